@@ -1,11 +1,12 @@
 //! Creates missing streams and consumers on the server.
 
-use async_nats::jetstream::{self, ErrorCode, consumer::pull, context::GetStreamErrorKind};
+use async_nats::jetstream::{self, ErrorCode, context::GetStreamErrorKind};
 use bus::{Bus, WorkQueue};
+use invariant::impossible;
 use serde_json::{Map, Value};
 use tracing::{info, warn};
 
-use crate::Topology;
+use crate::{ConsumerSpec, Topology};
 
 /// A deviation of the server from the topology.
 #[derive(Debug, Clone, PartialEq)]
@@ -43,9 +44,8 @@ pub async fn ensure(bus: &Bus, topology: &Topology) -> Result<Vec<Difference>, T
         differences.extend(compare(&format!("stream {}", config.name), config, &found));
     }
     for spec in &topology.consumers {
-        let name = spec.config.durable_name.clone().unwrap_or_default();
-        let found = ensure_consumer(bus, spec.stream, &spec.config).await?;
-        differences.extend(compare(&format!("consumer {}/{name}", spec.stream), &spec.config, &found));
+        let found = ensure_consumer(bus, spec).await?;
+        differences.extend(compare(&consumer_label(spec), &spec.config, &found));
     }
     for difference in &differences {
         warn!(%difference, "the topology on the server differs and is left unchanged");
@@ -99,20 +99,22 @@ pub(crate) fn is_missing(kind: &GetStreamErrorKind) -> bool {
     matches!(kind, GetStreamErrorKind::JetStream(error) if error.error_code() == ErrorCode::STREAM_NOT_FOUND)
 }
 
+pub(crate) fn consumer_label(spec: &ConsumerSpec) -> String {
+    format!("consumer {}/{}", spec.stream, spec.name())
+}
+
 async fn ensure_consumer(
     bus: &Bus,
-    stream: &str,
-    wanted: &pull::Config,
+    spec: &ConsumerSpec,
 ) -> Result<jetstream::consumer::Config, TopologyError> {
-    let name = wanted.durable_name.clone().unwrap_or_default();
-    let what = || format!("consumer {stream}/{name}");
+    let what = || consumer_label(spec);
     let handle = bus
         .jetstream()
-        .get_stream_no_info(stream)
+        .get_stream_no_info(spec.stream)
         .await
         .map_err(|source| TopologyError::at(what(), "read")(Box::new(source)))?;
     let found = handle
-        .get_or_create_consumer(&name, wanted.clone())
+        .get_or_create_consumer(spec.name(), spec.config.clone())
         .await
         .map_err(|source| TopologyError::at(what(), "created")(Box::new(source)))?;
     Ok(found.cached_info().config.clone())
@@ -124,7 +126,7 @@ pub(crate) fn compare<W: serde::Serialize, F: serde::Serialize>(
     wanted: &W,
     found: &F,
 ) -> Vec<Difference> {
-    let (wanted, found) = (object(wanted), object(found));
+    let (wanted, found) = (to_object(wanted), to_object(found));
     let differs = |(field, wanted): (&String, &Value)| {
         let found = found.get(field).cloned().unwrap_or(Value::Null);
         let same = *wanted == found || (is_empty(wanted) && is_empty(&found)) || field == "metadata";
@@ -138,10 +140,17 @@ pub(crate) fn compare<W: serde::Serialize, F: serde::Serialize>(
     wanted.iter().filter_map(differs).collect()
 }
 
-fn object<T: serde::Serialize>(value: &T) -> Map<String, Value> {
+fn to_object<T: serde::Serialize>(value: &T) -> Map<String, Value> {
     match serde_json::to_value(value) {
         Ok(Value::Object(map)) => map,
-        Ok(_) | Err(_) => Map::new(),
+        Ok(other) => {
+            impossible!("a configuration is the JSON value {other}");
+            Map::new()
+        }
+        Err(error) => {
+            impossible!("a configuration has no JSON form: {error}");
+            Map::new()
+        }
     }
 }
 

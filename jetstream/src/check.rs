@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::{
     ConsumerSpec, Difference, Topology, TopologyError,
-    apply::{compare, is_missing},
+    apply::{compare, consumer_label, is_missing},
 };
 
 /// Everything on the server that is missing or differs from `topology`.
@@ -20,17 +20,13 @@ pub async fn check(bus: &Bus, topology: &Topology) -> Result<Vec<Difference>, To
         }
     }
     for spec in &topology.consumers {
-        let what = format!("consumer {}/{}", spec.stream, name(spec));
+        let what = consumer_label(spec);
         match consumer(bus, spec).await.map_err(read_error(&what))? {
             Some(found) => differences.extend(compare(&what, &spec.config, &found)),
             None => differences.push(missing(what)),
         }
     }
     Ok(differences)
-}
-
-fn name(spec: &ConsumerSpec) -> &str {
-    spec.config.durable_name.as_deref().unwrap_or_default()
 }
 
 fn missing(what: String) -> Difference {
@@ -53,7 +49,7 @@ async fn stream(bus: &Bus, name: &str) -> Result<Option<Stream>, Cause> {
 
 async fn consumer(bus: &Bus, spec: &ConsumerSpec) -> Result<Option<consumer::Config>, Cause> {
     let handle = bus.jetstream().get_stream_no_info(spec.stream).await?;
-    match handle.consumer_info(name(spec)).await {
+    match handle.consumer_info(spec.name()).await {
         Ok(info) => Ok(Some(info.config)),
         Err(error) if is_consumer_missing(&error.kind()) => Ok(None),
         Err(error) => Err(error.into()),

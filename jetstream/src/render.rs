@@ -1,28 +1,27 @@
 //! Text formats of the topology.
 
-use std::fmt::Write as _;
-
+use invariant::Present as _;
 use serde_json::{Value, json};
 
 use crate::Topology;
 
 /// Formats the topology as YAML, with the server's own field names.
 pub fn to_yaml(topology: &Topology) -> String {
-    serde_norway::to_string(&to_value(topology)).unwrap_or_default()
+    serde_norway::to_string(&to_value(topology)).present("the topology as YAML")
 }
 
 fn to_value(topology: &Topology) -> Value {
     let consumers: Vec<Value> = topology
         .consumers
         .iter()
-        .map(|spec| json!({ "stream": spec.stream, "config": tidy(json!(spec.config)) }))
+        .map(|spec| json!({ "stream": spec.stream, "config": without_unset(json!(spec.config)) }))
         .collect();
-    let streams: Vec<Value> = topology.streams.iter().map(|config| tidy(json!(config))).collect();
+    let streams: Vec<Value> = topology.streams.iter().map(|config| without_unset(json!(config))).collect();
     json!({ "streams": streams, "consumers": consumers })
 }
 
 /// Removes fields that are not set.
-fn tidy(value: Value) -> Value {
+fn without_unset(value: Value) -> Value {
     let Value::Object(map) = value else { return value };
     let kept = map.into_iter().filter(|(_, value)| !value.is_null() && *value != json!([]));
     Value::Object(kept.collect())
@@ -30,19 +29,18 @@ fn tidy(value: Value) -> Value {
 
 /// Formats the topology as a text table.
 pub fn to_table(topology: &Topology) -> String {
-    let mut text = String::new();
-    let _ = writeln!(text, "{:<20} {:<10} {:>8}  SUBJECTS", "STREAM", "RETENTION", "MAX AGE");
+    let mut lines = vec![format!("{:<20} {:<10} {:>8}  SUBJECTS", "STREAM", "RETENTION", "MAX AGE")];
     for stream in &topology.streams {
         let retention = format!("{:?}", stream.retention).to_lowercase();
         let days = stream.max_age.as_secs() / 86_400;
         let age = if days == 0 { "-".to_owned() } else { format!("{days}d") };
-        let _ = writeln!(text, "{:<20} {retention:<10} {age:>8}  {}", stream.name, stream.subjects.join(" "));
+        lines.push(format!("{:<20} {retention:<10} {age:>8}  {}", stream.name, stream.subjects.join(" ")));
     }
-    let _ = writeln!(text, "\n{:<22} {:<20} {:>8}  FILTER", "CONSUMER", "STREAM", "ACK WAIT");
+    lines.push(String::new());
+    lines.push(format!("{:<22} {:<20} {:>8}  FILTER", "CONSUMER", "STREAM", "ACK WAIT"));
     for spec in &topology.consumers {
-        let name = spec.config.durable_name.as_deref().unwrap_or_default();
-        let wait = format!("{}s", spec.config.ack_wait.as_secs());
-        let _ = writeln!(text, "{name:<22} {:<20} {wait:>8}  {}", spec.stream, spec.config.filter_subject);
+        let (name, wait) = (spec.name(), format!("{}s", spec.config.ack_wait.as_secs()));
+        lines.push(format!("{name:<22} {:<20} {wait:>8}  {}", spec.stream, spec.config.filter_subject));
     }
-    text
+    lines.join("\n") + "\n"
 }

@@ -9,6 +9,7 @@ use async_nats::jetstream::{
 use bus::{
     ActionSubject, EventSubject, ExecutorLeaseSubject, LeaseSubject, LogSubject, RequestSubject, stream,
 };
+use invariant::Present as _;
 use model::Priority;
 use settings::Settings;
 
@@ -25,6 +26,12 @@ pub struct ConsumerSpec {
     /// Name of the stream that it reads.
     pub stream: &'static str,
     pub config: pull::Config,
+}
+
+impl ConsumerSpec {
+    pub(crate) fn name(&self) -> &str {
+        self.config.durable_name.as_deref().present("the name of a durable consumer")
+    }
 }
 
 /// The reapers' durable consumer of the lease bucket.
@@ -74,7 +81,7 @@ impl Topology {
     }
 }
 
-fn base(name: &str, description: &str, subjects: Vec<String>, settings: &Settings) -> Config {
+fn stream_base(name: &str, description: &str, subjects: Vec<String>, settings: &Settings) -> Config {
     Config {
         name: name.to_owned(),
         description: Some(description.to_owned()),
@@ -94,7 +101,7 @@ fn base(name: &str, description: &str, subjects: Vec<String>, settings: &Setting
     }
 }
 
-fn limit(bytes: u64) -> i64 {
+fn size_limit(bytes: u64) -> i64 {
     if bytes == 0 { -1 } else { i64::try_from(bytes).unwrap_or(i64::MAX) }
 }
 
@@ -104,8 +111,8 @@ fn requests(settings: &Settings) -> Config {
     let what = "Build requests as clients publish them, until the enqueuer has written BUILD_ENQUEUED";
     Config {
         retention: RetentionPolicy::WorkQueue,
-        max_bytes: limit(settings.requests_bytes_max),
-        ..base(stream::REQUESTS, what, subjects, settings)
+        max_bytes: size_limit(settings.requests_bytes_max),
+        ..stream_base(stream::REQUESTS, what, subjects, settings)
     }
 }
 
@@ -113,7 +120,7 @@ fn events(settings: &Settings) -> Config {
     let what = "State and events of builds; the last lifecycle message of a build is its state";
     Config {
         max_age: DAY * u32::try_from(settings.events_days).unwrap_or(u32::MAX),
-        max_bytes: limit(settings.events_bytes_max),
+        max_bytes: size_limit(settings.events_bytes_max),
         duplicate_window: DEDUPE_EVENTS,
         allow_direct: true,
         // Watchers subscribe here instead of costing a consumer each.
@@ -122,7 +129,7 @@ fn events(settings: &Settings) -> Config {
             destination: "forebay.build.live.>".to_owned(),
             headers_only: false,
         }),
-        ..base(stream::EVENTS, what, vec![EventSubject::ALL.to_owned()], settings)
+        ..stream_base(stream::EVENTS, what, vec![EventSubject::ALL.to_owned()], settings)
     }
 }
 
@@ -131,18 +138,18 @@ fn rejected(settings: &Settings) -> Config {
     Config {
         max_age: DAY * u32::try_from(settings.rejected_days).unwrap_or(u32::MAX),
         allow_direct: true,
-        ..base(stream::REJECTED, what, vec!["forebay.build.rejected.*".to_owned()], settings)
+        ..stream_base(stream::REJECTED, what, vec!["forebay.build.rejected.*".to_owned()], settings)
     }
 }
 
-fn bucket(name: &str, description: &str, settings: &Settings) -> Config {
+fn bucket_base(name: &str, description: &str, settings: &Settings) -> Config {
     let subject = format!("$KV.{}.>", name.trim_start_matches("KV_"));
     Config {
         max_messages_per_subject: 1,
         allow_rollup: true,
         deny_delete: true,
         allow_direct: true,
-        ..base(name, description, vec![subject], settings)
+        ..stream_base(name, description, vec![subject], settings)
     }
 }
 
@@ -151,7 +158,7 @@ fn leases(settings: &Settings) -> Config {
     Config {
         allow_message_ttl: true,
         subject_delete_marker_ttl: Some(MARKER_TTL),
-        ..bucket(stream::LEASES, what, settings)
+        ..bucket_base(stream::LEASES, what, settings)
     }
 }
 
@@ -159,7 +166,7 @@ fn actions(settings: &Settings) -> Config {
     let what = "Executions of actions; the last message of an execution is its state";
     Config {
         max_age: DAY * u32::try_from(settings.actions_days).unwrap_or(u32::MAX),
-        max_bytes: limit(settings.actions_bytes_max),
+        max_bytes: size_limit(settings.actions_bytes_max),
         allow_direct: true,
         // Processes that wait for an execution subscribe here.
         republish: Some(Republish {
@@ -167,7 +174,7 @@ fn actions(settings: &Settings) -> Config {
             destination: "forebay.action.live.>".to_owned(),
             headers_only: false,
         }),
-        ..base(stream::ACTIONS, what, vec![ActionSubject::ALL.to_owned()], settings)
+        ..stream_base(stream::ACTIONS, what, vec![ActionSubject::ALL.to_owned()], settings)
     }
 }
 
@@ -176,7 +183,7 @@ fn executors(settings: &Settings) -> Config {
     Config {
         allow_message_ttl: true,
         subject_delete_marker_ttl: Some(MARKER_TTL),
-        ..bucket(stream::EXECUTORS, what, settings)
+        ..bucket_base(stream::EXECUTORS, what, settings)
     }
 }
 
@@ -191,7 +198,7 @@ fn logs(settings: &Settings) -> Config {
             destination: "forebay.log.live.>".to_owned(),
             headers_only: true,
         }),
-        ..base(stream::LOGS, what, vec![LogSubject::ALL.to_owned()], settings)
+        ..stream_base(stream::LOGS, what, vec![LogSubject::ALL.to_owned()], settings)
     }
 }
 
@@ -204,7 +211,7 @@ fn quotas(settings: &Settings) -> Config {
             destination: "forebay.quota.live.>".to_owned(),
             headers_only: false,
         }),
-        ..bucket(stream::QUOTA, what, settings)
+        ..bucket_base(stream::QUOTA, what, settings)
     }
 }
 
@@ -216,7 +223,7 @@ fn models(settings: &Settings) -> Config {
             destination: "forebay.model.live.>".to_owned(),
             headers_only: false,
         }),
-        ..bucket(stream::MODELS, what, settings)
+        ..bucket_base(stream::MODELS, what, settings)
     }
 }
 
@@ -229,12 +236,12 @@ fn scale(settings: &Settings) -> Config {
             destination: "forebay.scale.>".to_owned(),
             headers_only: false,
         }),
-        ..bucket(stream::SCALE, what, settings)
+        ..bucket_base(stream::SCALE, what, settings)
     }
 }
 
 fn shared_settings(settings: &Settings) -> Config {
-    bucket(stream::SETTINGS, "What the services of this farm tell each other about its set-up", settings)
+    bucket_base(stream::SETTINGS, "What the services of this farm tell each other about its set-up", settings)
 }
 
 fn request_consumer_spec(priority: Priority, settings: &Settings) -> ConsumerSpec {

@@ -11,9 +11,9 @@ use serde::Deserialize;
 
 use crate::{
     flow::Flow,
-    follow::Read,
-    quota::{Held, Limits},
-    work::{Work, or_usual, share},
+    follow::LogState,
+    quota::{GroupBuilds, Limits},
+    work::{Work, or_mean, share},
 };
 
 /// All unfinished builds, and the flow of builds.
@@ -27,18 +27,18 @@ pub(crate) struct Builds {
 #[derive(Debug)]
 struct Unfinished {
     sequence: Sequence,
-    stage: Stage,
+    state: BuildState,
     occupancy: Occupancy,
 }
 
 #[derive(Debug)]
-enum Stage {
-    Waits { since: Millis, expected: Option<Duration> },
-    Runs { worker: WorkerId },
+enum BuildState {
+    Waiting { since: Millis, expected: Option<Duration> },
+    Running { worker: WorkerId },
 }
 
 #[derive(Deserialize)]
-struct Brief {
+struct RecordFields {
     id: BuildId,
     group: Group,
     at_ms: Millis,
@@ -46,14 +46,14 @@ struct Brief {
     expected_ms: Option<u64>,
     #[serde(default)]
     occupancy: Occupancy,
-    event: Event,
-    queue: BriefQueue,
+    event: EventName,
+    queue: QueueFields,
     #[serde(default)]
-    invocation: Option<BriefInvocation>,
+    invocation: Option<InvocationFields>,
 }
 
 #[derive(Deserialize)]
-enum Event {
+enum EventName {
     #[serde(rename = "BUILD_ENQUEUED")]
     Enqueued,
     #[serde(rename = "INVOCATION_STARTED")]
@@ -63,14 +63,14 @@ enum Event {
 }
 
 #[derive(Deserialize)]
-struct BriefQueue {
+struct QueueFields {
     #[serde(default)]
     first_sequence: Option<Sequence>,
     enqueued_at_ms: Millis,
 }
 
 #[derive(Deserialize)]
-struct BriefInvocation {
+struct InvocationFields {
     worker: WorkerId,
     started_at_ms: Millis,
 }
@@ -81,40 +81,42 @@ struct Queue<'a> {
     waiting: u64,
     queued: Duration,
     oldest: Option<Millis>,
-    held: Held<'a>,
+    builds: GroupBuilds<'a>,
 }
 
-impl Read for Builds {
+impl LogState for Builds {
     const WHAT: &str = "builds";
 
-    fn take(&mut self, stored: &Stored) -> Result<bool, BusError> {
-        let brief: Brief = stored.read()?;
+    fn apply(&mut self, stored: &Stored) -> Result<bool, BusError> {
+        let fields: RecordFields = stored.read()?;
         let sequence = stored.sequence;
-        let key = BuildKey { group: brief.group, id: brief.id };
+        let key = BuildKey { group: fields.group, id: fields.id };
         if self.unfinished.get(&key).is_some_and(|known| known.sequence >= sequence) {
             return Ok(false);
         }
-        let stage = match (brief.event, brief.invocation) {
-            (Event::Enqueued, _) => {
-                if brief.queue.first_sequence.is_none() {
+        let state = match (fields.event, fields.invocation) {
+            (EventName::Enqueued, _) => {
+                if fields.queue.first_sequence.is_none() {
                     self.flow.join(sequence);
                 }
-                let expected = brief.expected_ms.map(Duration::from_millis);
-                Some(Stage::Waits { since: brief.queue.enqueued_at_ms, expected })
+                let expected = fields.expected_ms.map(Duration::from_millis);
+                Some(BuildState::Waiting { since: fields.queue.enqueued_at_ms, expected })
             }
-            (Event::Started, Some(invocation)) => Some(Stage::Runs { worker: invocation.worker }),
-            (Event::Finished, Some(invocation)) => {
-                self.flow.end(sequence, brief.at_ms.since(invocation.started_at_ms));
+            (EventName::Started, Some(invocation)) => Some(BuildState::Running { worker: invocation.worker }),
+            (EventName::Finished, Some(invocation)) => {
+                self.flow.end(sequence, fields.at_ms.since(invocation.started_at_ms));
                 None
             }
-            (Event::Started | Event::Finished, None) => None,
+            (EventName::Started | EventName::Finished, None) => None,
         };
-        let joined = matches!(stage, Some(Stage::Waits { .. }));
-        match stage {
-            Some(stage) => {
-                self.unfinished.insert(key, Unfinished { sequence, stage, occupancy: brief.occupancy });
+        let joined = matches!(state, Some(BuildState::Waiting { .. }));
+        match state {
+            Some(state) => {
+                self.unfinished.insert(key, Unfinished { sequence, state, occupancy: fields.occupancy });
             }
-            None => drop(self.unfinished.remove(&key)),
+            None => {
+                self.unfinished.remove(&key);
+            }
         }
         Ok(joined)
     }
@@ -140,26 +142,26 @@ impl Builds {
         let mut queues: BTreeMap<&Group, Queue<'_>> = BTreeMap::new();
         for (key, build) in &self.unfinished {
             let queue = queues.entry(&key.group).or_default();
-            match &build.stage {
-                Stage::Waits { since, expected } => {
+            match &build.state {
+                BuildState::Waiting { since, expected } => {
                     queue.waiting += 1;
-                    queue.queued += or_usual(*expected, service);
+                    queue.queued += or_mean(*expected, service);
                     queue.oldest = Some(queue.oldest.map_or(*since, |oldest| oldest.min(*since)));
-                    queue.held.wants(build.sequence, &build.occupancy);
+                    queue.builds.add_waiting(build.sequence, &build.occupancy);
                 }
-                Stage::Runs { worker } => {
+                BuildState::Running { worker } => {
                     work.running += 1;
                     work.busy.insert(worker.to_string());
-                    queue.held.has(&build.occupancy);
+                    queue.builds.add_running(&build.occupancy);
                 }
             }
         }
         for (group, queue) in queues {
-            let could = limits.startable(group, queue.held);
-            work.waiting += could;
-            work.held_back += queue.waiting - could;
-            work.queued += share(queue.queued, could, queue.waiting);
-            if let Some(since) = queue.oldest.filter(|_| could > 0) {
+            let startable = limits.startable(group, queue.builds);
+            work.waiting += startable;
+            work.held_back += queue.waiting - startable;
+            work.queued += share(queue.queued, startable, queue.waiting);
+            if let Some(since) = queue.oldest.filter(|_| startable > 0) {
                 work.oldest_wait = work.oldest_wait.max(now.since(since));
             }
         }

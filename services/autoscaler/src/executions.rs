@@ -13,8 +13,8 @@ use serde::Deserialize;
 
 use crate::{
     flow::Flow,
-    follow::Read,
-    work::{Work, or_usual, share},
+    follow::LogState,
+    work::{Work, or_mean, share},
 };
 
 /// All unfinished executions, and the flow of executions. The stream does not contain their executors: the index does.
@@ -34,9 +34,9 @@ struct Unfinished {
 }
 
 #[derive(Deserialize)]
-struct Brief {
-    event: Event,
-    execution: BriefExecution,
+struct RecordFields {
+    event: EventName,
+    execution: ExecutionFields,
     #[serde(default)]
     measured: Option<Measured>,
     #[serde(default)]
@@ -44,7 +44,7 @@ struct Brief {
 }
 
 #[derive(Deserialize, PartialEq, Eq, Clone, Copy)]
-enum Event {
+enum EventName {
     #[serde(rename = "ACTION_ACCEPTED")]
     Accepted,
     #[serde(rename = "ACTION_FINISHED")]
@@ -54,7 +54,7 @@ enum Event {
 }
 
 #[derive(Deserialize)]
-struct BriefExecution {
+struct ExecutionFields {
     id: ExecutionId,
     group: Group,
     pool: PoolName,
@@ -63,30 +63,30 @@ struct BriefExecution {
     keys: ActionKeys,
 }
 
-impl Read for Executions {
+impl LogState for Executions {
     const WHAT: &str = "executions";
 
-    fn take(&mut self, stored: &Stored) -> Result<bool, BusError> {
-        let brief: Brief = stored.read()?;
-        let BriefExecution { id, group, pool, accepted_at_ms, keys } = brief.execution;
+    fn apply(&mut self, stored: &Stored) -> Result<bool, BusError> {
+        let fields: RecordFields = stored.read()?;
+        let ExecutionFields { id, group, pool, accepted_at_ms, keys } = fields.execution;
         let (sequence, key) = (stored.sequence, ExecutionKey { group, id });
         if self.unfinished.get(&key).is_some_and(|known| known.sequence >= sequence) {
             return Ok(false);
         }
         let flow = self.flows.entry(pool.clone()).or_default();
-        match brief.event {
-            Event::Finished => {
+        match fields.event {
+            EventName::Finished => {
                 self.unfinished.remove(&key);
-                if let Some(measured) = brief.measured {
+                if let Some(measured) = fields.measured {
                     flow.end(sequence, Duration::from_millis(measured.wall_ms));
-                    if brief.exit_code == Some(0) {
+                    if fields.exit_code == Some(0) {
                         self.history.learn(&keys, &measured);
                     }
                 }
                 Ok(false)
             }
-            Event::Accepted | Event::Open => {
-                if brief.event == Event::Accepted {
+            EventName::Accepted | EventName::Open => {
+                if fields.event == EventName::Accepted {
                     flow.join(sequence);
                 }
                 let expected = self.history.wall(&keys);
@@ -116,12 +116,12 @@ impl Executions {
         let flow = self.flows.entry(pool.clone()).or_default();
         flow.forget(counted.unwrap_or(self.upto));
         let service = flow.service(service);
-        let here = || self.unfinished.values().filter(|one| one.pool == *pool);
-        let all: Duration = here().map(|one| or_usual(one.expected, service)).sum();
-        let mut since: Vec<Millis> = here().map(|one| one.since).collect();
+        let of_pool = || self.unfinished.values().filter(|execution| execution.pool == *pool);
+        let all: Duration = of_pool().map(|execution| or_mean(execution.expected, service)).sum();
+        let mut since: Vec<Millis> = of_pool().map(|execution| execution.since).collect();
         let queued = match since.len() as u64 {
             // Their records have not been read yet.
-            0 => or_usual(None, service).mul_f64(queue.waiting as f64),
+            0 => or_mean(None, service).mul_f64(queue.waiting as f64),
             count => share(all, queue.waiting, count),
         };
         // The log does not say which of them run; usually the oldest do.

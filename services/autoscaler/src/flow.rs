@@ -5,9 +5,9 @@ use std::{collections::VecDeque, time::Duration};
 use model::Sequence;
 
 /// Maximum number of entries: if no decision was made for long, the latest ones suffice.
-const MOST: usize = 100_000;
+const ENTRIES_MAX: usize = 100_000;
 /// Number of recent ends that dominate the mean.
-const LATELY: f64 = 32.0;
+const RECENT_ENDS: f64 = 32.0;
 
 /// Arrivals and ends since the last decision.
 #[derive(Debug, Default)]
@@ -43,13 +43,17 @@ impl Flow {
     /// Mean duration of recent ends; `before` is the mean at the previous decision.
     pub(crate) fn service(&self, before: Duration) -> Duration {
         self.ended.iter().fold(before, |mean, (_, took)| {
-            if mean.is_zero() { *took } else { mean.mul_f64(1.0 - 1.0 / LATELY) + took.div_f64(LATELY) }
+            if mean.is_zero() {
+                *took
+            } else {
+                mean.mul_f64(1.0 - 1.0 / RECENT_ENDS) + took.div_f64(RECENT_ENDS)
+            }
         })
     }
 }
 
 fn push<T>(all: &mut VecDeque<T>, one: T) {
-    if all.len() == MOST {
+    if all.len() == ENTRIES_MAX {
         all.pop_front();
     }
     all.push_back(one);

@@ -7,6 +7,7 @@ use std::{
 
 use bus::{ActionSubject, Bus, BusError, EventSubject, Follower, SettingKey, Start, Stored, stream};
 use index::{Index, IndexError};
+use invariant::impossible;
 use model::Sequence;
 use service::{Context, ServiceError};
 use tokio::sync::Notify;
@@ -18,21 +19,21 @@ const BATCH: usize = 1000;
 const RETRY: Duration = Duration::from_secs(1);
 
 /// State that one task maintains and others read; `None` until the log has been read. Cheap to clone.
-pub(crate) struct Known<T>(Arc<Mutex<Option<T>>>);
+pub(crate) struct SharedState<T>(Arc<Mutex<Option<T>>>);
 
-impl<T> Clone for Known<T> {
+impl<T> Clone for SharedState<T> {
     fn clone(&self) -> Self {
         Self(self.0.clone())
     }
 }
 
-impl<T> Default for Known<T> {
+impl<T> Default for SharedState<T> {
     fn default() -> Self {
         Self(Arc::default())
     }
 }
 
-impl<T> Known<T> {
+impl<T> SharedState<T> {
     pub(crate) fn lock(&self) -> MutexGuard<'_, Option<T>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -43,8 +44,8 @@ impl<T> Known<T> {
 pub(crate) struct Wakes(Vec<Arc<Notify>>);
 
 impl Wakes {
-    pub(crate) fn add(&mut self, who: &Arc<Notify>) {
-        self.0.push(who.clone());
+    pub(crate) fn add(&mut self, wake: &Arc<Notify>) {
+        self.0.push(wake.clone());
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -52,7 +53,7 @@ impl Wakes {
     }
 
     fn wake(&self) {
-        self.0.iter().for_each(|who| who.notify_one());
+        self.0.iter().for_each(|wake| wake.notify_one());
     }
 }
 
@@ -69,13 +70,13 @@ pub(crate) enum ReadError {
 }
 
 /// State that is read from a log.
-pub(crate) trait Read: Send {
+pub(crate) trait LogState: Send {
     /// Name of the log's content in log messages.
     const WHAT: &str;
 
     /// Applies a record; returns whether something joined the queue. A record older than the
     /// known one changes nothing.
-    fn take(&mut self, stored: &Stored) -> Result<bool, BusError>;
+    fn apply(&mut self, stored: &Stored) -> Result<bool, BusError>;
 
     /// Notes that the log was read up to this position.
     fn read_up_to(&mut self, sequence: Sequence);
@@ -85,7 +86,7 @@ pub(crate) trait Read: Send {
 pub(crate) async fn builds(
     context: Context,
     index: Index,
-    known: Known<Builds>,
+    known: SharedState<Builds>,
     joined: Wakes,
 ) -> Result<(), ServiceError> {
     let begin = || {
@@ -102,7 +103,7 @@ pub(crate) async fn builds(
 /// Maintains the state of the executions until the service stops, and notifies `joined` when one joins the queue.
 pub(crate) async fn executions(
     context: Context,
-    known: Known<Executions>,
+    known: SharedState<Executions>,
     joined: Wakes,
 ) -> Result<(), ServiceError> {
     let begin = || {
@@ -116,9 +117,9 @@ pub(crate) async fn executions(
 }
 
 /// Reads the log, and starts over after a lost connection: the log may have been replaced.
-async fn follow<T: Read, Begun: Future<Output = Result<(T, Follower), ReadError>>>(
+async fn follow<T: LogState, Begun: Future<Output = Result<(T, Follower), ReadError>>>(
     context: &Context,
-    known: &Known<T>,
+    known: &SharedState<T>,
     joined: &Wakes,
     begin: impl Fn() -> Begun,
 ) -> Result<(), ServiceError> {
@@ -126,9 +127,9 @@ async fn follow<T: Read, Begun: Future<Output = Result<(T, Follower), ReadError>
         let mut reconnects = context.bus.reconnects();
         loop {
             match begin().await {
-                Ok((read, mut follower)) => {
+                Ok((state, mut follower)) => {
                     tokio::select! {
-                        () = keep(known, read, &mut follower, joined) => {}
+                        () = maintain(known, state, &mut follower, joined) => {}
                         () = reconnects.next() => {}
                     }
                     *known.lock() = None;
@@ -151,31 +152,34 @@ async fn follow<T: Read, Begun: Future<Output = Result<(T, Follower), ReadError>
 }
 
 /// Reads the log endlessly; publishes the state once everything stored has been read.
-async fn keep<T: Read>(known: &Known<T>, begun: T, follower: &mut Follower, joined: &Wakes) {
-    let mut all = Some(begun);
+async fn maintain<T: LogState>(known: &SharedState<T>, begun: T, follower: &mut Follower, joined: &Wakes) {
+    let mut unpublished = Some(begun);
     loop {
         follower.open().await;
         if follower.caught_up()
-            && let Some(mut read) = all.take()
+            && let Some(mut state) = unpublished.take()
         {
-            read.read_up_to(follower.cursor());
-            *known.lock() = Some(read);
+            state.read_up_to(follower.cursor());
+            *known.lock() = Some(state);
             info!(what = T::WHAT, upto = %follower.cursor(), "caught up with the log");
         }
         let batch = follower.next(BATCH).await;
         let mut locked = known.lock();
-        let Some(into) = all.as_mut().or(locked.as_mut()) else { return };
-        let mut more = false;
+        let Some(state) = unpublished.as_mut().or(locked.as_mut()) else {
+            impossible!("the published state of {} is gone", T::WHAT);
+            return;
+        };
+        let mut any_joined = false;
         for stored in &batch {
-            match into.take(stored) {
-                Ok(one) => more |= one,
+            match state.apply(stored) {
+                Ok(has_joined) => any_joined |= has_joined,
                 Err(error) => {
                     warn!(error = telemetry::error_chain(&error), "ignoring an unreadable record");
                 }
             }
         }
-        into.read_up_to(follower.cursor());
-        if more {
+        state.read_up_to(follower.cursor());
+        if any_joined {
             joined.wake();
         }
     }
@@ -195,7 +199,7 @@ async fn unfinished_builds(bus: &Bus, index: &Index) -> Result<(Builds, Sequence
     let mut found = bus.last_of_many(stream::EVENTS, &subjects).await?;
     found.sort_by_key(|stored| stored.sequence);
     for stored in found {
-        if let Err(error) = builds.take(&stored) {
+        if let Err(error) = builds.apply(&stored) {
             warn!(error = telemetry::error_chain(&error), "ignoring an unreadable record of a build");
         }
     }

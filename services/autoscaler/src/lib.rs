@@ -26,7 +26,7 @@ use tokio::{
 };
 
 use crate::{
-    follow::{Known, Wakes},
+    follow::{SharedState, Wakes},
     pool::Shared,
 };
 pub use scaling::InvalidScaling;
@@ -48,8 +48,8 @@ async fn serve_all(context: Context) -> Result<(), ServiceError> {
     let shared = Shared {
         context: context.clone(),
         index: context.index().await?,
-        builds: Known::default(),
-        executions: Known::default(),
+        builds: SharedState::default(),
+        executions: SharedState::default(),
         governance,
     };
     let mut tasks = JoinSet::new();

@@ -4,6 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use bus::BusError;
 use index::{Index, IndexError};
+use invariant::Present as _;
 use model::{Millis, ScaleObservation, ScalePlan, ScaledPool};
 use policy::autoscale::{AutoscaleSettings, Observation, PoolState, plan};
 use serde::Deserialize as _;
@@ -15,7 +16,7 @@ use tracing::{debug, info, warn};
 use crate::{
     builds::Builds,
     executions::Executions,
-    follow::Known,
+    follow::SharedState,
     processes::{self, Process},
     quota::Limits,
     work::Work,
@@ -36,13 +37,13 @@ const STALE: Duration = Duration::from_secs(300);
 pub(crate) struct Shared {
     pub(crate) context: Context,
     pub(crate) index: Index,
-    pub(crate) builds: Known<Builds>,
-    pub(crate) executions: Known<Executions>,
+    pub(crate) builds: SharedState<Builds>,
+    pub(crate) executions: SharedState<Executions>,
     pub(crate) governance: watch::Receiver<Current>,
 }
 
 #[derive(Debug, thiserror::Error)]
-enum LookError {
+enum ObserveError {
     #[error(transparent)]
     Index(#[from] IndexError),
     #[error(transparent)]
@@ -63,14 +64,14 @@ pub(crate) async fn serve(
     let planner = Planner { shared, pool, settings, tick };
     let mut failing = false;
     loop {
-        let (pause, resting) = match planner.turn().await {
+        let (pause, resting) = match planner.plan_if_due().await {
             Ok(next) => {
                 failing = false;
                 next
             }
             // Happens after a start or a rebuild.
-            Err(LookError::NotRead) => (SOON, false),
-            Err(error @ (LookError::Index(_) | LookError::Bus(_))) => {
+            Err(ObserveError::NotRead) => (SOON, false),
+            Err(error @ (ObserveError::Index(_) | ObserveError::Bus(_))) => {
                 if !failing {
                     let error = telemetry::error_chain(&error);
                     warn!(pool = %planner.pool, error, "cannot plan until redis and the bus answer");
@@ -97,7 +98,7 @@ struct Planner {
 impl Planner {
     /// Makes the plan that is due, unless another autoscaler has made it. Returns the pause until the next check, and
     /// whether an arrival in the queue should end it.
-    async fn turn(&self) -> Result<(Duration, bool), LookError> {
+    async fn plan_if_due(&self) -> Result<(Duration, bool), ObserveError> {
         let (position, last) = self.shared.context.bus.scale_plan(&self.pool).await?;
         let now = self.shared.context.bus.now();
         // A plan from the future means that the clock was set back since.
@@ -106,10 +107,10 @@ impl Planner {
         if !left.is_zero() {
             return Ok((left, false));
         }
-        let (work, processes) = self.look(last.as_ref(), now).await?;
+        let (work, processes) = self.observe(last.as_ref(), now).await?;
         let plan = self.plan(last.as_ref(), &work, &processes, now);
         let written = self.shared.context.bus.write_scale_plan(&plan, position, PATIENCE).await?;
-        tell(&plan);
+        publish_metrics(&plan);
         if written.is_none() {
             debug!(pool = %self.pool, "another autoscaler made the plan first");
             return Ok((self.tick, false));
@@ -128,7 +129,11 @@ impl Planner {
     }
 
     /// Reads the work of the pool and its processes.
-    async fn look(&self, last: Option<&ScalePlan>, now: Millis) -> Result<(Work, Vec<Process>), LookError> {
+    async fn observe(
+        &self,
+        last: Option<&ScalePlan>,
+        now: Millis,
+    ) -> Result<(Work, Vec<Process>), ObserveError> {
         let counted = last.map(|last| last.upto);
         let service = Duration::from_millis(last.map_or(0, |last| last.seen.service_ms));
         match &self.pool {
@@ -138,7 +143,7 @@ impl Planner {
                 let processes = processes::workers(index, now).await?;
                 let governance = self.shared.governance.borrow().clone();
                 let mut known = self.shared.builds.lock();
-                let builds = known.as_mut().ok_or(LookError::NotRead)?;
+                let builds = known.as_mut().ok_or(ObserveError::NotRead)?;
                 let work = builds.work(counted, service, Limits(governance.as_deref()), now);
                 Ok((work, processes))
             }
@@ -149,7 +154,7 @@ impl Planner {
                 let queue = actions.queue(pool, None, now).await?;
                 let busy = actions.holders().await?.iter().map(ToString::to_string).collect();
                 let mut known = self.shared.executions.lock();
-                let executions = known.as_mut().ok_or(LookError::NotRead)?;
+                let executions = known.as_mut().ok_or(ObserveError::NotRead)?;
                 let work = executions.work(pool, &queue, counted, service, now);
                 Ok((Work { busy, ..work }, processes))
             }
@@ -178,13 +183,13 @@ impl Planner {
             why: decided.reason.text().to_owned(),
             seen,
             upto: work.upto,
-            memory: serde_json::to_value(&memory).unwrap_or_default(),
+            memory: serde_json::to_value(&memory).present("the planner's memory as JSON"),
         }
     }
 }
 
-fn is_ready(health: Option<index::Health>) -> Result<(), LookError> {
-    if health.is_some_and(|health| health.ready) { Ok(()) } else { Err(LookError::NotRead) }
+fn is_ready(health: Option<index::Health>) -> Result<(), ObserveError> {
+    if health.is_some_and(|health| health.ready) { Ok(()) } else { Err(ObserveError::NotRead) }
 }
 
 /// Converts the observation to the planner's type.
@@ -212,7 +217,7 @@ fn is_at_rest(plan: &ScalePlan, work: &Work, settings: &AutoscaleSettings) -> bo
 }
 
 /// Publishes the plan as metrics.
-fn tell(plan: &ScalePlan) {
+fn publish_metrics(plan: &ScalePlan) {
     let pool = plan.pool.to_string();
     let gauge = |gauge, value: u64| {
         set(gauge, &[(Label::Pool, &pool)], i64::try_from(value).unwrap_or(i64::MAX));

@@ -7,19 +7,19 @@ use service::Governance;
 
 /// Occupancy that the builds of a group hold and wait for.
 #[derive(Debug, Default)]
-pub(crate) struct Held<'a> {
+pub(crate) struct GroupBuilds<'a> {
     running: Vec<&'a Occupancy>,
     waiting: Vec<(Sequence, &'a Occupancy)>,
 }
 
-impl<'a> Held<'a> {
+impl<'a> GroupBuilds<'a> {
     /// Adds a running build.
-    pub(crate) fn has(&mut self, occupancy: &'a Occupancy) {
+    pub(crate) fn add_running(&mut self, occupancy: &'a Occupancy) {
         self.running.push(occupancy);
     }
 
     /// Adds a build that waits since this position.
-    pub(crate) fn wants(&mut self, since: Sequence, occupancy: &'a Occupancy) {
+    pub(crate) fn add_waiting(&mut self, since: Sequence, occupancy: &'a Occupancy) {
         self.waiting.push((since, occupancy));
     }
 }
@@ -32,8 +32,8 @@ impl Limits<'_> {
     /// Number of waiting builds of `group` that its quota allows to start besides its running ones, with any number of
     /// workers: the decision of dispatch, with the maximum that the group can ever have as its target. All of them if
     /// nothing is governed or the governor has not decided about the group yet.
-    pub(crate) fn startable(self, group: &Group, mut held: Held<'_>) -> u64 {
-        let all = held.waiting.len() as u64;
+    pub(crate) fn startable(self, group: &Group, mut builds: GroupBuilds<'_>) -> u64 {
+        let all = builds.waiting.len() as u64;
         let Some(known) = self.0.filter(|known| known.record.groups.contains_key(group)) else { return all };
         let totals = QuotaTotals::of(&known.quotas);
         let Allowance::Governed { mut types, .. } =
@@ -46,13 +46,13 @@ impl Limits<'_> {
         }
         let allowance = Allowance::governed(types);
         let mut in_progress = Occupancy::default();
-        for build in held.running {
+        for build in builds.running {
             for (kind, amount) in allowance.counted(build).iter() {
                 in_progress.add(kind, amount);
             }
         }
-        held.waiting.sort_unstable_by_key(|(since, _)| *since);
-        let queue = held.waiting.iter().map(|(_, build)| *build);
+        builds.waiting.sort_unstable_by_key(|(since, _)| *since);
+        let queue = builds.waiting.iter().map(|(_, build)| *build);
         allowance.startable(queue, &in_progress).len() as u64
     }
 }
@@ -87,30 +87,30 @@ mod tests {
 
     fn startable(known: Option<&Governance>, group: &str, running: u64, waiting: u64, each: f64) -> u64 {
         let one = x86(each);
-        let mut held = Held::default();
-        (0..running).for_each(|_| held.has(&one));
-        (0..waiting).for_each(|at| held.wants(Sequence(at), &one));
-        Limits(known).startable(&group.parse().unwrap(), held)
+        let mut builds = GroupBuilds::default();
+        (0..running).for_each(|_| builds.add_running(&one));
+        (0..waiting).for_each(|at| builds.add_waiting(Sequence(at), &one));
+        Limits(known).startable(&group.parse().unwrap(), builds)
     }
 
     #[test]
     fn a_build_of_another_type_hides_none_of_the_others() {
         let (known, both) = (governance(6.0), Occupancy::of_each([ExecutorType::x86(), gpu()], Esu::ONE));
         let (one, group) = (x86(1.0), "g".parse().unwrap());
-        let mut held = Held::default();
-        held.wants(Sequence(0), &both);
-        (1..40).for_each(|at| held.wants(Sequence(at), &one));
-        assert_eq!(Limits(Some(&known)).startable(&group, held), 6, "no group has a quota of gpu");
+        let mut builds = GroupBuilds::default();
+        builds.add_waiting(Sequence(0), &both);
+        (1..40).for_each(|at| builds.add_waiting(Sequence(at), &one));
+        assert_eq!(Limits(Some(&known)).startable(&group, builds), 6, "no group has a quota of gpu");
         // A build that waits for an exhausted type leaves the others their room, less its own estimate.
         let mut known = governance(6.0);
         known.quotas.groups.insert(group.clone(), Quota { esu: both.clone() });
         let governed = Governed { limit: Esu::ONE, ..Governed::default() };
         known.record.groups.get_mut(&group).unwrap().insert(gpu(), governed);
-        let mut held = Held::default();
-        held.has(&both);
-        held.wants(Sequence(0), &both);
-        (1..40).for_each(|at| held.wants(Sequence(at), &one));
-        assert_eq!(Limits(Some(&known)).startable(&group, held), 4);
+        let mut builds = GroupBuilds::default();
+        builds.add_running(&both);
+        builds.add_waiting(Sequence(0), &both);
+        (1..40).for_each(|at| builds.add_waiting(Sequence(at), &one));
+        assert_eq!(Limits(Some(&known)).startable(&group, builds), 4);
     }
 
     #[test]

@@ -17,12 +17,12 @@ pub struct InvalidScaling {
 
 /// The planner's settings of every autoscaled pool.
 pub(crate) fn all(settings: &Settings) -> Result<BTreeMap<ScaledPool, AutoscaleSettings>, InvalidScaling> {
-    let one = |(pool, scaling): (&ScaledPool, &PoolScaling)| {
+    let checked = |(pool, scaling): (&ScaledPool, &PoolScaling)| {
         let planner = planner(scaling);
-        let checked = planner.check().map_err(|source| InvalidScaling { pool: pool.clone(), source });
-        checked.map(|()| (pool.clone(), planner))
+        let valid = planner.check().map_err(|source| InvalidScaling { pool: pool.clone(), source });
+        valid.map(|()| (pool.clone(), planner))
     };
-    settings.autoscale.iter().map(one).collect()
+    settings.autoscale.iter().map(checked).collect()
 }
 
 fn planner(scaling: &PoolScaling) -> AutoscaleSettings {

@@ -36,11 +36,11 @@ impl Work {
 pub(crate) const UNKNOWN: Duration = Duration::from_secs(10);
 
 /// Maximum assumed duration of an item: sums stay far below their overflow.
-const LONGEST: Duration = Duration::from_secs(7 * 24 * 3600);
+const DURATION_MAX: Duration = Duration::from_secs(7 * 24 * 3600);
 
 /// The expected duration of an item, or the mean duration `service` if there is no estimate.
-pub(crate) fn or_usual(expected: Option<Duration>, service: Duration) -> Duration {
-    expected.unwrap_or(if service.is_zero() { UNKNOWN } else { service }).min(LONGEST)
+pub(crate) fn or_mean(expected: Option<Duration>, service: Duration) -> Duration {
+    expected.unwrap_or(if service.is_zero() { UNKNOWN } else { service }).min(DURATION_MAX)
 }
 
 /// The fraction `part / of` of a sum.

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use futures::stream::BoxStream;
+use invariant::Present as _;
 use model::{BlobDigest, DigestFunction};
 use reapi::{
     digest,
@@ -103,7 +104,7 @@ impl ContentAddressableStorage for BlobService {
         let mut sent = 0;
         let answer = |(digest, content): (&BlobDigest, Option<Bytes>)| {
             sent += content.as_ref().map_or(0, Bytes::len);
-            one_read(digest, content, zstd)
+            read_response(digest, content, zstd)
         };
         let responses = digests.iter().zip(contents).map(answer).collect();
         count(Counter::CasBytesRead, &[], sent as u64);
@@ -181,7 +182,7 @@ impl Batch {
                 }
                 Some(Compressor::Zstd) => {
                     batch.bytes = batch.bytes.saturating_add(digest.size.max(request.data.len() as u64));
-                    batch.unpack(&request.data, &digest)
+                    batch.decompress(&request.data, &digest)
                 }
                 None => Err(Status::invalid_argument(format!(
                     "compressor {} is not supported; use IDENTITY or ZSTD",
@@ -195,15 +196,19 @@ impl Batch {
                 }
                 Err(status) => Some(status),
             };
-            batch.requests.push((request.digest.unwrap_or_default(), refused));
+            batch.requests.push((request.digest.present("a digest that was read is not set"), refused));
         }
         Ok(batch)
     }
 
     /// Decompresses a blob, unless the batch is already too large.
-    fn unpack(&self, packed: &[u8], digest: &BlobDigest) -> Result<Bytes, Status> {
+    fn decompress(&self, packed: &[u8], digest: &BlobDigest) -> Result<Bytes, Status> {
         const FAR_TOO_LARGE: u64 = 32 << 20;
-        if self.bytes > FAR_TOO_LARGE { Ok(Bytes::new()) } else { compress::unpack(packed, digest.size) }
+        if self.bytes > FAR_TOO_LARGE {
+            Ok(Bytes::new())
+        } else {
+            compress::decompress_blob(packed, digest.size)
+        }
     }
 
     async fn store(self, cas: &cas::Cas) -> Result<BatchUpdateBlobsResponse, Status> {
@@ -216,7 +221,11 @@ impl Batch {
             .map(|(digest, refused)| {
                 let outcome = match refused {
                     Some(status) => Err(status),
-                    None => stored.next().unwrap_or(Ok(())).map_err(|error| status_of(&error)),
+                    None => {
+                        let stored =
+                            stored.next().present_or(Ok(()), "the store reports fewer blobs than it got");
+                        stored.map_err(|error| status_of(&error))
+                    }
                 };
                 let status = outcome.map_or_else(|status| rpc_status(&status), |()| rpc::Status::default());
                 batch_update_blobs_response::Response { digest: Some(digest), status: Some(status) }
@@ -226,13 +235,17 @@ impl Batch {
     }
 }
 
-fn one_read(digest: &BlobDigest, content: Option<Bytes>, zstd: bool) -> batch_read_blobs_response::Response {
+fn read_response(
+    digest: &BlobDigest,
+    content: Option<Bytes>,
+    zstd: bool,
+) -> batch_read_blobs_response::Response {
     let (data, compressor, status) = match content {
         None => {
             let status = Status::not_found(format!("the store has no blob {digest}"));
             (Vec::new(), Compressor::Identity, rpc_status(&status))
         }
-        Some(content) => match zstd.then(|| compress::pack(&content)).flatten() {
+        Some(content) => match zstd.then(|| compress::compress_blob(&content)).flatten() {
             Some(packed) => (packed, Compressor::Zstd, rpc::Status::default()),
             None => (content.into(), Compressor::Identity, rpc::Status::default()),
         },

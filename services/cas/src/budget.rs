@@ -22,6 +22,7 @@ use std::{
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use http_body::{Frame, SizeHint};
+use invariant::{Present as _, impossible};
 use reapi::status;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tonic::{
@@ -97,9 +98,9 @@ impl Held {
         let permit = if let Ok(permit) = Arc::clone(&room).try_acquire_many_owned(units) {
             permit
         } else {
-            let _place = Place::take(&self.budget, unread.min(STREAM_WINDOW.into()))?;
+            let _share = WaitingShare::claim(&self.budget, unread.min(STREAM_WINDOW.into()))?;
             let room = tokio::time::timeout(PATIENCE, room.acquire_many_owned(units)).await;
-            room.ok().and_then(Result::ok).ok_or_else(crowded)?
+            room.ok().and_then(Result::ok).ok_or_else(out_of_memory)?
         };
         self.keep(permit);
         Ok(())
@@ -126,26 +127,26 @@ impl Held {
     }
 }
 
-fn crowded() -> Status {
+fn out_of_memory() -> Status {
     let message = "the server has no memory left for calls; try again";
     status::retry(Code::ResourceExhausted, message, RETRY_SOON)
 }
 
 /// The share of one waiting call in [`WAITING_BYTES_MAX`].
-struct Place<'a> {
+struct WaitingShare<'a> {
     budget: &'a Budget,
     bytes: u64,
 }
 
-impl<'a> Place<'a> {
-    fn take(budget: &'a Budget, bytes: u64) -> Result<Self, Status> {
-        let place = Self { budget, bytes };
+impl<'a> WaitingShare<'a> {
+    fn claim(budget: &'a Budget, bytes: u64) -> Result<Self, Status> {
+        let share = Self { budget, bytes };
         let before = budget.waiting.fetch_add(bytes, Ordering::Relaxed);
-        if before + bytes > WAITING_BYTES_MAX { Err(crowded()) } else { Ok(place) }
+        if before + bytes > WAITING_BYTES_MAX { Err(out_of_memory()) } else { Ok(share) }
     }
 }
 
-impl Drop for Place<'_> {
+impl Drop for WaitingShare<'_> {
     fn drop(&mut self) {
         self.budget.waiting.fetch_sub(self.bytes, Ordering::Relaxed);
     }
@@ -186,11 +187,11 @@ where
         let held = Held::new(&self.budget);
         let (mut parts, inner) = request.into_parts();
         parts.extensions.insert(held.clone());
-        let body = Inward { inner, held: held.clone(), lengths: Lengths::default(), waiting: None };
+        let body = MeteredRequest { inner, held: held.clone(), lengths: Lengths::default(), waiting: None };
         let answer = self.inner.call(http::Request::from_parts(parts, Body::new(body)));
         Box::pin(async move {
             let response = answer.await?;
-            Ok(response.map(|inner| Body::new(Outward { inner, _held: held })))
+            Ok(response.map(|inner| Body::new(MeteredResponse { inner, _held: held })))
         })
     }
 }
@@ -214,7 +215,7 @@ impl Lengths {
             if self.left > 0 {
                 let skipped = usize::try_from(self.left).unwrap_or(usize::MAX).min(rest.len());
                 self.left -= skipped as u64;
-                rest = rest.get(skipped..).unwrap_or_default();
+                rest = rest.get(skipped..).present("more bytes are skipped than there are");
                 continue;
             }
             if self.head > 0 {
@@ -233,7 +234,7 @@ impl Lengths {
 }
 
 /// A request body that is read only as far as there is memory.
-struct Inward {
+struct MeteredRequest {
     inner: Body,
     held: Held,
     lengths: Lengths,
@@ -243,7 +244,7 @@ struct Inward {
 /// A frame, and the future that waits for its memory.
 type Waiting = (Frame<Bytes>, BoxFuture<'static, Result<(), Status>>);
 
-impl http_body::Body for Inward {
+impl http_body::Body for MeteredRequest {
     type Data = Bytes;
     type Error = Status;
 
@@ -265,7 +266,10 @@ impl http_body::Body for Inward {
             let held = this.held.clone();
             this.waiting = Some((frame, Box::pin(async move { held.grow_before(bytes, length).await })));
         }
-        let Some((_, room)) = &mut this.waiting else { return Poll::Ready(None) };
+        let Some((_, room)) = &mut this.waiting else {
+            impossible!("no frame waits for memory");
+            return Poll::Ready(None);
+        };
         let room = ready!(room.as_mut().poll(cx));
         let frame = this.waiting.take().map(|(frame, _)| frame);
         Poll::Ready(frame.map(|frame| room.map(|()| frame)))
@@ -277,12 +281,12 @@ impl http_body::Body for Inward {
 }
 
 /// A response body that holds its memory until it is sent.
-struct Outward {
+struct MeteredResponse {
     inner: Body,
     _held: Held,
 }
 
-impl http_body::Body for Outward {
+impl http_body::Body for MeteredResponse {
     type Data = Bytes;
     type Error = Status;
 

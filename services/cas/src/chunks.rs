@@ -28,7 +28,7 @@ const PATIENCE: std::time::Duration = std::time::Duration::from_secs(60);
 /// Splits a blob; the answer must fit one message.
 pub(crate) async fn split(cas: &Cas, request: &SplitBlobRequest) -> Result<SplitBlobResponse, Status> {
     let blob = blob(request.digest_function, request.blob_digest.as_ref())?;
-    let (chunks, function) = cut(cas, &blob).await?;
+    let (chunks, function) = find_chunks(cas, &blob).await?;
     Ok(SplitBlobResponse {
         chunk_digests: chunks.iter().map(digest::to_proto).collect(),
         chunking_function: function,
@@ -41,7 +41,7 @@ pub(crate) async fn mapping(
     request: GetChunkMappingRequest,
 ) -> Result<BoxStream<'static, Result<GetChunkMappingResponse, Status>>, Status> {
     let blob = blob(request.digest_function, request.blob_digest.as_ref())?;
-    let (chunks, function) = cut(cas, &blob).await?;
+    let (chunks, function) = find_chunks(cas, &blob).await?;
     let messages: Vec<_> = chunks
         .chunks(CHUNKS_PER_MESSAGE)
         .enumerate()
@@ -59,7 +59,7 @@ pub(crate) async fn splice(cas: &Cas, request: &SpliceBlobRequest) -> Result<Spl
     let function = digest::function(request.digest_function, first)?;
     let blob = digest::required(first, function, "blob_digest")?;
     let chunks = digest::all(&request.chunk_digests, function, "chunk_digests")?;
-    join(cas, &blob, &chunks, request.chunking_function).await?;
+    store_spliced(cas, &blob, &chunks, request.chunking_function).await?;
     Ok(SpliceBlobResponse { blob_digest: Some(digest::to_proto(&blob)) })
 }
 
@@ -81,7 +81,7 @@ pub(crate) async fn register(
             return Err(Status::invalid_argument(message));
         }
     }
-    join(shared.cas(), &blob, &chunks, first.chunking_function).await?;
+    store_spliced(shared.cas(), &blob, &chunks, first.chunking_function).await?;
     Ok(RegisterChunkMappingResponse { blob_digest: Some(digest::to_proto(&blob)) })
 }
 
@@ -96,12 +96,17 @@ fn blob(function: i32, blob: Option<&execution::Digest>) -> Result<BlobDigest, S
     digest::required(blob, digest::function(function, blob)?, "blob_digest")
 }
 
-async fn cut(cas: &Cas, blob: &BlobDigest) -> Result<(Vec<BlobDigest>, i32), Status> {
+async fn find_chunks(cas: &Cas, blob: &BlobDigest) -> Result<(Vec<BlobDigest>, i32), Status> {
     let split = bounded(cas.split(blob)).await?;
     let split = split.ok_or_else(|| Status::not_found(format!("the store has no blob {blob}")))?;
     Ok((split.chunks, split.function.to_proto()))
 }
 
-async fn join(cas: &Cas, blob: &BlobDigest, chunks: &[BlobDigest], function: i32) -> Result<(), Status> {
+async fn store_spliced(
+    cas: &Cas,
+    blob: &BlobDigest,
+    chunks: &[BlobDigest],
+    function: i32,
+) -> Result<(), Status> {
     bounded(cas.splice(blob, chunks, ChunkingFunction::from_proto(function))).await
 }

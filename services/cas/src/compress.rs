@@ -2,7 +2,7 @@
 
 use std::io;
 
-use bytes::Bytes;
+use bytes::{Buf as _, Bytes};
 use cas::BlobStream;
 use futures::{StreamExt as _, stream, stream::BoxStream};
 use tonic::Status;
@@ -29,47 +29,47 @@ pub(crate) async fn compress(
     held: Held,
 ) -> Result<BoxStream<'static, Result<Bytes, Status>>, Status> {
     held.grow(ENCODER_BYTES).await?;
-    let packing = Packing::new(blob, held).map_err(|error| broken(&error))?;
-    Ok(stream::try_unfold(packing, Packing::next).boxed())
+    let compression = Compression::new(blob, held).map_err(|error| zstd_failed(&error))?;
+    Ok(stream::try_unfold(compression, Compression::next).boxed())
 }
 
-fn broken(error: &io::Error) -> Status {
+fn zstd_failed(error: &io::Error) -> Status {
     Status::internal(format!("zstd failed: {error}"))
 }
 
 /// A blob that is being compressed.
-struct Packing {
+struct Compression {
     blob: BlobStream,
     encoder: Encoder<'static>,
     piece: Bytes,
-    state: PackState,
+    state: CompressionState,
     _held: Held,
 }
 
 #[derive(PartialEq)]
-enum PackState {
+enum CompressionState {
     Reading,
     Ending,
     Ended,
 }
 
-impl Packing {
+impl Compression {
     fn new(blob: BlobStream, held: Held) -> io::Result<Self> {
         let mut encoder = Encoder::new(LEVEL)?;
         encoder.set_parameter(CParameter::WindowLog(WINDOW_LOG))?;
-        Ok(Self { blob, encoder, piece: Bytes::new(), state: PackState::Reading, _held: held })
+        Ok(Self { blob, encoder, piece: Bytes::new(), state: CompressionState::Reading, _held: held })
     }
 
     async fn next(mut self) -> Result<Option<(Bytes, Self)>, Status> {
         let mut output = Vec::with_capacity(PIECE_BYTES);
-        while output.len() < PIECE_BYTES && self.state != PackState::Ended {
-            if self.state == PackState::Reading && self.piece.is_empty() {
+        while output.len() < PIECE_BYTES && self.state != CompressionState::Ended {
+            if self.state == CompressionState::Reading && self.piece.is_empty() {
                 match self.blob.next().await {
                     Some(piece) => self.piece = piece.map_err(|error| status_of(&error))?,
-                    None => self.state = PackState::Ending,
+                    None => self.state = CompressionState::Ending,
                 }
             }
-            self.step(&mut output).map_err(|error| broken(&error))?;
+            self.step(&mut output).map_err(|error| zstd_failed(&error))?;
         }
         Ok((!output.is_empty()).then(|| (output.into(), self)))
     }
@@ -77,35 +77,35 @@ impl Packing {
     fn step(&mut self, output: &mut Vec<u8>) -> io::Result<()> {
         let written = output.len();
         let mut room = OutBuffer::around_pos(output, written);
-        if self.state == PackState::Ending {
+        if self.state == CompressionState::Ending {
             if self.encoder.finish(&mut room, true)? == 0 {
-                self.state = PackState::Ended;
+                self.state = CompressionState::Ended;
             }
             return Ok(());
         }
         let mut input = InBuffer::around(&self.piece);
         self.encoder.run(&mut input, &mut room)?;
         let taken = input.pos();
-        drop(self.piece.split_to(taken));
+        self.piece.advance(taken);
         Ok(())
     }
 }
 
 /// A decoder of a compressed stream.
-pub(crate) struct Unpacking {
+pub(crate) struct Decompression {
     decoder: Decoder<'static>,
     /// Whether a frame has started and not ended.
     inside: bool,
     _held: Held,
 }
 
-impl Unpacking {
+impl Decompression {
     /// Creates a decoder for a blob of `size` bytes, which also bounds the window.
     pub(crate) async fn new(size: u64, held: Held) -> Result<Self, Status> {
         held.grow_before(DECODER_BYTES + size.min(1 << WINDOW_LOG_MAX), size).await?;
-        let mut decoder = Decoder::new().map_err(|error| broken(&error))?;
+        let mut decoder = Decoder::new().map_err(|error| zstd_failed(&error))?;
         let limit = DParameter::WindowLogMax(WINDOW_LOG_MAX);
-        decoder.set_parameter(limit).map_err(|error| broken(&error))?;
+        decoder.set_parameter(limit).map_err(|error| zstd_failed(&error))?;
         Ok(Self { decoder, inside: false, _held: held })
     }
 
@@ -123,7 +123,7 @@ impl Unpacking {
                 .run(&mut input, &mut OutBuffer::around(&mut output))
                 .map_err(|error| Status::invalid_argument(format!("not a valid zstd stream: {error}")))?;
             let taken = input.pos();
-            drop(packed.split_to(taken));
+            packed.advance(taken);
             self.inside = hint != 0;
             if !output.is_empty() {
                 return Ok(Some(output.into()));
@@ -141,16 +141,19 @@ impl Unpacking {
 }
 
 /// Compresses a whole blob; `None` if that does not make it smaller.
-pub(crate) fn pack(content: &[u8]) -> Option<Vec<u8>> {
+pub(crate) fn compress_blob(content: &[u8]) -> Option<Vec<u8>> {
     const WORTH_IT: usize = 512;
     if content.len() < WORTH_IT {
         return None;
     }
-    zstd::bulk::compress(content, LEVEL).ok().filter(|packed| packed.len() < content.len())
+    zstd::bulk::compress(content, LEVEL)
+        .inspect_err(|error| tracing::debug!(%error, "cannot compress a blob; it is sent uncompressed"))
+        .ok()
+        .filter(|packed| packed.len() < content.len())
 }
 
 /// Decompresses a whole blob of `size` bytes.
-pub(crate) fn unpack(packed: &[u8], size: u64) -> Result<Bytes, Status> {
+pub(crate) fn decompress_blob(packed: &[u8], size: u64) -> Result<Bytes, Status> {
     let wrong = |error: &dyn std::fmt::Display| {
         Status::invalid_argument(format!("not valid zstd data of a blob of {size} bytes: {error}"))
     };
@@ -175,8 +178,8 @@ mod tests {
         Held::new(&Arc::new(Budget::new(64 << 20)))
     }
 
-    async fn unpacking() -> Unpacking {
-        Unpacking::new(1 << 20, held()).await.unwrap()
+    async fn decompression() -> Decompression {
+        Decompression::new(1 << 20, held()).await.unwrap()
     }
 
     async fn through(content: Bytes, cut: usize) -> (usize, Vec<u8>) {
@@ -184,7 +187,7 @@ mod tests {
         let packed = compress(stream::iter(pieces).boxed(), held()).await.unwrap();
         let packed: Vec<Bytes> = packed.map(Result::unwrap).collect().await;
         let packed = packed.concat();
-        let mut unpacker = unpacking().await;
+        let mut unpacker = decompression().await;
         let mut out = Vec::new();
         for piece in packed.chunks(cut) {
             let mut piece = Bytes::copy_from_slice(piece);
@@ -225,7 +228,7 @@ mod tests {
     async fn frames_one_after_another_and_cut_short() {
         let both =
             [zstd::bulk::compress(b"one", 3).unwrap(), zstd::bulk::compress(b"two", 3).unwrap()].concat();
-        let mut unpacker = unpacking().await;
+        let mut unpacker = decompression().await;
         let (mut packed, mut out) = (Bytes::from(both), Vec::new());
         while let Some(part) = unpacker.next(&mut packed).unwrap() {
             out.extend_from_slice(&part);
@@ -233,13 +236,13 @@ mod tests {
         assert_eq!(out, b"onetwo");
         assert!(unpacker.is_whole());
         drop(unpacker);
-        let mut unpacker = unpacking().await;
+        let mut unpacker = decompression().await;
         let whole = zstd::bulk::compress(b"something longer", 3).unwrap();
         let mut cut = Bytes::copy_from_slice(&whole[..whole.len() - 2]);
         while unpacker.next(&mut cut).unwrap().is_some() {}
         assert!(!unpacker.is_whole());
         drop(unpacker);
-        let mut unpacker = unpacking().await;
+        let mut unpacker = decompression().await;
         assert_eq!(
             unpacker.next(&mut Bytes::from_static(b"garbage")).unwrap_err().code(),
             Code::InvalidArgument
@@ -248,10 +251,10 @@ mod tests {
 
     #[test]
     fn a_blob_is_unpacked_to_no_more_than_it_says() {
-        let packed = pack(&vec![7; 100_000]).unwrap();
-        assert_eq!(unpack(&packed, 100_000).unwrap().len(), 100_000);
-        assert!(unpack(&packed, 99_999).is_err());
-        assert!(unpack(b"garbage", 10).is_err());
-        assert!(pack(b"short").is_none());
+        let packed = compress_blob(&vec![7; 100_000]).unwrap();
+        assert_eq!(decompress_blob(&packed, 100_000).unwrap().len(), 100_000);
+        assert!(decompress_blob(&packed, 99_999).is_err());
+        assert!(decompress_blob(b"garbage", 10).is_err());
+        assert!(compress_blob(b"short").is_none());
     }
 }

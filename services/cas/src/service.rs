@@ -90,12 +90,12 @@ async fn serve_cache(listener: ClientListener, routes: Routes, context: Context)
     let served = serve(listener, routes, context.stop.clone().cancelled_owned());
     tokio::select! {
         served = served => served.map_err(|error| ServiceError::failed("the gRPC server", error)),
-        () = late(&context) => Ok(()),
+        () = grace_period(&context) => Ok(()),
     }
 }
 
 /// Allows running calls one second after the service is stopped.
-async fn late(context: &Context) {
+async fn grace_period(context: &Context) {
     context.stop.cancelled().await;
     tokio::time::sleep(std::time::Duration::from_secs(1)).await;
 }

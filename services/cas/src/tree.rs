@@ -8,6 +8,7 @@ use std::collections::{HashSet, VecDeque};
 use bytes::Bytes;
 use cas::Cas;
 use futures::{StreamExt as _, stream, stream::BoxStream};
+use invariant::Present as _;
 use model::{BlobDigest, DigestFunction};
 use prost::Message as _;
 use reapi::{
@@ -81,8 +82,8 @@ struct Walk {
 
 impl Walk {
     fn discover(&mut self, directory: BlobDigest) -> Result<(), Status> {
-        let (half, _) = directory.hash.split_first_chunk().unwrap_or((&[0; 16], &[]));
-        if self.known.insert(*half) {
+        let half = directory.hash.first_chunk::<16>().copied().present("a hash has fewer than 16 bytes");
+        if self.known.insert(half) {
             self.queue.push_back(directory);
         }
         if self.known.len() > DIRECTORIES_MAX {

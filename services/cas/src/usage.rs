@@ -83,6 +83,7 @@ pub async fn store_rooms(bus: &Bus, wait: Duration) -> Result<Vec<StoreRoom>, Se
             }
         }
     };
+    // The time limit is the normal end: the number of stores is not known.
     let _ = tokio::time::timeout(wait, hear).await;
     Ok(found.into_iter().map(|(store, room)| StoreRoom { store, room }).collect())
 }
@@ -120,13 +121,13 @@ impl StoreUsage {
         stop: CancellationToken,
     ) {
         let mut reconnects = bus.reconnects();
-        self.say(&bus, &store, true).await;
+        self.report(&bus, &store, true).await;
         loop {
             tokio::select! {
                 () = stop.cancelled() => break,
                 () = self.wake.notified() => {
                     tokio::time::sleep(TOGETHER).await;
-                    self.say(&bus, &store, false).await;
+                    self.report(&bus, &store, false).await;
                 }
                 message = states.next() => match message.as_ref().map(read::<State>) {
                     Some(Some(state)) if state.store == store => cas.set_refusal(state.refusal()),
@@ -134,13 +135,13 @@ impl StoreUsage {
                     None => break,
                 },
                 // A change may have been published while the connection was lost.
-                () = reconnects.next() => self.say(&bus, &store, true).await,
+                () = reconnects.next() => self.report(&bus, &store, true).await,
             }
         }
-        self.say(&bus, &store, false).await;
+        self.report(&bus, &store, false).await;
     }
 
-    async fn say(&self, bus: &Bus, store: &str, asks: bool) {
+    async fn report(&self, bus: &Bus, store: &str, asks: bool) {
         let bytes = self.bytes.swap(0, Ordering::Relaxed);
         if bytes == 0 && !asks {
             return;

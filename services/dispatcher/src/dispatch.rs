@@ -3,7 +3,8 @@
 use std::{collections::HashSet, time::Duration};
 
 use bus::BusError;
-use index::{Heads, Held, Index, IndexError, Pick};
+use index::{Heads, Held, Index, IndexError, Pick, WaitingGroup};
+use invariant::impossible;
 use model::{BuildKey, Group, Millis, WorkspaceKind};
 use policy::{
     Lending, Placement, Random, place,
@@ -42,7 +43,8 @@ pub(crate) async fn run(
     warm: Warm,
     mut governance: watch::Receiver<Current>,
 ) -> Result<(), ServiceError> {
-    // Without the quotas a group could exceed its limit in progress.
+    // Without the quotas a group could exceed its limit in progress. The sender is dropped only if the service fails;
+    // then no build starts.
     tokio::select! {
         () = context.stop.cancelled() => return Ok(()),
         known = governance.wait_for(Option::is_some) => drop(known),
@@ -90,6 +92,7 @@ pub(crate) async fn run(
     // Settle pending offers, so that refused builds do not wait for their deadlines.
     let limit = Duration::from_millis(context.settings.offer_timeout_ms);
     let settle = async { while dispatcher.offers.join_next().await.is_some() {} };
+    // Offers that are not settled in time expire.
     let _ = tokio::time::timeout(limit, settle).await;
     Ok(())
 }
@@ -144,7 +147,7 @@ impl Dispatcher {
                 if !heads.idle.is_empty() && self.reader.has_more(heads, &done) {
                     continue;
                 }
-                return Ok(next_look(heads, now));
+                return Ok(next_check(heads, now));
             }
             crash_point(Step::Picked);
             let started = self.commit(heads, picks, now).await?;
@@ -168,7 +171,7 @@ impl Dispatcher {
         let assigned = self.warm.assign(&keys, heads.idle.clone());
         let warm = self.context.settings.warm_workspaces;
         let picks = placed.into_iter().zip(assigned).filter_map(|(placement, assignment)| {
-            let (head, assignment) = (heads.groups.get(placement.group)?, assignment?);
+            let (head, assignment) = (head_of(heads, &placement)?, assignment?);
             let kind = assignment.kind.unwrap_or(WorkspaceKind::New);
             Some(Pick {
                 key: BuildKey { group: head.group.clone(), id: placement.build.build.id },
@@ -188,22 +191,22 @@ impl Dispatcher {
         heads: &Heads,
         placed: &[Placement<Startable>],
     ) -> Result<Vec<Option<BuildKeys>>, PassError> {
-        let key = |placement: &Placement<Startable>| {
-            let head = heads.groups.get(placement.group)?;
+        let key_of = |placement: &Placement<Startable>| {
+            let head = head_of(heads, placement)?;
             Some(BuildKey { group: head.group.clone(), id: placement.build.build.id })
         };
         let asking: Vec<BuildKey> =
-            placed.iter().filter(|placement| placement.build.build.traits.warm).filter_map(key).collect();
+            placed.iter().filter(|placement| placement.build.build.traits.warm).filter_map(key_of).collect();
         if asking.is_empty() || !self.context.settings.warm_workspaces {
             return Ok(vec![None; placed.len()]);
         }
         let records = self.context.bus.latest_many(&asking).await?;
-        let of = |placement: &Placement<Startable>| {
-            let key = key(placement).filter(|_| placement.build.build.traits.warm)?;
+        let keys_of = |placement: &Placement<Startable>| {
+            let key = key_of(placement).filter(|_| placement.build.build.traits.warm)?;
             let (_, record) = records.iter().find(|(_, record)| record.build.key() == key)?;
             Some(live_keys(&record.build))
         };
-        Ok(placed.iter().map(of).collect())
+        Ok(placed.iter().map(keys_of).collect())
     }
 
     /// Records what was started on others' quotas.
@@ -255,9 +258,22 @@ impl Dispatcher {
     }
 }
 
+/// The head of the group that a build was placed for.
+fn head_of<'a>(heads: &'a Heads, placement: &Placement<Startable>) -> Option<&'a WaitingGroup> {
+    let head = heads.groups.get(placement.group);
+    if head.is_none() {
+        impossible!(
+            "the group {} of a placed build is not among {} heads",
+            placement.group,
+            heads.groups.len()
+        );
+    }
+    head
+}
+
 /// When to check again without a wake-up: when the next offer expires, and at regular intervals while a lost wake-up
 /// could leave a build waiting.
-fn next_look(heads: &Heads, now: Millis) -> Option<Instant> {
+fn next_check(heads: &Heads, now: Millis) -> Option<Instant> {
     let pending = heads.waiting_groups + heads.offered + heads.running > 0;
     let offer = heads.next_offer.map(|at| Instant::now() + at.after(CLAIM_MARGIN).since(now));
     pending.then(|| Instant::now() + REPAIR).into_iter().chain(offer).min()

@@ -7,6 +7,7 @@ use std::{
 
 use bus::Bus;
 use index::{Heads, Index, IndexError, Traits, WaitingBuild, WaitingGroup, Wanted};
+use invariant::impossible;
 use model::Group;
 use policy::{Allowance, GroupHead, Lending, Random, draws, weight};
 use service::Governance;
@@ -71,11 +72,11 @@ impl HeadReader {
                 continue;
             }
             heads.groups.retain(|head| !done.contains(&head.group));
-            let weigh = |head: &WaitingGroup| match tickets.get(&head.group) {
+            let weight_of = |head: &WaitingGroup| match tickets.get(&head.group) {
                 Some(count) if !few => *count,
                 Some(_) | None => weight(governance.quotas.of(&head.group)),
             };
-            let weights = heads.groups.iter().map(weigh).collect();
+            let weights = heads.groups.iter().map(weight_of).collect();
             return Ok(Drawn { heads, weights });
         }
     }
@@ -91,8 +92,9 @@ impl HeadReader {
         let weights: Vec<u64> = left.iter().map(|group| weight(governance.quotas.of(group))).collect();
         let mut tickets = BTreeMap::new();
         for at in draws(&weights, GROUPS_MAX, random) {
-            if let Some(group) = left.get(at) {
-                *tickets.entry((*group).clone()).or_default() += 1;
+            match left.get(at) {
+                Some(group) => *tickets.entry((*group).clone()).or_default() += 1,
+                None => impossible!("the drawn group {at} is not among {} groups", left.len()),
             }
         }
         tickets
@@ -151,7 +153,7 @@ async fn startable_of(
     idle: usize,
 ) -> Result<VecDeque<Startable>, IndexError> {
     let mut admission = allowance.admission(&head.in_progress);
-    let mut goes = VecDeque::new();
+    let mut starts = VecDeque::new();
     let mut page = Cow::Borrowed(head.builds.as_slice());
     let (mut read, mut full) = (0, head_depth(idle));
     for _ in 0..=PAGES_MAX {
@@ -162,15 +164,15 @@ async fn startable_of(
                 let counted = allowance.counted(estimate);
                 let counts_as =
                     (counted != *estimate).then(|| Traits { occupancy: counted, ..build.traits.clone() });
-                goes.push_back(Startable { build: build.clone(), counts_as });
+                starts.push_back(Startable { build: build.clone(), counts_as });
             }
         }
         // A partial page is the end of the queue.
-        if page.len() < full || goes.len() >= idle || admission.is_exhausted() {
+        if page.len() < full || starts.len() >= idle || admission.is_exhausted() {
             break;
         }
         page = Cow::Owned(index.page(&head.group, read, PAGE).await?);
         full = PAGE;
     }
-    Ok(goes)
+    Ok(starts)
 }

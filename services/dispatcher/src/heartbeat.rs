@@ -26,8 +26,8 @@ pub(crate) async fn serve(
         .await
         .map_err(|error| failed(Box::new(error)))?;
     // Each dispatcher keeps its own record of what workspaces are warm for.
-    let everyones = client.subscribe(Subject::Heartbeat.to_string()).await;
-    let mut everyones = everyones.map_err(|error| failed(Box::new(error)))?;
+    let all_heartbeats = client.subscribe(Subject::Heartbeat.to_string()).await;
+    let mut all_heartbeats = all_heartbeats.map_err(|error| failed(Box::new(error)))?;
     let mut reconnects = context.bus.reconnects();
     loop {
         // Heartbeats sent before the start or during a lost connection were missed.
@@ -38,7 +38,7 @@ pub(crate) async fn serve(
             let message = tokio::select! {
                 () = context.stop.cancelled() => return Ok(()),
                 () = reconnects.next() => break,
-                Some(message) = everyones.next() => {
+                Some(message) = all_heartbeats.next() => {
                     if let Some(heartbeat) = read(&message.payload) {
                         warm.announce(&heartbeat);
                     }
@@ -50,7 +50,7 @@ pub(crate) async fn serve(
                 return Err(ServiceError::failed("subscribing to heartbeats", "the subscription ended"));
             };
             if let Some(heartbeat) = read(&message.payload) {
-                take(&context, &index, &wakes, &heartbeat, &message.payload).await;
+                write(&context, &index, &wakes, &heartbeat, &message.payload).await;
             }
         }
     }
@@ -62,7 +62,7 @@ fn read(payload: &Bytes) -> Option<Heartbeat> {
         .ok()
 }
 
-async fn take(context: &Context, index: &Index, wakes: &Wakes, heartbeat: &Heartbeat, payload: &Bytes) {
+async fn write(context: &Context, index: &Index, wakes: &Wakes, heartbeat: &Heartbeat, payload: &Bytes) {
     match index.announce(heartbeat, payload, context.bus.now()).await {
         Ok((ready, fresh)) => {
             debug!(worker = %heartbeat.worker, fresh, "heartbeat");

@@ -3,12 +3,12 @@
 //! in: lifecycle events, heartbeats, quotas and the governor's decisions · out: offers to workers · Redis: the
 //! whole index · decides with `policy::Allowance` (Algorithm 1), `policy::place` and `policy::workspace`
 
-mod brief;
 mod dispatch;
 mod heads;
 mod heartbeat;
 mod offer;
 mod projector;
+mod records;
 mod warm;
 
 use std::sync::Arc;

@@ -6,6 +6,7 @@ use async_nats::client::RequestErrorKind;
 use bus::{Encoding, Subject, decode, encode};
 use bytes::Bytes;
 use index::{Index, Pick, Settlement, Verdict};
+use invariant::impossible;
 use model::{BuildKey, BuildRecord, Millis, Offer, OfferReply, OfferVerdict, Offers, Sequence};
 use service::{Context, Step, crash_point};
 use telemetry::metrics::{Counter, Label, count};
@@ -30,7 +31,10 @@ const RUN_OUT_MAX: usize = 256;
 
 /// Sends the offers and settles the refused ones. Without an answer, the deadline settles them.
 pub(crate) async fn offer(context: Context, index: Index, wakes: Wakes, offered: Offered) {
-    let Some(worker) = offered.picks.first().map(|pick| pick.workspace.worker.clone()) else { return };
+    let Some(worker) = offered.picks.first().map(|pick| pick.workspace.worker.clone()) else {
+        impossible!("an offer without builds");
+        return;
+    };
     let subject = Subject::Offer(worker.clone()).to_string();
     let payload = encode(Encoding::Json, &message(&offered));
     let settlements = match context.bus.client().request(subject, payload).await {
@@ -96,7 +100,7 @@ fn before_margin(at: Millis) -> Millis {
 }
 
 fn message(offered: &Offered) -> Offers {
-    let one = |pick: &Pick| Offer {
+    let offer = |pick: &Pick| Offer {
         group: pick.key.group.clone(),
         id: pick.key.id,
         sequence: pick.sequence,
@@ -106,7 +110,7 @@ fn message(offered: &Offered) -> Offers {
         dispatched_at_sequence: offered.dispatched_at_sequence,
         workspace_kind: pick.kind,
     };
-    Offers { offers: offered.picks.iter().map(one).collect() }
+    Offers { offers: offered.picks.iter().map(offer).collect() }
 }
 
 fn settlement(pick: &Pick, verdict: Verdict) -> Settlement {

@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use bus::{EventSubject, Follower, Start, Stored, Subject, stream};
 use bytes::Bytes;
-use index::{Applied, Index, IndexEvent};
+use index::{Applied, Index, IndexError, IndexEvent};
 use model::{Sequence, WorkspaceKeys};
 use service::{Context, ServiceError, Step, crash_point};
 use telemetry::metrics::{Counter, count};
 use tracing::{error, info, warn};
 
-use crate::{Wakes, brief, warm::Warm};
+use crate::{Wakes, records, warm::Warm};
 
 const BATCH: usize = 1000;
 /// Maximum time for which a Redis that lost the index goes unnoticed while no events arrive.
@@ -28,12 +28,12 @@ pub(crate) async fn run(
     let follower =
         Follower::new(&context.bus, stream::EVENTS, EventSubject::LIFECYCLES, Start::After(Sequence(0)));
     let stop = context.stop.clone();
-    let (watched, looked_at, woken) = (context.clone(), index.clone(), wakes.clone());
-    let order = brief::order_of_queues(&context.settings);
+    let watched = (context.clone(), index.clone(), wakes.clone());
+    let order = records::order_of_queues(&context.settings);
     let mut projector = Projector { context, index, wakes, warm, follower, order };
     tokio::select! {
         () = stop.cancelled() => Ok(()),
-        () = watch_index(&watched, &looked_at, &woken) => Ok(()),
+        () = watch_index(&watched.0, &watched.1, &watched.2) => Ok(()),
         () = projector.follow() => Ok(()),
     }
 }
@@ -90,6 +90,7 @@ impl Projector {
     /// new builds could not be compared. Done only at the start, so that of two dispatchers with different settings
     /// the one that was started last prevails.
     async fn adopt_order(&mut self) {
+        // If Redis does not answer, the caller waits for it.
         while let Ok(order) = self.index.order().await {
             if order.is_empty() || order == self.order {
                 return;
@@ -170,19 +171,20 @@ impl Projector {
             let batch = self.follower.next(BATCH).await;
             let (events, _) = self.read(&batch);
             builds += events.len();
-            if self.index.load(&token, &events).await.ok() != Some(Applied::Done) {
+            let loaded = self.index.load(&token, &events).await.inspect_err(log_failed_rebuild);
+            if !matches!(loaded, Ok(Applied::Done)) {
                 return false;
             }
         }
         let watermark = self.follower.cursor();
-        if !matches!(self.index.finish_rebuild(&token, watermark, &self.order).await, Ok(true)) {
+        let finished = self.index.finish_rebuild(&token, watermark, &self.order).await;
+        if !matches!(finished.inspect_err(log_failed_rebuild), Ok(true)) {
             return false;
         }
         count(Counter::IndexRebuilds, &[], 1);
         info!(builds, %watermark, seconds = begun.elapsed().as_secs_f64(), "index rebuilt");
         // Workspaces are not in the stream: request heartbeats, which report what is free.
-        let told = bus.client().publish(Subject::Announce.to_string(), Bytes::new()).await;
-        if let Err(error) = told {
+        if let Err(error) = bus.client().publish(Subject::Announce.to_string(), Bytes::new()).await {
             warn!(%error, "cannot request heartbeats from the workers; waiting for their next ones");
         }
         self.wakes.dispatch.notify_one();
@@ -190,7 +192,7 @@ impl Projector {
     }
 
     fn read(&self, batch: &[Stored]) -> (Vec<IndexEvent>, Vec<Option<WorkspaceKeys>>) {
-        let read = |stored: &Stored| match brief::read(stored, &self.context.settings) {
+        let read = |stored: &Stored| match records::read(stored, &self.context.settings) {
             Ok(event) => Some(event),
             Err(error) => {
                 // Only a record that Forebay did not write; the others are applied.
@@ -203,4 +205,8 @@ impl Projector {
         };
         batch.iter().filter_map(read).unzip()
     }
+}
+
+fn log_failed_rebuild(error: &IndexError) {
+    warn!(error = telemetry::error_chain(error), "cannot rebuild the index; retrying");
 }

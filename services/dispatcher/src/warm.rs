@@ -7,6 +7,7 @@ use bus::Stored;
 use index::{Change, IndexEvent};
 use model::{BuildRecord, Heartbeat, WorkerStatus, Workspace, WorkspaceKeys, WorkspaceState, WorkspaceUse};
 use policy::workspace::{Assignment, BuildKeys, IdleWorkspaces, live_keys};
+use tracing::debug;
 
 /// Shared by the loops of a dispatcher.
 #[derive(Clone, Default)]
@@ -65,11 +66,14 @@ impl Warm {
 }
 
 /// The keys that an ended build leaves for the next build in its workspace, from its lifecycle message.
-pub(crate) fn left_by(stored: &Stored, asked: WorkspaceUse) -> Option<WorkspaceKeys> {
-    if asked.is_fresh() {
+pub(crate) fn left_by(stored: &Stored, requested: WorkspaceUse) -> Option<WorkspaceKeys> {
+    if requested.is_fresh() {
         return None;
     }
-    let record: BuildRecord = stored.record().ok()?;
+    let record = stored.record().inspect_err(|error| {
+        debug!(error = telemetry::error_chain(error), "cannot read what a build left in its workspace");
+    });
+    let record: BuildRecord = record.ok()?;
     // Without an exit code it was killed, together with everything that it left running.
     record.result()?.exit_code?;
     // Without a kind, no warm workspace was requested, and nothing is left.

@@ -10,6 +10,7 @@ use bus::{ApiCall, Bus, Encoding, RequestId, Subject, decode, encode, header, tr
 use bytes::Bytes;
 use futures::StreamExt as _;
 use index::Index;
+use invariant::impossible;
 use model::{ApiError, BuildKey, BuildRequest, BuildView, CreateReply, ErrorCode, GetRequest, Group};
 use serde::de::DeserializeOwned;
 use service::{Context, ServiceError, Step, crash_point};
@@ -25,7 +26,7 @@ use crate::{
 };
 
 /// Maximum number of concurrent calls; further ones wait in the connection.
-const CALLS_MAX: usize = 4096;
+const CALLS_MAX: u32 = 4096;
 /// Maximum size of a reply in bytes, below nats-server's limit of 1 MiB for body and headers.
 const REPLY_BYTES_MAX: usize = 1_040_000;
 /// Time limit of a call, shorter than the timeouts of callers.
@@ -43,8 +44,8 @@ impl Api {
         if let Err(error) = self.service.stop().await {
             debug!(%error, "cannot stop the API");
         }
-        let all = u32::try_from(CALLS_MAX).unwrap_or(u32::MAX);
-        let _ = tokio::time::timeout(PATIENCE, self.permits.acquire_many(all)).await;
+        // A call that takes longer has no caller left.
+        let _ = tokio::time::timeout(PATIENCE, self.permits.acquire_many(CALLS_MAX)).await;
     }
 }
 
@@ -95,7 +96,7 @@ pub(crate) async fn start(context: &Context, index: Index, intake: Intake) -> Re
         .start("forebay", env!("CARGO_PKG_VERSION"))
         .await
         .map_err(failed)?;
-    let permits = Arc::new(Semaphore::new(CALLS_MAX));
+    let permits = Arc::new(Semaphore::new(CALLS_MAX as usize));
     let handler = Handler { context: context.clone(), index, intake, permits: permits.clone() };
     let calls = ApiCall::ALL.into_iter().map(Call::Group).chain([Call::Groups, Call::Workers, Call::Quota]);
     for call in calls {
@@ -109,7 +110,10 @@ pub(crate) async fn start(context: &Context, index: Index, intake: Intake) -> Re
 impl Handler {
     async fn serve(self, call: Call, mut endpoint: Endpoint) {
         while let Some(request) = endpoint.next().await {
-            let Ok(permit) = self.permits.clone().acquire_owned().await else { return };
+            let Ok(permit) = self.permits.clone().acquire_owned().await else {
+                impossible!("the semaphore of API calls is closed");
+                return;
+            };
             let handler = self.clone();
             tokio::spawn(async move {
                 handler.answer(call, request).await;

@@ -33,7 +33,7 @@ pub(crate) async fn cancel(
         if record.state() == State::Finished {
             // Another process may have died between ending the build and notifying the worker.
             if record.result().is_some_and(|result| result.outcome == Outcome::Cancelled) {
-                tell(bus, key, &record).await;
+                notify_worker(bus, key, &record).await;
             }
             return Ok(CancelReply { cancelled: false, build: BuildView::new(sequence, record) });
         }
@@ -45,7 +45,7 @@ pub(crate) async fn cancel(
             Written::Won(position) => {
                 count(Counter::BuildsFinished, &[(Label::Outcome, "cancelled")], 1);
                 crash_point(Step::CancelWritten);
-                tell(bus, key, &ended).await;
+                notify_worker(bus, key, &ended).await;
                 return Ok(CancelReply { cancelled: true, build: BuildView::new(position, ended) });
             }
             Written::Lost(Some(current)) => latest = *current,
@@ -63,8 +63,16 @@ async fn with_use(bus: &Bus, key: &BuildKey, record: &BuildRecord, result: Build
     let subject = Subject::Control(invocation.worker.clone()).to_string();
     let asked = bus.client().request(subject, encode(Encoding::Json, &order));
     let answer = match tokio::time::timeout(MEASURED, asked).await {
-        Ok(Ok(reply)) => decode::<BuildUse>(Encoding::Json, &reply.payload).ok(),
-        Ok(Err(_)) | Err(_) => None,
+        Ok(Ok(reply)) => decode::<BuildUse>(Encoding::Json, &reply.payload)
+            .inspect_err(|error| {
+                debug!(%key, error = telemetry::error_chain(error), "cannot read what the build has used");
+            })
+            .ok(),
+        Ok(Err(error)) => {
+            debug!(%key, %error, "cannot ask the worker what the build has used");
+            None
+        }
+        Err(_) => None,
     };
     if let Some(BuildUse { wall_seconds, cpu_seconds, usage }) = answer {
         return BuildResult { wall_seconds, cpu_seconds, usage, ..result };
@@ -73,7 +81,7 @@ async fn with_use(bus: &Bus, key: &BuildKey, record: &BuildRecord, result: Build
     BuildResult { wall_seconds, ..result }
 }
 
-async fn tell(bus: &Bus, key: &BuildKey, record: &BuildRecord) {
+async fn notify_worker(bus: &Bus, key: &BuildKey, record: &BuildRecord) {
     let Some(invocation) = record.invocation() else { return };
     if let Err(error) = bus.revoke_lease(key).await {
         debug!(%key, %error, "cannot revoke the lease; the worker will notice the end at its next renewal");
@@ -81,5 +89,7 @@ async fn tell(bus: &Bus, key: &BuildKey, record: &BuildRecord) {
     crash_point(Step::CancelRevoked);
     let order = Control::Cancel { group: key.group.clone(), id: key.id, attempt: record.attempt };
     let subject = Subject::Control(invocation.worker.clone()).to_string();
-    let _ = bus.client().publish(subject, encode(Encoding::Json, &order)).await;
+    if let Err(error) = bus.client().publish(subject, encode(Encoding::Json, &order)).await {
+        debug!(%key, %error, "cannot notify the worker; it will notice the end at its next renewal");
+    }
 }

@@ -8,7 +8,7 @@ use telemetry::metrics::{Counter, count};
 
 use crate::{
     estimate::{Estimator, NoQuota},
-    jobs::{BadJob, Jobs, NotNow, NotTaken},
+    jobs::{BadJob, Jobs, NotAccepted, NotNow},
 };
 
 /// A build in the queue.
@@ -85,7 +85,7 @@ impl Intake {
         patience: Duration,
     ) -> Result<Enqueued, NotEnqueued> {
         if let Some(job) = accepted.job.take() {
-            match self.jobs.take(job).await {
+            match self.jobs.accept(job).await {
                 Ok(job) => accepted.build.job = Some(job),
                 // The build may have been accepted before, when the farm had what is missing now.
                 Err(why) => return self.find(&accepted.build).await?.ok_or_else(|| why.into()),
@@ -126,11 +126,11 @@ fn same(build: &Build, (sequence, record): (Sequence, BuildRecord)) -> Option<En
     is_same.then(|| Enqueued { sequence: first_position(sequence, &record), duplicate: true })
 }
 
-impl From<NotTaken> for NotEnqueued {
-    fn from(why: NotTaken) -> Self {
+impl From<NotAccepted> for NotEnqueued {
+    fn from(why: NotAccepted) -> Self {
         match why {
-            NotTaken::Bad(bad) => Self::Job(bad),
-            NotTaken::NotNow(not_now) => Self::JobNotNow(not_now),
+            NotAccepted::Bad(bad) => Self::Job(bad),
+            NotAccepted::NotNow(not_now) => Self::JobNotNow(not_now),
         }
     }
 }

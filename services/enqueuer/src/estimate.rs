@@ -77,8 +77,8 @@ impl Estimator {
         let nothing = BTreeMap::new();
         let by_rule = model.as_ref().map_or(&nothing, |model| &model.types_by_rule);
         for kind in executor_types(&named, &call, &self.0.signs, by_rule) {
-            if let Some(said) = build.occupancy.0.get_mut(&kind) {
-                *said = LEAST.max(*said);
+            if let Some(requested) = build.occupancy.0.get_mut(&kind) {
+                *requested = LEAST.max(*requested);
                 continue;
             }
             let predicted = model.as_ref().and_then(|model| model.predict(&build, &call, &kind));

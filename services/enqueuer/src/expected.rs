@@ -7,10 +7,11 @@ use std::{
 };
 
 use bus::{EventSubject, Follower, Start, Stored, stream};
+use invariant::Present as _;
 use model::{Build, BuildRecord, Outcome};
 use policy::{
     BuildWork,
-    estimate::{Estimator, Quality, Source},
+    estimate::{Estimator, EstimatorKind, Quality, Source},
 };
 use serde::Deserialize;
 use service::{Context, ServiceError};
@@ -25,21 +26,21 @@ const RETRY: Duration = Duration::from_secs(1);
 
 /// The learned run times. Cheap to clone.
 #[derive(Clone)]
-pub(crate) struct Expected(Arc<Mutex<Known>>);
+pub(crate) struct Expected(Arc<Mutex<LearnedTimes>>);
 
-struct Known {
+struct LearnedTimes {
     estimator: Estimator,
     quality: Quality,
 }
 
 /// The fields that suffice to skip a lifecycle message: two of three messages are not ends of builds.
 #[derive(Deserialize)]
-struct Brief<'a> {
+struct RecordFields<'a> {
     event: &'a str,
 }
 
 /// A run that ended on its own.
-struct Ended {
+struct EndedRun {
     record: BuildRecord,
     /// Time for which its workspace was occupied.
     took: Duration,
@@ -48,13 +49,12 @@ struct Ended {
 impl Expected {
     /// Starts without any learned run times.
     pub(crate) fn new(settings: &Settings) -> Self {
-        // Invalid names were refused with the settings.
-        let kind = settings.estimator.parse().unwrap_or_default();
-        let known = Known { estimator: Estimator::new(kind, KEYS_MAX), quality: Quality::default() };
+        let kind = settings.estimator.parse::<EstimatorKind>().present("the estimator of checked settings");
+        let known = LearnedTimes { estimator: Estimator::new(kind, KEYS_MAX), quality: Quality::default() };
         Self(Arc::new(Mutex::new(known)))
     }
 
-    fn lock(&self) -> MutexGuard<'_, Known> {
+    fn lock(&self) -> MutexGuard<'_, LearnedTimes> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -67,8 +67,8 @@ impl Expected {
 
     /// Learns from an end, and measures the error of its estimate. `live` is false for ends before this process
     /// started: those were measured then.
-    fn learn(&self, ended: &Ended, live: bool) {
-        let Ended { record, took } = ended;
+    fn learn(&self, ended: &EndedRun, live: bool) {
+        let EndedRun { record, took } = ended;
         let build = &record.build;
         let keys = BuildWork::of(build).keys();
         let took_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
@@ -85,7 +85,7 @@ impl Expected {
     }
 
     /// Publishes the accuracy of recent estimates as metrics.
-    fn show(&self) {
+    fn publish_metrics(&self) {
         let last = *self.lock().quality.last();
         let shares = [
             ("within_10", last.share_within_10()),
@@ -120,11 +120,11 @@ fn verdict(expected_ms: Option<u64>, took_ms: u64) -> (&'static str, &'static st
 pub(crate) async fn follow(context: Context, expected: Expected) -> Result<(), ServiceError> {
     tokio::select! {
         () = context.stop.cancelled() => Ok(()),
-        () = learn_for_ever(&context, &expected) => Ok(()),
+        () = learn_continuously(&context, &expected) => Ok(()),
     }
 }
 
-async fn learn_for_ever(context: &Context, expected: &Expected) {
+async fn learn_continuously(context: &Context, expected: &Expected) {
     let last = loop {
         match context.bus.stream_positions(stream::EVENTS).await {
             Ok((_, last)) => break last,
@@ -144,13 +144,13 @@ async fn learn_for_ever(context: &Context, expected: &Expected) {
     loop {
         let live = follower.cursor() >= last;
         for stored in follower.next(BATCH).await {
-            if let Some(ended) = ended(&stored) {
+            if let Some(ended) = ended_run(&stored) {
                 learned += 1;
                 expected.learn(&ended, live || stored.sequence > last);
             }
         }
         if follower.caught_up() {
-            expected.show();
+            expected.publish_metrics();
             if !live {
                 info!(learned, "learned run times from past builds");
             }
@@ -159,9 +159,11 @@ async fn learn_for_ever(context: &Context, expected: &Expected) {
 }
 
 /// The end of a run in a lifecycle message, if the run ended on its own: an aborted run has no useful run time.
-fn ended(stored: &Stored) -> Option<Ended> {
-    let brief: Brief<'_> = serde_json::from_slice(&stored.payload).ok()?;
-    if brief.event != "INVOCATION_FINISHED" {
+fn ended_run(stored: &Stored) -> Option<EndedRun> {
+    let fields: RecordFields<'_> = serde_json::from_slice(&stored.payload)
+        .inspect_err(|error| debug!(%error, "ignoring an unreadable event"))
+        .ok()?;
+    if fields.event != "INVOCATION_FINISHED" {
         return None;
     }
     let record = stored
@@ -173,7 +175,7 @@ fn ended(stored: &Stored) -> Option<Ended> {
     let ran = result.exit_code.is_some() || result.job.is_some();
     let by_itself = ran && matches!(result.outcome, Outcome::Succeeded | Outcome::Failed);
     let took = record.at_ms.since(record.invocation()?.started_at_ms);
-    by_itself.then_some(Ended { record, took })
+    by_itself.then_some(EndedRun { record, took })
 }
 
 #[cfg(test)]

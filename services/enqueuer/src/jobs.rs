@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use bus::{Bus, BusError};
 use bytes::Bytes;
+use invariant::impossible;
 use model::{BuildJob, Graph, InvalidJob, Job, JobLimits, JobSource, StoredJob};
 use policy::graph::{Unreachable, reachable};
 use store::{Store, StoreError};
@@ -18,11 +19,11 @@ struct Inner {
     store: Store,
     limits: JobLimits,
     /// One permit for each KiB of JSON of jobs in progress: a parsed job takes about ten times as much memory.
-    room: Semaphore,
+    memory: Semaphore,
 }
 
 /// Limit on the JSON of jobs in progress, in KiB.
-const ROOM: u32 = 64 << 10;
+const JSON_KIB_MAX: u32 = 64 << 10;
 
 /// A job that can never be accepted.
 #[derive(Debug, thiserror::Error)]
@@ -60,7 +61,7 @@ pub(crate) enum NotNow {
 
 /// The reason why a job is not accepted.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum NotTaken {
+pub(crate) enum NotAccepted {
     /// It can never be accepted.
     #[error(transparent)]
     Bad(#[from] BadJob),
@@ -71,24 +72,24 @@ pub(crate) enum NotTaken {
 
 impl Jobs {
     pub(crate) fn new(bus: Bus, store: Store, limits: JobLimits) -> Self {
-        Self(Arc::new(Inner { bus, store, limits, room: Semaphore::new(ROOM as usize) }))
+        Self(Arc::new(Inner { bus, store, limits, memory: Semaphore::new(JSON_KIB_MAX as usize) }))
     }
 
     /// Reads a job and returns it in the form of a build's job: checked, able to run on this farm, and stored.
-    pub(crate) async fn take(&self, source: JobSource) -> Result<BuildJob, NotTaken> {
+    pub(crate) async fn accept(&self, source: JobSource) -> Result<BuildJob, NotAccepted> {
         let Inner { bus, store, limits, .. } = self.0.as_ref();
         let limits = *limits;
-        let (content, stored, _room) = match source {
+        let (content, stored, _memory) = match source {
             JobSource::Inline(job) => {
                 let content = Bytes::from(job.to_json());
-                let room = self.room_for(content.len() as u64).await;
-                (content, None, room)
+                let memory = self.reserve_memory(content.len() as u64).await;
+                (content, None, memory)
             }
             JobSource::Stored(StoredJob { digest }) => {
-                let size = store.size(&digest).await.map_err(NotTaken::of_store)?;
-                let room = self.room_for(size.min(limits.bytes_max as u64)).await;
+                let size = store.size(&digest).await.map_err(NotAccepted::of_store)?;
+                let memory = self.reserve_memory(size.min(limits.bytes_max as u64)).await;
                 let content = store.read(&digest, limits.bytes_max as u64).await;
-                (content.map_err(NotTaken::of_store)?, Some(digest), room)
+                (content.map_err(NotAccepted::of_store)?, Some(digest), memory)
             }
         };
         if content.len() > limits.bytes_max {
@@ -103,8 +104,8 @@ impl Jobs {
         let graph = checked.await.map_err(NotNow::Stopped)??;
         let pools = bus.pools().await.map_err(NotNow::Bus)?;
         reachable(&graph, &pools).map_err(|error| match error {
-            Unreachable::NothingRegistered { .. } => NotTaken::NotNow(NotNow::NoPool(error)),
-            Unreachable::Refused { .. } => NotTaken::Bad(BadJob::Unreachable(error)),
+            Unreachable::NothingRegistered { .. } => NotAccepted::NotNow(NotNow::NoPool(error)),
+            Unreachable::Refused { .. } => NotAccepted::Bad(BadJob::Unreachable(error)),
         })?;
         let tasks = graph.len() as u64;
         let digest = match stored {
@@ -115,14 +116,14 @@ impl Jobs {
     }
 
     /// Waits until a job of this many bytes fits the limit.
-    async fn room_for(&self, bytes: u64) -> Option<SemaphorePermit<'_>> {
-        let wanted = u32::try_from(bytes >> 10).unwrap_or(u32::MAX).clamp(1, ROOM);
-        // The semaphore is never closed.
-        self.0.room.acquire_many(wanted).await.ok()
+    async fn reserve_memory(&self, bytes: u64) -> Option<SemaphorePermit<'_>> {
+        let kib = u32::try_from(bytes >> 10).unwrap_or(u32::MAX).clamp(1, JSON_KIB_MAX);
+        let permit = self.0.memory.acquire_many(kib).await;
+        permit.inspect_err(|error| impossible!("the semaphore of jobs: {error}")).ok()
     }
 }
 
-impl NotTaken {
+impl NotAccepted {
     /// A missing blob will not appear later; a failed read may succeed later.
     fn of_store(error: StoreError) -> Self {
         match error {

@@ -8,6 +8,7 @@ use model::{
     ApiError, BuildId, BuildKey, BuildView, ErrorCode, Group, GroupsReply, Heartbeat, ListReply, ListRequest,
     Millis, Outcome, State, WorkerView, Workspace, WorkspaceState,
 };
+use tracing::debug;
 
 use crate::failure::unavailable;
 
@@ -88,15 +89,15 @@ pub(crate) async fn groups(index: &Index) -> Result<GroupsReply, ApiError> {
 /// index follows every event.
 pub(crate) async fn workers(bus: &Bus, index: &Index) -> Result<Vec<WorkerView>, ApiError> {
     let mut views = live_workers(index, bus.now()).await?;
-    let said: Vec<BuildKey> =
+    let reported: Vec<BuildKey> =
         views.iter().flat_map(|view| &view.heartbeat.workspaces).filter_map(build_of).collect();
-    let unfinished = index.unfinished_of(&said).await.map_err(unavailable)?;
+    let unfinished = index.unfinished_of(&reported).await.map_err(unavailable)?;
     let unfinished: HashSet<BuildKey> = unfinished.into_iter().collect();
-    let said: HashSet<BuildKey> = said.into_iter().collect();
+    let reported: HashSet<BuildKey> = reported.into_iter().collect();
     let mut taken = index.taken().await.map_err(unavailable)?;
     // Builds that started since the heartbeats.
     let mut started = index.running(RUNNING_MAX).await.map_err(unavailable)?;
-    started.retain(|key| !said.contains(key));
+    started.retain(|key| !reported.contains(key));
     for (_, record) in bus.latest_many(&started).await.map_err(unavailable)? {
         if let (State::InProgress, Some(run)) = (record.state(), record.invocation()) {
             taken.insert(Workspace { worker: run.worker.clone(), slot: run.workspace }, record.build.key());
@@ -106,7 +107,7 @@ pub(crate) async fn workers(bus: &Bus, index: &Index) -> Result<Vec<WorkerView>,
         let worker = heartbeat.worker.clone();
         for (state, slot) in heartbeat.workspaces.iter_mut().zip(0_u16..) {
             let build = taken.get(&Workspace { worker: worker.clone(), slot });
-            *state = now_of(state, build, &unfinished);
+            *state = current_state(state, build, &unfinished);
         }
     }
     views.sort_by(|a, b| a.heartbeat.worker.cmp(&b.heartbeat.worker));
@@ -116,7 +117,13 @@ pub(crate) async fn workers(bus: &Bus, index: &Index) -> Result<Vec<WorkerView>,
 /// Live workers, as of their last heartbeats.
 pub(crate) async fn live_workers(index: &Index, now: Millis) -> Result<Vec<WorkerView>, ApiError> {
     let found = index.workers(now).await.map_err(unavailable)?;
-    let read = |raw: &Vec<u8>| bus::decode::<Heartbeat>(bus::Encoding::Json, raw).ok();
+    let read = |raw: &Vec<u8>| {
+        bus::decode::<Heartbeat>(bus::Encoding::Json, raw)
+            .inspect_err(|error| {
+                debug!(error = telemetry::error_chain(error), "ignoring an unreadable heartbeat");
+            })
+            .ok()
+    };
     Ok(found.iter().filter_map(read).map(|heartbeat| WorkerView { heartbeat }).collect())
 }
 
@@ -130,7 +137,7 @@ fn build_of(state: &WorkspaceState) -> Option<BuildKey> {
 
 /// The current state of a workspace that was in `state` and has this `build` according to the index; `unfinished` are
 /// the reported builds that have not ended.
-fn now_of(
+fn current_state(
     state: &WorkspaceState,
     build: Option<&BuildKey>,
     unfinished: &HashSet<BuildKey>,
@@ -139,7 +146,7 @@ fn now_of(
         (WorkspaceState::Broken, _) => WorkspaceState::Broken,
         (_, Some(build)) => WorkspaceState::Busy { group: build.group.clone(), id: build.id },
         (WorkspaceState::Busy { .. }, None)
-            if build_of(state).is_some_and(|said| !unfinished.contains(&said)) =>
+            if build_of(state).is_some_and(|reported| !unfinished.contains(&reported)) =>
         {
             WorkspaceState::Idle { warm: None }
         }

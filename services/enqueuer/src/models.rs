@@ -67,7 +67,7 @@ impl Models {
         self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    async fn take(&self, store: &Store, notice: ModelNotice) {
+    async fn switch_to(&self, store: &Store, notice: ModelNotice) {
         let current = self.current();
         if current.as_ref().is_some_and(|current| current.digest == notice.digest) {
             return;
@@ -106,7 +106,7 @@ pub(crate) async fn follow(context: Context, store: Store, models: Models) -> Re
     let mut reconnects = context.bus.reconnects();
     loop {
         match context.bus.current_model().await {
-            Ok((_, Some(notice))) => models.take(&store, notice).await,
+            Ok((_, Some(notice))) => models.switch_to(&store, notice).await,
             // There is no model yet; the subscription delivers the next one.
             Ok((_, None)) => {}
             Err(error) => {
@@ -124,7 +124,7 @@ pub(crate) async fn follow(context: Context, store: Store, models: Models) -> Re
                 notice = changes.next() => notice,
             };
             match notice {
-                Some(notice) => models.take(&store, notice).await,
+                Some(notice) => models.switch_to(&store, notice).await,
                 None => return Err(ServiceError::failed(what, "the subscription ended")),
             }
         }

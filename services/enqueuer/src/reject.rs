@@ -54,11 +54,11 @@ pub(crate) async fn reject(context: &Context, message: &Message, refused: Refuse
     if let Some(name) = &rejection.message_id {
         headers.insert("Nats-Msg-Id", name.as_str());
     }
-    let told = Subject::Rejected(group).to_string();
+    let rejected = Subject::Rejected(group).to_string();
     let ack = context
         .bus
         .jetstream()
-        .publish_with_headers(told, headers, encode(Encoding::Json, &rejection))
+        .publish_with_headers(rejected, headers, encode(Encoding::Json, &rejection))
         .await
         .map_err(|error| BusError::Failed { what: "publishing a rejection".into(), source: error.into() })?;
     ack.await

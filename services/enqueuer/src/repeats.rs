@@ -13,6 +13,7 @@ use std::{
 use async_nats::Message;
 use bus::{RequestId, RequestSubject, message_id};
 use futures::{StreamExt as _, stream::select_all};
+use invariant::impossible;
 use model::{BuildId, Priority};
 use service::{Context, ServiceError};
 use tokio::task::JoinSet;
@@ -34,9 +35,10 @@ pub(crate) async fn watch(context: Context, intake: Intake) -> Result<(), Servic
     let mut subscribed = Vec::new();
     for priority in Priority::ALL {
         let subject = RequestSubject::filter(priority);
-        let one = context.bus.client().subscribe(subject.clone()).await;
-        subscribed
-            .push(one.map_err(|error| ServiceError::failed(format!("subscribing to {subject}"), error))?);
+        let messages = context.bus.client().subscribe(subject.clone()).await;
+        subscribed.push(
+            messages.map_err(|error| ServiceError::failed(format!("subscribing to {subject}"), error))?,
+        );
     }
     let mut messages = select_all(subscribed);
     let mut recent = Recent::default();
@@ -61,7 +63,7 @@ async fn queue(context: &Context, intake: &Intake, message: &Message) {
     debug!(subject = %message.subject, "the same id was published to two groups at the same time");
     for _ in 0..TRIES {
         // What the job lacks now may appear later, so only the last attempt rejects it.
-        match requests::settle(context, intake, message, 1).await {
+        match requests::process(context, intake, message, 1).await {
             Ok(()) => return,
             Err(error) => {
                 warn!(subject = %message.subject, error = telemetry::error_chain(&error), "enqueue failed, retrying");
@@ -104,8 +106,9 @@ impl Recent {
             if now.duration_since(*at) < WINDOW && self.bytes < BYTES_MAX {
                 return;
             }
-            if let Some(gone) = self.first.remove(id) {
-                self.bytes -= gone.payload.len();
+            match self.first.remove(id) {
+                Some(message) => self.bytes -= message.payload.len(),
+                None => impossible!("id {id} is in the order of ids and has no message"),
             }
             self.order.pop_front();
         }

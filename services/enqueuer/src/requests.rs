@@ -7,6 +7,7 @@ use async_nats::{
     jetstream::{AckKind, Message as Pulled},
 };
 use bus::{Encoding, RequestId, RequestSubject, decode, header, message_id, stream, traceparent};
+use invariant::impossible;
 use model::{BuildId, BuildRequest, ErrorCode, Millis, Priority, RequestLimits};
 use service::{Context, ServiceError, Step, crash_point};
 use tokio::sync::Semaphore;
@@ -19,7 +20,7 @@ use crate::{
 };
 
 /// Number of requests handled at once. Under overload, the shares are the weights of the priorities.
-fn share(priority: Priority) -> usize {
+fn concurrency(priority: Priority) -> u32 {
     match priority {
         Priority::Emergency => 512,
         Priority::Interactive => 256,
@@ -38,10 +39,13 @@ const DELIVERIES_MAX: i64 = 150;
 pub(crate) async fn serve(context: Context, intake: Intake, priority: Priority) -> Result<(), ServiceError> {
     let name = jetstream::request_consumer(priority);
     let mut queue = jetstream::open(&context.bus, stream::REQUESTS, &name).await?;
-    let permits = Arc::new(Semaphore::new(share(priority)));
+    let permits = Arc::new(Semaphore::new(concurrency(priority) as usize));
     loop {
         // Acquire a permit first: a message that must wait here would be withheld from other replicas.
-        let Ok(permit) = permits.clone().acquire_owned().await else { break };
+        let Ok(permit) = permits.clone().acquire_owned().await else {
+            impossible!("the semaphore of requests is closed");
+            break;
+        };
         let message = tokio::select! {
             biased;
             () = context.stop.cancelled() => break,
@@ -53,8 +57,8 @@ pub(crate) async fn serve(context: Context, intake: Intake, priority: Priority) 
             drop(permit);
         });
     }
-    let all = u32::try_from(share(priority)).unwrap_or(u32::MAX);
-    let _ = tokio::time::timeout(PATIENCE, permits.acquire_many(all)).await;
+    // A request that takes longer is not acknowledged and is delivered again.
+    let _ = tokio::time::timeout(PATIENCE, permits.acquire_many(concurrency(priority))).await;
     Ok(())
 }
 
@@ -63,10 +67,12 @@ async fn handle(context: &Context, intake: &Intake, message: &Pulled) {
     telemetry::set_parent(&span, traceparent(message.headers.as_ref()), None);
     async {
         crash_point(Step::RequestPulled);
-        if let Err(error) = settle(context, intake, message, deliveries(message)).await {
+        if let Err(error) = process(context, intake, message, deliveries(message)).await {
             // The request is delivered again; the delay is short and such faults are rare.
             warn!(subject = %message.subject, error = telemetry::error_chain(&error), "enqueue failed, retrying");
-            let _ = message.ack_with(AckKind::Nak(Some(RETRY))).await;
+            if let Err(error) = message.ack_with(AckKind::Nak(Some(RETRY))).await {
+                debug!(%error, "cannot return the request; it is delivered again later");
+            }
             return;
         }
         if let Err(error) = message.ack().await {
@@ -78,7 +84,7 @@ async fn handle(context: &Context, intake: &Intake, message: &Pulled) {
 }
 
 /// Enqueues the build or refuses it, both permanently; `deliveries` counts the deliveries of the request.
-pub(crate) async fn settle(
+pub(crate) async fn process(
     context: &Context,
     intake: &Intake,
     message: &Message,

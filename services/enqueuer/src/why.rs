@@ -107,8 +107,8 @@ async fn waiting(
     if waiting.idle_workspaces == 0 {
         waiting = with_workers(waiting, index.worker_counts(now).await.map_err(unavailable)?);
     }
-    let named = |build: WaitingBuild| InProgress { id: build.id, occupancy: build.traits.occupancy };
-    waiting.in_progress = standing.running.into_iter().map(named).collect();
+    let in_progress = |build: WaitingBuild| InProgress { id: build.id, occupancy: build.traits.occupancy };
+    waiting.in_progress = standing.running.into_iter().map(in_progress).collect();
     Ok(Some(waiting))
 }
 

@@ -14,7 +14,7 @@ use tracing::info;
 
 use crate::{
     Shared, hand_over, run,
-    sensors::{Inside, Kind, Sensor},
+    sensors::{Kind, Sensor, SensorInput},
 };
 
 /// The sensors, and whether reservations are accepted.
@@ -26,13 +26,13 @@ pub(crate) struct Admission {
 
 struct Sensors {
     all: Vec<Box<dyn Sensor>>,
-    looked_at: Option<Instant>,
+    read_at: Option<Instant>,
 }
 
 impl Admission {
     /// Creates the state before the first reading of the sensors.
     pub(crate) fn new(settings: &Settings, all: Vec<Box<dyn Sensor>>) -> Self {
-        let sensors = Mutex::new(Sensors { all, looked_at: None });
+        let sensors = Mutex::new(Sensors { all, read_at: None });
         let every = Duration::from_millis(settings.window_tick_ms);
         Self { sensors, every, open: watch::Sender::new(true) }
     }
@@ -55,30 +55,30 @@ pub(crate) fn window(settings: &Settings) -> Option<Window> {
 /// reads them when it is about to ask for work.
 pub(crate) async fn serve(shared: Arc<Shared>) -> Result<(), ServiceError> {
     loop {
-        shared.hands.watchful().await;
-        look(&shared);
-        let stuck = shared.hands.put_down_stuck();
+        shared.actions.until_readings_needed().await;
+        read_sensors(&shared);
+        let stuck = shared.actions.remove_stuck();
         if !stuck.is_empty() {
             hand_over::give_back(&shared, stuck, Vec::new()).await;
             // A heartbeat shows the schedulers that this executor is alive.
-            shared.hands.announce.notify_one();
+            shared.actions.announce.notify_one();
         }
         tokio::time::sleep(shared.admission.every).await;
     }
 }
 
 /// Reads the sensors, unless they were read recently.
-pub(crate) fn look(shared: &Arc<Shared>) {
+pub(crate) fn read_sensors(shared: &Arc<Shared>) {
     let admission = &shared.admission;
     let mut sensors = admission.sensors.lock().unwrap_or_else(PoisonError::into_inner);
-    if sensors.looked_at.is_some_and(|at| at.elapsed() < admission.every / 2) {
+    if sensors.read_at.is_some_and(|at| at.elapsed() < admission.every / 2) {
         return;
     }
-    sensors.looked_at = Some(Instant::now());
-    let inside = Inside { starting: shared.hands.starting() };
+    sensors.read_at = Some(Instant::now());
+    let input = SensorInput { starting: shared.actions.starting() };
     let (mut signals, mut red, mut shut) = (Vec::new(), Vec::new(), false);
     for sensor in &mut sensors.all {
-        let reading = sensor.read(inside);
+        let reading = sensor.read(input);
         let is_red = reading.signal != Signal::Green;
         match sensor.kind() {
             Kind::Congestion => signals.push(reading.signal),
@@ -90,12 +90,12 @@ pub(crate) fn look(shared: &Arc<Shared>) {
         }
         set(Gauge::ActionSensorRed, &[(Label::Sensor, sensor.name())], i64::from(is_red));
     }
-    let (begin, is_open) = shared.hands.look(&signals, red, shut);
+    let (begin, is_open) = shared.actions.apply_readings(&signals, red, shut);
     drop(sensors);
     for work in begin {
         run::begin(shared, work);
     }
-    let window = shared.hands.fullness().window;
+    let window = shared.actions.load().window;
     set(Gauge::ActionWindowPoints, &[], i64::from(window.size));
     set(Gauge::ActionWindowUsedPoints, &[], i64::from(window.used));
     let turned = admission.open.send_if_modified(|open| std::mem::replace(open, is_open) != is_open);

@@ -16,7 +16,7 @@ use service::{ServiceError, Step, crash_point};
 use telemetry::metrics::{Counter, Label, count};
 use tracing::{debug, warn};
 
-use crate::{Shared, admission, control, hand_over, hands::Wish, heartbeat, run};
+use crate::{Shared, admission, control, hand_over, heartbeat, held_actions::WorkRequest, run};
 
 /// Maximum number of reservations named in a request.
 const NAMED_MAX: usize = 16;
@@ -31,17 +31,17 @@ pub(crate) async fn serve(shared: Arc<Shared>) -> Result<(), ServiceError> {
     let mut random = Random::new(shared.context.bus.now().0 ^ u64::from(std::process::id()));
     let mut unanswered = 0;
     loop {
-        let later = shared.queue().next_ripe();
+        let later = shared.queue().next_due();
         let retry = (unanswered > 0).then(|| pause(unanswered, &mut random));
         tokio::select! {
-            () = shared.hands.room.notified() => {}
+            () = shared.actions.free_room.notified() => {}
             () = reconnects.next() => {}
             () = tokio::time::sleep(retry.unwrap_or_default()), if retry.is_some() => {}
             () = tokio::time::sleep_until(later.unwrap_or_else(Instant::now).into()), if later.is_some() => {}
             // A delayed reservation arrived, perhaps due sooner than the known ones.
             () = shared.later.notified() => continue,
         }
-        shared.queue().ripen(Instant::now());
+        shared.queue().update_due(Instant::now());
         // Claim all available work at once.
         loop {
             let asked = tokio::select! {
@@ -82,9 +82,9 @@ enum Asked {
 }
 
 async fn ask(shared: &Arc<Shared>) -> Asked {
-    admission::look(shared);
-    let Some(wish) = shared.hands.wish() else { return Asked::Enough };
-    let payload = encode(Encoding::Json, &question(shared, wish));
+    admission::read_sensors(shared);
+    let Some(work_request) = shared.actions.work_request() else { return Asked::Enough };
+    let payload = encode(Encoding::Json, &question(shared, work_request));
     let request = Request::new().payload(payload).timeout(Some(ClaimRequest::PATIENCE));
     let answer = shared.context.bus.client().send_request(Subject::ExecutorClaim.to_string(), request).await;
     match answer {
@@ -102,15 +102,15 @@ async fn ask(shared: &Arc<Shared>) -> Asked {
     }
 }
 
-fn question(shared: &Shared, wish: Wish) -> ClaimRequest {
+fn question(shared: &Shared, work_request: WorkRequest) -> ClaimRequest {
     ClaimRequest {
         executor: shared.id.clone(),
         pool: shared.pool.name.clone(),
         capacity: shared.pool.capacity.clone(),
-        free: wish.free.resources,
-        starts: wish.free.starts,
-        ahead: wish.ahead,
-        idle: wish.idle,
+        free: work_request.free.resources,
+        starts: work_request.free.starts,
+        ahead: work_request.ahead,
+        idle: work_request.idle,
         reserved: shared.queue().first(NAMED_MAX, Instant::now()),
     }
 }
@@ -144,13 +144,13 @@ async fn receive(shared: &Arc<Shared>, reply: ClaimReply) -> Asked {
         .filter(|key| shared.cancelled.has(key))
         .collect();
     for claimed in reply.claimed {
-        let taken = shared.hands.take(claimed, |claimed, hand| run::fetch(shared, claimed, hand));
-        refused.extend(taken.err().map(|claimed| claimed.record.execution.key()));
+        let accepted = shared.actions.accept(claimed, |claimed, handle| run::fetch(shared, claimed, handle));
+        refused.extend(accepted.err().map(|claimed| claimed.record.execution.key()));
     }
     if granted > 0 {
         crash_point(Step::ActionTaken);
     }
-    for work in shared.hands.start() {
+    for work in shared.actions.start() {
         run::begin(shared, work);
     }
     for key in over {

@@ -29,7 +29,7 @@ pub(crate) async fn serve(shared: Arc<Shared>) -> Result<(), ServiceError> {
             }
             Ok(ExecutorControl::Drain) => {
                 info!("draining: accepting no new actions");
-                shared.hands.set_draining(true);
+                shared.actions.set_draining(true);
                 shared.changed.notify_one();
                 // The heartbeat goes first, so that schedulers do not assign the returned actions
                 // to this executor again.
@@ -38,7 +38,7 @@ pub(crate) async fn serve(shared: Arc<Shared>) -> Result<(), ServiceError> {
             }
             Ok(ExecutorControl::Resume) => {
                 info!("accepting actions again");
-                shared.hands.set_draining(false);
+                shared.actions.set_draining(false);
                 shared.changed.notify_one();
             }
             Err(error) => warn!(error = telemetry::error_chain(&error), "cannot read a control message"),
@@ -49,7 +49,7 @@ pub(crate) async fn serve(shared: Arc<Shared>) -> Result<(), ServiceError> {
 
 /// Kills an action at once. Its result is not wanted, so it gets no time to end on its own.
 pub(crate) async fn cancel(shared: Arc<Shared>, execution: ExecutionKey) {
-    if !shared.hands.has(&execution) {
+    if !shared.actions.has(&execution) {
         // Its claim may still be on the way to this executor.
         shared.cancelled.note(execution);
         return;
@@ -59,7 +59,7 @@ pub(crate) async fn cancel(shared: Arc<Shared>, execution: ExecutionKey) {
         Ok(Some((_, record))) if record.outcome().is_none() => {
             debug!(%execution, "ignoring the cancellation of an action that is still wanted");
         }
-        Ok(_) => shared.hands.stop(&execution),
+        Ok(_) => shared.actions.stop(&execution),
         Err(error) => debug!(%execution, %error, "cannot check yet whether the action is over"),
     }
 }

@@ -5,6 +5,7 @@ use std::time::{Duration, SystemTime};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use bus::FarmClock;
 use input_root::{CollectError, Collected, InputError, InputRoot, OutputSpec};
+use invariant::{Present as _, impossible};
 use model::{
     BlobDigest, DigestFunction, ExecutionOutcome, ExecutionStage, Measured, StoredResult, TaskLimits,
 };
@@ -18,14 +19,14 @@ use tracing::warn;
 
 use crate::{
     Shared,
-    hands::{Outputs, Work},
-    limits::{self, Broken},
+    held_actions::{Outputs, Work},
+    limits::{self, ExceededLimit},
     memory,
     metadata::{Times, metadata},
     outcome::{Fault, code},
     progress::Progress,
+    slot_threads::SlotThread,
     spec::Spec,
-    stages::Stage,
 };
 
 /// Maximum size of an encoded result on the bus, in bytes; a larger one is stored in the CAS.
@@ -35,7 +36,7 @@ const INLINE_MAX: usize = 64 << 10;
 pub(crate) async fn execute(
     shared: &Shared,
     work: &Work,
-    stage: &mut Stage,
+    slot_thread: &mut SlotThread,
     fetched: Duration,
     progress: &Progress<'_>,
 ) -> Result<CopyEnd, Fault> {
@@ -49,14 +50,14 @@ pub(crate) async fn execute(
     progress.enter(ExecutionStage::Fetching).await;
     let spec = Spec::read(&shared.cas, execution).await?;
     let outputs = OutputSpec::of(&spec.command).map_err(|error| unprepared(&error))?;
-    let prepared = shared.inputs.prepare(stage.work(), &spec.input_root, &outputs).await;
+    let prepared = shared.inputs.prepare(slot_thread.work(), &spec.input_root, &outputs).await;
     let root = prepared.map_err(|error| unprepared(&error))?;
     times.fetch_ended = clock.system_time();
     let took = |from: SystemTime, to: SystemTime| to.duration_since(from).unwrap_or_default();
     observe(Histogram::ActionFetchSeconds, &[], took(times.fetch_started, times.fetch_ended));
     crash_point(Step::ActionInputsReady);
-    let limits = limits::of(spec.limits, spec.timeout, &shared.context.settings);
-    let ended = command(shared, work, stage, (&spec, &limits), &root, progress).await;
+    let limits = limits::effective(spec.limits, spec.timeout, &shared.context.settings);
+    let ended = command(shared, work, slot_thread, (&spec, &limits), &root, progress).await;
     let collected = match &ended {
         Ok(ended) => {
             crash_point(Step::ActionCommandEnded);
@@ -64,7 +65,7 @@ pub(crate) async fn execute(
             observe(Histogram::ActionRunSeconds, &[], ended.wall);
             progress.enter(ExecutionStage::Uploading).await;
             times.upload_started = clock.system_time();
-            let console = stage.console(ended);
+            let console = slot_thread.console(ended);
             let collected = shared.inputs.collect(&root, &outputs, &console, execution.action.function).await;
             times.upload_ended = clock.system_time();
             observe(Histogram::ActionUploadSeconds, &[], took(times.upload_started, times.upload_ended));
@@ -73,8 +74,11 @@ pub(crate) async fn execute(
         Err(_) => None,
     };
     shared.inputs.release(root).await;
-    let ended = on(clock, &ended?);
-    let Some(collected) = collected else { return Err(Fault::Stopped) };
+    let ended = in_farm_time(clock, &ended?);
+    let Some(collected) = collected else {
+        impossible!("a command has ended, but its outputs were not collected");
+        return Err(Fault::Stopped);
+    };
     conclude(shared, work, (&ended, &limits), collected, times).await
 }
 
@@ -82,13 +86,13 @@ pub(crate) async fn execute(
 async fn command(
     shared: &Shared,
     work: &Work,
-    stage: &mut Stage,
+    slot_thread: &mut SlotThread,
     (spec, limits): (&Spec, &TaskLimits),
     root: &InputRoot,
     progress: &Progress<'_>,
 ) -> Result<Ended, Fault> {
     let settings = &shared.context.settings;
-    let (stdout, stderr) = stage.outputs();
+    let (stdout, stderr) = slot_thread.outputs();
     let run = Run {
         argv: spec.command.arguments.clone(),
         env: spec.environment(),
@@ -99,12 +103,14 @@ async fn command(
         kill_grace: Duration::from_millis(settings.kill_grace_ms),
         stdout: stdout.clone(),
         stderr: stderr.clone(),
-        output_bytes_max: limits.output_bytes.unwrap_or(settings.action_output_bytes_max),
+        output_bytes_max: limits
+            .output_bytes
+            .present_or(settings.action_output_bytes_max, "an action has no limit of output"),
         memory_bytes_max: memory::limit(&work.claimed, settings.action_memory_bytes_max),
         limits: limits::in_sandbox(limits),
     };
     let kills = shared.oom.before();
-    let slot = stage.slot().await.map_err(|error| Fault::machine(&error))?;
+    let slot = slot_thread.slot().await.map_err(|error| Fault::machine(&error))?;
     let outcome = watch(shared, work, slot, run, Outputs { stdout, stderr }, progress).await;
     match outcome {
         Ok(Outcome::Ended(mut ended)) => {
@@ -114,7 +120,7 @@ async fn command(
         Ok(Outcome::NotStarted { why, message }) => Err(not_started(why, message)),
         Err(error) => {
             warn!(key = %work.key(), error = telemetry::error_chain(&error), "the sandbox failed");
-            stage.break_slot();
+            slot_thread.break_slot();
             Err(Fault::machine(&error))
         }
     }
@@ -129,7 +135,7 @@ async fn watch(
     progress: &Progress<'_>,
 ) -> Result<Outcome, sandbox::SandboxError> {
     let mut running = slot.run(run).await?;
-    shared.hands.set_outputs(&work.key(), &work.hand, outputs);
+    shared.actions.set_outputs(&work.key(), &work.handle, outputs);
     loop {
         match running.next_event().await? {
             Event::Started(_) => progress.enter(ExecutionStage::Running).await,
@@ -139,7 +145,7 @@ async fn watch(
 }
 
 /// Converts the times from the local clock to the clock of the farm.
-fn on(clock: &FarmClock, ended: &Ended) -> Ended {
+fn in_farm_time(clock: &FarmClock, ended: &Ended) -> Ended {
     Ended { started_at: clock.of_local(ended.started_at), ended_at: clock.of_local(ended.ended_at), ..*ended }
 }
 
@@ -152,7 +158,7 @@ async fn conclude(
     mut times: Times,
 ) -> Result<CopyEnd, Fault> {
     let execution = &work.claimed.record.execution;
-    let broken = Broken::by(ended, limits);
+    let broken = ExceededLimit::find(ended, limits);
     let status = verdict(ended, broken.as_ref())?;
     let collected = match (collected, &status) {
         (Ok(collected), _) => collected,
@@ -207,11 +213,15 @@ fn end(shared: &Shared, work: &Work, ended: &Ended, outcome: ExecutionOutcome) -
 
 /// The output that a command had written when it was killed.
 fn logs(result: &ActionResult, function: DigestFunction) -> Vec<(String, BlobDigest)> {
-    let one = |name: &str, digest: Option<&reapi::execution::Digest>| {
-        let digest = digest.and_then(|digest| reapi::digest::from_proto(digest, function).ok());
-        (name.to_owned(), digest.unwrap_or_else(|| function.empty()))
+    let log = |name: &str, digest: Option<&reapi::execution::Digest>| {
+        let empty = function.empty();
+        let digest = digest.map_or(empty, |digest| {
+            reapi::digest::from_proto(digest, function)
+                .present_or(empty, "a digest of an output is malformed")
+        });
+        (name.to_owned(), digest)
     };
-    vec![one("stdout", result.stdout_digest.as_ref()), one("stderr", result.stderr_digest.as_ref())]
+    vec![log("stdout", result.stdout_digest.as_ref()), log("stderr", result.stderr_digest.as_ref())]
 }
 
 async fn stored(shared: &Shared, result: &ActionResult) -> Result<StoredResult, Fault> {
@@ -224,7 +234,7 @@ async fn stored(shared: &Shared, result: &ActionResult) -> Result<StoredResult, 
 }
 
 /// The status code and message if the command was killed; `None` if it ended on its own.
-fn verdict(ended: &Ended, broken: Option<&Broken>) -> Result<Option<(i32, String)>, Fault> {
+fn verdict(ended: &Ended, broken: Option<&ExceededLimit>) -> Result<Option<(i32, String)>, Fault> {
     Ok(match (ended.cause, broken) {
         (Cause::Killed, _) => return Err(Fault::Machine { reason: "the command was killed".to_owned() }),
         (Cause::TimedOut, Some(broken)) => Some((code::DEADLINE_EXCEEDED, broken.to_string())),

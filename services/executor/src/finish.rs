@@ -11,7 +11,7 @@ use service::{Step, crash_point};
 use telemetry::metrics::{Counter, Label, count};
 use tracing::{debug, warn};
 
-use crate::{Shared, hands::Hand};
+use crate::{Shared, held_actions::ActionHandle};
 
 const PATIENCE: Duration = Duration::from_secs(5);
 const RETRY: Duration = Duration::from_millis(200);
@@ -19,7 +19,7 @@ const RETRY: Duration = Duration::from_millis(200);
 /// Writes the consequence of the copy's end after the claimed record, or after its successor. A
 /// success counts whatever happened in the meantime. Retries until it is written or the lease is
 /// lost: then the action runs elsewhere.
-pub(crate) async fn finish(shared: &Shared, claimed: Claimed, hand: &Hand, mut end: CopyEnd) {
+pub(crate) async fn finish(shared: &Shared, claimed: Claimed, handle: &ActionHandle, mut end: CopyEnd) {
     match &mut end {
         CopyEnd::OutOfMemory { most, outcome, .. } => {
             outcome.home = Some(shared.home.clone());
@@ -40,7 +40,7 @@ pub(crate) async fn finish(shared: &Shared, claimed: Claimed, hand: &Hand, mut e
         match shared.context.bus.transition(after.record(), *sequence, PATIENCE).await {
             Ok(Written::Won(_)) => {
                 crash_point(Step::ActionResultWritten);
-                tell(&after, &end);
+                log_end(&after, &end);
                 return;
             }
             Ok(Written::Lost(Some(found))) => last = *found,
@@ -51,7 +51,7 @@ pub(crate) async fn finish(shared: &Shared, claimed: Claimed, hand: &Hand, mut e
             Err(error) => {
                 warn!(%key, error = telemetry::error_chain(&error), "retrying to write the end of an action");
                 tokio::select! {
-                    () = hand.stop.cancelled() => return,
+                    () = handle.stop.cancelled() => return,
                     () = tokio::time::sleep(RETRY) => {}
                 }
             }
@@ -112,7 +112,7 @@ async fn memory_most(shared: &Shared) -> u64 {
     }
 }
 
-fn tell(after: &AfterCopy, end: &CopyEnd) {
+fn log_end(after: &AfterCopy, end: &CopyEnd) {
     let execution = &after.record().execution;
     let key = execution.key();
     let label = match end {

@@ -8,7 +8,7 @@ use model::{ExecutorHeartbeat, ExecutorStatus};
 use service::ServiceError;
 use tracing::debug;
 
-use crate::{Shared, hands::Fullness};
+use crate::{Shared, held_actions::ExecutorLoad};
 
 /// Sends heartbeats until the session ends.
 pub(crate) async fn serve(shared: Arc<Shared>) -> Result<(), ServiceError> {
@@ -24,14 +24,14 @@ pub(crate) async fn serve(shared: Arc<Shared>) -> Result<(), ServiceError> {
         send(&shared).await;
         tokio::select! {
             () = tokio::time::sleep(every) => {}
-            () = shared.hands.announce.notified() => {}
+            () = shared.actions.announce.notified() => {}
             () = reconnects.next() => {}
             message = asked.next() => {
                 if message.is_none() {
                     return Err(failed("the subscription ended".into()));
                 }
                 // New schedulers may have work.
-                shared.hands.room.notify_one();
+                shared.actions.free_room.notify_one();
             }
         }
     }
@@ -39,16 +39,17 @@ pub(crate) async fn serve(shared: Arc<Shared>) -> Result<(), ServiceError> {
 
 /// Sends one heartbeat now.
 pub(crate) async fn send(shared: &Shared) {
-    say(shared, shared.hands.status()).await;
+    publish(shared, shared.actions.status()).await;
 }
 
 /// Sends the last heartbeat, with the status `Gone`.
-pub(crate) async fn say_gone(shared: &Shared) {
-    say(shared, ExecutorStatus::Gone).await;
+pub(crate) async fn send_gone(shared: &Shared) {
+    publish(shared, ExecutorStatus::Gone).await;
+    // Schedulers that miss this heartbeat learn of the end from the released lease.
     let _ = tokio::time::timeout(Duration::from_secs(1), shared.context.bus.client().flush()).await;
 }
 
-async fn say(shared: &Shared, status: ExecutorStatus) {
+async fn publish(shared: &Shared, status: ExecutorStatus) {
     let payload = encode(Encoding::Json, &content(shared, status));
     let subject = Subject::ExecutorHeartbeat.to_string();
     if let Err(error) = shared.context.bus.client().publish(subject, payload).await {
@@ -59,7 +60,7 @@ async fn say(shared: &Shared, status: ExecutorStatus) {
 /// The content of a heartbeat.
 pub(crate) fn content(shared: &Shared, status: ExecutorStatus) -> ExecutorHeartbeat {
     let every = Duration::from_secs(shared.context.settings.heartbeat_seconds);
-    let Fullness { slots, capacity, held, window } = shared.hands.fullness();
+    let ExecutorLoad { slots, capacity, held, window } = shared.actions.load();
     ExecutorHeartbeat {
         executor: shared.id.clone(),
         pool: shared.pool.name.clone(),
@@ -71,7 +72,7 @@ pub(crate) fn content(shared: &Shared, status: ExecutorStatus) -> ExecutorHeartb
         slots,
         capacity,
         held,
-        running: shared.hands.keys(),
+        running: shared.actions.keys(),
         queued: u32::try_from(shared.queue().len()).unwrap_or(u32::MAX),
         window,
         ttl_ms: u64::try_from((every * 3).as_millis()).unwrap_or(u64::MAX),

@@ -105,6 +105,6 @@ fn content(shared: &Shared) -> ExecutorHeartbeat {
     ExecutorHeartbeat {
         running: Vec::new(),
         ttl_ms: u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX),
-        ..heartbeat::content(shared, shared.hands.status())
+        ..heartbeat::content(shared, shared.actions.status())
     }
 }

@@ -5,37 +5,37 @@
 //! inputs, outputs, the action cache. Redis is not used.
 //!
 //! Work is assigned late: an executor receives reservations of waiting actions (`reservations`) and
-//! asks for work when it has room (`claims`). Its room depends on free resources (`room`) and on
-//! its congestion window (`admission`).
+//! asks for work when it has room (`claims`). Its room depends on free resources (`allocation`) and
+//! on its congestion window (`admission`).
 //!
 //! One lease covers all actions that an executor holds. When the lease is lost, all of them are killed and the
 //! executor starts again with a new id.
 
 mod admission;
+mod allocation;
 mod capacity;
 mod claims;
+mod completion_rate;
 mod control;
 mod execute;
 mod finish;
 mod folder;
 mod hand_over;
-mod hands;
 mod heartbeat;
+mod held_actions;
 mod keeper;
 mod limits;
 mod live_output;
 mod memory;
 mod metadata;
 mod outcome;
-mod pace;
 mod progress;
 mod queue;
 mod reservations;
-mod room;
 mod run;
 mod sensors;
+mod slot_threads;
 mod spec;
-mod stages;
 #[cfg(test)]
 mod testing;
 mod usage;
@@ -49,14 +49,15 @@ use std::{
 use bus::Subject;
 use cas::Cas;
 use input_root::{InputRoots, InputRootsConfig, Owner};
+use invariant::Present as _;
 use model::{ExecutorHome, ExecutorId, Millis, Pool, PoolName};
 use service::{Context, Ready, Running, ServiceError, StartError, host_name};
 use tokio::{runtime::Handle, sync::Notify, task::JoinSet};
 use tracing::{info, warn};
 
 use crate::{
-    admission::Admission, folder::ExecutorFolder, hands::Hands, memory::OomKills, queue::Queue, room::Room,
-    stages::Stages, usage::Usage,
+    admission::Admission, allocation::Allocation, folder::ExecutorFolder, held_actions::HeldActions,
+    memory::OomKills, queue::Queue, slot_threads::SlotThreads, usage::Usage,
 };
 
 /// Mount point of the kernel's process information.
@@ -73,7 +74,7 @@ struct Shared {
     started_at: Millis,
     cas: Cas,
     inputs: InputRoots,
-    hands: Hands,
+    actions: HeldActions,
     queue: Mutex<Queue>,
     /// Notified when a delayed reservation arrives.
     later: Notify,
@@ -81,7 +82,7 @@ struct Shared {
     changed: Notify,
     cancelled: control::Cancelled,
     admission: Admission,
-    stages: Stages,
+    slot_threads: SlotThreads,
     usage: Usage,
     oom: OomKills,
     /// The runtime for everything except the work of slots.
@@ -95,7 +96,7 @@ impl Shared {
 }
 
 /// The reason for the end of a session.
-enum Ended {
+enum SessionEnd {
     Stopped,
     LeaseLost,
 }
@@ -118,7 +119,7 @@ async fn serve_all(context: Context) -> Result<(), ServiceError> {
     let owner = nix::unistd::geteuid().is_root().then_some(Owner { uid, gid: uid });
     let inputs = InputRoots::open(InputRootsConfig::new(cas.clone(), folder.roots(), owner))
         .map_err(|error| ServiceError::failed("preparing the directory of input roots", error))?;
-    let stages = Stages::start(&context.settings, &folder, owner).await?;
+    let slot_threads = SlotThreads::start(&context.settings, &folder, owner).await?;
     context.bus.announce_pool(&pool).await?;
     let mut first = true;
     loop {
@@ -130,7 +131,7 @@ async fn serve_all(context: Context) -> Result<(), ServiceError> {
         folder.set_session(&id).map_err(unusable)?;
         let settings = &context.settings;
         let slots = settings.executor_slot_count();
-        let all = Room::new(pool.capacity.clone(), slots, admission::window(settings));
+        let all = Allocation::new(pool.capacity.clone(), slots, admission::window(settings));
         let sensors = sensors::all(settings, slots, Path::new(PROC), &root, folder.path());
         let shared = Arc::new(Shared {
             context: context.clone(),
@@ -141,20 +142,20 @@ async fn serve_all(context: Context) -> Result<(), ServiceError> {
             started_at: context.bus.now(),
             cas: cas.clone(),
             inputs: inputs.clone(),
-            hands: Hands::new(all, settings.starting_max),
+            actions: HeldActions::new(all, settings.starting_max),
             queue: Mutex::default(),
             later: Notify::new(),
             changed: Notify::new(),
             cancelled: control::Cancelled::default(),
             admission: Admission::new(settings, sensors),
-            stages: stages.clone(),
+            slot_threads: slot_threads.clone(),
             usage: Usage::new(settings.executor_type.clone()),
             oom: OomKills::new(Path::new(PROC)),
             main: Handle::current(),
         });
         match session(&shared, first).await? {
-            Ended::Stopped => return Ok(()),
-            Ended::LeaseLost => {
+            SessionEnd::Stopped => return Ok(()),
+            SessionEnd::LeaseLost => {
                 warn!(executor = %shared.id, "lease lost: all actions were killed; starting a new session");
                 first = false;
             }
@@ -162,11 +163,11 @@ async fn serve_all(context: Context) -> Result<(), ServiceError> {
     }
 }
 
-async fn session(shared: &Arc<Shared>, first: bool) -> Result<Ended, ServiceError> {
+async fn session(shared: &Arc<Shared>, first: bool) -> Result<SessionEnd, ServiceError> {
     let mut keeper = keeper::Keeper::acquire(shared).await?;
     let mut tasks = JoinSet::new();
     let reservations = reservations::subscribe(shared).await?;
-    admission::look(shared);
+    admission::read_sensors(shared);
     tasks.spawn(reservations::serve(shared.clone(), reservations));
     tasks.spawn(admission::serve(shared.clone()));
     tasks.spawn(claims::serve(shared.clone()));
@@ -178,37 +179,37 @@ async fn session(shared: &Arc<Shared>, first: bool) -> Result<Ended, ServiceErro
         shared.context.ready(Ready::default()).await?;
     }
     shared.context.bus.say_changed(&Subject::PoolChanged).await;
-    let (pool, slots) = (&shared.pool, shared.hands.fullness().slots);
+    let (pool, slots) = (&shared.pool, shared.actions.load().slots);
     info!(executor = %shared.id, pool = %pool.name, slots, capacity = %pool.capacity, "accepting actions");
-    shared.hands.room.notify_one();
+    shared.actions.free_room.notify_one();
     let ended = tokio::select! {
         () = shared.context.stop.cancelled() => {
             tokio::select! {
-                () = drain(shared) => Ended::Stopped,
-                () = keeper.lost() => Ended::LeaseLost,
+                () = drain(shared) => SessionEnd::Stopped,
+                () = keeper.lost() => SessionEnd::LeaseLost,
             }
         }
-        () = keeper.lost() => Ended::LeaseLost,
+        () = keeper.lost() => SessionEnd::LeaseLost,
         Some(ended) = tasks.join_next() => {
             ended.map_err(|error| ServiceError::failed("a loop of the executor", error))??;
             return Err(ServiceError::failed("the executor", "a loop ended unexpectedly"));
         }
     };
     match ended {
-        Ended::LeaseLost => {
-            shared.hands.set_draining(true);
-            shared.hands.stop_all();
-            shared.hands.all_done().await;
+        SessionEnd::LeaseLost => {
+            shared.actions.set_draining(true);
+            shared.actions.stop_all();
+            shared.actions.all_done().await;
             tasks.shutdown().await;
             // If the stop signal came in the meantime, there is nothing left to do.
-            Ok(if shared.context.stop.is_cancelled() { Ended::Stopped } else { Ended::LeaseLost })
+            Ok(if shared.context.stop.is_cancelled() { SessionEnd::Stopped } else { SessionEnd::LeaseLost })
         }
-        Ended::Stopped => {
-            heartbeat::say_gone(shared).await;
+        SessionEnd::Stopped => {
+            heartbeat::send_gone(shared).await;
             keeper.release().await;
             shared.context.bus.say_changed(&Subject::PoolChanged).await;
             tasks.shutdown().await;
-            Ok(Ended::Stopped)
+            Ok(SessionEnd::Stopped)
         }
     }
 }
@@ -216,14 +217,15 @@ async fn session(shared: &Arc<Shared>, first: bool) -> Result<Ended, ServiceErro
 /// Stops accepting work, returns the actions that have not started, lets the others end for a while, then kills them.
 /// They are requeued when the lease is released.
 async fn drain(shared: &Shared) {
-    shared.hands.set_draining(true);
+    shared.actions.set_draining(true);
     heartbeat::send(shared).await;
     hand_over::all(shared).await;
     let limit = Duration::from_secs(shared.context.settings.drain_seconds);
-    if tokio::time::timeout(limit, shared.hands.all_done()).await.is_err() {
+    if tokio::time::timeout(limit, shared.actions.all_done()).await.is_err() {
         info!("killing and requeueing the actions that still run");
-        shared.hands.stop_all();
-        let _ = tokio::time::timeout(Duration::from_secs(5), shared.hands.all_done()).await;
+        shared.actions.stop_all();
+        // Actions that do not end in this time are requeued like those that do.
+        let _ = tokio::time::timeout(Duration::from_secs(5), shared.actions.all_done()).await;
     }
 }
 
@@ -244,6 +246,6 @@ fn pool(context: &Context) -> Result<Pool, ServiceError> {
 
 fn executor_id() -> Result<ExecutorId, ServiceError> {
     let random = uuid::Uuid::new_v4().simple().to_string();
-    let text = format!("executor-{}", random.get(..12).unwrap_or_default());
+    let text = format!("executor-{}", random.get(..12).present("a UUID has fewer than 12 digits"));
     text.parse().map_err(|error: model::ParseIdError| ServiceError::failed("naming the executor", error))
 }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use invariant::Present as _;
 use model::TaskLimits;
 use policy::actions::limits::Limit;
 use sandbox::{Cause, Ended, Limits, Over, Stream};
@@ -9,7 +10,7 @@ use settings::Settings;
 
 /// The limits of an action that asks for `asked`: never more than the settings allow. If its client sets no memory
 /// limit, memory is limited by the action's size: see [`crate::memory`].
-pub(crate) fn of(asked: TaskLimits, timeout: Duration, settings: &Settings) -> TaskLimits {
+pub(crate) fn effective(asked: TaskLimits, timeout: Duration, settings: &Settings) -> TaskLimits {
     let most = TaskLimits { memory_bytes: None, ..settings.action_limits() };
     let least = |asked: Option<u64>, most: Option<u64>| asked.into_iter().chain(most).min();
     TaskLimits {
@@ -36,7 +37,7 @@ pub(crate) fn in_sandbox(limits: &TaskLimits) -> Limits {
 
 /// A limit that a command exceeded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Broken {
+pub(crate) struct ExceededLimit {
     pub(crate) limit: Limit,
     /// The limit, in its unit.
     pub(crate) allowed: u64,
@@ -46,11 +47,11 @@ pub(crate) struct Broken {
     stream: Option<Stream>,
 }
 
-impl Broken {
+impl ExceededLimit {
     /// The limit that ended the command; `None` if no limit did.
-    pub(crate) fn by(ended: &Ended, limits: &TaskLimits) -> Option<Self> {
+    pub(crate) fn find(ended: &Ended, limits: &TaskLimits) -> Option<Self> {
         let broken = |limit, used, stream| {
-            let allowed = Limit::of(limit, limits).unwrap_or_default();
+            let allowed = Limit::of(limit, limits).present("a limit was exceeded, but is not set");
             Some(Self { limit, allowed, used, stream })
         };
         match ended.cause {
@@ -71,7 +72,7 @@ impl Broken {
     }
 }
 
-impl std::fmt::Display for Broken {
+impl std::fmt::Display for ExceededLimit {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self { limit, allowed, used, stream } = *self;
         let property = limit.property().unwrap_or("timeout");
@@ -150,15 +151,15 @@ mod tests {
             disk_bytes: Some(9),
             output_bytes: Some(100),
         };
-        assert_eq!(of(asked, Duration::from_secs(1), &settings), wanted);
+        assert_eq!(effective(asked, Duration::from_secs(1), &settings), wanted);
         // The limit from the settings is only a size here: an action that exceeds it is retried with more memory.
-        assert_eq!(of(TaskLimits::default(), Duration::MAX, &settings).memory_bytes, None);
+        assert_eq!(effective(TaskLimits::default(), Duration::MAX, &settings).memory_bytes, None);
     }
 
     #[test]
     fn what_is_told_names_the_limit_and_what_was_allowed_and_used() {
         let limits = TaskLimits { wall_ms: Some(1000), output_bytes: Some(10), ..TaskLimits::default() };
-        let text = |cause| Broken::by(&ended(cause), &limits).map(|broken| broken.to_string());
+        let text = |cause| ExceededLimit::find(&ended(cause), &limits).map(|broken| broken.to_string());
         let over = Over { limit: sandbox::Limit::Cpu, allowed: 1000, used: 1034 };
         let told = [
             (

@@ -11,7 +11,7 @@ use service::ServiceError;
 use tokio::io::{AsyncReadExt as _, AsyncSeekExt as _};
 use tracing::{debug, warn};
 
-use crate::{Shared, hands::Phase};
+use crate::{Shared, held_actions::Phase};
 
 /// Maximum number of bytes in one answer.
 const PIECE: u64 = 256 << 10;
@@ -54,7 +54,7 @@ async fn answer(shared: Arc<Shared>, message: Message) {
 async fn wait_for(shared: &Shared, question: &LiveOutputRequest) -> (Vec<u8>, bool) {
     let limit = tokio::time::Instant::now() + WAIT;
     loop {
-        let Some(phase) = shared.hands.phase(&question.execution) else { return (Vec::new(), true) };
+        let Some(phase) = shared.actions.phase(&question.execution) else { return (Vec::new(), true) };
         if let Phase::Running(outputs) = phase {
             let path = match question.stream {
                 OutputStream::Stdout => &outputs.stdout,
@@ -70,7 +70,7 @@ async fn wait_for(shared: &Shared, question: &LiveOutputRequest) -> (Vec<u8>, bo
             return (Vec::new(), false);
         }
         tokio::select! {
-            () = shared.hands.changed() => {}
+            () = shared.actions.changed() => {}
             () = tokio::time::sleep(LOOK) => {}
         }
     }

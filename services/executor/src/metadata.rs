@@ -2,6 +2,7 @@
 
 use std::time::SystemTime;
 
+use invariant::Present as _;
 use prost::Message as _;
 use prost_types::{Struct, Value, value::Kind};
 use reapi::{
@@ -10,7 +11,7 @@ use reapi::{
 };
 use sandbox::Ended;
 
-use crate::{limits::Broken, outcome::timestamp};
+use crate::{limits::ExceededLimit, outcome::timestamp};
 
 /// Times of the steps of an action, by the clock of the farm.
 #[derive(Debug, Clone, Copy)]
@@ -44,7 +45,7 @@ pub(crate) fn metadata(
     worker: &str,
     times: &Times,
     ended: &Ended,
-    broken: Option<&Broken>,
+    broken: Option<&ExceededLimit>,
 ) -> ExecutedActionMetadata {
     let mut latest = times.queued;
     let mut next = |at: SystemTime| {
@@ -64,7 +65,7 @@ pub(crate) fn metadata(
         worker_completed_timestamp: next(times.completed),
         virtual_execution_duration: Some(Duration {
             seconds: i64::try_from(ended.wall.as_secs()).unwrap_or(i64::MAX),
-            nanos: i32::try_from(ended.wall.subsec_nanos()).unwrap_or(0),
+            nanos: i32::try_from(ended.wall.subsec_nanos()).present("nanoseconds are more than a second"),
         }),
         auxiliary_metadata: vec![usage(ended, broken)],
     }
@@ -72,7 +73,7 @@ pub(crate) fn metadata(
 
 /// The resource usage as a `Struct` of numbers. For an exceeded limit it also has the name of the `limit`, the
 /// allowed amount, and the amount used when the excess was detected.
-fn usage(ended: &Ended, broken: Option<&Broken>) -> Any {
+fn usage(ended: &Ended, broken: Option<&ExceededLimit>) -> Any {
     let number = |value: f64| Value { kind: Some(Kind::NumberValue(value)) };
     let fields = [
         ("cpu_seconds", ended.cpu.as_secs_f64()),

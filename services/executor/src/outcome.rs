@@ -2,6 +2,7 @@
 
 use std::{error::Error, time::SystemTime};
 
+use invariant::Present as _;
 use model::{BlobDigest, ExecutionOutcome, ExecutorId};
 use policy::actions::CopyEnd;
 use reapi::protobuf::Timestamp;
@@ -73,6 +74,6 @@ pub(crate) fn timestamp(at: SystemTime) -> Timestamp {
     let since = at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     Timestamp {
         seconds: i64::try_from(since.as_secs()).unwrap_or(i64::MAX),
-        nanos: i32::try_from(since.subsec_nanos()).unwrap_or(0),
+        nanos: i32::try_from(since.subsec_nanos()).present("nanoseconds are more than a second"),
     }
 }

@@ -13,7 +13,7 @@ use crate::Shared;
 
 /// Delay before progress is reported: shorter actions end before a report would be read, and each
 /// message passes three processes.
-const QUIET: Duration = Duration::from_millis(100);
+const REPORT_DELAY: Duration = Duration::from_millis(100);
 
 /// The progress of one execution.
 pub(crate) struct Progress<'a> {
@@ -25,7 +25,7 @@ pub(crate) struct Progress<'a> {
 #[derive(Clone, Copy, Default)]
 struct State {
     stage: Option<ExecutionStage>,
-    loud: bool,
+    reporting: bool,
 }
 
 impl<'a> Progress<'a> {
@@ -36,16 +36,16 @@ impl<'a> Progress<'a> {
 
     /// Enters a stage, and reports it once reports have started.
     pub(crate) async fn enter(&self, stage: ExecutionStage) {
-        if self.change(|state| state.stage = Some(stage)).loud {
-            self.tell(stage).await;
+        if self.change(|state| state.stage = Some(stage)).reporting {
+            self.report(stage).await;
         }
     }
 
-    /// After [`QUIET`], reports the current stage and starts reporting changes at once. Never returns.
-    pub(crate) async fn grow_loud(&self) -> Infallible {
-        tokio::time::sleep(QUIET).await;
-        if let Some(stage) = self.change(|state| state.loud = true).stage {
-            self.tell(stage).await;
+    /// After [`REPORT_DELAY`], reports the current stage and starts reporting changes at once. Never returns.
+    pub(crate) async fn report_later(&self) -> Infallible {
+        tokio::time::sleep(REPORT_DELAY).await;
+        if let Some(stage) = self.change(|state| state.reporting = true).stage {
+            self.report(stage).await;
         }
         std::future::pending().await
     }
@@ -56,7 +56,7 @@ impl<'a> Progress<'a> {
         *state
     }
 
-    async fn tell(&self, stage: ExecutionStage) {
+    async fn report(&self, stage: ExecutionStage) {
         let progress = ExecutionProgress {
             executor: self.shared.id.clone(),
             stage,

@@ -5,6 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use invariant::impossible;
 use model::{ExecutionKey, Reservation};
 
 /// Maximum number of reservations; beyond it the last ones are dropped.
@@ -15,9 +16,9 @@ const MOST: usize = 4096;
 pub(crate) struct Queue {
     places: HashMap<ExecutionKey, Place>,
     /// Reservations that are due.
-    ripe: BTreeMap<Turn, ExecutionKey>,
+    due: BTreeMap<Turn, ExecutionKey>,
     /// Reservations that become due at a later time, with their turns.
-    early: BTreeMap<(Instant, u64), (Turn, ExecutionKey)>,
+    delayed: BTreeMap<(Instant, u64), (Turn, ExecutionKey)>,
     /// Number of reservations received so far.
     count: u64,
 }
@@ -27,41 +28,44 @@ type Turn = (u64, u64);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Place {
-    Ripe(Turn),
-    Early((Instant, u64)),
+    Due(Turn),
+    Delayed((Instant, u64)),
 }
 
 impl Queue {
     /// Inserts a reservation. A known one gets the new turn, and becomes due at the earlier of both times.
-    pub(crate) fn put(&mut self, reservation: Reservation, now: Instant) {
+    pub(crate) fn insert(&mut self, reservation: Reservation, now: Instant) {
         let known = self.remove(&reservation.execution);
         self.count += 1;
         let turn = (reservation.turn, self.count);
         let at = now + Duration::from_millis(reservation.after_ms);
         let at = match known {
-            Some(Place::Ripe(_)) => now,
-            Some(Place::Early((before, _))) => before.min(at),
+            Some(Place::Due(_)) => now,
+            Some(Place::Delayed((before, _))) => before.min(at),
             None => at,
         };
         let (key, place) = (reservation.execution, (at, self.count));
         if at <= now {
-            self.places.insert(key.clone(), Place::Ripe(turn));
-            self.ripe.insert(turn, key);
+            self.places.insert(key.clone(), Place::Due(turn));
+            self.due.insert(turn, key);
         } else {
-            self.places.insert(key.clone(), Place::Early(place));
-            self.early.insert(place, (turn, key));
+            self.places.insert(key.clone(), Place::Delayed(place));
+            self.delayed.insert(place, (turn, key));
         }
-        self.forget();
+        self.drop_excess();
     }
 
     /// Drops the last reservation if there are too many.
-    fn forget(&mut self) {
+    fn drop_excess(&mut self) {
         if self.places.len() <= MOST {
             return;
         }
-        let last = self.ripe.pop_last().map(|(_, key)| key);
-        if let Some(key) = last.or_else(|| self.early.pop_last().map(|(_, (_, key))| key)) {
-            self.places.remove(&key);
+        let last = self.due.pop_last().map(|(_, key)| key);
+        match last.or_else(|| self.delayed.pop_last().map(|(_, (_, key))| key)) {
+            Some(key) => {
+                self.places.remove(&key);
+            }
+            None => impossible!("the queue is too long, but has no last reservation"),
         }
     }
 
@@ -72,9 +76,12 @@ impl Queue {
 
     fn remove(&mut self, key: &ExecutionKey) -> Option<Place> {
         let place = self.places.remove(key)?;
-        match &place {
-            Place::Ripe(turn) => drop(self.ripe.remove(turn)),
-            Place::Early(at) => drop(self.early.remove(at)),
+        let was_there = match &place {
+            Place::Due(turn) => self.due.remove(turn).is_some(),
+            Place::Delayed(at) => self.delayed.remove(at).is_some(),
+        };
+        if !was_there {
+            impossible!("the reservation of {key} is not at its place in the queue");
         }
         Some(place)
     }
@@ -86,31 +93,31 @@ impl Queue {
 
     /// The first `most` reservations due at `now`, in the order of their turns.
     pub(crate) fn first(&mut self, most: usize, now: Instant) -> Vec<ExecutionKey> {
-        self.ripen(now);
-        self.ripe.values().take(most).cloned().collect()
+        self.update_due(now);
+        self.due.values().take(most).cloned().collect()
     }
 
     /// When the next reservation becomes due; may be in the past.
-    pub(crate) fn next_ripe(&self) -> Option<Instant> {
-        self.early.keys().next().map(|(at, _)| *at)
+    pub(crate) fn next_due(&self) -> Option<Instant> {
+        self.delayed.keys().next().map(|(at, _)| *at)
     }
 
     /// Makes reservations due whose time has come.
-    pub(crate) fn ripen(&mut self, now: Instant) {
-        while let Some(first) = self.early.first_entry()
+    pub(crate) fn update_due(&mut self, now: Instant) {
+        while let Some(first) = self.delayed.first_entry()
             && first.key().0 <= now
         {
             let (turn, key) = first.remove();
-            self.places.insert(key.clone(), Place::Ripe(turn));
-            self.ripe.insert(turn, key);
+            self.places.insert(key.clone(), Place::Due(turn));
+            self.due.insert(turn, key);
         }
     }
 
     /// Removes and returns all reservations.
     pub(crate) fn take_all(&mut self) -> Vec<ExecutionKey> {
         let all = std::mem::take(self);
-        let early = all.early.into_values().map(|(_, key)| key);
-        all.ripe.into_values().chain(early).collect()
+        let delayed = all.delayed.into_values().map(|(_, key)| key);
+        all.due.into_values().chain(delayed).collect()
     }
 }
 
@@ -133,12 +140,12 @@ mod tests {
         let (a, b, c) = (key(), key(), key());
         let (mut queue, now) = (Queue::default(), Instant::now());
         for (key, turn) in [(&a, 7), (&b, 7), (&c, 3)] {
-            queue.put(reservation(key, turn, 0), now);
+            queue.insert(reservation(key, turn, 0), now);
         }
         assert_eq!(queue.first(64, now), [c.clone(), a.clone(), b.clone()]);
         assert_eq!(queue.first(1, now), std::slice::from_ref(&c));
         // Sent again: it is once in the queue, at its new turn.
-        queue.put(reservation(&b, 1, 0), now);
+        queue.insert(reservation(&b, 1, 0), now);
         assert_eq!(queue.first(64, now), [b, c, a]);
     }
 
@@ -146,13 +153,13 @@ mod tests {
     fn what_waits_no_more_leaves_it() {
         let (a, b) = (key(), key());
         let (mut queue, now) = (Queue::default(), Instant::now());
-        queue.put(reservation(&a, 1, 0), now);
-        queue.put(reservation(&b, 2, 5), now);
+        queue.insert(reservation(&a, 1, 0), now);
+        queue.insert(reservation(&b, 2, 5), now);
         queue.trim(&a);
         queue.trim(&b);
         queue.trim(&key());
         assert_eq!(queue.len(), 0);
-        assert_eq!(queue.next_ripe(), None);
+        assert_eq!(queue.next_due(), None);
         assert!(queue.first(64, now + Duration::from_millis(5)).is_empty());
     }
 
@@ -160,18 +167,18 @@ mod tests {
     fn others_go_first_where_it_says_so() {
         let (a, b) = (key(), key());
         let (mut queue, now) = (Queue::default(), Instant::now());
-        queue.put(reservation(&a, 1, 4), now);
-        queue.put(reservation(&b, 2, 0), now);
+        queue.insert(reservation(&a, 1, 4), now);
+        queue.insert(reservation(&b, 2, 0), now);
         assert_eq!(queue.first(64, now), std::slice::from_ref(&b));
-        let ripe = queue.next_ripe().unwrap();
-        assert_eq!(ripe, now + Duration::from_millis(4));
+        let due = queue.next_due().unwrap();
+        assert_eq!(due, now + Duration::from_millis(4));
         // A repeated reservation is not delayed any longer.
-        queue.put(reservation(&a, 1, 4), now + Duration::from_millis(3));
-        assert_eq!(queue.first(64, ripe), [a.clone(), b]);
-        queue.put(reservation(&a, 1, 4), ripe);
-        assert_eq!(queue.first(1, ripe), [a]);
-        queue.ripen(ripe);
-        assert_eq!(queue.next_ripe(), None);
+        queue.insert(reservation(&a, 1, 4), now + Duration::from_millis(3));
+        assert_eq!(queue.first(64, due), [a.clone(), b]);
+        queue.insert(reservation(&a, 1, 4), due);
+        assert_eq!(queue.first(1, due), [a]);
+        queue.update_due(due);
+        assert_eq!(queue.next_due(), None);
     }
 
     #[test]
@@ -179,7 +186,7 @@ mod tests {
         let (mut queue, now) = (Queue::default(), Instant::now());
         let keys: Vec<_> = (0..=MOST).map(|_| key()).collect();
         for (turn, key) in keys.iter().rev().enumerate() {
-            queue.put(reservation(key, u64::try_from(turn).unwrap(), 0), now);
+            queue.insert(reservation(key, u64::try_from(turn).unwrap(), 0), now);
         }
         assert_eq!(queue.len(), MOST);
         assert_eq!(queue.first(1, now), [keys.last().unwrap().clone()]);

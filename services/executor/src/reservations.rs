@@ -33,18 +33,18 @@ pub(crate) async fn serve(shared: Arc<Shared>, mut messages: Subscriber) -> Resu
             closed = open.wait_for(|open| !open) => drop(closed.map_err(|_| ended("the admission state is closed"))?),
         }
         drop(messages);
-        shared.hands.announce.notify_one();
+        shared.actions.announce.notify_one();
         drop(open.wait_for(|open| *open).await.map_err(|_| ended("the admission state is closed"))?);
         messages = subscribe(&shared).await?;
-        shared.hands.announce.notify_one();
-        shared.hands.room.notify_one();
+        shared.actions.announce.notify_one();
+        shared.actions.free_room.notify_one();
     }
 }
 
 fn receive(shared: &Shared, message: &Message) {
     crash_point(Step::ActionReservationReceived);
-    let told: Reservations = match decode(Encoding::Json, &message.payload) {
-        Ok(told) => told,
+    let reservations: Reservations = match decode(Encoding::Json, &message.payload) {
+        Ok(reservations) => reservations,
         Err(error) => {
             warn!(error = telemetry::error_chain(&error), "cannot read reservations");
             return;
@@ -52,23 +52,23 @@ fn receive(shared: &Shared, message: &Message) {
     };
     let now = Instant::now();
     // An empty message means that executions wait that are reserved at other executors.
-    let mut counts = told.reserve.is_empty() && told.trim.is_empty();
+    let mut counts = reservations.reserve.is_empty() && reservations.trim.is_empty();
     let mut counts_later = false;
     let mut queue = shared.queue();
-    for key in &told.trim {
+    for key in &reservations.trim {
         queue.trim(key);
     }
-    for reservation in told.reserve {
-        if !shared.hands.has(&reservation.execution) {
+    for reservation in reservations.reserve {
+        if !shared.actions.has(&reservation.execution) {
             counts |= reservation.after_ms == 0;
             counts_later |= reservation.after_ms > 0;
-            queue.put(reservation, now);
+            queue.insert(reservation, now);
         }
     }
     set(Gauge::ActionReservations, &[], i64::try_from(queue.len()).unwrap_or(i64::MAX));
     drop(queue);
     if counts {
-        shared.hands.room.notify_one();
+        shared.actions.free_room.notify_one();
     } else if counts_later {
         shared.later.notify_one();
     }

@@ -15,24 +15,28 @@ use tracing::debug;
 
 use crate::{
     Shared, execute, finish,
-    hands::{Hand, Work},
+    held_actions::{ActionHandle, Work},
     progress::Progress,
+    slot_threads::SlotThread,
     spec::Spec,
-    stages::Stage,
     usage,
 };
 
 /// Fetches the inputs of a claimed action before it occupies a slot, if they are remote. Yields the duration.
-pub(crate) fn fetch(shared: &Arc<Shared>, claimed: &Claimed, hand: &Hand) -> Option<JoinHandle<Duration>> {
+pub(crate) fn fetch(
+    shared: &Arc<Shared>,
+    claimed: &Claimed,
+    handle: &ActionHandle,
+) -> Option<JoinHandle<Duration>> {
     shared.cas.config().backing.as_ref()?;
-    let (shared, stop) = (Arc::clone(shared), hand.stop.clone());
+    let (shared, stop) = (Arc::clone(shared), handle.stop.clone());
     let execution = claimed.record.execution.clone();
     let main = shared.main.clone();
     Some(main.spawn(async move {
         let begun = Instant::now();
         fetch_inputs(&shared, &execution, &stop).await;
         let took = begun.elapsed();
-        shared.hands.fetched(took);
+        shared.actions.fetched(took);
         took
     }))
 }
@@ -52,67 +56,75 @@ async fn fetch_inputs(shared: &Shared, execution: &Execution, stop: &Cancellatio
     tokio::select! {
         () = stop.cancelled() => {}
         () = fetch => {}
-        never = progress.grow_loud() => match never {},
+        never = progress.report_later() => match never {},
     }
 }
 
 /// Runs an action in the next free slot and writes its end, unless it is stopped: then the end is not wanted.
 pub(crate) fn begin(shared: &Arc<Shared>, mut work: Work) {
     let Some(fetching) = work.fetching.take() else {
-        give(shared, work, Duration::ZERO);
+        run_in_slot(shared, work, Duration::ZERO);
         return;
     };
     let shared = Arc::clone(shared);
     shared.main.clone().spawn(async move {
-        let fetched = fetching.await.unwrap_or_default();
-        give(&shared, work, fetched);
+        let fetched = fetching
+            .await
+            .inspect_err(|error| debug!(%error, "the fetch of inputs failed; it is retried in the slot"))
+            .unwrap_or_default();
+        run_in_slot(&shared, work, fetched);
     });
 }
 
 /// Runs an action whose inputs took `fetched` to fetch.
-fn give(shared: &Arc<Shared>, work: Work, fetched: Duration) {
+fn run_in_slot(shared: &Arc<Shared>, work: Work, fetched: Duration) {
     let shared = Arc::clone(shared);
-    shared.clone().stages.give(Box::new(move |stage| {
+    shared.clone().slot_threads.submit(Box::new(move |slot_thread| {
         Box::pin(async move {
             let key = work.key();
             shared.usage.begin(&key);
-            let run = AssertUnwindSafe(run(&shared, &work, stage, fetched)).catch_unwind().await;
+            let run = AssertUnwindSafe(run(&shared, &work, slot_thread, fetched)).catch_unwind().await;
             let end = run.unwrap_or_else(|_| {
-                stage.break_slot();
+                slot_thread.break_slot();
                 Some(CopyEnd::Infrastructure { reason: "the executor panicked".to_owned() })
             });
-            stage.settle().await;
+            slot_thread.clean_up().await;
             let used = shared.usage.end(&key);
-            for next in shared.hands.left(&key, &work.hand, &work.claimed.size) {
+            for next in shared.actions.leave_slot(&key, &work.handle, &work.claimed.size) {
                 begin(&shared, next);
             }
             // The slot must not wait for the store.
-            shared.main.clone().spawn(settle(shared, work, end, used));
+            shared.main.clone().spawn(write_end(shared, work, end, used));
         })
     }));
 }
 
 /// Runs the action; `None` if its end is not wanted.
-async fn run(shared: &Shared, work: &Work, stage: &mut Stage, fetched: Duration) -> Option<CopyEnd> {
+async fn run(
+    shared: &Shared,
+    work: &Work,
+    slot_thread: &mut SlotThread,
+    fetched: Duration,
+) -> Option<CopyEnd> {
     let key = work.key();
     let progress = Progress::of(shared, &key);
     let end = tokio::select! {
         biased;
-        () = work.hand.stop.cancelled() => return None,
-        end = execute::execute(shared, work, stage, fetched, &progress) => end,
-        never = progress.grow_loud() => match never {},
+        () = work.handle.stop.cancelled() => return None,
+        end = execute::execute(shared, work, slot_thread, fetched, &progress) => end,
+        never = progress.report_later() => match never {},
     };
     end.map_or_else(|fault| fault.end(&shared.id), Some)
 }
 
-async fn settle(shared: Arc<Shared>, work: Work, end: Option<CopyEnd>, used: Esu) {
-    let Work { claimed, hand, .. } = work;
+async fn write_end(shared: Arc<Shared>, work: Work, end: Option<CopyEnd>, used: Esu) {
+    let Work { claimed, handle, .. } = work;
     let key = claimed.record.execution.key();
-    usage::tell(&shared, &claimed.record.execution, used).await;
+    usage::report_to_build(&shared, &claimed.record.execution, used).await;
     if let Some(end) = end {
-        finish::finish(&shared, *claimed, &hand, end).await;
+        finish::finish(&shared, *claimed, &handle, end).await;
     } else {
         debug!(%key, "action stopped");
     }
-    shared.hands.release(&key, &hand);
+    shared.actions.release(&key, &handle);
 }

@@ -43,7 +43,7 @@ pub(crate) enum Kind {
 
 /// The state of the executor that sensors may use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Inside {
+pub(crate) struct SensorInput {
     /// Number of actions whose inputs are being prepared.
     pub(crate) starting: u16,
 }
@@ -57,7 +57,7 @@ pub(crate) trait Sensor: Send {
     fn kind(&self) -> Kind;
 
     /// Reads the current value.
-    fn read(&mut self, inside: Inside) -> Reading;
+    fn read(&mut self, input: SensorInput) -> Reading;
 }
 
 /// The sensors enabled by the settings. `proc` is the path of `/proc`, `data` the data directory, `own`

@@ -8,6 +8,7 @@ use std::{
 };
 
 use bus::{Encoding, Subject, encode};
+use invariant::impossible;
 use model::{ActionUsage, Esu, Execution, ExecutionKey, ExecutorType, Group, Occupancy, UsageReport};
 use service::ServiceError;
 use tokio::sync::Notify;
@@ -28,20 +29,20 @@ pub(crate) struct Usage {
 
 #[derive(Default)]
 struct State {
-    running: HashMap<ExecutionKey, Held>,
+    running: HashMap<ExecutionKey, RunningAction>,
     /// ESU-seconds since the last report.
     unreported: BTreeMap<Group, f64>,
 }
 
 /// An action that occupies a slot.
-struct Held {
+struct RunningAction {
     since: Instant,
     memory_bytes: u64,
     /// ESU-seconds that were already reported.
     reported: f64,
 }
 
-impl Held {
+impl RunningAction {
     /// ESU-seconds until `now`: for one executor, or more if its memory is larger.
     fn until(&self, now: Instant) -> f64 {
         let seconds = now.saturating_duration_since(self.since).as_secs_f64();
@@ -67,15 +68,16 @@ impl Usage {
 
     /// Records that an action occupies a slot.
     pub(crate) fn begin(&self, key: &ExecutionKey) {
-        let held = Held { since: Instant::now(), memory_bytes: 0, reported: 0.0 };
+        let held = RunningAction { since: Instant::now(), memory_bytes: 0, reported: 0.0 };
         self.lock().running.insert(key.clone(), held);
         self.begun.notify_one();
     }
 
     /// Records the peak memory of its command.
     pub(crate) fn set_memory(&self, key: &ExecutionKey, bytes: u64) {
-        if let Some(held) = self.lock().running.get_mut(key) {
-            held.memory_bytes = bytes;
+        match self.lock().running.get_mut(key) {
+            Some(held) => held.memory_bytes = bytes,
+            None => impossible!("the command of {key} ran outside of a slot"),
         }
     }
 
@@ -106,14 +108,14 @@ impl Usage {
         }
         let unreported = std::mem::take(unreported);
         drop(state);
-        let of = |held: f64| Occupancy::of_each([self.kind.clone()], Esu::clamped(held / seconds));
-        unreported.into_iter().map(|(group, held)| (group, of(held))).collect()
+        let average = |held: f64| Occupancy::of_each([self.kind.clone()], Esu::clamped(held / seconds));
+        unreported.into_iter().map(|(group, held)| (group, average(held))).collect()
     }
 }
 
 /// Reports the usage of an action to the worker of the build that sent it. This precedes the result, which
 /// may end the build.
-pub(crate) async fn tell(shared: &Shared, execution: &Execution, esu_seconds: Esu) {
+pub(crate) async fn report_to_build(shared: &Shared, execution: &Execution, esu_seconds: Esu) {
     let Some(build) = &execution.build else { return };
     let used = ActionUsage {
         group: execution.group.clone(),

@@ -45,11 +45,11 @@ use self::{farm::BenchFarm, report::Report};
 #[derive(Debug, Args)]
 pub(crate) struct BenchArgs {
     #[command(subcommand)]
-    what: What,
+    what: BenchCommand,
 }
 
 #[derive(Debug, Subcommand)]
-enum What {
+enum BenchCommand {
     /// Benchmark builds: create, get, start latency, and /bin/true builds against bare spawns
     Builds(BuildsArgs),
     /// Benchmark actions: no-op actions against bare spawns, cache hits, input roots
@@ -98,15 +98,15 @@ pub(crate) async fn run(
     _settings: &Settings,
 ) -> Result<ExitCode, Failure> {
     match &args.what {
-        What::Builds(args) => print(&builds(args).await?, globals)?,
-        What::Workspaces(args) => print(&workspaces::measure(args).await?, globals)?,
-        What::Scheduling(args) => print(&scheduling::measure(args).await?, globals)?,
-        What::Actions(args) => {
+        BenchCommand::Builds(args) => print(&builds(args).await?, globals)?,
+        BenchCommand::Workspaces(args) => print(&workspaces::measure(args).await?, globals)?,
+        BenchCommand::Scheduling(args) => print(&scheduling::measure(args).await?, globals)?,
+        BenchCommand::Actions(args) => {
             let report = Box::pin(actions::measure(args)).await?;
             print(&report, globals)?;
             report.memory.check()?;
         }
-        What::Cas(args) => {
+        BenchCommand::Cas(args) => {
             let report = cas::measure(args).await?;
             print(&report, globals)?;
             report.memory.check()?;

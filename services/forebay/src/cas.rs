@@ -30,11 +30,11 @@ pub(crate) struct CasArgs {
     #[command(flatten)]
     remote: RemoteArgs,
     #[command(subcommand)]
-    what: What,
+    what: CasCommand,
 }
 
 #[derive(Debug, Subcommand)]
-enum What {
+enum CasCommand {
     /// Upload files and folders and print their digests
     Put(put::PutArgs),
     /// Download a blob, or a folder with --output FOLDER/; without it, list a folder
@@ -47,8 +47,8 @@ enum What {
 pub(crate) async fn run(args: CasArgs, globals: &Globals, settings: &Settings) -> Result<ExitCode, Failure> {
     let remote = args.remote.connect(globals, settings).await?;
     match args.what {
-        What::Put(args) => put::run(&args, &remote, globals).await,
-        What::Get(args) => get::run(&args, &remote, globals).await,
-        What::Ls(args) => list::run(&args, &remote, globals).await,
+        CasCommand::Put(args) => put::run(&args, &remote, globals).await,
+        CasCommand::Get(args) => get::run(&args, &remote, globals).await,
+        CasCommand::Ls(args) => list::run(&args, &remote, globals).await,
     }
 }

@@ -3,6 +3,7 @@
 use std::{path::PathBuf, process::ExitCode, sync::Arc, time::Duration};
 
 use clap::Args;
+use invariant::Present as _;
 use model::BlobDigest;
 use reapi::execution::{
     Action, Command, ExecuteOperationMetadata, Platform, command::EnvironmentVariable, execution_stage,
@@ -98,7 +99,7 @@ struct Report {
 
 /// Runs the command on the farm and downloads its outputs.
 pub(crate) async fn run(args: ExecArgs, globals: &Globals, settings: &Settings) -> Result<ExitCode, Failure> {
-    let wanted = exec_outputs::Wanted::new(&args.output)?;
+    let wanted = exec_outputs::RequestedOutputs::new(&args.output)?;
     let progress = Progress::new(args.progress);
     progress.phase("reading the inputs".to_owned());
     let (root, inputs) = exec_inputs::scan(&args.dir, &args.input, args.remote.function()).await?;
@@ -115,7 +116,7 @@ pub(crate) async fn run(args: ExecArgs, globals: &Globals, settings: &Settings) 
         .await
 }
 
-fn command(args: &ExecArgs, wanted: &exec_outputs::Wanted) -> Command {
+fn command(args: &ExecArgs, wanted: &exec_outputs::RequestedOutputs) -> Command {
     let mut variables: Vec<EnvironmentVariable> = args
         .env
         .iter()
@@ -145,7 +146,7 @@ fn action(args: &ExecArgs) -> Action {
         let timeout: Duration = timeout.into();
         reapi::protobuf::Duration {
             seconds: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX),
-            nanos: i32::try_from(timeout.subsec_nanos()).unwrap_or(0),
+            nanos: i32::try_from(timeout.subsec_nanos()).present("nanoseconds below a second"),
         }
     });
     Action {
@@ -164,7 +165,7 @@ async fn execute(
     shown: &Progress,
 ) -> Result<Executed, Failure> {
     let operation = std::sync::Mutex::new(String::new());
-    let mut told = None;
+    let mut reported = None;
     let mut phase = None;
     let progress = |name: &str, metadata: &ExecuteOperationMetadata| {
         if let Ok(mut operation) = operation.lock() {
@@ -172,10 +173,13 @@ async fn execute(
         }
         let reason = exec_outputs::reason(metadata);
         let queued = metadata.stage == i32::from(execution_stage::Value::Queued);
-        if queued && reason.is_some() && told != reason {
+        if queued
+            && reported != reason
+            && let Some(text) = &reason
+        {
             shown.rest();
-            say(reason.as_deref().unwrap_or_default());
-            told = reason;
+            say(text);
+            reported = reason;
         }
         let now = exec_outputs::phase(metadata);
         if phase != now
@@ -201,7 +205,7 @@ async fn execute(
 struct Finish<'a> {
     remote: &'a Remote,
     args: &'a ExecArgs,
-    wanted: &'a exec_outputs::Wanted,
+    wanted: &'a exec_outputs::RequestedOutputs,
     progress: &'a Progress,
 }
 
@@ -219,6 +223,7 @@ impl Finish<'_> {
         let (out, err) = exec_outputs::console(remote, &result).await?;
         if !globals.json {
             stdout::bytes(&out)?;
+            // A closed stderr is not a failure.
             let _ = std::io::Write::write_all(&mut std::io::stderr(), &err);
         }
         let status = response.status.unwrap_or_default();
@@ -231,8 +236,8 @@ impl Finish<'_> {
         }
         let meter = Meter::default();
         let fetching = exec_outputs::fetch(remote, &result, &args.dir, wanted, &meter);
-        let brought = progress.transfer("downloading the outputs", &meter, fetching).await?;
-        let missing_outputs = wanted.missing(&brought);
+        let downloaded = progress.transfer("downloading the outputs", &meter, fetching).await?;
+        let missing_outputs = wanted.missing(&downloaded);
         for missing in &missing_outputs {
             let weight = if args.require_outputs { "failed" } else { "warning" };
             say(&format!("{weight}: the command created no output {missing:?}"));
@@ -247,7 +252,7 @@ impl Finish<'_> {
                 executor: result.execution_metadata.map(|it| it.worker).unwrap_or_default(),
                 stdout: String::from_utf8_lossy(&out).into_owned(),
                 stderr: String::from_utf8_lossy(&err).into_owned(),
-                outputs: brought.paths,
+                outputs: downloaded.paths,
                 missing_outputs: missing_outputs.clone(),
             })?;
         } else if exit_code != 0 {

@@ -11,13 +11,13 @@ use remote::{Meter, Placed, Remote};
 use crate::failure::{FAILED, Failure};
 
 /// The requested outputs. The protocol has paths only, so a glob is requested as the folder that contains its matches.
-pub(crate) struct Wanted {
+pub(crate) struct RequestedOutputs {
     /// The patterns of the caller, each with its compiled globs.
     patterns: Vec<(String, GlobSet)>,
     paths: Vec<String>,
 }
 
-impl Wanted {
+impl RequestedOutputs {
     /// Parses the output patterns.
     pub(crate) fn new(patterns: &[String]) -> Result<Self, Failure> {
         let mut read = Vec::new();
@@ -62,9 +62,10 @@ impl Wanted {
     }
 
     /// The patterns that match none of the downloaded outputs. An empty folder is an output too.
-    pub(crate) fn missing(&self, brought: &Brought) -> Vec<String> {
-        let missing =
-            |globs: &GlobSet| !brought.paths.iter().chain(&brought.folders).any(|path| globs.is_match(path));
+    pub(crate) fn missing(&self, downloaded: &DownloadedOutputs) -> Vec<String> {
+        let missing = |globs: &GlobSet| {
+            !downloaded.paths.iter().chain(&downloaded.folders).any(|path| globs.is_match(path))
+        };
         self.patterns.iter().filter(|(_, globs)| missing(globs)).map(|(name, _)| name.clone()).collect()
     }
 }
@@ -95,16 +96,17 @@ pub(crate) fn phase(metadata: &ExecuteOperationMetadata) -> Option<String> {
 
 /// Downloads standard output and standard error.
 pub(crate) async fn console(remote: &Remote, result: &ActionResult) -> Result<(Vec<u8>, Vec<u8>), Failure> {
-    let one = async |raw: &Vec<u8>, digest: Option<&reapi::execution::Digest>| -> Result<Vec<u8>, Failure> {
-        match digest {
-            Some(digest) if raw.is_empty() && digest.size_bytes > 0 => {
-                Ok(remote.read(&read(remote, Some(digest))?).await?)
+    let inline_or_stored =
+        async |raw: &Vec<u8>, digest: Option<&reapi::execution::Digest>| -> Result<Vec<u8>, Failure> {
+            match digest {
+                Some(digest) if raw.is_empty() && digest.size_bytes > 0 => {
+                    Ok(remote.read(&read(remote, Some(digest))?).await?)
+                }
+                _ => Ok(raw.clone()),
             }
-            _ => Ok(raw.clone()),
-        }
-    };
-    let out = one(&result.stdout_raw, result.stdout_digest.as_ref()).await?;
-    Ok((out, one(&result.stderr_raw, result.stderr_digest.as_ref()).await?))
+        };
+    let out = inline_or_stored(&result.stdout_raw, result.stdout_digest.as_ref()).await?;
+    Ok((out, inline_or_stored(&result.stderr_raw, result.stderr_digest.as_ref()).await?))
 }
 
 fn read(remote: &Remote, digest: Option<&reapi::execution::Digest>) -> Result<BlobDigest, Failure> {
@@ -114,7 +116,7 @@ fn read(remote: &Remote, digest: Option<&reapi::execution::Digest>) -> Result<Bl
 }
 
 /// The outputs downloaded from a result.
-pub(crate) struct Brought {
+pub(crate) struct DownloadedOutputs {
     /// Files and symbolic links.
     pub(crate) paths: Vec<String>,
     /// Folders, which may be empty.
@@ -126,37 +128,37 @@ pub(crate) async fn fetch(
     remote: &Remote,
     result: &ActionResult,
     folder: &Path,
-    wanted: &Wanted,
+    wanted: &RequestedOutputs,
     meter: &Meter,
-) -> Result<Brought, Failure> {
-    let brought = Brought { paths: Vec::new(), folders: Vec::new() };
-    let mut made = Made { remote, folder, wanted, files: Vec::new(), brought };
+) -> Result<DownloadedOutputs, Failure> {
+    let downloaded = DownloadedOutputs { paths: Vec::new(), folders: Vec::new() };
+    let mut download = Download { remote, folder, wanted, files: Vec::new(), downloaded };
     for file in &result.output_files {
-        made.file(&file.path, file.digest.as_ref(), file.is_executable)?;
+        download.file(&file.path, file.digest.as_ref(), file.is_executable)?;
     }
     for link in &result.output_symlinks {
-        made.link(&link.path, &link.target)?;
+        download.link(&link.path, &link.target)?;
     }
     for directory in &result.output_directories {
         let content = remote.read(&read(remote, directory.tree_digest.as_ref())?).await?;
         let tree = Tree::decode(content.as_slice())
             .map_err(|error| Failure::new(FAILED, "cannot decode an output folder", &error))?;
-        made.unfold(&tree, &directory.path)?;
+        download.unfold(&tree, &directory.path)?;
     }
-    remote.fetch_many(made.files, meter).await?;
-    Ok(made.brought)
+    remote.fetch_many(download.files, meter).await?;
+    Ok(download.downloaded)
 }
 
 /// The part of a result that is downloaded.
-struct Made<'a> {
+struct Download<'a> {
     remote: &'a Remote,
     folder: &'a Path,
-    wanted: &'a Wanted,
+    wanted: &'a RequestedOutputs,
     files: Vec<Placed>,
-    brought: Brought,
+    downloaded: DownloadedOutputs,
 }
 
-impl Made<'_> {
+impl Download<'_> {
     fn file(
         &mut self,
         path: &str,
@@ -168,7 +170,7 @@ impl Made<'_> {
             let to = self.folder.join(path);
             prepare(&to)?;
             self.files.push(Placed { digest, path: to, executable });
-            self.brought.paths.push(path.to_owned());
+            self.downloaded.paths.push(path.to_owned());
         }
         Ok(())
     }
@@ -176,7 +178,7 @@ impl Made<'_> {
     fn link(&mut self, path: &str, target: &str) -> Result<(), Failure> {
         if self.wanted.matches(path) {
             make_link(self.folder, path, target)?;
-            self.brought.paths.push(path.to_owned());
+            self.downloaded.paths.push(path.to_owned());
         }
         Ok(())
     }
@@ -191,7 +193,7 @@ impl Made<'_> {
             reapi::directory::check_with(directory, reapi::directory::AbsoluteTargets::Allowed)
                 .map_err(|error| Failure::new(FAILED, "an output folder is invalid", &error))?;
             if self.wanted.matches(&path) {
-                self.brought.folders.push(path.clone());
+                self.downloaded.folders.push(path.clone());
             }
             let join = |name: &str| if path.is_empty() { name.to_owned() } else { format!("{path}/{name}") };
             for file in &directory.files {

@@ -81,8 +81,9 @@ impl Failure {
     }
 }
 
-/// Prints one line to stderr, which may be closed.
+/// Prints one line to stderr.
 pub(crate) fn say(line: &str) {
+    // Stderr may be closed.
     let _ = writeln!(std::io::stderr(), "forebay: {}", line.replace('\n', " "));
 }
 

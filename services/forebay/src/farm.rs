@@ -1,14 +1,17 @@
 //! Finding the farm of a command, connecting to it, and waiting for it unless the user disables that.
 
+use std::time::Duration;
+
 use bus::{Bus, Patience};
 use clap::Args;
 use client::{Client, ClientError};
 use futures::{StreamExt as _, TryStreamExt as _};
 use model::{BuildId, BuildKey, BuildView, Group, ListRequest, Millis};
 use settings::Settings;
+use tracing::debug;
 
 use crate::{
-    failure::Failure,
+    failure::{Failure, UNREACHABLE},
     globals::Globals,
     last_build::{LAST, LastBuild},
     style::one_line,
@@ -37,8 +40,25 @@ pub(crate) struct BuildArgs {
 /// Minimum length of an id prefix.
 const PREFIX_MIN: usize = 4;
 const GROUPS_AT_ONCE: usize = 16;
+/// Minimum time for one attempt to connect.
+const CONNECT_MIN: Duration = Duration::from_secs(1);
+/// Interval at which the address of the farm is read again.
+const READ_ADDRESS_EVERY: Duration = Duration::from_secs(1);
 /// Maximum number of builds that are listed if a prefix is ambiguous.
 const CANDIDATES: usize = 10;
+
+/// Connects to the farm of the data folder at its new address after `forebay up` has restarted it with another port.
+async fn follow_servers(bus: Bus, globals: Globals, settings: Settings) {
+    let mut current = bus.url().to_owned();
+    loop {
+        tokio::time::sleep(READ_ADDRESS_EVERY).await;
+        let Some(url) = globals.nats_of_folder(&settings).filter(|url| *url != current) else { continue };
+        match bus.set_servers(&url).await {
+            Ok(()) => current = url,
+            Err(error) => debug!(%error, "cannot use the new address of the farm"),
+        }
+    }
+}
 
 impl Farm {
     /// Connects. Each attempt reads the endpoints again, since the farm may still be starting.
@@ -46,7 +66,7 @@ impl Farm {
         let limit = globals.wait()?;
         let mut wait = Wait::new(limit);
         loop {
-            let failure = match Self::try_connect(globals, settings).await {
+            let failure = match Self::connect_within(limit, globals, settings).await {
                 Ok((client, name)) => return Ok(Self { client, wait: limit, last: LastBuild::of(&name) }),
                 Err(failure) => failure,
             };
@@ -54,10 +74,38 @@ impl Farm {
         }
     }
 
+    /// One attempt, which takes no longer than the command waits.
+    async fn connect_within(
+        limit: WaitLimit,
+        globals: &Globals,
+        settings: &Settings,
+    ) -> Result<(Client, String), Failure> {
+        let attempt = Self::try_connect(globals, settings);
+        let WaitLimit::AtMost(limit) = limit else { return attempt.await };
+        let Ok(connected) = tokio::time::timeout(limit.max(CONNECT_MIN), attempt).await else {
+            let url = globals.nats_url(settings)?;
+            let line =
+                format!("the server at {url} accepts connections but does not answer as nats-server does");
+            return Err(Failure::plain(UNREACHABLE, line));
+        };
+        connected
+    }
+
     async fn try_connect(globals: &Globals, settings: &Settings) -> Result<(Client, String), Failure> {
         let url = globals.nats_url(settings)?;
-        let client = Client::new(Bus::connect(&url, "forebay cli", Patience::None).await?);
-        Ok((client, globals.farm_name(settings)?))
+        let in_folder = globals.nats_of_folder(settings);
+        let bus = match Bus::connect(&url, "forebay cli", Patience::None).await {
+            Ok(bus) => bus,
+            Err(error) if in_folder.is_none() && url == Settings::default().nats_url => {
+                let failure = Failure::from(error);
+                return Err(failure.with("start a farm with `forebay up`, or give its folder with --data"));
+            }
+            Err(error) => return Err(error.into()),
+        };
+        if in_folder.is_some() {
+            tokio::spawn(follow_servers(bus.clone(), globals.clone(), settings.clone()));
+        }
+        Ok((Client::new(bus), globals.farm_name(settings)?))
     }
 
     /// The client, for calls without retries.

@@ -109,6 +109,13 @@ impl Globals {
         Ok(found.map_or_else(|| settings.nats_url.clone(), |endpoints| endpoints.nats))
     }
 
+    /// URL of NATS in the data folder, if commands use it and a farm runs there.
+    pub(crate) fn nats_of_folder(&self, settings: &Settings) -> Option<String> {
+        let is_set = settings.nats_url != Settings::default().nats_url;
+        let found = self.endpoints(settings, self.nats().is_some(), is_set).ok().flatten();
+        found.map(|endpoints| endpoints.nats)
+    }
+
     /// URL of Redis for a client.
     pub(crate) fn redis_url(&self, settings: &Settings) -> Result<String, Failure> {
         let named = self.redis().is_some();
@@ -141,7 +148,8 @@ impl Globals {
             return Ok(grpc);
         }
         let usual = format!("grpc://{}", settings.grpc_listen);
-        if set {
+        // Port 0 is for a gateway that listens on any free port.
+        if set && !settings.grpc_listen.ends_with(":0") {
             return Ok(usual);
         }
         let Ok(bus) = Bus::connect(&self.nats_url(settings)?, "forebay cli", Patience::None).await else {

@@ -13,6 +13,7 @@ const STEPS: u64 = 10;
 pub(crate) fn report_line(report: &TaskReport) -> String {
     let mut line = format!("task {} {}", report.id, status_text(report.status));
     if let Some(score) = report.score {
+        // Writing to a String cannot fail.
         let _ = write!(line, " with score {}", score_text(score));
     }
     if report.cached {
@@ -20,19 +21,20 @@ pub(crate) fn report_line(report: &TaskReport) -> String {
     } else if let Some(wall) = report.wall_ms {
         let _ = write!(line, " in {}", seconds(wall as f64 / 1000.0));
     }
-    match (&report.reason, report.exit_code, &report.because_of) {
-        (Some(reason), _, _) => drop(write!(line, ": {reason}")),
-        (None, Some(code), _) if code != 0 => drop(write!(line, ": exit code {code}")),
-        (None, _, Some(task)) => drop(write!(line, ": task {task} failed")),
-        (None, _, None) => {}
-    }
-    line
+    let cause = match (&report.reason, report.exit_code, &report.because_of) {
+        (Some(reason), _, _) => format!(": {reason}"),
+        (None, Some(code), _) if code != 0 => format!(": exit code {code}"),
+        (None, _, Some(task)) => format!(": task {task} failed"),
+        (None, _, None) => String::new(),
+    };
+    line + &cause
 }
 
 /// Formats the counts, e.g. `120 tasks: 117 succeeded (100 from the cache), 1 failed, 2 skipped, score 0.5`.
 pub(crate) fn counts_text(job: &JobResult) -> String {
     let mut text = format!("{} tasks: {} succeeded", job.tasks, job.succeeded);
     if job.cached > 0 {
+        // Writing to a String cannot fail.
         let _ = write!(text, " ({} from the cache)", job.cached);
     }
     for (count, what) in [(job.failed, "failed"), (job.skipped, "skipped")] {
@@ -119,6 +121,7 @@ impl TaskProgress {
         let mut text = format!("{} of {} tasks ended", self.ended, self.tasks);
         for (count, what) in [(self.failed, "failed"), (self.skipped, "skipped")] {
             if count > 0 {
+                // Writing to a String cannot fail.
                 let _ = write!(text, ", {count} {what}");
             }
         }

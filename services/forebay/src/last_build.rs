@@ -5,6 +5,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use invariant::Present as _;
 use model::{BuildKey, Digest};
 
 use crate::failure::{FAILED, Failure};
@@ -62,7 +63,7 @@ fn file_name(farm: &str) -> String {
 
 /// Replaces the file atomically, so that concurrent submits leave a whole key.
 fn write(file: &Path, key: &BuildKey) -> io::Result<()> {
-    let folder = file.parent().unwrap_or(Path::new("."));
+    let folder = file.parent().present_or(Path::new("."), "the folder of the last build");
     std::fs::create_dir_all(folder)?;
     let new = folder.join(format!(".{}-{}", std::process::id(), key.id));
     std::fs::write(&new, format!("{key}\n"))?;

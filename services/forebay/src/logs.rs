@@ -9,9 +9,10 @@ use model::{OutputStream, Sequence};
 use settings::Settings;
 
 use crate::{
-    failure::Failure,
+    failure::{Failure, say},
     farm::{BuildArgs, Farm},
     globals::Globals,
+    present::dropped_line,
     stdout,
 };
 
@@ -54,9 +55,13 @@ pub(crate) async fn run(args: LogsArgs, globals: &Globals, settings: &Settings) 
         if globals.json {
             stdout::json(&event.to_json())?;
         } else if let WatchBody::Console(chunk) = &event.body {
+            if let Some(bytes) = chunk.dropped {
+                say(&dropped_line(&key.id.to_string(), chunk.stream, bytes));
+            }
             match chunk.stream {
                 OutputStream::Stdout => stdout::bytes(&chunk.data)?,
                 OutputStream::Stderr => {
+                    // A closed stderr is not a failure.
                     let _ = std::io::Write::write_all(&mut std::io::stderr(), &chunk.data);
                 }
             }

@@ -4,6 +4,7 @@ use std::{cmp::Reverse, process::ExitCode};
 
 use clap::Args;
 use comfy_table::{Table, presets};
+use invariant::impossible;
 use model::{BuildView, Group, ListReply, ListRequest, Millis, Outcome, State};
 use settings::Settings;
 
@@ -182,8 +183,11 @@ fn fit(rows: &mut [Vec<String>], columns: usize) {
     let command = columns.saturating_sub(fixed + group + GAP).max(COMMAND_MIN);
     for row in rows {
         for (at, most) in [(GROUP_AT, group), (COMMAND_AT, command)] {
-            if let Some(text) = row.get_mut(at) {
-                *text = one_line(text, most);
+            match row.get_mut(at) {
+                Some(text) => *text = one_line(text, most),
+                None => {
+                    impossible!("a row has no column {at}");
+                }
             }
         }
     }

@@ -156,6 +156,7 @@ fn each_line<Q: DeserializeOwned, A: Serialize>(
             }
         }
     }
+    // The reader may have closed stdout.
     let _ = std::io::stdout().flush();
     Ok(code)
 }

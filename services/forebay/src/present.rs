@@ -9,6 +9,7 @@ use std::{
 use bus::{ConsoleChunk, EventKind};
 use client::{QueuePlace, WatchBody, WatchEvent, WatchKind};
 use indicatif::{ProgressBar, ProgressStyle};
+use invariant::impossible;
 use model::{BuildRecord, BuildResult, Context, Millis, OutputStream, Sequence, State, ToolEvent};
 
 use crate::{
@@ -198,7 +199,7 @@ impl Presenter {
 
     fn console(&mut self, chunk: &ConsoleChunk) -> Result<(), Failure> {
         if let Some(dropped) = chunk.dropped {
-            self.state(&dropped_line(chunk.stream, dropped));
+            self.state(&dropped_line("ID", chunk.stream, dropped));
             return Ok(());
         }
         self.rest();
@@ -234,8 +235,11 @@ impl Presenter {
             return;
         }
         let spinner = ProgressBar::new_spinner().with_message(message);
-        if let Ok(style) = ProgressStyle::with_template("{spinner} {msg} {elapsed}") {
-            spinner.set_style(style);
+        match ProgressStyle::with_template("{spinner} {msg} {elapsed}") {
+            Ok(style) => spinner.set_style(style),
+            Err(error) => {
+                impossible!("the template of the spinner is invalid: {error}");
+            }
         }
         spinner.enable_steady_tick(TICK);
         self.spinner = Some(spinner);
@@ -254,15 +258,15 @@ impl Drop for Presenter {
     }
 }
 
-/// Writes to stderr. A closed stderr is not a failure.
 fn stderr(bytes: &[u8]) {
+    // A closed stderr is not a failure.
     let _ = std::io::stderr().write_all(bytes);
 }
 
-fn dropped_line(stream: OutputStream, bytes: u64) -> String {
+pub(crate) fn dropped_line(build: &str, stream: OutputStream, bytes: u64) -> String {
     let much = if bytes == 0 { "more".to_owned() } else { size(bytes) };
     format!(
-        "... {much} of {} omitted from here on; `forebay get ID --output .forebay/log -` prints the rest",
+        "... {much} of {} omitted from here on; `forebay get {build} --output .forebay/log -` prints the rest",
         stream.as_str()
     )
 }

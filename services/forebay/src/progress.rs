@@ -7,6 +7,7 @@ use std::{
 
 use clap::ValueEnum;
 use indicatif::{ProgressBar, ProgressStyle};
+use invariant::impossible;
 use remote::{Meter, Reading};
 
 use crate::{bytes_text::size, failure::say};
@@ -31,10 +32,10 @@ pub(crate) enum When {
 
 /// Shows phases and transfer counts on stderr.
 pub(crate) struct Progress {
-    how: How,
+    mode: ProgressMode,
 }
 
-enum How {
+enum ProgressMode {
     Nothing,
     Lines,
     Spinner(ProgressBar),
@@ -44,13 +45,13 @@ impl Progress {
     /// Creates a display; nothing is shown yet.
     pub(crate) fn new(when: When) -> Self {
         let terminal = std::io::stderr().is_terminal();
-        let how = match when {
-            When::Never => How::Nothing,
-            When::Auto if !terminal => How::Nothing,
-            When::Always if !terminal => How::Lines,
-            When::Auto | When::Always => How::Spinner(spinner()),
+        let mode = match when {
+            When::Never => ProgressMode::Nothing,
+            When::Auto if !terminal => ProgressMode::Nothing,
+            When::Always if !terminal => ProgressMode::Lines,
+            When::Auto | When::Always => ProgressMode::Spinner(spinner()),
         };
-        Self { how }
+        Self { mode }
     }
 
     /// Runs `work`, which updates `meter`, and shows its progress.
@@ -66,13 +67,13 @@ impl Progress {
                 () = tokio::time::sleep(wait) => {}
             }
             let line = counts(what, meter.read());
-            match &self.how {
-                How::Spinner(spinner) => show(spinner, line),
-                How::Lines if wait == FIRST || last.elapsed() >= LINE_EVERY => {
+            match &self.mode {
+                ProgressMode::Spinner(spinner) => show(spinner, line),
+                ProgressMode::Lines if wait == FIRST || last.elapsed() >= LINE_EVERY => {
                     say(&line);
                     last = Instant::now();
                 }
-                How::Lines | How::Nothing => {}
+                ProgressMode::Lines | ProgressMode::Nothing => {}
             }
             wait = TICK;
         }
@@ -80,25 +81,25 @@ impl Progress {
 
     /// Shows the current phase.
     pub(crate) fn phase(&self, line: String) {
-        match &self.how {
-            How::Nothing => {}
-            How::Lines => say(&line),
-            How::Spinner(spinner) => show(spinner, line),
+        match &self.mode {
+            ProgressMode::Nothing => {}
+            ProgressMode::Lines => say(&line),
+            ProgressMode::Spinner(spinner) => show(spinner, line),
         }
     }
 
     /// Prints a permanent line unless progress is off.
     pub(crate) fn note(&self, line: &str) {
         self.rest();
-        match &self.how {
-            How::Nothing => {}
-            How::Lines | How::Spinner(_) => say(line),
+        match &self.mode {
+            ProgressMode::Nothing => {}
+            ProgressMode::Lines | ProgressMode::Spinner(_) => say(line),
         }
     }
 
     /// Clears the progress line before other output.
     pub(crate) fn rest(&self) {
-        if let How::Spinner(spinner) = &self.how {
+        if let ProgressMode::Spinner(spinner) = &self.mode {
             spinner.disable_steady_tick();
             spinner.finish_and_clear();
             spinner.set_draw_target(indicatif::ProgressDrawTarget::hidden());
@@ -114,8 +115,11 @@ impl Drop for Progress {
 
 fn spinner() -> ProgressBar {
     let spinner = ProgressBar::with_draw_target(None, indicatif::ProgressDrawTarget::hidden());
-    if let Ok(style) = ProgressStyle::with_template("{spinner} {msg} {elapsed}") {
-        spinner.set_style(style);
+    match ProgressStyle::with_template("{spinner} {msg} {elapsed}") {
+        Ok(style) => spinner.set_style(style),
+        Err(error) => {
+            impossible!("the template of the spinner is invalid: {error}");
+        }
     }
     spinner
 }

@@ -202,10 +202,10 @@ fn load(settings: &Settings, file: &Path) -> Result<Changes, Failure> {
         std::fs::read_to_string(file)
     };
     let text = text.map_err(|error| unreadable(&error))?;
-    let Unique(wanted) = if text.trim_start().starts_with('{') {
-        serde_json::from_str::<Unique>(&text).map_err(|error| unreadable(&error))?
-    } else {
-        serde_norway::from_str(&text).map_err(|error| unreadable(&error))?
+    // JSON that YAML does not accept is rare, but exists: tabs as indentation.
+    let Unique(wanted) = match serde_json::from_str::<Unique>(&text) {
+        Ok(quotas) => quotas,
+        Err(_) => serde_norway::from_str(&text).map_err(|error| unreadable(&error))?,
     };
     if wanted.is_empty() {
         return Err(Failure::usage(format!(
@@ -337,8 +337,12 @@ fn text(reply: &QuotaReply) -> String {
 fn rows(table: &mut Table, group: &GroupStanding) {
     let empty = Occupancy::default();
     let quota = group.quota.as_ref().map_or(&empty, |quota| &quota.esu);
+    // A decision of the governor may be older than the quota that is set now.
+    let governed = group.governed.iter().filter(|(kind, governed)| {
+        group.quota.is_none() || quota.0.contains_key(*kind) || governed.borrowed > Esu::ZERO
+    });
     let kinds: std::collections::BTreeSet<&ExecutorType> =
-        quota.0.keys().chain(group.governed.keys()).chain(group.in_progress.0.keys()).collect();
+        quota.0.keys().chain(governed.map(|(kind, _)| kind)).chain(group.in_progress.0.keys()).collect();
     for (at, kind) in kinds.into_iter().enumerate() {
         let governed = group.governed.get(kind).copied();
         let of = |amount: fn(&model::Governed) -> Esu| {
@@ -348,7 +352,7 @@ fn rows(table: &mut Table, group: &GroupStanding) {
         table.add_row([
             first(group.group.to_string()),
             kind.to_string(),
-            governed.map_or_else(|| quota.get(kind), |governed| governed.quota).to_string(),
+            shown_quota(group.quota.as_ref(), kind, governed).to_string(),
             of(|governed| governed.pv),
             of(|governed| governed.sp),
             of(|governed| governed.borrowed),
@@ -359,4 +363,9 @@ fn rows(table: &mut Table, group: &GroupStanding) {
             first(group.throttled.clone().unwrap_or_default()),
         ]);
     }
+}
+
+/// The quota that is set for the group now, else the default quota in the governor's last decision.
+fn shown_quota(own: Option<&Quota>, kind: &ExecutorType, governed: Option<model::Governed>) -> Esu {
+    own.map(|quota| quota.esu.get(kind)).or(governed.map(|governed| governed.quota)).unwrap_or_default()
 }

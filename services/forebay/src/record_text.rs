@@ -24,6 +24,7 @@ pub(crate) fn state_line(record: &BuildRecord) -> String {
         Phase::Finished { result, .. } => {
             let mut line = format!("FINISHED {}", outcome_text(result.outcome));
             if result.wall_seconds > 0.0 {
+                // Writing to a String cannot fail.
                 let _ = write!(line, " in {}", seconds(result.wall_seconds));
             }
             if let Some(reason) = &result.reason {
@@ -131,6 +132,7 @@ fn result(text: &mut Facts, record: &BuildRecord) {
         let log = &result.log;
         let mut line = format!("{} of stdout, {} of stderr", size(log.stdout_bytes), size(log.stderr_bytes));
         if log.dropped_bytes > 0 {
+            // Writing to a String cannot fail.
             let _ = write!(line, ", {} beyond the limit not kept", size(log.dropped_bytes));
         }
         text.add("log", line);

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use clap::Args;
+use invariant::Present as _;
 use model::DigestFunction;
 use remote::{Remote, RemoteError};
 use settings::Settings;
@@ -12,7 +13,7 @@ use tokio::{
 };
 
 use crate::{
-    failure::{FAILED, Failure, UNREACHABLE},
+    failure::{FAILED, Failure, UNREACHABLE, USAGE},
     globals::Globals,
     wait::Wait,
 };
@@ -86,7 +87,7 @@ fn no_grpc(url: &str) -> Failure {
 /// Whether an HTTP/1 server listens at `url`.
 async fn speaks_http1(url: &str) -> bool {
     let address = url.split_once("://").map_or(url, |(_, address)| address);
-    let address = address.split('/').next().unwrap_or_default();
+    let address = address.split('/').next().present("the first part of a text");
     let ask = async {
         let mut stream = TcpStream::connect(address).await?;
         stream.write_all(b"GET / HTTP/1.0\r\n\r\n").await?;
@@ -99,7 +100,13 @@ async fn speaks_http1(url: &str) -> bool {
 
 impl From<RemoteError> for Failure {
     fn from(error: RemoteError) -> Self {
-        let exit = if error.is_unreachable() { UNREACHABLE } else { FAILED };
+        let exit = if error.is_unreachable() {
+            UNREACHABLE
+        } else if error.is_invalid_request() {
+            USAGE
+        } else {
+            FAILED
+        };
         Self::of(exit, &error)
     }
 }

@@ -84,12 +84,19 @@ fn context(args: &SubmitArgs) -> Result<Context, Failure> {
     }
     if let (Some(url), Some(revision)) = (&args.git, &args.revision) {
         let patch = args.patch.as_deref().map(read_patch).transpose()?;
-        return Ok(Context::Git { url: url.clone(), revision: revision.clone(), patch });
+        return Ok(Context::Git { url: repository(url)?, revision: revision.clone(), patch });
     }
     match &args.archive {
         Some(location) => archive(location, args.archive_digest.clone()),
         None => Ok(Context::Empty),
     }
+}
+
+/// The URL of a repository; a path becomes absolute, as the worker has another current folder.
+fn repository(url: &str) -> Result<String, Failure> {
+    let path = Path::new(url);
+    let is_path = path.is_relative() && (url.starts_with('.') || (path.is_dir() && !url.contains(':')));
+    if is_path { absolute("--git", path) } else { Ok(url.to_owned()) }
 }
 
 fn archive(location: &str, digest: Option<Digest>) -> Result<Context, Failure> {

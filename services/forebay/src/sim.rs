@@ -19,11 +19,11 @@ use crate::{failure::Failure, globals::Globals};
 #[derive(Debug, Args)]
 pub(crate) struct SimArgs {
     #[command(subcommand)]
-    what: What,
+    what: SimCommand,
 }
 
 #[derive(Debug, Subcommand)]
-enum What {
+enum SimCommand {
     /// Simulate quota groups under changing load: governor and dispatcher, second by second
     #[command(after_help = quota::HELP)]
     Quota(Box<quota::SimQuotaArgs>),
@@ -44,18 +44,18 @@ enum What {
 impl SimArgs {
     /// Whether the command connects to a farm, and so needs the settings.
     pub(crate) fn asks_a_farm(&self) -> bool {
-        matches!(self.what, What::Record(_))
+        matches!(self.what, SimCommand::Record(_))
     }
 }
 
 /// Runs the chosen simulation and prints the result.
 pub(crate) async fn run(args: &SimArgs, globals: &Globals, settings: &Settings) -> Result<ExitCode, Failure> {
     match &args.what {
-        What::Quota(args) => quota::quota(args, globals)?,
-        What::Run(args) => run::run(args, globals)?,
-        What::Estimate(args) => estimate::estimate(args, globals)?,
-        What::Scale(args) => scale::scale(args, globals)?,
-        What::Record(args) => return record::run(args, globals, settings).await,
+        SimCommand::Quota(args) => quota::quota(args, globals)?,
+        SimCommand::Run(args) => run::run(args, globals)?,
+        SimCommand::Estimate(args) => estimate::estimate(args, globals)?,
+        SimCommand::Scale(args) => scale::scale(args, globals)?,
+        SimCommand::Record(args) => return record::run(args, globals, settings).await,
     }
     Ok(ExitCode::SUCCESS)
 }

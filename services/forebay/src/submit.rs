@@ -186,6 +186,7 @@ pub(crate) async fn run(
 }
 
 fn say_build(key: &BuildKey) {
+    // A closed stderr is not a failure.
     let _ = writeln!(std::io::stderr(), "build {} in group {}", key.id, key.group);
 }
 

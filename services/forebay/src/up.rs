@@ -23,6 +23,7 @@ pub(crate) mod watchdog;
 use std::{fmt::Write as _, io::Write as _};
 
 use bus::Patience;
+use invariant::Present as _;
 use model::Endpoints;
 use settings::Settings;
 use tokio::time::Instant;
@@ -125,8 +126,8 @@ pub(crate) async fn run(
         }
     }
     match &started {
-        Ok(Some(endpoints)) => tell(&farm.what_stops(&endpoints.nats).await),
-        Ok(None) => tell("stopping; press Ctrl-C again to kill\n"),
+        Ok(Some(endpoints)) => print_to_stderr(&farm.what_stops(&endpoints.nats).await),
+        Ok(None) => print_to_stderr("stopping; press Ctrl-C again to kill\n"),
         Err(_) => {}
     }
     farm.stop(&mut signals).await;
@@ -135,16 +136,16 @@ pub(crate) async fn run(
 
 /// Prints the endpoints: a banner on stderr, and JSON on stdout if requested.
 fn announce(endpoints: &Endpoints, json: bool, began: Instant) {
-    tell(&banner(endpoints, began.elapsed().as_secs_f64()));
+    print_to_stderr(&banner(endpoints, began.elapsed().as_secs_f64()));
     if json {
-        let line = serde_json::to_string(endpoints).unwrap_or_default();
+        let line = serde_json::to_string(endpoints).present("the endpoints as JSON");
         // The reader may have closed stdout; the farm keeps running.
         let _ = writeln!(std::io::stdout(), "{line}");
     }
 }
 
-/// Prints to stderr. It may be closed; the farm keeps running.
-fn tell(text: &str) {
+fn print_to_stderr(text: &str) {
+    // Stderr may be closed; the farm keeps running.
     let _ = std::io::stderr().write_all(text.as_bytes());
 }
 

@@ -16,7 +16,7 @@ use serde::Deserialize;
 
 use crate::{
     failure::Failure,
-    input::{self, Names, Pairs},
+    input::{self, PathParameters, QueryParameters},
     routes::Gateway,
 };
 
@@ -28,7 +28,7 @@ const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 /// Handles `POST /v1/builds/{group}`: creates a build.
 pub(crate) async fn create(
     FromState(gateway): FromState<Gateway>,
-    names: Names,
+    names: PathParameters,
     headers: HeaderMap,
     body: Body,
 ) -> Result<impl IntoResponse, Failure> {
@@ -48,20 +48,20 @@ pub(crate) async fn create(
 /// Handles `GET /v1/builds/{group}/{id}`: shows one build.
 pub(crate) async fn show(
     FromState(gateway): FromState<Gateway>,
-    names: Names,
-    pairs: Pairs,
+    names: PathParameters,
+    query: QueryParameters,
 ) -> Result<Json<BuildView>, Failure> {
-    pairs.only(&[])?;
+    query.reject_unknown(&[])?;
     Ok(Json(gateway.client.get(&names.key()?).await?))
 }
 
 /// Handles `GET /v1/builds/{group}/{id}/why`: explains why a build waits.
 pub(crate) async fn why(
     FromState(gateway): FromState<Gateway>,
-    names: Names,
-    pairs: Pairs,
+    names: PathParameters,
+    query: QueryParameters,
 ) -> Result<Json<WhyReply>, Failure> {
-    pairs.only(&[])?;
+    query.reject_unknown(&[])?;
     Ok(Json(gateway.client.why(&names.key()?).await?))
 }
 
@@ -76,7 +76,7 @@ struct CancelBody {
 /// Handles `POST /v1/builds/{group}/{id}/cancel`: cancels a build.
 pub(crate) async fn cancel(
     FromState(gateway): FromState<Gateway>,
-    names: Names,
+    names: PathParameters,
     headers: HeaderMap,
     body: Body,
 ) -> Result<Json<CancelReply>, Failure> {
@@ -90,18 +90,18 @@ pub(crate) async fn cancel(
 /// Handles `GET /v1/builds/{group}`: lists the builds of one group.
 pub(crate) async fn list(
     FromState(gateway): FromState<Gateway>,
-    names: Names,
-    pairs: Pairs,
+    names: PathParameters,
+    query: QueryParameters,
 ) -> Result<Json<ListReply>, Failure> {
-    Ok(Json(gateway.client.list(&names.group()?, &list_request(&pairs)?).await?))
+    Ok(Json(gateway.client.list(&names.group()?, &list_request(&query)?).await?))
 }
 
 /// Handles `GET /v1/builds`: lists the builds of all groups.
 pub(crate) async fn list_all(
     FromState(gateway): FromState<Gateway>,
-    pairs: Pairs,
+    query: QueryParameters,
 ) -> Result<Json<ListReply>, Failure> {
-    let request = list_request(&pairs)?;
+    let request = list_request(&query)?;
     let groups = gateway.client.groups().await?;
     let replies: Vec<ListReply> = futures::stream::iter(groups)
         .map(|group| list_group(&gateway, &request, group))
@@ -119,9 +119,9 @@ async fn list_group(
     gateway.client.list(&group, request).await
 }
 
-fn list_request(pairs: &Pairs) -> Result<ListRequest, Failure> {
-    pairs.only(&["state", "outcome", "label", "id_prefix", "limit"])?;
-    let limit: Option<usize> = pairs.number("limit")?;
+fn list_request(query: &QueryParameters) -> Result<ListRequest, Failure> {
+    query.reject_unknown(&["state", "outcome", "label", "id_prefix", "limit"])?;
+    let limit: Option<usize> = query.number("limit")?;
     if limit.is_some_and(|limit| limit == 0 || limit > LIST_MAX) {
         return Err(Failure::invalid(format!("invalid limit: expected 1 to {LIST_MAX}")));
     }
@@ -132,10 +132,10 @@ fn list_request(pairs: &Pairs) -> Result<ListRequest, Failure> {
         Ok((name.to_owned(), value.to_owned()))
     };
     Ok(ListRequest {
-        state: pairs.state()?,
-        outcome: pairs.outcome()?,
-        labels: pairs.all("label").map(label).collect::<Result<_, Failure>>()?,
-        id_prefix: pairs.all("id_prefix").last().map(ToOwned::to_owned),
+        state: query.state()?,
+        outcome: query.outcome()?,
+        labels: query.all("label").map(label).collect::<Result<_, Failure>>()?,
+        id_prefix: query.all("id_prefix").last().map(ToOwned::to_owned),
         limit,
     })
 }

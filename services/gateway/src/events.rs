@@ -19,10 +19,10 @@ use tokio::sync::mpsc;
 
 use crate::{
     failure::Failure,
-    input::{self, Names, Pairs},
+    input::{self, PathParameters, QueryParameters},
     routes::Gateway,
 };
-use ahead::{Ahead, Next};
+use ahead::{Next, ReadAhead};
 
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
@@ -32,38 +32,38 @@ const KEEP_ALIVE: Duration = Duration::from_secs(15);
 /// changes of its queue position.
 pub(crate) async fn stream(
     FromState(gateway): FromState<Gateway>,
-    names: Names,
-    pairs: Pairs,
+    names: PathParameters,
+    query: QueryParameters,
     headers: HeaderMap,
 ) -> Result<Response, Failure> {
     let key = names.key()?;
-    pairs.only(&["from", "kind"])?;
-    let after = position(&pairs, &headers)?;
-    let kinds = kinds(&pairs)?;
+    query.reject_unknown(&["from", "kind"])?;
+    let after = position(&query, &headers)?;
+    let kinds = kinds(&query)?;
     let build = gateway.client.get(&key).await?;
     if build.state == State::Finished && after >= build.sequence {
         // Only this status keeps a browser from reconnecting.
         return Ok(StatusCode::NO_CONTENT.into_response());
     }
     let keep_alive = KeepAlive::new().interval(KEEP_ALIVE);
-    let events = events(Ahead { gateway, key, position: after, kinds }.start());
+    let events = events(ReadAhead { gateway, key, position: after, kinds }.start());
     Ok(Sse::new(events).keep_alive(keep_alive).into_response())
 }
 
-fn position(pairs: &Pairs, headers: &HeaderMap) -> Result<Sequence, Failure> {
+fn position(query: &QueryParameters, headers: &HeaderMap) -> Result<Sequence, Failure> {
     let last_seen = input::header_text(headers, LAST_EVENT_ID).filter(|text| !text.is_empty());
     let position = match last_seen {
         Some(text) => Some(input::number("Last-Event-ID", text)?),
-        None => pairs.number("from")?,
+        None => query.number("from")?,
     };
     Ok(Sequence(position.unwrap_or(0)))
 }
 
-fn kinds(pairs: &Pairs) -> Result<Vec<WatchKind>, Failure> {
+fn kinds(query: &QueryParameters) -> Result<Vec<WatchKind>, Failure> {
     let parse = |text: &str| {
         text.parse().map_err(|error: client::UnknownKind| Failure::invalid(format!("kind {error}")))
     };
-    pairs.all("kind").map(parse).collect()
+    query.all("kind").map(parse).collect()
 }
 
 /// Pulled by the connection. The task that reads the bus ends when the connection closes.

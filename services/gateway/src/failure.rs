@@ -8,6 +8,7 @@ use axum::{
 };
 use bus::BusError;
 use client::ClientError;
+use invariant::Present as _;
 use model::{ApiError, ErrorCode, ParseDigestError, ParseIdError};
 use store::StoreError;
 use telemetry::error_chain;
@@ -22,7 +23,8 @@ pub(crate) struct Failure {
 impl Failure {
     /// A failure with the HTTP status that corresponds to `code`.
     pub(crate) fn new(code: ErrorCode, message: impl Into<String>) -> Self {
-        let status = StatusCode::from_u16(code.http_status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let status = StatusCode::from_u16(code.http_status())
+            .present_or(StatusCode::INTERNAL_SERVER_ERROR, "an error code has an invalid HTTP status");
         Self { status, body: ApiError::new(code, message) }
     }
 

@@ -10,32 +10,32 @@ use axum::{
 use model::{GroupsReply, QuotaReply, WorkerView};
 use telemetry::metrics;
 
-use crate::{failure::Failure, input::Pairs, routes::Gateway};
+use crate::{failure::Failure, input::QueryParameters, routes::Gateway};
 
 /// Handles `GET /v1/groups`: lists the quota groups.
 pub(crate) async fn groups(
     FromState(gateway): FromState<Gateway>,
-    pairs: Pairs,
+    query: QueryParameters,
 ) -> Result<Json<GroupsReply>, Failure> {
-    pairs.only(&[])?;
+    query.reject_unknown(&[])?;
     Ok(Json(GroupsReply { groups: gateway.client.groups().await? }))
 }
 
 /// Handles `GET /v1/workers`: lists the live workers.
 pub(crate) async fn workers(
     FromState(gateway): FromState<Gateway>,
-    pairs: Pairs,
+    query: QueryParameters,
 ) -> Result<Json<Vec<WorkerView>>, Failure> {
-    pairs.only(&[])?;
+    query.reject_unknown(&[])?;
     Ok(Json(gateway.client.workers().await?))
 }
 
 /// Handles `GET /v1/quota`: returns the quotas.
 pub(crate) async fn quota(
     FromState(gateway): FromState<Gateway>,
-    pairs: Pairs,
+    query: QueryParameters,
 ) -> Result<Json<QuotaReply>, Failure> {
-    pairs.only(&[])?;
+    query.reject_unknown(&[])?;
     Ok(Json(gateway.client.quota().await?))
 }
 

@@ -11,14 +11,14 @@ use store::Store;
 
 use crate::{
     failure::Failure,
-    input::{self, Names},
+    input::{self, PathParameters},
     routes::Gateway,
 };
 
 /// Handles `GET /v1/builds/{group}/{id}/outputs/{path}`: sends one output file.
 pub(crate) async fn output(
     FromState(gateway): FromState<Gateway>,
-    names: Names,
+    names: PathParameters,
     headers: HeaderMap,
 ) -> Result<Response, Failure> {
     let key = names.key()?;
@@ -37,7 +37,7 @@ pub(crate) async fn output(
 /// Handles `GET /v1/blobs/{digest}`: sends one blob.
 pub(crate) async fn blob(
     FromState(gateway): FromState<Gateway>,
-    names: Names,
+    names: PathParameters,
     headers: HeaderMap,
 ) -> Result<Response, Failure> {
     send(&gateway.store, &names.digest()?, &headers).await

@@ -1,6 +1,7 @@
 //! The Remote Execution API over gRPC. Any number of gateways serve it, and each can answer for an execution
 //! that another one accepted.
 
+mod abandoned;
 mod accept;
 mod asset;
 mod cancel;
@@ -13,7 +14,6 @@ mod log_streams;
 mod merging;
 mod mount;
 mod names;
-mod nobody;
 mod operations;
 mod pools;
 mod response;
@@ -33,6 +33,7 @@ use std::{
 
 use bus::Bus;
 use cas::Cas;
+use invariant::impossible;
 use tokio_util::sync::CancellationToken;
 
 pub use config::{ConfigError, GrpcConfig};
@@ -75,6 +76,8 @@ impl Core {
 
     /// Makes the index available to all calls.
     pub(crate) fn set_index(&self, actions: Actions) {
-        let _ = self.index.set(actions);
+        if self.index.set(actions).is_err() {
+            impossible!("the index is connected twice");
+        }
     }
 }

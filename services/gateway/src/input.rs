@@ -10,6 +10,7 @@ use axum::{
 use bus::Encoding;
 use bytes::{Bytes, BytesMut};
 use futures::StreamExt as _;
+use invariant::impossible;
 use listener::TooSlow;
 use model::{BuildKey, Digest, Group, Outcome, State};
 use serde::de::DeserializeOwned;
@@ -18,9 +19,9 @@ use crate::failure::Failure;
 
 /// The path parameters of a request.
 #[derive(Debug)]
-pub(crate) struct Names(HashMap<String, String>);
+pub(crate) struct PathParameters(HashMap<String, String>);
 
-impl Names {
+impl PathParameters {
     /// The build that the path names.
     pub(crate) fn key(&self) -> Result<BuildKey, Failure> {
         Ok(BuildKey { group: self.group()?, id: self.text("id").parse()? })
@@ -36,13 +37,17 @@ impl Names {
         Ok(self.text("digest").parse()?)
     }
 
-    /// The unparsed value of a path parameter; empty if it is absent.
+    /// The unparsed value of a parameter that the route has.
     pub(crate) fn text(&self, name: &str) -> &str {
-        self.0.get(name).map_or("", String::as_str)
+        let Some(value) = self.0.get(name) else {
+            impossible!("the route has no parameter {name:?}");
+            return "";
+        };
+        value
     }
 }
 
-impl<S: Send + Sync> FromRequestParts<S> for Names {
+impl<S: Send + Sync> FromRequestParts<S> for PathParameters {
     type Rejection = Failure;
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Failure> {
@@ -53,11 +58,11 @@ impl<S: Send + Sync> FromRequestParts<S> for Names {
 
 /// The query parameters of a request.
 #[derive(Debug)]
-pub(crate) struct Pairs(Vec<(String, String)>);
+pub(crate) struct QueryParameters(Vec<(String, String)>);
 
-impl Pairs {
+impl QueryParameters {
     /// Rejects unknown parameters, so that a misspelt one is not silently ignored.
-    pub(crate) fn only(&self, known: &[&str]) -> Result<(), Failure> {
+    pub(crate) fn reject_unknown(&self, known: &[&str]) -> Result<(), Failure> {
         match self.0.iter().find(|(name, _)| !known.contains(&name.as_str())) {
             None => Ok(()),
             Some((name, _)) => Err(Failure::invalid(format!(
@@ -104,7 +109,7 @@ impl Pairs {
     }
 }
 
-impl<S: Send + Sync> FromRequestParts<S> for Pairs {
+impl<S: Send + Sync> FromRequestParts<S> for QueryParameters {
     type Rejection = Failure;
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Failure> {
@@ -163,10 +168,10 @@ pub(crate) fn decode<T: DeserializeOwned>(headers: &HeaderMap, body: &[u8]) -> R
 
 #[cfg(test)]
 mod tests {
-    use super::{Body, Pairs, State, number, read};
+    use super::{Body, QueryParameters, State, number, read};
 
-    fn pairs(pairs: &[(&str, &str)]) -> Pairs {
-        Pairs(pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect())
+    fn pairs(pairs: &[(&str, &str)]) -> QueryParameters {
+        QueryParameters(pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect())
     }
 
     #[test]
@@ -176,8 +181,8 @@ mod tests {
         assert_eq!(query.number::<usize>("limit").unwrap(), Some(7));
         assert_eq!(query.number::<usize>("from").unwrap(), None);
         assert_eq!(query.state().unwrap(), Some(State::InProgress));
-        assert!(query.only(&["kind", "limit", "state"]).is_ok());
-        assert!(query.only(&["kind", "limit"]).is_err());
+        assert!(query.reject_unknown(&["kind", "limit", "state"]).is_ok());
+        assert!(query.reject_unknown(&["kind", "limit"]).is_err());
         assert!(pairs(&[("limit", "-1")]).number::<usize>("limit").is_err());
         assert!(pairs(&[("state", "DONE")]).state().is_err());
         assert!(number::<u64>("Last-Event-ID", " 12 ").is_ok());

@@ -19,7 +19,7 @@ use model::{Attempt, BuildView, Sequence, State};
 
 use crate::{
     failure::Failure,
-    input::{Names, Pairs},
+    input::{PathParameters, QueryParameters},
     routes::Gateway,
 };
 
@@ -33,17 +33,17 @@ const NEXT_WITHIN: Duration = Duration::from_secs(3);
 /// order of arrival: first the part on the bus, then the overflow file.
 pub(crate) async fn show(
     FromState(gateway): FromState<Gateway>,
-    names: Names,
-    pairs: Pairs,
+    names: PathParameters,
+    query: QueryParameters,
 ) -> Result<Response, Failure> {
-    pairs.only(&[])?;
+    query.reject_unknown(&[])?;
     let key = names.key()?;
     let build = gateway.client.get(&key).await?;
     let subject = EventSubject { key: key.clone(), kind: EventKind::Console }.to_string();
     let last = gateway.client.bus().last_stored(stream::EVENTS, &subject).await?;
     let watch = gateway.client.watch(&key, Sequence(0), &[EventKind::Console]).giving_up();
     let until = last.map_or(Sequence(0), |stored| stored.sequence);
-    let chunks = OnBus { watch, run: run_of(&build), position: Sequence(0), until };
+    let chunks = StoredChunks { watch, run: run_of(&build), position: Sequence(0), until };
     let parts = chunks.parts().chain(overflow(&gateway, &build).await?);
     let head =
         [(header::CONTENT_TYPE, "text/plain; charset=utf-8"), (header::X_CONTENT_TYPE_OPTIONS, "nosniff")];
@@ -57,14 +57,14 @@ fn run_of(build: &BuildView) -> Attempt {
 }
 
 /// The chunks of one run up to a position.
-struct OnBus {
+struct StoredChunks {
     watch: Watch,
     run: Attempt,
     position: Sequence,
     until: Sequence,
 }
 
-impl OnBus {
+impl StoredChunks {
     async fn next(&mut self) -> Result<Option<Bytes>, ClientError> {
         while self.position < self.until {
             let Ok(next) = tokio::time::timeout(NEXT_WITHIN, self.watch.next()).await else {

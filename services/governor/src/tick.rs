@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use bus::BusError;
 use index::{Index, IndexError};
+use invariant::impossible;
 use model::{GovernorRecord, Sequence};
 use policy::{GovernorSettings, govern, next_tick};
 use service::{Context, Current, ServiceError};
@@ -12,10 +13,10 @@ use settings::Settings;
 use tokio::sync::watch;
 use tracing::{debug, warn};
 
-use crate::{looks::Looks, usage::Usage};
+use crate::{looks::Samples, usage::Usage};
 
 /// Number of samples in each tick.
-const LOOKS: u64 = 10;
+const SAMPLES_PER_TICK: u64 = 10;
 /// Number of builds read from each queue for a decision; other samples read only what is in progress.
 const DEPTH: usize = 64;
 /// Polling interval of a farm without builds; one query to Redis.
@@ -46,23 +47,23 @@ pub(crate) async fn serve(
     usage: Usage,
     governance: watch::Receiver<Current>,
 ) -> Result<(), ServiceError> {
-    let pause = Duration::from_millis(context.settings.governor_tick_ms / LOOKS);
+    let pause = Duration::from_millis(context.settings.governor_tick_ms / SAMPLES_PER_TICK);
     let mut governor = Governor {
         context,
         settings,
         index,
         usage,
         governance,
-        looks: Looks::default(),
-        rest: 0,
+        samples: Samples::default(),
+        quiet_decisions: 0,
         seen_tick: 0,
     };
     let mut failing = false;
     loop {
-        let pause = match governor.turn().await {
-            Ok(Turn::Governing) => pause,
-            Ok(Turn::Idle) => IDLE,
-            Ok(Turn::NoQuotas) => {
+        let pause = match governor.sample().await {
+            Ok(Activity::Governing) => pause,
+            Ok(Activity::Idle) => IDLE,
+            Ok(Activity::NoQuotas) => {
                 tokio::select! {
                     () = governor.context.stop.cancelled() => return Ok(()),
                     changed = governor.governance.changed() => {
@@ -95,7 +96,8 @@ pub(crate) async fn serve(
     }
 }
 
-enum Turn {
+/// What the governor does until the next sample.
+enum Activity {
     Governing,
     Idle,
     NoQuotas,
@@ -107,54 +109,62 @@ struct Governor {
     index: Index,
     usage: Usage,
     governance: watch::Receiver<Current>,
-    looks: Looks,
+    samples: Samples,
     /// Number of decisions made since the farm became quiet.
-    rest: u32,
+    quiet_decisions: u32,
     /// Tick of the last known decision.
     seen_tick: u64,
 }
 
 /// Number of decisions made after the last build, so that the stored decision is that of a quiet farm.
-const REST: u32 = 3;
+const QUIET_DECISIONS: u32 = 3;
 
 impl Governor {
-    async fn turn(&mut self) -> Result<Turn, TickError> {
-        let Some(known) = self.governance.borrow_and_update().clone() else { return Ok(Turn::NoQuotas) };
+    async fn sample(&mut self) -> Result<Activity, TickError> {
+        let Some(known) = self.governance.borrow_and_update().clone() else { return Ok(Activity::NoQuotas) };
         if known.quotas.is_empty() {
-            return Ok(Turn::NoQuotas);
+            return Ok(Activity::NoQuotas);
         }
         // Another governor decided: the earlier samples belong to that decision.
         if known.record.tick != self.seen_tick {
             self.seen_tick = known.record.tick;
-            self.looks.reset();
+            self.samples.reset();
         }
         let in_use = self.usage.now();
         let changed = known.quotas.groups.keys().any(|group| !known.record.groups.contains_key(group));
-        if in_use.is_empty() && self.rest >= REST && !changed && self.index.is_idle().await? {
-            return Ok(Turn::Idle);
+        if in_use.is_empty()
+            && self.quiet_decisions >= QUIET_DECISIONS
+            && !changed
+            && self.index.is_idle().await?
+        {
+            return Ok(Activity::Idle);
         }
         let due = self.context.bus.now() >= next_tick(&known.record, &self.settings);
         let demands = self.index.demands(if due { DEPTH } else { 0 }).await?;
-        self.looks.add(&in_use, &demands);
+        self.samples.add(&in_use, &demands);
         if due {
             self.decide().await?;
         }
-        Ok(Turn::Governing)
+        Ok(Activity::Governing)
     }
 
     /// Makes the decision that is due, unless another governor has made it.
     async fn decide(&mut self) -> Result<(), TickError> {
-        let Some(known) = self.governance.borrow().clone() else { return Ok(()) };
+        let Some(known) = self.governance.borrow().clone() else {
+            impossible!("the quotas are unknown at a decision");
+            return Ok(());
+        };
         let (position, last): (Sequence, GovernorRecord) = self.context.bus.governor_record().await?;
         let now = self.context.bus.now();
         let ahead = last.at_ms.since(now) > Duration::from_secs_f64(self.settings.tick_seconds);
         if now < next_tick(&last, &self.settings) && !ahead {
             return Ok(());
         }
-        self.rest = if self.looks.is_quiet() { self.rest.saturating_add(1) } else { 0 };
+        self.quiet_decisions =
+            if self.samples.is_quiet() { self.quiet_decisions.saturating_add(1) } else { 0 };
         let capacity = &self.context.settings.capacity;
         let capacity = (!capacity.is_empty()).then_some(capacity);
-        let groups = self.looks.take(&known.quotas);
+        let groups = self.samples.averages(&known.quotas);
         let record = govern(&last, &groups, capacity, &self.settings, now);
         let written = self.context.bus.write_governor_record(&record, position, PATIENCE).await?;
         debug!(tick = record.tick, first = written.is_some(), "decided");

@@ -18,7 +18,7 @@ use tracing::warn;
 pub(crate) struct Usage(Arc<Mutex<HashMap<String, Reported>>>);
 
 struct Reported {
-    void_at: Instant,
+    expires_at: Instant,
     groups: BTreeMap<Group, Occupancy>,
 }
 
@@ -27,16 +27,16 @@ impl Usage {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn take(&self, report: UsageReport) {
-        let void_at = Instant::now() + Duration::from_millis(report.interval_ms.saturating_mul(3));
-        self.lock().insert(report.source, Reported { void_at, groups: report.groups });
+    fn record(&self, report: UsageReport) {
+        let expires_at = Instant::now() + Duration::from_millis(report.interval_ms.saturating_mul(3));
+        self.lock().insert(report.source, Reported { expires_at, groups: report.groups });
     }
 
     /// The current use by group.
     pub(crate) fn now(&self) -> BTreeMap<Group, Occupancy> {
         let now = Instant::now();
         let mut reports = self.lock();
-        reports.retain(|_, report| report.void_at > now);
+        reports.retain(|_, report| report.expires_at > now);
         let mut all: BTreeMap<Group, Occupancy> = BTreeMap::new();
         for (group, occupancy) in reports.values().flat_map(|report| &report.groups) {
             let sum = all.entry(group.clone()).or_default();
@@ -62,7 +62,7 @@ pub(crate) async fn serve(context: Context, usage: Usage) -> Result<(), ServiceE
             return Err(ServiceError::failed(what, "the subscription ended"));
         };
         match decode::<UsageReport>(Encoding::Json, &message.payload) {
-            Ok(report) => usage.take(report),
+            Ok(report) => usage.record(report),
             Err(error) => warn!(error = telemetry::error_chain(&error), "ignoring an invalid usage report"),
         }
     }

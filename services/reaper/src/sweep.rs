@@ -14,7 +14,7 @@ use crate::verdict;
 
 /// Interval of the check of time limits: the precision of queue timeouts. It queries Redis only, not the bus.
 const PAUSE: Duration = Duration::from_secs(1);
-const MOST: isize = 500;
+const BUILDS_MAX: isize = 500;
 
 #[derive(Debug, thiserror::Error)]
 enum SweepError {
@@ -42,14 +42,14 @@ pub(crate) async fn run(context: Context, index: Index) -> Result<(), ServiceErr
 async fn sweep(context: &Context, index: &Index, orphans_due: &mut Instant) -> Result<(), SweepError> {
     let now = context.bus.now();
     let bus = &context.bus;
-    for key in index.expired(now, MOST).await? {
+    for key in index.expired(now, BUILDS_MAX).await? {
         crash_point(Step::OverdueFound);
-        go_on(&key, verdict::waited_too_long(bus, &key).await);
+        log_failure(&key, verdict::waited_too_long(bus, &key).await);
     }
     let overrun = Duration::from_secs(context.settings.overrun_seconds);
-    for key in index.overrun(now, MOST).await? {
+    for key in index.overrun(now, BUILDS_MAX).await? {
         crash_point(Step::OverdueFound);
-        go_on(&key, verdict::ran_too_long(bus, &key, overrun).await);
+        log_failure(&key, verdict::ran_too_long(bus, &key, overrun).await);
     }
     let counts = index.counts().await?;
     let ttl = Duration::from_secs(context.settings.lease_ttl_seconds);
@@ -73,13 +73,13 @@ async fn orphans(context: &Context, index: &Index, now: Millis, ttl: Duration) -
         context.bus.leases_held(&running).await?.into_iter().map(|(key, _)| key).collect();
     for key in running.iter().filter(|key| !held.contains(key)) {
         crash_point(Step::OrphanFound);
-        go_on(key, verdict::lost(&context.bus, key).await);
+        log_failure(key, verdict::lost(&context.bus, key).await);
     }
     Ok(())
 }
 
 /// Logs a failure: one build that cannot be ended now must not block the others; the next sweep finds it again.
-fn go_on(key: &BuildKey, outcome: Result<(), BusError>) {
+fn log_failure(key: &BuildKey, outcome: Result<(), BusError>) {
     if let Err(error) = outcome {
         warn!(%key, error = telemetry::error_chain(&error), "cannot end an overdue build, retrying");
     }

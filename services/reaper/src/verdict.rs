@@ -95,6 +95,8 @@ async fn end(
     }
     let order = Control::Cancel { group: key.group.clone(), id: key.id, attempt: record.attempt };
     let subject = Subject::Control(invocation.worker.clone()).to_string();
-    let _ = bus.client().publish(subject, encode(Encoding::Json, &order)).await;
+    if let Err(error) = bus.client().publish(subject, encode(Encoding::Json, &order)).await {
+        debug!(%key, %error, "cannot notify the worker; it will notice the end at its next renewal");
+    }
     Ok(())
 }

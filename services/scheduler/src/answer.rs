@@ -119,13 +119,13 @@ async fn note(shared: &Shared, pending: &Pending, own: &[(&Granted, &Committed)]
         free.take(&granted.grant.size);
         starts = starts.saturating_sub(1);
     }
-    let claim = |(granted, committed): &(&Granted, &Committed)| ClaimedAt {
+    let claimed_at = |(granted, committed): &(&Granted, &Committed)| ClaimedAt {
         execution: granted.grant.key.clone(),
         sequence: committed.sequence,
     };
-    let claimed = own.iter().map(claim).collect();
+    let claimed = own.iter().map(claimed_at).collect();
     let notice = ClaimNotice { executor: request.executor.clone(), free, starts, claimed };
-    let trim = shared.view.answered(&notice);
+    let trim = shared.view.note_answer(&notice);
     reserve::trim(shared, trim).await;
     if shared.view.members(&request.pool).len() > 1 {
         let payload = encode(Encoding::Json, &notice);

@@ -34,13 +34,13 @@ pub(crate) async fn run(context: Context, wakes: Wakes) -> Result<(), ServiceErr
             () = context.stop.cancelled() => return Ok(()),
             () = tokio::time::sleep(pause) => {}
         }
-        now(&context).await;
+        ask_all(&context).await;
         pause = (pause * 2).min(SLOW);
     }
 }
 
 /// Asks all executors immediately.
-pub(crate) async fn now(context: &Context) {
+pub(crate) async fn ask_all(context: &Context) {
     let subject = Subject::ExecutorAnnounce.to_string();
     if let Err(error) = context.bus.client().publish(subject, Bytes::new()).await {
         debug!(%error, "cannot ask executors to announce themselves; waiting for their next heartbeats");

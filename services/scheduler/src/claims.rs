@@ -30,8 +30,8 @@ impl Pending {
 
 /// Receives requests until the service stops.
 pub(crate) async fn serve(shared: Shared, pending: UnboundedSender<Pending>) -> Result<(), ServiceError> {
-    each(&shared, Subject::ExecutorClaim, Heard::ByOne, |message, request: ClaimRequest| {
-        shared.view.asks(&request);
+    for_each_message(&shared, Subject::ExecutorClaim, Delivery::ToOne, |message, request: ClaimRequest| {
+        shared.view.note_request(&request);
         if let Some(reply) = message.reply {
             // Sending fails only when the service stops; the executor then asks another scheduler.
             let _ = pending.send(Pending { request, reply, came: Instant::now() });
@@ -42,48 +42,50 @@ pub(crate) async fn serve(shared: Shared, pending: UnboundedSender<Pending>) -> 
 }
 
 /// Receives the answers of the other schedulers.
-pub(crate) async fn hear(shared: Shared) -> Result<(), ServiceError> {
-    each(&shared, Subject::ExecutorClaimed, Heard::ByAll, |_, notice: ClaimNotice| {
-        let trim = shared.view.answered(&notice);
+pub(crate) async fn follow_answers(shared: Shared) -> Result<(), ServiceError> {
+    for_each_message(&shared, Subject::ExecutorClaimed, Delivery::ToAll, |_, notice: ClaimNotice| {
+        let trim = shared.view.note_answer(&notice);
         reserve::trim(&shared, trim)
     })
     .await
 }
 
 /// Receives notices of requeued executions, from this scheduler and from others.
-pub(crate) async fn hear_again(shared: Shared) -> Result<(), ServiceError> {
-    each(&shared, Subject::ExecutionsAgain, Heard::ByAll, |_, again: WaitAgain| {
-        note_again(&shared, &again);
+pub(crate) async fn follow_requeued(shared: Shared) -> Result<(), ServiceError> {
+    for_each_message(&shared, Subject::ExecutionsAgain, Delivery::ToAll, |_, again: WaitAgain| {
+        note_requeued(&shared, &again);
         std::future::ready(())
     })
     .await
 }
 
 /// Receives executions that an executor returns without having started them.
-pub(crate) async fn take_over(shared: Shared) -> Result<(), ServiceError> {
-    each(&shared, Subject::ExecutorHandOver, Heard::ByOne, |_, handed: HandOver| hand_over(&shared, handed))
-        .await
+pub(crate) async fn serve_returned(shared: Shared) -> Result<(), ServiceError> {
+    for_each_message(&shared, Subject::ExecutorHandOver, Delivery::ToOne, |_, handed: HandOver| {
+        requeue_returned(&shared, handed)
+    })
+    .await
 }
 
 /// Which schedulers receive a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Heard {
-    ByOne,
-    ByAll,
+enum Delivery {
+    ToOne,
+    ToAll,
 }
 
-/// Passes each message on `subject` to `take`, in order, until the service stops.
-async fn each<T: DeserializeOwned, Taken: Future<Output = ()>>(
+/// Passes each message on `subject` to `handle`, in order, until the service stops.
+async fn for_each_message<T: DeserializeOwned, Handled: Future<Output = ()>>(
     shared: &Shared,
     subject: Subject,
-    heard: Heard,
-    take: impl Fn(Message, T) -> Taken,
+    delivery: Delivery,
+    handle: impl Fn(Message, T) -> Handled,
 ) -> Result<(), ServiceError> {
     let (client, subject) = (shared.context.bus.client(), subject.to_string());
     let what = || format!("subscribing to {subject}");
-    let subscribed = match heard {
-        Heard::ByOne => client.queue_subscribe(subject.clone(), QUEUE_GROUP.to_owned()).await,
-        Heard::ByAll => client.subscribe(subject.clone()).await,
+    let subscribed = match delivery {
+        Delivery::ToOne => client.queue_subscribe(subject.clone(), QUEUE_GROUP.to_owned()).await,
+        Delivery::ToAll => client.subscribe(subject.clone()).await,
     };
     let mut messages = subscribed.map_err(|error| ServiceError::failed(what(), error))?;
     loop {
@@ -95,7 +97,7 @@ async fn each<T: DeserializeOwned, Taken: Future<Output = ()>>(
             return Err(ServiceError::failed(what(), "the subscription ended"));
         };
         match decode(Encoding::Json, &message.payload) {
-            Ok(content) => take(message, content).await,
+            Ok(content) => handle(message, content).await,
             Err(error) => {
                 warn!(%subject, error = telemetry::error_chain(&error), "ignoring a message that cannot be read");
             }
@@ -105,11 +107,11 @@ async fn each<T: DeserializeOwned, Taken: Future<Output = ()>>(
 
 /// Notifies every scheduler that these executions wait again, this one before the call returns, so that no executor
 /// that asks for them gets the answer that nothing waits.
-pub(crate) async fn tell_again(shared: &Shared, again: WaitAgain) {
+pub(crate) async fn announce_requeued(shared: &Shared, again: WaitAgain) {
     if again.executions.is_empty() {
         return;
     }
-    note_again(shared, &again);
+    note_requeued(shared, &again);
     let payload = encode(Encoding::Json, &again);
     if let Err(error) =
         shared.context.bus.client().publish(Subject::ExecutionsAgain.to_string(), payload).await
@@ -118,7 +120,7 @@ pub(crate) async fn tell_again(shared: &Shared, again: WaitAgain) {
     }
 }
 
-fn note_again(shared: &Shared, again: &WaitAgain) {
+fn note_requeued(shared: &Shared, again: &WaitAgain) {
     for key in &again.executions {
         shared.view.waits_again(key);
     }
@@ -126,12 +128,14 @@ fn note_again(shared: &Shared, again: &WaitAgain) {
     shared.wakes.dispatch.notify_one();
 }
 
-async fn hand_over(shared: &Shared, handed: HandOver) {
+async fn requeue_returned(shared: &Shared, handed: HandOver) {
     let (executor, count) = (&handed.executor, handed.claimed.len());
     debug!(%executor, claimed = count, reserved = handed.reserved.len(), "an executor returns its queue");
     if !handed.claimed.is_empty() {
         match shared.actions.give_back(executor, &handed.claimed, shared.context.bus.now()).await {
-            Ok(executions) => tell_again(shared, WaitAgain { pool: handed.pool.clone(), executions }).await,
+            Ok(executions) => {
+                announce_requeued(shared, WaitAgain { pool: handed.pool.clone(), executions }).await;
+            }
             // The executor names these executions no longer, so its next heartbeat puts them in doubt.
             Err(error) => warn!(error = telemetry::error_chain(&error), "cannot requeue returned executions"),
         }

@@ -8,6 +8,7 @@ use index::{
     IndexError,
     actions::{Committed, Grant, Heads, PoolHead},
 };
+use invariant::{Present as _, impossible};
 use model::{ExecutionKey, ExecutorId, Millis, PoolName};
 use policy::actions::{self, Ask, Queue, Standing, Waiter, grant};
 use service::{ServiceError, Step, crash_point};
@@ -64,7 +65,7 @@ pub(crate) async fn run(shared: Shared, mut pending: UnboundedReceiver<Pending>)
         }
         let begun = Instant::now();
         match Pass::new(&shared, due).run(asked).await {
-            Ok(Passed { again, crowded }) => {
+            Ok(PassOutcome { again, crowded }) => {
                 failing = false;
                 next_pass = if crowded { begun + APART } else { begun };
                 // If the timer was not due in this pass, it remains set.
@@ -93,7 +94,7 @@ async fn sleep_until(timer: Option<Instant>) {
 }
 
 /// Result of a pass.
-struct Passed {
+struct PassOutcome {
     /// When the next pass runs if nothing wakes the loop.
     again: Option<Instant>,
     /// Whether more executions wait than there was room for.
@@ -112,12 +113,12 @@ impl<'a> Pass<'a> {
         Self { shared, now: shared.context.bus.now(), due }
     }
 
-    async fn run(&self, asked: Vec<Pending>) -> Result<Passed, IndexError> {
-        let mut open = self.answer_the_quiet(asked).await;
+    async fn run(&self, asked: Vec<Pending>) -> Result<PassOutcome, IndexError> {
+        let mut open = self.answer_quiet_pools(asked).await;
         if !self.due && open.is_empty() {
             // Nothing was read, so the timer remains set.
             let again = Some(Instant::now() + REPAIR);
-            return Ok(Passed { again, crowded: false });
+            return Ok(PassOutcome { again, crowded: false });
         }
         let mut depth = Depth::Shallow;
         let mut round = 0;
@@ -128,7 +129,7 @@ impl<'a> Pass<'a> {
             if !heads.ready {
                 self.shared.wakes.rebuild.notify_one();
                 answer::nothing(self.shared, &open, &heads).await;
-                return Ok(Passed { again: Some(Instant::now() + RETRY), crowded: false });
+                return Ok(PassOutcome { again: Some(Instant::now() + RETRY), crowded: false });
             }
             let granted = self.decide(&heads.pools, &open);
             if depth == Depth::Shallow && hides_something(&heads, &granted, &open) {
@@ -151,14 +152,17 @@ impl<'a> Pass<'a> {
                 if self.due {
                     self.wake(&heads).await;
                 }
-                return Ok(Passed { again: next_look(&heads, self.now), crowded: heads.waiting > taken });
+                return Ok(PassOutcome {
+                    again: next_check(&heads, self.now),
+                    crowded: heads.waiting > taken,
+                });
             }
         }
     }
 
     /// Answers the requests that cannot be granted, without a read of the index: nothing waited in their pool at the
     /// last read, and no news came since.
-    async fn answer_the_quiet(&self, asked: Vec<Pending>) -> Vec<Pending> {
+    async fn answer_quiet_pools(&self, asked: Vec<Pending>) -> Vec<Pending> {
         let (quiet, open): (Vec<Pending>, Vec<Pending>) =
             asked.into_iter().filter(|pending| !pending.is_late()).partition(|pending| {
                 let request = &pending.request;
@@ -218,17 +222,24 @@ impl<'a> Pass<'a> {
     fn decide(&self, pools: &[PoolHead], open: &[Pending]) -> Vec<Granted> {
         let mut granted = Vec::new();
         for head in pools {
-            let of_pool: Vec<usize> = (0..open.len())
-                .filter(|at| open.get(*at).is_some_and(|it| it.request.pool == head.pool))
-                .collect();
-            let asks: Vec<Ask> = of_pool.iter().filter_map(|at| open.get(*at)).map(ask).collect();
+            let of_pool: Vec<(usize, &Pending)> =
+                open.iter().enumerate().filter(|(_, it)| it.request.pool == head.pool).collect();
+            let asks: Vec<Ask> = of_pool.iter().map(|(_, pending)| ask(pending)).collect();
             let queues: Vec<Queue> = head.groups.iter().map(|group| self.queue(group)).collect();
             let members = self.shared.view.members(&head.pool);
             let grants = grant(&queues, &asks, &members, self.shared.grants, self.now);
             let waiting: std::collections::HashMap<&ExecutionKey, &Waiter> =
                 queues.iter().flat_map(|queue| &queue.waiting).map(|waiter| (&waiter.key, waiter)).collect();
             for it in grants {
-                let (Some(ask), Some(waiter)) = (of_pool.get(it.ask), waiting.get(&it.key)) else { continue };
+                let (Some((ask, _)), Some(waiter)) = (of_pool.get(it.ask), waiting.get(&it.key)) else {
+                    let requests = of_pool.len();
+                    impossible!(
+                        "the grant of {} to request {} of {requests} has no request or no waiting execution",
+                        it.key,
+                        it.ask
+                    );
+                    continue;
+                };
                 granted.push(Granted { ask: *ask, demand: waiter.demand.clone(), grant: it });
             }
         }
@@ -237,7 +248,7 @@ impl<'a> Pass<'a> {
 
     fn queue(&self, head: &index::actions::GroupHead) -> Queue {
         let weight = self.shared.weight(&head.group);
-        let one = |waiting: &index::actions::Waiting| {
+        let waiter = |waiting: &index::actions::Waiting| {
             let warm = self.shared.view.warm(&waiting.key, &waiting.demand.size);
             Waiter {
                 key: waiting.key.clone(),
@@ -249,7 +260,7 @@ impl<'a> Pass<'a> {
         };
         Queue {
             standing: Standing { used: head.used, held: head.held, weight },
-            waiting: head.waiting.iter().map(one).collect(),
+            waiting: head.waiting.iter().map(waiter).collect(),
         }
     }
 
@@ -261,7 +272,7 @@ impl<'a> Pass<'a> {
             key: granted.grant.key.clone(),
             executor: executor(open, granted.ask),
             hedge_at,
-            cost: u64::try_from(cost).unwrap_or_default(),
+            cost: u64::try_from(cost).present("the occupancy of an execution, which is not negative"),
         }
     }
 
@@ -282,7 +293,8 @@ impl<'a> Pass<'a> {
         for head in &heads.pools {
             let waiting: Vec<_> = head.groups.iter().flat_map(|group| &group.waiting).collect();
             let idle = self.shared.view.with_room(&head.pool, &waiting);
-            reserve::nudge(self.shared, idle, usize::try_from(head.waiting).unwrap_or(usize::MAX)).await;
+            reserve::wake_executors(self.shared, idle, usize::try_from(head.waiting).unwrap_or(usize::MAX))
+                .await;
         }
     }
 }
@@ -327,11 +339,11 @@ fn ask(pending: &Pending) -> Ask {
 
 /// When the next pass runs if nothing wakes the loop: at the next due time, and after [`REPAIR`] while a lost wake-up
 /// could leave something waiting or claimed.
-fn next_look(heads: &Heads, now: Millis) -> Option<Instant> {
-    let at = |due: Millis| Instant::now() + due.since(now);
+fn next_check(heads: &Heads, now: Millis) -> Option<Instant> {
+    let instant_of = |due: Millis| Instant::now() + due.since(now);
     let pending = heads.waiting + heads.claimed > 0;
     let later = |due: &Millis| *due > now;
     let due = heads.next_doubt.into_iter().chain(heads.hold);
     let due = due.chain(heads.next_overdue.filter(later)).chain(heads.next_hedge.filter(later));
-    due.map(at).chain(pending.then(|| Instant::now() + REPAIR)).min()
+    due.map(instant_of).chain(pending.then(|| Instant::now() + REPAIR)).min()
 }

@@ -27,7 +27,15 @@ impl Floor {
         let (bus, actions) = (context.bus.clone(), actions.clone());
         // An older position that is written late is lower, which only costs time.
         tokio::spawn(async move {
-            let Ok(Some(floor)) = actions.floor().await else { return };
+            let floor = match actions.floor().await {
+                Ok(Some(floor)) => floor,
+                // The index does not exist.
+                Ok(None) => return,
+                Err(error) => {
+                    debug!(%error, "cannot read the position from which a rebuild starts");
+                    return;
+                }
+            };
             if let Err(error) = bus.set_setting(SettingKey::ActionsFloor, &floor.to_string()).await {
                 debug!(%error, "cannot write the position from which a rebuild starts");
             }

@@ -29,7 +29,7 @@ pub(crate) async fn serve(shared: Shared) -> Result<(), ServiceError> {
     let mut reconnects = context.bus.reconnects();
     loop {
         // Messages sent before the start or while the connection was lost were not received.
-        ask::now(context).await;
+        ask::ask_all(context).await;
         loop {
             let message = tokio::select! {
                 () = context.stop.cancelled() => return Ok(()),
@@ -39,19 +39,19 @@ pub(crate) async fn serve(shared: Shared) -> Result<(), ServiceError> {
             let Some(message) = message else {
                 return Err(ServiceError::failed("subscribing to heartbeats", "the subscription ended"));
             };
-            take(&shared, &message.payload).await;
+            apply(&shared, &message.payload).await;
         }
     }
 }
 
 /// Receives all heartbeats, including those that another scheduler writes to the index.
-pub(crate) async fn hear(shared: Shared) -> Result<(), ServiceError> {
+pub(crate) async fn follow(shared: Shared) -> Result<(), ServiceError> {
     let failed = |error| ServiceError::failed("listening to heartbeats", error);
     let subscribed = shared.context.bus.client().subscribe(Subject::ExecutorHeartbeat.to_string()).await;
     let mut heartbeats = subscribed.map_err(|error| failed(Box::new(error)))?;
     // Executors that are already live announce themselves once when asked; new ones announce
     // themselves when they start.
-    ask::now(&shared.context).await;
+    ask::ask_all(&shared.context).await;
     loop {
         let message = tokio::select! {
             () = shared.context.stop.cancelled() => return Ok(()),
@@ -60,13 +60,14 @@ pub(crate) async fn hear(shared: Shared) -> Result<(), ServiceError> {
         let Some(message) = message else {
             return Err(ServiceError::failed("listening to heartbeats", "the subscription ended"));
         };
+        // The scheduler that writes the heartbeat to the index reports one that cannot be read.
         if let Ok(heartbeat) = decode::<ExecutorHeartbeat>(Encoding::Json, &message.payload) {
             shared.view.heartbeat(&heartbeat);
         }
     }
 }
 
-async fn take(shared: &Shared, payload: &Bytes) {
+async fn apply(shared: &Shared, payload: &Bytes) {
     let (context, wakes) = (&shared.context, &shared.wakes);
     let heartbeat: ExecutorHeartbeat = match decode(Encoding::Json, payload) {
         Ok(heartbeat) => heartbeat,
@@ -87,7 +88,8 @@ async fn take(shared: &Shared, payload: &Bytes) {
     if !heard.ready {
         wakes.rebuild.notify_one();
     }
-    claims::tell_again(shared, WaitAgain { pool: heartbeat.pool.clone(), executions: heard.again }).await;
+    claims::announce_requeued(shared, WaitAgain { pool: heartbeat.pool.clone(), executions: heard.again })
+        .await;
     let now = context.bus.now();
     let due: Vec<(ExecutionKey, Millis)> = heard
         .found

@@ -25,7 +25,7 @@ pub(crate) struct Learned {
 
 /// What a waiting execution needs, and its cost for fairness.
 #[derive(Debug)]
-pub(crate) struct Wanted {
+pub(crate) struct Requirements {
     pub(crate) demand: Demand,
     /// Cost in thousandths of ESU.
     pub(crate) cost: u64,
@@ -52,7 +52,7 @@ impl Learned {
     }
 
     /// What an unfinished execution needs from an executor of a pool whose largest executor has `capacity`.
-    pub(crate) fn wanted(&self, record: &ExecutionRecord, capacity: &Resources) -> Wanted {
+    pub(crate) fn requirements(&self, record: &ExecutionRecord, capacity: &Resources) -> Requirements {
         let execution = &record.execution;
         let (needs, keys) = (&execution.needs, &execution.keys);
         let history = self.history();
@@ -66,7 +66,7 @@ impl Learned {
         // After running out of memory, an execution needs an executor that has more.
         let grown = record.so_far.memory_bytes.unwrap_or_default().min(capacity.memory_bytes);
         asked.memory_bytes = asked.memory_bytes.max(grown);
-        Wanted {
+        Requirements {
             cost: thousandths(esu),
             length: thousandths(esu * wall.as_secs_f64()).max(1),
             demand: Demand {
@@ -88,13 +88,13 @@ impl Learned {
     /// What an execution cost its invocation beyond its expected cost, in thousandths of ESU times seconds.
     pub(crate) fn beyond(&self, keys: &ActionKeys, measured: &Measured) -> i64 {
         let history = self.history();
-        let thought = history.wall(keys).unwrap_or(UNKNOWN).as_secs_f64();
+        let expected = history.wall(keys).unwrap_or(UNKNOWN).as_secs_f64();
         let size = history.size(keys).unwrap_or_default();
         drop(history);
-        let held = Resources::new(size.cpu_millis.unwrap_or(1000), size.memory_bytes.unwrap_or_default());
+        let assumed = Resources::new(size.cpu_millis.unwrap_or(1000), size.memory_bytes.unwrap_or_default());
         let took = Duration::from_millis(measured.wall_ms).as_secs_f64();
         #[expect(clippy::cast_possible_truncation, reason = "saturates if it is too large")]
-        let beyond = ((took - thought) * occupancy(&held).units() * 1000.0) as i64;
+        let beyond = ((took - expected) * occupancy(&assumed).units() * 1000.0) as i64;
         beyond
     }
 
@@ -143,13 +143,13 @@ pub(crate) fn open(
     capacity: impl FnOnce(&PoolName) -> Resources,
 ) -> index::actions::Open {
     let execution = &record.execution;
-    let wanted = learned.wanted(record, &capacity(&execution.pool));
+    let requirements = learned.requirements(record, &capacity(&execution.pool));
     index::actions::Open {
         pool: execution.pool.clone(),
         until: waits_until(record),
-        demand: wanted.demand,
-        cost: wanted.cost,
-        length: wanted.length,
+        demand: requirements.demand,
+        cost: requirements.cost,
+        length: requirements.length,
         invocation: execution.client.invocation.clone(),
         merge: index::actions::MergeKey::of(execution),
         record: encoded,

@@ -7,7 +7,6 @@
 
 mod answer;
 mod ask;
-mod brief;
 mod claims;
 mod dispatch;
 mod due;
@@ -19,6 +18,7 @@ mod losses;
 mod overdue;
 mod projector;
 mod recall;
+mod records;
 mod reserve;
 mod shared;
 mod stale;
@@ -64,11 +64,11 @@ async fn serve_all(context: Context) -> Result<(), ServiceError> {
     let mut tasks = JoinSet::new();
     tasks.spawn(follow_governance(context.clone(), governance, || ()));
     tasks.spawn(heartbeat::serve(shared.clone()));
-    tasks.spawn(heartbeat::hear(shared.clone()));
+    tasks.spawn(heartbeat::follow(shared.clone()));
     tasks.spawn(claims::serve(shared.clone(), asked));
-    tasks.spawn(claims::hear(shared.clone()));
-    tasks.spawn(claims::hear_again(shared.clone()));
-    tasks.spawn(claims::take_over(shared.clone()));
+    tasks.spawn(claims::follow_answers(shared.clone()));
+    tasks.spawn(claims::follow_requeued(shared.clone()));
+    tasks.spawn(claims::serve_returned(shared.clone()));
     tasks.spawn(projector::run(shared.clone()));
     tasks.spawn(recall::run(shared.clone()));
     tasks.spawn(losses::serve(shared.clone()));

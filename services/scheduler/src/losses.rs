@@ -7,12 +7,13 @@ use async_nats::jetstream::{AckKind, Message};
 use bus::{BusError, Encoding, ExecutorLeaseSubject, LeaseChange, Written, decode, stream};
 use futures::{StreamExt as _, TryStreamExt as _, stream as futures_stream};
 use index::{IndexError, actions::LiveExecution};
+use invariant::impossible;
 use model::{ExecutionRecord, ExecutorId};
 use policy::actions::{AfterCopy, CopyEnd, after_copy};
 use service::{Context, ServiceError, Step, crash_point};
 use telemetry::metrics::{Counter, Label, count};
 use tokio::sync::Semaphore;
-use tracing::{error, info, warn};
+use tracing::{debug, error, info, warn};
 
 use crate::Shared;
 
@@ -21,7 +22,7 @@ const DRAIN: Duration = Duration::from_secs(10);
 const BATCH: usize = 1000;
 const RETRY: Duration = Duration::from_millis(200);
 /// Number of executors handled concurrently; [`WRITES`] is the number of executions of each.
-const HANDS: usize = 16;
+const EXECUTORS_MAX: u32 = 16;
 const WRITES: usize = 64;
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -37,25 +38,28 @@ pub(crate) enum LossError {
 pub(crate) async fn serve(shared: Shared) -> Result<(), ServiceError> {
     let mut queue =
         jetstream::open(&shared.context.bus, stream::EXECUTORS, jetstream::EXECUTOR_CONSUMER).await?;
-    let hands = Arc::new(Semaphore::new(HANDS));
+    let permits = Arc::new(Semaphore::new(EXECUTORS_MAX as usize));
     loop {
         tokio::select! {
             biased;
             () = shared.context.stop.cancelled() => break,
-            message = queue.next(|| BATCH) => take(&shared, &hands, message).await,
+            message = queue.next(|| BATCH) => accept(&shared, &permits, message).await,
         }
     }
-    let all = u32::try_from(HANDS).unwrap_or(u32::MAX);
-    let _ = tokio::time::timeout(DRAIN, hands.acquire_many(all)).await;
+    // Another scheduler receives the messages of losses that take longer.
+    let _ = tokio::time::timeout(DRAIN, permits.acquire_many(EXECUTORS_MAX)).await;
     Ok(())
 }
 
-async fn take(shared: &Shared, hands: &Arc<Semaphore>, message: Message) {
+async fn accept(shared: &Shared, permits: &Arc<Semaphore>, message: Message) {
     if LeaseChange::of(message.headers.as_ref()) == LeaseChange::Held {
-        let _ = message.ack().await;
+        acknowledge(&message).await;
         return;
     }
-    let Ok(permit) = hands.clone().acquire_owned().await else { return };
+    let Ok(permit) = permits.clone().acquire_owned().await else {
+        impossible!("the semaphore of losses is closed");
+        return;
+    };
     let shared = shared.clone();
     tokio::spawn(async move {
         handle(&shared, &message).await;
@@ -69,19 +73,27 @@ async fn handle(shared: &Shared, message: &Message) {
         Ok(ExecutorLeaseSubject(executor)) => executor,
         Err(error) => {
             warn!(%error, "cannot parse the name of a lost executor");
-            let _ = message.ack().await;
+            acknowledge(message).await;
             return;
         }
     };
     match lost(shared, &executor).await {
         Ok(()) => {
             crash_point(Step::ExecutorLossWritten);
-            let _ = message.ack().await;
+            acknowledge(message).await;
         }
         Err(error) => {
             warn!(%executor, error = telemetry::error_chain(&error), "cannot handle a lost executor; retrying");
-            let _ = message.ack_with(AckKind::Nak(Some(RETRY))).await;
+            if let Err(error) = message.ack_with(AckKind::Nak(Some(RETRY))).await {
+                debug!(%executor, %error, "cannot return the message; it is delivered again later");
+            }
         }
+    }
+}
+
+async fn acknowledge(message: &Message) {
+    if let Err(error) = message.ack().await {
+        debug!(%error, "cannot acknowledge the message; it is delivered again");
     }
 }
 
@@ -132,14 +144,15 @@ pub(crate) async fn lost(shared: &Shared, executor: &ExecutorId) -> Result<(), L
     let reason = format!("executor {executor}{host} was lost");
     let total = found.executions.len();
     info!(%executor, executions = total, "an executor was lost");
-    let writes = found.executions.into_iter().map(|execution| move_on(context, executor, execution, &reason));
+    let writes =
+        found.executions.into_iter().map(|execution| end_copy(context, executor, execution, &reason));
     futures_stream::iter(writes).buffer_unordered(WRITES).try_collect::<()>().await?;
     Ok(())
 }
 
-/// Moves one execution on, by compare-and-set against the last known record: if another record was written
-/// first, that one remains.
-async fn move_on(
+/// Ends the copy of one execution on a lost executor, by compare-and-set against the last known record: if another
+/// record was written first, that one remains.
+async fn end_copy(
     context: &Context,
     executor: &ExecutorId,
     execution: LiveExecution,

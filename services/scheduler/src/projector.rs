@@ -8,9 +8,10 @@ use std::{
 
 use bus::{ActionSubject, Follower, Start, Stored, stream};
 use index::{
-    RebuildToken,
+    IndexError, RebuildToken,
     actions::{Applied, Change, Effects, Event},
 };
+use invariant::impossible;
 use model::{ExecutionKey, ExecutorId, Sequence};
 use service::{ServiceError, Step, crash_point};
 use telemetry::metrics::{Counter, Label, count};
@@ -18,10 +19,10 @@ use tracing::{error, info, warn};
 
 use crate::{
     Shared, ask,
-    brief::{self, Ended, Told},
     floor::{self, Floor},
     heartbeat,
-    reserve::{self, Fresh},
+    records::{self, FinishedRecord, RecordContent},
+    reserve::{self, NewlyWaiting},
 };
 
 const BATCH: usize = 1000;
@@ -112,7 +113,7 @@ impl Projector {
         }
     }
 
-    async fn apply(&mut self, from: Sequence, read: &[Read]) {
+    async fn apply(&mut self, from: Sequence, read: &[ReadRecord]) {
         let to = self.follower.cursor();
         let events: Vec<&Event> = read.iter().map(|read| &read.event).collect();
         loop {
@@ -136,12 +137,12 @@ impl Projector {
     }
 
     /// Notifies executors of newly waiting executions, and of executions that ended without them.
-    async fn applied(&mut self, read: &[Read], effects: Effects) {
+    async fn applied(&mut self, read: &[ReadRecord], effects: Effects) {
         self.floor.note(&self.shared.context, &self.shared.actions);
         for it in read {
-            match (&it.told, &it.event.change) {
-                (Told::Ended(ended), _) => self.ended(ended),
-                (Told::Open(record), Change::Open(_, open)) => {
+            match (&it.content, &it.event.change) {
+                (RecordContent::Finished(finished), _) => self.learn_from(finished),
+                (RecordContent::Open(record), Change::Open(_, open)) => {
                     self.shared.news(&open.pool);
                     if let Some(grown) = record.so_far.memory_bytes
                         && matches!(record.phase, model::ExecutionPhase::Requeued { .. })
@@ -149,18 +150,20 @@ impl Projector {
                         self.shared.learned.learn_out_of_memory(&record.execution.keys, grown / 2);
                     }
                 }
-                (Told::Open(_), Change::Finished { .. }) => {}
+                (RecordContent::Open(_), Change::Finished { .. }) => {
+                    impossible!("the record of unfinished execution {} finishes it", it.event.key);
+                }
             }
         }
-        reserve::trim(&self.shared, self.told_of_ended(read)).await;
+        reserve::trim(&self.shared, self.notified_of_finished(read)).await;
         let new: HashSet<ExecutionKey> = effects.fresh.into_iter().collect();
-        let fresh: Vec<Fresh<'_>> = read.iter().filter_map(|it| it.fresh(&new)).collect();
-        for one in &fresh {
-            self.shared.view.waits_again(one.key);
+        let fresh: Vec<NewlyWaiting<'_>> = read.iter().filter_map(|it| it.fresh(&new)).collect();
+        for execution in &fresh {
+            self.shared.view.waits_again(execution.key);
         }
         reserve::reserve(&self.shared, &fresh).await;
         crash_point(Step::ActionReserved);
-        if read.iter().any(|it| matches!(it.told, Told::Open(_))) {
+        if read.iter().any(|it| matches!(it.content, RecordContent::Open(_))) {
             self.shared.wakes.dispatch.notify_one();
         }
         for it in effects.astray {
@@ -169,35 +172,35 @@ impl Projector {
     }
 
     /// Learns from a finished execution.
-    fn ended(&self, ended: &Ended) {
-        let (shared, keys) = (&self.shared, ended.keys());
-        if let Some(home) = &ended.home {
+    fn learn_from(&self, record: &FinishedRecord) {
+        let (shared, keys) = (&self.shared, record.keys());
+        if let Some(home) = &record.home {
             let homes = shared.learned.homes(keys);
             if !homes.is_empty() {
                 let verdict = if homes.contains(home) { "hit" } else { "miss" };
                 count(Counter::AffinityLookups, &[(Label::Verdict, verdict)], 1);
             }
         }
-        shared.learned.learn(keys, ended.measured.as_ref(), ended.home.as_ref(), ended.is_success());
+        shared.learned.learn(keys, record.measured.as_ref(), record.home.as_ref(), record.is_success());
     }
 
     /// The executors that were notified of executions which ended before they were claimed.
-    fn told_of_ended(&self, read: &[Read]) -> HashMap<ExecutorId, Vec<ExecutionKey>> {
+    fn notified_of_finished(&self, read: &[ReadRecord]) -> HashMap<ExecutorId, Vec<ExecutionKey>> {
         let mut trim: HashMap<ExecutorId, Vec<ExecutionKey>> = HashMap::new();
-        for it in read.iter().filter(|it| matches!(it.told, Told::Ended(_))) {
-            for executor in self.shared.view.ended(&it.event.key) {
+        for it in read.iter().filter(|it| matches!(it.content, RecordContent::Finished(_))) {
+            for executor in self.shared.view.forget_finished(&it.event.key) {
                 trim.entry(executor).or_default().push(it.event.key.clone());
             }
         }
         trim
     }
 
-    fn read(&self, batch: &[Stored]) -> Vec<Read> {
-        let read = |stored: &Stored| match brief::read(stored) {
-            Ok(told) => {
+    fn read(&self, batch: &[Stored]) -> Vec<ReadRecord> {
+        let read = |stored: &Stored| match records::read(stored) {
+            Ok(content) => {
                 let capacity = |pool: &_| self.shared.view.capacity(pool);
-                let event = brief::event(&told, stored, &self.shared.learned, capacity);
-                Some(Read { told, event })
+                let event = records::event(&content, stored, &self.shared.learned, capacity);
+                Some(ReadRecord { content, event })
             }
             Err(error) => {
                 // Only a record that another program wrote can be unreadable; it is skipped.
@@ -232,7 +235,8 @@ impl Projector {
             executions += read.len();
             let events: Vec<&Event> = read.iter().map(|read| &read.event).collect();
             let loaded = self.shared.actions.load(&token, &events, self.shared.context.bus.now());
-            if !matches!(loaded.await, Ok(Applied::Done(_))) {
+            let loaded = loaded.await.inspect_err(log_failed_rebuild);
+            if !matches!(loaded, Ok(Applied::Done(_))) {
                 return false;
             }
         }
@@ -249,10 +253,11 @@ impl Projector {
         let guard = now.after(Duration::from_secs(self.shared.context.settings.lease_ttl_seconds));
         let finished =
             self.shared.actions.finish_rebuild(&token, watermark, &awaited, now.after(HOLD), guard);
-        if !matches!(finished.await, Ok(true)) {
+        let finished = finished.await.inspect_err(log_failed_rebuild);
+        if !matches!(finished, Ok(true)) {
             return false;
         }
-        ask::now(&self.shared.context).await;
+        ask::ask_all(&self.shared.context).await;
         count(Counter::IndexRebuilds, &[], 1);
         info!(executions, %watermark, seconds = begun.elapsed().as_secs_f64(), "action index rebuilt");
         self.shared.wakes.dispatch.notify_one();
@@ -267,27 +272,39 @@ impl Projector {
         loop {
             tokio::select! {
                 () = &mut open => return,
-                // If the right is lost, the first load reports it.
-                () = tokio::time::sleep(KEEP) => drop(self.shared.actions.load(token, &[], self.shared.context.bus.now()).await),
+                () = tokio::time::sleep(KEEP) => {
+                    // If the right is lost, the first load of records reports it.
+                    let _ = self.shared.actions.load(token, &[], self.shared.context.bus.now()).await;
+                }
             }
         }
     }
 }
 
+fn log_failed_rebuild(error: &IndexError) {
+    warn!(error = telemetry::error_chain(error), "cannot rebuild the action index; retrying");
+}
+
 /// A record after it was read.
-struct Read {
-    told: Told,
+struct ReadRecord {
+    content: RecordContent,
     event: Event,
 }
 
-impl Read {
+impl ReadRecord {
     /// The execution as a candidate for reservations, if it started to wait with this record.
-    fn fresh<'a>(&'a self, fresh: &HashSet<ExecutionKey>) -> Option<Fresh<'a>> {
-        let (Told::Open(record), Change::Open(_, open)) = (&self.told, &self.event.change) else {
+    fn fresh<'a>(&'a self, fresh: &HashSet<ExecutionKey>) -> Option<NewlyWaiting<'a>> {
+        let (RecordContent::Open(record), Change::Open(_, open)) = (&self.content, &self.event.change) else {
             return None;
         };
         let place = record.place_at(self.event.sequence);
         let (key, sequence) = (&self.event.key, self.event.sequence);
-        fresh.contains(key).then_some(Fresh { key, place, sequence, keys: &record.execution.keys, open })
+        fresh.contains(key).then_some(NewlyWaiting {
+            key,
+            place,
+            sequence,
+            keys: &record.execution.keys,
+            open,
+        })
     }
 }

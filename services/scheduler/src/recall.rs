@@ -8,7 +8,7 @@ use tracing::{info, warn};
 
 use crate::{
     Shared,
-    brief::{self, Told},
+    records::{self, RecordContent},
 };
 
 /// Maximum number of records read again: at most some hundred megabytes and a few seconds.
@@ -40,20 +40,25 @@ async fn recall(shared: &Shared) -> Result<u64, BusError> {
     }
     let mut follower =
         Follower::new(&shared.context.bus, stream::ACTIONS, ActionSubject::ALL, Start::After(begin));
-    let mut ended = 0;
+    let mut learned = 0;
     loop {
         for stored in follower.next(BATCH).await {
             if stored.sequence > last {
-                return Ok(ended);
+                return Ok(learned);
             }
             // The projector reports records that cannot be read.
-            if let Ok(Told::Ended(end)) = brief::read(&stored) {
-                ended += 1;
-                shared.learned.learn(end.keys(), end.measured.as_ref(), end.home.as_ref(), end.is_success());
+            if let Ok(RecordContent::Finished(record)) = records::read(&stored) {
+                learned += 1;
+                shared.learned.learn(
+                    record.keys(),
+                    record.measured.as_ref(),
+                    record.home.as_ref(),
+                    record.is_success(),
+                );
             }
         }
         if follower.caught_up() || follower.cursor() >= last {
-            return Ok(ended);
+            return Ok(learned);
         }
     }
 }

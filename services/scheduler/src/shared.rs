@@ -30,7 +30,7 @@ pub(crate) struct Shared {
     pub(crate) hedges: HedgeRules,
     quotas: watch::Receiver<Current>,
     quiet: Arc<Mutex<HashMap<PoolName, Quiet>>>,
-    chance: Arc<AtomicU64>,
+    seed: Arc<AtomicU64>,
 }
 
 /// Whether anything can wait in a pool, known without a read of the index.
@@ -69,7 +69,7 @@ impl Shared {
             view: Arc::default(),
             wakes: Wakes::default(),
             quiet: Arc::default(),
-            chance: Arc::new(AtomicU64::new(seed())),
+            seed: Arc::new(AtomicU64::new(seed())),
             context,
             actions,
             routing,
@@ -80,8 +80,8 @@ impl Shared {
     }
 
     /// Returns a different seed for random choices at each call.
-    pub(crate) fn chance(&self) -> u64 {
-        self.chance.fetch_add(1, Ordering::Relaxed)
+    pub(crate) fn next_seed(&self) -> u64 {
+        self.seed.fetch_add(1, Ordering::Relaxed)
     }
 
     /// Weight of a group in proportion to its quota.

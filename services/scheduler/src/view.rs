@@ -17,7 +17,7 @@ use quick_cache::unsync::Cache;
 use tokio::time::Instant;
 
 /// Maximum number of executions whose notified executors are remembered.
-const TOLD_MAX: usize = 100_000;
+const NOTIFIED_MAX: usize = 100_000;
 /// Maximum number of executions remembered as claimed.
 const CLAIMED_MAX: usize = 10_000;
 
@@ -27,8 +27,8 @@ pub(crate) struct View(Mutex<Inner>);
 
 #[derive(Debug)]
 struct Inner {
-    executors: HashMap<ExecutorId, Seen>,
-    told: Cache<ExecutionKey, Told>,
+    executors: HashMap<ExecutorId, ExecutorState>,
+    notified: Cache<ExecutionKey, Notified>,
     /// Recently claimed executions: a request that only names these needs no read of the index.
     claimed: Cache<ExecutionKey, ()>,
 }
@@ -37,7 +37,7 @@ impl Default for Inner {
     fn default() -> Self {
         Self {
             executors: HashMap::new(),
-            told: Cache::new(TOLD_MAX),
+            notified: Cache::new(NOTIFIED_MAX),
             claimed: Cache::new(CLAIMED_MAX),
         }
     }
@@ -45,7 +45,7 @@ impl Default for Inner {
 
 /// The executors that were notified of an execution.
 #[derive(Debug)]
-struct Told {
+struct Notified {
     /// Position of the record that they were notified of.
     sequence: Sequence,
     executors: Vec<ExecutorId>,
@@ -67,7 +67,7 @@ pub(crate) struct Warm {
 const FOR_WARM: Duration = Duration::from_millis(15);
 
 #[derive(Debug)]
-struct Seen {
+struct ExecutorState {
     pool: PoolName,
     home: ExecutorHome,
     capacity: Resources,
@@ -80,7 +80,7 @@ struct Seen {
     until: Instant,
 }
 
-impl Seen {
+impl ExecutorState {
     fn has_room(&self, size: &Resources) -> bool {
         self.open && self.starts > 0 && size.clamped(&self.capacity).fits(&self.free)
     }
@@ -101,47 +101,49 @@ impl View {
         let mut inner = self.lock();
         // Removes executors that died without a message.
         let now = Instant::now();
-        inner.executors.retain(|_, seen| seen.until > now);
+        inner.executors.retain(|_, state| state.until > now);
         if heartbeat.status == ExecutorStatus::Gone {
             inner.executors.remove(&heartbeat.executor);
             return;
         }
         let mut free = heartbeat.capacity.clone();
         free.take(&heartbeat.held);
-        let in_hand = u32::try_from(heartbeat.running.len()).unwrap_or(u32::MAX);
+        let running = u32::try_from(heartbeat.running.len()).unwrap_or(u32::MAX);
         let slots = u32::from(heartbeat.slots);
-        let seen = Seen {
+        let state = ExecutorState {
             pool: heartbeat.pool.clone(),
             home: heartbeat.home.clone(),
             capacity: heartbeat.capacity.clone(),
             free,
-            starts: slots.saturating_sub(in_hand),
+            starts: slots.saturating_sub(running),
             slots,
             queued: heartbeat.queued,
             open: heartbeat.status == ExecutorStatus::Ready,
             until: Instant::now() + Duration::from_millis(heartbeat.ttl_ms),
         };
-        inner.executors.insert(heartbeat.executor.clone(), seen);
+        inner.executors.insert(heartbeat.executor.clone(), state);
     }
 
     /// Records how much room an executor has when it asks for work.
-    pub(crate) fn asks(&self, ask: &ClaimRequest) {
-        self.room(&ask.executor, &ask.free, ask.starts.into());
+    pub(crate) fn note_request(&self, request: &ClaimRequest) {
+        self.set_room(&request.executor, &request.free, request.starts.into());
     }
 
     /// Records how much room an executor has left after an answer, from this scheduler or another. Returns the
     /// executors that were notified here of the claimed executions and may forget them.
-    pub(crate) fn answered(&self, notice: &ClaimNotice) -> HashMap<ExecutorId, Vec<ExecutionKey>> {
-        self.room(&notice.executor, &notice.free, notice.starts.into());
+    pub(crate) fn note_answer(&self, notice: &ClaimNotice) -> HashMap<ExecutorId, Vec<ExecutionKey>> {
+        self.set_room(&notice.executor, &notice.free, notice.starts.into());
         let mut trim: HashMap<ExecutorId, Vec<ExecutionKey>> = HashMap::new();
         let mut inner = self.lock();
         for ClaimedAt { execution: key, sequence } in &notice.claimed {
             // The claim arrived late: the execution waits again since, and the executors notified of that must keep it.
-            if inner.told.peek(key).is_some_and(|told| told.sequence > *sequence) {
+            if inner.notified.peek(key).is_some_and(|notified| notified.sequence > *sequence) {
                 continue;
             }
             inner.claimed.insert(key.clone(), ());
-            for executor in inner.told.remove(key).map(|(_, told)| told.executors).unwrap_or_default() {
+            for executor in
+                inner.notified.remove(key).map(|(_, notified)| notified.executors).unwrap_or_default()
+            {
                 if executor != notice.executor {
                     trim.entry(executor).or_default().push(key.clone());
                 }
@@ -150,11 +152,11 @@ impl View {
         trim
     }
 
-    fn room(&self, executor: &ExecutorId, free: &Resources, starts: u32) {
-        if let Some(seen) = self.lock().executors.get_mut(executor) {
-            seen.free.clone_from(free);
-            seen.starts = starts;
-            seen.queued = 0;
+    fn set_room(&self, executor: &ExecutorId, free: &Resources, starts: u32) {
+        if let Some(state) = self.lock().executors.get_mut(executor) {
+            state.free.clone_from(free);
+            state.starts = starts;
+            state.queued = 0;
         }
     }
 
@@ -165,7 +167,7 @@ impl View {
 
     /// Records that `executors` were notified of the record of `key` at `sequence`; it is warm at the
     /// first `warm` of them.
-    pub(crate) fn told(
+    pub(crate) fn note_notified(
         &self,
         key: &ExecutionKey,
         sequence: Sequence,
@@ -174,26 +176,26 @@ impl View {
     ) {
         let mut inner = self.lock();
         for executor in &executors {
-            if let Some(seen) = inner.executors.get_mut(executor) {
-                seen.queued = seen.queued.saturating_add(1);
+            if let Some(state) = inner.executors.get_mut(executor) {
+                state.queued = state.queued.saturating_add(1);
             }
         }
-        inner.told.insert(key.clone(), Told { sequence, executors, warm, at: Instant::now() });
+        inner.notified.insert(key.clone(), Notified { sequence, executors, warm, at: Instant::now() });
     }
 
     /// Removes an execution that ended. Returns the executors that were notified of it.
-    pub(crate) fn ended(&self, key: &ExecutionKey) -> Vec<ExecutorId> {
-        self.lock().told.remove(key).map(|(_, told)| told.executors).unwrap_or_default()
+    pub(crate) fn forget_finished(&self, key: &ExecutionKey) -> Vec<ExecutorId> {
+        self.lock().notified.remove(key).map(|(_, notified)| notified.executors).unwrap_or_default()
     }
 
     /// The executors where `key`, which needs `size`, is warm, as far as they were notified by this scheduler.
     pub(crate) fn warm(&self, key: &ExecutionKey, size: &Resources) -> Warm {
         let inner = self.lock();
-        let Some(told) = inner.told.peek(key) else { return Warm::default() };
-        let at: Vec<ExecutorId> = told.executors.iter().take(told.warm).cloned().collect();
+        let Some(notified) = inner.notified.peek(key) else { return Warm::default() };
+        let at: Vec<ExecutorId> = notified.executors.iter().take(notified.warm).cloned().collect();
         let has_room =
-            |executor: &ExecutorId| inner.executors.get(executor).is_some_and(|seen| seen.has_room(size));
-        let first = told.at.elapsed() < FOR_WARM && at.iter().any(has_room);
+            |executor: &ExecutorId| inner.executors.get(executor).is_some_and(|state| state.has_room(size));
+        let first = notified.at.elapsed() < FOR_WARM && at.iter().any(has_room);
         Warm { at, first }
     }
 
@@ -213,13 +215,13 @@ impl View {
         let now = Instant::now();
         let inner = self.lock();
         let of_pool = inner.executors.iter().filter(|(_, it)| it.pool == *pool && it.open && it.until > now);
-        let one = |(executor, seen): (&ExecutorId, &Seen)| Candidate {
+        let candidate = |(executor, state): (&ExecutorId, &ExecutorState)| Candidate {
             executor: executor.clone(),
-            home: seen.home.clone(),
-            capacity: seen.capacity.clone(),
-            load: seen.load(),
+            home: state.home.clone(),
+            capacity: state.capacity.clone(),
+            load: state.load(),
         };
-        let mut all: Vec<Candidate> = of_pool.map(one).collect();
+        let mut all: Vec<Candidate> = of_pool.map(candidate).collect();
         all.sort_by(|a, b| a.executor.cmp(&b.executor));
         all
     }
@@ -228,19 +230,19 @@ impl View {
     pub(crate) fn members(&self, pool: &PoolName) -> Vec<Member> {
         let now = Instant::now();
         let inner = self.lock();
-        let of_pool = inner.executors.iter().filter(|(_, seen)| seen.pool == *pool && seen.until > now);
-        let one = |(executor, seen): (&ExecutorId, &Seen)| Member {
+        let of_pool = inner.executors.iter().filter(|(_, state)| state.pool == *pool && state.until > now);
+        let member = |(executor, state): (&ExecutorId, &ExecutorState)| Member {
             executor: executor.clone(),
-            capacity: seen.capacity.clone(),
+            capacity: state.capacity.clone(),
         };
-        of_pool.map(one).collect()
+        of_pool.map(member).collect()
     }
 
     /// Resources of the largest known executor of a pool.
     pub(crate) fn capacity(&self, pool: &PoolName) -> Resources {
         let inner = self.lock();
-        let of_pool = inner.executors.values().filter(|seen| seen.pool == *pool);
-        of_pool.fold(Resources::default(), |most, seen| most.max(&seen.capacity))
+        let of_pool = inner.executors.values().filter(|state| state.pool == *pool);
+        of_pool.fold(Resources::default(), |most, state| most.max(&state.capacity))
     }
 
     /// Executors of a pool that have room for one of `waiting`, are large enough for it and have no copy of it, as far
@@ -248,12 +250,14 @@ impl View {
     pub(crate) fn with_room(&self, pool: &PoolName, waiting: &[&Waiting]) -> Vec<ExecutorId> {
         let inner = self.lock();
         let now = Instant::now();
-        let can_take = |(id, seen): &(&ExecutorId, &Seen)| {
-            let one = |it: &&Waiting| {
+        let can_take = |(id, state): &(&ExecutorId, &ExecutorState)| {
+            let suits = |it: &&Waiting| {
                 let demand = &it.demand;
-                seen.has_room(&demand.size) && demand.asked().fits(&seen.capacity) && !it.holders.contains(id)
+                state.has_room(&demand.size)
+                    && demand.asked().fits(&state.capacity)
+                    && !it.holders.contains(id)
             };
-            seen.pool == *pool && seen.until > now && waiting.iter().any(one)
+            state.pool == *pool && state.until > now && waiting.iter().any(suits)
         };
         inner.executors.iter().filter(can_take).map(|(id, _)| id.clone()).collect()
     }
@@ -262,7 +266,7 @@ impl View {
     pub(crate) fn pools(&self) -> Vec<PoolName> {
         let inner = self.lock();
         let distinct: std::collections::BTreeSet<&PoolName> =
-            inner.executors.values().map(|seen| &seen.pool).collect();
+            inner.executors.values().map(|state| &state.pool).collect();
         distinct.into_iter().cloned().collect()
     }
 }

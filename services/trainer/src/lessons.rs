@@ -6,16 +6,18 @@ use std::{
 };
 
 use bus::Stored;
+use invariant::impossible;
 use model::{BuildId, BuildRecord, Esu, ExecutorType, Group, Millis, Outcome};
 use occupancy::{BuildFacts, Dataset};
 use serde::Deserialize;
+use tracing::debug;
 
 /// A rule uses an executor type if at least this share of its builds did.
 const RULE_SHARE: f64 = 0.05;
 /// Minimum number of a rule's builds that used a type other than x86; fewer are not conclusive.
 const RULE_BUILDS_MIN: u64 = 20;
 /// The notice of a model must fit one message: maximum number of rules in it, and of bytes in a rule's name.
-const RULES_TOLD_MAX: usize = 2_000;
+const RULES_PUBLISHED_MAX: usize = 2_000;
 const RULE_NAME_MAX: usize = 256;
 /// Maximum number of rules counted. Clients choose the names of rules, and may make up any number of them.
 const RULES_MAX: usize = 100_000;
@@ -26,14 +28,14 @@ const HOUR_MS: u64 = 3_600_000;
 
 /// The fields that suffice to skip a lifecycle message: most messages teach nothing.
 #[derive(Deserialize)]
-struct Brief<'a> {
+struct RecordFields<'a> {
     event: &'a str,
     at_ms: Millis,
 }
 
 /// All training data from finished builds.
 #[derive(Default)]
-pub(crate) struct Lessons {
+pub(crate) struct TrainingData {
     pub(crate) data: Dataset,
     rules: BTreeMap<String, RuleUse>,
     pub(crate) builds: u64,
@@ -45,24 +47,32 @@ pub(crate) struct Lessons {
 struct RuleUse {
     builds: u64,
     /// Number of builds that used a type other than x86.
-    elsewhere: u64,
+    other_types: u64,
     /// Builds by executor type, without x86, which every build is assumed to need.
     types: BTreeMap<ExecutorType, u64>,
 }
 
-impl Lessons {
+impl TrainingData {
     /// Adds a lifecycle message, if it is the end of a build since `since`.
-    pub(crate) fn take(&mut self, stored: &Stored, since: Millis) {
-        let Ok(brief) = serde_json::from_slice::<Brief<'_>>(&stored.payload) else { return };
-        if brief.event != "INVOCATION_FINISHED" || brief.at_ms < since {
+    pub(crate) fn add(&mut self, stored: &Stored, since: Millis) {
+        let fields = match serde_json::from_slice::<RecordFields<'_>>(&stored.payload) {
+            Ok(fields) => fields,
+            Err(error) => {
+                debug!(%error, "ignoring an unreadable event");
+                return;
+            }
+        };
+        if fields.event != "INVOCATION_FINISHED" || fields.at_ms < since {
             return;
         }
-        *self.ended.entry(brief.at_ms.0 / HOUR_MS).or_default() += 1;
+        *self.ended.entry(fields.at_ms.0 / HOUR_MS).or_default() += 1;
         if self.builds >= BUILDS_MAX {
             return;
         }
-        let Ok(record) = stored.record() else { return };
-        self.learn(&record);
+        match stored.record() {
+            Ok(record) => self.learn(&record),
+            Err(error) => debug!(error = telemetry::error_chain(&error), "ignoring an unreadable event"),
+        }
     }
 
     fn learn(&mut self, record: &BuildRecord) {
@@ -82,7 +92,7 @@ impl Lessons {
         };
         // A type that was requested and not used had cache hits only.
         let asked = build.occupancy.0.keys().map(|kind| (kind.as_str(), result.usage.get(kind).units()));
-        self.data.push(&facts, asked, key(&build.group, build.id));
+        self.data.push(&facts, asked, split_key(&build.group, build.id));
         self.builds += 1;
         let used = result.usage.iter().filter(|(_, amount)| *amount > Esu::ZERO).map(|(kind, _)| kind);
         let used: Vec<&ExecutorType> = used.filter(|kind| **kind != ExecutorType::x86()).collect();
@@ -93,14 +103,17 @@ impl Lessons {
 
     fn learn_rule(&mut self, rule: &str, used: &[&ExecutorType]) {
         if !self.rules.contains_key(rule) {
-            if self.rules.len() >= RULES_MAX || !is_plain(rule) {
+            if self.rules.len() >= RULES_MAX || !fits_notice(rule) {
                 return;
             }
             self.rules.insert(rule.to_owned(), RuleUse::default());
         }
-        let Some(known) = self.rules.get_mut(rule) else { return };
+        let Some(known) = self.rules.get_mut(rule) else {
+            impossible!("a known rule has no counts");
+            return;
+        };
         known.builds += 1;
-        known.elsewhere += u64::from(!used.is_empty());
+        known.other_types += u64::from(!used.is_empty());
         for kind in used {
             *known.types.entry((*kind).clone()).or_default() += 1;
         }
@@ -108,7 +121,7 @@ impl Lessons {
 
     /// The time to learn from when more builds ended than the limit: otherwise the latest ones, which predict the next
     /// ones best, would be omitted.
-    pub(crate) fn too_many(&self) -> Option<Millis> {
+    pub(crate) fn start_within_limit(&self) -> Option<Millis> {
         let mut builds = 0;
         let mut since = None;
         for (hour, ended) in self.ended.iter().rev() {
@@ -125,30 +138,31 @@ impl Lessons {
     /// The executor types other than x86 that builds with targets of a rule used, by rule; if there are more rules
     /// than a notice holds, the rules with the most builds.
     pub(crate) fn types_by_rule(&self) -> BTreeMap<String, BTreeSet<ExecutorType>> {
-        let mut telling: Vec<(&String, &RuleUse)> =
-            self.rules.iter().filter(|(_, used)| used.elsewhere >= RULE_BUILDS_MIN).collect();
-        telling
-            .sort_by(|(one, used), (other, than)| than.elsewhere.cmp(&used.elsewhere).then(one.cmp(other)));
-        let types = telling.into_iter().map(|(rule, used)| (rule.clone(), used.often()));
-        types.filter(|(_, types)| !types.is_empty()).take(RULES_TOLD_MAX).collect()
+        let mut conclusive: Vec<(&String, &RuleUse)> =
+            self.rules.iter().filter(|(_, used)| used.other_types >= RULE_BUILDS_MIN).collect();
+        conclusive.sort_by(|(one, used), (other, than)| {
+            than.other_types.cmp(&used.other_types).then(one.cmp(other))
+        });
+        let types = conclusive.into_iter().map(|(rule, used)| (rule.clone(), used.significant_types()));
+        types.filter(|(_, types)| !types.is_empty()).take(RULES_PUBLISHED_MAX).collect()
     }
 }
 
 impl RuleUse {
     /// The executor types used by a significant share of the builds.
-    fn often(&self) -> BTreeSet<ExecutorType> {
+    fn significant_types(&self) -> BTreeSet<ExecutorType> {
         let share = RULE_SHARE * self.builds as f64;
         self.types.iter().filter(|(_, count)| **count as f64 >= share).map(|(kind, _)| kind.clone()).collect()
     }
 }
 
 /// Whether a rule's name is within its limit in a notice: JSON writes some characters with six bytes.
-fn is_plain(rule: &str) -> bool {
+fn fits_notice(rule: &str) -> bool {
     rule.len() <= RULE_NAME_MAX && !rule.contains(|c: char| c.is_control() || matches!(c, '"' | '\\'))
 }
 
 /// A stable key, so that the same build is always used for training, or always for testing.
-fn key(group: &Group, id: BuildId) -> u64 {
+fn split_key(group: &Group, id: BuildId) -> u64 {
     let mut hasher = DefaultHasher::new();
     (group, id).hash(&mut hasher);
     hasher.finish()

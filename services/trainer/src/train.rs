@@ -9,13 +9,14 @@ use std::{
 use bus::{BusError, EventSubject, Follower, Start, stream};
 use bytes::BytesMut;
 use futures::TryStreamExt as _;
+use invariant::{Present as _, impossible};
 use model::{Digest, ExecutorType, Millis, ModelNotice};
 use occupancy::{DecodeError, FitOptions, OccupancyModel, Refusal, Report, fit, judge, search};
 use service::Context;
 use store::{Store, StoreError};
 use tracing::{info, warn};
 
-use crate::lessons::Lessons;
+use crate::lessons::TrainingData;
 
 /// Maximum age of the builds to learn from (section 4.3 of the paper).
 const LOOK_BACK: Duration = Duration::from_secs(17 * 24 * 3600);
@@ -62,7 +63,7 @@ impl fmt::Display for Published {
         let ModelNotice { version, builds, test_error, default_error, .. } = &self.notice;
         write!(f, "published occupancy model {version} from {builds} builds after {:.1} s", self.seconds)?;
         for (kind, error) in test_error {
-            let constant = default_error.get(kind).copied().unwrap_or_default();
+            let constant = default_error.get(kind).copied().present("the default's error of a tested type");
             write!(f, "; {kind}: mean error {error:.3} ESU, of the default {constant:.3} ESU")?;
         }
         Ok(())
@@ -144,17 +145,17 @@ async fn load(
 }
 
 /// Training data from builds since `since`; if they exceed the limit, from the latest ones.
-async fn read_all(context: &Context, since: Millis) -> Result<Lessons, TrainError> {
+async fn read_all(context: &Context, since: Millis) -> Result<TrainingData, TrainError> {
     let lessons = read(context, since).await?;
-    let Some(later) = lessons.too_many() else { return Ok(lessons) };
+    let Some(later) = lessons.start_within_limit() else { return Ok(lessons) };
     warn!(since_ms = later.0, "more builds ended than the limit for training: reading only the latest ones");
     // Both would not fit the memory at once.
     drop(lessons);
     read(context, later).await
 }
 
-async fn read(context: &Context, since: Millis) -> Result<Lessons, TrainError> {
-    let mut lessons = Lessons::default();
+async fn read(context: &Context, since: Millis) -> Result<TrainingData, TrainError> {
+    let mut lessons = TrainingData::default();
     let (_, last) = context.bus.stream_positions(stream::EVENTS).await?;
     if last.0 == 0 {
         return Ok(lessons);
@@ -164,7 +165,7 @@ async fn read(context: &Context, since: Millis) -> Result<Lessons, TrainError> {
     follower.open().await;
     while !follower.caught_up() {
         for stored in follower.next(BATCH).await {
-            lessons.take(&stored, since);
+            lessons.add(&stored, since);
         }
     }
     Ok(lessons)
@@ -175,7 +176,8 @@ type Errors = BTreeMap<ExecutorType, f64>;
 /// Mean absolute errors on test builds: the model's and the default's.
 fn errors(report: &Report) -> (Errors, Errors) {
     let tested = report.types.iter().filter_map(|part| {
-        let kind: ExecutorType = part.executor_type.parse().ok()?;
+        let kind = part.executor_type.parse::<ExecutorType>();
+        let kind = kind.inspect_err(|error| impossible!("the model has an unknown type: {error}")).ok()?;
         Some((kind, part.test?))
     });
     tested.map(|(kind, test)| ((kind.clone(), test.mean_absolute), (kind, test.constant))).unzip()

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use bus::{Acquired, Lease, LeaseHolder, Renewed, Written};
+use bus::{Acquired, Bus, Lease, LeaseHolder, Renewed, Written};
 use model::{BuildKey, BuildRecord, Group, Invocation, Offer, OfferVerdict, Phase, Sequence, WorkspaceKeys};
 use service::{Step, crash_point};
 use shim::Deadline;
@@ -58,7 +58,7 @@ pub(crate) async fn claim(
     crash_point(Step::LeaseHeld);
     // Acquiring may have been slow. After the offer's deadline the build is offered to other workers.
     if shared.context.bus.now() > offer.deadline_ms {
-        let _ = bus.release_lease(&lease).await;
+        release(bus, &lease).await;
         return Err(OfferVerdict::Busy);
     }
     let invocation = Invocation {
@@ -75,7 +75,7 @@ pub(crate) async fn claim(
     let started_at = match bus.transition(&record, offer.sequence, PATIENCE).await.map_err(failed)? {
         Written::Won(position) => position,
         Written::Lost(_) => {
-            let _ = bus.release_lease(&lease).await;
+            release(bus, &lease).await;
             return Err(OfferVerdict::Stale);
         }
     };
@@ -89,8 +89,15 @@ pub(crate) async fn claim(
             lost = Some(Cause::LeaseLost);
         }
     }
-    tell(&record);
+    record_metrics(&record);
     Ok(Claimed { key: key.clone(), record, started_at, lease, deadline, lost })
+}
+
+/// Releases a lease whose build does not run here.
+async fn release(bus: &Bus, lease: &Lease) {
+    if let Err(error) = bus.release_lease(lease).await {
+        debug!(key = %lease.key, error = telemetry::error_chain(&error), "cannot release the lease; it will expire");
+    }
 }
 
 /// The record at the offered position, still waiting. An offer is stale only if the record has moved past it: a read
@@ -113,7 +120,7 @@ async fn current(
     })
 }
 
-fn tell(record: &BuildRecord) {
+fn record_metrics(record: &BuildRecord) {
     count(Counter::InvocationsStarted, &[], 1);
     let queued = record.at_ms.since(record.queue.enqueued_at_ms);
     observe(Histogram::BuildQueueSeconds, &[(Label::Priority, record.build.priority.as_str())], queued);

@@ -84,7 +84,7 @@ pub(crate) async fn run(
     let end = loop {
         match watched.running.next_event().await {
             Ok(Some(event)) => {
-                if let Some(end) = watched.take(event).await {
+                if let Some(end) = watched.handle_event(event).await {
                     break end;
                 }
             }
@@ -147,6 +147,7 @@ async fn guard(
         tokio::select! {
             Ok(()) = deadline.changed() => {
                 let renewed = *deadline.borrow_and_update();
+                // If the shim is gone, the loop over its events reports that.
                 let _ = control.renew(renewed).await;
             }
             () = stop.wanted(), if !stopping => {
@@ -154,10 +155,12 @@ async fn guard(
                 // A run that lost its lease gets at most a short grace period.
                 let drained = stop.cause() == Some(Cause::Drained);
                 let grace = if drained { grace } else { grace.min(Duration::from_secs(1)) };
+                // If the shim is gone, its processes are dead too.
                 let _ = control.kill(grace).await;
             }
             () = tokio::time::sleep_until(timeout_at), if !timed_out.load(Ordering::Relaxed) => {
                 timed_out.store(true, Ordering::Relaxed);
+                // If the shim is gone, its processes are dead too.
                 let _ = control.kill(grace).await;
             }
             else => return,
@@ -180,13 +183,13 @@ struct Watched<'a> {
 
 impl Watched<'_> {
     /// Handles an event; returns the end of the command with the last one.
-    async fn take(&mut self, event: Event) -> Option<Result<CommandEnd, ChunkFault>> {
+    async fn handle_event(&mut self, event: Event) -> Option<Result<CommandEnd, ChunkFault>> {
         match event {
             Event::Started { at, .. } => {
                 crash_point(Step::CommandSpawned);
                 let at = self.clock.of_local(at.system_time());
                 self.started_at_us = micros(at);
-                tell_start(self.record, at);
+                record_start(self.record, at);
                 None
             }
             Event::Output { stream, data } => {
@@ -194,6 +197,7 @@ impl Watched<'_> {
                     && let Err(fault) = self.console.write(stream_of(stream), data).await
                 {
                     self.fault = Some(fault);
+                    // If the shim is gone, its processes are dead too.
                     let _ = self.guard.control.kill(Duration::ZERO).await;
                 }
                 None
@@ -226,7 +230,7 @@ impl Watched<'_> {
 }
 
 /// Records how long a build waited for its start.
-pub(crate) fn tell_start(record: &BuildRecord, at: SystemTime) {
+pub(crate) fn record_start(record: &BuildRecord, at: SystemTime) {
     if record.attempt == Attempt::FIRST {
         let waited = Millis::from(at).since(record.build.submitted_at_ms);
         observe(Histogram::BuildStartSeconds, &[], waited);

@@ -10,6 +10,7 @@ use service::{Step, crash_point};
 use store::{Store, StoreError};
 use telemetry::metrics::{Counter, Label, count};
 use tokio::{fs::File, io::AsyncWriteExt as _};
+use tracing::warn;
 
 /// Limits on the console output of a run.
 #[derive(Debug, Clone, Copy)]
@@ -79,6 +80,7 @@ impl Console {
         if length > room || self.summary.dropped_bytes > 0 {
             if self.summary.dropped_bytes == 0 {
                 let mark = format!("\nforebay: log limit of {} bytes reached\n", self.limits.total);
+                // A full disk loses the log, not the build.
                 let _ = self.append(mark.as_bytes()).await;
             }
             self.summary.dropped_bytes += length;
@@ -93,19 +95,19 @@ impl Console {
     }
 
     async fn append(&mut self, data: &[u8]) -> std::io::Result<()> {
-        if self.overflow.is_none() {
-            self.overflow = Some(File::create(&self.overflow_path).await?);
-        }
-        match self.overflow.as_mut() {
-            Some(file) => file.write_all(data).await,
-            None => Ok(()),
-        }
+        let file = match &mut self.overflow {
+            Some(file) => file,
+            none => none.insert(File::create(&self.overflow_path).await?),
+        };
+        file.write_all(data).await
     }
 
     /// Stores the output that exceeded the limit of the bus, and returns the summary.
     pub(crate) async fn finish(mut self, store: &Store) -> Result<LogSummary, StoreError> {
         if let Some(mut file) = self.overflow.take() {
-            let _ = file.flush().await;
+            if let Err(error) = file.flush().await {
+                warn!(%error, "cannot write the end of a log");
+            }
             drop(file);
             let (digest, size_bytes) = store.put_file(&self.overflow_path).await?;
             let path = ".forebay/log".to_owned();

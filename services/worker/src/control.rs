@@ -21,12 +21,12 @@ pub(crate) async fn serve(shared: Arc<Shared>) -> Result<(), ServiceError> {
     let subscribed = shared.context.bus.client().subscribe(subject).await;
     let mut orders = subscribed.map_err(|error| failed(Box::new(error)))?;
     while let Some(message) = orders.next().await {
-        tokio::spawn(obey(shared.clone(), message));
+        tokio::spawn(handle(shared.clone(), message));
     }
     Err(failed("the subscription ended".into()))
 }
 
-async fn obey(shared: Arc<Shared>, message: Message) {
+async fn handle(shared: Arc<Shared>, message: Message) {
     let order = match decode::<Control>(Encoding::Json, &message.payload) {
         Ok(order) => order,
         Err(error) => {
@@ -38,21 +38,21 @@ async fn obey(shared: Arc<Shared>, message: Message) {
         Control::Measure { group, id, attempt } => {
             let measured = shared.usage.of_now(&group, id, attempt).await;
             if let (Some(used), Some(reply)) = (measured, message.reply) {
-                let _ = shared.context.bus.client().publish(reply, encode(Encoding::Json, &used)).await;
+                answer(&shared, reply, encode(Encoding::Json, &used)).await;
             }
             return;
         }
         Control::Drain => {
             info!("draining: accepting no new builds");
-            shared.slots.set_draining(true);
+            shared.workspaces.set_draining(true);
         }
         Control::Resume => {
             info!("accepting builds again");
-            shared.slots.set_draining(false);
+            shared.workspaces.set_draining(false);
         }
         Control::Cancel { group, id, attempt } => {
             let key = BuildKey { group, id };
-            if let Some(stop) = shared.slots.stop_of(&key, attempt) {
+            if let Some(stop) = shared.workspaces.stop_of(&key, attempt) {
                 // The record in the log decides whether the run is over, not the order.
                 match shared.context.bus.latest(&key).await {
                     Ok(Some((_, record))) if record.attempt == attempt && runs(&record.phase) => {
@@ -65,7 +65,13 @@ async fn obey(shared: Arc<Shared>, message: Message) {
         }
     }
     if let Some(reply) = message.reply {
-        let _ = shared.context.bus.client().publish(reply, Bytes::from_static(b"{}")).await;
+        answer(&shared, reply, Bytes::from_static(b"{}")).await;
+    }
+}
+
+async fn answer(shared: &Shared, reply: async_nats::Subject, payload: Bytes) {
+    if let Err(error) = shared.context.bus.client().publish(reply, payload).await {
+        debug!(%error, "cannot answer an order");
     }
 }
 

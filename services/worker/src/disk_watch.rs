@@ -3,7 +3,7 @@
 
 use std::{collections::HashMap, path::Path, sync::Arc, time::Duration};
 
-use disk::{Reserve, Space, used};
+use disk::{Reserve, Resource, Space, Used};
 use policy::disk::{DiskUse, to_blame};
 use service::ServiceError;
 use tracing::{info, warn};
@@ -16,6 +16,8 @@ const SLOW: Duration = Duration::from_secs(1);
 const FAST: Duration = Duration::from_millis(10);
 /// Assumed maximum rate at which a disk fills, in bytes per second.
 const RATE: u64 = 2 << 30;
+/// Assumed maximum rate at which files are created, per second.
+const FILES_RATE: u64 = 200_000;
 /// Time that an ended build has to free its space before the next one is ended.
 const ROOM_BACK: Duration = Duration::from_secs(2);
 
@@ -24,12 +26,12 @@ pub(crate) async fn serve(shared: Arc<Shared>) -> Result<(), ServiceError> {
     let reserve = Reserve::new(shared.context.settings.disk_left_percent);
     let mut watch = Watch { shared, reserve, first: None };
     loop {
-        let next = watch.look().await;
-        let idle = watch.shared.slots.busy().is_empty() && watch.shared.slots.shortage().is_none();
+        let next = watch.check().await;
+        let idle = watch.shared.workspaces.busy().is_empty() && watch.shared.workspaces.shortage().is_none();
         if idle {
             // The start of a run wakes this loop; an idle worker still checks at each heartbeat.
             tokio::select! {
-                () = watch.shared.slots.begun.notified() => {}
+                () = watch.shared.workspaces.begun.notified() => {}
                 () = tokio::time::sleep(Duration::from_secs(watch.shared.context.settings.heartbeat_seconds)) => {}
             }
         } else {
@@ -41,37 +43,54 @@ pub(crate) async fn serve(shared: Arc<Shared>) -> Result<(), ServiceError> {
 struct Watch {
     shared: Arc<Shared>,
     reserve: Reserve,
-    /// When space became short: the bytes left, and the bytes used by each busy workspace.
-    first: Option<(u64, HashMap<u16, u64>)>,
+    /// The state when space became short.
+    first: Option<Measured>,
+}
+
+/// What was free, and what each busy workspace used, when a resource became scarce.
+struct Measured {
+    resource: Resource,
+    left: u64,
+    sizes: HashMap<u16, Used>,
 }
 
 impl Watch {
     /// Checks once; returns the time until the next check.
-    async fn look(&mut self) -> Duration {
+    async fn check(&mut self) -> Duration {
         let Ok(space) = Space::of(self.shared.folder.path()) else { return SLOW };
-        self.judge(space);
-        let floor = self.reserve.for_stores(space.bytes);
-        if space.bytes_left >= self.reserve.for_new_work(space.bytes) {
+        self.update_shortage(space);
+        let Some(resource) = self.reserve.scarce(space) else {
             self.first = None;
-            return until(space.bytes_left - floor);
+            return self.until_floor(space);
+        };
+        if self.first.as_ref().is_some_and(|first| first.resource != resource) {
+            self.first = None;
         }
-        let busy = self.shared.slots.busy();
+        let busy = self.shared.workspaces.busy();
         let sizes = sizes(self.shared.folder.path(), busy).await;
-        if space.bytes_left >= floor {
+        if space.left(resource) >= self.reserve.for_stores(space.total(resource)) {
             // Read again after the sizes: data written while they were measured is part of them and must not
             // count as lost since.
-            let left = Space::of(self.shared.folder.path()).map_or(space.bytes_left, |now| now.bytes_left);
-            self.first.get_or_insert((left, sizes));
-            return until(left.saturating_sub(floor));
+            let now = Space::of(self.shared.folder.path()).unwrap_or(space);
+            self.first.get_or_insert(Measured { resource, left: now.left(resource), sizes });
+            return self.until_floor(now);
         }
-        self.end_one(space, &sizes, floor)
+        self.end_one(space, resource, &sizes)
+    }
+
+    /// Minimum time until a build may have to be ended.
+    fn until_floor(&self, space: Space) -> Duration {
+        let above =
+            |resource| space.left(resource).saturating_sub(self.reserve.for_stores(space.total(resource)));
+        let bytes = until(above(Resource::Bytes), RATE);
+        if space.inodes == 0 { bytes } else { bytes.min(until(above(Resource::Inodes), FILES_RATE)) }
     }
 
     /// Accepts no offers while space is short.
-    fn judge(&self, space: Space) {
-        let slots = &self.shared.slots;
+    fn update_shortage(&self, space: Space) {
+        let workspaces = &self.shared.workspaces;
         let shortage = self.reserve.shortage(space);
-        if shortage.is_some() == slots.shortage().is_some() {
+        if shortage.is_some() == workspaces.shortage().is_some() {
             return;
         }
         if let Some(why) = &shortage {
@@ -79,53 +98,52 @@ impl Watch {
         } else {
             info!("the disk has enough space again: accepting builds");
         }
-        slots.set_shortage(shortage);
+        workspaces.set_shortage(shortage);
     }
 
-    fn end_one(&mut self, space: Space, sizes: &HashMap<u16, u64>, floor: u64) -> Duration {
-        let (left, before) = self.first.get_or_insert((space.bytes_left, HashMap::new()));
-        let lost = left.saturating_sub(space.bytes_left);
+    fn end_one(&mut self, space: Space, resource: Resource, sizes: &HashMap<u16, Used>) -> Duration {
+        let (left, reserve) = (space.left(resource), self.reserve.for_stores(space.total(resource)));
+        let first = self.first.get_or_insert_with(|| Measured { resource, left, sizes: HashMap::new() });
+        let lost = first.left.saturating_sub(left);
         let mut numbers: Vec<u16> = sizes.keys().copied().collect();
         numbers.sort_unstable();
-        let used = |number: &u16| DiskUse {
-            before: before.get(number).copied().unwrap_or(0),
-            now: sizes.get(number).copied().unwrap_or(0),
+        let amount = |sizes: &HashMap<u16, Used>, number: &u16| {
+            sizes.get(number).copied().unwrap_or_default().amount(resource)
         };
-        let runs: Vec<DiskUse> = numbers.iter().map(used).collect();
-        let Some(number) = to_blame(&runs, lost, floor / 4).and_then(|index| numbers.get(index).copied())
+        let runs: Vec<DiskUse> = numbers
+            .iter()
+            .map(|number| DiskUse { before: amount(&first.sizes, number), now: amount(sizes, number) })
+            .collect();
+        let Some(number) = to_blame(&runs, lost, reserve / 4).and_then(|index| numbers.get(index).copied())
         else {
             return FAST * 20;
         };
-        let bytes = sizes.get(&number).copied().unwrap_or(0);
-        warn!(
-            workspace = number,
-            bytes,
-            left = space.bytes_left,
-            reserve = floor,
-            "ending a build that fills the disk"
-        );
-        self.shared.slots.stop(number, Cause::FilledDisk { bytes, left: space.bytes_left, reserve: floor });
+        let used = amount(sizes, &number);
+        warn!(workspace = number, %resource, used, left, reserve, "ending a build that fills the disk");
+        self.shared.workspaces.stop(number, Cause::FilledDisk { resource, used, left, reserve });
         // Other tasks end the run; they may be waiting for the bus, and the bus may be waiting for this space.
         if let Err(error) = self.shared.folder.empty(number) {
             warn!(workspace = number, %error, "cannot empty the workspace before its build ends");
         }
         let others = sizes.iter().filter(|(other, _)| **other != number);
-        self.first = Some((space.bytes_left, others.map(|(other, bytes)| (*other, *bytes)).collect()));
+        let sizes = others.map(|(other, used)| (*other, *used)).collect();
+        self.first = Some(Measured { resource, left, sizes });
         ROOM_BACK
     }
 }
 
-/// Minimum time in which `bytes` can be filled, halved for safety.
-fn until(bytes: u64) -> Duration {
-    Duration::from_secs_f64(bytes as f64 / RATE as f64 / 2.0).clamp(FAST, SLOW)
+/// Minimum time in which `amount` can be filled at `rate` per second, halved for safety.
+fn until(amount: u64, rate: u64) -> Duration {
+    Duration::from_secs_f64(amount as f64 / rate as f64 / 2.0).clamp(FAST, SLOW)
 }
 
-/// Bytes of disk used by each of these workspaces.
-async fn sizes(folder: &Path, numbers: Vec<u16>) -> HashMap<u16, u64> {
+/// Disk usage of each of these workspaces.
+async fn sizes(folder: &Path, numbers: Vec<u16>) -> HashMap<u16, Used> {
     let folder = folder.to_owned();
-    let all =
-        move || numbers.into_iter().map(|number| (number, used(&folder.join(number.to_string())))).collect();
-    tokio::task::spawn_blocking(all).await.unwrap_or_default()
+    let measure = move || {
+        numbers.into_iter().map(|number| (number, Used::of(&folder.join(number.to_string())))).collect()
+    };
+    tokio::task::spawn_blocking(measure).await.unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -134,8 +152,8 @@ mod tests {
 
     #[test]
     fn the_fuller_the_sooner() {
-        assert_eq!(until(0), FAST);
-        assert_eq!(until(u64::MAX), SLOW);
-        assert!(until(RATE / 10) < SLOW && until(RATE / 10) > FAST);
+        assert_eq!(until(0, RATE), FAST);
+        assert_eq!(until(u64::MAX, RATE), SLOW);
+        assert!(until(RATE / 10, RATE) < SLOW && until(RATE / 10, RATE) > FAST);
     }
 }

@@ -35,7 +35,7 @@ pub(crate) struct Finish<'a> {
 
 /// The results kept from a run.
 #[derive(Default)]
-pub(crate) struct Kept {
+pub(crate) struct RunResults {
     pub(crate) preparation_seconds: Option<f64>,
     pub(crate) outputs: Outputs,
     pub(crate) log: LogSummary,
@@ -50,14 +50,14 @@ pub(crate) struct Kept {
 impl Finish<'_> {
     /// Publishes how the run ended, unless the build belongs to another attempt, and releases the lease. Returns
     /// whether the build was ours to the end: otherwise nothing of it may be kept.
-    pub(crate) async fn write(self, keeper: LeaseKeeper, ending: Ending, kept: Kept) -> bool {
-        let slots = &self.shared.slots;
+    pub(crate) async fn write(self, keeper: LeaseKeeper, ending: Ending, kept: RunResults) -> bool {
+        let workspaces = &self.shared.workspaces;
         let left = kept.left.clone();
         let Some(next) = self.next(ending, kept) else {
             keeper.finish().await;
             // The dispatchers were not notified that the workspace is free.
-            slots.set_ending(self.number, None);
-            slots.announce.notify_one();
+            workspaces.set_ending(self.number, None);
+            workspaces.announce.notify_one();
             return false;
         };
         let written = self.transition(&next).await;
@@ -65,12 +65,12 @@ impl Finish<'_> {
         let won = matches!(written, Ok(Written::Won(_)));
         let left = left.filter(|_| won);
         // Dispatchers derive the warmth of the workspace from the result; any other state must be announced.
-        let thought =
+        let expected_warm =
             !next.build.workspace.is_fresh() && next.result().is_some_and(|it| it.exit_code.is_some());
-        let told = won && next.result().is_some() && thought == left.is_some();
-        slots.set_ending(self.number, left);
-        if !told {
-            slots.announce.notify_one();
+        let announced = won && next.result().is_some() && expected_warm == left.is_some();
+        workspaces.set_ending(self.number, left);
+        if !announced {
+            workspaces.announce.notify_one();
         }
         let lease = keeper.finish().await;
         // If the result could not be written, the lease expires and the build runs again: running twice
@@ -97,7 +97,7 @@ impl Finish<'_> {
             written = bus.transition(next.as_ref(), self.started_at, PATIENCE).await;
         }
         match &written {
-            Ok(Written::Won(_)) => tell(&next),
+            Ok(Written::Won(_)) => record_metrics(&next),
             Ok(Written::Lost(_)) => debug!(build = %id, "another process already ended this run"),
             Err(error) => {
                 warn!(build = %id, error = telemetry::error_chain(error), "cannot publish the result");
@@ -107,8 +107,8 @@ impl Finish<'_> {
     }
 
     /// The record to write; `None` when the build belongs to another attempt.
-    fn next(&self, ending: Ending, kept: Kept) -> Option<BuildRecord> {
-        let Kept { preparation_seconds, outputs, log, usage, left: _, job } = kept;
+    fn next(&self, ending: Ending, kept: RunResults) -> Option<BuildRecord> {
+        let RunResults { preparation_seconds, outputs, log, usage, left: _, job } = kept;
         let result = match ending {
             Ending::NotOurs => return None,
             Ending::GiveBack(reason) => return Some(give_back(self.record, reason, self.shared)),
@@ -186,7 +186,7 @@ fn measured(ended: Option<&Ended>) -> BuildResult {
     result
 }
 
-fn tell(record: &BuildRecord) {
+fn record_metrics(record: &BuildRecord) {
     match record.result() {
         Some(result) => {
             count(Counter::BuildsFinished, &[(Label::Outcome, result.outcome.as_str())], 1);

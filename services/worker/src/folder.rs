@@ -75,7 +75,7 @@ impl WorkerFolder {
             let trash = trash_of(&root);
             let moved = match fs::rename(&folder, &trash) {
                 Ok(()) => {
-                    drop(tokio::task::spawn_blocking(move || remove(&trash)));
+                    remove_in_background(trash);
                     fs::create_dir_all(&folder)
                 }
                 Err(error) if error.kind() == io::ErrorKind::NotFound => fs::create_dir_all(&folder),
@@ -103,7 +103,7 @@ fn clear_dead(root: &Path) -> io::Result<()> {
         let Ok(file) = fs::File::open(path.join("lock")) else { continue };
         if Flock::lock(file, FlockArg::LockExclusiveNonblock).is_ok() {
             info!(path = %path.display(), "removing the folder of a dead worker");
-            let _ = fs::remove_dir_all(&path);
+            remove(&path);
         }
     }
     Ok(())
@@ -146,7 +146,7 @@ impl RunFolder {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             Ok(()) | Err(_) => {}
         }
-        drop(tokio::task::spawn_blocking(move || remove(&trash)));
+        remove_in_background(trash);
         Ok(())
     }
 
@@ -167,7 +167,12 @@ impl RunFolder {
 
     /// Keeps the workspace for the next run, without the log of this one.
     pub(crate) fn keep(&self) {
-        let _ = fs::remove_file(&self.log);
+        match fs::remove_file(&self.log) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                debug!(path = %self.log.display(), %error, "cannot remove the log of a run");
+            }
+            Ok(()) | Err(_) => {}
+        }
     }
 
     /// Whether the disk under the workspace is practically full.
@@ -193,7 +198,7 @@ impl RunFolder {
         }
         let trash = trash_of(&self.root);
         match fs::rename(&self.root, &trash) {
-            Ok(()) => drop(tokio::task::spawn_blocking(move || remove(&trash))),
+            Ok(()) => remove_in_background(trash),
             Err(_) => remove(&self.root),
         }
     }
@@ -217,6 +222,11 @@ fn remove(folder: &Path) {
     if let Err(error) = fs::remove_dir_all(folder) {
         debug!(path = %folder.display(), %error, "cannot remove the whole workspace");
     }
+}
+
+fn remove_in_background(folder: PathBuf) {
+    // The removal needs no attention: it logs its error, and the next worker removes what is left.
+    drop(tokio::task::spawn_blocking(move || remove(&folder)));
 }
 
 #[cfg(test)]

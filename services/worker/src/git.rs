@@ -15,7 +15,9 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use crate::prepare::{Ground, PrepareStep, Work, shell};
+use invariant::impossible;
+
+use crate::prepare::{PrepareStep, Work, WorkspaceOrigin, shell};
 
 /// Fetches shallowly where the server allows it, otherwise completely. No maintenance process is left running, locks
 /// left by a killed git are removed, and a repository that lost the references recorded in it is not reused. If a
@@ -142,32 +144,37 @@ pub(crate) struct Repository {
     work: PathBuf,
     /// The file with [`SETTINGS`].
     settings: PathBuf,
-    ground: Ground,
+    origin: WorkspaceOrigin,
 }
 
 impl Repository {
     /// Prepares the repository of a workspace whose sources go to `work`; `own` is the preparation's folder, and
     /// `more` a file with additional git settings from the operator.
-    pub(crate) fn ready(own: &Path, work: &Path, ground: Ground, more: Option<&Path>) -> io::Result<Self> {
-        let git = if ground == Ground::Fresh { work.join(".git") } else { own.join("git") };
+    pub(crate) fn ready(
+        own: &Path,
+        work: &Path,
+        origin: WorkspaceOrigin,
+        more: Option<&Path>,
+    ) -> io::Result<Self> {
+        let git = if origin == WorkspaceOrigin::Fresh { work.join(".git") } else { own.join("git") };
         let home = own.join("home");
         fs::create_dir_all(&home)?;
         let settings = home.join(".gitconfig");
         let more =
             more.map(|file| format!("[include]\n\tpath = \"{}\"\n", file.display())).unwrap_or_default();
         fs::write(&settings, format!("{more}{SETTINGS}"))?;
-        if ground == Ground::Reused {
+        if origin == WorkspaceOrigin::Reused {
             restore(&git)?;
         } else {
             create(&git)?;
         }
-        Ok(Self { git, work: work.to_owned(), settings, ground })
+        Ok(Self { git, work: work.to_owned(), settings, origin })
     }
 
     /// The preparation steps, in order.
     pub(crate) fn steps(self, wanted: &Wanted<'_>) -> Vec<PrepareStep> {
         let Wanted { url, revision, patch } = wanted;
-        let reused = self.ground == Ground::Reused;
+        let reused = self.origin == WorkspaceOrigin::Reused;
         let how = if reused { "reused" } else { "" };
         let checkout = if reused { [CLEAN, CHECKOUT, VERIFY].concat() } else { CHECKOUT.to_owned() };
         let fetching = format!("fetching {revision} from {url}");
@@ -179,7 +186,7 @@ impl Repository {
                 self.shell(format!("checking out {revision}"), &checkout, &[]),
             ],
         };
-        if self.ground != Ground::Fresh {
+        if self.origin != WorkspaceOrigin::Fresh {
             let work =
                 Work::Files { work: Box::new(move |_| view::make(&self.git, &self.work)), progress: None };
             steps.push(PrepareStep { what: "making the build's repository".to_owned(), work });
@@ -199,6 +206,8 @@ impl Repository {
                 ("GIT_ATTR_NOSYSTEM".to_owned(), "1".to_owned()),
                 ("GIT_NO_REPLACE_OBJECTS".to_owned(), "1".to_owned()),
             ]);
+        } else {
+            impossible!("a shell step is not a command");
         }
         step
     }

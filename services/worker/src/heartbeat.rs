@@ -26,7 +26,7 @@ pub(crate) async fn serve(shared: Arc<Shared>) -> Result<(), ServiceError> {
         send(&shared).await;
         tokio::select! {
             () = tokio::time::sleep(every) => {}
-            () = shared.slots.announce.notified() => {}
+            () = shared.workspaces.announce.notified() => {}
             () = reconnects.next() => {}
             message = asked.next() => {
                 if message.is_none() {
@@ -39,18 +39,19 @@ pub(crate) async fn serve(shared: Arc<Shared>) -> Result<(), ServiceError> {
 
 /// Sends one heartbeat now.
 pub(crate) async fn send(shared: &Shared) {
-    say(shared, shared.slots.status()).await;
+    publish_status(shared, shared.workspaces.status()).await;
 }
 
 /// Sends the final heartbeat: the worker is gone.
-pub(crate) async fn say_gone(shared: &Shared) {
-    say(shared, WorkerStatus::Gone).await;
+pub(crate) async fn send_gone(shared: &Shared) {
+    publish_status(shared, WorkerStatus::Gone).await;
+    // If the heartbeat does not arrive, the worker leaves the index when its time to live ends.
     let _ = tokio::time::timeout(Duration::from_secs(1), shared.context.bus.client().flush()).await;
 }
 
-async fn say(shared: &Shared, status: WorkerStatus) {
+async fn publish_status(shared: &Shared, status: WorkerStatus) {
     let every = Duration::from_secs(shared.context.settings.heartbeat_seconds);
-    let workspaces = shared.slots.states();
+    let workspaces = shared.workspaces.states();
     let idle = workspaces.iter().filter(|state| matches!(state, WorkspaceState::Idle { .. })).count();
     let gauge = |state, count: usize| {
         set(Gauge::Workspaces, &[(Label::State, state)], i64::try_from(count).unwrap_or(i64::MAX));
@@ -63,7 +64,7 @@ async fn say(shared: &Shared, status: WorkerStatus) {
         pid: std::process::id(),
         started_at_ms: shared.started_at,
         status,
-        short: shared.slots.shortage(),
+        short: shared.workspaces.shortage(),
         workspaces,
         ttl_ms: u64::try_from((every * 3).as_millis()).unwrap_or(u64::MAX),
         clock_skew_ms: shared.context.bus.clock().skew(),

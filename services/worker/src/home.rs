@@ -27,6 +27,7 @@ const CACHES: [&str; 14] = [
 /// Removes everything in `home` except the caches, and creates the folder if it is missing.
 pub(crate) fn clear(home: &Path) -> io::Result<()> {
     if !fs::symlink_metadata(home).is_ok_and(|meta| meta.is_dir()) {
+        // If a file stays there, the creation of the folder fails.
         let _ = fs::remove_file(home);
         return fs::create_dir_all(home);
     }

@@ -24,12 +24,12 @@ mod outputs;
 mod prepare;
 mod preparing;
 mod run;
-mod slot;
-mod slots;
 mod stop;
 mod sync;
 mod usage;
 mod warm;
+mod workspace;
+mod workspaces;
 
 use std::{sync::Arc, time::Duration};
 
@@ -39,7 +39,7 @@ use store::Store;
 use tokio::task::JoinSet;
 use tracing::info;
 
-use crate::{folder::WorkerFolder, gateway::Gateways, slots::Slots, usage::Usage};
+use crate::{folder::WorkerFolder, gateway::Gateways, usage::Usage, workspaces::Workspaces};
 
 /// Time limit for all workspaces to close at shutdown.
 const CLOSING: Duration = Duration::from_secs(2);
@@ -52,7 +52,7 @@ struct Shared {
     started_at: Millis,
     store: Store,
     folder: WorkerFolder,
-    slots: Slots,
+    workspaces: Workspaces,
     usage: Usage,
     gateways: Gateways,
 }
@@ -87,13 +87,13 @@ async fn serve_all(context: Context) -> Result<(), ServiceError> {
         started_at: context.bus.now(),
         store,
         folder,
-        slots: Slots::new(count),
+        workspaces: Workspaces::new(count),
         usage: Usage::new(context.settings.executor_type.clone()),
         gateways: Gateways::default(),
     });
-    let mut places = JoinSet::new();
+    let mut workspace_loops = JoinSet::new();
     for number in 0..count {
-        places.spawn(slot::serve(shared.clone(), number, program.clone()));
+        workspace_loops.spawn(workspace::serve(shared.clone(), number, program.clone()));
     }
     let mut tasks = JoinSet::new();
     tasks.spawn(offers::serve(shared.clone()));
@@ -107,15 +107,16 @@ async fn serve_all(context: Context) -> Result<(), ServiceError> {
     tokio::select! {
         () = context.stop.cancelled() => drain(&shared).await,
         Some(ended) = tasks.join_next() => return Err(ended_early(ended)),
-        Some(ended) = places.join_next() => return Err(ended_early(ended)),
+        Some(ended) = workspace_loops.join_next() => return Err(ended_early(ended)),
     }
     // A heartbeat after the final one would keep the departed worker in the index until its TTL ends.
     tasks.shutdown().await;
-    heartbeat::say_gone(&shared).await;
+    heartbeat::send_gone(&shared).await;
     // Workspaces close together with the processes they keep; those that do not end now die with this process.
-    shared.slots.closing.cancel();
-    let _ = tokio::time::timeout(CLOSING, async { while places.join_next().await.is_some() {} }).await;
-    places.shutdown().await;
+    shared.workspaces.closing.cancel();
+    let _ =
+        tokio::time::timeout(CLOSING, async { while workspace_loops.join_next().await.is_some() {} }).await;
+    workspace_loops.shutdown().await;
     shared.folder.remove();
     Ok(())
 }
@@ -131,14 +132,14 @@ fn ended_early(ended: Result<Result<(), ServiceError>, tokio::task::JoinError>) 
 
 /// Stops accepting offers, lets running builds finish until the drain time is over, then requeues the rest.
 async fn drain(shared: &Shared) {
-    shared.slots.set_draining(true);
+    shared.workspaces.set_draining(true);
     heartbeat::send(shared).await;
     let limit = Duration::from_secs(shared.context.settings.drain_seconds);
-    if tokio::time::timeout(limit, shared.slots.all_idle()).await.is_err() {
+    if tokio::time::timeout(limit, shared.workspaces.all_idle()).await.is_err() {
         info!("drain time is over: requeueing the builds that still run");
-        shared.slots.stop_all(stop::Cause::Drained);
-        // Leaves enough time to kill a build that ignores SIGTERM.
+        shared.workspaces.stop_all(stop::Cause::Drained);
+        // Leaves enough time to kill a build that ignores SIGTERM. A build that needs longer dies with this process.
         let kill = Duration::from_millis(shared.context.settings.kill_grace_ms) + Duration::from_secs(5);
-        let _ = tokio::time::timeout(kill, shared.slots.all_idle()).await;
+        let _ = tokio::time::timeout(kill, shared.workspaces.all_idle()).await;
     }
 }

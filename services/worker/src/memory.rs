@@ -25,15 +25,15 @@ pub(crate) async fn serve(shared: Arc<Shared>) -> Result<(), ServiceError> {
     let most = f64::from(shared.context.settings.tool_memory_percent) / 100.0;
     let limits = Limits::find(Path::new("/"));
     loop {
-        shared.slots.tools.notified().await;
-        while let Some((since, oldest)) = shared.slots.with_tools().first() {
+        shared.workspaces.tools.notified().await;
+        while let Some((since, oldest)) = shared.workspaces.with_tools().first() {
             let (used, age) = (limits.used_share(), since.elapsed());
             let Some(why) = why(used, most, age) else {
                 tokio::time::sleep(PERIOD).await;
                 continue;
             };
             info!(workspace = oldest, used, most, ?age, why, "shutting down an idle tool server");
-            if shared.slots.shut_down(*oldest, why).await.is_err() {
+            if shared.workspaces.shut_down(*oldest, why).await.is_err() {
                 debug!(workspace = oldest, "the tool server is in use again or already ending");
                 tokio::time::sleep(RETRY).await;
             }

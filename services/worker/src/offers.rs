@@ -10,7 +10,7 @@ use service::{ServiceError, Step, crash_point};
 use tokio::sync::oneshot;
 use tracing::{debug, warn};
 
-use crate::{Shared, slots::Assignment};
+use crate::{Shared, workspaces::Assignment};
 
 /// Handles offers until the worker ends.
 pub(crate) async fn serve(shared: Arc<Shared>) -> Result<(), ServiceError> {
@@ -35,7 +35,7 @@ async fn answer(shared: Arc<Shared>, message: Message) {
             return;
         }
     };
-    let verdicts = hand_out(&shared, offers).await;
+    let verdicts = assign_all(&shared, offers).await;
     if let Some(reply) = message.reply {
         let payload = encode(Encoding::Json, &OfferReply { verdicts });
         if let Err(error) = shared.context.bus.client().publish(reply, payload).await {
@@ -45,7 +45,7 @@ async fn answer(shared: Arc<Shared>, message: Message) {
 }
 
 /// Passes every offer to its workspace and collects the verdicts.
-async fn hand_out(shared: &Arc<Shared>, offers: Offers) -> Vec<OfferVerdict> {
+async fn assign_all(shared: &Arc<Shared>, offers: Offers) -> Vec<OfferVerdict> {
     let key = |offer: &model::Offer| BuildKey { group: offer.group.clone(), id: offer.id };
     let keys: Vec<BuildKey> = offers.offers.iter().map(key).collect();
     let mut records = read(shared, &keys).await;
@@ -53,7 +53,7 @@ async fn hand_out(shared: &Arc<Shared>, offers: Offers) -> Vec<OfferVerdict> {
     for (offer, key) in offers.offers.into_iter().zip(keys) {
         let (verdict, answer) = oneshot::channel();
         let record = records.remove(&key);
-        shared.slots.hand(Assignment { offer, key, record, verdict });
+        shared.workspaces.assign(Assignment { offer, key, record, verdict });
         waiting.push(answer);
     }
     let mut verdicts = Vec::with_capacity(waiting.len());

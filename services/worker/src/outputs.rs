@@ -7,6 +7,7 @@ use std::{
 };
 
 use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
+use invariant::impossible;
 use model::{OutputFile, OutputNotKept, Reason, ReasonCode};
 use store::Store;
 
@@ -104,6 +105,8 @@ fn missing(patterns: &[String], found: &[Found]) -> Result<Vec<String>, Reason> 
         for index in globs.matches(&file.relative) {
             if let Some(made) = made.get_mut(index) {
                 *made = true;
+            } else {
+                impossible!("output glob {index} matches, but only {} are compiled", patterns.len());
             }
         }
     }
@@ -142,7 +145,10 @@ impl Walk<'_> {
                 self.folder(&path)?;
                 continue;
             }
-            let Ok(relative) = path.strip_prefix(self.root) else { continue };
+            let Ok(relative) = path.strip_prefix(self.root) else {
+                impossible!("{} is not below {}", path.display(), self.root.display());
+                continue;
+            };
             if !self.globs.is_match(relative) {
                 continue;
             }

@@ -9,6 +9,7 @@ use std::{
 };
 
 use futures::TryStreamExt as _;
+use invariant::Present as _;
 use model::{Context, Digest, Reason, ReasonCode};
 use sha2::{Digest as _, Sha256};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -16,12 +17,12 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use crate::{
     folder::RunFolder,
     git::{Repository, Wanted},
-    sync::{Choice, Means as By, Progress, Sync},
+    sync::{Choice, Progress, Sync, TransferMode},
 };
 
 /// The state of the workspace before the preparation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Ground {
+pub(crate) enum WorkspaceOrigin {
     /// Empty, and nothing will be kept.
     Fresh,
     /// Empty; the next build will find the files of this one.
@@ -62,7 +63,7 @@ pub(crate) enum Work {
 }
 
 /// Settings common to all preparations of a worker.
-pub(crate) struct Means<'a> {
+pub(crate) struct PrepareOptions<'a> {
     /// The operator's file with settings of git.
     pub(crate) git_settings: Option<&'a Path>,
     /// The worker's data folder, which is excluded from every copy.
@@ -97,14 +98,14 @@ const ASIDE: &str = r#"rm -rf "$2" && mkdir "$2" || exit
 pub(crate) async fn steps(
     context: &Context,
     folder: &RunFolder,
-    ground: Ground,
-    means: &Means<'_>,
+    origin: WorkspaceOrigin,
+    options: &PrepareOptions<'_>,
 ) -> Result<Vec<PrepareStep>, Fault> {
     match context {
         Context::Empty => Ok(Vec::new()),
         Context::Directory { path, ignore_files } => {
-            let choice = Choice { ignore_files: *ignore_files, data: Some(means.data.to_owned()) };
-            directory(path, choice, folder, ground)
+            let choice = Choice { ignore_files: *ignore_files, data: Some(options.data.to_owned()) };
+            directory(path, choice, folder, origin)
         }
         Context::Git { url, revision, patch } => {
             let own = own(folder)?;
@@ -117,24 +118,24 @@ pub(crate) async fn steps(
                     Some(file)
                 }
             };
-            let repository = Repository::ready(own, &folder.build, ground, means.git_settings)
+            let repository = Repository::ready(own, &folder.build, origin, options.git_settings)
                 .map_err(|error| Fault::Workspace(broken("preparing the git repository", &error)))?;
             Ok(repository.steps(&Wanted { url, revision, patch }))
         }
         Context::Archive { location, digest } => {
             let file = archive(location, digest.as_ref(), folder).await?;
             let what = format!("unpacking {location}");
-            let most = means.unpacked_bytes_max;
+            let most = options.unpacked_bytes_max;
             let records = most.div_ceil(TAR_RECORD).max(1).to_string();
-            let told = format!("the archive holds more than {most} bytes (unpacked_bytes_max)");
-            if ground == Ground::Fresh {
-                return Ok(vec![shell(what, UNPACK, &[&file, ".", &records, &told])]);
+            let too_large = format!("the archive holds more than {most} bytes (unpacked_bytes_max)");
+            if origin == WorkspaceOrigin::Fresh {
+                return Ok(vec![shell(what, UNPACK, &[&file, ".", &records, &too_large])]);
             }
             let unpacked = own(folder)?.join("unpacked");
-            let sync = sync_from(&unpacked, Choice::default(), By::Move, folder, ground)?;
+            let sync = sync_from(&unpacked, Choice::default(), TransferMode::Move, folder, origin)?;
             let script = format!("{ASIDE}{UNPACK}");
             let aside =
-                shell(what.clone(), &script, &[&file, &unpacked.display().to_string(), &records, &told]);
+                shell(what.clone(), &script, &[&file, &unpacked.display().to_string(), &records, &too_large]);
             let work: FileWork = Box::new(move |cancelled| {
                 sync.run(cancelled)?;
                 std::fs::remove_dir_all(&sync.source)
@@ -148,12 +149,12 @@ fn directory(
     path: &str,
     choice: Choice,
     folder: &RunFolder,
-    ground: Ground,
+    origin: WorkspaceOrigin,
 ) -> Result<Vec<PrepareStep>, Fault> {
     if !Path::new(path).is_dir() {
         return Err(unavailable(format!("folder {path} not found on this worker")));
     }
-    let sync = sync_from(Path::new(path), choice, By::Copy, folder, ground)?;
+    let sync = sync_from(Path::new(path), choice, TransferMode::Copy, folder, origin)?;
     let progress = Some(Arc::clone(&sync.progress));
     let work: FileWork = Box::new(move |cancelled| sync.run(cancelled).map(drop));
     Ok(vec![PrepareStep { what: format!("copying {path}"), work: Work::Files { work, progress } }])
@@ -162,19 +163,19 @@ fn directory(
 fn sync_from(
     source: &Path,
     choice: Choice,
-    means: By,
+    mode: TransferMode,
     folder: &RunFolder,
-    ground: Ground,
+    origin: WorkspaceOrigin,
 ) -> Result<Sync, Fault> {
     // No later build uses a fresh workspace.
-    let manifest = if ground == Ground::Fresh { None } else { Some(own(folder)?.join("manifest")) };
+    let manifest = if origin == WorkspaceOrigin::Fresh { None } else { Some(own(folder)?.join("manifest")) };
     Ok(Sync {
         source: source.to_owned(),
         target: folder.build.clone(),
         choice,
         manifest,
-        means,
-        fresh: ground != Ground::Reused,
+        mode,
+        fresh: origin != WorkspaceOrigin::Reused,
         progress: Arc::default(),
     })
 }
@@ -216,8 +217,10 @@ async fn hash(path: &str) -> Result<Digest, Fault> {
     let mut buffer = vec![0_u8; 1 << 20];
     loop {
         let read = file.read(&mut buffer).await.map_err(missing)?;
-        let Some(part) = buffer.get(..read).filter(|part| !part.is_empty()) else { break };
-        hasher.update(part);
+        if read == 0 {
+            break;
+        }
+        hasher.update(buffer.get(..read).present("the bytes of a buffer that were read"));
     }
     Ok(Digest::from_hasher(hasher))
 }

@@ -10,6 +10,7 @@ use std::{
 };
 
 use bus::ChunkFault;
+use invariant::impossible;
 use model::{Reason, ReasonCode, ToolEvent};
 use tokio::time::Instant;
 use tracing::debug;
@@ -17,7 +18,7 @@ use tracing::debug;
 use crate::{
     command::{self, CommandEnd, exit_text},
     environment, home,
-    prepare::{self, Fault, FileWork, Ground, Means, NO_CONTENT, PrepareStep, Work},
+    prepare::{self, Fault, FileWork, NO_CONTENT, PrepareOptions, PrepareStep, Work, WorkspaceOrigin},
     run::{Ending, Run},
     sync::Progress,
 };
@@ -49,7 +50,7 @@ impl Run<'_> {
     pub(crate) async fn prepare(&mut self) -> Result<Option<Ending>, ChunkFault> {
         let begun = Instant::now();
         let mut ending = self.fill().await?;
-        if self.ground == Ground::Reused
+        if self.origin == WorkspaceOrigin::Reused
             && let Some(reason) = ending.as_ref().and_then(|ending| self.in_the_way(ending))
         {
             debug!(build = %self.record.build.id, reason = reason.message, "preparing the workspace again from empty");
@@ -84,7 +85,7 @@ impl Run<'_> {
 
     /// Reduces the home folder of a similar build to its caches; if that fails, clears the whole workspace.
     pub(crate) async fn clear_home(&mut self) -> Result<(), Ending> {
-        if self.ground != Ground::Reused {
+        if self.origin != WorkspaceOrigin::Reused {
             return Ok(());
         }
         let home = self.folder.home.clone();
@@ -100,7 +101,7 @@ impl Run<'_> {
 
     /// Removes the files and processes of a similar build.
     async fn clear(&mut self) -> Result<(), Ending> {
-        self.ground = Ground::New;
+        self.origin = WorkspaceOrigin::New;
         if let Err(error) = self.shim.forget(Duration::ZERO).await {
             return Err(self.ending(CommandEnd::ShimGone(error)));
         }
@@ -112,13 +113,13 @@ impl Run<'_> {
 
     async fn fill(&mut self) -> Result<Option<Ending>, ChunkFault> {
         let settings = &self.shared.context.settings;
-        let means = Means {
+        let options = PrepareOptions {
             git_settings: settings.git_config_file.as_deref(),
             data: &settings.data,
             unpacked_bytes_max: settings.unpacked_bytes_max,
         };
         let steps = tokio::select! {
-            steps = prepare::steps(&self.record.build.context, self.folder, self.ground, &means) => steps,
+            steps = prepare::steps(&self.record.build.context, self.folder, self.origin, &options) => steps,
             () = self.stop.wanted() => return Ok(Some(self.stopped(None))),
             () = tokio::time::sleep_until(self.timeout_at) => return Ok(Some(Ending::TimedOut(None))),
         };
@@ -187,8 +188,8 @@ impl Run<'_> {
                     return self.failed(Fault::Workspace(prepare::broken(what, &error))).await;
                 }
                 _ = ticks.tick(), if progress.is_some() => {
-                    let told = self.tell_progress(what, progress.as_deref()).await;
-                    if told.is_err() {
+                    let reported = self.report_progress(what, progress.as_deref()).await;
+                    if reported.is_err() {
                         break Ending::NotOurs;
                     }
                 }
@@ -197,12 +198,16 @@ impl Run<'_> {
             }
         };
         drop(cancel);
+        // The run ends for another reason: the result of the work does not matter.
         let _ = task.await;
         Ok(Some(ending))
     }
 
-    async fn tell_progress(&mut self, what: &str, progress: Option<&Progress>) -> Result<(), ChunkFault> {
-        let Some(progress) = progress else { return Ok(()) };
+    async fn report_progress(&mut self, what: &str, progress: Option<&Progress>) -> Result<(), ChunkFault> {
+        let Some(progress) = progress else {
+            impossible!("{what} reports progress, but measures none");
+            return Ok(());
+        };
         let event = ToolEvent::WorkspacePreparing {
             attempt: self.record.attempt,
             what: what.to_owned(),

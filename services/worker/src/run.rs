@@ -16,14 +16,14 @@ use crate::{
     command::{self, CommandEnd, Ended, Guard, exit_text},
     console::{Console, Limits},
     environment,
-    finish::{Finish, Kept},
+    finish::{Finish, RunResults},
     folder::RunFolder,
     job::{JobEnd, shortcoming},
     lease_keeper::LeaseKeeper,
     outputs::{self, Outputs},
-    prepare::{self, Ground},
+    prepare::{self, WorkspaceOrigin},
     stop::{Cause, Stop},
-    warm::Left,
+    warm::WarmWorkspace,
 };
 
 /// How long a run waits for room in the store before it is requeued.
@@ -90,7 +90,7 @@ pub(crate) struct Run<'a> {
     /// Whether files may be kept for the next build.
     pub(crate) warm: bool,
     /// The state of the workspace before the run.
-    pub(crate) ground: Ground,
+    pub(crate) origin: WorkspaceOrigin,
     /// Guards processes that the last command left.
     pub(crate) guard: Option<Guard>,
     /// Duration of filling the workspace, if it was attempted.
@@ -103,7 +103,7 @@ pub(crate) struct Run<'a> {
 pub(crate) struct After {
     /// Whether the shim can be used again.
     pub(crate) shim_lives: bool,
-    pub(crate) left: Option<Left>,
+    pub(crate) left: Option<WarmWorkspace>,
 }
 
 /// Runs a claimed build, in the warm workspace `left` by another build if there is one.
@@ -111,7 +111,7 @@ pub(crate) async fn run(
     shared: &Arc<Shared>,
     number: u16,
     shim: &mut Shim,
-    left: Option<Left>,
+    left: Option<WarmWorkspace>,
     claimed: Claimed,
     stop: Stop,
 ) -> After {
@@ -124,7 +124,7 @@ async fn run_inside(
     shared: &Arc<Shared>,
     number: u16,
     shim: &mut Shim,
-    left: Option<Left>,
+    left: Option<WarmWorkspace>,
     claimed: Claimed,
     stop: Stop,
 ) -> After {
@@ -136,13 +136,13 @@ async fn run_inside(
     let bus = &shared.context.bus;
     let mut keeper = LeaseKeeper::start(bus.clone(), lease, started_at, deadline, stop.clone());
     let finish = Finish { shared, number, record: &record, started_at };
-    let (warm, ground) = ground(settings.warm_workspaces, &record, left.is_some());
+    let (warm, origin) = origin(settings.warm_workspaces, &record, left.is_some());
     let before = left.as_ref().map(|left| left.keys.clone());
     let folder = match left.map_or_else(|| shared.folder.run_folder(number), |left| Ok(left.folder)) {
         Ok(folder) => folder,
         Err(error) => {
             let reason = prepare::broken("creating the workspace", &error);
-            finish.write(keeper, Ending::Failed(reason, None), Kept::default()).await;
+            finish.write(keeper, Ending::Failed(reason, None), RunResults::default()).await;
             return After { shim_lives: true, left: None };
         }
     };
@@ -163,7 +163,7 @@ async fn run_inside(
         record: &record,
         timeout_at,
         warm,
-        ground,
+        origin,
         guard: None,
         preparation_seconds: None,
         job: None,
@@ -191,7 +191,7 @@ async fn run_inside(
     let keys = keys.filter(|_| !disk_is_full && !set_aside);
     shim_lives = shim_lives && (keys.is_some() || forget(shim).await);
     let usage = shared.usage.end(number, ending.ended());
-    let kept = Kept { preparation_seconds, outputs, log, usage, left: keys.clone(), job };
+    let kept = RunResults { preparation_seconds, outputs, log, usage, left: keys.clone(), job };
     let ours = finish.write(keeper, ending, kept).await;
     let Some(keys) = keys.filter(|_| ours) else {
         shim_lives = shim_lives && forget(shim).await;
@@ -202,18 +202,18 @@ async fn run_inside(
     if let Some(guard) = guard {
         shim_lives = guard.release().await;
     }
-    After { shim_lives, left: Some(Left { group: record.build.group, keys, folder }) }
+    After { shim_lives, left: Some(WarmWorkspace { group: record.build.group, keys, folder }) }
 }
 
 /// Whether files may be kept for the next build, and the state of the workspace before this one.
-fn ground(wanted: bool, record: &BuildRecord, is_left: bool) -> (bool, Ground) {
+fn origin(wanted: bool, record: &BuildRecord, is_left: bool) -> (bool, WorkspaceOrigin) {
     match record.invocation().and_then(|run| run.workspace_kind) {
-        Some(WorkspaceKind::Exact | WorkspaceKind::Prefix) if is_left => (wanted, Ground::Reused),
+        Some(WorkspaceKind::Exact | WorkspaceKind::Prefix) if is_left => (wanted, WorkspaceOrigin::Reused),
         Some(WorkspaceKind::Exact | WorkspaceKind::Prefix | WorkspaceKind::New) if wanted => {
-            (true, Ground::New)
+            (true, WorkspaceOrigin::New)
         }
         Some(WorkspaceKind::Exact | WorkspaceKind::Prefix | WorkspaceKind::New) | None => {
-            (false, Ground::Fresh)
+            (false, WorkspaceOrigin::Fresh)
         }
     }
 }
@@ -224,7 +224,9 @@ async fn forget(shim: &mut Shim) -> bool {
         Ok(()) => true,
         Err(error) => {
             warn!(error = telemetry::error_chain(&error), "a shim failed to end its remaining processes");
-            let _ = shim.end().await;
+            if let Err(error) = shim.end().await {
+                debug!(error = telemetry::error_chain(&error), "cannot confirm the end of a shim");
+            }
             false
         }
     }
@@ -285,7 +287,7 @@ async fn keep_outputs(
         let no_room = reason.code == ReasonCode::DiskFull;
         if no_room && stop.cause().is_none() && Instant::now() < deadline {
             if !std::mem::replace(&mut waits, true) {
-                let _ = console.say(&format!("waiting for disk space: {}", reason.message)).await;
+                say(console, &format!("waiting for disk space: {}", reason.message)).await;
             }
             tokio::select! {
                 () = stop.wanted() => {}
@@ -293,7 +295,7 @@ async fn keep_outputs(
             }
             continue;
         }
-        let _ = console.say(&reason.message).await;
+        say(console, &reason.message).await;
         // The build itself completed: it is requeued until there is room, here or elsewhere.
         let ending =
             if no_room { Ending::GiveBack(reason) } else { Ending::Failed(reason, ending.ended().cloned()) };
@@ -321,10 +323,19 @@ async fn warn_of(console: &mut Console, outputs: &Outputs) {
     let not_kept =
         outputs.not_kept.iter().map(|it| format!("warning: output {} is not kept: {}", it.path, it.reason));
     for line in missing.chain(not_kept).take(WARNINGS_MAX) {
-        if console.say(&line).await.is_err() {
+        if !say(console, &line).await {
             return;
         }
     }
+}
+
+/// Writes a line to the console; returns whether that was possible. The command has ended: only the line is lost.
+async fn say(console: &mut Console, line: &str) -> bool {
+    let said = console.say(line).await;
+    if let Err(fault) = &said {
+        debug!(error = telemetry::error_chain(fault), text = line, "cannot write to the console");
+    }
+    said.is_ok()
 }
 
 impl Run<'_> {
@@ -381,10 +392,10 @@ impl Run<'_> {
                 let message = format!("worker {} is draining", self.shared.id);
                 Ending::GiveBack(Reason { code: ReasonCode::WorkerDrained, message })
             }
-            Some(Cause::FilledDisk { bytes, left, reserve }) => {
+            Some(Cause::FilledDisk { resource, used, left, reserve }) => {
                 let message = format!(
-                    "the build filled the worker's disk and was stopped: its workspace used {bytes} bytes, {left} \
-                     bytes were left, and {reserve} must stay free (disk_left_percent)"
+                    "the build filled the worker's disk and was stopped: its workspace used {used} {resource}, {left} \
+                     {resource} were left, and {reserve} must stay free (disk_left_percent)"
                 );
                 Ending::Failed(Reason { code: ReasonCode::DiskFull, message }, ended)
             }
@@ -409,7 +420,7 @@ impl Run<'_> {
     }
 
     fn is_untouched(&self, ending: &Ending) -> bool {
-        self.ground == Ground::Reused && matches!(ending, Ending::NoContent(_))
+        self.origin == WorkspaceOrigin::Reused && matches!(ending, Ending::NoContent(_))
     }
 
     fn fault(&self, fault: &ChunkFault) -> Ending {

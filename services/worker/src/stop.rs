@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
+use disk::Resource;
 use tokio_util::sync::CancellationToken;
 
 /// Why a run must end before its command does.
@@ -15,11 +16,13 @@ pub(crate) enum Cause {
     Drained,
     /// The build fills the disk of the worker.
     FilledDisk {
-        /// Bytes of disk that the build uses.
-        bytes: u64,
-        /// Bytes of disk that are left.
+        /// What the disk runs out of.
+        resource: Resource,
+        /// Amount that the build uses.
+        used: u64,
+        /// Amount that is left.
         left: u64,
-        /// Bytes of disk that must stay free.
+        /// Amount that must stay free.
         reserve: u64,
     },
 }

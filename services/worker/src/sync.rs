@@ -28,7 +28,7 @@ pub(crate) use manifest::Manifest;
 
 /// How a file is brought from the source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Means {
+pub(crate) enum TransferMode {
     /// The source stays unchanged.
     Copy,
     /// The source is not needed afterwards. Its times mean nothing: the content decides.
@@ -62,7 +62,7 @@ pub(crate) struct Sync {
     pub(crate) choice: Choice,
     /// File that the list of brought entries is written to, if a later build needs it.
     pub(crate) manifest: Option<PathBuf>,
-    pub(crate) means: Means,
+    pub(crate) mode: TransferMode,
     /// Whether the target is empty: then files keep the times of the source.
     pub(crate) fresh: bool,
     pub(crate) progress: Arc<Progress>,
@@ -178,21 +178,21 @@ impl Work<'_> {
         }
         let now = adopt_rights(&target, &meta)?;
         entry.target = Some(Stamp::now(&now));
-        if self.sync.means == Means::Move {
+        if self.sync.mode == TransferMode::Move {
             entry.source = None;
         }
         Ok(entry)
     }
 
     fn fetch(&self, source: &Path, meta: &fs::Metadata, target: &Path) -> io::Result<()> {
-        match self.sync.means {
-            Means::Move => fs::rename(source, target)?,
-            Means::Copy => {
+        match self.sync.mode {
+            TransferMode::Move => fs::rename(source, target)?,
+            TransferMode::Copy => {
                 let modified = if self.sync.fresh { Some(meta.modified()?) } else { None };
                 copy(source, target, modified, self.cancelled)?;
             }
         }
-        if self.sync.means == Means::Move && !self.sync.fresh {
+        if self.sync.mode == TransferMode::Move && !self.sync.fresh {
             // The mode may forbid writing, but the owner may set times.
             let times = fs::FileTimes::new().set_modified(SystemTime::now());
             fs::File::open(target)?.set_times(times)?;

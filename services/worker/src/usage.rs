@@ -9,6 +9,7 @@ use std::{
 
 use bus::{Encoding, Subject, decode, encode};
 use futures::StreamExt as _;
+use invariant::impossible;
 use model::{
     ActionUsage, Attempt, BuildId, BuildRecord, BuildUse, Esu, ExecutorType, Group, Occupancy, UsageReport,
 };
@@ -58,7 +59,7 @@ struct RunUse {
     counted_at: Instant,
     counted_cpu: Duration,
     /// For the current command: sum and number of memory samples, and after its end their average.
-    looks: (u64, u64),
+    samples: (u64, u64),
     memory_bytes: u64,
     /// ESU-seconds held by its actions.
     actions: Occupancy,
@@ -77,8 +78,8 @@ impl RunUse {
         }
     }
 
-    fn look(&mut self, measured: Measured) {
-        self.looks = (self.looks.0.saturating_add(measured.memory_bytes), self.looks.1 + 1);
+    fn add_sample(&mut self, measured: Measured) {
+        self.samples = (self.samples.0.saturating_add(measured.memory_bytes), self.samples.1 + 1);
         self.memory_bytes = measured.memory_bytes;
     }
 
@@ -119,7 +120,7 @@ impl Usage {
             ended_cpu: Duration::ZERO,
             counted_at: now,
             counted_cpu: Duration::ZERO,
-            looks: (0, 0),
+            samples: (0, 0),
             memory_bytes: 0,
             actions: Occupancy::default(),
         };
@@ -131,7 +132,9 @@ impl Usage {
     pub(crate) fn command_started(&self, number: u16, control: Control) {
         if let Some(run) = self.lock().runs.get_mut(&number) {
             run.command = Some(control);
-            run.looks = (0, 0);
+            run.samples = (0, 0);
+        } else {
+            impossible!("a command started in workspace {number}, which has no run");
         }
     }
 
@@ -141,14 +144,19 @@ impl Usage {
             run.command = None;
             run.ended_cpu += exit.cpu;
             // A command without samples was short: use the peak memory of its largest process.
-            run.memory_bytes = run.looks.0.checked_div(run.looks.1).unwrap_or(exit.peak_memory_bytes);
+            run.memory_bytes = run.samples.0.checked_div(run.samples.1).unwrap_or(exit.peak_memory_bytes);
+        } else {
+            impossible!("a command ended in workspace {number}, which has no run");
         }
     }
 
     /// Ends a run; returns its average usage over its command.
     pub(crate) fn end(&self, number: u16, ended: Option<&Ended>) -> Occupancy {
         let mut state = self.lock();
-        let Some(mut run) = state.runs.remove(&number) else { return Occupancy::default() };
+        let Some(mut run) = state.runs.remove(&number) else {
+            impossible!("a run ended in workspace {number}, which has none");
+            return Occupancy::default();
+        };
         run.count(Instant::now(), run.ended_cpu, &mut state.unreported);
         ended.map(|ended| run.of(&ended.exit, &self.kind)).unwrap_or_default()
     }
@@ -172,6 +180,7 @@ impl Usage {
         let is = |run: &RunUse| run.build == build && run.attempt == attempt && run.group == *group;
         let command = self.lock().runs.values().find(|run| is(run))?.command.clone();
         if let Some(command) = &command {
+            // Without an answer, the last measurement counts.
             let _ = tokio::time::timeout(ANSWER, command.measure()).await;
             tokio::time::sleep(ANSWER / 5).await;
         }
@@ -197,7 +206,7 @@ impl Usage {
     }
 
     /// Measures the running commands.
-    async fn look(&self) {
+    async fn measure(&self) {
         let runs = |state: &State| -> Vec<(u16, Control)> {
             let long = state.runs.iter().filter(|(_, run)| run.begun_at.elapsed() >= TICK);
             long.filter_map(|(number, run)| Some((*number, run.command.clone()?))).collect()
@@ -216,14 +225,14 @@ impl Usage {
             let Some(run) = runs.get_mut(number) else { continue };
             // By now the workspace may run another command, or none.
             if let Some(measured) = run.command.as_ref().and_then(Control::measured) {
-                run.look(measured);
+                run.add_sample(measured);
                 run.count(Instant::now(), run.ended_cpu + measured.cpu, unreported);
             }
         }
     }
 
     /// Average usage over the last `seconds`, and whether a build runs.
-    fn take(&self, seconds: f64) -> (BTreeMap<Group, Occupancy>, bool) {
+    fn take_report(&self, seconds: f64) -> (BTreeMap<Group, Occupancy>, bool) {
         let mut state = self.lock();
         let unreported = std::mem::take(&mut state.unreported);
         let running = !state.runs.is_empty() || !unreported.is_empty();
@@ -258,7 +267,7 @@ pub(crate) async fn serve(shared: Arc<Shared>) -> Result<(), ServiceError> {
                 ticks.reset();
             }
             _ = ticks.tick(), if reported.is_some() => {
-                shared.usage.look().await;
+                shared.usage.measure().await;
                 if let Some(last) = reported.filter(|last| last.elapsed() + TICK / 2 >= REPORT) {
                     let running = report(&shared, last.elapsed()).await;
                     reported = running.then(Instant::now);
@@ -270,7 +279,7 @@ pub(crate) async fn serve(shared: Arc<Shared>) -> Result<(), ServiceError> {
 
 /// Sends one report; returns whether a build runs.
 async fn report(shared: &Shared, since: Duration) -> bool {
-    let (groups, running) = shared.usage.take(since.max(LEAST).as_secs_f64());
+    let (groups, running) = shared.usage.take_report(since.max(LEAST).as_secs_f64());
     let interval_ms = u64::try_from(REPORT.as_millis()).unwrap_or(u64::MAX);
     let report = UsageReport { source: shared.id.to_string(), interval_ms, groups };
     let payload = encode(Encoding::Json, &report);

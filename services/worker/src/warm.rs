@@ -6,7 +6,7 @@ use policy::workspace::{IdleWorkspaces, live_keys};
 use crate::folder::RunFolder;
 
 /// A warm workspace. Its shim may have survivors, too.
-pub(crate) struct Left {
+pub(crate) struct WarmWorkspace {
     /// The group that owns it. The keys distinguish groups too, but only as hashes.
     pub(crate) group: Group,
     /// Keys by which a similar build finds it.

@@ -11,6 +11,7 @@ use std::{
 
 use async_nats::Client;
 use bytes::Bytes;
+use invariant::Present as _;
 use model::{Millis, Skew};
 use nix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, de::DeserializeOwned};
@@ -42,20 +43,20 @@ struct Bounds {
 }
 
 /// Interval between measurements while the connection is up.
-const EVERY: Duration = Duration::from_secs(10);
-const PATIENCE: Duration = Duration::from_secs(2);
+const MEASURE_INTERVAL: Duration = Duration::from_secs(10);
+const MEASURE_TIMEOUT: Duration = Duration::from_secs(2);
 /// Maximum drift between two clocks, in microseconds per second: twice the largest correction of NTP.
-const DRIFT: i64 = 1000;
+const DRIFT_MAX: i64 = 1000;
 
 impl Bounds {
-    /// Bounds from one request: the server reported `time` at some moment between `sent` and `heard`.
-    fn measured(time: i64, sent: i64, heard: i64) -> Self {
-        Self { low: time - heard, high: time - sent, at: heard }
+    /// Bounds from one request: the server reported `time` at some moment between `sent` and `received`.
+    fn measured(time: i64, sent: i64, received: i64) -> Self {
+        Self { low: time - received, high: time - sent, at: received }
     }
 
     /// Combines two measurements. If they contradict each other, the server's clock was set and the later one applies.
-    fn and(self, later: Self) -> Self {
-        let drift = (later.at - self.at).max(0) / 1_000_000 * DRIFT;
+    fn combined(self, later: Self) -> Self {
+        let drift = (later.at - self.at).max(0) / 1_000_000 * DRIFT_MAX;
         let (low, high) = (later.low.max(self.low - drift), later.high.min(self.high + drift));
         if low <= high { Self { low, high, at: later.at } } else { later }
     }
@@ -111,9 +112,9 @@ impl FarmClock {
         boottime() + self.0.offset.load(Ordering::Relaxed)
     }
 
-    fn learn(&self, later: Bounds) {
+    fn add_measurement(&self, later: Bounds) {
         let mut bounds = self.0.bounds.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = bounds.map_or(later, |known| known.and(later));
+        let known = bounds.map_or(later, |known| known.combined(later));
         *bounds = Some(known);
         self.0.offset.store(known.middle(), Ordering::Relaxed);
     }
@@ -155,7 +156,7 @@ impl FarmClock {
     /// exists, the time of the server that this process is connected to.
     async fn measure(&self, client: &Client, patience: Duration) -> Result<(), BusError> {
         let leader = format!("$JS.API.STREAM.INFO.{}", stream::LEASES);
-        if self.ask(client, leader, patience, |info: &StreamInfo| &info.ts).await.is_ok() {
+        if self.measure_from(client, leader, patience, |info: &StreamInfo| &info.ts).await.is_ok() {
             return Ok(());
         }
         self.measure_server(client, patience).await
@@ -164,10 +165,10 @@ impl FarmClock {
     /// Measures the time of the server that this process is connected to, which needs no stream.
     pub(crate) async fn measure_server(&self, client: &Client, patience: Duration) -> Result<(), BusError> {
         let server = "$SYS.REQ.USER.INFO".to_owned();
-        self.ask(client, server, patience, |info: &UserInfo| &info.server.time).await
+        self.measure_from(client, server, patience, |info: &UserInfo| &info.server.time).await
     }
 
-    async fn ask<T: DeserializeOwned>(
+    async fn measure_from<T: DeserializeOwned>(
         &self,
         client: &Client,
         subject: String,
@@ -176,28 +177,28 @@ impl FarmClock {
     ) -> Result<(), BusError> {
         let what = || "reading the time of nats-server".to_owned();
         let sent = boottime();
-        let asked = tokio::time::timeout(patience, client.request(subject, Bytes::new())).await;
-        let heard = boottime();
-        let reply = asked.map_err(|_| BusError::Timeout { what: what() })?;
+        let answered = tokio::time::timeout(patience, client.request(subject, Bytes::new())).await;
+        let received = boottime();
+        let reply = answered.map_err(|_| BusError::Timeout { what: what() })?;
         let reply = reply.map_err(BusError::failed(what()))?;
         let answer: T = decode(Encoding::Json, &reply.payload).map_err(BusError::failed(what()))?;
         let time = OffsetDateTime::parse(time(&answer), &Rfc3339).map_err(BusError::failed(what()))?;
-        self.learn(Bounds::measured(micros(time.into()), sent, heard));
+        self.add_measurement(Bounds::measured(micros(time.into()), sent, received));
         Ok(())
     }
 
     /// Measures after every reconnection and at regular intervals, until the last copy of this clock is dropped.
-    pub(crate) async fn keep(self, client: Client, mut reconnects: watch::Receiver<u64>) {
+    pub(crate) async fn remeasure(self, client: Client, mut reconnects: watch::Receiver<u64>) {
         reconnects.mark_unchanged();
         let clock = Arc::downgrade(&self.0);
         drop(self);
         loop {
             tokio::select! {
-                () = tokio::time::sleep(EVERY) => {}
+                () = tokio::time::sleep(MEASURE_INTERVAL) => {}
                 changed = reconnects.changed() => if changed.is_err() { return },
             }
             let Some(state) = clock.upgrade() else { return };
-            if let Err(error) = Self(state).measure(&client, PATIENCE).await {
+            if let Err(error) = Self(state).measure(&client, MEASURE_TIMEOUT).await {
                 debug!(%error, "cannot measure the time of nats-server, extrapolating it");
             }
         }
@@ -215,7 +216,7 @@ fn micros(at: SystemTime) -> i64 {
 
 /// Microseconds of `CLOCK_BOOTTIME`, which advances during suspend and cannot be set. Linux 2.6.39 or later.
 fn boottime() -> i64 {
-    let span = clock_gettime(ClockId::CLOCK_BOOTTIME).map_or(Duration::ZERO, Duration::from);
+    let span = clock_gettime(ClockId::CLOCK_BOOTTIME).map(Duration::from).present("the time since boot");
     i64::try_from(span.as_micros()).unwrap_or(i64::MAX)
 }
 
@@ -231,10 +232,10 @@ mod tests {
         let slow = Bounds::measured(10 * SECOND, 2 * SECOND, 5 * SECOND);
         assert_eq!((slow.low, slow.high), (5 * SECOND, 8 * SECOND));
         let quick = Bounds::measured(13 * SECOND, 6 * SECOND - 10, 6 * SECOND + 30);
-        assert_eq!(slow.and(quick).middle(), 7 * SECOND - 10);
+        assert_eq!(slow.combined(quick).middle(), 7 * SECOND - 10);
         // A later slow measurement widens the bounds only by the possible drift.
         let later = Bounds::measured(20 * SECOND, 12 * SECOND, 14 * SECOND);
-        let known = slow.and(quick).and(later);
+        let known = slow.combined(quick).combined(later);
         assert!((known.middle() - 7 * SECOND).abs() < 10_000 && known.high - known.low < 20_000, "{known:?}");
     }
 
@@ -242,8 +243,8 @@ mod tests {
     fn a_clock_that_was_set_is_followed() {
         let before = Bounds::measured(10 * SECOND, 3 * SECOND, 3 * SECOND + 10);
         let after = Bounds::measured(3600 * SECOND, 4 * SECOND, 4 * SECOND + 10);
-        assert_eq!(before.and(after), after);
-        assert_eq!(after.and(before), before);
+        assert_eq!(before.combined(after), after);
+        assert_eq!(after.combined(before), before);
     }
 
     #[test]
@@ -253,7 +254,7 @@ mod tests {
         let hour = 3600 * SECOND;
         let now = boottime();
         let behind = micros(SystemTime::now()) - hour;
-        clock.learn(Bounds::measured(behind, now, now));
+        clock.add_measurement(Bounds::measured(behind, now, now));
         assert!((clock.skew().unwrap().0 - 3_600_000).abs() < 60_000, "{:?}", clock.skew());
         let local = SystemTime::now() - Duration::from_secs(5);
         let error = micros(clock.of_local(local)) - (micros(local) - hour);

@@ -1,6 +1,7 @@
 //! Encodings: JSON, which any client can read, and MessagePack with named fields.
 
 use bytes::Bytes;
+use invariant::Present as _;
 use serde::{Serialize, de::DeserializeOwned};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,17 +56,17 @@ pub fn decode<T: DeserializeOwned>(encoding: Encoding, payload: &[u8]) -> Result
     match encoding {
         Encoding::Json => serde_json::from_slice(payload).map_err(|error| {
             let mut again = serde_json::Deserializer::from_slice(payload);
-            located::<T, _>(error.into(), &mut again)
+            with_field_path::<T, _>(error.into(), &mut again)
         }),
         Encoding::MessagePack => rmp_serde::from_slice(payload).map_err(|error| {
             let mut again = rmp_serde::Deserializer::from_read_ref(payload);
-            located::<T, _>(error.into(), &mut again)
+            with_field_path::<T, _>(error.into(), &mut again)
         }),
     }
 }
 
 /// Adds the path of the field to an error. Tracking paths costs time, so a message is decoded again only on failure.
-fn located<'de, T: DeserializeOwned, D: serde::Deserializer<'de>>(
+fn with_field_path<'de, T: DeserializeOwned, D: serde::Deserializer<'de>>(
     error: DecodeError,
     again: D,
 ) -> DecodeError {
@@ -77,8 +78,8 @@ fn located<'de, T: DeserializeOwned, D: serde::Deserializer<'de>>(
 /// Encodes a message. The types of this farm always encode: they contain only maps with text keys.
 pub fn encode<T: Serialize>(encoding: Encoding, message: &T) -> Bytes {
     match encoding {
-        Encoding::Json => serde_json::to_vec(message).unwrap_or_default().into(),
-        Encoding::MessagePack => rmp_serde::to_vec_named(message).unwrap_or_default().into(),
+        Encoding::Json => serde_json::to_vec(message).present("a message as JSON").into(),
+        Encoding::MessagePack => rmp_serde::to_vec_named(message).present("a message as MessagePack").into(),
     }
 }
 

@@ -52,7 +52,7 @@ impl LiveConnection {
     async fn connect(
         servers: &[ServerAddr],
         name: &str,
-        held: usize,
+        capacity: usize,
     ) -> Result<Self, Box<dyn std::error::Error + Send + Sync>> {
         let (sender, reconnects) = watch::channel(0_u64);
         let sender = Arc::new(sender);
@@ -62,7 +62,7 @@ impl LiveConnection {
             .request_timeout(Some(REQUEST_TIMEOUT))
             .ping_interval(Duration::from_secs(20))
             .client_capacity(8192)
-            .subscription_capacity(held)
+            .subscription_capacity(capacity)
             .reconnect_delay_callback(|attempts| {
                 let steps = u32::try_from(attempts.min(10)).unwrap_or(10);
                 (Duration::from_millis(20) * steps).min(RECONNECT_DELAY_MAX)
@@ -71,7 +71,7 @@ impl LiveConnection {
                 let sender = Arc::clone(&sender);
                 async move {
                     // With a small capacity, slow consumers are expected.
-                    if held == HELD || !matches!(event, Event::SlowConsumer(_)) {
+                    if capacity == SUBSCRIPTION_CAPACITY || !matches!(event, Event::SlowConsumer(_)) {
                         on_event(&event, &sender);
                     }
                 }
@@ -95,7 +95,7 @@ impl LiveConnection {
 }
 
 /// Number of unread messages that a subscription keeps; further ones are dropped.
-const HELD: usize = 65_536;
+const SUBSCRIPTION_CAPACITY: usize = 65_536;
 /// Shorter than the reply timeouts of callers, longer than a server's restart.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 const ACK_TIMEOUT: Duration = Duration::from_secs(2);
@@ -107,7 +107,7 @@ impl Bus {
     /// Connects to `url` (or several of one cluster, separated by commas) as `name`.
     pub async fn connect(url: &str, name: &str, patience: Patience) -> Result<Self, BusError> {
         let servers = addresses(url)?;
-        let mut told = false;
+        let mut warned = false;
         loop {
             match Self::connect_once(&servers, url, name).await {
                 Ok(bus) => return Ok(bus),
@@ -115,9 +115,9 @@ impl Bus {
                     return Err(BusError::Unreachable { url: url.to_owned(), source: error });
                 }
                 Err(error) => {
-                    if !told {
+                    if !warned {
                         warn!(url, %error, "waiting for nats-server");
-                        told = true;
+                        warned = true;
                     }
                     tokio::time::sleep(Duration::from_millis(200)).await;
                 }
@@ -130,7 +130,8 @@ impl Bus {
         url: &str,
         name: &str,
     ) -> Result<Self, Box<dyn std::error::Error + Send + Sync>> {
-        let LiveConnection { client, reconnects } = LiveConnection::connect(servers, name, HELD).await?;
+        let LiveConnection { client, reconnects } =
+            LiveConnection::connect(servers, name, SUBSCRIPTION_CAPACITY).await?;
         let js = jetstream::ContextBuilder::new()
             .timeout(REQUEST_TIMEOUT)
             .ack_timeout(ACK_TIMEOUT)
@@ -139,13 +140,22 @@ impl Bus {
         if let Err(error) = clock.measure_server(&client, CLOCK_TIMEOUT).await {
             debug!(%error, "cannot measure the time of nats-server yet");
         }
-        tokio::spawn(clock.clone().keep(client.clone(), reconnects.clone()));
+        tokio::spawn(clock.clone().remeasure(client.clone(), reconnects.clone()));
         Ok(Self { client, js, clock, reconnects, url: url.into() })
     }
 
     /// URL of the server that this bus is connected to.
     pub fn url(&self) -> &str {
         &self.url
+    }
+
+    /// Replaces the servers to which a lost connection is restored.
+    pub async fn set_servers(&self, url: &str) -> Result<(), BusError> {
+        let servers = addresses(url)?;
+        self.client.set_server_pool(servers.as_slice()).await.map_err(|source| BusError::Failed {
+            what: format!("changing the servers of the connection to {url}"),
+            source: Box::new(source),
+        })
     }
 
     /// Signals every reconnection from now on.
@@ -160,10 +170,10 @@ impl Bus {
         LiveConnection { client: self.client.clone(), reconnects: self.reconnects.clone() }
     }
 
-    /// Opens another connection whose subscriptions keep at most `held` unread messages: for readers that can read
+    /// Opens another connection whose subscriptions keep at most `capacity` unread messages: for readers that can read
     /// again what they missed.
-    pub async fn connect_live(&self, name: &str, held: usize) -> Result<LiveConnection, BusError> {
-        LiveConnection::connect(&addresses(&self.url)?, name, held)
+    pub async fn connect_live(&self, name: &str, capacity: usize) -> Result<LiveConnection, BusError> {
+        LiveConnection::connect(&addresses(&self.url)?, name, capacity)
             .await
             .map_err(|source| BusError::Unreachable { url: self.url.to_string(), source })
     }
@@ -180,7 +190,10 @@ impl Bus {
 
     /// Flushes buffered messages and closes the connection; each of the two steps takes at most `limit`.
     pub async fn close(&self, limit: Duration) {
-        let _ = tokio::time::timeout(limit, self.client.flush()).await;
+        if !matches!(tokio::time::timeout(limit, self.client.flush()).await, Ok(Ok(()))) {
+            debug!("cannot send the buffered messages before closing the connection");
+        }
+        // The caller needs the connection no longer: if it stays open, it ends with the process.
         let _ = tokio::time::timeout(limit, self.client.drain()).await;
     }
 }

@@ -7,6 +7,7 @@ use async_nats::jetstream::{
     consumer::{AckPolicy, DeliverPolicy, pull},
 };
 use futures::{FutureExt as _, StreamExt as _};
+use invariant::impossible;
 use model::Sequence;
 use tracing::{debug, warn};
 
@@ -97,7 +98,10 @@ impl Follower {
         let mut batch = Vec::new();
         while batch.is_empty() {
             self.open().await;
-            let Some(source) = self.source.as_mut() else { continue };
+            let Some(source) = self.source.as_mut() else {
+                impossible!("the consumer of {} is not open after it was opened", self.stream);
+                continue;
+            };
             let first = tokio::select! {
                 message = source.messages.next() => message,
                 () = self.reconnects.next() => None,
@@ -106,7 +110,7 @@ impl Follower {
             loop {
                 match next {
                     Some(Ok(message)) => {
-                        if !self.take(message, &mut batch) {
+                        if !self.append(message, &mut batch) {
                             break;
                         }
                     }
@@ -123,7 +127,10 @@ impl Follower {
                 if batch.len() >= max {
                     break;
                 }
-                let Some(source) = self.source.as_mut() else { break };
+                let Some(source) = self.source.as_mut() else {
+                    impossible!("a message of {} was added and its consumer is not open", self.stream);
+                    break;
+                };
                 match source.messages.next().now_or_never() {
                     Some(more) => next = more,
                     None => break,
@@ -134,8 +141,11 @@ impl Follower {
     }
 
     /// Adds `message` to `batch`. Returns false if an earlier message is missing; the consumer is then dropped.
-    fn take(&mut self, message: jetstream::Message, batch: &mut Vec<Stored>) -> bool {
-        let Some(source) = self.source.as_mut() else { return false };
+    fn append(&mut self, message: jetstream::Message, batch: &mut Vec<Stored>) -> bool {
+        let Some(source) = self.source.as_mut() else {
+            impossible!("a message of {} arrived without a consumer", self.stream);
+            return false;
+        };
         let (stream_sequence, consumer_sequence, pending, published) = match message.info() {
             Ok(info) => (info.stream_sequence, info.consumer_sequence, info.pending, info.published),
             Err(error) => {

@@ -6,30 +6,31 @@ use std::{future::Future, time::Duration};
 use futures::StreamExt as _;
 use model::{GatewayAddress, WhereQuestion};
 use tokio::time::Instant;
+use tracing::debug;
 
 use crate::{Bus, BusError, Encoding, Subject, decode, encode};
 
 /// Time limit for the first answer.
-const FIRST: Duration = Duration::from_secs(2);
+const FIRST_ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 /// Time limit for further answers after the first.
-const OTHERS: Duration = Duration::from_millis(300);
+const FURTHER_ANSWERS_TIMEOUT: Duration = Duration::from_millis(300);
 
 impl Bus {
     /// Finds a live gateway, the first that answers; `host` is the machine that asks.
     pub async fn find_gateway(&self, host: &str) -> Result<Option<GatewayAddress>, BusError> {
-        Ok(self.asked_gateways(host, None).await?.into_iter().next())
+        Ok(self.query_gateways(host, None).await?.into_iter().next())
     }
 
     /// Finds all gateways that answer, sorted; `host` is the machine that asks.
     pub async fn gateways(&self, host: &str) -> Result<Vec<GatewayAddress>, BusError> {
-        let mut found = self.asked_gateways(host, Some(OTHERS)).await?;
+        let mut found = self.query_gateways(host, Some(FURTHER_ANSWERS_TIMEOUT)).await?;
         found.sort();
         found.dedup();
         Ok(found)
     }
 
     /// The first answer; with `others` also those that arrive within that time after it.
-    async fn asked_gateways(
+    async fn query_gateways(
         &self,
         host: &str,
         others: Option<Duration>,
@@ -40,7 +41,7 @@ impl Bus {
         let question = encode(Encoding::Json, &WhereQuestion { host: host.to_owned() });
         let sent = self.client.publish_with_reply(Subject::GatewayWhere.to_string(), inbox, question).await;
         sent.map_err(BusError::failed(failed()))?;
-        let mut until = Instant::now() + FIRST;
+        let mut until = Instant::now() + FIRST_ANSWER_TIMEOUT;
         let mut found = Vec::new();
         while let Ok(Some(message)) = tokio::time::timeout_at(until, answers.next()).await {
             if message.status.is_some_and(|status| status == async_nats::StatusCode::NO_RESPONDERS) {
@@ -71,7 +72,9 @@ impl Bus {
             let Some(reply) = message.reply else { continue };
             let host = decode::<WhereQuestion>(Encoding::Json, &message.payload).map(|asked| asked.host);
             let Some(address) = address_for(&host.unwrap_or_default()) else { continue };
-            let _ = self.client.publish(reply, encode(Encoding::Json, &address)).await;
+            if let Err(error) = self.client.publish(reply, encode(Encoding::Json, &address)).await {
+                debug!(%error, "cannot answer a request for gateways");
+            }
         }
         Ok(())
     }
@@ -79,7 +82,9 @@ impl Bus {
     /// Announces a change to processes that cache the old state. If the message is lost, they notice at
     /// their next regular refresh.
     pub async fn say_changed(&self, what: &Subject) {
-        let _ = self.client.publish(what.to_string(), bytes::Bytes::new()).await;
+        if let Err(error) = self.client.publish(what.to_string(), bytes::Bytes::new()).await {
+            debug!(subject = %what, %error, "cannot announce the change");
+        }
     }
 
     /// Calls `changed` at every announcement that `what` changed, and after every reconnection.
@@ -91,10 +96,10 @@ impl Bus {
         let (client, what, mut reconnects) = (self.client.clone(), what.to_string(), self.reconnects());
         async move {
             let subscribed = client.subscribe(what.clone()).await;
-            let mut said = subscribed.map_err(BusError::failed(format!("subscribing to {what}")))?;
+            let mut announcements = subscribed.map_err(BusError::failed(format!("subscribing to {what}")))?;
             loop {
                 tokio::select! {
-                    message = said.next() => if message.is_none() { return Ok(()) },
+                    message = announcements.next() => if message.is_none() { return Ok(()) },
                     () = reconnects.next() => {}
                 }
                 changed();

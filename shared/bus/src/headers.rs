@@ -21,6 +21,7 @@ pub(crate) const EXPECTED: &str = "Nats-Expected-Last-Subject-Sequence";
 pub(crate) const EXPECTED_SUBJECT: &str = "Nats-Expected-Last-Subject-Sequence-Subject";
 pub(crate) const TTL: &str = "Nats-TTL";
 pub(crate) const ROLLUP: &str = "Nats-Rollup";
+/// Key-value clients set it on the marker of a deleted key.
 pub(crate) const KV_OPERATION: &str = "KV-Operation";
 pub(crate) const MARKER_REASON: &str = "Nats-Marker-Reason";
 pub(crate) const MESSAGE_ID: &str = "Nats-Msg-Id";

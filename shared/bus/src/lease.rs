@@ -133,7 +133,7 @@ impl LeaseChange {
 }
 
 /// State of the bucket's entry for a lease.
-enum Standing<H> {
+enum LeaseState<H> {
     /// A lease that is held.
     Held(Sequence, H),
     /// A lease that should have expired: nats-server 2.15 loses times to live when it is killed and rebuilds a stream.
@@ -142,7 +142,7 @@ enum Standing<H> {
     Free,
 }
 
-impl<H> Standing<H> {
+impl<H> LeaseState<H> {
     fn held(self) -> Option<(Sequence, H)> {
         match self {
             Self::Held(revision, holder) => Some((revision, holder)),
@@ -175,9 +175,9 @@ impl Bus {
             match self.compare_and_set(&write, patience).await? {
                 Ok(revision) => return Ok(Acquired::Held(Lease { key: key.clone(), holder, revision })),
                 Err(None) => expected = Sequence(0),
-                Err(Some(last)) => match self.standing::<K>(&last) {
-                    Standing::Held(..) => return Ok(Acquired::Taken),
-                    Standing::Stale(_) | Standing::Free => expected = last.sequence,
+                Err(Some(last)) => match self.lease_state::<K>(&last) {
+                    LeaseState::Held(..) => return Ok(Acquired::Taken),
+                    LeaseState::Stale(_) | LeaseState::Free => expected = last.sequence,
                 },
             }
         }
@@ -209,10 +209,10 @@ impl Bus {
     pub async fn revoke_lease<K: LeaseName>(&self, key: &K) -> Result<(), BusError> {
         // Retry if a renewal came in between.
         for _ in 0..REVOKE_TRIES {
-            match self.standing_on(key).await? {
-                Standing::Held(revision, _) | Standing::Stale(revision)
+            match self.read_lease_state(key).await? {
+                LeaseState::Held(revision, _) | LeaseState::Stale(revision)
                     if !self.purge_lease(key, revision).await? => {}
-                Standing::Held(..) | Standing::Stale(_) | Standing::Free => return Ok(()),
+                LeaseState::Held(..) | LeaseState::Stale(_) | LeaseState::Free => return Ok(()),
             }
         }
         Ok(())
@@ -235,16 +235,16 @@ impl Bus {
 
     /// The holder of the lease on `key`, and the lease's revision.
     pub async fn lease<K: LeaseName>(&self, key: &K) -> Result<Option<(Sequence, K::Holder)>, BusError> {
-        Ok(self.standing_on(key).await?.held())
+        Ok(self.read_lease_state(key).await?.held())
     }
 
     /// Whether the lease on `key` has no holder. An expired lease without a marker is purged first: its holder
     /// cannot renew it then.
     pub async fn lease_is_gone<K: LeaseName>(&self, key: &K) -> Result<bool, BusError> {
-        match self.standing_on(key).await? {
-            Standing::Held(..) => Ok(false),
-            Standing::Stale(revision) => self.purge_lease(key, revision).await,
-            Standing::Free => Ok(true),
+        match self.read_lease_state(key).await? {
+            LeaseState::Held(..) => Ok(false),
+            LeaseState::Stale(revision) => self.purge_lease(key, revision).await,
+            LeaseState::Free => Ok(true),
         }
     }
 
@@ -255,7 +255,7 @@ impl Bus {
         loop {
             let page = self.stored_from(K::STREAM, K::ALL, from, PAGE).await?;
             for stored in &page.events {
-                if let Standing::Stale(revision) = self.standing::<K>(stored)
+                if let LeaseState::Stale(revision) = self.lease_state::<K>(stored)
                     && let Some(key) = K::of_subject(&stored.subject)
                     && self.purge_lease(&key, revision).await?
                 {
@@ -273,36 +273,38 @@ impl Bus {
     pub async fn leases_held(&self, keys: &[BuildKey]) -> Result<Vec<(BuildKey, Sequence)>, BusError> {
         let subjects: Vec<String> = keys.iter().map(BuildKey::subject).collect();
         let found = self.last_of_many(stream::LEASES, &subjects).await?;
-        let keep = |stored: &Stored| {
+        let held_lease = |stored: &Stored| {
             let key = BuildKey::of_subject(&stored.subject)?;
-            self.standing::<BuildKey>(stored).held().map(|(revision, _)| (key, revision))
+            self.lease_state::<BuildKey>(stored).held().map(|(revision, _)| (key, revision))
         };
-        Ok(found.iter().filter_map(keep).collect())
+        Ok(found.iter().filter_map(held_lease).collect())
     }
 
     /// The executors that hold their lease, as of their last renewal; from any replica.
     pub async fn executors(&self) -> Result<Vec<ExecutorHeartbeat>, BusError> {
         let found = self.last_of_many(stream::EXECUTORS, &[ExecutorLeaseSubject::ALL.to_owned()]).await?;
-        let live = found.iter().filter_map(|stored| self.standing::<ExecutorId>(stored).held());
+        let live = found.iter().filter_map(|stored| self.lease_state::<ExecutorId>(stored).held());
         Ok(live.map(|(_, heartbeat)| heartbeat).collect())
     }
 
-    async fn standing_on<K: LeaseName>(&self, key: &K) -> Result<Standing<K::Holder>, BusError> {
+    async fn read_lease_state<K: LeaseName>(&self, key: &K) -> Result<LeaseState<K::Holder>, BusError> {
         let last = self.last_stored(K::STREAM, &key.subject()).await?;
-        Ok(last.map_or(Standing::Free, |stored| self.standing::<K>(&stored)))
+        Ok(last.map_or(LeaseState::Free, |stored| self.lease_state::<K>(&stored)))
     }
 
     /// Classifies an entry by its age: its timestamp and the farm's current time are of the same clock.
-    fn standing<K: LeaseName>(&self, stored: &Stored) -> Standing<K::Holder> {
+    fn lease_state<K: LeaseName>(&self, stored: &Stored) -> LeaseState<K::Holder> {
         if LeaseChange::of(stored.headers.as_ref()) != LeaseChange::Held {
-            return Standing::Free;
+            return LeaseState::Free;
         }
-        let Ok(holder) = decode::<K::Holder>(Encoding::Json, &stored.payload) else { return Standing::Free };
+        let Ok(holder) = decode::<K::Holder>(Encoding::Json, &stored.payload) else {
+            return LeaseState::Free;
+        };
         let life = Duration::from_secs(K::ttl_seconds(&holder).max(1));
         if self.clock.at_least().is_some_and(|now| has_ended(stored.at, life, now)) {
-            return Standing::Stale(stored.sequence);
+            return LeaseState::Stale(stored.sequence);
         }
-        Standing::Held(stored.sequence, holder)
+        LeaseState::Held(stored.sequence, holder)
     }
 }
 

@@ -52,7 +52,7 @@ impl Bus {
         headers.insert(PROGRESS, "1");
         let payload = encode(Encoding::Json, progress);
         let subject = ActionSubject::live(key);
-        let told = self.client.publish_with_headers(subject, headers, payload).await;
-        told.map_err(BusError::failed(format!("publishing the progress of {key}")))
+        let published = self.client.publish_with_headers(subject, headers, payload).await;
+        published.map_err(BusError::failed(format!("publishing the progress of {key}")))
     }
 }

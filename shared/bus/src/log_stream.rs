@@ -48,7 +48,7 @@ pub struct LogPiece {
 }
 
 /// Maximum number of messages in one read.
-const PIECES: usize = 64;
+const PIECES_MAX: usize = 64;
 const PATIENCE: Duration = Duration::from_secs(5);
 
 impl LogPiece {
@@ -106,10 +106,10 @@ impl Bus {
         }
     }
 
-    /// Reads pieces of a log stream from position `from` on, in order, at most `PIECES`.
+    /// Reads pieces of a log stream from position `from` on, in order, at most `PIECES_MAX`.
     pub async fn log_pieces(&self, id: Uuid, from: Sequence) -> Result<Vec<LogPiece>, BusError> {
         let subject = LogSubject(id).to_string();
-        let found = self.stored_from(stream::LOGS, &subject, from, PIECES).await?;
+        let found = self.stored_from(stream::LOGS, &subject, from, PIECES_MAX).await?;
         Ok(found.events.into_iter().filter_map(LogPiece::of).collect())
     }
 }

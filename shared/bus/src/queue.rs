@@ -21,8 +21,8 @@ pub struct WorkQueue {
 }
 
 /// Time for which the server keeps a request while there are no messages.
-const PULL: Duration = Duration::from_secs(30);
-const RETRY: Duration = Duration::from_millis(200);
+const PULL_EXPIRY: Duration = Duration::from_secs(30);
+const RETRY_DELAY: Duration = Duration::from_millis(200);
 
 impl WorkQueue {
     /// Creates a queue of the messages of `consumer`.
@@ -49,7 +49,7 @@ impl WorkQueue {
                 Some(Err(error)) => {
                     debug!(%error, "the request for messages failed, retrying");
                     self.batch = None;
-                    tokio::time::sleep(RETRY).await;
+                    tokio::time::sleep(RETRY_DELAY).await;
                 }
                 None => self.batch = None,
             }
@@ -57,11 +57,11 @@ impl WorkQueue {
     }
 
     async fn pull(&mut self, room: usize) {
-        match self.consumer.batch().max_messages(room).expires(PULL).messages().await {
+        match self.consumer.batch().max_messages(room).expires(PULL_EXPIRY).messages().await {
             Ok(batch) => self.batch = Some(batch),
             Err(error) => {
                 debug!(%error, "the request for messages failed, retrying");
-                tokio::time::sleep(RETRY).await;
+                tokio::time::sleep(RETRY_DELAY).await;
             }
         }
     }

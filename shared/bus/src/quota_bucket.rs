@@ -7,14 +7,17 @@ use bytes::Bytes;
 use futures::StreamExt as _;
 use model::{GovernorRecord, Group, Quota, Quotas, Sequence};
 
-use crate::{Bus, BusError, Encoding, Stored, encode, headers::header, stream, transition::Write};
+use crate::{
+    Bus, BusError, Encoding, Stored, encode,
+    headers::{KV_OPERATION, header},
+    stream,
+    transition::Write,
+};
 
 const GROUP: &str = "$KV.FOREBAY_QUOTA.group.";
 const DEFAULT: &str = "$KV.FOREBAY_QUOTA.default";
 const GOVERNOR: &str = "$KV.FOREBAY_QUOTA.governor";
 const LIVE: &str = "forebay.quota.live.>";
-/// Header that key-value clients set on the marker of a deleted key.
-const OPERATION: &str = "KV-Operation";
 const PAGE: usize = 500;
 
 /// Selects the quota of a group or the default quota.
@@ -72,12 +75,14 @@ impl Bus {
                     Some(name) => name.parse().ok().map(QuotaOf::Group),
                     None => (stored.subject == DEFAULT).then_some(QuotaOf::Others),
                 };
-                let Some(whose) = whose.filter(|_| header(stored.headers.as_ref(), OPERATION).is_none())
+                let Some(whose) = whose.filter(|_| header(stored.headers.as_ref(), KV_OPERATION).is_none())
                 else {
                     continue;
                 };
                 match (whose, stored.read::<Quota>()) {
-                    (QuotaOf::Group(group), Ok(quota)) => drop(quotas.groups.insert(group, quota)),
+                    (QuotaOf::Group(group), Ok(quota)) => {
+                        quotas.groups.insert(group, quota);
+                    }
                     (QuotaOf::Others, Ok(quota)) => quotas.default = Some(quota),
                     (_, Err(error)) => unreadable(error),
                 }
@@ -95,7 +100,7 @@ impl Bus {
         let payload = if let Some(quota) = quota {
             encode(Encoding::Json, quota)
         } else {
-            headers.insert(OPERATION, "DEL");
+            headers.insert(KV_OPERATION, "DEL");
             Bytes::new()
         };
         let written = self.publish_once(&subject, headers, payload).await;

@@ -93,7 +93,7 @@ const BATCH_BYTES: usize = 512 << 10;
 const BATCH_TIMEOUT: Duration = Duration::from_secs(3);
 /// Number of keys up to which single reads need fewer messages than a batch (a subscription, its end
 /// and an end marker).
-const FEW: usize = 4;
+const SINGLE_READS_MAX: usize = 4;
 /// Maximum number of subjects in one request, well below the server's limit of 1,024.
 const SUBJECTS_MAX: usize = 500;
 
@@ -168,7 +168,7 @@ impl Bus {
     /// Reads the last lifecycle messages of many builds, in no particular order, from any replica; builds
     /// without one are omitted.
     pub async fn latest_many(&self, keys: &[BuildKey]) -> Result<Vec<(Sequence, BuildRecord)>, BusError> {
-        if keys.len() <= FEW {
+        if keys.len() <= SINGLE_READS_MAX {
             let reads = keys.iter().map(|key| self.latest_direct(key));
             return Ok(futures::future::try_join_all(reads).await?.into_iter().flatten().collect());
         }

@@ -5,7 +5,7 @@ use serde::Deserialize;
 use crate::{Bus, BusError};
 
 /// A purge request for a subject without messages.
-const NOTHING: &str = r#"{"filter":"forebay.nothing"}"#;
+const EMPTY_PURGE: &str = r#"{"filter":"forebay.nothing"}"#;
 
 /// The server's error code for a purge that its store refused.
 const PURGE_FAILED: u16 = 10051;
@@ -30,7 +30,8 @@ impl Bus {
     pub async fn write_fault(&self, stream: &str) -> Result<Option<String>, BusError> {
         let subject = format!("$JS.API.STREAM.PURGE.{stream}");
         let what = || format!("checking whether stream {stream} accepts writes");
-        let reply = self.client().request(subject, NOTHING.into()).await.map_err(BusError::failed(what()))?;
+        let reply =
+            self.client().request(subject, EMPTY_PURGE.into()).await.map_err(BusError::failed(what()))?;
         let reply: Reply = serde_json::from_slice(&reply.payload).map_err(BusError::failed(what()))?;
         Ok(match reply.error {
             // Other checks report a missing stream.

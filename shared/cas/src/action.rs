@@ -128,7 +128,7 @@ impl Cas {
         if let Some(farm) = self.farm() {
             return Err(farm.no_removal());
         }
-        let local = self.hop(move |inner| inner.remove(&entry)).await?;
+        let local = self.run_blocking(move |inner| inner.remove(&entry)).await?;
         let stored = match self.objects() {
             Some(objects) => objects.remove(&entry).await?,
             None => false,
@@ -141,12 +141,12 @@ impl Cas {
         let loaded = match self.inner.find_action(&entry)? {
             Found::Absent => None,
             Found::Remembered(parsed) => Some(parsed),
-            Found::Stored => self.hop(move |inner| inner.read_action(&entry)).await?,
+            Found::Stored => self.run_blocking(move |inner| inner.read_action(&entry)).await?,
         };
         if loaded.is_some() || !self.fetch_record(&entry).await? {
             return Ok(loaded);
         }
-        self.hop(move |inner| inner.read_action(&entry)).await
+        self.run_blocking(move |inner| inner.read_action(&entry)).await
     }
 
     async fn is_complete(&self, parsed: &Parsed) -> Result<bool, CasError> {
@@ -180,7 +180,7 @@ impl Cas {
         if let Some(objects) = self.objects() {
             objects.put(&entry, record.clone().into()).await?;
         }
-        match self.hop(move |inner| inner.write_record(&entry, &record)).await {
+        match self.run_blocking(move |inner| inner.write_record(&entry, &record)).await {
             Err(CasError::Full) if through => Ok(()),
             outcome => outcome,
         }
@@ -191,7 +191,7 @@ impl Cas {
         let Some(objects) = self.objects() else { return Ok(false) };
         let Some(record) = objects.get_whole(entry, RESULT_BYTES_MAX).await? else { return Ok(false) };
         let entry = *entry;
-        self.hop(move |inner| inner.write_record(&entry, &record)).await?;
+        self.run_blocking(move |inner| inner.write_record(&entry, &record)).await?;
         Ok(true)
     }
 }

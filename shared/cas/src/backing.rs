@@ -30,7 +30,7 @@ pub(crate) enum Backing {
 impl Backing {
     /// Opens the store at `url`.
     pub(crate) fn open(url: &str, config: &CasConfig) -> Result<Self, CasError> {
-        if Farm::is_meant(url) {
+        if Farm::is_farm_url(url) {
             return Farm::open(url, config).map(|farm| Self::Remote(Box::new(farm)));
         }
         Objects::open(url).map(Self::Objects)
@@ -146,7 +146,7 @@ impl Cas {
         };
         add(&self.inner.counters.backing_reads, 1);
         let (digest, kept) = (*digest, content.clone());
-        self.hop(move |inner| {
+        self.run_blocking(move |inner| {
             inner.check_content(&digest, &kept)?;
             inner.keep_copy(&digest, &kept)
         })
@@ -185,7 +185,7 @@ impl Cas {
             Ok(false) => return Ok(None),
             Ok(true) => {
                 let entry = Entry::blob(*digest);
-                let opened = self.hop(move |inner| inner.disk.open_file(&entry)).await?;
+                let opened = self.run_blocking(move |inner| inner.disk.open_file(&entry)).await?;
                 return match opened {
                     Some(file) => self.stream_file(digest, file, start, length).await.map(Some),
                     None => Ok(None),
@@ -215,7 +215,7 @@ impl Cas {
         length: u64,
     ) -> Result<BlobStream, CasError> {
         let entry = Entry::blob(*digest);
-        let file = self.hop(move |inner| {
+        let file = self.run_blocking(move |inner| {
             file.seek(SeekFrom::Start(start)).map_err(|source| inner.unreadable(&entry, source))?;
             Ok(file)
         });

@@ -21,6 +21,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
+use invariant::Present as _;
 use nix::{
     errno::Errno,
     fcntl::{AT_FDCWD, RenameFlags, renameat2},
@@ -88,7 +89,7 @@ impl Disk {
     /// Extends the life of a file. Returns whether it is there.
     pub(crate) fn touch(&self, entry: &Entry) -> Result<bool, CasError> {
         let path = self.layout.path(entry);
-        Ok(self.touch_path(entry, &path)? || self.look_closer(entry, &path, Self::touch_path)?.is_some())
+        Ok(self.touch_path(entry, &path)? || self.look_in_trash(entry, &path, Self::touch_path)?.is_some())
     }
 
     /// Extends the life of many files. Returns for each whether it is there.
@@ -103,7 +104,7 @@ impl Disk {
             return Ok(there);
         }
         for (entry, there) in entries.iter().zip(&mut there).filter(|(_, there)| !**there) {
-            *there = self.look_closer(entry, &self.layout.path(entry), Self::touch_path)?.is_some();
+            *there = self.look_in_trash(entry, &self.layout.path(entry), Self::touch_path)?.is_some();
         }
         Ok(there)
     }
@@ -117,7 +118,7 @@ impl Disk {
     }
 
     /// Handles a missed file: takes it out of the trash if it is there, and tries again.
-    fn look_closer<T: Found>(
+    fn look_in_trash<T: Found>(
         &self,
         entry: &Entry,
         path: &Path,
@@ -165,7 +166,7 @@ impl Disk {
         let path = self.layout.path(entry);
         match self.open_path(entry, &path)? {
             Some(file) => Ok(Some(file)),
-            None => Ok(self.look_closer(entry, &path, Self::open_path)?.flatten()),
+            None => Ok(self.look_in_trash(entry, &path, Self::open_path)?.flatten()),
         }
     }
 
@@ -187,7 +188,12 @@ impl Disk {
     pub(crate) fn remove_damaged(&self, path: &Path) {
         self.damaged.fetch_add(1, Ordering::Relaxed);
         tracing::warn!(path = %path.display(), "removed a damaged file from the store");
-        let _ = fs::remove_file(path);
+        match fs::remove_file(path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                tracing::warn!(path = %path.display(), %error, "cannot remove a damaged file");
+            }
+            Ok(()) | Err(_) => {}
+        }
     }
 
     /// Creates a new file with the permissions `mode`.
@@ -215,7 +221,7 @@ impl Disk {
 
     /// Moves a file that is open as `file` into `tmp/`. It is removed when
     /// dropped, unless [`Temp::give_back`] is called.
-    pub(crate) fn take(&self, from: &Path, file: File) -> io::Result<Temp> {
+    pub(crate) fn move_to_temp(&self, from: &Path, file: File) -> io::Result<Temp> {
         let path = self.layout.temp_path();
         fs::rename(from, &path)?;
         Ok(Temp { path, file, kept: false })
@@ -259,7 +265,7 @@ impl Disk {
 
     /// Creates the folder of two hex digits, on demand for its first file.
     fn make_folder(&self, path: &Path) -> io::Result<()> {
-        let folder = path.parent().unwrap_or(path);
+        let folder = path.parent().present_or(path, "the folder of a file in the store");
         fs::create_dir_all(folder)?;
         self.sync_folder(folder)
     }
@@ -319,7 +325,10 @@ pub(crate) fn put_back(trashed: &Path, path: &Path) {
     match rename(trashed, path, false) {
         // Gone: another process has put it back.
         Ok(()) | Err(Errno::ENOENT) => {}
-        Err(Errno::EEXIST) => drop(fs::remove_file(trashed)),
+        Err(Errno::EEXIST) => {
+            // If this fails, the next evictor removes it.
+            let _ = fs::remove_file(trashed);
+        }
         // It stays in the trash, where readers find it, until the next evictor starts.
         Err(error) => tracing::warn!(path = %trashed.display(), %error, "cannot restore an evicted file"),
     }

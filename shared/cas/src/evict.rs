@@ -12,6 +12,7 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
+use invariant::impossible;
 use nix::fcntl::{Flock, FlockArg};
 use tokio::sync::watch;
 
@@ -206,7 +207,10 @@ impl EvictorInner {
                 sooner(life, pass);
                 break;
             }
-            let Some(oldest) = queue.candidates.pop_front() else { break };
+            let Some(oldest) = queue.candidates.pop_front() else {
+                impossible!("the oldest file disappeared from the queue");
+                break;
+            };
             let freed = self.evict(&oldest.entry, now - keep, pass)?;
             self.meter.freed(freed);
             wanted = wanted.saturating_sub(freed);

@@ -8,6 +8,7 @@ use std::{
 };
 
 use futures::{StreamExt as _, stream};
+use invariant::Present as _;
 use model::{BlobDigest, DigestFunction};
 use nix::{fcntl::OFlag, unistd::geteuid};
 use remote::Source;
@@ -40,7 +41,7 @@ impl Cas {
         take: bool,
     ) -> Result<BlobDigest, CasError> {
         let stored = self.put_files(function, vec![path.to_owned()], take).await.pop();
-        stored.unwrap_or(Err(CasError::Stopping))
+        stored.present_or(Err(CasError::Stopping), "the outcome of storing one file")
     }
 
     /// Like [`Cas::put_file`], for many files. Returns the outcome of each, in their order.
@@ -63,7 +64,7 @@ impl Cas {
     ) -> Vec<Result<BlobDigest, CasError>> {
         let count = paths.len();
         let direct = self.inner.backing.is_none();
-        let staged = self.hop(move |inner| {
+        let staged = self.run_blocking(move |inner| {
             let stage = |path: &PathBuf| {
                 let staged = inner.stage_file(function, path, take)?;
                 if direct { inner.keep_staged(staged) } else { Ok(staged) }
@@ -97,7 +98,7 @@ impl Cas {
             Some(failure) => return staged.into_iter().map(|s| s.and(Err(farm.failed(&failure)))).collect(),
             None => staged,
         };
-        let kept = self.hop(move |inner| {
+        let kept = self.run_blocking(move |inner| {
             let keep = |staged: Result<Staged, CasError>| Ok(inner.keep_staged(staged?)?.digest);
             Ok(staged.into_iter().map(keep).collect())
         });
@@ -110,7 +111,7 @@ impl Cas {
         let digest = staged.digest;
         if let (Some(temp), Some(objects)) = (&staged.temp, self.objects()) {
             objects.put_file(&Entry::blob(digest), temp.path(), digest.size).await?;
-            self.hop(move |inner| inner.keep_staged(staged)).await?;
+            self.run_blocking(move |inner| inner.keep_staged(staged)).await?;
         }
         Ok(digest)
     }
@@ -134,7 +135,7 @@ impl Inner {
         }
         let ours = meta.uid() == geteuid().as_raw();
         if take && meta.nlink() == 1 && (ours || geteuid().is_root()) {
-            match self.disk.take(path, file) {
+            match self.disk.move_to_temp(path, file) {
                 Ok(temp) => return self.adopt(function, path, temp, (meta.ino(), ours)),
                 // Most likely the file is on another file system.
                 Err(_) => return self.copy(function, path, &open(path)?),
@@ -152,7 +153,7 @@ impl Inner {
         temp: Temp,
         (inode, ours): (u64, bool),
     ) -> Result<Staged, CasError> {
-        match own(function, &temp, inode, ours) {
+        match take_ownership(function, &temp, inode, ours) {
             Ok(Some(digest)) => match self.is_needed(&digest) {
                 Ok(true) => Ok(Staged { digest, temp: Some(temp) }),
                 Ok(false) => Ok(Staged { digest, temp: None }),
@@ -205,7 +206,7 @@ impl Inner {
     /// Whether a blob must be stored. Fails if that is necessary and the store is full.
     fn is_needed(&self, digest: &BlobDigest) -> Result<bool, CasError> {
         let now = self.known.now();
-        if is_empty(digest) || self.known.fresh(digest, now).is_some() || self.rely(digest, now)? {
+        if is_empty(digest) || self.known.fresh(digest, now).is_some() || self.touch_if_needed(digest, now)? {
             return Ok(false);
         }
         if self.is_refusing(digest.size) { Err(CasError::Full) } else { Ok(true) }
@@ -220,7 +221,12 @@ impl Inner {
 }
 
 /// Returns the digest of a moved file; `None` if it is not the file that was opened or has another name.
-fn own(function: DigestFunction, temp: &Temp, inode: u64, ours: bool) -> io::Result<Option<BlobDigest>> {
+fn take_ownership(
+    function: DigestFunction,
+    temp: &Temp,
+    inode: u64,
+    ours: bool,
+) -> io::Result<Option<BlobDigest>> {
     let meta = fs::symlink_metadata(temp.path())?;
     if meta.ino() != inode || meta.nlink() != 1 {
         return Ok(None);

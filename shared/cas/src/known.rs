@@ -13,7 +13,7 @@ pub(crate) type Moment = u64;
 
 /// When a caller last relied on a blob, and where the blob was.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Seen {
+pub(crate) struct LastUse {
     pub(crate) at: Moment,
     /// Whether it was in the local tier, and not only in the object store behind it.
     pub(crate) local: bool,
@@ -27,7 +27,7 @@ pub(crate) struct Seen {
 /// kept" for part of that time without another touch: for an eighth of `keep`, and for a quarter of `keep_min`.
 #[derive(Debug)]
 pub(crate) struct Known {
-    seen: Cache<BlobDigest, Seen>,
+    seen: Cache<BlobDigest, LastUse>,
     start: Instant,
     slice: Moment,
     hits: AtomicU64,
@@ -51,7 +51,7 @@ impl Known {
     }
 
     /// Returns the state of a blob, if it was touched recently.
-    pub(crate) fn fresh(&self, digest: &BlobDigest, now: Moment) -> Option<Seen> {
+    pub(crate) fn fresh(&self, digest: &BlobDigest, now: Moment) -> Option<LastUse> {
         let seen = self.seen.get(digest).filter(|seen| self.is_fresh(seen.at, now));
         let counter = if seen.is_some() { &self.hits } else { &self.misses };
         counter.fetch_add(1, Ordering::Relaxed);
@@ -59,13 +59,13 @@ impl Known {
     }
 
     /// Records the touch of a blob; read `seen.at` from the clock before the touch.
-    pub(crate) fn note(&self, digest: &BlobDigest, seen: Seen) {
+    pub(crate) fn note(&self, digest: &BlobDigest, seen: LastUse) {
         self.seen.insert(*digest, seen);
     }
 
     /// Records the touch of a blob in the local tier; its twin was not checked.
     pub(crate) fn note_local(&self, digest: &BlobDigest, at: Moment) {
-        self.note(digest, Seen { at, local: true, twin: false });
+        self.note(digest, LastUse { at, local: true, twin: false });
     }
 
     pub(crate) fn forget(&self, digest: &BlobDigest) {

@@ -16,6 +16,7 @@ use std::{
     sync::atomic::{AtomicU64, Ordering},
 };
 
+use invariant::Present as _;
 use model::{BlobDigest, DigestFunction};
 
 /// Prefix of the names of files that are written in their final folder.
@@ -83,10 +84,10 @@ impl Entry {
     }
 
     /// Its path below the root, which is also its key in an object store.
-    pub(crate) fn place(&self) -> String {
+    pub(crate) fn relative_path(&self) -> String {
         let mut text = String::with_capacity(112);
         let hex = self.digest.hex();
-        let shard = hex.get(..2).unwrap_or_default();
+        let shard = hex.get(..2).present("the first two digits of a digest");
         // Writing to a string cannot fail.
         let _ = write!(text, "{}/{}/{shard}/{hex}", self.kind.folder(), self.digest.function.as_str());
         self.push_size(&mut text);
@@ -96,6 +97,7 @@ impl Entry {
     fn push_size(&self, text: &mut String) {
         match self.kind {
             Kind::Blob | Kind::Executable | Kind::Split => {
+                // Writing to a string cannot fail.
                 let _ = write!(text, "-{}", self.digest.size);
             }
             Kind::Action => {}
@@ -150,7 +152,7 @@ impl Layout {
     }
 
     pub(crate) fn path(&self, entry: &Entry) -> PathBuf {
-        self.root.join(entry.place())
+        self.root.join(entry.relative_path())
     }
 
     pub(crate) fn trash(&self) -> PathBuf {
@@ -204,7 +206,7 @@ mod tests {
             let kind = Kind::ALL[kind];
             let size = if kind == Kind::Action { 0 } else { size };
             let entry = Entry { kind, digest: BlobDigest { function, hash, size } };
-            let place = entry.place();
+            let place = entry.relative_path();
             let name = place.rsplit('/').next().unwrap();
             prop_assert_eq!(Entry::parse(kind, function, name), Some(entry));
             prop_assert_eq!(Entry::parse_trash(&entry.trash_name()), Some(entry));

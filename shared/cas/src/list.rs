@@ -23,7 +23,7 @@ impl Cas {
     /// Returns up to `max` blobs of the local tier after `after`, ordered by function and hash. Fewer than `max` mean
     /// that the list is complete.
     pub async fn list(&self, after: Option<BlobDigest>, max: usize) -> Result<Vec<Listed>, CasError> {
-        self.hop(move |inner| Ok(inner.list(after, max))).await
+        self.run_blocking(move |inner| Ok(inner.list(after, max))).await
     }
 }
 
@@ -33,7 +33,10 @@ impl Inner {
         for function in DigestFunction::ALL {
             let first = match after {
                 Some(after) if function < after.function => continue,
-                Some(after) if function == after.function => after.hash.first().copied().unwrap_or_default(),
+                Some(after) if function == after.function => {
+                    let [first, ..] = after.hash;
+                    first
+                }
                 Some(_) | None => 0,
             };
             for folder in self.disk.layout.shards(Kind::Blob, function).skip(usize::from(first)) {

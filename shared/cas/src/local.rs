@@ -7,7 +7,7 @@ use model::BlobDigest;
 
 use crate::{
     Cas, CasError,
-    known::Seen,
+    known::LastUse,
     layout::Entry,
     store::{Inner, is_empty},
     write::BLOB_MODE,
@@ -60,7 +60,7 @@ impl Cas {
     async fn have_files(&self, wanted: Vec<Wanted>) -> Result<Vec<Wanted>, CasError> {
         let parts: Vec<Vec<Wanted>> = wanted.chunks(FILES).map(<[Wanted]>::to_vec).collect();
         let absent: Vec<Vec<Wanted>> = stream::iter(parts)
-            .map(|part| self.hop(move |inner| inner.have_files(part)))
+            .map(|part| self.run_blocking(move |inner| inner.have_files(part)))
             .buffered(2)
             .try_collect()
             .await?;
@@ -100,7 +100,7 @@ impl Inner {
         let now = self.known.now();
         if is_empty(digest) {
             self.have_empty(digest)?;
-        } else if !self.rely(digest, now)? {
+        } else if !self.touch_if_needed(digest, now)? {
             return Ok(false);
         }
         if executable {
@@ -110,7 +110,7 @@ impl Inner {
             if !there || !self.disk.touch(&Entry::blob(*digest))? {
                 return Ok(false);
             }
-            self.known.note(digest, Seen { at: now, local: true, twin: true });
+            self.known.note(digest, LastUse { at: now, local: true, twin: true });
         }
         Ok(true)
     }
@@ -127,7 +127,7 @@ impl Inner {
 
     /// Creates the file of the empty blob on demand.
     fn have_empty(&self, digest: &BlobDigest) -> Result<(), CasError> {
-        if !self.rely(digest, self.known.now())? {
+        if !self.touch_if_needed(digest, self.known.now())? {
             let temp = self.disk.temp(BLOB_MODE)?;
             self.used(self.disk.commit(temp, &Entry::blob(*digest), false)?);
         }

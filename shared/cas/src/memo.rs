@@ -2,6 +2,7 @@
 
 use std::hash::Hash;
 
+use invariant::impossible;
 use quick_cache::{
     DefaultHashBuilder, OptionsBuilder, Weighter,
     sync::{Cache, DefaultLifecycle},
@@ -20,11 +21,9 @@ where
         .estimated_items_capacity(items)
         .weight_capacity(bytes.max(1 << 16))
         .build();
-    match options {
-        Ok(options) => {
-            Cache::with_options(options, weighter, DefaultHashBuilder::default(), DefaultLifecycle::default())
-        }
-        // The options fail only without capacities, which are set above.
-        Err(_) => Cache::with_weighter(items, bytes, weighter),
-    }
+    let Ok(options) = options else {
+        impossible!("the options of a cache lack a capacity");
+        return Cache::with_weighter(items, bytes, weighter);
+    };
+    Cache::with_options(options, weighter, DefaultHashBuilder::default(), DefaultLifecycle::default())
 }

@@ -56,7 +56,7 @@ impl Cas {
         }
         wanted.sort_unstable();
         wanted.dedup();
-        let loaded = self.hop(move |inner| inner.load_many(&wanted)).await?;
+        let loaded = self.run_blocking(move |inner| inner.load_many(&wanted)).await?;
         let mut absent = Vec::new();
         for (digest, content) in loaded {
             match content {
@@ -91,7 +91,7 @@ impl Cas {
         }
         let (entry, permit) = (Entry::blob(*digest), self.piece_permit());
         let length = piece_length(permit.as_ref(), left);
-        let opened = self.hop(move |inner| inner.open_at(&entry, start, length)).await?;
+        let opened = self.run_blocking(move |inner| inner.open_at(&entry, start, length)).await?;
         drop(permit);
         match opened {
             Some((file, first)) => {
@@ -114,7 +114,7 @@ impl Cas {
             return Ok(true);
         }
         let wanted = *digest;
-        let sound = self.hop(move |inner| inner.verify(&wanted)).await?;
+        let sound = self.run_blocking(move |inner| inner.verify(&wanted)).await?;
         if !sound {
             self.forget(digest);
         }
@@ -161,7 +161,7 @@ impl Inner {
     /// Reads a whole blob of the local tier and verifies it.
     fn load(&self, digest: &BlobDigest) -> Result<Option<Bytes>, CasError> {
         let entry = Entry::blob(*digest);
-        if !self.rely(digest, self.known.now())? {
+        if !self.touch_if_needed(digest, self.known.now())? {
             return Ok(None);
         }
         if let Some(content) = self.memory.get(digest) {
@@ -182,7 +182,7 @@ impl Inner {
     }
 
     fn open_at(&self, entry: &Entry, start: u64, length: u64) -> Result<Option<(File, Bytes)>, CasError> {
-        if !self.rely(&entry.digest, self.known.now())? {
+        if !self.touch_if_needed(&entry.digest, self.known.now())? {
             return Ok(None);
         }
         let Some(mut file) = self.disk.open_file(entry)? else {

@@ -121,9 +121,9 @@ impl Cas {
     /// Returns the recorded split, if all its chunks are present.
     async fn known_split(&self, digest: &BlobDigest) -> Result<Option<Split>, CasError> {
         let entry = Entry::split(*digest);
-        let mut content = self.hop(move |inner| inner.load_split(&entry)).await?;
+        let mut content = self.run_blocking(move |inner| inner.load_split(&entry)).await?;
         if content.is_none() && self.fetch_record(&entry).await? {
-            content = self.hop(move |inner| inner.load_split(&entry)).await?;
+            content = self.run_blocking(move |inner| inner.load_split(&entry)).await?;
         }
         let Some(split) = content.and_then(|content| decode(&content, digest.function)) else {
             return Ok(None);

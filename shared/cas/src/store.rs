@@ -20,7 +20,7 @@ use crate::{
     backing::Backing,
     blocking::is_thread_dedicated,
     disk::Disk,
-    known::{Known, Moment, Seen},
+    known::{Known, LastUse, Moment},
     layout::Entry,
     output_tree::TreeRefsMemo,
     refusal::{Refusal, Refusing},
@@ -28,7 +28,7 @@ use crate::{
 };
 
 /// Maximum number of concurrent calls to the disk; more would only slow each other down.
-const HOPS: usize = 64;
+const BLOCKING_CALLS_MAX: usize = 64;
 /// Number of digests looked up in one blocking task.
 const LOOK_UPS: usize = 2048;
 
@@ -84,7 +84,7 @@ pub(crate) struct Inner {
     pub(crate) directories: TreeMemo,
     pub(crate) trees: TreeRefsMemo,
     sink: RwLock<Option<Arc<dyn UsageSink>>>,
-    hops: Arc<Semaphore>,
+    blocking_calls: Arc<Semaphore>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -158,7 +158,7 @@ impl Cas {
             directories: TreeMemo::new(config.memo_bytes),
             trees: TreeRefsMemo::new(config.memo_bytes),
             sink: RwLock::new(None),
-            hops: Arc::new(Semaphore::new(HOPS)),
+            blocking_calls: Arc::new(Semaphore::new(BLOCKING_CALLS_MAX)),
             disk,
             config,
         };
@@ -229,7 +229,7 @@ impl Cas {
         drop(mentioned);
         let parts: Vec<Vec<BlobDigest>> = cold.chunks(LOOK_UPS).map(<[BlobDigest]>::to_vec).collect();
         let absent: Vec<Vec<BlobDigest>> = stream::iter(parts)
-            .map(|part| self.hop(move |inner| inner.touch_blobs(&part)))
+            .map(|part| self.run_blocking(move |inner| inner.touch_blobs(&part)))
             .buffered(4)
             .try_collect()
             .await?;
@@ -253,23 +253,24 @@ impl Cas {
     }
 
     /// Runs `work` here if it takes less time than a handover to a blocking thread.
-    pub(crate) async fn hop_unless<T: Send + 'static>(
+    pub(crate) async fn run_blocking_unless<T: Send + 'static>(
         &self,
         short: bool,
         work: impl FnOnce(&Inner) -> Result<T, CasError> + Send + 'static,
     ) -> Result<T, CasError> {
-        if short && !self.inner.config.fsync { work(&self.inner) } else { self.hop(work).await }
+        if short && !self.inner.config.fsync { work(&self.inner) } else { self.run_blocking(work).await }
     }
 
     /// Runs `work` on a blocking thread.
-    pub(crate) async fn hop<T: Send + 'static>(
+    pub(crate) async fn run_blocking<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Inner) -> Result<T, CasError> + Send + 'static,
     ) -> Result<T, CasError> {
         if is_thread_dedicated() {
             return work(&self.inner);
         }
-        let permit = Arc::clone(&self.inner.hops).acquire_owned().await.map_err(|_| CasError::Stopping)?;
+        let permit =
+            Arc::clone(&self.inner.blocking_calls).acquire_owned().await.map_err(|_| CasError::Stopping)?;
         let inner = Arc::clone(&self.inner);
         let done = tokio::task::spawn_blocking(move || {
             let outcome = work(&inner);
@@ -325,13 +326,13 @@ impl Inner {
     }
 
     /// Touches one blob in the local tier unless that was done recently. Returns whether it is there.
-    pub(crate) fn rely(&self, digest: &BlobDigest, now: Moment) -> Result<bool, CasError> {
+    pub(crate) fn touch_if_needed(&self, digest: &BlobDigest, now: Moment) -> Result<bool, CasError> {
         if self.known.fresh(digest, now).is_some_and(|seen| seen.local) {
             return Ok(true);
         }
         let there = self.disk.touch(&Entry::blob(*digest))?;
         if there {
-            self.known.note(digest, Seen { at: now, local: true, twin: false });
+            self.known.note(digest, LastUse { at: now, local: true, twin: false });
         }
         Ok(there)
     }

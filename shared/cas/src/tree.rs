@@ -9,6 +9,7 @@ use std::{
 };
 
 use bytes::Bytes;
+use invariant::{Present as _, impossible};
 use model::BlobDigest;
 use prost::Message as _;
 use quick_cache::{Weighter, sync::Cache};
@@ -194,7 +195,7 @@ struct Walk<'a> {
     rule: Rule,
     started: Moment,
     /// Every directory met, its subdirectories, and its height if known.
-    met: HashMap<BlobDigest, (Arc<[BlobDigest]>, Option<u64>)>,
+    visited: HashMap<BlobDigest, (Arc<[BlobDigest]>, Option<u64>)>,
     entries: u64,
     to_look_up: Vec<BlobDigest>,
     missing: Vec<BlobDigest>,
@@ -209,7 +210,7 @@ impl<'a> Walk<'a> {
             cas,
             rule,
             started: cas.inner.known.now(),
-            met: HashMap::new(),
+            visited: HashMap::new(),
             entries: 0,
             to_look_up: Vec::new(),
             missing: Vec::new(),
@@ -222,16 +223,16 @@ impl<'a> Walk<'a> {
         let mut next = Vec::new();
         let mut to_read = Vec::new();
         for digest in level {
-            if self.met.contains_key(digest) {
+            if self.visited.contains_key(digest) {
                 continue;
             }
-            self.met.insert(*digest, (Arc::new([]), Some(1)));
+            self.visited.insert(*digest, (Arc::new([]), Some(1)));
             if is_empty(digest) {
                 continue;
             }
             match self.cas.inner.directories.0.get(digest) {
                 Some(node) => {
-                    if let Err(fault) = self.meet(digest, &node, false, &mut next) {
+                    if let Err(fault) = self.visit(digest, &node, false, &mut next) {
                         return Ok(Err(fault));
                     }
                 }
@@ -263,16 +264,17 @@ impl<'a> Walk<'a> {
         let found: Vec<(BlobDigest, Bytes)> =
             digests.iter().zip(&contents).filter_map(|(d, content)| Some((*d, content.clone()?))).collect();
         for (digest, _) in digests.iter().zip(&contents).filter(|(_, content)| content.is_none()) {
-            self.miss(*digest);
+            self.add_missing(*digest);
         }
         drop(contents);
-        let parsed =
-            self.cas.hop(move |_| Ok(found.iter().map(|(d, c)| (*d, parse(d, c))).collect::<Vec<_>>()));
+        let parsed = self
+            .cas
+            .run_blocking(move |_| Ok(found.iter().map(|(d, c)| (*d, parse(d, c))).collect::<Vec<_>>()));
         for (digest, node) in parsed.await? {
             let met = node.and_then(|node| {
                 let node = Arc::new(node);
                 self.cas.inner.directories.0.insert(digest, Arc::clone(&node));
-                self.meet(&digest, &node, true, next)
+                self.visit(&digest, &node, true, next)
             });
             if let Err(fault) = met {
                 return Ok(Err(fault));
@@ -283,7 +285,7 @@ impl<'a> Walk<'a> {
     }
 
     /// Processes one directory. `just_read`: it is known to be present.
-    fn meet(
+    fn visit(
         &mut self,
         digest: &BlobDigest,
         node: &Node,
@@ -295,7 +297,7 @@ impl<'a> Walk<'a> {
         }
         let known = &self.cas.inner.known;
         if node.whole_at(self.rule).is_some_and(|at| known.is_fresh(at, self.started)) {
-            self.met.insert(*digest, (Arc::new([]), Some(node.height.load(Ordering::Relaxed))));
+            self.visited.insert(*digest, (Arc::new([]), Some(node.height.load(Ordering::Relaxed))));
             return Ok(());
         }
         self.entries += (node.files.len() + node.directories.len()) as u64;
@@ -306,8 +308,8 @@ impl<'a> Walk<'a> {
             self.to_look_up.push(*digest);
         }
         self.to_look_up.extend(&node.files);
-        next.extend(node.directories.iter().filter(|digest| !self.met.contains_key(digest)));
-        self.met.insert(*digest, (Arc::clone(&node.directories), None));
+        next.extend(node.directories.iter().filter(|digest| !self.visited.contains_key(digest)));
+        self.visited.insert(*digest, (Arc::clone(&node.directories), None));
         Ok(())
     }
 
@@ -318,12 +320,12 @@ impl<'a> Walk<'a> {
     async fn look_up(&mut self) -> Result<(), CasError> {
         let wanted = std::mem::take(&mut self.to_look_up);
         for digest in self.cas.missing(&wanted).await? {
-            self.miss(digest);
+            self.add_missing(digest);
         }
         Ok(())
     }
 
-    fn miss(&mut self, digest: BlobDigest) {
+    fn add_missing(&mut self, digest: BlobDigest) {
         if self.named.len() <= MISSING_MAX && self.named.insert(digest) {
             self.missing.push(digest);
         }
@@ -338,7 +340,7 @@ impl<'a> Walk<'a> {
         if self.measure(root) > u64::from(DEPTH_MAX) {
             return TreeCheck::Faulty(TreeFault::TooDeep { max: DEPTH_MAX });
         }
-        for (digest, (_, height)) in &self.met {
+        for (digest, (_, height)) in &self.visited {
             if let (Some(node), Some(height)) = (self.cas.inner.directories.0.get(digest), height)
                 && node.whole_at(self.rule).is_none_or(|at| at < self.started)
             {
@@ -353,7 +355,7 @@ impl<'a> Walk<'a> {
     fn measure(&mut self, root: &BlobDigest) -> u64 {
         let mut path = vec![(*root, 0)];
         while let Some((digest, child)) = path.last_mut() {
-            let Some((below, None)) = self.met.get(digest) else {
+            let Some((below, None)) = self.visited.get(digest) else {
                 path.pop();
                 continue;
             };
@@ -362,14 +364,16 @@ impl<'a> Walk<'a> {
                 path.push((*next, 0));
                 continue;
             }
-            let height = |digest: &BlobDigest| self.met.get(digest).and_then(|(_, height)| *height);
+            let height = |digest: &BlobDigest| self.visited.get(digest).and_then(|(_, height)| *height);
             let deepest = below.iter().filter_map(height).max().unwrap_or(0);
-            if let Some((_, height)) = self.met.get_mut(digest) {
+            if let Some((_, height)) = self.visited.get_mut(digest) {
                 *height = Some(deepest + 1);
+            } else {
+                impossible!("directory {digest} of a tree is no longer known");
             }
             path.pop();
         }
-        self.met.get(root).and_then(|(_, height)| *height).unwrap_or(0)
+        self.visited.get(root).and_then(|(_, height)| *height).present("the height of a complete tree")
     }
 }
 

@@ -4,6 +4,7 @@ use std::{collections::HashSet, sync::Arc};
 
 use bytes::Bytes;
 use futures::{StreamExt as _, stream};
+use invariant::Present as _;
 use model::{BlobDigest, DigestFunction};
 
 use crate::{
@@ -26,7 +27,8 @@ const SHORT_BYTES: usize = 4 << 10;
 impl Cas {
     /// Stores a blob whose content is in memory.
     pub async fn put(&self, digest: &BlobDigest, content: Bytes) -> Result<(), CasError> {
-        self.put_many(vec![(*digest, content)]).await.pop().unwrap_or(Err(CasError::Stopping))
+        let stored = self.put_many(vec![(*digest, content)]).await.pop();
+        stored.present_or(Err(CasError::Stopping), "the outcome of storing one blob")
     }
 
     /// Stores content and returns its digest.
@@ -41,7 +43,7 @@ impl Cas {
     pub async fn put_many(&self, blobs: Vec<(BlobDigest, Bytes)>) -> Vec<Result<(), CasError>> {
         let count = blobs.len();
         let outcome = match &self.inner.backing {
-            None => self.hop_unless(is_short(&blobs), move |inner| Ok(inner.put_many(&blobs))).await,
+            None => self.run_blocking_unless(is_short(&blobs), move |inner| Ok(inner.put_many(&blobs))).await,
             Some(Backing::Objects(objects)) => self.put_many_through(objects, blobs).await,
             Some(Backing::Remote(farm)) => self.put_many_farm(farm, blobs).await,
         };
@@ -56,7 +58,7 @@ impl Cas {
     ) -> Result<Vec<Result<(), CasError>>, CasError> {
         let blobs = Arc::new(blobs);
         let checked = Arc::clone(&blobs);
-        let needed = self.hop(move |inner| Ok(inner.check_many(&checked))).await?;
+        let needed = self.run_blocking(move |inner| Ok(inner.check_many(&checked))).await?;
         let uploads = blobs.iter().cloned().zip(needed).map(|((digest, content), needed)| async move {
             if needed? == Needed::Yes {
                 objects.put(&Entry::blob(digest), content).await?;
@@ -64,7 +66,7 @@ impl Cas {
             Ok(())
         });
         let uploaded: Vec<Result<(), CasError>> = stream::iter(uploads).buffered(UPLOADS).collect().await;
-        self.hop(move |inner| {
+        self.run_blocking(move |inner| {
             let keep = |((digest, content), uploaded): (&(BlobDigest, Bytes), Result<(), CasError>)| {
                 uploaded.and_then(|()| inner.keep_copy(digest, content))
             };
@@ -170,7 +172,7 @@ impl Inner {
 
     /// Writes a copy of a blob from the backing. A full local tier is not an error.
     pub(crate) fn keep_copy(&self, digest: &BlobDigest, content: &[u8]) -> Result<(), CasError> {
-        if is_empty(digest) || self.is_full() || self.rely(digest, self.known.now())? {
+        if is_empty(digest) || self.is_full() || self.touch_if_needed(digest, self.known.now())? {
             return Ok(());
         }
         match self.write(digest, content) {

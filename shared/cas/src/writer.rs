@@ -32,13 +32,13 @@ pub struct CasWriter {
     tail: BytesMut,
     pending_bytes: usize,
     permit: Option<OwnedSemaphorePermit>,
-    work: Work,
+    state: WriterState,
     through: bool,
 }
 
 /// The owner of the file: the writer, or the thread that hashes and writes the last batch.
 #[derive(Debug)]
-enum Work {
+enum WriterState {
     Idle(Spool),
     Busy(JoinHandle<Result<Spool, CasError>>),
     Failed,
@@ -82,7 +82,7 @@ impl CasWriter {
             tail: BytesMut::new(),
             pending_bytes: 0,
             permit: None,
-            work: Work::Idle(spool),
+            state: WriterState::Idle(spool),
             through,
         }
     }
@@ -102,7 +102,7 @@ impl CasWriter {
     pub async fn write(&mut self, piece: Bytes) -> Result<(), CasError> {
         self.taken = self.taken.saturating_add(piece.len() as u64);
         if self.taken > self.digest.size {
-            self.work = Work::Failed;
+            self.state = WriterState::Failed;
             return Err(CasError::TooLong { wanted: self.digest });
         }
         if piece.is_empty() {
@@ -129,16 +129,17 @@ impl CasWriter {
         }
         let entry = Entry::blob(digest);
         let direct = self.cas.inner.backing.is_none() || !self.through;
-        let verified = self.cas.hop(move |inner| match spool.complete(inner, &digest, &pending)? {
-            Some(temp) if direct => inner.commit_blob(temp, &entry).map(|()| None),
-            temp => Ok(temp),
-        });
+        let verified =
+            self.cas.run_blocking(move |inner| match spool.complete(inner, &digest, &pending)? {
+                Some(temp) if direct => inner.commit_blob(temp, &entry).map(|()| None),
+                temp => Ok(temp),
+            });
         let temp = verified.await?;
         if !direct {
             self.cas.send_file(&digest, temp.as_ref()).await?;
         }
         if let Some(temp) = temp {
-            self.cas.hop(move |inner| inner.commit_blob(temp, &entry)).await?;
+            self.cas.run_blocking(move |inner| inner.commit_blob(temp, &entry)).await?;
         }
         Ok(())
     }
@@ -174,15 +175,15 @@ impl CasWriter {
         let (digest, pending, permit) = (self.digest, std::mem::take(&mut self.pending), self.permit.take());
         self.pending_bytes = 0;
         let cas = self.cas.clone();
-        self.work = Work::Busy(tokio::spawn(async move {
+        self.state = WriterState::Busy(tokio::spawn(async move {
             let same = pending.clone();
-            let hashing = cas.hop(move |_| {
+            let hashing = cas.run_blocking(move |_| {
                 for piece in &same {
                     hasher.update(piece);
                 }
                 Ok(hasher)
             });
-            let writing = cas.hop(move |inner| {
+            let writing = cas.run_blocking(move |inner| {
                 file.write(inner, &digest, &pending)?;
                 Ok(file)
             });
@@ -199,16 +200,18 @@ impl CasWriter {
             self.hand_over().await?;
         }
         let spool = self.take_spool().await?;
-        self.work = Work::Idle(spool);
+        self.state = WriterState::Idle(spool);
         Ok(())
     }
 
     async fn take_spool(&mut self) -> Result<Spool, CasError> {
-        match std::mem::replace(&mut self.work, Work::Failed) {
-            Work::Idle(spool) => Ok(spool),
-            Work::Busy(work) => work.await.map_err(|_| CasError::Stopping)?,
-            Work::Failed if self.taken > self.digest.size => Err(CasError::TooLong { wanted: self.digest }),
-            Work::Failed => Err(CasError::Stopping),
+        match std::mem::replace(&mut self.state, WriterState::Failed) {
+            WriterState::Idle(spool) => Ok(spool),
+            WriterState::Busy(work) => work.await.map_err(|_| CasError::Stopping)?,
+            WriterState::Failed if self.taken > self.digest.size => {
+                Err(CasError::TooLong { wanted: self.digest })
+            }
+            WriterState::Failed => Err(CasError::Stopping),
         }
     }
 }
@@ -216,7 +219,7 @@ impl CasWriter {
 impl SpoolFile {
     fn write(&mut self, inner: &Inner, digest: &BlobDigest, pieces: &[Bytes]) -> Result<(), CasError> {
         if matches!(self, Self::NotYet) {
-            let there = is_empty(digest) || inner.rely(digest, inner.known.now())?;
+            let there = is_empty(digest) || inner.touch_if_needed(digest, inner.known.now())?;
             *self = if there { Self::NotNeeded } else { Self::Open(inner.disk.temp(BLOB_MODE)?) };
         }
         match self {

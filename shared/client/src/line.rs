@@ -2,6 +2,7 @@
 
 use base64::Engine as _;
 use bus::ConsoleChunk;
+use invariant::Present as _;
 use model::{Attempt, BuildRecord, OutputStream, Sequence, ToolEvent};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -81,7 +82,7 @@ impl WatchEvent {
     /// The event as JSON in the format of [`WatchLine`].
     pub fn to_json(&self) -> serde_json::Value {
         // Maps with text keys always encode.
-        serde_json::to_value(WatchLine::from(self)).unwrap_or_default()
+        serde_json::to_value(WatchLine::from(self)).present("an event cannot be encoded")
     }
 }
 
@@ -89,7 +90,7 @@ impl QueuePlace {
     /// The place as JSON in the format of [`WatchLine`].
     pub fn to_json(&self) -> serde_json::Value {
         let line = WatchLine { position: None, body: WatchLineBody::Queue(self.clone()) };
-        serde_json::to_value(line).unwrap_or_default()
+        serde_json::to_value(line).present("a queue position cannot be encoded")
     }
 }
 

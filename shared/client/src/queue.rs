@@ -115,16 +115,16 @@ pub enum Followed {
 #[derive(Debug)]
 pub struct Following {
     watch: Watch,
-    places: Places,
+    poller: PlacePoller,
     kinds: Vec<WatchKind>,
     /// Whether it was checked if the build is already waiting.
-    looked: bool,
+    checked_wait: bool,
 }
 
 impl Following {
     pub(crate) fn new(client: Client, watch: Watch, kinds: &[WatchKind]) -> Self {
         let kinds = if kinds.is_empty() { WatchKind::ALL.to_vec() } else { kinds.to_vec() };
-        Self { places: Places::new(client, watch.key().clone()), watch, kinds, looked: false }
+        Self { poller: PlacePoller::new(client, watch.key().clone()), watch, kinds, checked_wait: false }
     }
 
     /// Makes it fail when the bus does not answer for `limit`, instead of retrying until it does.
@@ -140,10 +140,10 @@ impl Following {
 
     /// The next item; none after INVOCATION_FINISHED. The future may be dropped and called again without losing items.
     pub async fn next(&mut self) -> Result<Option<Followed>, ClientError> {
-        if !self.looked {
+        if !self.checked_wait {
             let waits = self.watch.waits_already().await? && self.wants(WatchKind::Queue);
-            self.looked = true;
-            self.places.waits(waits);
+            self.checked_wait = true;
+            self.poller.set_waiting(waits);
         }
         loop {
             tokio::select! {
@@ -152,13 +152,13 @@ impl Following {
                     let Some(event) = event? else { return Ok(None) };
                     if let WatchBody::Lifecycle(record) = &event.body {
                         let waits = record.state() == State::Enqueued && self.wants(WatchKind::Queue);
-                        self.places.waits(waits);
+                        self.poller.set_waiting(waits);
                     }
                     if self.wants(WatchKind::Event(event.kind())) {
                         return Ok(Some(Followed::Event(event)));
                     }
                 }
-                told = self.places.next() => return Ok(Some(told)),
+                item = self.poller.next() => return Ok(Some(item)),
             }
         }
     }
@@ -169,68 +169,71 @@ impl Following {
 }
 
 /// Polls the place of a build.
-struct Places {
+struct PlacePoller {
     client: Client,
     key: BuildKey,
-    doing: Doing,
+    state: PollState,
     pause: Duration,
-    told: Option<QueuePlace>,
+    reported: Option<QueuePlace>,
     /// Number of consecutive reports that it is late.
     late: u32,
     /// Time since when its place is unknown.
     unknown_since: Option<Instant>,
     /// Whether the unknown place was reported.
-    unknown_told: bool,
+    unknown_reported: bool,
 }
 
-enum Doing {
-    Nothing,
+enum PollState {
+    Idle,
     /// Poll again at this time.
-    Resting(Instant),
-    Asking(BoxFuture<'static, Result<WhyReply, ClientError>>),
+    Scheduled(Instant),
+    Running(BoxFuture<'static, Result<WhyReply, ClientError>>),
 }
 
-impl fmt::Debug for Places {
+impl fmt::Debug for PlacePoller {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Places").field("pause", &self.pause).field("told", &self.told).finish_non_exhaustive()
+        f.debug_struct("PlacePoller")
+            .field("pause", &self.pause)
+            .field("reported", &self.reported)
+            .finish_non_exhaustive()
     }
 }
 
-impl Places {
+impl PlacePoller {
     fn new(client: Client, key: BuildKey) -> Self {
         Self {
             client,
             key,
-            doing: Doing::Nothing,
+            state: PollState::Idle,
             pause: PAUSE_MIN,
-            told: None,
+            reported: None,
             late: 0,
             unknown_since: None,
-            unknown_told: false,
+            unknown_reported: false,
         }
     }
 
     /// Sets whether the build waits from now on.
-    fn waits(&mut self, waits: bool) {
-        (self.pause, self.told, self.late) = (PAUSE_MIN, None, 0);
-        (self.unknown_since, self.unknown_told) = (None, false);
-        self.doing = if waits { Doing::Resting(Instant::now() + FIRST) } else { Doing::Nothing };
+    fn set_waiting(&mut self, waits: bool) {
+        (self.pause, self.reported, self.late) = (PAUSE_MIN, None, 0);
+        (self.unknown_since, self.unknown_reported) = (None, false);
+        self.state = if waits { PollState::Scheduled(Instant::now() + FIRST) } else { PollState::Idle };
     }
 
     /// The next place to report. The future may be dropped and called again.
     async fn next(&mut self) -> Followed {
         loop {
-            match &mut self.doing {
-                Doing::Nothing => std::future::pending().await,
-                Doing::Resting(until) => {
+            match &mut self.state {
+                PollState::Idle => std::future::pending().await,
+                PollState::Scheduled(until) => {
                     tokio::time::sleep_until(*until).await;
                     let (client, key) = (self.client.clone(), self.key.clone());
-                    self.doing = Doing::Asking(async move { client.why(&key).await }.boxed());
+                    self.state = PollState::Running(async move { client.why(&key).await }.boxed());
                 }
-                Doing::Asking(reply) => {
+                PollState::Running(reply) => {
                     let reply = reply.await;
-                    let news = self.take(reply, self.client.bus().now());
-                    self.doing = Doing::Resting(Instant::now() + self.pause);
+                    let news = self.handle_reply(reply, self.client.bus().now());
+                    self.state = PollState::Scheduled(Instant::now() + self.pause);
                     if let Some(news) = news {
                         return news;
                     }
@@ -240,15 +243,15 @@ impl Places {
     }
 
     /// Schedules the next poll; returns the place if it is worth reporting.
-    fn take(&mut self, reply: Result<WhyReply, ClientError>, now: Millis) -> Option<Followed> {
+    fn handle_reply(&mut self, reply: Result<WhyReply, ClientError>, now: Millis) -> Option<Followed> {
         self.pause = (self.pause * 2).min(PAUSE_MAX);
         let reply = match reply {
             Ok(reply) => reply,
             Err(error) => return self.unknown(&error),
         };
-        (self.unknown_since, self.unknown_told) = (None, false);
+        (self.unknown_since, self.unknown_reported) = (None, false);
         let waiting = reply.waiting?;
-        let late = self.told.as_ref().is_some_and(|told| has_passed(told, Duration::ZERO, now));
+        let late = self.reported.as_ref().is_some_and(|reported| has_passed(reported, Duration::ZERO, now));
         let place = QueuePlace {
             place: waiting.place,
             queued: waiting.queued,
@@ -262,12 +265,13 @@ impl Places {
         }
         // Report less and less often while nothing else changes.
         let grace = STEADY.saturating_mul(1 << self.late.min(5));
-        let is_news = |told: &QueuePlace| has_passed(told, grace, now) || is_news(told, &place, now);
-        if self.told.as_ref().is_some_and(|told| !is_news(told)) {
+        let is_news =
+            |reported: &QueuePlace| has_passed(reported, grace, now) || is_news(reported, &place, now);
+        if self.reported.as_ref().is_some_and(|reported| !is_news(reported)) {
             return None;
         }
         self.late = if late { self.late.saturating_add(1) } else { 0 };
-        self.told = Some(place.clone());
+        self.reported = Some(place.clone());
         Some(Followed::Queue(place))
     }
 
@@ -276,24 +280,24 @@ impl Places {
         debug!(build = %self.key, %error, "cannot read the place in the queue, retrying");
         let since = *self.unknown_since.get_or_insert_with(Instant::now);
         self.pause = self.pause.min(UNKNOWN_AFTER);
-        if self.unknown_told || since.elapsed() < UNKNOWN_AFTER {
+        if self.unknown_reported || since.elapsed() < UNKNOWN_AFTER {
             return None;
         }
-        self.unknown_told = true;
+        self.unknown_reported = true;
         Some(Followed::Unplaced(error.to_string()))
     }
 }
 
 /// Whether the reported start has passed by at least `grace`.
-fn has_passed(told: &QueuePlace, grace: Duration, now: Millis) -> bool {
-    told.expected_start_ms.is_some_and(|at| at.after(grace) < now)
+fn has_passed(reported: &QueuePlace, grace: Duration, now: Millis) -> bool {
+    reported.expected_start_ms.is_some_and(|at| at.after(grace) < now)
 }
 
-fn is_news(told: &QueuePlace, place: &QueuePlace, now: Millis) -> bool {
-    if told.place != place.place {
+fn is_news(reported: &QueuePlace, place: &QueuePlace, now: Millis) -> bool {
+    if reported.place != place.place {
         return true;
     }
-    match (told.expected_start_ms, place.expected_start_ms) {
+    match (reported.expected_start_ms, place.expected_start_ms) {
         (Some(before), Some(start)) => {
             let moved = start.since(before).max(before.since(start));
             moved > STEADY.max(start.since(now) / STEADY_PART)
@@ -323,21 +327,23 @@ mod tests {
 
     #[test]
     fn news_is_another_place_or_another_time() {
-        let told = place(3, Some(60_000));
-        assert!(is_news(&told, &place(2, Some(60_000)), NOW));
-        assert!(is_news(&told, &place(3, None), NOW));
-        assert!(is_news(&told, &place(3, Some(80_000)), NOW));
-        assert!(!is_news(&told, &place(3, Some(70_000)), NOW), "a sixth of the wait");
+        let reported = place(3, Some(60_000));
+        assert!(is_news(&reported, &place(2, Some(60_000)), NOW));
+        assert!(is_news(&reported, &place(3, None), NOW));
+        assert!(is_news(&reported, &place(3, Some(80_000)), NOW));
+        assert!(!is_news(&reported, &place(3, Some(70_000)), NOW), "a sixth of the wait");
         assert!(!is_news(&place(1, Some(500)), &place(1, Some(2400)), NOW), "less than two seconds");
         assert!(!is_news(&place(3, None), &place(3, None), NOW));
     }
 
     #[test]
     fn a_start_has_passed_when_its_time_and_the_grace_are_over() {
-        let told = place(1, Some(0));
+        let reported = place(1, Some(0));
         let after = |seconds: u64| Millis(NOW.0 + seconds * 1000);
-        assert!(!has_passed(&told, Duration::ZERO, NOW) && has_passed(&told, Duration::ZERO, after(1)));
-        assert!(!has_passed(&told, STEADY, after(2)) && has_passed(&told, STEADY, after(3)));
+        assert!(
+            !has_passed(&reported, Duration::ZERO, NOW) && has_passed(&reported, Duration::ZERO, after(1))
+        );
+        assert!(!has_passed(&reported, STEADY, after(2)) && has_passed(&reported, STEADY, after(3)));
         assert!(!has_passed(&place(1, None), Duration::ZERO, after(999)));
     }
 

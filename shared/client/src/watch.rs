@@ -3,19 +3,20 @@
 //! A watch needs no consumer on the server. It listens to the plain subject on which events are repeated as they are
 //! stored, which may lose messages, and reads from the stream everything that it cannot prove to be complete.
 
-mod seen;
+mod progress;
 
 use std::{collections::VecDeque, time::Duration};
 
 use async_nats::{Message, Subscriber};
 use bus::{Bus, BusError, EventKind, EventSubject, LiveConnection, Reconnects, RunPlace, Stored};
 use futures::StreamExt as _;
+use invariant::impossible;
 use model::{BuildKey, ErrorCode, Sequence, State};
 use tokio::time::Instant;
 use tracing::{debug, warn};
 
 use crate::{ClientError, WatchEvent};
-use seen::{Seen, Verdict};
+use progress::{Progress, Verdict};
 
 /// The events of one build as they come. Dropping it ends the watch.
 #[derive(Debug)]
@@ -25,9 +26,9 @@ pub struct Watch {
     key: BuildKey,
     kinds: Vec<EventKind>,
     step: Step,
-    seen: Seen,
-    /// Highest position heard of: until it is read, the stream must be read again soon.
-    heard: Sequence,
+    progress: Progress,
+    /// Highest position announced by a live message: until it is read, the stream must be read again soon.
+    announced: Sequence,
     live: Option<Subscriber>,
     reconnects: Reconnects,
     ready: VecDeque<WatchEvent>,
@@ -76,8 +77,8 @@ impl Watch {
             key,
             kinds,
             step: Step::Open,
-            seen: Seen::after(after),
-            heard: after,
+            progress: Progress::after(after),
+            announced: after,
             live: None,
             reconnects,
             ready: VecDeque::new(),
@@ -119,7 +120,7 @@ impl Watch {
                 Step::Backfill => self.backfill().await,
                 Step::Listen => self.listen().await,
             };
-            self.settle(done).await?;
+            self.retry_or_fail(done).await?;
         }
     }
 
@@ -127,28 +128,28 @@ impl Watch {
     pub(crate) async fn waits_already(&mut self) -> Result<bool, ClientError> {
         while self.step == Step::Open {
             let done = self.open().await;
-            self.settle(done).await?;
+            self.retry_or_fail(done).await?;
         }
         Ok(self.waits_already)
     }
 
     /// Pauses after a temporary error; returns a final one.
-    async fn settle(&mut self, done: Result<(), ClientError>) -> Result<(), ClientError> {
+    async fn retry_or_fail(&mut self, done: Result<(), ClientError>) -> Result<(), ClientError> {
         match done {
             Ok(()) => self.failing_since = None,
-            Err(error) if error.is_unreachable() && !self.is_over() => self.rest(&error).await,
+            Err(error) if error.is_unreachable() && !self.has_given_up() => self.pause_after(&error).await,
             Err(error) => return Err(error),
         }
         Ok(())
     }
 
     /// Whether the bus has not answered for longer than allowed.
-    fn is_over(&self) -> bool {
+    fn has_given_up(&self) -> bool {
         let failing = self.failing_since.map_or(Duration::ZERO, |since| since.elapsed());
         self.gives_up_after.is_some_and(|limit| failing >= limit)
     }
 
-    async fn rest(&mut self, error: &ClientError) {
+    async fn pause_after(&mut self, error: &ClientError) {
         if self.failing_since.is_none() {
             let cause = std::error::Error::source(error).map(ToString::to_string).unwrap_or_default();
             warn!(build = %self.key, %error, cause, "cannot read the build's events, retrying");
@@ -171,8 +172,8 @@ impl Watch {
             let message = format!("build {} not found in group {}", self.key.id, self.key.group);
             return Err(ClientError::api(ErrorCode::NotFound, message));
         };
-        let ended = record.state() == State::Finished && position <= self.seen.cursor();
-        self.waits_already = record.state() == State::Enqueued && position <= self.seen.cursor();
+        let ended = record.state() == State::Finished && position <= self.progress.cursor();
+        self.waits_already = record.state() == State::Enqueued && position <= self.progress.cursor();
         self.step = if ended { Step::Ended } else { Step::Backfill };
         Ok(())
     }
@@ -180,19 +181,19 @@ impl Watch {
     /// Reads one batch; the step stays the same while there is more.
     async fn backfill(&mut self) -> Result<(), ClientError> {
         let subjects = EventSubject::all_of(&self.key);
-        let before = self.seen.cursor();
+        let before = self.progress.cursor();
         let tail = self.bus.events_from(&subjects, Sequence(before.0 + 1), BATCH).await?;
         for stored in &tail.events {
-            if stored.sequence > self.seen.cursor() {
-                self.take(stored)?;
+            if stored.sequence > self.progress.cursor() {
+                self.accept(stored)?;
             }
         }
-        let progress = self.seen.cursor() > before;
-        if self.step == Step::Ended || (tail.more && progress) {
+        let advanced = self.progress.cursor() > before;
+        if self.step == Step::Ended || (tail.more && advanced) {
             return Ok(());
         }
         self.step = Step::Listen;
-        if progress && self.seen.cursor() >= self.heard {
+        if advanced && self.progress.cursor() >= self.announced {
             self.pause = PAUSE_MIN;
         }
         self.repair_at = Instant::now() + self.pause;
@@ -202,22 +203,23 @@ impl Watch {
 
     async fn listen(&mut self) -> Result<(), ClientError> {
         let Some(live) = self.live.as_mut() else {
+            impossible!("the watch of {} listens without a subscription", self.key);
             self.step = Step::Open;
             return Ok(());
         };
-        let heard = tokio::select! {
+        let wakeup = tokio::select! {
             biased;
-            () = self.reconnects.next() => Heard::Repair,
-            message = live.next() => message.map_or(Heard::Silence, Heard::Message),
-            () = tokio::time::sleep_until(self.repair_at) => Heard::Repair,
+            () = self.reconnects.next() => Wakeup::Repair,
+            message = live.next() => message.map_or(Wakeup::Closed, Wakeup::Message),
+            () = tokio::time::sleep_until(self.repair_at) => Wakeup::Repair,
         };
-        match heard {
-            Heard::Message(message) => self.hear(message),
-            Heard::Repair => {
+        match wakeup {
+            Wakeup::Message(message) => self.receive(message),
+            Wakeup::Repair => {
                 self.step = Step::Backfill;
                 Ok(())
             }
-            Heard::Silence => {
+            Wakeup::Closed => {
                 self.live = None;
                 self.step = Step::Open;
                 let what = format!("listening to build {}", self.key);
@@ -226,21 +228,21 @@ impl Watch {
         }
     }
 
-    fn hear(&mut self, message: Message) -> Result<(), ClientError> {
+    fn receive(&mut self, message: Message) -> Result<(), ClientError> {
         let Some((stored, previous)) = Stored::from_live(message) else {
             self.step = Step::Backfill;
             return Ok(());
         };
         let place = RunPlace::read(stored.headers.as_ref());
-        match self.seen.judge(stored.sequence, previous, place) {
+        match self.progress.classify(stored.sequence, previous, place) {
             Verdict::Old => Ok(()),
             Verdict::Next => {
                 self.pause = PAUSE_MIN;
                 self.repair_at = Instant::now() + self.pause;
-                self.take(&stored)
+                self.accept(&stored)
             }
             Verdict::Gap => {
-                self.heard = self.heard.max(stored.sequence);
+                self.announced = self.announced.max(stored.sequence);
                 self.pause = PAUSE_KNOWN_GAP;
                 self.step = Step::Backfill;
                 Ok(())
@@ -249,10 +251,10 @@ impl Watch {
     }
 
     /// Marks an event as seen and queues it if its kind is wanted.
-    fn take(&mut self, stored: &Stored) -> Result<(), ClientError> {
+    fn accept(&mut self, stored: &Stored) -> Result<(), ClientError> {
         let event = WatchEvent::read(stored)?;
         let kind = event.as_ref().map(WatchEvent::kind);
-        self.seen.advance(stored.sequence, kind, RunPlace::read(stored.headers.as_ref()));
+        self.progress.advance(stored.sequence, kind, RunPlace::read(stored.headers.as_ref()));
         let Some(event) = event else {
             debug!(position = %stored.sequence, subject = stored.subject, "ignoring an event in an unknown format");
             return Ok(());
@@ -268,8 +270,8 @@ impl Watch {
     }
 }
 
-enum Heard {
+enum Wakeup {
     Message(Message),
     Repair,
-    Silence,
+    Closed,
 }

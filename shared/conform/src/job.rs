@@ -46,7 +46,9 @@ impl Inputs {
                 let within = self.directories.remove(parent).unwrap_or_default().with(rest, file);
                 self.directories.insert(parent.to_owned(), within);
             }
-            None => drop(self.files.insert(path.to_owned(), file)),
+            None => {
+                self.files.insert(path.to_owned(), file);
+            }
         }
         self
     }

@@ -49,6 +49,7 @@ impl CheckResult {
     pub fn line(&self) -> String {
         let mut line = format!("{} {:>3} {}", self.result.as_str(), self.id, self.title);
         if !self.reason.is_empty() {
+            // Writing to a String cannot fail.
             let _ = write!(line, " ({})", self.reason);
         }
         line
@@ -106,6 +107,7 @@ impl Report {
         for result in self.results.iter().filter(|result| with_passes || result.result != Verdict::Pass) {
             if group != Some(result.group) {
                 group = Some(result.group);
+                // Writing to a String cannot fail.
                 let _ = writeln!(text, "{}", result.group.title());
             }
             let _ = writeln!(text, "  {}", result.line());

@@ -93,31 +93,37 @@ pub async fn run(options: Options, mut on_result: impl FnMut(&CheckResult)) -> R
         .filter(|check| options.only.is_empty() || options.only.contains(&check.id))
         .collect();
     let mut results = Vec::new();
-    let mut take = |result: CheckResult| {
+    let mut record = |result: CheckResult| {
         on_result(&result);
         results.push(result);
     };
     let bound = Arc::new(Semaphore::new(options.jobs.max(1)));
-    let of = |phase| chosen.iter().copied().filter(move |check| check.phase == phase);
+    let checks_of = |phase| chosen.iter().copied().filter(move |check| check.phase == phase);
     let mut long = JoinSet::new();
-    for check in of(Phase::Long) {
+    for check in checks_of(Phase::Long) {
         long.spawn(guarded(check, cx.clone(), None));
     }
     let mut usual = JoinSet::new();
-    for check in of(Phase::Usual) {
+    for check in checks_of(Phase::Usual) {
         usual.spawn(guarded(check, cx.clone(), Some(Arc::clone(&bound))));
     }
     while let Some(result) = usual.join_next().await {
-        result.into_iter().for_each(&mut take);
+        let Ok(result) = result else {
+            unreachable!("a check ended without a verdict");
+        };
+        record(result);
     }
-    for check in of(Phase::Alone) {
-        take(guarded(check, cx.clone(), None).await);
+    for check in checks_of(Phase::Alone) {
+        record(guarded(check, cx.clone(), None).await);
     }
     while let Some(result) = long.join_next().await {
-        result.into_iter().for_each(&mut take);
+        let Ok(result) = result else {
+            unreachable!("a check ended without a verdict");
+        };
+        record(result);
     }
-    for check in of(Phase::Last) {
-        take(guarded(check, cx.clone(), None).await);
+    for check in checks_of(Phase::Last) {
+        record(guarded(check, cx.clone(), None).await);
     }
     let millis = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
     Ok(Report::new(&options.endpoint, &options.instance, millis, results))

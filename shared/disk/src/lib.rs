@@ -4,7 +4,7 @@
 //! disk: first workers and executors accept nothing new, then stores reject writes and growing builds are ended; the
 //! rest is for nats-server.
 
-use std::{fs, io, os::unix::fs::MetadataExt as _, path::Path};
+use std::{fmt, fs, io, os::unix::fs::MetadataExt as _, path::Path};
 
 use nix::sys::statvfs::statvfs;
 
@@ -33,25 +33,75 @@ impl Space {
         })
     }
 
+    /// The total amount of a resource.
+    pub fn total(self, resource: Resource) -> u64 {
+        match resource {
+            Resource::Bytes => self.bytes,
+            Resource::Inodes => self.inodes,
+        }
+    }
+
+    /// The free amount of a resource.
+    pub fn left(self, resource: Resource) -> u64 {
+        match resource {
+            Resource::Bytes => self.bytes_left,
+            Resource::Inodes => self.inodes_left,
+        }
+    }
+
     /// Number of bytes missing to have `wanted` bytes free.
     pub fn missing(self, wanted: u64) -> u64 {
         wanted.saturating_sub(self.bytes_left)
     }
 }
 
-/// Disk usage in bytes of a folder and everything below it. Unreadable entries count as zero.
-pub fn used(folder: &Path) -> u64 {
-    let (mut bytes, mut folders) = (0_u64, vec![folder.to_owned()]);
-    while let Some(folder) = folders.pop() {
-        for entry in fs::read_dir(&folder).into_iter().flatten().flatten() {
-            let Ok(meta) = entry.metadata() else { continue };
-            bytes = bytes.saturating_add(meta.blocks().saturating_mul(512));
-            if meta.is_dir() {
-                folders.push(entry.path());
+/// What a file system can run out of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Resource {
+    Bytes,
+    Inodes,
+}
+
+impl fmt::Display for Resource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Bytes => "bytes",
+            Self::Inodes => "inodes",
+        })
+    }
+}
+
+/// Disk usage of a folder and everything below it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Used {
+    pub bytes: u64,
+    pub inodes: u64,
+}
+
+impl Used {
+    /// Reads it from the file system. Unreadable entries count as zero; a file with several names counts several times.
+    pub fn of(folder: &Path) -> Self {
+        let (mut used, mut folders) = (Self::default(), vec![folder.to_owned()]);
+        while let Some(folder) = folders.pop() {
+            for entry in fs::read_dir(&folder).into_iter().flatten().flatten() {
+                let Ok(meta) = entry.metadata() else { continue };
+                used.bytes = used.bytes.saturating_add(meta.blocks().saturating_mul(512));
+                used.inodes += 1;
+                if meta.is_dir() {
+                    folders.push(entry.path());
+                }
             }
         }
+        used
     }
-    bytes
+
+    /// The amount of one resource.
+    pub fn amount(self, resource: Resource) -> u64 {
+        match resource {
+            Resource::Bytes => self.bytes,
+            Resource::Inodes => self.inodes,
+        }
+    }
 }
 
 /// Share of a disk that is reserved: the setting `disk_left_percent`.
@@ -66,19 +116,26 @@ impl Reserve {
         Self { percent: percent.min(100) }
     }
 
-    /// Free bytes below which workers and executors accept nothing new.
-    pub fn for_new_work(self, bytes: u64) -> u64 {
-        (u128::from(bytes) * u128::from(self.percent) / 100).try_into().unwrap_or(u64::MAX)
+    /// Amount of `total`, in bytes or inodes, below which workers and executors accept nothing new.
+    pub fn for_new_work(self, total: u64) -> u64 {
+        (u128::from(total) * u128::from(self.percent) / 100).try_into().unwrap_or(u64::MAX)
     }
 
-    /// Free bytes below which stores reject writes and growing builds are ended.
-    pub fn for_stores(self, bytes: u64) -> u64 {
-        self.for_new_work(bytes) / 2
+    /// Amount of `total` below which stores reject writes and growing builds are ended.
+    pub fn for_stores(self, total: u64) -> u64 {
+        self.for_new_work(total) / 2
     }
 
-    /// Free bytes below which the bus stops growing.
-    pub fn for_bus(self, bytes: u64) -> u64 {
-        self.for_new_work(bytes) / 4
+    /// Amount of `total` below which the bus stops growing.
+    pub fn for_bus(self, total: u64) -> u64 {
+        self.for_new_work(total) / 4
+    }
+
+    /// The resource of which less is free than new work needs, if any.
+    pub fn scarce(self, space: Space) -> Option<Resource> {
+        let is_scarce =
+            |resource: &Resource| space.left(*resource) < self.for_new_work(space.total(*resource));
+        [Resource::Bytes, Resource::Inodes].into_iter().find(is_scarce)
     }
 
     /// Why no new work is accepted; `None` if there is enough free space.
@@ -123,6 +180,10 @@ mod tests {
         let why = reserve.shortage(Space { bytes_left: 19, ..plenty }).unwrap();
         assert_eq!(why, "1.9 % of the disk's space is free, 2 % must be (disk_left_percent)");
         assert!(reserve.shortage(Space { inodes_left: 19, ..plenty }).is_some());
+        assert_eq!(reserve.scarce(plenty), None);
+        assert_eq!(reserve.scarce(Space { bytes_left: 19, ..plenty }), Some(Resource::Bytes));
+        assert_eq!(reserve.scarce(Space { inodes_left: 19, ..plenty }), Some(Resource::Inodes));
+        assert_eq!(reserve.scarce(Space { inodes: 0, inodes_left: 0, ..plenty }), None);
         assert_eq!(reserve.shortage(Space { inodes: 0, inodes_left: 0, ..plenty }), None);
         assert_eq!(Reserve::new(0).shortage(Space { bytes_left: 0, ..plenty }), None);
     }
@@ -134,9 +195,10 @@ mod tests {
         fs::create_dir_all(&deep).unwrap();
         fs::write(deep.join("file"), vec![1; 100_000]).unwrap();
         fs::File::create(folder.path().join("sparse")).unwrap().set_len(1 << 40).unwrap();
-        let bytes = used(folder.path());
-        assert!((100_000..1 << 20).contains(&bytes), "{bytes}");
-        assert_eq!(used(&folder.path().join("none")), 0);
+        let used = Used::of(folder.path());
+        assert!((100_000..1 << 20).contains(&used.bytes), "{used:?}");
+        assert_eq!(used.inodes, 4);
+        assert_eq!(Used::of(&folder.path().join("none")), Used::default());
     }
 
     #[test]

@@ -61,7 +61,7 @@ impl Index {
             .set_number_of_retries(2)
             .set_connection_timeout(Some(Duration::from_secs(2)))
             .set_response_timeout(Some(Duration::from_secs(5)));
-        let mut told = false;
+        let mut warned = false;
         loop {
             match ConnectionManager::new_with_config(client.clone(), config.clone()).await {
                 Ok(connection) => {
@@ -73,9 +73,9 @@ impl Index {
                 }
                 Err(source) if !wait => return Err(IndexError::Unreachable { url: url.to_owned(), source }),
                 Err(error) => {
-                    if !told {
+                    if !warned {
                         warn!(url, %error, "waiting for redis");
-                        told = true;
+                        warned = true;
                     }
                     tokio::time::sleep(Duration::from_millis(200)).await;
                 }

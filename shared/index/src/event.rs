@@ -108,11 +108,11 @@ impl Traits {
 
 /// Range of positions within a priority: at a million builds per second it lasts for nine years. Two bits of priority
 /// above 48 bits of position fit the 53 bits that a sorted set's double stores exactly.
-const PLACES: u64 = 1 << 48;
+const RANKS: u64 = 1 << 48;
 
 /// The score of a waiting build: strict priority, then its order within the priority.
 pub(crate) fn score(priority: Priority, rank: u64) -> u64 {
-    u64::from(priority.rank()) * PLACES + rank % PLACES
+    u64::from(priority.rank()) * RANKS + rank % RANKS
 }
 
 impl IndexEvent {
@@ -146,7 +146,7 @@ mod tests {
 
     #[test]
     fn a_more_urgent_build_comes_first_however_young() {
-        assert!(score(Priority::Emergency, PLACES - 1) < score(Priority::Interactive, 1));
+        assert!(score(Priority::Emergency, RANKS - 1) < score(Priority::Interactive, 1));
         assert!(score(Priority::Batch, 1) < score(Priority::Batch, 2));
     }
 
@@ -172,7 +172,7 @@ mod tests {
         reason = "the round trip is the point"
     )]
     fn scores_are_exact_as_doubles() {
-        let last = score(Priority::Batch, PLACES - 1);
+        let last = score(Priority::Batch, RANKS - 1);
         assert_eq!(last as f64 as u64, last);
     }
 }

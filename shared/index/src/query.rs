@@ -36,17 +36,17 @@ pub struct Health {
 impl Index {
     /// Up to `max` builds whose time in the queue has expired at `now`.
     pub async fn expired(&self, now: Millis, max: isize) -> Result<Vec<BuildKey>, IndexError> {
-        self.until("expires", now, max).await
+        self.entries_until("expires", now, max).await
     }
 
     /// Up to `max` builds whose run time limit has expired at `now`.
     pub async fn overrun(&self, now: Millis, max: isize) -> Result<Vec<BuildKey>, IndexError> {
-        self.until("deadlines", now, max).await
+        self.entries_until("deadlines", now, max).await
     }
 
     /// Up to `max` builds that have been running since before `since`.
     pub async fn running_since(&self, since: Millis, max: isize) -> Result<Vec<BuildKey>, IndexError> {
-        self.until("running", since, max).await
+        self.entries_until("running", since, max).await
     }
 
     /// All builds that wait, are offered or run. Takes several calls: a build that changes state between them may
@@ -58,7 +58,7 @@ impl Index {
         loop {
             let mut page = cmd("HSCAN");
             page.arg(key("builds")).arg(cursor).arg("COUNT").arg(PAGE);
-            let (next, flat): (u64, Vec<String>) = self.ask(what, &page).await?;
+            let (next, flat): (u64, Vec<String>) = self.query(what, &page).await?;
             found.extend(flat.chunks(2).filter_map(|pair| pair.first()?.parse::<BuildKey>().ok()));
             cursor = next;
             if cursor == 0 {
@@ -69,8 +69,8 @@ impl Index {
 
     /// Numbers of waiting and running builds.
     pub async fn counts(&self) -> Result<Counts, IndexError> {
-        let waiting = self.ask("counts", cmd("ZCARD").arg(key("expires"))).await?;
-        let running = self.ask("counts", cmd("ZCARD").arg(key("running"))).await?;
+        let waiting = self.query("counts", cmd("ZCARD").arg(key("expires"))).await?;
+        let running = self.query("counts", cmd("ZCARD").arg(key("running"))).await?;
         Ok(Counts { waiting, running })
     }
 
@@ -78,7 +78,7 @@ impl Index {
     pub async fn health(&self) -> Result<Option<Health>, IndexError> {
         let fields = ["ready", "watermark", "epoch"];
         let found: (Option<u8>, Option<u64>, Option<String>) =
-            self.ask("health", cmd("HMGET").arg(META).arg(&fields)).await?;
+            self.query("health", cmd("HMGET").arg(META).arg(&fields)).await?;
         Ok(found.0.map(|ready| Health {
             ready: ready == 1,
             watermark: Sequence(found.1.unwrap_or_default()),
@@ -88,13 +88,13 @@ impl Index {
 
     /// The order of the queues, as recorded when the index was built.
     pub async fn order(&self) -> Result<String, IndexError> {
-        let found: Option<String> = self.ask("order", cmd("HGET").arg(META).arg("order")).await?;
+        let found: Option<String> = self.query("order", cmd("HGET").arg(META).arg("order")).await?;
         Ok(found.unwrap_or_default())
     }
 
     /// Groups that recently had a build.
     pub async fn groups(&self) -> Result<Vec<Group>, IndexError> {
-        let found: Vec<String> = self.ask("groups", cmd("SMEMBERS").arg(key("seen"))).await?;
+        let found: Vec<String> = self.query("groups", cmd("SMEMBERS").arg(key("seen"))).await?;
         let mut groups: Vec<Group> = found.iter().filter_map(|text| text.parse().ok()).collect();
         groups.sort();
         Ok(groups)
@@ -103,7 +103,7 @@ impl Index {
     /// The newest builds of `group`, newest first.
     pub async fn recent(&self, group: &Group, max: isize) -> Result<Vec<BuildId>, IndexError> {
         let name = key(&format!("recent:{group}"));
-        let found: Vec<String> = self.ask("recent", cmd("LRANGE").arg(name).arg(0).arg(max - 1)).await?;
+        let found: Vec<String> = self.query("recent", cmd("LRANGE").arg(name).arg(0).arg(max - 1)).await?;
         let mut seen = std::collections::BTreeSet::new();
         let ids = found.iter().filter_map(|text| text.parse::<BuildId>().ok());
         Ok(ids.filter(|id| seen.insert(*id)).collect())
@@ -112,7 +112,7 @@ impl Index {
     /// The waiting builds of `group`, in the order in which they will start.
     pub async fn waiting(&self, group: &Group, max: isize) -> Result<Vec<BuildId>, IndexError> {
         let name = key(&format!("queue:{group}"));
-        let found: Vec<String> = self.ask("waiting", cmd("ZRANGE").arg(name).arg(0).arg(max - 1)).await?;
+        let found: Vec<String> = self.query("waiting", cmd("ZRANGE").arg(name).arg(0).arg(max - 1)).await?;
         Ok(found.iter().filter_map(|text| text.parse().ok()).collect())
     }
 
@@ -121,25 +121,25 @@ impl Index {
         let what = "workers";
         let later = format!("({}", now.0);
         let live: Vec<String> =
-            self.ask(what, cmd("ZRANGEBYSCORE").arg(key("workers")).arg(later).arg("+inf")).await?;
+            self.query(what, cmd("ZRANGEBYSCORE").arg(key("workers")).arg(later).arg("+inf")).await?;
         if live.is_empty() {
             return Ok(Vec::new());
         }
         let found: Vec<Option<Vec<u8>>> =
-            self.ask(what, cmd("HMGET").arg(key("workerinfo")).arg(live)).await?;
+            self.query(what, cmd("HMGET").arg(key("workerinfo")).arg(live)).await?;
         Ok(found.into_iter().flatten().collect())
     }
 
     /// Up to `max` running builds, newest first.
     pub async fn running(&self, max: isize) -> Result<Vec<BuildKey>, IndexError> {
         let newest = cmd("ZREVRANGE").arg(key("running")).arg(0).arg(max - 1).to_owned();
-        let found: Vec<String> = self.ask("running", &newest).await?;
+        let found: Vec<String> = self.query("running", &newest).await?;
         Ok(found.iter().filter_map(|text| text.parse().ok()).collect())
     }
 
     /// Workspaces that have been offered a build.
     pub async fn taken(&self) -> Result<HashMap<Workspace, BuildKey>, IndexError> {
-        let found: HashMap<String, String> = self.ask("taken", cmd("HGETALL").arg(key("taken"))).await?;
+        let found: HashMap<String, String> = self.query("taken", cmd("HGETALL").arg(key("taken"))).await?;
         let read =
             |(workspace, build): (&String, &String)| Some((workspace.parse().ok()?, build.parse().ok()?));
         Ok(found.iter().filter_map(read).collect())
@@ -152,7 +152,7 @@ impl Index {
         }
         let names: Vec<String> = builds.iter().map(ToString::to_string).collect();
         let found: Vec<Option<Vec<u8>>> =
-            self.ask("unfinished", cmd("HMGET").arg(key("builds")).arg(names)).await?;
+            self.query("unfinished", cmd("HMGET").arg(key("builds")).arg(names)).await?;
         let known = builds.iter().zip(found).filter(|(_, entry)| entry.is_some());
         Ok(known.map(|(build, _)| build.clone()).collect())
     }
@@ -163,12 +163,12 @@ impl Index {
         let what = "worker_counts";
         let later = format!("({}", now.0);
         let live: HashSet<String> =
-            self.ask(what, cmd("ZRANGEBYSCORE").arg(key("workers")).arg(later).arg("+inf")).await?;
+            self.query(what, cmd("ZRANGEBYSCORE").arg(key("workers")).arg(later).arg("+inf")).await?;
         if live.is_empty() {
             return Ok(WorkerCounts::default());
         }
-        let draining: HashSet<String> = self.ask(what, cmd("SMEMBERS").arg(key("draining"))).await?;
-        let full: HashSet<String> = self.ask(what, cmd("SMEMBERS").arg(key("full"))).await?;
+        let draining: HashSet<String> = self.query(what, cmd("SMEMBERS").arg(key("draining"))).await?;
+        let full: HashSet<String> = self.query(what, cmd("SMEMBERS").arg(key("full"))).await?;
         let closed = live.intersection(&draining).count();
         let full = live.intersection(&draining).filter(|worker| full.contains(*worker)).count();
         let count = |workers: usize| u64::try_from(workers).unwrap_or(u64::MAX);
@@ -182,32 +182,40 @@ impl Index {
     /// Memory that Redis uses for its data, in bytes.
     pub async fn memory_bytes(&self) -> Result<u64, IndexError> {
         let what = "memory_bytes";
-        let text: String = self.ask(what, cmd("INFO").arg("memory")).await?;
+        let text: String = self.query(what, cmd("INFO").arg("memory")).await?;
         let used = text.lines().find_map(|line| line.strip_prefix("used_memory:")?.trim().parse().ok());
         used.ok_or(IndexError::Answer { what })
     }
 
-    async fn until(&self, name: &'static str, at: Millis, max: isize) -> Result<Vec<BuildKey>, IndexError> {
+    async fn entries_until(
+        &self,
+        name: &'static str,
+        at: Millis,
+        max: isize,
+    ) -> Result<Vec<BuildKey>, IndexError> {
         let mut command = cmd("ZRANGEBYSCORE");
         command.arg(key(name)).arg("-inf").arg(at.0).arg("LIMIT").arg(0).arg(max);
-        let found: Vec<String> = self.ask(name, &command).await?;
+        let found: Vec<String> = self.query(name, &command).await?;
         Ok(found.iter().filter_map(|text| text.parse().ok()).collect())
     }
 
-    /// Runs a query, and retries it once on a broken connection: a query changes nothing, and the next connection
+    /// Runs a query, and retries it on a broken connection: a query changes nothing, and the next connection
     /// is ready within milliseconds.
-    pub(crate) async fn ask<T: FromRedisValue>(
+    pub(crate) async fn query<T: FromRedisValue>(
         &self,
         what: &'static str,
         command: &Cmd,
     ) -> Result<T, IndexError> {
-        let mut tries = 0;
+        let mut retries = 0;
         loop {
             match command.query_async(&mut self.connection.clone()).await {
                 Ok(answer) => return Ok(answer),
-                Err(error) if tries < ASK_AGAIN && (error.is_io_error() || error.is_connection_dropped()) => {
-                    tries += 1;
-                    tokio::time::sleep(ASK_PAUSE).await;
+                Err(error)
+                    if retries < QUERY_RETRIES_MAX
+                        && (error.is_io_error() || error.is_connection_dropped()) =>
+                {
+                    retries += 1;
+                    tokio::time::sleep(QUERY_RETRY_DELAY).await;
                 }
                 Err(source) => return Err(IndexError::Call { what, source }),
             }
@@ -217,5 +225,5 @@ impl Index {
 
 /// Number of entries requested in one call.
 const PAGE: usize = 1000;
-const ASK_AGAIN: u32 = 3;
-const ASK_PAUSE: Duration = Duration::from_millis(50);
+const QUERY_RETRIES_MAX: u32 = 3;
+const QUERY_RETRY_DELAY: Duration = Duration::from_millis(50);

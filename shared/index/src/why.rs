@@ -116,7 +116,7 @@ impl Index {
 
     /// Whether no build waits or is in progress.
     pub async fn is_idle(&self) -> Result<bool, IndexError> {
-        let unfinished: u64 = self.ask("is_idle", cmd("HLEN").arg(key("builds"))).await?;
+        let unfinished: u64 = self.query("is_idle", cmd("HLEN").arg(key("builds"))).await?;
         Ok(unfinished == 0)
     }
 }

@@ -5,7 +5,7 @@ mod support;
 
 use std::time::Duration;
 
-use index::actions::{Applied, Astray, Due, Effects, Event};
+use index::actions::{Applied, Due, Effects, Event, StaleClaim};
 use model::{ExecutionKey, ExecutorHeartbeat, ExecutorStatus, Sequence};
 use support::{GRACE, LATER, NOW, Test, heartbeat, id, key, pool};
 
@@ -49,7 +49,7 @@ async fn an_end_tells_whom_it_passed_by() {
     test.commit(&keys[1], "x").await.unwrap();
     let events = [test.finished(&keys[0], Some("x")), test.finished(&keys[1], None)];
     let effects = test.apply(&events).await;
-    assert_eq!(effects.astray, [Astray { key: keys[1].clone(), executor: id("x") }]);
+    assert_eq!(effects.astray, [StaleClaim { key: keys[1].clone(), executor: id("x") }]);
     assert_eq!(test.counts().await, (0, 0));
     // Each event counts once, even if it is applied again.
     let all: Vec<&Event> = events.iter().collect();
@@ -79,7 +79,7 @@ async fn one_copy_more_waits_beside_the_one_that_runs_and_all_end_together() {
     assert_eq!(test.counts().await, (0, 2));
     assert!((test.held().await - 2.0).abs() < 1e-6);
     let events = [test.finished(&one, Some("y"))];
-    assert_eq!(test.apply(&events).await.astray, [Astray { key: one, executor: id("x") }]);
+    assert_eq!(test.apply(&events).await.astray, [StaleClaim { key: one, executor: id("x") }]);
     assert_eq!(test.counts().await, (0, 0));
 }
 
@@ -237,7 +237,7 @@ async fn whoever_runs_it_has_it_whatever_the_index_thought() {
     test.commit(&keys[1], "x").await.unwrap();
     test.announce(&heartbeat("y", &keys[1..])).await;
     let events = [test.finished(&keys[1], Some("y"))];
-    assert_eq!(test.apply(&events).await.astray, [Astray { key: keys[1].clone(), executor: id("x") }]);
+    assert_eq!(test.apply(&events).await.astray, [StaleClaim { key: keys[1].clone(), executor: id("x") }]);
 }
 
 #[tokio::test]

@@ -8,6 +8,7 @@ use std::{
     path::Path,
 };
 
+use invariant::Present as _;
 use rustix::{
     fs::{
         AtFlags, CWD, FileType, Gid, IFlags, Mode, OFlags, RawDir, ResolveFlags, Stat, Timespec, Timestamps,
@@ -76,7 +77,7 @@ pub(crate) fn open_beneath(at: impl AsFd, path: &str) -> io::Result<OwnedFd> {
 
 fn walk(at: impl AsFd, path: &str) -> io::Result<OwnedFd> {
     let mut names = path.split('/');
-    let mut fd = open_dir(at, names.next().unwrap_or("."))?;
+    let mut fd = open_dir(at, names.next().present_or(".", "the first part of a path"))?;
     for name in names {
         fd = open_dir(&fd, name)?;
     }
@@ -163,7 +164,7 @@ pub(crate) fn mode_of(stat: &Stat) -> u32 {
 
 /// Returns the time of the last change of an inode; users cannot set it.
 pub(crate) fn changed_at(stat: &Stat) -> (i64, i64) {
-    (stat.st_ctime, i64::try_from(stat.st_ctime_nsec).unwrap_or(0))
+    (stat.st_ctime, i64::try_from(stat.st_ctime_nsec).present("the nanoseconds of a change time"))
 }
 
 /// Reads the target of a symlink.
@@ -184,7 +185,7 @@ pub(crate) fn set_link_times(at: impl AsFd, name: impl Arg, time: Timespec) -> i
 }
 
 /// Changes the owner of an open file.
-pub(crate) fn give(fd: impl AsFd, uid: u32, gid: u32) -> io::Result<()> {
+pub(crate) fn set_owner(fd: impl AsFd, uid: u32, gid: u32) -> io::Result<()> {
     Ok(rustix::fs::fchown(fd, Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid)))?)
 }
 

@@ -14,17 +14,17 @@ use rustix::fs::{FileType, Stat};
 
 use crate::{
     at,
-    made::{Made, Stamp},
     plan::{Plan, PlanFile},
-    sweep::{DIRECTORY_MODE, Yard},
+    prepared_dir::{PreparedDir, Stamp},
+    sweep::{DIRECTORY_MODE, Recycler},
 };
 
 pub(crate) struct Audit<'a> {
-    pub(crate) yard: &'a Yard,
+    pub(crate) recycler: &'a Recycler,
     /// Owner of the files shared with the store: ourselves.
     pub(crate) uid: u32,
     /// Unexpected files and directories, to be removed.
-    pub(crate) junk: Vec<PathBuf>,
+    pub(crate) to_remove: Vec<PathBuf>,
 }
 
 /// The kind of a name in a plan.
@@ -45,15 +45,20 @@ struct Found {
 
 impl Audit<'_> {
     /// Checks the directory `name`. Afterwards `made` contains what is still as it was set up.
-    pub(crate) fn check(&mut self, at: BorrowedFd<'_>, name: &CStr, made: &mut Made) -> io::Result<()> {
+    pub(crate) fn check(
+        &mut self,
+        at: BorrowedFd<'_>,
+        name: &CStr,
+        made: &mut PreparedDir,
+    ) -> io::Result<()> {
         made.whole = false;
-        let fd = self.yard.open_any(at, name)?;
+        let fd = self.recycler.open_any(at, name)?;
         let fd = fd.as_fd();
         let clean = !at::has_extras(fd)?;
-        self.yard.own(fd)?;
+        self.recycler.reset_owner(fd)?;
         let found = self.compare(fd, made)?;
         for name in &found.extra {
-            self.junk.push(self.yard.throw(fd, name)?);
+            self.to_remove.push(self.recycler.move_to_trash(fd, name)?);
         }
         let mut whole = clean && found.files == made.plan.files.len() && found.links == made.plan.links.len();
         let plan = std::sync::Arc::clone(&made.plan);
@@ -76,7 +81,7 @@ impl Audit<'_> {
         Ok(())
     }
 
-    fn compare(&self, fd: BorrowedFd<'_>, made: &Made) -> io::Result<Found> {
+    fn compare(&self, fd: BorrowedFd<'_>, made: &PreparedDir) -> io::Result<Found> {
         let plan = &made.plan;
         let dirs = vec![false; plan.dirs.len()];
         let mut found = Found { files: 0, links: 0, dirs, extra: Vec::new() };
@@ -136,7 +141,7 @@ pub(crate) fn file_mode(executable: bool) -> u32 {
     if executable { 0o555 } else { 0o444 }
 }
 
-impl Made {
+impl PreparedDir {
     /// Marks all of it as unusable.
     fn forget(&mut self) {
         self.whole = false;

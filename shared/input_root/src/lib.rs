@@ -13,11 +13,11 @@ mod audit;
 mod collect;
 mod error;
 pub mod local;
-mod made;
 mod make;
 mod plan;
 mod pool;
 mod prepare;
+mod prepared_dir;
 mod spec;
 mod sweep;
 
@@ -41,11 +41,11 @@ pub use crate::{
     spec::{NODE_PROPERTIES, OutputSpec},
 };
 use crate::{
-    made::Made,
     plan::Plans,
     pool::{Folders, Pool, PoolLimits},
-    prepare::Keeper,
-    sweep::{Junk, Sweeper, Yard},
+    prepare::TreeChecker,
+    prepared_dir::PreparedDir,
+    sweep::{Recycler, Removal, Sweeper},
 };
 
 /// Maximum number of released input roots that wait to be checked or removed. Further releases wait.
@@ -120,10 +120,10 @@ pub struct InputRoots {
 struct Inner {
     config: InputRootsConfig,
     plans: Plans,
-    yard: Arc<Yard>,
+    recycler: Arc<Recycler>,
     pool: Arc<Pool>,
     sweeper: Arc<Sweeper>,
-    keeper: Keeper,
+    checker: TreeChecker,
     backlog: Arc<Semaphore>,
     next: AtomicU64,
     /// Whether files are linked.
@@ -135,7 +135,7 @@ struct Inner {
 /// The folder of an action. Removed when dropped without [`InputRoots::release`].
 pub struct InputRoot {
     folder: Arc<Folder>,
-    made: Made,
+    made: PreparedDir,
 }
 
 impl InputRoot {
@@ -184,19 +184,19 @@ impl InputRoots {
         let left = leftovers(&folders)?;
         make(&folders.kept)?;
         make(&folders.spare)?;
-        let yard = Yard::open(&folders.trash, &folders.spare, config.owner);
-        let yard = Arc::new(yard.map_err(InputError::io("opening", &config.root))?);
-        let sweeper = Sweeper::start(Arc::clone(&yard), config.stock)
+        let recycler = Recycler::open(&folders.trash, &folders.spare, config.owner);
+        let recycler = Arc::new(recycler.map_err(InputError::io("opening", &config.root))?);
+        let sweeper = Sweeper::start(Arc::clone(&recycler), config.stock)
             .map_err(InputError::io("starting threads for", &config.root))?;
         let sweeper = Arc::new(sweeper);
         for path in left {
-            sweeper.sweep(Junk { path, permit: None });
+            sweeper.sweep(Removal { path, permit: None });
         }
         sweeper.restock();
         let (entries, bytes) = (config.kept_entries_max, config.kept_bytes_max);
         let pool =
             Arc::new(Pool::new(folders.kept.clone(), PoolLimits { entries, bytes, idle: config.kept_idle }));
-        let keeper = Keeper::start(Arc::clone(&yard), Arc::clone(&pool), Arc::clone(&sweeper))
+        let checker = TreeChecker::start(Arc::clone(&recycler), Arc::clone(&pool), Arc::clone(&sweeper))
             .map_err(InputError::io("starting a thread for", &config.root))?;
         let us = rustix::process::geteuid().as_raw();
         let link = config.link && us == 0 && config.owner.is_some_and(|owner| owner.uid != us);
@@ -205,7 +205,8 @@ impl InputRoots {
         let backlog = Arc::new(Semaphore::new(BACKLOG as usize));
         let next = AtomicU64::new(0);
         let coarse_clock = coarse_clock();
-        let inner = Inner { config, plans, yard, pool, sweeper, keeper, backlog, next, link, coarse_clock };
+        let inner =
+            Inner { config, plans, recycler, pool, sweeper, checker, backlog, next, link, coarse_clock };
         Ok(Self { inner: Arc::new(inner) })
     }
 
@@ -230,6 +231,7 @@ impl InputRoots {
 
     /// Waits until everything released is checked or removed.
     pub async fn settled(&self) {
+        // Acquired only to wait. The semaphore is never closed.
         drop(self.inner.backlog.acquire_many(BACKLOG).await);
     }
 

@@ -8,6 +8,7 @@ use std::{
     sync::Arc,
 };
 
+use invariant::{Present as _, impossible};
 use model::BlobDigest;
 use rustix::{
     fs::{AtFlags, CWD, Mode, OFlags},
@@ -17,10 +18,10 @@ use rustix::{
 use crate::{
     Owner, at,
     audit::{file_mode, restore},
-    made::{Made, Stamp},
     plan::{Plan, PlanFile},
     pool::Pool,
-    sweep::Yard,
+    prepared_dir::{PreparedDir, Stamp},
+    sweep::Recycler,
 };
 
 /// Maximum number of files that are looked up in the store and put in place at once.
@@ -30,7 +31,7 @@ const FILES_TOGETHER: usize = 2048;
 #[derive(Debug)]
 pub(crate) enum Draft {
     /// A whole directory kept from an earlier action.
-    Ready(Made),
+    Ready(PreparedDir),
     /// A newly created directory.
     New {
         plan: Arc<Plan>,
@@ -74,15 +75,15 @@ pub(crate) struct Placed {
     pub(crate) copied: bool,
 }
 
-pub(crate) struct Maker<'a> {
+pub(crate) struct TreeBuilder<'a> {
     pub(crate) pool: &'a Pool,
-    pub(crate) yard: &'a Yard,
+    pub(crate) recycler: &'a Recycler,
     pub(crate) owner: Option<Owner>,
     /// Whether files may be links to the store's own.
     pub(crate) link: bool,
 }
 
-impl Maker<'_> {
+impl TreeBuilder<'_> {
     /// Creates all directories and symlinks in the new folder `root`.
     pub(crate) fn outline(&self, root: &Path, plan: &Arc<Plan>) -> io::Result<Outline> {
         let name = root.to_str().ok_or_else(|| io::Error::from(Errno::ILSEQ))?;
@@ -108,7 +109,7 @@ impl Maker<'_> {
                 Err(error) => return Err(error),
             }
         }
-        let fd = self.yard.make_dir(at, name)?;
+        let fd = self.recycler.make_dir(at, name)?;
         let links = plan.links.iter().map(|link| {
             rustix::fs::symlinkat(&*link.target, &fd, &*link.name)?;
             if let Some(mtime) = link.mtime {
@@ -137,7 +138,10 @@ impl Maker<'_> {
         let mut placed = Placed::default();
         let mut sources = sources.iter();
         for span in spans {
-            let Some(dir) = new.get(span.dir) else { continue };
+            let Some(dir) = new.get(span.dir) else {
+                impossible!("files belong to new directory {}, which does not exist", span.dir);
+                continue;
+            };
             let fd = open_new(root, &dir.path)?;
             let files = dir.plan.files.iter().skip(span.first).take(span.count);
             let mut stamps = Vec::with_capacity(span.count);
@@ -184,7 +188,7 @@ impl Maker<'_> {
         io::copy(&mut source, &mut target)?;
         let mode = file.props.as_ref().and_then(|props| props.mode);
         if let (Some(owner), Some(_)) = (self.owner, mode) {
-            at::give(&target, owner.uid, owner.gid)?;
+            at::set_owner(&target, owner.uid, owner.gid)?;
         }
         at::set_mode(&target, mode.unwrap_or_else(|| file_mode(file.executable)))?;
         if let Some(mtime) = file.props.as_ref().and_then(|props| props.mtime) {
@@ -242,19 +246,25 @@ pub(crate) fn portions(new: &[NewDir]) -> Vec<Vec<Span>> {
 /// Returns the blobs of the store that a portion needs.
 pub(crate) fn wanted(new: &[NewDir], spans: &[Span]) -> Vec<(BlobDigest, bool)> {
     let files = |span: &Span| {
-        let files = new.get(span.dir).map_or(&[][..], |dir| &dir.plan.files);
+        let files = new.get(span.dir).map(|dir| &*dir.plan.files).present("the new directory of some files");
         files.iter().skip(span.first).take(span.count).map(|file| (file.digest, file.executable))
     };
     spans.iter().flat_map(files).collect()
 }
 
 /// Completes the tree: directories get the times and modes of the plan.
-pub(crate) fn finish(root: &Path, outline: Outline, mut placed: Vec<(Span, Vec<Stamp>)>) -> io::Result<Made> {
+pub(crate) fn finish(
+    root: &Path,
+    outline: Outline,
+    mut placed: Vec<(Span, Vec<Stamp>)>,
+) -> io::Result<PreparedDir> {
     placed.sort_by_key(|(span, _)| (span.dir, span.first));
     let mut files: Vec<Vec<Stamp>> = outline.new.iter().map(|_| Vec::new()).collect();
     for (span, mut stamps) in placed {
         if let Some(files) = files.get_mut(span.dir) {
             files.append(&mut stamps);
+        } else {
+            impossible!("files were put into new directory {}, which does not exist", span.dir);
         }
     }
     for dir in outline.new.iter() {
@@ -266,11 +276,11 @@ pub(crate) fn finish(root: &Path, outline: Outline, mut placed: Vec<(Span, Vec<S
     Ok(made(outline.draft, &mut files))
 }
 
-fn made(draft: Draft, files: &mut [Vec<Stamp>]) -> Made {
+fn made(draft: Draft, files: &mut [Vec<Stamp>]) -> PreparedDir {
     match draft {
         Draft::Ready(made) => made,
-        Draft::New { plan, number, links, dirs } => Made {
-            files: files.get_mut(number).map(std::mem::take).unwrap_or_default().into(),
+        Draft::New { plan, number, links, dirs } => PreparedDir {
+            files: files.get_mut(number).map(std::mem::take).present("the files of a new directory").into(),
             dirs: dirs.into_iter().map(|draft| Some(made(draft, files))).collect(),
             plan,
             links,

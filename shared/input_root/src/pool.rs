@@ -8,9 +8,10 @@ use std::{
     time::{Duration, Instant},
 };
 
+use invariant::impossible;
 use model::BlobDigest;
 
-use crate::made::Made;
+use crate::prepared_dir::PreparedDir;
 
 /// Maximum number of places of one digest that are examined before one is chosen.
 const LOOK_AT: usize = 16;
@@ -34,8 +35,8 @@ pub(crate) struct Pool {
 #[derive(Debug, Default)]
 struct Inner {
     /// Trees by number; a lower number was used longer ago.
-    trees: BTreeMap<u64, Kept>,
-    places: HashMap<BlobDigest, Vec<Place>>,
+    trees: BTreeMap<u64, KeptTree>,
+    places: HashMap<BlobDigest, Vec<DirLocation>>,
     /// Number of all entries of `places`, including stale ones.
     placed: usize,
     entries: u64,
@@ -43,8 +44,8 @@ struct Inner {
 }
 
 #[derive(Debug)]
-struct Kept {
-    made: Made,
+struct KeptTree {
+    made: PreparedDir,
     since: Instant,
     entries: u64,
     bytes: u64,
@@ -52,7 +53,7 @@ struct Kept {
 
 /// The location of a directory: its tree, and the positions that lead to it.
 #[derive(Debug, Clone)]
-struct Place {
+struct DirLocation {
     tree: u64,
     steps: Box<[u32]>,
 }
@@ -80,7 +81,7 @@ impl Pool {
 
     /// Takes a directory with this digest out of the pool and returns its path. It may be gone from there if its tree
     /// was removed in between.
-    pub(crate) fn take(&self, digest: &BlobDigest) -> Option<(PathBuf, Made)> {
+    pub(crate) fn take(&self, digest: &BlobDigest) -> Option<(PathBuf, PreparedDir)> {
         let mut inner = self.lock();
         let place = inner.choose(digest)?;
         if place.steps.is_empty() {
@@ -100,13 +101,13 @@ impl Pool {
     }
 
     /// Adds a tree that is already in its folder. Returns the folders of the trees evicted for it.
-    pub(crate) fn put(&self, tree: u64, made: Made) -> Vec<PathBuf> {
+    pub(crate) fn put(&self, tree: u64, made: PreparedDir) -> Vec<PathBuf> {
         let mut inner = self.lock();
         let (entries, bytes) = (made.plan.entries, made.plan.bytes);
         inner.register(tree, &made);
         inner.entries += entries;
         inner.bytes += bytes;
-        inner.trees.insert(tree, Kept { made, since: Instant::now(), entries, bytes });
+        inner.trees.insert(tree, KeptTree { made, since: Instant::now(), entries, bytes });
         let gone = inner.make_room(self.limits);
         inner.forget_stale();
         drop(inner);
@@ -132,14 +133,17 @@ impl Pool {
 impl Inner {
     /// Chooses the place whose loss costs least: a whole tree, else a part of a tree that is no
     /// longer whole, else any.
-    fn choose(&mut self, digest: &BlobDigest) -> Option<Place> {
+    fn choose(&mut self, digest: &BlobDigest) -> Option<DirLocation> {
         let places = self.places.get_mut(digest)?;
         let mut best: Option<(u8, usize)> = None;
         let mut looked_at = 0;
         let mut at = places.len();
         while at > 0 && looked_at < LOOK_AT {
             at -= 1;
-            let Some(place) = places.get(at) else { break };
+            let Some(place) = places.get(at) else {
+                impossible!("place {at} of a directory is not in the list");
+                break;
+            };
             let cost = self.trees.get(&place.tree).and_then(|kept| cost(&kept.made, place));
             match cost {
                 None => {
@@ -171,14 +175,14 @@ impl Inner {
         chosen
     }
 
-    fn remove(&mut self, tree: u64) -> Option<Kept> {
+    fn remove(&mut self, tree: u64) -> Option<KeptTree> {
         let kept = self.trees.remove(&tree)?;
         self.entries -= kept.entries;
         self.bytes -= kept.bytes;
         Some(kept)
     }
 
-    fn register(&mut self, tree: u64, made: &Made) {
+    fn register(&mut self, tree: u64, made: &PreparedDir) {
         let mut stack = vec![(made, Vec::new())];
         while let Some((made, steps)) = stack.pop() {
             for (step, child) in (0_u32..).zip(&made.dirs) {
@@ -189,7 +193,7 @@ impl Inner {
                 }
             }
             if made.whole {
-                let place = Place { tree, steps: steps.into() };
+                let place = DirLocation { tree, steps: steps.into() };
                 self.places.entry(made.plan.digest).or_default().push(place);
                 self.placed += 1;
             }
@@ -227,7 +231,7 @@ impl Inner {
 }
 
 /// Returns the cost of taking the place; `None` if it no longer exists.
-fn cost(made: &Made, place: &Place) -> Option<u8> {
+fn cost(made: &PreparedDir, place: &DirLocation) -> Option<u8> {
     made.part(&place.steps)?;
     match place.steps.split_last() {
         None => Some(0),

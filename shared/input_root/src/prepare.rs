@@ -14,6 +14,7 @@ use std::{
 };
 
 use futures::{StreamExt as _, TryStreamExt as _};
+use invariant::impossible;
 use model::BlobDigest;
 use rustix::fs::CWD;
 use tokio::sync::OwnedSemaphorePermit;
@@ -21,10 +22,10 @@ use tokio::sync::OwnedSemaphorePermit;
 use crate::{
     Folder, Inner, InputError, InputRoot, InputRoots, OutputSpec, at,
     audit::Audit,
-    made::{Made, Stamp},
-    make::{Maker, NewDir, Outline, Span, finish, portions, wanted},
+    make::{NewDir, Outline, Span, TreeBuilder, finish, portions, wanted},
     pool::Pool,
-    sweep::{Junk, Sweeper, Yard},
+    prepared_dir::{PreparedDir, Stamp},
+    sweep::{Recycler, Removal, Sweeper},
 };
 
 /// Name of an input root in its slot.
@@ -57,19 +58,19 @@ impl InputRoots {
             // An earlier process may have left something with that name.
             this.sweeper.discard(&this.path, None).map_err(failed("clearing"))?;
             let outline =
-                inner.maker().outline(&this.path, &plan).map_err(failed("setting up directories in"))?;
+                inner.builder().outline(&this.path, &plan).map_err(failed("setting up directories in"))?;
             inner.sweeper.restock();
             let portions = portions(&outline.new);
             if portions.is_empty() {
-                return inner.complete(&this.path, outline, Vec::new(), false, &spec).map(Begun::Done);
+                return inner.complete(&this.path, outline, Vec::new(), false, &spec).map(FirstStep::Done);
             }
-            Ok(Begun::Outlined(outline, portions))
+            Ok(FirstStep::Outlined(outline, portions))
         });
         let made = match begun.await? {
-            Begun::Done(made) => made,
-            Begun::Outlined(outline, portions) => self.fill(&folder, outline, portions, outputs).await?,
+            FirstStep::Done(made) => made,
+            FirstStep::Outlined(outline, portions) => self.fill(&folder, outline, portions, outputs).await?,
         };
-        let folder = self.settle(slot, &folder)?;
+        let folder = self.rename_to_fixed_path(slot, &folder)?;
         Ok(InputRoot { folder, made })
     }
 
@@ -90,7 +91,7 @@ impl InputRoots {
     /// Gives a finished input root the fixed name that is used in its slot: a command must always see the same
     /// path, or outputs that contain the path differ. Until here the name was unique, so that an abandoned input
     /// root does not interfere.
-    fn settle(&self, slot: &Path, folder: &Folder) -> Result<Arc<Folder>, InputError> {
+    fn rename_to_fixed_path(&self, slot: &Path, folder: &Folder) -> Result<Arc<Folder>, InputError> {
         let path = slot.join(ROOT);
         let failed = |what| InputError::io(what, &path);
         if folder.move_to(&path).is_err() {
@@ -106,7 +107,7 @@ impl InputRoots {
         outline: Outline,
         portions: Vec<Vec<Span>>,
         outputs: &OutputSpec,
-    ) -> Result<Made, InputError> {
+    ) -> Result<PreparedDir, InputError> {
         let new = Arc::clone(&outline.new);
         let portions =
             futures::stream::iter(portions.into_iter().map(|spans| self.portion(folder, &new, spans)));
@@ -151,7 +152,7 @@ impl InputRoots {
             let (inner, folder, new, these) =
                 (Arc::clone(&self.inner), Arc::clone(folder), Arc::clone(new), spans.clone());
             let placed = blocking(move || {
-                let placed = inner.maker().place(&folder.path, &new, &these, &sources);
+                let placed = inner.builder().place(&folder.path, &new, &these, &sources);
                 placed.map_err(InputError::io("putting files in place in", &folder.path))
             });
             let placed = placed.await?;
@@ -169,13 +170,18 @@ impl InputRoots {
     /// Returns an input root after all processes of its action have ended. When this function returns, the folder is
     /// gone from its slot; the rest is done later.
     pub async fn release(&self, root: InputRoot) {
-        // The semaphore is never closed.
-        let permit = Arc::clone(&self.inner.backlog).acquire_owned().await.ok().map(Arc::new);
+        let permit = match Arc::clone(&self.inner.backlog).acquire_owned().await {
+            Ok(permit) => Some(Arc::new(permit)),
+            Err(error) => {
+                impossible!("the semaphore of released input roots is closed: {error}");
+                None
+            }
+        };
         let InputRoot { folder, made } = root;
         let (tree, inner) = (self.next(), Arc::clone(&self.inner));
         let moved = blocking(move || {
             if folder.move_to(&inner.pool.folder(tree)).is_ok() {
-                inner.keeper.keep(Used { tree, made, permit });
+                inner.checker.enqueue(ReleasedTree { tree, made, permit });
                 return Ok(());
             }
             // The path is on another file system, or the action removed our permission to move it.
@@ -188,8 +194,8 @@ impl InputRoots {
 }
 
 /// The state of a tree after the first step.
-enum Begun {
-    Done(Made),
+enum FirstStep {
+    Done(PreparedDir),
     Outlined(Outline, Vec<Vec<Span>>),
 }
 
@@ -201,8 +207,8 @@ struct Filled {
 }
 
 impl Inner {
-    fn maker(&self) -> Maker<'_> {
-        Maker { pool: &self.pool, yard: &self.yard, owner: self.config.owner, link: self.link }
+    fn builder(&self) -> TreeBuilder<'_> {
+        TreeBuilder { pool: &self.pool, recycler: &self.recycler, owner: self.config.owner, link: self.link }
     }
 
     fn complete(
@@ -212,7 +218,7 @@ impl Inner {
         stamps: Vec<(Span, Vec<Stamp>)>,
         copied: bool,
         outputs: &OutputSpec,
-    ) -> Result<Made, InputError> {
+    ) -> Result<PreparedDir, InputError> {
         let opened = at::open_path(folder).map_err(InputError::io("opening", folder))?;
         check_working_directory(&opened, outputs)?;
         self.make_parents(&opened, outputs)?;
@@ -229,7 +235,8 @@ impl Inner {
         for output in &outputs.outputs {
             let Some((parent, _)) = output.place.rsplit_once('/') else { continue };
             if parent != last {
-                let made = at::make_beneath(root.as_fd(), parent, |at, name| self.yard.make_dir(at, name));
+                let made =
+                    at::make_beneath(root.as_fd(), parent, |at, name| self.recycler.make_dir(at, name));
                 made.map_err(|error| {
                     InputError::Invalid(format!(
                         "cannot create the directory of output {:?}: {error}",
@@ -254,47 +261,47 @@ fn check_working_directory(root: &OwnedFd, outputs: &OutputSpec) -> Result<(), I
 }
 
 /// A tree whose action has ended.
-struct Used {
+struct ReleasedTree {
     tree: u64,
-    made: Made,
+    made: PreparedDir,
     permit: Option<Arc<OwnedSemaphorePermit>>,
 }
 
 /// Checks trees after their actions, one at a time.
-pub(crate) struct Keeper {
-    queue: Sender<Used>,
+pub(crate) struct TreeChecker {
+    queue: Sender<ReleasedTree>,
 }
 
-impl Keeper {
-    /// Starts the thread, which ends when the keeper is dropped.
-    pub(crate) fn start(yard: Arc<Yard>, pool: Arc<Pool>, sweeper: Arc<Sweeper>) -> io::Result<Self> {
-        let (queue, taken) = channel::<Used>();
+impl TreeChecker {
+    /// Starts the thread, which ends when the checker is dropped.
+    pub(crate) fn start(recycler: Arc<Recycler>, pool: Arc<Pool>, sweeper: Arc<Sweeper>) -> io::Result<Self> {
+        let (queue, taken) = channel::<ReleasedTree>();
         std::thread::Builder::new().name("input-root-keep".into()).spawn(move || {
-            while let Ok(used) = taken.recv() {
-                let permit = used.permit.clone();
-                let folder = pool.folder(used.tree);
-                for path in keep(&yard, &pool, used, &folder) {
-                    sweeper.sweep(Junk { path, permit: permit.clone() });
+            while let Ok(released) = taken.recv() {
+                let permit = released.permit.clone();
+                let folder = pool.folder(released.tree);
+                for path in check_and_keep(&recycler, &pool, released, &folder) {
+                    sweeper.sweep(Removal { path, permit: permit.clone() });
                 }
             }
         })?;
         Ok(Self { queue })
     }
 
-    fn keep(&self, used: Used) {
+    fn enqueue(&self, released: ReleasedTree) {
         // The thread ends only after this sender is dropped.
-        let _ = self.queue.send(used);
+        let _ = self.queue.send(released);
     }
 }
 
 /// Checks a tree and keeps its usable parts. Returns the paths to remove, which already are out of the way.
-fn keep(yard: &Yard, pool: &Pool, used: Used, folder: &Path) -> Vec<PathBuf> {
-    let Used { tree, mut made, .. } = used;
-    let mut audit = Audit { yard, uid: rustix::process::geteuid().as_raw(), junk: Vec::new() };
+fn check_and_keep(recycler: &Recycler, pool: &Pool, released: ReleasedTree, folder: &Path) -> Vec<PathBuf> {
+    let ReleasedTree { tree, mut made, .. } = released;
+    let mut audit = Audit { recycler, uid: rustix::process::geteuid().as_raw(), to_remove: Vec::new() };
     let checked = CString::new(folder.as_os_str().as_encoded_bytes())
         .map_err(io::Error::from)
         .and_then(|name| audit.check(CWD, &name, &mut made));
-    let mut junk = audit.junk;
+    let mut to_remove = audit.to_remove;
     let mut gone = Vec::new();
     match checked {
         Ok(()) if made.has_whole() => gone = pool.put(tree, made),
@@ -305,14 +312,14 @@ fn keep(yard: &Yard, pool: &Pool, used: Used, folder: &Path) -> Vec<PathBuf> {
         }
     }
     for folder in gone {
-        match yard.throw_path(&folder) {
-            Ok(path) => junk.extend(path),
+        match recycler.move_path_to_trash(&folder) {
+            Ok(path) => to_remove.extend(path),
             Err(error) => {
                 tracing::warn!(path = %folder.display(), %error, "cannot remove an input root");
             }
         }
     }
-    junk
+    to_remove
 }
 
 /// Runs blocking work on a blocking thread, unless this thread is dedicated to such work.

@@ -13,6 +13,7 @@ use std::{
     },
 };
 
+use invariant::impossible;
 use rustix::{
     fs::{AtFlags, CWD, FileType},
     io::Errno,
@@ -42,7 +43,7 @@ pub(crate) const DIRECTORY_MODE: u32 = 0o755;
 
 /// A path to remove, and the permit that is released with it.
 #[derive(Debug)]
-pub(crate) struct Junk {
+pub(crate) struct Removal {
     pub(crate) path: PathBuf,
     pub(crate) permit: Option<Arc<OwnedSemaphorePermit>>,
 }
@@ -50,7 +51,7 @@ pub(crate) struct Junk {
 /// Accepts paths to remove and passes them to its threads.
 #[derive(Debug)]
 pub(crate) struct Sweeper {
-    yard: Arc<Yard>,
+    recycler: Arc<Recycler>,
     queue: Sender<Task>,
     /// Number of directories that are created in advance.
     stock: usize,
@@ -59,13 +60,13 @@ pub(crate) struct Sweeper {
 
 #[derive(Debug)]
 enum Task {
-    Sweep(Junk),
+    Sweep(Removal),
     Stock,
 }
 
 /// The trash folder, and the folder of spare directories.
 #[derive(Debug)]
-pub(crate) struct Yard {
+pub(crate) struct Recycler {
     trash_path: PathBuf,
     trash: OwnedFd,
     spare: OwnedFd,
@@ -75,7 +76,7 @@ pub(crate) struct Yard {
     uid: u32,
 }
 
-impl Yard {
+impl Recycler {
     /// `trash` and `spare` are dedicated folders on the same file system as everything to be removed.
     pub(crate) fn open(trash: &Path, spare: &Path, owner: Option<Owner>) -> io::Result<Self> {
         Ok(Self {
@@ -90,23 +91,23 @@ impl Yard {
     }
 
     /// Moves a name into the trash. Returns its path there.
-    pub(crate) fn throw(&self, from: BorrowedFd<'_>, name: &CStr) -> io::Result<PathBuf> {
+    pub(crate) fn move_to_trash(&self, from: BorrowedFd<'_>, name: &CStr) -> io::Result<PathBuf> {
         let new_name = self.number().to_string();
-        let thrown = match at::rename(from, name, &self.trash, &*new_name) {
+        let moved = match at::rename(from, name, &self.trash, &*new_name) {
             // Moving a directory writes to it, which its owner may have forbidden by its mode.
             Err(error) if Errno::from_io_error(&error) == Some(Errno::ACCESS) => {
                 at::unlock(from, name, self.uid)?;
                 at::rename(from, name, &self.trash, &*new_name)
             }
-            thrown => thrown,
+            moved => moved,
         };
-        thrown.map(|()| self.trash_path.join(new_name))
+        moved.map(|()| self.trash_path.join(new_name))
     }
 
     /// Moves a folder into the trash. `None` if the folder does not exist.
-    pub(crate) fn throw_path(&self, path: &Path) -> io::Result<Option<PathBuf>> {
+    pub(crate) fn move_path_to_trash(&self, path: &Path) -> io::Result<Option<PathBuf>> {
         let name = CString::new(path.as_os_str().as_encoded_bytes())?;
-        match self.throw(CWD, &name) {
+        match self.move_to_trash(CWD, &name) {
             Ok(path) => Ok(Some(path)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error),
@@ -134,18 +135,18 @@ impl Yard {
     fn make_new(&self, at: BorrowedFd<'_>, name: &str) -> io::Result<OwnedFd> {
         rustix::fs::mkdirat(at, name, rustix::fs::Mode::from_raw_mode(DIRECTORY_MODE))?;
         let fd = at::open_dir(at, name)?;
-        self.own(&fd)?;
+        self.reset_owner(&fd)?;
         Ok(fd)
     }
 
     /// Sets owner and mode of a directory to those of a new one, unless they already match.
-    pub(crate) fn own(&self, fd: impl AsFd) -> io::Result<()> {
+    pub(crate) fn reset_owner(&self, fd: impl AsFd) -> io::Result<()> {
         let fd = fd.as_fd();
         let stat = rustix::fs::fstat(fd)?;
         if let Some(owner) = self.owner
             && (stat.st_uid, stat.st_gid) != (owner.uid, owner.gid)
         {
-            at::give(fd, owner.uid, owner.gid)?;
+            at::set_owner(fd, owner.uid, owner.gid)?;
         }
         if at::mode_of(&stat) != DIRECTORY_MODE {
             at::set_mode(fd, DIRECTORY_MODE)?;
@@ -184,7 +185,7 @@ impl Yard {
         {
             return Ok(false);
         }
-        self.own(fd)?;
+        self.reset_owner(fd)?;
         at::set_times(fd, None)?;
         let number = self.number();
         at::rename(at, name, &self.spare, &*number.to_string())?;
@@ -211,7 +212,7 @@ impl Yard {
             } else if open < OPEN_MAX {
                 self.sweep(fd.as_fd(), &entry.name, open + 1, later)?;
             } else {
-                later.push(self.throw(fd.as_fd(), &entry.name)?);
+                later.push(self.move_to_trash(fd.as_fd(), &entry.name)?);
             }
         }
         if !self.recycle(at, name, &fd)? {
@@ -223,7 +224,10 @@ impl Yard {
     fn sweep_path(&self, path: PathBuf) {
         let mut later = vec![path];
         while let Some(path) = later.pop() {
-            let Ok(name) = CString::new(path.as_os_str().as_encoded_bytes()) else { continue };
+            let Ok(name) = CString::new(path.as_os_str().as_encoded_bytes()) else {
+                impossible!("the path {} in the trash contains a zero byte", path.display());
+                continue;
+            };
             if let Err(error) = self.sweep(CWD, &name, 0, &mut later) {
                 tracing::warn!(path = %path.display(), %error, "cannot remove the remains of an action");
             }
@@ -234,21 +238,22 @@ impl Yard {
 impl Sweeper {
     /// Starts the threads, which end when the last sweeper is dropped. `stock`: number of directories
     /// to create in advance.
-    pub(crate) fn start(yard: Arc<Yard>, stock: usize) -> io::Result<Self> {
+    pub(crate) fn start(recycler: Arc<Recycler>, stock: usize) -> io::Result<Self> {
         let (queue, taken) = channel::<Task>();
         let taken = Arc::new(Mutex::new(taken));
         let stocking = Arc::new(AtomicBool::new(false));
         for _ in 0..THREADS {
-            let (yard, taken, stocking) = (Arc::clone(&yard), Arc::clone(&taken), Arc::clone(&stocking));
+            let (recycler, taken, stocking) =
+                (Arc::clone(&recycler), Arc::clone(&taken), Arc::clone(&stocking));
             std::thread::Builder::new().name("input-root-sweep".into()).spawn(move || {
                 while let Some(task) = next(&taken) {
                     match task {
-                        Task::Sweep(junk) => {
-                            yard.sweep_path(junk.path);
-                            drop(junk.permit);
+                        Task::Sweep(removal) => {
+                            recycler.sweep_path(removal.path);
+                            drop(removal.permit);
                         }
                         Task::Stock => {
-                            if let Err(error) = yard.stock(stock) {
+                            if let Err(error) = recycler.stock(stock) {
                                 tracing::debug!(%error, "cannot create directories in advance");
                             }
                             stocking.store(false, Ordering::Release);
@@ -257,28 +262,29 @@ impl Sweeper {
                 }
             })?;
         }
-        Ok(Self { yard, queue, stock: stock.min(SPARES_MAX), stocking })
+        Ok(Self { recycler, queue, stock: stock.min(SPARES_MAX), stocking })
     }
 
     /// Removes what was already moved into the trash.
-    pub(crate) fn sweep(&self, junk: Junk) {
+    pub(crate) fn sweep(&self, removal: Removal) {
         // The threads end only after this sender is dropped.
-        let _ = self.queue.send(Task::Sweep(junk));
+        let _ = self.queue.send(Task::Sweep(removal));
     }
 
     /// Creates directories in advance if few are left.
     pub(crate) fn restock(&self) {
-        if self.yard.spares().len() < self.stock.div_ceil(STOCK_LOW)
+        if self.recycler.spares().len() < self.stock.div_ceil(STOCK_LOW)
             && !self.stocking.swap(true, Ordering::AcqRel)
         {
+            // The threads end only after this sender is dropped.
             let _ = self.queue.send(Task::Stock);
         }
     }
 
     /// Moves a folder into the trash and removes it. A missing folder is not an error.
     pub(crate) fn discard(&self, path: &Path, permit: Option<Arc<OwnedSemaphorePermit>>) -> io::Result<()> {
-        if let Some(path) = self.yard.throw_path(path)? {
-            self.sweep(Junk { path, permit });
+        if let Some(path) = self.recycler.move_path_to_trash(path)? {
+            self.sweep(Removal { path, permit });
         }
         Ok(())
     }

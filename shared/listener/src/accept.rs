@@ -16,7 +16,7 @@ pub enum Protocol {
 }
 
 /// Answer to an HTTP/1.1 client whose connection is refused, sent without waiting for a request.
-const NO_ROOM: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nconnection: close\r\nretry-after: 1\r\ncontent-type: application/json\r\ncontent-length: 74\r\n\r\n{\"error\":\"unavailable\",\"message\":\"connection limit reached, retry later\"}\n";
+const LIMIT_REACHED: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nconnection: close\r\nretry-after: 1\r\ncontent-type: application/json\r\ncontent-length: 74\r\n\r\n{\"error\":\"unavailable\",\"message\":\"connection limit reached, retry later\"}\n";
 
 /// A listener whose connections are counted by a limiter.
 #[derive(Debug)]
@@ -45,7 +45,7 @@ impl ClientListener {
         loop {
             match self.listener.accept().await {
                 Ok((stream, address)) => {
-                    if let Some(connection) = self.usage(stream, address).await {
+                    if let Some(connection) = self.admit(stream, address).await {
                         return connection;
                     }
                 }
@@ -59,18 +59,19 @@ impl ClientListener {
         }
     }
 
-    async fn usage(&self, stream: TcpStream, address: SocketAddr) -> Option<ClientConnection> {
-        let Some(taken) = self.limiter.enter(address.ip().to_canonical()).await else {
+    async fn admit(&self, stream: TcpStream, address: SocketAddr) -> Option<ClientConnection> {
+        let Some(registration) = self.limiter.enter(address.ip().to_canonical()).await else {
             if self.protocol == Protocol::Http1 {
-                let _ = stream.try_write(NO_ROOM);
+                // The connection is closed in any case; the answer only explains why.
+                let _ = stream.try_write(LIMIT_REACHED);
             }
             return None;
         };
-        // Messages are sent complete, and small ones are urgent.
+        // Messages are sent complete, and small ones are urgent. Without the option they are only slower.
         let _ = stream.set_nodelay(true);
         let patience = self.limiter.patience();
-        let greeting = (self.protocol == Protocol::Http2).then_some(patience.head);
-        Some(ClientConnection::new(stream, taken, greeting, patience.reading))
+        let preface = (self.protocol == Protocol::Http2).then_some(patience.head);
+        Some(ClientConnection::new(stream, registration, preface, patience.reading))
     }
 
     /// All connections, as a stream for a gRPC server.

@@ -57,7 +57,7 @@ impl Drop for OpenRequest {
 }
 
 /// The body of a request, which fails when its client sends it too slowly.
-pub(crate) struct Sent<B> {
+pub(crate) struct RequestBody<B> {
     inner: B,
     usage: Option<Arc<Usage>>,
     /// Maximum pause; none means no limit.
@@ -65,7 +65,7 @@ pub(crate) struct Sent<B> {
     received: u64,
     /// Time spent waiting so far, without the current wait.
     waited: Duration,
-    waits: Option<Wait>,
+    current_wait: Option<Wait>,
     too_slow: fn(TooSlow) -> AnyError,
 }
 
@@ -75,7 +75,7 @@ struct Wait {
     until: Option<Pin<Box<Sleep>>>,
 }
 
-impl<B> Sent<B> {
+impl<B> RequestBody<B> {
     /// Wraps a body; `usage` is that of its connection.
     pub(crate) fn new(
         inner: B,
@@ -83,16 +83,16 @@ impl<B> Sent<B> {
         patience: Option<Duration>,
         too_slow: fn(TooSlow) -> AnyError,
     ) -> Self {
-        Self { inner, usage, patience, received: 0, waited: Duration::ZERO, waits: None, too_slow }
+        Self { inner, usage, patience, received: 0, waited: Duration::ZERO, current_wait: None, too_slow }
     }
 
     /// Counts only the time in which the server wants more bytes and has none.
     fn wait(&mut self, cx: &mut Context<'_>) -> Poll<TooSlow> {
         let (received, waited) = (self.received, self.waited);
         let (usage, patience) = (&self.usage, self.patience);
-        let wait = self.waits.get_or_insert_with(|| {
+        let wait = self.current_wait.get_or_insert_with(|| {
             if let Some(usage) = usage {
-                usage.awaits();
+                usage.begin_wait();
             }
             let since = Instant::now();
             let left = patience.map(|patience| body_time(patience, received).saturating_sub(waited));
@@ -103,17 +103,17 @@ impl<B> Sent<B> {
         until.as_mut().poll(cx).map(|()| TooSlow { received, waited: waited + since.elapsed() })
     }
 
-    fn came(&mut self) {
-        if let Some(wait) = self.waits.take() {
+    fn end_wait(&mut self) {
+        if let Some(wait) = self.current_wait.take() {
             self.waited += wait.since.elapsed();
             if let Some(usage) = &self.usage {
-                usage.came();
+                usage.end_wait();
             }
         }
     }
 }
 
-impl<B> Body for Sent<B>
+impl<B> Body for RequestBody<B>
 where
     B: Body<Data = Bytes> + Unpin,
     B::Error: Into<AnyError>,
@@ -128,7 +128,7 @@ where
         let Poll::Ready(frame) = Pin::new(&mut self.inner).poll_frame(cx) else {
             return self.wait(cx).map(|error| Some(Err((self.too_slow)(error))));
         };
-        self.came();
+        self.end_wait();
         if let Some(Ok(frame)) = &frame {
             self.received += frame.data_ref().map_or(0, |data| data.remaining() as u64);
         }
@@ -144,26 +144,26 @@ where
     }
 }
 
-impl<B> Drop for Sent<B> {
+impl<B> Drop for RequestBody<B> {
     fn drop(&mut self) {
-        self.came();
+        self.end_wait();
     }
 }
 
 /// The body of an answer, which keeps its request open.
 #[derive(Debug)]
-pub struct Answer<B> {
+pub struct ResponseBody<B> {
     inner: B,
     _open: Option<OpenRequest>,
 }
 
-impl<B> Answer<B> {
+impl<B> ResponseBody<B> {
     pub(crate) fn new(inner: B, open: Option<OpenRequest>) -> Self {
         Self { inner, _open: open }
     }
 }
 
-impl<B: Body + Unpin> Body for Answer<B> {
+impl<B: Body + Unpin> Body for ResponseBody<B> {
     type Data = B::Data;
     type Error = B::Error;
 

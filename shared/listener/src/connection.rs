@@ -25,52 +25,57 @@ const PREFACE_BYTES: usize = 24;
 #[derive(Debug)]
 pub struct ClientConnection<T = TcpStream> {
     inner: T,
-    taken: Registration,
+    registration: Registration,
     /// Timer that runs until the first bytes of HTTP/2 have arrived.
-    greeting: Option<Greeting>,
+    preface: Option<PrefaceTimer>,
     reading: Duration,
     /// Timer that runs while a write waits.
     stalled: Option<Pin<Box<Sleep>>>,
 }
 
 #[derive(Debug)]
-struct Greeting {
+struct PrefaceTimer {
     missing: usize,
     late: Pin<Box<Sleep>>,
 }
 
 impl<T> ClientConnection<T> {
-    /// Wraps a connection. `greeting` is the time within which an HTTP/2 client must begin, `reading` the time within
+    /// Wraps a connection. `preface` is the time within which an HTTP/2 client must begin, `reading` the time within
     /// which it must read some of the bytes that are sent.
-    pub(crate) fn new(inner: T, taken: Registration, greeting: Option<Duration>, reading: Duration) -> Self {
-        let greeting =
-            greeting.map(|within| Greeting { missing: PREFACE_BYTES, late: Box::pin(sleep(within)) });
-        Self { inner, taken, greeting, reading, stalled: None }
+    pub(crate) fn new(
+        inner: T,
+        registration: Registration,
+        preface: Option<Duration>,
+        reading: Duration,
+    ) -> Self {
+        let preface =
+            preface.map(|within| PrefaceTimer { missing: PREFACE_BYTES, late: Box::pin(sleep(within)) });
+        Self { inner, registration, preface, reading, stalled: None }
     }
 
     /// State of the connection for its requests.
     pub fn usage(&self) -> Arc<Usage> {
-        Arc::clone(self.taken.usage())
+        Arc::clone(self.registration.usage())
     }
 
     /// Counts arrived bytes, and fails the connection if its first bytes are late.
-    fn came(&mut self, cx: &mut Context<'_>, bytes: Option<usize>) -> Poll<io::Result<()>> {
-        match (bytes, &mut self.greeting) {
-            (Some(bytes), greeting) => {
+    fn on_read(&mut self, cx: &mut Context<'_>, bytes: Option<usize>) -> Poll<io::Result<()>> {
+        match (bytes, &mut self.preface) {
+            (Some(bytes), preface) => {
                 if bytes > 0 {
-                    self.taken.usage().heard();
+                    self.registration.usage().record_bytes();
                 }
-                if let Some(some) = greeting {
+                if let Some(some) = preface {
                     some.missing = some.missing.saturating_sub(bytes);
                     if some.missing == 0 {
-                        *greeting = None;
+                        *preface = None;
                     }
                 }
                 Poll::Ready(Ok(()))
             }
-            (None, Some(greeting)) => {
-                ready!(greeting.late.as_mut().poll(cx));
-                self.greeting = None;
+            (None, Some(preface)) => {
+                ready!(preface.late.as_mut().poll(cx));
+                self.preface = None;
                 Poll::Ready(Err(io::Error::new(
                     io::ErrorKind::TimedOut,
                     "timed out waiting for the HTTP/2 preface of the client",
@@ -81,7 +86,7 @@ impl<T> ClientConnection<T> {
     }
 
     /// Returns the result of a write, unless the write has waited too long.
-    fn watch<R>(&mut self, cx: &mut Context<'_>, written: Poll<io::Result<R>>) -> Poll<io::Result<R>> {
+    fn limit_stall<R>(&mut self, cx: &mut Context<'_>, written: Poll<io::Result<R>>) -> Poll<io::Result<R>> {
         if written.is_ready() {
             self.stalled = None;
             return written;
@@ -101,7 +106,7 @@ impl<T: AsyncRead + Unpin> AsyncRead for ClientConnection<T> {
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        if self.taken.usage().is_closed(cx) {
+        if self.registration.usage().is_closed(cx) {
             let why = "the connection was closed to make room for another";
             return Poll::Ready(Err(io::Error::new(io::ErrorKind::ConnectionAborted, why)));
         }
@@ -109,10 +114,10 @@ impl<T: AsyncRead + Unpin> AsyncRead for ClientConnection<T> {
         match Pin::new(&mut self.inner).poll_read(cx, buf) {
             Poll::Ready(Ok(())) => {
                 let bytes = buf.filled().len() - before;
-                self.came(cx, Some(bytes))
+                self.on_read(cx, Some(bytes))
             }
             Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
-            Poll::Pending => self.came(cx, None),
+            Poll::Pending => self.on_read(cx, None),
         }
     }
 }
@@ -120,7 +125,7 @@ impl<T: AsyncRead + Unpin> AsyncRead for ClientConnection<T> {
 impl<T: AsyncWrite + Unpin> AsyncWrite for ClientConnection<T> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.inner).poll_write(cx, buf);
-        self.watch(cx, written)
+        self.limit_stall(cx, written)
     }
 
     fn poll_write_vectored(
@@ -129,7 +134,7 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for ClientConnection<T> {
         bufs: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.inner).poll_write_vectored(cx, bufs);
-        self.watch(cx, written)
+        self.limit_stall(cx, written)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -138,7 +143,7 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for ClientConnection<T> {
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let flushed = Pin::new(&mut self.inner).poll_flush(cx);
-        self.watch(cx, flushed)
+        self.limit_stall(cx, flushed)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {

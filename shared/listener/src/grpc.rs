@@ -15,7 +15,7 @@ use tonic::{
 };
 
 use crate::{
-    body::{Answer, OpenRequest, Sent, TooSlow},
+    body::{OpenRequest, RequestBody, ResponseBody, TooSlow},
     limiter::Usage,
 };
 
@@ -40,7 +40,7 @@ where
     S: Service<http::Request<Body>, Response = http::Response<B>>,
     S::Future: Send + 'static,
 {
-    type Response = http::Response<Answer<B>>;
+    type Response = http::Response<ResponseBody<B>>;
     type Error = S::Error;
     type Future = BoxFuture<'static, Result<Self::Response, S::Error>>;
 
@@ -54,12 +54,12 @@ where
         let open = usage.clone().map(OpenRequest::new);
         let patience = (request.uri().path() != self.except).then_some(self.patience);
         let request = if sending {
-            request.map(|sent| Body::new(Sent::new(sent, usage, patience, too_slow)))
+            request.map(|sent| Body::new(RequestBody::new(sent, usage, patience, too_slow)))
         } else {
             request
         };
         let answered = self.inner.call(request);
-        async move { Ok(answered.await?.map(|inner| Answer::new(inner, open))) }.boxed()
+        async move { Ok(answered.await?.map(|inner| ResponseBody::new(inner, open))) }.boxed()
     }
 }
 

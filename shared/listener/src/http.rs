@@ -15,7 +15,7 @@ use tonic::codegen::Service as _;
 
 use crate::{
     ClientListener,
-    body::{Answer, OpenRequest, Sent},
+    body::{OpenRequest, RequestBody, ResponseBody},
     connection::ClientConnection,
     limiter::Usage,
 };
@@ -69,14 +69,14 @@ async fn answer(
     request: Request<Incoming>,
     usage: Arc<Usage>,
     body: Duration,
-) -> Result<Response<Answer<Body>>, Infallible> {
+) -> Result<Response<ResponseBody<Body>>, Infallible> {
     let sending = !request.body().is_end_stream();
     let open = OpenRequest::new(Arc::clone(&usage));
     let request = if sending {
-        request.map(|sent| Body::new(Sent::new(sent, Some(usage), Some(body), |slow| Box::new(slow))))
+        request.map(|sent| Body::new(RequestBody::new(sent, Some(usage), Some(body), |slow| Box::new(slow))))
     } else {
         request.map(|_| Body::empty())
     };
     let response = routes.call(request).await?;
-    Ok(response.map(|inner| Answer::new(inner, Some(open))))
+    Ok(response.map(|inner| ResponseBody::new(inner, Some(open))))
 }

@@ -12,12 +12,13 @@ use std::{
 };
 
 use futures::task::AtomicWaker;
+use invariant::impossible;
 use policy::connections::{Connection, ConnectionLimits, ConnectionState, Entry, enter, to_close};
 use telemetry::metrics::{Counter, Gauge, Label, add, count};
 use tokio::sync::Notify;
 
 /// Minimum interval between two log lines about refused connections.
-const QUIET: Duration = Duration::from_secs(10);
+const WARN_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Timeouts for clients that are slow or idle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,12 +52,12 @@ struct Inner {
     /// Notified when a connection has ended.
     freed: Notify,
     /// Time of the last log line about refused connections, in milliseconds since the limiter was created; 0: never.
-    said_ms: AtomicU64,
+    warned_at_ms: AtomicU64,
 }
 
 #[derive(Debug, Default)]
 struct Table {
-    taken: HashMap<u64, Arc<Usage>>,
+    connections: HashMap<u64, Arc<Usage>>,
     clients: HashMap<IpAddr, usize>,
     next: u64,
 }
@@ -68,7 +69,7 @@ pub struct Usage {
     client: IpAddr,
     began: Instant,
     /// Time when the last byte arrived, in milliseconds since the limiter was created.
-    heard_ms: AtomicU64,
+    last_byte_ms: AtomicU64,
     /// Whether at least one request arrived.
     served: AtomicBool,
     /// Number of requests whose answer is not complete.
@@ -86,8 +87,8 @@ impl Usage {
     }
 
     /// Records that bytes arrived.
-    pub(crate) fn heard(&self) {
-        self.heard_ms.store(self.now_ms(), Ordering::Relaxed);
+    pub(crate) fn record_bytes(&self) {
+        self.last_byte_ms.store(self.now_ms(), Ordering::Relaxed);
     }
 
     /// Records that a request has begun.
@@ -97,18 +98,18 @@ impl Usage {
     }
 
     /// Records that more bytes of a request are awaited.
-    pub(crate) fn awaits(&self) {
+    pub(crate) fn begin_wait(&self) {
         self.awaited.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Records that these bytes arrived or are no longer awaited.
-    pub(crate) fn came(&self) {
+    pub(crate) fn end_wait(&self) {
         self.awaited.fetch_sub(1, Ordering::Relaxed);
     }
 
     /// Records that the answer to a request is complete, or that its client has disconnected.
     pub(crate) fn end(&self) {
-        self.heard();
+        self.record_bytes();
         self.open.fetch_sub(1, Ordering::Relaxed);
     }
 
@@ -131,7 +132,7 @@ impl Usage {
             (0, false) if self.served.load(Ordering::Relaxed) => ConnectionState::Idle,
             (0, false) => ConnectionState::Silent,
         };
-        let silent_ms = self.now_ms().saturating_sub(self.heard_ms.load(Ordering::Relaxed));
+        let silent_ms = self.now_ms().saturating_sub(self.last_byte_ms.load(Ordering::Relaxed));
         Connection { key: self.key, client: self.client, state, silent_ms }
     }
 }
@@ -151,7 +152,7 @@ impl Registration {
 
 impl Drop for Registration {
     fn drop(&mut self) {
-        self.limiter.give_back(&self.usage);
+        self.limiter.unregister(&self.usage);
     }
 }
 
@@ -171,7 +172,7 @@ impl Limiter {
             began: Instant::now(),
             table: Mutex::default(),
             freed: Notify::new(),
-            said_ms: AtomicU64::new(0),
+            warned_at_ms: AtomicU64::new(0),
         }))
     }
 
@@ -185,27 +186,27 @@ impl Limiter {
 
     /// Registers a new connection, if the limits allow it.
     pub(crate) async fn enter(&self, client: IpAddr) -> Option<Registration> {
-        let (taken, replaced) = self.take(client)?;
+        let (registration, replaced) = self.register(client)?;
         if replaced {
             count(Counter::ConnectionsClosed, &[(Label::Reason, "for_another")], 1);
-            self.say("connection limit reached: closing an idle connection for each new one");
-            self.freed().await;
+            self.warn_at_intervals("connection limit reached: closing an idle connection for each new one");
+            self.wait_for_end().await;
         }
-        Some(taken)
+        Some(registration)
     }
 
-    fn take(&self, client: IpAddr) -> Option<(Registration, bool)> {
+    fn register(&self, client: IpAddr) -> Option<(Registration, bool)> {
         let mut table = self.table();
         let own = table.clients.get(&client).copied().unwrap_or_default();
-        let roomy = own < self.0.limits.per_client && table.taken.len() < self.0.limits.total;
-        let entry = if roomy { Entry::Admit } else { enter(client, self.0.limits, &table.views()) };
+        let has_room = own < self.0.limits.per_client && table.connections.len() < self.0.limits.total;
+        let entry = if has_room { Entry::Admit } else { enter(client, self.0.limits, &table.views()) };
         match entry {
             Entry::Admit => {}
             Entry::Replace(key) => table.close(key),
             Entry::Refuse => {
                 drop(table);
                 count(Counter::ConnectionsClosed, &[(Label::Reason, "refused")], 1);
-                self.say(
+                self.warn_at_intervals(
                     "connection limit reached and all connections are busy: refusing new ones (settings \
                      connections_max, connections_per_client_max)",
                 );
@@ -216,16 +217,16 @@ impl Limiter {
             key: table.next,
             client,
             began: self.0.began,
-            heard_ms: AtomicU64::new(0),
+            last_byte_ms: AtomicU64::new(0),
             served: AtomicBool::new(false),
             open: AtomicU32::new(0),
             awaited: AtomicU32::new(0),
             closed: AtomicBool::new(false),
             waker: AtomicWaker::new(),
         });
-        usage.heard();
+        usage.record_bytes();
         table.next += 1;
-        table.taken.insert(usage.key, Arc::clone(&usage));
+        table.connections.insert(usage.key, Arc::clone(&usage));
         *table.clients.entry(client).or_default() += 1;
         add(Gauge::Connections, &[], 1);
         Some((Registration { usage, limiter: self.clone() }, matches!(entry, Entry::Replace(_))))
@@ -238,21 +239,25 @@ impl Limiter {
             let found = to_close(&table.views());
             found.inspect(|key| table.close(*key)).is_some()
         };
-        self.say("this process has reached its limit of open files: raise it (ulimit -n, LimitNOFILE=)");
+        self.warn_at_intervals(
+            "this process has reached its limit of open files: raise it (ulimit -n, LimitNOFILE=)",
+        );
         if closed {
             count(Counter::ConnectionsClosed, &[(Label::Reason, "no_descriptors")], 1);
         }
-        self.freed().await;
+        self.wait_for_end().await;
     }
 
     /// Waits briefly until a connection has ended.
-    async fn freed(&self) {
+    async fn wait_for_end(&self) {
+        // After the timeout, the caller continues without a free place.
         let _ = tokio::time::timeout(Duration::from_millis(100), self.0.freed.notified()).await;
     }
 
-    fn give_back(&self, usage: &Usage) {
+    fn unregister(&self, usage: &Usage) {
         let mut table = self.table();
-        if table.taken.remove(&usage.key).is_none() {
+        if table.connections.remove(&usage.key).is_none() {
+            impossible!("connection {} ended twice", usage.key);
             return;
         }
         if let Some(own) = table.clients.get_mut(&usage.client) {
@@ -260,18 +265,20 @@ impl Limiter {
             if *own == 0 {
                 table.clients.remove(&usage.client);
             }
+        } else {
+            impossible!("client {} has a connection but no count", usage.client);
         }
         drop(table);
         add(Gauge::Connections, &[], -1);
         self.0.freed.notify_one();
     }
 
-    fn say(&self, what: &str) {
+    fn warn_at_intervals(&self, what: &str) {
         let now = u64::try_from(self.0.began.elapsed().as_millis()).unwrap_or(u64::MAX).max(1);
-        let said = self.0.said_ms.load(Ordering::Relaxed);
-        if said == 0 || u128::from(now.saturating_sub(said)) >= QUIET.as_millis() {
-            self.0.said_ms.store(now, Ordering::Relaxed);
-            tracing::warn!(connections = self.table().taken.len(), limits = ?self.0.limits, "{what}");
+        let warned = self.0.warned_at_ms.load(Ordering::Relaxed);
+        if warned == 0 || u128::from(now.saturating_sub(warned)) >= WARN_INTERVAL.as_millis() {
+            self.0.warned_at_ms.store(now, Ordering::Relaxed);
+            tracing::warn!(connections = self.table().connections.len(), limits = ?self.0.limits, "{what}");
         }
     }
 }
@@ -279,13 +286,15 @@ impl Limiter {
 impl Table {
     /// Connections that are not closed already.
     fn views(&self) -> Vec<Connection<u64>> {
-        let open = self.taken.values().filter(|usage| !usage.closed.load(Ordering::Relaxed));
+        let open = self.connections.values().filter(|usage| !usage.closed.load(Ordering::Relaxed));
         open.map(|usage| usage.view()).collect()
     }
 
     fn close(&mut self, key: u64) {
-        if let Some(usage) = self.taken.get(&key) {
+        if let Some(usage) = self.connections.get(&key) {
             usage.close();
+        } else {
+            impossible!("connection {key} is to be closed but is not registered");
         }
     }
 }

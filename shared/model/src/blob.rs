@@ -2,6 +2,7 @@
 
 use std::{borrow::Cow, fmt, str::FromStr};
 
+use invariant::Present as _;
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use sha2::{Digest as _, Sha256};
@@ -77,7 +78,9 @@ impl BlobHasher {
         self.size += piece.len() as u64;
         match &mut self.state {
             HasherState::Sha256(hasher) => hasher.update(piece),
-            HasherState::Blake3(hasher) => drop(hasher.update(piece)),
+            HasherState::Blake3(hasher) => {
+                hasher.update(piece);
+            }
         }
     }
 
@@ -127,7 +130,9 @@ impl BlobDigest {
     /// The hash as 64 lower-case hex digits.
     pub fn hex(&self) -> String {
         const DIGITS: &[u8; 16] = b"0123456789abcdef";
-        let digit = |nibble: u8| char::from(DIGITS.get(usize::from(nibble)).copied().unwrap_or(b'0'));
+        let digit = |nibble: u8| {
+            char::from(DIGITS.get(usize::from(nibble)).copied().present_or(b'0', "the digit of four bits"))
+        };
         self.hash.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
     }
 

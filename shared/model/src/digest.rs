@@ -2,6 +2,7 @@
 
 use std::{fmt, str::FromStr};
 
+use invariant::Present as _;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
@@ -41,7 +42,7 @@ impl Digest {
 
     /// The 64 hex digits, without `sha256:`.
     pub fn hex(&self) -> &str {
-        self.0.get(PREFIX.len()..).unwrap_or_default()
+        self.0.get(PREFIX.len()..).present("the digits after the prefix of a digest")
     }
 }
 

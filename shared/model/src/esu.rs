@@ -7,6 +7,7 @@ use std::{
     ops::{Add, Neg, Sub},
 };
 
+use invariant::Present as _;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -58,7 +59,11 @@ impl Esu {
 
     /// Converts units; values out of range become the nearest valid amount, and NaN becomes zero.
     pub fn clamped(units: f64) -> Self {
-        if units.is_nan() { Self::ZERO } else { Self::new(units.clamp(-1e9, 1e9)).unwrap_or_default() }
+        if units.is_nan() {
+            Self::ZERO
+        } else {
+            Self::new(units.clamp(-1e9, 1e9)).present("the amount of a clamped number")
+        }
     }
 
     /// ESU of `executors` executors and `bytes` of memory held at the same time: the larger of the two.
@@ -184,7 +189,9 @@ impl Occupancy {
     pub fn add(&mut self, kind: &ExecutorType, amount: Esu) {
         match self.0.get_mut(kind) {
             Some(held) => *held = *held + amount,
-            None => drop(self.0.insert(kind.clone(), amount)),
+            None => {
+                self.0.insert(kind.clone(), amount);
+            }
         }
     }
 

@@ -231,7 +231,7 @@ impl ExecutionRecord {
         let mut so_far =
             SoFar { requeued_at_ms: Some(now), hedges: 0, ended: 0, failure: None, ..self.so_far.clone() };
         if counts {
-            so_far.shun(executor.as_ref());
+            so_far.add_avoided(executor.as_ref());
         }
         self.followed(sequence, attempt, so_far, ExecutionPhase::Requeued { reason, executor }, now)
     }
@@ -254,7 +254,7 @@ impl ExecutionRecord {
         now: Millis,
     ) -> Self {
         let mut so_far = SoFar { ended: self.so_far.ended.saturating_add(1), ..self.so_far.clone() };
-        so_far.shun(Some(&executor));
+        so_far.add_avoided(Some(&executor));
         if let Some(failure) = failure {
             so_far.failure = Some(Box::new(failure));
         }
@@ -285,7 +285,7 @@ impl ExecutionRecord {
 const AVOIDED_MAX: usize = 8;
 
 impl SoFar {
-    fn shun(&mut self, executor: Option<&ExecutorId>) {
+    fn add_avoided(&mut self, executor: Option<&ExecutorId>) {
         let Some(executor) = executor.filter(|executor| !self.avoid.contains(executor)) else { return };
         if self.avoid.len() >= AVOIDED_MAX {
             self.avoid.remove(0);

@@ -5,6 +5,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
 };
 
+use invariant::Present as _;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -115,8 +116,7 @@ impl Build {
             ),
             (self.lease_ttl_seconds, &self.tool, self.workspace, &self.occupancy, executor_types),
         );
-        // Maps of text and numbers always encode.
-        let mut content = serde_json::to_vec(&asked).unwrap_or_default();
+        let mut content = serde_json::to_vec(&asked).present("the content of a request as JSON");
         if self.require_outputs {
             // Appended only if set, so that requests without it keep the digests of earlier versions.
             content.extend_from_slice(b"require_outputs");

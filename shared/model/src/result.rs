@@ -6,11 +6,11 @@ use serde::{Deserialize, Serialize};
 use crate::{Digest, JobResult, Occupancy};
 
 /// Maximum length in characters of a message for people, which may quote long text sent by a client.
-const BRIEF: usize = 1000;
+const BRIEF_MAX: usize = 1000;
 
 /// Shortens `text` to a length that fits into a record.
 pub fn brief(mut text: String) -> String {
-    if let Some((end, _)) = text.char_indices().nth(BRIEF) {
+    if let Some((end, _)) = text.char_indices().nth(BRIEF_MAX) {
         text.truncate(end);
         text.push('…');
     }

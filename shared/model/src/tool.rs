@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use invariant::Present as _;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -42,7 +43,7 @@ impl ToolCall {
     /// arguments that start with a dash are flags and all others are targets.
     pub fn of_command(argv: &[String]) -> Self {
         let Some((program, arguments)) = argv.split_first() else { return Self::default() };
-        let program = program.rsplit('/').next().unwrap_or(program);
+        let program = program.rsplit('/').next().present_or(program, "the last name of a path");
         if !BAZEL_LIKE.contains(&program) {
             let (flags, targets) = arguments.iter().cloned().partition(|argument| argument.starts_with('-'));
             return Self { command: program.to_owned(), flags, targets, ..Self::default() };

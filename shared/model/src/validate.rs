@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use invariant::Present as _;
+
 use crate::{
     Attempt, Build, BuildId, BuildJob, BuildRequest, Context, Digest, Esu, ExecutorType, Group, JobSource,
     Millis, Priority, RequestLimits,
@@ -104,7 +106,9 @@ impl BuildRequest {
             timeout_seconds,
             queue_timeout_seconds,
             lease_ttl_seconds,
-            max_attempts: Attempt(u32::try_from(attempts).unwrap_or(u32::MAX)),
+            max_attempts: Attempt(
+                u32::try_from(attempts).present_or(u32::MAX, "attempts within their limit"),
+            ),
             outputs: self.outputs,
             require_outputs: self.require_outputs,
             labels: self.labels,

@@ -1,4 +1,5 @@
-use crate::number::{count, place};
+use crate::number::{count, to_index};
+use invariant::{Present as _, impossible};
 
 /// Size of a chunk in bytes: large compared to a row, small compared to the memory of a machine.
 const CHUNK: usize = 4 << 20;
@@ -26,15 +27,17 @@ impl Chunks {
         if let Some(last) = self.chunks.last_mut() {
             self.rows.push(Row { chunk, start: count(last.len()) });
             last.extend_from_slice(row);
+        } else {
+            impossible!("no chunk has room for a row of {} bytes", row.len());
         }
     }
 
     /// The bytes from the start of a row to the end of its chunk; the row's encoding defines where it ends.
     pub(crate) fn row(&self, row: u32) -> &[u8] {
         self.rows
-            .get(place(row))
-            .and_then(|row| self.chunks.get(place(row.chunk))?.get(place(row.start)..))
-            .unwrap_or_default()
+            .get(to_index(row))
+            .and_then(|row| self.chunks.get(to_index(row.chunk))?.get(to_index(row.start)..))
+            .present("the bytes of a row")
     }
 
     /// Number of rows stored.

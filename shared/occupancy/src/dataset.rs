@@ -1,8 +1,9 @@
 use crate::chunks::Chunks;
 use crate::facts::{BuildFacts, Hashed, Kind, flag_name};
 use crate::hash::{ByHash, mix};
-use crate::number::{count, low, place, single};
+use crate::number::{count, low, single, to_index};
 use crate::rows::{Interners, RowWriter};
+use invariant::Present as _;
 
 /// Percentage of builds that a model is tested on and never learns from: 5 % (section 4.3 of the paper).
 const TEST_SHARE: u64 = 5;
@@ -82,7 +83,7 @@ impl Dataset {
             return;
         }
         let known = self.values.flag_names.values().len();
-        self.hashed.take(facts);
+        self.hashed.read(facts);
         let bytes = self.writer.write(&self.hashed, &mut self.values, !test);
         self.rows.push(bytes);
         self.draws.push(low(mix(key)));
@@ -150,6 +151,6 @@ impl Dataset {
     }
 
     pub(crate) fn draw(&self, row: u32) -> u32 {
-        self.draws.get(place(row)).copied().unwrap_or_default()
+        self.draws.get(to_index(row)).copied().present("the draw of a row")
     }
 }

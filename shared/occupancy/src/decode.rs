@@ -2,7 +2,7 @@ use crate::encode::{CHECKSUM, FORMAT, HEADER, MAGIC, checksum};
 use crate::error::DecodeError;
 use crate::expand::{Layout, Resolved};
 use crate::model::{OccupancyModel, TypeModel};
-use crate::number::place;
+use crate::number::to_index;
 use crate::report::{Report, TypeReport};
 use crate::vocabulary::{LARGEST, Vocabulary};
 
@@ -125,7 +125,7 @@ impl<'a> Reader<'a> {
             return Err(DecodeError::Wrong { what: "scale" });
         }
         let layout = Layout { first: vocabulary.end(), bits: crate::number::low(bits), usual };
-        let mut weights = vec![0.0; place(layout.end())];
+        let mut weights = vec![0.0; to_index(layout.end())];
         let mut left = weights.iter_mut();
         for _ in 0..self.number("number of weights")? {
             let gap = usize::try_from(self.number("place of a weight")?).unwrap_or(usize::MAX);

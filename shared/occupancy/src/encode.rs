@@ -4,6 +4,7 @@
 
 use crate::hash::hash;
 use crate::model::{OccupancyModel, TypeModel};
+use invariant::Present as _;
 
 pub(crate) const MAGIC: [u8; 8] = *b"OCCUPANC";
 /// Version of the format. Increment it whenever the meaning of the bytes changes, including the hash, the
@@ -24,8 +25,8 @@ impl OccupancyModel {
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let mut body = Vec::new();
-        // Numbers and texts can always be written; if that failed, no decoder would accept the model.
-        let report = rmp_serde::to_vec_named(&self.report).unwrap_or_default();
+        // Without the report, no decoder would accept the model.
+        let report = rmp_serde::to_vec_named(&self.report).present("the report of a model as MessagePack");
         put(&mut body, report.len() as u64);
         body.extend_from_slice(&report);
         let words = self.vocabulary.hashes();

@@ -1,5 +1,6 @@
 use crate::hash::hash;
 use crate::number::count;
+use invariant::Present as _;
 
 /// Facts about a build before it runs, as far as the model uses them (section 4.3 of the paper). The order of flags and
 /// targets does not matter, and neither do duplicates.
@@ -61,15 +62,15 @@ pub(crate) struct Hashed {
 
 impl Hashed {
     /// Reads the facts of the next build.
-    pub(crate) fn take(&mut self, facts: &BuildFacts<'_>) {
+    pub(crate) fn read(&mut self, facts: &BuildFacts<'_>) {
         self.command = Kind::Command.hash(facts.command);
         self.group = Kind::Group.hash(facts.group);
         self.priority = Kind::Priority.hash(facts.priority);
-        self.take_flags(facts.flags);
-        self.take_targets(facts.targets);
+        self.read_flags(facts.flags);
+        self.read_targets(facts.targets);
     }
 
-    fn take_flags(&mut self, flags: &[String]) {
+    fn read_flags(&mut self, flags: &[String]) {
         self.flags.clear();
         self.flags
             .extend(flags.iter().map(|flag| (Kind::FlagName.hash(flag_name(flag)), Kind::Flag.hash(flag))));
@@ -81,7 +82,7 @@ impl Hashed {
         }
     }
 
-    fn take_targets(&mut self, targets: &[String]) {
+    fn read_targets(&mut self, targets: &[String]) {
         self.pairs.clear();
         // Targets of one package mostly follow each other.
         let mut last = ("", Kind::Package.hash(""));
@@ -90,7 +91,7 @@ impl Hashed {
             if package != last.0 {
                 last = (package, Kind::Package.hash(package));
             }
-            let rest = target.get(package.len()..).unwrap_or_default();
+            let rest = target.get(package.len()..).present("a target without its package");
             (hash(last.1 ^ Kind::Target as u64, rest.as_bytes()), last.1)
         }));
         self.pairs.sort_unstable();
@@ -125,7 +126,7 @@ pub(crate) fn package_of(target: &str) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::number::place;
+    use crate::number::to_index;
 
     fn texts(texts: &[&str]) -> Vec<String> {
         texts.iter().map(|&text| text.to_owned()).collect()
@@ -146,7 +147,7 @@ mod tests {
             let (flags, targets) = (texts(flags), texts(targets));
             let facts =
                 BuildFacts { command: "build", flags: &flags, targets: &targets, group: "g", priority: "p" };
-            hashed.take(&facts);
+            hashed.read(&facts);
         };
         take(&mut one, &["--a=1", "--b"], &["//x:1", "//x:2", "//y:1"]);
         take(&mut other, &["--b", "--a=1", "--b"], &["//y:1", "//x:2", "//x:1", "//x:2"]);
@@ -160,9 +161,9 @@ mod tests {
     fn a_build_of_very_many_targets_is_looked_at_in_part() {
         let mut hashed = Hashed::default();
         let targets: Vec<String> = (0..5_000).map(|number| format!("//p{}:{number}", number % 700)).collect();
-        hashed.take(&BuildFacts { command: "", flags: &targets, targets: &targets, group: "", priority: "" });
+        hashed.read(&BuildFacts { command: "", flags: &targets, targets: &targets, group: "", priority: "" });
         assert_eq!((hashed.target_count, hashed.targets.len()), (5_000, MOST_TARGETS));
         assert_eq!(hashed.flags.len(), MOST_FLAGS);
-        assert_eq!(hashed.packages.iter().map(|&(_, count)| place(count)).sum::<usize>(), MOST_TARGETS);
+        assert_eq!(hashed.packages.iter().map(|&(_, count)| to_index(count)).sum::<usize>(), MOST_TARGETS);
     }
 }

@@ -1,38 +1,39 @@
 //! The hash of texts and of weights' slots. It is part of the model's format: a model fitted by one program must be
 //! read the same way by the next, so it is defined here and never changes within a format version.
 
+use invariant::Present as _;
 use std::hash::{BuildHasherDefault, Hasher};
 
-const ODD: u64 = 0x9e37_79b9_7f4a_7c15;
-const ODD_TOO: u64 = 0xd6e8_feb8_6659_fd93;
+const MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
+const MIX_MULTIPLIER: u64 = 0xd6e8_feb8_6659_fd93;
 
 /// Spreads every bit of `value` over the whole word. The function is bijective.
 pub(crate) const fn mix(value: u64) -> u64 {
-    let value = (value ^ (value >> 32)).wrapping_mul(ODD_TOO);
-    let value = (value ^ (value >> 32)).wrapping_mul(ODD_TOO);
+    let value = (value ^ (value >> 32)).wrapping_mul(MIX_MULTIPLIER);
+    let value = (value ^ (value >> 32)).wrapping_mul(MIX_MULTIPLIER);
     value ^ (value >> 32)
 }
 
 /// Hash of `bytes`. Each step is bijective in the word that it reads, so that bytes of the same length which differ
 /// within one word never have the same hash; this makes it suitable as a checksum too.
 pub(crate) fn hash(seed: u64, bytes: &[u8]) -> u64 {
-    let mut state = mix(seed ^ (bytes.len() as u64).wrapping_mul(ODD));
-    let mut words = bytes.chunks_exact(8);
-    for word in &mut words {
-        state = step(state, u64::from_le_bytes(<[u8; 8]>::try_from(word).unwrap_or_default()));
+    let mut state = mix(seed ^ (bytes.len() as u64).wrapping_mul(MULTIPLIER));
+    let (words, rest) = bytes.as_chunks::<8>();
+    for word in words {
+        state = step(state, u64::from_le_bytes(*word));
     }
-    let tail = words.remainder().iter().fold(0, |tail, &byte| (tail << 8) | u64::from(byte));
+    let tail = rest.iter().fold(0, |tail, &byte| (tail << 8) | u64::from(byte));
     mix(step(state, tail))
 }
 
 const fn step(state: u64, word: u64) -> u64 {
-    let state = (state ^ word).wrapping_mul(ODD);
+    let state = (state ^ word).wrapping_mul(MULTIPLIER);
     state ^ (state >> 29)
 }
 
 /// The next random number of the sequence (splitmix64).
 pub(crate) const fn next_random(state: &mut u64) -> u64 {
-    *state = state.wrapping_add(ODD);
+    *state = state.wrapping_add(MULTIPLIER);
     mix(*state)
 }
 
@@ -41,19 +42,19 @@ pub(crate) fn shuffle<T>(items: &mut [T], seed: u64) {
     let mut state = mix(seed);
     for last in (1..items.len()).rev() {
         let range = last as u64 + 1;
-        let other = usize::try_from(next_random(&mut state) % range).unwrap_or(last);
+        let other = usize::try_from(next_random(&mut state) % range).present_or(last, "an index of a list");
         items.swap(last, other);
     }
 }
 
 /// A map whose keys are already hashes.
-pub(crate) type ByHash<V> = std::collections::HashMap<u64, V, BuildHasherDefault<AsIs>>;
+pub(crate) type ByHash<V> = std::collections::HashMap<u64, V, BuildHasherDefault<IdentityHasher>>;
 
 /// A hasher that returns a key which is already a hash unchanged.
 #[derive(Default)]
-pub(crate) struct AsIs(u64);
+pub(crate) struct IdentityHasher(u64);
 
-impl Hasher for AsIs {
+impl Hasher for IdentityHasher {
     fn finish(&self) -> u64 {
         self.0
     }

@@ -1,5 +1,6 @@
 use crate::hash::ByHash;
-use crate::number::{count, place};
+use crate::number::{count, to_index};
+use invariant::impossible;
 
 /// Maximum number of distinct values of one kind; values that come later count as unknown. It bounds the memory to some
 /// 130 MiB per kind, and is far more than a vocabulary keeps.
@@ -32,8 +33,10 @@ impl Interner {
     /// Id of the value with this hash; its count is incremented if `counts` is set.
     pub(crate) fn id(&mut self, hash: u64, counts: bool) -> u32 {
         let id = self.ids.get(&hash).copied().unwrap_or_else(|| self.add(hash));
-        if let Some(value) = self.values.get_mut(place(id)) {
+        if let Some(value) = self.values.get_mut(to_index(id)) {
             value.seen = value.seen.saturating_add(u32::from(counts && id != OVERFLOW));
+        } else {
+            impossible!("value {id} of {} is known", self.values.len());
         }
         id
     }

@@ -1,5 +1,5 @@
 use crate::expand::Term;
-use crate::number::place;
+use crate::number::to_index;
 
 /// Learns the weights of a linear model from one build at a time. Each weight has a variance, which says how uncertain
 /// it still is: a correction is distributed by variance, so that new values are learned fast and well-known ones remain
@@ -42,7 +42,7 @@ struct Weight {
 impl Learner {
     pub(crate) fn new(slots: u32, settings: Settings) -> Self {
         let weight = Weight { value: 0.0, variance: settings.variance };
-        Self { weights: vec![weight; place(slots)], settings, noisiness: 1.0 }
+        Self { weights: vec![weight; to_index(slots)], settings, noisiness: 1.0 }
     }
 
     /// The prediction for these terms.
@@ -50,7 +50,7 @@ impl Learner {
     pub(crate) fn predict(&self, terms: &[Term]) -> f32 {
         terms
             .iter()
-            .map(|term| self.weights.get(place(term.slot)).map_or(0.0, |it| it.value * term.factor))
+            .map(|term| self.weights.get(to_index(term.slot)).map_or(0.0, |it| it.value * term.factor))
             .sum()
     }
 
@@ -59,7 +59,7 @@ impl Learner {
     pub(crate) fn learn(&mut self, terms: &[Term], actual: f32, before: f32) {
         let (mut predicted, mut variance) = (before, 0.0_f32);
         for term in terms {
-            if let Some(weight) = self.weights.get(place(term.slot)) {
+            if let Some(weight) = self.weights.get(to_index(term.slot)) {
                 predicted += weight.value * term.factor;
                 variance += weight.variance * term.factor * term.factor;
             }
@@ -75,7 +75,7 @@ impl Learner {
         let gain = 1.0 / (variance + noise);
         let step = gain * error;
         for term in terms {
-            if let Some(weight) = self.weights.get_mut(place(term.slot)) {
+            if let Some(weight) = self.weights.get_mut(to_index(term.slot)) {
                 let share = weight.variance * term.factor;
                 weight.value += step * share;
                 weight.variance -= gain * share * share;
@@ -90,10 +90,10 @@ impl Learner {
 }
 
 /// Weights below this change no prediction by more than a thousandth of the mean.
-const NOTHING: f32 = 1e-4;
+const NEGLIGIBLE: f32 = 1e-4;
 
 /// The nearest number whose lower 16 bits are 0; 0 if that is not finite or negligible.
 fn rounded(weight: f32) -> f32 {
     let near = f32::from_bits(weight.to_bits().wrapping_add(0x8000) & 0xffff_0000);
-    if near.is_finite() && near.abs() >= NOTHING { near } else { 0.0 }
+    if near.is_finite() && near.abs() >= NEGLIGIBLE { near } else { 0.0 }
 }

@@ -1,7 +1,7 @@
 use crate::example::Example;
 use crate::expand::{Layout, Resolved, Term, expand};
 use crate::facts::{BuildFacts, Hashed};
-use crate::number::place;
+use crate::number::to_index;
 use crate::report::Report;
 use crate::vocabulary::Vocabulary;
 
@@ -33,7 +33,9 @@ impl TypeModel {
         let sum: f64 = terms
             .iter()
             .filter_map(|term| {
-                self.weights.get(place(term.slot)).map(|weight| f64::from(*weight) * f64::from(term.factor))
+                self.weights
+                    .get(to_index(term.slot))
+                    .map(|weight| f64::from(*weight) * f64::from(term.factor))
             })
             .sum();
         // NaN counts as 0.
@@ -53,7 +55,7 @@ impl OccupancyModel {
         let model = self.types.get(place)?;
         let (mut hashed, mut example, mut terms) =
             (Hashed::default(), Example::default(), Vec::with_capacity(TERMS));
-        hashed.take(facts);
+        hashed.read(facts);
         example.look_up(&hashed, &self.vocabulary);
         expand(&example, &model.crosses, model.layout, &mut terms);
         Some(model.predict(&terms))

@@ -18,6 +18,6 @@ pub(crate) fn count(value: usize) -> u32 {
 }
 
 /// The number as an index of a list.
-pub(crate) const fn place(value: u32) -> usize {
+pub(crate) const fn to_index(value: u32) -> usize {
     value as usize
 }

@@ -4,6 +4,7 @@ mod trials;
 use crate::cross::{Cross, Crosses, Feature, MAX_FEATURES};
 use crate::dataset::Dataset;
 use crate::vocabulary::{SlotTables, Vocabulary};
+use invariant::Present as _;
 use sample::Sample;
 use std::collections::BTreeSet;
 use trials::{HeldOut, Trials};
@@ -23,16 +24,16 @@ const MOST_TRIALS: usize = 9_000;
 const BEAM: usize = 3;
 /// Number of further crosses with a value for each package or target that are extended too: they need more builds to
 /// show their benefit, and would be displaced by those that need few.
-const BESIDES: usize = 2;
+const BEAM_OF_EACH: usize = 2;
 /// Crosses of up to this number of features are extended even if they show no benefit yet.
 const GROWN_ANYWAY: usize = 3;
 /// Fraction by which a cross must lower the error on held-out builds to be kept.
-const GAIN: f64 = 0.002;
+const GAIN_MIN: f64 = 0.002;
 /// Fraction by which each additional feature must lower the error: a needless feature splits
 /// the builds without benefit.
-const STEP: f64 = 0.004;
+const FEATURE_GAIN_MIN: f64 = 0.004;
 /// A cross is finally dropped if the error without it is higher by at most this fraction.
-const LOSS: f64 = 0.001;
+const LOSS_MAX: f64 = 0.001;
 /// The search for an executor type ends after this number of consecutive crosses that promised much and gained little.
 const MOST_FAILURES: usize = 5;
 
@@ -91,7 +92,7 @@ fn first_better(
     for cross in promising {
         chosen.push(cross);
         match trials.learn(chosen) {
-            Some(with) if with.better_than(error, GAIN) => return Some(with),
+            Some(with) if with.better_than(error, GAIN_MIN) => return Some(with),
             Some(_) | None => chosen.pop(),
         };
     }
@@ -100,7 +101,7 @@ fn first_better(
 
 /// The features to combine: all except flags, and the most informative flags.
 fn features(trials: &Trials<'_>, data: &Dataset) -> Vec<Feature> {
-    let flags = trials.telling_flags(data).into_iter().map(Feature::Flag);
+    let flags = trials.informative_flags(data).into_iter().map(Feature::Flag);
     [
         Feature::Command,
         Feature::Group,
@@ -117,7 +118,7 @@ fn features(trials: &Trials<'_>, data: &Dataset) -> Vec<Feature> {
 
 /// The most promising crosses, the best first; `None` once it is time to end.
 fn grow(trials: &mut Trials<'_>, features: &[Feature], error: f64, chosen: &[Cross]) -> Option<Vec<Cross>> {
-    let least = error * GAIN;
+    let least = error * GAIN_MIN;
     let mut beam: Vec<Cross> = features.iter().filter_map(|feature| Cross::new([feature.clone()])).collect();
     let (mut best, mut others) = (None, Vec::new());
     let mut limit = error - least;
@@ -126,12 +127,12 @@ fn grow(trials: &mut Trials<'_>, features: &[Feature], error: f64, chosen: &[Cro
             beam.iter().flat_map(|cross| features.iter().filter_map(|feature| cross.with(feature))).collect();
         let mut scored = trials.score(grown.into_iter().filter(|cross| !chosen.contains(cross)))?;
         scored.sort_by(|(one, _), (other, _)| one.total_cmp(other));
-        beam = widened(&scored);
+        beam = next_beam(&scored);
         scored.truncate(BEAM);
         others.extend(scored.iter().filter(|(with, _)| *with < error - least).cloned());
         match scored.into_iter().next().filter(|(with, _)| *with < limit) {
             Some((with, cross)) => {
-                limit = with - error * STEP;
+                limit = with - error * FEATURE_GAIN_MIN;
                 best = Some(cross);
             }
             // Some crosses show their benefit only when complete, so small ones are extended in any case.
@@ -145,13 +146,13 @@ fn grow(trials: &mut Trials<'_>, features: &[Feature], error: f64, chosen: &[Cro
 }
 
 /// The crosses to extend further, out of the scored ones, which are sorted from the best.
-fn widened(scored: &[(f64, Cross)]) -> Vec<Cross> {
-    let each = |cross: &Cross| {
+fn next_beam(scored: &[(f64, Cross)]) -> Vec<Cross> {
+    let has_package_or_target = |cross: &Cross| {
         [Feature::Package, Feature::Target].iter().any(|feature| cross.features().contains(feature))
     };
     let (best, others) = scored.split_at(scored.len().min(BEAM));
-    let besides = others.iter().filter(|(_, cross)| each(cross)).take(BESIDES);
-    best.iter().chain(besides).map(|(_, cross)| cross.clone()).collect()
+    let of_each = others.iter().filter(|(_, cross)| has_package_or_target(cross)).take(BEAM_OF_EACH);
+    best.iter().chain(of_each).map(|(_, cross)| cross.clone()).collect()
 }
 
 /// Drops the crosses that later ones have made superfluous.
@@ -160,7 +161,7 @@ fn prune(trials: &mut Trials<'_>, mut chosen: Vec<Cross>, mut error: f64) -> Vec
     while chosen.len() > 1 && place < chosen.len() {
         let cross = chosen.remove(place);
         match trials.learn(&chosen) {
-            Some(without) if without.mean() < error * (1.0 + LOSS) => error = without.mean().min(error),
+            Some(without) if without.mean() < error * (1.0 + LOSS_MAX) => error = without.mean().min(error),
             Some(_) | None => {
                 chosen.insert(place, cross);
                 place += 1;
@@ -174,13 +175,16 @@ fn prune(trials: &mut Trials<'_>, mut chosen: Vec<Cross>, mut error: f64) -> Vec
 fn trim(trials: &mut Trials<'_>, mut chosen: Vec<Cross>) -> Vec<Cross> {
     let Some(mut error) = trials.learn(&chosen).map(|errors| errors.mean()) else { return chosen };
     for place in 0..chosen.len() {
-        let features = chosen.get(place).map(|cross| cross.features().to_vec()).unwrap_or_default();
+        let features = chosen
+            .get(place)
+            .map(|cross| cross.features().to_vec())
+            .present("the features of a chosen cross");
         for feature in &features {
             let Some(shorter) = chosen.get(place).and_then(|cross| cross.without(feature)) else { continue };
             let mut others = chosen.clone();
             others.splice(place..=place, [shorter]);
             match trials.learn(&others) {
-                Some(without) if without.mean() < error * (1.0 + LOSS) => {
+                Some(without) if without.mean() < error * (1.0 + LOSS_MAX) => {
                     error = without.mean().min(error);
                     chosen = others;
                 }

@@ -1,7 +1,7 @@
 use crate::facts::Kind;
 use crate::hash::ByHash;
 use crate::intern::{Interner, Value};
-use crate::number::{count, place};
+use crate::number::{count, to_index};
 use crate::rows::Interners;
 use crate::slots::FIRST_WORD;
 
@@ -110,6 +110,6 @@ impl SlotTable {
 
     #[inline]
     pub(crate) fn slot(&self, id: u32) -> u32 {
-        self.slots.get(place(id)).copied().unwrap_or(self.unknown)
+        self.slots.get(to_index(id)).copied().unwrap_or(self.unknown)
     }
 }

@@ -227,18 +227,20 @@ fn scale_in(
     if enough(wanted) {
         return Err(Reason::Enough);
     }
-    let Some(lately) = state.needed.most(settings.scale_in_after, now) else { return Err(Reason::TooSoon) };
-    let lately = wanted.max(lately.min(settings.most()));
-    if enough(lately) {
+    let Some(recent_most) = state.needed.most(settings.scale_in_after, now) else {
+        return Err(Reason::TooSoon);
+    };
+    let recent_most = wanted.max(recent_most.min(settings.most()));
+    if enough(recent_most) {
         return Err(Reason::TooSoon);
     }
-    if enough(lately.max(seen.busy)) {
+    if enough(recent_most.max(seen.busy)) {
         return Err(Reason::Busy);
     }
     if state.changed_at.is_some_and(|at| now.since(at) < settings.cooldown) {
         return Err(Reason::Cooldown);
     }
-    Ok(lately.max(seen.busy).max(has - settings.step(has)))
+    Ok(recent_most.max(seen.busy).max(has - settings.step(has)))
 }
 
 #[cfg(test)]

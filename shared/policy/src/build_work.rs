@@ -18,7 +18,7 @@ const COMMAND_MAX: usize = 200;
 pub struct BuildWork {
     /// Environment of the build: its label `environment`, else the command of its tool.
     pub environment: String,
-    /// Hardware of the build: its label `hwgroup`, else the executor types that it uses besides x86.
+    /// Hardware of the build: its label `hwgroup`, else the executor types that it uses in addition to x86.
     pub hardware: String,
     /// Content of the build: its other labels; without labels, the command and the source tree.
     pub labels: BTreeMap<String, String>,
@@ -58,7 +58,7 @@ impl BuildWork {
     }
 }
 
-/// Executor types besides x86, which all builds use.
+/// Executor types other than x86, which all builds use.
 fn types(build: &Build) -> String {
     let others = build.occupancy.0.keys().filter(|kind| **kind != ExecutorType::x86());
     others.map(ExecutorType::as_str).collect::<Vec<_>>().join("+")

@@ -3,9 +3,9 @@
 /// Disk usage of one run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DiskUse {
-    /// Bytes used when free space began to be short, or 0 if it was not measured then.
+    /// Bytes or inodes used when free space began to be short, or 0 if it was not measured then.
     pub before: u64,
-    /// Bytes used at present.
+    /// Bytes or inodes used at present.
     pub now: u64,
 }
 
@@ -15,12 +15,13 @@ impl DiskUse {
     }
 }
 
-/// Index of the run to end when `lost` bytes of free space disappeared since `before` was measured: the one that grew
-/// most, if it grew by at least a quarter of that and by at least `least` bytes. `None` if no run did, because
-/// something else fills the disk.
+/// Index of the run to end when `lost` bytes or inodes of free space disappeared since `before` was measured: the one
+/// that grew most, if it grew by at least `least` and all runs together by at least a quarter of what disappeared.
+/// `None` otherwise, because something else fills the disk.
 pub fn to_blame(runs: &[DiskUse], lost: u64, least: u64) -> Option<usize> {
     let (index, worst) = runs.iter().enumerate().max_by_key(|(_, run)| run.growth())?;
-    (worst.growth() > 0 && worst.growth() >= (lost / 4).max(least)).then_some(index)
+    let together = runs.iter().fold(0_u64, |sum, run| sum.saturating_add(run.growth()));
+    (worst.growth() > 0 && worst.growth() >= least && together >= lost / 4).then_some(index)
 }
 
 #[cfg(test)]
@@ -42,6 +43,14 @@ mod tests {
         assert_eq!(to_blame(&[], 600, 0), None);
     }
 
+    #[test]
+    fn of_many_that_grow_alike_one_is_to_blame() {
+        let alike = [run(0, 100), run(0, 101), run(0, 99), run(0, 100), run(0, 100), run(0, 98), run(0, 100)];
+        assert_eq!(to_blame(&alike, 700, 10), Some(1));
+        assert_eq!(to_blame(&alike, 7_000, 10), None);
+        assert_eq!(to_blame(&alike, 700, 200), None);
+    }
+
     proptest! {
         #[test]
         fn none_grew_more_than_who_is_to_blame(
@@ -51,7 +60,8 @@ mod tests {
             let runs: Vec<DiskUse> = runs.into_iter().map(|(before, now)| run(before, now)).collect();
             if let Some(index) = to_blame(&runs, lost, least) {
                 let blamed = runs[index].growth();
-                prop_assert!(blamed > 0 && blamed >= lost / 4 && blamed >= least);
+                let together: u64 = runs.iter().map(|run| run.growth()).sum();
+                prop_assert!(blamed > 0 && together >= lost / 4 && blamed >= least);
                 prop_assert!(runs.iter().all(|run| run.growth() <= blamed));
             }
         }

@@ -204,12 +204,12 @@ impl Estimator {
 
     /// The past durations of each key.
     fn pasts(&self, keys: &Keys) -> Pasts<'_> {
-        let of = |key| self.known.get(key).map_or(Past::NONE, |known| &known.past);
+        let past_of = |key| self.known.get(key).map_or(Past::NONE, |known| &known.past);
         Pasts {
-            command: keys.command.map_or(Past::NONE, of),
-            submitter: of(keys.submitter),
-            labels: of(keys.labels),
-            environment: of(keys.environment),
+            command: keys.command.map_or(Past::NONE, past_of),
+            submitter: past_of(keys.submitter),
+            labels: past_of(keys.labels),
+            environment: past_of(keys.environment),
         }
     }
 }

@@ -16,7 +16,7 @@ use std::{
 
 use model::{Esu, ExecutorType, Governed, GovernorRecord, Group, Millis, Occupancy};
 
-use control::{Moment, Sample, control};
+use control::{DerivedSample, Sample, control};
 pub use settings::{GovernorSettings, InvalidGovernorSettings};
 use share::{Claim, Share, share};
 
@@ -85,11 +85,11 @@ pub fn govern(
 
 /// The executor types that occur in the inputs.
 fn types(groups: &BTreeMap<Group, GroupState>) -> BTreeSet<ExecutorType> {
-    let of = |state: &GroupState| {
+    let types_of = |state: &GroupState| {
         let all = [&state.quota, &state.pv, &state.in_progress, &state.peak, &state.waiting];
         all.into_iter().chain(&state.head).flat_map(|some| some.0.keys().cloned()).collect::<Vec<_>>()
     };
-    groups.values().flat_map(of).collect()
+    groups.values().flat_map(types_of).collect()
 }
 
 fn govern_type<'a>(
@@ -100,19 +100,19 @@ fn govern_type<'a>(
     settings: &GovernorSettings,
     seconds: f64,
 ) -> Vec<(&'a Group, Governed)> {
-    let moments: Vec<(&Group, Moment)> = groups
+    let derived_samples: Vec<(&Group, DerivedSample)> = groups
         .iter()
         .map(|(group, state)| {
             let last = before.groups.get(group).and_then(|types| types.get(kind));
-            (group, Moment::new(Sample::of(state, kind), last, settings, seconds))
+            (group, DerivedSample::new(Sample::of(state, kind), last, settings, seconds))
         })
         .collect();
-    let claims: Vec<Claim> = moments.iter().map(|(_, moment)| moment.claim()).collect();
+    let claims: Vec<Claim> = derived_samples.iter().map(|(_, derived)| derived.claim()).collect();
     let shares = share(&claims, available.map(Esu::units), settings, seconds);
-    let decide = |((group, moment), share): ((&'a Group, Moment), Share)| {
-        moment.is_of_interest().then(|| (group, control(&moment, &share, settings)))
+    let decide = |((group, derived), share): ((&'a Group, DerivedSample), Share)| {
+        derived.is_of_interest().then(|| (group, control(&derived, &share, settings)))
     };
-    moments.into_iter().zip(shares).filter_map(decide).collect()
+    derived_samples.into_iter().zip(shares).filter_map(decide).collect()
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@ mod reach;
 
 use std::{cmp::Reverse, collections::BinaryHeap, sync::Arc, time::Duration};
 
+use invariant::{Present as _, impossible};
 use model::{Graph, JobResult, Task, TaskIndex, TaskReport, TaskStatus};
 
 pub use judge::{BadVerdict, judged};
@@ -115,7 +116,10 @@ impl GraphRun {
     pub fn ended(&mut self, task: TaskIndex, report: TaskReport) -> AfterTask {
         let Some(TaskState::Running(failures)) = self.state(task) else { return AfterTask::Nothing };
         let graph = self.graph.clone();
-        let Some(asked) = graph.task(task) else { return AfterTask::Nothing };
+        let Some(asked) = graph.task(task) else {
+            impossible!("task {} runs and is not in the graph", task.get());
+            return AfterTask::Nothing;
+        };
         match report.status {
             TaskStatus::FarmFailed if failures < asked.retries => {
                 self.set(task, TaskState::Running(failures + 1));
@@ -177,10 +181,10 @@ impl GraphRun {
 
     /// The result of the job so far, without the file of all reports.
     pub fn result(&self) -> JobResult {
-        let is = |report: &&TaskReport, skipped: bool| (report.status == TaskStatus::Skipped) == skipped;
+        let is_skipped = |report: &TaskReport| report.status == TaskStatus::Skipped;
         let failures =
-            self.reports().filter(|report| is(report, false) && report.status != TaskStatus::Succeeded);
-        let skipped = self.reports().filter(|report| is(report, true));
+            self.reports().filter(|report| !is_skipped(report) && report.status != TaskStatus::Succeeded);
+        let skipped = self.reports().filter(|report| is_skipped(report));
         JobResult {
             tasks: self.graph.len() as u64,
             succeeded: self.counts.succeeded,
@@ -214,7 +218,8 @@ impl GraphRun {
                 continue;
             }
             self.set(*dependant, TaskState::Ready);
-            let priority = self.graph.task(*dependant).map_or(0, |task| task.priority);
+            let priority = self.graph.task(*dependant).map(|task| task.priority);
+            let priority = priority.present_or(0, "a dependant that is in the graph");
             self.ready.push((priority, Reverse(*dependant)));
         }
     }
@@ -252,7 +257,10 @@ impl GraphRun {
     }
 
     fn skip(&mut self, task: TaskIndex, reason: Option<&str>, because_of: Option<TaskIndex>) {
-        let Some(id) = self.graph.task(task).map(|task| task.id.clone()) else { return };
+        let Some(id) = self.graph.task(task).map(|task| task.id.clone()) else {
+            impossible!("task {} is skipped and is not in the graph", task.get());
+            return;
+        };
         let because_of = because_of.and_then(|at| self.graph.task(at)).map(|task| task.id.clone());
         let reason = reason.map(str::to_owned);
         self.counts.skipped += 1;
@@ -266,6 +274,8 @@ impl GraphRun {
         self.set(task, TaskState::Ended);
         if let Some(place) = self.reports.get_mut(task.get()) {
             *place = Some(report);
+        } else {
+            impossible!("task {} ended and is not in the graph", task.get());
         }
     }
 
@@ -276,6 +286,8 @@ impl GraphRun {
     fn set(&mut self, task: TaskIndex, state: TaskState) {
         if let Some(place) = self.states.get_mut(task.get()) {
             *place = state;
+        } else {
+            impossible!("task {} changes its state and is not in the graph", task.get());
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::{fmt, ops::RangeInclusive, str::FromStr};
 
+use invariant::Present as _;
 use model::{Group, ParseIdError, PoolName};
 
 /// Rights of the clients whose instance names match a pattern.
@@ -186,12 +187,15 @@ impl FromStr for InstanceRules {
 fn parse_rule(text: &str) -> Result<InstanceRule, ParseRuleError> {
     let wrong = |wanted: String| ParseRuleError { rule: text.to_owned(), wanted };
     let mut parts = text.split(';');
-    let head = parts.next().unwrap_or_default();
+    let head = parts.next().present("the first part of a divided text");
     let (pattern, groups) = head.split_once('=').ok_or_else(|| wrong("expected PATTERN=GROUP".to_owned()))?;
     let pattern = parse_pattern(pattern).map_err(wrong)?;
     let mut groups = groups.split(',');
-    let group =
-        groups.next().unwrap_or_default().parse::<Group>().map_err(|error| wrong(error.to_string()))?;
+    let group = groups
+        .next()
+        .present("the first part of a divided text")
+        .parse::<Group>()
+        .map_err(|error| wrong(error.to_string()))?;
     let mut others = OtherGroups::Listed(Vec::new());
     for further in groups {
         if further == "*" {

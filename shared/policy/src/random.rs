@@ -1,5 +1,7 @@
 //! Randomness as a value: decisions get it as an argument, so that equal inputs give equal outputs.
 
+use invariant::Present as _;
+
 /// A pseudo-random number generator (`SplitMix64`, by Steele, Lea and Flood).
 #[derive(Debug, Clone)]
 pub struct Random(u64);
@@ -21,7 +23,7 @@ impl Random {
     /// The next number below `bound`; 0 if `bound` is 0. Its bias is at most `bound` in 2^64.
     pub fn below(&mut self, bound: u64) -> u64 {
         let wide = u128::from(self.next_u64()) * u128::from(bound);
-        u64::try_from(wide >> 64).unwrap_or_default()
+        u64::try_from(wide >> 64).present("the upper half of a product")
     }
 
     /// The next number in [0, 1).

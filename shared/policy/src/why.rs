@@ -38,6 +38,7 @@ pub struct Stand<'a> {
 pub fn why(stand: &Stand<'_>, allowance: &Allowance) -> Waiting {
     let mut admission = allowance.admission(stand.in_progress);
     for estimate in stand.ahead {
+        // Only what it reserves counts; whether that build may start does not.
         let _ = admission.consider(estimate);
     }
     let reserved = admission.reserved();
@@ -45,7 +46,7 @@ pub fn why(stand: &Stand<'_>, allowance: &Allowance) -> Waiting {
         Ok(()) => (Vec::new(), Vec::new()),
         Err(Held::NoQuota { types }) => (Vec::new(), types),
         Err(Held::Throttled(throttled)) => {
-            let told = throttled.types.into_iter().map(|lack| ThrottledBy {
+            let throttled_by = throttled.types.into_iter().map(|lack| ThrottledBy {
                 needed: lack.needed,
                 remaining: lack.remaining,
                 target: allowance.target(&lack.executor_type),
@@ -53,13 +54,13 @@ pub fn why(stand: &Stand<'_>, allowance: &Allowance) -> Waiting {
                 reserved: reserved.get(&lack.executor_type),
                 executor_type: lack.executor_type,
             });
-            (told.collect(), Vec::new())
+            (throttled_by.collect(), Vec::new())
         }
     };
     let idle = stand.workspaces.idle;
     let about_to_start = throttled_by.is_empty() && without_quota.is_empty() && stand.before < idle;
     let counts_as = allowance.clamped(stand.estimate);
-    let ends = lately(stand.ends, stand.now);
+    let ends = since_pause(stand.ends, stand.now);
     let rate = rate(ends, stand.now).filter(|_| without_quota.is_empty());
     let line = Line {
         before: stand.before,
@@ -133,7 +134,7 @@ const PAUSE: u32 = 20;
 const PAUSE_MIN: Duration = Duration::from_secs(30);
 
 /// The ends since the last pause; `ends` is sorted newest first.
-fn lately(ends: &[Millis], now: Millis) -> &[Millis] {
+fn since_pause(ends: &[Millis], now: Millis) -> &[Millis] {
     let gaps: Vec<Duration> =
         std::iter::once(&now).chain(ends).zip(ends).map(|(later, end)| later.since(*end)).collect();
     let mut sorted = gaps.clone();

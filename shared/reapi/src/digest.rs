@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn a_function_that_is_not_named_is_told_by_the_hash() {
+    fn a_function_that_is_not_named_follows_from_the_hash() {
         let digest = |length| execution::Digest { hash: "a".repeat(length), size_bytes: 1 };
         assert_eq!(function(0, Some(&digest(64))).unwrap(), DigestFunction::Sha256);
         assert_eq!(function(0, None).unwrap(), DigestFunction::Sha256);

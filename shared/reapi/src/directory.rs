@@ -1,5 +1,7 @@
 //! Rules for the [`Directory`] messages of an input root.
 
+use std::cmp::Ordering;
+
 use model::DigestFunction;
 
 use crate::{
@@ -87,14 +89,11 @@ fn check_names<'a>(names: impl Iterator<Item = &'a str>) -> Result<(), Directory
     let mut last: Option<&str> = None;
     for name in names {
         check_name(name)?;
-        match last.map(|last| last.cmp(name)) {
-            None | Some(std::cmp::Ordering::Less) => {}
-            Some(std::cmp::Ordering::Equal) => return Err(DirectoryFault::Duplicate { name: name.into() }),
-            Some(std::cmp::Ordering::Greater) => {
-                return Err(DirectoryFault::Order {
-                    name: last.unwrap_or_default().into(),
-                    after: name.into(),
-                });
+        match last.map(|last| (last, last.cmp(name))) {
+            None | Some((_, Ordering::Less)) => {}
+            Some((_, Ordering::Equal)) => return Err(DirectoryFault::Duplicate { name: name.into() }),
+            Some((last, Ordering::Greater)) => {
+                return Err(DirectoryFault::Order { name: last.into(), after: name.into() });
             }
         }
         last = Some(name);
@@ -110,9 +109,9 @@ fn check_distinct<'a>(
     let (mut left, mut right) = (left.peekable(), right.peekable());
     while let (Some(one), Some(other)) = (left.peek(), right.peek()) {
         match one.cmp(other) {
-            std::cmp::Ordering::Less => drop(left.next()),
-            std::cmp::Ordering::Greater => drop(right.next()),
-            std::cmp::Ordering::Equal => return Err(DirectoryFault::Duplicate { name: (*one).into() }),
+            Ordering::Less => drop(left.next()),
+            Ordering::Greater => drop(right.next()),
+            Ordering::Equal => return Err(DirectoryFault::Duplicate { name: (*one).into() }),
         }
     }
     Ok(())

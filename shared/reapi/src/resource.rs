@@ -11,6 +11,7 @@
 
 use std::fmt;
 
+use invariant::Present as _;
 use model::{BlobDigest, DigestFunction};
 use tonic::Status;
 
@@ -107,14 +108,14 @@ impl ReadName {
     fn parse_segments(name: &str) -> Result<Self, String> {
         let segments: Vec<&str> = name.split('/').collect();
         if let Some(at) = segments.iter().position(|segment| is_blob_word(segment)) {
-            let (instance, rest) = split(&segments, at)?;
+            let (instance, rest) = split_instance(&segments, at)?;
             let (digest, compressor, rest) = parse_blob(rest)?;
             if !rest.is_empty() {
                 return Err("unexpected text after the size".into());
             }
             return Ok(Self::Blob(BlobName { instance, digest, compressor }));
         }
-        match log(&segments)? {
+        match parse_log(&segments)? {
             (parent, [id]) => Ok(Self::Log { parent, id: (*id).to_owned() }),
             (_, [_, _]) => Err("it names a log stream for writing".into()),
             _ => Err("expected LOGSTREAM after logstreams".into()),
@@ -131,7 +132,7 @@ impl WriteName {
     fn parse_segments(name: &str) -> Result<Self, String> {
         let segments: Vec<&str> = name.split('/').collect();
         if let Some(at) = segments.iter().position(|segment| *segment == "uploads") {
-            let (instance, rest) = split(&segments, at)?;
+            let (instance, rest) = split_instance(&segments, at)?;
             let [_, uuid, rest @ ..] = rest else { return Err("expected a UUID after uploads".into()) };
             if uuid.is_empty() {
                 return Err("the UUID is empty".into());
@@ -143,7 +144,7 @@ impl WriteName {
         if segments.iter().any(|segment| is_blob_word(segment)) {
             return Err("expected uploads/UUID before the blob".into());
         }
-        match log(&segments)? {
+        match parse_log(&segments)? {
             (parent, [id, token]) => {
                 Ok(Self::Log { parent, id: (*id).to_owned(), token: (*token).to_owned() })
             }
@@ -153,7 +154,7 @@ impl WriteName {
     }
 }
 
-fn parse<T>(name: &str, by: impl Fn(&str) -> Result<T, String>) -> Result<T, ResourceNameError> {
+fn parse<T>(name: &str, parse_segments: impl Fn(&str) -> Result<T, String>) -> Result<T, ResourceNameError> {
     let wrong = |wrong| ResourceNameError { name: name.chars().take(200).collect(), wrong };
     if name.is_empty() {
         return Err(wrong("it is empty".into()));
@@ -161,7 +162,7 @@ fn parse<T>(name: &str, by: impl Fn(&str) -> Result<T, String>) -> Result<T, Res
     if name.len() > LENGTH_MAX {
         return Err(wrong(format!("it is longer than {LENGTH_MAX} bytes")));
     }
-    by(name).map_err(wrong)
+    parse_segments(name).map_err(wrong)
 }
 
 fn is_blob_word(segment: &str) -> bool {
@@ -169,8 +170,8 @@ fn is_blob_word(segment: &str) -> bool {
 }
 
 /// Splits off the instance, which ends before the keyword at `at`.
-fn split<'s, 'n>(segments: &'s [&'n str], at: usize) -> Result<(String, &'s [&'n str]), String> {
-    let (instance, rest) = segments.split_at_checked(at).unwrap_or_default();
+fn split_instance<'s, 'n>(segments: &'s [&'n str], at: usize) -> Result<(String, &'s [&'n str]), String> {
+    let (instance, rest) = segments.split_at_checked(at).present("a segment of the name is beyond its end");
     if instance.first().is_some_and(|first| first.is_empty()) {
         return Err("it starts with /".into());
     }
@@ -180,11 +181,11 @@ fn split<'s, 'n>(segments: &'s [&'n str], at: usize) -> Result<(String, &'s [&'n
 }
 
 /// Returns the parent of a log stream and the segments after `logstreams`.
-fn log<'s, 'n>(segments: &'s [&'n str]) -> Result<(String, &'s [&'n str]), String> {
+fn parse_log<'s, 'n>(segments: &'s [&'n str]) -> Result<(String, &'s [&'n str]), String> {
     let at = segments.iter().position(|segment| *segment == "logstreams");
     let at = at.ok_or("expected blobs, compressed-blobs, uploads or logstreams")?;
-    let (parent, rest) = split(segments, at)?;
-    let rest = rest.get(1..).unwrap_or_default();
+    let (parent, rest) = split_instance(segments, at)?;
+    let rest = rest.get(1..).present("the keyword is not among the segments");
     if rest.iter().any(|segment| segment.is_empty()) {
         return Err("a segment is empty".into());
     }

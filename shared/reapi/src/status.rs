@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use invariant::Present as _;
 use model::BlobDigest;
 use prost::Message;
 use tonic::{Code, Status};
@@ -69,7 +70,7 @@ pub fn any(message: &impl Message, type_name: &str) -> Any {
 
 /// Unpacks the message in an `Any`, if it has this type.
 pub fn unpack<M: Message + Default>(any: &Any, type_name: &str) -> Option<M> {
-    let name = any.type_url.rsplit('/').next().unwrap_or_default();
+    let name = any.type_url.rsplit('/').next().present("a split text has no last part");
     if name == type_name { M::decode(&*any.value).ok() } else { None }
 }
 
@@ -117,8 +118,9 @@ pub fn bad_request(field: &str, description: impl Into<String>) -> Status {
 
 /// `INVALID_ARGUMENT` for several fields of the request.
 pub fn bad_fields(field_violations: Vec<FieldViolation>) -> Status {
-    let told = field_violations.iter().map(|one| format!("{}: {}", one.field, one.description));
-    let message = told.collect::<Vec<_>>().join("; ");
+    let texts =
+        field_violations.iter().map(|violation| format!("{}: {}", violation.field, violation.description));
+    let message = texts.collect::<Vec<_>>().join("; ");
     let bad = BadRequest { field_violations };
     with_details(Code::InvalidArgument, message, vec![any(&bad, BAD_REQUEST)])
 }
@@ -137,7 +139,7 @@ pub fn retry(code: Code, message: impl Into<String>, after: Duration) -> Status 
 fn retry_info(after: Duration) -> RetryInfo {
     let retry_delay = crate::protobuf::Duration {
         seconds: i64::try_from(after.as_secs()).unwrap_or(i64::MAX),
-        nanos: i32::try_from(after.subsec_nanos()).unwrap_or_default(),
+        nanos: i32::try_from(after.subsec_nanos()).present("the nanoseconds of a second exceed 32 bits"),
     };
     RetryInfo { retry_delay: Some(retry_delay) }
 }

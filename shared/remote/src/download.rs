@@ -11,12 +11,13 @@ use std::{
 
 use bytes::Bytes;
 use futures::{StreamExt as _, TryStreamExt as _};
+use invariant::impossible;
 use model::BlobDigest;
 use tokio::sync::mpsc;
 
 use crate::{
     Meter, Remote, RemoteError, batches, is_small,
-    transfer::{blocking, file},
+    transfer::{blocking, file_error},
 };
 
 /// Maximum number of concurrent batches.
@@ -36,17 +37,18 @@ pub struct Placed {
     pub executable: bool,
 }
 
-type Places = HashMap<BlobDigest, Vec<Placed>>;
+type Destinations = HashMap<BlobDigest, Vec<Placed>>;
 
 impl Remote {
     /// Writes blobs to files. Each blob is downloaded once, even if several files have its content.
     pub async fn fetch_many(&self, files: Vec<Placed>, meter: &Meter) -> Result<(), RemoteError> {
-        let mut places = Places::new();
+        let mut places = Destinations::new();
         for file in files {
             places.entry(file.digest).or_default().push(file);
         }
         meter.expect(places.len() as u64, places.keys().map(|digest| digest.size).sum());
-        let (small, large): (Places, Places) = places.into_iter().partition(|(digest, _)| is_small(digest));
+        let (small, large): (Destinations, Destinations) =
+            places.into_iter().partition(|(digest, _)| is_small(digest));
         let mut small: Vec<(BlobDigest, Vec<Placed>)> = small.into_iter().collect();
         // File systems create the files of one folder faster one after the other.
         small.sort_unstable_by(|(_, a), (_, b)| first_path(a).cmp(&first_path(b)));
@@ -84,7 +86,7 @@ impl Remote {
                 verify(&digest, &digest.function.digest(&content))?;
                 for placed in places {
                     let written = fs::write(&placed.path, &content);
-                    written.and_then(|()| finish(&placed)).map_err(file(&placed.path))?;
+                    written.and_then(|()| set_mode(&placed)).map_err(file_error(&placed.path))?;
                 }
             }
             Ok(())
@@ -129,8 +131,11 @@ fn write(
     places: &[Placed],
     mut pieces: mpsc::Receiver<Bytes>,
 ) -> Result<(), RemoteError> {
-    let Some((first, others)) = places.split_first() else { return Ok(()) };
-    let failed = file(&first.path);
+    let Some((first, others)) = places.split_first() else {
+        impossible!("{digest} is downloaded for no file");
+        return Ok(());
+    };
+    let failed = file_error(&first.path);
     let mut out = File::create(&first.path).map_err(&failed)?;
     let mut hasher = digest.function.hasher();
     while let Some(piece) = pieces.blocking_recv() {
@@ -138,13 +143,13 @@ fn write(
         hasher.update(&piece);
     }
     if let Err(error) = verify(digest, &hasher.finish()) {
-        // A wrong file must not be mistaken for the requested one.
+        // A wrong file must not be mistaken for the requested one. The error below matters more than this one.
         let _ = fs::remove_file(&first.path);
         return Err(error);
     }
-    finish(first).map_err(&failed)?;
+    set_mode(first).map_err(&failed)?;
     for other in others {
-        fs::copy(&first.path, &other.path).and_then(|_| finish(other)).map_err(file(&other.path))?;
+        fs::copy(&first.path, &other.path).and_then(|_| set_mode(other)).map_err(file_error(&other.path))?;
     }
     Ok(())
 }
@@ -153,7 +158,7 @@ fn first_path(places: &[Placed]) -> Option<&Path> {
     places.first().map(|placed| placed.path.as_path())
 }
 
-fn finish(placed: &Placed) -> io::Result<()> {
+fn set_mode(placed: &Placed) -> io::Result<()> {
     if placed.executable {
         fs::set_permissions(&placed.path, fs::Permissions::from_mode(0o755))?;
     }

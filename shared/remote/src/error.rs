@@ -45,6 +45,17 @@ impl RemoteError {
         move |status| Self::Refused { what, status: Box::new(status) }
     }
 
+    /// Whether the server refused what was asked for, so that the same request would be refused again.
+    pub fn is_invalid_request(&self) -> bool {
+        match self {
+            Self::Refused { status, .. } => {
+                matches!(status.code(), Code::InvalidArgument | Code::FailedPrecondition | Code::NotFound)
+            }
+            Self::Missing { .. } => true,
+            Self::Unreachable { .. } | Self::File { .. } | Self::Answer { .. } => false,
+        }
+    }
+
     /// Whether the server was unreachable, so that a later attempt may succeed.
     pub fn is_unreachable(&self) -> bool {
         match self {

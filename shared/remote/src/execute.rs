@@ -29,7 +29,7 @@ pub struct Executed {
 }
 
 /// Time without an answer after which an execution is given up, and the interval of the attempts until then.
-const PATIENCE: Duration = Duration::from_secs(60);
+const SILENCE_MAX: Duration = Duration::from_secs(60);
 const RETRY: Duration = Duration::from_millis(200);
 
 impl Remote {
@@ -58,11 +58,11 @@ impl Remote {
         let mut stream =
             self.execution().execute(self.on_behalf(request)).await.map_err(refused)?.into_inner();
         let mut name = String::new();
-        let mut away: Option<Instant> = None;
+        let mut silent_since: Option<Instant> = None;
         loop {
             let status = match stream.next().await {
                 Some(Ok(operation)) => {
-                    away = None;
+                    silent_since = None;
                     name.clone_from(&operation.name);
                     if let Some(metadata) = metadata(&operation) {
                         progress(&name, &metadata);
@@ -79,7 +79,7 @@ impl Remote {
                 Some(Err(status)) => status,
                 None => tonic::Status::unavailable("the stream ended early"),
             };
-            if away.get_or_insert_with(Instant::now).elapsed() > PATIENCE {
+            if silent_since.get_or_insert_with(Instant::now).elapsed() > SILENCE_MAX {
                 return Err(refused(status));
             }
             let again = WaitExecutionRequest { name: name.clone() };

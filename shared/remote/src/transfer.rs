@@ -111,7 +111,7 @@ impl Remote {
             .await?;
         let large: Vec<_> = large.iter().map(source).collect::<Result<_, _>>()?;
         futures::stream::iter(large)
-            .map(|(digest, source)| async move { self.write_telling(&digest, source, meter).await })
+            .map(|(digest, source)| async move { self.write_with_meter(&digest, source, meter).await })
             .buffer_unordered(IN_FLIGHT)
             .try_collect()
             .await
@@ -145,10 +145,10 @@ impl Remote {
     }
 
     pub async fn write(&self, digest: &BlobDigest, source: Source) -> Result<(), RemoteError> {
-        self.write_telling(digest, source, &Arc::default()).await
+        self.write_with_meter(digest, source, &Arc::default()).await
     }
 
-    async fn write_telling(
+    async fn write_with_meter(
         &self,
         digest: &BlobDigest,
         source: Source,
@@ -209,13 +209,13 @@ impl Remote {
             let content = (code == Code::Ok).then(|| Bytes::from(response.data));
             found.insert((digest.hash, digest.size_bytes), content);
         }
-        let take = |digest: &BlobDigest| {
+        let content_of = |digest: &BlobDigest| {
             let wanted = to_proto(digest);
             let unanswered =
                 || RemoteError::Answer { what: what.into(), why: format!("no response for {digest}") };
             found.get(&(wanted.hash, wanted.size_bytes)).cloned().ok_or_else(unanswered)
         };
-        digests.iter().map(take).collect()
+        digests.iter().map(content_of).collect()
     }
 
     /// Streams a blob from `offset`, unverified; `None` if the server does not have it.
@@ -252,16 +252,16 @@ impl Remote {
         Ok(content)
     }
 
-    /// Passes the pieces of a blob to `take` and verifies the whole at the end.
+    /// Passes the pieces of a blob to `consume` and verifies the whole at the end.
     pub async fn read_to(
         &self,
         digest: &BlobDigest,
-        mut take: impl AsyncFnMut(&[u8]) -> Result<(), RemoteError>,
+        mut consume: impl AsyncFnMut(&[u8]) -> Result<(), RemoteError>,
     ) -> Result<(), RemoteError> {
         let mut hasher = digest.function.hasher();
         self.pieces(digest, async |piece| {
             hasher.update(piece);
-            take(piece).await
+            consume(piece).await
         })
         .await?;
         let found = hasher.finish();
@@ -272,14 +272,14 @@ impl Remote {
         Ok(())
     }
 
-    /// Passes the pieces of a blob to `take` as they arrive, unverified.
+    /// Passes the pieces of a blob to `consume` as they arrive, unverified.
     pub async fn read_raw(
         &self,
         digest: &BlobDigest,
-        mut take: impl FnMut(&[u8]),
+        mut consume: impl FnMut(&[u8]),
     ) -> Result<(), RemoteError> {
         self.pieces(digest, async |piece| {
-            take(piece);
+            consume(piece);
             Ok(())
         })
         .await
@@ -288,13 +288,13 @@ impl Remote {
     async fn pieces(
         &self,
         digest: &BlobDigest,
-        mut take: impl AsyncFnMut(&[u8]) -> Result<(), RemoteError>,
+        mut consume: impl AsyncFnMut(&[u8]) -> Result<(), RemoteError>,
     ) -> Result<(), RemoteError> {
         let Some(mut pieces) = self.open(digest, 0).await? else {
             return Err(RemoteError::Missing { digest: *digest });
         };
         while let Some(piece) = pieces.try_next().await? {
-            take(&piece).await?;
+            consume(&piece).await?;
         }
         Ok(())
     }
@@ -308,7 +308,7 @@ fn read_all(batch: Vec<(BlobDigest, Source)>) -> Result<Vec<BatchRequest>, Remot
     let read = |(digest, source): (BlobDigest, Source)| {
         let data = match source {
             Source::Bytes(bytes) => bytes.into(),
-            Source::File(path) => fs::read(&path).map_err(file(&path))?,
+            Source::File(path) => fs::read(&path).map_err(file_error(&path))?,
         };
         let compressor = compressor::Value::Identity.into();
         Ok(BatchRequest { digest: Some(to_proto(&digest)), data, compressor })
@@ -320,11 +320,11 @@ fn read_all(batch: Vec<(BlobDigest, Source)>) -> Result<Vec<BatchRequest>, Remot
 pub(crate) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, RemoteError> + Send + 'static,
 ) -> Result<T, RemoteError> {
-    let broke_off = |error: tokio::task::JoinError| RemoteError::Answer {
+    let interrupted = |error: tokio::task::JoinError| RemoteError::Answer {
         what: "reading or writing files".into(),
         why: error.to_string(),
     };
-    spawn_blocking(work).await.map_err(broke_off)?
+    spawn_blocking(work).await.map_err(interrupted)?
 }
 
 /// Sends a blob piece by piece.
@@ -354,11 +354,12 @@ impl Feeder {
     }
 
     fn send_file(&self, path: &Path, size: u64) -> Result<(), RemoteError> {
-        let mut input = File::open(path).map_err(file(path))?;
+        let mut input = File::open(path).map_err(file_error(path))?;
         let mut offset = 0;
         loop {
             let mut piece = Vec::with_capacity(PIECE);
-            let read = (&mut input).take(PIECE as u64).read_to_end(&mut piece).map_err(file(path))? as u64;
+            let read =
+                (&mut input).take(PIECE as u64).read_to_end(&mut piece).map_err(file_error(path))? as u64;
             let last = offset + read >= size || read == 0;
             // Closed: the server has already answered.
             if self.sender.blocking_send(request(&self.name, offset, piece.into(), last)).is_err() {
@@ -408,7 +409,7 @@ pub fn batches(digests: &[BlobDigest]) -> Vec<Vec<BlobDigest>> {
     batches
 }
 
-pub(crate) fn file(path: &Path) -> impl Fn(std::io::Error) -> RemoteError {
+pub(crate) fn file_error(path: &Path) -> impl Fn(std::io::Error) -> RemoteError {
     let path = path.display().to_string();
     move |source| RemoteError::File { path: path.clone(), source }
 }

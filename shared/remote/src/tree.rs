@@ -24,7 +24,7 @@ impl Remote {
         let mut wanted = HashSet::from([*root]);
         while !wanted.is_empty() {
             let digests: Vec<BlobDigest> = wanted.drain().collect();
-            for (digest, folder) in self.level(&digests).await? {
+            for (digest, folder) in self.read_level(&digests).await? {
                 for child in &folder.directories {
                     wanted.insert(self.digest_of(child.digest.as_ref(), &digest)?);
                 }
@@ -41,12 +41,12 @@ impl Remote {
         digest: Option<&reapi::execution::Digest>,
         folder: &BlobDigest,
     ) -> Result<BlobDigest, RemoteError> {
-        let unsound = |why: String| RemoteError::Answer { what: format!("reading directory {folder}"), why };
-        let digest = digest.ok_or_else(|| unsound("an entry has no digest".into()))?;
-        from_proto(digest, self.function).map_err(|error| unsound(error.to_string()))
+        let invalid = |why: String| RemoteError::Answer { what: format!("reading directory {folder}"), why };
+        let digest = digest.ok_or_else(|| invalid("an entry has no digest".into()))?;
+        from_proto(digest, self.function).map_err(|error| invalid(error.to_string()))
     }
 
-    async fn level(&self, digests: &[BlobDigest]) -> Result<Vec<(BlobDigest, Directory)>, RemoteError> {
+    async fn read_level(&self, digests: &[BlobDigest]) -> Result<Vec<(BlobDigest, Directory)>, RemoteError> {
         let (empty, digests): (Vec<_>, Vec<_>) = digests.iter().partition(|digest| digest.is_empty_blob());
         let (small, large): (Vec<BlobDigest>, Vec<_>) = digests.into_iter().partition(is_small);
         let mut folders: Vec<_> = empty.into_iter().map(|digest| (digest, Directory::default())).collect();

@@ -4,7 +4,7 @@
 //! machine, or of a container), or one that the settings name. A service's own group belongs to the process
 //! that started the service.
 
-mod held;
+mod locked_group;
 mod memory;
 mod pids;
 
@@ -13,16 +13,16 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use held::Held;
+use locked_group::LockedGroup;
 use memory::Memory;
 use pids::Pids;
 
 use crate::error::SandboxError;
 
 /// Prefix of the name of every group that an executor creates.
-const OURS: &str = "forebay-";
+const PREFIX: &str = "forebay-";
 /// Groups without a lock: that of an executor itself, and short-lived ones that test whether a group can be created.
-const UNHELD: [&str; 2] = ["forebay-self", "forebay-trial-"];
+const UNLOCKED: [&str; 2] = ["forebay-self", "forebay-trial-"];
 
 /// Where to create groups.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -99,21 +99,21 @@ impl Cgroups {
 
     /// A group of this name with the usable controllers; a controller that fails is logged and left out.
     pub(crate) fn group(&self, name: &str, processes_max: Option<u64>) -> Group {
-        let mut held: Vec<Held> = Vec::new();
+        let mut locked: Vec<LockedGroup> = Vec::new();
         let mut make = |place: &Option<(Version, PathBuf)>| {
             let (version, parent) = place.as_ref()?;
-            let folder = parent.join(format!("{OURS}{name}"));
-            if held.iter().all(|held| held.folder != folder) {
-                let made =
-                    Held::at(&folder).map_err(|source| SandboxError::file("creating", &folder, source));
-                held.push(usable(made)?);
+            let folder = parent.join(format!("{PREFIX}{name}"));
+            if locked.iter().all(|locked| locked.folder != folder) {
+                let made = LockedGroup::at(&folder)
+                    .map_err(|source| SandboxError::file("creating", &folder, source));
+                locked.push(usable(made)?);
             }
             Some((*version, folder))
         };
         let memory = make(&self.memory).and_then(|(version, folder)| usable(Memory::new(version, folder)));
         let pids = make(&self.pids).and_then(|(_, folder)| usable(Pids::new(folder, processes_max)));
         let cpu = make(&self.cpu);
-        Group { memory, pids, cpu, held }
+        Group { memory, pids, cpu, locked }
     }
 
     /// Removes the groups of executors that have died. Groups of live executors are not touched.
@@ -126,9 +126,10 @@ impl Cgroups {
         for entry in parents.into_iter().filter_map(|parent| fs::read_dir(parent).ok()).flatten().flatten() {
             let name = entry.file_name();
             let name = name.to_string_lossy();
-            let ours = name.starts_with(OURS) && !UNHELD.iter().any(|unheld| name.starts_with(unheld));
+            let ours =
+                name.starts_with(PREFIX) && !UNLOCKED.iter().any(|unlocked| name.starts_with(unlocked));
             if ours && entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-                Held::sweep(&entry.path());
+                LockedGroup::sweep(&entry.path());
             }
         }
     }
@@ -212,17 +213,17 @@ fn delegate(folder: &Path, controller: &str) -> bool {
         text.split_ascii_whitespace().any(|one| one == controller)
     };
     let control = folder.join("cgroup.subtree_control");
-    let hand_on = || fs::write(&control, format!("+{controller}")).is_ok();
+    let enable = || fs::write(&control, format!("+{controller}")).is_ok();
     if !has("cgroup.controllers") || !can_make(folder) {
         return false;
     }
-    if has("cgroup.subtree_control") || hand_on() {
+    if has("cgroup.subtree_control") || enable() {
         return true;
     }
     // A group that enables controllers may not contain processes, and this one may contain this process.
     let leaf = folder.join("forebay-self");
     let moved = fs::create_dir_all(&leaf).is_ok() && fs::write(leaf.join("cgroup.procs"), "0").is_ok();
-    moved && hand_on()
+    moved && enable()
 }
 
 /// The control groups of one slot, which its processes enter at their start.
@@ -231,13 +232,13 @@ pub(crate) struct Group {
     memory: Option<Memory>,
     pids: Option<Pids>,
     cpu: Option<(Version, PathBuf)>,
-    held: Vec<Held>,
+    locked: Vec<LockedGroup>,
 }
 
 impl Group {
     /// The files through which a process enters.
     pub(crate) fn join_files(&self) -> Vec<PathBuf> {
-        self.held.iter().map(|held| held.folder.join("cgroup.procs")).collect()
+        self.locked.iter().map(|locked| locked.folder.join("cgroup.procs")).collect()
     }
 
     /// Whether the number of processes is always limited.

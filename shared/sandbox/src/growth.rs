@@ -9,7 +9,7 @@ use std::time::SystemTime;
 
 /// The state of a folder before a run.
 #[derive(Debug)]
-pub(crate) struct Before {
+pub(crate) struct FolderState {
     root: PathBuf,
     /// The length of each file; folders and links have none.
     known: HashMap<Identity, u64>,
@@ -37,21 +37,21 @@ pub(crate) struct Growth {
 
 impl Growth {
     /// For a folder nested too deeply to scan: more than any limit allows.
-    const BEYOND: Self = Self { bytes: u64::MAX, files: u64::MAX };
+    const UNMEASURABLE: Self = Self { bytes: u64::MAX, files: u64::MAX };
 
-    fn is_beyond(self, most: Self) -> bool {
+    fn exceeds(self, most: Self) -> bool {
         self.bytes > most.bytes || self.files > most.files
     }
 }
 
-impl Before {
+impl FolderState {
     /// Scans the current state. Paths in `aside` will be created and do not count.
-    pub(crate) fn look(root: &Path, aside: &[PathBuf]) -> Self {
+    pub(crate) fn scan(root: &Path, aside: &[PathBuf]) -> Self {
         let (mut known, mut names) = (HashMap::new(), 0);
         walk(root, |_, metadata| {
             known.insert(identity(metadata), length(metadata));
             names += 1;
-            Next::Into
+            Step::Enter
         });
         Self { root: root.to_owned(), known, names, aside: aside.to_vec() }
     }
@@ -63,25 +63,25 @@ impl Before {
 
     /// The growth since the scan; stops counting when it exceeds `most`.
     pub(crate) fn growth(&self, most: Growth) -> Growth {
-        let mut tally = Tally::of(self);
+        let mut tally = Tally::new(self);
         let whole = walk(&self.root, |path, metadata| {
             if self.aside.iter().any(|aside| aside == path) {
-                return Next::Into;
+                return Step::Enter;
             }
             match tally.count(metadata) {
-                _ if tally.growth.is_beyond(most) => Next::Nowhere,
-                true => Next::Into,
-                false => Next::Past,
+                _ if tally.growth.exceeds(most) => Step::Stop,
+                true => Step::Enter,
+                false => Step::Skip,
             }
         });
-        if whole { tally.growth } else { Growth::BEYOND }
+        if whole { tally.growth } else { Growth::UNMEASURABLE }
     }
 }
 
 /// Counts the entries of a walk, each once: a file renamed during the walk may be found in both places.
 #[derive(Debug)]
 struct Tally<'before> {
-    before: &'before Before,
+    before: &'before FolderState,
     /// Number of names found for each file.
     met: HashMap<Identity, u64>,
     /// Names of files that existed before.
@@ -90,7 +90,7 @@ struct Tally<'before> {
 }
 
 impl<'before> Tally<'before> {
-    fn of(before: &'before Before) -> Self {
+    fn new(before: &'before FolderState) -> Self {
         Self { before, met: HashMap::new(), old_names: 0, growth: Growth::default() }
     }
 
@@ -124,18 +124,18 @@ fn length(metadata: &fs::Metadata) -> u64 {
 }
 
 /// How a walk continues after an entry.
-enum Next {
+enum Step {
     /// Also into the entry, if it is a folder.
-    Into,
+    Enter,
     /// To the next entry, but not into this one.
-    Past,
+    Skip,
     /// The walk stops here.
-    Nowhere,
+    Stop,
 }
 
 /// Visits all entries in a folder, as far as `next` allows; entries that vanish during the walk are left out. Returns
 /// whether it could read everything that it tried to.
-fn walk(root: &Path, mut next: impl FnMut(&Path, &fs::Metadata) -> Next) -> bool {
+fn walk(root: &Path, mut next: impl FnMut(&Path, &fs::Metadata) -> Step) -> bool {
     let mut folders = vec![root.to_owned()];
     while let Some(folder) = folders.pop() {
         let entries = match fs::read_dir(&folder) {
@@ -152,9 +152,9 @@ fn walk(root: &Path, mut next: impl FnMut(&Path, &fs::Metadata) -> Next) -> bool
             };
             let path = entry.path();
             match next(&path, &metadata) {
-                Next::Into if metadata.is_dir() => folders.push(path),
-                Next::Into | Next::Past => {}
-                Next::Nowhere => return true,
+                Step::Enter if metadata.is_dir() => folders.push(path),
+                Step::Enter | Step::Skip => {}
+                Step::Stop => return true,
             }
         }
     }
@@ -167,7 +167,7 @@ mod tests {
 
     use super::*;
 
-    const ANY: Growth = Growth::BEYOND;
+    const ANY: Growth = Growth::UNMEASURABLE;
 
     #[test]
     fn what_is_new_and_what_has_grown_counts_and_what_is_removed_makes_no_room() {
@@ -176,7 +176,7 @@ mod tests {
         fs::create_dir(path("old")).unwrap();
         fs::write(path("old/one"), [0; 100]).unwrap();
         fs::write(path("two"), [0; 50]).unwrap();
-        let before = Before::look(folder.path(), &[]);
+        let before = FolderState::scan(folder.path(), &[]);
         assert_eq!((before.growth(ANY), before.longest()), (Growth::default(), 100));
         fs::remove_file(path("two")).unwrap();
         assert_eq!(before.growth(ANY), Growth::default());
@@ -192,7 +192,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = |name: &str| folder.path().join(name);
         fs::write(path("old"), [0; 10]).unwrap();
-        let before = Before::look(folder.path(), &[]);
+        let before = FolderState::scan(folder.path(), &[]);
         fs::write(path("new"), [0; 7]).unwrap();
         for name in ["a", "b"] {
             fs::hard_link(path("new"), path(&format!("new-{name}"))).unwrap();
@@ -205,10 +205,10 @@ mod tests {
     fn what_is_renamed_while_it_looks_counts_once() {
         let folder = tempfile::tempdir().unwrap();
         let path = |name: &str| folder.path().join(name);
-        let before = Before::look(folder.path(), &[]);
+        let before = FolderState::scan(folder.path(), &[]);
         fs::create_dir(path("here")).unwrap();
         fs::write(path("here/file"), [0; 10]).unwrap();
-        let mut tally = Tally::of(&before);
+        let mut tally = Tally::new(&before);
         let count =
             |tally: &mut Tally<'_>, name: &str| tally.count(&fs::symlink_metadata(path(name)).unwrap());
         assert!(count(&mut tally, "here") && count(&mut tally, "here/file"));
@@ -224,7 +224,7 @@ mod tests {
     #[test]
     fn it_looks_no_further_than_it_has_to() {
         let folder = tempfile::tempdir().unwrap();
-        let before = Before::look(folder.path(), &[folder.path().join("7")]);
+        let before = FolderState::scan(folder.path(), &[folder.path().join("7")]);
         for number in 0..100 {
             fs::write(folder.path().join(number.to_string()), "x").unwrap();
         }

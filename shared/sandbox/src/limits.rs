@@ -7,16 +7,17 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use invariant::Present as _;
 use nix::time::{ClockId, clock_gettime};
 use shim::{Limit, Over};
 use tokio::time::Instant;
 
 use crate::cgroups::Group;
 use crate::config::{Limits, Run};
-use crate::growth::{Before, Growth};
+use crate::growth::{FolderState, Growth};
 
 /// Time between two checks of a command that has limits.
-const LOOK: Duration = Duration::from_millis(50);
+const CHECK_INTERVAL: Duration = Duration::from_millis(50);
 /// Scanning a folder uses at most one part in this many of a processor, unless that would be too late.
 const SHARE: u32 = 20;
 const PAUSE_MAX: Duration = Duration::from_secs(1);
@@ -36,10 +37,10 @@ const OTHERS: u64 = 2048;
 #[derive(Debug)]
 pub(crate) struct Guard {
     limits: Limits,
-    before: Option<Before>,
-    look_at: Instant,
+    before: Option<FolderState>,
+    check_at: Instant,
     /// When the folder is scanned next.
-    walk_at: Instant,
+    scan_at: Instant,
     /// Processor time that had been used before.
     cpu_before: Option<Cpu>,
 }
@@ -81,38 +82,38 @@ impl Guard {
         let now = Instant::now();
         guarded.then(|| Self {
             limits,
-            before: grows.then(|| Before::look(&run.root, made)),
-            look_at: now + LOOK,
-            walk_at: now + LOOK,
+            before: grows.then(|| FolderState::scan(&run.root, made)),
+            check_at: now + CHECK_INTERVAL,
+            scan_at: now + CHECK_INTERVAL,
             cpu_before,
         })
     }
 
     /// When to check next.
     pub(crate) fn due(&self) -> Instant {
-        self.look_at
+        self.check_at
     }
 
     /// Checks if it is time; returns an exceeded limit.
-    pub(crate) fn look(&mut self, group: &Group, own: impl Fn() -> Option<Duration>) -> Option<Over> {
+    pub(crate) fn check(&mut self, group: &Group, own: impl Fn() -> Option<Duration>) -> Option<Over> {
         let now = Instant::now();
-        if now < self.look_at {
+        if now < self.check_at {
             return None;
         }
-        self.look_at = now + LOOK;
+        self.check_at = now + CHECK_INTERVAL;
         let mut broken = self.over_group(group, own);
-        if broken.is_none() && self.walk_at <= now {
+        if broken.is_none() && self.scan_at <= now {
             let began = own_cpu();
             // Files moved during a scan may be counted twice; hardly in two scans in a row.
             broken = self.over_folder().and_then(|_| self.over_folder());
             let cost = own_cpu().saturating_sub(began).saturating_mul(SHARE);
-            self.walk_at = Instant::now() + cost.clamp(LOOK, PAUSE_MAX);
+            self.scan_at = Instant::now() + cost.clamp(CHECK_INTERVAL, PAUSE_MAX);
         }
         broken
     }
 
     /// Checks the limits after all processes have ended.
-    pub(crate) fn look_back(&self, group: &Group, own: impl Fn() -> Option<Duration>) -> Option<Over> {
+    pub(crate) fn check_final(&self, group: &Group, own: impl Fn() -> Option<Duration>) -> Option<Over> {
         self.over_group(group, own).or_else(|| self.over_folder())
     }
 
@@ -121,10 +122,10 @@ impl Guard {
             return Some(Over { limit: Limit::Processes, allowed, used: allowed.saturating_add(1) });
         }
         let (limit, before) = self.limits.cpu.zip(self.cpu_before)?;
-        let (used, seeming) = cpu_now(group, own)?.since(before);
+        let (used, error) = cpu_now(group, own)?.since(before);
         // The slot's process enforces this limit, but does not see children that were not waited for.
         let most = limit.saturating_add(limit / 8).saturating_add(Duration::from_millis(250));
-        let most = most.saturating_add(seeming);
+        let most = most.saturating_add(error);
         let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         (used > most).then(|| Over { limit: Limit::Cpu, allowed: millis(limit), used: millis(used) })
     }
@@ -143,7 +144,7 @@ impl Guard {
     /// The maximum length that a file needs: existing files may grow, and output files count too.
     fn file_bytes(&self, run: &Run) -> Option<u64> {
         let disk = self.limits.disk_bytes?;
-        let longest = self.before.as_ref().map_or(0, Before::longest);
+        let longest = self.before.as_ref().map_or(0, FolderState::longest);
         Some(disk.saturating_add(longest).max(run.output_bytes_max).saturating_add(EXCESS))
     }
 }
@@ -180,7 +181,8 @@ fn cpu_now(group: &Group, own: impl Fn() -> Option<Duration>) -> Option<Cpu> {
 
 /// Processor time of this thread. Waiting for a processor, while a command uses all of them, costs nothing.
 fn own_cpu() -> Duration {
-    clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map_or(Duration::ZERO, Duration::from)
+    let used = clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map(Duration::from);
+    used.present("the system has no CLOCK_THREAD_CPUTIME_ID")
 }
 
 /// Number of processes and threads of a user on this machine.

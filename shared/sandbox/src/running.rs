@@ -5,6 +5,7 @@ use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
+use invariant::impossible;
 use shim::{Exit, Limit, Over, Stream};
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
@@ -17,13 +18,13 @@ use crate::log::Log;
 use crate::outcome::{Cause, Ended, NotStarted, Outcome};
 
 /// Time between two checks of the length of the outputs. A short command ends before the first check.
-const LOOK: Duration = Duration::from_millis(250);
+const CHECK_INTERVAL: Duration = Duration::from_millis(250);
 /// Maximum bytes that are read of bubblewrap's error message.
-const COMPLAINT: usize = 4096;
+const ERROR_BYTES_MAX: usize = 4096;
 
 /// The data of one run.
 #[derive(Debug)]
-pub(crate) struct Under {
+pub(crate) struct RunContext {
     pub(crate) run: Run,
     pub(crate) stdout: Log,
     pub(crate) stderr: Log,
@@ -49,19 +50,19 @@ pub enum Event {
 /// A running command. Dropping it before its end kills the command.
 #[derive(Debug)]
 pub struct Running<'slot> {
-    under: Under,
+    context: RunContext,
     state: State<'slot>,
     /// Why it was ordered to end.
     reason: Option<Cause>,
     started_at: Option<SystemTime>,
     timeout_at: Option<Instant>,
-    look_at: Instant,
+    check_at: Instant,
 }
 
 #[derive(Debug)]
 enum State<'slot> {
-    UnderWay { shim: shim::Running<'slot>, group: &'slot Group },
-    Never(Outcome),
+    Started { shim: shim::Running<'slot>, group: &'slot Group },
+    NotStarted(Outcome),
 }
 
 /// A handle that other tasks can use to end one command.
@@ -81,36 +82,36 @@ impl Control {
 
 impl<'slot> Running<'slot> {
     /// A command that was sent to the shim.
-    pub(crate) fn under_way(under: Under, shim: shim::Running<'slot>, group: &'slot Group) -> Self {
-        Self::new(under, State::UnderWay { shim, group })
+    pub(crate) fn started(context: RunContext, shim: shim::Running<'slot>, group: &'slot Group) -> Self {
+        Self::new(context, State::Started { shim, group })
     }
 
     /// A command that ended before its start.
-    pub(crate) fn never(under: Under, outcome: Outcome) -> Self {
-        Self::new(under, State::Never(outcome))
+    pub(crate) fn not_started(context: RunContext, outcome: Outcome) -> Self {
+        Self::new(context, State::NotStarted(outcome))
     }
 
-    fn new(under: Under, state: State<'slot>) -> Self {
+    fn new(context: RunContext, state: State<'slot>) -> Self {
         let now = Instant::now();
-        let timeout_at = under.run.timeout.and_then(|timeout| now.checked_add(timeout));
-        Self { under, state, reason: None, started_at: None, timeout_at, look_at: now + LOOK }
+        let timeout_at = context.run.timeout.and_then(|timeout| now.checked_add(timeout));
+        Self { context, state, reason: None, started_at: None, timeout_at, check_at: now + CHECK_INTERVAL }
     }
 
     /// The log of standard output.
     pub fn stdout(&self) -> &Log {
-        &self.under.stdout
+        &self.context.stdout
     }
 
     /// The log of standard error.
     pub fn stderr(&self) -> &Log {
-        &self.under.stderr
+        &self.context.stderr
     }
 
     /// A handle that other tasks can use to end this command, and no other.
     pub fn control(&self) -> Control {
         match &self.state {
-            State::UnderWay { shim, .. } => Control(Some(shim.control())),
-            State::Never(_) => Control(None),
+            State::Started { shim, .. } => Control(Some(shim.control())),
+            State::NotStarted(_) => Control(None),
         }
     }
 
@@ -127,13 +128,13 @@ impl<'slot> Running<'slot> {
     /// being called; do not call it after [`Event::Done`].
     pub async fn next_event(&mut self) -> Result<Event, SandboxError> {
         loop {
-            let guard = self.under.guard.as_ref().map(Guard::due);
-            let due = [self.timeout_at, guard].into_iter().flatten().fold(self.look_at, Instant::min);
+            let guard = self.context.guard.as_ref().map(Guard::due);
+            let due = [self.timeout_at, guard].into_iter().flatten().fold(self.check_at, Instant::min);
             let shim = match &mut self.state {
-                State::UnderWay { shim, .. } => shim,
-                State::Never(outcome) => {
+                State::Started { shim, .. } => shim,
+                State::NotStarted(outcome) => {
                     let outcome = outcome.clone();
-                    self.under.over.send_replace(true);
+                    self.context.over.send_replace(true);
                     return Ok(Event::Done(outcome));
                 }
             };
@@ -155,10 +156,12 @@ impl<'slot> Running<'slot> {
                 Some(shim::Event::Output { .. }) => {}
                 Some(shim::Event::Exited(exit)) => return self.ended(&exit).map(Event::Done),
                 Some(shim::Event::SpawnFailed { kind, message }) => {
-                    self.under.over.send_replace(true);
+                    self.context.over.send_replace(true);
                     return match NotStarted::of(kind) {
                         // The program that failed is bubblewrap, not the command's.
-                        Some(_) if self.under.status.is_some() && kind != shim::SpawnErrorKind::TooLarge => {
+                        Some(_)
+                            if self.context.status.is_some() && kind != shim::SpawnErrorKind::TooLarge =>
+                        {
                             Err(SandboxError::Resources(message))
                         }
                         Some(why) => Ok(Event::Done(Outcome::NotStarted { why, message })),
@@ -173,7 +176,8 @@ impl<'slot> Running<'slot> {
     /// The shim died. It is in the command's control group: if the command filled `/tmp`, which is memory, the kernel
     /// may have killed all processes.
     async fn shim_died(&mut self) -> Result<Event, SandboxError> {
-        let State::UnderWay { shim, group } = &mut self.state else {
+        let State::Started { shim, group } = &mut self.state else {
+            impossible!("a command that was not started has lost its shim");
             return Err(shim::ShimError::Gone.into());
         };
         shim.end_shim().await?;
@@ -189,17 +193,17 @@ impl<'slot> Running<'slot> {
             cpu: Duration::ZERO,
             peak_memory_bytes: 0,
         };
-        self.reason = Some(self.under.out_of_memory(None));
+        self.reason = Some(self.context.out_of_memory(None));
         self.ended(&exit).map(Event::Done)
     }
 
     /// Counts the timeout from the command's start, not from the request.
     fn count_from(&mut self, started: SystemTime) {
-        if let (Some(at), Some(timeout)) = (self.timeout_at, self.under.run.timeout) {
+        if let (Some(at), Some(timeout)) = (self.timeout_at, self.context.run.timeout) {
             let since = started.elapsed().unwrap_or_default();
             let counted = Instant::now().checked_add(timeout).and_then(|at| at.checked_sub(since));
             // Never earlier, even if the wall clock was changed, and hardly later: the message takes milliseconds.
-            let latest = at.checked_add(LOOK).unwrap_or(at);
+            let latest = at.checked_add(CHECK_INTERVAL).unwrap_or(at);
             self.timeout_at = counted.map(|counted| counted.clamp(at, latest));
         }
     }
@@ -209,17 +213,17 @@ impl<'slot> Running<'slot> {
         if self.timeout_at.is_some_and(|at| at <= now) {
             self.timeout_at = None;
             self.reason.get_or_insert(Cause::TimedOut);
-            self.control().kill(self.under.run.kill_grace).await?;
+            self.control().kill(self.context.run.kill_grace).await?;
         }
-        if self.look_at <= now {
-            self.look_at = now + LOOK;
-            if let Some(cause) = self.under.too_large() {
+        if self.check_at <= now {
+            self.check_at = now + CHECK_INTERVAL;
+            if let Some(cause) = self.context.too_large() {
                 self.reason.get_or_insert(cause);
                 self.control().kill(Duration::ZERO).await?;
             }
         }
-        if let (Some(guard), State::UnderWay { group, shim }) = (&mut self.under.guard, &self.state)
-            && let Some(over) = guard.look(group, || shim.own_cpu())
+        if let (Some(guard), State::Started { group, shim }) = (&mut self.context.guard, &self.state)
+            && let Some(over) = guard.check(group, || shim.own_cpu())
         {
             self.reason.get_or_insert(Cause::OverLimit(over));
             self.control().kill(Duration::ZERO).await?;
@@ -228,8 +232,8 @@ impl<'slot> Running<'slot> {
     }
 
     fn ended(&mut self, exit: &Exit) -> Result<Outcome, SandboxError> {
-        let under = &self.under;
-        for folder in &under.made {
+        let context = &self.context;
+        for folder in &context.made {
             // If it is not empty, it belongs to the command.
             let _ = fs::remove_dir(folder);
         }
@@ -243,33 +247,34 @@ impl<'slot> Running<'slot> {
             shim::Cause::Deadline => Some(Cause::TimedOut),
             shim::Cause::OverLimit(over) => Some(Cause::OverLimit(over)),
         };
-        if let Some(status) = &under.status {
+        if let Some(status) = &context.status {
             match (exit_code_in(status), asked) {
                 (Some(inner), _) => code = inner,
                 (None, Some(_)) => {}
                 (None, None) => {
-                    under.over.send_replace(true);
-                    return under.explain();
+                    context.over.send_replace(true);
+                    return context.explain();
                 }
             }
         }
         let (peak, cause) = match &self.state {
-            State::UnderWay { group, shim } => {
+            State::Started { group, shim } => {
                 let (peak, out_of_memory) = group.end();
-                let memory = || out_of_memory.then(|| under.out_of_memory(peak));
+                let memory = || out_of_memory.then(|| context.out_of_memory(peak));
                 let memory = || memory().filter(|cause| code != 0 || *cause != Cause::OutOfMemory);
-                let over = || under.guard.as_ref()?.look_back(group, || shim.own_cpu()).map(Cause::OverLimit);
-                (peak, asked.or_else(|| under.too_large()).or_else(memory).or_else(over))
+                let over =
+                    || context.guard.as_ref()?.check_final(group, || shim.own_cpu()).map(Cause::OverLimit);
+                (peak, asked.or_else(|| context.too_large()).or_else(memory).or_else(over))
             }
-            State::Never(_) => (None, asked),
+            State::NotStarted(_) => (None, asked),
         };
         let cause = cause.unwrap_or(Cause::Ended);
-        let (stdout_bytes, stderr_bytes) = (under.cut(&under.stdout)?, under.cut(&under.stderr)?);
-        under.over.send_replace(true);
+        let (stdout_bytes, stderr_bytes) = (context.cut(&context.stdout)?, context.cut(&context.stderr)?);
+        context.over.send_replace(true);
         let started_at = self.started_at.unwrap_or_else(SystemTime::now);
         Ok(Outcome::Ended(Ended {
             exit_code: code,
-            signal: exit.signal.filter(|_| under.status.is_none()),
+            signal: exit.signal.filter(|_| context.status.is_none()),
             cause,
             wall: exit.wall,
             cpu: exit.cpu,
@@ -283,10 +288,16 @@ impl<'slot> Running<'slot> {
     }
 }
 
-impl Under {
+impl RunContext {
     /// The cause, if a stream has more bytes than allowed.
     fn too_large(&self) -> Option<Cause> {
-        let over = |log: &Log| log.len().ok().filter(|length| *length > self.run.output_bytes_max);
+        let over = |log: &Log| {
+            let length = log
+                .len()
+                .inspect_err(|error| tracing::debug!(%error, "cannot read the length of an output"))
+                .ok()?;
+            (length > self.run.output_bytes_max).then_some(length)
+        };
         let streams = [(Stream::Stdout, &self.stdout), (Stream::Stderr, &self.stderr)];
         let mut found = streams.into_iter().filter_map(|(stream, log)| Some((stream, over(log)?)));
         found.next().map(|(stream, bytes)| Cause::OutputTooLarge(stream, bytes))
@@ -312,7 +323,7 @@ impl Under {
 
     /// Explains why bubblewrap ended without running the command, from its standard error.
     fn explain(&self) -> Result<Outcome, SandboxError> {
-        let said = self.stderr.read_at(0, COMPLAINT);
+        let said = self.stderr.read_at(0, ERROR_BYTES_MAX);
         let said = said.map_err(|source| SandboxError::file("reading", self.stderr.path(), source))?;
         let said = String::from_utf8_lossy(&said).trim().to_owned();
         let why = if said.contains("execvp") && said.contains("No such file") {

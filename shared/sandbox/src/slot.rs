@@ -5,6 +5,7 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::path::{Component, Path, PathBuf};
 
+use invariant::impossible;
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::unistd::{getegid, geteuid};
 use shim::{Command, Deadline, Files, Options, Shim, ShimError};
@@ -17,7 +18,7 @@ use crate::error::SandboxError;
 use crate::limits::{self, Guard};
 use crate::log::Log;
 use crate::outcome::{NotStarted, Outcome};
-use crate::running::{Running, Under};
+use crate::running::{RunContext, Running};
 
 /// How much longer than its timeout and grace a command lives if the executor is stopped.
 const BACKSTOP: std::time::Duration = std::time::Duration::from_secs(5);
@@ -133,23 +134,28 @@ impl Slot {
         self.ready(kind).await?;
         let own = || self.shim.as_ref().and_then(|(_, shim)| shim.own_cpu());
         let guard = Guard::new(&run, &made, &self.group, own);
-        let under = Under { run, stdout, stderr, status, made, over, guard };
+        let context = RunContext { run, stdout, stderr, status, made, over, guard };
         let command = match command? {
             Ok(command) => command,
-            Err((why, message)) => return Ok(Running::never(under, Outcome::NotStarted { why, message })),
+            Err((why, message)) => {
+                return Ok(Running::not_started(context, Outcome::NotStarted { why, message }));
+            }
         };
-        let (memory, processes) = limits::groups(&under.run, alone);
+        let (memory, processes) = limits::groups(&context.run, alone);
         self.group.begin(memory, processes)?;
         let uid = self.config.user.map_or_else(|| geteuid().as_raw(), |user| user.uid);
-        let limits = limits::shims(&under.run, under.guard.as_ref(), &self.group, uid);
+        let limits = limits::shims(&context.run, context.guard.as_ref(), &self.group, uid);
         let files =
-            under.files().map_err(|source| SandboxError::file("passing", &under.run.stdout, source))?;
-        let Some((_, shim)) = &mut self.shim else { return Err(ShimError::Gone.into()) };
+            context.files().map_err(|source| SandboxError::file("passing", &context.run.stdout, source))?;
+        let Some((_, shim)) = &mut self.shim else {
+            impossible!("a slot that is ready has no process");
+            return Err(ShimError::Gone.into());
+        };
         match shim.run_into(&command, files, &limits).await {
-            Ok(running) => Ok(Running::under_way(under, running, &self.group)),
+            Ok(running) => Ok(Running::started(context, running, &self.group)),
             Err(ShimError::TooLarge { bytes, limit }) => {
                 let message = format!("the command has {bytes} bytes, the limit is {limit}");
-                Ok(Running::never(under, Outcome::NotStarted { why: NotStarted::TooLarge, message }))
+                Ok(Running::not_started(context, Outcome::NotStarted { why: NotStarted::TooLarge, message }))
             }
             Err(error) => Err(error.into()),
         }
@@ -197,7 +203,7 @@ impl Slot {
                 options.wrapper = self.config.bubblewrap.kept(&self.config.work)?;
                 options.tidy = PRIVATE.map(PathBuf::from).to_vec();
             }
-            Kind::Bare => self.check_way()?,
+            Kind::Bare => self.check_access()?,
         }
         let shim = match Shim::start_with(&self.config.program, &options).await {
             Ok(shim) => shim,
@@ -221,7 +227,10 @@ impl Slot {
         };
         // This call passes no status descriptor.
         let call: Vec<_> = call.into_iter().collect();
-        let Some((program, arguments)) = call.split_first() else { return Ok(()) };
+        let Some((program, arguments)) = call.split_first() else {
+            impossible!("the command line of bubblewrap is empty");
+            return Ok(());
+        };
         let mut command = std::process::Command::new(program);
         let mut arguments = arguments.iter();
         while let Some(argument) = arguments.next() {
@@ -242,7 +251,7 @@ impl Slot {
     }
 
     /// Whether the commands' user can enter the slot's folder by its path.
-    fn check_way(&self) -> Result<(), SandboxError> {
+    fn check_access(&self) -> Result<(), SandboxError> {
         let Some(user) = self.config.user else { return Ok(()) };
         for folder in self.config.work.ancestors() {
             let Ok(metadata) = fs::metadata(folder) else { continue };
@@ -284,7 +293,7 @@ impl Slot {
     }
 }
 
-impl Under {
+impl RunContext {
     fn files(&self) -> std::io::Result<Files> {
         let status = self.status.as_ref().map(fs::File::try_clone).transpose()?;
         Ok(Files {

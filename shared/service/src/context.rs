@@ -9,6 +9,7 @@ use std::{
 use bus::{Bus, Patience};
 use cas::{Cas, CasConfig};
 use index::Index;
+use invariant::Present as _;
 use jetstream::Topology;
 use listener::{ClientListener, Limiter, Patience as ClientPatience, Protocol};
 use policy::Claim;
@@ -63,7 +64,7 @@ impl Context {
         stop: CancellationToken,
     ) -> Result<Self, StartError> {
         let id = uuid::Uuid::new_v4().simple().to_string();
-        let instance = format!("{name}-{}", id.get(..12).unwrap_or_default());
+        let instance = format!("{name}-{}", id.get(..12).present("the first 12 digits of a UUID"));
         let limiter = limiter(&settings)?;
         let bus = Bus::connect(&settings.nats_url, &format!("forebay {instance}"), patience).await?;
         let topology = Topology::new(&settings);
@@ -139,7 +140,9 @@ impl Context {
         tokio::spawn(listener::serve_http(listener, telemetry::metrics_routes(), CancellationToken::new()));
         ready.metrics = Some(format!("http://{bound}/metrics"));
         // A server processes a connection in order: once it answers, it knows our subscriptions.
-        let _ = self.bus.jetstream().query_account().await;
+        if let Err(error) = self.bus.jetstream().query_account().await {
+            tracing::debug!(%error, "cannot confirm that the server knows the subscriptions");
+        }
         telemetry::set_ready(true);
         tracing::info!(service = self.name, instance = &*self.instance, %bound, "ready");
         if let Some(path) = std::env::var_os("FOREBAY_LISTEN_FILE") {

@@ -5,6 +5,7 @@
 
 use std::sync::OnceLock;
 
+use invariant::Present as _;
 use nix::{
     sys::signal::{Signal, kill},
     unistd::Pid,
@@ -27,7 +28,7 @@ macro_rules! steps {
 
             /// Name of the service that performs the step.
             pub fn service(self) -> &'static str {
-                self.name().split('.').next().unwrap_or_default()
+                self.name().split('.').next().present("the service in the name of a step")
             }
         }
     };
@@ -145,6 +146,7 @@ fn die_if_selected(step: Step) {
     let chosen = CHOSEN.get_or_init(|| std::env::var("FOREBAY_CRASH_AT").ok());
     if chosen.as_deref() == Some(step.name()) {
         tracing::warn!(step = step.name(), "killing this process at the step selected by FOREBAY_CRASH_AT");
+        // If this fails, the loop below still prevents further effects.
         let _ = kill(Pid::this(), Signal::SIGKILL);
         // The signal is on its way; no further effect may happen.
         loop {

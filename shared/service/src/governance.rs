@@ -3,6 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use bus::{Bus, BusError, QuotaChange};
+use invariant::Present as _;
 use model::{GovernorRecord, Quotas};
 use policy::{QuotaTotals, Spare};
 use tokio::{sync::watch, time::Instant};
@@ -32,9 +33,9 @@ pub struct Governance {
 impl Governance {
     /// Reads the current state. A quota that cannot be read is skipped with a warning.
     pub async fn read(bus: &Bus) -> Result<Self, BusError> {
-        let told =
+        let log_unreadable =
             |error: BusError| warn!(error = telemetry::error_chain(&error), "ignoring an unreadable quota");
-        let quotas = bus.quotas(told).await?;
+        let quotas = bus.quotas(log_unreadable).await?;
         let (_, record) = bus.governor_record().await?;
         Ok(Self { totals: QuotaTotals::of(&quotas), spare: Spare::of(&quotas, &record), quotas, record })
     }
@@ -80,8 +81,8 @@ pub async fn follow_governance(
                 Some(QuotaChange::Governor(record)) => {
                     debug!(tick = record.tick, "the governor decided");
                     let known = current.borrow().clone();
-                    let (quotas, totals) =
-                        known.map(|known| (known.quotas.clone(), known.totals.clone())).unwrap_or_default();
+                    let known = known.map(|known| (known.quotas.clone(), known.totals.clone()));
+                    let (quotas, totals) = known.present("the quotas, which are read before changes");
                     let spare = Spare::of(&quotas, &record);
                     let known = Governance { quotas, totals, record: *record, spare };
                     current.send_replace(Some(Arc::new(known)));

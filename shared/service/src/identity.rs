@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use bus::{Bus, SettingKey};
 use cas::Cas;
+use invariant::Present as _;
 use model::{FarmRecord, KnownStore, StoreId};
 use policy::{Claim, Joining, joining};
 use store::Store;
@@ -19,7 +20,7 @@ const TRIES: u32 = 20;
 const PAUSE: Duration = Duration::from_millis(500);
 
 #[derive(Clone, Copy)]
-enum Kept<'a> {
+enum FarmStore<'a> {
     Store(&'a Store),
     Cas(&'a Cas),
 }
@@ -35,7 +36,7 @@ pub struct OtherStore {
     remedy: String,
 }
 
-impl Kept<'_> {
+impl FarmStore<'_> {
     fn url(self) -> String {
         match self {
             Self::Store(store) => store.url().to_owned(),
@@ -57,14 +58,14 @@ impl Kept<'_> {
         })
     }
 
-    fn of(self, record: &mut FarmRecord) -> &mut Option<KnownStore> {
+    fn known_in(self, record: &mut FarmRecord) -> &mut Option<KnownStore> {
         match self {
             Self::Store(_) => &mut record.store,
             Self::Cas(_) => &mut record.cas,
         }
     }
 
-    async fn refused(self, bus: &Bus, record: &FarmRecord, known: &str) -> OtherStore {
+    async fn mismatch(self, bus: &Bus, record: &FarmRecord, known: &str) -> OtherStore {
         let (what, remedy) = match self {
             Self::Store(_) => (
                 "store",
@@ -79,7 +80,11 @@ impl Kept<'_> {
 }
 
 async fn cas_remedy(bus: &Bus) -> String {
-    let found = bus.find_gateway(&host_name()).await.ok().flatten();
+    let found = bus.find_gateway(&host_name()).await;
+    let found = found
+        .inspect_err(|error| debug!(error = telemetry::error_chain(error), "cannot look for a gateway"))
+        .ok()
+        .flatten();
     let gateway = found.map_or_else(|| "grpc://HOST:PORT of a gateway".to_owned(), |gateway| gateway.grpc);
     format!(
         "read blobs from the farm (set cas_url, in the environment FOREBAY_CAS_URL={gateway}), or use the same data \
@@ -89,7 +94,7 @@ async fn cas_remedy(bus: &Bus) -> String {
 
 /// Records `store` as the farm's, or checks that it is the recorded one.
 pub async fn join_store(bus: &Bus, store: &Store, claim: Claim) -> Result<(), StartError> {
-    join(bus, Kept::Store(store), claim).await
+    join(bus, FarmStore::Store(store), claim).await
 }
 
 /// The same for the content-addressable store. A store whose blobs are in another farm's, over the Remote Execution
@@ -98,10 +103,10 @@ pub async fn join_cas(bus: &Bus, cas: &Cas, claim: Claim) -> Result<(), StartErr
     if cas.is_remote() {
         return Ok(());
     }
-    join(bus, Kept::Cas(cas), claim).await
+    join(bus, FarmStore::Cas(cas), claim).await
 }
 
-async fn join(bus: &Bus, kept: Kept<'_>, claim: Claim) -> Result<(), StartError> {
+async fn join(bus: &Bus, store: FarmStore<'_>, claim: Claim) -> Result<(), StartError> {
     for tried in 1..=TRIES {
         let (at, record) = match bus.farm_record().await {
             Ok(found) => found,
@@ -114,28 +119,29 @@ async fn join(bus: &Bus, kept: Kept<'_>, claim: Claim) -> Result<(), StartError>
             Err(error) => return Err(error.into()),
         };
         let mut record = record.unwrap_or_default();
-        let url = kept.url();
-        let known = kept.of(&mut record).clone();
+        let url = store.url();
+        let known = store.known_in(&mut record).clone();
         // The record of a bus from before farms had records has only the URL of its store.
-        if let (None, Kept::Store(_), Claim::Join) = (&known, kept, claim)
+        if let (None, FarmStore::Store(_), Claim::Join) = (&known, store, claim)
             && let Some(earlier) = bus.setting(SettingKey::Store).await?
             && earlier != url
         {
-            return Err(kept.refused(bus, &record, &earlier).await.into());
+            return Err(store.mismatch(bus, &record, &earlier).await.into());
         }
-        match joining(known.as_ref(), kept.id().await?, &url, claim) {
+        match joining(known.as_ref(), store.id().await?, &url, claim) {
             Joining::Member => return Ok(()),
             Joining::Restore(id) => {
-                kept.id_or(id).await?;
+                store.id_or(id).await?;
                 return Ok(());
             }
             Joining::Refused => {
-                let known = known.map(|known| known.url).unwrap_or_default();
-                return Err(kept.refused(bus, &record, &known).await.into());
+                let known =
+                    known.map(|known| known.url).present("the store of a farm that refuses another one");
+                return Err(store.mismatch(bus, &record, &known).await.into());
             }
             Joining::MakeKnown => {
-                let id = kept.id_or(StoreId::generate()).await?;
-                *kept.of(&mut record) = Some(KnownStore { url: url.clone(), id });
+                let id = store.id_or(StoreId::generate()).await?;
+                *store.known_in(&mut record) = Some(KnownStore { url: url.clone(), id });
                 if bus.write_farm_record(&record, at, PATIENCE).await? {
                     info!(farm = %record.id, url, "recorded the store as the farm's");
                     return Ok(());

@@ -9,6 +9,7 @@ use std::{
 };
 
 use config::{Config, Environment, File, FileFormat};
+use invariant::Present as _;
 use model::{
     Amount, BandOrder, ExecutorType, Occupancy, Priority, RequestLimits, ResourceName, ScaledPool,
     SomeTimeLimits, TimeLimits,
@@ -374,7 +375,7 @@ fn check_names(file: &Path, source: File<config::FileSourceFile, FileFormat>) ->
     let named = Config::builder().add_source(source).build()?;
     let table: std::collections::HashMap<String, config::Value> = named.try_deserialize()?;
     // Serialised directly, because `Config` drops empty values.
-    let known = serde_json::to_value(Settings::default()).unwrap_or_default();
+    let known = serde_json::to_value(Settings::default()).present("the default settings as JSON");
     match table.keys().filter(|name| known.get(name).is_none()).min() {
         None => Ok(()),
         Some(name) => Err(SettingsError::Unknown { file: file.display().to_string(), name: name.clone() }),

@@ -1,5 +1,6 @@
 //! Environment variables that look like settings but are not.
 
+use invariant::{Present as _, impossible};
 use serde_json::Value;
 
 use crate::Settings;
@@ -29,7 +30,10 @@ const PREFIX: &str = "FOREBAY_";
 
 /// Returns a message for each variable that has the prefix of settings but is not one, with the closest setting name.
 pub fn unknown_variables(names: impl Iterator<Item = String>) -> Vec<String> {
-    let Ok(Value::Object(settings)) = serde_json::to_value(Settings::default()) else { return Vec::new() };
+    let Ok(Value::Object(settings)) = serde_json::to_value(Settings::default()) else {
+        impossible!("the default settings are not a JSON object");
+        return Vec::new();
+    };
     let known: Vec<String> = settings.keys().map(|name| name.to_uppercase()).collect();
     let mut unknown: Vec<String> = names
         .filter_map(|name| name.strip_prefix(PREFIX).map(str::to_owned))
@@ -56,12 +60,12 @@ fn distance(a: &str, b: &str) -> usize {
     for (done, from) in a.chars().enumerate() {
         let mut next = vec![done + 1];
         for ((to, above), diagonal) in b.iter().zip(row.iter().skip(1)).zip(&row) {
-            let left = next.last().copied().unwrap_or_default();
+            let left = next.last().copied().present("the last entry of a row");
             next.push((diagonal + usize::from(from != *to)).min(above + 1).min(left + 1));
         }
         row = next;
     }
-    row.last().copied().unwrap_or_default()
+    row.last().copied().present("the last entry of a row")
 }
 
 #[cfg(test)]

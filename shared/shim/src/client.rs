@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
+use invariant::Present as _;
 use tokio::net::UnixStream;
 use tokio::process::Child;
 use tokio::sync::watch;
@@ -135,7 +136,7 @@ impl Shim {
             Reply::Ready(mode) => {
                 shim.mode = mode;
                 // No command runs yet: all descendants of the first process belong to the shim.
-                shim.own = shim.process.id().and_then(own::family).unwrap_or_default();
+                shim.own = shim.process.id().and_then(own::process_ids).unwrap_or_default();
             }
             early @ (Reply::Event(_)
             | Reply::Spent
@@ -214,7 +215,7 @@ impl Shim {
         limits: &Limits,
     ) -> Result<Running<'_>, ShimError> {
         let mut frame = Vec::with_capacity(1024);
-        let count = u8::try_from(files.len()).unwrap_or_default();
+        let count = u8::try_from(files.len()).present("a command has more than three files");
         frame::put_run(&mut frame, self.run + 1, command, count, keep, limits);
         let bytes = frame.len() - HEADER;
         if bytes > MAX_BODY {
@@ -263,7 +264,7 @@ impl Shim {
     pub async fn idle(&mut self) -> Result<(), ShimError> {
         let had = self.kept;
         while self.kept == had {
-            self.hear().await?;
+            self.receive_event().await?;
         }
         Ok(())
     }
@@ -288,14 +289,14 @@ impl Shim {
 
     async fn finish_forgetting(&mut self) -> Result<(), ShimError> {
         while self.forgotten < self.forget {
-            self.hear().await?;
+            self.receive_event().await?;
         }
         Ok(())
     }
 
     pub(crate) async fn next_event(&mut self) -> Result<Event, ShimError> {
         loop {
-            if let Some(event) = self.hear().await? {
+            if let Some(event) = self.receive_event().await? {
                 if matches!(event, Event::Exited(_) | Event::SpawnFailed { .. }) {
                     self.unfinished = false;
                 }
@@ -305,7 +306,7 @@ impl Shim {
     }
 
     /// Receives one frame, which may contain an event of the command.
-    async fn hear(&mut self) -> Result<Option<Event>, ShimError> {
+    async fn receive_event(&mut self) -> Result<Option<Event>, ShimError> {
         match self.receive().await? {
             Reply::Event(event) => return Ok(Some(event)),
             Reply::Spent => self.spent = true,
@@ -314,7 +315,9 @@ impl Shim {
                 self.forgotten = number;
                 self.kept = false;
             }
-            Reply::Measured(run, measured) => drop(self.measured.send_replace((run, measured))),
+            Reply::Measured(run, measured) => {
+                self.measured.send_replace((run, measured));
+            }
             Reply::Ready(_) => {
                 return Err(ShimError::Protocol("it reported twice that it is ready".to_owned()));
             }

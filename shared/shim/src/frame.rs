@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use bytes::{Buf, BufMut, Bytes, TryGetError};
+use invariant::{Present as _, impossible};
 
 use crate::model::{
     Cause, Command, Deadline, Event, Exit, Limits, Measured, Mode, Moment, SpawnErrorKind, Stream,
@@ -120,8 +121,9 @@ pub(crate) fn open(out: &mut Vec<u8>, kind: u8) -> usize {
 /// Sets the length of the frame that starts at `at` and ends with `out`.
 pub(crate) fn close(out: &mut [u8], at: usize) {
     let length = u32::try_from(out.len().saturating_sub(at + HEADER)).unwrap_or(u32::MAX);
-    if let Some(field) = out.get_mut(at + 1..at + HEADER) {
-        field.copy_from_slice(&length.to_le_bytes());
+    match out.get_mut(at + 1..at + HEADER) {
+        Some(field) => field.copy_from_slice(&length.to_le_bytes()),
+        None => impossible!("a frame has no header"),
     }
 }
 
@@ -360,7 +362,7 @@ const SPAWN_ERROR_KINDS: [SpawnErrorKind; 7] = [
 
 fn spawn_error_code(kind: SpawnErrorKind) -> u8 {
     let place = SPAWN_ERROR_KINDS.iter().position(|known| *known == kind);
-    place.and_then(|place| u8::try_from(place).ok()).unwrap_or_default()
+    place.and_then(|place| u8::try_from(place).ok()).present("a kind of spawn error has no code")
 }
 
 fn spawn_error_kind(code: u8) -> SpawnErrorKind {

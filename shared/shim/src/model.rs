@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
+use invariant::Present as _;
 use nix::time::{ClockId, clock_gettime};
 
 /// One command to run: its standard input is `/dev/null`.
@@ -29,7 +30,8 @@ impl Deadline {
 
     pub fn now() -> Self {
         // The clock exists since Linux 2.6.39; without it every deadline has passed, which is the safe side.
-        let now = clock_gettime(ClockId::CLOCK_BOOTTIME).map_or(Duration::MAX, Duration::from);
+        let now = clock_gettime(ClockId::CLOCK_BOOTTIME).map(Duration::from);
+        let now = now.present_or(Duration::MAX, "the system has no CLOCK_BOOTTIME");
         Self(millis(now))
     }
 
@@ -64,7 +66,8 @@ pub struct Moment(pub(crate) Duration);
 
 impl Moment {
     pub fn now() -> Self {
-        Self(clock_gettime(ClockId::CLOCK_BOOTTIME).map_or(Duration::ZERO, Duration::from))
+        let now = clock_gettime(ClockId::CLOCK_BOOTTIME).map(Duration::from);
+        Self(now.present("the system has no CLOCK_BOOTTIME"))
     }
 
     /// The system time at that moment, from this process's view.

@@ -162,6 +162,7 @@ fn mount_proc() {
     // as the shim lives.
     if mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_SLAVE, none).is_ok() {
         let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
+        // If it is refused, the old one stays.
         let _ = mount(Some("proc"), "/proc", Some("proc"), flags, none);
     }
 }

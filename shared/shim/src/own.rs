@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::server::own_cpu;
 
 /// A process and all its descendants; `None` if the system does not list them.
-pub(crate) fn family(first: u32) -> Option<Vec<u32>> {
+pub(crate) fn process_ids(first: u32) -> Option<Vec<u32>> {
     let mut found = vec![first];
     let mut next = 0;
     while let Some(pid) = found.get(next) {
@@ -33,6 +33,6 @@ mod tests {
         let began = cpu(&[own]).unwrap();
         while cpu(&[own]).unwrap() < began + Duration::from_millis(20) {}
         assert_eq!((cpu(&[]), cpu(&[own, u32::MAX])), (None, None));
-        assert!(family(own).unwrap().contains(&own));
+        assert!(process_ids(own).unwrap().contains(&own));
     }
 }

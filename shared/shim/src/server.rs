@@ -2,14 +2,14 @@
 
 mod alarm;
 mod budget;
+mod cleaner;
+mod limit_monitor;
 mod outbox;
-mod remains;
 mod run;
 mod spawn;
+mod survivors;
 mod sys;
-mod tidy;
 mod tree;
-mod watch;
 
 use std::io;
 use std::ops::ControlFlow;
@@ -18,6 +18,7 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use invariant::{Present as _, impossible};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
@@ -26,16 +27,16 @@ use crate::frame::{self, HEADER, Reply, Request};
 use crate::guardian::Guardian;
 use crate::model::{Cause, Command, Deadline, Event, Exit, Limits, Mode, Moment, SpawnErrorKind, Stream};
 use alarm::Alarm;
+use cleaner::Cleaner;
+use limit_monitor::LimitMonitor;
 use outbox::Outbox;
-use remains::Remains;
-use run::{Over, Run, Terms};
+use run::{Run, RunEnd, RunOptions};
 use spawn::Outputs;
+use survivors::Survivors;
 pub(crate) use sys::{
     become_user, default_child_signal, keep_mount_right, pass_descriptor, pass_no_descriptors, pass_no_rights,
 };
-use tidy::Tidy;
 pub(crate) use tree::{Tree, own_cpu};
-use watch::Watch;
 
 /// Maximum bytes read from the socket at once.
 const READ_SIZE: usize = 16 * 1024;
@@ -60,12 +61,12 @@ pub(crate) fn serve(
         children,
         alarm: Alarm::new()?,
         tree: Tree::new(mode),
-        tidy: Tidy::new(tidy),
+        cleaner: Cleaner::new(tidy),
         inbox: Vec::new(),
         files: Vec::new(),
         outbox: Outbox::new(),
         running: None,
-        remains: Remains::None,
+        survivors: Survivors::None,
     };
     server.outbox.put_urgent(&Reply::Ready(mode));
     let result = server.serve();
@@ -79,13 +80,13 @@ struct Server {
     children: SignalFd,
     alarm: Alarm,
     tree: Tree,
-    tidy: Tidy,
+    cleaner: Cleaner,
     inbox: Vec<u8>,
     /// Received descriptors whose request has not arrived yet.
     files: Vec<OwnedFd>,
     outbox: Outbox,
     running: Option<Run>,
-    remains: Remains,
+    survivors: Survivors,
 }
 
 /// The descriptors that poll reported.
@@ -107,7 +108,7 @@ impl Server {
     fn serve(&mut self) -> io::Result<()> {
         loop {
             let ready = self.wait()?;
-            match self.turn(&ready) {
+            match self.handle_ready(&ready) {
                 Ok(ControlFlow::Continue(())) => {}
                 Ok(ControlFlow::Break(())) => return Ok(()),
                 // The worker died: that is a normal end.
@@ -120,12 +121,12 @@ impl Server {
     }
 
     /// Handles all ready descriptors: kills come before reads.
-    fn turn(&mut self, ready: &Ready) -> io::Result<ControlFlow<()>> {
+    fn handle_ready(&mut self, ready: &Ready) -> io::Result<ControlFlow<()>> {
         if ready.orphaned {
             return Ok(ControlFlow::Break(()));
         }
         if ready.alarm {
-            self.alarm.rang();
+            self.alarm.clear();
             self.watch_deadline()?;
             self.watch_guardian()?;
         }
@@ -135,10 +136,10 @@ impl Server {
         if self.running.as_ref().and_then(|run| run.kill_at).is_some_and(|at| at <= Instant::now()) {
             self.end(Cause::Killed)?;
         }
-        if let Some(over) = self.running.as_mut().and_then(|run| run.look(&self.tidy)) {
+        if let Some(over) = self.running.as_mut().and_then(|run| run.check_limits(&self.cleaner)) {
             self.end(Cause::OverLimit(over))?;
         }
-        if let Remains::Ending { number, at } = self.remains
+        if let Survivors::Ending { number, at } = self.survivors
             && at <= Instant::now()
         {
             self.forget_now(number)?;
@@ -187,7 +188,7 @@ impl Server {
         }
         let mut found =
             descriptors.iter().map(|descriptor| descriptor.revents().unwrap_or(PollFlags::empty()));
-        let mut next = || found.next().unwrap_or(PollFlags::empty());
+        let mut next = || found.next().present_or(PollFlags::empty(), "poll reports too few descriptors");
         let (socket, child, alarm, guard) = (next(), next(), next(), next());
         Ok(Ready {
             request: socket.intersects(!PollFlags::POLLOUT),
@@ -202,8 +203,9 @@ impl Server {
 
     fn timeout(&self) -> PollTimeout {
         let kill_at = self.running.as_ref().and_then(|run| run.kill_at);
-        let look_at = self.running.as_ref().and_then(Run::look_at);
-        let all = self.outbox.due().into_iter().chain(kill_at).chain(look_at).chain(self.remains.kill_at());
+        let check_at = self.running.as_ref().and_then(Run::check_at);
+        let all =
+            self.outbox.due().into_iter().chain(kill_at).chain(check_at).chain(self.survivors.kill_at());
         let Some(next) = all.min() else { return PollTimeout::NONE };
         let wait = next.saturating_duration_since(Instant::now());
         // Rounded up, so that the last millisecond is not spent in a loop.
@@ -215,7 +217,7 @@ impl Server {
     fn receive(&mut self) -> io::Result<ControlFlow<()>> {
         let end = self.inbox.len();
         self.inbox.resize(end + READ_SIZE, 0);
-        let free = self.inbox.get_mut(end..).unwrap_or_default();
+        let free: &mut [u8] = self.inbox.get_mut(end..).present("the inbox is shorter than before");
         let read = sys::receive(&self.socket, free, &mut self.files);
         self.inbox.truncate(end + read.as_ref().copied().unwrap_or_default());
         match read {
@@ -231,16 +233,16 @@ impl Server {
         {
             let request = frame::request(kind, body).map_err(io::Error::other)?;
             done += HEADER + length;
-            self.obey(request)?;
+            self.handle_request(request)?;
         }
         self.inbox.drain(..done);
         Ok(ControlFlow::Continue(()))
     }
 
-    fn obey(&mut self, request: Request) -> io::Result<()> {
+    fn handle_request(&mut self, request: Request) -> io::Result<()> {
         let current = self.running.as_mut();
         match request {
-            Request::Run { .. } if current.is_some() || self.remains.kill_at().is_some() => {
+            Request::Run { .. } if current.is_some() || self.survivors.kill_at().is_some() => {
                 Err(io::Error::other("the worker started a command before the previous one ended"))
             }
             Request::Forget { .. } if current.is_some() => {
@@ -266,7 +268,7 @@ impl Server {
                     self.cover(Some(deadline))
                 }
                 Some(_) => Ok(()),
-                None => self.renew_remains(number, deadline),
+                None => self.renew_survivors(number, deadline),
             },
             Request::Kill { run: number, grace } => {
                 match current.filter(|run| run.number == number) {
@@ -290,13 +292,13 @@ impl Server {
             self.report(&Event::Exited(never_started()));
             return Ok(());
         }
-        if Watch::is_wanted(&limits) && !tree::can_see() {
+        if LimitMonitor::is_wanted(&limits) && !tree::is_visible() {
             let message = "cannot enforce limits: /proc does not show this namespace".to_owned();
             self.report(&Event::SpawnFailed { kind: SpawnErrorKind::Resources, message });
             return Ok(());
         }
         self.cover(command.deadline)?;
-        let adopted_cpu = self.remains.cpu();
+        let adopted_cpu = self.survivors.cpu();
         // A command inherits the signal mask, and shells would wait forever for a blocked signal.
         let mut signals = SigSet::empty();
         signals.add(Signal::SIGCHLD);
@@ -307,8 +309,8 @@ impl Server {
             Ok(spawned) => {
                 let event = Event::Started { pid: spawned.pid, at: Moment::now() };
                 self.outbox.put(&Reply::Event(event));
-                let terms = Terms { number, deadline: command.deadline, keep, adopted_cpu, limits };
-                let mut run = Run::new(terms, started, spawned);
+                let options = RunOptions { number, deadline: command.deadline, keep, adopted_cpu, limits };
+                let mut run = Run::new(options, started, spawned);
                 // SIGCHLD was not received in the meantime.
                 let is_over = run.reap()?;
                 self.running = Some(run);
@@ -326,12 +328,12 @@ impl Server {
 
     /// Ends the command if its deadline has passed, otherwise arms the alarm for it.
     fn watch_deadline(&mut self) -> io::Result<()> {
-        let Some(run) = &self.running else { return self.watch_remains() };
+        let Some(run) = &self.running else { return self.watch_survivors() };
         if run.is_overdue() {
             return self.end(Cause::Deadline);
         }
         if let Some(deadline) = run.deadline {
-            self.alarm.ring_by(deadline)?;
+            self.alarm.arm(deadline)?;
         }
         Ok(())
     }
@@ -346,11 +348,11 @@ impl Server {
     fn watch_guardian(&mut self) -> io::Result<()> {
         let deadline = match &self.running {
             Some(run) => run.deadline,
-            None => self.remains.deadline(),
+            None => self.survivors.deadline(),
         };
         self.guardian.look(deadline)?;
         match self.guardian.look_at() {
-            Some(at) => Ok(self.alarm.ring_by(at)?),
+            Some(at) => Ok(self.alarm.arm(at)?),
             None => Ok(()),
         }
     }
@@ -358,26 +360,27 @@ impl Server {
     fn reap(&mut self) -> io::Result<()> {
         // One read clears the signal, for any number of children.
         self.children.read_signal()?;
-        let Some(run) = &mut self.running else { return self.reap_remains() };
+        let Some(run) = &mut self.running else { return self.reap_survivors() };
         if run.reap()? { self.end(Cause::Ended) } else { Ok(()) }
     }
 
     fn end(&mut self, cause: Cause) -> io::Result<()> {
-        if let Some(run) = self.running.take() {
-            let (keeps, number, deadline) = (run.keeps(cause), run.number, run.deadline);
-            let Over { exit, kept } = run.end(cause, self.tree, &self.tidy, &mut self.outbox)?;
-            if keeps || self.remains != Remains::None {
-                self.remains = if kept { Remains::Alive { run: number, deadline } } else { Remains::None };
-                self.outbox.put(&Reply::Kept(kept));
-            }
-            // Survivors may use the folders.
-            if !kept && !self.tidy.wipe() {
-                self.outbox.put(&Reply::Spent);
-            }
-            self.report(&Event::Exited(exit));
-            self.watch_deadline()?;
+        let Some(run) = self.running.take() else {
+            impossible!("a command ends, but none runs");
+            return Ok(());
+        };
+        let (keeps, number, deadline) = (run.keeps(cause), run.number, run.deadline);
+        let RunEnd { exit, kept } = run.end(cause, self.tree, &self.cleaner, &mut self.outbox)?;
+        if keeps || self.survivors != Survivors::None {
+            self.survivors = if kept { Survivors::Alive { run: number, deadline } } else { Survivors::None };
+            self.outbox.put(&Reply::Kept(kept));
         }
-        Ok(())
+        // Survivors may use the folders.
+        if !kept && !self.cleaner.clean() {
+            self.outbox.put(&Reply::Spent);
+        }
+        self.report(&Event::Exited(exit));
+        self.watch_deadline()
     }
 
     fn report(&mut self, event: &Event) {

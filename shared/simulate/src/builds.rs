@@ -17,7 +17,7 @@ pub(crate) struct Build {
 }
 
 impl Build {
-    pub(crate) fn by_chance(mix: &BuildMix, estimator: Estimator, random: &mut Random) -> Self {
+    pub(crate) fn draw(mix: &BuildMix, estimator: Estimator, random: &mut Random) -> Self {
         let seconds = mix.mean_seconds * (0.25 + 0.75 * exponential(random, 1.0)).min(4.0);
         let esu = mix.mean_esu * (1.0 + mix.esu_spread * (2.0 * random.unit() - 1.0));
         let chance = 2.0 * random.unit() - 1.0;

@@ -153,10 +153,10 @@ fn learn(items: &[EstimateItem], kind: EstimatorKind) -> EstimateFigures {
     let mut running: BinaryHeap<Reverse<(u64, usize)>> = BinaryHeap::new();
     for (at, item) in items.iter().enumerate() {
         while running.peek().is_some_and(|Reverse((end, _))| *end <= item.arrival_ms) {
-            let ended = running.pop().and_then(|Reverse((_, ended))| items.get(ended));
-            if let Some(ended) = ended {
-                estimator.observe(&ended.keys, Duration::from_millis(ended.duration_ms));
-            }
+            let Some(ended) = running.pop().and_then(|Reverse((_, ended))| items.get(ended)) else {
+                unreachable!("a running item is not in the stream");
+            };
+            estimator.observe(&ended.keys, Duration::from_millis(ended.duration_ms));
         }
         let estimate = estimator.estimate(&item.keys, Duration::from_millis(item.limit_ms));
         quality.observe(estimate.ms, item.duration_ms);

@@ -13,7 +13,7 @@ use crate::{
     scenario::{Load, QuotaScenario},
     series::GroupSeries,
 };
-use group::{GroupFarm, Running};
+use group::{Running, SimulatedGroup};
 
 /// Interval of usage reports in seconds, as in workers and executors.
 const REPORT_SECONDS: u64 = 2;
@@ -39,7 +39,7 @@ enum Event {
 struct Farm<'a> {
     scenario: &'a QuotaScenario,
     events: BinaryHeap<Reverse<(u64, Event)>>,
-    groups: Vec<GroupFarm>,
+    groups: Vec<SimulatedGroup>,
     quotas: Quotas,
     record: GovernorRecord,
     random: Random,
@@ -56,7 +56,7 @@ pub(crate) fn simulate(scenario: &QuotaScenario) -> Recorded {
         && at < end
     {
         farm.now = at;
-        farm.take(event);
+        farm.handle(event);
     }
     let (started, finished) = (farm.started, farm.finished);
     Recorded { groups: farm.groups.into_iter().map(|group| group.series).collect(), started, finished }
@@ -69,7 +69,7 @@ impl<'a> Farm<'a> {
         for group in &scenario.groups {
             let esu = Occupancy::of_each([ExecutorType::x86()], Esu::clamped(group.quota_esu));
             let series = GroupSeries::new(group.name.clone(), group.quota_esu);
-            groups.push(GroupFarm::new(esu.clone(), series));
+            groups.push(SimulatedGroup::new(esu.clone(), series));
             quotas.groups.insert(group.name.clone(), Quota { esu });
         }
         let mut events: BinaryHeap<_> = [Reverse((0, Event::Second)), Reverse((0, Event::Tick))].into();
@@ -83,45 +83,49 @@ impl<'a> Farm<'a> {
         Self { scenario, events, groups, quotas, record, random, phase: 0, now: 0, started: 0, finished: 0 }
     }
 
-    fn after(&mut self, millis: u64, event: Event) {
+    fn schedule(&mut self, millis: u64, event: Event) {
         self.events.push(Reverse((self.now + millis, event)));
     }
 
-    fn take(&mut self, event: Event) {
+    fn handle(&mut self, event: Event) {
         match event {
-            Event::Phase(index) => self.begin(index),
+            Event::Phase(index) => self.begin_phase(index),
             Event::Finish { group, build } => {
-                if let Some(group) = self.groups.get_mut(group) {
-                    group.finish(build, self.now);
-                    self.finished += 1;
-                }
+                let now = self.now;
+                self.group(group).finish(build, now);
+                self.finished += 1;
                 self.dispatch(Some(group));
             }
             Event::Arrival { group, phase } => self.arrive(group, phase),
             Event::Second => {
                 self.measure();
-                self.after(1000, Event::Second);
+                self.schedule(1000, Event::Second);
             }
             Event::Tick => {
                 self.tick();
-                self.after(millis(self.scenario.governor.tick_seconds), Event::Tick);
+                self.schedule(millis(self.scenario.governor.tick_seconds), Event::Tick);
             }
         }
     }
 
-    fn begin(&mut self, index: usize) {
+    fn begin_phase(&mut self, index: usize) {
         self.phase = index;
         for at in 0..self.groups.len() {
-            if let Some(group) = self.groups.get_mut(at) {
-                group.waiting.clear();
-            }
+            self.group(at).waiting.clear();
             match self.load(at) {
                 Load::Idle => {}
-                Load::Hungry => self.feed(at),
-                Load::Share(_) => self.expect(at),
+                Load::Hungry => self.refill_queue(at),
+                Load::Share(_) => self.schedule_arrival(at),
             }
         }
         self.dispatch(None);
+    }
+
+    fn group(&mut self, at: usize) -> &mut SimulatedGroup {
+        let Some(group) = self.groups.get_mut(at) else {
+            unreachable!("group {at} is not in the scenario");
+        };
+        group
     }
 
     fn load(&self, group: usize) -> Load {
@@ -129,28 +133,26 @@ impl<'a> Farm<'a> {
         phase.and_then(|phase| phase.loads.get(group)).copied().unwrap_or(Load::Idle)
     }
 
-    fn make(&mut self) -> Build {
-        Build::by_chance(&self.scenario.builds, self.scenario.estimator, &mut self.random)
+    fn draw_build(&mut self) -> Build {
+        Build::draw(&self.scenario.builds, self.scenario.estimator, &mut self.random)
     }
 
     /// Refills the queue of a hungry group.
-    fn feed(&mut self, at: usize) {
-        while self.groups.get(at).is_some_and(GroupFarm::has_room) {
-            let build = self.make();
-            if let Some(group) = self.groups.get_mut(at) {
-                group.waiting.push_back(build);
-            }
+    fn refill_queue(&mut self, at: usize) {
+        while self.groups.get(at).is_some_and(SimulatedGroup::has_room) {
+            let build = self.draw_build();
+            self.group(at).waiting.push_back(build);
         }
     }
 
     /// Sets the time of the next arrival for a group whose builds arrive over time.
-    fn expect(&mut self, at: usize) {
-        let (Load::Share(share), Some(group)) = (self.load(at), self.groups.get(at)) else { return };
-        let esu = share * group.series.quota;
+    fn schedule_arrival(&mut self, at: usize) {
+        let Load::Share(share) = self.load(at) else { return };
+        let esu = share * self.group(at).series.quota;
         if esu > 0.0 {
             let builds = &self.scenario.builds;
             let gap = builds.mean_esu * builds.mean_seconds / esu * exponential(&mut self.random, 1.0);
-            self.after(millis(gap), Event::Arrival { group: at, phase: self.phase });
+            self.schedule(millis(gap), Event::Arrival { group: at, phase: self.phase });
         }
     }
 
@@ -158,11 +160,9 @@ impl<'a> Farm<'a> {
         if phase != self.phase {
             return;
         }
-        let build = self.make();
-        if let Some(group) = self.groups.get_mut(at) {
-            group.waiting.push_back(build);
-        }
-        self.expect(at);
+        let build = self.draw_build();
+        self.group(at).waiting.push_back(build);
+        self.schedule_arrival(at);
         self.dispatch(Some(at));
     }
 
@@ -170,7 +170,7 @@ impl<'a> Farm<'a> {
     /// Algorithm 1. A finish or an arrival concerns its own group alone.
     fn dispatch(&mut self, only: Option<usize>) {
         loop {
-            let concerned = |(at, _): &(usize, &GroupFarm)| only.is_none_or(|only| only == *at);
+            let concerned = |(at, _): &(usize, &SimulatedGroup)| only.is_none_or(|only| only == *at);
             let heads = self.groups.iter().enumerate().filter(concerned);
             let (indices, heads): (Vec<usize>, Vec<GroupHead<u64>>) = heads
                 .map(|(at, group)| {
@@ -183,24 +183,29 @@ impl<'a> Farm<'a> {
                 return;
             }
             for placement in placed {
-                indices.get(placement.group).into_iter().for_each(|at| self.start(*at));
+                let Some(at) = indices.get(placement.group) else {
+                    unreachable!("group {} was not placed", placement.group);
+                };
+                self.start(*at);
             }
             for at in indices {
                 if self.load(at) == Load::Hungry {
-                    self.feed(at);
+                    self.refill_queue(at);
                 }
             }
         }
     }
 
     fn start(&mut self, at: usize) {
-        let id = self.started;
-        let Some(group) = self.groups.get_mut(at) else { return };
-        let Some(build) = group.waiting.pop_front() else { return };
+        let (id, now) = (self.started, self.now);
+        let group = self.group(at);
+        let Some(build) = group.waiting.pop_front() else {
+            unreachable!("group {at} has no build to start");
+        };
         let millis = build.millis;
-        group.start(id, Running { build, since: self.now }, self.now);
+        group.start(id, Running { build, since: now }, now);
         self.started += 1;
-        self.after(millis, Event::Finish { group: at, build: id });
+        self.schedule(millis, Event::Finish { group: at, build: id });
     }
 
     fn measure(&mut self) {
@@ -218,10 +223,10 @@ impl<'a> Farm<'a> {
         let capacity =
             self.scenario.capacity_esu.map(|esu| Occupancy::of_each([x86.clone()], Esu::clamped(esu)));
         let now = self.now;
-        let told =
+        let states =
             self.groups.iter_mut().map(|group| (group.series.group.clone(), group.state(now))).collect();
         let at = Millis(now + 1);
-        self.record = govern(&self.record, &told, capacity.as_ref(), &self.scenario.governor, at);
+        self.record = govern(&self.record, &states, capacity.as_ref(), &self.scenario.governor, at);
         self.allow();
         self.dispatch(None);
     }

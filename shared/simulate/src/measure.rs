@@ -138,12 +138,13 @@ fn group_phase(phase: usize, series: &GroupSeries, load: Load, span: Span, was_l
         result.steady_error = (sp > 0.0).then(|| (pv - sp) / sp);
         result.settling_seconds = settling(series, span);
         result.give_back_seconds =
-            if was_lent { first(span, |at| at_of(&series.pv, at) >= 0.95 * series.quota) } else { None };
+            if was_lent { first(span, |at| value_at(&series.pv, at) >= 0.95 * series.quota) } else { None };
         let had_more = span.from > 0
-            && at_of(&series.borrowed, span.from - 1) > at_of(&series.borrowed, span.from + SETTLED_SP) + 1.0;
+            && value_at(&series.borrowed, span.from - 1)
+                > value_at(&series.borrowed, span.from + SETTLED_SP) + 1.0;
         result.drain_seconds = if had_more {
             first(span, |at| {
-                at > span.from + SETTLED_SP && at_of(&series.pv, at) <= 1.05 * at_of(&series.sp, at)
+                at > span.from + SETTLED_SP && value_at(&series.pv, at) <= 1.05 * value_at(&series.sp, at)
             })
         } else {
             None
@@ -154,7 +155,7 @@ fn group_phase(phase: usize, series: &GroupSeries, load: Load, span: Span, was_l
 
 fn overshoot(series: &GroupSeries, span: Span) -> f64 {
     let mut worst: f64 = 0.0;
-    let mut was_within = at_of(&series.pv, span.from) <= at_of(&series.sp, span.from + SETTLED_SP);
+    let mut was_within = value_at(&series.pv, span.from) <= value_at(&series.sp, span.from + SETTLED_SP);
     for at in span.from..span.to {
         let pv = trailing(&series.pv, span.from, at, WINDOW);
         let sp = trailing(&series.sp, span.from, at, WINDOW);
@@ -188,7 +189,7 @@ fn first(span: Span, is_so: impl Fn(usize) -> bool) -> Option<u32> {
     (span.from..span.to).find(|at| is_so(*at)).and_then(|at| u32::try_from(at - span.from).ok())
 }
 
-fn at_of(values: &[f64], at: usize) -> f64 {
+fn value_at(values: &[f64], at: usize) -> f64 {
     values.get(at).copied().unwrap_or(0.0)
 }
 

@@ -27,8 +27,8 @@ const PHASE: Stroke = Stroke::dashed("#bbbbbb", "2 3");
 /// Draws usage (PV), set point (SP) and builds to start (MV) of each group over time: one panel per group.
 pub fn plot(run: &QuotaRun) -> String {
     let mut svg = String::new();
-    // Writing to a string cannot fail.
-    draw(&mut svg, run).unwrap_or_default();
+    let drawn = draw(&mut svg, run);
+    assert!(drawn.is_ok(), "writing to a String failed");
     svg
 }
 

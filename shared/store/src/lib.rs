@@ -5,6 +5,7 @@ use std::{io, path::Path, sync::Arc};
 use bytes::Bytes;
 use disk::{Reserve, Space};
 use futures::{StreamExt as _, stream::BoxStream};
+use invariant::Present as _;
 use model::{Digest, StoreId};
 use object_store::{
     ObjectStore, ObjectStoreExt as _, PutMode, PutPayload, WriteMultipart, local::LocalFileSystem,
@@ -118,7 +119,7 @@ impl Store {
 
     /// Checks that the disk keeps its reserve after `length` more bytes.
     fn check_room(&self, length: u64) -> Result<(), StoreError> {
-        let folder = self.url.strip_prefix("file://").unwrap_or_default();
+        let folder = self.url.strip_prefix("file://").present("the folder of an open store");
         // If the disk cannot be inspected, the write itself will fail.
         let Ok(space) = Space::of(Path::new(folder)) else { return Ok(()) };
         let reserve = self.reserve.for_stores(space.bytes);
@@ -184,7 +185,10 @@ impl Store {
         let mut file = tokio::fs::File::open(path).await.map_err(unreadable)?;
         loop {
             let read = file.read(&mut buffer).await.map_err(unreadable)?;
-            let Some(part) = buffer.get(..read).filter(|part| !part.is_empty()) else { break };
+            if read == 0 {
+                break;
+            }
+            let part = buffer.get(..read).present("the bytes of a buffer that were read");
             hasher.update(part);
             length += part.len() as u64;
         }
@@ -199,13 +203,17 @@ impl Store {
         let mut written = Sha256::new();
         loop {
             let read = file.read(&mut buffer).await.map_err(unreadable)?;
-            let Some(part) = buffer.get(..read).filter(|part| !part.is_empty()) else { break };
+            if read == 0 {
+                break;
+            }
+            let part = buffer.get(..read).present("the bytes of a buffer that were read");
             written.update(part);
             writer.wait_for_capacity(4).await.map_err(failed("write"))?;
             writer.write(part);
         }
         let found = Digest::from_hasher(written);
         if found != digest {
+            // The parts never become a blob; the damage is the error to report.
             let _ = writer.abort().await;
             return Err(StoreError::Damaged { wanted: digest, found });
         }
@@ -255,12 +263,22 @@ impl Store {
         Ok(content.into())
     }
 
-    /// Writes a blob to `destination`, verified: a damaged blob leaves no file.
+    /// Writes a blob to `destination`, verified. A failure leaves no file.
     pub async fn fetch(&self, digest: &Digest, destination: &Path) -> Result<u64, StoreError> {
+        let partial = destination.with_file_name(format!(".forebay-{}.partial", uuid::Uuid::new_v4()));
+        let fetched = self.fetch_by(&partial, digest, destination).await;
+        if fetched.is_err() {
+            // It may not exist; the error to report is the first one.
+            let _ = tokio::fs::remove_file(&partial).await;
+        }
+        fetched
+    }
+
+    /// Writes a blob to `partial`, which becomes `destination` if it is complete.
+    async fn fetch_by(&self, partial: &Path, digest: &Digest, destination: &Path) -> Result<u64, StoreError> {
         let unwritable = |source| StoreError::Write { path: destination.display().to_string(), source };
         let (length, mut parts) = self.stream(digest).await?;
-        let partial = destination.with_extension("partial");
-        let mut file = tokio::fs::File::create(&partial).await.map_err(unwritable)?;
+        let mut file = tokio::fs::File::create(partial).await.map_err(unwritable)?;
         let mut hasher = Sha256::new();
         while let Some(part) = parts.next().await {
             let part = part?;
@@ -270,10 +288,9 @@ impl Store {
         tokio::io::AsyncWriteExt::flush(&mut file).await.map_err(unwritable)?;
         let found = Digest::from_hasher(hasher);
         if found != *digest {
-            let _ = tokio::fs::remove_file(&partial).await;
             return Err(StoreError::Damaged { wanted: digest.clone(), found });
         }
-        tokio::fs::rename(&partial, destination).await.map_err(unwritable)?;
+        tokio::fs::rename(partial, destination).await.map_err(unwritable)?;
         Ok(length)
     }
 }
@@ -285,7 +302,7 @@ fn failed(what: &'static str) -> impl Fn(object_store::Error) -> StoreError {
 /// Key of a blob; the first two hex digits are a folder, which keeps folders small.
 fn key(digest: &Digest) -> Key {
     let hex = digest.hex();
-    Key::from(format!("sha256/{}/{hex}", hex.get(..2).unwrap_or_default()))
+    Key::from(format!("sha256/{}/{hex}", hex.get(..2).present("the first two digits of a digest")))
 }
 
 #[cfg(test)]

@@ -137,9 +137,11 @@ impl Guard {
         // A separate thread also works without a runtime, where spawn_blocking does not.
         let spawned = std::thread::Builder::new().name("telemetry-flush".to_owned()).spawn(move || {
             flush(&provider);
+            // The caller may have stopped waiting.
             let _ = done.send(());
         });
         if spawned.is_ok() {
+            // Fails if the thread has panicked: the last spans are lost then.
             let _ = wait.await;
         }
     }

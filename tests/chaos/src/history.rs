@@ -143,6 +143,7 @@ impl History {
     pub fn story(&self, key: &BuildKey) -> String {
         let mut text = format!("build {key}\n");
         for event in self.events.iter().filter(|event| event.key == *key) {
+            // Writing to a String cannot fail.
             let _ = writeln!(text, "    {:>7} {}", event.sequence, line(&event.what));
         }
         for run in self.runs.iter().filter(|run| run.key == *key) {
@@ -186,6 +187,7 @@ fn line(what: &What) -> String {
     };
     let (attempt, at) = (record.attempt, clock(record.at_ms.0 * 1000));
     let mut text = format!("{:<12} attempt {attempt} at {at}", record.state().as_str());
+    // Writing to a String cannot fail.
     let _ = match &record.phase {
         Phase::Enqueued => match &record.queue.retry {
             None => write!(text, " {} first", record.build.priority),

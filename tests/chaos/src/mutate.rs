@@ -84,19 +84,19 @@ impl Mutation {
                 broken.events.remove(at);
             }
             Self::DuplicateFinished => {
-                let at = one(&broken, random, |event| event.is(State::Finished))?;
+                let at = pick_event(&broken, random, |event| event.is(State::Finished))?;
                 let again = broken.events.get(at)?.what.clone();
                 append(&mut broken, at, again)?;
             }
             Self::EventAfterFinished => {
-                let at = one(&broken, random, |event| event.is(State::Finished))?;
+                let at = pick_event(&broken, random, |event| event.is(State::Finished))?;
                 let what = What::Console { attempt: Attempt::FIRST, guard: Sequence(1), bytes: 7 };
                 append(&mut broken, at, what)?;
             }
             Self::LoseBuild => {
                 let promised =
                     |event: &Event| event.is(State::Finished) && good.acknowledged.contains(&event.key);
-                let at = one(&broken, random, promised)?;
+                let at = pick_event(&broken, random, promised)?;
                 let key = broken.events.get(at)?.key.clone();
                 broken.events.retain(|event| event.key != key);
                 broken.runs.retain(|run| run.key != key);
@@ -150,7 +150,7 @@ impl Mutation {
 }
 
 /// Returns a random event that fits.
-fn one(history: &History, random: &mut Random, fits: impl Fn(&Event) -> bool) -> Option<usize> {
+fn pick_event(history: &History, random: &mut Random, fits: impl Fn(&Event) -> bool) -> Option<usize> {
     let all: Vec<usize> =
         history.events.iter().enumerate().filter(|(_, event)| fits(event)).map(|(at, _)| at).collect();
     random.pick(&all).copied()
@@ -169,7 +169,7 @@ fn finished_run(history: &History, random: &mut Random) -> Option<(usize, BuildK
     let ran = |event: &Event| {
         event.record().and_then(|record| record.result()).is_some_and(|result| result.exit_code.is_some())
     };
-    let at = one(history, random, ran)?;
+    let at = pick_event(history, random, ran)?;
     let event = history.events.get(at)?;
     Some((at, event.key.clone(), event.record()?.attempt))
 }
@@ -187,7 +187,7 @@ fn finished_mut<'a>(
         let record = event.record().filter(|record| record.result().is_some_and(|r| r.exit_code.is_some()));
         record.is_some_and(|record| fits(record.build.max_attempts, record.attempt))
     };
-    let at = one(history, random, good)?;
+    let at = pick_event(history, random, good)?;
     history.events.get_mut(at)?.record_mut()
 }
 
@@ -207,7 +207,7 @@ fn overlap(history: &mut History, random: &mut Random) -> Option<()> {
 }
 
 fn swap(history: &mut History, random: &mut Random) -> Option<()> {
-    let started = one(history, random, |event| event.is(State::InProgress))?;
+    let started = pick_event(history, random, |event| event.is(State::InProgress))?;
     let key = history.events.get(started)?.key.clone();
     let queued = history.events.iter().position(|event| event.key == key && event.is(State::Enqueued))?;
     let started = history.events.iter().position(|event| event.key == key && event.is(State::InProgress))?;
@@ -220,7 +220,7 @@ fn swap(history: &mut History, random: &mut Random) -> Option<()> {
 fn console_of_dead(history: &mut History, random: &mut Random) -> Option<()> {
     let late =
         |event: &Event| matches!(event.what, What::Console { attempt, .. } if attempt > Attempt::FIRST);
-    let at = one(history, random, late)?;
+    let at = pick_event(history, random, late)?;
     let key = history.events.get(at)?.key.clone();
     let first = history.events.iter().find(|event| event.key == key && event.is(State::InProgress))?.sequence;
     if let What::Console { attempt, guard, .. } = &mut history.events.get_mut(at)?.what {
@@ -234,8 +234,8 @@ fn console_of_dead(history: &mut History, random: &mut Random) -> Option<()> {
 fn invert(history: &mut History, random: &mut Random, count: usize, excused: bool) -> Option<()> {
     let mut done = 0;
     for _ in 0..5000 {
-        let urgent = one(history, random, |event| event.is(State::InProgress))?;
-        let late = one(history, random, |event| event.is(State::InProgress))?;
+        let urgent = pick_event(history, random, |event| event.is(State::InProgress))?;
+        let late = pick_event(history, random, |event| event.is(State::InProgress))?;
         let Some((early_us, late_us)) = may_invert(history, urgent, late) else { continue };
         set_pick(history, urgent, late_us);
         set_pick(history, late, early_us);

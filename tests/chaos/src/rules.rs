@@ -69,6 +69,7 @@ impl Verdict {
             let of_rule: Vec<&Finding> =
                 self.findings.iter().filter(|finding| finding.rule == rule).collect();
             if !of_rule.is_empty() {
+                // Writing to a String cannot fail.
                 let _ = writeln!(text, "\n{} findings of rule {rule:?}", of_rule.len());
             }
             for finding in of_rule.iter().take(5) {

@@ -100,6 +100,7 @@ impl Aftermath {
     pub fn worst(&self, verdict: &Verdict) -> String {
         let mut text = String::new();
         for finding in &verdict.excused {
+            // Writing to a String cannot fail.
             let _ = writeln!(text, "excused {finding}");
             finding.keys.iter().for_each(|key| text.push_str(&self.history.story(key)));
         }

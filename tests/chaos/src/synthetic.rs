@@ -21,10 +21,10 @@ const CONSOLE_BYTES: u64 = 18;
 
 /// Generates a good history, a different one for every seed.
 pub fn history(seed: u64) -> History {
-    let mut farm = Farm::new(seed);
+    let mut farm = SyntheticFarm::new(seed);
     while let Some((at, number)) = farm.agenda.pop_first() {
         farm.now = at.0;
-        farm.act(number);
+        farm.handle(number);
         farm.dispatch();
     }
     farm.history
@@ -32,26 +32,26 @@ pub fn history(seed: u64) -> History {
 
 /// The next event of a build.
 #[derive(Debug, Clone)]
-enum Next {
+enum BuildEvent {
     Arrives(Box<BuildRecord>),
     Ends(Box<BuildRecord>, Sequence),
     Dies(Box<BuildRecord>, Sequence),
     IsRequeued(Box<BuildRecord>),
 }
 
-struct Farm {
+struct SyntheticFarm {
     random: Random,
     now: u64,
     sequence: u64,
     numbers: u64,
     free: usize,
     /// Ordered by time; the second number distinguishes simultaneous entries.
-    agenda: BTreeMap<(u64, u64), Next>,
+    agenda: BTreeMap<(u64, u64), BuildEvent>,
     waiting: Vec<(Sequence, BuildRecord)>,
     history: History,
 }
 
-impl Farm {
+impl SyntheticFarm {
     fn new(seed: u64) -> Self {
         let mut farm = Self {
             random: Random::new(seed),
@@ -65,9 +65,10 @@ impl Farm {
         };
         for _ in 0..BUILDS {
             let at = BEGIN + farm.random.between(0, 12_000_000);
-            if let Some(record) = farm.request(at) {
-                farm.plan(at, Next::Arrives(Box::new(record)));
-            }
+            let Some(record) = farm.request(at) else {
+                unreachable!("a generated request is invalid");
+            };
+            farm.schedule(at, BuildEvent::Arrives(Box::new(record)));
         }
         farm
     }
@@ -91,12 +92,12 @@ impl Farm {
         Some(BuildRecord::enqueued(accepted.build))
     }
 
-    fn plan(&mut self, at: u64, next: Next) {
+    fn schedule(&mut self, at: u64, next: BuildEvent) {
         self.numbers += 1;
         self.agenda.insert((at, self.numbers), next);
     }
 
-    fn say(&mut self, key: &BuildKey, what: What) -> Sequence {
+    fn record_event(&mut self, key: &BuildKey, what: What) -> Sequence {
         self.sequence += 1;
         let sequence = Sequence(self.sequence);
         let priority = match &what {
@@ -107,31 +108,31 @@ impl Farm {
         sequence
     }
 
-    fn tell(&mut self, record: &BuildRecord) -> Sequence {
-        self.say(&record.build.key(), What::Lifecycle(Box::new(record.clone())))
+    fn record_lifecycle(&mut self, record: &BuildRecord) -> Sequence {
+        self.record_event(&record.build.key(), What::Lifecycle(Box::new(record.clone())))
     }
 
-    fn act(&mut self, next: Next) {
+    fn handle(&mut self, next: BuildEvent) {
         match next {
-            Next::Arrives(record) => {
+            BuildEvent::Arrives(record) => {
                 let key = record.build.key();
                 self.history.acknowledged.insert(key.clone());
                 self.history.exit_codes.insert(key, 0);
-                let at = self.tell(&record);
+                let at = self.record_lifecycle(&record);
                 self.waiting.push((at, *record));
             }
-            Next::IsRequeued(record) => {
-                let at = self.tell(&record);
+            BuildEvent::IsRequeued(record) => {
+                let at = self.record_lifecycle(&record);
                 self.waiting.push((at, *record));
             }
-            Next::Ends(record, guard) => self.end(&record, guard),
-            Next::Dies(record, guard) => self.die(&record, guard),
+            BuildEvent::Ends(record, guard) => self.end(&record, guard),
+            BuildEvent::Dies(record, guard) => self.die(&record, guard),
         }
     }
 
     fn output(&mut self, record: &BuildRecord, guard: Sequence) {
         let what = What::Console { attempt: record.attempt, guard, bytes: CONSOLE_BYTES };
-        self.say(&record.build.key(), what);
+        self.record_event(&record.build.key(), what);
     }
 
     fn write_run(&mut self, record: &BuildRecord, ended: bool) {
@@ -150,7 +151,7 @@ impl Farm {
         result.exit_code = Some(0);
         result.log =
             LogSummary { stdout_bytes: CONSOLE_BYTES, bus_bytes: CONSOLE_BYTES, ..LogSummary::default() };
-        self.tell(&record.finished(result, Millis(self.now / 1000)));
+        self.record_lifecycle(&record.finished(result, Millis(self.now / 1000)));
     }
 
     fn die(&mut self, record: &BuildRecord, guard: Sequence) {
@@ -158,11 +159,13 @@ impl Farm {
         self.output(record, guard);
         self.write_run(record, false);
         self.history.kills.push(Kill::at(self.now, "SIGKILL worker"));
-        let Some(invocation) = record.invocation() else { return };
+        let Some(invocation) = record.invocation() else {
+            unreachable!("a build that was not started cannot be lost");
+        };
         let at = self.now + LEASE_US;
         let reason = Reason { code: ReasonCode::LeaseExpired, message: "the lease expired".into() };
         let retry = Retry { reason, worker: invocation.worker.clone() };
-        self.plan(at, Next::IsRequeued(Box::new(record.requeued(retry, true, Millis(at / 1000)))));
+        self.schedule(at, BuildEvent::IsRequeued(Box::new(record.requeued(retry, true, Millis(at / 1000)))));
     }
 
     /// Starts the most urgent, then oldest build of the group that is next.
@@ -170,21 +173,25 @@ impl Farm {
         while self.free > 0 && !self.waiting.is_empty() {
             let turn = self.random.position(self.waiting.len());
             let Some(group) = self.waiting.get(turn).map(|(_, record)| record.build.group.clone()) else {
-                return;
+                unreachable!("a random position is an index");
             };
             let urgency = |(at, record): &(Sequence, BuildRecord)| {
                 (record.build.priority.rank(), record.queue.first_sequence.unwrap_or(*at))
             };
             let waiting = self.waiting.iter().enumerate();
             let best = waiting.filter(|(_, (_, record))| record.build.group == group);
-            let Some((place, _)) = best.min_by_key(|(_, waits)| urgency(waits)) else { return };
+            let Some((place, _)) = best.min_by_key(|(_, waits)| urgency(waits)) else {
+                unreachable!("the group was chosen by one of its builds");
+            };
             let (at, record) = self.waiting.swap_remove(place);
             self.start(at, &record);
         }
     }
 
     fn start(&mut self, position: Sequence, record: &BuildRecord) {
-        let Ok(worker) = "worker-0".parse::<WorkerId>() else { return };
+        let Ok(worker) = "worker-0".parse::<WorkerId>() else {
+            unreachable!("the name of the worker is invalid");
+        };
         self.free -= 1;
         self.now += 20;
         let invocation = Invocation {
@@ -197,13 +204,16 @@ impl Farm {
             workspace_kind: None,
         };
         let started = record.started(invocation, position);
-        let guard = self.tell(&started);
-        self.say(&started.build.key(), What::Tool { attempt: started.attempt, guard });
+        let guard = self.record_lifecycle(&started);
+        self.record_event(&started.build.key(), What::Tool { attempt: started.attempt, guard });
         let span = self.random.millis(100, 900);
         let dies = self.random.once_in(8) && started.attempt < Attempt(5);
         let at = self.now + micros(span);
         let started = Box::new(started);
-        self.plan(at, if dies { Next::Dies(started, guard) } else { Next::Ends(started, guard) });
+        self.schedule(
+            at,
+            if dies { BuildEvent::Dies(started, guard) } else { BuildEvent::Ends(started, guard) },
+        );
     }
 }
 

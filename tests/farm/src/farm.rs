@@ -144,6 +144,7 @@ impl Farm {
 
     /// Kills the service (SIGKILL) and starts it again with additional environment variables.
     pub async fn replace(&self, service: &str, env: &[(&str, &str)]) {
+        // A process is killed when it is dropped.
         drop(self.take(service));
         let next = self.spawn_with_env(service, env).await;
         self.keep(next);

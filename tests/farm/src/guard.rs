@@ -52,17 +52,18 @@ impl Guard {
 
     /// Adds a process group that must be killed at the end.
     pub fn add(&self, group: u32) {
-        self.tell('+', group);
+        self.send('+', group);
     }
 
     /// Removes a process group that has ended.
     pub fn remove(&self, group: u32) {
-        self.tell('-', group);
+        self.send('-', group);
     }
 
-    fn tell(&self, what: char, group: u32) {
+    fn send(&self, what: char, group: u32) {
         let mut shell = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(stdin) = shell.0.stdin.as_mut() {
+            // A guard that has ended has nothing left to kill.
             let _ = writeln!(stdin, "{what} {group}");
         }
     }
@@ -70,7 +71,9 @@ impl Guard {
 
 impl Drop for Shell {
     fn drop(&mut self) {
+        // The guard ends when its input closes.
         drop(self.0.stdin.take());
+        // How the guard ended does not matter.
         let _ = self.0.wait();
     }
 }

@@ -75,6 +75,7 @@ impl Process {
     /// Sends a signal, unless the process has been waited for.
     pub fn signal(&self, signal: Signal) {
         if self.child.id().is_some() {
+            // The process may have ended.
             let _ = kill(pid(self.pid), signal);
         }
     }

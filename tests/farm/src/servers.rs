@@ -127,6 +127,7 @@ impl Servers {
 
     /// Sends SIGKILL to one node of the cluster.
     pub fn kill_node(&self, node: usize) {
+        // A process is killed when it is dropped.
         drop(lock(&self.node(node).process).take());
     }
 
@@ -138,6 +139,7 @@ impl Servers {
 
     /// Sends SIGKILL to Redis, and waits until it has ended.
     pub fn kill_redis(&self) {
+        // A process is killed when it is dropped.
         drop(lock(&self.redis).take());
     }
 
@@ -176,9 +178,8 @@ impl Servers {
     fn mount_disk(&mut self, number: usize, megabytes: u32) {
         let path = self.streams_folder(number);
         fs::create_dir_all(&path).expect("the folder of streams");
-        if let Some(node) = self.nodes.get_mut(number) {
-            node.disk = SmallDisk::mount_at(&path, megabytes);
-        }
+        let node = self.nodes.get_mut(number).expect("a node of the cluster");
+        node.disk = SmallDisk::mount_at(&path, megabytes);
     }
 
     fn node(&self, node: usize) -> &Node {
@@ -202,6 +203,7 @@ impl Servers {
         let folder = self.node_folder(number);
         fs::create_dir_all(&folder).expect("the folder of nats-server");
         let mut text = String::new();
+        // Writing to a String cannot fail.
         let _ = writeln!(text, "server_name: node-{number}");
         let _ = writeln!(text, "listen: \"127.0.0.1:{}\"", node.client.number());
         let _ = writeln!(text, "http: \"127.0.0.1:{}\"", node.monitor.number());

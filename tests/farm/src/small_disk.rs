@@ -20,16 +20,28 @@ pub struct SmallDisk {
 impl SmallDisk {
     /// Mounts a disk of this size in a new folder; `None` where nothing can be mounted.
     pub fn mount(megabytes: u32) -> Option<Self> {
+        Self::mount_new(&format!("size={megabytes}M,mode=755"))
+    }
+
+    /// Mounts a disk that has room for so many files; `None` where nothing can be mounted.
+    pub fn mount_for_files(megabytes: u32, inodes: u32) -> Option<Self> {
+        Self::mount_new(&format!("size={megabytes}M,nr_inodes={inodes},mode=755"))
+    }
+
+    fn mount_new(options: &str) -> Option<Self> {
         let folder = tempfile::Builder::new().prefix("forebay-test-").tempdir().expect("a temporary folder");
-        let mut disk = Self::mount_at(folder.path(), megabytes)?;
+        let mut disk = Self::mount_with(folder.path(), options)?;
         disk.folder = Some(folder);
         Some(disk)
     }
 
     /// Mounts a disk of this size at an empty folder; `None` where nothing can be mounted.
     pub fn mount_at(path: &Path, megabytes: u32) -> Option<Self> {
-        let size = format!("size={megabytes}M,mode=755");
-        let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", &size, "tmpfs"]).arg(path).output();
+        Self::mount_with(path, &format!("size={megabytes}M,mode=755"))
+    }
+
+    fn mount_with(path: &Path, options: &str) -> Option<Self> {
+        let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", options, "tmpfs"]).arg(path).output();
         if mounted.is_ok_and(|output| output.status.success()) {
             return Some(Self { path: path.to_owned(), folder: None });
         }

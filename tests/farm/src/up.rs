@@ -137,6 +137,7 @@ pub fn processes_naming(path: &Path) -> Vec<u32> {
 
 fn kill_all(pids: &[u32]) {
     for pid in pids {
+        // The process may have ended.
         let _ = kill(Pid::from_raw(i32::try_from(*pid).unwrap_or(i32::MAX)), Signal::SIGKILL);
     }
     let deadline = Instant::now() + Duration::from_secs(5);

@@ -45,7 +45,7 @@ fn ended(sequence: u64, number: u8) -> Stored {
 fn after(messages: &[Stored]) -> Builds {
     let mut builds = Builds::default();
     for stored in messages {
-        builds.take(stored).unwrap();
+        builds.apply(stored).unwrap();
         builds.read_up_to(stored.sequence);
     }
     builds
@@ -98,7 +98,7 @@ fn one_that_waits_again_is_no_new_one() {
 #[test]
 fn what_is_older_than_what_is_known_changes_nothing() {
     let mut builds = after(&[runs(5, 1)]);
-    assert!(!builds.take(&waits(2, 1, 2000)).unwrap());
+    assert!(!builds.apply(&waits(2, 1, 2000)).unwrap());
     assert_eq!(work(&mut builds, 0).running, 1);
 }
 
@@ -106,6 +106,6 @@ fn what_is_older_than_what_is_known_changes_nothing() {
 fn what_cannot_be_read_is_named() {
     let mut broken = waits(7, 1, 1);
     broken.payload = Bytes::from_static(b"{}");
-    let error = Builds::default().take(&broken).unwrap_err().to_string();
+    let error = Builds::default().apply(&broken).unwrap_err().to_string();
     assert!(error.contains('7'), "{error}");
 }

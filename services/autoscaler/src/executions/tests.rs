@@ -34,7 +34,7 @@ fn finished(sequence: u64, number: u8, wall_ms: u64) -> Stored {
 fn after(records: &[Stored]) -> Executions {
     let mut executions = Executions::default();
     for stored in records {
-        executions.take(stored).unwrap();
+        executions.apply(stored).unwrap();
         executions.read_up_to(stored.sequence);
     }
     executions

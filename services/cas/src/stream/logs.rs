@@ -3,7 +3,7 @@
 use futures::{StreamExt as _, stream};
 use tonic::Status;
 
-use super::write::{Event, Pieces};
+use super::write::{Event, WriteRequests};
 use crate::api::{LogPiece, LogProgress, LogStream, Shared};
 
 /// Reads a log stream.
@@ -25,7 +25,7 @@ pub(super) async fn write(
     parent: &str,
     id: &str,
     token: &str,
-    pieces: Pieces,
+    pieces: WriteRequests,
 ) -> Result<LogProgress, Status> {
     let writes = shared.api.log_writes.as_ref();
     let writes = writes.ok_or_else(|| Status::not_found(format!("unknown log stream {id:?}")))?;

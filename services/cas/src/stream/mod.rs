@@ -60,7 +60,7 @@ impl Service<http::Request<Body>> for ByteStreamService {
             let answer = match parts.uri.path() {
                 stream::READ => answer_read(&shared, &headers, body).await,
                 stream::WRITE => {
-                    write::answer(&shared, headers, body).await.map(|message| wire::one(&message))
+                    write::answer(&shared, headers, body).await.map(|message| wire::single_response(&message))
                 }
                 stream::QUERY_WRITE_STATUS => answer_query(&shared, body).await,
                 other => Err(Status::unimplemented(format!("method {other} is not supported"))),
@@ -75,19 +75,19 @@ async fn answer_read(
     headers: &MetadataMap,
     body: Body,
 ) -> Result<http::Response<Body>, Status> {
-    let request: ReadRequest = wire::single(body).await?;
+    let request: ReadRequest = wire::single_request(body).await?;
     wire::check_repeated_name(headers, &request.resource_name)?;
-    Ok(wire::many(read::open(shared, &request).await?))
+    Ok(wire::stream_response(read::open(shared, &request).await?))
 }
 
 async fn answer_query(shared: &Shared, body: Body) -> Result<http::Response<Body>, Status> {
-    let request: QueryWriteStatusRequest = wire::single(body).await?;
+    let request: QueryWriteStatusRequest = wire::single_request(body).await?;
     let progress = query(shared, &request.resource_name).await?;
     let answer = QueryWriteStatusResponse {
         committed_size: i64::try_from(progress.committed).unwrap_or(i64::MAX),
         complete: progress.complete,
     };
-    Ok(wire::one(&answer))
+    Ok(wire::single_response(&answer))
 }
 
 /// Returns the progress of an upload. An unknown upload has no bytes yet: clients then start at the beginning.

@@ -1,12 +1,16 @@
 //! Parses `WriteRequest` messages incrementally, so that a message is never held whole.
 
 use bytes::{Buf as _, Bytes};
+use invariant::Present as _;
 use tonic::Status;
 
 use super::wire::compressed;
 
 /// Maximum length of a resource name in bytes.
 const NAME_BYTES_MAX: u64 = reapi::resource::LENGTH_MAX as u64;
+
+/// A state that cannot occur.
+const LONG_PART: &str = "a part of a field is longer than the field";
 
 /// The parts of a message, in the order in which they appear.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -117,7 +121,7 @@ impl Parser {
             State::Name { left, text } => self.name(left, text),
             State::Data { left } => {
                 let data = self.take(left);
-                let left = left - u32::try_from(data.len()).unwrap_or(left);
+                let left = left - u32::try_from(data.len()).present_or(left, LONG_PART);
                 if data.is_empty() && left > 0 {
                     return Ok(Step::Wait(State::Data { left }));
                 }
@@ -128,7 +132,7 @@ impl Parser {
             }
             State::Skip { left } => {
                 let skipped = self.take(left).len();
-                let left = left - u32::try_from(skipped).unwrap_or(left);
+                let left = left - u32::try_from(skipped).present_or(left, LONG_PART);
                 Ok(if left > 0 { Step::Wait(State::Skip { left }) } else { Step::On })
             }
         }
@@ -188,7 +192,7 @@ impl Parser {
     fn name(&mut self, left: u32, mut text: Vec<u8>) -> Result<Step, Status> {
         let part = self.take(left);
         text.extend_from_slice(&part);
-        let left = left - u32::try_from(part.len()).unwrap_or(left);
+        let left = left - u32::try_from(part.len()).present_or(left, LONG_PART);
         if left > 0 {
             return Ok(Step::Wait(State::Name { left, text }));
         }

@@ -1,7 +1,7 @@
 //! Running uploads, and interrupted ones that wait for their clients to resume them.
 //!
 //! The bytes of an upload are in a temporary file of the store; this module holds only its writer. An upload belongs
-//! to the stream that holds its [`Turn`]; another stream of the same name can request it.
+//! to the stream that holds its [`UploadGuard`]; another stream of the same name can request it.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -14,6 +14,7 @@ use std::{
 
 use cas::{Cas, CasWriter};
 use futures::FutureExt as _;
+use invariant::impossible;
 use model::BlobDigest;
 use telemetry::metrics::{Counter, count};
 use tokio::{
@@ -31,7 +32,7 @@ use crate::{
 const HAND_OVER: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-struct Key {
+struct UploadKey {
     instance: String,
     uuid: String,
     digest: BlobDigest,
@@ -56,18 +57,18 @@ pub(crate) struct Uploads {
 
 #[derive(Debug, Default)]
 struct Table {
-    uploads: HashMap<Key, Arc<Upload>>,
+    uploads: HashMap<UploadKey, Arc<Upload>>,
     /// Interrupted uploads, oldest first. Some may be resumed or gone by now.
-    broken: VecDeque<Broken>,
+    broken: VecDeque<InterruptedUpload>,
     broken_bytes: u64,
     /// Whether a task waits for the oldest upload to expire.
     swept: bool,
 }
 
 #[derive(Debug)]
-struct Broken {
+struct InterruptedUpload {
     since: Instant,
-    key: Key,
+    key: UploadKey,
     upload: Weak<Upload>,
     bytes: u64,
 }
@@ -83,7 +84,7 @@ impl Uploads {
 
     /// Returns the accepted bytes of an upload; 0 if it is unknown.
     pub(crate) fn committed(&self, instance: &str, uuid: &str, digest: &BlobDigest) -> u64 {
-        let key = Key { instance: instance.into(), uuid: uuid.into(), digest: *digest };
+        let key = UploadKey { instance: instance.into(), uuid: uuid.into(), digest: *digest };
         self.table().uploads.get(&key).map_or(0, |upload| upload.committed.load(Ordering::Relaxed))
     }
 
@@ -95,21 +96,21 @@ impl Uploads {
         uuid: &str,
         digest: &BlobDigest,
         offset: u64,
-    ) -> Result<Turn, Status> {
-        let key = Key { instance: instance.into(), uuid: uuid.into(), digest: *digest };
+    ) -> Result<UploadGuard, Status> {
+        let key = UploadKey { instance: instance.into(), uuid: uuid.into(), digest: *digest };
         if offset > 0 {
             return self.resume(key, offset).await;
         }
         let writer = bounded(cas.writer(*digest)).await?;
         let upload = Arc::new(Upload::default());
-        let mut turn = self.turn(key.clone(), &upload).await?;
-        turn.put(writer);
+        let mut guard = self.lock(key.clone(), &upload).await?;
+        guard.put(writer);
         // A running upload of the same name continues on its own; it can no longer be resumed.
         self.table().uploads.insert(key, upload);
-        Ok(turn)
+        Ok(guard)
     }
 
-    async fn resume(self: &Arc<Self>, key: Key, offset: u64) -> Result<Turn, Status> {
+    async fn resume(self: &Arc<Self>, key: UploadKey, offset: u64) -> Result<UploadGuard, Status> {
         let upload = self.table().uploads.get(&key).cloned();
         let Some(upload) = upload else {
             return Err(Status::invalid_argument(format!(
@@ -117,10 +118,10 @@ impl Uploads {
             )));
         };
         upload.wanted.notify_one();
-        let mut turn = self.turn(key, &upload).await?;
+        let mut guard = self.lock(key, &upload).await?;
         // If no other stream had the upload, the notification is still pending: consume it.
-        let _ = turn.wanted().now_or_never();
-        let committed = turn.writer().map(|writer| writer.written());
+        let _ = guard.wanted().now_or_never();
+        let committed = guard.writer().map(|writer| writer.written());
         if committed != Some(offset) {
             let committed = committed.unwrap_or_default();
             return Err(Status::invalid_argument(format!(
@@ -128,18 +129,18 @@ impl Uploads {
             )));
         }
         count(Counter::CasUploadsResumed, &[], 1);
-        Ok(turn)
+        Ok(guard)
     }
 
-    async fn turn(self: &Arc<Self>, key: Key, upload: &Arc<Upload>) -> Result<Turn, Status> {
+    async fn lock(self: &Arc<Self>, key: UploadKey, upload: &Arc<Upload>) -> Result<UploadGuard, Status> {
         let lock = Arc::clone(&upload.writer).lock_owned();
         let writer = tokio::time::timeout(HAND_OVER, lock).await;
         let writer = writer.map_err(|_| busy("another stream is writing this upload; try again"))?;
-        Ok(Turn { uploads: Arc::clone(self), key, upload: Arc::clone(upload), writer: Some(writer) })
+        Ok(UploadGuard { uploads: Arc::clone(self), key, upload: Arc::clone(upload), writer: Some(writer) })
     }
 
     /// Keeps an interrupted upload, as long as the limits permit.
-    fn keep(self: &Arc<Self>, key: &Key, upload: &Arc<Upload>) {
+    fn keep(self: &Arc<Self>, key: &UploadKey, upload: &Arc<Upload>) {
         let mut table = self.table();
         if !table.uploads.get(key).is_some_and(|known| Arc::ptr_eq(known, upload)) {
             return;
@@ -149,8 +150,12 @@ impl Uploads {
             table.uploads.remove(key);
             return;
         }
-        let broken =
-            Broken { since: Instant::now(), key: key.clone(), upload: Arc::downgrade(upload), bytes };
+        let broken = InterruptedUpload {
+            since: Instant::now(),
+            key: key.clone(),
+            upload: Arc::downgrade(upload),
+            bytes,
+        };
         table.broken.push_back(broken);
         table.broken_bytes += bytes;
         while table.broken.len() > self.limits.broken_uploads
@@ -194,9 +199,12 @@ impl Table {
     /// Forgets the oldest interrupted upload, unless it was resumed since: then it is either running, or in the
     /// queue a second time.
     fn drop_oldest(&mut self) {
-        let Some(oldest) = self.broken.pop_front() else { return };
+        let Some(oldest) = self.broken.pop_front() else {
+            impossible!("no interrupted upload is left to drop");
+            return;
+        };
         self.broken_bytes = self.broken_bytes.saturating_sub(oldest.bytes);
-        let again = |broken: &Broken| Weak::ptr_eq(&broken.upload, &oldest.upload);
+        let again = |broken: &InterruptedUpload| Weak::ptr_eq(&broken.upload, &oldest.upload);
         let Some(upload) = oldest.upload.upgrade() else { return };
         let idle = upload.writer.try_lock().is_ok();
         let known = self.uploads.get(&oldest.key).is_some_and(|known| Arc::ptr_eq(known, &upload));
@@ -208,18 +216,19 @@ impl Table {
 
 /// The right to write an upload. The upload can be resumed when this is dropped.
 #[derive(Debug)]
-pub(super) struct Turn {
+pub(super) struct UploadGuard {
     uploads: Arc<Uploads>,
-    key: Key,
+    key: UploadKey,
     upload: Arc<Upload>,
-    /// Present until the turn is dropped.
+    /// Present until the guard is dropped.
     writer: Option<OwnedMutexGuard<Option<CasWriter>>>,
 }
 
-impl Turn {
+impl UploadGuard {
     fn put(&mut self, writer: CasWriter) {
-        if let Some(place) = &mut self.writer {
-            **place = Some(writer);
+        match &mut self.writer {
+            Some(place) => **place = Some(writer),
+            None => impossible!("a stream has no lock on the upload that it begins"),
         }
     }
 
@@ -234,7 +243,7 @@ impl Turn {
 
     /// Accepts the next bytes of the blob. After an error the upload cannot be resumed.
     pub(super) async fn write(&mut self, piece: bytes::Bytes) -> Result<(), Status> {
-        let Some(writer) = self.writer() else { return Err(given_up()) };
+        let Some(writer) = self.writer() else { return Err(discarded()) };
         let written = bounded(writer.write(piece)).await;
         let committed = writer.written();
         if written.is_ok() {
@@ -247,7 +256,7 @@ impl Turn {
 
     /// Writes the received bytes to the disk and frees their memory.
     pub(super) async fn flush(&mut self) -> Result<(), Status> {
-        let Some(writer) = self.writer() else { return Err(given_up()) };
+        let Some(writer) = self.writer() else { return Err(discarded()) };
         let flushed = bounded(writer.flush()).await;
         if flushed.is_err() {
             self.discard();
@@ -257,7 +266,7 @@ impl Turn {
 
     /// Verifies the blob and makes it visible.
     pub(super) async fn finish(mut self) -> Result<(), Status> {
-        let writer = self.discard().ok_or_else(given_up)?;
+        let writer = self.discard().ok_or_else(discarded)?;
         bounded(writer.finish()).await
     }
 
@@ -279,11 +288,11 @@ impl Turn {
     }
 }
 
-fn given_up() -> Status {
+fn discarded() -> Status {
     Status::aborted("upload discarded; restart at offset 0")
 }
 
-impl Drop for Turn {
+impl Drop for UploadGuard {
     fn drop(&mut self) {
         let broke_off = self.writer().is_some();
         self.writer = None;

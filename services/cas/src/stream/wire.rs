@@ -8,6 +8,7 @@ use std::{
 
 use bytes::{Buf as _, BufMut as _, Bytes, BytesMut};
 use http_body::{Body as _, Frame};
+use invariant::{Present as _, impossible};
 use prost::Message;
 use reapi::metadata;
 use tonic::{
@@ -49,7 +50,7 @@ pub(super) async fn frame(body: &mut Body) -> Result<Option<Bytes>, Status> {
 }
 
 /// Reads a request of exactly one message.
-pub(super) async fn single<M: Message + Default>(mut body: Body) -> Result<M, Status> {
+pub(super) async fn single_request<M: Message + Default>(mut body: Body) -> Result<M, Status> {
     let mut bytes = BytesMut::new();
     while let Some(data) = frame(&mut body).await? {
         bytes.extend_from_slice(&data);
@@ -86,28 +87,27 @@ pub(super) fn check_repeated_name(headers: &MetadataMap, name: &str) -> Result<(
 }
 
 /// Creates a response of one message.
-pub(super) fn one(message: &impl Message) -> http::Response<Body> {
+pub(super) fn single_response(message: &impl Message) -> http::Response<Body> {
     let mut bytes = BytesMut::with_capacity(HEAD_BYTES + message.encoded_len());
     bytes.put_u8(0);
     bytes.put_u32(u32::try_from(message.encoded_len()).unwrap_or(u32::MAX));
-    // Encoding into a vector cannot fail: the vector grows.
-    let _ = message.encode(&mut bytes);
-    respond(Outgoing { ready: bytes.freeze(), rest: Bytes::new(), pieces: None, ended: false })
+    message.encode(&mut bytes).present("a buffer that grows is too small for a message");
+    respond(ResponseBody { ready: bytes.freeze(), rest: Bytes::new(), pieces: None, ended: false })
 }
 
 /// Creates a response of `ReadResponse` messages.
-pub(super) fn many(pieces: LogStream) -> http::Response<Body> {
-    respond(Outgoing { ready: Bytes::new(), rest: Bytes::new(), pieces: Some(pieces), ended: false })
+pub(super) fn stream_response(pieces: LogStream) -> http::Response<Body> {
+    respond(ResponseBody { ready: Bytes::new(), rest: Bytes::new(), pieces: Some(pieces), ended: false })
 }
 
-fn respond(outgoing: Outgoing) -> http::Response<Body> {
-    let mut response = http::Response::new(Body::new(outgoing));
+fn respond(body: ResponseBody) -> http::Response<Body> {
+    let mut response = http::Response::new(Body::new(body));
     response.headers_mut().insert(CONTENT_TYPE, GRPC_CONTENT_TYPE);
     response
 }
 
 /// A response body. The bytes of blobs are not copied.
-struct Outgoing {
+struct ResponseBody {
     /// The bytes to send next.
     ready: Bytes,
     /// The rest of a piece that exceeds the maximum message size.
@@ -116,7 +116,7 @@ struct Outgoing {
     ended: bool,
 }
 
-impl Outgoing {
+impl ResponseBody {
     /// Starts a message with the first part of `piece`. Returns the header of the message.
     fn begin(&mut self, mut piece: Bytes) -> Bytes {
         self.ready = piece.split_to(piece.len().min(MESSAGE_BYTES_MAX));
@@ -128,15 +128,15 @@ impl Outgoing {
         self.ended = true;
         self.pieces = None;
         let mut trailers = http::HeaderMap::new();
-        // Only an invalid header value could fail; the code and an escaped message are always valid.
         if status.add_header(&mut trailers).is_err() {
+            impossible!("an escaped message of a status is not a valid header");
             trailers.insert(Status::GRPC_STATUS, (status.code() as i32).into());
         }
         Frame::trailers(trailers)
     }
 }
 
-impl http_body::Body for Outgoing {
+impl http_body::Body for ResponseBody {
     type Data = Bytes;
     type Error = Status;
 
@@ -200,7 +200,7 @@ mod tests {
     async fn pieces_become_messages_and_the_end_a_status() {
         let long = Bytes::from(vec![7; MESSAGE_BYTES_MAX * 2 + 3]);
         let pieces = vec![Ok(Bytes::from_static(b"one")), Ok(Bytes::new()), Ok(long.clone())];
-        let mut body = many(stream::iter(pieces).boxed()).into_body();
+        let mut body = stream_response(stream::iter(pieces).boxed()).into_body();
         let (mut bytes, mut trailers) = (BytesMut::new(), None);
         while let Some(frame) = std::future::poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await {
             match frame.unwrap().into_data() {

@@ -3,6 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use bytes::{Bytes, BytesMut};
+use invariant::Present as _;
 use model::BlobDigest;
 use reapi::{
     bytestream::WriteResponse,
@@ -15,13 +16,13 @@ use tonic::{Status, body::Body, metadata::MetadataMap};
 use super::{
     logs,
     parse::{Parser, Part},
-    uploads::Turn,
+    uploads::UploadGuard,
     wire,
 };
 use crate::{
     api::Shared,
     budget::Held,
-    compress::Unpacking,
+    compress::Decompression,
     fault::{bounded, status_of},
 };
 
@@ -49,7 +50,7 @@ pub(super) enum Event {
 
 /// The requests of a write, checked for consistency.
 #[derive(Debug)]
-pub(super) struct Pieces {
+pub(super) struct WriteRequests {
     body: Body,
     parser: Parser,
     name: String,
@@ -64,7 +65,7 @@ pub(super) struct Pieces {
     ahead: Option<Event>,
 }
 
-impl Pieces {
+impl WriteRequests {
     /// Reads the stream up to the resource name.
     async fn open(body: Body) -> Result<Self, Status> {
         let mut pieces = Self {
@@ -112,7 +113,7 @@ impl Pieces {
 
     /// Returns the offset at which the write begins.
     pub(super) fn offset(&self) -> u64 {
-        u64::try_from(self.first_offset).unwrap_or_default()
+        u64::try_from(self.first_offset).present("the offset of an accepted write is negative")
     }
 
     /// Number of bytes received so far.
@@ -176,7 +177,8 @@ impl Pieces {
     }
 
     /// Waits briefly for the end of the stream: an earlier answer would reset the stream.
-    async fn settle(&mut self) {
+    async fn await_end(&mut self) {
+        // The write is complete, whether the stream ends in time or not.
         let _ = tokio::time::timeout(SETTLE, self.part()).await;
     }
 
@@ -199,7 +201,7 @@ pub(super) async fn answer(
     headers: MetadataMap,
     body: Body,
 ) -> Result<WriteResponse, Status> {
-    let pieces = Pieces::open(body).await?;
+    let pieces = WriteRequests::open(body).await?;
     wire::check_repeated_name(&headers, &pieces.name)?;
     match WriteName::parse(&pieces.name)? {
         WriteName::Log { parent, id, token } => {
@@ -228,7 +230,7 @@ impl Write<'_> {
         &self.blob.digest
     }
 
-    async fn run(self, mut pieces: Pieces) -> Result<WriteResponse, Status> {
+    async fn run(self, mut pieces: WriteRequests) -> Result<WriteResponse, Status> {
         let cas = self.shared.cas();
         if bounded(cas.contains(self.digest())).await? {
             pieces.drain(self.digest().size).await;
@@ -239,16 +241,16 @@ impl Write<'_> {
             return self.store_small(pieces).await;
         }
         let uploads = &self.shared.uploads;
-        let turn =
+        let guard =
             uploads.begin(cas, &self.blob.instance, &self.uuid, self.digest(), pieces.offset()).await?;
-        let unpacking = match self.blob.compressor {
+        let decompression = match self.blob.compressor {
             Compressor::Identity => None,
             Compressor::Zstd => {
                 let held = Held::new(&self.shared.budget);
-                Some(Unpacking::new(self.digest().size, held).await?)
+                Some(Decompression::new(self.digest().size, held).await?)
             }
         };
-        let transfer = Transfer { digest: *self.digest(), turn, unpacking };
+        let transfer = Transfer { digest: *self.digest(), guard, decompression };
         // A client that disconnects ends the call, but must not interrupt the store in the middle of a piece.
         let outcome = tokio::spawn(transfer.run(pieces)).await;
         let outcome = outcome.map_err(|error| Status::internal(format!("the upload failed: {error}")))??;
@@ -276,7 +278,7 @@ impl Write<'_> {
     }
 
     /// Stores a blob that arrives in one message.
-    async fn store_small(&self, mut pieces: Pieces) -> Result<WriteResponse, Status> {
+    async fn store_small(&self, mut pieces: WriteRequests) -> Result<WriteResponse, Status> {
         let (mut one, mut more) = (Bytes::new(), BytesMut::new());
         loop {
             match pieces.next().await? {
@@ -295,7 +297,7 @@ impl Write<'_> {
         let content = if more.is_empty() { one } else { more.freeze() };
         count(Counter::CasBytesWritten, &[], content.len() as u64);
         bounded(self.shared.cas().put(self.digest(), content)).await?;
-        pieces.settle().await;
+        pieces.await_end().await;
         Ok(self.present())
     }
 }
@@ -316,13 +318,13 @@ enum Outcome {
 /// The transfer of an upload to the store.
 struct Transfer {
     digest: BlobDigest,
-    turn: Turn,
-    unpacking: Option<Unpacking>,
+    guard: UploadGuard,
+    decompression: Option<Decompression>,
 }
 
 impl Transfer {
-    async fn run(mut self, mut pieces: Pieces) -> Result<Outcome, Status> {
-        let wanted = self.turn.wanted();
+    async fn run(mut self, mut pieces: WriteRequests) -> Result<Outcome, Status> {
+        let wanted = self.guard.wanted();
         tokio::pin!(wanted);
         let mut pending = false;
         loop {
@@ -331,7 +333,7 @@ impl Transfer {
                 event = pieces.next() => event?,
                 () = &mut wanted => return Err(Status::aborted("another stream continues this upload")),
                 () = tokio::time::sleep(PAUSE), if pending => {
-                    self.turn.flush().await?;
+                    self.guard.flush().await?;
                     pending = false;
                     continue;
                 }
@@ -349,33 +351,33 @@ impl Transfer {
 
     async fn take(&mut self, mut data: Bytes) -> Result<(), Status> {
         count(Counter::CasBytesWritten, &[], data.len() as u64);
-        let Some(unpacking) = &mut self.unpacking else { return self.turn.write(data).await };
+        let Some(decompression) = &mut self.decompression else { return self.guard.write(data).await };
         loop {
-            match unpacking.next(&mut data) {
-                Ok(Some(piece)) => self.turn.write(piece).await?,
+            match decompression.next(&mut data) {
+                Ok(Some(piece)) => self.guard.write(piece).await?,
                 Ok(None) => return Ok(()),
                 Err(status) => {
-                    self.turn.discard();
+                    self.guard.discard();
                     return Err(status);
                 }
             }
         }
     }
 
-    async fn finish(mut self, mut pieces: Pieces) -> Result<Outcome, Status> {
-        if self.unpacking.as_ref().is_some_and(|unpacking| !unpacking.is_whole()) {
-            self.turn.discard();
+    async fn finish(mut self, mut pieces: WriteRequests) -> Result<Outcome, Status> {
+        if self.decompression.as_ref().is_some_and(|decompression| !decompression.is_whole()) {
+            self.guard.discard();
             return Err(Status::invalid_argument("the zstd stream is truncated"));
         }
-        self.turn.finish().await?;
-        pieces.settle().await;
+        self.guard.finish().await?;
+        pieces.await_end().await;
         Ok(Outcome::Complete { received: pieces.received() })
     }
 
     /// Handles a stream that ended without `finish_write`. The upload can be resumed, unless all bytes arrived: an
     /// answer with the whole size would wrongly tell the client that the blob is stored.
     fn close(self) -> Result<Outcome, Status> {
-        let committed = self.turn.written();
+        let committed = self.guard.written();
         if committed < self.digest.size {
             return Ok(Outcome::Partial { committed });
         }

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use nix::sys::statvfs::statvfs;
 
-use super::{Inside, Kind, Reading, Sensor};
+use super::{Kind, Reading, Sensor, SensorInput};
 
 pub(super) struct Disk {
     folder: PathBuf,
@@ -56,7 +56,7 @@ impl Sensor for Disk {
         Kind::Stop
     }
 
-    fn read(&mut self, _: Inside) -> Reading {
+    fn read(&mut self, _: SensorInput) -> Reading {
         let Ok(stat) = statvfs(&self.folder) else { return Reading::green() };
         self.judge(Space {
             blocks: stat.blocks(),
@@ -88,7 +88,7 @@ mod tests {
     #[test]
     fn it_reads_a_real_file_system() {
         let folder = tempfile::tempdir().unwrap();
-        assert_eq!(Disk::new(folder.path(), 0).read(Inside { starting: 0 }), Reading::green());
-        assert_eq!(Disk::new(folder.path(), 100).read(Inside { starting: 0 }).signal, Signal::Red);
+        assert_eq!(Disk::new(folder.path(), 0).read(SensorInput { starting: 0 }), Reading::green());
+        assert_eq!(Disk::new(folder.path(), 100).read(SensorInput { starting: 0 }).signal, Signal::Red);
     }
 }

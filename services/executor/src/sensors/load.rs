@@ -7,7 +7,7 @@ use std::{
 
 use policy::actions::Signal;
 
-use super::{Inside, Kind, Reading, Sensor};
+use super::{Kind, Reading, Sensor, SensorInput};
 
 pub(super) struct Load {
     file: PathBuf,
@@ -38,7 +38,7 @@ impl Sensor for Load {
         Kind::Congestion
     }
 
-    fn read(&mut self, _: Inside) -> Reading {
+    fn read(&mut self, _: SensorInput) -> Reading {
         let Some(load) = self.now() else { return Reading::green() };
         let before = std::mem::replace(&mut self.before, load);
         if load <= self.most {
@@ -61,7 +61,7 @@ mod tests {
         let mut sensor = Load::new(proc.path(), 0.5, 1000);
         let mut read = |loads: &str| {
             fs::write(proc.path().join("loadavg"), loads).unwrap();
-            sensor.read(Inside { starting: 0 }).signal
+            sensor.read(SensorInput { starting: 0 }).signal
         };
         assert_eq!(read("499.00 700.1 1.00 1/999 12345\n"), Signal::Green);
         assert_eq!(read("501.00 1.00 1.00 1/999 12345\n"), Signal::Red);

@@ -7,16 +7,16 @@ use std::{
 
 use sandbox::{Version, memory_groups};
 
-use super::{Inside, Kind, Reading, Sensor};
+use super::{Kind, Reading, Sensor, SensorInput};
 
 /// A limit from this value on means no limit: version 1 reports `9223372036854771712` for that.
 const NO_LIMIT: u64 = 1 << 60;
 
 /// Memory of the machine or of a control group, in bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Stock {
+struct MemoryState {
     /// The owner, for messages.
-    of: String,
+    owner: String,
     all: u64,
     /// Memory available without swapping or killing.
     left: u64,
@@ -25,29 +25,33 @@ struct Stock {
 /// Memory available to actions in bytes: that of the machine, or less if control groups limit it. `proc` is
 /// the path of `/proc`.
 pub(crate) fn machine_memory(proc: &Path) -> io::Result<u64> {
-    let least = stocks(proc).into_iter().map(|stock| stock.all).min();
+    let least = states(proc).into_iter().map(|state| state.all).min();
     least.ok_or_else(|| io::Error::other(format!("{} has no MemTotal", proc.join("meminfo").display())))
 }
 
-fn stocks(proc: &Path) -> Vec<Stock> {
+fn states(proc: &Path) -> Vec<MemoryState> {
     let read = |name: &str| fs::read_to_string(proc.join(name)).unwrap_or_default();
-    let mut stocks: Vec<Stock> = of_machine(&read("meminfo")).into_iter().collect();
+    let mut states: Vec<MemoryState> = of_machine(&read("meminfo")).into_iter().collect();
     if let Some((version, groups)) = memory_groups(&read("self/cgroup"), &read("self/mountinfo")) {
-        stocks.extend(groups.iter().filter_map(|group| of_group(version, group)));
+        states.extend(groups.iter().filter_map(|group| of_group(version, group)));
     }
-    stocks
+    states
 }
 
-fn of_machine(meminfo: &str) -> Option<Stock> {
+fn of_machine(meminfo: &str) -> Option<MemoryState> {
     let bytes = |name: &str| {
         let kib = meminfo.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
         Some(kib.trim().trim_end_matches("kB").trim().parse::<u64>().ok()?.saturating_mul(1024))
     };
-    Some(Stock { of: "the machine".to_owned(), all: bytes("MemTotal")?, left: bytes("MemAvailable")? })
+    Some(MemoryState {
+        owner: "the machine".to_owned(),
+        all: bytes("MemTotal")?,
+        left: bytes("MemAvailable")?,
+    })
 }
 
 /// The memory of a control group; `None` if it has no limit.
-fn of_group(version: Version, group: &Path) -> Option<Stock> {
+fn of_group(version: Version, group: &Path) -> Option<MemoryState> {
     let (limit, used, files) = match version {
         Version::One => (
             "memory.limit_in_bytes",
@@ -68,7 +72,7 @@ fn of_group(version: Version, group: &Path) -> Option<Stock> {
         .filter_map(|(_, bytes)| bytes.trim().parse::<u64>().ok())
         .sum();
     let left = all.saturating_sub(number(used)?.saturating_sub(reclaimable));
-    Some(Stock { of: format!("the control group {}", group.display()), all, left })
+    Some(MemoryState { owner: format!("the control group {}", group.display()), all, left })
 }
 
 pub(super) struct Memory {
@@ -91,15 +95,15 @@ impl Sensor for Memory {
         Kind::Congestion
     }
 
-    fn read(&mut self, _: Inside) -> Reading {
-        let share = |stock: &Stock| stock.left as f64 / stock.all.max(1) as f64 * 100.0;
-        let stocks = stocks(&self.proc);
-        let scarcest = stocks.iter().min_by(|a, b| share(a).total_cmp(&share(b)));
+    fn read(&mut self, _: SensorInput) -> Reading {
+        let share = |state: &MemoryState| state.left as f64 / state.all.max(1) as f64 * 100.0;
+        let states = states(&self.proc);
+        let scarcest = states.iter().min_by(|a, b| share(a).total_cmp(&share(b)));
         let wanted = f64::from(self.left_percent);
-        match scarcest.map(|stock| (stock, share(stock))) {
-            Some((stock, left)) if left < wanted => Reading::red(format!(
+        match scarcest.map(|state| (state, share(state))) {
+            Some((state, left)) if left < wanted => Reading::red(format!(
                 "{left:.1} % of the memory of {} is free, below the minimum of {wanted} %",
-                stock.of
+                state.owner
             )),
             Some(_) | None => Reading::green(),
         }
@@ -147,7 +151,7 @@ mod tests {
         }
 
         fn read(&self) -> Reading {
-            Memory::new(&self.proc(), 5).read(Inside { starting: 0 })
+            Memory::new(&self.proc(), 5).read(SensorInput { starting: 0 })
         }
     }
 

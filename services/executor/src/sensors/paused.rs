@@ -3,7 +3,7 @@
 
 use std::{fs, path::Path, path::PathBuf};
 
-use super::{Inside, Kind, Reading, Sensor};
+use super::{Kind, Reading, Sensor, SensorInput};
 
 /// Maximum number of characters of the reported reason.
 const REASON: usize = 200;
@@ -25,7 +25,7 @@ impl Sensor for Paused {
         Kind::Stop
     }
 
-    fn read(&mut self, _: Inside) -> Reading {
+    fn read(&mut self, _: SensorInput) -> Reading {
         if !self.0.exists() {
             return Reading::green();
         }
@@ -46,7 +46,7 @@ mod tests {
     fn it_is_paused_as_long_as_the_file_is_there() {
         let folder = tempfile::tempdir().unwrap();
         let mut sensor = Paused::new(folder.path());
-        let mut read = || sensor.read(Inside { starting: 0 });
+        let mut read = || sensor.read(SensorInput { starting: 0 });
         assert_eq!(read(), Reading::green());
         fs::write(folder.path().join("paused"), "a new kernel\n").unwrap();
         let reading = read();

@@ -1,7 +1,7 @@
 //! The number of actions that fetch their inputs. No more are requested than the limit allows, so this is red
 //! only at the limit.
 
-use super::{Inside, Kind, Reading, Sensor};
+use super::{Kind, Reading, Sensor, SensorInput};
 
 pub(super) struct Starting(u16);
 
@@ -20,10 +20,10 @@ impl Sensor for Starting {
         Kind::Limit
     }
 
-    fn read(&mut self, inside: Inside) -> Reading {
-        if inside.starting < self.0 {
+    fn read(&mut self, input: SensorInput) -> Reading {
+        if input.starting < self.0 {
             return Reading::green();
         }
-        Reading::red(format!("{} actions fetch their inputs, and the limit is {}", inside.starting, self.0))
+        Reading::red(format!("{} actions fetch their inputs, and the limit is {}", input.starting, self.0))
     }
 }

@@ -31,6 +31,7 @@ impl BareStream {
             .max_decoding_message_size(8 << 20);
         let server = cas_service::server().add_service(service);
         let task = tokio::spawn(async move {
+            // If the server ends early, the requests of the benchmark fail.
             let _ = server.serve_with_incoming(TcpListenerStream::new(listener)).await;
         });
         Ok(Self { url, task })

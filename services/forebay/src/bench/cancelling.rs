@@ -47,7 +47,9 @@ pub(super) async fn measure() -> Result<Cancelling, Failure> {
         calls.push(call);
         answers.push(answer);
     }
-    let grace: f64 = GRACE_MS.parse().unwrap_or_default();
+    let Ok(grace) = GRACE_MS.parse::<f64>() else {
+        unreachable!("{GRACE_MS} is not a number");
+    };
     for number in 0..ROUNDS / 3 {
         goings.push((leave(&shell, &format!("2000.{number:04}")).await? - grace).max(0.0));
     }
@@ -88,7 +90,10 @@ async fn run(shell: &Shell, seconds: &str) -> Result<Running, Failure> {
         process.is_some()
     })
     .await?;
-    Ok(Running { operation, process: process.unwrap_or_default(), stream })
+    let Some(process) = process else {
+        unreachable!("the process was found above");
+    };
+    Ok(Running { operation, process, stream })
 }
 
 /// Finds the process of `sleep` by its command line, since its process id is known only in its namespace.

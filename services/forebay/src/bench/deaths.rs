@@ -37,9 +37,12 @@ pub(super) async fn measure() -> Result<Deaths, Failure> {
     let mut killed = rounds(Signal::SIGKILL).await?;
     let mut stopped = rounds(Signal::SIGSTOP).await?;
     let worst = |all: &[f64]| all.last().copied().unwrap_or_default();
+    let Ok(lease_seconds) = LEASE.parse() else {
+        unreachable!("{LEASE} is not a number");
+    };
     let (killed_seconds, stopped_seconds) = (median(&mut killed), median(&mut stopped));
     Ok(Deaths {
-        lease_seconds: LEASE.parse().unwrap_or_default(),
+        lease_seconds,
         killed_seconds,
         killed_worst_seconds: worst(&killed),
         stopped_seconds,

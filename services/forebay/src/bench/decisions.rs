@@ -22,12 +22,14 @@ const LOOKUPS: usize = 20_000;
 /// half of each head fits.
 pub(crate) fn dequeues(window: Duration) -> f64 {
     let mut random = Random::new(1);
-    let gpu: Option<ExecutorType> = "gpu".parse().ok();
+    let Ok(gpu) = "gpu".parse::<ExecutorType>() else {
+        unreachable!("the name of the executor type is invalid");
+    };
     let build = |random: &mut Random| {
         let mut occupancy = Occupancy::default();
         occupancy.add(&ExecutorType::x86(), Esu::clamped(random.unit() * 4.0));
-        if let Some(gpu) = gpu.as_ref().filter(|_| random.below(10) == 0) {
-            occupancy.add(gpu, Esu::ONE);
+        if random.below(10) == 0 {
+            occupancy.add(&gpu, Esu::ONE);
         }
         occupancy
     };
@@ -35,9 +37,7 @@ pub(crate) fn dequeues(window: Duration) -> f64 {
         (0..GROUPS).map(|_| (0..HEAD).map(|_| build(&mut random)).collect()).collect();
     let amounts = |x86: f64, of_gpu: f64| {
         let mut amounts = Occupancy::of_each([ExecutorType::x86()], Esu::clamped(x86));
-        if let Some(gpu) = &gpu {
-            amounts.add(gpu, Esu::clamped(of_gpu));
-        }
+        amounts.add(&gpu, Esu::clamped(of_gpu));
         amounts
     };
     let (target, in_progress) = (amounts(100.0, 6.0), amounts(36.0, 3.0));
@@ -73,8 +73,13 @@ pub(crate) fn lookups() -> Percentiles {
         times.push(begun.elapsed().as_secs_f64() * 1e6);
     }
     times.sort_by(f64::total_cmp);
-    let at = |percent: usize| times.get(times.len() * percent / 100).copied().unwrap_or_default();
-    Percentiles { p50: at(50), p99: at(99) }
+    let percentile = |percent: usize| {
+        let Some(time) = times.get(times.len() * percent / 100) else {
+            unreachable!("percentile {percent} is missing");
+        };
+        *time
+    };
+    Percentiles { p50: percentile(50), p99: percentile(99) }
 }
 
 /// A build with one to eight targets in the package that half of all workspaces have.

@@ -200,6 +200,7 @@ impl BenchFarm {
 
     fn terminate(&self) {
         if let Some(pid) = self.up.id().and_then(|pid| i32::try_from(pid).ok()) {
+            // The process may have ended.
             let _ =
                 nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), nix::sys::signal::Signal::SIGTERM);
         }
@@ -210,6 +211,7 @@ impl BenchFarm {
         // Close this connection first, since a lost one would be reported.
         self.client.bus().close(Duration::from_secs(2)).await;
         self.terminate();
+        // A farm that still runs after this has received the signal, and ends later.
         let _ = tokio::time::timeout(Duration::from_secs(30), self.up.wait()).await;
     }
 }
@@ -250,6 +252,7 @@ impl Executor {
     /// Sends a signal to the executor.
     pub(crate) fn signal(&self, signal: Signal) {
         if let Some(pid) = self.child.id().and_then(|pid| i32::try_from(pid).ok()) {
+            // The process may have ended.
             let _ = nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), signal);
         }
     }
@@ -257,6 +260,7 @@ impl Executor {
     /// Sends a signal to the executor and waits for its end.
     pub(crate) async fn end(mut self, signal: Signal) {
         self.signal(signal);
+        // A process that still runs is killed when it is dropped.
         let _ = tokio::time::timeout(START, self.child.wait()).await;
     }
 }

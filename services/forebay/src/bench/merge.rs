@@ -111,7 +111,9 @@ async fn stopped(hedges: &str) -> Result<Duration, Failure> {
     // A copy that starts before all clients wait would be stopped too, or would answer them:
     // both invalidate the measurement.
     tokio::select! {
-        waiting = until("all wait", LIMIT, waiting) => drop(waiting?),
+        waiting = until("all wait", LIMIT, waiting) => {
+            waiting?;
+        }
         ended = &mut all => return Err(Failure::plain(1, format!("the action ended early: {:?}", ended.is_ok()))),
     }
     stop_holder(&executors, &shell.lines("runs"))?;

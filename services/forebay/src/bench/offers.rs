@@ -87,12 +87,17 @@ async fn accept(bus: Bus, payload: Bytes, reply: Option<String>, accepted: Arc<A
     });
     let started = futures::future::join_all(runs).await.into_iter().filter(|started| *started).count();
     accepted.fetch_add(started as u64, Ordering::Relaxed);
-    let _ = bus.client().publish(reply, encode(Encoding::Json, &OfferReply { verdicts })).await;
+    let answered = bus.client().publish(reply, encode(Encoding::Json, &OfferReply { verdicts })).await;
+    if let Err(error) = answered {
+        tracing::debug!(%error, "cannot answer an offer");
+    }
 }
 
 /// Writes INVOCATION_STARTED and INVOCATION_FINISHED like a worker. Returns whether both were written.
 async fn run(bus: &Bus, offer: &Offer, record: model::BuildRecord) -> bool {
-    let Ok(worker) = "bench".parse() else { return false };
+    let Ok(worker) = "bench".parse() else {
+        unreachable!("the name of the worker is invalid");
+    };
     let invocation = Invocation {
         worker,
         workspace: offer.workspace,

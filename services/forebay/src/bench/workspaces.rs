@@ -205,18 +205,18 @@ fn plan(args: &WorkspacesArgs, repository: &Path) -> Result<Vec<Planned>, Failur
         git(&["branch", &format!("branch-{branch}")])?;
     }
     let mut random = Random::new(1);
-    let mut any = |bound: usize| usize::try_from(random.below(bound as u64)).unwrap_or_default();
+    let mut random_index = |bound: usize| usize::try_from(random.below(bound as u64)).unwrap_or_default();
     let mut stream = Vec::with_capacity(args.builds);
     for number in 0..args.builds {
-        let branch = format!("branch-{}", any(BRANCHES));
+        let branch = format!("branch-{}", random_index(BRANCHES));
         git(&["checkout", "-q", &branch])?;
-        let changed = sources.get(any(sources.len())).cloned().unwrap_or_default();
+        let changed = sources.get(random_index(sources.len())).cloned().unwrap_or_default();
         let path = repository.join(&changed);
         let text = std::fs::read_to_string(&path).unwrap_or_default();
         std::fs::write(&path, format!("{text}\n/* change {number} */\n"))
             .map_err(|error| Failure::new(1, "changing the project", &error))?;
         git(&["commit", "-q", "-a", "-m", "change"])?;
-        let targets = args.targets.get(any(args.targets.len().max(1)));
+        let targets = args.targets.get(random_index(args.targets.len().max(1)));
         stream.push(Planned {
             revision: git(&["rev-parse", "HEAD"])?,
             branch,
@@ -283,8 +283,10 @@ fn record<'a>(file: &Path, records: impl Iterator<Item = &'a BuildRecord>) -> Re
             priority: build.priority.as_str(),
             usage: &result.usage,
         };
-        // Strings and numbers always encode.
-        text.push_str(&serde_json::to_string(&recorded).unwrap_or_default());
+        match serde_json::to_string(&recorded) {
+            Ok(line) => text.push_str(&line),
+            Err(error) => unreachable!("a build cannot be serialized: {error}"),
+        }
         text.push('\n');
     }
     std::fs::write(file, text).map_err(|error| Failure::new(1, format!("{}", file.display()), &error))

@@ -10,6 +10,7 @@ use std::{
 
 use bus::{EventSubject, Follower, Start, stream};
 use clap::Args;
+use invariant::Present as _;
 use model::{Group, Millis};
 use settings::Settings;
 use tokio::signal::unix::SignalKind;
@@ -131,8 +132,7 @@ impl Sink {
         let mut lines = String::new();
         let mut count = 0;
         for build in builds {
-            // Strings and numbers always encode.
-            lines.push_str(&serde_json::to_string(&build).unwrap_or_default());
+            lines.push_str(&serde_json::to_string(&build).present("a recorded build as JSON"));
             lines.push('\n');
             count += 1;
         }

@@ -31,15 +31,17 @@ pub(super) struct BusWatch {
 }
 
 impl BusWatch {
-    /// Watches without end. Notifies `again` to restart the server if a stream rejects writes although there is space.
-    pub(super) async fn heal(self, again: Arc<Notify>) {
+    /// Watches without end. Notifies `restart` if a stream rejects writes although there is space.
+    pub(super) async fn restart_when_broken(self, restart: Arc<Notify>) {
         let Ok(bus) = nats::connect(&self.url, Patience::Wait).await else { return };
         let (mut asked, mut was_low, mut pause) = (Instant::now(), false, AGAIN);
         loop {
             tokio::time::sleep(LOOK).await;
             let Ok(space) = Space::of(&self.folder) else { continue };
             // A query before there is space would change nothing.
-            let is_low = space.bytes_left < self.reserve.for_bus(space.bytes).max(LEAST);
+            let is_low = space.bytes_left < self.reserve.for_bus(space.bytes).max(LEAST)
+                || (space.inodes > 0
+                    && space.inodes_left < self.reserve.for_bus(space.inodes).max(INODES_LEAST));
             was_low |= is_low;
             if is_low || (!was_low && asked.elapsed() < ASK) {
                 continue;
@@ -50,11 +52,24 @@ impl BusWatch {
                 pause = AGAIN;
                 continue;
             };
+            // A nats-server that cannot write at its start does not start: one that serves reads is better.
+            if !self.accepts_files() {
+                continue;
+            }
             warn!(stream, why, "nats-server rejects writes although the disk has space: restarting it");
-            again.notify_one();
+            restart.notify_one();
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(AGAIN_MAX);
         }
+    }
+
+    /// Whether a file can be written next to those of the streams.
+    fn accepts_files(&self) -> bool {
+        let probe = self.folder.join(".forebay-probe");
+        let is_written = std::fs::write(&probe, [0; 4096]).is_ok();
+        // It does not exist if it could not be created.
+        let _ = std::fs::remove_file(&probe);
+        is_written
     }
 
     async fn fault(&self, bus: &Bus) -> Option<(String, String)> {
@@ -77,3 +92,5 @@ impl BusWatch {
 
 /// Free bytes below which a disk counts as full, regardless of the reserve.
 const LEAST: u64 = 1 << 20;
+/// Free inodes below which a disk counts as full, regardless of the reserve.
+const INODES_LEAST: u64 = 64;

@@ -12,6 +12,7 @@ use std::{
     time::Duration,
 };
 
+use invariant::Present as _;
 use nix::{
     fcntl::{Flock, FlockArg},
     sys::signal::Signal,
@@ -45,7 +46,7 @@ pub(super) struct Spec {
     pub(super) remember: fn(&Spec) -> BTreeMap<String, String>,
 }
 
-/// An order for the task of a keeper.
+/// An order for the task of a supervisor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Order {
     Run,
@@ -56,11 +57,11 @@ enum Order {
 
 /// Keeps one child running until it is stopped.
 #[derive(Debug)]
-pub(super) struct Keeper {
+pub(super) struct Supervisor {
     spec: Spec,
     orders: watch::Sender<Order>,
-    again: Arc<Notify>,
-    deaths: watch::Receiver<Option<String>>,
+    restart: Arc<Notify>,
+    exits: watch::Receiver<Option<String>>,
     task: JoinHandle<()>,
 }
 
@@ -73,14 +74,15 @@ const RESTART_GRACE: Duration = Duration::from_secs(3);
 const DELAY_MIN: Duration = Duration::from_millis(100);
 const DELAY_MAX: Duration = Duration::from_secs(5);
 
-impl Keeper {
+impl Supervisor {
     /// Starts the child and the task that restarts it.
     pub(super) fn start(spec: Spec, roster: Roster) -> Self {
         let (orders, inbox) = watch::channel(Order::Run);
-        let (obituary, deaths) = watch::channel(None);
-        let again = Arc::new(Notify::new());
-        let work = Work { spec: spec.clone(), roster, inbox, again: again.clone(), obituary };
-        Self { spec, orders, again, deaths, task: tokio::spawn(work.keep()) }
+        let (exit_sender, exits) = watch::channel(None);
+        let restart = Arc::new(Notify::new());
+        let task =
+            SupervisorTask { spec: spec.clone(), roster, inbox, restart: restart.clone(), exit_sender };
+        Self { spec, orders, restart, exits, task: tokio::spawn(task.run()) }
     }
 
     /// The name of the child.
@@ -89,10 +91,10 @@ impl Keeper {
     }
 
     /// Waits until the child has exited once, and returns how.
-    pub(super) async fn died(&self) -> String {
-        let mut deaths = self.deaths.clone();
-        match deaths.wait_for(Option::is_some).await {
-            Ok(how) => how.clone().unwrap_or_default(),
+    pub(super) async fn exited(&self) -> String {
+        let mut exits = self.exits.clone();
+        match exits.wait_for(Option::is_some).await {
+            Ok(how) => how.clone().present("the cause of an exit"),
             Err(_) => std::future::pending().await,
         }
     }
@@ -104,44 +106,48 @@ impl Keeper {
     }
 
     /// A notification restarts the child. It is killed if it does not stop in time.
-    pub(super) fn again(&self) -> Arc<Notify> {
-        self.again.clone()
+    pub(super) fn restart_signal(&self) -> Arc<Notify> {
+        self.restart.clone()
     }
 
     /// Kills the child immediately.
     pub(super) fn kill(&self) {
+        // Fails only if the task has ended, and with it the child.
         let _ = self.orders.send(Order::Kill);
     }
 
     /// Whether the child has exited and will not be restarted.
-    pub(super) fn is_gone(&self) -> bool {
+    pub(super) fn has_ended(&self) -> bool {
         self.task.is_finished()
     }
 
     /// Waits until the child has exited and will not be restarted.
-    pub(super) async fn gone(&mut self) {
+    pub(super) async fn ended(&mut self) {
         if !self.task.is_finished() {
-            let _ = (&mut self.task).await;
+            let ended = (&mut self.task).await;
+            if let Err(error) = ended {
+                warn!(name = self.spec.name, %error, "the task of a child failed");
+            }
         }
     }
 }
 
-/// State of the keeper's task.
-struct Work {
+/// State of the supervisor's task.
+struct SupervisorTask {
     spec: Spec,
     roster: Roster,
     inbox: watch::Receiver<Order>,
-    again: Arc<Notify>,
-    obituary: watch::Sender<Option<String>>,
+    restart: Arc<Notify>,
+    exit_sender: watch::Sender<Option<String>>,
 }
 
-impl Work {
-    async fn keep(mut self) {
+impl SupervisorTask {
+    async fn run(mut self) {
         let mut delay = Duration::ZERO;
         loop {
             let began = Instant::now();
             let how = match self.spawn() {
-                Ok((child, log_start)) => match self.attend(child).await {
+                Ok((child, log_start)) => match self.supervise(child).await {
                     None => return,
                     Some(status) => describe(status, &self.spec.log, log_start),
                 },
@@ -151,7 +157,7 @@ impl Work {
             delay = next_delay(delay, lived);
             let (name, seconds, pause) = (&self.spec.name, lived.as_secs_f64(), delay.as_secs_f64());
             warn!("{name} exited after {seconds:.1} s, restarting in {pause:.1} s: {how}");
-            self.obituary.send_replace(Some(how));
+            self.exit_sender.send_replace(Some(how));
             let remembered = (self.spec.remember)(&self.spec);
             self.spec.env.extend(remembered);
             tokio::select! {
@@ -162,7 +168,7 @@ impl Work {
     }
 
     /// Starts the process. Returns it with the offset of its output in the log.
-    fn spawn(&self) -> io::Result<(Attended, u64)> {
+    fn spawn(&self) -> io::Result<(RunningChild, u64)> {
         let spec = &self.spec;
         let log = open_log(&spec.log).map_err(about(&spec.log))?;
         let start = log.metadata()?.len();
@@ -181,16 +187,16 @@ impl Work {
             .process_group(0)
             .spawn()
             .map_err(about(&spec.program))?;
-        let pid = child.id().unwrap_or_default();
+        let pid = child.id().present("the process id of a new child");
         self.roster.started(&spec.name, pid);
         info!(name = spec.name, pid, "started");
         let tether = child.stdin.take();
-        Ok((Attended { child, pid, _lock: lock, _tether: tether }, start))
+        Ok((RunningChild { child, pid, _lock: lock, _tether: tether }, start))
     }
 
     /// Waits until the process exits. `None` if it was ordered to stop.
-    async fn attend(&mut self, mut attended: Attended) -> Option<ExitStatus> {
-        let mut told = false;
+    async fn supervise(&mut self, mut running: RunningChild) -> Option<ExitStatus> {
+        let mut ordered_to_stop = false;
         let mut deadline: Option<Instant> = None;
         loop {
             let late = async move {
@@ -200,52 +206,56 @@ impl Work {
                 }
             };
             tokio::select! {
-                status = attended.child.wait() => {
+                status = running.child.wait() => {
                     self.roster.ended(&self.spec.name);
-                    return status.ok().filter(|_| !told);
+                    if let Err(error) = &status {
+                        warn!(name = self.spec.name, %error, "cannot wait for a child; it is not restarted");
+                    }
+                    return status.ok().filter(|_| !ordered_to_stop);
                 }
                 changed = self.inbox.changed() => {
-                    told = true;
+                    ordered_to_stop = true;
                     let order = *self.inbox.borrow_and_update();
                     match order {
                         Order::Stop(grace) if changed.is_ok() => {
-                            process::send(attended.pid, Signal::SIGTERM);
+                            process::send(running.pid, Signal::SIGTERM);
                             deadline = Some(Instant::now() + grace);
                         }
-                        // The keeper was dropped, so the farm has ended.
+                        // The supervisor was dropped, so the farm has ended.
                         Order::Run | Order::Stop(_) | Order::Kill => {
-                            process::send(attended.pid, Signal::SIGKILL);
-                            return finish(attended, &self.roster, &self.spec.name).await;
+                            process::send(running.pid, Signal::SIGKILL);
+                            return finish(running, &self.roster, &self.spec.name).await;
                         }
                     }
                 }
-                () = self.again.notified(), if !told && deadline.is_none() => {
-                    process::send(attended.pid, Signal::SIGTERM);
+                () = self.restart.notified(), if !ordered_to_stop && deadline.is_none() => {
+                    process::send(running.pid, Signal::SIGTERM);
                     deadline = Some(Instant::now() + RESTART_GRACE);
                 }
                 () = late => {
-                    if !told {
-                        process::send(attended.pid, Signal::SIGKILL);
+                    if !ordered_to_stop {
+                        process::send(running.pid, Signal::SIGKILL);
                         deadline = Some(Instant::now() + RESTART_GRACE);
                         continue;
                     }
                     warn!(name = self.spec.name, "did not stop in time, killing it");
-                    process::send(attended.pid, Signal::SIGKILL);
-                    return finish(attended, &self.roster, &self.spec.name).await;
+                    process::send(running.pid, Signal::SIGKILL);
+                    return finish(running, &self.roster, &self.spec.name).await;
                 }
             }
         }
     }
 }
 
-async fn finish(mut attended: Attended, roster: &Roster, name: &str) -> Option<ExitStatus> {
-    let _ = attended.child.wait().await;
+async fn finish(mut running: RunningChild, roster: &Roster, name: &str) -> Option<ExitStatus> {
+    // How it ended does not matter, since it was killed.
+    let _ = running.child.wait().await;
     roster.ended(name);
     None
 }
 
 /// A running process. Its process id is not reused until `child` has been waited for.
-struct Attended {
+struct RunningChild {
     child: Child,
     pid: u32,
     _lock: Option<Flock<File>>,

@@ -10,6 +10,7 @@ use std::{
 use bus::{Bus, Patience};
 use disk::Reserve;
 use futures::future::try_join_all;
+use invariant::{Present as _, impossible};
 use jetstream::Topology;
 use model::{BuildKey, Endpoints, Millis};
 use policy::Claim;
@@ -22,7 +23,7 @@ use tracing::info;
 use super::{
     UpArgs, UpError,
     bus_watch::BusWatch,
-    child::{Keeper, Spec},
+    child::{Spec, Supervisor},
     folder::Folder,
     nats, ports, redis,
     roster::Roster,
@@ -41,7 +42,7 @@ pub(super) struct Farm {
     args: UpArgs,
     settings: Settings,
     patience: Patience,
-    keepers: Vec<Keeper>,
+    supervisors: Vec<Supervisor>,
     /// Task that restarts nats-server if its streams reject writes.
     watch: Option<JoinHandle<()>>,
     /// Pools that are autoscaled.
@@ -49,7 +50,7 @@ pub(super) struct Farm {
     /// Start of this farm; older plans were made for an earlier one.
     began: Instant,
     /// Creates the processes of autoscaled pools.
-    maker: Option<services::Maker>,
+    spec_factory: Option<services::SpecFactory>,
 }
 
 /// Maximum attempts to use a free port, which another process may occupy first.
@@ -91,11 +92,11 @@ impl Farm {
             args,
             settings,
             patience,
-            keepers: Vec::new(),
+            supervisors: Vec::new(),
             watch: None,
             pools,
             began: Instant::now(),
-            maker: None,
+            spec_factory: None,
         }
     }
 
@@ -164,9 +165,9 @@ impl Farm {
         }
         let server = nats::Server::prepare(&self.folder)?;
         let (sync, reserve) = (self.args.sync, Reserve::new(self.settings.disk_left_percent));
-        let wanted = Wanted { port: self.args.nats_port, name: nats::NAME, flag: "--nats-port" };
+        let requested = RequestedPort { port: self.args.nats_port, name: nats::NAME, flag: "--nats-port" };
         let spec = |folder: &Folder, port| server.spec(folder, port, sync, reserve);
-        let port = self.start_server(wanted, spec, |port| server.answers(port)).await?;
+        let port = self.start_server(requested, spec, |port| server.answers(port)).await?;
         let url = format!("nats://127.0.0.1:{port}");
         self.watch_nats(&url, reserve);
         Ok(url)
@@ -177,8 +178,9 @@ impl Farm {
         let streams = Topology::new(&self.settings).streams.into_iter().map(|stream| stream.name).collect();
         let folder = self.folder.root().join("nats");
         let watch = BusWatch { url: url.to_owned(), folder, reserve, streams };
-        let keeper = self.keepers.iter().find(|keeper| keeper.name() == nats::NAME);
-        self.watch = keeper.map(|keeper| tokio::spawn(watch.heal(keeper.again())));
+        let supervisor = self.supervisors.iter().find(|supervisor| supervisor.name() == nats::NAME);
+        self.watch =
+            supervisor.map(|supervisor| tokio::spawn(watch.restart_when_broken(supervisor.restart_signal())));
     }
 
     async fn start_redis(&mut self) -> Result<String, UpError> {
@@ -187,40 +189,43 @@ impl Farm {
             return Ok(url.to_owned());
         }
         let program = redis::find()?;
-        let wanted = Wanted { port: self.args.redis_port, name: redis::NAME, flag: "--redis-port" };
+        let requested = RequestedPort { port: self.args.redis_port, name: redis::NAME, flag: "--redis-port" };
         let spec = |folder: &Folder, port| Ok(redis::spec(program.clone(), folder, port));
         let roster = self.roster.clone();
         let answers = |port| redis::answers(port, || roster.pid(redis::NAME));
-        let port = self.start_server(wanted, spec, answers).await?;
+        let port = self.start_server(requested, spec, answers).await?;
         Ok(format!("redis://127.0.0.1:{port}"))
     }
 
     /// Starts a server and waits until it answers on its port. Another server on the port is an error.
     async fn start_server<A: Future<Output = bool>>(
         &mut self,
-        wanted: Wanted,
+        requested: RequestedPort,
         spec: impl Fn(&Folder, u16) -> Result<Spec, UpError>,
         answers: impl Fn(u16) -> A,
     ) -> Result<u16, UpError> {
-        let mut tries = if wanted.port == 0 { PORT_TRIES } else { 1 };
+        let mut tries = if requested.port == 0 { PORT_TRIES } else { 1 };
         loop {
-            let port = if wanted.port == 0 { ports::any()? } else { wanted.port };
+            let port = if requested.port == 0 { ports::any()? } else { requested.port };
             let spec = spec(&self.folder, port)?;
             // Added to the list before any await, so that it is stopped even if this future is dropped.
-            self.keepers.push(Keeper::start(spec, self.roster.clone()));
-            let Some(keeper) = self.keepers.last_mut() else { continue };
+            self.supervisors.push(Supervisor::start(spec, self.roster.clone()));
+            let Some(supervisor) = self.supervisors.last_mut() else {
+                impossible!("the list of supervisors is empty after an addition");
+                continue;
+            };
             let fault = tokio::select! {
-                ours = patiently(wanted.name, answers(port)) => {
+                ours = patiently(requested.name, answers(port)) => {
                     if ours {
                         return Ok(port);
                     }
-                    UpError::Busy { name: wanted.name, port, flag: wanted.flag }
+                    UpError::Busy { name: requested.name, port, flag: requested.flag }
                 }
-                how = keeper.died() => not_started(&self.folder, wanted.name, how),
+                how = supervisor.exited() => not_started(&self.folder, requested.name, how),
             };
-            keeper.kill();
-            keeper.gone().await;
-            self.keepers.pop();
+            supervisor.kill();
+            supervisor.ended().await;
+            self.supervisors.pop();
             tries -= 1;
             if tries == 0 {
                 return Err(fault);
@@ -261,9 +266,9 @@ impl Farm {
     /// Starts the watchdog, which stops the other processes if this one is killed.
     fn start_watchdog(&mut self, endpoints: &Endpoints) -> Result<(), UpError> {
         if self.settings.orphan_seconds > 0 {
-            let maker = services::Maker::new(&self.child_settings(endpoints))?;
-            let spec = services::watchdog(&self.folder, &maker);
-            self.keepers.push(Keeper::start(spec, self.roster.clone()));
+            let spec_factory = services::SpecFactory::new(&self.child_settings(endpoints))?;
+            let spec = services::watchdog(&self.folder, &spec_factory);
+            self.supervisors.push(Supervisor::start(spec, self.roster.clone()));
         }
         Ok(())
     }
@@ -283,25 +288,25 @@ impl Farm {
             workers: fixed(services::WORKER, self.args.workers),
             executors: fixed(services::EXECUTOR, self.args.executors),
         };
-        let maker = services::Maker::new(&settings)?;
-        let mut specs = services::specs(&self.folder, &settings, &maker, counts);
+        let spec_factory = services::SpecFactory::new(&settings)?;
+        let mut specs = services::specs(&self.folder, &settings, &spec_factory, counts);
         for pool in &mut self.pools {
             let names = pool.begin();
-            specs.extend(names.iter().map(|name| maker.spec(&self.folder, name, pool.service())));
+            specs.extend(names.iter().map(|name| spec_factory.spec(&self.folder, name, pool.service())));
         }
-        self.maker = Some(maker);
-        let first = self.keepers.len();
-        self.keepers.extend(specs.into_iter().map(|spec| Keeper::start(spec, self.roster.clone())));
-        let started = self.keepers.get(first..).unwrap_or_default();
-        try_join_all(started.iter().map(|keeper| async {
+        self.spec_factory = Some(spec_factory);
+        let first = self.supervisors.len();
+        self.supervisors.extend(specs.into_iter().map(|spec| Supervisor::start(spec, self.roster.clone())));
+        let started = self.supervisors.get(first..).present("the supervisors of the new services");
+        try_join_all(started.iter().map(|supervisor| async {
             tokio::select! {
-                () = patiently(keeper.name(), services::ready(&self.folder, keeper.name())) => Ok(()),
-                how = keeper.died() => Err(not_started(&self.folder, keeper.name(), how)),
+                () = patiently(supervisor.name(), services::ready(&self.folder, supervisor.name())) => Ok(()),
+                how = supervisor.exited() => Err(not_started(&self.folder, supervisor.name(), how)),
             }
         }))
         .await?;
-        for keeper in started {
-            services::add_endpoints(&self.folder, keeper.name(), endpoints);
+        for supervisor in started {
+            services::add_endpoints(&self.folder, supervisor.name(), endpoints);
         }
         Ok(())
     }
@@ -313,13 +318,13 @@ impl Farm {
         }
         let drain = Duration::from_secs(self.settings.drain_seconds);
         tokio::select! {
-            () = take_down(&mut self.keepers, &self.roster, drain) => {}
+            () = take_down(&mut self.supervisors, &self.roster, drain) => {}
             () = signals.next() => {
                 info!("received another stop signal, killing everything");
                 self.roster.withdraw();
-                self.keepers.iter().for_each(Keeper::kill);
-                for keeper in &mut self.keepers {
-                    keeper.gone().await;
+                self.supervisors.iter().for_each(Supervisor::kill);
+                for supervisor in &mut self.supervisors {
+                    supervisor.ended().await;
                 }
             }
         }
@@ -368,7 +373,7 @@ fn not_started(folder: &Folder, name: &str, how: String) -> UpError {
 
 /// A requested port of a server; 0 is any free port.
 #[derive(Debug, Clone, Copy)]
-struct Wanted {
+struct RequestedPort {
     port: u16,
     name: &'static str,
     flag: &'static str,
@@ -406,18 +411,18 @@ pub(super) fn stage(name: &str, drain: Duration) -> (u8, Duration) {
     }
 }
 
-async fn take_down(keepers: &mut [Keeper], roster: &Roster, drain: Duration) {
+async fn take_down(supervisors: &mut [Supervisor], roster: &Roster, drain: Duration) {
     for now in 0..STAGES {
         if now == 1 {
             roster.withdraw();
         }
-        let mut part: Vec<&mut Keeper> =
-            keepers.iter_mut().filter(|keeper| stage(keeper.name(), drain).0 == now).collect();
-        for keeper in &part {
-            keeper.stop(stage(keeper.name(), drain).1);
+        let mut part: Vec<&mut Supervisor> =
+            supervisors.iter_mut().filter(|supervisor| stage(supervisor.name(), drain).0 == now).collect();
+        for supervisor in &part {
+            supervisor.stop(stage(supervisor.name(), drain).1);
         }
-        for keeper in &mut part {
-            keeper.gone().await;
+        for supervisor in &mut part {
+            supervisor.ended().await;
         }
     }
 }

@@ -76,6 +76,7 @@ fn lock(root: &Path) -> Result<Flock<File>, UpError> {
         }
         Err((mut file, nix::errno::Errno::EWOULDBLOCK)) => {
             let mut holder = String::new();
+            // A holder that cannot be read is reported as unknown.
             let _ = file.read_to_string(&mut holder);
             let holder = if holder.is_empty() { "unknown".to_owned() } else { holder };
             Err(UpError::Held { data: root.to_owned(), holder })

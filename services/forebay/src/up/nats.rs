@@ -9,7 +9,8 @@ use std::{
 };
 
 use bus::{Bus, Patience};
-use disk::{Reserve, Space, used};
+use disk::{Reserve, Space, Used};
+use invariant::Present as _;
 use serde::Deserialize;
 use tokio::{
     io::{AsyncBufReadExt as _, BufReader},
@@ -132,7 +133,7 @@ fn server_name(path: &Path) -> Result<String, UpError> {
         return Ok(name.trim().to_owned());
     }
     let id = uuid::Uuid::new_v4().simple().to_string();
-    let name = format!("forebay-{}", id.get(..8).unwrap_or_default());
+    let name = format!("forebay-{}", id.get(..8).present("the first eight digits of a UUID"));
     let written = super::folder::write_whole(path, name.as_bytes());
     written.map_err(|source| UpError::Write { path: path.to_owned(), source })?;
     Ok(name)
@@ -143,7 +144,7 @@ fn server_name(path: &Path) -> Result<String, UpError> {
 fn max_file(folder: &Path, reserve: Reserve) -> Option<u64> {
     let space = Space::of(folder).ok()?;
     let free = space.bytes_left.saturating_sub(reserve.for_bus(space.bytes));
-    Some(used(folder).saturating_add(free).max(MAX_FILE_MIN))
+    Some(Used::of(folder).bytes.saturating_add(free).max(MAX_FILE_MIN))
 }
 
 /// Content of the configuration file. The data is in `store`/jetstream.

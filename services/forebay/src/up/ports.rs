@@ -2,6 +2,8 @@
 
 use std::net::{Ipv4Addr, TcpListener};
 
+use invariant::Present as _;
+
 use super::UpError;
 
 /// A free port. Another process may occupy it before it is used; the caller then tries another one.
@@ -39,7 +41,7 @@ pub(super) fn with_port(address: &str, port: u16) -> String {
 /// `HOST:PORT` of a URL, with `default_port` if it has no port.
 pub(super) fn address_of(url: &str, default_port: u16) -> String {
     let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
-    let authority = rest.split(['/', '?']).next().unwrap_or_default();
+    let authority = rest.split(['/', '?']).next().present("the first part of a text");
     let address = authority.rsplit_once('@').map_or(authority, |(_, address)| address);
     let has_port = address.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
     if has_port { address.to_owned() } else { format!("{address}:{default_port}") }

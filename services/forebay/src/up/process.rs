@@ -3,10 +3,12 @@
 use std::{fs, time::Duration};
 
 use nix::{
+    errno::Errno,
     sys::signal::{Signal, kill},
     unistd::Pid,
 };
 use tokio::time::Instant;
+use tracing::warn;
 
 const LOOK: Duration = Duration::from_millis(10);
 
@@ -34,8 +36,11 @@ pub(super) fn boot_id() -> String {
 
 /// Sends a signal. A missing process is not an error.
 pub(super) fn send(pid: u32, signal: Signal) {
-    if let Ok(pid) = i32::try_from(pid) {
-        let _ = kill(Pid::from_raw(pid), signal);
+    if let Ok(pid) = i32::try_from(pid)
+        && let Err(error) = kill(Pid::from_raw(pid), signal)
+        && error != Errno::ESRCH
+    {
+        warn!(pid, %signal, %error, "cannot send a signal to a process");
     }
 }
 

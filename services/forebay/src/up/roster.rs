@@ -34,7 +34,7 @@ struct State {
 
 /// The content of `children.json`.
 #[derive(Debug, Serialize, Deserialize)]
-struct Listed {
+struct ChildrenFile {
     boot_id: String,
     children: BTreeMap<String, Process>,
 }
@@ -62,7 +62,7 @@ impl Roster {
 
     /// Stops the processes that an earlier `forebay up` left running, services before servers.
     pub(super) async fn end_leftovers(&self) {
-        let _ = fs::remove_file(&self.0.endpoints_file);
+        remove_file(&self.0.endpoints_file);
         let (servers, services): (Vec<_>, Vec<_>) =
             self.left().into_iter().partition(|(name, _)| [nats::NAME, redis::NAME].contains(&name.as_str()));
         // First the watchdog, which would stop the others.
@@ -80,7 +80,7 @@ impl Roster {
     /// Listed processes that are still running: name, process id and start time.
     pub(super) fn left(&self) -> Vec<(String, (u32, u64))> {
         let Ok(text) = fs::read(&self.0.children_file) else { return Vec::new() };
-        let Ok(listed) = serde_json::from_slice::<Listed>(&text) else { return Vec::new() };
+        let Ok(listed) = serde_json::from_slice::<ChildrenFile>(&text) else { return Vec::new() };
         if listed.boot_id != self.0.boot {
             return Vec::new();
         }
@@ -122,8 +122,12 @@ impl Roster {
         let mut state = self.state();
         if let Some(endpoints) = &mut state.endpoints {
             match url {
-                Some(url) => drop(endpoints.metrics.insert(name.to_owned(), url)),
-                None => drop(endpoints.metrics.remove(name)),
+                Some(url) => {
+                    endpoints.metrics.insert(name.to_owned(), url);
+                }
+                None => {
+                    endpoints.metrics.remove(name);
+                }
             }
             self.write(&mut state);
         }
@@ -141,12 +145,12 @@ impl Roster {
     /// Removes `endpoints.json`: users can no longer find the farm.
     pub(super) fn withdraw(&self) {
         self.state().endpoints = None;
-        let _ = fs::remove_file(&self.0.endpoints_file);
+        remove_file(&self.0.endpoints_file);
     }
 
     /// Removes `children.json` after all children have exited.
     pub(super) fn close(&self) {
-        let _ = fs::remove_file(&self.0.children_file);
+        remove_file(&self.0.children_file);
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -154,7 +158,7 @@ impl Roster {
     }
 
     fn write(&self, state: &mut State) {
-        let listed = Listed { boot_id: self.0.boot.clone(), children: state.children.clone() };
+        let listed = ChildrenFile { boot_id: self.0.boot.clone(), children: state.children.clone() };
         let mut written = write_json(&self.0.children_file, &listed);
         if let Some(endpoints) = &mut state.endpoints {
             endpoints.processes = pids(&state.children);
@@ -163,6 +167,15 @@ impl Roster {
         if let Err(error) = written {
             warn!(%error, "cannot write the list of children; a later `forebay up` may not find them");
         }
+    }
+}
+
+/// Removes a file. A missing file is not an error.
+fn remove_file(path: &Path) {
+    if let Err(error) = fs::remove_file(path)
+        && error.kind() != io::ErrorKind::NotFound
+    {
+        warn!(path = %path.display(), %error, "cannot remove a file");
     }
 }
 

@@ -8,6 +8,7 @@ use futures::StreamExt as _;
 use model::{BuildKey, Heartbeat, WorkerId, WorkerStatus, WorkspaceState};
 use service::host_name;
 use tokio::time::Instant;
+use tracing::debug;
 
 /// Time limit for the answers of all workers.
 const ANSWERS: Duration = Duration::from_secs(1);
@@ -15,8 +16,16 @@ const ANSWERS: Duration = Duration::from_secs(1);
 /// Running builds by worker, for workers with a process id in `pids`. Workers that do not answer in time are omitted.
 pub(super) async fn running(bus: &Bus, pids: &[u32]) -> BTreeMap<WorkerId, Vec<BuildKey>> {
     let mut found = BTreeMap::new();
-    let Ok(mut beats) = bus.client().subscribe(Subject::Heartbeat.to_string()).await else { return found };
-    let _ = bus.client().publish(Subject::Announce.to_string(), Bytes::new()).await;
+    let mut beats = match bus.client().subscribe(Subject::Heartbeat.to_string()).await {
+        Ok(beats) => beats,
+        Err(error) => {
+            debug!(%error, "cannot subscribe to heartbeats");
+            return found;
+        }
+    };
+    if let Err(error) = bus.client().publish(Subject::Announce.to_string(), Bytes::new()).await {
+        debug!(%error, "cannot ask the workers for heartbeats");
+    }
     let until = Instant::now() + ANSWERS;
     let host = host_name();
     while found.len() < pids.len()

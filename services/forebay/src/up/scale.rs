@@ -9,6 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use invariant::impossible;
 use model::{ParseScaledPoolError, ScaledPool};
 use settings::Settings;
 
@@ -52,7 +53,7 @@ impl Bounds {
 
 /// State of a process from its heartbeats.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Heard {
+pub(super) struct HeartbeatState {
     /// Time of the last heartbeat.
     pub(super) at: Instant,
     /// Whether it accepts no new work.
@@ -91,7 +92,7 @@ pub(super) struct Pool {
 
 #[derive(Debug)]
 struct Member {
-    stage: Stage,
+    stage: MemberStage,
     /// Begin of the stage; earlier heartbeats do not apply to it.
     since: Instant,
     born: Instant,
@@ -100,14 +101,14 @@ struct Member {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Stage {
-    Takes,
-    Drains {
+enum MemberStage {
+    Accepting,
+    Draining {
         idle: Option<Instant>,
     },
     /// It was draining and is needed again: it accepts work once it has received the order.
-    Resumes,
-    Stops,
+    Resuming,
+    Stopping,
 }
 
 /// Time limit for requested heartbeats.
@@ -164,13 +165,14 @@ impl Pool {
     /// Names of the initial processes, which are started with the farm.
     pub(super) fn begin(&mut self) -> Vec<String> {
         let now = Instant::now();
-        let born = |number| (number, Member { stage: Stage::Takes, since: now, born: now, listed: true });
+        let born =
+            |number| (number, Member { stage: MemberStage::Accepting, since: now, born: now, listed: true });
         self.members = (1..=u32::from(self.first)).map(born).collect();
         self.names()
     }
 
     /// Sets the number of processes that should accept work.
-    pub(super) fn want(&mut self, target: u64) {
+    pub(super) fn set_target(&mut self, target: u64) {
         self.target = target;
     }
 
@@ -186,9 +188,12 @@ impl Pool {
     }
 
     /// Marks the metrics URL of this process as published.
-    pub(super) fn list(&mut self, name: &str) {
-        if let Some(member) = self.number(name).and_then(|number| self.members.get_mut(&number)) {
-            member.listed = true;
+    pub(super) fn mark_listed(&mut self, name: &str) {
+        match self.number(name).and_then(|number| self.members.get_mut(&number)) {
+            Some(member) => member.listed = true,
+            None => {
+                impossible!("{name} is not in its pool");
+            }
         }
     }
 
@@ -205,13 +210,17 @@ impl Pool {
 
     /// Whether processes start, drain or stop, so that the next check is due soon.
     pub(super) fn is_moving(&self) -> bool {
-        let settled = |member: &Member| member.stage == Stage::Takes && member.listed;
+        let settled = |member: &Member| member.stage == MemberStage::Accepting && member.listed;
         self.surplus.is_some() || !self.members.values().all(settled)
     }
 
     /// The steps at time `now`, given the latest heartbeat of each process.
-    pub(super) fn steps(&mut self, heard: impl Fn(&str) -> Option<Heard>, now: Instant) -> Vec<Step> {
-        let heard: BTreeMap<u32, Heard> = self
+    pub(super) fn steps(
+        &mut self,
+        heard: impl Fn(&str) -> Option<HeartbeatState>,
+        now: Instant,
+    ) -> Vec<Step> {
+        let heard: BTreeMap<u32, HeartbeatState> = self
             .members
             .iter()
             .filter_map(|(number, member)| {
@@ -219,11 +228,11 @@ impl Pool {
                 Some((*number, heard))
             })
             .collect();
-        let mut steps = self.let_go(&heard, now);
+        let mut steps = self.advance_draining(&heard, now);
         // A process that an operator drains does not count as accepting work.
         let takes = |(number, member): (&u32, &Member)| {
             let drained = heard.get(number).is_some_and(|heard| heard.draining);
-            member.stage == Stage::Resumes || (member.stage == Stage::Takes && !drained)
+            member.stage == MemberStage::Resuming || (member.stage == MemberStage::Accepting && !drained)
         };
         let taking: Vec<u32> =
             self.members.iter().filter(|member| takes(*member)).map(|(number, _)| *number).collect();
@@ -239,7 +248,7 @@ impl Pool {
             self.shrink(has - self.target, taking, &heard, now, &mut steps);
         }
         // Request fresh heartbeats, since older ones may be outdated.
-        let drains = self.members.values().any(|member| matches!(member.stage, Stage::Drains { .. }));
+        let drains = self.members.values().any(|member| matches!(member.stage, MemberStage::Draining { .. }));
         let asks = since == now || (drains && self.asked.is_none_or(|at| now.duration_since(at) >= ASK));
         if asks && !steps.contains(&Step::Ask) {
             self.asked = Some(now);
@@ -249,37 +258,41 @@ impl Pool {
     }
 
     /// Stops drained processes, and repeats orders to processes that have not followed them.
-    fn let_go(&mut self, heard: &BTreeMap<u32, Heard>, now: Instant) -> Vec<Step> {
+    fn advance_draining(&mut self, heard: &BTreeMap<u32, HeartbeatState>, now: Instant) -> Vec<Step> {
         let service = self.service();
         let again = self.asked.is_none_or(|at| now.duration_since(at) >= ASK);
         let (mut steps, mut asks) = (Vec::new(), false);
         for (number, member) in &mut self.members {
             let name = format!("{service}-{number}");
             let idle = match member.stage {
-                Stage::Drains { idle } => idle,
-                Stage::Resumes if heard.get(number).is_some_and(|heard| !heard.draining) => {
-                    member.stage = Stage::Takes;
+                MemberStage::Draining { idle } => idle,
+                MemberStage::Resuming if heard.get(number).is_some_and(|heard| !heard.draining) => {
+                    member.stage = MemberStage::Accepting;
                     continue;
                 }
-                Stage::Resumes => {
+                MemberStage::Resuming => {
                     asks |= again;
                     steps.extend(again.then_some(Step::Resume(name)));
                     continue;
                 }
-                Stage::Takes | Stage::Stops => continue,
+                MemberStage::Accepting | MemberStage::Stopping => continue,
             };
             asks |= again;
             match heard.get(number) {
                 Some(heard) if heard.draining && !heard.busy => {
                     let since = idle.unwrap_or(now);
                     let sure = now.duration_since(since) >= SURE;
-                    member.stage = if sure { Stage::Stops } else { Stage::Drains { idle: Some(since) } };
+                    member.stage = if sure {
+                        MemberStage::Stopping
+                    } else {
+                        MemberStage::Draining { idle: Some(since) }
+                    };
                     steps.extend(sure.then_some(Step::Stop(name)));
                 }
-                Some(heard) if heard.draining => member.stage = Stage::Drains { idle: None },
+                Some(heard) if heard.draining => member.stage = MemberStage::Draining { idle: None },
                 // No heartbeat since the order, or the process was restarted.
                 Some(_) | None => {
-                    member.stage = Stage::Drains { idle: None };
+                    member.stage = MemberStage::Draining { idle: None };
                     steps.extend(again.then_some(Step::Drain(name)));
                 }
             }
@@ -296,14 +309,14 @@ impl Pool {
         let mut drains: Vec<(Instant, u32)> = self
             .members
             .iter()
-            .filter(|(_, member)| matches!(member.stage, Stage::Drains { .. }))
+            .filter(|(_, member)| matches!(member.stage, MemberStage::Draining { .. }))
             .map(|(number, member)| (member.since, *number))
             .collect();
         drains.sort_unstable();
         while missing > 0
             && let Some((_, number)) = drains.pop()
         {
-            self.set(number, Stage::Resumes, now);
+            self.set(number, MemberStage::Resuming, now);
             steps.push(Step::Resume(self.process(number)));
             missing -= 1;
         }
@@ -311,7 +324,7 @@ impl Pool {
         while missing > 0 {
             number += 1;
             if let Entry::Vacant(free) = self.members.entry(number) {
-                free.insert(Member { stage: Stage::Takes, since: now, born: now, listed: false });
+                free.insert(Member { stage: MemberStage::Accepting, since: now, born: now, listed: false });
                 steps.push(Step::Start(self.process(number)));
                 missing -= 1;
             }
@@ -323,7 +336,7 @@ impl Pool {
         &mut self,
         surplus: u64,
         mut taking: Vec<u32>,
-        heard: &BTreeMap<u32, Heard>,
+        heard: &BTreeMap<u32, HeartbeatState>,
         now: Instant,
         steps: &mut Vec<Step>,
     ) {
@@ -332,14 +345,17 @@ impl Pool {
             (busy, Reverse(self.members.get(number).map(|member| member.born)), Reverse(*number))
         });
         for number in taking.into_iter().take(usize::try_from(surplus).unwrap_or(usize::MAX)) {
-            self.set(number, Stage::Drains { idle: None }, now);
+            self.set(number, MemberStage::Draining { idle: None }, now);
             steps.push(Step::Drain(self.process(number)));
         }
     }
 
-    fn set(&mut self, number: u32, stage: Stage, now: Instant) {
-        if let Some(member) = self.members.get_mut(&number) {
-            (member.stage, member.since) = (stage, now);
+    fn set(&mut self, number: u32, stage: MemberStage, now: Instant) {
+        match self.members.get_mut(&number) {
+            Some(member) => (member.stage, member.since) = (stage, now),
+            None => {
+                impossible!("process {number} is not in its pool");
+            }
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeMap, fs, io, path::PathBuf, time::Duration};
 
+use invariant::impossible;
 use model::Endpoints;
 use serde::Deserialize;
 use serde_json::Value;
@@ -38,13 +39,13 @@ struct Listening {
 
 /// Creates the specifications of service processes.
 #[derive(Debug, Clone)]
-pub(super) struct Maker {
+pub(super) struct SpecFactory {
     program: PathBuf,
     variables: BTreeMap<String, String>,
 }
 
-impl Maker {
-    /// A maker of services with these settings.
+impl SpecFactory {
+    /// A factory for services with these settings.
     pub(super) fn new(settings: &Settings) -> Result<Self, UpError> {
         let program = std::env::current_exe();
         let program = program.map_err(|source| UpError::System { what: "finding this program", source })?;
@@ -74,8 +75,13 @@ fn names(service: &str, count: Option<u16>) -> Vec<String> {
 }
 
 /// Specifications of all services except the autoscaled ones.
-pub(super) fn specs(folder: &Folder, settings: &Settings, maker: &Maker, counts: Counts) -> Vec<Spec> {
-    let spec = |name: &str, service: &str| maker.spec(folder, name, service);
+pub(super) fn specs(
+    folder: &Folder,
+    settings: &Settings,
+    spec_factory: &SpecFactory,
+    counts: Counts,
+) -> Vec<Spec> {
+    let spec = |name: &str, service: &str| spec_factory.spec(folder, name, service);
     let mut specs = vec![spec(ENQUEUER, ENQUEUER), spec(DISPATCHER, DISPATCHER), spec(SCHEDULER, SCHEDULER)];
     specs.extend(names(WORKER, counts.workers).iter().map(|name| spec(name, WORKER)));
     specs.extend(names(EXECUTOR, counts.executors).iter().map(|name| spec(name, EXECUTOR)));
@@ -103,12 +109,12 @@ pub(super) fn is_worker(name: &str) -> bool {
 }
 
 /// Specification of the watchdog, which stops the other processes if `up` is killed.
-pub(super) fn watchdog(folder: &Folder, maker: &Maker) -> Spec {
+pub(super) fn watchdog(folder: &Folder, spec_factory: &SpecFactory) -> Spec {
     Spec {
         name: watchdog::NAME.to_owned(),
-        program: maker.program.clone(),
+        program: spec_factory.program.clone(),
         args: vec!["watchdog".into(), "--data".into(), folder.root().into()],
-        env: maker.variables.clone(),
+        env: spec_factory.variables.clone(),
         log: folder.log(watchdog::NAME),
         lock: None,
         tethered: true,
@@ -142,7 +148,10 @@ fn spec(
 
 /// All settings as environment variables, so that a child has exactly the same settings.
 fn variables(settings: &Settings) -> BTreeMap<String, String> {
-    let Ok(Value::Object(fields)) = serde_json::to_value(settings) else { return BTreeMap::new() };
+    let Ok(Value::Object(fields)) = serde_json::to_value(settings) else {
+        impossible!("the settings are not a JSON object");
+        return BTreeMap::new();
+    };
     let text = |value: &Value| match value {
         Value::String(text) => text.clone(),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => {

@@ -96,5 +96,6 @@ async fn end_of_input() {
         while std::io::stdin().read(&mut rest).is_ok_and(|read| read > 0) {}
         drop(sender);
     });
+    // The thread sends nothing: the end of the channel is the message.
     let _ = receiver.await;
 }

@@ -27,7 +27,7 @@ pub(super) enum Next {
 
 /// The event stream of one build.
 #[derive(Debug)]
-pub(super) struct Ahead {
+pub(super) struct ReadAhead {
     pub(super) gateway: Gateway,
     pub(super) key: BuildKey,
     /// Position of the last event that was read.
@@ -35,7 +35,7 @@ pub(super) struct Ahead {
     pub(super) kinds: Vec<WatchKind>,
 }
 
-impl Ahead {
+impl ReadAhead {
     /// Starts a reading task, which ends when the receiver is dropped.
     pub(super) fn start(self) -> mpsc::Receiver<Next> {
         let (sender, receiver) = mpsc::channel(AHEAD);

@@ -2,15 +2,15 @@ use axum::{extract::FromRequestParts as _, http::Request};
 
 use bus::EventKind;
 
-use super::{HeaderMap, Pairs, Sequence, WatchKind, kinds, position};
+use super::{HeaderMap, QueryParameters, Sequence, WatchKind, kinds, position};
 
-async fn asked(uri: &str, last: Option<&str>) -> (Pairs, HeaderMap) {
+async fn asked(uri: &str, last: Option<&str>) -> (QueryParameters, HeaderMap) {
     let mut request = Request::builder().uri(uri);
     if let Some(last) = last {
         request = request.header("Last-Event-ID", last);
     }
     let (mut parts, ()) = request.body(()).unwrap().into_parts();
-    (Pairs::from_request_parts(&mut parts, &()).await.unwrap(), parts.headers)
+    (QueryParameters::from_request_parts(&mut parts, &()).await.unwrap(), parts.headers)
 }
 
 #[tokio::test]
@@ -23,17 +23,17 @@ async fn where_a_stream_starts() {
         ("/x?from=-1", None, None),
         ("/x", Some("nine"), None),
     ] {
-        let (pairs, headers) = asked(uri, last).await;
-        assert_eq!(position(&pairs, &headers).ok(), wanted.map(Sequence), "{uri} {last:?}");
+        let (query, headers) = asked(uri, last).await;
+        assert_eq!(position(&query, &headers).ok(), wanted.map(Sequence), "{uri} {last:?}");
     }
 }
 
 #[tokio::test]
 async fn which_kinds_a_stream_has() {
-    let (pairs, _) = asked("/x?kind=console&kind=tool&kind=queue", None).await;
+    let (query, _) = asked("/x?kind=console&kind=tool&kind=queue", None).await;
     let wanted = [EventKind::Console.into(), EventKind::Tool.into(), WatchKind::Queue];
-    assert_eq!(kinds(&pairs).unwrap(), wanted);
-    let (pairs, _) = asked("/x?kind=stderr", None).await;
-    assert!(kinds(&pairs).is_err());
+    assert_eq!(kinds(&query).unwrap(), wanted);
+    let (query, _) = asked("/x?kind=stderr", None).await;
+    assert!(kinds(&query).is_err());
     assert!(kinds(&asked("/x", None).await.0).unwrap().is_empty());
 }

@@ -11,12 +11,12 @@ use tonic::{Code, Status};
 use tracing::debug;
 
 use super::{
-    Core, RETRY, faults,
+    Core, RETRY, abandoned, faults,
     interest::Role,
-    merging::Door,
+    merging::MergeHandle,
     names::OperationName,
-    nobody, submit,
-    waiting::{Here, Waiter},
+    submit,
+    waiting::{LocalJoin, Waiter},
 };
 
 /// How long an acceptance is retried while the bus is unavailable. A client that waits longer gives up on its own.
@@ -33,22 +33,22 @@ pub(crate) struct Accepted {
     /// Whether another request started it.
     pub(crate) joined: bool,
     /// Held so that later requests for the action find this execution; `None` if it is not shared.
-    pub(crate) door: Option<Door>,
+    pub(crate) merge: Option<MergeHandle>,
 }
 
-/// A request that starts or joins an execution, one at a time for each [`Door`].
-struct Entering<'a> {
+/// A request that starts or joins an execution, one at a time for each action.
+struct MergeRequest<'a> {
     core: &'a Core,
     execution: &'a Execution,
     role: &'a Role,
-    door: &'a Door,
+    merge: &'a MergeHandle,
 }
 
-enum Step {
-    Began(Waiter),
+enum JoinAttempt {
+    Started(Waiter),
     Joined(Waiter),
     /// The execution that was found has ended.
-    Over(ExecutionKey),
+    Ended(ExecutionKey),
 }
 
 /// The result of a call to [`accept_or_join`].
@@ -69,68 +69,74 @@ pub(crate) async fn accept_or_join(
     may_be_cached: bool,
 ) -> Result<Outcome, Status> {
     let name = |key| OperationName { instance: execution.instance.clone(), key };
-    let Some(door) = core.merging.door(&execution) else {
+    let Some(merge) = core.merging.handle(&execution) else {
         let waiter = write(core, execution.clone(), role).await?;
         let name = name(execution.key());
-        return Ok(Outcome::Accepted(Box::new(Accepted { name, waiter, joined: false, door: None })));
+        return Ok(Outcome::Accepted(Box::new(Accepted { name, waiter, joined: false, merge: None })));
     };
-    let entering = Entering { core, execution: &execution, role, door: &door };
+    let request = MergeRequest { core, execution: &execution, role, merge: &merge };
     let busy = |_| status::retry(Code::Unavailable, "timed out behind another request for the action", RETRY);
-    let mut inside = tokio::time::timeout(PATIENCE, door.enter()).await.map_err(busy)?;
-    let mut over = Vec::new();
+    let mut current = tokio::time::timeout(PATIENCE, merge.lock()).await.map_err(busy)?;
+    let mut ended = Vec::new();
     for _ in 0..TRIES {
-        let (waiter, joined) = match entering.step(inside.as_ref(), &over).await? {
-            Step::Began(waiter) => (waiter, false),
-            Step::Joined(waiter) => (waiter, true),
-            Step::Over(key) => {
+        let (waiter, joined) = match request.attempt(current.as_ref(), &ended).await? {
+            JoinAttempt::Started(waiter) => (waiter, false),
+            JoinAttempt::Joined(waiter) => (waiter, true),
+            JoinAttempt::Ended(key) => {
                 let (instance, action) = (&execution.instance, &execution.action);
                 if may_be_cached && let Some(result) = submit::look_up(core, instance, action).await? {
                     return Ok(Outcome::Cached(Box::new(result)));
                 }
-                over.push(key);
+                ended.push(key);
                 continue;
             }
         };
-        *inside = Some(waiter.key().clone());
-        drop(inside);
+        *current = Some(waiter.key().clone());
+        drop(current);
         if joined {
             debug!(execution = %waiter.key(), "joined");
             count(Counter::ExecutionsMerged, &[], 1);
         }
         let name = name(waiter.key().clone());
-        return Ok(Outcome::Accepted(Box::new(Accepted { name, waiter, joined, door: Some(door) })));
+        return Ok(Outcome::Accepted(Box::new(Accepted { name, waiter, joined, merge: Some(merge) })));
     }
     let text = "every execution that could be joined had just ended";
     Err(status::retry(Code::Unavailable, text, RETRY))
 }
 
-impl Entering<'_> {
-    /// Tries to join the execution stored in the door, then the one in the index, and otherwise starts a new one.
-    async fn step(&self, inside: Option<&ExecutionKey>, over: &[ExecutionKey]) -> Result<Step, Status> {
-        if let Some(key) = inside.filter(|key| !over.contains(key)) {
+impl MergeRequest<'_> {
+    /// Tries to join the execution stored in the entry, then the one in the index, and otherwise starts a new one.
+    async fn attempt(
+        &self,
+        current: Option<&ExecutionKey>,
+        ended: &[ExecutionKey],
+    ) -> Result<JoinAttempt, Status> {
+        if let Some(key) = current.filter(|key| !ended.contains(key)) {
             match self.core.waiters.join(key, self.role) {
-                Here::Runs(waiter) => return self.settle(waiter).await,
-                Here::Over => return Ok(Step::Over(key.clone())),
-                Here::Unwatched => {}
+                LocalJoin::Joined(waiter) => return self.confirm_join(waiter).await,
+                LocalJoin::Ended => return Ok(JoinAttempt::Ended(key.clone())),
+                LocalJoin::NotFollowed => {}
             }
         }
-        match self.door.ask(&self.execution.key(), over).await {
-            Joined::First => write(self.core, self.execution.clone(), self.role).await.map(Step::Began),
+        match self.merge.join_in_index(&self.execution.key(), ended).await {
+            Joined::First => {
+                write(self.core, self.execution.clone(), self.role).await.map(JoinAttempt::Started)
+            }
             Joined::Other(key) => {
                 // The gateway that claimed it may have died before writing it, so it is written here
                 // if it is missing.
                 let same = Execution { id: key.id, ..self.execution.clone() };
-                self.settle(write(self.core, same, self.role).await?).await
+                self.confirm_join(write(self.core, same, self.role).await?).await
             }
         }
     }
 
     /// Ensures that the joined execution continues and is at least as urgent as this request.
-    async fn settle(&self, mut waiter: Waiter) -> Result<Step, Status> {
+    async fn confirm_join(&self, mut waiter: Waiter) -> Result<JoinAttempt, Status> {
         if waiter.known().is_over() {
-            return Ok(Step::Over(waiter.key().clone()));
+            return Ok(JoinAttempt::Ended(waiter.key().clone()));
         }
-        nobody::keep(&self.core.waiters, &mut waiter).await.map_err(faults::bus)?;
+        abandoned::keep_running(&self.core.waiters, &mut waiter).await.map_err(faults::bus)?;
         if let Err(error) = raise(self.core, &mut waiter, self.execution.priority).await {
             debug!(execution = %waiter.key(), error = telemetry::error_chain(&error), "priority not raised");
         }
@@ -139,9 +145,9 @@ impl Entering<'_> {
         let known = waiter.known();
         let outcome = known.record().and_then(ExecutionRecord::outcome);
         if known.lost || outcome.is_some_and(|outcome| outcome.code == i32::from(Code::Cancelled)) {
-            return Ok(Step::Over(waiter.key().clone()));
+            return Ok(JoinAttempt::Ended(waiter.key().clone()));
         }
-        Ok(Step::Joined(waiter))
+        Ok(JoinAttempt::Joined(waiter))
     }
 }
 

@@ -113,7 +113,7 @@ async fn find(
     Ok(whole.then_some(asset))
 }
 
-async fn keep(cas: &Cas, instance: &str, key: &BlobDigest, asset: &Asset) -> Result<(), Status> {
+async fn store_asset(cas: &Cas, instance: &str, key: &BlobDigest, asset: &Asset) -> Result<(), Status> {
     let kept = cas.put_action(&key::instance(instance), key, &asset.to_result()).await;
     kept.map_err(|error| faults::store(&error))
 }

@@ -1,7 +1,7 @@
 //! Cancelling an operation: a client no longer wants its result.
 //!
 //! Several clients may share one execution and its operation name. It ends at once if no other client of any gateway
-//! wants it. Otherwise it continues until the last client leaves (see [`super::nobody`]). Clients are distinguished
+//! wants it. Otherwise it continues until the last client leaves (see [`super::abandoned`]). Clients are distinguished
 //! by their invocation id. A client without an id is the only one if no other request ever asked for the execution.
 //! Otherwise it may be any of the waiting clients, so the execution continues.
 
@@ -13,12 +13,12 @@ use tracing::debug;
 
 use super::{
     Core,
+    abandoned::{self, PATIENCE, Question},
     interest::Invocation,
-    nobody::{self, PATIENCE, Question},
 };
 
 /// Time for the other gateways to answer that a client wants it. A cancellation reaches the process in under 200 ms.
-const SILENCE: Duration = Duration::from_millis(100);
+const ANSWER_TIMEOUT: Duration = Duration::from_millis(100);
 const TRIES: u32 = 20;
 
 /// The result of a cancellation request.
@@ -36,7 +36,7 @@ pub(crate) enum Cancelled {
 
 /// Ends `key` as cancelled, unless it has a result or clients other than `caller` want it.
 ///
-/// As in [`super::nobody`], the end is written only if the record that was read before asking the other gateways is
+/// As in [`super::abandoned`], the end is written only if the record that was read before asking the other gateways is
 /// still the last one, so a client that arrives in the meantime keeps the execution running.
 pub(crate) async fn cancel(
     core: &Core,
@@ -55,10 +55,10 @@ pub(crate) async fn cancel(
             debug!(execution = %key, "not cancelled: other clients want it");
             return Ok(Cancelled::Wanted);
         }
-        let ended = nobody::cancelled(&record, sequence, "cancelled by a client", core.bus.now());
+        let ended = abandoned::cancelled(&record, sequence, "cancelled by a client", core.bus.now());
         if let Written::Won(_) = core.bus.transition(&ended, sequence, PATIENCE).await? {
             let known = core.waiters.known(key).unwrap_or_default();
-            nobody::tell(&core.bus, key, known.executors()).await;
+            abandoned::send_cancellation(&core.bus, key, known.executors()).await;
             return Ok(Cancelled::Now);
         }
     }
@@ -68,16 +68,16 @@ pub(crate) async fn cancel(
 /// Whether clients other than `caller` want it. All gateways are asked at once; those that do not follow the
 /// execution do not answer.
 async fn is_wanted(core: &Core, key: &ExecutionKey, caller: &Invocation) -> Result<bool, BusError> {
-    let mut standing = core.waiters.standing(key, caller).unwrap_or_default();
-    if standing.is_wanted() {
+    let mut counts = core.waiters.client_counts(key, caller).unwrap_or_default();
+    if counts.is_wanted() {
         return Ok(true);
     }
     let question = Question::Besides { execution: key.clone(), caller: caller.clone() };
-    nobody::ask(&core.waiters, question, SILENCE, |is_another, there| {
+    abandoned::ask_gateways(&core.waiters, question, ANSWER_TIMEOUT, |is_another, there| {
         if is_another {
-            standing = standing.and(there);
+            counts = counts.and(there);
         }
-        standing.is_wanted()
+        counts.is_wanted()
     })
     .await
 }

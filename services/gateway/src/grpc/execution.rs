@@ -8,10 +8,9 @@ use reapi::{
 use tonic::{Request, Response, Status};
 
 use super::{
-    Core, faults,
+    Core, abandoned, faults,
     interest::{Invocation, Role},
     names::OperationName,
-    nobody,
     response::{self, Inline},
     state::{self, Known},
     submit::{self, Submitted},
@@ -92,15 +91,15 @@ pub(crate) async fn find(core: &Core, name: &OperationName, role: Role) -> Resul
     if waiter.known().record().is_some_and(|record| record.execution.instance != name.instance) {
         return Err(unknown(name));
     }
-    nobody::keep(&core.waiters, &mut waiter).await.map_err(faults::bus)?;
+    abandoned::keep_running(&core.waiters, &mut waiter).await.map_err(faults::bus)?;
     Ok(waiter)
 }
 
 /// The current state of an operation. The caller does not count as a waiting client.
-pub(crate) async fn look(core: &Core, name: &OperationName) -> Result<Known, Status> {
+pub(crate) async fn current_state(core: &Core, name: &OperationName) -> Result<Known, Status> {
     let (sequence, record) = read(core, name).await?;
     let mut known = core.waiters.known(&name.key).unwrap_or_default();
-    known.take(sequence, record);
+    known.apply(sequence, record);
     Ok(known)
 }
 

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use invariant::impossible;
 use serde::{Deserialize, Serialize};
 use tonic::metadata::MetadataMap;
 
@@ -44,7 +45,7 @@ pub(crate) struct Interest {
 
 /// How many clients other than a cancelling one want an execution.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Standing {
+pub(crate) struct ClientCounts {
     /// Number of past and present clients, as far as they can be distinguished.
     pub(crate) clients: u32,
     /// Number of waiting clients that may be other than the cancelling one.
@@ -53,7 +54,7 @@ pub(crate) struct Standing {
 
 impl Interest {
     /// Adds a follower with this role.
-    pub(crate) fn come(&mut self, role: &Role) {
+    pub(crate) fn add(&mut self, role: &Role) {
         match role {
             Role::Asks(invocation) => {
                 self.asked += 1;
@@ -65,27 +66,29 @@ impl Interest {
     }
 
     /// Removes a follower with this role.
-    pub(crate) fn go(&mut self, role: &Role) {
+    pub(crate) fn remove(&mut self, role: &Role) {
         let (Role::Asks(invocation) | Role::Waits(invocation)) = role else { return };
-        if let Some(count) = self.waiting.get_mut(invocation) {
-            *count -= 1;
-            if *count == 0 {
-                self.waiting.remove(invocation);
-            }
+        let Some(count) = self.waiting.get_mut(invocation) else {
+            impossible!("a follower leaves that is not counted: {role:?}");
+            return;
+        };
+        *count -= 1;
+        if *count == 0 {
+            self.waiting.remove(invocation);
         }
     }
 
     /// How many clients other than `caller` want the execution.
-    pub(crate) fn standing(&self, caller: &Invocation) -> Standing {
+    pub(crate) fn client_counts(&self, caller: &Invocation) -> ClientCounts {
         let count = |counts: &mut dyn Iterator<Item = (&Invocation, &u32)>| counts.map(|(_, n)| *n).sum();
         let all: u32 = count(&mut self.waiting.iter());
         let others = count(&mut self.waiting.iter().filter(|(invocation, _)| !invocation.is_surely(caller)));
-        Standing { clients: self.asked.max(all), others }
+        ClientCounts { clients: self.asked.max(all), others }
     }
 }
 
-impl Standing {
-    /// The sum of both standings.
+impl ClientCounts {
+    /// The sum of both counts.
     #[must_use]
     pub(crate) fn and(self, other: Self) -> Self {
         Self { clients: self.clients + other.clients, others: self.others + other.others }
@@ -109,20 +112,20 @@ mod tests {
     fn interest(roles: &[Role]) -> Interest {
         let mut interest = Interest::default();
         for role in roles {
-            interest.come(role);
+            interest.add(role);
         }
         interest
     }
 
     fn wanted(interest: &Interest, without: &str) -> bool {
-        interest.standing(&client(without)).is_wanted()
+        interest.client_counts(&client(without)).is_wanted()
     }
 
     #[test]
     fn the_only_client_may_end_it_whatever_it_is_called() {
         let mut it = interest(&[Role::Asks(client("")), Role::Reads]);
         assert!(!wanted(&it, "") && !wanted(&it, "a"));
-        it.go(&Role::Asks(client("")));
+        it.remove(&Role::Asks(client("")));
         assert!(!wanted(&it, ""), "its stream is gone already");
         let it = interest(&[Role::Asks(client("a")), Role::Waits(client("a"))]);
         assert!(!wanted(&it, "a"));
@@ -133,21 +136,21 @@ mod tests {
     fn one_of_several_may_not() {
         let mut it = interest(&[Role::Asks(client("a")), Role::Asks(client("b"))]);
         assert!(wanted(&it, "a") && wanted(&it, "b") && wanted(&it, ""));
-        it.go(&Role::Asks(client("a")));
+        it.remove(&Role::Asks(client("a")));
         assert!(wanted(&it, "a"), "b still waits");
         assert!(!wanted(&it, "b"), "no other client waits");
         let mut it = interest(&[Role::Asks(client("")), Role::Asks(client(""))]);
-        it.go(&Role::Asks(client("")));
+        it.remove(&Role::Asks(client("")));
         assert!(wanted(&it, ""), "the remaining client may be another one");
-        it.go(&Role::Asks(client("")));
+        it.remove(&Role::Asks(client("")));
         assert!(!wanted(&it, ""));
     }
 
     #[test]
     fn gateways_add_up() {
         let one = interest(&[Role::Asks(client(""))]);
-        let standing = one.standing(&client(""));
-        assert!(!standing.is_wanted());
-        assert!(standing.and(standing).is_wanted());
+        let counts = one.client_counts(&client(""));
+        assert!(!counts.is_wanted());
+        assert!(counts.and(counts).is_wanted());
     }
 }

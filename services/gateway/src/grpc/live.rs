@@ -97,8 +97,8 @@ impl Following {
     }
 
     async fn runner(&mut self) -> Option<ExecutorId> {
-        let seen = self.core.pools.look().await.ok()?;
-        seen.runner(&self.name.key).map(|runner| runner.executor.clone())
+        let snapshot = self.core.pools.snapshot().await.ok()?;
+        snapshot.runner(&self.name.key).map(|runner| runner.executor.clone())
     }
 
     /// The output at the executor from the offset on; `None` if there is no more to request for now.

@@ -1,5 +1,5 @@
-//! Identical concurrent requests share one execution. The requests for one action at this gateway pass its door one
-//! at a time; the index knows the executions of the other gateways.
+//! Identical concurrent requests share one execution. The requests for one action at this gateway lock its entry
+//! one at a time; the index knows the executions of the other gateways.
 
 use std::{
     collections::HashMap,
@@ -8,6 +8,7 @@ use std::{
 };
 
 use index::actions::{Actions, Joined, MergeKey};
+use invariant::impossible;
 use model::{Execution, ExecutionKey};
 use telemetry::metrics::{Counter, count};
 use tokio::time::Instant;
@@ -16,7 +17,7 @@ use tracing::debug;
 /// Time limit for an answer of Redis; after it the action is executed unmerged.
 const PATIENCE: Duration = Duration::from_millis(250);
 /// Pause after an unanswered request to Redis, so that not every action waits for the time limit.
-const REST: Duration = Duration::from_secs(1);
+const INDEX_PAUSE: Duration = Duration::from_secs(1);
 /// Time for the projection of the log to include a new execution.
 const UNTIL_PROJECTED: Duration = Duration::from_secs(5);
 
@@ -29,43 +30,49 @@ struct Inner {
     enabled: bool,
     /// Set once Redis has answered.
     index: Arc<OnceLock<Actions>>,
-    rests_until: Mutex<Option<Instant>>,
-    doors: Mutex<HashMap<MergeKey, Room>>,
+    index_paused_until: Mutex<Option<Instant>>,
+    entries: Mutex<HashMap<MergeKey, MergeEntry>>,
 }
 
-/// The execution that the last request to pass the door found or started.
-type Inside = Arc<tokio::sync::Mutex<Option<ExecutionKey>>>;
+/// The execution that the last request for an action found or started.
+type CurrentExecution = Arc<tokio::sync::Mutex<Option<ExecutionKey>>>;
 
 #[derive(Debug)]
-struct Room {
-    inside: Inside,
+struct MergeEntry {
+    current: CurrentExecution,
     /// Number of holders; the entry is removed with the last one.
     holders: usize,
 }
 
-/// Per-action lock at this gateway. A request that starts or joins an execution holds the door while it waits, so
-/// that later requests find the execution without a query.
+/// A request's share of the entry of its action at this gateway. A request that starts or joins an execution holds it
+/// while it waits, so that later requests find the execution without a query.
 #[derive(Debug)]
-pub(crate) struct Door {
-    what: MergeKey,
-    inside: Inside,
+pub(crate) struct MergeHandle {
+    key: MergeKey,
+    current: CurrentExecution,
     merging: Merging,
 }
 
 impl Merging {
     pub(crate) fn new(enabled: bool, index: Arc<OnceLock<Actions>>) -> Self {
-        Self(Arc::new(Inner { enabled, index, rests_until: Mutex::default(), doors: Mutex::default() }))
+        Self(Arc::new(Inner {
+            enabled,
+            index,
+            index_paused_until: Mutex::default(),
+            entries: Mutex::default(),
+        }))
     }
 
-    /// The door for `execution`; `None` if it may not be shared.
-    pub(crate) fn door(&self, execution: &Execution) -> Option<Door> {
-        let what = MergeKey::of(execution).filter(|_| self.0.enabled)?;
-        let mut doors = self.doors();
-        let room =
-            doors.entry(what.clone()).or_insert_with(|| Room { inside: Inside::default(), holders: 0 });
-        room.holders += 1;
-        let inside = Arc::clone(&room.inside);
-        Some(Door { what, inside, merging: self.clone() })
+    /// The entry of the action of `execution`; `None` if it may not be shared.
+    pub(crate) fn handle(&self, execution: &Execution) -> Option<MergeHandle> {
+        let key = MergeKey::of(execution).filter(|_| self.0.enabled)?;
+        let mut entries = self.entries();
+        let entry = entries
+            .entry(key.clone())
+            .or_insert_with(|| MergeEntry { current: CurrentExecution::default(), holders: 0 });
+        entry.holders += 1;
+        let current = Arc::clone(&entry.current);
+        Some(MergeHandle { key, current, merging: self.clone() })
     }
 
     /// Whether executions are shared at all.
@@ -73,52 +80,55 @@ impl Merging {
         self.0.enabled
     }
 
-    fn doors(&self) -> MutexGuard<'_, HashMap<MergeKey, Room>> {
-        self.0.doors.lock().unwrap_or_else(PoisonError::into_inner)
+    fn entries(&self) -> MutexGuard<'_, HashMap<MergeKey, MergeEntry>> {
+        self.0.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Until when the index is not queried.
-    fn rests(&self) -> MutexGuard<'_, Option<Instant>> {
-        self.0.rests_until.lock().unwrap_or_else(PoisonError::into_inner)
+    fn index_pause(&self) -> MutexGuard<'_, Option<Instant>> {
+        self.0.index_paused_until.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Door {
-    /// Waits for the caller's turn. One request at a time is inside.
-    pub(crate) async fn enter(&self) -> tokio::sync::MutexGuard<'_, Option<ExecutionKey>> {
-        self.inside.lock().await
+impl MergeHandle {
+    /// Locks the entry. One request at a time holds the lock.
+    pub(crate) async fn lock(&self) -> tokio::sync::MutexGuard<'_, Option<ExecutionKey>> {
+        self.current.lock().await
     }
 
-    /// Asks the index which execution to join; those in `over` have ended. If the index does not answer, the
+    /// Asks the index which execution to join; those in `ended` are over. If the index does not answer, the
     /// candidate counts as the first: an unmerged execution only costs time.
-    pub(crate) async fn ask(&self, candidate: &ExecutionKey, over: &[ExecutionKey]) -> Joined {
+    pub(crate) async fn join_in_index(&self, candidate: &ExecutionKey, ended: &[ExecutionKey]) -> Joined {
         let index = self.merging.0.index.get();
-        let Some(index) = index.filter(|_| self.merging.rests().is_none_or(|until| until <= Instant::now()))
+        let Some(index) =
+            index.filter(|_| self.merging.index_pause().is_none_or(|until| until <= Instant::now()))
         else {
             count(Counter::MergingSkipped, &[], 1);
             return Joined::First;
         };
-        let asked = index.join(&self.what, candidate, over, UNTIL_PROJECTED);
+        let asked = index.join(&self.key, candidate, ended, UNTIL_PROJECTED);
         let failed = match tokio::time::timeout(PATIENCE, asked).await {
             Ok(Ok(joined)) => return joined,
             Ok(Err(error)) => telemetry::error_chain(&error),
             Err(_) => "timed out".to_owned(),
         };
         debug!(error = failed, "the index is unavailable; the action is executed unmerged");
-        *self.merging.rests() = Some(Instant::now() + REST);
+        *self.merging.index_pause() = Some(Instant::now() + INDEX_PAUSE);
         count(Counter::MergingSkipped, &[], 1);
         Joined::First
     }
 }
 
-impl Drop for Door {
+impl Drop for MergeHandle {
     fn drop(&mut self) {
-        let mut doors = self.merging.doors();
-        if let Some(room) = doors.get_mut(&self.what) {
-            room.holders -= 1;
-            if room.holders == 0 {
-                doors.remove(&self.what);
-            }
+        let mut entries = self.merging.entries();
+        let Some(entry) = entries.get_mut(&self.key) else {
+            impossible!("{:?} has a holder but no entry", self.key);
+            return;
+        };
+        entry.holders -= 1;
+        if entry.holders == 0 {
+            entries.remove(&self.key);
         }
     }
 }
@@ -151,30 +161,30 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn one_door_for_each_action_as_long_as_somebody_holds_it() {
+    async fn one_entry_for_each_action_as_long_as_a_request_holds_it() {
         let merging = Merging::new(true, Arc::default());
-        let first = merging.door(&execution("g", "main", b"a", false)).unwrap();
-        *first.enter().await = Some(execution("g", "main", b"a", false).key());
-        let second = merging.door(&execution("g", "main", b"a", false)).unwrap();
-        assert!(second.enter().await.is_some());
+        let first = merging.handle(&execution("g", "main", b"a", false)).unwrap();
+        *first.lock().await = Some(execution("g", "main", b"a", false).key());
+        let second = merging.handle(&execution("g", "main", b"a", false)).unwrap();
+        assert!(second.lock().await.is_some());
         let others = [("h", "main", b"a"), ("g", "other", b"a"), ("g", "main", b"b")];
         for (group, instance, content) in others {
-            let other = merging.door(&execution(group, instance, content, false)).unwrap();
-            assert_eq!(*other.enter().await, None, "{group} {instance}");
+            let other = merging.handle(&execution(group, instance, content, false)).unwrap();
+            assert_eq!(*other.lock().await, None, "{group} {instance}");
         }
         drop(first);
-        assert_eq!(merging.doors().len(), 1);
+        assert_eq!(merging.entries().len(), 1);
         drop(second);
-        assert!(merging.doors().is_empty());
-        let again = merging.door(&execution("g", "main", b"a", false)).unwrap();
-        assert_eq!(*again.enter().await, None);
+        assert!(merging.entries().is_empty());
+        let again = merging.handle(&execution("g", "main", b"a", false)).unwrap();
+        assert_eq!(*again.lock().await, None);
     }
 
     #[test]
-    fn what_may_not_be_shared_has_no_door() {
+    fn what_may_not_be_shared_has_no_entry() {
         let merging = Merging::new(true, Arc::default());
-        assert!(merging.door(&execution("g", "main", b"a", true)).is_none());
+        assert!(merging.handle(&execution("g", "main", b"a", true)).is_none());
         let off = Merging::new(false, Arc::default());
-        assert!(off.door(&execution("g", "main", b"a", false)).is_none());
+        assert!(off.handle(&execution("g", "main", b"a", false)).is_none());
     }
 }

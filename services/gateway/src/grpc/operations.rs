@@ -17,7 +17,7 @@ use super::{
     execution, faults,
     interest::{Invocation, Role},
     names::OperationName,
-    watch_stream::{Watching, as_it_stands},
+    watch_stream::{Watching, current_operation},
 };
 
 /// Default timeout of `WaitOperation` requests.
@@ -41,8 +41,8 @@ impl Operations for OperationsApi {
         request: Request<GetOperationRequest>,
     ) -> Result<Response<Operation>, Status> {
         let name: OperationName = request.into_inner().name.parse()?;
-        let known = execution::look(&self.core, &name).await?;
-        Ok(Response::new(as_it_stands(&self.core, &name, &known).await))
+        let known = execution::current_state(&self.core, &name).await?;
+        Ok(Response::new(current_operation(&self.core, &name, &known).await))
     }
 
     async fn wait_operation(
@@ -68,8 +68,8 @@ impl Operations for OperationsApi {
         if let Ok(done) = tokio::time::timeout(limit, done).await {
             return done.map(Response::new);
         }
-        let known = execution::look(&self.core, &name).await?;
-        Ok(Response::new(as_it_stands(&self.core, &name, &known).await))
+        let known = execution::current_state(&self.core, &name).await?;
+        Ok(Response::new(current_operation(&self.core, &name, &known).await))
     }
 
     /// See [`cancel`]: an execution that other clients want continues, which the caller can see in its operation.
@@ -80,7 +80,7 @@ impl Operations for OperationsApi {
         let caller = Invocation::of(request.metadata());
         let name: OperationName = request.into_inner().name.parse()?;
         // The operation must belong to this instance.
-        execution::look(&self.core, &name).await?;
+        execution::current_state(&self.core, &name).await?;
         match cancel::cancel(&self.core, &name.key, &caller).await.map_err(faults::bus)? {
             Cancelled::Now | Cancelled::Over | Cancelled::Wanted => Ok(Response::new(protobuf::Empty {})),
             Cancelled::Unknown => Err(Status::not_found(format!("operation {name} not found"))),
@@ -93,7 +93,7 @@ impl Operations for OperationsApi {
         request: Request<DeleteOperationRequest>,
     ) -> Result<Response<protobuf::Empty>, Status> {
         let name: OperationName = request.into_inner().name.parse()?;
-        execution::look(&self.core, &name).await?;
+        execution::current_state(&self.core, &name).await?;
         Ok(Response::new(protobuf::Empty {}))
     }
 

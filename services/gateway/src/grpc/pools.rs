@@ -11,6 +11,7 @@ use std::{
 
 use bus::{Bus, BusError, Subject};
 use index::actions::{Actions, Queue};
+use invariant::Present as _;
 use model::{
     ExecutionKey, ExecutionPhase, ExecutionRecord, ExecutorHeartbeat, ExecutorId, ExecutorStatus, Needs,
     Pool, PoolName,
@@ -32,20 +33,20 @@ const AGE_OF_REFUSAL: Duration = Duration::from_millis(200);
 const INDEX_PATIENCE: Duration = Duration::from_secs(1);
 /// Maximum number of index queries per second, which bounds their load however many clients wait. Beyond it, answers
 /// come from the last heartbeats of the executors.
-const QUESTIONS_MAX: u32 = 20;
+const QUERIES_MAX: u32 = 20;
 
 /// The pools and executors of the farm. Cheap to clone.
 #[derive(Debug, Clone)]
 pub(crate) struct Pools {
     bus: Bus,
-    seen: Arc<Mutex<Option<Arc<Seen>>>>,
+    cached: Arc<Mutex<Option<Arc<FarmSnapshot>>>>,
     reading: Arc<tokio::sync::Mutex<()>>,
     /// Number of announcements of starting and stopping executors.
     changes: Arc<AtomicU64>,
     /// Set once Redis has answered.
     index: Arc<OnceLock<Actions>>,
     /// Start of the current second, and the number of index queries in it.
-    asked: Arc<Mutex<Option<(Instant, u32)>>>,
+    queries: Arc<Mutex<Option<(Instant, u32)>>>,
 }
 
 /// Where an execution is that no executor has reported yet.
@@ -59,7 +60,7 @@ pub(crate) enum Whereabouts {
 
 /// A snapshot of the pools and executors.
 #[derive(Debug)]
-pub(crate) struct Seen {
+pub(crate) struct FarmSnapshot {
     pools: Vec<Pool>,
     executors: Vec<ExecutorHeartbeat>,
     at: Instant,
@@ -71,11 +72,11 @@ impl Pools {
     pub(crate) fn new(bus: Bus, index: Arc<OnceLock<Actions>>) -> Self {
         Self {
             bus,
-            seen: Arc::default(),
+            cached: Arc::default(),
             reading: Arc::default(),
             changes: Arc::default(),
             index,
-            asked: Arc::default(),
+            queries: Arc::default(),
         }
     }
 
@@ -91,7 +92,7 @@ impl Pools {
     /// The executor of an execution, or why it waits; `None` if neither can be determined.
     pub(crate) async fn whereabouts(&self, record: &ExecutionRecord) -> Option<Whereabouts> {
         let (key, pool) = (record.execution.key(), &record.execution.pool);
-        if let Some(actions) = self.index.get().filter(|_| self.may_ask()) {
+        if let Some(actions) = self.index.get().filter(|_| self.may_query()) {
             let asked = actions.queue(pool, Some(&key), self.bus.now());
             if let Ok(Ok(queue)) = tokio::time::timeout(INDEX_PATIENCE, asked).await
                 && queue.ready
@@ -99,25 +100,25 @@ impl Pools {
                 if let Some(executor) = &queue.executor {
                     return Some(Whereabouts::With(executor.clone()));
                 }
-                let closed = self.look().await.ok().and_then(|seen| seen.closed(pool));
+                let closed = self.snapshot().await.ok().and_then(|snapshot| snapshot.closed(pool));
                 return Some(Whereabouts::Waits(why_in(record, &queue, closed.as_deref())));
             }
         }
-        let seen = self.look().await.ok()?;
-        Some(match seen.runner(&key) {
+        let snapshot = self.snapshot().await.ok()?;
+        Some(match snapshot.runner(&key) {
             Some(runner) => Whereabouts::With(runner.executor.clone()),
-            None => Whereabouts::Waits(seen.why(record)),
+            None => Whereabouts::Waits(snapshot.why(record)),
         })
     }
 
     /// Counts an index query and returns whether it is within the limit.
-    fn may_ask(&self) -> bool {
-        let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
-        let (began, count) = asked
+    fn may_query(&self) -> bool {
+        let mut queries = self.queries.lock().unwrap_or_else(PoisonError::into_inner);
+        let (began, count) = queries
             .filter(|(began, _)| began.elapsed() < Duration::from_secs(1))
             .unwrap_or_else(|| (Instant::now(), 0));
-        *asked = Some((began, count + 1));
-        count < QUESTIONS_MAX
+        *queries = Some((began, count + 1));
+        count < QUERIES_MAX
     }
 
     /// The pool that can run an action with this `platform` and these `needs`.
@@ -126,54 +127,55 @@ impl Pools {
         platform: &[(String, String)],
         needs: &Needs,
     ) -> Result<PoolName, Status> {
-        let seen = self.look().await?;
-        if let Ok(pool) = admit(platform, needs, &seen.pools, |pool| seen.lives(pool)) {
+        let snapshot = self.snapshot().await?;
+        if let Ok(pool) = admit(platform, needs, &snapshot.pools, |pool| snapshot.lives(pool)) {
             return Ok(pool);
         }
-        let seen = self.younger_than(AGE_OF_REFUSAL).await?;
-        admit(platform, needs, &seen.pools, |pool| seen.lives(pool)).map_err(|error| match &error {
+        let snapshot = self.younger_than(AGE_OF_REFUSAL).await?;
+        admit(platform, needs, &snapshot.pools, |pool| snapshot.lives(pool)).map_err(|error| match &error {
             AdmitError::NothingRegistered => status::retry(Code::Unavailable, error.to_string(), RETRY),
             AdmitError::Refused(_) => Status::failed_precondition(error.to_string()),
         })
     }
 
     /// The pools and executors, at most [`AGE_MAX`] old.
-    pub(crate) async fn look(&self) -> Result<Arc<Seen>, Status> {
-        let seen = self.remembered().filter(|seen| seen.changes == self.changes.load(Ordering::Relaxed));
-        match seen {
-            Some(seen) if seen.at.elapsed() < AGE => Ok(seen),
-            Some(seen) if seen.at.elapsed() < AGE_MAX => {
+    pub(crate) async fn snapshot(&self) -> Result<Arc<FarmSnapshot>, Status> {
+        let snapshot =
+            self.cached().filter(|snapshot| snapshot.changes == self.changes.load(Ordering::Relaxed));
+        match snapshot {
+            Some(snapshot) if snapshot.at.elapsed() < AGE => Ok(snapshot),
+            Some(snapshot) if snapshot.at.elapsed() < AGE_MAX => {
                 let this = self.clone();
                 tokio::spawn(async move { this.younger_than(AGE).await.map(drop) });
-                Ok(seen)
+                Ok(snapshot)
             }
             Some(_) | None => self.younger_than(AGE).await,
         }
     }
 
     /// The last snapshot, however old it is.
-    pub(crate) fn remembered(&self) -> Option<Arc<Seen>> {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    pub(crate) fn cached(&self) -> Option<Arc<FarmSnapshot>> {
+        self.cached.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    async fn younger_than(&self, age: Duration) -> Result<Arc<Seen>, Status> {
+    async fn younger_than(&self, age: Duration) -> Result<Arc<FarmSnapshot>, Status> {
         // One caller reads, the others wait for its result.
         let _reading = self.reading.lock().await;
         // Loaded before reading, so that later changes cause another read.
         let changes = self.changes.load(Ordering::Relaxed);
-        let young = |seen: &Arc<Seen>| seen.at.elapsed() < age && seen.changes == changes;
-        if let Some(seen) = self.remembered().filter(young) {
-            return Ok(seen);
+        let young = |snapshot: &Arc<FarmSnapshot>| snapshot.at.elapsed() < age && snapshot.changes == changes;
+        if let Some(snapshot) = self.cached().filter(young) {
+            return Ok(snapshot);
         }
         let (pools, executors) =
             tokio::try_join!(self.bus.pools(), self.bus.executors()).map_err(faults::bus)?;
-        let seen = Arc::new(Seen { pools, executors, at: Instant::now(), changes });
-        *self.seen.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&seen));
-        Ok(seen)
+        let snapshot = Arc::new(FarmSnapshot { pools, executors, at: Instant::now(), changes });
+        *self.cached.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&snapshot));
+        Ok(snapshot)
     }
 }
 
-impl Seen {
+impl FarmSnapshot {
     /// The executor whose heartbeat lists `key` as running.
     pub(crate) fn runner(&self, key: &ExecutionKey) -> Option<&ExecutorHeartbeat> {
         self.executors.iter().find(|executor| executor.running.contains(key))
@@ -218,7 +220,8 @@ impl Seen {
         let why = match (all, taking) {
             (0, _) => format!("pool {pool} has no executor now; the action waits for one to start"),
             (all, 0) => {
-                format!("the {all} executors of pool {pool} {}", self.closed(pool).unwrap_or_default())
+                let closed = self.closed(pool).present("a pool without a ready executor admits actions");
+                format!("the {all} executors of pool {pool} {closed}")
             }
             (_, taking) if busy >= slots => {
                 format!("pool {pool} is full: {busy} actions run on {slots} slots of {taking} executors")
@@ -314,7 +317,7 @@ mod tests {
     }
 
     fn why(executors: Vec<ExecutorHeartbeat>) -> String {
-        Seen { pools: Vec::new(), executors, at: Instant::now(), changes: 0 }.why(&record())
+        FarmSnapshot { pools: Vec::new(), executors, at: Instant::now(), changes: 0 }.why(&record())
     }
 
     #[test]
@@ -324,8 +327,9 @@ mod tests {
                 .contains("pool big has no executor now")
         );
         let draining = vec![executor("big", 4, 0, ExecutorStatus::Draining)];
-        let seen = |executors| Seen { pools: Vec::new(), executors, at: Instant::now(), changes: 0 };
-        assert_eq!(seen(draining.clone()).closed(&"big".parse().unwrap()).unwrap(), "are draining");
+        let snapshot =
+            |executors| FarmSnapshot { pools: Vec::new(), executors, at: Instant::now(), changes: 0 };
+        assert_eq!(snapshot(draining.clone()).closed(&"big".parse().unwrap()).unwrap(), "are draining");
         assert!(why(draining).contains("are draining"));
         let mut closed = executor("big", 4, 0, ExecutorStatus::Closed);
         closed.window.red.push("only 3 % of memory is left".into());
@@ -346,9 +350,11 @@ mod tests {
         assert!(short.ends_with("; its executors are at their load limit: no memory is left"), "{short}");
         assert!(why_in(&record(), &Queue::default(), None).contains("pool big has no executor now"));
         let again = record().requeued(Sequence(1), "its executor died".into(), None, true, Millis(5));
-        let seen = Seen { pools: Vec::new(), executors: Vec::new(), at: Instant::now(), changes: 0 };
+        let snapshot =
+            FarmSnapshot { pools: Vec::new(), executors: Vec::new(), at: Instant::now(), changes: 0 };
         assert!(
-            seen.why(&again)
+            snapshot
+                .why(&again)
                 .starts_with("attempt 2 waits because the previous one was lost (its executor died): ")
         );
     }

@@ -181,7 +181,12 @@ async fn fetch(
             *room = room.saturating_sub(content.len());
             content.to_vec()
         }
-        Ok(None) | Err(_) => Vec::new(),
+        Ok(None) => Vec::new(),
+        Err(error) => {
+            let error = telemetry::error_chain(&error);
+            tracing::debug!(%digest, error, "cannot read an output to inline");
+            Vec::new()
+        }
     }
 }
 

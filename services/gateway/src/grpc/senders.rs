@@ -11,25 +11,25 @@ use bus::{Bus, BusError};
 use model::{BuildKey, Group, SendingBuild, State};
 
 /// How long a run is assumed to continue after a check.
-const BELIEVED: Duration = Duration::from_secs(5);
-const MOST: usize = 4096;
+const VALID_FOR: Duration = Duration::from_secs(5);
+const ENTRIES_MAX: usize = 4096;
 
 /// Cache of builds that are known to run. Cheap to clone.
 #[derive(Debug, Clone)]
 pub(crate) struct Senders {
     bus: Bus,
-    seen: Arc<Mutex<HashMap<String, Instant>>>,
+    cached: Arc<Mutex<HashMap<String, Instant>>>,
 }
 
 impl Senders {
     pub(crate) fn new(bus: Bus) -> Self {
-        Self { bus, seen: Arc::default() }
+        Self { bus, cached: Arc::default() }
     }
 
     /// Whether `sender` is a running build of `group`, on the same worker and in the same attempt.
     pub(crate) async fn runs(&self, group: &Group, sender: &SendingBuild) -> Result<bool, BusError> {
         let name = format!("{group} {sender}");
-        if self.is_seen(&name) {
+        if self.is_cached(&name) {
             return Ok(true);
         }
         let key = BuildKey { group: group.clone(), id: sender.id };
@@ -37,23 +37,23 @@ impl Senders {
         let here = record.invocation().is_some_and(|run| run.worker == sender.worker);
         let runs = record.state() == State::InProgress && record.attempt == sender.attempt && here;
         if runs {
-            self.see(name);
+            self.cache(name);
         }
         Ok(runs)
     }
 
-    fn is_seen(&self, name: &str) -> bool {
-        let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        seen.get(name).is_some_and(|at| at.elapsed() < BELIEVED)
+    fn is_cached(&self, name: &str) -> bool {
+        let cached = self.cached.lock().unwrap_or_else(PoisonError::into_inner);
+        cached.get(name).is_some_and(|at| at.elapsed() < VALID_FOR)
     }
 
-    fn see(&self, name: String) {
-        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        if seen.len() >= MOST {
-            seen.retain(|_, at| at.elapsed() < BELIEVED);
+    fn cache(&self, name: String) {
+        let mut cached = self.cached.lock().unwrap_or_else(PoisonError::into_inner);
+        if cached.len() >= ENTRIES_MAX {
+            cached.retain(|_, at| at.elapsed() < VALID_FOR);
         }
-        if seen.len() < MOST {
-            seen.insert(name, Instant::now());
+        if cached.len() < ENTRIES_MAX {
+            cached.insert(name, Instant::now());
         }
     }
 }

@@ -14,7 +14,7 @@ use tokio::net::{TcpListener, TcpSocket};
 use tonic::service::Routes;
 
 use super::{
-    Core, GrpcConfig, asset::AssetApi, execution::ExecutionApi, log_streams::LogStreams, mount, nobody,
+    Core, GrpcConfig, abandoned, asset::AssetApi, execution::ExecutionApi, log_streams::LogStreams, mount,
     operations::OperationsApi,
 };
 
@@ -55,10 +55,15 @@ pub async fn serve(context: &Context, config: GrpcConfig) -> Result<Serving, Ser
     // Everything works without the index, only less well, so the start does not wait longer for it.
     let (filled, asking) = (core.clone(), context.clone());
     let connecting = tokio::spawn(async move {
-        if let Ok(index) = asking.index().await {
-            filled.set_index(index.actions());
+        match asking.index().await {
+            Ok(index) => filled.set_index(index.actions()),
+            Err(error) => {
+                let error = telemetry::error_chain(&error);
+                tracing::warn!(error, "cannot connect to the index: actions are not merged");
+            }
         }
     });
+    // After the timeout, the task continues to connect.
     let _ = tokio::time::timeout(INDEX_PATIENCE, connecting).await;
     let (pools, stopped) = (core.pools.clone(), context.stop.clone());
     tokio::spawn(async move {
@@ -67,7 +72,7 @@ pub async fn serve(context: &Context, config: GrpcConfig) -> Result<Serving, Ser
             tracing::warn!(error = telemetry::error_chain(&error), "pool changes are not followed");
         }
     });
-    tokio::spawn(nobody::answer(core.bus.clone(), core.waiters.clone(), context.stop.clone()));
+    tokio::spawn(abandoned::answer(core.bus.clone(), core.waiters.clone(), context.stop.clone()));
     let stop = context.stop.clone();
     let server = cas_service::server()
         .http2_max_pending_accept_reset_streams(Some(RESETS_MAX))

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use invariant::Present as _;
 use model::{
     ExecutionPhase, ExecutionProgress, ExecutionRecord, ExecutionStage, ExecutorId, Millis, OutputStream,
     Sequence,
@@ -27,14 +28,14 @@ pub(crate) struct Known {
     /// The last record and its position; `None` until the first is known.
     pub(crate) last: Option<(Sequence, Arc<ExecutionRecord>)>,
     /// The copies on executors, ordered by their latest report; the most recent one is last.
-    copies: Vec<Run>,
+    copies: Vec<CopyState>,
     /// The execution was accepted but is no longer stored.
     pub(crate) lost: bool,
 }
 
 /// A copy of an execution on an executor.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Run {
+struct CopyState {
     /// The progress that the executor reported last.
     progress: ExecutionProgress,
     /// Time of the first report of the copy.
@@ -43,7 +44,7 @@ struct Run {
 
 impl Known {
     /// Records `record` if it is newer, and returns whether it is.
-    pub(crate) fn take(&mut self, sequence: Sequence, record: ExecutionRecord) -> bool {
+    pub(crate) fn apply(&mut self, sequence: Sequence, record: ExecutionRecord) -> bool {
         if self.last.as_ref().is_some_and(|(known, _)| *known >= sequence) {
             return false;
         }
@@ -64,7 +65,7 @@ impl Known {
     }
 
     /// Records the progress of an executor, and returns whether it changed.
-    pub(crate) fn hear(&mut self, progress: ExecutionProgress) -> bool {
+    pub(crate) fn apply_progress(&mut self, progress: ExecutionProgress) -> bool {
         let known = self.copies.iter().position(|copy| copy.progress.executor == progress.executor);
         let begun_at = match known.map(|at| self.copies.remove(at)) {
             Some(same) if same.progress == progress => {
@@ -74,7 +75,7 @@ impl Known {
             Some(before) => before.begun_at,
             None => progress.at_ms,
         };
-        self.copies.push(Run { progress, begun_at });
+        self.copies.push(CopyState { progress, begun_at });
         true
     }
 
@@ -106,7 +107,7 @@ impl Known {
 
 /// The part of the state whose changes are sent to clients.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Told {
+pub(crate) struct ClientView {
     stage: Stage,
     worker: Option<String>,
     running: bool,
@@ -114,9 +115,9 @@ pub(crate) struct Told {
 }
 
 /// The part of the current state that is sent to a client when it changes. `why` is the reason for waiting.
-pub(crate) fn worth_telling(known: &Known, why: Option<&str>) -> Told {
+pub(crate) fn client_view(known: &Known, why: Option<&str>) -> ClientView {
     let stage = stage(known);
-    Told {
+    ClientView {
         stage,
         worker: known.progress().map(|progress| progress.executor.to_string()),
         running: known.progress().is_some_and(|progress| progress.stage != ExecutionStage::Fetching),
@@ -216,7 +217,7 @@ pub(crate) fn timestamp(at: Millis) -> Timestamp {
     let nanos = (at.0 % 1000) * 1_000_000;
     Timestamp {
         seconds: i64::try_from(at.0 / 1000).unwrap_or(i64::MAX),
-        nanos: i32::try_from(nanos).unwrap_or_default(),
+        nanos: i32::try_from(nanos).present("the nanoseconds of a second exceed 32 bits"),
     }
 }
 

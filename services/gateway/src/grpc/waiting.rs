@@ -13,6 +13,7 @@ use std::{
 use async_nats::Subscriber;
 use bus::{ActionSubject, Bus, BusError, Live, Stored, stream};
 use futures::StreamExt as _;
+use invariant::impossible;
 use model::{ExecutionKey, ExecutionProgress, ExecutionRecord, Sequence};
 use tokio::{
     sync::{Notify, watch},
@@ -22,8 +23,8 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
 use super::{
-    interest::{Interest, Invocation, Role, Standing},
-    nobody,
+    abandoned,
+    interest::{ClientCounts, Interest, Invocation, Role},
     state::Known,
 };
 
@@ -33,7 +34,7 @@ const REPAIR: Duration = Duration::from_secs(5);
 const REPAIR_EACH: Duration = Duration::from_millis(1);
 const RETRY: Duration = Duration::from_millis(250);
 /// Maximum time from a gateway's question to its write that ends an unwanted execution.
-const DOUBT: Duration = Duration::from_secs(15);
+const CANCEL_DELAY_MAX: Duration = Duration::from_secs(15);
 
 /// The executions that clients wait for at this gateway. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -58,9 +59,9 @@ pub(super) struct Shared {
 struct Table {
     watched: HashMap<ExecutionKey, Arc<Watched>>,
     /// Executions that a gateway may be about to end because of an answer given here, and until when.
-    doubted: HashMap<ExecutionKey, Instant>,
+    at_risk: HashMap<ExecutionKey, Instant>,
     /// Number of entries at which expired ones are removed.
-    doubted_max: usize,
+    at_risk_max: usize,
 }
 
 #[derive(Debug)]
@@ -76,18 +77,18 @@ pub(crate) struct Waiter {
     watched: Arc<Watched>,
     known: watch::Receiver<Known>,
     role: Role,
-    doubted: bool,
+    at_risk: bool,
 }
 
 /// The state of an execution at this gateway.
 #[derive(Debug)]
-pub(crate) enum Here {
+pub(crate) enum LocalJoin {
     /// It is not over; the waiter was added.
-    Runs(Waiter),
+    Joined(Waiter),
     /// It has a result or is lost.
-    Over,
+    Ended,
     /// No client follows it here.
-    Unwatched,
+    NotFollowed,
 }
 
 impl Waiters {
@@ -114,7 +115,7 @@ impl Waiters {
             Watched { key: key.clone(), known: watch::Sender::default(), interest: Mutex::default() };
         let watched = Arc::new(watched);
         table.watched.insert(key.clone(), Arc::clone(&watched));
-        let waiter = Waiter::of(&watched, role, table.doubts(key));
+        let waiter = Waiter::of(&watched, role, table.is_at_risk(key));
         drop(table);
         self.shared.filled.notify_one();
         tokio::spawn(self.clone().follow(watched, heard));
@@ -122,12 +123,12 @@ impl Waiters {
     }
 
     /// Adds a waiter for `key` if it is followed here and not over.
-    pub(crate) fn join(&self, key: &ExecutionKey, role: &Role) -> Here {
+    pub(crate) fn join(&self, key: &ExecutionKey, role: &Role) -> LocalJoin {
         let table = self.shared.lock();
         match table.watched.get(key) {
-            None => Here::Unwatched,
-            Some(watched) if watched.known.borrow().is_over() => Here::Over,
-            Some(watched) => Here::Runs(Waiter::of(watched, role, table.doubts(key))),
+            None => LocalJoin::NotFollowed,
+            Some(watched) if watched.known.borrow().is_over() => LocalJoin::Ended,
+            Some(watched) => LocalJoin::Joined(Waiter::of(watched, role, table.is_at_risk(key))),
         }
     }
 
@@ -136,27 +137,27 @@ impl Waiters {
         self.shared.lock().watched.get(key).map(|watched| watched.known.borrow().clone())
     }
 
-    /// Whether a client waits for `key` here. If not, marks `key` as doubted, which later waiters see.
-    pub(super) fn has(&self, key: &ExecutionKey) -> bool {
+    /// Whether a client waits for `key` here. If not, marks `key` as at risk, which later waiters see.
+    pub(super) fn has_client(&self, key: &ExecutionKey) -> bool {
         let mut table = self.shared.lock();
-        let has = table.watched.get(key).is_some_and(|watched| watched.known.receiver_count() > 0);
-        if !has {
-            table.doubt(key);
+        let has_client = table.watched.get(key).is_some_and(|watched| watched.known.receiver_count() > 0);
+        if !has_client {
+            table.mark_at_risk(key);
         }
-        has
+        has_client
     }
 
-    /// Clears the doubt: the log records that a client waits for `key`.
-    pub(super) fn settle(&self, key: &ExecutionKey) {
-        self.shared.lock().doubted.remove(key);
+    /// Clears the mark: the log records that a client waits for `key`.
+    pub(super) fn clear_risk(&self, key: &ExecutionKey) {
+        self.shared.lock().at_risk.remove(key);
     }
 
     /// How many clients other than `caller` want `key` here; `None` if it is not followed here. Marks `key` as
-    /// doubted, which later waiters see.
-    pub(super) fn standing(&self, key: &ExecutionKey, caller: &Invocation) -> Option<Standing> {
+    /// at risk, which later waiters see.
+    pub(super) fn client_counts(&self, key: &ExecutionKey, caller: &Invocation) -> Option<ClientCounts> {
         let mut table = self.shared.lock();
-        table.doubt(key);
-        table.watched.get(key).map(|watched| watched.interest().standing(caller))
+        table.mark_at_risk(key);
+        table.watched.get(key).map(|watched| watched.interest().client_counts(caller))
     }
 
     async fn subscribe(&self, key: &ExecutionKey) -> Result<Subscriber, BusError> {
@@ -176,7 +177,7 @@ impl Waiters {
             tokio::select! {
                 () = self.shared.stop.cancelled() => break,
                 message = heard.next() => match message {
-                    Some(message) => watched.hear(Live::of(message)),
+                    Some(message) => watched.receive(Live::of(message)),
                     None => match Box::pin(self.subscribe(&watched.key)).await {
                         Ok(again) => heard = again,
                         Err(error) => {
@@ -187,7 +188,7 @@ impl Waiters {
                 },
                 () = watched.known.closed(), if alone_since.is_none() => alone_since = Some(Instant::now()),
                 () = sleep_until(alone_since.map(|since| since + self.shared.grace)) => {
-                    if !self.leave(&watched) {
+                    if !self.remove_if_unwanted(&watched) {
                         alone_since = None;
                         continue;
                     }
@@ -195,16 +196,16 @@ impl Waiters {
                     drop(heard);
                     let known = watched.known.borrow().clone();
                     // Boxed, because this case is rare and there are tens of thousands of these futures.
-                    Box::pin(nobody::waits(&self, &watched.key, &known)).await;
+                    Box::pin(abandoned::end_if_abandoned(&self, &watched.key, &known)).await;
                     return;
                 }
             }
         }
-        self.forget(&watched);
+        self.remove(&watched);
     }
 
     /// Removes the entry if no client waits, and returns whether it did.
-    fn leave(&self, watched: &Watched) -> bool {
+    fn remove_if_unwanted(&self, watched: &Watched) -> bool {
         let mut table = self.shared.lock();
         let alone = watched.known.receiver_count() == 0;
         if alone {
@@ -214,7 +215,7 @@ impl Waiters {
     }
 
     /// Removes the entry. Waiters that were just added keep the known state.
-    fn forget(&self, watched: &Watched) {
+    fn remove(&self, watched: &Watched) {
         self.shared.lock().watched.remove(&watched.key);
     }
 
@@ -264,7 +265,7 @@ impl Waiters {
             stored.iter().map(|stored| (stored.subject.as_str(), stored)).collect();
         for (watched, subject) in open.iter().zip(&subjects) {
             match found.get(subject.as_str()) {
-                Some(stored) => watched.hear(Some(Live::Stored((*stored).clone()))),
+                Some(stored) => watched.receive(Some(Live::Stored((*stored).clone()))),
                 None => self.check_lost(watched).await?,
             }
         }
@@ -295,20 +296,20 @@ impl Shared {
 impl Table {
     /// Adds a waiter for `key` if it is already followed.
     fn waiter(&self, key: &ExecutionKey, role: &Role) -> Option<Waiter> {
-        Some(Waiter::of(self.watched.get(key)?, role, self.doubts(key)))
+        Some(Waiter::of(self.watched.get(key)?, role, self.is_at_risk(key)))
     }
 
-    fn doubt(&mut self, key: &ExecutionKey) {
+    fn mark_at_risk(&mut self, key: &ExecutionKey) {
         let now = Instant::now();
-        if self.doubted.len() >= self.doubted_max {
-            self.doubted.retain(|_, until| *until > now);
-            self.doubted_max = 1024.max(2 * self.doubted.len());
+        if self.at_risk.len() >= self.at_risk_max {
+            self.at_risk.retain(|_, until| *until > now);
+            self.at_risk_max = 1024.max(2 * self.at_risk.len());
         }
-        self.doubted.insert(key.clone(), now + DOUBT);
+        self.at_risk.insert(key.clone(), now + CANCEL_DELAY_MAX);
     }
 
-    fn doubts(&self, key: &ExecutionKey) -> bool {
-        self.doubted.get(key).is_some_and(|until| *until > Instant::now())
+    fn is_at_risk(&self, key: &ExecutionKey) -> bool {
+        self.at_risk.get(key).is_some_and(|until| *until > Instant::now())
     }
 }
 
@@ -317,7 +318,7 @@ impl Watched {
         self.interest.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn hear(&self, live: Option<Live>) {
+    fn receive(&self, live: Option<Live>) {
         match live {
             None => {}
             Some(Live::Progress(progress)) => self.progress(progress),
@@ -329,25 +330,25 @@ impl Watched {
     }
 
     fn learn(&self, sequence: Sequence, record: ExecutionRecord) {
-        self.known.send_if_modified(|known| known.take(sequence, record));
+        self.known.send_if_modified(|known| known.apply(sequence, record));
     }
 
     fn progress(&self, progress: ExecutionProgress) {
-        self.known.send_if_modified(|known| known.hear(progress));
+        self.known.send_if_modified(|known| known.apply_progress(progress));
     }
 }
 
 impl Waiter {
     /// Call only under the lock of the table, which also guards the check for the last waiter.
-    fn of(watched: &Arc<Watched>, role: &Role, doubted: bool) -> Self {
-        watched.interest().come(role);
+    fn of(watched: &Arc<Watched>, role: &Role, at_risk: bool) -> Self {
+        watched.interest().add(role);
         let (watched, known) = (Arc::clone(watched), watched.known.subscribe());
-        Self { watched, known, role: role.clone(), doubted }
+        Self { watched, known, role: role.clone(), at_risk }
     }
 
     /// Whether a gateway that does not know of this waiter may be about to end the execution.
-    pub(crate) fn is_doubted(&self) -> bool {
-        self.doubted
+    pub(crate) fn is_at_risk(&self) -> bool {
+        self.at_risk
     }
 
     pub(crate) fn key(&self) -> &ExecutionKey {
@@ -362,7 +363,7 @@ impl Waiter {
     /// Waits until the known state changes.
     pub(crate) async fn changed(&mut self) {
         if self.known.changed().await.is_err() {
-            // Unreachable: this waiter keeps the sender alive.
+            impossible!("the state of {} has a waiter but no sender", self.watched.key);
             std::future::pending::<()>().await;
         }
     }
@@ -380,7 +381,7 @@ impl Waiter {
 
 impl Drop for Waiter {
     fn drop(&mut self) {
-        self.watched.interest().go(&self.role);
+        self.watched.interest().remove(&self.role);
     }
 }
 

@@ -12,17 +12,17 @@ use tonic::{Code, Status};
 use super::{
     Core, RETRY,
     accept::Accepted,
-    merging::Door,
+    merging::MergeHandle,
     names::OperationName,
     pools::Whereabouts,
     response::{self, Inline},
-    state::{self, Known, Told},
+    state::{self, ClientView, Known},
     trace::ExecuteTrace,
     waiting::Waiter,
 };
 
 /// Maximum interval between messages to a client: load balancers and Bazel's keepalive close silent streams.
-const BEAT: Duration = Duration::from_secs(10);
+const SEND_INTERVAL: Duration = Duration::from_secs(10);
 /// Delay before the reason for waiting is determined, as most executions start sooner.
 const WHY_AFTER: Duration = Duration::from_secs(1);
 
@@ -39,11 +39,11 @@ pub(crate) struct Watching {
     _trace: Option<ExecuteTrace>,
     /// Whether that client's request started the execution.
     began: bool,
-    _door: Option<Door>,
-    told: Option<Told>,
+    _merge: Option<MergeHandle>,
+    sent: Option<ClientView>,
     why: Option<String>,
-    beat: Instant,
-    look: Option<Instant>,
+    next_send: Instant,
+    find_why_at: Option<Instant>,
     ended: bool,
     _counted: Counted,
 }
@@ -59,11 +59,11 @@ impl Watching {
             inline: Inline::default(),
             _trace: None,
             began: false,
-            _door: None,
-            told: None,
+            _merge: None,
+            sent: None,
             why: None,
-            beat: now,
-            look: Some(now + WHY_AFTER),
+            next_send: now,
+            find_why_at: Some(now + WHY_AFTER),
             ended: false,
             _counted: Counted::new(),
         }
@@ -71,9 +71,9 @@ impl Watching {
 
     /// Waits for an execution that this client requested.
     pub(crate) fn asked(core: &Core, accepted: Accepted, inline: Inline, trace: ExecuteTrace) -> Self {
-        let Accepted { name, waiter, joined, door } = accepted;
+        let Accepted { name, waiter, joined, merge } = accepted;
         let waiting = Self::new(core, name, waiter);
-        Self { inline, _trace: Some(trace), began: !joined, _door: door, ..waiting }
+        Self { inline, _trace: Some(trace), began: !joined, _merge: merge, ..waiting }
     }
 
     /// Converts into a stream pulled by the connection; the waiter is dropped when the connection closes.
@@ -100,19 +100,19 @@ impl Watching {
                 // Boxed, because this future is large and rarely in use.
                 return Some(Ok(Box::pin(self.done(&known, record, outcome)).await));
             }
-            if self.told.is_none() {
+            if self.sent.is_none() {
                 self.why = self.why_at_once(&known);
             }
-            let worth = state::worth_telling(&known, self.why.as_deref());
-            if self.told.as_ref() != Some(&worth) || self.beat <= Instant::now() {
-                self.told = Some(worth);
-                self.beat = Instant::now() + BEAT;
+            let view = state::client_view(&known, self.why.as_deref());
+            if self.sent.as_ref() != Some(&view) || self.next_send <= Instant::now() {
+                self.sent = Some(view);
+                self.next_send = Instant::now() + SEND_INTERVAL;
                 return Some(Ok(state::pending(&self.name, &known, self.why.as_deref())));
             }
             tokio::select! {
                 () = self.waiter.changed() => {}
-                () = tokio::time::sleep_until(self.beat) => {}
-                () = look_at(self.look) => Box::pin(self.find_why(&known)).await,
+                () = tokio::time::sleep_until(self.next_send) => {}
+                () = sleep_until(self.find_why_at) => Box::pin(self.find_why(&known)).await,
                 () = self.core.stop.cancelled() => {
                     self.ended = true;
                     let text = "this gateway is stopping; wait for the operation again";
@@ -126,7 +126,7 @@ impl Watching {
     async fn done(&self, known: &Known, record: &ExecutionRecord, outcome: &ExecutionOutcome) -> Operation {
         if self.began {
             let took = self.core.bus.now().since(record.execution.accepted_at_ms);
-            count(Counter::ExecutionsFinished, &[(Label::Outcome, word(outcome))], 1);
+            count(Counter::ExecutionsFinished, &[(Label::Outcome, outcome_label(outcome))], 1);
             observe(Histogram::ExecutionSeconds, &[], took);
         }
         finished(&self.core, &self.name, known, &self.inline).await
@@ -135,15 +135,15 @@ impl Watching {
     /// The reason that is known without a query: the pool has no live executor.
     fn why_at_once(&self, known: &Known) -> Option<String> {
         let record = known.record().filter(|_| known.waits())?;
-        let seen = self.core.pools.remembered()?;
-        let why = seen.is_empty(&record.execution.pool).then(|| seen.why(record))?;
+        let snapshot = self.core.pools.cached()?;
+        let why = snapshot.is_empty(&record.execution.pool).then(|| snapshot.why(record))?;
         tracing::debug!(execution = %self.waiter.key(), why, "an execution waits");
         Some(why)
     }
 
     /// Determines why an execution waits, or that it runs and its progress message was lost.
     async fn find_why(&mut self, known: &Known) {
-        self.look = Some(Instant::now() + BEAT);
+        self.find_why_at = Some(Instant::now() + SEND_INTERVAL);
         let Some(record) = known.record().filter(|_| known.waits()) else {
             self.why = None;
             return;
@@ -165,7 +165,7 @@ impl Watching {
 }
 
 /// The current operation of an execution, done or not.
-pub(crate) async fn as_it_stands(core: &Core, name: &OperationName, known: &Known) -> Operation {
+pub(crate) async fn current_operation(core: &Core, name: &OperationName, known: &Known) -> Operation {
     if known.is_over() {
         return finished(core, name, known, &Inline::default()).await;
     }
@@ -178,7 +178,7 @@ pub(crate) async fn as_it_stands(core: &Core, name: &OperationName, known: &Know
         Some(Whereabouts::With(executor)) => {
             let stage = ExecutionStage::Fetching;
             let mut known = known.clone();
-            known.hear(ExecutionProgress { executor, stage, at_ms: core.bus.now() });
+            known.apply_progress(ExecutionProgress { executor, stage, at_ms: core.bus.now() });
             state::pending(name, &known, None)
         }
     }
@@ -196,7 +196,7 @@ async fn finished(core: &Core, name: &OperationName, known: &Known, inline: &Inl
 }
 
 /// The metric label of an outcome.
-fn word(outcome: &ExecutionOutcome) -> &'static str {
+fn outcome_label(outcome: &ExecutionOutcome) -> &'static str {
     match (Code::from_i32(outcome.code), outcome.exit_code) {
         (Code::Ok, Some(0)) => "succeeded",
         (Code::Ok, _) => "failed",
@@ -207,7 +207,7 @@ fn word(outcome: &ExecutionOutcome) -> &'static str {
     }
 }
 
-async fn look_at(at: Option<Instant>) {
+async fn sleep_until(at: Option<Instant>) {
     match at {
         Some(at) => tokio::time::sleep_until(at).await,
         None => std::future::pending().await,

@@ -54,8 +54,8 @@ fn claimed(executor: &str, sequence: u64) -> ClaimNotice {
 #[test]
 fn whoever_was_told_forgets_what_another_claimed() {
     let view = of(&["one", "two"]);
-    view.told(&execution(), Sequence(5), vec![id("one"), id("two")], 0);
-    let trim = view.answered(&claimed("one", 5));
+    view.note_notified(&execution(), Sequence(5), vec![id("one"), id("two")], 0);
+    let trim = view.note_answer(&claimed("one", 5));
     assert_eq!(trim, HashMap::from([(id("two"), vec![execution()])]));
     assert!(view.all_claimed(&[execution()]));
 }
@@ -63,13 +63,13 @@ fn whoever_was_told_forgets_what_another_claimed() {
 #[test]
 fn a_claim_heard_of_late_does_not_take_back_what_was_told_since() {
     let view = of(&["one", "two"]);
-    view.told(&execution(), Sequence(5), vec![id("one"), id("two")], 0);
+    view.note_notified(&execution(), Sequence(5), vec![id("one"), id("two")], 0);
     // Another copy is requested before the claim of the first arrives.
     view.waits_again(&execution());
-    view.told(&execution(), Sequence(6), vec![id("one"), id("two")], 0);
-    assert_eq!(view.answered(&claimed("one", 5)), HashMap::new());
+    view.note_notified(&execution(), Sequence(6), vec![id("one"), id("two")], 0);
+    assert_eq!(view.note_answer(&claimed("one", 5)), HashMap::new());
     assert!(!view.all_claimed(&[execution()]));
-    assert_eq!(view.answered(&claimed("two", 6)), HashMap::from([(id("one"), vec![execution()])]));
+    assert_eq!(view.note_answer(&claimed("two", 6)), HashMap::from([(id("one"), vec![execution()])]));
 }
 
 #[test]

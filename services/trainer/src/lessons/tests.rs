@@ -5,7 +5,7 @@ fn kind(name: &str) -> ExecutorType {
 }
 
 /// Adds `builds` builds of a rule, of which `macs` used Macs.
-fn teach(lessons: &mut Lessons, rule: &str, builds: u64, macs: u64) {
+fn teach(lessons: &mut TrainingData, rule: &str, builds: u64, macs: u64) {
     let mac = kind("mac");
     for number in 0..builds {
         let used: &[&ExecutorType] = if number < macs { &[&mac] } else { &[] };
@@ -15,7 +15,7 @@ fn teach(lessons: &mut Lessons, rule: &str, builds: u64, macs: u64) {
 
 #[test]
 fn only_rules_that_need_more_than_x86_are_told() {
-    let mut lessons = Lessons::default();
+    let mut lessons = TrainingData::default();
     teach(&mut lessons, "swift_binary", 30, 30);
     teach(&mut lessons, "cc_binary", 1_000, 0);
     teach(&mut lessons, "young", 19, 19);
@@ -28,13 +28,13 @@ fn only_rules_that_need_more_than_x86_are_told() {
 
 #[test]
 fn rules_are_bounded() {
-    let mut lessons = Lessons::default();
+    let mut lessons = TrainingData::default();
     teach(&mut lessons, "z_most", 40, 40);
-    for number in 0..RULES_TOLD_MAX + 10 {
+    for number in 0..RULES_PUBLISHED_MAX + 10 {
         teach(&mut lessons, &format!("rule{number:05}"), 20, 20);
     }
     let told = lessons.types_by_rule();
-    assert_eq!(told.len(), RULES_TOLD_MAX);
+    assert_eq!(told.len(), RULES_PUBLISHED_MAX);
     assert!(told.contains_key("z_most"), "the rules with the most builds are included");
     for number in 0..RULES_MAX {
         lessons.learn_rule(&format!("made_up{number}"), &[]);
@@ -46,10 +46,13 @@ fn rules_are_bounded() {
 
 #[test]
 fn of_too_many_builds_the_last_ones_teach() {
-    let of = |ended: &[(u64, u64)]| Lessons { ended: ended.iter().copied().collect(), ..Lessons::default() };
+    let of = |ended: &[(u64, u64)]| TrainingData {
+        ended: ended.iter().copied().collect(),
+        ..TrainingData::default()
+    };
     let hours = |hours: u64| Some(Millis(hours * HOUR_MS));
-    assert_eq!(of(&[]).too_many(), None);
-    assert_eq!(of(&[(5, BUILDS_MAX / 2), (6, BUILDS_MAX / 2)]).too_many(), None);
-    assert_eq!(of(&[(5, 1), (6, BUILDS_MAX / 2), (9, BUILDS_MAX / 2)]).too_many(), hours(6));
-    assert_eq!(of(&[(5, 1), (9, BUILDS_MAX + 1)]).too_many(), hours(9));
+    assert_eq!(of(&[]).start_within_limit(), None);
+    assert_eq!(of(&[(5, BUILDS_MAX / 2), (6, BUILDS_MAX / 2)]).start_within_limit(), None);
+    assert_eq!(of(&[(5, 1), (6, BUILDS_MAX / 2), (9, BUILDS_MAX / 2)]).start_within_limit(), hours(6));
+    assert_eq!(of(&[(5, 1), (9, BUILDS_MAX + 1)]).start_within_limit(), hours(9));
 }

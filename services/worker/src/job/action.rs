@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use invariant::Present as _;
 use model::{BlobDigest, CommandStep, JobPath};
 use policy::actions::limits;
 use reapi::{
@@ -82,7 +83,7 @@ fn platform(step: &CommandStep) -> Option<Platform> {
 fn duration(ms: u64) -> reapi::protobuf::Duration {
     reapi::protobuf::Duration {
         seconds: i64::try_from(ms / 1000).unwrap_or(i64::MAX),
-        nanos: i32::try_from(ms % 1000 * 1_000_000).unwrap_or(0),
+        nanos: i32::try_from(ms % 1000 * 1_000_000).present("the nanoseconds of less than one second"),
     }
 }
 

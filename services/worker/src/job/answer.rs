@@ -144,7 +144,7 @@ impl Used {
 }
 
 /// An output of a task.
-pub(crate) enum Made {
+pub(crate) enum ProducedOutput {
     /// The output is fully known.
     Node(Node),
     /// A folder whose tree must be read.
@@ -152,18 +152,22 @@ pub(crate) enum Made {
 }
 
 /// The outputs of `step` in a result, with their paths; fails with the first one that is missing.
-pub(crate) fn outputs(step: &CommandStep, result: &ActionResult) -> Result<Vec<(String, Made)>, String> {
-    let mut found: HashMap<&str, Made> = HashMap::new();
+pub(crate) fn outputs(
+    step: &CommandStep,
+    result: &ActionResult,
+) -> Result<Vec<(String, ProducedOutput)>, String> {
+    let mut found: HashMap<&str, ProducedOutput> = HashMap::new();
     for file in &result.output_files {
         let digest = digest(file.digest.as_ref())?;
         let content = Arc::new(Content::remote(digest));
-        found.insert(&file.path, Made::Node(Node::File { content, executable: file.is_executable }));
+        found
+            .insert(&file.path, ProducedOutput::Node(Node::File { content, executable: file.is_executable }));
     }
     for link in &result.output_symlinks {
-        found.insert(&link.path, Made::Node(Node::Link(link.target.as_str().into())));
+        found.insert(&link.path, ProducedOutput::Node(Node::Link(link.target.as_str().into())));
     }
     for folder in &result.output_directories {
-        found.insert(&folder.path, Made::Tree(digest(folder.tree_digest.as_ref())?));
+        found.insert(&folder.path, ProducedOutput::Tree(digest(folder.tree_digest.as_ref())?));
     }
     let mut made = Vec::with_capacity(step.outputs.len());
     for path in &step.outputs {

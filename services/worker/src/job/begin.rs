@@ -9,12 +9,12 @@ use tokio::time::Instant;
 use tonic::metadata::{Ascii, MetadataMap, MetadataValue};
 
 use super::{
+    job_files::JobFiles,
     patience::Patience,
     runner::Runner,
     scan::{hash_all, scan},
     tree::FUNCTION,
     uploads::Uploads,
-    world::World,
 };
 use crate::{
     prepare,
@@ -59,10 +59,10 @@ impl Run<'_> {
             // A unique name, because an earlier run may still be writing to its folder.
             let folder = all.join(format!("{}-{}", self.record.build.id, self.record.attempt));
             fs::create_dir_all(&folder)?;
-            let world = self.look(graph).await?;
+            let job_files = self.scan_workspace(graph).await?;
             let http = reqwest::Client::builder().connect_timeout(CONNECT).read_timeout(SILENCE).build();
             Ok(Runner {
-                world: Arc::new(world),
+                job_files: Arc::new(job_files),
                 uploads: Uploads::start(remote.clone()),
                 patience: Patience::new(),
                 remote,
@@ -107,7 +107,7 @@ impl Run<'_> {
     /// Connects to a live gateway, waiting for one if necessary.
     async fn connect(&mut self) -> Result<Result<Remote, Ending>, ChunkFault> {
         let until = Instant::now() + GATEWAY_PATIENCE;
-        let mut told = false;
+        let mut announced = false;
         loop {
             let found = match self.unless_over(self.shared.gateways.find(self.shared)).await {
                 Ok(found) => found,
@@ -124,7 +124,7 @@ impl Run<'_> {
                 self.console.say(&message).await?;
                 return Ok(Err(Ending::GiveBack(Reason { code: ReasonCode::GatewayUnreachable, message })));
             }
-            if !std::mem::replace(&mut told, true) {
+            if !std::mem::replace(&mut announced, true) {
                 let line = format!("no gateway of the farm answers: waiting at most {seconds} s for one");
                 self.console.say(&line).await?;
             }
@@ -135,17 +135,17 @@ impl Run<'_> {
     }
 
     /// Scans the files of the workspace, and hashes those that tasks read.
-    async fn look(&self, graph: Arc<Graph>) -> io::Result<World> {
+    async fn scan_workspace(&self, graph: Arc<Graph>) -> io::Result<JobFiles> {
         let cancel = Cancel::default();
         let (flag, root) = (cancel.flag(), self.folder.build.clone());
         let work = move || {
-            let world = World::new(graph, scan(&root, &flag)?);
-            hash_all(&world.wanted_files(), &flag);
-            Ok(world)
+            let job_files = JobFiles::new(graph, scan(&root, &flag)?);
+            hash_all(&job_files.wanted_files(), &flag);
+            Ok(job_files)
         };
-        let world = tokio::task::spawn_blocking(work).await.map_err(io::Error::other)?;
+        let job_files = tokio::task::spawn_blocking(work).await.map_err(io::Error::other)?;
         drop(cancel);
-        world
+        job_files
     }
 
     /// Headers of every call: the build's group and trace, and the build that executor usage is counted for. If the

@@ -7,6 +7,7 @@ use std::{
 };
 
 use bus::ChunkFault;
+use invariant::impossible;
 use model::{BuildJob, JobResult, Reason, ReasonCode, TaskIndex, TaskReport, TaskStatus};
 use policy::graph::{AfterTask, Consequences, GraphRun};
 use tokio::{
@@ -20,11 +21,11 @@ use super::{
     outputs,
     patience::Answering,
     runner::{Runner, TaskEnd},
-    seen::{Behind, Seen},
-    told::{self, Untold},
+    task_reports::{self, UnpublishedReports},
+    visible::{IndirectDependencies, VisibleEffects},
 };
 use crate::{
-    command::tell_start,
+    command::record_start,
     run::{Ending, Run},
     stop::Cause,
 };
@@ -43,7 +44,7 @@ pub(crate) struct JobEnd {
 }
 
 /// Why no more tasks are run.
-enum Over {
+enum LoopEnd {
     Done,
     /// The run was stopped.
     Stopped,
@@ -52,18 +53,18 @@ enum Over {
     Unreachable(String),
 }
 
-type Went = (TaskIndex, Seen, Option<TaskEnd>);
+type JoinedTask = (TaskIndex, VisibleEffects, Option<TaskEnd>);
 
 struct Drive<'r, 'a> {
     run: &'r mut Run<'a>,
     runner: Arc<Runner>,
     graph: GraphRun,
-    behind: Behind,
-    tasks: JoinSet<Went>,
+    indirect: IndirectDependencies,
+    tasks: JoinSet<JoinedTask>,
     /// The task index of each running future, for those that are aborted.
     indices: HashMap<Id, TaskIndex>,
     handles: HashMap<TaskIndex, AbortHandle>,
-    untold: Untold,
+    unpublished: UnpublishedReports,
     began: Instant,
     began_at: SystemTime,
     cpu: Duration,
@@ -78,43 +79,43 @@ impl Run<'_> {
             Err(ending) => return Ok(ending),
         };
         let began_at = self.shared.context.bus.clock().system_time();
-        tell_start(self.record, began_at);
-        let graph = Arc::clone(runner.world.graph());
-        let behind = Behind::new(&graph, runner.world.watched());
+        record_start(self.record, began_at);
+        let graph = Arc::clone(runner.job_files.graph());
+        let indirect = IndirectDependencies::new(&graph, runner.job_files.watched());
         let mut drive = Drive {
             run: self,
             runner: Arc::new(runner),
             graph: GraphRun::new(graph),
-            behind,
+            indirect,
             tasks: JoinSet::new(),
             indices: HashMap::new(),
             handles: HashMap::new(),
-            untold: Untold::default(),
+            unpublished: UnpublishedReports::default(),
             began: Instant::now(),
             began_at,
             cpu: Duration::ZERO,
             peak_memory_bytes: 0,
         };
-        let over = drive.all().await;
+        let over = drive.run_tasks().await;
         drive.end(over).await
     }
 }
 
 impl Drive<'_, '_> {
-    async fn all(&mut self) -> Result<Over, ChunkFault> {
+    async fn run_tasks(&mut self) -> Result<LoopEnd, ChunkFault> {
         let most = self.run.shared.context.settings.job_tasks_in_flight;
-        let mut tick = tokio::time::interval(told::EVERY);
+        let mut tick = tokio::time::interval(task_reports::EVERY);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut answering = self.runner.patience.listen();
         loop {
             while self.tasks.len() < most
                 && let Some(index) = self.graph.start_next()
             {
-                let seen = self.behind.begin(self.graph.graph(), index);
-                self.spawn(index, seen, Duration::ZERO);
+                let visible = self.indirect.begin(self.graph.graph(), index);
+                self.spawn(index, visible, Duration::ZERO);
             }
             if self.graph.is_over() {
-                return Ok(Over::Done);
+                return Ok(LoopEnd::Done);
             }
             tokio::select! {
                 // Checked before the tasks, which fail when the farm is unreachable.
@@ -122,14 +123,14 @@ impl Drive<'_, '_> {
                 Ok(()) = answering.changed() => {
                     let now = answering.borrow_and_update().clone();
                     if let Answering::NotAtAll(reason) = now {
-                        return Ok(Over::Unreachable(reason));
+                        return Ok(LoopEnd::Unreachable(reason));
                     }
                     self.say_answering(&now).await?;
                 }
                 Some(ended) = self.tasks.join_next_with_id() => self.joined(ended).await?,
-                () = self.run.stop.wanted() => return Ok(Over::Stopped),
-                () = tokio::time::sleep_until(self.run.timeout_at) => return Ok(Over::TimedOut),
-                _ = tick.tick(), if !self.untold.is_empty() => self.tell().await?,
+                () = self.run.stop.wanted() => return Ok(LoopEnd::Stopped),
+                () = tokio::time::sleep_until(self.run.timeout_at) => return Ok(LoopEnd::TimedOut),
+                _ = tick.tick(), if !self.unpublished.is_empty() => self.publish_reports().await?,
             }
         }
     }
@@ -144,52 +145,63 @@ impl Drive<'_, '_> {
         self.run.console.say(&line).await
     }
 
-    fn spawn(&mut self, index: TaskIndex, seen: Seen, wait: Duration) {
+    fn spawn(&mut self, index: TaskIndex, visible: VisibleEffects, wait: Duration) {
         let runner = Arc::clone(&self.runner);
         let handle = self.tasks.spawn(async move {
             if !wait.is_zero() {
                 tokio::time::sleep(wait).await;
             }
-            let end = runner.run(index, &seen).await;
-            (index, seen, end)
+            let end = runner.run(index, &visible).await;
+            (index, visible, end)
         });
         self.indices.insert(handle.id(), index);
         self.handles.insert(index, handle);
     }
 
-    async fn joined(&mut self, ended: Result<(Id, Went), JoinError>) -> Result<(), ChunkFault> {
-        let (index, seen, end) = match ended {
-            Ok((id, went)) => {
+    async fn joined(&mut self, ended: Result<(Id, JoinedTask), JoinError>) -> Result<(), ChunkFault> {
+        let (index, visible, end) = match ended {
+            Ok((id, joined)) => {
                 self.indices.remove(&id);
-                went
+                joined
             }
             Err(error) => {
-                let Some(index) = self.indices.remove(&error.id()) else { return Ok(()) };
+                let Some(index) = self.indices.remove(&error.id()) else {
+                    impossible!("a future ended that runs no task");
+                    return Ok(());
+                };
                 if error.is_cancelled() {
                     return Ok(());
                 }
                 warn!(error = telemetry::error_chain(&error), "a task of a job panicked or was aborted");
-                let Some(task) = self.graph.graph().task(index) else { return Ok(()) };
-                (index, Seen::default(), Some(TaskEnd::dropped(task)))
+                let Some(task) = self.graph.graph().task(index) else {
+                    impossible!("task {} ended, which the job does not have", index.get());
+                    return Ok(());
+                };
+                (index, VisibleEffects::default(), Some(TaskEnd::dropped(task)))
             }
         };
         self.handles.remove(&index);
         let Some(end) = end else { return Ok(()) };
-        self.take(index, seen, end).await
+        self.handle_task_end(index, visible, end).await
     }
 
-    async fn take(&mut self, index: TaskIndex, seen: Seen, end: TaskEnd) -> Result<(), ChunkFault> {
+    async fn handle_task_end(
+        &mut self,
+        index: TaskIndex,
+        visible: VisibleEffects,
+        end: TaskEnd,
+    ) -> Result<(), ChunkFault> {
         let TaskEnd { report, effect, output } = end;
         // Recorded before a task that depends on it can start.
         if let (TaskStatus::Succeeded, Some(effect)) = (report.status, effect) {
-            self.runner.world.done(index, effect);
+            self.runner.job_files.record_effect(index, effect);
         }
         match self.graph.ended(index, report.clone()) {
             AfterTask::Nothing => Ok(()),
             AfterTask::Again { wait, tries } => {
                 let reason = report.reason.as_deref().unwrap_or("unknown reason");
                 let line = format!("task {} is retried (try {tries}): {reason}", report.id);
-                self.spawn(index, seen, wait);
+                self.spawn(index, visible, wait);
                 self.run.console.say(&line).await
             }
             AfterTask::Ended(consequences) => {
@@ -209,8 +221,8 @@ impl Drive<'_, '_> {
 
     async fn written(&mut self, report: TaskReport, output: TaskOutput) -> Result<(), ChunkFault> {
         output.write(&report, self.run.console).await?;
-        self.untold.push(report);
-        if self.untold.is_full() { self.tell().await } else { Ok(()) }
+        self.unpublished.push(report);
+        if self.unpublished.is_full() { self.publish_reports().await } else { Ok(()) }
     }
 
     /// Handles the consequences of a task's end for other tasks.
@@ -226,42 +238,44 @@ impl Drive<'_, '_> {
         let Consequences { skipped, cancelled } = consequences;
         for index in skipped.into_iter().chain(cancelled) {
             if let Some(report) = self.graph.report(index) {
-                self.untold.push(report.clone());
+                self.unpublished.push(report.clone());
+            } else {
+                impossible!("skipped task {} has no report", index.get());
             }
         }
-        if self.untold.is_full() { self.tell().await } else { Ok(()) }
+        if self.unpublished.is_full() { self.publish_reports().await } else { Ok(()) }
     }
 
-    async fn tell(&mut self) -> Result<(), ChunkFault> {
-        for event in self.untold.take(self.run.record.attempt, &self.graph) {
+    async fn publish_reports(&mut self) -> Result<(), ChunkFault> {
+        for event in self.unpublished.take(self.run.record.attempt, &self.graph) {
             self.run.console.tool(&event).await?;
         }
         Ok(())
     }
 
-    async fn end(mut self, over: Result<Over, ChunkFault>) -> Result<Ending, ChunkFault> {
+    async fn end(mut self, over: Result<LoopEnd, ChunkFault>) -> Result<Ending, ChunkFault> {
         match over {
-            Ok(Over::Done) => {
-                self.tell().await?;
-                let ending = self.bring().await?;
-                self.sum_up().await;
+            Ok(LoopEnd::Done) => {
+                self.publish_reports().await?;
+                let ending = self.fetch_outputs().await?;
+                self.record_result().await;
                 Ok(ending)
             }
-            Ok(Over::Unreachable(reason)) => {
+            Ok(LoopEnd::Unreachable(reason)) => {
                 self.tasks.shutdown().await;
                 let worker = &self.run.shared.id;
                 let message = format!("worker {worker} could not reach the farm's gateway: {reason}");
                 self.run.console.say(&message).await?;
                 Ok(Ending::GiveBack(Reason { code: ReasonCode::GatewayUnreachable, message }))
             }
-            Ok(Over::TimedOut) => {
+            Ok(LoopEnd::TimedOut) => {
                 let consequences = self.graph.give_up("the build exceeded its timeout");
                 self.follow(consequences).await?;
-                self.tell().await?;
-                self.sum_up().await;
+                self.publish_reports().await?;
+                self.record_result().await;
                 Ok(Ending::TimedOut(None))
             }
-            Ok(Over::Stopped) => {
+            Ok(LoopEnd::Stopped) => {
                 self.tasks.shutdown().await;
                 // The next attempt of the build joins the running actions; after any other end they are cancelled.
                 if self.run.stop.cause() == Some(Cause::EndedElsewhere) {
@@ -278,7 +292,7 @@ impl Drive<'_, '_> {
     }
 
     /// Fetches the files that match the build's output globs.
-    async fn bring(&mut self) -> Result<Ending, ChunkFault> {
+    async fn fetch_outputs(&mut self) -> Result<Ending, ChunkFault> {
         let folder = self.runner.folder.join("outputs");
         let patterns = &self.run.record.build.outputs;
         if patterns.is_empty() {
@@ -288,9 +302,9 @@ impl Drive<'_, '_> {
             Ok(globs) => globs,
             Err(reason) => return Ok(Ending::Failed(reason, None)),
         };
-        let tree = self.runner.world.outcome();
-        let brought = outputs::bring(&self.runner, &tree, &globs, &folder);
-        match self.run.unless_over(brought).await {
+        let tree = self.runner.job_files.outcome();
+        let fetched = outputs::fetch_all(&self.runner, &tree, &globs, &folder);
+        match self.run.unless_over(fetched).await {
             Ok(Ok(())) => Ok(Ending::Tasks { outputs: folder }),
             Ok(Err(message)) => {
                 self.run.console.say(&message).await?;
@@ -300,9 +314,9 @@ impl Drive<'_, '_> {
         }
     }
 
-    async fn sum_up(&mut self) {
+    async fn record_result(&mut self) {
         let mut result = self.graph.result();
-        match told::keep_reports(&self.graph, &self.run.shared.store).await {
+        match task_reports::keep_reports(&self.graph, &self.run.shared.store).await {
             Ok(report) => result.report = Some(report),
             Err(error) => {
                 warn!(error = telemetry::error_chain(&error), "cannot store the reports of a job");

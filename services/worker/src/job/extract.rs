@@ -14,12 +14,13 @@ use std::{
 };
 
 use flate2::read::MultiGzDecoder;
+use invariant::Present as _;
 use model::JobPath;
 use tar::EntryType;
 
 use super::{
     blobs,
-    runner::{Runner, Trouble},
+    runner::{Runner, TaskError},
     tree::{Content, FUNCTION, Folder, Node, join},
 };
 use crate::preparing::Cancel;
@@ -37,11 +38,11 @@ pub(crate) async fn extract(
     from: &Node,
     name: &str,
     folder: PathBuf,
-) -> Result<Arc<Folder>, Trouble> {
+) -> Result<Arc<Folder>, TaskError> {
     let Node::File { content, .. } = from else {
-        return Err(Trouble::Own(format!("{name} is not an archive: it is a folder or a broken link")));
+        return Err(TaskError::Own(format!("{name} is not an archive: it is a folder or a broken link")));
     };
-    let ours = |error: io::Error| Trouble::Farm(format!("unpacking {name} failed: {error}"));
+    let ours = |error: io::Error| TaskError::Farm(format!("unpacking {name} failed: {error}"));
     tokio::fs::create_dir_all(&folder).await.map_err(ours)?;
     let archive = if let Some(path) = content.path() {
         path.clone()
@@ -54,25 +55,25 @@ pub(crate) async fn extract(
     let cancel = Cancel::default();
     let cancelled = cancel.flag();
     let bytes_max = runner.bytes_max;
-    let work = move || Unpacking { folder, bytes_left: bytes_max, files: 0, cancelled }.all(&archive);
+    let work = move || Unpacking { folder, bytes_left: bytes_max, files: 0, cancelled }.run(&archive);
     let done = tokio::task::spawn_blocking(work).await;
     drop(cancel);
     match done {
         Ok(Ok(unpacked)) => Ok(unpacked),
-        Ok(Err(Bad::Archive(why))) => Err(Trouble::Own(format!("cannot unpack {name}: {why}"))),
-        Ok(Err(Bad::Disk(error))) => Err(ours(error)),
+        Ok(Err(UnpackError::Archive(why))) => Err(TaskError::Own(format!("cannot unpack {name}: {why}"))),
+        Ok(Err(UnpackError::Disk(error))) => Err(ours(error)),
         Err(panicked) => Err(ours(io::Error::other(panicked))),
     }
 }
 
-enum Bad {
+enum UnpackError {
     /// The archive or its content is at fault.
     Archive(String),
     /// The worker's disk failed.
     Disk(io::Error),
 }
 
-impl Bad {
+impl UnpackError {
     fn archive(why: impl Into<String>) -> Self {
         Self::Archive(why.into())
     }
@@ -97,53 +98,54 @@ struct Extra {
 }
 
 impl Unpacking {
-    fn all(mut self, archive: &Path) -> Result<Arc<Folder>, Bad> {
+    fn run(mut self, archive: &Path) -> Result<Arc<Folder>, UnpackError> {
         let mut archive = tar::Archive::new(open(archive)?);
-        let entries = archive.entries().map_err(|error| Bad::unreadable(&error))?.raw(true);
+        let entries = archive.entries().map_err(|error| UnpackError::unreadable(&error))?.raw(true);
         let mut root = Arc::default();
         let mut extra = Extra::default();
         for (count, entry) in (1..).zip(entries) {
             if self.cancelled.load(Ordering::Relaxed) {
-                return Err(Bad::Disk(io::ErrorKind::Interrupted.into()));
+                return Err(UnpackError::Disk(io::ErrorKind::Interrupted.into()));
             }
             if count > ENTRIES_MAX {
-                return Err(Bad::Archive(format!("it has more than {ENTRIES_MAX} entries")));
+                return Err(UnpackError::Archive(format!("it has more than {ENTRIES_MAX} entries")));
             }
-            let mut entry = entry.map_err(|error| Bad::unreadable(&error))?;
+            let mut entry = entry.map_err(|error| UnpackError::unreadable(&error))?;
             let kind = entry.header().entry_type();
             if kind == EntryType::GNULongName {
-                extra.path = Some(trimmed(small(&mut entry)?));
+                extra.path = Some(trimmed(read_extra(&mut entry)?));
             } else if kind == EntryType::GNULongLink {
-                extra.link = Some(trimmed(small(&mut entry)?));
+                extra.link = Some(trimmed(read_extra(&mut entry)?));
             } else if kind == EntryType::XHeader {
-                extra.take(&small(&mut entry)?)?;
+                extra.read_pax(&read_extra(&mut entry)?)?;
             } else if kind != EntryType::XGlobalHeader {
-                self.one(&mut root, &mut entry, std::mem::take(&mut extra))?;
+                self.add_entry(&mut root, &mut entry, std::mem::take(&mut extra))?;
             }
         }
         Ok(root)
     }
 
-    fn one(
+    fn add_entry(
         &mut self,
         root: &mut Arc<Folder>,
         entry: &mut tar::Entry<'_, impl Read>,
         extra: Extra,
-    ) -> Result<(), Bad> {
+    ) -> Result<(), UnpackError> {
         let name = extra.path.unwrap_or_else(|| entry.header().path_bytes().into_owned());
-        let name = String::from_utf8(name).map_err(|_| Bad::archive("a name in it is not UTF-8"))?;
-        let path = JobPath::parse(&name).map_err(|bad| Bad::Archive(format!("entry {name:?}: {bad}")))?;
+        let name = String::from_utf8(name).map_err(|_| UnpackError::archive("a name in it is not UTF-8"))?;
+        let path =
+            JobPath::parse(&name).map_err(|bad| UnpackError::Archive(format!("entry {name:?}: {bad}")))?;
         let link = || {
             let own = entry.header().link_name_bytes().map(std::borrow::Cow::into_owned);
             let target = extra.link.clone().or(own).unwrap_or_default();
-            String::from_utf8(target).map_err(|_| Bad::archive("a target in it is not UTF-8"))
+            String::from_utf8(target).map_err(|_| UnpackError::archive("a target in it is not UTF-8"))
         };
         let kind = entry.header().entry_type();
         // The oldest format stores folders as files whose names end in a slash.
         let node = if kind.is_dir() || (kind.is_file() && name.ends_with('/')) {
             Node::Folder(Arc::default())
         } else if kind.is_file() || kind.is_contiguous() {
-            let mode = entry.header().mode().map_err(|error| Bad::unreadable(&error))?;
+            let mode = entry.header().mode().map_err(|error| UnpackError::unreadable(&error))?;
             Node::File { content: Arc::new(self.content(&name, entry)?), executable: mode & 0o111 != 0 }
         } else if kind.is_symlink() {
             symlink(&path, link()?)?
@@ -151,10 +153,12 @@ impl Unpacking {
             let target = link()?;
             let there = JobPath::parse(&target).ok().and_then(|target| root.at(target.as_str()).cloned());
             there.filter(|node| matches!(node, Node::File { .. })).ok_or_else(|| {
-                Bad::Archive(format!("{name:?} is a link to {target:?}, which is not an earlier file"))
+                UnpackError::Archive(format!(
+                    "{name:?} is a link to {target:?}, which is not an earlier file"
+                ))
             })?
         } else {
-            return Err(Bad::Archive(format!(
+            return Err(UnpackError::Archive(format!(
                 "{name:?} is neither a file nor a folder nor a link: {kind:?}"
             )));
         };
@@ -162,35 +166,35 @@ impl Unpacking {
             return Ok(());
         }
         check_folders(root, &path, &name)?;
-        Folder::lay(root, path.as_str(), node);
+        Folder::insert_at(root, path.as_str(), node);
         Ok(())
     }
 
     /// Copies the content of an entry into a file of the worker.
-    fn content(&mut self, name: &str, entry: &mut impl Read) -> Result<Content, Bad> {
+    fn content(&mut self, name: &str, entry: &mut impl Read) -> Result<Content, UnpackError> {
         let path = self.folder.join(format!("{}", self.files));
         self.files += 1;
-        let mut file = File::create(&path).map_err(Bad::Disk)?;
+        let mut file = File::create(&path).map_err(UnpackError::Disk)?;
         let mut hasher = FUNCTION.hasher();
         let mut buffer = vec![0; BUFFER];
         loop {
-            let count = entry.read(&mut buffer).map_err(|error| Bad::unreadable(&error))?;
-            let piece = buffer.get(..count).unwrap_or_default();
+            let count = entry.read(&mut buffer).map_err(|error| UnpackError::unreadable(&error))?;
+            let piece = buffer.get(..count).present("the bytes of a buffer that were read");
             if piece.is_empty() {
                 return Ok(Content::hashed(path, hasher.finish()));
             }
             self.bytes_left = self.bytes_left.checked_sub(piece.len() as u64).ok_or_else(|| {
-                Bad::Archive(format!("it holds more bytes than a step may unpack, at {name:?}"))
+                UnpackError::Archive(format!("it holds more bytes than a step may unpack, at {name:?}"))
             })?;
             hasher.update(piece);
-            file.write_all(piece).map_err(Bad::Disk)?;
+            file.write_all(piece).map_err(UnpackError::Disk)?;
         }
     }
 }
 
 /// Opens an archive, decompressing it if necessary.
-fn open(path: &Path) -> Result<Box<dyn Read>, Bad> {
-    let unreadable = |error: io::Error| Bad::unreadable(&error);
+fn open(path: &Path) -> Result<Box<dyn Read>, UnpackError> {
+    let unreadable = |error: io::Error| UnpackError::unreadable(&error);
     let mut file = fs::File::open(path).map_err(unreadable)?;
     let mut start = [0_u8; 6];
     let mut filled = 0;
@@ -207,7 +211,7 @@ fn open(path: &Path) -> Result<Box<dyn Read>, Bad> {
         [0x28, 0xb5, 0x2f, 0xfd, ..] => {
             Ok(Box::new(zstd::stream::read::Decoder::with_buffer(file).map_err(unreadable)?))
         }
-        [0xfd, b'7', b'z', b'X', b'Z', _] | [b'B', b'Z', b'h', ..] => Err(Bad::archive(
+        [0xfd, b'7', b'z', b'X', b'Z', _] | [b'B', b'Z', b'h', ..] => Err(UnpackError::archive(
             "it is compressed with xz or bzip2, expected gzip, zstd or none: run tar in a command task instead",
         )),
         _ => Ok(Box::new(file)),
@@ -215,10 +219,14 @@ fn open(path: &Path) -> Result<Box<dyn Read>, Bad> {
 }
 
 /// The content of an entry that describes the next one.
-fn small(entry: &mut impl Read) -> Result<Vec<u8>, Bad> {
+fn read_extra(entry: &mut impl Read) -> Result<Vec<u8>, UnpackError> {
     let mut content = Vec::new();
-    entry.take(EXTRA_MAX + 1).read_to_end(&mut content).map_err(|error| Bad::unreadable(&error))?;
-    if content.len() as u64 > EXTRA_MAX { Err(Bad::archive("a name in it is too long")) } else { Ok(content) }
+    entry.take(EXTRA_MAX + 1).read_to_end(&mut content).map_err(|error| UnpackError::unreadable(&error))?;
+    if content.len() as u64 > EXTRA_MAX {
+        Err(UnpackError::archive("a name in it is too long"))
+    } else {
+        Ok(content)
+    }
 }
 
 fn trimmed(mut name: Vec<u8>) -> Vec<u8> {
@@ -230,15 +238,15 @@ fn trimmed(mut name: Vec<u8>) -> Vec<u8> {
 
 impl Extra {
     /// Parses repeated records `LENGTH KEY=VALUE\n`.
-    fn take(&mut self, records: &[u8]) -> Result<(), Bad> {
+    fn read_pax(&mut self, records: &[u8]) -> Result<(), UnpackError> {
         for record in tar::PaxExtensions::new(records) {
-            let record = record.map_err(|error| Bad::unreadable(&error))?;
+            let record = record.map_err(|error| UnpackError::unreadable(&error))?;
             match record.key_bytes() {
                 b"path" => self.path = Some(record.value_bytes().to_vec()),
                 b"linkpath" => self.link = Some(record.value_bytes().to_vec()),
-                b"size" => return Err(Bad::archive("a file in it is larger than 8 GiB")),
+                b"size" => return Err(UnpackError::archive("a file in it is larger than 8 GiB")),
                 key if key.starts_with(b"GNU.sparse.") => {
-                    return Err(Bad::archive("it has sparse files: pack it without --sparse"));
+                    return Err(UnpackError::archive("it has sparse files: pack it without --sparse"));
                 }
                 _ => {}
             }
@@ -248,8 +256,8 @@ impl Extra {
 }
 
 /// A symlink whose target does not leave the archive.
-fn symlink(path: &JobPath, target: String) -> Result<Node, Bad> {
-    let leaves = || Bad::Archive(format!("symlink {path} leads out of the archive, to {target:?}"));
+fn symlink(path: &JobPath, target: String) -> Result<Node, UnpackError> {
+    let leaves = || UnpackError::Archive(format!("symlink {path} leads out of the archive, to {target:?}"));
     if target.is_empty() || target.starts_with('/') || target.contains('\0') {
         return Err(leaves());
     }
@@ -265,7 +273,7 @@ fn symlink(path: &JobPath, target: String) -> Result<Node, Bad> {
 }
 
 /// Checks that no parent of `path` is a file or symlink.
-fn check_folders(root: &Folder, path: &JobPath, name: &str) -> Result<(), Bad> {
+fn check_folders(root: &Folder, path: &JobPath, name: &str) -> Result<(), UnpackError> {
     let Some((folder, _)) = path.as_str().rsplit_once('/') else { return Ok(()) };
     let mut place = String::new();
     for part in folder.split('/') {
@@ -274,7 +282,9 @@ fn check_folders(root: &Folder, path: &JobPath, name: &str) -> Result<(), Bad> {
             None => return Ok(()),
             Some(Node::Folder(_)) => {}
             Some(Node::File { .. } | Node::Link(_)) => {
-                return Err(Bad::Archive(format!("{name:?} is below {place:?}, which is not a folder")));
+                return Err(UnpackError::Archive(format!(
+                    "{name:?} is below {place:?}, which is not a folder"
+                )));
             }
         }
     }

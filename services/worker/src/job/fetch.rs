@@ -7,7 +7,7 @@ use model::Digest;
 use tokio::io::AsyncWriteExt as _;
 
 use super::{
-    runner::Trouble,
+    runner::TaskError,
     tree::{Content, FUNCTION, Node},
 };
 
@@ -18,24 +18,24 @@ pub(crate) async fn fetch(
     wanted: Option<&Digest>,
     file: &Path,
     bytes_max: u64,
-) -> Result<Node, Trouble> {
+) -> Result<Node, TaskError> {
     let failed = |error: reqwest::Error| {
         let text = format!("cannot fetch {url}: {}", telemetry::error_chain(&error));
         let refused = error.status().is_some_and(|status| status.is_client_error() && status != 429);
         if refused || error.is_builder() || error.is_redirect() {
-            Trouble::Own(text)
+            TaskError::Own(text)
         } else {
-            Trouble::Farm(text)
+            TaskError::Farm(text)
         }
     };
-    let large = || Trouble::Own(format!("{url} is larger than the limit of {bytes_max} bytes"));
+    let large = || TaskError::Own(format!("{url} is larger than the limit of {bytes_max} bytes"));
     let response =
         http.get(url).send().await.and_then(reqwest::Response::error_for_status).map_err(failed)?;
     if response.content_length().is_some_and(|length| length > bytes_max) {
         return Err(large());
     }
     let unwritable =
-        |error: std::io::Error| Trouble::Farm(format!("cannot write the content of {url}: {error}"));
+        |error: std::io::Error| TaskError::Farm(format!("cannot write the content of {url}: {error}"));
     let mut out = tokio::fs::File::create(file).await.map_err(unwritable)?;
     let mut hasher = FUNCTION.hasher();
     let mut parts = response.bytes_stream();
@@ -50,7 +50,7 @@ pub(crate) async fn fetch(
     let found = hasher.finish();
     if let Some(wanted) = wanted.filter(|wanted| wanted.hex() != found.hex()) {
         let found = found.hex();
-        return Err(Trouble::Own(format!("{url} has digest sha256:{found}, expected {wanted}")));
+        return Err(TaskError::Own(format!("{url} has digest sha256:{found}, expected {wanted}")));
     }
     let content = Arc::new(Content::hashed(file.to_owned(), found));
     Ok(Node::File { content, executable: false })

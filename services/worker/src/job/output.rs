@@ -27,8 +27,8 @@ impl TaskOutput {
     /// Reads the output of `result`: embedded in it, or from the store by digest.
     pub(crate) async fn of(remote: &Remote, result: &ActionResult) -> Result<Self, RemoteError> {
         Ok(Self {
-            stdout: one(remote, &result.stdout_raw, result.stdout_digest.as_ref()).await?,
-            stderr: one(remote, &result.stderr_raw, result.stderr_digest.as_ref()).await?,
+            stdout: read_stream(remote, &result.stdout_raw, result.stdout_digest.as_ref()).await?,
+            stderr: read_stream(remote, &result.stderr_raw, result.stderr_digest.as_ref()).await?,
         })
     }
 
@@ -65,7 +65,7 @@ impl TaskOutput {
     }
 }
 
-async fn one(remote: &Remote, raw: &[u8], digest: Option<&Digest>) -> Result<Bytes, RemoteError> {
+async fn read_stream(remote: &Remote, raw: &[u8], digest: Option<&Digest>) -> Result<Bytes, RemoteError> {
     if !raw.is_empty() {
         return Ok(shorten(raw));
     }

@@ -14,7 +14,7 @@ use remote::RemoteError;
 
 use super::{
     blobs,
-    runner::{Runner, Trouble},
+    runner::{Runner, TaskError},
     tree::{Content, Folder, Node, join},
 };
 
@@ -30,7 +30,7 @@ struct Wanted {
 
 /// Writes the matching files of `tree` into `folder`, which is empty or missing. A symlink is replaced by the file
 /// that it leads to.
-pub(crate) async fn bring(
+pub(crate) async fn fetch_all(
     runner: &Runner,
     tree: &Arc<Folder>,
     globs: &GlobSet,
@@ -42,14 +42,14 @@ pub(crate) async fn bring(
     tree.check("").map_err(|error| format!("cannot search for the outputs: {error}"))?;
     let mut wanted = Vec::new();
     find(tree, tree, "", globs, &mut wanted);
-    let brought = wanted.into_iter().map(|file| {
+    let all = wanted.into_iter().map(|file| {
         let to = folder.join(&file.path);
         async move {
-            let brought = one(runner, &file, to).await;
-            brought.map_err(|why| format!("cannot fetch output {}: {why}", file.path))
+            let fetched = fetch_file(runner, &file, to).await;
+            fetched.map_err(|why| format!("cannot fetch output {}: {why}", file.path))
         }
     });
-    stream::iter(brought).buffer_unordered(FETCHES).try_collect().await
+    stream::iter(all).buffer_unordered(FETCHES).try_collect().await
 }
 
 fn find(root: &Arc<Folder>, folder: &Folder, place: &str, globs: &GlobSet, wanted: &mut Vec<Wanted>) {
@@ -71,7 +71,7 @@ fn find(root: &Arc<Folder>, folder: &Folder, place: &str, globs: &GlobSet, wante
     }
 }
 
-async fn one(runner: &Runner, file: &Wanted, to: PathBuf) -> Result<(), String> {
+async fn fetch_file(runner: &Runner, file: &Wanted, to: PathBuf) -> Result<(), String> {
     let failed = |error: io::Error| error.to_string();
     if let Some(parent) = to.parent() {
         tokio::fs::create_dir_all(parent).await.map_err(failed)?;
@@ -82,7 +82,7 @@ async fn one(runner: &Runner, file: &Wanted, to: PathBuf) -> Result<(), String> 
         let digest = file.content.digest().map_err(|error| telemetry::error_chain(&error))?;
         let mut fetched = runner.patience.patiently(|| blobs::fetch(&runner.remote, &digest, &to)).await;
         if let Err(RemoteError::Missing { .. }) = fetched {
-            runner.remake(&[digest]).await.map_err(Trouble::into_reason)?;
+            runner.remake(&[digest]).await.map_err(TaskError::into_reason)?;
             fetched = runner.patience.patiently(|| blobs::fetch(&runner.remote, &digest, &to)).await;
         }
         fetched.map_err(|error| telemetry::error_chain(&error))?;

@@ -8,6 +8,7 @@ use std::{
 };
 
 use futures::{StreamExt as _, stream};
+use invariant::impossible;
 use model::{BlobDigest, CommandStep, Step, Task, TaskIndex, TaskReport, TaskStatus};
 use prost::Message as _;
 use reapi::{
@@ -24,15 +25,15 @@ use tonic::{
 
 use super::{
     action::{TaskAction, action_of, priority},
-    answer::{self, Made, fail},
+    answer::{self, ProducedOutput, fail},
     blobs, extract, fetch,
+    job_files::{Effect, JobFiles, ViewError},
     output::TaskOutput,
     patience::Patience,
-    seen::Seen,
     tree::{Folder, Node},
     unsent::Unsent,
     uploads::Uploads,
-    world::{Effect, ViewError, World},
+    visible::VisibleEffects,
 };
 
 /// How often blobs are sent again if the farm's store lost them before their use.
@@ -45,7 +46,7 @@ const CANCELS: usize = 16;
 
 /// Runs the tasks of one job.
 pub(crate) struct Runner {
-    pub(crate) world: Arc<World>,
+    pub(crate) job_files: Arc<JobFiles>,
     pub(crate) remote: Remote,
     pub(crate) uploads: Uploads,
     pub(crate) patience: Patience,
@@ -71,7 +72,7 @@ pub(crate) struct TaskEnd {
 }
 
 /// Why a task has no result of its command.
-pub(crate) enum Trouble {
+pub(crate) enum TaskError {
     /// The task is at fault: another try would fail too.
     Own(String),
     /// The farm is at fault: another try may succeed.
@@ -80,7 +81,7 @@ pub(crate) enum Trouble {
     Lost(Vec<BlobDigest>),
 }
 
-impl Trouble {
+impl TaskError {
     /// The reason as text for the user.
     pub(super) fn into_reason(self) -> String {
         match self {
@@ -92,19 +93,19 @@ impl Trouble {
     }
 }
 
-impl From<ViewError> for Trouble {
+impl From<ViewError> for TaskError {
     fn from(error: ViewError) -> Self {
         Self::Own(telemetry::error_chain(&error))
     }
 }
 
-impl From<super::tree::TreeError> for Trouble {
+impl From<super::tree::TreeError> for TaskError {
     fn from(error: super::tree::TreeError) -> Self {
         Self::Own(telemetry::error_chain(&error))
     }
 }
 
-impl From<&RemoteError> for Trouble {
+impl From<&RemoteError> for TaskError {
     fn from(error: &RemoteError) -> Self {
         let text = telemetry::error_chain(error);
         match error {
@@ -118,7 +119,7 @@ impl From<&RemoteError> for Trouble {
     }
 }
 
-impl From<RemoteError> for Trouble {
+impl From<RemoteError> for TaskError {
     fn from(error: RemoteError) -> Self {
         Self::from(&error)
     }
@@ -127,45 +128,53 @@ impl From<RemoteError> for Trouble {
 impl TaskEnd {
     /// The end of a task that an internal fault aborted.
     pub(crate) fn dropped(task: &Task) -> Self {
-        Self::trouble(task, Trouble::Farm("internal error: the worker dropped the task".to_owned()))
+        Self::failed(task, TaskError::Farm("internal error: the worker dropped the task".to_owned()))
     }
 
-    fn trouble(task: &Task, trouble: Trouble) -> Self {
+    fn failed(task: &Task, error: TaskError) -> Self {
         let status =
-            if matches!(trouble, Trouble::Own(_)) { TaskStatus::Failed } else { TaskStatus::FarmFailed };
-        let reason = Some(model::brief(trouble.into_reason()));
+            if matches!(error, TaskError::Own(_)) { TaskStatus::Failed } else { TaskStatus::FarmFailed };
+        let reason = Some(model::brief(error.into_reason()));
         let report = TaskReport { reason, ..TaskReport::new(task.id.clone(), status) };
         Self { report, effect: None, output: TaskOutput::default() }
     }
 }
 
 impl Runner {
-    /// Runs a task that may see the effects in `seen`.
-    pub(crate) async fn run(&self, index: TaskIndex, seen: &Seen) -> Option<TaskEnd> {
-        let task = self.world.graph().task(index)?;
-        let mut ended = self.once(index, task, seen).await;
+    /// Runs a task that may see the effects in `visible`.
+    pub(crate) async fn run(&self, index: TaskIndex, visible: &VisibleEffects) -> Option<TaskEnd> {
+        let Some(task) = self.job_files.graph().task(index) else {
+            impossible!("the job has no task {} to run", index.get());
+            return None;
+        };
+        let mut ended = self.run_once(index, task, visible).await;
         for _ in 0..REMAKES {
-            let Err(Trouble::Lost(lost)) = &ended else { break };
+            let Err(TaskError::Lost(lost)) = &ended else { break };
             ended = match self.remake(lost).await {
-                Ok(()) => self.once(index, task, seen).await,
-                Err(trouble) => Err(trouble),
+                Ok(()) => self.run_once(index, task, visible).await,
+                Err(error) => Err(error),
             };
         }
         self.forget_operation(index);
-        Some(ended.unwrap_or_else(|trouble| TaskEnd::trouble(task, trouble)))
+        Some(ended.unwrap_or_else(|error| TaskEnd::failed(task, error)))
     }
 
-    async fn once(&self, index: TaskIndex, task: &Task, seen: &Seen) -> Result<TaskEnd, Trouble> {
+    async fn run_once(
+        &self,
+        index: TaskIndex,
+        task: &Task,
+        visible: &VisibleEffects,
+    ) -> Result<TaskEnd, TaskError> {
         let end = match &task.step {
-            Step::Command(command) => self.command(index, task, command, seen).await?,
+            Step::Command(command) => self.command(index, task, command, visible).await?,
             step @ (Step::Fetch { .. }
             | Step::Extract { .. }
             | Step::Copy { .. }
             | Step::MakeFolder(_)
-            | Step::Remove(_)) => self.step(index, task, step, seen).await?,
+            | Step::Remove(_)) => self.step(index, task, step, visible).await?,
         };
-        if let Some(Effect::Lays(laid)) = &end.effect {
-            for (path, node) in laid {
+        if let Some(Effect::Adds(added)) = &end.effect {
+            for (path, node) in added {
                 node.check(path)?;
             }
         }
@@ -177,30 +186,33 @@ impl Runner {
         index: TaskIndex,
         task: &Task,
         step: &Step,
-        seen: &Seen,
-    ) -> Result<TaskEnd, Trouble> {
+        visible: &VisibleEffects,
+    ) -> Result<TaskEnd, TaskError> {
         let began = std::time::Instant::now();
         let effect = match step {
             Step::Fetch { url, to, digest } => {
                 let file = self.folder.join(format!("{}", index.get()));
                 let node = fetch::fetch(&self.http, url, digest.as_ref(), &file, self.bytes_max).await?;
-                Effect::Lays(vec![(to.as_str().to_owned(), node)])
+                Effect::Adds(vec![(to.as_str().to_owned(), node)])
             }
             Step::Extract { from, to } => {
-                let archive = self.world.source(index, from, seen)?;
+                let archive = self.job_files.source(index, from, visible)?;
                 let folder = self.folder.join(format!("{}", index.get()));
                 let node = extract::extract(self, &archive, from.as_str(), folder).await?;
-                Effect::Lays(vec![(to.as_str().to_owned(), Node::Folder(node))])
+                Effect::Adds(vec![(to.as_str().to_owned(), Node::Folder(node))])
             }
             Step::Copy { from, to } => {
-                let node = self.world.source(index, from, seen)?;
-                Effect::Lays(vec![(to.as_str().to_owned(), node)])
+                let node = self.job_files.source(index, from, visible)?;
+                Effect::Adds(vec![(to.as_str().to_owned(), node)])
             }
             Step::MakeFolder(path) => {
-                Effect::Lays(vec![(path.as_str().to_owned(), Node::Folder(Arc::default()))])
+                Effect::Adds(vec![(path.as_str().to_owned(), Node::Folder(Arc::default()))])
             }
-            Step::Remove(path) => Effect::Takes(path.as_str().to_owned()),
-            Step::Command(_) => return Err(Trouble::Own("it is not an internal step".to_owned())),
+            Step::Remove(path) => Effect::Removes(path.as_str().to_owned()),
+            Step::Command(_) => {
+                impossible!("the command of task {} is run as an internal step", task.id);
+                return Err(TaskError::Own("it is not an internal step".to_owned()));
+            }
         };
         let mut report = TaskReport::new(task.id.clone(), TaskStatus::Succeeded);
         report.wall_ms = Some(u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX));
@@ -212,13 +224,13 @@ impl Runner {
         index: TaskIndex,
         task: &Task,
         command: &CommandStep,
-        seen: &Seen,
-    ) -> Result<TaskEnd, Trouble> {
-        let root = self.world.input_root(index, command, seen)?;
+        visible: &VisibleEffects,
+    ) -> Result<TaskEnd, TaskError> {
+        let root = self.job_files.input_root(index, command, visible)?;
         let action = action_of(command, &root.message()?.0);
         let known = self.patience.patiently(|| self.remote.cached(&action.digest)).await?;
         if let Some(result) = known.filter(|result| result.exit_code == 0) {
-            return self.taken(task, command, &rpc::Status::default(), Some(result), true).await;
+            return self.task_end(task, command, &rpc::Status::default(), Some(result), true).await;
         }
         let mut all = false;
         for _ in 0..SENDINGS {
@@ -237,23 +249,23 @@ impl Runner {
             let missing = missing_blobs(&status);
             all = status.code == i32::from(Code::FailedPrecondition) && !missing.is_empty();
             if !all {
-                return self.taken(task, command, &status, result, cached).await;
+                return self.task_end(task, command, &status, result, cached).await;
             }
             let lost = lost(&missing, &action, &root)?;
             if !lost.is_empty() {
-                return Err(Trouble::Lost(lost));
+                return Err(TaskError::Lost(lost));
             }
         }
-        Err(Trouble::Farm("the farm's store repeatedly lost uploaded blobs".to_owned()))
+        Err(TaskError::Farm("the farm's store repeatedly lost uploaded blobs".to_owned()))
     }
 
     /// Uploads all blobs that an action needs.
-    async fn send(&self, action: &TaskAction, root: &Arc<Folder>, all: bool) -> Result<(), Trouble> {
+    async fn send(&self, action: &TaskAction, root: &Arc<Folder>, all: bool) -> Result<(), TaskError> {
         let unsent = Unsent::of(root, all);
         let mut blobs = action.blobs.clone();
         unsent.add_to(&mut blobs)?;
         let sent = self.patience.patiently(|| self.uploads.send(blobs.clone())).await;
-        sent.map_err(|error| Trouble::from(&*error))?;
+        sent.map_err(|error| TaskError::from(&*error))?;
         unsent.mark_sent();
         Ok(())
     }
@@ -295,14 +307,14 @@ impl Runner {
     }
 
     /// Converts the farm's answer into the task's end.
-    async fn taken(
+    async fn task_end(
         &self,
         task: &Task,
         command: &CommandStep,
         status: &rpc::Status,
         result: Option<ActionResult>,
         cached: bool,
-    ) -> Result<TaskEnd, Trouble> {
+    ) -> Result<TaskEnd, TaskError> {
         let Some(result) = result else {
             let report = answer::report(task, status, None, cached, &[]);
             return Ok(TaskEnd { report, effect: None, output: TaskOutput::default() });
@@ -316,7 +328,7 @@ impl Runner {
         let mut report = answer::report(task, status, Some(&result), cached, output.stdout());
         let effect = if report.status == TaskStatus::Succeeded {
             match answer::outputs(command, &result) {
-                Ok(made) => Some(Effect::Lays(self.lay(made).await?)),
+                Ok(made) => Some(Effect::Adds(self.load_outputs(made).await?)),
                 Err(reason) => {
                     fail(&mut report, reason);
                     None
@@ -328,19 +340,22 @@ impl Runner {
         Ok(TaskEnd { report, effect, output })
     }
 
-    async fn lay(&self, made: Vec<(String, Made)>) -> Result<Vec<(String, Node)>, Trouble> {
-        let mut laid = Vec::with_capacity(made.len());
+    async fn load_outputs(
+        &self,
+        made: Vec<(String, ProducedOutput)>,
+    ) -> Result<Vec<(String, Node)>, TaskError> {
+        let mut added = Vec::with_capacity(made.len());
         for (path, made) in made {
             let node = match made {
-                Made::Node(node) => node,
-                Made::Tree(digest) => {
+                ProducedOutput::Node(node) => node,
+                ProducedOutput::Tree(digest) => {
                     let tree = self.patience.patiently(|| blobs::read(&self.remote, &digest)).await?;
-                    Node::Folder(answer::folder_of(&tree).map_err(Trouble::Farm)?)
+                    Node::Folder(answer::folder_of(&tree).map_err(TaskError::Farm)?)
                 }
             };
-            laid.push((path, node));
+            added.push((path, node));
         }
-        Ok(laid)
+        Ok(added)
     }
 
     /// Cancels the operations of these tasks, or all running ones.
@@ -358,6 +373,7 @@ impl Runner {
             async move { drop(remote.cancel(&name).await) }
         });
         let all = stream::iter(cancels).buffer_unordered(CANCELS).collect::<Vec<()>>();
+        // Operations that are not cancelled in time end in the same way.
         let _ = tokio::time::timeout(CANCELLING, all).await;
     }
 
@@ -371,7 +387,11 @@ impl Runner {
 }
 
 /// The missing blobs that the worker cannot send, because earlier tasks made them and only the farm's store had them.
-fn lost(missing: &[BlobDigest], action: &TaskAction, root: &Arc<Folder>) -> Result<Vec<BlobDigest>, Trouble> {
+fn lost(
+    missing: &[BlobDigest],
+    action: &TaskAction,
+    root: &Arc<Folder>,
+) -> Result<Vec<BlobDigest>, TaskError> {
     let mut ours = action.blobs.clone();
     Unsent::of(root, true).add_to(&mut ours)?;
     Ok(missing.iter().filter(|digest| !ours.contains_key(digest)).copied().collect())

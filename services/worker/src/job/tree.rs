@@ -15,6 +15,7 @@ use std::{
 };
 
 use bytes::Bytes;
+use invariant::{Present as _, impossible};
 use model::{BlobDigest, DigestFunction};
 use reapi::{
     canonical::encode,
@@ -109,7 +110,7 @@ impl Content {
         if let Some(digest) = self.digest.get() {
             return Ok(*digest);
         }
-        let path = self.path.clone().unwrap_or_default();
+        let path = self.path.clone().present("the local file of content without a digest");
         let digest = hash(&path)
             .map_err(|source| TreeError::Unreadable { path: path.display().to_string(), source })?;
         Ok(*self.digest.get_or_init(|| digest))
@@ -130,7 +131,7 @@ fn hash(path: &PathBuf) -> io::Result<BlobDigest> {
         if count == 0 {
             return Ok(hasher.finish());
         }
-        hasher.update(buffer.get(..count).unwrap_or_default());
+        hasher.update(buffer.get(..count).present("the bytes of a buffer that were read"));
     }
 }
 
@@ -166,35 +167,35 @@ impl Folder {
 
     /// Places `node` at `path` and creates the folders above. A folder placed on a folder keeps the entries that it
     /// does not contain; any other node replaces what was there.
-    pub(crate) fn lay(this: &mut Arc<Self>, path: &str, node: Node) {
+    pub(crate) fn insert_at(this: &mut Arc<Self>, path: &str, node: Node) {
         let (name, rest) = split(path);
         if name.is_empty() {
             if let Node::Folder(folder) = node {
-                Self::lay_all(this, &folder);
+                Self::merge(this, &folder);
             }
             return;
         }
         let own = Self::own(this);
-        let Some(rest) = rest else { return own.lay_one(name, node) };
+        let Some(rest) = rest else { return own.merge_entry(name, node) };
         let (name, mut below) = match own.entries.remove_entry(name) {
             Some((name, Node::Folder(below))) => (name, below),
             Some((name, Node::File { .. } | Node::Link(_))) => (name, Arc::default()),
             None => (name.into(), Arc::default()),
         };
-        Self::lay(&mut below, rest, node);
+        Self::insert_at(&mut below, rest, node);
         own.entries.insert(name, Node::Folder(below));
     }
 
-    fn lay_one(&mut self, name: &str, node: Node) {
+    fn merge_entry(&mut self, name: &str, node: Node) {
         match (self.entries.get_mut(name), node) {
-            (Some(Node::Folder(below)), Node::Folder(above)) => Self::lay_all(below, &above),
+            (Some(Node::Folder(below)), Node::Folder(above)) => Self::merge(below, &above),
             (Some(there), node) => *there = node,
             (None, node) => drop(self.entries.insert(name.into(), node)),
         }
     }
 
     /// Merges all entries of `above` into `this`.
-    pub(crate) fn lay_all(this: &mut Arc<Self>, above: &Arc<Self>) {
+    pub(crate) fn merge(this: &mut Arc<Self>, above: &Arc<Self>) {
         if Arc::ptr_eq(this, above) || above.is_empty() {
             return;
         }
@@ -204,21 +205,21 @@ impl Folder {
         }
         let own = Self::own(this);
         for (name, node) in &above.entries {
-            own.lay_one(name, node.clone());
+            own.merge_entry(name, node.clone());
         }
     }
 
     /// Removes the entry at `path`, if it exists.
-    pub(crate) fn take(this: &mut Arc<Self>, path: &str) {
+    pub(crate) fn remove_at(this: &mut Arc<Self>, path: &str) {
         if this.at(path).is_none() {
             return;
         }
         let (name, rest) = split(path);
         let own = Self::own(this);
         match (own.entries.get_mut(name), rest) {
-            (Some(Node::Folder(folder)), Some(rest)) => Self::take(folder, rest),
+            (Some(Node::Folder(folder)), Some(rest)) => Self::remove_at(folder, rest),
             (Some(_), None) => drop(own.entries.remove(name)),
-            (Some(_) | None, _) => {}
+            (Some(_) | None, _) => impossible!("a folder lost its entry {path:?}"),
         }
     }
 

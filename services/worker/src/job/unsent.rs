@@ -5,6 +5,7 @@ use std::{
     sync::{Arc, atomic::Ordering},
 };
 
+use invariant::impossible;
 use model::BlobDigest;
 use remote::Source;
 
@@ -50,9 +51,11 @@ impl Unsent {
     /// Adds all collected parts to `blobs`.
     pub(crate) fn add_to(&self, blobs: &mut HashMap<BlobDigest, Source>) -> Result<(), TreeError> {
         for content in &self.contents {
-            if let Some(path) = content.path() {
-                blobs.insert(content.digest()?, Source::File(path.clone()));
-            }
+            let Some(path) = content.path() else {
+                impossible!("content to send has no local file");
+                continue;
+            };
+            blobs.insert(content.digest()?, Source::File(path.clone()));
         }
         for folder in &self.folders {
             let (digest, message) = folder.message()?;

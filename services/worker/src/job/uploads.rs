@@ -3,6 +3,7 @@
 
 use std::{collections::HashMap, sync::Arc};
 
+use invariant::impossible;
 use model::BlobDigest;
 use remote::{Remote, RemoteError, Source};
 use tokio::{
@@ -10,7 +11,7 @@ use tokio::{
     task::{JoinHandle, JoinSet},
 };
 
-use super::runner::Trouble;
+use super::runner::TaskError;
 
 /// Maximum number of tasks whose blobs are sent in one round.
 const ROUND: usize = 256;
@@ -20,7 +21,7 @@ const ROUNDS: usize = 4;
 type Blobs = HashMap<BlobDigest, Source>;
 type Sent = Result<(), Arc<RemoteError>>;
 
-struct Parcel {
+struct UploadRequest {
     blobs: Blobs,
     sent: oneshot::Sender<Sent>,
 }
@@ -28,7 +29,7 @@ struct Parcel {
 /// Sends blobs that the farm's store lacks. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Uploads {
-    parcels: mpsc::Sender<Parcel>,
+    requests: mpsc::Sender<UploadRequest>,
     _task: Arc<Task>,
 }
 
@@ -43,9 +44,9 @@ impl Drop for Task {
 impl Uploads {
     /// Starts uploading to the store behind `remote`.
     pub(crate) fn start(remote: Remote) -> Self {
-        let (parcels, coming) = mpsc::channel(ROUND);
-        let task = Arc::new(Task(tokio::spawn(serve(remote, coming))));
-        Self { parcels, _task: task }
+        let (requests, incoming) = mpsc::channel(ROUND);
+        let task = Arc::new(Task(tokio::spawn(serve(remote, incoming))));
+        Self { requests, _task: task }
     }
 
     /// Returns when the store has all of them.
@@ -54,41 +55,44 @@ impl Uploads {
         let ended = || {
             Arc::new(RemoteError::Answer { what: "uploading".to_owned(), why: "the run is over".to_owned() })
         };
-        self.parcels.send(Parcel { blobs, sent }).await.map_err(|_| ended())?;
+        self.requests.send(UploadRequest { blobs, sent }).await.map_err(|_| ended())?;
         answer.await.map_err(|_| ended())?
     }
 }
 
-async fn serve(remote: Remote, mut coming: mpsc::Receiver<Parcel>) {
-    let turns = Arc::new(Semaphore::new(ROUNDS));
+async fn serve(remote: Remote, mut incoming: mpsc::Receiver<UploadRequest>) {
+    let permits = Arc::new(Semaphore::new(ROUNDS));
     let mut rounds = JoinSet::new();
     loop {
         while rounds.try_join_next().is_some() {}
         // Acquired before requests are received, so that requests arriving in the meantime join this round.
-        let Ok(turn) = Arc::clone(&turns).acquire_owned().await else { return };
-        let mut parcels = Vec::new();
-        if coming.recv_many(&mut parcels, ROUND).await == 0 {
+        let Ok(permit) = Arc::clone(&permits).acquire_owned().await else {
+            impossible!("the semaphore of the upload rounds is closed");
+            return;
+        };
+        let mut requests = Vec::new();
+        if incoming.recv_many(&mut requests, ROUND).await == 0 {
             while rounds.join_next().await.is_some() {}
             return;
         }
         let remote = remote.clone();
         rounds.spawn(async move {
-            round(&remote, parcels).await;
-            drop(turn);
+            round(&remote, requests).await;
+            drop(permit);
         });
     }
 }
 
-async fn round(remote: &Remote, parcels: Vec<Parcel>) {
-    let all: Blobs = parcels
+async fn round(remote: &Remote, requests: Vec<UploadRequest>) {
+    let all: Blobs = requests
         .iter()
-        .flat_map(|parcel| &parcel.blobs)
+        .flat_map(|request| &request.blobs)
         .map(|(digest, from)| (*digest, from.clone()))
         .collect();
     let together: Sent = remote.upload(&all).await.map(drop).map_err(Arc::new);
-    let is_bad = matches!(&together, Err(error) if matches!(Trouble::from(&**error), Trouble::Own(_)));
-    let alone = is_bad && parcels.len() > 1;
-    for Parcel { blobs, sent } in parcels {
+    let is_bad = matches!(&together, Err(error) if matches!(TaskError::from(&**error), TaskError::Own(_)));
+    let alone = is_bad && requests.len() > 1;
+    for UploadRequest { blobs, sent } in requests {
         // A fault of one request must not fail the others.
         let result =
             if alone { remote.upload(&blobs).await.map(drop).map_err(Arc::new) } else { together.clone() };

@@ -26,13 +26,13 @@ impl Place {
         self.folder.path().join("target").join(path)
     }
 
-    fn sync(&self, means: Means, fresh: bool) -> Done {
+    fn sync(&self, mode: TransferMode, fresh: bool) -> Done {
         let sync = Sync {
             source: self.source(""),
             target: self.target(""),
             choice: self.choice.clone(),
             manifest: Some(self.folder.path().join("manifest")),
-            means,
+            mode,
             fresh,
             progress: Arc::default(),
         };
@@ -41,11 +41,11 @@ impl Place {
 
     /// Syncs for the first build.
     fn first(&self) {
-        self.sync(Means::Copy, true);
+        self.sync(TransferMode::Copy, true);
     }
 
     fn again(&self) -> (u64, u64) {
-        let Done { changed, removed } = self.sync(Means::Copy, false);
+        let Done { changed, removed } = self.sync(TransferMode::Copy, false);
         (changed, removed)
     }
 
@@ -211,11 +211,11 @@ fn of_an_archive_only_content_counts() {
     };
     unpack(&[("a", "aaa"), ("b", "bbb"), ("d/c", "ccc")]);
     let packed = time(&place.source("a"));
-    assert_eq!(place.sync(Means::Move, true), Done { changed: 3, removed: 0 });
+    assert_eq!(place.sync(TransferMode::Move, true), Done { changed: 3, removed: 0 });
     assert_eq!(time(&place.target("a")), packed);
     unpack(&[("a", "aaa"), ("b", "BBB"), ("e", "eee")]);
     let made = SystemTime::now();
-    assert_eq!(place.sync(Means::Move, false), Done { changed: 2, removed: 1 });
+    assert_eq!(place.sync(TransferMode::Move, false), Done { changed: 2, removed: 1 });
     assert_eq!(time(&place.target("a")), packed);
     assert!(time(&place.target("b")) + Duration::from_secs(1) > made);
     assert_eq!(
@@ -247,7 +247,7 @@ fn a_list_that_is_missing_or_broken_is_a_failure() {
         target: place.target(""),
         choice: Choice::default(),
         manifest: Some(place.folder.path().join("manifest")),
-        means: Means::Copy,
+        mode: TransferMode::Copy,
         fresh: false,
         progress: Arc::default(),
     };
@@ -316,7 +316,7 @@ fn a_folder_that_holds_its_own_copy_is_copied_without_it() {
         target: place.target(""),
         choice: place.choice.clone(),
         manifest: None,
-        means: Means::Copy,
+        mode: TransferMode::Copy,
         fresh: true,
         progress: Arc::default(),
     };

@@ -90,8 +90,8 @@ fn a_report_is_the_average_of_its_interval_and_the_last_is_zero() {
         usage.command_ended(0, &ended.exit);
         usage.end(0, Some(&ended));
     }
-    let (groups, running) = usage.take(2.0);
+    let (groups, running) = usage.take_report(2.0);
     let of = |group: &str| groups[&group.parse::<Group>().unwrap()].get(&x86()).units();
     assert!(running && (of("a") - 0.5).abs() < 0.01 && (of("b") - 0.25).abs() < 0.01, "{groups:?}");
-    assert_eq!(usage.take(2.0), (BTreeMap::new(), false));
+    assert_eq!(usage.take_report(2.0), (BTreeMap::new(), false));
 }

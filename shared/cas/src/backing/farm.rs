@@ -12,6 +12,7 @@ use std::{
 
 use bytes::Bytes;
 use futures::{StreamExt as _, TryStreamExt as _, stream};
+use invariant::Present as _;
 use model::{BlobDigest, DigestFunction};
 use reapi::execution::ActionResult;
 use remote::{Remote, RemoteError, Source};
@@ -19,7 +20,7 @@ use tokio::runtime::Handle;
 
 use crate::{
     Cas, CasConfig, CasError,
-    known::{Known, Seen},
+    known::{Known, LastUse},
     read::BlobStream,
     store::{Inner, add, is_empty},
 };
@@ -45,14 +46,15 @@ pub(crate) struct Farm {
 }
 
 impl Farm {
-    pub(crate) fn is_meant(url: &str) -> bool {
+    pub(crate) fn is_farm_url(url: &str) -> bool {
         url.starts_with(SCHEME)
     }
 
     /// Opens the instance `main` of the server at `grpc://HOST:PORT/main`. Connects with the first call.
     pub(crate) fn open(url: &str, config: &CasConfig) -> Result<Self, CasError> {
         let unsupported = |why: String| CasError::Unsupported { url: url.to_owned(), why };
-        let rest = url.strip_prefix(SCHEME).unwrap_or(url).trim_end_matches('/');
+        let rest =
+            url.strip_prefix(SCHEME).present_or(url, "the address of a farm's store").trim_end_matches('/');
         let (address, instance) = rest.split_once('/').unwrap_or((rest, ""));
         let port = address.rsplit_once(':').and_then(|(host, port)| Some((host, port.parse::<u16>().ok()?)));
         if port.is_none_or(|(host, _)| host.is_empty()) {
@@ -85,7 +87,7 @@ impl Farm {
     }
 
     /// Makes a call and repeats it while the server does not answer: a server that is being replaced is soon back.
-    async fn tried<T, F>(&self, call: impl Fn() -> F) -> Result<T, Failure>
+    async fn with_retries<T, F>(&self, call: impl Fn() -> F) -> Result<T, Failure>
     where
         F: Future<Output = Result<T, RemoteError>>,
     {
@@ -104,10 +106,10 @@ impl Farm {
     /// Returns those of `digests` that the farm lacks, each once, in their order. The farm keeps
     /// the others for its `keep`.
     pub(crate) async fn missing(&self, digests: &[BlobDigest]) -> Result<Vec<BlobDigest>, CasError> {
-        self.ask(digests).await.map_err(|failure| self.failed(&failure))
+        self.find_missing(digests).await.map_err(|failure| self.failed(&failure))
     }
 
-    async fn ask(&self, digests: &[BlobDigest]) -> Result<Vec<BlobDigest>, Failure> {
+    async fn find_missing(&self, digests: &[BlobDigest]) -> Result<Vec<BlobDigest>, Failure> {
         let at = self.known.now();
         let mut mentioned = HashSet::new();
         let is_cold = |digest: &&BlobDigest| !is_empty(digest) && self.known.fresh(digest, at).is_none();
@@ -115,7 +117,7 @@ impl Farm {
         cold.retain(|digest| mentioned.insert(*digest));
         let mut missing = HashSet::new();
         for (remote, part) in self.by_function(&cold) {
-            missing.extend(self.tried(|| remote.missing(&part)).await?);
+            missing.extend(self.with_retries(|| remote.missing(&part)).await?);
         }
         cold.retain(|digest| {
             let lacks = missing.contains(digest);
@@ -128,7 +130,7 @@ impl Farm {
     }
 
     fn note(&self, digest: &BlobDigest, at: u64) {
-        self.known.note(digest, Seen { at, local: false, twin: false });
+        self.known.note(digest, LastUse { at, local: false, twin: false });
     }
 
     /// Groups digests by function: each request is about one function.
@@ -148,13 +150,13 @@ impl Farm {
         let bytes: u64 = blobs.keys().map(|digest| digest.size).sum();
         if blobs.len() > UNASKED || bytes > UNASKED_BYTES {
             let digests: Vec<BlobDigest> = blobs.keys().copied().collect();
-            let missing: HashSet<BlobDigest> = self.ask(&digests).await?.into_iter().collect();
+            let missing: HashSet<BlobDigest> = self.find_missing(&digests).await?.into_iter().collect();
             blobs.retain(|digest, _| missing.contains(digest));
         }
         let digests: Vec<BlobDigest> = blobs.keys().copied().collect();
         for (remote, part) in self.by_function(&digests) {
             let part = part.into_iter().filter_map(|digest| blobs.remove_entry(&digest)).collect();
-            self.tried(|| remote.put_many(&part)).await?;
+            self.with_retries(|| remote.put_many(&part)).await?;
         }
         for digest in &digests {
             self.note(digest, at);
@@ -174,7 +176,7 @@ impl Farm {
         start: u64,
     ) -> Result<Option<BlobStream>, CasError> {
         let remote = self.remote.with_function(digest.function);
-        let opened = self.tried(|| first(&remote, digest, start)).await;
+        let opened = self.with_retries(|| open_checked(&remote, digest, start)).await;
         let Some(pieces) = opened.map_err(|failure| self.failed(&failure))? else {
             self.known.forget(digest);
             return Ok(None);
@@ -187,7 +189,7 @@ impl Farm {
     async fn read_batch(&self, digests: &[BlobDigest]) -> Result<Vec<Option<Bytes>>, CasError> {
         let function = digests.first().map_or(DigestFunction::Sha256, |digest| digest.function);
         let remote = self.remote.with_function(function);
-        let read = self.tried(|| remote.read_batch(digests)).await;
+        let read = self.with_retries(|| remote.read_batch(digests)).await;
         read.map_err(|failure| self.failed(&failure))
     }
 
@@ -197,7 +199,7 @@ impl Farm {
         action: &BlobDigest,
     ) -> Result<Option<ActionResult>, CasError> {
         let remote = self.remote.with_function(action.function).with_instance(instance);
-        let found = self.tried(|| remote.cached(action)).await;
+        let found = self.with_retries(|| remote.cached(action)).await;
         found.map_err(|failure| self.failed(&failure))
     }
 
@@ -208,7 +210,7 @@ impl Farm {
         result: &ActionResult,
     ) -> Result<(), CasError> {
         let remote = self.remote.with_function(action.function).with_instance(instance);
-        let stored = self.tried(|| remote.update_action(action, result.clone())).await;
+        let stored = self.with_retries(|| remote.update_action(action, result.clone())).await;
         stored.map_err(|failure| self.failed(&failure))
     }
 
@@ -222,7 +224,11 @@ impl Farm {
 type Pieces = stream::BoxStream<'static, Result<Bytes, RemoteError>>;
 
 /// Opens a blob and waits for its first piece, which reveals whether the farm has the blob.
-async fn first(remote: &Remote, digest: &BlobDigest, start: u64) -> Result<Option<Pieces>, RemoteError> {
+async fn open_checked(
+    remote: &Remote,
+    digest: &BlobDigest,
+    start: u64,
+) -> Result<Option<Pieces>, RemoteError> {
     let Some(mut pieces) = remote.open(digest, start).await? else { return Ok(None) };
     match pieces.next().await {
         Some(Err(RemoteError::Refused { status, .. })) if status.code() == tonic::Code::NotFound => Ok(None),
@@ -244,11 +250,11 @@ impl Cas {
         let check = |inner: &Inner, blobs: &[(BlobDigest, Bytes)]| {
             blobs.iter().map(|(digest, content)| inner.check_content(digest, content)).collect::<Vec<_>>()
         };
-        let sound = self.hop(move |inner| Ok(check(inner, &checked))).await?;
+        let sound = self.run_blocking(move |inner| Ok(check(inner, &checked))).await?;
         let sources = blobs.iter().zip(&sound).filter(|(_, sound)| sound.is_ok());
         let sources = sources.map(|((digest, content), _)| (*digest, Source::Bytes(content.clone())));
         let sent = farm.put_all(sources.collect()).await;
-        let kept = self.hop(move |inner| {
+        let kept = self.run_blocking(move |inner| {
             let keep = |((digest, content), sound): (&(BlobDigest, Bytes), &Result<(), CasError>)| match sound
             {
                 Ok(()) => inner.keep_copy(digest, content),
@@ -304,7 +310,7 @@ impl Cas {
         keep: fn(&Inner, &BlobDigest, &[u8]) -> Result<(), CasError>,
     ) -> Result<Vec<(BlobDigest, Bytes)>, CasError> {
         let contents = farm.read_batch(&batch).await?;
-        self.hop(move |inner| {
+        self.run_blocking(move |inner| {
             let mut found = Vec::with_capacity(batch.len());
             for (digest, content) in batch.into_iter().zip(contents) {
                 if let Some(content) = content {

@@ -4,6 +4,7 @@ use std::{fs::File, io, path::Path, sync::Arc};
 
 use bytes::Bytes;
 use futures::{StreamExt as _, TryStreamExt as _, stream};
+use invariant::impossible;
 use model::{BlobDigest, StoreId};
 use object_store::{
     GetOptions, GetResult, ObjectStore, ObjectStoreExt as _, PutMode, PutPayload, WriteMultipart,
@@ -14,7 +15,7 @@ use tokio::task::spawn_blocking;
 use crate::{
     CasError,
     identity::ID_NAME,
-    known::{Known, Seen},
+    known::{Known, LastUse},
     layout::Entry,
     read::{BlobStream, read_some},
 };
@@ -53,7 +54,7 @@ impl Objects {
         if !key.is_empty() {
             key.push('/');
         }
-        key.push_str(&entry.place());
+        key.push_str(&entry.relative_path());
         Key::from(key)
     }
 
@@ -104,7 +105,7 @@ impl Objects {
             .await?;
         let (there, absent): (Vec<_>, Vec<_>) = looked.into_iter().partition(|(_, there)| *there);
         for (digest, _) in there {
-            known.note(&digest, Seen { at, local: false, twin: false });
+            known.note(&digest, LastUse { at, local: false, twin: false });
         }
         Ok(absent.into_iter().map(|(digest, _)| digest).collect())
     }
@@ -155,10 +156,11 @@ impl Objects {
             }
         }
         tracing::debug!(key = %key, size, "uploaded a file in parts");
-        match upload {
-            Some(writer) => writer.finish().await.map(drop).map_err(Self::failed("writing", &key)),
-            None => Ok(()),
-        }
+        let Some(writer) = upload else {
+            impossible!("{key} was uploaded in parts without an upload");
+            return Ok(());
+        };
+        writer.finish().await.map(drop).map_err(Self::failed("writing", &key))
     }
 
     /// Opens an object from `start`; `None` if it does not exist.

@@ -13,7 +13,7 @@ use crate::{
 };
 
 /// Number of written bytes after which the free space of the file system is checked.
-const LOOK_AFTER: u64 = 64 << 20;
+const CHECK_AFTER: u64 = 64 << 20;
 
 /// Usage of a store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -29,7 +29,7 @@ pub(super) struct Meter {
     max: u64,
     used: AtomicU64,
     written: AtomicU64,
-    looked_at: AtomicU64,
+    checked_at: AtomicU64,
     /// The file system has too little free space, although everything that may be deleted is deleted.
     short: AtomicBool,
     refusal: Arc<Refusing>,
@@ -41,12 +41,12 @@ impl UsageSink for Meter {
     fn used(&self, bytes: u64) {
         let used = self.used.fetch_add(bytes, Ordering::AcqRel).saturating_add(bytes);
         let written = self.written.fetch_add(bytes, Ordering::AcqRel).saturating_add(bytes);
-        let due = written.saturating_sub(self.looked_at.load(Ordering::Acquire)) >= LOOK_AFTER;
+        let due = written.saturating_sub(self.checked_at.load(Ordering::Acquire)) >= CHECK_AFTER;
         if used > self.high() || due {
-            self.looked_at.store(written, Ordering::Release);
+            self.checked_at.store(written, Ordering::Release);
             self.wake.notify_one();
         }
-        self.judge();
+        self.update_refusal();
     }
 }
 
@@ -57,7 +57,7 @@ impl Meter {
             max,
             used: AtomicU64::new(0),
             written: AtomicU64::new(0),
-            looked_at: AtomicU64::new(0),
+            checked_at: AtomicU64::new(0),
             short: AtomicBool::new(false),
             refusal,
             wake: Notify::new(),
@@ -81,7 +81,7 @@ impl Meter {
     /// Sets the exact number of bytes used.
     pub(super) fn counted(&self, bytes: u64) {
         self.used.store(bytes, Ordering::Release);
-        self.judge();
+        self.update_refusal();
     }
 
     pub(super) fn freed(&self, bytes: u64) {
@@ -89,12 +89,12 @@ impl Meter {
         let _ = self
             .used
             .fetch_update(Ordering::AcqRel, Ordering::Acquire, |used| Some(used.saturating_sub(bytes)));
-        self.judge();
+        self.update_refusal();
     }
 
     pub(super) fn set_short(&self, short: bool) {
         self.short.store(short, Ordering::Release);
-        self.judge();
+        self.update_refusal();
     }
 
     /// Returns how far the usage is above the low mark, if it is above the high mark.
@@ -115,7 +115,7 @@ impl Meter {
 
     /// The store becomes full at the limit, and for small blobs a twentieth above it. It stops being full only well
     /// below the limit, so that the state does not flap.
-    fn judge(&self) {
+    fn update_refusal(&self) {
         let used = self.used.load(Ordering::Acquire);
         let (max, short) = (self.max, self.short.load(Ordering::Acquire));
         self.room.send_if_modified(|room| {

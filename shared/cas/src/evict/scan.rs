@@ -41,7 +41,7 @@ pub(super) fn scan(layout: &Layout) -> Scan {
         for function in DigestFunction::ALL {
             let folders = layout.shards(kind, function).filter_map(|folder| fs::read_dir(folder).ok());
             for file in folders.flatten().flatten() {
-                let Some((candidate, size)) = look(kind, function, &file) else { continue };
+                let Some((candidate, size)) = candidate_of(kind, function, &file) else { continue };
                 bytes += size;
                 oldest.push(candidate);
                 if oldest.len() > CANDIDATES {
@@ -53,7 +53,7 @@ pub(super) fn scan(layout: &Layout) -> Scan {
     Scan { candidates: oldest.into_sorted_vec().into(), bytes }
 }
 
-fn look(kind: Kind, function: DigestFunction, file: &DirEntry) -> Option<(Candidate, u64)> {
+fn candidate_of(kind: Kind, function: DigestFunction, file: &DirEntry) -> Option<(Candidate, u64)> {
     let name = file.file_name();
     let Some(entry) = Entry::parse(kind, function, name.to_str()?) else {
         if name.to_str()?.starts_with(TEMP_PREFIX) {
@@ -70,7 +70,10 @@ pub(super) fn empty_trash(layout: &Layout) {
     for file in fs::read_dir(layout.trash()).into_iter().flatten().flatten() {
         match file.file_name().to_str().and_then(Entry::parse_trash) {
             Some(entry) => put_back(&file.path(), &layout.path(&entry)),
-            None => drop(fs::remove_file(file.path())),
+            None => {
+                // Not a file of the store. If this fails, the next evictor tries again.
+                let _ = fs::remove_file(file.path());
+            }
         }
     }
 }

@@ -30,13 +30,13 @@ const PRECONDITION: &str = "google.rpc.PreconditionFailure";
 
 /// The parts of a requested action that a fault needs.
 #[derive(Debug, Clone, Default)]
-struct Asked {
+struct RequestedAction {
     hash: String,
     action: Action,
     command: Command,
 }
 
-impl Asked {
+impl RequestedAction {
     fn outputs(&self) -> Vec<&String> {
         let command = &self.command;
         command.output_paths.iter().chain(&command.output_files).chain(&command.output_directories).collect()
@@ -87,11 +87,11 @@ fn as_file(link: OutputSymlink) -> OutputFile {
 }
 
 /// Applies the fault to a result.
-fn alter_result(fault: Fault, asked: &Asked, result: &mut ActionResult) {
+fn alter_result(fault: Fault, requested: &RequestedAction, result: &mut ActionResult) {
     if fault == Fault::SignalIsNine && (129..=192).contains(&result.exit_code) {
         result.exit_code = 9;
     }
-    if fault == Fault::NoParents && asked.outputs().iter().any(|path| path.contains('/')) {
+    if fault == Fault::NoParents && requested.outputs().iter().any(|path| path.contains('/')) {
         *result = ActionResult {
             exit_code: 1,
             stderr_raw: b"cannot create the output: No such file or directory".to_vec(),
@@ -117,7 +117,7 @@ fn alter_result(fault: Fault, asked: &Asked, result: &mut ActionResult) {
 }
 
 /// Applies the fault to a response.
-fn alter_response(fault: Fault, asked: &Asked, response: &mut ExecuteResponse) {
+fn alter_response(fault: Fault, requested: &RequestedAction, response: &mut ExecuteResponse) {
     let code = response.status.as_ref().map_or(Code::Ok, |status| Code::from(status.code));
     let is_missing = response.status.as_ref().is_some_and(names_missing);
     if let Some(status) = &mut response.status {
@@ -131,19 +131,19 @@ fn alter_response(fault: Fault, asked: &Asked, response: &mut ExecuteResponse) {
     }
     if fault == Fault::AbsoluteSymlinksFollowed && code == Code::FailedPrecondition && !is_missing {
         response.status = None;
-        let files = asked
+        let files = requested
             .outputs()
             .into_iter()
             .map(|path| as_file(OutputSymlink { path: path.clone(), ..OutputSymlink::default() }));
         response.result = Some(ActionResult { output_files: files.collect(), ..ActionResult::default() });
     }
     if let Some(result) = &mut response.result {
-        alter_result(fault, asked, result);
+        alter_result(fault, requested, result);
     }
 }
 
 /// Applies the fault to a message of a stream.
-fn alter(fault: Fault, asked: &Asked, mut operation: Operation) -> Operation {
+fn alter(fault: Fault, requested: &RequestedAction, mut operation: Operation) -> Operation {
     if fault == Fault::NoLiveOutput
         && let Some(mut metadata) = operation
             .metadata
@@ -155,7 +155,7 @@ fn alter(fault: Fault, asked: &Asked, mut operation: Operation) -> Operation {
         operation.metadata = Some(any(&metadata, METADATA));
     }
     if let Some(mut response) = response(&operation) {
-        alter_response(fault, asked, &mut response);
+        alter_response(fault, requested, &mut response);
         operation.result = Some(match response.status {
             Some(status) if fault == Fault::OperationError && status.code != 0 => {
                 operation::Result::Error(status)
@@ -194,20 +194,20 @@ fn waiting(request: &ExecuteRequest) -> Answers<Operation> {
 }
 
 impl Upstream {
-    async fn asked(&self, request: &ExecuteRequest) -> Asked {
+    async fn requested(&self, request: &ExecuteRequest) -> RequestedAction {
         let (instance, function) = (&request.instance_name, request.digest_function);
         let digest = request.action_digest.as_ref();
         let action: Action = self.message(instance, function, digest).await.unwrap_or_default();
         let command = self.message(instance, function, action.command_digest.as_ref()).await;
         let hash = digest.map(|digest| digest.hash.clone()).unwrap_or_default();
-        Asked { hash, action, command: command.unwrap_or_default() }
+        RequestedAction { hash, action, command: command.unwrap_or_default() }
     }
 
     /// Returns whether an action ended because no executor has its properties.
-    fn is_unmatched(&self, asked: &Asked, code: Code, message: &str) -> bool {
+    fn is_unmatched(&self, requested: &RequestedAction, code: Code, message: &str) -> bool {
         self.is(Fault::UnknownPropertyWaits)
             && matches!(code, Code::InvalidArgument | Code::FailedPrecondition)
-            && asked.properties().any(|name| message.contains(name))
+            && requested.properties().any(|name| message.contains(name))
     }
 }
 
@@ -222,7 +222,7 @@ impl Execution for Upstream {
     ) -> Result<Response<Self::ExecuteStream>, Status> {
         let mut request = onward(request);
         let plain = request.get_ref().clone();
-        let asked = self.asked(&plain).await;
+        let requested = self.requested(&plain).await;
         let changed = request.get_mut();
         if self.is(Fault::SkipCacheLookupIgnored) {
             changed.skip_cache_lookup = false;
@@ -234,7 +234,7 @@ impl Execution for Upstream {
         }
         let mut updates = match self.execution().execute(request).await {
             Ok(updates) => updates.into_inner().peekable(),
-            Err(status) if self.is_unmatched(&asked, status.code(), status.message()) => {
+            Err(status) if self.is_unmatched(&requested, status.code(), status.message()) => {
                 return Ok(Response::new(waiting(&plain)));
             }
             Err(status) => return Err(alter_error(self.fault, status)),
@@ -242,22 +242,22 @@ impl Execution for Upstream {
         if self.is(Fault::UnknownPropertyWaits)
             && let Some(Ok(first)) = std::pin::Pin::new(&mut updates).peek().await
             && let Some(status) = response(first).and_then(|response| response.status)
-            && self.is_unmatched(&asked, Code::from(status.code), &status.message)
+            && self.is_unmatched(&requested, Code::from(status.code), &status.message)
         {
             return Ok(Response::new(waiting(&plain)));
         }
-        if self.is(Fault::DoNotCacheIgnored) && asked.action.do_not_cache {
+        if self.is(Fault::DoNotCacheIgnored) && requested.action.do_not_cache {
             let all: Vec<_> = updates.collect().await;
             let result = all.iter().flatten().filter_map(response).find_map(|response| response.result);
             if let Some(result) = result {
-                self.cached().insert(asked.hash.clone(), result);
+                self.cached().insert(requested.hash.clone(), result);
             }
             return Ok(Response::new(stream::iter(all).boxed()));
         }
         let fault = self.fault;
         let updates = updates.map(move |update| {
             update
-                .map(|operation| alter(fault, &asked, operation))
+                .map(|operation| alter(fault, &requested, operation))
                 .map_err(|status| alter_error(fault, status))
         });
         Ok(Response::new(updates.boxed()))
@@ -269,8 +269,8 @@ impl Execution for Upstream {
     ) -> Result<Response<Self::WaitExecutionStream>, Status> {
         let updates = self.execution().wait_execution(onward(request)).await?.into_inner();
         let fault = self.fault;
-        let updates =
-            updates.map(move |update| update.map(|operation| alter(fault, &Asked::default(), operation)));
+        let updates = updates
+            .map(move |update| update.map(|operation| alter(fault, &RequestedAction::default(), operation)));
         Ok(Response::new(updates.boxed()))
     }
 }

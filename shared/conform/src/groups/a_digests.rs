@@ -53,7 +53,7 @@ async fn wrong_size(cx: &Cx) -> Judged {
                     has_code(status, NOT_SERVED, "a batch read with a wrong size")?;
                 }
                 Err(status) => {
-                    drop(refused::<()>(Err(status), NOT_SERVED, "a batch read with a wrong size")?);
+                    refused::<()>(Err(status), NOT_SERVED, "a batch read with a wrong size")?;
                 }
             }
         }
@@ -63,16 +63,16 @@ async fn wrong_size(cx: &Cx) -> Judged {
 
 /// Returns malformed digests with their descriptions.
 pub(crate) fn malformed_digests(good: &Digest) -> Vec<(&'static str, Digest)> {
-    let of = |hash: String| Digest { hash, ..good.clone() };
+    let with_hash = |hash: String| Digest { hash, ..good.clone() };
     let upper = format!("ABCDEF{}", good.hash.get(6..).unwrap_or_default());
     vec![
-        ("an upper-case hash", of(upper)),
-        ("a hash of odd length", of(good.hash.get(1..).unwrap_or_default().to_owned())),
-        ("a hash that is too long", of(format!("{}00", good.hash))),
-        ("a hash that is too short", of(good.hash.get(..62).unwrap_or_default().to_owned())),
-        ("a hash that is not hex", of(format!("zz{}", good.hash.get(2..).unwrap_or_default()))),
-        ("an empty hash", of(String::new())),
-        ("a path for a hash", of(format!("../{}", good.hash.get(3..).unwrap_or_default()))),
+        ("an upper-case hash", with_hash(upper)),
+        ("a hash of odd length", with_hash(good.hash.get(1..).unwrap_or_default().to_owned())),
+        ("a hash that is too long", with_hash(format!("{}00", good.hash))),
+        ("a hash that is too short", with_hash(good.hash.get(..62).unwrap_or_default().to_owned())),
+        ("a hash that is not hex", with_hash(format!("zz{}", good.hash.get(2..).unwrap_or_default()))),
+        ("an empty hash", with_hash(String::new())),
+        ("a path for a hash", with_hash(format!("../{}", good.hash.get(3..).unwrap_or_default()))),
         ("a negative size", Digest { size_bytes: -1, ..good.clone() }),
     ]
 }
@@ -93,7 +93,9 @@ async fn malformed(cx: &Cx) -> Judged {
                 let status = answer.responses.first().and_then(|one| one.status.as_ref());
                 has_code(status, &[Code::InvalidArgument], &what_read)?;
             }
-            Err(status) => drop(refused::<()>(Err(status), &[Code::InvalidArgument], &what_read)?),
+            Err(status) => {
+                refused::<()>(Err(status), &[Code::InvalidArgument], &what_read)?;
+            }
         }
         let answer = client.action_result(&bad).await;
         refused(answer, &[Code::InvalidArgument], &format!("GetActionResult of {what}"))?;

@@ -195,7 +195,9 @@ async fn priorities(cx: &Cx) -> Judged {
     let ends = ranges.iter().flat_map(|range| [range.min_priority, range.max_priority]);
     for priority in ends {
         match cx.start(&Job::program(["/bin/true"]).priority(priority)).await?.finish().await {
-            Ok(run) => drop(run.exited(0)?.clone()),
+            Ok(run) => {
+                run.exited(0)?;
+            }
             Err(Stop::Fail(why)) => fail!("priority {priority} is announced, but: {why}"),
             Err(skip) => return Err(skip),
         }

@@ -102,7 +102,9 @@ async fn compressed_upload(cx: &Cx) -> Judged {
                 let status = answer.responses.first().and_then(|one| one.status.as_ref());
                 has_code(status, &[Code::InvalidArgument], &what)?;
             }
-            Err(status) => drop(refused::<()>(Err(status), &[Code::InvalidArgument], &what)?),
+            Err(status) => {
+                refused::<()>(Err(status), &[Code::InvalidArgument], &what)?;
+            }
         }
         need!(!client.has(&client.digest(&content)).await?, "{what} was stored");
     }
@@ -184,16 +186,19 @@ async fn duplicates(cx: &Cx) -> Judged {
     let (digest, absent) = (client.digest(&content), client.absent());
     let asked = vec![digest.clone(), absent.clone(), digest.clone(), absent.clone()];
     let answer = client.batch_read(asked, Vec::new()).await?;
-    let of = |wanted: &Digest| {
+    let responses_to = |wanted: &Digest| {
         let wanted = Some(wanted.clone());
         answer.responses.iter().filter(move |one| one.digest == wanted).collect::<Vec<_>>()
     };
-    need!(!of(&digest).is_empty() && !of(&absent).is_empty(), "a digest of a batch read has no response");
     need!(
-        of(&digest).iter().all(|one| one.data == content),
+        !responses_to(&digest).is_empty() && !responses_to(&absent).is_empty(),
+        "a digest of a batch read has no response"
+    );
+    need!(
+        responses_to(&digest).iter().all(|one| one.data == content),
         "a digest requested twice is answered in two ways"
     );
-    for one in of(&absent) {
+    for one in responses_to(&absent) {
         has_code(one.status.as_ref(), &[Code::NotFound], "an absent digest requested twice")?;
     }
     pass()

@@ -53,7 +53,7 @@ async fn where_errors_go(cx: &Cx) -> Judged {
                 Ok(None) => break,
                 Ok(Some(operation)) => {
                     if operation.done {
-                        drop(crate::actions::response(operation)?);
+                        crate::actions::response(operation)?;
                     }
                     let error =
                         matches!(operation.result, Some(reapi::longrunning::operation::Result::Error(_)));
@@ -186,14 +186,16 @@ async fn malformed(cx: &Cx) -> Judged {
     let garbage = [vec![0xff; 30], fresh(30)].concat();
     let garbage_digest = client.put(&garbage).await?;
     let no_arguments = Command::default().encode_to_vec();
-    let good = Action::decode(&*prepared.action_blob).unwrap_or_default();
-    let of = |command_digest: Option<Digest>| Action { command_digest, ..good.clone() };
+    let Ok(good) = Action::decode(&*prepared.action_blob) else {
+        unreachable!("an action that was just encoded cannot be decoded");
+    };
+    let with_command = |command_digest: Option<Digest>| Action { command_digest, ..good.clone() };
     let actions = [
-        ("an action without a command digest", of(None)),
-        ("an action whose command is not a Command", of(Some(garbage_digest.clone()))),
-        ("a command without arguments", of(Some(client.put(&no_arguments).await?))),
+        ("an action without a command digest", with_command(None)),
+        ("an action whose command is not a Command", with_command(Some(garbage_digest.clone()))),
+        ("a command without arguments", with_command(Some(client.put(&no_arguments).await?))),
         ("an action whose command has an invalid digest", {
-            of(Some(Digest { hash: "nothing".into(), size_bytes: 7 }))
+            with_command(Some(Digest { hash: "nothing".into(), size_bytes: 7 }))
         }),
     ];
     for (what, action) in actions {

@@ -48,7 +48,9 @@ async fn timeouts(cx: &Cx) -> Judged {
     );
     let job = Job::program(["/bin/true"]);
     let prepared = cx.prepare(&job);
-    let mut action = Action::decode(&*prepared.action_blob).unwrap_or_default();
+    let Ok(mut action) = Action::decode(&*prepared.action_blob) else {
+        unreachable!("an action that was just encoded cannot be decoded");
+    };
     action.timeout = Some(reapi::protobuf::Duration { seconds: -5, nanos: 0 });
     let (root, command, blobs) = (prepared.root, prepared.command_blob, prepared.blobs);
     let prepared = Prepared::of(&cx.client, &action, root, command, blobs);
@@ -97,14 +99,15 @@ async fn preferred_platform(cx: &Cx) -> Judged {
     for (of_action, of_command, refuse) in cases {
         let job = Job::program(["/bin/true"]);
         let prepared = cx.prepare(&job);
-        let mut command = Command::decode(&*prepared.command_blob).unwrap_or_default();
+        let (Ok(mut command), Ok(mut action)) =
+            (Command::decode(&*prepared.command_blob), Action::decode(&*prepared.action_blob))
+        else {
+            unreachable!("an action that was just encoded cannot be decoded");
+        };
         command.platform = of_command;
         let command_blob = command.encode_to_vec();
-        let action = Action {
-            command_digest: Some(client.digest(&command_blob)),
-            platform: of_action,
-            ..Action::decode(&*prepared.action_blob).unwrap_or_default()
-        };
+        action.command_digest = Some(client.digest(&command_blob));
+        action.platform = of_action;
         let prepared = Prepared::of(client, &action, prepared.root, command_blob, prepared.blobs);
         client.put_all(&prepared.all()).await?;
         if refuse {

@@ -201,7 +201,9 @@ async fn large_output(cx: &Cx) -> Judged {
     let run = cx.ok(&job).await?;
     let result = run.result()?;
     match &result.stdout_digest {
-        Some(digest) => drop(cx.client.read(digest).await?),
+        Some(digest) => {
+            cx.client.read(digest).await?;
+        }
         None => need!(!result.stdout_raw.is_empty(), "output that is not inlined is not stored either"),
     }
     pass()

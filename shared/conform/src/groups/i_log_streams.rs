@@ -88,8 +88,8 @@ async fn follow(cx: &Cx) -> Judged {
         finish_write,
         data: data.to_vec(),
     };
-    let gone = |_| Stop::Fail("the write to a log stream ended early".to_owned());
-    send.send(part(&first, 0, false)).map_err(gone)?;
+    let ended_early = |_| Stop::Fail("the write to a log stream ended early".to_owned());
+    send.send(part(&first, 0, false)).map_err(ended_early)?;
     let mut reading = within(LIMIT, "a read of a log stream", open(cx, &name)).await??;
     need!(take(&mut reading, 5000).await? == first, "a log stream does not read as it was written");
     let quiet = tokio::time::timeout(Duration::from_millis(700), reading.message()).await;
@@ -98,7 +98,7 @@ async fn follow(cx: &Cx) -> Judged {
         Ok(_) => fail!("a read of an unfinished log stream does not stay open"),
         Err(_) => {}
     }
-    send.send(part(&second, 5000, true)).map_err(gone)?;
+    send.send(part(&second, 5000, true)).map_err(ended_early)?;
     drop(send);
     let written = within(LIMIT, "a write to a log stream", writing).await?;
     let written = written.map_err(|error| Stop::Fail(format!("the check itself failed: {error}")))??;

@@ -1,5 +1,6 @@
 //! Records of executions in the form that the index needs.
 
+use invariant::Present as _;
 use model::{Demand, ExecutionKey, ExecutorId, Millis, PoolName, Sequence};
 
 use crate::actions::join::MergeKey;
@@ -88,7 +89,9 @@ impl Event {
                 invocation.arg(op).arg(self.sequence.0).arg(key).arg(open.pool.as_str());
                 invocation.arg(rank(open.demand.priority)).arg(open.until.0).arg(open.cost).arg(open.length);
                 invocation.arg(&open.invocation).arg(merged(&open.merge)).arg(executor).arg(&open.record);
-                invocation.arg(serde_json::to_string(&open.demand).unwrap_or_default()).arg(0);
+                let demand =
+                    serde_json::to_string(&open.demand).present("the requirements of an execution as JSON");
+                invocation.arg(demand).arg(0);
             }
             Change::Finished { executor, merge, invocation: of, beyond } => {
                 invocation.arg("F").arg(self.sequence.0).arg(key).arg("").arg(0).arg(0).arg(0).arg(0);

@@ -77,16 +77,17 @@ impl Actions {
         }
         let (ready, again, dead, found): (u8, Vec<String>, Vec<String>, Vec<String>) =
             self.invoke(what, &invocation).await?;
-        let read = |keys: Vec<String>| {
+        let parse_keys = |keys: Vec<String>| {
             let keys: Option<Vec<ExecutionKey>> = keys.iter().map(|key| key.parse().ok()).collect();
             keys.ok_or(IndexError::Answer { what })
         };
-        let one = |pair: &[String]| match pair {
+        let read_found = |pair: &[String]| match pair {
             [key, demand] => Some((key.parse().ok()?, serde_json::from_str(demand).ok()?)),
             _ => None,
         };
-        let found = found.chunks(2).map(one).collect::<Option<_>>().ok_or(IndexError::Answer { what })?;
-        Ok(Heard { ready: ready == 1, again: read(again)?, dead: read(dead)?, found })
+        let found =
+            found.chunks(2).map(read_found).collect::<Option<_>>().ok_or(IndexError::Answer { what })?;
+        Ok(Heard { ready: ready == 1, again: parse_keys(again)?, dead: parse_keys(dead)?, found })
     }
 
     /// Schedules another copy of each execution at its time, unless one is scheduled already.
@@ -99,7 +100,7 @@ impl Actions {
         for (execution, at) in due {
             add.arg(at.0).arg(execution.to_string());
         }
-        self.0.ask::<u64>("hedge_at", &add).await.map(drop)
+        self.0.query::<u64>("hedge_at", &add).await.map(drop)
     }
 
     /// Removes a lost executor and returns the executions that it held. Its claims stay until the events
@@ -135,7 +136,7 @@ impl Actions {
 
     /// The executors that hold at least one execution.
     pub async fn holders(&self) -> Result<Vec<ExecutorId>, IndexError> {
-        let found: Vec<String> = self.0.ask("action_holders", cmd("HVALS").arg(key("claims"))).await?;
+        let found: Vec<String> = self.0.query("action_holders", cmd("HVALS").arg(key("claims"))).await?;
         let distinct: std::collections::BTreeSet<ExecutorId> = found
             .iter()
             .flat_map(|all| all.split_whitespace())

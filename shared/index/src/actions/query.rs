@@ -55,7 +55,7 @@ impl Actions {
     pub async fn health(&self) -> Result<Option<Health>, IndexError> {
         let fields = ["ready", "watermark", "epoch"];
         let found: (Option<u8>, Option<u64>, Option<String>) =
-            self.0.ask("action_health", cmd("HMGET").arg(META).arg(&fields)).await?;
+            self.0.query("action_health", cmd("HMGET").arg(META).arg(&fields)).await?;
         Ok(found.0.map(|ready| Health {
             ready: ready == 1,
             watermark: Sequence(found.1.unwrap_or_default()),
@@ -69,11 +69,11 @@ impl Actions {
         let later = format!("({}", now.0);
         let mut live = cmd("ZRANGEBYSCORE");
         live.arg(key("executors")).arg(later).arg("+inf");
-        let live: Vec<String> = self.0.ask(what, &live).await?;
+        let live: Vec<String> = self.0.query(what, &live).await?;
         let mut found = Vec::with_capacity(live.len());
         for executor in live {
             let name = key(&format!("executor:{executor}"));
-            let one: Option<Vec<u8>> = self.0.ask(what, cmd("HGET").arg(name).arg("heartbeat")).await?;
+            let one: Option<Vec<u8>> = self.0.query(what, cmd("HGET").arg(name).arg("heartbeat")).await?;
             found.extend(one);
         }
         Ok(found)

@@ -27,14 +27,14 @@ pub enum Applied {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Effects {
     /// Executors that still hold executions which another process ended.
-    pub astray: Vec<Astray>,
+    pub astray: Vec<StaleClaim>,
     /// Executions that wait since these events, and did not wait before.
     pub fresh: Vec<ExecutionKey>,
 }
 
 /// An executor that holds an execution which another process ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Astray {
+pub struct StaleClaim {
     pub key: ExecutionKey,
     pub executor: ExecutorId,
 }
@@ -127,9 +127,9 @@ impl Actions {
             "applied" => {
                 let read = |pair: &[String]| {
                     let [key, executor] = pair else { return None };
-                    Some(Astray { key: key.parse().ok()?, executor: executor.parse().ok()? })
+                    Some(StaleClaim { key: key.parse().ok()?, executor: executor.parse().ok()? })
                 };
-                let astray: Option<Vec<Astray>> = astray.chunks(2).map(read).collect();
+                let astray: Option<Vec<StaleClaim>> = astray.chunks(2).map(read).collect();
                 let fresh: Option<Vec<ExecutionKey>> = fresh.iter().map(|key| key.parse().ok()).collect();
                 let effects = astray.zip(fresh).map(|(astray, fresh)| Effects { astray, fresh });
                 effects.map(Applied::Done).ok_or(IndexError::Answer { what })

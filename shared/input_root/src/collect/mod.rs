@@ -1,12 +1,13 @@
 //! After an action: moves its outputs to the store.
 
 mod console;
-mod grove;
+mod found;
 mod store;
 mod trees;
 
 use std::{collections::HashMap, path::PathBuf, sync::Arc};
 
+use invariant::impossible;
 use model::{BlobDigest, DigestFunction};
 use reapi::execution::{
     ActionResult, Digest, ExecutedActionMetadata, OutputDirectory, OutputFile, OutputSymlink,
@@ -14,11 +15,11 @@ use reapi::execution::{
 
 use crate::{
     CollectError, InputRoot, InputRoots,
-    made::{Made, Stamp},
     prepare::blocking,
+    prepared_dir::{PreparedDir, Stamp},
     spec::OutputSpec,
 };
-use grove::{Grove, LinkKind, Top, Walk};
+use found::{FoundOutputs, LinkKind, OutputNode, Walk};
 
 /// Files with the output streams of a command.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -102,29 +103,32 @@ impl InputRoots {
             absolute: self.inner.config.absolute_targets,
             uid: rustix::process::geteuid().as_raw(),
         };
-        let mut grove = blocking(move || walk.all()).await?;
-        if !grove.files.is_empty() {
+        let mut found = blocking(move || walk.all()).await?;
+        if !found.files.is_empty() {
             // Only a file with several names can be a link to an input.
-            let any = !self.links() || grove.files.iter().any(|file| file.shared);
+            let any = !self.links() || found.files.iter().any(|file| file.shared);
             let inputs = if any { inputs(&root.made) } else { Inputs::new() };
-            self.store(root, &mut grove, &inputs, function).await?;
+            self.store(root, &mut found, &inputs, function).await?;
         }
-        collected.file_count = grove.files.len() as u64;
+        collected.file_count = found.files.len() as u64;
         collected.file_bytes =
-            grove.files.iter().filter_map(|file| file.digest).map(|digest| digest.size).sum();
-        let grove = Arc::new(grove);
-        for top in &grove.tops {
-            match top {
-                Top::File { path, file } => collected.files.extend(grove.output_file(path, *file)),
-                Top::Link { link, kind } => {
+            found.files.iter().filter_map(|file| file.digest).map(|digest| digest.size).sum();
+        let found = Arc::new(found);
+        for node in &found.nodes {
+            match node {
+                OutputNode::File { path, file } => match found.output_file(path, *file) {
+                    Some(file) => collected.files.push(file),
+                    None => impossible!("output file {path:?} has no digest"),
+                },
+                OutputNode::Link { link, kind } => {
                     collected.symlinks.push(link.clone());
                     match kind {
                         LinkKind::File => collected.file_symlinks.push(link.clone()),
                         LinkKind::Directory => collected.directory_symlinks.push(link.clone()),
                     }
                 }
-                Top::Directory { path, first, end } => {
-                    let directory = self.tree(&grove, *first..*end, outputs.format, function).await?;
+                OutputNode::Directory { path, first, end } => {
+                    let directory = self.tree(&found, *first..*end, outputs.format, function).await?;
                     collected.directories.push(OutputDirectory { path: path.clone(), ..directory });
                 }
             }
@@ -133,7 +137,7 @@ impl InputRoots {
     }
 }
 
-fn inputs(made: &Made) -> Inputs {
+fn inputs(made: &PreparedDir) -> Inputs {
     let mut inputs = Inputs::new();
     let mut stack = vec![made];
     while let Some(made) = stack.pop() {
@@ -146,7 +150,7 @@ fn inputs(made: &Made) -> Inputs {
     inputs
 }
 
-impl Grove {
+impl FoundOutputs {
     fn output_file(&self, path: &str, at: usize) -> Option<OutputFile> {
         let file = self.files.get(at)?;
         Some(OutputFile {

@@ -5,13 +5,14 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use invariant::Present as _;
 use model::{BlobDigest, DigestFunction};
 
 use super::{
     Inputs,
-    grove::{FoundFile, Grove},
+    found::{FoundFile, FoundOutputs},
 };
-use crate::{CollectError, InputRoot, InputRoots, made::Stamp};
+use crate::{CollectError, InputRoot, InputRoots, prepared_dir::Stamp};
 
 /// Maximum number of files passed to the store at once.
 const FILES_TOGETHER: usize = 2048;
@@ -21,28 +22,28 @@ impl InputRoots {
     pub(super) async fn store(
         &self,
         root: &InputRoot,
-        grove: &mut Grove,
+        found: &mut FoundOutputs,
         inputs: &Inputs,
         function: DigestFunction,
     ) -> Result<(), CollectError> {
         // A file is moved into the store only if it has one name; overlapping outputs contain the same file twice.
         let mut known: HashMap<u64, BlobDigest> = HashMap::new();
-        let again = grove.tops.len() > 1 || grove.files.iter().any(|file| file.shared);
+        let again = found.nodes.len() > 1 || found.files.iter().any(|file| file.shared);
         let mut next = 0;
-        while next < grove.files.len() {
-            let end = (next + FILES_TOGETHER).min(grove.files.len());
-            for file in grove.files.get_mut(next..end).unwrap_or_default() {
+        while next < found.files.len() {
+            let end = (next + FILES_TOGETHER).min(found.files.len());
+            for file in found.files.get_mut(next..end).present("the next output files") {
                 file.digest = unchanged(file, inputs, function).or_else(|| known.get(&file.inode).copied());
             }
             let mut new: HashMap<u64, BlobDigest> = HashMap::new();
             for take in [true, false] {
                 let mut wanted = HashSet::new();
                 let (mut inodes, mut paths) = (Vec::new(), Vec::new());
-                for file in grove.files.get(next..end).unwrap_or_default() {
+                for file in found.files.get(next..end).present("the next output files") {
                     // A file with extras is copied instead of moved, so that the extras do not reach the store.
                     if file.digest.is_none() && file.has_extras != take && wanted.insert(file.inode) {
                         inodes.push(file.inode);
-                        paths.push(grove.path_of(root.path(), file));
+                        paths.push(found.path_of(root.path(), file));
                     }
                 }
                 if !paths.is_empty() {
@@ -52,7 +53,7 @@ impl InputRoots {
                     }
                 }
             }
-            for file in grove.files.get_mut(next..end).unwrap_or_default() {
+            for file in found.files.get_mut(next..end).present("the next output files") {
                 file.digest = file.digest.or_else(|| new.get(&file.inode).copied());
             }
             if again {
@@ -75,7 +76,7 @@ fn unchanged(file: &FoundFile, inputs: &Inputs, function: DigestFunction) -> Opt
     (same && digest.function == function && digest.size == file.size).then_some(*digest)
 }
 
-impl Grove {
+impl FoundOutputs {
     fn path_of(&self, root: &Path, file: &FoundFile) -> PathBuf {
         match file.dir.and_then(|dir| self.dirs.get(dir)) {
             Some(dir) if dir.place.is_empty() => root.join(&*file.name),

@@ -11,6 +11,7 @@ use std::{
 };
 
 use bytes::Bytes;
+use invariant::{Present as _, impossible};
 use model::{BlobDigest, DigestFunction};
 use prost::encoding::{WireType, encode_key, encode_varint, message};
 use reapi::{
@@ -18,7 +19,7 @@ use reapi::{
     execution::{DirectoryNode, FileNode, NodeProperties, OutputDirectory},
 };
 
-use super::grove::{FoundDir, Grove};
+use super::found::{FoundDir, FoundOutputs};
 use crate::{CollectError, InputRoots, prepare::blocking, spec::Format};
 
 /// Maximum bytes of directories that are held in memory; the rest goes to a file.
@@ -34,12 +35,12 @@ impl InputRoots {
     /// Stores the directories of one output, whose root comes first. Leaves the path empty.
     pub(super) async fn tree(
         &self,
-        grove: &Arc<Grove>,
+        found: &Arc<FoundOutputs>,
         range: Range<usize>,
         format: Format,
         function: DigestFunction,
     ) -> Result<OutputDirectory, CollectError> {
-        let (grove, folder, number) = (Arc::clone(grove), self.inner.config.root.clone(), self.next());
+        let (found, folder, number) = (Arc::clone(found), self.inner.config.root.clone(), self.next());
         let (with_tree, with_directories) = match format {
             Format::Tree => (true, false),
             Format::Directories => (false, true),
@@ -48,14 +49,14 @@ impl InputRoots {
         let built = blocking(move || {
             let spill = folder.join(format!("tree-{number}"));
             let failed = CollectError::io("writing", spill.display().to_string());
-            Forest::build(&grove, range, function, &spill)
-                .and_then(|forest| {
-                    let tree = if with_tree { Some(forest.tree(&spill)?) } else { None };
-                    Ok((forest, tree))
+            EncodedDirectories::build(&found, range, function, &spill)
+                .and_then(|directories| {
+                    let tree = if with_tree { Some(directories.tree(&spill)?) } else { None };
+                    Ok((directories, tree))
                 })
                 .map_err(failed)
         });
-        let (forest, tree) = built.await?;
+        let (directories, tree) = built.await?;
         let cas = &self.inner.config.cas;
         let mut output = OutputDirectory::default();
         match tree {
@@ -69,17 +70,17 @@ impl InputRoots {
         }
         output.is_topologically_sorted = output.tree_digest.is_some();
         if with_directories {
-            output.root_directory_digest = forest.root().map(|digest| to_proto(&digest));
-            self.put_directories(forest).await?;
+            output.root_directory_digest = directories.root().map(|digest| to_proto(&digest));
+            self.put_directories(directories).await?;
         }
         Ok(output)
     }
 
-    async fn put_directories(&self, forest: Forest) -> Result<(), CollectError> {
-        let forest = Arc::new(forest);
+    async fn put_directories(&self, directories: EncodedDirectories) -> Result<(), CollectError> {
+        let directories = Arc::new(directories);
         let mut next = 0;
-        while next < forest.distinct.len() {
-            let from = Arc::clone(&forest);
+        while next < directories.distinct.len() {
+            let from = Arc::clone(&directories);
             let (batch, end) = blocking(move || {
                 from.batch(next).map_err(CollectError::io("reading back", "directories of an output"))
             })
@@ -111,7 +112,7 @@ enum TreeBytes {
 }
 
 /// The distinct directories of an output, encoded; children before parents.
-struct Forest {
+struct EncodedDirectories {
     distinct: Vec<(BlobDigest, u64)>,
     held: Vec<u8>,
     /// The overflow of `held`, which precedes it; the file has no name.
@@ -119,9 +120,14 @@ struct Forest {
     len: u64,
 }
 
-impl Forest {
-    fn build(grove: &Grove, range: Range<usize>, function: DigestFunction, spill: &Path) -> io::Result<Self> {
-        let mut forest = Self { distinct: Vec::new(), held: Vec::new(), spill: None, len: 0 };
+impl EncodedDirectories {
+    fn build(
+        found: &FoundOutputs,
+        range: Range<usize>,
+        function: DigestFunction,
+        spill: &Path,
+    ) -> io::Result<Self> {
+        let mut directories = Self { distinct: Vec::new(), held: Vec::new(), spill: None, len: 0 };
         let start = range.start;
         let mut digests: Vec<Option<BlobDigest>> = vec![None; range.len()];
         let mut seen: HashSet<BlobDigest> = HashSet::new();
@@ -129,18 +135,23 @@ impl Forest {
         // Parents come before their children in the list, so that a backward walk meets every child first. A
         // directory is first met before any directory that contains it is first met.
         for number in range.rev() {
-            let Some(dir) = grove.dirs.get(number) else { continue };
+            let Some(dir) = found.dirs.get(number) else {
+                impossible!("output directory {number} is not in the list");
+                continue;
+            };
             bytes.clear();
-            encode(grove, dir, |child| digests.get(child.checked_sub(start)?).copied().flatten(), &mut bytes);
+            encode(found, dir, |child| digests.get(child.checked_sub(start)?).copied().flatten(), &mut bytes);
             let digest = function.digest(&bytes);
-            if let Some(slot) = digests.get_mut(number - start) {
-                *slot = Some(digest);
+            if let Some(known) = digests.get_mut(number - start) {
+                *known = Some(digest);
+            } else {
+                impossible!("output directory {number} has no place for its digest");
             }
             if seen.insert(digest) {
-                forest.push(digest, &bytes, spill)?;
+                directories.push(digest, &bytes, spill)?;
             }
         }
-        Ok(forest)
+        Ok(directories)
     }
 
     fn push(&mut self, digest: BlobDigest, bytes: &[u8], spill: &Path) -> io::Result<()> {
@@ -150,12 +161,15 @@ impl Forest {
             self.held.extend_from_slice(bytes);
             return Ok(());
         }
-        if self.spill.is_none() {
-            let file = File::options().read(true).write(true).create_new(true).open(spill)?;
-            std::fs::remove_file(spill)?;
-            self.spill = Some(file);
-        }
-        self.spill.as_mut().map_or(Ok(()), |file| file.write_all(bytes))
+        let file = match &mut self.spill {
+            Some(file) => file,
+            none => {
+                let file = File::options().read(true).write(true).create_new(true).open(spill)?;
+                std::fs::remove_file(spill)?;
+                none.insert(file)
+            }
+        };
+        file.write_all(bytes)
     }
 
     fn root(&self) -> Option<BlobDigest> {
@@ -168,11 +182,13 @@ impl Forest {
         if at < held || len == 0 {
             let at = usize::try_from(at).map_err(io::Error::other)?;
             let bytes = self.held.get(at.min(self.held.len())..).and_then(|rest| rest.get(..len));
-            return Ok(Bytes::copy_from_slice(bytes.unwrap_or_default()));
+            return Ok(Bytes::copy_from_slice(bytes.present("an encoded directory in memory")));
         }
         let mut bytes = vec![0; len];
         if let Some(file) = &self.spill {
             file.read_exact_at(&mut bytes, at - held)?;
+        } else {
+            impossible!("directory {digest} is neither in memory nor in a file");
         }
         Ok(bytes.into())
     }
@@ -180,7 +196,7 @@ impl Forest {
     /// Returns some directories from number `next` on, and the number after the last of them.
     fn batch(&self, next: usize) -> io::Result<(Vec<(BlobDigest, Bytes)>, usize)> {
         let (mut batch, mut size, mut end) = (Vec::new(), 0, next);
-        for dir in self.distinct.get(next..).unwrap_or_default() {
+        for dir in self.distinct.get(next..).present("the next distinct directories") {
             let bytes = self.read(*dir)?;
             size += bytes.len();
             end += 1;
@@ -220,8 +236,13 @@ impl Forest {
 }
 
 /// Encodes a `Directory` node by node: a directory of 250,000 files is never held as a message.
-fn encode(grove: &Grove, dir: &FoundDir, digest_of: impl Fn(usize) -> Option<BlobDigest>, to: &mut Vec<u8>) {
-    for file in grove.files.get(dir.first..dir.end).unwrap_or_default() {
+fn encode(
+    found: &FoundOutputs,
+    dir: &FoundDir,
+    digest_of: impl Fn(usize) -> Option<BlobDigest>,
+    to: &mut Vec<u8>,
+) {
+    for file in found.files.get(dir.first..dir.end).present("the files of an output directory") {
         let node = FileNode {
             name: file.name.to_string(),
             digest: file.digest.as_ref().map(to_proto),
@@ -231,7 +252,11 @@ fn encode(grove: &Grove, dir: &FoundDir, digest_of: impl Fn(usize) -> Option<Blo
         message::encode(1, &node, to);
     }
     for (name, child) in &dir.dirs {
-        let node = DirectoryNode { name: name.to_string(), digest: digest_of(*child).as_ref().map(to_proto) };
+        let digest = digest_of(*child);
+        if digest.is_none() {
+            impossible!("output directory {name:?} is not encoded before its parent");
+        }
+        let node = DirectoryNode { name: name.to_string(), digest: digest.as_ref().map(to_proto) };
         message::encode(2, &node, to);
     }
     for node in &dir.links {

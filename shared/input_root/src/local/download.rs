@@ -76,13 +76,13 @@ struct Wanted {
 }
 
 #[derive(Default)]
-struct Work {
+struct DownloadPlan {
     files: Vec<Wanted>,
     dirs: Vec<String>,
     links: Vec<(String, String)>,
 }
 
-impl Work {
+impl DownloadPlan {
     fn len(&self) -> usize {
         self.files.len() + self.dirs.len() + self.links.len()
     }
@@ -97,12 +97,12 @@ pub async fn download(
     function: DigestFunction,
     folder: &Path,
 ) -> Result<Downloaded, LocalError> {
-    let mut work = Work::default();
+    let mut plan = DownloadPlan::default();
     for file in &result.output_files {
         let digest = digest(file.digest.as_ref(), function)?;
         let inline = Bytes::copy_from_slice(&file.contents);
         let props = file.node_properties.clone();
-        work.files.push(Wanted {
+        plan.files.push(Wanted {
             place: place(&file.path)?,
             digest,
             executable: file.is_executable,
@@ -111,16 +111,16 @@ pub async fn download(
         });
     }
     for output in &result.output_directories {
-        directory(source, output, function, &mut work).await?;
+        directory(source, output, function, &mut plan).await?;
     }
     let old = result.output_file_symlinks.iter().chain(&result.output_directory_symlinks);
     for link in result.output_symlinks.iter().chain(old) {
         let link = (place(&link.path)?, link.target.clone());
-        if !work.links.contains(&link) {
-            work.links.push(link);
+        if !plan.links.contains(&link) {
+            plan.links.push(link);
         }
     }
-    write(source, work, folder).await
+    write(source, plan, folder).await
 }
 
 /// Normalises a path in the folder; the folder itself is one.
@@ -138,7 +138,7 @@ async fn directory(
     source: &impl BlobSource,
     output: &OutputDirectory,
     function: DigestFunction,
-    work: &mut Work,
+    plan: &mut DownloadPlan,
 ) -> Result<(), LocalError> {
     let mut known: HashMap<BlobDigest, Bytes> = HashMap::new();
     let root = if let Some(tree) = &output.tree_digest {
@@ -156,7 +156,7 @@ async fn directory(
         let wrong = |why: String| LocalError::Result(format!("directory {place:?} is not valid: {why}"));
         let directory = Directory::decode(bytes).map_err(|error| wrong(error.to_string()))?;
         check_with(&directory, AbsoluteTargets::Allowed).map_err(|fault| wrong(fault.to_string()))?;
-        if depth > DEPTH_MAX || work.len() > ENTRIES_MAX {
+        if depth > DEPTH_MAX || plan.len() > ENTRIES_MAX {
             return Err(wrong(format!("it exceeds {ENTRIES_MAX} entries or {DEPTH_MAX} levels")));
         }
         for node in directory.directories {
@@ -170,7 +170,7 @@ async fn directory(
         }
         for node in directory.files {
             let digest = digest(node.digest.as_ref(), function)?;
-            work.files.push(Wanted {
+            plan.files.push(Wanted {
                 place: below(&place, &node.name),
                 digest,
                 executable: node.is_executable,
@@ -178,9 +178,9 @@ async fn directory(
                 inline: Bytes::new(),
             });
         }
-        work.links
+        plan.links
             .extend(directory.symlinks.into_iter().map(|node| (below(&place, &node.name), node.target)));
-        work.dirs.push(place);
+        plan.dirs.push(place);
     }
     Ok(())
 }
@@ -225,18 +225,22 @@ async fn fetch(
     if found == *digest { Ok(()) } else { Err(failed(format!("the content has digest {found}").into())) }
 }
 
-async fn write(source: &impl BlobSource, work: Work, folder: &Path) -> Result<Downloaded, LocalError> {
+async fn write(
+    source: &impl BlobSource,
+    plan: DownloadPlan,
+    folder: &Path,
+) -> Result<Downloaded, LocalError> {
     std::fs::create_dir_all(folder).map_err(LocalError::io("creating folder", folder))?;
     let root = Arc::new(at::open_path(folder).map_err(LocalError::io("opening", folder))?);
-    for dir in &work.dirs {
+    for dir in &plan.dirs {
         parent(&root, &below(dir, "x"))?;
     }
     let done = Downloaded {
-        files: work.files.len() as u64,
-        bytes: work.files.iter().map(|file| file.digest.size).sum(),
+        files: plan.files.len() as u64,
+        bytes: plan.files.iter().map(|file| file.digest.size).sum(),
     };
     let number = AtomicU64::new(0);
-    futures::stream::iter(work.files.iter().map(|wanted| {
+    futures::stream::iter(plan.files.iter().map(|wanted| {
         let temp = format!(".forebay-{}-{}", std::process::id(), number.fetch_add(1, Ordering::Relaxed));
         file(source, &root, wanted, temp)
     }))
@@ -244,7 +248,7 @@ async fn write(source: &impl BlobSource, work: Work, folder: &Path) -> Result<Do
     .try_for_each(async |()| Ok(()))
     .await?;
     // Symlinks come last, so that nothing is written through them.
-    for (place, target) in &work.links {
+    for (place, target) in &plan.links {
         let (dir, name) = parent(&root, place)?;
         let made = rustix::fs::unlinkat(&dir, name, AtFlags::empty()).or_else(|error| match error {
             rustix::io::Errno::NOENT => Ok(()),

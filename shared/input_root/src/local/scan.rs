@@ -11,6 +11,7 @@ use std::{
 
 use bytes::Bytes;
 use globset::{GlobBuilder, GlobMatcher};
+use invariant::{Present as _, impossible};
 use model::{BlobDigest, DigestFunction, FARM_DATA_FILES};
 use reapi::{
     canonical::encode,
@@ -179,7 +180,7 @@ fn read(
                 folder.dirs.push((name, child));
             }
         } else if patterns.takes(&place) || all {
-            folder.take(name, path, kind, found)?;
+            folder.add(name, path, kind, found)?;
         }
     }
     let empty = folder.files.is_empty() && folder.links.is_empty() && folder.dirs.is_empty();
@@ -187,7 +188,7 @@ fn read(
 }
 
 impl Folder {
-    fn take(
+    fn add(
         &mut self,
         name: String,
         path: PathBuf,
@@ -237,8 +238,10 @@ fn hash_all(files: &[PathBuf], function: DigestFunction) -> Result<Vec<BlobDiges
         for thread in threads {
             let done = thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
             for (at, digest) in done {
-                if let Some(slot) = digests.get_mut(at) {
-                    *slot = digest;
+                if let Some(known) = digests.get_mut(at) {
+                    *known = digest;
+                } else {
+                    impossible!("file {at} is hashed, but only {} are listed", files.len());
                 }
             }
         }
@@ -255,7 +258,7 @@ fn hash(path: &Path, function: DigestFunction) -> io::Result<BlobDigest> {
         if count == 0 {
             return Ok(hasher.finish());
         }
-        hasher.update(buffer.get(..count).unwrap_or_default());
+        hasher.update(buffer.get(..count).present("the bytes of a buffer that were read"));
     }
 }
 

@@ -8,11 +8,11 @@ use crate::{Limiter, Patience};
 
 const SHORT: Duration = Duration::from_millis(300);
 
-async fn connection(greeting: Option<Duration>) -> (ClientConnection<DuplexStream>, DuplexStream) {
+async fn connection(preface: Option<Duration>) -> (ClientConnection<DuplexStream>, DuplexStream) {
     let limiter = Limiter::new(ConnectionLimits { total: 2, per_client: 2 }, Patience::default());
-    let taken = limiter.enter(IpAddr::from([127, 0, 0, 1])).await.unwrap();
+    let registration = limiter.enter(IpAddr::from([127, 0, 0, 1])).await.unwrap();
     let (near, far) = duplex(16);
-    (ClientConnection::new(near, taken, greeting, SHORT), far)
+    (ClientConnection::new(near, registration, preface, SHORT), far)
 }
 
 #[tokio::test]

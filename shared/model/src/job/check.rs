@@ -24,7 +24,7 @@ const WEIGHT_MAX: u32 = 1_000_000;
 const LIMIT_PREFIX: &str = "limit-";
 
 /// Environment variables or platform properties.
-type Pairs = BTreeMap<String, String>;
+type NamedValues = BTreeMap<String, String>;
 
 pub(super) fn graph(job: &Job, limits: &JobLimits) -> Result<Graph, InvalidJob> {
     let wrong = |at: &str, fault| Err(InvalidJob { at: at.to_owned(), fault });
@@ -38,7 +38,7 @@ pub(super) fn graph(job: &Job, limits: &JobLimits) -> Result<Graph, InvalidJob> 
     let ids = ids(&job.tasks)?;
     let mut tasks = Vec::with_capacity(job.tasks.len());
     for (at, request) in job.tasks.iter().enumerate() {
-        let place = Place { at, id: &request.id };
+        let place = TaskLocation { at, id: &request.id };
         let mut task = task(request, &defaults, limits).map_err(|wrong| place.wrong(wrong))?;
         task.dependencies = dependencies(request, &ids).map_err(|wrong| place.wrong(wrong))?;
         tasks.push(task);
@@ -48,28 +48,28 @@ pub(super) fn graph(job: &Job, limits: &JobLimits) -> Result<Graph, InvalidJob> 
 
 /// Location of a task, for error messages.
 #[derive(Clone, Copy)]
-pub(super) struct Place<'a> {
+pub(super) struct TaskLocation<'a> {
     pub(super) at: usize,
     pub(super) id: &'a TaskId,
 }
 
-impl Place<'_> {
-    pub(super) fn wrong(self, Wrong(field, fault): Wrong) -> InvalidJob {
+impl TaskLocation<'_> {
+    pub(super) fn wrong(self, FieldFault(field, fault): FieldFault) -> InvalidJob {
         let dot = if field.is_empty() || field.starts_with('[') { "" } else { "." };
         InvalidJob { at: format!("{self}{dot}{field}"), fault }
     }
 }
 
-impl Display for Place<'_> {
+impl Display for TaskLocation<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "job.tasks[{}] ({})", self.at, self.id)
     }
 }
 
 /// A fault, with the field of the task that has it.
-pub(super) struct Wrong(pub(super) String, pub(super) JobFault);
+pub(super) struct FieldFault(pub(super) String, pub(super) JobFault);
 
-impl Wrong {
+impl FieldFault {
     fn new(field: &str, fault: impl Into<JobFault>) -> Self {
         Self(field.to_owned(), fault.into())
     }
@@ -81,8 +81,8 @@ impl Wrong {
 
 /// Defaults that every task starts from.
 struct Defaults {
-    env: Arc<Pairs>,
-    platform: Arc<Pairs>,
+    env: Arc<NamedValues>,
+    platform: Arc<NamedValues>,
     limits: TaskLimits,
     retries: u32,
 }
@@ -97,7 +97,7 @@ impl Defaults {
             retries(given.retries)
         };
         let retries = checked()
-            .map_err(|Wrong(field, fault)| InvalidJob { at: format!("job.defaults.{field}"), fault })?;
+            .map_err(|FieldFault(field, fault)| InvalidJob { at: format!("job.defaults.{field}"), fault })?;
         Ok(Self {
             env: Arc::new(given.env.clone()),
             platform: Arc::new(given.platform.clone()),
@@ -119,18 +119,18 @@ fn ids(tasks: &[TaskRequest]) -> Result<HashMap<&TaskId, TaskIndex>, InvalidJob>
     Ok(ids)
 }
 
-fn dependencies(task: &TaskRequest, ids: &HashMap<&TaskId, TaskIndex>) -> Result<Vec<TaskIndex>, Wrong> {
+fn dependencies(task: &TaskRequest, ids: &HashMap<&TaskId, TaskIndex>) -> Result<Vec<TaskIndex>, FieldFault> {
     let find = |(at, id): (usize, &TaskId)| {
-        let unknown = || Wrong::at("dependencies", at, JobFault::UnknownDependency(id.to_string()));
+        let unknown = || FieldFault::at("dependencies", at, JobFault::UnknownDependency(id.to_string()));
         ids.get(id).copied().ok_or_else(unknown)
     };
     task.dependencies.iter().enumerate().map(find).collect()
 }
 
 /// Builds the task without its dependencies.
-fn task(request: &TaskRequest, defaults: &Defaults, limits: &JobLimits) -> Result<Task, Wrong> {
+fn task(request: &TaskRequest, defaults: &Defaults, limits: &JobLimits) -> Result<Task, FieldFault> {
     let judge = match (request.judge, request.weight) {
-        (false, Some(_)) => return Err(Wrong::new("weight", JobFault::NeedsJudge)),
+        (false, Some(_)) => return Err(FieldFault::new("weight", JobFault::NeedsJudge)),
         (true, Some(weight)) if weight > WEIGHT_MAX => {
             return Err(out_of_range("weight", weight, WEIGHT_MAX));
         }
@@ -149,7 +149,7 @@ fn task(request: &TaskRequest, defaults: &Defaults, limits: &JobLimits) -> Resul
     })
 }
 
-fn step(request: &TaskRequest, defaults: &Defaults, limits: &JobLimits) -> Result<Step, Wrong> {
+fn step(request: &TaskRequest, defaults: &Defaults, limits: &JobLimits) -> Result<Step, FieldFault> {
     let named = [
         ("command", !request.command.is_empty()),
         ("fetch", request.fetch.is_some()),
@@ -165,33 +165,37 @@ fn step(request: &TaskRequest, defaults: &Defaults, limits: &JobLimits) -> Resul
         } else {
             format!("it has {}", named.join(" and "))
         };
-        return Err(Wrong::new("", JobFault::Steps { found }));
+        return Err(FieldFault::new("", JobFault::Steps { found }));
     }
     if request.command.is_empty() {
         only_commands(request)?;
     }
     if let Some(FetchStep { url, to, digest }) = &request.fetch {
         check_url(url)?;
-        return Ok(Step::Fetch { url: url.clone(), to: inside("fetch.to", to)?, digest: digest.clone() });
+        return Ok(Step::Fetch {
+            url: url.clone(),
+            to: path_inside("fetch.to", to)?,
+            digest: digest.clone(),
+        });
     }
     if let Some(FromTo { from, to }) = &request.extract {
-        let to = JobPath::parse(to).map_err(|bad| Wrong::new("extract.to", bad))?;
-        return Ok(Step::Extract { from: inside("extract.from", from)?, to });
+        let to = JobPath::parse(to).map_err(|bad| FieldFault::new("extract.to", bad))?;
+        return Ok(Step::Extract { from: path_inside("extract.from", from)?, to });
     }
     if let Some(FromTo { from, to }) = &request.copy {
-        return Ok(Step::Copy { from: inside("copy.from", from)?, to: inside("copy.to", to)? });
+        return Ok(Step::Copy { from: path_inside("copy.from", from)?, to: path_inside("copy.to", to)? });
     }
     if let Some(path) = &request.make_folder {
-        return Ok(Step::MakeFolder(inside("make_folder", path)?));
+        return Ok(Step::MakeFolder(path_inside("make_folder", path)?));
     }
     if let Some(path) = &request.remove {
-        return Ok(Step::Remove(inside("remove", path)?));
+        return Ok(Step::Remove(path_inside("remove", path)?));
     }
     command(request, defaults, limits).map(|command| Step::Command(Box::new(command)))
 }
 
 /// Rejects fields that an internal step would ignore.
-fn only_commands(request: &TaskRequest) -> Result<(), Wrong> {
+fn only_commands(request: &TaskRequest) -> Result<(), FieldFault> {
     let given = [
         ("inputs", !request.inputs.is_empty()),
         ("outputs", !request.outputs.is_empty()),
@@ -202,29 +206,33 @@ fn only_commands(request: &TaskRequest) -> Result<(), Wrong> {
         ("judge", request.judge),
     ];
     match given.into_iter().find(|(_, given)| *given) {
-        Some((field, _)) => Err(Wrong::new(field, JobFault::NeedsCommand)),
+        Some((field, _)) => Err(FieldFault::new(field, JobFault::NeedsCommand)),
         None => Ok(()),
     }
 }
 
-fn command(request: &TaskRequest, defaults: &Defaults, limits: &JobLimits) -> Result<CommandStep, Wrong> {
+fn command(
+    request: &TaskRequest,
+    defaults: &Defaults,
+    limits: &JobLimits,
+) -> Result<CommandStep, FieldFault> {
     if request.command.first().is_none_or(|program| program.trim().is_empty()) {
-        return Err(Wrong::at("command", 0, JobFault::NoProgram));
+        return Err(FieldFault::at("command", 0, JobFault::NoProgram));
     }
     if let Some(at) = request.command.iter().position(|argument| argument.contains('\0')) {
-        return Err(Wrong::at("command", at, JobFault::Nul));
+        return Err(FieldFault::at("command", at, JobFault::Nul));
     }
     check_env(&request.env)?;
     check_platform(&request.platform)?;
     check_limits(request.limits, limits.task_max)?;
     let inputs = request.inputs.iter().enumerate();
-    let inputs = inputs.map(|(at, text)| input(text).map_err(|bad| Wrong::at("inputs", at, bad)));
+    let inputs = inputs.map(|(at, text)| input(text).map_err(|bad| FieldFault::at("inputs", at, bad)));
     let mut inputs: Vec<Input> = inputs.collect::<Result<_, _>>()?;
     let mut seen = HashSet::new();
     inputs.retain(|input| seen.insert(input.clone()));
     let outputs = request.outputs.iter().enumerate();
-    let outputs =
-        outputs.map(|(at, text)| JobPath::parse_inside(text).map_err(|bad| Wrong::at("outputs", at, bad)));
+    let outputs = outputs
+        .map(|(at, text)| JobPath::parse_inside(text).map_err(|bad| FieldFault::at("outputs", at, bad)));
     let mut outputs: Vec<JobPath> = outputs.collect::<Result<_, _>>()?;
     outputs.sort_unstable();
     outputs.dedup();
@@ -233,10 +241,10 @@ fn command(request: &TaskRequest, defaults: &Defaults, limits: &JobLimits) -> Re
         argv: request.command.clone(),
         inputs,
         outputs,
-        env: over(&defaults.env, &request.env),
-        folder: JobPath::parse(folder).map_err(|bad| Wrong::new("folder", bad))?,
+        env: merged(&defaults.env, &request.env),
+        folder: JobPath::parse(folder).map_err(|bad| FieldFault::new("folder", bad))?,
         limits: request.limits.or(defaults.limits),
-        platform: over(&defaults.platform, &request.platform),
+        platform: merged(&defaults.platform, &request.platform),
     })
 }
 
@@ -248,12 +256,12 @@ fn input(text: &str) -> Result<Input, BadPath> {
     }
 }
 
-fn inside(field: &str, text: &str) -> Result<JobPath, Wrong> {
-    JobPath::parse_inside(text).map_err(|bad| Wrong::new(field, bad))
+fn path_inside(field: &str, text: &str) -> Result<JobPath, FieldFault> {
+    JobPath::parse_inside(text).map_err(|bad| FieldFault::new(field, bad))
 }
 
 /// `own` merged over the defaults, which are shared if `own` is empty.
-fn over(defaults: &Arc<Pairs>, own: &Pairs) -> Arc<Pairs> {
+fn merged(defaults: &Arc<NamedValues>, own: &NamedValues) -> Arc<NamedValues> {
     if own.is_empty() {
         return defaults.clone();
     }
@@ -261,43 +269,45 @@ fn over(defaults: &Arc<Pairs>, own: &Pairs) -> Arc<Pairs> {
     Arc::new(all.collect())
 }
 
-fn check_url(url: &str) -> Result<(), Wrong> {
+fn check_url(url: &str) -> Result<(), FieldFault> {
     let known = ["http://", "https://"].iter().find_map(|start| url.strip_prefix(start));
     match known {
         Some(rest) if !rest.is_empty() && !url.chars().any(|c| c.is_control() || c.is_whitespace()) => Ok(()),
-        Some(_) | None => Err(Wrong::new("fetch.url", JobFault::BadUrl(url.chars().take(200).collect()))),
+        Some(_) | None => {
+            Err(FieldFault::new("fetch.url", JobFault::BadUrl(url.chars().take(200).collect())))
+        }
     }
 }
 
-fn check_env(env: &Pairs) -> Result<(), Wrong> {
+fn check_env(env: &NamedValues) -> Result<(), FieldFault> {
     for (name, value) in env {
         if name.is_empty() || name.contains('=') {
-            return Err(Wrong::new("env", JobFault::BadEnvName(name.chars().take(200).collect())));
+            return Err(FieldFault::new("env", JobFault::BadEnvName(name.chars().take(200).collect())));
         }
         if name.contains('\0') || value.contains('\0') {
-            return Err(Wrong::new("env", JobFault::Nul));
+            return Err(FieldFault::new("env", JobFault::Nul));
         }
     }
     Ok(())
 }
 
-fn check_platform(platform: &Pairs) -> Result<(), Wrong> {
+fn check_platform(platform: &NamedValues) -> Result<(), FieldFault> {
     if platform.keys().any(String::is_empty) {
-        return Err(Wrong::new("platform", JobFault::BadProperty));
+        return Err(FieldFault::new("platform", JobFault::BadProperty));
     }
     if platform.iter().any(|(name, value)| name.contains('\0') || value.contains('\0')) {
-        return Err(Wrong::new("platform", JobFault::Nul));
+        return Err(FieldFault::new("platform", JobFault::Nul));
     }
     let is_limit = |name: &&String| {
         name.get(..LIMIT_PREFIX.len()).is_some_and(|start| start.eq_ignore_ascii_case(LIMIT_PREFIX))
     };
     if let Some(name) = platform.keys().find(is_limit) {
-        return Err(Wrong::new("platform", JobFault::LimitAsProperty(name.chars().take(200).collect())));
+        return Err(FieldFault::new("platform", JobFault::LimitAsProperty(name.chars().take(200).collect())));
     }
     Ok(())
 }
 
-fn check_limits(given: TaskLimits, most: TaskLimits) -> Result<(), Wrong> {
+fn check_limits(given: TaskLimits, most: TaskLimits) -> Result<(), FieldFault> {
     let fields = [
         ("cpu_ms", given.cpu_ms, most.cpu_ms),
         ("wall_ms", given.wall_ms, most.wall_ms),
@@ -310,19 +320,19 @@ fn check_limits(given: TaskLimits, most: TaskLimits) -> Result<(), Wrong> {
     for (name, value, most) in fields {
         let most = most.unwrap_or(u64::MAX);
         if let Some(value) = value.filter(|value| !(1..=most).contains(value)) {
-            return Err(Wrong(format!("limits.{name}"), JobFault::OutOfRange { value, most }));
+            return Err(FieldFault(format!("limits.{name}"), JobFault::OutOfRange { value, most }));
         }
     }
     Ok(())
 }
 
-fn retries(given: Option<u32>) -> Result<Option<u32>, Wrong> {
+fn retries(given: Option<u32>) -> Result<Option<u32>, FieldFault> {
     match given {
         Some(value) if value > RETRIES_MAX => Err(out_of_range("retries", value, RETRIES_MAX)),
         other => Ok(other),
     }
 }
 
-fn out_of_range(field: &str, value: u32, most: u32) -> Wrong {
-    Wrong::new(field, JobFault::OutOfRange { value: u64::from(value), most: u64::from(most) })
+fn out_of_range(field: &str, value: u32, most: u32) -> FieldFault {
+    FieldFault::new(field, JobFault::OutOfRange { value: u64::from(value), most: u64::from(most) })
 }

@@ -2,6 +2,8 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
+use invariant::Present as _;
+
 use super::check;
 use crate::{Digest, InvalidJob, Job, JobGlob, JobPath, TaskId, TaskLimits};
 
@@ -47,7 +49,7 @@ pub struct TaskIndex(u32);
 impl TaskIndex {
     /// The index of the task at `place`. A job has fewer than 2^32 tasks, which is checked first.
     pub(super) fn at(place: usize) -> Self {
-        Self(u32::try_from(place).unwrap_or(u32::MAX))
+        Self(u32::try_from(place).present_or(u32::MAX, "the index of a task of a checked job"))
     }
 
     /// The position in the job's list of tasks.
@@ -183,8 +185,9 @@ impl Graph {
 
     /// Location of a task as used in messages: `job.tasks[3] (link)`.
     pub fn place(&self, index: TaskIndex) -> String {
-        self.task(index)
-            .map_or_else(String::new, |task| check::Place { at: index.get(), id: &task.id }.to_string())
+        self.task(index).map_or_else(String::new, |task| {
+            check::TaskLocation { at: index.get(), id: &task.id }.to_string()
+        })
     }
 
     pub fn len(&self) -> usize {

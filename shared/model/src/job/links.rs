@@ -5,7 +5,9 @@ use std::{
     collections::{BinaryHeap, HashMap, HashSet},
 };
 
-use super::check::{Place, Wrong};
+use invariant::{Present as _, impossible};
+
+use super::check::{FieldFault, TaskLocation};
 use crate::{CommandStep, Graph, Input, InvalidJob, JobFault, JobPath, Step, Task, TaskIndex};
 
 /// Maximum number of tasks of a cycle that a message names.
@@ -26,6 +28,8 @@ pub(super) fn graph(mut tasks: Vec<Task>) -> Result<Graph, InvalidJob> {
         for dependency in &task.dependencies {
             if let Some(waiting) = dependants.get_mut(dependency.get()) {
                 waiting.push(TaskIndex::at(at));
+            } else {
+                impossible!("task {at} depends on task {}, which is not in the job", dependency.get());
             }
         }
     }
@@ -42,11 +46,11 @@ fn implied(tasks: &[Task]) -> Result<Vec<Vec<TaskIndex>>, InvalidJob> {
     let mut implied = Vec::with_capacity(tasks.len());
     let mut links = 0;
     for (at, task) in tasks.iter().enumerate() {
-        let found = makers.read_by(TaskIndex::at(at), task);
+        let found = makers.of_inputs(TaskIndex::at(at), task);
         links += task.dependencies.len() + found.len();
         if links > LINKS_MAX {
             let fault = JobFault::TooManyDependencies { most: LINKS_MAX };
-            return Err(Place { at, id: &task.id }.wrong(Wrong("dependencies".to_owned(), fault)));
+            return Err(TaskLocation { at, id: &task.id }.wrong(FieldFault("dependencies".to_owned(), fault)));
         }
         implied.push(found);
     }
@@ -54,13 +58,13 @@ fn implied(tasks: &[Task]) -> Result<Vec<Vec<TaskIndex>>, InvalidJob> {
 }
 
 /// Maker of each path.
-struct Makers<'a>(HashMap<&'a str, Made>);
+struct Makers<'a>(HashMap<&'a str, Maker>);
 
-enum Made {
+enum Maker {
     /// Task that makes the files, or owns the folder.
-    By(TaskIndex),
+    Sole(TaskIndex),
     /// Tasks that may add to the same folder.
-    Together(Vec<TaskIndex>),
+    Shared(Vec<TaskIndex>),
 }
 
 impl<'a> Makers<'a> {
@@ -69,9 +73,10 @@ impl<'a> Makers<'a> {
         for (at, task) in tasks.iter().enumerate() {
             let mut add = |field: String, path: &'a JobPath, together: bool| {
                 let Some(first) = makers.add(TaskIndex::at(at), path, together) else { return Ok(()) };
-                let id = tasks.get(first.get()).map_or_else(|| task.id.clone(), |task| task.id.clone());
+                let id = tasks.get(first.get()).map(|first| &first.id);
+                let id = id.present_or(&task.id, "the task that makes a path first").clone();
                 let fault = JobFault::SameOutput { path: path.to_string(), first: first.get(), id };
-                Err(Place { at, id: &task.id }.wrong(Wrong(field, fault)))
+                Err(TaskLocation { at, id: &task.id }.wrong(FieldFault(field, fault)))
             };
             match &task.step {
                 Step::Command(command) => {
@@ -91,14 +96,14 @@ impl<'a> Makers<'a> {
     /// Records that `task` makes `path`; returns the task that already makes it and does not share it.
     fn add(&mut self, task: TaskIndex, path: &'a JobPath, together: bool) -> Option<TaskIndex> {
         match self.0.get_mut(path.as_str()) {
-            Some(Made::Together(tasks)) if together => {
+            Some(Maker::Shared(tasks)) if together => {
                 tasks.push(task);
                 None
             }
-            Some(Made::Together(tasks)) => tasks.first().copied(),
-            Some(Made::By(first)) => Some(*first),
+            Some(Maker::Shared(tasks)) => tasks.first().copied(),
+            Some(Maker::Sole(first)) => Some(*first),
             None => {
-                let made = if together { Made::Together(vec![task]) } else { Made::By(task) };
+                let made = if together { Maker::Shared(vec![task]) } else { Maker::Sole(task) };
                 self.0.insert(path.as_str(), made);
                 None
             }
@@ -107,10 +112,10 @@ impl<'a> Makers<'a> {
 
     /// The other tasks that make an input of `task`: the path itself, or a folder that contains it. Tasks that add to
     /// a shared folder do not depend on each other because of that folder, which would be a cycle.
-    fn read_by(&self, own: TaskIndex, task: &'a Task) -> Vec<TaskIndex> {
+    fn of_inputs(&self, own: TaskIndex, task: &'a Task) -> Vec<TaskIndex> {
         let mut found = Vec::new();
         // A folder that contains many inputs counts once.
-        let mut looked_at = HashSet::new();
+        let mut seen = HashSet::new();
         let adds_to = match &task.step {
             Step::Extract { to, .. } => Some(to.as_str()),
             Step::Command(_)
@@ -121,11 +126,11 @@ impl<'a> Makers<'a> {
         };
         let mut add = |path: &'a JobPath| {
             for path in path.with_folders() {
-                let Some(made) = self.0.get(path).filter(|_| looked_at.insert(path)) else { continue };
+                let Some(made) = self.0.get(path).filter(|_| seen.insert(path)) else { continue };
                 match made {
-                    Made::By(maker) => found.push(*maker),
-                    Made::Together(_) if Some(path) == adds_to => {}
-                    Made::Together(makers) => found.extend(makers),
+                    Maker::Sole(maker) => found.push(*maker),
+                    Maker::Shared(_) if Some(path) == adds_to => {}
+                    Maker::Shared(makers) => found.extend(makers),
                 }
             }
         };
@@ -161,7 +166,10 @@ fn order(tasks: &[Task]) -> Result<Vec<TaskIndex>, InvalidJob> {
     while let Some((_, Reverse(at))) = heap.pop() {
         order.push(at);
         for dependant in tasks.get(at.get()).into_iter().flat_map(|task| &task.dependants) {
-            let Some(left) = missing.get_mut(dependant.get()) else { continue };
+            let Some(left) = missing.get_mut(dependant.get()) else {
+                impossible!("dependant {} is not in the job", dependant.get());
+                continue;
+            };
             *left -= 1;
             if *left == 0 {
                 heap.extend(ready(*dependant));
@@ -196,9 +204,10 @@ fn cycle(tasks: &[Task], missing: &[usize]) -> InvalidJob {
     let shown = ids.iter().copied().take(CYCLE_SHOWN).collect::<Vec<_>>().join(" -> ");
     let more = ids.len().saturating_sub(CYCLE_SHOWN);
     let more = if more == 0 { String::new() } else { format!(" -> ({more} more)") };
-    let start = ids.first().copied().unwrap_or_default();
-    let place =
-        path.first().and_then(|at| tasks.get(at.get()).map(|task| Place { at: at.get(), id: &task.id }));
+    let start = ids.first().copied().present("the first task of a cycle");
+    let place = path
+        .first()
+        .and_then(|at| tasks.get(at.get()).map(|task| TaskLocation { at: at.get(), id: &task.id }));
     let at = place.map_or_else(|| "job.tasks".to_owned(), |place| place.to_string());
     InvalidJob {
         at: format!("{at}.dependencies"),

@@ -57,7 +57,7 @@ impl JobPath {
         if depth > DEPTH_MAX {
             return Err(BadPath::Deep(depth));
         }
-        Ok(Self(normal(text)))
+        Ok(Self(normalized(text)))
     }
 
     /// Reads a path that is not the folder itself.
@@ -114,10 +114,10 @@ impl JobGlob {
     /// Reads a glob and checks its nesting depth.
     pub fn parse(text: &str) -> Result<Self, BadPath> {
         check(text)?;
-        if nested(text) > NESTED_MAX {
+        if nesting_depth(text) > NESTED_MAX {
             return Err(BadPath::Glob(format!("more than {NESTED_MAX} nested braces")));
         }
-        let glob = GlobBuilder::new(&normal(text)).literal_separator(true).build();
+        let glob = GlobBuilder::new(&normalized(text)).literal_separator(true).build();
         glob.map(Self).map_err(|error| BadPath::Glob(error.to_string()))
     }
 
@@ -132,13 +132,13 @@ impl JobGlob {
 }
 
 /// Removes names that are empty or `.`.
-fn normal(text: &str) -> String {
+fn normalized(text: &str) -> String {
     let names: Vec<&str> = text.split('/').filter(|name| !name.is_empty() && *name != ".").collect();
     names.join("/")
 }
 
 /// Maximum number of braces open at once, counting every brace as syntax.
-fn nested(text: &str) -> usize {
+fn nesting_depth(text: &str) -> usize {
     let depth = |(open, most): (usize, usize), byte| match byte {
         b'{' => (open + 1, most.max(open + 1)),
         b'}' => (open.saturating_sub(1), most),

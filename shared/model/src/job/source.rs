@@ -1,6 +1,7 @@
 //! Deserialises a job or its digest with precise errors: for an untagged enum, serde would only
 //! report that nothing matches.
 
+use invariant::Present as _;
 use serde::{Deserialize, Deserializer, de::Error as _};
 
 use super::{Job, JobSource, StoredJob, TaskDefaults, TaskRequest};
@@ -37,8 +38,7 @@ impl<'de> Deserialize<'de> for JobSource {
 impl Job {
     /// JSON in which the farm stores the job. Equal jobs have the same JSON.
     pub fn to_json(&self) -> Vec<u8> {
-        // No value in a job can fail to encode.
-        serde_json::to_vec(self).unwrap_or_default()
+        serde_json::to_vec(self).present("a job as JSON")
     }
 }
 

@@ -69,8 +69,8 @@ fn what_is_wrong_is_named() {
     );
     let git = |url: &str| Context::Git { url: url.into(), revision: "x".into(), patch: None };
     for context in [git("ext::sh -c true"), git("fd::17")] {
-        let told = request(|r| r.context = context).unwrap_err().to_string();
-        assert!(told.contains("without the helpers ext:: and fd::"), "{told}");
+        let message = request(|r| r.context = context).unwrap_err().to_string();
+        assert!(message.contains("without the helpers ext:: and fd::"), "{message}");
     }
     assert!(refused(|r| r.lease_ttl_seconds = Some(301)).contains("1 to 300"));
     let vax = |r: &mut BuildRequest| r.executor_types = ["vax".parse().unwrap()].into();

@@ -47,13 +47,13 @@ impl<'a> Sample<'a> {
         self.labels.len() - self.labels.len() / HELD_OUT
     }
 
-    /// Calls `look` with each build, its ESU as a fraction of the mean, and whether it is held out.
-    pub(super) fn each(&self, mut look: impl FnMut(usize, &Example, f32, bool)) {
+    /// Calls `visit` with each build, its ESU as a fraction of the mean, and whether it is held out.
+    pub(super) fn for_each(&self, mut visit: impl FnMut(usize, &Example, f32, bool)) {
         let mut example = Example::default();
         let learned = self.learned();
         for (place, label) in self.labels.iter().enumerate() {
             example.read(self.data.row(label.row), self.slots);
-            look(place, &example, label.esu / self.scale, place >= learned);
+            visit(place, &example, label.esu / self.scale, place >= learned);
         }
     }
 }

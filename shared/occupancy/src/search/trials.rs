@@ -7,10 +7,11 @@ use crate::fit::SETTINGS;
 use crate::learner::Learner;
 use crate::slots::ABSENT;
 use crate::vocabulary::Vocabulary;
+use invariant::{Present as _, impossible};
 use std::collections::{BTreeMap, HashMap};
 
 /// Number of crosses tried in one pass over the builds, which is also the interval between calls of `keep_going`.
-const AT_A_TIME: usize = 8;
+const CROSSES_PER_PASS: usize = 8;
 /// Number of times that a model or a cross is learned from the sample.
 const PASSES: usize = 2;
 /// Gains of fewer standard deviations may be due to chance.
@@ -60,7 +61,7 @@ impl<'a> Trials<'a> {
         let mut learner = Learner::new(layout.end(), SETTINGS);
         let mut terms = Vec::new();
         for _ in 0..PASSES {
-            self.sample.each(|_, build, esu, held_out| {
+            self.sample.for_each(|_, build, esu, held_out| {
                 if !held_out {
                     expand(build, &crosses, layout, &mut terms);
                     learner.learn(&terms, esu, 0.0);
@@ -69,11 +70,13 @@ impl<'a> Trials<'a> {
         }
         let mut errors = Vec::new();
         let mut predicted = std::mem::take(&mut self.predicted);
-        self.sample.each(|place, build, esu, held_out| {
+        self.sample.for_each(|place, build, esu, held_out| {
             expand(build, &crosses, layout, &mut terms);
             let prediction = learner.predict(&terms);
             if let Some(kept) = predicted.get_mut(place) {
                 *kept = prediction;
+            } else {
+                impossible!("build {place} of the sample has no prediction");
             }
             if held_out {
                 errors.push((esu - prediction.max(0.0)).abs());
@@ -88,7 +91,7 @@ impl<'a> Trials<'a> {
     pub(super) fn score(&mut self, crosses: impl Iterator<Item = Cross>) -> Option<Vec<(f64, Cross)>> {
         let crosses: Vec<Cross> = crosses.collect();
         let mut scored = Vec::with_capacity(crosses.len());
-        for some in crosses.chunks(AT_A_TIME) {
+        for some in crosses.chunks(CROSSES_PER_PASS) {
             if self.tried + some.len() > self.most || !(self.keep_going)() {
                 return None;
             }
@@ -106,8 +109,9 @@ impl<'a> Trials<'a> {
             .collect();
         let mut terms = Vec::new();
         for pass in 1..=PASSES {
-            self.sample.each(|place, build, esu, held_out| {
-                let before = self.predicted.get(place).copied().unwrap_or_default();
+            self.sample.for_each(|place, build, esu, held_out| {
+                let before =
+                    self.predicted.get(place).copied().present("the prediction for a build of the sample");
                 for (cross, learner, error) in &mut tried {
                     if held_out && pass < PASSES {
                         continue;
@@ -131,14 +135,16 @@ impl<'a> Trials<'a> {
 
     /// Names of the flags whose values explain most of the error that the last learned model leaves. Flags multiply the
     /// cost of a build, so the error is the logarithm of actual by predicted ESU.
-    pub(super) fn telling_flags(&self, data: &Dataset) -> Vec<String> {
+    pub(super) fn informative_flags(&self, data: &Dataset) -> Vec<String> {
         let mut by_value: BTreeMap<(u32, u64), (f64, f64)> = BTreeMap::new();
         let (mut builds, mut sum) = (0.0, 0.0);
-        self.sample.each(|place, build, esu, held_out| {
+        self.sample.for_each(|place, build, esu, held_out| {
             if held_out {
                 return;
             }
-            let predicted = self.predicted.get(place).copied().unwrap_or_default().max(0.0);
+            let predicted =
+                self.predicted.get(place).copied().present("the prediction for a build of the sample");
+            let predicted = predicted.max(0.0);
             let ratio = f64::from(((1.0 + esu) / (1.0 + predicted)).ln());
             builds += 1.0;
             sum += ratio;
@@ -153,19 +159,20 @@ impl<'a> Trials<'a> {
             }
         });
         let mean: f64 = sum / f64::max(builds, 1.0);
-        let mut by_name: BTreeMap<u32, Telling> = BTreeMap::new();
+        let mut by_name: BTreeMap<u32, FlagEffect> = BTreeMap::new();
         for ((name, _), (builds, sum)) in by_value {
             by_name.entry(name).or_default().add(builds, sum - builds * mean);
         }
         let names = data.flag_names();
         let names = names.map(|(hash, name)| (self.vocabulary.slot(Kind::FlagName, hash), name));
         let names: HashMap<u32, &str> = names.filter(|(slot, _)| *slot != Kind::FlagName.unknown()).collect();
-        let mut telling: Vec<(f64, &str)> = by_name
+        let mut informative: Vec<(f64, &str)> = by_name
             .into_iter()
-            .filter_map(|(name, telling)| Some((telling.value(builds), *names.get(&name)?)))
+            .filter_map(|(name, effect)| Some((effect.value(builds), *names.get(&name)?)))
             .collect();
-        telling.sort_by(|(one, name), (other, other_name)| other.total_cmp(one).then(name.cmp(other_name)));
-        telling.into_iter().take(FLAGS).map(|(_, name)| name.to_owned()).collect()
+        informative
+            .sort_by(|(one, name), (other, other_name)| other.total_cmp(one).then(name.cmp(other_name)));
+        informative.into_iter().take(FLAGS).map(|(_, name)| name.to_owned()).collect()
     }
 }
 
@@ -194,13 +201,13 @@ impl HeldOut {
 
 /// How much of the error the values of one flag explain.
 #[derive(Default)]
-struct Telling {
+struct FlagEffect {
     explained: f64,
     builds: f64,
     sum: f64,
 }
 
-impl Telling {
+impl FlagEffect {
     fn add(&mut self, builds: f64, sum: f64) {
         self.explained += sum * sum / (builds + FEW_BUILDS);
         self.builds += builds;

@@ -54,12 +54,12 @@ impl std::fmt::Display for AdmitError {
 impl std::error::Error for AdmitError {}
 
 /// A property and the requested value.
-type Asked = (String, String);
+type RequestedProperty = (String, String);
 
 /// One requirement, which a pool meets or does not meet.
 #[derive(Clone, Copy)]
-enum Wish<'a> {
-    Property(&'a Asked),
+enum Requirement<'a> {
+    Property(&'a RequestedProperty),
     Size(Shortage<'a>),
 }
 
@@ -72,9 +72,9 @@ enum Wish<'a> {
 /// [`DEFAULT_POOL`], then the first by name. An action that asks for no property goes to [`DEFAULT_POOL`] before
 /// others, if it can run it.
 ///
-/// A pool where the input root is an action's `/` is only for actions that ask for it, see [`is_asked_for`].
+/// A pool where the input root is an action's `/` is only for actions that ask for it, see [`is_requested`].
 pub fn admit(
-    platform: &[Asked],
+    platform: &[RequestedProperty],
     needs: &Needs,
     pools: &[Pool],
     lives: impl Fn(&PoolName) -> bool,
@@ -82,35 +82,36 @@ pub fn admit(
     if pools.is_empty() {
         return Err(AdmitError::NothingRegistered);
     }
-    let wishes: Vec<Wish<'_>> =
-        platform.iter().map(Wish::Property).chain(wanted(needs).map(Wish::Size)).collect();
+    let requirements: Vec<Requirement<'_>> =
+        platform.iter().map(Requirement::Property).chain(wanted(needs).map(Requirement::Size)).collect();
     let order = |pool: &&Pool| {
         let is_default = pool.name.as_str() == DEFAULT_POOL;
         let special = pool.properties.len() + pool.capacity.custom.len();
         (Reverse(lives(&pool.name)), Reverse(is_default && platform.is_empty()), special, Reverse(is_default))
     };
-    let fits = || pools.iter().filter(|pool| wishes.iter().all(|wish| wish.is_met_by(pool)));
-    let candidates = fits().filter(|pool| is_asked_for(pool, platform, pools));
+    let fits =
+        || pools.iter().filter(|pool| requirements.iter().all(|requirement| requirement.is_met_by(pool)));
+    let candidates = fits().filter(|pool| is_requested(pool, platform, pools));
     match candidates.min_by(|a, b| order(a).cmp(&order(b)).then_with(|| a.name.cmp(&b.name))) {
         Some(pool) => Ok(pool.name.clone()),
-        None if fits().next().is_some() => Err(AdmitError::Refused(unasked(fits()))),
-        None => Err(AdmitError::Refused(refusal(&wishes, pools))),
+        None if fits().next().is_some() => Err(AdmitError::Refused(not_requested(fits()))),
+        None => Err(AdmitError::Refused(refusal(&requirements, pools))),
     }
 }
 
 /// Whether an action may go to `pool`. Where the input root is an action's `/`, nothing of the machine is visible,
 /// not even a shell: only actions that ask for such a pool are sent to it, by its name or by a value that no other
 /// kind of pool offers.
-fn is_asked_for(pool: &Pool, platform: &[Asked], pools: &[Pool]) -> bool {
+fn is_requested(pool: &Pool, platform: &[RequestedProperty], pools: &[Pool]) -> bool {
     let ordinary = || pools.iter().filter(|pool| !pool.root_is_input);
-    let asks = |asked: &Asked| {
-        asked.0 == POOL_PROPERTY || !ordinary().any(|pool| Wish::Property(asked).is_met_by(pool))
+    let requests_pool = |asked: &RequestedProperty| {
+        asked.0 == POOL_PROPERTY || !ordinary().any(|pool| Requirement::Property(asked).is_met_by(pool))
     };
-    !pool.root_is_input || platform.iter().any(asks)
+    !pool.root_is_input || platform.iter().any(requests_pool)
 }
 
 /// The refusal of an action that only pools can run that it did not ask for.
-fn unasked<'a>(fits: impl Iterator<Item = &'a Pool>) -> Refusal {
+fn not_requested<'a>(fits: impl Iterator<Item = &'a Pool>) -> Refusal {
     let mut offered: Vec<String> = fits.map(|pool| pool.name.to_string()).collect();
     offered.sort();
     let message = format!(
@@ -121,7 +122,7 @@ fn unasked<'a>(fits: impl Iterator<Item = &'a Pool>) -> Refusal {
     Refusal { property: POOL_PROPERTY.to_owned(), value: String::new(), offered, message }
 }
 
-impl Wish<'_> {
+impl Requirement<'_> {
     fn is_met_by(self, pool: &Pool) -> bool {
         match self {
             Self::Property((name, value)) => {
@@ -172,7 +173,7 @@ impl Wish<'_> {
 
     /// The requirement for a message, such as `Arch = "arm64"`.
     fn shown(self) -> String {
-        format!("{} = {:?}", shown(&self.property()), shown(&self.value()))
+        format!("{} = {:?}", shortened(&self.property()), shortened(&self.value()))
     }
 }
 
@@ -183,35 +184,41 @@ fn values<'a>(pool: &'a Pool, name: &str) -> impl Iterator<Item = &'a str> + use
 }
 
 /// Chooses the requirement to report. The caller knows that no pool meets all of them.
-fn refusal(wishes: &[Wish<'_>], pools: &[Pool]) -> Refusal {
-    if let Some(refusal) = unknown(wishes, pools) {
+fn refusal(requirements: &[Requirement<'_>], pools: &[Pool]) -> Refusal {
+    if let Some(refusal) = unknown(requirements, pools) {
         return refusal;
     }
-    let (at, candidates) = to_blame(wishes, pools);
-    let Some(blamed) = wishes.get(at).copied() else {
+    let (at, candidates) = blocking_requirement(requirements, pools);
+    let Some(blamed) = requirements.get(at).copied() else {
         let message = "no pool can run the action".to_owned();
         return Refusal { property: String::new(), value: String::new(), offered: Vec::new(), message };
     };
     let everywhere = blamed.offered(&pools.iter().collect::<Vec<_>>());
     let here = blamed.offered(&candidates);
     let (whose, most) = match blamed {
-        Wish::Property(_) => ("no pool offers", ""),
-        Wish::Size(_) => ("no pool has an executor with", " at most"),
+        Requirement::Property(_) => ("no pool offers", ""),
+        Requirement::Size(_) => ("no pool has an executor with", " at most"),
     };
     let mut message = format!("{whose} {}", blamed.shown());
     // If another pool offers it, only the combination is unavailable.
-    let others: Vec<String> =
-        wishes.iter().enumerate().filter(|(index, _)| *index != at).map(|(_, wish)| wish.shown()).collect();
+    let others: Vec<String> = requirements
+        .iter()
+        .enumerate()
+        .filter(|(index, _)| *index != at)
+        .map(|(_, requirement)| requirement.shown())
+        .collect();
     if !others.is_empty() && here != everywhere {
+        // Writing to a `String` cannot fail.
         let _ = write!(message, " together with {}", list(&others));
     }
     let offered = if here.is_empty() { everywhere } else { here };
+    // Writing to a `String` cannot fail.
     let _ = write!(message, "; available{most}: {}", list(&offered));
     Refusal { property: blamed.property(), value: blamed.value(), offered, message }
 }
 
 /// The refusal of a property or a custom resource that no pool knows, with the known ones.
-fn unknown(wishes: &[Wish<'_>], pools: &[Pool]) -> Option<Refusal> {
+fn unknown(requirements: &[Requirement<'_>], pools: &[Pool]) -> Option<Refusal> {
     let properties: BTreeSet<&str> = pools
         .iter()
         .flat_map(|pool| pool.properties.keys().map(String::as_str))
@@ -219,54 +226,56 @@ fn unknown(wishes: &[Wish<'_>], pools: &[Pool]) -> Option<Refusal> {
         .collect();
     let resources: BTreeSet<&ResourceName> =
         pools.iter().flat_map(|pool| pool.capacity.custom.keys()).collect();
-    let found = wishes.iter().find_map(|wish| match wish {
-        Wish::Property((name, _)) if !properties.contains(name.as_str()) => {
+    let found = requirements.iter().find_map(|requirement| match requirement {
+        Requirement::Property((name, _)) if !properties.contains(name.as_str()) => {
             let known = properties.iter().map(|name| (*name).to_owned()).collect();
-            Some((*wish, "platform property", known))
+            Some((*requirement, "platform property", known))
         }
-        Wish::Size(Shortage::Custom(name, _))
-            if !resources.contains(name) && !pools.iter().any(|pool| wish.is_met_by(pool)) =>
+        Requirement::Size(Shortage::Custom(name, _))
+            if !resources.contains(name) && !pools.iter().any(|pool| requirement.is_met_by(pool)) =>
         {
             let known = resources.iter().map(|name| format!("{RESOURCE_PREFIX}{name}")).collect();
-            Some((*wish, "resource", known))
+            Some((*requirement, "resource", known))
         }
-        Wish::Property(_) | Wish::Size(_) => None,
+        Requirement::Property(_) | Requirement::Size(_) => None,
     });
-    let (wish, what, offered): (Wish<'_>, _, Vec<String>) = found?;
+    let (requirement, what, offered): (Requirement<'_>, _, Vec<String>) = found?;
     let message = format!(
         "no pool knows the {what} {:?} (requested with value {:?}); known: {}",
-        shown(&wish.property()),
-        shown(&wish.value()),
+        shortened(&requirement.property()),
+        shortened(&requirement.value()),
         list(&offered)
     );
-    Some(Refusal { property: wish.property(), value: wish.value(), offered, message })
+    Some(Refusal { property: requirement.property(), value: requirement.value(), offered, message })
 }
 
 /// The first requirement that alone rules out all pools, and the pools that meet the rest and offer another
 /// value. If no single requirement does, the first one that leaves no pool when they are applied in order, and
 /// the pools before it.
-fn to_blame<'a>(wishes: &[Wish<'_>], pools: &'a [Pool]) -> (usize, Vec<&'a Pool>) {
+fn blocking_requirement<'a>(requirements: &[Requirement<'_>], pools: &'a [Pool]) -> (usize, Vec<&'a Pool>) {
     let meets_rest = |at: usize| -> Vec<&Pool> {
-        let rest = || wishes.iter().enumerate().filter(|(index, _)| *index != at);
-        pools.iter().filter(|pool| rest().all(|(_, wish)| wish.is_met_by(pool))).collect()
+        let rest = || requirements.iter().enumerate().filter(|(index, _)| *index != at);
+        pools.iter().filter(|pool| rest().all(|(_, requirement)| requirement.is_met_by(pool))).collect()
     };
-    let nowhere = wishes.iter().position(|wish| !pools.iter().any(|pool| wish.is_met_by(pool)));
+    let nowhere =
+        requirements.iter().position(|requirement| !pools.iter().any(|pool| requirement.is_met_by(pool)));
     if let Some(at) = nowhere {
         return (at, meets_rest(at));
     }
-    let mut alone: Vec<(usize, Vec<&Pool>)> = (0..wishes.len()).map(|at| (at, meets_rest(at))).collect();
+    let mut alone: Vec<(usize, Vec<&Pool>)> =
+        (0..requirements.len()).map(|at| (at, meets_rest(at))).collect();
     alone.retain(|(_, pools)| !pools.is_empty());
     // A requirement with alternatives makes a more helpful message.
     let helps = |(at, pools): &(usize, Vec<&Pool>)| {
-        wishes.get(*at).is_some_and(|wish| !wish.offered(pools).is_empty())
+        requirements.get(*at).is_some_and(|requirement| !requirement.offered(pools).is_empty())
     };
     let best = alone.iter().position(helps).unwrap_or_default();
     if best < alone.len() {
         return alone.swap_remove(best);
     }
     let mut left: Vec<&Pool> = pools.iter().collect();
-    for (at, wish) in wishes.iter().enumerate() {
-        let next: Vec<&Pool> = left.iter().copied().filter(|pool| wish.is_met_by(pool)).collect();
+    for (at, requirement) in requirements.iter().enumerate() {
+        let next: Vec<&Pool> = left.iter().copied().filter(|pool| requirement.is_met_by(pool)).collect();
         if next.is_empty() {
             return (at, left);
         }
@@ -292,7 +301,7 @@ fn list(texts: &[String]) -> String {
     if texts.is_empty() { "nothing".to_owned() } else { texts.join(", ") }
 }
 
-fn shown(text: &str) -> String {
+fn shortened(text: &str) -> String {
     text.chars().take(SHOWN).collect()
 }
 

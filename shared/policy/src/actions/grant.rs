@@ -11,6 +11,7 @@ use std::{
     time::Duration,
 };
 
+use invariant::impossible;
 use model::{Demand, ExecutionKey, ExecutorId, Millis, ResourceName, Resources};
 
 use super::{
@@ -92,11 +93,11 @@ pub struct Grant {
 }
 
 /// Number of executions of a group examined for a warm one.
-const WINDOW: usize = 32;
+const AFFINITY_WINDOW: usize = 32;
 /// Interval after which room for a waiting execution is reserved on one more executor.
-const WIDEN: Duration = Duration::from_secs(5);
+const WIDEN_INTERVAL: Duration = Duration::from_secs(5);
 /// How long an execution waits for an executor other than those that failed it.
-const AVOIDED: Duration = Duration::from_secs(10);
+const AVOID_TIME: Duration = Duration::from_secs(10);
 
 /// Decides which executions the asking executors get. `members` are all executors of the pool.
 pub fn grant(
@@ -106,82 +107,83 @@ pub fn grant(
     rules: GrantRules,
     now: Millis,
 ) -> Vec<Grant> {
-    let mut turns: Vec<Turn<'_>> = queues.iter().map(Turn::of).collect();
-    let mut table = Table { places: asks.iter().map(Place::of).collect(), members, rules, now };
+    let mut groups: Vec<GroupQueue<'_>> = queues.iter().map(GroupQueue::of).collect();
+    let mut asking =
+        AskingExecutors { executors: asks.iter().map(AskingExecutor::of).collect(), members, rules, now };
     let mut grants = Vec::new();
-    while table.has_room()
-        && let Some(turn) = next_turn(&mut turns)
-        && let Some(waiter) = turn.next(&table)
+    while asking.has_room()
+        && let Some(group) = next_group(&mut groups)
+        && let Some(waiter) = group.next(&asking)
     {
-        if let Some((ask, ahead)) = table.find(waiter) {
-            let size = table.give(ask, waiter, ahead);
-            turn.standing.hold(occupancy(&size).units());
+        if let Some((ask, ahead)) = asking.find(waiter) {
+            let size = asking.assign(ask, waiter, ahead);
+            group.standing.hold(occupancy(&size).units());
             grants.push(Grant { key: waiter.key.clone(), ask, size, ahead });
         } else if !waiter.for_warm {
-            table.keep_room(waiter);
+            asking.reserve_room(waiter);
         }
     }
     grants
 }
 
 /// The waiting executions of a group that are left.
-struct Turn<'a> {
+struct GroupQueue<'a> {
     standing: Standing,
     left: VecDeque<&'a Waiter>,
 }
 
-fn next_turn<'t, 'a>(turns: &'t mut [Turn<'a>]) -> Option<&'t mut Turn<'a>> {
-    let open = turns.iter_mut().filter(|turn| !turn.left.is_empty());
+fn next_group<'t, 'a>(groups: &'t mut [GroupQueue<'a>]) -> Option<&'t mut GroupQueue<'a>> {
+    let open = groups.iter_mut().filter(|group| !group.left.is_empty());
     open.min_by(|a, b| a.standing.debt().total_cmp(&b.standing.debt()))
 }
 
-impl<'a> Turn<'a> {
+impl<'a> GroupQueue<'a> {
     fn of(queue: &'a Queue) -> Self {
         Self { standing: queue.standing, left: queue.waiting.iter().collect() }
     }
 
     /// The next execution: the first, unless that one could start elsewhere just as well and another one that arrived
     /// at about the same time is warm where there is room.
-    fn next(&mut self, table: &Table<'_>) -> Option<&'a Waiter> {
+    fn next(&mut self, asking: &AskingExecutors<'_>) -> Option<&'a Waiter> {
         let first = self.left.front()?;
-        let wait = table.rules.affinity_wait;
+        let wait = asking.rules.affinity_wait;
         let (earliest, latest) = (first.demand.since_ms, first.demand.since_ms.after(wait));
         let equal = |other: &Waiter| {
             let since = other.demand.since_ms;
             other.demand.priority == first.demand.priority && since <= latest && since.after(wait) >= earliest
         };
-        let suits = |other: &Waiter| equal(other) && table.is_warm_with_room(other);
-        let passes = || self.left.iter().take(WINDOW).position(|other| suits(other));
-        let at = if table.can_start(first) { passes() } else { None };
+        let suits = |other: &Waiter| equal(other) && asking.is_warm_with_room(other);
+        let passes = || self.left.iter().take(AFFINITY_WINDOW).position(|other| suits(other));
+        let at = if asking.can_start(first) { passes() } else { None };
         self.left.remove(at.unwrap_or(0))
     }
 }
 
 /// The room that is left on the asking executors.
-struct Table<'a> {
-    places: Vec<Place<'a>>,
+struct AskingExecutors<'a> {
+    executors: Vec<AskingExecutor<'a>>,
     members: &'a [Member],
     rules: GrantRules,
     now: Millis,
 }
 
-struct Place<'a> {
+struct AskingExecutor<'a> {
     ask: &'a Ask,
     free: Resources,
     starts: u32,
     ahead: u32,
     idle: bool,
     /// Room is reserved for an execution that does not fit, so the executor accepts nothing more in its queue.
-    kept: bool,
+    reserved: bool,
     /// Custom resources that are already reserved.
-    kept_for: BTreeSet<&'a ResourceName>,
+    reserved_custom: BTreeSet<&'a ResourceName>,
 }
 
-impl<'a> Place<'a> {
+impl<'a> AskingExecutor<'a> {
     fn of(ask: &'a Ask) -> Self {
         let Ask { free, starts, ahead, idle, .. } = ask;
-        let (free, kept_for) = (free.clone(), BTreeSet::new());
-        Self { ask, free, starts: *starts, ahead: *ahead, idle: *idle, kept: false, kept_for }
+        let (free, reserved_custom) = (free.clone(), BTreeSet::new());
+        Self { ask, free, starts: *starts, ahead: *ahead, idle: *idle, reserved: false, reserved_custom }
     }
 
     fn size(&self, demand: &Demand) -> Resources {
@@ -197,113 +199,120 @@ impl<'a> Place<'a> {
     }
 
     /// An execution that holds a custom resource must not merely wait in a queue.
-    fn can_take_ahead(&self, demand: &Demand) -> bool {
-        self.ahead > 0 && !self.kept && !demand.exclusive && demand.size.custom.is_empty()
+    fn can_queue(&self, demand: &Demand) -> bool {
+        self.ahead > 0 && !self.reserved && !demand.exclusive && demand.size.custom.is_empty()
     }
 }
 
-impl<'a> Table<'a> {
+impl<'a> AskingExecutors<'a> {
     fn has_room(&self) -> bool {
-        self.places.iter().any(|place| place.starts > 0 || place.ahead > 0)
+        self.executors.iter().any(|executor| executor.starts > 0 || executor.ahead > 0)
     }
 
-    fn eligible(&self, place: &Place<'_>, waiter: &Waiter) -> bool {
-        let ask = place.ask;
+    fn eligible(&self, executor: &AskingExecutor<'_>, waiter: &Waiter) -> bool {
+        let ask = executor.ask;
         may_run(&ask.executor, &ask.capacity, waiter)
             && (!waiter.for_warm || waiter.warm_at.contains(&ask.executor))
-            && (!waiter.demand.avoid.contains(&ask.executor) || self.nobody_better(waiter))
+            && (!waiter.demand.avoid.contains(&ask.executor) || self.has_no_better_executor(waiter))
     }
 
     /// Whether only executors that failed the execution can run it, or it has waited long enough for others.
-    fn nobody_better(&self, waiter: &Waiter) -> bool {
+    fn has_no_better_executor(&self, waiter: &Waiter) -> bool {
         let better = |member: &&Member| {
             !waiter.demand.avoid.contains(&member.executor)
                 && may_run(&member.executor, &member.capacity, waiter)
         };
-        self.now.since(waiter.demand.since_ms) > AVOIDED || !self.members.iter().any(|member| better(&member))
+        self.now.since(waiter.demand.since_ms) > AVOID_TIME
+            || !self.members.iter().any(|member| better(&member))
     }
 
     fn can_start(&self, waiter: &Waiter) -> bool {
-        self.places.iter().any(|place| place.can_start(&waiter.demand) && self.eligible(place, waiter))
+        self.executors
+            .iter()
+            .any(|executor| executor.can_start(&waiter.demand) && self.eligible(executor, waiter))
     }
 
     fn is_warm_with_room(&self, waiter: &Waiter) -> bool {
-        self.places.iter().any(|place| {
-            waiter.warm_at.contains(&place.ask.executor)
-                && place.can_start(&waiter.demand)
-                && self.eligible(place, waiter)
+        self.executors.iter().any(|executor| {
+            waiter.warm_at.contains(&executor.ask.executor)
+                && executor.can_start(&waiter.demand)
+                && self.eligible(executor, waiter)
         })
     }
 
     /// The executor that gets the execution, and whether the execution has to wait there.
     fn find(&self, waiter: &Waiter) -> Option<(usize, bool)> {
         let demand = &waiter.demand;
-        let open = || self.places.iter().enumerate().filter(|(_, place)| self.eligible(place, waiter));
-        let rank = |place: &Place<'_>| {
-            let warm = waiter.warm_at.contains(&place.ask.executor);
-            (warm, 1.0 - place.free.share_of(&place.ask.capacity))
+        let open =
+            || self.executors.iter().enumerate().filter(|(_, executor)| self.eligible(executor, waiter));
+        let rank = |executor: &AskingExecutor<'_>| {
+            let warm = waiter.warm_at.contains(&executor.ask.executor);
+            (warm, 1.0 - executor.free.share_of(&executor.ask.capacity))
         };
-        let better = |a: &(usize, &Place<'_>), b: &(usize, &Place<'_>)| {
+        let better = |a: &(usize, &AskingExecutor<'_>), b: &(usize, &AskingExecutor<'_>)| {
             let ((warm_a, full_a), (warm_b, full_b)) = (rank(a.1), rank(b.1));
             warm_a.cmp(&warm_b).then(full_b.total_cmp(&full_a)).then(b.0.cmp(&a.0))
         };
-        if let Some((index, _)) = open().filter(|(_, place)| place.can_start(demand)).max_by(better) {
+        if let Some((index, _)) = open().filter(|(_, executor)| executor.can_start(demand)).max_by(better) {
             return Some((index, false));
         }
-        let ahead = open().filter(|(_, place)| place.can_take_ahead(demand));
+        let ahead = open().filter(|(_, executor)| executor.can_queue(demand));
         ahead
-            .max_by_key(|(index, place)| (place.ahead, std::cmp::Reverse(*index)))
+            .max_by_key(|(index, executor)| (executor.ahead, std::cmp::Reverse(*index)))
             .map(|(index, _)| (index, true))
     }
 
-    fn give(&mut self, ask: usize, waiter: &Waiter, ahead: bool) -> Resources {
-        let Some(place) = self.places.get_mut(ask) else { return Resources::default() };
-        let size = place.size(&waiter.demand);
+    fn assign(&mut self, ask: usize, waiter: &Waiter, ahead: bool) -> Resources {
+        let Some(executor) = self.executors.get_mut(ask) else {
+            impossible!("executor {ask} of {} was chosen", self.executors.len());
+            return Resources::default();
+        };
+        let size = executor.size(&waiter.demand);
         if ahead {
-            place.ahead -= 1;
+            executor.ahead -= 1;
         } else {
-            place.free.take(&size);
-            place.starts -= 1;
-            place.idle = false;
+            executor.free.take(&size);
+            executor.starts -= 1;
+            executor.idle = false;
             if waiter.demand.exclusive {
-                (place.starts, place.ahead) = (0, 0);
+                (executor.starts, executor.ahead) = (0, 0);
             }
         }
         size
     }
 
     /// Reserves room for an execution that no asking executor can start.
-    fn keep_room(&mut self, waiter: &'a Waiter) {
+    fn reserve_room(&mut self, waiter: &'a Waiter) {
         let demand = &waiter.demand;
-        let pinned = self.pinned(waiter);
+        let reserved_on = self.reserved_on(waiter);
         let patient = self.now.since(demand.since_ms) <= self.rules.custom_patience;
-        for at in 0..self.places.len() {
-            let eligible = self.places.get(at).is_some_and(|place| self.eligible(place, waiter));
-            let Some(place) = self.places.get_mut(at).filter(|_| eligible) else { continue };
-            let size = place.size(demand);
-            let waits_for_custom = !size.fits_custom(&place.free);
+        for at in 0..self.executors.len() {
+            let eligible = self.executors.get(at).is_some_and(|executor| self.eligible(executor, waiter));
+            let Some(executor) = self.executors.get_mut(at).filter(|_| eligible) else { continue };
+            let size = executor.size(demand);
+            let waits_for_custom = !size.fits_custom(&executor.free);
             if waits_for_custom {
                 // Later executions must not get the custom resource that it waits for.
-                place.free.take(&Resources { custom: size.custom.clone(), ..Resources::default() });
-                let behind = size.custom.keys().any(|name| place.kept_for.contains(name));
+                executor.free.take(&Resources { custom: size.custom.clone(), ..Resources::default() });
+                let behind = size.custom.keys().any(|name| executor.reserved_custom.contains(name));
                 if patient || behind {
                     continue;
                 }
-                place.kept_for.extend(demand.size.custom.keys());
-            } else if !pinned.contains(&place.ask.executor) {
+                executor.reserved_custom.extend(demand.size.custom.keys());
+            } else if !reserved_on.contains(&executor.ask.executor) {
                 continue;
             }
-            place.free.take(&Resources { custom: BTreeMap::new(), ..size });
-            place.kept = true;
+            executor.free.take(&Resources { custom: BTreeMap::new(), ..size });
+            executor.reserved = true;
             if demand.exclusive {
-                place.starts = 0;
+                executor.starts = 0;
             }
         }
     }
 
     /// Executors on which room is reserved for the execution: one at first, more the longer it waits.
-    fn pinned(&self, waiter: &Waiter) -> BTreeSet<ExecutorId> {
-        let asking = self.places.iter().map(|place| (&place.ask.executor, &place.ask.capacity));
+    fn reserved_on(&self, waiter: &Waiter) -> BTreeSet<ExecutorId> {
+        let asking = self.executors.iter().map(|executor| (&executor.ask.executor, &executor.ask.capacity));
         let all = self.members.iter().map(|member| (&member.executor, &member.capacity)).chain(asking);
         let able: BTreeSet<&ExecutorId> = all
             .filter(|(executor, capacity)| may_run(executor, capacity, waiter))
@@ -314,7 +323,9 @@ impl<'a> Table<'a> {
             able.into_iter().map(|executor| (rendezvous(&name, executor), executor)).collect();
         ranked.sort_unstable();
         let since = self.now.since(waiter.demand.since_ms);
-        let many = usize::try_from(since.as_secs() / WIDEN.as_secs()).unwrap_or(usize::MAX).saturating_add(1);
+        let many = usize::try_from(since.as_secs() / WIDEN_INTERVAL.as_secs())
+            .unwrap_or(usize::MAX)
+            .saturating_add(1);
         ranked.into_iter().take(many).map(|(_, executor)| executor.clone()).collect()
     }
 }

@@ -1,5 +1,6 @@
 //! Keys by which earlier similar actions are found: for their usage, and for where they are warm.
 
+use invariant::Present as _;
 use model::{ActionKey, ActionKeys, BlobDigest, Group};
 
 use crate::hash::Hasher;
@@ -61,14 +62,14 @@ pub fn action_keys(action: &KeyedAction<'_>) -> ActionKeys {
 }
 
 fn history(action: &KeyedAction<'_>) -> Vec<ActionKey> {
-    let of = |purpose: &str| Hasher::new(purpose).text(action.group.as_str());
-    let mut keys = vec![ActionKey(of("action command").text(&action.command.to_string()).key())];
+    let hasher_for = |purpose: &str| Hasher::new(purpose).text(action.group.as_str());
+    let mut keys = vec![ActionKey(hasher_for("action command").text(&action.command.to_string()).key())];
     let kind = kind(action);
     if !action.target.is_empty() {
-        keys.push(ActionKey(of("action target").text(action.target).text(kind).key()));
+        keys.push(ActionKey(hasher_for("action target").text(action.target).text(kind).key()));
     }
     if !kind.is_empty() {
-        keys.push(ActionKey(of("action kind").text(kind).key()));
+        keys.push(ActionKey(hasher_for("action kind").text(kind).key()));
     }
     keys
 }
@@ -79,7 +80,7 @@ fn kind<'a>(action: &KeyedAction<'a>) -> &'a str {
         return action.mnemonic;
     }
     let program = action.arguments.first().map_or("", String::as_str);
-    program.rsplit(['/', '\\']).next().unwrap_or(program)
+    program.rsplit(['/', '\\']).next().present_or(program, "the last name of a path")
 }
 
 fn affinity(action: &KeyedAction<'_>) -> Vec<ActionKey> {
@@ -105,11 +106,11 @@ fn affinity(action: &KeyedAction<'_>) -> Vec<ActionKey> {
 
 /// The value of the first of `names` that is set.
 fn named<'a>(action: &KeyedAction<'a>, names: &[&str]) -> Option<&'a str> {
-    let of = |name: &&str| {
+    let value_of = |name: &&str| {
         let pairs = action.environment.iter().chain(action.platform);
         pairs.filter(|(key, value)| key == name && !value.is_empty()).map(|(_, value)| value.as_str()).next()
     };
-    names.iter().find_map(of)
+    names.iter().find_map(value_of)
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@ use std::{
     hash::{BuildHasher, RandomState},
 };
 
+use invariant::{Present as _, impossible};
 use model::{ActionKey, ExecutorHome, ExecutorId, Resources};
 
 use crate::{Random, hash::Hasher};
@@ -58,12 +59,19 @@ pub fn route(
             chosen.extend(at.map(|at| left.swap_remove(at)));
         }
     }
-    let load = |index: usize| candidates.get(index).map_or(f64::MAX, |candidate| candidate.load);
+    let load = |index: usize| {
+        candidates.get(index).map(|it| it.load).present_or(f64::MAX, "the load of a candidate")
+    };
     for group in [&mut left, &mut last] {
         while chosen.len() < routing.probes && !group.is_empty() {
             let one = draw(group.len(), random);
             let two = if routing.load_aware { draw(group.len(), random) } else { one };
-            let loads = [one, two].map(|at| group.get(at).map_or(f64::MAX, |index| load(*index)));
+            let loads = [one, two].map(|at| {
+                group
+                    .get(at)
+                    .map(|index| load(*index))
+                    .present_or(f64::MAX, "a candidate drawn from its group")
+            });
             let better = if loads[1] < loads[0] { two } else { one };
             chosen.push(group.swap_remove(better));
         }
@@ -72,7 +80,7 @@ pub fn route(
 }
 
 fn draw(count: usize, random: &mut Random) -> usize {
-    usize::try_from(random.below(count as u64)).unwrap_or_default()
+    usize::try_from(random.below(count as u64)).present("an index below a number of executors")
 }
 
 /// Rank of an executor for an execution that has no other preference: all callers compute the same rank, and each
@@ -151,7 +159,10 @@ impl<S: BuildHasher> Warmth<S> {
     fn forget(&mut self) {
         // Outdated entries are removed too, or they would accumulate.
         while self.homes.len() > self.most || self.order.len() > self.most.saturating_mul(2) {
-            let Some((key, at)) = self.order.pop_front() else { return };
+            let Some((key, at)) = self.order.pop_front() else {
+                impossible!("{} keys are known and none is in the order of their use", self.homes.len());
+                return;
+            };
             match self.homes.get(&key) {
                 Some((used, _)) if *used == at => {
                     self.homes.remove(&key);

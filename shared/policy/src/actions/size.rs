@@ -272,8 +272,8 @@ fn rounded(number: f64) -> u64 {
 }
 
 fn truth(text: &str) -> Option<bool> {
-    let is = |word: &str| text.trim().eq_ignore_ascii_case(word);
-    if is("true") { Some(true) } else { is("false").then_some(false) }
+    let equals = |word: &str| text.trim().eq_ignore_ascii_case(word);
+    if equals("true") { Some(true) } else { equals("false").then_some(false) }
 }
 
 pub(super) fn shown(text: &str) -> String {

@@ -56,7 +56,7 @@ impl Need {
     }
 }
 
-/// Number of processes needed to start the waiting items in time, besides the running ones.
+/// Number of processes needed to start the waiting items in time, in addition to the running ones.
 ///
 /// Waiting items are to start within the target waiting time, less the time that the oldest has already waited. In the
 /// remaining time an existing process does that much work in each slot, and a process that must be started first does

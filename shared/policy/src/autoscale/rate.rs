@@ -9,7 +9,7 @@ use super::AutoscaleSettings;
 /// Length of the short average, as a fraction of the configured window.
 const SHORT: f64 = 0.2;
 /// Minimum length of the short average, as a multiple of the run time of an item; the long average is at least twice as
-/// long. A batch that arrives at once is then taken for the load of half of its items.
+/// long. A batch that arrives at once then counts as the load of half of its items.
 const ITEMS: f64 = 2.0;
 /// The short average is used if it exceeds the long one by this multiple of its random deviation.
 const SIGNIFICANT: f64 = 3.0;

@@ -116,17 +116,17 @@ pub(super) fn answer(pasts: &Pasts<'_>, limit_ms: u64, rule: Rule) -> Option<Est
 }
 
 fn by_rule(rule: Rule, pasts: &Pasts<'_>) -> Option<Estimate> {
-    let of = |ms: Option<u64>, source| ms.map(|ms| Estimate { ms, source });
+    let estimate_from = |ms: Option<u64>, source| ms.map(|ms| Estimate { ms, source });
     match rule {
         Rule::Thesis => None,
-        Rule::LatestOfSubmitter => of(pasts.submitter.median(LATEST), Source::Submitter),
-        Rule::Labels => of(at_least(2, pasts.labels)?.median(KEPT), Source::Labels),
-        Rule::Mixed => of(mixed(pasts), Source::Submitter),
-        Rule::DensestOfSubmitter => of(pasts.submitter.densest(), Source::Submitter),
-        Rule::DensestOfLabels => of(at_least(2, pasts.labels)?.densest(), Source::Labels),
-        Rule::Command => of(pasts.command.median(KEPT), Source::Command),
-        Rule::LatestOfCommand => of(pasts.command.median(LATEST), Source::Command),
-        Rule::CommandOfSubmitter => of(command_of_submitter(pasts), Source::Command),
+        Rule::LatestOfSubmitter => estimate_from(pasts.submitter.median(LATEST), Source::Submitter),
+        Rule::Labels => estimate_from(at_least(2, pasts.labels)?.median(KEPT), Source::Labels),
+        Rule::Mixed => estimate_from(mixed(pasts), Source::Submitter),
+        Rule::DensestOfSubmitter => estimate_from(pasts.submitter.densest(), Source::Submitter),
+        Rule::DensestOfLabels => estimate_from(at_least(2, pasts.labels)?.densest(), Source::Labels),
+        Rule::Command => estimate_from(pasts.command.median(KEPT), Source::Command),
+        Rule::LatestOfCommand => estimate_from(pasts.command.median(LATEST), Source::Command),
+        Rule::CommandOfSubmitter => estimate_from(command_of_submitter(pasts), Source::Command),
     }
 }
 

@@ -1,5 +1,7 @@
 //! Durations of the last pieces of work of one key.
 
+use invariant::impossible;
+
 /// Number of durations kept: the thesis found it to be enough (section 3.4.1 of the thesis).
 pub(super) const KEPT: usize = 20;
 
@@ -19,6 +21,8 @@ impl Past {
     pub(super) fn push(&mut self, ms: u32) {
         if let Some(place) = self.kept.get_mut(self.next) {
             *place = ms;
+        } else {
+            impossible!("duration {} of {KEPT} is the next", self.next);
         }
         self.next = (self.next + 1) % KEPT;
         self.len = (self.len + 1).min(KEPT);
@@ -56,8 +60,8 @@ pub(super) fn median(numbers: impl Iterator<Item = u32>) -> Option<u64> {
         len += 1;
     }
     sorted.sort_unstable();
-    let at = |index: usize| sorted.get(index).copied().map(u64::from);
-    let (low, high) = (at(usize::checked_sub(len, 1)? / 2)?, at(len / 2)?);
+    let value_at = |index: usize| sorted.get(index).copied().map(u64::from);
+    let (low, high) = (value_at(usize::checked_sub(len, 1)? / 2)?, value_at(len / 2)?);
     Some(low.midpoint(high))
 }
 
@@ -74,7 +78,10 @@ impl Past {
         let half = known.len() / 2 + 1;
         let proportion = |range: &&[u32]| match (range.first(), range.last()) {
             (Some(first), Some(last)) => f64::from(*last) / f64::from(*first),
-            _ => f64::INFINITY,
+            _ => {
+                impossible!("half of {} durations is none", known.len());
+                f64::INFINITY
+            }
         };
         let densest = known.windows(half).min_by(|a, b| proportion(a).total_cmp(&proportion(b)))?;
         median(densest.iter().copied())

@@ -53,7 +53,7 @@ impl Sample {
 
 /// A sample and the values derived from it and the last decision, in ESU.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Moment {
+pub(super) struct DerivedSample {
     now: Sample,
     last: Option<Governed>,
     seconds: f64,
@@ -66,7 +66,7 @@ pub(super) struct Moment {
     renewed: f64,
 }
 
-impl Moment {
+impl DerivedSample {
     pub(super) fn new(
         now: Sample,
         last: Option<&Governed>,
@@ -109,19 +109,19 @@ impl Moment {
 }
 
 /// Computes the decision for one group and type.
-pub(super) fn control(moment: &Moment, share: &Share, settings: &GovernorSettings) -> Governed {
-    let now = &moment.now;
+pub(super) fn control(derived: &DerivedSample, share: &Share, settings: &GovernorSettings) -> Governed {
+    let now = &derived.now;
     let sp = share.own + share.borrowed;
-    let integral = integrate(moment, sp, settings);
+    let integral = integrate(derived, sp, settings);
     // An early tick starts only its fraction; a late tick starts no more than usual.
-    let pace = (moment.seconds / settings.tick_seconds).min(1.0);
+    let tick_fraction = (derived.seconds / settings.tick_seconds).min(1.0);
     let head = now.head.map(|head| head.min(share.limit));
     // Builds are indivisible: up to a quarter of another build is close enough, if that is negligible for the group.
     let slack = (0.05 * sp).min(0.25 * head.unwrap_or(0.0));
-    let output = pace * pid(moment, sp, integral, settings);
-    let ending = (now.ended * settings.tick_seconds / moment.seconds).min(now.in_progress);
-    let (base, level) = level(moment, sp, output, settings);
-    let fits = |head: &f64| moment.expected_before_next() + head <= sp + slack;
+    let output = tick_fraction * pid(derived, sp, integral, settings);
+    let ending = (now.ended * settings.tick_seconds / derived.seconds).min(now.in_progress);
+    let (base, level) = level(derived, sp, output, settings);
+    let fits = |head: &f64| derived.expected_before_next() + head <= sp + slack;
     let target = head.filter(fits).map_or(level, |head| level.max(now.held() + head));
     let wanted = target - base + ending;
     let mv = if sp > 0.0 && wanted > 0.0 { wanted + slack } else { wanted.min(0.0) };
@@ -139,32 +139,32 @@ pub(super) fn control(moment: &Moment, share: &Share, settings: &GovernorSetting
         waiting: Esu::clamped(now.waiting),
         borrowed: Esu::clamped(share.borrowed),
         integral: Esu::clamped(integral),
-        seen: Esu::clamped(moment.seen),
-        renewed: Esu::clamped(moment.renewed),
+        seen: Esu::clamped(derived.seen),
+        renewed: Esu::clamped(derived.renewed),
     }
 }
 
 /// The integral term: it accumulates while builds wait and the use is near the set point, and is
 /// reset when nothing waits.
-fn integrate(moment: &Moment, sp: f64, settings: &GovernorSettings) -> f64 {
-    if moment.now.waiting <= 0.0 {
+fn integrate(derived: &DerivedSample, sp: f64, settings: &GovernorSettings) -> f64 {
+    if derived.now.waiting <= 0.0 {
         return 0.0;
     }
-    let error = sp - moment.expected;
-    let before = moment.last.map_or(0.0, |last| last.integral.units());
+    let error = sp - derived.expected;
+    let before = derived.last.map_or(0.0, |last| last.integral.units());
     let near = error.abs() <= settings.integrate_within * sp;
-    let seconds = moment.seconds.min(settings.tick_seconds);
+    let seconds = derived.seconds.min(settings.tick_seconds);
     let grown = if near { before + settings.ki * error * seconds } else { before };
     grown.clamp(-settings.integral_max * sp, settings.integral_max * sp)
 }
 
 /// ESU to add to the builds in progress in a tick.
-fn pid(moment: &Moment, sp: f64, integral: f64, settings: &GovernorSettings) -> f64 {
-    let rise = moment.last.map_or(0.0, |last| (moment.now.pv - last.pv.units()) / moment.seconds);
-    let error = sp - moment.expected;
+fn pid(derived: &DerivedSample, sp: f64, integral: f64, settings: &GovernorSettings) -> f64 {
+    let rise = derived.last.map_or(0.0, |last| (derived.now.pv - last.pv.units()) / derived.seconds);
+    let error = sp - derived.expected;
     // A rising use reduces the output. A falling use must not start builds while it is above the set point.
     let brake = if error > 0.0 { settings.kd * rise } else { (settings.kd * rise).max(0.0) };
-    settings.kp * error + integral - if moment.now.is_short() { 0.0 } else { brake }
+    settings.kp * error + integral - if derived.now.is_short() { 0.0 } else { brake }
 }
 
 /// The estimates in progress to start from, and the level to reach.
@@ -172,13 +172,13 @@ fn pid(moment: &Moment, sp: f64, integral: f64, settings: &GovernorSettings) -> 
 /// While there is room, the starting point is the peak since the last decision: gaps between short builds must not
 /// reduce their number. For a group with an empty queue, the peak may come from a short burst, which says little about
 /// the sustained level: then the level is at most the set point, and at least half of the room is filled.
-fn level(moment: &Moment, sp: f64, output: f64, settings: &GovernorSettings) -> (f64, f64) {
-    let now = &moment.now;
+fn level(derived: &DerivedSample, sp: f64, output: f64, settings: &GovernorSettings) -> (f64, f64) {
+    let now = &derived.now;
     let base = if output >= 0.0 { now.peak } else { now.in_progress };
     let mut level = base + output;
     if now.waiting <= 0.0 {
         level = level.min(sp.max(now.in_progress + output));
-        level = level.max(now.in_progress + AT_ONCE * (sp - moment.expected));
+        level = level.max(now.in_progress + AT_ONCE * (sp - derived.expected));
     }
     (base, level.min(settings.overcommit_max * sp))
 }

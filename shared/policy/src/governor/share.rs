@@ -1,5 +1,7 @@
 //! Set points of one executor type: each group's own quota, and what it borrows of others' unused quota.
 
+use invariant::{Present as _, impossible};
+
 use super::GovernorSettings;
 
 /// What a group has and needs, in ESU.
@@ -67,22 +69,25 @@ pub(super) fn share(
 /// Divides `pool` by weight among `(weight, want)`. No entry gets more than it wants: the others share the rest.
 fn divide(pool: f64, wants: &[(f64, f64)]) -> Vec<f64> {
     let mut order: Vec<usize> = (0..wants.len()).collect();
-    let of = |place: &usize| wants.get(*place).copied().unwrap_or((1.0, 0.0));
+    let want_at =
+        |place: &usize| wants.get(*place).copied().present_or((1.0, 0.0), "a want below their number");
     // The smallest want relative to its weight is satisfied first; the rest is then divided by weight.
     order.sort_by(|a, b| {
-        let ((weight_a, want_a), (weight_b, want_b)) = (of(a), of(b));
+        let ((weight_a, want_a), (weight_b, want_b)) = (want_at(a), want_at(b));
         (want_a / weight_a).total_cmp(&(want_b / weight_b))
     });
     let mut weights: f64 = wants.iter().map(|(weight, _)| weight).sum();
     let mut left = pool.max(0.0);
     let mut granted = vec![0.0; wants.len()];
     for place in order {
-        let (weight, want) = of(&place);
+        let (weight, want) = want_at(&place);
         let part = if weights > 0.0 { (left * weight / weights).min(want) } else { 0.0 };
         left = (left - part).max(0.0);
         weights -= weight;
         if let Some(grant) = granted.get_mut(place) {
             *grant = part;
+        } else {
+            impossible!("want {place} of {} has no grant", wants.len());
         }
     }
     granted

@@ -53,8 +53,8 @@ pub fn least_loaded(able: impl IntoIterator<Item = WorkerLoad>) -> Option<u32> {
 
 /// The worker with the lower load: of equals an idle one, then the lower number.
 pub fn less_loaded(a: WorkerLoad, b: WorkerLoad) -> WorkerLoad {
-    let key = |worker: &WorkerLoad| (worker.load, Reverse(worker.idle), worker.number);
-    if key(&b) < key(&a) { b } else { a }
+    let rank = |worker: &WorkerLoad| (worker.load, Reverse(worker.idle), worker.number);
+    if rank(&b) < rank(&a) { b } else { a }
 }
 
 /// The worker whose last turn is the oldest. `None` without workers.

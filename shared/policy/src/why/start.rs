@@ -65,17 +65,17 @@ pub(super) fn expected_wait(line: &Line<'_>, workspaces: &Workspaces<'_>) -> Opt
     if workspaces.idle + workspaces.busy == 0 {
         return None;
     }
-    let played = mean_ms(line, workspaces).map(|mean| Play::new(workspaces, mean).wait(line));
+    let simulated = mean_ms(line, workspaces).map(|mean| Simulation::new(workspaces, mean).wait(line));
     let by_rate = |(rate, ends): (f64, usize)| {
         Some((Duration::try_from_secs_f64((line.before as f64 + 1.0) / rate).ok()?, ends))
     };
     let limited = line.at_once.is_some_and(|most| most < workspaces.idle + workspaces.busy);
     let uncertain = limited || workspaces.share < 1.0;
-    match (played, line.rate.and_then(by_rate)) {
-        (Some(played), Some((wait, ends))) if uncertain && ends >= ENDS_MIN => {
-            Some(((played + wait) / 2, StartBasis::Both))
+    match (simulated, line.rate.and_then(by_rate)) {
+        (Some(simulated), Some((wait, ends))) if uncertain && ends >= ENDS_MIN => {
+            Some(((simulated + wait) / 2, StartBasis::Both))
         }
-        (Some(played), _) => Some((played, StartBasis::Estimates)),
+        (Some(simulated), _) => Some((simulated, StartBasis::Estimates)),
         (None, Some((wait, _))) => Some((wait, StartBasis::Rate)),
         (None, None) => None,
     }
@@ -92,7 +92,7 @@ fn mean_ms(line: &Line<'_>, workspaces: &Workspaces<'_>) -> Option<u64> {
 }
 
 /// Simulation of the workspaces as they become free.
-struct Play {
+struct Simulation {
     /// When each workspace becomes free, in milliseconds from now, and whether its build is of the group.
     busy: BinaryHeap<Reverse<(u64, bool)>>,
     own: u64,
@@ -100,7 +100,7 @@ struct Play {
     mean: u64,
 }
 
-impl Play {
+impl Simulation {
     fn new(workspaces: &Workspaces<'_>, mean: u64) -> Self {
         let idle = usize::try_from(workspaces.idle).unwrap_or(usize::MAX).min(WORKSPACES_MAX);
         let busy = usize::try_from(workspaces.busy).unwrap_or(usize::MAX).min(WORKSPACES_MAX - idle);

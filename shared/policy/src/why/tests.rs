@@ -155,14 +155,14 @@ fn what_ended_before_a_pause_says_nothing_of_when_it_starts() {
     let ago = |ms: u64| Millis(now.0 - ms);
     // Fifty ends on Friday, one every ten seconds.
     let friday: Vec<Millis> = (0..50).map(|at| ago(60 * HOUR + at * 10_000)).collect();
-    assert_eq!(lately(&friday, now), []);
+    assert_eq!(since_pause(&friday, now), []);
     let monday: Vec<Millis> = (1..=6).map(|at| ago(at * 10_000)).chain(friday).collect();
-    assert_eq!(lately(&monday, now), &monday[..6]);
-    assert_eq!(rate(lately(&monday, now), now), Some(0.1));
+    assert_eq!(since_pause(&monday, now), &monday[..6]);
+    assert_eq!(rate(since_pause(&monday, now), now), Some(0.1));
     // If each run takes an hour, a gap of an hour is not a pause; if each takes a second, neither is a
     // gap of twenty seconds.
     let slow: Vec<Millis> = (1..50).map(|at| ago(at * HOUR)).collect();
     let quick: Vec<Millis> = (20..70).map(|at| ago(at * 1000)).collect();
-    assert_eq!((lately(&slow, now).len(), lately(&quick, now).len()), (49, 50));
-    assert_eq!(lately(&[], now), []);
+    assert_eq!((since_pause(&slow, now).len(), since_pause(&quick, now).len()), (49, 50));
+    assert_eq!(since_pause(&[], now), []);
 }

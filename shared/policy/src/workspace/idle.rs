@@ -2,6 +2,7 @@
 
 use std::{collections::HashMap, hash::Hash};
 
+use invariant::impossible;
 use model::{WarmKey, WorkspaceKeys, WorkspaceKind};
 use roaring::RoaringBitmap;
 
@@ -81,17 +82,21 @@ impl<W: Clone + Eq + Hash> IdleWorkspaces<W> {
     /// Removes a workspace that is busy or gone.
     pub fn remove(&mut self, id: &W) {
         let Some(number) = self.by_id.remove(id) else { return };
-        let Some(Idle { keys: Some(keys), .. }) = self.by_number.remove(&number) else { return };
-        take(&mut self.exact, keys.exact, number);
-        take(&mut self.version, keys.version, number);
+        let Some(idle) = self.by_number.remove(&number) else {
+            impossible!("the workspace with number {number} is not known");
+            return;
+        };
+        let Some(keys) = idle.keys else { return };
+        remove_number(&mut self.exact, keys.exact, number);
+        remove_number(&mut self.version, keys.version, number);
         for key in keys.prefixes {
-            take(&mut self.prefix, key, number);
+            remove_number(&mut self.prefix, key, number);
         }
     }
 
     /// The workspace for a build by the first algorithm, else by the second; `None` means a new one.
     pub fn choose(&self, build: &BuildKeys) -> Option<(WorkspaceKind, W)> {
-        self.choose_beside(build, &RoaringBitmap::new())
+        self.choose_except(build, &RoaringBitmap::new())
     }
 
     /// Assigns a different workspace to each of `builds`: by the two algorithms to those that ask for a warm one,
@@ -102,14 +107,14 @@ impl<W: Clone + Eq + Hash> IdleWorkspaces<W> {
     where
         W: Ord,
     {
-        let mut taken = RoaringBitmap::new();
+        let mut excluded = RoaringBitmap::new();
         let warm = builds.iter().map(|keys| {
-            let (kind, workspace) = self.choose_beside(keys.as_ref()?, &taken)?;
-            taken.extend(self.by_id.get(&workspace));
+            let (kind, workspace) = self.choose_except(keys.as_ref()?, &excluded)?;
+            excluded.extend(self.by_id.get(&workspace));
             Some(Assignment { workspace, kind: Some(kind) })
         });
         let mut assigned: Vec<Option<Assignment<W>>> = warm.collect();
-        sample.retain(|id| self.by_id.get(id).is_none_or(|number| !taken.contains(*number)));
+        sample.retain(|id| self.by_id.get(id).is_none_or(|number| !excluded.contains(*number)));
         sample.sort_by_cached_key(|id| (self.value(id), id.clone()));
         let mut sample = sample.into_iter();
         for (keys, assignment) in builds.iter().zip(&mut assigned).filter(|(_, assigned)| assigned.is_none())
@@ -120,11 +125,11 @@ impl<W: Clone + Eq + Hash> IdleWorkspaces<W> {
         assigned
     }
 
-    fn choose_beside(&self, build: &BuildKeys, taken: &RoaringBitmap) -> Option<(WorkspaceKind, W)> {
-        if let Some(number) = self.exact.get(&build.workspace.exact).and_then(|set| (set - taken).max()) {
+    fn choose_except(&self, build: &BuildKeys, excluded: &RoaringBitmap) -> Option<(WorkspaceKind, W)> {
+        if let Some(number) = self.exact.get(&build.workspace.exact).and_then(|set| (set - excluded).max()) {
             return Some((WorkspaceKind::Exact, self.by_number.get(&number)?.id.clone()));
         }
-        let number = self.most_overlapping(build, &(self.overlapping(build)? - taken))?;
+        let number = self.most_overlapping(build, &(self.overlapping(build)? - excluded))?;
         Some((WorkspaceKind::Prefix, self.by_number.get(&number)?.id.clone()))
     }
 
@@ -152,10 +157,13 @@ impl<W: Clone + Eq + Hash> IdleWorkspaces<W> {
     /// The workspaces that share the tool's version and something of every target.
     fn overlapping(&self, build: &BuildKeys) -> Option<RoaringBitmap> {
         let none = RoaringBitmap::new();
-        let with = |key: &WarmKey| self.prefix.get(key).unwrap_or(&none);
+        let numbers_with = |key: &WarmKey| self.prefix.get(key).unwrap_or(&none);
         let size = |(target, package): &(&RoaringBitmap, &RoaringBitmap)| target.len().max(package.len());
-        let mut targets: Vec<_> =
-            build.targets.iter().map(|keys| (with(&keys.target), with(&keys.package))).collect();
+        let mut targets: Vec<_> = build
+            .targets
+            .iter()
+            .map(|keys| (numbers_with(&keys.target), numbers_with(&keys.package)))
+            .collect();
         // The rarest first, so that the following steps have less to compare.
         targets.sort_unstable_by_key(size);
         targets.dedup_by(|a, b| std::ptr::eq(a.0, b.0) && std::ptr::eq(a.1, b.1));
@@ -190,7 +198,7 @@ impl<W: Clone + Eq + Hash> IdleWorkspaces<W> {
     }
 }
 
-fn take(sets: &mut HashMap<WarmKey, RoaringBitmap>, key: WarmKey, number: u32) {
+fn remove_number(sets: &mut HashMap<WarmKey, RoaringBitmap>, key: WarmKey, number: u32) {
     if let Some(set) = sets.get_mut(&key) {
         set.remove(number);
         if set.is_empty() {

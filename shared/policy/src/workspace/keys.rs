@@ -31,11 +31,11 @@ pub fn keys(scope: &[&str], call: &ToolCall) -> BuildKeys {
     let flags: BTreeSet<&str> = call.flags.iter().map(String::as_str).collect();
     let targets: BTreeSet<&str> = call.targets.iter().map(String::as_str).collect();
     let flagged = Hasher::new("prefix").all(scope.iter().copied()).all(flags.iter().copied());
-    let one = |target: &&str| TargetKeys {
+    let keys_of = |target: &&str| TargetKeys {
         target: WarmKey(flagged.clone().text(target).key()),
         package: WarmKey(flagged.clone().text(package(target)).key()),
     };
-    let target_keys: BTreeSet<TargetKeys> = targets.iter().map(one).collect();
+    let target_keys: BTreeSet<TargetKeys> = targets.iter().map(keys_of).collect();
     let exact = Hasher::new("exact")
         .all(scope.iter().copied())
         .text(&call.branch)

@@ -77,10 +77,12 @@ impl Memory {
                 // that does not count swap has no such file.
                 let _ = write("memory.memsw.limit_in_bytes", "-1".to_owned());
                 let done = write("memory.limit_in_bytes", text("-1"));
+                // As above, the file may not exist.
                 let _ = write("memory.memsw.limit_in_bytes", text("-1"));
                 ("memory.limit_in_bytes", done)
             }
             Version::Two => {
+                // A kernel that does not count swap has no such file.
                 let _ = write("memory.swap.max", bytes.map_or("max", |_| "0").to_owned());
                 ("memory.max", write("memory.max", text("max")))
             }

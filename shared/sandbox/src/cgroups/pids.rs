@@ -8,7 +8,7 @@ use super::number_in;
 use crate::error::SandboxError;
 
 /// The kernel's maximum number of processes and threads. It refuses a higher limit.
-const KERNELS_MOST: u64 = 4_194_304;
+const KERNEL_MAX: u64 = 4_194_304;
 
 #[derive(Debug)]
 pub(super) struct Pids {
@@ -42,8 +42,8 @@ impl Pids {
     /// Before a run that may have `limit` processes and threads in addition to the existing ones.
     pub(super) fn begin(&self, limit: Option<u64>) -> Result<(), SandboxError> {
         let mut before = self.before.lock().unwrap_or_else(PoisonError::into_inner);
-        let here = || number_in(&self.folder.join("pids.current"), "");
-        let limit = limit.map(|limit| limit.saturating_add(here().unwrap_or_default()));
+        let current = || number_in(&self.folder.join("pids.current"), "");
+        let limit = limit.map(|limit| limit.saturating_add(current().unwrap_or_default()));
         if before.unsure || before.limit != limit {
             before.unsure = true;
             self.write(limit.into_iter().chain(self.usual).min())?;
@@ -63,7 +63,7 @@ impl Pids {
     }
 
     fn write(&self, limit: Option<u64>) -> Result<(), SandboxError> {
-        let limit = limit.filter(|limit| *limit < KERNELS_MOST);
+        let limit = limit.filter(|limit| *limit < KERNEL_MAX);
         let text = limit.map_or("max".to_owned(), |limit| limit.to_string());
         let file = self.folder.join("pids.max");
         fs::write(&file, text).map_err(|source| SandboxError::file("writing", file, source))

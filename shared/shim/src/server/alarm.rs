@@ -24,7 +24,7 @@ impl Alarm {
     }
 
     /// Makes sure that it expires at `deadline` or before.
-    pub(crate) fn ring_by(&mut self, deadline: Deadline) -> nix::Result<()> {
+    pub(crate) fn arm(&mut self, deadline: Deadline) -> nix::Result<()> {
         if self.armed.is_none_or(|armed| armed > deadline) {
             // Zero would disarm it; the kernel accepts at most i64 nanoseconds (292 years).
             let at = Duration::from_millis(deadline.as_millis().clamp(1, u64::MAX / 4_000_000));
@@ -36,7 +36,7 @@ impl Alarm {
     }
 
     /// Records that it expired.
-    pub(crate) fn rang(&mut self) {
+    pub(crate) fn clear(&mut self) {
         // Disarming also clears the readiness.
         let _ = self.timer.unset();
         self.armed = None;

@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
+use invariant::Present as _;
 use nix::time::{ClockId, clock_gettime};
 
 /// Maximum processor time of one measurement. In that time the shim handles nothing else,
 /// neither kills nor deadlines.
-const LOOK_MOST: Duration = Duration::from_secs(1);
+const MEASUREMENT_MAX: Duration = Duration::from_secs(1);
 
 /// The allowed cost of a measurement. It is processor time, not elapsed time: a command that keeps all processors
 /// busy uses none of it.
@@ -24,8 +25,8 @@ impl Budget {
     pub(crate) const ANY: Self = Self { until: Duration::MAX };
 
     /// The budget of a measurement that begins now.
-    pub(crate) fn of_a_look() -> Self {
-        Self { until: cpu_of_shim().saturating_add(LOOK_MOST) }
+    pub(crate) fn of_a_measurement() -> Self {
+        Self { until: cpu_of_shim().saturating_add(MEASUREMENT_MAX) }
     }
 
     /// A budget that is already spent.
@@ -42,5 +43,6 @@ impl Budget {
 
 /// Processor time of this process. Waiting for a processor, while a command uses all of them, costs nothing.
 pub(crate) fn cpu_of_shim() -> Duration {
-    clock_gettime(ClockId::CLOCK_PROCESS_CPUTIME_ID).map_or(Duration::ZERO, Duration::from)
+    let used = clock_gettime(ClockId::CLOCK_PROCESS_CPUTIME_ID).map(Duration::from);
+    used.present("the system has no CLOCK_PROCESS_CPUTIME_ID")
 }

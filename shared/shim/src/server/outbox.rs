@@ -4,6 +4,8 @@
 use std::io::{self, Read, Write};
 use std::time::{Duration, Instant};
 
+use invariant::Present as _;
+
 use crate::frame::{self, HEADER, MAX_CHUNK, Reply};
 use crate::model::Stream;
 
@@ -60,7 +62,8 @@ impl Outbox {
             Some(open) if open.stream == stream => self.bytes.len() - open.at - HEADER,
             _ => 0,
         };
-        let room = self.scratch.get_mut(..MAX_CHUNK - used).unwrap_or_default();
+        let room: &mut [u8] =
+            self.scratch.get_mut(..MAX_CHUNK - used).present("a chunk is larger than its limit");
         let count = loop {
             match pipe.read(room) {
                 Ok(count) => break count,
@@ -75,7 +78,8 @@ impl Outbox {
                 self.open = Some(Open { stream, at });
                 self.due_in(CHUNK_WAIT);
             }
-            self.bytes.extend_from_slice(self.scratch.get(..count).unwrap_or_default());
+            let read = self.scratch.get(..count).present("a pipe returned more bytes than it was asked for");
+            self.bytes.extend_from_slice(read);
             if used + count == MAX_CHUNK {
                 self.close_chunk();
                 self.due = Some(Instant::now());

@@ -10,13 +10,13 @@ use nix::fcntl::{FcntlArg, fcntl};
 use nix::sys::signal::{Signal, kill, killpg, raise};
 use nix::unistd::Pid;
 
+use super::cleaner::Cleaner;
+use super::limit_monitor::LimitMonitor;
 use super::outbox::Outbox;
 use super::spawn::Spawned;
 use super::sys::{Reaped, Waited, wait_any};
-use super::tidy::Tidy;
 use super::tree::{Alive, Tree, descendants, measure};
-use super::watch::Watch;
-use crate::model::{Cause, Deadline, Exit, Limits, Measured, Over as OverLimit, Stream};
+use crate::model::{Cause, Deadline, Exit, Limits, Measured, Over, Stream};
 
 /// Maximum number of ended processes that are reaped before other work continues.
 const REAPED_AT_ONCE: usize = 64;
@@ -36,7 +36,7 @@ pub(crate) struct Run {
     cause: Cause,
     usage: Usage,
     /// Enforces its limits, if there are any.
-    watch: Option<Watch>,
+    monitor: Option<LimitMonitor>,
     /// Whether processes that outlive its own process stay.
     keep: bool,
     /// Processor time that the adopted survivors had used before.
@@ -45,7 +45,7 @@ pub(crate) struct Run {
 
 /// A command that has ended.
 #[derive(Debug)]
-pub(crate) struct Over {
+pub(crate) struct RunEnd {
     pub(crate) exit: Exit,
     /// Whether processes are left alive.
     pub(crate) kept: bool,
@@ -53,7 +53,7 @@ pub(crate) struct Over {
 
 /// The settings of a command in addition to its program.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Terms {
+pub(crate) struct RunOptions {
     pub(crate) number: u64,
     pub(crate) deadline: Option<Deadline>,
     pub(crate) keep: bool,
@@ -84,12 +84,12 @@ impl Usage {
 
 impl Run {
     /// Tracks a command that was just started.
-    pub(crate) fn new(terms: Terms, started: Instant, spawned: Spawned) -> Self {
+    pub(crate) fn new(options: RunOptions, started: Instant, spawned: Spawned) -> Self {
         Self {
-            number: terms.number,
-            deadline: terms.deadline,
-            keep: terms.keep,
-            adopted_cpu: terms.adopted_cpu,
+            number: options.number,
+            deadline: options.deadline,
+            keep: options.keep,
+            adopted_cpu: options.adopted_cpu,
             kill_at: None,
             pid: spawned.pid,
             wrapper: spawned.wrapper,
@@ -98,7 +98,7 @@ impl Run {
             stderr: spawned.stderr,
             cause: Cause::Ended,
             usage: Usage::default(),
-            watch: Watch::new(terms.limits, spawned.wrapper),
+            monitor: LimitMonitor::new(options.limits, spawned.wrapper),
         }
     }
 
@@ -157,14 +157,14 @@ impl Run {
     }
 
     /// When its limits must be checked next.
-    pub(crate) fn look_at(&self) -> Option<Instant> {
-        self.watch.as_ref().map(Watch::due)
+    pub(crate) fn check_at(&self) -> Option<Instant> {
+        self.monitor.as_ref().map(LimitMonitor::due)
     }
 
     /// Checks the limits if it is time; returns an exceeded one.
-    pub(crate) fn look(&mut self, tidy: &Tidy) -> Option<OverLimit> {
-        let watch = self.watch.as_mut().filter(|watch| watch.due() <= Instant::now())?;
-        watch.look(self.usage.cpu, tidy)
+    pub(crate) fn check_limits(&mut self, cleaner: &Cleaner) -> Option<Over> {
+        let monitor = self.monitor.as_mut().filter(|monitor| monitor.due() <= Instant::now())?;
+        monitor.check(self.usage.cpu, cleaner)
     }
 
     /// Sends SIGTERM to the command's process group (or to all descendants of a wrapper), and records when to kill.
@@ -179,6 +179,7 @@ impl Run {
             for pid in
                 descendants().unwrap_or_default().into_iter().map(Pid::from_raw).filter(|pid| *pid != own)
             {
+                // The process may have ended since it was listed.
                 let _ = kill(pid, Signal::SIGTERM);
             }
         } else {
@@ -220,9 +221,9 @@ impl Run {
         mut self,
         cause: Cause,
         tree: Tree,
-        tidy: &Tidy,
+        cleaner: &Cleaner,
         outbox: &mut Outbox,
-    ) -> io::Result<Over> {
+    ) -> io::Result<RunEnd> {
         let keeps = self.keeps(cause);
         let (pid, usage) = (self.pid, &mut self.usage);
         let kept = loop {
@@ -237,9 +238,9 @@ impl Run {
         let alive = if kept { measure() } else { Alive::default() };
         let status = self.usage.status;
         let cpu = (self.usage.cpu + alive.cpu).saturating_sub(self.adopted_cpu);
-        let seen = self.watch.as_ref().map(Watch::cpu).unwrap_or_default();
+        let seen = self.monitor.as_ref().map(LimitMonitor::cpu).unwrap_or_default();
         let cpu = cpu.max(seen);
-        let broken = || self.watch.as_ref().and_then(|watch| watch.look_back(cpu, tidy));
+        let broken = || self.monitor.as_ref().and_then(|monitor| monitor.check_final(cpu, cleaner));
         let cause = match self.final_cause(cause) {
             Cause::Ended => broken().map_or(Cause::Ended, Cause::OverLimit),
             // The final usage is known now.
@@ -256,6 +257,6 @@ impl Run {
             cpu,
             peak_memory_bytes: self.usage.peak_memory_bytes.max(alive.largest_bytes),
         };
-        Ok(Over { exit, kept })
+        Ok(RunEnd { exit, kept })
     }
 }

@@ -10,6 +10,7 @@ use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::ExitStatus;
 use std::time::Duration;
 
+use invariant::Present as _;
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use nix::sys::prctl;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
@@ -57,7 +58,8 @@ pub(crate) fn wait_any(block: bool) -> io::Result<Waited> {
                     pid,
                     status: ExitStatus::from_raw(status),
                     cpu: duration(usage.ru_utime) + duration(usage.ru_stime),
-                    peak_memory_bytes: u64::try_from(usage.ru_maxrss).unwrap_or_default() * 1024,
+                    peak_memory_bytes: u64::try_from(usage.ru_maxrss).present("a resident set is negative")
+                        * 1024,
                 }));
             }
             Err(_) => match io::Error::last_os_error() {
@@ -144,6 +146,7 @@ impl ResourceLimit {
 pub(crate) fn confine(command: &mut std::process::Command, limits: [Option<ResourceLimit>; 3]) {
     let limits = limits.map(|limit| {
         let limit = limit?;
+        // Fails only for a resource that the kernel does not know, which it cannot limit either.
         let (_, most) = getrlimit(limit.resource).ok()?;
         Some(ResourceLimit { soft: limit.soft.min(most), hard: limit.hard.min(most), ..limit })
     });
@@ -204,6 +207,7 @@ fn checked(result: libc::c_long) -> io::Result<()> {
 }
 
 fn duration(time: libc::timeval) -> Duration {
-    let seconds = Duration::from_secs(u64::try_from(time.tv_sec).unwrap_or_default());
-    seconds + Duration::from_micros(u64::try_from(time.tv_usec).unwrap_or_default())
+    let negative = "a processor time is negative";
+    let seconds = Duration::from_secs(u64::try_from(time.tv_sec).present(negative));
+    seconds + Duration::from_micros(u64::try_from(time.tv_usec).present(negative))
 }

@@ -54,9 +54,12 @@ impl Tree {
         match self.mode {
             // The kernel signals every process in the namespace except its first, which is this one, under one lock
             // that a fork needs too: no process slips through. An empty namespace is not an error.
-            Mode::PidNamespace => drop(kill(Pid::from_raw(-1), signal)),
+            Mode::PidNamespace => {
+                let _ = kill(Pid::from_raw(-1), signal);
+            }
             Mode::Subreaper => {
                 for pid in descendants()? {
+                    // The process may have ended since it was listed.
                     let _ = kill(Pid::from_raw(pid), signal);
                 }
             }
@@ -70,12 +73,15 @@ impl Tree {
 pub(crate) fn descendants() -> io::Result<Vec<i32>> {
     let proc = Path::new(PROC);
     let found = processes(proc, Budget::ANY, u64::MAX)?.unwrap_or_default();
-    let own = seen_as(proc)?;
+    let own = own_pid(proc)?;
     if i32::try_from(std::process::id()) == Ok(own) {
         return Ok(found.into_iter().map(|process| process.pid).collect());
     }
-    let depth = numbers(proc, own).len().saturating_sub(1);
-    Ok(found.into_iter().filter_map(|process| numbers(proc, process.pid).get(depth).copied()).collect())
+    let depth = namespace_pids(proc, own).len().saturating_sub(1);
+    Ok(found
+        .into_iter()
+        .filter_map(|process| namespace_pids(proc, process.pid).get(depth).copied())
+        .collect())
 }
 
 /// Usage of all living descendants.
@@ -113,20 +119,20 @@ pub(crate) fn alive(budget: Budget, enough: u64) -> Result<Vec<Process>, Spent> 
 }
 
 /// Whether `/proc` shows this process, and so its descendants.
-pub(crate) fn can_see() -> bool {
-    seen_as(Path::new(PROC)).is_ok()
+pub(crate) fn is_visible() -> bool {
+    own_pid(Path::new(PROC)).is_ok()
 }
 
 /// Id of this process in the namespace that `proc` shows. It differs from the own id where a container allows no new
 /// `/proc`: the old one shows this process and its descendants with their ids outside.
-fn seen_as(proc: &Path) -> io::Result<i32> {
+fn own_pid(proc: &Path) -> io::Result<i32> {
     let own = fs::read_link(proc.join("self"))?;
     let own = own.to_str().and_then(|link| link.parse().ok());
     own.ok_or_else(|| io::Error::other(format!("{} does not show us", proc.display())))
 }
 
 /// The ids of a process in the namespace that `proc` shows and in each nested one; empty if it has ended.
-fn numbers(proc: &Path, pid: i32) -> Vec<i32> {
+fn namespace_pids(proc: &Path, pid: i32) -> Vec<i32> {
     let status = fs::read(proc.join(pid.to_string()).join("status")).unwrap_or_default();
     let status = String::from_utf8_lossy(&status);
     let line = status.lines().find_map(|line| line.strip_prefix("NSpid:")).unwrap_or_default();
@@ -151,14 +157,14 @@ pub(crate) fn resident(pid: i32) -> Option<u64> {
 }
 
 fn time(ticks: u64) -> Duration {
-    Duration::from_millis(ticks.saturating_mul(1000) / unit(SysconfVar::CLK_TCK, 100).max(1))
+    Duration::from_millis(ticks.saturating_mul(1000) / system_value(SysconfVar::CLK_TCK, 100).max(1))
 }
 
 fn page_bytes() -> u64 {
-    unit(SysconfVar::PAGE_SIZE, 4096)
+    system_value(SysconfVar::PAGE_SIZE, 4096)
 }
 
-fn unit(name: SysconfVar, usual: u64) -> u64 {
+fn system_value(name: SysconfVar, usual: u64) -> u64 {
     sysconf(name).ok().flatten().and_then(|number| u64::try_from(number).ok()).unwrap_or(usual)
 }
 
@@ -177,7 +183,7 @@ pub(crate) struct Process {
 
 /// All descendants of this process, as `proc` shows them.
 fn processes(proc: &Path, budget: Budget, enough: u64) -> io::Result<Result<Vec<Process>, Spent>> {
-    let own = seen_as(proc)?;
+    let own = own_pid(proc)?;
     let mut children: HashMap<i32, Vec<Process>> = HashMap::new();
     let mut threads: u64 = 0;
     for entry in fs::read_dir(proc)?.flatten() {
@@ -269,8 +275,8 @@ mod tests {
     fn an_old_view_shows_what_descends_from_us_and_nobody_else() {
         let outside = proc(40, &[(1, 0), (2, 1), (40, 2), (41, 40), (42, 41), (50, 1)]);
         assert_eq!(seen(outside.path()), [41, 42]);
-        assert_eq!(numbers(outside.path(), 42), [42, 3]);
-        assert!(numbers(outside.path(), 43).is_empty());
+        assert_eq!(namespace_pids(outside.path(), 42), [42, 3]);
+        assert!(namespace_pids(outside.path(), 43).is_empty());
         // In this process's own namespace all processes count, even if their parents have ended.
         let inside = proc(1, &[(1, 0), (2, 1), (9, 8)]);
         assert_eq!(seen(inside.path()), [2, 9]);

@@ -65,7 +65,7 @@ impl Habits {
 }
 
 /// The state of a label set while the stream is generated.
-struct Labelled {
+struct LabelSet {
     labels: BTreeMap<String, String>,
     usual_seconds: f64,
     /// Median run time since the last change.
@@ -90,8 +90,8 @@ impl EstimateScenario {
     pub fn stream(&self) -> Result<Vec<EstimateItem>, InvalidScenario> {
         self.check()?;
         let mut random = Random::new(self.seed);
-        let mut labelled: Vec<Labelled> =
-            (0..self.labels).map(|label| Labelled::new(label, &mut random)).collect();
+        let mut label_sets: Vec<LabelSet> =
+            (0..self.labels).map(|label| LabelSet::new(label, &mut random)).collect();
         let own: Vec<f64> =
             (0..self.labels * self.submitters).map(|_| log_normal(&mut random, 0.5)).collect();
         let commands = self.habits.commands.max(1);
@@ -107,8 +107,10 @@ impl EstimateScenario {
             if random.unit() < 0.2 || !last_command.contains_key(&who) {
                 last_command.insert(who, below(commands, &mut random));
             }
-            let command = last_command.get(&who).copied().unwrap_or_default();
-            let Some(of) = labelled.get_mut(label) else { continue };
+            let (Some(command), Some(of)) = (last_command.get(&who).copied(), label_sets.get_mut(label))
+            else {
+                unreachable!("label set {label} does not exist, or has no command");
+            };
             if random.unit() < self.habits.changing {
                 of.seconds = of.usual_seconds * log_normal(&mut random, 0.5);
             }
@@ -124,7 +126,7 @@ impl EstimateScenario {
             };
             items.push(EstimateItem {
                 arrival_ms: millis(arrival),
-                duration_ms: millis(self.takes(median, &mut random)).min(of.limit_ms),
+                duration_ms: millis(self.run_seconds(median, &mut random)).min(of.limit_ms),
                 limit_ms: of.limit_ms,
                 keys,
                 median_ms: Some(millis(median)),
@@ -134,7 +136,7 @@ impl EstimateScenario {
         Ok(items)
     }
 
-    fn takes(&self, median: f64, random: &mut Random) -> f64 {
+    fn run_seconds(&self, median: f64, random: &mut Random) -> f64 {
         let noisy = normal(random, 1.0, self.sigma);
         if random.unit() < self.habits.failing {
             return median * random.unit() / 3.0;
@@ -156,7 +158,7 @@ impl EstimateScenario {
     }
 }
 
-impl Labelled {
+impl LabelSet {
     fn new(label: u32, random: &mut Random) -> Self {
         let seconds = TYPICAL_SECONDS * log_normal(random, LABELS_DIFFER);
         let labels = BTreeMap::from([("target".to_owned(), label.to_string())]);

@@ -127,7 +127,7 @@ fn lines_without_sense_are_refused_with_their_number() {
         (r#"{"arrival_ms":9,"duration_ms":-1,"type":"a"}"#, "duration_ms"),
         (r#"{"arrival_ms":9,"duration_ms":NaN,"type":"a"}"#, ""),
         (r#"{"arrival_ms":9,"type":"a"}"#, "duration_ms"),
-        (r#"{"arrival_ms":6,"duration_ms":1,"type":"a"}"#, "order"),
+        (r#"{"arrival_ms":6,"duration_ms":1,"type":"a"}"#, "sort"),
         (r#"{"arrival_ms":9,"duration_ms":1,"type":"a","labels":3}"#, ""),
         (r#"{"arrival_ms":9,"duration_ms":1,"type":"a","limit_ms":-3}"#, ""),
     ] {

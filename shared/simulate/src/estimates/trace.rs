@@ -14,11 +14,11 @@ const LIMIT_MS: u64 = 3_600_000;
 const ENVIRONMENT: &str = "env";
 const HARDWARE: &str = "hwgroup";
 /// Outcomes of work that was neither stopped nor lost.
-const TELLING: [&str; 2] = ["succeeded", "failed"];
+const OWN_ENDS: [&str; 2] = ["succeeded", "failed"];
 
 /// Fields of a line that are used for estimates only.
 #[derive(Debug, Deserialize)]
-struct More {
+struct EstimateFields {
     /// Quota group: the submitter where none is named.
     #[serde(default)]
     group: Option<String>,
@@ -47,10 +47,10 @@ pub struct EstimateTrace {
     pub left_out: usize,
 }
 
-impl More {
+impl EstimateFields {
     /// Returns whether the run time of this work says how long similar work runs.
-    fn is_telling(&self) -> bool {
-        self.outcome.as_deref().is_none_or(|outcome| TELLING.contains(&outcome))
+    fn ran_to_own_end(&self) -> bool {
+        self.outcome.as_deref().is_none_or(|outcome| OWN_ENDS.contains(&outcome))
     }
 }
 
@@ -60,26 +60,27 @@ impl More {
 pub fn read_estimate_items(text: &str) -> Result<EstimateTrace, InvalidTrace> {
     let stream = read_trace("replay", text, 0, Reading::Text)?;
     let lines = (1..).zip(text.lines()).filter(|(_, text)| !text.trim().is_empty());
-    let nothing = BTreeMap::new();
     let item = |((line, text), job): ((usize, &str), &crate::queues::Job)| {
-        let more: More = serde_json::from_str(text)
+        let fields: EstimateFields = serde_json::from_str(text)
             .map_err(|error| InvalidTrace::Line { line, problem: error.to_string() })?;
-        if !more.is_telling() {
+        if !fields.ran_to_own_end() {
             return Ok(None);
         }
-        let requirements = stream.requirements.get(job.requirements as usize).unwrap_or(&nothing);
+        let requirements = stream.requirements.get(job.requirements as usize);
+        let (Some(requirements), Some(kind)) = (requirements, stream.kinds.get(job.kind as usize)) else {
+            unreachable!("the requirements or the kind of line {line} were not numbered");
+        };
         let asks = |name: &str| requirements.get(name).map_or("", String::as_str);
-        let kind = stream.kinds.get(job.kind as usize).map_or("", String::as_str);
-        let submitter = more.submitter.or(more.group).unwrap_or_default();
+        let submitter = fields.submitter.or(fields.group).unwrap_or_default();
         let environment = format!("{kind} {}", asks(ENVIRONMENT));
-        let keys = Keys::of(&environment, asks(HARDWARE), &more.labels, &submitter);
+        let keys = Keys::of(&environment, asks(HARDWARE), &fields.labels, &submitter);
         Ok(Some(EstimateItem {
             arrival_ms: job.arrival_ms,
             duration_ms: job.duration_ms,
-            limit_ms: more.limit_ms.unwrap_or(LIMIT_MS),
-            keys: more.command.iter().fold(keys, |keys, command| keys.with_command([command.as_str()])),
+            limit_ms: fields.limit_ms.unwrap_or(LIMIT_MS),
+            keys: fields.command.iter().fold(keys, |keys, command| keys.with_command([command.as_str()])),
             median_ms: None,
-            recorded_ms: more.estimate_ms.map(|_| job.estimate_ms),
+            recorded_ms: fields.estimate_ms.map(|_| job.estimate_ms),
         }))
     };
     let read: Vec<Option<EstimateItem>> = lines.zip(&stream.jobs).map(item).collect::<Result<_, _>>()?;

@@ -19,7 +19,7 @@ pub(super) struct Running {
 
 /// The builds and measurements of a group.
 #[derive(Debug)]
-pub(super) struct GroupFarm {
+pub(super) struct SimulatedGroup {
     pub(super) series: GroupSeries,
     pub(super) waiting: VecDeque<Build>,
     pub(super) allowance: Allowance,
@@ -27,14 +27,14 @@ pub(super) struct GroupFarm {
     running: BTreeMap<u64, Running>,
     in_progress: Occupancy,
     /// Measurements since the last tick.
-    watch: Watch,
+    measurements: TickMeasurements,
     /// Sum of the usage samples that are not reported yet, and their number.
     unreported: (f64, f64),
 }
 
 /// Measurements for the next tick of the governor.
 #[derive(Debug, Default)]
-struct Watch {
+struct TickMeasurements {
     began: u64,
     changed: u64,
     /// ESU of estimates in progress, times milliseconds.
@@ -47,7 +47,7 @@ struct Watch {
     pv: f64,
 }
 
-impl GroupFarm {
+impl SimulatedGroup {
     /// Creates the group; its allowance is zero until the first decision.
     pub(super) fn new(quota: Occupancy, series: GroupSeries) -> Self {
         Self {
@@ -57,7 +57,7 @@ impl GroupFarm {
             quota,
             running: BTreeMap::new(),
             in_progress: Occupancy::default(),
-            watch: Watch::default(),
+            measurements: TickMeasurements::default(),
             unreported: (0.0, 0.0),
         }
     }
@@ -80,8 +80,8 @@ impl GroupFarm {
     /// Queue positions from which builds may start. All estimates are of one type, so these are the first positions.
     pub(super) fn startable(&self) -> VecDeque<u64> {
         let mut admission = self.allowance.admission(&self.in_progress);
-        let goes = |build: &&Build| admission.consider(&build.estimate).is_ok();
-        (0..).zip(self.waiting.iter().take_while(goes)).map(|(place, _)| place).collect()
+        let may_start = |build: &&Build| admission.consider(&build.estimate).is_ok();
+        (0..).zip(self.waiting.iter().take_while(may_start)).map(|(place, _)| place).collect()
     }
 
     pub(super) fn start(&mut self, id: u64, running: Running, now: u64) {
@@ -90,32 +90,33 @@ impl GroupFarm {
     }
 
     pub(super) fn finish(&mut self, id: u64, now: u64) {
-        if let Some(ended) = self.running.remove(&id) {
-            self.change(&ended.build.estimate, -1.0, now);
-            self.watch.ended = self.watch.ended + ended.build.estimate.get(&ExecutorType::x86());
-        }
+        let Some(ended) = self.running.remove(&id) else {
+            unreachable!("build {id} does not run");
+        };
+        self.change(&ended.build.estimate, -1.0, now);
+        self.measurements.ended = self.measurements.ended + ended.build.estimate.get(&ExecutorType::x86());
     }
 
     fn change(&mut self, estimate: &Occupancy, sign: f64, now: u64) {
-        self.look(now);
+        self.accumulate(now);
         for (kind, amount) in self.allowance.counted(estimate).iter() {
             self.in_progress.add(kind, if sign < 0.0 { -amount } else { amount });
         }
-        self.watch.peak = self.watch.peak.max(self.in_progress());
+        self.measurements.peak = self.measurements.peak.max(self.in_progress());
     }
 
-    fn look(&mut self, now: u64) {
-        self.watch.area += self.in_progress().units() * (now - self.watch.changed) as f64;
-        self.watch.changed = now;
+    fn accumulate(&mut self, now: u64) {
+        self.measurements.area += self.in_progress().units() * (now - self.measurements.changed) as f64;
+        self.measurements.changed = now;
     }
 
     /// Returns the ESU in use at `now`.
     pub(super) fn usage(&self, now: u64, ramp_seconds: f64) -> f64 {
-        let of = |running: &Running| {
+        let usage_of = |running: &Running| {
             let age = (now - running.since) as f64 / 1000.0;
             running.build.esu * if ramp_seconds > 0.0 { (age / ramp_seconds).min(1.0) } else { 1.0 }
         };
-        self.running.values().map(of).fold(0.0, |sum, esu| sum + esu)
+        self.running.values().map(usage_of).fold(0.0, |sum, esu| sum + esu)
     }
 
     /// Records a usage sample, and reports the mean of the recorded samples when a report is due.
@@ -123,29 +124,36 @@ impl GroupFarm {
         self.unreported = (self.unreported.0 + pv, self.unreported.1 + 1.0);
         if is_due {
             let (sum, count) = std::mem::take(&mut self.unreported);
-            self.watch.reports = (self.watch.reports.0 + sum / count, self.watch.reports.1 + 1.0);
+            self.measurements.reports =
+                (self.measurements.reports.0 + sum / count, self.measurements.reports.1 + 1.0);
         }
     }
 
     /// Returns the group's state for the governor and starts new measurements.
     pub(super) fn state(&mut self, now: u64) -> GroupState {
-        self.look(now);
-        let of = |amount: f64| Occupancy::of_each([ExecutorType::x86()], Esu::clamped(amount));
-        let span = (now - self.watch.began) as f64;
-        let (sum, count) = self.watch.reports;
-        let pv = if count > 0.0 { sum / count } else { self.watch.pv };
+        self.accumulate(now);
+        let x86 = |amount: f64| Occupancy::of_each([ExecutorType::x86()], Esu::clamped(amount));
+        let span = (now - self.measurements.began) as f64;
+        let (sum, count) = self.measurements.reports;
+        let pv = if count > 0.0 { sum / count } else { self.measurements.pv };
         let waiting: Esu = self.waiting.iter().map(|build| build.estimate.get(&ExecutorType::x86())).sum();
         let in_progress = self.in_progress();
         let state = GroupState {
             quota: self.quota.clone(),
-            pv: of(pv),
-            in_progress: of(if span > 0.0 { self.watch.area / span } else { in_progress.units() }),
-            peak: of(self.watch.peak.max(in_progress).units()),
-            ended: of(self.watch.ended.units()),
-            waiting: of(waiting.units()),
+            pv: x86(pv),
+            in_progress: x86(if span > 0.0 { self.measurements.area / span } else { in_progress.units() }),
+            peak: x86(self.measurements.peak.max(in_progress).units()),
+            ended: x86(self.measurements.ended.units()),
+            waiting: x86(waiting.units()),
             head: self.waiting.front().map(|build| build.estimate.clone()),
         };
-        self.watch = Watch { began: now, changed: now, peak: in_progress, pv, ..Watch::default() };
+        self.measurements = TickMeasurements {
+            began: now,
+            changed: now,
+            peak: in_progress,
+            pv,
+            ..TickMeasurements::default()
+        };
         state
     }
 }

@@ -84,9 +84,9 @@ where
 }
 
 fn run_one(stream: &Stream, batch: &Batch, seed: u64) -> Outcomes {
-    let through = |policy: &QueuePolicy| {
+    let run_policy = |policy: &QueuePolicy| {
         let run = Run { policy: *policy, reading: batch.reading, seed };
         run_queue(stream, &run).map(|starts| outcome(stream, &starts))
     };
-    batch.policies.iter().map(through).collect()
+    batch.policies.iter().map(run_policy).collect()
 }

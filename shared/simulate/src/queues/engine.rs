@@ -67,8 +67,9 @@ fn drive(stream: &Stream, reading: Reading, queues: &mut impl Dispatch) -> Vec<S
     let mut ends: BinaryHeap<Reverse<(u64, u32, u32)>> = BinaryHeap::with_capacity(stream.workers.len());
     let mut order = 0_u32;
     let mut start = |ends: &mut BinaryHeap<_>, job: u32, worker: u32, now: u64| {
-        let Some((job, start)) = stream.jobs.get(job as usize).zip(starts.get_mut(job as usize)) else {
-            return;
+        let number = job as usize;
+        let Some((job, start)) = stream.jobs.get(number).zip(starts.get_mut(number)) else {
+            unreachable!("job {number} is not in the stream");
         };
         *start = Start { start_ms: now, worker };
         // Saturate: a hostile stream may contain jobs that overflow the clock.
@@ -90,7 +91,9 @@ fn drive(stream: &Stream, reading: Reading, queues: &mut impl Dispatch) -> Vec<S
                 arrivals.next();
             }
             (_, Some(now)) => {
-                let Some(Reverse((_, _, worker))) = ends.pop() else { break };
+                let Some(Reverse((_, _, worker))) = ends.pop() else {
+                    unreachable!("the first end was read above");
+                };
                 if let Some(job) = queues.free(worker, now) {
                     start(&mut ends, job, worker, now);
                 }

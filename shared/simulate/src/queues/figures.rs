@@ -43,11 +43,20 @@ pub fn figures(tally: &Tally, reading: Reading) -> QueueFigures {
     };
     let share = |class: usize| {
         mean(&|outcome| {
-            let count = outcome.classes.get(class).copied().unwrap_or_default();
-            100.0 * count as f64 / (outcome.jobs as f64).max(1.0)
+            let Some(count) = outcome.classes.get(class) else {
+                unreachable!("lateness {class} has no count");
+            };
+            100.0 * *count as f64 / (outcome.jobs as f64).max(1.0)
         })
     };
-    let wait = |at: usize| mean(&|outcome| outcome.relative_wait.get(at).copied().unwrap_or_default());
+    let wait = |at: usize| {
+        mean(&|outcome| {
+            let Some(wait) = outcome.relative_wait.get(at) else {
+                unreachable!("percentile {at} is missing");
+            };
+            *wait
+        })
+    };
     QueueFigures {
         workload: tally.workload.clone(),
         policy: tally.policy.to_string(),

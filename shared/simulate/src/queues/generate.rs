@@ -59,7 +59,7 @@ impl Mix {
                         None => return *kind,
                     }
                 }
-                SHORT
+                unreachable!("a number below the sum of the weights is in no kind")
             }
             Self::Phases { first, long, of } => {
                 let is_long = random.below(of) < long;

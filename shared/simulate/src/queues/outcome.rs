@@ -78,16 +78,20 @@ pub fn outcome(stream: &Stream, starts: &[Start]) -> QueueOutcome {
     for (number, (job, start)) in stream.jobs.iter().zip(starts).enumerate() {
         let wait = start.start_ms.saturating_sub(job.arrival_ms);
         let class = lateness(job.duration_ms, wait) as usize;
-        let window = number * WINDOWS / stream.jobs.len();
-        for counts in [Some(&mut outcome.classes), outcome.windows.get_mut(window)].into_iter().flatten() {
-            if let Some(count) = counts.get_mut(class) {
-                *count += 1;
-            }
-        }
-        let waited = relative_wait(job, wait);
-        if let Some(count) = outcome.wait_bins.get_mut(bin(waited)) {
+        let Some(window) = outcome.windows.get_mut(number * WINDOWS / stream.jobs.len()) else {
+            unreachable!("job {number} is in no window");
+        };
+        for counts in [&mut outcome.classes, window] {
+            let Some(count) = counts.get_mut(class) else {
+                unreachable!("lateness {class} has no count");
+            };
             *count += 1;
         }
+        let waited = relative_wait(job, wait);
+        let Some(count) = outcome.wait_bins.get_mut(bin(waited)) else {
+            unreachable!("a wait of {waited} has no bin");
+        };
+        *count += 1;
         relative.push(waited);
         outcome.makespan_ms = outcome.makespan_ms.max(start.start_ms.saturating_add(job.duration_ms));
     }

@@ -40,7 +40,7 @@ struct Line {
 
 /// One line as it is written: in whole milliseconds.
 #[derive(Debug, Serialize)]
-struct Written<'a> {
+struct WrittenLine<'a> {
     arrival_ms: u64,
     duration_ms: u64,
     #[serde(rename = "type")]
@@ -177,7 +177,7 @@ pub fn write_trace(stream: &Stream) -> String {
     let mut text = String::with_capacity(stream.jobs.len() * 160);
     let nothing = BTreeMap::new();
     for job in &stream.jobs {
-        let line = Written {
+        let line = WrittenLine {
             arrival_ms: job.arrival_ms,
             duration_ms: job.duration_ms,
             kind: stream.kinds.get(job.kind as usize).map_or("", String::as_str),
@@ -185,8 +185,10 @@ pub fn write_trace(stream: &Stream) -> String {
             priority: job.priority,
             estimate_ms: job.estimate_ms,
         };
-        // Serializing texts and numbers cannot fail.
-        text.push_str(&serde_json::to_string(&line).unwrap_or_default());
+        match serde_json::to_string(&line) {
+            Ok(line) => text.push_str(&line),
+            Err(error) => unreachable!("a job cannot be serialized: {error}"),
+        }
         text.push('\n');
     }
     text

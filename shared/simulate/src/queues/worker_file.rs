@@ -100,8 +100,10 @@ pub fn write_workers(workers: &[Worker]) -> String {
             .map(|(name, values)| (name.clone(), Offer::Texts(values.clone())))
             .collect(),
     };
-    let lines: Vec<String> =
-        // Serializing texts cannot fail.
-        workers.iter().map(|worker| serde_json::to_string(&entry(worker)).unwrap_or_default()).collect();
+    let line = |worker: &Worker| match serde_json::to_string(&entry(worker)) {
+        Ok(line) => line,
+        Err(error) => unreachable!("a worker cannot be serialized: {error}"),
+    };
+    let lines: Vec<String> = workers.iter().map(line).collect();
     format!("[\n{}\n]\n", lines.join(",\n"))
 }

@@ -27,7 +27,7 @@ pub(super) enum Size {
 }
 
 /// Result of a run.
-pub(super) struct Done {
+pub(super) struct PoolRun {
     pub(super) figures: ScalingFigures,
     /// Number of processes that accept work, one value per minute.
     pub(super) processes: Vec<u64>,
@@ -86,7 +86,7 @@ pub(super) fn simulate(
     settings: &AutoscaleSettings,
     items: &[ScalingItem],
     size: Size,
-) -> Result<Done, InvalidScaling> {
+) -> Result<PoolRun, InvalidScaling> {
     let mut farm = Farm {
         items,
         settings,
@@ -116,7 +116,7 @@ pub(super) fn simulate(
         farm.events.push(Reverse((0, Event::Tick)));
     }
     farm.run(millis(scenario.hours * 3600.0), millis(scenario.tick_seconds))?;
-    Ok(farm.done(size))
+    Ok(farm.finish(size))
 }
 
 impl Farm<'_> {
@@ -177,10 +177,9 @@ impl Farm<'_> {
     }
 
     fn arrive(&mut self) {
-        if let Some(item) = self.items.get(self.arrived) {
-            self.queued_ms = self.queued_ms.saturating_add(item.estimate_ms);
-            self.queue.push_back(self.arrived);
-        }
+        let item = self.item(self.arrived);
+        self.queued_ms = self.queued_ms.saturating_add(item.estimate_ms);
+        self.queue.push_back(self.arrived);
         self.arrived += 1;
         self.next_arrival();
     }
@@ -188,7 +187,8 @@ impl Farm<'_> {
     /// Starts as many items as there are free slots.
     fn begin(&mut self) {
         while let Some(at) = self.queue.front().copied() {
-            let (Some(item), Some(process)) = (self.items.get(at), self.pool.begin()) else { return };
+            let item = self.item(at);
+            let Some(process) = self.pool.begin() else { return };
             self.queue.pop_front();
             self.queued_ms = self.queued_ms.saturating_sub(item.estimate_ms);
             self.running += 1;
@@ -204,7 +204,14 @@ impl Farm<'_> {
         if self.ended_ms.len() >= ENDED {
             self.ended_ms.pop_front();
         }
-        self.ended_ms.extend(self.items.get(at).map(|item| item.duration_ms));
+        self.ended_ms.push_back(self.item(at).duration_ms);
+    }
+
+    fn item(&self, at: usize) -> ScalingItem {
+        let Some(item) = self.items.get(at) else {
+            unreachable!("item {at} is not in the scenario");
+        };
+        *item
     }
 
     fn observe(&self) -> Observation {
@@ -248,7 +255,7 @@ impl Farm<'_> {
         self.pool.drain(has.saturating_sub(plan.desired));
     }
 
-    fn done(mut self, size: Size) -> Done {
+    fn finish(mut self, size: Size) -> PoolRun {
         let sized = match size {
             Size::Planned => PoolSize::Planned,
             Size::Fixed(sized, _) => sized,
@@ -280,7 +287,7 @@ impl Farm<'_> {
             changes: meter.changes,
             turns: meter.turns,
         };
-        Done {
+        PoolRun {
             figures,
             processes: std::mem::take(&mut meter.by_minute),
             wanted: std::mem::take(&mut meter.wanted_by_minute),

@@ -20,8 +20,8 @@ const BOUND: Stroke = Stroke::dashed("#888888", "4 3");
 /// Draws the number of processes that accepted work over time, and the number needed to run everything at once.
 pub fn plot_scaling(run: &ScalingRun) -> String {
     let mut svg = String::new();
-    // Writing to a string cannot fail.
-    draw(&mut svg, run).unwrap_or_default();
+    let drawn = draw(&mut svg, run);
+    assert!(drawn.is_ok(), "writing to a String failed");
     svg
 }
 

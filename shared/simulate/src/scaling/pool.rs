@@ -61,9 +61,10 @@ impl Pool {
     /// there is little work.
     pub(super) fn begin(&mut self) -> Option<u64> {
         let id = *self.with_room.first()?;
-        if let Some(Process::Alive(running)) = self.processes.get(&id).copied() {
-            self.put(id, Some(Process::Alive(running + 1)));
-        }
+        let Some(Process::Alive(running)) = self.processes.get(&id).copied() else {
+            unreachable!("process {id} has a free slot but accepts no work");
+        };
+        self.put(id, Some(Process::Alive(running + 1)));
         Some(id)
     }
 

@@ -51,7 +51,9 @@ struct Running {
 
 /// Runs `jobs` on the farm.
 pub(crate) fn simulate(scenario: &SizingScenario, jobs: &[Job], sizes: Sizes) -> SizingFigures {
-    let Some(mut farm) = Farm::new(scenario, jobs, sizes) else { return SizingFigures::default() };
+    let Some(mut farm) = Farm::new(scenario, jobs, sizes) else {
+        unreachable!("an identifier of the simulated farm is invalid");
+    };
     for machine in 0..farm.machines.len() {
         farm.fill(machine);
     }
@@ -76,7 +78,7 @@ impl<'a> Farm<'a> {
             let id = format!("machine-{number}").parse().ok()?;
             Some(Machine { id, free: capacity.clone(), running: Vec::new(), at: 0.0 })
         };
-        let waiting = jobs.iter().enumerate().map(|(at, job)| Some((at, accepted(job)?)));
+        let waiting = jobs.iter().enumerate().map(|(at, job)| Some((at, accepted_record(job)?)));
         Some(Self {
             jobs,
             sizes,
@@ -99,7 +101,7 @@ impl<'a> Farm<'a> {
         let window: Vec<usize> = self.waiting.keys().copied().take(LOOK_AHEAD).collect();
         for job in window {
             let (Some(record), Some(to)) = (self.waiting.get(&job), self.machines.get(machine)) else {
-                continue;
+                unreachable!("action {job} does not wait, or machine {machine} does not exist");
             };
             if to.running.len() >= self.slots {
                 return;
@@ -113,7 +115,7 @@ impl<'a> Farm<'a> {
 
     /// Returns the size that the scheduler would choose.
     fn size(&self, job: usize, record: &ExecutionRecord) -> Resources {
-        let Some(action) = self.jobs.get(job) else { return Resources::default() };
+        let action = job_at(self.jobs, job);
         let learned = match self.sizes {
             Sizes::Declared => None,
             Sizes::Learned => self.history.size(&action.keys),
@@ -127,9 +129,11 @@ impl<'a> Farm<'a> {
     }
 
     fn start(&mut self, machine: usize, job: usize, size: Resources) {
-        let (Some(record), Some(action)) = (self.waiting.remove(&job), self.jobs.get(job)) else { return };
-        let Some(to) = self.machines.get_mut(machine) else { return };
-        to.bring_forward(self.now, self.processors, self.jobs);
+        let action = job_at(self.jobs, job);
+        let (Some(record), Some(to)) = (self.waiting.remove(&job), self.machines.get_mut(machine)) else {
+            unreachable!("action {job} does not wait, or machine {machine} does not exist");
+        };
+        to.advance(self.now, self.processors, self.jobs);
         to.free.take(&size);
         let is_killed = action.peak > size.memory_bytes;
         let left = if is_killed { action.seconds * action.peaks_at } else { action.seconds };
@@ -145,22 +149,24 @@ impl<'a> Farm<'a> {
 
     /// Ends the actions on `machine` that end now.
     fn end_at(&mut self, machine: usize) {
-        let Some(on) = self.machines.get_mut(machine) else { return };
-        on.bring_forward(self.now, self.processors, self.jobs);
+        let Some(on) = self.machines.get_mut(machine) else {
+            unreachable!("machine {machine} does not exist");
+        };
+        on.advance(self.now, self.processors, self.jobs);
         let (ended, running): (Vec<_>, Vec<_>) =
             std::mem::take(&mut on.running).into_iter().partition(|running| running.left <= 1e-9);
         on.running = running;
+        for running in &ended {
+            on.free.add(&running.size);
+        }
         let id = on.id.clone();
         for running in ended {
-            if let Some(on) = self.machines.get_mut(machine) {
-                on.free.add(&running.size);
-            }
             self.ended(&id, &running);
         }
     }
 
     fn ended(&mut self, executor: &ExecutorId, run: &Running) {
-        let Some(job) = self.jobs.get(run.job) else { return };
+        let job = job_at(self.jobs, run.job);
         let seconds = self.now - run.since;
         self.used += job.peak.min(run.size.memory_bytes) as f64 * seconds;
         self.held += run.size.memory_bytes as f64 * seconds;
@@ -204,12 +210,11 @@ impl<'a> Farm<'a> {
 impl Machine {
     /// Speed of all runs that share the machine's processors evenly: 1 when there are enough.
     fn speed(&self, processors: f64, jobs: &[Job]) -> f64 {
-        let uses = |running: &Running| jobs.get(running.job).map_or(0.0, |job| job.processors);
-        let all: f64 = self.running.iter().map(uses).sum();
+        let all: f64 = self.running.iter().map(|running| job_at(jobs, running.job).processors).sum();
         (processors / all.max(f64::MIN_POSITIVE)).min(1.0)
     }
 
-    fn bring_forward(&mut self, now: f64, processors: f64, jobs: &[Job]) {
+    fn advance(&mut self, now: f64, processors: f64, jobs: &[Job]) {
         let done = (now - self.at) * self.speed(processors, jobs);
         self.running.iter_mut().for_each(|running| running.left -= done);
         self.at = now;
@@ -221,8 +226,15 @@ impl Machine {
     }
 }
 
+fn job_at(jobs: &[Job], number: usize) -> &Job {
+    let Some(job) = jobs.get(number) else {
+        unreachable!("action {number} is not in the workload");
+    };
+    job
+}
+
 /// Creates the record of a waiting action.
-fn accepted(job: &Job) -> Option<ExecutionRecord> {
+fn accepted_record(job: &Job) -> Option<ExecutionRecord> {
     let group: Group = "sizing".parse().ok()?;
     let pool: PoolName = "default".parse().ok()?;
     let action = BlobDigest::from_parts(DigestFunction::Sha256, &"0".repeat(64), 0).ok()?;

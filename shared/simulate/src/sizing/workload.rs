@@ -103,10 +103,11 @@ pub(crate) fn workload(scenario: &SizingScenario) -> Vec<Job> {
     let mut random = Random::new(scenario.seed);
     let random = &mut random;
     let group: Result<Group, ParseIdError> = "sizing".parse();
-    let Ok(group) = group else { return Vec::new() };
+    let Ok(group) = group else {
+        unreachable!("the name of the group is invalid");
+    };
     let mut next = u64::from(scenario.targets);
-    let mut targets: Vec<Target> =
-        (0..next).map(|id| Target::by_chance(id, scenario.declaring, random)).collect();
+    let mut targets: Vec<Target> = (0..next).map(|id| Target::draw(id, scenario.declaring, random)).collect();
     let mut jobs = Vec::new();
     for build in 0..scenario.builds {
         for target in &mut targets {
@@ -114,28 +115,29 @@ pub(crate) fn workload(scenario: &SizingScenario) -> Vec<Job> {
                 continue;
             }
             if random.unit() < scenario.new_targets {
-                *target = Target::by_chance(next, scenario.declaring, random);
+                *target = Target::draw(next, scenario.declaring, random);
                 next += 1;
             } else if random.unit() < scenario.changed_commands {
                 target.command += 1;
                 target.memory = (target.memory * log_normal(random, CHANGE)).clamp(LEAST.0, MOST.0);
             }
-            jobs.extend(target.job(build, &group, scenario.memory_noise, random));
+            jobs.push(target.job(build, &group, scenario.memory_noise, random));
         }
     }
     jobs
 }
 
 impl Target {
-    fn by_chance(id: u64, declaring: f64, random: &mut Random) -> Self {
+    fn draw(id: u64, declaring: f64, random: &mut Random) -> Self {
         let mut at = random.below(KINDS.iter().map(|kind| kind.share).sum());
-        let [first, ..] = &KINDS;
         let kind = KINDS.iter().find(|kind| {
             let found = at < kind.share;
             at = at.saturating_sub(kind.share);
             found
         });
-        let kind = kind.unwrap_or(first);
+        let Some(kind) = kind else {
+            unreachable!("a number below the sum of the shares is in no kind");
+        };
         let memory = (kind.memory.0 * log_normal(random, kind.memory.1)).clamp(LEAST.0, MOST.0);
         let processors = kind.processors.0 * (1.0 + kind.processors.1 * (2.0 * random.unit() - 1.0));
         let seconds = (kind.seconds.0 * log_normal(random, kind.seconds.1)).clamp(LEAST.1, MOST.1);
@@ -150,9 +152,11 @@ impl Target {
     }
 
     /// Draws one run of the target.
-    fn job(&self, build: u32, group: &Group, noise: f64, random: &mut Random) -> Option<Job> {
+    fn job(&self, build: u32, group: &Group, noise: f64, random: &mut Random) -> Job {
         let hash = format!("{:048x}{:016x}", self.id, self.command);
-        let command = BlobDigest::from_parts(DigestFunction::Sha256, &hash, 100).ok()?;
+        let Ok(command) = BlobDigest::from_parts(DigestFunction::Sha256, &hash, 100) else {
+            unreachable!("{hash} is an invalid digest");
+        };
         let output = [format!("out/{}", self.id)];
         let keys = action_keys(&KeyedAction {
             group,
@@ -168,7 +172,7 @@ impl Target {
         let peak = (self.memory * log_normal(random, noise)).clamp(LEAST.0, MOST.0);
         let seconds = (self.seconds * log_normal(random, NOISE)).clamp(LEAST.1, MOST.1);
         let peaks_at = 0.3 + 0.6 * random.unit();
-        Some(Job {
+        Job {
             build,
             needs: self.needs.clone(),
             keys,
@@ -176,7 +180,7 @@ impl Target {
             peaks_at,
             processors: self.processors,
             seconds,
-        })
+        }
     }
 }
 

@@ -9,6 +9,7 @@ mod process;
 use std::sync::LazyLock;
 use std::time::Duration;
 
+use invariant::impossible;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::TypedMetric;
 use prometheus_client::metrics::counter::Counter as Count;
@@ -25,6 +26,8 @@ pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; cha
 
 /// Adds `n` to a counter.
 pub fn count(counter: Counter, labels: &[(Label, &str)], n: u64) {
+    // Not `impossible!`, which itself counts.
+    debug_assert!((counter as usize) < METRICS.counters.len(), "no series of a counter");
     if let Some(series) = METRICS.counters.get(counter as usize) {
         series.update(labels, counter.labels(), |metric| {
             metric.inc_by(n);
@@ -38,6 +41,8 @@ pub fn set(gauge: Gauge, labels: &[(Label, &str)], value: i64) {
         series.update(labels, gauge.labels(), |metric| {
             metric.set(value);
         });
+    } else {
+        impossible!("gauge {} has no series", gauge.name());
     }
 }
 
@@ -47,6 +52,8 @@ pub fn add(gauge: Gauge, labels: &[(Label, &str)], change: i64) {
         series.update(labels, gauge.labels(), |metric| {
             metric.inc_by(change);
         });
+    } else {
+        impossible!("gauge {} has no series", gauge.name());
     }
 }
 
@@ -54,6 +61,8 @@ pub fn add(gauge: Gauge, labels: &[(Label, &str)], change: i64) {
 pub fn observe(histogram: Histogram, labels: &[(Label, &str)], duration: Duration) {
     if let Some(series) = METRICS.histograms.get(histogram as usize) {
         series.update(labels, histogram.labels(), |metric| metric.observe(duration.as_secs_f64()));
+    } else {
+        impossible!("histogram {} has no series", histogram.name());
     }
 }
 
@@ -133,22 +142,34 @@ static METRICS: LazyLock<Metrics> = LazyLock::new(|| {
     let mut counters = Vec::new();
     for counter in Counter::ALL {
         let new: fn() -> Count = Count::default;
-        counters.push(series(&mut registry, counter.name(), counter.help(), counter.labels(), new));
+        counters.push(register_series(&mut registry, counter.name(), counter.help(), counter.labels(), new));
     }
     let mut gauges = Vec::new();
     for gauge in Gauge::ALL {
         let new: fn() -> Level = Level::default;
-        gauges.push(series(&mut registry, gauge.name(), gauge.help(), gauge.labels(), new));
+        gauges.push(register_series(&mut registry, gauge.name(), gauge.help(), gauge.labels(), new));
     }
     let mut histograms = Vec::new();
     for histogram in Histogram::ALL {
         let new = Buckets::of(*histogram);
-        histograms.push(series(&mut registry, histogram.name(), histogram.help(), histogram.labels(), new));
+        histograms.push(register_series(
+            &mut registry,
+            histogram.name(),
+            histogram.help(),
+            histogram.labels(),
+            new,
+        ));
     }
     Metrics { registry, counters, gauges, histograms }
 });
 
-fn series<M, C>(registry: &mut Registry, name: &str, help: &str, labels: &[Label], new: C) -> Series<M, C>
+fn register_series<M, C>(
+    registry: &mut Registry,
+    name: &str,
+    help: &str,
+    labels: &[Label],
+    new: C,
+) -> Series<M, C>
 where
     M: Metric + TypedMetric + Clone,
     C: MetricConstructor<M> + Clone + Send + Sync + 'static,

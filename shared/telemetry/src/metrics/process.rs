@@ -14,8 +14,9 @@ const TICKS: f64 = 100.0;
 
 static SERVICE: OnceLock<&'static str> = OnceLock::new();
 
-/// Names the service in `forebay_build_info`; later calls are ignored.
+/// Names the service in `forebay_build_info`.
 pub(crate) fn set_service(service: &'static str) {
+    // A second call has no effect.
     let _ = SERVICE.set(service);
 }
 
@@ -29,34 +30,40 @@ impl Collector for Process {
         let info = Family::<[(&str, &str); 2], Gauge>::default();
         let service = SERVICE.get().copied().unwrap_or("unknown");
         info.get_or_create(&[("version", env!("CARGO_PKG_VERSION")), ("service", service)]).set(1);
-        put(out, "forebay_build_info", "Version and service of this process", None, &info)?;
+        encode_metric(out, "forebay_build_info", "Version and service of this process", None, &info)?;
 
         let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
         if let Some(seconds) = cpu_seconds(&stat) {
             let help = "User and system CPU time spent";
-            put(out, "process_cpu", help, Some(&Unit::Seconds), &ConstCounter::new(seconds))?;
+            encode_metric(out, "process_cpu", help, Some(&Unit::Seconds), &ConstCounter::new(seconds))?;
         }
         if let Some(seconds) = *START {
             let help = "Start of the process in seconds since the epoch";
-            put(out, "process_start_time", help, Some(&Unit::Seconds), &ConstGauge::new(seconds))?;
+            encode_metric(out, "process_start_time", help, Some(&Unit::Seconds), &ConstGauge::new(seconds))?;
         }
         if let Some(bytes) = resident_bytes() {
             let help = "Resident memory size";
-            put(out, "process_resident_memory", help, Some(&Unit::Bytes), &ConstGauge::new(bytes))?;
+            encode_metric(out, "process_resident_memory", help, Some(&Unit::Bytes), &ConstGauge::new(bytes))?;
         }
         if let Ok(files) = std::fs::read_dir("/proc/self/fd") {
             // One of them is the directory being read.
             let open = i64::try_from(files.count()).unwrap_or(i64::MAX) - 1;
-            put(out, "process_open_fds", "Open file descriptors", None, &ConstGauge::new(open))?;
+            encode_metric(out, "process_open_fds", "Open file descriptors", None, &ConstGauge::new(open))?;
         }
         if let Some(most) = descriptors_max() {
-            put(out, "process_max_fds", "Limit of open file descriptors", None, &ConstGauge::new(most))?;
+            encode_metric(
+                out,
+                "process_max_fds",
+                "Limit of open file descriptors",
+                None,
+                &ConstGauge::new(most),
+            )?;
         }
         Ok(())
     }
 }
 
-fn put(
+fn encode_metric(
     encoder: &mut DescriptorEncoder<'_>,
     name: &str,
     help: &str,

@@ -83,8 +83,8 @@ pub(super) async fn run(
             let (action, blobs) = action(&job, runs);
             let got = Err("not asked".to_owned());
             let mut answer = Answer { wanted: job.wanted.clone(), action, operations: Vec::new(), got };
-            let asked = one(urls, &job, &blobs, &mut answer);
-            if tokio::time::timeout(limit, asked).await.is_err() {
+            let requested = request_until_answered(urls, &job, &blobs, &mut answer);
+            if tokio::time::timeout(limit, requested).await.is_err() {
                 answer.got = Err(format!("no result after {limit:?}; last: {:?}", answer.got));
             }
             answer
@@ -107,22 +107,29 @@ fn action(job: &Job, runs: &Path) -> (BlobDigest, HashMap<BlobDigest, Source>) {
     action_of(DigestFunction::Sha256, &command, Action::default(), &root)
 }
 
-async fn one(urls: &[String], job: &Job, blobs: &HashMap<BlobDigest, Source>, answer: &mut Answer) {
-    let mut turn = usize::try_from(job.chance % 1000).unwrap_or(0);
+async fn request_until_answered(
+    urls: &[String],
+    job: &Job,
+    blobs: &HashMap<BlobDigest, Source>,
+    answer: &mut Answer,
+) {
+    let mut gateway = usize::try_from(job.chance % 1000).unwrap_or(0);
     loop {
         // Use any gateway each time, as a load balancer would.
-        turn += 1;
-        let Some(url) = urls.get(turn % urls.len()) else { return };
-        match try_one(url, job.priority, blobs, answer).await {
+        gateway += 1;
+        let Some(url) = urls.get(gateway % urls.len()) else {
+            unreachable!("the remainder is an index");
+        };
+        match request_once(url, job.priority, blobs, answer).await {
             Ok(stdout) => {
                 answer.got = Ok(stdout);
                 return;
             }
-            Err(Trouble::Final(why)) => {
+            Err(RequestError::Final(why)) => {
                 answer.got = Err(why);
                 return;
             }
-            Err(Trouble::Again(why)) => {
+            Err(RequestError::Again(why)) => {
                 answer.got = Err(why);
                 tokio::time::sleep(RETRY).await;
             }
@@ -130,14 +137,14 @@ async fn one(urls: &[String], job: &Job, blobs: &HashMap<BlobDigest, Source>, an
     }
 }
 
-enum Trouble {
+enum RequestError {
     /// The request may be retried.
     Again(String),
     /// A client would give up.
     Final(String),
 }
 
-impl From<RemoteError> for Trouble {
+impl From<RemoteError> for RequestError {
     fn from(error: RemoteError) -> Self {
         let why = error.to_string();
         match &error {
@@ -150,12 +157,12 @@ impl From<RemoteError> for Trouble {
     }
 }
 
-async fn try_one(
+async fn request_once(
     url: &str,
     priority: i32,
     blobs: &HashMap<BlobDigest, Source>,
     answer: &mut Answer,
-) -> Result<String, Trouble> {
+) -> Result<String, RequestError> {
     let remote = Remote::connect(url, "", DigestFunction::Sha256).await?;
     remote.upload(blobs).await?;
     let operations = &mut answer.operations;
@@ -172,15 +179,15 @@ async fn try_one(
         let what = "the execution".to_owned();
         return Err(RemoteError::Refused { what, status: Box::new(refused) }.into());
     }
-    let result = executed.response.result.ok_or_else(|| Trouble::Final("no result".to_owned()))?;
+    let result = executed.response.result.ok_or_else(|| RequestError::Final("no result".to_owned()))?;
     if result.exit_code != 0 || result.output_files.len() != 1 {
         let files = result.output_files.len();
-        return Err(Trouble::Final(format!("exit code {}, {files} outputs", result.exit_code)));
+        return Err(RequestError::Final(format!("exit code {}, {files} outputs", result.exit_code)));
     }
     let stdout = match result.stdout_digest {
         Some(digest) if result.stdout_raw.is_empty() => {
             let digest = reapi::digest::from_proto(&digest, DigestFunction::Sha256)
-                .map_err(|error| Trouble::Final(error.to_string()))?;
+                .map_err(|error| RequestError::Final(error.to_string()))?;
             remote.read(&digest).await?
         }
         _ => result.stdout_raw,

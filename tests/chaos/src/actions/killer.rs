@@ -13,18 +13,24 @@ use super::ActionPlan;
 use crate::Random;
 
 /// Faults injected once each, in this order, between the kills of services.
-const BLOWS: [Blow; 6] =
-    [Blow::Flush, Blow::StopExecutor, Blow::Redis, Blow::Nats, Blow::StopExecutor, Blow::Flush];
-const BLOW_EVERY: usize = 3;
+const INJECTIONS: [Injection; 6] = [
+    Injection::Flush,
+    Injection::StopExecutor,
+    Injection::Redis,
+    Injection::Nats,
+    Injection::StopExecutor,
+    Injection::Flush,
+];
+const INJECTION_EVERY: usize = 3;
 /// Range of milliseconds for which an executor is stopped: from less to more than the duration of its lease.
 const STOP_MS: (u64, u64) = (800, 4000);
-const TURN: Duration = Duration::from_millis(25);
+const TICK: Duration = Duration::from_millis(25);
 const EXECUTORS: usize = 4;
 /// Time after which no more kills happen.
 const STORM_LIMIT: Duration = Duration::from_secs(40);
 
 #[derive(Debug, Clone, Copy)]
-enum Blow {
+enum Injection {
     Flush,
     Redis,
     Nats,
@@ -60,7 +66,7 @@ pub(super) struct Killer<'a> {
     random: Random,
     pause_ms: (u64, u64),
     victims: Vec<Victim>,
-    blows: Vec<Blow>,
+    injections: Vec<Injection>,
     faults: Vec<String>,
     counts: BTreeMap<String, usize>,
 }
@@ -75,14 +81,14 @@ impl<'a> Killer<'a> {
         let others = ["scheduler", "scheduler", "cas"].into_iter().chain(executors);
         let others = others.map(|service| Victim::start(farm, service, Vec::new()));
         let victims = gateways.chain(others).collect();
-        let mut blows = BLOWS.to_vec();
-        blows.reverse();
+        let mut injections = INJECTIONS.to_vec();
+        injections.reverse();
         let mut killer = Self {
             farm,
             random,
             pause_ms: plan.pause_ms,
             victims,
-            blows,
+            injections,
             faults: Vec::new(),
             counts: BTreeMap::new(),
         };
@@ -101,16 +107,16 @@ impl<'a> Killer<'a> {
         let end = Instant::now() + STORM_LIMIT;
         let (mut kills, mut next) = (0, Instant::now() + self.pause());
         while !done.load(Ordering::Relaxed) {
-            tokio::time::sleep(TURN).await;
+            tokio::time::sleep(TICK).await;
             self.revive();
             if Instant::now() < next || Instant::now() >= end {
                 continue;
             }
             kills += 1;
-            match self.blows.pop() {
-                Some(blow) if kills % BLOW_EVERY == 0 => self.deal(blow).await,
-                undealt => {
-                    self.blows.extend(undealt);
+            match self.injections.pop() {
+                Some(injection) if kills % INJECTION_EVERY == 0 => self.inject(injection).await,
+                not_due => {
+                    self.injections.extend(not_due);
                     self.kill_one();
                 }
             }
@@ -154,27 +160,27 @@ impl<'a> Killer<'a> {
         self.note("SIGSTOP executor");
     }
 
-    async fn deal(&mut self, blow: Blow) {
+    async fn inject(&mut self, injection: Injection) {
         let servers = &self.farm.servers;
         let gap = self.random.millis(100, 500);
-        match blow {
-            Blow::Flush => {
+        match injection {
+            Injection::Flush => {
                 servers.flush_redis();
                 self.note("FLUSHALL");
             }
-            Blow::Redis => {
+            Injection::Redis => {
                 servers.kill_redis();
                 tokio::time::sleep(gap).await;
                 servers.start_redis().await;
                 self.note("SIGKILL redis-server");
             }
-            Blow::Nats => {
+            Injection::Nats => {
                 servers.kill_nats();
                 tokio::time::sleep(gap).await;
                 servers.start_nats().await;
                 self.note("SIGKILL nats-server");
             }
-            Blow::StopExecutor => self.stop_executor(),
+            Injection::StopExecutor => self.stop_executor(),
         }
     }
 
@@ -204,7 +210,7 @@ impl<'a> Killer<'a> {
     /// Restarts or continues all processes.
     pub(super) async fn calm(&mut self) {
         while self.victims.iter().any(|victim| victim.state != State::Runs) {
-            tokio::time::sleep(TURN).await;
+            tokio::time::sleep(TICK).await;
             self.revive();
         }
         self.ready().await;

@@ -91,7 +91,7 @@ impl ActionMutation {
         let mut broken = good.clone();
         match self {
             Self::LoseExecution => {
-                let key = any_told(&broken, random)?;
+                let key = any_received(&broken, random)?;
                 broken.executions.remove(&key);
             }
             Self::JoinAnother => join_another(&mut broken, random)?,
@@ -155,14 +155,18 @@ impl ActionMutation {
         let end = records.len().checked_sub(1)?;
         let last = records.last()?.clone();
         match self {
-            Self::DropFinished => drop(records.pop()),
+            Self::DropFinished => {
+                records.pop();
+            }
             Self::FinishTwice => records.push(last),
             Self::RequeueAfterFinished => {
                 let reason = "after its end".to_owned();
                 let next = last.requeued(last.place, reason, None, false, last.at_ms);
                 records.push(next);
             }
-            Self::DropAccepted => drop(records.remove(0)),
+            Self::DropAccepted => {
+                records.remove(0);
+            }
             Self::AcceptTwice => records.insert(0, records.first()?.clone()),
             Self::ChangeAction => {
                 records.last_mut()?.execution.action =
@@ -196,7 +200,7 @@ impl ActionMutation {
                 recount(records);
             }
             Self::EndLastCopy => {
-                let (before, executor) = (records.get(end.checked_sub(1)?)?.clone(), nobody()?);
+                let (before, executor) = (records.get(end.checked_sub(1)?)?.clone(), unknown_executor()?);
                 let place = before.place_at(last.place);
                 let next = before.copy_ended(place, "was not there".to_owned(), executor, None, before.at_ms);
                 records.insert(end, next);
@@ -247,14 +251,14 @@ fn recount(records: &mut [ExecutionRecord]) {
     }
 }
 
-fn nobody() -> Option<ExecutorId> {
-    "executor-nobody".parse().ok()
+fn unknown_executor() -> Option<ExecutorId> {
+    "executor-unknown".parse().ok()
 }
 
 /// Returns a random execution that a client received.
-fn any_told(history: &ActionHistory, random: &mut Random) -> Option<String> {
-    let told: Vec<&str> = history.answers.iter().flat_map(super::clients::Answer::keys).collect();
-    random.pick(&told).map(|key| (*key).to_owned())
+fn any_received(history: &ActionHistory, random: &mut Random) -> Option<String> {
+    let received: Vec<&str> = history.answers.iter().flat_map(super::clients::Answer::keys).collect();
+    random.pick(&received).map(|key| (*key).to_owned())
 }
 
 fn join_another(history: &mut ActionHistory, random: &mut Random) -> Option<()> {

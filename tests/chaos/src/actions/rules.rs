@@ -55,8 +55,8 @@ impl ActionHistory {
         let mut actions: BTreeMap<&str, &BlobDigest> = BTreeMap::new();
         for (key, records) in &self.executions {
             let rules = check_one(records, self.hedges_max);
-            let told = || format!("{key}: {:?}", words(records));
-            broken.extend(rules.into_iter().map(|rule| Broken { rule, what: told() }));
+            let described = || format!("{key}: {:?}", words(records));
+            broken.extend(rules.into_iter().map(|rule| Broken { rule, what: described() }));
             actions.extend(records.first().map(|first| (key.as_str(), &first.execution.action)));
         }
         for answer in &self.answers {

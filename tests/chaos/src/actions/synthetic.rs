@@ -29,7 +29,9 @@ pub fn action_history(seed: u64) -> ActionHistory {
     let mut sequence = 0;
     for number in 0..EXECUTIONS {
         let wanted = format!("action {number} of {seed}");
-        let Some(first) = accepted(number, &wanted) else { continue };
+        let Some(first) = accepted(number, &wanted) else {
+            unreachable!("an identifier of a generated execution is invalid");
+        };
         let (action, key) = (first.execution.action, first.execution.key().to_string());
         let records = follow(first, &mut sequence, &mut random);
         history.executions.insert(key.clone(), records);
@@ -74,7 +76,9 @@ fn follow(first: ExecutionRecord, sequence: &mut u64, random: &mut Random) -> Ve
         let next = match random.between(0, 5) {
             0 if record.so_far.hedges < HEDGES => record.hedged(at, now),
             1 if record.copies() > 1 => {
-                let Some(executor) = executor(random) else { continue };
+                let Some(executor) = executor(random) else {
+                    unreachable!("the name of an executor is invalid");
+                };
                 record.copy_ended(at, "it is gone".to_owned(), executor, None, now)
             }
             2 if record.copies() == 1 && record.attempt < record.execution.max_attempts => {

@@ -19,7 +19,7 @@ pub(super) fn check(history: &History) -> Vec<Finding> {
     }
     let mut started = BTreeSet::new();
     for (key, events) in history.by_build() {
-        let mut walk = Walk { key, first: None, last: None, bytes: 0, findings: &mut findings };
+        let mut walk = EventWalk { key, first: None, last: None, bytes: 0, findings: &mut findings };
         for event in events {
             walk.step(event);
             if event.is(State::InProgress)
@@ -37,7 +37,7 @@ pub(super) fn check(history: &History) -> Vec<Finding> {
 }
 
 /// Walks over the events of one build in order.
-struct Walk<'a> {
+struct EventWalk<'a> {
     key: &'a BuildKey,
     first: Option<Sequence>,
     last: Option<(State, Attempt, Sequence)>,
@@ -46,7 +46,7 @@ struct Walk<'a> {
     findings: &'a mut Vec<Finding>,
 }
 
-impl Walk<'_> {
+impl EventWalk<'_> {
     fn found(&mut self, text: String) {
         self.findings.push(Finding::new(Rule::Order, self.key, text));
     }
@@ -75,9 +75,9 @@ impl Walk<'_> {
                     && result.exit_code.is_some()
                     && result.log.bus_bytes != self.bytes
                 {
-                    let (told, seen) = (result.log.bus_bytes, self.bytes);
+                    let (reported, seen) = (result.log.bus_bytes, self.bytes);
                     self.found(format!(
-                        "its result reports {told} bytes of console output, but {seen} are stored"
+                        "its result reports {reported} bytes of console output, but {seen} are stored"
                     ));
                 }
                 self.last = Some((state, attempt, at));
@@ -85,9 +85,9 @@ impl Walk<'_> {
             }
             What::Console { attempt, guard, bytes } => {
                 self.bytes += bytes;
-                self.inside("console", at, *attempt, *guard);
+                self.check_within_run("console", at, *attempt, *guard);
             }
-            What::Tool { attempt, guard } => self.inside("tool event", at, *attempt, *guard),
+            What::Tool { attempt, guard } => self.check_within_run("tool event", at, *attempt, *guard),
         }
     }
 
@@ -105,7 +105,7 @@ impl Walk<'_> {
         }
     }
 
-    fn inside(&mut self, what: &str, at: Sequence, attempt: Attempt, guard: Sequence) {
+    fn check_within_run(&mut self, what: &str, at: Sequence, attempt: Attempt, guard: Sequence) {
         if self.last != Some((State::InProgress, attempt, guard)) {
             let before = self.last_text();
             self.found(format!("{what} of attempt {attempt} guarded by {guard} at {at} follows {before}"));

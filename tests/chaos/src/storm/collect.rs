@@ -25,6 +25,7 @@ const PAUSE: Duration = Duration::from_millis(250);
 
 /// Adds the builds that have ended to `ended`, as far as the stream can be read now, starting after `from`.
 pub(super) async fn count_ended(farm: &Farm, from: &mut Sequence, ended: &mut BTreeSet<BuildKey>) {
+    // After an error, the next call reads on.
     let _ = read_on(farm, EventSubject::LIFECYCLES, from, |stored| {
         if let Some(event) = read(&stored)
             && event.is(State::Finished)
@@ -44,6 +45,7 @@ pub(super) async fn all_ended(
     let deadline = Instant::now() + limit;
     let (mut from, mut waiting, mut ended) = (Sequence(0), wanted.clone(), BTreeSet::new());
     loop {
+        // After an error, the next round reads on.
         let _ = read_on(farm, EventSubject::LIFECYCLES, &mut from, |stored| {
             let Some(event) = read(&stored) else { return };
             if event.is(State::Finished) {
@@ -124,11 +126,11 @@ fn read(stored: &Stored) -> Option<Event> {
 
 /// Reads the files that the builds wrote.
 pub(super) fn runs(folder: &Path, jobs: &[Job]) -> Vec<Run> {
-    let of = |job: &Job| {
+    let runs_of = |job: &Job| {
         let text = fs::read_to_string(run_file(folder, &job.key)).unwrap_or_default();
         parse_runs(&job.key, &text)
     };
-    jobs.iter().flat_map(of).collect()
+    jobs.iter().flat_map(runs_of).collect()
 }
 
 /// Describes requests, leases and processes of builds that an idle farm must not have.

@@ -20,22 +20,22 @@ use super::{
 use crate::{Kill, Random};
 
 /// Faults that occur once per round, in random order, between the kills of services.
-const BLOWS: [Blow; 12] = [
-    Blow::SecondFarm,
-    Blow::Freeze,
-    Blow::Freeze,
-    Blow::Flush,
-    Blow::Flush,
-    Blow::KillRedis,
-    Blow::KillNats,
-    Blow::StopRedis,
-    Blow::StopNats,
-    Blow::Stop("worker"),
-    Blow::Stop("dispatcher"),
-    Blow::Stop("reaper"),
+const INJECTIONS: [Injection; 12] = [
+    Injection::SecondFarm,
+    Injection::Freeze,
+    Injection::Freeze,
+    Injection::Flush,
+    Injection::Flush,
+    Injection::KillRedis,
+    Injection::KillNats,
+    Injection::StopRedis,
+    Injection::StopNats,
+    Injection::Stop("worker"),
+    Injection::Stop("dispatcher"),
+    Injection::Stop("reaper"),
 ];
-/// One in this many kills is a fault of `BLOWS` until all are used up.
-const BLOW_EVERY: usize = 3;
+/// One in this many kills is a fault of `INJECTIONS` until all are used up.
+const INJECTION_EVERY: usize = 3;
 /// Number of kills after which there is a pause, long enough that no kill excuses violations in it.
 const LULL_EVERY: usize = 10;
 const LULL: Duration = Duration::from_millis(3500);
@@ -43,11 +43,11 @@ const LULL: Duration = Duration::from_millis(3500);
 const TERM_ONCE_IN: u64 = 5;
 /// Time within which `doctor` must notice whether the bus accepts writes.
 const DOCTOR_LIMIT: Duration = Duration::from_secs(15);
-const TURN: Duration = Duration::from_millis(25);
-const LOOK: Duration = Duration::from_millis(300);
+const TICK: Duration = Duration::from_millis(25);
+const CHECK_INTERVAL: Duration = Duration::from_millis(300);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Blow {
+enum Injection {
     Flush,
     KillRedis,
     KillNats,
@@ -102,7 +102,7 @@ pub(super) struct Killer<'a> {
     plan: Plan,
     random: Random,
     victims: Victims,
-    blows: Vec<Blow>,
+    injections: Vec<Injection>,
     report: Report,
 }
 
@@ -110,15 +110,16 @@ impl<'a> Killer<'a> {
     /// Starts all services of the farm.
     pub(super) async fn start(farm: &'a Farm, plan: &Plan, mut random: Random) -> Self {
         let victims = Victims::start(farm).await;
-        let mut blows = Vec::new();
+        let mut injections = Vec::new();
         for round in 0..plan.rounds {
             let fills = plan.full_disks / plan.rounds + usize::from(round < plan.full_disks % plan.rounds);
-            let mut left: Vec<Blow> = BLOWS.into_iter().chain((0..fills).map(|_| Blow::FillDisk)).collect();
+            let mut left: Vec<Injection> =
+                INJECTIONS.into_iter().chain((0..fills).map(|_| Injection::FillDisk)).collect();
             while !left.is_empty() {
-                blows.push(left.swap_remove(random.position(left.len())));
+                injections.push(left.swap_remove(random.position(left.len())));
             }
         }
-        Self { farm, plan: plan.clone(), random, victims, blows, report: Report::default() }
+        Self { farm, plan: plan.clone(), random, victims, injections, report: Report::default() }
     }
 
     /// Kills until all builds are submitted, seven of ten have ended and every fault has occurred.
@@ -126,17 +127,17 @@ impl<'a> Killer<'a> {
         let (mut from, mut ended) = (Sequence(0), BTreeSet::new());
         let end = Instant::now() + self.plan.storm_limit;
         let mut next_kill = Instant::now() + self.pause();
-        let mut next_look = Instant::now() + LOOK;
+        let mut next_look = Instant::now() + CHECK_INTERVAL;
         let mut kills = 0;
         while Instant::now() < end {
-            tokio::time::sleep(TURN).await;
+            tokio::time::sleep(TICK).await;
             self.revive();
             if Instant::now() >= next_kill {
                 kills += 1;
-                if kills % BLOW_EVERY == 0
-                    && let Some(blow) = self.blows.pop()
+                if kills % INJECTION_EVERY == 0
+                    && let Some(injection) = self.injections.pop()
                 {
-                    self.deal(blow).await;
+                    self.inject(injection).await;
                 } else {
                     self.kill_one().await;
                 }
@@ -145,10 +146,10 @@ impl<'a> Killer<'a> {
             }
             if Instant::now() >= next_look {
                 collect::count_ended(self.farm, &mut from, &mut ended).await;
-                next_look = Instant::now() + LOOK;
+                next_look = Instant::now() + CHECK_INTERVAL;
                 if submitted.load(Ordering::Relaxed)
                     && ended.len() * 10 >= builds * 7
-                    && self.blows.is_empty()
+                    && self.injections.is_empty()
                 {
                     return;
                 }
@@ -160,7 +161,7 @@ impl<'a> Killer<'a> {
     pub(super) async fn calm(&mut self) {
         while !self.victims.all_run() {
             self.revive();
-            tokio::time::sleep(TURN).await;
+            tokio::time::sleep(TICK).await;
         }
         self.victims.ready().await;
     }
@@ -204,34 +205,34 @@ impl<'a> Killer<'a> {
         }
     }
 
-    async fn deal(&mut self, blow: Blow) {
+    async fn inject(&mut self, injection: Injection) {
         let servers = &self.farm.servers;
         // In a cluster, kill only one node: the others continue.
         let node = self.random.position(servers.count());
         let gap = self.random.millis(100, 700);
-        match blow {
-            Blow::Flush => {
+        match injection {
+            Injection::Flush => {
                 servers.flush_redis();
                 self.report.note("FLUSHALL", "redis", "");
             }
-            Blow::KillRedis => {
+            Injection::KillRedis => {
                 servers.kill_redis();
                 self.report.note("SIGKILL", "redis-server", "redis-server");
                 tokio::time::sleep(gap).await;
                 servers.start_redis().await;
             }
-            Blow::KillNats => {
+            Injection::KillNats => {
                 servers.kill_node(node);
                 self.report.note("SIGKILL", "nats-server", &format!("nats-server {node}"));
                 tokio::time::sleep(gap).await;
                 servers.start_node(node).await;
             }
-            Blow::StopRedis => self.hold(servers.redis_pid(), "redis-server").await,
-            Blow::StopNats => self.hold(servers.nats_pid(node), "nats-server").await,
-            Blow::Stop(service) => self.hold_service(blow, service, Victim::stop),
-            Blow::SecondFarm => self.second_farm().await,
-            Blow::FillDisk => self.fill_disk(node).await,
-            Blow::Freeze => self.hold_service(blow, "worker", Victim::freeze),
+            Injection::StopRedis => self.hold(servers.redis_pid(), "redis-server").await,
+            Injection::StopNats => self.hold(servers.nats_pid(node), "nats-server").await,
+            Injection::Stop(service) => self.hold_service(injection, service, Victim::stop),
+            Injection::SecondFarm => self.second_farm().await,
+            Injection::FillDisk => self.fill_disk(node).await,
+            Injection::Freeze => self.hold_service(injection, "worker", Victim::freeze),
         }
     }
 
@@ -266,10 +267,11 @@ impl<'a> Killer<'a> {
         servers.kill_node(node);
         servers.start_node(node).await;
         self.report.note("filled", "the disk of nats-server", "the disk of nats-server");
-        if let Some(kill) = self.report.kills.last_mut() {
-            kill.time_us = began_us;
-            kill.until_us = now_us();
-        }
+        let Some(kill) = self.report.kills.last_mut() else {
+            unreachable!("a fault was recorded above");
+        };
+        kill.time_us = began_us;
+        kill.until_us = now_us();
         if servers.count() == 1 {
             self.doctor_says("ok    writes").await;
         }
@@ -278,7 +280,9 @@ impl<'a> Killer<'a> {
     /// Publishes requests that are refused until one is not acknowledged.
     async fn fail_to_write(&mut self) {
         let deadline = Instant::now() + DOCTOR_LIMIT;
-        let Ok(group) = "amber".parse() else { return };
+        let Ok(group) = "amber".parse() else {
+            unreachable!("the name of the group is invalid");
+        };
         let subject = RequestSubject { group, priority: Priority::Batch }.to_string();
         while let Ok(sent) =
             self.farm.bus().jetstream().publish(subject.clone(), "not a request".into()).await
@@ -310,7 +314,12 @@ impl<'a> Killer<'a> {
     }
 
     /// Stops a service for longer than a lease.
-    fn hold_service(&mut self, blow: Blow, service: &'static str, hold: impl FnOnce(&mut Victim, Duration)) {
+    fn hold_service(
+        &mut self,
+        injection: Injection,
+        service: &'static str,
+        hold: impl FnOnce(&mut Victim, Duration),
+    ) {
         let span = self.plan.lease + self.random.millis(500, 2000);
         match self.victims.pick(&mut self.random, Some(service)) {
             Some(victim) => {
@@ -319,7 +328,7 @@ impl<'a> Killer<'a> {
                 self.report.note("SIGSTOP", service, &name);
             }
             // All of them are dead now: try again later.
-            None => self.blows.insert(0, blow),
+            None => self.injections.insert(0, injection),
         }
     }
 

@@ -29,14 +29,14 @@ pub(super) struct Job {
     priority: Priority,
     request: BuildRequest,
     at: Duration,
-    way: Way,
+    path: SubmissionPath,
     /// Delay after the submission at which the build is cancelled.
     cancel: Option<Duration>,
 }
 
 /// How a build is submitted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Way {
+enum SubmissionPath {
     /// Through the API, repeatedly with the same id.
     Api,
     /// A plain publish, repeatedly with the same id.
@@ -54,7 +54,13 @@ pub(super) fn run_file(folder: &Path, key: &BuildKey) -> PathBuf {
 
 /// Creates all builds of a storm, ordered by submission time.
 pub(super) fn jobs(plan: &Plan, random: &mut Random, folder: &Path) -> Vec<Job> {
-    let mut jobs: Vec<Job> = (0..plan.builds).filter_map(|_| job(plan, random, folder)).collect();
+    let jobs = (0..plan.builds).map(|_| {
+        let Some(job) = job(plan, random, folder) else {
+            unreachable!("a generated build is invalid");
+        };
+        job
+    });
+    let mut jobs: Vec<Job> = jobs.collect();
     jobs.sort_by_key(|job| job.at);
     jobs
 }
@@ -86,9 +92,16 @@ fn job(plan: &Plan, random: &mut Random, folder: &Path) -> Option<Job> {
     let span = u64::try_from(plan.submit_span.as_millis()).ok()?;
     let alone = random.once_in(3);
     let at = if alone { random.millis(0, span) } else { every * burst + random.millis(0, 500) };
-    let way = *random.pick(&[Way::Api, Way::Api, Way::Publish, Way::Publish, Way::Both, Way::PublishOnce])?;
+    let path = *random.pick(&[
+        SubmissionPath::Api,
+        SubmissionPath::Api,
+        SubmissionPath::Publish,
+        SubmissionPath::Publish,
+        SubmissionPath::Both,
+        SubmissionPath::PublishOnce,
+    ])?;
     let cancel = random.once_in(15).then(|| random.millis(0, 3000));
-    Some(Job { key, exit_code, priority, request, at, way, cancel })
+    Some(Job { key, exit_code, priority, request, at, path, cancel })
 }
 
 /// Answers that the clients received.
@@ -129,16 +142,16 @@ pub(super) async fn submit(farm: &Farm, jobs: &[Job]) -> Answers {
 async fn acknowledged(client: &Client, job: &Job) -> bool {
     let deadline = Instant::now() + PATIENCE;
     loop {
-        let done = match job.way {
-            Way::Api => client.create(&job.key.group, &job.request, None).await.is_ok(),
-            Way::Publish | Way::PublishOnce => publish(client.bus(), job).await.is_ok(),
-            Way::Both => {
+        let done = match job.path {
+            SubmissionPath::Api => client.create(&job.key.group, &job.request, None).await.is_ok(),
+            SubmissionPath::Publish | SubmissionPath::PublishOnce => publish(client.bus(), job).await.is_ok(),
+            SubmissionPath::Both => {
                 let create = client.create(&job.key.group, &job.request, None);
                 let (one, other) = tokio::join!(publish(client.bus(), job), create);
                 one.is_ok() || other.is_ok()
             }
         };
-        if done || job.way == Way::PublishOnce || Instant::now() > deadline {
+        if done || job.path == SubmissionPath::PublishOnce || Instant::now() > deadline {
             return done;
         }
         tokio::time::sleep(RETRY).await;

@@ -56,14 +56,26 @@ async fn is_well(up: &Up) {
 #[tokio::test]
 async fn a_build_that_fills_the_disk_is_ended_and_disturbs_nobody() {
     let Some(disk) = SmallDisk::mount(160) else { return };
+    let fills = "while :; do head -c 2000000 /dev/zero >> fill; sleep 0.01; done";
+    ends_who_fills(&disk, "40", fills).await;
+}
+
+#[tokio::test]
+async fn a_build_that_uses_up_the_inodes_is_ended_and_disturbs_nobody() {
+    let Some(disk) = SmallDisk::mount_for_files(400, 20_000) else { return };
+    let fills = "i=0; while :; do seq $i $((i += 100)) | xargs -I{} touch file-{}; done; sleep 60";
+    ends_who_fills(&disk, "20", fills).await;
+}
+
+/// Runs `fills` three times next to other builds.
+async fn ends_who_fills(disk: &SmallDisk, left_percent: &str, fills: &str) {
     let guard = Guard::start(disk.path());
-    let env = [("FOREBAY_DISK_LEFT_PERCENT", "40"), LEASE];
+    let env = [("FOREBAY_DISK_LEFT_PERCENT", left_percent), LEASE];
     let mut up = Up::start(disk.path(), &guard, &["--workspaces", "3", "--executors", "0"], &env).await;
     let client = up.client().await;
     let server = up.children()["nats-server"];
     for _ in 0..3 {
         let bystander = submit(&client, script("sleep 1; echo done")).await;
-        let fills = "while :; do head -c 2000000 /dev/zero >> fill; sleep 0.01; done";
         let careless = submit(&client, script(fills)).await;
         let next = submit(&client, script("echo next")).await;
         let result = ended(&client, &careless).await;

@@ -18,7 +18,7 @@ async fn outputs_whose_list_fits_no_message_fail_the_build_once() {
     assert_eq!((result.outcome, record.attempt.0), (Outcome::Failed, 1), "{result:?}");
     let reason = result.reason.as_ref().unwrap();
     assert_eq!(reason.code, ReasonCode::OutputNotKept);
-    assert!(reason.message.contains("3000 files"), "{}", reason.message);
+    assert!(reason.message.contains("3000 outputs"), "{}", reason.message);
 }
 
 #[tokio::test]

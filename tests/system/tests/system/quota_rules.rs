@@ -92,6 +92,9 @@ async fn nonsense_quotas_are_refused_and_change_nothing() {
     let quotas = farm.bus().quotas(|_| ()).await.unwrap();
     assert_eq!(quotas.groups[&"ci".parse().unwrap()].esu.to_string(), "gpu 2, x86 30");
     assert_eq!(quotas.default.unwrap().esu, x86(1.0));
+    std::fs::write(&file, "{ci: {x86: 30, gpu: 2}, \"*\": {x86: 1}}").unwrap();
+    let output = farm.cli(&["quota", "load", file.to_str().unwrap()]).await;
+    assert_eq!(output.code, 0, "{output:?}");
     for (bad, told) in [
         ("", "contains no quota"),
         ("{}", "contains no quota"),

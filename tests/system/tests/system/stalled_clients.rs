@@ -138,7 +138,7 @@ async fn a_gateway_that_may_open_too_few_files_for_its_settings_does_not_start()
     command.env("FOREBAY_CONNECTIONS_MAX", "5000");
     let output = Output::of(command).await;
     assert_eq!(output.code, 1, "{}", output.stderr);
-    assert!(output.stderr.contains("5040 are needed for 5000 connections"), "{}", output.stderr);
+    assert!(output.stderr.contains("5000 connections need 5040 file descriptors"), "{}", output.stderr);
 }
 
 fn resident_bytes(process: &ServiceProcess) -> u64 {

@@ -1,5 +1,5 @@
 use super::{
-    BTreeMap, DELAY_MAX, Duration, Instant, Keeper, LOG_BYTES_MAX, PathBuf, Roster, Spec, fs, next_delay,
+    BTreeMap, DELAY_MAX, Duration, Instant, LOG_BYTES_MAX, PathBuf, Roster, Spec, Supervisor, fs, next_delay,
     open_log, process, tail,
 };
 
@@ -65,16 +65,16 @@ fn long_logs_are_put_aside_and_the_tail_is_short() {
 async fn a_dead_child_is_replaced_and_a_stopped_one_is_not() {
     let folder = scratch("replace");
     let roster = Roster::new(&folder);
-    let mut keeper = Keeper::start(shell(&folder, "echo run=$AGAIN; exec sleep 100"), roster.clone());
+    let mut supervisor = Supervisor::start(shell(&folder, "echo run=$AGAIN; exec sleep 100"), roster.clone());
     soon("start", || roster.pid("child").is_some()).await;
     let first = roster.pid("child").unwrap();
     process::send(first, nix::sys::signal::Signal::SIGKILL);
-    assert!(keeper.died().await.contains("signal: 9"));
+    assert!(supervisor.exited().await.contains("signal: 9"));
     soon("restart", || roster.pid("child").is_some_and(|pid| pid != first)).await;
     let second = roster.pid("child").unwrap();
     soon("output", || fs::read_to_string(folder.join("child.log")).unwrap().contains("run=yes")).await;
-    keeper.stop(Duration::from_secs(5));
-    keeper.gone().await;
+    supervisor.stop(Duration::from_secs(5));
+    supervisor.ended().await;
     assert_eq!((roster.pid("child"), process::start_of(second)), (None, None));
     fs::remove_dir_all(&folder).unwrap();
 }
@@ -85,11 +85,11 @@ async fn a_child_that_ignores_sigterm_is_killed() {
     let roster = Roster::new(&folder);
     let spec = shell(&folder, "trap '' TERM; echo ready; while :; do sleep 0.05; done");
     let log = spec.log.clone();
-    let mut keeper = Keeper::start(spec, roster.clone());
+    let mut supervisor = Supervisor::start(spec, roster.clone());
     soon("start", || fs::read_to_string(&log).is_ok_and(|text| text.contains("ready"))).await;
     let began = Instant::now();
-    keeper.stop(Duration::from_millis(200));
-    keeper.gone().await;
+    supervisor.stop(Duration::from_millis(200));
+    supervisor.ended().await;
     assert!(began.elapsed() >= Duration::from_millis(200) && began.elapsed() < Duration::from_secs(5));
     assert_eq!(roster.pid("child"), None);
     fs::remove_dir_all(&folder).unwrap();
@@ -98,14 +98,14 @@ async fn a_child_that_ignores_sigterm_is_killed() {
 #[tokio::test]
 async fn the_lock_of_a_living_child_keeps_a_second_one_away() {
     let folder = scratch("lock");
-    let mut first = Keeper::start(shell(&folder, "exec sleep 100"), Roster::new(&folder));
+    let mut first = Supervisor::start(shell(&folder, "exec sleep 100"), Roster::new(&folder));
     soon("start", || super::lock(&folder.join("child.lock")).is_err()).await;
-    let mut second = Keeper::start(shell(&folder, "exec sleep 100"), Roster::new(&scratch("lock2")));
-    assert!(second.died().await.contains("another process"));
+    let mut second = Supervisor::start(shell(&folder, "exec sleep 100"), Roster::new(&scratch("lock2")));
+    assert!(second.exited().await.contains("another process"));
     second.kill();
     first.kill();
-    second.gone().await;
-    first.gone().await;
+    second.ended().await;
+    first.ended().await;
     drop(super::lock(&folder.join("child.lock")).unwrap());
     fs::remove_dir_all(&folder).unwrap();
 }

@@ -8,6 +8,7 @@ use std::{
 use bus::{Bus, Encoding, Subject, decode, encode};
 use bytes::Bytes;
 use futures::StreamExt as _;
+use invariant::impossible;
 use model::{
     Control, ExecutorControl, ExecutorHeartbeat, ExecutorId, ExecutorStatus, Heartbeat, Millis, ScalePlan,
     ScaledPool, WorkerId, WorkerStatus, WorkspaceState,
@@ -17,9 +18,9 @@ use tracing::{info, warn};
 use super::{Farm, GRACE, stage};
 use crate::up::{
     UpError,
-    child::Keeper,
+    child::Supervisor,
     nats,
-    scale::{Heard, LOOK, Step},
+    scale::{HeartbeatState, LOOK, Step},
     services,
 };
 
@@ -28,14 +29,14 @@ const AGAIN: Duration = Duration::from_secs(1);
 
 /// Latest heartbeats of the processes of this machine, by process id.
 #[derive(Default)]
-struct Ears {
+struct Heartbeats {
     host: String,
-    processes: HashMap<u32, (Id, Heard)>,
+    processes: HashMap<u32, (BusId, HeartbeatState)>,
 }
 
 /// Id of a process on the bus.
 #[derive(Clone)]
-enum Id {
+enum BusId {
     Worker(WorkerId),
     Executor(ExecutorId),
 }
@@ -65,22 +66,22 @@ impl Farm {
         let mut workers = subscribe(Subject::Heartbeat).await?;
         let mut executors = subscribe(Subject::ExecutorHeartbeat).await?;
         let mut reconnects = bus.reconnects();
-        let mut ears = Ears::new();
+        let mut heartbeats = Heartbeats::new();
         loop {
             // At the start and after a lost connection, when messages may have been missed.
             for plan in bus.scale_plans().await? {
-                self.take(&plan, bus.now());
+                self.apply_plan(&plan, bus.now());
             }
             loop {
-                self.act(&bus, &ears).await;
+                self.take_steps(&bus, &heartbeats).await;
                 let moving = self.pools.iter().any(super::Pool::is_moving);
                 tokio::select! {
                     plan = plans.next() => match plan {
-                        Some(plan) => self.take(&plan, bus.now()),
+                        Some(plan) => self.apply_plan(&plan, bus.now()),
                         None => return Ok(()),
                     },
-                    Some(message) = workers.next() => ears.hear_worker(&message.payload),
-                    Some(message) = executors.next() => ears.hear_executor(&message.payload),
+                    Some(message) = workers.next() => heartbeats.observe_worker(&message.payload),
+                    Some(message) = executors.next() => heartbeats.observe_executor(&message.payload),
                     () = reconnects.next() => break,
                     () = tokio::time::sleep(LOOK), if moving => {}
                 }
@@ -89,47 +90,50 @@ impl Farm {
     }
 
     /// Applies a plan, unless it was made for an earlier farm.
-    fn take(&mut self, plan: &ScalePlan, now: Millis) {
+    fn apply_plan(&mut self, plan: &ScalePlan, now: Millis) {
         if now.since(plan.at_ms) > self.began.elapsed() {
             return;
         }
         if let Some(pool) = self.pools.iter_mut().find(|pool| *pool.name() == plan.pool) {
-            pool.want(plan.desired);
+            pool.set_target(plan.desired);
         }
     }
 
-    async fn act(&mut self, bus: &Bus, ears: &Ears) {
+    async fn take_steps(&mut self, bus: &Bus, heartbeats: &Heartbeats) {
         let now = Instant::now();
-        self.clear();
+        self.remove_exited();
         let roster = &self.roster;
-        let heard = |name: &str| Some(ears.processes.get(&roster.pid(name)?)?.1);
+        let heard = |name: &str| Some(heartbeats.processes.get(&roster.pid(name)?)?.1);
         let mut todo: Vec<(ScaledPool, &'static str, Step)> = Vec::new();
         for pool in &mut self.pools {
             let (name, service) = (pool.name().clone(), pool.service());
             todo.extend(pool.steps(heard, now).into_iter().map(|step| (name.clone(), service, step)));
         }
         for (pool, service, step) in todo {
-            self.carry_out(bus, ears, &pool, service, step).await;
+            self.carry_out(bus, heartbeats, &pool, service, step).await;
         }
-        self.list();
+        self.publish_metrics();
     }
 
     async fn carry_out(
         &mut self,
         bus: &Bus,
-        ears: &Ears,
+        heartbeats: &Heartbeats,
         pool: &ScaledPool,
         service: &'static str,
         step: Step,
     ) {
-        let process = |name: &str| ears.processes.get(&self.roster.pid(name)?).map(|(id, _)| id.clone());
+        let process =
+            |name: &str| heartbeats.processes.get(&self.roster.pid(name)?).map(|(id, _)| id.clone());
         let done = match step {
             Step::Ask => ask(bus, pool).await,
             Step::Start(name) => {
-                if let Some(maker) = &self.maker {
+                if let Some(spec_factory) = &self.spec_factory {
                     info!(%pool, name, "starting a process");
-                    let spec = maker.spec(&self.folder, &name, service);
-                    self.keepers.push(Keeper::start(spec, self.roster.clone()));
+                    let spec = spec_factory.spec(&self.folder, &name, service);
+                    self.supervisors.push(Supervisor::start(spec, self.roster.clone()));
+                } else {
+                    impossible!("process {name} starts before the services");
                 }
                 Ok(())
             }
@@ -145,10 +149,10 @@ impl Farm {
                 info!(%pool, name, "stopping an idle process");
                 let drain = Duration::from_secs(self.settings.drain_seconds);
                 let grace = stage(&name, drain).1.max(GRACE);
-                self.keepers
+                self.supervisors
                     .iter()
-                    .filter(|keeper| keeper.name() == name)
-                    .for_each(|keeper| keeper.stop(grace));
+                    .filter(|supervisor| supervisor.name() == name)
+                    .for_each(|supervisor| supervisor.stop(grace));
                 Ok(())
             }
         };
@@ -159,12 +163,15 @@ impl Farm {
     }
 
     /// Removes processes that have exited.
-    fn clear(&mut self) {
+    fn remove_exited(&mut self) {
         for pool in &mut self.pools {
             for name in pool.names() {
-                let gone = self.keepers.iter().any(|keeper| keeper.name() == name && keeper.is_gone());
+                let gone = self
+                    .supervisors
+                    .iter()
+                    .any(|supervisor| supervisor.name() == name && supervisor.has_ended());
                 if gone {
-                    self.keepers.retain(|keeper| keeper.name() != name);
+                    self.supervisors.retain(|supervisor| supervisor.name() != name);
                     self.roster.shows_metrics(&name, None);
                     pool.forget(&name);
                 }
@@ -173,12 +180,12 @@ impl Farm {
     }
 
     /// Publishes the metrics URLs of new processes.
-    fn list(&mut self) {
+    fn publish_metrics(&mut self) {
         for pool in &mut self.pools {
             for name in pool.unlisted() {
                 if let Some(url) = services::metrics(&self.folder, &name) {
                     self.roster.shows_metrics(&name, Some(url));
-                    pool.list(&name);
+                    pool.mark_listed(&name);
                 }
             }
         }
@@ -195,16 +202,16 @@ async fn ask(bus: &Bus, pool: &ScaledPool) -> Result<(), UpError> {
 }
 
 /// Drains or resumes a process. One without a heartbeat yet receives the order later.
-async fn order(bus: &Bus, process: Option<Id>, drain: bool) -> Result<(), UpError> {
+async fn order(bus: &Bus, process: Option<BusId>, drain: bool) -> Result<(), UpError> {
     match process {
         None => Ok(()),
-        Some(Id::Worker(worker)) => {
+        Some(BusId::Worker(worker)) => {
             let order = if drain { Control::Drain } else { Control::Resume };
             let subject = Subject::Control(worker).to_string();
             let sent = bus.client().publish(subject, encode(Encoding::Json, &order)).await;
             sent.map_err(refused("sending an order to a worker"))
         }
-        Some(Id::Executor(executor)) => {
+        Some(BusId::Executor(executor)) => {
             let order = if drain { ExecutorControl::Drain } else { ExecutorControl::Resume };
             Ok(bus.order_executor(&executor, &order).await?)
         }
@@ -218,44 +225,52 @@ fn refused<E: Into<Box<dyn std::error::Error + Send + Sync>>>(
     move |error| UpError::System { what, source: std::io::Error::other(error) }
 }
 
-impl Ears {
+impl Heartbeats {
     fn new() -> Self {
         let host = nix::unistd::gethostname().ok().and_then(|name| name.into_string().ok());
         Self { host: host.unwrap_or_else(|| "unknown".to_owned()), processes: HashMap::new() }
     }
 
-    fn hear_worker(&mut self, payload: &[u8]) {
-        let Ok(said) = decode::<Heartbeat>(Encoding::Json, payload) else { return };
-        let busy = said.workspaces.iter().any(|state| matches!(state, WorkspaceState::Busy { .. }));
-        let draining = match said.status {
+    fn observe_worker(&mut self, payload: &[u8]) {
+        let Ok(heartbeat) = decode::<Heartbeat>(Encoding::Json, payload) else { return };
+        let busy = heartbeat.workspaces.iter().any(|state| matches!(state, WorkspaceState::Busy { .. }));
+        let draining = match heartbeat.status {
             WorkerStatus::Ready | WorkerStatus::Full => Some(false),
             WorkerStatus::Draining => Some(true),
             WorkerStatus::Gone => None,
         };
-        self.hear(&said.host, said.pid, Id::Worker(said.worker), draining, busy);
+        self.record(&heartbeat.host, heartbeat.pid, BusId::Worker(heartbeat.worker), draining, busy);
     }
 
-    fn hear_executor(&mut self, payload: &[u8]) {
-        let Ok(said) = decode::<ExecutorHeartbeat>(Encoding::Json, payload) else { return };
-        let draining = match said.status {
+    fn observe_executor(&mut self, payload: &[u8]) {
+        let Ok(heartbeat) = decode::<ExecutorHeartbeat>(Encoding::Json, payload) else { return };
+        let draining = match heartbeat.status {
             ExecutorStatus::Ready | ExecutorStatus::Closed => Some(false),
             ExecutorStatus::Draining => Some(true),
             ExecutorStatus::Gone => None,
         };
-        self.hear(&said.host, said.pid, Id::Executor(said.executor), draining, !said.running.is_empty());
+        self.record(
+            &heartbeat.host,
+            heartbeat.pid,
+            BusId::Executor(heartbeat.executor),
+            draining,
+            !heartbeat.running.is_empty(),
+        );
     }
 
     /// Records a heartbeat; `draining` is `None` for a process that has stopped.
-    fn hear(&mut self, host: &str, pid: u32, id: Id, draining: Option<bool>, busy: bool) {
+    fn record(&mut self, host: &str, pid: u32, id: BusId, draining: Option<bool>, busy: bool) {
         if host != self.host {
             return;
         }
         match draining {
             Some(draining) => {
-                let heard = Heard { at: Instant::now(), draining, busy };
+                let heard = HeartbeatState { at: Instant::now(), draining, busy };
                 self.processes.insert(pid, (id, heard));
             }
-            None => drop(self.processes.remove(&pid)),
+            None => {
+                self.processes.remove(&pid);
+            }
         }
     }
 }

@@ -1,12 +1,12 @@
 use super::*;
 
-struct World {
+struct PoolTest {
     pool: Pool,
     now: Instant,
     heard: BTreeMap<String, (bool, bool)>,
 }
 
-impl World {
+impl PoolTest {
     /// A pool of this many workers that accept work.
     fn with(workers: u16) -> Self {
         let autoscale =
@@ -23,7 +23,11 @@ impl World {
         let (now, heard) = (self.now, &self.heard);
         self.pool.steps(
             |name| {
-                heard.get(name).map(|(draining, busy)| Heard { at: now, draining: *draining, busy: *busy })
+                heard.get(name).map(|(draining, busy)| HeartbeatState {
+                    at: now,
+                    draining: *draining,
+                    busy: *busy,
+                })
             },
             now,
         )
@@ -71,96 +75,96 @@ fn only_pools_whose_processes_a_farm_can_start_are_scaled() {
 
 #[test]
 fn what_is_missing_is_started_by_the_lowest_free_numbers() {
-    let mut world = World::with(2);
-    assert_eq!(world.after(LOOK), [], "the target is reached");
-    world.pool.want(4);
-    assert_eq!(world.after(LOOK), named(&["worker-3", "worker-4"], Step::Start));
-    assert_eq!(world.after(LOOK), [], "they are already starting");
-    world.pool.forget("worker-1");
-    assert_eq!(world.after(LOOK), named(&["worker-1"], Step::Start));
+    let mut test = PoolTest::with(2);
+    assert_eq!(test.after(LOOK), [], "the target is reached");
+    test.pool.set_target(4);
+    assert_eq!(test.after(LOOK), named(&["worker-3", "worker-4"], Step::Start));
+    assert_eq!(test.after(LOOK), [], "they are already starting");
+    test.pool.forget("worker-1");
+    assert_eq!(test.after(LOOK), named(&["worker-1"], Step::Start));
 }
 
 #[test]
 fn the_youngest_that_run_nothing_go_once_they_drained() {
-    let mut world = World::with(4);
-    world.is("worker-4", false, true);
-    world.is("worker-1", false, true);
-    world.pool.want(2);
-    assert_eq!(world.after(LOOK), [Step::Ask], "fresh heartbeats are requested first");
-    let drains = without_asks(world.after(HEAR));
+    let mut test = PoolTest::with(4);
+    test.is("worker-4", false, true);
+    test.is("worker-1", false, true);
+    test.pool.set_target(2);
+    assert_eq!(test.after(LOOK), [Step::Ask], "fresh heartbeats are requested first");
+    let drains = without_asks(test.after(HEAR));
     assert_eq!(drains, named(&["worker-3", "worker-2"], Step::Drain));
-    assert_eq!(without_asks(world.after(LOOK)), [], "they have not drained yet");
-    world.is("worker-3", true, false);
-    world.is("worker-2", true, true);
-    assert_eq!(without_asks(world.after(LOOK)), []);
-    assert_eq!(without_asks(world.after(SURE)), named(&["worker-3"], Step::Stop));
+    assert_eq!(without_asks(test.after(LOOK)), [], "they have not drained yet");
+    test.is("worker-3", true, false);
+    test.is("worker-2", true, true);
+    assert_eq!(without_asks(test.after(LOOK)), []);
+    assert_eq!(without_asks(test.after(SURE)), named(&["worker-3"], Step::Stop));
     assert_eq!(
-        without_asks(world.after(10 * SURE)),
+        without_asks(test.after(10 * SURE)),
         [],
         "running work is not interrupted, however long it takes"
     );
-    world.pool.forget("worker-3");
-    world.is("worker-2", true, false);
-    world.after(LOOK);
-    assert_eq!(without_asks(world.after(SURE)), named(&["worker-2"], Step::Stop));
-    world.pool.forget("worker-2");
-    assert_eq!(world.after(LOOK), []);
-    assert!(!world.pool.is_moving());
+    test.pool.forget("worker-3");
+    test.is("worker-2", true, false);
+    test.after(LOOK);
+    assert_eq!(without_asks(test.after(SURE)), named(&["worker-2"], Step::Stop));
+    test.pool.forget("worker-2");
+    assert_eq!(test.after(LOOK), []);
+    assert!(!test.pool.is_moving());
 }
 
 #[test]
 fn one_that_was_to_go_is_taken_back_before_another_is_started() {
-    let mut world = World::with(3);
-    world.pool.want(1);
-    world.after(LOOK);
-    assert_eq!(without_asks(world.after(HEAR)), named(&["worker-3", "worker-2"], Step::Drain));
-    world.is("worker-3", true, false);
-    world.is("worker-2", true, false);
-    world.pool.want(4);
-    let steps = without_asks(world.after(LOOK));
+    let mut test = PoolTest::with(3);
+    test.pool.set_target(1);
+    test.after(LOOK);
+    assert_eq!(without_asks(test.after(HEAR)), named(&["worker-3", "worker-2"], Step::Drain));
+    test.is("worker-3", true, false);
+    test.is("worker-2", true, false);
+    test.pool.set_target(4);
+    let steps = without_asks(test.after(LOOK));
     assert_eq!(steps[..2], named(&["worker-3", "worker-2"], Step::Resume));
     assert_eq!(steps[2..], named(&["worker-4"], Step::Start));
 }
 
 #[test]
 fn one_that_does_not_hear_that_it_is_to_stay_is_told_again_and_not_replaced() {
-    let mut world = World::with(2);
-    world.pool.want(1);
-    world.after(LOOK);
-    world.after(HEAR);
-    world.is("worker-2", true, true);
-    world.pool.want(2);
-    assert_eq!(without_asks(world.after(LOOK)), named(&["worker-2"], Step::Resume));
+    let mut test = PoolTest::with(2);
+    test.pool.set_target(1);
+    test.after(LOOK);
+    test.after(HEAR);
+    test.is("worker-2", true, true);
+    test.pool.set_target(2);
+    assert_eq!(without_asks(test.after(LOOK)), named(&["worker-2"], Step::Resume));
     // The order was lost, or the heartbeat was on its way.
     for _ in 0..3 {
-        assert_eq!(without_asks(world.after(ASK)), named(&["worker-2"], Step::Resume));
-        assert_eq!(without_asks(world.after(LOOK)), []);
+        assert_eq!(without_asks(test.after(ASK)), named(&["worker-2"], Step::Resume));
+        assert_eq!(without_asks(test.after(LOOK)), []);
     }
-    world.is("worker-2", false, true);
-    assert_eq!(without_asks(world.after(ASK)), []);
+    test.is("worker-2", false, true);
+    assert_eq!(without_asks(test.after(ASK)), []);
     // From now on it is replaced if an operator drains it.
-    world.is("worker-2", true, true);
-    assert_eq!(without_asks(world.after(LOOK)), named(&["worker-3"], Step::Start));
+    test.is("worker-2", true, true);
+    assert_eq!(without_asks(test.after(LOOK)), named(&["worker-3"], Step::Start));
 }
 
 #[test]
 fn one_that_does_not_hear_is_told_again_and_never_stopped_unheard() {
-    let mut world = World::with(2);
-    world.pool.want(1);
-    world.after(LOOK);
-    world.after(HEAR);
+    let mut test = PoolTest::with(2);
+    test.pool.set_target(1);
+    test.after(LOOK);
+    test.after(HEAR);
     // It was restarted and does not know the order.
     for _ in 0..3 {
-        assert_eq!(without_asks(world.after(ASK)), named(&["worker-2"], Step::Drain));
+        assert_eq!(without_asks(test.after(ASK)), named(&["worker-2"], Step::Drain));
     }
-    world.heard.remove("worker-2");
-    assert_eq!(without_asks(world.after(ASK)), named(&["worker-2"], Step::Drain));
+    test.heard.remove("worker-2");
+    assert_eq!(without_asks(test.after(ASK)), named(&["worker-2"], Step::Drain));
 }
 
 #[test]
 fn one_that_an_operator_drains_is_replaced() {
-    let mut world = World::with(2);
-    world.is("worker-1", true, true);
-    assert_eq!(world.after(LOOK), named(&["worker-3"], Step::Start));
-    assert_eq!(world.after(LOOK), []);
+    let mut test = PoolTest::with(2);
+    test.is("worker-1", true, true);
+    assert_eq!(test.after(LOOK), named(&["worker-3"], Step::Start));
+    assert_eq!(test.after(LOOK), []);
 }

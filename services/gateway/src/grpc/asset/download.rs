@@ -8,7 +8,7 @@ use reqwest::{Client, StatusCode, redirect::Policy};
 use tokio::io::AsyncWriteExt as _;
 use tonic::Code;
 
-use super::{key::Wishes, sri::Checksum};
+use super::{key::DownloadOptions, sri::Checksum};
 
 const CONNECT: Duration = Duration::from_secs(15);
 const REDIRECTS: usize = 10;
@@ -39,13 +39,13 @@ pub(crate) fn client() -> Result<Client, reqwest::Error> {
 pub(crate) async fn download(
     client: &Client,
     uri: &str,
-    wishes: &Wishes,
+    options: &DownloadOptions,
     checksum: Option<Checksum>,
     bytes_max: u64,
     path: &Path,
 ) -> Result<(), rpc::Status> {
     let mut request = client.get(uri);
-    for (name, value) in &wishes.headers {
+    for (name, value) in &options.headers {
         request = request.header(name, value);
     }
     let answer = request.send().await.map_err(|error| unreachable(uri, &error))?;

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use invariant::Present as _;
 use model::{BlobDigest, DigestFunction};
 use reapi::{
     asset::{
@@ -16,15 +17,16 @@ use tonic::{Code, Request, Response, Status};
 use super::{
     Asset, AssetApi,
     download::{self, fault},
-    find, keep,
-    key::{self, AssetKind, Wishes},
+    find,
+    key::{self, AssetKind, DownloadOptions},
     millis,
     sri::Checksum,
+    store_asset,
 };
 use crate::grpc::{RETRY, faults};
 
 /// The common fields of both kinds of requests.
-struct Wanted {
+struct FetchFields {
     kind: AssetKind,
     instance: String,
     function: DigestFunction,
@@ -35,7 +37,7 @@ struct Wanted {
 }
 
 /// The URI and its asset, or the last URI that failed and its status.
-type Got = Result<(String, Asset), (String, rpc::Status)>;
+type FetchOutcome = Result<(String, Asset), (String, rpc::Status)>;
 
 #[tonic::async_trait]
 impl Fetch for AssetApi {
@@ -46,7 +48,7 @@ impl Fetch for AssetApi {
         let request = request.into_inner();
         let function = reapi::digest::function(request.digest_function, None)?;
         let qualifiers = request.qualifiers.clone();
-        let wanted = Wanted {
+        let wanted = FetchFields {
             kind: AssetKind::Blob,
             instance: request.instance_name,
             function,
@@ -56,7 +58,7 @@ impl Fetch for AssetApi {
             qualifiers: request.qualifiers,
         };
         let digest_function = reapi::digest::value(function).into();
-        let response = match self.get(&wanted).await? {
+        let response = match self.find_or_fetch(&wanted).await? {
             Ok((uri, asset)) => FetchBlobResponse {
                 status: Some(rpc::Status::default()),
                 uri,
@@ -82,7 +84,7 @@ impl Fetch for AssetApi {
         let request = request.into_inner();
         let function = reapi::digest::function(request.digest_function, None)?;
         let qualifiers = request.qualifiers.clone();
-        let wanted = Wanted {
+        let wanted = FetchFields {
             kind: AssetKind::Directory,
             instance: request.instance_name,
             function,
@@ -92,7 +94,7 @@ impl Fetch for AssetApi {
             qualifiers: request.qualifiers,
         };
         let digest_function = reapi::digest::value(function).into();
-        let response = match self.get(&wanted).await? {
+        let response = match self.find_or_fetch(&wanted).await? {
             Ok((uri, asset)) => FetchDirectoryResponse {
                 status: Some(rpc::Status::default()),
                 uri,
@@ -113,7 +115,7 @@ impl Fetch for AssetApi {
 }
 
 impl AssetApi {
-    async fn get(&self, wanted: &Wanted) -> Result<Got, Status> {
+    async fn find_or_fetch(&self, wanted: &FetchFields) -> Result<FetchOutcome, Status> {
         reapi::instance::check(&wanted.instance)?;
         let rule = self.core.config.instances.rule(&wanted.instance);
         rule.map_err(|refusal| Status::invalid_argument(refusal.to_string()))?;
@@ -125,13 +127,14 @@ impl AssetApi {
         // Qualifiers are checked only for content that must be fetched, not for known assets.
         let mut last = None;
         for (index, uri) in wanted.uris.iter().enumerate() {
-            let wishes = key::wishes(&wanted.qualifiers, index)?;
-            match self.fetch(wanted, uri, &wishes, limit).await? {
+            let options = key::download_options(&wanted.qualifiers, index)?;
+            match self.fetch(wanted, uri, &options, limit).await? {
                 Ok(asset) => return Ok(Ok((uri.clone(), asset))),
                 Err(status) => last = Some((uri.clone(), status)),
             }
         }
-        Ok(Err(last.unwrap_or_else(|| (String::new(), fault(Code::NotFound, "no URI was given")))))
+        let none = (String::new(), fault(Code::NotFound, "no URI was given"));
+        Ok(Err(last.present_or(none, "a checked request has no URI")))
     }
 
     fn limit(&self, asked: Option<&protobuf::Duration>) -> Result<Duration, Status> {
@@ -146,7 +149,7 @@ impl AssetApi {
     }
 
     /// An asset pushed or fetched before under any of the URIs.
-    async fn known(&self, wanted: &Wanted) -> Result<Option<(String, Asset)>, Status> {
+    async fn known(&self, wanted: &FetchFields) -> Result<Option<(String, Asset)>, Status> {
         for uri in &wanted.uris {
             let key = key::key(wanted.kind, wanted.function, uri, &wanted.qualifiers);
             let found = find(&self.core, wanted.kind, &wanted.instance, &key).await?;
@@ -162,12 +165,12 @@ impl AssetApi {
     /// Fetches one URI. The inner error is the origin's, the outer one the gateway's.
     async fn fetch(
         &self,
-        wanted: &Wanted,
+        wanted: &FetchFields,
         uri: &str,
-        wishes: &Wishes,
+        options: &DownloadOptions,
         limit: Duration,
     ) -> Result<Result<Asset, rpc::Status>, Status> {
-        let scheme = uri.split(':').next().unwrap_or_default().to_ascii_lowercase();
+        let scheme = uri.split(':').next().present("a split text has no first part").to_ascii_lowercase();
         match scheme.as_str() {
             "http" | "https" => {}
             "file" => {
@@ -184,9 +187,9 @@ impl AssetApi {
             let text = format!("{uri} was not pushed, and directories cannot be fetched");
             return Ok(Err(fault(Code::NotFound, text)));
         }
-        let checksum = wishes.checksum.as_deref().map(Checksum::parse).transpose();
+        let checksum = options.checksum.as_deref().map(Checksum::parse).transpose();
         let checksum = checksum.map_err(|why| status::bad_request("qualifiers.checksum.sri", why))?;
-        let Ok(_turn) = self.downloads.try_acquire() else {
+        let Ok(_permit) = self.downloads.try_acquire() else {
             let text = "too many concurrent downloads; retry later";
             return Err(status::retry(Code::ResourceExhausted, text, RETRY));
         };
@@ -197,7 +200,7 @@ impl AssetApi {
             .map_err(|error| Status::internal(format!("cannot create a file for a download: {error}")))?
             .into_temp_path();
         let bytes_max = self.core.config.fetch_bytes_max;
-        let fetched = download::download(&client, uri, wishes, checksum, bytes_max, &path);
+        let fetched = download::download(&client, uri, options, checksum, bytes_max, &path);
         match tokio::time::timeout(limit, fetched).await {
             Err(_) => {
                 let text = format!("fetching {uri} took longer than {} s", limit.as_secs_f32());
@@ -214,7 +217,7 @@ impl AssetApi {
             .map_err(|error| faults::store(&error))?;
         let asset = Asset { digest, references: Vec::new(), since, expires: None };
         let key = key::key(wanted.kind, wanted.function, uri, &wanted.qualifiers);
-        keep(&self.core.cas, &wanted.instance, &key, &asset).await?;
+        store_asset(&self.core.cas, &wanted.instance, &key, &asset).await?;
         Ok(Ok(asset))
     }
 }

@@ -1,5 +1,6 @@
 //! Keys of assets in the store, and the supported qualifiers.
 
+use invariant::Present as _;
 use model::{BlobDigest, DigestFunction};
 use reapi::{
     asset::Qualifier,
@@ -58,7 +59,7 @@ pub(crate) fn check(uris: &[String], qualifiers: &[Qualifier]) -> Result<(), Sta
     names.sort_unstable();
     match names.windows(2).find(|pair| pair.first() == pair.last()) {
         Some(pair) => {
-            let name = pair.first().copied().unwrap_or_default();
+            let name = pair.first().copied().present("a window of two names is empty");
             Err(status::bad_request("qualifiers.name", format!("duplicate qualifier {name:?}")))
         }
         None => Ok(()),
@@ -67,7 +68,7 @@ pub(crate) fn check(uris: &[String], qualifiers: &[Qualifier]) -> Result<(), Sta
 
 /// The options of a download that qualifiers set.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Wishes {
+pub(crate) struct DownloadOptions {
     /// Value of the qualifier `checksum.sri`.
     pub(crate) checksum: Option<String>,
     /// HTTP headers to send with the request.
@@ -75,26 +76,26 @@ pub(crate) struct Wishes {
 }
 
 /// Reads the qualifiers for a download from the URI at `index`; rejects unknown ones.
-pub(crate) fn wishes(qualifiers: &[Qualifier], index: usize) -> Result<Wishes, Status> {
-    let mut wishes = Wishes::default();
+pub(crate) fn download_options(qualifiers: &[Qualifier], index: usize) -> Result<DownloadOptions, Status> {
+    let mut options = DownloadOptions::default();
     let mut unknown = Vec::new();
     for Qualifier { name, value } in qualifiers {
         if name == "checksum.sri" {
-            wishes.checksum = Some(value.clone());
+            options.checksum = Some(value.clone());
         } else if let Some(header) = name.strip_prefix("http_header:") {
-            wishes.headers.push((header.to_owned(), value.clone()));
+            options.headers.push((header.to_owned(), value.clone()));
         } else if let Some((url, header)) =
             name.strip_prefix("http_header_url:").and_then(|rest| rest.split_once(':'))
         {
             if url.parse() == Ok(index) {
-                wishes.headers.push((header.to_owned(), value.clone()));
+                options.headers.push((header.to_owned(), value.clone()));
             }
         } else if !matches!(name.as_str(), "bazel.canonical_id" | "resource_type") {
             unknown.push(name);
         }
     }
     if unknown.is_empty() {
-        return Ok(wishes);
+        return Ok(options);
     }
     let violation = |name: &String| FieldViolation {
         field: "qualifiers.name".into(),
@@ -140,17 +141,17 @@ mod tests {
 
     #[test]
     fn unknown_qualifiers_are_named() {
-        let status = wishes(&[qualifier("x", "1"), qualifier("y", "1")], 0).unwrap_err();
+        let status = download_options(&[qualifier("x", "1"), qualifier("y", "1")], 0).unwrap_err();
         let violations = status::field_violations(&status::rpc_status(&status));
-        let told: Vec<&str> = violations.iter().map(|violation| violation.description.as_str()).collect();
-        assert_eq!(told, ["\"x\" not supported", "\"y\" not supported"]);
+        let texts: Vec<&str> = violations.iter().map(|violation| violation.description.as_str()).collect();
+        assert_eq!(texts, ["\"x\" not supported", "\"y\" not supported"]);
         let known = [
             qualifier("checksum.sri", "sha256-x"),
             qualifier("http_header:Accept", "a"),
             qualifier("http_header_url:1:Auth", "b"),
             qualifier("bazel.canonical_id", "c"),
         ];
-        assert_eq!(wishes(&known, 0).unwrap().headers, [("Accept".to_owned(), "a".to_owned())]);
-        assert_eq!(wishes(&known, 1).unwrap().headers.len(), 2);
+        assert_eq!(download_options(&known, 0).unwrap().headers, [("Accept".to_owned(), "a".to_owned())]);
+        assert_eq!(download_options(&known, 1).unwrap().headers.len(), 2);
     }
 }

@@ -14,13 +14,14 @@ use reapi::{
 use tonic::{Request, Response, Status};
 
 use super::{
-    Asset, AssetApi, keep,
+    Asset, AssetApi,
     key::{self, AssetKind},
+    store_asset,
 };
 use crate::grpc::faults;
 
 /// The common fields of both kinds of requests.
-struct Pushed {
+struct PushFields {
     kind: AssetKind,
     instance: String,
     uris: Vec<String>,
@@ -40,7 +41,7 @@ impl Push for AssetApi {
         request: Request<PushBlobRequest>,
     ) -> Result<Response<PushBlobResponse>, Status> {
         let request = request.into_inner();
-        let pushed = Pushed {
+        let pushed = PushFields {
             kind: AssetKind::Blob,
             instance: request.instance_name,
             uris: request.uris,
@@ -52,7 +53,7 @@ impl Push for AssetApi {
             directories: request.references_directories,
             function: request.digest_function,
         };
-        self.take(pushed).await?;
+        self.push(pushed).await?;
         Ok(Response::new(PushBlobResponse {}))
     }
 
@@ -61,7 +62,7 @@ impl Push for AssetApi {
         request: Request<PushDirectoryRequest>,
     ) -> Result<Response<PushDirectoryResponse>, Status> {
         let request = request.into_inner();
-        let pushed = Pushed {
+        let pushed = PushFields {
             kind: AssetKind::Directory,
             instance: request.instance_name,
             uris: request.uris,
@@ -73,13 +74,13 @@ impl Push for AssetApi {
             directories: request.references_directories,
             function: request.digest_function,
         };
-        self.take(pushed).await?;
+        self.push(pushed).await?;
         Ok(Response::new(PushDirectoryResponse {}))
     }
 }
 
 impl AssetApi {
-    async fn take(&self, pushed: Pushed) -> Result<(), Status> {
+    async fn push(&self, pushed: PushFields) -> Result<(), Status> {
         reapi::instance::check(&pushed.instance)?;
         let rule = self.core.config.instances.rule(&pushed.instance);
         let rule = rule.map_err(|refusal| Status::invalid_argument(refusal.to_string()))?;
@@ -94,7 +95,7 @@ impl AssetApi {
         let asset = Asset { digest, references, since: self.core.bus.now(), expires: pushed.expires };
         for uri in &pushed.uris {
             let key = key::key(pushed.kind, function, uri, &pushed.qualifiers);
-            keep(&self.core.cas, &pushed.instance, &key, &asset).await?;
+            store_asset(&self.core.cas, &pushed.instance, &key, &asset).await?;
         }
         Ok(())
     }
@@ -102,7 +103,7 @@ impl AssetApi {
     /// Checks that all content is stored. Returns the digests that must be kept with the asset.
     async fn check(
         &self,
-        pushed: &Pushed,
+        pushed: &PushFields,
         function: DigestFunction,
         digest: &BlobDigest,
     ) -> Result<Vec<BlobDigest>, Status> {

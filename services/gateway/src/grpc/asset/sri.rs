@@ -7,6 +7,7 @@ use base64::{
         general_purpose::{GeneralPurpose, GeneralPurposeConfig},
     },
 };
+use invariant::Present as _;
 use sha2::{Digest as _, Sha256, Sha384, Sha512};
 
 const LENIENT: GeneralPurpose = GeneralPurpose::new(
@@ -37,7 +38,7 @@ impl Checksum {
             let (name, rest) =
                 word.split_once('-').ok_or_else(|| format!("invalid hash {word:?}: expected NAME-BASE64"))?;
             // Options after a question mark are ignored: none are defined.
-            let value = rest.split('?').next().unwrap_or_default();
+            let value = rest.split('?').next().present("a split text has no first part");
             let bits = match name {
                 "sha256" => 256,
                 "sha384" => 384,

@@ -44,8 +44,8 @@ fn an_execution_goes_through_its_stages_and_back() {
     let first = record();
     let name = name(&first);
     let mut known = Known::default();
-    assert!(known.take(Sequence(5), first.clone()));
-    assert!(!known.take(Sequence(5), first.clone()), "a repeated record is not new");
+    assert!(known.apply(Sequence(5), first.clone()));
+    assert!(!known.apply(Sequence(5), first.clone()), "a repeated record is not new");
     let metadata = read(&metadata(&name, &known, Some("the pool is full")));
     assert_eq!(metadata.stage(), Stage::Queued);
     assert_eq!(metadata.digest_function, i32::from(reapi::digest::value(DigestFunction::Blake3)));
@@ -55,8 +55,8 @@ fn an_execution_goes_through_its_stages_and_back() {
     let why: rpc::Status = status::unpack(&partial.auxiliary_metadata[0], STATUS).unwrap();
     assert_eq!((why.code, why.message.as_str()), (0, "the pool is full"));
 
-    assert!(known.hear(progress("one", ExecutionStage::Fetching, 1_300_000)));
-    assert!(known.hear(progress("one", ExecutionStage::Running, 1_400_000)));
+    assert!(known.apply_progress(progress("one", ExecutionStage::Fetching, 1_300_000)));
+    assert!(known.apply_progress(progress("one", ExecutionStage::Running, 1_400_000)));
     let metadata = read(&super::metadata(&name, &known, Some("no matter")));
     assert_eq!(metadata.stage(), Stage::Executing);
     assert!(metadata.stdout_stream_name.starts_with("main/logstreams/live.web."));
@@ -68,13 +68,13 @@ fn an_execution_goes_through_its_stages_and_back() {
     assert!(partial.auxiliary_metadata.is_empty());
 
     let requeued = first.requeued(Sequence(5), "its executor died".into(), None, true, Millis(1_500_000));
-    assert!(known.take(Sequence(9), requeued.clone()));
-    assert_eq!(worth_telling(&known, None).stage, Stage::Queued);
+    assert!(known.apply(Sequence(9), requeued.clone()));
+    assert_eq!(client_view(&known, None).stage, Stage::Queued);
     assert!(known.waits());
-    assert!(!known.take(Sequence(5), first), "an older record is not new");
+    assert!(!known.apply(Sequence(5), first), "an older record is not new");
 
     let outcome = ExecutionOutcome::without_run(1, String::new());
-    assert!(known.take(Sequence(12), requeued.finished(Sequence(9), outcome, Millis(1_600_000))));
+    assert!(known.apply(Sequence(12), requeued.finished(Sequence(9), outcome, Millis(1_600_000))));
     assert!(known.is_over());
     assert_eq!(read(&super::metadata(&name, &known, None)).stage(), Stage::Completed);
 }
@@ -83,45 +83,45 @@ fn an_execution_goes_through_its_stages_and_back() {
 fn what_happens_beside_a_running_copy_leaves_it_running() {
     let first = record();
     let mut known = Known::default();
-    known.take(Sequence(1), first.clone());
-    known.hear(progress("one", ExecutionStage::Running, 100));
+    known.apply(Sequence(1), first.clone());
+    known.apply_progress(progress("one", ExecutionStage::Running, 100));
     let hedged = first.hedged(Sequence(1), Millis(200));
     let raised = hedged.raised(Sequence(2), -5, Millis(300));
     for (sequence, record) in [(2, &hedged), (3, &raised)] {
-        assert!(known.take(Sequence(sequence), record.clone()));
-        assert_eq!(worth_telling(&known, None).stage, Stage::Executing);
+        assert!(known.apply(Sequence(sequence), record.clone()));
+        assert_eq!(client_view(&known, None).stage, Stage::Executing);
     }
     let shown = |known: &Known| known.progress().map(|progress| progress.executor.to_string());
     // Of two copies, the one with the latest report is shown; an ended copy is not.
-    assert!(known.hear(progress("two", ExecutionStage::Fetching, 400)));
+    assert!(known.apply_progress(progress("two", ExecutionStage::Fetching, 400)));
     assert_eq!(shown(&known).as_deref(), Some("two"));
-    assert!(known.hear(progress("one", ExecutionStage::Uploading, 500)));
+    assert!(known.apply_progress(progress("one", ExecutionStage::Uploading, 500)));
     assert_eq!(shown(&known).as_deref(), Some("one"));
     assert_eq!(known.executors().count(), 2);
     assert_eq!(known.copies.last().unwrap().begun_at, Millis(100), "it began with its first report");
     let one: ExecutorId = "one".parse().unwrap();
     let ended = raised.copy_ended(Sequence(3), "it died".into(), one, None, Millis(600));
-    assert!(known.take(Sequence(4), ended.clone()));
+    assert!(known.apply(Sequence(4), ended.clone()));
     assert_eq!(shown(&known).as_deref(), Some("two"));
     let two: ExecutorId = "two".parse().unwrap();
-    known.take(Sequence(5), ended.copy_ended(Sequence(4), "it died".into(), two, None, Millis(700)));
+    known.apply(Sequence(5), ended.copy_ended(Sequence(4), "it died".into(), two, None, Millis(700)));
     assert!(known.waits(), "no executor has a copy");
 }
 
 #[test]
-fn only_what_a_client_can_see_is_told_anew() {
+fn only_a_change_that_a_client_can_see_is_sent() {
     let mut known = Known::default();
-    known.take(Sequence(1), record());
-    let queued = worth_telling(&known, None);
-    assert_ne!(worth_telling(&known, Some("full")), queued);
-    known.hear(progress("one", ExecutionStage::Fetching, 1));
-    let fetching = worth_telling(&known, None);
+    known.apply(Sequence(1), record());
+    let queued = client_view(&known, None);
+    assert_ne!(client_view(&known, Some("full")), queued);
+    known.apply_progress(progress("one", ExecutionStage::Fetching, 1));
+    let fetching = client_view(&known, None);
     assert_ne!(fetching, queued);
-    known.hear(progress("one", ExecutionStage::Running, 2));
-    let running = worth_telling(&known, None);
+    known.apply_progress(progress("one", ExecutionStage::Running, 2));
+    let running = client_view(&known, None);
     assert_ne!(running, fetching);
-    known.hear(progress("one", ExecutionStage::Uploading, 3));
-    assert_eq!(worth_telling(&known, Some("no matter")), running);
+    known.apply_progress(progress("one", ExecutionStage::Uploading, 3));
+    assert_eq!(client_view(&known, Some("no matter")), running);
 }
 
 #[test]

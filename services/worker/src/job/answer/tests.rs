@@ -124,8 +124,9 @@ fn outputs_are_found_whatever_folder_the_command_starts_in() {
     let Ok(made) = outputs(command(&graph), &result) else { panic!() };
     let paths: Vec<&str> = made.iter().map(|(path, _)| path.as_str()).collect();
     assert_eq!(paths, ["link", "sub/out", "top", "tree"]);
-    let executable =
-        made.iter().filter(|(_, made)| matches!(made, Made::Node(Node::File { executable: true, .. })));
+    let executable = made
+        .iter()
+        .filter(|(_, made)| matches!(made, ProducedOutput::Node(Node::File { executable: true, .. })));
     assert_eq!(executable.count(), 1);
     result.output_files.pop();
     let Err(why) = outputs(command(&graph), &result) else { panic!() };

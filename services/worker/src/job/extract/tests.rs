@@ -33,14 +33,14 @@ fn unpack_with(bytes: &[u8], bytes_max: u64) -> Result<BTreeMap<String, String>,
     let files = folder.path().join("files");
     fs::create_dir(&files).unwrap();
     let unpacking = Unpacking { folder: files, bytes_left: bytes_max, files: 0, cancelled: Arc::default() };
-    match unpacking.all(&path) {
+    match unpacking.run(&path) {
         Ok(tree) => {
             let mut all = BTreeMap::new();
             walk(&tree, "", &mut all);
             Ok(all)
         }
-        Err(Bad::Archive(why)) => Err(why),
-        Err(Bad::Disk(error)) => panic!("{error}"),
+        Err(UnpackError::Archive(why)) => Err(why),
+        Err(UnpackError::Disk(error)) => panic!("{error}"),
     }
 }
 

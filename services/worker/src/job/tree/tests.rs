@@ -12,7 +12,7 @@ fn file(text: &str) -> Node {
 fn tree(files: &[(&str, &str)]) -> Arc<Folder> {
     let mut root = Arc::default();
     for (path, text) in files {
-        Folder::lay(&mut root, path, file(text));
+        Folder::insert_at(&mut root, path, file(text));
     }
     root
 }
@@ -27,21 +27,21 @@ fn a_tree_does_not_depend_on_the_way_it_came_about() {
     let mut other = tree(&[("d", "9"), ("a/c", "2")]);
     let before = digest(&other);
     let kept = Arc::clone(&other);
-    Folder::lay(&mut other, "d", file("3"));
-    Folder::lay_all(&mut other, &tree(&[("a/b", "1")]));
+    Folder::insert_at(&mut other, "d", file("3"));
+    Folder::merge(&mut other, &tree(&[("a/b", "1")]));
     assert_eq!(digest(&one), digest(&other));
     assert_eq!(digest(&kept), before, "another holder still has the old tree");
-    Folder::take(&mut other, "a/b");
-    Folder::take(&mut other, "nothing/here");
+    Folder::remove_at(&mut other, "a/b");
+    Folder::remove_at(&mut other, "nothing/here");
     assert_eq!(digest(&other), digest(&tree(&[("a/c", "2"), ("d", "3")])));
 }
 
 #[test]
 fn what_is_laid_on_something_of_another_kind_replaces_it() {
     let mut root = tree(&[("a", "1")]);
-    Folder::lay(&mut root, "a/b", file("2"));
+    Folder::insert_at(&mut root, "a/b", file("2"));
     assert_eq!(digest(&root), digest(&tree(&[("a/b", "2")])));
-    Folder::lay(&mut root, "a", file("1"));
+    Folder::insert_at(&mut root, "a", file("1"));
     assert_eq!(digest(&root), digest(&tree(&[("a", "1")])));
 }
 
@@ -71,12 +71,12 @@ fn paths(found: Option<Vec<(String, Node)>>) -> Option<Vec<String>> {
 fn symlinks_are_followed_within_the_tree() {
     let mut root = tree(&[("a/file", "1"), ("b/other", "2")]);
     let link = |to: &str| Node::Link(to.into());
-    Folder::lay(&mut root, "b/up", link("../a"));
-    Folder::lay(&mut root, "b/it", link("up/file"));
-    Folder::lay(&mut root, "gone", link("nowhere"));
-    Folder::lay(&mut root, "out", link("../../etc/passwd"));
-    Folder::lay(&mut root, "far", link("/etc/passwd"));
-    Folder::lay(&mut root, "loop", link("loop"));
+    Folder::insert_at(&mut root, "b/up", link("../a"));
+    Folder::insert_at(&mut root, "b/it", link("up/file"));
+    Folder::insert_at(&mut root, "gone", link("nowhere"));
+    Folder::insert_at(&mut root, "out", link("../../etc/passwd"));
+    Folder::insert_at(&mut root, "far", link("/etc/passwd"));
+    Folder::insert_at(&mut root, "loop", link("loop"));
     let resolved = |path| paths(root.resolve(path));
     assert_eq!(resolved("b/it"), Some(vec!["b/it".into(), "b/up".into(), "a/file".into()]));
     assert_eq!(resolved("b/up/file"), Some(vec!["b/up".into(), "a/file".into()]));
@@ -97,13 +97,13 @@ fn what_was_sent_is_not_sent_again_unless_it_is_asked_for() {
     std::fs::write(&path, "1").unwrap();
     let mut root = tree(&[("far/away", "2")]);
     let local = Node::File { content: Arc::new(Content::local(path)), executable: true };
-    Folder::lay(&mut root, "here/file", local.clone());
+    Folder::insert_at(&mut root, "here/file", local.clone());
     let unsent = Unsent::of(&root, false);
     assert_eq!((unsent.folders.len(), unsent.contents.len()), (3, 1));
     unsent.mark_sent();
     assert_eq!(Unsent::of(&root, false).folders.len(), 0);
     assert_eq!(Unsent::of(&root, true).contents.len(), 1);
-    Folder::lay(&mut root, "here/too", local);
+    Folder::insert_at(&mut root, "here/too", local);
     let unsent = Unsent::of(&root, false);
     assert_eq!((unsent.folders.len(), unsent.contents.len()), (2, 0), "only the changed folders");
 }
@@ -111,11 +111,11 @@ fn what_was_sent_is_not_sent_again_unless_it_is_asked_for() {
 #[test]
 fn what_cannot_be_sent_is_named() {
     let mut root = Arc::default();
-    Folder::lay(&mut root, "a/link", Node::Link("/etc/passwd".into()));
+    Folder::insert_at(&mut root, "a/link", Node::Link("/etc/passwd".into()));
     let error = root.message().unwrap_err().to_string();
     assert!(error.contains("link") && error.contains("/etc/passwd"), "{error}");
     let gone = Content::local(Path::new("/nowhere/file").into());
-    Folder::lay(&mut root, "a/link", Node::File { content: Arc::new(gone), executable: false });
+    Folder::insert_at(&mut root, "a/link", Node::File { content: Arc::new(gone), executable: false });
     assert!(root.message().unwrap_err().to_string().contains("/nowhere/file"));
 }
 
@@ -144,12 +144,12 @@ proptest! {
         for deed in deeds {
             match deed {
                 Deed::Lay(path, text) => {
-                    Folder::lay(&mut looked, &path, file(&text.to_string()));
-                    Folder::lay(&mut unseen, &path, file(&text.to_string()));
+                    Folder::insert_at(&mut looked, &path, file(&text.to_string()));
+                    Folder::insert_at(&mut unseen, &path, file(&text.to_string()));
                 }
                 Deed::Take(path) => {
-                    Folder::take(&mut looked, &path);
-                    Folder::take(&mut unseen, &path);
+                    Folder::remove_at(&mut looked, &path);
+                    Folder::remove_at(&mut unseen, &path);
                 }
                 Deed::Look => held.push((Arc::clone(&looked), digest(&looked))),
             }
@@ -178,8 +178,8 @@ fn what_is_as_deep_as_may_be_can_be_walked_through_on_a_small_stack() {
         digest(&root);
         assert_eq!(Unsent::of(&root, true).folders.len(), 999);
         let mut other = deep(998);
-        Folder::lay_all(&mut other, &root);
-        Folder::lay(&mut other, &"a/".repeat(998).add("more"), file("2"));
+        Folder::merge(&mut other, &root);
+        Folder::insert_at(&mut other, &"a/".repeat(998).add("more"), file("2"));
     };
     std::thread::Builder::new().stack_size(1 << 20).spawn(walk).unwrap().join().unwrap();
     assert!(matches!(deep(1000).check("place"), Err(TreeError::Deep { depth: 1001, .. })));

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use super::*;
 
 /// Same as `super::admit` with live executors in all pools.
-fn admit(platform: &[Asked], needs: &Needs, pools: &[Pool]) -> Result<PoolName, AdmitError> {
+fn admit(platform: &[RequestedProperty], needs: &Needs, pools: &[Pool]) -> Result<PoolName, AdmitError> {
     super::admit(platform, needs, pools, |_| true)
 }
 
@@ -30,7 +30,7 @@ fn needs(cpu_millis: Option<u64>, memory_bytes: Option<u64>, custom: &[(&str, &s
     Needs { cpu_millis, memory_bytes, custom: custom.collect(), ..Needs::default() }
 }
 
-fn ask(pairs: &[(&str, &str)]) -> Vec<Asked> {
+fn ask(pairs: &[(&str, &str)]) -> Vec<RequestedProperty> {
     pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
 }
 
@@ -268,7 +268,9 @@ proptest! {
         needs in any_needs(),
     ) {
         let fits = |pool: &Pool| {
-            let has = |(name, value): &Asked| pool.properties.get(name).is_some_and(|all| all.contains(value));
+            let has = |(name, value): &RequestedProperty| {
+                pool.properties.get(name).is_some_and(|all| all.contains(value))
+            };
             let whole = Resources {
                 cpu_millis: needs.cpu_millis.unwrap_or_default(),
                 memory_bytes: needs.memory_bytes.unwrap_or_default(),
@@ -313,13 +315,13 @@ proptest! {
         let lives = |name: &PoolName| {
             pools.iter().zip(&living).any(|(pool, lives)| *lives && pool.name == *name)
         };
-        let met = |pool: &Pool| platform.iter().all(|asked| Wish::Property(asked).is_met_by(pool));
+        let met = |pool: &Pool| platform.iter().all(|asked| Requirement::Property(asked).is_met_by(pool));
         let Ok(chosen) = super::admit(&platform, &Needs::default(), &pools, lives) else { return Ok(()) };
         let chosen = pools.iter().find(|pool| pool.name == chosen).unwrap();
         prop_assert!(met(chosen));
         if chosen.root_is_input {
-            let offered = |asked: &Asked| {
-                pools.iter().any(|pool| !pool.root_is_input && Wish::Property(asked).is_met_by(pool))
+            let offered = |asked: &RequestedProperty| {
+                pools.iter().any(|pool| !pool.root_is_input && Requirement::Property(asked).is_met_by(pool))
             };
             prop_assert!(platform.iter().any(|asked| !offered(asked)));
         }

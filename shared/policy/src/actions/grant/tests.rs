@@ -210,7 +210,7 @@ fn a_copy_never_goes_where_another_runs_and_what_failed_goes_elsewhere_first() {
     let all = [queue(vec![failed.clone()])];
     assert!(grant(&all, &asks, &others, RULES, NOW).is_empty(), "y will ask");
     assert_eq!(decide(&all, &asks).len(), 1, "there is no other executor");
-    let later = NOW.after(AVOIDED + Duration::from_secs(1));
+    let later = NOW.after(AVOID_TIME + Duration::from_secs(1));
     assert_eq!(grant(&all, &asks, &others, RULES, later).len(), 1, "y did not ask");
 }
 

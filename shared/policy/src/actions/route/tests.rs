@@ -23,8 +23,8 @@ const SMALL: Resources =
 #[test]
 fn those_where_it_is_warm_come_first() {
     let all = candidates(&[0.0, 0.0, 9.0, 0.0, 9.0]);
-    let told = route(&SMALL, &[home(4), home(2)], &[], &all, ALL, &mut Random::new(1));
-    assert_eq!(told[..2], [4, 2]);
+    let notified = route(&SMALL, &[home(4), home(2)], &[], &all, ALL, &mut Random::new(1));
+    assert_eq!(notified[..2], [4, 2]);
     let off = Routing { affinity: false, ..ALL };
     let first = |seed| route(&SMALL, &[home(4)], &[], &all, off, &mut Random::new(seed))[0];
     assert!((0..50).filter(|seed| first(*seed) == 4).count() < 15);
@@ -97,10 +97,10 @@ proptest! {
     ) {
         let all = candidates(&loads);
         let warm: Vec<_> = warm.into_iter().map(home).collect();
-        let told = route(&SMALL, &warm, &[], &all, Routing { probes, ..ALL }, &mut Random::new(seed));
-        let distinct: std::collections::HashSet<_> = told.iter().collect();
-        prop_assert_eq!(distinct.len(), told.len());
-        prop_assert_eq!(told.len(), probes.min(all.len()));
-        prop_assert!(told.iter().all(|index| *index < all.len()));
+        let notified = route(&SMALL, &warm, &[], &all, Routing { probes, ..ALL }, &mut Random::new(seed));
+        let distinct: std::collections::HashSet<_> = notified.iter().collect();
+        prop_assert_eq!(distinct.len(), notified.len());
+        prop_assert_eq!(notified.len(), probes.min(all.len()));
+        prop_assert!(notified.iter().all(|index| *index < all.len()));
     }
 }

@@ -115,8 +115,8 @@ fn a_test_without_a_known_size_is_enormous() {
     let size =
         |value| read_needs(&[], &pairs(&[("TEST_SIZE", value)])).map(|found| found.needs.test_size).unwrap();
     let sizes = ["", "small", "medium", "large", "enormous", "giant"].map(size);
-    let told = [TestSize::Small, TestSize::Medium, TestSize::Large, TestSize::Enormous, TestSize::Enormous];
-    assert_eq!((sizes[0], &sizes[1..]), (TestSize::None, &told[..]));
+    let stated = [TestSize::Small, TestSize::Medium, TestSize::Large, TestSize::Enormous, TestSize::Enormous];
+    assert_eq!((sizes[0], &sizes[1..]), (TestSize::None, &stated[..]));
 }
 
 #[test]

@@ -107,7 +107,7 @@ proptest! {
         let mut last = Duration::ZERO;
         for before in 0..=ahead.len() {
             let line = Line { at_once, ..line(&ahead[..before]) };
-            let wait = Play::new(&workspaces, mean).wait(&line);
+            let wait = Simulation::new(&workspaces, mean).wait(&line);
             prop_assert!(wait >= last, "{wait:?} after {last:?}");
             last = wait;
         }

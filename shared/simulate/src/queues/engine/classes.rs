@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use crate::queues::stream::{InvalidStream, Stream};
+use crate::queues::stream::{InvalidStream, Job, Stream};
 
 /// Which classes of jobs run on which classes of workers.
 #[derive(Debug)]
@@ -42,9 +42,10 @@ impl Classes {
         let mut met = vec![Vec::new(); stream.workers.len()];
         for (number, demand) in (0..).zip(&demands) {
             for worker in &demand.workers {
-                if let Some(met) = met.get_mut(*worker as usize) {
-                    met.push(number);
-                }
+                let Some(met) = met.get_mut(*worker as usize) else {
+                    unreachable!("worker {worker} is not in the stream");
+                };
+                met.push(number);
             }
         }
         let (mut numbers, mut sites) = (HashMap::new(), Vec::new());
@@ -53,17 +54,23 @@ impl Classes {
             let next = count(sites.len());
             let number = *numbers.entry(met).or_insert_with_key(|met: &Vec<u32>| {
                 for demand in met {
-                    if let Some(demand) = demands.get_mut(*demand as usize) {
-                        demand.sites.push(next);
-                    }
+                    let Some(demand) = demands.get_mut(*demand as usize) else {
+                        unreachable!("demand {demand} was not numbered");
+                    };
+                    demand.sites.push(next);
                 }
                 sites.push(met.clone());
                 next
             });
             site_of.push(number);
         }
-        let demand = |requirements: u32| demand_of_requirements.get(requirements as usize).copied();
-        let demand_of = stream.jobs.iter().map(|job| demand(job.requirements).unwrap_or(0)).collect();
+        let demand = |job: &Job| {
+            let Some(demand) = demand_of_requirements.get(job.requirements as usize) else {
+                unreachable!("a job has unknown requirements");
+            };
+            *demand
+        };
+        let demand_of = stream.jobs.iter().map(demand).collect();
         Ok(Self { demand_of, demands, site_of, sites })
     }
 
@@ -76,11 +83,17 @@ impl Classes {
     }
 
     pub(super) fn demand(&self, job: u32) -> usize {
-        self.demand_of.get(job as usize).map_or(0, |demand| *demand as usize)
+        let Some(demand) = self.demand_of.get(job as usize) else {
+            unreachable!("job {job} is not in the stream");
+        };
+        *demand as usize
     }
 
     pub(super) fn site(&self, worker: u32) -> usize {
-        self.site_of.get(worker as usize).map_or(0, |site| *site as usize)
+        let Some(site) = self.site_of.get(worker as usize) else {
+            unreachable!("worker {worker} is not in the stream");
+        };
+        *site as usize
     }
 
     /// Returns the sites on which `demand` can run.

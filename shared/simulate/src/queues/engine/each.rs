@@ -10,7 +10,7 @@ use policy::{
 use super::{
     Dispatch, Run,
     classes::Classes,
-    load_index::{LoadIndex, Standing},
+    load_index::{LoadCurve, LoadIndex},
 };
 use crate::{
     drawn,
@@ -25,13 +25,13 @@ pub(super) struct Each<'a> {
     classes: &'a Classes,
     estimation: Estimation,
     reading: Reading,
-    workers: Vec<Hands>,
+    workers: Vec<WorkerJobs>,
     choice: Choice,
 }
 
 /// The jobs of one worker.
 #[derive(Debug, Clone, Default)]
-struct Hands {
+struct WorkerJobs {
     running: bool,
     /// Expected end of the running job.
     expected_end_ms: u64,
@@ -59,15 +59,16 @@ impl<'a> Each<'a> {
         (spread, estimation): (Spread, Estimation),
         run: &Run,
     ) -> Self {
-        let workers = vec![Hands::default(); stream.workers.len()];
+        let workers = vec![WorkerJobs::default(); stream.workers.len()];
         let numbers = || (0_u32..).take(workers.len());
         let choice = match spread {
             Spread::RoundRobin => {
                 let mut sites = vec![BTreeSet::new(); classes.sites()];
                 for worker in numbers() {
-                    if let Some(site) = sites.get_mut(classes.site(worker)) {
-                        site.insert((0, worker));
-                    }
+                    let Some(site) = sites.get_mut(classes.site(worker)) else {
+                        unreachable!("worker {worker} has no site");
+                    };
+                    site.insert((0, worker));
                 }
                 Choice::Turn { sites, last: vec![0; workers.len()], turns: 0 }
             }
@@ -75,7 +76,7 @@ impl<'a> Each<'a> {
                 let index = LoadIndex::of(
                     classes,
                     numbers()
-                        .map(|worker| (worker, hands_standing(&Hands::default(), estimation, run.reading))),
+                        .map(|worker| (worker, load_curve(&WorkerJobs::default(), estimation, run.reading))),
                 );
                 Choice::Least(index)
             }
@@ -105,8 +106,7 @@ impl<'a> Each<'a> {
                 let load = |at: usize| {
                     let number = *able.get(at)?;
                     Some(
-                        hands_standing(self.workers.get(number as usize)?, estimation, reading)
-                            .load(number, now),
+                        load_curve(self.workers.get(number as usize)?, estimation, reading).load(number, now),
                     )
                 };
                 let (a, b): (WorkerLoad, WorkerLoad) = (load(a)?, load(b)?);
@@ -121,33 +121,35 @@ impl<'a> Each<'a> {
     }
 
     /// Updates the index after a change of a worker.
-    fn moved(&mut self, worker: u32) {
+    fn update_index(&mut self, worker: u32) {
         let (estimation, reading) = (self.estimation, self.reading);
-        if let (Choice::Least(index), Some(hands)) = (&mut self.choice, self.workers.get(worker as usize)) {
-            index.set(worker, hands_standing(hands, estimation, reading));
+        if let (Choice::Least(index), Some(worker_jobs)) =
+            (&mut self.choice, self.workers.get(worker as usize))
+        {
+            index.set(worker, load_curve(worker_jobs, estimation, reading));
         }
     }
 
     fn begin(&mut self, worker: u32, job: u32, now: u64) -> Option<()> {
         let estimate = self.jobs.get(job as usize)?.estimate(self.estimation);
-        let hands = self.workers.get_mut(worker as usize)?;
-        hands.running = true;
-        hands.expected_end_ms = now.saturating_add(estimate);
+        let worker_jobs = self.workers.get_mut(worker as usize)?;
+        worker_jobs.running = true;
+        worker_jobs.expected_end_ms = now.saturating_add(estimate);
         Some(())
     }
 }
 
 /// Returns a worker's load and how it changes with time.
-fn hands_standing(hands: &Hands, estimation: Estimation, reading: Reading) -> Standing {
+fn load_curve(worker_jobs: &WorkerJobs, estimation: Estimation, reading: Reading) -> LoadCurve {
     match (reading, estimation) {
         // The running job was not counted, so an idle worker looked the same as a busy one.
-        (Reading::Code, _) => Standing::Fixed { load: hands.queued, idle: false },
-        (Reading::Text, _) if !hands.running => Standing::Fixed { load: 0, idle: true },
+        (Reading::Code, _) => LoadCurve::Fixed { load: worker_jobs.queued, idle: false },
+        (Reading::Text, _) if !worker_jobs.running => LoadCurve::Fixed { load: 0, idle: true },
         (Reading::Text, Estimation::None | Estimation::QueueSize) => {
-            Standing::Fixed { load: hands.queued.saturating_add(1), idle: false }
+            LoadCurve::Fixed { load: worker_jobs.queued.saturating_add(1), idle: false }
         }
         (Reading::Text, Estimation::Oracle | Estimation::Imprecise) => {
-            Standing::Running { queued: hands.queued, expected_end_ms: hands.expected_end_ms }
+            LoadCurve::Running { queued: worker_jobs.queued, expected_end_ms: worker_jobs.expected_end_ms }
         }
     }
 }
@@ -156,28 +158,28 @@ impl Dispatch for Each<'_> {
     fn arrive(&mut self, job: u32, now: u64) -> Option<u32> {
         let worker = self.choose(self.classes.demand(job), now)?;
         let estimate = self.jobs.get(job as usize)?.estimate(self.estimation);
-        let hands = self.workers.get_mut(worker as usize)?;
-        let starts = !hands.running;
+        let worker_jobs = self.workers.get_mut(worker as usize)?;
+        let starts = !worker_jobs.running;
         if starts {
             self.begin(worker, job, now)?;
         } else {
-            hands.queue.push_back(job);
-            hands.queued = hands.queued.saturating_add(estimate);
+            worker_jobs.queue.push_back(job);
+            worker_jobs.queued = worker_jobs.queued.saturating_add(estimate);
         }
-        self.moved(worker);
+        self.update_index(worker);
         starts.then_some(worker)
     }
 
     fn free(&mut self, worker: u32, now: u64) -> Option<u32> {
-        let hands = self.workers.get_mut(worker as usize)?;
-        hands.running = false;
-        let next = hands.queue.pop_front();
+        let worker_jobs = self.workers.get_mut(worker as usize)?;
+        worker_jobs.running = false;
+        let next = worker_jobs.queue.pop_front();
         if let Some(job) = next {
             let estimate = self.jobs.get(job as usize)?.estimate(self.estimation);
-            hands.queued = hands.queued.saturating_sub(estimate);
+            worker_jobs.queued = worker_jobs.queued.saturating_sub(estimate);
             self.begin(worker, job, now)?;
         }
-        self.moved(worker);
+        self.update_index(worker);
         next
     }
 }

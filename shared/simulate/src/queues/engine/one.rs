@@ -43,9 +43,10 @@ impl IdleWorkers {
 
     /// Adds a worker that became idle.
     pub(super) fn add(&mut self, classes: &Classes, worker: u32) {
-        if let Some(idle) = self.0.get_mut(classes.site(worker)) {
-            idle.insert(worker);
-        }
+        let Some(idle) = self.0.get_mut(classes.site(worker)) else {
+            unreachable!("worker {worker} has no site");
+        };
+        idle.insert(worker);
     }
 
     /// Removes and returns the first worker that can run `demand`.
@@ -75,7 +76,7 @@ impl<'a> One<'a> {
 }
 
 /// Returns the part of a waiting job that a policy sees.
-pub(super) fn seen(classes: &Classes, number: u32, job: &Job, estimation: Estimation) -> Waiting {
+pub(super) fn waiting_job(classes: &Classes, number: u32, job: &Job, estimation: Estimation) -> Waiting {
     let able = classes.workers_for(classes.demand(number)).len();
     Waiting {
         position: u64::from(number),
@@ -92,7 +93,7 @@ impl Dispatch for One<'_> {
             return Some(worker);
         }
         let job = self.jobs.get(number as usize)?;
-        let key = order_key(self.order, &seen(self.classes, number, job, self.estimation));
+        let key = order_key(self.order, &waiting_job(self.classes, number, job, self.estimation));
         self.waiting.get_mut(demand)?.push(Reverse((job.priority, key, number)));
         None
     }

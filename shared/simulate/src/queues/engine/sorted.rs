@@ -9,7 +9,7 @@ use policy::queue::deadline_ms;
 use super::{
     Dispatch,
     classes::Classes,
-    one::{IdleWorkers, seen},
+    one::{IdleWorkers, waiting_job},
 };
 use crate::queues::{
     introsort,
@@ -41,7 +41,7 @@ impl<'a> Sorted<'a> {
     }
 
     fn key(&self, number: u32, job: &Job) -> Key {
-        let waiting = seen(self.classes, number, job, self.estimation);
+        let waiting = waiting_job(self.classes, number, job, self.estimation);
         let (first, longest) = match self.order {
             BandOrder::Fcfs => (waiting.arrived_ms, 0),
             BandOrder::Spt => (waiting.estimate_ms, 0),

@@ -11,7 +11,7 @@ const LATEST: f64 = 0.1;
 
 /// Recent completions and fetches.
 #[derive(Debug)]
-pub(crate) struct Pace {
+pub(crate) struct CompletionRate {
     /// Number of completions, each weighted less with its age.
     ended: f64,
     at: Instant,
@@ -19,7 +19,7 @@ pub(crate) struct Pace {
     fetch_seconds: f64,
 }
 
-impl Pace {
+impl CompletionRate {
     /// Starts with no completions.
     pub(crate) fn new(now: Instant) -> Self {
         Self { ended: 0.0, at: now, fetch_seconds: 0.0 }
@@ -64,9 +64,9 @@ mod tests {
     use super::*;
 
     /// Records `rate` completions per second for two seconds; also returns the time of the last one.
-    fn steady(rate: u32) -> (Pace, Instant) {
+    fn steady(rate: u32) -> (CompletionRate, Instant) {
         let mut now = Instant::now();
-        let mut pace = Pace::new(now);
+        let mut pace = CompletionRate::new(now);
         for _ in 0..rate * 2 {
             now += Duration::from_secs(1) / rate;
             pace.ended(now);

@@ -7,6 +7,7 @@ use std::{
 };
 
 use futures::FutureExt as _;
+use invariant::impossible;
 use model::{Attempt, OfferVerdict, WorkspaceKind};
 use service::ServiceError;
 use shim::{Options, Shim, ShimError};
@@ -15,9 +16,9 @@ use tracing::{debug, info, warn};
 
 use crate::{
     Shared, claim, run,
-    slots::{Assignment, Ears, Phase, ShutDown, Warmth},
     stop::Stop,
-    warm::Left,
+    warm::WarmWorkspace,
+    workspaces::{Assignment, Phase, ShutDown, Warmth, WorkspaceReceivers},
 };
 
 /// Time between two attempts to start a shim.
@@ -25,41 +26,41 @@ const SHIM_RETRY: Duration = Duration::from_secs(5);
 /// Time that a tool server has to save its state.
 const TOOL_GRACE: Duration = Duration::from_secs(10);
 
-struct Place {
+struct Workspace {
     shared: Arc<Shared>,
     number: u16,
     program: PathBuf,
     shim: Option<Shim>,
     /// Files and keys of the last build, if another build can reuse them.
-    left: Option<Left>,
+    left: Option<WarmWorkspace>,
     /// When that build ended.
     since: Instant,
 }
 
 /// The loop of one workspace: claims the builds offered to it and runs them.
 pub(crate) async fn serve(shared: Arc<Shared>, number: u16, program: PathBuf) -> Result<(), ServiceError> {
-    let mut ears = shared
-        .slots
-        .take_ears(number)
+    let mut receivers = shared
+        .workspaces
+        .take_receivers(number)
         .ok_or_else(|| ServiceError::failed("a workspace", "the workspace already has a loop"))?;
-    let mut place = Place { shared, number, program, shim: None, left: None, since: Instant::now() };
+    let mut workspace = Workspace { shared, number, program, shim: None, left: None, since: Instant::now() };
     loop {
-        let closing = place.shared.slots.closing.clone();
-        let Some(shim) = place.ready(&mut ears).await else { continue };
+        let closing = workspace.shared.workspaces.closing.clone();
+        let Some(shim) = workspace.ready(&mut receivers).await else { continue };
         tokio::select! {
-            Some(assignment) = ears.offers.recv() => place.take(assignment, &mut ears).await,
-            Some(order) = ears.orders.recv() => place.obey(order, &mut ears).await,
+            Some(assignment) = receivers.offers.recv() => workspace.run_build(assignment, &mut receivers).await,
+            Some(order) = receivers.orders.recv() => workspace.shut_down_tools(order, &mut receivers).await,
             // The remaining processes have ended, or the shim itself has.
             ended = shim.idle() => if let Err(error) = ended {
                 warn!(error = telemetry::error_chain(&error), "the shim of an idle workspace died");
-                place.drop_shim().await;
+                workspace.drop_shim().await;
             },
             () = closing.cancelled() => {
-                place.drop_shim().await;
+                workspace.drop_shim().await;
                 return Ok(());
             }
         }
-        place.rest();
+        workspace.set_idle();
     }
 }
 
@@ -69,69 +70,73 @@ async fn start_shim(program: &Path) -> Result<Shim, ShimError> {
     Shim::start_with(program, &Options { kernel_deadline: true, ..Options::default() }).await
 }
 
-impl Place {
+impl Workspace {
     /// The workspace's shim, started if necessary: ahead of the first build, which then does not wait for it. `None`
     /// after a failed start and a pause.
-    async fn ready(&mut self, ears: &mut Ears) -> Option<&mut Shim> {
-        let slots = &self.shared.slots;
+    async fn ready(&mut self, receivers: &mut WorkspaceReceivers) -> Option<&mut Shim> {
+        let workspaces = &self.shared.workspaces;
         if self.shim.is_none() {
             match start_shim(&self.program).await {
                 Ok(started) => self.shim = Some(started),
                 Err(error) => {
                     warn!(error = telemetry::error_chain(&error), "cannot start a shim");
-                    slots.set(self.number, Phase::Broken);
-                    slots.announce.notify_one();
+                    workspaces.set(self.number, Phase::Broken);
+                    workspaces.announce.notify_one();
                     tokio::select! {
-                        () = slots.closing.cancelled() => {}
+                        () = workspaces.closing.cancelled() => {}
                         () = tokio::time::sleep(SHIM_RETRY) => {}
                     }
-                    if let Some(handed) = ears.offers.recv().now_or_never().flatten() {
+                    if let Some(handed) = receivers.offers.recv().now_or_never().flatten() {
+                        // The worker shuts down if the offer's handler has gone.
                         let _ = handed.verdict.send(OfferVerdict::Busy);
                     }
                     return None;
                 }
             }
-            if slots.is_broken(self.number) {
-                self.rest();
-                self.shared.slots.announce.notify_one();
+            if workspaces.is_broken(self.number) {
+                self.set_idle();
+                self.shared.workspaces.announce.notify_one();
             }
         }
         self.shim.as_mut()
     }
 
     /// Marks the workspace as idle and publishes its warmth.
-    fn rest(&self) {
+    fn set_idle(&self) {
         let tools = self.shim.as_ref().is_some_and(Shim::has_survivors);
         let keys = self.left.as_ref().map(|left| left.keys.clone());
         let warmth = Warmth { keys, tools_since: tools.then_some(self.since) };
-        self.shared.slots.set(self.number, Phase::Idle(warmth));
-        if tools && self.shared.slots.is_draining() {
-            drop(self.shared.slots.shut_down(self.number, "drain"));
+        self.shared.workspaces.set(self.number, Phase::Idle(warmth));
+        if tools && self.shared.workspaces.is_draining() {
+            // The loop of this workspace carries out the order; its end is not awaited.
+            drop(self.shared.workspaces.shut_down(self.number, "drain"));
         }
     }
 
     /// Claims and runs the assigned build.
-    async fn take(&mut self, assignment: Assignment, ears: &mut Ears) {
+    async fn run_build(&mut self, assignment: Assignment, receivers: &mut WorkspaceReceivers) {
         let Assignment { offer, key, record, verdict } = assignment;
         let stop = Stop::default();
-        let slots = &self.shared.slots;
+        let workspaces = &self.shared.workspaces;
         let attempt = record.as_ref().map_or(Attempt::FIRST, |(_, record)| record.attempt);
-        slots.set(self.number, Phase::Busy { key: key.clone(), attempt, stop: stop.clone() });
+        workspaces.set(self.number, Phase::Busy { key: key.clone(), attempt, stop: stop.clone() });
         // These orders were meant for an idle workspace.
-        while ears.orders.try_recv().is_ok() {}
+        while receivers.orders.try_recv().is_ok() {}
         let found = self.left.as_ref().map(|left| (&left.group, &left.keys));
         let claimed = match claim::claim(&self.shared, &offer, &key, record, found).await {
             Ok(claimed) => claimed,
             Err(refusal) => {
                 debug!(%key, ?refusal, "build not claimed");
+                // The worker shuts down if the offer's handler has gone.
                 let _ = verdict.send(refusal);
                 return;
             }
         };
+        // The worker shuts down if the offer's handler has gone.
         let _ = verdict.send(OfferVerdict::Started);
         // The record may have been read only during the claim.
         let attempt = claimed.record.attempt;
-        slots.set(self.number, Phase::Busy { key, attempt, stop: stop.clone() });
+        workspaces.set(self.number, Phase::Busy { key, attempt, stop: stop.clone() });
         let kind = claimed.record.invocation().and_then(|run| run.workspace_kind);
         let mut left = self.left.take();
         if !matches!(kind, Some(WorkspaceKind::Exact | WorkspaceKind::Prefix))
@@ -139,7 +144,10 @@ impl Place {
         {
             self.evict(evicted).await;
         }
-        let Some(shim) = self.shim.as_mut() else { return };
+        let Some(shim) = self.shim.as_mut() else {
+            impossible!("workspace {} claimed a build without a shim", self.number);
+            return;
+        };
         let after = run::run(&self.shared, self.number, shim, left, claimed, stop).await;
         self.left = after.left;
         self.since = Instant::now();
@@ -149,14 +157,16 @@ impl Place {
     }
 
     /// Removes everything that a build left.
-    async fn evict(&mut self, left: Left) {
+    async fn evict(&mut self, left: WarmWorkspace) {
         if let Some(shim) = &mut self.shim {
             if shim.has_survivors() {
                 count(Counter::ToolServersStopped, &[(Label::Reason, "evicted")], 1);
             }
             if let Err(error) = shim.forget(Duration::ZERO).await {
                 warn!(error = telemetry::error_chain(&error), "a shim failed to end its remaining processes");
-                let _ = shim.end().await;
+                if let Err(error) = shim.end().await {
+                    debug!(error = telemetry::error_chain(&error), "cannot confirm the end of a shim");
+                }
                 // The run reports a shim that cannot be started.
                 if let Ok(started) = start_shim(&self.program).await {
                     *shim = started;
@@ -168,30 +178,34 @@ impl Place {
 
     /// Shuts the tool servers down and keeps the files. A build that arrives during the shutdown does
     /// not wait for it.
-    async fn obey(&mut self, order: ShutDown, ears: &mut Ears) {
+    async fn shut_down_tools(&mut self, order: ShutDown, receivers: &mut WorkspaceReceivers) {
         if order.files
             && let Some(left) = self.left.take()
         {
             info!(workspace = self.number, why = order.why, "emptying an idle workspace");
             self.evict(left).await;
-            self.shared.slots.announce.notify_one();
+            self.shared.workspaces.announce.notify_one();
         }
         let Some(shim) = self.shim.as_mut().filter(|shim| shim.has_survivors()) else { return };
         info!(workspace = self.number, why = order.why, "shutting down idle tool servers");
         let (outcome, offer) = tokio::select! {
             outcome = shim.forget(TOOL_GRACE) => (outcome, None),
-            offer = ears.offers.recv() => (Ok(()), offer),
+            offer = receivers.offers.recv() => (Ok(()), offer),
         };
         let outcome = if offer.is_some() { shim.forget(Duration::ZERO).await } else { outcome };
         count(Counter::ToolServersStopped, &[(Label::Reason, order.why)], 1);
         if outcome.is_err() {
             self.drop_shim().await;
         }
-        self.rest();
+        self.set_idle();
+        // No task waits for the end of an order to drain or to empty the workspace.
         let _ = order.done.send(());
         match offer {
-            Some(offer) if self.shim.is_some() => Box::pin(self.take(offer, ears)).await,
-            Some(offer) => drop(offer.verdict.send(OfferVerdict::Busy)),
+            Some(offer) if self.shim.is_some() => Box::pin(self.run_build(offer, receivers)).await,
+            Some(offer) => {
+                // The worker shuts down if the offer's handler has gone.
+                let _ = offer.verdict.send(OfferVerdict::Busy);
+            }
             None => {}
         }
     }

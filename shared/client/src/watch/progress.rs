@@ -5,7 +5,7 @@ use model::Sequence;
 
 /// Progress of a watch.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Seen {
+pub(super) struct Progress {
     cursor: Sequence,
     run: Option<RunPlace>,
 }
@@ -21,7 +21,7 @@ pub(super) enum Verdict {
     Gap,
 }
 
-impl Seen {
+impl Progress {
     /// Progress of a watch that starts after `position`.
     pub(super) fn after(position: Sequence) -> Self {
         Self { cursor: position, run: None }
@@ -32,12 +32,17 @@ impl Seen {
         self.cursor
     }
 
-    /// Judges a live message at `position` that follows `previous` on the same subject, at `place` in its attempt.
+    /// Classifies a live message at `position` that follows `previous` on the same subject, at `place` in its attempt.
     ///
     /// The previous position on the same subject says nothing about the build's other subjects. The number in
     /// the attempt does, for events written by a worker. A state change is always treated as a gap: it is rare,
     /// and read at once.
-    pub(super) fn judge(&self, position: Sequence, previous: Sequence, place: Option<RunPlace>) -> Verdict {
+    pub(super) fn classify(
+        &self,
+        position: Sequence,
+        previous: Sequence,
+        place: Option<RunPlace>,
+    ) -> Verdict {
         if position <= self.cursor {
             return Verdict::Old;
         }
@@ -61,7 +66,7 @@ impl Seen {
 
 #[cfg(test)]
 mod tests {
-    use super::{EventKind, RunPlace, Seen, Sequence, Verdict};
+    use super::{EventKind, Progress, RunPlace, Sequence, Verdict};
 
     #[expect(clippy::unnecessary_wraps, reason = "it is what a message holds")]
     fn place(guard: u64, count: u64) -> Option<RunPlace> {
@@ -69,63 +74,63 @@ mod tests {
     }
 
     /// A build that was enqueued at 3, started at 7, and wrote a tool event at 8 and output at 10.
-    fn running() -> Seen {
-        let mut seen = Seen::after(Sequence(0));
-        seen.advance(Sequence(3), Some(EventKind::Lifecycle), None);
-        seen.advance(Sequence(7), Some(EventKind::Lifecycle), None);
-        seen.advance(Sequence(8), Some(EventKind::Tool), place(7, 1));
-        seen.advance(Sequence(10), Some(EventKind::Console), place(7, 2));
-        seen
+    fn running() -> Progress {
+        let mut progress = Progress::after(Sequence(0));
+        progress.advance(Sequence(3), Some(EventKind::Lifecycle), None);
+        progress.advance(Sequence(7), Some(EventKind::Lifecycle), None);
+        progress.advance(Sequence(8), Some(EventKind::Tool), place(7, 1));
+        progress.advance(Sequence(10), Some(EventKind::Console), place(7, 2));
+        progress
     }
 
-    fn judge(seen: &Seen, position: u64, previous: u64, place: Option<RunPlace>) -> Verdict {
-        seen.judge(Sequence(position), Sequence(previous), place)
+    fn classify(progress: &Progress, position: u64, previous: u64, place: Option<RunPlace>) -> Verdict {
+        progress.classify(Sequence(position), Sequence(previous), place)
     }
 
     #[test]
     fn what_was_seen_is_dropped() {
         for (position, count) in [(8, 1), (10, 2), (10, 3)] {
-            assert_eq!(judge(&running(), position, 0, place(7, count)), Verdict::Old);
+            assert_eq!(classify(&running(), position, 0, place(7, count)), Verdict::Old);
         }
     }
 
     #[test]
     fn the_next_of_the_run_is_handed_out_whatever_its_kind() {
-        assert_eq!(judge(&running(), 11, 10, place(7, 3)), Verdict::Next);
-        assert_eq!(judge(&running(), 11, 8, place(7, 3)), Verdict::Next);
+        assert_eq!(classify(&running(), 11, 10, place(7, 3)), Verdict::Next);
+        assert_eq!(classify(&running(), 11, 8, place(7, 3)), Verdict::Next);
     }
 
     #[test]
     fn the_first_of_a_run_follows_its_start() {
-        let mut seen = running();
-        seen.advance(Sequence(20), Some(EventKind::Lifecycle), None);
-        seen.advance(Sequence(25), Some(EventKind::Lifecycle), None);
-        assert_eq!(judge(&seen, 26, 10, place(25, 1)), Verdict::Next);
-        assert_eq!(judge(&seen, 27, 10, place(25, 2)), Verdict::Gap);
-        assert_eq!(judge(&seen, 28, 10, place(7, 3)), Verdict::Gap);
+        let mut progress = running();
+        progress.advance(Sequence(20), Some(EventKind::Lifecycle), None);
+        progress.advance(Sequence(25), Some(EventKind::Lifecycle), None);
+        assert_eq!(classify(&progress, 26, 10, place(25, 1)), Verdict::Next);
+        assert_eq!(classify(&progress, 27, 10, place(25, 2)), Verdict::Gap);
+        assert_eq!(classify(&progress, 28, 10, place(7, 3)), Verdict::Gap);
     }
 
     #[test]
     fn a_lost_message_is_a_gap_whatever_its_kind() {
         // Same kind of event.
-        assert_eq!(judge(&running(), 12, 11, place(7, 4)), Verdict::Gap);
+        assert_eq!(classify(&running(), 12, 11, place(7, 4)), Verdict::Gap);
         // Another kind of event: the previous one of its own kind was seen.
-        assert_eq!(judge(&running(), 12, 10, place(7, 4)), Verdict::Gap);
+        assert_eq!(classify(&running(), 12, 10, place(7, 4)), Verdict::Gap);
         // A new attempt whose start was not seen.
-        assert_eq!(judge(&running(), 30, 10, place(25, 1)), Verdict::Gap);
+        assert_eq!(classify(&running(), 30, 10, place(25, 1)), Verdict::Gap);
     }
 
     #[test]
     fn a_change_of_state_is_read_from_the_stream() {
-        assert_eq!(judge(&running(), 12, 7, None), Verdict::Gap);
+        assert_eq!(classify(&running(), 12, 7, None), Verdict::Gap);
     }
 
     #[test]
     fn a_resumed_watch_reads_before_it_trusts() {
-        let mut seen = Seen::after(Sequence(10));
-        assert_eq!(judge(&seen, 10, 8, place(7, 2)), Verdict::Old);
-        assert_eq!(judge(&seen, 11, 10, place(7, 3)), Verdict::Gap);
-        seen.advance(Sequence(11), Some(EventKind::Console), place(7, 3));
-        assert_eq!(judge(&seen, 12, 11, place(7, 4)), Verdict::Next);
+        let mut progress = Progress::after(Sequence(10));
+        assert_eq!(classify(&progress, 10, 8, place(7, 2)), Verdict::Old);
+        assert_eq!(classify(&progress, 11, 10, place(7, 3)), Verdict::Gap);
+        progress.advance(Sequence(11), Some(EventKind::Console), place(7, 3));
+        assert_eq!(classify(&progress, 12, 11, place(7, 4)), Verdict::Next);
     }
 }

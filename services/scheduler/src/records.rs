@@ -12,17 +12,17 @@ use serde::Deserialize;
 use crate::learned::{self, Learned};
 
 /// Content of a record.
-pub(crate) enum Told {
+pub(crate) enum RecordContent {
     /// The execution has not finished.
     Open(Box<ExecutionRecord>),
     /// The execution has finished.
-    Ended(Box<Ended>),
+    Finished(Box<FinishedRecord>),
 }
 
 /// The fields of a finished execution that the scheduler uses.
 #[derive(Deserialize)]
-pub(crate) struct Ended {
-    execution: EndedExecution,
+pub(crate) struct FinishedRecord {
+    execution: ExecutionFields,
     #[serde(default)]
     pub(crate) executor: Option<ExecutorId>,
     #[serde(default)]
@@ -36,7 +36,7 @@ pub(crate) struct Ended {
 }
 
 #[derive(Deserialize)]
-struct EndedExecution {
+struct ExecutionFields {
     id: ExecutionId,
     group: Group,
     #[serde(default)]
@@ -51,19 +51,19 @@ struct EndedExecution {
 }
 
 #[derive(Deserialize)]
-struct Brief {
-    event: BriefEvent,
+struct RecordFields {
+    event: EventName,
 }
 
 #[derive(Deserialize, PartialEq, Eq)]
-enum BriefEvent {
+enum EventName {
     #[serde(rename = "ACTION_FINISHED")]
     Finished,
     #[serde(other)]
     Open,
 }
 
-impl Ended {
+impl FinishedRecord {
     pub(crate) fn key(&self) -> ExecutionKey {
         ExecutionKey { group: self.execution.group.clone(), id: self.execution.id }
     }
@@ -78,7 +78,7 @@ impl Ended {
     }
 
     fn change(&self, learned: &Learned) -> Change {
-        let EndedExecution { group, instance, action, do_not_cache, client, .. } = &self.execution;
+        let ExecutionFields { group, instance, action, do_not_cache, client, .. } = &self.execution;
         Change::Finished {
             executor: self.executor.clone(),
             merge: (!do_not_cache).then(|| MergeKey::named(group, action, instance)),
@@ -89,25 +89,25 @@ impl Ended {
 }
 
 /// Reads a record. An unfinished execution is read completely, because an executor must be able to read it too.
-pub(crate) fn read(stored: &Stored) -> Result<Told, BusError> {
-    let brief: Brief = stored.read()?;
-    match brief.event {
-        BriefEvent::Finished => stored.read().map(Told::Ended),
-        BriefEvent::Open => stored.execution().map(|record| Told::Open(Box::new(record))),
+pub(crate) fn read(stored: &Stored) -> Result<RecordContent, BusError> {
+    let fields: RecordFields = stored.read()?;
+    match fields.event {
+        EventName::Finished => stored.read().map(RecordContent::Finished),
+        EventName::Open => stored.execution().map(|record| RecordContent::Open(Box::new(record))),
     }
 }
 
 /// Converts a record to an event of the index; `capacity` returns the resources of the largest executor of a pool.
 pub(crate) fn event(
-    told: &Told,
+    content: &RecordContent,
     stored: &Stored,
     learned: &Learned,
     capacity: impl FnOnce(&PoolName) -> Resources,
 ) -> Event {
-    let (key, change) = match told {
-        Told::Ended(ended) => (ended.key(), ended.change(learned)),
-        Told::Open(record) => {
-            let step = match &record.phase {
+    let (key, change) = match content {
+        RecordContent::Finished(finished) => (finished.key(), finished.change(learned)),
+        RecordContent::Open(record) => {
+            let change = match &record.phase {
                 ExecutionPhase::Accepted | ExecutionPhase::Requeued { .. } | ExecutionPhase::Finished(_) => {
                     Move::Waits
                 }
@@ -116,7 +116,7 @@ pub(crate) fn event(
                 ExecutionPhase::CopyEnded { executor, .. } => Move::CopyEnded(executor.clone()),
             };
             let open = learned::open(learned, record, stored.payload.to_vec(), capacity);
-            (record.execution.key(), Change::Open(step, Box::new(open)))
+            (record.execution.key(), Change::Open(change, Box::new(open)))
         }
     };
     Event { key, sequence: stored.sequence, change }

@@ -5,7 +5,7 @@ use policy::actions::{Signal, Window, points};
 
 /// The room that an action needs while it runs.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Want<'a> {
+pub(crate) struct Demand<'a> {
     /// Resources that it holds.
     pub(crate) size: &'a Resources,
     /// Whether it must run alone on the executor.
@@ -14,7 +14,7 @@ pub(crate) struct Want<'a> {
 
 /// The room to request work for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Free {
+pub(crate) struct FreeRoom {
     /// Resources that no held action uses or waits for.
     pub(crate) resources: Resources,
     /// Maximum number of actions that can start in it.
@@ -23,7 +23,7 @@ pub(crate) struct Free {
 
 /// The free and used room of an executor.
 #[derive(Debug)]
-pub(crate) struct Room {
+pub(crate) struct Allocation {
     capacity: Resources,
     slots: u16,
     held: Resources,
@@ -39,7 +39,7 @@ pub(crate) struct Room {
     shut: bool,
 }
 
-impl Room {
+impl Allocation {
     /// Creates the room with everything free.
     pub(crate) fn new(capacity: Resources, slots: u16, window: Option<Window>) -> Self {
         Self {
@@ -105,22 +105,22 @@ impl Room {
     /// The index of the waiting action that starts next; the first one always if nothing runs. An action
     /// that does not fit is not overtaken, unless it waits for a custom resource: others that do not need
     /// that resource overtake it.
-    pub(crate) fn next<'a>(&self, waiting: impl IntoIterator<Item = Want<'a>>) -> Option<usize> {
+    pub(crate) fn next<'a>(&self, waiting: impl IntoIterator<Item = Demand<'a>>) -> Option<usize> {
         if self.shut || self.exclusive || self.started >= self.slots {
             return None;
         }
         let alone = self.started == 0;
         let mut left = self.left();
-        for (index, want) in waiting.into_iter().enumerate() {
-            if want.exclusive {
-                return (alone && want.size.fits_custom(&left)).then_some(index);
+        for (index, demand) in waiting.into_iter().enumerate() {
+            if demand.exclusive {
+                return (alone && demand.size.fits_custom(&left)).then_some(index);
             }
-            if !want.size.fits_custom(&left) {
-                left.take(&Resources { custom: want.size.custom.clone(), ..Resources::default() });
+            if !demand.size.fits_custom(&left) {
+                left.take(&Resources { custom: demand.size.custom.clone(), ..Resources::default() });
                 continue;
             }
-            let fits = alone || want.size.fits(&left);
-            return (fits && self.admits(want.size)).then_some(index);
+            let fits = alone || demand.size.fits(&left);
+            return (fits && self.admits(demand.size)).then_some(index);
         }
         None
     }
@@ -135,16 +135,16 @@ impl Room {
 
     /// The room not needed by waiting actions. `None` while an exclusive action runs or waits, and
     /// while nothing may start.
-    pub(crate) fn free<'a>(&self, waiting: impl IntoIterator<Item = Want<'a>>) -> Option<Free> {
+    pub(crate) fn free<'a>(&self, waiting: impl IntoIterator<Item = Demand<'a>>) -> Option<FreeRoom> {
         if self.shut || self.exclusive {
             return None;
         }
         let (mut held, mut taken) = (self.held.clone(), self.started);
-        for want in waiting {
-            if want.exclusive {
+        for demand in waiting {
+            if demand.exclusive {
                 return None;
             }
-            held.add(want.size);
+            held.add(demand.size);
             taken = taken.saturating_add(1);
         }
         let mut resources = self.capacity.clone();
@@ -153,7 +153,7 @@ impl Room {
         let slots = if is_full { 0 } else { self.slots.saturating_sub(taken) };
         let points = points(taken, &held, &self.capacity, self.slots);
         let admitted = self.window.as_ref().map_or(u32::MAX, |window| window.room(points));
-        Some(Free { resources, starts: slots.min(u16::try_from(admitted).unwrap_or(u16::MAX)) })
+        Some(FreeRoom { resources, starts: slots.min(u16::try_from(admitted).unwrap_or(u16::MAX)) })
     }
 
     /// Whether the machine is short of a resource: then nothing is claimed ahead.
@@ -169,7 +169,7 @@ impl Room {
 
     /// Applies a reading of the sensors: `signals` are the congestion signals, `red` describes the short resources,
     /// and while `shut` is true nothing starts.
-    pub(crate) fn look(&mut self, signals: &[Signal], red: Vec<String>, shut: bool) {
+    pub(crate) fn apply_readings(&mut self, signals: &[Signal], red: Vec<String>, shut: bool) {
         let used = self.used();
         let peak = std::mem::replace(&mut self.peak, used).max(used);
         if let Some(window) = &mut self.window {
@@ -209,22 +209,22 @@ mod tests {
         resources
     }
 
-    fn machine() -> Room {
-        Room::new(with_gpu(slots(8)), 8, Some(Window::new(0, 0, 8)))
+    fn machine() -> Allocation {
+        Allocation::new(with_gpu(slots(8)), 8, Some(Window::new(0, 0, 8)))
     }
 
-    fn wants(waiting: &[One]) -> impl Iterator<Item = Want<'_>> {
-        waiting.iter().map(|(size, exclusive)| Want { size, exclusive: *exclusive })
+    fn demands(waiting: &[One]) -> impl Iterator<Item = Demand<'_>> {
+        waiting.iter().map(|(size, exclusive)| Demand { size, exclusive: *exclusive })
     }
 
-    fn starts(room: &Room) -> u16 {
+    fn starts(room: &Allocation) -> u16 {
         room.free([]).map_or(0, |free| free.starts)
     }
 
     /// Starts all actions that fit, and returns them.
-    fn start_all(room: &mut Room, waiting: &mut Vec<One>) -> Vec<One> {
+    fn start_all(room: &mut Allocation, waiting: &mut Vec<One>) -> Vec<One> {
         let mut started = Vec::new();
-        while let Some(index) = room.next(wants(waiting)) {
+        while let Some(index) = room.next(demands(waiting)) {
             let next = waiting.remove(index);
             room.begin(&next.0, next.1);
             started.push(next);
@@ -242,7 +242,7 @@ mod tests {
         room.end(&slots(8));
         assert_eq!(start_all(&mut room, &mut waiting).len(), 8);
         assert_eq!(waiting.len(), 1);
-        assert_eq!(room.free([]), Some(Free { resources: with_gpu(Resources::default()), starts: 0 }));
+        assert_eq!(room.free([]), Some(FreeRoom { resources: with_gpu(Resources::default()), starts: 0 }));
     }
 
     #[test]
@@ -260,7 +260,7 @@ mod tests {
     fn what_waits_for_a_gpu_is_not_passed_by_one_that_needs_less_of_it() {
         let mut capacity = with_gpu(slots(8));
         capacity.custom.values_mut().for_each(|amount| *amount = Amount::whole(2));
-        let mut room = Room::new(capacity, 8, None);
+        let mut room = Allocation::new(capacity, 8, None);
         let one = with_gpu(slots(1));
         let mut two = one.clone();
         two.add(&Resources { custom: one.custom.clone(), ..Resources::default() });
@@ -278,7 +278,7 @@ mod tests {
         let mut waiting = vec![(slots(7), false), (slots(1), false)];
         assert_eq!(start_all(&mut room, &mut waiting), []);
         // The request for work leaves the room for it.
-        let free = room.free(wants(&waiting)).unwrap().resources;
+        let free = room.free(demands(&waiting)).unwrap().resources;
         assert_eq!((free.cpu_millis, free.memory_bytes), (0, 0));
         room.end(&slots(2));
         assert_eq!(start_all(&mut room, &mut waiting).len(), 2);
@@ -290,7 +290,7 @@ mod tests {
         room.begin(&slots(1), false);
         let mut waiting = vec![(slots(8), true), (slots(1), false)];
         assert_eq!(start_all(&mut room, &mut waiting), []);
-        assert_eq!(room.free(wants(&waiting)), None);
+        assert_eq!(room.free(demands(&waiting)), None);
         room.end(&slots(1));
         // Nothing starts beside it even if it asks for little.
         let mut waiting = vec![(slots(1), true), (slots(1), false)];
@@ -312,7 +312,7 @@ mod tests {
         let mut room = machine();
         assert_eq!(start_all(&mut room, &mut vec![(slots(1), false); 8]).len(), 8);
         assert!(!room.is_closed(), "all slots are busy, and nothing is short");
-        room.look(&[Signal::Red], vec!["no memory is left".to_owned()], false);
+        room.apply_readings(&[Signal::Red], vec!["no memory is left".to_owned()], false);
         assert_eq!(room.window().size, 60);
         for left in (6..8).rev() {
             room.end(&slots(1));
@@ -329,11 +329,11 @@ mod tests {
     #[test]
     fn nothing_begins_while_it_is_shut() {
         let mut room = machine();
-        room.look(&[Signal::Green], vec!["it is paused".to_owned()], true);
+        room.apply_readings(&[Signal::Green], vec!["it is paused".to_owned()], true);
         assert_eq!(start_all(&mut room, &mut vec![(slots(1), false)]), []);
         assert_eq!(room.free([]), None);
         assert!(room.is_closed());
-        room.look(&[Signal::Green], Vec::new(), false);
+        room.apply_readings(&[Signal::Green], Vec::new(), false);
         assert_eq!(starts(&room), 8);
     }
 }

@@ -8,6 +8,7 @@ use std::{
     time::Instant,
 };
 
+use invariant::impossible;
 use model::{
     Attempt, BuildKey, BuildRecord, Offer, OfferVerdict, Sequence, WorkerStatus, WorkspaceKeys,
     WorkspaceState,
@@ -60,21 +61,21 @@ pub(crate) struct ShutDown {
 }
 
 /// The receiving ends of a workspace's channels.
-pub(crate) struct Ears {
+pub(crate) struct WorkspaceReceivers {
     pub(crate) offers: mpsc::Receiver<Assignment>,
     pub(crate) orders: mpsc::Receiver<ShutDown>,
 }
 
-struct Slot {
+struct WorkspaceEntry {
     phase: Phase,
     offers: mpsc::Sender<Assignment>,
     orders: mpsc::Sender<ShutDown>,
-    ears: Option<Ears>,
+    receivers: Option<WorkspaceReceivers>,
 }
 
 /// All workspaces of the worker.
-pub(crate) struct Slots {
-    all: Mutex<Vec<Slot>>,
+pub(crate) struct Workspaces {
+    all: Mutex<Vec<WorkspaceEntry>>,
     draining: AtomicBool,
     /// Why the disk is short of space or inodes, while no offers are accepted for that reason.
     shortage: Mutex<Option<String>>,
@@ -89,18 +90,18 @@ pub(crate) struct Slots {
     idle: Notify,
 }
 
-impl Slots {
+impl Workspaces {
     /// Creates `count` idle workspaces.
     pub(crate) fn new(count: u16) -> Self {
-        let slot = |_| {
+        let workspace = |_| {
             // The channel holds one message in addition to the one being handled.
             let (offers, offered) = mpsc::channel(1);
             let (orders, ordered) = mpsc::channel(1);
-            let ears = Some(Ears { offers: offered, orders: ordered });
-            Slot { phase: Phase::Idle(Warmth::default()), offers, orders, ears }
+            let receivers = Some(WorkspaceReceivers { offers: offered, orders: ordered });
+            WorkspaceEntry { phase: Phase::Idle(Warmth::default()), offers, orders, receivers }
         };
         Self {
-            all: Mutex::new((0..count).map(slot).collect()),
+            all: Mutex::new((0..count).map(workspace).collect()),
             draining: AtomicBool::new(false),
             shortage: Mutex::default(),
             begun: Notify::new(),
@@ -111,13 +112,14 @@ impl Slots {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Vec<Slot>> {
+    fn lock(&self) -> MutexGuard<'_, Vec<WorkspaceEntry>> {
         self.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Sends an offer to its workspace, or refuses it if the workspace is busy.
-    pub(crate) fn hand(&self, assignment: Assignment) {
+    pub(crate) fn assign(&self, assignment: Assignment) {
         let refuse = |assignment: Assignment| {
+            // The worker shuts down if the offer's handler has gone.
             let _ = assignment.verdict.send(OfferVerdict::Busy);
             // The dispatchers believe that the workspace is free.
             self.announce.notify_one();
@@ -125,20 +127,22 @@ impl Slots {
         if self.is_draining() || self.shortage().is_some() {
             return refuse(assignment);
         }
-        let slots = self.lock();
-        match slots.get(usize::from(assignment.offer.workspace)) {
-            Some(Slot { phase: Phase::Idle(_) | Phase::Ending(_), offers, .. }) => {
+        let workspaces = self.lock();
+        match workspaces.get(usize::from(assignment.offer.workspace)) {
+            Some(WorkspaceEntry { phase: Phase::Idle(_) | Phase::Ending(_), offers, .. }) => {
                 if let Err(error) = offers.try_send(assignment) {
                     refuse(error.into_inner());
                 }
             }
-            Some(Slot { phase: Phase::Busy { .. } | Phase::Broken, .. }) | None => refuse(assignment),
+            Some(WorkspaceEntry { phase: Phase::Busy { .. } | Phase::Broken, .. }) | None => {
+                refuse(assignment);
+            }
         }
     }
 
     /// The state of every workspace, for a heartbeat.
     pub(crate) fn states(&self) -> Vec<WorkspaceState> {
-        let state = |slot: &Slot| match &slot.phase {
+        let state = |workspace: &WorkspaceEntry| match &workspace.phase {
             Phase::Idle(warmth) | Phase::Ending(warmth) => WorkspaceState::Idle { warm: warmth.keys.clone() },
             Phase::Busy { key, .. } => WorkspaceState::Busy { group: key.group.clone(), id: key.id },
             Phase::Broken => WorkspaceState::Broken,
@@ -167,9 +171,11 @@ impl Slots {
         let is_short = shortage.is_some();
         *self.shortage.lock().unwrap_or_else(PoisonError::into_inner) = shortage;
         if is_short {
-            for slot in self.lock().iter().filter(|slot| matches!(slot.phase, Phase::Idle(_))) {
+            for workspace in self.lock().iter().filter(|workspace| matches!(workspace.phase, Phase::Idle(_)))
+            {
                 let (done, _) = oneshot::channel();
-                let _ = slot.orders.try_send(ShutDown { why: "disk", files: true, done });
+                // If another order waits already, the workspace keeps its files until the next shortage.
+                let _ = workspace.orders.try_send(ShutDown { why: "disk", files: true, done });
             }
         }
         self.announce.notify_one();
@@ -177,14 +183,18 @@ impl Slots {
 
     /// The workspaces that have a build.
     pub(crate) fn busy(&self) -> Vec<u16> {
-        let slots = self.lock();
-        let busy = (0..).zip(slots.iter()).filter(|(_, slot)| matches!(slot.phase, Phase::Busy { .. }));
+        let workspaces = self.lock();
+        let busy = (0..)
+            .zip(workspaces.iter())
+            .filter(|(_, workspace)| matches!(workspace.phase, Phase::Busy { .. }));
         busy.map(|(number, _)| number).collect()
     }
 
     /// Stops the run in workspace `number`.
     pub(crate) fn stop(&self, number: u16, cause: Cause) {
-        if let Some(Slot { phase: Phase::Busy { stop, .. }, .. }) = self.lock().get(usize::from(number)) {
+        if let Some(WorkspaceEntry { phase: Phase::Busy { stop, .. }, .. }) =
+            self.lock().get(usize::from(number))
+        {
             stop.now(cause);
         }
     }
@@ -198,6 +208,7 @@ impl Slots {
         self.draining.store(draining, Ordering::Relaxed);
         if draining {
             let idle = self.with_tools().into_iter().map(|(_, number)| number);
+            // The loops of the workspaces carry out the orders; their end is not awaited.
             idle.for_each(|number| drop(self.shut_down(number, "drain")));
         }
         self.announce.notify_one();
@@ -205,8 +216,8 @@ impl Slots {
 
     /// The idle workspaces with tool servers, and since when they have them; the least recently used first.
     pub(crate) fn with_tools(&self) -> Vec<(Instant, u16)> {
-        let slots = self.lock();
-        let tools = (0..).zip(slots.iter()).filter_map(|(number, slot)| match &slot.phase {
+        let workspaces = self.lock();
+        let tools = (0..).zip(workspaces.iter()).filter_map(|(number, workspace)| match &workspace.phase {
             Phase::Idle(warmth) | Phase::Ending(warmth) => Some((warmth.tools_since?, number)),
             Phase::Busy { .. } | Phase::Broken => None,
         });
@@ -219,17 +230,19 @@ impl Slots {
     /// workspace has started something else.
     pub(crate) fn shut_down(&self, number: u16, why: &'static str) -> oneshot::Receiver<()> {
         let (done, outcome) = oneshot::channel();
-        if let Some(slot) = self.lock().get(usize::from(number)) {
+        if let Some(workspace) = self.lock().get(usize::from(number)) {
             // A second order in the queue would change nothing.
-            let _ = slot.orders.try_send(ShutDown { why, files: false, done });
+            let _ = workspace.orders.try_send(ShutDown { why, files: false, done });
+        } else {
+            impossible!("workspace {number} does not exist, but has tool servers");
         }
         outcome
     }
 
     /// Stops every run on this worker.
     pub(crate) fn stop_all(&self, cause: Cause) {
-        for slot in self.lock().iter() {
-            if let Phase::Busy { stop, .. } = &slot.phase {
+        for workspace in self.lock().iter() {
+            if let Phase::Busy { stop, .. } = &workspace.phase {
                 stop.now(cause);
             }
         }
@@ -237,7 +250,7 @@ impl Slots {
 
     /// The stop handle of this attempt's run, if it runs here.
     pub(crate) fn stop_of(&self, wanted: &BuildKey, run: Attempt) -> Option<Stop> {
-        self.lock().iter().find_map(|slot| match &slot.phase {
+        self.lock().iter().find_map(|workspace| match &workspace.phase {
             Phase::Busy { key, attempt, stop } if key == wanted && *attempt == run => Some(stop.clone()),
             Phase::Busy { .. } | Phase::Idle(_) | Phase::Ending(_) | Phase::Broken => None,
         })
@@ -247,7 +260,7 @@ impl Slots {
     pub(crate) async fn all_idle(&self) {
         loop {
             let changed = self.idle.notified();
-            if self.lock().iter().all(|slot| matches!(slot.phase, Phase::Idle(_) | Phase::Broken)) {
+            if self.lock().iter().all(|workspace| matches!(workspace.phase, Phase::Idle(_) | Phase::Broken)) {
                 return;
             }
             changed.await;
@@ -257,8 +270,10 @@ impl Slots {
     pub(crate) fn set(&self, number: u16, phase: Phase) {
         let begins = matches!(&phase, Phase::Busy { .. });
         let has_tools = matches!(&phase, Phase::Idle(Warmth { tools_since: Some(_), .. }));
-        if let Some(slot) = self.lock().get_mut(usize::from(number)) {
-            slot.phase = phase;
+        if let Some(workspace) = self.lock().get_mut(usize::from(number)) {
+            workspace.phase = phase;
+        } else {
+            impossible!("workspace {number} does not exist, but changes its state");
         }
         self.idle.notify_waiters();
         if begins {
@@ -270,7 +285,7 @@ impl Slots {
     }
 
     pub(crate) fn is_broken(&self, number: u16) -> bool {
-        matches!(self.lock().get(usize::from(number)), Some(Slot { phase: Phase::Broken, .. }))
+        matches!(self.lock().get(usize::from(number)), Some(WorkspaceEntry { phase: Phase::Broken, .. }))
     }
 
     /// The result is written: the next offer may come.
@@ -279,7 +294,7 @@ impl Slots {
     }
 
     /// The receiving ends of workspace `number`; available once.
-    pub(crate) fn take_ears(&self, number: u16) -> Option<Ears> {
-        self.lock().get_mut(usize::from(number))?.ears.take()
+    pub(crate) fn take_receivers(&self, number: u16) -> Option<WorkspaceReceivers> {
+        self.lock().get_mut(usize::from(number))?.receivers.take()
     }
 }

@@ -8,27 +8,28 @@ use std::{
 };
 
 use globset::GlobMatcher;
+use invariant::{Present as _, impossible};
 use model::{BlobDigest, CommandStep, Graph, Input, JobGlob, JobPath, Step, Task, TaskIndex};
 use roaring::RoaringBitmap;
 
 use super::{
+    effect_paths::EffectPaths,
     remake::each_file,
-    roots::Roots,
-    seen::Seen,
     tree::{Content, Folder, Node, TreeError, join},
+    visible::VisibleEffects,
 };
 
 /// The effect of a successful task on the files.
 #[derive(Debug)]
 pub(crate) enum Effect {
     /// The task created or replaced these paths.
-    Lays(Vec<(String, Node)>),
+    Adds(Vec<(String, Node)>),
     /// The task removed this path.
-    Takes(String),
+    Removes(String),
 }
 
 /// The files of a job as each of its tasks sees them.
-pub(crate) struct World {
+pub(crate) struct JobFiles {
     graph: Arc<Graph>,
     base: Arc<Folder>,
     /// The effect of each task.
@@ -75,19 +76,22 @@ pub(crate) enum ViewError {
     Tree(#[from] TreeError),
 }
 
-impl World {
+impl JobFiles {
     /// The files of the job `graph` in a workspace that holds `base`.
     pub(crate) fn new(graph: Arc<Graph>, base: Arc<Folder>) -> Self {
         let mut rank = vec![0; graph.len()];
         for (place, index) in (0_u32..).zip(graph.order()) {
             if let Some(rank) = rank.get_mut(index.get()) {
                 *rank = place;
+            } else {
+                impossible!("the job has no task {} to order", index.get());
             }
         }
         let effects = std::iter::repeat_with(OnceLock::new).take(graph.len()).collect();
-        let roots = Roots::of(&graph);
-        let (mut globs, mut about) = (HashMap::new(), HashMap::new());
-        let reads = graph.tasks().iter().map(|task| reads(task, &roots, &mut globs, &mut about)).collect();
+        let effect_paths = EffectPaths::of(&graph);
+        let (mut globs, mut by_path) = (HashMap::new(), HashMap::new());
+        let reads =
+            graph.tasks().iter().map(|task| reads(task, &effect_paths, &mut globs, &mut by_path)).collect();
         Self { graph, base, effects, rank, reads, globs }
     }
 
@@ -118,13 +122,13 @@ impl World {
         for view in views {
             // An input that is too large is reported to the task that reads it.
             if let Ok(files) = view.of(&self.base, &RoaringBitmap::new()) {
-                Folder::lay_all(&mut wanted, &files);
+                Folder::merge(&mut wanted, &files);
             }
         }
         for read in self.reads.iter().flatten() {
             let Wanted::Path(path) = &read.what else { continue };
             for (path, node) in self.base.resolve(path.as_str()).into_iter().flatten() {
-                Folder::lay(&mut wanted, &path, node);
+                Folder::insert_at(&mut wanted, &path, node);
             }
         }
         let mut files = Vec::new();
@@ -133,25 +137,28 @@ impl World {
     }
 
     /// Records the effect of a task. Only the first record of a task counts.
-    pub(crate) fn done(&self, task: TaskIndex, effect: Effect) {
-        if let Some(slot) = self.effects.get(task.get()) {
-            let _ = slot.set(effect);
-        }
+    pub(crate) fn record_effect(&self, task: TaskIndex, effect: Effect) {
+        let Some(recorded) = self.effects.get(task.get()) else {
+            impossible!("the job has no task {} to record an effect of", task.get());
+            return;
+        };
+        // A task that runs again keeps its first effect.
+        let _ = recorded.set(effect);
     }
 
     /// The effects that a task may see, for a task that was started before.
-    pub(crate) fn seen_by(&self, task: TaskIndex) -> Seen {
-        Seen::again(&self.graph, task, &self.watched())
+    pub(crate) fn visible_to(&self, task: TaskIndex) -> VisibleEffects {
+        VisibleEffects::recompute(&self.graph, task, &self.watched())
     }
 
     /// The tasks whose commands made one of `files` that exist only in the farm's store.
-    pub(crate) fn makers(&self, files: &HashSet<BlobDigest>) -> Vec<TaskIndex> {
+    pub(crate) fn producers(&self, files: &HashSet<BlobDigest>) -> Vec<TaskIndex> {
         let made = |index: TaskIndex| {
-            let Some(Effect::Lays(laid)) = self.effects.get(index.get()).and_then(OnceLock::get) else {
+            let Some(Effect::Adds(added)) = self.effects.get(index.get()).and_then(OnceLock::get) else {
                 return false;
             };
             let (mut found, mut seen) = (false, HashSet::new());
-            for (_, node) in laid {
+            for (_, node) in added {
                 each_file(node, &mut seen, &mut |content| {
                     found |= content.path().is_none() && content.digest().is_ok_and(|it| files.contains(&it));
                 });
@@ -167,22 +174,25 @@ impl World {
         &self,
         index: TaskIndex,
         command: &CommandStep,
-        seen: &Seen,
+        effects: &VisibleEffects,
     ) -> Result<Arc<Folder>, ViewError> {
         let mut root = Arc::default();
-        let reads = self.reads.get(index.get()).map(Vec::as_slice).unwrap_or_default();
-        let view = self.view_for(reads, seen);
+        let reads = self.reads.get(index.get()).map(Vec::as_slice).present("the inputs of a task");
+        let view = self.view_for(reads, effects);
         for read in reads {
             match &read.what {
                 Wanted::Glob(text) => {
-                    let Some(glob) = self.globs.get(text) else { continue };
-                    let visible = seen.of(&read.by);
+                    let Some(glob) = self.globs.get(text) else {
+                        impossible!("input glob {text:?} of a task is not compiled");
+                        continue;
+                    };
+                    let visible = effects.of(&read.by);
                     let files = glob.with(&visible, || self.view(&visible))?;
-                    Folder::lay_all(&mut root, &files);
+                    Folder::merge(&mut root, &files);
                 }
                 Wanted::Path(path) => {
-                    for (path, node) in self.find(&view, path, read, seen)? {
-                        Folder::lay(&mut root, &path, node);
+                    for (path, node) in self.find(&view, path, read, effects)? {
+                        Folder::insert_at(&mut root, &path, node);
                     }
                 }
             }
@@ -190,17 +200,23 @@ impl World {
         // The working directory must exist, possibly behind a symlink.
         let start = command.folder.as_str();
         if !start.is_empty() && root.resolve(start).is_none() {
-            Folder::lay(&mut root, start, Node::Folder(Arc::default()));
+            Folder::insert_at(&mut root, start, Node::Folder(Arc::default()));
         }
         root.check("")?;
         Ok(root)
     }
 
     /// The input of an internal step.
-    pub(crate) fn source(&self, index: TaskIndex, path: &JobPath, seen: &Seen) -> Result<Node, ViewError> {
-        let reads = self.reads.get(index.get()).map(Vec::as_slice).unwrap_or_default();
+    pub(crate) fn source(
+        &self,
+        index: TaskIndex,
+        path: &JobPath,
+        effects: &VisibleEffects,
+    ) -> Result<Node, ViewError> {
+        let reads = self.reads.get(index.get()).map(Vec::as_slice).present("the inputs of a task");
         let missing = || ViewError::Missing(path.to_string());
-        let found = self.find(&self.view_for(reads, seen), path, reads.first().ok_or_else(missing)?, seen)?;
+        let found =
+            self.find(&self.view_for(reads, effects), path, reads.first().ok_or_else(missing)?, effects)?;
         // The target of symlinks, not the symlinks themselves.
         found.into_iter().next_back().map(|(_, node)| node).ok_or_else(missing)
     }
@@ -212,13 +228,13 @@ impl World {
     }
 
     /// The files with all effects that a task may see on the paths that it reads.
-    fn view_for(&self, reads: &[Read], seen: &Seen) -> Arc<Folder> {
+    fn view_for(&self, reads: &[Read], effects: &VisibleEffects) -> Arc<Folder> {
         let paths = reads.iter().filter(|read| matches!(read.what, Wanted::Path(_)));
         let mut visible = RoaringBitmap::new();
         let mut last: Option<&Arc<RoaringBitmap>> = None;
         for read in paths {
             if last.is_none_or(|last| !Arc::ptr_eq(last, &read.by)) {
-                visible |= seen.of(&read.by);
+                visible |= effects.of(&read.by);
             }
             last = Some(&read.by);
         }
@@ -230,11 +246,11 @@ impl World {
         view: &Arc<Folder>,
         path: &JobPath,
         read: &Read,
-        seen: &Seen,
+        effects: &VisibleEffects,
     ) -> Result<Vec<(String, Node)>, ViewError> {
         view.resolve(path.as_str()).ok_or_else(|| {
             let other =
-                (&*read.by - &seen.of(&read.by)).iter().find_map(|at| self.graph.tasks().get(at as usize));
+                (&*read.by - &effects.of(&read.by)).iter().find_map(|at| self.graph.tasks().get(at as usize));
             match other {
                 Some(other) => ViewError::Unseen { path: path.to_string(), by: other.id.to_string() },
                 None => ViewError::Missing(path.to_string()),
@@ -255,12 +271,12 @@ impl World {
         let mut view = Arc::clone(&self.base);
         for (_, effect) in ordered {
             match effect {
-                Effect::Lays(laid) => {
-                    for (path, node) in laid {
-                        Folder::lay(&mut view, path, node.clone());
+                Effect::Adds(added) => {
+                    for (path, node) in added {
+                        Folder::insert_at(&mut view, path, node.clone());
                     }
                 }
-                Effect::Takes(path) => Folder::take(&mut view, path),
+                Effect::Removes(path) => Folder::remove_at(&mut view, path),
             }
         }
         view
@@ -268,7 +284,7 @@ impl World {
 }
 
 impl GlobView {
-    fn new(glob: &JobGlob, roots: &Roots) -> Self {
+    fn new(glob: &JobGlob, effect_paths: &EffectPaths) -> Self {
         let is_plain = |name: &&str| !name.contains(['*', '?', '[', ']', '{', '}', '\\']);
         let mut names: Vec<&str> = glob.as_str().split('/').take_while(is_plain).collect();
         // Without a pattern the last component is a file name.
@@ -276,7 +292,7 @@ impl GlobView {
             names.pop();
         }
         let start = names.join("/");
-        let by = Arc::new(roots.about(&start));
+        let by = Arc::new(effect_paths.affecting(&start));
         Self { matcher: glob.matcher(), start, by, last: Mutex::default() }
     }
 
@@ -306,7 +322,7 @@ impl GlobView {
         if let Some(start) = start
             && let Some(found) = matching(start, &self.start, &self.matcher)
         {
-            Folder::lay(&mut files, &self.start, Node::Folder(found));
+            Folder::insert_at(&mut files, &self.start, Node::Folder(found));
         }
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         *last = Some((visible.clone(), Arc::clone(&files)));
@@ -355,13 +371,14 @@ fn contents(folder: &Folder, files: &mut Vec<Arc<Content>>) {
 /// The inputs of a task.
 fn reads(
     task: &Task,
-    roots: &Roots,
+    effect_paths: &EffectPaths,
     globs: &mut HashMap<String, GlobView>,
-    about: &mut HashMap<JobPath, Arc<RoaringBitmap>>,
+    by_path: &mut HashMap<JobPath, Arc<RoaringBitmap>>,
 ) -> Vec<Read> {
     // Each path is looked up once, even if many tasks read it.
     let mut path = |path: &JobPath| {
-        let by = about.entry(path.clone()).or_insert_with(|| Arc::new(roots.about(path.as_str())));
+        let by =
+            by_path.entry(path.clone()).or_insert_with(|| Arc::new(effect_paths.affecting(path.as_str())));
         Read { what: Wanted::Path(path.clone()), by: Arc::clone(by) }
     };
     match &task.step {
@@ -372,7 +389,7 @@ fn reads(
                 Input::Path(wanted) => path(wanted),
                 Input::Glob(glob) => {
                     let text = glob.as_str().to_owned();
-                    let view = globs.entry(text.clone()).or_insert_with(|| GlobView::new(glob, roots));
+                    let view = globs.entry(text.clone()).or_insert_with(|| GlobView::new(glob, effect_paths));
                     Read { what: Wanted::Glob(text), by: Arc::clone(&view.by) }
                 }
             })
@@ -384,7 +401,7 @@ fn reads(
 
 /// A task's index as the bitmaps store it: the number of tasks fits into 32 bits.
 pub(crate) fn number(index: TaskIndex) -> u32 {
-    u32::try_from(index.get()).unwrap_or(u32::MAX)
+    u32::try_from(index.get()).present_or(u32::MAX, "the index of a task in 32 bits")
 }
 
 #[cfg(test)]

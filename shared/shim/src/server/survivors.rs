@@ -13,7 +13,7 @@ use crate::model::Deadline;
 
 /// The survivors of the last command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Remains {
+pub(crate) enum Survivors {
     None,
     /// They stay until the deadline of the command that left them.
     Alive {
@@ -27,7 +27,7 @@ pub(crate) enum Remains {
     },
 }
 
-impl Remains {
+impl Survivors {
     /// When they are killed for certain.
     pub(crate) fn kill_at(self) -> Option<Instant> {
         match self {
@@ -57,10 +57,10 @@ impl Server {
     /// Ends the survivors, at the latest after `grace`.
     pub(crate) fn forget(&mut self, number: u64, grace: Duration) -> io::Result<()> {
         match Instant::now().checked_add(grace) {
-            Some(at) if !grace.is_zero() && self.remains != Remains::None => {
-                self.remains = Remains::Ending { number, at };
+            Some(at) if !grace.is_zero() && self.survivors != Survivors::None => {
+                self.survivors = Survivors::Ending { number, at };
                 self.tree.signal(Signal::SIGTERM)?;
-                self.reap_remains()
+                self.reap_survivors()
             }
             _ => self.forget_now(number),
         }
@@ -68,41 +68,41 @@ impl Server {
 
     /// Kills the survivors now.
     pub(crate) fn forget_now(&mut self, number: u64) -> io::Result<()> {
-        if self.remains != Remains::None {
+        if self.survivors != Survivors::None {
             self.tree.destroy(|_| ())?;
         }
-        self.remains = Remains::None;
+        self.survivors = Survivors::None;
         self.outbox.put_urgent(&Reply::Forgotten(number));
         Ok(())
     }
 
     /// Moves the deadline of the survivors of this command.
-    pub(crate) fn renew_remains(&mut self, number: u64, next: Deadline) -> io::Result<()> {
-        if let Remains::Alive { run, deadline } = &mut self.remains
+    pub(crate) fn renew_survivors(&mut self, number: u64, next: Deadline) -> io::Result<()> {
+        if let Survivors::Alive { run, deadline } = &mut self.survivors
             && *run == number
         {
             *deadline = Some(next);
         }
-        self.watch_remains()?;
-        let deadline = self.remains.deadline();
+        self.watch_survivors()?;
+        let deadline = self.survivors.deadline();
         self.cover(deadline)
     }
 
     /// Kills the survivors if their deadline has passed, otherwise arms the alarm for it.
-    pub(crate) fn watch_remains(&mut self) -> io::Result<()> {
-        let Remains::Alive { deadline: Some(deadline), .. } = self.remains else { return Ok(()) };
+    pub(crate) fn watch_survivors(&mut self) -> io::Result<()> {
+        let Survivors::Alive { deadline: Some(deadline), .. } = self.survivors else { return Ok(()) };
         if !deadline.has_passed() {
-            return Ok(self.alarm.ring_by(deadline)?);
+            return Ok(self.alarm.arm(deadline)?);
         }
         self.tree.destroy(|_| ())?;
-        self.remains = Remains::None;
+        self.survivors = Survivors::None;
         self.outbox.put_urgent(&Reply::Kept(false));
         Ok(())
     }
 
     /// Reaps survivors that have ended.
-    pub(crate) fn reap_remains(&mut self) -> io::Result<()> {
-        if self.remains == Remains::None {
+    pub(crate) fn reap_survivors(&mut self) -> io::Result<()> {
+        if self.survivors == Survivors::None {
             return Ok(());
         }
         loop {
@@ -112,12 +112,12 @@ impl Server {
                 Waited::NoChildren => break,
             }
         }
-        let told = match self.remains {
-            Remains::Ending { number, .. } => Reply::Forgotten(number),
-            Remains::None | Remains::Alive { .. } => Reply::Kept(false),
+        let reply = match self.survivors {
+            Survivors::Ending { number, .. } => Reply::Forgotten(number),
+            Survivors::None | Survivors::Alive { .. } => Reply::Kept(false),
         };
-        self.remains = Remains::None;
-        self.outbox.put_urgent(&told);
+        self.survivors = Survivors::None;
+        self.outbox.put_urgent(&reply);
         Ok(())
     }
 }

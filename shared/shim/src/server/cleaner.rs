@@ -5,6 +5,7 @@ use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
+use invariant::Present as _;
 use nix::sys::statvfs::statvfs;
 
 /// Whether the text of a file shows no objects.
@@ -12,7 +13,7 @@ type IsClean = fn(&str) -> bool;
 
 /// Files that list the objects of the namespaces, and how to read them. Files of features that the kernel
 /// lacks do not exist.
-const TELLTALES: [(&str, IsClean); 5] = [
+const OBJECT_LISTS: [(&str, IsClean); 5] = [
     ("/proc/sysvipc/shm", is_header),
     ("/proc/sysvipc/sem", is_header),
     ("/proc/sysvipc/msg", is_header),
@@ -22,9 +23,9 @@ const TELLTALES: [(&str, IsClean); 5] = [
 
 /// Checks and empties the private folders and namespaces of one shim.
 #[derive(Debug, Default)]
-pub(crate) struct Tidy {
+pub(crate) struct Cleaner {
     folders: Vec<PathBuf>,
-    telltales: Vec<(File, IsClean)>,
+    lists: Vec<(File, IsClean)>,
 }
 
 /// Usage of the private folders, each of which is a file system.
@@ -36,12 +37,12 @@ pub(crate) struct Private {
     pub(crate) devices: Vec<u64>,
 }
 
-impl Tidy {
+impl Cleaner {
     /// Covers these folders and, if there are any, the namespaces of this process.
     pub(crate) fn new(folders: Vec<PathBuf>) -> Self {
-        let telltales = if folders.is_empty() { &[][..] } else { &TELLTALES };
+        let lists = if folders.is_empty() { &[][..] } else { &OBJECT_LISTS };
         let open = |(path, is_clean): &(&str, IsClean)| Some((File::open(path).ok()?, *is_clean));
-        Self { telltales: telltales.iter().filter_map(open).collect(), folders }
+        Self { lists: lists.iter().filter_map(open).collect(), folders }
     }
 
     /// Usage of the folders, as their file systems count it.
@@ -58,9 +59,9 @@ impl Tidy {
     }
 
     /// Empties the folders, when no other process is alive; returns whether the folders and namespaces are clean.
-    pub(crate) fn wipe(&self) -> bool {
+    pub(crate) fn clean(&self) -> bool {
         self.folders.iter().all(|folder| empty(folder).is_ok())
-            && self.telltales.iter().all(|(file, is_clean)| tells(file, *is_clean).unwrap_or(false))
+            && self.lists.iter().all(|(file, is_clean)| is_list_clean(file, *is_clean).unwrap_or(false))
     }
 }
 
@@ -75,10 +76,10 @@ fn remove(entry: &DirEntry) -> io::Result<()> {
     if entry.file_type()?.is_dir() { fs::remove_dir_all(entry.path()) } else { fs::remove_file(entry.path()) }
 }
 
-fn tells(file: &File, is_clean: IsClean) -> io::Result<bool> {
+fn is_list_clean(file: &File, is_clean: IsClean) -> io::Result<bool> {
     let mut text = [0; 1024];
     let length = file.read_at(&mut text, 0)?;
-    let text = text.get(..length).unwrap_or_default();
+    let text = text.get(..length).present("more bytes were read than the buffer holds");
     Ok(std::str::from_utf8(text).is_ok_and(is_clean))
 }
 
@@ -123,7 +124,7 @@ mod tests {
         std::os::unix::fs::symlink("/", folder.path().join("root")).unwrap();
         empty(folder.path()).unwrap();
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
-        assert!(!Tidy::new(vec!["/no/such/folder".into()]).wipe());
-        assert!(Tidy::default().wipe());
+        assert!(!Cleaner::new(vec!["/no/such/folder".into()]).clean());
+        assert!(Cleaner::default().clean());
     }
 }

@@ -5,14 +5,14 @@ use std::{collections::BTreeMap, ops::Bound};
 use model::{Graph, JobPath, Step};
 use roaring::RoaringBitmap;
 
-use super::world::number;
+use super::job_files::number;
 
 /// The paths where the effects of tasks begin, with these tasks.
-pub(super) struct Roots {
+pub(super) struct EffectPaths {
     tasks: BTreeMap<String, Vec<u32>>,
 }
 
-impl Roots {
+impl EffectPaths {
     pub(super) fn of(graph: &Graph) -> Self {
         let mut tasks: BTreeMap<String, Vec<u32>> = BTreeMap::new();
         for (index, task) in graph.indexed() {
@@ -28,7 +28,7 @@ impl Roots {
     }
 
     /// Tasks whose effects begin at `path`, above or below it.
-    pub(super) fn about(&self, path: &str) -> RoaringBitmap {
+    pub(super) fn affecting(&self, path: &str) -> RoaringBitmap {
         let mut all = RoaringBitmap::new();
         let above = path.match_indices('/').filter_map(|(at, _)| path.get(..at));
         for place in std::iter::once("").chain(above).chain((!path.is_empty()).then_some(path)) {

@@ -12,28 +12,28 @@ use policy::actions::Signal;
 use tokio::{sync::Notify, task::JoinHandle};
 
 use self::state::State;
-pub(crate) use self::state::{Fullness, Hand, Outputs, Phase, Wish, Work};
-use crate::room::Room;
+pub(crate) use self::state::{ActionHandle, ExecutorLoad, Outputs, Phase, Work, WorkRequest};
+use crate::allocation::Allocation;
 
 /// How long an action claimed ahead may wait here before it is returned for other executors.
 const AHEAD_PATIENCE: Duration = Duration::from_secs(1);
 
 /// The actions held by the executor, with notifications of changes.
 #[derive(Debug)]
-pub(crate) struct Hands {
+pub(crate) struct HeldActions {
     state: Mutex<State>,
     /// Notified when there is room that was not yet offered to the schedulers.
-    pub(crate) room: Notify,
+    pub(crate) free_room: Notify,
     /// Notified when the state changed in a way that schedulers must learn at once.
     pub(crate) announce: Notify,
     changed: Notify,
 }
 
-impl Hands {
+impl HeldActions {
     /// Holds nothing yet. At most `starting_max` actions fetch their inputs at a time; 0 means no limit.
-    pub(crate) fn new(room: Room, starting_max: u16) -> Self {
-        let state = Mutex::new(State::new(room, starting_max));
-        Self { state, room: Notify::new(), announce: Notify::new(), changed: Notify::new() }
+    pub(crate) fn new(allocation: Allocation, starting_max: u16) -> Self {
+        let state = Mutex::new(State::new(allocation, starting_max));
+        Self { state, free_room: Notify::new(), announce: Notify::new(), changed: Notify::new() }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -42,16 +42,16 @@ impl Hands {
 
     /// Accepts a claimed action; `fetch` starts to fetch its inputs if they are remote. Returns the action while
     /// draining. An action that is already held is left as it is.
-    pub(crate) fn take(
+    pub(crate) fn accept(
         &self,
         claimed: Claimed,
-        fetch: impl FnOnce(&Claimed, &Hand) -> Option<JoinHandle<Duration>>,
+        fetch: impl FnOnce(&Claimed, &ActionHandle) -> Option<JoinHandle<Duration>>,
     ) -> Result<(), Box<Claimed>> {
         let mut state = self.lock();
         if state.draining {
             return Err(Box::new(claimed));
         }
-        state.take(claimed, fetch);
+        state.accept(claimed, fetch);
         drop(state);
         self.changed.notify_waiters();
         Ok(())
@@ -63,49 +63,54 @@ impl Hands {
     }
 
     /// Frees the room of an action that has left its slot. Returns the actions that start in its place.
-    pub(crate) fn left(&self, key: &ExecutionKey, hand: &Hand, size: &Resources) -> Vec<Work> {
+    pub(crate) fn leave_slot(
+        &self,
+        key: &ExecutionKey,
+        handle: &ActionHandle,
+        size: &Resources,
+    ) -> Vec<Work> {
         let now = Instant::now();
         let mut state = self.lock();
-        state.room.end(size);
-        state.pace.ended(now);
-        state.enter(key, hand, Phase::Finishing);
+        state.allocation.end(size);
+        state.completion_rate.ended(now);
+        state.enter(key, handle, Phase::Finishing);
         let begin = state.start();
-        let ask = state.wish(now).is_some();
+        let ask = state.work_request(now).is_some();
         drop(state);
         if ask {
-            self.room.notify_one();
+            self.free_room.notify_one();
         }
         self.changed.notify_waiters();
         begin
     }
 
     /// Forgets an action after its end was written.
-    pub(crate) fn release(&self, key: &ExecutionKey, hand: &Hand) {
-        self.lock().release(key, hand);
+    pub(crate) fn release(&self, key: &ExecutionKey, handle: &ActionHandle) {
+        self.lock().release(key, handle);
         self.changed.notify_waiters();
     }
 
     /// Records that the command runs and where its outputs are written.
-    pub(crate) fn set_outputs(&self, key: &ExecutionKey, hand: &Hand, outputs: Outputs) {
+    pub(crate) fn set_outputs(&self, key: &ExecutionKey, handle: &ActionHandle, outputs: Outputs) {
         let mut state = self.lock();
         let before = state.starting();
-        state.enter(key, hand, Phase::Running(outputs));
+        state.enter(key, handle, Phase::Running(outputs));
         let ask = state.starting() < before && state.limits_starting();
         drop(state);
         if ask {
-            self.room.notify_one();
+            self.free_room.notify_one();
         }
         self.changed.notify_waiters();
     }
 
     /// Records the duration of a fetch of remote inputs.
     pub(crate) fn fetched(&self, took: Duration) {
-        self.lock().pace.fetched(took);
+        self.lock().completion_rate.fetched(took);
     }
 
     /// The request to the schedulers; `None` if there is no room.
-    pub(crate) fn wish(&self) -> Option<Wish> {
-        self.lock().wish(Instant::now())
+    pub(crate) fn work_request(&self) -> Option<WorkRequest> {
+        self.lock().work_request(Instant::now())
     }
 
     /// Whether the executor holds this action.
@@ -127,33 +132,33 @@ impl Hands {
     pub(crate) fn stop(&self, key: &ExecutionKey) {
         let mut state = self.lock();
         if let Some(held) = state.held.get(key) {
-            held.hand.stop.cancel();
+            held.handle.stop.cancel();
         }
-        state.put_down(|it| it.work.key() == *key);
+        state.remove_waiting(|it| it.work.key() == *key);
         drop(state);
         self.changed.notify_waiters();
-        self.room.notify_one();
+        self.free_room.notify_one();
     }
 
     /// Kills all held actions.
     pub(crate) fn stop_all(&self) {
         let mut state = self.lock();
-        state.held.values().for_each(|held| held.hand.stop.cancel());
-        state.put_down(|_| true);
+        state.held.values().for_each(|held| held.handle.stop.cancel());
+        state.remove_waiting(|_| true);
         drop(state);
         self.changed.notify_waiters();
     }
 
     /// Removes all actions that wait for room, and returns their keys.
-    pub(crate) fn put_down_waiting(&self) -> Vec<ExecutionKey> {
-        let down = self.lock().put_down(|_| true);
+    pub(crate) fn remove_all_waiting(&self) -> Vec<ExecutionKey> {
+        let down = self.lock().remove_waiting(|_| true);
         self.changed.notify_waiters();
         down
     }
 
     /// Removes actions that were claimed ahead and have waited for too long, and returns their keys.
-    pub(crate) fn put_down_stuck(&self) -> Vec<ExecutionKey> {
-        let down = self.lock().put_down(|it| it.since.elapsed() > AHEAD_PATIENCE);
+    pub(crate) fn remove_stuck(&self) -> Vec<ExecutionKey> {
+        let down = self.lock().remove_waiting(|it| it.since.elapsed() > AHEAD_PATIENCE);
         self.changed.notify_waiters();
         down
     }
@@ -161,7 +166,7 @@ impl Hands {
     /// Whether work is accepted, if the congestion window admits it.
     pub(crate) fn status(&self) -> ExecutorStatus {
         let state = self.lock();
-        match (state.draining, state.room.is_closed()) {
+        match (state.draining, state.allocation.is_closed()) {
             (true, _) => ExecutorStatus::Draining,
             (false, true) => ExecutorStatus::Closed,
             (false, false) => ExecutorStatus::Ready,
@@ -172,22 +177,27 @@ impl Hands {
     pub(crate) fn set_draining(&self, draining: bool) {
         self.lock().draining = draining;
         self.announce.notify_one();
-        self.room.notify_one();
+        self.free_room.notify_one();
     }
 
-    /// Applies the readings of the sensors; see [`Room::look`]. Returns the actions that start in freed room, and
-    /// whether the window is open.
-    pub(crate) fn look(&self, signals: &[Signal], red: Vec<String>, shut: bool) -> (Vec<Work>, bool) {
+    /// Applies the readings of the sensors; see [`Allocation::apply_readings`]. Returns the actions that start in freed
+    /// room, and whether the window is open.
+    pub(crate) fn apply_readings(
+        &self,
+        signals: &[Signal],
+        red: Vec<String>,
+        shut: bool,
+    ) -> (Vec<Work>, bool) {
         let mut state = self.lock();
         let starts = |state: &State| state.free().map_or(0, |free| free.starts);
         let before = starts(&state);
-        state.room.look(signals, red, shut);
+        state.allocation.apply_readings(signals, red, shut);
         let begin = state.start();
-        let is_open = !state.room.is_closed();
+        let is_open = !state.allocation.is_closed();
         let ask = starts(&state) > before;
         drop(state);
         if ask {
-            self.room.notify_one();
+            self.free_room.notify_one();
         }
         self.changed.notify_waiters();
         (begin, is_open)
@@ -199,21 +209,21 @@ impl Hands {
     }
 
     /// The load of the executor.
-    pub(crate) fn fullness(&self) -> Fullness {
+    pub(crate) fn load(&self) -> ExecutorLoad {
         let state = self.lock();
-        let room = &state.room;
-        Fullness {
-            slots: room.slots(),
-            capacity: room.capacity().clone(),
-            held: room.held().clone(),
-            window: room.window(),
+        let allocation = &state.allocation;
+        ExecutorLoad {
+            slots: allocation.slots(),
+            capacity: allocation.capacity().clone(),
+            held: allocation.held().clone(),
+            window: allocation.window(),
         }
     }
 
     /// Whether the sensors must be read: something is held, or a resource was short.
-    fn is_watchful(&self) -> bool {
+    fn needs_readings(&self) -> bool {
         let state = self.lock();
-        !state.held.is_empty() || state.room.is_short() || state.room.is_closed()
+        !state.held.is_empty() || state.allocation.is_short() || state.allocation.is_closed()
     }
 
     /// Waits until nothing is held.
@@ -222,8 +232,8 @@ impl Hands {
     }
 
     /// Waits until the sensors must be read.
-    pub(crate) async fn watchful(&self) {
-        self.until(|| self.is_watchful()).await;
+    pub(crate) async fn until_readings_needed(&self) {
+        self.until(|| self.needs_readings()).await;
     }
 
     async fn until(&self, is_so: impl Fn() -> bool) {

@@ -28,7 +28,7 @@ impl Stamp {
 
 /// A directory that was set up, with all below it.
 #[derive(Debug)]
-pub(crate) struct Made {
+pub(crate) struct PreparedDir {
     pub(crate) plan: Arc<Plan>,
     /// Stamps of the files, in the order of [`Plan::files`].
     pub(crate) files: Box<[Stamp]>,
@@ -40,7 +40,7 @@ pub(crate) struct Made {
     pub(crate) whole: bool,
 }
 
-impl Made {
+impl PreparedDir {
     /// Whether anything in it can be reused.
     pub(crate) fn has_whole(&self) -> bool {
         self.whole || self.dirs.iter().flatten().any(Self::has_whole)

@@ -7,12 +7,12 @@ use std::path::{Path, PathBuf};
 
 /// A group of this process, with a lock on its folder that ends with the process, however it ends.
 #[derive(Debug)]
-pub(super) struct Held {
+pub(super) struct LockedGroup {
     pub(super) folder: PathBuf,
     _lock: File,
 }
 
-impl Held {
+impl LockedGroup {
     /// Creates the group, or uses an existing one that a predecessor of that name left.
     pub(super) fn at(folder: &Path) -> io::Result<Self> {
         loop {
@@ -30,12 +30,12 @@ impl Held {
 
     /// Removes a group that is unlocked and empty.
     pub(super) fn sweep(folder: &Path) {
-        let unheld = File::open(folder).is_ok_and(|file| {
+        let removed = File::open(folder).is_ok_and(|file| {
             let free = file.try_lock().is_ok();
             // Fails if the group is not empty. The lock is held until the group is removed.
             free && fs::remove_dir(folder).is_ok()
         });
-        if unheld {
+        if removed {
             tracing::debug!(folder = %folder.display(), "removed a leftover control group");
         }
     }
@@ -56,7 +56,7 @@ fn lock(folder: &Path) -> io::Result<Option<File>> {
     Ok(fs::metadata(folder).is_ok_and(|there| there.ino() == own).then_some(file))
 }
 
-impl Drop for Held {
+impl Drop for LockedGroup {
     fn drop(&mut self) {
         // A group that contains a process stays; the next one of that name uses it, or a successor sweeps it.
         let _ = fs::remove_dir(&self.folder);

@@ -2,7 +2,7 @@ use model::{Job, JobLimits};
 use proptest::prelude::*;
 
 use super::*;
-use crate::job::{seen::Behind, tree::FUNCTION};
+use crate::job::{tree::FUNCTION, visible::IndirectDependencies};
 
 /// Parses tasks in the format of a request.
 fn graph(tasks: &serde_json::Value) -> Arc<Graph> {
@@ -18,7 +18,7 @@ fn file(text: &str) -> Node {
 fn tree(paths: &[&str]) -> Arc<Folder> {
     let mut root = Arc::default();
     for path in paths {
-        Folder::lay(&mut root, path, file(path));
+        Folder::insert_at(&mut root, path, file(path));
     }
     root
 }
@@ -47,33 +47,33 @@ fn run(graph: &Arc<Graph>, base: &[&str]) -> Vec<Result<Vec<String>, String>> {
 }
 
 fn run_in(graph: &Arc<Graph>, base: &[&str], order: &[TaskIndex]) -> Vec<Result<Vec<String>, String>> {
-    let world = World::new(Arc::clone(graph), tree(base));
-    let mut behind = Behind::new(graph, world.watched());
+    let job_files = JobFiles::new(Arc::clone(graph), tree(base));
+    let mut indirect = IndirectDependencies::new(graph, job_files.watched());
     let mut saw = vec![Ok(Vec::new()); graph.len()];
     for index in order {
-        let seen = behind.begin(graph, *index);
+        let seen = indirect.begin(graph, *index);
         let task = graph.task(*index).unwrap();
-        let laid = |path: &JobPath, node| Effect::Lays(vec![(path.as_str().to_owned(), node)]);
+        let added = |path: &JobPath, node| Effect::Adds(vec![(path.as_str().to_owned(), node)]);
         let effect = match &task.step {
             Step::Command(command) => {
-                let root = world.input_root(*index, command, &seen);
+                let root = job_files.input_root(*index, command, &seen);
                 saw[index.get()] = root.map(|root| paths(&root)).map_err(|error| error.to_string());
                 let made = |path: &JobPath| (path.as_str().to_owned(), file(task.id.as_str()));
-                Effect::Lays(command.outputs.iter().map(made).collect())
+                Effect::Adds(command.outputs.iter().map(made).collect())
             }
-            Step::Copy { from, to } => match world.source(*index, from, &seen) {
-                Ok(node) => laid(to, node),
+            Step::Copy { from, to } => match job_files.source(*index, from, &seen) {
+                Ok(node) => added(to, node),
                 Err(error) => {
                     saw[index.get()] = Err(error.to_string());
                     continue;
                 }
             },
-            Step::MakeFolder(path) => laid(path, Node::Folder(Arc::default())),
-            Step::Remove(path) => Effect::Takes(path.as_str().to_owned()),
-            Step::Extract { to, .. } => laid(to, Node::Folder(tree(&["in/archive", "top"]))),
-            Step::Fetch { to, .. } => laid(to, file("fetched")),
+            Step::MakeFolder(path) => added(path, Node::Folder(Arc::default())),
+            Step::Remove(path) => Effect::Removes(path.as_str().to_owned()),
+            Step::Extract { to, .. } => added(to, Node::Folder(tree(&["in/archive", "top"]))),
+            Step::Fetch { to, .. } => added(to, file("fetched")),
         };
-        world.done(*index, effect);
+        job_files.record_effect(*index, effect);
     }
     saw
 }
@@ -145,9 +145,10 @@ fn only_files_that_a_task_reads_are_hashed_in_advance() {
         {"id": "a", "command": ["x"], "inputs": ["one", "glob/*.c"], "outputs": ["out"]},
         {"id": "b", "copy": {"from": "copied", "to": "there"}},
     ]));
-    let world = World::new(Arc::clone(&graph), tree(&["one", "two", "glob/a.c", "glob/b.h", "copied/x"]));
+    let job_files =
+        JobFiles::new(Arc::clone(&graph), tree(&["one", "two", "glob/a.c", "glob/b.h", "copied/x"]));
     let mut wanted: Vec<_> =
-        world.wanted_files().iter().map(|content| content.digest().unwrap().hex()).collect();
+        job_files.wanted_files().iter().map(|content| content.digest().unwrap().hex()).collect();
     wanted.sort();
     let mut expected: Vec<_> =
         ["one", "glob/a.c", "copied/x"].map(|path| FUNCTION.digest(path.as_bytes()).hex()).into();
@@ -218,22 +219,22 @@ fn a_command_may_start_behind_a_symlink() {
         {"id": "b", "command": ["cc"], "inputs": ["current/x"], "folder": "current/sub"},
     ]));
     let mut base = tree(&["v1/x", "v1/sub/y"]);
-    Folder::lay(&mut base, "current", Node::Link("v1".into()));
-    let world = World::new(Arc::clone(&graph), base);
+    Folder::insert_at(&mut base, "current", Node::Link("v1".into()));
+    let job_files = JobFiles::new(Arc::clone(&graph), base);
     let (index, task) = graph.indexed().next().unwrap();
     let Step::Command(command) = &task.step else { panic!() };
-    let root = world.input_root(index, command, &Seen::default()).unwrap();
+    let root = job_files.input_root(index, command, &VisibleEffects::default()).unwrap();
     assert_eq!(paths(&root), ["current", "v1/sub/y", "v1/x"]);
 }
 
 #[test]
 fn what_many_tasks_made_together_is_put_together_once() {
-    let makers = (0..20_000).map(|at| {
+    let producers = (0..20_000).map(|at| {
         serde_json::json!({"id": format!("m{at}"), "command": ["cc"], "outputs": [format!("src/{at}.o")]})
     });
     let inputs: Vec<String> = (0..20_000).map(|at| format!("src/{at}.o")).collect();
     let link = serde_json::json!({"id": "link", "command": ["ld"], "inputs": inputs});
-    let graph = graph(&makers.chain([link]).collect());
+    let graph = graph(&producers.chain([link]).collect());
     let base: Vec<String> = (0..20_000).map(|at| format!("src/{at}.c")).collect();
     let base: Vec<&str> = base.iter().map(String::as_str).collect();
     let began = std::time::Instant::now();
@@ -251,19 +252,20 @@ fn who_made_a_file_is_known_and_sees_again_what_it_saw() {
         {"id": "c", "command": ["cc"], "inputs": ["x"], "dependencies": ["b"], "outputs": ["c"]},
         {"id": "d", "copy": {"from": "c", "to": "d"}, "dependencies": ["c"]},
     ]));
-    let world = World::new(Arc::clone(&graph), tree(&["base"]));
-    let mut behind = Behind::new(&graph, world.watched());
+    let job_files = JobFiles::new(Arc::clone(&graph), tree(&["base"]));
+    let mut indirect = IndirectDependencies::new(&graph, job_files.watched());
     for index in graph.order() {
         let task = graph.task(*index).unwrap();
-        let seen = behind.begin(&graph, *index);
-        let (Step::Command(command), again) = (&task.step, world.seen_by(*index)) else { continue };
-        let roots = [seen, again].map(|seen| paths(&world.input_root(*index, command, &seen).unwrap()));
+        let seen = indirect.begin(&graph, *index);
+        let (Step::Command(command), again) = (&task.step, job_files.visible_to(*index)) else { continue };
+        let roots = [seen, again].map(|seen| paths(&job_files.input_root(*index, command, &seen).unwrap()));
         assert_eq!(roots[0], roots[1], "{}", task.id);
         let made = |path: &JobPath| (path.as_str().to_owned(), file(task.id.as_str()));
-        world.done(*index, Effect::Lays(command.outputs.iter().map(made).collect()));
+        job_files.record_effect(*index, Effect::Adds(command.outputs.iter().map(made).collect()));
     }
     let digest = |text: &str| FUNCTION.digest(text.as_bytes());
-    let makers =
-        |text: &str| world.makers(&[digest(text)].into()).iter().map(|at| at.get()).collect::<Vec<_>>();
-    assert_eq!((makers("a"), makers("c"), makers("base")), (vec![0], vec![2], vec![]));
+    let producers = |text: &str| {
+        job_files.producers(&[digest(text)].into()).iter().map(|at| at.get()).collect::<Vec<_>>()
+    };
+    assert_eq!((producers("a"), producers("c"), producers("base")), (vec![0], vec![2], vec![]));
 }

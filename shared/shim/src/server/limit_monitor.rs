@@ -7,15 +7,15 @@ use std::thread::available_parallelism;
 use std::time::{Duration, Instant};
 
 use super::budget::{Budget, Spent, cpu_of_shim};
-use super::tidy::{Private, Tidy};
+use super::cleaner::{Cleaner, Private};
 use super::tree::{Alive, Process, alive, resident};
 use crate::model::{Limit, Limits, Over};
 
 /// Time between two measurements of values that can grow at any speed: memory, processes, files.
-const LOOK: Duration = Duration::from_millis(20);
+const INTERVAL: Duration = Duration::from_millis(20);
 /// Bounds for the time between two measurements of processor time: the kernel's resolution, and the maximum while
 /// much of the limit is left.
-const CPU_LOOK: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(1));
+const CPU_INTERVAL: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(1));
 /// Measuring uses at most one part in this many of a processor, unless that would be too late.
 const SHARE: u32 = 10;
 const PAUSE_MAX: Duration = Duration::from_millis(500);
@@ -27,17 +27,17 @@ const STATUS: u64 = 4096;
 
 /// Enforces the limits of one command.
 #[derive(Debug)]
-pub(crate) struct Watch {
+pub(crate) struct LimitMonitor {
     limits: Limits,
     /// Number of processes that belong to the wrapper.
     foreign: u64,
     processors: u32,
-    look_at: Instant,
+    check_at: Instant,
     /// Processor time at the last measurement.
     cpu: Duration,
 }
 
-impl Watch {
+impl LimitMonitor {
     /// For a command that was just started; `None` if there is nothing to enforce.
     pub(crate) fn new(limits: Limits, wrapper: bool) -> Option<Self> {
         if !Self::is_wanted(&limits) {
@@ -45,8 +45,8 @@ impl Watch {
         }
         let processors = available_parallelism().ok().and_then(|count| u32::try_from(count.get()).ok());
         let foreign = if wrapper { WRAPPER } else { 0 };
-        let look_at = Instant::now() + CPU_LOOK.0;
-        Some(Self { limits, foreign, processors: processors.unwrap_or(1), look_at, cpu: Duration::ZERO })
+        let check_at = Instant::now() + CPU_INTERVAL.0;
+        Some(Self { limits, foreign, processors: processors.unwrap_or(1), check_at, cpu: Duration::ZERO })
     }
 
     /// Whether there are limits that the kernel does not enforce on its own.
@@ -56,29 +56,35 @@ impl Watch {
 
     /// When to measure next.
     pub(crate) fn due(&self) -> Instant {
-        self.look_at
+        self.check_at
     }
 
     /// Measures; returns an exceeded limit. `ended` is the processor time of processes that have ended.
-    pub(crate) fn look(&mut self, ended: Duration, tidy: &Tidy) -> Option<Over> {
-        self.look_within(Budget::of_a_look(), ended, tidy)
+    pub(crate) fn check(&mut self, ended: Duration, cleaner: &Cleaner) -> Option<Over> {
+        self.check_within(Budget::of_a_measurement(), ended, cleaner)
     }
 
-    fn look_within(&mut self, budget: Budget, ended: Duration, tidy: &Tidy) -> Option<Over> {
+    fn check_within(&mut self, budget: Budget, ended: Duration, cleaner: &Cleaner) -> Option<Over> {
         let began = cpu_of_shim();
-        let broken = self.see(budget, ended, tidy).unwrap_or_else(|beyond| self.beyond(beyond));
+        let broken =
+            self.find_exceeded(budget, ended, cleaner).unwrap_or_else(|limit| self.unmeasurable(limit));
         let cost = cpu_of_shim().saturating_sub(began).saturating_mul(SHARE).min(PAUSE_MAX);
-        self.look_at = Instant::now() + self.pause(self.cpu).max(cost);
+        self.check_at = Instant::now() + self.pause(self.cpu).max(cost);
         broken
     }
 
-    fn see(&mut self, budget: Budget, ended: Duration, tidy: &Tidy) -> Result<Option<Over>, Limit> {
+    fn find_exceeded(
+        &mut self,
+        budget: Budget,
+        ended: Duration,
+        cleaner: &Cleaner,
+    ) -> Result<Option<Over>, Limit> {
         let enough = self.limits.processes.map_or(u64::MAX, |limit| limit.saturating_add(self.foreign));
         let all = alive(budget, enough).map_err(|Spent| Limit::Processes)?;
         let used = Alive::of(&all);
         let cpu = ended + used.cpu;
         self.cpu = self.cpu.max(cpu);
-        let private = self.private(tidy);
+        let private = self.private(cleaner);
         let threads = used.threads.saturating_sub(self.foreign);
         if let Some(over) = over(Limit::Processes, self.limits.processes, threads) {
             return Ok(Some(over));
@@ -93,7 +99,7 @@ impl Watch {
 
     /// Reports that there is more of this than can be measured, which exceeds any reasonable limit. If it is not
     /// limited itself, the first limit that is set is reported, because that one can no longer be checked.
-    fn beyond(&self, limit: Limit) -> Option<Over> {
+    fn unmeasurable(&self, limit: Limit) -> Option<Over> {
         let Limits { cpu, memory_bytes, processes, disk_bytes, files, .. } = self.limits;
         let all = [
             (Limit::Processes, processes),
@@ -114,8 +120,8 @@ impl Watch {
     }
 
     /// Checks the limits after all processes have ended.
-    pub(crate) fn look_back(&self, cpu: Duration, tidy: &Tidy) -> Option<Over> {
-        let private = self.private(tidy);
+    pub(crate) fn check_final(&self, cpu: Duration, cleaner: &Cleaner) -> Option<Over> {
+        let private = self.private(cleaner);
         self.over_cpu(cpu)
             .or_else(|| over(Limit::Memory, self.limits.memory_bytes, private.bytes))
             .or_else(|| self.over_files(&private))
@@ -127,15 +133,15 @@ impl Watch {
         let limits = &self.limits;
         let fast = [limits.memory_bytes, limits.processes, limits.disk_bytes, limits.files];
         let left = limits.cpu.map(|limit| limit.saturating_sub(cpu) / self.processors);
-        let for_cpu = left.map(|left| left.clamp(CPU_LOOK.0, CPU_LOOK.1));
-        let for_rest = fast.iter().any(Option::is_some).then_some(LOOK);
-        for_cpu.into_iter().chain(for_rest).min().unwrap_or(CPU_LOOK.1)
+        let for_cpu = left.map(|left| left.clamp(CPU_INTERVAL.0, CPU_INTERVAL.1));
+        let for_rest = fast.iter().any(Option::is_some).then_some(INTERVAL);
+        for_cpu.into_iter().chain(for_rest).min().unwrap_or(CPU_INTERVAL.1)
     }
 
-    fn private(&self, tidy: &Tidy) -> Private {
+    fn private(&self, cleaner: &Cleaner) -> Private {
         let limits = &self.limits;
         let wanted = [limits.memory_bytes, limits.disk_bytes, limits.files].iter().any(Option::is_some);
-        if wanted { tidy.used() } else { Private::default() }
+        if wanted { cleaner.used() } else { Private::default() }
     }
 
     fn over_cpu(&self, cpu: Duration) -> Option<Over> {
@@ -225,29 +231,29 @@ fn unlinked(all: &[Process], devices: &[u64], budget: Budget) -> Result<u64, Spe
 mod tests {
     use super::*;
 
-    fn watch(limits: Limits) -> Watch {
-        Watch { processors: 2, ..Watch::new(limits, false).unwrap() }
+    fn monitor(limits: Limits) -> LimitMonitor {
+        LimitMonitor { processors: 2, ..LimitMonitor::new(limits, false).unwrap() }
     }
 
     #[test]
     fn what_is_not_limited_is_not_watched() {
-        assert!(Watch::new(Limits::default(), true).is_none());
+        assert!(LimitMonitor::new(Limits::default(), true).is_none());
         let kernels = Limits { file_bytes: Some(1), user_processes: Some(1), ..Limits::default() };
-        assert!(Watch::new(kernels, false).is_none());
+        assert!(LimitMonitor::new(kernels, false).is_none());
     }
 
     #[test]
     fn looks_come_closer_as_processor_time_runs_out() {
-        let watch = watch(Limits { cpu: Some(Duration::from_secs(3)), ..Limits::default() });
-        let pause = |used| watch.pause(Duration::from_millis(used)).as_millis();
+        let monitor = monitor(Limits { cpu: Some(Duration::from_secs(3)), ..Limits::default() });
+        let pause = |used| monitor.pause(Duration::from_millis(used)).as_millis();
         assert_eq!([pause(0), pause(2000), pause(2900), pause(2990), pause(9999)], [1000, 500, 50, 10, 10]);
     }
 
     #[test]
     fn processor_time_is_over_by_any_amount() {
-        let watch = watch(Limits { cpu: Some(Duration::from_millis(5)), ..Limits::default() });
-        assert_eq!(watch.over_cpu(Duration::from_millis(5)), None);
-        let over = watch.over_cpu(Duration::from_micros(5100)).unwrap();
+        let monitor = monitor(Limits { cpu: Some(Duration::from_millis(5)), ..Limits::default() });
+        assert_eq!(monitor.over_cpu(Duration::from_millis(5)), None);
+        let over = monitor.over_cpu(Duration::from_micros(5100)).unwrap();
         assert_eq!((over.allowed, over.used), (5, 6));
     }
 
@@ -261,11 +267,11 @@ mod tests {
     #[test]
     fn more_than_can_be_looked_at_is_over_the_limit() {
         let limits = Limits { memory_bytes: Some(1 << 40), disk_bytes: Some(7), ..Limits::default() };
-        let mut watch = watch(limits);
-        assert_eq!(watch.look(Duration::ZERO, &Tidy::default()), None);
-        let over = watch.look_within(Budget::spent(), Duration::ZERO, &Tidy::default()).unwrap();
+        let mut monitor = monitor(limits);
+        assert_eq!(monitor.check(Duration::ZERO, &Cleaner::default()), None);
+        let over = monitor.check_within(Budget::spent(), Duration::ZERO, &Cleaner::default()).unwrap();
         assert_eq!(over, Over { limit: Limit::Memory, allowed: 1 << 40, used: u64::MAX });
-        let over = watch.beyond(Limit::Disk).unwrap();
+        let over = monitor.unmeasurable(Limit::Disk).unwrap();
         assert_eq!((over.limit, over.allowed), (Limit::Disk, 7));
     }
 }

@@ -3,8 +3,8 @@
 //!
 //! A gateway without waiting clients asks the others. A client that starts to wait while the question is pending must
 //! not be overlooked. So the end is written only if the record that was read before the question is still the last
-//! one, and a client that arrives after the question writes one more record ([`keep`]): one of the two writes wins,
-//! and the other fails.
+//! one, and a client that arrives after the question writes one more record ([`keep_running`]): one of the two writes
+//! wins, and the other fails.
 
 use std::time::Duration;
 
@@ -19,13 +19,13 @@ use tonic::Code;
 use tracing::{debug, info, warn};
 
 use super::{
-    interest::{Invocation, Standing},
+    interest::{ClientCounts, Invocation},
     state::Known,
     waiting::{Waiter, Waiters},
 };
 
 /// Time for the other gateways to answer that a client waits there.
-const SILENCE: Duration = Duration::from_millis(500);
+const ANSWER_TIMEOUT: Duration = Duration::from_millis(500);
 /// How long a write is retried while the bus is unavailable.
 pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 const TRIES: u32 = 20;
@@ -55,12 +55,12 @@ struct Asked {
 struct Answer {
     gateway: uuid::Uuid,
     /// The interest of its clients, if it follows the execution.
-    standing: Option<Standing>,
+    standing: Option<ClientCounts>,
 }
 
 /// Ends `key`, which no client waits for here, unless a client waits at another gateway. Retries while
 /// the bus is unavailable.
-pub(super) async fn waits(waiters: &Waiters, key: &ExecutionKey, known: &Known) {
+pub(super) async fn end_if_abandoned(waiters: &Waiters, key: &ExecutionKey, known: &Known) {
     if known.is_over() {
         return;
     }
@@ -93,7 +93,7 @@ async fn end_unless_wanted(
     let bus = &waiters.shared.bus;
     let last = if last.is_some() { last } else { bus.latest_execution(key).await? };
     let Some((sequence, record)) = last else { return Ok(true) };
-    if record.outcome().is_some() || somebody_waits(waiters, key).await? {
+    if record.outcome().is_some() || any_client_waits(waiters, key).await? {
         return Ok(true);
     }
     let ended = cancelled(&record, sequence, "cancelled: all clients disconnected", bus.now());
@@ -101,28 +101,28 @@ async fn end_unless_wanted(
         return Ok(false);
     }
     info!(execution = %key, "cancelled: all clients disconnected");
-    tell(bus, key, known.executors()).await;
+    send_cancellation(bus, key, known.executors()).await;
     Ok(true)
 }
 
-async fn somebody_waits(waiters: &Waiters, key: &ExecutionKey) -> Result<bool, BusError> {
+async fn any_client_waits(waiters: &Waiters, key: &ExecutionKey) -> Result<bool, BusError> {
     let question = Question::Anybody { execution: key.clone() };
-    ask(waiters, question, SILENCE, |_, _| true).await
+    ask_gateways(waiters, question, ANSWER_TIMEOUT, |_, _| true).await
 }
 
 /// Asks all gateways, including this one, until `is_enough` accepts an answer or the time is over, and returns
 /// whether one was accepted. `is_enough` receives whether the answer is from another gateway, and the standing there.
 /// Fails if not even this gateway received the question.
-pub(super) async fn ask(
+pub(super) async fn ask_gateways(
     waiters: &Waiters,
     question: Question,
-    silence: Duration,
-    mut is_enough: impl FnMut(bool, Standing) -> bool,
+    timeout: Duration,
+    mut is_enough: impl FnMut(bool, ClientCounts) -> bool,
 ) -> Result<bool, BusError> {
     let what = || "asking the gateways for waiting clients".to_owned();
     let failed =
         |error: Box<dyn std::error::Error + Send + Sync>| BusError::Failed { what: what(), source: error };
-    let until = Instant::now() + silence;
+    let until = Instant::now() + timeout;
     let (client, own) = (waiters.shared.bus.client(), waiters.shared.id);
     let inbox = client.new_inbox();
     let mut answers = client.subscribe(inbox.clone()).await.map_err(|error| failed(error.into()))?;
@@ -144,14 +144,20 @@ pub(super) async fn ask(
 pub(crate) async fn answer(bus: Bus, waiters: Waiters, stop: CancellationToken) {
     let asked = async {
         loop {
-            let Ok(mut questions) = bus.client().subscribe(Subject::ExecutionWaiters.to_string()).await
-            else {
-                return;
+            let subscribed = bus.client().subscribe(Subject::ExecutionWaiters.to_string()).await;
+            let mut questions = match subscribed {
+                Ok(questions) => questions,
+                Err(error) => {
+                    debug!(%error, "the connection to the bus is closed");
+                    return;
+                }
             };
             while let Some(message) = questions.next().await {
                 let Ok(asked) = decode::<Asked>(Encoding::Json, &message.payload) else { continue };
-                if let (Some(reply), Some(answer)) = (message.reply, reply(&waiters, &asked)) {
-                    let _ = bus.client().publish(reply, answer).await;
+                if let (Some(reply), Some(answer)) = (message.reply, reply(&waiters, &asked))
+                    && let Err(error) = bus.client().publish(reply, answer).await
+                {
+                    debug!(gateway = %asked.gateway, %error, "cannot answer the question of a gateway");
                 }
             }
         }
@@ -164,8 +170,8 @@ pub(crate) async fn answer(bus: Bus, waiters: Waiters, stop: CancellationToken) 
 
 fn reply(waiters: &Waiters, asked: &Asked) -> Option<Bytes> {
     let standing = match &asked.question {
-        Question::Anybody { execution } => waiters.has(execution).then(Standing::default),
-        Question::Besides { execution, caller } => waiters.standing(execution, caller),
+        Question::Anybody { execution } => waiters.has_client(execution).then(ClientCounts::default),
+        Question::Besides { execution, caller } => waiters.client_counts(execution, caller),
     };
     let own = waiters.shared.id;
     let speaks = standing.is_some() || asked.gateway == own;
@@ -175,8 +181,8 @@ fn reply(waiters: &Waiters, asked: &Asked) -> Option<Bytes> {
 /// Prevents the end of the execution of `waiter` by a gateway that saw no waiting client a moment ago. Called for
 /// every new waiter of an unfinished execution, once its record is known. If the end was written first, the
 /// execution is over afterwards.
-pub(super) async fn keep(waiters: &Waiters, waiter: &mut Waiter) -> Result<(), BusError> {
-    if !waiter.is_doubted() {
+pub(super) async fn keep_running(waiters: &Waiters, waiter: &mut Waiter) -> Result<(), BusError> {
+    if !waiter.is_at_risk() {
         return Ok(());
     }
     for _ in 0..TRIES {
@@ -188,7 +194,7 @@ pub(super) async fn keep(waiters: &Waiters, waiter: &mut Waiter) -> Result<(), B
         match waiters.shared.bus.transition(&kept, sequence, PATIENCE).await? {
             Written::Won(sequence) => {
                 waiter.learn(sequence, kept);
-                waiters.settle(waiter.key());
+                waiters.clear_risk(waiter.key());
                 return Ok(());
             }
             Written::Lost(Some(now)) => waiter.learn(now.0, now.1),
@@ -210,7 +216,11 @@ pub(super) fn cancelled(
 }
 
 /// Sends the cancellation to the known executors. The scheduler sends it too, but later.
-pub(super) async fn tell(bus: &Bus, key: &ExecutionKey, executors: impl Iterator<Item = &ExecutorId>) {
+pub(super) async fn send_cancellation(
+    bus: &Bus,
+    key: &ExecutionKey,
+    executors: impl Iterator<Item = &ExecutorId>,
+) {
     let order = encode(Encoding::Json, &ExecutorControl::Cancel { execution: key.clone() });
     for executor in executors {
         let subject = Subject::ExecutorControl(executor.clone()).to_string();

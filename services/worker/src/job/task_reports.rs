@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+use invariant::{Present as _, impossible};
 use model::{Attempt, OutputFile, TaskReport, ToolEvent};
 use policy::graph::GraphRun;
 use store::{Store, StoreError};
@@ -17,16 +18,16 @@ const FILE: &str = ".forebay/tasks.jsonl";
 
 /// Reports that are not published yet.
 #[derive(Debug, Default)]
-pub(crate) struct Untold {
+pub(crate) struct UnpublishedReports {
     reports: Vec<TaskReport>,
     bytes: usize,
 }
 
-impl Untold {
+impl UnpublishedReports {
     /// Adds a report to publish.
     pub(crate) fn push(&mut self, report: TaskReport) {
         // Measured as JSON: there a character may need six bytes.
-        self.bytes += serde_json::to_vec(&report).map_or(0, |json| json.len() + 1);
+        self.bytes += serde_json::to_vec(&report).map(|json| json.len() + 1).present("a task report as JSON");
         self.reports.push(report);
     }
 
@@ -66,9 +67,9 @@ impl Untold {
 pub(crate) async fn keep_reports(run: &GraphRun, store: &Store) -> Result<OutputFile, StoreError> {
     let mut lines = Vec::new();
     for report in run.reports() {
-        // A report always encodes as JSON.
-        if serde_json::to_writer(&mut lines, report).is_ok() {
-            lines.push(b'\n');
+        match serde_json::to_writer(&mut lines, report) {
+            Ok(()) => lines.push(b'\n'),
+            Err(error) => impossible!("the report of task {} cannot be encoded as JSON: {error}", report.id),
         }
     }
     let size_bytes = lines.len() as u64;
@@ -85,14 +86,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_told_adds_up_and_no_message_is_too_large() {
+    fn the_published_reports_add_up_and_no_message_is_too_large() {
         let tasks: Vec<_> = (0..3000)
             .map(|at| serde_json::json!({"id": format!("t{at}"), "make_folder": format!("f{at}")}))
             .collect();
         let job: Job = serde_json::from_value(serde_json::json!({ "tasks": tasks })).unwrap();
         let mut run = GraphRun::new(Arc::new(Graph::new(&job, &JobLimits::NONE).unwrap()));
-        let mut untold = Untold::default();
-        let mut told = 0;
+        let mut unpublished = UnpublishedReports::default();
+        let mut published = 0;
         for round in 0..3 {
             for _ in 0..1000 {
                 let index = run.start_next().unwrap();
@@ -100,17 +101,17 @@ mod tests {
                 let reason = Some("be\u{1}cause ".repeat(100));
                 let report = TaskReport { reason, ..TaskReport::new(id, TaskStatus::Failed) };
                 run.ended(index, report.clone());
-                untold.push(report);
+                unpublished.push(report);
             }
-            let events = untold.take(Attempt(2), &run);
-            assert!(untold.is_empty() && events.len() > 1);
+            let events = unpublished.take(Attempt(2), &run);
+            assert!(unpublished.is_empty() && events.len() > 1);
             for event in events {
                 assert!(serde_json::to_vec(&event).unwrap().len() < 900 << 10);
                 let ToolEvent::TasksEnded { ended, tasks, reports, attempt } = event else { panic!() };
-                told += reports.len() as u64;
-                assert_eq!((ended, tasks, attempt), (told, 3000, Attempt(2)), "in round {round}");
+                published += reports.len() as u64;
+                assert_eq!((ended, tasks, attempt), (published, 3000, Attempt(2)), "in round {round}");
             }
         }
-        assert_eq!(told, 3000);
+        assert_eq!(published, 3000);
     }
 }

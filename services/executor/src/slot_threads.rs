@@ -21,22 +21,22 @@ use crate::folder::ExecutorFolder;
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The work for an action that waits for a slot thread.
-pub(crate) type Job = Box<dyn for<'a> FnOnce(&'a mut Stage) -> LocalBoxFuture<'a, ()> + Send>;
+pub(crate) type RunInSlot = Box<dyn for<'a> FnOnce(&'a mut SlotThread) -> LocalBoxFuture<'a, ()> + Send>;
 
 /// All slots, each with its own thread, so that file operations of one action do not block the others. The threads
 /// end with the last clone. Cheap to clone.
 #[derive(Debug, Clone)]
-pub(crate) struct Stages {
+pub(crate) struct SlotThreads {
     /// Dropped before the threads, which end when the last sender is gone.
-    jobs: Sender<Job>,
-    _threads: Arc<Threads>,
+    queue: Sender<RunInSlot>,
+    _threads: Arc<ThreadHandles>,
 }
 
 /// The threads of all slots. Dropping waits for their end: no process or control group of a slot outlives it.
 #[derive(Debug, Default)]
-struct Threads(Vec<JoinHandle<()>>);
+struct ThreadHandles(Vec<JoinHandle<()>>);
 
-impl Drop for Threads {
+impl Drop for ThreadHandles {
     fn drop(&mut self) {
         let own = std::thread::current().id();
         for thread in self.0.drain(..).filter(|thread| thread.thread().id() != own) {
@@ -48,7 +48,7 @@ impl Drop for Threads {
 
 /// A slot with its thread and files.
 #[derive(Debug)]
-pub(crate) struct Stage {
+pub(crate) struct SlotThread {
     config: SlotConfig,
     slot: Option<Slot>,
     /// Whether the slot must be replaced.
@@ -56,7 +56,7 @@ pub(crate) struct Stage {
     folder: PathBuf,
 }
 
-impl Stages {
+impl SlotThreads {
     /// Starts the slots; fails if the machine cannot confine actions as the settings require.
     pub(crate) async fn start(
         settings: &Settings,
@@ -69,8 +69,8 @@ impl Stages {
         let sandbox = if settings.sandbox == "none" { Sandbox::None } else { Sandbox::Bubblewrap };
         let cgroups = Cgroups::detect(&Parent::default());
         cgroups.sweep();
-        let mut threads = Threads::default();
-        let (jobs, waiting) = async_channel::unbounded();
+        let mut threads = ThreadHandles::default();
+        let (queue, waiting) = async_channel::unbounded();
         let mut starting = Vec::new();
         for number in 0..settings.executor_slot_count() {
             let folder = folder.slot(number);
@@ -88,8 +88,8 @@ impl Stages {
                 processes_max: None,
                 cgroups: cgroups.clone(),
             };
-            let stage = Stage { config, slot: None, broken: false, folder };
-            let (started, thread) = stage.start_thread(number, waiting.clone())?;
+            let thread = SlotThread { config, slot: None, broken: false, folder };
+            let (started, thread) = thread.start_thread(number, waiting.clone())?;
             threads.0.push(thread);
             starting.push(started);
         }
@@ -99,13 +99,13 @@ impl Stages {
                 Err(_) => return Err(ServiceError::failed("starting a slot", "its thread ended")),
             }
         }
-        Ok(Self { jobs, _threads: Arc::new(threads) })
+        Ok(Self { queue, _threads: Arc::new(threads) })
     }
 
-    /// Runs a job in the next free slot.
-    pub(crate) fn give(&self, job: Job) {
+    /// Runs `work` in the next free slot.
+    pub(crate) fn submit(&self, work: RunInSlot) {
         // Fails only if no thread is left, which cannot happen before this value is dropped.
-        if self.jobs.try_send(job).is_err() {
+        if self.queue.try_send(work).is_err() {
             warn!("an action is lost: all slots have ended");
         }
     }
@@ -114,12 +114,12 @@ impl Stages {
 /// Reports whether a slot is usable.
 type Started = oneshot::Receiver<Result<(), SandboxError>>;
 
-impl Stage {
-    /// Starts the thread, which runs one job after another.
+impl SlotThread {
+    /// Starts the thread, which runs one action after another.
     fn start_thread(
         mut self,
         number: u16,
-        jobs: Receiver<Job>,
+        queue: Receiver<RunInSlot>,
     ) -> Result<(Started, JoinHandle<()>), ServiceError> {
         let failed = |error| ServiceError::failed("starting the thread of a slot", error);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
@@ -128,11 +128,18 @@ impl Stage {
             cas::dedicate_thread();
             runtime.block_on(async {
                 match self.slot().await {
-                    Ok(_) => drop(started.send(Ok(()))),
-                    Err(error) => return drop(started.send(Err(error))),
+                    // The receiver has gone if another slot failed to start: then all threads end.
+                    Ok(_) => {
+                        let _ = started.send(Ok(()));
+                    }
+                    Err(error) => {
+                        // The receiver has gone: the failure of another slot was reported.
+                        let _ = started.send(Err(error));
+                        return;
+                    }
                 }
-                while let Ok(job) = jobs.recv().await {
-                    job(&mut self).await;
+                while let Ok(work) = queue.recv().await {
+                    work(&mut self).await;
                 }
                 self.end_slot().await;
             });
@@ -181,7 +188,7 @@ impl Stage {
 
     /// Called after an action, even if it was stopped: returns when none of its processes is left that could
     /// affect the next action.
-    pub(crate) async fn settle(&mut self) {
+    pub(crate) async fn clean_up(&mut self) {
         if let Some(slot) = &mut self.slot
             && !self.broken
             && !in_time(timeout(PATIENCE, slot.settle()).await, &self.config.name, "settle")

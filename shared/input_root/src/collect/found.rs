@@ -7,6 +7,7 @@ use std::{
     path::PathBuf,
 };
 
+use invariant::{Present as _, impossible};
 use model::BlobDigest;
 use reapi::{
     directory::AbsoluteTargets,
@@ -22,15 +23,15 @@ use crate::{
 };
 
 #[derive(Debug, Default)]
-pub(crate) struct Grove {
-    pub(crate) tops: Vec<Top>,
+pub(crate) struct FoundOutputs {
+    pub(crate) nodes: Vec<OutputNode>,
     /// Directories, each before those below it.
     pub(crate) dirs: Vec<FoundDir>,
     pub(crate) files: Vec<FoundFile>,
 }
 
 #[derive(Debug)]
-pub(crate) enum Top {
+pub(crate) enum OutputNode {
     File {
         path: String,
         file: usize,
@@ -98,17 +99,17 @@ pub(crate) struct Walk {
 }
 
 impl Walk {
-    pub(crate) fn all(&self) -> Result<Grove, CollectError> {
+    pub(crate) fn all(&self) -> Result<FoundOutputs, CollectError> {
         let shown = self.root.display().to_string();
         let root = at::open_path(&self.root).map_err(CollectError::io("opening", shown))?;
-        let mut grove = Grove::default();
+        let mut found = FoundOutputs::default();
         for output in &self.spec.outputs {
-            self.output(&root, output, &mut grove)?;
+            self.output(&root, output, &mut found)?;
         }
-        Ok(grove)
+        Ok(found)
     }
 
-    fn output(&self, root: &OwnedFd, output: &Output, grove: &mut Grove) -> Result<(), CollectError> {
+    fn output(&self, root: &OwnedFd, output: &Output, found: &mut FoundOutputs) -> Result<(), CollectError> {
         let (parent, name) = output.place.rsplit_once('/').unwrap_or(("", &output.place));
         let failed = || CollectError::io("reading output", &*output.path);
         let parent = match at::open_beneath(root, parent) {
@@ -135,16 +136,16 @@ impl Walk {
             (FileType::RegularFile, Wanted::Any | Wanted::File) => {
                 let name = CString::new(name).map_err(|error| failed()(error.into()))?;
                 let file = self.file(parent.as_fd(), &name, &stat, &output.place, None).map_err(failed())?;
-                grove.tops.push(Top::File { path: output.path.clone(), file: grove.files.len() });
-                grove.push(file, self.entries_max)
+                found.nodes.push(OutputNode::File { path: output.path.clone(), file: found.files.len() });
+                found.push(file, self.entries_max)
             }
             (FileType::Directory, Wanted::Any | Wanted::Directory) => {
                 let name = CString::new(name).map_err(|error| failed()(error.into()))?;
                 let fd = at::open_any(parent.as_fd(), &name, self.uid).map_err(failed())?;
-                let first = grove.dirs.len();
-                self.directory(fd.as_fd(), output, output.place.clone(), 0, grove)?;
-                let end = grove.dirs.len();
-                grove.tops.push(Top::Directory { path: output.path.clone(), first, end });
+                let first = found.dirs.len();
+                self.directory(fd.as_fd(), output, output.place.clone(), 0, found)?;
+                let end = found.dirs.len();
+                found.nodes.push(OutputNode::Directory { path: output.path.clone(), first, end });
                 Ok(())
             }
             (FileType::Symlink, wanted) => {
@@ -164,7 +165,7 @@ impl Walk {
                     Wanted::Directory => LinkKind::Directory,
                 });
                 let link = OutputSymlink { path: output.path.clone(), target, node_properties: None };
-                grove.tops.push(Top::Link { link, kind });
+                found.nodes.push(OutputNode::Link { link, kind });
                 Ok(())
             }
             (other, _) => Err(special(other, &output.path)),
@@ -178,7 +179,7 @@ impl Walk {
         output: &Output,
         place: String,
         depth: u32,
-        grove: &mut Grove,
+        found: &mut FoundOutputs,
     ) -> Result<usize, CollectError> {
         if depth >= DEPTH_MAX {
             return Err(CollectError::TooDeep { path: output.path.clone(), max: DEPTH_MAX });
@@ -186,10 +187,10 @@ impl Walk {
         let failed = || CollectError::io("reading output directory", &*place);
         let mode = rustix::fs::fstat(fd).map_err(|error| failed()(error.into()))?.st_mode & 0o777;
         let mode = self.spec.unix_mode.then_some(UInt32Value { value: mode });
-        let number = grove.dirs.len();
-        let first = grove.files.len();
+        let number = found.dirs.len();
+        let first = found.files.len();
         let (links, dirs) = (Vec::new(), Vec::new());
-        grove.dirs.push(FoundDir { place: String::new(), first, end: first, links, dirs, mode: None });
+        found.dirs.push(FoundDir { place: String::new(), first, end: first, links, dirs, mode: None });
         let mut entries = at::entries(fd).map_err(failed())?;
         entries.sort_unstable_by(|a, b| a.name.cmp(&b.name));
         let mut links = Vec::new();
@@ -200,7 +201,7 @@ impl Walk {
                 FileType::RegularFile => {
                     let stat = at::stat(fd, &*entry.name).map_err(failed())?;
                     let file = self.file(fd, &entry.name, &stat, name, Some(number)).map_err(failed())?;
-                    grove.push(file, self.entries_max)?;
+                    found.push(file, self.entries_max)?;
                 }
                 FileType::Symlink => {
                     let target = self.target(fd, name, &below_of(&place, name))?;
@@ -214,17 +215,19 @@ impl Walk {
                 | FileType::Unknown => return Err(special(entry.kind, &below_of(&place, name))),
             }
         }
-        let end = grove.files.len();
+        let end = found.files.len();
         let mut dirs = Vec::with_capacity(below.len());
         for name in below {
             let child = at::open_any(fd, &name, self.uid).map_err(failed())?;
             let name = text(&name, &place)?;
-            let at = self.directory(child.as_fd(), output, below_of(&place, name), depth + 1, grove)?;
+            let at = self.directory(child.as_fd(), output, below_of(&place, name), depth + 1, found)?;
             dirs.push((name.into(), at));
         }
-        let entries = grove.files.len() + grove.dirs.len() + links.len();
-        if let Some(dir) = grove.dirs.get_mut(number) {
+        let entries = found.files.len() + found.dirs.len() + links.len();
+        if let Some(dir) = found.dirs.get_mut(number) {
             *dir = FoundDir { place, first, end, links, dirs, mode };
+        } else {
+            impossible!("output directory {number} disappeared from the list");
         }
         if entries as u64 > self.entries_max {
             return Err(CollectError::TooMany { max: self.entries_max });
@@ -248,7 +251,7 @@ impl Walk {
         // If they run as another user, files are linked, so extras of a file would be passed on with it.
         let has_extras = self.uid == 0 && at::has_extras(at::open_file(at, name)?)?;
         let props = (self.spec.mtime || self.spec.unix_mode).then(|| {
-            let nanos = i32::try_from(stat.st_mtime_nsec).unwrap_or(0);
+            let nanos = i32::try_from(stat.st_mtime_nsec).present("the nanoseconds of a file time");
             Box::new(NodeProperties {
                 properties: Vec::new(),
                 mtime: self.spec.mtime.then_some(Timestamp { seconds: stat.st_mtime, nanos }),
@@ -282,7 +285,7 @@ impl Walk {
     }
 }
 
-impl Grove {
+impl FoundOutputs {
     fn push(&mut self, file: FoundFile, max: u64) -> Result<(), CollectError> {
         self.files.push(file);
         if (self.files.len() + self.dirs.len()) as u64 > max {

@@ -6,19 +6,20 @@ use std::{
     time::{Duration, Instant},
 };
 
+use invariant::impossible;
 use model::{Claimed, ExecutionKey, Resources, WindowState};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    pace::Pace,
-    room::{Free, Room, Want},
+    allocation::{Allocation, Demand, FreeRoom},
+    completion_rate::CompletionRate,
 };
 
 /// The handle of one held action. An action that is claimed again while its previous end is being
 /// written gets another handle.
 #[derive(Debug, Clone)]
-pub(crate) struct Hand {
+pub(crate) struct ActionHandle {
     /// Cancelled when its processes must die and its result is not wanted.
     pub(crate) stop: CancellationToken,
     number: u64,
@@ -28,7 +29,7 @@ pub(crate) struct Hand {
 #[derive(Debug)]
 pub(crate) struct Work {
     pub(crate) claimed: Box<Claimed>,
-    pub(crate) hand: Hand,
+    pub(crate) handle: ActionHandle,
     /// The fetch of its remote inputs, if one was started; yields the duration of the fetch.
     pub(crate) fetching: Option<JoinHandle<Duration>>,
 }
@@ -65,9 +66,9 @@ pub(crate) enum Phase {
 
 /// A request for work to the schedulers.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Wish {
+pub(crate) struct WorkRequest {
     /// Resources and starts that are free.
-    pub(crate) free: Free,
+    pub(crate) free: FreeRoom,
     /// Number of further actions to claim ahead.
     pub(crate) ahead: u16,
     /// Whether no action runs or waits to run.
@@ -76,7 +77,7 @@ pub(crate) struct Wish {
 
 /// The load of an executor.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Fullness {
+pub(crate) struct ExecutorLoad {
     /// Maximum number of simultaneous actions.
     pub(crate) slots: u16,
     /// Total resources of the executor.
@@ -92,8 +93,8 @@ pub(crate) struct Fullness {
 pub(super) struct State {
     pub(super) held: HashMap<ExecutionKey, Held>,
     pub(super) waiting: VecDeque<Waiting>,
-    pub(super) room: Room,
-    pub(super) pace: Pace,
+    pub(super) allocation: Allocation,
+    pub(super) completion_rate: CompletionRate,
     pub(super) draining: bool,
     starting: u16,
     starting_max: u16,
@@ -102,7 +103,7 @@ pub(super) struct State {
 
 #[derive(Debug)]
 pub(super) struct Held {
-    pub(super) hand: Hand,
+    pub(super) handle: ActionHandle,
     pub(super) phase: Phase,
 }
 
@@ -114,12 +115,12 @@ pub(super) struct Waiting {
 
 impl State {
     /// Holds nothing yet. At most `starting_max` actions fetch their inputs at a time; 0 means no limit.
-    pub(super) fn new(room: Room, starting_max: u16) -> Self {
+    pub(super) fn new(allocation: Allocation, starting_max: u16) -> Self {
         Self {
             held: HashMap::new(),
             waiting: VecDeque::new(),
-            room,
-            pace: Pace::new(Instant::now()),
+            allocation,
+            completion_rate: CompletionRate::new(Instant::now()),
             draining: false,
             starting: 0,
             starting_max,
@@ -128,40 +129,43 @@ impl State {
     }
 
     /// Accepts an action unless it is held already; one whose end is only being written does not count as held.
-    pub(super) fn take(
+    pub(super) fn accept(
         &mut self,
         claimed: Claimed,
-        fetch: impl FnOnce(&Claimed, &Hand) -> Option<JoinHandle<Duration>>,
+        fetch: impl FnOnce(&Claimed, &ActionHandle) -> Option<JoinHandle<Duration>>,
     ) {
         let key = claimed.record.execution.key();
         if self.held.get(&key).is_some_and(|held| !matches!(held.phase, Phase::Finishing)) {
             return;
         }
         self.count += 1;
-        let hand = Hand { stop: CancellationToken::new(), number: self.count };
-        let fetching = fetch(&claimed, &hand);
-        self.held.insert(key, Held { hand: hand.clone(), phase: Phase::Waiting });
-        let work = Work { claimed: Box::new(claimed), hand, fetching };
+        let handle = ActionHandle { stop: CancellationToken::new(), number: self.count };
+        let fetching = fetch(&claimed, &handle);
+        self.held.insert(key, Held { handle: handle.clone(), phase: Phase::Waiting });
+        let work = Work { claimed: Box::new(claimed), handle, fetching };
         self.waiting.push_back(Waiting { work, since: Instant::now() });
     }
 
     /// Starts all waiting actions that fit; they hold their room from now on.
     pub(super) fn start(&mut self) -> Vec<Work> {
         let mut begin = Vec::new();
-        while let Some(index) = self.room.next(self.wants())
-            && let Some(Waiting { work, .. }) = self.waiting.remove(index)
-        {
-            self.room.begin(&work.claimed.size, work.exclusive());
+        while let Some(index) = self.allocation.next(self.demands()) {
+            let Some(Waiting { work, .. }) = self.waiting.remove(index) else {
+                impossible!("no action waits at index {index}");
+                break;
+            };
+            self.allocation.begin(&work.claimed.size, work.exclusive());
             self.starting = self.starting.saturating_add(1);
-            self.enter(&work.key(), &work.hand, Phase::Starting);
+            self.enter(&work.key(), &work.handle, Phase::Starting);
             begin.push(work);
         }
         begin
     }
 
     /// Moves an action to another phase.
-    pub(super) fn enter(&mut self, key: &ExecutionKey, hand: &Hand, phase: Phase) {
-        let Some(held) = self.held.get_mut(key).filter(|held| held.hand.number == hand.number) else {
+    pub(super) fn enter(&mut self, key: &ExecutionKey, handle: &ActionHandle, phase: Phase) {
+        let Some(held) = self.held.get_mut(key).filter(|held| held.handle.number == handle.number) else {
+            impossible!("the action {key} starts or runs, but is not held");
             return;
         };
         if matches!(std::mem::replace(&mut held.phase, phase), Phase::Starting) {
@@ -170,23 +174,23 @@ impl State {
     }
 
     /// Forgets an action after its end was written.
-    pub(super) fn release(&mut self, key: &ExecutionKey, hand: &Hand) {
-        if self.held.get(key).is_some_and(|held| held.hand.number == hand.number) {
+    pub(super) fn release(&mut self, key: &ExecutionKey, handle: &ActionHandle) {
+        if self.held.get(key).is_some_and(|held| held.handle.number == handle.number) {
             self.held.remove(key);
         }
     }
 
     /// Removes the selected actions that wait for room, and returns their keys.
-    pub(super) fn put_down(&mut self, which: impl Fn(&Waiting) -> bool) -> Vec<ExecutionKey> {
+    pub(super) fn remove_waiting(&mut self, which: impl Fn(&Waiting) -> bool) -> Vec<ExecutionKey> {
         let (down, stay): (VecDeque<_>, _) = std::mem::take(&mut self.waiting).into_iter().partition(which);
         self.waiting = stay;
-        let put_down = |Waiting { work, .. }: Waiting| {
-            work.hand.stop.cancel();
+        let release = |Waiting { work, .. }: Waiting| {
+            work.handle.stop.cancel();
             let key = work.key();
-            self.release(&key, &work.hand);
+            self.release(&key, &work.handle);
             key
         };
-        down.into_iter().map(put_down).collect()
+        down.into_iter().map(release).collect()
     }
 
     /// Number of actions whose inputs are being prepared, in a slot or before.
@@ -201,31 +205,31 @@ impl State {
         self.starting_max > 0
     }
 
-    /// The room not needed by waiting actions; see [`Room::free`].
-    pub(super) fn free(&self) -> Option<Free> {
-        self.room.free(self.wants())
+    /// The room not needed by waiting actions; see [`Allocation::free`].
+    pub(super) fn free(&self) -> Option<FreeRoom> {
+        self.allocation.free(self.demands())
     }
 
     /// The request to the schedulers; `None` if there is no room.
-    pub(super) fn wish(&self, now: Instant) -> Option<Wish> {
+    pub(super) fn work_request(&self, now: Instant) -> Option<WorkRequest> {
         if self.draining {
             return None;
         }
         let mut free = self.free()?;
-        let mut ahead = if self.room.is_short() { 0 } else { self.ahead(now, free.starts) };
+        let mut ahead = if self.allocation.is_short() { 0 } else { self.ahead(now, free.starts) };
         if self.starting_max > 0 {
             let more = self.starting_max.saturating_sub(self.starting());
             free.starts = free.starts.min(more);
             ahead = ahead.min(more - free.starts);
         }
-        let idle = self.waiting.is_empty() && self.room.started() == 0;
-        (free.starts > 0 || ahead > 0).then_some(Wish { free, ahead, idle })
+        let idle = self.waiting.is_empty() && self.allocation.started() == 0;
+        (free.starts > 0 || ahead > 0).then_some(WorkRequest { free, ahead, idle })
     }
 
     /// Number of actions to claim ahead. While all slots are busy, half of the waiting ones may start before more are
     /// requested, which saves requests.
     fn ahead(&self, now: Instant, starts: u16) -> u16 {
-        let most = self.pace.ahead(now, self.room.slots());
+        let most = self.completion_rate.ahead(now, self.allocation.slots());
         let waiting = u16::try_from(self.waiting.len()).unwrap_or(u16::MAX);
         if starts == 0 && u32::from(waiting) * 2 > u32::from(most) {
             return 0;
@@ -233,7 +237,7 @@ impl State {
         most.saturating_sub(waiting)
     }
 
-    fn wants(&self) -> impl Iterator<Item = Want<'_>> {
-        self.waiting.iter().map(|it| Want { size: &it.work.claimed.size, exclusive: it.work.exclusive() })
+    fn demands(&self) -> impl Iterator<Item = Demand<'_>> {
+        self.waiting.iter().map(|it| Demand { size: &it.work.claimed.size, exclusive: it.work.exclusive() })
     }
 }

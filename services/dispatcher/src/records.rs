@@ -18,7 +18,7 @@ use settings::Settings;
 use crate::warm::left_by;
 
 #[derive(Deserialize)]
-struct Brief {
+struct RecordFields {
     id: BuildId,
     group: Group,
     priority: Priority,
@@ -32,14 +32,14 @@ struct Brief {
     workspace: WorkspaceUse,
     #[serde(default)]
     occupancy: Occupancy,
-    event: Event,
-    queue: BriefQueue,
+    event: EventName,
+    queue: QueueFields,
     #[serde(default)]
-    invocation: Option<BriefInvocation>,
+    invocation: Option<InvocationFields>,
 }
 
 #[derive(Deserialize)]
-enum Event {
+enum EventName {
     #[serde(rename = "BUILD_ENQUEUED")]
     Enqueued,
     #[serde(rename = "INVOCATION_STARTED")]
@@ -49,14 +49,14 @@ enum Event {
 }
 
 #[derive(Deserialize)]
-struct BriefQueue {
+struct QueueFields {
     #[serde(default)]
     first_sequence: Option<Sequence>,
     expires_at_ms: Millis,
 }
 
 #[derive(Deserialize)]
-struct BriefInvocation {
+struct InvocationFields {
     worker: WorkerId,
     workspace: u16,
     started_at_ms: Millis,
@@ -64,17 +64,17 @@ struct BriefInvocation {
 
 /// The order of a queued build within its priority. It derives from the record alone, so a build has the same place
 /// whenever the index is built.
-fn rank(settings: &Settings, brief: &Brief, stored: &Stored) -> u64 {
+fn rank(settings: &Settings, fields: &RecordFields, stored: &Stored) -> u64 {
     // Any workspace accepts any build. Builds differ in the number of executor types that they occupy: the more, the
     // harder they are to place.
-    let others = settings.executor_types.len().saturating_sub(brief.occupancy.0.len());
+    let others = settings.executor_types.len().saturating_sub(fields.occupancy.0.len());
     let waiting = Waiting {
-        position: brief.queue.first_sequence.unwrap_or(stored.sequence).0,
-        arrived_ms: brief.submitted_at_ms.0,
-        estimate_ms: brief.expected_ms.unwrap_or(UNKNOWN_ESTIMATE_MS),
+        position: fields.queue.first_sequence.unwrap_or(stored.sequence).0,
+        arrived_ms: fields.submitted_at_ms.0,
+        estimate_ms: fields.expected_ms.unwrap_or(UNKNOWN_ESTIMATE_MS),
         flexibility: u32::try_from(others).unwrap_or(u32::MAX).saturating_add(1),
     };
-    band_rank(settings.band_order_of(brief.priority), &waiting)
+    band_rank(settings.band_order_of(fields.priority), &waiting)
 }
 
 /// Names of the orders of all queues, by priority: an index built with other orders is rebuilt.
@@ -88,45 +88,45 @@ pub(crate) fn read(
     stored: &Stored,
     settings: &Settings,
 ) -> Result<(IndexEvent, Option<WorkspaceKeys>), BusError> {
-    let brief: Brief = stored.read()?;
-    let rank = rank(settings, &brief, stored);
+    let fields: RecordFields = stored.read()?;
+    let rank = rank(settings, &fields, stored);
     let overrun = Duration::from_secs(settings.overrun_seconds);
-    let workspace = brief
+    let workspace = fields
         .invocation
         .as_ref()
         .map(|invocation| Workspace { worker: invocation.worker.clone(), slot: invocation.workspace });
     let traits = Traits {
-        warm: !brief.workspace.is_fresh(),
-        occupancy: brief.occupancy,
-        expected_ms: brief.expected_ms,
+        warm: !fields.workspace.is_fresh(),
+        occupancy: fields.occupancy,
+        expected_ms: fields.expected_ms,
     };
     let mut left = None;
-    let change = match (brief.event, brief.invocation, workspace) {
-        (Event::Enqueued, _, _) => Change::Enqueued {
-            priority: brief.priority,
+    let change = match (fields.event, fields.invocation, workspace) {
+        (EventName::Enqueued, _, _) => Change::Enqueued {
+            priority: fields.priority,
             rank,
-            first: brief.queue.first_sequence.is_none(),
-            expires_at: brief.queue.expires_at_ms,
+            first: fields.queue.first_sequence.is_none(),
+            expires_at: fields.queue.expires_at_ms,
             traits,
         },
-        (Event::Started, Some(invocation), Some(workspace)) => Change::Started {
+        (EventName::Started, Some(invocation), Some(workspace)) => Change::Started {
             started_at: invocation.started_at_ms,
             deadline: invocation
                 .started_at_ms
-                .after(Duration::from_secs(brief.timeout_seconds))
+                .after(Duration::from_secs(fields.timeout_seconds))
                 .after(overrun),
             workspace,
             traits,
         },
         // No process writes a start without an invocation; such a build has no workspace.
-        (Event::Started | Event::Finished, _, workspace) => {
+        (EventName::Started | EventName::Finished, _, workspace) => {
             let only = workspace.is_none()
-                && brief.attempt == Attempt::FIRST
-                && brief.queue.first_sequence.is_none();
-            left = left_by(stored, brief.workspace);
-            Change::Finished { ended_at: brief.at_ms, workspace, only }
+                && fields.attempt == Attempt::FIRST
+                && fields.queue.first_sequence.is_none();
+            left = left_by(stored, fields.workspace);
+            Change::Finished { ended_at: fields.at_ms, workspace, only }
         }
     };
-    let key = BuildKey { group: brief.group, id: brief.id };
+    let key = BuildKey { group: fields.group, id: fields.id };
     Ok((IndexEvent { key, sequence: stored.sequence, change }, left))
 }

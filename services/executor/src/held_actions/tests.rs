@@ -1,0 +1,221 @@
+use std::collections::BTreeMap;
+
+use model::Amount;
+use policy::actions::Window;
+
+use super::*;
+use crate::{allocation::FreeRoom, testing};
+
+const GB: u64 = 1_000_000_000;
+
+fn slots(count: u64) -> Resources {
+    Resources::new(count * 1000, count * GB)
+}
+
+fn actions(count: u16) -> HeldActions {
+    let window = Window::new(0, 0, count);
+    HeldActions::new(Allocation::new(slots(u64::from(count)), count, Some(window)), 0)
+}
+
+fn sized(size: Resources) -> Claimed {
+    Claimed { size, ..testing::claimed() }
+}
+
+fn accept(actions: &HeldActions, claimed: Claimed) -> ExecutionKey {
+    let key = claimed.record.execution.key();
+    assert!(actions.accept(claimed, |_, _| None).is_ok());
+    key
+}
+
+/// Ends the action in its slot; returns the actions that start then.
+fn leave(actions: &HeldActions, work: &Work) -> Vec<Work> {
+    actions.leave_slot(&work.key(), &work.handle, &work.claimed.size)
+}
+
+fn was_woken(actions: &HeldActions) -> bool {
+    futures::FutureExt::now_or_never(actions.free_room.notified()).is_some()
+}
+
+#[test]
+fn when_an_action_of_eight_slots_ends_eight_begin_in_one_wake_up() {
+    let actions = actions(8);
+    accept(&actions, sized(slots(8)));
+    let large = actions.start();
+    for _ in 0..8 {
+        accept(&actions, sized(slots(1)));
+    }
+    assert!(large.len() == 1 && actions.start().is_empty());
+    assert_eq!(leave(&actions, &large[0]).len(), 8);
+    // Its end is still being written, and heartbeats name it until then.
+    assert_eq!(actions.keys().len(), 9);
+    assert_eq!(actions.work_request(), None);
+}
+
+#[test]
+fn room_is_asked_to_be_filled_as_soon_as_a_job_has_left_its_slot() {
+    let actions = actions(2);
+    let all = WorkRequest { free: FreeRoom { resources: slots(2), starts: 2 }, ahead: 0, idle: true };
+    assert_eq!(actions.work_request(), Some(all));
+    accept(&actions, sized(slots(1)));
+    accept(&actions, sized(slots(1)));
+    let work = actions.start();
+    assert_eq!((work.len(), actions.work_request()), (2, None));
+    assert!(!was_woken(&actions));
+    assert!(leave(&actions, &work[0]).is_empty());
+    assert!(was_woken(&actions));
+    let one = WorkRequest { free: FreeRoom { resources: slots(1), starts: 1 }, ahead: 0, idle: false };
+    assert_eq!(actions.work_request(), Some(one));
+}
+
+#[test]
+fn what_is_in_hand_is_not_begun_twice_but_after_its_end() {
+    let actions = actions(2);
+    let claimed = sized(slots(1));
+    let key = accept(&actions, claimed.clone());
+    accept(&actions, claimed.clone());
+    let first = actions.start();
+    accept(&actions, claimed.clone());
+    assert!(first.len() == 1 && actions.start().is_empty());
+    leave(&actions, &first[0]);
+    // Its end requeues it, and it is claimed again before this executor hears that the end was written.
+    accept(&actions, claimed);
+    let second = actions.start();
+    assert_eq!(second.len(), 1);
+    actions.release(&key, &first[0].handle);
+    assert!(actions.has(&key), "the second handle is another");
+    leave(&actions, &second[0]);
+    actions.release(&key, &second[0].handle);
+    assert!(!actions.has(&key));
+}
+
+#[test]
+fn short_actions_are_taken_ahead_and_asked_for_in_batches() {
+    let actions = actions(8);
+    for _ in 0..400 {
+        accept(&actions, sized(slots(1)));
+        let work = actions.start();
+        leave(&actions, &work[0]);
+        actions.release(&work[0].key(), &work[0].handle);
+    }
+    let work_request = actions.work_request().unwrap();
+    assert_eq!((work_request.free.starts, work_request.ahead), (8, 8));
+    for _ in 0..16 {
+        accept(&actions, sized(slots(1)));
+    }
+    let mut running = actions.start();
+    assert_eq!((running.len(), actions.work_request()), (8, None));
+    // More than half of the waiting ones are left.
+    for _ in 0..3 {
+        let next = leave(&actions, &running.remove(0));
+        assert_eq!(next.len(), 1);
+        running.extend(next);
+    }
+    assert_eq!(actions.work_request(), None);
+    let next = leave(&actions, &running.remove(0));
+    running.extend(next);
+    let work_request = actions.work_request().unwrap();
+    assert_eq!((work_request.free.starts, work_request.ahead, work_request.idle), (0, 4, false));
+}
+
+#[test]
+fn what_waits_in_hand_too_long_is_for_others() {
+    let actions = actions(1);
+    accept(&actions, sized(slots(1)));
+    assert_eq!(actions.start().len(), 1);
+    let key = accept(&actions, sized(slots(1)));
+    let fresh = accept(&actions, sized(slots(1)));
+    assert!(actions.remove_stuck().is_empty());
+    actions.lock().waiting[0].since = Instant::now().checked_sub(2 * AHEAD_PATIENCE).unwrap();
+    assert_eq!(actions.remove_stuck(), std::slice::from_ref(&key));
+    assert!(!actions.has(&key) && actions.has(&fresh));
+}
+
+#[test]
+fn one_that_drains_takes_nothing_and_gives_back_what_has_not_begun() {
+    let actions = actions(1);
+    let running = accept(&actions, sized(slots(1)));
+    let work = actions.start();
+    let waiting = accept(&actions, sized(slots(1)));
+    actions.set_draining(true);
+    assert_eq!(actions.status(), ExecutorStatus::Draining);
+    let late = sized(slots(1));
+    assert_eq!(actions.accept(late.clone(), |_, _| None), Err(Box::new(late)));
+    assert_eq!(actions.remove_all_waiting(), [waiting]);
+    assert_eq!((actions.keys(), actions.work_request()), (vec![running.clone()], None));
+    assert!(leave(&actions, &work[0]).is_empty());
+    actions.release(&running, &work[0].handle);
+    assert!(futures::FutureExt::now_or_never(actions.all_done()).is_some());
+    actions.set_draining(false);
+    assert!(actions.work_request().is_some());
+}
+
+#[test]
+fn one_that_is_stopped_before_it_begins_is_gone_at_once() {
+    let actions = actions(1);
+    let running = accept(&actions, sized(slots(1)));
+    let work = actions.start();
+    let waiting = accept(&actions, sized(slots(1)));
+    actions.stop(&waiting);
+    actions.stop(&running);
+    assert!(!actions.has(&waiting) && actions.has(&running));
+    assert!(work[0].handle.stop.is_cancelled());
+}
+
+#[test]
+fn no_more_fetch_their_inputs_than_may() {
+    let actions = HeldActions::new(Allocation::new(slots(8), 8, None), 2);
+    assert_eq!(actions.work_request().unwrap().free.starts, 2);
+    let key = accept(&actions, sized(slots(1)));
+    let work = actions.start();
+    assert_eq!((actions.starting(), actions.work_request().unwrap().free.starts), (1, 1));
+    let outputs = Outputs { stdout: "out".into(), stderr: "err".into() };
+    actions.set_outputs(&key, &work[0].handle, outputs);
+    assert_eq!((actions.starting(), actions.work_request().unwrap().free.starts), (0, 2));
+    assert!(was_woken(&actions));
+}
+
+#[test]
+fn an_exclusive_action_keeps_everything_else_away() {
+    let actions = actions(4);
+    let mut claimed = sized(slots(4));
+    claimed.record.execution.needs.exclusive = true;
+    accept(&actions, claimed);
+    let alone = actions.start();
+    accept(&actions, sized(slots(1)));
+    assert!(actions.start().is_empty());
+    assert_eq!(actions.work_request(), None);
+    assert_eq!(leave(&actions, &alone[0]).len(), 1);
+}
+
+#[test]
+fn a_gpu_is_waited_for_while_processors_are_used() {
+    let gpu = |size: Resources| Resources {
+        custom: BTreeMap::from([("gpu".parse().unwrap(), Amount::whole(1))]),
+        ..size
+    };
+    let actions = HeldActions::new(Allocation::new(gpu(slots(4)), 4, None), 0);
+    accept(&actions, sized(gpu(slots(1))));
+    let first = actions.start();
+    let second = accept(&actions, sized(gpu(slots(1))));
+    accept(&actions, sized(slots(1)));
+    let passed = actions.start();
+    assert!(passed.len() == 1 && passed[0].key() != second);
+    let next = leave(&actions, &first[0]);
+    assert_eq!(next.iter().map(Work::key).collect::<Vec<_>>(), [second]);
+}
+
+#[test]
+fn a_window_that_opens_has_the_room_filled() {
+    let actions = actions(4);
+    accept(&actions, sized(slots(1)));
+    let work = actions.start();
+    let red = vec!["no memory is left".to_owned()];
+    let (_, is_open) = actions.apply_readings(&[Signal::Red], red, false);
+    assert!(!is_open && actions.work_request().is_none());
+    assert_eq!((actions.status(), actions.load().window.size), (ExecutorStatus::Closed, 10));
+    assert!(actions.needs_readings() && !was_woken(&actions));
+    let (_, is_open) = actions.apply_readings(&[Signal::Green], Vec::new(), false);
+    assert!(is_open && was_woken(&actions));
+    assert_eq!(actions.work_request().unwrap().free.starts, 1);
+    leave(&actions, &work[0]);
+}
