@@ -43,8 +43,8 @@ pub(crate) async fn run(
     warm: Warm,
     mut governance: watch::Receiver<Current>,
 ) -> Result<(), ServiceError> {
-    // Without the quotas a group could exceed its limit in progress. The sender is dropped only if the service fails;
-    // then no build starts.
+    // Without the quotas a group could exceed its limit in progress. The sender is dropped only if the service fails or
+    // stops; then no build starts.
     tokio::select! {
         () = context.stop.cancelled() => return Ok(()),
         known = governance.wait_for(Option::is_some) => drop(known),

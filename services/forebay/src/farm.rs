@@ -42,6 +42,8 @@ const PREFIX_MIN: usize = 4;
 const GROUPS_AT_ONCE: usize = 16;
 /// Minimum time for one attempt to connect.
 const CONNECT_MIN: Duration = Duration::from_secs(1);
+/// Time limit of the only attempt to connect of a command that does not wait.
+const ONE_ATTEMPT: Duration = Duration::from_secs(6);
 /// Interval at which the address of the farm is read again.
 const READ_ADDRESS_EVERY: Duration = Duration::from_secs(1);
 /// Maximum number of builds that are listed if a prefix is ambiguous.
@@ -81,11 +83,14 @@ impl Farm {
         settings: &Settings,
     ) -> Result<(Client, String), Failure> {
         let attempt = Self::try_connect(globals, settings);
-        let WaitLimit::AtMost(limit) = limit else { return attempt.await };
-        let Ok(connected) = tokio::time::timeout(limit.max(CONNECT_MIN), attempt).await else {
-            let url = globals.nats_url(settings)?;
-            let line =
-                format!("the server at {url} accepts connections but does not answer as nats-server does");
+        let limit = match limit {
+            WaitLimit::Forever => return attempt.await,
+            WaitLimit::NONE => ONE_ATTEMPT,
+            WaitLimit::AtMost(limit) => limit.max(CONNECT_MIN),
+        };
+        let Ok(connected) = tokio::time::timeout(limit, attempt).await else {
+            let (url, limit) = (globals.nats_url(settings)?, humantime::format_duration(limit));
+            let line = format!("the server at {url} did not answer as nats-server within {limit}");
             return Err(Failure::plain(UNREACHABLE, line));
         };
         connected

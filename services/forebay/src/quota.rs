@@ -202,9 +202,10 @@ fn load(settings: &Settings, file: &Path) -> Result<Changes, Failure> {
         std::fs::read_to_string(file)
     };
     let text = text.map_err(|error| unreadable(&error))?;
-    // JSON that YAML does not accept is rare, but exists: tabs as indentation.
+    // YAML includes JSON, except for tabs as indentation.
     let Unique(wanted) = match serde_json::from_str::<Unique>(&text) {
         Ok(quotas) => quotas,
+        Err(error) if text.contains('\t') => return Err(unreadable(&error)),
         Err(_) => serde_norway::from_str(&text).map_err(|error| unreadable(&error))?,
     };
     if wanted.is_empty() {

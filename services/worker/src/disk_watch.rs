@@ -1,9 +1,14 @@
 //! Watches the disk under the workspaces: below the reserve the worker accepts no offers and empties idle workspaces;
 //! below half of the reserve it ends the build that fills the disk, before the bus on the same disk suffers.
 
-use std::{collections::HashMap, path::Path, sync::Arc, time::Duration};
+use std::{
+    collections::HashMap,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
 
-use disk::{Reserve, Resource, Space, Used};
+use disk::{Reserve, Resource, Space, Used, unlinked_bytes};
 use policy::disk::{DiskUse, to_blame};
 use service::ServiceError;
 use tracing::{info, warn};
@@ -47,10 +52,9 @@ struct Watch {
     first: Option<Measured>,
 }
 
-/// What was free, and what each busy workspace used, when a resource became scarce.
+/// What was free, and what each busy workspace used, when space became short.
 struct Measured {
-    resource: Resource,
-    left: u64,
+    space: Space,
     sizes: HashMap<u16, Used>,
 }
 
@@ -59,23 +63,20 @@ impl Watch {
     async fn check(&mut self) -> Duration {
         let Ok(space) = Space::of(self.shared.folder.path()) else { return SLOW };
         self.update_shortage(space);
-        let Some(resource) = self.reserve.scarce(space) else {
+        if !self.reserve.is_scarce(space) {
             self.first = None;
             return self.until_floor(space);
-        };
-        if self.first.as_ref().is_some_and(|first| first.resource != resource) {
-            self.first = None;
         }
         let busy = self.shared.workspaces.busy();
         let sizes = sizes(self.shared.folder.path(), busy).await;
-        if space.left(resource) >= self.reserve.for_stores(space.total(resource)) {
-            // Read again after the sizes: data written while they were measured is part of them and must not
-            // count as lost since.
-            let now = Space::of(self.shared.folder.path()).unwrap_or(space);
-            self.first.get_or_insert(Measured { resource, left: now.left(resource), sizes });
-            return self.until_floor(now);
+        if let Some(resource) = self.reserve.exhausted(space) {
+            return self.end_one(space, resource, sizes);
         }
-        self.end_one(space, resource, &sizes)
+        // Read again after the sizes: data written while they were measured is part of them and must not
+        // count as lost since.
+        let space = Space::of(self.shared.folder.path()).unwrap_or(space);
+        self.first.get_or_insert(Measured { space, sizes });
+        self.until_floor(space)
     }
 
     /// Minimum time until a build may have to be ended.
@@ -101,10 +102,10 @@ impl Watch {
         workspaces.set_shortage(shortage);
     }
 
-    fn end_one(&mut self, space: Space, resource: Resource, sizes: &HashMap<u16, Used>) -> Duration {
+    fn end_one(&mut self, space: Space, resource: Resource, sizes: HashMap<u16, Used>) -> Duration {
         let (left, reserve) = (space.left(resource), self.reserve.for_stores(space.total(resource)));
-        let first = self.first.get_or_insert_with(|| Measured { resource, left, sizes: HashMap::new() });
-        let lost = first.left.saturating_sub(left);
+        let first = self.first.get_or_insert_with(|| Measured { space, sizes: HashMap::new() });
+        let lost = first.space.left(resource).saturating_sub(left);
         let mut numbers: Vec<u16> = sizes.keys().copied().collect();
         numbers.sort_unstable();
         let amount = |sizes: &HashMap<u16, Used>, number: &u16| {
@@ -112,22 +113,21 @@ impl Watch {
         };
         let runs: Vec<DiskUse> = numbers
             .iter()
-            .map(|number| DiskUse { before: amount(&first.sizes, number), now: amount(sizes, number) })
+            .map(|number| DiskUse { before: amount(&first.sizes, number), now: amount(&sizes, number) })
             .collect();
         let Some(number) = to_blame(&runs, lost, reserve / 4).and_then(|index| numbers.get(index).copied())
         else {
             return FAST * 20;
         };
-        let used = amount(sizes, &number);
+        let used = amount(&sizes, &number);
         warn!(workspace = number, %resource, used, left, reserve, "ending a build that fills the disk");
         self.shared.workspaces.stop(number, Cause::FilledDisk { resource, used, left, reserve });
         // Other tasks end the run; they may be waiting for the bus, and the bus may be waiting for this space.
         if let Err(error) = self.shared.folder.empty(number) {
             warn!(workspace = number, %error, "cannot empty the workspace before its build ends");
         }
-        let others = sizes.iter().filter(|(other, _)| **other != number);
-        let sizes = others.map(|(other, used)| (*other, *used)).collect();
-        self.first = Some(Measured { resource, left, sizes });
+        let others = sizes.into_iter().filter(|(other, _)| *other != number).collect();
+        self.first = Some(Measured { space, sizes: others });
         ROOM_BACK
     }
 }
@@ -137,11 +137,17 @@ fn until(amount: u64, rate: u64) -> Duration {
     Duration::from_secs_f64(amount as f64 / rate as f64 / 2.0).clamp(FAST, SLOW)
 }
 
-/// Disk usage of each of these workspaces.
+/// Disk usage of each of these workspaces, with the files that were removed but are open.
 async fn sizes(folder: &Path, numbers: Vec<u16>) -> HashMap<u16, Used> {
     let folder = folder.to_owned();
     let measure = move || {
-        numbers.into_iter().map(|number| (number, Used::of(&folder.join(number.to_string())))).collect()
+        let folders: Vec<PathBuf> = numbers.iter().map(|number| folder.join(number.to_string())).collect();
+        let unlinked = unlinked_bytes(&folders);
+        let used = folders.iter().zip(unlinked).map(|(folder, unlinked)| {
+            let used = Used::of(folder);
+            Used { bytes: used.bytes.saturating_add(unlinked), ..used }
+        });
+        numbers.into_iter().zip(used).collect()
     };
     tokio::task::spawn_blocking(measure).await.unwrap_or_default()
 }

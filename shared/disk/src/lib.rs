@@ -4,9 +4,13 @@
 //! disk: first workers and executors accept nothing new, then stores reject writes and growing builds are ended; the
 //! rest is for nats-server.
 
+mod unlinked;
+
 use std::{fmt, fs, io, os::unix::fs::MetadataExt as _, path::Path};
 
 use nix::sys::statvfs::statvfs;
+
+pub use unlinked::unlinked_bytes;
 
 /// Size and free space of a file system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -60,6 +64,10 @@ impl Space {
 pub enum Resource {
     Bytes,
     Inodes,
+}
+
+impl Resource {
+    pub const ALL: [Self; 2] = [Self::Bytes, Self::Inodes];
 }
 
 impl fmt::Display for Resource {
@@ -131,11 +139,14 @@ impl Reserve {
         self.for_new_work(total) / 4
     }
 
-    /// The resource of which less is free than new work needs, if any.
-    pub fn scarce(self, space: Space) -> Option<Resource> {
-        let is_scarce =
-            |resource: &Resource| space.left(*resource) < self.for_new_work(space.total(*resource));
-        [Resource::Bytes, Resource::Inodes].into_iter().find(is_scarce)
+    /// Whether less of a resource is free than new work needs.
+    pub fn is_scarce(self, space: Space) -> bool {
+        Resource::ALL.iter().any(|it| space.left(*it) < self.for_new_work(space.total(*it)))
+    }
+
+    /// The resource of which so little is free that growing builds are ended, if any.
+    pub fn exhausted(self, space: Space) -> Option<Resource> {
+        Resource::ALL.into_iter().find(|it| space.left(*it) < self.for_stores(space.total(*it)))
     }
 
     /// Why no new work is accepted; `None` if there is enough free space.
@@ -180,10 +191,14 @@ mod tests {
         let why = reserve.shortage(Space { bytes_left: 19, ..plenty }).unwrap();
         assert_eq!(why, "1.9 % of the disk's space is free, 2 % must be (disk_left_percent)");
         assert!(reserve.shortage(Space { inodes_left: 19, ..plenty }).is_some());
-        assert_eq!(reserve.scarce(plenty), None);
-        assert_eq!(reserve.scarce(Space { bytes_left: 19, ..plenty }), Some(Resource::Bytes));
-        assert_eq!(reserve.scarce(Space { inodes_left: 19, ..plenty }), Some(Resource::Inodes));
-        assert_eq!(reserve.scarce(Space { inodes: 0, inodes_left: 0, ..plenty }), None);
+        assert!(
+            !reserve.is_scarce(plenty) && !reserve.is_scarce(Space { inodes: 0, inodes_left: 0, ..plenty })
+        );
+        let both_scarce = Space { bytes_left: 19, inodes_left: 19, ..plenty };
+        assert!(reserve.is_scarce(both_scarce) && reserve.exhausted(both_scarce).is_none());
+        let no_inodes = Space { inodes_left: 9, ..both_scarce };
+        assert_eq!(reserve.exhausted(no_inodes), Some(Resource::Inodes));
+        assert_eq!(reserve.exhausted(Space { bytes_left: 9, ..plenty }), Some(Resource::Bytes));
         assert_eq!(reserve.shortage(Space { inodes: 0, inodes_left: 0, ..plenty }), None);
         assert_eq!(Reserve::new(0).shortage(Space { bytes_left: 0, ..plenty }), None);
     }

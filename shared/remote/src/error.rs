@@ -45,14 +45,17 @@ impl RemoteError {
         move |status| Self::Refused { what, status: Box::new(status) }
     }
 
-    /// Whether the server refused what was asked for, so that the same request would be refused again.
+    /// Whether the server refused the request itself, so that it would refuse the same request again. Missing blobs are
+    /// not a reason: they come with details, and can be uploaded again.
     pub fn is_invalid_request(&self) -> bool {
         match self {
             Self::Refused { status, .. } => {
-                matches!(status.code(), Code::InvalidArgument | Code::FailedPrecondition | Code::NotFound)
+                let is_permanent = status.code() == Code::FailedPrecondition && status.details().is_empty();
+                status.code() == Code::InvalidArgument || is_permanent
             }
-            Self::Missing { .. } => true,
-            Self::Unreachable { .. } | Self::File { .. } | Self::Answer { .. } => false,
+            Self::Missing { .. } | Self::Unreachable { .. } | Self::File { .. } | Self::Answer { .. } => {
+                false
+            }
         }
     }
 

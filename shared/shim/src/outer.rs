@@ -29,6 +29,8 @@ use crate::server::{self, Tree};
 /// The entry point of `forebay shim`. Call it before any thread is started, with the program's arguments unchanged:
 /// it reads those after the first. Standard input must be the socket that [`crate::Shim`] passes.
 pub fn main() -> ExitCode {
+    // The worker logs what a shim prints to stderr.
+    invariant::report_with(|site, what| eprintln!("forebay shim: impossible at {site}: {what}"));
     let result = match role(env::args_os().skip(2)) {
         Some(Role::Outer(options)) => outer(&options),
         Some(Role::Inner { mode, wrapped, options }) => inner(mode, wrapped, options),

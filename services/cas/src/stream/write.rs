@@ -102,7 +102,7 @@ impl WriteRequests {
         }
         (pieces.first_offset, pieces.expected) = (pieces.offset, pieces.offset);
         if let Event::Data(data) = &ahead {
-            pieces.expected += i64::try_from(data.len()).unwrap_or(i64::MAX);
+            pieces.expected = pieces.expected.saturating_add(i64::try_from(data.len()).unwrap_or(i64::MAX));
         }
         if !pieces.checked {
             pieces.offset = 0;

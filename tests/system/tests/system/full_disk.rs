@@ -67,6 +67,13 @@ async fn a_build_that_uses_up_the_inodes_is_ended_and_disturbs_nobody() {
     ends_who_fills(&disk, "20", fills).await;
 }
 
+#[tokio::test]
+async fn a_build_that_fills_the_disk_by_a_file_without_a_name_is_ended_and_disturbs_nobody() {
+    let Some(disk) = SmallDisk::mount(160) else { return };
+    let fills = "exec 3> fill; rm fill; while :; do head -c 2000000 /dev/zero >&3; sleep 0.01; done";
+    ends_who_fills(&disk, "40", fills).await;
+}
+
 /// Runs `fills` three times next to other builds.
 async fn ends_who_fills(disk: &SmallDisk, left_percent: &str, fills: &str) {
     let guard = Guard::start(disk.path());
