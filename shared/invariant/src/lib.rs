@@ -23,8 +23,11 @@ pub fn report_with(reporter: Reporter) {
 /// # Panics
 /// Always, in builds with debug assertions.
 #[track_caller]
+#[expect(clippy::panic, reason = "it is what debug builds are for")]
 pub fn breach(what: Arguments<'_>) {
-    assert!(!cfg!(debug_assertions), "impossible: {what}");
+    if cfg!(debug_assertions) {
+        panic!("impossible: {what}");
+    }
     if let Some(report) = REPORTER.get() {
         report(Location::caller(), what);
     }
@@ -53,26 +56,22 @@ pub trait Present<T> {
 
 impl<T> Present<T> for Option<T> {
     fn present_or(self, fallback: T, what: &str) -> T {
-        match self {
-            Some(value) => value,
-            None => {
-                impossible!("{what}");
-                fallback
-            }
+        if let Some(value) = self {
+            return value;
         }
+        impossible!("{what}");
+        fallback
     }
 
     fn present(self, what: &str) -> T
     where
         T: Default,
     {
-        match self {
-            Some(value) => value,
-            None => {
-                impossible!("{what}");
-                T::default()
-            }
+        if let Some(value) = self {
+            return value;
         }
+        impossible!("{what}");
+        T::default()
     }
 }
 
