@@ -51,7 +51,9 @@ mod tests {
     fn removed_files_count_while_they_are_open() {
         let folder = tempfile::tempdir().unwrap();
         let folders: Vec<PathBuf> = ["0", "1"].iter().map(|name| folder.path().join(name)).collect();
-        folders.iter().for_each(|folder| fs::create_dir(folder).unwrap());
+        for folder in &folders {
+            fs::create_dir(folder).unwrap();
+        }
         let path = folders[1].join("file");
         let mut file = fs::File::create(&path).unwrap();
         file.write_all(&vec![1; 300_000]).unwrap();

@@ -23,7 +23,11 @@ pub fn report_with(reporter: Reporter) {
 /// # Panics
 /// Always, in builds with debug assertions.
 #[track_caller]
-#[expect(clippy::panic, reason = "it is what debug builds are for")]
+#[expect(
+    clippy::panic,
+    clippy::manual_assert,
+    reason = "debug builds panic; an assertion of a constant is a lint too"
+)]
 pub fn breach(what: Arguments<'_>) {
     if cfg!(debug_assertions) {
         panic!("impossible: {what}");
