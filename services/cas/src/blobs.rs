@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use futures::stream::BoxStream;
-use invariant::Present as _;
+use invariant::impossible;
 use model::{BlobDigest, DigestFunction};
 use reapi::{
     digest,
@@ -219,13 +219,13 @@ impl Batch {
             .requests
             .into_iter()
             .map(|(digest, refused)| {
-                let outcome = match refused {
-                    Some(status) => Err(status),
-                    None => {
-                        let stored =
-                            stored.next().present_or(Ok(()), "the store reports fewer blobs than it got");
-                        stored.map_err(|error| status_of(&error))
-                    }
+                let outcome = if let Some(status) = refused {
+                    Err(status)
+                } else if let Some(stored) = stored.next() {
+                    stored.map_err(|error| status_of(&error))
+                } else {
+                    impossible!("the store reports fewer blobs than it got");
+                    Err(Status::internal("the store did not say whether it has the blob"))
                 };
                 let status = outcome.map_or_else(|status| rpc_status(&status), |()| rpc::Status::default());
                 batch_update_blobs_response::Response { digest: Some(digest), status: Some(status) }

@@ -201,12 +201,12 @@ impl Dispatcher {
             return Ok(vec![None; placed.len()]);
         }
         let records = self.context.bus.latest_many(&asking).await?;
-        let keys_of = |placement: &Placement<Startable>| {
+        let live_keys_of = |placement: &Placement<Startable>| {
             let key = key_of(placement).filter(|_| placement.build.build.traits.warm)?;
             let (_, record) = records.iter().find(|(_, record)| record.build.key() == key)?;
             Some(live_keys(&record.build))
         };
-        Ok(placed.iter().map(keys_of).collect())
+        Ok(placed.iter().map(live_keys_of).collect())
     }
 
     /// Records what was started on others' quotas.

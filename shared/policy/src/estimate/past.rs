@@ -76,12 +76,12 @@ impl Past {
         sorted.sort_unstable();
         let known = sorted.get(..self.len())?;
         let half = known.len() / 2 + 1;
-        let proportion = |range: &&[u32]| match (range.first(), range.last()) {
-            (Some(first), Some(last)) => f64::from(*last) / f64::from(*first),
-            _ => {
-                impossible!("half of {} durations is none", known.len());
-                f64::INFINITY
+        let proportion = |range: &&[u32]| {
+            if let (Some(first), Some(last)) = (range.first(), range.last()) {
+                return f64::from(*last) / f64::from(*first);
             }
+            impossible!("half of {} durations is none", known.len());
+            f64::INFINITY
         };
         let densest = known.windows(half).min_by(|a, b| proportion(a).total_cmp(&proportion(b)))?;
         median(densest.iter().copied())
