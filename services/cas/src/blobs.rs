@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use futures::stream::BoxStream;
-use invariant::impossible;
+use invariant::{Present as _, impossible};
 use model::{BlobDigest, DigestFunction};
 use reapi::{
     digest,
