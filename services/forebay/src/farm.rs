@@ -8,7 +8,6 @@ use client::{Client, ClientError};
 use futures::{StreamExt as _, TryStreamExt as _};
 use model::{BuildId, BuildKey, BuildView, Group, ListRequest, Millis};
 use settings::Settings;
-use tracing::debug;
 
 use crate::{
     failure::{Failure, UNREACHABLE},
@@ -44,23 +43,8 @@ const GROUPS_AT_ONCE: usize = 16;
 const CONNECT_MIN: Duration = Duration::from_secs(1);
 /// Time limit of the only attempt to connect of a command that does not wait.
 const ONE_ATTEMPT: Duration = Duration::from_secs(6);
-/// Interval at which the address of the farm is read again.
-const READ_ADDRESS_EVERY: Duration = Duration::from_secs(1);
 /// Maximum number of builds that are listed if a prefix is ambiguous.
 const CANDIDATES: usize = 10;
-
-/// Connects to the farm of the data folder at its new address after `forebay up` has restarted it with another port.
-async fn follow_servers(bus: Bus, globals: Globals, settings: Settings) {
-    let mut current = bus.url().to_owned();
-    loop {
-        tokio::time::sleep(READ_ADDRESS_EVERY).await;
-        let Some(url) = globals.nats_of_folder(&settings).filter(|url| *url != current) else { continue };
-        match bus.set_servers(&url).await {
-            Ok(()) => current = url,
-            Err(error) => debug!(%error, "cannot use the new address of the farm"),
-        }
-    }
-}
 
 impl Farm {
     /// Connects. Each attempt reads the endpoints again, since the farm may still be starting.
@@ -98,18 +82,14 @@ impl Farm {
 
     async fn try_connect(globals: &Globals, settings: &Settings) -> Result<(Client, String), Failure> {
         let url = globals.nats_url(settings)?;
-        let in_folder = globals.nats_of_folder(settings);
         let bus = match Bus::connect(&url, "forebay cli", Patience::None).await {
             Ok(bus) => bus,
-            Err(error) if in_folder.is_none() && url == Settings::default().nats_url => {
+            Err(error) if url == Settings::default().nats_url => {
                 let failure = Failure::from(error);
                 return Err(failure.with("start a farm with `forebay up`, or give its folder with --data"));
             }
             Err(error) => return Err(error.into()),
         };
-        if in_folder.is_some() {
-            tokio::spawn(follow_servers(bus.clone(), globals.clone(), settings.clone()));
-        }
         Ok((Client::new(bus), globals.farm_name(settings)?))
     }
 

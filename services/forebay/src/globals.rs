@@ -109,13 +109,6 @@ impl Globals {
         Ok(found.map_or_else(|| settings.nats_url.clone(), |endpoints| endpoints.nats))
     }
 
-    /// URL of NATS in the data folder, if commands use it and a farm runs there.
-    pub(crate) fn nats_of_folder(&self, settings: &Settings) -> Option<String> {
-        let is_set = settings.nats_url != Settings::default().nats_url;
-        let found = self.endpoints(settings, self.nats().is_some(), is_set).ok().flatten();
-        found.map(|endpoints| endpoints.nats)
-    }
-
     /// URL of Redis for a client.
     pub(crate) fn redis_url(&self, settings: &Settings) -> Result<String, Failure> {
         let named = self.redis().is_some();

@@ -149,15 +149,6 @@ impl Bus {
         &self.url
     }
 
-    /// Replaces the servers to which a lost connection is restored.
-    pub async fn set_servers(&self, url: &str) -> Result<(), BusError> {
-        let servers = addresses(url)?;
-        self.client.set_server_pool(servers.as_slice()).await.map_err(|source| BusError::Failed {
-            what: format!("changing the servers of the connection to {url}"),
-            source: Box::new(source),
-        })
-    }
-
     /// Signals every reconnection from now on.
     pub fn reconnects(&self) -> Reconnects {
         let mut receiver = self.reconnects.clone();

@@ -111,8 +111,7 @@ async fn any_client_waits(waiters: &Waiters, key: &ExecutionKey) -> Result<bool,
 }
 
 /// Asks all gateways, including this one, until `is_enough` accepts an answer or the time is over, and returns
-/// whether one was accepted. `is_enough` receives whether the answer is from another gateway, and the client counts
-/// there.
+/// whether one was accepted. `is_enough` receives whether the answer is from another gateway, and its client counts.
 /// Fails if not even this gateway received the question.
 pub(super) async fn ask_gateways(
     waiters: &Waiters,

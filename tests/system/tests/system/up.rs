@@ -271,25 +271,3 @@ async fn a_data_folder_has_one_up_at_a_time() {
     let third = Output::of(bare_command(&[&args[..], &["--http-port", "0"]].concat())).await;
     assert!(third.code == 2 && third.stderr.contains(&port), "{third:?}");
 }
-
-#[tokio::test]
-async fn a_follower_finds_a_farm_that_restarts_with_another_port() {
-    let place = Place::new();
-    let env = [("FOREBAY_LEASE_TTL_SECONDS", "3"), ("FOREBAY_DRAIN_SECONDS", "1")];
-    let start = || Up::start(place.folder.path(), &place.guard, &["--workspaces", "1"], &env);
-    let mut up = start().await;
-    let before = up.endpoints().await.nats;
-    let (begun, go) = (place.folder.path().join("begun"), place.folder.path().join("go"));
-    let line =
-        format!("touch {}; while [ ! -e {} ]; do sleep 0.1; done; echo end", begun.display(), go.display());
-    let data = up.data().to_str().unwrap().to_owned();
-    let follow = bare_command(&["submit", "--data", &data, "--follow", "--", "sh", "-c", &line]);
-    let follower = tokio::spawn(Output::of(follow));
-    until("it runs", SOON, || begun.exists()).await;
-    assert!(up.stop().await.success());
-    let mut next = start().await;
-    assert_ne!(next.endpoints().await.nats, before, "the test needs another port");
-    std::fs::write(&go, "").unwrap();
-    let output = tokio::time::timeout(2 * SOON, follower).await.expect("the follower ends").unwrap();
-    assert_eq!((output.code, output.stdout.as_str()), (0, "end\n"), "{}", output.stderr);
-}
