@@ -227,11 +227,14 @@ impl Remote {
         let what = format!("reading {digest}");
         let resource_name = format!("{}blobs/{digest}", self.prefix());
         let read_offset = i64::try_from(offset).unwrap_or(i64::MAX);
+        let digest = *digest;
         let request = ReadRequest { resource_name, read_offset, read_limit: 0 };
         match self.bytes().read(request).await {
             Ok(answer) => {
                 let pieces = answer.into_inner().map(move |piece| match piece {
                     Ok(piece) => Ok(piece.data),
+                    // Some servers send the headers before they look for the blob.
+                    Err(status) if status.code() == Code::NotFound => Err(RemoteError::Missing { digest }),
                     Err(status) => Err(RemoteError::refused(what.clone())(status)),
                 });
                 Ok(Some(pieces.boxed()))
