@@ -63,7 +63,7 @@ async fn a_build_that_fills_the_disk_is_ended_and_disturbs_nobody() {
 #[tokio::test]
 async fn a_build_that_uses_up_the_inodes_is_ended_and_disturbs_nobody() {
     let Some(disk) = SmallDisk::mount_for_files(400, 20_000) else { return };
-    let fills = "i=0; while :; do seq $i $((i += 100)) | xargs touch; sleep 0.01; done";
+    let fills = "i=0; while :; do seq $i $((i + 99)) | xargs touch; i=$((i + 100)); sleep 0.01; done";
     ends_who_fills(&disk, "20", fills).await;
 }
 
