@@ -13,12 +13,10 @@ use std::{
     time::Duration,
 };
 
-use async_nats::{Message, Subscriber};
-use bus::{Bus, Encoding, Subject, decode, encode};
+use bus::{Bus, BusError, Listener, Plain, Subject};
 use cas::{Cas, CasRoom, Evictor, Refusal, UsageSink};
-use futures::StreamExt as _;
 use model::StoreId;
-use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use serde::{Deserialize, Serialize};
 use service::{ServiceError, StartError};
 use tokio::{sync::Notify, task::JoinHandle};
 use tokio_util::sync::CancellationToken;
@@ -35,6 +33,17 @@ struct Usage {
     asks: bool,
 }
 
+/// Processes with a store to the process that evicts from it.
+impl Plain for Usage {
+    const NAME: &'static str = "a report of bytes written to a store";
+    type To = ();
+    type Answer = ();
+
+    fn subject((): &()) -> Subject {
+        Subject::CasUsage
+    }
+}
+
 /// Whether a store is full.
 #[derive(Debug, Serialize, Deserialize)]
 struct State {
@@ -48,6 +57,17 @@ struct State {
     used: u64,
     #[serde(default)]
     max: u64,
+}
+
+/// The process that evicts from a store to all with a store.
+impl Plain for State {
+    const NAME: &'static str = "the state of a store";
+    type To = ();
+    type Answer = ();
+
+    fn subject((): &()) -> Subject {
+        Subject::CasState
+    }
 }
 
 impl State {
@@ -70,17 +90,16 @@ pub struct StoreRoom {
 
 /// Returns the usage of the farm's stores, of those that answer within `wait`.
 pub async fn store_rooms(bus: &Bus, wait: Duration) -> Result<Vec<StoreRoom>, ServiceError> {
-    let mut states = subscribe(bus, &Subject::CasState).await?;
+    let mut states = bus.listen::<State>(&()).await?;
     let question = Usage { store: String::new(), bytes: 0, asks: true };
-    let failed = |error: String| ServiceError::failed("asking how full the stores are", error);
-    publish(bus, &Subject::CasUsage, &question).await.map_err(failed)?;
+    let failed = |error: BusError| ServiceError::failed("asking how full the stores are", error);
+    bus.send(&(), &question).await.map_err(failed)?;
     let mut found = BTreeMap::new();
     let hear = async {
         while let Some(message) = states.next().await {
-            if let Some(state) = read::<State>(&message) {
-                let room = CasRoom { used: state.used, max: state.max, refusal: state.refusal() };
-                found.insert(state.store, room);
-            }
+            let state = message.content;
+            let room = CasRoom { used: state.used, max: state.max, refusal: state.refusal() };
+            found.insert(state.store, room);
         }
     };
     // The time limit is the normal end: the number of stores is not known.
@@ -106,7 +125,7 @@ impl StoreUsage {
     /// For every process that opens a store and does not evict from it. The task ends with `stop`.
     pub async fn join(cas: &Cas, bus: &Bus, stop: CancellationToken) -> Result<JoinHandle<()>, ServiceError> {
         let store = store_id(&cas.config().root)?;
-        let states = subscribe(bus, &Subject::CasState).await?;
+        let states = bus.listen::<State>(&()).await?;
         let usage = Arc::new(Self::default());
         cas.set_usage_sink(Arc::clone(&usage) as Arc<dyn UsageSink>);
         Ok(tokio::spawn(usage.serve(cas.clone(), bus.clone(), store, states, stop)))
@@ -117,7 +136,7 @@ impl StoreUsage {
         cas: Cas,
         bus: Bus,
         store: String,
-        mut states: Subscriber,
+        mut states: Listener<State>,
         stop: CancellationToken,
     ) {
         let mut reconnects = bus.reconnects();
@@ -129,8 +148,8 @@ impl StoreUsage {
                     tokio::time::sleep(TOGETHER).await;
                     self.report(&bus, &store, false).await;
                 }
-                message = states.next() => match message.as_ref().map(read::<State>) {
-                    Some(Some(state)) if state.store == store => cas.set_refusal(state.refusal()),
+                message = states.next() => match message.map(|message| message.content) {
+                    Some(state) if state.store == store => cas.set_refusal(state.refusal()),
                     Some(_) => {}
                     None => break,
                 },
@@ -147,7 +166,8 @@ impl StoreUsage {
             return;
         }
         let usage = Usage { store: store.into(), bytes, asks };
-        if let Err(error) = publish(bus, &Subject::CasUsage, &usage).await {
+        if let Err(error) = bus.send(&(), &usage).await {
+            let error = telemetry::error_chain(&error);
             tracing::warn!(error, "cannot report the bytes written; they will be added to the next report");
             self.bytes.fetch_add(bytes, Ordering::Relaxed);
         }
@@ -162,7 +182,7 @@ pub(crate) async fn govern(
     stop: &CancellationToken,
 ) -> Result<(), ServiceError> {
     let store = store_id(root)?;
-    let mut usages = subscribe(bus, &Subject::CasUsage).await?;
+    let mut usages = bus.listen::<Usage>(&()).await?;
     let mut state = evictor.room();
     let mut reconnects = bus.reconnects();
     let mut said = None;
@@ -178,8 +198,8 @@ pub(crate) async fn govern(
                     return Ok(());
                 }
             }
-            message = usages.next() => match message.as_ref().map(read::<Usage>) {
-                Some(Some(usage)) if usage.store == store || usage.store.is_empty() => {
+            message = usages.next() => match message.map(|message| message.content) {
+                Some(usage) if usage.store == store || usage.store.is_empty() => {
                     evictor.used(usage.bytes);
                     if usage.asks {
                         said = None;
@@ -202,28 +222,14 @@ async fn announce(bus: &Bus, store: &str, room: CasRoom) -> bool {
         used: room.used,
         max: room.max,
     };
-    match publish(bus, &Subject::CasState, &state).await {
+    match bus.send(&(), &state).await {
         Ok(()) => true,
         Err(error) => {
+            let error = telemetry::error_chain(&error);
             tracing::warn!(error, "cannot report the state of the store; will retry");
             false
         }
     }
-}
-
-async fn subscribe(bus: &Bus, subject: &Subject) -> Result<Subscriber, ServiceError> {
-    let subscribed = bus.client().subscribe(subject.to_string()).await;
-    subscribed.map_err(|error| ServiceError::failed(format!("subscribing to {subject}"), error))
-}
-
-async fn publish(bus: &Bus, subject: &Subject, message: &impl Serialize) -> Result<(), String> {
-    let payload = encode(Encoding::Json, message);
-    bus.client().publish(subject.to_string(), payload).await.map_err(|error| error.to_string())
-}
-
-fn read<T: DeserializeOwned>(message: &Message) -> Option<T> {
-    let read = decode(Encoding::Json, &message.payload);
-    read.inspect_err(|error| tracing::debug!(%error, subject = &*message.subject, "invalid message")).ok()
 }
 
 /// Returns the name of the folder `root`, which all processes on it share.

@@ -2,9 +2,7 @@
 
 use std::time::Duration;
 
-use async_nats::client::RequestErrorKind;
-use bus::{Encoding, Subject, decode, encode};
-use bytes::Bytes;
+use bus::{NoAnswer, Subject};
 use index::{Index, Pick, Settlement, Verdict};
 use invariant::impossible;
 use model::{BuildKey, BuildRecord, Millis, Offer, OfferReply, OfferVerdict, Offers, Sequence};
@@ -35,22 +33,20 @@ pub(crate) async fn offer(context: Context, index: Index, wakes: Wakes, offered:
         impossible!("an offer without builds");
         return;
     };
-    let subject = Subject::Offer(worker.clone()).to_string();
-    let payload = encode(Encoding::Json, &message(&offered));
-    let settlements = match context.bus.client().request(subject, payload).await {
-        Ok(reply) => match decode::<OfferReply>(Encoding::Json, &reply.payload) {
-            Ok(reply) => refusals(&offered, &reply, context.bus.now()),
-            Err(error) => {
-                warn!(%worker, error = telemetry::error_chain(&error), "cannot read the worker's answer");
-                return;
-            }
-        },
-        Err(error) if error.kind() == RequestErrorKind::NoResponders => {
+    let offers = message(&offered);
+    let settlements = match context.bus.answer_to(&worker, &offers, None).await {
+        Ok(reply) => refusals(&offered, &reply, context.bus.now()),
+        Err(NoAnswer::NoListener { .. }) => {
             debug!(%worker, "the worker is gone");
             offered.picks.iter().map(|pick| settlement(pick, Verdict::Gone)).collect()
         }
-        Err(error) => {
-            debug!(%worker, %error, "no answer to an offer; it expires at its deadline");
+        Err(error @ NoAnswer::Unreadable { .. }) => {
+            warn!(%worker, error = telemetry::error_chain(&error), "cannot read the worker's answer");
+            return;
+        }
+        Err(error @ NoAnswer::Unknown { .. }) => {
+            let error = telemetry::error_chain(&error);
+            debug!(%worker, error, "no answer to an offer; it expires at its deadline");
             return;
         }
     };
@@ -88,8 +84,9 @@ pub(crate) async fn take_back(context: &Context, index: &Index) -> Result<(), Pa
     let (_, silent) = index.take_back(at, now.after(RETRY), &started, &waiting).await?;
     if silent > 0 {
         debug!(silent, "workers let offers expire");
-        if let Err(error) = context.bus.client().publish(Subject::Announce.to_string(), Bytes::new()).await {
-            debug!(%error, "cannot request heartbeats from the workers; waiting for their next ones");
+        if let Err(error) = context.bus.signal(&Subject::Announce).await {
+            let error = telemetry::error_chain(&error);
+            debug!(error, "cannot request heartbeats from the workers; waiting for their next ones");
         }
     }
     Ok(())

@@ -4,7 +4,6 @@
 use std::time::Duration;
 
 use bus::{EventSubject, Follower, Start, Stored, Subject, stream};
-use bytes::Bytes;
 use index::{Applied, Index, IndexError, IndexEvent};
 use model::{Sequence, WorkspaceKeys};
 use service::{Context, ServiceError, Step, crash_point};
@@ -184,8 +183,9 @@ impl Projector {
         count(Counter::IndexRebuilds, &[], 1);
         info!(builds, %watermark, seconds = begun.elapsed().as_secs_f64(), "index rebuilt");
         // Workspaces are not in the stream: request heartbeats, which report what is free.
-        if let Err(error) = bus.client().publish(Subject::Announce.to_string(), Bytes::new()).await {
-            warn!(%error, "cannot request heartbeats from the workers; waiting for their next ones");
+        if let Err(error) = bus.signal(&Subject::Announce).await {
+            let error = telemetry::error_chain(&error);
+            warn!(error, "cannot request heartbeats from the workers; waiting for their next ones");
         }
         self.wakes.dispatch.notify_one();
         true

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use bus::{Bus, Encoding, Subject, Written, decode, encode};
+use bus::{Bus, ControlReply, NoAnswer, Written};
 use model::{
     ApiError, BuildKey, BuildRecord, BuildResult, BuildUse, BuildView, CancelReply, CancelRequest, Control,
     ErrorCode, Outcome, ReasonCode, State,
@@ -60,19 +60,21 @@ async fn with_use(bus: &Bus, key: &BuildKey, record: &BuildRecord, result: Build
         return result;
     };
     let order = Control::Measure { group: key.group.clone(), id: key.id, attempt: record.attempt };
-    let subject = Subject::Control(invocation.worker.clone()).to_string();
-    let asked = bus.client().request(subject, encode(Encoding::Json, &order));
-    let answer = match tokio::time::timeout(MEASURED, asked).await {
-        Ok(Ok(reply)) => decode::<BuildUse>(Encoding::Json, &reply.payload)
-            .inspect_err(|error| {
-                debug!(%key, error = telemetry::error_chain(error), "cannot read what the build has used");
-            })
-            .ok(),
-        Ok(Err(error)) => {
-            debug!(%key, %error, "cannot ask the worker what the build has used");
+    let answer = match bus.answer_to(&invocation.worker, &order, Some(MEASURED)).await {
+        Ok(ControlReply::Used(used)) => Some(used),
+        Ok(ControlReply::Received {}) => {
+            debug!(%key, "the worker's answer does not tell what the build has used");
             None
         }
-        Err(_) => None,
+        Err(error @ NoAnswer::Unreadable { .. }) => {
+            debug!(%key, error = telemetry::error_chain(&error), "cannot read what the build has used");
+            None
+        }
+        Err(error @ (NoAnswer::NoListener { .. } | NoAnswer::Unknown { .. })) => {
+            let error = telemetry::error_chain(&error);
+            debug!(%key, error, "cannot ask the worker what the build has used");
+            None
+        }
     };
     if let Some(BuildUse { wall_seconds, cpu_seconds, usage }) = answer {
         return BuildResult { wall_seconds, cpu_seconds, usage, ..result };
@@ -88,8 +90,8 @@ async fn notify_worker(bus: &Bus, key: &BuildKey, record: &BuildRecord) {
     }
     crash_point(Step::CancelRevoked);
     let order = Control::Cancel { group: key.group.clone(), id: key.id, attempt: record.attempt };
-    let subject = Subject::Control(invocation.worker.clone()).to_string();
-    if let Err(error) = bus.client().publish(subject, encode(Encoding::Json, &order)).await {
-        debug!(%key, %error, "cannot notify the worker; it will notice the end at its next renewal");
+    if let Err(error) = bus.send(&invocation.worker, &order).await {
+        let error = telemetry::error_chain(&error);
+        debug!(%key, error, "cannot notify the worker; it will notice the end at its next renewal");
     }
 }

@@ -2,8 +2,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use async_nats::{HeaderMap, Message};
-use bus::{BusError, Encoding, RequestId, RequestSubject, Subject, Written, encode, message_id};
+use bus::{BusError, Published, RequestId, RequestSubject, Written};
 use model::{
     Attempt, Build, BuildId, BuildRecord, BuildResult, Context as BuildContext, Digest, ErrorCode, Occupancy,
     Outcome, ReasonCode, Rejection, Sequence, WorkspaceUse,
@@ -25,8 +24,8 @@ const UNNAMED: &str = "_invalid";
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Publishes the rejection and, if the build has an id, ends the build.
-pub(crate) async fn reject(context: &Context, message: &Message, refused: Refused) -> Result<(), BusError> {
-    let subject = message.subject.as_str().parse::<RequestSubject>().ok();
+pub(crate) async fn reject(context: &Context, message: &Published, refused: Refused) -> Result<(), BusError> {
+    let subject = message.subject().parse::<RequestSubject>().ok();
     let group = match subject.as_ref() {
         Some(subject) => subject.group.clone(),
         None => UNNAMED.parse().map_err(|error: model::ParseIdError| BusError::Failed {
@@ -35,34 +34,21 @@ pub(crate) async fn reject(context: &Context, message: &Message, refused: Refuse
         })?,
     };
     count(Counter::BuildsRejected, &[(Label::Reason, refused.error.as_str())], 1);
-    info!(subject = %message.subject, reason = model::brief(refused.message.clone()), "request refused");
-    let name = message_id(message.headers.as_ref()).map(str::to_owned);
+    info!(subject = message.subject(), reason = model::brief(refused.message.clone()), "request refused");
+    let name = message.message_id().map(str::to_owned);
     let rejection = Rejection {
         id: refused.id.or_else(|| {
             name.as_deref().and_then(|text| text.parse().ok()).map(|named: RequestId| named.id())
         }),
         message_id: name,
-        group: group.clone(),
-        subject: message.subject.to_string(),
+        group,
+        subject: message.subject().to_owned(),
         error: refused.error,
         message: model::brief(refused.message.clone()),
-        size_bytes: message.payload.len() as u64,
+        size_bytes: message.payload().len() as u64,
         at_ms: context.bus.now(),
     };
-    let mut headers = HeaderMap::new();
-    headers.insert("Content-Type", Encoding::Json.content_type());
-    if let Some(name) = &rejection.message_id {
-        headers.insert("Nats-Msg-Id", name.as_str());
-    }
-    let rejected = Subject::Rejected(group).to_string();
-    let ack = context
-        .bus
-        .jetstream()
-        .publish_with_headers(rejected, headers, encode(Encoding::Json, &rejection))
-        .await
-        .map_err(|error| BusError::Failed { what: "publishing a rejection".into(), source: error.into() })?;
-    ack.await
-        .map_err(|error| BusError::Failed { what: "publishing a rejection".into(), source: error.into() })?;
+    context.bus.publish_rejection(&rejection).await?;
     crash_point(Step::RejectionPublished);
     match (refused.id, subject) {
         (Some(id), Some(subject)) => end(context, &subject, id, refused.message, message).await,
@@ -76,7 +62,7 @@ async fn end(
     subject: &RequestSubject,
     id: BuildId,
     why: String,
-    message: &Message,
+    message: &Published,
 ) -> Result<(), BusError> {
     let now = context.bus.now();
     let build = Build {
@@ -101,8 +87,8 @@ async fn end(
         submitter: None,
         expected_ms: None,
         submitted_at_ms: now,
-        request_digest: Digest::of(&message.payload),
-        traceparent: crate::trace::trace(message.headers.as_ref()),
+        request_digest: Digest::of(message.payload()),
+        traceparent: crate::trace::trace(message),
     };
     let result = BuildResult::without_run(Outcome::Rejected, ReasonCode::InvalidRequest, why);
     let record = BuildRecord::enqueued(build).finished(result, now);

@@ -10,11 +10,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use async_nats::Message;
-use bus::{RequestId, RequestSubject, message_id};
-use futures::{StreamExt as _, stream::select_all};
+use bus::{Published, RequestId};
 use invariant::impossible;
-use model::{BuildId, Priority};
+use model::BuildId;
 use service::{Context, ServiceError};
 use tokio::task::JoinSet;
 use tracing::{debug, warn};
@@ -32,15 +30,11 @@ const RETRY: Duration = Duration::from_millis(200);
 
 /// Watches for such pairs until the service stops.
 pub(crate) async fn watch(context: Context, intake: Intake) -> Result<(), ServiceError> {
-    let mut subscribed = Vec::new();
-    for priority in Priority::ALL {
-        let subject = RequestSubject::filter(priority);
-        let messages = context.bus.client().subscribe(subject.clone()).await;
-        subscribed.push(
-            messages.map_err(|error| ServiceError::failed(format!("subscribing to {subject}"), error))?,
-        );
-    }
-    let mut messages = select_all(subscribed);
+    let mut requests = context
+        .bus
+        .published_requests()
+        .await
+        .map_err(|error| ServiceError::failed("subscribing to requests", error))?;
     let mut recent = Recent::default();
     let mut tasks = JoinSet::new();
     loop {
@@ -48,7 +42,7 @@ pub(crate) async fn watch(context: Context, intake: Intake) -> Result<(), Servic
             biased;
             () = context.stop.cancelled() => break,
             Some(_) = tasks.join_next() => continue,
-            Some(message) = messages.next(), if tasks.len() < PAIRS_MAX => message,
+            Some(message) = requests.next(), if tasks.len() < PAIRS_MAX => message,
         };
         for message in recent.pair(message, Instant::now()) {
             let (context, intake) = (context.clone(), intake.clone());
@@ -59,14 +53,18 @@ pub(crate) async fn watch(context: Context, intake: Intake) -> Result<(), Servic
     Ok(())
 }
 
-async fn queue(context: &Context, intake: &Intake, message: &Message) {
-    debug!(subject = %message.subject, "the same id was published to two groups at the same time");
+async fn queue(context: &Context, intake: &Intake, message: &Published) {
+    debug!(subject = message.subject(), "the same id was published to two groups at the same time");
     for _ in 0..TRIES {
         // What the job lacks now may appear later, so only the last attempt rejects it.
         match requests::process(context, intake, message, 1).await {
             Ok(()) => return,
             Err(error) => {
-                warn!(subject = %message.subject, error = telemetry::error_chain(&error), "enqueue failed, retrying");
+                warn!(
+                    subject = message.subject(),
+                    error = telemetry::error_chain(&error),
+                    "enqueue failed, retrying"
+                );
             }
         }
         tokio::time::sleep(RETRY).await;
@@ -76,7 +74,7 @@ async fn queue(context: &Context, intake: &Intake, message: &Message) {
 /// The bare ids that were published within [`WINDOW`].
 #[derive(Default)]
 struct Recent {
-    first: HashMap<BuildId, Message>,
+    first: HashMap<BuildId, Published>,
     order: VecDeque<(Instant, BuildId)>,
     bytes: usize,
 }
@@ -84,16 +82,16 @@ struct Recent {
 impl Recent {
     /// The messages of which one may not be stored: this one and the previous one with the same bare id, if they
     /// are of two groups.
-    fn pair(&mut self, message: Message, now: Instant) -> Vec<Message> {
+    fn pair(&mut self, message: Published, now: Instant) -> Vec<Published> {
         self.forget(now);
-        let Some(Ok(RequestId::Bare(id))) = message_id(message.headers.as_ref()).map(str::parse) else {
+        let Some(Ok(RequestId::Bare(id))) = message.message_id().map(str::parse) else {
             return Vec::new();
         };
         match self.first.get(&id) {
             Some(first) if group(first) != group(&message) => vec![first.clone(), message],
             Some(_) => Vec::new(),
             None => {
-                self.bytes += message.payload.len();
+                self.bytes += message.payload().len();
                 self.order.push_back((now, id));
                 self.first.insert(id, message);
                 Vec::new()
@@ -107,7 +105,7 @@ impl Recent {
                 return;
             }
             match self.first.remove(id) {
-                Some(message) => self.bytes -= message.payload.len(),
+                Some(message) => self.bytes -= message.payload().len(),
                 None => impossible!("id {id} is in the order of ids and has no message"),
             }
             self.order.pop_front();
@@ -115,31 +113,20 @@ impl Recent {
     }
 }
 
-fn group(message: &Message) -> Option<&str> {
-    message.subject.rsplit('.').nth(1)
+fn group(message: &Published) -> Option<&str> {
+    message.subject().rsplit('.').nth(1)
 }
 
 #[cfg(test)]
 mod tests {
-    use async_nats::HeaderMap;
-
     use super::*;
 
-    fn message(group: &str, id: &str, bytes: usize) -> Message {
-        let mut headers = HeaderMap::new();
-        headers.insert("Nats-Msg-Id", id);
-        Message {
-            subject: format!("forebay.build.request.{group}.batch").into(),
-            reply: None,
-            payload: vec![0; bytes].into(),
-            headers: Some(headers),
-            status: None,
-            description: None,
-            length: bytes,
-        }
+    fn message(group: &str, id: &str, bytes: usize) -> Published {
+        let subject = format!("forebay.build.request.{group}.batch");
+        Published::new(&subject, &[("Nats-Msg-Id", id)], vec![0; bytes].into())
     }
 
-    fn subjects(pair: &[Message]) -> Vec<&str> {
+    fn subjects(pair: &[Published]) -> Vec<&str> {
         pair.iter().filter_map(group).collect()
     }
 

@@ -5,11 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use async_nats::{
-    Request,
-    client::{RequestError, RequestErrorKind},
-};
-use bus::{Encoding, Subject, decode, encode};
+use bus::NoAnswer;
 use model::{ClaimReply, ClaimRequest};
 use policy::Random;
 use service::{ServiceError, Step, crash_point};
@@ -84,18 +80,14 @@ enum Asked {
 async fn ask(shared: &Arc<Shared>) -> Asked {
     admission::read_sensors(shared);
     let Some(work_request) = shared.actions.work_request() else { return Asked::Enough };
-    let payload = encode(Encoding::Json, &question(shared, work_request));
-    let request = Request::new().payload(payload).timeout(Some(ClaimRequest::PATIENCE));
-    let answer = shared.context.bus.client().send_request(Subject::ExecutorClaim.to_string(), request).await;
-    match answer {
-        Ok(message) => match decode::<ClaimReply>(Encoding::Json, &message.payload) {
-            Ok(reply) => receive(shared, reply).await,
-            Err(error) => {
-                warn!(error = telemetry::error_chain(&error), "cannot read the answer to a request for work");
-                Asked::Unanswered
-            }
-        },
-        Err(error) => {
+    let question = question(shared, work_request);
+    match shared.context.bus.answer_to(&(), &question, Some(ClaimRequest::PATIENCE)).await {
+        Ok(reply) => receive(shared, reply).await,
+        Err(error @ NoAnswer::Unreadable { .. }) => {
+            warn!(error = telemetry::error_chain(&error), "cannot read the answer to a request for work");
+            Asked::Unanswered
+        }
+        Err(error @ (NoAnswer::NoListener { .. } | NoAnswer::Unknown { .. })) => {
             unanswered(shared, &error).await;
             Asked::Unanswered
         }
@@ -116,10 +108,10 @@ fn question(shared: &Shared, work_request: WorkRequest) -> ClaimRequest {
 }
 
 /// Sends a heartbeat after a lost answer, so that the schedulers see which claimed actions did not arrive.
-async fn unanswered(shared: &Shared, error: &RequestError) {
+async fn unanswered(shared: &Shared, error: &NoAnswer) {
     count(Counter::ActionClaims, &[(Label::Verdict, "unanswered")], 1);
-    debug!(%error, "no scheduler answered; retrying");
-    if error.kind() != RequestErrorKind::NoResponders {
+    debug!(error = telemetry::error_chain(error), "no scheduler answered; retrying");
+    if !matches!(error, NoAnswer::NoListener { .. }) {
         heartbeat::send(shared).await;
     }
 }

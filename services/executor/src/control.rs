@@ -6,28 +6,25 @@ use std::{
     time::{Duration, Instant},
 };
 
-use bus::{Encoding, Subject, decode};
-use futures::StreamExt as _;
 use model::{ExecutionKey, ExecutorControl};
 use service::ServiceError;
-use tracing::{debug, info, warn};
+use tracing::{debug, info};
 
 use crate::{Shared, hand_over, heartbeat};
 
 /// Handles control messages until the session ends.
 pub(crate) async fn serve(shared: Arc<Shared>) -> Result<(), ServiceError> {
-    let subject = Subject::ExecutorControl(shared.id.clone()).to_string();
     let failed = |error: Box<dyn std::error::Error + Send + Sync>| {
         ServiceError::failed("subscribing to control messages", error)
     };
-    let subscribed = shared.context.bus.client().subscribe(subject).await;
+    let subscribed = shared.context.bus.listen::<ExecutorControl>(&shared.id).await;
     let mut orders = subscribed.map_err(|error| failed(Box::new(error)))?;
-    while let Some(message) = orders.next().await {
-        match decode::<ExecutorControl>(Encoding::Json, &message.payload) {
-            Ok(ExecutorControl::Cancel { execution }) => {
+    while let Some(order) = orders.next().await {
+        match order.content {
+            ExecutorControl::Cancel { execution } => {
                 tokio::spawn(cancel(shared.clone(), execution));
             }
-            Ok(ExecutorControl::Drain) => {
+            ExecutorControl::Drain => {
                 info!("draining: accepting no new actions");
                 shared.actions.set_draining(true);
                 shared.changed.notify_one();
@@ -36,12 +33,11 @@ pub(crate) async fn serve(shared: Arc<Shared>) -> Result<(), ServiceError> {
                 heartbeat::send(&shared).await;
                 hand_over::all(&shared).await;
             }
-            Ok(ExecutorControl::Resume) => {
+            ExecutorControl::Resume => {
                 info!("accepting actions again");
                 shared.actions.set_draining(false);
                 shared.changed.notify_one();
             }
-            Err(error) => warn!(error = telemetry::error_chain(&error), "cannot read a control message"),
         }
     }
     Err(failed("the subscription ended".into()))

@@ -1,8 +1,7 @@
 //! Returns actions that were not started to the schedulers.
 
-use bus::{Encoding, Subject, encode};
 use model::{ExecutionKey, HandOver};
-use tracing::{debug, info};
+use tracing::info;
 
 use crate::Shared;
 
@@ -20,9 +19,6 @@ pub(crate) async fn give_back(shared: &Shared, claimed: Vec<ExecutionKey>, reser
     }
     info!(claimed = claimed.len(), reserved = reserved.len(), "returning actions that did not start");
     let (executor, pool) = (shared.id.clone(), shared.pool.name.clone());
-    let payload = encode(Encoding::Json, &HandOver { executor, pool, claimed, reserved });
-    let subject = Subject::ExecutorHandOver.to_string();
-    if let Err(error) = shared.context.bus.client().publish(subject, payload).await {
-        debug!(%error, "actions that did not start were not returned; heartbeats will show it");
-    }
+    let returned = HandOver { executor, pool, claimed, reserved };
+    shared.context.bus.send_or_log(&(), &returned).await;
 }

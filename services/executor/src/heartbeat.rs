@@ -2,21 +2,18 @@
 
 use std::{sync::Arc, time::Duration};
 
-use bus::{Encoding, Subject, encode};
-use futures::StreamExt as _;
+use bus::Subject;
 use model::{ExecutorHeartbeat, ExecutorStatus};
 use service::ServiceError;
-use tracing::debug;
 
 use crate::{Shared, held_actions::ExecutorLoad};
 
 /// Sends heartbeats until the session ends.
 pub(crate) async fn serve(shared: Arc<Shared>) -> Result<(), ServiceError> {
-    let client = shared.context.bus.client();
     let failed = |error: Box<dyn std::error::Error + Send + Sync>| {
         ServiceError::failed("subscribing to announcements", error)
     };
-    let subscribed = client.subscribe(Subject::ExecutorAnnounce.to_string()).await;
+    let subscribed = shared.context.bus.signals(&Subject::ExecutorAnnounce).await;
     let mut asked = subscribed.map_err(|error| failed(Box::new(error)))?;
     let mut reconnects = shared.context.bus.reconnects();
     let every = Duration::from_secs(shared.context.settings.heartbeat_seconds);
@@ -26,8 +23,8 @@ pub(crate) async fn serve(shared: Arc<Shared>) -> Result<(), ServiceError> {
             () = tokio::time::sleep(every) => {}
             () = shared.actions.announce.notified() => {}
             () = reconnects.next() => {}
-            message = asked.next() => {
-                if message.is_none() {
+            signal = asked.next() => {
+                if signal.is_none() {
                     return Err(failed("the subscription ended".into()));
                 }
                 // New schedulers may have work.
@@ -46,15 +43,11 @@ pub(crate) async fn send(shared: &Shared) {
 pub(crate) async fn send_gone(shared: &Shared) {
     publish(shared, ExecutorStatus::Gone).await;
     // Schedulers that miss this heartbeat learn of the end from the released lease.
-    let _ = tokio::time::timeout(Duration::from_secs(1), shared.context.bus.client().flush()).await;
+    let _ = shared.context.bus.flush(Duration::from_secs(1)).await;
 }
 
 async fn publish(shared: &Shared, status: ExecutorStatus) {
-    let payload = encode(Encoding::Json, &content(shared, status));
-    let subject = Subject::ExecutorHeartbeat.to_string();
-    if let Err(error) = shared.context.bus.client().publish(subject, payload).await {
-        debug!(%error, "failed to send a heartbeat");
-    }
+    shared.context.bus.send_or_log(&(), &content(shared, status)).await;
 }
 
 /// The content of a heartbeat.

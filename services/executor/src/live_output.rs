@@ -2,14 +2,12 @@
 
 use std::{path::Path, sync::Arc, time::Duration};
 
-use async_nats::Message;
 use base64::{Engine as _, engine::general_purpose::STANDARD};
-use bus::{Encoding, Subject, decode, encode};
-use futures::StreamExt as _;
+use bus::Received;
 use model::{LiveOutputReply, LiveOutputRequest, OutputStream};
 use service::ServiceError;
 use tokio::io::{AsyncReadExt as _, AsyncSeekExt as _};
-use tracing::{debug, warn};
+use tracing::debug;
 
 use crate::{Shared, held_actions::Phase};
 
@@ -22,32 +20,24 @@ const LOOK: Duration = Duration::from_millis(50);
 
 /// Answers requests until the session ends.
 pub(crate) async fn serve(shared: Arc<Shared>) -> Result<(), ServiceError> {
-    let subject = Subject::ExecutorOutput(shared.id.clone()).to_string();
     let failed = |error: Box<dyn std::error::Error + Send + Sync>| {
         ServiceError::failed("subscribing to requests for output", error)
     };
-    let subscribed = shared.context.bus.client().subscribe(subject).await;
+    let subscribed = shared.context.bus.listen::<LiveOutputRequest>(&shared.id).await;
     let mut questions = subscribed.map_err(|error| failed(Box::new(error)))?;
-    while let Some(message) = questions.next().await {
-        tokio::spawn(answer(shared.clone(), message));
+    while let Some(question) = questions.next().await {
+        tokio::spawn(answer(shared.clone(), question));
     }
     Err(failed("the subscription ended".into()))
 }
 
-async fn answer(shared: Arc<Shared>, message: Message) {
-    let Some(reply) = message.reply else { return };
-    let question: LiveOutputRequest = match decode(Encoding::Json, &message.payload) {
-        Ok(question) => question,
-        Err(error) => {
-            warn!(error = telemetry::error_chain(&error), "cannot read a request for output");
-            return;
-        }
-    };
-    let (data, complete) = wait_for(&shared, &question).await;
-    let answer = LiveOutputReply { data: STANDARD.encode(data), complete };
-    if let Err(error) = shared.context.bus.client().publish(reply, encode(Encoding::Json, &answer)).await {
-        debug!(%error, "failed to send live output");
+async fn answer(shared: Arc<Shared>, question: Received<LiveOutputRequest>) {
+    if !question.wants_answer() {
+        return;
     }
+    let (question, answering) = question.split();
+    let (data, complete) = wait_for(&shared, &question).await;
+    answering.send(&LiveOutputReply { data: STANDARD.encode(data), complete }).await;
 }
 
 /// The output from the offset on, and whether there will be no more from this executor.

@@ -3,31 +3,30 @@
 
 use std::{sync::Arc, time::Instant};
 
-use async_nats::{Message, Subscriber};
-use bus::{Encoding, Subject, decode};
-use futures::StreamExt as _;
+use bus::Listener;
 use model::Reservations;
 use service::{ServiceError, Step, crash_point};
 use telemetry::metrics::{Gauge, set};
-use tracing::warn;
 
 use crate::Shared;
 
 /// Subscribes before the schedulers can know of this executor.
-pub(crate) async fn subscribe(shared: &Shared) -> Result<Subscriber, ServiceError> {
-    let subject = Subject::ExecutorReserve(shared.id.clone()).to_string();
-    let subscribed = shared.context.bus.client().subscribe(subject).await;
+pub(crate) async fn subscribe(shared: &Shared) -> Result<Listener<Reservations>, ServiceError> {
+    let subscribed = shared.context.bus.listen::<Reservations>(&shared.id).await;
     subscribed.map_err(|error| ServiceError::failed("subscribing to reservations", error))
 }
 
 /// Puts reservations in the queue until the session ends.
-pub(crate) async fn serve(shared: Arc<Shared>, mut messages: Subscriber) -> Result<(), ServiceError> {
+pub(crate) async fn serve(
+    shared: Arc<Shared>,
+    mut messages: Listener<Reservations>,
+) -> Result<(), ServiceError> {
     let ended = |what: &str| ServiceError::failed("subscribing to reservations", what);
     let mut open = shared.admission.open();
     loop {
         tokio::select! {
             message = messages.next() => {
-                receive(&shared, &message.ok_or_else(|| ended("the subscription ended"))?);
+                receive(&shared, message.ok_or_else(|| ended("the subscription ended"))?.content);
                 continue;
             }
             closed = open.wait_for(|open| !open) => drop(closed.map_err(|_| ended("the admission state is closed"))?),
@@ -41,15 +40,8 @@ pub(crate) async fn serve(shared: Arc<Shared>, mut messages: Subscriber) -> Resu
     }
 }
 
-fn receive(shared: &Shared, message: &Message) {
+fn receive(shared: &Shared, reservations: Reservations) {
     crash_point(Step::ActionReservationReceived);
-    let reservations: Reservations = match decode(Encoding::Json, &message.payload) {
-        Ok(reservations) => reservations,
-        Err(error) => {
-            warn!(error = telemetry::error_chain(&error), "cannot read reservations");
-            return;
-        }
-    };
     let now = Instant::now();
     // An empty message means that executions wait that are reserved at other executors.
     let mut counts = reservations.reserve.is_empty() && reservations.trim.is_empty();

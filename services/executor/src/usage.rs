@@ -7,12 +7,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use bus::{Encoding, Subject, encode};
 use invariant::impossible;
 use model::{ActionUsage, Esu, Execution, ExecutionKey, ExecutorType, Group, Occupancy, UsageReport};
 use service::ServiceError;
 use tokio::sync::Notify;
-use tracing::debug;
 
 use crate::Shared;
 
@@ -123,11 +121,7 @@ pub(crate) async fn report_to_build(shared: &Shared, execution: &Execution, esu_
         executor_type: shared.usage.kind.clone(),
         esu_seconds,
     };
-    let subject = Subject::ActionUsage(build.worker.clone()).to_string();
-    let payload = encode(Encoding::Json, &used);
-    if let Err(error) = shared.context.bus.client().publish(subject, payload).await {
-        debug!(%error, "failed to report the usage of an action");
-    }
+    shared.context.bus.send_or_log(&build.worker, &used).await;
 }
 
 /// Reports usage until the session ends: while any action runs, and once more when none does.
@@ -143,11 +137,7 @@ pub(crate) async fn serve(shared: Arc<Shared>) -> Result<(), ServiceError> {
             used = !groups.is_empty();
             let interval_ms = u64::try_from(REPORT.as_millis()).unwrap_or(u64::MAX);
             let report = UsageReport { source: shared.id.to_string(), interval_ms, groups };
-            let payload = encode(Encoding::Json, &report);
-            let sent = shared.context.bus.client().publish(Subject::Usage.to_string(), payload).await;
-            if let Err(error) = sent {
-                debug!(%error, "failed to send a usage report");
-            }
+            shared.context.bus.send_or_log(&(), &report).await;
         }
     }
 }

@@ -182,7 +182,8 @@ async fn dispatch(
 ) -> Result<ExitCode, Failure> {
     match command {
         Command::Up(args) => {
-            Ok(ExitCode::from(up::run(args, settings, globals.wait()?.patience(), globals.json).await?))
+            let patience = globals.wait()?.patience();
+            Ok(ExitCode::from(Box::pin(up::run(args, settings, patience, globals.json)).await?))
         }
         Command::Watchdog => Ok(up::watchdog::run(&settings).await?),
         Command::Serve(args) => serve::run(&args, globals, settings).await,

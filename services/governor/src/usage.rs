@@ -6,12 +6,9 @@ use std::{
     time::Duration,
 };
 
-use bus::{Encoding, Subject, decode};
-use futures::StreamExt as _;
 use model::{Group, Occupancy, UsageReport};
 use service::{Context, ServiceError};
 use tokio::time::Instant;
-use tracing::warn;
 
 /// The last report of each source. Cheap to clone.
 #[derive(Clone, Default)]
@@ -51,19 +48,16 @@ impl Usage {
 /// Processes usage reports until the service stops.
 pub(crate) async fn serve(context: Context, usage: Usage) -> Result<(), ServiceError> {
     let what = "subscribing to usage reports";
-    let subscribed = context.bus.client().subscribe(Subject::Usage.to_string()).await;
-    let mut reports = subscribed.map_err(|error| ServiceError::failed(what, error))?;
+    let listening = context.bus.listen::<UsageReport>(&()).await;
+    let mut reports = listening.map_err(|error| ServiceError::failed(what, error))?;
     loop {
-        let message = tokio::select! {
+        let report = tokio::select! {
             () = context.stop.cancelled() => return Ok(()),
-            message = reports.next() => message,
+            report = reports.next() => report,
         };
-        let Some(message) = message else {
+        let Some(report) = report else {
             return Err(ServiceError::failed(what, "the subscription ended"));
         };
-        match decode::<UsageReport>(Encoding::Json, &message.payload) {
-            Ok(report) => usage.record(report),
-            Err(error) => warn!(error = telemetry::error_chain(&error), "ignoring an invalid usage report"),
-        }
+        usage.record(report.content);
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use bus::{Bus, BusError, Encoding, Subject, Written, encode};
+use bus::{Bus, BusError, Written};
 use model::{
     BuildKey, BuildRecord, BuildResult, Control, Outcome, Phase, Reason, ReasonCode, Sequence, State,
 };
@@ -94,9 +94,9 @@ async fn end(
         debug!(%key, %error, "cannot revoke the lease; the worker will notice the end at its next renewal");
     }
     let order = Control::Cancel { group: key.group.clone(), id: key.id, attempt: record.attempt };
-    let subject = Subject::Control(invocation.worker.clone()).to_string();
-    if let Err(error) = bus.client().publish(subject, encode(Encoding::Json, &order)).await {
-        debug!(%key, %error, "cannot notify the worker; it will notice the end at its next renewal");
+    if let Err(error) = bus.send(&invocation.worker, &order).await {
+        let error = telemetry::error_chain(&error);
+        debug!(%key, error, "cannot notify the worker; it will notice the end at its next renewal");
     }
     Ok(())
 }

@@ -2,12 +2,10 @@
 
 use std::collections::HashSet;
 
-use bus::{Encoding, Subject, encode};
-use bytes::Bytes;
 use index::actions::{Committed, Heads};
-use model::{ClaimNotice, ClaimReply, ClaimedAt, Demand, ExecutionKey, Resources, Sequence};
+use model::{ClaimNotice, ClaimRequest, ClaimedAt, Demand, ExecutionKey, Resources, Sequence};
 use policy::actions::Grant;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use service::{Step, crash_point};
 use telemetry::metrics::{Counter, Label, count};
@@ -25,19 +23,22 @@ pub(crate) struct Granted {
 }
 
 /// Same as `model::ClaimReply`, with the records as they are stored.
-#[derive(Serialize)]
-struct Reply<'a> {
-    claimed: Vec<Claimed<'a>>,
-    trim: Vec<&'a ExecutionKey>,
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Reply {
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    claimed: Vec<Claimed>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    trim: Vec<ExecutionKey>,
     waiting: u64,
 }
 
 /// Same as `model::Claimed`, with the record as it is stored.
-#[derive(Serialize)]
-struct Claimed<'a> {
-    record: &'a RawValue,
+#[derive(Debug, Serialize, Deserialize)]
+struct Claimed {
+    record: Box<RawValue>,
     sequence: Sequence,
-    size: &'a Resources,
+    size: Resources,
 }
 
 /// Sends each executor in `open` its claims. If another scheduler committed first and an executor got nothing for that
@@ -63,56 +64,47 @@ pub(crate) async fn answer(
             left.push(pending);
             continue;
         }
-        reply(shared, &pending, &own, heads).await;
+        reply(shared, pending, &own, heads).await;
     }
     crash_point(Step::ActionClaimsAnswered);
     *open = left;
 }
 
 /// Replies to all of `open` that they get nothing now.
-pub(crate) async fn nothing(shared: &Shared, open: &[Pending], heads: &Heads) {
+pub(crate) async fn nothing(shared: &Shared, open: Vec<Pending>, heads: &Heads) {
     for pending in open {
         reply(shared, pending, &[], heads).await;
     }
 }
 
 /// Replies that nothing waits, without a read of the index.
-pub(crate) async fn empty(shared: &Shared, pending: &Pending) {
+pub(crate) async fn empty(pending: Pending) {
     count(Counter::ExecutionClaims, &[(Label::Verdict, "quiet")], 1);
-    let reply = ClaimReply { trim: pending.request.reserved.clone(), ..ClaimReply::default() };
-    publish(shared, pending, encode(Encoding::Json, &reply)).await;
+    let Pending { request, answering, .. } = pending;
+    answering.send(&Reply { trim: request.reserved, ..Reply::default() }).await;
 }
 
-async fn reply(shared: &Shared, pending: &Pending, own: &[(&Granted, &Committed)], heads: &Heads) {
-    let request = &pending.request;
-    let records: Vec<Option<Box<RawValue>>> = own.iter().map(|(_, committed)| record(committed)).collect();
-    let claimed: Vec<Claimed<'_>> = own
+async fn reply(shared: &Shared, pending: Pending, own: &[(&Granted, &Committed)], heads: &Heads) {
+    let Pending { request, answering, .. } = pending;
+    let claimed: Vec<Claimed> = own
         .iter()
-        .zip(&records)
-        .filter_map(|((granted, committed), record)| {
-            let record = record.as_deref()?;
-            Some(Claimed { record, sequence: committed.sequence, size: &granted.grant.size })
+        .filter_map(|(granted, committed)| {
+            let record = record(committed)?;
+            Some(Claimed { record, sequence: committed.sequence, size: granted.grant.size.clone() })
         })
         .collect();
     let pool = heads.pools.iter().find(|head| head.pool == request.pool);
     let waiting = pool.map_or(0, |head| head.waiting).saturating_sub(claimed.len() as u64);
-    let trim = request.reserved.iter().filter(|key| heads.ended.contains(key)).collect();
+    let trim = request.reserved.iter().filter(|key| heads.ended.contains(key)).cloned().collect();
     let verdict = if claimed.is_empty() { "nothing" } else { "claimed" };
     count(Counter::ExecutionClaims, &[(Label::Verdict, verdict)], 1.max(claimed.len() as u64));
-    let payload = encode(Encoding::Json, &Reply { claimed, trim, waiting });
-    publish(shared, pending, payload).await;
-    note(shared, pending, own).await;
-}
-
-async fn publish(shared: &Shared, pending: &Pending, payload: Bytes) {
-    if let Err(error) = shared.context.bus.client().publish(pending.reply.clone(), payload).await {
-        debug!(%error, "cannot answer an executor; it reports its executions and asks again");
-    }
+    // If the answer is lost, the executor reports its executions and asks again.
+    answering.send(&Reply { claimed, trim, waiting }).await;
+    note(shared, &request, own).await;
 }
 
 /// Records how full the executor is now, and notifies the other schedulers that serve the pool's executors.
-async fn note(shared: &Shared, pending: &Pending, own: &[(&Granted, &Committed)]) {
-    let request = &pending.request;
+async fn note(shared: &Shared, request: &ClaimRequest, own: &[(&Granted, &Committed)]) {
     let mut free = request.free.clone();
     let mut starts = request.starts;
     for (granted, _) in own.iter().filter(|(granted, _)| !granted.grant.ahead) {
@@ -127,13 +119,10 @@ async fn note(shared: &Shared, pending: &Pending, own: &[(&Granted, &Committed)]
     let notice = ClaimNotice { executor: request.executor.clone(), free, starts, claimed };
     let trim = shared.view.note_answer(&notice);
     reserve::trim(shared, trim).await;
-    if shared.view.members(&request.pool).len() > 1 {
-        let payload = encode(Encoding::Json, &notice);
-        if let Err(error) =
-            shared.context.bus.client().publish(Subject::ExecutorClaimed.to_string(), payload).await
-        {
-            debug!(%error, "cannot notify other schedulers of an answer");
-        }
+    if shared.view.members(&request.pool).len() > 1
+        && let Err(error) = shared.context.bus.send(&(), &notice).await
+    {
+        debug!(error = telemetry::error_chain(&error), "cannot notify other schedulers of an answer");
     }
 }
 

@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use bus::Subject;
-use bytes::Bytes;
 use service::{Context, ServiceError};
 use tracing::debug;
 
@@ -41,8 +40,8 @@ pub(crate) async fn run(context: Context, wakes: Wakes) -> Result<(), ServiceErr
 
 /// Asks all executors immediately.
 pub(crate) async fn ask_all(context: &Context) {
-    let subject = Subject::ExecutorAnnounce.to_string();
-    if let Err(error) = context.bus.client().publish(subject, Bytes::new()).await {
-        debug!(%error, "cannot ask executors to announce themselves; waiting for their next heartbeats");
+    if let Err(error) = context.bus.signal(&Subject::ExecutorAnnounce).await {
+        let error = telemetry::error_chain(&error);
+        debug!(error, "cannot ask executors to announce themselves; waiting for their next heartbeats");
     }
 }

@@ -1,23 +1,36 @@
 //! Requests of executors for work: each goes to one scheduler, and waits there for the next pass.
 
-use async_nats::Message;
-use bus::{Encoding, Subject, decode, encode};
-use futures::StreamExt as _;
+use bus::{Answering, Plain, Received, Subject};
 use model::{ClaimNotice, ClaimRequest, HandOver, WaitAgain};
-use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 use service::ServiceError;
 use tokio::{sync::mpsc::UnboundedSender, time::Instant};
 use tracing::{debug, warn};
 
-use crate::{Shared, reserve};
+use crate::{Shared, answer::Reply, reserve};
 
 const QUEUE_GROUP: &str = "scheduler";
+
+/// A request as it is sent, answered with records as they are stored.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(transparent)]
+pub(crate) struct Asked(ClaimRequest);
+
+impl Plain for Asked {
+    const NAME: &'static str = <ClaimRequest as Plain>::NAME;
+    type To = ();
+    type Answer = Reply;
+
+    fn subject(to: &()) -> Subject {
+        <ClaimRequest as Plain>::subject(to)
+    }
+}
 
 /// A request that has not been answered yet.
 #[derive(Debug)]
 pub(crate) struct Pending {
     pub(crate) request: ClaimRequest,
-    pub(crate) reply: async_nats::Subject,
+    pub(crate) answering: Answering<Asked>,
     came: Instant,
 }
 
@@ -30,11 +43,13 @@ impl Pending {
 
 /// Receives requests until the service stops.
 pub(crate) async fn serve(shared: Shared, pending: UnboundedSender<Pending>) -> Result<(), ServiceError> {
-    for_each_message(&shared, Subject::ExecutorClaim, Delivery::ToOne, |message, request: ClaimRequest| {
+    for_each_message(&shared, Delivery::ToOne, |asked: Received<Asked>| {
+        let wants_answer = asked.wants_answer();
+        let (Asked(request), answering) = asked.split();
         shared.view.note_request(&request);
-        if let Some(reply) = message.reply {
+        if wants_answer {
             // Sending fails only when the service stops; the executor then asks another scheduler.
-            let _ = pending.send(Pending { request, reply, came: Instant::now() });
+            let _ = pending.send(Pending { request, answering, came: Instant::now() });
         }
         std::future::ready(())
     })
@@ -43,8 +58,8 @@ pub(crate) async fn serve(shared: Shared, pending: UnboundedSender<Pending>) -> 
 
 /// Receives the answers of the other schedulers.
 pub(crate) async fn follow_answers(shared: Shared) -> Result<(), ServiceError> {
-    for_each_message(&shared, Subject::ExecutorClaimed, Delivery::ToAll, |_, notice: ClaimNotice| {
-        let trim = shared.view.note_answer(&notice);
+    for_each_message(&shared, Delivery::ToAll, |notice: Received<ClaimNotice>| {
+        let trim = shared.view.note_answer(&notice.content);
         reserve::trim(&shared, trim)
     })
     .await
@@ -52,8 +67,8 @@ pub(crate) async fn follow_answers(shared: Shared) -> Result<(), ServiceError> {
 
 /// Receives notices of requeued executions, from this scheduler and from others.
 pub(crate) async fn follow_requeued(shared: Shared) -> Result<(), ServiceError> {
-    for_each_message(&shared, Subject::ExecutionsAgain, Delivery::ToAll, |_, again: WaitAgain| {
-        note_requeued(&shared, &again);
+    for_each_message(&shared, Delivery::ToAll, |again: Received<WaitAgain>| {
+        note_requeued(&shared, &again.content);
         std::future::ready(())
     })
     .await
@@ -61,8 +76,8 @@ pub(crate) async fn follow_requeued(shared: Shared) -> Result<(), ServiceError> 
 
 /// Receives executions that an executor returns without having started them.
 pub(crate) async fn serve_returned(shared: Shared) -> Result<(), ServiceError> {
-    for_each_message(&shared, Subject::ExecutorHandOver, Delivery::ToOne, |_, handed: HandOver| {
-        requeue_returned(&shared, handed)
+    for_each_message(&shared, Delivery::ToOne, |handed: Received<HandOver>| {
+        requeue_returned(&shared, handed.content)
     })
     .await
 }
@@ -74,20 +89,18 @@ enum Delivery {
     ToAll,
 }
 
-/// Passes each message on `subject` to `handle`, in order, until the service stops.
-async fn for_each_message<T: DeserializeOwned, Handled: Future<Output = ()>>(
+/// Passes each message of a kind to `handle`, in order, until the service stops.
+async fn for_each_message<M: Plain<To = ()>, Handled: Future<Output = ()>>(
     shared: &Shared,
-    subject: Subject,
     delivery: Delivery,
-    handle: impl Fn(Message, T) -> Handled,
+    handle: impl Fn(Received<M>) -> Handled,
 ) -> Result<(), ServiceError> {
-    let (client, subject) = (shared.context.bus.client(), subject.to_string());
-    let what = || format!("subscribing to {subject}");
-    let subscribed = match delivery {
-        Delivery::ToOne => client.queue_subscribe(subject.clone(), QUEUE_GROUP.to_owned()).await,
-        Delivery::ToAll => client.subscribe(subject.clone()).await,
+    let what = || format!("subscribing to {}", M::subject(&()));
+    let listening = match delivery {
+        Delivery::ToOne => shared.context.bus.listen_in::<M>(&(), QUEUE_GROUP).await,
+        Delivery::ToAll => shared.context.bus.listen::<M>(&()).await,
     };
-    let mut messages = subscribed.map_err(|error| ServiceError::failed(what(), error))?;
+    let mut messages = listening.map_err(|error| ServiceError::failed(what(), error))?;
     loop {
         let message = tokio::select! {
             () = shared.context.stop.cancelled() => return Ok(()),
@@ -96,12 +109,7 @@ async fn for_each_message<T: DeserializeOwned, Handled: Future<Output = ()>>(
         let Some(message) = message else {
             return Err(ServiceError::failed(what(), "the subscription ended"));
         };
-        match decode(Encoding::Json, &message.payload) {
-            Ok(content) => handle(message, content).await,
-            Err(error) => {
-                warn!(%subject, error = telemetry::error_chain(&error), "ignoring a message that cannot be read");
-            }
-        }
+        handle(message).await;
     }
 }
 
@@ -112,11 +120,9 @@ pub(crate) async fn announce_requeued(shared: &Shared, again: WaitAgain) {
         return;
     }
     note_requeued(shared, &again);
-    let payload = encode(Encoding::Json, &again);
-    if let Err(error) =
-        shared.context.bus.client().publish(Subject::ExecutionsAgain.to_string(), payload).await
-    {
-        debug!(%error, "cannot notify other schedulers of requeued executions");
+    if let Err(error) = shared.context.bus.send(&(), &again).await {
+        let error = telemetry::error_chain(&error);
+        debug!(error, "cannot notify other schedulers of requeued executions");
     }
 }
 

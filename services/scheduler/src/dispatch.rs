@@ -128,7 +128,7 @@ impl<'a> Pass<'a> {
             let heads = self.heads(&open, &pools, depth).await?;
             if !heads.ready {
                 self.shared.wakes.rebuild.notify_one();
-                answer::nothing(self.shared, &open, &heads).await;
+                answer::nothing(self.shared, open, &heads).await;
                 return Ok(PassOutcome { again: Some(Instant::now() + RETRY), crowded: false });
             }
             let granted = self.decide(&heads.pools, &open);
@@ -169,7 +169,7 @@ impl<'a> Pass<'a> {
                 self.shared.is_quiet(&request.pool) && self.shared.view.all_claimed(&request.reserved)
             });
         for pending in quiet {
-            answer::empty(self.shared, &pending).await;
+            answer::empty(pending).await;
         }
         open
     }

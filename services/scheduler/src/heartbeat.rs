@@ -3,9 +3,7 @@
 
 use std::time::Duration;
 
-use bus::{Encoding, Subject, decode, encode};
-use bytes::Bytes;
-use futures::StreamExt as _;
+use bus::Received;
 use model::{ClaimRequest, ExecutionKey, ExecutorControl, ExecutorHeartbeat, ExecutorId, Millis, WaitAgain};
 use service::{Context, ServiceError};
 use tracing::{debug, warn};
@@ -20,63 +18,51 @@ const GRACE: Duration = ClaimRequest::PATIENCE.saturating_add(Duration::from_mil
 /// Receives heartbeats until the service stops, and writes them to the index.
 pub(crate) async fn serve(shared: Shared) -> Result<(), ServiceError> {
     let context = &shared.context;
-    let client = context.bus.client();
-    let failed = |error| ServiceError::failed("subscribing to heartbeats", error);
-    let mut heartbeats = client
-        .queue_subscribe(Subject::ExecutorHeartbeat.to_string(), QUEUE_GROUP.to_owned())
-        .await
-        .map_err(|error| failed(Box::new(error)))?;
+    let what = "subscribing to heartbeats";
+    let listening = context.bus.listen_in::<ExecutorHeartbeat>(&(), QUEUE_GROUP).await;
+    let mut heartbeats = listening.map_err(|error| ServiceError::failed(what, error))?;
     let mut reconnects = context.bus.reconnects();
     loop {
         // Messages sent before the start or while the connection was lost were not received.
         ask::ask_all(context).await;
         loop {
-            let message = tokio::select! {
+            let heartbeat = tokio::select! {
                 () = context.stop.cancelled() => return Ok(()),
                 () = reconnects.next() => break,
-                message = heartbeats.next() => message,
+                heartbeat = heartbeats.next() => heartbeat,
             };
-            let Some(message) = message else {
-                return Err(ServiceError::failed("subscribing to heartbeats", "the subscription ended"));
+            let Some(heartbeat) = heartbeat else {
+                return Err(ServiceError::failed(what, "the subscription ended"));
             };
-            apply(&shared, &message.payload).await;
+            apply(&shared, &heartbeat).await;
         }
     }
 }
 
 /// Receives all heartbeats, including those that another scheduler writes to the index.
 pub(crate) async fn follow(shared: Shared) -> Result<(), ServiceError> {
-    let failed = |error| ServiceError::failed("listening to heartbeats", error);
-    let subscribed = shared.context.bus.client().subscribe(Subject::ExecutorHeartbeat.to_string()).await;
-    let mut heartbeats = subscribed.map_err(|error| failed(Box::new(error)))?;
+    let what = "listening to heartbeats";
+    let listening = shared.context.bus.listen::<ExecutorHeartbeat>(&()).await;
+    let mut heartbeats = listening.map_err(|error| ServiceError::failed(what, error))?;
     // Executors that are already live announce themselves once when asked; new ones announce
     // themselves when they start.
     ask::ask_all(&shared.context).await;
     loop {
-        let message = tokio::select! {
+        let heartbeat = tokio::select! {
             () = shared.context.stop.cancelled() => return Ok(()),
-            message = heartbeats.next() => message,
+            heartbeat = heartbeats.next() => heartbeat,
         };
-        let Some(message) = message else {
-            return Err(ServiceError::failed("listening to heartbeats", "the subscription ended"));
+        let Some(heartbeat) = heartbeat else {
+            return Err(ServiceError::failed(what, "the subscription ended"));
         };
-        // The scheduler that writes the heartbeat to the index reports one that cannot be read.
-        if let Ok(heartbeat) = decode::<ExecutorHeartbeat>(Encoding::Json, &message.payload) {
-            shared.view.heartbeat(&heartbeat);
-        }
+        shared.view.heartbeat(&heartbeat.content);
     }
 }
 
-async fn apply(shared: &Shared, payload: &Bytes) {
+async fn apply(shared: &Shared, received: &Received<ExecutorHeartbeat>) {
+    let heartbeat = &received.content;
     let (context, wakes) = (&shared.context, &shared.wakes);
-    let heartbeat: ExecutorHeartbeat = match decode(Encoding::Json, payload) {
-        Ok(heartbeat) => heartbeat,
-        Err(error) => {
-            warn!(error = telemetry::error_chain(&error), "ignoring a heartbeat that cannot be read");
-            return;
-        }
-    };
-    let heard = match shared.actions.announce(&heartbeat, payload, context.bus.now(), GRACE).await {
+    let heard = match shared.actions.announce(heartbeat, &received.json, context.bus.now(), GRACE).await {
         Ok(heard) => heard,
         Err(error) => {
             warn!(error = telemetry::error_chain(&error), "cannot write a heartbeat to the index");
@@ -111,9 +97,7 @@ async fn apply(shared: &Shared, payload: &Bytes) {
 /// heartbeat reveals that again.
 pub(crate) async fn cancel(context: &Context, executor: &ExecutorId, execution: ExecutionKey) {
     debug!(%executor, %execution, "cancelling an execution that ended without its executor");
-    let subject = Subject::ExecutorControl(executor.clone()).to_string();
-    let order = encode(Encoding::Json, &ExecutorControl::Cancel { execution });
-    if let Err(error) = context.bus.client().publish(subject, order).await {
-        debug!(%executor, %error, "cannot send an order to an executor");
+    if let Err(error) = context.bus.send(executor, &ExecutorControl::Cancel { execution }).await {
+        debug!(%executor, error = telemetry::error_chain(&error), "cannot send an order to an executor");
     }
 }

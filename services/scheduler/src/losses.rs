@@ -1,28 +1,24 @@
 //! Handles lost executors: their executions are requeued or given up. Each loss arrives as a message; a sweep finds
 //! losses whose message was missed.
 
-use std::{collections::HashSet, sync::Arc, time::Duration};
+use std::{collections::HashSet, time::Duration};
 
-use async_nats::jetstream::{AckKind, Message};
-use bus::{BusError, Encoding, ExecutorLeaseSubject, LeaseChange, Written, decode, stream};
+use bus::{
+    BusError, Delivery, Encoding, ExecutorLeaseSubject, Handled, LeaseChange, Limits, Published, Written,
+    decode, stream,
+};
 use futures::{StreamExt as _, TryStreamExt as _, stream as futures_stream};
 use index::{IndexError, actions::LiveExecution};
-use invariant::impossible;
 use model::{ExecutionRecord, ExecutorId};
 use policy::actions::{AfterCopy, CopyEnd, after_copy};
 use service::{Context, ServiceError, Step, crash_point};
 use telemetry::metrics::{Counter, Label, count};
-use tokio::sync::Semaphore;
-use tracing::{debug, error, info, warn};
+use tracing::{error, info, warn};
 
 use crate::Shared;
 
-/// How long losses in progress may take when the service stops.
-const DRAIN: Duration = Duration::from_secs(10);
-const BATCH: usize = 1000;
-const RETRY: Duration = Duration::from_millis(200);
-/// Number of executors handled concurrently; [`WRITES`] is the number of executions of each.
-const EXECUTORS_MAX: u32 = 16;
+/// Of executors that are handled at once; [`WRITES`] is the number of executions of each.
+const LIMITS: Limits = Limits { at_once: 16, batch: Some(1000), drain: Duration::from_secs(10) };
 const WRITES: usize = 64;
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -36,64 +32,35 @@ pub(crate) enum LossError {
 
 /// Follows the bucket of executors' leases until the service stops.
 pub(crate) async fn serve(shared: Shared) -> Result<(), ServiceError> {
-    let mut queue =
-        jetstream::open(&shared.context.bus, stream::EXECUTORS, jetstream::EXECUTOR_CONSUMER).await?;
-    let permits = Arc::new(Semaphore::new(EXECUTORS_MAX as usize));
-    loop {
-        tokio::select! {
-            biased;
-            () = shared.context.stop.cancelled() => break,
-            message = queue.next(|| BATCH) => accept(&shared, &permits, message).await,
-        }
-    }
-    // Another scheduler receives the messages of losses that take longer.
-    let _ = tokio::time::timeout(DRAIN, permits.acquire_many(EXECUTORS_MAX)).await;
+    let bus = &shared.context.bus;
+    let queue = jetstream::open(bus, stream::EXECUTORS, jetstream::EXECUTOR_CONSUMER).await?;
+    let has_ended = |message: &Published| message.lease_change() != LeaseChange::Held;
+    let handle = |delivery: Delivery| {
+        let shared = shared.clone();
+        async move { handle(&shared, &delivery.message).await }
+    };
+    queue.serve(LIMITS, &shared.context.stop, has_ended, handle).await;
     Ok(())
 }
 
-async fn accept(shared: &Shared, permits: &Arc<Semaphore>, message: Message) {
-    if LeaseChange::of(message.headers.as_ref()) == LeaseChange::Held {
-        acknowledge(&message).await;
-        return;
-    }
-    let Ok(permit) = permits.clone().acquire_owned().await else {
-        impossible!("the semaphore of losses is closed");
-        return;
-    };
-    let shared = shared.clone();
-    tokio::spawn(async move {
-        handle(&shared, &message).await;
-        drop(permit);
-    });
-}
-
-async fn handle(shared: &Shared, message: &Message) {
+async fn handle(shared: &Shared, message: &Published) -> Handled {
     crash_point(Step::ExecutorLossHeard);
-    let executor = match message.subject.as_str().parse::<ExecutorLeaseSubject>() {
+    let executor = match message.subject().parse::<ExecutorLeaseSubject>() {
         Ok(ExecutorLeaseSubject(executor)) => executor,
         Err(error) => {
             warn!(%error, "cannot parse the name of a lost executor");
-            acknowledge(message).await;
-            return;
+            return Handled::Done;
         }
     };
     match lost(shared, &executor).await {
         Ok(()) => {
             crash_point(Step::ExecutorLossWritten);
-            acknowledge(message).await;
+            Handled::Done
         }
         Err(error) => {
             warn!(%executor, error = telemetry::error_chain(&error), "cannot handle a lost executor; retrying");
-            if let Err(error) = message.ack_with(AckKind::Nak(Some(RETRY))).await {
-                debug!(%executor, %error, "cannot return the message; it is delivered again later");
-            }
+            Handled::Again
         }
-    }
-}
-
-async fn acknowledge(message: &Message) {
-    if let Err(error) = message.ack().await {
-        debug!(%error, "cannot acknowledge the message; it is delivered again");
     }
 }
 

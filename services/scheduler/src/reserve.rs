@@ -3,7 +3,6 @@
 
 use std::{collections::HashMap, time::Duration};
 
-use bus::{Encoding, Subject, encode};
 use index::actions::Open;
 use invariant::{Present as _, impossible};
 use model::{ActionKeys, ExecutionKey, ExecutorId, Reservation, Reservations, Sequence};
@@ -80,11 +79,9 @@ pub(crate) async fn wake_executors(shared: &Shared, mut executors: Vec<ExecutorI
 
 async fn send(shared: &Shared, messages: MessagesByExecutor) {
     for (executor, message) in messages {
-        let subject = Subject::ExecutorReserve(executor).to_string();
-        if let Err(error) =
-            shared.context.bus.client().publish(subject, encode(Encoding::Json, &message)).await
-        {
-            debug!(%error, "cannot notify an executor of waiting executions; retrying later");
+        if let Err(error) = shared.context.bus.send(&executor, &message).await {
+            let error = telemetry::error_chain(&error);
+            debug!(error, "cannot notify an executor of waiting executions; retrying later");
         }
     }
 }

@@ -2,43 +2,33 @@
 
 use std::sync::Arc;
 
-use async_nats::Message;
-use bus::{Encoding, Subject, decode, encode};
-use bytes::Bytes;
-use futures::StreamExt as _;
+use bus::{ControlReply, Received};
 use model::{BuildKey, Control, Phase};
 use service::ServiceError;
-use tracing::{debug, info, warn};
+use tracing::{debug, info};
 
 use crate::{Shared, stop::Cause};
 
 /// Handles orders until the worker ends.
 pub(crate) async fn serve(shared: Arc<Shared>) -> Result<(), ServiceError> {
-    let subject = Subject::Control(shared.id.clone()).to_string();
     let failed = |error: Box<dyn std::error::Error + Send + Sync>| {
         ServiceError::failed("subscribing to orders", error)
     };
-    let subscribed = shared.context.bus.client().subscribe(subject).await;
+    let subscribed = shared.context.bus.listen::<Control>(&shared.id).await;
     let mut orders = subscribed.map_err(|error| failed(Box::new(error)))?;
-    while let Some(message) = orders.next().await {
-        tokio::spawn(handle(shared.clone(), message));
+    while let Some(order) = orders.next().await {
+        tokio::spawn(handle(shared.clone(), order));
     }
     Err(failed("the subscription ended".into()))
 }
 
-async fn handle(shared: Arc<Shared>, message: Message) {
-    let order = match decode::<Control>(Encoding::Json, &message.payload) {
-        Ok(order) => order,
-        Err(error) => {
-            warn!(error = telemetry::error_chain(&error), "cannot decode an order");
-            return;
-        }
-    };
+async fn handle(shared: Arc<Shared>, order: Received<Control>) {
+    let (order, answering) = order.split();
     match order {
         Control::Measure { group, id, attempt } => {
             let measured = shared.usage.of_now(&group, id, attempt).await;
-            if let (Some(used), Some(reply)) = (measured, message.reply) {
-                answer(&shared, reply, encode(Encoding::Json, &used)).await;
+            if let Some(used) = measured {
+                answering.send(&ControlReply::Used(used)).await;
             }
             return;
         }
@@ -64,15 +54,7 @@ async fn handle(shared: Arc<Shared>, message: Message) {
             }
         }
     }
-    if let Some(reply) = message.reply {
-        answer(&shared, reply, Bytes::from_static(b"{}")).await;
-    }
-}
-
-async fn answer(shared: &Shared, reply: async_nats::Subject, payload: Bytes) {
-    if let Err(error) = shared.context.bus.client().publish(reply, payload).await {
-        debug!(%error, "cannot answer an order");
-    }
+    answering.send(&ControlReply::Received {}).await;
 }
 
 fn runs(phase: &Phase) -> bool {

@@ -3,22 +3,19 @@
 
 use std::{sync::Arc, time::Duration};
 
-use bus::{Encoding, Subject, encode};
-use futures::StreamExt as _;
+use bus::Subject;
 use model::{Heartbeat, WorkerStatus, WorkspaceState};
 use service::ServiceError;
 use telemetry::metrics::{Gauge, Label, set};
-use tracing::debug;
 
 use crate::Shared;
 
 /// Sends heartbeats until the worker ends.
 pub(crate) async fn serve(shared: Arc<Shared>) -> Result<(), ServiceError> {
-    let client = shared.context.bus.client();
     let failed = |error: Box<dyn std::error::Error + Send + Sync>| {
         ServiceError::failed("subscribing to announcements", error)
     };
-    let subscribed = client.subscribe(Subject::Announce.to_string()).await;
+    let subscribed = shared.context.bus.signals(&Subject::Announce).await;
     let mut asked = subscribed.map_err(|error| failed(Box::new(error)))?;
     let mut reconnects = shared.context.bus.reconnects();
     let every = Duration::from_secs(shared.context.settings.heartbeat_seconds);
@@ -28,8 +25,8 @@ pub(crate) async fn serve(shared: Arc<Shared>) -> Result<(), ServiceError> {
             () = tokio::time::sleep(every) => {}
             () = shared.workspaces.announce.notified() => {}
             () = reconnects.next() => {}
-            message = asked.next() => {
-                if message.is_none() {
+            signal = asked.next() => {
+                if signal.is_none() {
                     return Err(failed("the subscription ended".into()));
                 }
             }
@@ -46,7 +43,7 @@ pub(crate) async fn send(shared: &Shared) {
 pub(crate) async fn send_gone(shared: &Shared) {
     publish_status(shared, WorkerStatus::Gone).await;
     // If the heartbeat does not arrive, the worker leaves the index when its time to live ends.
-    let _ = tokio::time::timeout(Duration::from_secs(1), shared.context.bus.client().flush()).await;
+    let _ = shared.context.bus.flush(Duration::from_secs(1)).await;
 }
 
 async fn publish_status(shared: &Shared, status: WorkerStatus) {
@@ -69,8 +66,5 @@ async fn publish_status(shared: &Shared, status: WorkerStatus) {
         ttl_ms: u64::try_from((every * 3).as_millis()).unwrap_or(u64::MAX),
         clock_skew_ms: shared.context.bus.clock().skew(),
     };
-    let payload = encode(Encoding::Json, &heartbeat);
-    if let Err(error) = shared.context.bus.client().publish(Subject::Heartbeat.to_string(), payload).await {
-        debug!(%error, "cannot send a heartbeat");
-    }
+    shared.context.bus.send_or_log(&(), &heartbeat).await;
 }

@@ -2,46 +2,33 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use async_nats::Message;
-use bus::{Encoding, Subject, decode, encode};
-use futures::StreamExt as _;
+use bus::Received;
 use model::{BuildKey, BuildRecord, OfferReply, OfferVerdict, Offers, Sequence};
 use service::{ServiceError, Step, crash_point};
 use tokio::sync::oneshot;
-use tracing::{debug, warn};
+use tracing::debug;
 
 use crate::{Shared, workspaces::Assignment};
 
 /// Handles offers until the worker ends.
 pub(crate) async fn serve(shared: Arc<Shared>) -> Result<(), ServiceError> {
-    let subject = Subject::Offer(shared.id.clone()).to_string();
     let failed = |error: Box<dyn std::error::Error + Send + Sync>| {
         ServiceError::failed("subscribing to offers", error)
     };
-    let subscribed = shared.context.bus.client().subscribe(subject).await;
+    let subscribed = shared.context.bus.listen::<Offers>(&shared.id).await;
     let mut offers = subscribed.map_err(|error| failed(Box::new(error)))?;
-    while let Some(message) = offers.next().await {
+    while let Some(received) = offers.next().await {
         crash_point(Step::OfferReceived);
-        tokio::spawn(answer(shared.clone(), message));
+        tokio::spawn(answer(shared.clone(), received));
     }
     Err(failed("the subscription ended".into()))
 }
 
-async fn answer(shared: Arc<Shared>, message: Message) {
-    let offers: Offers = match decode(Encoding::Json, &message.payload) {
-        Ok(offers) => offers,
-        Err(error) => {
-            warn!(error = telemetry::error_chain(&error), "cannot decode an offer");
-            return;
-        }
-    };
+async fn answer(shared: Arc<Shared>, received: Received<Offers>) {
+    let (offers, answering) = received.split();
     let verdicts = assign_all(&shared, offers).await;
-    if let Some(reply) = message.reply {
-        let payload = encode(Encoding::Json, &OfferReply { verdicts });
-        if let Err(error) = shared.context.bus.client().publish(reply, payload).await {
-            debug!(%error, "cannot answer an offer; it will expire at its deadline");
-        }
-    }
+    // If the answer is lost, the offers expire at their deadlines.
+    answering.send(&OfferReply { verdicts }).await;
 }
 
 /// Passes every offer to its workspace and collects the verdicts.

@@ -7,8 +7,6 @@ use std::{
     time::{Duration, Instant},
 };
 
-use bus::{Encoding, Subject, decode, encode};
-use futures::StreamExt as _;
 use invariant::impossible;
 use model::{
     ActionUsage, Attempt, BuildId, BuildRecord, BuildUse, Esu, ExecutorType, Group, Occupancy, UsageReport,
@@ -244,22 +242,18 @@ impl Usage {
 
 /// Reports until the worker ends: while builds run, and once more after the last one.
 pub(crate) async fn serve(shared: Arc<Shared>) -> Result<(), ServiceError> {
-    let client = shared.context.bus.client();
     let failed =
         |error: Box<dyn std::error::Error + Send + Sync>| ServiceError::failed("subscribing to usage", error);
-    let subscribed = client.subscribe(Subject::ActionUsage(shared.id.clone()).to_string()).await;
+    let subscribed = shared.context.bus.listen::<ActionUsage>(&shared.id).await;
     let mut actions = subscribed.map_err(|error| failed(Box::new(error)))?;
     let mut reported: Option<Instant> = None;
     let mut ticks = tokio::time::interval(TICK);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         tokio::select! {
-            message = actions.next() => {
-                let message = message.ok_or_else(|| failed("the subscription ended".into()))?;
-                match decode::<ActionUsage>(Encoding::Json, &message.payload) {
-                    Ok(used) => shared.usage.action(&used),
-                    Err(error) => debug!(error = telemetry::error_chain(&error), "cannot decode a usage message"),
-                }
+            used = actions.next() => {
+                let used = used.ok_or_else(|| failed("the subscription ended".into()))?;
+                shared.usage.action(&used.content);
             }
             () = shared.usage.begun.notified(), if reported.is_none() => {
                 // Skips the signal of a run that was already reported.
@@ -282,10 +276,7 @@ async fn report(shared: &Shared, since: Duration) -> bool {
     let (groups, running) = shared.usage.take_report(since.max(LEAST).as_secs_f64());
     let interval_ms = u64::try_from(REPORT.as_millis()).unwrap_or(u64::MAX);
     let report = UsageReport { source: shared.id.to_string(), interval_ms, groups };
-    let payload = encode(Encoding::Json, &report);
-    if let Err(error) = shared.context.bus.client().publish(Subject::Usage.to_string(), payload).await {
-        debug!(%error, "cannot send a usage report");
-    }
+    shared.context.bus.send_or_log(&(), &report).await;
     running
 }
 

@@ -2,11 +2,13 @@
 
 use std::{sync::Arc, time::Duration};
 
-use async_nats::{ConnectOptions, Event, ServerAddr, SubscribeError, Subscriber, jetstream};
+use async_nats::{ConnectOptions, Event, ServerAddr, Subscriber, connection::State, jetstream};
+use futures::StreamExt as _;
+use model::{BuildKey, Sequence};
 use tokio::sync::watch;
 use tracing::{debug, info, warn};
 
-use crate::{BusError, FarmClock};
+use crate::{BusError, EventSubject, FarmClock, Stored};
 
 /// Whether to wait for a server that is not available.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,6 +41,16 @@ impl Reconnects {
             std::future::pending::<()>().await;
         }
     }
+}
+
+/// The nats-server of a connection, as it described itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ServerInfo {
+    pub name: String,
+    /// Version number, for example `2.15.0`.
+    pub version: String,
+    /// Whether JetStream is enabled.
+    pub has_jetstream: bool,
 }
 
 /// A connection for plain messages, which may be lost. Cheap to clone.
@@ -81,9 +93,10 @@ impl LiveConnection {
         Ok(Self { client, reconnects })
     }
 
-    /// Subscribes to messages published on `subject` from now on.
-    pub async fn subscribe(&self, subject: String) -> Result<Subscriber, SubscribeError> {
-        self.client.subscribe(subject).await
+    /// Subscribes to the events of a build from now on.
+    pub async fn live_build(&self, key: &BuildKey) -> Result<LiveBuild, BusError> {
+        let subscribed = self.client.subscribe(EventSubject::live_of(key)).await;
+        Ok(LiveBuild(subscribed.map_err(BusError::failed(format!("listening to build {key}")))?))
     }
 
     /// Signals every reconnection from now on.
@@ -91,6 +104,28 @@ impl LiveConnection {
         let mut receiver = self.reconnects.clone();
         receiver.mark_unchanged();
         Reconnects(receiver)
+    }
+}
+
+/// The events of one build as they are stored. Some may be lost.
+#[derive(Debug)]
+pub struct LiveBuild(Subscriber);
+
+/// A message on a build's live subject.
+#[derive(Debug)]
+pub enum LiveEvent {
+    /// An event, and the position of the previous one on the same subject.
+    Stored(Stored, Sequence),
+    /// It cannot be read; the stream contains it.
+    Unreadable,
+}
+
+impl LiveBuild {
+    /// The next message; `None` after the connection was closed. May be dropped and repeated without losing a message.
+    pub async fn next(&mut self) -> Option<LiveEvent> {
+        let message = self.0.next().await?;
+        let event = Stored::from_live(message);
+        Some(event.map_or(LiveEvent::Unreadable, |(stored, previous)| LiveEvent::Stored(stored, previous)))
     }
 }
 
@@ -144,6 +179,25 @@ impl Bus {
         Ok(Self { client, js, clock, reconnects, url: url.into() })
     }
 
+    /// Waits until the server has all messages that were sent, at most for `limit`.
+    pub async fn flush(&self, limit: Duration) -> Result<(), BusError> {
+        let what = "sending buffered messages";
+        match tokio::time::timeout(limit, self.client.flush()).await {
+            Ok(flushed) => flushed.map_err(BusError::failed(what)),
+            Err(_) => Err(BusError::Timeout { what: what.into() }),
+        }
+    }
+
+    /// The server of this connection, as it described itself.
+    pub fn server(&self) -> ServerInfo {
+        let info = self.client.server_info();
+        ServerInfo { name: info.server_name, version: info.version, has_jetstream: info.jetstream }
+    }
+
+    pub fn is_connected(&self) -> bool {
+        self.client.connection_state() == State::Connected
+    }
+
     /// URL of the server that this bus is connected to.
     pub fn url(&self) -> &str {
         &self.url
@@ -169,7 +223,7 @@ impl Bus {
             .map_err(|source| BusError::Unreachable { url: self.url.to_string(), source })
     }
 
-    /// The plain NATS client, for subscriptions, requests and services.
+    /// The NATS client, for tests; the functions of [`Bus`] are for all others.
     pub fn client(&self) -> &async_nats::Client {
         &self.client
     }
@@ -181,8 +235,8 @@ impl Bus {
 
     /// Flushes buffered messages and closes the connection; each of the two steps takes at most `limit`.
     pub async fn close(&self, limit: Duration) {
-        if !matches!(tokio::time::timeout(limit, self.client.flush()).await, Ok(Ok(()))) {
-            debug!("cannot send the buffered messages before closing the connection");
+        if let Err(error) = self.flush(limit).await {
+            debug!(error = telemetry::error_chain(&error), "before closing the connection");
         }
         // The caller needs the connection no longer: if it stays open, it ends with the process.
         let _ = tokio::time::timeout(limit, self.client.drain()).await;

@@ -3,6 +3,7 @@
 //! Only this crate and the topology in `jetstream` contain subject and header names.
 
 mod action_subject;
+mod api;
 mod ask;
 mod clock;
 mod codec;
@@ -16,10 +17,14 @@ mod headers;
 mod lease;
 mod live;
 mod log_stream;
+mod messages;
 mod model_bucket;
+mod plain;
+mod published;
 mod queue;
 mod quota_bucket;
 mod read;
+mod rejection;
 mod request_id;
 mod scale_bucket;
 mod settings_bucket;
@@ -28,10 +33,11 @@ mod transition;
 mod write_check;
 
 pub use action_subject::{ActionSubject, ExecutorLeaseSubject, LogSubject};
+pub use api::{ApiEndpoint, ApiRequest, ApiService};
 pub use ask::AskError;
 pub use clock::FarmClock;
 pub use codec::{DecodeError, Encoding, decode, encode};
-pub use connect::{Bus, LiveConnection, Patience, Reconnects};
+pub use connect::{Bus, LiveBuild, LiveConnection, LiveEvent, Patience, Reconnects, ServerInfo};
 pub use console::{Chunk, ChunkFault, ConsoleChunk, GuardedWriter, RunPlace};
 pub use error::BusError;
 pub use follow::{Follower, Start};
@@ -39,10 +45,13 @@ pub use headers::{
     HEADER_ATTEMPT, HEADER_DROPPED, HEADER_OFFSET, HEADER_STREAM, header, message_id, traceparent,
 };
 pub use lease::{Acquired, Lease, LeaseChange, LeaseHolder, LeaseName, Renewed};
-pub use live::Live;
+pub use live::{Live, LiveExecution};
 pub use log_stream::{LogEnd, LogHead, LogPiece};
+pub use messages::ControlReply;
 pub use model_bucket::ModelChanges;
-pub use queue::WorkQueue;
+pub use plain::{Answering, Answers, Listener, NoAnswer, Plain, Received, Signals};
+pub use published::{Published, PublishedRequests};
+pub use queue::{Delivery, Handled, Limits, WorkQueue};
 pub use quota_bucket::{QuotaChange, QuotaChanges, QuotaOf};
 pub use read::{Stored, Tail};
 pub use request_id::RequestId;

@@ -1,6 +1,7 @@
 //! Messages on an execution's live subject: its records as they are stored, and its executor's progress reports.
 
-use async_nats::{HeaderMap, Message};
+use async_nats::{HeaderMap, Message, Subscriber};
+use futures::StreamExt as _;
 use model::{ExecutionKey, ExecutionProgress, ExecutorControl, ExecutorId};
 
 use crate::{
@@ -27,7 +28,29 @@ impl Live {
     }
 }
 
+/// The live messages of one execution. Some may be lost.
+#[derive(Debug)]
+pub struct LiveExecution(Subscriber);
+
+impl LiveExecution {
+    /// The next message; `None` after the connection was closed. An unreadable message is skipped. The call may be
+    /// dropped and repeated without losing a message.
+    pub async fn next(&mut self) -> Option<Live> {
+        loop {
+            if let Some(live) = Live::of(self.0.next().await?) {
+                return Some(live);
+            }
+        }
+    }
+}
+
 impl Bus {
+    /// Subscribes to the live messages of an execution.
+    pub async fn live_execution(&self, key: &ExecutionKey) -> Result<LiveExecution, BusError> {
+        let subscribed = self.client.subscribe(ActionSubject::live(key)).await;
+        Ok(LiveExecution(subscribed.map_err(BusError::failed(format!("waiting for {key}")))?))
+    }
+
     /// Sends an order to an executor and waits until the server has it. Does not confirm that
     /// the executor received it.
     pub async fn order_executor(

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use crate::{
-    Bus, BusError, Encoding, HEADER_OFFSET, LogSubject, Stored, decode, encode,
+    Bus, BusError, Encoding, HEADER_OFFSET, LogSubject, Signals, Stored, decode, encode,
     headers::{LOG_END, header},
     stream,
     transition::Write,
@@ -61,6 +61,11 @@ impl LogPiece {
 }
 
 impl Bus {
+    /// Signals each piece that is written to a log stream from now on; a signal may be lost.
+    pub async fn log_signals(&self, id: Uuid) -> Result<Signals, BusError> {
+        self.signals_on(LogSubject(id).live()).await
+    }
+
     /// Creates a log stream. Its id is random, so no other log stream has it.
     pub async fn create_log(&self, id: Uuid, head: &LogHead) -> Result<(), BusError> {
         let write = log_write(id, Sequence(0), encode(Encoding::Json, head));

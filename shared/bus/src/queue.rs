@@ -1,23 +1,55 @@
 //! Endless reading from a durable consumer, across reconnections and restarts.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use async_nats::jetstream::{
-    Message,
+    AckKind,
     consumer::{Consumer, pull},
+    message::Acker,
 };
 use futures::StreamExt as _;
+use invariant::impossible;
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
-use crate::{Bus, Reconnects};
+use crate::{Bus, Published, Reconnects};
 
-/// The messages of a durable consumer. Each must be acknowledged, or it is delivered again.
+/// The messages of a durable consumer. A message is delivered again until it is done.
 ///
 /// Requests only as many as the caller has room for: messages waiting here would be withheld from other replicas.
 pub struct WorkQueue {
     consumer: Consumer<pull::Config>,
     batch: Option<pull::Batch>,
     reconnects: Reconnects,
+}
+
+/// How many messages of a queue are handled at once.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    /// Maximum number of messages handled at once.
+    pub at_once: u32,
+    /// Number of messages to request at once; `None`: as many as can be handled.
+    pub batch: Option<usize>,
+    /// Time limit for messages in progress when the service stops; those that take longer are delivered again.
+    pub drain: Duration,
+}
+
+/// What becomes of a message after it was handled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Handled {
+    /// It is removed from the queue.
+    Done,
+    /// It is delivered again after a short delay.
+    Again,
+}
+
+/// A message of a queue.
+#[derive(Debug)]
+pub struct Delivery {
+    pub message: Published,
+    /// Number of deliveries of this message, including this one.
+    pub count: i64,
 }
 
 /// Time for which the server keeps a request while there are no messages.
@@ -30,9 +62,59 @@ impl WorkQueue {
         Self { consumer, batch: None, reconnects: bus.reconnects() }
     }
 
-    /// Returns the next message. `room` returns how many to request when a new request is due. Cancellation-safe: the
-    /// call may be dropped and repeated without losing a message.
-    pub async fn next(&mut self, room: impl Fn() -> usize) -> Message {
+    /// Handles messages until `stop`, then waits for those in progress. Messages that are not `wanted` are removed
+    /// from the queue without being handled.
+    pub async fn serve<F: Future<Output = Handled> + Send + 'static>(
+        mut self,
+        limits: Limits,
+        stop: &CancellationToken,
+        wanted: impl Fn(&Published) -> bool,
+        handle: impl Fn(Delivery) -> F,
+    ) {
+        let permits = Arc::new(Semaphore::new(limits.at_once as usize));
+        loop {
+            // A permit comes first: a message that waits here is withheld from other replicas.
+            let Ok(permit) = Arc::clone(&permits).acquire_owned().await else {
+                impossible!("the semaphore of a queue is closed");
+                break;
+            };
+            let room = || limits.batch.unwrap_or_else(|| permits.available_permits() + 1);
+            let (delivery, acker) = tokio::select! {
+                biased;
+                () = stop.cancelled() => break,
+                next = self.next_wanted(&wanted, room) => next,
+            };
+            let handled = handle(delivery);
+            tokio::spawn(async move {
+                match handled.await {
+                    Handled::Done => acknowledge(&acker).await,
+                    Handled::Again => give_back(&acker).await,
+                }
+                drop(permit);
+            });
+        }
+        // Messages that take longer are not acknowledged and are delivered again.
+        let _ = tokio::time::timeout(limits.drain, permits.acquire_many(limits.at_once)).await;
+    }
+
+    /// Acknowledges messages until a wanted one comes. May be dropped without losing a message.
+    async fn next_wanted(
+        &mut self,
+        wanted: impl Fn(&Published) -> bool,
+        room: impl Fn() -> usize,
+    ) -> (Delivery, Acker) {
+        loop {
+            let (delivery, acker) = self.next(&room).await;
+            if wanted(&delivery.message) {
+                return (delivery, acker);
+            }
+            acknowledge(&acker).await;
+        }
+    }
+
+    /// Returns the next message; `room` returns how many to request when a new request is due. May be dropped and
+    /// repeated without losing a message.
+    async fn next(&mut self, room: impl Fn() -> usize) -> (Delivery, Acker) {
         loop {
             let Some(batch) = self.batch.as_mut() else {
                 self.pull(room().max(1)).await;
@@ -45,7 +127,11 @@ impl WorkQueue {
                 message = batch.next() => message,
             };
             match message {
-                Some(Ok(message)) => return message,
+                Some(Ok(message)) => {
+                    let count = message.info().map_or(1, |info| info.delivered);
+                    let (message, acker) = message.split();
+                    return (Delivery { message: Published::of(message), count }, acker);
+                }
                 Some(Err(error)) => {
                     debug!(%error, "the request for messages failed, retrying");
                     self.batch = None;
@@ -64,6 +150,18 @@ impl WorkQueue {
                 tokio::time::sleep(RETRY_DELAY).await;
             }
         }
+    }
+}
+
+async fn acknowledge(acker: &Acker) {
+    if let Err(error) = acker.ack().await {
+        debug!(%error, "cannot acknowledge a message; it is delivered again");
+    }
+}
+
+async fn give_back(acker: &Acker) {
+    if let Err(error) = acker.ack_with(AckKind::Nak(Some(RETRY_DELAY))).await {
+        debug!(%error, "cannot return a message; it is delivered again later");
     }
 }
 

@@ -58,7 +58,7 @@ impl Stored {
     }
 
     /// Parses a message of a live subject, and returns the position of the previous one on the same subject.
-    pub fn from_live(message: Message) -> Option<(Self, Sequence)> {
+    pub(crate) fn from_live(message: Message) -> Option<(Self, Sequence)> {
         let headers = message.headers.as_ref()?;
         let previous = headers.get("Nats-Last-Sequence")?.as_str().parse().ok()?;
         Self::from_direct(message).map(|stored| (stored, Sequence(previous)))

@@ -3,8 +3,8 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use bus::{
-    ApiCall, AskError, Bus, Encoding, EventKind, EventSubject, LiveConnection, Subject, decode, encode,
-    stream,
+    ApiCall, AskError, Bus, Encoding, EventKind, EventSubject, LiveConnection, NoAnswer, Subject, decode,
+    encode, stream,
 };
 use bytes::Bytes;
 use model::{
@@ -124,13 +124,25 @@ impl Client {
 
     /// Sends a control message to a worker.
     pub async fn control(&self, worker: &WorkerId, order: &Control) -> Result<(), ClientError> {
-        let payload = encode(Encoding::Json, order);
-        match self.ask(&Subject::Control(worker.clone()), "worker", payload, None, TRIES).await {
-            Ok(_) => Ok(()),
-            Err(ClientError::Unreachable { .. }) => {
-                Err(ClientError::api(ErrorCode::NotFound, format!("worker {worker} not found")))
+        let mut left = TRIES;
+        loop {
+            left = left.saturating_sub(1);
+            match self.bus.answer_to(worker, order, None).await {
+                // Any answer shows that the worker received the order.
+                Ok(_) | Err(NoAnswer::Unreadable { .. }) => return Ok(()),
+                Err(NoAnswer::NoListener { .. }) => {
+                    let message = format!("worker {worker} not found");
+                    return Err(ClientError::api(ErrorCode::NotFound, message));
+                }
+                Err(error @ NoAnswer::Unknown { .. }) if left > 0 => {
+                    debug!(%error, "repeating the call");
+                    tokio::time::sleep(RETRY_DELAY).await;
+                }
+                Err(NoAnswer::Unknown { subject, source }) => {
+                    let source = AskError::Doubtful { subject, source: Box::new(source) };
+                    return Err(ClientError::Doubtful { who: "worker", source });
+                }
             }
-            Err(error) => Err(error),
         }
     }
 

@@ -7,9 +7,10 @@ mod progress;
 
 use std::{collections::VecDeque, time::Duration};
 
-use async_nats::{Message, Subscriber};
-use bus::{Bus, BusError, EventKind, EventSubject, LiveConnection, Reconnects, RunPlace, Stored};
-use futures::StreamExt as _;
+use bus::{
+    Bus, BusError, EventKind, EventSubject, LiveBuild, LiveConnection, LiveEvent, Reconnects, RunPlace,
+    Stored,
+};
 use invariant::impossible;
 use model::{BuildKey, ErrorCode, Sequence, State};
 use tokio::time::Instant;
@@ -29,7 +30,7 @@ pub struct Watch {
     progress: Progress,
     /// Highest position announced by a live message: until it is read, the stream must be read again soon.
     announced: Sequence,
-    live: Option<Subscriber>,
+    live: Option<LiveBuild>,
     reconnects: Reconnects,
     ready: VecDeque<WatchEvent>,
     /// Time at which the stream is read again if no event comes.
@@ -161,12 +162,7 @@ impl Watch {
     /// Subscribes before reading, so that no event is missed in between.
     async fn open(&mut self) -> Result<(), ClientError> {
         if self.live.is_none() {
-            let subject = EventSubject::live_of(&self.key);
-            let live = self.live_connection.subscribe(subject).await.map_err(|source| BusError::Failed {
-                what: format!("listening to build {}", self.key),
-                source: Box::new(source),
-            })?;
-            self.live = Some(live);
+            self.live = Some(self.live_connection.live_build(&self.key).await?);
         }
         let Some((position, record)) = self.bus.latest(&self.key).await? else {
             let message = format!("build {} not found in group {}", self.key.id, self.key.group);
@@ -210,11 +206,11 @@ impl Watch {
         let wakeup = tokio::select! {
             biased;
             () = self.reconnects.next() => Wakeup::Repair,
-            message = live.next() => message.map_or(Wakeup::Closed, Wakeup::Message),
+            event = live.next() => event.map_or(Wakeup::Closed, Wakeup::Event),
             () = tokio::time::sleep_until(self.repair_at) => Wakeup::Repair,
         };
         match wakeup {
-            Wakeup::Message(message) => self.receive(message),
+            Wakeup::Event(event) => self.receive(event),
             Wakeup::Repair => {
                 self.step = Step::Backfill;
                 Ok(())
@@ -228,8 +224,8 @@ impl Watch {
         }
     }
 
-    fn receive(&mut self, message: Message) -> Result<(), ClientError> {
-        let Some((stored, previous)) = Stored::from_live(message) else {
+    fn receive(&mut self, event: LiveEvent) -> Result<(), ClientError> {
+        let LiveEvent::Stored(stored, previous) = event else {
             self.step = Step::Backfill;
             return Ok(());
         };
@@ -271,7 +267,7 @@ impl Watch {
 }
 
 enum Wakeup {
-    Message(Message),
+    Event(LiveEvent),
     Repair,
     Closed,
 }

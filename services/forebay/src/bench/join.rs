@@ -6,8 +6,6 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use bus::{Encoding, Subject, decode};
-use futures::StreamExt as _;
 use model::ExecutorHeartbeat;
 use nix::sys::signal::Signal;
 use serde::Serialize;
@@ -79,19 +77,10 @@ async fn round(
     settings: &[(&str, &str)],
 ) -> Result<f64, Failure> {
     let failed = |error: &dyn std::error::Error| Failure::new(1, "listening for heartbeats", error);
-    let client = farm.client.bus().client();
-    let mut heartbeats =
-        client.subscribe(Subject::ExecutorHeartbeat.to_string()).await.map_err(|error| failed(&error))?;
-    client.flush().await.map_err(|error| failed(&error))?;
-    let first = tokio::spawn(async move {
-        while let Some(message) = heartbeats.next().await {
-            let now = SystemTime::now();
-            if decode::<ExecutorHeartbeat>(Encoding::of(None, &message.payload), &message.payload).is_ok() {
-                return Some(now);
-            }
-        }
-        None
-    });
+    let bus = farm.client.bus();
+    let mut heartbeats = bus.listen::<ExecutorHeartbeat>(&()).await.map_err(|error| failed(&error))?;
+    bus.flush(LIMIT).await.map_err(|error| failed(&error))?;
+    let first = tokio::spawn(async move { heartbeats.next().await.map(|_| SystemTime::now()) });
     clear(shell)?;
     let executor = farm.executor(&format!("joins-{number}"), settings).await?;
     until("it is full", LIMIT, || marks(shell).len() >= SLOTS).await?;

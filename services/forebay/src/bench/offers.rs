@@ -8,9 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use bus::{Bus, Encoding, Subject, decode, encode};
-use bytes::Bytes;
-use futures::StreamExt as _;
+use bus::{Bus, Received};
 use model::{
     BuildKey, BuildResult, Heartbeat, Invocation, LogSummary, Occupancy, Offer, OfferReply, OfferVerdict,
     Offers, Outcome, WorkerId, WorkerStatus, WorkspaceState,
@@ -48,9 +46,7 @@ pub(crate) async fn measure(queued: u64, window: Duration) -> Result<f64, Failur
 async fn serve(bus: Bus, accepted: Arc<AtomicU64>) -> Result<(), Failure> {
     let failed = |error: &dyn std::error::Error| Failure::new(1, "simulating a worker", error);
     let worker: WorkerId = "bench".parse().map_err(|error: model::ParseIdError| failed(&error))?;
-    let client = bus.client().clone();
-    let mut offers =
-        client.subscribe(Subject::Offer(worker.clone()).to_string()).await.map_err(|error| failed(&error))?;
+    let mut offers = bus.listen::<Offers>(&worker).await.map_err(|error| failed(&error))?;
     let heartbeat = Heartbeat {
         worker,
         host: "bench".to_owned(),
@@ -62,21 +58,18 @@ async fn serve(bus: Bus, accepted: Arc<AtomicU64>) -> Result<(), Failure> {
         ttl_ms: 3_600_000,
         clock_skew_ms: None,
     };
-    let payload = encode(Encoding::Json, &heartbeat);
-    client.publish(Subject::Heartbeat.to_string(), payload).await.map_err(|error| failed(&error))?;
+    bus.send(&(), &heartbeat).await.map_err(|error| failed(&error))?;
     while let Some(message) = offers.next().await {
-        tokio::spawn(accept(
-            bus.clone(),
-            message.payload,
-            message.reply.map(|to| to.to_string()),
-            accepted.clone(),
-        ));
+        tokio::spawn(accept(bus.clone(), message, accepted.clone()));
     }
     Ok(())
 }
 
-async fn accept(bus: Bus, payload: Bytes, reply: Option<String>, accepted: Arc<AtomicU64>) {
-    let (Some(reply), Ok(offers)) = (reply, decode::<Offers>(Encoding::Json, &payload)) else { return };
+async fn accept(bus: Bus, message: Received<Offers>, accepted: Arc<AtomicU64>) {
+    if !message.wants_answer() {
+        return;
+    }
+    let (offers, answering) = message.split();
     let verdicts = vec![OfferVerdict::Started; offers.offers.len()];
     let keys: Vec<BuildKey> =
         offers.offers.iter().map(|offer| BuildKey { group: offer.group.clone(), id: offer.id }).collect();
@@ -87,10 +80,7 @@ async fn accept(bus: Bus, payload: Bytes, reply: Option<String>, accepted: Arc<A
     });
     let started = futures::future::join_all(runs).await.into_iter().filter(|started| *started).count();
     accepted.fetch_add(started as u64, Ordering::Relaxed);
-    let answered = bus.client().publish(reply, encode(Encoding::Json, &OfferReply { verdicts })).await;
-    if let Err(error) = answered {
-        tracing::debug!(%error, "cannot answer an offer");
-    }
+    answering.send(&OfferReply { verdicts }).await;
 }
 
 /// Writes INVOCATION_STARTED and INVOCATION_FINISHED like a worker. Returns whether both were written.

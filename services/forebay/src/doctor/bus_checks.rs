@@ -58,7 +58,7 @@ async fn connect(globals: &Globals, settings: &Settings) -> Result<Bus, Finding>
 const VERSION_MIN: (u64, u64) = (2, 12);
 
 fn server(bus: &Bus) -> Finding {
-    let info = bus.client().server_info();
+    let info = bus.server();
     let found = format!("nats-server {} at {}", info.version, bus.url());
     if version(&info.version).is_none_or(|version| version < VERSION_MIN) {
         return Finding::fail(
@@ -67,7 +67,7 @@ fn server(bus: &Bus) -> Finding {
             format!("upgrade to version {}.{} or later", VERSION_MIN.0, VERSION_MIN.1),
         );
     }
-    if !info.jetstream {
+    if !info.has_jetstream {
         return Finding::fail(
             "nats",
             format!("{found} without JetStream"),

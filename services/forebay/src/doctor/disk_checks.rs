@@ -33,7 +33,7 @@ async fn writes(bus: &Bus, settings: &Settings) -> Finding {
     if faults.is_empty() {
         return Finding::ok("writes", format!("{} streams and buckets accept writes", streams.len()));
     }
-    let server = &bus.client().server_info().server_name;
+    let server = bus.server().name;
     Finding::fail(
         "writes",
         format!("refused by {}", faults.join(", ")),

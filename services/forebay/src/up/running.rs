@@ -2,9 +2,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use bus::{Bus, Encoding, Subject, decode};
-use bytes::Bytes;
-use futures::StreamExt as _;
+use bus::{Bus, Subject};
 use model::{BuildKey, Heartbeat, WorkerId, WorkerStatus, WorkspaceState};
 use service::host_name;
 use tokio::time::Instant;
@@ -16,22 +14,22 @@ const ANSWERS: Duration = Duration::from_secs(1);
 /// Running builds by worker, for workers with a process id in `pids`. Workers that do not answer in time are omitted.
 pub(super) async fn running(bus: &Bus, pids: &[u32]) -> BTreeMap<WorkerId, Vec<BuildKey>> {
     let mut found = BTreeMap::new();
-    let mut beats = match bus.client().subscribe(Subject::Heartbeat.to_string()).await {
+    let mut beats = match bus.listen::<Heartbeat>(&()).await {
         Ok(beats) => beats,
         Err(error) => {
-            debug!(%error, "cannot subscribe to heartbeats");
+            debug!(error = telemetry::error_chain(&error), "cannot subscribe to heartbeats");
             return found;
         }
     };
-    if let Err(error) = bus.client().publish(Subject::Announce.to_string(), Bytes::new()).await {
-        debug!(%error, "cannot ask the workers for heartbeats");
+    if let Err(error) = bus.signal(&Subject::Announce).await {
+        debug!(error = telemetry::error_chain(&error), "cannot ask the workers for heartbeats");
     }
     let until = Instant::now() + ANSWERS;
     let host = host_name();
     while found.len() < pids.len()
         && let Ok(Some(message)) = tokio::time::timeout_at(until, beats.next()).await
     {
-        let Ok(beat) = decode::<Heartbeat>(Encoding::Json, &message.payload) else { continue };
+        let beat = message.content;
         if beat.host != host || !pids.contains(&beat.pid) || beat.status == WorkerStatus::Gone {
             continue;
         }

@@ -8,9 +8,7 @@
 
 use std::time::Duration;
 
-use bus::{Bus, BusError, Encoding, Subject, Written, decode, encode};
-use bytes::Bytes;
-use futures::StreamExt as _;
+use bus::{Bus, BusError, Plain, Subject, Written};
 use model::{ExecutionKey, ExecutionOutcome, ExecutionRecord, ExecutorControl, ExecutorId, Millis, Sequence};
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
@@ -48,6 +46,17 @@ struct Asked {
     gateway: uuid::Uuid,
     #[serde(flatten)]
     question: Question,
+}
+
+/// Gateways to all gateways.
+impl Plain for Asked {
+    const NAME: &'static str = "a question of a gateway";
+    type To = ();
+    type Answer = Answer;
+
+    fn subject((): &()) -> Subject {
+        Subject::ExecutionWaiters
+    }
 }
 
 /// The answer of a gateway.
@@ -119,45 +128,38 @@ pub(super) async fn ask_gateways(
     timeout: Duration,
     mut is_enough: impl FnMut(bool, ClientCounts) -> bool,
 ) -> Result<bool, BusError> {
-    let what = || "asking the gateways for waiting clients".to_owned();
-    let failed =
-        |error: Box<dyn std::error::Error + Send + Sync>| BusError::Failed { what: what(), source: error };
     let until = Instant::now() + timeout;
-    let (client, own) = (waiters.shared.bus.client(), waiters.shared.id);
-    let inbox = client.new_inbox();
-    let mut answers = client.subscribe(inbox.clone()).await.map_err(|error| failed(error.into()))?;
-    let asked = encode(Encoding::Json, &Asked { gateway: own, question });
-    let sent = client.publish_with_reply(Subject::ExecutionWaiters.to_string(), inbox, asked).await;
-    sent.map_err(|error| failed(error.into()))?;
+    let own = waiters.shared.id;
+    let mut answers = waiters.shared.bus.answers_to(&(), &Asked { gateway: own, question }).await?;
     let mut is_heard = false;
-    while let Ok(Some(message)) = tokio::time::timeout_at(until, answers.next()).await {
-        let Ok(answer) = decode::<Answer>(Encoding::Json, &message.payload) else { continue };
+    while let Ok(Some(answer)) = tokio::time::timeout_at(until, answers.next()).await {
         is_heard |= answer.gateway == own;
         if answer.standing.is_some_and(|standing| is_enough(answer.gateway != own, standing)) {
             return Ok(true);
         }
     }
-    if is_heard { Ok(false) } else { Err(BusError::Timeout { what: what() }) }
+    if is_heard {
+        Ok(false)
+    } else {
+        Err(BusError::Timeout { what: "asking the gateways for waiting clients".into() })
+    }
 }
 
 /// Answers the questions of all gateways, including this one.
 pub(crate) async fn answer(bus: Bus, waiters: Waiters, stop: CancellationToken) {
     let asked = async {
         loop {
-            let subscribed = bus.client().subscribe(Subject::ExecutionWaiters.to_string()).await;
-            let mut questions = match subscribed {
+            let mut questions = match bus.listen::<Asked>(&()).await {
                 Ok(questions) => questions,
                 Err(error) => {
-                    debug!(%error, "the connection to the bus is closed");
+                    debug!(error = telemetry::error_chain(&error), "the connection to the bus is closed");
                     return;
                 }
             };
             while let Some(message) = questions.next().await {
-                let Ok(asked) = decode::<Asked>(Encoding::Json, &message.payload) else { continue };
-                if let (Some(reply), Some(answer)) = (message.reply, reply(&waiters, &asked))
-                    && let Err(error) = bus.client().publish(reply, answer).await
-                {
-                    debug!(gateway = %asked.gateway, %error, "cannot answer the question of a gateway");
+                let (asked, answering) = message.split();
+                if let Some(answer) = answer_of(&waiters, &asked) {
+                    answering.send(&answer).await;
                 }
             }
         }
@@ -168,14 +170,14 @@ pub(crate) async fn answer(bus: Bus, waiters: Waiters, stop: CancellationToken) 
     }
 }
 
-fn reply(waiters: &Waiters, asked: &Asked) -> Option<Bytes> {
+fn answer_of(waiters: &Waiters, asked: &Asked) -> Option<Answer> {
     let standing = match &asked.question {
         Question::Anybody { execution } => waiters.has_client(execution).then(ClientCounts::default),
         Question::Besides { execution, caller } => waiters.client_counts(execution, caller),
     };
     let own = waiters.shared.id;
     let speaks = standing.is_some() || asked.gateway == own;
-    speaks.then(|| encode(Encoding::Json, &Answer { gateway: own, standing }))
+    speaks.then_some(Answer { gateway: own, standing })
 }
 
 /// Prevents the end of the execution of `waiter` by a gateway that saw no waiting client a moment ago. Called for
@@ -221,11 +223,11 @@ pub(super) async fn send_cancellation(
     key: &ExecutionKey,
     executors: impl Iterator<Item = &ExecutorId>,
 ) {
-    let order = encode(Encoding::Json, &ExecutorControl::Cancel { execution: key.clone() });
+    let order = ExecutorControl::Cancel { execution: key.clone() };
     for executor in executors {
-        let subject = Subject::ExecutorControl(executor.clone()).to_string();
-        if let Err(error) = bus.client().publish(subject, order.clone()).await {
-            warn!(execution = %key, %executor, %error, "the cancellation was not sent to the executor");
+        if let Err(error) = bus.send(executor, &order).await {
+            let error = telemetry::error_chain(&error);
+            warn!(execution = %key, %executor, error, "the cancellation was not sent to the executor");
         }
     }
 }

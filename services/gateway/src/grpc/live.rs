@@ -4,11 +4,10 @@
 use std::{sync::Arc, time::Duration};
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
-use bus::{Encoding, Subject, decode, encode};
 use bytes::Bytes;
 use cas::Cas;
 use futures::{StreamExt as _, stream::BoxStream};
-use model::{ExecutionRecord, ExecutorId, LiveOutputReply, LiveOutputRequest, OutputStream};
+use model::{ExecutionRecord, ExecutorId, LiveOutputRequest, OutputStream};
 use tonic::Status;
 
 use super::{
@@ -103,18 +102,14 @@ impl Following {
 
     /// The output at the executor from the offset on; `None` if there is no more to request for now.
     async fn ask(&mut self, executor: &ExecutorId) -> Option<Bytes> {
-        let subject = Subject::ExecutorOutput(executor.clone()).to_string();
         loop {
             let (execution, stream) = (self.name.key.clone(), self.name.stream);
             let question = LiveOutputRequest { execution, stream, offset: self.offset };
-            let request =
-                async_nats::Request::new().payload(encode(Encoding::Json, &question)).timeout(Some(ANSWER));
             let reply = tokio::select! {
-                reply = self.core.bus.client().send_request(subject.clone(), request) => reply.ok()?,
+                reply = self.core.bus.answer_to(executor, &question, Some(ANSWER)) => reply.ok()?,
                 // The state of the execution changed: it may have a result now.
                 () = self.waiter.changed() => return None,
             };
-            let reply: LiveOutputReply = decode(Encoding::Json, &reply.payload).ok()?;
             let piece = STANDARD.decode(reply.data).ok()?;
             if !piece.is_empty() {
                 return Some(piece.into());

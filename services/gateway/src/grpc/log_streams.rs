@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-use async_nats::Subscriber;
-use bus::{BusError, LogEnd, LogHead, LogPiece, LogSubject};
+use bus::{LogEnd, LogHead, LogPiece, Signals};
 use bytes::{Bytes, BytesMut};
 use futures::StreamExt as _;
 use model::{DigestFunction, Sequence};
@@ -124,10 +123,7 @@ pub(crate) async fn follow(core: &Core, parent: &str, id: &str, offset: u64) -> 
     if end.is_some_and(|end| end.complete && offset > end.length) {
         return Err(Status::out_of_range(format!("offset {offset} is beyond the end of the log stream")));
     }
-    let subject = LogSubject(id).live();
-    let heard = core.bus.client().subscribe(subject).await.map_err(|error| {
-        faults::bus(BusError::Failed { what: "following a log stream".into(), source: Box::new(error) })
-    })?;
+    let heard = core.bus.log_signals(id).await.map_err(faults::bus)?;
     let following = Following {
         core: core.clone(),
         id,
@@ -147,7 +143,7 @@ pub(crate) async fn follow(core: &Core, parent: &str, id: &str, offset: u64) -> 
 struct Following {
     core: Core,
     id: Uuid,
-    heard: Subscriber,
+    heard: Signals,
     /// Sequence number of the next message to read.
     next: Sequence,
     /// Offset of the next byte.
@@ -177,7 +173,7 @@ impl Following {
                 }
                 Ok(pieces) if pieces.is_empty() => {
                     tokio::select! {
-                        Some(_) = self.heard.next() => {}
+                        Some(()) = self.heard.next() => {}
                         () = tokio::time::sleep(REPAIR) => {}
                         () = self.core.stop.cancelled() => {
                             self.ended = true;

@@ -10,9 +10,7 @@ use std::{
     time::Duration,
 };
 
-use async_nats::Subscriber;
-use bus::{ActionSubject, Bus, BusError, Live, Stored, stream};
-use futures::StreamExt as _;
+use bus::{ActionSubject, Bus, BusError, Live, LiveExecution, Stored, stream};
 use invariant::impossible;
 use model::{ExecutionKey, ExecutionProgress, ExecutionRecord, Sequence};
 use tokio::{
@@ -106,7 +104,7 @@ impl Waiters {
         if let Some(waiter) = self.shared.lock().waiter(key, role) {
             return Ok(waiter);
         }
-        let heard = self.subscribe(key).await?;
+        let heard = self.shared.bus.live_execution(key).await?;
         let mut table = self.shared.lock();
         if let Some(waiter) = table.waiter(key, role) {
             return Ok(waiter);
@@ -160,14 +158,8 @@ impl Waiters {
         table.watched.get(key).map(|watched| watched.interest().client_counts(caller))
     }
 
-    async fn subscribe(&self, key: &ExecutionKey) -> Result<Subscriber, BusError> {
-        let failed = |source| BusError::Failed { what: format!("waiting for {key}"), source };
-        let heard = self.shared.bus.client().subscribe(ActionSubject::live(key)).await;
-        heard.map_err(|error| failed(Box::new(error)))
-    }
-
     /// Follows one execution while clients wait for it, and ends it when none is left.
-    async fn follow(self, watched: Arc<Watched>, mut heard: Subscriber) {
+    async fn follow(self, watched: Arc<Watched>, mut heard: LiveExecution) {
         let mut alone_since: Option<Instant> = None;
         loop {
             let over = watched.known.borrow().is_over();
@@ -177,8 +169,8 @@ impl Waiters {
             tokio::select! {
                 () = self.shared.stop.cancelled() => break,
                 message = heard.next() => match message {
-                    Some(message) => watched.receive(Live::of(message)),
-                    None => match Box::pin(self.subscribe(&watched.key)).await {
+                    Some(live) => watched.receive(live),
+                    None => match Box::pin(self.shared.bus.live_execution(&watched.key)).await {
                         Ok(again) => heard = again,
                         Err(error) => {
                             debug!(%error, "the connection to the bus is closed");
@@ -265,7 +257,7 @@ impl Waiters {
             stored.iter().map(|stored| (stored.subject.as_str(), stored)).collect();
         for (watched, subject) in open.iter().zip(&subjects) {
             match found.get(subject.as_str()) {
-                Some(stored) => watched.receive(Some(Live::Stored((*stored).clone()))),
+                Some(stored) => watched.receive(Live::Stored((*stored).clone())),
                 None => self.check_lost(watched).await?,
             }
         }
@@ -318,11 +310,10 @@ impl Watched {
         self.interest.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn receive(&self, live: Option<Live>) {
+    fn receive(&self, live: Live) {
         match live {
-            None => {}
-            Some(Live::Progress(progress)) => self.progress(progress),
-            Some(Live::Stored(stored)) => match stored.execution() {
+            Live::Progress(progress) => self.progress(progress),
+            Live::Stored(stored) => match stored.execution() {
                 Ok(record) => self.learn(stored.sequence, record),
                 Err(error) => warn!(error = telemetry::error_chain(&error), "skipping an unreadable record"),
             },

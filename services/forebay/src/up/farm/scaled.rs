@@ -5,9 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use bus::{Bus, Encoding, Subject, decode, encode};
-use bytes::Bytes;
-use futures::StreamExt as _;
+use bus::{Bus, Subject};
 use invariant::impossible;
 use model::{
     Control, ExecutorControl, ExecutorHeartbeat, ExecutorId, ExecutorStatus, Heartbeat, Millis, ScalePlan,
@@ -59,12 +57,8 @@ impl Farm {
     async fn follow_plans(&mut self, url: &str) -> Result<(), UpError> {
         let bus = nats::connect(url, self.patience).await?;
         let mut plans = bus.scale_changes().await?;
-        let subscribe = async |subject: Subject| {
-            let subscribed = bus.client().subscribe(subject.to_string()).await;
-            subscribed.map_err(refused("subscribing to heartbeats"))
-        };
-        let mut workers = subscribe(Subject::Heartbeat).await?;
-        let mut executors = subscribe(Subject::ExecutorHeartbeat).await?;
+        let mut workers = bus.listen::<Heartbeat>(&()).await?;
+        let mut executors = bus.listen::<ExecutorHeartbeat>(&()).await?;
         let mut reconnects = bus.reconnects();
         let mut heartbeats = Heartbeats::new();
         loop {
@@ -80,8 +74,8 @@ impl Farm {
                         Some(plan) => self.apply_plan(&plan, bus.now()),
                         None => return Ok(()),
                     },
-                    Some(message) = workers.next() => heartbeats.observe_worker(&message.payload),
-                    Some(message) = executors.next() => heartbeats.observe_executor(&message.payload),
+                    Some(message) = workers.next() => heartbeats.observe_worker(message.content),
+                    Some(message) = executors.next() => heartbeats.observe_executor(message.content),
                     () = reconnects.next() => break,
                     () = tokio::time::sleep(LOOK), if moving => {}
                 }
@@ -197,8 +191,7 @@ async fn ask(bus: &Bus, pool: &ScaledPool) -> Result<(), UpError> {
         ScaledPool::Workers => Subject::Announce,
         ScaledPool::Executors(_) => Subject::ExecutorAnnounce,
     };
-    let asked = bus.client().publish(subject.to_string(), Bytes::new()).await;
-    asked.map_err(refused("asking for heartbeats"))
+    Ok(bus.signal(&subject).await?)
 }
 
 /// Drains or resumes a process. One without a heartbeat yet receives the order later.
@@ -207,9 +200,7 @@ async fn order(bus: &Bus, process: Option<BusId>, drain: bool) -> Result<(), UpE
         None => Ok(()),
         Some(BusId::Worker(worker)) => {
             let order = if drain { Control::Drain } else { Control::Resume };
-            let subject = Subject::Control(worker).to_string();
-            let sent = bus.client().publish(subject, encode(Encoding::Json, &order)).await;
-            sent.map_err(refused("sending an order to a worker"))
+            Ok(bus.send(&worker, &order).await?)
         }
         Some(BusId::Executor(executor)) => {
             let order = if drain { ExecutorControl::Drain } else { ExecutorControl::Resume };
@@ -218,21 +209,13 @@ async fn order(bus: &Bus, process: Option<BusId>, drain: bool) -> Result<(), UpE
     }
 }
 
-/// Converts an error of the bus.
-fn refused<E: Into<Box<dyn std::error::Error + Send + Sync>>>(
-    what: &'static str,
-) -> impl FnOnce(E) -> UpError {
-    move |error| UpError::System { what, source: std::io::Error::other(error) }
-}
-
 impl Heartbeats {
     fn new() -> Self {
         let host = nix::unistd::gethostname().ok().and_then(|name| name.into_string().ok());
         Self { host: host.unwrap_or_else(|| "unknown".to_owned()), processes: HashMap::new() }
     }
 
-    fn observe_worker(&mut self, payload: &[u8]) {
-        let Ok(heartbeat) = decode::<Heartbeat>(Encoding::Json, payload) else { return };
+    fn observe_worker(&mut self, heartbeat: Heartbeat) {
         let busy = heartbeat.workspaces.iter().any(|state| matches!(state, WorkspaceState::Busy { .. }));
         let draining = match heartbeat.status {
             WorkerStatus::Ready | WorkerStatus::Full => Some(false),
@@ -242,8 +225,7 @@ impl Heartbeats {
         self.record(&heartbeat.host, heartbeat.pid, BusId::Worker(heartbeat.worker), draining, busy);
     }
 
-    fn observe_executor(&mut self, payload: &[u8]) {
-        let Ok(heartbeat) = decode::<ExecutorHeartbeat>(Encoding::Json, payload) else { return };
+    fn observe_executor(&mut self, heartbeat: ExecutorHeartbeat) {
         let draining = match heartbeat.status {
             ExecutorStatus::Ready | ExecutorStatus::Closed => Some(false),
             ExecutorStatus::Draining => Some(true),

@@ -1,0 +1,94 @@
+//! The request/reply API as a NATS service: its endpoints, requests and answers. [`Bus::ask`] is the caller's side.
+
+use async_nats::{
+    HeaderMap,
+    service::{
+        NATS_SERVICE_ERROR, NATS_SERVICE_ERROR_CODE, Request, Service, ServiceExt as _, endpoint::Endpoint,
+    },
+};
+use bytes::Bytes;
+use futures::StreamExt as _;
+use model::{ApiError, ErrorCode};
+
+use crate::{Bus, BusError, Encoding, Published, encode, headers::CONTENT_TYPE};
+
+/// Maximum size of an answer in bytes, below nats-server's limit of 1 MiB for body and headers.
+const ANSWER_BYTES_MAX: usize = 1_040_000;
+
+/// A running service. `nats micro` lists it.
+#[derive(Debug)]
+pub struct ApiService(Service);
+
+impl Bus {
+    /// Starts a service without endpoints.
+    pub async fn start_api(
+        &self,
+        name: &str,
+        version: &str,
+        description: &str,
+    ) -> Result<ApiService, BusError> {
+        let started = self.client.service_builder().description(description).start(name, version).await;
+        Ok(ApiService(started.map_err(BusError::failed(format!("starting the service {name}")))?))
+    }
+}
+
+impl ApiService {
+    /// Adds an endpoint on `subject`, which may contain wildcards. The instances of a service share its requests.
+    pub async fn endpoint(&self, name: &str, subject: String) -> Result<ApiEndpoint, BusError> {
+        let added = self.0.endpoint_builder().name(name).add(subject).await;
+        Ok(ApiEndpoint(added.map_err(BusError::failed(format!("adding the endpoint {name}")))?))
+    }
+
+    /// Accepts no more requests.
+    pub async fn stop(self) -> Result<(), BusError> {
+        self.0.stop().await.map_err(BusError::failed("stopping a service"))
+    }
+}
+
+/// The requests to one endpoint.
+pub struct ApiEndpoint(Endpoint);
+
+impl ApiEndpoint {
+    /// The next request; `None` after the service was stopped.
+    pub async fn next(&mut self) -> Option<ApiRequest> {
+        let request = self.0.next().await?;
+        Some(ApiRequest { message: Published::of(request.message.clone()), request })
+    }
+}
+
+/// A request, which must be answered.
+#[derive(Debug)]
+pub struct ApiRequest {
+    pub message: Published,
+    request: Request,
+}
+
+impl ApiRequest {
+    /// Sends the answer. An error is also sent in the headers that NATS defines for services.
+    pub async fn answer(&self, encoding: Encoding, outcome: Result<Bytes, ApiError>) -> Result<(), BusError> {
+        let mut headers = HeaderMap::new();
+        headers.insert(CONTENT_TYPE, encoding.content_type());
+        let body = outcome.and_then(fits_a_message).unwrap_or_else(|error| {
+            headers.insert(NATS_SERVICE_ERROR, one_line(&error.message).as_str());
+            headers.insert(NATS_SERVICE_ERROR_CODE, error.error.http_status().to_string().as_str());
+            encode(encoding, &error)
+        });
+        let sent = self.request.respond_with_headers(Ok(body), headers).await;
+        sent.map_err(BusError::failed("answering a request"))
+    }
+}
+
+fn fits_a_message(body: Bytes) -> Result<Bytes, ApiError> {
+    match body.len() {
+        size if size > ANSWER_BYTES_MAX => Err(ApiError::new(
+            ErrorCode::Unavailable,
+            format!("the answer has {size} bytes, which is too large for a message"),
+        )),
+        _ => Ok(body),
+    }
+}
+
+/// Replaces line breaks: a header holds one line.
+fn one_line(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+}

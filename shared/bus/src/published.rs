@@ -1,0 +1,96 @@
+//! A message as a process published it.
+
+use async_nats::{HeaderMap, Message, Subscriber};
+use bytes::Bytes;
+use futures::{
+    StreamExt as _,
+    stream::{SelectAll, select_all},
+};
+use model::Priority;
+
+use crate::{
+    Bus, BusError, Encoding, LeaseChange, RequestSubject,
+    headers::{CONTENT_TYPE, header, message_id, traceparent},
+};
+
+/// A message with its subject, headers and content. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Published(Message);
+
+impl Published {
+    pub(crate) fn of(message: Message) -> Self {
+        Self(message)
+    }
+
+    /// A message that was not received, for example in a test.
+    pub fn new(subject: &str, headers: &[(&str, &str)], payload: Bytes) -> Self {
+        let mut map = HeaderMap::new();
+        for (name, value) in headers {
+            map.insert(*name, *value);
+        }
+        let length = payload.len();
+        let subject = subject.into();
+        Self(Message {
+            subject,
+            reply: None,
+            payload,
+            headers: Some(map),
+            status: None,
+            description: None,
+            length,
+        })
+    }
+
+    pub fn subject(&self) -> &str {
+        self.0.subject.as_str()
+    }
+
+    pub fn payload(&self) -> &Bytes {
+        &self.0.payload
+    }
+
+    /// The encoding of the content, by the header `Content-Type` or by its first bytes.
+    pub fn encoding(&self) -> Encoding {
+        Encoding::of(header(self.0.headers.as_ref(), CONTENT_TYPE), &self.0.payload)
+    }
+
+    /// Value of the header `Nats-Msg-Id`.
+    pub fn message_id(&self) -> Option<&str> {
+        message_id(self.0.headers.as_ref())
+    }
+
+    /// The W3C trace context, from header `traceparent`.
+    pub fn traceparent(&self) -> Option<&str> {
+        traceparent(self.0.headers.as_ref())
+    }
+
+    /// What happened to a lease, if this is a message of a bucket of leases.
+    pub fn lease_change(&self) -> LeaseChange {
+        LeaseChange::of(self.0.headers.as_ref())
+    }
+}
+
+/// The build requests of all groups as they are published. Some may be lost; the stream has them, except those that
+/// nats-server takes for repeats.
+#[derive(Debug)]
+pub struct PublishedRequests(SelectAll<Subscriber>);
+
+impl PublishedRequests {
+    /// The next request; `None` after the connection was closed. May be dropped and repeated without losing a message.
+    pub async fn next(&mut self) -> Option<Published> {
+        self.0.next().await.map(Published)
+    }
+}
+
+impl Bus {
+    /// Subscribes to build requests from now on.
+    pub async fn published_requests(&self) -> Result<PublishedRequests, BusError> {
+        let mut subscribed = Vec::new();
+        for priority in Priority::ALL {
+            let subject = RequestSubject::filter(priority);
+            let requests = self.client.subscribe(subject.clone()).await;
+            subscribed.push(requests.map_err(BusError::failed(format!("subscribing to {subject}")))?);
+        }
+        Ok(PublishedRequests(select_all(subscribed)))
+    }
+}
