@@ -4,9 +4,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-/// Files that `forebay up` writes into its data folder. A folder that has all of them is the data of a farm, and is
-/// left out when sources or inputs are copied.
-pub const FARM_DATA_FILES: [&str; 2] = ["endpoints.json", "children.json"];
+/// File that `forebay up` writes into its data folder. A folder that has it is the data of a farm, which may run or not,
+/// and is left out when sources or inputs are copied.
+pub const FARM_DATA_MARK: &str = ".forebay-data";
 
 macro_rules! uuid_id {
     ($(#[$doc:meta])* $name:ident, $kind:literal) => {

@@ -49,7 +49,7 @@ pub use explain::{
     GroupStanding, InProgress, QuotaReply, StartBasis, ThrottledBy, Waiting, WhyReply, WhyRequest,
     WorkerCounts,
 };
-pub use farm::{FARM_DATA_FILES, FarmId, FarmRecord, GatewayAddress, KnownStore, StoreId, WhereQuestion};
+pub use farm::{FARM_DATA_MARK, FarmId, FarmRecord, GatewayAddress, KnownStore, StoreId, WhereQuestion};
 pub use ids::{
     Attempt, BuildId, BuildKey, ExecutorHome, ExecutorId, Group, Millis, ParseIdError, PoolName, Priority,
     Sequence, TaskId, WorkerId, Workspace,

@@ -6,6 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use model::FARM_DATA_MARK;
 use nix::fcntl::{Flock, FlockArg};
 
 use super::UpError;
@@ -31,6 +32,9 @@ impl Folder {
             let path = root.join(name);
             fs::create_dir_all(&path).map_err(|source| UpError::Folder { path, source })?;
         }
+        let mark = root.join(FARM_DATA_MARK);
+        fs::write(&mark, "This folder contains the data of a Forebay farm; builds do not copy it.\n")
+            .map_err(|source| UpError::Folder { path: mark, source })?;
         Ok(Self { root, text, _lock: lock })
     }
 
@@ -100,7 +104,7 @@ pub(super) fn write_whole(path: &Path, content: &[u8]) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Folder, UpError, is_held, write_whole};
+    use super::{FARM_DATA_MARK, Folder, UpError, is_held, write_whole};
 
     fn scratch(name: &str) -> std::path::PathBuf {
         let path = std::env::temp_dir().join(format!("forebay-up-{name}-{}", std::process::id()));
@@ -116,6 +120,7 @@ mod tests {
         assert!(matches!(&error, UpError::Held { holder, .. } if *holder == std::process::id().to_string()));
         assert_eq!(error.exit_code(), 2);
         assert!(is_held(&data));
+        assert!(data.join(FARM_DATA_MARK).is_file());
         drop(first);
         assert!(!is_held(&data));
         drop(Folder::hold(&data).unwrap());

@@ -9,7 +9,7 @@ use std::{
 };
 
 use ignore::WalkBuilder;
-use model::FARM_DATA_FILES;
+use model::FARM_DATA_MARK;
 
 use super::{
     check,
@@ -72,7 +72,7 @@ impl Choice {
             if path == root || !entry.file_type().is_some_and(|kind| kind.is_dir()) {
                 return true;
             }
-            !(FARM_DATA_FILES.iter().all(|name| path.join(name).is_file()) || holds(path, &left_out))
+            !(path.join(FARM_DATA_MARK).is_file() || holds(path, &left_out))
         });
         walk.build()
     }

@@ -287,8 +287,7 @@ fn a_farms_data_is_left_out_and_what_ignore_files_name_if_that_is_wanted() {
     put(place.source(".gitignore"), "*.o\n/target\n!keep.o\n");
     put(place.source(".forebayignore"), "log/\n");
     put(place.source("d/.gitignore"), "!b.o\n");
-    for name in ["forebay-data/endpoints.json", "forebay-data/children.json", "forebay-data/nats/x", "own/x"]
-    {
+    for name in ["forebay-data/.forebay-data", "forebay-data/nats/x", "own/x"] {
         put(place.source(name), name);
     }
     place.choice.data = Some(place.source("own"));

@@ -12,7 +12,7 @@ use std::{
 use bytes::Bytes;
 use globset::{GlobBuilder, GlobMatcher};
 use invariant::{Present as _, impossible};
-use model::{BlobDigest, DigestFunction, FARM_DATA_FILES};
+use model::{BlobDigest, DigestFunction, FARM_DATA_MARK};
 use reapi::{
     canonical::encode,
     digest::to_proto,
@@ -173,7 +173,7 @@ fn read(
             continue;
         }
         if kind.is_dir() {
-            if FARM_DATA_FILES.iter().all(|name| path.join(name).is_file()) {
+            if path.join(FARM_DATA_MARK).is_file() {
                 continue;
             }
             if let Some(child) = read(&path, &place, all, patterns, found)? {

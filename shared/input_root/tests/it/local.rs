@@ -107,12 +107,10 @@ fn the_data_of_a_farm_is_left_out() {
     let before = scanned(dir.path(), &["**"]).unwrap();
     let data = dir.path().join("src/forebay-data");
     std::fs::create_dir(&data).unwrap();
-    for name in ["endpoints.json", "store"] {
-        std::fs::write(data.join(name), "x").unwrap();
-    }
+    std::fs::write(data.join("store"), "x").unwrap();
     let files = scanned(dir.path(), &["**"]).unwrap().files;
-    assert_eq!(files, before.files + 2, "one of the two files makes no farm");
-    std::fs::write(data.join("children.json"), "x").unwrap();
+    assert_eq!(files, before.files + 1, "a folder without the mark is copied");
+    std::fs::write(data.join(model::FARM_DATA_MARK), "").unwrap();
     let after = scanned(dir.path(), &["**"]).unwrap();
     assert_eq!((after.root, after.files), (before.root, before.files));
 }

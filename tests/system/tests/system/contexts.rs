@@ -283,7 +283,7 @@ async fn a_folder_is_copied_without_a_farms_data_and_what_ignore_files_name() {
     let source = folder(&farm, "source");
     sh(
         &source,
-        "echo a > a; echo o > a.o; echo '*.o' > .gitignore; mkdir data; echo {} > data/endpoints.json; echo {} > data/children.json",
+        "echo a > a; echo o > a.o; echo '*.o' > .gitignore; mkdir data; echo > data/.forebay-data",
     );
     let context = |path: &Path, ignore_files| Context::Directory { path: text(path), ignore_files };
     let (out, _) = run_in(&farm, context(&source, false), "ls > out.txt").await;
