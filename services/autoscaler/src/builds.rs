@@ -6,12 +6,11 @@ use std::{
 };
 
 use bus::{BusError, Stored};
-use model::{BuildId, BuildKey, Group, Millis, Occupancy, Sequence, WorkerId};
-use serde::Deserialize;
+use model::{BuildKey, Group, LifecycleEvent, Millis, Occupancy, RecordHead, Sequence, WorkerId};
 
 use crate::{
     flow::Flow,
-    follow::LogState,
+    log_state::LogState,
     quota::{GroupBuilds, Limits},
     work::{Work, or_mean, share},
 };
@@ -37,44 +36,6 @@ enum BuildState {
     Running { worker: WorkerId },
 }
 
-#[derive(Deserialize)]
-struct RecordFields {
-    id: BuildId,
-    group: Group,
-    at_ms: Millis,
-    #[serde(default)]
-    expected_ms: Option<u64>,
-    #[serde(default)]
-    occupancy: Occupancy,
-    event: EventName,
-    queue: QueueFields,
-    #[serde(default)]
-    invocation: Option<InvocationFields>,
-}
-
-#[derive(Deserialize)]
-enum EventName {
-    #[serde(rename = "BUILD_ENQUEUED")]
-    Enqueued,
-    #[serde(rename = "INVOCATION_STARTED")]
-    Started,
-    #[serde(rename = "INVOCATION_FINISHED")]
-    Finished,
-}
-
-#[derive(Deserialize)]
-struct QueueFields {
-    #[serde(default)]
-    first_sequence: Option<Sequence>,
-    enqueued_at_ms: Millis,
-}
-
-#[derive(Deserialize)]
-struct InvocationFields {
-    worker: WorkerId,
-    started_at_ms: Millis,
-}
-
 /// The waiting builds of one group.
 #[derive(Debug, Default)]
 struct Queue<'a> {
@@ -88,31 +49,33 @@ impl LogState for Builds {
     const WHAT: &str = "builds";
 
     fn apply(&mut self, stored: &Stored) -> Result<bool, BusError> {
-        let fields: RecordFields = stored.read()?;
+        let head: RecordHead = stored.read()?;
         let sequence = stored.sequence;
-        let key = BuildKey { group: fields.group, id: fields.id };
+        let key = BuildKey { group: head.group, id: head.id };
         if self.unfinished.get(&key).is_some_and(|known| known.sequence >= sequence) {
             return Ok(false);
         }
-        let state = match (fields.event, fields.invocation) {
-            (EventName::Enqueued, _) => {
-                if fields.queue.first_sequence.is_none() {
+        let state = match (head.event, head.invocation) {
+            (LifecycleEvent::Enqueued, _) => {
+                if head.queue.first_sequence.is_none() {
                     self.flow.join(sequence);
                 }
-                let expected = fields.expected_ms.map(Duration::from_millis);
-                Some(BuildState::Waiting { since: fields.queue.enqueued_at_ms, expected })
+                let expected = head.expected_ms.map(Duration::from_millis);
+                Some(BuildState::Waiting { since: head.queue.enqueued_at_ms, expected })
             }
-            (EventName::Started, Some(invocation)) => Some(BuildState::Running { worker: invocation.worker }),
-            (EventName::Finished, Some(invocation)) => {
-                self.flow.end(sequence, fields.at_ms.since(invocation.started_at_ms));
+            (LifecycleEvent::Started, Some(invocation)) => {
+                Some(BuildState::Running { worker: invocation.worker })
+            }
+            (LifecycleEvent::Finished, Some(invocation)) => {
+                self.flow.end(sequence, head.at_ms.since(invocation.started_at_ms));
                 None
             }
-            (EventName::Started | EventName::Finished, None) => None,
+            (LifecycleEvent::Started | LifecycleEvent::Finished, None) => None,
         };
         let joined = matches!(state, Some(BuildState::Waiting { .. }));
         match state {
             Some(state) => {
-                self.unfinished.insert(key, Unfinished { sequence, state, occupancy: fields.occupancy });
+                self.unfinished.insert(key, Unfinished { sequence, state, occupancy: head.occupancy });
             }
             None => {
                 self.unfinished.remove(&key);

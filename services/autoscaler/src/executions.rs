@@ -7,13 +7,12 @@ use std::{
 
 use bus::{BusError, Stored};
 use index::actions::Queue;
-use model::{ActionKeys, ExecutionId, ExecutionKey, Group, Measured, Millis, PoolName, Sequence};
+use model::{AcceptedHead, ExecutionEvent, ExecutionHead, ExecutionKey, Millis, PoolName, Sequence};
 use policy::actions::History;
-use serde::Deserialize;
 
 use crate::{
     flow::Flow,
-    follow::LogState,
+    log_state::LogState,
     work::{Work, or_mean, share},
 };
 
@@ -33,60 +32,30 @@ struct Unfinished {
     expected: Option<Duration>,
 }
 
-#[derive(Deserialize)]
-struct RecordFields {
-    event: EventName,
-    execution: ExecutionFields,
-    #[serde(default)]
-    measured: Option<Measured>,
-    #[serde(default)]
-    exit_code: Option<i32>,
-}
-
-#[derive(Deserialize, PartialEq, Eq, Clone, Copy)]
-enum EventName {
-    #[serde(rename = "ACTION_ACCEPTED")]
-    Accepted,
-    #[serde(rename = "ACTION_FINISHED")]
-    Finished,
-    #[serde(other)]
-    Open,
-}
-
-#[derive(Deserialize)]
-struct ExecutionFields {
-    id: ExecutionId,
-    group: Group,
-    pool: PoolName,
-    accepted_at_ms: Millis,
-    #[serde(default)]
-    keys: ActionKeys,
-}
-
 impl LogState for Executions {
     const WHAT: &str = "executions";
 
     fn apply(&mut self, stored: &Stored) -> Result<bool, BusError> {
-        let fields: RecordFields = stored.read()?;
-        let ExecutionFields { id, group, pool, accepted_at_ms, keys } = fields.execution;
+        let head: ExecutionHead = stored.read()?;
+        let AcceptedHead { id, group, pool, accepted_at_ms, keys, .. } = head.execution;
         let (sequence, key) = (stored.sequence, ExecutionKey { group, id });
         if self.unfinished.get(&key).is_some_and(|known| known.sequence >= sequence) {
             return Ok(false);
         }
         let flow = self.flows.entry(pool.clone()).or_default();
-        match fields.event {
-            EventName::Finished => {
+        match head.event {
+            ExecutionEvent::Finished => {
                 self.unfinished.remove(&key);
-                if let Some(measured) = fields.measured {
+                if let Some(measured) = head.measured {
                     flow.end(sequence, Duration::from_millis(measured.wall_ms));
-                    if fields.exit_code == Some(0) {
+                    if head.exit_code == Some(0) {
                         self.history.learn(&keys, &measured);
                     }
                 }
                 Ok(false)
             }
-            EventName::Accepted | EventName::Open => {
-                if fields.event == EventName::Accepted {
+            ExecutionEvent::Accepted | ExecutionEvent::Other => {
+                if head.event == ExecutionEvent::Accepted {
                     flow.join(sequence);
                 }
                 let expected = self.history.wall(&keys);

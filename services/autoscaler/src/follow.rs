@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use bus::{ActionSubject, Bus, BusError, EventSubject, Follower, SettingKey, Start, Stored, stream};
+use bus::{ActionSubject, Bus, BusError, EventSubject, Follower, SettingKey, Start, stream};
 use index::{Index, IndexError};
 use invariant::impossible;
 use model::Sequence;
@@ -13,7 +13,7 @@ use service::{Context, ServiceError};
 use tokio::sync::Notify;
 use tracing::{debug, info, warn};
 
-use crate::{builds::Builds, executions::Executions};
+use crate::{builds::Builds, executions::Executions, log_state::LogState};
 
 const BATCH: usize = 1000;
 const RETRY: Duration = Duration::from_secs(1);
@@ -67,19 +67,6 @@ pub(crate) enum ReadError {
     /// The process that maintains the index has not built it yet.
     #[error("the index is not built yet")]
     NoIndex,
-}
-
-/// State that is read from a log.
-pub(crate) trait LogState: Send {
-    /// Name of the log's content in log messages.
-    const WHAT: &str;
-
-    /// Applies a record; returns whether something joined the queue. A record older than the
-    /// known one changes nothing.
-    fn apply(&mut self, stored: &Stored) -> Result<bool, BusError>;
-
-    /// Notes that the log was read up to this position.
-    fn read_up_to(&mut self, sequence: Sequence);
 }
 
 /// Maintains the state of the builds until the service stops, and notifies `joined` when one joins the queue.

@@ -9,6 +9,7 @@ mod builds;
 mod executions;
 mod flow;
 mod follow;
+mod log_state;
 mod pool;
 mod processes;
 mod quota;

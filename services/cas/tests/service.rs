@@ -7,11 +7,11 @@ use std::{path::Path, time::Duration};
 use bus::Patience;
 use bytes::Bytes;
 use cas::{Cas, CasConfig, CasError};
-use cas_service::StoreUsage;
 use farm::Servers;
 use model::DigestFunction;
 use service::{Context, ServiceError};
 use settings::Settings;
+use store_bounds::StoreUsage;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 

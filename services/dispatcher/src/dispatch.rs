@@ -2,10 +2,9 @@
 
 use std::{collections::HashSet, time::Duration};
 
-use bus::BusError;
-use index::{Heads, Held, Index, IndexError, Pick, WaitingGroup};
+use index::{Heads, Held, Index, Pick, WaitingGroup};
 use invariant::impossible;
-use model::{BuildKey, Group, Millis, WorkspaceKind};
+use model::{BuildKey, Group, Millis, Occupancy, WorkspaceKind};
 use policy::{
     Lending, Placement, Random, place,
     workspace::{BuildKeys, live_keys},
@@ -17,6 +16,7 @@ use tracing::warn;
 
 use crate::{
     Wakes,
+    error::PassError,
     heads::{Drawn, HeadReader, Startable, allowance, startable},
     offer::{CLAIM_MARGIN, Offered, offer, take_back},
     warm::Warm,
@@ -25,15 +25,6 @@ use crate::{
 /// Interval of the check that covers lost wake-ups; runs only while builds wait, are offered or run.
 const REPAIR: Duration = Duration::from_secs(1);
 const RETRY: Duration = Duration::from_millis(100);
-
-/// The reason why a pass failed.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum PassError {
-    #[error(transparent)]
-    Index(#[from] IndexError),
-    #[error(transparent)]
-    Bus(#[from] BusError),
-}
 
 /// Dispatches builds until the service stops.
 pub(crate) async fn run(
@@ -151,7 +142,7 @@ impl Dispatcher {
             }
             crash_point(Step::Picked);
             let started = self.commit(heads, picks, now).await?;
-            self.borrow(&governance, &drawn, &started);
+            self.borrow(&governance, &started);
         }
     }
 
@@ -161,7 +152,7 @@ impl Dispatcher {
         governance: &Governance,
         drawn: &Drawn,
         done: &mut HashSet<Group>,
-    ) -> Result<Vec<Pick>, PassError> {
+    ) -> Result<Vec<Chosen>, PassError> {
         let heads = &drawn.heads;
         let startable = startable(&self.index, governance, drawn, &self.lending).await?;
         let empty = heads.groups.iter().zip(&startable).filter(|(_, head)| head.builds.is_empty());
@@ -173,14 +164,16 @@ impl Dispatcher {
         let picks = placed.into_iter().zip(assigned).filter_map(|(placement, assignment)| {
             let (head, assignment) = (head_of(heads, &placement)?, assignment?);
             let kind = assignment.kind.unwrap_or(WorkspaceKind::New);
-            Some(Pick {
-                key: BuildKey { group: head.group.clone(), id: placement.build.build.id },
+            let Startable { build, counts_as } = placement.build;
+            let pick = Pick {
+                key: BuildKey { group: head.group.clone(), id: build.id },
                 version: head.version,
-                sequence: placement.build.build.sequence,
+                sequence: build.sequence,
                 workspace: assignment.workspace,
-                counts_as: placement.build.counts_as,
-                kind: (placement.build.build.traits.warm && warm).then_some(kind),
-            })
+                counts_as,
+                kind: (build.traits.warm && warm).then_some(kind),
+            };
+            Some(Chosen { pick, estimate: build.traits.occupancy })
         });
         Ok(picks.collect())
     }
@@ -210,40 +203,39 @@ impl Dispatcher {
     }
 
     /// Records what was started on others' quotas.
-    fn borrow(&mut self, governance: &Governance, drawn: &Drawn, started: &[BuildKey]) {
+    fn borrow(&mut self, governance: &Governance, started: &[(Group, Occupancy)]) {
         if governance.quotas.is_empty() {
             return;
         }
-        for key in started {
-            let head = drawn.heads.groups.iter().find(|head| head.group == key.group);
-            let build = head.and_then(|head| head.builds.iter().find(|build| build.id == key.id));
-            if let Some(build) = build {
-                let allowance = allowance(governance, &self.lending, &key.group);
-                self.lending.start(&key.group, &allowance, &build.traits.occupancy);
-            }
+        for (group, estimate) in started {
+            let allowance = allowance(governance, &self.lending, group);
+            self.lending.start(group, &allowance, estimate);
         }
     }
 
-    /// Commits and offers; returns the builds that got their workspace.
+    /// Commits and offers; returns the groups and estimates of the builds that got their workspace.
     async fn commit(
         &mut self,
         heads: &Heads,
-        picks: Vec<Pick>,
+        chosen: Vec<Chosen>,
         now: Millis,
-    ) -> Result<Vec<BuildKey>, PassError> {
+    ) -> Result<Vec<(Group, Occupancy)>, PassError> {
+        let (picks, estimates): (Vec<Pick>, Vec<Occupancy>) =
+            chosen.into_iter().map(|Chosen { pick, estimate }| (pick, estimate)).unzip();
         let deadline = now.after(Duration::from_millis(self.context.settings.offer_timeout_ms));
         let (dispatched_at_us, held) = self.index.commit(&picks, deadline).await?;
         crash_point(Step::Committed);
         let mut kept = Vec::with_capacity(picks.len());
-        for (pick, held) in picks.into_iter().zip(held) {
+        let mut started = Vec::with_capacity(picks.len());
+        for ((pick, estimate), held) in picks.into_iter().zip(estimates).zip(held) {
             if held != Held::No {
                 self.warm.remove(&pick.workspace);
             }
             if held == Held::Yes {
+                started.push((pick.key.group.clone(), estimate));
                 kept.push(pick);
             }
         }
-        let started = kept.iter().map(|pick| pick.key.clone()).collect();
         kept.sort_by(|a, b| a.workspace.worker.cmp(&b.workspace.worker));
         for part in kept.chunk_by(|a, b| a.workspace.worker == b.workspace.worker) {
             let batch = Offered {
@@ -256,6 +248,13 @@ impl Dispatcher {
         }
         Ok(started)
     }
+}
+
+/// A build to start, with the estimate of its occupancy. The estimate is not in the heads if the build was read from a
+/// further page of its queue.
+struct Chosen {
+    pick: Pick,
+    estimate: Occupancy,
 }
 
 /// The head of the group that a build was placed for.

@@ -4,6 +4,7 @@
 //! whole index · decides with `policy::Allowance` (Algorithm 1), `policy::place` and `policy::workspace`
 
 mod dispatch;
+mod error;
 mod heads;
 mod heartbeat;
 mod offer;

@@ -10,7 +10,7 @@ use service::{Context, Step, crash_point};
 use telemetry::metrics::{Counter, Label, count};
 use tracing::{debug, warn};
 
-use crate::{Wakes, dispatch::PassError};
+use crate::{Wakes, error::PassError};
 
 /// Picks committed to one worker.
 pub(crate) struct Offered {

@@ -6,14 +6,13 @@ use std::{
     time::Duration,
 };
 
-use bus::{EventSubject, Follower, Start, Stored, stream};
+use bus::{BusError, EventSubject, Follower, Start, Stored, stream};
 use invariant::Present as _;
-use model::{Build, BuildRecord, Outcome};
+use model::{Build, BuildRecord, LifecycleEvent, Outcome, RecordHead};
 use policy::{
     BuildWork,
     estimate::{Estimator, EstimatorKind, Quality, Source},
 };
-use serde::Deserialize;
 use service::{Context, ServiceError};
 use settings::Settings;
 use telemetry::metrics::{Counter, Gauge, Label, count, set};
@@ -31,12 +30,6 @@ pub(crate) struct Expected(Arc<Mutex<LearnedTimes>>);
 struct LearnedTimes {
     estimator: Estimator,
     quality: Quality,
-}
-
-/// The fields that suffice to skip a lifecycle message: two of three messages are not ends of builds.
-#[derive(Deserialize)]
-struct RecordFields<'a> {
-    event: &'a str,
 }
 
 /// A run that ended on its own.
@@ -160,16 +153,14 @@ async fn learn_continuously(context: &Context, expected: &Expected) {
 
 /// The end of a run in a lifecycle message, if the run ended on its own: an aborted run has no useful run time.
 fn ended_run(stored: &Stored) -> Option<EndedRun> {
-    let fields: RecordFields<'_> = serde_json::from_slice(&stored.payload)
-        .inspect_err(|error| debug!(%error, "ignoring an unreadable event"))
-        .ok()?;
-    if fields.event != "INVOCATION_FINISHED" {
+    let log_unreadable =
+        |error: &BusError| debug!(error = telemetry::error_chain(error), "ignoring an unreadable event");
+    // Two of three messages are not ends of builds: these are not read completely.
+    let head: RecordHead = stored.read().inspect_err(log_unreadable).ok()?;
+    if head.event != LifecycleEvent::Finished {
         return None;
     }
-    let record = stored
-        .record()
-        .inspect_err(|error| debug!(error = telemetry::error_chain(error), "ignoring an unreadable event"))
-        .ok()?;
+    let record = stored.record().inspect_err(log_unreadable).ok()?;
     let result = record.result()?;
     // A build that never started its command failed for an unrelated reason.
     let ran = result.exit_code.is_some() || result.job.is_some();

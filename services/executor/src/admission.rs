@@ -1,32 +1,27 @@
-//! Reads the sensors while the executor has actions, and adjusts the congestion window.
+//! The sensors, the congestion window by the settings, and whether reservations are accepted.
 
 use std::{
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
 
-use policy::actions::{Signal, Window};
-use service::ServiceError;
+use policy::actions::Window;
 use settings::Settings;
-use telemetry::metrics::{Gauge, Label, set};
 use tokio::sync::watch;
-use tracing::info;
 
-use crate::{
-    Shared, hand_over, run,
-    sensors::{Kind, Sensor, SensorInput},
-};
+use crate::sensors::Sensor;
 
 /// The sensors, and whether reservations are accepted.
 pub(crate) struct Admission {
     sensors: Mutex<Sensors>,
-    every: Duration,
+    /// Time between two readings of the sensors.
+    pub(crate) every: Duration,
     open: watch::Sender<bool>,
 }
 
-struct Sensors {
-    all: Vec<Box<dyn Sensor>>,
-    read_at: Option<Instant>,
+pub(crate) struct Sensors {
+    pub(crate) all: Vec<Box<dyn Sensor>>,
+    pub(crate) read_at: Option<Instant>,
 }
 
 impl Admission {
@@ -37,9 +32,18 @@ impl Admission {
         Self { sensors, every, open: watch::Sender::new(true) }
     }
 
+    pub(crate) fn sensors(&self) -> MutexGuard<'_, Sensors> {
+        self.sensors.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Follows whether reservations are accepted.
     pub(crate) fn open(&self) -> watch::Receiver<bool> {
         self.open.subscribe()
+    }
+
+    /// Sets whether reservations are accepted; returns whether that changed.
+    pub(crate) fn set_open(&self, is_open: bool) -> bool {
+        self.open.send_if_modified(|open| std::mem::replace(open, is_open) != is_open)
     }
 }
 
@@ -49,59 +53,4 @@ pub(crate) fn window(settings: &Settings) -> Option<Window> {
     settings
         .congestion_window
         .then(|| Window::new(settings.window_start_points, settings.window_points_max, slots))
-}
-
-/// Reads the sensors until the session ends, while the executor has actions or a resource is short. An idle executor
-/// reads them when it is about to ask for work.
-pub(crate) async fn serve(shared: Arc<Shared>) -> Result<(), ServiceError> {
-    loop {
-        shared.actions.until_readings_needed().await;
-        read_sensors(&shared);
-        let stuck = shared.actions.remove_stuck();
-        if !stuck.is_empty() {
-            hand_over::give_back(&shared, stuck, Vec::new()).await;
-            // A heartbeat shows the schedulers that this executor is alive.
-            shared.actions.announce.notify_one();
-        }
-        tokio::time::sleep(shared.admission.every).await;
-    }
-}
-
-/// Reads the sensors, unless they were read recently.
-pub(crate) fn read_sensors(shared: &Arc<Shared>) {
-    let admission = &shared.admission;
-    let mut sensors = admission.sensors.lock().unwrap_or_else(PoisonError::into_inner);
-    if sensors.read_at.is_some_and(|at| at.elapsed() < admission.every / 2) {
-        return;
-    }
-    sensors.read_at = Some(Instant::now());
-    let input = SensorInput { starting: shared.actions.starting() };
-    let (mut signals, mut red, mut shut) = (Vec::new(), Vec::new(), false);
-    for sensor in &mut sensors.all {
-        let reading = sensor.read(input);
-        let is_red = reading.signal != Signal::Green;
-        match sensor.kind() {
-            Kind::Congestion => signals.push(reading.signal),
-            Kind::Stop => shut |= is_red,
-            Kind::Limit => {}
-        }
-        if is_red {
-            red.push(reading.why);
-        }
-        set(Gauge::ActionSensorRed, &[(Label::Sensor, sensor.name())], i64::from(is_red));
-    }
-    let (begin, is_open) = shared.actions.apply_readings(&signals, red, shut);
-    drop(sensors);
-    for work in begin {
-        run::begin(shared, work);
-    }
-    let window = shared.actions.load().window;
-    set(Gauge::ActionWindowPoints, &[], i64::from(window.size));
-    set(Gauge::ActionWindowUsedPoints, &[], i64::from(window.used));
-    let turned = admission.open.send_if_modified(|open| std::mem::replace(open, is_open) != is_open);
-    if turned && is_open {
-        info!(window = window.size, "accepting reservations again");
-    } else if turned {
-        info!(window = window.size, used = window.used, red = ?window.red, "not accepting reservations for now");
-    }
 }

@@ -12,7 +12,7 @@ use service::{ServiceError, Step, crash_point};
 use telemetry::metrics::{Counter, Label, count};
 use tracing::{debug, warn};
 
-use crate::{Shared, admission, control, hand_over, heartbeat, held_actions::WorkRequest, run};
+use crate::{control, hand_over, heartbeat, held_actions::WorkRequest, run, sensor_readings, shared::Shared};
 
 /// Maximum number of reservations named in a request.
 const NAMED_MAX: usize = 16;
@@ -78,7 +78,7 @@ enum Asked {
 }
 
 async fn ask(shared: &Arc<Shared>) -> Asked {
-    admission::read_sensors(shared);
+    sensor_readings::read(shared);
     let Some(work_request) = shared.actions.work_request() else { return Asked::Enough };
     let question = question(shared, work_request);
     match shared.context.bus.answer_to(&(), &question, Some(ClaimRequest::PATIENCE)).await {

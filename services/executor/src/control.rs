@@ -1,16 +1,12 @@
 //! Control messages to this executor: cancel, drain and resume.
 
-use std::{
-    collections::VecDeque,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::{Duration, Instant},
-};
+use std::sync::Arc;
 
 use model::{ExecutionKey, ExecutorControl};
 use service::ServiceError;
 use tracing::{debug, info};
 
-use crate::{Shared, hand_over, heartbeat};
+use crate::{hand_over, heartbeat, shared::Shared};
 
 /// Handles control messages until the session ends.
 pub(crate) async fn serve(shared: Arc<Shared>) -> Result<(), ServiceError> {
@@ -57,46 +53,5 @@ pub(crate) async fn cancel(shared: Arc<Shared>, execution: ExecutionKey) {
         }
         Ok(_) => shared.actions.stop(&execution),
         Err(error) => debug!(%execution, %error, "cannot check yet whether the action is over"),
-    }
-}
-
-/// Recently cancelled executions that were not held here: a cancellation may overtake the claim of its action.
-#[derive(Debug, Default)]
-pub(crate) struct Cancelled(Mutex<VecDeque<(Instant, ExecutionKey)>>);
-
-/// How long a cancellation is remembered: claims arrive sooner.
-const ON_ITS_WAY: Duration = Duration::from_secs(5);
-
-impl Cancelled {
-    fn lock(&self) -> MutexGuard<'_, VecDeque<(Instant, ExecutionKey)>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn note(&self, execution: ExecutionKey) {
-        let mut all = self.lock();
-        while all.front().is_some_and(|(at, _)| at.elapsed() > ON_ITS_WAY) {
-            all.pop_front();
-        }
-        all.push_back((Instant::now(), execution));
-    }
-
-    /// Whether it was cancelled recently.
-    pub(crate) fn has(&self, execution: &ExecutionKey) -> bool {
-        self.lock().iter().any(|(at, key)| key == execution && at.elapsed() <= ON_ITS_WAY)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use model::ExecutionId;
-
-    use super::*;
-
-    #[test]
-    fn an_order_that_overtakes_what_it_is_about_is_remembered() {
-        let key = || ExecutionKey { group: "g".parse().unwrap(), id: ExecutionId::generate() };
-        let (cancelled, one) = (Cancelled::default(), key());
-        cancelled.note(one.clone());
-        assert!(cancelled.has(&one) && !cancelled.has(&key()));
     }
 }

@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime};
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use bus::FarmClock;
-use input_root::{CollectError, Collected, InputError, InputRoot, OutputSpec};
+use input_root::{CollectError, Collected, InputRoot, OutputSpec};
 use invariant::{Present as _, impossible};
 use model::{
     BlobDigest, DigestFunction, ExecutionOutcome, ExecutionStage, Measured, StoredResult, TaskLimits,
@@ -12,19 +12,19 @@ use model::{
 use policy::actions::CopyEnd;
 use prost::Message as _;
 use reapi::execution::ActionResult;
-use sandbox::{Cause, Ended, Event, NotStarted, Outcome, Run};
+use sandbox::{Cause, Ended, Event, Outcome, Run};
 use service::{Step, crash_point};
 use telemetry::metrics::{Histogram, observe};
 use tracing::warn;
 
 use crate::{
-    Shared,
     held_actions::{Outputs, Work},
     limits::{self, ExceededLimit},
     memory,
     metadata::{Times, metadata},
-    outcome::{Fault, code},
+    outcome::{Fault, verdict},
     progress::Progress,
+    shared::Shared,
     slot_threads::SlotThread,
     spec::Spec,
 };
@@ -49,9 +49,9 @@ pub(crate) async fn execute(
     times.fetch_started = times.started;
     progress.enter(ExecutionStage::Fetching).await;
     let spec = Spec::read(&shared.cas, execution).await?;
-    let outputs = OutputSpec::of(&spec.command).map_err(|error| unprepared(&error))?;
+    let outputs = OutputSpec::of(&spec.command).map_err(|error| Fault::unprepared(&error))?;
     let prepared = shared.inputs.prepare(slot_thread.work(), &spec.input_root, &outputs).await;
-    let root = prepared.map_err(|error| unprepared(&error))?;
+    let root = prepared.map_err(|error| Fault::unprepared(&error))?;
     times.fetch_ended = clock.system_time();
     let took = |from: SystemTime, to: SystemTime| to.duration_since(from).unwrap_or_default();
     observe(Histogram::ActionFetchSeconds, &[], took(times.fetch_started, times.fetch_ended));
@@ -117,7 +117,7 @@ async fn command(
             shared.oom.explain(&mut ended, kills);
             Ok(ended)
         }
-        Ok(Outcome::NotStarted { why, message }) => Err(not_started(why, message)),
+        Ok(Outcome::NotStarted { why, message }) => Err(Fault::not_started(why, message)),
         Err(error) => {
             warn!(key = %work.key(), error = telemetry::error_chain(&error), "the sandbox failed");
             slot_thread.break_slot();
@@ -168,7 +168,7 @@ async fn conclude(
             return Ok(end(shared, work, ended, ExecutionOutcome::without_run(*code, message)));
         }
         (Err(error), None) if error.is_the_actions() => return Err(Fault::precondition(error.to_string())),
-        (Err(error), None) => return Err(uncollected(&error)),
+        (Err(error), None) => return Err(Fault::uncollected(&error)),
     };
     crash_point(Step::ActionOutputsKept);
     times.completed = shared.context.bus.clock().system_time();
@@ -231,40 +231,4 @@ async fn stored(shared: &Shared, result: &ActionResult) -> Result<StoredResult, 
     }
     let kept = shared.cas.put_bytes(DigestFunction::Sha256, encoded.into()).await;
     kept.map(StoredResult::Blob).map_err(|error| Fault::machine(&error))
-}
-
-/// The status code and message if the command was killed; `None` if it ended on its own.
-fn verdict(ended: &Ended, broken: Option<&ExceededLimit>) -> Result<Option<(i32, String)>, Fault> {
-    Ok(match (ended.cause, broken) {
-        (Cause::Killed, _) => return Err(Fault::Machine { reason: "the command was killed".to_owned() }),
-        (Cause::TimedOut, Some(broken)) => Some((code::DEADLINE_EXCEEDED, broken.to_string())),
-        (_, Some(broken)) => Some((code::RESOURCE_EXHAUSTED, broken.to_string())),
-        (Cause::OutOfMemory, None) => Some((
-            code::RESOURCE_EXHAUSTED,
-            format!("out of memory: the command was killed after using {} bytes", ended.peak_memory_bytes),
-        )),
-        (Cause::Ended | Cause::TimedOut | Cause::OutputTooLarge(..) | Cause::OverLimit(_), None) => None,
-    })
-}
-
-fn not_started(why: NotStarted, message: String) -> Fault {
-    match why {
-        NotStarted::NotFound | NotStarted::NotExecutable | NotStarted::WorkingDirectory => {
-            Fault::precondition(message)
-        }
-        NotStarted::TooLarge | NotStarted::Invalid => Fault::invalid(message),
-    }
-}
-
-fn unprepared(error: &InputError) -> Fault {
-    match error {
-        InputError::Missing(missing) => Fault::missing(missing.clone()),
-        InputError::Invalid(why) => Fault::invalid(why.clone()),
-        InputError::Stopping => Fault::Stopped,
-        InputError::Io { .. } | InputError::Cas(_) => Fault::machine(error),
-    }
-}
-
-fn uncollected(error: &CollectError) -> Fault {
-    if matches!(error, CollectError::Stopping) { Fault::Stopped } else { Fault::machine(error) }
 }

@@ -11,7 +11,7 @@ use service::{Step, crash_point};
 use telemetry::metrics::{Counter, Label, count};
 use tracing::{debug, warn};
 
-use crate::{Shared, held_actions::ActionHandle};
+use crate::{held_actions::ActionHandle, shared::Shared};
 
 const PATIENCE: Duration = Duration::from_secs(5);
 const RETRY: Duration = Duration::from_millis(200);

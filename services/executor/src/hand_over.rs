@@ -3,7 +3,7 @@
 use model::{ExecutionKey, HandOver};
 use tracing::info;
 
-use crate::Shared;
+use crate::shared::Shared;
 
 /// Returns everything that did not start, in one message: claimed actions that wait for room, and reservations.
 pub(crate) async fn all(shared: &Shared) {

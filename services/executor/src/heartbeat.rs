@@ -6,7 +6,7 @@ use bus::Subject;
 use model::{ExecutorHeartbeat, ExecutorStatus};
 use service::ServiceError;
 
-use crate::{Shared, held_actions::ExecutorLoad};
+use crate::{held_actions::ExecutorLoad, shared::Shared};
 
 /// Sends heartbeats until the session ends.
 pub(crate) async fn serve(shared: Arc<Shared>) -> Result<(), ServiceError> {

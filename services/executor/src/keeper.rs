@@ -10,7 +10,7 @@ use model::{ExecutorHeartbeat, ExecutorId};
 use service::ServiceError;
 use tracing::{debug, warn};
 
-use crate::{Shared, heartbeat};
+use crate::{heartbeat, shared::Shared};
 
 /// A lease with its automatic renewal.
 pub(crate) struct Keeper {

@@ -13,6 +13,7 @@
 
 mod admission;
 mod allocation;
+mod cancelled;
 mod capacity;
 mod claims;
 mod completion_rate;
@@ -33,7 +34,9 @@ mod progress;
 mod queue;
 mod reservations;
 mod run;
+mod sensor_readings;
 mod sensors;
+mod shared;
 mod slot_threads;
 mod spec;
 #[cfg(test)]
@@ -42,58 +45,25 @@ mod usage;
 
 use std::{
     path::Path,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex},
     time::Duration,
 };
 
 use bus::Subject;
-use cas::Cas;
 use input_root::{InputRoots, InputRootsConfig, Owner};
 use invariant::Present as _;
-use model::{ExecutorHome, ExecutorId, Millis, Pool, PoolName};
+use model::{ExecutorId, Pool, PoolName};
 use service::{Context, Ready, Running, ServiceError, StartError, host_name};
 use tokio::{runtime::Handle, sync::Notify, task::JoinSet};
 use tracing::{info, warn};
 
 use crate::{
-    admission::Admission, allocation::Allocation, folder::ExecutorFolder, held_actions::HeldActions,
-    memory::OomKills, queue::Queue, slot_threads::SlotThreads, usage::Usage,
+    admission::Admission, allocation::Allocation, cancelled::Cancelled, folder::ExecutorFolder,
+    held_actions::HeldActions, memory::OomKills, shared::Shared, slot_threads::SlotThreads, usage::Usage,
 };
 
 /// Mount point of the kernel's process information.
 const PROC: &str = "/proc";
-
-/// State shared by all parts of one session.
-struct Shared {
-    context: Context,
-    id: ExecutorId,
-    home: ExecutorHome,
-    host: String,
-    /// The pool, with the capacity of this executor.
-    pool: Pool,
-    started_at: Millis,
-    cas: Cas,
-    inputs: InputRoots,
-    actions: HeldActions,
-    queue: Mutex<Queue>,
-    /// Notified when a delayed reservation arrives.
-    later: Notify,
-    /// Notified when the content of the lease is outdated.
-    changed: Notify,
-    cancelled: control::Cancelled,
-    admission: Admission,
-    slot_threads: SlotThreads,
-    usage: Usage,
-    oom: OomKills,
-    /// The runtime for everything except the work of slots.
-    main: Handle,
-}
-
-impl Shared {
-    fn queue(&self) -> MutexGuard<'_, Queue> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
 
 /// The reason for the end of a session.
 enum SessionEnd {
@@ -114,7 +84,7 @@ async fn serve_all(context: Context) -> Result<(), ServiceError> {
     let folder = ExecutorFolder::hold(&root).map_err(unusable)?;
     let home = folder.home().map_err(unusable)?;
     let cas = context.cas().await?;
-    cas_service::keep_bounds(&context, &cas).await?;
+    store_bounds::keep_bounds(&context, &cas).await?;
     let uid = context.settings.action_uid;
     let owner = nix::unistd::geteuid().is_root().then_some(Owner { uid, gid: uid });
     let inputs = InputRoots::open(InputRootsConfig::new(cas.clone(), folder.roots(), owner))
@@ -146,7 +116,7 @@ async fn serve_all(context: Context) -> Result<(), ServiceError> {
             queue: Mutex::default(),
             later: Notify::new(),
             changed: Notify::new(),
-            cancelled: control::Cancelled::default(),
+            cancelled: Cancelled::default(),
             admission: Admission::new(settings, sensors),
             slot_threads: slot_threads.clone(),
             usage: Usage::new(settings.executor_type.clone()),
@@ -167,14 +137,14 @@ async fn session(shared: &Arc<Shared>, first: bool) -> Result<SessionEnd, Servic
     let mut keeper = keeper::Keeper::acquire(shared).await?;
     let mut tasks = JoinSet::new();
     let reservations = reservations::subscribe(shared).await?;
-    admission::read_sensors(shared);
+    sensor_readings::read(shared);
     tasks.spawn(reservations::serve(shared.clone(), reservations));
-    tasks.spawn(admission::serve(shared.clone()));
+    tasks.spawn(sensor_readings::serve(shared.clone()));
     tasks.spawn(claims::serve(shared.clone()));
     tasks.spawn(control::serve(shared.clone()));
     tasks.spawn(live_output::serve(shared.clone()));
     tasks.spawn(heartbeat::serve(shared.clone()));
-    tasks.spawn(usage::serve(shared.clone()));
+    tasks.spawn(report_usage(shared.clone()));
     if first {
         shared.context.ready(Ready::default()).await?;
     }
@@ -212,6 +182,10 @@ async fn session(shared: &Arc<Shared>, first: bool) -> Result<SessionEnd, Servic
             Ok(SessionEnd::Stopped)
         }
     }
+}
+
+async fn report_usage(shared: Arc<Shared>) -> Result<(), ServiceError> {
+    shared.usage.serve(&shared.context.bus, &shared.id).await
 }
 
 /// Stops accepting work, returns the actions that have not started, lets the others end for a while, then kills them.

@@ -56,7 +56,7 @@ impl ExceededLimit {
         };
         match ended.cause {
             Cause::Ended | Cause::Killed | Cause::OutOfMemory => None,
-            Cause::TimedOut => broken(Limit::Wall, millis(ended.wall), None),
+            Cause::Deadline => broken(Limit::Wall, millis(ended.wall), None),
             Cause::OutputTooLarge(stream, written) => broken(Limit::Output, written, Some(stream)),
             Cause::OverLimit(Over { limit, allowed, used }) => {
                 let limit = match limit {
@@ -170,7 +170,7 @@ mod tests {
                 Cause::OutputTooLarge(Stream::Stderr, 12),
                 "the command wrote 12 bytes to stderr, more than its limit (limit-output-bytes) of 10",
             ),
-            (Cause::TimedOut, "the command was killed after 1.5 s: its time limit (timeout) is 1 s"),
+            (Cause::Deadline, "the command was killed after 1.5 s: its time limit (timeout) is 1 s"),
         ];
         for (cause, wanted) in told {
             assert_eq!(text(cause).unwrap(), wanted);

@@ -9,7 +9,7 @@ use service::ServiceError;
 use tokio::io::{AsyncReadExt as _, AsyncSeekExt as _};
 use tracing::debug;
 
-use crate::{Shared, held_actions::Phase};
+use crate::{held_actions::Phase, shared::Shared};
 
 /// Maximum number of bytes in one answer.
 const PIECE: u64 = 256 << 10;

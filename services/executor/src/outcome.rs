@@ -1,14 +1,18 @@
-//! Ends of a copy of an execution without a result of its command.
+//! The status of an execution by how its command ended, and ends of a copy without a result of its command.
 
 use std::{error::Error, time::SystemTime};
 
+use input_root::{CollectError, InputError};
 use invariant::Present as _;
 use model::{BlobDigest, ExecutionOutcome, ExecutorId};
 use policy::actions::CopyEnd;
 use reapi::protobuf::Timestamp;
+use sandbox::{Cause, Ended, NotStarted};
+
+use crate::limits::ExceededLimit;
 
 /// Status codes of `google.rpc.Code`.
-pub(crate) mod code {
+mod code {
     pub(crate) const INVALID_ARGUMENT: i32 = 3;
     pub(crate) const DEADLINE_EXCEEDED: i32 = 4;
     pub(crate) const RESOURCE_EXHAUSTED: i32 = 8;
@@ -55,6 +59,31 @@ impl Fault {
         Self::Machine { reason: telemetry::error_chain(error) }
     }
 
+    /// The command could not be started.
+    pub(crate) fn not_started(why: NotStarted, message: String) -> Self {
+        match why {
+            NotStarted::NotFound | NotStarted::NotExecutable | NotStarted::WorkingDirectory => {
+                Self::precondition(message)
+            }
+            NotStarted::TooLarge | NotStarted::Invalid => Self::invalid(message),
+        }
+    }
+
+    /// The input root could not be prepared.
+    pub(crate) fn unprepared(error: &InputError) -> Self {
+        match error {
+            InputError::Missing(missing) => Self::missing(missing.clone()),
+            InputError::Invalid(why) => Self::invalid(why.clone()),
+            InputError::Stopping => Self::Stopped,
+            InputError::Io { .. } | InputError::Cas(_) => Self::machine(error),
+        }
+    }
+
+    /// The outputs could not be collected.
+    pub(crate) fn uncollected(error: &CollectError) -> Self {
+        if matches!(error, CollectError::Stopping) { Self::Stopped } else { Self::machine(error) }
+    }
+
     /// The end of the copy, unless it was stopped.
     pub(crate) fn end(self, executor: &ExecutorId) -> Option<CopyEnd> {
         match self {
@@ -67,6 +96,20 @@ impl Fault {
             })),
         }
     }
+}
+
+/// The status code and message if the command was killed; `None` if it ended on its own.
+pub(crate) fn verdict(ended: &Ended, broken: Option<&ExceededLimit>) -> Result<Option<(i32, String)>, Fault> {
+    Ok(match (ended.cause, broken) {
+        (Cause::Killed, _) => return Err(Fault::Machine { reason: "the command was killed".to_owned() }),
+        (Cause::Deadline, Some(broken)) => Some((code::DEADLINE_EXCEEDED, broken.to_string())),
+        (_, Some(broken)) => Some((code::RESOURCE_EXHAUSTED, broken.to_string())),
+        (Cause::OutOfMemory, None) => Some((
+            code::RESOURCE_EXHAUSTED,
+            format!("out of memory: the command was killed after using {} bytes", ended.peak_memory_bytes),
+        )),
+        (Cause::Ended | Cause::Deadline | Cause::OutputTooLarge(..) | Cause::OverLimit(_), None) => None,
+    })
 }
 
 /// Converts to the timestamp type of the protocol.

@@ -9,7 +9,7 @@ use std::{
 use model::{ExecutionKey, ExecutionProgress, ExecutionStage};
 use tracing::debug;
 
-use crate::Shared;
+use crate::shared::Shared;
 
 /// Delay before progress is reported: shorter actions end before a report would be read, and each
 /// message passes three processes.

@@ -8,7 +8,7 @@ use model::Reservations;
 use service::{ServiceError, Step, crash_point};
 use telemetry::metrics::{Gauge, set};
 
-use crate::Shared;
+use crate::shared::Shared;
 
 /// Subscribes before the schedulers can know of this executor.
 pub(crate) async fn subscribe(shared: &Shared) -> Result<Listener<Reservations>, ServiceError> {

@@ -14,12 +14,12 @@ use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
 use crate::{
-    Shared, execute, finish,
+    execute, finish,
     held_actions::{ActionHandle, Work},
     progress::Progress,
+    shared::Shared,
     slot_threads::SlotThread,
     spec::Spec,
-    usage,
 };
 
 /// Fetches the inputs of a claimed action before it occupies a slot, if they are remote. Yields the duration.
@@ -120,7 +120,7 @@ async fn run(
 async fn write_end(shared: Arc<Shared>, work: Work, end: Option<CopyEnd>, used: Esu) {
     let Work { claimed, handle, .. } = work;
     let key = claimed.record.execution.key();
-    usage::report_to_build(&shared, &claimed.record.execution, used).await;
+    shared.usage.report_to_build(&shared.context.bus, &claimed.record.execution, used).await;
     if let Some(end) = end {
         finish::finish(&shared, *claimed, &handle, end).await;
     } else {

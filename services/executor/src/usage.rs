@@ -3,16 +3,17 @@
 
 use std::{
     collections::{BTreeMap, HashMap},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
 
+use bus::Bus;
 use invariant::impossible;
-use model::{ActionUsage, Esu, Execution, ExecutionKey, ExecutorType, Group, Occupancy, UsageReport};
+use model::{
+    ActionUsage, Esu, Execution, ExecutionKey, ExecutorId, ExecutorType, Group, Occupancy, UsageReport,
+};
 use service::ServiceError;
 use tokio::sync::Notify;
-
-use crate::Shared;
 
 /// Interval between two reports.
 const REPORT: Duration = Duration::from_secs(2);
@@ -109,35 +110,35 @@ impl Usage {
         let average = |held: f64| Occupancy::of_each([self.kind.clone()], Esu::clamped(held / seconds));
         unreported.into_iter().map(|(group, held)| (group, average(held))).collect()
     }
-}
 
-/// Reports the usage of an action to the worker of the build that sent it. This precedes the result, which
-/// may end the build.
-pub(crate) async fn report_to_build(shared: &Shared, execution: &Execution, esu_seconds: Esu) {
-    let Some(build) = &execution.build else { return };
-    let used = ActionUsage {
-        group: execution.group.clone(),
-        build: build.clone(),
-        executor_type: shared.usage.kind.clone(),
-        esu_seconds,
-    };
-    shared.context.bus.send_or_log(&build.worker, &used).await;
-}
+    /// Reports the usage of an action to the worker of the build that sent it. This precedes the result, which
+    /// may end the build.
+    pub(crate) async fn report_to_build(&self, bus: &Bus, execution: &Execution, esu_seconds: Esu) {
+        let Some(build) = &execution.build else { return };
+        let used = ActionUsage {
+            group: execution.group.clone(),
+            build: build.clone(),
+            executor_type: self.kind.clone(),
+            esu_seconds,
+        };
+        bus.send_or_log(&build.worker, &used).await;
+    }
 
-/// Reports usage until the session ends: while any action runs, and once more when none does.
-pub(crate) async fn serve(shared: Arc<Shared>) -> Result<(), ServiceError> {
-    loop {
-        shared.usage.begun.notified().await;
-        // The usage may have been reported already.
-        let mut used = shared.usage.is_used();
-        while used {
-            let begun = Instant::now();
-            tokio::time::sleep(REPORT).await;
-            let groups = shared.usage.take(begun.elapsed().as_secs_f64());
-            used = !groups.is_empty();
-            let interval_ms = u64::try_from(REPORT.as_millis()).unwrap_or(u64::MAX);
-            let report = UsageReport { source: shared.id.to_string(), interval_ms, groups };
-            shared.context.bus.send_or_log(&(), &report).await;
+    /// Reports usage until the session ends: while any action runs, and once more when none does.
+    pub(crate) async fn serve(&self, bus: &Bus, executor: &ExecutorId) -> Result<(), ServiceError> {
+        loop {
+            self.begun.notified().await;
+            // The usage may have been reported already.
+            let mut used = self.is_used();
+            while used {
+                let begun = Instant::now();
+                tokio::time::sleep(REPORT).await;
+                let groups = self.take(begun.elapsed().as_secs_f64());
+                used = !groups.is_empty();
+                let interval_ms = u64::try_from(REPORT.as_millis()).unwrap_or(u64::MAX);
+                let report = UsageReport { source: executor.to_string(), interval_ms, groups };
+                bus.send_or_log(&(), &report).await;
+            }
         }
     }
 }

@@ -4,9 +4,6 @@ mod get;
 mod list;
 mod put;
 
-pub(crate) use get::folder as get_folder;
-pub(crate) use put::hash;
-
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};

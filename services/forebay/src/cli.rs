@@ -2,12 +2,12 @@
 
 use std::{io::IsTerminal as _, process::ExitCode};
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory as _, Parser, Subcommand};
 
 use crate::{
     bench, cancel, cas, completions, conform, doctor, drain, exec, executors, failure::Failure, get,
-    globals::Globals, logs, ls, policy_line, pools, quota, schema, serve, sim, submit, topology, up, watch,
-    why, workers,
+    globals::Globals, logs, ls, policy_line, pools, quota, schema, serve, sim, submit, submit_args, topology,
+    up, watch, why, workers,
 };
 
 const UP_EXAMPLES: &str = "\
@@ -40,7 +40,7 @@ enum Command {
     /// Run one or more services
     Serve(serve::ServeArgs),
     /// Submit a build to the queue
-    Submit(Box<submit::SubmitArgs>),
+    Submit(Box<submit_args::SubmitArgs>),
     /// Follow a build until it ends
     Watch(watch::WatchArgs),
     /// Print the output of a build so far
@@ -95,7 +95,7 @@ impl Command {
         match self {
             Self::Up(_) => "up",
             Self::Serve(args) => args.name(),
-            Self::Watchdog => up::watchdog::NAME,
+            Self::Watchdog => up::WATCHDOG,
             Self::Submit(_)
             | Self::Watch(_)
             | Self::Logs(_)
@@ -181,11 +181,8 @@ async fn dispatch(
     settings: settings::Settings,
 ) -> Result<ExitCode, Failure> {
     match command {
-        Command::Up(args) => {
-            let patience = globals.wait()?.patience();
-            Ok(ExitCode::from(Box::pin(up::run(args, settings, patience, globals.json)).await?))
-        }
-        Command::Watchdog => Ok(up::watchdog::run(&settings).await?),
+        Command::Up(args) => up::run(args, globals, settings).await,
+        Command::Watchdog => up::watchdog(&settings).await,
         Command::Serve(args) => serve::run(&args, globals, settings).await,
         Command::Submit(args) => submit::run(&args, globals, &settings).await,
         Command::Watch(args) => watch::run(args, globals, &settings).await,
@@ -205,10 +202,10 @@ async fn dispatch(
         Command::Pools => pools::run(globals, &settings).await,
         Command::Drain(args) => drain::run(&args, globals, &settings).await,
         Command::Topology(args) => topology::run(&args, globals, &settings).await,
-        Command::Bench(args) => Box::pin(bench::run(&args, globals, &settings)).await,
+        Command::Bench(args) => bench::run(&args, globals).await,
         Command::Doctor => doctor::run(globals, &settings).await,
         Command::Schema(args) => schema::run(&args),
-        Command::Completions(args) => completions::run(&args),
+        Command::Completions(args) => completions::run(&args, &mut Cli::command()),
     }
 }
 

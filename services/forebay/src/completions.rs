@@ -2,10 +2,10 @@
 
 use std::process::ExitCode;
 
-use clap::{Args, CommandFactory as _};
+use clap::{Args, Command};
 use clap_complete::Shell;
 
-use crate::{cli::Cli, failure::Failure, stdout};
+use crate::{failure::Failure, stdout};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -20,10 +20,10 @@ pub(crate) struct CompletionsArgs {
     shell: Shell,
 }
 
-/// Prints the completion script of a shell.
-pub(crate) fn run(args: &CompletionsArgs) -> Result<ExitCode, Failure> {
+/// Prints the completion script of a shell for `command`.
+pub(crate) fn run(args: &CompletionsArgs, command: &mut Command) -> Result<ExitCode, Failure> {
     let mut script = Vec::new();
-    clap_complete::generate(args.shell, &mut Cli::command(), "forebay", &mut script);
+    clap_complete::generate(args.shell, command, "forebay", &mut script);
     stdout::bytes(&script)?;
     Ok(ExitCode::SUCCESS)
 }

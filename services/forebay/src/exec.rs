@@ -13,7 +13,7 @@ use remote::{Executed, Meter, Remote, action_of};
 use settings::Settings;
 
 use crate::{
-    exec_inputs, exec_outputs,
+    exec_outputs,
     exit_code::ExitCodeOf,
     failure::{FAILED, Failure, SUCCEEDED, say},
     globals::Globals,
@@ -102,7 +102,7 @@ pub(crate) async fn run(args: ExecArgs, globals: &Globals, settings: &Settings) 
     let wanted = exec_outputs::RequestedOutputs::new(&args.output)?;
     let progress = Progress::new(args.progress);
     progress.phase("reading the inputs".to_owned());
-    let (root, inputs) = exec_inputs::scan(&args.dir, &args.input, args.remote.function()).await?;
+    let (root, inputs) = transfer::scan(&args.dir, &args.input, args.remote.function()).await?;
     let remote = args.remote.connect(globals, settings).await?;
     let (digest, mut blobs) =
         action_of(args.remote.function(), &command(&args, &wanted), action(&args), &root);

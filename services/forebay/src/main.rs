@@ -1,5 +1,6 @@
 //! `forebay`: the single binary with every service, the command line, and `up`, which runs a whole farm.
 
+mod amount;
 mod bench;
 mod bytes_text;
 mod cancel;
@@ -11,7 +12,6 @@ mod conform;
 mod doctor;
 mod drain;
 mod exec;
-mod exec_inputs;
 mod exec_outputs;
 mod executors;
 mod exit_code;
@@ -40,6 +40,7 @@ mod sim;
 mod stdout;
 mod style;
 mod submit;
+mod submit_args;
 mod topology;
 mod up;
 mod wait;

@@ -13,10 +13,10 @@ use model::{Esu, ExecutorType, Group, GroupStanding, Occupancy, Quota, QuotaRepl
 use settings::Settings;
 
 use crate::{
+    amount::parse_amount,
     failure::{Failure, say},
     farm::Farm,
     globals::Globals,
-    request::amount,
     stdout, style,
 };
 
@@ -131,7 +131,7 @@ fn set(default: bool, words: &[String], settings: &Settings) -> Result<Changes, 
     }
     let mut quota = Quota::default();
     for text in amounts {
-        let (kind, units) = amount(text).map_err(Failure::usage)?;
+        let (kind, units) = parse_amount(text).map_err(Failure::usage)?;
         if quota.esu.0.insert(kind.clone(), units).is_some() {
             return Err(Failure::usage(format!("executor type {kind} is given twice")));
         }

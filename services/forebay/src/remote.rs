@@ -11,6 +11,7 @@ use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::TcpStream,
 };
+use transfer::TransferError;
 
 use crate::{
     failure::{FAILED, Failure, UNREACHABLE, USAGE},
@@ -100,12 +101,29 @@ async fn speaks_http1(url: &str) -> bool {
 
 impl From<RemoteError> for Failure {
     fn from(error: RemoteError) -> Self {
-        let exit = if error.is_unreachable() {
-            UNREACHABLE
-        } else if error.is_invalid_request() {
-            USAGE
-        } else {
-            FAILED
+        Self::of(exit_code(&error), &error)
+    }
+}
+
+fn exit_code(error: &RemoteError) -> u8 {
+    if error.is_unreachable() {
+        UNREACHABLE
+    } else if error.is_invalid_request() {
+        USAGE
+    } else {
+        FAILED
+    }
+}
+
+impl From<TransferError> for Failure {
+    fn from(error: TransferError) -> Self {
+        let exit = match &error {
+            TransferError::Scan(_) | TransferError::Read { .. } => USAGE,
+            TransferError::Thread { .. }
+            | TransferError::Create { .. }
+            | TransferError::Link { .. }
+            | TransferError::Incomplete { .. } => FAILED,
+            TransferError::Remote(error) => exit_code(error),
         };
         Self::of(exit, &error)
     }

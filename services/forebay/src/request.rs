@@ -2,9 +2,9 @@
 
 use std::{collections::BTreeMap, fs::File, io, path::Path, time::Duration};
 
-use model::{BuildId, BuildRequest, Context, Digest, Esu, ExecutorType, ToolCall, WorkspaceUse};
+use model::{BuildId, BuildRequest, Context, Digest, ToolCall, WorkspaceUse};
 
-use crate::{failure::Failure, submit::SubmitArgs};
+use crate::{failure::Failure, submit_args::SubmitArgs};
 
 /// Converts the flags to a build request.
 pub(crate) fn build_request(args: &SubmitArgs, id: BuildId) -> Result<BuildRequest, Failure> {
@@ -29,19 +29,6 @@ pub(crate) fn build_request(args: &SubmitArgs, id: BuildId) -> Result<BuildReque
         require_outputs: args.require_outputs,
         labels: pairs("--label", &args.label)?,
     })
-}
-
-/// Parses an amount `TYPE=ESU`, which must not be negative.
-pub(crate) fn amount(text: &str) -> Result<(ExecutorType, Esu), String> {
-    let wanted = || format!("invalid amount {text:?}: expected TYPE=ESU, e.g. x86=4");
-    let (kind, units) = text.split_once('=').ok_or_else(wanted)?;
-    let kind = kind.parse().map_err(|error: model::ParseIdError| error.to_string())?;
-    let units: f64 = units.parse().map_err(|_| wanted())?;
-    let amount = Esu::new(units).map_err(|error| error.to_string())?;
-    if amount < Esu::ZERO {
-        return Err(format!("invalid amount {text:?}: must be at least 0 ESU"));
-    }
-    Ok((kind, amount))
 }
 
 /// The tool call: from the flags, completed from the command line. `None` if no flag describes it.

@@ -7,6 +7,7 @@ mod record;
 mod recorder;
 mod run;
 mod scale;
+mod source;
 
 use std::process::ExitCode;
 

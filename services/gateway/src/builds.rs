@@ -16,8 +16,8 @@ use serde::Deserialize;
 
 use crate::{
     failure::Failure,
+    gateway::Gateway,
     input::{self, PathParameters, QueryParameters},
-    routes::Gateway,
 };
 
 const LIST_DEFAULT: usize = 50;

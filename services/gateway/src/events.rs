@@ -19,8 +19,8 @@ use tokio::sync::mpsc;
 
 use crate::{
     failure::Failure,
+    gateway::Gateway,
     input::{self, PathParameters, QueryParameters},
-    routes::Gateway,
 };
 use ahead::{Next, ReadAhead};
 

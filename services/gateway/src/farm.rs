@@ -9,7 +9,7 @@ use axum::{
 use model::{GroupsReply, QuotaReply, WorkerView};
 use telemetry::metrics;
 
-use crate::{failure::Failure, input::QueryParameters, routes::Gateway};
+use crate::{failure::Failure, gateway::Gateway, input::QueryParameters};
 
 /// Handles `GET /v1/groups`: lists the quota groups.
 pub(crate) async fn groups(

@@ -11,8 +11,8 @@ use store::Store;
 
 use crate::{
     failure::Failure,
+    gateway::Gateway,
     input::{self, PathParameters},
-    routes::Gateway,
 };
 
 /// Handles `GET /v1/builds/{group}/{id}/outputs/{path}`: sends one output file.

@@ -4,6 +4,7 @@
 mod abandoned;
 mod accept;
 mod asset;
+mod cached;
 mod cancel;
 mod config;
 mod execution;
@@ -23,6 +24,7 @@ mod state;
 mod submit;
 mod trace;
 mod validate;
+mod waiters;
 mod waiting;
 mod watch_stream;
 
@@ -43,7 +45,7 @@ use index::actions::Actions;
 use merging::Merging;
 use pools::Pools;
 use senders::Senders;
-use waiting::Waiters;
+use waiters::Waiters;
 
 /// Retry delay sent to clients with a transient error.
 const RETRY: Duration = Duration::from_secs(1);

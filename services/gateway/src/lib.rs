@@ -8,6 +8,7 @@ mod events;
 mod failure;
 mod farm;
 mod files;
+mod gateway;
 pub mod grpc;
 mod input;
 mod log;
@@ -23,7 +24,7 @@ use listener::{ClientListener, Protocol};
 use service::{Context, Ready, Running, ServiceError, StartError};
 use tokio::net::TcpListener;
 
-use routes::Gateway;
+use gateway::Gateway;
 
 /// Time limit for requests that are still running after the stop signal. Event streams end immediately.
 const DRAIN: Duration = Duration::from_secs(1);

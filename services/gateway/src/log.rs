@@ -19,8 +19,8 @@ use model::{Attempt, BuildView, Sequence, State};
 
 use crate::{
     failure::Failure,
+    gateway::Gateway,
     input::{PathParameters, QueryParameters},
-    routes::Gateway,
 };
 
 type Part = Result<Bytes, Box<dyn std::error::Error + Send + Sync>>;

@@ -1,6 +1,4 @@
-//! The HTTP routes and their handlers.
-
-use std::time::Duration;
+//! The routes of HTTP requests to their handlers.
 
 use axum::{
     Router,
@@ -8,25 +6,8 @@ use axum::{
     middleware,
     routing::{get, post},
 };
-use client::Client;
-use store::Store;
-use tokio_util::sync::CancellationToken;
 
-use crate::{builds, events, failure::Failure, farm, files, log, measure};
-
-/// State shared by all request handlers. Cheap to clone.
-#[derive(Debug, Clone)]
-pub(crate) struct Gateway {
-    pub(crate) client: Client,
-    /// Holds output files and overflowed console output.
-    pub(crate) store: Store,
-    /// Maximum size of a request body, in bytes.
-    pub(crate) request_bytes_max: usize,
-    /// How long a client may leave its response unread.
-    pub(crate) reading: Duration,
-    /// Cancelled when the gateway must stop.
-    pub(crate) stop: CancellationToken,
-}
+use crate::{builds, events, failure::Failure, farm, files, gateway::Gateway, log, measure};
 
 pub(crate) fn router(gateway: Gateway) -> Router {
     Router::new()

@@ -3,15 +3,18 @@
 use std::collections::HashSet;
 
 use index::actions::{Committed, Heads};
-use model::{ClaimNotice, ClaimRequest, ClaimedAt, Demand, ExecutionKey, Resources, Sequence};
+use model::{ClaimNotice, ClaimRequest, ClaimedAt, Demand};
 use policy::actions::Grant;
-use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use service::{Step, crash_point};
 use telemetry::metrics::{Counter, Label, count};
 use tracing::{debug, warn};
 
-use crate::{Shared, claims::Pending, reserve};
+use crate::{
+    Shared,
+    claim_messages::{Claimed, Pending, Reply},
+    reserve,
+};
 
 /// A decision of a pass, before it is committed.
 #[derive(Debug)]
@@ -20,25 +23,6 @@ pub(crate) struct Granted {
     pub(crate) ask: usize,
     pub(crate) demand: Demand,
     pub(crate) grant: Grant,
-}
-
-/// Same as `model::ClaimReply`, with the records as they are stored.
-#[derive(Debug, Default, Serialize, Deserialize)]
-#[serde(default)]
-pub(crate) struct Reply {
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    claimed: Vec<Claimed>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    trim: Vec<ExecutionKey>,
-    waiting: u64,
-}
-
-/// Same as `model::Claimed`, with the record as it is stored.
-#[derive(Debug, Serialize, Deserialize)]
-struct Claimed {
-    record: Box<RawValue>,
-    sequence: Sequence,
-    size: Resources,
 }
 
 /// Sends each executor in `open` its claims. If another scheduler committed first and an executor got nothing for that

@@ -1,45 +1,18 @@
 //! Requests of executors for work: each goes to one scheduler, and waits there for the next pass.
 
-use bus::{Answering, Plain, Received, Subject};
-use model::{ClaimNotice, ClaimRequest, HandOver, WaitAgain};
-use serde::{Deserialize, Serialize};
+use bus::{Plain, Received};
+use model::{ClaimNotice, HandOver, WaitAgain};
 use service::ServiceError;
 use tokio::{sync::mpsc::UnboundedSender, time::Instant};
 use tracing::{debug, warn};
 
-use crate::{Shared, answer::Reply, reserve};
+use crate::{
+    Shared,
+    claim_messages::{Asked, Pending},
+    reserve,
+};
 
 const QUEUE_GROUP: &str = "scheduler";
-
-/// A request as it is sent, answered with records as they are stored.
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(transparent)]
-pub(crate) struct Asked(ClaimRequest);
-
-impl Plain for Asked {
-    const NAME: &'static str = <ClaimRequest as Plain>::NAME;
-    type To = ();
-    type Answer = Reply;
-
-    fn subject(to: &()) -> Subject {
-        <ClaimRequest as Plain>::subject(to)
-    }
-}
-
-/// A request that has not been answered yet.
-#[derive(Debug)]
-pub(crate) struct Pending {
-    pub(crate) request: ClaimRequest,
-    pub(crate) answering: Answering<Asked>,
-    came: Instant,
-}
-
-impl Pending {
-    /// Whether the executor has stopped waiting for the answer.
-    pub(crate) fn is_late(&self) -> bool {
-        self.came.elapsed() > ClaimRequest::PATIENCE
-    }
-}
 
 /// Receives requests until the service stops.
 pub(crate) async fn serve(shared: Shared, pending: UnboundedSender<Pending>) -> Result<(), ServiceError> {

@@ -19,7 +19,7 @@ use tracing::warn;
 use crate::{
     Shared,
     answer::{self, Granted},
-    claims::Pending,
+    claim_messages::Pending,
     reserve,
 };
 

@@ -1,7 +1,10 @@
 //! Where a rebuild starts to read. The stream keeps days of finished executions, while unfinished
 //! ones are mostly recent.
 
-use std::time::Duration;
+use std::{
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
 
 use bus::{Bus, BusError, SettingKey, Start, stream};
 use index::actions::Actions;
@@ -15,15 +18,17 @@ const PAUSE: Duration = Duration::from_secs(5);
 
 /// Writes the position from which a rebuild may start, at intervals.
 #[derive(Default)]
-pub(crate) struct Floor(Option<Instant>);
+pub(crate) struct Floor(Mutex<Option<Instant>>);
 
 impl Floor {
     /// Called after records were applied; writes the position if [`PAUSE`] has passed.
-    pub(crate) fn note(&mut self, context: &Context, actions: &Actions) {
-        if self.0.is_some_and(|last| last.elapsed() < PAUSE) {
+    pub(crate) fn note(&self, context: &Context, actions: &Actions) {
+        let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if last.is_some_and(|last| last.elapsed() < PAUSE) {
             return;
         }
-        self.0 = Some(Instant::now());
+        *last = Some(Instant::now());
+        drop(last);
         let (bus, actions) = (context.bus.clone(), actions.clone());
         // An older position that is written late is lower, which only costs time.
         tokio::spawn(async move {

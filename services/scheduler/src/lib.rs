@@ -7,6 +7,7 @@
 
 mod answer;
 mod ask;
+mod claim_messages;
 mod claims;
 mod dispatch;
 mod due;

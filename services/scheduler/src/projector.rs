@@ -1,143 +1,89 @@
-//! The projection: applies the records of executions to the index, in order and exactly once; rebuilds the index after
-//! a loss of Redis data.
+//! The projection of records of executions into the index of actions.
 
 use std::{
     collections::{HashMap, HashSet},
     time::Duration,
 };
 
-use bus::{ActionSubject, Follower, Start, Stored, stream};
+use bus::{ActionSubject, BusError, Start, Stored, stream};
 use index::{
-    IndexError, RebuildToken,
-    actions::{Applied, Change, Effects, Event},
+    Applied, Health, IndexError, RebuildToken,
+    actions::{Change, Effects, Event},
 };
 use invariant::impossible;
-use model::{ExecutionKey, ExecutorId, Sequence};
+use model::{ExecutionHead, ExecutionKey, ExecutorId, Sequence};
+use projection::{Projection, Steps};
 use service::{ServiceError, Step, crash_point};
 use telemetry::metrics::{Counter, Label, count};
-use tracing::{error, info, warn};
+use tokio::sync::Notify;
+use tracing::warn;
 
 use crate::{
     Shared, ask,
     floor::{self, Floor},
     heartbeat,
-    records::{self, FinishedRecord, RecordContent},
+    records::{self, RecordContent},
     reserve::{self, NewlyWaiting},
 };
 
-const BATCH: usize = 1000;
-/// Interval of the check for a lost index, while no records come.
-const CHECK: Duration = Duration::from_secs(2);
-/// Interval at which the right to rebuild is renewed; well below its lifetime.
-const KEEP: Duration = Duration::from_secs(1);
-const RETRY: Duration = Duration::from_millis(100);
 /// How long executors may take after a rebuild to announce what they run, so that it is not started twice.
 const HOLD: Duration = Duration::from_millis(500);
 
 /// Keeps the index up to date until the service stops.
 pub(crate) async fn run(shared: Shared) -> Result<(), ServiceError> {
-    let follower =
-        Follower::new(&shared.context.bus, stream::ACTIONS, ActionSubject::ALL, Start::After(Sequence(0)));
-    let stop = shared.context.stop.clone();
-    let mut projector = Projector { shared: shared.clone(), follower, floor: Floor::default() };
-    tokio::select! {
-        () = stop.cancelled() => Ok(()),
-        () = watch_index(&shared) => Ok(()),
-        () = projector.follow() => Ok(()),
-    }
+    let context = shared.context.clone();
+    projection::run(context, Executions { shared, floor: Floor::default() }).await
 }
 
-/// Detects what no record reveals: a Redis that lost its data while no records came, and a stream that may have been
-/// replaced while the connection was lost.
-async fn watch_index(shared: &Shared) {
-    let mut reconnects = shared.context.bus.reconnects();
-    loop {
-        tokio::select! {
-            () = tokio::time::sleep(CHECK) => {
-                if matches!(shared.actions.health().await, Ok(None)) {
-                    shared.wakes.rebuild.notify_one();
-                }
-            }
-            () = reconnects.next() => shared.wakes.rebuild.notify_one(),
-        }
-    }
-}
-
-struct Projector {
+struct Executions {
     shared: Shared,
-    follower: Follower,
     floor: Floor,
 }
 
-impl Projector {
-    async fn follow(&mut self) {
-        self.resume().await;
-        loop {
-            // Not inside the select: cancelling it would leave a half-created consumer behind.
-            self.follower.open().await;
-            let from = self.follower.cursor();
-            let batch = tokio::select! {
-                batch = self.follower.next(BATCH) => batch,
-                () = self.shared.wakes.rebuild.notified() => {
-                    self.resume().await;
-                    continue;
-                }
-            };
-            crash_point(Step::ActionEventsRead);
-            let read = self.read(&batch);
-            self.apply(from, &read).await;
-        }
+impl Projection for Executions {
+    const STREAM: &'static str = stream::ACTIONS;
+    const SUBJECTS: &'static str = ActionSubject::ALL;
+    const LOG: &'static str = "stream of executions";
+    const INDEX: &'static str = "action index";
+    const STEPS: Steps = Steps {
+        read: Step::ActionEventsRead,
+        applied: Step::ActionEventsApplied,
+        rebuild_begun: Step::ActionRebuildBegun,
+    };
+
+    type Record = ReadRecord;
+    type Effects = Effects;
+
+    fn missing(&self) -> &Notify {
+        &self.shared.wakes.rebuild
     }
 
-    /// Determines the position to continue from; rebuilds the index if there is none.
-    async fn resume(&mut self) {
-        loop {
-            let positions = self.shared.context.bus.stream_positions(stream::ACTIONS).await;
-            match (self.shared.actions.health().await, positions) {
-                (Ok(Some(health)), Ok((_, last))) if health.ready && health.watermark <= last => {
-                    self.follower.seek(health.watermark);
-                    self.shared.wakes.dispatch.notify_one();
-                    return;
-                }
-                (Ok(_), Ok(_)) => {
-                    if self.rebuild().await {
-                        return;
-                    }
-                }
-                (Err(error), _) => warn!(error = telemetry::error_chain(&error), "waiting for redis"),
-                (_, Err(error)) => {
-                    warn!(error = telemetry::error_chain(&error), "waiting for the stream of executions");
-                }
-            }
-            tokio::time::sleep(RETRY).await;
-        }
+    fn ready(&self) {
+        self.shared.wakes.dispatch.notify_one();
     }
 
-    async fn apply(&mut self, from: Sequence, read: &[ReadRecord]) {
-        let to = self.follower.cursor();
-        let events: Vec<&Event> = read.iter().map(|read| &read.event).collect();
-        loop {
-            match self.shared.actions.apply(from, to, &events, self.shared.context.bus.now()).await {
-                Ok(Applied::Done(effects)) => {
-                    count(Counter::IndexApplied, &[], events.len() as u64);
-                    crash_point(Step::ActionEventsApplied);
-                    return self.applied(read, effects).await;
-                }
-                Ok(Applied::Gap(watermark)) => {
-                    info!(%watermark, "the action index is behind; reading again from its watermark");
-                    self.follower.seek(watermark);
-                    return;
-                }
-                Ok(Applied::Empty | Applied::Lost) => return self.resume().await,
-                Ok(Applied::Rebuilding) => {}
-                Err(error) => warn!(error = telemetry::error_chain(&error), "cannot apply records; retrying"),
-            }
-            tokio::time::sleep(RETRY).await;
-        }
+    async fn health(&self) -> Result<Option<Health>, IndexError> {
+        self.shared.actions.health().await
+    }
+
+    fn read(&self, stored: &Stored) -> Result<ReadRecord, BusError> {
+        let content = records::read(stored)?;
+        let capacity = |pool: &_| self.shared.view.capacity(pool);
+        let event = records::event(&content, stored, &self.shared.learned, capacity);
+        Ok(ReadRecord { content, event })
+    }
+
+    async fn apply(
+        &self,
+        from: Sequence,
+        to: Sequence,
+        records: &[ReadRecord],
+    ) -> Result<Applied<Effects>, IndexError> {
+        self.shared.actions.apply(from, to, &events(records), self.shared.context.bus.now()).await
     }
 
     /// Notifies executors of newly waiting executions, and of executions that ended without them.
-    async fn applied(&mut self, read: &[ReadRecord], effects: Effects) {
+    async fn applied(&self, read: &[ReadRecord], effects: Effects) {
         self.floor.note(&self.shared.context, &self.shared.actions);
         for it in read {
             match (&it.content, &it.event.change) {
@@ -171,9 +117,48 @@ impl Projector {
         }
     }
 
+    async fn begin_rebuild(&self) -> Result<Option<RebuildToken>, IndexError> {
+        self.shared.actions.begin_rebuild().await
+    }
+
+    async fn rebuild_start(&self) -> Start {
+        floor::start(&self.shared.context.bus).await
+    }
+
+    async fn load(
+        &self,
+        token: &RebuildToken,
+        records: &[ReadRecord],
+    ) -> Result<Applied<Effects>, IndexError> {
+        self.shared.actions.load(token, &events(records), self.shared.context.bus.now()).await
+    }
+
+    async fn finish_rebuild(&self, token: &RebuildToken, watermark: Sequence) -> Result<bool, IndexError> {
+        let context = &self.shared.context;
+        // The stream does not say what the live executors run.
+        let awaited: Vec<ExecutorId> = match context.bus.executors().await {
+            Ok(live) => live.into_iter().map(|heartbeat| heartbeat.executor).collect(),
+            Err(error) => {
+                warn!(error = telemetry::error_chain(&error), "cannot read the live executors");
+                return Ok(false);
+            }
+        };
+        let now = context.bus.now();
+        let guard = now.after(Duration::from_secs(context.settings.lease_ttl_seconds));
+        self.shared.actions.finish_rebuild(token, watermark, &awaited, now.after(HOLD), guard).await
+    }
+
+    /// Asks executors what they run, and looks for lost ones.
+    async fn rebuilt(&self) {
+        ask::ask_all(&self.shared.context).await;
+        self.shared.wakes.sweep.notify_one();
+    }
+}
+
+impl Executions {
     /// Learns from a finished execution.
-    fn learn_from(&self, record: &FinishedRecord) {
-        let (shared, keys) = (&self.shared, record.keys());
+    fn learn_from(&self, record: &ExecutionHead) {
+        let (shared, keys) = (&self.shared, &record.execution.keys);
         if let Some(home) = &record.home {
             let homes = shared.learned.homes(keys);
             if !homes.is_empty() {
@@ -194,95 +179,10 @@ impl Projector {
         }
         trim
     }
-
-    fn read(&self, batch: &[Stored]) -> Vec<ReadRecord> {
-        let read = |stored: &Stored| match records::read(stored) {
-            Ok(content) => {
-                let capacity = |pool: &_| self.shared.view.capacity(pool);
-                let event = records::event(&content, stored, &self.shared.learned, capacity);
-                Some(ReadRecord { content, event })
-            }
-            Err(error) => {
-                // Only a record that another program wrote can be unreadable; it is skipped.
-                error!(error = telemetry::error_chain(&error), "skipping a record that cannot be read");
-                None
-            }
-        };
-        batch.iter().filter_map(read).collect()
-    }
-
-    /// Rebuilds the index from all records that may be unfinished. Returns false if it must be tried again.
-    async fn rebuild(&mut self) -> bool {
-        let token = match self.shared.actions.begin_rebuild().await {
-            Ok(Some(token)) => token,
-            Ok(None) => return false,
-            Err(error) => {
-                warn!(error = telemetry::error_chain(&error), "cannot begin to rebuild the action index");
-                return false;
-            }
-        };
-        info!("rebuilding the action index from the stream");
-        crash_point(Step::ActionRebuildBegun);
-        let begun = tokio::time::Instant::now();
-        let bus = self.shared.context.bus.clone();
-        let start = floor::start(&bus).await;
-        self.follower = Follower::new(&bus, stream::ACTIONS, ActionSubject::ALL, start);
-        self.open_under(&token).await;
-        let mut executions = 0;
-        while !self.follower.caught_up() {
-            let batch = self.follower.next(BATCH).await;
-            let read = self.read(&batch);
-            executions += read.len();
-            let events: Vec<&Event> = read.iter().map(|read| &read.event).collect();
-            let loaded = self.shared.actions.load(&token, &events, self.shared.context.bus.now());
-            let loaded = loaded.await.inspect_err(log_failed_rebuild);
-            if !matches!(loaded, Ok(Applied::Done(_))) {
-                return false;
-            }
-        }
-        let watermark = self.follower.cursor();
-        // The stream does not say what the live executors run.
-        let awaited: Vec<ExecutorId> = match bus.executors().await {
-            Ok(live) => live.into_iter().map(|heartbeat| heartbeat.executor).collect(),
-            Err(error) => {
-                warn!(error = telemetry::error_chain(&error), "cannot read the live executors");
-                return false;
-            }
-        };
-        let now = self.shared.context.bus.now();
-        let guard = now.after(Duration::from_secs(self.shared.context.settings.lease_ttl_seconds));
-        let finished =
-            self.shared.actions.finish_rebuild(&token, watermark, &awaited, now.after(HOLD), guard);
-        let finished = finished.await.inspect_err(log_failed_rebuild);
-        if !matches!(finished, Ok(true)) {
-            return false;
-        }
-        ask::ask_all(&self.shared.context).await;
-        count(Counter::IndexRebuilds, &[], 1);
-        info!(executions, %watermark, seconds = begun.elapsed().as_secs_f64(), "action index rebuilt");
-        self.shared.wakes.dispatch.notify_one();
-        self.shared.wakes.sweep.notify_one();
-        true
-    }
-
-    /// Opens the follower, which takes the server a while with many executions, and renews the right to
-    /// rebuild during that time.
-    async fn open_under(&mut self, token: &RebuildToken) {
-        let mut open = std::pin::pin!(self.follower.open());
-        loop {
-            tokio::select! {
-                () = &mut open => return,
-                () = tokio::time::sleep(KEEP) => {
-                    // If the right is lost, the first load of records reports it.
-                    let _ = self.shared.actions.load(token, &[], self.shared.context.bus.now()).await;
-                }
-            }
-        }
-    }
 }
 
-fn log_failed_rebuild(error: &IndexError) {
-    warn!(error = telemetry::error_chain(error), "cannot rebuild the action index; retrying");
+fn events(records: &[ReadRecord]) -> Vec<&Event> {
+    records.iter().map(|record| &record.event).collect()
 }
 
 /// A record after it was read.

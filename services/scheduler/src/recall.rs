@@ -50,7 +50,7 @@ async fn recall(shared: &Shared) -> Result<u64, BusError> {
             if let Ok(RecordContent::Finished(record)) = records::read(&stored) {
                 learned += 1;
                 shared.learned.learn(
-                    record.keys(),
+                    &record.execution.keys,
                     record.measured.as_ref(),
                     record.home.as_ref(),
                     record.is_success(),

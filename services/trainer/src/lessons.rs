@@ -7,9 +7,8 @@ use std::{
 
 use bus::Stored;
 use invariant::impossible;
-use model::{BuildId, BuildRecord, Esu, ExecutorType, Group, Millis, Outcome};
+use model::{BuildId, BuildRecord, Esu, ExecutorType, Group, LifecycleEvent, Millis, Outcome, RecordHead};
 use occupancy::{BuildFacts, Dataset};
-use serde::Deserialize;
 use tracing::debug;
 
 /// A rule uses an executor type if at least this share of its builds did.
@@ -25,13 +24,6 @@ const RULES_MAX: usize = 100_000;
 /// More builds add little.
 const BUILDS_MAX: u64 = 2_000_000;
 const HOUR_MS: u64 = 3_600_000;
-
-/// The fields that suffice to skip a lifecycle message: most messages teach nothing.
-#[derive(Deserialize)]
-struct RecordFields<'a> {
-    event: &'a str,
-    at_ms: Millis,
-}
 
 /// All training data from finished builds.
 #[derive(Default)]
@@ -55,17 +47,18 @@ struct RuleUse {
 impl TrainingData {
     /// Adds a lifecycle message, if it is the end of a build since `since`.
     pub(crate) fn add(&mut self, stored: &Stored, since: Millis) {
-        let fields = match serde_json::from_slice::<RecordFields<'_>>(&stored.payload) {
-            Ok(fields) => fields,
+        // Most messages teach nothing: these are not read completely.
+        let head: RecordHead = match stored.read() {
+            Ok(head) => head,
             Err(error) => {
-                debug!(%error, "ignoring an unreadable event");
+                debug!(error = telemetry::error_chain(&error), "ignoring an unreadable event");
                 return;
             }
         };
-        if fields.event != "INVOCATION_FINISHED" || fields.at_ms < since {
+        if head.event != LifecycleEvent::Finished || head.at_ms < since {
             return;
         }
-        *self.ended.entry(fields.at_ms.0 / HOUR_MS).or_default() += 1;
+        *self.ended.entry(head.at_ms.0 / HOUR_MS).or_default() += 1;
         if self.builds >= BUILDS_MAX {
             return;
         }

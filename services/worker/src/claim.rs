@@ -9,7 +9,7 @@ use shim::Deadline;
 use telemetry::metrics::{Counter, Histogram, Label, count, observe};
 use tracing::{debug, warn};
 
-use crate::{Shared, lease_keeper::deadline_after, stop::Cause, warm};
+use crate::{lease_keeper::deadline_after, shared::Shared, stop::Cause, warm};
 
 /// A build claimed by this worker.
 pub(crate) struct Claimed {

@@ -7,7 +7,7 @@ use model::{BuildKey, Control, Phase};
 use service::ServiceError;
 use tracing::{debug, info};
 
-use crate::{Shared, stop::Cause};
+use crate::{shared::Shared, stop::Cause};
 
 /// Handles orders until the worker ends.
 pub(crate) async fn serve(shared: Arc<Shared>) -> Result<(), ServiceError> {

@@ -13,7 +13,7 @@ use policy::disk::{DiskUse, to_blame};
 use service::ServiceError;
 use tracing::{info, warn};
 
-use crate::{Shared, stop::Cause};
+use crate::{shared::Shared, stop::Cause};
 
 /// Time between two checks while there is plenty of room.
 const SLOW: Duration = Duration::from_secs(1);

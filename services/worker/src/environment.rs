@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, path::Path};
 
 use model::{Build, BuildRecord, SendingBuild};
 
-use crate::{Shared, bazel, folder::RunFolder};
+use crate::{bazel, folder::RunFolder, shared::Shared};
 
 /// The variables of the commands of `record`: of the worker's environment they get only `PATH`.
 pub(crate) fn variables(shared: &Shared, record: &BuildRecord, folder: &RunFolder) -> Vec<(String, String)> {

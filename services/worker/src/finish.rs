@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use bus::{BusError, Written};
+use jobs::JobEnd;
 use model::{
     BuildRecord, BuildResult, LogSummary, Occupancy, Outcome, Reason, ReasonCode, Sequence, WorkspaceKeys,
 };
@@ -11,14 +12,7 @@ use service::{Step, crash_point};
 use telemetry::metrics::{Counter, Histogram, Label, count, observe};
 use tracing::{debug, warn};
 
-use crate::{
-    Shared,
-    command::{Ended, exit_text},
-    job::{JobEnd, shortcoming},
-    lease_keeper::LeaseKeeper,
-    outputs::Outputs,
-    run::Ending,
-};
+use crate::{ending::Ending, lease_keeper::LeaseKeeper, outputs::Outputs, shared::Shared};
 
 /// Time limit for the write. The lease is renewed during that time; if it is lost, the write loses too.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -50,11 +44,11 @@ pub(crate) struct RunResults {
 impl Finish<'_> {
     /// Publishes how the run ended, unless the build belongs to another attempt, and releases the lease. Returns
     /// whether the build was ours to the end: otherwise nothing of it may be kept.
-    pub(crate) async fn write(self, keeper: LeaseKeeper, ending: Ending, kept: RunResults) -> bool {
+    pub(crate) async fn write(self, lease: &mut LeaseKeeper, ending: Ending, kept: RunResults) -> bool {
         let workspaces = &self.shared.workspaces;
         let left = kept.left.clone();
         let Some(next) = self.next(ending, kept) else {
-            keeper.finish().await;
+            lease.finish().await;
             // The dispatchers were not notified that the workspace is free.
             workspaces.set_ending(self.number, None);
             workspaces.announce.notify_one();
@@ -72,7 +66,7 @@ impl Finish<'_> {
         if !announced {
             workspaces.announce.notify_one();
         }
-        let lease = keeper.finish().await;
+        let lease = lease.finish().await;
         // If the result could not be written, the lease expires and the build runs again: running twice
         // is better than never.
         if written.is_ok()
@@ -109,15 +103,10 @@ impl Finish<'_> {
     /// The record to write; `None` when the build belongs to another attempt.
     fn next(&self, ending: Ending, kept: RunResults) -> Option<BuildRecord> {
         let RunResults { preparation_seconds, outputs, log, usage, left: _, job } = kept;
-        let result = match ending {
-            Ending::NotOurs => return None,
-            Ending::GiveBack(reason) => return Some(give_back(self.record, reason, self.shared)),
-            Ending::Exited(ended) => of_exit(&ended),
-            Ending::Tasks { .. } => of_tasks(job.as_deref()),
-            Ending::TimedOut(ended) => of_timeout(self.record, ended.as_ref()),
-            Ending::Failed(reason, ended) => of_failure(reason, ended.as_ref()),
-            Ending::NoContent(reason) => of_failure(reason, None),
-        };
+        if let Ending::GiveBack(reason) = ending {
+            return Some(give_back(self.record, reason, self.shared));
+        }
+        let result = ending.result(self.record.build.timeout_seconds, job.as_deref())?;
         let mut result = BuildResult {
             preparation_seconds,
             outputs: outputs.files,
@@ -144,46 +133,6 @@ fn give_back(record: &BuildRecord, reason: Reason, shared: &Shared) -> BuildReco
     match next {
         AfterLoss::Requeue(record) | AfterLoss::GiveUp(record) => *record,
     }
-}
-
-fn of_exit(ended: &Ended) -> BuildResult {
-    let succeeded = ended.exit.exit_code == Some(0);
-    let reason = (!succeeded).then(|| Reason {
-        code: ReasonCode::CommandFailed,
-        message: format!("the command failed: {}", exit_text(&ended.exit)),
-    });
-    let outcome = if succeeded { Outcome::Succeeded } else { Outcome::Failed };
-    BuildResult { outcome, reason, ..measured(Some(ended)) }
-}
-
-fn of_tasks(job: Option<&JobEnd>) -> BuildResult {
-    let shortcoming = job.and_then(|job| shortcoming(&job.result));
-    let outcome = if shortcoming.is_none() { Outcome::Succeeded } else { Outcome::Failed };
-    let reason = shortcoming.map(|message| Reason { code: ReasonCode::TasksFailed, message });
-    BuildResult { outcome, reason, ..measured(None) }
-}
-
-fn of_timeout(record: &BuildRecord, ended: Option<&Ended>) -> BuildResult {
-    let message = format!("the build exceeded its timeout of {} s", record.build.timeout_seconds);
-    let reason = Some(Reason { code: ReasonCode::RunningTooLong, message });
-    BuildResult { outcome: Outcome::TimedOut, reason, ..measured(ended) }
-}
-
-fn of_failure(reason: Reason, ended: Option<&Ended>) -> BuildResult {
-    BuildResult { outcome: Outcome::Failed, reason: Some(reason), ..measured(ended) }
-}
-
-fn measured(ended: Option<&Ended>) -> BuildResult {
-    let mut result = BuildResult::without_run(Outcome::Failed, ReasonCode::CommandFailed, "");
-    if let Some(Ended { exit, started_at_us }) = ended {
-        result.exit_code = exit.exit_code;
-        result.signal = exit.signal;
-        result.command_started_at_us = *started_at_us;
-        result.wall_seconds = exit.wall.as_secs_f64();
-        result.cpu_seconds = exit.cpu.as_secs_f64();
-        result.peak_memory_bytes = exit.peak_memory_bytes;
-    }
-    result
 }
 
 fn record_metrics(record: &BuildRecord) {

@@ -6,12 +6,10 @@ use std::{
     time::Duration,
 };
 
-use bus::Subject;
+use bus::{Bus, Subject};
 use service::{ServiceError, host_name};
 use tokio::sync::Notify;
 use tracing::debug;
-
-use crate::Shared;
 
 /// A killed gateway sends no notice, so the address is also checked at this interval.
 const REPAIR: Duration = Duration::from_secs(60);
@@ -39,8 +37,8 @@ impl Gateways {
     }
 
     /// Asks now for a live gateway.
-    pub(crate) async fn find(&self, shared: &Shared) -> Option<String> {
-        match shared.context.bus.find_gateway(&host_name()).await {
+    pub(crate) async fn find(&self, bus: &Bus) -> Option<String> {
+        match bus.find_gateway(&host_name()).await {
             Ok(found) => {
                 let grpc = found.map(|address| address.grpc);
                 self.known().grpc.clone_from(&grpc);
@@ -56,33 +54,32 @@ impl Gateways {
     fn known(&self) -> std::sync::MutexGuard<'_, Known> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
 
-/// Keeps the known state up to date until the worker ends.
-pub(crate) async fn follow(shared: Arc<Shared>) -> Result<(), ServiceError> {
-    let (bus, gateways) = (&shared.context.bus, &shared.gateways);
-    let listen = |what: &Subject| {
-        let changed = Arc::clone(&gateways.changed);
-        bus.on_changed(what, move || changed.notify_one())
-    };
-    let (came, pools) = (listen(&Subject::GatewayChanged), listen(&Subject::PoolChanged));
-    let ask = async {
-        loop {
-            gateways.find(&shared).await;
-            match bus.pools().await {
-                Ok(pools) => gateways.known().executes = !pools.is_empty(),
-                Err(error) => debug!(error = telemetry::error_chain(&error), "cannot read the pools"),
+    /// Keeps the known state up to date until the worker ends.
+    pub(crate) async fn follow(&self, bus: &Bus) -> Result<(), ServiceError> {
+        let listen = |what: &Subject| {
+            let changed = Arc::clone(&self.changed);
+            bus.on_changed(what, move || changed.notify_one())
+        };
+        let (came, pools) = (listen(&Subject::GatewayChanged), listen(&Subject::PoolChanged));
+        let ask = async {
+            loop {
+                self.find(bus).await;
+                match bus.pools().await {
+                    Ok(pools) => self.known().executes = !pools.is_empty(),
+                    Err(error) => debug!(error = telemetry::error_chain(&error), "cannot read the pools"),
+                }
+                tokio::select! {
+                    () = self.changed.notified() => {}
+                    () = tokio::time::sleep(REPAIR) => {}
+                }
             }
-            tokio::select! {
-                () = gateways.changed.notified() => {}
-                () = tokio::time::sleep(REPAIR) => {}
-            }
+        };
+        let failed = |error| ServiceError::failed("following the gateways", error);
+        tokio::select! {
+            ended = came => ended.map_err(failed),
+            ended = pools => ended.map_err(failed),
+            () = ask => Ok(()),
         }
-    };
-    let failed = |error| ServiceError::failed("following the gateways", error);
-    tokio::select! {
-        ended = came => ended.map_err(failed),
-        ended = pools => ended.map_err(failed),
-        () = ask => Ok(()),
     }
 }

@@ -17,7 +17,10 @@ use std::{
 
 use invariant::impossible;
 
-use crate::prepare::{PrepareStep, Work, WorkspaceOrigin, shell};
+use crate::{
+    prepare_step::{PrepareStep, Work, shell},
+    warm::WorkspaceOrigin,
+};
 
 /// Fetches shallowly where the server allows it, otherwise completely. No maintenance process is left running, locks
 /// left by a killed git are removed, and a repository that lost the references recorded in it is not reused. If a

@@ -8,7 +8,7 @@ use model::{Heartbeat, WorkerStatus, WorkspaceState};
 use service::ServiceError;
 use telemetry::metrics::{Gauge, Label, set};
 
-use crate::Shared;
+use crate::shared::Shared;
 
 /// Sends heartbeats until the worker ends.
 pub(crate) async fn serve(shared: Arc<Shared>) -> Result<(), ServiceError> {

@@ -44,10 +44,10 @@ impl LeaseKeeper {
     }
 
     /// Stops renewing and returns the lease, so that it can be released.
-    pub(crate) async fn finish(self) -> Lease {
+    pub(crate) async fn finish(&mut self) -> Lease {
         self.task.abort();
         // Ends with the error that it was aborted.
-        let _ = self.task.await;
+        let _ = (&mut self.task).await;
         self.lease.borrow().clone()
     }
 }

@@ -4,16 +4,19 @@
 //! none · decides with `policy::after_loss`
 
 mod bazel;
+mod build_run;
 mod claim;
 mod command;
 mod console;
 mod control;
 mod disk_watch;
+mod ending;
 mod environment;
 mod finish;
 mod folder;
 mod gateway;
 mod git;
+mod guard;
 mod heartbeat;
 mod home;
 mod job;
@@ -22,40 +25,29 @@ mod memory;
 mod offers;
 mod outputs;
 mod prepare;
+mod prepare_step;
 mod preparing;
 mod run;
+mod shared;
 mod stop;
 mod sync;
 mod usage;
 mod warm;
 mod workspace;
+mod workspace_loop;
 mod workspaces;
 
 use std::{sync::Arc, time::Duration};
 
-use model::{Millis, WorkerId};
+use model::WorkerId;
 use service::{Context, Ready, Running, ServiceError, StartError, host_name};
-use store::Store;
 use tokio::task::JoinSet;
 use tracing::info;
 
-use crate::{folder::WorkerFolder, gateway::Gateways, usage::Usage, workspaces::Workspaces};
+use crate::{folder::WorkerFolder, gateway::Gateways, shared::Shared, usage::Usage, workspaces::Workspaces};
 
 /// Time limit for all workspaces to close at shutdown.
 const CLOSING: Duration = Duration::from_secs(2);
-
-/// State shared by all loops of the worker.
-struct Shared {
-    context: Context,
-    id: WorkerId,
-    host: String,
-    started_at: Millis,
-    store: Store,
-    folder: WorkerFolder,
-    workspaces: Workspaces,
-    usage: Usage,
-    gateways: Gateways,
-}
 
 /// Runs the service until it is stopped and its builds have ended or were requeued.
 pub fn run(context: Context) -> Running {
@@ -93,16 +85,16 @@ async fn serve_all(context: Context) -> Result<(), ServiceError> {
     });
     let mut workspace_loops = JoinSet::new();
     for number in 0..count {
-        workspace_loops.spawn(workspace::serve(shared.clone(), number, program.clone()));
+        workspace_loops.spawn(workspace_loop::serve(shared.clone(), number, program.clone()));
     }
     let mut tasks = JoinSet::new();
     tasks.spawn(offers::serve(shared.clone()));
     tasks.spawn(control::serve(shared.clone()));
     tasks.spawn(heartbeat::serve(shared.clone()));
-    tasks.spawn(gateway::follow(shared.clone()));
+    tasks.spawn(follow_gateways(shared.clone()));
     tasks.spawn(memory::serve(shared.clone()));
     tasks.spawn(disk_watch::serve(shared.clone()));
-    tasks.spawn(usage::serve(shared.clone()));
+    tasks.spawn(report_usage(shared.clone()));
     context.ready(Ready::default()).await?;
     tokio::select! {
         () = context.stop.cancelled() => drain(&shared).await,
@@ -119,6 +111,14 @@ async fn serve_all(context: Context) -> Result<(), ServiceError> {
     workspace_loops.shutdown().await;
     shared.folder.remove();
     Ok(())
+}
+
+async fn follow_gateways(shared: Arc<Shared>) -> Result<(), ServiceError> {
+    shared.gateways.follow(&shared.context.bus).await
+}
+
+async fn report_usage(shared: Arc<Shared>) -> Result<(), ServiceError> {
+    shared.usage.serve(&shared.context.bus, &shared.id).await
 }
 
 /// The error that a loop's unexpected end is reported as.

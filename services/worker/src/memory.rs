@@ -12,7 +12,7 @@ use std::{
 use service::ServiceError;
 use tracing::{debug, info};
 
-use crate::Shared;
+use crate::shared::Shared;
 
 /// Time between two checks.
 const PERIOD: Duration = Duration::from_secs(2);

@@ -8,7 +8,7 @@ use service::{ServiceError, Step, crash_point};
 use tokio::sync::oneshot;
 use tracing::debug;
 
-use crate::{Shared, workspaces::Assignment};
+use crate::{shared::Shared, workspaces::Assignment};
 
 /// Handles offers until the worker ends.
 pub(crate) async fn serve(shared: Arc<Shared>) -> Result<(), ServiceError> {

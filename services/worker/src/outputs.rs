@@ -6,9 +6,9 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
+use globset::GlobSet;
 use invariant::impossible;
-use model::{OutputFile, OutputNotKept, Reason, ReasonCode};
+use model::{OutputFile, OutputNotKept, Reason, ReasonCode, output_globs};
 use store::Store;
 
 /// Maximum bytes of the list of outputs: it is part of the result, a message of at most 1 MiB.
@@ -48,7 +48,7 @@ pub(crate) async fn keep(
     if patterns.is_empty() {
         return Ok(Outputs::default());
     }
-    let globs = compile(patterns)?;
+    let globs = output_globs(patterns)?;
     let folder = root.to_owned();
     let walked = tokio::task::spawn_blocking(move || {
         let mut walk = Walk { root: &folder, globs: &globs, found: Vec::new(), left_out: Vec::new() };
@@ -96,7 +96,7 @@ pub(crate) async fn keep(
 
 /// The patterns that match no file.
 fn missing(patterns: &[String], found: &[Found]) -> Result<Vec<String>, Reason> {
-    let globs = compile(patterns)?;
+    let globs = output_globs(patterns)?;
     let mut made = vec![false; patterns.len()];
     for file in found {
         if made.iter().all(|made| *made) {
@@ -111,20 +111,6 @@ fn missing(patterns: &[String], found: &[Found]) -> Result<Vec<String>, Reason> 
         }
     }
     Ok(patterns.iter().zip(made).filter(|(_, made)| !made).map(|(pattern, _)| pattern.clone()).collect())
-}
-
-/// Compiles glob patterns into a matcher for output paths.
-pub(crate) fn compile(patterns: &[String]) -> Result<GlobSet, Reason> {
-    let bad = |error: globset::Error| Reason {
-        code: ReasonCode::OutputNotKept,
-        message: format!("invalid output glob: {error}"),
-    };
-    let mut set = GlobSetBuilder::new();
-    for pattern in patterns {
-        let pattern = pattern.trim_start_matches("./");
-        set.add(GlobBuilder::new(pattern).literal_separator(true).build().map_err(bad)?);
-    }
-    set.build().map_err(bad)
 }
 
 struct Walk<'a> {

@@ -1,12 +1,7 @@
 //! Fills a workspace before the command starts. Programs that fetch sources run under the shim, like the command
 //! itself: they die with the lease, and their output is part of the build's console output.
 
-use std::{
-    io,
-    path::Path,
-    sync::{Arc, atomic::AtomicBool},
-    time::Duration,
-};
+use std::{path::Path, sync::Arc, time::Duration};
 
 use futures::TryStreamExt as _;
 use invariant::Present as _;
@@ -17,19 +12,10 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use crate::{
     folder::RunFolder,
     git::{Repository, Wanted},
-    sync::{Choice, Progress, Sync, TransferMode},
+    prepare_step::{FileWork, PrepareStep, Work, shell},
+    sync::{Choice, Sync, TransferMode},
+    warm::WorkspaceOrigin,
 };
-
-/// The state of the workspace before the preparation.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum WorkspaceOrigin {
-    /// Empty, and nothing will be kept.
-    Fresh,
-    /// Empty; the next build will find the files of this one.
-    New,
-    /// Holds the files of a similar build.
-    Reused,
-}
 
 /// Why a workspace was not filled.
 pub(crate) enum Fault {
@@ -37,29 +23,6 @@ pub(crate) enum Fault {
     NoContent(Reason),
     /// The workspace or the disk is at fault.
     Workspace(Reason),
-}
-
-/// One step of a preparation.
-pub(crate) struct PrepareStep {
-    /// What the step does, for its error message.
-    pub(crate) what: String,
-    pub(crate) work: Work,
-}
-
-/// The work of a step.
-pub(crate) enum Work {
-    Command {
-        /// The program and its arguments.
-        argv: Vec<String>,
-        /// Variables in addition to those of every preparation ([`crate::environment::of_preparation`]).
-        env: Vec<(String, String)>,
-    },
-    /// Work of the worker on the workspace only; it stops early when the flag is set.
-    Files {
-        work: FileWork,
-        /// Progress of work that may take long.
-        progress: Option<Arc<Progress>>,
-    },
 }
 
 /// Settings common to all preparations of a worker.
@@ -71,8 +34,6 @@ pub(crate) struct PrepareOptions<'a> {
     /// Maximum number of bytes that an archive may unpack to.
     pub(crate) unpacked_bytes_max: u64,
 }
-
-pub(crate) type FileWork = Box<dyn FnOnce(&AtomicBool) -> io::Result<()> + Send>;
 
 /// Exit code of a step's program when the wanted content is unavailable and no file of the workspace was touched.
 pub(crate) const NO_CONTENT: i32 = 69;
@@ -182,12 +143,6 @@ fn sync_from(
 
 fn own(folder: &RunFolder) -> Result<&Path, Fault> {
     folder.own().map_err(|error| Fault::Workspace(broken("creating the workspace", &error)))
-}
-
-pub(crate) fn shell(what: String, script: &str, arguments: &[&str]) -> PrepareStep {
-    let mut argv = vec!["/bin/sh".to_owned(), "-c".to_owned(), script.to_owned(), "forebay".to_owned()];
-    argv.extend(arguments.iter().map(|argument| (*argument).to_owned()));
-    PrepareStep { what, work: Work::Command { argv, env: Vec::new() } }
 }
 
 /// The archive as a verified local file; returns its path.

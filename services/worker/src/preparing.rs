@@ -2,47 +2,31 @@
 
 use std::{
     io,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::{Arc, atomic::Ordering},
     time::Duration,
 };
 
 use bus::ChunkFault;
 use invariant::impossible;
+use jobs::Cancel;
 use model::{Reason, ReasonCode, ToolEvent};
 use tokio::time::Instant;
 use tracing::debug;
 
 use crate::{
-    command::{self, CommandEnd, exit_text},
+    build_run::Run,
+    command,
+    ending::Ending,
     environment, home,
-    prepare::{self, Fault, FileWork, NO_CONTENT, PrepareOptions, PrepareStep, Work, WorkspaceOrigin},
-    run::{Ending, Run},
+    prepare::{self, Fault, NO_CONTENT, PrepareOptions},
+    prepare_step::{FileWork, PrepareStep, Work},
     sync::Progress,
+    warm::WorkspaceOrigin,
 };
 
 /// How long a preparation runs before its progress is reported, and the time between two reports.
 const LONG: Duration = Duration::from_secs(1);
 const TICK: Duration = Duration::from_secs(2);
-
-/// Stops work on files when it is dropped, because its result is no longer wanted.
-#[derive(Default)]
-pub(crate) struct Cancel(Arc<AtomicBool>);
-
-impl Cancel {
-    /// The flag that the work must check.
-    pub(crate) fn flag(&self) -> Arc<AtomicBool> {
-        Arc::clone(&self.0)
-    }
-}
-
-impl Drop for Cancel {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-}
 
 impl Run<'_> {
     /// Fills the workspace; returns how the run ends if that fails. Files of a similar build may be the cause of a
@@ -50,7 +34,7 @@ impl Run<'_> {
     pub(crate) async fn prepare(&mut self) -> Result<Option<Ending>, ChunkFault> {
         let begun = Instant::now();
         let mut ending = self.fill().await?;
-        if self.origin == WorkspaceOrigin::Reused
+        if self.workspace.origin == WorkspaceOrigin::Reused
             && let Some(reason) = ending.as_ref().and_then(|ending| self.in_the_way(ending))
         {
             debug!(build = %self.record.build.id, reason = reason.message, "preparing the workspace again from empty");
@@ -73,7 +57,7 @@ impl Run<'_> {
     fn in_the_way<'a>(&self, ending: &'a Ending) -> Option<&'a Reason> {
         match ending {
             Ending::Failed(reason, None) => Some(reason),
-            Ending::NoContent(reason) => self.folder.disk_is_full().then_some(reason),
+            Ending::NoContent(reason) => self.workspace.folder.disk_is_full().then_some(reason),
             Ending::Failed(_, Some(_))
             | Ending::Exited(_)
             | Ending::Tasks { .. }
@@ -85,10 +69,10 @@ impl Run<'_> {
 
     /// Reduces the home folder of a similar build to its caches; if that fails, clears the whole workspace.
     pub(crate) async fn clear_home(&mut self) -> Result<(), Ending> {
-        if self.origin != WorkspaceOrigin::Reused {
+        if self.workspace.origin != WorkspaceOrigin::Reused {
             return Ok(());
         }
-        let home = self.folder.home.clone();
+        let home = self.workspace.folder.home.clone();
         let cleared = tokio::task::spawn_blocking(move || home::clear(&home)).await;
         match cleared.map_err(io::Error::other).and_then(|cleared| cleared) {
             Ok(()) => Ok(()),
@@ -101,11 +85,12 @@ impl Run<'_> {
 
     /// Removes the files and processes of a similar build.
     async fn clear(&mut self) -> Result<(), Ending> {
-        self.origin = WorkspaceOrigin::New;
-        if let Err(error) = self.shim.forget(Duration::ZERO).await {
-            return Err(self.ending(CommandEnd::ShimGone(error)));
+        self.workspace.origin = WorkspaceOrigin::New;
+        if let Err(error) = self.workspace.shim.forget(Duration::ZERO).await {
+            self.workspace.shim_lives = false;
+            return Err(Ending::shim_gone(&error));
         }
-        self.folder.wipe().map_err(|error| {
+        self.workspace.folder.wipe().map_err(|error| {
             let reason = prepare::broken("creating the workspace", &error);
             Ending::Failed(reason, None)
         })
@@ -118,8 +103,9 @@ impl Run<'_> {
             data: &settings.data,
             unpacked_bytes_max: settings.unpacked_bytes_max,
         };
+        let context = &self.record.build.context;
         let steps = tokio::select! {
-            steps = prepare::steps(&self.record.build.context, self.folder, self.origin, &options) => steps,
+            steps = prepare::steps(context, &self.workspace.folder, self.workspace.origin, &options) => steps,
             () = self.stop.wanted() => return Ok(Some(self.stopped(None))),
             () = tokio::time::sleep_until(self.timeout_at) => return Ok(Some(Ending::TimedOut(None))),
         };
@@ -145,24 +131,21 @@ impl Run<'_> {
         argv: Vec<String>,
         more: Vec<(String, String)>,
     ) -> Result<Option<Ending>, ChunkFault> {
-        let mut env = match self.folder.own() {
-            Ok(own) => environment::of_preparation(&self.record.build, own),
+        let own = self.workspace.folder.own();
+        let mut env = match own.map(|own| environment::of_preparation(&self.record.build, own)) {
+            Ok(env) => env,
             Err(error) => return self.failed(Fault::Workspace(prepare::broken(what, &error))).await,
         };
         env.extend(more);
-        match command::run(self, argv, env).await? {
-            CommandEnd::Exited(ended) if ended.exit.exit_code == Some(0) => Ok(None),
-            CommandEnd::Exited(ended) => {
-                let message = format!("{what} failed: {}", exit_text(&ended.exit));
-                let reason = Reason { code: ReasonCode::ContextUnavailable, message };
-                let touched = ended.exit.exit_code != Some(NO_CONTENT);
-                self.failed(if touched { Fault::Workspace(reason) } else { Fault::NoContent(reason) }).await
-            }
-            end @ (CommandEnd::NotStarted(_)
-            | CommandEnd::TimedOut(_)
-            | CommandEnd::Stopped(_)
-            | CommandEnd::ShimGone(_)) => Ok(Some(self.ending(end))),
+        let ending = command::run(self, argv, env).await?;
+        let Ending::Exited(ended) = ending else { return Ok(Some(ending)) };
+        if ended.is_success() {
+            return Ok(None);
         }
+        let message = format!("{what} failed: {}", ended.text());
+        let reason = Reason { code: ReasonCode::ContextUnavailable, message };
+        let touched = ended.exit.exit_code != Some(NO_CONTENT);
+        self.failed(if touched { Fault::Workspace(reason) } else { Fault::NoContent(reason) }).await
     }
 
     /// Work on files has stopped when this returns, whatever the reason: the workspace is then free

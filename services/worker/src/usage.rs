@@ -3,20 +3,20 @@
 
 use std::{
     collections::{BTreeMap, HashMap},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
 
+use bus::Bus;
 use invariant::impossible;
 use model::{
     ActionUsage, Attempt, BuildId, BuildRecord, BuildUse, Esu, ExecutorType, Group, Occupancy, UsageReport,
+    WorkerId,
 };
 use service::ServiceError;
 use shim::{Control, Exit, Measured};
 use tokio::sync::Notify;
 use tracing::debug;
-
-use crate::{Shared, command::Ended};
 
 /// Time between two measurements of running builds.
 const TICK: Duration = Duration::from_secs(1);
@@ -149,14 +149,14 @@ impl Usage {
     }
 
     /// Ends a run; returns its average usage over its command.
-    pub(crate) fn end(&self, number: u16, ended: Option<&Ended>) -> Occupancy {
+    pub(crate) fn end(&self, number: u16, exit: Option<&Exit>) -> Occupancy {
         let mut state = self.lock();
         let Some(mut run) = state.runs.remove(&number) else {
             impossible!("a run ended in workspace {number}, which has none");
             return Occupancy::default();
         };
         run.count(Instant::now(), run.ended_cpu, &mut state.unreported);
-        ended.map(|ended| run.of(&ended.exit, &self.kind)).unwrap_or_default()
+        exit.map(|exit| run.of(exit, &self.kind)).unwrap_or_default()
     }
 
     /// Counts an action that ended and belongs to a build that runs here.
@@ -238,46 +238,47 @@ impl Usage {
         let of = |held: f64| Occupancy::of_each([self.kind.clone()], Esu::clamped(held / seconds));
         (unreported.into_iter().map(|(group, held)| (group, of(held))).collect(), running)
     }
-}
 
-/// Reports until the worker ends: while builds run, and once more after the last one.
-pub(crate) async fn serve(shared: Arc<Shared>) -> Result<(), ServiceError> {
-    let failed =
-        |error: Box<dyn std::error::Error + Send + Sync>| ServiceError::failed("subscribing to usage", error);
-    let subscribed = shared.context.bus.listen::<ActionUsage>(&shared.id).await;
-    let mut actions = subscribed.map_err(|error| failed(Box::new(error)))?;
-    let mut reported: Option<Instant> = None;
-    let mut ticks = tokio::time::interval(TICK);
-    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    loop {
-        tokio::select! {
-            used = actions.next() => {
-                let used = used.ok_or_else(|| failed("the subscription ended".into()))?;
-                shared.usage.action(&used.content);
-            }
-            () = shared.usage.begun.notified(), if reported.is_none() => {
-                // Skips the signal of a run that was already reported.
-                reported = shared.usage.is_used().then(Instant::now);
-                ticks.reset();
-            }
-            _ = ticks.tick(), if reported.is_some() => {
-                shared.usage.measure().await;
-                if let Some(last) = reported.filter(|last| last.elapsed() + TICK / 2 >= REPORT) {
-                    let running = report(&shared, last.elapsed()).await;
-                    reported = running.then(Instant::now);
+    /// Reports until the worker ends: while builds run, and once more after the last one.
+    pub(crate) async fn serve(&self, bus: &Bus, worker: &WorkerId) -> Result<(), ServiceError> {
+        let failed = |error: Box<dyn std::error::Error + Send + Sync>| {
+            ServiceError::failed("subscribing to usage", error)
+        };
+        let subscribed = bus.listen::<ActionUsage>(worker).await;
+        let mut actions = subscribed.map_err(|error| failed(Box::new(error)))?;
+        let mut reported: Option<Instant> = None;
+        let mut ticks = tokio::time::interval(TICK);
+        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                used = actions.next() => {
+                    let used = used.ok_or_else(|| failed("the subscription ended".into()))?;
+                    self.action(&used.content);
+                }
+                () = self.begun.notified(), if reported.is_none() => {
+                    // Skips the signal of a run that was already reported.
+                    reported = self.is_used().then(Instant::now);
+                    ticks.reset();
+                }
+                _ = ticks.tick(), if reported.is_some() => {
+                    self.measure().await;
+                    if let Some(last) = reported.filter(|last| last.elapsed() + TICK / 2 >= REPORT) {
+                        let running = self.report(bus, worker, last.elapsed()).await;
+                        reported = running.then(Instant::now);
+                    }
                 }
             }
         }
     }
-}
 
-/// Sends one report; returns whether a build runs.
-async fn report(shared: &Shared, since: Duration) -> bool {
-    let (groups, running) = shared.usage.take_report(since.max(LEAST).as_secs_f64());
-    let interval_ms = u64::try_from(REPORT.as_millis()).unwrap_or(u64::MAX);
-    let report = UsageReport { source: shared.id.to_string(), interval_ms, groups };
-    shared.context.bus.send_or_log(&(), &report).await;
-    running
+    /// Sends one report; returns whether a build runs.
+    async fn report(&self, bus: &Bus, worker: &WorkerId, since: Duration) -> bool {
+        let (groups, running) = self.take_report(since.max(LEAST).as_secs_f64());
+        let interval_ms = u64::try_from(REPORT.as_millis()).unwrap_or(u64::MAX);
+        let report = UsageReport { source: worker.to_string(), interval_ms, groups };
+        bus.send_or_log(&(), &report).await;
+        running
+    }
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! The warm workspace that a build leaves to the next one, and whether that build may use it.
 
-use model::{Build, Group, WorkspaceKeys, WorkspaceKind, WorkspaceUse};
+use model::{Build, BuildRecord, Group, WorkspaceKeys, WorkspaceKind, WorkspaceUse};
 use policy::workspace::{IdleWorkspaces, live_keys};
 
 use crate::folder::RunFolder;
@@ -12,6 +12,30 @@ pub(crate) struct WarmWorkspace {
     /// Keys by which a similar build finds it.
     pub(crate) keys: WorkspaceKeys,
     pub(crate) folder: RunFolder,
+}
+
+/// The state of the workspace before the preparation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum WorkspaceOrigin {
+    /// Empty, and nothing will be kept.
+    Fresh,
+    /// Empty; the next build will find the files of this one.
+    New,
+    /// Holds the files of a similar build.
+    Reused,
+}
+
+/// Whether files may be kept for the next build, and the state of the workspace before this one.
+pub(crate) fn origin(wanted: bool, record: &BuildRecord, is_left: bool) -> (bool, WorkspaceOrigin) {
+    match record.invocation().and_then(|run| run.workspace_kind) {
+        Some(WorkspaceKind::Exact | WorkspaceKind::Prefix) if is_left => (wanted, WorkspaceOrigin::Reused),
+        Some(WorkspaceKind::Exact | WorkspaceKind::Prefix | WorkspaceKind::New) if wanted => {
+            (true, WorkspaceOrigin::New)
+        }
+        Some(WorkspaceKind::Exact | WorkspaceKind::Prefix | WorkspaceKind::New) | None => {
+            (false, WorkspaceOrigin::Fresh)
+        }
+    }
 }
 
 /// The kind of `build`'s workspace, given the `offered` kind and the keys `left` there: the dispatcher's

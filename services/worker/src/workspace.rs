@@ -1,221 +1,86 @@
-//! The loop of one workspace.
+//! The workspace of one run: its shim, its folder and the lease of its build.
 
-use std::{
-    path::{Path, PathBuf},
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::time::Duration;
 
-use futures::FutureExt as _;
-use invariant::impossible;
-use model::{Attempt, OfferVerdict, WorkspaceKind};
-use service::ServiceError;
-use shim::{Options, Shim, ShimError};
-use telemetry::metrics::{Counter, Label, count};
-use tracing::{debug, info, warn};
+use model::{Group, WorkspaceKeys};
+use shim::Shim;
+use tracing::{debug, warn};
 
 use crate::{
-    Shared, claim, run,
-    stop::Stop,
-    warm::WarmWorkspace,
-    workspaces::{Assignment, Phase, ShutDown, Warmth, WorkspaceReceivers},
+    folder::RunFolder,
+    guard::Guard,
+    lease_keeper::LeaseKeeper,
+    warm::{WarmWorkspace, WorkspaceOrigin},
 };
 
-/// Time between two attempts to start a shim.
-const SHIM_RETRY: Duration = Duration::from_secs(5);
-/// Time that a tool server has to save its state.
-const TOOL_GRACE: Duration = Duration::from_secs(10);
-
-struct Workspace {
-    shared: Arc<Shared>,
-    number: u16,
-    program: PathBuf,
-    shim: Option<Shim>,
-    /// Files and keys of the last build, if another build can reuse them.
-    left: Option<WarmWorkspace>,
-    /// When that build ended.
-    since: Instant,
+/// The workspace of one run.
+pub(crate) struct Workspace {
+    pub(crate) number: u16,
+    pub(crate) shim: Shim,
+    pub(crate) shim_lives: bool,
+    pub(crate) folder: RunFolder,
+    pub(crate) lease: LeaseKeeper,
+    /// Whether files may be kept for the next build.
+    pub(crate) warm: bool,
+    /// The state of the workspace before the run.
+    pub(crate) origin: WorkspaceOrigin,
+    /// Guards processes that the last command left.
+    pub(crate) guard: Option<Guard>,
 }
 
-/// The loop of one workspace: claims the builds offered to it and runs them.
-pub(crate) async fn serve(shared: Arc<Shared>, number: u16, program: PathBuf) -> Result<(), ServiceError> {
-    let mut receivers = shared
-        .workspaces
-        .take_receivers(number)
-        .ok_or_else(|| ServiceError::failed("a workspace", "the workspace already has a loop"))?;
-    let mut workspace = Workspace { shared, number, program, shim: None, left: None, since: Instant::now() };
-    loop {
-        let closing = workspace.shared.workspaces.closing.clone();
-        let Some(shim) = workspace.ready(&mut receivers).await else { continue };
-        tokio::select! {
-            Some(assignment) = receivers.offers.recv() => workspace.run_build(assignment, &mut receivers).await,
-            Some(order) = receivers.orders.recv() => workspace.shut_down_tools(order, &mut receivers).await,
-            // The remaining processes have ended, or the shim itself has.
-            ended = shim.idle() => if let Err(error) = ended {
-                warn!(error = telemetry::error_chain(&error), "the shim of an idle workspace died");
-                workspace.drop_shim().await;
-            },
-            () = closing.cancelled() => {
-                workspace.drop_shim().await;
-                return Ok(());
-            }
-        }
-        workspace.set_idle();
-    }
-}
-
-/// Starts a shim for builds: a process tree that was frozen as a whole when its lease expired
-/// dies without running again.
-async fn start_shim(program: &Path) -> Result<Shim, ShimError> {
-    Shim::start_with(program, &Options { kernel_deadline: true, ..Options::default() }).await
+/// The state of the workspace after a run.
+pub(crate) struct After {
+    /// The shim, if it can be used again.
+    pub(crate) shim: Option<Shim>,
+    pub(crate) left: Option<WarmWorkspace>,
 }
 
 impl Workspace {
-    /// The workspace's shim, started if necessary: ahead of the first build, which then does not wait for it. `None`
-    /// after a failed start and a pause.
-    async fn ready(&mut self, receivers: &mut WorkspaceReceivers) -> Option<&mut Shim> {
-        let workspaces = &self.shared.workspaces;
-        if self.shim.is_none() {
-            match start_shim(&self.program).await {
-                Ok(started) => self.shim = Some(started),
-                Err(error) => {
-                    warn!(error = telemetry::error_chain(&error), "cannot start a shim");
-                    workspaces.set(self.number, Phase::Broken);
-                    workspaces.announce.notify_one();
-                    tokio::select! {
-                        () = workspaces.closing.cancelled() => {}
-                        () = tokio::time::sleep(SHIM_RETRY) => {}
-                    }
-                    if let Some(handed) = receivers.offers.recv().now_or_never().flatten() {
-                        // The worker shuts down if the offer's handler has gone.
-                        let _ = handed.verdict.send(OfferVerdict::Busy);
-                    }
-                    return None;
-                }
-            }
-            if workspaces.is_broken(self.number) {
-                self.set_idle();
-                self.shared.workspaces.announce.notify_one();
-            }
-        }
-        self.shim.as_mut()
-    }
-
-    /// Marks the workspace as idle and publishes its warmth.
-    fn set_idle(&self) {
-        let tools = self.shim.as_ref().is_some_and(Shim::has_survivors);
-        let keys = self.left.as_ref().map(|left| left.keys.clone());
-        let warmth = Warmth { keys, tools_since: tools.then_some(self.since) };
-        self.shared.workspaces.set(self.number, Phase::Idle(warmth));
-        if tools && self.shared.workspaces.is_draining() {
-            // The loop of this workspace carries out the order; its end is not awaited.
-            drop(self.shared.workspaces.shut_down(self.number, "drain"));
-        }
-    }
-
-    /// Claims and runs the assigned build.
-    async fn run_build(&mut self, assignment: Assignment, receivers: &mut WorkspaceReceivers) {
-        let Assignment { offer, key, record, verdict } = assignment;
-        let stop = Stop::default();
-        let workspaces = &self.shared.workspaces;
-        let attempt = record.as_ref().map_or(Attempt::FIRST, |(_, record)| record.attempt);
-        workspaces.set(self.number, Phase::Busy { key: key.clone(), attempt, stop: stop.clone() });
-        // These orders were meant for an idle workspace.
-        while receivers.orders.try_recv().is_ok() {}
-        let found = self.left.as_ref().map(|left| (&left.group, &left.keys));
-        let claimed = match claim::claim(&self.shared, &offer, &key, record, found).await {
-            Ok(claimed) => claimed,
-            Err(refusal) => {
-                debug!(%key, ?refusal, "build not claimed");
-                // The worker shuts down if the offer's handler has gone.
-                let _ = verdict.send(refusal);
-                return;
-            }
-        };
-        // The worker shuts down if the offer's handler has gone.
-        let _ = verdict.send(OfferVerdict::Started);
-        // The record may have been read only during the claim.
-        let attempt = claimed.record.attempt;
-        workspaces.set(self.number, Phase::Busy { key, attempt, stop: stop.clone() });
-        let kind = claimed.record.invocation().and_then(|run| run.workspace_kind);
-        let mut left = self.left.take();
-        if !matches!(kind, Some(WorkspaceKind::Exact | WorkspaceKind::Prefix))
-            && let Some(evicted) = left.take()
+    /// Confirms the end of a shim that died during the run.
+    pub(crate) async fn end_dead_shim(&mut self) {
+        if !self.shim_lives
+            && let Err(error) = self.shim.end().await
         {
-            self.evict(evicted).await;
-        }
-        let Some(shim) = self.shim.as_mut() else {
-            impossible!("workspace {} claimed a build without a shim", self.number);
-            return;
-        };
-        let after = run::run(&self.shared, self.number, shim, left, claimed, stop).await;
-        self.left = after.left;
-        self.since = Instant::now();
-        if !after.shim_lives {
-            self.shim = None;
+            warn!(error = telemetry::error_chain(&error), "cannot confirm the end of a shim");
         }
     }
 
-    /// Removes everything that a build left.
-    async fn evict(&mut self, left: WarmWorkspace) {
-        if let Some(shim) = &mut self.shim {
-            if shim.has_survivors() {
-                count(Counter::ToolServersStopped, &[(Label::Reason, "evicted")], 1);
-            }
-            if let Err(error) = shim.forget(Duration::ZERO).await {
-                warn!(error = telemetry::error_chain(&error), "a shim failed to end its remaining processes");
-                if let Err(error) = shim.end().await {
-                    debug!(error = telemetry::error_chain(&error), "cannot confirm the end of a shim");
-                }
-                // The run reports a shim that cannot be started.
-                if let Ok(started) = start_shim(&self.program).await {
-                    *shim = started;
-                }
-            }
-        }
-        left.folder.clear(false);
-    }
-
-    /// Shuts the tool servers down and keeps the files. A build that arrives during the shutdown does
-    /// not wait for it.
-    async fn shut_down_tools(&mut self, order: ShutDown, receivers: &mut WorkspaceReceivers) {
-        if order.files
-            && let Some(left) = self.left.take()
-        {
-            info!(workspace = self.number, why = order.why, "emptying an idle workspace");
-            self.evict(left).await;
-            self.shared.workspaces.announce.notify_one();
-        }
-        let Some(shim) = self.shim.as_mut().filter(|shim| shim.has_survivors()) else { return };
-        info!(workspace = self.number, why = order.why, "shutting down idle tool servers");
-        let (outcome, offer) = tokio::select! {
-            outcome = shim.forget(TOOL_GRACE) => (outcome, None),
-            offer = receivers.offers.recv() => (Ok(()), offer),
-        };
-        let outcome = if offer.is_some() { shim.forget(Duration::ZERO).await } else { outcome };
-        count(Counter::ToolServersStopped, &[(Label::Reason, order.why)], 1);
-        if outcome.is_err() {
-            self.drop_shim().await;
-        }
-        self.set_idle();
-        // No task waits for the end of an order to drain or to empty the workspace.
-        let _ = order.done.send(());
-        match offer {
-            Some(offer) if self.shim.is_some() => Box::pin(self.run_build(offer, receivers)).await,
-            Some(offer) => {
-                // The worker shuts down if the offer's handler has gone.
-                let _ = offer.verdict.send(OfferVerdict::Busy);
-            }
-            None => {}
+    /// Ends all remaining processes.
+    pub(crate) async fn end_processes(&mut self) {
+        if self.shim_lives {
+            self.shim_lives = forget(&mut self.shim).await;
         }
     }
 
-    /// Ends the shim and all processes it keeps.
-    async fn drop_shim(&mut self) {
-        if let Some(mut shim) = self.shim.take()
-            && let Err(error) = shim.end().await
-        {
-            debug!(error = telemetry::error_chain(&error), "cannot confirm the end of a shim");
+    /// Leaves the workspace without processes and files; with `set_aside`, its files stay elsewhere for inspection.
+    pub(crate) async fn leave_empty(mut self, set_aside: bool) -> After {
+        self.end_processes().await;
+        let Self { shim, shim_lives, folder, .. } = self;
+        folder.clear(set_aside);
+        After { shim: shim_lives.then_some(shim), left: None }
+    }
+
+    /// Leaves the workspace with its files and processes to similar builds of `group`.
+    pub(crate) async fn leave_warm(mut self, group: Group, keys: WorkspaceKeys) -> After {
+        self.folder.keep();
+        if let Some(guard) = self.guard.take() {
+            self.shim_lives = guard.release().await;
+        }
+        let Self { shim, shim_lives, folder, .. } = self;
+        After { shim: shim_lives.then_some(shim), left: Some(WarmWorkspace { group, keys, folder }) }
+    }
+}
+
+/// Ends all remaining processes; returns whether the shim lives.
+pub(crate) async fn forget(shim: &mut Shim) -> bool {
+    match shim.forget(Duration::ZERO).await {
+        Ok(()) => true,
+        Err(error) => {
+            warn!(error = telemetry::error_chain(&error), "a shim failed to end its remaining processes");
+            if let Err(error) = shim.end().await {
+                debug!(error = telemetry::error_chain(&error), "cannot confirm the end of a shim");
+            }
+            false
         }
     }
 }

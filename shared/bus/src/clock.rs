@@ -19,7 +19,7 @@ use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 use tokio::sync::watch;
 use tracing::debug;
 
-use crate::{Bus, BusError, Encoding, decode, stream};
+use crate::{BusError, Encoding, decode, stream};
 
 /// The time of nats-server: measured over the connection, and extrapolated between measurements with `CLOCK_BOOTTIME`,
 /// which no program can set. Before the first measurement it is this machine's clock. Cheap to clone.
@@ -135,26 +135,10 @@ struct StreamInfo {
     ts: String,
 }
 
-impl Bus {
-    pub fn clock(&self) -> &FarmClock {
-        &self.clock
-    }
-
-    /// The current farm time.
-    pub fn now(&self) -> Millis {
-        self.clock.now()
-    }
-
-    /// Measures the farm's time now. The clock also does so automatically: at every connection and every ten seconds.
-    pub async fn measure_clock(&self, patience: Duration) -> Result<(), BusError> {
-        self.clock.measure(&self.client, patience).await
-    }
-}
-
 impl FarmClock {
     /// Measures the time of the leader of the lease stream, which also timestamps the leases; before that stream
     /// exists, the time of the server that this process is connected to.
-    async fn measure(&self, client: &Client, patience: Duration) -> Result<(), BusError> {
+    pub(crate) async fn measure(&self, client: &Client, patience: Duration) -> Result<(), BusError> {
         let leader = format!("$JS.API.STREAM.INFO.{}", stream::LEASES);
         if self.measure_from(client, leader, patience, |info: &StreamInfo| &info.ts).await.is_ok() {
             return Ok(());

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use async_nats::{ConnectOptions, Event, ServerAddr, Subscriber, connection::State, jetstream};
 use futures::StreamExt as _;
-use model::{BuildKey, Sequence};
+use model::{BuildKey, Millis, Sequence};
 use tokio::sync::watch;
 use tracing::{debug, info, warn};
 
@@ -201,6 +201,20 @@ impl Bus {
     /// URL of the server that this bus is connected to.
     pub fn url(&self) -> &str {
         &self.url
+    }
+
+    pub fn clock(&self) -> &FarmClock {
+        &self.clock
+    }
+
+    /// The current farm time.
+    pub fn now(&self) -> Millis {
+        self.clock.now()
+    }
+
+    /// Measures the farm's time now. The clock also does so automatically: at every connection and every ten seconds.
+    pub async fn measure_clock(&self, patience: Duration) -> Result<(), BusError> {
+        self.clock.measure(&self.client, patience).await
     }
 
     /// Signals every reconnection from now on.

@@ -28,6 +28,7 @@ mod rejection;
 mod request_id;
 mod scale_bucket;
 mod settings_bucket;
+mod stored;
 mod subject;
 mod transition;
 mod write_check;
@@ -53,10 +54,11 @@ pub use plain::{Answering, Answers, Listener, NoAnswer, Plain, Received, Signals
 pub use published::{Published, PublishedRequests};
 pub use queue::{Delivery, Handled, Limits, WorkQueue};
 pub use quota_bucket::{QuotaChange, QuotaChanges, QuotaOf};
-pub use read::{Stored, Tail};
+pub use read::Tail;
 pub use request_id::RequestId;
 pub use scale_bucket::ScalePlans;
 pub use settings_bucket::SettingKey;
+pub use stored::Stored;
 pub use subject::{
     ApiCall, EventKind, EventSubject, LeaseSubject, ParseSubjectError, RequestSubject, Subject, stream,
 };

@@ -2,68 +2,13 @@
 
 use std::time::{Duration, SystemTime};
 
-use async_nats::{HeaderMap, Message, StatusCode};
+use async_nats::StatusCode;
 use bytes::Bytes;
 use futures::StreamExt as _;
-use model::{BuildKey, BuildRecord, ExecutionKey, ExecutionRecord, Millis, Sequence};
+use model::{BuildKey, BuildRecord, ExecutionKey, ExecutionRecord, Sequence};
 use serde::{Serialize, de::DeserializeOwned};
-use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 
-use crate::{ActionSubject, Bus, BusError, Encoding, EventSubject, decode, stream};
-
-#[derive(Debug, Clone)]
-pub struct Stored {
-    pub subject: String,
-    /// Position in the stream.
-    pub sequence: Sequence,
-    /// Time at which the server stored it, by the server's clock.
-    pub at: Millis,
-    pub headers: Option<HeaderMap>,
-    pub payload: Bytes,
-}
-
-impl Stored {
-    /// Parses the payload as a build's record.
-    pub fn record(&self) -> Result<BuildRecord, BusError> {
-        self.read()
-    }
-
-    /// Parses the payload as an execution's record.
-    pub fn execution(&self) -> Result<ExecutionRecord, BusError> {
-        self.read()
-    }
-
-    /// Parses the payload as a JSON message of type `T`, which may have fewer fields than the message.
-    pub fn read<T: DeserializeOwned>(&self) -> Result<T, BusError> {
-        decode(Encoding::Json, &self.payload).map_err(|source| BusError::Corrupt {
-            sequence: self.sequence.0,
-            subject: self.subject.clone(),
-            source,
-        })
-    }
-
-    /// Parses the reply of a direct get.
-    fn from_direct(message: Message) -> Option<Self> {
-        let headers = message.headers?;
-        let subject = headers.get("Nats-Subject")?.as_str().to_owned();
-        let sequence = headers.get("Nats-Sequence")?.as_str().parse().ok()?;
-        let at = OffsetDateTime::parse(headers.get("Nats-Time-Stamp")?.as_str(), &Rfc3339).ok()?;
-        Some(Self {
-            subject,
-            sequence: Sequence(sequence),
-            at: SystemTime::from(at).into(),
-            headers: Some(headers),
-            payload: message.payload,
-        })
-    }
-
-    /// Parses a message of a live subject, and returns the position of the previous one on the same subject.
-    pub(crate) fn from_live(message: Message) -> Option<(Self, Sequence)> {
-        let headers = message.headers.as_ref()?;
-        let previous = headers.get("Nats-Last-Sequence")?.as_str().parse().ok()?;
-        Self::from_direct(message).map(|stored| (stored, Sequence(previous)))
-    }
-}
+use crate::{ActionSubject, Bus, BusError, Encoding, EventSubject, Stored, stream};
 
 /// Part of a build's events.
 #[derive(Debug)]

@@ -3,79 +3,30 @@
 use std::{
     fs::{self, Metadata},
     io::Read as _,
-    os::unix::fs::MetadataExt as _,
     path::Path,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
     },
-    time::SystemTime,
 };
 
 use model::{BlobDigest, DigestFunction};
 use prost::Message as _;
-use quick_cache::{Weighter, sync::Cache};
 use reapi::execution::{ActionResult, Digest};
 
 use crate::{
     Cas, CasError,
-    layout::Entry,
-    memo::memo,
+    action_memo::{Parsed, Stamp},
+    directory_memo::Rule,
+    layout::{BLOB_MODE, Entry},
     store::{Inner, add},
-    tree::{Rule, TreeCheck},
-    write::BLOB_MODE,
+    tree::TreeCheck,
 };
 
 /// Maximum size in bytes of a stored result.
 const RESULT_BYTES_MAX: u64 = 64 << 20;
 /// Length of the content hash at the start of a record: these files have no digest to check them against.
 const HASH_BYTES: usize = 32;
-
-/// A decoded result and the blobs that it references.
-#[derive(Debug)]
-pub(crate) struct Parsed {
-    stamp: Stamp,
-    result: Arc<ActionResult>,
-    blobs: Box<[BlobDigest]>,
-    trees: Box<[BlobDigest]>,
-    roots: Box<[BlobDigest]>,
-    bytes: u64,
-    /// When its file was last touched, plus one: 0 means never.
-    touched: AtomicU64,
-}
-
-/// Distinguishes one version of a file from the next.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Stamp {
-    inode: u64,
-    length: u64,
-    created: Option<SystemTime>,
-}
-
-impl Stamp {
-    fn of(meta: &Metadata) -> Self {
-        Self { inode: meta.ino(), length: meta.len(), created: meta.created().ok() }
-    }
-}
-
-#[derive(Debug, Clone)]
-pub(crate) struct ParsedWeight;
-
-impl Weighter<BlobDigest, Arc<Parsed>> for ParsedWeight {
-    fn weight(&self, _: &BlobDigest, parsed: &Arc<Parsed>) -> u64 {
-        512 + 3 * parsed.bytes + 48 * parsed.blobs.len() as u64
-    }
-}
-
-/// Cache of decoded results.
-#[derive(Debug)]
-pub(crate) struct ActionMemo(Cache<BlobDigest, Arc<Parsed>, ParsedWeight>);
-
-impl ActionMemo {
-    pub(crate) fn new(bytes: u64) -> Self {
-        Self(memo(bytes, ParsedWeight))
-    }
-}
 
 impl Cas {
     /// Returns the stored result of an action if everything it references is present: files, trees and their contents,
@@ -208,7 +159,7 @@ impl Inner {
     fn find_action(&self, entry: &Entry) -> Result<Found, CasError> {
         let path = self.disk.layout.path(entry);
         let now = self.known.now();
-        if let Some(parsed) = self.actions.0.get(&entry.digest)
+        if let Some(parsed) = self.actions.get(&entry.digest)
             && fs::metadata(&path).is_ok_and(|meta| Stamp::of(&meta) == parsed.stamp)
         {
             let touched = parsed.touched.load(Ordering::Relaxed);
@@ -232,7 +183,7 @@ impl Inner {
             return Ok(None);
         };
         let parsed = Arc::new(parsed);
-        self.actions.0.insert(entry.digest, Arc::clone(&parsed));
+        self.actions.insert(entry.digest, Arc::clone(&parsed));
         Ok(Some(parsed))
     }
 

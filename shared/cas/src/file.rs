@@ -15,12 +15,12 @@ use remote::Source;
 
 use crate::{
     Cas, CasError,
-    backing::farm::Farm,
+    backing::{BATCH_CALLS, farm::Farm},
     disk::Temp,
-    layout::Entry,
-    read::read_some,
-    store::{Inner, is_empty},
-    write::{BLOB_MODE, UPLOADS},
+    empty_blob::is_empty,
+    layout::{BLOB_MODE, Entry},
+    pieces::read_some,
+    store::Inner,
 };
 
 /// Number of files stored in one blocking task.
@@ -74,7 +74,11 @@ impl Cas {
         match (staged.await, self.farm()) {
             (Ok(staged), Some(farm)) => self.put_staged_farm(farm, staged).await,
             (Ok(staged), None) => {
-                stream::iter(staged).map(|staged| self.put_staged(staged)).buffered(UPLOADS).collect().await
+                stream::iter(staged)
+                    .map(|staged| self.put_staged(staged))
+                    .buffered(BATCH_CALLS)
+                    .collect()
+                    .await
             }
             (Err(_), _) => (0..count).map(|_| Err(CasError::Stopping)).collect(),
         }

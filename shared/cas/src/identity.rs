@@ -4,10 +4,7 @@ use std::{fs, io, path::Path};
 
 use model::StoreId;
 
-use crate::{Cas, CasError, backing::Backing};
-
-/// Name of the file or object that contains the id.
-pub(crate) const ID_NAME: &str = "store-id";
+use crate::{Cas, CasError, layout::ID_NAME};
 
 impl Cas {
     /// Returns the id of the store, if it has one.
@@ -41,7 +38,7 @@ impl Cas {
 
     /// Whether another farm's store, over the Remote Execution API, decides what counts as stored.
     pub fn is_remote(&self) -> bool {
-        matches!(self.backing(), Some(Backing::Remote(_)))
+        self.farm().is_some()
     }
 }
 

@@ -19,6 +19,10 @@ use std::{
 use invariant::Present as _;
 use model::{BlobDigest, DigestFunction};
 
+/// Permissions of a file in the store: read-only.
+pub(crate) const BLOB_MODE: u32 = 0o444;
+/// Name of the file or object that contains the id of the store.
+pub(crate) const ID_NAME: &str = "store-id";
 /// Prefix of the names of files that are written in their final folder.
 pub(crate) const TEMP_PREFIX: &str = ".tmp-";
 

@@ -2,12 +2,16 @@
 //! This crate has no gRPC services.
 
 mod action;
+mod action_memo;
 mod backing;
 mod blocking;
 mod config;
+mod directory_memo;
 mod disk;
+mod empty_blob;
 mod error;
 mod evict;
+mod fetch;
 mod file;
 mod identity;
 mod known;
@@ -16,6 +20,8 @@ mod list;
 mod local;
 mod memo;
 mod output_tree;
+mod output_tree_memo;
+mod pieces;
 mod read;
 mod refusal;
 mod split;
@@ -31,7 +37,7 @@ pub use error::CasError;
 pub use evict::{CasRoom, Evictor, EvictorConfig, Pass};
 pub use identity::folder_id;
 pub use list::Listed;
-pub use read::BlobStream;
+pub use pieces::BlobStream;
 pub use refusal::Refusal;
 pub use split::{ChunkingFunction, FAST_CDC_AVERAGE_BYTES, FAST_CDC_SEED, Split};
 pub use store::{Cas, CasStats, UsageSink};

@@ -7,10 +7,10 @@ use model::BlobDigest;
 
 use crate::{
     Cas, CasError,
+    empty_blob::is_empty,
     known::LastUse,
-    layout::Entry,
-    store::{Inner, is_empty},
-    write::BLOB_MODE,
+    layout::{BLOB_MODE, Entry},
+    store::Inner,
 };
 
 /// Number of files looked up in one blocking task.

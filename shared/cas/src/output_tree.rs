@@ -7,38 +7,11 @@ use std::sync::{
 
 use futures::StreamExt as _;
 use model::BlobDigest;
-use quick_cache::{Weighter, sync::Cache};
 
-use crate::{Cas, CasError, known::Moment, memo::memo, wire::TreeScanner};
+use crate::{Cas, CasError, known::Moment, output_tree_memo::TreeRefs, wire::TreeScanner};
 
 /// Maximum number of files of a `Tree` that is remembered.
 const REMEMBERED_FILES: usize = 300_000;
-
-/// The files that a `Tree` message references.
-#[derive(Debug)]
-pub(crate) struct TreeRefs {
-    files: Box<[BlobDigest]>,
-    whole: AtomicU64,
-}
-
-#[derive(Debug, Clone)]
-pub(crate) struct RefsWeight;
-
-impl Weighter<BlobDigest, Arc<TreeRefs>> for RefsWeight {
-    fn weight(&self, _: &BlobDigest, tree: &Arc<TreeRefs>) -> u64 {
-        128 + 48 * tree.files.len() as u64
-    }
-}
-
-/// Cache of decoded `Tree` messages.
-#[derive(Debug)]
-pub(crate) struct TreeRefsMemo(Cache<BlobDigest, Arc<TreeRefs>, RefsWeight>);
-
-impl TreeRefsMemo {
-    pub(crate) fn new(bytes: u64) -> Self {
-        Self(memo(bytes, RefsWeight))
-    }
-}
 
 impl Cas {
     /// Whether the store has all files that the `Tree` message `tree` references; if so, they
@@ -46,7 +19,7 @@ impl Cas {
     pub(crate) async fn is_tree_complete(&self, tree: &BlobDigest) -> Result<bool, CasError> {
         let known = &self.inner.known;
         let now = known.now();
-        if let Some(refs) = self.inner.trees.0.get(tree) {
+        if let Some(refs) = self.inner.trees.get(tree) {
             if refs.whole.load(Ordering::Acquire).checked_sub(1).is_some_and(|at| known.is_fresh(at, now)) {
                 return Ok(true);
             }
@@ -79,7 +52,7 @@ impl Cas {
         scanner.finish().map_err(malformed)?;
         if remember {
             let refs = TreeRefs { files: all.into_boxed_slice(), whole: AtomicU64::new(now + 1) };
-            self.inner.trees.0.insert(*tree, Arc::new(refs));
+            self.inner.trees.insert(*tree, Arc::new(refs));
         }
         Ok(true)
     }

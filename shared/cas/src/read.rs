@@ -3,11 +3,11 @@
 use std::{
     collections::HashMap,
     fs::File,
-    io::{self, Read as _, Seek as _, SeekFrom},
+    io::{self, Seek as _, SeekFrom},
 };
 
 use bytes::Bytes;
-use futures::{StreamExt as _, stream, stream::BoxStream};
+use futures::{StreamExt as _, stream};
 use model::BlobDigest;
 use tokio::{
     sync::OwnedSemaphorePermit,
@@ -16,12 +16,11 @@ use tokio::{
 
 use crate::{
     Cas, CasError,
+    empty_blob::is_empty,
     layout::Entry,
-    store::{Inner, add, is_empty},
+    pieces::{BlobStream, read_some},
+    store::{Inner, add},
 };
-
-/// Pieces of a blob, in order, of at most 512 KiB each.
-pub type BlobStream = BoxStream<'static, Result<Bytes, CasError>>;
 
 /// Maximum size in bytes of a blob that is read at once.
 const WHOLE_BYTES_MAX: u64 = 64 << 20;
@@ -214,13 +213,6 @@ impl Inner {
     pub(crate) fn unreadable(&self, entry: &Entry, source: io::Error) -> CasError {
         CasError::disk("reading", &self.disk.layout.path(entry), source)
     }
-}
-
-/// Reads up to `length` bytes from the current position of the file.
-pub(crate) fn read_some(file: &File, length: u64) -> io::Result<Vec<u8>> {
-    let mut piece = Vec::with_capacity(usize::try_from(length).unwrap_or_default());
-    file.take(length).read_to_end(&mut piece)?;
-    Ok(piece)
 }
 
 /// Reads exactly `length` bytes from the current position of the file.

@@ -10,7 +10,7 @@ use prost::Message as _;
 use reapi::execution::{SplitBlobResponse, chunking_function::Value};
 use tokio::{sync::mpsc, task::spawn_blocking};
 
-use crate::{Cas, CasError, layout::Entry, store::is_empty};
+use crate::{Cas, CasError, empty_blob::is_empty, layout::Entry};
 
 /// Mean size of a chunk in bytes, advertised in the capabilities.
 pub const FAST_CDC_AVERAGE_BYTES: u64 = 512 << 10;

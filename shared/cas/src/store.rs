@@ -10,21 +10,22 @@ use std::{
 
 use bytes::Bytes;
 use futures::{StreamExt as _, TryStreamExt as _, stream};
-use model::{BlobDigest, DigestFunction};
+use model::BlobDigest;
 use quick_cache::{Weighter, sync::Cache};
 use tokio::sync::Semaphore;
 
 use crate::{
     CasConfig, CasError,
-    action::ActionMemo,
-    backing::Backing,
+    action_memo::ActionMemo,
+    backing::{Backing, farm::Farm, objects::Objects},
     blocking::is_thread_dedicated,
+    directory_memo::DirectoryMemo,
     disk::Disk,
+    empty_blob::is_empty,
     known::{Known, LastUse, Moment},
     layout::Entry,
-    output_tree::TreeRefsMemo,
+    output_tree_memo::TreeRefsMemo,
     refusal::{Refusal, Refusing},
-    tree::TreeMemo,
 };
 
 /// Maximum number of concurrent calls to the disk; more would only slow each other down.
@@ -81,7 +82,7 @@ pub(crate) struct Inner {
     pub(crate) budget: Arc<Semaphore>,
     pub(crate) counters: Counters,
     pub(crate) actions: ActionMemo,
-    pub(crate) directories: TreeMemo,
+    pub(crate) directories: DirectoryMemo,
     pub(crate) trees: TreeRefsMemo,
     sink: RwLock<Option<Arc<dyn UsageSink>>>,
     blocking_calls: Arc<Semaphore>,
@@ -155,7 +156,7 @@ impl Cas {
             budget: Arc::new(Semaphore::new(budget)),
             counters: Counters::default(),
             actions: ActionMemo::new(config.memo_bytes),
-            directories: TreeMemo::new(config.memo_bytes),
+            directories: DirectoryMemo::new(config.memo_bytes),
             trees: TreeRefsMemo::new(config.memo_bytes),
             sink: RwLock::new(None),
             blocking_calls: Arc::new(Semaphore::new(BLOCKING_CALLS_MAX)),
@@ -167,6 +168,22 @@ impl Cas {
 
     pub fn config(&self) -> &CasConfig {
         &self.inner.config
+    }
+
+    /// The object store, if the backing is one.
+    pub(crate) fn objects(&self) -> Option<&Objects> {
+        match &self.inner.backing {
+            Some(Backing::Objects(objects)) => Some(objects),
+            Some(Backing::Remote(_)) | None => None,
+        }
+    }
+
+    /// The farm, if the backing is one.
+    pub(crate) fn farm(&self) -> Option<&Farm> {
+        match &self.inner.backing {
+            Some(Backing::Remote(farm)) => Some(farm),
+            Some(Backing::Objects(_)) | None => None,
+        }
     }
 
     /// Counters since the store was opened.
@@ -348,13 +365,4 @@ impl Inner {
             self.memory.insert(*digest, Bytes::copy_from_slice(content));
         }
     }
-}
-
-/// Whether this is the digest of the empty blob, which is always present.
-pub(crate) fn is_empty(digest: &BlobDigest) -> bool {
-    digest.is_empty_blob() && *digest == empty(digest.function)
-}
-
-fn empty(function: DigestFunction) -> BlobDigest {
-    function.empty()
 }

@@ -12,13 +12,18 @@ use bytes::Bytes;
 use invariant::{Present as _, impossible};
 use model::BlobDigest;
 use prost::Message as _;
-use quick_cache::{Weighter, sync::Cache};
 use reapi::{
     directory::{AbsoluteTargets, check_with},
     execution::Directory,
 };
 
-use crate::{Cas, CasError, known::Moment, memo::memo, store::is_empty, wire::DIRECTORY_BYTES_MAX};
+use crate::{
+    Cas, CasError,
+    directory_memo::{Node, Rule},
+    empty_blob::is_empty,
+    known::Moment,
+    wire::DIRECTORY_BYTES_MAX,
+};
 
 /// Maximum number of missing blobs listed in one answer.
 const MISSING_MAX: usize = 10_000;
@@ -64,93 +69,6 @@ pub enum TreeFault {
         /// Maximum number of entries.
         max: u64,
     },
-}
-
-/// The form that directories must have.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Rule {
-    /// In canonical form, with relative symlinks only.
-    Strict,
-    /// In canonical form, with any symlinks.
-    Absolute,
-    /// Any form that can be decoded.
-    Any,
-}
-
-impl From<AbsoluteTargets> for Rule {
-    fn from(targets: AbsoluteTargets) -> Self {
-        match targets {
-            AbsoluteTargets::Refused => Self::Strict,
-            AbsoluteTargets::Allowed => Self::Absolute,
-        }
-    }
-}
-
-/// A decoded directory and its state.
-#[derive(Debug)]
-pub(crate) struct Node {
-    directories: Arc<[BlobDigest]>,
-    files: Box<[BlobDigest]>,
-    /// The violation of the rule `Strict`, and of the rule `Absolute`.
-    faults: [Option<String>; 2],
-    /// When everything below it was last seen to be present, for each rule, plus one: 0 means never.
-    whole: [AtomicU64; 3],
-    /// Its height in directories; valid once it was seen whole.
-    height: AtomicU64,
-}
-
-impl Node {
-    fn fault(&self, rule: Rule) -> Option<&String> {
-        let [strict, absolute] = &self.faults;
-        match rule {
-            Rule::Strict => strict.as_ref(),
-            Rule::Absolute => absolute.as_ref(),
-            Rule::Any => None,
-        }
-    }
-
-    fn whole_at(&self, rule: Rule) -> Option<Moment> {
-        let [strict, absolute, any] = &self.whole;
-        let at = match rule {
-            Rule::Strict => strict,
-            Rule::Absolute => absolute,
-            Rule::Any => any,
-        };
-        at.load(Ordering::Acquire).checked_sub(1)
-    }
-
-    /// A directory that satisfies a rule satisfies all weaker rules.
-    fn set_whole(&self, rule: Rule, at: Moment, height: u64) {
-        self.height.store(height, Ordering::Relaxed);
-        let [strict, absolute, any] = &self.whole;
-        let (satisfied, count) = match rule {
-            Rule::Strict => ([strict, absolute, any], 3),
-            Rule::Absolute => ([absolute, any, any], 2),
-            Rule::Any => ([any, any, any], 1),
-        };
-        for whole in satisfied.into_iter().take(count) {
-            whole.fetch_max(at + 1, Ordering::Release);
-        }
-    }
-}
-
-#[derive(Debug, Clone)]
-pub(crate) struct MemoWeight;
-
-impl Weighter<BlobDigest, Arc<Node>> for MemoWeight {
-    fn weight(&self, _: &BlobDigest, node: &Arc<Node>) -> u64 {
-        256 + 48 * (node.directories.len() + node.files.len()) as u64
-    }
-}
-
-/// Cache of decoded directories, with the time when each was last whole.
-#[derive(Debug)]
-pub(crate) struct TreeMemo(Cache<BlobDigest, Arc<Node>, MemoWeight>);
-
-impl TreeMemo {
-    pub(crate) fn new(bytes: u64) -> Self {
-        Self(memo(bytes, MemoWeight))
-    }
 }
 
 impl Cas {
@@ -230,7 +148,7 @@ impl<'a> Walk<'a> {
             if is_empty(digest) {
                 continue;
             }
-            match self.cas.inner.directories.0.get(digest) {
+            match self.cas.inner.directories.get(digest) {
                 Some(node) => {
                     if let Err(fault) = self.visit(digest, &node, false, &mut next) {
                         return Ok(Err(fault));
@@ -273,7 +191,7 @@ impl<'a> Walk<'a> {
         for (digest, node) in parsed.await? {
             let met = node.and_then(|node| {
                 let node = Arc::new(node);
-                self.cas.inner.directories.0.insert(digest, Arc::clone(&node));
+                self.cas.inner.directories.insert(digest, Arc::clone(&node));
                 self.visit(&digest, &node, true, next)
             });
             if let Err(fault) = met {
@@ -341,7 +259,7 @@ impl<'a> Walk<'a> {
             return TreeCheck::Faulty(TreeFault::TooDeep { max: DEPTH_MAX });
         }
         for (digest, (_, height)) in &self.visited {
-            if let (Some(node), Some(height)) = (self.cas.inner.directories.0.get(digest), height)
+            if let (Some(node), Some(height)) = (self.cas.inner.directories.get(digest), height)
                 && node.whole_at(self.rule).is_none_or(|at| at < self.started)
             {
                 node.set_whole(self.rule, self.started, *height);

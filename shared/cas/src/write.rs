@@ -6,18 +6,15 @@ use bytes::Bytes;
 use futures::{StreamExt as _, stream};
 use invariant::Present as _;
 use model::{BlobDigest, DigestFunction};
+use remote::Source;
 
 use crate::{
     Cas, CasError,
-    backing::{Backing, objects::Objects},
-    layout::Entry,
-    store::{Inner, is_empty},
+    backing::{BATCH_CALLS, Backing, farm::Farm, objects::Objects},
+    empty_blob::is_empty,
+    layout::{BLOB_MODE, Entry},
+    store::Inner,
 };
-
-/// Permissions of a file in the store: read-only.
-pub(crate) const BLOB_MODE: u32 = 0o444;
-/// Maximum number of concurrent uploads to the object store for one batch.
-pub(crate) const UPLOADS: usize = 16;
 
 /// Maximum number of blobs, and maximum size of each in bytes, that are written without a
 /// handover to a blocking thread.
@@ -65,7 +62,7 @@ impl Cas {
             }
             Ok(())
         });
-        let uploaded: Vec<Result<(), CasError>> = stream::iter(uploads).buffered(UPLOADS).collect().await;
+        let uploaded: Vec<Result<(), CasError>> = stream::iter(uploads).buffered(BATCH_CALLS).collect().await;
         self.run_blocking(move |inner| {
             let keep = |((digest, content), uploaded): (&(BlobDigest, Bytes), Result<(), CasError>)| {
                 uploaded.and_then(|()| inner.keep_copy(digest, content))
@@ -73,6 +70,36 @@ impl Cas {
             Ok(blobs.iter().zip(uploaded).map(keep).collect())
         })
         .await
+    }
+
+    /// Stores blobs on the farm, then in the local tier.
+    async fn put_many_farm(
+        &self,
+        farm: &Farm,
+        blobs: Vec<(BlobDigest, Bytes)>,
+    ) -> Result<Vec<Result<(), CasError>>, CasError> {
+        let blobs = Arc::new(blobs);
+        let checked = Arc::clone(&blobs);
+        let check = |inner: &Inner, blobs: &[(BlobDigest, Bytes)]| {
+            blobs.iter().map(|(digest, content)| inner.check_content(digest, content)).collect::<Vec<_>>()
+        };
+        let sound = self.run_blocking(move |inner| Ok(check(inner, &checked))).await?;
+        let sources = blobs.iter().zip(&sound).filter(|(_, sound)| sound.is_ok());
+        let sources = sources.map(|((digest, content), _)| (*digest, Source::Bytes(content.clone())));
+        let sent = farm.put_all(sources.collect()).await;
+        let kept = self.run_blocking(move |inner| {
+            let keep = |((digest, content), sound): (&(BlobDigest, Bytes), &Result<(), CasError>)| match sound
+            {
+                Ok(()) => inner.keep_copy(digest, content),
+                Err(_) => Ok(()),
+            };
+            let kept: Vec<_> = blobs.iter().zip(&sound).map(keep).collect();
+            Ok(sound.into_iter().zip(kept).map(|(sound, kept)| sound.and(kept)).collect::<Vec<_>>())
+        });
+        let kept = kept.await?;
+        let Err(failure) = sent else { return Ok(kept) };
+        // Files in the local tier do no harm: a blob counts as stored only if the farm has it.
+        Ok(kept.into_iter().map(|kept| kept.and_then(|()| Err(farm.failed(&failure)))).collect())
     }
 }
 

@@ -11,10 +11,11 @@ use tokio::{sync::OwnedSemaphorePermit, task::JoinHandle};
 
 use crate::{
     Cas, CasError,
+    backing::Backing,
     disk::Temp,
-    layout::Entry,
-    store::{Inner, is_empty},
-    write::BLOB_MODE,
+    empty_blob::is_empty,
+    layout::{BLOB_MODE, Entry},
+    store::Inner,
 };
 
 /// Number of bytes hashed and written in one batch.
@@ -67,6 +68,21 @@ impl Cas {
             return Err(CasError::Full);
         }
         Ok(CasWriter::new(self, digest, true))
+    }
+
+    /// Sends a blob to the backing: the content of `temp`, or else the file of the local tier.
+    async fn send_file(&self, digest: &BlobDigest, temp: Option<&Temp>) -> Result<(), CasError> {
+        let entry = Entry::blob(*digest);
+        match (&self.inner.backing, temp) {
+            (Some(Backing::Objects(objects)), Some(temp)) => {
+                objects.put_file(&entry, temp.path(), digest.size).await
+            }
+            (Some(Backing::Remote(farm)), temp) => {
+                let there = || self.inner.disk.layout.path(&entry);
+                farm.put_file(*digest, temp.map_or_else(there, |temp| temp.path().to_owned())).await
+            }
+            (Some(Backing::Objects(_)), None) | (None, _) => Ok(()),
+        }
     }
 }
 

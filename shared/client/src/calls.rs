@@ -15,7 +15,7 @@ use model::{
 use serde::{Serialize, de::DeserializeOwned};
 use tracing::debug;
 
-use crate::{ClientError, Following, Watch, WatchKind};
+use crate::{ClientError, Watch};
 
 /// Client of a farm. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -149,12 +149,6 @@ impl Client {
     /// The events of a build after position `after`, as they come. Empty `kinds`: all kinds.
     pub fn watch(&self, key: &BuildKey, after: Sequence, kinds: &[EventKind]) -> Watch {
         Watch::new(self.bus.clone(), self.live_connection.clone(), key.clone(), after, kinds)
-    }
-
-    /// Like `watch`, with the build's place in the queue while it waits. Empty `kinds`: all kinds.
-    pub fn follow(&self, key: &BuildKey, after: Sequence, kinds: &[WatchKind]) -> Following {
-        // All kinds of events are read, because the states determine whether the build waits.
-        Following::new(self.clone(), self.watch(key, after, &[]), kinds)
     }
 
     async fn call<Q: Serialize, A: DeserializeOwned>(

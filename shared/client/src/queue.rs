@@ -7,7 +7,7 @@ use std::{fmt, str::FromStr, time::Duration};
 
 use bus::EventKind;
 use futures::{FutureExt as _, future::BoxFuture};
-use model::{BuildKey, Millis, StartBasis, State, WhyReply};
+use model::{BuildKey, Millis, Sequence, StartBasis, State, WhyReply};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
@@ -121,8 +121,16 @@ pub struct Following {
     checked_wait: bool,
 }
 
+impl Client {
+    /// Like `watch`, with the build's place in the queue while it waits. Empty `kinds`: all kinds.
+    pub fn follow(&self, key: &BuildKey, after: Sequence, kinds: &[WatchKind]) -> Following {
+        // All kinds of events are read, because the states determine whether the build waits.
+        Following::new(self.clone(), self.watch(key, after, &[]), kinds)
+    }
+}
+
 impl Following {
-    pub(crate) fn new(client: Client, watch: Watch, kinds: &[WatchKind]) -> Self {
+    fn new(client: Client, watch: Watch, kinds: &[WatchKind]) -> Self {
         let kinds = if kinds.is_empty() { WatchKind::ALL.to_vec() } else { kinds.to_vec() };
         Self { poller: PlacePoller::new(client, watch.key().clone()), watch, kinds, checked_wait: false }
     }

@@ -2,10 +2,12 @@
 -- derived from it. The keys are listed in src/actions/script.rs.
 local P = string.sub(KEYS[1], 1, -5)
 
--- Seconds after which past use counts 1/e: policy::actions::HALF_LIFE / ln 2.
-local LIFE = 60 / math.log(2)
--- Minimum time in milliseconds that a returned execution may wait.
-local AGAIN = 60000
+-- The last three arguments of every script are numbers of policy::actions: HALF_LIFE and RETURNED_WAIT in milliseconds,
+-- and LONG_AGO. They are removed here, so that each script counts its own arguments only.
+local LONG_AGO = tonumber(table.remove(ARGV))
+local RETURNED_WAIT = tonumber(table.remove(ARGV))
+-- Seconds after which past use counts 1/e.
+local LIFE = tonumber(table.remove(ARGV)) / 1000 / math.log(2)
 -- Range of start tags below the priority in a score.
 local TAGS = 2 ^ 38
 
@@ -23,7 +25,8 @@ local function group_of(key) return string.match(key, '^[^/]+') end
 
 local function queue_of(key, pool) return P .. 'waiting:' .. pool .. ' ' .. group_of(key) end
 
--- A group's use of a pool until now, in thousandths of ESU times seconds, and the resources that it holds.
+-- A group's use of a pool until now, in thousandths of ESU times seconds, and the resources that it holds. The same as
+-- policy::actions::accrue, which tests compare.
 local function standing(pool, group, now)
   local text = redis.call('HGET', P .. 'use:' .. pool, group)
   if not text then return 0, 0 end
@@ -40,7 +43,7 @@ end
 
 -- Whether the execution has already failed and only another running copy can change that: without one it is about to
 -- be ended, and no executor starts it. See policy::actions::waits_until.
-local function ends_alone(expires) return tonumber(expires) <= 1 end
+local function ends_alone(expires) return tonumber(expires) <= LONG_AGO end
 
 -- The executors that hold a copy.
 local function holders(key)
@@ -125,7 +128,7 @@ local function give_back(key, executor, now)
   end
   if #unclaim(key, executor, pool, cost, now) == 0 then return false end
   -- A claim in time means that it did not wait too long: it gets the time to be claimed once more.
-  wait(key, score, ends_alone(expires) and expires or math.max(tonumber(expires), now + AGAIN), pool)
+  wait(key, score, ends_alone(expires) and expires or math.max(tonumber(expires), now + RETURNED_WAIT), pool)
   return true
 end
 

@@ -16,7 +16,7 @@ pub use event::{Change, Event, Move, Open};
 pub use executors::{Due, Heard, LiveExecution, Lost};
 pub use join::{Joined, MergeKey};
 pub use query::Queue;
-pub use rebuild::{Applied, Effects, StaleClaim};
+pub use rebuild::{Effects, StaleClaim};
 
 use crate::Index;
 

@@ -6,9 +6,9 @@ use crate::{Index, IndexError, IndexEvent, script::META};
 
 /// Outcome of applying a batch of events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Applied {
-    /// The events are in the index, now or already before.
-    Done,
+pub enum Applied<Effects> {
+    /// The events are in the index. The effects are empty if they had been applied before.
+    Done(Effects),
     /// The index is at this earlier position: read again from there.
     Gap(Sequence),
     /// There is no index: rebuild it.
@@ -17,6 +17,25 @@ pub enum Applied {
     Rebuilding,
     /// Another projector took over this rebuild.
     Lost,
+}
+
+impl<Effects> Applied<Effects> {
+    /// The outcome that a script returned as `status` and `watermark`; `None` if the status is unknown, or if the
+    /// effects cannot be read.
+    pub(crate) fn read(
+        status: &str,
+        watermark: u64,
+        effects: impl FnOnce() -> Option<Effects>,
+    ) -> Option<Self> {
+        match status {
+            "applied" => effects().map(Self::Done),
+            "gap" => Some(Self::Gap(Sequence(watermark))),
+            "empty" => Some(Self::Empty),
+            "rebuilding" => Some(Self::Rebuilding),
+            "lost" => Some(Self::Lost),
+            _ => None,
+        }
+    }
 }
 
 /// The right to rebuild the index.
@@ -33,8 +52,8 @@ impl Index {
         &self,
         from: Sequence,
         to: Sequence,
-        events: &[IndexEvent],
-    ) -> Result<Applied, IndexError> {
+        events: &[&IndexEvent],
+    ) -> Result<Applied<()>, IndexError> {
         self.apply_as("", from, to, events).await
     }
 
@@ -53,7 +72,11 @@ impl Index {
     }
 
     /// Adds `events` to the index being rebuilt.
-    pub async fn load(&self, token: &RebuildToken, events: &[IndexEvent]) -> Result<Applied, IndexError> {
+    pub async fn load(
+        &self,
+        token: &RebuildToken,
+        events: &[&IndexEvent],
+    ) -> Result<Applied<()>, IndexError> {
         self.apply_as(&token.0, Sequence(0), Sequence(0), events).await
     }
 
@@ -82,8 +105,8 @@ impl Index {
         token: &str,
         from: Sequence,
         to: Sequence,
-        events: &[IndexEvent],
-    ) -> Result<Applied, IndexError> {
+        events: &[&IndexEvent],
+    ) -> Result<Applied<()>, IndexError> {
         let mut invocation = self.scripts.apply_events.prepare_invoke();
         invocation.key(META).arg(from.0).arg(to.0).arg(token).arg(REBUILD_TTL_MS).arg(events.len());
         for event in events {
@@ -94,13 +117,6 @@ impl Index {
             .invoke_async(&mut self.connection.clone())
             .await
             .map_err(|source| IndexError::Call { what, source })?;
-        match status.as_str() {
-            "applied" => Ok(Applied::Done),
-            "gap" => Ok(Applied::Gap(Sequence(watermark))),
-            "empty" => Ok(Applied::Empty),
-            "rebuilding" => Ok(Applied::Rebuilding),
-            "lost" => Ok(Applied::Lost),
-            _ => Err(IndexError::Answer { what }),
-        }
+        Applied::read(&status, watermark, || Some(())).ok_or(IndexError::Answer { what })
     }
 }

@@ -5,7 +5,10 @@ mod support;
 
 use std::time::Duration;
 
-use index::actions::{Applied, Due, Effects, Event, StaleClaim};
+use index::{
+    Applied,
+    actions::{Due, Effects, Event, StaleClaim},
+};
 use model::{ExecutionKey, ExecutorHeartbeat, ExecutorStatus, Sequence};
 use support::{GRACE, LATER, NOW, Test, heartbeat, id, key, pool};
 
@@ -168,7 +171,7 @@ async fn what_groups_used_counts_less_the_longer_ago_it_is() {
     test.commit(&keys[0], "x").await.unwrap();
     let after = NOW.after(Duration::from_secs(60));
     let used = test.heads(after).await.pools[0].groups[0].used;
-    // One ESU for a minute. The script has a half-life constant: it must be that of the policy.
+    // One ESU for a minute: the script computes the same as the policy.
     let minute = Duration::from_secs(60);
     let lasting = policy::actions::accrue(0.0, 1.0, minute);
     assert!((used - lasting).abs() < 0.01, "{used}");

@@ -72,8 +72,8 @@ impl Test {
         self.last += 1;
         let sequence = Sequence(self.last);
         let event = IndexEvent { key: key.clone(), sequence, change };
-        let applied = self.index.apply(Sequence(self.last - 1), sequence, &[event]).await.unwrap();
-        assert_eq!(applied, Applied::Done);
+        let applied = self.index.apply(Sequence(self.last - 1), sequence, &[&event]).await.unwrap();
+        assert_eq!(applied, Applied::Done(()));
     }
 
     async fn enqueue(&mut self, key: &BuildKey, occupies: &str) {

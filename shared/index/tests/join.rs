@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use farm::Servers;
 use index::{
-    Index,
-    actions::{Actions, Applied, Change, Event, Joined, MergeKey, Move, Open},
+    Applied, Index,
+    actions::{Actions, Change, Event, Joined, MergeKey, Move, Open},
 };
 use model::{
     ActionKeys, Attempt, ClientTool, Demand, DigestFunction, Execution, ExecutionId, ExecutionKey, Millis,

@@ -1,31 +1,24 @@
-//! Prepares the folder of an action, and keeps or removes it afterwards.
+//! Prepares the folder of an action, and takes it back afterwards.
 
 use std::{
     collections::HashSet,
-    ffi::CString,
-    io,
     os::fd::{AsFd, OwnedFd},
-    path::{Path, PathBuf},
-    sync::{
-        Arc,
-        mpsc::{Sender, channel},
-    },
+    path::Path,
+    sync::Arc,
     time::Duration,
 };
 
 use futures::{StreamExt as _, TryStreamExt as _};
 use invariant::impossible;
 use model::BlobDigest;
-use rustix::fs::CWD;
-use tokio::sync::OwnedSemaphorePermit;
 
 use crate::{
-    Folder, Inner, InputError, InputRoot, InputRoots, OutputSpec, at,
-    audit::Audit,
+    InputError, InputRoot, InputRoots, OutputSpec, at,
+    blocking::blocking,
     make::{NewDir, Outline, Span, TreeBuilder, finish, portions, wanted},
-    pool::Pool,
     prepared_dir::{PreparedDir, Stamp},
-    sweep::{Recycler, Removal, Sweeper},
+    roots::{Folder, Inner},
+    tree_checker::ReleasedTree,
 };
 
 /// Name of an input root in its slot.
@@ -257,99 +250,5 @@ fn check_working_directory(root: &OwnedFd, outputs: &OutputSpec) -> Result<(), I
         Err(error) => Err(InputError::Invalid(format!(
             "working directory {path:?} is not a directory of the input root ({error})"
         ))),
-    }
-}
-
-/// A tree whose action has ended.
-struct ReleasedTree {
-    tree: u64,
-    made: PreparedDir,
-    permit: Option<Arc<OwnedSemaphorePermit>>,
-}
-
-/// Checks trees after their actions, one at a time.
-pub(crate) struct TreeChecker {
-    queue: Sender<ReleasedTree>,
-}
-
-impl TreeChecker {
-    /// Starts the thread, which ends when the checker is dropped.
-    pub(crate) fn start(recycler: Arc<Recycler>, pool: Arc<Pool>, sweeper: Arc<Sweeper>) -> io::Result<Self> {
-        let (queue, taken) = channel::<ReleasedTree>();
-        std::thread::Builder::new().name("input-root-keep".into()).spawn(move || {
-            while let Ok(released) = taken.recv() {
-                let permit = released.permit.clone();
-                let folder = pool.folder(released.tree);
-                for path in check_and_keep(&recycler, &pool, released, &folder) {
-                    sweeper.sweep(Removal { path, permit: permit.clone() });
-                }
-            }
-        })?;
-        Ok(Self { queue })
-    }
-
-    fn enqueue(&self, released: ReleasedTree) {
-        // The thread ends only after this sender is dropped.
-        let _ = self.queue.send(released);
-    }
-}
-
-/// Checks a tree and keeps its usable parts. Returns the paths to remove, which already are out of the way.
-fn check_and_keep(recycler: &Recycler, pool: &Pool, released: ReleasedTree, folder: &Path) -> Vec<PathBuf> {
-    let ReleasedTree { tree, mut made, .. } = released;
-    let mut audit = Audit { recycler, uid: rustix::process::geteuid().as_raw(), to_remove: Vec::new() };
-    let checked = CString::new(folder.as_os_str().as_encoded_bytes())
-        .map_err(io::Error::from)
-        .and_then(|name| audit.check(CWD, &name, &mut made));
-    let mut to_remove = audit.to_remove;
-    let mut gone = Vec::new();
-    match checked {
-        Ok(()) if made.has_whole() => gone = pool.put(tree, made),
-        Ok(()) => gone.push(folder.to_owned()),
-        Err(error) => {
-            tracing::debug!(path = %folder.display(), %error, "cannot keep an input root");
-            gone.push(folder.to_owned());
-        }
-    }
-    for folder in gone {
-        match recycler.move_path_to_trash(&folder) {
-            Ok(path) => to_remove.extend(path),
-            Err(error) => {
-                tracing::warn!(path = %folder.display(), %error, "cannot remove an input root");
-            }
-        }
-    }
-    to_remove
-}
-
-/// Runs blocking work on a blocking thread, unless this thread is dedicated to such work.
-pub(crate) async fn blocking<T: Send + 'static, E: From<Stopped> + Send + 'static>(
-    work: impl FnOnce() -> Result<T, E> + Send + 'static,
-) -> Result<T, E> {
-    if cas::is_thread_dedicated() {
-        return work();
-    }
-    match tokio::task::spawn_blocking(work).await {
-        Ok(done) => done,
-        Err(error) => match error.try_into_panic() {
-            Ok(panic) => std::panic::resume_unwind(panic),
-            Err(_) => Err(Stopped.into()),
-        },
-    }
-}
-
-/// The runtime is shutting down.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Stopped;
-
-impl From<Stopped> for InputError {
-    fn from(_: Stopped) -> Self {
-        Self::Stopping
-    }
-}
-
-impl From<Stopped> for crate::CollectError {
-    fn from(_: Stopped) -> Self {
-        Self::Stopping
     }
 }

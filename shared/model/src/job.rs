@@ -4,6 +4,7 @@ mod check;
 mod fault;
 mod graph;
 mod links;
+mod location;
 mod path;
 mod source;
 

@@ -17,8 +17,11 @@ mod hash_key;
 mod ids;
 mod job;
 mod needs;
+mod output_file;
+mod output_globs;
 mod quota;
 mod record;
+mod record_head;
 mod request;
 mod resources;
 mod result;
@@ -60,13 +63,16 @@ pub use job::{
     TaskDefaults, TaskIndex, TaskLimits, TaskReport, TaskRequest, TaskStatus,
 };
 pub use needs::{ActionKey, ActionKeys, Demand, Measured, Needs, TestSize};
+pub use output_file::{OutputFile, OutputNotKept};
+pub use output_globs::output_globs;
 pub use quota::{ActionUsage, Governed, GovernorRecord, ModelNotice, Quota, Quotas, UsageReport};
 pub use record::{Build, BuildJob, BuildRecord, Invocation, Phase, Queued, Retry, State};
+pub use record_head::{
+    AcceptedHead, ExecutionEvent, ExecutionHead, InvocationHead, LifecycleEvent, QueueHead, RecordHead,
+};
 pub use request::{BuildRequest, Context, RequestLimits, SomeTimeLimits, TimeLimits};
 pub use resources::{Amount, ResourceName, Resources};
-pub use result::{
-    BuildResult, LogSummary, Outcome, OutputFile, OutputNotKept, OutputStream, Reason, ReasonCode, brief,
-};
+pub use result::{BuildResult, LogSummary, Outcome, OutputStream, Reason, ReasonCode, brief};
 pub use scale::{ParseScaledPoolError, ScaleObservation, ScalePlan, ScaledPool};
 pub use skew::Skew;
 pub use tool::{ToolCall, WorkspaceKind, WorkspaceUse};

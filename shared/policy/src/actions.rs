@@ -6,6 +6,7 @@ mod fair;
 mod grant;
 mod hedge;
 mod history;
+mod invalid_need;
 mod keys;
 pub mod limits;
 mod route;
@@ -13,15 +14,16 @@ mod size;
 mod window;
 
 pub use admit::{AdmitError, DEFAULT_POOL, POOL_PROPERTY, Refusal, admit};
-pub use ending::{AfterCopy, CopyEnd, PoolState, after_copy, overdue, waits_until};
+pub use ending::{AfterCopy, CopyEnd, LONG_AGO, PoolState, RETURNED_WAIT, after_copy, overdue, waits_until};
 pub use fair::{HALF_LIFE, Standing, accrue, occupancy};
 pub use grant::{Ask, Grant, GrantRules, Member, Queue, Waiter, grant};
 pub use hedge::HedgeRules;
 pub use history::{History, Learned};
+pub use invalid_need::InvalidNeed;
 pub use keys::{KeyedAction, action_keys};
 pub use route::{Candidate, Routing, Warmth, route};
 pub use size::{
-    AskedFor, CPU_PROPERTY, EXCLUSIVE_PROPERTY, InvalidNeed, MEMORY_PROPERTY, RESOURCE_PREFIX, Shortage,
-    UNITS_PROPERTY, asked, packing, read_needs, shortage,
+    AskedFor, CPU_PROPERTY, EXCLUSIVE_PROPERTY, MEMORY_PROPERTY, RESOURCE_PREFIX, Shortage, UNITS_PROPERTY,
+    asked, packing, read_needs, shortage,
 };
 pub use window::{Signal, Window, points};

@@ -9,7 +9,6 @@ use std::path::{Path, PathBuf};
 use nix::unistd::{AccessFlags, access};
 
 use crate::error::SandboxError;
-use crate::slot::within;
 
 /// The folder that contains the input root, as commands see it.
 pub const INSIDE: &str = "/forebay";
@@ -147,6 +146,11 @@ impl Bubblewrap {
             put(call, &["--tmpfs", folder]);
         }
     }
+}
+
+/// A path below another, without a trailing slash.
+pub(crate) fn within(root: &Path, path: &Path) -> PathBuf {
+    root.join(path).components().collect()
 }
 
 fn put(call: &mut Call, arguments: &[&str]) {

@@ -1,6 +1,6 @@
 use std::time::{Duration, SystemTime};
 
-use shim::{Over, SpawnErrorKind, Stream};
+use shim::{Cause, SpawnErrorKind};
 
 /// How a run ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -67,20 +67,4 @@ pub struct Ended {
     pub stdout_bytes: u64,
     /// Size of the standard error file.
     pub stderr_bytes: u64,
-}
-
-/// Why a command ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Cause {
-    /// It exited without being stopped.
-    Ended,
-    TimedOut,
-    /// It was ended by [`crate::Control::kill`].
-    Killed,
-    /// It failed, and one of its processes was killed because memory ran out within its limit.
-    OutOfMemory,
-    /// It wrote more to this stream than allowed: this many bytes when it was detected.
-    OutputTooLarge(Stream, u64),
-    /// It exceeded one of its [`crate::Limits`].
-    OverLimit(Over),
 }

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
 use invariant::impossible;
-use shim::{Exit, Limit, Over, Stream};
+use shim::{Cause, Exit, Limit, Over, Stream};
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
 
@@ -15,7 +15,7 @@ use crate::config::Run;
 use crate::error::SandboxError;
 use crate::limits::Guard;
 use crate::log::Log;
-use crate::outcome::{Cause, Ended, NotStarted, Outcome};
+use crate::outcome::{Ended, NotStarted, Outcome};
 
 /// Time between two checks of the length of the outputs. A short command ends before the first check.
 const CHECK_INTERVAL: Duration = Duration::from_millis(250);
@@ -188,7 +188,7 @@ impl<'slot> Running<'slot> {
         let exit = Exit {
             exit_code: None,
             signal: Some(9),
-            cause: shim::Cause::Killed,
+            cause: Cause::Killed,
             wall: started.elapsed().unwrap_or_default(),
             cpu: Duration::ZERO,
             peak_memory_bytes: 0,
@@ -212,7 +212,7 @@ impl<'slot> Running<'slot> {
         let now = Instant::now();
         if self.timeout_at.is_some_and(|at| at <= now) {
             self.timeout_at = None;
-            self.reason.get_or_insert(Cause::TimedOut);
+            self.reason.get_or_insert(Cause::Deadline);
             self.control().kill(self.context.run.kill_grace).await?;
         }
         if self.check_at <= now {
@@ -242,10 +242,12 @@ impl<'slot> Running<'slot> {
             (None, signal) => 128 + signal.unwrap_or(9),
         };
         let asked = match exit.cause {
-            shim::Cause::Ended => None,
-            shim::Cause::Killed => Some(self.reason.unwrap_or(Cause::Killed)),
-            shim::Cause::Deadline => Some(Cause::TimedOut),
-            shim::Cause::OverLimit(over) => Some(Cause::OverLimit(over)),
+            Cause::Ended => None,
+            Cause::Killed => Some(self.reason.unwrap_or(Cause::Killed)),
+            cause @ (Cause::Deadline
+            | Cause::OverLimit(_)
+            | Cause::OutOfMemory
+            | Cause::OutputTooLarge(..)) => Some(cause),
         };
         if let Some(status) = &context.status {
             match (exit_code_in(status), asked) {

@@ -11,7 +11,7 @@ use nix::unistd::{getegid, geteuid};
 use shim::{Command, Deadline, Files, Options, Shim, ShimError};
 use tokio::sync::watch;
 
-use crate::bubblewrap::{self, INSIDE, PRIVATE};
+use crate::bubblewrap::{self, INSIDE, PRIVATE, within};
 use crate::cgroups::Group;
 use crate::config::{Run, Sandbox, SlotConfig};
 use crate::error::SandboxError;
@@ -302,11 +302,6 @@ impl RunContext {
             status: status.map(Into::into),
         })
     }
-}
-
-/// A path below another, without a trailing slash.
-pub(crate) fn within(root: &Path, path: &Path) -> PathBuf {
-    root.join(path).components().collect()
 }
 
 fn absolute(path: &Path) -> Result<PathBuf, SandboxError> {

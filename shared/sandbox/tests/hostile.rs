@@ -97,7 +97,7 @@ async fn a_timeout_is_kept_against_the_deaf(way: Way) {
     (run.timeout, run.kill_grace) = (Some(Duration::from_millis(300)), Duration::from_millis(200));
     let began = Instant::now();
     let ended = place.ended(&mut slot, run).await;
-    assert_eq!((ended.exit_code, ended.cause), (137, Cause::TimedOut));
+    assert_eq!((ended.exit_code, ended.cause), (137, Cause::Deadline));
     assert!(
         ended.wall >= Duration::from_millis(500) && began.elapsed() < Duration::from_secs(5),
         "{ended:?}"
@@ -112,7 +112,7 @@ async fn a_polite_command_may_finish_at_its_timeout(way: Way) {
     let mut run = place.script("trap 'echo bye; exit 9' TERM; while :; do sleep 0.01; done");
     (run.timeout, run.kill_grace) = (Some(Duration::from_millis(300)), Duration::from_secs(20));
     let ended = place.ended(&mut slot, run).await;
-    assert_eq!((ended.exit_code, ended.cause), (9, Cause::TimedOut));
+    assert_eq!((ended.exit_code, ended.cause), (9, Cause::Deadline));
     assert!(ended.wall < Duration::from_secs(10), "{ended:?}");
     assert_eq!(place.stdout(), "bye\n");
 }

@@ -11,7 +11,7 @@ use policy::{Claim, Joining, joining};
 use store::Store;
 use tracing::{debug, info};
 
-use crate::StartError;
+use crate::{OtherStore, StartError};
 
 /// How long a write with unknown outcome is retried.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -23,17 +23,6 @@ const PAUSE: Duration = Duration::from_millis(500);
 enum FarmStore<'a> {
     Store(&'a Store),
     Cas(&'a Cas),
-}
-
-/// A store that does not belong to the farm.
-#[derive(Debug, thiserror::Error)]
-#[error("the {what} {url} does not belong to this farm ({farm}), which uses {known}: {remedy}")]
-pub struct OtherStore {
-    what: &'static str,
-    url: String,
-    farm: String,
-    known: String,
-    remedy: String,
 }
 
 impl FarmStore<'_> {

@@ -6,9 +6,11 @@ mod crash;
 mod error;
 mod governance;
 mod identity;
+mod other_store;
 
 pub use context::{Context, Ready, Running, open_cas};
 pub use crash::{Step, crash_point};
 pub use error::{ServiceError, StartError};
 pub use governance::{Current, Governance, follow_governance};
-pub use identity::{OtherStore, host_name, join_cas, join_store};
+pub use identity::{host_name, join_cas, join_store};
+pub use other_store::OtherStore;

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::os::fd::OwnedFd;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Stdio;
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,12 +13,13 @@ use tokio::net::UnixStream;
 use tokio::process::Child;
 use tokio::sync::watch;
 
-use crate::frame::{self, HEADER, MAX_BODY, Malformed, Reply};
+use crate::control::Control;
+use crate::error::ShimError;
+use crate::frame::{self, HEADER, MAX_BODY, Reply};
 use crate::link::Link;
 use crate::model::{Command, Event, Limits, Measured, Mode};
 use crate::options::{Files, Options};
 use crate::own;
-use crate::running::Running;
 
 /// Output shorter than this, in bytes, is copied out of the receive buffer, so that a few bytes do
 /// not keep it allocated.
@@ -28,58 +29,20 @@ const READ_SIZE: usize = 128 * 1024;
 /// Free bytes below which the buffer is enlarged: less would split long output into small reads.
 const READ_LEAST: usize = 16 * 1024;
 
-/// An error of a shim.
-#[derive(Debug, thiserror::Error)]
-pub enum ShimError {
-    #[error("cannot start the shim {program}")]
-    Start { program: PathBuf, source: io::Error },
-    /// The shim is dying, and with it every process of its command: [`Shim::end`] returns when they are dead.
-    #[error("the shim has ended")]
-    Gone,
-    #[error("the socket to the shim failed")]
-    Socket(#[source] io::Error),
-    /// The received bytes do not follow the protocol.
-    #[error("protocol error from the shim: {0}")]
-    Protocol(String),
-    /// The command is larger than a shim accepts; the kernel would refuse it too.
-    #[error("the command has {bytes} bytes, the limit is {limit}")]
-    TooLarge {
-        /// Its arguments, variables and directory together, in bytes.
-        bytes: usize,
-        /// The maximum accepted size, in bytes.
-        limit: usize,
-    },
-}
-
-impl From<io::Error> for ShimError {
-    fn from(error: io::Error) -> Self {
-        match error.raw_os_error() {
-            Some(libc::EPIPE | libc::ECONNRESET | libc::ENOTCONN) => Self::Gone,
-            _ => Self::Socket(error),
-        }
-    }
-}
-
-impl From<Malformed> for ShimError {
-    fn from(malformed: Malformed) -> Self {
-        Self::Protocol(malformed.to_string())
-    }
-}
-
 /// One shim process, which runs one command at a time. Dropping it closes the socket, upon which the shim kills
 /// everything and exits; [`Shim::stop`] also waits for that.
 #[derive(Debug)]
 pub struct Shim {
-    pub(crate) link: Arc<Link>,
+    link: Arc<Link>,
     process: Child,
     /// Process ids of the shim itself, on the host; empty if they are unknown.
     own: Vec<u32>,
     mode: Mode,
     inbox: BytesMut,
     /// Number of the latest command.
-    pub(crate) run: u64,
+    run: u64,
     /// Whether the end of that command was not received yet.
-    pub(crate) unfinished: bool,
+    unfinished: bool,
     /// Whether a command left traces that cannot be removed.
     spent: bool,
     /// Whether a command left survivors.
@@ -88,7 +51,7 @@ pub struct Shim {
     forget: u64,
     forgotten: u64,
     /// The latest measurement, with the number of its command.
-    pub(crate) measured: watch::Sender<(u64, Measured)>,
+    measured: watch::Sender<(u64, Measured)>,
 }
 
 impl Shim {
@@ -294,7 +257,7 @@ impl Shim {
         Ok(())
     }
 
-    pub(crate) async fn next_event(&mut self) -> Result<Event, ShimError> {
+    async fn next_event(&mut self) -> Result<Event, ShimError> {
         loop {
             if let Some(event) = self.receive_event().await? {
                 if matches!(event, Event::Exited(_) | Event::SpawnFailed { .. }) {
@@ -358,5 +321,50 @@ impl Drop for Shim {
     fn drop(&mut self) {
         // A remaining `Control` must not keep the socket open.
         self.link.close();
+    }
+}
+
+/// A running command. Dropping it before its end kills the command.
+#[derive(Debug)]
+pub struct Running<'shim> {
+    shim: &'shim mut Shim,
+}
+
+impl Running<'_> {
+    /// The next event; `None` after [`Event::Exited`] or [`Event::SpawnFailed`]. May be dropped and called
+    /// again without losing events.
+    pub async fn next_event(&mut self) -> Result<Option<Event>, ShimError> {
+        if self.shim.unfinished { self.shim.next_event().await.map(Some) } else { Ok(None) }
+    }
+
+    /// Ends the shim and returns when all its processes are dead, as [`Shim::end`] does.
+    pub async fn end_shim(&mut self) -> Result<(), ShimError> {
+        self.shim.end().await
+    }
+
+    /// Same as [`Shim::own_cpu`], during a command.
+    pub fn own_cpu(&self) -> Option<Duration> {
+        self.shim.own_cpu()
+    }
+
+    /// Same as [`Shim::has_survivors`], during a command.
+    pub fn has_survivors(&self) -> bool {
+        self.shim.has_survivors()
+    }
+
+    /// A handle that other tasks can use to renew, measure or kill this command, and no other.
+    pub fn control(&self) -> Control {
+        let measured = self.shim.measured.subscribe();
+        Control { link: Arc::clone(&self.shim.link), run: self.shim.run, measured }
+    }
+}
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        if self.shim.unfinished {
+            let run = self.shim.run;
+            // If the socket is full, the next `run` sends the rest; if it is broken, all processes are dead.
+            let _ = self.shim.link.push(|out| frame::put_kill(out, run, Duration::ZERO));
+        }
     }
 }

@@ -273,9 +273,14 @@ fn put_exit(out: &mut Vec<u8>, exit: &Exit) {
         Cause::Killed => 1,
         Cause::Deadline => 2,
         Cause::OverLimit(_) => 3,
+        Cause::OutOfMemory => 4,
+        Cause::OutputTooLarge(Stream::Stdout, _) => 5,
+        Cause::OutputTooLarge(Stream::Stderr, _) => 6,
     });
-    if let Cause::OverLimit(over) = exit.cause {
-        put_over(out, over);
+    match exit.cause {
+        Cause::OverLimit(over) => put_over(out, over),
+        Cause::OutputTooLarge(_, bytes) => out.put_u64_le(bytes),
+        Cause::Ended | Cause::Killed | Cause::Deadline | Cause::OutOfMemory => {}
     }
     for number in [exit.exit_code, exit.signal] {
         out.put_u8(u8::from(number.is_some()));
@@ -291,7 +296,11 @@ fn get_exit(body: &mut impl Buf) -> Result<Exit, Malformed> {
         0 => Cause::Ended,
         1 => Cause::Killed,
         2 => Cause::Deadline,
-        _ => Cause::OverLimit(get_over(body)?),
+        3 => Cause::OverLimit(get_over(body)?),
+        4 => Cause::OutOfMemory,
+        5 => Cause::OutputTooLarge(Stream::Stdout, body.try_get_u64_le()?),
+        6 => Cause::OutputTooLarge(Stream::Stderr, body.try_get_u64_le()?),
+        _ => return Err(Malformed("its cause is unknown")),
     };
     let mut number = || -> Result<_, Malformed> {
         let there = body.try_get_u8()? != 0;

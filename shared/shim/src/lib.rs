@@ -26,6 +26,8 @@
 //! The worker's half is [`Shim`] (tokio); the process's half is [`main`] (no runtime, no threads).
 
 mod client;
+mod control;
+mod error;
 mod frame;
 mod guardian;
 mod link;
@@ -33,14 +35,14 @@ mod model;
 mod options;
 mod outer;
 mod own;
-mod running;
 mod server;
 
-pub use client::{Shim, ShimError};
+pub use client::{Running, Shim};
+pub use control::Control;
+pub use error::ShimError;
 pub use model::{
     Cause, Command, Deadline, Event, Exit, Limit, Limits, Measured, Mode, Moment, Over, SpawnErrorKind,
     Stream,
 };
 pub use options::{Files, Options, STATUS_DESCRIPTOR, User};
 pub use outer::main;
-pub use running::{Control, Running};

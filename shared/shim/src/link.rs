@@ -8,7 +8,7 @@ use nix::sys::socket::{ControlMessage, MsgFlags, Shutdown, sendmsg, shutdown};
 use tokio::io::Interest;
 use tokio::net::UnixStream;
 
-use crate::client::ShimError;
+use crate::error::ShimError;
 
 /// A socket to a shim, shared by its reader and all senders.
 #[derive(Debug)]

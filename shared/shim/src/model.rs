@@ -183,13 +183,19 @@ pub struct Over {
 /// Why a command ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cause {
-    /// It exited, or something other than the shim killed it.
+    /// It exited, or something other than its owner killed it.
     Ended,
     /// [`Control::kill`](crate::Control::kill), whether it reacted to SIGTERM or not.
     Killed,
+    /// Its deadline passed, or, in a sandbox, its timeout.
     Deadline,
     /// It exceeded one of its [`Limits`].
     OverLimit(Over),
+    /// It failed, and one of its processes was killed because memory ran out within its limit. Only a sandbox with
+    /// control groups detects this.
+    OutOfMemory,
+    /// It wrote more to this stream than allowed: this many bytes when it was detected. Only a sandbox limits output.
+    OutputTooLarge(Stream, u64),
 }
 
 /// Why a command could not be started.

@@ -13,7 +13,11 @@ fn message(sequence: u64, number: u8, event: &str, more: &Value) -> Stored {
     let mut all = json!({
         "id": id(number),
         "group": "g",
+        "priority": "batch",
+        "attempt": 1,
         "at_ms": 90_000,
+        "submitted_at_ms": 60_000,
+        "timeout_seconds": 60,
         "event": event,
         "queue": { "enqueued_at_ms": 60_000, "expires_at_ms": 0 },
     });
@@ -33,12 +37,12 @@ fn waits(sequence: u64, number: u8, expected_ms: u64) -> Stored {
 }
 
 fn runs(sequence: u64, number: u8) -> Stored {
-    let invocation = json!({ "worker": "worker-a", "started_at_ms": 80_000 });
+    let invocation = json!({ "worker": "worker-a", "workspace": 0, "started_at_ms": 80_000 });
     message(sequence, number, "INVOCATION_STARTED", &json!({ "invocation": invocation }))
 }
 
 fn ended(sequence: u64, number: u8) -> Stored {
-    let invocation = json!({ "worker": "worker-a", "started_at_ms": 80_000 });
+    let invocation = json!({ "worker": "worker-a", "workspace": 0, "started_at_ms": 80_000 });
     message(sequence, number, "INVOCATION_FINISHED", &json!({ "invocation": invocation }))
 }
 

@@ -1,4 +1,5 @@
 use bytes::Bytes;
+use model::Measured;
 use serde_json::{Value, json};
 
 use super::*;
@@ -9,7 +10,13 @@ fn record(sequence: u64, number: u8, event: &str, more: &Value) -> Stored {
     let id = format!("00000000-0000-4000-8000-0000000000{number:02}");
     let mut all = json!({
         "event": event,
-        "execution": { "id": id, "group": "g", "pool": "default", "accepted_at_ms": 100_000 - 1000 * u64::from(number) },
+        "execution": {
+            "id": id,
+            "group": "g",
+            "action": format!("{}/0", "0".repeat(64)),
+            "pool": "default",
+            "accepted_at_ms": 100_000 - 1000 * u64::from(number),
+        },
     });
     all.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
     let payload = Bytes::from(all.to_string());

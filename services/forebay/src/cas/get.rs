@@ -1,9 +1,6 @@
 //! `forebay cas get`: downloads a blob or folder.
 
-use std::{
-    path::{Path, PathBuf},
-    process::ExitCode,
-};
+use std::{path::PathBuf, process::ExitCode};
 
 use clap::Args;
 use model::BlobDigest;
@@ -16,7 +13,7 @@ use remote::{Meter, Placed, Remote};
 
 use super::list;
 use crate::{
-    failure::{FAILED, Failure},
+    failure::Failure,
     globals::Globals,
     progress::{Progress, When},
     stdout,
@@ -46,7 +43,7 @@ pub(super) async fn run(args: &GetArgs, remote: &Remote, globals: &Globals) -> R
     match &args.output {
         Some(path) if path.as_os_str() == "-" => print(remote, &args.digest).await?,
         Some(path) if path.as_os_str().as_encoded_bytes().ends_with(b"/") || path.is_dir() => {
-            let fetching = folder(remote, args.digest, path, &meter);
+            let fetching = transfer::download_folder(remote, args.digest, path, &meter);
             progress.transfer("downloading", &meter, fetching).await?;
         }
         Some(path) => {
@@ -88,41 +85,6 @@ async fn print(remote: &Remote, digest: &BlobDigest) -> Result<(), Failure> {
     };
     remote.read_to(digest, print).await?;
     fault.map_or(Ok(()), Err)
-}
-
-/// Downloads the tree of `root` to `path`: creates folders and links, then files, grouped by digest.
-pub(crate) async fn folder(
-    remote: &Remote,
-    root: BlobDigest,
-    path: &Path,
-    meter: &Meter,
-) -> Result<(), Failure> {
-    let folders = remote.folders(&root).await?;
-    let mut files = Vec::new();
-    let mut waiting = vec![(path.to_owned(), root)];
-    while let Some((path, digest)) = waiting.pop() {
-        let failed = |what: &str, error: &dyn std::error::Error| {
-            Failure::new(FAILED, format!("{what} {}", path.display()), error)
-        };
-        std::fs::create_dir_all(&path).map_err(|error| failed("cannot create", &error))?;
-        let missing = || Failure::plain(FAILED, format!("folder {digest} is missing in its tree"));
-        let folder = folders.get(&digest).ok_or_else(missing)?;
-        for link in &folder.symlinks {
-            std::os::unix::fs::symlink(&link.target, path.join(&link.name))
-                .map_err(|error| failed("cannot create a link in", &error))?;
-        }
-        for file in &folder.files {
-            files.push(Placed {
-                digest: remote.digest_of(file.digest.as_ref(), &digest)?,
-                path: path.join(&file.name),
-                executable: file.is_executable,
-            });
-        }
-        for child in &folder.directories {
-            waiting.push((path.join(&child.name), remote.digest_of(child.digest.as_ref(), &digest)?));
-        }
-    }
-    Ok(remote.fetch_many(files, meter).await?)
 }
 
 #[cfg(test)]

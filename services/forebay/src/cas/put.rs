@@ -1,22 +1,14 @@
 //! `forebay cas put`: uploads files and folders.
 
-use std::{
-    collections::HashMap,
-    fs::File,
-    io::Read as _,
-    path::{Path, PathBuf},
-    process::ExitCode,
-    sync::Arc,
-};
+use std::{collections::HashMap, path::PathBuf, process::ExitCode, sync::Arc};
 
 use clap::Args;
-use model::{BlobDigest, DigestFunction};
+use model::BlobDigest;
 use remote::{Meter, Remote, Source};
 use serde::Serialize;
 
 use crate::{
-    exec_inputs,
-    failure::{FAILED, Failure, USAGE},
+    failure::Failure,
     globals::Globals,
     progress::{Progress, When},
     stdout,
@@ -47,10 +39,10 @@ pub(super) async fn run(args: &PutArgs, remote: &Remote, globals: &Globals) -> R
     for path in &args.paths {
         progress.phase(format!("reading {}", path.display()));
         let (kind, digest, blobs) = if path.is_dir() {
-            let (digest, blobs) = exec_inputs::scan(path, &["**".to_owned()], remote.function()).await?;
+            let (digest, blobs) = transfer::scan(path, &["**".to_owned()], remote.function()).await?;
             ("folder", digest, blobs)
         } else {
-            let digest = hash(path, remote.function()).await?;
+            let digest = transfer::hash(path, remote.function()).await?;
             ("file", digest, HashMap::from([(digest, Source::File(path.clone()))]))
         };
         let meter = Arc::<Meter>::default();
@@ -64,24 +56,4 @@ pub(super) async fn run(args: &PutArgs, remote: &Remote, globals: &Globals) -> R
         }
     }
     Ok(ExitCode::SUCCESS)
-}
-
-/// Computes the digest of a file.
-pub(crate) async fn hash(path: &Path, function: DigestFunction) -> Result<BlobDigest, Failure> {
-    let path = path.to_owned();
-    let hashed = tokio::task::spawn_blocking(move || {
-        let failed =
-            |error: std::io::Error| Failure::new(USAGE, format!("cannot read {}", path.display()), &error);
-        let mut file = File::open(&path).map_err(failed)?;
-        let mut hasher = function.hasher();
-        let mut piece = vec![0; 1 << 20];
-        loop {
-            let read = file.read(&mut piece).map_err(failed)?;
-            match piece.get(..read) {
-                Some(part) if !part.is_empty() => hasher.update(part),
-                _ => return Ok(hasher.finish()),
-            }
-        }
-    });
-    hashed.await.map_err(|error| Failure::new(FAILED, "cannot hash the file", &error))?
 }

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use bus::Bus;
 use cas::{CasRoom, Refusal};
-use cas_service::store_rooms;
 use disk::{Reserve, Space};
 use jetstream::Topology;
 use settings::Settings;
+use store_bounds::store_rooms;
 use telemetry::error_chain;
 
 use super::Finding;

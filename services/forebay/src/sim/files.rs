@@ -14,7 +14,7 @@ use simulate::queues::{
     read_workers, run_queue, write_trace, write_workers,
 };
 
-use super::run::Source;
+use super::source::Source;
 use crate::failure::{Failure, USAGE, say};
 
 /// Reads a stream and its workers, which are a file or a number.

@@ -5,10 +5,10 @@ use std::{collections::BTreeSet, path::PathBuf};
 use clap::Args;
 use comfy_table::{Table, presets};
 use simulate::queues::{
-    Batch, QueueFigures, QueuePolicy, Reading, Stream, Tally, Trace, Workload, figures, run_batch,
+    Batch, QueueFigures, QueuePolicy, Reading, Stream, Tally, Workload, figures, run_batch,
 };
 
-use super::files;
+use super::{files, source::Source};
 use crate::{
     failure::{Failure, USAGE, say},
     globals::Globals,
@@ -68,29 +68,6 @@ pub(super) struct SimRunArgs {
     /// Write the start time and worker of each job to this file, one JSON object per line
     #[arg(long, value_name = "FILE")]
     per_job: Option<PathBuf>,
-}
-
-/// Source of the simulated streams.
-pub(super) enum Source {
-    Workload(Workload),
-    Replayed(Box<Trace>),
-}
-
-impl Source {
-    fn name(&self) -> String {
-        match self {
-            Self::Workload(workload) => workload.to_string(),
-            Self::Replayed(trace) => trace.stream.name.clone(),
-        }
-    }
-
-    /// Generates the stream for a seed.
-    pub(super) fn stream(&self, seed: u64, reading: Reading) -> Stream {
-        match self {
-            Self::Workload(workload) => workload.stream(seed, reading),
-            Self::Replayed(trace) => trace.for_seed(seed, reading),
-        }
-    }
 }
 
 fn reading(text: &str) -> Result<Reading, String> {
@@ -186,18 +163,4 @@ fn print(tallies: &[Tally], reading: Reading, globals: &Globals) -> Result<(), F
         ]);
     }
     stdout::line(&table.trim_fmt())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_is_replayed_is_drawn_anew_for_each_seed() {
-        let lines = "{\"arrival_ms\": 0, \"duration_ms\": 100000}\n".repeat(20);
-        let source = Source::Replayed(Box::new(Trace::read("week", &lines).unwrap()));
-        let stream = |seed| source.stream(seed, Reading::Text);
-        assert_eq!(stream(1), stream(1));
-        assert_ne!(stream(1), stream(2));
-    }
 }

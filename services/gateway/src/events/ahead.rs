@@ -9,7 +9,7 @@ use client::{Followed, Following, WatchKind};
 use model::{BuildKey, Sequence};
 use tokio::{sync::mpsc, time::timeout};
 
-use crate::routes::Gateway;
+use crate::gateway::Gateway;
 
 /// Maximum number of events read ahead of the client.
 const AHEAD: usize = 2;

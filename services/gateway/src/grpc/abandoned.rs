@@ -19,7 +19,7 @@ use tracing::{debug, info, warn};
 use super::{
     interest::{ClientCounts, Invocation},
     state::Known,
-    waiting::{Waiter, Waiters},
+    waiters::{Waiter, Waiters},
 };
 
 /// Time for the other gateways to answer that a client waits there.

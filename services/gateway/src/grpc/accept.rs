@@ -11,12 +11,11 @@ use tonic::{Code, Status};
 use tracing::debug;
 
 use super::{
-    Core, RETRY, abandoned, faults,
+    Core, RETRY, abandoned, cached, faults,
     interest::Role,
     merging::MergeHandle,
     names::OperationName,
-    submit,
-    waiting::{LocalJoin, Waiter},
+    waiters::{LocalJoin, Waiter},
 };
 
 /// How long an acceptance is retried while the bus is unavailable. A client that waits longer gives up on its own.
@@ -84,7 +83,7 @@ pub(crate) async fn accept_or_join(
             JoinAttempt::Joined(waiter) => (waiter, true),
             JoinAttempt::Ended(key) => {
                 let (instance, action) = (&execution.instance, &execution.action);
-                if may_be_cached && let Some(result) = submit::look_up(core, instance, action).await? {
+                if may_be_cached && let Some(result) = cached::look_up(core, instance, action).await? {
                     return Ok(Outcome::Cached(Box::new(result)));
                 }
                 ended.push(key);

@@ -16,7 +16,7 @@ use super::{
     submit::{self, Submitted},
     trace::ExecuteTrace,
     validate,
-    waiting::Waiter,
+    waiters::Waiter,
     watch_stream::{Operations, Watching},
 };
 

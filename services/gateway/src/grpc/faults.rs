@@ -7,7 +7,7 @@ use tonic::{Code, Status};
 
 use super::RETRY;
 
-pub(crate) use cas_service::status_of as store;
+pub(crate) use cas_grpc::status_of as store;
 
 /// The status of a failed bus call. Transient failures carry a retry delay.
 #[expect(clippy::needless_pass_by_value, reason = "it is passed to map_err")]

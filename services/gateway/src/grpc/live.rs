@@ -15,7 +15,7 @@ use super::{
     interest::Role,
     names::{LiveName, OperationName},
     response,
-    waiting::Waiter,
+    waiters::Waiter,
 };
 
 /// A stream of the pieces of an output.

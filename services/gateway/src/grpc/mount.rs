@@ -1,16 +1,13 @@
-//! What the CAS services need from the gateway: the instance names and the log streams.
+//! What the CAS services need from the gateway: the instance rules and the log streams.
 
 use std::sync::Arc;
 
-use cas_service::{
-    BlobApi, Instance, Instances, Limits, LiveRead, LogPiece, LogProgress, LogStream, LogWrite,
-};
+use cas_grpc::{BlobApi, Limits, LiveRead, LogPiece, LogProgress, LogStream, LogWrite};
 use futures::{
     FutureExt as _, StreamExt as _,
     future::BoxFuture,
     stream::{self, BoxStream},
 };
-use policy::InstanceRules;
 use tonic::Status;
 
 use super::{
@@ -24,20 +21,11 @@ pub(crate) fn blob_api(core: &Core) -> BlobApi {
     let logs = Arc::new(Logs(core.clone()));
     BlobApi {
         cas: core.cas.clone(),
-        instances: Arc::new(Rules(core.config.instances.clone())),
+        instances: core.config.instances.clone(),
         limits: Limits::default(),
         executes: true,
         live: Some(logs.clone()),
         log_writes: Some(logs),
-    }
-}
-
-struct Rules(InstanceRules);
-
-impl Instances for Rules {
-    fn find(&self, name: &str) -> Option<Instance> {
-        let rule = self.0.rule(name).ok()?;
-        Some(Instance { update_actions: rule.writable })
     }
 }
 

@@ -49,7 +49,7 @@ pub async fn serve(context: &Context, config: GrpcConfig) -> Result<Serving, Ser
     let listener = bind(&listen).map_err(unusable)?;
     let address = listener.local_addr().map_err(unusable)?;
     let cas = context.cas().await?;
-    cas_service::StoreUsage::join(&cas, &context.bus, context.stop.clone()).await?;
+    store_bounds::StoreUsage::join(&cas, &context.bus, context.stop.clone()).await?;
     let core = Core::new(context.bus.clone(), cas, config, context.stop.clone());
     let assets = AssetApi::new(core.clone(), context.data_folder("cas/tmp")?);
     // Everything works without the index, only less well, so the start does not wait longer for it.
@@ -74,17 +74,17 @@ pub async fn serve(context: &Context, config: GrpcConfig) -> Result<Serving, Ser
     });
     tokio::spawn(abandoned::answer(core.bus.clone(), core.waiters.clone(), context.stop.clone()));
     let stop = context.stop.clone();
-    let server = cas_service::server()
+    let server = cas_grpc::server()
         .http2_max_pending_accept_reset_streams(Some(RESETS_MAX))
         .http2_max_local_error_reset_streams(Some(RESETS_MAX))
         .http2_max_header_list_size(HEADERS_MAX);
     let listener = ClientListener::new(listener, Protocol::Http2, context.limiter.clone());
-    let serving = cas_service::serve_by(server, listener, routes(&core, assets), stop.cancelled_owned());
+    let serving = cas_grpc::serve_by(server, listener, routes(&core, assets), stop.cancelled_owned());
     Ok(Serving { address, server: tokio::spawn(serving) })
 }
 
 fn routes(core: &Core, assets: AssetApi) -> Routes {
-    cas_service::routes(mount::blob_api(core))
+    cas_grpc::routes(mount::blob_api(core))
         .add_service(ExecutionServer::new(ExecutionApi::new(core.clone())))
         .add_service(OperationsServer::new(OperationsApi::new(core.clone())))
         .add_service(LogStreamServiceServer::new(LogStreams::new(core.clone())))

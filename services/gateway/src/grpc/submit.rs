@@ -16,7 +16,7 @@ use tonic::{Status, metadata::MetadataMap};
 use super::{
     Core,
     accept::{Accepted, Outcome, accept_or_join},
-    faults,
+    cached, faults,
     interest::{Invocation, Role},
     trace::ExecuteTrace,
     validate::{self, CheckedAction},
@@ -92,7 +92,7 @@ pub(crate) async fn submit(
     let message = content.map(|content| validate::decode_action(&action, &content)).transpose()?;
     let may_be_cached = !request.skip_cache_lookup && !message.as_ref().is_some_and(|m| m.do_not_cache);
     // An action with a cached result needs no inputs, not even the action itself.
-    if may_be_cached && let Some(result) = look_up(core, instance, &action).await? {
+    if may_be_cached && let Some(result) = cached::look_up(core, instance, &action).await? {
         count(Counter::ActionsCached, &[], 1);
         return Ok(Submitted::Cached(Box::new(result)));
     }
@@ -153,17 +153,6 @@ pub(crate) async fn submit(
             Submitted::Cached(result)
         }
     })
-}
-
-/// The cached result of an action, if it is complete and successful.
-pub(crate) async fn look_up(
-    core: &Core,
-    instance: &str,
-    action: &BlobDigest,
-) -> Result<Option<ActionResult>, Status> {
-    let found = core.cas.get_action(instance, action).await.map_err(|error| faults::store(&error))?;
-    // A failure stored by a client does not count: the action is executed again.
-    Ok(found.filter(|result| result.exit_code == 0).map(|result| (*result).clone()))
 }
 
 /// Checks the command and the input tree. Returns the command, or all missing blobs.

@@ -18,7 +18,7 @@ use super::{
     response::{self, Inline},
     state::{self, ClientView, Known},
     trace::ExecuteTrace,
-    waiting::Waiter,
+    waiters::Waiter,
 };
 
 /// Maximum interval between messages to a client: load balancers and Bazel's keepalive close silent streams.

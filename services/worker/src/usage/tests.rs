@@ -24,16 +24,15 @@ fn record(group: &str) -> BuildRecord {
     BuildRecord::enqueued(accepted.build)
 }
 
-fn ended(wall_ms: u64, cpu_ms: u64, peak_memory_bytes: u64) -> Ended {
-    let exit = Exit {
+fn ended(wall_ms: u64, cpu_ms: u64, peak_memory_bytes: u64) -> Exit {
+    Exit {
         exit_code: Some(0),
         signal: None,
         cause: Cause::Ended,
         wall: Duration::from_millis(wall_ms),
         cpu: Duration::from_millis(cpu_ms),
         peak_memory_bytes,
-    };
-    Ended { exit, started_at_us: None }
+    }
 }
 
 fn x86() -> ExecutorType {
@@ -43,9 +42,9 @@ fn x86() -> ExecutorType {
 #[test]
 fn the_larger_of_processors_and_memory_counts() {
     let usage = Usage::new(x86());
-    let of = |ended: &Ended| {
+    let of = |ended: &Exit| {
         usage.begin(0, &record("g"));
-        usage.command_ended(0, &ended.exit);
+        usage.command_ended(0, ended);
         usage.end(0, Some(ended)).get(&x86()).units()
     };
     assert!((of(&ended(1000, 1500, 1 << 20)) - 1.5).abs() < 1e-3);
@@ -73,7 +72,7 @@ fn actions_count_for_the_run_that_sent_them() {
     action(record.attempt, "gpu", 1.0);
     action(record.attempt.next(), "gpu", 100.0);
     let ended = ended(2000, 1000, 0);
-    usage.command_ended(3, &ended.exit);
+    usage.command_ended(3, &ended);
     let all = usage.end(3, Some(&ended));
     assert_eq!(all.to_string(), "gpu 0.5, x86 2");
     action(record.attempt, "x86", 1.0);
@@ -87,7 +86,7 @@ fn a_report_is_the_average_of_its_interval_and_the_last_is_zero() {
         usage.begin(0, &record(group));
         usage.lock().runs.get_mut(&0).unwrap().counted_at = Instant::now().checked_sub(REPORT / 2).unwrap();
         let ended = ended(1000, 500, 0);
-        usage.command_ended(0, &ended.exit);
+        usage.command_ended(0, &ended);
         usage.end(0, Some(&ended));
     }
     let (groups, running) = usage.take_report(2.0);

@@ -19,17 +19,15 @@ use remote::{Remote, RemoteError, Source};
 use tokio::runtime::Handle;
 
 use crate::{
-    Cas, CasConfig, CasError,
+    CasConfig, CasError,
+    empty_blob::is_empty,
     known::{Known, LastUse},
-    read::BlobStream,
-    store::{Inner, add, is_empty},
+    pieces::BlobStream,
 };
 
 const SCHEME: &str = "grpc://";
 /// Delays before an unanswered call is repeated.
 const WAITS: [Duration; 2] = [Duration::from_millis(100), Duration::from_millis(400)];
-/// Maximum number of batches in flight.
-const BATCHES: usize = 4;
 /// Up to this many bytes (and `UNASKED` blobs) are sent without first asking whether the farm needs them.
 const UNASKED_BYTES: u64 = 128 << 10;
 const UNASKED: usize = 32;
@@ -186,7 +184,8 @@ impl Farm {
         Ok(Some(pieces.map_err(failed).boxed()))
     }
 
-    async fn read_batch(&self, digests: &[BlobDigest]) -> Result<Vec<Option<Bytes>>, CasError> {
+    /// Reads small blobs of one function, unverified.
+    pub(crate) async fn read_batch(&self, digests: &[BlobDigest]) -> Result<Vec<Option<Bytes>>, CasError> {
         let function = digests.first().map_or(DigestFunction::Sha256, |digest| digest.function);
         let remote = self.remote.with_function(function);
         let read = self.with_retries(|| remote.read_batch(digests)).await;
@@ -236,103 +235,4 @@ async fn open_checked(
         Some(Ok(piece)) => Ok(Some(stream::iter([Ok(piece)]).chain(pieces).boxed())),
         None => Ok(Some(stream::empty().boxed())),
     }
-}
-
-impl Cas {
-    /// Stores blobs on the farm, then in the local tier.
-    pub(crate) async fn put_many_farm(
-        &self,
-        farm: &Farm,
-        blobs: Vec<(BlobDigest, Bytes)>,
-    ) -> Result<Vec<Result<(), CasError>>, CasError> {
-        let blobs = Arc::new(blobs);
-        let checked = Arc::clone(&blobs);
-        let check = |inner: &Inner, blobs: &[(BlobDigest, Bytes)]| {
-            blobs.iter().map(|(digest, content)| inner.check_content(digest, content)).collect::<Vec<_>>()
-        };
-        let sound = self.run_blocking(move |inner| Ok(check(inner, &checked))).await?;
-        let sources = blobs.iter().zip(&sound).filter(|(_, sound)| sound.is_ok());
-        let sources = sources.map(|((digest, content), _)| (*digest, Source::Bytes(content.clone())));
-        let sent = farm.put_all(sources.collect()).await;
-        let kept = self.run_blocking(move |inner| {
-            let keep = |((digest, content), sound): (&(BlobDigest, Bytes), &Result<(), CasError>)| match sound
-            {
-                Ok(()) => inner.keep_copy(digest, content),
-                Err(_) => Ok(()),
-            };
-            let kept: Vec<_> = blobs.iter().zip(&sound).map(keep).collect();
-            Ok(sound.into_iter().zip(kept).map(|(sound, kept)| sound.and(kept)).collect::<Vec<_>>())
-        });
-        let kept = kept.await?;
-        let Err(failure) = sent else { return Ok(kept) };
-        // Files in the local tier do no harm: a blob counts as stored only if the farm has it.
-        Ok(kept.into_iter().map(|kept| kept.and_then(|()| Err(farm.failed(&failure)))).collect())
-    }
-
-    /// Reads small blobs of the farm, verified and copied to the local tier. Returns those that the farm has.
-    pub(crate) async fn get_batches(
-        &self,
-        farm: &Farm,
-        digests: &[BlobDigest],
-    ) -> Result<Vec<(BlobDigest, Bytes)>, CasError> {
-        let found: Vec<Vec<_>> = stream::iter(batches(digests))
-            .map(|batch| async move { self.read_batch(farm, batch, Inner::keep_copy).await })
-            .buffered(BATCHES)
-            .try_collect()
-            .await?;
-        Ok(found.concat())
-    }
-
-    /// Copies small blobs to the local tier. Returns those that the farm has.
-    pub(crate) async fn fetch_batches(
-        &self,
-        farm: &Farm,
-        digests: &[BlobDigest],
-    ) -> Result<HashSet<BlobDigest>, CasError> {
-        if !digests.is_empty() && self.is_full() {
-            return Err(CasError::Full);
-        }
-        let found: Vec<Vec<BlobDigest>> = stream::iter(batches(digests))
-            .map(|batch| async move {
-                let found = self.read_batch(farm, batch, Inner::write_new).await?;
-                Ok::<_, CasError>(found.into_iter().map(|(digest, _)| digest).collect())
-            })
-            .buffered(BATCHES)
-            .try_collect()
-            .await?;
-        Ok(found.concat().into_iter().collect())
-    }
-
-    async fn read_batch(
-        &self,
-        farm: &Farm,
-        batch: Vec<BlobDigest>,
-        keep: fn(&Inner, &BlobDigest, &[u8]) -> Result<(), CasError>,
-    ) -> Result<Vec<(BlobDigest, Bytes)>, CasError> {
-        let contents = farm.read_batch(&batch).await?;
-        self.run_blocking(move |inner| {
-            let mut found = Vec::with_capacity(batch.len());
-            for (digest, content) in batch.into_iter().zip(contents) {
-                if let Some(content) = content {
-                    inner.check_content(&digest, &content)?;
-                    keep(inner, &digest, &content)?;
-                    found.push((digest, content));
-                } else {
-                    inner.known.forget(&digest);
-                }
-            }
-            add(&inner.counters.backing_reads, found.len() as u64);
-            Ok(found)
-        })
-        .await
-    }
-}
-
-/// Groups digests into batches that fit one answer, each of one function.
-fn batches(digests: &[BlobDigest]) -> Vec<Vec<BlobDigest>> {
-    let of = |function| {
-        let part: Vec<_> = digests.iter().filter(|digest| digest.function == function).copied().collect();
-        remote::batches(&part)
-    };
-    DigestFunction::ALL.into_iter().flat_map(of).collect()
 }

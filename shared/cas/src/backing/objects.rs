@@ -14,10 +14,9 @@ use tokio::task::spawn_blocking;
 
 use crate::{
     CasError,
-    identity::ID_NAME,
     known::{Known, LastUse},
-    layout::Entry,
-    read::{BlobStream, read_some},
+    layout::{Entry, ID_NAME},
+    pieces::{BlobStream, read_some},
 };
 
 /// Maximum number of concurrent look-ups.

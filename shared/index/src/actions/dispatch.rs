@@ -116,7 +116,7 @@ impl Actions {
         for key in reserved {
             invocation.arg(key.to_string());
         }
-        let raw: RawHeads = self.invoke(what, &invocation).await?;
+        let raw: RawHeads = self.invoke(what, &mut invocation).await?;
         let (ready, waiting, doubtful, claimed, doubt, overdue, hedge, hold, silent, ended, pools) = raw;
         let unreadable = || IndexError::Answer { what };
         let pools: Option<Vec<PoolHead>> = pools.chunks(3).map(read_pool).collect();
@@ -145,7 +145,7 @@ impl Actions {
             invocation.arg(grant.key.to_string()).arg(grant.executor.as_str());
             invocation.arg(grant.hedge_at.map_or(0, |at| at.0)).arg(grant.cost);
         }
-        let done: Vec<(u64, String)> = self.invoke("action_commit", &invocation).await?;
+        let done: Vec<(u64, String)> = self.invoke("action_commit", &mut invocation).await?;
         let held = done.into_iter().enumerate().filter(|(_, (sequence, _))| *sequence > 0);
         Ok(held
             .map(|(grant, (sequence, record))| Committed { grant, sequence: Sequence(sequence), record })
@@ -165,7 +165,7 @@ impl Actions {
         for key in executions {
             invocation.arg(key.to_string());
         }
-        let again: Vec<String> = self.invoke(what, &invocation).await?;
+        let again: Vec<String> = self.invoke(what, &mut invocation).await?;
         let again: Option<Vec<ExecutionKey>> = again.iter().map(|key| key.parse().ok()).collect();
         again.ok_or(IndexError::Answer { what })
     }

@@ -76,7 +76,7 @@ impl Actions {
             invocation.arg(execution.to_string());
         }
         let (ready, again, dead, found): (u8, Vec<String>, Vec<String>, Vec<String>) =
-            self.invoke(what, &invocation).await?;
+            self.invoke(what, &mut invocation).await?;
         let parse_keys = |keys: Vec<String>| {
             let keys: Option<Vec<ExecutionKey>> = keys.iter().map(|key| key.parse().ok()).collect();
             keys.ok_or(IndexError::Answer { what })
@@ -109,7 +109,7 @@ impl Actions {
         let what = "action_lost";
         let mut invocation = self.0.action_scripts.lost.prepare_invoke();
         invocation.key(META).arg(executor.as_str());
-        let found: Vec<Vec<u8>> = self.invoke(what, &invocation).await?;
+        let found: Vec<Vec<u8>> = self.invoke(what, &mut invocation).await?;
         let (host, rest) = found.split_first().ok_or(IndexError::Answer { what })?;
         let host = String::from_utf8_lossy(host).into_owned();
         Ok(Lost { host: (!host.is_empty()).then_some(host), executions: read_live(rest, what)? })
@@ -130,7 +130,7 @@ impl Actions {
         };
         let mut invocation = self.0.action_scripts.due.prepare_invoke();
         invocation.key(META).arg(set).arg(now.0).arg(again.0).arg(max);
-        let found: Vec<Vec<u8>> = self.invoke(what, &invocation).await?;
+        let found: Vec<Vec<u8>> = self.invoke(what, &mut invocation).await?;
         read_live(&found, what)
     }
 

@@ -64,7 +64,7 @@ impl Actions {
         for key in over {
             invocation.arg(key.to_string());
         }
-        let found: String = self.invoke(call, &invocation).await?;
+        let found: String = self.invoke(call, &mut invocation).await?;
         if found.is_empty() {
             return Ok(Joined::First);
         }

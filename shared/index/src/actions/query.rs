@@ -40,7 +40,7 @@ impl Actions {
         invocation.key(META).arg(now.0).arg(pool.as_str());
         invocation.arg(execution.map(ToString::to_string).unwrap_or_default());
         let (ready, executors, waiting, running, place, executor): (u8, u64, u64, u64, i64, String) =
-            self.invoke("action_queue", &invocation).await?;
+            self.invoke("action_queue", &mut invocation).await?;
         Ok(Queue {
             ready: ready == 1,
             executors,

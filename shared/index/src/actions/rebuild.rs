@@ -3,25 +3,13 @@
 use model::{ExecutionKey, ExecutorId, Millis, Sequence};
 
 use crate::{
-    IndexError, RebuildToken,
-    actions::{Actions, Event, script::META},
+    Applied, IndexError, RebuildToken,
+    actions::{
+        Actions, Event,
+        script::{self, META},
+    },
     rebuild::REBUILD_TTL_MS,
 };
-
-/// Outcome of applying a batch of events.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Applied {
-    /// The events are in the index. The effects are empty if they had been applied before.
-    Done(Effects),
-    /// The index is at this earlier position: read again from there.
-    Gap(Sequence),
-    /// There is no index: rebuild it.
-    Empty,
-    /// Another projector is rebuilding it: retry soon.
-    Rebuilding,
-    /// Another projector took over this rebuild.
-    Lost,
-}
 
 /// Effects of a batch of events.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -47,7 +35,7 @@ impl Actions {
         to: Sequence,
         events: &[&Event],
         now: Millis,
-    ) -> Result<Applied, IndexError> {
+    ) -> Result<Applied<Effects>, IndexError> {
         self.apply_as("", from, to, events, now).await
     }
 
@@ -56,7 +44,7 @@ impl Actions {
         let token = uuid::Uuid::new_v4().simple().to_string();
         let mut invocation = self.0.action_scripts.begin_rebuild.prepare_invoke();
         invocation.key(META).arg(&token).arg(REBUILD_TTL_MS);
-        let granted: u8 = self.invoke("action_begin_rebuild", &invocation).await?;
+        let granted: u8 = self.invoke("action_begin_rebuild", &mut invocation).await?;
         Ok((granted == 1).then_some(RebuildToken(token)))
     }
 
@@ -66,7 +54,7 @@ impl Actions {
         token: &RebuildToken,
         events: &[&Event],
         now: Millis,
-    ) -> Result<Applied, IndexError> {
+    ) -> Result<Applied<Effects>, IndexError> {
         self.apply_as(&token.0, Sequence(0), Sequence(0), events, now).await
     }
 
@@ -87,7 +75,7 @@ impl Actions {
         for executor in executors {
             invocation.arg(executor.as_str());
         }
-        let done: u8 = self.invoke("action_finish_rebuild", &invocation).await?;
+        let done: u8 = self.invoke("action_finish_rebuild", &mut invocation).await?;
         Ok(done == 1)
     }
 
@@ -96,7 +84,7 @@ impl Actions {
     pub async fn floor(&self) -> Result<Option<Sequence>, IndexError> {
         let mut invocation = self.0.action_scripts.floor.prepare_invoke();
         invocation.key(META);
-        let found: Option<u64> = self.invoke("action_floor", &invocation).await?;
+        let found: Option<u64> = self.invoke("action_floor", &mut invocation).await?;
         Ok(found.map(Sequence))
     }
 
@@ -107,7 +95,7 @@ impl Actions {
         to: Sequence,
         events: &[&Event],
         now: Millis,
-    ) -> Result<Applied, IndexError> {
+    ) -> Result<Applied<Effects>, IndexError> {
         let what = "action_apply";
         let mut invocation = self.0.action_scripts.apply.prepare_invoke();
         invocation
@@ -122,31 +110,28 @@ impl Actions {
             event.write(&mut invocation);
         }
         let (status, watermark, astray, fresh): (String, u64, Vec<String>, Vec<String>) =
-            self.invoke(what, &invocation).await?;
-        match status.as_str() {
-            "applied" => {
-                let read = |pair: &[String]| {
-                    let [key, executor] = pair else { return None };
-                    Some(StaleClaim { key: key.parse().ok()?, executor: executor.parse().ok()? })
-                };
-                let astray: Option<Vec<StaleClaim>> = astray.chunks(2).map(read).collect();
-                let fresh: Option<Vec<ExecutionKey>> = fresh.iter().map(|key| key.parse().ok()).collect();
-                let effects = astray.zip(fresh).map(|(astray, fresh)| Effects { astray, fresh });
-                effects.map(Applied::Done).ok_or(IndexError::Answer { what })
-            }
-            "gap" => Ok(Applied::Gap(Sequence(watermark))),
-            "empty" => Ok(Applied::Empty),
-            "rebuilding" => Ok(Applied::Rebuilding),
-            "lost" => Ok(Applied::Lost),
-            _ => Err(IndexError::Answer { what }),
-        }
+            self.invoke(what, &mut invocation).await?;
+        let effects = || {
+            let read = |pair: &[String]| {
+                let [key, executor] = pair else { return None };
+                Some(StaleClaim { key: key.parse().ok()?, executor: executor.parse().ok()? })
+            };
+            let astray: Vec<StaleClaim> = astray.chunks(2).map(read).collect::<Option<_>>()?;
+            let fresh: Vec<ExecutionKey> = fresh.iter().map(|key| key.parse().ok()).collect::<Option<_>>()?;
+            Some(Effects { astray, fresh })
+        };
+        Applied::read(&status, watermark, effects).ok_or(IndexError::Answer { what })
     }
 
+    /// Calls a script; the last arguments of each are the numbers of the policy.
     pub(super) async fn invoke<T: redis::FromRedisValue>(
         &self,
         what: &'static str,
-        invocation: &redis::ScriptInvocation<'_>,
+        invocation: &mut redis::ScriptInvocation<'_>,
     ) -> Result<T, IndexError> {
+        for number in script::policy_numbers() {
+            invocation.arg(number);
+        }
         let answer = invocation.invoke_async(&mut self.0.connection.clone()).await;
         answer.map_err(|source| IndexError::Call { what, source })
     }

@@ -1,7 +1,8 @@
 //! The Lua scripts and the keys that they use.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
+use policy::actions::{HALF_LIFE, LONG_AGO, RETURNED_WAIT};
 use redis::Script;
 
 /// Every key has this prefix; the braces keep all keys in one slot of a cluster.
@@ -32,6 +33,13 @@ pub(crate) const META: &str = "forebay:{actions}:meta";
 
 pub(crate) fn key(name: &str) -> String {
     format!("forebay:{{actions}}:{name}")
+}
+
+/// The last arguments of every script: half-life of past use and minimum wait of a returned execution in milliseconds,
+/// and the expiry of an execution that must not wait. `action_common.lua` removes them.
+pub(super) fn policy_numbers() -> [u64; 3] {
+    let millis = |span: Duration| u64::try_from(span.as_millis()).unwrap_or(u64::MAX);
+    [millis(HALF_LIFE), millis(RETURNED_WAIT), LONG_AGO.0]
 }
 
 #[derive(Clone)]

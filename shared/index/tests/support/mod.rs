@@ -5,10 +5,8 @@ use std::time::Duration;
 
 use farm::Servers;
 use index::{
-    Index,
-    actions::{
-        Actions, Applied, Change, Committed, Effects, Event, Grant, Heads, Heard, MergeKey, Move, Open,
-    },
+    Applied, Index,
+    actions::{Actions, Change, Committed, Effects, Event, Grant, Heads, Heard, MergeKey, Move, Open},
 };
 use model::{
     Demand, DigestFunction, ExecutionId, ExecutionKey, ExecutorHeartbeat, ExecutorId, ExecutorStatus, Millis,

@@ -11,7 +11,7 @@ use model::DigestFunction;
 use reapi::{digest::to_proto, execution::Digest};
 
 use super::{Collected, Console};
-use crate::{CollectError, InputRoots, prepare::blocking};
+use crate::{CollectError, InputRoots, blocking::blocking};
 
 /// Maximum size in bytes of a stream that is stored from memory, so that its file can be reused.
 const HELD_BYTES: u64 = 256 << 10;

@@ -15,7 +15,7 @@ use reapi::execution::{
 
 use crate::{
     CollectError, InputRoot, InputRoots,
-    prepare::blocking,
+    blocking::blocking,
     prepared_dir::{PreparedDir, Stamp},
     spec::OutputSpec,
 };

@@ -20,7 +20,7 @@ use reapi::{
 };
 
 use super::found::{FoundDir, FoundOutputs};
-use crate::{CollectError, InputRoots, prepare::blocking, spec::Format};
+use crate::{CollectError, InputRoots, blocking::blocking, spec::Format};
 
 /// Maximum bytes of directories that are held in memory; the rest goes to a file.
 const HELD_BYTES: usize = 8 << 20;

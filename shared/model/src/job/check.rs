@@ -2,13 +2,13 @@
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
-    fmt::Display,
     sync::Arc,
 };
 
 use super::{
     graph::{DEFAULT_PRIORITY, DEFAULT_RETRIES, DEFAULT_WEIGHT},
     links,
+    location::{FieldFault, TaskLocation},
 };
 use crate::{
     BadPath, CommandStep, FetchStep, FromTo, Graph, Input, InvalidJob, Job, JobFault, JobGlob, JobLimits,
@@ -26,56 +26,26 @@ const LIMIT_PREFIX: &str = "limit-";
 /// Environment variables or platform properties.
 type NamedValues = BTreeMap<String, String>;
 
-pub(super) fn graph(job: &Job, limits: &JobLimits) -> Result<Graph, InvalidJob> {
-    let wrong = |at: &str, fault| Err(InvalidJob { at: at.to_owned(), fault });
-    let most = limits.tasks_max.min(u32::MAX as usize);
-    match job.tasks.len() {
-        0 => return wrong("job.tasks", JobFault::Empty),
-        tasks if tasks > most => return wrong("job.tasks", JobFault::TooManyTasks { tasks, most }),
-        _ => {}
-    }
-    let defaults = Defaults::new(job, limits)?;
-    let ids = ids(&job.tasks)?;
-    let mut tasks = Vec::with_capacity(job.tasks.len());
-    for (at, request) in job.tasks.iter().enumerate() {
-        let place = TaskLocation { at, id: &request.id };
-        let mut task = task(request, &defaults, limits).map_err(|wrong| place.wrong(wrong))?;
-        task.dependencies = dependencies(request, &ids).map_err(|wrong| place.wrong(wrong))?;
-        tasks.push(task);
-    }
-    links::graph(tasks)
-}
-
-/// Location of a task, for error messages.
-#[derive(Clone, Copy)]
-pub(super) struct TaskLocation<'a> {
-    pub(super) at: usize,
-    pub(super) id: &'a TaskId,
-}
-
-impl TaskLocation<'_> {
-    pub(super) fn wrong(self, FieldFault(field, fault): FieldFault) -> InvalidJob {
-        let dot = if field.is_empty() || field.starts_with('[') { "" } else { "." };
-        InvalidJob { at: format!("{self}{dot}{field}"), fault }
-    }
-}
-
-impl Display for TaskLocation<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "job.tasks[{}] ({})", self.at, self.id)
-    }
-}
-
-/// A fault, with the field of the task that has it.
-pub(super) struct FieldFault(pub(super) String, pub(super) JobFault);
-
-impl FieldFault {
-    fn new(field: &str, fault: impl Into<JobFault>) -> Self {
-        Self(field.to_owned(), fault.into())
-    }
-
-    fn at(field: &str, index: usize, fault: impl Into<JobFault>) -> Self {
-        Self(format!("{field}[{index}]"), fault.into())
+impl Graph {
+    /// Checks a job in time proportional to its size.
+    pub fn new(job: &Job, limits: &JobLimits) -> Result<Self, InvalidJob> {
+        let wrong = |at: &str, fault| Err(InvalidJob { at: at.to_owned(), fault });
+        let most = limits.tasks_max.min(u32::MAX as usize);
+        match job.tasks.len() {
+            0 => return wrong("job.tasks", JobFault::Empty),
+            tasks if tasks > most => return wrong("job.tasks", JobFault::TooManyTasks { tasks, most }),
+            _ => {}
+        }
+        let defaults = Defaults::new(job, limits)?;
+        let ids = ids(&job.tasks)?;
+        let mut tasks = Vec::with_capacity(job.tasks.len());
+        for (at, request) in job.tasks.iter().enumerate() {
+            let place = TaskLocation { at, id: &request.id };
+            let mut task = task(request, &defaults, limits).map_err(|wrong| place.wrong(wrong))?;
+            task.dependencies = dependencies(request, &ids).map_err(|wrong| place.wrong(wrong))?;
+            tasks.push(task);
+        }
+        links::graph(tasks)
     }
 }
 

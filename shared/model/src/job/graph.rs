@@ -4,8 +4,8 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use invariant::Present as _;
 
-use super::check;
-use crate::{Digest, InvalidJob, Job, JobGlob, JobPath, TaskId, TaskLimits};
+use super::location::TaskLocation;
+use crate::{Digest, JobGlob, JobPath, TaskId, TaskLimits};
 
 /// Default number of times that a task is retried after a failure of the farm.
 pub const DEFAULT_RETRIES: u32 = 2;
@@ -163,11 +163,6 @@ pub enum Input {
 }
 
 impl Graph {
-    /// Checks a job in time proportional to its size.
-    pub fn new(job: &Job, limits: &JobLimits) -> Result<Self, InvalidJob> {
-        check::graph(job, limits)
-    }
-
     /// The tasks, in the order of the job.
     pub fn tasks(&self) -> &[Task] {
         &self.tasks
@@ -185,9 +180,8 @@ impl Graph {
 
     /// Location of a task as used in messages: `job.tasks[3] (link)`.
     pub fn place(&self, index: TaskIndex) -> String {
-        self.task(index).map_or_else(String::new, |task| {
-            check::TaskLocation { at: index.get(), id: &task.id }.to_string()
-        })
+        self.task(index)
+            .map_or_else(String::new, |task| TaskLocation { at: index.get(), id: &task.id }.to_string())
     }
 
     pub fn len(&self) -> usize {

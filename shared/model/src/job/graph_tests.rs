@@ -3,7 +3,7 @@ use std::time::Duration;
 use nix::time::{ClockId, clock_gettime};
 
 use super::*;
-use crate::{FetchStep, FromTo, JobSource, TaskDefaults, TaskRequest};
+use crate::{FetchStep, FromTo, InvalidJob, Job, JobSource, TaskDefaults, TaskRequest};
 
 fn job(text: &str) -> Job {
     serde_json::from_str(text).unwrap()

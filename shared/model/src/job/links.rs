@@ -7,7 +7,7 @@ use std::{
 
 use invariant::{Present as _, impossible};
 
-use super::check::{FieldFault, TaskLocation};
+use super::location::{FieldFault, TaskLocation};
 use crate::{CommandStep, Graph, Input, InvalidJob, JobFault, JobPath, Step, Task, TaskIndex};
 
 /// Maximum number of tasks of a cycle that a message names.

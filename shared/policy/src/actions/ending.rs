@@ -1,12 +1,18 @@
 //! Decides what happens to an execution when a copy of it ends, or when it has waited too long.
 
+use std::time::Duration;
+
 use model::{Attempt, ExecutionOutcome, ExecutionPhase, ExecutionRecord, ExecutorId, Millis, Sequence};
 
 /// `google.rpc.Code` UNAVAILABLE: nothing is wrong with the action, so a client may retry.
 const UNAVAILABLE: i32 = 14;
 
 /// Expiry of an execution that must not wait at all; 0 would mean never.
-const LONG_AGO: Millis = Millis(1);
+pub const LONG_AGO: Millis = Millis(1);
+
+/// Minimum time that an execution may wait after an executor returned it without a run: a claim in time means that it
+/// did not wait too long.
+pub const RETURNED_WAIT: Duration = Duration::from_secs(60);
 
 /// Factor on the memory of an action that ran out of memory.
 const GROWTH: u64 = 2;

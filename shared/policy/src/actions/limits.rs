@@ -17,7 +17,7 @@
 
 use model::TaskLimits;
 
-use super::size::{InvalidNeed, shown};
+use super::invalid_need::InvalidNeed;
 
 /// Prefix of the names of all limits.
 pub const PREFIX: &str = "limit-";
@@ -131,7 +131,7 @@ pub(super) fn take(found: &mut TaskLimits, name: &str, value: &str) -> Result<bo
     if !is_limit {
         return Ok(false);
     }
-    let wrong = |expected| InvalidNeed { property: shown(name), value: shown(value), expected };
+    let wrong = |expected| InvalidNeed::of(name, value, expected);
     let called = |limit: &Limit| limit.property().is_some_and(|property| property.eq_ignore_ascii_case(name));
     let limit = Limit::ALL.into_iter().find(called).ok_or_else(|| wrong(KNOWN))?;
     let value: u64 = value.trim().parse().ok().filter(|value| *value > 0).ok_or_else(|| wrong(WANTED))?;

@@ -18,7 +18,7 @@
 
 use model::{Amount, Needs, ResourceName, Resources, TaskLimits, TestSize};
 
-use super::{history::Learned, limits};
+use super::{history::Learned, invalid_need::InvalidNeed, limits};
 
 /// The property that asks for processors.
 pub const CPU_PROPERTY: &str = "EstimatedCPU";
@@ -41,8 +41,6 @@ const LEAST: (u64, u64) = (250, 8_000_000);
 const UNIT: (f64, f64) = (1000.0, 2.5e9);
 /// Maximum request: processors, and bytes (1 PiB). A larger value is assumed to be a mistake.
 const MOST: (f64, f64) = (1e6, 1_125_899_906_842_624.0);
-/// Maximum number of characters of a client's text that a message repeats.
-const SHOWN: usize = 200;
 
 const CPU_WANTED: &str = "expected a number of processors above 0, such as 2, 0.5 or 4000m";
 const MEMORY_WANTED: &str = "expected a number of bytes above 0, such as 2GB, 512M or 1e9";
@@ -50,18 +48,6 @@ const UNITS_WANTED: &str = "expected a number above 0, such as 2 or 0.5";
 const AMOUNT_WANTED: &str = "expected an amount from 0 to 1e9, such as 1 or 0.5";
 const NAME_WANTED: &str = "expected the name of a resource after the colon, such as resources:gpu";
 const EXCLUSIVE_WANTED: &str = "expected true or false";
-
-/// A platform property that requests a size or sets a limit, and has an invalid value.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("invalid value {value:?} of platform property {property:?}: {expected}")]
-pub struct InvalidNeed {
-    /// The property as its client spells it.
-    pub property: String,
-    /// Its value, which is invalid.
-    pub value: String,
-    /// Description of the valid values.
-    pub expected: &'static str,
-}
 
 /// The parts of a client's request.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -84,7 +70,7 @@ pub fn read_needs(
     let mut units: Option<f64> = None;
     let needs = &mut found.needs;
     for (name, value) in platform {
-        let wrong = |expected| InvalidNeed { property: shown(name), value: shown(value), expected };
+        let wrong = |expected| InvalidNeed::of(name, value, expected);
         if name.eq_ignore_ascii_case(CPU_PROPERTY) {
             needs.cpu_millis = needs.cpu_millis.max(Some(cpu(value).ok_or_else(|| wrong(CPU_WANTED))?));
         } else if name.eq_ignore_ascii_case(MEMORY_PROPERTY) {
@@ -274,10 +260,6 @@ fn rounded(number: f64) -> u64 {
 fn truth(text: &str) -> Option<bool> {
     let equals = |word: &str| text.trim().eq_ignore_ascii_case(word);
     if equals("true") { Some(true) } else { equals("false").then_some(false) }
-}
-
-pub(super) fn shown(text: &str) -> String {
-    text.chars().take(SHOWN).collect()
 }
 
 #[cfg(test)]

@@ -65,7 +65,9 @@ fn replies_survive_the_wire() {
     let limits = [Limit::Cpu, Limit::Memory, Limit::Processes, Limit::Disk, Limit::Files];
     let over = |limit| Cause::OverLimit(Over { limit, allowed: 1, used: u64::MAX });
     let over = limits.map(|limit| Reply::Event(Event::Exited(Exit { cause: over(limit), ..exit.clone() })));
-    let plain = plain.into_iter().chain(over);
+    let sandbox = [Cause::OutOfMemory, Cause::OutputTooLarge(Stream::Stderr, 7)];
+    let sandbox = sandbox.map(|cause| Reply::Event(Event::Exited(Exit { cause, ..exit.clone() })));
+    let plain = plain.into_iter().chain(over).chain(sandbox);
     for sent in [Event::Exited(exit), failure, output].map(Reply::Event).into_iter().chain(plain) {
         let mut out = Vec::new();
         put_reply(&mut out, &sent);

@@ -247,7 +247,9 @@ impl Run {
             Cause::OverLimit(over) => {
                 Cause::OverLimit(broken().filter(|all| all.limit == over.limit).unwrap_or(over))
             }
-            other @ (Cause::Killed | Cause::Deadline) => other,
+            other @ (Cause::Killed | Cause::Deadline | Cause::OutOfMemory | Cause::OutputTooLarge(..)) => {
+                other
+            }
         };
         let exit = Exit {
             exit_code: status.and_then(|status| status.code()),

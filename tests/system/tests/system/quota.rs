@@ -266,6 +266,30 @@ async fn the_first_build_of_a_group_without_a_quota_does_not_wait_for_the_govern
 }
 
 #[tokio::test]
+async fn what_a_build_far_back_in_its_queue_borrowed_is_not_lent_again() {
+    let farm = Farm::builder().workspaces(6).without("gateway").without("dispatcher").start().await;
+    let gpu: ExecutorType = "gpu".parse().unwrap();
+    let quota =
+        Quota { esu: [(ExecutorType::x86(), esu(2.0)), (gpu.clone(), Esu::ZERO)].into_iter().collect() };
+    farm.bus().set_quota(&QuotaOf::Group("ci".parse().unwrap()), Some(&quota)).await.unwrap();
+    // The quotas of gpu total 0: these builds stay in the queue, and fill its first page.
+    let occupancy = Occupancy::of_each([ExecutorType::x86(), gpu], esu(1.0));
+    let held = BuildRequest { occupancy, ..script("true") };
+    queue(&farm, &["a"], 20, Priority::Interactive, &held).await;
+    let build =
+        |priority| BuildRequest { occupancy: x86(1.5), priority: Some(priority), ..script("sleep 600") };
+    let first = farm.submit("a", build(Priority::Batch)).await;
+    farm.keep(farm.spawn("dispatcher").await);
+    farm.wait_until(&first, SOON, |record| record.state() == State::InProgress).await;
+    // 0.3 of 1.8 ESU are left until the governor decides, and none runs.
+    let second = farm.submit("b", build(Priority::Interactive)).await;
+    // A group with a quota gets its own; by then the other was considered.
+    let own = farm.submit("ci", BuildRequest { occupancy: x86(1.0), ..script("true") }).await;
+    ended_as(&farm, &own, Outcome::Succeeded).await;
+    assert_eq!(farm.client().get(&second).await.unwrap().state, State::Enqueued);
+}
+
+#[tokio::test]
 async fn more_groups_than_are_read_at_once_all_have_their_turn() {
     let farm = Farm::builder().without("gateway").without("worker").start().await;
     let names: Vec<String> = (0..100).map(|number| format!("group-{number}")).collect();

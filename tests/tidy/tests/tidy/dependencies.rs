@@ -17,9 +17,6 @@ fn pure_crates_do_no_input_or_output() {
     }
 }
 
-/// Services that use another one as a library. The list may only become shorter.
-const DEPEND_ON_A_SERVICE: [(&str, &str); 2] = [("executor", "cas_service"), ("gateway", "cas_service")];
-
 #[test]
 fn no_service_depends_on_another() {
     let members = members();
@@ -27,9 +24,20 @@ fn no_service_depends_on_another() {
         |name: &str| members.get(name).is_some_and(|member| member.path.starts_with("services/"));
     for member in members.values().filter(|member| is_service(&member.name) && member.name != "forebay") {
         let services: Vec<&String> = member.dependencies.iter().filter(|name| is_service(name)).collect();
-        let known = |name: &str| DEPEND_ON_A_SERVICE.contains(&(member.name.as_str(), name));
-        let services: Vec<&String> = services.into_iter().filter(|name| !known(name)).collect();
         assert!(services.is_empty(), "{} depends on {services:?}", member.path);
+    }
+}
+
+/// The binary may: its commands `sim`, `conform` and `bench` are the laboratory's.
+#[test]
+fn no_product_crate_depends_on_the_laboratory() {
+    let members = members();
+    let is_lab = |name: &str| members.get(name).is_some_and(|member| member.path.starts_with("lab/"));
+    let is_product =
+        |path: &str| ["services/", "shared/", "jetstream"].iter().any(|folder| path.starts_with(folder));
+    for member in members.values().filter(|member| is_product(&member.path) && member.name != "forebay") {
+        let lab: Vec<&String> = member.dependencies.iter().filter(|name| is_lab(name)).collect();
+        assert!(lab.is_empty(), "{} depends on {lab:?}", member.path);
     }
 }
 

@@ -3,7 +3,7 @@
 use tidy::{files, members, root};
 
 /// First parts of paths that are checked.
-const FOLDERS: [&str; 6] = ["services/", "shared/", "tests/", "jetstream/", "infra/", "docs/"];
+const FOLDERS: [&str; 7] = ["services/", "shared/", "lab/", "tests/", "jetstream/", "infra/", "docs/"];
 
 #[test]
 fn the_table_of_crates_names_every_crate() {

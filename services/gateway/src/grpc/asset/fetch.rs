@@ -45,11 +45,42 @@ impl Fetch for AssetApi {
         &self,
         request: Request<FetchBlobRequest>,
     ) -> Result<Response<FetchBlobResponse>, Status> {
+        self.answer(AssetKind::Blob, request.into_inner()).await.map(Response::new)
+    }
+
+    async fn fetch_directory(
+        &self,
+        request: Request<FetchDirectoryRequest>,
+    ) -> Result<Response<FetchDirectoryResponse>, Status> {
         let request = request.into_inner();
+        // Both kinds of requests have the same fields.
+        let request = FetchBlobRequest {
+            instance_name: request.instance_name,
+            timeout: request.timeout,
+            oldest_content_accepted: request.oldest_content_accepted,
+            uris: request.uris,
+            qualifiers: request.qualifiers,
+            digest_function: request.digest_function,
+        };
+        let response = self.answer(AssetKind::Directory, request).await?;
+        Ok(Response::new(FetchDirectoryResponse {
+            status: response.status,
+            uri: response.uri,
+            qualifiers: response.qualifiers,
+            expires_at: response.expires_at,
+            root_directory_digest: response.blob_digest,
+            digest_function: response.digest_function,
+        }))
+    }
+}
+
+impl AssetApi {
+    /// Answers a request for an asset of `kind`. In the answer for a directory, `blob_digest` is that of its root.
+    async fn answer(&self, kind: AssetKind, request: FetchBlobRequest) -> Result<FetchBlobResponse, Status> {
         let function = reapi::digest::function(request.digest_function, None)?;
         let qualifiers = request.qualifiers.clone();
         let wanted = FetchFields {
-            kind: AssetKind::Blob,
+            kind,
             instance: request.instance_name,
             function,
             timeout: request.timeout,
@@ -58,7 +89,7 @@ impl Fetch for AssetApi {
             qualifiers: request.qualifiers,
         };
         let digest_function = reapi::digest::value(function).into();
-        let response = match self.find_or_fetch(&wanted).await? {
+        Ok(match self.find_or_fetch(&wanted).await? {
             Ok((uri, asset)) => FetchBlobResponse {
                 status: Some(rpc::Status::default()),
                 uri,
@@ -73,48 +104,9 @@ impl Fetch for AssetApi {
                 digest_function,
                 ..FetchBlobResponse::default()
             },
-        };
-        Ok(Response::new(response))
+        })
     }
 
-    async fn fetch_directory(
-        &self,
-        request: Request<FetchDirectoryRequest>,
-    ) -> Result<Response<FetchDirectoryResponse>, Status> {
-        let request = request.into_inner();
-        let function = reapi::digest::function(request.digest_function, None)?;
-        let qualifiers = request.qualifiers.clone();
-        let wanted = FetchFields {
-            kind: AssetKind::Directory,
-            instance: request.instance_name,
-            function,
-            timeout: request.timeout,
-            oldest: request.oldest_content_accepted,
-            uris: request.uris,
-            qualifiers: request.qualifiers,
-        };
-        let digest_function = reapi::digest::value(function).into();
-        let response = match self.find_or_fetch(&wanted).await? {
-            Ok((uri, asset)) => FetchDirectoryResponse {
-                status: Some(rpc::Status::default()),
-                uri,
-                qualifiers,
-                expires_at: asset.expires,
-                root_directory_digest: Some(reapi::digest::to_proto(&asset.digest)),
-                digest_function,
-            },
-            Err((uri, status)) => FetchDirectoryResponse {
-                status: Some(status),
-                uri,
-                digest_function,
-                ..FetchDirectoryResponse::default()
-            },
-        };
-        Ok(Response::new(response))
-    }
-}
-
-impl AssetApi {
     async fn find_or_fetch(&self, wanted: &FetchFields) -> Result<FetchOutcome, Status> {
         reapi::instance::check(&wanted.instance)?;
         let rule = self.core.config.instances.rule(&wanted.instance);

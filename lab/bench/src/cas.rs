@@ -1,0 +1,162 @@
+//! `forebay bench cas`: measures look-ups, small blobs, streams against a bare stream that hashes,
+//! and files against `cp`.
+
+use std::{
+    collections::HashMap,
+    fmt,
+    sync::atomic::{AtomicU64, Ordering},
+    time::{Duration, Instant},
+};
+
+use bytes::Bytes;
+use clap::Args;
+use model::{BlobDigest, DigestFunction};
+use remote::{Remote, Source};
+use serde::Serialize;
+
+use crate::{
+    bare_stream::BareStream,
+    calls::calls,
+    error::BenchError,
+    farm::BenchFarm,
+    files::{self, FilesReport},
+    memory::Memory,
+    progress::say,
+    report::{Machine, line},
+};
+
+/// Options of `forebay bench cas`, which starts a farm in a temporary folder.
+#[derive(Debug, Args)]
+pub(crate) struct CasArgs {
+    /// Duration of each rate measurement in seconds
+    #[arg(long, value_name = "N", default_value_t = 5)]
+    seconds: u64,
+    /// Number of concurrent calls
+    #[arg(long, value_name = "N", default_value_t = 8)]
+    in_flight: usize,
+}
+
+/// The report that `--json` prints.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct CasReport {
+    machine: Machine,
+    in_flight: usize,
+    /// `FindMissingBlobs` with 100 digests per call, half of them present.
+    digests_per_s: f64,
+    /// `BatchUpdateBlobs` with 100 new blobs of 1 KiB per call.
+    small_writes_per_s: f64,
+    /// `BatchReadBlobs` of the same blobs.
+    small_reads_per_s: f64,
+    write_mb_per_s: f64,
+    read_mb_per_s: f64,
+    /// A tonic stream to a server that only hashes.
+    bare_write_mb_per_s: f64,
+    bare_read_mb_per_s: f64,
+    write_to_bare_ratio: f64,
+    read_to_bare_ratio: f64,
+    files: FilesReport,
+    pub(crate) memory: Memory,
+}
+
+const A_CALL: u64 = 100;
+const LARGE: usize = 64 << 20;
+const FUNCTION: DigestFunction = DigestFunction::Sha256;
+
+/// Runs `forebay bench cas`.
+pub(crate) async fn measure(args: &CasArgs) -> Result<CasReport, BenchError> {
+    let window = Duration::from_secs(args.seconds);
+    let farm = BenchFarm::start(1, &[]).await?;
+    let remote = farm.remote().await?;
+    say("measuring look-ups and small blobs");
+    let number = AtomicU64::new(0);
+    let seed = uuid::Uuid::new_v4();
+    let batch = || {
+        let from = number.fetch_add(A_CALL, Ordering::Relaxed);
+        (from..from + A_CALL).map(|number| small(&seed, number)).collect::<HashMap<_, _>>()
+    };
+    let writes = calls(args.in_flight, window, || {
+        let blobs = batch();
+        let remote = &remote;
+        async move { Ok(remote.put_many(&blobs).await?) }
+    });
+    let small_writes_per_s = writes.await? * A_CALL as f64;
+    let present: Vec<BlobDigest> = (0..A_CALL).map(|number| small(&seed, number).0).collect();
+    let reads = calls(args.in_flight, window, || async { Ok(remote.read_many(&present).await.map(drop)?) });
+    let small_reads_per_s = reads.await? * A_CALL as f64;
+    let asked: Vec<BlobDigest> = (0..A_CALL)
+        .map(|it| if it % 2 == 0 { small(&seed, it).0 } else { FUNCTION.digest(&it.to_le_bytes()) })
+        .collect();
+    let finds = calls(args.in_flight, window, || async { Ok(remote.missing(&asked).await.map(drop)?) });
+    let digests_per_s = finds.await? * A_CALL as f64;
+    say("measuring streams of 64 MiB");
+    let bare = BareStream::start().await?;
+    let (bare_write, bare_read) = streams(&bare.remote().await?, window).await?;
+    let (write, read) = streams(&remote, window).await?;
+    let files = files::measure(&remote).await?;
+    let mut memory = Memory::default();
+    memory.note(&farm);
+    farm.stop().await;
+    Ok(CasReport {
+        machine: Machine::here(),
+        in_flight: args.in_flight,
+        digests_per_s,
+        small_writes_per_s,
+        small_reads_per_s,
+        write_mb_per_s: write,
+        read_mb_per_s: read,
+        bare_write_mb_per_s: bare_write,
+        bare_read_mb_per_s: bare_read,
+        write_to_bare_ratio: write / bare_write,
+        read_to_bare_ratio: read / bare_read,
+        files,
+        memory,
+    })
+}
+
+fn small(seed: &uuid::Uuid, number: u64) -> (BlobDigest, Source) {
+    let mut content = Vec::with_capacity(1024);
+    content.extend_from_slice(seed.as_bytes());
+    content.extend_from_slice(&number.to_le_bytes());
+    content.resize(1024, 7);
+    (FUNCTION.digest(&content), Source::Bytes(Bytes::from(content)))
+}
+
+/// Rates of writing and reading in MB per second, one stream of 64 MiB at a time.
+async fn streams(remote: &Remote, window: Duration) -> Result<(f64, f64), BenchError> {
+    let mut content = vec![0; LARGE];
+    let (mut written, mut writing) = (0, Duration::ZERO);
+    let mut last = FUNCTION.empty();
+    while writing < window {
+        // A new blob each time; only the time of the call counts.
+        content.iter_mut().zip(uuid::Uuid::new_v4().as_bytes()).for_each(|(byte, new)| *byte = *new);
+        let blob = Bytes::copy_from_slice(&content);
+        last = FUNCTION.digest(&blob);
+        let begun = Instant::now();
+        remote.write(&last, Source::Bytes(blob)).await?;
+        writing += begun.elapsed();
+        written += LARGE;
+    }
+    let (mut read, begun) = (0, Instant::now());
+    while begun.elapsed() < window {
+        remote.read_raw(&last, |piece| read += piece.len()).await?;
+    }
+    let rate = |bytes: usize, time: Duration| bytes as f64 / 1e6 / time.as_secs_f64();
+    Ok((rate(written, writing), rate(read, begun.elapsed())))
+}
+
+impl fmt::Display for CasReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{}, {} calls in flight", self.machine, self.in_flight)?;
+        line(f, "FindMissingBlobs, 100 digests per call", Some(self.digests_per_s), "digests/s")?;
+        line(f, "BatchUpdateBlobs, 100 x 1 KiB per call", Some(self.small_writes_per_s), "blobs/s")?;
+        line(f, "BatchReadBlobs, 100 x 1 KiB per call", Some(self.small_reads_per_s), "blobs/s")?;
+        line(f, "ByteStream write, 64 MiB", Some(self.write_mb_per_s), "MB/s")?;
+        line(f, "a bare stream that hashes, write", Some(self.bare_write_mb_per_s), "MB/s")?;
+        line(f, "write to bare", Some(self.write_to_bare_ratio), "")?;
+        line(f, "ByteStream read, 64 MiB", Some(self.read_mb_per_s), "MB/s")?;
+        line(f, "a bare stream, read", Some(self.bare_read_mb_per_s), "MB/s")?;
+        line(f, "read to bare", Some(self.read_to_bare_ratio), "")?;
+        write!(f, "{}", self.files)?;
+        write!(f, "{}", self.memory)
+    }
+}

@@ -1,0 +1,270 @@
+//! A farm for a benchmark.
+
+use std::{
+    fs::{File, Permissions},
+    os::unix::fs::PermissionsExt as _,
+    path::{Path, PathBuf},
+    process::Stdio,
+    sync::atomic::{AtomicU32, Ordering},
+    time::Duration,
+};
+
+use bus::{Bus, Patience, QuotaOf};
+use client::Client;
+use index::Index;
+use model::{
+    BuildId, BuildRequest, Control, DigestFunction, Endpoints, Esu, ExecutorType, Group, Occupancy, Quota,
+};
+use nix::sys::signal::Signal;
+use remote::Remote;
+use tokio::process::{Child, Command};
+
+use crate::error::BenchError;
+
+/// A `forebay up` in a temporary folder, and connections to it.
+pub(crate) struct BenchFarm {
+    up: Child,
+    folder: tempfile::TempDir,
+    pub(crate) client: Client,
+    pub(crate) index: Index,
+    pub(crate) group: Group,
+    pub(crate) endpoints: Endpoints,
+    /// Number of executors started in addition to those of `up`.
+    started: AtomicU32,
+}
+
+const START: Duration = Duration::from_secs(30);
+
+impl BenchFarm {
+    /// Starts a farm with this many workspaces and waits until it answers.
+    pub(crate) async fn start(workspaces: u16, more: &[&str]) -> Result<Self, BenchError> {
+        Self::start_with(workspaces, more, &[]).await
+    }
+
+    /// Starts a farm for actions with these settings and without executors, which [`BenchFarm::executor`] starts.
+    pub(crate) async fn of_actions(settings: &[(&str, &str)]) -> Result<Self, BenchError> {
+        Self::start_with(1, &["--executors", "0", "--sandbox", "none"], settings).await
+    }
+
+    /// Starts a farm with settings as environment variables.
+    pub(crate) async fn start_with(
+        workspaces: u16,
+        more: &[&str],
+        settings: &[(&str, &str)],
+    ) -> Result<Self, BenchError> {
+        let failed = |what: &str, error: &dyn std::error::Error| BenchError::new(what, error);
+        // Accessible to the user that runs the actions.
+        let open = Permissions::from_mode(0o755);
+        let folder = tempfile::Builder::new().permissions(open).tempdir();
+        let folder = folder.map_err(|error| failed("cannot create a temporary folder", &error))?;
+        let log = File::create(folder.path().join("up.log"))
+            .map_err(|error| failed("cannot write the log of the farm", &error))?;
+        let mut command = ourselves()?;
+        let data = folder.path().join("data");
+        command.arg("up").arg("--data").arg(&data).args(["--workspaces", &workspaces.to_string()]);
+        command
+            .args(["--nats-port", "0", "--redis-port", "0", "--http-port", "0", "--grpc-port", "0"])
+            .args(more)
+            .envs(settings.iter().copied());
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
+        let up = command.spawn().map_err(|error| failed("cannot start forebay up", &error))?;
+        let ready = tokio::time::timeout(START, async {
+            loop {
+                if let Ok(text) = tokio::fs::read_to_string(data.join("endpoints.json")).await
+                    && let Ok(endpoints) = serde_json::from_str::<Endpoints>(&text)
+                {
+                    return endpoints;
+                }
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        });
+        let endpoints = ready.await.map_err(|error| failed("the farm did not start", &error))?;
+        let bus = Bus::connect(&endpoints.nats, "forebay bench", Patience::None)
+            .await
+            .map_err(|error| failed("connecting to the farm", &error))?;
+        let index = Index::connect(&endpoints.redis, false)
+            .await
+            .map_err(|error| failed("connecting to the farm", &error))?;
+        let group =
+            "bench".parse().map_err(|error: model::ParseIdError| failed("naming the group", &error))?;
+        Ok(Self { up, folder, client: Client::new(bus), index, group, endpoints, started: AtomicU32::new(0) })
+    }
+
+    /// Opens a new connection to the Remote Execution API.
+    pub(crate) async fn remote(&self) -> Result<Remote, BenchError> {
+        let url = self.endpoints.grpc.as_deref().unwrap_or_default();
+        Ok(Remote::connect(url, "", DigestFunction::Sha256).await?)
+    }
+
+    /// Starts another executor with these settings. It reads blobs from the farm's store and shares no folder with
+    /// other executors. It stops when dropped; a later one with the same name reuses its folder.
+    pub(crate) async fn executor(
+        &self,
+        name: &str,
+        settings: &[(&str, &str)],
+    ) -> Result<Executor, BenchError> {
+        self.executor_within(name, settings, None).await
+    }
+
+    /// Starts another executor in this control group: a folder with `cgroup.procs`.
+    pub(crate) async fn executor_within(
+        &self,
+        name: &str,
+        settings: &[(&str, &str)],
+        group: Option<&Path>,
+    ) -> Result<Executor, BenchError> {
+        let failed = |what: &str, error: &dyn std::error::Error| BenchError::new(what, error);
+        let cas = self.endpoints.cas.as_deref();
+        let cas = cas.ok_or_else(|| BenchError::plain("the farm has no content-addressable store"))?;
+        let number = self.started.fetch_add(1, Ordering::Relaxed);
+        let ready = self.folder.path().join(format!("{name}-{number}.json"));
+        let log = self.folder.path().join(format!("{name}-{number}.log"));
+        let log =
+            File::create(log).map_err(|error| failed("cannot write the log of the executor", &error))?;
+        let data = self.folder.path().join("machines").join(name);
+        let mut command = ourselves()?;
+        if let Some(group) = group {
+            let own = command.as_std().get_program().to_owned();
+            command = Command::new("/bin/sh");
+            command.args(["-c", "echo $$ > \"$0\" && exec \"$@\""]).arg(group.join("cgroup.procs")).arg(own);
+        }
+        command.args(["serve", "executor", "--sandbox", "none"]);
+        command.args(["--nats", &self.endpoints.nats, "--redis", &self.endpoints.redis]);
+        command.arg("--data").arg(&data).env("FOREBAY_CAS_URL", cas).env("FOREBAY_LISTEN_FILE", &ready);
+        command.envs(settings.iter().copied());
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).kill_on_drop(true);
+        let child = command.spawn().map_err(|error| failed("cannot start the executor", &error))?;
+        let executor = Executor { child, data };
+        let started = tokio::time::timeout(START, async {
+            while !ready.exists() {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        });
+        started.await.map_err(|error| failed("the executor did not start", &error))?;
+        Ok(executor)
+    }
+
+    /// Creates a folder of this name that actions may write to.
+    pub(crate) fn open_folder(&self, name: &str) -> Result<PathBuf, BenchError> {
+        let path = self.folder.path().join(name);
+        let made = std::fs::create_dir_all(&path)
+            .and_then(|()| std::fs::set_permissions(&path, Permissions::from_mode(0o777)));
+        made.map_err(|error| BenchError::new(format!("{}", path.display()), &error))?;
+        Ok(path)
+    }
+
+    /// Queues one build of `/bin/true`.
+    pub(crate) async fn create(&self) -> Result<BuildId, BenchError> {
+        let id = BuildId::generate();
+        let request =
+            BuildRequest { id: Some(id), command: vec!["/bin/true".to_owned()], ..BuildRequest::default() };
+        let created = self.client.create(&self.group, &request, None).await;
+        created.map_err(|error| BenchError::new("create failed", &error))?;
+        Ok(id)
+    }
+
+    /// Sets a quota of x86 for the group and waits for a decision of the governor.
+    pub(crate) async fn set_quota(&self, units: f64) -> Result<(), BenchError> {
+        let amount = Esu::new(units).map_err(|error| BenchError::usage("--quota", &error))?;
+        let quota = Quota { esu: Occupancy::of_each([ExecutorType::x86()], amount) };
+        self.client.bus().set_quota(&QuotaOf::Group(self.group.clone()), Some(&quota)).await?;
+        let decided = tokio::time::timeout(START, async {
+            while self.client.bus().governor_record().await.is_ok_and(|(_, record)| record.tick == 0) {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        });
+        decided.await.map_err(|error| BenchError::new("the governor made no decision", &error))
+    }
+
+    /// Number of queued and running builds.
+    pub(crate) async fn unfinished(&self) -> Result<u64, BenchError> {
+        let counts =
+            self.index.counts().await.map_err(|error| BenchError::new("reading the index", &error))?;
+        Ok(counts.waiting + counts.running)
+    }
+
+    /// Waits until at most `left` builds are unfinished.
+    pub(crate) async fn wait_for(&self, left: u64) -> Result<(), BenchError> {
+        while self.unfinished().await? > left {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        Ok(())
+    }
+
+    /// Drains or resumes the workers.
+    pub(crate) async fn drain(&self, drain: bool) -> Result<(), BenchError> {
+        let failed = |error: &dyn std::error::Error| BenchError::new("sending an order to the worker", error);
+        let order = if drain { Control::Drain } else { Control::Resume };
+        for worker in self.client.workers().await.map_err(|error| failed(&error))? {
+            let worker = worker.heartbeat.worker;
+            self.client.control(&worker, &order).await.map_err(|error| failed(&error))?;
+        }
+        Ok(())
+    }
+
+    fn terminate(&self) {
+        if let Some(pid) = self.up.id().and_then(|pid| i32::try_from(pid).ok()) {
+            // The process may have ended.
+            let _ =
+                nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), nix::sys::signal::Signal::SIGTERM);
+        }
+    }
+
+    /// Stops the farm and waits for its end.
+    pub(crate) async fn stop(mut self) {
+        // Close this connection first, since a lost one would be reported.
+        self.client.bus().close(Duration::from_secs(2)).await;
+        self.terminate();
+        // A farm that still runs after this has received the signal, and ends later.
+        let _ = tokio::time::timeout(Duration::from_secs(30), self.up.wait()).await;
+    }
+}
+
+/// Stops the farm even after a failed measurement.
+impl Drop for BenchFarm {
+    fn drop(&mut self) {
+        self.terminate();
+    }
+}
+
+/// A command of this program without inherited settings in its environment.
+fn ourselves() -> Result<Command, BenchError> {
+    let program = std::env::current_exe();
+    let mut command = Command::new(program.map_err(|error| BenchError::new("finding this program", &error))?);
+    for (name, _) in std::env::vars_os() {
+        if name.to_str().is_some_and(|name| name.starts_with("FOREBAY_")) {
+            command.env_remove(name);
+        }
+    }
+    // The load is caused by the benchmark itself.
+    command.env("FOREBAY_LOAD_MAX", "0");
+    Ok(command)
+}
+
+/// An additional executor of a farm. It is killed when dropped.
+pub(crate) struct Executor {
+    child: Child,
+    data: PathBuf,
+}
+
+impl Executor {
+    /// Whether an action with this working directory ran on this executor.
+    pub(crate) fn has(&self, working_directory: &str) -> bool {
+        Path::new(working_directory.trim()).starts_with(&self.data)
+    }
+
+    /// Sends a signal to the executor.
+    pub(crate) fn signal(&self, signal: Signal) {
+        if let Some(pid) = self.child.id().and_then(|pid| i32::try_from(pid).ok()) {
+            // The process may have ended.
+            let _ = nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), signal);
+        }
+    }
+
+    /// Sends a signal to the executor and waits for its end.
+    pub(crate) async fn end(mut self, signal: Signal) {
+        self.signal(signal);
+        // A process that still runs is killed when it is dropped.
+        let _ = tokio::time::timeout(START, self.child.wait()).await;
+    }
+}

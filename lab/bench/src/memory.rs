@@ -1,0 +1,61 @@
+//! Peak memory of the processes of a farm.
+
+use std::{collections::BTreeMap, fmt};
+
+use serde::Serialize;
+
+use crate::{error::BenchError, farm::BenchFarm, report::line};
+
+/// Maximum peak memory of a process in MiB.
+const LIMIT_MIB: f64 = 512.0;
+
+/// Peak resident memory in MiB, by process.
+#[derive(Debug, Clone, Default, Serialize)]
+pub(crate) struct Memory {
+    peak_mib: BTreeMap<String, f64>,
+}
+
+impl Memory {
+    /// Updates the peaks with those of the processes of `farm`.
+    pub(crate) fn note(&mut self, farm: &BenchFarm) {
+        let mut processes: Vec<(String, u32)> =
+            farm.endpoints.processes.iter().map(|(name, pid)| (name.clone(), *pid)).collect();
+        processes.push(("bench (the client)".to_owned(), std::process::id()));
+        for (name, pid) in processes {
+            if let Some(peak) = peak_mib(pid) {
+                let known = self.peak_mib.entry(name).or_default();
+                *known = known.max(peak);
+            }
+        }
+    }
+
+    /// Fails if a process exceeded the limit.
+    pub(crate) fn check(&self) -> Result<(), BenchError> {
+        let over: Vec<String> = self
+            .peak_mib
+            .iter()
+            .filter(|(_, peak)| **peak > LIMIT_MIB)
+            .map(|(name, peak)| format!("{name} used {peak:.0} MiB"))
+            .collect();
+        if over.is_empty() {
+            return Ok(());
+        }
+        Err(BenchError::plain(format!("peak memory above {LIMIT_MIB:.0} MiB: {}", over.join(", "))))
+    }
+}
+
+fn peak_mib(pid: u32) -> Option<f64> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    let kib: f64 = line.trim().strip_suffix(" kB")?.trim().parse().ok()?;
+    Some(kib / 1024.0)
+}
+
+impl fmt::Display for Memory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (name, peak) in &self.peak_mib {
+            line(f, &format!("peak memory of {name}"), Some(*peak), "MiB")?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,77 @@
+//! Compares a long queue with a short one: two farms, measured in turn.
+
+use std::time::Instant;
+
+use crate::{error::BenchError, farm::BenchFarm, progress::say, rates, report::QueueReport};
+
+/// Builds finished in each measurement.
+const BATCH: u64 = 1000;
+const ROUNDS: usize = 8;
+
+/// Compares the rate with `queued` builds waiting to that with 1,000.
+pub(crate) async fn compare(workspaces: u16, queued: u64) -> Result<QueueReport, BenchError> {
+    let deep = BenchFarm::start(workspaces, &[]).await?;
+    let short = BenchFarm::start(workspaces, &[]).await?;
+    let empty = redis_bytes(&deep).await?;
+    deep.drain(true).await?;
+    short.drain(true).await?;
+    say(&format!("queueing {queued} builds"));
+    rates::fill(&deep, queued).await?;
+    // Acknowledged builds may not be in the index yet.
+    while deep.unfinished().await? < queued {
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    }
+    let full = redis_bytes(&deep).await?;
+    say("finishing 1,000 builds of the long and of a short queue in turn");
+    let (mut deep_rates, mut short_rates) = (Vec::new(), Vec::new());
+    for _ in 0..ROUNDS {
+        deep_rates.push(finish_batch(&deep).await?);
+        rates::fill(&short, BATCH).await?;
+        while short.unfinished().await? < BATCH {
+            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        }
+        short_rates.push(finish_batch(&short).await?);
+    }
+    deep.stop().await;
+    short.stop().await;
+    let (deep_rate, short_rate) = (median(deep_rates), median(short_rates));
+    Ok(QueueReport {
+        queued,
+        finishes_per_s_deep: deep_rate,
+        finishes_per_s_at_1000: short_rate,
+        deep_to_1000_ratio: deep_rate / short_rate,
+        redis_bytes_per_build: full.saturating_sub(empty) as f64 / queued as f64,
+        rounds: ROUNDS,
+    })
+}
+
+/// Lets the worker finish about `BATCH` builds and returns its rate.
+async fn finish_batch(farm: &BenchFarm) -> Result<f64, BenchError> {
+    let before = farm.unfinished().await?;
+    let begun = Instant::now();
+    farm.drain(false).await?;
+    farm.wait_for(before.saturating_sub(BATCH)).await?;
+    let took = begun.elapsed();
+    let after = farm.unfinished().await?;
+    farm.drain(true).await?;
+    // Wait for running builds before the other farm is measured.
+    let mut last = after;
+    loop {
+        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+        let now = farm.unfinished().await?;
+        if now == last {
+            break;
+        }
+        last = now;
+    }
+    Ok((before - after) as f64 / took.as_secs_f64())
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or_default()
+}
+
+async fn redis_bytes(farm: &BenchFarm) -> Result<u64, BenchError> {
+    farm.index.memory_bytes().await.map_err(|error| BenchError::new("reading the memory of Redis", &error))
+}

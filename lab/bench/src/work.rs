@@ -1,0 +1,90 @@
+//! Unique actions of `/bin/true`.
+
+use std::{
+    collections::HashMap,
+    time::{Duration, Instant},
+};
+
+use model::{BlobDigest, DigestFunction};
+use reapi::execution::{Action, Command, Platform, platform::Property};
+use remote::{Executed, Remote, Source, action_of};
+
+use crate::{calls::calls, error::BenchError, latency::at, report::Percentiles};
+
+/// Executes unique actions of `/bin/true`.
+pub(crate) struct Work {
+    pub(crate) remote: Remote,
+    command: Command,
+}
+
+impl Work {
+    /// Uploads the command of the actions.
+    pub(crate) async fn new(remote: Remote) -> Result<Self, BenchError> {
+        let command = Command { arguments: vec!["/bin/true".to_owned()], ..Command::default() };
+        let work = Self { remote, command };
+        let (_, blobs) = work.action(Vec::new(), &DigestFunction::Sha256.empty(), "");
+        work.remote.upload(&blobs).await?;
+        Ok(work)
+    }
+
+    /// An action with input root `root`, in `pool` unless it is empty.
+    pub(crate) fn action(
+        &self,
+        salt: Vec<u8>,
+        root: &BlobDigest,
+        pool: &str,
+    ) -> (BlobDigest, HashMap<BlobDigest, Source>) {
+        let property = Property { name: "Pool".to_owned(), value: pool.to_owned() };
+        let platform = (!pool.is_empty()).then(|| Platform { properties: vec![property] });
+        let action = Action { salt, platform, ..Action::default() };
+        action_of(DigestFunction::Sha256, &self.command, action, root)
+    }
+
+    pub(crate) async fn upload_new(&self) -> Result<BlobDigest, BenchError> {
+        let salt = uuid::Uuid::new_v4().as_bytes().to_vec();
+        let (digest, mut blobs) = self.action(salt, &DigestFunction::Sha256.empty(), "");
+        // The command is already stored, which real clients also know after their first look-up.
+        blobs.retain(|blob, _| *blob == digest);
+        self.remote.put_many(&blobs).await?;
+        Ok(digest)
+    }
+
+    /// Executes an action. It is an error if the action fails.
+    pub(crate) async fn execute(&self, action: &BlobDigest) -> Result<Executed, BenchError> {
+        let executed = self.remote.execute(action, false, 0, |_, _| ()).await?;
+        let status = executed.response.status.as_ref().map_or(0, |status| status.code);
+        let exit = executed.response.result.as_ref().map(|result| result.exit_code);
+        if status != 0 || exit != Some(0) {
+            let message = executed.response.status.unwrap_or_default().message;
+            return Err(BenchError::plain(format!(
+                "an action failed: exit {exit:?}, status {status} {message}"
+            )));
+        }
+        Ok(executed)
+    }
+
+    /// Latency of single actions from upload to result.
+    pub(crate) async fn latency(&self, samples: usize) -> Result<Percentiles, BenchError> {
+        let mut found = Vec::with_capacity(samples);
+        for number in 0..samples + 20 {
+            let begun = Instant::now();
+            let action = self.upload_new().await?;
+            self.execute(&action).await?;
+            if number >= 20 {
+                found.push(begun.elapsed().as_secs_f64() * 1000.0);
+            }
+        }
+        found.sort_by(f64::total_cmp);
+        Ok(Percentiles { p50: at(&found, 50), p99: at(&found, 99) })
+    }
+
+    /// Rate of actions per second, including their upload.
+    pub(crate) async fn unique(&self, in_flight: usize, window: Duration) -> Result<f64, BenchError> {
+        let one = || async {
+            let action = self.upload_new().await?;
+            self.execute(&action).await.map(drop)
+        };
+        calls(in_flight, Duration::from_secs(1), one).await?;
+        calls(in_flight, window, one).await
+    }
+}

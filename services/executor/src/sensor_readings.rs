@@ -1,0 +1,69 @@
+//! Reads the sensors while the executor has actions, and adjusts the congestion window.
+
+use std::{sync::Arc, time::Instant};
+
+use policy::actions::Signal;
+use service::ServiceError;
+use telemetry::metrics::{Gauge, Label, set};
+use tracing::info;
+
+use crate::{
+    hand_over, run,
+    sensors::{Kind, SensorInput},
+    shared::Shared,
+};
+
+/// Reads the sensors until the session ends, while the executor has actions or a resource is short. An idle executor
+/// reads them when it is about to ask for work.
+pub(crate) async fn serve(shared: Arc<Shared>) -> Result<(), ServiceError> {
+    loop {
+        shared.actions.until_readings_needed().await;
+        read(&shared);
+        let stuck = shared.actions.remove_stuck();
+        if !stuck.is_empty() {
+            hand_over::give_back(&shared, stuck, Vec::new()).await;
+            // A heartbeat shows the schedulers that this executor is alive.
+            shared.actions.announce.notify_one();
+        }
+        tokio::time::sleep(shared.admission.every).await;
+    }
+}
+
+/// Reads the sensors, unless they were read recently.
+pub(crate) fn read(shared: &Arc<Shared>) {
+    let admission = &shared.admission;
+    let mut sensors = admission.sensors();
+    if sensors.read_at.is_some_and(|at| at.elapsed() < admission.every / 2) {
+        return;
+    }
+    sensors.read_at = Some(Instant::now());
+    let input = SensorInput { starting: shared.actions.starting() };
+    let (mut signals, mut red, mut shut) = (Vec::new(), Vec::new(), false);
+    for sensor in &mut sensors.all {
+        let reading = sensor.read(input);
+        let is_red = reading.signal != Signal::Green;
+        match sensor.kind() {
+            Kind::Congestion => signals.push(reading.signal),
+            Kind::Stop => shut |= is_red,
+            Kind::Limit => {}
+        }
+        if is_red {
+            red.push(reading.why);
+        }
+        set(Gauge::ActionSensorRed, &[(Label::Sensor, sensor.name())], i64::from(is_red));
+    }
+    let (begin, is_open) = shared.actions.apply_readings(&signals, red, shut);
+    drop(sensors);
+    for work in begin {
+        run::begin(shared, work);
+    }
+    let window = shared.actions.load().window;
+    set(Gauge::ActionWindowPoints, &[], i64::from(window.size));
+    set(Gauge::ActionWindowUsedPoints, &[], i64::from(window.used));
+    let turned = admission.set_open(is_open);
+    if turned && is_open {
+        info!(window = window.size, "accepting reservations again");
+    } else if turned {
+        info!(window = window.size, used = window.used, red = ?window.red, "not accepting reservations for now");
+    }
+}

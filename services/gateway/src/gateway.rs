@@ -1,0 +1,21 @@
+//! What the handlers of HTTP requests work with.
+
+use std::time::Duration;
+
+use client::Client;
+use store::Store;
+use tokio_util::sync::CancellationToken;
+
+/// State shared by all request handlers. Cheap to clone.
+#[derive(Debug, Clone)]
+pub(crate) struct Gateway {
+    pub(crate) client: Client,
+    /// Holds output files and overflowed console output.
+    pub(crate) store: Store,
+    /// Maximum size of a request body, in bytes.
+    pub(crate) request_bytes_max: usize,
+    /// How long a client may leave its response unread.
+    pub(crate) reading: Duration,
+    /// Cancelled when the gateway must stop.
+    pub(crate) stop: CancellationToken,
+}

@@ -1,0 +1,64 @@
+//! A run of a claimed build: its workspace, its console, and what stops it.
+
+use bus::ChunkFault;
+use jobs::JobEnd;
+use model::{BuildRecord, WorkspaceKeys};
+use policy::workspace::live_keys;
+use tokio::time::Instant;
+use tracing::debug;
+
+use crate::{
+    console::Console,
+    ending::{Ended, Ending},
+    shared::Shared,
+    stop::{Cause, Stop},
+    warm::WorkspaceOrigin,
+    workspace::Workspace,
+};
+
+/// State shared by the steps of a run.
+pub(crate) struct Run<'a> {
+    pub(crate) shared: &'a Shared,
+    pub(crate) workspace: Workspace,
+    pub(crate) stop: &'a Stop,
+    pub(crate) console: &'a mut Console,
+    pub(crate) record: &'a BuildRecord,
+    pub(crate) timeout_at: Instant,
+    /// Duration of filling the workspace, if it was attempted.
+    pub(crate) preparation_seconds: Option<f64>,
+    /// The result of its job, if it is one.
+    pub(crate) job: Option<Box<JobEnd>>,
+}
+
+impl Run<'_> {
+    /// The ending for the cause that the run was stopped for; `ended` holds the measurements of its command.
+    pub(crate) fn stopped(&self, ended: Option<Ended>) -> Ending {
+        Ending::stopped(self.stop.cause(), &self.shared.id, ended)
+    }
+
+    /// The ending of a run that cannot write to its console.
+    pub(crate) fn fault(&self, fault: &ChunkFault) -> Ending {
+        if matches!(self.stop.cause(), Some(Cause::FilledDisk { .. })) {
+            return self.stopped(None);
+        }
+        debug!(build = %self.record.build.id, error = telemetry::error_chain(fault), "console lost, the run ends");
+        Ending::NotOurs
+    }
+
+    /// Keys by which the next build finds the workspace, if it may be kept: an untouched workspace is still that
+    /// of the build `before`.
+    pub(crate) fn keys(&self, ending: &Ending, before: Option<WorkspaceKeys>) -> Option<WorkspaceKeys> {
+        if !self.workspace.warm || self.stop.cause().is_some() {
+            return None;
+        }
+        if ending.is_complete() {
+            return Some(live_keys(&self.record.build).workspace);
+        }
+        before.filter(|_| self.is_untouched(ending))
+    }
+
+    /// Whether the workspace still holds only the files of the build before.
+    pub(crate) fn is_untouched(&self, ending: &Ending) -> bool {
+        self.workspace.origin == WorkspaceOrigin::Reused && matches!(ending, Ending::NoContent(_))
+    }
+}

@@ -1,0 +1,170 @@
+//! How a run ended, and the outcome and reason that follow from it.
+
+use std::path::PathBuf;
+
+use jobs::{JobEnd, shortcoming};
+use model::{BuildResult, Outcome, Reason, ReasonCode, WorkerId};
+use shim::{Exit, ShimError};
+
+use crate::stop::Cause;
+
+/// How a run, or one of its commands, ended.
+pub(crate) enum Ending {
+    /// The command exited without being stopped.
+    Exited(Ended),
+    /// All tasks of its job ended, or can never start.
+    Tasks {
+        /// Folder with the outputs that its globs match.
+        outputs: PathBuf,
+    },
+    /// The build failed before its command ran, or its outputs could not be stored.
+    Failed(Reason, Option<Ended>),
+    /// The wanted context is unavailable; the workspace is unchanged.
+    NoContent(Reason),
+    /// The build exceeded its timeout.
+    TimedOut(Option<Ended>),
+    /// The worker shuts down or has a fault: the build is requeued.
+    GiveBack(Reason),
+    /// The build belongs to another attempt: nothing is written.
+    NotOurs,
+}
+
+/// Measurements of a command that ran.
+#[derive(Clone)]
+pub(crate) struct Ended {
+    pub(crate) exit: Exit,
+    pub(crate) started_at_us: Option<u64>,
+}
+
+impl Ended {
+    pub(crate) fn is_success(&self) -> bool {
+        self.exit.exit_code == Some(0)
+    }
+
+    /// How the command ended, as text for the user.
+    pub(crate) fn text(&self) -> String {
+        match (self.exit.exit_code, self.exit.signal) {
+            (Some(code), _) => format!("exit code {code}"),
+            (None, Some(signal)) => format!("killed by signal {signal}"),
+            (None, None) => "unknown exit status".to_owned(),
+        }
+    }
+}
+
+impl Ending {
+    /// The command could not be started.
+    pub(crate) fn not_started(message: String) -> Self {
+        Self::Failed(Reason { code: ReasonCode::CommandNotStarted, message }, None)
+    }
+
+    /// The shim died, and the command with it.
+    pub(crate) fn shim_gone(error: &ShimError) -> Self {
+        let message = format!("the shim of the workspace died: {}", telemetry::error_chain(error));
+        Self::GiveBack(Reason { code: ReasonCode::WorkerFault, message })
+    }
+
+    /// The run was stopped for `cause`; without one, its lease was not renewed in time. `ended` holds the
+    /// measurements of its command.
+    pub(crate) fn stopped(cause: Option<Cause>, worker: &WorkerId, ended: Option<Ended>) -> Self {
+        match cause {
+            Some(Cause::Drained) => {
+                let message = format!("worker {worker} is draining");
+                Self::GiveBack(Reason { code: ReasonCode::WorkerDrained, message })
+            }
+            Some(Cause::FilledDisk { resource, used, left, reserve }) => {
+                let message = format!(
+                    "the build filled the worker's disk and was stopped: its workspace used {used} {resource}, {left} \
+                     {resource} were left, and {reserve} must stay free (disk_left_percent)"
+                );
+                Self::Failed(Reason { code: ReasonCode::DiskFull, message }, ended)
+            }
+            Some(Cause::EndedElsewhere | Cause::LeaseLost) | None => Self::NotOurs,
+        }
+    }
+
+    /// Attributes a failure to the full disk.
+    pub(crate) fn blame_disk(self) -> Self {
+        if matches!(&self, Self::Failed(reason, _) if reason.code == ReasonCode::DiskFull) {
+            return self;
+        }
+        let full = |what: &str| Reason {
+            code: ReasonCode::DiskFull,
+            message: format!("the worker's disk is full; {what}"),
+        };
+        match self {
+            Self::Exited(ended) if !ended.is_success() => {
+                Self::Failed(full(&format!("the command failed: {}", ended.text())), Some(ended))
+            }
+            Self::Failed(reason, ended) => Self::Failed(full(&reason.message), ended),
+            Self::NoContent(reason) => Self::Failed(full(&reason.message), None),
+            Self::Exited(_) | Self::Tasks { .. } | Self::TimedOut(_) | Self::GiveBack(_) | Self::NotOurs => {
+                self
+            }
+        }
+    }
+
+    /// Whether the command or the job ran to its end.
+    pub(crate) fn is_complete(&self) -> bool {
+        match self {
+            Self::Exited(_) | Self::Tasks { .. } => true,
+            Self::Failed(..) | Self::NoContent(_) | Self::TimedOut(_) | Self::GiveBack(_) | Self::NotOurs => {
+                false
+            }
+        }
+    }
+
+    /// Whether the run succeeded; for a build that is a job, `job` decides.
+    pub(crate) fn is_success(&self, job: Option<&JobEnd>) -> bool {
+        match self {
+            Self::Exited(ended) => ended.is_success(),
+            Self::Tasks { .. } => job.is_some_and(|job| shortcoming(&job.result).is_none()),
+            Self::Failed(..) | Self::NoContent(_) | Self::TimedOut(_) | Self::GiveBack(_) | Self::NotOurs => {
+                false
+            }
+        }
+    }
+
+    /// The measurements of the command, if it ran.
+    pub(crate) fn ended(&self) -> Option<&Ended> {
+        match self {
+            Self::Exited(ended) => Some(ended),
+            Self::Failed(_, ended) | Self::TimedOut(ended) => ended.as_ref(),
+            Self::Tasks { .. } | Self::NoContent(_) | Self::GiveBack(_) | Self::NotOurs => None,
+        }
+    }
+
+    /// The result of the build, without what was kept of the run; `None` if this run gives it none.
+    pub(crate) fn result(&self, timeout_seconds: u64, job: Option<&JobEnd>) -> Option<BuildResult> {
+        let failed = |code, message| (Outcome::Failed, Some(Reason { code, message }));
+        let (outcome, reason) = match self {
+            Self::NotOurs | Self::GiveBack(_) => return None,
+            Self::Exited(ended) if ended.is_success() => (Outcome::Succeeded, None),
+            Self::Exited(ended) => {
+                failed(ReasonCode::CommandFailed, format!("the command failed: {}", ended.text()))
+            }
+            Self::Tasks { .. } => match job.and_then(|job| shortcoming(&job.result)) {
+                None => (Outcome::Succeeded, None),
+                Some(message) => failed(ReasonCode::TasksFailed, message),
+            },
+            Self::TimedOut(_) => {
+                let message = format!("the build exceeded its timeout of {timeout_seconds} s");
+                (Outcome::TimedOut, Some(Reason { code: ReasonCode::RunningTooLong, message }))
+            }
+            Self::Failed(reason, _) | Self::NoContent(reason) => (Outcome::Failed, Some(reason.clone())),
+        };
+        let unmeasured = BuildResult::without_run(outcome, ReasonCode::CommandFailed, "");
+        let result = BuildResult { reason, ..unmeasured };
+        Some(match self.ended() {
+            None => result,
+            Some(Ended { exit, started_at_us }) => BuildResult {
+                exit_code: exit.exit_code,
+                signal: exit.signal,
+                command_started_at_us: *started_at_us,
+                wall_seconds: exit.wall.as_secs_f64(),
+                cpu_seconds: exit.cpu.as_secs_f64(),
+                peak_memory_bytes: exit.peak_memory_bytes,
+                ..result
+            },
+        })
+    }
+}

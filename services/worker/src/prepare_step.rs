@@ -1,0 +1,39 @@
+//! The steps of a preparation.
+
+use std::{
+    io,
+    sync::{Arc, atomic::AtomicBool},
+};
+
+use crate::sync::Progress;
+
+/// One step of a preparation.
+pub(crate) struct PrepareStep {
+    /// What the step does, for its error message.
+    pub(crate) what: String,
+    pub(crate) work: Work,
+}
+
+/// The work of a step.
+pub(crate) enum Work {
+    Command {
+        /// The program and its arguments.
+        argv: Vec<String>,
+        /// Variables in addition to those of every preparation ([`crate::environment::of_preparation`]).
+        env: Vec<(String, String)>,
+    },
+    /// Work of the worker on the workspace only; it stops early when the flag is set.
+    Files {
+        work: FileWork,
+        /// Progress of work that may take long.
+        progress: Option<Arc<Progress>>,
+    },
+}
+
+pub(crate) type FileWork = Box<dyn FnOnce(&AtomicBool) -> io::Result<()> + Send>;
+
+pub(crate) fn shell(what: String, script: &str, arguments: &[&str]) -> PrepareStep {
+    let mut argv = vec!["/bin/sh".to_owned(), "-c".to_owned(), script.to_owned(), "forebay".to_owned()];
+    argv.extend(arguments.iter().map(|argument| (*argument).to_owned()));
+    PrepareStep { what, work: Work::Command { argv, env: Vec::new() } }
+}

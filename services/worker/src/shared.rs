@@ -1,0 +1,20 @@
+//! The state shared by all loops of the worker.
+
+use model::{Millis, WorkerId};
+use service::Context;
+use store::Store;
+
+use crate::{folder::WorkerFolder, gateway::Gateways, usage::Usage, workspaces::Workspaces};
+
+/// State shared by all loops of the worker.
+pub(crate) struct Shared {
+    pub(crate) context: Context,
+    pub(crate) id: WorkerId,
+    pub(crate) host: String,
+    pub(crate) started_at: Millis,
+    pub(crate) store: Store,
+    pub(crate) folder: WorkerFolder,
+    pub(crate) workspaces: Workspaces,
+    pub(crate) usage: Usage,
+    pub(crate) gateways: Gateways,
+}

@@ -1,0 +1,66 @@
+//! Configuration of the services, and the state that they share.
+
+use std::{fmt, sync::Arc};
+
+use cas::Cas;
+use policy::{InstanceRule, InstanceRules};
+use tonic::Status;
+
+use crate::{
+    budget::Budget,
+    limits::Limits,
+    log_streams::{LiveRead, LogWrite},
+    uploads::Uploads,
+};
+
+/// The store, instances and limits that the services use.
+#[derive(Clone)]
+pub struct BlobApi {
+    /// The store that is served.
+    pub cas: Cas,
+    /// The served instances, and whether their clients may write the action cache.
+    pub instances: InstanceRules,
+    pub limits: Limits,
+    /// Whether this endpoint also executes actions; announced in the capabilities.
+    pub executes: bool,
+    /// Reader of log streams and of live action output, if there is one.
+    pub live: Option<Arc<dyn LiveRead>>,
+    /// Writer of log streams, if there is one.
+    pub log_writes: Option<Arc<dyn LogWrite>>,
+}
+
+impl fmt::Debug for BlobApi {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BlobApi").field("limits", &self.limits).finish_non_exhaustive()
+    }
+}
+
+/// State that all services of one API share.
+pub(crate) struct Shared {
+    pub(crate) api: BlobApi,
+    pub(crate) budget: Arc<Budget>,
+    pub(crate) uploads: Arc<Uploads>,
+}
+
+impl Shared {
+    pub(crate) fn new(api: BlobApi) -> Arc<Self> {
+        let limits = api.limits;
+        Arc::new(Self {
+            api,
+            budget: Arc::new(Budget::new(limits.memory_bytes)),
+            uploads: Arc::new(Uploads::new(limits)),
+        })
+    }
+
+    pub(crate) fn cas(&self) -> &Cas {
+        &self.api.cas
+    }
+
+    /// Returns the rule of the instance that a request names.
+    pub(crate) fn instance(&self, name: &str) -> Result<&InstanceRule, Status> {
+        reapi::instance::check(name)?;
+        self.api.instances.rule(name).map_err(|_| {
+            Status::invalid_argument(format!("unknown instance {name:?}; check the instance name"))
+        })
+    }
+}

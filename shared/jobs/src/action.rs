@@ -1,0 +1,148 @@
+//! Encodes a task's command as an action.
+
+use std::collections::HashMap;
+
+use invariant::Present as _;
+use model::{BlobDigest, CommandStep, JobPath};
+use policy::actions::limits;
+use reapi::{
+    canonical::{encode, sort_command, sort_platform},
+    digest::to_proto,
+    execution::{Action, Command, Platform, command::EnvironmentVariable, platform::Property},
+};
+use remote::Source;
+
+use crate::tree::FUNCTION;
+
+/// Default search path of programs: a task gets no variables from the worker.
+const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
+
+/// An action and its blobs, except the input root.
+#[derive(Debug, Clone)]
+pub(crate) struct TaskAction {
+    /// Digest of the action.
+    pub(crate) digest: BlobDigest,
+    /// The encoded action and command.
+    pub(crate) blobs: HashMap<BlobDigest, Source>,
+}
+
+/// The action of `step` over an input root.
+pub(crate) fn action_of(step: &CommandStep, input_root: &BlobDigest) -> TaskAction {
+    let (command_digest, command) = encode(&command(step), FUNCTION);
+    let action = Action {
+        command_digest: Some(to_proto(&command_digest)),
+        input_root_digest: Some(to_proto(input_root)),
+        timeout: step.limits.wall_ms.map(duration),
+        platform: platform(step),
+        ..Action::default()
+    };
+    let (digest, action) = encode(&action, FUNCTION);
+    let blobs = [(command_digest, Source::Bytes(command)), (digest, Source::Bytes(action))];
+    TaskAction { digest, blobs: blobs.into_iter().collect() }
+}
+
+fn command(step: &CommandStep) -> Command {
+    let variable =
+        |(name, value): (&String, &String)| EnvironmentVariable { name: name.clone(), value: value.clone() };
+    let mut variables: Vec<EnvironmentVariable> = step.env.iter().map(variable).collect();
+    if !step.env.contains_key("PATH") {
+        variables.push(EnvironmentVariable { name: "PATH".to_owned(), value: PATH.to_owned() });
+    }
+    let mut command = Command {
+        arguments: step.argv.clone(),
+        environment_variables: variables,
+        output_paths: step.outputs.iter().map(|path| relative(&step.folder, path)).collect(),
+        working_directory: step.folder.as_str().to_owned(),
+        ..Command::default()
+    };
+    sort_command(&mut command);
+    command
+}
+
+/// `path` relative to `folder`; both are relative to the workspace.
+pub(crate) fn relative(folder: &JobPath, path: &JobPath) -> String {
+    let (from, to): (Vec<&str>, Vec<&str>) = (folder.names().collect(), path.names().collect());
+    let common = from.iter().zip(&to).take_while(|(a, b)| a == b).count();
+    let up = std::iter::repeat_n("..", from.len() - common);
+    let names: Vec<&str> = up.chain(to.into_iter().skip(common)).collect();
+    names.join("/")
+}
+
+fn platform(step: &CommandStep) -> Option<Platform> {
+    let asked = step.platform.iter().map(|(name, value)| (name.clone(), value.clone()));
+    let property = |(name, value)| Property { name, value };
+    let properties: Vec<Property> = asked.chain(limits::properties(&step.limits)).map(property).collect();
+    if properties.is_empty() {
+        return None;
+    }
+    let mut platform = Platform { properties };
+    sort_platform(&mut platform);
+    Some(platform)
+}
+
+fn duration(ms: u64) -> reapi::protobuf::Duration {
+    reapi::protobuf::Duration {
+        seconds: i64::try_from(ms / 1000).unwrap_or(i64::MAX),
+        nanos: i32::try_from(ms % 1000 * 1_000_000).present("the nanoseconds of less than one second"),
+    }
+}
+
+/// In the Remote Execution API a lower priority runs earlier; the default priority of a task is 1, which is 0 there.
+pub(crate) fn priority(task: i32) -> i32 {
+    1_i32.saturating_sub(task)
+}
+
+#[cfg(test)]
+mod tests {
+    use model::{Graph, Job, JobLimits, Step};
+
+    use super::*;
+
+    fn step(task: &serde_json::Value) -> CommandStep {
+        let job: Job = serde_json::from_value(serde_json::json!({ "tasks": [task] })).unwrap();
+        let graph = Graph::new(&job, &JobLimits::NONE).unwrap();
+        let Step::Command(command) = &graph.tasks()[0].step else { panic!() };
+        (**command).clone()
+    }
+
+    #[test]
+    fn paths_are_named_from_where_the_command_starts() {
+        for (folder, path, expected) in
+            [(".", "a/b", "a/b"), ("a", "a/b", "b"), ("a/b", "a/c/d", "../c/d"), ("x/y", "z", "../../z")]
+        {
+            let (folder, path) = (JobPath::parse(folder).unwrap(), JobPath::parse(path).unwrap());
+            assert_eq!(relative(&folder, &path), expected);
+        }
+    }
+
+    #[test]
+    fn all_that_changes_the_outcome_changes_the_digest_and_nothing_else_does() {
+        let root = FUNCTION.empty();
+        let task = serde_json::json!({"id": "a", "command": ["x"], "outputs": ["b", "a"]});
+        let digest = |name: &str, value: serde_json::Value| {
+            let mut task = task.clone();
+            task[name] = value;
+            action_of(&step(&task), &root).digest
+        };
+        let same = action_of(&step(&task), &root).digest;
+        assert_eq!(digest("id", "other".into()), same);
+        assert_eq!(digest("priority", 7.into()), same);
+        assert_eq!(digest("outputs", serde_json::json!(["a", "./b"])), same);
+        for (name, value) in [
+            ("command", serde_json::json!(["y"])),
+            ("env", serde_json::json!({"A": "1"})),
+            ("folder", "f".into()),
+            ("limits", serde_json::json!({"wall_ms": 1500})),
+            ("limits", serde_json::json!({"memory_bytes": 1_000_000})),
+            ("platform", serde_json::json!({"OSFamily": "linux"})),
+        ] {
+            assert_ne!(digest(name, value), same, "{name}");
+        }
+    }
+
+    #[test]
+    fn the_higher_is_the_earlier() {
+        assert_eq!([priority(1), priority(10), priority(-3)], [0, -9, 4]);
+        assert!(priority(i32::MIN) == i32::MAX);
+    }
+}

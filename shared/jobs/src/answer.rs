@@ -1,0 +1,232 @@
+//! Reads the result of an execution: how the task ended, its usage, its outputs, and what it printed.
+
+use std::{collections::HashMap, sync::Arc, time::Duration};
+
+use model::{BlobDigest, CommandStep, Task, TaskReport, TaskStatus};
+use policy::{actions::limits::Limit, graph::judged};
+use prost::Message as _;
+use prost_types::{Struct, value::Kind};
+use reapi::{
+    digest::from_proto,
+    directory::{AbsoluteTargets, check_with},
+    execution::{ActionResult, Directory, ExecutedActionMetadata, Tree},
+    rpc,
+};
+use tonic::Code;
+
+use crate::{
+    action::relative,
+    extent::DEPTH_MAX,
+    tree::{Content, FUNCTION, Folder, Node},
+};
+
+/// The metadata field that names the limit which the command exceeded.
+const LIMIT: &str = "limit";
+const STRUCT: &str = "/google.protobuf.Struct";
+
+/// The report of a task whose action ended with `status` and perhaps a `result`, and printed `stdout`.
+pub(crate) fn report(
+    task: &Task,
+    status: &rpc::Status,
+    result: Option<&ActionResult>,
+    cached: bool,
+    stdout: &[u8],
+) -> TaskReport {
+    let mut report = TaskReport { cached, ..TaskReport::new(task.id.clone(), TaskStatus::Succeeded) };
+    let used = result.and_then(|result| result.execution_metadata.as_ref()).map(Used::of).unwrap_or_default();
+    report.executor.clone_from(&used.executor);
+    report.wall_ms = used.wall.map(millis);
+    report.cpu_ms = used.cpu.map(millis);
+    report.memory_bytes = used.memory_bytes;
+    report.exit_code = result.filter(|_| status.code == 0).map(|result| result.exit_code);
+    if status.code != 0 {
+        report.status = fault(Code::from(status.code), &used);
+        report.reason = Some(model::brief(status.message.clone()));
+        return report;
+    }
+    let Some(result) = result else {
+        report.status = TaskStatus::FarmFailed;
+        report.reason = Some("the execution succeeded without a result".to_owned());
+        return report;
+    };
+    if task.judge.is_some() {
+        match judged(result.exit_code, stdout) {
+            Ok(score) => report.score = Some(score),
+            Err(bad) => fail(&mut report, bad.to_string()),
+        }
+    } else if result.exit_code != 0 {
+        fail(&mut report, format!("exit code {}", result.exit_code));
+    }
+    report
+}
+
+/// Marks the task itself as failed.
+pub(crate) fn fail(report: &mut TaskReport, reason: String) {
+    report.status = TaskStatus::Failed;
+    report.reason = Some(model::brief(reason));
+}
+
+/// Classifies the failure of an action without a result of its command.
+fn fault(code: Code, used: &Used) -> TaskStatus {
+    let ran = used.limit || used.executor.is_some();
+    // RESOURCE_EXHAUSTED may also mean that the farm is full: then no executor ran it.
+    if code == Code::DeadlineExceeded || (code == Code::ResourceExhausted && ran) {
+        TaskStatus::OverLimit
+    } else if is_own(code) {
+        TaskStatus::Failed
+    } else {
+        TaskStatus::FarmFailed
+    }
+}
+
+/// Whether a refusal with this code is the task's own fault: a retry would be refused too.
+pub(crate) fn is_own(code: Code) -> bool {
+    matches!(
+        code,
+        Code::InvalidArgument
+            | Code::FailedPrecondition
+            | Code::OutOfRange
+            | Code::PermissionDenied
+            | Code::Unauthenticated
+            | Code::Unimplemented
+    )
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// Usage of a run, from the metadata of its result.
+#[derive(Debug, Default)]
+struct Used {
+    executor: Option<String>,
+    wall: Option<Duration>,
+    cpu: Option<Duration>,
+    memory_bytes: Option<u64>,
+    /// Whether the metadata names an exceeded limit.
+    limit: bool,
+}
+
+impl Used {
+    fn of(metadata: &ExecutedActionMetadata) -> Self {
+        let mut used = Self {
+            executor: Some(metadata.worker.clone()).filter(|worker| !worker.is_empty()),
+            wall: metadata.virtual_execution_duration.as_ref().map(|wall| {
+                let seconds = u64::try_from(wall.seconds).unwrap_or_default();
+                Duration::new(seconds, u32::try_from(wall.nanos).unwrap_or_default())
+            }),
+            ..Self::default()
+        };
+        let mut all = metadata.auxiliary_metadata.iter();
+        let usage = all.find(|any| any.type_url.ends_with(STRUCT));
+        let Some(usage) = usage.and_then(|any| Struct::decode(any.value.as_slice()).ok()) else {
+            return used;
+        };
+        let number = |name: &str| match usage.fields.get(name)?.kind.as_ref()? {
+            Kind::NumberValue(number) if *number >= 0.0 => Some(*number),
+            Kind::NumberValue(_)
+            | Kind::NullValue(_)
+            | Kind::StringValue(_)
+            | Kind::BoolValue(_)
+            | Kind::StructValue(_)
+            | Kind::ListValue(_) => None,
+        };
+        used.cpu = number("cpu_seconds").and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "checked; saturates")]
+        let bytes = number("peak_memory_bytes").map(|bytes| bytes as u64);
+        used.memory_bytes = bytes;
+        used.limit = matches!(
+            usage.fields.get(LIMIT).and_then(|value| value.kind.as_ref()),
+            Some(Kind::StringValue(name)) if Limit::ALL.iter().any(|limit| limit.name() == name)
+        );
+        used
+    }
+}
+
+/// An output of a task.
+pub(crate) enum ProducedOutput {
+    /// The output is fully known.
+    Node(Node),
+    /// A folder whose tree must be read.
+    Tree(BlobDigest),
+}
+
+/// The outputs of `step` in a result, with their paths; fails with the first one that is missing.
+pub(crate) fn outputs(
+    step: &CommandStep,
+    result: &ActionResult,
+) -> Result<Vec<(String, ProducedOutput)>, String> {
+    let mut found: HashMap<&str, ProducedOutput> = HashMap::new();
+    for file in &result.output_files {
+        let digest = digest(file.digest.as_ref())?;
+        let content = Arc::new(Content::remote(digest));
+        found
+            .insert(&file.path, ProducedOutput::Node(Node::File { content, executable: file.is_executable }));
+    }
+    for link in &result.output_symlinks {
+        found.insert(&link.path, ProducedOutput::Node(Node::Link(link.target.as_str().into())));
+    }
+    for folder in &result.output_directories {
+        found.insert(&folder.path, ProducedOutput::Tree(digest(folder.tree_digest.as_ref())?));
+    }
+    let mut made = Vec::with_capacity(step.outputs.len());
+    for path in &step.outputs {
+        let name = relative(&step.folder, path);
+        let output = found.remove(name.as_str()).ok_or_else(|| format!("output {path} is missing"))?;
+        made.push((path.as_str().to_owned(), output));
+    }
+    Ok(made)
+}
+
+fn digest(digest: Option<&reapi::execution::Digest>) -> Result<BlobDigest, String> {
+    let digest = digest.ok_or("an output in the result has no digest")?;
+    from_proto(digest, FUNCTION)
+        .map_err(|error| format!("an output in the result has an invalid digest: {error}"))
+}
+
+/// The folder that a `Tree` message describes.
+pub(crate) fn folder_of(tree: &[u8]) -> Result<Arc<Folder>, String> {
+    let tree = Tree::decode(tree).map_err(|error| format!("cannot decode an output folder: {error}"))?;
+    let children: HashMap<BlobDigest, &Directory> =
+        tree.children.iter().map(|child| (FUNCTION.digest(&child.encode_to_vec()), child)).collect();
+    let mut made = HashMap::new();
+    unfold(&tree.root.unwrap_or_default(), &children, &mut made, 0)
+}
+
+/// Equal folders are shared. No message can hold its own digest, so the recursion ends.
+fn unfold(
+    directory: &Directory,
+    children: &HashMap<BlobDigest, &Directory>,
+    made: &mut HashMap<BlobDigest, Arc<Folder>>,
+    depth: usize,
+) -> Result<Arc<Folder>, String> {
+    if depth >= DEPTH_MAX {
+        return Err(format!("an output folder is nested deeper than {DEPTH_MAX} folders"));
+    }
+    check_with(directory, AbsoluteTargets::Allowed)
+        .map_err(|fault| format!("an output folder is invalid: {fault}"))?;
+    let mut folder = Arc::default();
+    for file in &directory.files {
+        let content = Arc::new(Content::remote(digest(file.digest.as_ref())?));
+        Folder::put(&mut folder, &file.name, Node::File { content, executable: file.is_executable });
+    }
+    for link in &directory.symlinks {
+        Folder::put(&mut folder, &link.name, Node::Link(link.target.as_str().into()));
+    }
+    for child in &directory.directories {
+        let digest = digest(child.digest.as_ref())?;
+        let below = if let Some(known) = made.get(&digest) {
+            Arc::clone(known)
+        } else {
+            let found = children.get(&digest).ok_or("the tree of an output folder lacks a subfolder")?;
+            let below = unfold(found, children, made, depth + 1)?;
+            made.insert(digest, Arc::clone(&below));
+            below
+        };
+        Folder::put(&mut folder, &child.name, Node::Folder(below));
+    }
+    Ok(folder)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,161 @@
+//! The steps before the first task: read the job, connect to the farm, and scan the workspace.
+
+use std::{collections::HashMap, fs, io, sync::Arc, time::Duration};
+
+use bus::ChunkFault;
+use model::{Digest, Graph, Job, JobLimits, Reason, ReasonCode, SendingBuild};
+use remote::Remote;
+use tokio::time::Instant;
+use tonic::metadata::{Ascii, MetadataMap, MetadataValue};
+
+use crate::{
+    cancel::Cancel,
+    job_files::JobFiles,
+    patience::Patience,
+    run::{JobEnding, JobRun},
+    runner::Runner,
+    scan::{hash_all, scan},
+    tree::FUNCTION,
+    uploads::Uploads,
+};
+
+/// The instance name whose cache jobs use.
+const INSTANCE: &str = "";
+/// Time between two requests for the gateway's address.
+const ASKING: Duration = Duration::from_secs(1);
+/// How long a run waits for a gateway before the build is requeued.
+const GATEWAY_PATIENCE: Duration = Duration::from_secs(60);
+const CONNECT: Duration = Duration::from_secs(10);
+/// Maximum time without data from the server of a fetched file.
+const SILENCE: Duration = Duration::from_secs(60);
+/// Name of the folder with the job's files, inside the worker's own folder for the run.
+const FOLDER: &str = "job";
+
+impl JobRun<'_> {
+    /// Prepares the tasks of the job with this digest; returns how the run ends if that fails.
+    pub(crate) async fn begin(&mut self, job: &Digest) -> Result<Result<Runner, JobEnding>, ChunkFault> {
+        let graph = match self.unless_over(self.read_job(job)).await {
+            Ok(Ok(graph)) => graph,
+            Ok(Err(message)) => {
+                self.host.say(&message).await?;
+                return Ok(Err(failed(ReasonCode::ContextUnavailable, message)));
+            }
+            Err(ending) => return Ok(Err(ending)),
+        };
+        let remote = match self.connect().await? {
+            Ok(remote) => remote,
+            Err(ending) => return Ok(Err(ending)),
+        };
+        let runner = async {
+            let all = self.host.own_folder()?.join(FOLDER);
+            // Files of an earlier run in a reused workspace.
+            match fs::remove_dir_all(&all) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                Ok(()) | Err(_) => {}
+            }
+            // A unique name, because an earlier run may still be writing to its folder.
+            let folder = all.join(format!("{}-{}", self.record.build.id, self.record.attempt));
+            fs::create_dir_all(&folder)?;
+            let job_files = self.scan_workspace(graph).await?;
+            let http = reqwest::Client::builder().connect_timeout(CONNECT).read_timeout(SILENCE).build();
+            Ok(Runner {
+                job_files: Arc::new(job_files),
+                uploads: Uploads::start(remote.clone()),
+                patience: Patience::new(),
+                remote,
+                http: http.map_err(io::Error::other)?,
+                headers: self.headers(),
+                invocation: format!("{}/{}", self.record.build.id, self.record.attempt),
+                folder,
+                bytes_max: self.bytes_max,
+                operations: std::sync::Mutex::new(HashMap::new()),
+            })
+        };
+        match self.unless_over(runner).await {
+            Ok(Ok(runner)) => Ok(Ok(runner)),
+            Ok(Err(error)) => Ok(Err(JobEnding::Unscanned(error))),
+            Err(ending) => Ok(Err(ending)),
+        }
+    }
+
+    async fn read_job(&self, digest: &Digest) -> Result<Arc<Graph>, String> {
+        let unreadable = |why: String| format!("cannot read the build's job {digest}: {why}");
+        let failed = |error: store::StoreError| unreadable(telemetry::error_chain(&error));
+        let json = self.store.read(digest, u64::MAX).await.map_err(failed)?;
+        let job: Job = serde_json::from_slice(&json).map_err(|error| unreadable(error.to_string()))?;
+        // It was checked when the build was accepted.
+        let graph = Graph::new(&job, &JobLimits::NONE).map_err(|invalid| unreadable(invalid.to_string()))?;
+        Ok(Arc::new(graph))
+    }
+
+    /// Connects to a live gateway, waiting for one if necessary.
+    async fn connect(&mut self) -> Result<Result<Remote, JobEnding>, ChunkFault> {
+        let until = Instant::now() + GATEWAY_PATIENCE;
+        let mut announced = false;
+        loop {
+            let found = match self.unless_over(self.host.find_gateway()).await {
+                Ok(found) => found,
+                Err(ending) => return Ok(Err(ending)),
+            };
+            if let Some(url) = found {
+                return Ok(Remote::lazily(&url, INSTANCE, FUNCTION)
+                    .map_err(|error| failed(ReasonCode::WorkerFault, telemetry::error_chain(&error))));
+            }
+            let seconds = GATEWAY_PATIENCE.as_secs();
+            if Instant::now() >= until {
+                let message =
+                    format!("no gateway of the farm answered worker {} for {seconds} s", self.worker);
+                self.host.say(&message).await?;
+                return Ok(Err(JobEnding::GiveBack(Reason {
+                    code: ReasonCode::GatewayUnreachable,
+                    message,
+                })));
+            }
+            if !std::mem::replace(&mut announced, true) {
+                let line = format!("no gateway of the farm answers: waiting at most {seconds} s for one");
+                self.host.say(&line).await?;
+            }
+            if let Err(ending) = self.unless_over(tokio::time::sleep(ASKING)).await {
+                return Ok(Err(ending));
+            }
+        }
+    }
+
+    /// Scans the files of the workspace, and hashes those that tasks read.
+    async fn scan_workspace(&self, graph: Arc<Graph>) -> io::Result<JobFiles> {
+        let cancel = Cancel::default();
+        let (flag, root) = (cancel.flag(), self.workspace.to_owned());
+        let work = move || {
+            let job_files = JobFiles::new(graph, scan(&root, &flag)?);
+            hash_all(&job_files.wanted_files(), &flag);
+            Ok(job_files)
+        };
+        let job_files = tokio::task::spawn_blocking(work).await.map_err(io::Error::other)?;
+        drop(cancel);
+        job_files
+    }
+
+    /// Headers of every call: the build's group and trace, and the build that executor usage is counted for. If the
+    /// farm's instance names do not grant the group, the group of the instance name applies.
+    fn headers(&self) -> MetadataMap {
+        let build = &self.record.build;
+        let sender = SendingBuild { worker: self.worker.clone(), id: build.id, attempt: self.record.attempt };
+        let trace = telemetry::current().map(|context| context.traceparent).or(build.traceparent.clone());
+        let mut headers = MetadataMap::new();
+        let mut set = |name: &'static str, value: String| {
+            if let Ok(value) = value.parse::<MetadataValue<Ascii>>() {
+                headers.insert(name, value);
+            }
+        };
+        set("x-forebay-group", build.group.to_string());
+        set("x-forebay-build", sender.to_string());
+        if let Some(trace) = trace {
+            set("traceparent", trace);
+        }
+        headers
+    }
+}
+
+fn failed(code: ReasonCode, message: String) -> JobEnding {
+    JobEnding::Failed(Reason { code, message })
+}

@@ -1,0 +1,53 @@
+//! Reads blobs of the farm's store and verifies them, as `remote` does, but in futures that can move between threads.
+
+use std::path::Path;
+
+use futures::TryStreamExt as _;
+use model::BlobDigest;
+use remote::{Remote, RemoteError};
+use tokio::io::AsyncWriteExt as _;
+
+use crate::tree::FUNCTION;
+
+/// The content of a blob, in memory.
+pub(crate) async fn read(remote: &Remote, digest: &BlobDigest) -> Result<Vec<u8>, RemoteError> {
+    let mut content = Vec::new();
+    if digest.is_empty_blob() {
+        return Ok(content);
+    }
+    let mut pieces = open(remote, digest).await?;
+    while let Some(piece) = pieces.try_next().await? {
+        content.extend_from_slice(&piece);
+    }
+    check(digest, FUNCTION.digest(&content)).map(|()| content)
+}
+
+/// Writes a blob to `path`.
+pub(crate) async fn fetch(remote: &Remote, digest: &BlobDigest, path: &Path) -> Result<(), RemoteError> {
+    let failed = |source| RemoteError::File { path: path.display().to_string(), source };
+    let mut out = tokio::fs::File::create(path).await.map_err(failed)?;
+    if digest.is_empty_blob() {
+        return Ok(());
+    }
+    let mut hasher = FUNCTION.hasher();
+    let mut pieces = open(remote, digest).await?;
+    while let Some(piece) = pieces.try_next().await? {
+        hasher.update(&piece);
+        out.write_all(&piece).await.map_err(failed)?;
+    }
+    out.flush().await.map_err(failed)?;
+    check(digest, hasher.finish())
+}
+
+type Pieces = futures::stream::BoxStream<'static, Result<bytes::Bytes, RemoteError>>;
+
+async fn open(remote: &Remote, digest: &BlobDigest) -> Result<Pieces, RemoteError> {
+    remote.open(digest, 0).await?.ok_or(RemoteError::Missing { digest: *digest })
+}
+
+fn check(wanted: &BlobDigest, found: BlobDigest) -> Result<(), RemoteError> {
+    if found == *wanted {
+        return Ok(());
+    }
+    Err(RemoteError::Answer { what: format!("reading {wanted}"), why: format!("its content is {found}") })
+}

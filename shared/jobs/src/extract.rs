@@ -1,0 +1,297 @@
+//! The internal step `extract`: unpacks a tar archive, uncompressed or compressed with gzip or zstd.
+//!
+//! No file is written to a path from the archive: the content of each file goes to a file of the worker, and its
+//! name into a tree.
+
+use std::{
+    fs::{self, File},
+    io::{self, BufReader, Read, Seek as _, Write},
+    path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use flate2::read::MultiGzDecoder;
+use invariant::Present as _;
+use model::JobPath;
+use remote::Remote;
+use tar::EntryType;
+
+use crate::{
+    blobs,
+    cancel::Cancel,
+    patience::Patience,
+    task_error::TaskError,
+    tree::{Content, FUNCTION, Folder, Node, join},
+};
+
+/// Maximum number of entries of an archive.
+const ENTRIES_MAX: u64 = 1_000_000;
+/// Maximum bytes of a name or of another header that precedes an entry.
+const EXTRA_MAX: u64 = 1 << 20;
+const BUFFER: usize = 256 << 10;
+
+/// The content of the archive `from`, which is called `name`. Its files are stored in the new folder `folder`;
+/// together they may have at most `bytes_max` bytes.
+pub(crate) async fn extract(
+    from: &Node,
+    name: &str,
+    folder: PathBuf,
+    bytes_max: u64,
+    (remote, patience): (&Remote, &Patience),
+) -> Result<Arc<Folder>, TaskError> {
+    let Node::File { content, .. } = from else {
+        return Err(TaskError::Own(format!("{name} is not an archive: it is a folder or a broken link")));
+    };
+    let ours = |error: io::Error| TaskError::Farm(format!("unpacking {name} failed: {error}"));
+    tokio::fs::create_dir_all(&folder).await.map_err(ours)?;
+    let archive = if let Some(path) = content.path() {
+        path.clone()
+    } else {
+        let path = folder.join("archive");
+        let digest = content.digest()?;
+        patience.patiently(|| blobs::fetch(remote, &digest, &path)).await?;
+        path
+    };
+    let cancel = Cancel::default();
+    let cancelled = cancel.flag();
+    let work = move || Unpacking { folder, bytes_left: bytes_max, files: 0, cancelled }.run(&archive);
+    let done = tokio::task::spawn_blocking(work).await;
+    drop(cancel);
+    match done {
+        Ok(Ok(unpacked)) => Ok(unpacked),
+        Ok(Err(UnpackError::Archive(why))) => Err(TaskError::Own(format!("cannot unpack {name}: {why}"))),
+        Ok(Err(UnpackError::Disk(error))) => Err(ours(error)),
+        Err(panicked) => Err(ours(io::Error::other(panicked))),
+    }
+}
+
+enum UnpackError {
+    /// The archive or its content is at fault.
+    Archive(String),
+    /// The worker's disk failed.
+    Disk(io::Error),
+}
+
+impl UnpackError {
+    fn archive(why: impl Into<String>) -> Self {
+        Self::Archive(why.into())
+    }
+
+    fn unreadable(error: &io::Error) -> Self {
+        Self::Archive(format!("it is damaged or not a tar archive: {error}"))
+    }
+}
+
+struct Unpacking {
+    folder: PathBuf,
+    bytes_left: u64,
+    files: u64,
+    cancelled: Arc<AtomicBool>,
+}
+
+/// Headers that precede an entry and apply to it.
+#[derive(Default)]
+struct Extra {
+    path: Option<Vec<u8>>,
+    link: Option<Vec<u8>>,
+}
+
+impl Unpacking {
+    fn run(mut self, archive: &Path) -> Result<Arc<Folder>, UnpackError> {
+        let mut archive = tar::Archive::new(open(archive)?);
+        let entries = archive.entries().map_err(|error| UnpackError::unreadable(&error))?.raw(true);
+        let mut root = Arc::default();
+        let mut extra = Extra::default();
+        for (count, entry) in (1..).zip(entries) {
+            if self.cancelled.load(Ordering::Relaxed) {
+                return Err(UnpackError::Disk(io::ErrorKind::Interrupted.into()));
+            }
+            if count > ENTRIES_MAX {
+                return Err(UnpackError::Archive(format!("it has more than {ENTRIES_MAX} entries")));
+            }
+            let mut entry = entry.map_err(|error| UnpackError::unreadable(&error))?;
+            let kind = entry.header().entry_type();
+            if kind == EntryType::GNULongName {
+                extra.path = Some(trimmed(read_extra(&mut entry)?));
+            } else if kind == EntryType::GNULongLink {
+                extra.link = Some(trimmed(read_extra(&mut entry)?));
+            } else if kind == EntryType::XHeader {
+                extra.read_pax(&read_extra(&mut entry)?)?;
+            } else if kind != EntryType::XGlobalHeader {
+                self.add_entry(&mut root, &mut entry, std::mem::take(&mut extra))?;
+            }
+        }
+        Ok(root)
+    }
+
+    fn add_entry(
+        &mut self,
+        root: &mut Arc<Folder>,
+        entry: &mut tar::Entry<'_, impl Read>,
+        extra: Extra,
+    ) -> Result<(), UnpackError> {
+        let name = extra.path.unwrap_or_else(|| entry.header().path_bytes().into_owned());
+        let name = String::from_utf8(name).map_err(|_| UnpackError::archive("a name in it is not UTF-8"))?;
+        let path =
+            JobPath::parse(&name).map_err(|bad| UnpackError::Archive(format!("entry {name:?}: {bad}")))?;
+        let link = || {
+            let own = entry.header().link_name_bytes().map(std::borrow::Cow::into_owned);
+            let target = extra.link.clone().or(own).unwrap_or_default();
+            String::from_utf8(target).map_err(|_| UnpackError::archive("a target in it is not UTF-8"))
+        };
+        let kind = entry.header().entry_type();
+        // The oldest format stores folders as files whose names end in a slash.
+        let node = if kind.is_dir() || (kind.is_file() && name.ends_with('/')) {
+            Node::Folder(Arc::default())
+        } else if kind.is_file() || kind.is_contiguous() {
+            let mode = entry.header().mode().map_err(|error| UnpackError::unreadable(&error))?;
+            Node::File { content: Arc::new(self.content(&name, entry)?), executable: mode & 0o111 != 0 }
+        } else if kind.is_symlink() {
+            symlink(&path, link()?)?
+        } else if kind.is_hard_link() {
+            let target = link()?;
+            let there = JobPath::parse(&target).ok().and_then(|target| root.at(target.as_str()).cloned());
+            there.filter(|node| matches!(node, Node::File { .. })).ok_or_else(|| {
+                UnpackError::Archive(format!(
+                    "{name:?} is a link to {target:?}, which is not an earlier file"
+                ))
+            })?
+        } else {
+            return Err(UnpackError::Archive(format!(
+                "{name:?} is neither a file nor a folder nor a link: {kind:?}"
+            )));
+        };
+        if path.is_workspace() {
+            return Ok(());
+        }
+        check_folders(root, &path, &name)?;
+        Folder::insert_at(root, path.as_str(), node);
+        Ok(())
+    }
+
+    /// Copies the content of an entry into a file of the worker.
+    fn content(&mut self, name: &str, entry: &mut impl Read) -> Result<Content, UnpackError> {
+        let path = self.folder.join(format!("{}", self.files));
+        self.files += 1;
+        let mut file = File::create(&path).map_err(UnpackError::Disk)?;
+        let mut hasher = FUNCTION.hasher();
+        let mut buffer = vec![0; BUFFER];
+        loop {
+            let count = entry.read(&mut buffer).map_err(|error| UnpackError::unreadable(&error))?;
+            let piece = buffer.get(..count).present("the bytes of a buffer that were read");
+            if piece.is_empty() {
+                return Ok(Content::hashed(path, hasher.finish()));
+            }
+            self.bytes_left = self.bytes_left.checked_sub(piece.len() as u64).ok_or_else(|| {
+                UnpackError::Archive(format!("it holds more bytes than a step may unpack, at {name:?}"))
+            })?;
+            hasher.update(piece);
+            file.write_all(piece).map_err(UnpackError::Disk)?;
+        }
+    }
+}
+
+/// Opens an archive, decompressing it if necessary.
+fn open(path: &Path) -> Result<Box<dyn Read>, UnpackError> {
+    let unreadable = |error: io::Error| UnpackError::unreadable(&error);
+    let mut file = fs::File::open(path).map_err(unreadable)?;
+    let mut start = [0_u8; 6];
+    let mut filled = 0;
+    while let Some(room) = start.get_mut(filled..).filter(|room| !room.is_empty()) {
+        match file.read(room).map_err(unreadable)? {
+            0 => break,
+            count => filled += count,
+        }
+    }
+    file.rewind().map_err(unreadable)?;
+    let file = BufReader::with_capacity(BUFFER, file);
+    match start {
+        [0x1f, 0x8b, ..] => Ok(Box::new(MultiGzDecoder::new(file))),
+        [0x28, 0xb5, 0x2f, 0xfd, ..] => {
+            Ok(Box::new(zstd::stream::read::Decoder::with_buffer(file).map_err(unreadable)?))
+        }
+        [0xfd, b'7', b'z', b'X', b'Z', _] | [b'B', b'Z', b'h', ..] => Err(UnpackError::archive(
+            "it is compressed with xz or bzip2, expected gzip, zstd or none: run tar in a command task instead",
+        )),
+        _ => Ok(Box::new(file)),
+    }
+}
+
+/// The content of an entry that describes the next one.
+fn read_extra(entry: &mut impl Read) -> Result<Vec<u8>, UnpackError> {
+    let mut content = Vec::new();
+    entry.take(EXTRA_MAX + 1).read_to_end(&mut content).map_err(|error| UnpackError::unreadable(&error))?;
+    if content.len() as u64 > EXTRA_MAX {
+        Err(UnpackError::archive("a name in it is too long"))
+    } else {
+        Ok(content)
+    }
+}
+
+fn trimmed(mut name: Vec<u8>) -> Vec<u8> {
+    while name.last() == Some(&0) {
+        name.pop();
+    }
+    name
+}
+
+impl Extra {
+    /// Parses repeated records `LENGTH KEY=VALUE\n`.
+    fn read_pax(&mut self, records: &[u8]) -> Result<(), UnpackError> {
+        for record in tar::PaxExtensions::new(records) {
+            let record = record.map_err(|error| UnpackError::unreadable(&error))?;
+            match record.key_bytes() {
+                b"path" => self.path = Some(record.value_bytes().to_vec()),
+                b"linkpath" => self.link = Some(record.value_bytes().to_vec()),
+                b"size" => return Err(UnpackError::archive("a file in it is larger than 8 GiB")),
+                key if key.starts_with(b"GNU.sparse.") => {
+                    return Err(UnpackError::archive("it has sparse files: pack it without --sparse"));
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A symlink whose target does not leave the archive.
+fn symlink(path: &JobPath, target: String) -> Result<Node, UnpackError> {
+    let leaves = || UnpackError::Archive(format!("symlink {path} leads out of the archive, to {target:?}"));
+    if target.is_empty() || target.starts_with('/') || target.contains('\0') {
+        return Err(leaves());
+    }
+    let mut depth = path.names().count().saturating_sub(1);
+    for name in target.split('/') {
+        match name {
+            "" | "." => {}
+            ".." => depth = depth.checked_sub(1).ok_or_else(leaves)?,
+            _ => depth += 1,
+        }
+    }
+    Ok(Node::Link(target.into()))
+}
+
+/// Checks that no parent of `path` is a file or symlink.
+fn check_folders(root: &Folder, path: &JobPath, name: &str) -> Result<(), UnpackError> {
+    let Some((folder, _)) = path.as_str().rsplit_once('/') else { return Ok(()) };
+    let mut place = String::new();
+    for part in folder.split('/') {
+        place = join(&place, part);
+        match root.at(&place) {
+            None => return Ok(()),
+            Some(Node::Folder(_)) => {}
+            Some(Node::File { .. } | Node::Link(_)) => {
+                return Err(UnpackError::Archive(format!(
+                    "{name:?} is below {place:?}, which is not a folder"
+                )));
+            }
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

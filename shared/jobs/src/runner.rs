@@ -1,0 +1,350 @@
+//! Runs one task: its action through the farm, or its internal step on the worker.
+
+use std::{
+    collections::HashMap,
+    path::PathBuf,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use futures::{StreamExt as _, stream};
+use invariant::impossible;
+use model::{BlobDigest, CommandStep, Step, Task, TaskIndex, TaskReport, TaskStatus};
+use prost::Message as _;
+use reapi::{
+    execution::{ActionResult, RequestMetadata, ToolDetails},
+    metadata::REQUEST_METADATA,
+    rpc,
+    status::missing_blobs,
+};
+use remote::{Remote, RemoteError};
+use tonic::{
+    Code,
+    metadata::{MetadataMap, MetadataValue},
+};
+
+use crate::{
+    action::{TaskAction, action_of, priority},
+    answer::{self, ProducedOutput, fail},
+    blobs, extract, fetch,
+    job_files::{Effect, JobFiles},
+    output::TaskOutput,
+    patience::Patience,
+    task_error::TaskError,
+    tree::{Folder, Node},
+    unsent::Unsent,
+    uploads::Uploads,
+    visible::VisibleEffects,
+};
+
+/// How often blobs are sent again if the farm's store lost them before their use.
+const SENDINGS: u32 = 3;
+/// How often the lost inputs of a task are made again during one run of it.
+const REMAKES: u32 = 3;
+/// Time limit for cancelling operations, and how many are cancelled at once.
+const CANCELLING: Duration = Duration::from_secs(5);
+const CANCELS: usize = 16;
+
+/// Runs the tasks of one job.
+pub(crate) struct Runner {
+    pub(crate) job_files: Arc<JobFiles>,
+    pub(crate) remote: Remote,
+    pub(crate) uploads: Uploads,
+    pub(crate) patience: Patience,
+    pub(crate) http: reqwest::Client,
+    /// Sent with every execution.
+    pub(crate) headers: MetadataMap,
+    /// The run that tasks are executed on behalf of.
+    pub(crate) invocation: String,
+    /// Folder for the files of internal steps.
+    pub(crate) folder: PathBuf,
+    /// Maximum bytes that an internal step may write.
+    pub(crate) bytes_max: u64,
+    /// Running operations, by task.
+    pub(crate) operations: Mutex<HashMap<TaskIndex, String>>,
+}
+
+/// The end of one try of a task.
+pub(crate) struct TaskEnd {
+    pub(crate) report: TaskReport,
+    /// Its effect on the files, if it succeeded.
+    pub(crate) effect: Option<Effect>,
+    pub(crate) output: TaskOutput,
+}
+
+impl TaskEnd {
+    /// The end of a task that an internal fault aborted.
+    pub(crate) fn dropped(task: &Task) -> Self {
+        Self::failed(task, TaskError::Farm("internal error: the worker dropped the task".to_owned()))
+    }
+
+    fn failed(task: &Task, error: TaskError) -> Self {
+        let status =
+            if matches!(error, TaskError::Own(_)) { TaskStatus::Failed } else { TaskStatus::FarmFailed };
+        let reason = Some(model::brief(error.into_reason()));
+        let report = TaskReport { reason, ..TaskReport::new(task.id.clone(), status) };
+        Self { report, effect: None, output: TaskOutput::default() }
+    }
+}
+
+impl Runner {
+    /// Runs a task that may see the effects in `visible`.
+    pub(crate) async fn run(&self, index: TaskIndex, visible: &VisibleEffects) -> Option<TaskEnd> {
+        let Some(task) = self.job_files.graph().task(index) else {
+            impossible!("the job has no task {} to run", index.get());
+            return None;
+        };
+        let mut ended = self.run_once(index, task, visible).await;
+        for _ in 0..REMAKES {
+            let Err(TaskError::Lost(lost)) = &ended else { break };
+            ended = match self.remake(lost).await {
+                Ok(()) => self.run_once(index, task, visible).await,
+                Err(error) => Err(error),
+            };
+        }
+        self.forget_operation(index);
+        Some(ended.unwrap_or_else(|error| TaskEnd::failed(task, error)))
+    }
+
+    async fn run_once(
+        &self,
+        index: TaskIndex,
+        task: &Task,
+        visible: &VisibleEffects,
+    ) -> Result<TaskEnd, TaskError> {
+        let end = match &task.step {
+            Step::Command(command) => self.command(index, task, command, visible).await?,
+            step @ (Step::Fetch { .. }
+            | Step::Extract { .. }
+            | Step::Copy { .. }
+            | Step::MakeFolder(_)
+            | Step::Remove(_)) => self.step(index, task, step, visible).await?,
+        };
+        if let Some(Effect::Adds(added)) = &end.effect {
+            for (path, node) in added {
+                node.check(path)?;
+            }
+        }
+        Ok(end)
+    }
+
+    async fn step(
+        &self,
+        index: TaskIndex,
+        task: &Task,
+        step: &Step,
+        visible: &VisibleEffects,
+    ) -> Result<TaskEnd, TaskError> {
+        let began = std::time::Instant::now();
+        let effect = match step {
+            Step::Fetch { url, to, digest } => {
+                let file = self.folder.join(format!("{}", index.get()));
+                let node = fetch::fetch(&self.http, url, digest.as_ref(), &file, self.bytes_max).await?;
+                Effect::Adds(vec![(to.as_str().to_owned(), node)])
+            }
+            Step::Extract { from, to } => {
+                let archive = self.job_files.source(index, from, visible)?;
+                let folder = self.folder.join(format!("{}", index.get()));
+                let farm = (&self.remote, &self.patience);
+                let node = extract::extract(&archive, from.as_str(), folder, self.bytes_max, farm).await?;
+                Effect::Adds(vec![(to.as_str().to_owned(), Node::Folder(node))])
+            }
+            Step::Copy { from, to } => {
+                let node = self.job_files.source(index, from, visible)?;
+                Effect::Adds(vec![(to.as_str().to_owned(), node)])
+            }
+            Step::MakeFolder(path) => {
+                Effect::Adds(vec![(path.as_str().to_owned(), Node::Folder(Arc::default()))])
+            }
+            Step::Remove(path) => Effect::Removes(path.as_str().to_owned()),
+            Step::Command(_) => {
+                impossible!("the command of task {} is run as an internal step", task.id);
+                return Err(TaskError::Own("it is not an internal step".to_owned()));
+            }
+        };
+        let mut report = TaskReport::new(task.id.clone(), TaskStatus::Succeeded);
+        report.wall_ms = Some(u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX));
+        Ok(TaskEnd { report, effect: Some(effect), output: TaskOutput::default() })
+    }
+
+    pub(crate) async fn command(
+        &self,
+        index: TaskIndex,
+        task: &Task,
+        command: &CommandStep,
+        visible: &VisibleEffects,
+    ) -> Result<TaskEnd, TaskError> {
+        let root = self.job_files.input_root(index, command, visible)?;
+        let action = action_of(command, &root.message()?.0);
+        let known = self.patience.patiently(|| self.remote.cached(&action.digest)).await?;
+        if let Some(result) = known.filter(|result| result.exit_code == 0) {
+            return self.task_end(task, command, &rpc::Status::default(), Some(result), true).await;
+        }
+        let mut all = false;
+        for _ in 0..SENDINGS {
+            self.send(&action, &root, all).await?;
+            let executed = self.execute(index, task, &action).await;
+            let (status, result, cached) = match executed {
+                Ok(response) => {
+                    (response.status.unwrap_or_default(), response.result, response.cached_result)
+                }
+                Err(RemoteError::Refused { status, .. }) if is_missing(&status) => {
+                    (reapi::status::rpc_status(&status), None, false)
+                }
+                Err(error) => return Err(error.into()),
+            };
+            // Blobs may be evicted between upload and use.
+            let missing = missing_blobs(&status);
+            all = status.code == i32::from(Code::FailedPrecondition) && !missing.is_empty();
+            if !all {
+                return self.task_end(task, command, &status, result, cached).await;
+            }
+            let lost = lost(&missing, &action, &root)?;
+            if !lost.is_empty() {
+                return Err(TaskError::Lost(lost));
+            }
+        }
+        Err(TaskError::Farm("the farm's store repeatedly lost uploaded blobs".to_owned()))
+    }
+
+    /// Uploads all blobs that an action needs.
+    async fn send(&self, action: &TaskAction, root: &Arc<Folder>, all: bool) -> Result<(), TaskError> {
+        let unsent = Unsent::of(root, all);
+        let mut blobs = action.blobs.clone();
+        unsent.add_to(&mut blobs)?;
+        let sent = self.patience.patiently(|| self.uploads.send(blobs.clone())).await;
+        sent.map_err(|error| TaskError::from(&*error))?;
+        unsent.mark_sent();
+        Ok(())
+    }
+
+    async fn execute(
+        &self,
+        index: TaskIndex,
+        task: &Task,
+        action: &TaskAction,
+    ) -> Result<reapi::execution::ExecuteResponse, RemoteError> {
+        let remote = self.remote.with_headers(self.headers_of(task));
+        let note = |name: &str| {
+            let mut operations = self.operations();
+            if operations.get(&index).is_none_or(|known| known != name) {
+                operations.insert(index, name.to_owned());
+            }
+        };
+        let remote = &remote;
+        let executed = self.patience.patiently(|| {
+            remote.execute(&action.digest, false, priority(task.priority), move |name, _| note(name))
+        });
+        Ok(executed.await?.response)
+    }
+
+    fn headers_of(&self, task: &Task) -> MetadataMap {
+        let metadata = RequestMetadata {
+            tool_details: Some(ToolDetails {
+                tool_name: "forebay".to_owned(),
+                tool_version: env!("CARGO_PKG_VERSION").to_owned(),
+            }),
+            tool_invocation_id: self.invocation.clone(),
+            target_id: task.id.to_string(),
+            action_mnemonic: "Task".to_owned(),
+            ..RequestMetadata::default()
+        };
+        let mut headers = self.headers.clone();
+        headers.insert_bin(REQUEST_METADATA, MetadataValue::from_bytes(&metadata.encode_to_vec()));
+        headers
+    }
+
+    /// Converts the farm's answer into the task's end.
+    async fn task_end(
+        &self,
+        task: &Task,
+        command: &CommandStep,
+        status: &rpc::Status,
+        result: Option<ActionResult>,
+        cached: bool,
+    ) -> Result<TaskEnd, TaskError> {
+        let Some(result) = result else {
+            let report = answer::report(task, status, None, cached, &[]);
+            return Ok(TaskEnd { report, effect: None, output: TaskOutput::default() });
+        };
+        let output = match self.patience.patiently(|| TaskOutput::of(&self.remote, &result)).await {
+            Ok(output) => output,
+            Err(error) if task.judge.is_some() => return Err(error.into()),
+            // Console output is not an output file: a task does not fail because it is missing.
+            Err(_) => TaskOutput::default(),
+        };
+        let mut report = answer::report(task, status, Some(&result), cached, output.stdout());
+        let effect = if report.status == TaskStatus::Succeeded {
+            match answer::outputs(command, &result) {
+                Ok(made) => Some(Effect::Adds(self.load_outputs(made).await?)),
+                Err(reason) => {
+                    fail(&mut report, reason);
+                    None
+                }
+            }
+        } else {
+            None
+        };
+        Ok(TaskEnd { report, effect, output })
+    }
+
+    async fn load_outputs(
+        &self,
+        made: Vec<(String, ProducedOutput)>,
+    ) -> Result<Vec<(String, Node)>, TaskError> {
+        let mut added = Vec::with_capacity(made.len());
+        for (path, made) in made {
+            let node = match made {
+                ProducedOutput::Node(node) => node,
+                ProducedOutput::Tree(digest) => {
+                    let tree = self.patience.patiently(|| blobs::read(&self.remote, &digest)).await?;
+                    Node::Folder(answer::folder_of(&tree).map_err(TaskError::Farm)?)
+                }
+            };
+            added.push((path, node));
+        }
+        Ok(added)
+    }
+
+    /// Cancels the operations of these tasks, or all running ones.
+    pub(crate) async fn cancel(&self, tasks: Option<&[TaskIndex]>) {
+        let names: Vec<String> = {
+            let mut operations = self.operations();
+            match tasks {
+                Some(tasks) => tasks.iter().filter_map(|index| operations.remove(index)).collect(),
+                None => operations.drain().map(|(_, name)| name).collect(),
+            }
+        };
+        let cancels = names.into_iter().map(|name| {
+            let remote = self.remote.clone();
+            // If this call fails, the operations end later, when the farm notices that no client waits for them.
+            async move { drop(remote.cancel(&name).await) }
+        });
+        let all = stream::iter(cancels).buffer_unordered(CANCELS).collect::<Vec<()>>();
+        // Operations that are not cancelled in time end in the same way.
+        let _ = tokio::time::timeout(CANCELLING, all).await;
+    }
+
+    pub(crate) fn forget_operation(&self, index: TaskIndex) {
+        self.operations().remove(&index);
+    }
+
+    fn operations(&self) -> MutexGuard<'_, HashMap<TaskIndex, String>> {
+        self.operations.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The missing blobs that the worker cannot send, because earlier tasks made them and only the farm's store had them.
+fn lost(
+    missing: &[BlobDigest],
+    action: &TaskAction,
+    root: &Arc<Folder>,
+) -> Result<Vec<BlobDigest>, TaskError> {
+    let mut ours = action.blobs.clone();
+    Unsent::of(root, true).add_to(&mut ours)?;
+    Ok(missing.iter().filter(|digest| !ours.contains_key(digest)).copied().collect())
+}
+
+fn is_missing(status: &tonic::Status) -> bool {
+    !missing_blobs(&reapi::status::rpc_status(status)).is_empty()
+}

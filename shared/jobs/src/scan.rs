@@ -1,0 +1,78 @@
+//! Scans a build's workspace before its first task.
+
+use std::{
+    fs, io,
+    os::unix::fs::PermissionsExt as _,
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+};
+
+use crate::{
+    extent::DEPTH_MAX,
+    tree::{Content, Folder, Node, TreeError},
+};
+
+/// Left out because it belongs to the tool that fetched the files and differs each time.
+const LEFT_OUT: &str = ".git";
+/// Threads that read and hash files.
+const THREADS: usize = 4;
+
+/// Lists the files in `root` without reading their content. Entries that are not files, folders or symlinks, or whose
+/// names are not UTF-8, are left out: no task could name them. Blocks; ends early when the flag is set.
+pub(crate) fn scan(root: &Path, cancelled: &AtomicBool) -> io::Result<Arc<Folder>> {
+    read(root, 0, cancelled).map(Arc::new)
+}
+
+fn read(path: &Path, depth: usize, cancelled: &AtomicBool) -> io::Result<Folder> {
+    if cancelled.load(Ordering::Relaxed) {
+        return Err(io::ErrorKind::Interrupted.into());
+    }
+    if depth >= DEPTH_MAX {
+        return Err(io::Error::other(format!("folders are nested deeper than {DEPTH_MAX}")));
+    }
+    let mut folder = Arc::default();
+    for entry in fs::read_dir(path)? {
+        let entry = entry?;
+        let Ok(name) = entry.file_name().into_string() else { continue };
+        if depth == 0 && name == LEFT_OUT {
+            continue;
+        }
+        let kind = entry.file_type()?;
+        let path = entry.path();
+        let node = if kind.is_dir() {
+            Node::Folder(Arc::new(read(&path, depth + 1, cancelled)?))
+        } else if kind.is_symlink() {
+            let Ok(target) = fs::read_link(&path)?.into_os_string().into_string() else { continue };
+            Node::Link(target.into())
+        } else if kind.is_file() {
+            let executable = entry.metadata()?.permissions().mode() & 0o111 != 0;
+            Node::File { content: Arc::new(Content::local(path)), executable }
+        } else {
+            continue;
+        };
+        Folder::put(&mut folder, &name, node);
+    }
+    Ok(Arc::unwrap_or_clone(folder))
+}
+
+/// Hashes the contents of files with several threads. Blocks; ends early when the flag is set. A file that cannot be
+/// read is reported by the task that needs it.
+pub(crate) fn hash_all(contents: &[Arc<Content>], cancelled: &AtomicBool) {
+    let next = AtomicUsize::new(0);
+    let work = || {
+        while let Some(content) = contents.get(next.fetch_add(1, Ordering::Relaxed)) {
+            if cancelled.load(Ordering::Relaxed) {
+                return;
+            }
+            let _: Result<_, TreeError> = content.digest();
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 0..THREADS.min(contents.len()) {
+            scope.spawn(work);
+        }
+    });
+}

@@ -1,0 +1,76 @@
+//! Eviction from the store of a data folder, by one process at a time.
+
+use std::{fs::OpenOptions, path::PathBuf};
+
+use cas::{Cas, CasError, Evictor, EvictorConfig};
+use disk::{Reserve, Space};
+use nix::fcntl::{Flock, FlockArg};
+use service::{Context, ServiceError, StartError};
+use tokio::sync::oneshot;
+
+use crate::usage::{StoreUsage, govern};
+
+/// For a service that may be the only process on its store's folder: reports its writes and learns whether the store
+/// is full. If the store has a backing, this process also evicts, or waits while another process does.
+pub async fn keep_bounds(context: &Context, cas: &Cas) -> Result<(), ServiceError> {
+    StoreUsage::join(cas, &context.bus, context.stop.clone()).await?;
+    if cas.config().backing.is_some() {
+        let (context, cas) = (context.clone(), cas.clone());
+        tokio::spawn(async move {
+            if let Err(error) = evict(context, cas).await {
+                tracing::error!(
+                    error = telemetry::error_chain(&error),
+                    "eviction failed; the store may grow beyond its bounds"
+                );
+            }
+        });
+    }
+    Ok(())
+}
+
+/// Evicts from the store, and reports when it is full, until the context is stopped. Waits while another process
+/// evicts from its folder.
+pub async fn evict(context: Context, cas: Cas) -> Result<(), ServiceError> {
+    let root = &cas.config().root;
+    let failed = |source| StartError::Write { path: root.display().to_string(), source };
+    let bytes = Space::of(root).map_err(failed)?.bytes;
+    let free_bytes_min = Reserve::new(context.settings.disk_left_percent).for_stores(bytes);
+    let bounds = EvictorConfig { bytes_max: context.settings.cas_bytes_max, free_bytes_min };
+    let evictor = tokio::select! {
+        evictor = open(&cas, bounds) => evictor?,
+        () = context.stop.cancelled() => return Ok(()),
+    };
+    let governed = async { govern(&evictor, &cas.config().root, &context.bus, &context.stop).await };
+    let (governed, ()) = tokio::join!(governed, evictor.run(context.stop.cancelled()));
+    governed
+}
+
+/// Takes over eviction from the folder; waits while another process evicts.
+async fn open(cas: &Cas, room: EvictorConfig) -> Result<Evictor, StartError> {
+    loop {
+        match Evictor::open(cas, room) {
+            Ok(evictor) => return Ok(evictor),
+            Err(CasError::EvictorRuns { path }) => {
+                tracing::info!(path, "another process evicts from this folder; waiting for it to end");
+                wait_for_lock(cas.config().root.join("evictor.lock")).await?;
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+/// Waits for the lock. Uses a separate thread, because the process may end before the lock is free.
+async fn wait_for_lock(path: PathBuf) -> Result<(), StartError> {
+    let (sender, receiver) = oneshot::channel();
+    let failed = |source| StartError::Write { path: path.display().to_string(), source };
+    let file = OpenOptions::new().write(true).open(&path).map_err(failed)?;
+    std::thread::spawn(move || {
+        let lock = Flock::lock(file, FlockArg::LockExclusive).map(drop).map_err(|(_, error)| error);
+        // The receiver is gone if the service was stopped.
+        let _ = sender.send(lock);
+    });
+    match receiver.await {
+        Ok(Err(error)) => Err(failed(error.into())),
+        Ok(Ok(())) | Err(_) => Ok(()),
+    }
+}

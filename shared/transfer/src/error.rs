@@ -1,0 +1,33 @@
+//! Why files were not transferred.
+
+use std::{io, path::PathBuf};
+
+use input_root::local::LocalError;
+use model::BlobDigest;
+use remote::RemoteError;
+use tokio::task::JoinError;
+
+/// A failed upload or download.
+#[derive(Debug, thiserror::Error)]
+pub enum TransferError {
+    /// The folder has no such files, or they cannot be inputs.
+    #[error(transparent)]
+    Scan(LocalError),
+    #[error("cannot read {}", path.display())]
+    Read { path: PathBuf, source: io::Error },
+    #[error("{what}")]
+    Thread {
+        /// The work that panicked.
+        what: &'static str,
+        source: JoinError,
+    },
+    #[error("cannot create {}", path.display())]
+    Create { path: PathBuf, source: io::Error },
+    #[error("cannot create a link in {}", path.display())]
+    Link { path: PathBuf, source: io::Error },
+    /// The server returned a tree without one of its folders.
+    #[error("folder {digest} is missing in its tree")]
+    Incomplete { digest: BlobDigest },
+    #[error(transparent)]
+    Remote(#[from] RemoteError),
+}

@@ -1,0 +1,92 @@
+//! Files and folders of this machine, as the CLI and the benchmarks upload and download them.
+
+mod error;
+
+use std::{
+    collections::HashMap,
+    fs::File,
+    io::{self, Read as _},
+    path::Path,
+};
+
+use input_root::local;
+use model::{BlobDigest, DigestFunction};
+use remote::{Meter, Placed, Remote, Source};
+
+pub use error::TransferError;
+
+/// Size of the pieces in which a file is hashed, in bytes.
+const PIECE: usize = 1 << 20;
+
+/// Scans the files of `folder` that match one of the globs. Returns the digest of the input root and all its blobs.
+pub async fn scan(
+    folder: &Path,
+    globs: &[String],
+    function: DigestFunction,
+) -> Result<(BlobDigest, HashMap<BlobDigest, Source>), TransferError> {
+    let (folder, globs) = (folder.to_owned(), globs.to_vec());
+    let scanned = tokio::task::spawn_blocking(move || local::scan(&folder, &globs, function)).await;
+    let scanned = scanned
+        .map_err(|source| TransferError::Thread { what: "reading the inputs", source })?
+        .map_err(TransferError::Scan)?;
+    let source = |source| match source {
+        local::Source::File(path) => Source::File(path),
+        local::Source::Bytes(bytes) => Source::Bytes(bytes),
+    };
+    let blobs = scanned.blobs.into_iter().map(|(digest, it)| (digest, source(it))).collect();
+    Ok((scanned.root, blobs))
+}
+
+/// Computes the digest of a file.
+pub async fn hash(path: &Path, function: DigestFunction) -> Result<BlobDigest, TransferError> {
+    let path = path.to_owned();
+    let hashed = tokio::task::spawn_blocking(move || {
+        digest_of(&path, function).map_err(|source| TransferError::Read { path, source })
+    });
+    hashed.await.map_err(|source| TransferError::Thread { what: "cannot hash the file", source })?
+}
+
+fn digest_of(path: &Path, function: DigestFunction) -> io::Result<BlobDigest> {
+    let mut file = File::open(path)?;
+    let mut hasher = function.hasher();
+    let mut piece = vec![0; PIECE];
+    loop {
+        let read = file.read(&mut piece)?;
+        match piece.get(..read) {
+            Some(part) if !part.is_empty() => hasher.update(part),
+            _ => return Ok(hasher.finish()),
+        }
+    }
+}
+
+/// Downloads the tree of `root` to `path`: creates folders and links, then files, grouped by digest.
+pub async fn download_folder(
+    remote: &Remote,
+    root: BlobDigest,
+    path: &Path,
+    meter: &Meter,
+) -> Result<(), TransferError> {
+    let folders = remote.folders(&root).await?;
+    let mut files = Vec::new();
+    let mut waiting = vec![(path.to_owned(), root)];
+    while let Some((path, digest)) = waiting.pop() {
+        std::fs::create_dir_all(&path)
+            .map_err(|source| TransferError::Create { path: path.clone(), source })?;
+        let folder = folders.get(&digest).ok_or(TransferError::Incomplete { digest })?;
+        for link in &folder.symlinks {
+            std::os::unix::fs::symlink(&link.target, path.join(&link.name))
+                .map_err(|source| TransferError::Link { path: path.clone(), source })?;
+        }
+        for file in &folder.files {
+            files.push(Placed {
+                digest: remote.digest_of(file.digest.as_ref(), &digest)?,
+                path: path.join(&file.name),
+                executable: file.is_executable,
+            });
+        }
+        for child in &folder.directories {
+            waiting.push((path.join(&child.name), remote.digest_of(child.digest.as_ref(), &digest)?));
+        }
+    }
+    Ok(remote.fetch_many(files, meter).await?)
+}
