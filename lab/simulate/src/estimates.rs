@@ -13,7 +13,8 @@ use std::{
     time::Duration,
 };
 
-use policy::estimate::{Estimator, EstimatorKind, Keys, Quality, Source, Tally};
+use model::EstimatorKind;
+use policy::estimate::{Estimator, Keys, Quality, Source, Tally};
 use serde::{Deserialize, Serialize};
 
 pub use stream::{EstimateScenario, Habits};

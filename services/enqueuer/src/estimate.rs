@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use model::{Accepted, Build, Esu, ExecutorType, Group, RequestLimits};
 use policy::executor_types;
 use service::Current;
-use settings::Settings;
+use settings::{GroupsWithoutQuota, Settings};
 use tokio::sync::watch;
 
 use crate::{expected::Expected, models::Models};
@@ -49,7 +49,7 @@ impl Estimator {
         Self(Arc::new(Inner {
             limits: settings.request_limits(),
             signs: settings.executor_types.clone(),
-            refuses: settings.groups_without_quota == "refuse",
+            refuses: settings.groups_without_quota == GroupsWithoutQuota::Refuse,
             governance,
             models,
             expected,

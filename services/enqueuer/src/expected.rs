@@ -7,11 +7,10 @@ use std::{
 };
 
 use bus::{BusError, EventSubject, Follower, Start, Stored, stream};
-use invariant::Present as _;
 use model::{Build, BuildRecord, LifecycleEvent, Outcome, RecordHead};
 use policy::{
     BuildWork,
-    estimate::{Estimator, EstimatorKind, Quality, Source},
+    estimate::{Estimator, Quality, Source},
 };
 use service::{Context, ServiceError};
 use settings::Settings;
@@ -42,8 +41,10 @@ struct EndedRun {
 impl Expected {
     /// Starts without any learned run times.
     pub(crate) fn new(settings: &Settings) -> Self {
-        let kind = settings.estimator.parse::<EstimatorKind>().present("the estimator of checked settings");
-        let known = LearnedTimes { estimator: Estimator::new(kind, KEYS_MAX), quality: Quality::default() };
+        let known = LearnedTimes {
+            estimator: Estimator::new(settings.estimator, KEYS_MAX),
+            quality: Quality::default(),
+        };
         Self(Arc::new(Mutex::new(known)))
     }
 

@@ -10,7 +10,7 @@ use futures::future::LocalBoxFuture;
 use input_root::Owner;
 use sandbox::{Bubblewrap, Cgroups, Ended, Parent, Sandbox, SandboxError, Slot, SlotConfig, User};
 use service::ServiceError;
-use settings::Settings;
+use settings::{SandboxKind, Settings};
 use tokio::sync::oneshot;
 use tokio::time::{error::Elapsed, timeout};
 use tracing::warn;
@@ -66,7 +66,10 @@ impl SlotThreads {
         let failed = |error| ServiceError::failed("preparing the sandbox of actions", error);
         let program = std::env::current_exe()
             .map_err(|error| ServiceError::failed("finding the path of this program", error))?;
-        let sandbox = if settings.sandbox == "none" { Sandbox::None } else { Sandbox::Bubblewrap };
+        let sandbox = match settings.sandbox {
+            SandboxKind::Bubblewrap => Sandbox::Bubblewrap,
+            SandboxKind::None => Sandbox::None,
+        };
         let cgroups = Cgroups::detect(&Parent::default());
         cgroups.sweep();
         let mut threads = ThreadHandles::default();

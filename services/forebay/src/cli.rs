@@ -143,10 +143,9 @@ impl Cli {
         let alone = matches!(&self.command, Command::Sim(args) if !args.asks_a_farm())
             || matches!(&self.command, Command::Policy(_) | Command::Schema(_) | Command::Completions(_));
         let settings = if alone { settings::Settings::default() } else { self.globals.settings()? };
-        let log = if settings.log_format == "json" {
-            telemetry::LogFormat::Json
-        } else {
-            telemetry::LogFormat::Human
+        let log = match settings.log_format {
+            settings::LogFormat::Json => telemetry::LogFormat::Json,
+            settings::LogFormat::Text => telemetry::LogFormat::Human,
         };
         let instance = format!("{}-{}", self.command.name(), std::process::id());
         let mut telemetry = telemetry::Settings::from_env(self.command.name(), &instance, log);

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use bus::Patience;
 use clap::{Args, ValueEnum};
 use service::{Context, ServiceError};
-use settings::Settings;
+use settings::{SandboxKind, Settings};
 use tokio::{signal::unix::SignalKind, task::JoinSet};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, error, info, warn};
@@ -21,25 +21,25 @@ pub(crate) struct ServeArgs {
     /// Services to run in this process
     #[arg(required = true, value_name = "SERVICE")]
     services: Vec<Service>,
-    /// Address for /metrics and /healthz (port 0 = any free port)
+    /// Address for /metrics and /healthz (port 0 = any free port) [default: the setting `metrics_listen`, 127.0.0.1:0]
     #[arg(long, value_name = "HOST:PORT")]
     metrics_listen: Option<String>,
-    /// Address for the gateway's HTTP API
+    /// Address for the gateway's HTTP API [default: the setting `http_listen`, 127.0.0.1:8080]
     #[arg(long, value_name = "HOST:PORT")]
     http_listen: Option<String>,
-    /// Address for the gateway's Remote Execution API
+    /// Address for the gateway's Remote Execution API [default: the setting `grpc_listen`, 127.0.0.1:8980]
     #[arg(long, value_name = "HOST:PORT")]
     grpc_listen: Option<String>,
-    /// Listen address of the cache-only gRPC API of the cas service [default: any free port]
+    /// Address for the cache-only gRPC API of the cas service [default: the setting `cas_listen`, 127.0.0.1:0]
     #[arg(long, value_name = "HOST:PORT")]
     cas_listen: Option<String>,
     /// Number of actions that the executor runs in parallel [default: one per processor]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     executor_slots: Option<u16>,
-    /// Sandbox for actions of the executor: bubblewrap or none
+    /// Sandbox for actions of the executor: bubblewrap or none [default: the setting `sandbox`, bubblewrap]
     #[arg(long, value_name = "HOW")]
-    sandbox: Option<String>,
-    /// Pool of the executor
+    sandbox: Option<SandboxKind>,
+    /// Pool of the executor [default: the setting `pool`, default]
     #[arg(long, value_name = "POOL")]
     pool: Option<String>,
     /// Number of workspaces of the worker [default: two per processor]
@@ -131,7 +131,8 @@ impl ServeArgs {
         match found {
             Ok(limit) if limit.soft < needed => warn!(
                 limit = limit.soft,
-                needed, "low limit of open files; raise it (ulimit -n, LimitNOFILE=)"
+                needed,
+                "low limit of open files; raise it with ulimit -n, or with LimitNOFILE= in the systemd unit"
             ),
             Ok(limit) => debug!(limit = limit.soft, "limit of open files"),
             Err(error) => warn!(%error, "cannot raise the limit of open files"),
@@ -168,8 +169,8 @@ impl ServeArgs {
         if let Some(count) = self.executor_slots {
             settings.executor_slots = count;
         }
-        if let Some(sandbox) = &self.sandbox {
-            settings.sandbox.clone_from(sandbox);
+        if let Some(sandbox) = self.sandbox {
+            settings.sandbox = sandbox;
         }
         if let Some(pool) = &self.pool {
             settings.pool.clone_from(pool);

@@ -11,10 +11,11 @@ mod past;
 mod quality;
 mod thesis;
 
-use std::{fmt, str::FromStr, time::Duration};
+use std::{fmt, time::Duration};
 
 use adaptive::Scores;
 pub use keys::Keys;
+use model::EstimatorKind;
 use past::Past;
 pub use quality::{ERROR_BOUNDS, Quality, Tally};
 
@@ -22,49 +23,6 @@ use crate::recent::Recent;
 
 /// Default maximum number of keys: at most some 20 MB.
 const MOST_KEYS: usize = 100_000;
-
-/// The rule that an [`Estimator`] uses. Written as `thesis` and `adaptive`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub enum EstimatorKind {
-    /// The rule of section 3.4.1 of the thesis.
-    #[default]
-    Thesis,
-    /// The best recent rule out of several.
-    Adaptive,
-}
-
-impl EstimatorKind {
-    /// All kinds of estimators.
-    pub const ALL: [Self; 2] = [Self::Thesis, Self::Adaptive];
-
-    /// Its name in settings and tables.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Thesis => "thesis",
-            Self::Adaptive => "adaptive",
-        }
-    }
-}
-
-impl fmt::Display for EstimatorKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-/// A text that is not the name of an estimator.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("unknown estimator {0:?}: expected thesis or adaptive")]
-pub struct UnknownEstimator(pub String);
-
-impl FromStr for EstimatorKind {
-    type Err = UnknownEstimator;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let unknown = || UnknownEstimator(text.to_owned());
-        Self::ALL.into_iter().find(|kind| kind.name() == text).ok_or_else(unknown)
-    }
-}
 
 /// The data that an estimate is based on, from the best.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -2,9 +2,9 @@
 
 use std::{collections::BTreeMap, path::PathBuf};
 
-use model::{BandOrder, ExecutorType, Occupancy};
+use model::{BandOrder, EstimatorKind, ExecutorType, Occupancy};
 
-use crate::Settings;
+use crate::{GroupsWithoutQuota, LogFormat, SandboxKind, Settings};
 
 /// Instruction set of the machine, as spelt in platform properties.
 fn isa() -> &'static str {
@@ -44,7 +44,7 @@ impl Default for Settings {
             connections_per_client_max: 0,
             request_head_timeout_seconds: 30,
             request_body_timeout_seconds: 30,
-            log_format: "text".into(),
+            log_format: LogFormat::Text,
             replicas: 1,
             // At most ten days in queue and run by the limits below, plus seventeen days of history
             // for training from results.
@@ -71,11 +71,11 @@ impl Default for Settings {
             executor_types: default_executor_types(),
             executor_type: ExecutorType::x86(),
             capacity: Occupancy::default(),
-            groups_without_quota: "default".into(),
+            groups_without_quota: GroupsWithoutQuota::Default,
             governor_tick_ms: 5000,
             band_order: BandOrder::Fcfs,
             band_orders: BTreeMap::new(),
-            estimator: "adaptive".into(),
+            estimator: EstimatorKind::Adaptive,
             autoscale: BTreeMap::new(),
             autoscale_tick_ms: 2000,
             warm_workspaces: true,
@@ -134,7 +134,7 @@ impl Default for Settings {
             memory_left_percent: 5,
             disk_left_percent: 2,
             starting_max: 0,
-            sandbox: "bubblewrap".into(),
+            sandbox: SandboxKind::Bubblewrap,
             sandbox_read_only: Vec::new(),
             pool: "default".into(),
             pool_properties: BTreeMap::from([

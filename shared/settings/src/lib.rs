@@ -11,13 +11,14 @@ use std::{
 use config::{Config, Environment, File, FileFormat};
 use invariant::Present as _;
 use model::{
-    Amount, BandOrder, ExecutorType, Occupancy, Priority, RequestLimits, ResourceName, ScaledPool,
-    SomeTimeLimits, TimeLimits,
+    Amount, BandOrder, EstimatorKind, ExecutorType, Occupancy, Priority, RequestLimits, ResourceName,
+    ScaledPool, SomeTimeLimits, TimeLimits,
 };
 use serde::{Deserialize, Deserializer, Serialize, de::DeserializeOwned};
 
 mod autoscale;
 mod check;
+mod choices;
 mod defaults;
 mod jobs;
 mod limits;
@@ -25,6 +26,7 @@ mod variables;
 
 pub use autoscale::PoolScaling;
 pub use check::SettingsError;
+pub use choices::{GroupsWithoutQuota, LogFormat, SandboxKind};
 pub use variables::unknown_variables;
 
 /// All settings of all services.
@@ -59,7 +61,8 @@ pub struct Settings {
     /// Seconds that the body of a request may pause, at least 1; on average it must arrive at 1 KiB per second.
     pub request_body_timeout_seconds: u64,
     /// Format of log lines: `text` or `json`.
-    pub log_format: String,
+    #[serde(deserialize_with = "choices::named")]
+    pub log_format: LogFormat,
 
     /// Number of replicas of every stream: 1, 3 or 5.
     pub replicas: usize,
@@ -119,17 +122,20 @@ pub struct Settings {
     pub capacity: Occupancy,
     /// Treatment of builds whose group has no quota, once any group has one: `default` (use the quota named `default`;
     /// without it the group only borrows unused quota), or `refuse`.
-    pub groups_without_quota: String,
+    #[serde(deserialize_with = "choices::named")]
+    pub groups_without_quota: GroupsWithoutQuota,
     /// Milliseconds between two decisions of the governor, at least 100.
     pub governor_tick_ms: u64,
     /// Order of a group's builds of the same priority: `fcfs`, `spt`, `edf`, `oagm`, `least_flex` or `spt-aged`.
+    #[serde(deserialize_with = "choices::named")]
     pub band_order: BandOrder,
     /// Order by priority, for those of `emergency`, `interactive`, `automated` and `batch`
     /// that differ from `band_order`.
     #[serde(deserialize_with = "structured")]
     pub band_orders: BTreeMap<Priority, BandOrder>,
     /// Estimator of run times of builds: `thesis` or `adaptive`.
-    pub estimator: String,
+    #[serde(deserialize_with = "choices::named")]
+    pub estimator: EstimatorKind,
     /// Pools to autoscale, with their bounds: `workers`, `executors` (the pool `default`) or
     /// `executors.POOL`. Empty: no autoscaling.
     #[serde(deserialize_with = "structured")]
@@ -266,7 +272,8 @@ pub struct Settings {
     /// Maximum number of actions that fetch their inputs at a time. 0: no limit.
     pub starting_max: u16,
     /// Sandbox of actions: `bubblewrap`, or `none` on machines that do not support it.
-    pub sandbox: String,
+    #[serde(deserialize_with = "choices::named")]
+    pub sandbox: SandboxKind,
     /// Folders of the machine that sandboxed actions can read, in addition to system folders.
     #[serde(deserialize_with = "structured")]
     pub sandbox_read_only: Vec<PathBuf>,

@@ -26,8 +26,18 @@ fn tables_that_are_empty_by_default_are_known_too() {
     assert_eq!(settings.priority_limits[&Priority::Batch].timeout_seconds, Some(3));
     assert!(load("[capacity]\nvax = 1", &[]).unwrap_err().to_string().contains("capacity is vax 1"));
     assert!(load("[priority_limits.batch]\ntimeout_seconds = 0", &[]).is_err());
-    assert!(load("band_order = \"lifo\"", &[]).unwrap_err().to_string().contains("cannot read"));
-    assert!(load("estimator = \"guess\"", &[]).unwrap_err().to_string().contains("estimator is guess"));
+    let choices = [
+        ("band_order", "lifo", "`fcfs`"),
+        ("estimator", "guess", "expected `thesis` or `adaptive`"),
+        ("log_format", "xml", "expected `text` or `json`"),
+        ("groups_without_quota", "allow", "expected `default` or `refuse`"),
+        ("sandbox", "chroot", "expected `bubblewrap` or `none`"),
+    ];
+    for (name, value, wanted) in choices {
+        let error = load(&format!("{name} = {value:?}"), &[]).unwrap_err();
+        let text = std::error::Error::source(&error).unwrap().to_string();
+        assert!([name, value, wanted].iter().all(|part| text.contains(part)), "{text}");
+    }
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Options of `forebay up`.
 
-use settings::Settings;
+use settings::{SandboxKind, Settings};
 
 use crate::scale::Bounds;
 
@@ -47,8 +47,8 @@ pub struct UpArgs {
     /// `objects` in the data folder]
     #[arg(long, value_name = "URL")]
     pub(crate) store: Option<String>,
-    /// Replace the stores that are recorded on NATS by those of this `up`; restart the other services
-    /// of the farm afterwards
+    /// Make the stores of this `up` the stores of the farm, in place of those recorded on NATS; restart the other
+    /// services of the farm afterwards
     #[arg(long)]
     pub(crate) take_over: bool,
     /// Show the whole log on a terminal [default: only problems; the whole log is in logs/up.log of the data folder]
@@ -56,7 +56,7 @@ pub struct UpArgs {
     pub verbose: bool,
     /// Sandbox for actions: `none` if the machine cannot run bubblewrap [default: the setting `sandbox`, bubblewrap]
     #[arg(long, value_name = "HOW", value_parser = ["bubblewrap", "none"])]
-    pub(crate) sandbox: Option<String>,
+    pub(crate) sandbox: Option<SandboxKind>,
 }
 
 impl UpArgs {

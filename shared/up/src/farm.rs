@@ -76,8 +76,8 @@ impl Farm {
         if let Some(url) = &args.store {
             settings.store_url.clone_from(url);
         }
-        if let Some(sandbox) = &args.sandbox {
-            settings.sandbox.clone_from(sandbox);
+        if let Some(sandbox) = args.sandbox {
+            settings.sandbox = sandbox;
         }
         let roster = Roster::new(folder.root());
         let pools = Pool::all(&settings);
@@ -355,7 +355,8 @@ fn stopping_text(builds: &[BuildKey], drain_seconds: u64, data: &str) -> String 
         named.push(format!("{} more", builds.len() - NAMED));
     }
     format!(
-        "stopping after running builds end, within {drain_seconds} s (drain_seconds): {count} {verb} running: {}\n  \
+        "stopping when the running builds have ended, at the latest in {drain_seconds} s (drain_seconds): {count} {verb} \
+         running: {}\n  \
          builds that are still running then are requeued, and run when the farm is up again\n  \
          watch  forebay watch ID --data {data}\n  \
          stop   press Ctrl-C again to kill everything now\n",

@@ -31,7 +31,7 @@ impl Keys {
         }
     }
 
-    /// Adds a key for the exact command, which only [`EstimatorKind::Adaptive`](super::EstimatorKind::Adaptive) uses.
+    /// Adds a key for the exact command, which only [`EstimatorKind::Adaptive`](model::EstimatorKind::Adaptive) uses.
     #[must_use]
     pub fn with_command<'a>(self, words: impl IntoIterator<Item = &'a str>) -> Self {
         let hasher = Hasher::new("estimate.command").text(&self.environment.to_string());

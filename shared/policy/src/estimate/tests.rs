@@ -112,15 +112,6 @@ fn what_takes_longer_than_can_be_written_counts_as_very_long() {
 }
 
 #[test]
-fn estimators_are_named_in_settings() {
-    for kind in EstimatorKind::ALL {
-        assert_eq!(kind.to_string().parse(), Ok(kind));
-    }
-    let wrong = "theses".parse::<EstimatorKind>().unwrap_err();
-    assert_eq!(wrong.to_string(), "unknown estimator \"theses\": expected thesis or adaptive");
-}
-
-#[test]
 fn who_repeats_commands_is_told_by_the_command() {
     let of = |command: usize| keys("a", "ann").with_command([["debug", "release"][command]]);
     let seen: Vec<_> = (0..60).map(|n| (of(n % 2), [1000, 9000][n % 2])).collect();

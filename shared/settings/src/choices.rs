@@ -1,0 +1,53 @@
+//! Settings with a few named values.
+
+use std::str::FromStr;
+
+use serde::{
+    Deserialize, Deserializer, Serialize,
+    de::{self, IntoDeserializer as _},
+};
+
+/// Format of log lines.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LogFormat {
+    Text,
+    /// One JSON object per line.
+    Json,
+}
+
+/// Treatment of builds whose group has no quota, once any group has one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum GroupsWithoutQuota {
+    /// They use the quota named `default`; without it, they only borrow unused quota.
+    Default,
+    /// They are rejected.
+    Refuse,
+}
+
+/// Sandbox of actions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SandboxKind {
+    Bubblewrap,
+    /// Actions run without a sandbox, on machines that do not support it.
+    None,
+}
+
+impl FromStr for SandboxKind {
+    type Err = de::value::Error;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        Self::deserialize(text.into_deserializer())
+    }
+}
+
+/// Deserialises a named value. The error lists the names, which that of `config` does not.
+pub(crate) fn named<'de, D: Deserializer<'de>, T: de::DeserializeOwned>(
+    deserializer: D,
+) -> Result<T, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    T::deserialize(text.as_str().into_deserializer())
+        .map_err(|error: de::value::Error| de::Error::custom(error))
+}
