@@ -16,6 +16,8 @@ const BATCH: usize = 1000;
 const CHECK: Duration = Duration::from_secs(2);
 /// Interval at which the right to rebuild is renewed; well below its lifetime.
 const KEEP: Duration = Duration::from_secs(1);
+/// Maximum time for which the right is renewed while the log cannot be read.
+const OPEN_MAX: Duration = Duration::from_secs(60);
 const RETRY: Duration = Duration::from_millis(100);
 
 /// Maintains the index until the service stops.
@@ -170,13 +172,15 @@ impl<P: Projection> Projector<'_, P> {
         true
     }
 
-    /// Opens the follower, and renews the right to rebuild during that time, which is long with many subjects.
+    /// Opens the follower, and renews the right to rebuild during that time, which is long with many subjects. A process
+    /// that cannot reach the log loses the right after [`OPEN_MAX`], so that another one rebuilds the index.
     async fn open_under(&mut self, token: &RebuildToken) {
+        let until = tokio::time::Instant::now() + OPEN_MAX;
         let mut open = std::pin::pin!(self.follower.open());
         loop {
             tokio::select! {
                 () = &mut open => return,
-                () = tokio::time::sleep(KEEP) => {
+                () = tokio::time::sleep(KEEP), if tokio::time::Instant::now() < until => {
                     // If the right is lost, the first load of records reports it.
                     let _ = self.projection.load(token, &[]).await;
                 }
