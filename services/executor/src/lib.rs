@@ -31,7 +31,7 @@ mod memory;
 mod metadata;
 mod outcome;
 mod progress;
-mod queue;
+mod reservation_queue;
 mod reservations;
 mod run;
 mod sensor_readings;

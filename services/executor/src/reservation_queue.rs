@@ -13,7 +13,7 @@ const MOST: usize = 4096;
 
 /// Reservations ordered by their turns.
 #[derive(Debug, Default)]
-pub(crate) struct Queue {
+pub(crate) struct ReservationQueue {
     places: HashMap<ExecutionKey, Place>,
     /// Reservations that are due.
     due: BTreeMap<Turn, ExecutionKey>,
@@ -32,7 +32,7 @@ enum Place {
     Delayed((Instant, u64)),
 }
 
-impl Queue {
+impl ReservationQueue {
     /// Inserts a reservation. A known one gets the new turn, and becomes due at the earlier of both times.
     pub(crate) fn insert(&mut self, reservation: Reservation, now: Instant) {
         let known = self.remove(&reservation.execution);
@@ -138,7 +138,7 @@ mod tests {
     #[test]
     fn the_order_is_that_of_turns_and_then_of_arrival() {
         let (a, b, c) = (key(), key(), key());
-        let (mut queue, now) = (Queue::default(), Instant::now());
+        let (mut queue, now) = (ReservationQueue::default(), Instant::now());
         for (key, turn) in [(&a, 7), (&b, 7), (&c, 3)] {
             queue.insert(reservation(key, turn, 0), now);
         }
@@ -152,7 +152,7 @@ mod tests {
     #[test]
     fn what_waits_no_more_leaves_it() {
         let (a, b) = (key(), key());
-        let (mut queue, now) = (Queue::default(), Instant::now());
+        let (mut queue, now) = (ReservationQueue::default(), Instant::now());
         queue.insert(reservation(&a, 1, 0), now);
         queue.insert(reservation(&b, 2, 5), now);
         queue.trim(&a);
@@ -166,7 +166,7 @@ mod tests {
     #[test]
     fn others_go_first_where_it_says_so() {
         let (a, b) = (key(), key());
-        let (mut queue, now) = (Queue::default(), Instant::now());
+        let (mut queue, now) = (ReservationQueue::default(), Instant::now());
         queue.insert(reservation(&a, 1, 4), now);
         queue.insert(reservation(&b, 2, 0), now);
         assert_eq!(queue.first(64, now), std::slice::from_ref(&b));
@@ -183,7 +183,7 @@ mod tests {
 
     #[test]
     fn the_last_are_forgotten_when_there_are_too_many() {
-        let (mut queue, now) = (Queue::default(), Instant::now());
+        let (mut queue, now) = (ReservationQueue::default(), Instant::now());
         let keys: Vec<_> = (0..=MOST).map(|_| key()).collect();
         for (turn, key) in keys.iter().rev().enumerate() {
             queue.insert(reservation(key, u64::try_from(turn).unwrap(), 0), now);

@@ -9,8 +9,8 @@ use service::Context;
 use tokio::{runtime::Handle, sync::Notify};
 
 use crate::{
-    admission::Admission, cancelled::Cancelled, held_actions::HeldActions, memory::OomKills, queue::Queue,
-    slot_threads::SlotThreads, usage::Usage,
+    admission::Admission, cancelled::Cancelled, held_actions::HeldActions, memory::OomKills,
+    reservation_queue::ReservationQueue, slot_threads::SlotThreads, usage::Usage,
 };
 
 /// State shared by all parts of one session.
@@ -25,7 +25,7 @@ pub(crate) struct Shared {
     pub(crate) cas: Cas,
     pub(crate) inputs: InputRoots,
     pub(crate) actions: HeldActions,
-    pub(crate) queue: Mutex<Queue>,
+    pub(crate) queue: Mutex<ReservationQueue>,
     /// Notified when a delayed reservation arrives.
     pub(crate) later: Notify,
     /// Notified when the content of the lease is outdated.
@@ -40,7 +40,7 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    pub(crate) fn queue(&self) -> MutexGuard<'_, Queue> {
+    pub(crate) fn queue(&self) -> MutexGuard<'_, ReservationQueue> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,5 +1,5 @@
-//! Decides which waiting work starts next, and on which worker: the policies of chapter 3 of the thesis, shared by the
-//! dispatcher and the simulator.
+//! Queue policies of chapter 3 of the thesis, for the simulator. The dispatcher uses [`crate::band_rank`], which packs the
+//! same order.
 //!
 //! - *One queue*: work waits in one place, and a free worker gets the first item ([`order_key`]).
 //! - *One queue per worker*: work is assigned to a worker when it arrives, by the loads of the workers ([`Spread`]).
