@@ -33,7 +33,7 @@ pub(crate) struct ActionsArgs {
     #[arg(long, value_name = "N", default_value_t = 16)]
     executor_slots: u16,
     /// Folder with the sources of a C project to compile, for the affinity measurement
-    #[arg(long, value_name = "FOLDER")]
+    #[arg(long, value_name = "DIR")]
     project: Option<PathBuf>,
     /// Measure only this part
     #[arg(long, value_name = "PART", value_parser = parts())]

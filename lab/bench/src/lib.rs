@@ -62,15 +62,15 @@ pub struct BenchArgs {
 
 #[derive(Debug, Subcommand)]
 enum BenchCommand {
-    /// Benchmark builds: create, get, start latency, and /bin/true builds against bare spawns
+    /// Benchmark builds: create, get, start latency, and builds of /bin/true compared with bare spawns of it
     Builds(BuildsArgs),
-    /// Benchmark actions: no-op actions against bare spawns, cache hits, input roots
+    /// Benchmark actions: no-op actions compared with bare spawns, cache hits, input roots
     Actions(ActionsArgs),
     /// Benchmark the scheduler: decisions, warm workspaces, offers to workers
     Scheduling(SchedulingArgs),
-    /// Benchmark warm workspaces against empty ones, for a stream of builds of a real project
+    /// Benchmark warm workspaces compared with empty ones, for a stream of builds of a real project
     Workspaces(WorkspacesArgs),
-    /// Benchmark the content-addressable store: look-ups, small blobs, streams against a bare stream
+    /// Benchmark the content-addressable store: look-ups, small blobs, streams compared with a bare gRPC stream
     Cas(CasArgs),
 }
 

@@ -36,7 +36,7 @@ const LIMIT: Duration = Duration::from_secs(600);
 #[derive(Debug, Args)]
 pub(crate) struct WorkspacesArgs {
     /// Folder with the sources of a C project that `make` builds
-    #[arg(long, value_name = "FOLDER")]
+    #[arg(long, value_name = "DIR")]
     project: PathBuf,
     /// Command to run, without targets
     #[arg(long, value_name = "COMMAND", default_value = "make")]

@@ -36,9 +36,9 @@ pub(crate) async fn why_of(bus: &Bus, index: &Index, record: &BuildRecord) -> Re
     match (record.state(), record.invocation()) {
         (State::InProgress, Some(invocation)) => {
             let (worker, workspace) = (&invocation.worker, invocation.workspace);
-            reply.reason = format!("it does not wait: it is running in workspace {worker}/{workspace}");
+            reply.reason = format!("it is not waiting: it is running in workspace {worker}/{workspace}");
         }
-        (State::Finished, _) => "it does not wait: it has finished".clone_into(&mut reply.reason),
+        (State::Finished, _) => "it is not waiting: it has finished".clone_into(&mut reply.reason),
         (State::Enqueued | State::InProgress, _) => {
             let waiting = waiting(bus, index, &build.key(), record).await?;
             reply.reason = match &waiting {

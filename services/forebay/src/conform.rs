@@ -26,16 +26,16 @@ pub(crate) struct ConformArgs {
     /// Instance that does not exist
     #[arg(long, value_name = "NAME", default_value = "no-such-instance")]
     unknown_instance: String,
-    /// Second endpoint of the same farm, without execution
+    /// Second endpoint of the same farm, without execution [default: skip the checks that need one]
     #[arg(long, value_name = "ENDPOINT")]
     cache_endpoint: Option<String>,
-    /// Second endpoint, whose store is full
+    /// Second endpoint, whose store is full [default: skip the checks that need one]
     #[arg(long, value_name = "ENDPOINT")]
     full_endpoint: Option<String>,
     /// Platform property of every action (repeatable)
-    #[arg(long, value_name = "K=V", value_parser = crate::exec::pair)]
+    #[arg(long, value_name = "NAME=VALUE", value_parser = crate::exec::pair)]
     platform: Vec<(String, String)>,
-    /// Run only these checks, e.g. 1,5,80-83
+    /// Run only the checks with these numbers, e.g. 1,5,80-83 [default: all]
     #[arg(long, value_name = "NUMBERS", value_parser = numbers)]
     only: Option<Numbers>,
     /// Number of checks to run in parallel

@@ -12,7 +12,7 @@ use crate::{failure::Failure, farm::Farm, globals::Globals, stdout};
 /// Options of `forebay drain`.
 #[derive(Debug, Args)]
 pub(crate) struct DrainArgs {
-    /// Worker or executor as listed by `forebay workers` or `forebay executors`
+    /// Id of the worker or executor, as listed by `forebay workers` or `forebay executors`
     #[arg(value_name = "ID")]
     worker: WorkerId,
     /// Resume accepting new work

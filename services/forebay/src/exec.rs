@@ -38,19 +38,19 @@ pub(crate) struct ExecArgs {
     /// Folder to read inputs from and write outputs to
     #[arg(long, value_name = "DIR", default_value = ".")]
     dir: PathBuf,
-    /// Input files in that folder, as a glob: 'src/**'
+    /// Glob of input files in that folder, e.g. 'src/**' (repeatable) [default: no inputs]
     #[arg(long, short, value_name = "GLOB")]
     input: Vec<String>,
-    /// Outputs to download: a file, a folder, or a glob below a folder: 'out/**/*.o'
+    /// Outputs to download: a file, a folder, or a glob below a folder, e.g. 'out/**/*.o' (repeatable)
     #[arg(long, short, value_name = "GLOB")]
     output: Vec<String>,
-    /// Environment variable of the command; nothing else of your environment is passed on
-    #[arg(long, short, value_name = "K=V", value_parser = pair)]
+    /// Environment variable of the command (repeatable); the command gets no others from your environment
+    #[arg(long, short, value_name = "NAME=VALUE", value_parser = pair)]
     env: Vec<(String, String)>,
-    /// Platform property that the executor must have
-    #[arg(long, value_name = "K=V", value_parser = pair)]
+    /// Platform property that the executor must have (repeatable)
+    #[arg(long, value_name = "NAME=VALUE", value_parser = pair)]
     platform: Vec<(String, String)>,
-    /// Maximum run time, e.g. 90s or 10m
+    /// Maximum run time, e.g. 90s or 10m [default: from the settings of the server]
     #[arg(long, value_name = "TIME")]
     timeout: Option<humantime::Duration>,
     /// Priority of the action; lower values start sooner

@@ -164,7 +164,9 @@ impl Globals {
             let folder = settings.data.display();
             return Err(Failure::plain(
                 UNREACHABLE,
-                format!("no farm is running in {folder}: endpoints.json not found"),
+                format!(
+                    "no farm is running in {folder} (endpoints.json not found): start one with `forebay up`, or set --data"
+                ),
             ));
         }
         Ok(found)

@@ -64,7 +64,7 @@ fn parse(text: &str) -> Result<Job, String> {
     if text.trim_start().starts_with('{') {
         let mut json = serde_json::Deserializer::from_str(text);
         let job = serde_path_to_error::deserialize(&mut json).map_err(|error| at(&error))?;
-        return json.end().map(|()| job).map_err(|error| format!("after the job: {error}"));
+        return json.end().map(|()| job).map_err(|error| format!("unexpected text after the job: {error}"));
     }
     if text.trim().is_empty() {
         return Err("the file is empty".to_owned());
@@ -121,7 +121,7 @@ tasks:
         assert!(yaml.starts_with("job.tasks[0].limits.cpu_ms: invalid type: string \"much\""), "{yaml}");
         let json = wrong(r#"{"tasks": [{"id": "a", "comand": []}]}"#);
         assert!(json.starts_with("job.tasks[0]") && json.contains("unknown field `comand`"), "{json}");
-        assert!(wrong(r#"{"tasks": []} x"#).starts_with("after the job"));
+        assert!(wrong(r#"{"tasks": []} x"#).starts_with("unexpected text after the job"));
         assert!(wrong("{}").starts_with("job: missing field `tasks`"), "{}", wrong("{}"));
         assert_eq!(wrong(" \n"), "the file is empty");
         assert!(wrong("tasks: []\n---\ntasks: []\n").contains("one YAML document"));

@@ -21,8 +21,9 @@ Example:
       forebay policy dequeue
   {\"dequeue\":[\"a\"]}
 
-This is Algorithm 1 only. The live scheduler also limits an estimate to the maximum that a group can ever have, and a
-group with nothing in progress may start its first build regardless of the target.
+This is Algorithm 1 of Wang et al., ISSTA 2020, and nothing else. The live scheduler also limits an estimate
+to the maximum that a group can ever have, and a group with nothing in progress may start its first build regardless of
+the target.
 
 builds: the head of a group's queue, in order, with the expected ESU of each build by executor type.
 target, in_progress: ESU by executor type; a missing type is 0.

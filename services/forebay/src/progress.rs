@@ -24,7 +24,7 @@ pub(crate) enum When {
     /// Show progress if stderr is a terminal
     #[default]
     Auto,
-    /// Show progress always; line by line if stderr is not a terminal
+    /// Always show progress, line by line if stderr is not a terminal
     Always,
     /// Do not show progress
     Never,

@@ -62,7 +62,7 @@ enum QuotaCommand {
         #[arg(long)]
         default: bool,
     },
-    /// Replace all quotas by those of a file: {"GROUP": {"TYPE": ESU}}, in JSON or YAML; group `*` is the default quota
+    /// Replace all quotas with those in a file: {"GROUP": {"TYPE": ESU}}, in JSON or YAML; group `*` is the default quota
     Load {
         /// File to read; - for standard input
         file: PathBuf,

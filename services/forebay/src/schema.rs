@@ -23,7 +23,7 @@ use crate::{
 #[derive(Debug, Args)]
 pub(crate) struct SchemaArgs {
     /// Write one file NAME.schema.json per message into this folder instead of printing one object
-    #[arg(long, value_name = "FOLDER")]
+    #[arg(long, value_name = "DIR")]
     write: Option<PathBuf>,
 }
 

@@ -41,7 +41,7 @@ pub(crate) struct SubmitArgs {
     #[arg(long, value_name = "UUID")]
     pub(crate) id: Option<BuildId>,
     /// Run in a copy of this folder, which must be visible to the worker
-    #[arg(long, value_name = "FOLDER", conflicts_with_all = ["git", "archive"])]
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["git", "archive"])]
     pub(crate) dir: Option<PathBuf>,
     /// Exclude files that match the folder's .gitignore and .forebayignore files from the copy
     #[arg(long, requires = "dir")]

@@ -34,7 +34,8 @@ pub(crate) struct WatchArgs {
     /// Show only events after this position
     #[arg(long, value_name = "SEQ", default_value_t = 0)]
     from: u64,
-    /// Show only this kind: lifecycle, console, tool or queue (queue position while waiting) (repeatable)
+    /// Show only events of this kind: lifecycle, console, tool or queue, the queue position while waiting
+    /// (repeatable) [default: all kinds]
     #[arg(long)]
     kind: Vec<WatchKind>,
     #[command(flatten)]

@@ -52,7 +52,7 @@ fn text(reply: &WhyReply, now: Millis) -> String {
     for by in &waiting.throttled_by {
         let (kind, left) = (&by.executor_type, by.remaining);
         let of = format!("target {}, in progress {}, reserved {}", by.target, by.in_progress, by.reserved);
-        say("throttled by", format!("{kind}: {left} ESU left of {} ({of})", by.needed));
+        say("throttled by", format!("{kind}: {} ESU needed, {left} available ({of})", by.needed));
     }
     if let Some(ms) = waiting.ahead_ms.filter(|_| waiting.place > 1) {
         say("ahead of it", format!("{} of work", about(Duration::from_millis(ms))));
@@ -102,7 +102,7 @@ mod tests {
             "it needs more",
             "3 of 9",
             "x86 2.5 ESU",
-            "1 ESU left of 2.5",
+            "2.5 ESU needed, 1 available",
             "in about 6s",
             "0.50 per second",
             "42s",

@@ -1,4 +1,4 @@
-//! Leases: ownership of a build and liveness of an executor, with a time to live and a fencing number (DESIGN §3).
+//! Leases: ownership of a build and liveness of an executor, with a time to live and a fencing number.
 //!
 //! Leases are written by raw publishes: the client library's key-value calls drop the time to live when a marker
 //! exists, which would make a lease immortal.

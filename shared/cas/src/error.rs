@@ -29,8 +29,8 @@ pub enum CasError {
     },
     /// The store is out of space, and the keep promise still covers everything in it.
     #[error(
-        "the store is full, and everything in it was used recently (cas_keep_min_seconds); try again, or give it more \
-         room: cas_bytes_max, or where its disk is full, disk_left_percent"
+        "the store is full, and everything in it was used recently (cas_keep_min_seconds); try again later, or \
+         increase cas_bytes_max; if its disk is full, free space there, or lower disk_left_percent"
     )]
     Full,
     /// A required blob is not in the store.

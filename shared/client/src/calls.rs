@@ -96,8 +96,9 @@ impl Client {
                 .collect();
             let groups: Vec<&str> = keys.iter().map(|key| key.group.as_str()).collect();
             if groups.len() > 1 {
+                let groups = groups.join(", ");
                 let message =
-                    format!("build {id} exists in several groups, name one of them: {}", groups.join(", "));
+                    format!("build {id} exists in several groups ({groups}): select one with --group");
                 return Err(ClientError::api(ErrorCode::InvalidRequest, message));
             }
             if let Some(key) = keys.into_iter().next() {

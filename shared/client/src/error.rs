@@ -31,7 +31,7 @@ pub enum ClientError {
 }
 
 impl ClientError {
-    /// Exit code of a command line (DESIGN §7): 2 for bad input, 4 if no service answers.
+    /// Exit code of a command line: 2 for bad input, 4 if no service answers.
     pub fn exit_code(&self) -> u8 {
         match self {
             Self::Api(error) => match error.error {

@@ -156,7 +156,8 @@ impl Reserve {
         let inodes = percent(space.inodes_left, space.inodes);
         let wanted = f64::from(self.percent);
         let short = |left: f64, what: &str| {
-            format!("{left:.1} % of the disk's {what} is free, {wanted} % must be (disk_left_percent)")
+            let (left, minimum) = (format!("{left:.1} %"), format!("{wanted} % (disk_left_percent)"));
+            format!("{left} of the disk's {what} is free, below the minimum of {minimum}")
         };
         if room < wanted {
             Some(short(room, "space"))
@@ -189,7 +190,7 @@ mod tests {
         let plenty = Space { bytes: 1000, bytes_left: 20, inodes: 1000, inodes_left: 20 };
         assert_eq!(reserve.shortage(plenty), None);
         let why = reserve.shortage(Space { bytes_left: 19, ..plenty }).unwrap();
-        assert_eq!(why, "1.9 % of the disk's space is free, 2 % must be (disk_left_percent)");
+        assert_eq!(why, "1.9 % of the disk's space is free, below the minimum of 2 % (disk_left_percent)");
         assert!(reserve.shortage(Space { inodes_left: 19, ..plenty }).is_some());
         assert!(
             !reserve.is_scarce(plenty) && !reserve.is_scarce(Space { inodes: 0, inodes_left: 0, ..plenty })

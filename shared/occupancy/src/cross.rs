@@ -90,7 +90,7 @@ impl TryFrom<Vec<Feature>> for Cross {
     type Error = &'static str;
 
     fn try_from(features: Vec<Feature>) -> Result<Self, Self::Error> {
-        Self::new(features).ok_or("these features cannot be combined to a cross")
+        Self::new(features).ok_or("these features cannot be combined into a cross")
     }
 }
 

@@ -205,7 +205,7 @@ fn without_workspace(workers: Option<WorkerCounts>) -> &'static str {
             "every worker is draining or its disk is full: run `forebay workers` for details"
         }
         Some(WorkerCounts { ready: 0, draining: _, full: 0 }) => {
-            "every worker is draining and accepts no builds: start one with `forebay serve worker`, or undo a drain \
+            "every worker is draining and accepts no builds: start another with `forebay serve worker`, or undo a drain \
              with `forebay drain --undo ID`"
         }
         Some(_) | None => "no workspace is idle",

@@ -17,7 +17,7 @@ pub enum UpError {
         holder: String,
     },
     /// The data folder cannot be used.
-    #[error("cannot use {}", path.display())]
+    #[error("cannot use the data folder {}", path.display())]
     Folder {
         path: PathBuf,
         #[source]

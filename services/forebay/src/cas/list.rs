@@ -22,7 +22,7 @@ pub(super) struct ListArgs {
     /// Digest of the folder: HASH/SIZE of its Directory message
     #[arg(value_name = "DIGEST")]
     digest: BlobDigest,
-    /// List subfolders recursively as well
+    /// List all subfolders recursively too
     #[arg(long, short)]
     recursive: bool,
 }

@@ -19,7 +19,7 @@ use super::Finding;
 
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 const START: &str = "start one: forebay serve gateway";
-const SEE_LOG: &str = "check that it runs, its log, and that the address is reachable from here";
+const SEE_LOG: &str = "check that the gateway runs and its address is reachable from here; see its log";
 
 /// Checks the record of the farm, and its gateways.
 pub(super) async fn run(bus: &Bus, settings: &Settings) -> Vec<Finding> {
@@ -32,7 +32,8 @@ async fn farm(bus: &Bus, settings: &Settings) -> Finding {
     let record = match bus.farm_record().await {
         Ok((_, Some(record))) => record,
         Ok((_, None)) => {
-            let advice = "the first service with a store records it: forebay serve worker gateway executor";
+            let advice =
+                "the first service that opens a store records it: forebay serve worker gateway executor";
             return Finding::warn("farm", "no store is recorded yet", advice);
         }
         Err(error) => return Finding::fail("farm", error_chain(&error), "see the log of nats-server"),

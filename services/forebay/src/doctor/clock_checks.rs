@@ -45,7 +45,7 @@ fn judge(clocks: Vec<(String, Option<Skew>)>) -> Finding {
         return Finding::ok("clocks", format!("{} clocks within {most} ms of nats-server's", known.len()));
     }
     let advice =
-        "synchronise these clocks (NTP); the farm uses nats-server's, only logs and file times are wrong";
+        "synchronise these clocks with NTP; builds are not affected, only logs and file times are wrong";
     Finding::warn("clocks", wrong.join("; "), advice)
 }
 

@@ -49,7 +49,7 @@ const STORES_WAIT: Duration = Duration::from_millis(500);
 async fn stores(bus: &Bus) -> Vec<Finding> {
     match store_rooms(bus, STORES_WAIT).await {
         Ok(rooms) if rooms.is_empty() => {
-            let advice = "the cas service is not running or busy: forebay serve cas";
+            let advice = "the cas service is busy or not running; start it: forebay serve cas";
             vec![Finding::warn("cas", "no store reports its usage", advice)]
         }
         Ok(rooms) => rooms.iter().map(|found| store(found.room)).collect(),

@@ -51,7 +51,7 @@ const DESCRIPTORS_WANTED: u64 = 1024;
 
 /// Checks the limit of open files of services that are started on this machine.
 fn descriptors() -> Finding {
-    let advice = "raise it: ulimit -n, or LimitNOFILE= of the unit";
+    let advice = "raise it with ulimit -n, or with LimitNOFILE= in the systemd unit";
     match listener::descriptors() {
         Ok(limit) => {
             let found = format!("limit {}, up to {} on request of a service", limit.soft, limit.hard);

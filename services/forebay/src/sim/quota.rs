@@ -28,7 +28,7 @@ Examples:
 /// Options of `forebay sim quota`.
 #[derive(Debug, Args)]
 pub(super) struct SimQuotaArgs {
-    /// Scenario in JSON or YAML [default: the one that --print-scenario prints]
+    /// Scenario in JSON or YAML, whose values other options override [default: the one that --print-scenario prints]
     #[arg(long, value_name = "FILE")]
     scenario: Option<PathBuf>,
     /// Print the scenario instead of running it
@@ -40,7 +40,7 @@ pub(super) struct SimQuotaArgs {
     /// Number of seeds to run, starting with the first; prints the worst of each figure
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=10_000))]
     seeds: u64,
-    /// Estimates as a fraction of the true values
+    /// Estimates as a fraction of the true values; 1 means exact estimates
     #[arg(long, value_name = "X", conflicts_with = "default_estimate")]
     bias: Option<f64>,
     /// Estimate every build as 1 ESU, as without an occupancy model

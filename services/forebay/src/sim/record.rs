@@ -45,7 +45,8 @@ const BATCH: usize = 1000;
 /// Options of `forebay sim record`.
 #[derive(Debug, Args)]
 pub(super) struct SimRecordArgs {
-    /// Only builds queued since then: 2h, 7d, or 2026-01-31T08:00:00Z [default: all stored builds]
+    /// Only builds queued in this last period (2h, 7d) or since this time (2026-01-31T08:00:00Z)
+    /// [default: all stored builds]
     #[arg(long, value_name = "TIME", value_parser = since)]
     since: Option<Millis>,
     /// Only builds of this group

@@ -31,7 +31,7 @@ Examples:
 /// Options of `forebay sim scale`.
 #[derive(Debug, Args)]
 pub(super) struct SimScaleArgs {
-    /// Scenario in JSON or YAML [default: the one that --print-scenario prints]
+    /// Scenario in JSON or YAML, whose values other options override [default: the one that --print-scenario prints]
     #[arg(long, value_name = "FILE")]
     scenario: Option<PathBuf>,
     /// Print the scenario instead of running it

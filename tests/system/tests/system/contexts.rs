@@ -281,10 +281,7 @@ async fn an_archive_that_unpacks_to_too_much_is_stopped() {
 async fn a_folder_is_copied_without_a_farms_data_and_what_ignore_files_name() {
     let farm = farm().await;
     let source = folder(&farm, "source");
-    sh(
-        &source,
-        "echo a > a; echo o > a.o; echo '*.o' > .gitignore; mkdir data; echo > data/.forebay-data",
-    );
+    sh(&source, "echo a > a; echo o > a.o; echo '*.o' > .gitignore; mkdir data; echo > data/.forebay-data");
     let context = |path: &Path, ignore_files| Context::Directory { path: text(path), ignore_files };
     let (out, _) = run_in(&farm, context(&source, false), "ls > out.txt").await;
     assert_eq!(out, "a\na.o\nout.txt\n");

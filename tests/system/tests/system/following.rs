@@ -83,7 +83,7 @@ async fn builds_are_found_by_the_beginning_of_their_id_and_as_the_last() {
     let output = farm.cli(&["logs", "0A1B2C3D", "--group", "a"]).await;
     assert_eq!(output.stdout, "1\n", "{output:?}");
     let output = farm.cli(&["why", "b/0a1b2c3d-0000"]).await;
-    assert!(output.code == 0 && output.stdout.contains("does not wait"), "{output:?}");
+    assert!(output.code == 0 && output.stdout.contains("is not waiting"), "{output:?}");
     let output = farm.cli(&["cancel", "ffff"]).await;
     assert!(output.code == 2 && output.stderr.contains("give the whole id"), "{output:?}");
     let output = farm.cli(&["get", "xyz"]).await;
