@@ -82,23 +82,30 @@ impl Ending {
         }
     }
 
-    /// Attributes a failure to the full disk.
+    /// Attributes a failure to the full disk. A build whose command did not run is requeued until there is room.
     pub(crate) fn blame_disk(self) -> Self {
-        if matches!(&self, Self::Failed(reason, _) if reason.code == ReasonCode::DiskFull) {
-            return self;
-        }
-        let full = |what: &str| Reason {
-            code: ReasonCode::DiskFull,
-            message: format!("the worker's disk is full; {what}"),
+        let full = |reason: Reason| {
+            if reason.code == ReasonCode::DiskFull { reason } else { disk_full(&reason.message) }
         };
         match self {
             Self::Exited(ended) if !ended.is_success() => {
-                Self::Failed(full(&format!("the command failed: {}", ended.text())), Some(ended))
+                let reason = disk_full(&format!("the command failed: {}", ended.text()));
+                Self::Failed(reason, Some(ended))
             }
-            Self::Failed(reason, ended) => Self::Failed(full(&reason.message), ended),
-            Self::NoContent(reason) => Self::Failed(full(&reason.message), None),
+            Self::Failed(reason, Some(ended)) => Self::Failed(full(reason), Some(ended)),
+            Self::Failed(reason, None) | Self::NoContent(reason) => Self::GiveBack(full(reason)),
             Self::Exited(_) | Self::Tasks { .. } | Self::TimedOut(_) | Self::GiveBack(_) | Self::NotOurs => {
                 self
+            }
+        }
+    }
+
+    /// Whether the run failed because the disk was full, which may have room by now.
+    pub(crate) fn lacked_room(&self) -> bool {
+        match self {
+            Self::Failed(reason, _) | Self::NoContent(reason) => reason.code == ReasonCode::DiskFull,
+            Self::Exited(_) | Self::Tasks { .. } | Self::TimedOut(_) | Self::GiveBack(_) | Self::NotOurs => {
+                false
             }
         }
     }
@@ -167,4 +174,8 @@ impl Ending {
             },
         })
     }
+}
+
+fn disk_full(what: &str) -> Reason {
+    Reason { code: ReasonCode::DiskFull, message: format!("the worker's disk is full; {what}") }
 }

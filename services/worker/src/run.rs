@@ -22,7 +22,7 @@ use crate::{
     outputs::{self, Outputs},
     prepare,
     shared::Shared,
-    stop::Stop,
+    stop::{Cause, Stop},
     warm::{self, WarmWorkspace},
     workspace::{After, Workspace},
 };
@@ -96,7 +96,9 @@ async fn run_inside(
     let (ending, outputs) = run.keep_outputs(ending).await;
     let Run { mut workspace, job, preparation_seconds, .. } = run;
     let disk_is_full = workspace.folder.disk_is_full();
-    let ending = if disk_is_full { ending.blame_disk() } else { ending };
+    let filled_disk = matches!(stop.cause(), Some(Cause::FilledDisk { .. }));
+    let blames_disk = (disk_is_full || ending.lacked_room()) && !filled_disk;
+    let ending = if blames_disk { ending.blame_disk() } else { ending };
     let log = finish_log(console, shared).await;
     crash_point(Step::OutputsKept);
     let failed = !ending.is_success(job.as_deref());

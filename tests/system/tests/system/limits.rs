@@ -1,10 +1,10 @@
 //! Builds that are too large, too long or run out of disk space end with their reason, once.
 
-use std::{process::Command, time::Duration};
+use std::time::Duration;
 
 use bus::Written;
-use farm::{Farm, SOON};
-use model::{BuildKey, BuildRequest, BuildResult, Millis, Outcome, Priority, ReasonCode, State};
+use farm::{Farm, SOON, SmallDisk};
+use model::{BuildKey, BuildRequest, BuildResult, Context, Millis, Outcome, Priority, ReasonCode, State};
 
 use crate::check::{ended, processes_of, script, until};
 
@@ -74,18 +74,11 @@ async fn a_record_that_leaves_no_room_for_its_result_is_refused() {
     assert_eq!(record.result().unwrap().outcome, Outcome::Rejected);
 }
 
-/// Needs permission to mount a small disk.
 #[tokio::test]
 async fn a_full_disk_is_named_as_the_reason() {
+    let Some(disk) = SmallDisk::mount(4) else { return };
     let farm = Farm::builder().without("gateway").without("worker").start().await;
-    let disk = farm.folder().join("disk");
-    std::fs::create_dir(&disk).unwrap();
-    let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", "size=4m", "tmpfs"]).arg(&disk).status();
-    if !mounted.is_ok_and(|status| status.success()) {
-        eprintln!("not tested: this user may not mount a small disk");
-        return;
-    }
-    let data = disk.display().to_string();
+    let data = disk.path().display().to_string();
     let mut worker = farm.spawn_with_env("worker", &[("FOREBAY_DATA", &data)]).await;
     let key = farm.submit("g", script("dd if=/dev/zero of=big bs=1M count=20")).await;
     let record = ended(&farm, &key).await;
@@ -93,8 +86,28 @@ async fn a_full_disk_is_named_as_the_reason() {
     let after = ended(&farm, &next).await;
     worker.term();
     worker.wait_exit(Duration::from_secs(15)).await;
-    let _ = Command::new("umount").arg("-l").arg(&disk).status();
     let result = record.result().unwrap();
     assert_eq!(result.reason.as_ref().unwrap().code, ReasonCode::DiskFull, "{result:?}");
     assert_eq!(after.result().unwrap().outcome, Outcome::Succeeded);
+}
+
+#[tokio::test]
+async fn a_build_that_a_full_disk_kept_from_starting_is_requeued() {
+    let Some(disk) = SmallDisk::mount(4) else { return };
+    let farm = Farm::builder().without("gateway").without("worker").start().await;
+    let source = farm.folder().join("source");
+    std::fs::create_dir(&source).unwrap();
+    std::fs::write(source.join("large"), vec![1; 8 << 20]).unwrap();
+    let data = disk.path().display().to_string();
+    // Without a reserve, no build is ended for filling the disk.
+    let env = [("FOREBAY_DATA", data.as_str()), ("FOREBAY_DISK_LEFT_PERCENT", "0")];
+    let mut worker = farm.spawn_with_env("worker", &env).await;
+    let context = Context::Directory { path: source.display().to_string(), ignore_files: false };
+    let key = farm.submit("g", BuildRequest { context, max_attempts: Some(2), ..script("true") }).await;
+    let record = ended(&farm, &key).await;
+    worker.term();
+    worker.wait_exit(Duration::from_secs(15)).await;
+    let reason = record.result().unwrap().reason.clone().unwrap();
+    assert_eq!((record.result().unwrap().outcome, record.attempt.0), (Outcome::Lost, 2), "{record:#?}");
+    assert_eq!(reason.code, ReasonCode::DiskFull, "{reason:?}");
 }
