@@ -314,8 +314,9 @@ async fn actions_go_where_their_like_ran_before() {
     for round in 0..12 {
         run(round).await;
     }
-    let home = marks.holder("it", 0, &machines);
-    let there = (1..12).filter(|round| marks.holder("it", *round, &machines) == home).count();
-    // A random placement would use the same executor once in four times.
-    assert!(there >= 9, "{there} of 11 ran where the first one did: {:?}", marks.runs("it"));
+    let holders: Vec<_> = (0..12).map(|round| marks.holder("it", round, &machines)).collect();
+    let there = holders.windows(2).filter(|pair| pair[0] == pair[1]).count();
+    // A random placement would use the same executor once in four times. The scheduler may learn of the first action only
+    // after the second one was placed.
+    assert!(there >= 9, "{there} of 11 ran where the one before did: {:?}", marks.runs("it"));
 }
