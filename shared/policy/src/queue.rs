@@ -1,5 +1,5 @@
-//! Queue policies of chapter 3 of the thesis, for the simulator. The dispatcher uses [`crate::band_rank`], which packs the
-//! same order.
+//! Queue policies of chapter 3 of the thesis, for the simulator. The dispatcher uses the same order, which
+//! [`crate::band_rank`] packs into one number.
 //!
 //! - *One queue*: work waits in one place, and a free worker gets the first item ([`order_key`]).
 //! - *One queue per worker*: work is assigned to a worker when it arrives, by the loads of the workers ([`Spread`]).

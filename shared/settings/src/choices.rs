@@ -22,11 +22,11 @@ pub enum LogFormat {
 pub enum GroupsWithoutQuota {
     /// They use the quota named `default`; without it, they only borrow unused quota.
     Default,
-    /// They are rejected.
+    /// Their builds are rejected.
     Refuse,
 }
 
-/// Sandbox of actions.
+/// How actions are separated from the machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SandboxKind {

@@ -355,7 +355,7 @@ fn stopping_text(builds: &[BuildKey], drain_seconds: u64, data: &str) -> String 
         named.push(format!("{} more", builds.len() - NAMED));
     }
     format!(
-        "stopping when the running builds have ended, at the latest in {drain_seconds} s (drain_seconds): {count} {verb} \
+        "stopping when the running builds have ended, within {drain_seconds} s (drain_seconds): {count} {verb} \
          running: {}\n  \
          builds that are still running then are requeued, and run when the farm is up again\n  \
          watch  forebay watch ID --data {data}\n  \
