@@ -1,12 +1,13 @@
 //! A channel that records refusals.
 
 use std::{
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
     task::{Context, Poll},
 };
 
 use base64::Engine as _;
 use futures::{FutureExt as _, future::BoxFuture};
+use parking_lot::Mutex;
 use prost::Message as _;
 use tonic::{
     Code,
@@ -42,7 +43,7 @@ impl Watched {
 
     /// Returns the refusals recorded so far.
     pub(crate) fn refusals(&self) -> Vec<Refusal> {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.seen.lock().clone()
     }
 }
 
@@ -62,7 +63,7 @@ impl Service<http::Request<Body>> for Watched {
         async move {
             let response = answer.await?;
             if let Some(refusal) = refusal(method, response.headers()) {
-                let mut seen = seen.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut seen = seen.lock();
                 if seen.len() < SEEN_MAX {
                     seen.push(refusal);
                 }

@@ -4,10 +4,7 @@ use std::{
     collections::BTreeMap,
     path::{Path, PathBuf},
     process::Stdio,
-    sync::{
-        Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU32, Ordering},
-    },
+    sync::atomic::{AtomicU32, Ordering},
     time::Duration,
 };
 
@@ -16,6 +13,7 @@ use client::{Client, ClientError, WatchBody, WatchEvent};
 use futures::StreamExt as _;
 use jetstream::Topology;
 use model::{BuildId, BuildKey, BuildRecord, BuildRequest, ErrorCode, Group, Priority, Sequence, State};
+use parking_lot::Mutex;
 use settings::Settings;
 use tokio::{process::Command, time::Instant};
 
@@ -77,7 +75,7 @@ impl Farm {
         for service in &mut started {
             service.ready(SOON).await;
         }
-        farm.services().extend(started);
+        farm.services.lock().extend(started);
         farm
     }
 
@@ -139,7 +137,7 @@ impl Farm {
 
     /// Removes the first service of this name from the farm and returns it.
     pub fn take(&self, service: &str) -> ServiceProcess {
-        let mut services = self.services();
+        let mut services = self.services.lock();
         let prefix = format!("{service}-");
         let at = services.iter().position(|process| process.name().starts_with(&prefix));
         services.remove(at.unwrap_or_else(|| panic!("the farm runs no {service}")))
@@ -147,7 +145,7 @@ impl Farm {
 
     /// Adds a service to the farm: it lives as long as the farm.
     pub fn keep(&self, service: ServiceProcess) {
-        self.services().push(service);
+        self.services.lock().push(service);
     }
 
     /// Kills the service (SIGKILL) and starts it again with additional environment variables.
@@ -161,14 +159,14 @@ impl Farm {
     /// Process id of the first service of this name.
     pub fn pid(&self, service: &str) -> u32 {
         let prefix = format!("{service}-");
-        let services = self.services();
+        let services = self.services.lock();
         let found = services.iter().find(|process| process.name().starts_with(&prefix));
         found.unwrap_or_else(|| panic!("the farm runs no {service}")).pid()
     }
 
     /// URL `http://HOST:PORT` of the gateway.
     pub fn http_url(&self) -> String {
-        let services = self.services();
+        let services = self.services.lock();
         let urls = services.iter().filter_map(|process| process.listening()?.http);
         urls.into_iter().next().expect("the farm runs a gateway")
     }
@@ -180,14 +178,14 @@ impl Farm {
 
     /// URLs `grpc://HOST:PORT` of all gateways.
     pub fn grpc_urls(&self) -> Vec<String> {
-        let services = self.services();
+        let services = self.services.lock();
         let gateways = services.iter().filter(|process| process.name().starts_with("gateway-"));
         gateways.filter_map(|it| it.listening()?.grpc).collect()
     }
 
     /// URL `http://HOST:PORT/metrics` of every service, by name.
     pub fn metrics_urls(&self) -> BTreeMap<String, String> {
-        let services = self.services();
+        let services = self.services.lock();
         services.iter().filter_map(|it| Some((it.name().to_owned(), it.listening()?.metrics?))).collect()
     }
 
@@ -213,10 +211,6 @@ impl Farm {
     /// File in which commands record their effects.
     pub fn effects(&self) -> Effects {
         Effects::new(self.folder().join("effects"))
-    }
-
-    fn services(&self) -> MutexGuard<'_, Vec<ServiceProcess>> {
-        self.services.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Prepares `forebay ARGS` for this farm without starting it.

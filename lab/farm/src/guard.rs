@@ -5,8 +5,10 @@ use std::{
     os::unix::process::CommandExt as _,
     path::Path,
     process::{Child, Command, Stdio},
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
 };
+
+use parking_lot::Mutex;
 
 /// Reads the live process groups; at the end of its input it kills them and all other processes that name the folder
 /// or work in it (children of `forebay up` lead their own groups), and removes the folder.
@@ -61,7 +63,7 @@ impl Guard {
     }
 
     fn send(&self, what: char, group: u32) {
-        let mut shell = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut shell = self.0.lock();
         if let Some(stdin) = shell.0.stdin.as_mut() {
             // A guard that has ended has nothing left to kill.
             let _ = writeln!(stdin, "{what} {group}");

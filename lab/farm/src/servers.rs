@@ -6,10 +6,10 @@ use std::{
     io::{BufRead as _, BufReader, Write as _},
     net::TcpStream,
     path::{Path, PathBuf},
-    sync::{Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
 
+use parking_lot::Mutex;
 use tempfile::TempDir;
 use tokio::process::Command;
 
@@ -128,7 +128,7 @@ impl Servers {
     /// Sends SIGKILL to one node of the cluster.
     pub fn kill_node(&self, node: usize) {
         // A process is killed when it is dropped.
-        drop(lock(&self.node(node).process).take());
+        drop(self.node(node).process.lock().take());
     }
 
     /// Starts one node again.
@@ -140,7 +140,7 @@ impl Servers {
     /// Sends SIGKILL to Redis, and waits until it has ended.
     pub fn kill_redis(&self) {
         // A process is killed when it is dropped.
-        drop(lock(&self.redis).take());
+        drop(self.redis.lock().take());
     }
 
     /// Starts Redis again, empty, on the same port.
@@ -162,12 +162,12 @@ impl Servers {
 
     /// Process id of Redis, while it runs.
     pub fn redis_pid(&self) -> Option<u32> {
-        lock(&self.redis).as_ref().map(Process::pid)
+        self.redis.lock().as_ref().map(Process::pid)
     }
 
     /// Process id of a nats-server, while it runs.
     pub fn nats_pid(&self, node: usize) -> Option<u32> {
-        lock(&self.node(node).process).as_ref().map(Process::pid)
+        self.node(node).process.lock().as_ref().map(Process::pid)
     }
 
     /// Separate disk of a nats-server, if it has one.
@@ -223,7 +223,7 @@ impl Servers {
         let mut command = Command::new(tool("nats-server"));
         command.arg("--config").arg(self.node_folder(number).join("nats.conf"));
         let process = Process::start(&name, command, &self.log(&name), &self.guard);
-        *lock(&self.node(number).process) = Some(process);
+        *self.node(number).process.lock() = Some(process);
     }
 
     fn spawn_redis(&self) {
@@ -232,7 +232,7 @@ impl Servers {
         command.args(["--port", &port, "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"]);
         command.arg("--dir").arg(self.folder.path());
         let process = Process::start("redis", command, &self.log("redis"), &self.guard);
-        *lock(&self.redis) = Some(process);
+        *self.redis.lock() = Some(process);
     }
 
     async fn node_answers(&self, node: usize) {
@@ -257,10 +257,6 @@ impl Drop for Servers {
             self.folder.disable_cleanup(true);
         }
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn first_line(port: u16, question: &str) -> Option<String> {

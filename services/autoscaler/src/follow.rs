@@ -1,14 +1,12 @@
 //! Reads the logs into the state of the work.
 
-use std::{
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use bus::{ActionSubject, Bus, BusError, EventSubject, Follower, SettingKey, Start, stream};
 use index::{Index, IndexError};
 use invariant::impossible;
 use model::Sequence;
+use parking_lot::Mutex;
 use service::{Context, ServiceError};
 use tokio::sync::Notify;
 use tracing::{debug, info, warn};
@@ -19,25 +17,7 @@ const BATCH: usize = 1000;
 const RETRY: Duration = Duration::from_secs(1);
 
 /// State that one task maintains and others read; `None` until the log has been read. Cheap to clone.
-pub(crate) struct SharedState<T>(Arc<Mutex<Option<T>>>);
-
-impl<T> Clone for SharedState<T> {
-    fn clone(&self) -> Self {
-        Self(self.0.clone())
-    }
-}
-
-impl<T> Default for SharedState<T> {
-    fn default() -> Self {
-        Self(Arc::default())
-    }
-}
-
-impl<T> SharedState<T> {
-    pub(crate) fn lock(&self) -> MutexGuard<'_, Option<T>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
+pub(crate) type SharedState<T> = Arc<Mutex<Option<T>>>;
 
 /// Tasks that are notified when something joins the queue.
 #[derive(Default)]

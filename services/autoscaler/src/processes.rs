@@ -1,5 +1,6 @@
 //! The processes of a pool, from their heartbeats.
 
+use bus::millis;
 use index::{Index, IndexError, actions::Actions};
 use model::{
     ExecutorHeartbeat, ExecutorStatus, Heartbeat, Millis, PoolName, ScaleObservation, WorkerStatus,
@@ -75,7 +76,6 @@ pub(crate) fn observe(
     let alive = count.min(desired);
     let busy = ready().filter(|process| process.busy || work.busy.contains(&process.name)).count() as u64;
     let all_slots: u64 = ready().map(|process| process.slots).sum();
-    let millis = |duration: std::time::Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
     ScaleObservation {
         waiting: work.waiting,
         held_back: work.held_back,

@@ -9,7 +9,7 @@ use policy::{
     Lending, Placement, Random, place,
     workspace::{BuildKeys, live_keys},
 };
-use service::{Context, Current, Governance, ServiceError, Step, crash_point};
+use service::{Context, Current, Governance, ServiceError, Step, crash_point, sleep_until};
 use telemetry::metrics::{Gauge, set};
 use tokio::{sync::watch, task::JoinSet, time::Instant};
 use tracing::warn;
@@ -86,13 +86,6 @@ pub(crate) async fn run(
     // Offers that are not settled in time expire.
     let _ = tokio::time::timeout(limit, settle).await;
     Ok(())
-}
-
-async fn sleep_until(timer: Option<Instant>) {
-    match timer {
-        Some(at) => tokio::time::sleep_until(at).await,
-        None => std::future::pending().await,
-    }
 }
 
 /// A different seed in each dispatcher, so that each draws other groups.

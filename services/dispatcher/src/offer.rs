@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use bus::{NoAnswer, Subject};
+use bus::{NoAnswer, Subject, millis};
 use index::{Index, Pick, Settlement, Verdict};
 use invariant::impossible;
 use model::{BuildKey, BuildRecord, Millis, Offer, OfferReply, OfferVerdict, Offers, Sequence};
@@ -93,7 +93,7 @@ pub(crate) async fn take_back(context: &Context, index: &Index) -> Result<(), Pa
 }
 
 fn before_margin(at: Millis) -> Millis {
-    Millis(at.0.saturating_sub(u64::try_from(CLAIM_MARGIN.as_millis()).unwrap_or(u64::MAX)))
+    Millis(at.0.saturating_sub(millis(CLAIM_MARGIN)))
 }
 
 fn message(offered: &Offered) -> Offers {

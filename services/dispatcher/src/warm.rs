@@ -1,11 +1,12 @@
 //! Records which builds the idle workspaces are warm for. Hints only: the index decides whether a workspace is idle,
 //! its worker whether it is warm.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use bus::Stored;
 use index::{Change, IndexEvent};
 use model::{BuildRecord, Heartbeat, WorkerStatus, Workspace, WorkspaceKeys, WorkspaceState, WorkspaceUse};
+use parking_lot::Mutex;
 use policy::workspace::{Assignment, BuildKeys, IdleWorkspaces, live_keys};
 use tracing::debug;
 
@@ -14,13 +15,9 @@ use tracing::debug;
 pub(crate) struct Warm(Arc<Mutex<IdleWorkspaces<Workspace>>>);
 
 impl Warm {
-    fn lock(&self) -> MutexGuard<'_, IdleWorkspaces<Workspace>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Updates the workspaces of a worker from its heartbeat.
     pub(crate) fn announce(&self, heartbeat: &Heartbeat) {
-        let mut idle = self.lock();
+        let mut idle = self.0.lock();
         for (slot, state) in (0_u16..).zip(&heartbeat.workspaces) {
             let workspace = Workspace { worker: heartbeat.worker.clone(), slot };
             match (heartbeat.status, state) {
@@ -38,7 +35,7 @@ impl Warm {
         &self,
         events: impl Iterator<Item = (&'a IndexEvent, Option<&'a WorkspaceKeys>)>,
     ) {
-        let mut idle = self.lock();
+        let mut idle = self.0.lock();
         for (event, keys) in events {
             match &event.change {
                 Change::Started { workspace, .. } => idle.remove(workspace),
@@ -52,7 +49,7 @@ impl Warm {
 
     /// Removes a workspace that was given to a build, or was found not to be idle.
     pub(crate) fn remove(&self, workspace: &Workspace) {
-        self.lock().remove(workspace);
+        self.0.lock().remove(workspace);
     }
 
     /// Chooses workspaces for `builds`, from the `idle` ones and those that are warm.
@@ -61,7 +58,7 @@ impl Warm {
         builds: &[Option<BuildKeys>],
         idle: Vec<Workspace>,
     ) -> Vec<Option<Assignment<Workspace>>> {
-        self.lock().assign(builds, idle)
+        self.0.lock().assign(builds, idle)
     }
 }
 

@@ -1,13 +1,11 @@
 //! Estimates of run times: learned from ended builds, applied to queued ones. Every replica reads the same log
 //! and learns the same.
 
-use std::{
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
-use bus::{BusError, EventSubject, Follower, Start, Stored, stream};
+use bus::{BusError, EventSubject, Follower, Start, Stored, millis, stream};
 use model::{Build, BuildRecord, LifecycleEvent, Outcome, RecordHead};
+use parking_lot::Mutex;
 use policy::{
     BuildWork,
     estimate::{Estimator, Quality, Source},
@@ -48,14 +46,10 @@ impl Expected {
         Self(Arc::new(Mutex::new(known)))
     }
 
-    fn lock(&self) -> MutexGuard<'_, LearnedTimes> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Expected time in milliseconds for which `build` will occupy a workspace; `None` if no similar build has ended.
     pub(crate) fn of(&self, build: &Build) -> Option<u64> {
         let keys = BuildWork::of(build).keys();
-        let estimate = self.lock().estimator.estimate(&keys, Duration::from_secs(build.timeout_seconds));
+        let estimate = self.0.lock().estimator.estimate(&keys, Duration::from_secs(build.timeout_seconds));
         (estimate.source != Source::HalfOfLimit).then_some(estimate.ms)
     }
 
@@ -65,8 +59,8 @@ impl Expected {
         let EndedRun { record, took } = ended;
         let build = &record.build;
         let keys = BuildWork::of(build).keys();
-        let took_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
-        let mut known = self.lock();
+        let took_ms = millis(*took);
+        let mut known = self.0.lock();
         known.estimator.observe(&keys, *took);
         if let Some(expected_ms) = build.expected_ms {
             known.quality.observe(expected_ms, took_ms);
@@ -80,7 +74,7 @@ impl Expected {
 
     /// Publishes the accuracy of recent estimates as metrics.
     fn publish_metrics(&self) {
-        let last = *self.lock().quality.last();
+        let last = *self.0.lock().quality.last();
         let shares = [
             ("within_10", last.share_within_10()),
             ("within_20", last.share_within_20()),

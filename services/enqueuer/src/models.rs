@@ -2,12 +2,13 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::{Arc, PoisonError, RwLock},
+    sync::Arc,
     time::Duration,
 };
 
 use model::{Build, Digest, Esu, ExecutorType, ModelNotice, ToolCall};
 use occupancy::{BuildFacts, DecodeError, OccupancyModel, Refusal, judge};
+use parking_lot::RwLock;
 use service::{Context, ServiceError};
 use store::{Store, StoreError};
 use tracing::{info, warn};
@@ -64,7 +65,7 @@ impl Loaded {
 impl Models {
     /// The model currently in use.
     pub(crate) fn current(&self) -> Option<Arc<Loaded>> {
-        self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.0.read().clone()
     }
 
     async fn switch_to(&self, store: &Store, notice: ModelNotice) {
@@ -78,7 +79,7 @@ impl Models {
                 info!(version, builds = notice.builds, "switched to another occupancy model");
                 let ModelNotice { digest, types_by_rule, .. } = notice;
                 let loaded = Arc::new(Loaded { model, digest, types_by_rule });
-                *self.0.write().unwrap_or_else(PoisonError::into_inner) = Some(loaded);
+                *self.0.write() = Some(loaded);
             }
             Err(error) => {
                 warn!(version, error = telemetry::error_chain(&error), "cannot use the occupancy model");

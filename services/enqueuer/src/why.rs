@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use bus::Bus;
+use bus::{Bus, millis};
 use index::{Index, Standing, StandingLimits, WaitingBuild};
 use model::{
     ApiError, BuildKey, BuildRecord, ErrorCode, GovernorRecord, Group, GroupStanding, InProgress, Millis,
@@ -114,7 +114,7 @@ async fn waiting(
 
 /// The builds in the farm's workspaces, with their run times.
 fn busy_with(standing: &Standing, now: Millis) -> Vec<Busy> {
-    let ran_ms = |since: Millis| u64::try_from(now.since(since).as_millis()).unwrap_or(u64::MAX);
+    let ran_ms = |since: Millis| millis(now.since(since));
     let busy = standing.busy_with.iter().map(|build| Busy {
         own: build.own,
         expected_ms: build.expected_ms,

@@ -1,10 +1,8 @@
 //! The sensors, the congestion window by the settings, and whether reservations are accepted.
 
-use std::{
-    sync::{Mutex, MutexGuard, PoisonError},
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use policy::actions::Window;
 use settings::Settings;
 use tokio::sync::watch;
@@ -13,7 +11,7 @@ use crate::sensors::Sensor;
 
 /// The sensors, and whether reservations are accepted.
 pub(crate) struct Admission {
-    sensors: Mutex<Sensors>,
+    pub(crate) sensors: Mutex<Sensors>,
     /// Time between two readings of the sensors.
     pub(crate) every: Duration,
     open: watch::Sender<bool>,
@@ -30,10 +28,6 @@ impl Admission {
         let sensors = Mutex::new(Sensors { all, read_at: None });
         let every = Duration::from_millis(settings.window_tick_ms);
         Self { sensors, every, open: watch::Sender::new(true) }
-    }
-
-    pub(crate) fn sensors(&self) -> MutexGuard<'_, Sensors> {
-        self.sensors.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Follows whether reservations are accepted.

@@ -2,11 +2,11 @@
 
 use std::{
     collections::VecDeque,
-    sync::{Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
 
 use model::ExecutionKey;
+use parking_lot::Mutex;
 
 /// Recently cancelled executions that were not held here: a cancellation may overtake the claim of its action.
 #[derive(Debug, Default)]
@@ -16,13 +16,9 @@ pub(crate) struct Cancelled(Mutex<VecDeque<(Instant, ExecutionKey)>>);
 const ON_ITS_WAY: Duration = Duration::from_secs(5);
 
 impl Cancelled {
-    fn lock(&self) -> MutexGuard<'_, VecDeque<(Instant, ExecutionKey)>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Records a cancellation whose action is not held yet.
     pub(crate) fn note(&self, execution: ExecutionKey) {
-        let mut all = self.lock();
+        let mut all = self.0.lock();
         while all.front().is_some_and(|(at, _)| at.elapsed() > ON_ITS_WAY) {
             all.pop_front();
         }
@@ -31,7 +27,7 @@ impl Cancelled {
 
     /// Whether it was cancelled recently.
     pub(crate) fn has(&self, execution: &ExecutionKey) -> bool {
-        self.lock().iter().any(|(at, key)| key == execution && at.elapsed() <= ON_ITS_WAY)
+        self.0.lock().iter().any(|(at, key)| key == execution && at.elapsed() <= ON_ITS_WAY)
     }
 }
 

@@ -27,7 +27,7 @@ pub(crate) async fn serve(shared: Arc<Shared>) -> Result<(), ServiceError> {
     let mut random = Random::new(shared.context.bus.now().0 ^ u64::from(std::process::id()));
     let mut unanswered = 0;
     loop {
-        let later = shared.queue().next_due();
+        let later = shared.queue.lock().next_due();
         let retry = (unanswered > 0).then(|| pause(unanswered, &mut random));
         tokio::select! {
             () = shared.actions.free_room.notified() => {}
@@ -37,7 +37,7 @@ pub(crate) async fn serve(shared: Arc<Shared>) -> Result<(), ServiceError> {
             // A delayed reservation arrived, perhaps due sooner than the known ones.
             () = shared.later.notified() => continue,
         }
-        shared.queue().update_due(Instant::now());
+        shared.queue.lock().update_due(Instant::now());
         // Claim all available work at once.
         loop {
             let asked = tokio::select! {
@@ -103,7 +103,7 @@ fn question(shared: &Shared, work_request: WorkRequest) -> ClaimRequest {
         starts: work_request.free.starts,
         ahead: work_request.ahead,
         idle: work_request.idle,
-        reserved: shared.queue().first(NAMED_MAX, Instant::now()),
+        reserved: shared.queue.lock().first(NAMED_MAX, Instant::now()),
     }
 }
 
@@ -122,7 +122,7 @@ async fn receive(shared: &Arc<Shared>, reply: ClaimReply) -> Asked {
     }
     let granted = reply.claimed.len();
     {
-        let mut queue = shared.queue();
+        let mut queue = shared.queue.lock();
         let claimed = reply.claimed.iter().map(|claimed| claimed.record.execution.key());
         for key in claimed.chain(reply.trim) {
             queue.trim(&key);

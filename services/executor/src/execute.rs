@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime};
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
-use bus::FarmClock;
+use bus::{FarmClock, millis};
 use input_root::{CollectError, Collected, InputRoot, OutputSpec};
 use invariant::{Present as _, impossible};
 use model::{
@@ -196,7 +196,6 @@ async fn conclude(
 
 /// The end of the copy with this outcome, the executor, and the measured usage.
 fn end(shared: &Shared, work: &Work, ended: &Ended, outcome: ExecutionOutcome) -> CopyEnd {
-    let millis = |span: Duration| u64::try_from(span.as_millis()).unwrap_or(u64::MAX);
     let measured = Measured {
         wall_ms: millis(ended.wall),
         cpu_ms: millis(ended.cpu),

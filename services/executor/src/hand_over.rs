@@ -8,7 +8,7 @@ use crate::shared::Shared;
 /// Returns everything that did not start, in one message: claimed actions that wait for room, and reservations.
 pub(crate) async fn all(shared: &Shared) {
     let claimed = shared.actions.remove_all_waiting();
-    let reserved = shared.queue().take_all();
+    let reserved = shared.queue.lock().take_all();
     give_back(shared, claimed, reserved).await;
 }
 

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use bus::Subject;
+use bus::{Subject, millis};
 use model::{ExecutorHeartbeat, ExecutorStatus};
 use service::ServiceError;
 
@@ -66,9 +66,9 @@ pub(crate) fn content(shared: &Shared, status: ExecutorStatus) -> ExecutorHeartb
         capacity,
         held,
         running: shared.actions.keys(),
-        queued: u32::try_from(shared.queue().len()).unwrap_or(u32::MAX),
+        queued: u32::try_from(shared.queue.lock().len()).unwrap_or(u32::MAX),
         window,
-        ttl_ms: u64::try_from((every * 3).as_millis()).unwrap_or(u64::MAX),
+        ttl_ms: millis(every * 3),
         clock_skew_ms: shared.context.bus.clock().skew(),
     }
 }

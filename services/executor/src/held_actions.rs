@@ -2,12 +2,10 @@
 
 mod state;
 
-use std::{
-    sync::{Mutex, MutexGuard, PoisonError},
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
 use model::{Claimed, ExecutionKey, ExecutorStatus, Resources};
+use parking_lot::Mutex;
 use policy::actions::Signal;
 use tokio::{sync::Notify, task::JoinHandle};
 
@@ -36,10 +34,6 @@ impl HeldActions {
         Self { state, free_room: Notify::new(), announce: Notify::new(), changed: Notify::new() }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Accepts a claimed action; `fetch` starts to fetch its inputs if they are remote. Returns the action while
     /// draining. An action that is already held is left as it is.
     pub(crate) fn accept(
@@ -47,7 +41,7 @@ impl HeldActions {
         claimed: Claimed,
         fetch: impl FnOnce(&Claimed, &ActionHandle) -> Option<JoinHandle<Duration>>,
     ) -> Result<(), Box<Claimed>> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if state.draining {
             return Err(Box::new(claimed));
         }
@@ -59,7 +53,7 @@ impl HeldActions {
 
     /// Starts all waiting actions that fit; they hold their room from now on.
     pub(crate) fn start(&self) -> Vec<Work> {
-        self.lock().start()
+        self.state.lock().start()
     }
 
     /// Frees the room of an action that has left its slot. Returns the actions that start in its place.
@@ -70,7 +64,7 @@ impl HeldActions {
         size: &Resources,
     ) -> Vec<Work> {
         let now = Instant::now();
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.allocation.end(size);
         state.completion_rate.ended(now);
         state.enter(key, handle, Phase::Finishing);
@@ -86,13 +80,13 @@ impl HeldActions {
 
     /// Forgets an action after its end was written.
     pub(crate) fn release(&self, key: &ExecutionKey, handle: &ActionHandle) {
-        self.lock().release(key, handle);
+        self.state.lock().release(key, handle);
         self.changed.notify_waiters();
     }
 
     /// Records that the command runs and where its outputs are written.
     pub(crate) fn set_outputs(&self, key: &ExecutionKey, handle: &ActionHandle, outputs: Outputs) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let before = state.starting();
         state.enter(key, handle, Phase::Running(outputs));
         let ask = state.starting() < before && state.limits_starting();
@@ -105,32 +99,32 @@ impl HeldActions {
 
     /// Records the duration of a fetch of remote inputs.
     pub(crate) fn fetched(&self, took: Duration) {
-        self.lock().completion_rate.fetched(took);
+        self.state.lock().completion_rate.fetched(took);
     }
 
     /// The request to the schedulers; `None` if there is no room.
     pub(crate) fn work_request(&self) -> Option<WorkRequest> {
-        self.lock().work_request(Instant::now())
+        self.state.lock().work_request(Instant::now())
     }
 
     /// Whether the executor holds this action.
     pub(crate) fn has(&self, key: &ExecutionKey) -> bool {
-        self.lock().held.contains_key(key)
+        self.state.lock().held.contains_key(key)
     }
 
     /// The phase of the action, if it is held.
     pub(crate) fn phase(&self, key: &ExecutionKey) -> Option<Phase> {
-        self.lock().held.get(key).map(|held| held.phase.clone())
+        self.state.lock().held.get(key).map(|held| held.phase.clone())
     }
 
     /// The keys of all held actions.
     pub(crate) fn keys(&self) -> Vec<ExecutionKey> {
-        self.lock().held.keys().cloned().collect()
+        self.state.lock().held.keys().cloned().collect()
     }
 
     /// Kills the action `key`, if it is held.
     pub(crate) fn stop(&self, key: &ExecutionKey) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if let Some(held) = state.held.get(key) {
             held.handle.stop.cancel();
         }
@@ -142,7 +136,7 @@ impl HeldActions {
 
     /// Kills all held actions.
     pub(crate) fn stop_all(&self) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.held.values().for_each(|held| held.handle.stop.cancel());
         state.remove_waiting(|_| true);
         drop(state);
@@ -151,21 +145,21 @@ impl HeldActions {
 
     /// Removes all actions that wait for room, and returns their keys.
     pub(crate) fn remove_all_waiting(&self) -> Vec<ExecutionKey> {
-        let down = self.lock().remove_waiting(|_| true);
+        let down = self.state.lock().remove_waiting(|_| true);
         self.changed.notify_waiters();
         down
     }
 
     /// Removes actions that were claimed ahead and have waited for too long, and returns their keys.
     pub(crate) fn remove_stuck(&self) -> Vec<ExecutionKey> {
-        let down = self.lock().remove_waiting(|it| it.since.elapsed() > AHEAD_PATIENCE);
+        let down = self.state.lock().remove_waiting(|it| it.since.elapsed() > AHEAD_PATIENCE);
         self.changed.notify_waiters();
         down
     }
 
     /// Whether work is accepted, if the congestion window admits it.
     pub(crate) fn status(&self) -> ExecutorStatus {
-        let state = self.lock();
+        let state = self.state.lock();
         match (state.draining, state.allocation.is_closed()) {
             (true, _) => ExecutorStatus::Draining,
             (false, true) => ExecutorStatus::Closed,
@@ -175,7 +169,7 @@ impl HeldActions {
 
     /// Stops accepting work, or accepts it again.
     pub(crate) fn set_draining(&self, draining: bool) {
-        self.lock().draining = draining;
+        self.state.lock().draining = draining;
         self.announce.notify_one();
         self.free_room.notify_one();
     }
@@ -188,7 +182,7 @@ impl HeldActions {
         red: Vec<String>,
         shut: bool,
     ) -> (Vec<Work>, bool) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let starts = |state: &State| state.free().map_or(0, |free| free.starts);
         let before = starts(&state);
         state.allocation.apply_readings(signals, red, shut);
@@ -205,12 +199,12 @@ impl HeldActions {
 
     /// Number of actions whose inputs are being prepared.
     pub(crate) fn starting(&self) -> u16 {
-        self.lock().starting()
+        self.state.lock().starting()
     }
 
     /// The load of the executor.
     pub(crate) fn load(&self) -> ExecutorLoad {
-        let state = self.lock();
+        let state = self.state.lock();
         let allocation = &state.allocation;
         ExecutorLoad {
             slots: allocation.slots(),
@@ -222,13 +216,13 @@ impl HeldActions {
 
     /// Whether the sensors must be read: something is held, or a resource was short.
     fn needs_readings(&self) -> bool {
-        let state = self.lock();
+        let state = self.state.lock();
         !state.held.is_empty() || state.allocation.is_short() || state.allocation.is_closed()
     }
 
     /// Waits until nothing is held.
     pub(crate) async fn all_done(&self) {
-        self.until(|| self.lock().held.is_empty()).await;
+        self.until(|| self.state.lock().held.is_empty()).await;
     }
 
     /// Waits until the sensors must be read.

@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use bus::{Acquired, Bus, BusError, Lease, Renewed};
+use bus::{Acquired, Bus, BusError, Lease, Renewed, millis};
 use model::{ExecutorHeartbeat, ExecutorId};
 use service::ServiceError;
 use tracing::{debug, warn};
@@ -104,7 +104,7 @@ fn content(shared: &Shared) -> ExecutorHeartbeat {
     let ttl = Duration::from_secs(shared.context.settings.lease_ttl_seconds);
     ExecutorHeartbeat {
         running: Vec::new(),
-        ttl_ms: u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX),
+        ttl_ms: millis(ttl),
         ..heartbeat::content(shared, shared.actions.status())
     }
 }

@@ -43,16 +43,13 @@ mod spec;
 mod testing;
 mod usage;
 
-use std::{
-    path::Path,
-    sync::{Arc, Mutex},
-    time::Duration,
-};
+use std::{path::Path, sync::Arc, time::Duration};
 
 use bus::Subject;
 use input_root::{InputRoots, InputRootsConfig, Owner};
 use invariant::Present as _;
 use model::{ExecutorId, Pool, PoolName};
+use parking_lot::Mutex;
 use service::{Context, Ready, Running, ServiceError, StartError, host_name};
 use tokio::{runtime::Handle, sync::Notify, task::JoinSet};
 use tracing::{info, warn};

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use bus::millis;
 use invariant::Present as _;
 use model::TaskLimits;
 use policy::actions::limits::Limit;
@@ -98,10 +99,6 @@ impl std::fmt::Display for ExceededLimit {
             }
         }
     }
-}
-
-fn millis(span: Duration) -> u64 {
-    u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

@@ -3,11 +3,11 @@
 use std::{
     fs,
     path::{Path, PathBuf},
-    sync::{Mutex, PoisonError},
     time::{Duration, Instant},
 };
 
 use model::Claimed;
+use parking_lot::Mutex;
 use sandbox::{Cause, Ended};
 
 /// Exit code 128 + SIGKILL: of the command, or of the last program of its shell.
@@ -41,7 +41,7 @@ impl OomKills {
 
     /// A recent count: for [`OomKills::explain`], before an action starts.
     pub(crate) fn before(&self) -> u64 {
-        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut last = self.last.lock();
         match *last {
             Some((at, count)) if at.elapsed() < OLD => count,
             _ => {

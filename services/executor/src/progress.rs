@@ -1,12 +1,9 @@
 //! Reports the progress of an execution to waiting clients.
 
-use std::{
-    convert::Infallible,
-    sync::{Mutex, PoisonError},
-    time::Duration,
-};
+use std::{convert::Infallible, time::Duration};
 
 use model::{ExecutionKey, ExecutionProgress, ExecutionStage};
+use parking_lot::Mutex;
 use tracing::debug;
 
 use crate::shared::Shared;
@@ -51,7 +48,7 @@ impl<'a> Progress<'a> {
     }
 
     fn change(&self, change: impl FnOnce(&mut State)) -> State {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.lock();
         change(&mut state);
         *state
     }

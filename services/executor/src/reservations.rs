@@ -46,7 +46,7 @@ fn receive(shared: &Shared, reservations: Reservations) {
     // An empty message means that executions wait that are reserved at other executors.
     let mut counts = reservations.reserve.is_empty() && reservations.trim.is_empty();
     let mut counts_later = false;
-    let mut queue = shared.queue();
+    let mut queue = shared.queue.lock();
     for key in &reservations.trim {
         queue.trim(key);
     }

@@ -32,7 +32,7 @@ pub(crate) async fn serve(shared: Arc<Shared>) -> Result<(), ServiceError> {
 /// Reads the sensors, unless they were read recently.
 pub(crate) fn read(shared: &Arc<Shared>) {
     let admission = &shared.admission;
-    let mut sensors = admission.sensors();
+    let mut sensors = admission.sensors.lock();
     if sensors.read_at.is_some_and(|at| at.elapsed() < admission.every / 2) {
         return;
     }

@@ -1,10 +1,9 @@
 //! The state shared by all parts of one session.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
 use cas::Cas;
 use input_root::InputRoots;
 use model::{ExecutorHome, ExecutorId, Millis, Pool};
+use parking_lot::Mutex;
 use service::Context;
 use tokio::{runtime::Handle, sync::Notify};
 
@@ -37,10 +36,4 @@ pub(crate) struct Shared {
     pub(crate) oom: OomKills,
     /// The runtime for everything except the work of slots.
     pub(crate) main: Handle,
-}
-
-impl Shared {
-    pub(crate) fn queue(&self) -> MutexGuard<'_, ReservationQueue> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }

@@ -3,15 +3,15 @@
 
 use std::{
     collections::{BTreeMap, HashMap},
-    sync::{Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
 
-use bus::Bus;
+use bus::{Bus, millis};
 use invariant::impossible;
 use model::{
     ActionUsage, Esu, Execution, ExecutionKey, ExecutorId, ExecutorType, Group, Occupancy, UsageReport,
 };
+use parking_lot::Mutex;
 use service::ServiceError;
 use tokio::sync::Notify;
 
@@ -61,20 +61,16 @@ impl Usage {
         Self { kind, state: Mutex::default(), begun: Notify::new() }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Records that an action occupies a slot.
     pub(crate) fn begin(&self, key: &ExecutionKey) {
         let held = RunningAction { since: Instant::now(), memory_bytes: 0, reported: 0.0 };
-        self.lock().running.insert(key.clone(), held);
+        self.state.lock().running.insert(key.clone(), held);
         self.begun.notify_one();
     }
 
     /// Records the peak memory of its command.
     pub(crate) fn set_memory(&self, key: &ExecutionKey, bytes: u64) {
-        match self.lock().running.get_mut(key) {
+        match self.state.lock().running.get_mut(key) {
             Some(held) => held.memory_bytes = bytes,
             None => impossible!("the command of {key} ran outside of a slot"),
         }
@@ -82,7 +78,7 @@ impl Usage {
 
     /// Records that it left the slot; returns the ESU-seconds that it used.
     pub(crate) fn end(&self, key: &ExecutionKey) -> Esu {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let Some(held) = state.running.remove(key) else { return Esu::ZERO };
         let all = held.until(Instant::now());
         state.report(&key.group, (all - held.reported).max(0.0));
@@ -91,14 +87,14 @@ impl Usage {
 
     /// Whether any action runs, or ran since the last report.
     fn is_used(&self) -> bool {
-        let state = self.lock();
+        let state = self.state.lock();
         !state.running.is_empty() || !state.unreported.is_empty()
     }
 
     /// Average usage since the last report, `seconds` ago.
     fn take(&self, seconds: f64) -> BTreeMap<Group, Occupancy> {
         let now = Instant::now();
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let State { running, unreported } = &mut *state;
         for (key, held) in running {
             let until = held.until(now);
@@ -135,7 +131,7 @@ impl Usage {
                 tokio::time::sleep(REPORT).await;
                 let groups = self.take(begun.elapsed().as_secs_f64());
                 used = !groups.is_empty();
-                let interval_ms = u64::try_from(REPORT.as_millis()).unwrap_or(u64::MAX);
+                let interval_ms = millis(REPORT);
                 let report = UsageReport { source: executor.to_string(), interval_ms, groups };
                 bus.send_or_log(&(), &report).await;
             }
@@ -157,7 +153,7 @@ mod tests {
         let key = key(group);
         usage.begin(&key);
         let since = Instant::now().checked_sub(Duration::from_secs(seconds)).unwrap();
-        usage.lock().running.get_mut(&key).unwrap().since = since;
+        usage.state.lock().running.get_mut(&key).unwrap().since = since;
         key
     }
 

@@ -5,6 +5,7 @@ use std::{path::PathBuf, process::ExitCode, sync::Arc, time::Duration};
 use clap::Args;
 use invariant::Present as _;
 use model::BlobDigest;
+use parking_lot::Mutex;
 use reapi::execution::{
     Action, Command, ExecuteOperationMetadata, Platform, command::EnvironmentVariable, execution_stage,
     platform::Property,
@@ -164,13 +165,11 @@ async fn execute(
     args: &ExecArgs,
     shown: &Progress,
 ) -> Result<Executed, Failure> {
-    let operation = std::sync::Mutex::new(String::new());
+    let operation = Mutex::new(String::new());
     let mut reported = None;
     let mut phase = None;
     let progress = |name: &str, metadata: &ExecuteOperationMetadata| {
-        if let Ok(mut operation) = operation.lock() {
-            name.clone_into(&mut operation);
-        }
+        name.clone_into(&mut operation.lock());
         let reason = exec_outputs::reason(metadata);
         let queued = metadata.stage == i32::from(execution_stage::Value::Queued);
         if queued
@@ -192,7 +191,7 @@ async fn execute(
     tokio::select! {
         executed = remote.execute(action, args.no_cache, args.priority, progress) => Ok(executed?),
         _ = tokio::signal::ctrl_c() => {
-            let name = operation.lock().map(|name| name.clone()).unwrap_or_default();
+            let name = operation.lock().clone();
             if !name.is_empty() {
                 remote.cancel(&name).await?;
             }

@@ -7,9 +7,8 @@ use std::{
 };
 
 use futures::StreamExt as _;
-use model::{Digest, OutputFile};
+use model::{Digest, DigestFunction, OutputFile};
 use settings::Settings;
-use sha2::{Digest as _, Sha256};
 use store::{Store, StoreError};
 
 use crate::{
@@ -100,13 +99,13 @@ fn allow_execution(path: &Path) -> io::Result<()> {
 /// Prints a blob to stdout. A corrupt blob is detected only at its end.
 async fn print(store: &Store, digest: &Digest) -> Result<(), Failure> {
     let (_, mut parts) = store.stream(digest).await?;
-    let mut hasher = Sha256::new();
+    let mut hasher = DigestFunction::Sha256.hasher();
     while let Some(part) = parts.next().await {
         let part = part?;
         hasher.update(&part);
         stdout::bytes(&part)?;
     }
-    let found = Digest::from_hasher(hasher);
+    let found = Digest::from_sha256(hasher.finish().hash);
     if found != *digest {
         return Err(StoreError::Damaged { wanted: digest.clone(), found }.into());
     }

@@ -1,8 +1,8 @@
 //! Builds a request from the flags of `forebay submit`.
 
-use std::{collections::BTreeMap, fs::File, io, path::Path, time::Duration};
+use std::{collections::BTreeMap, path::Path, time::Duration};
 
-use model::{BuildId, BuildRequest, Context, Digest, ToolCall, WorkspaceUse};
+use model::{BuildId, BuildRequest, Context, Digest, DigestFunction, ToolCall, WorkspaceUse};
 
 use crate::{failure::Failure, submit_args::SubmitArgs};
 
@@ -117,13 +117,10 @@ fn read_patch(path: &Path) -> Result<String, Failure> {
 }
 
 fn digest_of(path: &Path) -> Result<Digest, Failure> {
-    use sha2::{Digest as _, Sha256};
-    let mut hasher = Sha256::new();
-    let read = File::open(path).and_then(|mut file| io::copy(&mut file, &mut hasher));
-    read.map_err(|error| {
+    let blob = hashing::hash_file(path, DigestFunction::Sha256).map_err(|error| {
         Failure::new(crate::failure::USAGE, format!("--archive {}", path.display()), &error)
     })?;
-    Ok(Digest::from_hasher(hasher))
+    Ok(Digest::from_sha256(blob.hash))
 }
 
 #[cfg(test)]

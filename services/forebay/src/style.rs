@@ -76,7 +76,7 @@ pub(crate) fn columns() -> usize {
 /// `text` in one line of at most `columns` characters, without control characters: text from users must
 /// not control the terminal.
 pub(crate) fn one_line(text: &str, columns: usize) -> String {
-    let line: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+    let line = bus::one_line(text);
     if line.chars().count() <= columns {
         return line;
     }

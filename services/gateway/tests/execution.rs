@@ -6,6 +6,7 @@ mod support;
 use std::sync::Arc;
 
 use model::{ExecutionOutcome, ExecutionStage, Millis};
+use parking_lot::Mutex;
 use reapi::{
     bytestream::{ReadRequest, byte_stream_client::ByteStreamClient},
     execution::{Action, ExecuteRequest, execution_stage::Value as Stage},
@@ -241,7 +242,7 @@ async fn output_can_be_read_while_it_runs() {
     let gateway = farm.gateway().await;
     let mut stream = gateway.run(&farm.action("1").await).await;
     let offer = executor.offer().await;
-    let written = Arc::new(std::sync::Mutex::new(b"first ".to_vec()));
+    let written = Arc::new(Mutex::new(b"first ".to_vec()));
     executor.serve_output(Arc::clone(&written)).await;
     executor.progress(&offer.1.execution.key(), ExecutionStage::Running).await;
     let running = stream.until(|operation| metadata(operation).stage() == Stage::Executing).await;
@@ -250,7 +251,7 @@ async fn output_can_be_read_while_it_runs() {
     let mut output = ByteStreamClient::new(gateway.channel.clone()).read(read).await.unwrap().into_inner();
     let mut seen = output.message().await.unwrap().unwrap().data;
     assert_eq!(seen, b"first ");
-    written.lock().unwrap().extend_from_slice(b"second ");
+    written.lock().extend_from_slice(b"second ");
     while seen.len() < 13 {
         seen.extend(output.message().await.unwrap().unwrap().data);
     }

@@ -2,11 +2,12 @@
 
 use std::{
     collections::{BTreeMap, HashMap},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     time::Duration,
 };
 
 use model::{Group, Occupancy, UsageReport};
+use parking_lot::Mutex;
 use service::{Context, ServiceError};
 use tokio::time::Instant;
 
@@ -20,19 +21,15 @@ struct Reported {
 }
 
 impl Usage {
-    fn lock(&self) -> MutexGuard<'_, HashMap<String, Reported>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn record(&self, report: UsageReport) {
         let expires_at = Instant::now() + Duration::from_millis(report.interval_ms.saturating_mul(3));
-        self.lock().insert(report.source, Reported { expires_at, groups: report.groups });
+        self.0.lock().insert(report.source, Reported { expires_at, groups: report.groups });
     }
 
     /// The current use by group.
     pub(crate) fn now(&self) -> BTreeMap<Group, Occupancy> {
         let now = Instant::now();
-        let mut reports = self.lock();
+        let mut reports = self.0.lock();
         reports.retain(|_, report| report.expires_at > now);
         let mut all: BTreeMap<Group, Occupancy> = BTreeMap::new();
         for (group, occupancy) in reports.values().flat_map(|report| &report.groups) {

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use bus::BusError;
+use bus::{BusError, millis};
 use index::{Index, IndexError};
 use model::{BuildKey, Millis};
 use service::{Context, ServiceError, Step, crash_point};
@@ -64,7 +64,7 @@ async fn sweep(context: &Context, index: &Index, orphans_due: &mut Instant) -> R
 ///
 /// Skips a run younger than the lifetime of a lease: its lease was held when the run was written.
 async fn orphans(context: &Context, index: &Index, now: Millis, ttl: Duration) -> Result<(), SweepError> {
-    let since = Millis(now.0.saturating_sub(u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX)));
+    let since = Millis(now.0.saturating_sub(millis(ttl)));
     let running = index.running_since(since, isize::MAX).await?;
     if running.is_empty() {
         return Ok(());

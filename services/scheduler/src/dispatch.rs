@@ -11,7 +11,7 @@ use index::{
 use invariant::{Present as _, impossible};
 use model::{ExecutionKey, ExecutorId, Millis, PoolName};
 use policy::actions::{self, Ask, Queue, Standing, Waiter, grant};
-use service::{ServiceError, Step, crash_point};
+use service::{ServiceError, Step, crash_point, sleep_until};
 use telemetry::metrics::{Gauge, set};
 use tokio::{sync::mpsc::UnboundedReceiver, time::Instant};
 use tracing::warn;
@@ -83,13 +83,6 @@ pub(crate) async fn run(shared: Shared, mut pending: UnboundedReceiver<Pending>)
                 timer = Some(Instant::now() + RETRY);
             }
         }
-    }
-}
-
-async fn sleep_until(timer: Option<Instant>) {
-    match timer {
-        Some(at) => tokio::time::sleep_until(at).await,
-        None => std::future::pending().await,
     }
 }
 

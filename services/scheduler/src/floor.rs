@@ -1,14 +1,12 @@
 //! Where a rebuild starts to read. The stream keeps days of finished executions, while unfinished
 //! ones are mostly recent.
 
-use std::{
-    sync::{Mutex, PoisonError},
-    time::Duration,
-};
+use std::time::Duration;
 
 use bus::{Bus, BusError, SettingKey, Start, stream};
 use index::actions::Actions;
 use model::Sequence;
+use parking_lot::Mutex;
 use service::Context;
 use tokio::time::Instant;
 use tracing::debug;
@@ -23,7 +21,7 @@ pub(crate) struct Floor(Mutex<Option<Instant>>);
 impl Floor {
     /// Called after records were applied; writes the position if [`PAUSE`] has passed.
     pub(crate) fn note(&self, context: &Context, actions: &Actions) {
-        let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut last = self.0.lock();
         if last.is_some_and(|last| last.elapsed() < PAUSE) {
             return;
         }

@@ -1,12 +1,11 @@
 //! What this scheduler has learned from finished executions: how much actions use, and where they are warm. Every
 //! replica reads the same log and learns the same.
 
-use std::{
-    sync::{Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::time::Duration;
 
+use bus::millis;
 use model::{ActionKeys, Demand, ExecutionRecord, ExecutorHome, Measured, PoolName, Resources, Sequence};
+use parking_lot::Mutex;
 use policy::actions::{History, Warmth, asked, occupancy, packing, waits_until};
 use settings::Settings;
 
@@ -43,19 +42,11 @@ impl Learned {
         }
     }
 
-    fn history(&self) -> MutexGuard<'_, History> {
-        self.history.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn warmth(&self) -> MutexGuard<'_, Warmth> {
-        self.warmth.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// What an unfinished execution needs from an executor of a pool whose largest executor has `capacity`.
     pub(crate) fn requirements(&self, record: &ExecutionRecord, capacity: &Resources) -> Requirements {
         let execution = &record.execution;
         let (needs, keys) = (&execution.needs, &execution.keys);
-        let history = self.history();
+        let history = self.history.lock();
         let learned = self.sizing.then(|| history.size(keys)).flatten();
         let wall = history.wall(keys).unwrap_or(UNKNOWN);
         let slow_after = history.slow_after(keys);
@@ -78,16 +69,14 @@ impl Learned {
                 avoid: record.so_far.avoid.clone(),
                 hedges: record.so_far.hedges,
                 more: record.copies().saturating_sub(1),
-                slow_after_ms: slow_after
-                    .filter(|_| !needs.exclusive)
-                    .map(|slow| u64::try_from(slow.as_millis()).unwrap_or(u64::MAX)),
+                slow_after_ms: slow_after.filter(|_| !needs.exclusive).map(millis),
             },
         }
     }
 
     /// What an execution cost its invocation beyond its expected cost, in thousandths of ESU times seconds.
     pub(crate) fn beyond(&self, keys: &ActionKeys, measured: &Measured) -> i64 {
-        let history = self.history();
+        let history = self.history.lock();
         let expected = history.wall(keys).unwrap_or(UNKNOWN).as_secs_f64();
         let size = history.size(keys).unwrap_or_default();
         drop(history);
@@ -107,21 +96,21 @@ impl Learned {
         success: bool,
     ) {
         if let Some(measured) = measured.filter(|_| success) {
-            self.history().learn(keys, measured);
+            self.history.lock().learn(keys, measured);
         }
         if let Some(home) = home {
-            self.warmth().learn(&keys.affinity, home, success);
+            self.warmth.lock().learn(&keys.affinity, home, success);
         }
     }
 
     /// Learns that an execution ran out of the memory that it had.
     pub(crate) fn learn_out_of_memory(&self, keys: &ActionKeys, had: u64) {
-        self.history().learn_out_of_memory(keys, had);
+        self.history.lock().learn_out_of_memory(keys, had);
     }
 
     /// The homes where an execution is warm, the best first.
     pub(crate) fn homes(&self, keys: &ActionKeys) -> Vec<ExecutorHome> {
-        self.warmth().homes(&keys.affinity)
+        self.warmth.lock().homes(&keys.affinity)
     }
 }
 

@@ -3,7 +3,7 @@
 use std::{
     collections::HashMap,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
@@ -11,6 +11,7 @@ use std::{
 
 use index::actions::Actions;
 use model::{Demand, Group, Millis, PoolName};
+use parking_lot::Mutex;
 use policy::actions::{GrantRules, HedgeRules, Routing};
 use service::{Context, Current};
 use tokio::sync::watch;
@@ -97,7 +98,7 @@ impl Shared {
     }
 
     fn with_quiet<T>(&self, pool: &PoolName, change: impl FnOnce(&mut Quiet) -> T) -> T {
-        let mut all = self.quiet.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.quiet.lock();
         change(all.entry(pool.clone()).or_default())
     }
 

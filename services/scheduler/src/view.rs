@@ -1,17 +1,14 @@
 //! What this scheduler knows of executors: how full each is, and which executions it was notified of. These are hints,
 //! from heartbeats, requests of executors and messages of other schedulers; the index is authoritative.
 
-use std::{
-    collections::HashMap,
-    sync::{Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{collections::HashMap, time::Duration};
 
 use index::actions::Waiting;
 use model::{
     ClaimNotice, ClaimRequest, ClaimedAt, ExecutionKey, ExecutorHeartbeat, ExecutorHome, ExecutorId,
     ExecutorStatus, PoolName, Resources, Sequence,
 };
+use parking_lot::Mutex;
 use policy::actions::{Candidate, Member};
 use quick_cache::unsync::Cache;
 use tokio::time::Instant;
@@ -92,13 +89,9 @@ impl ExecutorState {
 }
 
 impl View {
-    fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Records a heartbeat of an executor.
     pub(crate) fn heartbeat(&self, heartbeat: &ExecutorHeartbeat) {
-        let mut inner = self.lock();
+        let mut inner = self.0.lock();
         // Removes executors that died without a message.
         let now = Instant::now();
         inner.executors.retain(|_, state| state.until > now);
@@ -134,7 +127,7 @@ impl View {
     pub(crate) fn note_answer(&self, notice: &ClaimNotice) -> HashMap<ExecutorId, Vec<ExecutionKey>> {
         self.set_room(&notice.executor, &notice.free, notice.starts.into());
         let mut trim: HashMap<ExecutorId, Vec<ExecutionKey>> = HashMap::new();
-        let mut inner = self.lock();
+        let mut inner = self.0.lock();
         for ClaimedAt { execution: key, sequence } in &notice.claimed {
             // The claim arrived late: the execution waits again since, and the executors notified of that must keep it.
             if inner.notified.peek(key).is_some_and(|notified| notified.sequence > *sequence) {
@@ -153,7 +146,7 @@ impl View {
     }
 
     fn set_room(&self, executor: &ExecutorId, free: &Resources, starts: u32) {
-        if let Some(state) = self.lock().executors.get_mut(executor) {
+        if let Some(state) = self.0.lock().executors.get_mut(executor) {
             state.free.clone_from(free);
             state.starts = starts;
             state.queued = 0;
@@ -162,7 +155,7 @@ impl View {
 
     /// Removes a lost executor.
     pub(crate) fn lost(&self, executor: &ExecutorId) {
-        self.lock().executors.remove(executor);
+        self.0.lock().executors.remove(executor);
     }
 
     /// Records that `executors` were notified of the record of `key` at `sequence`; it is warm at the
@@ -174,7 +167,7 @@ impl View {
         executors: Vec<ExecutorId>,
         warm: usize,
     ) {
-        let mut inner = self.lock();
+        let mut inner = self.0.lock();
         for executor in &executors {
             if let Some(state) = inner.executors.get_mut(executor) {
                 state.queued = state.queued.saturating_add(1);
@@ -185,12 +178,12 @@ impl View {
 
     /// Removes an execution that ended. Returns the executors that were notified of it.
     pub(crate) fn forget_finished(&self, key: &ExecutionKey) -> Vec<ExecutorId> {
-        self.lock().notified.remove(key).map(|(_, notified)| notified.executors).unwrap_or_default()
+        self.0.lock().notified.remove(key).map(|(_, notified)| notified.executors).unwrap_or_default()
     }
 
     /// The executors where `key`, which needs `size`, is warm, as far as they were notified by this scheduler.
     pub(crate) fn warm(&self, key: &ExecutionKey, size: &Resources) -> Warm {
-        let inner = self.lock();
+        let inner = self.0.lock();
         let Some(notified) = inner.notified.peek(key) else { return Warm::default() };
         let at: Vec<ExecutorId> = notified.executors.iter().take(notified.warm).cloned().collect();
         let has_room =
@@ -201,19 +194,19 @@ impl View {
 
     /// Forgets a claim of an execution that waits again.
     pub(crate) fn waits_again(&self, key: &ExecutionKey) {
-        self.lock().claimed.remove(key);
+        self.0.lock().claimed.remove(key);
     }
 
     /// Whether all of `keys` were claimed recently.
     pub(crate) fn all_claimed(&self, keys: &[ExecutionKey]) -> bool {
-        let inner = self.lock();
+        let inner = self.0.lock();
         keys.iter().all(|key| inner.claimed.peek(key).is_some())
     }
 
     /// The executors of a pool that can be notified of a waiting execution.
     pub(crate) fn candidates(&self, pool: &PoolName) -> Vec<Candidate> {
         let now = Instant::now();
-        let inner = self.lock();
+        let inner = self.0.lock();
         let of_pool = inner.executors.iter().filter(|(_, it)| it.pool == *pool && it.open && it.until > now);
         let candidate = |(executor, state): (&ExecutorId, &ExecutorState)| Candidate {
             executor: executor.clone(),
@@ -229,7 +222,7 @@ impl View {
     /// All live executors of a pool.
     pub(crate) fn members(&self, pool: &PoolName) -> Vec<Member> {
         let now = Instant::now();
-        let inner = self.lock();
+        let inner = self.0.lock();
         let of_pool = inner.executors.iter().filter(|(_, state)| state.pool == *pool && state.until > now);
         let member = |(executor, state): (&ExecutorId, &ExecutorState)| Member {
             executor: executor.clone(),
@@ -240,7 +233,7 @@ impl View {
 
     /// Resources of the largest known executor of a pool.
     pub(crate) fn capacity(&self, pool: &PoolName) -> Resources {
-        let inner = self.lock();
+        let inner = self.0.lock();
         let of_pool = inner.executors.values().filter(|state| state.pool == *pool);
         of_pool.fold(Resources::default(), |most, state| most.max(&state.capacity))
     }
@@ -248,7 +241,7 @@ impl View {
     /// Executors of a pool that have room for one of `waiting`, are large enough for it and have no copy of it, as far
     /// as this scheduler knows.
     pub(crate) fn with_room(&self, pool: &PoolName, waiting: &[&Waiting]) -> Vec<ExecutorId> {
-        let inner = self.lock();
+        let inner = self.0.lock();
         let now = Instant::now();
         let can_take = |(id, state): &(&ExecutorId, &ExecutorState)| {
             let suits = |it: &&Waiting| {
@@ -264,7 +257,7 @@ impl View {
 
     /// The pools that have executors.
     pub(crate) fn pools(&self) -> Vec<PoolName> {
-        let inner = self.lock();
+        let inner = self.0.lock();
         let distinct: std::collections::BTreeSet<&PoolName> =
             inner.executors.values().map(|state| &state.pool).collect();
         distinct.into_iter().cloned().collect()

@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use bus::{BusError, EventSubject, Follower, Start, stream};
+use bus::{BusError, EventSubject, Follower, Start, millis, stream};
 use bytes::BytesMut;
 use futures::TryStreamExt as _;
 use invariant::{Present as _, impossible};
@@ -181,8 +181,4 @@ fn errors(report: &Report) -> (Errors, Errors) {
         Some((kind, part.test?))
     });
     tested.map(|(kind, test)| ((kind.clone(), test.mean_absolute), (kind, test.constant))).unzip()
-}
-
-fn millis(span: Duration) -> u64 {
-    u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
 }

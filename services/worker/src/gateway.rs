@@ -1,12 +1,10 @@
 //! The address of the Remote Execution API: requested from the live gateways, cached, and requested again when a
 //! gateway joins or leaves.
 
-use std::{
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use bus::{Bus, Subject};
+use parking_lot::Mutex;
 use service::{ServiceError, host_name};
 use tokio::sync::Notify;
 use tracing::debug;
@@ -32,7 +30,7 @@ struct Known {
 impl Gateways {
     /// The address for tools in builds that send actions on their own.
     pub(crate) fn for_tools(&self) -> Option<String> {
-        let known = self.known();
+        let known = self.known.lock();
         known.grpc.clone().filter(|_| known.executes)
     }
 
@@ -41,7 +39,7 @@ impl Gateways {
         match bus.find_gateway(&host_name()).await {
             Ok(found) => {
                 let grpc = found.map(|address| address.grpc);
-                self.known().grpc.clone_from(&grpc);
+                self.known.lock().grpc.clone_from(&grpc);
                 grpc
             }
             Err(error) => {
@@ -49,10 +47,6 @@ impl Gateways {
                 None
             }
         }
-    }
-
-    fn known(&self) -> std::sync::MutexGuard<'_, Known> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Keeps the known state up to date until the worker ends.
@@ -66,7 +60,7 @@ impl Gateways {
             loop {
                 self.find(bus).await;
                 match bus.pools().await {
-                    Ok(pools) => self.known().executes = !pools.is_empty(),
+                    Ok(pools) => self.known.lock().executes = !pools.is_empty(),
                     Err(error) => debug!(error = telemetry::error_chain(&error), "cannot read the pools"),
                 }
                 tokio::select! {

@@ -3,7 +3,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use bus::Subject;
+use bus::{Subject, millis};
 use model::{Heartbeat, WorkerStatus, WorkspaceState};
 use service::ServiceError;
 use telemetry::metrics::{Gauge, Label, set};
@@ -63,7 +63,7 @@ async fn publish_status(shared: &Shared, status: WorkerStatus) {
         status,
         short: shared.workspaces.shortage(),
         workspaces,
-        ttl_ms: u64::try_from((every * 3).as_millis()).unwrap_or(u64::MAX),
+        ttl_ms: millis(every * 3),
         clock_skew_ms: shared.context.bus.clock().skew(),
     };
     shared.context.bus.send_or_log(&(), &heartbeat).await;

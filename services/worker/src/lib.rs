@@ -55,8 +55,6 @@ pub fn run(context: Context) -> Running {
 }
 
 async fn serve_all(context: Context) -> Result<(), ServiceError> {
-    // Needed to download archives over https; if a provider is already installed, it stays.
-    let _ = rustls::crypto::ring::default_provider().install_default();
     let program = std::env::current_exe()
         .map_err(|error| ServiceError::failed("finding the path of this executable", error))?;
     let id: WorkerId = context

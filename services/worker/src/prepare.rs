@@ -1,13 +1,10 @@
 //! Fills a workspace before the command starts. Programs that fetch sources run under the shim, like the command
 //! itself: they die with the lease, and their output is part of the build's console output.
 
-use std::{path::Path, sync::Arc, time::Duration};
+use std::{path::Path, sync::Arc};
 
-use futures::TryStreamExt as _;
-use invariant::Present as _;
-use model::{Context, Digest, Reason, ReasonCode};
-use sha2::{Digest as _, Sha256};
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use download::{DownloadError, Downloader};
+use model::{Context, Digest, DigestFunction, Reason, ReasonCode};
 
 use crate::{
     folder::RunFolder,
@@ -167,37 +164,28 @@ async fn archive(location: &str, wanted: Option<&Digest>, folder: &RunFolder) ->
 
 async fn hash(path: &str) -> Result<Digest, Fault> {
     let missing = |error: std::io::Error| unavailable(format!("cannot read archive {path}: {error}"));
-    let mut file = tokio::fs::File::open(path).await.map_err(missing)?;
-    let mut hasher = Sha256::new();
-    let mut buffer = vec![0_u8; 1 << 20];
-    loop {
-        let read = file.read(&mut buffer).await.map_err(missing)?;
-        if read == 0 {
-            break;
-        }
-        hasher.update(buffer.get(..read).present("the bytes of a buffer that were read"));
-    }
-    Ok(Digest::from_hasher(hasher))
+    let found = hashing::hash_file_async(Path::new(path), DigestFunction::Sha256).await.map_err(missing)?;
+    Ok(Digest::from_sha256(found.hash))
 }
 
 async fn download(url: &str, to: &str) -> Result<Digest, Fault> {
-    let failed = |error: reqwest::Error| {
-        unavailable(format!("cannot fetch archive {url}: {}", telemetry::error_chain(&error)))
+    let failed = |error: DownloadError| match error {
+        DownloadError::Write(error) => Fault::Workspace(broken("writing the archive", &error)),
+        DownloadError::Client(_)
+        | DownloadError::Invalid(_)
+        | DownloadError::Redirect(_)
+        | DownloadError::TimedOut(_)
+        | DownloadError::Unreachable(_)
+        | DownloadError::Refused(_)
+        | DownloadError::TooLarge { .. } => {
+            unavailable(format!("cannot fetch archive {url}: {}", telemetry::error_chain(&error)))
+        }
     };
-    let client =
-        reqwest::Client::builder().connect_timeout(Duration::from_secs(10)).build().map_err(failed)?;
-    let response =
-        client.get(url).send().await.and_then(reqwest::Response::error_for_status).map_err(failed)?;
-    let unwritable = |error: std::io::Error| Fault::Workspace(broken("writing the archive", &error));
-    let mut file = tokio::fs::File::create(to).await.map_err(unwritable)?;
-    let mut hasher = Sha256::new();
-    let mut parts = response.bytes_stream();
-    while let Some(part) = parts.try_next().await.map_err(failed)? {
-        hasher.update(&part);
-        file.write_all(&part).await.map_err(unwritable)?;
-    }
-    file.flush().await.map_err(unwritable)?;
-    Ok(Digest::from_hasher(hasher))
+    let downloader = Downloader::new().map_err(failed)?;
+    // The limit applies to the unpacked files.
+    let archive =
+        downloader.download(url, &[], Path::new(to), u64::MAX, DigestFunction::Sha256.hasher()).await;
+    Ok(Digest::from_sha256(archive.map_err(failed)?.hash))
 }
 
 fn unavailable(message: String) -> Fault {

@@ -1,8 +1,9 @@
 //! Why a run must end before its command does.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use disk::Resource;
+use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
 /// Why a run must end before its command does.
@@ -37,7 +38,7 @@ pub(crate) struct Stop {
 impl Stop {
     /// Stops the run for `cause`.
     pub(crate) fn now(&self, cause: Cause) {
-        let mut standing = self.cause.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut standing = self.cause.lock();
         standing.get_or_insert(cause);
         drop(standing);
         self.token.cancel();
@@ -45,7 +46,7 @@ impl Stop {
 
     /// The cause, if the run was stopped.
     pub(crate) fn cause(&self) -> Option<Cause> {
-        *self.cause.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.cause.lock()
     }
 
     /// Returns when the run is stopped.

@@ -3,16 +3,16 @@
 
 use std::{
     collections::{BTreeMap, HashMap},
-    sync::{Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
 
-use bus::Bus;
+use bus::{Bus, millis};
 use invariant::impossible;
 use model::{
     ActionUsage, Attempt, BuildId, BuildRecord, BuildUse, Esu, ExecutorType, Group, Occupancy, UsageReport,
     WorkerId,
 };
+use parking_lot::Mutex;
 use service::ServiceError;
 use shim::{Control, Exit, Measured};
 use tokio::sync::Notify;
@@ -102,10 +102,6 @@ impl Usage {
         Self { kind, state: Mutex::default(), begun: Notify::new() }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Begins to count a run in workspace `number`.
     pub(crate) fn begin(&self, number: u16, record: &BuildRecord) {
         let now = Instant::now();
@@ -122,13 +118,13 @@ impl Usage {
             memory_bytes: 0,
             actions: Occupancy::default(),
         };
-        self.lock().runs.insert(number, run);
+        self.state.lock().runs.insert(number, run);
         self.begun.notify_one();
     }
 
     /// A command of the run in workspace `number` started.
     pub(crate) fn command_started(&self, number: u16, control: Control) {
-        if let Some(run) = self.lock().runs.get_mut(&number) {
+        if let Some(run) = self.state.lock().runs.get_mut(&number) {
             run.command = Some(control);
             run.samples = (0, 0);
         } else {
@@ -138,7 +134,7 @@ impl Usage {
 
     /// The current command of workspace `number` ended.
     pub(crate) fn command_ended(&self, number: u16, exit: &Exit) {
-        if let Some(run) = self.lock().runs.get_mut(&number) {
+        if let Some(run) = self.state.lock().runs.get_mut(&number) {
             run.command = None;
             run.ended_cpu += exit.cpu;
             // A command without samples was short: use the peak memory of its largest process.
@@ -150,7 +146,7 @@ impl Usage {
 
     /// Ends a run; returns its average usage over its command.
     pub(crate) fn end(&self, number: u16, exit: Option<&Exit>) -> Occupancy {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let Some(mut run) = state.runs.remove(&number) else {
             impossible!("a run ended in workspace {number}, which has none");
             return Occupancy::default();
@@ -161,7 +157,7 @@ impl Usage {
 
     /// Counts an action that ended and belongs to a build that runs here.
     fn action(&self, used: &ActionUsage) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         // The sender names the build, but may only charge its own group.
         let of = |run: &&mut RunUse| {
             run.build == used.build.id && run.attempt == used.build.attempt && run.group == used.group
@@ -176,13 +172,13 @@ impl Usage {
     /// Usage of this run so far; `None` if it does not run here.
     pub(crate) async fn of_now(&self, group: &Group, build: BuildId, attempt: Attempt) -> Option<BuildUse> {
         let is = |run: &RunUse| run.build == build && run.attempt == attempt && run.group == *group;
-        let command = self.lock().runs.values().find(|run| is(run))?.command.clone();
+        let command = self.state.lock().runs.values().find(|run| is(run))?.command.clone();
         if let Some(command) = &command {
             // Without an answer, the last measurement counts.
             let _ = tokio::time::timeout(ANSWER, command.measure()).await;
             tokio::time::sleep(ANSWER / 5).await;
         }
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let run = state.runs.values_mut().find(|run| is(run))?;
         let measured = command.as_ref().and_then(Control::measured);
         if let Some(measured) = measured {
@@ -199,7 +195,7 @@ impl Usage {
 
     /// Whether a build runs, or ran since the last report.
     fn is_used(&self) -> bool {
-        let state = self.lock();
+        let state = self.state.lock();
         !state.runs.is_empty() || !state.unreported.is_empty()
     }
 
@@ -209,7 +205,7 @@ impl Usage {
             let long = state.runs.iter().filter(|(_, run)| run.begun_at.elapsed() >= TICK);
             long.filter_map(|(number, run)| Some((*number, run.command.clone()?))).collect()
         };
-        let asked = runs(&self.lock());
+        let asked = runs(&self.state.lock());
         for (_, command) in &asked {
             // A stopped process must not delay the others.
             let _ = tokio::time::timeout(ANSWER, command.measure()).await;
@@ -217,7 +213,7 @@ impl Usage {
         if !asked.is_empty() {
             tokio::time::sleep(ANSWER).await;
         }
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let State { runs, unreported } = &mut *state;
         for (number, _) in &asked {
             let Some(run) = runs.get_mut(number) else { continue };
@@ -231,7 +227,7 @@ impl Usage {
 
     /// Average usage over the last `seconds`, and whether a build runs.
     fn take_report(&self, seconds: f64) -> (BTreeMap<Group, Occupancy>, bool) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let unreported = std::mem::take(&mut state.unreported);
         let running = !state.runs.is_empty() || !unreported.is_empty();
         drop(state);
@@ -274,7 +270,7 @@ impl Usage {
     /// Sends one report; returns whether a build runs.
     async fn report(&self, bus: &Bus, worker: &WorkerId, since: Duration) -> bool {
         let (groups, running) = self.take_report(since.max(LEAST).as_secs_f64());
-        let interval_ms = u64::try_from(REPORT.as_millis()).unwrap_or(u64::MAX);
+        let interval_ms = millis(REPORT);
         let report = UsageReport { source: worker.to_string(), interval_ms, groups };
         bus.send_or_log(&(), &report).await;
         running

@@ -1,10 +1,7 @@
 //! The workspaces of a worker: the state of each, and the channels to its loop.
 
 use std::{
-    sync::{
-        Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::atomic::{AtomicBool, Ordering},
     time::Instant,
 };
 
@@ -13,6 +10,7 @@ use model::{
     Attempt, BuildKey, BuildRecord, Offer, OfferVerdict, Sequence, WorkerStatus, WorkspaceKeys,
     WorkspaceState,
 };
+use parking_lot::Mutex;
 use tokio::sync::{Notify, mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
@@ -112,10 +110,6 @@ impl Workspaces {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Vec<WorkspaceEntry>> {
-        self.all.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Sends an offer to its workspace, or refuses it if the workspace is busy.
     pub(crate) fn assign(&self, assignment: Assignment) {
         let refuse = |assignment: Assignment| {
@@ -127,7 +121,7 @@ impl Workspaces {
         if self.is_draining() || self.shortage().is_some() {
             return refuse(assignment);
         }
-        let workspaces = self.lock();
+        let workspaces = self.all.lock();
         match workspaces.get(usize::from(assignment.offer.workspace)) {
             Some(WorkspaceEntry { phase: Phase::Idle(_) | Phase::Ending(_), offers, .. }) => {
                 if let Err(error) = offers.try_send(assignment) {
@@ -147,7 +141,7 @@ impl Workspaces {
             Phase::Busy { key, .. } => WorkspaceState::Busy { group: key.group.clone(), id: key.id },
             Phase::Broken => WorkspaceState::Broken,
         };
-        self.lock().iter().map(state).collect()
+        self.all.lock().iter().map(state).collect()
     }
 
     /// Whether the worker accepts offers.
@@ -163,15 +157,16 @@ impl Workspaces {
 
     /// Why the disk is short of space or inodes, if it is.
     pub(crate) fn shortage(&self) -> Option<String> {
-        self.shortage.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.shortage.lock().clone()
     }
 
     /// With a shortage, refuses offers and empties the idle workspaces; without one, accepts offers again.
     pub(crate) fn set_shortage(&self, shortage: Option<String>) {
         let is_short = shortage.is_some();
-        *self.shortage.lock().unwrap_or_else(PoisonError::into_inner) = shortage;
+        *self.shortage.lock() = shortage;
         if is_short {
-            for workspace in self.lock().iter().filter(|workspace| matches!(workspace.phase, Phase::Idle(_)))
+            for workspace in
+                self.all.lock().iter().filter(|workspace| matches!(workspace.phase, Phase::Idle(_)))
             {
                 let (done, _) = oneshot::channel();
                 // If another order waits already, the workspace keeps its files until the next shortage.
@@ -183,7 +178,7 @@ impl Workspaces {
 
     /// The workspaces that have a build.
     pub(crate) fn busy(&self) -> Vec<u16> {
-        let workspaces = self.lock();
+        let workspaces = self.all.lock();
         let busy = (0..)
             .zip(workspaces.iter())
             .filter(|(_, workspace)| matches!(workspace.phase, Phase::Busy { .. }));
@@ -193,7 +188,7 @@ impl Workspaces {
     /// Stops the run in workspace `number`.
     pub(crate) fn stop(&self, number: u16, cause: Cause) {
         if let Some(WorkspaceEntry { phase: Phase::Busy { stop, .. }, .. }) =
-            self.lock().get(usize::from(number))
+            self.all.lock().get(usize::from(number))
         {
             stop.now(cause);
         }
@@ -216,7 +211,7 @@ impl Workspaces {
 
     /// The idle workspaces with tool servers, and since when they have them; the least recently used first.
     pub(crate) fn with_tools(&self) -> Vec<(Instant, u16)> {
-        let workspaces = self.lock();
+        let workspaces = self.all.lock();
         let tools = (0..).zip(workspaces.iter()).filter_map(|(number, workspace)| match &workspace.phase {
             Phase::Idle(warmth) | Phase::Ending(warmth) => Some((warmth.tools_since?, number)),
             Phase::Busy { .. } | Phase::Broken => None,
@@ -230,7 +225,7 @@ impl Workspaces {
     /// workspace has started something else.
     pub(crate) fn shut_down(&self, number: u16, why: &'static str) -> oneshot::Receiver<()> {
         let (done, outcome) = oneshot::channel();
-        if let Some(workspace) = self.lock().get(usize::from(number)) {
+        if let Some(workspace) = self.all.lock().get(usize::from(number)) {
             // A second order in the queue would change nothing.
             let _ = workspace.orders.try_send(ShutDown { why, files: false, done });
         } else {
@@ -241,7 +236,7 @@ impl Workspaces {
 
     /// Stops every run on this worker.
     pub(crate) fn stop_all(&self, cause: Cause) {
-        for workspace in self.lock().iter() {
+        for workspace in self.all.lock().iter() {
             if let Phase::Busy { stop, .. } = &workspace.phase {
                 stop.now(cause);
             }
@@ -250,7 +245,7 @@ impl Workspaces {
 
     /// The stop handle of this attempt's run, if it runs here.
     pub(crate) fn stop_of(&self, wanted: &BuildKey, run: Attempt) -> Option<Stop> {
-        self.lock().iter().find_map(|workspace| match &workspace.phase {
+        self.all.lock().iter().find_map(|workspace| match &workspace.phase {
             Phase::Busy { key, attempt, stop } if key == wanted && *attempt == run => Some(stop.clone()),
             Phase::Busy { .. } | Phase::Idle(_) | Phase::Ending(_) | Phase::Broken => None,
         })
@@ -260,7 +255,12 @@ impl Workspaces {
     pub(crate) async fn all_idle(&self) {
         loop {
             let changed = self.idle.notified();
-            if self.lock().iter().all(|workspace| matches!(workspace.phase, Phase::Idle(_) | Phase::Broken)) {
+            if self
+                .all
+                .lock()
+                .iter()
+                .all(|workspace| matches!(workspace.phase, Phase::Idle(_) | Phase::Broken))
+            {
                 return;
             }
             changed.await;
@@ -270,7 +270,7 @@ impl Workspaces {
     pub(crate) fn set(&self, number: u16, phase: Phase) {
         let begins = matches!(&phase, Phase::Busy { .. });
         let has_tools = matches!(&phase, Phase::Idle(Warmth { tools_since: Some(_), .. }));
-        if let Some(workspace) = self.lock().get_mut(usize::from(number)) {
+        if let Some(workspace) = self.all.lock().get_mut(usize::from(number)) {
             workspace.phase = phase;
         } else {
             impossible!("workspace {number} does not exist, but changes its state");
@@ -285,7 +285,7 @@ impl Workspaces {
     }
 
     pub(crate) fn is_broken(&self, number: u16) -> bool {
-        matches!(self.lock().get(usize::from(number)), Some(WorkspaceEntry { phase: Phase::Broken, .. }))
+        matches!(self.all.lock().get(usize::from(number)), Some(WorkspaceEntry { phase: Phase::Broken, .. }))
     }
 
     /// The result is written: the next offer may come.
@@ -295,6 +295,6 @@ impl Workspaces {
 
     /// The receiving ends of workspace `number`; available once.
     pub(crate) fn take_receivers(&self, number: u16) -> Option<WorkspaceReceivers> {
-        self.lock().get_mut(usize::from(number))?.receivers.take()
+        self.all.lock().get_mut(usize::from(number))?.receivers.take()
     }
 }

@@ -1,7 +1,7 @@
 //! The request/reply API as a NATS service: its endpoints, requests and answers. [`Bus::ask`] is the caller's side.
 
 use async_nats::{
-    HeaderMap,
+    HeaderMap, Message,
     service::{
         NATS_SERVICE_ERROR, NATS_SERVICE_ERROR_CODE, Request, Service, ServiceExt as _, endpoint::Endpoint,
     },
@@ -51,8 +51,19 @@ pub struct ApiEndpoint(Endpoint);
 impl ApiEndpoint {
     /// The next request; `None` after the service was stopped.
     pub async fn next(&mut self) -> Option<ApiRequest> {
-        let request = self.0.next().await?;
-        Some(ApiRequest { message: Published::of(request.message.clone()), request })
+        let mut request = self.0.next().await?;
+        let received = &mut request.message;
+        // Moved, not copied: an answer needs only the reply subject.
+        let message = Message {
+            subject: received.subject.clone(),
+            reply: None,
+            payload: std::mem::take(&mut received.payload),
+            headers: received.headers.take(),
+            status: None,
+            description: None,
+            length: received.length,
+        };
+        Some(ApiRequest { message: Published::of(message), request })
     }
 }
 
@@ -88,7 +99,7 @@ fn fits_a_message(body: Bytes) -> Result<Bytes, ApiError> {
     }
 }
 
-/// Replaces line breaks: a header holds one line.
-fn one_line(text: &str) -> String {
+/// `text` with spaces in place of control characters, for a place that holds one line.
+pub fn one_line(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }

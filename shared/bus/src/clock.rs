@@ -3,7 +3,7 @@
 
 use std::{
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc,
         atomic::{AtomicI64, Ordering},
     },
     time::{Duration, SystemTime},
@@ -14,6 +14,7 @@ use bytes::Bytes;
 use invariant::Present as _;
 use model::{Millis, Skew};
 use nix::time::{ClockId, clock_gettime};
+use parking_lot::Mutex;
 use serde::{Deserialize, de::DeserializeOwned};
 use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 use tokio::sync::watch;
@@ -98,13 +99,13 @@ impl FarmClock {
 
     /// A lower bound of the current farm time, whatever the measurement error; `None` before the first measurement.
     pub fn at_least(&self) -> Option<Millis> {
-        let bounds = (*self.0.bounds.lock().unwrap_or_else(PoisonError::into_inner))?;
+        let bounds = (*self.0.bounds.lock())?;
         Some(millis(boottime() + bounds.low))
     }
 
     /// How far this machine's clock is ahead of the farm's; `None` before the first measurement.
     pub fn skew(&self) -> Option<Skew> {
-        (*self.0.bounds.lock().unwrap_or_else(PoisonError::into_inner))?;
+        (*self.0.bounds.lock())?;
         Some(Skew((micros(SystemTime::now()) - self.micros()) / 1000))
     }
 
@@ -113,7 +114,7 @@ impl FarmClock {
     }
 
     fn add_measurement(&self, later: Bounds) {
-        let mut bounds = self.0.bounds.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut bounds = self.0.bounds.lock();
         let known = bounds.map_or(later, |known| known.combined(later));
         *bounds = Some(known);
         self.0.offset.store(known.middle(), Ordering::Relaxed);

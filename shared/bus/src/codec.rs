@@ -1,5 +1,7 @@
 //! Encodings: JSON, which any client can read, and MessagePack with named fields.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use invariant::Present as _;
 use serde::{Serialize, de::DeserializeOwned};
@@ -50,6 +52,11 @@ pub enum DecodeError {
         #[source]
         source: Box<Self>,
     },
+}
+
+/// The milliseconds of `span`, for the `_ms` fields of messages; the largest number if they are more.
+pub fn millis(span: Duration) -> u64 {
+    u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
 }
 
 pub fn decode<T: DeserializeOwned>(encoding: Encoding, payload: &[u8]) -> Result<T, DecodeError> {

@@ -34,10 +34,10 @@ mod transition;
 mod write_check;
 
 pub use action_subject::{ActionSubject, ExecutorLeaseSubject, LogSubject};
-pub use api::{ApiEndpoint, ApiRequest, ApiService};
+pub use api::{ApiEndpoint, ApiRequest, ApiService, one_line};
 pub use ask::AskError;
 pub use clock::FarmClock;
-pub use codec::{DecodeError, Encoding, decode, encode};
+pub use codec::{DecodeError, Encoding, decode, encode, millis};
 pub use connect::{Bus, LiveBuild, LiveConnection, LiveEvent, Patience, Reconnects, ServerInfo};
 pub use console::{Chunk, ChunkFault, ConsoleChunk, GuardedWriter, RunPlace};
 pub use error::BusError;

@@ -8,12 +8,13 @@ use std::{
     fs::{self, File, Metadata, OpenOptions},
     io,
     os::unix::fs::MetadataExt as _,
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
     time::{Duration, Instant, SystemTime},
 };
 
 use invariant::impossible;
 use nix::fcntl::{Flock, FlockArg};
+use parking_lot::Mutex;
 use tokio::sync::watch;
 
 pub use meter::CasRoom;
@@ -153,7 +154,7 @@ impl Evictor {
 
 impl EvictorInner {
     fn pass(&self) -> Result<Pass, CasError> {
-        let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut queue = self.queue.lock();
         let mut pass = Pass::default();
         if queue.scanned.is_none() {
             self.scan(&mut queue);

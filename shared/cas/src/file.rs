@@ -2,12 +2,13 @@
 
 use std::{
     fs::{self, File, OpenOptions, Permissions},
-    io::{self, Write as _},
+    io::{self, Read as _},
     os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _, fchown},
     path::{Path, PathBuf},
 };
 
 use futures::{StreamExt as _, stream};
+use hashing::{CopyError, copy_reader, hash_reader};
 use invariant::Present as _;
 use model::{BlobDigest, DigestFunction};
 use nix::{fcntl::OFlag, unistd::geteuid};
@@ -19,13 +20,11 @@ use crate::{
     disk::Temp,
     empty_blob::is_empty,
     layout::{BLOB_MODE, Entry},
-    pieces::read_some,
     store::Inner,
 };
 
 /// Number of files stored in one blocking task.
 const FILES: usize = 32;
-const PIECE_BYTES: u64 = 512 << 10;
 
 impl Cas {
     /// Stores the content of a regular file and returns its digest. Symlinks are refused.
@@ -181,24 +180,21 @@ impl Inner {
     fn copy(&self, function: DigestFunction, path: &Path, file: &File) -> Result<Staged, CasError> {
         // A full store accepts no copies, but may have the blob already.
         let mut temp = if self.is_refusing(0) { None } else { Some(self.disk.temp(BLOB_MODE)?) };
-        let mut hasher = function.hasher();
-        loop {
-            let piece =
-                read_some(file, PIECE_BYTES).map_err(|source| CasError::disk("reading", path, source))?;
-            if piece.is_empty() {
-                break;
+        let max = self.config.blob_bytes_max;
+        let limited = file.take(max.saturating_add(1));
+        let copied = match &mut temp {
+            Some(temp) => copy_reader(limited, &mut temp.file, function),
+            None => copy_reader(limited, io::sink(), function),
+        };
+        let digest = copied.map_err(|error| match error {
+            CopyError::Read(source) => CasError::disk("reading", path, source),
+            CopyError::Write(source) => {
+                CasError::disk("writing", temp.as_ref().map_or(path, Temp::path), source)
             }
-            hasher.update(&piece);
-            let max = self.config.blob_bytes_max;
-            if hasher.size() > max {
-                return Err(CasError::TooLarge { digest: hasher.finish(), max });
-            }
-            if let Some(temp) = &mut temp {
-                let written = temp.file.write_all(&piece);
-                written.map_err(|source| CasError::disk("writing", temp.path(), source))?;
-            }
+        })?;
+        if digest.size > max {
+            return Err(CasError::TooLarge { digest, max });
         }
-        let digest = hasher.finish();
         let needed = self.is_needed(&digest)?;
         Ok(Staged { digest, temp: temp.filter(|_| needed) })
     }
@@ -239,14 +235,7 @@ fn take_ownership(
         fchown(&temp.file, Some(geteuid().as_raw()), Some(nix::unistd::getegid().as_raw()))?;
     }
     temp.file.set_permissions(Permissions::from_mode(BLOB_MODE))?;
-    let mut hasher = function.hasher();
-    loop {
-        let piece = read_some(&temp.file, PIECE_BYTES)?;
-        if piece.is_empty() {
-            return Ok(Some(hasher.finish()));
-        }
-        hasher.update(&piece);
-    }
+    hash_reader(&temp.file, function).map(Some)
 }
 
 /// Opens a regular file; refuses everything else.

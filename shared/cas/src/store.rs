@@ -3,7 +3,7 @@
 use std::{
     collections::HashSet,
     sync::{
-        Arc, PoisonError, RwLock,
+        Arc,
         atomic::{AtomicU64, Ordering},
     },
 };
@@ -11,6 +11,7 @@ use std::{
 use bytes::Bytes;
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use model::BlobDigest;
+use parking_lot::RwLock;
 use quick_cache::{Weighter, sync::Cache};
 use tokio::sync::Semaphore;
 
@@ -208,7 +209,7 @@ impl Cas {
 
     /// Sets the receiver of disk usage reports and replaces the previous one.
     pub fn set_usage_sink(&self, sink: Arc<dyn UsageSink>) {
-        *self.inner.sink.write().unwrap_or_else(PoisonError::into_inner) = Some(sink);
+        *self.inner.sink.write() = Some(sink);
     }
 
     /// Sets whether writes of new blobs are refused with [`CasError::Full`].
@@ -311,7 +312,7 @@ impl Inner {
     /// Reports disk usage. For blocking threads only.
     pub(crate) fn used(&self, bytes: u64) {
         if bytes > 0
-            && let Some(sink) = &*self.sink.read().unwrap_or_else(PoisonError::into_inner)
+            && let Some(sink) = &*self.sink.read()
         {
             sink.used(bytes);
         }

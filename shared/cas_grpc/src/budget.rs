@@ -12,7 +12,7 @@ use std::{
     convert::Infallible,
     pin::Pin,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc,
         atomic::{AtomicU64, Ordering},
     },
     task::{Context, Poll, ready},
@@ -23,6 +23,7 @@ use bytes::Bytes;
 use futures::future::BoxFuture;
 use http_body::{Frame, SizeHint};
 use invariant::{Present as _, impossible};
+use parking_lot::Mutex;
 use reapi::status;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tonic::{
@@ -112,14 +113,14 @@ impl Held {
     }
 
     fn units(&self, bytes: u64) -> u32 {
-        let held = self.permit.lock().unwrap_or_else(PoisonError::into_inner);
+        let held = self.permit.lock();
         let held = held.as_ref().map_or(0, |permit| u32::try_from(permit.num_permits()).unwrap_or(u32::MAX));
         let units = u32::try_from(bytes.div_ceil(UNIT)).unwrap_or(u32::MAX);
         units.min(self.budget.units.saturating_sub(held))
     }
 
     fn keep(&self, permit: OwnedSemaphorePermit) {
-        let mut held = self.permit.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut held = self.permit.lock();
         match held.as_mut() {
             Some(held) => held.merge(permit),
             None => *held = Some(permit),

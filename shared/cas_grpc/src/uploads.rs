@@ -6,7 +6,7 @@
 use std::{
     collections::{HashMap, VecDeque},
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError, Weak,
+        Arc, Weak,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
@@ -16,6 +16,7 @@ use cas::{Cas, CasWriter};
 use futures::FutureExt as _;
 use invariant::impossible;
 use model::BlobDigest;
+use parking_lot::Mutex;
 use telemetry::metrics::{Counter, count};
 use tokio::{
     sync::{Notify, OwnedMutexGuard},
@@ -78,14 +79,10 @@ impl Uploads {
         Self { limits, table: Mutex::default() }
     }
 
-    fn table(&self) -> MutexGuard<'_, Table> {
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Returns the accepted bytes of an upload; 0 if it is unknown.
     pub(crate) fn committed(&self, instance: &str, uuid: &str, digest: &BlobDigest) -> u64 {
         let key = UploadKey { instance: instance.into(), uuid: uuid.into(), digest: *digest };
-        self.table().uploads.get(&key).map_or(0, |upload| upload.committed.load(Ordering::Relaxed))
+        self.table.lock().uploads.get(&key).map_or(0, |upload| upload.committed.load(Ordering::Relaxed))
     }
 
     /// Begins an upload, or continues one that has `offset` bytes.
@@ -106,12 +103,12 @@ impl Uploads {
         let mut guard = self.lock(key.clone(), &upload).await?;
         guard.put(writer);
         // A running upload of the same name continues on its own; it can no longer be resumed.
-        self.table().uploads.insert(key, upload);
+        self.table.lock().uploads.insert(key, upload);
         Ok(guard)
     }
 
     async fn resume(self: &Arc<Self>, key: UploadKey, offset: u64) -> Result<UploadGuard, Status> {
-        let upload = self.table().uploads.get(&key).cloned();
+        let upload = self.table.lock().uploads.get(&key).cloned();
         let Some(upload) = upload else {
             return Err(Status::invalid_argument(format!(
                 "write_offset {offset}: unknown upload; restart at offset 0"
@@ -141,7 +138,7 @@ impl Uploads {
 
     /// Keeps an interrupted upload, as long as the limits permit.
     fn keep(self: &Arc<Self>, key: &UploadKey, upload: &Arc<Upload>) {
-        let mut table = self.table();
+        let mut table = self.table.lock();
         if !table.uploads.get(key).is_some_and(|known| Arc::ptr_eq(known, upload)) {
             return;
         }
@@ -182,7 +179,7 @@ impl Uploads {
 
     /// Drops expired uploads. Returns when the next one expires.
     fn drop_old(&self) -> Option<Instant> {
-        let mut table = self.table();
+        let mut table = self.table.lock();
         while let Some(oldest) = table.broken.front() {
             let time = oldest.since + self.limits.broken_upload_keep;
             if time > Instant::now() {
@@ -273,7 +270,7 @@ impl UploadGuard {
     /// Removes the upload from the table.
     pub(crate) fn discard(&mut self) -> Option<CasWriter> {
         self.upload.committed.store(0, Ordering::Relaxed);
-        let mut table = self.uploads.table();
+        let mut table = self.uploads.table.lock();
         if table.uploads.get(&self.key).is_some_and(|known| Arc::ptr_eq(known, &self.upload)) {
             table.uploads.remove(&self.key);
         }

@@ -1,4 +1,4 @@
-//! Log streams over `ByteStream` (statements 148 and 149).
+//! Log streams over `ByteStream`.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, reason = "a test")]
 
@@ -79,7 +79,7 @@ impl LogWrite for Log {
 }
 
 #[tokio::test]
-async fn s148_s149_log_streams_go_to_whoever_keeps_them() {
+async fn log_streams_go_to_the_log_store() {
     let log = Arc::new(Log::default());
     let options = Options { live: Some(log.clone()), log_writes: Some(log), ..Options::default() };
     let server = Server::with(options).await;

@@ -1,4 +1,4 @@
-//! `ByteStream` (statements 22 to 45).
+//! `ByteStream`: resumed, refused and parallel uploads, and the limits of their memory and disk space.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, reason = "a test")]
 
@@ -14,7 +14,7 @@ use model::BlobDigest;
 use prost::Message as _;
 use reapi::{
     execution::{RequestMetadata, ToolDetails},
-    metadata::{REQUEST_METADATA, RESOURCE_NAME},
+    metadata::REQUEST_METADATA,
     stream::WriteRequest,
 };
 use tokio::sync::mpsc;
@@ -42,7 +42,7 @@ fn code<T: std::fmt::Debug>(outcome: Result<T, Status>) -> Code {
 }
 
 #[tokio::test]
-async fn s22_s23_s24_s25_names_to_read() {
+async fn instances_share_their_blobs() {
     let server = Server::start().await;
     let content = noise(100_000, 1);
     for function in [Sha256, Blake3] {
@@ -53,88 +53,11 @@ async fn s22_s23_s24_s25_names_to_read() {
             let zstd = format!("{instance}compressed-blobs/zstd/{digest}");
             assert!(unpacked(&server.read(&zstd, 0, 0).await.unwrap()) == content);
         }
-        for bad in ["compressed-blobs/identity", "compressed-blobs/deflate", "compressed-blobs/x", "nothing"]
-        {
-            assert_eq!(code(server.read(&format!("{bad}/{digest}"), 0, 0).await), Code::InvalidArgument);
-        }
-        let other = format!("other/blobs/{digest}");
-        assert_eq!(code(server.read(&other, 0, 0).await), Code::InvalidArgument);
-    }
-    let absent = Sha256.digest(b"absent");
-    assert_eq!(code(server.read(&format!("blobs/{absent}"), 0, 0).await), Code::NotFound);
-    // The right hash with the wrong size (12), and a bogus empty blob.
-    let digest = Sha256.digest(&content);
-    for size in [0, 99_999, 100_001] {
-        let wrong = BlobDigest { size, ..digest };
-        assert_eq!(code(server.read(&format!("blobs/{wrong}"), 0, 0).await), Code::NotFound, "{size}");
-        assert!(!server.has(&wrong).await);
     }
 }
 
 #[tokio::test]
-async fn s26_s27_offsets_and_limits() {
-    let server = Server::start().await;
-    for length in [1000, 3 << 20] {
-        let content = noise(length, 2);
-        let name = format!("blobs/{}", server.put(&content).await);
-        let end = i64::try_from(length).unwrap();
-        for (offset, limit) in
-            [(0, 0), (0, 1), (1, 0), (17, 300), (end - 1, 0), (end - 1, 5), (end, 0), (0, end)]
-        {
-            let from = usize::try_from(offset).unwrap();
-            let count = if limit == 0 { usize::MAX } else { usize::try_from(limit).unwrap() };
-            let expected = &content[from..from.saturating_add(count).min(length)];
-            assert!(server.read(&name, offset, limit).await.unwrap() == expected, "{offset} {limit}");
-        }
-        assert_eq!(code(server.read(&name, end + 1, 0).await), Code::OutOfRange);
-        assert_eq!(code(server.read(&name, -1, 0).await), Code::OutOfRange);
-        assert_eq!(code(server.read(&name, 0, -1).await), Code::InvalidArgument);
-    }
-}
-
-#[tokio::test]
-async fn s28_s29_s30_compressed_reads_count_in_uncompressed_bytes() {
-    let server = Server::start().await;
-    let content = noise(2_000_000, 3);
-    let name = format!("compressed-blobs/zstd/{}", server.put(&content).await);
-    for offset in [0_u32, 1, 1_000_000, 1_999_999, 2_000_000] {
-        let read = server.read(&name, offset.into(), 0).await.unwrap();
-        assert!(unpacked(&read) == content[offset as usize..], "{offset}");
-    }
-    assert_eq!(code(server.read(&name, 0, 7).await), Code::InvalidArgument);
-    assert_eq!(code(server.read(&name, 2_000_001, 0).await), Code::OutOfRange);
-}
-
-#[tokio::test]
-async fn s31_s32_s45_writes_of_all_kinds() {
-    let server = Server::start().await;
-    let mut seed = 10;
-    for length in [1, 1000, 70_000, 1_500_000, 5 << 20] {
-        for piece in [777, 65_536, 3 << 20] {
-            if length / piece > 2000 {
-                continue;
-            }
-            for (function, tail) in [(Sha256, ""), (Blake3, "/some/meta/data")] {
-                seed += 1;
-                let content = noise(length, seed);
-                let digest = function.digest(&content);
-                let committed = server.write(&format!("{}{tail}", upload(&digest)), &content, piece).await;
-                assert_eq!(committed.unwrap(), i64::try_from(length).unwrap());
-                assert!(server.read(&format!("blobs/{digest}"), 0, 0).await.unwrap() == content);
-                seed += 1;
-                let content = noise(length, seed);
-                let (digest, packed) = (function.digest(&content), packed(&content));
-                let committed =
-                    server.write(&format!("{}{tail}", upload_zstd(&digest)), &packed, piece).await;
-                assert_eq!(committed.unwrap(), i64::try_from(packed.len()).unwrap());
-                assert!(server.read(&format!("blobs/{digest}"), 0, 0).await.unwrap() == content);
-            }
-        }
-    }
-}
-
-#[tokio::test]
-async fn s45_empty_pieces_and_a_last_request_without_data() {
+async fn the_first_and_last_request_of_a_write_may_have_no_data() {
     let server = Server::start().await;
     let content = noise(200_000, 4);
     let digest = Sha256.digest(&content);
@@ -151,7 +74,7 @@ async fn s45_empty_pieces_and_a_last_request_without_data() {
 }
 
 #[tokio::test]
-async fn s33_one_blob_by_many_at_once_in_mixed_encodings() {
+async fn one_upload_is_written_by_many_at_once_in_mixed_encodings() {
     let server = Arc::new(Server::start().await);
     let content = noise(3_000_000, 5);
     let digest = Sha256.digest(&content);
@@ -168,14 +91,11 @@ async fn s33_one_blob_by_many_at_once_in_mixed_encodings() {
     for committed in futures::future::join_all(writes).await {
         committed.unwrap();
     }
-    // The same uuid for another blob.
-    let other = noise(90_000, 6);
-    server.write(&upload(&Sha256.digest(&other)), &other, 10_000).await.unwrap();
     assert!(server.read(&format!("blobs/{digest}"), 0, 0).await.unwrap() == content);
 }
 
 #[tokio::test]
-async fn s34_s35_what_does_not_match_is_refused_and_not_seen() {
+async fn a_refused_write_leaves_nothing_to_resume() {
     let server = Server::start().await;
     for length in [100, 300_000] {
         let content = noise(length, 7);
@@ -200,7 +120,7 @@ async fn s34_s35_what_does_not_match_is_refused_and_not_seen() {
 }
 
 #[tokio::test]
-async fn s35_a_bomb_is_stopped_at_the_size_that_was_said() {
+async fn a_decompression_bomb_is_stopped_at_the_size_of_its_digest() {
     let server = Server::start().await;
     let bomb = packed(&vec![0; 512 << 20]);
     let digest = BlobDigest { size: 100_000, ..Sha256.digest(b"bomb") };
@@ -208,22 +128,18 @@ async fn s35_a_bomb_is_stopped_at_the_size_that_was_said() {
 }
 
 #[tokio::test]
-async fn s36_without_finish_write_nothing_is_stored() {
+async fn a_write_of_all_bytes_without_finish_write_is_refused() {
     let server = Server::start().await;
     let content = noise(300_000, 8);
     let digest = Sha256.digest(&content);
-    let name = upload(&digest);
-    let partial = server.send(pieces(&name, &content[..200_000], 50_000, 0, false)).await.unwrap();
-    assert_eq!(partial.committed_size, 200_000);
-    assert!(!server.has(&digest).await);
-    let all = server.send(pieces(&name, &content, 50_000, 0, false)).await;
+    let all = server.send(pieces(&upload(&digest), &content, 50_000, 0, false)).await;
     assert_eq!(code(all), Code::InvalidArgument);
     assert!(!server.has(&digest).await);
     assert_eq!(code(server.send(vec![]).await), Code::InvalidArgument);
 }
 
 #[tokio::test]
-async fn s37_s42_an_upload_is_resumed_where_it_broke_off() {
+async fn an_upload_is_resumed_where_it_broke_off() {
     let server = Server::start().await;
     let content = noise(3_000_000, 9);
     let digest = Sha256.digest(&content);
@@ -248,7 +164,7 @@ async fn s37_s42_an_upload_is_resumed_where_it_broke_off() {
 }
 
 #[tokio::test]
-async fn s37_a_compressed_upload_is_resumed_at_an_uncompressed_offset() {
+async fn a_compressed_upload_is_resumed_at_an_uncompressed_offset() {
     let server = Server::start().await;
     let content = noise(3_000_000, 10);
     let digest = Sha256.digest(&content);
@@ -263,20 +179,7 @@ async fn s37_a_compressed_upload_is_resumed_at_an_uncompressed_offset() {
 }
 
 #[tokio::test]
-async fn s37_offsets_within_a_stream_follow_each_other() {
-    let server = Server::start().await;
-    let content = noise(200_000, 11);
-    let digest = Sha256.digest(&content);
-    for wrong in [0, 99_999, 100_001] {
-        let mut requests = pieces(&upload(&digest), &content, 100_000, 0, true);
-        requests[1].write_offset = wrong;
-        assert_eq!(code(server.send(requests).await), Code::InvalidArgument);
-    }
-    assert!(!server.has(&digest).await);
-}
-
-#[tokio::test]
-async fn s42_a_client_that_vanishes_leaves_nothing_visible_and_comes_back() {
+async fn a_client_that_vanishes_leaves_nothing_visible_and_comes_back() {
     let server = Server::start().await;
     let content = noise(4_000_000, 12);
     let digest = Sha256.digest(&content);
@@ -337,29 +240,19 @@ async fn broken_uploads_are_kept_within_bounds() {
 }
 
 #[tokio::test]
-async fn s38_s39_what_is_there_is_answered_at_once() {
+async fn a_write_of_a_present_blob_is_answered_at_its_first_request() {
     let server = Server::start().await;
     let content = noise(6_000_000, 13);
     let digest = server.put(&content).await;
-    for piece in [65_536, 3_000_000] {
-        assert_eq!(server.write(&upload(&digest), &content, piece).await.unwrap(), 6_000_000);
-        assert_eq!(server.write(&upload_zstd(&digest), &packed(&content), piece).await.unwrap(), -1);
-    }
-    // Only the resource name, with nothing after it.
     let first = pieces(&upload(&digest), &content[..10], 10, 0, false);
     assert_eq!(server.send(first).await.unwrap().committed_size, 6_000_000);
-    // The empty blob is always there (20).
     for function in [Sha256, Blake3] {
-        let empty = function.empty();
-        assert_eq!(server.write(&upload(&empty), b"", 10).await.unwrap(), 0);
-        assert_eq!(server.read(&format!("blobs/{empty}"), 0, 0).await.unwrap(), b"");
-        let zstd = server.read(&format!("compressed-blobs/zstd/{empty}"), 0, 0).await.unwrap();
-        assert_eq!(unpacked(&zstd), b"");
+        assert_eq!(server.write(&upload(&function.empty()), b"", 10).await.unwrap(), 0);
     }
 }
 
 #[tokio::test]
-async fn s40_some_tools_count_uncompressed() {
+async fn some_tools_count_uncompressed_bytes() {
     let server = Server::start().await;
     for (tool, uncompressed, seed) in [("siso", true, 30), ("bazel", false, 31)] {
         let content = noise(400_000, seed);
@@ -383,32 +276,8 @@ async fn s40_some_tools_count_uncompressed() {
 }
 
 #[tokio::test]
-async fn s43_s44_names_that_disagree() {
+async fn names_that_cannot_be_written() {
     let server = Server::start().await;
-    let content = noise(100_000, 14);
-    let digest = Sha256.digest(&content);
-    let name = upload(&digest);
-    for (header, good) in [(name.clone(), true), (format!("{name}/x"), false)] {
-        let requests = pieces(&name, &content, 10_000, 0, true);
-        let mut request = Request::new(stream::iter(requests).boxed());
-        request.metadata_mut().insert(RESOURCE_NAME, header.parse().unwrap());
-        assert_eq!(server.send_as(request).await.is_ok(), good);
-    }
-    let other = noise(100_000, 15);
-    let mut requests = pieces(&upload(&Sha256.digest(&other)), &other, 10_000, 0, true);
-    requests[3].resource_name = name;
-    assert_eq!(code(server.send(requests).await), Code::InvalidArgument);
-    let mut requests = pieces(&upload(&Sha256.digest(&other)), &other, 10_000, 0, true);
-    let again = requests[0].resource_name.clone();
-    requests[3].resource_name = again;
-    server.send(requests).await.unwrap();
-}
-
-#[tokio::test]
-async fn s10_s31_what_cannot_be_written() {
-    let server = Server::with(Options { blob_bytes_max: Some(1 << 20), ..Options::default() }).await;
-    let digest = BlobDigest { size: (1 << 20) + 1, ..Sha256.digest(b"large") };
-    assert_eq!(code(server.write(&upload(&digest), b"begin", 10).await), Code::InvalidArgument);
     let digest = Sha256.digest(b"x");
     for bad in [
         format!("blobs/{digest}"),
@@ -419,6 +288,12 @@ async fn s10_s31_what_cannot_be_written() {
         assert_eq!(code(server.write(&bad, b"x", 10).await), Code::InvalidArgument, "{bad:?}");
         assert_eq!(code(server.query(&bad).await), Code::InvalidArgument, "{bad:?}");
     }
+}
+
+#[tokio::test]
+async fn a_full_store_refuses_writes_in_each_encoding() {
+    let server = Server::start().await;
+    let digest = Sha256.digest(b"x");
     server.cas.set_full(true);
     let full = server.write(&upload(&digest), b"x", 10).await.unwrap_err();
     assert_eq!(full.code(), Code::ResourceExhausted);

@@ -4,12 +4,13 @@
 use std::{
     collections::{BTreeMap, HashMap},
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
 use invariant::impossible;
 use model::BlobDigest;
+use parking_lot::Mutex;
 
 use crate::prepared_dir::PreparedDir;
 
@@ -82,7 +83,7 @@ impl Pool {
     /// Takes a directory with this digest out of the pool and returns its path. It may be gone from there if its tree
     /// was removed in between.
     pub(crate) fn take(&self, digest: &BlobDigest) -> Option<(PathBuf, PreparedDir)> {
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         let place = inner.choose(digest)?;
         if place.steps.is_empty() {
             let kept = inner.remove(place.tree)?;
@@ -102,7 +103,7 @@ impl Pool {
 
     /// Adds a tree that is already in its folder. Returns the folders of the trees evicted for it.
     pub(crate) fn put(&self, tree: u64, made: PreparedDir) -> Vec<PathBuf> {
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         let (entries, bytes) = (made.plan.entries, made.plan.bytes);
         inner.register(tree, &made);
         inner.entries += entries;
@@ -116,17 +117,13 @@ impl Pool {
 
     /// Removes everything from the pool. Returns the folders.
     pub(crate) fn clear(&self) -> Vec<PathBuf> {
-        let gone = std::mem::take(&mut *self.lock()).trees;
+        let gone = std::mem::take(&mut *self.inner.lock()).trees;
         gone.into_keys().map(|tree| self.folder(tree)).collect()
     }
 
     pub(crate) fn in_use(&self) -> PoolUse {
-        let inner = self.lock();
+        let inner = self.inner.lock();
         PoolUse { trees: inner.trees.len(), entries: inner.entries, bytes: inner.bytes }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

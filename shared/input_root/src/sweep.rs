@@ -7,13 +7,14 @@ use std::{
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     path::{Path, PathBuf},
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
         mpsc::{Receiver, Sender, channel},
     },
 };
 
 use invariant::impossible;
+use parking_lot::Mutex;
 use rustix::{
     fs::{AtFlags, CWD, FileType},
     io::Errno,
@@ -116,7 +117,7 @@ impl Recycler {
 
     /// Creates a directory for the user that runs the actions; reuses a spare one if possible.
     pub(crate) fn make_dir(&self, at: BorrowedFd<'_>, name: &str) -> io::Result<OwnedFd> {
-        let spare = self.spares().pop();
+        let spare = self.spares.lock().pop();
         if let Some(spare) = spare
             && rustix::fs::renameat_with(
                 &self.spare,
@@ -159,16 +160,12 @@ impl Recycler {
         at::open_any(at, name, self.uid)
     }
 
-    fn spares(&self) -> MutexGuard<'_, Vec<u64>> {
-        self.spares.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Creates directories in advance.
     fn stock(&self, wanted: usize) -> io::Result<()> {
-        while self.spares().len() < wanted {
+        while self.spares.lock().len() < wanted {
             let number = self.number();
             self.make_new(self.spare.as_fd(), &number.to_string())?;
-            self.spares().push(number);
+            self.spares.lock().push(number);
         }
         Ok(())
     }
@@ -179,7 +176,7 @@ impl Recycler {
 
     /// Keeps an empty directory for reuse and removes all traces of its past. Returns false if that is impossible.
     fn recycle(&self, at: BorrowedFd<'_>, name: &CStr, fd: &OwnedFd) -> io::Result<bool> {
-        if self.spares().len() >= SPARES_MAX
+        if self.spares.lock().len() >= SPARES_MAX
             || rustix::fs::fstat(fd)?.st_size > SPARE_BYTES_MAX
             || at::has_extras(fd)?
         {
@@ -189,7 +186,7 @@ impl Recycler {
         at::set_times(fd, None)?;
         let number = self.number();
         at::rename(at, name, &self.spare, &*number.to_string())?;
-        self.spares().push(number);
+        self.spares.lock().push(number);
         Ok(true)
     }
 
@@ -273,7 +270,7 @@ impl Sweeper {
 
     /// Creates directories in advance if few are left.
     pub(crate) fn restock(&self) {
-        if self.recycler.spares().len() < self.stock.div_ceil(STOCK_LOW)
+        if self.recycler.spares.lock().len() < self.stock.div_ceil(STOCK_LOW)
             && !self.stocking.swap(true, Ordering::AcqRel)
         {
             // The threads end only after this sender is dropped.
@@ -291,5 +288,5 @@ impl Sweeper {
 }
 
 fn next(queue: &Mutex<Receiver<Task>>) -> Option<Task> {
-    queue.lock().unwrap_or_else(PoisonError::into_inner).recv().ok()
+    queue.lock().recv().ok()
 }

@@ -2,6 +2,7 @@
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
+use bus::millis;
 use model::{BlobDigest, CommandStep, Task, TaskReport, TaskStatus};
 use policy::{actions::limits::Limit, graph::judged};
 use prost::Message as _;
@@ -90,10 +91,6 @@ pub(crate) fn is_own(code: Code) -> bool {
             | Code::Unauthenticated
             | Code::Unimplemented
     )
-}
-
-fn millis(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// Usage of a run, from the metadata of its result.

@@ -1,9 +1,11 @@
 //! The steps before the first task: read the job, connect to the farm, and scan the workspace.
 
-use std::{collections::HashMap, fs, io, sync::Arc, time::Duration};
+use std::{fs, io, sync::Arc, time::Duration};
 
 use bus::ChunkFault;
+use download::Downloader;
 use model::{Digest, Graph, Job, JobLimits, Reason, ReasonCode, SendingBuild};
+use parking_lot::Mutex;
 use remote::Remote;
 use tokio::time::Instant;
 use tonic::metadata::{Ascii, MetadataMap, MetadataValue};
@@ -25,9 +27,6 @@ const INSTANCE: &str = "";
 const ASKING: Duration = Duration::from_secs(1);
 /// How long a run waits for a gateway before the build is requeued.
 const GATEWAY_PATIENCE: Duration = Duration::from_secs(60);
-const CONNECT: Duration = Duration::from_secs(10);
-/// Maximum time without data from the server of a fetched file.
-const SILENCE: Duration = Duration::from_secs(60);
 /// Name of the folder with the job's files, inside the worker's own folder for the run.
 const FOLDER: &str = "job";
 
@@ -57,18 +56,17 @@ impl JobRun<'_> {
             let folder = all.join(format!("{}-{}", self.record.build.id, self.record.attempt));
             fs::create_dir_all(&folder)?;
             let job_files = self.scan_workspace(graph).await?;
-            let http = reqwest::Client::builder().connect_timeout(CONNECT).read_timeout(SILENCE).build();
             Ok(Runner {
                 job_files: Arc::new(job_files),
                 uploads: Uploads::start(remote.clone()),
                 patience: Patience::new(),
                 remote,
-                http: http.map_err(io::Error::other)?,
+                downloader: Downloader::new().map_err(io::Error::other)?,
                 headers: self.headers(),
                 invocation: format!("{}/{}", self.record.build.id, self.record.attempt),
                 folder,
                 bytes_max: self.bytes_max,
-                operations: std::sync::Mutex::new(HashMap::new()),
+                operations: Mutex::default(),
             })
         };
         match self.unless_over(runner).await {

@@ -3,9 +3,9 @@
 use std::path::Path;
 
 use futures::TryStreamExt as _;
+use hashing::{CopyError, copy_stream};
 use model::BlobDigest;
 use remote::{Remote, RemoteError};
-use tokio::io::AsyncWriteExt as _;
 
 use crate::tree::FUNCTION;
 
@@ -29,14 +29,12 @@ pub(crate) async fn fetch(remote: &Remote, digest: &BlobDigest, path: &Path) -> 
     if digest.is_empty_blob() {
         return Ok(());
     }
-    let mut hasher = FUNCTION.hasher();
-    let mut pieces = open(remote, digest).await?;
-    while let Some(piece) = pieces.try_next().await? {
-        hasher.update(&piece);
-        out.write_all(&piece).await.map_err(failed)?;
-    }
-    out.flush().await.map_err(failed)?;
-    check(digest, hasher.finish())
+    let pieces = open(remote, digest).await?;
+    let found = copy_stream(pieces, &mut out, FUNCTION.hasher()).await.map_err(|error| match error {
+        CopyError::Read(error) => error,
+        CopyError::Write(source) => failed(source),
+    })?;
+    check(digest, found)
 }
 
 type Pieces = futures::stream::BoxStream<'static, Result<bytes::Bytes, RemoteError>>;

@@ -5,7 +5,7 @@
 
 use std::{
     fs::{self, File},
-    io::{self, BufReader, Read, Seek as _, Write},
+    io::{self, BufReader, Read, Seek as _},
     path::{Path, PathBuf},
     sync::{
         Arc,
@@ -14,7 +14,7 @@ use std::{
 };
 
 use flate2::read::MultiGzDecoder;
-use invariant::Present as _;
+use hashing::CopyError;
 use model::JobPath;
 use remote::Remote;
 use tar::EntryType;
@@ -176,21 +176,17 @@ impl Unpacking {
     fn content(&mut self, name: &str, entry: &mut impl Read) -> Result<Content, UnpackError> {
         let path = self.folder.join(format!("{}", self.files));
         self.files += 1;
-        let mut file = File::create(&path).map_err(UnpackError::Disk)?;
-        let mut hasher = FUNCTION.hasher();
-        let mut buffer = vec![0; BUFFER];
-        loop {
-            let count = entry.read(&mut buffer).map_err(|error| UnpackError::unreadable(&error))?;
-            let piece = buffer.get(..count).present("the bytes of a buffer that were read");
-            if piece.is_empty() {
-                return Ok(Content::hashed(path, hasher.finish()));
-            }
-            self.bytes_left = self.bytes_left.checked_sub(piece.len() as u64).ok_or_else(|| {
-                UnpackError::Archive(format!("it holds more bytes than a step may unpack, at {name:?}"))
-            })?;
-            hasher.update(piece);
-            file.write_all(piece).map_err(UnpackError::Disk)?;
-        }
+        let file = File::create(&path).map_err(UnpackError::Disk)?;
+        let limited = entry.take(self.bytes_left.saturating_add(1));
+        let copied = hashing::copy_reader(limited, file, FUNCTION);
+        let digest = copied.map_err(|error| match error {
+            CopyError::Read(error) => UnpackError::unreadable(&error),
+            CopyError::Write(error) => UnpackError::Disk(error),
+        })?;
+        self.bytes_left = self.bytes_left.checked_sub(digest.size).ok_or_else(|| {
+            UnpackError::Archive(format!("it holds more bytes than a step may unpack, at {name:?}"))
+        })?;
+        Ok(Content::hashed(path, digest))
     }
 }
 

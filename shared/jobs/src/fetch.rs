@@ -2,9 +2,8 @@
 
 use std::{path::Path, sync::Arc};
 
-use futures::TryStreamExt as _;
+use download::{DownloadError, Downloader, StatusCode};
 use model::Digest;
-use tokio::io::AsyncWriteExt as _;
 
 use crate::{
     task_error::TaskError,
@@ -13,45 +12,38 @@ use crate::{
 
 /// Downloads `url`, of at most `bytes_max` bytes, into `file`.
 pub(crate) async fn fetch(
-    http: &reqwest::Client,
+    downloader: &Downloader,
     url: &str,
     wanted: Option<&Digest>,
     file: &Path,
     bytes_max: u64,
 ) -> Result<Node, TaskError> {
-    let failed = |error: reqwest::Error| {
-        let text = format!("cannot fetch {url}: {}", telemetry::error_chain(&error));
-        let refused = error.status().is_some_and(|status| status.is_client_error() && status != 429);
-        if refused || error.is_builder() || error.is_redirect() {
-            TaskError::Own(text)
-        } else {
-            TaskError::Farm(text)
-        }
-    };
-    let large = || TaskError::Own(format!("{url} is larger than the limit of {bytes_max} bytes"));
-    let response =
-        http.get(url).send().await.and_then(reqwest::Response::error_for_status).map_err(failed)?;
-    if response.content_length().is_some_and(|length| length > bytes_max) {
-        return Err(large());
-    }
-    let unwritable =
-        |error: std::io::Error| TaskError::Farm(format!("cannot write the content of {url}: {error}"));
-    let mut out = tokio::fs::File::create(file).await.map_err(unwritable)?;
-    let mut hasher = FUNCTION.hasher();
-    let mut parts = response.bytes_stream();
-    while let Some(part) = parts.try_next().await.map_err(failed)? {
-        hasher.update(&part);
-        if hasher.size() > bytes_max {
-            return Err(large());
-        }
-        out.write_all(&part).await.map_err(unwritable)?;
-    }
-    out.flush().await.map_err(unwritable)?;
-    let found = hasher.finish();
+    let fetched = downloader.download(url, &[], file, bytes_max, FUNCTION.hasher()).await;
+    let found = fetched.map_err(|error| failed(url, &error))?;
     if let Some(wanted) = wanted.filter(|wanted| wanted.hex() != found.hex()) {
         let found = found.hex();
         return Err(TaskError::Own(format!("{url} has digest sha256:{found}, expected {wanted}")));
     }
     let content = Arc::new(Content::hashed(file.to_owned(), found));
     Ok(Node::File { content, executable: false })
+}
+
+fn failed(url: &str, error: &DownloadError) -> TaskError {
+    let text = || format!("cannot fetch {url}: {}", telemetry::error_chain(error));
+    match error {
+        DownloadError::TooLarge { bytes_max } => {
+            TaskError::Own(format!("{url} is larger than the limit of {bytes_max} bytes"))
+        }
+        DownloadError::Write(error) => TaskError::Farm(format!("cannot write the content of {url}: {error}")),
+        DownloadError::Invalid(_) | DownloadError::Redirect(_) => TaskError::Own(text()),
+        DownloadError::Refused(status)
+            if status.is_client_error() && *status != StatusCode::TOO_MANY_REQUESTS =>
+        {
+            TaskError::Own(text())
+        }
+        DownloadError::Client(_)
+        | DownloadError::TimedOut(_)
+        | DownloadError::Unreachable(_)
+        | DownloadError::Refused(_) => TaskError::Farm(text()),
+    }
 }

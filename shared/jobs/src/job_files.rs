@@ -4,12 +4,13 @@
 
 use std::{
     collections::{HashMap, HashSet},
-    sync::{Arc, Mutex, OnceLock, PoisonError},
+    sync::{Arc, OnceLock},
 };
 
 use globset::GlobMatcher;
 use invariant::{Present as _, impossible};
 use model::{BlobDigest, CommandStep, Graph, Input, JobGlob, JobPath, Step, Task, TaskIndex};
+use parking_lot::Mutex;
 use roaring::RoaringBitmap;
 
 use crate::{
@@ -302,7 +303,7 @@ impl GlobView {
         visible: &RoaringBitmap,
         view: impl FnOnce() -> Arc<Folder>,
     ) -> Result<Arc<Folder>, TreeError> {
-        let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let last = self.last.lock();
         if let Some((with, files)) = &*last
             && with == visible
         {
@@ -324,7 +325,7 @@ impl GlobView {
         {
             Folder::insert_at(&mut files, &self.start, Node::Folder(found));
         }
-        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut last = self.last.lock();
         *last = Some((visible.clone(), Arc::clone(&files)));
         Ok(files)
     }

@@ -1,15 +1,12 @@
 //! Runs one task: its action through the farm, or its internal step on the worker.
 
-use std::{
-    collections::HashMap,
-    path::PathBuf,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{collections::HashMap, path::PathBuf, sync::Arc, time::Duration};
 
+use download::Downloader;
 use futures::{StreamExt as _, stream};
 use invariant::impossible;
 use model::{BlobDigest, CommandStep, Step, Task, TaskIndex, TaskReport, TaskStatus};
+use parking_lot::Mutex;
 use prost::Message as _;
 use reapi::{
     execution::{ActionResult, RequestMetadata, ToolDetails},
@@ -51,7 +48,7 @@ pub(crate) struct Runner {
     pub(crate) remote: Remote,
     pub(crate) uploads: Uploads,
     pub(crate) patience: Patience,
-    pub(crate) http: reqwest::Client,
+    pub(crate) downloader: Downloader,
     /// Sent with every execution.
     pub(crate) headers: MetadataMap,
     /// The run that tasks are executed on behalf of.
@@ -139,7 +136,8 @@ impl Runner {
         let effect = match step {
             Step::Fetch { url, to, digest } => {
                 let file = self.folder.join(format!("{}", index.get()));
-                let node = fetch::fetch(&self.http, url, digest.as_ref(), &file, self.bytes_max).await?;
+                let node =
+                    fetch::fetch(&self.downloader, url, digest.as_ref(), &file, self.bytes_max).await?;
                 Effect::Adds(vec![(to.as_str().to_owned(), node)])
             }
             Step::Extract { from, to } => {
@@ -163,7 +161,7 @@ impl Runner {
             }
         };
         let mut report = TaskReport::new(task.id.clone(), TaskStatus::Succeeded);
-        report.wall_ms = Some(u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX));
+        report.wall_ms = Some(bus::millis(began.elapsed()));
         Ok(TaskEnd { report, effect: Some(effect), output: TaskOutput::default() })
     }
 
@@ -226,7 +224,7 @@ impl Runner {
     ) -> Result<reapi::execution::ExecuteResponse, RemoteError> {
         let remote = self.remote.with_headers(self.headers_of(task));
         let note = |name: &str| {
-            let mut operations = self.operations();
+            let mut operations = self.operations.lock();
             if operations.get(&index).is_none_or(|known| known != name) {
                 operations.insert(index, name.to_owned());
             }
@@ -309,7 +307,7 @@ impl Runner {
     /// Cancels the operations of these tasks, or all running ones.
     pub(crate) async fn cancel(&self, tasks: Option<&[TaskIndex]>) {
         let names: Vec<String> = {
-            let mut operations = self.operations();
+            let mut operations = self.operations.lock();
             match tasks {
                 Some(tasks) => tasks.iter().filter_map(|index| operations.remove(index)).collect(),
                 None => operations.drain().map(|(_, name)| name).collect(),
@@ -326,11 +324,7 @@ impl Runner {
     }
 
     pub(crate) fn forget_operation(&self, index: TaskIndex) {
-        self.operations().remove(&index);
-    }
-
-    fn operations(&self) -> MutexGuard<'_, HashMap<TaskIndex, String>> {
-        self.operations.lock().unwrap_or_else(PoisonError::into_inner)
+        self.operations.lock().remove(&index);
     }
 }
 

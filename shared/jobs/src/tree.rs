@@ -5,8 +5,7 @@
 
 use std::{
     collections::{BTreeMap, HashSet, VecDeque},
-    fs::File,
-    io::{self, Read as _},
+    io,
     path::PathBuf,
     sync::{
         Arc, OnceLock,
@@ -29,7 +28,6 @@ use crate::extent::{Extent, ExtentError};
 pub(crate) const FUNCTION: DigestFunction = DigestFunction::Sha256;
 /// Maximum number of symlinks that a path may lead through.
 const LINKS_MAX: usize = 40;
-const BUFFER: usize = 256 << 10;
 
 /// An entry of a folder.
 #[derive(Debug, Clone)]
@@ -126,7 +124,7 @@ impl Content {
             return Ok(*digest);
         }
         let path = self.path.clone().present("the local file of content without a digest");
-        let digest = hash(&path)
+        let digest = hashing::hash_file(&path, FUNCTION)
             .map_err(|source| TreeError::Unreadable { path: path.display().to_string(), source })?;
         Ok(*self.digest.get_or_init(|| digest))
     }
@@ -134,19 +132,6 @@ impl Content {
     /// Records that the farm's store has it.
     pub(crate) fn mark_sent(&self) {
         self.sent.store(true, Ordering::Relaxed);
-    }
-}
-
-fn hash(path: &PathBuf) -> io::Result<BlobDigest> {
-    let mut file = File::open(path)?;
-    let mut hasher = FUNCTION.hasher();
-    let mut buffer = vec![0; BUFFER];
-    loop {
-        let count = file.read(&mut buffer)?;
-        if count == 0 {
-            return Ok(hasher.finish());
-        }
-        hasher.update(buffer.get(..count).present("the bytes of a buffer that were read"));
     }
 }
 

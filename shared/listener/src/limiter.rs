@@ -4,7 +4,7 @@ use std::{
     collections::HashMap,
     net::IpAddr,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
     },
     task::{Context, Waker},
@@ -13,6 +13,7 @@ use std::{
 
 use futures::task::AtomicWaker;
 use invariant::impossible;
+use parking_lot::Mutex;
 use policy::connections::{Connection, ConnectionLimits, ConnectionState, Entry, enter, to_close};
 use telemetry::metrics::{Counter, Gauge, Label, add, count};
 use tokio::sync::Notify;
@@ -180,10 +181,6 @@ impl Limiter {
         self.0.patience
     }
 
-    fn table(&self) -> MutexGuard<'_, Table> {
-        self.0.table.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Registers a new connection, if the limits allow it.
     pub(crate) async fn enter(&self, client: IpAddr) -> Option<Registration> {
         let (registration, replaced) = self.register(client)?;
@@ -196,7 +193,7 @@ impl Limiter {
     }
 
     fn register(&self, client: IpAddr) -> Option<(Registration, bool)> {
-        let mut table = self.table();
+        let mut table = self.0.table.lock();
         let own = table.clients.get(&client).copied().unwrap_or_default();
         let has_room = own < self.0.limits.per_client && table.connections.len() < self.0.limits.total;
         let entry = if has_room { Entry::Admit } else { enter(client, self.0.limits, &table.views()) };
@@ -235,7 +232,7 @@ impl Limiter {
     /// Closes an idle connection, because the process can open no more files, and waits briefly for it to end.
     pub(crate) async fn make_room(&self) {
         let closed = {
-            let mut table = self.table();
+            let mut table = self.0.table.lock();
             let found = to_close(&table.views());
             found.inspect(|key| table.close(*key)).is_some()
         };
@@ -255,7 +252,7 @@ impl Limiter {
     }
 
     fn unregister(&self, usage: &Usage) {
-        let mut table = self.table();
+        let mut table = self.0.table.lock();
         if table.connections.remove(&usage.key).is_none() {
             impossible!("connection {} ended twice", usage.key);
             return;
@@ -278,7 +275,8 @@ impl Limiter {
         let warned = self.0.warned_at_ms.load(Ordering::Relaxed);
         if warned == 0 || u128::from(now.saturating_sub(warned)) >= WARN_INTERVAL.as_millis() {
             self.0.warned_at_ms.store(now, Ordering::Relaxed);
-            tracing::warn!(connections = self.table().connections.len(), limits = ?self.0.limits, "{what}");
+            let connections = self.0.table.lock().connections.len();
+            tracing::warn!(connections, limits = ?self.0.limits, "{what}");
         }
     }
 }

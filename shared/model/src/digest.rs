@@ -21,15 +21,15 @@ const PREFIX: &str = "sha256:";
 
 impl Digest {
     pub fn of(content: &[u8]) -> Self {
-        Self::from_hasher(Sha256::new_with_prefix(content))
+        Self::from_sha256(Sha256::digest(content).into())
     }
 
-    /// The digest of everything that `hasher` was fed.
-    pub fn from_hasher(hasher: Sha256) -> Self {
+    /// The digest with these bytes, a SHA-256 hash.
+    pub fn from_sha256(hash: [u8; 32]) -> Self {
         use fmt::Write as _;
         let mut text = String::with_capacity(PREFIX.len() + 64);
         text.push_str(PREFIX);
-        for byte in hasher.finalize() {
+        for byte in hash {
             // Writing to a String cannot fail.
             let _ = write!(text, "{byte:02x}");
         }

@@ -12,10 +12,7 @@ pub enum DecodeError {
          program and the trainer from the same release"
     )]
     OtherFormat { found: u16, known: u16 },
-    /// The number of bytes is not the one in the header.
-    #[error("the occupancy model has {found} bytes instead of {expected}; fetch it again or retrain")]
-    Length { expected: u64, found: u64 },
-    /// The checksum does not match the content.
+    /// The checksum does not match the content, or bytes are missing.
     #[error("the occupancy model is damaged: checksum mismatch; fetch it again or retrain")]
     Damaged,
     /// The content is invalid, although its checksum is right.

@@ -15,7 +15,7 @@ pub(crate) const fn mix(value: u64) -> u64 {
 }
 
 /// Hash of `bytes`. Each step is bijective in the word that it reads, so that bytes of the same length which differ
-/// within one word never have the same hash; this makes it suitable as a checksum too.
+/// within one word never have the same hash.
 pub(crate) fn hash(seed: u64, bytes: &[u8]) -> u64 {
     let mut state = mix(seed ^ (bytes.len() as u64).wrapping_mul(MULTIPLIER));
     let (words, rest) = bytes.as_chunks::<8>();

@@ -10,8 +10,7 @@
 mod chunks;
 mod cross;
 mod dataset;
-mod decode;
-mod encode;
+mod encoding;
 mod error;
 mod example;
 mod expand;

@@ -50,12 +50,15 @@ fn a_model_comes_back_from_its_bytes() {
 fn bytes_that_are_no_model_are_refused_with_the_reason() {
     assert_eq!(OccupancyModel::decode(b"").err(), Some(DecodeError::NotAModel));
     assert_eq!(OccupancyModel::decode(b"{\"version\": 1}").err(), Some(DecodeError::NotAModel));
-    let mut later = BYTES.clone();
-    later[8] = 2;
-    assert_eq!(OccupancyModel::decode(&later).err(), Some(DecodeError::OtherFormat { found: 2, known: 1 }));
-    let (expected, found) = (BYTES.len() as u64, BYTES.len() as u64 - 1);
-    let short = OccupancyModel::decode(&BYTES[..BYTES.len() - 1]);
-    assert_eq!(short.err(), Some(DecodeError::Length { expected, found }));
+    for found in [1, 3] {
+        let mut other = BYTES.clone();
+        other[8] = found;
+        let other = OccupancyModel::decode(&other).err();
+        assert_eq!(other, Some(DecodeError::OtherFormat { found: u16::from(found), known: 2 }));
+    }
+    for end in [8, 9, 20, BYTES.len() - 1] {
+        assert_eq!(OccupancyModel::decode(&BYTES[..end]).err(), Some(DecodeError::Damaged));
+    }
     let mut damaged = BYTES.clone();
     damaged[1_000] ^= 1;
     assert_eq!(OccupancyModel::decode(&damaged).err(), Some(DecodeError::Damaged));

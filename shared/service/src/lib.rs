@@ -7,6 +7,7 @@ mod error;
 mod governance;
 mod identity;
 mod other_store;
+mod timer;
 
 pub use context::{Context, Ready, Running, open_cas};
 pub use crash::{Step, crash_point};
@@ -14,3 +15,4 @@ pub use error::{ServiceError, StartError};
 pub use governance::{Current, Governance, follow_governance};
 pub use identity::{host_name, join_cas, join_store};
 pub use other_store::OtherStore;
+pub use timer::sleep_until;

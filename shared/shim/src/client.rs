@@ -1,5 +1,6 @@
 //! The worker's half: starts a shim, runs commands in it, and receives their events.
 
+use std::borrow::Cow;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -15,7 +16,7 @@ use tokio::sync::watch;
 
 use crate::control::Control;
 use crate::error::ShimError;
-use crate::frame::{self, HEADER, MAX_BODY, Reply};
+use crate::frame::{self, HEADER, MAX_BODY, Reply, Request};
 use crate::link::Link;
 use crate::model::{Command, Event, Limits, Measured, Mode};
 use crate::options::{Files, Options};
@@ -179,7 +180,8 @@ impl Shim {
     ) -> Result<Running<'_>, ShimError> {
         let mut frame = Vec::with_capacity(1024);
         let count = u8::try_from(files.len()).present("a command has more than three files");
-        frame::put_run(&mut frame, self.run + 1, command, count, keep, limits);
+        let (run, limits, command) = (self.run + 1, *limits, Cow::Borrowed(command));
+        frame::put_request(&mut frame, &Request::Run { run, files: count, keep, limits, command });
         let bytes = frame.len() - HEADER;
         if bytes > MAX_BODY {
             return Err(ShimError::TooLarge { bytes, limit: MAX_BODY });
@@ -218,7 +220,7 @@ impl Shim {
         }
         self.forget += 1;
         let number = self.forget;
-        self.link.send(|out| frame::put_forget(out, number, grace)).await?;
+        self.link.send(|out| frame::put_request(out, &Request::Forget { number, grace })).await?;
         self.finish_forgetting().await
     }
 
@@ -242,7 +244,9 @@ impl Shim {
     async fn finish_command(&mut self) -> Result<(), ShimError> {
         if self.unfinished {
             let run = self.run;
-            self.link.send(|out| frame::put_kill(out, run, Duration::ZERO)).await?;
+            self.link
+                .send(|out| frame::put_request(out, &Request::Kill { run, grace: Duration::ZERO }))
+                .await?;
             while self.unfinished {
                 self.next_event().await?;
             }
@@ -364,7 +368,10 @@ impl Drop for Running<'_> {
         if self.shim.unfinished {
             let run = self.shim.run;
             // If the socket is full, the next `run` sends the rest; if it is broken, all processes are dead.
-            let _ = self.shim.link.push(|out| frame::put_kill(out, run, Duration::ZERO));
+            let _ = self
+                .shim
+                .link
+                .push(|out| frame::put_request(out, &Request::Kill { run, grace: Duration::ZERO }));
         }
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 use crate::error::ShimError;
-use crate::frame;
+use crate::frame::{self, Request};
 use crate::link::Link;
 use crate::model::{Deadline, Measured};
 
@@ -24,7 +24,7 @@ impl Control {
     /// Requests a measurement of the command's usage. [`Control::measured`] returns it once the answer has arrived,
     /// which requires that [`Running::next_event`](crate::Running::next_event) is being called.
     pub async fn measure(&self) -> Result<(), ShimError> {
-        self.link.send(|out| frame::put_measure(out, self.run)).await
+        self.link.send(|out| frame::put_request(out, &Request::Measure { run: self.run })).await
     }
 
     /// The latest measurement, if there is one.
@@ -35,12 +35,12 @@ impl Control {
 
     /// Moves the command's deadline to this moment.
     pub async fn renew(&self, deadline: Deadline) -> Result<(), ShimError> {
-        self.link.send(|out| frame::put_renew(out, self.run, deadline)).await
+        self.link.send(|out| frame::put_request(out, &Request::Renew { run: self.run, deadline })).await
     }
 
     /// Ends the command: SIGTERM to its process group, and SIGKILL to all its processes after `grace`; at once if
     /// `grace` is zero. Returns when the request is sent; [`Event::Exited`](crate::Event::Exited) reports the end.
     pub async fn kill(&self, grace: Duration) -> Result<(), ShimError> {
-        self.link.send(|out| frame::put_kill(out, self.run, grace)).await
+        self.link.send(|out| frame::put_request(out, &Request::Kill { run: self.run, grace })).await
     }
 }

@@ -6,14 +6,16 @@ use std::time::{Duration, SystemTime};
 use bytes::Bytes;
 use invariant::Present as _;
 use nix::time::{ClockId, clock_gettime};
+use serde::{Deserialize, Serialize};
 
 /// One command to run: its standard input is `/dev/null`.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Command {
     /// The program and its arguments. A program without a slash is searched in the `PATH` of `env`.
     pub argv: Vec<String>,
     /// The whole environment: the command inherits no variables from the worker or the shim.
     pub env: Vec<(String, String)>,
+    #[serde(with = "path_bytes")]
     pub cwd: PathBuf,
     /// When everything is killed unless the deadline is renewed; `None` means never.
     pub deadline: Option<Deadline>,
@@ -21,7 +23,7 @@ pub struct Command {
 
 /// A moment in milliseconds of `CLOCK_BOOTTIME`, which clock adjustments do not move and
 /// which continues during suspend.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Deadline(u64);
 
 impl Deadline {
@@ -61,7 +63,7 @@ impl Deadline {
 }
 
 /// A moment of `CLOCK_BOOTTIME`, which all processes of a machine share regardless of their time of day.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Moment(pub(crate) Duration);
 
 impl Moment {
@@ -81,7 +83,7 @@ fn millis(duration: Duration) -> u64 {
 }
 
 /// One of a command's two output streams.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Stream {
     Stdout,
     Stderr,
@@ -89,7 +91,7 @@ pub enum Stream {
 
 /// The events of a command, in order: `Started`, any number of `Output`, `Exited`; or only `SpawnFailed`; or, if its
 /// deadline had passed before it could start, only `Exited`.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Event {
     Started {
         /// Its process id as the shim sees it: the host's in [`Mode::Subreaper`], the namespace's otherwise.
@@ -97,6 +99,8 @@ pub enum Event {
         at: Moment,
     },
     /// Output, at most 64 KiB at a time, in the order in which the shim read it.
+    // Sent in frames of its own, without an encoding.
+    #[serde(skip)]
     Output { stream: Stream, data: Bytes },
     /// The command ended and all its processes are dead, except the survivors of a command
     /// that was started by [`Shim::run_and_keep`](crate::Shim::run_and_keep).
@@ -109,7 +113,7 @@ pub enum Event {
 }
 
 /// How a command ended, and its usage.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Exit {
     /// The exit code of the command's own process, unless a signal ended it.
     pub exit_code: Option<i32>,
@@ -126,7 +130,7 @@ pub struct Exit {
 }
 
 /// Usage of the processes of a command.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Measured {
     /// User and system time since the command's start.
     pub cpu: Duration,
@@ -136,7 +140,7 @@ pub struct Measured {
 
 /// Limits on the usage of all processes of a command together. An absent limit does not apply. A command that exceeds
 /// a limit is killed with all its processes, and ends with [`Cause::OverLimit`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Limits {
     /// User and system time.
     pub cpu: Option<Duration>,
@@ -157,7 +161,7 @@ pub struct Limits {
 }
 
 /// The kind of a limit.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Limit {
     /// Processor time, in milliseconds.
     Cpu,
@@ -171,7 +175,7 @@ pub enum Limit {
 }
 
 /// A limit that a command exceeded.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Over {
     pub limit: Limit,
     /// The allowed amount, in the unit of the limit.
@@ -181,7 +185,7 @@ pub struct Over {
 }
 
 /// Why a command ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Cause {
     /// It exited, or something other than its owner killed it.
     Ended,
@@ -199,7 +203,7 @@ pub enum Cause {
 }
 
 /// Why a command could not be started.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum SpawnErrorKind {
     /// The program or its interpreter does not exist.
     NotFound,
@@ -218,7 +222,7 @@ pub enum SpawnErrorKind {
 }
 
 /// How a shim tracks the processes of its commands.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Mode {
     /// The shim is the first process of a PID namespace: the kernel kills all processes with it.
     PidNamespace,
@@ -237,5 +241,21 @@ impl Mode {
 
     pub(crate) fn from_name(name: &str) -> Option<Self> {
         [Self::PidNamespace, Self::Subreaper].into_iter().find(|mode| mode.name() == name)
+    }
+}
+
+/// The form of a path between worker and shim: serde's own accepts only UTF-8.
+mod path_bytes {
+    use std::ffi::OsString;
+    use std::path::{Path, PathBuf};
+
+    use serde::{Deserialize as _, Deserializer, Serialize as _, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(path: &Path, serializer: S) -> Result<S::Ok, S::Error> {
+        path.as_os_str().serialize(serializer)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<PathBuf, D::Error> {
+        OsString::deserialize(deserializer).map(PathBuf::from)
     }
 }

@@ -239,7 +239,7 @@ impl Server {
         Ok(ControlFlow::Continue(()))
     }
 
-    fn handle_request(&mut self, request: Request) -> io::Result<()> {
+    fn handle_request(&mut self, request: Request<'_>) -> io::Result<()> {
         let current = self.running.as_mut();
         match request {
             Request::Run { .. } if current.is_some() || self.survivors.kill_at().is_some() => {

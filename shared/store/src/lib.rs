@@ -5,13 +5,13 @@ use std::{io, path::Path, sync::Arc};
 use bytes::Bytes;
 use disk::{Reserve, Space};
 use futures::{StreamExt as _, stream::BoxStream};
+use hashing::{CopyError, copy_stream, hash_file_async};
 use invariant::Present as _;
-use model::{Digest, StoreId};
+use model::{Digest, DigestFunction, StoreId};
 use object_store::{
     ObjectStore, ObjectStoreExt as _, PutMode, PutPayload, WriteMultipart, local::LocalFileSystem,
     path::Path as Key,
 };
-use sha2::{Digest as _, Sha256};
 use tokio::io::AsyncReadExt as _;
 
 /// Error of the blob store.
@@ -95,6 +95,8 @@ pub struct Store {
 }
 
 const PART_BYTES: usize = 1 << 20;
+/// Hash function of all blobs.
+const FUNCTION: DigestFunction = DigestFunction::Sha256;
 /// Name of the object that contains the store's id.
 const ID_NAME: &str = "store-id";
 
@@ -179,20 +181,8 @@ impl Store {
     /// The file is read twice, first for the digest: a blob is written under its final name from its first byte.
     pub async fn put_file(&self, path: &Path) -> Result<(Digest, u64), StoreError> {
         let unreadable = |source| StoreError::File { path: path.display().to_string(), source };
-        let mut hasher = Sha256::new();
-        let mut length = 0_u64;
-        let mut buffer = vec![0_u8; PART_BYTES];
-        let mut file = tokio::fs::File::open(path).await.map_err(unreadable)?;
-        loop {
-            let read = file.read(&mut buffer).await.map_err(unreadable)?;
-            if read == 0 {
-                break;
-            }
-            let part = buffer.get(..read).present("the bytes of a buffer that were read");
-            hasher.update(part);
-            length += part.len() as u64;
-        }
-        let digest = Digest::from_hasher(hasher);
+        let blob = hash_file_async(path, FUNCTION).await.map_err(unreadable)?;
+        let (digest, length) = (Digest::from_sha256(blob.hash), blob.size);
         if self.inner.head(&key(&digest)).await.is_ok() {
             return Ok((digest, length));
         }
@@ -200,7 +190,8 @@ impl Store {
         let upload = self.inner.put_multipart(&key(&digest)).await.map_err(failed("write"))?;
         let mut writer = WriteMultipart::new_with_chunk_size(upload, PART_BYTES);
         let mut file = tokio::fs::File::open(path).await.map_err(unreadable)?;
-        let mut written = Sha256::new();
+        let mut written = FUNCTION.hasher();
+        let mut buffer = vec![0_u8; PART_BYTES];
         loop {
             let read = file.read(&mut buffer).await.map_err(unreadable)?;
             if read == 0 {
@@ -211,7 +202,7 @@ impl Store {
             writer.wait_for_capacity(4).await.map_err(failed("write"))?;
             writer.write(part);
         }
-        let found = Digest::from_hasher(written);
+        let found = Digest::from_sha256(written.finish().hash);
         if found != digest {
             // The parts never become a blob; the damage is the error to report.
             let _ = writer.abort().await;
@@ -277,16 +268,14 @@ impl Store {
     /// Writes a blob to `partial`, which becomes `destination` if it is complete.
     async fn fetch_by(&self, partial: &Path, digest: &Digest, destination: &Path) -> Result<u64, StoreError> {
         let unwritable = |source| StoreError::Write { path: destination.display().to_string(), source };
-        let (length, mut parts) = self.stream(digest).await?;
+        let (length, parts) = self.stream(digest).await?;
         let mut file = tokio::fs::File::create(partial).await.map_err(unwritable)?;
-        let mut hasher = Sha256::new();
-        while let Some(part) = parts.next().await {
-            let part = part?;
-            hasher.update(&part);
-            tokio::io::AsyncWriteExt::write_all(&mut file, &part).await.map_err(unwritable)?;
-        }
-        tokio::io::AsyncWriteExt::flush(&mut file).await.map_err(unwritable)?;
-        let found = Digest::from_hasher(hasher);
+        let copied = copy_stream(parts, &mut file, FUNCTION.hasher()).await;
+        let found = copied.map_err(|error| match error {
+            CopyError::Read(error) => error,
+            CopyError::Write(source) => unwritable(source),
+        })?;
+        let found = Digest::from_sha256(found.hash);
         if found != *digest {
             return Err(StoreError::Damaged { wanted: digest.clone(), found });
         }

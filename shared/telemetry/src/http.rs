@@ -1,12 +1,12 @@
 //! HTTP routes `GET /metrics` and `GET /healthz`.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
 
 use axum::Router;
 use axum::http::{StatusCode, header};
 use axum::response::IntoResponse;
 use axum::routing::get;
+use parking_lot::Mutex;
 
 use crate::metrics;
 
@@ -24,7 +24,7 @@ pub fn set_ready(ready: bool) {
 ///
 /// `check` runs on every `GET /healthz` and must not block.
 pub fn ready_when(check: impl Fn() -> Result<(), String> + Send + 'static) {
-    CHECKS.lock().unwrap_or_else(PoisonError::into_inner).push(Box::new(check));
+    CHECKS.lock().push(Box::new(check));
 }
 
 /// Routes `/metrics` and `/healthz`.
@@ -47,5 +47,5 @@ fn readiness() -> Result<(), String> {
     if !READY.load(Ordering::Relaxed) {
         return Err("not ready".to_owned());
     }
-    CHECKS.lock().unwrap_or_else(PoisonError::into_inner).iter().try_for_each(|check| check())
+    CHECKS.lock().iter().try_for_each(|check| check())
 }

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "the exemption of tests does not reach their helpers")]
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use axum::body::Bytes;
@@ -11,6 +11,7 @@ use axum::routing::post;
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::common::v1::{KeyValue, any_value::Value};
 use opentelemetry_proto::tonic::trace::v1::Span;
+use parking_lot::Mutex;
 use prost::Message as _;
 use telemetry::{LogFormat, Settings};
 
@@ -21,7 +22,7 @@ async fn collector() -> (String, Inbox) {
     let inbox = Inbox::default();
     let kept = inbox.clone();
     let take = post(async move |body: Bytes| {
-        kept.lock().unwrap().push(ExportTraceServiceRequest::decode(body).unwrap());
+        kept.lock().push(ExportTraceServiceRequest::decode(body).unwrap());
         ""
     });
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -78,7 +79,7 @@ async fn spans_reach_the_collector() {
     telemetry::record_span("failed", Some(&queued), end, start, &[], Some("no luck"));
     guard.shutdown().await;
 
-    let requests = inbox.lock().unwrap();
+    let requests = inbox.lock();
     let resource = requests[0].resource_spans[0].resource.as_ref().unwrap();
     let resource = texts(&resource.attributes);
     assert_eq!((resource["service.name"], resource["service.instance.id"]), ("forebay-test", "t1"));

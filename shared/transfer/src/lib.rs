@@ -2,21 +2,13 @@
 
 mod error;
 
-use std::{
-    collections::HashMap,
-    fs::File,
-    io::{self, Read as _},
-    path::Path,
-};
+use std::{collections::HashMap, path::Path};
 
 use input_root::local;
 use model::{BlobDigest, DigestFunction};
 use remote::{Meter, Placed, Remote, Source};
 
 pub use error::TransferError;
-
-/// Size of the pieces in which a file is hashed, in bytes.
-const PIECE: usize = 1 << 20;
 
 /// Scans the files of `folder` that match one of the globs. Returns the digest of the input root and all its blobs.
 pub async fn scan(
@@ -41,22 +33,9 @@ pub async fn scan(
 pub async fn hash(path: &Path, function: DigestFunction) -> Result<BlobDigest, TransferError> {
     let path = path.to_owned();
     let hashed = tokio::task::spawn_blocking(move || {
-        digest_of(&path, function).map_err(|source| TransferError::Read { path, source })
+        hashing::hash_file(&path, function).map_err(|source| TransferError::Read { path, source })
     });
     hashed.await.map_err(|source| TransferError::Thread { what: "cannot hash the file", source })?
-}
-
-fn digest_of(path: &Path, function: DigestFunction) -> io::Result<BlobDigest> {
-    let mut file = File::open(path)?;
-    let mut hasher = function.hasher();
-    let mut piece = vec![0; PIECE];
-    loop {
-        let read = file.read(&mut piece)?;
-        match piece.get(..read) {
-            Some(part) if !part.is_empty() => hasher.update(part),
-            _ => return Ok(hasher.finish()),
-        }
-    }
 }
 
 /// Downloads the tree of `root` to `path`: creates folders and links, then files, grouped by digest.

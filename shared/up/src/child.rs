@@ -17,6 +17,7 @@ use nix::{
     fcntl::{Flock, FlockArg},
     sys::signal::Signal,
 };
+use service::sleep_until;
 use tokio::{
     process::{Child, ChildStdin, Command},
     sync::{Notify, watch},
@@ -199,12 +200,6 @@ impl SupervisorTask {
         let mut ordered_to_stop = false;
         let mut deadline: Option<Instant> = None;
         loop {
-            let late = async move {
-                match deadline {
-                    Some(at) => tokio::time::sleep_until(at).await,
-                    None => std::future::pending().await,
-                }
-            };
             tokio::select! {
                 status = running.child.wait() => {
                     self.roster.ended(&self.spec.name);
@@ -232,7 +227,7 @@ impl SupervisorTask {
                     process::send(running.pid, Signal::SIGTERM);
                     deadline = Some(Instant::now() + RESTART_GRACE);
                 }
-                () = late => {
+                () = sleep_until(deadline) => {
                     if !ordered_to_stop {
                         process::send(running.pid, Signal::SIGKILL);
                         deadline = Some(Instant::now() + RESTART_GRACE);

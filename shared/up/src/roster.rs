@@ -4,11 +4,12 @@ use std::{
     collections::BTreeMap,
     fs, io,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     time::Duration,
 };
 
 use model::Endpoints;
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use tracing::warn;
 
@@ -93,7 +94,7 @@ impl Roster {
 
     /// Process ids of the workers.
     pub(crate) fn workers(&self) -> Vec<u32> {
-        let state = self.state();
+        let state = self.0.state.lock();
         let workers = state.children.iter().filter(|(name, _)| names::is_worker(name));
         workers.map(|(_, process)| process.pid).collect()
     }
@@ -102,26 +103,26 @@ impl Roster {
     pub(crate) fn started(&self, name: &str, pid: u32) {
         // A child that has already exited has no start time and needs no clean-up.
         let Some(start_ticks) = process::start_of(pid) else { return };
-        let mut state = self.state();
+        let mut state = self.0.state.lock();
         state.children.insert(name.to_owned(), Process { pid, start_ticks });
         self.write(&mut state);
     }
 
     /// Removes a child that has exited.
     pub(crate) fn ended(&self, name: &str) {
-        let mut state = self.state();
+        let mut state = self.0.state.lock();
         state.children.remove(name);
         self.write(&mut state);
     }
 
     /// Process id of a child, if it is running.
     pub(crate) fn pid(&self, name: &str) -> Option<u32> {
-        self.state().children.get(name).map(|process| process.pid)
+        self.0.state.lock().children.get(name).map(|process| process.pid)
     }
 
     /// Sets the URL of a child's metrics, or removes it.
     pub(crate) fn shows_metrics(&self, name: &str, url: Option<String>) {
-        let mut state = self.state();
+        let mut state = self.0.state.lock();
         if let Some(endpoints) = &mut state.endpoints {
             match url {
                 Some(url) => {
@@ -137,7 +138,7 @@ impl Roster {
 
     /// Writes `endpoints.json` for users, and keeps it up to date until `withdraw`. Returns its content.
     pub(crate) fn publish(&self, mut endpoints: Endpoints) -> io::Result<Endpoints> {
-        let mut state = self.state();
+        let mut state = self.0.state.lock();
         endpoints.processes = pids(&state.children);
         write_json(&self.0.endpoints_file, &endpoints)?;
         state.endpoints = Some(endpoints.clone());
@@ -146,17 +147,13 @@ impl Roster {
 
     /// Removes `endpoints.json`: users can no longer find the farm.
     pub(crate) fn withdraw(&self) {
-        self.state().endpoints = None;
+        self.0.state.lock().endpoints = None;
         remove_file(&self.0.endpoints_file);
     }
 
     /// Removes `children.json` after all children have exited.
     pub(crate) fn close(&self) {
         remove_file(&self.0.children_file);
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn write(&self, state: &mut State) {

@@ -50,7 +50,7 @@ impl ContentAddressableStorage for Upstream {
         request: Request<FindMissingBlobsRequest>,
     ) -> Result<Response<FindMissingBlobsResponse>, Status> {
         let mut answer = self.cas().find_missing_blobs(onward(request)).await?;
-        let forged = self.forged();
+        let forged = self.forged.lock();
         answer.get_mut().missing_blob_digests.retain(|digest| !forged.contains_key(&digest.hash));
         Ok(answer)
     }

@@ -250,7 +250,7 @@ impl Execution for Upstream {
             let all: Vec<_> = updates.collect().await;
             let result = all.iter().flatten().filter_map(response).find_map(|response| response.result);
             if let Some(result) = result {
-                self.cached().insert(requested.hash.clone(), result);
+                self.cached.lock().insert(requested.hash.clone(), result);
             }
             return Ok(Response::new(stream::iter(all).boxed()));
         }

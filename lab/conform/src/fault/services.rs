@@ -45,7 +45,7 @@ impl ActionCache for Upstream {
         request: Request<GetActionResultRequest>,
     ) -> Result<Response<ActionResult>, Status> {
         let action = request.get_ref().action_digest.clone().unwrap_or_default();
-        let cached = self.cached().get(&action.hash).cloned();
+        let cached = self.cached.lock().get(&action.hash).cloned();
         match cached {
             Some(result) => Ok(Response::new(result)),
             None => self.action_cache().get_action_result(onward(request)).await,

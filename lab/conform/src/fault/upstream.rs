@@ -1,11 +1,9 @@
 //! The correct server behind the proxy.
 
-use std::{
-    collections::HashMap,
-    sync::{Mutex, MutexGuard, PoisonError},
-};
+use std::collections::HashMap;
 
 use futures::stream::BoxStream;
+use parking_lot::Mutex;
 use prost::Message;
 use reapi::{
     asset::{fetch_client::FetchClient, push_client::PushClient},
@@ -29,9 +27,9 @@ pub(super) struct Upstream {
     channel: Channel,
     pub(super) fault: Fault,
     /// Content that was accepted under a wrong hash.
-    forged: Mutex<HashMap<String, Vec<u8>>>,
+    pub(super) forged: Mutex<HashMap<String, Vec<u8>>>,
     /// Results that should not have been cached, by the hash of the action.
-    cached: Mutex<HashMap<String, ActionResult>>,
+    pub(super) cached: Mutex<HashMap<String, ActionResult>>,
 }
 
 /// A stream of answers to one request.
@@ -66,14 +64,6 @@ impl Upstream {
 
     pub(super) fn is(&self, fault: Fault) -> bool {
         self.fault == fault
-    }
-
-    pub(super) fn forged(&self) -> MutexGuard<'_, HashMap<String, Vec<u8>>> {
-        self.forged.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub(super) fn cached(&self) -> MutexGuard<'_, HashMap<String, ActionResult>> {
-        self.cached.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Reads a message from the store; `None` if it is absent.

@@ -2,12 +2,11 @@
 
 use std::{
     num::NonZero,
-    sync::{
-        Mutex,
-        atomic::{AtomicUsize, Ordering},
-    },
+    sync::atomic::{AtomicUsize, Ordering},
     thread,
 };
+
+use parking_lot::Mutex;
 
 use super::{
     engine::{Run, run_queue},
@@ -58,7 +57,7 @@ where
             }
             let seed = batch.first_seed.wrapping_add((task % seeds) as u64);
             let outcomes = run_one(&stream(task / seeds, seed), batch, seed);
-            done.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push((task, outcomes));
+            done.lock().push((task, outcomes));
         }
     };
     thread::scope(|scope| {
@@ -67,7 +66,7 @@ where
             scope.spawn(work);
         }
     });
-    let mut done = done.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let mut done = done.into_inner();
     done.sort_unstable_by_key(|(task, _)| *task);
     let mut tallies: Vec<Tally> = names
         .iter()

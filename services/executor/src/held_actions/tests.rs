@@ -125,7 +125,7 @@ fn what_waits_in_hand_too_long_is_for_others() {
     let key = accept(&actions, sized(slots(1)));
     let fresh = accept(&actions, sized(slots(1)));
     assert!(actions.remove_stuck().is_empty());
-    actions.lock().waiting[0].since = Instant::now().checked_sub(2 * AHEAD_PATIENCE).unwrap();
+    actions.state.lock().waiting[0].since = Instant::now().checked_sub(2 * AHEAD_PATIENCE).unwrap();
     assert_eq!(actions.remove_stuck(), std::slice::from_ref(&key));
     assert!(!actions.has(&key) && actions.has(&fresh));
 }

@@ -8,7 +8,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use bus::{EventSubject, Follower, Start, stream};
+use bus::{EventSubject, Follower, Start, millis, stream};
 use clap::Args;
 use invariant::Present as _;
 use model::{Group, Millis};
@@ -62,13 +62,13 @@ pub(super) struct SimRecordArgs {
 
 fn since(text: &str) -> Result<Millis, String> {
     if let Ok(span) = humantime::parse_duration(text) {
-        let span = u64::try_from(span.as_millis()).unwrap_or(u64::MAX);
+        let span = millis(span);
         return Ok(Millis(Millis::of_this_machine().0.saturating_sub(span)));
     }
     let expected = || "expected a duration such as 2h, or a time such as 2026-01-31T08:00:00Z".to_owned();
     let time = humantime::parse_rfc3339_weak(text).map_err(|_| expected())?;
     let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or(Duration::ZERO);
-    Ok(Millis(u64::try_from(since.as_millis()).unwrap_or(u64::MAX)))
+    Ok(Millis(millis(since)))
 }
 
 /// Output for the recorded lines.

@@ -117,7 +117,7 @@ impl Recorder {
 /// The recorded form of a finished build that occupied a workspace `since` then; `None` if it never ran.
 fn recorded(record: &BuildRecord, since: Option<Millis>) -> Option<RecordedBuild> {
     let Phase::Finished { invocation: Some(run), result } = &record.phase else { return None };
-    let millis = |from: Millis, to: Millis| u64::try_from(to.since(from).as_millis()).unwrap_or(u64::MAX);
+    let millis = |from: Millis, to: Millis| bus::millis(to.since(from));
     let build = &record.build;
     let work = BuildWork::of(build);
     let hardware = Some(work.hardware).filter(|hardware| !hardware.is_empty());

@@ -3,13 +3,14 @@
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
+    sync::{Arc, OnceLock},
     time::Duration,
 };
 
 use index::actions::{Actions, Joined, MergeKey};
 use invariant::impossible;
 use model::{Execution, ExecutionKey};
+use parking_lot::Mutex;
 use telemetry::metrics::{Counter, count};
 use tokio::time::Instant;
 use tracing::debug;
@@ -66,7 +67,7 @@ impl Merging {
     /// The entry of the action of `execution`; `None` if it may not be shared.
     pub(crate) fn handle(&self, execution: &Execution) -> Option<MergeHandle> {
         let key = MergeKey::of(execution).filter(|_| self.0.enabled)?;
-        let mut entries = self.entries();
+        let mut entries = self.0.entries.lock();
         let entry = entries
             .entry(key.clone())
             .or_insert_with(|| MergeEntry { current: CurrentExecution::default(), holders: 0 });
@@ -78,15 +79,6 @@ impl Merging {
     /// Whether executions are shared at all.
     pub(crate) fn is_enabled(&self) -> bool {
         self.0.enabled
-    }
-
-    fn entries(&self) -> MutexGuard<'_, HashMap<MergeKey, MergeEntry>> {
-        self.0.entries.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Until when the index is not queried.
-    fn index_pause(&self) -> MutexGuard<'_, Option<Instant>> {
-        self.0.index_paused_until.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -100,8 +92,8 @@ impl MergeHandle {
     /// candidate counts as the first: an unmerged execution only costs time.
     pub(crate) async fn join_in_index(&self, candidate: &ExecutionKey, ended: &[ExecutionKey]) -> Joined {
         let index = self.merging.0.index.get();
-        let Some(index) =
-            index.filter(|_| self.merging.index_pause().is_none_or(|until| until <= Instant::now()))
+        let Some(index) = index
+            .filter(|_| self.merging.0.index_paused_until.lock().is_none_or(|until| until <= Instant::now()))
         else {
             count(Counter::MergingSkipped, &[], 1);
             return Joined::First;
@@ -113,7 +105,7 @@ impl MergeHandle {
             Err(_) => "timed out".to_owned(),
         };
         debug!(error = failed, "the index is unavailable; the action is executed unmerged");
-        *self.merging.index_pause() = Some(Instant::now() + INDEX_PAUSE);
+        *self.merging.0.index_paused_until.lock() = Some(Instant::now() + INDEX_PAUSE);
         count(Counter::MergingSkipped, &[], 1);
         Joined::First
     }
@@ -121,7 +113,7 @@ impl MergeHandle {
 
 impl Drop for MergeHandle {
     fn drop(&mut self) {
-        let mut entries = self.merging.entries();
+        let mut entries = self.merging.0.entries.lock();
         let Some(entry) = entries.get_mut(&self.key) else {
             impossible!("{:?} has a holder but no entry", self.key);
             return;
@@ -173,9 +165,9 @@ mod tests {
             assert_eq!(*other.lock().await, None, "{group} {instance}");
         }
         drop(first);
-        assert_eq!(merging.entries().len(), 1);
+        assert_eq!(merging.0.entries.lock().len(), 1);
         drop(second);
-        assert!(merging.entries().is_empty());
+        assert!(merging.0.entries.lock().is_empty());
         let again = merging.handle(&execution("g", "main", b"a", false)).unwrap();
         assert_eq!(*again.lock().await, None);
     }

@@ -3,7 +3,7 @@
 
 use std::{
     sync::{
-        Arc, Mutex, OnceLock, PoisonError,
+        Arc, OnceLock,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
@@ -16,6 +16,7 @@ use model::{
     ExecutionKey, ExecutionPhase, ExecutionRecord, ExecutorHeartbeat, ExecutorId, ExecutorStatus, Needs,
     Pool, PoolName,
 };
+use parking_lot::Mutex;
 use policy::actions::{AdmitError, admit};
 use reapi::status;
 use tokio::time::Instant;
@@ -113,7 +114,7 @@ impl Pools {
 
     /// Counts an index query and returns whether it is within the limit.
     fn may_query(&self) -> bool {
-        let mut queries = self.queries.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut queries = self.queries.lock();
         let (began, count) = queries
             .filter(|(began, _)| began.elapsed() < Duration::from_secs(1))
             .unwrap_or_else(|| (Instant::now(), 0));
@@ -155,7 +156,7 @@ impl Pools {
 
     /// The last snapshot, however old it is.
     pub(crate) fn cached(&self) -> Option<Arc<FarmSnapshot>> {
-        self.cached.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.cached.lock().clone()
     }
 
     async fn younger_than(&self, age: Duration) -> Result<Arc<FarmSnapshot>, Status> {
@@ -170,7 +171,7 @@ impl Pools {
         let (pools, executors) =
             tokio::try_join!(self.bus.pools(), self.bus.executors()).map_err(faults::bus)?;
         let snapshot = Arc::new(FarmSnapshot { pools, executors, at: Instant::now(), changes });
-        *self.cached.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&snapshot));
+        *self.cached.lock() = Some(Arc::clone(&snapshot));
         Ok(snapshot)
     }
 }

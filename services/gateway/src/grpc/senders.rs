@@ -3,12 +3,13 @@
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
 use bus::{Bus, BusError};
 use model::{BuildKey, Group, SendingBuild, State};
+use parking_lot::Mutex;
 
 /// How long a run is assumed to continue after a check.
 const VALID_FOR: Duration = Duration::from_secs(5);
@@ -43,12 +44,12 @@ impl Senders {
     }
 
     fn is_cached(&self, name: &str) -> bool {
-        let cached = self.cached.lock().unwrap_or_else(PoisonError::into_inner);
+        let cached = self.cached.lock();
         cached.get(name).is_some_and(|at| at.elapsed() < VALID_FOR)
     }
 
     fn cache(&self, name: String) {
-        let mut cached = self.cached.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut cached = self.cached.lock();
         if cached.len() >= ENTRIES_MAX {
             cached.retain(|_, at| at.elapsed() < VALID_FOR);
         }

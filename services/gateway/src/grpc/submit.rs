@@ -135,7 +135,7 @@ pub(crate) async fn submit(
         action,
         priority: admitted.priority,
         pool,
-        timeout_ms: u64::try_from(checked.timeout.as_millis()).unwrap_or(u64::MAX).max(1),
+        timeout_ms: bus::millis(checked.timeout).max(1),
         do_not_cache: checked.do_not_cache,
         accepted_at_ms: now,
         expires_at_ms: now.after(core.config.queue_timeout),

@@ -1,14 +1,11 @@
 //! The clients that wait for executions at this gateway, and the known state of each execution.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use bus::{Bus, Live};
 use invariant::impossible;
 use model::{ExecutionKey, ExecutionProgress, ExecutionRecord, Sequence};
+use parking_lot::Mutex;
 use tokio::{
     sync::{Notify, watch},
     time::Instant,
@@ -38,7 +35,7 @@ pub(super) struct Shared {
     /// How long an execution continues without waiting clients.
     pub(super) grace: Duration,
     pub(super) stop: CancellationToken,
-    table: Mutex<Table>,
+    pub(super) table: Mutex<Table>,
     /// Notified when the table is no longer empty.
     pub(super) filled: Notify,
 }
@@ -83,7 +80,7 @@ pub(crate) enum LocalJoin {
 impl Waiters {
     /// Adds a waiter for `key` if it is followed here and not over.
     pub(crate) fn join(&self, key: &ExecutionKey, role: &Role) -> LocalJoin {
-        let table = self.shared.lock();
+        let table = self.shared.table.lock();
         match table.watched.get(key) {
             None => LocalJoin::NotFollowed,
             Some(watched) if watched.known.borrow().is_over() => LocalJoin::Ended,
@@ -93,12 +90,12 @@ impl Waiters {
 
     /// The known state of `key`, if a client waits for it here.
     pub(crate) fn known(&self, key: &ExecutionKey) -> Option<Known> {
-        self.shared.lock().watched.get(key).map(|watched| watched.known.borrow().clone())
+        self.shared.table.lock().watched.get(key).map(|watched| watched.known.borrow().clone())
     }
 
     /// Whether a client waits for `key` here. If not, marks `key` as at risk, which later waiters see.
     pub(super) fn has_client(&self, key: &ExecutionKey) -> bool {
-        let mut table = self.shared.lock();
+        let mut table = self.shared.table.lock();
         let has_client = table.watched.get(key).is_some_and(|watched| watched.known.receiver_count() > 0);
         if !has_client {
             table.mark_at_risk(key);
@@ -108,20 +105,20 @@ impl Waiters {
 
     /// Clears the mark: the log records that a client waits for `key`.
     pub(super) fn clear_risk(&self, key: &ExecutionKey) {
-        self.shared.lock().at_risk.remove(key);
+        self.shared.table.lock().at_risk.remove(key);
     }
 
     /// How many clients other than `caller` want `key` here; `None` if it is not followed here. Marks `key` as
     /// at risk, which later waiters see.
     pub(super) fn client_counts(&self, key: &ExecutionKey, caller: &Invocation) -> Option<ClientCounts> {
-        let mut table = self.shared.lock();
+        let mut table = self.shared.table.lock();
         table.mark_at_risk(key);
-        table.watched.get(key).map(|watched| watched.interest().client_counts(caller))
+        table.watched.get(key).map(|watched| watched.interest.lock().client_counts(caller))
     }
 
     /// Removes the entry if no client waits, and returns whether it did.
     pub(super) fn remove_if_unwanted(&self, watched: &Watched) -> bool {
-        let mut table = self.shared.lock();
+        let mut table = self.shared.table.lock();
         let alone = watched.known.receiver_count() == 0;
         if alone {
             table.watched.remove(&watched.key);
@@ -131,7 +128,7 @@ impl Waiters {
 
     /// Removes the entry. Waiters that were just added keep the known state.
     pub(super) fn remove(&self, watched: &Watched) {
-        self.shared.lock().watched.remove(&watched.key);
+        self.shared.table.lock().watched.remove(&watched.key);
     }
 }
 
@@ -139,10 +136,6 @@ impl Shared {
     pub(super) fn new(bus: Bus, grace: Duration, stop: CancellationToken) -> Self {
         let (id, table) = (uuid::Uuid::new_v4(), Mutex::default());
         Self { bus, id, grace, stop, table, filled: Notify::new() }
-    }
-
-    pub(super) fn lock(&self) -> MutexGuard<'_, Table> {
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -171,10 +164,6 @@ impl Watched {
         Self { key, known: watch::Sender::default(), interest: Mutex::default() }
     }
 
-    fn interest(&self) -> MutexGuard<'_, Interest> {
-        self.interest.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     pub(super) fn receive(&self, live: Live) {
         match live {
             Live::Progress(progress) => self.progress(progress),
@@ -197,7 +186,7 @@ impl Watched {
 impl Waiter {
     /// Call only under the lock of the table, which also guards the check for the last waiter.
     pub(super) fn of(watched: &Arc<Watched>, role: &Role, at_risk: bool) -> Self {
-        watched.interest().add(role);
+        watched.interest.lock().add(role);
         let (watched, known) = (Arc::clone(watched), watched.known.subscribe());
         Self { watched, known, role: role.clone(), at_risk }
     }
@@ -237,6 +226,6 @@ impl Waiter {
 
 impl Drop for Waiter {
     fn drop(&mut self) {
-        self.watched.interest().remove(&self.role);
+        self.watched.interest.lock().remove(&self.role);
     }
 }

@@ -8,6 +8,7 @@ use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use bus::{ActionSubject, Bus, BusError, Live, LiveExecution, Stored, stream};
 use model::ExecutionKey;
+use service::sleep_until;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
@@ -34,11 +35,11 @@ impl Waiters {
 
     /// Adds a waiter for `key`, which sees everything written from now on.
     pub(crate) async fn wait(&self, key: &ExecutionKey, role: &Role) -> Result<Waiter, BusError> {
-        if let Some(waiter) = self.shared.lock().waiter(key, role) {
+        if let Some(waiter) = self.shared.table.lock().waiter(key, role) {
             return Ok(waiter);
         }
         let heard = self.shared.bus.live_execution(key).await?;
-        let mut table = self.shared.lock();
+        let mut table = self.shared.table.lock();
         if let Some(waiter) = table.waiter(key, role) {
             return Ok(waiter);
         }
@@ -94,7 +95,7 @@ impl Waiters {
         let mut reconnects = self.shared.bus.reconnects();
         let mut pause = REPAIR;
         loop {
-            while self.shared.lock().watched.is_empty() {
+            while self.shared.table.lock().watched.is_empty() {
                 tokio::select! {
                     () = self.shared.stop.cancelled() => return,
                     () = self.shared.filled.notified() => {}
@@ -119,6 +120,7 @@ impl Waiters {
     async fn read_again(&self) -> Result<u32, BusError> {
         let open: Vec<Arc<Watched>> = self
             .shared
+            .table
             .lock()
             .watched
             .values()
@@ -154,12 +156,5 @@ impl Waiters {
             watched.known.send_modify(|known| known.lost = true);
         }
         Ok(())
-    }
-}
-
-async fn sleep_until(at: Option<Instant>) {
-    match at {
-        Some(at) => tokio::time::sleep_until(at).await,
-        None => std::future::pending().await,
     }
 }

@@ -5,6 +5,7 @@ use std::{pin::Pin, time::Duration};
 use futures::Stream;
 use model::{ExecutionOutcome, ExecutionProgress, ExecutionRecord, ExecutionStage};
 use reapi::{longrunning::Operation, status};
+use service::sleep_until;
 use telemetry::metrics::{Counter, Gauge, Histogram, Label, add, count, observe};
 use tokio::time::Instant;
 use tonic::{Code, Status};
@@ -204,13 +205,6 @@ fn outcome_label(outcome: &ExecutionOutcome) -> &'static str {
         (Code::Cancelled, _) => "cancelled",
         (Code::FailedPrecondition | Code::InvalidArgument, _) => "rejected",
         _ => "lost",
-    }
-}
-
-async fn sleep_until(at: Option<Instant>) {
-    match at {
-        Some(at) => tokio::time::sleep_until(at).await,
-        None => std::future::pending().await,
     }
 }
 

@@ -16,6 +16,7 @@ use model::{
     ExecutionStage, ExecutorHeartbeat, ExecutorId, ExecutorStatus, LiveOutputReply, LiveOutputRequest,
     Millis, Pool, Resources, Sequence, StoredResult, WindowState,
 };
+use parking_lot::Mutex;
 use prost::Message as _;
 use reapi::{
     execution::{
@@ -358,7 +359,7 @@ impl Executor {
     }
 
     /// Answers requests for live output from the content of `written`.
-    pub(crate) async fn serve_output(&self, written: Arc<std::sync::Mutex<Vec<u8>>>) {
+    pub(crate) async fn serve_output(&self, written: Arc<Mutex<Vec<u8>>>) {
         let subject = bus::Subject::ExecutorOutput(self.id.clone()).to_string();
         let mut questions = self.bus.client().subscribe(subject).await.unwrap();
         self.bus.jetstream().query_account().await.unwrap();
@@ -367,7 +368,7 @@ impl Executor {
             while let Some(message) = questions.next().await {
                 let question: LiveOutputRequest = decode(Encoding::Json, &message.payload).unwrap();
                 let offset = usize::try_from(question.offset).unwrap();
-                let data = written.lock().unwrap().get(offset..).unwrap_or_default().to_vec();
+                let data = written.lock().get(offset..).unwrap_or_default().to_vec();
                 let reply = LiveOutputReply { data: STANDARD.encode(data), complete: false };
                 tokio::time::sleep(Duration::from_millis(20)).await;
                 bus.client().publish(message.reply.unwrap(), encode(Encoding::Json, &reply)).await.unwrap();

@@ -1,10 +1,6 @@
 //! A fake executor that behaves as the test prescribes.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex},
-    time::Duration,
-};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use bus::{Acquired, Bus, Encoding, Lease, Patience, Renewed, Subject, Written, decode, encode};
 use futures::StreamExt as _;
@@ -13,6 +9,7 @@ use model::{
     ExecutorHeartbeat, ExecutorId, ExecutorStatus, HandOver, Millis, Reservations, Resources, Sequence,
     WindowState,
 };
+use parking_lot::Mutex;
 use tokio::{sync::Notify, task::JoinHandle};
 
 use super::{LEASE_SECONDS, PATIENCE, Test, outcome, pool};
@@ -110,7 +107,7 @@ impl FakeExecutor {
 
     /// Kills it: it sends nothing more, and its lease expires.
     pub fn kill(&self) {
-        *self.inner.gone.lock().unwrap() = true;
+        *self.inner.gone.lock() = true;
         self.tasks.iter().for_each(JoinHandle::abort);
     }
 
@@ -122,13 +119,13 @@ impl FakeExecutor {
     }
 
     pub fn set_manner(&self, manner: Manner) {
-        *self.inner.manner.lock().unwrap() = manner;
+        *self.inner.manner.lock() = manner;
         self.inner.room.notify_one();
     }
 
     pub async fn heartbeat(&self, status: ExecutorStatus) {
         if status == ExecutorStatus::Gone {
-            *self.inner.gone.lock().unwrap() = true;
+            *self.inner.gone.lock() = true;
         }
         self.inner.say(status).await;
     }
@@ -136,7 +133,7 @@ impl FakeExecutor {
     /// Returns the executions it holds in one message, and claims nothing more.
     pub async fn hand_over(&self) {
         self.set_manner(Manner::Deaf);
-        let claimed = self.inner.held.lock().unwrap().drain().map(|(key, _)| key).collect();
+        let claimed = self.inner.held.lock().drain().map(|(key, _)| key).collect();
         let handed =
             HandOver { executor: self.inner.id.clone(), pool: pool(), claimed, reserved: Vec::new() };
         let payload = encode(Encoding::Json, &handed);
@@ -144,11 +141,11 @@ impl FakeExecutor {
     }
 
     pub fn held(&self) -> usize {
-        self.inner.held.lock().unwrap().len()
+        self.inner.held.lock().len()
     }
 
     pub fn holding(&self) -> Vec<(Sequence, ExecutionRecord)> {
-        let held = self.inner.held.lock().unwrap();
+        let held = self.inner.held.lock();
         held.values().map(|(sequence, record, _)| (*sequence, record.clone())).collect()
     }
 
@@ -166,30 +163,30 @@ impl FakeExecutor {
     }
 
     pub fn taken(&self) -> usize {
-        self.inner.history.lock().unwrap().len()
+        self.inner.history.lock().len()
     }
 
     pub fn history(&self) -> Vec<ExecutionKey> {
-        self.inner.history.lock().unwrap().clone()
+        self.inner.history.lock().clone()
     }
 
     /// Executions it was notified of.
     pub fn reserved(&self) -> Vec<ExecutionKey> {
-        self.inner.reserved.lock().unwrap().clone()
+        self.inner.reserved.lock().clone()
     }
 
     /// Executions it was told to forget.
     pub fn trimmed(&self) -> Vec<ExecutionKey> {
-        self.inner.trimmed.lock().unwrap().clone()
+        self.inner.trimmed.lock().clone()
     }
 
     /// Number of claims in each answer.
     pub fn answers(&self) -> Vec<usize> {
-        self.inner.answers.lock().unwrap().clone()
+        self.inner.answers.lock().clone()
     }
 
     pub fn cancelled(&self) -> Vec<ExecutionKey> {
-        self.inner.cancelled.lock().unwrap().clone()
+        self.inner.cancelled.lock().clone()
     }
 }
 
@@ -212,7 +209,7 @@ impl Inner {
     }
 
     fn content(&self, status: ExecutorStatus) -> ExecutorHeartbeat {
-        let held = self.held.lock().unwrap();
+        let held = self.held.lock();
         let mut used = Resources::default();
         held.values().for_each(|(_, _, size)| used.add(size));
         ExecutorHeartbeat {
@@ -246,7 +243,7 @@ impl Inner {
         let mut reconnects = self.bus.reconnects();
         loop {
             reconnects.next().await;
-            if !*self.gone.lock().unwrap() {
+            if !*self.gone.lock() {
                 self.say(ExecutorStatus::Ready).await;
                 self.room.notify_one();
             }
@@ -255,7 +252,7 @@ impl Inner {
 
     async fn serve_asked(self: Arc<Self>, mut asked: async_nats::Subscriber) {
         while asked.next().await.is_some() {
-            if !*self.gone.lock().unwrap() {
+            if !*self.gone.lock() {
                 self.say(ExecutorStatus::Ready).await;
                 self.room.notify_one();
             }
@@ -265,7 +262,7 @@ impl Inner {
     async fn serve_control(self: Arc<Self>, mut orders: async_nats::Subscriber) {
         while let Some(message) = orders.next().await {
             if let ExecutorControl::Cancel { execution } = decode(Encoding::Json, &message.payload).unwrap() {
-                self.cancelled.lock().unwrap().push(execution);
+                self.cancelled.lock().push(execution);
             }
         }
     }
@@ -275,8 +272,8 @@ impl Inner {
             let told: Reservations = decode(Encoding::Json, &message.payload).unwrap();
             // Other executors where the execution is warm may ask earlier.
             let after = told.reserve.iter().map(|it| it.after_ms).min().unwrap_or_default();
-            self.reserved.lock().unwrap().extend(told.reserve.into_iter().map(|it| it.execution));
-            self.trimmed.lock().unwrap().extend(told.trim);
+            self.reserved.lock().extend(told.reserve.into_iter().map(|it| it.execution));
+            self.trimmed.lock().extend(told.trim);
             let this = self.clone();
             tokio::spawn(async move {
                 tokio::time::sleep(Duration::from_millis(after)).await;
@@ -294,10 +291,10 @@ impl Inner {
 
     /// Asks once; returns whether to ask again immediately.
     async fn ask(self: &Arc<Self>) -> bool {
-        let manner = *self.manner.lock().unwrap();
+        let manner = *self.manner.lock();
         let content = self.content(ExecutorStatus::Ready);
         let starts = usize::from(self.slots).saturating_sub(content.running.len());
-        if manner == Manner::Deaf || starts == 0 || *self.gone.lock().unwrap() {
+        if manner == Manner::Deaf || starts == 0 || *self.gone.lock() {
             return false;
         }
         let mut free = content.capacity.clone();
@@ -321,12 +318,12 @@ impl Inner {
             return true;
         };
         let reply: ClaimReply = decode(Encoding::Json, &answer.payload).unwrap();
-        self.answers.lock().unwrap().push(reply.claimed.len());
+        self.answers.lock().push(reply.claimed.len());
         for it in reply.claimed {
             let key = it.record.execution.key();
             let held = (it.sequence, it.record.clone(), it.size);
-            if self.held.lock().unwrap().insert(key.clone(), held).is_none() {
-                self.history.lock().unwrap().push(key);
+            if self.held.lock().insert(key.clone(), held).is_none() {
+                self.history.lock().push(key);
                 if manner == Manner::Finish {
                     tokio::spawn(self.clone().finish_one(it.sequence, it.record));
                 }
@@ -354,7 +351,7 @@ impl Inner {
                 Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
             }
         }
-        self.held.lock().unwrap().remove(&key);
+        self.held.lock().remove(&key);
         self.room.notify_one();
     }
 }

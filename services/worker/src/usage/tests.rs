@@ -76,7 +76,7 @@ fn actions_count_for_the_run_that_sent_them() {
     let all = usage.end(3, Some(&ended));
     assert_eq!(all.to_string(), "gpu 0.5, x86 2");
     action(record.attempt, "x86", 1.0);
-    assert!(usage.lock().runs.is_empty());
+    assert!(usage.state.lock().runs.is_empty());
 }
 
 #[test]
@@ -84,7 +84,8 @@ fn a_report_is_the_average_of_its_interval_and_the_last_is_zero() {
     let usage = Usage::new(x86());
     for group in ["a", "b", "a"] {
         usage.begin(0, &record(group));
-        usage.lock().runs.get_mut(&0).unwrap().counted_at = Instant::now().checked_sub(REPORT / 2).unwrap();
+        usage.state.lock().runs.get_mut(&0).unwrap().counted_at =
+            Instant::now().checked_sub(REPORT / 2).unwrap();
         let ended = ended(1000, 500, 0);
         usage.command_ended(0, &ended);
         usage.end(0, Some(&ended));

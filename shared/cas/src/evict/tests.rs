@@ -54,7 +54,7 @@ impl Store {
 impl Evictor {
     /// Runs a pass that does not rely on earlier scans.
     async fn scan_and_pass(&self) -> Pass {
-        *self.inner.queue.lock().unwrap() = Queue::default();
+        *self.inner.queue.lock() = Queue::default();
         self.pass().await.unwrap()
     }
 }

@@ -82,6 +82,11 @@ impl Server {
         Self { cas, folder, channel, url, _stop: stop }
     }
 
+    /// URL of the server, for clients of the protocol.
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
     /// Opens a separate connection to the server.
     pub async fn connect(&self) -> Channel {
         connect(&self.url).await

@@ -14,6 +14,7 @@ use std::{
 
 use bytes::Bytes;
 use futures::{StreamExt as _, TryStreamExt as _, stream::BoxStream};
+use hashing::{CopyError, copy_stream};
 use model::{BlobDigest, DigestFunction};
 use prost::Message as _;
 use reapi::{
@@ -22,7 +23,7 @@ use reapi::{
     execution::{ActionResult, Digest, Directory, NodeProperties, OutputDirectory},
 };
 use rustix::fs::{AtFlags, Mode, OFlags, Timespec};
-use tokio::io::AsyncWriteExt as _;
+use tokio::io::{AsyncWrite, AsyncWriteExt as _};
 
 use super::LocalError;
 use crate::{at, plan::DEPTH_MAX, spec::join};
@@ -195,33 +196,27 @@ async fn whole(source: &impl BlobSource, digest: &BlobDigest, path: &str) -> Res
             "directory message {digest} of output {path:?} is too large"
         )));
     }
-    let mut bytes = Vec::new();
-    fetch(source, digest, path, async |piece: Bytes| {
-        bytes.extend_from_slice(&piece);
-        Ok(())
-    })
-    .await?;
+    let mut bytes = Vec::<u8>::new();
+    fetch(source, digest, path, &mut bytes).await?;
     Ok(bytes.into())
 }
 
-/// Fetches a blob and verifies it.
+/// Writes a blob to `out` and verifies it.
 async fn fetch(
     source: &impl BlobSource,
     digest: &BlobDigest,
     path: &str,
-    mut take: impl AsyncFnMut(Bytes) -> io::Result<()>,
+    out: &mut (impl AsyncWrite + Unpin),
 ) -> Result<(), LocalError> {
     if digest.is_empty_blob() {
         return Ok(());
     }
     let failed = |source| LocalError::Fetch { digest: *digest, path: path.into(), source };
-    let mut pieces = source.read(digest).await.map_err(failed)?;
-    let mut hasher = digest.function.hasher();
-    while let Some(piece) = pieces.try_next().await.map_err(failed)? {
-        hasher.update(&piece);
-        take(piece).await.map_err(LocalError::io("writing", path))?;
-    }
-    let found = hasher.finish();
+    let pieces = source.read(digest).await.map_err(failed)?;
+    let found = copy_stream(pieces, out, digest.function.hasher()).await.map_err(|error| match error {
+        CopyError::Read(error) => failed(error),
+        CopyError::Write(error) => LocalError::io("writing", path)(error),
+    })?;
     if found == *digest { Ok(()) } else { Err(failed(format!("the content has digest {found}").into())) }
 }
 
@@ -289,7 +284,7 @@ async fn file(
     let mut file = tokio::fs::File::from_std(File::from(made.map_err(|error| failed()(error.into()))?));
     let written = async {
         if wanted.inline.is_empty() {
-            fetch(source, &wanted.digest, &wanted.place, async |piece| file.write_all(&piece).await).await?;
+            fetch(source, &wanted.digest, &wanted.place, &mut file).await?;
         } else {
             file.write_all(&wanted.inline).await.map_err(failed())?;
         }

@@ -2,8 +2,7 @@
 
 use std::{
     collections::HashSet,
-    fs::{self, File, FileType},
-    io::{self, Read as _},
+    fs::{self, FileType},
     os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
     sync::atomic::{AtomicUsize, Ordering},
@@ -11,7 +10,7 @@ use std::{
 
 use bytes::Bytes;
 use globset::{GlobBuilder, GlobMatcher};
-use invariant::{Present as _, impossible};
+use invariant::impossible;
 use model::{BlobDigest, DigestFunction, FARM_DATA_MARK};
 use reapi::{
     canonical::encode,
@@ -229,7 +228,7 @@ fn hash_all(files: &[PathBuf], function: DigestFunction) -> Result<Vec<BlobDiges
         loop {
             let at = next.fetch_add(1, Ordering::Relaxed);
             let Some(path) = files.get(at) else { return Ok(done) };
-            done.push((at, hash(path, function).map_err(LocalError::io("reading", path))?));
+            done.push((at, hashing::hash_file(path, function).map_err(LocalError::io("reading", path))?));
         }
     };
     let mut digests = vec![function.empty(); files.len()];
@@ -247,19 +246,6 @@ fn hash_all(files: &[PathBuf], function: DigestFunction) -> Result<Vec<BlobDiges
         }
         Ok(digests)
     })
-}
-
-fn hash(path: &Path, function: DigestFunction) -> io::Result<BlobDigest> {
-    let mut file = File::open(path)?;
-    let mut hasher = function.hasher();
-    let mut buffer = vec![0; 256 << 10];
-    loop {
-        let count = file.read(&mut buffer)?;
-        if count == 0 {
-            return Ok(hasher.finish());
-        }
-        hasher.update(buffer.get(..count).present("the bytes of a buffer that were read"));
-    }
 }
 
 /// Encodes the messages of a directory and all below it, children first. Returns its digest.

@@ -1,4 +1,4 @@
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, io::Write as _};
 
 use tar::{Builder, Header};
 

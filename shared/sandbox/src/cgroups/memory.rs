@@ -4,7 +4,8 @@ use std::fs::{self, File};
 use std::io::Write;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
-use std::sync::Mutex;
+
+use parking_lot::Mutex;
 
 use super::{Version, number_in};
 use crate::error::SandboxError;
@@ -42,7 +43,7 @@ impl Memory {
     }
 
     pub(super) fn begin(&self, limit: Option<u64>) -> Result<(), SandboxError> {
-        let mut before = self.before();
+        let mut before = self.before.lock();
         if before.unsure || before.limit != limit {
             before.unsure = true;
             self.limit(limit)?;
@@ -55,17 +56,13 @@ impl Memory {
     }
 
     pub(super) fn end(&self) -> (Option<u64>, bool) {
-        let before = *self.before();
+        let before = *self.before.lock();
         let peak = self.peak.as_ref().filter(|_| before.reset).and_then(|peak| {
             let mut text = [0; 32];
             let length = peak.read_at(&mut text, 0).ok()?;
             std::str::from_utf8(text.get(..length)?).ok()?.trim().parse().ok()
         });
         (peak, self.kills() > before.kills)
-    }
-
-    fn before(&self) -> std::sync::MutexGuard<'_, Before> {
-        self.before.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
     fn limit(&self, bytes: Option<u64>) -> Result<(), SandboxError> {

@@ -2,7 +2,8 @@
 
 use std::fs;
 use std::path::PathBuf;
-use std::sync::{Mutex, PoisonError};
+
+use parking_lot::Mutex;
 
 use super::number_in;
 use crate::error::SandboxError;
@@ -41,7 +42,7 @@ impl Pids {
 
     /// Before a run that may have `limit` processes and threads in addition to the existing ones.
     pub(super) fn begin(&self, limit: Option<u64>) -> Result<(), SandboxError> {
-        let mut before = self.before.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut before = self.before.lock();
         let current = || number_in(&self.folder.join("pids.current"), "");
         let limit = limit.map(|limit| limit.saturating_add(current().unwrap_or_default()));
         if before.unsure || before.limit != limit {
@@ -58,7 +59,7 @@ impl Pids {
 
     /// Whether a process was refused since the run began, because of the run's own limit.
     pub(super) fn is_over(&self) -> bool {
-        let before = *self.before.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = *self.before.lock();
         before.limit.is_some() && self.refused() > before.refused
     }
 

@@ -1,23 +1,35 @@
 //! Round trips of all frames.
 
-use super::*;
-use crate::model::{Limit, Over};
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt as _;
 
-fn through_request(bytes: &[u8]) -> Request {
-    let (kind, length) = header(bytes).unwrap().unwrap();
+use super::*;
+use crate::model::{Cause, Exit, Limit, Over, SpawnErrorKind};
+
+fn through_request(sent: &Request<'_>) -> Request<'static> {
+    let mut bytes = Vec::new();
+    put_request(&mut bytes, sent);
+    let (kind, length) = header(&bytes).unwrap().unwrap();
     assert_eq!(bytes.len(), HEADER + length);
     request(kind, &bytes[HEADER..]).unwrap()
 }
 
-#[test]
-fn requests_survive_the_wire() {
-    let command = Command {
+fn run(command: &Command, limits: Limits) -> Request<'_> {
+    Request::Run { run: 7, files: 2, keep: true, limits, command: Cow::Borrowed(command) }
+}
+
+fn command() -> Command {
+    Command {
         argv: vec!["echo".into(), "a\0b".into(), String::new()],
         env: vec![("A".into(), "ä=1".into())],
-        cwd: "/tmp".into(),
+        cwd: OsString::from_vec(b"/tmp/\xff".to_vec()).into(),
         deadline: None,
-    };
-    let mut out = Vec::new();
+    }
+}
+
+#[test]
+fn requests_survive_the_wire() {
+    let command = command();
     let few = Limits { cpu: Some(Duration::from_millis(5)), files: Some(0), ..Limits::default() };
     let all = Limits {
         memory_bytes: Some(1),
@@ -27,25 +39,19 @@ fn requests_survive_the_wire() {
         user_processes: Some(5),
         ..few
     };
-    for limits in [Limits::default(), few, all] {
-        out.clear();
-        put_run(&mut out, 7, &command, 2, true, &limits);
-        let command = command.clone();
-        assert_eq!(through_request(&out), Request::Run { run: 7, files: 2, keep: true, limits, command });
+    let deadline = Command { deadline: Some(Deadline::NEVER), ..command.clone() };
+    let requests = [
+        run(&command, Limits::default()),
+        run(&command, few),
+        run(&deadline, all),
+        Request::Renew { run: 8, deadline: Deadline::from_millis(9) },
+        Request::Kill { run: 9, grace: Duration::MAX },
+        Request::Forget { number: 6, grace: Duration::from_millis(5) },
+        Request::Measure { run: u64::MAX },
+    ];
+    for sent in requests {
+        assert_eq!(through_request(&sent), sent);
     }
-    out.clear();
-    put_renew(&mut out, 8, Deadline::from_millis(9));
-    assert_eq!(through_request(&out), Request::Renew { run: 8, deadline: Deadline::from_millis(9) });
-    out.clear();
-    put_kill(&mut out, 9, Duration::MAX);
-    let grace = Duration::from_nanos(u64::MAX);
-    assert_eq!(through_request(&out), Request::Kill { run: 9, grace });
-    out.clear();
-    put_forget(&mut out, 6, Duration::from_millis(5));
-    assert_eq!(through_request(&out), Request::Forget { number: 6, grace: Duration::from_millis(5) });
-    out.clear();
-    put_measure(&mut out, 3);
-    assert_eq!(through_request(&out), Request::Measure { run: 3 });
 }
 
 #[test]
@@ -61,7 +67,13 @@ fn replies_survive_the_wire() {
     let failure = Event::SpawnFailed { kind: SpawnErrorKind::TooLarge, message: "too large".into() };
     let output = Event::Output { stream: Stream::Stderr, data: Bytes::from_static(b"\xff\0") };
     let measured = Measured { cpu: Duration::from_millis(70), memory_bytes: 1 << 33 };
-    let plain = [Reply::Kept(true), Reply::Forgotten(2), Reply::Measured(4, measured)];
+    let plain = [
+        Reply::Ready(Mode::PidNamespace),
+        Reply::Spent,
+        Reply::Kept(true),
+        Reply::Forgotten(2),
+        Reply::Measured(4, measured),
+    ];
     let limits = [Limit::Cpu, Limit::Memory, Limit::Processes, Limit::Disk, Limit::Files];
     let over = |limit| Cause::OverLimit(Over { limit, allowed: 1, used: u64::MAX });
     let over = limits.map(|limit| Reply::Event(Event::Exited(Exit { cause: over(limit), ..exit.clone() })));
@@ -78,12 +90,35 @@ fn replies_survive_the_wire() {
 }
 
 #[test]
+fn output_is_sent_as_it_is() {
+    let mut out = Vec::new();
+    put_reply(&mut out, &Reply::Event(Event::Output { stream: Stream::Stdout, data: "ab".into() }));
+    assert_eq!(out, b"\x02\x02\0\0\0ab");
+}
+
+#[test]
 fn torn_and_foreign_frames_are_refused() {
-    assert!(header(&[RUN, 0, 0]).unwrap().is_none());
-    assert!(header(&[RUN, 255, 255, 255, 255]).is_err());
-    assert!(request(RUN, &[0; 12]).is_err());
-    assert!(request(99, &[0; 8]).is_err());
-    let mut huge_count = vec![0; 23];
-    huge_count.extend([255; 4]);
-    assert!(request(RUN, &huge_count).is_err());
+    assert!(header(&[MESSAGE, 0, 0]).unwrap().is_none());
+    assert!(matches!(header(&[MESSAGE, 255, 255, 255, 255]), Err(Malformed::TooLong)));
+    assert!(matches!(request(99, &[0; 8]), Err(Malformed::UnknownKind)));
+    assert!(matches!(reply(99, Bytes::new()), Err(Malformed::UnknownKind)));
+    assert!(request(MESSAGE, &[0; 12]).is_err());
+    assert!(request(STDOUT, b"output goes only to the worker").is_err());
+    let mut whole = Vec::new();
+    put_request(&mut whole, &run(&command(), Limits::default()));
+    let body = &whole[HEADER..];
+    for end in 0..body.len() {
+        assert!(matches!(request(MESSAGE, &body[..end]), Err(Malformed::Message(_))), "{end}");
+        assert!(matches!(reply(MESSAGE, Bytes::copy_from_slice(&body[..end])), Err(Malformed::Message(_))));
+    }
+}
+
+#[test]
+fn a_huge_count_is_refused() {
+    // A request to run a command with 2^32 - 1 arguments.
+    let start = b"\x81\xa3Run\x95\x07\x02\xc3\x97\xc0\xc0\xc0\xc0\xc0\xc0\xc0\x94";
+    let none = [start.as_slice(), b"\x90\x90\x81\xa4Unix\x91\x2f\xc0".as_slice()].concat();
+    assert!(request(MESSAGE, &none).is_ok());
+    let huge = [start.as_slice(), b"\xdd\xff\xff\xff\xff".as_slice()].concat();
+    assert!(matches!(request(MESSAGE, &huge), Err(Malformed::Message(_))));
 }

@@ -11,6 +11,9 @@ use super::tree::measure;
 use crate::frame::Reply;
 use crate::model::Deadline;
 
+/// Longest time that survivors get: an `Instant` cannot be arbitrarily late.
+const GRACE_MAX: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
+
 /// The survivors of the last command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Survivors {
@@ -56,7 +59,7 @@ impl Survivors {
 impl Server {
     /// Ends the survivors, at the latest after `grace`.
     pub(crate) fn forget(&mut self, number: u64, grace: Duration) -> io::Result<()> {
-        match Instant::now().checked_add(grace) {
+        match Instant::now().checked_add(grace.min(GRACE_MAX)) {
             Some(at) if !grace.is_zero() && self.survivors != Survivors::None => {
                 self.survivors = Survivors::Ending { number, at };
                 self.tree.signal(Signal::SIGTERM)?;

@@ -2,6 +2,7 @@
 
 use std::{
     collections::BTreeSet,
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -12,6 +13,7 @@ use nix::{
     sys::signal::{Signal, kill},
     unistd::Pid,
 };
+use parking_lot::Mutex;
 use tempfile::TempDir;
 
 use crate::check::{script, until};
@@ -103,14 +105,12 @@ async fn all_succeed(bus: &Bus, keys: &[BuildKey], limit: Duration) {
 }
 
 /// Records all decisions, in order.
-fn record(
-    mut plans: ScalePlans,
-) -> (tokio::task::JoinHandle<()>, std::sync::Arc<std::sync::Mutex<Vec<ScalePlan>>>) {
-    let kept = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
+fn record(mut plans: ScalePlans) -> (tokio::task::JoinHandle<()>, Arc<Mutex<Vec<ScalePlan>>>) {
+    let kept = Arc::new(Mutex::new(Vec::new()));
     let into = kept.clone();
     let task = tokio::spawn(async move {
         while let Some(plan) = plans.next().await {
-            into.lock().unwrap().push(plan);
+            into.lock().push(plan);
         }
     });
     (task, kept)
@@ -151,7 +151,7 @@ async fn workers_come_with_the_builds_and_go_with_them_and_no_build_is_ended() {
     assert!(most <= 4, "{most} workers of 4");
     until("no workers again", Duration::from_secs(30), || living(&up, "worker").is_empty()).await;
     follower.abort();
-    let plans = plans.lock().unwrap().clone();
+    let plans = plans.lock().clone();
     let desired: Vec<u64> = plans.iter().map(|plan| plan.desired).collect();
     assert!(turns(&plans) <= 2, "{desired:?}");
     assert_eq!((desired.iter().max(), desired.last()), (Some(&4), Some(&0)), "{desired:?}");
@@ -277,7 +277,7 @@ async fn executors_follow_their_actions() {
     assert_eq!(texts.len(), 6);
     until("no executor again", Duration::from_secs(30), || living(&up, "executor").is_empty()).await;
     follower.abort();
-    let plans = plans.lock().unwrap().clone();
+    let plans = plans.lock().clone();
     let desired: Vec<u64> = plans.iter().map(|plan| plan.desired).collect();
     assert_eq!(desired.iter().max(), Some(&2), "{desired:?}");
     assert!(plans.iter().all(|plan| plan.pool.to_string() == "executors.default"));
@@ -300,13 +300,13 @@ async fn replicas_make_each_decision_once_and_keep_to_the_budget() {
     for _ in 0..40 {
         farm.submit("g", script("sleep 1")).await;
     }
-    let so_far = || plans.lock().unwrap().len();
+    let so_far = || plans.lock().len();
     until("decisions", SOON, || so_far() >= 10).await;
     drop(farm.take("autoscaler"));
     let before = so_far();
     until("more decisions", SOON, || so_far() >= before + 10).await;
     follower.abort();
-    let plans = plans.lock().unwrap().clone();
+    let plans = plans.lock().clone();
     let ticks: Vec<u64> = plans.iter().map(|plan| plan.tick).collect();
     assert!(ticks.windows(2).all(|pair| pair[1] == pair[0] + 1), "each decision is made once: {ticks:?}");
     let last = plans.last().unwrap();

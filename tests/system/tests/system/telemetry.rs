@@ -1,9 +1,6 @@
 //! Traces and metrics as collectors receive them.
 
-use std::{
-    collections::BTreeMap,
-    sync::{Arc, Mutex},
-};
+use std::{collections::BTreeMap, sync::Arc};
 
 use axum::{body::Bytes, routing::post};
 use farm::{Farm, SOON};
@@ -12,6 +9,7 @@ use opentelemetry_proto::tonic::{
     common::v1::any_value::Value,
     trace::v1::{ResourceSpans, Span},
 };
+use parking_lot::Mutex;
 use prost::Message as _;
 
 use crate::check::{BOUND, ended, script, until};
@@ -25,7 +23,7 @@ async fn collector() -> (String, Inbox) {
     let inbox = Inbox::default();
     let kept = inbox.clone();
     let take = post(async move |body: Bytes| {
-        kept.lock().unwrap().extend(ExportTraceServiceRequest::decode(body).unwrap().resource_spans);
+        kept.lock().extend(ExportTraceServiceRequest::decode(body).unwrap().resource_spans);
         ""
     });
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -41,7 +39,7 @@ fn hex(bytes: &[u8]) -> String {
 /// Returns the spans of our trace, by service and name.
 fn spans(inbox: &Inbox) -> BTreeMap<(String, String), Span> {
     let mut all = BTreeMap::new();
-    for resource in inbox.lock().unwrap().iter() {
+    for resource in inbox.lock().iter() {
         let attributes = &resource.resource.as_ref().unwrap().attributes;
         let name = attributes.iter().find(|entry| entry.key == "service.name").unwrap();
         let Some(Value::StringValue(service)) = name.value.clone().unwrap().value else { panic!("{name:?}") };

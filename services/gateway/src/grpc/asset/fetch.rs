@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use ::download::Downloader;
 use invariant::Present as _;
 use model::{BlobDigest, DigestFunction};
 use reapi::{
@@ -186,13 +187,14 @@ impl AssetApi {
             return Err(status::retry(Code::ResourceExhausted, text, RETRY));
         };
         let since = self.core.bus.now();
-        let client = download::client().map_err(|error| Status::internal(telemetry::error_chain(&error)))?;
+        let downloader =
+            Downloader::new().map_err(|error| Status::internal(telemetry::error_chain(&error)))?;
         let file = tempfile::Builder::new().prefix("fetch-").tempfile_in(&*self.folder);
         let path = file
             .map_err(|error| Status::internal(format!("cannot create a file for a download: {error}")))?
             .into_temp_path();
         let bytes_max = self.core.config.fetch_bytes_max;
-        let fetched = download::download(&client, uri, options, checksum, bytes_max, &path);
+        let fetched = download::download(&downloader, uri, options, checksum, bytes_max, &path);
         match tokio::time::timeout(limit, fetched).await {
             Err(_) => {
                 let text = format!("fetching {uri} took longer than {} s", limit.as_secs_f32());

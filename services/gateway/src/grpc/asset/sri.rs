@@ -7,6 +7,7 @@ use base64::{
         general_purpose::{GeneralPurpose, GeneralPurposeConfig},
     },
 };
+use hashing::ContentHasher;
 use invariant::Present as _;
 use sha2::{Digest as _, Sha256, Sha384, Sha512};
 
@@ -63,9 +64,13 @@ impl Checksum {
         };
         Ok(Self { state, expected })
     }
+}
 
-    /// Adds the next piece of the content.
-    pub(crate) fn update(&mut self, piece: &[u8]) {
+impl ContentHasher for Checksum {
+    /// Whether the content matches an expected hash.
+    type Output = bool;
+
+    fn update(&mut self, piece: &[u8]) {
         match &mut self.state {
             State::Sha256(hasher) => hasher.update(piece),
             State::Sha384(hasher) => hasher.update(piece),
@@ -73,8 +78,7 @@ impl Checksum {
         }
     }
 
-    /// Whether the content matches an expected hash.
-    pub(crate) fn holds(self) -> bool {
+    fn finish(self) -> bool {
         let found = match self.state {
             State::Sha256(hasher) => hasher.finalize().to_vec(),
             State::Sha384(hasher) => hasher.finalize().to_vec(),
@@ -94,7 +98,7 @@ mod tests {
     fn holds(text: &str, content: &[u8]) -> bool {
         let mut checksum = Checksum::parse(text).unwrap();
         content.chunks(2).for_each(|piece| checksum.update(piece));
-        checksum.holds()
+        checksum.finish()
     }
 
     #[test]

@@ -42,7 +42,7 @@ fn contents_that_do_not_fit_together_are_refused() {
     assert_eq!(OccupancyModel::decode(&fewer.encode()).err(), Some(DecodeError::Wrong { what }));
     let mut more = model();
     more.types[0].weights.push(1.0);
-    let what = "place of a weight";
+    let what = "number of weights";
     assert_eq!(OccupancyModel::decode(&more.encode()).err(), Some(DecodeError::Wrong { what }));
     let mut larger = model();
     larger.types[0].layout.bits = 25;

@@ -1,0 +1,8 @@
+//! Downloads files over HTTP and HTTPS, with the same rules in every service.
+
+mod download_error;
+mod downloader;
+
+pub use download_error::DownloadError;
+pub use downloader::Downloader;
+pub use reqwest::StatusCode;
