@@ -1,11 +1,14 @@
 #!/usr/bin/env bash
 # usage: clients.sh [--all]
-# Installs the clients that tests/e2e runs, and the sources that they build, into .tools/: always Bazel, with --all also
-# Bazel 2.1.0 and BuildStream if they are available (their tests report it if they are not).
+# Installs the clients that tests/e2e runs, the sources that they build, and the object stores of tests/system into
+# .tools/: always Bazel, moto (S3) and Azurite (Azure blobs), with --all also Bazel 2.1.0 and BuildStream if they are
+# available (their tests report it if they are not).
 set -euo pipefail
 
 BAZEL_PACKAGE=@bazel/bazel-linux_x64@2.1.0 # the newest in the registry: an old release, to test a second version
 BUILDSTREAM_PYTHON=3.10
+AZURITE_PACKAGE=azurite@3.35.0
+AZURITE_DATE=2026-11-20 # its dependencies are those of this day: the package does not pin them
 SOURCES=(zlib bzip2 lua)
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -15,8 +18,8 @@ PATH=${PATH//"$tools/bin:"/} # check the machine itself, not the results of an e
 source "$here/apt.sh"
 
 case ${1:-} in
-  '') all= wanted=(bazel) ;;
-  --all) all=1 wanted=(bazel bazel-2.1 bst) ;;
+  '') all= wanted=(bazel moto_server azurite-blob) ;;
+  --all) all=1 wanted=(bazel moto_server azurite-blob bazel-2.1 bst) ;;
   *) echo "usage: clients.sh [--all]" >&2 && exit 2 ;;
 esac
 
@@ -75,6 +78,42 @@ install_old_bazel() {
   rm -rf "$work"
 }
 
+# wrapper NAME COMMAND...: .tools/bin/NAME runs the command, followed by the arguments of NAME.
+wrapper() {
+  local path=$tools/bin/$1
+  shift
+  rm -f "$path"
+  printf '#!/bin/sh\nexec %s "$@"\n' "${*@Q}" >"$path"
+  chmod +x "$path"
+}
+
+# An S3 server, without the packages of moto's other services.
+install_moto() {
+  local start="import sys; sys.path.insert(0, '$tools/moto'); from moto.server import main; main()"
+  rm -rf "$tools/moto"
+  "$tools/bin/python" -m pip install -q --disable-pip-version-check --no-warn-script-location \
+    --root-user-action=ignore --target "$tools/moto" -r "$here/moto.txt" || return 1
+  wrapper moto_server "$tools/bin/python" -c "$start"
+}
+
+install_azurite() {
+  local root=$tools/azurite
+  find_node || return 1
+  rm -rf "$root"
+  npm install --silent --prefix "$root" --before "$AZURITE_DATE" --omit=dev --omit=optional --ignore-scripts \
+    --no-audit --no-fund "$AZURITE_PACKAGE" >/dev/null || return 1
+  find "$root" -name '*.map' -delete
+  wrapper azurite-blob "$(command -v node)" "$root/node_modules/azurite/dist/src/blob/main.js"
+}
+
+find_node() {
+  if command -v node >/dev/null && command -v npm >/dev/null; then return; fi
+  [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null || return 1
+  echo "clients: installing nodejs npm"
+  apt-get -qq update
+  DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends nodejs npm >/dev/null
+}
+
 # A Python that BuildStream supports: that of the machine, or a newer one from its version manager.
 find_python() {
   local candidate
@@ -107,7 +146,7 @@ unpack_busybox() {
   rm -rf "$work"
 }
 
-stamp=$(echo "$tools" | cat - "$here/clients.sh" "$here/apt.sh" "$here/buildstream.txt" | sha256sum)
+stamp=$(echo "$tools" | cat - "$here/clients.sh" "$here/apt.sh" "$here/buildstream.txt" "$here/moto.txt" | sha256sum)
 if is_complete; then exit 0; fi
 mkdir -p "$tools/bin"
 if command -v flock >/dev/null; then # of two concurrent runs, the second finds everything installed
@@ -119,6 +158,8 @@ fi
 rm -rf "$tools/absent"
 for name in "${SOURCES[@]}"; do "$here/../demo/fetch.sh" "$name"; done
 install_bazel
+install_moto || fail "please check that PyPI is reachable: pip could not install moto"
+install_azurite || fail "please install Node.js and npm (Debian's nodejs and npm); they install $AZURITE_PACKAGE"
 if [ -n "$all" ]; then
   install_old_bazel || absent bazel-2.1 "npm could not fetch $BAZEL_PACKAGE"
   install_buildstream || absent bst "it needs Python $BUILDSTREAM_PYTHON with venv, PyPI, and Debian's busybox-static"

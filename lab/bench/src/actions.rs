@@ -1,20 +1,12 @@
 //! `forebay bench actions`: measures no-op actions against bare spawns, with and without a sandbox, and cache hits.
 
-use std::{fmt, path::PathBuf, time::Duration};
+use std::{path::PathBuf, time::Duration};
 
 use clap::Args;
-use serde::Serialize;
 
 use crate::{
-    calls::calls,
-    error::BenchError,
-    farm::BenchFarm,
-    floor, input_roots,
-    memory::Memory,
-    progress::say,
-    report::{Machine, Percentiles, line},
-    scenarios::{self, Scenarios},
-    work::Work,
+    calls::calls, error::BenchError, farm::BenchFarm, figures::Figures, floor, input_roots, memory::Memory,
+    progress::say, report::BenchReport, scenarios, work::Work,
 };
 
 /// Parts that need only the executor of a farm, in addition to the scenarios.
@@ -44,30 +36,6 @@ fn parts() -> clap::builder::PossibleValuesParser {
     PARTS.into_iter().chain(scenarios::NAMES).collect::<Vec<_>>().into()
 }
 
-/// The report that `--json` prints.
-#[derive(Debug, Clone, Serialize)]
-pub(crate) struct ActionsReport {
-    machine: Machine,
-    in_flight: usize,
-    spawns_per_s: Option<f64>,
-    /// Rate of unique actions of `/bin/true` without a sandbox.
-    actions_per_s: Option<f64>,
-    actions_to_spawns_ratio: Option<f64>,
-    bubblewrap_spawns_per_s: Option<f64>,
-    /// Rate of unique actions of `/bin/true` under bubblewrap.
-    sandboxed_actions_per_s: Option<f64>,
-    sandboxed_actions_to_spawns_ratio: Option<f64>,
-    /// Latency of one action at a time without a sandbox.
-    action_latency_ms: Option<Percentiles>,
-    sandboxed_action_latency_ms: Option<Percentiles>,
-    execute_hits_per_s: Option<f64>,
-    action_results_per_s: Option<f64>,
-    input_roots: Option<input_roots::InputRoots>,
-    #[serde(flatten)]
-    scenarios: Scenarios,
-    pub(crate) memory: Memory,
-}
-
 impl ActionsArgs {
     fn wants(&self, part: &str) -> bool {
         self.only.as_deref().is_none_or(|only| only == part)
@@ -79,24 +47,9 @@ impl ActionsArgs {
 }
 
 /// Measures all selected parts.
-pub(crate) async fn measure(args: &ActionsArgs) -> Result<ActionsReport, BenchError> {
-    let mut report = ActionsReport {
-        machine: Machine::here(),
-        in_flight: args.in_flight,
-        spawns_per_s: None,
-        actions_per_s: None,
-        actions_to_spawns_ratio: None,
-        bubblewrap_spawns_per_s: None,
-        sandboxed_actions_per_s: None,
-        sandboxed_actions_to_spawns_ratio: None,
-        action_latency_ms: None,
-        sandboxed_action_latency_ms: None,
-        execute_hits_per_s: None,
-        action_results_per_s: None,
-        input_roots: None,
-        scenarios: Scenarios::default(),
-        memory: Memory::default(),
-    };
+pub(crate) async fn measure(args: &ActionsArgs) -> Result<BenchReport, BenchError> {
+    let (mut figures, mut more, mut memory) = (Figures::default(), Figures::default(), Memory::default());
+    figures.field("in_flight", args.in_flight);
     let slots = args.executor_slots.to_string();
     let start = |sandbox: &'static str| {
         let slots = slots.clone();
@@ -108,97 +61,74 @@ pub(crate) async fn measure(args: &ActionsArgs) -> Result<ActionsReport, BenchEr
     if args.wants("none") || args.wants("hits") || args.wants("inputs") {
         let farm = start("none").await?;
         if args.wants("none") {
-            unconfined(args, &farm, &mut report).await?;
+            figures.append(unconfined(args, &farm).await?);
         }
         if args.wants("hits") {
-            hits(args, &farm, &mut report).await?;
+            more.append(hits(args, &farm).await?);
         }
         if args.wants("inputs") {
             say("measuring input roots of 5,000 files");
-            report.input_roots = Some(input_roots::measure(&farm).await?);
+            more.part("input_roots", input_roots::measure(&farm).await?);
         }
-        report.memory.note(&farm);
+        memory.note(&farm);
         farm.stop().await;
     }
     if args.wants("bubblewrap") {
         let farm = start("bubblewrap").await?;
-        confined(args, &farm, &mut report).await?;
-        report.memory.note(&farm);
+        figures.append(confined(args, &farm).await?);
+        memory.note(&farm);
         farm.stop().await;
     }
-    report.scenarios = Scenarios::measure(|part| args.wants(part), args.project.as_deref()).await?;
-    Ok(report)
+    figures.append(more);
+    figures.append(scenarios::measure(|part| args.wants(part), args.project.as_deref()).await?);
+    Ok(BenchReport::new(&format!(", {} actions in flight", args.in_flight), figures, memory))
 }
 
-async fn unconfined(
-    args: &ActionsArgs,
-    farm: &BenchFarm,
-    report: &mut ActionsReport,
-) -> Result<(), BenchError> {
+async fn unconfined(args: &ActionsArgs, farm: &BenchFarm) -> Result<Figures, BenchError> {
     say("measuring single and concurrent actions without a sandbox");
     let work = Work::new(farm.remote().await?).await?;
-    report.action_latency_ms = Some(work.latency(200).await?);
+    let latency = work.latency(200).await?;
     let before = floor::spawns(args.window()).await?;
     let rate = work.unique(args.in_flight, args.window() * 2).await?;
     let spawns = f64::midpoint(before, floor::spawns(args.window()).await?);
-    report.spawns_per_s = Some(spawns);
-    report.actions_per_s = Some(rate);
-    report.actions_to_spawns_ratio = Some(rate / spawns);
-    Ok(())
+    let mut figures = Figures::default();
+    figures.figure("spawns_per_s", "bare spawns of /bin/true, two threads", spawns, "/s");
+    figures.figure("actions_per_s", "unique actions of /bin/true, no sandbox", rate, "/s");
+    figures.figure("actions_to_spawns_ratio", "actions to bare spawns", rate / spawns, "");
+    figures.percentiles("action_latency_ms", "one action at a time", latency, "ms");
+    Ok(figures)
 }
 
-async fn confined(
-    args: &ActionsArgs,
-    farm: &BenchFarm,
-    report: &mut ActionsReport,
-) -> Result<(), BenchError> {
+async fn confined(args: &ActionsArgs, farm: &BenchFarm) -> Result<Figures, BenchError> {
     say("measuring single and concurrent actions under bubblewrap");
     let work = Work::new(farm.remote().await?).await?;
-    report.sandboxed_action_latency_ms = Some(work.latency(100).await?);
+    let latency = work.latency(100).await?;
     let before = floor::confined_spawns(args.window()).await?;
     let rate = work.unique(args.in_flight, args.window() * 2).await?;
     let spawns = f64::midpoint(before, floor::confined_spawns(args.window()).await?);
-    report.bubblewrap_spawns_per_s = Some(spawns);
-    report.sandboxed_actions_per_s = Some(rate);
-    report.sandboxed_actions_to_spawns_ratio = Some(rate / spawns);
-    Ok(())
+    let (ratio, mut figures) = (rate / spawns, Figures::default());
+    figures.figure("bubblewrap_spawns_per_s", "bare spawns under bubblewrap, two threads", spawns, "/s");
+    figures.figure("sandboxed_actions_per_s", "unique actions of /bin/true, bubblewrap", rate, "/s");
+    figures.figure("sandboxed_actions_to_spawns_ratio", "actions to bare spawns, bubblewrap", ratio, "");
+    let name = "one action at a time, bubblewrap";
+    figures.percentiles("sandboxed_action_latency_ms", name, latency, "ms");
+    Ok(figures)
 }
 
-async fn hits(args: &ActionsArgs, farm: &BenchFarm, report: &mut ActionsReport) -> Result<(), BenchError> {
+async fn hits(args: &ActionsArgs, farm: &BenchFarm) -> Result<Figures, BenchError> {
     say("measuring cache hits");
     let work = Work::new(farm.remote().await?).await?;
     let action = work.upload_new().await?;
     work.execute(&action).await?;
-    let rate = calls(args.in_flight, args.window(), || async { work.execute(&action).await.map(drop) });
-    report.execute_hits_per_s = Some(rate.await?);
-    let rate = calls(args.in_flight, args.window(), || async {
+    let executes = calls(args.in_flight, args.window(), || async { work.execute(&action).await.map(drop) });
+    let executes = executes.await?;
+    let results = calls(args.in_flight, args.window(), || async {
         let found = work.remote.cached(&action).await?;
         found.map(drop).ok_or_else(|| BenchError::plain("a cached result is missing"))
     });
-    report.action_results_per_s = Some(rate.await?);
-    Ok(())
-}
-
-impl fmt::Display for ActionsReport {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{}, {} actions in flight", self.machine, self.in_flight)?;
-        line(f, "bare spawns of /bin/true, two threads", self.spawns_per_s, "/s")?;
-        line(f, "unique actions of /bin/true, no sandbox", self.actions_per_s, "/s")?;
-        line(f, "actions to bare spawns", self.actions_to_spawns_ratio, "")?;
-        line(f, "one action at a time, p50", self.action_latency_ms.map(|p| p.p50), "ms")?;
-        line(f, "one action at a time, p99", self.action_latency_ms.map(|p| p.p99), "ms")?;
-        line(f, "bare spawns under bubblewrap, two threads", self.bubblewrap_spawns_per_s, "/s")?;
-        line(f, "unique actions of /bin/true, bubblewrap", self.sandboxed_actions_per_s, "/s")?;
-        line(f, "actions to bare spawns, bubblewrap", self.sandboxed_actions_to_spawns_ratio, "")?;
-        let latency = self.sandboxed_action_latency_ms;
-        line(f, "one action at a time, bubblewrap, p50", latency.map(|p| p.p50), "ms")?;
-        line(f, "one action at a time, bubblewrap, p99", latency.map(|p| p.p99), "ms")?;
-        line(f, "Execute, cached", self.execute_hits_per_s, "/s")?;
-        line(f, "GetActionResult", self.action_results_per_s, "/s")?;
-        if let Some(roots) = &self.input_roots {
-            write!(f, "{roots}")?;
-        }
-        write!(f, "{}", self.scenarios)?;
-        write!(f, "{}", self.memory)
-    }
+    let results = results.await?;
+    let mut figures = Figures::default();
+    figures.figure("execute_hits_per_s", "Execute, cached", executes, "/s");
+    figures.figure("action_results_per_s", "GetActionResult", results, "/s");
+    Ok(figures)
 }

@@ -5,7 +5,6 @@
 
 use std::{
     collections::BTreeMap,
-    fmt,
     path::{Path, PathBuf},
     time::Instant,
 };
@@ -14,14 +13,14 @@ use futures::{StreamExt as _, TryStreamExt as _};
 use model::{BlobDigest, DigestFunction};
 use reapi::execution::{Action, Command, command::EnvironmentVariable};
 use remote::action_of;
-use serde::Serialize;
 
 use crate::{
     error::BenchError,
     farm::BenchFarm,
+    figures::Figures,
     progress::say,
-    report::line,
-    shell::{Ran, Shell, mean},
+    shell::{Ran, Shell},
+    statistics::mean,
     workspaces,
 };
 
@@ -31,38 +30,29 @@ const ROUNDS: usize = 6;
 const IN_FLIGHT: usize = 4;
 const FUNCTION: DigestFunction = DigestFunction::Sha256;
 
-/// Figures of the scenario.
-#[derive(Debug, Clone, Serialize)]
-pub(crate) struct Affinity {
-    files: usize,
-    on: Way,
-    off: Way,
+/// Runs the scenario with the C project in `project`; `None` without a project.
+pub(crate) async fn measure(project: Option<&Path>) -> Result<Option<Figures>, BenchError> {
+    let Some(project) = project else {
+        say("skipping affinity: set --project to the sources of a C project");
+        return Ok(None);
+    };
+    let files = workspaces::sources(project)?;
+    say("compiling a project on four executors, with and without affinity");
+    let mut figures = Figures::default();
+    figures.field("files", files.len());
+    for (key, setting) in [("on", "true"), ("off", "false")] {
+        figures.part(key, way(project, &files, (key, setting)).await?);
+    }
+    Ok(Some(figures))
 }
 
 /// Figures of one way of routing in the rounds after the first.
-#[derive(Debug, Clone, Serialize)]
-struct Way {
-    /// Percent of actions that ran on the same executor as in the previous round.
-    same_percent: f64,
-    /// Mean milliseconds to prepare the inputs of an action.
-    fetch_ms: f64,
-    /// Mean milliseconds of an action as measured by its client.
-    action_ms: f64,
-    /// Mean duration of a round in seconds.
-    round_seconds: f64,
-}
-
-/// Runs the scenario with the C project in `project`.
-pub(crate) async fn measure(project: &Path) -> Result<Affinity, BenchError> {
-    let files = workspaces::sources(project)?;
-    say("compiling a project on four executors, with and without affinity");
-    let on = way(project, &files, "true").await?;
-    let off = way(project, &files, "false").await?;
-    Ok(Affinity { files: files.len(), on, off })
-}
-
-async fn way(project: &Path, files: &[PathBuf], affinity: &str) -> Result<Way, BenchError> {
-    let farm = BenchFarm::of_actions(&[("FOREBAY_ACTION_AFFINITY", affinity)]).await?;
+async fn way(
+    project: &Path,
+    files: &[PathBuf],
+    (affinity, setting): (&str, &str),
+) -> Result<Figures, BenchError> {
+    let farm = BenchFarm::of_actions(&[("FOREBAY_ACTION_AFFINITY", setting)]).await?;
     let mut executors = Vec::new();
     for number in 0..EXECUTORS {
         let slots = [("FOREBAY_EXECUTOR_SLOTS", "2")];
@@ -93,12 +83,16 @@ async fn way(project: &Path, files: &[PathBuf], affinity: &str) -> Result<Way, B
         }
     }
     farm.stop().await;
-    Ok(Way {
-        same_percent: 100.0 * same as f64 / later.len().max(1) as f64,
-        fetch_ms: mean(later.iter().map(|ran| ran.fetched * 1000.0)),
-        action_ms: mean(later.iter().map(|ran| ran.took.as_secs_f64() * 1000.0)),
-        round_seconds: mean(seconds),
-    })
+    let same = 100.0 * same as f64 / later.len().max(1) as f64;
+    let fetch = mean(later.iter().map(|ran| ran.fetched * 1000.0));
+    let action = mean(later.iter().map(|ran| ran.took.as_secs_f64() * 1000.0));
+    let first = format!("affinity {affinity}, {} files: same executor", files.len());
+    let mut figures = Figures::default();
+    figures.figure("same_percent", &first, same, "%");
+    figures.figure("fetch_ms", &format!("affinity {affinity}, inputs of an action"), fetch, "ms");
+    figures.figure("action_ms", &format!("affinity {affinity}, an action"), action, "ms");
+    figures.figure("round_seconds", &format!("affinity {affinity}, a round"), mean(seconds), "s");
+    Ok(figures)
 }
 
 /// Changes every file, and uploads the actions that compile them.
@@ -130,18 +124,4 @@ fn compile(file: &Path) -> Command {
         EnvironmentVariable { name: "PATH".to_owned(), value: "/usr/local/bin:/usr/bin:/bin".to_owned() };
     let arguments = ["gcc", "-O2", "-I.", "-c", &source, "-o", &object].map(str::to_owned).to_vec();
     Command { arguments, environment_variables: vec![path], output_paths: vec![object], ..Command::default() }
-}
-
-impl fmt::Display for Affinity {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (name, way) in [("on", &self.on), ("off", &self.off)] {
-            let files = self.files;
-            let first = format!("affinity {name}, {files} files: same executor");
-            line(f, &first, Some(way.same_percent), "%")?;
-            line(f, &format!("affinity {name}, inputs of an action"), Some(way.fetch_ms), "ms")?;
-            line(f, &format!("affinity {name}, an action"), Some(way.action_ms), "ms")?;
-            line(f, &format!("affinity {name}, a round"), Some(way.round_seconds), "s")?;
-        }
-        Ok(())
-    }
 }

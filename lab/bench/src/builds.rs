@@ -5,7 +5,8 @@ use std::time::Duration;
 use clap::Args;
 
 use crate::{
-    error::BenchError, farm::BenchFarm, floor, latency, progress::say, queue, rates, report::BuildsReport,
+    error::BenchError, farm::BenchFarm, figures::Figures, floor, latency, memory::Memory, progress::say,
+    queue, rates, report::BenchReport,
 };
 
 /// Options of `forebay bench builds`, which starts farms in temporary folders.
@@ -38,9 +39,11 @@ impl BuildsArgs {
 }
 
 /// Measures all selected parts.
-pub(crate) async fn measure(args: &BuildsArgs) -> Result<BuildsReport, BenchError> {
-    let mut report = BuildsReport::new(args.workspaces);
+pub(crate) async fn measure(args: &BuildsArgs) -> Result<BenchReport, BenchError> {
     let window = Duration::from_secs(args.seconds);
+    // In the order of the report.
+    let (mut figures, mut gets, mut latencies) = (Figures::default(), Figures::default(), Figures::default());
+    figures.field("workspaces", args.workspaces);
     if args.wants("latency") || args.wants("rates") {
         let farm = BenchFarm::start(args.workspaces, &[]).await?;
         if let Some(quota) = args.quota {
@@ -48,10 +51,16 @@ pub(crate) async fn measure(args: &BuildsArgs) -> Result<BuildsReport, BenchErro
         }
         if args.wants("latency") {
             say("measuring the time from create to process start");
-            report.start_latency_ms = Some(latency::measure(&farm, 300).await?);
+            let latency = latency::measure(&farm, 300).await?;
+            latencies.percentiles("start_latency_ms", "create to process start", latency, "ms");
         }
         if args.wants("rates") {
-            rates_and_floor(args, &farm, window, &mut report).await?;
+            figures.append(rates_and_floor(&farm, window).await?);
+            say("measuring create and get");
+            farm.drain(true).await?;
+            let rate = rates::creates(&farm, args.builds).await?;
+            figures.figure("creates_per_s", "create, acknowledged", rate, "/s");
+            gets.figure("gets_per_s", "get", rates::gets(&farm, args.builds).await?, "/s");
         }
         farm.stop().await;
     }
@@ -59,32 +68,29 @@ pub(crate) async fn measure(args: &BuildsArgs) -> Result<BuildsReport, BenchErro
         say("measuring create with sync_interval: always");
         let farm = BenchFarm::start(args.workspaces, &["--sync", "always"]).await?;
         farm.drain(true).await?;
-        let few = args.builds / 4;
-        report.creates_per_s_sync_always = Some(rates::creates(&farm, few).await?);
+        let rate = rates::creates(&farm, args.builds / 4).await?;
+        figures.figure("creates_per_s_sync_always", "create, with sync_interval: always", rate, "/s");
         farm.stop().await;
     }
+    figures.append(gets).append(latencies);
     if args.queued > 0 && args.wants("queue") {
-        report.queue = Some(queue::compare(args.workspaces, args.queued).await?);
+        figures.part("queue", queue::compare(args.workspaces, args.queued).await?);
     }
-    Ok(report)
+    Ok(BenchReport::new(&format!(", {} workspaces", args.workspaces), figures, Memory::default()))
 }
 
 /// Measures rates. The baseline is measured before and after, so that changes of the machine's speed become visible.
-async fn rates_and_floor(
-    args: &BuildsArgs,
-    farm: &BenchFarm,
-    window: Duration,
-    report: &mut BuildsReport,
-) -> Result<(), BenchError> {
+async fn rates_and_floor(farm: &BenchFarm, window: Duration) -> Result<Figures, BenchError> {
     say("measuring bare spawns of /bin/true");
     let before = floor::spawns(window).await?;
     say("measuring builds of /bin/true while creating more");
     let finishes = rates::finishes(farm, window * 2).await?;
     let after = floor::spawns(window).await?;
-    report.floor(before, after, finishes);
-    say("measuring create and get");
-    farm.drain(true).await?;
-    report.creates_per_s = Some(rates::creates(farm, args.builds).await?);
-    report.gets_per_s = Some(rates::gets(farm, args.builds).await?);
-    Ok(())
+    let spawns = f64::midpoint(before, after);
+    let mut figures = Figures::default();
+    figures.figure("spawns_per_s", "bare spawns of /bin/true, two threads", spawns, "/s");
+    figures.field("spawns_per_s_before_and_after", vec![before, after]);
+    figures.figure("finishes_per_s", "builds of /bin/true while creating more", finishes, "/s");
+    figures.figure("finish_to_spawn_ratio", "builds to bare spawns", finishes / spawns, "");
+    Ok(figures)
 }

@@ -1,45 +1,30 @@
 //! Time from a cancellation, or from the disconnection of the client, to the end of the action's process.
 
 use std::{
-    fmt,
     path::{Path, PathBuf},
     time::{Duration, Instant},
 };
 
 use reapi::execution::ExecuteRequest;
-use serde::Serialize;
 
 use crate::{
     error::BenchError,
     farm::BenchFarm,
-    latency::at,
+    figures::Figures,
     progress::say,
-    report::line,
     shell::{Shell, until},
+    statistics::median_and_worst,
 };
 
 const ROUNDS: usize = 30;
-const GRACE_MS: &str = "1000";
+const GRACE_MS: u32 = 1000;
 const LIMIT: Duration = Duration::from_secs(30);
 
-/// Figures of the scenario in milliseconds: medians and maxima.
-#[derive(Debug, Clone, Serialize)]
-pub(crate) struct Cancelling {
-    rounds: usize,
-    /// From the start of the call `CancelOperation`.
-    from_call_ms: f64,
-    /// From the answer of that call.
-    from_answer_ms: f64,
-    from_answer_worst_ms: f64,
-    /// From the end of the last client's stream, minus the grace period.
-    from_going_ms: f64,
-    from_going_worst_ms: f64,
-}
-
 /// Runs the scenario `cancel`.
-pub(crate) async fn measure() -> Result<Cancelling, BenchError> {
+pub(crate) async fn measure() -> Result<Figures, BenchError> {
     say("cancelling actions, and disconnecting their clients");
-    let farm = BenchFarm::of_actions(&[("FOREBAY_ACTION_WAITER_GRACE_MS", GRACE_MS)]).await?;
+    let grace = GRACE_MS.to_string();
+    let farm = BenchFarm::of_actions(&[("FOREBAY_ACTION_WAITER_GRACE_MS", grace.as_str())]).await?;
     let _executor = farm.executor("one", &[]).await?;
     let shell = Shell::new(&farm, 1).await?;
     let (mut calls, mut answers, mut goings) = (Vec::new(), Vec::new(), Vec::new());
@@ -48,25 +33,22 @@ pub(crate) async fn measure() -> Result<Cancelling, BenchError> {
         calls.push(call);
         answers.push(answer);
     }
-    let Ok(grace) = GRACE_MS.parse::<f64>() else {
-        unreachable!("{GRACE_MS} is not a number");
-    };
     for number in 0..ROUNDS / 3 {
-        goings.push((leave(&shell, &format!("2000.{number:04}")).await? - grace).max(0.0));
+        goings.push((leave(&shell, &format!("2000.{number:04}")).await? - f64::from(GRACE_MS)).max(0.0));
     }
     farm.stop().await;
-    for all in [&mut calls, &mut answers, &mut goings] {
-        all.sort_by(f64::total_cmp);
-    }
-    let worst = |all: &[f64]| all.last().copied().unwrap_or_default();
-    Ok(Cancelling {
-        rounds: ROUNDS,
-        from_call_ms: at(&calls, 50),
-        from_answer_ms: at(&answers, 50),
-        from_answer_worst_ms: worst(&answers),
-        from_going_ms: at(&goings, 50),
-        from_going_worst_ms: worst(&goings),
-    })
+    let (call, _) = median_and_worst(&mut calls);
+    let (answer, answer_worst) = median_and_worst(&mut answers);
+    let (going, going_worst) = median_and_worst(&mut goings);
+    let mut figures = Figures::default();
+    figures.field("rounds", ROUNDS);
+    let name = format!("cancel to end of the process, {ROUNDS} times");
+    figures.figure("from_call_ms", &name, call, "ms");
+    figures.figure("from_answer_ms", "cancel accepted to end", answer, "ms");
+    figures.figure("from_answer_worst_ms", "cancel accepted to end, worst", answer_worst, "ms");
+    figures.figure("from_going_ms", "client gone to end, minus grace", going, "ms");
+    figures.figure("from_going_worst_ms", "client gone to end, worst", going_worst, "ms");
+    Ok(figures)
 }
 
 /// A running action: its operation, process and stream.
@@ -130,15 +112,4 @@ async fn leave(shell: &Shell, seconds: &str) -> Result<f64, BenchError> {
     let running = run(shell, seconds).await?;
     drop(running.stream);
     dead(&running.process).await
-}
-
-impl fmt::Display for Cancelling {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = format!("cancel to end of the process, {} times", self.rounds);
-        line(f, &name, Some(self.from_call_ms), "ms")?;
-        line(f, "cancel accepted to end", Some(self.from_answer_ms), "ms")?;
-        line(f, "cancel accepted to end, worst", Some(self.from_answer_worst_ms), "ms")?;
-        line(f, "client gone to end, minus grace", Some(self.from_going_ms), "ms")?;
-        line(f, "client gone to end, worst", Some(self.from_going_worst_ms), "ms")
-    }
 }

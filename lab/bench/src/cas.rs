@@ -3,7 +3,6 @@
 
 use std::{
     collections::HashMap,
-    fmt,
     sync::atomic::{AtomicU64, Ordering},
     time::{Duration, Instant},
 };
@@ -12,17 +11,10 @@ use bytes::Bytes;
 use clap::Args;
 use model::{BlobDigest, DigestFunction};
 use remote::{Remote, Source};
-use serde::Serialize;
 
 use crate::{
-    bare_stream::BareStream,
-    calls::calls,
-    error::BenchError,
-    farm::BenchFarm,
-    files::{self, FilesReport},
-    memory::Memory,
-    progress::say,
-    report::{Machine, line},
+    bare_stream::BareStream, calls::calls, error::BenchError, farm::BenchFarm, figures::Figures, files,
+    memory::Memory, progress::say, report::BenchReport,
 };
 
 /// Options of `forebay bench cas`, which starts a farm in a temporary folder.
@@ -36,34 +28,12 @@ pub(crate) struct CasArgs {
     in_flight: usize,
 }
 
-/// The report that `--json` prints.
-#[derive(Debug, Clone, Serialize)]
-pub(crate) struct CasReport {
-    machine: Machine,
-    in_flight: usize,
-    /// `FindMissingBlobs` with 100 digests per call, half of them present.
-    digests_per_s: f64,
-    /// `BatchUpdateBlobs` with 100 new blobs of 1 KiB per call.
-    small_writes_per_s: f64,
-    /// `BatchReadBlobs` of the same blobs.
-    small_reads_per_s: f64,
-    write_mb_per_s: f64,
-    read_mb_per_s: f64,
-    /// A tonic stream to a server that only hashes.
-    bare_write_mb_per_s: f64,
-    bare_read_mb_per_s: f64,
-    write_to_bare_ratio: f64,
-    read_to_bare_ratio: f64,
-    files: FilesReport,
-    pub(crate) memory: Memory,
-}
-
 const A_CALL: u64 = 100;
 const LARGE: usize = 64 << 20;
 const FUNCTION: DigestFunction = DigestFunction::Sha256;
 
 /// Runs `forebay bench cas`.
-pub(crate) async fn measure(args: &CasArgs) -> Result<CasReport, BenchError> {
+pub(crate) async fn measure(args: &CasArgs) -> Result<BenchReport, BenchError> {
     let window = Duration::from_secs(args.seconds);
     let farm = BenchFarm::start(1, &[]).await?;
     let remote = farm.remote().await?;
@@ -92,25 +62,25 @@ pub(crate) async fn measure(args: &CasArgs) -> Result<CasReport, BenchError> {
     let bare = BareStream::start().await?;
     let (bare_write, bare_read) = streams(&bare.remote().await?, window).await?;
     let (write, read) = streams(&remote, window).await?;
-    let files = files::measure(&remote).await?;
+    let mut figures = Figures::default();
+    figures.field("in_flight", args.in_flight);
+    let name = "FindMissingBlobs, 100 digests per call";
+    figures.figure("digests_per_s", name, digests_per_s, "digests/s");
+    let name = "BatchUpdateBlobs, 100 x 1 KiB per call";
+    figures.figure("small_writes_per_s", name, small_writes_per_s, "blobs/s");
+    let name = "BatchReadBlobs, 100 x 1 KiB per call";
+    figures.figure("small_reads_per_s", name, small_reads_per_s, "blobs/s");
+    figures.figure("write_mb_per_s", "ByteStream write, 64 MiB", write, "MB/s");
+    figures.figure("bare_write_mb_per_s", "a bare stream that hashes, write", bare_write, "MB/s");
+    figures.figure("write_to_bare_ratio", "write to bare", write / bare_write, "");
+    figures.figure("read_mb_per_s", "ByteStream read, 64 MiB", read, "MB/s");
+    figures.figure("bare_read_mb_per_s", "a bare stream, read", bare_read, "MB/s");
+    figures.figure("read_to_bare_ratio", "read to bare", read / bare_read, "");
+    figures.part("files", files::measure(&remote).await?);
     let mut memory = Memory::default();
     memory.note(&farm);
     farm.stop().await;
-    Ok(CasReport {
-        machine: Machine::here(),
-        in_flight: args.in_flight,
-        digests_per_s,
-        small_writes_per_s,
-        small_reads_per_s,
-        write_mb_per_s: write,
-        read_mb_per_s: read,
-        bare_write_mb_per_s: bare_write,
-        bare_read_mb_per_s: bare_read,
-        write_to_bare_ratio: write / bare_write,
-        read_to_bare_ratio: read / bare_read,
-        files,
-        memory,
-    })
+    Ok(BenchReport::new(&format!(", {} calls in flight", args.in_flight), figures, memory))
 }
 
 fn small(seed: &uuid::Uuid, number: u64) -> (BlobDigest, Source) {
@@ -142,21 +112,4 @@ async fn streams(remote: &Remote, window: Duration) -> Result<(f64, f64), BenchE
     }
     let rate = |bytes: usize, time: Duration| bytes as f64 / 1e6 / time.as_secs_f64();
     Ok((rate(written, writing), rate(read, begun.elapsed())))
-}
-
-impl fmt::Display for CasReport {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{}, {} calls in flight", self.machine, self.in_flight)?;
-        line(f, "FindMissingBlobs, 100 digests per call", Some(self.digests_per_s), "digests/s")?;
-        line(f, "BatchUpdateBlobs, 100 x 1 KiB per call", Some(self.small_writes_per_s), "blobs/s")?;
-        line(f, "BatchReadBlobs, 100 x 1 KiB per call", Some(self.small_reads_per_s), "blobs/s")?;
-        line(f, "ByteStream write, 64 MiB", Some(self.write_mb_per_s), "MB/s")?;
-        line(f, "a bare stream that hashes, write", Some(self.bare_write_mb_per_s), "MB/s")?;
-        line(f, "write to bare", Some(self.write_to_bare_ratio), "")?;
-        line(f, "ByteStream read, 64 MiB", Some(self.read_mb_per_s), "MB/s")?;
-        line(f, "a bare stream, read", Some(self.bare_read_mb_per_s), "MB/s")?;
-        line(f, "read to bare", Some(self.read_to_bare_ratio), "")?;
-        write!(f, "{}", self.files)?;
-        write!(f, "{}", self.memory)
-    }
 }

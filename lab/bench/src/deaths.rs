@@ -1,58 +1,43 @@
 //! Delay of an action if its executor is killed or stopped.
 
 use std::{
-    fmt,
     sync::atomic::AtomicUsize,
     time::{Duration, Instant},
 };
 
 use nix::sys::signal::Signal;
-use serde::Serialize;
 
 use crate::{
     error::BenchError,
     farm::BenchFarm,
+    figures::Figures,
     progress::say,
-    report::line,
-    shell::{Shell, median, until},
+    shell::{Shell, until},
+    statistics::median_and_worst,
 };
 
-const LEASE: &str = "5";
+const LEASE_SECONDS: u64 = 5;
 const ROUNDS: usize = 7;
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Figures of the scenario: seconds from the signal to the start of the action on another executor.
-#[expect(clippy::struct_field_names, reason = "the unit is part of a figure's name")]
-#[derive(Debug, Clone, Serialize)]
-pub(crate) struct Deaths {
-    lease_seconds: f64,
-    killed_seconds: f64,
-    killed_worst_seconds: f64,
-    stopped_seconds: f64,
-    stopped_worst_seconds: f64,
-}
-
 /// Runs the scenario `deaths`.
-pub(crate) async fn measure() -> Result<Deaths, BenchError> {
+pub(crate) async fn measure() -> Result<Figures, BenchError> {
     say("killing and stopping executors during an action");
-    let mut killed = rounds(Signal::SIGKILL).await?;
-    let mut stopped = rounds(Signal::SIGSTOP).await?;
-    let worst = |all: &[f64]| all.last().copied().unwrap_or_default();
-    let Ok(lease_seconds) = LEASE.parse() else {
-        unreachable!("{LEASE} is not a number");
-    };
-    let (killed_seconds, stopped_seconds) = (median(&mut killed), median(&mut stopped));
-    Ok(Deaths {
-        lease_seconds,
-        killed_seconds,
-        killed_worst_seconds: worst(&killed),
-        stopped_seconds,
-        stopped_worst_seconds: worst(&stopped),
-    })
+    let mut figures = Figures::default();
+    figures.field("lease_seconds", LEASE_SECONDS);
+    for (what, signal) in [("killed", Signal::SIGKILL), ("stopped", Signal::SIGSTOP)] {
+        // From the signal to the start of the action on another executor.
+        let (median, worst) = median_and_worst(&mut rounds(signal).await?);
+        let name = format!("{what} executor, lease {LEASE_SECONDS} s, to the next start");
+        figures.figure(&format!("{what}_seconds"), &name, median, "s");
+        figures.figure(&format!("{what}_worst_seconds"), "the same, worst", worst, "s");
+    }
+    Ok(figures)
 }
 
 async fn rounds(signal: Signal) -> Result<Vec<f64>, BenchError> {
-    let lease = [("FOREBAY_LEASE_TTL_SECONDS", LEASE)];
+    let seconds = LEASE_SECONDS.to_string();
+    let lease = [("FOREBAY_LEASE_TTL_SECONDS", seconds.as_str())];
     let farm = BenchFarm::of_actions(&lease).await?;
     let shell = Shell::new(&farm, 1).await?;
     let mut found = Vec::with_capacity(ROUNDS);
@@ -87,16 +72,4 @@ async fn rounds(signal: Signal) -> Result<Vec<f64>, BenchError> {
     }
     farm.stop().await;
     Ok(found)
-}
-
-impl fmt::Display for Deaths {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let lease = self.lease_seconds;
-        let name = format!("killed executor, lease {lease} s, to the next start");
-        line(f, &name, Some(self.killed_seconds), "s")?;
-        line(f, "the same, worst", Some(self.killed_worst_seconds), "s")?;
-        let name = format!("stopped executor, lease {lease} s, to the next start");
-        line(f, &name, Some(self.stopped_seconds), "s")?;
-        line(f, "the same, worst", Some(self.stopped_worst_seconds), "s")
-    }
 }

@@ -11,7 +11,7 @@ use policy::{
     workspace::{BuildKeys, IdleWorkspaces, keys},
 };
 
-use crate::report::Percentiles;
+use crate::statistics::Percentiles;
 
 const GROUPS: usize = 1000;
 const HEAD: usize = 64;
@@ -72,14 +72,7 @@ pub(crate) fn lookups() -> Percentiles {
         black_box(idle.choose(&wanted));
         times.push(begun.elapsed().as_secs_f64() * 1e6);
     }
-    times.sort_by(f64::total_cmp);
-    let percentile = |percent: usize| {
-        let Some(time) = times.get(times.len() * percent / 100) else {
-            unreachable!("percentile {percent} is missing");
-        };
-        *time
-    };
-    Percentiles { p50: percentile(50), p99: percentile(99) }
+    Percentiles::of(&mut times)
 }
 
 /// A build with one to eight targets in the package that half of all workspaces have.

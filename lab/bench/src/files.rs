@@ -2,43 +2,23 @@
 
 use std::{
     collections::HashMap,
-    fmt, fs, io,
+    fs, io,
     path::Path,
     time::{Duration, Instant},
 };
 
 use model::BlobDigest;
 use remote::{Meter, Placed, Remote, Source};
-use serde::Serialize;
 use tokio::process::Command;
 
-use crate::{error::BenchError, progress::say, report::line};
+use crate::{error::BenchError, figures::Figures, progress::say};
 
 const FOLDERS: u64 = 50;
 const FILES_EACH: u64 = 100;
 const LARGE_BYTES: usize = 256 << 20;
 
-/// Seconds of each transfer, and its speed relative to `cp`.
-#[derive(Debug, Clone, Copy, Serialize)]
-pub(crate) struct Moved {
-    put_s: f64,
-    get_s: f64,
-    cp_s: f64,
-    put_to_cp_ratio: f64,
-    get_to_cp_ratio: f64,
-}
-
-/// Figures of file transfers.
-#[derive(Debug, Clone, Copy, Serialize)]
-pub(crate) struct FilesReport {
-    /// 5,000 files of up to 4 KiB in 50 folders.
-    many: Moved,
-    /// One file of 256 MiB.
-    large: Moved,
-}
-
 /// Runs the measurement in a temporary folder.
-pub(crate) async fn measure(remote: &Remote) -> Result<FilesReport, BenchError> {
+pub(crate) async fn measure(remote: &Remote) -> Result<Figures, BenchError> {
     say("measuring files against cp");
     let folder = tempfile::tempdir().map_err(|error| failed(&error))?;
     let root = folder.path();
@@ -48,35 +28,27 @@ pub(crate) async fn measure(remote: &Remote) -> Result<FilesReport, BenchError> 
     let (target, meter) = (root.join("many-got"), Meter::default());
     let get = async { Ok(transfer::download_folder(remote, digest, &target, &meter).await?) };
     let (get, ()) = timed(get).await?;
-    let many = Moved::new(put, get, cp);
+    let mut figures = Figures::default();
+    figures.part("many", moved(put, get, cp, "5,000 small files"));
     let (cp, ()) = timed(copy(&root.join("large"), &root.join("large-copied"))).await?;
     let (put, digest) = timed(put_file(remote, &root.join("large"))).await?;
     let placed = vec![Placed { digest, path: root.join("large-got"), executable: false }];
     let get = async { Ok(remote.fetch_many(placed, &meter).await?) };
     let (get, ()) = timed(get).await?;
-    Ok(FilesReport { many, large: Moved::new(put, get, cp) })
+    figures.part("large", moved(put, get, cp, "256 MiB"));
+    Ok(figures)
 }
 
-impl Moved {
-    fn new(put: Duration, get: Duration, cp: Duration) -> Self {
-        let [put_s, get_s, cp_s] = [put, get, cp].map(|time| time.as_secs_f64());
-        Self { put_s, get_s, cp_s, put_to_cp_ratio: cp_s / put_s, get_to_cp_ratio: cp_s / get_s }
-    }
-
-    fn show(&self, f: &mut fmt::Formatter<'_>, what: &str) -> fmt::Result {
-        line(f, &format!("cas put, {what}"), Some(self.put_s), "s")?;
-        line(f, &format!("cas get, {what}"), Some(self.get_s), "s")?;
-        line(f, &format!("cp -r, {what}"), Some(self.cp_s), "s")?;
-        line(f, "speed of put to cp", Some(self.put_to_cp_ratio), "")?;
-        line(f, "speed of get to cp", Some(self.get_to_cp_ratio), "")
-    }
-}
-
-impl fmt::Display for FilesReport {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.many.show(f, "5,000 small files")?;
-        self.large.show(f, "256 MiB")
-    }
+/// Seconds of each transfer, and its speed relative to `cp`.
+fn moved(put: Duration, get: Duration, cp: Duration, what: &str) -> Figures {
+    let [put, get, cp] = [put, get, cp].map(|time| time.as_secs_f64());
+    let mut figures = Figures::default();
+    figures.figure("put_s", &format!("cas put, {what}"), put, "s");
+    figures.figure("get_s", &format!("cas get, {what}"), get, "s");
+    figures.figure("cp_s", &format!("cp -r, {what}"), cp, "s");
+    figures.figure("put_to_cp_ratio", "speed of put to cp", cp / put, "");
+    figures.figure("get_to_cp_ratio", "speed of get to cp", cp / get, "");
+    figures
 }
 
 async fn timed<T>(work: impl Future<Output = Result<T, BenchError>>) -> Result<(Duration, T), BenchError> {

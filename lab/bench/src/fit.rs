@@ -1,19 +1,17 @@
 //! Eight small actions wait for one that occupies all eight slots: time from its end until all of them run.
 
 use std::{
-    fmt,
     sync::atomic::{AtomicUsize, Ordering},
     time::{Duration, SystemTime},
 };
 
-use serde::Serialize;
-
 use crate::{
     error::BenchError,
     farm::BenchFarm,
+    figures::Figures,
     progress::say,
-    report::line,
-    shell::{Shell, median, until},
+    shell::{Shell, until},
+    statistics::median_and_worst,
 };
 
 const ROUNDS: usize = 20;
@@ -22,18 +20,8 @@ const LIMIT: Duration = Duration::from_secs(30);
 /// Time after which the executor has received accepted actions.
 const KNOWN: Duration = Duration::from_millis(300);
 
-/// Figures of the scenario.
-#[derive(Debug, Clone, Serialize)]
-pub(crate) struct Fit {
-    rounds: usize,
-    /// Milliseconds from the end of the large action to the start of the eighth small one: the median.
-    all_start_ms: f64,
-    /// The largest of these times.
-    worst_ms: f64,
-}
-
 /// Runs the scenario `fit`.
-pub(crate) async fn measure() -> Result<Fit, BenchError> {
+pub(crate) async fn measure() -> Result<Figures, BenchError> {
     say("starting eight small actions after a large one, 20 times");
     let farm = BenchFarm::of_actions(&[]).await?;
     let _executor = farm.executor("one", &[("FOREBAY_EXECUTOR_SLOTS", "8")]).await?;
@@ -43,8 +31,14 @@ pub(crate) async fn measure() -> Result<Fit, BenchError> {
         found.push(round(&shell, number).await? * 1000.0);
     }
     farm.stop().await;
-    let all_start_ms = median(&mut found);
-    Ok(Fit { rounds: ROUNDS, all_start_ms, worst_ms: found.last().copied().unwrap_or_default() })
+    // From the end of the large action to the start of the eighth small one.
+    let (median, worst) = median_and_worst(&mut found);
+    let name = "eight start after one of eight slots";
+    let mut figures = Figures::default();
+    figures.field("rounds", ROUNDS);
+    figures.figure("all_start_ms", &format!("{name}, {ROUNDS} times"), median, "ms");
+    figures.figure("worst_ms", &format!("{name}, worst"), worst, "ms");
+    Ok(figures)
 }
 
 /// One round. Marks are empty files; the shell creates them without starting another process, so their times are exact.
@@ -85,12 +79,4 @@ fn moment(shell: &Shell, mark: &str) -> Result<f64, BenchError> {
     let made = std::fs::metadata(&path).and_then(|metadata| metadata.modified());
     let made = made.map_err(|error| BenchError::new(format!("{}", path.display()), &error))?;
     Ok(made.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs_f64())
-}
-
-impl fmt::Display for Fit {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = format!("eight start after one of eight slots, {} times", self.rounds);
-        line(f, &name, Some(self.all_start_ms), "ms")?;
-        line(f, "eight start after one of eight slots, worst", Some(self.worst_ms), "ms")
-    }
 }

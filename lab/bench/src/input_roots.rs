@@ -1,6 +1,6 @@
 //! Time to create input roots of many files.
 
-use std::{collections::HashMap, fmt, time::Duration};
+use std::{collections::HashMap, time::Duration};
 
 use bytes::Bytes;
 use model::{BlobDigest, DigestFunction};
@@ -11,9 +11,8 @@ use reapi::{
     protobuf::Timestamp,
 };
 use remote::{Executed, Source};
-use serde::Serialize;
 
-use crate::{error::BenchError, farm::BenchFarm, report::line, work::Work};
+use crate::{error::BenchError, farm::BenchFarm, figures::Figures, statistics::mean, work::Work};
 
 const FOLDERS: usize = 50;
 const FILES: usize = 100;
@@ -21,40 +20,32 @@ const FILES: usize = 100;
 const COLD: u8 = 4;
 const WARM: u8 = 10;
 
-/// Figures of input roots.
-#[derive(Debug, Clone, Serialize)]
-pub(crate) struct InputRoots {
-    files: usize,
-    /// Files per second of roots that are new to the executor, with blobs on its disk.
-    cold_files_per_s: f64,
-    /// Milliseconds for a root that it has created before.
-    warm_ms: f64,
-    /// Files per second if blobs are downloaded over gRPC.
-    remote_files_per_s: Option<f64>,
-}
-
 /// Measures on `farm`, and on a second executor that shares no disk with it.
-pub(crate) async fn measure(farm: &BenchFarm) -> Result<InputRoots, BenchError> {
+pub(crate) async fn measure(farm: &BenchFarm) -> Result<Figures, BenchError> {
     let work = Work::new(farm.remote().await?).await?;
     let files = FOLDERS * FILES;
     let mut cold = Vec::new();
     let mut last = DigestFunction::Sha256.empty();
     for number in 0..COLD {
         last = upload_root(&work, number).await?;
-        cold.push(fetch_time(&work, &last, 0, "").await?);
+        cold.push(fetch_time(&work, &last, 0, "").await?.as_secs_f64());
     }
     let mut warm = Vec::new();
     for number in 1..=WARM {
-        warm.push(fetch_time(&work, &last, number, "").await?);
+        warm.push(fetch_time(&work, &last, number, "").await?.as_secs_f64());
     }
-    Ok(InputRoots {
-        files,
-        cold_files_per_s: files as f64 / mean(&cold),
-        warm_ms: mean(&warm) * 1000.0,
-        remote_files_per_s: remote(farm, &work).await?,
-    })
+    let name = format!("input root of {files} files, created before");
+    let mut figures = Figures::default();
+    figures.field("files", files);
+    let rate = files as f64 / mean(cold);
+    figures.figure("cold_files_per_s", "input root, new, blobs on the same disk", rate, "files/s");
+    figures.figure("warm_ms", &name, mean(warm) * 1000.0, "ms");
+    let rate = remote(farm, &work).await?;
+    figures.figure("remote_files_per_s", "input root, new, blobs over gRPC", rate, "files/s");
+    Ok(figures)
 }
 
+/// Files per second if blobs are downloaded over gRPC.
 async fn remote(farm: &BenchFarm, work: &Work) -> Result<Option<f64>, BenchError> {
     if farm.endpoints.cas.is_none() {
         return Ok(None);
@@ -63,10 +54,6 @@ async fn remote(farm: &BenchFarm, work: &Work) -> Result<Option<f64>, BenchError
     let root = upload_root(work, 100).await?;
     let seconds = fetch_time(work, &root, 0, "elsewhere").await?.as_secs_f64();
     Ok(Some((FOLDERS * FILES) as f64 / seconds))
-}
-
-fn mean(times: &[Duration]) -> f64 {
-    times.iter().map(Duration::as_secs_f64).sum::<f64>() / times.len().max(1) as f64
 }
 
 async fn upload_root(work: &Work, number: u8) -> Result<BlobDigest, BenchError> {
@@ -110,13 +97,4 @@ async fn fetch_time(work: &Work, root: &BlobDigest, number: u8, pool: &str) -> R
 fn since(at: Option<Timestamp>) -> Duration {
     let at = at.unwrap_or_default();
     Duration::new(u64::try_from(at.seconds).unwrap_or(0), u32::try_from(at.nanos).unwrap_or(0))
-}
-
-impl fmt::Display for InputRoots {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let files = self.files;
-        line(f, "input root, new, blobs on the same disk", Some(self.cold_files_per_s), "files/s")?;
-        line(f, &format!("input root of {files} files, created before"), Some(self.warm_ms), "ms")?;
-        line(f, "input root, new, blobs over gRPC", self.remote_files_per_s, "files/s")
-    }
 }

@@ -1,21 +1,20 @@
 //! Time until an executor is full that joins while ten thousand actions wait.
 
 use std::{
-    fmt,
     sync::atomic::{AtomicUsize, Ordering},
     time::{Duration, SystemTime},
 };
 
 use model::ExecutorHeartbeat;
 use nix::sys::signal::Signal;
-use serde::Serialize;
 
 use crate::{
     error::BenchError,
     farm::BenchFarm,
+    figures::Figures,
     progress::say,
-    report::line,
-    shell::{Shell, median, until},
+    shell::{Shell, until},
+    statistics::median_and_worst,
 };
 
 const ROUNDS: usize = 20;
@@ -23,20 +22,8 @@ const QUEUED: usize = 10_000;
 const SLOTS: usize = 16;
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Figures of the scenario.
-#[derive(Debug, Clone, Serialize)]
-pub(crate) struct Join {
-    queued: usize,
-    slots: usize,
-    rounds: usize,
-    /// Milliseconds from the first heartbeat of an executor until all of its slots run actions: the median.
-    full_ms: f64,
-    /// The largest of these times.
-    worst_ms: f64,
-}
-
 /// Runs the scenario `join`.
-pub(crate) async fn measure() -> Result<Join, BenchError> {
+pub(crate) async fn measure() -> Result<Figures, BenchError> {
     say("queueing 10,000 actions for executors that join");
     let farm = BenchFarm::of_actions(&[]).await?;
     let slots = SLOTS.to_string();
@@ -66,9 +53,13 @@ pub(crate) async fn measure() -> Result<Join, BenchError> {
         }
     };
     farm.stop().await;
-    let full_ms = median(&mut found);
-    let worst_ms = found.last().copied().unwrap_or_default();
-    Ok(Join { queued: QUEUED, slots: SLOTS, rounds: ROUNDS, full_ms, worst_ms })
+    // From the first heartbeat of an executor until all of its slots run actions.
+    let (median, worst) = median_and_worst(&mut found);
+    let name = format!("{QUEUED} wait, {SLOTS} slots join: full, {ROUNDS} times");
+    let mut figures = Figures::default();
+    figures.field("queued", QUEUED).field("slots", SLOTS).field("rounds", ROUNDS);
+    figures.figure("full_ms", &name, median, "ms").figure("worst_ms", "the same, worst", worst, "ms");
+    Ok(figures)
 }
 
 async fn round(
@@ -103,13 +94,4 @@ fn clear(shell: &Shell) -> Result<(), BenchError> {
         std::fs::remove_file(entry.path()).map_err(|error| BenchError::new("clearing marks", &error))?;
     }
     Ok(())
-}
-
-impl fmt::Display for Join {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { queued, slots, rounds, .. } = self;
-        let name = format!("{queued} wait, {slots} slots join: full, {rounds} times");
-        line(f, &name, Some(self.full_ms), "ms")?;
-        line(f, "the same, worst", Some(self.worst_ms), "ms")
-    }
 }

@@ -6,7 +6,7 @@ use bus::EventKind;
 use client::WatchBody;
 use model::{BuildKey, Sequence};
 
-use crate::{error::BenchError, farm::BenchFarm, report::Percentiles};
+use crate::{error::BenchError, farm::BenchFarm, statistics::Percentiles};
 
 /// Measures the latency of `samples` builds.
 pub(crate) async fn measure(farm: &BenchFarm, samples: usize) -> Result<Percentiles, BenchError> {
@@ -21,14 +21,7 @@ pub(crate) async fn measure(farm: &BenchFarm, samples: usize) -> Result<Percenti
             found.push(started.saturating_sub(asked) as f64 / 1000.0);
         }
     }
-    found.sort_by(f64::total_cmp);
-    Ok(Percentiles { p50: at(&found, 50), p99: at(&found, 99) })
-}
-
-/// The given percentile of sorted values.
-pub(crate) fn at(sorted: &[f64], percent: usize) -> f64 {
-    let index = (sorted.len() * percent / 100).min(sorted.len().saturating_sub(1));
-    sorted.get(index).copied().unwrap_or_default()
+    Ok(Percentiles::of(&mut found))
 }
 
 fn micros() -> u64 {

@@ -11,6 +11,7 @@ mod deaths;
 mod decisions;
 mod error;
 mod farm;
+mod figures;
 mod files;
 mod fit;
 mod floor;
@@ -25,32 +26,28 @@ mod offers;
 mod progress;
 mod queue;
 mod rates;
+mod redis_info;
 mod report;
 mod scenarios;
 mod scheduling;
 mod sharing;
 mod shell;
 mod sizing;
+mod statistics;
 mod tail;
 mod waiters;
 mod window;
 mod work;
 mod workspaces;
 
-use std::fmt;
-
 use clap::{Args, Subcommand};
-use serde::Serialize;
 
 pub use error::BenchError;
+pub use report::BenchReport;
 
 use self::{
-    actions::{ActionsArgs, ActionsReport},
-    builds::BuildsArgs,
-    cas::{CasArgs, CasReport},
-    report::BuildsReport,
-    scheduling::{SchedulingArgs, SchedulingReport},
-    workspaces::{WorkspacesArgs, WorkspacesReport},
+    actions::ActionsArgs, builds::BuildsArgs, cas::CasArgs, scheduling::SchedulingArgs,
+    workspaces::WorkspacesArgs,
 };
 
 /// Options of `forebay bench`.
@@ -74,55 +71,13 @@ enum BenchCommand {
     Cas(CasArgs),
 }
 
-/// The report of a benchmark: as text, or serialized for `--json`.
-#[derive(Debug, Serialize)]
-#[serde(transparent)]
-pub struct BenchReport(Measured);
-
-#[derive(Debug, Serialize)]
-#[serde(untagged)]
-enum Measured {
-    Builds(Box<BuildsReport>),
-    Actions(Box<ActionsReport>),
-    Scheduling(SchedulingReport),
-    Workspaces(WorkspacesReport),
-    Cas(Box<CasReport>),
-}
-
 /// Runs the chosen benchmark.
 pub async fn measure(args: &BenchArgs) -> Result<BenchReport, BenchError> {
-    let measured = match &args.what {
-        BenchCommand::Builds(args) => Measured::Builds(Box::new(builds::measure(args).await?)),
-        BenchCommand::Actions(args) => {
-            let report = Box::pin(actions::measure(args)).await?;
-            Measured::Actions(Box::new(report))
-        }
-        BenchCommand::Scheduling(args) => Measured::Scheduling(scheduling::measure(args).await?),
-        BenchCommand::Workspaces(args) => Measured::Workspaces(workspaces::measure(args).await?),
-        BenchCommand::Cas(args) => Measured::Cas(Box::new(cas::measure(args).await?)),
-    };
-    Ok(BenchReport(measured))
-}
-
-impl BenchReport {
-    /// Fails if a process of the farm used more memory than it may.
-    pub fn check(&self) -> Result<(), BenchError> {
-        match &self.0 {
-            Measured::Actions(report) => report.memory.check(),
-            Measured::Cas(report) => report.memory.check(),
-            Measured::Builds(_) | Measured::Scheduling(_) | Measured::Workspaces(_) => Ok(()),
-        }
-    }
-}
-
-impl fmt::Display for BenchReport {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.0 {
-            Measured::Builds(report) => fmt::Display::fmt(report, f),
-            Measured::Actions(report) => fmt::Display::fmt(report, f),
-            Measured::Scheduling(report) => fmt::Display::fmt(report, f),
-            Measured::Workspaces(report) => fmt::Display::fmt(report, f),
-            Measured::Cas(report) => fmt::Display::fmt(report, f),
-        }
+    match &args.what {
+        BenchCommand::Builds(args) => builds::measure(args).await,
+        BenchCommand::Actions(args) => Box::pin(actions::measure(args)).await,
+        BenchCommand::Scheduling(args) => scheduling::measure(args).await,
+        BenchCommand::Workspaces(args) => workspaces::measure(args).await,
+        BenchCommand::Cas(args) => cas::measure(args).await,
     }
 }

@@ -1,16 +1,14 @@
 //! Peak memory of the processes of a farm.
 
-use std::{collections::BTreeMap, fmt};
+use std::collections::BTreeMap;
 
-use serde::Serialize;
-
-use crate::{error::BenchError, farm::BenchFarm, report::line};
+use crate::{error::BenchError, farm::BenchFarm, figures::Figures};
 
 /// Maximum peak memory of a process in MiB.
 const LIMIT_MIB: f64 = 512.0;
 
 /// Peak resident memory in MiB, by process.
-#[derive(Debug, Clone, Default, Serialize)]
+#[derive(Debug, Default)]
 pub(crate) struct Memory {
     peak_mib: BTreeMap<String, f64>,
 }
@@ -22,11 +20,24 @@ impl Memory {
             farm.endpoints.processes.iter().map(|(name, pid)| (name.clone(), *pid)).collect();
         processes.push(("bench (the client)".to_owned(), std::process::id()));
         for (name, pid) in processes {
-            if let Some(peak) = peak_mib(pid) {
+            if let Some(peak) = status_kib(pid, "VmHWM") {
                 let known = self.peak_mib.entry(name).or_default();
-                *known = known.max(peak);
+                *known = known.max(peak / 1024.0);
             }
         }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.peak_mib.is_empty()
+    }
+
+    pub(crate) fn figures(&self) -> Figures {
+        let (mut peaks, mut figures) = (Figures::default(), Figures::default());
+        for (name, peak) in &self.peak_mib {
+            peaks.figure(name, &format!("peak memory of {name}"), *peak, "MiB");
+        }
+        figures.part("peak_mib", peaks);
+        figures
     }
 
     /// Fails if a process exceeded the limit.
@@ -44,18 +55,9 @@ impl Memory {
     }
 }
 
-fn peak_mib(pid: u32) -> Option<f64> {
+/// Value in KiB of a field of `/proc/PID/status`.
+pub(crate) fn status_kib(pid: u32, field: &str) -> Option<f64> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
-    let kib: f64 = line.trim().strip_suffix(" kB")?.trim().parse().ok()?;
-    Some(kib / 1024.0)
-}
-
-impl fmt::Display for Memory {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (name, peak) in &self.peak_mib {
-            line(f, &format!("peak memory of {name}"), Some(*peak), "MiB")?;
-        }
-        Ok(())
-    }
+    let line = status.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'))?;
+    line.trim().strip_suffix(" kB")?.trim().parse().ok()
 }

@@ -2,21 +2,19 @@
 //! the executor is stopped.
 
 use std::{
-    fmt,
     sync::atomic::{AtomicUsize, Ordering},
     time::{Duration, Instant},
 };
 
 use futures::FutureExt as _;
 use nix::sys::signal::Signal;
-use serde::Serialize;
 
 use crate::{
     error::BenchError,
     farm::{BenchFarm, Executor},
+    figures::Figures,
     log,
     progress::say,
-    report::line,
     shell::{Shell, until},
 };
 
@@ -26,39 +24,25 @@ const LEASE_SECONDS: u64 = 3;
 const DELAY_MS: u64 = 1000;
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Figures of the scenario.
-#[derive(Debug, Clone, Serialize)]
-pub(crate) struct Merge {
-    clients: usize,
-    /// Runs of the command, counted by the command.
-    runs: usize,
-    /// Executions in the log.
-    executions: usize,
-    /// Milliseconds from the end of the command to the answer of the last client.
-    told_ms: f64,
-    lease_seconds: u64,
-    hedge_delay_seconds: f64,
-    /// Seconds from SIGSTOP of the executor to the answer of the last client, with one hedged copy allowed.
-    stopped_hedged_seconds: f64,
-    /// The same time without hedged copies.
-    stopped_unhedged_seconds: f64,
-}
-
 /// Runs the scenario `merge`.
-pub(crate) async fn measure() -> Result<Merge, BenchError> {
+pub(crate) async fn measure() -> Result<Figures, BenchError> {
     say("requesting the same action from 1,000 clients");
-    let (runs, executions, told) = together().await?;
+    let (runs, executions, answered) = together().await?;
     say("stopping the executor of 1,000 clients, with and without hedged copies");
-    Ok(Merge {
-        clients: CLIENTS,
-        runs,
-        executions,
-        told_ms: told.as_secs_f64() * 1000.0,
-        lease_seconds: LEASE_SECONDS,
-        hedge_delay_seconds: DELAY_MS as f64 / 1000.0,
-        stopped_hedged_seconds: stopped("1").await?.as_secs_f64(),
-        stopped_unhedged_seconds: stopped("0").await?.as_secs_f64(),
-    })
+    // From SIGSTOP of the executor to the answer of the last client.
+    let (hedged, unhedged) = (stopped("1").await?.as_secs_f64(), stopped("0").await?.as_secs_f64());
+    let (delay, answered_ms) = (DELAY_MS as f64 / 1000.0, answered.as_secs_f64() * 1000.0);
+    let mut figures = Figures::default();
+    figures.field("clients", CLIENTS);
+    figures.figure("runs", &format!("{CLIENTS} clients, the same action: runs"), runs, "");
+    figures.figure("executions", "executions of it in the log", executions, "");
+    figures.figure("told_ms", "end of the action to the last answer", answered_ms, "ms");
+    figures.field("lease_seconds", LEASE_SECONDS).field("hedge_delay_seconds", delay);
+    let name = format!("executor stopped, hedged copy after {delay} s");
+    figures.figure("stopped_hedged_seconds", &name, hedged, "s");
+    let name = format!("executor stopped, no copies, lease {LEASE_SECONDS} s");
+    figures.figure("stopped_unhedged_seconds", &name, unhedged, "s");
+    Ok(figures)
 }
 
 async fn together() -> Result<(usize, usize, Duration), BenchError> {
@@ -132,18 +116,4 @@ fn stop_holder(executors: &[Executor], runs: &[String]) -> Result<(), BenchError
     let holder = holder.ok_or_else(|| BenchError::plain(format!("no executor has {first}")))?;
     holder.signal(Signal::SIGSTOP);
     Ok(())
-}
-
-impl fmt::Display for Merge {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let clients = self.clients;
-        line(f, &format!("{clients} clients, the same action: runs"), Some(self.runs as f64), "")?;
-        line(f, "executions of it in the log", Some(self.executions as f64), "")?;
-        line(f, "end of the action to the last answer", Some(self.told_ms), "ms")?;
-        let delay = self.hedge_delay_seconds;
-        let name = format!("executor stopped, hedged copy after {delay} s");
-        line(f, &name, Some(self.stopped_hedged_seconds), "s")?;
-        let name = format!("executor stopped, no copies, lease {} s", self.lease_seconds);
-        line(f, &name, Some(self.stopped_unhedged_seconds), "s")
-    }
 }

@@ -2,14 +2,16 @@
 
 use std::time::Instant;
 
-use crate::{error::BenchError, farm::BenchFarm, progress::say, rates, report::QueueReport};
+use crate::{
+    error::BenchError, farm::BenchFarm, figures::Figures, progress::say, rates, statistics::median_and_worst,
+};
 
 /// Builds finished in each measurement.
 const BATCH: u64 = 1000;
 const ROUNDS: usize = 8;
 
 /// Compares the rate with `queued` builds waiting to that with 1,000.
-pub(crate) async fn compare(workspaces: u16, queued: u64) -> Result<QueueReport, BenchError> {
+pub(crate) async fn compare(workspaces: u16, queued: u64) -> Result<Figures, BenchError> {
     let deep = BenchFarm::start(workspaces, &[]).await?;
     let short = BenchFarm::start(workspaces, &[]).await?;
     let empty = redis_bytes(&deep).await?;
@@ -34,15 +36,16 @@ pub(crate) async fn compare(workspaces: u16, queued: u64) -> Result<QueueReport,
     }
     deep.stop().await;
     short.stop().await;
-    let (deep_rate, short_rate) = (median(deep_rates), median(short_rates));
-    Ok(QueueReport {
-        queued,
-        finishes_per_s_deep: deep_rate,
-        finishes_per_s_at_1000: short_rate,
-        deep_to_1000_ratio: deep_rate / short_rate,
-        redis_bytes_per_build: full.saturating_sub(empty) as f64 / queued as f64,
-        rounds: ROUNDS,
-    })
+    let ((deep_rate, _), (short_rate, _)) =
+        (median_and_worst(&mut deep_rates), median_and_worst(&mut short_rates));
+    let bytes = full.saturating_sub(empty) as f64 / queued as f64;
+    let mut figures = Figures::default();
+    figures.field("queued", queued).field("rounds", ROUNDS);
+    figures.figure("finishes_per_s_deep", &format!("builds/s with {queued} queued"), deep_rate, "/s");
+    figures.figure("finishes_per_s_at_1000", "builds/s with 1,000 queued", short_rate, "/s");
+    figures.figure("deep_to_1000_ratio", "long to short queue", deep_rate / short_rate, "");
+    figures.figure("redis_bytes_per_build", "Redis memory of a queued build", bytes, "B");
+    Ok(figures)
 }
 
 /// Lets the worker finish about `BATCH` builds and returns its rate.
@@ -65,11 +68,6 @@ async fn finish_batch(farm: &BenchFarm) -> Result<f64, BenchError> {
         last = now;
     }
     Ok((before - after) as f64 / took.as_secs_f64())
-}
-
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values.get(values.len() / 2).copied().unwrap_or_default()
 }
 
 async fn redis_bytes(farm: &BenchFarm) -> Result<u64, BenchError> {

@@ -1,19 +1,17 @@
 //! Groups that share executors: wait of a small group beside a large one, and fairness of their shares.
 
 use std::{
-    fmt,
     sync::atomic::{AtomicUsize, Ordering},
     time::Duration,
 };
 
-use serde::Serialize;
-
 use crate::{
     error::BenchError,
     farm::{BenchFarm, Executor},
+    figures::Figures,
     progress::say,
-    report::line,
-    shell::{Ran, Shell, mean, until},
+    shell::{Ran, Shell, until},
+    statistics::mean,
 };
 
 const MUCH: usize = 10_000;
@@ -26,31 +24,19 @@ const INSTANCES: &str = "red=red blue=blue green=green amber=amber *=default";
 const GROUPS: [(&str, f64, usize); 4] =
     [("red", 0.05, 1200), ("amber", 0.05, 1200), ("blue", 0.5, 120), ("green", 0.5, 120)];
 
-/// Figures of the scenario.
-#[derive(Debug, Clone, Serialize)]
-pub(crate) struct Sharing {
-    /// Mean wait in seconds of an action of the small group on an empty farm.
-    alone_wait_seconds: f64,
-    /// Mean wait in seconds beside a group with a hundred times as many actions.
-    beside_wait_seconds: f64,
-    /// Ratio of that wait, minus the length of one action, to the wait on an empty farm.
-    wait_ratio: f64,
-    /// Jain's index of the resource-seconds of groups whose actions differ by a factor of ten in length; 1 is fair.
-    jain: f64,
-}
-
 /// Runs the scenario `fairness`.
-pub(crate) async fn measure() -> Result<Sharing, BenchError> {
+pub(crate) async fn measure() -> Result<Figures, BenchError> {
     say("running a group of 100 actions beside one of 10,000");
     let (alone, beside) = waits().await?;
     say("sharing between groups with actions of different length");
     let jain = evenness().await?;
-    Ok(Sharing {
-        alone_wait_seconds: alone,
-        beside_wait_seconds: beside,
-        wait_ratio: (beside - SECONDS) / alone,
-        jain,
-    })
+    let ratio = (beside - SECONDS) / alone;
+    let mut figures = Figures::default();
+    figures.figure("alone_wait_seconds", "100 actions alone, mean wait", alone, "s");
+    figures.figure("beside_wait_seconds", "100 actions beside 10,000, mean wait", beside, "s");
+    figures.figure("wait_ratio", "ratio to alone, minus an action's length", ratio, "");
+    figures.figure("jain", "Jain's index, lengths of 1 to 10", jain, "");
+    Ok(figures)
 }
 
 async fn start() -> Result<(BenchFarm, Executor, Shell), BenchError> {
@@ -86,6 +72,7 @@ async fn waits() -> Result<(f64, f64), BenchError> {
     Ok((alone, beside))
 }
 
+/// Jain's index of the resource-seconds of groups whose actions differ by a factor of ten in length; 1 is fair.
 async fn evenness() -> Result<f64, BenchError> {
     let (farm, _executor, shell) = start().await?;
     let accepted = AtomicUsize::new(0);
@@ -110,13 +97,4 @@ async fn evenness() -> Result<f64, BenchError> {
         all.iter().map(|ran| ran.iter().map(|one| one.within(from, to)).sum::<f64>()).collect();
     let (sum, squares) = (used.iter().sum::<f64>(), used.iter().map(|one| one * one).sum::<f64>());
     Ok(sum * sum / (used.len() as f64 * squares))
-}
-
-impl fmt::Display for Sharing {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        line(f, "100 actions alone, mean wait", Some(self.alone_wait_seconds), "s")?;
-        line(f, "100 actions beside 10,000, mean wait", Some(self.beside_wait_seconds), "s")?;
-        line(f, "ratio to alone, minus an action's length", Some(self.wait_ratio), "")?;
-        line(f, "Jain's index, lengths of 1 to 10", Some(self.jain), "")
-    }
 }

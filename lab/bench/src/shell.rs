@@ -16,7 +16,7 @@ use reapi::{
 };
 use remote::{Remote, Source, action_of};
 
-use crate::{error::BenchError, farm::BenchFarm, latency::at};
+use crate::{error::BenchError, farm::BenchFarm};
 
 const FUNCTION: DigestFunction = DigestFunction::Sha256;
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/bin:/bin";
@@ -233,16 +233,4 @@ pub(crate) fn arrivals(rate: f64, span: Duration, seed: u64) -> Vec<Duration> {
         }
         all.push(Duration::from_secs_f64(at));
     }
-}
-
-/// The mean of the values.
-pub(crate) fn mean(values: impl IntoIterator<Item = f64>) -> f64 {
-    let (sum, count) = values.into_iter().fold((0.0, 0_u64), |(sum, count), value| (sum + value, count + 1));
-    sum / count.max(1) as f64
-}
-
-/// The median of the values, which are sorted in place.
-pub(crate) fn median(values: &mut [f64]) -> f64 {
-    values.sort_by(f64::total_cmp);
-    at(values, 50)
 }

@@ -5,17 +5,15 @@
 //! two slots. (Late binding already assigns few actions to a slow executor: with one slot it would get 1 of 20 x 20 x
 //! 0.3 actions, less than one in a hundred, which no 99th percentile would show.)
 
-use std::{fmt, sync::Arc, time::Duration};
-
-use serde::Serialize;
+use std::{sync::Arc, time::Duration};
 
 use crate::{
     error::BenchError,
     farm::BenchFarm,
-    latency::at,
+    figures::Figures,
     progress::say,
-    report::{Percentiles, line},
     shell::{Shell, arrivals, until},
+    statistics::Percentiles,
 };
 
 const EXECUTORS: usize = 20;
@@ -30,30 +28,6 @@ const SPAN: Duration = Duration::from_secs(60);
 const WARM_UP: usize = 100;
 const SEED: u64 = 11;
 
-/// Figures of the scenario.
-#[derive(Debug, Clone, Serialize)]
-pub(crate) struct Tail {
-    actions: usize,
-    /// Milliseconds from Execute to the answer, without copies.
-    off_ms: Percentiles,
-    /// Percent of these actions that the slow executor ran.
-    slow_percent: f64,
-    /// One copy after a fixed delay.
-    delay: Hedged,
-    /// One copy if an action takes longer than others of its kind.
-    history: Hedged,
-}
-
-/// Figures with hedged copies.
-#[derive(Debug, Clone, Serialize)]
-struct Hedged {
-    ms: Percentiles,
-    /// Reduction of p99 in percent.
-    p99_falls_percent: f64,
-    /// Additional runs in percent of the actions.
-    extra_runs_percent: f64,
-}
-
 /// Results of one round.
 struct Round {
     ms: Percentiles,
@@ -63,7 +37,7 @@ struct Round {
 }
 
 /// Runs the scenario `tail`.
-pub(crate) async fn measure() -> Result<Tail, BenchError> {
+pub(crate) async fn measure() -> Result<Figures, BenchError> {
     say("20 executors, one of them slow, without copies");
     let off = round(&[]).await?;
     say("20 executors, one of them slow, with a copy after a delay");
@@ -72,18 +46,22 @@ pub(crate) async fn measure() -> Result<Tail, BenchError> {
     say("20 executors, one of them slow, with a copy by history");
     let history = [("FOREBAY_ACTION_HEDGES", "1"), ("FOREBAY_ACTION_HEDGE_BY_HISTORY", "true")];
     let history = round(&history).await?;
-    let against = |round: &Round| Hedged {
-        ms: round.ms,
-        p99_falls_percent: 100.0 * (1.0 - round.ms.p99 / off.ms.p99),
-        extra_runs_percent: 100.0 * (round.runs as f64 / round.actions as f64 - 1.0),
-    };
-    Ok(Tail {
-        actions: off.actions,
-        off_ms: off.ms,
-        slow_percent: 100.0 * off.slow as f64 / off.actions as f64,
-        delay: against(&delay),
-        history: against(&history),
-    })
+    let mut figures = Figures::default();
+    let name = format!("one slow of 20, {} actions, no copies, p50", off.actions);
+    figures.field("actions", off.actions).field("off_ms", off.ms);
+    figures.line(&name, off.ms.p50, "ms").line("no copies, p99", off.ms.p99, "ms");
+    let slow = 100.0 * off.slow as f64 / off.actions as f64;
+    figures.figure("slow_percent", "of these, on the slow executor", slow, "%");
+    for (key, name, round) in [("delay", "a delay", delay), ("history", "history", history)] {
+        let falls = 100.0 * (1.0 - round.ms.p99 / off.ms.p99);
+        let extra = 100.0 * (round.runs as f64 / round.actions as f64 - 1.0);
+        let mut part = Figures::default();
+        part.percentiles("ms", &format!("copies by {name}"), round.ms, "ms");
+        part.figure("p99_falls_percent", &format!("copies by {name}, p99 falls by"), falls, "%");
+        part.figure("extra_runs_percent", &format!("copies by {name}, additional runs"), extra, "%");
+        figures.part(key, part);
+    }
+    Ok(figures)
 }
 
 async fn round(hedging: &[(&str, &str)]) -> Result<Round, BenchError> {
@@ -125,12 +103,11 @@ async fn round(hedging: &[(&str, &str)]) -> Result<Round, BenchError> {
         let ran = one.await.map_err(|error| BenchError::new("an action of the benchmark", &error))??;
         took.push(ran.took.as_secs_f64() * 1000.0);
     }
-    took.sort_by(f64::total_cmp);
     let runs = shell.lines("runs");
     let new = runs.get(before..).unwrap_or_default();
     let slow = new.iter().filter(|place| executors.first().is_some_and(|slow| slow.has(place))).count();
     farm.stop().await;
-    let ms = Percentiles { p50: at(&took, 50), p99: at(&took, 99) };
+    let ms = Percentiles::of(&mut took);
     Ok(Round { ms, actions: took.len(), runs: new.len(), slow })
 }
 
@@ -147,20 +124,4 @@ async fn settle(shell: &Shell) -> Result<(), BenchError> {
     until("the warm-up has begun", SPAN, || shell.lines("runs").len() >= WARM_UP).await?;
     tokio::time::sleep(Duration::from_secs_f64(SECONDS * 21.0)).await;
     Ok(())
-}
-
-impl fmt::Display for Tail {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let actions = self.actions;
-        line(f, &format!("one slow of 20, {actions} actions, no copies, p50"), Some(self.off_ms.p50), "ms")?;
-        line(f, "no copies, p99", Some(self.off_ms.p99), "ms")?;
-        line(f, "of these, on the slow executor", Some(self.slow_percent), "%")?;
-        for (name, hedged) in [("a delay", &self.delay), ("history", &self.history)] {
-            line(f, &format!("copies by {name}, p50"), Some(hedged.ms.p50), "ms")?;
-            line(f, &format!("copies by {name}, p99"), Some(hedged.ms.p99), "ms")?;
-            line(f, &format!("copies by {name}, p99 falls by"), Some(hedged.p99_falls_percent), "%")?;
-            line(f, &format!("copies by {name}, additional runs"), Some(hedged.extra_runs_percent), "%")?;
-        }
-        Ok(())
-    }
 }

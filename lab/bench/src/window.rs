@@ -8,16 +8,15 @@
 //! be known in advance.
 
 use std::{
-    fmt, fs,
+    fs,
     path::{Path, PathBuf},
     time::{Duration, Instant},
 };
 
 use futures::{StreamExt as _, stream::FuturesUnordered};
 use model::BlobDigest;
-use serde::Serialize;
 
-use crate::{error::BenchError, farm::BenchFarm, progress::say, report::line, shell::Shell};
+use crate::{error::BenchError, farm::BenchFarm, figures::Figures, progress::say, shell::Shell};
 
 const LIMIT_BYTES: u64 = 1200 << 20;
 const LIGHT: usize = 1500;
@@ -31,28 +30,8 @@ const MANY: &str = "16";
 /// Number of hungry actions that fit into the memory.
 const SAFE: &str = "10";
 
-/// Figures of the scenario.
-#[expect(clippy::struct_field_names, reason = "the fields are named after the figures")]
-#[derive(Debug, Clone, Serialize)]
-pub(crate) struct Window {
-    window: Way,
-    fixed_many: Way,
-    fixed_safe: Way,
-}
-
-/// Figures of one way of admission.
-#[derive(Debug, Clone, Serialize)]
-struct Way {
-    /// Number of processes killed because the memory was full.
-    kills: u64,
-    /// Number of failed actions.
-    failed: usize,
-    /// Rate of successful actions per second.
-    actions_per_s: f64,
-}
-
 /// Runs the scenario. `None` if no control group can be created.
-pub(crate) async fn measure() -> Result<Option<Window>, BenchError> {
+pub(crate) async fn measure() -> Result<Option<Figures>, BenchError> {
     if let Err(why) = Group::new("probe") {
         say(&format!("skipping the window: cannot create a control group ({why})"));
         return Ok(None);
@@ -67,17 +46,21 @@ pub(crate) async fn measure() -> Result<Option<Window>, BenchError> {
         // Ignore other load of this machine.
         ("FOREBAY_LOAD_MAX", "0"),
     ];
-    let window = way("window", &window).await?;
+    let mut figures = Figures::default();
+    figures.part("window", way("window", &window, "congestion window").await?);
     say("running bursts of memory-hungry actions with fixed slots");
-    let fixed = |slots| [("FOREBAY_EXECUTOR_SLOTS", slots), ("FOREBAY_CONGESTION_WINDOW", "false")];
-    let fixed_many = way("many", &fixed(MANY)).await?;
-    let fixed_safe = way("safe", &fixed(SAFE)).await?;
-    Ok(Some(Window { window, fixed_many, fixed_safe }))
+    for (key, group, slots) in [("fixed_many", "many", MANY), ("fixed_safe", "safe", SAFE)] {
+        let fixed = [("FOREBAY_EXECUTOR_SLOTS", slots), ("FOREBAY_CONGESTION_WINDOW", "false")];
+        figures.part(key, way(group, &fixed, &format!("{slots} fixed slots")).await?);
+    }
+    Ok(Some(figures))
 }
 
-async fn way(name: &str, admission: &[(&str, &str)]) -> Result<Way, BenchError> {
+/// Figures of one way of admission, in a control group of this name.
+async fn way(group: &str, admission: &[(&str, &str)], name: &str) -> Result<Figures, BenchError> {
     let farm = BenchFarm::of_actions(&[("FOREBAY_ACTION_SIZING", "false")]).await?;
-    let group = Group::new(name).map_err(|error| BenchError::new("cannot create a control group", &error))?;
+    let group =
+        Group::new(group).map_err(|error| BenchError::new("cannot create a control group", &error))?;
     // More than the machine has, so that sizes limit nothing.
     let mut settings = vec![("FOREBAY_EXECUTOR_MEMORY_BYTES", "64000000000")];
     settings.extend_from_slice(admission);
@@ -100,7 +83,12 @@ async fn way(name: &str, admission: &[(&str, &str)]) -> Result<Way, BenchError> 
     let kills = group.kills();
     executor.end(nix::sys::signal::Signal::SIGKILL).await;
     farm.stop().await;
-    Ok(Way { kills, failed: ended.len() - done, actions_per_s: done as f64 / took.as_secs_f64() })
+    let mut figures = Figures::default();
+    figures.figure("kills", &format!("{name}: out-of-memory kills"), kills, "");
+    figures.figure("failed", &format!("{name}, failed actions"), ended.len() - done, "");
+    let rate = done as f64 / took.as_secs_f64();
+    figures.figure("actions_per_s", &format!("{name}, successful actions"), rate, "/s");
+    Ok(figures)
 }
 
 /// A control group with a memory limit, below that of this process. It is removed when dropped.
@@ -163,21 +151,4 @@ fn own_group() -> Option<PathBuf> {
     let one = path("memory").zip(point("cgroup", "memory"));
     let (path, point) = one.or_else(|| path("").zip(point("cgroup2", "")))?;
     Some(point.join(path.trim_start_matches('/')))
-}
-
-impl fmt::Display for Window {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let many = format!("{MANY} fixed slots");
-        let safe = format!("{SAFE} fixed slots");
-        for (name, way) in [
-            ("congestion window", &self.window),
-            (many.as_str(), &self.fixed_many),
-            (safe.as_str(), &self.fixed_safe),
-        ] {
-            line(f, &format!("{name}: out-of-memory kills"), Some(way.kills as f64), "")?;
-            line(f, &format!("{name}, failed actions"), Some(way.failed as f64), "")?;
-            line(f, &format!("{name}, successful actions"), Some(way.actions_per_s), "/s")?;
-        }
-        Ok(())
-    }
 }

@@ -9,7 +9,7 @@ use model::{BlobDigest, DigestFunction};
 use reapi::execution::{Action, Command, Platform, platform::Property};
 use remote::{Executed, Remote, Source, action_of};
 
-use crate::{calls::calls, error::BenchError, latency::at, report::Percentiles};
+use crate::{calls::calls, error::BenchError, statistics::Percentiles};
 
 /// Executes unique actions of `/bin/true`.
 pub(crate) struct Work {
@@ -74,8 +74,7 @@ impl Work {
                 found.push(begun.elapsed().as_secs_f64() * 1000.0);
             }
         }
-        found.sort_by(f64::total_cmp);
-        Ok(Percentiles { p50: at(&found, 50), p99: at(&found, 99) })
+        Ok(Percentiles::of(&mut found))
     }
 
     /// Rate of actions per second, including their upload.

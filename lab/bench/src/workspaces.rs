@@ -5,8 +5,6 @@
 //! once in warm ones if available. Both runs use the same stream.
 
 use std::{
-    collections::BTreeMap,
-    fmt,
     path::{Path, PathBuf},
     process::Command,
     time::Duration,
@@ -21,10 +19,8 @@ use policy::Random;
 use serde::Serialize;
 
 use crate::{
-    error::BenchError,
-    farm::BenchFarm,
-    progress::say,
-    report::{Machine, line},
+    error::BenchError, farm::BenchFarm, figures::Figures, memory::Memory, progress::say, report::BenchReport,
+    statistics::mean,
 };
 
 const BRANCHES: usize = 4;
@@ -55,25 +51,6 @@ pub(crate) struct WorkspacesArgs {
     record: Option<PathBuf>,
 }
 
-/// The report that `--json` prints.
-#[derive(Debug, Serialize)]
-pub(crate) struct WorkspacesReport {
-    machine: Machine,
-    builds: usize,
-    /// Mean seconds from the claim of a build to its end, in empty workspaces.
-    fresh_seconds: f64,
-    /// The same mean in warm workspaces, if available.
-    warm_seconds: f64,
-    /// Reduction of the mean in percent.
-    saved_percent: f64,
-    /// Percent of the warm builds whose workspace was an exact match.
-    exact_percent: f64,
-    prefix_percent: f64,
-    new_percent: f64,
-    /// Mean seconds of the warm builds by kind of match.
-    seconds_by_kind: BTreeMap<&'static str, f64>,
-}
-
 /// A planned build of the stream.
 struct Planned {
     revision: String,
@@ -82,7 +59,7 @@ struct Planned {
 }
 
 /// Runs `forebay bench workspaces`.
-pub(crate) async fn measure(args: &WorkspacesArgs) -> Result<WorkspacesReport, BenchError> {
+pub(crate) async fn measure(args: &WorkspacesArgs) -> Result<BenchReport, BenchError> {
     let folder =
         tempfile::tempdir().map_err(|error| BenchError::new("cannot create a temporary folder", &error))?;
     let repository = folder.path().join("project");
@@ -105,38 +82,41 @@ pub(crate) async fn measure(args: &WorkspacesArgs) -> Result<WorkspacesReport, B
     Ok(report(&fresh, &warm))
 }
 
-fn report(fresh: &[BuildRecord], warm: &[BuildRecord]) -> WorkspacesReport {
-    let (fresh_seconds, warm_seconds) = (mean(fresh.iter()), mean(warm.iter()));
+fn report(fresh: &[BuildRecord], warm: &[BuildRecord]) -> BenchReport {
+    let (fresh_seconds, warm_seconds) = (mean_seconds(fresh.iter()), mean_seconds(warm.iter()));
+    let mut figures = Figures::default();
+    figures.field("builds", warm.len());
+    figures.figure("fresh_seconds", "a build in an empty workspace", fresh_seconds, "s");
+    figures.figure("warm_seconds", "a build with warm workspaces", warm_seconds, "s");
+    figures.figure("saved_percent", "saved", 100.0 * (1.0 - warm_seconds / fresh_seconds), "%");
     let of = |kind: WorkspaceKind| {
         warm.iter().filter(move |record| {
             record.invocation().and_then(|run| run.workspace_kind).unwrap_or(WorkspaceKind::New) == kind
         })
     };
-    let percent = |kind| 100.0 * of(kind).count() as f64 / warm.len().max(1) as f64;
-    let kinds = [WorkspaceKind::Exact, WorkspaceKind::Prefix, WorkspaceKind::New];
-    WorkspacesReport {
-        machine: Machine::here(),
-        builds: warm.len(),
-        fresh_seconds,
-        warm_seconds,
-        saved_percent: 100.0 * (1.0 - warm_seconds / fresh_seconds),
-        exact_percent: percent(WorkspaceKind::Exact),
-        prefix_percent: percent(WorkspaceKind::Prefix),
-        new_percent: percent(WorkspaceKind::New),
-        seconds_by_kind: kinds
-            .into_iter()
-            .filter(|kind| of(*kind).count() > 0)
-            .map(|kind| (kind.as_str(), mean(of(kind))))
-            .collect(),
+    let mut by_kind = Figures::default();
+    for (kind, key, name) in [
+        (WorkspaceKind::Exact, "exact_percent", "matched by branch, flags and targets"),
+        (WorkspaceKind::Prefix, "prefix_percent", "matched by target prefixes"),
+        (WorkspaceKind::New, "new_percent", "new workspaces"),
+    ] {
+        let count = of(kind).count();
+        figures.figure(key, name, 100.0 * count as f64 / warm.len().max(1) as f64, "%");
+        if count > 0 {
+            let name = format!("a build in a workspace of kind {}", kind.as_str());
+            by_kind.figure(kind.as_str(), &name, mean_seconds(of(kind)), "s");
+        }
     }
+    figures.part("seconds_by_kind", by_kind);
+    BenchReport::new(&format!(", {} builds each way", warm.len()), figures, Memory::default())
 }
 
 /// Mean seconds from the claim to the end, including the preparation of the workspace.
-fn mean<'a>(records: impl Iterator<Item = &'a BuildRecord>) -> f64 {
-    let seconds: Vec<f64> = records
-        .filter_map(|record| Some(record.at_ms.since(record.invocation()?.started_at_ms).as_secs_f64()))
-        .collect();
-    seconds.iter().sum::<f64>() / seconds.len().max(1) as f64
+fn mean_seconds<'a>(records: impl Iterator<Item = &'a BuildRecord>) -> f64 {
+    mean(
+        records
+            .filter_map(|record| Some(record.at_ms.since(record.invocation()?.started_at_ms).as_secs_f64())),
+    )
 }
 
 async fn build(
@@ -290,20 +270,4 @@ fn record<'a>(file: &Path, records: impl Iterator<Item = &'a BuildRecord>) -> Re
         text.push('\n');
     }
     std::fs::write(file, text).map_err(|error| BenchError::new(format!("{}", file.display()), &error))
-}
-
-impl fmt::Display for WorkspacesReport {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{}, {} builds each way", self.machine, self.builds)?;
-        line(f, "a build in an empty workspace", Some(self.fresh_seconds), "s")?;
-        line(f, "a build with warm workspaces", Some(self.warm_seconds), "s")?;
-        line(f, "saved", Some(self.saved_percent), "%")?;
-        line(f, "matched by branch, flags and targets", Some(self.exact_percent), "%")?;
-        line(f, "matched by target prefixes", Some(self.prefix_percent), "%")?;
-        line(f, "new workspaces", Some(self.new_percent), "%")?;
-        for (kind, seconds) in &self.seconds_by_kind {
-            line(f, &format!("a build in a workspace of kind {kind}"), Some(*seconds), "s")?;
-        }
-        Ok(())
-    }
 }

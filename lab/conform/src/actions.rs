@@ -11,6 +11,7 @@ use reapi::{
     longrunning::{Operation, operation},
     protobuf::Any,
     rpc,
+    status::rpc_status,
 };
 use tokio::time::Instant;
 use tonic::{Code, Status, Streaming};
@@ -232,11 +233,11 @@ impl Cx {
     ) -> Result<rpc::Status, Stop> {
         let mut running = match self.execute(prepared, job).await {
             Ok(running) => running,
-            Err(status) => return Ok(plain(&status)),
+            Err(status) => return Ok(rpc_status(&status)),
         };
         loop {
             match running.next().await {
-                Err(status) => return Ok(plain(&status)),
+                Err(status) => return Ok(rpc_status(&status)),
                 Ok(None) => fail!("the stream of {what} ended without a message that is done"),
                 Ok(Some(operation)) if operation.done => {
                     let response = response(operation)?;
@@ -275,15 +276,4 @@ async fn text(client: &Client, raw: &[u8], digest: Option<&Digest>) -> Result<St
         Some(_) | None => raw.to_vec(),
     };
     Ok(String::from_utf8_lossy(&content).into_owned())
-}
-
-/// Converts the error of a call to the message type.
-fn plain(status: &Status) -> rpc::Status {
-    rpc::Status::decode(status.details()).ok().filter(|whole| !whole.details.is_empty()).unwrap_or_else(
-        || rpc::Status {
-            code: status.code().into(),
-            message: status.message().to_owned(),
-            details: Vec::new(),
-        },
-    )
 }

@@ -10,12 +10,13 @@ use reapi::{
         QueryWriteStatusRequest, QueryWriteStatusResponse, ReadRequest, WriteRequest,
         byte_stream_client::ByteStreamClient,
     },
+    digest,
     execution::{
         ActionResult, BatchReadBlobsRequest, BatchReadBlobsResponse, BatchUpdateBlobsRequest,
         BatchUpdateBlobsResponse, Digest, Directory, FindMissingBlobsRequest, GetActionResultRequest,
         GetTreeRequest, GetTreeResponse, UpdateActionResultRequest, action_cache_client::ActionCacheClient,
         batch_read_blobs_response, batch_update_blobs_request, capabilities_client::CapabilitiesClient,
-        content_addressable_storage_client::ContentAddressableStorageClient, digest_function,
+        content_addressable_storage_client::ContentAddressableStorageClient,
         execution_client::ExecutionClient,
     },
     logstream::log_stream_service_client::LogStreamServiceClient,
@@ -40,7 +41,8 @@ pub(crate) struct Client {
     pub(crate) function: DigestFunction,
 }
 
-const MESSAGE_MAX: usize = 64 << 20;
+/// Maximum number of bytes in a message.
+pub(crate) const MESSAGE_MAX: usize = 64 << 20;
 /// Number of bytes sent in one message of a byte stream.
 pub(crate) const PIECE: usize = 256 << 10;
 /// Blobs larger than this are uploaded separately, not in a batch.
@@ -111,15 +113,11 @@ impl Client {
 
     /// Returns the number of the digest function in requests.
     pub(crate) fn function_value(&self) -> i32 {
-        match self.function {
-            DigestFunction::Sha256 => digest_function::Value::Sha256.into(),
-            DigestFunction::Blake3 => digest_function::Value::Blake3.into(),
-        }
+        digest::value(self.function).into()
     }
 
     pub(crate) fn digest(&self, content: &[u8]) -> Digest {
-        let digest = self.function.digest(content);
-        Digest { hash: digest.hex(), size_bytes: i64::try_from(digest.size).unwrap_or(i64::MAX) }
+        digest::to_proto(&self.function.digest(content))
     }
 
     /// Returns a random digest that no blob has.

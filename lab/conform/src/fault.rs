@@ -26,6 +26,7 @@ use tokio::{net::TcpListener, task::JoinHandle};
 use tokio_stream::wrappers::TcpListenerStream;
 use tonic::transport::{Endpoint, Server, Uri};
 
+use crate::client::MESSAGE_MAX;
 use upstream::Upstream;
 
 macro_rules! faults {
@@ -125,8 +126,6 @@ impl Drop for ProxyHandle {
         self.serving.abort();
     }
 }
-
-const MESSAGE_MAX: usize = 64 << 20;
 
 /// Starts a proxy that adds `fault` to the server `upstream`.
 pub async fn proxy(upstream: Uri, fault: Fault) -> Result<ProxyHandle, ProxyError> {

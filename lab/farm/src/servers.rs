@@ -259,7 +259,8 @@ impl Drop for Servers {
     }
 }
 
-fn first_line(port: u16, question: &str) -> Option<String> {
+/// Sends `question` to a server on this machine, and returns the first line of its answer.
+pub(crate) fn first_line(port: u16, question: &str) -> Option<String> {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).ok()?;
     stream.set_read_timeout(Some(Duration::from_secs(2))).ok()?;
     stream.write_all(question.as_bytes()).ok()?;
@@ -268,7 +269,7 @@ fn first_line(port: u16, question: &str) -> Option<String> {
     Some(line)
 }
 
-async fn until(condition: impl Fn() -> bool, what: &str) {
+pub(crate) async fn until(condition: impl Fn() -> bool, what: &str) {
     let deadline = Instant::now() + SOON;
     while !condition() {
         assert!(Instant::now() < deadline, "{what} does not answer");

@@ -3,8 +3,11 @@
 use model::{Esu, ExecutorType, Occupancy};
 use policy::Random;
 
-use crate::drawn::exponential;
-use crate::scenario::{BuildMix, Estimator};
+use crate::{
+    random::exponential,
+    scenario::{BuildMix, Estimator},
+    statistics::millis,
+};
 
 #[derive(Debug, Clone)]
 pub(crate) struct Build {
@@ -27,14 +30,4 @@ impl Build {
         };
         Self { estimate: Occupancy::of_each([ExecutorType::x86()], estimate), esu, millis: millis(seconds) }
     }
-}
-
-/// Converts seconds to whole milliseconds, at least 1.
-#[expect(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "scenarios are checked: within 1e9"
-)]
-pub(crate) fn millis(seconds: f64) -> u64 {
-    (seconds * 1000.0).round().clamp(1.0, 1e12) as u64
 }

@@ -7,11 +7,7 @@
 mod stream;
 mod trace;
 
-use std::{
-    cmp::Reverse,
-    collections::{BTreeMap, BinaryHeap},
-    time::Duration,
-};
+use std::{collections::BTreeMap, time::Duration};
 
 use model::EstimatorKind;
 use policy::estimate::{Estimator, Keys, Quality, Source, Tally};
@@ -19,6 +15,8 @@ use serde::{Deserialize, Serialize};
 
 pub use stream::{EstimateScenario, Habits};
 pub use trace::{EstimateTrace, read_estimate_items};
+
+use crate::{events::Events, statistics::rounded};
 
 /// Maximum number of keys that an estimator remembers: more than any stream has.
 const MOST_KEYS: usize = 1_000_000;
@@ -112,7 +110,7 @@ impl EstimateFigures {
         let count = self.count + other.count;
         let share = |ours: f64, theirs: f64| {
             let sum = ours * self.count as f64 + theirs * other.count as f64;
-            hundredths(sum / count.max(1) as f64)
+            rounded(sum / count.max(1) as f64, 2)
         };
         self.within_10_pct = share(self.within_10_pct, other.within_10_pct);
         self.within_20_pct = share(self.within_20_pct, other.within_20_pct);
@@ -125,10 +123,6 @@ impl EstimateFigures {
         }
         self
     }
-}
-
-fn hundredths(number: f64) -> f64 {
-    (number * 100.0).round() / 100.0
 }
 
 /// Runs `items`, in the order of their arrival, through both estimators, and through the other estimates that are
@@ -150,11 +144,11 @@ fn learn(items: &[EstimateItem], kind: EstimatorKind) -> EstimateFigures {
     let mut estimator = Estimator::new(kind, MOST_KEYS);
     let mut quality = Quality::default();
     let mut sources: BTreeMap<Source, u64> = BTreeMap::new();
-    // Running items, ordered by their end.
-    let mut running: BinaryHeap<Reverse<(u64, usize)>> = BinaryHeap::new();
+    // Ends of running items.
+    let mut running: Events<usize> = Events::new();
     for (at, item) in items.iter().enumerate() {
-        while running.peek().is_some_and(|Reverse((end, _))| *end <= item.arrival_ms) {
-            let Some(ended) = running.pop().and_then(|Reverse((_, ended))| items.get(ended)) else {
+        while let Some((_, ended)) = running.pop_if(|end| end <= item.arrival_ms) {
+            let Some(ended) = items.get(ended) else {
                 unreachable!("a running item is not in the stream");
             };
             estimator.observe(&ended.keys, Duration::from_millis(ended.duration_ms));
@@ -162,7 +156,7 @@ fn learn(items: &[EstimateItem], kind: EstimatorKind) -> EstimateFigures {
         let estimate = estimator.estimate(&item.keys, Duration::from_millis(item.limit_ms));
         quality.observe(estimate.ms, item.duration_ms);
         *sources.entry(estimate.source).or_default() += 1;
-        running.push(Reverse((item.arrival_ms.saturating_add(item.duration_ms), at)));
+        running.push(item.arrival_ms.saturating_add(item.duration_ms), at);
     }
     let sources = sources.into_iter().map(|(source, count)| (source.to_string(), count)).collect();
     let by = match kind {
@@ -173,7 +167,7 @@ fn learn(items: &[EstimateItem], kind: EstimatorKind) -> EstimateFigures {
 }
 
 fn figures(by: EstimatedBy, tally: &Tally, sources: BTreeMap<String, u64>) -> EstimateFigures {
-    let percent = |share: Option<f64>| hundredths(100.0 * share.unwrap_or_default());
+    let percent = |share: Option<f64>| rounded(100.0 * share.unwrap_or_default(), 2);
     let doubled = tally.errors_above(1.0);
     EstimateFigures {
         by,

@@ -2,16 +2,16 @@
 
 mod group;
 
-use std::{cmp::Reverse, collections::BinaryHeap};
-
 use model::{Esu, ExecutorType, GovernorRecord, Millis, Occupancy, Quota, Quotas};
 use policy::{Allowance, GroupHead, QuotaTotals, Random, Spare, govern, place, weight};
 
 use crate::{
-    builds::{Build, millis},
-    drawn::exponential,
+    builds::Build,
+    events::Events,
+    random::exponential,
     scenario::{Load, QuotaScenario},
     series::GroupSeries,
+    statistics::millis,
 };
 use group::{Running, SimulatedGroup};
 
@@ -38,7 +38,7 @@ enum Event {
 
 struct Farm<'a> {
     scenario: &'a QuotaScenario,
-    events: BinaryHeap<Reverse<(u64, Event)>>,
+    events: Events<Event>,
     groups: Vec<SimulatedGroup>,
     quotas: Quotas,
     record: GovernorRecord,
@@ -52,9 +52,7 @@ struct Farm<'a> {
 pub(crate) fn simulate(scenario: &QuotaScenario) -> Recorded {
     let mut farm = Farm::new(scenario);
     let end = u64::from(scenario.seconds()) * 1000;
-    while let Some(Reverse((at, event))) = farm.events.pop()
-        && at < end
-    {
+    while let Some((at, event)) = farm.events.pop_if(|at| at < end) {
         farm.now = at;
         farm.handle(event);
     }
@@ -72,10 +70,12 @@ impl<'a> Farm<'a> {
             groups.push(SimulatedGroup::new(esu.clone(), series));
             quotas.groups.insert(group.name.clone(), Quota { esu });
         }
-        let mut events: BinaryHeap<_> = [Reverse((0, Event::Second)), Reverse((0, Event::Tick))].into();
+        let mut events = Events::new();
+        events.push(0, Event::Second);
+        events.push(0, Event::Tick);
         let mut at = 0;
         for (index, phase) in scenario.phases.iter().enumerate() {
-            events.push(Reverse((at, Event::Phase(index))));
+            events.push(at, Event::Phase(index));
             at += u64::from(phase.seconds) * 1000;
         }
         let random = Random::new(scenario.seed);
@@ -84,7 +84,7 @@ impl<'a> Farm<'a> {
     }
 
     fn schedule(&mut self, millis: u64, event: Event) {
-        self.events.push(Reverse((self.now + millis, event)));
+        self.events.push(self.now + millis, event);
     }
 
     fn handle(&mut self, event: Event) {

@@ -3,7 +3,7 @@
 use model::Group;
 use serde::{Deserialize, Serialize};
 
-use crate::{Load, QuotaScenario, farm::Recorded, series::GroupSeries};
+use crate::{Load, QuotaScenario, farm::Recorded, series::GroupSeries, statistics};
 
 /// Number of seconds over which usage is averaged before it is compared with the set point.
 const WINDOW: usize = 30;
@@ -199,6 +199,5 @@ fn trailing(values: &[f64], from: usize, at: usize, window: usize) -> f64 {
 }
 
 fn mean(values: &[f64], span: Span) -> f64 {
-    let values = values.get(span.from..span.to).unwrap_or_default();
-    values.iter().sum::<f64>() / values.len().max(1) as f64
+    statistics::mean(values.get(span.from..span.to).unwrap_or_default().iter().copied())
 }

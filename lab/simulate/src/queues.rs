@@ -10,26 +10,22 @@ mod errors;
 mod figures;
 mod generate;
 mod introsort;
-mod lateness_plot;
-mod makespan_plot;
 mod name;
 mod outcome;
 mod stream;
 mod trace;
-mod wait_plot;
 mod worker_file;
 mod workload;
 
 pub use batch::{Batch, Tally, run_batch};
 pub use engine::{Run, Start, run_queue};
 pub use figures::{QueueFigures, figures};
-pub use lateness_plot::plot_lateness;
-pub use makespan_plot::plot_makespans;
 pub use name::{Estimation, ParsePolicyError, QueuePolicy, Reading};
+pub(crate) use outcome::{BINS, WINDOWS, bin_from};
 pub use outcome::{Lateness, QueueOutcome, lateness, outcome};
 pub use stream::{InvalidStream, Job, Stream, Worker};
+pub(crate) use trace::numbered_lines;
 pub use trace::{InvalidTrace, Trace, read_trace, write_trace};
-pub use wait_plot::plot_waits;
 pub use worker_file::{InvalidWorkers, alike_workers, read_workers, write_workers};
 pub use workload::Workload;
 

@@ -7,7 +7,6 @@
 
 mod arrivals;
 mod farm;
-mod plot;
 mod pool;
 mod trace;
 
@@ -16,7 +15,6 @@ use serde::{Deserialize, Serialize};
 
 pub use arrivals::{Pattern, ScalingItem};
 use farm::Size;
-pub use plot::plot_scaling;
 pub use trace::read_scaling_items;
 
 use crate::{InvalidScenario, scenario::within};

@@ -3,6 +3,8 @@
 use model::{Governed, Group};
 use serde::{Deserialize, Serialize};
 
+use crate::statistics::rounded;
+
 /// Series of a group: one number per second, the first at second 0, in ESU with three decimals.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct GroupSeries {
@@ -39,7 +41,7 @@ impl GroupSeries {
     }
 
     pub(crate) fn record(&mut self, pv: f64, in_progress: f64, governed: &Governed) {
-        let rounded = |units: f64| (units * 1000.0).round() / 1000.0;
+        let rounded = |units| rounded(units, 3);
         self.pv.push(rounded(pv));
         self.in_progress.push(rounded(in_progress));
         self.sp.push(rounded(governed.sp.units()));

@@ -174,9 +174,11 @@ fn is_well_formed(xml: &str) -> bool {
 fn the_picture_is_well_formed() {
     assert!(!is_well_formed("<a><b></a></b>"));
     let run = run(&scenario(1, 1.0)).unwrap();
-    let svg = plot(&run);
+    let svg = plot_quota(&run);
     assert!(is_well_formed(&svg));
-    assert_eq!(svg.matches("<polyline").count(), 9);
+    for colour in ["#0072B2", "#D55E00", "#009E73"] {
+        assert_eq!(svg.matches(&format!("stroke=\"{colour}\"")).count(), 3, "a line for each group");
+    }
     for series in &run.groups {
         assert!(svg.contains(&format!("{}, quota {} ESU", series.group, series.quota)));
     }

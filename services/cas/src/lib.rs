@@ -1,15 +1,21 @@
-//! `cas`: keeps the store of a data folder within its bounds, and serves it as a cache without execution.
+//! `cas`: keeps the store within its bounds, keeps the blobs that records of builds name, and serves the store as a cache
+//! without execution.
 //!
-//! in: bytes written to the store · out: whether the store is full · decides nothing · state: the folder
+//! in: bytes written to the store, lifecycle events · out: whether the store is full · decides nothing · state: the folder
+
+mod earlier_store;
+mod keeper;
 
 use cas::Cas;
 use cas_grpc::{BlobApi, Limits, routes, serve};
 use listener::{ClientListener, Protocol};
 use policy::InstanceRules;
 use service::{Context, Ready, Running, ServiceError, StartError};
-use store_bounds::{StoreUsage, evict};
+use store_bounds::StoreUsage;
 use tokio::{net::TcpListener, task::JoinSet};
 use tonic::service::Routes;
+
+use keeper::Keeper;
 
 /// Runs the service until it is stopped.
 pub fn run(context: Context) -> Running {
@@ -32,12 +38,26 @@ async fn serve_all(context: Context) -> Result<(), ServiceError> {
     StoreUsage::join(&cas, &context.bus, context.stop.clone()).await?;
     let mut tasks = JoinSet::new();
     tasks.spawn(serve_cache(listener, cache(&cas, instances), context.clone()));
-    tasks.spawn(evict(context.clone(), cas));
+    tasks.spawn(bound(context.clone(), cas));
     context.ready(Ready { grpc: Some(grpc), ..Ready::default() }).await?;
     while let Some(ended) = tasks.join_next().await {
         ended.map_err(|error| ServiceError::failed("a loop of the cas service", error))??;
     }
     Ok(())
+}
+
+/// Keeps what records name and evicts the rest, once no other process does this for the folder.
+async fn bound(context: Context, cas: Cas) -> Result<(), ServiceError> {
+    let Some(evictor) = store_bounds::take_over(&context, &cas).await? else { return Ok(()) };
+    // Nothing is evicted before it is known what records name.
+    evictor.suspend(true);
+    let keeper = Keeper::new(context.clone(), cas.clone(), evictor.clone());
+    let keeping = async {
+        earlier_store::move_blobs(&context, &cas).await;
+        keeper.run().await;
+        Ok(())
+    };
+    tokio::try_join!(store_bounds::run(&context, &cas, &evictor), keeping).map(drop)
 }
 
 fn cache(cas: &Cas, instances: InstanceRules) -> Routes {

@@ -1,7 +1,11 @@
 //! The main loop: woken by an event, it reads heads, decides, commits and offers, until nothing more can be placed.
 
-use std::{collections::HashSet, time::Duration};
+use std::{
+    collections::{HashMap, HashSet},
+    time::Duration,
+};
 
+use bus::Stored;
 use index::{Heads, Held, Index, Pick, WaitingGroup};
 use invariant::impossible;
 use model::{BuildKey, Group, Millis, Occupancy, WorkspaceKind};
@@ -18,7 +22,7 @@ use crate::{
     Wakes,
     error::PassError,
     heads::{Drawn, HeadReader, Startable, allowance, startable},
-    offer::{CLAIM_MARGIN, Offered, offer, take_back},
+    offer::{CLAIM_MARGIN, Offered, PickedBuild, offer, take_back},
     warm::Warm,
 };
 
@@ -151,10 +155,12 @@ impl Dispatcher {
         let empty = heads.groups.iter().zip(&startable).filter(|(_, head)| head.builds.is_empty());
         done.extend(empty.map(|(group, _)| group.group.clone()));
         let placed = place(startable, heads.idle.len(), &mut self.random);
-        let keys = self.keys(heads, &placed).await?;
+        let (keys, records): (Vec<_>, Vec<_>) =
+            self.read_warm(heads, &placed).await?.into_iter().map(Option::unzip).unzip();
         let assigned = self.warm.assign(&keys, heads.idle.clone());
         let warm = self.context.settings.warm_workspaces;
-        let picks = placed.into_iter().zip(assigned).filter_map(|(placement, assignment)| {
+        let picks = placed.into_iter().zip(assigned).zip(records).filter_map(|(placed, record)| {
+            let (placement, assignment) = placed;
             let (head, assignment) = (head_of(heads, &placement)?, assignment?);
             let kind = assignment.kind.unwrap_or(WorkspaceKind::New);
             let Startable { build, counts_as } = placement.build;
@@ -166,33 +172,35 @@ impl Dispatcher {
                 counts_as,
                 kind: (build.traits.warm && warm).then_some(kind),
             };
-            Some(Chosen { pick, estimate: build.traits.occupancy })
+            // The build may have moved on since it was read as waiting.
+            let record = record.filter(|record: &Stored| record.sequence == pick.sequence);
+            Some(Chosen { build: PickedBuild { pick, record }, estimate: build.traits.occupancy })
         });
         Ok(picks.collect())
     }
 
-    /// The keys by which the placed builds choose a warm workspace; none for builds that do not request one.
-    async fn keys(
+    /// For each placed build that requests a warm workspace: the keys by which it is chosen, and the record with them.
+    async fn read_warm(
         &self,
         heads: &Heads,
         placed: &[Placement<Startable>],
-    ) -> Result<Vec<Option<BuildKeys>>, PassError> {
+    ) -> Result<Vec<Option<(BuildKeys, Stored)>>, PassError> {
+        let warm_workspaces = self.context.settings.warm_workspaces;
         let key_of = |placement: &Placement<Startable>| {
+            let build = &placement.build.build;
+            if !build.traits.warm || !warm_workspaces {
+                return None;
+            }
             let head = head_of(heads, placement)?;
-            Some(BuildKey { group: head.group.clone(), id: placement.build.build.id })
+            Some(BuildKey { group: head.group.clone(), id: build.id })
         };
-        let asking: Vec<BuildKey> =
-            placed.iter().filter(|placement| placement.build.build.traits.warm).filter_map(key_of).collect();
-        if asking.is_empty() || !self.context.settings.warm_workspaces {
-            return Ok(vec![None; placed.len()]);
+        let asking: Vec<BuildKey> = placed.iter().filter_map(key_of).collect();
+        let mut read = HashMap::with_capacity(asking.len());
+        for stored in self.context.bus.latest_many_stored(&asking).await? {
+            let record = stored.record()?;
+            read.insert(record.build.key(), (live_keys(&record.build), stored));
         }
-        let records = self.context.bus.latest_many(&asking).await?;
-        let live_keys_of = |placement: &Placement<Startable>| {
-            let key = key_of(placement).filter(|_| placement.build.build.traits.warm)?;
-            let (_, record) = records.iter().find(|(_, record)| record.build.key() == key)?;
-            Some(live_keys(&record.build))
-        };
-        Ok(placed.iter().map(live_keys_of).collect())
+        Ok(placed.iter().map(|placement| read.remove(&key_of(placement)?)).collect())
     }
 
     /// Records what was started on others' quotas.
@@ -213,26 +221,25 @@ impl Dispatcher {
         chosen: Vec<Chosen>,
         now: Millis,
     ) -> Result<Vec<(Group, Occupancy)>, PassError> {
-        let (picks, estimates): (Vec<Pick>, Vec<Occupancy>) =
-            chosen.into_iter().map(|Chosen { pick, estimate }| (pick, estimate)).unzip();
+        let picks: Vec<Pick> = chosen.iter().map(|chosen| chosen.build.pick.clone()).collect();
         let deadline = now.after(Duration::from_millis(self.context.settings.offer_timeout_ms));
         let (dispatched_at_us, held) = self.index.commit(&picks, deadline).await?;
         crash_point(Step::Committed);
         let mut kept = Vec::with_capacity(picks.len());
         let mut started = Vec::with_capacity(picks.len());
-        for ((pick, estimate), held) in picks.into_iter().zip(estimates).zip(held) {
+        for (Chosen { build, estimate }, held) in chosen.into_iter().zip(held) {
             if held != Held::No {
-                self.warm.remove(&pick.workspace);
+                self.warm.remove(&build.pick.workspace);
             }
             if held == Held::Yes {
-                started.push((pick.key.group.clone(), estimate));
-                kept.push(pick);
+                started.push((build.pick.key.group.clone(), estimate));
+                kept.push(build);
             }
         }
-        kept.sort_by(|a, b| a.workspace.worker.cmp(&b.workspace.worker));
-        for part in kept.chunk_by(|a, b| a.workspace.worker == b.workspace.worker) {
+        kept.sort_by(|a: &PickedBuild, b| a.pick.workspace.worker.cmp(&b.pick.workspace.worker));
+        for part in kept.chunk_by(|a, b| a.pick.workspace.worker == b.pick.workspace.worker) {
             let batch = Offered {
-                picks: part.to_vec(),
+                builds: part.to_vec(),
                 deadline,
                 dispatched_at_us,
                 dispatched_at_sequence: heads.watermark,
@@ -246,7 +253,7 @@ impl Dispatcher {
 /// A build to start, with the estimate of its occupancy. The estimate is not in the heads if the build was read from a
 /// further page of its queue.
 struct Chosen {
-    pick: Pick,
+    build: PickedBuild,
     estimate: Occupancy,
 }
 

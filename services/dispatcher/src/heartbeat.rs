@@ -1,9 +1,9 @@
 //! Heartbeats of workers; one of all dispatchers writes each into the index.
 
-use bus::{Received, Subject};
+use bus::Received;
 use index::Index;
 use model::Heartbeat;
-use service::{Context, ServiceError};
+use service::{Context, Heartbeats, ServiceError, Subscription};
 use tracing::{debug, warn};
 
 use crate::{Wakes, warm::Warm};
@@ -17,34 +17,19 @@ pub(crate) async fn serve(
     wakes: Wakes,
     warm: Warm,
 ) -> Result<(), ServiceError> {
-    let what = "subscribing to heartbeats";
-    let heartbeats = context.bus.listen_in::<Heartbeat>(&(), QUEUE_GROUP).await;
-    let mut heartbeats = heartbeats.map_err(|error| ServiceError::failed(what, error))?;
+    let mut heartbeats = Heartbeats::<Heartbeat>::subscribe(&context, QUEUE_GROUP).await?;
     // Each dispatcher keeps its own record of what workspaces are warm for.
-    let all_heartbeats = context.bus.listen::<Heartbeat>(&()).await;
-    let mut all_heartbeats = all_heartbeats.map_err(|error| ServiceError::failed(what, error))?;
-    let mut reconnects = context.bus.reconnects();
+    let mut all_heartbeats = Subscription::<Heartbeat>::new(&context.bus, &()).await?;
     loop {
-        // Heartbeats sent before the start or during a lost connection were missed.
-        if let Err(error) = context.bus.signal(&Subject::Announce).await {
-            let error = telemetry::error_chain(&error);
-            debug!(error, "cannot request heartbeats from the workers");
-        }
-        loop {
-            let heartbeat = tokio::select! {
-                () = context.stop.cancelled() => return Ok(()),
-                () = reconnects.next() => break,
-                Some(heartbeat) = all_heartbeats.next() => {
-                    warm.announce(&heartbeat.content);
-                    continue;
-                }
-                heartbeat = heartbeats.next() => heartbeat,
-            };
-            let Some(heartbeat) = heartbeat else {
-                return Err(ServiceError::failed(what, "the subscription ended"));
-            };
-            write(&context, &index, &wakes, &heartbeat).await;
-        }
+        let heartbeat = tokio::select! {
+            heartbeat = heartbeats.next() => heartbeat?,
+            heartbeat = all_heartbeats.next() => {
+                warm.announce(&heartbeat?.content);
+                continue;
+            }
+        };
+        let Some(heartbeat) = heartbeat else { return Ok(()) };
+        write(&context, &index, &wakes, &heartbeat).await;
     }
 }
 

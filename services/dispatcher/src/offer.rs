@@ -2,19 +2,27 @@
 
 use std::time::Duration;
 
-use bus::{NoAnswer, Subject, millis};
+use bus::{NoAnswer, Stored, millis};
 use index::{Index, Pick, Settlement, Verdict};
 use invariant::impossible;
-use model::{BuildKey, BuildRecord, Millis, Offer, OfferReply, OfferVerdict, Offers, Sequence};
-use service::{Context, Step, crash_point};
+use model::{BuildKey, BuildRecord, Heartbeat, Millis, Offer, OfferReply, OfferVerdict, Offers, Sequence};
+use service::{Context, Step, crash_point, request_heartbeats};
 use telemetry::metrics::{Counter, Label, count};
 use tracing::{debug, warn};
 
 use crate::{Wakes, error::PassError};
 
-/// Picks committed to one worker.
+/// A committed pick, and its record if it was read to choose the workspace.
+#[derive(Clone)]
+pub(crate) struct PickedBuild {
+    pub(crate) pick: Pick,
+    /// The record at the position of the pick.
+    pub(crate) record: Option<Stored>,
+}
+
+/// Builds committed to one worker.
 pub(crate) struct Offered {
-    pub(crate) picks: Vec<Pick>,
+    pub(crate) builds: Vec<PickedBuild>,
     pub(crate) deadline: Millis,
     pub(crate) dispatched_at_us: u64,
     pub(crate) dispatched_at_sequence: Sequence,
@@ -26,10 +34,12 @@ const RETRY: Duration = Duration::from_millis(100);
 pub(crate) const CLAIM_MARGIN: Duration = Duration::from_millis(500);
 /// Maximum number of expired offers checked in one pass.
 const RUN_OUT_MAX: usize = 256;
+/// Maximum size of the records in one message: half of what nats-server accepts by default. Workers read the others.
+const RECORD_BYTES_MAX: usize = 512 << 10;
 
 /// Sends the offers and settles the refused ones. Without an answer, the deadline settles them.
 pub(crate) async fn offer(context: Context, index: Index, wakes: Wakes, offered: Offered) {
-    let Some(worker) = offered.picks.first().map(|pick| pick.workspace.worker.clone()) else {
+    let Some(worker) = offered.builds.first().map(|build| build.pick.workspace.worker.clone()) else {
         impossible!("an offer without builds");
         return;
     };
@@ -38,7 +48,7 @@ pub(crate) async fn offer(context: Context, index: Index, wakes: Wakes, offered:
         Ok(reply) => refusals(&offered, &reply, context.bus.now()),
         Err(NoAnswer::NoListener { .. }) => {
             debug!(%worker, "the worker is gone");
-            offered.picks.iter().map(|pick| settlement(pick, Verdict::Gone)).collect()
+            offered.builds.iter().map(|build| settlement(&build.pick, Verdict::Gone)).collect()
         }
         Err(error @ NoAnswer::Unreadable { .. }) => {
             warn!(%worker, error = telemetry::error_chain(&error), "cannot read the worker's answer");
@@ -84,10 +94,7 @@ pub(crate) async fn take_back(context: &Context, index: &Index) -> Result<(), Pa
     let (_, silent) = index.take_back(at, now.after(RETRY), &started, &waiting).await?;
     if silent > 0 {
         debug!(silent, "workers let offers expire");
-        if let Err(error) = context.bus.signal(&Subject::Announce).await {
-            let error = telemetry::error_chain(&error);
-            debug!(error, "cannot request heartbeats from the workers; waiting for their next ones");
-        }
+        request_heartbeats::<Heartbeat>(&context.bus).await;
     }
     Ok(())
 }
@@ -97,17 +104,24 @@ fn before_margin(at: Millis) -> Millis {
 }
 
 fn message(offered: &Offered) -> Offers {
-    let offer = |pick: &Pick| Offer {
-        group: pick.key.group.clone(),
-        id: pick.key.id,
-        sequence: pick.sequence,
-        workspace: pick.workspace.slot,
-        deadline_ms: offered.deadline,
-        dispatched_at_us: offered.dispatched_at_us,
-        dispatched_at_sequence: offered.dispatched_at_sequence,
-        workspace_kind: pick.kind,
+    let mut room = RECORD_BYTES_MAX;
+    let offer = |PickedBuild { pick, record }: &PickedBuild| {
+        let record = record.as_ref().filter(|record| record.payload.len() <= room);
+        room -= record.map_or(0, |record| record.payload.len());
+        Offer {
+            group: pick.key.group.clone(),
+            id: pick.key.id,
+            sequence: pick.sequence,
+            workspace: pick.workspace.slot,
+            deadline_ms: offered.deadline,
+            dispatched_at_us: offered.dispatched_at_us,
+            dispatched_at_sequence: offered.dispatched_at_sequence,
+            workspace_kind: pick.kind,
+            // Its JSON was parsed before, so this does not fail.
+            record: record.and_then(|record| record.read().ok()),
+        }
     };
-    Offers { offers: offered.picks.iter().map(offer).collect() }
+    Offers { offers: offered.builds.iter().map(offer).collect() }
 }
 
 fn settlement(pick: &Pick, verdict: Verdict) -> Settlement {
@@ -117,7 +131,7 @@ fn settlement(pick: &Pick, verdict: Verdict) -> Settlement {
 fn refusals(offered: &Offered, reply: &OfferReply, now: Millis) -> Vec<Settlement> {
     // The worker has refused the build, so the margin added to the deadlines of other offers is not needed.
     let retry = before_margin(now.after(RETRY));
-    let settle = |(pick, verdict): (&Pick, &OfferVerdict)| {
+    let settle = |(build, verdict): (&PickedBuild, &OfferVerdict)| {
         let (label, verdict) = match verdict {
             OfferVerdict::Started => ("started", None),
             OfferVerdict::Busy => ("busy", Some(Verdict::Busy)),
@@ -125,7 +139,7 @@ fn refusals(offered: &Offered, reply: &OfferReply, now: Millis) -> Vec<Settlemen
             OfferVerdict::Failed => ("failed", Some(Verdict::Failed(retry))),
         };
         count(Counter::Offers, &[(Label::Verdict, label)], 1);
-        verdict.map(|verdict| settlement(pick, verdict))
+        verdict.map(|verdict| settlement(&build.pick, verdict))
     };
-    offered.picks.iter().zip(&reply.verdicts).filter_map(settle).collect()
+    offered.builds.iter().zip(&reply.verdicts).filter_map(settle).collect()
 }

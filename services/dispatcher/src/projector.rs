@@ -1,12 +1,12 @@
 //! The projection of lifecycle messages into the index of builds.
 
-use bus::{BusError, EventSubject, Stored, Subject, stream};
+use bus::{BusError, EventSubject, Stored, stream};
 use index::{Applied, Health, Index, IndexError, IndexEvent, RebuildToken};
-use model::{Sequence, WorkspaceKeys};
+use model::{Heartbeat, Sequence, WorkspaceKeys};
 use projection::{Projection, Steps};
-use service::{Context, ServiceError, Step};
+use service::{Context, ServiceError, Step, request_heartbeats};
 use tokio::sync::Notify;
-use tracing::{info, warn};
+use tracing::info;
 
 use crate::{Wakes, records, warm::Warm};
 
@@ -103,10 +103,7 @@ impl Projection for Builds {
 
     /// Requests heartbeats, which report what is free: workspaces are not in the stream.
     async fn rebuilt(&self) {
-        if let Err(error) = self.context.bus.signal(&Subject::Announce).await {
-            let error = telemetry::error_chain(&error);
-            warn!(error, "cannot request heartbeats from the workers; waiting for their next ones");
-        }
+        request_heartbeats::<Heartbeat>(&self.context.bus).await;
     }
 }
 

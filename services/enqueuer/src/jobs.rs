@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use bus::{Bus, BusError};
 use bytes::Bytes;
+use cas::{Cas, CasError};
 use invariant::impossible;
-use model::{BuildJob, Graph, InvalidJob, Job, JobLimits, JobSource, StoredJob};
+use model::{BuildJob, Digest, DigestFunction, Graph, InvalidJob, Job, JobLimits, JobSource, StoredJob};
 use policy::graph::{Unreachable, reachable};
-use store::{Store, StoreError};
 use tokio::sync::{Semaphore, SemaphorePermit};
 
 /// Accepts jobs. Cheap to clone.
@@ -16,7 +16,7 @@ pub(crate) struct Jobs(Arc<Inner>);
 
 struct Inner {
     bus: Bus,
-    store: Store,
+    cas: Cas,
     limits: JobLimits,
     /// One permit for each KiB of JSON of jobs in progress: a parsed job takes about ten times as much memory.
     memory: Semaphore,
@@ -38,7 +38,7 @@ pub(crate) enum BadJob {
     Unreadable(serde_json::Error),
     /// It is not in the store, or too large, or damaged.
     #[error("job: {}", telemetry::error_chain(.0))]
-    Stored(StoreError),
+    Stored(CasError),
     #[error("job: it has {size} bytes as JSON, the limit is {most}")]
     TooLarge { size: usize, most: usize },
 }
@@ -51,7 +51,7 @@ pub(crate) enum NotNow {
     NoPool(Unreachable),
     /// The store returned an error.
     #[error("cannot store the job")]
-    Store(#[source] StoreError),
+    Store(#[source] CasError),
     /// The service stopped during the check.
     #[error("the check of the job was aborted")]
     Stopped(#[source] tokio::task::JoinError),
@@ -71,13 +71,13 @@ pub(crate) enum NotAccepted {
 }
 
 impl Jobs {
-    pub(crate) fn new(bus: Bus, store: Store, limits: JobLimits) -> Self {
-        Self(Arc::new(Inner { bus, store, limits, memory: Semaphore::new(JSON_KIB_MAX as usize) }))
+    pub(crate) fn new(bus: Bus, cas: Cas, limits: JobLimits) -> Self {
+        Self(Arc::new(Inner { bus, cas, limits, memory: Semaphore::new(JSON_KIB_MAX as usize) }))
     }
 
     /// Reads a job and returns it in the form of a build's job: checked, able to run on this farm, and stored.
     pub(crate) async fn accept(&self, source: JobSource) -> Result<BuildJob, NotAccepted> {
-        let Inner { bus, store, limits, .. } = self.0.as_ref();
+        let Inner { bus, cas, limits, .. } = self.0.as_ref();
         let limits = *limits;
         let (content, stored, _memory) = match source {
             JobSource::Inline(job) => {
@@ -85,11 +85,11 @@ impl Jobs {
                 let memory = self.reserve_memory(content.len() as u64).await;
                 (content, None, memory)
             }
-            JobSource::Stored(StoredJob { digest }) => {
-                let size = store.size(&digest).await.map_err(NotAccepted::of_store)?;
-                let memory = self.reserve_memory(size.min(limits.bytes_max as u64)).await;
-                let content = store.read(&digest, limits.bytes_max as u64).await;
-                (content.map_err(NotAccepted::of_store)?, Some(digest), memory)
+            JobSource::Stored(StoredJob { digest, size_bytes }) => {
+                let blob = cas.resolve(&digest, size_bytes).await.map_err(NotAccepted::of_store)?;
+                let memory = self.reserve_memory(blob.size.min(limits.bytes_max as u64)).await;
+                let content = cas.read_whole(&blob, limits.bytes_max as u64).await;
+                (content.map_err(NotAccepted::of_store)?, Some(blob), memory)
             }
         };
         if content.len() > limits.bytes_max {
@@ -108,11 +108,11 @@ impl Jobs {
             Unreachable::Refused { .. } => NotAccepted::Bad(BadJob::Unreachable(error)),
         })?;
         let tasks = graph.len() as u64;
-        let digest = match stored {
-            Some(digest) => digest,
-            None => store.put(content).await.map_err(NotNow::Store)?,
+        let blob = match stored {
+            Some(blob) => blob,
+            None => cas.put_bytes(DigestFunction::Sha256, content).await.map_err(NotNow::Store)?,
         };
-        Ok(BuildJob { digest, tasks })
+        Ok(BuildJob { digest: Digest::from_sha256(blob.hash), size_bytes: Some(blob.size), tasks })
     }
 
     /// Waits until a job of this many bytes fits the limit.
@@ -125,17 +125,11 @@ impl Jobs {
 
 impl NotAccepted {
     /// A missing blob will not appear later; a failed read may succeed later.
-    fn of_store(error: StoreError) -> Self {
-        match error {
-            StoreError::Missing { .. } | StoreError::TooLarge { .. } | StoreError::Damaged { .. } => {
-                Self::Bad(BadJob::Stored(error))
-            }
-            StoreError::Unsupported { .. }
-            | StoreError::Folder { .. }
-            | StoreError::Failed { .. }
-            | StoreError::File { .. }
-            | StoreError::NoRoom { .. }
-            | StoreError::Write { .. } => Self::NotNow(NotNow::Store(error)),
+    fn of_store(error: CasError) -> Self {
+        if error.is_about_content() {
+            Self::Bad(BadJob::Stored(error))
+        } else {
+            Self::NotNow(NotNow::Store(error))
         }
     }
 }

@@ -35,9 +35,10 @@ async fn serve_all(context: Context) -> Result<(), ServiceError> {
     let estimator = estimate::Estimator::new(&context.settings, governance, models.clone(), expected.clone());
     let mut tasks = JoinSet::new();
     tasks.spawn(follow_governance(context.clone(), sender, || ()));
-    tasks.spawn(models::follow(context.clone(), context.store().await?, models));
+    let cas = context.cas_with_small_caches().await?;
+    tasks.spawn(models::follow(context.clone(), cas.clone(), models));
     tasks.spawn(expected::follow(context.clone(), expected));
-    let jobs = jobs::Jobs::new(context.bus.clone(), context.store().await?, context.settings.job_limits());
+    let jobs = jobs::Jobs::new(context.bus.clone(), cas, context.settings.job_limits());
     let intake = enqueue::Intake::new(context.bus.clone(), estimator, jobs);
     for priority in Priority::ALL {
         tasks.spawn(requests::serve(context.clone(), intake.clone(), priority));

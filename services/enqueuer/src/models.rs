@@ -6,11 +6,11 @@ use std::{
     time::Duration,
 };
 
+use cas::{Cas, CasError};
 use model::{Build, Digest, Esu, ExecutorType, ModelNotice, ToolCall};
 use occupancy::{BuildFacts, DecodeError, OccupancyModel, Refusal, judge};
 use parking_lot::RwLock;
 use service::{Context, ServiceError};
-use store::{Store, StoreError};
 use tracing::{info, warn};
 
 const RETRY: Duration = Duration::from_secs(5);
@@ -35,7 +35,7 @@ pub(crate) struct Loaded {
 #[derive(Debug, thiserror::Error)]
 enum Unused {
     #[error(transparent)]
-    Store(#[from] StoreError),
+    Store(#[from] CasError),
     #[error(transparent)]
     Unreadable(#[from] DecodeError),
     #[error(transparent)]
@@ -68,13 +68,13 @@ impl Models {
         self.0.read().clone()
     }
 
-    async fn switch_to(&self, store: &Store, notice: ModelNotice) {
+    async fn switch_to(&self, cas: &Cas, notice: ModelNotice) {
         let current = self.current();
         if current.as_ref().is_some_and(|current| current.digest == notice.digest) {
             return;
         }
         let version = notice.version;
-        match load(store, &notice, current.as_deref()).await {
+        match load(cas, &notice, current.as_deref()).await {
             Ok(model) => {
                 info!(version, builds = notice.builds, "switched to another occupancy model");
                 let ModelNotice { digest, types_by_rule, .. } = notice;
@@ -88,26 +88,23 @@ impl Models {
     }
 }
 
-async fn load(
-    store: &Store,
-    notice: &ModelNotice,
-    current: Option<&Loaded>,
-) -> Result<OccupancyModel, Unused> {
-    let content = store.read(&notice.digest, SIZE_MAX).await?;
+async fn load(cas: &Cas, notice: &ModelNotice, current: Option<&Loaded>) -> Result<OccupancyModel, Unused> {
+    let blob = cas.resolve(&notice.digest, notice.size_bytes).await?;
+    let content = cas.read_whole(&blob, SIZE_MAX).await?;
     let model = OccupancyModel::decode(&content)?;
     judge(model.report(), current.map(|current| current.model.report()))?;
     Ok(model)
 }
 
 /// Loads each published model until the service stops.
-pub(crate) async fn follow(context: Context, store: Store, models: Models) -> Result<(), ServiceError> {
+pub(crate) async fn follow(context: Context, cas: Cas, models: Models) -> Result<(), ServiceError> {
     let what = "following occupancy models";
     let changes = context.bus.model_changes().await;
     let mut changes = changes.map_err(|error| ServiceError::failed(what, error))?;
     let mut reconnects = context.bus.reconnects();
     loop {
         match context.bus.current_model().await {
-            Ok((_, Some(notice))) => models.switch_to(&store, notice).await,
+            Ok((_, Some(notice))) => models.switch_to(&cas, notice).await,
             // There is no model yet; the subscription delivers the next one.
             Ok((_, None)) => {}
             Err(error) => {
@@ -125,7 +122,7 @@ pub(crate) async fn follow(context: Context, store: Store, models: Models) -> Re
                 notice = changes.next() => notice,
             };
             match notice {
-                Some(notice) => models.switch_to(&store, notice).await,
+                Some(notice) => models.switch_to(&cas, notice).await,
                 None => return Err(ServiceError::failed(what, "the subscription ended")),
             }
         }

@@ -8,11 +8,11 @@ use std::{
 use bus::NoAnswer;
 use model::{ClaimReply, ClaimRequest};
 use policy::Random;
-use service::{ServiceError, Step, crash_point};
+use service::{ServiceError, Step, crash_point, send_heartbeat};
 use telemetry::metrics::{Counter, Label, count};
 use tracing::{debug, warn};
 
-use crate::{control, hand_over, heartbeat, held_actions::WorkRequest, run, sensor_readings, shared::Shared};
+use crate::{control, hand_over, held_actions::WorkRequest, run, sensor_readings, shared::Shared};
 
 /// Maximum number of reservations named in a request.
 const NAMED_MAX: usize = 16;
@@ -112,7 +112,7 @@ async fn unanswered(shared: &Shared, error: &NoAnswer) {
     count(Counter::ActionClaims, &[(Label::Verdict, "unanswered")], 1);
     debug!(error = telemetry::error_chain(error), "no scheduler answered; retrying");
     if !matches!(error, NoAnswer::NoListener { .. }) {
-        heartbeat::send(shared).await;
+        send_heartbeat(shared).await;
     }
 }
 

@@ -3,20 +3,16 @@
 use std::sync::Arc;
 
 use model::{ExecutionKey, ExecutorControl};
-use service::ServiceError;
+use service::{ServiceError, Subscription, send_heartbeat};
 use tracing::{debug, info};
 
-use crate::{hand_over, heartbeat, shared::Shared};
+use crate::{hand_over, shared::Shared};
 
 /// Handles control messages until the session ends.
 pub(crate) async fn serve(shared: Arc<Shared>) -> Result<(), ServiceError> {
-    let failed = |error: Box<dyn std::error::Error + Send + Sync>| {
-        ServiceError::failed("subscribing to control messages", error)
-    };
-    let subscribed = shared.context.bus.listen::<ExecutorControl>(&shared.id).await;
-    let mut orders = subscribed.map_err(|error| failed(Box::new(error)))?;
-    while let Some(order) = orders.next().await {
-        match order.content {
+    let mut orders = Subscription::<ExecutorControl>::new(&shared.context.bus, &shared.id).await?;
+    loop {
+        match orders.next().await?.content {
             ExecutorControl::Cancel { execution } => {
                 tokio::spawn(cancel(shared.clone(), execution));
             }
@@ -26,7 +22,7 @@ pub(crate) async fn serve(shared: Arc<Shared>) -> Result<(), ServiceError> {
                 shared.changed.notify_one();
                 // The heartbeat goes first, so that schedulers do not assign the returned actions
                 // to this executor again.
-                heartbeat::send(&shared).await;
+                send_heartbeat(&*shared).await;
                 hand_over::all(&shared).await;
             }
             ExecutorControl::Resume => {
@@ -36,7 +32,6 @@ pub(crate) async fn serve(shared: Arc<Shared>) -> Result<(), ServiceError> {
             }
         }
     }
-    Err(failed("the subscription ended".into()))
 }
 
 /// Kills an action at once. Its result is not wanted, so it gets no time to end on its own.

@@ -102,9 +102,5 @@ impl Keeper {
 /// The content of the lease: the heartbeat without the running actions, which change too often.
 fn content(shared: &Shared) -> ExecutorHeartbeat {
     let ttl = Duration::from_secs(shared.context.settings.lease_ttl_seconds);
-    ExecutorHeartbeat {
-        running: Vec::new(),
-        ttl_ms: millis(ttl),
-        ..heartbeat::content(shared, shared.actions.status())
-    }
+    ExecutorHeartbeat { running: Vec::new(), ttl_ms: millis(ttl), ..heartbeat::content(shared) }
 }

@@ -50,7 +50,10 @@ use input_root::{InputRoots, InputRootsConfig, Owner};
 use invariant::Present as _;
 use model::{ExecutorId, Pool, PoolName};
 use parking_lot::Mutex;
-use service::{Context, Ready, Running, ServiceError, StartError, host_name};
+use service::{
+    Context, Ready, Running, ServiceError, StartError, host_name, report_usage, send_final_heartbeat,
+    send_heartbeat, serve_heartbeats,
+};
 use tokio::{runtime::Handle, sync::Notify, task::JoinSet};
 use tracing::{info, warn};
 
@@ -140,8 +143,8 @@ async fn session(shared: &Arc<Shared>, first: bool) -> Result<SessionEnd, Servic
     tasks.spawn(claims::serve(shared.clone()));
     tasks.spawn(control::serve(shared.clone()));
     tasks.spawn(live_output::serve(shared.clone()));
-    tasks.spawn(heartbeat::serve(shared.clone()));
-    tasks.spawn(report_usage(shared.clone()));
+    tasks.spawn(serve_heartbeats(shared.clone()));
+    tasks.spawn(serve_usage(shared.clone()));
     if first {
         shared.context.ready(Ready::default()).await?;
     }
@@ -172,7 +175,7 @@ async fn session(shared: &Arc<Shared>, first: bool) -> Result<SessionEnd, Servic
             Ok(if shared.context.stop.is_cancelled() { SessionEnd::Stopped } else { SessionEnd::LeaseLost })
         }
         SessionEnd::Stopped => {
-            heartbeat::send_gone(shared).await;
+            send_final_heartbeat(&**shared).await;
             keeper.release().await;
             shared.context.bus.say_changed(&Subject::PoolChanged).await;
             tasks.shutdown().await;
@@ -181,15 +184,15 @@ async fn session(shared: &Arc<Shared>, first: bool) -> Result<SessionEnd, Servic
     }
 }
 
-async fn report_usage(shared: Arc<Shared>) -> Result<(), ServiceError> {
-    shared.usage.serve(&shared.context.bus, &shared.id).await
+async fn serve_usage(shared: Arc<Shared>) -> Result<(), ServiceError> {
+    report_usage(&shared.usage, &shared.context.bus, shared.id.as_str()).await
 }
 
 /// Stops accepting work, returns the actions that have not started, lets the others end for a while, then kills them.
 /// They are requeued when the lease is released.
 async fn drain(shared: &Shared) {
     shared.actions.set_draining(true);
-    heartbeat::send(shared).await;
+    send_heartbeat(shared).await;
     hand_over::all(shared).await;
     let limit = Duration::from_secs(shared.context.settings.drain_seconds);
     if tokio::time::timeout(limit, shared.actions.all_done()).await.is_err() {

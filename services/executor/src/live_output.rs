@@ -5,7 +5,7 @@ use std::{path::Path, sync::Arc, time::Duration};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use bus::Received;
 use model::{LiveOutputReply, LiveOutputRequest, OutputStream};
-use service::ServiceError;
+use service::{ServiceError, Subscription};
 use tokio::io::{AsyncReadExt as _, AsyncSeekExt as _};
 use tracing::debug;
 
@@ -20,15 +20,10 @@ const LOOK: Duration = Duration::from_millis(50);
 
 /// Answers requests until the session ends.
 pub(crate) async fn serve(shared: Arc<Shared>) -> Result<(), ServiceError> {
-    let failed = |error: Box<dyn std::error::Error + Send + Sync>| {
-        ServiceError::failed("subscribing to requests for output", error)
-    };
-    let subscribed = shared.context.bus.listen::<LiveOutputRequest>(&shared.id).await;
-    let mut questions = subscribed.map_err(|error| failed(Box::new(error)))?;
-    while let Some(question) = questions.next().await {
-        tokio::spawn(answer(shared.clone(), question));
+    let mut questions = Subscription::<LiveOutputRequest>::new(&shared.context.bus, &shared.id).await?;
+    loop {
+        tokio::spawn(answer(shared.clone(), questions.next().await?));
     }
-    Err(failed("the subscription ended".into()))
 }
 
 async fn answer(shared: Arc<Shared>, question: Received<LiveOutputRequest>) {

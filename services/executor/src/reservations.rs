@@ -3,37 +3,35 @@
 
 use std::{sync::Arc, time::Instant};
 
-use bus::Listener;
 use model::Reservations;
-use service::{ServiceError, Step, crash_point};
+use service::{ServiceError, Step, Subscription, crash_point};
 use telemetry::metrics::{Gauge, set};
 
 use crate::shared::Shared;
 
 /// Subscribes before the schedulers can know of this executor.
-pub(crate) async fn subscribe(shared: &Shared) -> Result<Listener<Reservations>, ServiceError> {
-    let subscribed = shared.context.bus.listen::<Reservations>(&shared.id).await;
-    subscribed.map_err(|error| ServiceError::failed("subscribing to reservations", error))
+pub(crate) async fn subscribe(shared: &Shared) -> Result<Subscription<Reservations>, ServiceError> {
+    Subscription::<Reservations>::new(&shared.context.bus, &shared.id).await
 }
 
 /// Puts reservations in the queue until the session ends.
 pub(crate) async fn serve(
     shared: Arc<Shared>,
-    mut messages: Listener<Reservations>,
+    mut messages: Subscription<Reservations>,
 ) -> Result<(), ServiceError> {
-    let ended = |what: &str| ServiceError::failed("subscribing to reservations", what);
+    let closed = |_| ServiceError::failed("receiving reservations", "the admission state is closed");
     let mut open = shared.admission.open();
     loop {
         tokio::select! {
             message = messages.next() => {
-                receive(&shared, message.ok_or_else(|| ended("the subscription ended"))?.content);
+                receive(&shared, message?.content);
                 continue;
             }
-            closed = open.wait_for(|open| !open) => drop(closed.map_err(|_| ended("the admission state is closed"))?),
+            shut = open.wait_for(|open| !open) => drop(shut.map_err(closed)?),
         }
         drop(messages);
         shared.actions.announce.notify_one();
-        drop(open.wait_for(|open| *open).await.map_err(|_| ended("the admission state is closed"))?);
+        drop(open.wait_for(|open| *open).await.map_err(closed)?);
         messages = subscribe(&shared).await?;
         shared.actions.announce.notify_one();
         shared.actions.free_room.notify_one();

@@ -6,17 +6,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use bus::{Bus, millis};
+use bus::Bus;
 use invariant::impossible;
-use model::{
-    ActionUsage, Esu, Execution, ExecutionKey, ExecutorId, ExecutorType, Group, Occupancy, UsageReport,
-};
+use model::{ActionUsage, Esu, Execution, ExecutionKey, ExecutorType, Group, Occupancy};
 use parking_lot::Mutex;
-use service::ServiceError;
+use service::{USAGE_REPORT_INTERVAL, UsageSource};
 use tokio::sync::Notify;
-
-/// Interval between two reports.
-const REPORT: Duration = Duration::from_secs(2);
 
 /// Running actions and their unreported usage.
 pub(crate) struct Usage {
@@ -85,28 +80,6 @@ impl Usage {
         Esu::clamped(all)
     }
 
-    /// Whether any action runs, or ran since the last report.
-    fn is_used(&self) -> bool {
-        let state = self.state.lock();
-        !state.running.is_empty() || !state.unreported.is_empty()
-    }
-
-    /// Average usage since the last report, `seconds` ago.
-    fn take(&self, seconds: f64) -> BTreeMap<Group, Occupancy> {
-        let now = Instant::now();
-        let mut state = self.state.lock();
-        let State { running, unreported } = &mut *state;
-        for (key, held) in running {
-            let until = held.until(now);
-            *unreported.entry(key.group.clone()).or_default() += (until - held.reported).max(0.0);
-            held.reported = until;
-        }
-        let unreported = std::mem::take(unreported);
-        drop(state);
-        let average = |held: f64| Occupancy::of_each([self.kind.clone()], Esu::clamped(held / seconds));
-        unreported.into_iter().map(|(group, held)| (group, average(held))).collect()
-    }
-
     /// Reports the usage of an action to the worker of the build that sent it. This precedes the result, which
     /// may end the build.
     pub(crate) async fn report_to_build(&self, bus: &Bus, execution: &Execution, esu_seconds: Esu) {
@@ -119,23 +92,33 @@ impl Usage {
         };
         bus.send_or_log(&build.worker, &used).await;
     }
+}
 
-    /// Reports usage until the session ends: while any action runs, and once more when none does.
-    pub(crate) async fn serve(&self, bus: &Bus, executor: &ExecutorId) -> Result<(), ServiceError> {
-        loop {
-            self.begun.notified().await;
-            // The usage may have been reported already.
-            let mut used = self.is_used();
-            while used {
-                let begun = Instant::now();
-                tokio::time::sleep(REPORT).await;
-                let groups = self.take(begun.elapsed().as_secs_f64());
-                used = !groups.is_empty();
-                let interval_ms = millis(REPORT);
-                let report = UsageReport { source: executor.to_string(), interval_ms, groups };
-                bus.send_or_log(&(), &report).await;
-            }
+impl UsageSource for Usage {
+    const MEASURED_EVERY: Duration = USAGE_REPORT_INTERVAL;
+
+    fn begun(&self) -> &Notify {
+        &self.begun
+    }
+
+    fn is_used(&self) -> bool {
+        let state = self.state.lock();
+        !state.running.is_empty() || !state.unreported.is_empty()
+    }
+
+    fn take_report(&self, seconds: f64) -> BTreeMap<Group, Occupancy> {
+        let now = Instant::now();
+        let mut state = self.state.lock();
+        let State { running, unreported } = &mut *state;
+        for (key, held) in running {
+            let until = held.until(now);
+            *unreported.entry(key.group.clone()).or_default() += (until - held.reported).max(0.0);
+            held.reported = until;
         }
+        let unreported = std::mem::take(unreported);
+        drop(state);
+        let average = |held: f64| Occupancy::of_each([self.kind.clone()], Esu::clamped(held / seconds));
+        unreported.into_iter().map(|(group, held)| (group, average(held))).collect()
     }
 }
 
@@ -175,7 +158,7 @@ mod tests {
         let (a, b) = (begun(&usage, "a", 2), begun(&usage, "b", 1));
         let mut total = 0.0;
         let mut report = || {
-            let groups = usage.take(2.0);
+            let groups = usage.take_report(2.0);
             total += groups.values().map(|held| held.get(&ExecutorType::x86()).units() * 2.0).sum::<f64>();
             !groups.is_empty()
         };

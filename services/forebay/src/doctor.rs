@@ -7,6 +7,7 @@ mod disk_checks;
 mod executor_checks;
 mod machine_checks;
 mod quota_checks;
+mod store_checks;
 
 use std::process::ExitCode;
 

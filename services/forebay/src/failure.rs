@@ -5,7 +5,6 @@ use std::{error::Error, io::Write as _, process::ExitCode};
 use bus::BusError;
 use client::ClientError;
 use settings::SettingsError;
-use store::StoreError;
 
 /// Exit code of a command that succeeded.
 pub(crate) const SUCCEEDED: u8 = 0;
@@ -102,11 +101,5 @@ impl From<BusError> for Failure {
 impl From<SettingsError> for Failure {
     fn from(error: SettingsError) -> Self {
         Self::of(USAGE, &error)
-    }
-}
-
-impl From<StoreError> for Failure {
-    fn from(error: StoreError) -> Self {
-        Self::of(FAILED, &error)
     }
 }

@@ -6,58 +6,40 @@ use std::{
     path::{Component, Path, PathBuf},
 };
 
-use futures::StreamExt as _;
-use model::{Digest, DigestFunction, OutputFile};
+use model::OutputFile;
+use remote::{Meter, Placed, Remote, RemoteError};
 use settings::Settings;
-use store::{Store, StoreError};
 
 use crate::{
     failure::{FAILED, Failure},
-    farm::Farm,
-    stdout,
+    progress::{Progress, When},
+    remote::print,
 };
 
 /// Writes `file` to `destination`: a file, a folder, or `-` for stdout.
 pub(crate) async fn fetch(
-    farm: &Farm,
+    store: &Remote,
     settings: &Settings,
     file: &OutputFile,
     destination: &str,
 ) -> Result<(), Failure> {
-    let store = open(farm, settings).await?;
     if destination == "-" {
-        return print(&store, &file.digest).await;
+        if !store.missing(&[file.blob()]).await?.is_empty() {
+            return Err(no_longer_kept(file, settings));
+        }
+        return print(store, &file.blob()).await;
     }
-    let path = place(&file.path, destination);
-    make_folder_of(&path)?;
-    store.fetch(&file.digest, &path).await?;
-    if file.executable {
-        allow_execution(&path).map_err(|error| {
-            Failure::new(FAILED, format!("cannot make {} executable", path.display()), &error)
-        })?;
-    }
-    Ok(())
-}
-
-/// Opens the farm's store: the one in the settings, else the one recorded on the bus.
-pub(crate) async fn open(farm: &Farm, settings: &Settings) -> Result<Store, Failure> {
-    if !settings.store_url.is_empty() {
-        return Ok(Store::open(&settings.store_url)?);
-    }
-    let url = farm.call(async |client| Ok(client.bus().store_url().await?)).await?;
-    match url {
-        Some(url) => Ok(Store::open(&url)?),
-        None => Err(Failure::plain(FAILED, "the farm has not recorded the URL of its store: set store_url")),
-    }
+    download(store, settings, &[(file, place(&file.path, destination))]).await
 }
 
 /// Writes `files` below the folder `destination` under their paths.
 pub(crate) async fn fetch_all(
-    farm: &Farm,
+    store: &Remote,
     settings: &Settings,
     files: &[&OutputFile],
     destination: &str,
 ) -> Result<(), Failure> {
+    let mut placed = Vec::with_capacity(files.len());
     for file in files {
         let inside = Path::new(&file.path).components().all(|part| matches!(part, Component::Normal(_)));
         if !inside {
@@ -66,12 +48,68 @@ pub(crate) async fn fetch_all(
                 format!("invalid output path {:?}: outside the folder", file.path),
             ));
         }
-        let path = Path::new(destination).join(&file.path);
-        let path =
-            path.to_str().ok_or_else(|| Failure::usage(format!("{destination:?} is not valid UTF-8")))?;
-        fetch(farm, settings, file, path).await?;
+        placed.push((*file, Path::new(destination).join(&file.path)));
     }
-    Ok(())
+    download(store, settings, &placed).await
+}
+
+/// Downloads each file under a temporary name beside its path, and renames them when all are complete.
+async fn download(
+    store: &Remote,
+    settings: &Settings,
+    files: &[(&OutputFile, PathBuf)],
+) -> Result<(), Failure> {
+    let mut partials = Vec::with_capacity(files.len());
+    for (number, (file, path)) in files.iter().enumerate() {
+        make_folder_of(path)?;
+        let name = format!(".forebay-{}-{number}.partial", std::process::id());
+        partials.push(Placed { digest: file.blob(), path: path.with_file_name(name), executable: false });
+    }
+    let (meter, progress) = (Meter::default(), Progress::new(When::Auto));
+    let fetching = store.fetch_many(partials.clone(), &meter);
+    let fetched = progress.transfer("downloading", &meter, fetching).await;
+    let ended = match fetched {
+        Ok(()) => files.iter().zip(&partials).try_for_each(|((file, path), placed)| {
+            finish(file, &placed.path, path)
+                .map_err(|error| Failure::new(FAILED, format!("cannot write {}", path.display()), &error))
+        }),
+        Err(error) => Err(failure(error, settings, files)),
+    };
+    if ended.is_err() {
+        for placed in &partials {
+            // It may not exist; the error to report is the first one.
+            let _ = fs::remove_file(&placed.path);
+        }
+    }
+    ended
+}
+
+/// Moves a complete file to its path.
+fn finish(file: &OutputFile, partial: &Path, path: &Path) -> io::Result<()> {
+    if file.executable {
+        allow_execution(partial)?;
+    }
+    fs::rename(partial, path)
+}
+
+fn failure(error: RemoteError, settings: &Settings, files: &[(&OutputFile, PathBuf)]) -> Failure {
+    if let RemoteError::Missing { digest } = &error
+        && let Some((file, _)) = files.iter().find(|(file, _)| file.blob() == *digest)
+    {
+        return no_longer_kept(file, settings);
+    }
+    error.into()
+}
+
+fn no_longer_kept(file: &OutputFile, settings: &Settings) -> Failure {
+    let (path, blob, days) = (&file.path, file.blob(), settings.objects_days);
+    Failure::plain(
+        FAILED,
+        format!(
+            "the store has no blob {blob} of {path:?}: it keeps the files of a build for {days} days after the build \
+             ended (objects_days)"
+        ),
+    )
 }
 
 /// The path of a file: `destination`, or a file with the same name in it if it is a folder or ends with a slash.
@@ -94,22 +132,6 @@ fn allow_execution(path: &Path) -> io::Result<()> {
     let mode = fs::metadata(path)?.permissions().mode();
     // Everyone with read permission also gets execute permission.
     fs::set_permissions(path, fs::Permissions::from_mode(mode | (mode & 0o444) >> 2))
-}
-
-/// Prints a blob to stdout. A corrupt blob is detected only at its end.
-async fn print(store: &Store, digest: &Digest) -> Result<(), Failure> {
-    let (_, mut parts) = store.stream(digest).await?;
-    let mut hasher = DigestFunction::Sha256.hasher();
-    while let Some(part) = parts.next().await {
-        let part = part?;
-        hasher.update(&part);
-        stdout::bytes(&part)?;
-    }
-    let found = Digest::from_sha256(hasher.finish().hash);
-    if found != *digest {
-        return Err(StoreError::Damaged { wanted: digest.clone(), found }.into());
-    }
-    Ok(())
 }
 
 #[cfg(test)]

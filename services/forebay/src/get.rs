@@ -12,6 +12,7 @@ use crate::{
     fetch,
     globals::Globals,
     record_text::full_text,
+    remote::GatewayArgs,
     stdout,
     style::printable,
 };
@@ -21,6 +22,8 @@ use crate::{
 pub(crate) struct GetArgs {
     #[command(flatten)]
     build: BuildArgs,
+    #[command(flatten)]
+    gateway: GatewayArgs,
     /// Download the output file PATH to the file or folder DEST, `-` for stdout; a glob ('**' matches all) downloads
     /// every match below the folder DEST
     #[arg(long, num_args = 2, value_names = ["PATH", "DEST"])]
@@ -54,7 +57,8 @@ pub(crate) async fn run(args: GetArgs, globals: &Globals, settings: &Settings) -
         })?;
         let kept: Vec<&OutputFile> = files(result).collect();
         if let Some(file) = kept.iter().find(|file| file.path == *path) {
-            fetch::fetch(&farm, settings, file, destination).await?;
+            let store = args.gateway.connect(&farm, globals, settings).await?;
+            fetch::fetch(&store, settings, file, destination).await?;
         } else {
             let found = matching(&result.outputs, path)?;
             if found.is_empty() {
@@ -69,7 +73,8 @@ pub(crate) async fn run(args: GetArgs, globals: &Globals, settings: &Settings) -
                     "{path:?} may match several files: give a folder instead of -"
                 )));
             }
-            fetch::fetch_all(&farm, settings, &found, destination).await?;
+            let store = args.gateway.connect(&farm, globals, settings).await?;
+            fetch::fetch_all(&store, settings, &found, destination).await?;
         }
     } else if globals.json {
         stdout::json(&view)?;

@@ -140,16 +140,31 @@ impl Globals {
         if let Some(grpc) = self.endpoints(settings, named, set)?.and_then(|endpoints| endpoints.grpc) {
             return Ok(grpc);
         }
-        let usual = format!("grpc://{}", settings.grpc_listen);
-        // Port 0 is for a gateway that listens on any free port.
-        if set && !settings.grpc_listen.ends_with(":0") {
-            return Ok(usual);
+        if let Some(url) = chosen_grpc_url(settings) {
+            return Ok(url);
         }
+        let usual = format!("grpc://{}", settings.grpc_listen);
         let Ok(bus) = Bus::connect(&self.nats_url(settings)?, "forebay cli", Patience::None).await else {
             return Ok(usual);
         };
         let found = bus.find_gateway(&host_name()).await.ok().flatten();
         Ok(found.map_or(usual, |gateway| gateway.grpc))
+    }
+
+    /// URL of the Remote Execution API of the farm on `bus`: from the data folder, if it contains this farm, or the
+    /// settings, else of a gateway that answers on the bus. `None`: no gateway answers.
+    pub(crate) async fn gateway_url(
+        &self,
+        bus: &Bus,
+        settings: &Settings,
+    ) -> Result<Option<String>, Failure> {
+        let nats = self.nats_url(settings)?;
+        let found = read_endpoints(&settings.data)?.filter(|endpoints| endpoints.nats == nats);
+        let known = found.and_then(|endpoints| endpoints.grpc).or_else(|| chosen_grpc_url(settings));
+        match known {
+            Some(url) => Ok(Some(url)),
+            None => Ok(bus.find_gateway(&host_name()).await?.map(|gateway| gateway.grpc)),
+        }
     }
 
     /// Endpoints of the farm in the data folder, unless a URL was `named` by flag or `set` in the file. An explicitly
@@ -171,6 +186,14 @@ impl Globals {
         }
         Ok(found)
     }
+}
+
+/// URL of the address that the setting `grpc_listen` names. `None` for its default, and for port 0, which is any free
+/// port.
+fn chosen_grpc_url(settings: &Settings) -> Option<String> {
+    let address = &settings.grpc_listen;
+    let chosen = *address != Settings::default().grpc_listen && !address.ends_with(":0");
+    chosen.then(|| format!("grpc://{address}"))
 }
 
 /// Reads an environment variable; an empty one counts as unset.

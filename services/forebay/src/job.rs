@@ -1,18 +1,21 @@
 //! The job of `forebay submit --job`: reads it, checks it, and stores it if it is large.
 
 use std::{
+    collections::HashMap,
     io::Read as _,
     path::{Path, PathBuf},
 };
 
 use clap::Args;
-use model::{Graph, Job, JobLimits, JobSource, StoredJob};
+use model::{Digest, DigestFunction, Graph, Job, JobLimits, JobSource, StoredJob};
+use remote::Source;
 use settings::Settings;
 
 use crate::{
     failure::{Failure, USAGE},
     farm::Farm,
-    fetch,
+    globals::Globals,
+    remote::GatewayArgs,
 };
 
 /// Maximum length in bytes of a job, as JSON, within a request. A longer one goes through the store.
@@ -41,13 +44,21 @@ impl JobArgs {
 }
 
 /// The job as part of a request: inline, or the digest of the stored job if it is too long.
-pub(crate) async fn source(farm: &Farm, settings: &Settings, job: Job) -> Result<JobSource, Failure> {
+pub(crate) async fn source(
+    gateway: &GatewayArgs,
+    farm: &Farm,
+    globals: &Globals,
+    settings: &Settings,
+    job: Job,
+) -> Result<JobSource, Failure> {
     let json = job.to_json();
     if json.len() <= INLINE_BYTES_MAX {
         return Ok(JobSource::Inline(job));
     }
-    let store = fetch::open(farm, settings).await?;
-    Ok(JobSource::Stored(StoredJob { digest: store.put(json.into()).await? }))
+    let blob = DigestFunction::Sha256.digest(&json);
+    let store = gateway.connect(farm, globals, settings).await?;
+    store.upload(&HashMap::from([(blob, Source::Bytes(json.into()))])).await?;
+    Ok(JobSource::Stored(StoredJob { digest: Digest::from_sha256(blob.hash), size_bytes: Some(blob.size) }))
 }
 
 fn content(path: &Path) -> std::io::Result<String> {

@@ -9,6 +9,7 @@ mod cli;
 mod clock_text;
 mod completions;
 mod conform;
+mod context_folder;
 mod doctor;
 mod drain;
 mod exec;

@@ -235,6 +235,8 @@ fn context_text(context: &Context) -> String {
     match context {
         Context::Empty => "an empty folder".to_owned(),
         Context::Directory { path, .. } => format!("a copy of {path}"),
+        Context::Tree { source: Some(source), .. } => format!("a copy of {source}"),
+        Context::Tree { digest, source: None } => format!("folder {digest} of the store"),
         Context::Git { url, revision, patch: None } => format!("{url} at {revision}"),
         Context::Git { url, revision, patch: Some(_) } => format!("{url} at {revision} with a patch"),
         Context::Archive { location, .. } => format!("archive {location}"),

@@ -86,7 +86,7 @@ fn the_whole_record_says_what_and_why() {
 #[test]
 fn of_a_job_the_tasks_are_told() {
     let mut record = running();
-    record.build.job = Some(BuildJob { digest: Digest::of(b"job"), tasks: 130 });
+    record.build.job = Some(BuildJob { digest: Digest::of(b"job"), size_bytes: Some(3), tasks: 130 });
     record.build.submitter = Some("ann".into());
     assert_eq!(work_text(&record.build), "job of 130 tasks");
     let task = |id: &str| id.parse::<TaskId>().unwrap();

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::Args;
 use invariant::Present as _;
-use model::DigestFunction;
+use model::{BlobDigest, DigestFunction};
 use remote::{Remote, RemoteError};
 use settings::Settings;
 use tokio::{
@@ -15,7 +15,9 @@ use transfer::TransferError;
 
 use crate::{
     failure::{FAILED, Failure, UNREACHABLE, USAGE},
+    farm::Farm,
     globals::Globals,
+    stdout,
     wait::Wait,
 };
 
@@ -73,6 +75,65 @@ impl RemoteArgs {
     async fn speaks_grpc(&self, remote: &Remote) -> bool {
         !remote.capabilities().await.is_err_and(|error| error.is_unreachable())
     }
+}
+
+/// The gateway of a command that reads or writes blobs of builds.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct GatewayArgs {
+    /// URL of a gateway's Remote Execution API, for blobs [default: from the running farm in the data folder, else a
+    /// gateway found on the bus]
+    #[arg(long, value_name = "URL")]
+    grpc: Option<String>,
+}
+
+impl GatewayArgs {
+    /// Connects to the store of the farm. Retries within the wait limit.
+    pub(crate) async fn connect(
+        &self,
+        farm: &Farm,
+        globals: &Globals,
+        settings: &Settings,
+    ) -> Result<Remote, Failure> {
+        let mut wait = Wait::new(globals.wait()?);
+        loop {
+            let failure = match self.try_connect(farm, globals, settings).await {
+                Ok(remote) => return Ok(remote),
+                Err(failure) => failure,
+            };
+            wait.more(failure).await?;
+        }
+    }
+
+    async fn try_connect(
+        &self,
+        farm: &Farm,
+        globals: &Globals,
+        settings: &Settings,
+    ) -> Result<Remote, Failure> {
+        const START: &str = "start a gateway with `forebay serve gateway`";
+        let url = match &self.grpc {
+            Some(url) => Some(url.clone()),
+            None => globals.gateway_url(farm.client().bus(), settings).await?,
+        };
+        let Some(url) = url else {
+            return Err(Failure::plain(UNREACHABLE, format!("no gateway of the farm answers; {START}")));
+        };
+        let connected = Remote::connect(&url, "", DigestFunction::Sha256).await;
+        connected.map_err(|error| Failure::from(error).with(START))
+    }
+}
+
+/// Prints a blob to stdout. A blob whose content does not have its digest is detected only at its end.
+pub(crate) async fn print(remote: &Remote, digest: &BlobDigest) -> Result<(), Failure> {
+    let mut fault = None;
+    let print = async |piece: &[u8]| {
+        if fault.is_none() {
+            fault = stdout::bytes(piece).err();
+        }
+        Ok(())
+    };
+    remote.read_to(digest, print).await?;
+    fault.map_or(Ok(()), Err)
 }
 
 fn no_grpc(url: &str) -> Failure {

@@ -6,7 +6,7 @@ use model::{BuildId, BuildRequest, Context, Digest, DigestFunction, ToolCall, Wo
 
 use crate::{failure::Failure, submit_args::SubmitArgs};
 
-/// Converts the flags to a build request.
+/// Converts the flags to a build request, without its job and the folder of `--dir`, which may have to be uploaded.
 pub(crate) fn build_request(args: &SubmitArgs, id: BuildId) -> Result<BuildRequest, Failure> {
     Ok(BuildRequest {
         id: Some(id),
@@ -65,8 +65,8 @@ fn whole_seconds(span: Duration) -> u64 {
 }
 
 fn context(args: &SubmitArgs) -> Result<Context, Failure> {
-    if let Some(folder) = &args.dir {
-        let path = absolute("--dir", folder)?;
+    if let Some(folder) = &args.worker_dir {
+        let path = absolute("--worker-dir", folder)?;
         return Ok(Context::Directory { path, ignore_files: args.ignore_files });
     }
     if let (Some(url), Some(revision)) = (&args.git, &args.revision) {
@@ -167,12 +167,17 @@ mod tests {
         let digest = Some(Digest::of(b"x"));
         let found = request(&["--archive", &location, "true"]).unwrap().context;
         assert_eq!(found, Context::Archive { location, digest });
-        let there = request(&["--dir", "/nowhere/on/this/machine", "true"]).unwrap().context;
+        let there = request(&["--worker-dir", "/nowhere/on/this/machine", "true"]).unwrap().context;
         assert_eq!(
             there,
             Context::Directory { path: "/nowhere/on/this/machine".into(), ignore_files: false }
         );
-        assert!(request(&["--dir", "nowhere", "true"]).unwrap_err().contains("--dir nowhere"));
+        let line = ["--worker-dir", "/", "--ignore-files", "true"];
+        assert_eq!(
+            request(&line).unwrap().context,
+            Context::Directory { path: "/".into(), ignore_files: true }
+        );
+        assert!(request(&["--worker-dir", "nowhere", "true"]).unwrap_err().contains("--worker-dir nowhere"));
         let git = request(&["--git", "https://h/r", "--revision", "main", "true"]).unwrap().context;
         let (url, revision) = ("https://h/r".into(), "main".into());
         assert_eq!(git, Context::Git { url, revision, patch: None });
@@ -187,6 +192,9 @@ mod tests {
         assert!(request(&["--git", "u", "true"]).is_err());
         assert!(request(&["--revision", "r", "true"]).is_err());
         assert!(request(&["--dir", "/", "--archive", "/x", "true"]).is_err());
+        assert!(request(&["--dir", "/", "--worker-dir", "/x", "true"]).is_err());
+        assert!(request(&["--worker-dir", "/", "--git", "u", "--revision", "r", "true"]).is_err());
+        assert!(request(&["--ignore-files", "true"]).is_err());
         assert!(request(&["--group", "a b", "true"]).is_err());
         assert!(request(&["--env", "A", "true"]).unwrap_err().contains("NAME=VALUE"));
     }

@@ -15,6 +15,9 @@ use crate::{
     globals::Globals,
 };
 
+const STORE_HELP: &str = "Store of all blobs: s3://..., gs://..., az://..., file:///PATH, or grpc://HOST:PORT of a \
+    gateway [default: the setting `cas_url`, else the store of the farm]";
+
 /// Options of `forebay serve`.
 #[derive(Debug, Args)]
 pub(crate) struct ServeArgs {
@@ -45,7 +48,7 @@ pub(crate) struct ServeArgs {
     /// Number of workspaces of the worker [default: two per processor]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     workspaces: Option<u16>,
-    #[arg(long, help = "URL of the store for blobs: file:///PATH", value_name = "URL")]
+    #[arg(long, help = STORE_HELP, value_name = "URL")]
     store: Option<String>,
 }
 
@@ -179,7 +182,7 @@ impl ServeArgs {
             settings.workspaces = count;
         }
         if let Some(url) = &self.store {
-            settings.store_url.clone_from(url);
+            settings.cas_url.clone_from(url);
         }
     }
 }

@@ -11,6 +11,7 @@ use settings::Settings;
 use tracing::Instrument as _;
 
 use crate::{
+    context_folder::ContextFolder,
     failure::{Failure, say},
     farm::Farm,
     follow,
@@ -29,13 +30,17 @@ pub(crate) async fn run(
 ) -> Result<ExitCode, Failure> {
     let id = args.id.unwrap_or_else(BuildId::generate);
     let mut request = build_request(args, id)?;
+    let folder = ContextFolder::of(args)?;
     if let Some(hint) = shell_hint(&args.command) {
         say(&hint);
     }
     let job = args.job.read()?;
     let farm = Farm::connect(globals, settings).await?;
+    if let Some(folder) = folder {
+        request.context = folder.upload(&args.gateway, &farm, globals, settings).await?;
+    }
     if let Some(job) = job {
-        request.job = Some(job::source(&farm, settings, job).await?);
+        request.job = Some(job::source(&args.gateway, &farm, globals, settings, job).await?);
     }
     let key = BuildKey { group: args.group.clone(), id };
     // Continue the trace of the calling process, if it started one.

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 use model::{BuildId, Digest, Esu, ExecutorType, Group, Priority};
 
-use crate::{amount::parse_amount, follow::FollowArgs, job::JobArgs};
+use crate::{amount::parse_amount, follow::FollowArgs, job::JobArgs, remote::GatewayArgs};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -40,11 +40,14 @@ pub(crate) struct SubmitArgs {
     /// Id of the build, a UUID; submitting the same id again has no effect [default: a new id]
     #[arg(long, value_name = "UUID")]
     pub(crate) id: Option<BuildId>,
-    /// Run in a copy of this folder, which must be visible to the worker
-    #[arg(long, value_name = "DIR", conflicts_with_all = ["git", "archive"])]
+    /// Run in a copy of this folder; what the farm's store does not have of it is uploaded
+    #[arg(long, value_name = "DIR", group = "folder", conflicts_with_all = ["worker_dir", "git", "archive"])]
     pub(crate) dir: Option<PathBuf>,
+    /// Run in a copy of this folder of the worker's machine
+    #[arg(long, value_name = "PATH", group = "folder", conflicts_with_all = ["git", "archive"])]
+    pub(crate) worker_dir: Option<PathBuf>,
     /// Exclude files that match the folder's .gitignore and .forebayignore files from the copy
-    #[arg(long, requires = "dir")]
+    #[arg(long, requires = "folder")]
     pub(crate) ignore_files: bool,
     /// Run in a checkout of this git repository
     #[arg(long, value_name = "URL", requires = "revision", conflicts_with = "archive")]
@@ -120,6 +123,8 @@ pub(crate) struct SubmitArgs {
     pub(crate) follow: bool,
     #[command(flatten)]
     pub(crate) following: FollowArgs,
+    #[command(flatten)]
+    pub(crate) gateway: GatewayArgs,
     #[command(flatten)]
     pub(crate) job: JobArgs,
     /// Program and arguments to run

@@ -7,10 +7,10 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use bus::BusError;
+use cas::CasError;
 use client::ClientError;
 use invariant::Present as _;
 use model::{ApiError, ErrorCode, ParseDigestError, ParseIdError};
-use store::StoreError;
 use telemetry::error_chain;
 
 /// The response to a failed request.
@@ -71,18 +71,14 @@ impl From<BusError> for Failure {
     }
 }
 
-impl From<StoreError> for Failure {
-    fn from(error: StoreError) -> Self {
-        let code = match &error {
-            StoreError::Missing { .. } => ErrorCode::NotFound,
-            StoreError::Unsupported { .. }
-            | StoreError::Folder { .. }
-            | StoreError::Failed { .. }
-            | StoreError::File { .. }
-            | StoreError::NoRoom { .. }
-            | StoreError::Write { .. }
-            | StoreError::TooLarge { .. }
-            | StoreError::Damaged { .. } => ErrorCode::Unavailable,
+impl From<CasError> for Failure {
+    fn from(error: CasError) -> Self {
+        let code = if matches!(error, CasError::Missing { .. } | CasError::NotFound { .. }) {
+            ErrorCode::NotFound
+        } else if error.is_about_content() {
+            ErrorCode::InvalidRequest
+        } else {
+            ErrorCode::Unavailable
         };
         Self::new(code, error_chain(&error))
     }

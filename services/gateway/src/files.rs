@@ -6,8 +6,8 @@ use axum::{
     http::{HeaderMap, HeaderValue, StatusCode, header},
     response::{IntoResponse, Response},
 };
-use model::Digest;
-use store::Store;
+use cas::{Cas, CasError};
+use model::{BlobDigest, Digest};
 
 use crate::{
     failure::Failure,
@@ -31,7 +31,7 @@ pub(crate) async fn output(
     let output = result.outputs.iter().find(|output| output.path == path);
     let output =
         output.ok_or_else(|| Failure::missing(format!("build {key} has no output file {path:?}")))?;
-    send(&gateway.store, &output.digest, &headers).await
+    send(&gateway.cas, &output.digest, output.blob(), &headers).await
 }
 
 /// Handles `GET /v1/blobs/{digest}`: sends one blob.
@@ -40,18 +40,25 @@ pub(crate) async fn blob(
     names: PathParameters,
     headers: HeaderMap,
 ) -> Result<Response, Failure> {
-    send(&gateway.store, &names.digest()?, &headers).await
+    let digest = names.digest()?;
+    let blob = gateway.cas.resolve(&digest, None).await?;
+    send(&gateway.cas, &digest, blob, &headers).await
 }
 
-async fn send(store: &Store, digest: &Digest, headers: &HeaderMap) -> Result<Response, Failure> {
+async fn send(
+    cas: &Cas,
+    digest: &Digest,
+    blob: BlobDigest,
+    headers: &HeaderMap,
+) -> Result<Response, Failure> {
     let tag = format!("\"{digest}\"");
     if input::header_text(headers, header::IF_NONE_MATCH).is_some_and(|seen| matches(seen, &tag)) {
         return Ok((StatusCode::NOT_MODIFIED, [(header::ETAG, tag)]).into_response());
     }
-    let (length, parts) = store.stream(digest).await?;
+    let parts = cas.read(&blob, 0, None).await?.ok_or(CasError::Missing { digest: blob })?;
     let head = [
         (header::CONTENT_TYPE, HeaderValue::from_static("application/octet-stream")),
-        (header::CONTENT_LENGTH, HeaderValue::from(length)),
+        (header::CONTENT_LENGTH, HeaderValue::from(blob.size)),
         (header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff")),
     ];
     Ok((head, [(header::ETAG, tag)], Body::from_stream(parts)).into_response())

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use cas::Cas;
 use client::Client;
-use store::Store;
 use tokio_util::sync::CancellationToken;
 
 /// State shared by all request handlers. Cheap to clone.
@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 pub(crate) struct Gateway {
     pub(crate) client: Client,
     /// Holds output files and overflowed console output.
-    pub(crate) store: Store,
+    pub(crate) cas: Cas,
     /// Maximum size of a request body, in bytes.
     pub(crate) request_bytes_max: usize,
     /// How long a client may leave its response unread.

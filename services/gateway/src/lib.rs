@@ -41,9 +41,10 @@ pub fn run(context: Context) -> Running {
 async fn serve_all(context: Context) -> Result<(), ServiceError> {
     let live =
         context.bus.connect_live(&format!("forebay {} watches", context.instance), HEARD_AHEAD).await?;
+    let cas = context.cas().await?;
     let gateway = Gateway {
         client: Client::new(context.bus.clone()).with_live_connection(live),
-        store: context.store().await?,
+        cas: cas.clone(),
         request_bytes_max: context.settings.request_bytes_max,
         reading: context.limiter.patience().reading,
         stop: context.stop.clone(),
@@ -57,7 +58,7 @@ async fn serve_all(context: Context) -> Result<(), ServiceError> {
     let http = url(bound);
     let config = GrpcConfig::new(&context.settings);
     let config = config.map_err(|error| ServiceError::failed("configuring the gateway", error))?;
-    let serving = grpc::serve(&context, config).await?;
+    let serving = grpc::serve(&context, cas, config).await?;
     let grpc = url(serving.address).replacen("http://", "grpc://", 1);
     tracing::info!(http, grpc, "serving");
     let stop = context.stop.clone();

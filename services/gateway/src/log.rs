@@ -10,6 +10,7 @@ use axum::{
 };
 use bus::{EventKind, EventSubject, stream};
 use bytes::Bytes;
+use cas::CasError;
 use client::{ClientError, Watch, WatchBody};
 use futures::{
     Stream, StreamExt as _, TryStreamExt as _,
@@ -90,6 +91,7 @@ impl StoredChunks {
 async fn overflow(gateway: &Gateway, build: &BuildView) -> Result<BoxStream<'static, Part>, Failure> {
     let overflow = build.record.result().and_then(|result| result.log.overflow.as_ref());
     let Some(file) = overflow else { return Ok(streams::empty().boxed()) };
-    let (_, parts) = gateway.store.stream(&file.digest).await?;
+    let digest = file.blob();
+    let parts = gateway.cas.read(&digest, 0, None).await?.ok_or(CasError::Missing { digest })?;
     Ok(parts.map_err(Into::into).boxed())
 }

@@ -8,7 +8,7 @@ use std::{
 
 use model::{Group, Occupancy, UsageReport};
 use parking_lot::Mutex;
-use service::{Context, ServiceError};
+use service::{Context, ServiceError, Subscription};
 use tokio::time::Instant;
 
 /// The last report of each source. Cheap to clone.
@@ -44,16 +44,11 @@ impl Usage {
 
 /// Processes usage reports until the service stops.
 pub(crate) async fn serve(context: Context, usage: Usage) -> Result<(), ServiceError> {
-    let what = "subscribing to usage reports";
-    let listening = context.bus.listen::<UsageReport>(&()).await;
-    let mut reports = listening.map_err(|error| ServiceError::failed(what, error))?;
+    let mut reports = Subscription::<UsageReport>::new(&context.bus, &()).await?;
     loop {
         let report = tokio::select! {
             () = context.stop.cancelled() => return Ok(()),
-            report = reports.next() => report,
-        };
-        let Some(report) = report else {
-            return Err(ServiceError::failed(what, "the subscription ended"));
+            report = reports.next() => report?,
         };
         usage.record(report.content);
     }

@@ -2,9 +2,8 @@
 
 use std::time::Duration;
 
-use bus::Subject;
-use service::{Context, ServiceError};
-use tracing::debug;
+use model::ExecutorHeartbeat;
+use service::{Context, ServiceError, request_heartbeats};
 
 use crate::Wakes;
 
@@ -33,15 +32,7 @@ pub(crate) async fn run(context: Context, wakes: Wakes) -> Result<(), ServiceErr
             () = context.stop.cancelled() => return Ok(()),
             () = tokio::time::sleep(pause) => {}
         }
-        ask_all(&context).await;
+        request_heartbeats::<ExecutorHeartbeat>(&context.bus).await;
         pause = (pause * 2).min(SLOW);
-    }
-}
-
-/// Asks all executors immediately.
-pub(crate) async fn ask_all(context: &Context) {
-    if let Err(error) = context.bus.signal(&Subject::ExecutorAnnounce).await {
-        let error = telemetry::error_chain(&error);
-        debug!(error, "cannot ask executors to announce themselves; waiting for their next heartbeats");
     }
 }

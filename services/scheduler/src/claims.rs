@@ -2,7 +2,7 @@
 
 use bus::{Plain, Received};
 use model::{ClaimNotice, HandOver, WaitAgain};
-use service::ServiceError;
+use service::{ServiceError, Subscription};
 use tokio::{sync::mpsc::UnboundedSender, time::Instant};
 use tracing::{debug, warn};
 
@@ -68,19 +68,15 @@ async fn for_each_message<M: Plain<To = ()>, Handled: Future<Output = ()>>(
     delivery: Delivery,
     handle: impl Fn(Received<M>) -> Handled,
 ) -> Result<(), ServiceError> {
-    let what = || format!("subscribing to {}", M::subject(&()));
-    let listening = match delivery {
-        Delivery::ToOne => shared.context.bus.listen_in::<M>(&(), QUEUE_GROUP).await,
-        Delivery::ToAll => shared.context.bus.listen::<M>(&()).await,
+    let bus = &shared.context.bus;
+    let mut messages = match delivery {
+        Delivery::ToOne => Subscription::<M>::in_group(bus, &(), QUEUE_GROUP).await?,
+        Delivery::ToAll => Subscription::<M>::new(bus, &()).await?,
     };
-    let mut messages = listening.map_err(|error| ServiceError::failed(what(), error))?;
     loop {
         let message = tokio::select! {
             () = shared.context.stop.cancelled() => return Ok(()),
-            message = messages.next() => message,
-        };
-        let Some(message) = message else {
-            return Err(ServiceError::failed(what(), "the subscription ended"));
+            message = messages.next() => message?,
         };
         handle(message).await;
     }

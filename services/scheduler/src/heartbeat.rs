@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use bus::Received;
 use model::{ClaimRequest, ExecutionKey, ExecutorControl, ExecutorHeartbeat, ExecutorId, Millis, WaitAgain};
-use service::{Context, ServiceError};
+use service::{Context, Heartbeats, ServiceError, Subscription, request_heartbeats};
 use tracing::{debug, warn};
 
-use crate::{Shared, ask, claims};
+use crate::{Shared, claims};
 
 const QUEUE_GROUP: &str = "scheduler";
 /// How long an execution that an executor should have and does not name may be in flight: as long as the executor waits
@@ -17,43 +17,25 @@ const GRACE: Duration = ClaimRequest::PATIENCE.saturating_add(Duration::from_mil
 
 /// Receives heartbeats until the service stops, and writes them to the index.
 pub(crate) async fn serve(shared: Shared) -> Result<(), ServiceError> {
-    let context = &shared.context;
-    let what = "subscribing to heartbeats";
-    let listening = context.bus.listen_in::<ExecutorHeartbeat>(&(), QUEUE_GROUP).await;
-    let mut heartbeats = listening.map_err(|error| ServiceError::failed(what, error))?;
-    let mut reconnects = context.bus.reconnects();
-    loop {
-        // Messages sent before the start or while the connection was lost were not received.
-        ask::ask_all(context).await;
-        loop {
-            let heartbeat = tokio::select! {
-                () = context.stop.cancelled() => return Ok(()),
-                () = reconnects.next() => break,
-                heartbeat = heartbeats.next() => heartbeat,
-            };
-            let Some(heartbeat) = heartbeat else {
-                return Err(ServiceError::failed(what, "the subscription ended"));
-            };
-            apply(&shared, &heartbeat).await;
-        }
+    let mut heartbeats = Heartbeats::<ExecutorHeartbeat>::subscribe(&shared.context, QUEUE_GROUP).await?;
+    while let Some(heartbeat) = heartbeats.next().await? {
+        apply(&shared, &heartbeat).await;
     }
+    Ok(())
 }
 
-/// Receives all heartbeats, including those that another scheduler writes to the index.
+/// Receives all heartbeats, including those that another scheduler writes to the index. A loop of its own, because the
+/// view must not wait for Redis.
 pub(crate) async fn follow(shared: Shared) -> Result<(), ServiceError> {
-    let what = "listening to heartbeats";
-    let listening = shared.context.bus.listen::<ExecutorHeartbeat>(&()).await;
-    let mut heartbeats = listening.map_err(|error| ServiceError::failed(what, error))?;
+    let Context { bus, stop, .. } = &shared.context;
+    let mut heartbeats = Subscription::<ExecutorHeartbeat>::new(bus, &()).await?;
     // Executors that are already live announce themselves once when asked; new ones announce
     // themselves when they start.
-    ask::ask_all(&shared.context).await;
+    request_heartbeats::<ExecutorHeartbeat>(bus).await;
     loop {
         let heartbeat = tokio::select! {
-            () = shared.context.stop.cancelled() => return Ok(()),
-            heartbeat = heartbeats.next() => heartbeat,
-        };
-        let Some(heartbeat) = heartbeat else {
-            return Err(ServiceError::failed(what, "the subscription ended"));
+            () = stop.cancelled() => return Ok(()),
+            heartbeat = heartbeats.next() => heartbeat?,
         };
         shared.view.heartbeat(&heartbeat.content);
     }

@@ -11,15 +11,15 @@ use index::{
     actions::{Change, Effects, Event},
 };
 use invariant::impossible;
-use model::{ExecutionHead, ExecutionKey, ExecutorId, Sequence};
+use model::{ExecutionHead, ExecutionKey, ExecutorHeartbeat, ExecutorId, Sequence};
 use projection::{Projection, Steps};
-use service::{ServiceError, Step, crash_point};
+use service::{ServiceError, Step, crash_point, request_heartbeats};
 use telemetry::metrics::{Counter, Label, count};
 use tokio::sync::Notify;
 use tracing::warn;
 
 use crate::{
-    Shared, ask,
+    Shared,
     floor::{self, Floor},
     heartbeat,
     records::{self, RecordContent},
@@ -150,7 +150,7 @@ impl Projection for Executions {
 
     /// Asks executors what they run, and looks for lost ones.
     async fn rebuilt(&self) {
-        ask::ask_all(&self.shared.context).await;
+        request_heartbeats::<ExecutorHeartbeat>(&self.shared.context.bus).await;
         self.shared.wakes.sweep.notify_one();
     }
 }

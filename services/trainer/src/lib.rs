@@ -8,8 +8,8 @@ mod train;
 
 use std::time::{Duration, Instant};
 
+use cas::Cas;
 use service::{Context, Ready, Running, ServiceError};
-use store::Store;
 use tracing::{debug, info, warn};
 
 use crate::train::{TrainError, Trained};
@@ -25,7 +25,7 @@ const RETRY: Duration = Duration::from_secs(60);
 const YOUNG: Duration = Duration::from_secs(600);
 
 async fn serve(context: Context) -> Result<(), ServiceError> {
-    let store = context.store().await?;
+    let cas = context.cas_with_small_caches().await?;
     context.ready(Ready::default()).await?;
     let every = Duration::from_secs(context.settings.training_seconds);
     if every.is_zero() {
@@ -40,7 +40,7 @@ async fn serve(context: Context) -> Result<(), ServiceError> {
                 wait
             }
             Ok(None) => {
-                let retry = attempt(&context, &store).await;
+                let retry = attempt(&context, &cas).await;
                 if retry.is_none() {
                     trained = Some(Instant::now());
                 }
@@ -61,8 +61,8 @@ async fn serve(context: Context) -> Result<(), ServiceError> {
 
 /// Trains once. `None` means that the training completed and need not be repeated before the next one is due;
 /// otherwise the delay before a retry.
-async fn attempt(context: &Context, store: &Store) -> Option<Duration> {
-    match train::train(context, store).await {
+async fn attempt(context: &Context, cas: &Cas) -> Option<Duration> {
+    match train::train(context, cas).await {
         Ok(Trained::Published(published)) => {
             info!("{published}");
             None

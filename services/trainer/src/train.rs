@@ -7,13 +7,11 @@ use std::{
 };
 
 use bus::{BusError, EventSubject, Follower, Start, millis, stream};
-use bytes::BytesMut;
-use futures::TryStreamExt as _;
+use cas::{Cas, CasError};
 use invariant::{Present as _, impossible};
-use model::{Digest, ExecutorType, Millis, ModelNotice};
+use model::{Digest, DigestFunction, ExecutorType, Millis, ModelNotice};
 use occupancy::{DecodeError, FitOptions, OccupancyModel, Refusal, Report, fit, judge, search};
 use service::Context;
-use store::{Store, StoreError};
 use tracing::{info, warn};
 
 use crate::lessons::TrainingData;
@@ -26,7 +24,7 @@ const BUILDS_MIN: u64 = 200;
 const SEARCH_MAX: Duration = Duration::from_secs(300);
 const BATCH: usize = 1000;
 /// Maximum size of a model in bytes: enqueuers accept no larger one.
-const SIZE_MAX: usize = 256 << 20;
+const SIZE_MAX: u64 = 256 << 20;
 
 /// The reason why there is no new model.
 #[derive(Debug, thiserror::Error)]
@@ -34,7 +32,7 @@ pub(crate) enum TrainError {
     #[error(transparent)]
     Bus(#[from] BusError),
     #[error("cannot store the model")]
-    Store(#[from] StoreError),
+    Store(#[from] CasError),
     #[error("only {found} builds ended in the last 17 days, at least {BUILDS_MIN} are needed")]
     TooFew { found: u64 },
     #[error("the encoded model cannot be decoded")]
@@ -71,7 +69,7 @@ impl fmt::Display for Published {
 }
 
 /// Trains a model from the builds in the event stream and publishes it, unless enqueuers would refuse it.
-pub(crate) async fn train(context: &Context, store: &Store) -> Result<Trained, TrainError> {
+pub(crate) async fn train(context: &Context, cas: &Cas) -> Result<Trained, TrainError> {
     let begun = Instant::now();
     let now = context.bus.now();
     // Read before learning: of several trainers that started from the same model, only one publishes the next.
@@ -93,14 +91,22 @@ pub(crate) async fn train(context: &Context, store: &Store) -> Result<Trained, T
     // A model that enqueuers could not read, or would refuse, must not be published.
     OccupancyModel::decode(&bytes)?;
     let current = match &last {
-        Some(last) => current_report(store, last).await,
+        Some(last) => current_report(cas, last).await,
         None => None,
     };
     judge(model.report(), current.as_ref())?;
     let (test_error, default_error) = errors(model.report());
-    let digest = store.put(bytes.into()).await?;
-    let notice =
-        ModelNotice { version, digest, trained_at_ms: now, builds, test_error, default_error, types_by_rule };
+    let blob = cas.put_bytes(DigestFunction::Sha256, bytes.into()).await?;
+    let notice = ModelNotice {
+        version,
+        digest: Digest::from_sha256(blob.hash),
+        size_bytes: Some(blob.size),
+        trained_at_ms: now,
+        builds,
+        test_error,
+        default_error,
+        types_by_rule,
+    };
     Ok(if context.bus.publish_model(&notice, position).await? {
         Trained::Published(Published { notice, seconds: begun.elapsed().as_secs_f64() })
     } else {
@@ -110,8 +116,8 @@ pub(crate) async fn train(context: &Context, store: &Store) -> Result<Trained, T
 
 /// The report of the model in use. Treated as absent if it cannot be read, since no newly started process
 /// can use it either.
-async fn current_report(store: &Store, notice: &ModelNotice) -> Option<Report> {
-    match load(store, notice).await {
+async fn current_report(cas: &Cas, notice: &ModelNotice) -> Option<Report> {
+    match load(cas, notice).await {
         Ok(model) => Some(model.report().clone()),
         Err(error) => {
             let error = telemetry::error_chain(error.as_ref());
@@ -125,23 +131,11 @@ async fn current_report(store: &Store, notice: &ModelNotice) -> Option<Report> {
 }
 
 async fn load(
-    store: &Store,
+    cas: &Cas,
     notice: &ModelNotice,
 ) -> Result<OccupancyModel, Box<dyn std::error::Error + Send + Sync>> {
-    let (size, parts) = store.stream(&notice.digest).await?;
-    if size > SIZE_MAX as u64 {
-        return Err(format!("it has {size} bytes, the limit is {SIZE_MAX}").into());
-    }
-    let content = parts
-        .try_fold(BytesMut::new(), async |mut all, part| {
-            all.extend_from_slice(&part);
-            Ok(all)
-        })
-        .await?;
-    if Digest::of(&content) != notice.digest {
-        return Err("its content does not match the published digest".into());
-    }
-    Ok(OccupancyModel::decode(&content)?)
+    let blob = cas.resolve(&notice.digest, notice.size_bytes).await?;
+    Ok(OccupancyModel::decode(&cas.read_whole(&blob, SIZE_MAX).await?)?)
 }
 
 /// Training data from builds since `since`; if they exceed the limit, from the latest ones.

@@ -5,11 +5,11 @@ use std::{path::PathBuf, time::Duration};
 
 use bus::{Chunk, ChunkFault, GuardedWriter};
 use bytes::Bytes;
-use model::{LogSummary, OutputFile, OutputStream, ToolEvent};
+use cas::{Cas, CasError};
+use model::{BlobDigest, Digest, DigestFunction, LogSummary, OutputFile, OutputStream, ToolEvent};
 use service::{Step, crash_point};
-use store::{Store, StoreError};
 use telemetry::metrics::{Counter, Label, count};
-use tokio::{fs::File, io::AsyncWriteExt as _};
+use tokio::{fs::File, io::AsyncWriteExt as _, time::Instant};
 use tracing::warn;
 
 /// Limits on the console output of a run.
@@ -33,6 +33,8 @@ pub(crate) struct Console {
 
 /// Time limit for a write: after this the lease has expired and the run is over anyway.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// Pause before another attempt to store the end of a log.
+const RETRY: Duration = Duration::from_secs(1);
 
 impl Console {
     pub(crate) fn new(writer: GuardedWriter, limits: Limits, overflow_path: PathBuf) -> Self {
@@ -103,16 +105,31 @@ impl Console {
     }
 
     /// Stores the output that exceeded the limit of the bus, and returns the summary.
-    pub(crate) async fn finish(mut self, store: &Store) -> Result<LogSummary, StoreError> {
+    pub(crate) async fn finish(mut self, cas: &Cas) -> Result<LogSummary, CasError> {
         if let Some(mut file) = self.overflow.take() {
             if let Err(error) = file.flush().await {
                 warn!(%error, "cannot write the end of a log");
             }
             drop(file);
-            let (digest, size_bytes) = store.put_file(&self.overflow_path).await?;
-            let path = ".forebay/log".to_owned();
-            self.summary.overflow = Some(OutputFile { path, digest, size_bytes, executable: false });
+            let blob = self.store(cas).await?;
+            let (path, digest) = (".forebay/log".to_owned(), Digest::from_sha256(blob.hash));
+            self.summary.overflow =
+                Some(OutputFile { path, digest, size_bytes: blob.size, executable: false });
         }
         Ok(self.summary)
+    }
+
+    /// Stores the file, waiting for a store that is full or does not answer.
+    async fn store(&self, cas: &Cas) -> Result<BlobDigest, CasError> {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            match cas.put_file(DigestFunction::Sha256, &self.overflow_path, false).await {
+                Err(error) if !error.is_about_content() && Instant::now() < deadline => {
+                    warn!(error = telemetry::error_chain(&error), "cannot store a log yet, retrying");
+                    tokio::time::sleep(RETRY).await;
+                }
+                outcome => return outcome,
+            }
+        }
     }
 }

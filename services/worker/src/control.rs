@@ -4,22 +4,17 @@ use std::sync::Arc;
 
 use bus::{ControlReply, Received};
 use model::{BuildKey, Control, Phase};
-use service::ServiceError;
+use service::{ServiceError, Subscription};
 use tracing::{debug, info};
 
 use crate::{shared::Shared, stop::Cause};
 
 /// Handles orders until the worker ends.
 pub(crate) async fn serve(shared: Arc<Shared>) -> Result<(), ServiceError> {
-    let failed = |error: Box<dyn std::error::Error + Send + Sync>| {
-        ServiceError::failed("subscribing to orders", error)
-    };
-    let subscribed = shared.context.bus.listen::<Control>(&shared.id).await;
-    let mut orders = subscribed.map_err(|error| failed(Box::new(error)))?;
-    while let Some(order) = orders.next().await {
-        tokio::spawn(handle(shared.clone(), order));
+    let mut orders = Subscription::<Control>::new(&shared.context.bus, &shared.id).await?;
+    loop {
+        tokio::spawn(handle(shared.clone(), orders.next().await?));
     }
-    Err(failed("the subscription ended".into()))
 }
 
 async fn handle(shared: Arc<Shared>, order: Received<Control>) {

@@ -1,53 +1,34 @@
-//! Sends heartbeats with the state of the workspaces: periodically, and at once when the dispatchers' view
-//! is out of date.
+//! Heartbeats of the worker, with the state of its workspaces.
 
-use std::{sync::Arc, time::Duration};
-
-use bus::{Subject, millis};
 use model::{Heartbeat, WorkerStatus, WorkspaceState};
-use service::ServiceError;
+use service::{Context, HeartbeatSource, heartbeat_ttl_ms};
 use telemetry::metrics::{Gauge, Label, set};
+use tokio::sync::Notify;
 
 use crate::shared::Shared;
 
-/// Sends heartbeats until the worker ends.
-pub(crate) async fn serve(shared: Arc<Shared>) -> Result<(), ServiceError> {
-    let failed = |error: Box<dyn std::error::Error + Send + Sync>| {
-        ServiceError::failed("subscribing to announcements", error)
-    };
-    let subscribed = shared.context.bus.signals(&Subject::Announce).await;
-    let mut asked = subscribed.map_err(|error| failed(Box::new(error)))?;
-    let mut reconnects = shared.context.bus.reconnects();
-    let every = Duration::from_secs(shared.context.settings.heartbeat_seconds);
-    loop {
-        send(&shared).await;
-        tokio::select! {
-            () = tokio::time::sleep(every) => {}
-            () = shared.workspaces.announce.notified() => {}
-            () = reconnects.next() => {}
-            signal = asked.next() => {
-                if signal.is_none() {
-                    return Err(failed("the subscription ended".into()));
-                }
-            }
-        }
+impl HeartbeatSource for Shared {
+    type Heartbeat = Heartbeat;
+
+    fn context(&self) -> &Context {
+        &self.context
+    }
+
+    fn outdated(&self) -> &Notify {
+        &self.workspaces.announce
+    }
+
+    fn heartbeat(&self) -> Heartbeat {
+        content(self, self.workspaces.status())
+    }
+
+    fn final_heartbeat(&self) -> Heartbeat {
+        content(self, WorkerStatus::Gone)
     }
 }
 
-/// Sends one heartbeat now.
-pub(crate) async fn send(shared: &Shared) {
-    publish_status(shared, shared.workspaces.status()).await;
-}
-
-/// Sends the final heartbeat: the worker is gone.
-pub(crate) async fn send_gone(shared: &Shared) {
-    publish_status(shared, WorkerStatus::Gone).await;
-    // If the heartbeat does not arrive, the worker leaves the index when its time to live ends.
-    let _ = shared.context.bus.flush(Duration::from_secs(1)).await;
-}
-
-async fn publish_status(shared: &Shared, status: WorkerStatus) {
-    let every = Duration::from_secs(shared.context.settings.heartbeat_seconds);
+/// The content of a heartbeat; also updates the gauge of workspaces.
+fn content(shared: &Shared, status: WorkerStatus) -> Heartbeat {
     let workspaces = shared.workspaces.states();
     let idle = workspaces.iter().filter(|state| matches!(state, WorkspaceState::Idle { .. })).count();
     let gauge = |state, count: usize| {
@@ -55,7 +36,7 @@ async fn publish_status(shared: &Shared, status: WorkerStatus) {
     };
     gauge("idle", idle);
     gauge("busy", workspaces.len() - idle);
-    let heartbeat = Heartbeat {
+    Heartbeat {
         worker: shared.id.clone(),
         host: shared.host.clone(),
         pid: std::process::id(),
@@ -63,8 +44,7 @@ async fn publish_status(shared: &Shared, status: WorkerStatus) {
         status,
         short: shared.workspaces.shortage(),
         workspaces,
-        ttl_ms: millis(every * 3),
+        ttl_ms: heartbeat_ttl_ms(&shared.context),
         clock_skew_ms: shared.context.bus.clock().skew(),
-    };
-    shared.context.bus.send_or_log(&(), &heartbeat).await;
+    }
 }

@@ -72,14 +72,14 @@ impl Run<'_> {
             host: &mut JobHost { shared, console: self.console, folder, record, stop },
             record,
             worker: &shared.id,
-            store: &shared.store,
+            cas: &shared.cas,
             clock: shared.context.bus.clock(),
             workspace: &folder.build,
             timeout_at: self.timeout_at,
             tasks_in_flight: settings.job_tasks_in_flight,
             bytes_max: settings.action_output_bytes_max,
         };
-        let (ending, end) = run.run(&job.digest).await?;
+        let (ending, end) = run.run(job).await?;
         self.job = end;
         Ok(match ending {
             JobEnding::Tasks { outputs } => Ending::Tasks { outputs },

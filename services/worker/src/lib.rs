@@ -40,7 +40,10 @@ mod workspaces;
 use std::{sync::Arc, time::Duration};
 
 use model::WorkerId;
-use service::{Context, Ready, Running, ServiceError, StartError, host_name};
+use service::{
+    Context, Ready, Running, ServiceError, StartError, host_name, send_final_heartbeat, send_heartbeat,
+    serve_heartbeats,
+};
 use tokio::task::JoinSet;
 use tracing::info;
 
@@ -61,7 +64,8 @@ async fn serve_all(context: Context) -> Result<(), ServiceError> {
         .instance
         .parse()
         .map_err(|error: model::ParseIdError| ServiceError::failed("naming the worker", error))?;
-    let store = context.store().await?;
+    let cas = context.cas_with_small_caches().await?;
+    store_bounds::keep_bounds(&context, &cas).await?;
     let root = context.data_folder("workspaces")?;
     let folder = WorkerFolder::create(&root, id.as_str()).map_err(|source| {
         ServiceError::Start(StartError::Write { path: root.display().to_string(), source })
@@ -75,7 +79,7 @@ async fn serve_all(context: Context) -> Result<(), ServiceError> {
         id,
         host: host_name(),
         started_at: context.bus.now(),
-        store,
+        cas,
         folder,
         workspaces: Workspaces::new(count),
         usage: Usage::new(context.settings.executor_type.clone()),
@@ -88,7 +92,7 @@ async fn serve_all(context: Context) -> Result<(), ServiceError> {
     let mut tasks = JoinSet::new();
     tasks.spawn(offers::serve(shared.clone()));
     tasks.spawn(control::serve(shared.clone()));
-    tasks.spawn(heartbeat::serve(shared.clone()));
+    tasks.spawn(serve_heartbeats(shared.clone()));
     tasks.spawn(follow_gateways(shared.clone()));
     tasks.spawn(memory::serve(shared.clone()));
     tasks.spawn(disk_watch::serve(shared.clone()));
@@ -101,7 +105,7 @@ async fn serve_all(context: Context) -> Result<(), ServiceError> {
     }
     // A heartbeat after the final one would keep the departed worker in the index until its TTL ends.
     tasks.shutdown().await;
-    heartbeat::send_gone(&shared).await;
+    send_final_heartbeat(&*shared).await;
     // Workspaces close together with the processes they keep; those that do not end now die with this process.
     shared.workspaces.closing.cancel();
     let _ =
@@ -131,7 +135,7 @@ fn ended_early(ended: Result<Result<(), ServiceError>, tokio::task::JoinError>) 
 /// Stops accepting offers, lets running builds finish until the drain time is over, then requeues the rest.
 async fn drain(shared: &Shared) {
     shared.workspaces.set_draining(true);
-    heartbeat::send(shared).await;
+    send_heartbeat(shared).await;
     let limit = Duration::from_secs(shared.context.settings.drain_seconds);
     if tokio::time::timeout(limit, shared.workspaces.all_idle()).await.is_err() {
         info!("drain time is over: requeueing the builds that still run");

@@ -2,9 +2,9 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use bus::Received;
-use model::{BuildKey, BuildRecord, OfferReply, OfferVerdict, Offers, Sequence};
-use service::{ServiceError, Step, crash_point};
+use bus::{Encoding, Received, decode};
+use model::{BuildKey, BuildRecord, Offer, OfferReply, OfferVerdict, Offers, Sequence};
+use service::{ServiceError, Step, Subscription, crash_point};
 use tokio::sync::oneshot;
 use tracing::debug;
 
@@ -12,16 +12,12 @@ use crate::{shared::Shared, workspaces::Assignment};
 
 /// Handles offers until the worker ends.
 pub(crate) async fn serve(shared: Arc<Shared>) -> Result<(), ServiceError> {
-    let failed = |error: Box<dyn std::error::Error + Send + Sync>| {
-        ServiceError::failed("subscribing to offers", error)
-    };
-    let subscribed = shared.context.bus.listen::<Offers>(&shared.id).await;
-    let mut offers = subscribed.map_err(|error| failed(Box::new(error)))?;
-    while let Some(received) = offers.next().await {
+    let mut offers = Subscription::<Offers>::new(&shared.context.bus, &shared.id).await?;
+    loop {
+        let received = offers.next().await?;
         crash_point(Step::OfferReceived);
         tokio::spawn(answer(shared.clone(), received));
     }
-    Err(failed("the subscription ended".into()))
 }
 
 async fn answer(shared: Arc<Shared>, received: Received<Offers>) {
@@ -32,10 +28,18 @@ async fn answer(shared: Arc<Shared>, received: Received<Offers>) {
 }
 
 /// Passes every offer to its workspace and collects the verdicts.
-async fn assign_all(shared: &Arc<Shared>, offers: Offers) -> Vec<OfferVerdict> {
-    let key = |offer: &model::Offer| BuildKey { group: offer.group.clone(), id: offer.id };
+async fn assign_all(shared: &Arc<Shared>, mut offers: Offers) -> Vec<OfferVerdict> {
+    let key = |offer: &Offer| BuildKey { group: offer.group.clone(), id: offer.id };
     let keys: Vec<BuildKey> = offers.offers.iter().map(key).collect();
-    let mut records = read(shared, &keys).await;
+    let mut records = HashMap::with_capacity(keys.len());
+    let mut missing = Vec::new();
+    for (offer, key) in offers.offers.iter_mut().zip(&keys) {
+        match carried(offer, key) {
+            Some(record) => drop(records.insert(key.clone(), record)),
+            None => missing.push(key.clone()),
+        }
+    }
+    records.extend(read(shared, &missing).await);
     let mut waiting = Vec::with_capacity(keys.len());
     for (offer, key) in offers.offers.into_iter().zip(keys) {
         let (verdict, answer) = oneshot::channel();
@@ -48,6 +52,16 @@ async fn assign_all(shared: &Arc<Shared>, offers: Offers) -> Vec<OfferVerdict> {
         verdicts.push(answer.await.unwrap_or(OfferVerdict::Failed));
     }
     verdicts
+}
+
+/// Takes the record from an offer. If the build has moved on, its claim fails at the write of INVOCATION_STARTED.
+fn carried(offer: &mut Offer, key: &BuildKey) -> Option<(Sequence, BuildRecord)> {
+    let stored = offer.record.take()?;
+    let record = decode(Encoding::Json, stored.get().as_bytes()).inspect_err(|error| {
+        debug!(%key, error = telemetry::error_chain(error), "cannot read the record in an offer");
+    });
+    let record: BuildRecord = record.ok()?;
+    (record.build.key() == *key).then_some((offer.sequence, record))
 }
 
 /// Reads all records in one round trip; a missing or outdated one is read again when it is claimed.

@@ -6,10 +6,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use cas::{Cas, CasError};
 use globset::GlobSet;
 use invariant::impossible;
-use model::{OutputFile, OutputNotKept, Reason, ReasonCode, output_globs};
-use store::Store;
+use model::{Digest, DigestFunction, OutputFile, OutputNotKept, Reason, ReasonCode, output_globs};
 
 /// Maximum bytes of the list of outputs: it is part of the result, a message of at most 1 MiB.
 const LIST_BYTES_MAX: usize = 400 << 10;
@@ -38,9 +38,20 @@ pub(crate) struct Outputs {
     pub(crate) not_kept_count: u64,
 }
 
+/// The code of a failure to store something, which may succeed later unless it is about the content.
+pub(crate) fn code_of(error: &CasError) -> ReasonCode {
+    if error.is_full() {
+        ReasonCode::DiskFull
+    } else if error.is_about_content() {
+        ReasonCode::OutputNotKept
+    } else {
+        ReasonCode::StoreUnreachable
+    }
+}
+
 /// Stores the files under `root` that match `patterns`.
 pub(crate) async fn keep(
-    store: &Store,
+    cas: &Cas,
     root: &Path,
     patterns: &[String],
     size_max: u64,
@@ -74,24 +85,42 @@ pub(crate) async fn keep(
         return Err(Reason { code: ReasonCode::OutputNotKept, message });
     }
     let missing = missing(patterns, &found)?;
-    let mut files = Vec::with_capacity(found.len());
-    for file in found {
-        if file.size > size_max {
-            let message =
-                format!("output {} has {} bytes, the limit is {size_max}", file.relative, file.size);
-            return Err(Reason { code: ReasonCode::OutputNotKept, message });
-        }
-        let (digest, size_bytes) = store.put_file(&file.path).await.map_err(|error| Reason {
-            code: if error.is_disk_full() { ReasonCode::DiskFull } else { ReasonCode::OutputNotKept },
-            message: format!(
-                "output {} could not be stored: {}",
-                file.relative,
-                telemetry::error_chain(&error)
-            ),
-        })?;
-        files.push(OutputFile { path: file.relative, digest, size_bytes, executable: file.executable });
+    if let Some(file) = found.iter().find(|file| file.size > size_max) {
+        let message = format!("output {} has {} bytes, the limit is {size_max}", file.relative, file.size);
+        return Err(Reason { code: ReasonCode::OutputNotKept, message });
     }
+    let files = store(cas, found).await?;
     Ok(Outputs { files, missing, not_kept, not_kept_count })
+}
+
+/// Stores files. All of them are in the store when this returns, for at least `cas_keep_min_seconds`.
+async fn store(cas: &Cas, found: Vec<Found>) -> Result<Vec<OutputFile>, Reason> {
+    let failed = |path: &str, error: &CasError| Reason {
+        code: code_of(error),
+        message: format!("output {path} could not be stored: {}", telemetry::error_chain(error)),
+    };
+    let paths = found.iter().map(|file| file.path.clone()).collect();
+    let stored = cas.put_files(DigestFunction::Sha256, paths, false).await;
+    let mut files = Vec::with_capacity(found.len());
+    let mut digests = Vec::with_capacity(found.len());
+    for (file, stored) in found.into_iter().zip(stored) {
+        let blob = stored.map_err(|error| failed(&file.relative, &error))?;
+        digests.push(blob);
+        let digest = Digest::from_sha256(blob.hash);
+        files.push(OutputFile {
+            path: file.relative,
+            digest,
+            size_bytes: blob.size,
+            executable: file.executable,
+        });
+    }
+    // The first may have been evicted while the last were stored.
+    let gone = cas.missing(&digests).await.map_err(|error| failed("list", &error))?;
+    if let Some(digest) = gone.first() {
+        let message = format!("output {digest} was evicted before all outputs were stored");
+        return Err(Reason { code: ReasonCode::DiskFull, message });
+    }
+    Ok(files)
 }
 
 /// The patterns that match no file.

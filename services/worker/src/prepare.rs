@@ -1,26 +1,22 @@
 //! Fills a workspace before the command starts. Programs that fetch sources run under the shim, like the command
 //! itself: they die with the lease, and their output is part of the build's console output.
 
-use std::{path::Path, sync::Arc};
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
+use cas::Cas;
 use download::{DownloadError, Downloader};
-use model::{Context, Digest, DigestFunction, Reason, ReasonCode};
+use model::{BlobDigest, Context, Digest, DigestFunction, Reason, ReasonCode};
 
 use crate::{
     folder::RunFolder,
     git::{Repository, Wanted},
-    prepare_step::{FileWork, PrepareStep, Work, shell},
-    sync::{Choice, Sync, TransferMode},
+    prepare_step::{Fault, FileWork, PrepareStep, Work, shell},
+    sync::{Choice, FolderSource, Source, Sync, TransferMode, TreeError, TreeFetch},
     warm::WorkspaceOrigin,
 };
-
-/// Why a workspace was not filled.
-pub(crate) enum Fault {
-    /// The wanted content is unavailable. The workspace is unchanged.
-    NoContent(Reason),
-    /// The workspace or the disk is at fault.
-    Workspace(Reason),
-}
 
 /// Settings common to all preparations of a worker.
 pub(crate) struct PrepareOptions<'a> {
@@ -28,8 +24,9 @@ pub(crate) struct PrepareOptions<'a> {
     pub(crate) git_settings: Option<&'a Path>,
     /// The worker's data folder, which is excluded from every copy.
     pub(crate) data: &'a Path,
-    /// Maximum number of bytes that an archive may unpack to.
+    /// Maximum number of bytes that an archive may unpack to, and of the files of a folder in the store.
     pub(crate) unpacked_bytes_max: u64,
+    pub(crate) cas: &'a Cas,
 }
 
 /// Exit code of a step's program when the wanted content is unavailable and no file of the workspace was touched.
@@ -65,6 +62,7 @@ pub(crate) async fn steps(
             let choice = Choice { ignore_files: *ignore_files, data: Some(options.data.to_owned()) };
             directory(path, choice, folder, origin)
         }
+        Context::Tree { digest, source } => tree(digest, source.as_deref(), folder, origin, options),
         Context::Git { url, revision, patch } => {
             let own = own(folder)?;
             let patch = match patch {
@@ -90,13 +88,15 @@ pub(crate) async fn steps(
                 return Ok(vec![shell(what, UNPACK, &[&file, ".", &records, &too_large])]);
             }
             let unpacked = own(folder)?.join("unpacked");
-            let sync = sync_from(&unpacked, Choice::default(), TransferMode::Move, folder, origin)?;
+            let sync = sync_to(folder, origin)?;
             let script = format!("{ASIDE}{UNPACK}");
             let aside =
                 shell(what.clone(), &script, &[&file, &unpacked.display().to_string(), &records, &too_large]);
+            let source =
+                FolderSource { folder: unpacked, choice: Choice::default(), mode: TransferMode::Move };
             let work: FileWork = Box::new(move |cancelled| {
-                sync.run(cancelled)?;
-                std::fs::remove_dir_all(&sync.source)
+                sync.run(&source, cancelled)?;
+                std::fs::remove_dir_all(&source.folder)
             });
             Ok(vec![aside, PrepareStep { what, work: Work::Files { work, progress: None } }])
         }
@@ -112,30 +112,71 @@ fn directory(
     if !Path::new(path).is_dir() {
         return Err(unavailable(format!("folder {path} not found on this worker")));
     }
-    let sync = sync_from(Path::new(path), choice, TransferMode::Copy, folder, origin)?;
-    let progress = Some(Arc::clone(&sync.progress));
-    let work: FileWork = Box::new(move |cancelled| sync.run(cancelled).map(drop));
-    Ok(vec![PrepareStep { what: format!("copying {path}"), work: Work::Files { work, progress } }])
+    let source = FolderSource { folder: path.into(), choice, mode: TransferMode::Copy };
+    Ok(vec![copying(path, sync_to(folder, origin)?, source)])
 }
 
-fn sync_from(
-    source: &Path,
-    choice: Choice,
-    mode: TransferMode,
+/// Fetches a folder in the store first, then changes the workspace.
+fn tree(
+    digest: &BlobDigest,
+    source: Option<&str>,
     folder: &RunFolder,
     origin: WorkspaceOrigin,
-) -> Result<Sync, Fault> {
-    // No later build uses a fresh workspace.
-    let manifest = if origin == WorkspaceOrigin::Fresh { None } else { Some(own(folder)?.join("manifest")) };
+    options: &PrepareOptions<'_>,
+) -> Result<Vec<PrepareStep>, Fault> {
+    let name = source.map_or_else(|| format!("folder {digest}"), ToOwned::to_owned);
+    let what = format!("fetching {name}");
+    let sync = sync_to(folder, origin)?;
+    let progress = Arc::default();
+    let fetch = TreeFetch {
+        cas: options.cas.clone(),
+        root: *digest,
+        target: sync.target.clone(),
+        before: sync.manifest.clone().filter(|_| !sync.fresh),
+        bytes_max: options.unpacked_bytes_max,
+        progress: Arc::clone(&progress),
+    };
+    let fetching = what.clone();
+    let fetch = Box::pin(async move {
+        let source = fetch.run().await.map_err(|error| not_fetched(&fetching, &error))?;
+        Ok::<_, Fault>(copying(&name, sync, source))
+    });
+    Ok(vec![PrepareStep { what, work: Work::Fetch { fetch, progress } }])
+}
+
+fn not_fetched(what: &str, error: &TreeError) -> Fault {
+    let message = format!("{what} failed: {}", telemetry::error_chain(error));
+    match error {
+        TreeError::Missing { .. } | TreeError::Invalid(_) => unavailable(message),
+        TreeError::Store(error) if error.is_full() => {
+            Fault::NoContent(Reason { code: ReasonCode::DiskFull, message })
+        }
+        TreeError::Store(error) if error.is_about_content() => unavailable(message),
+        TreeError::Store(_) => {
+            Fault::StoreUnreachable(Reason { code: ReasonCode::StoreUnreachable, message })
+        }
+        TreeError::Workspace(error) => Fault::Workspace(broken(what, error)),
+    }
+}
+
+fn copying(name: &str, sync: Sync, source: impl Source + Send + 'static) -> PrepareStep {
+    let progress = Some(Arc::clone(&sync.progress));
+    let work: FileWork = Box::new(move |cancelled| sync.run(&source, cancelled).map(drop));
+    PrepareStep { what: format!("copying {name}"), work: Work::Files { work, progress } }
+}
+
+fn sync_to(folder: &RunFolder, origin: WorkspaceOrigin) -> Result<Sync, Fault> {
     Ok(Sync {
-        source: source.to_owned(),
         target: folder.build.clone(),
-        choice,
-        manifest,
-        mode,
+        manifest: manifest(folder, origin)?,
         fresh: origin != WorkspaceOrigin::Reused,
         progress: Arc::default(),
     })
+}
+
+/// The file with the list of entries; `None` for a fresh workspace, which no later build uses.
+fn manifest(folder: &RunFolder, origin: WorkspaceOrigin) -> Result<Option<PathBuf>, Fault> {
+    if origin == WorkspaceOrigin::Fresh { Ok(None) } else { Ok(Some(own(folder)?.join("manifest"))) }
 }
 
 fn own(folder: &RunFolder) -> Result<&Path, Fault> {

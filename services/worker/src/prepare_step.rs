@@ -5,7 +5,20 @@ use std::{
     sync::{Arc, atomic::AtomicBool},
 };
 
+use futures::future::BoxFuture;
+use model::Reason;
+
 use crate::sync::Progress;
+
+/// Why a workspace was not filled.
+pub(crate) enum Fault {
+    /// The wanted content is unavailable. The workspace is unchanged.
+    NoContent(Reason),
+    /// The store does not answer. The workspace is unchanged.
+    StoreUnreachable(Reason),
+    /// The workspace or the disk is at fault.
+    Workspace(Reason),
+}
 
 /// One step of a preparation.
 pub(crate) struct PrepareStep {
@@ -22,6 +35,8 @@ pub(crate) enum Work {
         /// Variables in addition to those of every preparation ([`crate::environment::of_preparation`]).
         env: Vec<(String, String)>,
     },
+    /// Work of the worker that leaves the workspace unchanged, and returns the next step.
+    Fetch { fetch: Fetch, progress: Arc<Progress> },
     /// Work of the worker on the workspace only; it stops early when the flag is set.
     Files {
         work: FileWork,
@@ -29,6 +44,8 @@ pub(crate) enum Work {
         progress: Option<Arc<Progress>>,
     },
 }
+
+pub(crate) type Fetch = BoxFuture<'static, Result<PrepareStep, Fault>>;
 
 pub(crate) type FileWork = Box<dyn FnOnce(&AtomicBool) -> io::Result<()> + Send>;
 

@@ -1,6 +1,7 @@
 //! Prepares the workspace of a run, step by step.
 
 use std::{
+    collections::VecDeque,
     io,
     sync::{Arc, atomic::Ordering},
     time::Duration,
@@ -18,8 +19,8 @@ use crate::{
     command,
     ending::Ending,
     environment, home,
-    prepare::{self, Fault, NO_CONTENT, PrepareOptions},
-    prepare_step::{FileWork, PrepareStep, Work},
+    prepare::{self, NO_CONTENT, PrepareOptions},
+    prepare_step::{Fault, Fetch, FileWork, PrepareStep, Work},
     sync::Progress,
     warm::WorkspaceOrigin,
 };
@@ -97,11 +98,13 @@ impl Run<'_> {
     }
 
     async fn fill(&mut self) -> Result<Option<Ending>, ChunkFault> {
-        let settings = &self.shared.context.settings;
+        let shared = self.shared;
+        let settings = &shared.context.settings;
         let options = PrepareOptions {
             git_settings: settings.git_config_file.as_deref(),
             data: &settings.data,
             unpacked_bytes_max: settings.unpacked_bytes_max,
+            cas: &shared.cas,
         };
         let context = &self.record.build.context;
         let steps = tokio::select! {
@@ -109,13 +112,20 @@ impl Run<'_> {
             () = self.stop.wanted() => return Ok(Some(self.stopped(None))),
             () = tokio::time::sleep_until(self.timeout_at) => return Ok(Some(Ending::TimedOut(None))),
         };
-        let steps = match steps {
-            Ok(steps) => steps,
-            Err(fault) => return self.failed(fault).await,
+        let mut steps = match steps {
+            Ok(steps) => VecDeque::from(steps),
+            Err(fault) => return self.failed(fault).await.map(Some),
         };
-        for PrepareStep { what, work } in steps {
+        while let Some(PrepareStep { what, work }) = steps.pop_front() {
             let ending = match work {
                 Work::Command { argv, env } => self.prepare_command(&what, argv, env).await?,
+                Work::Fetch { fetch, progress } => match self.prepare_fetch(&what, fetch, &progress).await? {
+                    Ok(next) => {
+                        steps.push_front(next);
+                        None
+                    }
+                    Err(ending) => Some(ending),
+                },
                 Work::Files { work, progress } => self.prepare_files(&what, work, progress).await?,
             };
             if ending.is_some() {
@@ -134,7 +144,9 @@ impl Run<'_> {
         let own = self.workspace.folder.own();
         let mut env = match own.map(|own| environment::of_preparation(&self.record.build, own)) {
             Ok(env) => env,
-            Err(error) => return self.failed(Fault::Workspace(prepare::broken(what, &error))).await,
+            Err(error) => {
+                return self.failed(Fault::Workspace(prepare::broken(what, &error))).await.map(Some);
+            }
         };
         env.extend(more);
         let ending = command::run(self, argv, env).await?;
@@ -145,7 +157,23 @@ impl Run<'_> {
         let message = format!("{what} failed: {}", ended.text());
         let reason = Reason { code: ReasonCode::ContextUnavailable, message };
         let touched = ended.exit.exit_code != Some(NO_CONTENT);
-        self.failed(if touched { Fault::Workspace(reason) } else { Fault::NoContent(reason) }).await
+        let fault = if touched { Fault::Workspace(reason) } else { Fault::NoContent(reason) };
+        self.failed(fault).await.map(Some)
+    }
+
+    /// Returns the next step, or how the run ends. Nothing but the fetched files remains of a fetch that the end of the
+    /// run interrupts.
+    async fn prepare_fetch(
+        &mut self,
+        what: &str,
+        fetch: Fetch,
+        progress: &Progress,
+    ) -> Result<Result<PrepareStep, Ending>, ChunkFault> {
+        match self.wait_for(what, fetch, Some(progress)).await {
+            Ok(Ok(next)) => Ok(Ok(next)),
+            Ok(Err(fault)) => self.failed(fault).await.map(Err),
+            Err(ending) => Ok(Err(ending)),
+        }
     }
 
     /// Work on files has stopped when this returns, whatever the reason: the workspace is then free
@@ -159,31 +187,42 @@ impl Run<'_> {
         let cancel = Cancel::default();
         let flag = cancel.flag();
         let mut task = tokio::task::spawn_blocking(move || work(&flag));
-        let mut ticks = tokio::time::interval_at(Instant::now() + LONG, TICK);
-        let ending = loop {
-            tokio::select! {
-                done = &mut task => {
-                    let error = match done {
-                        Ok(Ok(())) => return Ok(None),
-                        Ok(Err(error)) => error,
-                        Err(panicked) => std::io::Error::other(panicked),
-                    };
-                    return self.failed(Fault::Workspace(prepare::broken(what, &error))).await;
-                }
-                _ = ticks.tick(), if progress.is_some() => {
-                    let reported = self.report_progress(what, progress.as_deref()).await;
-                    if reported.is_err() {
-                        break Ending::NotOurs;
-                    }
-                }
-                () = self.stop.wanted() => break self.stopped(None),
-                () = tokio::time::sleep_until(self.timeout_at) => break Ending::TimedOut(None),
+        let done = match self.wait_for(what, &mut task, progress.as_deref()).await {
+            Ok(done) => done,
+            Err(ending) => {
+                drop(cancel);
+                // The run ends for another reason: the result of the work does not matter.
+                let _ = task.await;
+                return Ok(Some(ending));
             }
         };
-        drop(cancel);
-        // The run ends for another reason: the result of the work does not matter.
-        let _ = task.await;
-        Ok(Some(ending))
+        match done.map_err(io::Error::other).and_then(|done| done) {
+            Ok(()) => Ok(None),
+            Err(error) => self.failed(Fault::Workspace(prepare::broken(what, &error))).await.map(Some),
+        }
+    }
+
+    /// Waits for `work` and reports its progress; fails with the ending if the run ends first.
+    async fn wait_for<T>(
+        &mut self,
+        what: &str,
+        mut work: impl Future<Output = T> + Unpin,
+        progress: Option<&Progress>,
+    ) -> Result<T, Ending> {
+        let mut ticks = tokio::time::interval_at(Instant::now() + LONG, TICK);
+        loop {
+            tokio::select! {
+                done = &mut work => return Ok(done),
+                _ = ticks.tick(), if progress.is_some() => {
+                    let reported = self.report_progress(what, progress).await;
+                    if reported.is_err() {
+                        return Err(Ending::NotOurs);
+                    }
+                }
+                () = self.stop.wanted() => return Err(self.stopped(None)),
+                () = tokio::time::sleep_until(self.timeout_at) => return Err(Ending::TimedOut(None)),
+            }
+        }
     }
 
     async fn report_progress(&mut self, what: &str, progress: Option<&Progress>) -> Result<(), ChunkFault> {
@@ -201,12 +240,13 @@ impl Run<'_> {
         self.console.tool(&event).await
     }
 
-    async fn failed(&mut self, fault: Fault) -> Result<Option<Ending>, ChunkFault> {
-        let (Fault::NoContent(reason) | Fault::Workspace(reason)) = &fault;
+    async fn failed(&mut self, fault: Fault) -> Result<Ending, ChunkFault> {
+        let (Fault::NoContent(reason) | Fault::StoreUnreachable(reason) | Fault::Workspace(reason)) = &fault;
         self.console.say(&reason.message).await?;
-        Ok(Some(match fault {
+        Ok(match fault {
             Fault::NoContent(reason) => Ending::NoContent(reason),
+            Fault::StoreUnreachable(reason) => Ending::GiveBack(reason),
             Fault::Workspace(reason) => Ending::Failed(reason, None),
-        }))
+        })
     }
 }

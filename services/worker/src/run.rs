@@ -27,7 +27,7 @@ use crate::{
     workspace::{After, Workspace},
 };
 
-/// How long a run waits for room in the store before it is requeued.
+/// How long a run waits for a store that is full or does not answer before it is requeued.
 const ROOM_PATIENCE: Duration = Duration::from_secs(30);
 const ROOM_RETRY: Duration = Duration::from_secs(1);
 /// Maximum number of console lines about outputs; the result lists more.
@@ -44,7 +44,8 @@ pub(crate) async fn run(
 ) -> After {
     let span = debug_span!("invocation", build = %claimed.key, attempt = claimed.record.attempt.0);
     telemetry::set_parent(&span, claimed.record.build.traceparent.as_deref(), None);
-    run_inside(shared, number, shim, left, claimed, stop).instrument(span).await
+    // Boxed: its state is large.
+    Box::pin(run_inside(shared, number, shim, left, claimed, stop)).instrument(span).await
 }
 
 async fn run_inside(
@@ -118,7 +119,7 @@ async fn run_inside(
 
 /// Stores the rest of the console output.
 async fn finish_log(console: Console, shared: &Shared) -> LogSummary {
-    console.finish(&shared.store).await.unwrap_or_else(|error| {
+    console.finish(&shared.cas).await.unwrap_or_else(|error| {
         warn!(error = telemetry::error_chain(&error), "cannot store the rest of a log");
         LogSummary::default()
     })
@@ -166,17 +167,18 @@ impl Run<'_> {
         let most = shared.context.settings.output_bytes_max;
         let (deadline, mut waits) = (Instant::now() + ROOM_PATIENCE, false);
         loop {
-            let reason = match outputs::keep(&shared.store, root, &self.record.build.outputs, most).await {
+            let reason = match outputs::keep(&shared.cas, root, &self.record.build.outputs, most).await {
                 Ok(outputs) => {
                     warn_of(self.console, &outputs).await;
                     return (with_required(self.record, &outputs, ending, self.job.as_deref()), outputs);
                 }
                 Err(reason) => reason,
             };
-            let no_room = reason.code == ReasonCode::DiskFull;
-            if no_room && self.stop.cause().is_none() && Instant::now() < deadline {
+            let may_succeed_later =
+                matches!(reason.code, ReasonCode::DiskFull | ReasonCode::StoreUnreachable);
+            if may_succeed_later && self.stop.cause().is_none() && Instant::now() < deadline {
                 if !std::mem::replace(&mut waits, true) {
-                    say(self.console, &format!("waiting for disk space: {}", reason.message)).await;
+                    say(self.console, &format!("waiting for the store: {}", reason.message)).await;
                 }
                 tokio::select! {
                     () = self.stop.wanted() => {}
@@ -185,8 +187,8 @@ impl Run<'_> {
                 continue;
             }
             say(self.console, &reason.message).await;
-            // The build itself completed: it is requeued until there is room, here or elsewhere.
-            let ending = if no_room {
+            // The build itself completed: it is requeued until the store accepts its outputs, here or elsewhere.
+            let ending = if may_succeed_later {
                 Ending::GiveBack(reason)
             } else {
                 Ending::Failed(reason, ending.ended().cloned())

@@ -1,8 +1,8 @@
 //! The state shared by all loops of the worker.
 
+use cas::Cas;
 use model::{Millis, WorkerId};
 use service::Context;
-use store::Store;
 
 use crate::{folder::WorkerFolder, gateway::Gateways, usage::Usage, workspaces::Workspaces};
 
@@ -12,7 +12,7 @@ pub(crate) struct Shared {
     pub(crate) id: WorkerId,
     pub(crate) host: String,
     pub(crate) started_at: Millis,
-    pub(crate) store: Store,
+    pub(crate) cas: Cas,
     pub(crate) folder: WorkerFolder,
     pub(crate) workspaces: Workspaces,
     pub(crate) usage: Usage,

@@ -4,9 +4,15 @@
 //! Build tools compare times: an unchanged file keeps its time; a changed file gets the current time, because its
 //! time in the source may be older than the results built from its predecessor.
 
+mod cancel;
 mod choice;
 mod content;
+mod folder_source;
 mod manifest;
+mod progress;
+mod source;
+mod tree;
+mod tree_source;
 
 use std::{
     collections::BTreeMap,
@@ -15,25 +21,20 @@ use std::{
     path::{Path, PathBuf},
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicBool, Ordering},
     },
-    time::SystemTime,
 };
 
-use content::{copy, is_same};
-use manifest::{Entry, Kind, Stamp};
+use cancel::check;
+use manifest::{Entry, Kind, Manifest, Stamp};
+use source::Attributes;
 
 pub(crate) use choice::Choice;
-pub(crate) use manifest::Manifest;
-
-/// How a file is brought from the source.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum TransferMode {
-    /// The source stays unchanged.
-    Copy,
-    /// The source is not needed afterwards. Its times mean nothing: the content decides.
-    Move,
-}
+pub(crate) use folder_source::{FolderSource, TransferMode};
+pub(crate) use progress::Progress;
+pub(crate) use source::Source;
+pub(crate) use tree::TreeError;
+pub(crate) use tree_source::TreeFetch;
 
 /// Work done by a sync.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -42,42 +43,27 @@ pub(crate) struct Done {
     pub(crate) removed: u64,
 }
 
-/// Progress of a sync, read while it runs.
-#[derive(Debug, Default)]
-pub(crate) struct Progress {
-    /// Number of entries that are up to date.
-    pub(crate) files: AtomicU64,
-    /// Number of all entries, once they are counted.
-    pub(crate) files_total: AtomicU64,
-    /// Number of bytes copied so far.
-    pub(crate) bytes: AtomicU64,
-}
-
 /// A sync to run.
 #[derive(Debug, Clone)]
 pub(crate) struct Sync {
-    pub(crate) source: PathBuf,
     pub(crate) target: PathBuf,
-    /// Which entries of the source to bring.
-    pub(crate) choice: Choice,
     /// File that the list of brought entries is written to, if a later build needs it.
     pub(crate) manifest: Option<PathBuf>,
-    pub(crate) mode: TransferMode,
     /// Whether the target is empty: then files keep the times of the source.
     pub(crate) fresh: bool,
     pub(crate) progress: Arc<Progress>,
 }
 
 impl Sync {
-    /// Runs the sync unless `cancelled` is set. After a failure the target is unusable.
-    pub(crate) fn run(&self, cancelled: &AtomicBool) -> io::Result<Done> {
+    /// Brings `target` to the content of `source` unless `cancelled` is set. After a failure the target is unusable.
+    pub(crate) fn run(&self, source: &dyn Source, cancelled: &AtomicBool) -> io::Result<Done> {
         let before = match &self.manifest {
             Some(file) if !self.fresh => Manifest::load(file)?,
             Some(_) | None => Manifest::default(),
         };
-        let found = self.choice.scan(&self.source, &self.target, cancelled)?;
+        let found = source.entries(&self.target, cancelled)?;
         self.progress.files_total.store(found.len() as u64, Ordering::Relaxed);
-        let mut work = Work { sync: self, before: &before, cancelled, done: Done::default() };
+        let mut work = Work { sync: self, source, before: &before, cancelled, done: Done::default() };
         work.remove_stale(&found)?;
         let mut now = BTreeMap::new();
         for (path, entry) in found {
@@ -88,8 +74,8 @@ impl Sync {
         }
         // Done last, and children first: the folder's mode may forbid writing.
         for (path, _) in now.iter().rev().filter(|(_, entry)| entry.kind == Kind::Folder) {
-            if let Ok(meta) = fs::symlink_metadata(self.source.join(path)) {
-                adopt_rights(&self.target.join(path), &meta)?;
+            if let Some(attributes) = source.attributes(path, Kind::Folder) {
+                adopt_rights(&self.target.join(path), &attributes)?;
             }
         }
         let done = work.done;
@@ -100,15 +86,9 @@ impl Sync {
     }
 }
 
-fn check(cancelled: &AtomicBool) -> io::Result<()> {
-    if cancelled.load(Ordering::Relaxed) {
-        return Err(io::Error::new(io::ErrorKind::Interrupted, "the build was stopped"));
-    }
-    Ok(())
-}
-
 struct Work<'a> {
     sync: &'a Sync,
+    source: &'a dyn Source,
     before: &'a Manifest,
     cancelled: &'a AtomicBool,
     done: Done,
@@ -141,11 +121,10 @@ impl Work<'_> {
 
     /// Brings one entry of the target to its state in the source; returns what to record about it.
     fn bring(&mut self, path: &Path, mut entry: Entry) -> io::Result<Entry> {
-        let (source, target) = (self.sync.source.join(path), self.sync.target.join(path));
-        let meta = match fs::symlink_metadata(&source) {
-            Ok(meta) if Kind::of(&meta) == entry.kind => meta,
+        let target = self.sync.target.join(path);
+        let Some(attributes) = self.source.attributes(path, entry.kind) else {
             // Removed or replaced during the scan: the next sync will notice.
-            Ok(_) | Err(_) => return Ok(Entry { source: None, target: None, ..entry }),
+            return Ok(Entry { source: None, target: None, ..entry });
         };
         let there = fs::symlink_metadata(&target).ok();
         match entry.kind {
@@ -154,7 +133,7 @@ impl Work<'_> {
                 return Ok(entry);
             }
             Kind::Link => {
-                let wanted = fs::read_link(&source)?;
+                let wanted = self.source.link_target(path)?;
                 if fs::read_link(&target).ok().as_ref() != Some(&wanted) {
                     clear(&target, there.as_ref())?;
                     std::os::unix::fs::symlink(&wanted, &target)?;
@@ -165,39 +144,32 @@ impl Work<'_> {
             Kind::File => {
                 let known = self.before.0.get(path);
                 if known.is_none_or(|known| !known.is_unchanged(&entry, there.as_ref()))
-                    && !is_same(&source, &meta, &target, there.as_ref(), self.cancelled)?
+                    && !self.is_same(path, &attributes, &target, there.as_ref())?
                 {
                     clear(&target, there.as_ref())?;
-                    self.fetch(&source, &meta, &target)?;
-                    self.sync.progress.bytes.fetch_add(meta.len(), Ordering::Relaxed);
+                    self.source.fetch(path, &target, self.sync.fresh, self.cancelled)?;
+                    self.sync.progress.bytes.fetch_add(attributes.size, Ordering::Relaxed);
                     self.done.changed += 1;
                 }
             }
             // Pipes, sockets and devices are not content.
             Kind::Other => return Ok(entry),
         }
-        let now = adopt_rights(&target, &meta)?;
+        let now = adopt_rights(&target, &attributes)?;
         entry.target = Some(Stamp::now(&now));
-        if self.sync.mode == TransferMode::Move {
-            entry.source = None;
-        }
         Ok(entry)
     }
 
-    fn fetch(&self, source: &Path, meta: &fs::Metadata, target: &Path) -> io::Result<()> {
-        match self.sync.mode {
-            TransferMode::Move => fs::rename(source, target)?,
-            TransferMode::Copy => {
-                let modified = if self.sync.fresh { Some(meta.modified()?) } else { None };
-                copy(source, target, modified, self.cancelled)?;
-            }
-        }
-        if self.sync.mode == TransferMode::Move && !self.sync.fresh {
-            // The mode may forbid writing, but the owner may set times.
-            let times = fs::FileTimes::new().set_modified(SystemTime::now());
-            fs::File::open(target)?.set_times(times)?;
-        }
-        Ok(())
+    /// Whether `target`, with metadata `there`, is a file with the content of `path`.
+    fn is_same(
+        &self,
+        path: &Path,
+        attributes: &Attributes,
+        target: &Path,
+        there: Option<&fs::Metadata>,
+    ) -> io::Result<bool> {
+        let may_be = there.is_some_and(|there| there.is_file() && there.len() == attributes.size);
+        Ok(may_be && self.source.is_same(path, target, self.cancelled)?)
     }
 }
 
@@ -225,14 +197,15 @@ fn clear(target: &Path, there: Option<&fs::Metadata>) -> io::Result<()> {
 }
 
 /// Gives the target the owner and mode of the source; returns its metadata afterwards.
-fn adopt_rights(target: &Path, meta: &fs::Metadata) -> io::Result<fs::Metadata> {
+fn adopt_rights(target: &Path, attributes: &Attributes) -> io::Result<fs::Metadata> {
     let there = fs::symlink_metadata(target)?;
-    if (there.uid(), there.gid()) != (meta.uid(), meta.gid()) {
+    let (uid, gid) = attributes.owner;
+    if (there.uid(), there.gid()) != (uid, gid) {
         // Only root may change owners; other users own their copies.
-        let _ = std::os::unix::fs::lchown(target, Some(meta.uid()), Some(meta.gid()));
+        let _ = std::os::unix::fs::lchown(target, Some(uid), Some(gid));
     }
-    if there.mode() != meta.mode() {
-        fs::set_permissions(target, fs::Permissions::from_mode(meta.mode()))?;
+    if there.mode() & 0o7777 != attributes.mode {
+        fs::set_permissions(target, fs::Permissions::from_mode(attributes.mode))?;
     }
     fs::symlink_metadata(target)
 }

@@ -6,22 +6,17 @@ use std::{
     time::{Duration, Instant},
 };
 
-use bus::{Bus, millis};
+use bus::Bus;
 use invariant::impossible;
 use model::{
-    ActionUsage, Attempt, BuildId, BuildRecord, BuildUse, Esu, ExecutorType, Group, Occupancy, UsageReport,
-    WorkerId,
+    ActionUsage, Attempt, BuildId, BuildRecord, BuildUse, Esu, ExecutorType, Group, Occupancy, WorkerId,
 };
 use parking_lot::Mutex;
-use service::ServiceError;
+use service::{ServiceError, Subscription, UsageSource, report_usage};
 use shim::{Control, Exit, Measured};
 use tokio::sync::Notify;
 use tracing::debug;
 
-/// Time between two measurements of running builds.
-const TICK: Duration = Duration::from_secs(1);
-/// Time between two reports.
-const REPORT: Duration = Duration::from_secs(2);
 /// Maximum wait for a shim's answer; a later answer is read at the next measurement.
 const ANSWER: Duration = Duration::from_millis(50);
 /// Minimum run time that is counted: usage is divided by it.
@@ -193,16 +188,37 @@ impl Usage {
         })
     }
 
-    /// Whether a build runs, or ran since the last report.
+    /// Counts actions of the builds that run here, and reports until the worker ends.
+    pub(crate) async fn serve(&self, bus: &Bus, worker: &WorkerId) -> Result<(), ServiceError> {
+        tokio::select! {
+            ended = self.count_actions(bus, worker) => ended,
+            ended = report_usage(self, bus, worker.as_str()) => ended,
+        }
+    }
+
+    async fn count_actions(&self, bus: &Bus, worker: &WorkerId) -> Result<(), ServiceError> {
+        let mut actions = Subscription::<ActionUsage>::new(bus, worker).await?;
+        loop {
+            self.action(&actions.next().await?.content);
+        }
+    }
+}
+
+impl UsageSource for Usage {
+    const MEASURED_EVERY: Duration = Duration::from_secs(1);
+
+    fn begun(&self) -> &Notify {
+        &self.begun
+    }
+
     fn is_used(&self) -> bool {
         let state = self.state.lock();
         !state.runs.is_empty() || !state.unreported.is_empty()
     }
 
-    /// Measures the running commands.
     async fn measure(&self) {
         let runs = |state: &State| -> Vec<(u16, Control)> {
-            let long = state.runs.iter().filter(|(_, run)| run.begun_at.elapsed() >= TICK);
+            let long = state.runs.iter().filter(|(_, run)| run.begun_at.elapsed() >= Self::MEASURED_EVERY);
             long.filter_map(|(number, run)| Some((*number, run.command.clone()?))).collect()
         };
         let asked = runs(&self.state.lock());
@@ -225,55 +241,10 @@ impl Usage {
         }
     }
 
-    /// Average usage over the last `seconds`, and whether a build runs.
-    fn take_report(&self, seconds: f64) -> (BTreeMap<Group, Occupancy>, bool) {
-        let mut state = self.state.lock();
-        let unreported = std::mem::take(&mut state.unreported);
-        let running = !state.runs.is_empty() || !unreported.is_empty();
-        drop(state);
+    fn take_report(&self, seconds: f64) -> BTreeMap<Group, Occupancy> {
+        let unreported = std::mem::take(&mut self.state.lock().unreported);
         let of = |held: f64| Occupancy::of_each([self.kind.clone()], Esu::clamped(held / seconds));
-        (unreported.into_iter().map(|(group, held)| (group, of(held))).collect(), running)
-    }
-
-    /// Reports until the worker ends: while builds run, and once more after the last one.
-    pub(crate) async fn serve(&self, bus: &Bus, worker: &WorkerId) -> Result<(), ServiceError> {
-        let failed = |error: Box<dyn std::error::Error + Send + Sync>| {
-            ServiceError::failed("subscribing to usage", error)
-        };
-        let subscribed = bus.listen::<ActionUsage>(worker).await;
-        let mut actions = subscribed.map_err(|error| failed(Box::new(error)))?;
-        let mut reported: Option<Instant> = None;
-        let mut ticks = tokio::time::interval(TICK);
-        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-        loop {
-            tokio::select! {
-                used = actions.next() => {
-                    let used = used.ok_or_else(|| failed("the subscription ended".into()))?;
-                    self.action(&used.content);
-                }
-                () = self.begun.notified(), if reported.is_none() => {
-                    // Skips the signal of a run that was already reported.
-                    reported = self.is_used().then(Instant::now);
-                    ticks.reset();
-                }
-                _ = ticks.tick(), if reported.is_some() => {
-                    self.measure().await;
-                    if let Some(last) = reported.filter(|last| last.elapsed() + TICK / 2 >= REPORT) {
-                        let running = self.report(bus, worker, last.elapsed()).await;
-                        reported = running.then(Instant::now);
-                    }
-                }
-            }
-        }
-    }
-
-    /// Sends one report; returns whether a build runs.
-    async fn report(&self, bus: &Bus, worker: &WorkerId, since: Duration) -> bool {
-        let (groups, running) = self.take_report(since.max(LEAST).as_secs_f64());
-        let interval_ms = millis(REPORT);
-        let report = UsageReport { source: worker.to_string(), interval_ms, groups };
-        bus.send_or_log(&(), &report).await;
-        running
+        unreported.into_iter().map(|(group, held)| (group, of(held))).collect()
     }
 }
 

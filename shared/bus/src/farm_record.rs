@@ -28,8 +28,8 @@ impl Bus {
         Ok(self.compare_and_set(&write, patience).await?.is_ok())
     }
 
-    /// URL of the store for output files, logs, jobs and models, once a service has recorded it.
-    pub async fn store_url(&self) -> Result<Option<String>, BusError> {
+    /// URL of the store in which earlier versions kept output files, logs, jobs and models, until its blobs are moved.
+    pub async fn earlier_store(&self) -> Result<Option<String>, BusError> {
         let (_, record) = self.farm_record().await?;
         match record.and_then(|record| record.store) {
             Some(store) => Ok(Some(store.url)),

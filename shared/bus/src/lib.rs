@@ -50,7 +50,7 @@ pub use live::{Live, LiveExecution};
 pub use log_stream::{LogEnd, LogHead, LogPiece};
 pub use messages::ControlReply;
 pub use model_bucket::ModelChanges;
-pub use plain::{Answering, Answers, Listener, NoAnswer, Plain, Received, Signals};
+pub use plain::{Answering, Answers, HeartbeatMessage, Listener, NoAnswer, Plain, Received, Signals};
 pub use published::{Published, PublishedRequests};
 pub use queue::{Delivery, Handled, Limits, WorkQueue};
 pub use quota_bucket::{QuotaChange, QuotaChanges, QuotaOf};

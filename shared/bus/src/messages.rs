@@ -7,7 +7,7 @@ use model::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::{Plain, Subject};
+use crate::{HeartbeatMessage, Plain, Subject};
 
 /// Declares the subject and the answer of a message.
 macro_rules! plain {
@@ -47,6 +47,11 @@ plain! {
 plain! {
     /// Workers to all dispatchers; one of a group of them stores it.
     Heartbeat, "a heartbeat of a worker", () => |()| Subject::Heartbeat, ()
+}
+impl HeartbeatMessage for Heartbeat {
+    fn request() -> Subject {
+        Subject::Announce
+    }
 }
 plain! {
     /// Workers and executors to the governors.
@@ -88,4 +93,9 @@ plain! {
 plain! {
     /// Executors to all schedulers; one of a group of them stores it.
     ExecutorHeartbeat, "a heartbeat of an executor", () => |()| Subject::ExecutorHeartbeat, ()
+}
+impl HeartbeatMessage for ExecutorHeartbeat {
+    fn request() -> Subject {
+        Subject::ExecutorAnnounce
+    }
 }

@@ -24,6 +24,12 @@ pub trait Plain: Serialize + DeserializeOwned + Send + 'static {
     fn subject(to: &Self::To) -> Subject;
 }
 
+/// A heartbeat of processes that run work.
+pub trait HeartbeatMessage: Plain<To = (), Answer = ()> + Sync {
+    /// The signal on which all senders send a heartbeat at once.
+    fn request() -> Subject;
+}
+
 /// A request without a usable answer.
 #[derive(Debug, thiserror::Error)]
 pub enum NoAnswer {

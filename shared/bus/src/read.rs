@@ -53,7 +53,7 @@ impl Bus {
 
     /// Reads the last lifecycle message of a build from any replica: fast, and possibly slightly stale.
     pub async fn latest_direct(&self, key: &BuildKey) -> Result<Option<(Sequence, BuildRecord)>, BusError> {
-        self.last_direct(stream::EVENTS, &EventSubject::lifecycle(key)).await
+        self.last_direct(stream::EVENTS, &EventSubject::lifecycle(key).to_string()).await
     }
 
     /// Reads the last message of an execution from the stream's leader.
@@ -72,24 +72,29 @@ impl Bus {
         &self,
         key: &ExecutionKey,
     ) -> Result<Option<(Sequence, ExecutionRecord)>, BusError> {
-        self.last_direct(stream::ACTIONS, &ActionSubject(key.clone())).await
+        self.last_direct(stream::ACTIONS, &ActionSubject(key.clone()).to_string()).await
     }
 
     async fn last_direct<T: DeserializeOwned>(
         &self,
         stream: &str,
-        subject: &impl std::fmt::Display,
+        subject: &str,
     ) -> Result<Option<(Sequence, T)>, BusError> {
+        match self.last_stored_direct(stream, subject).await? {
+            None => Ok(None),
+            Some(stored) => Ok(Some((stored.sequence, stored.read()?))),
+        }
+    }
+
+    /// Reads the last message on `subject` of `stream` from any replica.
+    async fn last_stored_direct(&self, stream: &str, subject: &str) -> Result<Option<Stored>, BusError> {
         let what = || format!("reading the last message on {subject}");
         let request = format!("$JS.API.DIRECT.GET.{stream}.{subject}");
         let reply = self.client.request(request, Bytes::new()).await.map_err(BusError::failed(what()))?;
         if reply.status == Some(StatusCode::NOT_FOUND) {
             return Ok(None);
         }
-        match Stored::from_direct(reply) {
-            None => Ok(None),
-            Some(stored) => Ok(Some((stored.sequence, stored.read()?))),
-        }
+        Ok(Stored::from_direct(reply))
     }
 
     /// Reads the last message on `subject` of `stream` from its leader.
@@ -113,13 +118,18 @@ impl Bus {
     /// Reads the last lifecycle messages of many builds, in no particular order, from any replica; builds
     /// without one are omitted.
     pub async fn latest_many(&self, keys: &[BuildKey]) -> Result<Vec<(Sequence, BuildRecord)>, BusError> {
-        if keys.len() <= SINGLE_READS_MAX {
-            let reads = keys.iter().map(|key| self.latest_direct(key));
+        let stored = self.latest_many_stored(keys).await?;
+        stored.iter().map(|message| Ok((message.sequence, message.record()?))).collect()
+    }
+
+    /// Like [`Self::latest_many`], with the records as they are stored.
+    pub async fn latest_many_stored(&self, keys: &[BuildKey]) -> Result<Vec<Stored>, BusError> {
+        let subjects: Vec<String> = keys.iter().map(|key| EventSubject::lifecycle(key).to_string()).collect();
+        if subjects.len() <= SINGLE_READS_MAX {
+            let reads = subjects.iter().map(|subject| self.last_stored_direct(stream::EVENTS, subject));
             return Ok(futures::future::try_join_all(reads).await?.into_iter().flatten().collect());
         }
-        let subjects: Vec<String> = keys.iter().map(|key| EventSubject::lifecycle(key).to_string()).collect();
-        let stored = self.last_of_many(stream::EVENTS, &subjects).await?;
-        stored.iter().map(|message| Ok((message.sequence, message.record()?))).collect()
+        self.last_of_many(stream::EVENTS, &subjects).await
     }
 
     /// Reads the last message on each of `subjects`, in no particular order.

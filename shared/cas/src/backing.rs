@@ -27,7 +27,7 @@ impl Backing {
         if Farm::is_farm_url(url) {
             return Farm::open(url, config).map(|farm| Self::Remote(Box::new(farm)));
         }
-        Objects::open(url).map(Self::Objects)
+        Objects::open(url, config.retention).map(Self::Objects)
     }
 
     /// Streams a blob from `start`; `None` if the backing does not have it.

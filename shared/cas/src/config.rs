@@ -7,8 +7,8 @@ use std::{path::PathBuf, time::Duration};
 pub struct CasConfig {
     /// Folder of the local tier; it must lie on one file system.
     pub root: PathBuf,
-    /// The object store behind the local tier, as a URL: `s3://BUCKET/PREFIX`, `gs://…`, `az://…` (all three with the
-    /// cargo feature `cloud`), `file:///PATH`, `memory:///`. Or the store of a farm, over the Remote Execution API:
+    /// The object store behind the local tier, as a URL: `s3://BUCKET/PREFIX`, `gs://…`, `az://…`,
+    /// `file:///PATH`, `memory:///`. Or the store of a farm, over the Remote Execution API:
     /// `grpc://HOST:PORT`, `grpc://HOST:PORT/INSTANCE`. `None`: there is only the local tier.
     pub backing: Option<String>,
     /// Size in bytes of the memory cache for small blobs.
@@ -25,6 +25,9 @@ pub struct CasConfig {
     pub keep: Duration,
     /// How long a blob is kept at least, however short space is.
     pub keep_min: Duration,
+    /// How long an object store behind the local tier has a blob after it was written or renewed. A look-up renews a
+    /// blob in the second half of that time.
+    pub retention: Duration,
     /// Maximum number of bytes buffered by all reads and writes together.
     pub in_flight_bytes: u32,
     /// Sync each file and its folder to the disk before the file becomes visible. Otherwise a power cut may
@@ -46,10 +49,18 @@ impl CasConfig {
             blob_bytes_max: 16 << 30,
             keep: Duration::from_secs(3 * 3600),
             keep_min: Duration::from_secs(300),
+            retention: Duration::from_secs(30 * 24 * 3600),
             in_flight_bytes: 64 << 20,
             fsync: false,
         }
     }
+
+    /// The same for a process that uses few blobs.
+    #[must_use]
+    pub fn with_small_caches(self) -> Self {
+        Self { memory_bytes: 1 << 20, known_max: 10_000, memo_bytes: 1 << 20, ..self }
+    }
+
     /// How long a blob is guaranteed to be kept after a caller relied on it.
     pub fn floor(&self) -> Duration {
         self.keep_min.min(self.keep)

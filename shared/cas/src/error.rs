@@ -2,7 +2,7 @@
 
 use std::{io, path::Path, sync::Arc};
 
-use model::BlobDigest;
+use model::{BlobDigest, Digest};
 
 /// A blob or an action result could not be stored or read.
 #[derive(Debug, thiserror::Error)]
@@ -36,6 +36,13 @@ pub enum CasError {
     /// A required blob is not in the store.
     #[error("the store has no blob {digest}")]
     Missing { digest: BlobDigest },
+    /// A blob that is known by its hash only is not in the store, or cannot be found there without its size.
+    #[error("the store has no blob {digest}{}", if *.sized { "" } else { "; give its size_bytes" })]
+    NotFound {
+        digest: Digest,
+        /// Whether the store can find blobs without their size.
+        sized: bool,
+    },
     /// The content of a blob is not a message of the required type.
     #[error("blob {digest} is not a valid {wanted}: {why}")]
     Malformed {
@@ -98,6 +105,34 @@ pub enum CasError {
 }
 
 impl CasError {
+    /// Whether the store answers, and does not have the blob as it is wanted; asking again gives the same answer.
+    pub fn is_about_content(&self) -> bool {
+        match self {
+            Self::Mismatch { .. }
+            | Self::TooLong { .. }
+            | Self::TooLarge { .. }
+            | Self::TooLargeAtOnce { .. }
+            | Self::Missing { .. }
+            | Self::NotFound { .. }
+            | Self::Malformed { .. }
+            | Self::MixedFunctions { .. }
+            | Self::NotAFile { .. } => true,
+            Self::Full
+            | Self::Disk { .. }
+            | Self::Backing { .. }
+            | Self::Unreachable { .. }
+            | Self::Remote { .. }
+            | Self::Unsupported { .. }
+            | Self::EvictorRuns { .. }
+            | Self::Stopping => false,
+        }
+    }
+
+    /// Whether the store or its disk is full.
+    pub fn is_full(&self) -> bool {
+        matches!(self, Self::Full)
+    }
+
     /// The error for `source`, returned while doing `what` to `path`; a full disk becomes [`CasError::Full`].
     pub(crate) fn disk(what: &'static str, path: &Path, source: io::Error) -> Self {
         if matches!(source.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) {

@@ -1,5 +1,6 @@
 //! Makes space: deletes the files that no caller relies on any more, oldest first.
 
+mod kept;
 mod meter;
 mod scan;
 
@@ -8,7 +9,10 @@ use std::{
     fs::{self, File, Metadata, OpenOptions},
     io,
     os::unix::fs::MetadataExt as _,
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     time::{Duration, Instant, SystemTime},
 };
 
@@ -33,7 +37,7 @@ const SCAN_SHARE: u32 = 20;
 /// Limits of the space of a store.
 #[derive(Debug, Clone, Copy)]
 pub struct EvictorConfig {
-    /// Maximum bytes of disk that the store uses. Eviction starts at 90% of it and goes down to 80%; at 100% the
+    /// Maximum bytes of disk that the store uses, without the blobs that records name. Eviction starts at 90% of it and goes down to 80%; at 100% the
     /// store counts as full.
     pub bytes_max: u64,
     /// Minimum free bytes of the file system, whichever process uses the rest.
@@ -61,7 +65,8 @@ pub struct Pass {
 /// It deletes what no client relied on for 1.25 times [`CasConfig::keep`](crate::CasConfig::keep), oldest first. When
 /// that is not enough and the store is about to be full, it also deletes what no client relied on for 1.25 times
 /// [`CasConfig::keep_min`](crate::CasConfig::keep_min), and nothing else: then writes are refused until time has
-/// passed. A store with an object store behind it may lose files of its local tier after only a quarter of `keep`,
+/// passed. Blobs that a record names ([`Evictor::keep`]) stay in any case and do not count towards
+/// [`EvictorConfig::bytes_max`]. A store with an object store behind it may lose files of its local tier after only a quarter of `keep`,
 /// since they can be fetched again.
 #[derive(Clone)]
 pub struct Evictor {
@@ -73,6 +78,7 @@ struct EvictorInner {
     config: EvictorConfig,
     meter: Arc<Meter>,
     queue: Mutex<Queue>,
+    suspended: AtomicBool,
     _lock: Flock<File>,
 }
 
@@ -110,13 +116,27 @@ impl Evictor {
         let meter = Arc::new(Meter::new(config.bytes_max, Arc::clone(&cas.inner.refusal)));
         cas.set_usage_sink(Arc::clone(&meter) as Arc<dyn UsageSink>);
         let queue = Mutex::new(Queue::default());
-        Ok(Self { inner: Arc::new(EvictorInner { cas: cas.clone(), config, meter, queue, _lock: lock }) })
+        Ok(Self {
+            inner: Arc::new(EvictorInner {
+                cas: cas.clone(),
+                config,
+                meter,
+                queue,
+                suspended: AtomicBool::new(false),
+                _lock: lock,
+            }),
+        })
     }
 
     /// Publishes the usage of the store as it changes. A refusal applies to all processes that use the folder: pass
     /// it to them with [`Cas::set_refusal`]. The store that this evictor was opened with knows it already.
     pub fn room(&self) -> watch::Receiver<CasRoom> {
         self.inner.meter.room()
+    }
+
+    /// Stops deleting files, or starts again: while it is unknown which blobs records name.
+    pub fn suspend(&self, suspended: bool) {
+        self.inner.suspended.store(suspended, Ordering::Release);
     }
 
     /// Measures the usage, then makes space whenever it is short, until `stop` resolves.
@@ -159,10 +179,14 @@ impl EvictorInner {
         if queue.scanned.is_none() {
             self.scan(&mut queue);
         }
-        let wanted = self.wanted()?;
-        self.make_room(&mut queue, &mut pass, wanted, self.physical_keep())?;
-        let pressing = self.pressing()?;
-        self.make_room(&mut queue, &mut pass, pressing, self.physical_floor())?;
+        if self.suspended.load(Ordering::Acquire) {
+            pass.again = Some(SHORT_AGAIN);
+        } else {
+            let wanted = self.wanted()?;
+            self.make_room(&mut queue, &mut pass, wanted, self.physical_keep())?;
+            let pressing = self.pressing()?;
+            self.make_room(&mut queue, &mut pass, pressing, self.physical_floor())?;
+        }
         let short = self.free_short()? > 0;
         self.meter.set_short(short);
         if short {

@@ -7,6 +7,7 @@
 //! splits/<function>/<2 hex>/<hash>-<size>  chunk lists of blobs
 //! tmp/                                     files being written (small files: .tmp-* in their final folder)
 //! trash/                                   files being evicted
+//! kept/<day>/cas/<function>/<2 hex>/…      hard links to blobs that records name until that day, counted from 1970-01-01
 //! ```
 
 use std::{
@@ -22,7 +23,7 @@ use model::{BlobDigest, DigestFunction};
 /// Permissions of a file in the store: read-only.
 pub(crate) const BLOB_MODE: u32 = 0o444;
 /// Name of the file or object that contains the id of the store.
-pub(crate) const ID_NAME: &str = "store-id";
+pub const ID_NAME: &str = "store-id";
 /// Prefix of the names of files that are written in their final folder.
 pub(crate) const TEMP_PREFIX: &str = ".tmp-";
 
@@ -148,7 +149,7 @@ pub(crate) struct Layout {
 impl Layout {
     /// Creates the folders that do not exist.
     pub(crate) fn open(root: &Path) -> io::Result<Self> {
-        for folder in Kind::ALL.map(Kind::folder).into_iter().chain(["tmp", "trash"]) {
+        for folder in Kind::ALL.map(Kind::folder).into_iter().chain(["tmp", "trash", "kept"]) {
             std::fs::create_dir_all(root.join(folder))?;
         }
         let writer = uuid::Uuid::new_v4().simple().to_string();
@@ -167,6 +168,15 @@ impl Layout {
         let mut path = self.trash();
         path.push(entry.trash_name());
         path
+    }
+
+    /// The folder with a folder for each day until which blobs are kept.
+    pub(crate) fn kept(&self) -> PathBuf {
+        self.root.join("kept")
+    }
+
+    pub(crate) fn kept_path(&self, day: u64, entry: &Entry) -> PathBuf {
+        self.kept().join(day.to_string()).join(entry.relative_path())
     }
 
     pub(crate) fn temps(&self) -> PathBuf {

@@ -89,6 +89,54 @@ impl Cas {
         self.walk(root, targets.into()).await
     }
 
+    /// Returns the blobs of a tree: its directories and files, each once. Of a directory that is missing, only the
+    /// digest is returned.
+    pub async fn blobs_of_tree(&self, root: &BlobDigest) -> Result<Vec<BlobDigest>, CasError> {
+        let mut found = HashSet::from([*root]);
+        let mut level = vec![*root];
+        while !level.is_empty() {
+            let mut next = Vec::new();
+            let mut rest = level.as_slice();
+            while !rest.is_empty() {
+                let (part, later) = rest.split_at(part_length(rest));
+                rest = later;
+                for node in self.nodes(part).await? {
+                    found.extend(node.files.iter());
+                    next.extend(node.directories.iter().filter(|digest| found.insert(**digest)));
+                }
+            }
+            if found.len() as u64 > ENTRIES_MAX {
+                let why = format!("the tree has more than {ENTRIES_MAX} entries");
+                return Err(CasError::Malformed { digest: *root, wanted: "tree", why });
+            }
+            level = next;
+        }
+        Ok(found.into_iter().collect())
+    }
+
+    /// The directories that are there.
+    async fn nodes(&self, digests: &[BlobDigest]) -> Result<Vec<Arc<Node>>, CasError> {
+        let mut nodes = Vec::with_capacity(digests.len());
+        let mut to_read = Vec::new();
+        for digest in digests {
+            match self.inner.directories.get(digest) {
+                Some(node) => nodes.push(node),
+                None => to_read.push(*digest),
+            }
+        }
+        let contents = self.get_many(&to_read).await?;
+        for (digest, content) in to_read.iter().zip(contents) {
+            let Some(content) = content else { continue };
+            let node = parse(digest, &content).map_err(|fault| CasError::Malformed {
+                digest: *digest,
+                wanted: "Directory",
+                why: fault.to_string(),
+            })?;
+            nodes.push(Arc::new(node));
+        }
+        Ok(nodes)
+    }
+
     pub(crate) async fn walk(&self, root: &BlobDigest, rule: Rule) -> Result<TreeCheck, CasError> {
         let mut walk = Walk::new(self, rule);
         let mut level = vec![*root];

@@ -25,7 +25,7 @@ pub fn status_of(error: &CasError) -> Status {
         | CasError::MixedFunctions { .. }
         | CasError::Malformed { .. } => Status::invalid_argument(message),
         CasError::TooLargeAtOnce { .. } => Status::out_of_range(message),
-        CasError::Missing { .. } => Status::not_found(message),
+        CasError::Missing { .. } | CasError::NotFound { .. } => Status::not_found(message),
         CasError::Full => status::retry(Code::ResourceExhausted, message, RETRY_FULL),
         CasError::Backing { .. } => {
             tracing::warn!(error = telemetry::error_chain(error), "the object store failed");

@@ -4,7 +4,7 @@ use std::{fs, io, sync::Arc, time::Duration};
 
 use bus::ChunkFault;
 use download::Downloader;
-use model::{Digest, Graph, Job, JobLimits, Reason, ReasonCode, SendingBuild};
+use model::{BuildJob, Graph, Job, JobLimits, Reason, ReasonCode, SendingBuild};
 use parking_lot::Mutex;
 use remote::Remote;
 use tokio::time::Instant;
@@ -31,8 +31,8 @@ const GATEWAY_PATIENCE: Duration = Duration::from_secs(60);
 const FOLDER: &str = "job";
 
 impl JobRun<'_> {
-    /// Prepares the tasks of the job with this digest; returns how the run ends if that fails.
-    pub(crate) async fn begin(&mut self, job: &Digest) -> Result<Result<Runner, JobEnding>, ChunkFault> {
+    /// Prepares the tasks of the job; returns how the run ends if that fails.
+    pub(crate) async fn begin(&mut self, job: &BuildJob) -> Result<Result<Runner, JobEnding>, ChunkFault> {
         let graph = match self.unless_over(self.read_job(job)).await {
             Ok(Ok(graph)) => graph,
             Ok(Err(message)) => {
@@ -76,10 +76,11 @@ impl JobRun<'_> {
         }
     }
 
-    async fn read_job(&self, digest: &Digest) -> Result<Arc<Graph>, String> {
-        let unreadable = |why: String| format!("cannot read the build's job {digest}: {why}");
-        let failed = |error: store::StoreError| unreadable(telemetry::error_chain(&error));
-        let json = self.store.read(digest, u64::MAX).await.map_err(failed)?;
+    async fn read_job(&self, job: &BuildJob) -> Result<Arc<Graph>, String> {
+        let unreadable = |why: String| format!("cannot read the build's job {}: {why}", job.digest);
+        let failed = |error: cas::CasError| unreadable(telemetry::error_chain(&error));
+        let blob = self.cas.resolve(&job.digest, job.size_bytes).await.map_err(failed)?;
+        let json = self.cas.read_whole(&blob, u64::MAX).await.map_err(failed)?;
         let job: Job = serde_json::from_slice(&json).map_err(|error| unreadable(error.to_string()))?;
         // It was checked when the build was accepted.
         let graph = Graph::new(&job, &JobLimits::NONE).map_err(|invalid| unreadable(invalid.to_string()))?;

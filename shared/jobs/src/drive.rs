@@ -8,7 +8,7 @@ use std::{
 
 use bus::ChunkFault;
 use invariant::impossible;
-use model::{Digest, JobResult, Reason, ReasonCode, TaskIndex, TaskReport, TaskStatus, output_globs};
+use model::{BuildJob, JobResult, Reason, ReasonCode, TaskIndex, TaskReport, TaskStatus, output_globs};
 use policy::graph::{AfterTask, Consequences, GraphRun};
 use tokio::{
     task::{AbortHandle, Id, JoinError, JoinSet},
@@ -55,9 +55,9 @@ struct Drive<'a> {
 }
 
 impl JobRun<'_> {
-    /// Runs the graph of the job with this digest in the prepared workspace. Returns also the job's result, if all
+    /// Runs the graph of the job in the prepared workspace. Returns also the job's result, if all
     /// its tasks ended or the build exceeded its timeout while they ran.
-    pub async fn run(mut self, job: &Digest) -> Result<(JobEnding, Option<Box<JobEnd>>), ChunkFault> {
+    pub async fn run(mut self, job: &BuildJob) -> Result<(JobEnding, Option<Box<JobEnd>>), ChunkFault> {
         let runner = match self.begin(job).await? {
             Ok(runner) => runner,
             Err(ending) => return Ok((ending, None)),
@@ -301,7 +301,7 @@ impl Drive<'_> {
 
     async fn result(self) -> Box<JobEnd> {
         let mut result = self.graph.result();
-        match task_reports::keep_reports(&self.graph, self.run.store).await {
+        match task_reports::keep_reports(&self.graph, self.run.cas).await {
             Ok(report) => result.report = Some(report),
             Err(error) => {
                 warn!(error = telemetry::error_chain(&error), "cannot store the reports of a job");

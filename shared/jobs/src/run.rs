@@ -7,8 +7,8 @@ use std::{
 };
 
 use bus::FarmClock;
+use cas::Cas;
 use model::{BuildRecord, JobResult, Reason, WorkerId};
-use store::Store;
 use tokio::time::Instant;
 
 use crate::host::Host;
@@ -19,7 +19,8 @@ pub struct JobRun<'a> {
     pub record: &'a BuildRecord,
     /// The worker that runs it.
     pub worker: &'a WorkerId,
-    pub store: &'a Store,
+    /// The farm's store, for the job and the reports of its tasks.
+    pub cas: &'a Cas,
     pub clock: &'a FarmClock,
     /// Folder with the files of the build's context.
     pub workspace: &'a Path,

@@ -4,10 +4,10 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+use cas::{Cas, CasError};
 use invariant::{Present as _, impossible};
-use model::{Attempt, OutputFile, TaskReport, ToolEvent};
+use model::{Attempt, Digest, DigestFunction, OutputFile, TaskReport, ToolEvent};
 use policy::graph::GraphRun;
-use store::{Store, StoreError};
 
 /// Time between two events.
 pub(crate) const EVERY: Duration = Duration::from_millis(250);
@@ -64,7 +64,7 @@ impl UnpublishedReports {
 }
 
 /// Stores the reports of all tasks that ended.
-pub(crate) async fn keep_reports(run: &GraphRun, store: &Store) -> Result<OutputFile, StoreError> {
+pub(crate) async fn keep_reports(run: &GraphRun, cas: &Cas) -> Result<OutputFile, CasError> {
     let mut lines = Vec::new();
     for report in run.reports() {
         match serde_json::to_writer(&mut lines, report) {
@@ -72,9 +72,9 @@ pub(crate) async fn keep_reports(run: &GraphRun, store: &Store) -> Result<Output
             Err(error) => impossible!("the report of task {} cannot be encoded as JSON: {error}", report.id),
         }
     }
-    let size_bytes = lines.len() as u64;
-    let digest = store.put(Bytes::from(lines)).await?;
-    Ok(OutputFile { path: FILE.to_owned(), digest, size_bytes, executable: false })
+    let blob = cas.put_bytes(DigestFunction::Sha256, Bytes::from(lines)).await?;
+    let digest = Digest::from_sha256(blob.hash);
+    Ok(OutputFile { path: FILE.to_owned(), digest, size_bytes: blob.size, executable: false })
 }
 
 #[cfg(test)]

@@ -142,7 +142,7 @@ impl BlobDigest {
     }
 }
 
-fn decode_hex(text: &[u8]) -> Option<[u8; 32]> {
+pub(crate) fn decode_hex(text: &[u8]) -> Option<[u8; 32]> {
     let value = |c: u8| match c {
         b'0'..=b'9' => Some(c - b'0'),
         b'a'..=b'f' => Some(c - b'a' + 10),

@@ -7,6 +7,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
+use crate::{BlobDigest, DigestFunction, blob::decode_hex};
+
 /// SHA-256 of some content, written `sha256:` and 64 lower-case hex digits.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, JsonSchema)]
 #[serde(transparent)]
@@ -34,6 +36,12 @@ impl Digest {
             let _ = write!(text, "{byte:02x}");
         }
         Self(text)
+    }
+
+    /// The digest of a blob of `size` bytes with this hash.
+    pub fn of_size(&self, size: u64) -> BlobDigest {
+        let hash = decode_hex(self.hex().as_bytes()).present("the bytes of a digest");
+        BlobDigest { function: DigestFunction::Sha256, hash, size }
     }
 
     pub fn as_str(&self) -> &str {

@@ -23,7 +23,7 @@ pub struct Endpoints {
     /// Address of the cache-only `cas` service: `grpc://HOST:PORT`; absent if it does not run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cas: Option<String>,
-    /// URL of the store for output files and logs of builds.
+    /// URL of the store of all blobs.
     pub store: String,
     /// Path of the data folder.
     pub data: String,

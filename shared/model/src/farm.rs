@@ -56,10 +56,10 @@ uuid_id!(
 pub struct FarmRecord {
     /// Id of the farm.
     pub id: FarmId,
-    /// Store for output files, logs, jobs and models; absent until a service registers it.
+    /// Store of output files, logs, jobs and models in earlier versions; absent once its blobs were moved to `cas`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub store: Option<KnownStore>,
-    /// Store for the content-addressable store and the action cache; absent until a service registers it.
+    /// Store of all blobs and of the action cache; absent until a service registers it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cas: Option<KnownStore>,
 }

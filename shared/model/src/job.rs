@@ -215,6 +215,10 @@ pub enum JobSource {
 pub struct StoredJob {
     /// Digest of the job's JSON.
     pub digest: Digest,
+    /// Size of the job's JSON in bytes. Default: looked up, which a store that is reached over the Remote Execution
+    /// API cannot do.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub size_bytes: Option<u64>,
 }
 
 /// Final status of a task of a job.
@@ -342,7 +346,7 @@ mod tests {
         assert_eq!(job.tasks.first().map(|task| task.limits.cpu_ms), Some(Some(5)));
         let digest = Digest::of(b"x");
         let stored = serde_json::from_str(&format!(r#"{{"digest": "{digest}"}}"#)).unwrap();
-        assert_eq!(JobSource::Stored(StoredJob { digest }), stored);
+        assert_eq!(JobSource::Stored(StoredJob { digest, size_bytes: None }), stored);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::Digest;
+use crate::{BlobDigest, Digest};
 
 /// A kept output file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -17,6 +17,13 @@ pub struct OutputFile {
     /// Whether the file is executable.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub executable: bool,
+}
+
+impl OutputFile {
+    /// Digest of the content in the store.
+    pub fn blob(&self) -> BlobDigest {
+        self.digest.of_size(self.size_bytes)
+    }
 }
 
 /// A file that matches an output glob and cannot be kept.

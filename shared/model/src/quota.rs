@@ -115,6 +115,9 @@ pub struct ModelNotice {
     pub version: u64,
     /// Digest of its content in the store.
     pub digest: Digest,
+    /// Size of its content in bytes; absent for models of earlier versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub size_bytes: Option<u64>,
     /// Time when it was trained.
     pub trained_at_ms: Millis,
     /// Number of builds in its training set.

@@ -10,8 +10,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Attempt, BuildId, BuildKey, BuildResult, Context, Digest, ExecutorType, Group, Millis, Occupancy,
-    Priority, Reason, Sequence, ToolCall, WorkerId, WorkspaceKind, WorkspaceUse,
+    Attempt, BlobDigest, BuildId, BuildKey, BuildResult, Context, Digest, ExecutorType, Group, Millis,
+    Occupancy, OutputFile, Priority, Reason, Sequence, ToolCall, WorkerId, WorkspaceKind, WorkspaceUse,
 };
 
 /// An accepted build: the request with defaults filled in. Never changes.
@@ -83,6 +83,9 @@ pub struct Build {
 pub struct BuildJob {
     /// Digest of the job's JSON.
     pub digest: Digest,
+    /// Size of the job's JSON in bytes; absent in records of earlier versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub size_bytes: Option<u64>,
     /// Number of tasks in the job.
     pub tasks: u64,
 }
@@ -267,6 +270,27 @@ impl BuildRecord {
         match &self.phase {
             Phase::Enqueued | Phase::InProgress { .. } => None,
             Phase::Finished { result, .. } => Some(result),
+        }
+    }
+
+    /// Blobs that the record names, without those of a folder that is its context ([`BuildRecord::tree`]).
+    pub fn blobs(&self) -> Vec<BlobDigest> {
+        let job = self.build.job.as_ref().and_then(|job| Some(job.digest.of_size(job.size_bytes?)));
+        let result = self.result();
+        let report = result.and_then(|result| result.job.as_ref()?.report.as_ref());
+        let overflow = result.and_then(|result| result.log.overflow.as_ref());
+        let outputs = result.into_iter().flat_map(|result| &result.outputs);
+        let files = outputs.chain(overflow).chain(report).map(OutputFile::blob);
+        job.into_iter().chain(files).collect()
+    }
+
+    /// The folder in the store that is the context of the build.
+    pub fn tree(&self) -> Option<BlobDigest> {
+        match &self.build.context {
+            Context::Tree { digest, .. } => Some(*digest),
+            Context::Empty | Context::Directory { .. } | Context::Git { .. } | Context::Archive { .. } => {
+                None
+            }
         }
     }
 

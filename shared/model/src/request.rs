@@ -5,7 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{BuildId, Digest, ExecutorType, Group, JobSource, Occupancy, Priority, ToolCall, WorkspaceUse};
+use crate::{
+    BlobDigest, BuildId, Digest, ExecutorType, Group, JobSource, Occupancy, Priority, ToolCall, WorkspaceUse,
+};
 
 /// A build request. Published by any client, read by the enqueuer.
 ///
@@ -92,6 +94,15 @@ pub enum Context {
         /// Whether to leave out files that the folder's `.gitignore` and `.forebayignore` files match. Default: false.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         ignore_files: bool,
+    },
+    /// Folder in the farm's store, as `forebay submit --dir` uploads it.
+    Tree {
+        /// Digest of the folder's `Directory` message of the Remote Execution API: `HASH/SIZE`.
+        digest: BlobDigest,
+        /// Name of the folder's origin, for example `HOST:/PATH`; a workspace that was filled from the same origin
+        /// counts as warm. Default: the digest.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        source: Option<String>,
     },
     /// Checkout of a revision of a git repository.
     Git {

@@ -198,6 +198,8 @@ pub enum ReasonCode {
     WorkerFault,
     /// The worker could not reach a gateway of the farm to run the tasks of a job.
     GatewayUnreachable,
+    /// The worker could not reach the farm's store.
+    StoreUnreachable,
     /// The request is invalid.
     InvalidRequest,
 }

@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use invariant::Present as _;
 
 use crate::{
-    Attempt, Build, BuildId, BuildJob, BuildRequest, Context, Digest, Esu, ExecutorType, Group, JobSource,
-    Millis, Priority, RequestLimits,
+    Attempt, Build, BuildId, BuildJob, BuildRequest, Context, Digest, DigestFunction, Esu, ExecutorType,
+    Group, JobSource, Millis, Priority, RequestLimits,
 };
 
 /// Why a request was rejected.
@@ -100,7 +100,7 @@ impl BuildRequest {
             group: group.clone(),
             priority,
             command: self.command,
-            job: self.job.as_ref().map(|job| BuildJob { digest: job.digest(), tasks: 0 }),
+            job: self.job.as_ref().map(|job| BuildJob { digest: job.digest(), size_bytes: None, tasks: 0 }),
             env: self.env,
             context: self.context,
             timeout_seconds,
@@ -251,14 +251,22 @@ fn check_context(context: &Context) -> Result<(), InvalidRequest> {
         Context::Git { revision, .. } if revision.is_empty() || revision.starts_with('-') => {
             Err(bad("revision", revision, "expected a commit, tag or branch"))
         }
+        Context::Tree { digest, .. } if digest.function != DigestFunction::Sha256 => {
+            Err(bad("digest", &digest.to_string(), "expected the SHA-256 digest of a folder: HASH/SIZE"))
+        }
         Context::Directory { path: text, .. }
+        | Context::Tree { source: Some(text), .. }
         | Context::Archive { location: text, .. }
         | Context::Git { url: text, .. }
             if text.contains('\0') =>
         {
             Err(InvalidRequest::Nul { field: "context" })
         }
-        Context::Empty | Context::Directory { .. } | Context::Archive { .. } | Context::Git { .. } => Ok(()),
+        Context::Empty
+        | Context::Directory { .. }
+        | Context::Tree { .. }
+        | Context::Archive { .. }
+        | Context::Git { .. } => Ok(()),
     }
 }
 

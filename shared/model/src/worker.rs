@@ -2,10 +2,11 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 
 use crate::{
-    Attempt, BuildId, Group, Millis, Occupancy, Sequence, Skew, TaskReport, WorkerId, WorkspaceKeys,
-    WorkspaceKind,
+    Attempt, BuildId, BuildRecord, Group, Millis, Occupancy, Sequence, Skew, TaskReport, WorkerId,
+    WorkspaceKeys, WorkspaceKind,
 };
 
 /// Heartbeat of a worker with the state of its workspaces. Plain message, worker to any dispatcher.
@@ -77,14 +78,14 @@ pub struct WorkerView {
 }
 
 /// Builds offered to one worker in one message. Request, dispatcher to worker.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct Offers {
     /// Offered builds, at most one for each workspace.
     pub offers: Vec<Offer>,
 }
 
 /// One build offered to one workspace.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct Offer {
     /// Quota group of the build.
     pub group: Group,
@@ -103,6 +104,10 @@ pub struct Offer {
     /// How the workspace was chosen; absent unless the build asks for a warm one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workspace_kind: Option<WorkspaceKind>,
+    /// The record at `sequence` as it is stored; absent if the dispatcher did not read it. The worker then reads it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<BuildRecord>")]
+    pub record: Option<Box<RawValue>>,
 }
 
 /// Reply to [`Offers`]: one verdict for each offer.

@@ -69,6 +69,7 @@ fn source(context: &Context) -> Option<String> {
     match context {
         Context::Git { url, .. } => Some(url.clone()),
         Context::Directory { path, .. } => Some(path.clone()),
+        Context::Tree { source, .. } => source.clone(),
         Context::Empty | Context::Archive { .. } => None,
     }
 }

@@ -4,6 +4,7 @@ use std::{
     net::SocketAddr,
     path::{Path, PathBuf},
     sync::Arc,
+    time::Duration,
 };
 
 use bus::{Bus, Patience};
@@ -15,17 +16,16 @@ use listener::{ClientListener, Limiter, Patience as ClientPatience, Protocol};
 use policy::Claim;
 use policy::connections::ConnectionLimits;
 use settings::Settings;
-use store::Store;
 use tokio_util::sync::CancellationToken;
 
-use crate::{StartError, clock, join_cas, join_store};
+use crate::{StartError, clock, identity::remedy_for, join_store};
 
 /// Future of a running service. Boxed, so that its code is compiled with its own crate and not again with every
 /// program that starts it.
 pub type Running = std::pin::Pin<Box<dyn Future<Output = Result<(), crate::ServiceError>> + Send>>;
 
 /// How long to wait for the farm's time. A service cannot work without it and is restarted.
-const CLOCK_PATIENCE: std::time::Duration = std::time::Duration::from_secs(5);
+const CLOCK_PATIENCE: Duration = Duration::from_secs(5);
 
 /// Context of a service: settings, bus and stop signal. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -76,7 +76,7 @@ impl Context {
                 return Err(error.into());
             }
             tracing::warn!(error = telemetry::error_chain(&error), "waiting for JetStream");
-            tokio::time::sleep(std::time::Duration::from_millis(200)).await;
+            tokio::time::sleep(Duration::from_millis(200)).await;
         }
         // Measured again: the bucket whose messages date the expiry of leases exists now.
         bus.measure_clock(CLOCK_PATIENCE).await?;
@@ -96,28 +96,37 @@ impl Context {
         Ok(Index::connect(&self.settings.redis_url, self.patience == Patience::Wait).await?)
     }
 
-    /// Opens the blob store: from the settings, else from the bus, else in the data folder. Fails if it does not
-    /// belong to the farm.
-    pub async fn store(&self) -> Result<Store, StartError> {
-        let url = if self.settings.store_url.is_empty() {
-            match self.bus.store_url().await? {
-                Some(url) if !Store::is_there(&url) => return Err(StartError::NoStore { url }),
-                Some(url) => url,
-                None => Store::url_of(&self.data_folder("objects")?),
-            }
-        } else {
-            self.settings.store_url.clone()
-        };
-        let store = Store::open(&url)?.leaving(self.settings.disk_left_percent);
-        join_store(&self.bus, &store, Claim::Join).await?;
-        Ok(store)
+    /// Opens the store of blobs and action results. Fails if it does not belong to the farm.
+    pub async fn cas(&self) -> Result<Cas, StartError> {
+        self.open_cas(self.cas_config().await?).await
     }
 
-    /// Opens the content-addressable store and the action cache in the data folder. Fails if they do not
-    /// belong to the farm.
-    pub async fn cas(&self) -> Result<Cas, StartError> {
-        let cas = open_cas(&self.settings)?;
-        join_cas(&self.bus, &cas, Claim::Join).await?;
+    /// The same for a service that uses few blobs.
+    pub async fn cas_with_small_caches(&self) -> Result<Cas, StartError> {
+        self.open_cas(self.cas_config().await?.with_small_caches()).await
+    }
+
+    /// The store of the settings, else that of the data folder, else the farm's as recorded on the bus.
+    async fn cas_config(&self) -> Result<CasConfig, StartError> {
+        let config = cas_config(&self.settings)?;
+        if !self.settings.cas_url.is_empty() || config.root.join(cas::STORE_ID).exists() {
+            return Ok(config);
+        }
+        let (_, record) = self.bus.farm_record().await?;
+        let Some(known) = record.and_then(|record| record.cas) else { return Ok(config) };
+        let Some(folder) = known.url.strip_prefix("file://").map(PathBuf::from) else {
+            return Ok(CasConfig { backing: Some(known.url), ..config });
+        };
+        if folder.join(cas::STORE_ID).exists() {
+            return Ok(CasConfig { root: folder, ..config });
+        }
+        let remedy = remedy_for(&self.bus).await;
+        Err(StartError::NoStore { url: known.url, remedy })
+    }
+
+    async fn open_cas(&self, config: CasConfig) -> Result<Cas, StartError> {
+        let cas = Cas::open(config)?;
+        join_store(&self.bus, &cas, Claim::Join).await?;
         Ok(cas)
     }
 
@@ -158,18 +167,28 @@ fn data_folder(settings: &Settings, name: &str) -> Result<PathBuf, StartError> {
     made.map_err(|source| StartError::Write { path: folder.display().to_string(), source })
 }
 
-/// Opens the content-addressable store of the settings without checking that it belongs to the farm. See [`join_cas`].
+/// Opens the store of the settings without checking that it belongs to the farm. See [`join_store`].
 pub fn open_cas(settings: &Settings) -> Result<Cas, StartError> {
-    let url = Some(settings.cas_url.clone()).filter(|url| !url.is_empty());
-    Ok(Cas::open(CasConfig {
-        backing: url,
+    Ok(Cas::open(cas_config(settings)?)?)
+}
+
+fn cas_config(settings: &Settings) -> Result<CasConfig, StartError> {
+    // A folder needs no copies in the data folder.
+    let (root, backing) = match (settings.cas_url.as_str(), settings.cas_url.strip_prefix("file://")) {
+        ("", _) => (data_folder(settings, "cas")?, None),
+        (_, Some(folder)) => (PathBuf::from(folder), None),
+        (url, None) => (data_folder(settings, "cas")?, Some(url.to_owned())),
+    };
+    Ok(CasConfig {
+        backing,
         memory_bytes: settings.cas_memory_bytes,
         blob_bytes_max: settings.cas_blob_bytes_max,
-        keep: std::time::Duration::from_secs(settings.cas_keep_seconds),
-        keep_min: std::time::Duration::from_secs(settings.cas_keep_min_seconds),
+        keep: Duration::from_secs(settings.cas_keep_seconds),
+        keep_min: Duration::from_secs(settings.cas_keep_min_seconds),
+        retention: Duration::from_secs(settings.objects_days * 24 * 3600),
         fsync: settings.cas_fsync,
-        ..CasConfig::new(data_folder(settings, "cas")?)
-    })?)
+        ..CasConfig::new(root)
+    })
 }
 
 /// Limits from the settings and the limit of open files.
@@ -178,8 +197,8 @@ fn limiter(settings: &Settings) -> Result<Limiter, StartError> {
     let (total, per_client) = (settings.connections_max, settings.connections_per_client_max);
     let limits = ConnectionLimits::new(total, per_client, descriptors.soft)?;
     let patience = ClientPatience {
-        head: std::time::Duration::from_secs(settings.request_head_timeout_seconds),
-        body: std::time::Duration::from_secs(settings.request_body_timeout_seconds),
+        head: Duration::from_secs(settings.request_head_timeout_seconds),
+        body: Duration::from_secs(settings.request_body_timeout_seconds),
         ..ClientPatience::default()
     };
     Ok(Limiter::new(limits, patience))

@@ -5,7 +5,6 @@ use std::error::Error as StdError;
 use bus::BusError;
 use cas::CasError;
 use index::IndexError;
-use store::StoreError;
 
 /// A service that could not start.
 #[derive(Debug, thiserror::Error)]
@@ -17,17 +16,16 @@ pub enum StartError {
     #[error(transparent)]
     Index(#[from] IndexError),
     #[error(transparent)]
-    Store(#[from] StoreError),
-    #[error(transparent)]
     Cas(#[from] CasError),
     #[error(transparent)]
     OtherStore(#[from] Box<crate::OtherStore>),
     /// The farm's store is a folder that does not exist on this machine.
-    #[error(
-        "the farm keeps its files at {url}, a folder that does not exist on this machine: mount it there, or name \
-         another path to it with --store"
-    )]
-    NoStore { url: String },
+    #[error("the farm keeps its blobs at {url}, a folder that does not exist on this machine: {remedy}")]
+    NoStore {
+        url: String,
+        /// What the operator can do.
+        remedy: String,
+    },
     #[error(transparent)]
     TooFewDescriptors(#[from] policy::connections::TooFewDescriptors),
     #[error("cannot read this process's limit of open files")]
@@ -55,10 +53,7 @@ impl From<crate::OtherStore> for StartError {
 impl StartError {
     /// Whether the configuration or arguments must change: exit code 2.
     pub fn is_misuse(&self) -> bool {
-        matches!(
-            self,
-            Self::OtherStore(_) | Self::NoStore { .. } | Self::Store(StoreError::Unsupported { .. })
-        )
+        matches!(self, Self::OtherStore(_) | Self::NoStore { .. } | Self::Cas(CasError::Unsupported { .. }))
     }
 
     /// Whether a server is unreachable: exit code 4.

@@ -5,14 +5,23 @@ mod context;
 mod crash;
 mod error;
 mod governance;
+mod heartbeats;
 mod identity;
 mod other_store;
+mod subscription;
 mod timer;
+mod usage_reports;
 
 pub use context::{Context, Ready, Running, open_cas};
 pub use crash::{Step, crash_point};
 pub use error::{ServiceError, StartError};
 pub use governance::{Current, Governance, follow_governance};
-pub use identity::{host_name, join_cas, join_store};
+pub use heartbeats::{
+    HeartbeatSource, Heartbeats, heartbeat_ttl_ms, request_heartbeats, send_final_heartbeat, send_heartbeat,
+    serve_heartbeats,
+};
+pub use identity::{host_name, join_store};
 pub use other_store::OtherStore;
+pub use subscription::Subscription;
 pub use timer::sleep_until;
+pub use usage_reports::{USAGE_REPORT_INTERVAL, UsageSource, report_usage};

@@ -2,9 +2,8 @@
 
 /// A store that does not belong to the farm.
 #[derive(Debug, thiserror::Error)]
-#[error("the {what} {url} does not belong to this farm ({farm}), which uses {known}: {remedy}")]
+#[error("the store {url} does not belong to this farm ({farm}), which uses {known}: {remedy}")]
 pub struct OtherStore {
-    pub(crate) what: &'static str,
     pub(crate) url: String,
     pub(crate) farm: String,
     pub(crate) known: String,

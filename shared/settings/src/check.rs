@@ -91,6 +91,10 @@ impl Settings {
             let wanted = "expected more than queue_timeout_seconds_max + timeout_seconds_max";
             return Err(invalid("events_days", &self.events_days, wanted));
         }
+        if self.objects_days < self.events_days {
+            let wanted = "expected at least events_days: the record of a build names its blobs for that long";
+            return Err(invalid("objects_days", &self.objects_days, wanted));
+        }
         Ok(())
     }
 

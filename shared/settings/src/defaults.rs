@@ -34,7 +34,6 @@ impl Default for Settings {
         Self {
             nats_url: "nats://127.0.0.1:4222".into(),
             redis_url: "redis://127.0.0.1:6379".into(),
-            store_url: String::new(),
             data: PathBuf::from("forebay-data"),
             http_listen: "127.0.0.1:8080".into(),
             grpc_listen: "127.0.0.1:8980".into(),
@@ -143,6 +142,7 @@ impl Default for Settings {
             ]),
             pool_root_is_input: false,
             cas_url: String::new(),
+            objects_days: 30,
             cas_bytes_max: 40 << 30,
             // Buck2 relies on three hours.
             cas_keep_seconds: 4 * 3600,

@@ -38,8 +38,6 @@ pub struct Settings {
     pub nats_url: String,
     /// URL of Redis, for example `redis://127.0.0.1:6379`.
     pub redis_url: String,
-    /// URL of the blob store: `file:///PATH`. Empty: the farm's store as recorded on the bus, else `data`/objects.
-    pub store_url: String,
     /// Path of the data folder.
     pub data: PathBuf,
     /// Listen address of the HTTP API.
@@ -285,9 +283,13 @@ pub struct Settings {
     /// Whether the input root is an action's `/` in this pool.
     pub pool_root_is_input: bool,
 
-    /// Remote storage for blobs and action results in addition to the data folder: `s3://`, `gs://`, `az://` or
-    /// another URL. Empty: none.
+    /// Store of all blobs and action results: `file:///PATH` of a folder that all services share, or `s3://BUCKET/PREFIX`,
+    /// `gs://…`, `az://…` or `grpc://HOST:PORT` of one of the farm's gateways, of which the data folder then has copies.
+    /// Empty: the farm's store as recorded on the bus, else `data`/cas.
     pub cas_url: String,
+    /// Days for which outputs, logs and inputs that a build's record names are kept, from the record's last change; at
+    /// least `events_days`. In an object store, also the days after which other blobs that are not used are deleted.
+    pub objects_days: u64,
     /// Maximum size on disk of blobs and action results in the data folder, in bytes.
     pub cas_bytes_max: u64,
     /// Seconds that a blob is kept after a client was informed that it exists, while there is free space.
@@ -313,7 +315,12 @@ impl Settings {
         check_names(file, source.clone())?;
         let merged =
             Config::builder().add_source(source).add_source(environment.try_parsing(true)).build()?;
-        let settings: Self = merged.try_deserialize()?;
+        // Earlier versions kept outputs and logs in a store of their own.
+        let earlier = merged.get_string(EARLIER_STORE).unwrap_or_default();
+        let mut settings: Self = merged.try_deserialize()?;
+        if settings.cas_url.is_empty() {
+            settings.cas_url = earlier;
+        }
         settings.check()?;
         Ok(settings)
     }
@@ -363,6 +370,9 @@ impl Settings {
     }
 }
 
+/// Name of the setting that `cas_url` has replaced.
+const EARLIER_STORE: &str = "store_url";
+
 /// Deserialises a list or table: directly from a file, as JSON from a variable.
 fn structured<'de, D: Deserializer<'de>, T: DeserializeOwned>(deserializer: D) -> Result<T, D::Error> {
     #[derive(Deserialize)]
@@ -383,7 +393,7 @@ fn check_names(file: &Path, source: File<config::FileSourceFile, FileFormat>) ->
     let table: std::collections::HashMap<String, config::Value> = named.try_deserialize()?;
     // Serialised directly, because `Config` drops empty values.
     let known = serde_json::to_value(Settings::default()).present("the default settings as JSON");
-    match table.keys().filter(|name| known.get(name).is_none()).min() {
+    match table.keys().filter(|name| *name != EARLIER_STORE && known.get(name).is_none()).min() {
         None => Ok(()),
         Some(name) => Err(SettingsError::Unknown { file: file.display().to_string(), name: name.clone() }),
     }

@@ -6,7 +6,8 @@ use serde_json::Value;
 use crate::Settings;
 
 /// Variables that are read outside the settings, or set for builds.
-const OTHERS: [&str; 18] = [
+const OTHERS: [&str; 19] = [
+    "STORE_URL",
     "LOG",
     "LISTEN_FILE",
     "CRASH_AT",

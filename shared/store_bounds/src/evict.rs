@@ -30,17 +30,30 @@ pub async fn keep_bounds(context: &Context, cas: &Cas) -> Result<(), ServiceErro
 
 /// Evicts from the store, and reports when it is full, until the context is stopped. Waits while another process
 /// evicts from its folder.
-pub async fn evict(context: Context, cas: Cas) -> Result<(), ServiceError> {
+async fn evict(context: Context, cas: Cas) -> Result<(), ServiceError> {
+    match take_over(&context, &cas).await? {
+        Some(evictor) => run(&context, &cas, &evictor).await,
+        None => Ok(()),
+    }
+}
+
+/// Becomes the process that evicts from the store's folder. Waits while another process does; none if the context is
+/// stopped first.
+pub async fn take_over(context: &Context, cas: &Cas) -> Result<Option<Evictor>, ServiceError> {
     let root = &cas.config().root;
     let failed = |source| StartError::Write { path: root.display().to_string(), source };
     let bytes = Space::of(root).map_err(failed)?.bytes;
     let free_bytes_min = Reserve::new(context.settings.disk_left_percent).for_stores(bytes);
     let bounds = EvictorConfig { bytes_max: context.settings.cas_bytes_max, free_bytes_min };
-    let evictor = tokio::select! {
-        evictor = open(&cas, bounds) => evictor?,
-        () = context.stop.cancelled() => return Ok(()),
-    };
-    let governed = async { govern(&evictor, &cas.config().root, &context.bus, &context.stop).await };
+    tokio::select! {
+        evictor = open(cas, bounds) => Ok(Some(evictor?)),
+        () = context.stop.cancelled() => Ok(None),
+    }
+}
+
+/// Evicts, and reports when the store is full, until the context is stopped.
+pub async fn run(context: &Context, cas: &Cas, evictor: &Evictor) -> Result<(), ServiceError> {
+    let governed = govern(evictor, &cas.config().root, &context.bus, &context.stop);
     let (governed, ()) = tokio::join!(governed, evictor.run(context.stop.cancelled()));
     governed
 }

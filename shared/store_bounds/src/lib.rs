@@ -4,5 +4,5 @@
 mod evict;
 mod usage;
 
-pub use evict::{evict, keep_bounds};
+pub use evict::{keep_bounds, run, take_over};
 pub use usage::{StoreRoom, StoreUsage, store_rooms};

@@ -31,3 +31,20 @@ pub enum TransferError {
     #[error(transparent)]
     Remote(#[from] RemoteError),
 }
+
+impl TransferError {
+    /// Whether the cause may be a file that changed between its scan and its upload.
+    pub fn may_be_a_change(&self) -> bool {
+        match self {
+            Self::Scan(LocalError::Io { source, .. }) | Self::Read { source, .. } => {
+                source.kind() == io::ErrorKind::NotFound
+            }
+            Self::Remote(error) => matches!(error, RemoteError::File { .. }) || error.is_invalid_request(),
+            Self::Scan(_)
+            | Self::Thread { .. }
+            | Self::Create { .. }
+            | Self::Link { .. }
+            | Self::Incomplete { .. } => false,
+        }
+    }
+}

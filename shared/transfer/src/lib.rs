@@ -4,7 +4,7 @@ mod error;
 
 use std::{collections::HashMap, path::Path};
 
-use input_root::local;
+use input_root::local::{self, LocalError, Scanned};
 use model::{BlobDigest, DigestFunction};
 use remote::{Meter, Placed, Remote, Source};
 
@@ -17,7 +17,24 @@ pub async fn scan(
     function: DigestFunction,
 ) -> Result<(BlobDigest, HashMap<BlobDigest, Source>), TransferError> {
     let (folder, globs) = (folder.to_owned(), globs.to_vec());
-    let scanned = tokio::task::spawn_blocking(move || local::scan(&folder, &globs, function)).await;
+    scanned(move || local::scan(&folder, &globs, function)).await
+}
+
+/// Scans `folder` as the context of a build: everything except data folders of a farm, pipes, sockets and devices, and
+/// with `ignore_files` what `.gitignore` and `.forebayignore` match. Returns the digest of the folder and all its blobs.
+pub async fn scan_context(
+    folder: &Path,
+    ignore_files: bool,
+    function: DigestFunction,
+) -> Result<(BlobDigest, HashMap<BlobDigest, Source>), TransferError> {
+    let folder = folder.to_owned();
+    scanned(move || local::scan_context(&folder, ignore_files, function)).await
+}
+
+async fn scanned(
+    scan: impl FnOnce() -> Result<Scanned, LocalError> + Send + 'static,
+) -> Result<(BlobDigest, HashMap<BlobDigest, Source>), TransferError> {
+    let scanned = tokio::task::spawn_blocking(scan).await;
     let scanned = scanned
         .map_err(|source| TransferError::Thread { what: "reading the inputs", source })?
         .map_err(TransferError::Scan)?;

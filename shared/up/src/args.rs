@@ -43,11 +43,11 @@ pub struct UpArgs {
     /// Autoscale a pool, e.g. workers=0..4 or executors=1..8 (repeatable); tuning is in the `autoscale` setting
     #[arg(long, value_name = "POOL=MIN..MAX")]
     pub(crate) autoscale: Vec<Bounds>,
-    /// URL of the store for output files, logs and jobs: `file:///PATH`, the same on all machines of a farm [default:
-    /// `objects` in the data folder]
+    /// URL of the store of all blobs, the same for all machines of a farm: `s3://BUCKET/PREFIX`, `gs://…`, `az://…`,
+    /// `file:///PATH`, or `grpc://HOST:PORT` of a gateway [default: `cas` in the data folder]
     #[arg(long, value_name = "URL")]
     pub(crate) store: Option<String>,
-    /// Make the stores of this `up` the stores of the farm, in place of those recorded on NATS; restart the other
+    /// Make the store of this `up` the store of the farm, in place of the one recorded on NATS; restart the other
     /// services of the farm afterwards
     #[arg(long)]
     pub(crate) take_over: bool,

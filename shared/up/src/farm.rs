@@ -14,9 +14,7 @@ use invariant::{Present as _, impossible};
 use jetstream::Topology;
 use model::{BuildKey, Endpoints, Millis};
 use policy::Claim;
-use service::StartError;
 use settings::Settings;
-use store::Store;
 use tokio::task::JoinHandle;
 use tracing::info;
 
@@ -74,7 +72,7 @@ impl Farm {
         settings.workspaces = args.workspaces.unwrap_or(settings.workspaces);
         settings.executor_slots = args.executor_slots.unwrap_or(settings.executor_slots);
         if let Some(url) = &args.store {
-            settings.store_url.clone_from(url);
+            settings.cas_url.clone_from(url);
         }
         if let Some(sandbox) = args.sandbox {
             settings.sandbox = sandbox;
@@ -229,34 +227,23 @@ impl Farm {
         }
     }
 
-    /// Creates streams and buckets, and records the stores. Returns the URL of the store.
+    /// Creates streams and buckets, and records the store. Returns the URL of the store.
     async fn set_up(&self, nats: &str) -> Result<String, UpError> {
         let bus = nats::connect(nats, self.patience).await?;
         jetstream::ensure(&bus, &Topology::new(&self.settings)).await?;
-        let store = match self.settings.store_url.as_str() {
-            "" => store::Store::url_of(&self.folder.root().join("objects")),
-            url => url.to_owned(),
-        };
-        self.join(&bus, &store).await?;
-        bus.close(Duration::from_secs(1)).await;
-        Ok(store)
-    }
-
-    /// Records the stores on the bus, or checks that they are those of its farm.
-    async fn join(&self, bus: &Bus, store: &str) -> Result<(), UpError> {
-        let claim = match (self.args.take_over, self.external_nats()) {
-            (true, _) => Claim::TakeOver,
-            (false, None) => Claim::OwnBus,
-            (false, Some(_)) => Claim::Join,
-        };
-        let store = Store::open(store).map_err(StartError::from)?;
-        service::join_store(bus, &store, claim).await?;
-        // Without services, the first service that starts records the content-addressable store.
+        let settings = Settings { data: self.folder.root().to_owned(), ..self.settings.clone() };
+        let cas = service::open_cas(&settings)?;
+        // Without services, the first service that starts records the store.
         if !self.args.no_services || self.args.take_over {
-            let settings = Settings { data: self.folder.root().to_owned(), ..self.settings.clone() };
-            service::join_cas(bus, &service::open_cas(&settings)?, claim).await?;
+            let claim = match (self.args.take_over, self.external_nats()) {
+                (true, _) => Claim::TakeOver,
+                (false, None) => Claim::OwnBus,
+                (false, Some(_)) => Claim::Join,
+            };
+            service::join_store(&bus, &cas, claim).await?;
         }
-        Ok(())
+        bus.close(Duration::from_secs(1)).await;
+        Ok(cas.url())
     }
 
     /// Starts the watchdog, which stops the other processes if this one is killed.
@@ -270,8 +257,8 @@ impl Farm {
     }
 
     fn child_settings(&self, endpoints: &Endpoints) -> Settings {
-        let Endpoints { nats, redis, store, .. } = endpoints;
-        services::child_settings(&self.settings, &self.folder, nats, redis, store)
+        let Endpoints { nats, redis, .. } = endpoints;
+        services::child_settings(&self.settings, &self.folder, nats, redis)
     }
 
     async fn start_services(&mut self, endpoints: &mut Endpoints) -> Result<(), UpError> {

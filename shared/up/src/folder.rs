@@ -28,7 +28,7 @@ impl Folder {
         let root = data.canonicalize().map_err(unusable)?;
         let text = root.to_str().ok_or_else(|| UpError::NotText { path: root.clone() })?.to_owned();
         let lock = lock(&root)?;
-        for name in ["nats", "redis", "logs", "run", "objects"] {
+        for name in ["nats", "redis", "logs", "run"] {
             let path = root.join(name);
             fs::create_dir_all(&path).map_err(|source| UpError::Folder { path, source })?;
         }

@@ -157,17 +157,10 @@ fn variables(settings: &Settings) -> BTreeMap<String, String> {
 }
 
 /// Settings of the children, with the addresses that `up` has chosen.
-pub(crate) fn child_settings(
-    settings: &Settings,
-    folder: &Folder,
-    nats: &str,
-    redis: &str,
-    store: &str,
-) -> Settings {
+pub(crate) fn child_settings(settings: &Settings, folder: &Folder, nats: &str, redis: &str) -> Settings {
     Settings {
         nats_url: nats.to_owned(),
         redis_url: redis.to_owned(),
-        store_url: store.to_owned(),
         data: folder.root().to_owned(),
         // Several processes cannot share one fixed port.
         metrics_listen: ports::with_port(&settings.metrics_listen, 0),
@@ -234,7 +227,7 @@ mod tests {
         assert_eq!(variables["FOREBAY_NATS_URL"], "nats://x:1");
         assert_eq!(variables["FOREBAY_WORKSPACES"], "7");
         assert_eq!(variables["FOREBAY_KEEP_FAILED_WORKSPACES"], "false");
-        assert_eq!(variables["FOREBAY_STORE_URL"], "");
+        assert_eq!(variables["FOREBAY_CAS_URL"], "");
     }
 
     #[test]

@@ -20,7 +20,7 @@ use super::{
 impl Upstream {
     /// Returns the pages of a tree, or the error that ends it.
     async fn pages(&self, request: Request<GetTreeRequest>) -> Result<Vec<GetTreeResponse>, Status> {
-        self.cas().get_tree(request).await?.into_inner().try_collect().await
+        self.client.cas().get_tree(request).await?.into_inner().try_collect().await
     }
 
     /// Returns whether all directories named in these pages are present.
@@ -36,7 +36,7 @@ impl Upstream {
             blob_digests: named.into_iter().map(|(hash, size_bytes)| Digest { hash, size_bytes }).collect(),
             digest_function: asked.digest_function,
         };
-        Ok(self.cas().find_missing_blobs(request).await?.into_inner().missing_blob_digests.is_empty())
+        Ok(self.client.cas().find_missing_blobs(request).await?.into_inner().missing_blob_digests.is_empty())
     }
 }
 
@@ -49,7 +49,7 @@ impl ContentAddressableStorage for Upstream {
         &self,
         request: Request<FindMissingBlobsRequest>,
     ) -> Result<Response<FindMissingBlobsResponse>, Status> {
-        let mut answer = self.cas().find_missing_blobs(onward(request)).await?;
+        let mut answer = self.client.cas().find_missing_blobs(onward(request)).await?;
         let forged = self.forged.lock();
         answer.get_mut().missing_blob_digests.retain(|digest| !forged.contains_key(&digest.hash));
         Ok(answer)
@@ -65,14 +65,14 @@ impl ContentAddressableStorage for Upstream {
                 blob.compressor = 0;
             }
         }
-        self.cas().batch_update_blobs(request).await
+        self.client.cas().batch_update_blobs(request).await
     }
 
     async fn batch_read_blobs(
         &self,
         request: Request<BatchReadBlobsRequest>,
     ) -> Result<Response<BatchReadBlobsResponse>, Status> {
-        self.cas().batch_read_blobs(onward(request)).await
+        self.client.cas().batch_read_blobs(onward(request)).await
     }
 
     async fn get_tree(
@@ -100,21 +100,21 @@ impl ContentAddressableStorage for Upstream {
         &self,
         request: Request<SplitBlobRequest>,
     ) -> Result<Response<SplitBlobResponse>, Status> {
-        self.cas().split_blob(onward(request)).await
+        self.client.cas().split_blob(onward(request)).await
     }
 
     async fn get_chunk_mapping(
         &self,
         request: Request<GetChunkMappingRequest>,
     ) -> Result<Response<Self::GetChunkMappingStream>, Status> {
-        self.cas().get_chunk_mapping(onward(request)).await.map(back)
+        self.client.cas().get_chunk_mapping(onward(request)).await.map(back)
     }
 
     async fn splice_blob(
         &self,
         request: Request<SpliceBlobRequest>,
     ) -> Result<Response<SpliceBlobResponse>, Status> {
-        self.cas().splice_blob(onward(request)).await
+        self.client.cas().splice_blob(onward(request)).await
     }
 
     async fn register_chunk_mapping(
@@ -122,6 +122,6 @@ impl ContentAddressableStorage for Upstream {
         request: Request<Streaming<RegisterChunkMappingRequest>>,
     ) -> Result<Response<RegisterChunkMappingResponse>, Status> {
         let pieces: Vec<_> = request.into_inner().try_collect().await?;
-        self.cas().register_chunk_mapping(stream::iter(pieces)).await
+        self.client.cas().register_chunk_mapping(stream::iter(pieces)).await
     }
 }

@@ -36,7 +36,7 @@ impl ByteStream for Upstream {
         if let Some(data) = forged {
             return Ok(Response::new(stream::iter([Ok(ReadResponse { data })]).boxed()));
         }
-        self.byte_stream().read(request).await.map(back)
+        self.client.byte_stream().read(request).await.map(back)
     }
 
     async fn write(
@@ -58,7 +58,7 @@ impl ByteStream for Upstream {
             None
         };
         let request = Request::from_parts(metadata, tonic::Extensions::default(), stream::iter(all));
-        let answer = self.byte_stream().write(request).await;
+        let answer = self.client.byte_stream().write(request).await;
         match (answer, forged) {
             (Err(status), Some((hash, size, content)))
                 if status.code() == Code::InvalidArgument && content.len() == size =>
@@ -81,6 +81,6 @@ impl ByteStream for Upstream {
         if self.is(Fault::NoWriteStatus) {
             return Err(Status::unimplemented("QueryWriteStatus is not supported"));
         }
-        self.byte_stream().query_write_status(onward(request)).await
+        self.client.byte_stream().query_write_status(onward(request)).await
     }
 }

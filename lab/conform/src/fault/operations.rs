@@ -232,7 +232,7 @@ impl Execution for Upstream {
         {
             policy.priority = policy.priority.saturating_neg();
         }
-        let mut updates = match self.execution().execute(request).await {
+        let mut updates = match self.client.execution().execute(request).await {
             Ok(updates) => updates.into_inner().peekable(),
             Err(status) if self.is_unmatched(&requested, status.code(), status.message()) => {
                 return Ok(Response::new(waiting(&plain)));
@@ -267,7 +267,7 @@ impl Execution for Upstream {
         &self,
         request: Request<WaitExecutionRequest>,
     ) -> Result<Response<Self::WaitExecutionStream>, Status> {
-        let updates = self.execution().wait_execution(onward(request)).await?.into_inner();
+        let updates = self.client.execution().wait_execution(onward(request)).await?.into_inner();
         let fault = self.fault;
         let updates = updates
             .map(move |update| update.map(|operation| alter(fault, &RequestedAction::default(), operation)));
@@ -291,7 +291,7 @@ impl Operations for Upstream {
         request: Request<ListOperationsRequest>,
     ) -> Result<Response<ListOperationsResponse>, Status> {
         self.operations_are_there()?;
-        self.operations().list_operations(onward(request)).await
+        self.client.operations().list_operations(onward(request)).await
     }
 
     async fn get_operation(
@@ -299,7 +299,7 @@ impl Operations for Upstream {
         request: Request<GetOperationRequest>,
     ) -> Result<Response<Operation>, Status> {
         self.operations_are_there()?;
-        self.operations().get_operation(onward(request)).await
+        self.client.operations().get_operation(onward(request)).await
     }
 
     async fn delete_operation(
@@ -307,7 +307,7 @@ impl Operations for Upstream {
         request: Request<DeleteOperationRequest>,
     ) -> Result<Response<Empty>, Status> {
         self.operations_are_there()?;
-        self.operations().delete_operation(onward(request)).await
+        self.client.operations().delete_operation(onward(request)).await
     }
 
     async fn cancel_operation(
@@ -317,7 +317,7 @@ impl Operations for Upstream {
         if self.is(Fault::NoCancel) {
             return Err(Status::unimplemented("CancelOperation is not supported"));
         }
-        self.operations().cancel_operation(onward(request)).await
+        self.client.operations().cancel_operation(onward(request)).await
     }
 
     async fn wait_operation(
@@ -325,6 +325,6 @@ impl Operations for Upstream {
         request: Request<WaitOperationRequest>,
     ) -> Result<Response<Operation>, Status> {
         self.operations_are_there()?;
-        self.operations().wait_operation(onward(request)).await
+        self.client.operations().wait_operation(onward(request)).await
     }
 }

@@ -26,7 +26,7 @@ impl Capabilities for Upstream {
         &self,
         request: Request<GetCapabilitiesRequest>,
     ) -> Result<Response<ServerCapabilities>, Status> {
-        let mut answer = self.capabilities().get_capabilities(onward(request)).await?;
+        let mut answer = self.client.capabilities().get_capabilities(onward(request)).await?;
         if self.is(Fault::PrioritiesFromZero)
             && let Some(execution) = &mut answer.get_mut().execution_capabilities
         {
@@ -48,7 +48,7 @@ impl ActionCache for Upstream {
         let cached = self.cached.lock().get(&action.hash).cloned();
         match cached {
             Some(result) => Ok(Response::new(result)),
-            None => self.action_cache().get_action_result(onward(request)).await,
+            None => self.client.action_cache().get_action_result(onward(request)).await,
         }
     }
 
@@ -56,50 +56,30 @@ impl ActionCache for Upstream {
         &self,
         request: Request<UpdateActionResultRequest>,
     ) -> Result<Response<ActionResult>, Status> {
-        self.action_cache().update_action_result(onward(request)).await
+        self.client.action_cache().update_action_result(onward(request)).await
     }
 }
 
-#[tonic::async_trait]
-impl LogStreamService for Upstream {
-    async fn create_log_stream(
-        &self,
-        request: Request<CreateLogStreamRequest>,
-    ) -> Result<Response<LogStream>, Status> {
-        self.log_streams().create_log_stream(onward(request)).await
-    }
+/// Implements a service whose calls pass through unchanged.
+macro_rules! forward {
+    ($service:ident, $client:ident: $($call:ident($request:ty) -> $response:ty),+ $(,)?) => {
+        #[tonic::async_trait]
+        impl $service for Upstream {
+            $(async fn $call(&self, request: Request<$request>) -> Result<Response<$response>, Status> {
+                self.client.$client().$call(onward(request)).await
+            })+
+        }
+    };
 }
 
-#[tonic::async_trait]
-impl Fetch for Upstream {
-    async fn fetch_blob(
-        &self,
-        request: Request<FetchBlobRequest>,
-    ) -> Result<Response<FetchBlobResponse>, Status> {
-        self.fetch().fetch_blob(onward(request)).await
-    }
-
-    async fn fetch_directory(
-        &self,
-        request: Request<FetchDirectoryRequest>,
-    ) -> Result<Response<FetchDirectoryResponse>, Status> {
-        self.fetch().fetch_directory(onward(request)).await
-    }
-}
-
-#[tonic::async_trait]
-impl Push for Upstream {
-    async fn push_blob(
-        &self,
-        request: Request<PushBlobRequest>,
-    ) -> Result<Response<PushBlobResponse>, Status> {
-        self.push().push_blob(onward(request)).await
-    }
-
-    async fn push_directory(
-        &self,
-        request: Request<PushDirectoryRequest>,
-    ) -> Result<Response<PushDirectoryResponse>, Status> {
-        self.push().push_directory(onward(request)).await
-    }
-}
+forward!(LogStreamService, log_streams: create_log_stream(CreateLogStreamRequest) -> LogStream);
+forward!(
+    Fetch, fetch:
+    fetch_blob(FetchBlobRequest) -> FetchBlobResponse,
+    fetch_directory(FetchDirectoryRequest) -> FetchDirectoryResponse,
+);
+forward!(
+    Push, push:
+    push_blob(PushBlobRequest) -> PushBlobResponse,
+    push_directory(PushDirectoryRequest) -> PushDirectoryResponse,
+);

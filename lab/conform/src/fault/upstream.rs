@@ -3,28 +3,18 @@
 use std::collections::HashMap;
 
 use futures::stream::BoxStream;
+use model::DigestFunction;
 use parking_lot::Mutex;
 use prost::Message;
-use reapi::{
-    asset::{fetch_client::FetchClient, push_client::PushClient},
-    bytestream::byte_stream_client::ByteStreamClient,
-    execution::{
-        ActionResult, BatchReadBlobsRequest, Digest, action_cache_client::ActionCacheClient,
-        capabilities_client::CapabilitiesClient,
-        content_addressable_storage_client::ContentAddressableStorageClient,
-        execution_client::ExecutionClient,
-    },
-    logstream::log_stream_service_client::LogStreamServiceClient,
-    longrunning::operations_client::OperationsClient,
-};
+use reapi::execution::{ActionResult, BatchReadBlobsRequest, Digest};
 use tonic::{Extensions, Request, Response, Status, Streaming, transport::Channel};
 
-use super::{Fault, MESSAGE_MAX};
+use super::Fault;
+use crate::{client::Client, watched::Watched};
 
 /// The correct server and the fault to apply.
-#[derive(Debug)]
 pub(super) struct Upstream {
-    channel: Channel,
+    pub(super) client: Client,
     pub(super) fault: Fault,
     /// Content that was accepted under a wrong hash.
     pub(super) forged: Mutex<HashMap<String, Vec<u8>>>,
@@ -35,31 +25,10 @@ pub(super) struct Upstream {
 /// A stream of answers to one request.
 pub(super) type Answers<T> = BoxStream<'static, Result<T, Status>>;
 
-macro_rules! clients {
-    ($($name:ident: $client:ident),+ $(,)?) => {
-        $(pub(super) fn $name(&self) -> $client<Channel> {
-            $client::new(self.channel.clone())
-                .max_decoding_message_size(MESSAGE_MAX)
-                .max_encoding_message_size(MESSAGE_MAX)
-        })+
-    };
-}
-
 impl Upstream {
     pub(super) fn new(channel: Channel, fault: Fault) -> Self {
-        Self { channel, fault, forged: Mutex::default(), cached: Mutex::default() }
-    }
-
-    clients! {
-        cas: ContentAddressableStorageClient,
-        byte_stream: ByteStreamClient,
-        action_cache: ActionCacheClient,
-        execution: ExecutionClient,
-        operations: OperationsClient,
-        capabilities: CapabilitiesClient,
-        log_streams: LogStreamServiceClient,
-        fetch: FetchClient,
-        push: PushClient,
+        let client = Client::new(Watched::new(channel), "", DigestFunction::Sha256);
+        Self { client, fault, forged: Mutex::default(), cached: Mutex::default() }
     }
 
     pub(super) fn is(&self, fault: Fault) -> bool {
@@ -79,7 +48,7 @@ impl Upstream {
             acceptable_compressors: Vec::new(),
             digest_function,
         };
-        let answer = self.cas().batch_read_blobs(request).await.ok()?.into_inner();
+        let answer = self.client.cas().batch_read_blobs(request).await.ok()?.into_inner();
         M::decode(&*answer.responses.into_iter().next()?.data).ok()
     }
 }

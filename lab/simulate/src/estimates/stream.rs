@@ -8,9 +8,9 @@ use serde::{Deserialize, Serialize};
 use super::EstimateItem;
 use crate::{
     InvalidScenario,
-    builds::millis,
-    drawn::{exponential, log_normal, normal},
+    random::{exponential, log_normal, normal},
     scenario::within,
+    statistics::millis,
 };
 
 /// Median run time of all work in seconds, and sigma of the log-normal distribution by which label sets differ.

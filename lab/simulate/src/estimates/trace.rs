@@ -6,7 +6,7 @@ use policy::estimate::Keys;
 use serde::Deserialize;
 
 use super::EstimateItem;
-use crate::queues::{InvalidTrace, Reading, read_trace};
+use crate::queues::{InvalidTrace, Reading, numbered_lines, read_trace};
 
 /// Time limit of work whose record has none: one hour.
 const LIMIT_MS: u64 = 3_600_000;
@@ -59,7 +59,6 @@ impl EstimateFields {
 /// `succeeded` or `failed` is left out.
 pub fn read_estimate_items(text: &str) -> Result<EstimateTrace, InvalidTrace> {
     let stream = read_trace("replay", text, 0, Reading::Text)?;
-    let lines = (1..).zip(text.lines()).filter(|(_, text)| !text.trim().is_empty());
     let item = |((line, text), job): ((usize, &str), &crate::queues::Job)| {
         let fields: EstimateFields = serde_json::from_str(text)
             .map_err(|error| InvalidTrace::Line { line, problem: error.to_string() })?;
@@ -83,7 +82,8 @@ pub fn read_estimate_items(text: &str) -> Result<EstimateTrace, InvalidTrace> {
             recorded_ms: fields.estimate_ms.map(|_| job.estimate_ms),
         }))
     };
-    let read: Vec<Option<EstimateItem>> = lines.zip(&stream.jobs).map(item).collect::<Result<_, _>>()?;
+    let read: Vec<Option<EstimateItem>> =
+        numbered_lines(text).zip(&stream.jobs).map(item).collect::<Result<_, _>>()?;
     let all = read.len();
     let items: Vec<EstimateItem> = read.into_iter().flatten().collect();
     Ok(EstimateTrace { left_out: all - items.len(), items })

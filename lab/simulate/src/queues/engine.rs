@@ -6,8 +6,6 @@ mod load_index;
 mod one;
 mod sorted;
 
-use std::{cmp::Reverse, collections::BinaryHeap};
-
 use classes::Classes;
 use each::Each;
 use one::One;
@@ -17,6 +15,7 @@ use super::{
     name::{Estimation, QueuePolicy, Reading},
     stream::{InvalidStream, Job, Stream},
 };
+use crate::events::Events;
 
 /// Place and time of a job's start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -63,17 +62,17 @@ pub fn run_queue(stream: &Stream, run: &Run) -> Result<Vec<Start>, InvalidStream
 
 fn drive(stream: &Stream, reading: Reading, queues: &mut impl Dispatch) -> Vec<Start> {
     let mut starts = vec![Start::default(); stream.jobs.len()];
-    // End time, rank among simultaneous ends, and worker.
-    let mut ends: BinaryHeap<Reverse<(u64, u32, u32)>> = BinaryHeap::with_capacity(stream.workers.len());
+    // Rank among simultaneous ends, and worker.
+    let mut ends: Events<(u32, u32)> = Events::new();
     let mut order = 0_u32;
-    let mut start = |ends: &mut BinaryHeap<_>, job: u32, worker: u32, now: u64| {
+    let mut start = |ends: &mut Events<(u32, u32)>, job: u32, worker: u32, now: u64| {
         let number = job as usize;
         let Some((job, start)) = stream.jobs.get(number).zip(starts.get_mut(number)) else {
             unreachable!("job {number} is not in the stream");
         };
         *start = Start { start_ms: now, worker };
         // Saturate: a hostile stream may contain jobs that overflow the clock.
-        ends.push(Reverse((now.saturating_add(job.duration_ms), order, worker)));
+        ends.push(now.saturating_add(job.duration_ms), (order, worker));
         // With the reading `text`, only the worker's number counts.
         order += match reading {
             Reading::Text => 0,
@@ -82,8 +81,7 @@ fn drive(stream: &Stream, reading: Reading, queues: &mut impl Dispatch) -> Vec<S
     };
     let mut arrivals = (0_u32..).zip(&stream.jobs).peekable();
     loop {
-        let end = ends.peek().map(|Reverse((end, _, _))| *end);
-        match (arrivals.peek(), end) {
+        match (arrivals.peek(), ends.next_at()) {
             (Some((number, job)), end) if end.is_none_or(|end| job.arrival_ms <= end) => {
                 if let Some(worker) = queues.arrive(*number, job.arrival_ms) {
                     start(&mut ends, *number, worker, job.arrival_ms);
@@ -91,7 +89,7 @@ fn drive(stream: &Stream, reading: Reading, queues: &mut impl Dispatch) -> Vec<S
                 arrivals.next();
             }
             (_, Some(now)) => {
-                let Some(Reverse((_, _, worker))) = ends.pop() else {
+                let Some((_, (_, worker))) = ends.pop() else {
                     unreachable!("the first end was read above");
                 };
                 if let Some(job) = queues.free(worker, now) {

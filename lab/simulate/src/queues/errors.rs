@@ -3,7 +3,7 @@
 use policy::Random;
 
 use super::name::Reading;
-use crate::drawn::whole_ms;
+use crate::statistics::whole;
 
 /// Percentiles of the relative error: of estimates that were too high, and of those that were too low.
 const TOO_HIGH: [(u64, f64); 8] = [
@@ -54,7 +54,7 @@ pub(crate) fn imprecise_ms(duration_ms: u64, random: &mut Random, reading: Readi
     let error = lower + (upper - lower) * within;
     let duration = duration_ms as f64;
     let off = (error * duration).round();
-    whole_ms(if high { duration + off } else { duration - off })
+    whole(if high { duration + off } else { duration - off })
 }
 
 #[cfg(test)]

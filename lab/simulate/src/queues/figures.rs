@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::{batch::Tally, name::Reading, outcome::QueueOutcome};
+use crate::statistics::{mean, rounded};
 
 /// Mean figures over all seeds.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -37,9 +38,8 @@ pub struct QueueFigures {
 pub fn figures(tally: &Tally, reading: Reading) -> QueueFigures {
     let seeds = tally.outcomes.len() as u64;
     let mean = |value: &dyn Fn(&QueueOutcome) -> f64| {
-        let mean = tally.outcomes.iter().map(value).sum::<f64>() / (seeds as f64).max(1.0);
         // More digits would be noise.
-        (mean * 1e4).round() / 1e4
+        rounded(mean(tally.outcomes.iter().map(value)), 4)
     };
     let share = |class: usize| {
         mean(&|outcome| {

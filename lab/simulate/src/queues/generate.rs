@@ -11,7 +11,10 @@ use super::{
     stream::{Interner, Job, Stream},
     workload::{Kind, LONG, Mix, SHORT, Workload},
 };
-use crate::drawn::{self, exponential_ms, normal, whole_ms};
+use crate::{
+    random::{self, exponential_ms, normal},
+    statistics::whole,
+};
 
 /// Shortest job duration in milliseconds.
 const SHORTEST_MS: u64 = 100;
@@ -19,7 +22,7 @@ const SHORTEST_MS: u64 = 100;
 impl Workload {
     /// Returns the jobs for `seed`, with their workers. Equal seeds give equal streams.
     pub fn stream(self, seed: u64, reading: Reading) -> Stream {
-        let draws = |purpose| drawn::stream(seed, self.as_str(), purpose);
+        let draws = |purpose| random::stream(seed, self.as_str(), purpose);
         let (mut delays, mut kinds) = (draws("delay"), draws("kind"));
         let (mut durations, mut errors) = (draws("duration"), draws("estimate"));
         let mix = self.mix(reading);
@@ -29,8 +32,7 @@ impl Workload {
         let mut arrival_ms = 0;
         for number in 0..self.jobs() {
             let kind = mix.draw(number as u64, &mut kinds);
-            let duration_ms =
-                whole_ms(normal(&mut durations, kind.mean_ms, kind.deviation_ms)).max(SHORTEST_MS);
+            let duration_ms = whole(normal(&mut durations, kind.mean_ms, kind.deviation_ms)).max(SHORTEST_MS);
             let asked: BTreeMap<String, String> =
                 [("env", "c"), ("hwgroup", kind.groups)].map(|(n, v)| (n.to_owned(), v.to_owned())).into();
             stream.jobs.push(Job {

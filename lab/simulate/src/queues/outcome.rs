@@ -4,6 +4,7 @@ use super::{
     engine::Start,
     stream::{Job, Stream},
 };
+use crate::statistics::index;
 
 /// Number of equal parts, by order of arrival, for which lateness is reported separately.
 pub(crate) const WINDOWS: usize = 20;
@@ -108,7 +109,7 @@ fn relative_wait(job: &Job, wait_ms: u64) -> f64 {
 /// Value below which `share` of the sorted `values` lie, linearly interpolated.
 fn percentile(values: &[f64], share: f64) -> f64 {
     let at = share * values.len().saturating_sub(1) as f64;
-    let below = crate::drawn::whole(at);
+    let below = index(at);
     let value = |at: usize| values.get(at).copied();
     let Some(low) = value(below) else { return 0.0 };
     let high = value(below + 1).unwrap_or(low);
@@ -121,7 +122,7 @@ fn bin(relative_wait: f64) -> usize {
     if relative_wait < 0.01 {
         return 0;
     }
-    (1 + crate::drawn::whole((relative_wait.log10() + 2.0) * BINS_PER_DECADE)).min(BINS - 1)
+    (1 + index((relative_wait.log10() + 2.0) * BINS_PER_DECADE)).min(BINS - 1)
 }
 
 /// Smallest relative wait of a bin.

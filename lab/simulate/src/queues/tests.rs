@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 use policy::Random;
 
 use super::*;
-use crate::drawn;
+use crate::{random, statistics::whole};
 
 /// The starts of `stream` under the policy with this name.
 fn starts(stream: &Stream, policy: &str, reading: Reading) -> Vec<Start> {
@@ -144,9 +144,9 @@ fn two_lengths(jobs: u32, delay_ms: impl Fn(u64) -> f64, seed: u64) -> Stream {
     let (mut lines, mut at) = (String::new(), 0.0);
     for _ in 0..jobs {
         let (mean, deviation) = if random.below(5) == 0 { (10_000.0, 4_000.0) } else { (500.0, 200.0) };
-        let duration = drawn::normal(&mut random, mean, deviation).max(100.0);
+        let duration = random::normal(&mut random, mean, deviation).max(100.0);
         writeln!(lines, "{{\"arrival_ms\": {at}, \"duration_ms\": {duration}}}").unwrap();
-        at += drawn::exponential_ms(&mut random, delay_ms(drawn::whole_ms(at))) as f64;
+        at += random::exponential_ms(&mut random, delay_ms(whole(at))) as f64;
     }
     read_trace("two lengths", &lines, seed, Reading::Text).unwrap()
 }

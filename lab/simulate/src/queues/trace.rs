@@ -11,7 +11,7 @@ use super::{
     name::Reading,
     stream::{Interner, Job, Stream},
 };
-use crate::drawn;
+use crate::{random, statistics::whole};
 
 /// Maximum of any time in a stream, in milliseconds: 300 years.
 const LONGEST_MS: f64 = 1e13;
@@ -90,7 +90,7 @@ impl Trace {
         let stream = &mut trace.stream;
         let (mut kinds, mut requirements) = (Interner::default(), Interner::default());
         let mut before = 0;
-        for (line, text) in (1..).zip(text.lines()).filter(|(_, text)| !text.trim().is_empty()) {
+        for (line, text) in numbered_lines(text) {
             let wrong = |problem: String| InvalidTrace::Line { line, problem };
             let read: Line = serde_json::from_str(text).map_err(|error| wrong(problem(&error)))?;
             let time = |name: &str, value: f64| whole_time(name, value).map_err(wrong);
@@ -122,7 +122,7 @@ impl Trace {
     /// Returns the stream for `seed`, with missing estimates drawn according to `seed` and `reading`.
     pub fn for_seed(&self, seed: u64, reading: Reading) -> Stream {
         let mut stream = self.stream.clone();
-        let mut errors = drawn::stream(seed, &stream.name, "estimate");
+        let mut errors = random::stream(seed, &stream.name, "estimate");
         for (job, is_drawn) in stream.jobs.iter_mut().zip(&self.drawn) {
             // One draw per job, so that the draws of other jobs do not depend on whether this line has an estimate.
             let estimate_ms = imprecise_ms(job.duration_ms, &mut errors, reading);
@@ -137,6 +137,11 @@ impl Trace {
 /// Reads a stream for one seed: see [`Trace`].
 pub fn read_trace(name: &str, text: &str, seed: u64, reading: Reading) -> Result<Stream, InvalidTrace> {
     Trace::read(name, text).map(|trace| trace.for_seed(seed, reading))
+}
+
+/// The lines of a text that are not blank, with their numbers from 1.
+pub(crate) fn numbered_lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    (1..).zip(text.lines()).filter(|(_, text)| !text.trim().is_empty())
 }
 
 impl Line {
@@ -156,7 +161,7 @@ impl Value {
 
 fn whole_time(name: &str, value: f64) -> Result<u64, String> {
     if (0.0..=LONGEST_MS).contains(&value) {
-        return Ok(drawn::whole_ms(value.round()));
+        return Ok(whole(value.round()));
     }
     Err(format!("{name} is {value}, but must be from 0 to {LONGEST_MS:e} milliseconds"))
 }

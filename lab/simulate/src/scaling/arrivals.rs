@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 
 use super::ScalingScenario;
 use crate::{
-    builds::millis,
-    drawn::{exponential, log_normal, normal},
+    random::{exponential, log_normal, normal},
+    statistics::millis,
 };
 
 const HOUR: f64 = 3600.0;

@@ -1,16 +1,15 @@
 //! Runs items on processes, event by event.
 
-use std::{
-    cmp::Reverse,
-    collections::{BinaryHeap, VecDeque},
-    time::Duration,
-};
+use std::{collections::VecDeque, time::Duration};
 
 use model::Millis;
 use policy::autoscale::{AutoscaleSettings, Observation, PoolState, plan};
 
 use super::{InvalidScaling, PoolSize, ScalingFigures, ScalingItem, ScalingScenario, pool::Pool};
-use crate::builds::millis;
+use crate::{
+    events::Events,
+    statistics::{millis, rounded},
+};
 
 /// Number of last ended items whose mean run time estimates that of an item.
 const ENDED: usize = 50;
@@ -50,7 +49,7 @@ struct Farm<'a> {
     settings: &'a AutoscaleSettings,
     pool: Pool,
     slots: u64,
-    events: BinaryHeap<Reverse<(u64, Event)>>,
+    events: Events<Event>,
     arrived: usize,
     /// Waiting items, in order of arrival.
     queue: VecDeque<usize>,
@@ -92,7 +91,7 @@ pub(super) fn simulate(
         settings,
         pool: Pool::new(scenario.slots),
         slots: u64::from(scenario.slots),
-        events: BinaryHeap::new(),
+        events: Events::new(),
         arrived: 0,
         queue: VecDeque::new(),
         queued_ms: 0,
@@ -113,7 +112,7 @@ pub(super) fn simulate(
     }
     farm.next_arrival();
     if size == Size::Planned {
-        farm.events.push(Reverse((0, Event::Tick)));
+        farm.events.push(0, Event::Tick);
     }
     farm.run(millis(scenario.hours * 3600.0), millis(scenario.tick_seconds))?;
     Ok(farm.finish(size))
@@ -122,7 +121,7 @@ pub(super) fn simulate(
 impl Farm<'_> {
     /// Runs until the end of the scenario, and until all items have ended.
     fn run(&mut self, horizon_ms: u64, tick_ms: u64) -> Result<(), InvalidScaling> {
-        while let Some(Reverse((at, event))) = self.events.pop() {
+        while let Some((at, event)) = self.events.pop() {
             let is_idle = self.arrived == self.items.len() && self.queue.is_empty() && self.running == 0;
             if at >= horizon_ms && is_idle {
                 break;
@@ -137,7 +136,7 @@ impl Farm<'_> {
                 Event::Ready(process) => self.pool.ready(process),
                 Event::Tick => {
                     self.tick();
-                    self.events.push(Reverse((at + tick_ms, Event::Tick)));
+                    self.events.push(at + tick_ms, Event::Tick);
                 }
             }
             self.begin();
@@ -172,7 +171,7 @@ impl Farm<'_> {
 
     fn next_arrival(&mut self) {
         if let Some(item) = self.items.get(self.arrived) {
-            self.events.push(Reverse((item.arrival_ms.max(self.now), Event::Arrival)));
+            self.events.push(item.arrival_ms.max(self.now), Event::Arrival);
         }
     }
 
@@ -193,7 +192,7 @@ impl Farm<'_> {
             self.queued_ms = self.queued_ms.saturating_sub(item.estimate_ms);
             self.running += 1;
             self.meter.waits.push(self.now - item.arrival_ms);
-            self.events.push(Reverse((self.now.saturating_add(item.duration_ms), Event::Ended(process, at))));
+            self.events.push(self.now.saturating_add(item.duration_ms), Event::Ended(process, at));
         }
     }
 
@@ -250,7 +249,7 @@ impl Farm<'_> {
         for _ in has..plan.desired {
             let process = self.pool.start();
             let start_up = u64::try_from(self.settings.start_up.as_millis()).unwrap_or(u64::MAX);
-            self.events.push(Reverse((self.now.saturating_add(start_up), Event::Ready(process))));
+            self.events.push(self.now.saturating_add(start_up), Event::Ready(process));
         }
         self.pool.drain(has.saturating_sub(plan.desired));
     }
@@ -260,7 +259,8 @@ impl Farm<'_> {
             Size::Planned => PoolSize::Planned,
             Size::Fixed(sized, _) => sized,
         };
-        let (meter, rounded) = (&mut self.meter, |number: f64| (number * 1000.0).round() / 1000.0);
+        let meter = &mut self.meter;
+        let rounded = |number| rounded(number, 3);
         let seconds = |ms: u64| ms as f64 / 1000.0;
         meter.waits.sort_unstable();
         let count = meter.waits.len();

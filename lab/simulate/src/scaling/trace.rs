@@ -1,7 +1,7 @@
 //! Recorded work for a pool, as `forebay sim record` writes it: one JSON object per line.
 
 use super::ScalingItem;
-use crate::queues::{InvalidTrace, Job, Reading, read_trace};
+use crate::queues::{InvalidTrace, Job, Reading, numbered_lines, read_trace};
 
 /// Longest run time of an item: 30 days. During all that time the planner runs every few seconds.
 const LONGEST_MS: u64 = 30 * 24 * 3_600_000;
@@ -9,8 +9,7 @@ const LONGEST_MS: u64 = 30 * 24 * 3_600_000;
 /// Reads recorded work: a stream as [`read_trace`] reads it. Items that run longer than 30 days are refused.
 pub fn read_scaling_items(text: &str) -> Result<Vec<ScalingItem>, InvalidTrace> {
     let stream = read_trace("replay", text, 1, Reading::Text)?;
-    let lines = (1..).zip(text.lines()).filter(|(_, text)| !text.trim().is_empty());
-    lines.zip(&stream.jobs).map(|((line, _), job)| item(line, job)).collect()
+    numbered_lines(text).zip(&stream.jobs).map(|((line, _), job)| item(line, job)).collect()
 }
 
 fn item(line: usize, job: &Job) -> Result<ScalingItem, InvalidTrace> {

@@ -9,6 +9,7 @@ use model::{
 use policy::actions::{AfterCopy, CopyEnd, History, Learned, after_copy, packing};
 
 use super::{ATTEMPTS, LOOK_AHEAD, Sizes, SizingFigures, SizingScenario, workload::Job};
+use crate::statistics::whole;
 
 /// Number of `RESOURCE_EXHAUSTED` in `google.rpc.Code`.
 const OUT_OF_MEMORY: i32 = 8;
@@ -259,11 +260,6 @@ fn accepted_record(job: &Job) -> Option<ExecutionRecord> {
 }
 
 /// Converts to thousandths, rounded.
-#[expect(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "scenarios are checked: within 1e12"
-)]
 fn millis(units: f64) -> u64 {
-    (units * 1000.0).round().clamp(0.0, 1e15) as u64
+    whole((units * 1000.0).round())
 }

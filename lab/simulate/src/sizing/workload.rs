@@ -22,7 +22,7 @@ use policy::{
 };
 
 use super::SizingScenario;
-use crate::drawn::log_normal;
+use crate::{random::log_normal, statistics::whole};
 
 /// A kind of actions.
 struct Kind {
@@ -176,7 +176,7 @@ impl Target {
             build,
             needs: self.needs.clone(),
             keys,
-            peak: whole(peak),
+            peak: whole(peak.round()),
             peaks_at,
             processors: self.processors,
             seconds,
@@ -199,16 +199,11 @@ fn declared(test_size: TestSize, memory: f64, declaring: f64, random: &mut Rando
             15..50 => 1.1 + 0.5 * random.unit(),
             _ => 2.0 + 4.0 * random.unit(),
         };
-        needs.memory_bytes = Some(whole((memory * of_truth).min(MOST.0 * 2.0)));
+        needs.memory_bytes = Some(whole((memory * of_truth).min(MOST.0 * 2.0).round()));
     }
     if random.below(10) == 0 {
         needs.cpu_millis =
             [500, 2000, 4000].get(usize::try_from(random.below(3)).unwrap_or_default()).copied();
     }
     needs
-}
-
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "bytes are bounded above")]
-fn whole(bytes: f64) -> u64 {
-    bytes.round() as u64
 }

@@ -16,6 +16,7 @@ use crate::{
     failure::Failure,
     globals::Globals,
     progress::{Progress, When},
+    remote::print,
     stdout,
 };
 
@@ -73,18 +74,6 @@ fn is_folder(content: &[u8]) -> bool {
             && folder.encode_to_vec() == content
             && check_with(&folder, AbsoluteTargets::Allowed).is_ok()
     })
-}
-
-async fn print(remote: &Remote, digest: &BlobDigest) -> Result<(), Failure> {
-    let mut fault = None;
-    let print = async |piece: &[u8]| {
-        if fault.is_none() {
-            fault = stdout::bytes(piece).err();
-        }
-        Ok(())
-    };
-    remote.read_to(digest, print).await?;
-    fault.map_or(Ok(()), Err)
 }
 
 #[cfg(test)]

@@ -3,16 +3,16 @@
 use std::time::Duration;
 
 use bus::{Bus, EventSubject, Patience};
-use bytes::Bytes;
 use client::Client;
 use index::Index;
 use jetstream::Topology;
 use model::{Sequence, WorkerStatus, WorkspaceState};
 use settings::Settings;
-use store::Store;
 use telemetry::error_chain;
 
-use super::{Finding, address_checks, clock_checks, disk_checks, executor_checks, quota_checks};
+use super::{
+    Finding, address_checks, clock_checks, disk_checks, executor_checks, quota_checks, store_checks,
+};
 use crate::globals::Globals;
 
 const START_NATS: &str = "start nats-server (`forebay up` does), or set its URL with --nats";
@@ -36,8 +36,8 @@ pub(super) async fn run(globals: &Globals, settings: &Settings) -> Vec<Finding> 
     }
     findings.extend(redis(globals, settings, bus.as_ref()).await);
     if let Some(bus) = bus {
-        findings.push(store(&bus, settings).await);
-        findings.extend(address_checks::run(&bus, settings).await);
+        findings.extend(store_checks::run(&bus, settings).await);
+        findings.extend(address_checks::run(&bus).await);
         let client = Client::new(bus);
         findings.push(enqueuer(&client).await);
         findings.push(workers(&client).await);
@@ -155,42 +155,6 @@ async fn index_state(index: &Index, bus: &Bus) -> Finding {
         }
         Err(error) => Finding::fail("index", error_chain(&error), "see the log of nats-server"),
     }
-}
-
-async fn store(bus: &Bus, settings: &Settings) -> Finding {
-    const SET: &str = "set store_url, or run `forebay up`, which sets it";
-    let url = match bus.store_url().await {
-        _ if !settings.store_url.is_empty() => settings.store_url.clone(),
-        Ok(Some(url)) => url,
-        Ok(None) => return Finding::warn("store", "the farm has not recorded its URL", SET),
-        Err(error) => return Finding::fail("store", error_chain(&error), SET),
-    };
-    let folder = url.strip_prefix("file://").map(std::path::Path::new);
-    if folder.is_some_and(|folder| !folder.exists()) {
-        return Finding::warn(
-            "store",
-            format!("{url} does not exist on this machine"),
-            "download outputs on a machine that has it",
-        );
-    }
-    let kept = match Store::open(&url) {
-        Ok(store) => keep_and_read(&store).await,
-        Err(error) => Err(error),
-    };
-    match kept {
-        Ok(()) => Finding::ok("store", format!("{url}: write and read back OK")),
-        Err(error) => Finding::fail(
-            "store",
-            format!("{url}: {}", error_chain(&error)),
-            "check its permissions and free space",
-        ),
-    }
-}
-
-/// Writes and reads a constant blob, so that repeated checks leave only one small blob.
-async fn keep_and_read(store: &Store) -> Result<(), store::StoreError> {
-    let digest = store.put(Bytes::from_static(b"forebay doctor\n")).await?;
-    store.stream(&digest).await.map(drop)
 }
 
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(6);

@@ -9,9 +9,11 @@ use std::{
 };
 
 use serde::{Serialize, de::DeserializeOwned};
-use simulate::queues::{
-    Batch, Reading, Run, Tally, Trace, alike_workers, plot_lateness, plot_makespans, plot_waits,
-    read_workers, run_queue, write_trace, write_workers,
+use simulate::{
+    plot_lateness, plot_makespans, plot_waits,
+    queues::{
+        Batch, Reading, Run, Tally, Trace, alike_workers, read_workers, run_queue, write_trace, write_workers,
+    },
 };
 
 use super::source::Source;

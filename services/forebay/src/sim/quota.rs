@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use comfy_table::{Table, presets};
-use simulate::{Estimator, GroupPhase, QuotaMetrics, QuotaScenario, plot, run as simulate};
+use simulate::{Estimator, GroupPhase, QuotaMetrics, QuotaScenario, plot_quota, run as simulate};
 
 use super::files;
 use crate::{
@@ -63,7 +63,7 @@ pub(super) fn quota(args: &SimQuotaArgs, globals: &Globals) -> Result<(), Failur
         scenario.seed = seed;
         let done = simulate(&scenario).map_err(|error| Failure::of(USAGE, &error))?;
         if let Some(file) = args.svg.as_ref().filter(|_| seed == first) {
-            std::fs::write(file, plot(&done))
+            std::fs::write(file, plot_quota(&done))
                 .map_err(|error| Failure::new(USAGE, format!("cannot write {}", file.display()), &error))?;
         }
         if globals.json && args.seeds == 1 {

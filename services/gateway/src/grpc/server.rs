@@ -2,6 +2,7 @@
 
 use std::{net::SocketAddr, time::Duration};
 
+use cas::Cas;
 use listener::{ClientListener, Protocol};
 use reapi::{
     asset::{fetch_server::FetchServer, push_server::PushServer},
@@ -43,15 +44,15 @@ impl Serving {
 }
 
 /// Serves the Remote Execution API until the context is stopped. Returns as soon as the server accepts calls.
-pub async fn serve(context: &Context, config: GrpcConfig) -> Result<Serving, ServiceError> {
+pub async fn serve(context: &Context, cas: Cas, config: GrpcConfig) -> Result<Serving, ServiceError> {
     let listen = config.listen.clone();
     let unusable = |source| StartError::Listen { address: listen.clone(), source };
     let listener = bind(&listen).map_err(unusable)?;
     let address = listener.local_addr().map_err(unusable)?;
-    let cas = context.cas().await?;
     store_bounds::StoreUsage::join(&cas, &context.bus, context.stop.clone()).await?;
+    let downloads = cas.config().root.join("tmp");
     let core = Core::new(context.bus.clone(), cas, config, context.stop.clone());
-    let assets = AssetApi::new(core.clone(), context.data_folder("cas/tmp")?);
+    let assets = AssetApi::new(core.clone(), downloads);
     // Everything works without the index, only less well, so the start does not wait longer for it.
     let (filled, asking) = (core.clone(), context.clone());
     let connecting = tokio::spawn(async move {

@@ -74,7 +74,8 @@ impl Farm {
 
     pub(crate) async fn gateway(&self) -> Gateway {
         let context = connect(&self.settings).await;
-        let serving = serve(&context, GrpcConfig::new(&self.settings).unwrap()).await.unwrap();
+        let cas = context.cas().await.unwrap();
+        let serving = serve(&context, cas, GrpcConfig::new(&self.settings).unwrap()).await.unwrap();
         let channel = Channel::from_shared(format!("http://{}", serving.address)).unwrap();
         let channel = channel.connect().await.unwrap();
         Gateway { channel, address: serving.address, stop: context.stop, _serving: serving }

@@ -8,16 +8,12 @@ use std::{
     time::SystemTime,
 };
 
-use ignore::WalkBuilder;
-use model::FARM_DATA_MARK;
+use input_root::local::walk;
 
 use super::{
-    check,
-    manifest::{Entry, Kind, Stamp},
+    cancel::check,
+    manifest::{Entry, Kind, Stamp, Version},
 };
-
-/// Lists paths to leave out, in the syntax of `.gitignore`, and may re-include paths that `.gitignore` excludes.
-const IGNORE_FILE: &str = ".forebayignore";
 
 /// Which entries of a source to bring: all except the data folder of a farm.
 #[derive(Debug, Clone, Default)]
@@ -38,7 +34,9 @@ impl Choice {
     ) -> io::Result<BTreeMap<PathBuf, Entry>> {
         let now = SystemTime::now();
         let mut found = BTreeMap::new();
-        for entry in self.walk(source, target) {
+        let canonical = |path: &Path| path.canonicalize().ok();
+        let left_out = (self.data.as_deref().and_then(canonical), canonical(target));
+        for entry in walk(source, self.ignore_files, move |folder| holds(folder, &left_out)) {
             check(cancelled)?;
             let entry = match entry {
                 Ok(entry) => entry,
@@ -52,29 +50,11 @@ impl Choice {
             let (false, Ok(meta)) = (path.as_os_str().is_empty(), fs::symlink_metadata(entry.path())) else {
                 continue;
             };
-            let entry = Entry { kind: Kind::of(&meta), source: Stamp::of(&meta, now), target: None };
+            let source = Stamp::of(&meta, now).map(Version::Stamp);
+            let entry = Entry { kind: Kind::of(&meta), source, target: None };
             found.insert(path.to_owned(), entry);
         }
         Ok(found)
-    }
-
-    fn walk(&self, source: &Path, target: &Path) -> ignore::Walk {
-        let canonical = |path: &Path| path.canonicalize().ok();
-        let left_out = (self.data.as_deref().and_then(canonical), canonical(target));
-        let root = source.to_owned();
-        let mut walk = WalkBuilder::new(source);
-        walk.standard_filters(false).follow_links(false);
-        if self.ignore_files {
-            walk.git_ignore(true).require_git(false).add_custom_ignore_filename(IGNORE_FILE);
-        }
-        walk.filter_entry(move |entry| {
-            let path = entry.path();
-            if path == root || !entry.file_type().is_some_and(|kind| kind.is_dir()) {
-                return true;
-            }
-            !(path.join(FARM_DATA_MARK).is_file() || holds(path, &left_out))
-        });
-        walk.build()
     }
 }
 

@@ -3,31 +3,32 @@
 use std::{
     fs::{self, File},
     io::{self, Read as _},
-    os::unix::fs::{MetadataExt as _, OpenOptionsExt as _},
+    os::unix::fs::OpenOptionsExt as _,
     path::Path,
     sync::atomic::AtomicBool,
     time::SystemTime,
 };
 
-use super::check;
+use model::BlobDigest;
+
+use super::cancel::check;
 
 /// Bytes between two checks for cancellation.
 const PIECE: u64 = 64 << 20;
 /// Bytes compared at once.
 const BUFFER: usize = 128 << 10;
 
-/// Copies `source` to `target`, which must not exist; its time is `modified`, or the current time.
+/// Copies `from` to `target`, which must not exist; its time is `modified`, or the current time.
 pub(super) fn copy(
-    source: &Path,
+    from: &File,
     target: &Path,
+    mode: u32,
     modified: Option<SystemTime>,
     cancelled: &AtomicBool,
 ) -> io::Result<()> {
-    let mut from = File::open(source)?;
-    let mode = from.metadata()?.mode();
-    let mut to = fs::OpenOptions::new().write(true).create_new(true).mode(mode & 0o777).open(target)?;
+    let mut to = fs::OpenOptions::new().write(true).create_new(true).mode(mode).open(target)?;
     // The kernel copies, or shares the blocks where the file system can.
-    while io::copy(&mut (&mut from).take(PIECE), &mut to)? > 0 {
+    while io::copy(&mut from.take(PIECE), &mut to)? > 0 {
         check(cancelled)?;
     }
     match modified {
@@ -36,17 +37,8 @@ pub(super) fn copy(
     }
 }
 
-/// Whether `target`, with metadata `there`, has the content of `source`.
-pub(super) fn is_same(
-    source: &Path,
-    meta: &fs::Metadata,
-    target: &Path,
-    there: Option<&fs::Metadata>,
-    cancelled: &AtomicBool,
-) -> io::Result<bool> {
-    if !there.is_some_and(|there| there.is_file() && there.len() == meta.len()) {
-        return Ok(false);
-    }
+/// Whether `target` has the content of `source`.
+pub(super) fn is_same(source: &Path, target: &Path, cancelled: &AtomicBool) -> io::Result<bool> {
     let (mut one, mut other) = (File::open(source)?, File::open(target)?);
     let (mut left, mut right) = (vec![0; BUFFER], vec![0; BUFFER]);
     loop {
@@ -57,6 +49,21 @@ pub(super) fn is_same(
         }
         if some < BUFFER {
             return Ok(true);
+        }
+    }
+}
+
+/// Whether the content of `target` has this digest.
+pub(super) fn has_digest(target: &Path, digest: &BlobDigest, cancelled: &AtomicBool) -> io::Result<bool> {
+    let mut file = File::open(target)?;
+    let mut hasher = digest.function.hasher();
+    let mut buffer = vec![0; BUFFER];
+    loop {
+        check(cancelled)?;
+        let count = fill(&mut file, &mut buffer)?;
+        hasher.update(buffer.get(..count).unwrap_or_default());
+        if count < BUFFER {
+            return Ok(hasher.finish() == *digest);
         }
     }
 }

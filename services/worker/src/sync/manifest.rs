@@ -10,6 +10,8 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
+use model::BlobDigest;
+
 /// A file changed within this time may change again without a new time: file systems count in steps, some in seconds.
 const TOO_FRESH: Duration = Duration::from_secs(2);
 
@@ -101,15 +103,42 @@ fn nanoseconds(seconds: i64, nanoseconds: i64) -> i128 {
     i128::from(seconds) * 1_000_000_000 + i128::from(nanoseconds)
 }
 
-/// The text is not a valid stamp.
+/// The text is not a valid stamp or digest.
 struct Garbled;
+
+/// Identifies the content of a file in the source.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Version {
+    /// State of the file, in a folder.
+    Stamp(Stamp),
+    /// Digest of the content, in a store.
+    Digest(BlobDigest),
+}
+
+impl Version {
+    fn write(version: Option<&Self>, out: &mut impl io::Write) -> io::Result<()> {
+        match version {
+            Some(Self::Digest(digest)) => write!(out, "{digest} "),
+            Some(Self::Stamp(stamp)) => Stamp::write(Some(stamp), out),
+            None => Stamp::write(None, out),
+        }
+    }
+
+    /// Parses a version; `None` for an absent one. Only a digest contains a slash.
+    fn read(text: &str) -> Result<Option<Self>, Garbled> {
+        if text.contains('/') {
+            return text.parse().map(|digest| Some(Self::Digest(digest))).map_err(|_| Garbled);
+        }
+        Ok(Stamp::read(text)?.map(Self::Stamp))
+    }
+}
 
 /// One entry of the list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Entry {
     pub(crate) kind: Kind,
-    /// The file in the source; absent if its stamp proves nothing.
-    pub(crate) source: Option<Stamp>,
+    /// The file in the source; absent if nothing proves that its content is the same later.
+    pub(crate) source: Option<Version>,
     /// The copy in the target.
     pub(crate) target: Option<Stamp>,
 }
@@ -127,7 +156,7 @@ impl Entry {
 
     fn write(&self, out: &mut impl io::Write) -> io::Result<()> {
         write!(out, "{} ", self.kind.letter())?;
-        Stamp::write(self.source.as_ref(), out)?;
+        Version::write(self.source.as_ref(), out)?;
         Stamp::write(self.target.as_ref(), out)
     }
 
@@ -143,7 +172,7 @@ impl Entry {
         };
         let (source, target) = (next()?, next()?);
         let path = PathBuf::from(OsStr::from_bytes(fields.next()?));
-        let (source, target) = (Stamp::read(source).ok()?, Stamp::read(target).ok()?);
+        let (source, target) = (Version::read(source).ok()?, Stamp::read(target).ok()?);
         Some((path, Self { kind, source, target }))
     }
 }

@@ -1,4 +1,7 @@
-use std::{os::unix::fs::symlink, time::Duration};
+use std::{
+    os::unix::fs::symlink,
+    time::{Duration, SystemTime},
+};
 
 use tempfile::TempDir;
 
@@ -28,15 +31,16 @@ impl Place {
 
     fn sync(&self, mode: TransferMode, fresh: bool) -> Done {
         let sync = Sync {
-            source: self.source(""),
             target: self.target(""),
-            choice: self.choice.clone(),
             manifest: Some(self.folder.path().join("manifest")),
-            mode,
             fresh,
             progress: Arc::default(),
         };
-        sync.run(&AtomicBool::new(false)).unwrap()
+        sync.run(&self.folder_source(mode), &AtomicBool::new(false)).unwrap()
+    }
+
+    fn folder_source(&self, mode: TransferMode) -> FolderSource {
+        FolderSource { folder: self.source(""), choice: self.choice.clone(), mode }
     }
 
     /// Syncs for the first build.
@@ -242,24 +246,21 @@ fn names_may_be_anything() {
 #[test]
 fn a_list_that_is_missing_or_broken_is_a_failure() {
     let place = Place::new();
+    let source = place.folder_source(TransferMode::Copy);
     let sync = Sync {
-        source: place.source(""),
         target: place.target(""),
-        choice: Choice::default(),
         manifest: Some(place.folder.path().join("manifest")),
-        mode: TransferMode::Copy,
         fresh: false,
         progress: Arc::default(),
     };
     let manifest = sync.manifest.as_ref().unwrap();
-    assert!(sync.run(&AtomicBool::new(false)).is_err());
+    assert!(sync.run(&source, &AtomicBool::new(false)).is_err());
     fs::write(manifest, "f 1 2 nonsense").unwrap();
-    assert!(sync.run(&AtomicBool::new(false)).is_err());
+    assert!(sync.run(&source, &AtomicBool::new(false)).is_err());
     fs::write(manifest, "").unwrap();
-    assert!(
-        sync.run(&AtomicBool::new(true)).is_err() || fs::read_dir(place.source("")).unwrap().count() == 0
-    );
-    assert!(sync.run(&AtomicBool::new(false)).is_ok());
+    let cancelled = sync.run(&source, &AtomicBool::new(true));
+    assert!(cancelled.is_err() || fs::read_dir(place.source("")).unwrap().count() == 0);
+    assert!(sync.run(&source, &AtomicBool::new(false)).is_ok());
 }
 
 #[test]
@@ -310,16 +311,13 @@ fn a_folder_that_holds_its_own_copy_is_copied_without_it() {
     let mut place = Place::new();
     place.choice.data = Some(place.folder.path().to_owned());
     put(place.folder.path().join("a"), "a");
-    let sync = Sync {
-        source: place.folder.path().to_owned(),
-        target: place.target(""),
+    let source = FolderSource {
+        folder: place.folder.path().to_owned(),
         choice: place.choice.clone(),
-        manifest: None,
         mode: TransferMode::Copy,
-        fresh: true,
-        progress: Arc::default(),
     };
-    sync.run(&AtomicBool::new(false)).unwrap();
+    let sync = Sync { target: place.target(""), manifest: None, fresh: true, progress: Arc::default() };
+    sync.run(&source, &AtomicBool::new(false)).unwrap();
     assert_eq!(place.read("a"), "a");
     assert!(!place.target("target").exists());
     assert_eq!(

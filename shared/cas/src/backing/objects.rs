@@ -1,21 +1,28 @@
 //! An object store behind the local tier.
 
-use std::{fs::File, io, path::Path, sync::Arc};
+use std::{
+    fs::File,
+    io,
+    path::Path,
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
 
 use bytes::Bytes;
 use futures::{StreamExt as _, TryStreamExt as _, stream};
-use invariant::impossible;
-use model::{BlobDigest, StoreId};
+use invariant::{Present as _, impossible};
+use model::{BlobDigest, DigestFunction, StoreId};
 use object_store::{
-    GetOptions, GetResult, ObjectStore, ObjectStoreExt as _, PutMode, PutPayload, WriteMultipart,
+    GetOptions, GetResult, ObjectMeta, ObjectStore, ObjectStoreExt as _, PutMode, PutPayload, WriteMultipart,
     path::{Path as Key, PathPart},
 };
 use tokio::task::spawn_blocking;
 
 use crate::{
     CasError,
+    empty_blob::is_empty,
     known::{Known, LastUse},
-    layout::{Entry, ID_NAME},
+    layout::{Entry, ID_NAME, Kind},
     pieces::{BlobStream, read_some},
 };
 
@@ -25,27 +32,31 @@ const LOOK_UPS: usize = 32;
 const PART_BYTES: usize = 8 << 20;
 /// Maximum number of parts of one file in flight.
 const PARTS: usize = 2;
+/// A look-up renews objects older than one part in this many of the retention.
+const LOOK_UP_SHARE: u32 = 2;
+/// The same for an object that a record names.
+const KEEP_SHARE: u32 = 10;
 
 /// An object store that has every blob that counts as stored.
 #[derive(Debug)]
 pub(crate) struct Objects {
     store: Arc<dyn ObjectStore>,
     prefix: Key,
+    retention: Duration,
 }
 
 impl Objects {
     /// Opens the store at `url`. Reads credentials from the environment, in the variables of the cloud's own tools.
-    pub(crate) fn open(url: &str) -> Result<Self, CasError> {
+    pub(crate) fn open(url: &str, retention: Duration) -> Result<Self, CasError> {
         let unsupported = |why: String| CasError::Unsupported { url: url.to_owned(), why };
         // Only the first call in the process has an effect.
-        #[cfg(feature = "cloud")]
         let _ = rustls::crypto::ring::default_provider().install_default();
         let parsed = url::Url::parse(url).map_err(|error| unsupported(error.to_string()))?;
         let cloud = |name: &str| ["AWS_", "AZURE_", "GOOGLE_"].iter().any(|prefix| name.starts_with(prefix));
         let options = std::env::vars().filter(|(name, _)| cloud(name));
         let (store, prefix) =
             object_store::parse_url_opts(&parsed, options).map_err(|error| unsupported(error.to_string()))?;
-        Ok(Self { store: store.into(), prefix })
+        Ok(Self { store: store.into(), prefix, retention })
     }
 
     fn key(&self, entry: &Entry) -> Key {
@@ -110,12 +121,105 @@ impl Objects {
     }
 
     async fn has(&self, entry: &Entry) -> Result<bool, CasError> {
+        self.has_for(entry, self.retention / LOOK_UP_SHARE).await
+    }
+
+    /// Whether the object exists; if so, it is renewed if it is older than `age`.
+    async fn has_for(&self, entry: &Entry, age: Duration) -> Result<bool, CasError> {
         let key = self.key(entry);
-        match self.store.head(&key).await {
-            Ok(meta) => Ok(entry.fits(meta.size)),
-            Err(object_store::Error::NotFound { .. }) => Ok(false),
-            Err(error) => Err(Self::failed("looking up", &key)(error)),
+        let meta = match self.store.head(&key).await {
+            Ok(meta) => meta,
+            Err(object_store::Error::NotFound { .. }) => return Ok(false),
+            Err(error) => return Err(Self::failed("looking up", &key)(error)),
+        };
+        if !entry.fits(meta.size) {
+            return Ok(false);
         }
+        if age_of(&meta) <= age {
+            return Ok(true);
+        }
+        self.renew(entry).await
+    }
+
+    /// Writes an object again, which starts its retention again: no call of all object stores only sets its time.
+    async fn renew(&self, entry: &Entry) -> Result<bool, CasError> {
+        let key = self.key(entry);
+        let Some(found) = self.get(entry, 0).await? else { return Ok(false) };
+        if found.meta.size <= PART_BYTES as u64 {
+            let content = found.bytes().await.map_err(Self::failed("reading", &key))?;
+            return self.put(entry, content).await.map(|()| true);
+        }
+        let upload = self.store.put_multipart(&key).await.map_err(Self::failed("writing", &key))?;
+        let mut writer = WriteMultipart::new_with_chunk_size(upload, PART_BYTES);
+        let mut pieces = found.into_stream();
+        while let Some(piece) = pieces.next().await {
+            writer.wait_for_capacity(PARTS).await.map_err(Self::failed("writing", &key))?;
+            writer.put(piece.map_err(Self::failed("reading", &key))?);
+        }
+        writer.finish().await.map_err(Self::failed("writing", &key))?;
+        Ok(true)
+    }
+
+    /// Keeps blobs for the retention from now on, but for a tenth of it. Returns those that do not exist.
+    pub(crate) async fn keep(&self, digests: Vec<BlobDigest>) -> Result<Vec<BlobDigest>, CasError> {
+        let age = self.retention / KEEP_SHARE;
+        let looked: Vec<(BlobDigest, bool)> = stream::iter(digests)
+            .map(|digest| async move {
+                let there = is_empty(&digest) || self.has_for(&Entry::blob(digest), age).await?;
+                Ok::<_, CasError>((digest, there))
+            })
+            .buffered(LOOK_UPS)
+            .try_collect()
+            .await?;
+        Ok(looked.into_iter().filter_map(|(digest, there)| (!there).then_some(digest)).collect())
+    }
+
+    /// Deletes the objects that were neither written nor renewed within the retention. Returns their number.
+    ///
+    /// An object that is used for the first time after the retention, between its last check here and its deletion,
+    /// is lost to that use, which then finds it missing.
+    pub(crate) async fn sweep(&self) -> Result<u64, CasError> {
+        let mut deleted = 0;
+        for kind in Kind::ALL {
+            let folder: Key = self.prefix.parts().chain([PathPart::from(kind.folder())]).collect();
+            let mut objects = self.store.list(Some(&folder));
+            while let Some(meta) = objects.next().await {
+                let meta = meta.map_err(Self::failed("listing", &folder))?;
+                if age_of(&meta) <= self.retention {
+                    continue;
+                }
+                let key = &meta.location;
+                let still = self.store.head(key).await.is_ok_and(|meta| age_of(&meta) > self.retention);
+                if still {
+                    self.store.delete(key).await.map_err(Self::failed("deleting", key))?;
+                    deleted += 1;
+                }
+            }
+        }
+        Ok(deleted)
+    }
+
+    /// Looks for the blob with this hash.
+    pub(crate) async fn find(
+        &self,
+        function: DigestFunction,
+        hash: &str,
+    ) -> Result<Option<BlobDigest>, CasError> {
+        let shard = hash.get(..2).present("the first two digits of a digest");
+        let names = [Kind::Blob.folder(), function.as_str(), shard];
+        let folder: Key = self.prefix.parts().chain(names.map(PathPart::from)).collect();
+        // Object stores list whole folders; the offset skips what comes before.
+        let offset = Key::from(format!("{folder}/{hash}"));
+        let mut objects = self.store.list_with_offset(Some(&folder), &offset);
+        while let Some(meta) = objects.next().await {
+            let meta = meta.map_err(Self::failed("listing", &folder))?;
+            let name = meta.location.filename().unwrap_or_default();
+            let entry = Entry::parse(Kind::Blob, function, name).filter(|entry| entry.fits(meta.size));
+            if let Some(entry) = entry.filter(|_| name.starts_with(hash)) {
+                return Ok(Some(entry.digest));
+            }
+        }
+        Ok(None)
     }
 
     pub(crate) async fn put(&self, entry: &Entry, content: Bytes) -> Result<(), CasError> {
@@ -198,6 +302,11 @@ impl Objects {
             Err(error) => Err(Self::failed("removing", &key)(error)),
         }
     }
+}
+
+/// Time since an object was written.
+fn age_of(meta: &ObjectMeta) -> Duration {
+    SystemTime::now().duration_since(meta.last_modified.into()).unwrap_or_default()
 }
 
 async fn next_part(file: File) -> Result<(File, io::Result<Vec<u8>>), CasError> {

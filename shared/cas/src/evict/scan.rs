@@ -1,7 +1,7 @@
 //! Scans the folder of a store.
 
 use std::{
-    collections::{BinaryHeap, VecDeque},
+    collections::{BinaryHeap, HashSet, VecDeque},
     fs::{self, DirEntry},
     os::unix::fs::MetadataExt as _,
     time::{Duration, SystemTime},
@@ -9,6 +9,7 @@ use std::{
 
 use model::DigestFunction;
 
+use super::kept::kept_inodes;
 use crate::{
     disk::put_back,
     layout::{Entry, Kind, Layout, TEMP_PREFIX},
@@ -29,7 +30,7 @@ pub(super) struct Candidate {
 pub(super) struct Scan {
     /// The oldest files, oldest first.
     pub(super) candidates: VecDeque<Candidate>,
-    /// Bytes of disk that all files use.
+    /// Bytes of disk that all files use, without the blobs that records name.
     pub(super) bytes: u64,
 }
 
@@ -37,11 +38,12 @@ pub(super) struct Scan {
 pub(super) fn scan(layout: &Layout) -> Scan {
     let mut oldest = BinaryHeap::new();
     let mut bytes = 0;
+    let kept = kept_inodes(layout);
     for kind in Kind::ALL {
         for function in DigestFunction::ALL {
             let folders = layout.shards(kind, function).filter_map(|folder| fs::read_dir(folder).ok());
             for file in folders.flatten().flatten() {
-                let Some((candidate, size)) = candidate_of(kind, function, &file) else { continue };
+                let Some((candidate, size)) = candidate_of(kind, function, &file, &kept) else { continue };
                 bytes += size;
                 oldest.push(candidate);
                 if oldest.len() > CANDIDATES {
@@ -53,7 +55,12 @@ pub(super) fn scan(layout: &Layout) -> Scan {
     Scan { candidates: oldest.into_sorted_vec().into(), bytes }
 }
 
-fn candidate_of(kind: Kind, function: DigestFunction, file: &DirEntry) -> Option<(Candidate, u64)> {
+fn candidate_of(
+    kind: Kind,
+    function: DigestFunction,
+    file: &DirEntry,
+    kept: &HashSet<u64>,
+) -> Option<(Candidate, u64)> {
     let name = file.file_name();
     let Some(entry) = Entry::parse(kind, function, name.to_str()?) else {
         if name.to_str()?.starts_with(TEMP_PREFIX) {
@@ -62,6 +69,9 @@ fn candidate_of(kind: Kind, function: DigestFunction, file: &DirEntry) -> Option
         return None;
     };
     let meta = file.metadata().ok()?;
+    if meta.nlink() > 1 && kept.contains(&meta.ino()) {
+        return None;
+    }
     Some((Candidate { touched: meta.modified().ok()?, entry }, meta.blocks() * 512))
 }
 

@@ -344,3 +344,105 @@ fn ask_for(disk: &Disk, entries: &[Entry], ask: Ask, first: u64) -> Vec<bool> {
     };
     (0..).zip(entries).map(one).collect()
 }
+
+const DAY: Duration = Duration::from_secs(24 * 3600);
+
+#[tokio::test]
+async fn what_records_name_stays_and_does_not_count() {
+    let store = store(HOUR);
+    let named = store.keep(1).await;
+    let evictor = store.evictor(10);
+    evictor.pass().await.unwrap();
+    let absent = SHA.digest(b"absent");
+    let until = SystemTime::now() + 2 * DAY;
+    assert_eq!(evictor.keep(vec![named, absent, SHA.empty()], until).await.unwrap(), [absent]);
+    store.age(&named, HOUR * 24);
+    let mut others = Vec::new();
+    for n in 10..20 {
+        others.push(store.keep(n).await);
+        store.age(&others[others.len() - 1], HOUR * 10);
+    }
+    // Ten blobs are the limit, and the named one is not among them.
+    let pass = evictor.scan_and_pass().await;
+    assert_eq!((pass.deleted, evictor.room().borrow().used), (2, 8 * BLOCKS));
+    assert!(store.cas.contains(&named).await.unwrap());
+    // Another process knows as well that it is there.
+    assert!(store.other().contains(&named).await.unwrap());
+    store.age(&named, HOUR * 24);
+    assert_eq!(evictor.release(until).await.unwrap().deleted, 0);
+    assert_eq!(evictor.release(until + 2 * DAY).await.unwrap().deleted, 1);
+    assert!(!store.other().contains(&named).await.unwrap());
+}
+
+#[tokio::test]
+async fn what_a_second_record_names_stays_longer() {
+    let store = store(HOUR);
+    let (named, used) = (store.keep(1).await, store.keep(2).await);
+    let evictor = store.evictor(10);
+    let now = SystemTime::now();
+    for until in [now + DAY, now + 5 * DAY] {
+        assert!(evictor.keep(vec![named, used], until).await.unwrap().is_empty());
+    }
+    assert_eq!(evictor.release(now + 3 * DAY).await.unwrap().deleted, 0);
+    assert!(store.other().missing(&[named, used]).await.unwrap().is_empty());
+    // The other one was used just before: then it stays as long as blobs that no record names.
+    store.age(&named, HOUR * 2);
+    assert_eq!(evictor.release(now + 8 * DAY).await.unwrap().deleted, 1);
+    assert_eq!(store.other().missing(&[named, used]).await.unwrap(), [named]);
+}
+
+#[tokio::test]
+async fn while_it_is_unknown_what_records_name_nothing_is_deleted() {
+    let store = store(HOUR);
+    for n in 0..3 {
+        let digest = store.keep(n).await;
+        store.age(&digest, HOUR * 24);
+    }
+    let evictor = store.evictor(1);
+    evictor.suspend(true);
+    assert_eq!(evictor.pass().await.unwrap().deleted, 0);
+    evictor.suspend(false);
+    assert_eq!(evictor.pass().await.unwrap().deleted, 3);
+}
+
+proptest::proptest! {
+    #![proptest_config(proptest::prelude::ProptestConfig::with_cases(40))]
+
+    #[test]
+    fn nothing_that_a_record_names_is_deleted_and_the_rest_is(
+        named in proptest::collection::vec((0_u64..6, 0_u32..6), 0..20),
+    ) {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        runtime.block_on(async {
+            let store = store(HOUR);
+            let mut digests = Vec::new();
+            for n in 0..6 {
+                digests.push(store.keep(n).await);
+            }
+            // No other blob has room.
+            let evictor = store.evictor(0);
+            let now = SystemTime::now();
+            for (n, days) in &named {
+                let digest = digests[usize::try_from(*n).unwrap()];
+                evictor.keep(vec![digest], now + *days * DAY).await.unwrap();
+            }
+            for day in 0..10 {
+                for digest in &digests {
+                    store.age(digest, HOUR * 5);
+                }
+                evictor.release(now + day * DAY).await.unwrap();
+                evictor.scan_and_pass().await;
+                digests.retain(|digest| store.path(digest).exists());
+                for (n, digest) in (0..6).map(|n| (n, SHA.digest(&content(n)))) {
+                    let last = named.iter().filter(|(blob, _)| *blob == n).map(|(_, days)| *days).max();
+                    let is_there = digests.contains(&digest);
+                    if last.is_some_and(|last| day <= last) {
+                        assert!(is_there, "blob {n} on day {day}, named until {last:?}");
+                    } else if last.is_none_or(|last| day > last + 2) {
+                        assert!(!is_there, "blob {n} on day {day}, named until {last:?}");
+                    }
+                }
+            }
+        });
+    }
+}

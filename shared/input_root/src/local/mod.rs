@@ -1,12 +1,16 @@
 //! Folders on the machine of a client: converts their content to blobs, and outputs of an action back into files.
 
+mod context;
 mod download;
 mod scan;
+mod walk;
 
 use std::{io, path::Path};
 
+pub use context::scan_context;
 pub use download::{BlobSource, Downloaded, download};
 pub use scan::{Scanned, Source, scan};
+pub use walk::walk;
 
 /// A folder could not be read, or outputs could not be written.
 #[derive(Debug, thiserror::Error)]

@@ -15,6 +15,7 @@ use model::{BlobDigest, DigestFunction, FARM_DATA_MARK};
 use reapi::{
     canonical::encode,
     digest::to_proto,
+    directory::AbsoluteTargets,
     execution::{Directory, DirectoryNode, FileNode, SymlinkNode},
 };
 
@@ -56,6 +57,15 @@ pub fn scan(folder: &Path, patterns: &[String], function: DigestFunction) -> Res
         let pattern = pattern.text.clone();
         return Err(LocalError::NoMatch { pattern, folder: folder.display().to_string() });
     }
+    finish(root, found, function)
+}
+
+/// Hashes the files and encodes the folders.
+pub(super) fn finish(
+    root: Folder,
+    found: Vec<PathBuf>,
+    function: DigestFunction,
+) -> Result<Scanned, LocalError> {
     let digests = hash_all(&found, function)?;
     let mut scanned =
         Scanned { root: function.empty(), blobs: Vec::new(), files: found.len() as u64, bytes: 0 };
@@ -70,12 +80,13 @@ pub fn scan(folder: &Path, patterns: &[String], function: DigestFunction) -> Res
     Ok(scanned)
 }
 
+/// A folder whose files are not hashed yet. Entries of each kind are in the order of their names.
 #[derive(Default)]
-struct Folder {
+pub(super) struct Folder {
     /// Name, number among all files, and whether it is executable.
     files: Vec<(String, usize, bool)>,
     links: Vec<SymlinkNode>,
-    dirs: Vec<(String, Folder)>,
+    pub(super) dirs: Vec<(String, Folder)>,
 }
 
 struct Patterns {
@@ -179,7 +190,7 @@ fn read(
                 folder.dirs.push((name, child));
             }
         } else if patterns.takes(&place) || all {
-            folder.add(name, path, kind, found)?;
+            folder.add((name, path, kind), AbsoluteTargets::Refused, found)?;
         }
     }
     let empty = folder.files.is_empty() && folder.links.is_empty() && folder.dirs.is_empty();
@@ -187,11 +198,11 @@ fn read(
 }
 
 impl Folder {
-    fn add(
+    /// Adds a file or symlink.
+    pub(super) fn add(
         &mut self,
-        name: String,
-        path: PathBuf,
-        kind: FileType,
+        (name, path, kind): (String, PathBuf, FileType),
+        targets: AbsoluteTargets,
         found: &mut Vec<PathBuf>,
     ) -> Result<(), LocalError> {
         if kind.is_symlink() {
@@ -199,7 +210,7 @@ impl Folder {
             let Ok(target) = target.into_os_string().into_string() else {
                 return Err(no_input(&path, "its target is not UTF-8"));
             };
-            if target.starts_with('/') {
+            if targets == AbsoluteTargets::Refused && target.starts_with('/') {
                 return Err(no_input(
                     &path,
                     "it is a symlink to an absolute path, which differs on other machines",
@@ -217,7 +228,7 @@ impl Folder {
     }
 }
 
-fn no_input(path: &Path, why: &'static str) -> LocalError {
+pub(super) fn no_input(path: &Path, why: &'static str) -> LocalError {
     LocalError::NoInput { path: path.display().to_string(), why }
 }
 

@@ -7,7 +7,7 @@ use futures::{
     StreamExt as _,
     stream::{self, BoxStream},
 };
-use input_root::local::{BlobSource, LocalError, Source, download, scan};
+use input_root::local::{BlobSource, LocalError, Source, download, scan, scan_context};
 use model::BlobDigest;
 use reapi::{
     digest::to_proto,
@@ -113,6 +113,30 @@ fn the_data_of_a_farm_is_left_out() {
     std::fs::write(data.join(model::FARM_DATA_MARK), "").unwrap();
     let after = scanned(dir.path(), &["**"]).unwrap();
     assert_eq!((after.root, after.files), (before.root, before.files));
+}
+
+#[test]
+fn a_context_is_the_whole_folder() {
+    let dir = folder();
+    let context = |ignore_files| scan_context(dir.path(), ignore_files, SHA).unwrap();
+    assert_eq!(context(false).root, scanned(dir.path(), &["**"]).unwrap().root);
+    let made = std::process::Command::new("mkfifo").arg(dir.path().join("pipe")).status().unwrap();
+    assert!(made.success());
+    let data = dir.path().join("other/forebay-data");
+    fs::create_dir(&data).unwrap();
+    fs::write(data.join(model::FARM_DATA_MARK), "").unwrap();
+    assert_eq!((context(false).files, context(false).bytes), (5, 5), "neither the pipe nor the data");
+    std::os::unix::fs::symlink("/etc", dir.path().join("abs")).unwrap();
+    let before = context(false);
+    assert_ne!(before.root, scanned(dir.path(), &["src", "tool", "other"]).unwrap().root, "the symlink");
+    fs::write(dir.path().join(".gitignore"), "*.h\n/other\n").unwrap();
+    fs::write(dir.path().join(".forebayignore"), "tool\n").unwrap();
+    assert_eq!((context(false).files, context(true).files), (7, 4));
+    let name: &std::ffi::OsStr = std::os::unix::ffi::OsStrExt::from_bytes(b"b\xff");
+    fs::write(dir.path().join(name), "").unwrap();
+    let error = scan_context(dir.path(), false, SHA).unwrap_err();
+    assert!(matches!(&error, LocalError::NoInput { path, .. } if path.ends_with("b\u{fffd}")), "{error}");
+    assert!(scan_context(&dir.path().join("none"), false, SHA).is_err());
 }
 
 #[tokio::test(flavor = "multi_thread")]

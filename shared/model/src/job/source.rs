@@ -14,6 +14,8 @@ struct Either {
     #[serde(default)]
     digest: Option<Digest>,
     #[serde(default)]
+    size_bytes: Option<u64>,
+    #[serde(default)]
     defaults: Option<TaskDefaults>,
     #[serde(default)]
     tasks: Option<Vec<TaskRequest>>,
@@ -22,11 +24,11 @@ struct Either {
 impl<'de> Deserialize<'de> for JobSource {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         match Either::deserialize(deserializer)? {
-            Either { digest: None, defaults, tasks: Some(tasks) } => {
+            Either { digest: None, size_bytes: None, defaults, tasks: Some(tasks) } => {
                 Ok(Self::Inline(Job { defaults: defaults.unwrap_or_default(), tasks }))
             }
-            Either { digest: Some(digest), defaults: None, tasks: None } => {
-                Ok(Self::Stored(StoredJob { digest }))
+            Either { digest: Some(digest), size_bytes, defaults: None, tasks: None } => {
+                Ok(Self::Stored(StoredJob { digest, size_bytes }))
             }
             Either { .. } => {
                 Err(D::Error::custom("invalid job: expected tasks, or only the digest of a stored job"))

@@ -86,7 +86,7 @@ fn a_build_is_a_command_or_a_job() {
     let build = request(|r| (r.command, r.job) = (Vec::new(), job())).unwrap();
     let kept = build.job.as_ref().unwrap();
     assert_eq!(kept.digest, job().unwrap().digest());
-    let stored = Some(JobSource::Stored(crate::StoredJob { digest: kept.digest.clone() }));
+    let stored = Some(JobSource::Stored(crate::StoredJob { digest: kept.digest.clone(), size_bytes: None }));
     let by_digest = request(|r| (r.command, r.job) = (Vec::new(), stored)).unwrap();
     assert_eq!(by_digest.request_digest, build.request_digest, "it is the same build, wherever its job was");
     let mut counted = build.clone();

@@ -9,9 +9,15 @@ use super::{BuildKeys, keys};
 /// The keys of `build`, among builds of its group whose workspaces are filled from the same source.
 pub fn live_keys(build: &Build) -> BuildKeys {
     let mut call: Cow<'_, ToolCall> = build.tool_call();
+    let digest_text;
     let (kind, location) = match &build.context {
         Context::Empty => ("empty", ""),
         Context::Directory { path, .. } => ("directory", path.as_str()),
+        Context::Tree { source: Some(source), .. } => ("tree", source.as_str()),
+        Context::Tree { digest, source: None } => {
+            digest_text = digest.to_string();
+            ("tree", digest_text.as_str())
+        }
         Context::Git { url, revision, .. } => {
             if call.branch.is_empty() {
                 call.to_mut().branch.clone_from(revision);

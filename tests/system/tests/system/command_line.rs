@@ -17,7 +17,8 @@ async fn submit_and_watch_exit_as_the_build_ends() {
     assert_eq!(farm.cli(&shell("exit 7")).await.code, 1);
     assert_eq!(farm.cli(&["submit", "--follow", "--", "no-such-program"]).await.code, 1);
     assert_eq!(farm.cli(&["submit", "--follow", "--timeout", "1s", "--", "sleep", "100"]).await.code, 1);
-    assert_eq!(farm.cli(&["submit", "--follow", "--dir", "/nowhere", "--", "true"]).await.code, 1);
+    assert_eq!(farm.cli(&["submit", "--follow", "--worker-dir", "/nowhere", "--", "true"]).await.code, 1);
+    assert_eq!(farm.cli(&["submit", "--follow", "--dir", "/nowhere", "--", "true"]).await.code, 2);
     assert_eq!(farm.cli(&["submit", "--follow", "--output", "/x", "--", "true"]).await.code, 2);
 
     let failed = farm.submit("g", script("exit 1")).await;

@@ -12,7 +12,7 @@ use model::{BuildRecord, BuildRequest, Context, Digest, Outcome, ReasonCode};
 use crate::check::{ended, ended_as, script};
 
 async fn farm() -> Farm {
-    Farm::builder().without("gateway").start().await
+    Farm::builder().start().await
 }
 
 /// Runs `text` in a workspace with this content, keeps `out.txt`, and returns that output and the record.
@@ -253,7 +253,7 @@ async fn outputs_that_are_not_made_or_cannot_be_kept_are_named() {
 
 #[tokio::test]
 async fn an_archive_that_unpacks_to_too_much_is_stopped() {
-    let farm = Farm::builder().without("gateway").env("FOREBAY_UNPACKED_BYTES_MAX", "4000000").start().await;
+    let farm = Farm::builder().env("FOREBAY_UNPACKED_BYTES_MAX", "4000000").start().await;
     let source = folder(&farm, "source");
     sh(
         &source,
@@ -287,4 +287,74 @@ async fn a_folder_is_copied_without_a_farms_data_and_what_ignore_files_name() {
     assert_eq!(out, "a\na.o\nout.txt\n");
     let (out, _) = run_in(&farm, context(&source, true), "ls > out.txt").await;
     assert_eq!(out, "a\nout.txt\n");
+}
+
+/// Returns the bytes of blobs that the gateway has received.
+async fn received(farm: &Farm) -> u64 {
+    let urls = farm.metrics_urls();
+    let (_, url) = urls.iter().find(|(name, _)| name.starts_with("gateway")).unwrap();
+    let metrics = crate::http::client().get(url).send().await.unwrap().text().await.unwrap();
+    let line = metrics.lines().find(|line| line.starts_with("forebay_cas_written_bytes_total"));
+    line.map_or(0, |line| line.rsplit(' ').next().unwrap().parse().unwrap())
+}
+
+#[tokio::test]
+async fn a_second_submit_of_a_folder_uploads_only_what_changed() {
+    let farm = farm().await;
+    let source = folder(&farm, "source");
+    sh(&source, "for d in $(seq 50); do mkdir $d; for f in $(seq 100); do echo $d $f > $d/$f; done; done");
+    let dir = text(&source);
+    let submit = ["submit", "--follow", "--dir", &dir, "--", "sh", "-c", "cat */* | wc -l; cat 7/7"];
+    let output = farm.cli(&submit).await;
+    assert_eq!((output.code, output.stdout.as_str()), (0, "5000\n7 7\n"), "{output:?}");
+    let first = received(&farm).await;
+    std::fs::write(source.join("7/7"), "changed\n").unwrap();
+    let output = farm.cli(&submit).await;
+    assert_eq!((output.code, output.stdout.as_str()), (0, "5000\nchanged\n"), "{output:?}");
+    // The file, its folder with 100 entries, and the whole folder with 50 entries.
+    let second = received(&farm).await;
+    assert!((1..20_000).contains(&(second - first)) && first > 100_000, "{first} {second}");
+    assert_eq!(farm.cli(&submit).await.code, 0);
+    assert_eq!(received(&farm).await, second);
+}
+
+#[tokio::test]
+async fn a_submitted_folder_arrives_as_it_is() {
+    let farm = farm().await;
+    let source = folder(&farm, "source with blanks");
+    sh(
+        &source,
+        "mkdir -p deep/empty data; echo one > a.txt; chmod +x a.txt; ln -s a.txt link; ln -s /nowhere abs
+         mkfifo pipe; echo > data/.forebay-data; echo o > a.o; echo '*.o' > .gitignore; echo /deep/x > .forebayignore
+         echo x > deep/x",
+    );
+    let dir = text(&source);
+    let look = "LC_ALL=C ls -A . deep; test -x a.txt; test ! -x .gitignore; cat link; readlink abs";
+    let submit = ["submit", "--follow", "--dir", &dir, "--ignore-files", "--", "sh", "-ec", look];
+    let output = farm.cli(&submit).await;
+    let entries = ".:\n.forebayignore\n.gitignore\na.txt\nabs\ndeep\nlink\n\ndeep:\nempty\n";
+    assert_eq!((output.code, output.stdout), (0, format!("{entries}one\n/nowhere\n")), "{}", output.stderr);
+    let there = farm.cli(&["submit", "--follow", "--worker-dir", &dir, "--", "cat", "a.o"]).await;
+    assert_eq!((there.code, there.stdout.as_str()), (0, "o\n"), "{there:?}");
+
+    sh(&source, "echo x > $(printf 'b\\377')");
+    let output = farm.cli(&["submit", "--dir", &dir, "--", "true"]).await;
+    assert!(output.code == 2 && output.stderr.contains("b\u{fffd} cannot be an input"), "{output:?}");
+}
+
+#[tokio::test]
+async fn a_folder_is_not_submitted_without_a_gateway() {
+    let farm = Farm::builder().without("gateway").start().await;
+    let dir = text(&folder(&farm, "source"));
+    let output = farm.cli(&["submit", "--no-wait", "--dir", &dir, "--", "true"]).await;
+    assert_eq!(output.code, 4, "{output:?}");
+    for advice in ["forebay serve gateway", "--worker-dir"] {
+        assert!(output.stderr.contains(advice), "{output:?}");
+    }
+    let output = farm.cli(&["submit", "--no-wait", "--follow", "--worker-dir", &dir, "--", "ls"]).await;
+    assert_eq!(output.code, 0, "{output:?}");
+    let key = farm.submit("g", BuildRequest { outputs: vec!["out".into()], ..script("echo > out") }).await;
+    ended_as(&farm, &key, Outcome::Succeeded).await;
+    let output = farm.cli(&["get", "--no-wait", &key.id.to_string(), "--output", "out", "-"]).await;
+    assert!(output.code == 4 && output.stderr.contains("no gateway"), "{output:?}");
 }

@@ -301,15 +301,11 @@ fn exit_code(line: &str) -> i32 {
     digits.and_then(|digits| digits.parse().ok()).unwrap_or(0)
 }
 
-/// Addresses and folders of the first machine's servers in README.
+/// Addresses of the first machine's servers in the documents.
 fn addresses(data: &Path) -> Vec<(&'static str, String)> {
     let text = fs::read(data.join("endpoints.json")).unwrap();
     let endpoints: model::Endpoints = serde_json::from_slice(&text).unwrap();
-    vec![
-        ("nats://bus:4222", endpoints.nats),
-        ("redis://index:6379", endpoints.redis),
-        ("file:///mnt/farm/objects", endpoints.store),
-    ]
+    vec![("nats://bus:4222", endpoints.nats), ("redis://index:6379", endpoints.redis)]
 }
 
 /// Returns the first `id` in a list.

@@ -106,8 +106,14 @@ async fn ends_who_fills(disk: &SmallDisk, left_percent: &str, fills: &str) {
 #[tokio::test]
 async fn output_waits_for_room_in_the_store() {
     let Some(disk) = SmallDisk::mount(20) else { return };
-    let url = format!("file://{}", disk.path().join("objects").display());
-    let farm = Farm::builder().without("gateway").env("FOREBAY_STORE_URL", url).start().await;
+    let farm = Farm::builder().only(&[]).start().await;
+    let store = disk.path().join("cas");
+    fs::create_dir(&store).unwrap();
+    fs::create_dir_all(farm.data()).unwrap();
+    std::os::unix::fs::symlink(&store, farm.data().join("cas")).unwrap();
+    for service in ["enqueuer", "dispatcher", "reaper", "worker"] {
+        farm.keep(farm.spawn(service).await);
+    }
     let fill = disk.fill();
     let request = BuildRequest { outputs: vec!["out".to_owned()], ..script("echo kept > out") };
     let key = farm.submit("g", request).await;

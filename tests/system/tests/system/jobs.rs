@@ -13,7 +13,6 @@ use model::{
     TaskStatus,
 };
 use serde_json::{Value, json};
-use store::Store;
 
 use crate::check;
 
@@ -88,13 +87,22 @@ pub(crate) async fn content(farm: &Farm, digest: &model::Digest) -> String {
     String::from_utf8(bytes(farm, digest).await).unwrap()
 }
 
+/// The farm's store.
+pub(crate) fn store(farm: &Farm) -> cas::Cas {
+    cas::Cas::open(cas::CasConfig::new(farm.data().join("cas"))).unwrap()
+}
+
+/// Stores content and returns its digest.
+pub(crate) async fn stored(farm: &Farm, content: impl Into<bytes::Bytes>) -> model::Digest {
+    let blob = store(farm).put_bytes(model::DigestFunction::Sha256, content.into()).await.unwrap();
+    model::Digest::from_sha256(blob.hash)
+}
+
 /// Returns the stored bytes with this digest.
 pub(crate) async fn bytes(farm: &Farm, digest: &model::Digest) -> Vec<u8> {
-    let store = Store::open(&Store::url_of(&farm.data().join("objects"))).unwrap();
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("blob");
-    store.fetch(digest, &file).await.unwrap();
-    std::fs::read(file).unwrap()
+    let store = store(farm);
+    let blob = store.resolve(digest, None).await.unwrap();
+    store.read_whole(&blob, u64::MAX).await.unwrap().into()
 }
 
 impl Ended {

@@ -146,11 +146,15 @@ async fn a_job_that_is_too_large_for_a_message_goes_through_the_store() {
     let kept = record.build.job.unwrap();
     assert_eq!(kept.tasks, 50_000);
 
-    let stored = |digest| request(JobSource::Stored(StoredJob { digest }));
-    let reply = farm.client().create(&group(), &stored(kept.digest), None).await.unwrap();
-    assert!(!reply.duplicate, "another id is another build");
-    let (code, message) = refusal(&farm, &stored(model::Digest::of(b"nothing"))).await;
-    assert!(code == ErrorCode::InvalidRequest && message.contains("has no blob"), "{message}");
+    let stored = |digest, size_bytes| request(JobSource::Stored(StoredJob { digest, size_bytes }));
+    for size in [None, kept.size_bytes] {
+        let reply = farm.client().create(&group(), &stored(kept.digest.clone(), size), None).await.unwrap();
+        assert!(!reply.duplicate, "another id is another build");
+    }
+    for size in [None, Some(7)] {
+        let (code, message) = refusal(&farm, &stored(model::Digest::of(b"nothing"), size)).await;
+        assert!(code == ErrorCode::InvalidRequest && message.contains("has no blob"), "{message}");
+    }
 }
 
 #[tokio::test]

@@ -14,7 +14,6 @@ use model::{
     LogSummary, Millis, ModelNotice, Occupancy, Outcome, Priority, RequestLimits, Sequence, TimeLimits,
     ToolCall,
 };
-use store::Store;
 
 use crate::check::request;
 
@@ -129,10 +128,6 @@ async fn told(log: &Path, line: &str) {
     crate::check::until(&format!("{line:?} in the log"), Duration::from_secs(60), told).await;
 }
 
-fn store(farm: &Farm) -> Store {
-    Store::open(&format!("file://{}", farm.folder().join("data/objects").display())).unwrap()
-}
-
 /// Submits builds until the estimate of one satisfies the condition.
 async fn estimated(farm: &Farm, tool: &ToolCall, wanted: impl Fn(&Build) -> bool) -> Build {
     let looks = async {
@@ -195,10 +190,8 @@ async fn a_model_that_is_damaged_foreign_or_worse_is_not_used() {
     let test = call("test", 8, 3);
     estimated(&farm, &test, |build| build.estimated_by == Some(1)).await;
 
-    let store = store(&farm);
-    let path = farm.folder().join("model");
-    store.fetch(&good.digest, &path).await.unwrap();
-    let content = std::fs::read(&path).unwrap();
+    let content = crate::jobs::bytes(&farm, &good.digest).await;
+    let good = ModelNotice { size_bytes: None, ..good };
     let mut damaged = content.clone();
     let middle = damaged.len() / 2;
     damaged[middle] ^= 1;
@@ -207,7 +200,7 @@ async fn a_model_that_is_damaged_foreign_or_worse_is_not_used() {
     let bad =
         [b"no model at all".to_vec(), damaged, foreign, content[..content.len() - 1].to_vec(), worse(9)];
     for (version, content) in (2..).zip(bad) {
-        let digest = store.put(content.into()).await.unwrap();
+        let digest = crate::jobs::stored(&farm, content).await;
         publish(&farm, &ModelNotice { version, digest, ..good.clone() }).await;
     }
     // A model whose content does not exist.
@@ -217,7 +210,7 @@ async fn a_model_that_is_damaged_foreign_or_worse_is_not_used() {
     let last = good_again(10);
     let report = |content: &[u8]| occupancy::OccupancyModel::decode(content).unwrap().report().clone();
     occupancy::judge(&report(&last), Some(&report(&content))).expect("it is as good as the first");
-    let last = store.put(last.into()).await.unwrap();
+    let last = crate::jobs::stored(&farm, last).await;
     publish(&farm, &ModelNotice { version: 10, digest: last, ..good }).await;
     let known = estimated(&farm, &test, |build| {
         assert!(matches!(build.estimated_by, Some(1 | 10)), "a bad model is used: {build:?}");
@@ -268,7 +261,8 @@ async fn a_model_that_enqueuers_would_refuse_is_not_published() {
     let content = learn(4, "gpu", x86_of);
     let in_use = ModelNotice {
         version: 4,
-        digest: store(&farm).put(content.into()).await.unwrap(),
+        digest: crate::jobs::stored(&farm, content).await,
+        size_bytes: None,
         trained_at_ms: Millis(1),
         builds: u64::from(BUILDS),
         test_error: [].into(),

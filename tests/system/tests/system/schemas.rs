@@ -225,6 +225,7 @@ async fn scheduled(farm: &Farm, key: &BuildKey, cases: &mut Cases) {
     let notice = model::ModelNotice {
         version: 1,
         digest: model::Digest::of(b"model"),
+        size_bytes: Some(5),
         trained_at_ms: model::Millis::of_this_machine(),
         builds: 1000,
         test_error: [(kind.clone(), 0.5)].into(),

@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use farm::{Farm, Guard, Output, Process, SOON, Up, bare_command};
-use model::{BuildId, BuildKey, Endpoints};
+use model::{BuildId, BuildKey, Endpoints, StoreId};
 use nix::{
     sys::signal::{Signal, kill},
     unistd::Pid,
@@ -66,6 +66,13 @@ impl Home {
         until(name, SOON, ready).await;
     }
 
+    /// URL of the farm's store.
+    async fn store_url(&mut self) -> String {
+        let client = self.up.client().await;
+        let (_, record) = client.bus().farm_record().await.unwrap();
+        record.unwrap().cas.unwrap().url
+    }
+
     async fn gateways(&mut self) -> Vec<String> {
         let client = self.up.client().await;
         let found = client.bus().gateways(&host_name()).await.unwrap();
@@ -94,22 +101,19 @@ async fn a_second_up_with_a_store_of_its_own_is_refused_and_changes_nothing() {
     let mut home = Home::new().await;
     let refused = Output::of(home.second_up(&[])).await;
     assert_eq!(refused.code, 2, "{refused:?}");
-    let store = &home.endpoints.store;
     assert!(refused.stderr.contains("does not belong to this farm"), "{refused:?}");
-    assert!(refused.stderr.contains(&format!("--store {store}")), "{refused:?}");
-    // A farm that shares the files of builds but not the blobs of actions is refused too.
-    let refused = Output::of(home.second_up(&["--store", store])).await;
-    assert!(refused.code == 2 && refused.stderr.contains("FOREBAY_CAS_URL=grpc://"), "{refused:?}");
-    // A single service is refused too.
-    let services = [("executor", "cas_url"), ("worker", "--store")];
-    for (service, remedy) in services {
+    for known in [home.endpoints.store.as_str(), "FOREBAY_CAS_URL=grpc://"] {
+        assert!(refused.stderr.contains(known), "{refused:?}");
+    }
+    // A single service with a store of its own is refused too.
+    let own = home.path("third/cas");
+    std::fs::create_dir_all(&own).unwrap();
+    std::fs::write(own.join("store-id"), StoreId::generate().to_string()).unwrap();
+    for service in ["executor", "worker"] {
         let mut command = home.command("serve", &home.path("third"), &[service]);
         command.env("FOREBAY_METRICS_LISTEN", "127.0.0.1:0").env("FOREBAY_SANDBOX", "none");
-        if service == "worker" {
-            command.args(["--store", &format!("file://{}", home.path("third/objects").display())]);
-        }
         let refused = Output::of(command).await;
-        assert!(refused.code == 2 && refused.stderr.contains(remedy), "{service}: {refused:?}");
+        assert!(refused.code == 2 && refused.stderr.contains("--store"), "{service}: {refused:?}");
     }
     // Restarted services find their data.
     for name in ["worker", "gateway", "enqueuer"] {
@@ -121,9 +125,9 @@ async fn a_second_up_with_a_store_of_its_own_is_refused_and_changes_nothing() {
 #[tokio::test]
 async fn an_up_that_joins_adds_capacity_and_takes_its_address_with_it() {
     let mut home = Home::new().await;
-    let (store, grpc) = (home.endpoints.store.clone(), home.endpoints.grpc.clone().unwrap());
+    let grpc = home.endpoints.grpc.clone().unwrap();
     assert_eq!(home.gateways().await, std::slice::from_ref(&grpc));
-    let mut command = home.second_up(&["--store", &store]);
+    let mut command = home.second_up(&[]);
     command.env("FOREBAY_CAS_URL", &grpc).env("FOREBAY_SANDBOX", "none");
     let mut second = Process::start("second", command, &home.path("second.log"), &home.guard);
     let written = home.path("second/endpoints.json");
@@ -162,19 +166,18 @@ async fn a_service_joins_the_farm_of_its_data_folder() {
 #[tokio::test]
 async fn stores_are_taken_over_only_when_that_is_said() {
     let mut home = Home::new().await;
-    let before = home.up.client().await.bus().store_url().await.unwrap().unwrap();
+    let before = home.store_url().await;
     let args = ["--take-over", "--no-services"];
     let mut second = Process::start("second", home.second_up(&args), &home.path("second.log"), &home.guard);
     let written = home.path("second/endpoints.json");
     until("the second is up", SOON, || written.exists()).await;
-    let client = home.up.client().await;
-    let after = client.bus().store_url().await.unwrap().unwrap();
+    let after = home.store_url().await;
     assert_eq!(before, home.endpoints.store);
-    assert!(after.ends_with("/second/objects"), "{after}");
+    assert!(after.ends_with("/second/cas"), "{after}");
     second.term();
     second.wait_exit(SOON).await;
     // The first farm's services and its `up` are refused from now on, until it takes over its bus again.
-    let worker = home.command("serve", home.up.data(), &["worker", "--store", &before]);
+    let worker = home.command("serve", home.up.data(), &["worker"]);
     let refused = Output::of(worker).await;
     assert!(refused.code == 2 && refused.stderr.contains(&after), "{refused:?}");
 }

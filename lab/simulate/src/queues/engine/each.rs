@@ -13,11 +13,11 @@ use super::{
     load_index::{LoadCurve, LoadIndex},
 };
 use crate::{
-    drawn,
     queues::{
         name::{Estimation, Reading},
         stream::{Job, Stream},
     },
+    random,
 };
 
 pub(super) struct Each<'a> {
@@ -80,7 +80,7 @@ impl<'a> Each<'a> {
                 );
                 Choice::Least(index)
             }
-            Spread::Rand2 => Choice::Two(drawn::stream(run.seed, &stream.name, "rand2")),
+            Spread::Rand2 => Choice::Two(random::stream(run.seed, &stream.name, "rand2")),
         };
         Self { jobs: &stream.jobs, classes, estimation, reading: run.reading, workers, choice }
     }

@@ -4,14 +4,12 @@
 //! the same: they are stored by the time at which they would reach 0. When a job runs longer than expected, the load
 //! of its worker stops falling.
 
-use std::{
-    cmp::Reverse,
-    collections::{BTreeSet, BinaryHeap},
-};
+use std::collections::BTreeSet;
 
 use policy::queue::{WorkerLoad, least_loaded};
 
 use super::classes::Classes;
+use crate::events::Events;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum LoadCurve {
@@ -39,7 +37,7 @@ pub(super) struct LoadIndex {
     sites: Vec<Site>,
     workers: Vec<Entry>,
     /// Expected ends of jobs, at which a load stops falling.
-    ends: BinaryHeap<Reverse<(u64, u32)>>,
+    ends: Events<u32>,
 }
 
 #[derive(Default)]
@@ -63,7 +61,7 @@ impl LoadIndex {
     pub(super) fn of(classes: &Classes, workers: impl Iterator<Item = (u32, LoadCurve)>) -> Self {
         let mut sites = Vec::new();
         sites.resize_with(classes.sites(), Site::default);
-        let mut index = Self { sites, workers: Vec::new(), ends: BinaryHeap::new() };
+        let mut index = Self { sites, workers: Vec::new(), ends: Events::new() };
         for (number, curve) in workers {
             index.workers.push(Entry { site: classes.site(number), curve, falling: false });
             index.update_site(number, true);
@@ -80,7 +78,7 @@ impl LoadIndex {
         entry.curve = curve;
         entry.falling = matches!(curve, LoadCurve::Running { .. });
         if let LoadCurve::Running { expected_end_ms, .. } = curve {
-            self.ends.push(Reverse((expected_end_ms, worker)));
+            self.ends.push(expected_end_ms, worker);
         }
         self.update_site(worker, true);
     }
@@ -101,10 +99,7 @@ impl LoadIndex {
 
     /// Moves workers whose job should have ended by now to the constant loads.
     fn fix_overdue_loads(&mut self, now: u64) {
-        while let Some(Reverse((end, worker))) =
-            self.ends.peek().copied().filter(|Reverse((end, _))| *end < now)
-        {
-            self.ends.pop();
+        while let Some((end, worker)) = self.ends.pop_if(|end| end < now) {
             let Some(entry) = self.workers.get(worker as usize) else {
                 unreachable!("worker {worker} is not in the index");
             };

@@ -8,7 +8,7 @@ fn overload(workers: u32, seed: u64) -> Stream {
     let mean_ms = 0.8 * 500.0 + 0.2 * 10_000.0;
     let delay = |now_ms: u64| mean_ms / (f64::from(workers) * if now_ms < 3_600_000 { 1.2 } else { 0.8 });
     let jobs = f64::from(workers) * 3_600_000.0 / mean_ms * 4.0;
-    let mut stream = two_lengths(drawn::whole(jobs).try_into().unwrap(), delay, seed);
+    let mut stream = two_lengths(whole(jobs).try_into().unwrap(), delay, seed);
     stream.workers = alike_workers(workers.into(), &stream.requirements).unwrap();
     let waits = waits(&stream, &starts(&stream, "1/fcfs/-", Reading::Text));
     let drained =

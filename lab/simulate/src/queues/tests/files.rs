@@ -1,6 +1,7 @@
 //! Streams and workers in files.
 
 use super::*;
+use crate::{plot_lateness, plot_makespans, plot_waits};
 
 #[test]
 fn what_is_written_is_read_again() {

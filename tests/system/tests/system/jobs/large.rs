@@ -4,7 +4,6 @@ use std::time::Instant;
 
 use model::{Job, JobSource, Outcome, StoredJob};
 use serde_json::{Value, json};
-use store::Store;
 
 use super::{builder, ended, request, start};
 
@@ -37,12 +36,11 @@ async fn a_large_graph_is_run_and_what_is_cached_is_quick() {
         start(builder().env("FOREBAY_EXECUTOR_SLOTS", "8").env("FOREBAY_LEASE_TTL_SECONDS", "10")).await;
     let job: Job = super::job(&layers(rows, width).into());
     let json = serde_json::to_vec(&job).unwrap();
-    let store = Store::open(&Store::url_of(&farm.data().join("objects"))).unwrap();
-    let digest = store.put(json.into()).await.unwrap();
+    let digest = super::stored(&farm, json).await;
     let mut cached = 0;
     for run in ["first", "second"] {
         let mut request = request(job.clone());
-        request.job = Some(JobSource::Stored(StoredJob { digest: digest.clone() }));
+        request.job = Some(JobSource::Stored(StoredJob { digest: digest.clone(), size_bytes: None }));
         request.outputs = vec!["count".into()];
         request.timeout_seconds = Some(1800);
         let began = Instant::now();

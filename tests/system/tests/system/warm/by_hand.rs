@@ -87,6 +87,7 @@ impl Hand {
             dispatched_at_us: 1,
             dispatched_at_sequence: sequence,
             workspace_kind: kind,
+            record: None,
         };
         let payload = encode(Encoding::Json, &Offers { offers: vec![offer] });
         let subject = Subject::Offer(self.worker.clone()).to_string();

@@ -2,6 +2,8 @@
 
 use policy::Random;
 
+use crate::statistics::whole;
+
 /// Returns the random stream for one purpose of one workload and seed, independent of all other streams.
 pub(crate) fn stream(seed: u64, workload: &str, purpose: &str) -> Random {
     let texts = workload.bytes().chain([b'/']).chain(purpose.bytes());
@@ -28,25 +30,5 @@ pub(crate) fn exponential(random: &mut Random, mean: f64) -> f64 {
 
 /// Draws a whole number of milliseconds from an exponential distribution, rounded down.
 pub(crate) fn exponential_ms(random: &mut Random, mean_ms: f64) -> u64 {
-    whole_ms(exponential(random, mean_ms))
-}
-
-/// Milliseconds without their fraction; 0 for a negative number.
-#[allow(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "a cast to u64 saturates, as intended"
-)]
-pub(crate) fn whole_ms(milliseconds: f64) -> u64 {
-    milliseconds as u64
-}
-
-/// A number without its fraction; 0 for a negative number.
-#[allow(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "a cast to usize saturates, as intended"
-)]
-pub(crate) fn whole(number: f64) -> usize {
-    number as usize
+    whole(exponential(random, mean_ms))
 }

@@ -1,0 +1,82 @@
+//! Blobs that are known by their hash, and whole blobs of any size.
+
+use std::{fs, path::Path};
+
+use bytes::{Bytes, BytesMut};
+use futures::TryStreamExt as _;
+use invariant::Present as _;
+use model::{BlobDigest, Digest, DigestFunction};
+
+use crate::{
+    Cas, CasError,
+    layout::{Entry, Kind},
+    store::Inner,
+};
+
+/// Size in bytes up to which [`Cas::get`] reads and verifies a blob at once.
+const AT_ONCE: u64 = 64 << 20;
+
+impl Cas {
+    /// Returns the full digest of a blob of which the hash is known, and perhaps the size. Without the size it is looked
+    /// up by its name, which a farm behind the store does not support.
+    pub async fn resolve(&self, digest: &Digest, size: Option<u64>) -> Result<BlobDigest, CasError> {
+        if let Some(size) = size {
+            return Ok(digest.of_size(size));
+        }
+        let empty = digest.of_size(0);
+        if empty == DigestFunction::Sha256.empty() {
+            return Ok(empty);
+        }
+        let hash = digest.hex().to_owned();
+        let mut found = self.run_blocking(move |inner| Ok(inner.find(&hash))).await?;
+        if let (None, Some(objects)) = (found, self.objects()) {
+            found = objects.find(DigestFunction::Sha256, digest.hex()).await?;
+        }
+        let sized = !self.is_remote();
+        found.ok_or_else(|| CasError::NotFound { digest: digest.clone(), sized })
+    }
+
+    /// Reads a whole blob of at most `max` bytes and verifies it.
+    pub async fn read_whole(&self, digest: &BlobDigest, max: u64) -> Result<Bytes, CasError> {
+        let missing = || CasError::Missing { digest: *digest };
+        if digest.size > max {
+            return Err(CasError::TooLargeAtOnce { digest: *digest, max });
+        }
+        if digest.size <= AT_ONCE {
+            return self.get(digest).await?.ok_or_else(missing);
+        }
+        let mut pieces = self.read(digest, 0, None).await?.ok_or_else(missing)?;
+        let mut content = BytesMut::new();
+        while let Some(piece) = pieces.try_next().await? {
+            content.extend_from_slice(&piece);
+        }
+        let content = content.freeze();
+        let same = content.clone();
+        let wanted = *digest;
+        self.run_blocking(move |inner| inner.check_content(&wanted, &same)).await?;
+        Ok(content)
+    }
+
+    /// Deletes the objects of the object store behind the local tier that were neither written nor renewed within
+    /// [`CasConfig::retention`](crate::CasConfig::retention). Returns their number; 0 without an object store.
+    pub async fn sweep_objects(&self) -> Result<u64, CasError> {
+        match self.objects() {
+            Some(objects) => objects.sweep().await,
+            None => Ok(0),
+        }
+    }
+}
+
+impl Inner {
+    /// Looks for the SHA-256 blob with this hash in the local tier.
+    fn find(&self, hash: &str) -> Option<BlobDigest> {
+        let any = BlobDigest::from_parts(DigestFunction::Sha256, hash, 0).ok()?;
+        let path = self.disk.layout.path(&Entry::blob(any));
+        let folder = path.parent().present_or(Path::new("/"), "the folder of a blob");
+        let mut names = fs::read_dir(folder).ok()?.flatten();
+        names.find_map(|file| {
+            let entry = Entry::parse(Kind::Blob, DigestFunction::Sha256, file.file_name().to_str()?)?;
+            (entry.digest.hash == any.hash).then_some(entry.digest)
+        })
+    }
+}

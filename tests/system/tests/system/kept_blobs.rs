@@ -1,0 +1,119 @@
+//! Blobs that records name stay, those of an earlier version are moved, and the rest makes room.
+
+use std::{fs, path::Path};
+
+use farm::{Farm, Output, SOON};
+use model::{BuildKey, BuildRequest, KnownStore, OutputFile, StoreId};
+
+use crate::check::{BOUND, ended, script, until};
+
+/// Bytes of an output and of other blobs.
+const BYTES: usize = 100_000;
+
+/// A farm whose store has room for about 20 blobs and promises nothing for longer than a second.
+async fn small_store() -> Farm {
+    let farm = Farm::builder().with("cas").env("FOREBAY_CAS_BYTES_MAX", "2000000");
+    farm.env("FOREBAY_CAS_KEEP_SECONDS", "1").env("FOREBAY_CAS_KEEP_MIN_SECONDS", "1").start().await
+}
+
+/// Runs a build with an output, and returns the output.
+async fn build(farm: &Farm) -> (BuildKey, OutputFile) {
+    let make = script(&format!("head -c {BYTES} /dev/urandom > out"));
+    let key = farm.submit("g", BuildRequest { outputs: vec!["out".to_owned()], ..make }).await;
+    let record = ended(farm, &key).await;
+    let output = record.result().unwrap().outputs[0].clone();
+    (key, output)
+}
+
+/// Downloads the output to a file.
+async fn get(farm: &Farm, key: &BuildKey, to: &Path) -> Output {
+    let grpc = farm.grpc_url();
+    farm.cli(&["get", "--grpc", &grpc, &key.to_string(), "--output", "out", to.to_str().unwrap()]).await
+}
+
+/// Number of blobs that the store keeps for records.
+fn kept(farm: &Farm) -> usize {
+    let mut folders = vec![farm.data().join("cas/kept")];
+    let mut count = 0;
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+            if entry.path().is_dir() {
+                folders.push(entry.path());
+            } else {
+                count += 1;
+            }
+        }
+    }
+    count
+}
+
+#[tokio::test]
+async fn what_a_record_names_stays_when_the_store_is_full() {
+    let farm = small_store().await;
+    let (key, output) = build(&farm).await;
+    until("the output is kept", SOON, || kept(&farm) == 1).await;
+    let grpc = farm.grpc_url();
+    let file = farm.folder().join("other");
+    let mut first = None;
+    for number in 0..60_u8 {
+        fs::write(&file, vec![number; BYTES]).unwrap();
+        let put = async || farm.cli(&["cas", "--grpc", &grpc, "put", file.to_str().unwrap()]).await;
+        let stored = tokio::time::timeout(BOUND, async {
+            loop {
+                let output = put().await;
+                if output.code == 0 {
+                    return output.stdout.split_whitespace().next().unwrap().to_owned();
+                }
+                assert!(output.stderr.contains("full"), "{output:?}");
+            }
+        });
+        first = first.or(Some(stored.await.expect("eviction makes room for other blobs")));
+    }
+    let first = first.unwrap();
+    let evicted = farm.cli(&["cas", "--grpc", &grpc, "get", &first, "--output", "-"]).await;
+    assert_ne!(evicted.code, 0, "60 blobs fit the store of 20");
+    let to = farm.folder().join("copy");
+    let got = get(&farm, &key, &to).await;
+    assert_eq!(got.code, 0, "{got:?}");
+    assert_eq!(fs::metadata(to).unwrap().len(), output.size_bytes);
+    // A process that starts later reads all records again before it evicts.
+    farm.replace("cas", &[]).await;
+    let (later, _) = build(&farm).await;
+    until("the second output is kept", SOON, || kept(&farm) == 2).await;
+    for key in [key, later] {
+        let got = get(&farm, &key, &farm.folder().join("again")).await;
+        assert_eq!(got.code, 0, "{got:?}");
+    }
+}
+
+#[tokio::test]
+async fn the_outputs_of_an_earlier_version_are_moved_into_the_store() {
+    let farm = small_store().await;
+    let (key, output) = build(&farm).await;
+    until("the output is kept", SOON, || kept(&farm) == 1).await;
+    let mut cas = farm.take("cas");
+    cas.kill9();
+    cas.wait_exit(SOON).await;
+    // The folders and the farm's record as that version left them.
+    let hex = output.digest.hex();
+    let now = farm.data().join(format!("cas/cas/sha256/{}/{hex}-{}", &hex[..2], output.size_bytes));
+    let earlier = farm.data().join("objects/sha256").join(&hex[..2]);
+    fs::create_dir_all(&earlier).unwrap();
+    fs::rename(now, earlier.join(hex)).unwrap();
+    fs::remove_dir_all(farm.data().join("cas/kept")).unwrap();
+    fs::create_dir(farm.data().join("cas/kept")).unwrap();
+    let (at, record) = farm.bus().farm_record().await.unwrap();
+    let url = format!("file://{}", farm.data().join("objects").display());
+    let mut record = record.unwrap();
+    record.store = Some(KnownStore { url, id: StoreId::generate() });
+    assert!(farm.bus().write_farm_record(&record, at, SOON).await.unwrap());
+    farm.keep(farm.spawn("cas").await);
+    until("the output is moved and kept", SOON, || kept(&farm) == 1).await;
+    let to = farm.folder().join("copy");
+    let got = get(&farm, &key, &to).await;
+    assert_eq!(got.code, 0, "{got:?}");
+    assert_eq!(fs::metadata(to).unwrap().len(), output.size_bytes);
+    let (_, record) = farm.bus().farm_record().await.unwrap();
+    assert_eq!(record.unwrap().store, None);
+    assert!(!earlier.join(hex).exists());
+}
