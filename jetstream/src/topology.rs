@@ -11,7 +11,7 @@ use bus::{
 };
 use invariant::Present as _;
 use model::Priority;
-use settings::Settings;
+use settings::TopologySettings;
 
 /// All streams (buckets are streams too) and durable consumers.
 #[derive(Debug, Clone)]
@@ -40,7 +40,6 @@ pub const LEASE_CONSUMER: &str = "reaper-leases";
 /// The schedulers' durable consumer of the executors' leases.
 pub const EXECUTOR_CONSUMER: &str = "scheduler-executors";
 
-const DAY: Duration = Duration::from_secs(24 * 3600);
 /// The shortest window that the server accepts: the lifecycle subject decides whether builds are the same, and a
 /// longer window would suppress messages with the id of another group's message for longer (see `enqueuer::repeats`).
 const DEDUPE_MIN: Duration = Duration::from_millis(100);
@@ -59,7 +58,7 @@ pub fn request_consumer(priority: Priority) -> String {
 
 impl Topology {
     /// The topology that `settings` define.
-    pub fn new(settings: &Settings) -> Self {
+    pub fn new(settings: &TopologySettings) -> Self {
         let mut consumers: Vec<ConsumerSpec> =
             Priority::ALL.into_iter().map(|priority| request_consumer_spec(priority, settings)).collect();
         consumers.push(lease_consumer_spec(settings));
@@ -81,7 +80,7 @@ impl Topology {
     }
 }
 
-fn stream_base(name: &str, description: &str, subjects: Vec<String>, settings: &Settings) -> Config {
+fn stream_base(name: &str, description: &str, subjects: Vec<String>, settings: &TopologySettings) -> Config {
     Config {
         name: name.to_owned(),
         description: Some(description.to_owned()),
@@ -105,7 +104,7 @@ fn size_limit(bytes: u64) -> i64 {
     if bytes == 0 { -1 } else { i64::try_from(bytes).unwrap_or(i64::MAX) }
 }
 
-fn requests(settings: &Settings) -> Config {
+fn requests(settings: &TopologySettings) -> Config {
     // Only these four: a publish with another priority matches no stream and is refused by the server.
     let subjects = Priority::ALL.into_iter().map(RequestSubject::filter).collect();
     let what = "Build requests as clients publish them, until the enqueuer has written BUILD_ENQUEUED";
@@ -116,10 +115,10 @@ fn requests(settings: &Settings) -> Config {
     }
 }
 
-fn events(settings: &Settings) -> Config {
+fn events(settings: &TopologySettings) -> Config {
     let what = "State and events of builds; the last lifecycle message of a build is its state";
     Config {
-        max_age: DAY * u32::try_from(settings.events_days).unwrap_or(u32::MAX),
+        max_age: settings.events_retention,
         max_bytes: size_limit(settings.events_bytes_max),
         duplicate_window: DEDUPE_EVENTS,
         allow_direct: true,
@@ -133,16 +132,16 @@ fn events(settings: &Settings) -> Config {
     }
 }
 
-fn rejected(settings: &Settings) -> Config {
+fn rejected(settings: &TopologySettings) -> Config {
     let what = "Published builds that were refused, with the reason";
     Config {
-        max_age: DAY * u32::try_from(settings.rejected_days).unwrap_or(u32::MAX),
+        max_age: settings.rejected_retention,
         allow_direct: true,
         ..stream_base(stream::REJECTED, what, vec!["forebay.build.rejected.*".to_owned()], settings)
     }
 }
 
-fn bucket_base(name: &str, description: &str, settings: &Settings) -> Config {
+fn bucket_base(name: &str, description: &str, settings: &TopologySettings) -> Config {
     let subject = format!("$KV.{}.>", name.trim_start_matches("KV_"));
     Config {
         max_messages_per_subject: 1,
@@ -153,7 +152,7 @@ fn bucket_base(name: &str, description: &str, settings: &Settings) -> Config {
     }
 }
 
-fn leases(settings: &Settings) -> Config {
+fn leases(settings: &TopologySettings) -> Config {
     let what = "Who runs which build; a lease that is not renewed expires as a message";
     Config {
         allow_message_ttl: true,
@@ -162,10 +161,10 @@ fn leases(settings: &Settings) -> Config {
     }
 }
 
-fn actions(settings: &Settings) -> Config {
+fn actions(settings: &TopologySettings) -> Config {
     let what = "Executions of actions; the last message of an execution is its state";
     Config {
-        max_age: DAY * u32::try_from(settings.actions_days).unwrap_or(u32::MAX),
+        max_age: settings.actions_retention,
         max_bytes: size_limit(settings.actions_bytes_max),
         allow_direct: true,
         // Processes that wait for an execution subscribe here.
@@ -178,7 +177,7 @@ fn actions(settings: &Settings) -> Config {
     }
 }
 
-fn executors(settings: &Settings) -> Config {
+fn executors(settings: &TopologySettings) -> Config {
     let what = "Which executors live; what an executor runs is queued again when its lease expires";
     Config {
         allow_message_ttl: true,
@@ -187,10 +186,10 @@ fn executors(settings: &Settings) -> Config {
     }
 }
 
-fn logs(settings: &Settings) -> Config {
+fn logs(settings: &TopologySettings) -> Config {
     let what = "Log streams that clients write piece by piece and read as they grow";
     Config {
-        max_age: DAY * u32::try_from(settings.log_streams_days).unwrap_or(u32::MAX),
+        max_age: settings.log_streams_retention,
         allow_direct: true,
         // Followers of a log stream are notified here that it has grown.
         republish: Some(Republish {
@@ -202,7 +201,7 @@ fn logs(settings: &Settings) -> Config {
     }
 }
 
-fn quotas(settings: &Settings) -> Config {
+fn quotas(settings: &TopologySettings) -> Config {
     let what = "Quotas of groups, and what the governor makes of them";
     Config {
         // Dispatchers subscribe here instead of costing a consumer each.
@@ -215,7 +214,7 @@ fn quotas(settings: &Settings) -> Config {
     }
 }
 
-fn models(settings: &Settings) -> Config {
+fn models(settings: &TopologySettings) -> Config {
     let what = "Which occupancy model enqueuers use";
     Config {
         republish: Some(Republish {
@@ -227,7 +226,7 @@ fn models(settings: &Settings) -> Config {
     }
 }
 
-fn scale(settings: &Settings) -> Config {
+fn scale(settings: &TopologySettings) -> Config {
     let what = "How many processes each pool should have";
     Config {
         // Processes that start and stop workers and executors subscribe here.
@@ -240,11 +239,11 @@ fn scale(settings: &Settings) -> Config {
     }
 }
 
-fn shared_settings(settings: &Settings) -> Config {
+fn shared_settings(settings: &TopologySettings) -> Config {
     bucket_base(stream::SETTINGS, "What the services of this farm tell each other about its set-up", settings)
 }
 
-fn request_consumer_spec(priority: Priority, settings: &Settings) -> ConsumerSpec {
+fn request_consumer_spec(priority: Priority, settings: &TopologySettings) -> ConsumerSpec {
     let config = pull::Config {
         durable_name: Some(request_consumer(priority)),
         description: Some(format!("{priority} requests, for the enqueuers")),
@@ -257,7 +256,7 @@ fn request_consumer_spec(priority: Priority, settings: &Settings) -> ConsumerSpe
     ConsumerSpec { stream: stream::REQUESTS, config }
 }
 
-fn lease_consumer_spec(settings: &Settings) -> ConsumerSpec {
+fn lease_consumer_spec(settings: &TopologySettings) -> ConsumerSpec {
     let config = pull::Config {
         durable_name: Some(LEASE_CONSUMER.to_owned()),
         description: Some("expired leases, for the reapers".to_owned()),
@@ -270,7 +269,7 @@ fn lease_consumer_spec(settings: &Settings) -> ConsumerSpec {
     ConsumerSpec { stream: stream::LEASES, config }
 }
 
-fn executor_consumer_spec(settings: &Settings) -> ConsumerSpec {
+fn executor_consumer_spec(settings: &TopologySettings) -> ConsumerSpec {
     let config = pull::Config {
         durable_name: Some(EXECUTOR_CONSUMER.to_owned()),
         description: Some("executors that came and went, for the schedulers".to_owned()),
@@ -283,7 +282,7 @@ fn executor_consumer_spec(settings: &Settings) -> ConsumerSpec {
     ConsumerSpec { stream: stream::EXECUTORS, config }
 }
 
-fn consumer_base(settings: &Settings) -> pull::Config {
+fn consumer_base(settings: &TopologySettings) -> pull::Config {
     pull::Config {
         deliver_policy: DeliverPolicy::All,
         ack_policy: AckPolicy::Explicit,

@@ -1,19 +1,17 @@
 //! The baseline of streams: a server of the same protocol that hashes its input and stores nothing.
 
-use std::{pin::Pin, sync::Arc};
-
-use futures::{Stream, StreamExt as _};
 use model::DigestFunction;
-use reapi::bytestream::{
-    QueryWriteStatusRequest, QueryWriteStatusResponse, ReadRequest, ReadResponse, WriteRequest,
-    WriteResponse,
-    byte_stream_server::{ByteStream, ByteStreamServer},
-};
+use reapi::bytestream::WriteResponse;
 use remote::Remote;
 use tokio_stream::wrappers::TcpListenerStream;
-use tonic::{Request, Response, Status, Streaming};
+use tonic::{Response, Status, Streaming, service::Routes};
 
 use crate::error::BenchError;
+
+/// Size in bytes of each piece that a baseline server sends.
+pub(crate) const PIECE_BYTES: usize = 1 << 20;
+/// Maximum size in bytes of a message that a baseline server accepts.
+pub(crate) const MESSAGE_BYTES_MAX: usize = 8 << 20;
 
 /// The server, which stops when dropped.
 pub(crate) struct BareStream {
@@ -22,14 +20,12 @@ pub(crate) struct BareStream {
 }
 
 impl BareStream {
-    /// Starts the server on a free port.
-    pub(crate) async fn start() -> Result<Self, BenchError> {
+    /// Starts a server of `routes` on a free port.
+    pub(crate) async fn start(routes: Routes) -> Result<Self, BenchError> {
         let failed = |error: std::io::Error| BenchError::new("starting the baseline server", &error);
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.map_err(failed)?;
         let url = format!("grpc://{}", listener.local_addr().map_err(failed)?);
-        let service = ByteStreamServer::new(Bare { piece: Arc::new(vec![7; 1 << 20]) })
-            .max_decoding_message_size(8 << 20);
-        let server = cas_grpc::server().add_service(service);
+        let server = cas_grpc::server().add_routes(routes);
         let task = tokio::spawn(async move {
             // If the server ends early, the requests of the benchmark fail.
             let _ = server.serve_with_incoming(TcpListenerStream::new(listener)).await;
@@ -49,39 +45,21 @@ impl Drop for BareStream {
     }
 }
 
-struct Bare {
-    piece: Arc<Vec<u8>>,
+/// The number of pieces of the blob called `name`, which ends with its size.
+pub(crate) fn pieces_of(name: &str) -> usize {
+    let size: usize = name.rsplit('/').next().and_then(|size| size.parse().ok()).unwrap_or(0);
+    size / PIECE_BYTES
 }
 
-#[tonic::async_trait]
-impl ByteStream for Bare {
-    type ReadStream = Pin<Box<dyn Stream<Item = Result<ReadResponse, Status>> + Send>>;
-
-    async fn read(&self, request: Request<ReadRequest>) -> Result<Response<Self::ReadStream>, Status> {
-        let name = request.into_inner().resource_name;
-        let size: usize = name.rsplit('/').next().and_then(|size| size.parse().ok()).unwrap_or(0);
-        let piece = self.piece.clone();
-        let pieces = futures::stream::iter(0..size / piece.len());
-        Ok(Response::new(pieces.map(move |_| Ok(ReadResponse { data: piece.to_vec() })).boxed()))
+/// Answers `Write` after hashing the data of all `messages`.
+pub(crate) async fn hash_all<M>(
+    mut messages: Streaming<M>,
+    data: fn(&M) -> &[u8],
+) -> Result<Response<WriteResponse>, Status> {
+    let mut hasher = DigestFunction::Sha256.hasher();
+    while let Some(message) = messages.message().await? {
+        hasher.update(data(&message));
     }
-
-    async fn write(
-        &self,
-        request: Request<Streaming<WriteRequest>>,
-    ) -> Result<Response<WriteResponse>, Status> {
-        let mut pieces = request.into_inner();
-        let mut hasher = DigestFunction::Sha256.hasher();
-        while let Some(piece) = pieces.message().await? {
-            hasher.update(&piece.data);
-        }
-        let committed_size = i64::try_from(hasher.finish().size).unwrap_or(i64::MAX);
-        Ok(Response::new(WriteResponse { committed_size }))
-    }
-
-    async fn query_write_status(
-        &self,
-        _: Request<QueryWriteStatusRequest>,
-    ) -> Result<Response<QueryWriteStatusResponse>, Status> {
-        Err(Status::unimplemented("a bare stream stores nothing"))
-    }
+    let committed_size = i64::try_from(hasher.finish().size).unwrap_or(i64::MAX);
+    Ok(Response::new(WriteResponse { committed_size }))
 }

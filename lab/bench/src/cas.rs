@@ -1,5 +1,4 @@
-//! `forebay bench cas`: measures look-ups, small blobs, streams against a bare stream that hashes,
-//! and files against `cp`.
+//! `forebay bench cas`: measures look-ups, small blobs, streams against bare streams that hash, and files against `cp`.
 
 use std::{
     collections::HashMap,
@@ -13,8 +12,8 @@ use model::{BlobDigest, DigestFunction};
 use remote::{Remote, Source};
 
 use crate::{
-    bare_stream::BareStream, calls::calls, error::BenchError, farm::BenchFarm, figures::Figures, files,
-    memory::Memory, progress::say, report::BenchReport,
+    bare_stream::BareStream, bytes_stream, calls::calls, error::BenchError, farm::BenchFarm,
+    figures::Figures, files, memory::Memory, progress::say, report::BenchReport, vec_stream,
 };
 
 /// Options of `forebay bench cas`, which starts a farm in a temporary folder.
@@ -59,8 +58,10 @@ pub(crate) async fn measure(args: &CasArgs) -> Result<BenchReport, BenchError> {
     let finds = calls(args.in_flight, window, || async { Ok(remote.missing(&asked).await.map(drop)?) });
     let digests_per_s = finds.await? * A_CALL as f64;
     say("measuring streams of 64 MiB");
-    let bare = BareStream::start().await?;
+    let bare = BareStream::start(vec_stream::routes()).await?;
     let (bare_write, bare_read) = streams(&bare.remote().await?, window).await?;
+    let bytes = BareStream::start(bytes_stream::routes()).await?;
+    let (bytes_write, bytes_read) = streams(&bytes.remote().await?, window).await?;
     let (write, read) = streams(&remote, window).await?;
     let mut figures = Figures::default();
     figures.field("in_flight", args.in_flight);
@@ -73,9 +74,14 @@ pub(crate) async fn measure(args: &CasArgs) -> Result<BenchReport, BenchError> {
     figures.figure("write_mb_per_s", "ByteStream write, 64 MiB", write, "MB/s");
     figures.figure("bare_write_mb_per_s", "a bare stream that hashes, write", bare_write, "MB/s");
     figures.figure("write_to_bare_ratio", "write to bare", write / bare_write, "");
+    let name = "a bare stream of Bytes that hashes, write";
+    figures.figure("bare_bytes_write_mb_per_s", name, bytes_write, "MB/s");
+    figures.figure("write_to_bare_bytes_ratio", "write to bare, of Bytes", write / bytes_write, "");
     figures.figure("read_mb_per_s", "ByteStream read, 64 MiB", read, "MB/s");
     figures.figure("bare_read_mb_per_s", "a bare stream, read", bare_read, "MB/s");
     figures.figure("read_to_bare_ratio", "read to bare", read / bare_read, "");
+    figures.figure("bare_bytes_read_mb_per_s", "a bare stream of Bytes, read", bytes_read, "MB/s");
+    figures.figure("read_to_bare_bytes_ratio", "read to bare, of Bytes", read / bytes_read, "");
     figures.part("files", files::measure(&remote).await?);
     let mut memory = Memory::default();
     memory.note(&farm);

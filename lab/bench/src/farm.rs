@@ -13,7 +13,8 @@ use bus::{Bus, Patience, QuotaOf};
 use client::Client;
 use index::Index;
 use model::{
-    BuildId, BuildRequest, Control, DigestFunction, Endpoints, Esu, ExecutorType, Group, Occupancy, Quota,
+    BuildId, BuildRequest, Control, DigestFunction, Endpoints, Esu, ExecutorType, GovernorRecord, Group,
+    Occupancy, Quota,
 };
 use nix::sys::signal::Signal;
 use remote::Remote;
@@ -167,9 +168,10 @@ impl BenchFarm {
     pub(crate) async fn set_quota(&self, units: f64) -> Result<(), BenchError> {
         let amount = Esu::new(units).map_err(|error| BenchError::usage("--quota", &error))?;
         let quota = Quota { esu: Occupancy::of_each([ExecutorType::x86()], amount) };
-        self.client.bus().set_quota(&QuotaOf::Group(self.group.clone()), Some(&quota)).await?;
+        self.client.bus().put_entry(&QuotaOf::Group(self.group.clone()), Some(&quota)).await?;
         let decided = tokio::time::timeout(START, async {
-            while self.client.bus().governor_record().await.is_ok_and(|(_, record)| record.tick == 0) {
+            let record = || self.client.bus().entry::<GovernorRecord>(&());
+            while record().await.is_ok_and(|(_, record)| record.is_none_or(|record| record.tick == 0)) {
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }
         });

@@ -28,8 +28,9 @@ impl Figures {
     /// Adds a field, and a line of text if the value is a number.
     pub(crate) fn figure(&mut self, key: &str, name: &str, value: impl Into<Value>, unit: &str) -> &mut Self {
         let value = value.into();
-        if let Some(number) = value.as_f64() {
-            self.line(name, number, unit);
+        match value.as_f64() {
+            Some(number) => drop(self.line(name, number, unit)),
+            None => self.lines.push(format!("{name:<46} {:>10}", "-")),
         }
         self.field(key, value)
     }

@@ -14,7 +14,7 @@ use futures::StreamExt as _;
 use jetstream::Topology;
 use model::{BuildId, BuildKey, BuildRecord, BuildRequest, ErrorCode, Group, Priority, Sequence, State};
 use parking_lot::Mutex;
-use settings::Settings;
+use settings::{Settings, TopologySettings};
 use tokio::{process::Command, time::Instant};
 
 use crate::{Builder, Effects, Process, SOON, Servers, ServiceProcess, binary::with_tools, forebay_binary};
@@ -62,7 +62,7 @@ impl Farm {
         let servers = Servers::start_cluster(builder.nodes, builder.bus_megabytes).await;
         let bus = Bus::connect(&servers.nats_url(), "test", Patience::Wait).await.expect("a valid URL");
         let replicas = builder.env.get("FOREBAY_REPLICAS").and_then(|count| count.parse().ok()).unwrap_or(1);
-        ensure_topology(&bus, &Settings { replicas, ..Settings::default() }).await;
+        ensure_topology(&bus, &Settings { replicas, ..Settings::default() }.topology()).await;
         let farm = Self {
             services: Mutex::default(),
             client: Client::new(bus),
@@ -379,7 +379,7 @@ pub fn bare_command(args: &[&str]) -> Command {
     command
 }
 
-async fn ensure_topology(bus: &Bus, settings: &Settings) {
+async fn ensure_topology(bus: &Bus, settings: &TopologySettings) {
     let topology = Topology::new(settings);
     let deadline = Instant::now() + Duration::from_secs(30);
     // A cluster answers before it has a leader.

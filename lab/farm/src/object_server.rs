@@ -103,7 +103,7 @@ impl ObjectServer {
         format!("{scheme}://{BUCKET}/farm")
     }
 
-    /// Address `127.0.0.1:PORT`.
+    /// Address at which it listens: `127.0.0.1:PORT`.
     pub fn address(&self) -> String {
         format!("127.0.0.1:{}", self.port.number())
     }

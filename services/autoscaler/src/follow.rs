@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use bus::{ActionSubject, Bus, BusError, EventSubject, Follower, SettingKey, Start, stream};
+use bus::{ActionSubject, ActionsFloor, Bus, BusError, EventSubject, Follower, Start, stream};
 use index::{Index, IndexError};
 use invariant::impossible;
 use model::Sequence;
@@ -175,7 +175,8 @@ async fn unfinished_builds(bus: &Bus, index: &Index) -> Result<(Builds, Sequence
 
 /// Starts after the position that schedulers record, if the log has it, else with the last record of every execution.
 async fn executions_start(bus: &Bus) -> Result<Start, BusError> {
-    let floor = bus.setting(SettingKey::ActionsFloor).await?.and_then(|text| text.parse().ok()).map(Sequence);
+    let (_, floor) = bus.entry::<ActionsFloor>(&()).await?;
     let (_, last) = bus.stream_positions(stream::ACTIONS).await?;
-    Ok(floor.filter(|floor| *floor <= last).map_or(Start::LastOfEachSubject, Start::After))
+    let floor = floor.map(|ActionsFloor(floor)| floor).filter(|floor| *floor <= last);
+    Ok(floor.map_or(Start::LastOfEachSubject, Start::After))
 }

@@ -20,7 +20,7 @@ use std::sync::Arc;
 
 use model::ScaledPool;
 use service::{Context, Ready, Running, ServiceError, follow_governance};
-use settings::Settings;
+use settings::AutoscalerSettings;
 use tokio::{
     sync::{Notify, watch},
     task::JoinSet,
@@ -33,17 +33,17 @@ use crate::{
 pub use scaling::InvalidScaling;
 
 /// Rejects settings of pools that the planner cannot use.
-pub fn check(settings: &Settings) -> Result<(), InvalidScaling> {
-    scaling::all(settings).map(drop)
+pub fn check(settings: &AutoscalerSettings) -> Result<(), InvalidScaling> {
+    scaling::all(&settings.pools).map(drop)
 }
 
 /// Runs the service until it is asked to stop.
-pub fn run(context: Context) -> Running {
-    Box::pin(serve_all(context))
+pub fn run(context: Context, settings: AutoscalerSettings) -> Running {
+    Box::pin(serve_all(context, settings))
 }
 
-async fn serve_all(context: Context) -> Result<(), ServiceError> {
-    let pools = scaling::all(&context.settings)
+async fn serve_all(context: Context, settings: AutoscalerSettings) -> Result<(), ServiceError> {
+    let pools = scaling::all(&settings.pools)
         .map_err(|error| ServiceError::failed("setting up the autoscaler", error))?;
     let (sender, governance) = watch::channel(None);
     let shared = Shared {
@@ -52,16 +52,17 @@ async fn serve_all(context: Context) -> Result<(), ServiceError> {
         builds: SharedState::default(),
         executions: SharedState::default(),
         governance,
+        settings: Arc::new(settings),
     };
     let mut tasks = JoinSet::new();
     let (mut builds, mut executions) = (Wakes::default(), Wakes::default());
-    for (pool, settings) in &pools {
+    for (pool, planner) in &pools {
         let wake = Arc::new(Notify::new());
         match pool {
             ScaledPool::Workers => builds.add(&wake),
             ScaledPool::Executors(_) => executions.add(&wake),
         }
-        tasks.spawn(pool::serve(shared.clone(), pool.clone(), *settings, wake));
+        tasks.spawn(pool::serve(shared.clone(), pool.clone(), *planner, wake));
     }
     // Only logs that a pool needs are followed.
     if !builds.is_empty() {

@@ -9,6 +9,7 @@ use model::{Millis, ScaleObservation, ScalePlan, ScaledPool};
 use policy::autoscale::{AutoscaleSettings, Observation, PoolState, plan};
 use serde::Deserialize as _;
 use service::{Context, Current, ServiceError};
+use settings::AutoscalerSettings;
 use telemetry::metrics::{Counter, Gauge, Label, count, set};
 use tokio::sync::{Notify, watch};
 use tracing::{debug, info, warn};
@@ -40,6 +41,7 @@ pub(crate) struct Shared {
     pub(crate) builds: SharedState<Builds>,
     pub(crate) executions: SharedState<Executions>,
     pub(crate) governance: watch::Receiver<Current>,
+    pub(crate) settings: Arc<AutoscalerSettings>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -60,7 +62,7 @@ pub(crate) async fn serve(
     wake: Arc<Notify>,
 ) -> Result<(), ServiceError> {
     let stop = shared.context.stop.clone();
-    let tick = Duration::from_millis(shared.context.settings.autoscale_tick_ms);
+    let tick = shared.settings.tick;
     let planner = Planner { shared, pool, settings, tick };
     let mut failing = false;
     loop {
@@ -99,7 +101,7 @@ impl Planner {
     /// Makes the plan that is due, unless another autoscaler has made it. Returns the pause until the next check, and
     /// whether an arrival in the queue should end it.
     async fn plan_if_due(&self) -> Result<(Duration, bool), ObserveError> {
-        let (position, last) = self.shared.context.bus.scale_plan(&self.pool).await?;
+        let (position, last) = self.shared.context.bus.entry::<ScalePlan>(&self.pool).await?;
         let now = self.shared.context.bus.now();
         // A plan from the future means that the clock was set back since.
         let made = last.as_ref().filter(|last| last.at_ms.since(now) <= self.tick);
@@ -109,9 +111,9 @@ impl Planner {
         }
         let (work, processes) = self.observe(last.as_ref(), now).await?;
         let plan = self.plan(last.as_ref(), &work, &processes, now);
-        let written = self.shared.context.bus.write_scale_plan(&plan, position, PATIENCE).await?;
+        let written = self.shared.context.bus.write_entry(&self.pool, &plan, position, PATIENCE).await?;
         publish_metrics(&plan);
-        if written.is_none() {
+        if !written {
             debug!(pool = %self.pool, "another autoscaler made the plan first");
             return Ok((self.tick, false));
         }
@@ -162,10 +164,10 @@ impl Planner {
     }
 
     fn plan(&self, last: Option<&ScalePlan>, work: &Work, processes: &[Process], now: Millis) -> ScalePlan {
-        let settings = &self.shared.context.settings;
+        let settings = &self.shared.settings;
         let slots = match &self.pool {
-            ScaledPool::Workers => settings.workspace_count(),
-            ScaledPool::Executors(_) => settings.executor_slot_count(),
+            ScaledPool::Workers => settings.workspaces,
+            ScaledPool::Executors(_) => settings.executor_slots,
         };
         let slots = last.map_or(u64::from(slots), |last| last.seen.slots);
         let recent = last.filter(|last| now.since(last.at_ms) <= STALE);

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use model::ScaledPool;
 use policy::autoscale::{AutoscaleSettings, InvalidAutoscaleSettings};
-use settings::{PoolScaling, Settings};
+use settings::PoolScaling;
 
 /// Settings of a pool that the planner cannot use.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
@@ -16,13 +16,15 @@ pub struct InvalidScaling {
 }
 
 /// The planner's settings of every autoscaled pool.
-pub(crate) fn all(settings: &Settings) -> Result<BTreeMap<ScaledPool, AutoscaleSettings>, InvalidScaling> {
+pub(crate) fn all(
+    pools: &BTreeMap<ScaledPool, PoolScaling>,
+) -> Result<BTreeMap<ScaledPool, AutoscaleSettings>, InvalidScaling> {
     let checked = |(pool, scaling): (&ScaledPool, &PoolScaling)| {
         let planner = planner(scaling);
         let valid = planner.check().map_err(|source| InvalidScaling { pool: pool.clone(), source });
         valid.map(|()| (pool.clone(), planner))
     };
-    settings.autoscale.iter().map(checked).collect()
+    pools.iter().map(checked).collect()
 }
 
 fn planner(scaling: &PoolScaling) -> AutoscaleSettings {
@@ -51,15 +53,14 @@ mod tests {
     use super::*;
 
     fn with(scaling: PoolScaling) -> Result<(), InvalidScaling> {
-        let autoscale = BTreeMap::from([(ScaledPool::Workers, scaling)]);
-        all(&Settings { autoscale, ..Settings::default() }).map(drop)
+        all(&BTreeMap::from([(ScaledPool::Workers, scaling)])).map(drop)
     }
 
     #[test]
     fn the_defaults_are_those_of_the_planner() {
         assert_eq!(planner(&PoolScaling::default()), AutoscaleSettings::default());
         assert_eq!(with(PoolScaling::default()), Ok(()));
-        assert_eq!(all(&Settings::default()), Ok(BTreeMap::new()));
+        assert_eq!(all(&BTreeMap::new()), Ok(BTreeMap::new()));
     }
 
     #[test]

@@ -1,87 +1,140 @@
-//! Moves the blobs of the store in which earlier versions kept outputs, logs, jobs and models into the farm's store.
+//! Moves the blobs of the store in which earlier versions kept outputs, logs, jobs and models into the farm's store, as
+//! far as records name them.
 
 use std::{
+    collections::HashSet,
     fs, io,
     path::{Path, PathBuf},
+    time::{Duration, SystemTime},
 };
 
-use cas::Cas;
-use model::{DigestFunction, FarmRecord};
+use bus::{BusError, EventSubject, Follower, Start, stream};
+use cas::{Cas, CasError, Evictor};
+use model::{BuildRecord, Digest, DigestFunction, ModelNotice, Sequence};
 use service::Context;
 use telemetry::error_chain;
+use tokio::task::spawn_blocking;
 use tracing::{info, warn};
 
-/// Maximum number of files that are moved at once.
-const BATCH: usize = 1000;
-/// How long the change of the farm's record is retried.
-const PATIENCE: std::time::Duration = std::time::Duration::from_secs(30);
+/// Maximum number of files that are moved before they are kept.
+const BATCH: usize = 32;
+/// Maximum number of events that are read at once.
+const EVENTS: usize = 1000;
+/// Pause before another attempt after a failure.
+const RETRY: Duration = Duration::from_secs(60);
 
-/// Moves the blobs, if that store is a folder of this machine. A failure is logged; the next start tries again.
-pub(crate) async fn move_blobs(context: &Context, cas: &Cas) {
-    let url = match context.bus.earlier_store().await {
-        Ok(url) => url,
-        Err(error) => {
-            warn!(error = error_chain(&error), "cannot read where an earlier version kept its outputs");
-            return;
+/// Why blobs were not moved.
+#[derive(Debug, thiserror::Error)]
+enum MoveError {
+    #[error(transparent)]
+    Bus(#[from] BusError),
+    #[error("cannot read the folder {0}")]
+    Folder(String, #[source] io::Error),
+    #[error(transparent)]
+    Store(#[from] CasError),
+}
+
+/// Moves the blobs, if that store is a folder of this machine. Ends when all are moved. `evictor` keeps them; an object
+/// store needs none, because moved blobs are new there.
+pub(crate) async fn move_blobs(context: &Context, cas: &Cas, evictor: Option<&Evictor>) {
+    loop {
+        match try_move(context, cas, evictor).await {
+            Ok(()) => return,
+            Err(error) => {
+                warn!(error = error_chain(&error), "cannot move the blobs of an earlier version, retrying");
+            }
         }
-    };
-    let Some(folder) = url.as_deref().and_then(|url| url.strip_prefix("file://")) else { return };
-    let blobs = Path::new(folder).join("sha256");
-    match move_all(cas, &blobs).await {
-        Ok(0) if !Path::new(folder).exists() => {
-            warn!(folder, "the store of an earlier version is not on this machine: its blobs were not moved");
-            return;
-        }
-        Ok(moved) => info!(moved, folder, "moved the outputs and logs of an earlier version into the store"),
-        Err(error) => {
-            warn!(error = error_chain(error.as_ref()), folder, "cannot move the blobs of an earlier version");
-            return;
-        }
-    }
-    if let Err(error) = forget(context).await {
-        warn!(
-            error = error_chain(&error),
-            "cannot remove the store of an earlier version from the farm's record"
-        );
+        tokio::time::sleep(RETRY).await;
     }
 }
 
-/// Moves all files below `blobs`, which is `sha256/<2 hex>/<hash>`. Returns their number.
-async fn move_all(cas: &Cas, blobs: &Path) -> Result<u64, Box<dyn std::error::Error + Send + Sync>> {
-    let mut moved = 0;
-    for shard in entries(blobs)? {
-        for part in entries(&shard)?.chunks(BATCH) {
+async fn try_move(context: &Context, cas: &Cas, evictor: Option<&Evictor>) -> Result<(), MoveError> {
+    let Some(url) = context.bus.earlier_store().await? else { return Ok(()) };
+    let folder = PathBuf::from(url.strip_prefix("file://").unwrap_or(&url));
+    if !folder.exists() {
+        info!(url, "the store of an earlier version is not on this machine");
+        return Ok(());
+    }
+    let named = named(context).await?;
+    let until = SystemTime::from(context.bus.now()) + cas.config().retention;
+    let (mut moved, mut left) = (0, 0);
+    for shard in entries(folder.join("sha256")).await? {
+        let files = entries(shard).await?;
+        let is_named = |path: &PathBuf| {
+            path.file_name().and_then(|name| name.to_str()).is_some_and(|hash| named.contains(hash))
+        };
+        let (wanted, others): (Vec<_>, Vec<_>) = files.into_iter().partition(is_named);
+        left += others.len();
+        for part in wanted.chunks(BATCH) {
             let stored = cas.put_files(DigestFunction::Sha256, part.to_vec(), true).await;
+            let mut blobs = Vec::with_capacity(part.len());
             for (path, stored) in part.iter().zip(stored) {
-                stored?;
-                // It is still there if it could not be moved, only copied.
-                match fs::remove_file(path) {
-                    Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error.into()),
-                    Ok(()) | Err(_) => moved += 1,
+                match stored {
+                    Ok(blob) => blobs.push(blob),
+                    Err(error) if error.is_about_content() => {
+                        left += 1;
+                        warn!(path = %path.display(), error = error_chain(&error), "a blob was not moved");
+                    }
+                    Err(error) => return Err(error.into()),
                 }
             }
+            moved += blobs.len();
+            if let Some(evictor) = evictor {
+                evictor.keep(blobs, until).await?;
+            }
+            remove(part.to_vec()).await;
         }
     }
-    Ok(moved)
+    info!(moved, left, folder = %folder.display(), "moved the outputs and logs of an earlier version into the store");
+    Ok(context.bus.forget_earlier_store().await?)
+}
+
+/// The hashes of all blobs that records name.
+async fn named(context: &Context) -> Result<HashSet<String>, MoveError> {
+    let mut named = HashSet::new();
+    let (_, notice) = context.bus.entry::<ModelNotice>(&()).await?;
+    named.extend(notice.map(|notice| notice.digest.hex().to_owned()));
+    let (_, last) = context.bus.stream_positions(stream::EVENTS).await?;
+    if last == Sequence(0) {
+        return Ok(named);
+    }
+    let start = Start::LastOfEachSubject;
+    let mut follower = Follower::new(&context.bus, stream::EVENTS, EventSubject::LIFECYCLES, start);
+    follower.open().await;
+    while !follower.caught_up() {
+        for stored in follower.next(EVENTS).await {
+            let Ok(record) = stored.record() else { continue };
+            named.extend(digests(&record).map(|digest| digest.hex().to_owned()));
+        }
+    }
+    Ok(named)
+}
+
+fn digests(record: &BuildRecord) -> impl Iterator<Item = Digest> {
+    let job = record.build.job.as_ref().map(|job| job.digest.clone());
+    job.into_iter().chain(record.blobs().into_iter().map(|blob| Digest::from_sha256(blob.hash)))
 }
 
 /// The paths in a folder; none if it does not exist.
-fn entries(folder: &Path) -> io::Result<Vec<PathBuf>> {
-    match fs::read_dir(folder) {
+async fn entries(folder: PathBuf) -> Result<Vec<PathBuf>, MoveError> {
+    let name = folder.display().to_string();
+    let read = move || match fs::read_dir(&folder) {
         Ok(found) => found.map(|entry| Ok(entry?.path())).collect(),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
         Err(error) => Err(error),
-    }
+    };
+    let found = spawn_blocking(read).await.map_err(|_| CasError::Stopping)?;
+    found.map_err(|error| MoveError::Folder(name, error))
 }
 
-/// Removes that store from the farm's record.
-async fn forget(context: &Context) -> Result<(), bus::BusError> {
-    loop {
-        let (at, record) = context.bus.farm_record().await?;
-        let Some(record) = record.filter(|record| record.store.is_some()) else { return Ok(()) };
-        let record = FarmRecord { store: None, ..record };
-        if context.bus.write_farm_record(&record, at, PATIENCE).await? {
-            return Ok(());
+/// Removes files that were copied. Those that were moved are gone.
+async fn remove(paths: Vec<PathBuf>) {
+    let remove = |path: &Path| match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            warn!(path = %path.display(), %error, "cannot remove a blob that was moved");
         }
-    }
+        Ok(()) | Err(_) => {}
+    };
+    // A failure is logged there.
+    let _ = spawn_blocking(move || paths.iter().for_each(|path| remove(path))).await;
 }

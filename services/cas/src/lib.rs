@@ -1,5 +1,5 @@
-//! `cas`: keeps the store within its bounds, keeps the blobs that records of builds name, and serves the store as a cache
-//! without execution.
+//! `cas`: keeps the store within its bounds, keeps the blobs that records of builds name, and serves the store as a
+//! cache that executes nothing.
 //!
 //! in: bytes written to the store, lifecycle events · out: whether the store is full · decides nothing · state: the folder
 
@@ -11,24 +11,29 @@ use cas_grpc::{BlobApi, Limits, routes, serve};
 use listener::{ClientListener, Protocol};
 use policy::InstanceRules;
 use service::{Context, Ready, Running, ServiceError, StartError};
+use settings::CasSettings;
 use store_bounds::StoreUsage;
 use tokio::{net::TcpListener, task::JoinSet};
 use tonic::service::Routes;
 
-use keeper::Keeper;
+use keeper::{Keeper, Place};
+
+/// Time from the start to the first deletion of old objects from an object store, and from each to the next.
+const FIRST_SWEEP: std::time::Duration = std::time::Duration::from_secs(3600);
+const SWEEP: std::time::Duration = std::time::Duration::from_secs(24 * 3600);
 
 /// Runs the service until it is stopped.
-pub fn run(context: Context) -> Running {
-    Box::pin(serve_all(context))
+pub fn run(context: Context, settings: CasSettings) -> Running {
+    Box::pin(serve_all(context, settings))
 }
 
-async fn serve_all(context: Context) -> Result<(), ServiceError> {
-    let instances = context.settings.instances.parse();
+async fn serve_all(context: Context, settings: CasSettings) -> Result<(), ServiceError> {
+    let instances = settings.instances.parse();
     let instances: InstanceRules = instances.map_err(|error: policy::ParseRuleError| {
         ServiceError::failed("reading the setting instances", error)
     })?;
     let cas = context.cas().await?;
-    let address = &context.settings.cas_listen;
+    let address = &settings.listen;
     let unusable = |source| StartError::Listen { address: address.clone(), source };
     let listener = TcpListener::bind(address).await.map_err(unusable)?;
     let grpc = format!("grpc://{}", listener.local_addr().map_err(unusable)?);
@@ -38,7 +43,10 @@ async fn serve_all(context: Context) -> Result<(), ServiceError> {
     StoreUsage::join(&cas, &context.bus, context.stop.clone()).await?;
     let mut tasks = JoinSet::new();
     tasks.spawn(serve_cache(listener, cache(&cas, instances), context.clone()));
-    tasks.spawn(bound(context.clone(), cas));
+    if cas.has_objects() {
+        tasks.spawn(bound_objects(context.clone(), cas.clone()));
+    }
+    tasks.spawn(bound_folder(context.clone(), cas));
     context.ready(Ready { grpc: Some(grpc), ..Ready::default() }).await?;
     while let Some(ended) = tasks.join_next().await {
         ended.map_err(|error| ServiceError::failed("a loop of the cas service", error))??;
@@ -46,18 +54,49 @@ async fn serve_all(context: Context) -> Result<(), ServiceError> {
     Ok(())
 }
 
-/// Keeps what records name and evicts the rest, once no other process does this for the folder.
-async fn bound(context: Context, cas: Cas) -> Result<(), ServiceError> {
+/// Evicts from the folder once no other process does, and keeps there what records name if it has no backing.
+async fn bound_folder(context: Context, cas: Cas) -> Result<(), ServiceError> {
     let Some(evictor) = store_bounds::take_over(&context, &cas).await? else { return Ok(()) };
+    if cas.config().backing.is_some() {
+        return store_bounds::run(&context, &cas, &evictor).await;
+    }
     // Nothing is evicted before it is known what records name.
     evictor.suspend(true);
-    let keeper = Keeper::new(context.clone(), cas.clone(), evictor.clone());
     let keeping = async {
-        earlier_store::move_blobs(&context, &cas).await;
-        keeper.run().await;
+        earlier_store::move_blobs(&context, &cas, Some(&evictor)).await;
+        Keeper::new(context.clone(), cas.clone(), Place::Folder(evictor.clone())).run().await;
         Ok(())
     };
-    tokio::try_join!(store_bounds::run(&context, &cas, &evictor), keeping).map(drop)
+    tokio::select! {
+        ended = store_bounds::run(&context, &cas, &evictor) => ended,
+        ended = keeping => ended,
+    }
+}
+
+/// Keeps in the object store what records name, and deletes the rest in time.
+async fn bound_objects(context: Context, cas: Cas) -> Result<(), ServiceError> {
+    let keeping = async {
+        earlier_store::move_blobs(&context, &cas, None).await;
+        tokio::join!(Keeper::new(context.clone(), cas.clone(), Place::Objects).run(), sweep(&cas));
+    };
+    context.stop.run_until_cancelled(keeping).await;
+    Ok(())
+}
+
+/// Deletes old objects from the object store, once a day. Not at once: another service may have done it just before.
+async fn sweep(cas: &Cas) {
+    let mut pause = FIRST_SWEEP;
+    loop {
+        tokio::time::sleep(std::mem::replace(&mut pause, SWEEP)).await;
+        match cas.sweep_objects().await {
+            Ok(0) => {}
+            Ok(deleted) => tracing::info!(deleted, "deleted objects that were not used for objects_days"),
+            Err(error) => {
+                let error = telemetry::error_chain(&error);
+                tracing::warn!(error, "cannot delete old objects from the object store");
+            }
+        }
+    }
 }
 
 fn cache(cas: &Cas, instances: InstanceRules) -> Routes {

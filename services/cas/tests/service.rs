@@ -24,11 +24,11 @@ async fn context(servers: &Servers, data: &Path) -> Context {
         cas_bytes_max: ROOM,
         ..Settings::default()
     };
-    Context::connect(settings, "cas", Patience::Wait, CancellationToken::new()).await.unwrap()
+    Context::connect(settings.service(), "cas", Patience::Wait, CancellationToken::new()).await.unwrap()
 }
 
 fn run(context: &Context) -> JoinHandle<Result<(), ServiceError>> {
-    tokio::spawn(cas_service::run(context.clone()))
+    tokio::spawn(cas_service::run(context.clone(), Settings::default().cas()))
 }
 
 /// A process that writes to the folder.

@@ -2,6 +2,7 @@
 
 use std::{
     collections::{HashMap, HashSet},
+    sync::Arc,
     time::Duration,
 };
 
@@ -14,6 +15,7 @@ use policy::{
     workspace::{BuildKeys, live_keys},
 };
 use service::{Context, Current, Governance, ServiceError, Step, crash_point, sleep_until};
+use settings::DispatcherSettings;
 use telemetry::metrics::{Gauge, set};
 use tokio::{sync::watch, task::JoinSet, time::Instant};
 use tracing::warn;
@@ -33,6 +35,7 @@ const RETRY: Duration = Duration::from_millis(100);
 /// Dispatches builds until the service stops.
 pub(crate) async fn run(
     context: Context,
+    settings: Arc<DispatcherSettings>,
     index: Index,
     wakes: Wakes,
     warm: Warm,
@@ -46,6 +49,7 @@ pub(crate) async fn run(
     }
     let mut dispatcher = Dispatcher {
         context: context.clone(),
+        settings: settings.clone(),
         index,
         wakes,
         warm,
@@ -85,10 +89,9 @@ pub(crate) async fn run(
         };
     }
     // Settle pending offers, so that refused builds do not wait for their deadlines.
-    let limit = Duration::from_millis(context.settings.offer_timeout_ms);
     let settle = async { while dispatcher.offers.join_next().await.is_some() {} };
     // Offers that are not settled in time expire.
-    let _ = tokio::time::timeout(limit, settle).await;
+    let _ = tokio::time::timeout(settings.offer_timeout, settle).await;
     Ok(())
 }
 
@@ -100,6 +103,7 @@ fn seed() -> u64 {
 
 struct Dispatcher {
     context: Context,
+    settings: Arc<DispatcherSettings>,
     index: Index,
     wakes: Wakes,
     warm: Warm,
@@ -158,7 +162,7 @@ impl Dispatcher {
         let (keys, records): (Vec<_>, Vec<_>) =
             self.read_warm(heads, &placed).await?.into_iter().map(Option::unzip).unzip();
         let assigned = self.warm.assign(&keys, heads.idle.clone());
-        let warm = self.context.settings.warm_workspaces;
+        let warm = self.settings.warm_workspaces;
         let picks = placed.into_iter().zip(assigned).zip(records).filter_map(|(placed, record)| {
             let (placement, assignment) = placed;
             let (head, assignment) = (head_of(heads, &placement)?, assignment?);
@@ -185,7 +189,7 @@ impl Dispatcher {
         heads: &Heads,
         placed: &[Placement<Startable>],
     ) -> Result<Vec<Option<(BuildKeys, Stored)>>, PassError> {
-        let warm_workspaces = self.context.settings.warm_workspaces;
+        let warm_workspaces = self.settings.warm_workspaces;
         let key_of = |placement: &Placement<Startable>| {
             let build = &placement.build.build;
             if !build.traits.warm || !warm_workspaces {
@@ -222,7 +226,7 @@ impl Dispatcher {
         now: Millis,
     ) -> Result<Vec<(Group, Occupancy)>, PassError> {
         let picks: Vec<Pick> = chosen.iter().map(|chosen| chosen.build.pick.clone()).collect();
-        let deadline = now.after(Duration::from_millis(self.context.settings.offer_timeout_ms));
+        let deadline = now.after(self.settings.offer_timeout);
         let (dispatched_at_us, held) = self.index.commit(&picks, deadline).await?;
         crash_point(Step::Committed);
         let mut kept = Vec::with_capacity(picks.len());

@@ -15,6 +15,7 @@ mod warm;
 use std::sync::Arc;
 
 use service::{Context, Ready, Running, ServiceError, follow_governance};
+use settings::DispatcherSettings;
 use tokio::{
     sync::{Notify, watch},
     task::JoinSet,
@@ -32,11 +33,11 @@ struct Wakes {
 }
 
 /// Runs the service until it is asked to stop.
-pub fn run(context: Context) -> Running {
-    Box::pin(serve_all(context))
+pub fn run(context: Context, settings: DispatcherSettings) -> Running {
+    Box::pin(serve_all(context, Arc::new(settings)))
 }
 
-async fn serve_all(context: Context) -> Result<(), ServiceError> {
+async fn serve_all(context: Context, settings: Arc<DispatcherSettings>) -> Result<(), ServiceError> {
     let index = context.index().await?;
     let wakes = Wakes::default();
     let warm = Warm::default();
@@ -45,8 +46,14 @@ async fn serve_all(context: Context) -> Result<(), ServiceError> {
     let woken = wakes.dispatch.clone();
     tasks.spawn(follow_governance(context.clone(), sender, move || woken.notify_one()));
     tasks.spawn(heartbeat::serve(context.clone(), index.clone(), wakes.clone(), warm.clone()));
-    tasks.spawn(projector::run(context.clone(), index.clone(), wakes.clone(), warm.clone()));
-    tasks.spawn(dispatch::run(context.clone(), index, wakes, warm, governance));
+    tasks.spawn(projector::run(
+        context.clone(),
+        settings.clone(),
+        index.clone(),
+        wakes.clone(),
+        warm.clone(),
+    ));
+    tasks.spawn(dispatch::run(context.clone(), settings, index, wakes, warm, governance));
     context.ready(Ready::default()).await?;
     while let Some(ended) = tasks.join_next().await {
         ended.map_err(|error| ServiceError::failed("a loop of the dispatcher", error))??;

@@ -20,6 +20,12 @@ pub(crate) struct PickedBuild {
     pub(crate) record: Option<Stored>,
 }
 
+impl PickedBuild {
+    fn record_bytes(&self) -> usize {
+        self.record.as_ref().map_or(0, |record| record.payload.len())
+    }
+}
+
 /// Builds committed to one worker.
 pub(crate) struct Offered {
     pub(crate) builds: Vec<PickedBuild>,
@@ -34,21 +40,28 @@ const RETRY: Duration = Duration::from_millis(100);
 pub(crate) const CLAIM_MARGIN: Duration = Duration::from_millis(500);
 /// Maximum number of expired offers checked in one pass.
 const RUN_OUT_MAX: usize = 256;
-/// Maximum size of the records in one message: half of what nats-server accepts by default. Workers read the others.
-const RECORD_BYTES_MAX: usize = 512 << 10;
+/// The records in one message may fill one part in this many of what nats-server accepts. Workers read the others.
+const RECORD_SHARE: usize = 2;
 
 /// Sends the offers and settles the refused ones. Without an answer, the deadline settles them.
-pub(crate) async fn offer(context: Context, index: Index, wakes: Wakes, offered: Offered) {
+pub(crate) async fn offer(context: Context, index: Index, wakes: Wakes, mut offered: Offered) {
     let Some(worker) = offered.builds.first().map(|build| build.pick.workspace.worker.clone()) else {
         impossible!("an offer without builds");
         return;
     };
-    let offers = message(&offered);
-    let settlements = match context.bus.answer_to(&worker, &offers, None).await {
+    let offers = message(&mut offered, context.bus.max_payload() / RECORD_SHARE);
+    let answer = context.bus.answer_to(&worker, &offers, None).await;
+    drop(offers);
+    let settlements = match answer {
         Ok(reply) => refusals(&offered, &reply, context.bus.now()),
         Err(NoAnswer::NoListener { .. }) => {
             debug!(%worker, "the worker is gone");
             offered.builds.iter().map(|build| settlement(&build.pick, Verdict::Gone)).collect()
+        }
+        Err(error @ NoAnswer::TooLarge { .. }) => {
+            warn!(%worker, error = telemetry::error_chain(&error), "cannot offer builds");
+            let retry = Verdict::Failed(before_margin(context.bus.now().after(RETRY)));
+            offered.builds.iter().map(|build| settlement(&build.pick, retry)).collect()
         }
         Err(error @ NoAnswer::Unreadable { .. }) => {
             warn!(%worker, error = telemetry::error_chain(&error), "cannot read the worker's answer");
@@ -103,25 +116,28 @@ fn before_margin(at: Millis) -> Millis {
     Millis(at.0.saturating_sub(millis(CLAIM_MARGIN)))
 }
 
-fn message(offered: &Offered) -> Offers {
-    let mut room = RECORD_BYTES_MAX;
-    let offer = |PickedBuild { pick, record }: &PickedBuild| {
-        let record = record.as_ref().filter(|record| record.payload.len() <= room);
-        room -= record.map_or(0, |record| record.payload.len());
+/// The offers, with the records that fit `room` bytes. No record is needed afterwards.
+fn message(offered: &mut Offered, mut room: usize) -> Offers {
+    let Offered { builds, deadline, dispatched_at_us, dispatched_at_sequence } = offered;
+    let offer = |build: &mut PickedBuild| {
+        let bytes = build.record_bytes();
+        let record = build.record.take().filter(|_| bytes <= room);
+        room -= record.as_ref().map_or(0, |_| bytes);
+        let pick = &build.pick;
         Offer {
             group: pick.key.group.clone(),
             id: pick.key.id,
             sequence: pick.sequence,
             workspace: pick.workspace.slot,
-            deadline_ms: offered.deadline,
-            dispatched_at_us: offered.dispatched_at_us,
-            dispatched_at_sequence: offered.dispatched_at_sequence,
+            deadline_ms: *deadline,
+            dispatched_at_us: *dispatched_at_us,
+            dispatched_at_sequence: *dispatched_at_sequence,
             workspace_kind: pick.kind,
             // Its JSON was parsed before, so this does not fail.
             record: record.and_then(|record| record.read().ok()),
         }
     };
-    Offers { offers: offered.builds.iter().map(offer).collect() }
+    Offers { offers: builds.iter_mut().map(offer).collect() }
 }
 
 fn settlement(pick: &Pick, verdict: Verdict) -> Settlement {
@@ -142,4 +158,49 @@ fn refusals(offered: &Offered, reply: &OfferReply, now: Millis) -> Vec<Settlemen
         verdict.map(|verdict| settlement(&build.pick, verdict))
     };
     offered.builds.iter().zip(&reply.verdicts).filter_map(settle).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use model::{BuildId, Workspace};
+
+    use super::*;
+
+    fn build(record_bytes: Option<usize>) -> PickedBuild {
+        let record = record_bytes.map(|bytes| Stored {
+            subject: "subject".to_owned(),
+            sequence: Sequence(1),
+            at: Millis(1),
+            headers: None,
+            payload: format!("\"{}\"", "x".repeat(bytes - 2)).into(),
+        });
+        let worker = "worker-1".parse().unwrap();
+        let pick = Pick {
+            key: BuildKey { group: "g".parse().unwrap(), id: BuildId::generate() },
+            version: 1,
+            sequence: Sequence(1),
+            workspace: Workspace { worker, slot: 0 },
+            kind: None,
+            counts_as: None,
+        };
+        PickedBuild { pick, record }
+    }
+
+    #[test]
+    fn a_message_carries_the_records_that_fit() {
+        let sizes = [None, Some(300), Some(300), Some(100), Some(101)];
+        let mut offered = Offered {
+            builds: sizes.into_iter().map(build).collect(),
+            deadline: Millis(1),
+            dispatched_at_us: 1,
+            dispatched_at_sequence: Sequence(1),
+        };
+        let carried: Vec<usize> = message(&mut offered, 500)
+            .offers
+            .iter()
+            .map(|offer| offer.record.as_ref().map_or(0, |record| record.get().len()))
+            .collect();
+        assert_eq!(carried, [0, 300, 0, 100, 0]);
+        assert!(offered.builds.iter().all(|build| build.record.is_none()));
+    }
 }

@@ -1,10 +1,13 @@
 //! The projection of lifecycle messages into the index of builds.
 
+use std::sync::Arc;
+
 use bus::{BusError, EventSubject, Stored, stream};
 use index::{Applied, Health, Index, IndexError, IndexEvent, RebuildToken};
 use model::{Heartbeat, Sequence, WorkspaceKeys};
 use projection::{Projection, Steps};
 use service::{Context, ServiceError, Step, request_heartbeats};
+use settings::DispatcherSettings;
 use tokio::sync::Notify;
 use tracing::info;
 
@@ -13,17 +16,19 @@ use crate::{Wakes, records, warm::Warm};
 /// Maintains the index until the service stops.
 pub(crate) async fn run(
     context: Context,
+    settings: Arc<DispatcherSettings>,
     index: Index,
     wakes: Wakes,
     warm: Warm,
 ) -> Result<(), ServiceError> {
-    let order = records::order_of_queues(&context.settings);
-    let builds = Builds { context: context.clone(), index, wakes, warm, order };
+    let order = records::order_of_queues(&settings);
+    let builds = Builds { context: context.clone(), settings, index, wakes, warm, order };
     projection::run(context, builds).await
 }
 
 struct Builds {
     context: Context,
+    settings: Arc<DispatcherSettings>,
     index: Index,
     wakes: Wakes,
     warm: Warm,
@@ -68,7 +73,7 @@ impl Projection for Builds {
     }
 
     fn read(&self, stored: &Stored) -> Result<Self::Record, BusError> {
-        records::read(stored, &self.context.settings)
+        records::read(stored, &self.settings)
     }
 
     fn note(&self, records: &[Self::Record]) {

@@ -9,16 +9,16 @@ use policy::{
     band_rank,
     queue::{UNKNOWN_ESTIMATE_MS, Waiting},
 };
-use settings::Settings;
+use settings::DispatcherSettings;
 
 use crate::warm::left_by;
 
 /// The order of a queued build within its priority. It derives from the record alone, so a build has the same place
 /// whenever the index is built.
-fn rank(settings: &Settings, head: &RecordHead, stored: &Stored) -> u64 {
+fn rank(settings: &DispatcherSettings, head: &RecordHead, stored: &Stored) -> u64 {
     // Any workspace accepts any build. Builds differ in the number of executor types that they occupy: the more, the
     // harder they are to place.
-    let others = settings.executor_types.len().saturating_sub(head.occupancy.0.len());
+    let others = settings.executor_types.saturating_sub(head.occupancy.0.len());
     let waiting = Waiting {
         position: head.queue.first_sequence.unwrap_or(stored.sequence).0,
         arrived_ms: head.submitted_at_ms.0,
@@ -29,7 +29,7 @@ fn rank(settings: &Settings, head: &RecordHead, stored: &Stored) -> u64 {
 }
 
 /// Names of the orders of all queues, by priority: an index built with other orders is rebuilt.
-pub(crate) fn order_of_queues(settings: &Settings) -> String {
+pub(crate) fn order_of_queues(settings: &DispatcherSettings) -> String {
     let orders = Priority::ALL.map(|priority| settings.band_order_of(priority).as_str());
     orders.join(" ")
 }
@@ -37,11 +37,10 @@ pub(crate) fn order_of_queues(settings: &Settings) -> String {
 /// Parses a lifecycle message, and the keys of the workspace that the build leaves.
 pub(crate) fn read(
     stored: &Stored,
-    settings: &Settings,
+    settings: &DispatcherSettings,
 ) -> Result<(IndexEvent, Option<WorkspaceKeys>), BusError> {
     let head: RecordHead = stored.read()?;
     let rank = rank(settings, &head, stored);
-    let overrun = Duration::from_secs(settings.overrun_seconds);
     let workspace = head
         .invocation
         .as_ref()
@@ -62,7 +61,7 @@ pub(crate) fn read(
             deadline: invocation
                 .started_at_ms
                 .after(Duration::from_secs(head.timeout_seconds))
-                .after(overrun),
+                .after(settings.overrun),
             workspace,
             traits,
         },

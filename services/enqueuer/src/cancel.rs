@@ -70,7 +70,7 @@ async fn with_use(bus: &Bus, key: &BuildKey, record: &BuildRecord, result: Build
             debug!(%key, error = telemetry::error_chain(&error), "cannot read what the build has used");
             None
         }
-        Err(error @ (NoAnswer::NoListener { .. } | NoAnswer::Unknown { .. })) => {
+        Err(error @ (NoAnswer::NoListener { .. } | NoAnswer::TooLarge { .. } | NoAnswer::Unknown { .. })) => {
             let error = telemetry::error_chain(&error);
             debug!(%key, error, "cannot ask the worker what the build has used");
             None

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use bus::{Bus, BusError, Written};
-use model::{Accepted, Build, BuildRecord, ErrorCode, Phase, RequestLimits, Sequence};
+use cas::{Cas, CasError};
+use model::{Accepted, BlobDigest, Build, BuildRecord, Context, ErrorCode, Phase, RequestLimits, Sequence};
 use telemetry::metrics::{Counter, count};
 
 use crate::{
@@ -37,6 +38,12 @@ pub(crate) enum NotEnqueued {
     /// Builds of groups without quota are refused.
     #[error(transparent)]
     NoQuota(#[from] NoQuota),
+    #[error(
+        "context: the store has no folder {0}: upload it first, as `forebay submit --dir` and `forebay cas put` do"
+    )]
+    NoFolder(BlobDigest),
+    #[error("cannot look for the folder of the build in the store")]
+    Store(#[source] CasError),
     /// Its job can never run.
     #[error(transparent)]
     Job(BadJob),
@@ -52,10 +59,10 @@ impl NotEnqueued {
     pub(crate) fn code(&self) -> ErrorCode {
         match self {
             Self::Conflict { .. } => ErrorCode::Conflict,
-            Self::Glob(_) | Self::TooLarge { .. } | Self::NoQuota(_) | Self::Job(_) => {
+            Self::Glob(_) | Self::TooLarge { .. } | Self::NoQuota(_) | Self::NoFolder(_) | Self::Job(_) => {
                 ErrorCode::InvalidRequest
             }
-            Self::JobNotNow(_) | Self::Bus(_) => ErrorCode::Unavailable,
+            Self::Store(_) | Self::JobNotNow(_) | Self::Bus(_) => ErrorCode::Unavailable,
         }
     }
 }
@@ -64,13 +71,14 @@ impl NotEnqueued {
 #[derive(Clone)]
 pub(crate) struct Intake {
     bus: Bus,
+    cas: Cas,
     estimator: Estimator,
     jobs: Jobs,
 }
 
 impl Intake {
-    pub(crate) fn new(bus: Bus, estimator: Estimator, jobs: Jobs) -> Self {
-        Self { bus, estimator, jobs }
+    pub(crate) fn new(bus: Bus, cas: Cas, estimator: Estimator, jobs: Jobs) -> Self {
+        Self { bus, cas, estimator, jobs }
     }
 
     /// Limits that requests are checked against.
@@ -90,6 +98,9 @@ impl Intake {
                 // The build may have been accepted before, when the farm had what is missing now.
                 Err(why) => return self.find(&accepted.build).await?.ok_or_else(|| why.into()),
             }
+        }
+        if let Err(why) = self.check_folder(&accepted.build.context).await {
+            return self.find(&accepted.build).await?.ok_or(why);
         }
         let build = self.estimator.estimate(accepted);
         self.estimator.check_quota(&build.group)?;
@@ -111,6 +122,16 @@ impl Intake {
                 let enqueued = found.and_then(|found| same(&build, *found));
                 enqueued.ok_or(NotEnqueued::Conflict { id: build.id, group: build.group })
             }
+        }
+    }
+
+    /// Checks that the store has the folder of the build. What is in it is looked up where the build runs.
+    async fn check_folder(&self, context: &Context) -> Result<(), NotEnqueued> {
+        let Context::Tree { digest, .. } = context else { return Ok(()) };
+        match self.cas.contains(digest).await {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(NotEnqueued::NoFolder(*digest)),
+            Err(error) => Err(NotEnqueued::Store(error)),
         }
     }
 

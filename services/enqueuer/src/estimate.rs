@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use model::{Accepted, Build, Esu, ExecutorType, Group, RequestLimits};
 use policy::executor_types;
 use service::Current;
-use settings::{GroupsWithoutQuota, Settings};
+use settings::{EnqueuerSettings, GroupsWithoutQuota};
 use tokio::sync::watch;
 
 use crate::{expected::Expected, models::Models};
@@ -41,13 +41,13 @@ pub(crate) struct NoQuota {
 impl Estimator {
     /// Creates an estimator that assumes 1 ESU of each executor type while there is no model.
     pub(crate) fn new(
-        settings: &Settings,
+        settings: &EnqueuerSettings,
         governance: watch::Receiver<Current>,
         models: Models,
         expected: Expected,
     ) -> Self {
         Self(Arc::new(Inner {
-            limits: settings.request_limits(),
+            limits: settings.request_limits.clone(),
             signs: settings.executor_types.clone(),
             refuses: settings.groups_without_quota == GroupsWithoutQuota::Refuse,
             governance,

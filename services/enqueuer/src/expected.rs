@@ -4,14 +4,13 @@
 use std::{sync::Arc, time::Duration};
 
 use bus::{BusError, EventSubject, Follower, Start, Stored, millis, stream};
-use model::{Build, BuildRecord, LifecycleEvent, Outcome, RecordHead};
+use model::{Build, BuildRecord, EstimatorKind, LifecycleEvent, Outcome, RecordHead};
 use parking_lot::Mutex;
 use policy::{
     BuildWork,
     estimate::{Estimator, Quality, Source},
 };
 use service::{Context, ServiceError};
-use settings::Settings;
 use telemetry::metrics::{Counter, Gauge, Label, count, set};
 use tracing::{debug, info, warn};
 
@@ -38,11 +37,8 @@ struct EndedRun {
 
 impl Expected {
     /// Starts without any learned run times.
-    pub(crate) fn new(settings: &Settings) -> Self {
-        let known = LearnedTimes {
-            estimator: Estimator::new(settings.estimator, KEYS_MAX),
-            quality: Quality::default(),
-        };
+    pub(crate) fn new(kind: EstimatorKind) -> Self {
+        let known = LearnedTimes { estimator: Estimator::new(kind, KEYS_MAX), quality: Quality::default() };
         Self(Arc::new(Mutex::new(known)))
     }
 

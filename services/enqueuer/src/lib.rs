@@ -20,26 +20,28 @@ mod why;
 
 use model::Priority;
 use service::{Context, Ready, Running, ServiceError, follow_governance};
+use settings::EnqueuerSettings;
 use tokio::{sync::watch, task::JoinSet};
 
 /// Runs the service until it is asked to stop.
-pub fn run(context: Context) -> Running {
-    Box::pin(serve_all(context))
+pub fn run(context: Context, settings: EnqueuerSettings) -> Running {
+    Box::pin(serve_all(context, settings))
 }
 
-async fn serve_all(context: Context) -> Result<(), ServiceError> {
+async fn serve_all(context: Context, settings: EnqueuerSettings) -> Result<(), ServiceError> {
     let index = context.index().await?;
     let (sender, governance) = watch::channel(None);
     let models = models::Models::default();
-    let expected = expected::Expected::new(&context.settings);
-    let estimator = estimate::Estimator::new(&context.settings, governance, models.clone(), expected.clone());
+    let expected = expected::Expected::new(settings.estimator);
+    let estimator = estimate::Estimator::new(&settings, governance, models.clone(), expected.clone());
     let mut tasks = JoinSet::new();
     tasks.spawn(follow_governance(context.clone(), sender, || ()));
     let cas = context.cas_with_small_caches().await?;
+    store_bounds::keep_bounds(&context, &cas).await?;
     tasks.spawn(models::follow(context.clone(), cas.clone(), models));
     tasks.spawn(expected::follow(context.clone(), expected));
-    let jobs = jobs::Jobs::new(context.bus.clone(), cas, context.settings.job_limits());
-    let intake = enqueue::Intake::new(context.bus.clone(), estimator, jobs);
+    let jobs = jobs::Jobs::new(context.bus.clone(), cas.clone(), settings.job_limits);
+    let intake = enqueue::Intake::new(context.bus.clone(), cas, estimator, jobs);
     for priority in Priority::ALL {
         tasks.spawn(requests::serve(context.clone(), intake.clone(), priority));
     }

@@ -9,6 +9,7 @@ use tracing::{Instrument as _, debug_span, warn};
 
 use crate::{
     enqueue::{Intake, NotEnqueued},
+    jobs::NotNow,
     reject::{Refused, reject},
     trace::trace,
 };
@@ -78,7 +79,10 @@ pub(crate) async fn process(
                 NotEnqueued::TooLarge { .. }
                 | NotEnqueued::Glob(_)
                 | NotEnqueued::NoQuota(_)
+                | NotEnqueued::NoFolder(_)
                 | NotEnqueued::Job(_) => Some(id),
+                // A store that does not answer is waited for.
+                NotEnqueued::Store(_) | NotEnqueued::JobNotNow(NotNow::Store(_)) => return Err(error),
                 NotEnqueued::JobNotNow(_) if deliveries >= DELIVERIES_MAX => Some(id),
                 NotEnqueued::JobNotNow(_) | NotEnqueued::Bus(_) => return Err(error),
                 // The other build is unaffected: nothing is written on its subject.

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use policy::actions::Window;
-use settings::Settings;
+use settings::ExecutorSettings;
 use tokio::sync::watch;
 
 use crate::sensors::Sensor;
@@ -24,9 +24,8 @@ pub(crate) struct Sensors {
 
 impl Admission {
     /// Creates the state before the first reading of the sensors.
-    pub(crate) fn new(settings: &Settings, all: Vec<Box<dyn Sensor>>) -> Self {
+    pub(crate) fn new(every: Duration, all: Vec<Box<dyn Sensor>>) -> Self {
         let sensors = Mutex::new(Sensors { all, read_at: None });
-        let every = Duration::from_millis(settings.window_tick_ms);
         Self { sensors, every, open: watch::Sender::new(true) }
     }
 
@@ -42,9 +41,8 @@ impl Admission {
 }
 
 /// The congestion window according to the settings; `None` if it is disabled.
-pub(crate) fn window(settings: &Settings) -> Option<Window> {
-    let slots = settings.executor_slot_count();
+pub(crate) fn window(settings: &ExecutorSettings) -> Option<Window> {
     settings
         .congestion_window
-        .then(|| Window::new(settings.window_start_points, settings.window_points_max, slots))
+        .then(|| Window::new(settings.window_start_points, settings.window_points_max, settings.slots))
 }

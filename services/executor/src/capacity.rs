@@ -4,17 +4,17 @@ use std::path::Path;
 
 use model::Resources;
 use service::ServiceError;
-use settings::Settings;
+use settings::ExecutorSettings;
 
 use crate::sensors::machine_memory;
 
 /// Processors, memory and custom resources that actions may hold together. `proc` is the path of `/proc`.
-pub(crate) fn capacity(settings: &Settings, proc: &Path) -> Result<Resources, ServiceError> {
-    let cpu_millis = match settings.executor_cpu_millis {
-        0 => 1000 * u64::from(settings.executor_slot_count()),
+pub(crate) fn capacity(settings: &ExecutorSettings, proc: &Path) -> Result<Resources, ServiceError> {
+    let cpu_millis = match settings.cpu_millis {
+        0 => 1000 * u64::from(settings.slots),
         millis => millis,
     };
-    let memory_bytes = match settings.executor_memory_bytes {
+    let memory_bytes = match settings.memory_bytes {
         0 => {
             let all = machine_memory(proc).map_err(|error| {
                 let what = "reading the memory size (set executor_memory_bytes instead)";
@@ -24,12 +24,13 @@ pub(crate) fn capacity(settings: &Settings, proc: &Path) -> Result<Resources, Se
         }
         bytes => bytes,
     };
-    Ok(Resources { cpu_millis, memory_bytes, custom: settings.executor_resources.clone() })
+    Ok(Resources { cpu_millis, memory_bytes, custom: settings.resources.clone() })
 }
 
 #[cfg(test)]
 mod tests {
     use model::Amount;
+    use settings::Settings;
 
     use super::*;
 
@@ -38,15 +39,15 @@ mod tests {
         let proc = tempfile::tempdir().unwrap();
         let meminfo = "MemTotal: 1000 kB\nMemAvailable: 10 kB\n";
         std::fs::write(proc.path().join("meminfo"), meminfo).unwrap();
-        let mut settings = Settings { executor_slots: 4, ..Settings::default() };
+        let mut settings = Settings { executor_slots: 4, ..Settings::default() }.executor();
         assert_eq!(capacity(&settings, proc.path()).unwrap(), Resources::new(4000, 921_600));
-        settings.executor_cpu_millis = 2500;
-        settings.executor_memory_bytes = 77;
-        settings.executor_resources.insert("gpu".parse().unwrap(), Amount::whole(2));
+        settings.cpu_millis = 2500;
+        settings.memory_bytes = 77;
+        settings.resources.insert("gpu".parse().unwrap(), Amount::whole(2));
         let all = capacity(&settings, Path::new("/nowhere")).unwrap();
         assert_eq!((all.cpu_millis, all.memory_bytes), (2500, 77));
         assert_eq!(all.custom(&"gpu".parse().unwrap()), Amount::whole(2));
-        settings.executor_memory_bytes = 0;
+        settings.memory_bytes = 0;
         assert!(capacity(&settings, Path::new("/nowhere")).is_err());
     }
 }

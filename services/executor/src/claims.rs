@@ -87,7 +87,7 @@ async fn ask(shared: &Arc<Shared>) -> Asked {
             warn!(error = telemetry::error_chain(&error), "cannot read the answer to a request for work");
             Asked::Unanswered
         }
-        Err(error @ (NoAnswer::NoListener { .. } | NoAnswer::Unknown { .. })) => {
+        Err(error @ (NoAnswer::NoListener { .. } | NoAnswer::TooLarge { .. } | NoAnswer::Unknown { .. })) => {
             unanswered(shared, &error).await;
             Asked::Unanswered
         }

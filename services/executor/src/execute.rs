@@ -56,7 +56,7 @@ pub(crate) async fn execute(
     let took = |from: SystemTime, to: SystemTime| to.duration_since(from).unwrap_or_default();
     observe(Histogram::ActionFetchSeconds, &[], took(times.fetch_started, times.fetch_ended));
     crash_point(Step::ActionInputsReady);
-    let limits = limits::effective(spec.limits, spec.timeout, &shared.context.settings);
+    let limits = limits::effective(spec.limits, spec.timeout, &shared.settings.action_limits);
     let ended = command(shared, work, slot_thread, (&spec, &limits), &root, progress).await;
     let collected = match &ended {
         Ok(ended) => {
@@ -91,7 +91,7 @@ async fn command(
     root: &InputRoot,
     progress: &Progress<'_>,
 ) -> Result<Ended, Fault> {
-    let settings = &shared.context.settings;
+    let settings = &shared.settings;
     let (stdout, stderr) = slot_thread.outputs();
     let run = Run {
         argv: spec.command.arguments.clone(),
@@ -100,13 +100,13 @@ async fn command(
         root: root.path().to_owned(),
         root_is_input: shared.pool.root_is_input,
         timeout: Some(spec.timeout),
-        kill_grace: Duration::from_millis(settings.kill_grace_ms),
+        kill_grace: settings.kill_grace,
         stdout: stdout.clone(),
         stderr: stderr.clone(),
         output_bytes_max: limits
             .output_bytes
             .present_or(settings.action_output_bytes_max, "an action has no limit of output"),
-        memory_bytes_max: memory::limit(&work.claimed, settings.action_memory_bytes_max),
+        memory_bytes_max: memory::limit(&work.claimed, settings.action_limits.memory_bytes),
         limits: limits::in_sandbox(limits),
     };
     let kills = shared.oom.before();
@@ -205,7 +205,7 @@ fn end(shared: &Shared, work: &Work, ended: &Ended, outcome: ExecutionOutcome) -
     if ended.cause != Cause::OutOfMemory {
         return CopyEnd::Outcome(outcome);
     }
-    let limit = memory::limit(&work.claimed, shared.context.settings.action_memory_bytes_max);
+    let limit = memory::limit(&work.claimed, shared.settings.action_limits.memory_bytes);
     let had = limit.unwrap_or_else(|| work.claimed.size.memory_bytes.max(ended.peak_memory_bytes));
     CopyEnd::OutOfMemory { outcome, had, most: shared.pool.capacity.memory_bytes }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bus::Written;
 use model::{
-    Attempt, Claimed, ExecutionOutcome, ExecutionPhase, ExecutionRecord, ExecutorId, Millis, Sequence,
+    Attempt, Claimed, ExecutionOutcome, ExecutionPhase, ExecutionRecord, ExecutorId, Millis, Pool, Sequence,
 };
 use policy::actions::{AfterCopy, CopyEnd, after_copy};
 use service::{Step, crash_point};
@@ -98,18 +98,15 @@ impl Copy<'_> {
 /// Maximum memory of an action in bytes: the capacity of the largest executor of the pool, limited by the settings.
 async fn memory_most(shared: &Shared) -> u64 {
     let ours = &shared.pool;
-    let known = match shared.context.bus.pool(&ours.name).await {
-        Ok(known) => known,
+    let known = match shared.context.bus.entry::<Pool>(&ours.name).await {
+        Ok((_, known)) => known,
         Err(error) => {
             debug!(error = telemetry::error_chain(&error), "cannot read the capacity of the pool");
             None
         }
     };
     let largest = known.map_or(0, |pool| pool.capacity.memory_bytes).max(ours.capacity.memory_bytes);
-    match shared.context.settings.action_memory_bytes_max {
-        0 => largest,
-        most => largest.min(most),
-    }
+    shared.settings.action_limits.memory_bytes.map_or(largest, |most| largest.min(most))
 }
 
 fn log_end(after: &AfterCopy, end: &CopyEnd) {

@@ -1,5 +1,7 @@
 //! Heartbeats of the executor, with its load and the actions that it holds.
 
+use std::time::Duration;
+
 use model::{ExecutorHeartbeat, ExecutorStatus};
 use service::{Context, HeartbeatSource, heartbeat_ttl_ms};
 use tokio::sync::Notify;
@@ -11,6 +13,10 @@ impl HeartbeatSource for Shared {
 
     fn context(&self) -> &Context {
         &self.context
+    }
+
+    fn interval(&self) -> Duration {
+        self.settings.heartbeat
     }
 
     fn outdated(&self) -> &Notify {
@@ -48,7 +54,7 @@ pub(crate) fn content(shared: &Shared) -> ExecutorHeartbeat {
         running: shared.actions.keys(),
         queued: u32::try_from(shared.queue.lock().len()).unwrap_or(u32::MAX),
         window,
-        ttl_ms: heartbeat_ttl_ms(&shared.context),
+        ttl_ms: heartbeat_ttl_ms(shared.interval()),
         clock_skew_ms: shared.context.bus.clock().skew(),
     }
 }

@@ -101,6 +101,6 @@ impl Keeper {
 
 /// The content of the lease: the heartbeat without the running actions, which change too often.
 fn content(shared: &Shared) -> ExecutorHeartbeat {
-    let ttl = Duration::from_secs(shared.context.settings.lease_ttl_seconds);
-    ExecutorHeartbeat { running: Vec::new(), ttl_ms: millis(ttl), ..heartbeat::content(shared) }
+    let ttl_ms = millis(shared.settings.lease_ttl);
+    ExecutorHeartbeat { running: Vec::new(), ttl_ms, ..heartbeat::content(shared) }
 }

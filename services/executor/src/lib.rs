@@ -54,6 +54,7 @@ use service::{
     Context, Ready, Running, ServiceError, StartError, host_name, report_usage, send_final_heartbeat,
     send_heartbeat, serve_heartbeats,
 };
+use settings::ExecutorSettings;
 use tokio::{runtime::Handle, sync::Notify, task::JoinSet};
 use tracing::{info, warn};
 
@@ -72,12 +73,12 @@ enum SessionEnd {
 }
 
 /// Runs the service until it is stopped and its actions have ended or were returned.
-pub fn run(context: Context) -> Running {
-    Box::pin(serve_all(context))
+pub fn run(context: Context, settings: ExecutorSettings) -> Running {
+    Box::pin(serve_all(context, Arc::new(settings)))
 }
 
-async fn serve_all(context: Context) -> Result<(), ServiceError> {
-    let pool = pool(&context)?;
+async fn serve_all(context: Context, settings: Arc<ExecutorSettings>) -> Result<(), ServiceError> {
+    let pool = pool(&settings)?;
     let root = context.data_folder("executor")?;
     let unusable =
         |source| ServiceError::Start(StartError::Write { path: root.display().to_string(), source });
@@ -85,11 +86,11 @@ async fn serve_all(context: Context) -> Result<(), ServiceError> {
     let home = folder.home().map_err(unusable)?;
     let cas = context.cas().await?;
     store_bounds::keep_bounds(&context, &cas).await?;
-    let uid = context.settings.action_uid;
+    let uid = settings.action_uid;
     let owner = nix::unistd::geteuid().is_root().then_some(Owner { uid, gid: uid });
     let inputs = InputRoots::open(InputRootsConfig::new(cas.clone(), folder.roots(), owner))
         .map_err(|error| ServiceError::failed("preparing the directory of input roots", error))?;
-    let slot_threads = SlotThreads::start(&context.settings, &folder, owner).await?;
+    let slot_threads = SlotThreads::start(&settings, &folder, owner).await?;
     context.bus.announce_pool(&pool).await?;
     let mut first = true;
     loop {
@@ -99,12 +100,11 @@ async fn serve_all(context: Context) -> Result<(), ServiceError> {
         }
         let id = executor_id()?;
         folder.set_session(&id).map_err(unusable)?;
-        let settings = &context.settings;
-        let slots = settings.executor_slot_count();
-        let all = Allocation::new(pool.capacity.clone(), slots, admission::window(settings));
-        let sensors = sensors::all(settings, slots, Path::new(PROC), &root, folder.path());
+        let all = Allocation::new(pool.capacity.clone(), settings.slots, admission::window(&settings));
+        let sensors = sensors::all(&settings, Path::new(PROC), &root, folder.path());
         let shared = Arc::new(Shared {
             context: context.clone(),
+            settings: settings.clone(),
             id,
             home: home.clone(),
             host: host_name(),
@@ -117,7 +117,7 @@ async fn serve_all(context: Context) -> Result<(), ServiceError> {
             later: Notify::new(),
             changed: Notify::new(),
             cancelled: Cancelled::default(),
-            admission: Admission::new(settings, sensors),
+            admission: Admission::new(settings.window_tick, sensors),
             slot_threads: slot_threads.clone(),
             usage: Usage::new(settings.executor_type.clone()),
             oom: OomKills::new(Path::new(PROC)),
@@ -194,8 +194,7 @@ async fn drain(shared: &Shared) {
     shared.actions.set_draining(true);
     send_heartbeat(shared).await;
     hand_over::all(shared).await;
-    let limit = Duration::from_secs(shared.context.settings.drain_seconds);
-    if tokio::time::timeout(limit, shared.actions.all_done()).await.is_err() {
+    if tokio::time::timeout(shared.settings.drain, shared.actions.all_done()).await.is_err() {
         info!("killing and requeueing the actions that still run");
         shared.actions.stop_all();
         // Actions that do not end in this time are requeued like those that do.
@@ -204,8 +203,7 @@ async fn drain(shared: &Shared) {
 }
 
 /// The pool according to the settings, validated.
-fn pool(context: &Context) -> Result<Pool, ServiceError> {
-    let settings = &context.settings;
+fn pool(settings: &ExecutorSettings) -> Result<Pool, ServiceError> {
     let name: PoolName = settings
         .pool
         .parse()

@@ -7,12 +7,10 @@ use invariant::Present as _;
 use model::TaskLimits;
 use policy::actions::limits::Limit;
 use sandbox::{Cause, Ended, Limits, Over, Stream};
-use settings::Settings;
 
-/// The limits of an action that asks for `asked`: never more than the settings allow. If its client sets no memory
-/// limit, memory is limited by the action's size: see [`crate::memory`].
-pub(crate) fn effective(asked: TaskLimits, timeout: Duration, settings: &Settings) -> TaskLimits {
-    let most = TaskLimits { memory_bytes: None, ..settings.action_limits() };
+/// The limits of an action that asks for `asked`: never more than `most`, which the settings allow. If its client sets
+/// no memory limit, memory is limited by the action's size: see [`crate::memory`].
+pub(crate) fn effective(asked: TaskLimits, timeout: Duration, most: &TaskLimits) -> TaskLimits {
     let least = |asked: Option<u64>, most: Option<u64>| asked.into_iter().chain(most).min();
     TaskLimits {
         cpu_ms: least(asked.cpu_ms, most.cpu_ms),
@@ -125,12 +123,12 @@ mod tests {
 
     #[test]
     fn the_stricter_of_what_is_asked_for_and_what_the_settings_allow_holds() {
-        let settings = Settings {
-            action_cpu_seconds_max: 2,
-            action_files_max: 7,
-            action_memory_bytes_max: 5,
-            action_output_bytes_max: 100,
-            ..Settings::default()
+        let most = TaskLimits {
+            cpu_ms: Some(2000),
+            files: Some(7),
+            memory_bytes: Some(5),
+            output_bytes: Some(100),
+            ..TaskLimits::default()
         };
         let asked = TaskLimits {
             cpu_ms: Some(3000),
@@ -148,9 +146,9 @@ mod tests {
             disk_bytes: Some(9),
             output_bytes: Some(100),
         };
-        assert_eq!(effective(asked, Duration::from_secs(1), &settings), wanted);
+        assert_eq!(effective(asked, Duration::from_secs(1), &most), wanted);
         // The limit from the settings is only a size here: an action that exceeds it is retried with more memory.
-        assert_eq!(effective(TaskLimits::default(), Duration::MAX, &settings).memory_bytes, None);
+        assert_eq!(effective(TaskLimits::default(), Duration::MAX, &most).memory_bytes, None);
     }
 
     #[test]

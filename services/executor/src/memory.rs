@@ -18,12 +18,11 @@ const OLD: Duration = Duration::from_secs(1);
 /// Memory limit of an action in bytes, where control groups are available. An action whose client asked for
 /// memory, or that ran out of memory before, gets the larger of that and its size: an action that is packed by
 /// the usage of similar ones must not be killed for using what it asked for. All others get what the settings
-/// allow (`most`; 0 means no limit).
-pub(crate) fn limit(claimed: &Claimed, most: u64) -> Option<u64> {
+/// allow (`most`; `None` means no limit).
+pub(crate) fn limit(claimed: &Claimed, most: Option<u64>) -> Option<u64> {
     let record = &claimed.record;
     let asked = record.execution.needs.memory_bytes.max(record.so_far.memory_bytes);
     let given = asked.map(|asked| asked.max(claimed.size.memory_bytes));
-    let most = Some(most).filter(|bytes| *bytes > 0);
     given.into_iter().chain(most).min()
 }
 
@@ -78,15 +77,15 @@ mod tests {
     fn an_action_is_limited_to_what_it_asked_for_or_was_given_more() {
         let mut claimed = testing::claimed();
         claimed.size.memory_bytes = 100;
-        assert_eq!(limit(&claimed, 0), None);
-        assert_eq!(limit(&claimed, 1000), Some(1000));
+        assert_eq!(limit(&claimed, None), None);
+        assert_eq!(limit(&claimed, Some(1000)), Some(1000));
         // Its size comes from the usage of similar actions.
         claimed.record.execution.needs.memory_bytes = Some(300);
-        assert_eq!(limit(&claimed, 0), Some(300));
+        assert_eq!(limit(&claimed, None), Some(300));
         claimed.record.so_far.memory_bytes = Some(600);
-        assert_eq!((limit(&claimed, 0), limit(&claimed, 500)), (Some(600), Some(500)));
+        assert_eq!((limit(&claimed, None), limit(&claimed, Some(500))), (Some(600), Some(500)));
         claimed.size.memory_bytes = 800;
-        assert_eq!(limit(&claimed, 0), Some(800));
+        assert_eq!(limit(&claimed, None), Some(800));
     }
 
     #[test]

@@ -9,7 +9,7 @@ mod starting;
 use std::path::Path;
 
 use policy::actions::Signal;
-use settings::Settings;
+use settings::ExecutorSettings;
 
 pub(crate) use memory::machine_memory;
 
@@ -62,16 +62,10 @@ pub(crate) trait Sensor: Send {
 
 /// The sensors enabled by the settings. `proc` is the path of `/proc`, `data` the data directory, `own`
 /// the executor's own directory.
-pub(crate) fn all(
-    settings: &Settings,
-    slots: u16,
-    proc: &Path,
-    data: &Path,
-    own: &Path,
-) -> Vec<Box<dyn Sensor>> {
+pub(crate) fn all(settings: &ExecutorSettings, proc: &Path, data: &Path, own: &Path) -> Vec<Box<dyn Sensor>> {
     let mut sensors: Vec<Box<dyn Sensor>> = vec![Box::new(paused::Paused::new(own))];
     if settings.load_max > 0.0 && settings.congestion_window {
-        sensors.push(Box::new(load::Load::new(proc, settings.load_max, slots)));
+        sensors.push(Box::new(load::Load::new(proc, settings.load_max, settings.slots)));
     }
     if settings.memory_left_percent > 0 && settings.congestion_window {
         sensors.push(Box::new(memory::Memory::new(proc, settings.memory_left_percent)));

@@ -1,10 +1,13 @@
 //! The state shared by all parts of one session.
 
+use std::sync::Arc;
+
 use cas::Cas;
 use input_root::InputRoots;
 use model::{ExecutorHome, ExecutorId, Millis, Pool};
 use parking_lot::Mutex;
 use service::Context;
+use settings::ExecutorSettings;
 use tokio::{runtime::Handle, sync::Notify};
 
 use crate::{
@@ -15,6 +18,7 @@ use crate::{
 /// State shared by all parts of one session.
 pub(crate) struct Shared {
     pub(crate) context: Context,
+    pub(crate) settings: Arc<ExecutorSettings>,
     pub(crate) id: ExecutorId,
     pub(crate) home: ExecutorHome,
     pub(crate) host: String,

@@ -10,7 +10,7 @@ use futures::future::LocalBoxFuture;
 use input_root::Owner;
 use sandbox::{Bubblewrap, Cgroups, Ended, Parent, Sandbox, SandboxError, Slot, SlotConfig, User};
 use service::ServiceError;
-use settings::{SandboxKind, Settings};
+use settings::{ExecutorSettings, SandboxKind};
 use tokio::sync::oneshot;
 use tokio::time::{error::Elapsed, timeout};
 use tracing::warn;
@@ -59,7 +59,7 @@ pub(crate) struct SlotThread {
 impl SlotThreads {
     /// Starts the slots; fails if the machine cannot confine actions as the settings require.
     pub(crate) async fn start(
-        settings: &Settings,
+        settings: &ExecutorSettings,
         folder: &ExecutorFolder,
         owner: Option<Owner>,
     ) -> Result<Self, ServiceError> {
@@ -75,7 +75,7 @@ impl SlotThreads {
         let mut threads = ThreadHandles::default();
         let (queue, waiting) = async_channel::unbounded();
         let mut starting = Vec::new();
-        for number in 0..settings.executor_slot_count() {
+        for number in 0..settings.slots {
             let folder = folder.slot(number);
             std::fs::create_dir_all(&folder)
                 .map_err(|error| ServiceError::failed("creating the directory of a slot", error))?;

@@ -8,7 +8,6 @@ use std::{
 
 use model::OutputFile;
 use remote::{Meter, Placed, Remote, RemoteError};
-use settings::Settings;
 
 use crate::{
     failure::{FAILED, Failure},
@@ -17,25 +16,19 @@ use crate::{
 };
 
 /// Writes `file` to `destination`: a file, a folder, or `-` for stdout.
-pub(crate) async fn fetch(
-    store: &Remote,
-    settings: &Settings,
-    file: &OutputFile,
-    destination: &str,
-) -> Result<(), Failure> {
+pub(crate) async fn fetch(store: &Remote, file: &OutputFile, destination: &str) -> Result<(), Failure> {
     if destination == "-" {
         if !store.missing(&[file.blob()]).await?.is_empty() {
-            return Err(no_longer_kept(file, settings));
+            return Err(no_longer_kept(file));
         }
         return print(store, &file.blob()).await;
     }
-    download(store, settings, &[(file, place(&file.path, destination))]).await
+    download(store, &[(file, place(&file.path, destination))]).await
 }
 
 /// Writes `files` below the folder `destination` under their paths.
 pub(crate) async fn fetch_all(
     store: &Remote,
-    settings: &Settings,
     files: &[&OutputFile],
     destination: &str,
 ) -> Result<(), Failure> {
@@ -50,15 +43,11 @@ pub(crate) async fn fetch_all(
         }
         placed.push((*file, Path::new(destination).join(&file.path)));
     }
-    download(store, settings, &placed).await
+    download(store, &placed).await
 }
 
 /// Downloads each file under a temporary name beside its path, and renames them when all are complete.
-async fn download(
-    store: &Remote,
-    settings: &Settings,
-    files: &[(&OutputFile, PathBuf)],
-) -> Result<(), Failure> {
+async fn download(store: &Remote, files: &[(&OutputFile, PathBuf)]) -> Result<(), Failure> {
     let mut partials = Vec::with_capacity(files.len());
     for (number, (file, path)) in files.iter().enumerate() {
         make_folder_of(path)?;
@@ -73,7 +62,7 @@ async fn download(
             finish(file, &placed.path, path)
                 .map_err(|error| Failure::new(FAILED, format!("cannot write {}", path.display()), &error))
         }),
-        Err(error) => Err(failure(error, settings, files)),
+        Err(error) => Err(failure(error, files)),
     };
     if ended.is_err() {
         for placed in &partials {
@@ -92,22 +81,21 @@ fn finish(file: &OutputFile, partial: &Path, path: &Path) -> io::Result<()> {
     fs::rename(partial, path)
 }
 
-fn failure(error: RemoteError, settings: &Settings, files: &[(&OutputFile, PathBuf)]) -> Failure {
+fn failure(error: RemoteError, files: &[(&OutputFile, PathBuf)]) -> Failure {
     if let RemoteError::Missing { digest } = &error
         && let Some((file, _)) = files.iter().find(|(file, _)| file.blob() == *digest)
     {
-        return no_longer_kept(file, settings);
+        return no_longer_kept(file);
     }
     error.into()
 }
 
-fn no_longer_kept(file: &OutputFile, settings: &Settings) -> Failure {
-    let (path, blob, days) = (&file.path, file.blob(), settings.objects_days);
+fn no_longer_kept(file: &OutputFile) -> Failure {
+    let (path, blob) = (&file.path, file.blob());
     Failure::plain(
         FAILED,
         format!(
-            "the store has no blob {blob} of {path:?}: it keeps the files of a build for {days} days after the build \
-             ended (objects_days)"
+            "the store has no blob {blob} of {path:?}: it may have been deleted objects_days after the build ended"
         ),
     )
 }

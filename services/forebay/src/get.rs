@@ -58,7 +58,7 @@ pub(crate) async fn run(args: GetArgs, globals: &Globals, settings: &Settings) -
         let kept: Vec<&OutputFile> = files(result).collect();
         if let Some(file) = kept.iter().find(|file| file.path == *path) {
             let store = args.gateway.connect(&farm, globals, settings).await?;
-            fetch::fetch(&store, settings, file, destination).await?;
+            fetch::fetch(&store, file, destination).await?;
         } else {
             let found = matching(&result.outputs, path)?;
             if found.is_empty() {
@@ -74,7 +74,7 @@ pub(crate) async fn run(args: GetArgs, globals: &Globals, settings: &Settings) -
                 )));
             }
             let store = args.gateway.connect(&farm, globals, settings).await?;
-            fetch::fetch_all(&store, settings, &found, destination).await?;
+            fetch::fetch_all(&store, &found, destination).await?;
         }
     } else if globals.json {
         stdout::json(&view)?;

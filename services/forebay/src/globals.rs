@@ -132,39 +132,37 @@ impl Globals {
         ))
     }
 
-    /// URL of the Remote Execution API for a client: from the data folder or the settings, else a gateway found on the
-    /// bus, else the default port.
+    /// URL of the Remote Execution API for a client: from the data folder, else of a gateway found on the bus, else the
+    /// address of the settings.
     pub(crate) async fn grpc_url(&self, settings: &Settings) -> Result<String, Failure> {
-        let set = settings.grpc_listen != Settings::default().grpc_listen;
-        let named = self.nats().is_some() && self.data().is_none();
-        if let Some(grpc) = self.endpoints(settings, named, set)?.and_then(|endpoints| endpoints.grpc) {
-            return Ok(grpc);
-        }
-        if let Some(url) = chosen_grpc_url(settings) {
+        let nats = match self.nats_url(settings) {
+            Ok(nats) => nats,
+            // Without a farm in the data folder, the address in the settings is enough.
+            Err(failure) => return chosen_grpc_url(settings).ok_or(failure),
+        };
+        if let Some(url) = known_grpc_url(settings, &nats)? {
             return Ok(url);
         }
-        let usual = format!("grpc://{}", settings.grpc_listen);
-        let Ok(bus) = Bus::connect(&self.nats_url(settings)?, "forebay cli", Patience::None).await else {
-            return Ok(usual);
+        let found = match Bus::connect(&nats, "forebay cli", Patience::None).await {
+            Ok(bus) => bus.find_gateway(&host_name()).await.ok().flatten(),
+            Err(_) => None,
         };
-        let found = bus.find_gateway(&host_name()).await.ok().flatten();
-        Ok(found.map_or(usual, |gateway| gateway.grpc))
+        Ok(found.map_or_else(|| format!("grpc://{}", settings.grpc_listen), |gateway| gateway.grpc))
     }
 
-    /// URL of the Remote Execution API of the farm on `bus`: from the data folder, if it contains this farm, or the
-    /// settings, else of a gateway that answers on the bus. `None`: no gateway answers.
+    /// URL of the Remote Execution API of the farm on `bus`: from the data folder, if it contains this farm, else of a
+    /// gateway that answers on the bus, else the address that the settings name. `None`: no gateway is known.
     pub(crate) async fn gateway_url(
         &self,
         bus: &Bus,
         settings: &Settings,
     ) -> Result<Option<String>, Failure> {
-        let nats = self.nats_url(settings)?;
-        let found = read_endpoints(&settings.data)?.filter(|endpoints| endpoints.nats == nats);
-        let known = found.and_then(|endpoints| endpoints.grpc).or_else(|| chosen_grpc_url(settings));
-        match known {
-            Some(url) => Ok(Some(url)),
-            None => Ok(bus.find_gateway(&host_name()).await?.map(|gateway| gateway.grpc)),
+        if let Some(url) = known_grpc_url(settings, &self.nats_url(settings)?)? {
+            return Ok(Some(url));
         }
+        // A gateway comes before the settings: they may describe the gateway of another machine.
+        let found = bus.find_gateway(&host_name()).await?;
+        Ok(found.map(|gateway| gateway.grpc).or_else(|| chosen_grpc_url(settings)))
     }
 
     /// Endpoints of the farm in the data folder, unless a URL was `named` by flag or `set` in the file. An explicitly
@@ -188,8 +186,13 @@ impl Globals {
     }
 }
 
-/// URL of the address that the setting `grpc_listen` names. `None` for its default, and for port 0, which is any free
-/// port.
+/// URL of the Remote Execution API in the data folder, if it contains the farm on this NATS.
+fn known_grpc_url(settings: &Settings, nats: &str) -> Result<Option<String>, Failure> {
+    let found = read_endpoints(&settings.data)?.filter(|endpoints| endpoints.nats == nats);
+    Ok(found.and_then(|endpoints| endpoints.grpc))
+}
+
+/// URL of the address that the setting `grpc_listen` names. `None` for its default, and for port 0 (any free port).
 fn chosen_grpc_url(settings: &Settings) -> Option<String> {
     let address = &settings.grpc_listen;
     let chosen = *address != Settings::default().grpc_listen && !address.ends_with(":0");

@@ -25,7 +25,7 @@ use crate::{
 #[derive(Debug, Clone, Args)]
 pub(crate) struct RemoteArgs {
     /// URL of the Remote Execution API [default: from the running farm in the data folder, else a gateway found on the
-    /// bus, else port 8980 on this machine]
+    /// bus, else the setting `grpc_listen`, 127.0.0.1:8980]
     #[arg(long, value_name = "URL")]
     grpc: Option<String>,
     /// Instance name of the Remote Execution API
@@ -81,7 +81,7 @@ impl RemoteArgs {
 #[derive(Debug, Clone, Args)]
 pub(crate) struct GatewayArgs {
     /// URL of a gateway's Remote Execution API, for blobs [default: from the running farm in the data folder, else a
-    /// gateway found on the bus]
+    /// gateway found on the bus, else the setting `grpc_listen`]
     #[arg(long, value_name = "URL")]
     grpc: Option<String>,
 }

@@ -96,19 +96,19 @@ impl Service {
         }
     }
 
-    async fn run(self, context: Context) -> Result<(), ServiceError> {
+    async fn run(self, context: Context, settings: &Settings) -> Result<(), ServiceError> {
         match self {
-            Self::Enqueuer => enqueuer::run(context).await,
-            Self::Dispatcher => dispatcher::run(context).await,
-            Self::Governor => governor::run(context).await,
-            Self::Autoscaler => autoscaler::run(context).await,
-            Self::Trainer => trainer::run(context).await,
-            Self::Worker => worker::run(context).await,
-            Self::Reaper => reaper::run(context).await,
-            Self::Gateway => gateway::run(context).await,
-            Self::Scheduler => scheduler::run(context).await,
-            Self::Executor => executor::run(context).await,
-            Self::Cas => cas_service::run(context).await,
+            Self::Enqueuer => enqueuer::run(context, settings.enqueuer()).await,
+            Self::Dispatcher => dispatcher::run(context, settings.dispatcher()).await,
+            Self::Governor => governor::run(context, settings.governor()).await,
+            Self::Autoscaler => autoscaler::run(context, settings.autoscaler()).await,
+            Self::Trainer => trainer::run(context, settings.trainer()).await,
+            Self::Worker => worker::run(context, settings.worker()).await,
+            Self::Reaper => reaper::run(context, settings.reaper()).await,
+            Self::Gateway => gateway::run(context, settings.gateway()).await,
+            Self::Scheduler => scheduler::run(context, settings.scheduler()).await,
+            Self::Executor => executor::run(context, settings.executor()).await,
+            Self::Cas => cas_service::run(context, settings.cas()).await,
         }
     }
 }
@@ -128,8 +128,8 @@ impl ServeArgs {
         let runs = |service| self.services.contains(&service);
         let (builds, actions) = (runs(Service::Worker), runs(Service::Executor));
         let found = if builds || actions { listener::descriptors() } else { listener::raise_descriptors() };
-        let workspaces = if builds { settings.workspace_count() } else { 0 };
-        let slots = if actions { settings.executor_slot_count() } else { 0 };
+        let workspaces = if builds { settings.worker().workspaces } else { 0 };
+        let slots = if actions { settings.executor().slots } else { 0 };
         let needed = policy::connections::descriptors_to_run(workspaces, slots);
         match found {
             Ok(limit) if limit.soft < needed => warn!(
@@ -227,12 +227,12 @@ async fn run_one(
 ) -> Result<(), Failure> {
     let name = service.name();
     let connected = tokio::select! {
-        connected = Context::connect(settings, name, patience, stop.clone()) => connected,
+        connected = Context::connect(settings.service(), name, patience, stop.clone()) => connected,
         // Stopped while waiting for a server, so there is nothing to drain.
         () = stop.cancelled() => return Ok(()),
     };
     let context = connected.map_err(|error| failure(name, &ServiceError::Start(error)))?;
-    service.run(context).await.map_err(|error| failure(name, &error))?;
+    service.run(context, &settings).await.map_err(|error| failure(name, &error))?;
     info!(service = name, "drained");
     Ok(())
 }

@@ -31,7 +31,7 @@ pub(crate) async fn run(
     globals: &Globals,
     settings: &Settings,
 ) -> Result<ExitCode, Failure> {
-    let topology = Topology::new(settings);
+    let topology = Topology::new(&settings.topology());
     if args.check {
         return check(&topology, globals, settings).await;
     }

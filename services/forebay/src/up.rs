@@ -21,14 +21,14 @@ pub(crate) async fn run(
     let patience = globals.wait()?.patience();
     args.apply_autoscale(&mut settings);
     settings.check()?;
-    autoscaler::check(&settings).map_err(|error| Failure::of(USAGE, &error))?;
+    autoscaler::check(&settings.autoscaler()).map_err(|error| Failure::of(USAGE, &error))?;
     Box::pin(up::run(args, settings, patience, globals.json)).await?;
     Ok(ExitCode::SUCCESS)
 }
 
 /// Stops the processes of a killed `forebay up`.
 pub(crate) async fn watchdog(settings: &Settings) -> Result<ExitCode, Failure> {
-    up::watchdog::run(settings).await?;
+    up::watchdog::run(&settings.watchdog()).await?;
     Ok(ExitCode::SUCCESS)
 }
 

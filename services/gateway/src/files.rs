@@ -12,7 +12,7 @@ use model::{BlobDigest, Digest};
 use crate::{
     failure::Failure,
     gateway::Gateway,
-    input::{self, PathParameters},
+    input::{self, PathParameters, QueryParameters},
 };
 
 /// Handles `GET /v1/builds/{group}/{id}/outputs/{path}`: sends one output file.
@@ -34,14 +34,16 @@ pub(crate) async fn output(
     send(&gateway.cas, &output.digest, output.blob(), &headers).await
 }
 
-/// Handles `GET /v1/blobs/{digest}`: sends one blob.
+/// Handles `GET /v1/blobs/{digest}`: sends one blob. The store of another farm finds it only by digest and size.
 pub(crate) async fn blob(
     FromState(gateway): FromState<Gateway>,
     names: PathParameters,
+    query: QueryParameters,
     headers: HeaderMap,
 ) -> Result<Response, Failure> {
+    query.reject_unknown(&["size_bytes"])?;
     let digest = names.digest()?;
-    let blob = gateway.cas.resolve(&digest, None).await?;
+    let blob = gateway.cas.resolve(&digest, query.number("size_bytes")?).await?;
     send(&gateway.cas, &digest, blob, &headers).await
 }
 

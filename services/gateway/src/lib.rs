@@ -22,6 +22,7 @@ use client::Client;
 use grpc::GrpcConfig;
 use listener::{ClientListener, Protocol};
 use service::{Context, Ready, Running, ServiceError, StartError};
+use settings::GatewaySettings;
 use tokio::net::TcpListener;
 
 use gateway::Gateway;
@@ -34,29 +35,29 @@ const DRAIN: Duration = Duration::from_secs(1);
 const HEARD_AHEAD: usize = 32;
 
 /// Serves both APIs until the context is stopped.
-pub fn run(context: Context) -> Running {
-    Box::pin(serve_all(context))
+pub fn run(context: Context, settings: GatewaySettings) -> Running {
+    Box::pin(serve_all(context, settings))
 }
 
-async fn serve_all(context: Context) -> Result<(), ServiceError> {
+async fn serve_all(context: Context, settings: GatewaySettings) -> Result<(), ServiceError> {
     let live =
         context.bus.connect_live(&format!("forebay {} watches", context.instance), HEARD_AHEAD).await?;
     let cas = context.cas().await?;
     let gateway = Gateway {
         client: Client::new(context.bus.clone()).with_live_connection(live),
         cas: cas.clone(),
-        request_bytes_max: context.settings.request_bytes_max,
+        request_bytes_max: settings.request_bytes_max,
         reading: context.limiter.patience().reading,
         stop: context.stop.clone(),
     };
-    let address = &context.settings.http_listen;
+    let address = &settings.http_listen;
     let unusable = |source| StartError::Listen { address: address.clone(), source };
     let listener = TcpListener::bind(address).await.map_err(unusable)?;
     let bound = listener.local_addr().map_err(unusable)?;
     let listener = ClientListener::new(listener, Protocol::Http1, context.limiter.clone());
     let server = listener::serve_http(listener, routes::router(gateway), context.stop.clone());
     let http = url(bound);
-    let config = GrpcConfig::new(&context.settings);
+    let config = GrpcConfig::new(&settings);
     let config = config.map_err(|error| ServiceError::failed("configuring the gateway", error))?;
     let serving = grpc::serve(&context, cas, config).await?;
     let grpc = url(serving.address).replacen("http://", "grpc://", 1);

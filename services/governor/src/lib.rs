@@ -8,24 +8,25 @@ mod tick;
 mod usage;
 
 use service::{Context, Ready, Running, ServiceError, follow_governance};
+use settings::GovernorSettings;
 use tokio::{sync::watch, task::JoinSet};
 
 use crate::usage::Usage;
 
 /// Runs the service until it is asked to stop.
-pub fn run(context: Context) -> Running {
-    Box::pin(serve_all(context))
+pub fn run(context: Context, settings: GovernorSettings) -> Running {
+    Box::pin(serve_all(context, settings))
 }
 
-async fn serve_all(context: Context) -> Result<(), ServiceError> {
-    let settings = tick::settings(&context.settings)?;
+async fn serve_all(context: Context, settings: GovernorSettings) -> Result<(), ServiceError> {
+    let control = tick::control(&settings)?;
     let index = context.index().await?;
     let usage = Usage::default();
     let (sender, governance) = watch::channel(None);
     let mut tasks = JoinSet::new();
     tasks.spawn(follow_governance(context.clone(), sender, || ()));
     tasks.spawn(usage::serve(context.clone(), usage.clone()));
-    tasks.spawn(tick::serve(context.clone(), settings, index, usage, governance));
+    tasks.spawn(tick::serve(context.clone(), settings, control, index, usage, governance));
     context.ready(Ready::default()).await?;
     while let Some(ended) = tasks.join_next().await {
         ended.map_err(|error| ServiceError::failed("a loop of the governor", error))??;

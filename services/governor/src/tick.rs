@@ -6,17 +6,17 @@ use std::time::Duration;
 use bus::BusError;
 use index::{Index, IndexError};
 use invariant::impossible;
-use model::{GovernorRecord, Sequence};
-use policy::{GovernorSettings, govern, next_tick};
+use model::GovernorRecord;
+use policy::{GovernorSettings as ControlSettings, govern, next_tick};
 use service::{Context, Current, ServiceError};
-use settings::Settings;
+use settings::GovernorSettings;
 use tokio::sync::watch;
 use tracing::{debug, warn};
 
 use crate::{looks::Samples, usage::Usage};
 
 /// Number of samples in each tick.
-const SAMPLES_PER_TICK: u64 = 10;
+const SAMPLES_PER_TICK: u32 = 10;
 /// Number of builds read from each queue for a decision; other samples read only what is in progress.
 const DEPTH: usize = 64;
 /// Polling interval of a farm without builds; one query to Redis.
@@ -31,26 +31,28 @@ enum TickError {
     Bus(#[from] BusError),
 }
 
-/// The governor's settings, with the tick that the farm is configured with.
-pub(crate) fn settings(settings: &Settings) -> Result<GovernorSettings, ServiceError> {
-    let tick_seconds = settings.governor_tick_ms as f64 / 1000.0;
-    let gains = GovernorSettings { tick_seconds, ..GovernorSettings::default() };
-    gains.check().map_err(|error| ServiceError::failed("setting up the governor", error))?;
-    Ok(gains)
+/// Settings of the control loop, with the tick that the farm is configured with.
+pub(crate) fn control(settings: &GovernorSettings) -> Result<ControlSettings, ServiceError> {
+    let tick_seconds = settings.tick.as_secs_f64();
+    let control = ControlSettings { tick_seconds, ..ControlSettings::default() };
+    control.check().map_err(|error| ServiceError::failed("setting up the governor", error))?;
+    Ok(control)
 }
 
 /// Makes decisions until the service stops.
 pub(crate) async fn serve(
     context: Context,
     settings: GovernorSettings,
+    control: ControlSettings,
     index: Index,
     usage: Usage,
     governance: watch::Receiver<Current>,
 ) -> Result<(), ServiceError> {
-    let pause = Duration::from_millis(context.settings.governor_tick_ms / SAMPLES_PER_TICK);
+    let pause = settings.tick / SAMPLES_PER_TICK;
     let mut governor = Governor {
         context,
         settings,
+        control,
         index,
         usage,
         governance,
@@ -106,6 +108,7 @@ enum Activity {
 struct Governor {
     context: Context,
     settings: GovernorSettings,
+    control: ControlSettings,
     index: Index,
     usage: Usage,
     governance: watch::Receiver<Current>,
@@ -139,7 +142,7 @@ impl Governor {
         {
             return Ok(Activity::Idle);
         }
-        let due = self.context.bus.now() >= next_tick(&known.record, &self.settings);
+        let due = self.context.bus.now() >= next_tick(&known.record, &self.control);
         let demands = self.index.demands(if due { DEPTH } else { 0 }).await?;
         self.samples.add(&in_use, &demands);
         if due {
@@ -154,20 +157,21 @@ impl Governor {
             impossible!("the quotas are unknown at a decision");
             return Ok(());
         };
-        let (position, last): (Sequence, GovernorRecord) = self.context.bus.governor_record().await?;
+        let (position, last) = self.context.bus.entry::<GovernorRecord>(&()).await?;
+        let last = last.unwrap_or_default();
         let now = self.context.bus.now();
-        let ahead = last.at_ms.since(now) > Duration::from_secs_f64(self.settings.tick_seconds);
-        if now < next_tick(&last, &self.settings) && !ahead {
+        let ahead = last.at_ms.since(now) > self.settings.tick;
+        if now < next_tick(&last, &self.control) && !ahead {
             return Ok(());
         }
         self.quiet_decisions =
             if self.samples.is_quiet() { self.quiet_decisions.saturating_add(1) } else { 0 };
-        let capacity = &self.context.settings.capacity;
+        let capacity = &self.settings.capacity;
         let capacity = (!capacity.is_empty()).then_some(capacity);
         let groups = self.samples.averages(&known.quotas);
-        let record = govern(&last, &groups, capacity, &self.settings, now);
-        let written = self.context.bus.write_governor_record(&record, position, PATIENCE).await?;
-        debug!(tick = record.tick, first = written.is_some(), "decided");
+        let record = govern(&last, &groups, capacity, &self.control, now);
+        let written = self.context.bus.write_entry(&(), &record, position, PATIENCE).await?;
+        debug!(tick = record.tick, first = written, "decided");
         Ok(())
     }
 }

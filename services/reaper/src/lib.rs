@@ -9,19 +9,20 @@ mod sweep;
 mod verdict;
 
 use service::{Context, Ready, Running, ServiceError};
+use settings::ReaperSettings;
 use tokio::task::JoinSet;
 
 /// Runs the service until it is asked to stop.
-pub fn run(context: Context) -> Running {
-    Box::pin(serve_all(context))
+pub fn run(context: Context, settings: ReaperSettings) -> Running {
+    Box::pin(serve_all(context, settings))
 }
 
-async fn serve_all(context: Context) -> Result<(), ServiceError> {
+async fn serve_all(context: Context, settings: ReaperSettings) -> Result<(), ServiceError> {
     let index = context.index().await?;
     let mut tasks = JoinSet::new();
     tasks.spawn(expiry::serve(context.clone()));
     tasks.spawn(stale::run(context.clone()));
-    tasks.spawn(sweep::run(context.clone(), index));
+    tasks.spawn(sweep::run(context.clone(), settings, index));
     context.ready(Ready::default()).await?;
     while let Some(ended) = tasks.join_next().await {
         ended.map_err(|error| ServiceError::failed("a loop of the reaper", error))??;

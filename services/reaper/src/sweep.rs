@@ -7,6 +7,7 @@ use bus::{BusError, millis};
 use index::{Index, IndexError};
 use model::{BuildKey, Millis};
 use service::{Context, ServiceError, Step, crash_point};
+use settings::ReaperSettings;
 use tokio::time::Instant;
 use tracing::warn;
 
@@ -25,10 +26,14 @@ enum SweepError {
 }
 
 /// Sweeps until the service stops.
-pub(crate) async fn run(context: Context, index: Index) -> Result<(), ServiceError> {
+pub(crate) async fn run(
+    context: Context,
+    settings: ReaperSettings,
+    index: Index,
+) -> Result<(), ServiceError> {
     let mut orphans_due = Instant::now();
     loop {
-        if let Err(error) = sweep(&context, &index, &mut orphans_due).await {
+        if let Err(error) = sweep(&context, &settings, &index, &mut orphans_due).await {
             warn!(error = telemetry::error_chain(&error), "the sweep failed, retrying");
         }
         tokio::select! {
@@ -39,20 +44,24 @@ pub(crate) async fn run(context: Context, index: Index) -> Result<(), ServiceErr
 }
 
 /// Checks once everything that is due.
-async fn sweep(context: &Context, index: &Index, orphans_due: &mut Instant) -> Result<(), SweepError> {
+async fn sweep(
+    context: &Context,
+    settings: &ReaperSettings,
+    index: &Index,
+    orphans_due: &mut Instant,
+) -> Result<(), SweepError> {
     let now = context.bus.now();
     let bus = &context.bus;
     for key in index.expired(now, BUILDS_MAX).await? {
         crash_point(Step::OverdueFound);
         log_failure(&key, verdict::waited_too_long(bus, &key).await);
     }
-    let overrun = Duration::from_secs(context.settings.overrun_seconds);
     for key in index.overrun(now, BUILDS_MAX).await? {
         crash_point(Step::OverdueFound);
-        log_failure(&key, verdict::ran_too_long(bus, &key, overrun).await);
+        log_failure(&key, verdict::ran_too_long(bus, &key, settings.overrun).await);
     }
     let counts = index.counts().await?;
-    let ttl = Duration::from_secs(context.settings.lease_ttl_seconds);
+    let ttl = settings.lease_ttl;
     if counts.running > 0 && Instant::now() >= *orphans_due {
         *orphans_due = Instant::now() + ttl / 2;
         orphans(context, index, now, ttl).await?;

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use bus::{Bus, BusError, SettingKey, Start, stream};
+use bus::{ActionsFloor, Bus, BusError, Start, stream};
 use index::actions::Actions;
 use model::Sequence;
 use parking_lot::Mutex;
@@ -39,7 +39,7 @@ impl Floor {
                     return;
                 }
             };
-            if let Err(error) = bus.set_setting(SettingKey::ActionsFloor, &floor.to_string()).await {
+            if let Err(error) = bus.put_entry(&(), Some(&ActionsFloor(floor))).await {
                 debug!(%error, "cannot write the position from which a rebuild starts");
             }
         });
@@ -60,11 +60,9 @@ pub(crate) async fn start(bus: &Bus) -> Start {
 }
 
 async fn written(bus: &Bus) -> Result<Option<(Sequence, Sequence, Sequence)>, BusError> {
-    let Some(floor) = bus.setting(SettingKey::ActionsFloor).await?.and_then(|text| text.parse().ok()) else {
-        return Ok(None);
-    };
+    let (_, Some(ActionsFloor(floor))) = bus.entry::<ActionsFloor>(&()).await? else { return Ok(None) };
     let (first, last) = bus.stream_positions(stream::ACTIONS).await?;
-    Ok(Some((Sequence(floor), first, last)))
+    Ok(Some((floor, first, last)))
 }
 
 /// Whether fewer messages follow `floor` than there are executions; each finished execution has at least two messages.

@@ -7,7 +7,6 @@ use bus::millis;
 use model::{ActionKeys, Demand, ExecutionRecord, ExecutorHome, Measured, PoolName, Resources, Sequence};
 use parking_lot::Mutex;
 use policy::actions::{History, Warmth, asked, occupancy, packing, waits_until};
-use settings::Settings;
 
 /// Maximum number of keys whose warm executors are remembered.
 const WARMTH_MAX: usize = 200_000;
@@ -33,13 +32,9 @@ pub(crate) struct Requirements {
 }
 
 impl Learned {
-    /// Starts without any knowledge.
-    pub(crate) fn new(settings: &Settings) -> Self {
-        Self {
-            history: Mutex::new(History::default()),
-            warmth: Mutex::new(Warmth::new(WARMTH_MAX)),
-            sizing: settings.action_sizing,
-        }
+    /// Starts without any knowledge. `sizing`: actions are packed by measured use.
+    pub(crate) fn new(sizing: bool) -> Self {
+        Self { history: Mutex::new(History::default()), warmth: Mutex::new(Warmth::new(WARMTH_MAX)), sizing }
     }
 
     /// What an unfinished execution needs from an executor of a pool whose largest executor has `capacity`.

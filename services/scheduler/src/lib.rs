@@ -28,6 +28,7 @@ mod view;
 use std::sync::Arc;
 
 use service::{Context, Ready, Running, ServiceError, follow_governance};
+use settings::SchedulerSettings;
 use tokio::{
     sync::{Notify, mpsc, watch},
     task::JoinSet,
@@ -53,14 +54,14 @@ struct Wakes {
 }
 
 /// Runs the service until it is asked to stop.
-pub fn run(context: Context) -> Running {
-    Box::pin(serve_all(context))
+pub fn run(context: Context, settings: SchedulerSettings) -> Running {
+    Box::pin(serve_all(context, settings))
 }
 
-async fn serve_all(context: Context) -> Result<(), ServiceError> {
+async fn serve_all(context: Context, settings: SchedulerSettings) -> Result<(), ServiceError> {
     let actions = context.index().await?.actions();
     let (governance, quotas) = watch::channel(None);
-    let shared = Shared::new(context.clone(), actions, quotas);
+    let shared = Shared::new(context.clone(), &settings, actions, quotas);
     let (asked, pending) = mpsc::unbounded_channel();
     let mut tasks = JoinSet::new();
     tasks.spawn(follow_governance(context.clone(), governance, || ()));

@@ -67,7 +67,7 @@ async fn handle(shared: &Shared, message: &Published) -> Handled {
 /// Sweeps for executors that have executions but no lease: their loss was received while Redis did not know what they
 /// had. Runs after every rebuild and lost connection, and periodically.
 pub(crate) async fn sweep(shared: Shared) -> Result<(), ServiceError> {
-    let pause = Duration::from_secs(shared.context.settings.lease_ttl_seconds) / 2;
+    let pause = shared.lease_ttl / 2;
     let mut reconnects = shared.context.bus.reconnects();
     loop {
         if let Err(error) = sweep_once(&shared).await {

@@ -144,7 +144,7 @@ impl Projection for Executions {
             }
         };
         let now = context.bus.now();
-        let guard = now.after(Duration::from_secs(context.settings.lease_ttl_seconds));
+        let guard = now.after(self.shared.lease_ttl);
         self.shared.actions.finish_rebuild(token, watermark, &awaited, now.after(HOLD), guard).await
     }
 

@@ -39,7 +39,7 @@ fn choose(shared: &Shared, fresh: &NewlyWaiting<'_>, messages: &mut MessagesByEx
     let warm = if shared.routing.affinity { shared.learned.homes(fresh.keys) } else { Vec::new() };
     let mut random = Random::new(shared.next_seed());
     let chosen = route(demand.asked(), &warm, &demand.avoid, &candidates, shared.routing, &mut random);
-    let delay = shared.context.settings.action_probe_delay_ms;
+    let delay = shared.probe_delay_ms;
     let mut notified = Vec::with_capacity(chosen.len());
     let mut at_warm = 0;
     for (rank, index) in chosen.into_iter().enumerate() {

@@ -14,6 +14,7 @@ use model::{Demand, Group, Millis, PoolName};
 use parking_lot::Mutex;
 use policy::actions::{GrantRules, HedgeRules, Routing};
 use service::{Context, Current};
+use settings::SchedulerSettings;
 use tokio::sync::watch;
 
 use crate::{Wakes, learned::Learned, view::View};
@@ -29,6 +30,9 @@ pub(crate) struct Shared {
     pub(crate) routing: Routing,
     pub(crate) grants: GrantRules,
     pub(crate) hedges: HedgeRules,
+    /// Milliseconds by which each notified executor defers to better suited ones.
+    pub(crate) probe_delay_ms: u64,
+    pub(crate) lease_ttl: Duration,
     quotas: watch::Receiver<Current>,
     quiet: Arc<Mutex<HashMap<PoolName, Quiet>>>,
     seed: Arc<AtomicU64>,
@@ -44,29 +48,31 @@ struct Quiet {
 }
 
 impl Shared {
-    pub(crate) fn new(context: Context, actions: Actions, quotas: watch::Receiver<Current>) -> Self {
-        let settings = &context.settings;
+    pub(crate) fn new(
+        context: Context,
+        settings: &SchedulerSettings,
+        actions: Actions,
+        quotas: watch::Receiver<Current>,
+    ) -> Self {
         let routing = Routing {
-            probes: settings.action_probes.into(),
-            affinity: settings.action_affinity,
-            load_aware: settings.action_load_aware,
+            probes: settings.probes.into(),
+            affinity: settings.affinity,
+            load_aware: settings.load_aware,
         };
         let grants = GrantRules {
-            custom_patience: Duration::from_secs(settings.custom_resource_patience_seconds),
-            affinity_wait: if settings.action_affinity {
-                Duration::from_millis(settings.action_affinity_wait_ms)
-            } else {
-                Duration::ZERO
-            },
+            custom_patience: settings.custom_resource_patience,
+            affinity_wait: if settings.affinity { settings.affinity_wait } else { Duration::ZERO },
         };
         let hedges = HedgeRules {
-            most: settings.action_hedges,
-            delay: Duration::from_millis(settings.action_hedge_delay_ms),
-            by_history: settings.action_hedge_by_history,
-            factor: settings.action_hedge_factor,
+            most: settings.hedges.max,
+            delay: settings.hedges.delay,
+            by_history: settings.hedges.by_history,
+            factor: settings.hedges.factor,
         };
         Self {
-            learned: Arc::new(Learned::new(settings)),
+            learned: Arc::new(Learned::new(settings.sizing)),
+            probe_delay_ms: settings.probe_delay_ms,
+            lease_ttl: settings.lease_ttl,
             view: Arc::default(),
             wakes: Wakes::default(),
             quiet: Arc::default(),

@@ -385,7 +385,7 @@ async fn finished_and_waiting_are_told_apart_by_a_rebuild_from_the_floor() {
     test.until_queue(|queue| queue.waiting == 0 && queue.running == 0).await;
     let floor = test.actions.floor().await.unwrap().unwrap();
     assert!(floor >= Sequence(1500));
-    test.bus.set_setting(bus::SettingKey::ActionsFloor, &floor.to_string()).await.unwrap();
+    test.bus.put_entry(&(), Some(&bus::ActionsFloor(floor))).await.unwrap();
     keys = test.accept(20).await;
     test.until(|| executor.held() == 8).await;
     scheduler.kill();

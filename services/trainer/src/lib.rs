@@ -9,14 +9,16 @@ mod train;
 use std::time::{Duration, Instant};
 
 use cas::Cas;
+use model::ModelNotice;
 use service::{Context, Ready, Running, ServiceError};
+use settings::TrainerSettings;
 use tracing::{debug, info, warn};
 
 use crate::train::{TrainError, Trained};
 
 /// Runs the service until it is asked to stop.
-pub fn run(context: Context) -> Running {
-    Box::pin(serve(context))
+pub fn run(context: Context, settings: TrainerSettings) -> Running {
+    Box::pin(serve(context, settings))
 }
 
 /// Maximum delay before a failed training is retried.
@@ -24,10 +26,11 @@ const RETRY: Duration = Duration::from_secs(60);
 /// Maximum delay before a retry while there are too few builds to learn from.
 const YOUNG: Duration = Duration::from_secs(600);
 
-async fn serve(context: Context) -> Result<(), ServiceError> {
+async fn serve(context: Context, settings: TrainerSettings) -> Result<(), ServiceError> {
     let cas = context.cas_with_small_caches().await?;
+    store_bounds::keep_bounds(&context, &cas).await?;
     context.ready(Ready::default()).await?;
-    let every = Duration::from_secs(context.settings.training_seconds);
+    let every = settings.training_interval;
     if every.is_zero() {
         context.stop.cancelled().await;
         return Ok(());
@@ -97,7 +100,7 @@ async fn due_in(
     every: Duration,
     trained: Option<Instant>,
 ) -> Result<Option<Duration>, bus::BusError> {
-    let (_, published) = context.bus.current_model().await?;
+    let (_, published) = context.bus.entry::<ModelNotice>(&()).await?;
     let ages = [
         published.map(|notice| context.bus.now().since(notice.trained_at_ms)),
         trained.map(|trained| trained.elapsed()),

@@ -23,6 +23,8 @@ const BUILDS_MIN: u64 = 200;
 /// Time limit of the search for crosses, which returns the best result so far.
 const SEARCH_MAX: Duration = Duration::from_secs(300);
 const BATCH: usize = 1000;
+/// Time for which an uncertain publication is read back.
+const PATIENCE: Duration = Duration::from_secs(10);
 /// Maximum size of a model in bytes: enqueuers accept no larger one.
 const SIZE_MAX: u64 = 256 << 20;
 
@@ -73,7 +75,7 @@ pub(crate) async fn train(context: &Context, cas: &Cas) -> Result<Trained, Train
     let begun = Instant::now();
     let now = context.bus.now();
     // Read before learning: of several trainers that started from the same model, only one publishes the next.
-    let (position, last) = context.bus.current_model().await?;
+    let (position, last) = context.bus.entry::<ModelNotice>(&()).await?;
     let lessons = read_all(context, Millis(now.0.saturating_sub(millis(LOOK_BACK)))).await?;
     if lessons.builds < BUILDS_MIN {
         return Err(TrainError::TooFew { found: lessons.builds });
@@ -107,7 +109,7 @@ pub(crate) async fn train(context: &Context, cas: &Cas) -> Result<Trained, Train
         default_error,
         types_by_rule,
     };
-    Ok(if context.bus.publish_model(&notice, position).await? {
+    Ok(if context.bus.write_entry(&(), &notice, position, PATIENCE).await? {
         Trained::Published(Published { notice, seconds: begun.elapsed().as_secs_f64() })
     } else {
         Trained::Overtaken

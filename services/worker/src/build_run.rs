@@ -59,6 +59,7 @@ impl Run<'_> {
 
     /// Whether the workspace still holds only the files of the build before.
     pub(crate) fn is_untouched(&self, ending: &Ending) -> bool {
-        self.workspace.origin == WorkspaceOrigin::Reused && matches!(ending, Ending::NoContent(_))
+        self.workspace.origin == WorkspaceOrigin::Reused
+            && matches!(ending, Ending::NoContent(_) | Ending::NotFetched(_))
     }
 }

@@ -53,7 +53,7 @@ pub(crate) async fn claim(
     let holder = LeaseHolder { worker: shared.id.clone(), ttl_seconds: ttl.as_secs() };
     let mut lease = match bus.acquire_lease(key, holder, PATIENCE).await.map_err(failed)? {
         Acquired::Held(lease) => lease,
-        Acquired::Taken => return Err(OfferVerdict::Failed),
+        Acquired::Taken => return Err(taken(bus, offer, key).await.map_err(failed)?),
     };
     crash_point(Step::LeaseHeld);
     // Acquiring may have been slow. After the offer's deadline the build is offered to other workers.
@@ -91,6 +91,13 @@ pub(crate) async fn claim(
     }
     record_metrics(&record);
     Ok(Claimed { key: key.clone(), record, started_at, lease, deadline, lost })
+}
+
+/// The verdict on a build whose lease another worker holds. The record in an offer may be out of date: then the build
+/// runs elsewhere. Otherwise its last run is about to release the lease.
+async fn taken(bus: &Bus, offer: &Offer, key: &BuildKey) -> Result<OfferVerdict, bus::BusError> {
+    let moved_on = bus.latest(key).await?.is_some_and(|(at, _)| at > offer.sequence);
+    Ok(if moved_on { OfferVerdict::Stale } else { OfferVerdict::Failed })
 }
 
 /// Releases a lease whose build does not run here.

@@ -1,6 +1,6 @@
 //! Runs one command of a run under the shim, with its output on the bus, until it exits or is stopped.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use bus::ChunkFault;
 use model::{Attempt, BuildRecord, Millis, OutputStream};
@@ -45,7 +45,7 @@ pub(crate) async fn run(
     };
     // The guard of the previous command's remaining processes is no longer needed.
     workspace.guard = None;
-    let grace = Duration::from_millis(run.shared.context.settings.kill_grace_ms);
+    let grace = run.shared.settings.kill_grace;
     let deadline = workspace.lease.deadline.clone();
     let guard = Guard::start(running.control(), deadline, run.stop.clone(), run.timeout_at, grace);
     run.shared.usage.command_started(workspace.number, running.control());

@@ -5,7 +5,7 @@ use std::{path::PathBuf, time::Duration};
 
 use bus::{Chunk, ChunkFault, GuardedWriter};
 use bytes::Bytes;
-use cas::{Cas, CasError};
+use cas::Cas;
 use model::{BlobDigest, Digest, DigestFunction, LogSummary, OutputFile, OutputStream, ToolEvent};
 use service::{Step, crash_point};
 use telemetry::metrics::{Counter, Label, count};
@@ -104,32 +104,46 @@ impl Console {
         file.write_all(data).await
     }
 
-    /// Stores the output that exceeded the limit of the bus, and returns the summary.
-    pub(crate) async fn finish(mut self, cas: &Cas) -> Result<LogSummary, CasError> {
+    /// Stores the output that exceeded the limit of the bus, and returns the summary, in which output that cannot be
+    /// stored counts as dropped.
+    pub(crate) async fn finish(mut self, cas: &Cas) -> LogSummary {
         if let Some(mut file) = self.overflow.take() {
             if let Err(error) = file.flush().await {
                 warn!(%error, "cannot write the end of a log");
             }
             drop(file);
-            let blob = self.store(cas).await?;
-            let (path, digest) = (".forebay/log".to_owned(), Digest::from_sha256(blob.hash));
-            self.summary.overflow =
-                Some(OutputFile { path, digest, size_bytes: blob.size, executable: false });
+            match self.store(cas).await {
+                Ok(blob) => {
+                    let (path, digest) = (".forebay/log".to_owned(), Digest::from_sha256(blob.hash));
+                    self.summary.overflow =
+                        Some(OutputFile { path, digest, size_bytes: blob.size, executable: false });
+                }
+                Err(error) => {
+                    warn!(error, bytes = self.overflow_bytes, "cannot store the rest of a log");
+                    self.summary.dropped_bytes += self.overflow_bytes;
+                }
+            }
         }
-        Ok(self.summary)
+        self.summary
     }
 
-    /// Stores the file, waiting for a store that is full or does not answer.
-    async fn store(&self, cas: &Cas) -> Result<BlobDigest, CasError> {
+    /// Stores the file, waiting for a store that is full or does not answer; returns otherwise why it is not stored.
+    async fn store(&self, cas: &Cas) -> Result<BlobDigest, String> {
         let deadline = Instant::now() + PATIENCE;
+        let mut last = "the store did not answer in time".to_owned();
         loop {
-            match cas.put_file(DigestFunction::Sha256, &self.overflow_path, false).await {
-                Err(error) if !error.is_about_content() && Instant::now() < deadline => {
-                    warn!(error = telemetry::error_chain(&error), "cannot store a log yet, retrying");
-                    tokio::time::sleep(RETRY).await;
-                }
-                outcome => return outcome,
+            let put = cas.put_file(DigestFunction::Sha256, &self.overflow_path, false);
+            let error = match tokio::time::timeout_at(deadline, put).await {
+                Ok(Ok(blob)) => return Ok(blob),
+                Ok(Err(error)) => error,
+                Err(_) => return Err(last),
+            };
+            last = telemetry::error_chain(&error);
+            if error.is_about_content() || Instant::now() >= deadline {
+                return Err(last);
             }
+            warn!(error = last, "cannot store a log yet, retrying");
+            tokio::time::sleep(RETRY).await;
         }
     }
 }

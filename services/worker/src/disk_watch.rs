@@ -28,7 +28,7 @@ const ROOM_BACK: Duration = Duration::from_secs(2);
 
 /// Watches until the worker ends. Checks frequently only while a build runs or space is short.
 pub(crate) async fn serve(shared: Arc<Shared>) -> Result<(), ServiceError> {
-    let reserve = Reserve::new(shared.context.settings.disk_left_percent);
+    let reserve = Reserve::new(shared.settings.disk_left_percent);
     let mut watch = Watch { shared, reserve, first: None };
     loop {
         let next = watch.check().await;
@@ -37,7 +37,7 @@ pub(crate) async fn serve(shared: Arc<Shared>) -> Result<(), ServiceError> {
             // The start of a run wakes this loop; an idle worker still checks at each heartbeat.
             tokio::select! {
                 () = watch.shared.workspaces.begun.notified() => {}
-                () = tokio::time::sleep(Duration::from_secs(watch.shared.context.settings.heartbeat_seconds)) => {}
+                () = tokio::time::sleep(watch.shared.settings.heartbeat) => {}
             }
         } else {
             tokio::time::sleep(next).await;

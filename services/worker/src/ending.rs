@@ -21,6 +21,8 @@ pub(crate) enum Ending {
     Failed(Reason, Option<Ended>),
     /// The wanted context is unavailable; the workspace is unchanged.
     NoContent(Reason),
+    /// The store did not answer when the context was fetched: the build is requeued. The workspace is unchanged.
+    NotFetched(Reason),
     /// The build exceeded its timeout.
     TimedOut(Option<Ended>),
     /// The worker shuts down or has a fault: the build is requeued.
@@ -94,9 +96,12 @@ impl Ending {
             }
             Self::Failed(reason, Some(ended)) => Self::Failed(full(reason), Some(ended)),
             Self::Failed(reason, None) | Self::NoContent(reason) => Self::GiveBack(full(reason)),
-            Self::Exited(_) | Self::Tasks { .. } | Self::TimedOut(_) | Self::GiveBack(_) | Self::NotOurs => {
-                self
-            }
+            Self::Exited(_)
+            | Self::Tasks { .. }
+            | Self::NotFetched(_)
+            | Self::TimedOut(_)
+            | Self::GiveBack(_)
+            | Self::NotOurs => self,
         }
     }
 
@@ -104,9 +109,12 @@ impl Ending {
     pub(crate) fn lacked_room(&self) -> bool {
         match self {
             Self::Failed(reason, _) | Self::NoContent(reason) => reason.code == ReasonCode::DiskFull,
-            Self::Exited(_) | Self::Tasks { .. } | Self::TimedOut(_) | Self::GiveBack(_) | Self::NotOurs => {
-                false
-            }
+            Self::Exited(_)
+            | Self::Tasks { .. }
+            | Self::NotFetched(_)
+            | Self::TimedOut(_)
+            | Self::GiveBack(_)
+            | Self::NotOurs => false,
         }
     }
 
@@ -114,9 +122,12 @@ impl Ending {
     pub(crate) fn is_complete(&self) -> bool {
         match self {
             Self::Exited(_) | Self::Tasks { .. } => true,
-            Self::Failed(..) | Self::NoContent(_) | Self::TimedOut(_) | Self::GiveBack(_) | Self::NotOurs => {
-                false
-            }
+            Self::Failed(..)
+            | Self::NoContent(_)
+            | Self::NotFetched(_)
+            | Self::TimedOut(_)
+            | Self::GiveBack(_)
+            | Self::NotOurs => false,
         }
     }
 
@@ -125,9 +136,12 @@ impl Ending {
         match self {
             Self::Exited(ended) => ended.is_success(),
             Self::Tasks { .. } => job.is_some_and(|job| shortcoming(&job.result).is_none()),
-            Self::Failed(..) | Self::NoContent(_) | Self::TimedOut(_) | Self::GiveBack(_) | Self::NotOurs => {
-                false
-            }
+            Self::Failed(..)
+            | Self::NoContent(_)
+            | Self::NotFetched(_)
+            | Self::TimedOut(_)
+            | Self::GiveBack(_)
+            | Self::NotOurs => false,
         }
     }
 
@@ -136,7 +150,11 @@ impl Ending {
         match self {
             Self::Exited(ended) => Some(ended),
             Self::Failed(_, ended) | Self::TimedOut(ended) => ended.as_ref(),
-            Self::Tasks { .. } | Self::NoContent(_) | Self::GiveBack(_) | Self::NotOurs => None,
+            Self::Tasks { .. }
+            | Self::NoContent(_)
+            | Self::NotFetched(_)
+            | Self::GiveBack(_)
+            | Self::NotOurs => None,
         }
     }
 
@@ -144,7 +162,7 @@ impl Ending {
     pub(crate) fn result(&self, timeout_seconds: u64, job: Option<&JobEnd>) -> Option<BuildResult> {
         let failed = |code, message| (Outcome::Failed, Some(Reason { code, message }));
         let (outcome, reason) = match self {
-            Self::NotOurs | Self::GiveBack(_) => return None,
+            Self::NotOurs | Self::GiveBack(_) | Self::NotFetched(_) => return None,
             Self::Exited(ended) if ended.is_success() => (Outcome::Succeeded, None),
             Self::Exited(ended) => {
                 failed(ReasonCode::CommandFailed, format!("the command failed: {}", ended.text()))

@@ -17,6 +17,11 @@ use crate::{ending::Ending, lease_keeper::LeaseKeeper, outputs::Outputs, shared:
 /// Time limit for the write. The lease is renewed during that time; if it is lost, the write loses too.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// Time limit for the store to renew what the result names.
+const RENEWAL: Duration = Duration::from_secs(3);
+/// Maximum number of missing blobs that a line of the log names.
+const NAMED: usize = 10;
+
 /// A run whose end is to be published.
 pub(crate) struct Finish<'a> {
     pub(crate) shared: &'a Shared,
@@ -54,6 +59,7 @@ impl Finish<'_> {
             workspaces.announce.notify_one();
             return false;
         };
+        self.renew_blobs(&next).await;
         let written = self.transition(&next).await;
         crash_point(Step::FinishWritten);
         let won = matches!(written, Ok(Written::Won(_)));
@@ -77,6 +83,30 @@ impl Finish<'_> {
         }
         crash_point(Step::LeaseReleased);
         won
+    }
+
+    /// Makes the store keep what the result names for `cas_keep_min_seconds`: until then its keeper reads the record.
+    async fn renew_blobs(&self, next: &BuildRecord) {
+        let blobs = if next.result().is_some() { next.blobs() } else { Vec::new() };
+        if blobs.is_empty() {
+            return;
+        }
+        let id = next.build.id;
+        match tokio::time::timeout(RENEWAL, self.shared.cas.missing(&blobs)).await {
+            Ok(Ok(missing)) if missing.is_empty() => {}
+            Ok(Ok(missing)) => {
+                let some = missing.iter().take(NAMED).map(ToString::to_string).collect::<Vec<_>>().join(" ");
+                warn!(build = %id, count = missing.len(), some, "the result names blobs that the store does not have");
+            }
+            Ok(Err(error)) => {
+                let error = telemetry::error_chain(&error);
+                warn!(build = %id, error, "cannot renew the blobs that the result names");
+            }
+            Err(_) => {
+                let seconds = RENEWAL.as_secs();
+                warn!(build = %id, seconds, "the store did not renew the blobs that the result names in time");
+            }
+        }
     }
 
     async fn transition(&self, next: &BuildRecord) -> Result<Written, BusError> {
@@ -103,7 +133,7 @@ impl Finish<'_> {
     /// The record to write; `None` when the build belongs to another attempt.
     fn next(&self, ending: Ending, kept: RunResults) -> Option<BuildRecord> {
         let RunResults { preparation_seconds, outputs, log, usage, left: _, job } = kept;
-        if let Ending::GiveBack(reason) = ending {
+        if let Ending::GiveBack(reason) | Ending::NotFetched(reason) = ending {
             return Some(give_back(self.record, reason, self.shared));
         }
         let result = ending.result(self.record.build.timeout_seconds, job.as_deref())?;

@@ -1,5 +1,7 @@
 //! Heartbeats of the worker, with the state of its workspaces.
 
+use std::time::Duration;
+
 use model::{Heartbeat, WorkerStatus, WorkspaceState};
 use service::{Context, HeartbeatSource, heartbeat_ttl_ms};
 use telemetry::metrics::{Gauge, Label, set};
@@ -12,6 +14,10 @@ impl HeartbeatSource for Shared {
 
     fn context(&self) -> &Context {
         &self.context
+    }
+
+    fn interval(&self) -> Duration {
+        self.settings.heartbeat
     }
 
     fn outdated(&self) -> &Notify {
@@ -44,7 +50,7 @@ fn content(shared: &Shared, status: WorkerStatus) -> Heartbeat {
         status,
         short: shared.workspaces.shortage(),
         workspaces,
-        ttl_ms: heartbeat_ttl_ms(&shared.context),
+        ttl_ms: heartbeat_ttl_ms(shared.interval()),
         clock_skew_ms: shared.context.bus.clock().skew(),
     }
 }

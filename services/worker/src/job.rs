@@ -67,7 +67,7 @@ impl Run<'_> {
     pub(crate) async fn run_job(&mut self, job: &BuildJob) -> Result<Ending, ChunkFault> {
         let (shared, record, stop) = (self.shared, self.record, self.stop);
         let folder = &self.workspace.folder;
-        let settings = &shared.context.settings;
+        let settings = &shared.settings;
         let run = JobRun {
             host: &mut JobHost { shared, console: self.console, folder, record, stop },
             record,

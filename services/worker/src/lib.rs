@@ -44,6 +44,7 @@ use service::{
     Context, Ready, Running, ServiceError, StartError, host_name, send_final_heartbeat, send_heartbeat,
     serve_heartbeats,
 };
+use settings::WorkerSettings;
 use tokio::task::JoinSet;
 use tracing::info;
 
@@ -53,11 +54,11 @@ use crate::{folder::WorkerFolder, gateway::Gateways, shared::Shared, usage::Usag
 const CLOSING: Duration = Duration::from_secs(2);
 
 /// Runs the service until it is stopped and its builds have ended or were requeued.
-pub fn run(context: Context) -> Running {
-    Box::pin(serve_all(context))
+pub fn run(context: Context, settings: WorkerSettings) -> Running {
+    Box::pin(serve_all(context, settings))
 }
 
-async fn serve_all(context: Context) -> Result<(), ServiceError> {
+async fn serve_all(context: Context, settings: WorkerSettings) -> Result<(), ServiceError> {
     let program = std::env::current_exe()
         .map_err(|error| ServiceError::failed("finding the path of this executable", error))?;
     let id: WorkerId = context
@@ -73,7 +74,7 @@ async fn serve_all(context: Context) -> Result<(), ServiceError> {
     bazel::install(&folder.programs()).map_err(|source| {
         ServiceError::Start(StartError::Write { path: root.display().to_string(), source })
     })?;
-    let count = context.settings.workspace_count();
+    let count = settings.workspaces;
     let shared = Arc::new(Shared {
         context: context.clone(),
         id,
@@ -82,8 +83,9 @@ async fn serve_all(context: Context) -> Result<(), ServiceError> {
         cas,
         folder,
         workspaces: Workspaces::new(count),
-        usage: Usage::new(context.settings.executor_type.clone()),
+        usage: Usage::new(settings.executor_type.clone()),
         gateways: Gateways::default(),
+        settings,
     });
     let mut workspace_loops = JoinSet::new();
     for number in 0..count {
@@ -136,12 +138,12 @@ fn ended_early(ended: Result<Result<(), ServiceError>, tokio::task::JoinError>) 
 async fn drain(shared: &Shared) {
     shared.workspaces.set_draining(true);
     send_heartbeat(shared).await;
-    let limit = Duration::from_secs(shared.context.settings.drain_seconds);
-    if tokio::time::timeout(limit, shared.workspaces.all_idle()).await.is_err() {
+    let settings = &shared.settings;
+    if tokio::time::timeout(settings.drain, shared.workspaces.all_idle()).await.is_err() {
         info!("drain time is over: requeueing the builds that still run");
         shared.workspaces.stop_all(stop::Cause::Drained);
         // Leaves enough time to kill a build that ignores SIGTERM. A build that needs longer dies with this process.
-        let kill = Duration::from_millis(shared.context.settings.kill_grace_ms) + Duration::from_secs(5);
+        let kill = settings.kill_grace + Duration::from_secs(5);
         let _ = tokio::time::timeout(kill, shared.workspaces.all_idle()).await;
     }
 }

@@ -22,7 +22,7 @@ const AGE: Duration = Duration::from_secs(3 * 60 * 60);
 
 /// Watches until the worker ends.
 pub(crate) async fn serve(shared: Arc<Shared>) -> Result<(), ServiceError> {
-    let most = f64::from(shared.context.settings.tool_memory_percent) / 100.0;
+    let most = f64::from(shared.settings.tool_memory_percent) / 100.0;
     let limits = Limits::find(Path::new("/"));
     loop {
         shared.workspaces.tools.notified().await;

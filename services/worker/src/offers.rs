@@ -54,7 +54,8 @@ async fn assign_all(shared: &Arc<Shared>, mut offers: Offers) -> Vec<OfferVerdic
     verdicts
 }
 
-/// Takes the record from an offer. If the build has moved on, its claim fails at the write of INVOCATION_STARTED.
+/// Takes the record from an offer. If the build has moved on, its claim fails: another worker has its lease, or writing
+/// INVOCATION_STARTED is a conflict.
 fn carried(offer: &mut Offer, key: &BuildKey) -> Option<(Sequence, BuildRecord)> {
     let stored = offer.record.take()?;
     let record = decode(Encoding::Json, stored.get().as_bytes()).inspect_err(|error| {

@@ -9,6 +9,7 @@ use std::{
 use cas::{Cas, CasError};
 use globset::GlobSet;
 use invariant::impossible;
+use jobs::passing_code;
 use model::{Digest, DigestFunction, OutputFile, OutputNotKept, Reason, ReasonCode, output_globs};
 
 /// Maximum bytes of the list of outputs: it is part of the result, a message of at most 1 MiB.
@@ -36,17 +37,6 @@ pub(crate) struct Outputs {
     /// The first files by path that matched but were left out, and the number of all such files.
     pub(crate) not_kept: Vec<OutputNotKept>,
     pub(crate) not_kept_count: u64,
-}
-
-/// The code of a failure to store something, which may succeed later unless it is about the content.
-pub(crate) fn code_of(error: &CasError) -> ReasonCode {
-    if error.is_full() {
-        ReasonCode::DiskFull
-    } else if error.is_about_content() {
-        ReasonCode::OutputNotKept
-    } else {
-        ReasonCode::StoreUnreachable
-    }
 }
 
 /// Stores the files under `root` that match `patterns`.
@@ -95,16 +85,17 @@ pub(crate) async fn keep(
 
 /// Stores files. All of them are in the store when this returns, for at least `cas_keep_min_seconds`.
 async fn store(cas: &Cas, found: Vec<Found>) -> Result<Vec<OutputFile>, Reason> {
-    let failed = |path: &str, error: &CasError| Reason {
-        code: code_of(error),
-        message: format!("output {path} could not be stored: {}", telemetry::error_chain(error)),
+    let failed = |what: &str, error: &CasError| Reason {
+        code: passing_code(error).unwrap_or(ReasonCode::OutputNotKept),
+        message: format!("{what}: {}", telemetry::error_chain(error)),
     };
     let paths = found.iter().map(|file| file.path.clone()).collect();
     let stored = cas.put_files(DigestFunction::Sha256, paths, false).await;
     let mut files = Vec::with_capacity(found.len());
     let mut digests = Vec::with_capacity(found.len());
     for (file, stored) in found.into_iter().zip(stored) {
-        let blob = stored.map_err(|error| failed(&file.relative, &error))?;
+        let blob = stored
+            .map_err(|error| failed(&format!("output {} could not be stored", file.relative), &error))?;
         digests.push(blob);
         let digest = Digest::from_sha256(blob.hash);
         files.push(OutputFile {
@@ -115,9 +106,10 @@ async fn store(cas: &Cas, found: Vec<Found>) -> Result<Vec<OutputFile>, Reason> 
         });
     }
     // The first may have been evicted while the last were stored.
-    let gone = cas.missing(&digests).await.map_err(|error| failed("list", &error))?;
-    if let Some(digest) = gone.first() {
-        let message = format!("output {digest} was evicted before all outputs were stored");
+    let gone = cas.missing(&digests).await;
+    let gone = gone.map_err(|error| failed("the outputs could not be checked", &error))?;
+    if let Some(file) = files.iter().find(|file| gone.contains(&file.blob())) {
+        let message = format!("output {} was evicted before all outputs were stored", file.path);
         return Err(Reason { code: ReasonCode::DiskFull, message });
     }
     Ok(files)

@@ -8,13 +8,15 @@ use std::{
 
 use cas::Cas;
 use download::{DownloadError, Downloader};
+use futures::FutureExt as _;
+use jobs::passing_code;
 use model::{BlobDigest, Context, Digest, DigestFunction, Reason, ReasonCode};
 
 use crate::{
     folder::RunFolder,
     git::{Repository, Wanted},
-    prepare_step::{Fault, FileWork, PrepareStep, Work, shell},
-    sync::{Choice, FolderSource, Source, Sync, TransferMode, TreeError, TreeFetch},
+    prepare_step::{Fault, Fetch, FileWork, PrepareStep, Work, shell},
+    sync::{Choice, FolderSource, Source, StoreAway, Sync, TransferMode, TreeError, TreeFetch},
     warm::WorkspaceOrigin,
 };
 
@@ -137,9 +139,13 @@ fn tree(
         progress: Arc::clone(&progress),
     };
     let fetching = what.clone();
-    let fetch = Box::pin(async move {
-        let source = fetch.run().await.map_err(|error| not_fetched(&fetching, &error))?;
-        Ok::<_, Fault>(copying(&name, sync, source))
+    let fetch: Fetch = Box::new(move || {
+        let (fetch, sync, name, what) = (fetch.clone(), sync.clone(), name.clone(), fetching.clone());
+        let fetched = async move {
+            let source = fetch.run().await.map_err(|error| not_fetched(&what, &error))?;
+            Ok::<_, Fault>(copying(&name, sync, source))
+        };
+        fetched.boxed()
     });
     Ok(vec![PrepareStep { what, work: Work::Fetch { fetch, progress } }])
 }
@@ -148,15 +154,22 @@ fn not_fetched(what: &str, error: &TreeError) -> Fault {
     let message = format!("{what} failed: {}", telemetry::error_chain(error));
     match error {
         TreeError::Missing { .. } | TreeError::Invalid(_) => unavailable(message),
-        TreeError::Store(error) if error.is_full() => {
-            Fault::NoContent(Reason { code: ReasonCode::DiskFull, message })
-        }
-        TreeError::Store(error) if error.is_about_content() => unavailable(message),
-        TreeError::Store(_) => {
-            Fault::StoreUnreachable(Reason { code: ReasonCode::StoreUnreachable, message })
-        }
+        TreeError::Store(error) => match passing_code(error) {
+            Some(code @ ReasonCode::StoreUnreachable) => Fault::StoreUnreachable(Reason { code, message }),
+            Some(code) => Fault::NoContent(Reason { code, message }),
+            None => unavailable(message),
+        },
         TreeError::Workspace(error) => Fault::Workspace(broken(what, error)),
     }
+}
+
+/// The fault for a failure to change the files of the workspace.
+pub(crate) fn not_copied(what: &str, error: &std::io::Error) -> Fault {
+    if error.get_ref().is_some_and(<dyn std::error::Error + Send + std::marker::Sync>::is::<StoreAway>) {
+        let message = format!("{what} failed: {error}");
+        return Fault::StoreLost(Reason { code: ReasonCode::StoreUnreachable, message });
+    }
+    Fault::Workspace(broken(what, error))
 }
 
 fn copying(name: &str, sync: Sync, source: impl Source + Send + 'static) -> PrepareStep {

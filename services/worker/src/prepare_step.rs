@@ -16,6 +16,8 @@ pub(crate) enum Fault {
     NoContent(Reason),
     /// The store does not answer. The workspace is unchanged.
     StoreUnreachable(Reason),
+    /// The store did not answer while the workspace was changed.
+    StoreLost(Reason),
     /// The workspace or the disk is at fault.
     Workspace(Reason),
 }
@@ -35,7 +37,7 @@ pub(crate) enum Work {
         /// Variables in addition to those of every preparation ([`crate::environment::of_preparation`]).
         env: Vec<(String, String)>,
     },
-    /// Work of the worker that leaves the workspace unchanged, and returns the next step.
+    /// Work of the worker that leaves the workspace unchanged, and returns the next step. It may be repeated.
     Fetch { fetch: Fetch, progress: Arc<Progress> },
     /// Work of the worker on the workspace only; it stops early when the flag is set.
     Files {
@@ -45,7 +47,7 @@ pub(crate) enum Work {
     },
 }
 
-pub(crate) type Fetch = BoxFuture<'static, Result<PrepareStep, Fault>>;
+pub(crate) type Fetch = Box<dyn Fn() -> BoxFuture<'static, Result<PrepareStep, Fault>> + Send + Sync>;
 
 pub(crate) type FileWork = Box<dyn FnOnce(&AtomicBool) -> io::Result<()> + Send>;
 

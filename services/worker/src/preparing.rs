@@ -9,7 +9,7 @@ use std::{
 
 use bus::ChunkFault;
 use invariant::impossible;
-use jobs::Cancel;
+use jobs::{Cancel, StoreWait};
 use model::{Reason, ReasonCode, ToolEvent};
 use tokio::time::Instant;
 use tracing::debug;
@@ -62,6 +62,7 @@ impl Run<'_> {
             Ending::Failed(_, Some(_))
             | Ending::Exited(_)
             | Ending::Tasks { .. }
+            | Ending::NotFetched(_)
             | Ending::TimedOut(_)
             | Ending::GiveBack(_)
             | Ending::NotOurs => None,
@@ -99,10 +100,10 @@ impl Run<'_> {
 
     async fn fill(&mut self) -> Result<Option<Ending>, ChunkFault> {
         let shared = self.shared;
-        let settings = &shared.context.settings;
+        let settings = &shared.settings;
         let options = PrepareOptions {
             git_settings: settings.git_config_file.as_deref(),
-            data: &settings.data,
+            data: &shared.context.settings.store.data,
             unpacked_bytes_max: settings.unpacked_bytes_max,
             cas: &shared.cas,
         };
@@ -161,18 +162,31 @@ impl Run<'_> {
         self.failed(fault).await.map(Some)
     }
 
-    /// Returns the next step, or how the run ends. Nothing but the fetched files remains of a fetch that the end of the
-    /// run interrupts.
+    /// Returns the next step, or how the run ends. Waits for a store that does not answer. Nothing but the fetched
+    /// files remains of a fetch that the end of the run interrupts.
     async fn prepare_fetch(
         &mut self,
         what: &str,
         fetch: Fetch,
         progress: &Progress,
     ) -> Result<Result<PrepareStep, Ending>, ChunkFault> {
-        match self.wait_for(what, fetch, Some(progress)).await {
-            Ok(Ok(next)) => Ok(Ok(next)),
-            Ok(Err(fault)) => self.failed(fault).await.map(Err),
-            Err(ending) => Ok(Err(ending)),
+        let mut wait = StoreWait::default();
+        loop {
+            let fault = match self.wait_for(what, fetch(), Some(progress)).await {
+                Ok(Ok(next)) => return Ok(Ok(next)),
+                Ok(Err(fault)) => fault,
+                Err(ending) => return Ok(Err(ending)),
+            };
+            let Fault::StoreUnreachable(reason) = fault else { return self.failed(fault).await.map(Err) };
+            if wait.is_over() {
+                return self.failed(Fault::StoreUnreachable(reason)).await.map(Err);
+            }
+            if let Some(line) = wait.begin(&reason) {
+                self.console.say(&line).await?;
+            }
+            if let Err(ending) = self.wait_for(what, Box::pin(wait.pause()), None).await {
+                return Ok(Err(ending));
+            }
         }
     }
 
@@ -198,7 +212,7 @@ impl Run<'_> {
         };
         match done.map_err(io::Error::other).and_then(|done| done) {
             Ok(()) => Ok(None),
-            Err(error) => self.failed(Fault::Workspace(prepare::broken(what, &error))).await.map(Some),
+            Err(error) => self.failed(prepare::not_copied(what, &error)).await.map(Some),
         }
     }
 
@@ -241,11 +255,15 @@ impl Run<'_> {
     }
 
     async fn failed(&mut self, fault: Fault) -> Result<Ending, ChunkFault> {
-        let (Fault::NoContent(reason) | Fault::StoreUnreachable(reason) | Fault::Workspace(reason)) = &fault;
+        let (Fault::NoContent(reason)
+        | Fault::StoreUnreachable(reason)
+        | Fault::StoreLost(reason)
+        | Fault::Workspace(reason)) = &fault;
         self.console.say(&reason.message).await?;
         Ok(match fault {
             Fault::NoContent(reason) => Ending::NoContent(reason),
-            Fault::StoreUnreachable(reason) => Ending::GiveBack(reason),
+            Fault::StoreUnreachable(reason) => Ending::NotFetched(reason),
+            Fault::StoreLost(reason) => Ending::GiveBack(reason),
             Fault::Workspace(reason) => Ending::Failed(reason, None),
         })
     }

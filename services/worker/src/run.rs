@@ -3,12 +3,12 @@
 use std::{sync::Arc, time::Duration};
 
 use bus::GuardedWriter;
-use jobs::JobEnd;
-use model::{BuildRecord, LogSummary, Reason, ReasonCode};
+use jobs::{JobEnd, StoreWait};
+use model::{BuildRecord, Reason, ReasonCode};
 use service::{Step, crash_point};
 use shim::Shim;
 use tokio::time::Instant;
-use tracing::{Instrument as _, debug, debug_span, warn};
+use tracing::{Instrument as _, debug, debug_span};
 
 use crate::{
     build_run::Run,
@@ -27,9 +27,8 @@ use crate::{
     workspace::{After, Workspace},
 };
 
-/// How long a run waits for a store that is full or does not answer before it is requeued.
-const ROOM_PATIENCE: Duration = Duration::from_secs(30);
-const ROOM_RETRY: Duration = Duration::from_secs(1);
+/// How long a run that was stopped goes on storing its outputs: a worker that drains exits at least 5 s after it.
+const STOPPED_PATIENCE: Duration = Duration::from_secs(3);
 /// Maximum number of console lines about outputs; the result lists more.
 const WARNINGS_MAX: usize = 20;
 
@@ -57,7 +56,7 @@ async fn run_inside(
     stop: Stop,
 ) -> After {
     let Claimed { key, record, started_at, lease, deadline, lost } = claimed;
-    let settings = &shared.context.settings;
+    let settings = &shared.settings;
     if let Some(cause) = lost {
         stop.now(cause);
     }
@@ -100,7 +99,7 @@ async fn run_inside(
     let filled_disk = matches!(stop.cause(), Some(Cause::FilledDisk { .. }));
     let blames_disk = (disk_is_full || ending.lacked_room()) && !filled_disk;
     let ending = if blames_disk { ending.blame_disk() } else { ending };
-    let log = finish_log(console, shared).await;
+    let log = console.finish(&shared.cas).await;
     crash_point(Step::OutputsKept);
     let failed = !ending.is_success(job.as_deref());
     let set_aside = settings.keep_failed_workspaces && failed && !untouched;
@@ -115,14 +114,6 @@ async fn run_inside(
         Some(keys) => workspace.leave_warm(record.build.group, keys).await,
         None => workspace.leave_empty(set_aside).await,
     }
-}
-
-/// Stores the rest of the console output.
-async fn finish_log(console: Console, shared: &Shared) -> LogSummary {
-    console.finish(&shared.cas).await.unwrap_or_else(|error| {
-        warn!(error = telemetry::error_chain(&error), "cannot store the rest of a log");
-        LogSummary::default()
-    })
 }
 
 impl Run<'_> {
@@ -159,15 +150,26 @@ impl Run<'_> {
             Ending::Tasks { outputs } => outputs,
             Ending::Failed(..)
             | Ending::NoContent(_)
+            | Ending::NotFetched(_)
             | Ending::TimedOut(_)
             | Ending::GiveBack(_)
             | Ending::NotOurs => return (ending, Outputs::default()),
         };
         let shared = self.shared;
-        let most = shared.context.settings.output_bytes_max;
-        let (deadline, mut waits) = (Instant::now() + ROOM_PATIENCE, false);
+        let most = shared.settings.output_bytes_max;
+        let (mut wait, mut last) = (StoreWait::default(), None::<Reason>);
         loop {
-            let reason = match outputs::keep(&shared.cas, root, &self.record.build.outputs, most).await {
+            // Without a failure, the time that storing takes says nothing about the store.
+            let is_away = last.as_ref().is_some_and(|last| last.code == ReasonCode::StoreUnreachable);
+            let until = wait.until().filter(|_| is_away);
+            let kept = tokio::select! {
+                kept = outputs::keep(&shared.cas, root, &self.record.build.outputs, most) => kept,
+                () = storing_ends(self.stop, until) => match last {
+                    Some(reason) => Err(reason),
+                    None => return (self.stopped(ending.ended().cloned()), Outputs::default()),
+                },
+            };
+            let reason = match kept {
                 Ok(outputs) => {
                     warn_of(self.console, &outputs).await;
                     return (with_required(self.record, &outputs, ending, self.job.as_deref()), outputs);
@@ -176,14 +178,15 @@ impl Run<'_> {
             };
             let may_succeed_later =
                 matches!(reason.code, ReasonCode::DiskFull | ReasonCode::StoreUnreachable);
-            if may_succeed_later && self.stop.cause().is_none() && Instant::now() < deadline {
-                if !std::mem::replace(&mut waits, true) {
-                    say(self.console, &format!("waiting for the store: {}", reason.message)).await;
+            if may_succeed_later && self.stop.cause().is_none() && !wait.is_over() {
+                if let Some(line) = wait.begin(&reason) {
+                    say(self.console, &line).await;
                 }
                 tokio::select! {
                     () = self.stop.wanted() => {}
-                    () = tokio::time::sleep(ROOM_RETRY) => {}
+                    () = wait.pause() => {}
                 }
+                last = Some(reason);
                 continue;
             }
             say(self.console, &reason.message).await;
@@ -195,6 +198,29 @@ impl Run<'_> {
             };
             return (ending, Outputs::default());
         }
+    }
+}
+
+/// Returns when a run must not go on storing its outputs: at `until`, and soon after a stop.
+async fn storing_ends(stop: &Stop, until: Option<Instant>) {
+    let late = async {
+        match until {
+            Some(until) => tokio::time::sleep_until(until).await,
+            None => std::future::pending().await,
+        }
+    };
+    let stopped = async {
+        stop.wanted().await;
+        match stop.cause() {
+            Some(Cause::EndedElsewhere) => {}
+            Some(Cause::LeaseLost | Cause::Drained) | None => tokio::time::sleep(STOPPED_PATIENCE).await,
+            // The command has ended: it fills the disk no more.
+            Some(Cause::FilledDisk { .. }) => std::future::pending().await,
+        }
+    };
+    tokio::select! {
+        () = late => {}
+        () = stopped => {}
     }
 }
 

@@ -3,12 +3,14 @@
 use cas::Cas;
 use model::{Millis, WorkerId};
 use service::Context;
+use settings::WorkerSettings;
 
 use crate::{folder::WorkerFolder, gateway::Gateways, usage::Usage, workspaces::Workspaces};
 
 /// State shared by all loops of the worker.
 pub(crate) struct Shared {
     pub(crate) context: Context,
+    pub(crate) settings: WorkerSettings,
     pub(crate) id: WorkerId,
     pub(crate) host: String,
     pub(crate) started_at: Millis,

@@ -34,7 +34,7 @@ pub(crate) use folder_source::{FolderSource, TransferMode};
 pub(crate) use progress::Progress;
 pub(crate) use source::Source;
 pub(crate) use tree::TreeError;
-pub(crate) use tree_source::TreeFetch;
+pub(crate) use tree_source::{StoreAway, TreeFetch};
 
 /// Work done by a sync.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

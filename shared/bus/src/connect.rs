@@ -139,6 +139,11 @@ const CLOCK_TIMEOUT: Duration = Duration::from_millis(500);
 const RECONNECT_DELAY_MAX: Duration = Duration::from_millis(250);
 
 impl Bus {
+    /// Maximum bytes of a message that the connected nats-server accepts.
+    pub fn max_payload(&self) -> usize {
+        self.client.server_info().max_payload
+    }
+
     /// Connects to `url` (or several of one cluster, separated by commas) as `name`.
     pub async fn connect(url: &str, name: &str, patience: Patience) -> Result<Self, BusError> {
         let servers = addresses(url)?;

@@ -36,6 +36,9 @@ pub enum NoAnswer {
     /// No process is subscribed: certainly no one acts on the request.
     #[error("no process listens on {subject}")]
     NoListener { subject: String },
+    /// It was not sent: no one acts on it.
+    #[error("the message to {subject} is larger than nats-server accepts (max_payload)")]
+    TooLarge { subject: String },
     /// The answer did not arrive in time, or the connection was lost: a process may act on the request.
     #[error("no answer on {subject}")]
     Unknown {
@@ -83,6 +86,9 @@ impl Bus {
                 .map_err(|source| NoAnswer::Unreadable { subject, source }),
             Err(error) if error.kind() == RequestErrorKind::NoResponders => {
                 Err(NoAnswer::NoListener { subject })
+            }
+            Err(error) if error.kind() == RequestErrorKind::MaxPayloadExceeded => {
+                Err(NoAnswer::TooLarge { subject })
             }
             Err(source) => Err(NoAnswer::Unknown { subject, source }),
         }

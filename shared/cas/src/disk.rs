@@ -13,7 +13,7 @@
 //!   it was touched and stays.
 
 use std::{
-    fs::{self, File, OpenOptions},
+    fs::{self, File, Metadata, OpenOptions},
     io::{self, Write as _},
     os::unix::fs::{MetadataExt as _, OpenOptionsExt as _},
     path::{Path, PathBuf},
@@ -49,6 +49,8 @@ const JUST_NOW: Duration = Duration::from_millis(5);
 pub(crate) struct Disk {
     pub(crate) layout: Layout,
     fsync: bool,
+    /// Age at which a file no longer proves that the object of which it is a copy exists; `None` if files are no copies.
+    copy_age_max: Option<Duration>,
     damaged: AtomicU64,
 }
 
@@ -76,9 +78,25 @@ impl Drop for Temp {
 }
 
 impl Disk {
-    pub(crate) fn open(root: &Path, fsync: bool) -> Result<Self, CasError> {
+    pub(crate) fn open(root: &Path, fsync: bool, copy_age_max: Option<Duration>) -> Result<Self, CasError> {
         let layout = Layout::open(root).map_err(|source| CasError::disk("creating folder", root, source))?;
-        Ok(Self { layout, fsync, damaged: AtomicU64::new(0) })
+        Ok(Self { layout, fsync, copy_age_max, damaged: AtomicU64::new(0) })
+    }
+
+    /// Whether a file counts. A wrong length is damage; an old copy is removed, so that its object is looked up, and
+    /// thereby renewed if it exists.
+    fn is_valid(&self, entry: &Entry, path: &Path, meta: &Metadata) -> bool {
+        if !entry.fits(meta.len()) {
+            self.remove_damaged(path);
+            return false;
+        }
+        let Some(max) = self.copy_age_max else { return true };
+        // Where the file system does not record it, every copy counts as old.
+        let is_young = meta.created().is_ok_and(|at| at.elapsed().is_ok_and(|age| age <= max));
+        if !is_young && let Err(error) = fs::remove_file(path) {
+            tracing::debug!(path = %path.display(), %error, "cannot remove an old copy of an object");
+        }
+        is_young
     }
 
     /// Number of files that were removed because of a wrong length or wrong content.
@@ -152,11 +170,7 @@ impl Disk {
             return Ok(false);
         }
         match fs::metadata(path) {
-            Ok(meta) if entry.fits(meta.len()) => Ok(true),
-            Ok(_) => {
-                self.remove_damaged(path);
-                Ok(false)
-            }
+            Ok(meta) => Ok(self.is_valid(entry, path, &meta)),
             Err(error) => absent_is_false(Err(error)).map_err(failed),
         }
     }
@@ -177,11 +191,8 @@ impl Disk {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(failed(error)),
         };
-        if entry.fits(file.metadata().map_err(failed)?.len()) {
-            return Ok(Some(file));
-        }
-        self.remove_damaged(path);
-        Ok(None)
+        let meta = file.metadata().map_err(failed)?;
+        Ok(self.is_valid(entry, path, &meta).then_some(file))
     }
 
     /// Removes a file whose content does not match its name.
@@ -314,10 +325,17 @@ fn rename(from: &Path, to: &Path, replace: bool) -> nix::Result<()> {
         return plain();
     }
     match renameat2(AT_FDCWD, from, AT_FDCWD, to, RenameFlags::RENAME_NOREPLACE) {
-        // Some file systems do not support this flag. Replacing is safe too: the content is the same.
-        Err(Errno::EINVAL | Errno::ENOSYS) => plain(),
+        // Some file systems do not support this flag.
+        Err(Errno::EINVAL | Errno::ENOSYS) => link_and_remove(from, to),
         outcome => outcome,
     }
+}
+
+/// Renames a file unless `to` exists.
+fn link_and_remove(from: &Path, to: &Path) -> nix::Result<()> {
+    let errno = |e: io::Error| Errno::from_raw(e.raw_os_error().unwrap_or_default());
+    fs::hard_link(from, to).map_err(errno)?;
+    fs::remove_file(from).map_err(errno)
 }
 
 /// Moves a file from the trash back to its path, unless another file is there by now.

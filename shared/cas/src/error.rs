@@ -37,7 +37,7 @@ pub enum CasError {
     #[error("the store has no blob {digest}")]
     Missing { digest: BlobDigest },
     /// A blob that is known by its hash only is not in the store, or cannot be found there without its size.
-    #[error("the store has no blob {digest}{}", if *.sized { "" } else { "; give its size_bytes" })]
+    #[error("the store has no blob {digest}{}", if *.sized { "" } else { "; its size is needed to find it" })]
     NotFound {
         digest: Digest,
         /// Whether the store can find blobs without their size.
@@ -57,6 +57,13 @@ pub enum CasError {
     /// The path of a file to store is not a regular file.
     #[error("{path} is not a regular file and cannot be stored")]
     NotAFile { path: String },
+    /// The file to store cannot be read.
+    #[error("cannot read {path}")]
+    Source {
+        path: String,
+        #[source]
+        source: io::Error,
+    },
     /// A file-system operation failed.
     #[error("{what} {path} failed")]
     Disk {
@@ -116,7 +123,8 @@ impl CasError {
             | Self::NotFound { .. }
             | Self::Malformed { .. }
             | Self::MixedFunctions { .. }
-            | Self::NotAFile { .. } => true,
+            | Self::NotAFile { .. }
+            | Self::Source { .. } => true,
             Self::Full
             | Self::Disk { .. }
             | Self::Backing { .. }

@@ -35,9 +35,15 @@ impl Cas {
         if let Some(farm) = self.farm() {
             found = self.get_batches(farm, &small).await?;
         }
-        for digest in others {
-            found.extend(self.get_from_backing(&digest).await?.map(|content| (digest, content)));
-        }
+        let read: Vec<Option<(BlobDigest, Bytes)>> = stream::iter(others)
+            .map(|digest| async move {
+                let content = self.get_from_backing(&digest).await?;
+                Ok::<_, CasError>(content.map(|content| (digest, content)))
+            })
+            .buffered(BATCH_CALLS)
+            .try_collect()
+            .await?;
+        found.extend(read.into_iter().flatten());
         Ok(found)
     }
 

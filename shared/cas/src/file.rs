@@ -5,6 +5,7 @@ use std::{
     io::{self, Read as _},
     os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _, fchown},
     path::{Path, PathBuf},
+    sync::{Arc, OnceLock},
 };
 
 use futures::{StreamExt as _, stream};
@@ -43,7 +44,8 @@ impl Cas {
         stored.present_or(Err(CasError::Stopping), "the outcome of storing one file")
     }
 
-    /// Like [`Cas::put_file`], for many files. Returns the outcome of each, in their order.
+    /// Like [`Cas::put_file`], for many files. Returns the outcome of each, in their order. After the first error that
+    /// is not about content, the files that were not begun yet are not tried: they get the same kind of error.
     pub async fn put_files(
         &self,
         function: DigestFunction,
@@ -51,7 +53,9 @@ impl Cas {
         take: bool,
     ) -> Vec<Result<BlobDigest, CasError>> {
         let parts: Vec<Vec<PathBuf>> = paths.chunks(FILES).map(<[PathBuf]>::to_vec).collect();
-        let stored = stream::iter(parts).map(|part| self.put_part(function, part, take)).buffered(2);
+        let first = Arc::new(FirstFailure::default());
+        let put = |part| self.put_part(function, part, take, &first);
+        let stored = stream::iter(parts).map(put).buffered(2);
         stored.collect::<Vec<_>>().await.into_iter().flatten().collect()
     }
 
@@ -60,21 +64,33 @@ impl Cas {
         function: DigestFunction,
         paths: Vec<PathBuf>,
         take: bool,
+        first: &Arc<FirstFailure>,
     ) -> Vec<Result<BlobDigest, CasError>> {
         let count = paths.len();
         let direct = self.inner.backing.is_none();
+        let known = Arc::clone(first);
         let staged = self.run_blocking(move |inner| {
             let stage = |path: &PathBuf| {
-                let staged = inner.stage_file(function, path, take)?;
-                if direct { inner.keep_staged(staged) } else { Ok(staged) }
+                known.check()?;
+                let staged = inner.stage_file(function, path, take);
+                let staged =
+                    if direct { staged.and_then(|staged| inner.keep_staged(staged)) } else { staged };
+                known.note(&staged);
+                staged
             };
             Ok(paths.iter().map(stage).collect::<Vec<_>>())
         });
         match (staged.await, self.farm()) {
-            (Ok(staged), Some(farm)) => self.put_staged_farm(farm, staged).await,
+            (Ok(staged), Some(farm)) => {
+                let outcomes = self.put_staged_farm(farm, staged).await;
+                for outcome in &outcomes {
+                    first.note(outcome);
+                }
+                outcomes
+            }
             (Ok(staged), None) => {
                 stream::iter(staged)
-                    .map(|staged| self.put_staged(staged))
+                    .map(|staged| self.put_staged(staged, first))
                     .buffered(BATCH_CALLS)
                     .collect()
                     .await
@@ -109,14 +125,72 @@ impl Cas {
     }
 
     /// Uploads a file if it is still staged, then makes it visible.
-    async fn put_staged(&self, staged: Result<Staged, CasError>) -> Result<BlobDigest, CasError> {
+    async fn put_staged(
+        &self,
+        staged: Result<Staged, CasError>,
+        first: &FirstFailure,
+    ) -> Result<BlobDigest, CasError> {
         let staged = staged?;
         let digest = staged.digest;
         if let (Some(temp), Some(objects)) = (&staged.temp, self.objects()) {
-            objects.put_file(&Entry::blob(digest), temp.path(), digest.size).await?;
+            first.check()?;
+            let sent = objects.put_file(&Entry::blob(digest), temp.path(), digest.size).await;
+            first.note(&sent);
+            sent?;
             self.run_blocking(move |inner| inner.keep_staged(staged)).await?;
         }
         Ok(digest)
+    }
+}
+
+/// The first failure of the store among many files.
+#[derive(Debug, Default)]
+struct FirstFailure(OnceLock<CasError>);
+
+impl FirstFailure {
+    /// Fails if the store failed before.
+    fn check(&self) -> Result<(), CasError> {
+        self.0.get().map_or(Ok(()), |first| Err(same_kind(first)))
+    }
+
+    fn note<T>(&self, outcome: &Result<T, CasError>) {
+        if let Err(error) = outcome
+            && !error.is_about_content()
+        {
+            self.0.get_or_init(|| same_kind(error));
+        }
+    }
+}
+
+/// The error of a file that was not tried after the failure `first` of another file.
+fn same_kind(first: &CasError) -> CasError {
+    match first {
+        CasError::Full => CasError::Full,
+        CasError::Disk { what, path, source } => {
+            let source = io::Error::new(source.kind(), source.to_string());
+            CasError::Disk { what, path: path.clone(), source }
+        }
+        CasError::Backing { what, key, source } => {
+            let source = object_store::Error::Generic { store: "store", source: source.to_string().into() };
+            CasError::Backing { what, key: key.clone(), source }
+        }
+        CasError::Unreachable { url, source } => {
+            CasError::Unreachable { url: url.clone(), source: Arc::clone(source) }
+        }
+        CasError::Remote { url, source } => CasError::Remote { url: url.clone(), source: Arc::clone(source) },
+        CasError::Unsupported { url, why } => CasError::Unsupported { url: url.clone(), why: why.clone() },
+        CasError::EvictorRuns { path } => CasError::EvictorRuns { path: path.clone() },
+        CasError::Stopping
+        | CasError::Mismatch { .. }
+        | CasError::TooLong { .. }
+        | CasError::TooLarge { .. }
+        | CasError::TooLargeAtOnce { .. }
+        | CasError::Missing { .. }
+        | CasError::NotFound { .. }
+        | CasError::Malformed { .. }
+        | CasError::MixedFunctions { .. }
+        | CasError::NotAFile { .. }
+        | CasError::Source { .. } => CasError::Stopping,
     }
 }
 
@@ -129,9 +203,8 @@ struct Staged {
 
 impl Inner {
     fn stage_file(&self, function: DigestFunction, path: &Path, take: bool) -> Result<Staged, CasError> {
-        let failed = |source| CasError::disk("reading", path, source);
         let file = open(path)?;
-        let meta = file.metadata().map_err(failed)?;
+        let meta = file.metadata().map_err(|source| unreadable(path, source))?;
         self.check_size(&BlobDigest { function, hash: [0; 32], size: meta.len() })?;
         if meta.len() == 0 {
             return Ok(Staged { digest: function.empty(), temp: None });
@@ -187,7 +260,7 @@ impl Inner {
             None => copy_reader(limited, io::sink(), function),
         };
         let digest = copied.map_err(|error| match error {
-            CopyError::Read(source) => CasError::disk("reading", path, source),
+            CopyError::Read(source) => unreadable(path, source),
             CopyError::Write(source) => {
                 CasError::disk("writing", temp.as_ref().map_or(path, Temp::path), source)
             }
@@ -244,8 +317,13 @@ fn open(path: &Path) -> Result<File, CasError> {
     let flags = (OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK).bits();
     let file = OpenOptions::new().read(true).custom_flags(flags).open(path).map_err(|source| {
         let symlink = source.raw_os_error() == Some(nix::errno::Errno::ELOOP as i32);
-        if symlink { refused() } else { CasError::disk("opening", path, source) }
+        if symlink { refused() } else { unreadable(path, source) }
     })?;
     let regular = file.metadata().is_ok_and(|meta| meta.is_file());
     regular.then_some(file).ok_or_else(refused)
+}
+
+/// The error for a caller's file that cannot be read.
+fn unreadable(path: &Path, source: io::Error) -> CasError {
+    CasError::Source { path: path.display().to_string(), source }
 }

@@ -57,6 +57,20 @@ impl Cas {
         Ok(content)
     }
 
+    /// Keeps blobs in the object store behind the local tier for at least
+    /// [`CasConfig::retention`](crate::CasConfig::retention) from now on. Returns those that it does not have.
+    pub async fn keep_objects(&self, digests: Vec<BlobDigest>) -> Result<Vec<BlobDigest>, CasError> {
+        match self.objects() {
+            Some(objects) => objects.keep(digests).await,
+            None => Ok(Vec::new()),
+        }
+    }
+
+    /// Whether the blobs are in an object store behind the local tier.
+    pub fn has_objects(&self) -> bool {
+        self.objects().is_some()
+    }
+
     /// Deletes the objects of the object store behind the local tier that were neither written nor renewed within
     /// [`CasConfig::retention`](crate::CasConfig::retention). Returns their number; 0 without an object store.
     pub async fn sweep_objects(&self) -> Result<u64, CasError> {

@@ -43,9 +43,8 @@ const LOOK_UPS: usize = 2048;
 /// folder with the same `keep`.
 ///
 /// With an object store behind it (`backing`), a write counts as stored once the object store has it; reads fall back
-/// to the object store and fill the local tier. Nothing is ever evicted from the object store: give the bucket a
-/// life-cycle rule that is longer than `keep`, counted from the *writing* of an object, because later uses of an
-/// object cannot be recorded there.
+/// to the object store and fill the local tier. [`Cas::sweep_objects`] deletes objects that were neither written nor
+/// renewed within `retention`; a look-up renews older ones in time. A life-cycle rule of the bucket must be longer.
 ///
 /// With a farm behind it (`grpc://`), the farm is authoritative: it answers which blobs are missing, receives each
 /// write before the write counts as stored, and keeps the action results. Its `keep` must not be shorter than this
@@ -144,8 +143,12 @@ pub struct CasStats {
 impl Cas {
     /// Opens the store in its folder and creates missing subfolders.
     pub fn open(config: CasConfig) -> Result<Self, CasError> {
-        let disk = Disk::open(&config.root, config.fsync)?;
         let backing = config.backing.as_deref().map(|url| Backing::open(url, &config)).transpose()?;
+        let copy_age_max = match &backing {
+            Some(Backing::Objects(_)) => Some(config.retention / 2),
+            Some(Backing::Remote(_)) | None => None,
+        };
+        let disk = Disk::open(&config.root, config.fsync, copy_age_max)?;
         let budget = usize::try_from(config.in_flight_bytes).unwrap_or(usize::MAX).max(4 << 20);
         let small = config.memory_blob_bytes_max.clamp(1, 1 << 20);
         let items = usize::try_from(config.memory_bytes / small.min(4096)).unwrap_or(0).max(64);

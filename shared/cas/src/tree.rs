@@ -89,12 +89,17 @@ impl Cas {
         self.walk(root, targets.into()).await
     }
 
-    /// Returns the blobs of a tree: its directories and files, each once. Of a directory that is missing, only the
-    /// digest is returned.
+    /// Returns the blobs of a tree: its directories and files, each once. Of a missing directory, only the digest.
     pub async fn blobs_of_tree(&self, root: &BlobDigest) -> Result<Vec<BlobDigest>, CasError> {
+        let refused = |why: String| CasError::Malformed { digest: *root, wanted: "tree", why };
         let mut found = HashSet::from([*root]);
         let mut level = vec![*root];
+        let mut depth = 0;
         while !level.is_empty() {
+            depth += 1;
+            if depth > DEPTH_MAX {
+                return Err(refused(TreeFault::TooDeep { max: DEPTH_MAX }.to_string()));
+            }
             let mut next = Vec::new();
             let mut rest = level.as_slice();
             while !rest.is_empty() {
@@ -106,8 +111,7 @@ impl Cas {
                 }
             }
             if found.len() as u64 > ENTRIES_MAX {
-                let why = format!("the tree has more than {ENTRIES_MAX} entries");
-                return Err(CasError::Malformed { digest: *root, wanted: "tree", why });
+                return Err(refused(TreeFault::TooLarge { max: ENTRIES_MAX }.to_string()));
             }
             level = next;
         }
@@ -124,16 +128,22 @@ impl Cas {
                 None => to_read.push(*digest),
             }
         }
+        to_read.retain(|digest| digest.size <= DIRECTORY_BYTES_MAX);
         let contents = self.get_many(&to_read).await?;
-        for (digest, content) in to_read.iter().zip(contents) {
-            let Some(content) = content else { continue };
-            let node = parse(digest, &content).map_err(|fault| CasError::Malformed {
-                digest: *digest,
-                wanted: "Directory",
-                why: fault.to_string(),
-            })?;
-            nodes.push(Arc::new(node));
-        }
+        let parsed = self.run_blocking(move |inner| {
+            let found =
+                to_read.iter().zip(&contents).filter_map(|(d, content)| Some((*d, content.as_ref()?)));
+            let node =
+                |(digest, content): (BlobDigest, &Bytes)| {
+                    let node = parse(&digest, content).map(Arc::new).map_err(|fault| {
+                        CasError::Malformed { digest, wanted: "Directory", why: fault.to_string() }
+                    })?;
+                    inner.directories.insert(digest, Arc::clone(&node));
+                    Ok(node)
+                };
+            found.map(node).collect::<Result<Vec<_>, CasError>>()
+        });
+        nodes.extend(parsed.await?);
         Ok(nodes)
     }
 

@@ -37,6 +37,7 @@ pub fn status_of(error: &CasError) -> Status {
         }
         CasError::Stopping => status::retry(Code::Unavailable, message, RETRY_SOON),
         CasError::NotAFile { .. }
+        | CasError::Source { .. }
         | CasError::Disk { .. }
         | CasError::Unsupported { .. }
         | CasError::EvictorRuns { .. } => {

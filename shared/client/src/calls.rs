@@ -131,6 +131,9 @@ impl Client {
             match self.bus.answer_to(worker, order, None).await {
                 // Any answer shows that the worker received the order.
                 Ok(_) | Err(NoAnswer::Unreadable { .. }) => return Ok(()),
+                Err(error @ NoAnswer::TooLarge { .. }) => {
+                    return Err(ClientError::api(ErrorCode::InvalidRequest, error.to_string()));
+                }
                 Err(NoAnswer::NoListener { .. }) => {
                     let message = format!("worker {worker} not found");
                     return Err(ClientError::api(ErrorCode::NotFound, message));

@@ -3,6 +3,7 @@
 use std::{fs, io, sync::Arc, time::Duration};
 
 use bus::ChunkFault;
+use cas::CasError;
 use download::Downloader;
 use model::{BuildJob, Graph, Job, JobLimits, Reason, ReasonCode, SendingBuild};
 use parking_lot::Mutex;
@@ -17,6 +18,7 @@ use crate::{
     run::{JobEnding, JobRun},
     runner::Runner,
     scan::{hash_all, scan},
+    store_wait::{StoreWait, passing_code},
     tree::FUNCTION,
     uploads::Uploads,
 };
@@ -33,12 +35,8 @@ const FOLDER: &str = "job";
 impl JobRun<'_> {
     /// Prepares the tasks of the job; returns how the run ends if that fails.
     pub(crate) async fn begin(&mut self, job: &BuildJob) -> Result<Result<Runner, JobEnding>, ChunkFault> {
-        let graph = match self.unless_over(self.read_job(job)).await {
-            Ok(Ok(graph)) => graph,
-            Ok(Err(message)) => {
-                self.host.say(&message).await?;
-                return Ok(Err(failed(ReasonCode::ContextUnavailable, message)));
-            }
+        let graph = match self.read_job(job).await? {
+            Ok(graph) => graph,
             Err(ending) => return Ok(Err(ending)),
         };
         let remote = match self.connect().await? {
@@ -76,9 +74,39 @@ impl JobRun<'_> {
         }
     }
 
-    async fn read_job(&self, job: &BuildJob) -> Result<Arc<Graph>, String> {
-        let unreadable = |why: String| format!("cannot read the build's job {}: {why}", job.digest);
-        let failed = |error: cas::CasError| unreadable(telemetry::error_chain(&error));
+    /// Reads the job, waiting for the store if necessary.
+    async fn read_job(&mut self, job: &BuildJob) -> Result<Result<Arc<Graph>, JobEnding>, ChunkFault> {
+        let mut wait = StoreWait::default();
+        loop {
+            let reason = match self.unless_over(self.read_job_once(job)).await {
+                Ok(Ok(graph)) => return Ok(Ok(graph)),
+                Ok(Err(reason)) => reason,
+                Err(ending) => return Ok(Err(ending)),
+            };
+            if reason.code == ReasonCode::ContextUnavailable {
+                self.host.say(&reason.message).await?;
+                return Ok(Err(JobEnding::Failed(reason)));
+            }
+            if wait.is_over() {
+                self.host.say(&reason.message).await?;
+                return Ok(Err(JobEnding::GiveBack(reason)));
+            }
+            if let Some(line) = wait.begin(&reason) {
+                self.host.say(&line).await?;
+            }
+            if let Err(ending) = self.unless_over(wait.pause()).await {
+                return Ok(Err(ending));
+            }
+        }
+    }
+
+    async fn read_job_once(&self, job: &BuildJob) -> Result<Arc<Graph>, Reason> {
+        let message = |why: String| format!("cannot read the build's job {}: {why}", job.digest);
+        let unreadable = |why: String| Reason { code: ReasonCode::ContextUnavailable, message: message(why) };
+        let failed = |error: CasError| Reason {
+            code: passing_code(&error).unwrap_or(ReasonCode::ContextUnavailable),
+            message: message(telemetry::error_chain(&error)),
+        };
         let blob = self.cas.resolve(&job.digest, job.size_bytes).await.map_err(failed)?;
         let json = self.cas.read_whole(&blob, u64::MAX).await.map_err(failed)?;
         let job: Job = serde_json::from_slice(&json).map_err(|error| unreadable(error.to_string()))?;

@@ -44,7 +44,7 @@ pub enum JobEnding {
     Unscanned(io::Error),
     /// The build exceeded its timeout.
     TimedOut,
-    /// The farm's gateways do not answer: the build is requeued.
+    /// The farm's gateways or its store do not answer: the build is requeued.
     GiveBack(Reason),
     /// The host stopped the run.
     Stopped,

@@ -215,8 +215,7 @@ pub enum JobSource {
 pub struct StoredJob {
     /// Digest of the job's JSON.
     pub digest: Digest,
-    /// Size of the job's JSON in bytes. Default: looked up, which a store that is reached over the Remote Execution
-    /// API cannot do.
+    /// Size of the job's JSON in bytes. Default: looked up, which a store behind `grpc://` does not support.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size_bytes: Option<u64>,
 }

@@ -13,9 +13,10 @@ use index::Index;
 use invariant::Present as _;
 use jetstream::Topology;
 use listener::{ClientListener, Limiter, Patience as ClientPatience, Protocol};
+use model::FarmRecord;
 use policy::Claim;
 use policy::connections::ConnectionLimits;
-use settings::Settings;
+use settings::{ConnectionSettings, ServiceSettings, StoreSettings};
 use tokio_util::sync::CancellationToken;
 
 use crate::{StartError, clock, identity::remedy_for, join_store};
@@ -27,10 +28,10 @@ pub type Running = std::pin::Pin<Box<dyn Future<Output = Result<(), crate::Servi
 /// How long to wait for the farm's time. A service cannot work without it and is restarted.
 const CLOCK_PATIENCE: Duration = Duration::from_secs(5);
 
-/// Context of a service: settings, bus and stop signal. Cheap to clone.
+/// Context of a service: the settings that every service reads, bus and stop signal. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Context {
-    pub settings: Arc<Settings>,
+    pub settings: Arc<ServiceSettings>,
     pub bus: Bus,
     /// Cancelled when the service must drain and end.
     pub stop: CancellationToken,
@@ -58,16 +59,16 @@ pub struct Ready {
 impl Context {
     /// Connects to the bus and applies the topology.
     pub async fn connect(
-        settings: Settings,
+        settings: ServiceSettings,
         name: &'static str,
         patience: Patience,
         stop: CancellationToken,
     ) -> Result<Self, StartError> {
         let id = uuid::Uuid::new_v4().simple().to_string();
         let instance = format!("{name}-{}", id.get(..12).present("the first 12 digits of a UUID"));
-        let limiter = limiter(&settings)?;
+        let limiter = limiter(&settings.connections)?;
         let bus = Bus::connect(&settings.nats_url, &format!("forebay {instance}"), patience).await?;
-        let topology = Topology::new(&settings);
+        let topology = Topology::new(&settings.topology);
         let mut tries = 0;
         // A server that has just started answers before JetStream does.
         while let Err(error) = jetstream::ensure(&bus, &topology).await {
@@ -108,11 +109,11 @@ impl Context {
 
     /// The store of the settings, else that of the data folder, else the farm's as recorded on the bus.
     async fn cas_config(&self) -> Result<CasConfig, StartError> {
-        let config = cas_config(&self.settings)?;
-        if !self.settings.cas_url.is_empty() || config.root.join(cas::STORE_ID).exists() {
+        let config = cas_config(&self.settings.store)?;
+        if !self.settings.store.url.is_empty() || config.root.join(cas::STORE_ID).exists() {
             return Ok(config);
         }
-        let (_, record) = self.bus.farm_record().await?;
+        let (_, record) = self.bus.entry::<FarmRecord>(&()).await?;
         let Some(known) = record.and_then(|record| record.cas) else { return Ok(config) };
         let Some(folder) = known.url.strip_prefix("file://").map(PathBuf::from) else {
             return Ok(CasConfig { backing: Some(known.url), ..config });
@@ -132,7 +133,7 @@ impl Context {
 
     /// Absolute path of a folder under the data folder, which is created if it is missing.
     pub fn data_folder(&self, name: &str) -> Result<PathBuf, StartError> {
-        data_folder(&self.settings, name)
+        data_folder(&self.settings.store.data, name)
     }
 
     /// Serves `/metrics` and reports that the service is ready.
@@ -161,44 +162,43 @@ impl Context {
     }
 }
 
-fn data_folder(settings: &Settings, name: &str) -> Result<PathBuf, StartError> {
-    let folder = settings.data.join(name);
+fn data_folder(data: &Path, name: &str) -> Result<PathBuf, StartError> {
+    let folder = data.join(name);
     let made = std::fs::create_dir_all(&folder).and_then(|()| folder.canonicalize());
     made.map_err(|source| StartError::Write { path: folder.display().to_string(), source })
 }
 
 /// Opens the store of the settings without checking that it belongs to the farm. See [`join_store`].
-pub fn open_cas(settings: &Settings) -> Result<Cas, StartError> {
+pub fn open_cas(settings: &StoreSettings) -> Result<Cas, StartError> {
     Ok(Cas::open(cas_config(settings)?)?)
 }
 
-fn cas_config(settings: &Settings) -> Result<CasConfig, StartError> {
+fn cas_config(settings: &StoreSettings) -> Result<CasConfig, StartError> {
     // A folder needs no copies in the data folder.
-    let (root, backing) = match (settings.cas_url.as_str(), settings.cas_url.strip_prefix("file://")) {
-        ("", _) => (data_folder(settings, "cas")?, None),
+    let (root, backing) = match (settings.url.as_str(), settings.url.strip_prefix("file://")) {
+        ("", _) => (data_folder(&settings.data, "cas")?, None),
         (_, Some(folder)) => (PathBuf::from(folder), None),
-        (url, None) => (data_folder(settings, "cas")?, Some(url.to_owned())),
+        (url, None) => (data_folder(&settings.data, "cas")?, Some(url.to_owned())),
     };
     Ok(CasConfig {
         backing,
-        memory_bytes: settings.cas_memory_bytes,
-        blob_bytes_max: settings.cas_blob_bytes_max,
-        keep: Duration::from_secs(settings.cas_keep_seconds),
-        keep_min: Duration::from_secs(settings.cas_keep_min_seconds),
-        retention: Duration::from_secs(settings.objects_days * 24 * 3600),
-        fsync: settings.cas_fsync,
+        memory_bytes: settings.memory_bytes,
+        blob_bytes_max: settings.blob_bytes_max,
+        keep: settings.keep,
+        keep_min: settings.keep_min,
+        retention: settings.retention,
+        fsync: settings.fsync,
         ..CasConfig::new(root)
     })
 }
 
 /// Limits from the settings and the limit of open files.
-fn limiter(settings: &Settings) -> Result<Limiter, StartError> {
+fn limiter(settings: &ConnectionSettings) -> Result<Limiter, StartError> {
     let descriptors = listener::descriptors().map_err(StartError::Descriptors)?;
-    let (total, per_client) = (settings.connections_max, settings.connections_per_client_max);
-    let limits = ConnectionLimits::new(total, per_client, descriptors.soft)?;
+    let limits = ConnectionLimits::new(settings.max, settings.per_client_max, descriptors.soft)?;
     let patience = ClientPatience {
-        head: Duration::from_secs(settings.request_head_timeout_seconds),
-        body: Duration::from_secs(settings.request_body_timeout_seconds),
+        head: settings.request_head_timeout,
+        body: settings.request_body_timeout,
         ..ClientPatience::default()
     };
     Ok(Limiter::new(limits, patience))

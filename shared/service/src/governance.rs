@@ -31,12 +31,11 @@ pub struct Governance {
 }
 
 impl Governance {
-    /// Reads the current state. A quota that cannot be read is skipped with a warning.
+    /// Reads the current state. A value that cannot be read is skipped with a warning.
     pub async fn read(bus: &Bus) -> Result<Self, BusError> {
-        let log_unreadable =
-            |error: BusError| warn!(error = telemetry::error_chain(&error), "ignoring an unreadable quota");
-        let quotas = bus.quotas(log_unreadable).await?;
-        let (_, record) = bus.governor_record().await?;
+        let quotas = bus.quotas().await?;
+        let (_, record) = bus.entry::<GovernorRecord>(&()).await?;
+        let record = record.unwrap_or_default();
         Ok(Self { totals: QuotaTotals::of(&quotas), spare: Spare::of(&quotas, &record), quotas, record })
     }
 }
@@ -51,7 +50,7 @@ pub async fn follow_governance(
     wake: impl Fn(),
 ) -> Result<(), ServiceError> {
     let what = "following the quotas";
-    let changes = context.bus.quota_changes().await;
+    let changes = context.bus.entry_changes::<QuotaChange>().await;
     let mut changes = changes.map_err(|error| ServiceError::failed(what, error))?;
     let mut reconnects = context.bus.reconnects();
     loop {

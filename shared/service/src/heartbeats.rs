@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 
 use bus::{Bus, HeartbeatMessage, Received, Reconnects, millis};
 use tokio::sync::Notify;
-use tracing::debug;
+use tracing::warn;
 
 use crate::{Context, ServiceError, Subscription};
 
@@ -17,6 +17,9 @@ pub trait HeartbeatSource {
     type Heartbeat: HeartbeatMessage;
 
     fn context(&self) -> &Context;
+
+    /// Time between two heartbeats.
+    fn interval(&self) -> Duration;
 
     /// Notified when the receivers' view is out of date.
     fn outdated(&self) -> &Notify;
@@ -32,12 +35,8 @@ pub trait HeartbeatSource {
 }
 
 /// Milliseconds without a heartbeat after which its sender counts as lost: three intervals.
-pub fn heartbeat_ttl_ms(context: &Context) -> u64 {
-    millis(interval(context) * 3)
-}
-
-fn interval(context: &Context) -> Duration {
-    Duration::from_secs(context.settings.heartbeat_seconds)
+pub fn heartbeat_ttl_ms(interval: Duration) -> u64 {
+    millis(interval * 3)
 }
 
 /// Sends heartbeats until the future is dropped.
@@ -51,7 +50,7 @@ pub async fn serve_heartbeats<S: HeartbeatSource>(source: Arc<S>) -> Result<(), 
     loop {
         send_heartbeat(&*source).await;
         tokio::select! {
-            () = tokio::time::sleep(interval(context)) => {}
+            () = tokio::time::sleep(source.interval()) => {}
             () = source.outdated().notified() => {}
             () = reconnects.next() => {}
             signal = requests.next() => {
@@ -77,11 +76,11 @@ pub async fn send_final_heartbeat<S: HeartbeatSource>(source: &S) {
     let _ = bus.flush(FINAL).await;
 }
 
-/// Requests a heartbeat from all senders now.
+/// Requests a heartbeat from all senders now. A failure is logged: the next heartbeats come without a request.
 pub async fn request_heartbeats<M: HeartbeatMessage>(bus: &Bus) {
     if let Err(error) = bus.signal(&M::request()).await {
         let error = telemetry::error_chain(&error);
-        debug!(error, "cannot request heartbeats; waiting for the next ones");
+        warn!(error, "cannot request heartbeats; waiting for the next ones");
     }
 }
 

@@ -45,7 +45,7 @@ pub async fn join_store(bus: &Bus, cas: &Cas, claim: Claim) -> Result<(), StartE
         return Ok(());
     }
     for tried in 1..=TRIES {
-        let (at, record) = match bus.farm_record().await {
+        let (at, record) = match bus.entry::<FarmRecord>(&()).await {
             Ok(found) => found,
             // A nats-server that is just restarting answers again soon.
             Err(error) if tried < TRIES => {
@@ -71,7 +71,7 @@ pub async fn join_store(bus: &Bus, cas: &Cas, claim: Claim) -> Result<(), StartE
             Joining::MakeKnown => {
                 let id = cas.id_or(StoreId::generate()).await?;
                 record.cas = Some(KnownStore { url: url.clone(), id });
-                if bus.write_farm_record(&record, at, PATIENCE).await? {
+                if bus.write_entry(&(), &record, at, PATIENCE).await? {
                     info!(farm = %record.id, url, "recorded the store as the farm's");
                     return Ok(());
                 }

@@ -51,9 +51,10 @@ pub async fn report_usage<U: UsageSource>(usage: &U, bus: &Bus, name: &str) -> R
             if elapsed + U::MEASURED_EVERY / 2 < USAGE_REPORT_INTERVAL {
                 continue;
             }
-            // Work that begins from here on is notified again.
-            used = usage.is_used();
+            // Work that begins from here on is notified again; what ran in between is in the report.
+            let was_used = usage.is_used();
             let groups = usage.take_report(elapsed.as_secs_f64());
+            used = was_used || !groups.is_empty();
             reported_at = Instant::now();
             let interval_ms = millis(USAGE_REPORT_INTERVAL);
             bus.send_or_log(&(), &UsageReport { source: name.to_owned(), interval_ms, groups }).await;

@@ -24,6 +24,9 @@ pub enum SettingsError {
     },
 }
 
+/// Maximum number of days of a retention.
+const DAYS_MAX: u64 = 36_500;
+
 impl Settings {
     /// Checks constraints that types cannot express.
     pub fn check(&self) -> Result<(), SettingsError> {
@@ -91,9 +94,9 @@ impl Settings {
             let wanted = "expected more than queue_timeout_seconds_max + timeout_seconds_max";
             return Err(invalid("events_days", &self.events_days, wanted));
         }
-        if self.objects_days < self.events_days {
-            let wanted = "expected at least events_days: the record of a build names its blobs for that long";
-            return Err(invalid("objects_days", &self.objects_days, wanted));
+        if self.objects_days > DAYS_MAX || self.events_days > DAYS_MAX {
+            let days = self.objects_days.max(self.events_days);
+            return Err(invalid("objects_days", &days, "expected at most 36500, like events_days"));
         }
         Ok(())
     }

@@ -6,13 +6,14 @@
 use std::{
     collections::BTreeMap,
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 use config::{Config, Environment, File, FileFormat};
 use invariant::Present as _;
 use model::{
-    Amount, BandOrder, EstimatorKind, ExecutorType, Occupancy, Priority, RequestLimits, ResourceName,
-    ScaledPool, SomeTimeLimits, TimeLimits,
+    Amount, BandOrder, EstimatorKind, ExecutorType, Occupancy, Priority, ResourceName, ScaledPool,
+    SomeTimeLimits,
 };
 use serde::{Deserialize, Deserializer, Serialize, de::DeserializeOwned};
 
@@ -20,16 +21,22 @@ mod autoscale;
 mod check;
 mod choices;
 mod defaults;
-mod jobs;
 mod limits;
+mod parts;
+mod units;
 mod variables;
 
 pub use autoscale::PoolScaling;
 pub use check::SettingsError;
 pub use choices::{GroupsWithoutQuota, LogFormat, SandboxKind};
+pub use parts::{
+    AutoscalerSettings, CasSettings, ConnectionSettings, DispatcherSettings, EnqueuerSettings,
+    ExecutorSettings, GatewaySettings, GovernorSettings, HedgeSettings, ReaperSettings, SchedulerSettings,
+    ServiceSettings, StoreSettings, TopologySettings, TrainerSettings, WatchdogSettings, WorkerSettings,
+};
 pub use variables::unknown_variables;
 
-/// All settings of all services.
+/// All settings of all services. A service gets its own part, for example [`Settings::worker`].
 #[expect(clippy::struct_excessive_bools, reason = "each is an independent setting")]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
@@ -287,8 +294,8 @@ pub struct Settings {
     /// `gs://…`, `az://…` or `grpc://HOST:PORT` of one of the farm's gateways, of which the data folder then has copies.
     /// Empty: the farm's store as recorded on the bus, else `data`/cas.
     pub cas_url: String,
-    /// Days for which outputs, logs and inputs that a build's record names are kept, from the record's last change; at
-    /// least `events_days`. In an object store, also the days after which other blobs that are not used are deleted.
+    /// Days for which outputs, logs and inputs that a build's record names are kept, from the record's last change; if
+    /// `events_days` is longer, that applies. In an object store, also the days after which unused blobs are deleted.
     pub objects_days: u64,
     /// Maximum size on disk of blobs and action results in the data folder, in bytes.
     pub cas_bytes_max: u64,
@@ -315,44 +322,18 @@ impl Settings {
         check_names(file, source.clone())?;
         let merged =
             Config::builder().add_source(source).add_source(environment.try_parsing(true)).build()?;
-        // Earlier versions kept outputs and logs in a store of their own.
-        let earlier = merged.get_string(EARLIER_STORE).unwrap_or_default();
-        let mut settings: Self = merged.try_deserialize()?;
-        if settings.cas_url.is_empty() {
-            settings.cas_url = earlier;
-        }
+        let settings: Self = merged.try_deserialize()?;
         settings.check()?;
         Ok(settings)
     }
 
-    /// Limits that a request is checked against.
-    pub fn request_limits(&self) -> RequestLimits {
-        RequestLimits {
-            request_bytes_max: self.request_bytes_max,
-            times: TimeLimits {
-                timeout_seconds: self.timeout_seconds,
-                queue_timeout_seconds: self.queue_timeout_seconds,
-                lease_ttl_seconds: self.lease_ttl_seconds,
-            },
-            times_by_priority: self.priority_limits.clone(),
-            times_max: TimeLimits {
-                timeout_seconds: self.timeout_seconds_max,
-                queue_timeout_seconds: self.queue_timeout_seconds_max,
-                lease_ttl_seconds: self.lease_ttl_seconds_max.max(self.lease_ttl_seconds),
-            },
-            attempts: self.attempts,
-            attempts_max: self.attempts_max,
-            executor_types: self.executor_types.keys().cloned().collect(),
-        }
-    }
-
-    /// Order of a group's builds of this priority.
-    pub fn band_order_of(&self, priority: Priority) -> BandOrder {
-        self.band_orders.get(&priority).copied().unwrap_or(self.band_order)
+    /// How long blobs that records name are kept after the record's last change.
+    pub(crate) fn objects_retention(&self) -> Duration {
+        Duration::from_secs(self.objects_days.max(self.events_days) * 24 * 3600)
     }
 
     /// Maximum number of actions that an executor runs at a time.
-    pub fn executor_slot_count(&self) -> u16 {
+    pub(crate) fn executor_slot_count(&self) -> u16 {
         if self.executor_slots > 0 {
             return self.executor_slots;
         }
@@ -361,7 +342,7 @@ impl Settings {
     }
 
     /// Number of workspaces of a worker.
-    pub fn workspace_count(&self) -> u16 {
+    pub(crate) fn workspace_count(&self) -> u16 {
         if self.workspaces > 0 {
             return self.workspaces;
         }
@@ -370,7 +351,7 @@ impl Settings {
     }
 }
 
-/// Name of the setting that `cas_url` has replaced.
+/// A setting of earlier versions, which has no effect: the service `cas` moves the blobs of that store.
 const EARLIER_STORE: &str = "store_url";
 
 /// Deserialises a list or table: directly from a file, as JSON from a variable.

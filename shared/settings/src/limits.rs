@@ -1,12 +1,33 @@
-//! Limits of actions as configured by the operator.
+//! Limits of requests and actions as configured by the operator.
 
-use model::TaskLimits;
+use model::{RequestLimits, TaskLimits, TimeLimits};
 
 use crate::Settings;
 
 impl Settings {
+    /// Limits that a request is checked against.
+    pub(crate) fn request_limits(&self) -> RequestLimits {
+        RequestLimits {
+            request_bytes_max: self.request_bytes_max,
+            times: TimeLimits {
+                timeout_seconds: self.timeout_seconds,
+                queue_timeout_seconds: self.queue_timeout_seconds,
+                lease_ttl_seconds: self.lease_ttl_seconds,
+            },
+            times_by_priority: self.priority_limits.clone(),
+            times_max: TimeLimits {
+                timeout_seconds: self.timeout_seconds_max,
+                queue_timeout_seconds: self.queue_timeout_seconds_max,
+                lease_ttl_seconds: self.lease_ttl_seconds_max.max(self.lease_ttl_seconds),
+            },
+            attempts: self.attempts,
+            attempts_max: self.attempts_max,
+            executor_types: self.executor_types.keys().cloned().collect(),
+        }
+    }
+
     /// Upper limits of every action, whatever it requests. Absent values are unlimited.
-    pub fn action_limits(&self) -> TaskLimits {
+    pub(crate) fn action_limits(&self) -> TaskLimits {
         // A setting of 0 means no limit.
         let most = |most: u64| (most > 0).then_some(most);
         let millis = |seconds: u64| most(seconds.saturating_mul(1000));

@@ -44,10 +44,10 @@ fn tables_that_are_empty_by_default_are_known_too() {
 fn each_priority_may_have_an_order_of_its_own() {
     let file = "band_order = \"edf\"\n[band_orders]\nbatch = \"spt-aged\"\n";
     let settings = load(file, &[]).unwrap();
-    assert_eq!(settings.band_order_of(Priority::Batch), BandOrder::SptAged);
-    assert_eq!(settings.band_order_of(Priority::Interactive), BandOrder::Edf);
+    assert_eq!(settings.dispatcher().band_order_of(Priority::Batch), BandOrder::SptAged);
+    assert_eq!(settings.dispatcher().band_order_of(Priority::Interactive), BandOrder::Edf);
     let by_variable = load("", &[("FOREBAY_BAND_ORDERS", r#"{"batch":"spt"}"#)]).unwrap();
-    assert_eq!(by_variable.band_order_of(Priority::Batch), BandOrder::Spt);
+    assert_eq!(by_variable.dispatcher().band_order_of(Priority::Batch), BandOrder::Spt);
     assert!(load("[band_orders]\nidle = \"spt\"", &[]).is_err());
 }
 

@@ -6,8 +6,7 @@ use serde_json::Value;
 use crate::Settings;
 
 /// Variables that are read outside the settings, or set for builds.
-const OTHERS: [&str; 19] = [
-    "STORE_URL",
+const OTHERS: [&str; 18] = [
     "LOG",
     "LISTEN_FILE",
     "CRASH_AT",

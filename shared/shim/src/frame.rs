@@ -1,6 +1,6 @@
 //! The frames on the socket between worker and shim: a kind byte, the body's length as little-endian u32, the body,
-//! which is a message as MessagePack, or the output of a command as it is. Both ends are the same executable, so there
-//! is no version.
+//! which is a message as MessagePack, or the output of a command as it is. Frames have no version, because both ends
+//! are the same executable.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -108,7 +108,7 @@ pub(crate) fn close(out: &mut [u8], at: usize) {
     }
 }
 
-/// Appends a request.
+/// Appends the frame of a request.
 pub(crate) fn put_request(out: &mut Vec<u8>, request: &Request<'_>) {
     put_message(out, request);
 }

@@ -37,14 +37,15 @@ async fn evict(context: Context, cas: Cas) -> Result<(), ServiceError> {
     }
 }
 
-/// Becomes the process that evicts from the store's folder. Waits while another process does; none if the context is
-/// stopped first.
+/// Becomes the process that evicts from the store's folder. Waits while another process does, or until the context is
+/// stopped: then there is no evictor.
 pub async fn take_over(context: &Context, cas: &Cas) -> Result<Option<Evictor>, ServiceError> {
     let root = &cas.config().root;
     let failed = |source| StartError::Write { path: root.display().to_string(), source };
     let bytes = Space::of(root).map_err(failed)?.bytes;
-    let free_bytes_min = Reserve::new(context.settings.disk_left_percent).for_stores(bytes);
-    let bounds = EvictorConfig { bytes_max: context.settings.cas_bytes_max, free_bytes_min };
+    let settings = &context.settings.store;
+    let free_bytes_min = Reserve::new(settings.disk_left_percent).for_stores(bytes);
+    let bounds = EvictorConfig { bytes_max: settings.bytes_max, free_bytes_min };
     tokio::select! {
         evictor = open(cas, bounds) => Ok(Some(evictor?)),
         () = context.stop.cancelled() => Ok(None),

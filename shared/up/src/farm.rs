@@ -14,7 +14,7 @@ use invariant::{Present as _, impossible};
 use jetstream::Topology;
 use model::{BuildKey, Endpoints, Millis};
 use policy::Claim;
-use settings::Settings;
+use settings::{Settings, StoreSettings};
 use tokio::task::JoinHandle;
 use tracing::info;
 
@@ -168,7 +168,8 @@ impl Farm {
 
     /// Starts the task that restarts nats-server if its streams reject writes.
     fn watch_nats(&mut self, url: &str, reserve: Reserve) {
-        let streams = Topology::new(&self.settings).streams.into_iter().map(|stream| stream.name).collect();
+        let streams =
+            Topology::new(&self.settings.topology()).streams.into_iter().map(|stream| stream.name).collect();
         let folder = self.folder.root().join("nats");
         let watch = BusWatch { url: url.to_owned(), folder, reserve, streams };
         let supervisor = self.supervisors.iter().find(|supervisor| supervisor.name() == names::NATS);
@@ -230,9 +231,9 @@ impl Farm {
     /// Creates streams and buckets, and records the store. Returns the URL of the store.
     async fn set_up(&self, nats: &str) -> Result<String, UpError> {
         let bus = nats::connect(nats, self.patience).await?;
-        jetstream::ensure(&bus, &Topology::new(&self.settings)).await?;
-        let settings = Settings { data: self.folder.root().to_owned(), ..self.settings.clone() };
-        let cas = service::open_cas(&settings)?;
+        jetstream::ensure(&bus, &Topology::new(&self.settings.topology())).await?;
+        let store = StoreSettings { data: self.folder.root().to_owned(), ..self.settings.store() };
+        let cas = service::open_cas(&store)?;
         // Without services, the first service that starts records the store.
         if !self.args.no_services || self.args.take_over {
             let claim = match (self.args.take_over, self.external_nats()) {

@@ -8,7 +8,7 @@ use std::{io::Read as _, time::Duration};
 use bus::{Bus, Patience};
 use client::Client;
 use model::Control;
-use settings::Settings;
+use settings::WatchdogSettings;
 use tokio::sync::oneshot;
 use tracing::{info, warn};
 
@@ -27,7 +27,7 @@ const LOOK: Duration = Duration::from_millis(500);
 const SILENCE: Duration = Duration::from_secs(5);
 
 /// Waits for the end of `up`, then stops its children. A signal ends it early.
-pub async fn run(settings: &Settings) -> Result<(), UpError> {
+pub async fn run(settings: &WatchdogSettings) -> Result<(), UpError> {
     let mut signals = Signals::listen()?;
     tokio::select! {
         () = signals.next() => {}
@@ -36,9 +36,9 @@ pub async fn run(settings: &Settings) -> Result<(), UpError> {
     Ok(())
 }
 
-async fn watch(settings: &Settings) {
+async fn watch(settings: &WatchdogSettings) {
     end_of_input().await;
-    let patience = Duration::from_secs(settings.orphan_seconds);
+    let patience = settings.orphan_patience;
     warn!("`forebay up` has ended: stopping its processes unless another takes over within {patience:?}");
     tokio::time::sleep(patience).await;
     if folder::is_held(&settings.data) {
@@ -55,12 +55,13 @@ async fn watch(settings: &Settings) {
     if let Ok(Ok(bus)) = tokio::time::timeout(SILENCE, bus).await {
         until_idle(&bus, &workers).await;
     }
-    let drain = Duration::from_secs(settings.drain_seconds);
     for now in 0..STAGES {
         let left = roster.left();
-        let part: Vec<_> =
-            left.iter().filter(|(name, _)| name != names::WATCHDOG && stage(name, drain).0 == now).collect();
-        let grace = part.iter().map(|(name, _)| stage(name, drain).1).max().unwrap_or_default();
+        let part: Vec<_> = left
+            .iter()
+            .filter(|(name, _)| name != names::WATCHDOG && stage(name, settings.drain).0 == now)
+            .collect();
+        let grace = part.iter().map(|(name, _)| stage(name, settings.drain).1).max().unwrap_or_default();
         let part: Vec<(u32, u64)> = part.iter().map(|(_, process)| *process).collect();
         process::end_all(&part, grace).await;
     }

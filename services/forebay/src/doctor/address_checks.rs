@@ -20,7 +20,7 @@ pub(super) const START: &str = "start one: forebay serve gateway";
 pub(super) const SEE_LOG: &str =
     "check that the gateway runs and its address is reachable from here; see its log";
 
-/// Calls each gateway.
+/// Calls each gateway that answers on the bus.
 pub(super) async fn run(bus: &Bus) -> Vec<Finding> {
     let found = match bus.gateways(&host_name()).await {
         Ok(found) => found,

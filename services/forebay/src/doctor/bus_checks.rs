@@ -83,7 +83,7 @@ fn version(text: &str) -> Option<(u64, u64)> {
 }
 
 async fn topology(bus: &Bus, settings: &Settings) -> Finding {
-    let topology = Topology::new(settings);
+    let topology = Topology::new(&settings.topology());
     match jetstream::check(bus, &topology).await {
         Ok(differences) if differences.is_empty() => {
             let count = (topology.streams.len(), topology.consumers.len());

@@ -21,7 +21,7 @@ pub(super) async fn run(bus: &Bus, settings: &Settings) -> Vec<Finding> {
 }
 
 async fn writes(bus: &Bus, settings: &Settings) -> Finding {
-    let streams = Topology::new(settings).streams;
+    let streams = Topology::new(&settings.topology()).streams;
     let mut faults = Vec::new();
     for stream in &streams {
         match bus.write_fault(&stream.name).await {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use client::Client;
-use model::{Millis, QuotaReply};
+use model::{Millis, ModelNotice, QuotaReply};
 use settings::Settings;
 use telemetry::error_chain;
 
@@ -22,7 +22,7 @@ async fn governor(client: &Client, settings: &Settings) -> Finding {
         Ok(Err(error)) => return Finding::warn("quota", error_chain(&error), "see the enqueuer's log"),
         Err(_) => return Finding::warn("quota", "no answer in time", "see the enqueuer's log"),
     };
-    judge(&reply, client.bus().now(), Duration::from_millis(settings.governor_tick_ms))
+    judge(&reply, client.bus().now(), settings.governor().tick)
 }
 
 fn judge(reply: &QuotaReply, now: Millis, tick: Duration) -> Finding {
@@ -40,7 +40,7 @@ fn judge(reply: &QuotaReply, now: Millis, tick: Duration) -> Finding {
 }
 
 async fn model(client: &Client) -> Finding {
-    match client.bus().current_model().await.map(|(_, notice)| notice) {
+    match client.bus().entry::<ModelNotice>(&()).await.map(|(_, notice)| notice) {
         Ok(None) => {
             Finding::ok("estimates", "no occupancy model yet: builds count as 1 ESU per executor type")
         }

@@ -10,6 +10,7 @@ use remote::{Remote, RemoteError, Source};
 use service::host_name;
 use settings::Settings;
 use telemetry::error_chain;
+use tempfile::TempDir;
 
 use super::{
     Finding,
@@ -25,7 +26,7 @@ const CHECK_STORE: &str = "check its permissions and free space";
 pub(super) async fn run(bus: &Bus, settings: &Settings) -> Vec<Finding> {
     const ADVICE: &str =
         "the first service that opens the store records it: forebay serve worker gateway executor";
-    let (id, cas) = match bus.farm_record().await {
+    let (id, cas) = match bus.entry::<FarmRecord>(&()).await {
         Ok((_, Some(FarmRecord { id, cas, .. }))) => (id, cas),
         Ok((_, None)) => return vec![Finding::warn("farm", "no store is recorded yet", ADVICE)],
         Err(error) => return vec![Finding::fail("farm", error_chain(&error), "see the log of nats-server")],
@@ -35,49 +36,70 @@ pub(super) async fn run(bus: &Bus, settings: &Settings) -> Vec<Finding> {
     };
     let farm = Finding::ok("farm", format!("{id}; store {}", known.url));
     let store = match open(&known, settings) {
-        Some(Ok(cas)) => here(&cas, &known).await,
+        Some(Ok(opened)) => here(&opened.cas, &known).await,
         Some(Err(error)) => Finding::fail("store", error_chain(&error), CHECK_STORE),
         None => through_gateway(bus, &known.url).await,
     };
     vec![farm, store]
 }
 
+/// A store that doctor opened itself.
+struct Opened {
+    cas: Cas,
+    /// Local tier of an object store, removed with this value.
+    _local: Option<TempDir>,
+}
+
 /// Opens the store at its recorded URL; `None` if that is not accessible from this machine.
-fn open(known: &KnownStore, settings: &Settings) -> Option<Result<Cas, CasError>> {
-    let config = match known.url.strip_prefix("file://") {
-        // The store behind the data folder, which the settings must name.
-        _ if settings.cas_url == known.url => {
-            CasConfig { backing: Some(known.url.clone()), ..CasConfig::new(settings.data.join("cas")) }
-        }
-        Some(path) if Path::new(path).join(STORE_ID).is_file() => CasConfig::new(path),
-        Some(_) | None => return None,
-    };
-    Some(Cas::open(config.with_small_caches()))
+fn open(known: &KnownStore, settings: &Settings) -> Option<Result<Opened, CasError>> {
+    match known.url.strip_prefix("file://") {
+        Some(folder) => Path::new(folder).join(STORE_ID).is_file().then(|| open_folder(folder)),
+        // Only a machine whose settings name the object store is expected to have access to it.
+        None => (settings.cas_url == known.url).then(|| open_objects(&known.url)),
+    }
+}
+
+fn open_folder(folder: &str) -> Result<Opened, CasError> {
+    let cas = Cas::open(CasConfig::new(folder).with_small_caches())?;
+    Ok(Opened { cas, _local: None })
+}
+
+fn open_objects(url: &str) -> Result<Opened, CasError> {
+    let local = tempfile::tempdir().map_err(|source| {
+        let path = std::env::temp_dir().display().to_string();
+        CasError::Disk { what: "creating a folder in", path, source }
+    })?;
+    let config = CasConfig { backing: Some(url.to_owned()), ..CasConfig::new(local.path()) };
+    let cas = Cas::open(config.with_small_caches())?;
+    Ok(Opened { cas, _local: Some(local) })
 }
 
 /// Checks a store that this machine can open.
 async fn here(cas: &Cas, known: &KnownStore) -> Finding {
     let url = &known.url;
-    let checked = match cas.id().await {
-        Ok(Some(id)) if id == known.id => write_and_read(cas).await,
-        Ok(_) => {
-            return Finding::fail(
-                "store",
-                format!("{url} is not the store that the bus has recorded for that URL"),
-                "configure all services with one store, or replace the store of the farm with forebay up --take-over",
-            );
+    match tokio::time::timeout(ANSWER_TIMEOUT, write_and_read(cas, known)).await {
+        Ok(Ok(true)) => Finding::ok("store", format!("{url}: write and read back OK")),
+        Ok(Ok(false)) => Finding::fail(
+            "store",
+            format!("{url} is not the store that the bus has recorded for that URL"),
+            "configure all services with one store, or replace the store of the farm with forebay up --take-over",
+        ),
+        Ok(Err(error)) => Finding::fail("store", format!("{url}: {}", error_chain(&error)), CHECK_STORE),
+        Err(_) => {
+            let found = format!("{url} does not answer within {} s", ANSWER_TIMEOUT.as_secs());
+            Finding::unreachable("store", found, "check that it is reachable from this machine")
         }
-        Err(error) => Err(error),
-    };
-    match checked {
-        Ok(()) => Finding::ok("store", format!("{url}: write and read back OK")),
-        Err(error) => Finding::fail("store", format!("{url}: {}", error_chain(&error)), CHECK_STORE),
     }
 }
 
-async fn write_and_read(cas: &Cas) -> Result<(), CasError> {
+/// Writes a blob and reads it back if the store is the recorded one; `false` if it is another one.
+async fn write_and_read(cas: &Cas, known: &KnownStore) -> Result<bool, CasError> {
+    if cas.id().await?.is_none_or(|id| id != known.id) {
+        return Ok(false);
+    }
     let digest = cas.put_bytes(FUNCTION, Bytes::from_static(CONTENT)).await?;
-    cas.read_whole(&digest, digest.size).await.map(drop)
+    cas.read_whole(&digest, digest.size).await?;
+    Ok(true)
 }
 
 /// Checks a store of other machines.
@@ -113,4 +135,29 @@ async fn send_and_read(gateway: &str) -> Result<(), RemoteError> {
     let content = Source::Bytes(Bytes::from_static(CONTENT));
     remote.put_many(&HashMap::from([(digest, content)])).await?;
     remote.read(&digest).await.map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use model::StoreId;
+
+    use super::{KnownStore, STORE_ID, Settings, open};
+
+    #[test]
+    fn a_check_creates_no_store_and_no_data_folder() {
+        let machine = tempfile::tempdir().unwrap();
+        let (data, store) = (machine.path().join("data"), machine.path().join("store"));
+        let opened = |url: &str| {
+            let known = KnownStore { url: url.to_owned(), id: StoreId::generate() };
+            let settings = Settings { cas_url: url.to_owned(), data: data.clone(), ..Settings::default() };
+            open(&known, &settings).map(Result::unwrap)
+        };
+        let folder = format!("file://{}", store.display());
+        assert!(opened(&folder).is_none() && !store.exists());
+        assert!(opened("memory:///").is_some());
+        std::fs::create_dir(&store).unwrap();
+        std::fs::write(store.join(STORE_ID), "").unwrap();
+        assert_eq!(opened(&folder).unwrap().cas.config().root, store);
+        assert!(!data.exists());
+    }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use model::{Attempt, TaskLimits};
 use policy::{InstanceRules, ParseRuleError};
-use settings::Settings;
+use settings::GatewaySettings;
 
 use super::validate::TimeoutLimits;
 
@@ -42,21 +42,18 @@ pub enum ConfigError {
 
 impl GrpcConfig {
     /// Reads the configuration from the settings.
-    pub fn new(settings: &Settings) -> Result<Self, ConfigError> {
+    pub fn new(settings: &GatewaySettings) -> Result<Self, ConfigError> {
         Ok(Self {
             listen: settings.grpc_listen.clone(),
             instances: settings.instances.parse()?,
-            timeouts: TimeoutLimits {
-                default: Duration::from_secs(settings.action_timeout_seconds),
-                max: Duration::from_secs(settings.action_timeout_seconds_max),
-            },
-            limits: settings.action_limits(),
-            queue_timeout: Duration::from_secs(settings.action_queue_timeout_seconds),
-            attempts: Attempt(settings.action_attempts),
-            grace: Duration::from_millis(settings.action_waiter_grace_ms),
+            timeouts: TimeoutLimits { default: settings.action_timeout, max: settings.action_timeout_max },
+            limits: settings.action_limits,
+            queue_timeout: settings.action_queue_timeout,
+            attempts: settings.action_attempts,
+            grace: settings.action_waiter_grace,
             merging: settings.action_merging,
-            fetch_timeout: Duration::from_secs(settings.fetch_timeout_seconds),
-            fetch_bytes_max: settings.cas_blob_bytes_max,
+            fetch_timeout: settings.fetch_timeout,
+            fetch_bytes_max: settings.fetch_bytes_max,
         })
     }
 }

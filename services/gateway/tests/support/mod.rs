@@ -75,7 +75,7 @@ impl Farm {
     pub(crate) async fn gateway(&self) -> Gateway {
         let context = connect(&self.settings).await;
         let cas = context.cas().await.unwrap();
-        let serving = serve(&context, cas, GrpcConfig::new(&self.settings).unwrap()).await.unwrap();
+        let serving = serve(&context, cas, GrpcConfig::new(&self.settings.gateway()).unwrap()).await.unwrap();
         let channel = Channel::from_shared(format!("http://{}", serving.address)).unwrap();
         let channel = channel.connect().await.unwrap();
         Gateway { channel, address: serving.address, stop: context.stop, _serving: serving }
@@ -144,7 +144,7 @@ impl Farm {
 
 async fn connect(settings: &Settings) -> Context {
     let stop = CancellationToken::new();
-    Context::connect(settings.clone(), "gateway", Patience::Wait, stop).await.unwrap()
+    Context::connect(settings.service(), "gateway", Patience::Wait, stop).await.unwrap()
 }
 
 impl Gateway {

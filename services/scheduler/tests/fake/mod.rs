@@ -102,7 +102,7 @@ impl Test {
         };
         change(&mut settings);
         let stop = CancellationToken::new();
-        let context = Context::connect(settings.clone(), "test", Patience::Wait, stop).await.unwrap();
+        let context = Context::connect(settings.service(), "test", Patience::Wait, stop).await.unwrap();
         let actions = Index::connect(&settings.redis_url, true).await.unwrap().actions();
         Self { bus: context.bus, actions, settings, servers }
     }
@@ -115,9 +115,10 @@ impl Test {
         let (started, ready) = tokio::sync::oneshot::channel();
         runtime.spawn(async move {
             let stop = CancellationToken::new();
-            let context = Context::connect(settings, "scheduler", Patience::Wait, stop).await.unwrap();
+            let context =
+                Context::connect(settings.service(), "scheduler", Patience::Wait, stop).await.unwrap();
             let _ = started.send(());
-            scheduler::run(context).await.unwrap();
+            scheduler::run(context, settings.scheduler()).await.unwrap();
         });
         ready.await.unwrap();
         self.until_queue(|queue| queue.ready).await;

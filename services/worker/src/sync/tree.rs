@@ -170,8 +170,7 @@ fn digest_of(digest: Option<&execution::Digest>, function: DigestFunction) -> Re
     from_proto(digest, function).map_err(|error| error.to_string())
 }
 
-/// Removes from the end of `waiting` the blobs to read at once: at most `count_max`, and one or at most `bytes_max`
-/// bytes.
+/// Removes from the end of `waiting` the blobs to read at once: at most `count_max`; one, or at most `bytes_max` bytes.
 pub(super) fn take_part<T>(
     waiting: &mut Vec<(BlobDigest, T)>,
     count_max: usize,

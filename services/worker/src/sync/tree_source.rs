@@ -9,6 +9,7 @@ use std::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
+    time::Duration,
 };
 
 use cas::Cas;
@@ -17,6 +18,7 @@ use nix::unistd::{getegid, geteuid};
 use tokio::runtime::Handle;
 
 use super::{
+    cancel::check,
     content::{copy, has_digest},
     manifest::{Entry, Kind, Manifest, Version},
     progress::Progress,
@@ -31,7 +33,16 @@ const FETCH_BYTES: u64 = 256 << 20;
 const FILE_MODE: u32 = 0o644;
 const EXECUTABLE_MODE: u32 = 0o755;
 
+/// Maximum time to fetch a file again that the store evicted since it was fetched. A stop of the build waits for it.
+const FETCH_AGAIN: Duration = Duration::from_secs(30);
+
+/// The store does not answer. The inner error of an [`io::Error`].
+#[derive(Debug, thiserror::Error)]
+#[error("the store does not answer: {0}")]
+pub(crate) struct StoreAway(String);
+
 /// Brings the content of a folder in the store to this worker's part of the store, as far as a workspace needs it.
+#[derive(Clone)]
 pub(crate) struct TreeFetch {
     pub(crate) cas: Cas,
     /// Digest of the folder.
@@ -52,6 +63,9 @@ impl TreeFetch {
     /// Returns the folder as a source. Its files are kept for at least [`cas::CasConfig::keep_min`].
     pub(crate) async fn run(self) -> Result<TreeSource, TreeError> {
         let Self { cas, root, target, before, bytes_max, progress } = self;
+        // An earlier attempt may have counted some.
+        progress.files.store(0, Ordering::Relaxed);
+        progress.bytes.store(0, Ordering::Relaxed);
         let directories = Directories::read(&cas, &root).await?;
         let planned = tokio::task::spawn_blocking(move || {
             let nodes = directories.expand(bytes_max)?;
@@ -122,7 +136,7 @@ impl TreeSource {
         }
     }
 
-    fn open(&self, digest: &BlobDigest) -> io::Result<File> {
+    fn open(&self, digest: &BlobDigest, cancelled: &AtomicBool) -> io::Result<File> {
         if let Some(path) = self.fetched.get(digest) {
             match File::open(path) {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
@@ -130,17 +144,29 @@ impl TreeSource {
             }
         }
         // The store evicted the blob since, or a process of the last build changed the copy in the workspace.
+        check(cancelled)?;
         self.cas.forget(digest);
-        let found = self.runtime.block_on(self.cas.local_path(digest, false)).map_err(|error| {
+        let found = self.runtime.block_on(self.fetch_again(digest));
+        check(cancelled)?;
+        File::open(found?)
+    }
+
+    async fn fetch_again(&self, digest: &BlobDigest) -> io::Result<PathBuf> {
+        let away = |why: String| io::Error::other(StoreAway(why));
+        let late = |_| away(format!("it did not send blob {digest} within {} s", FETCH_AGAIN.as_secs()));
+        let fetched = tokio::time::timeout(FETCH_AGAIN, self.cas.local_path(digest, false)).await;
+        let found = fetched.map_err(late)?.map_err(|error| {
             if error.is_full() {
                 io::Error::from(io::ErrorKind::StorageFull)
-            } else {
+            } else if error.is_about_content() {
                 io::Error::other(error)
+            } else {
+                away(telemetry::error_chain(&error))
             }
         })?;
         let gone =
             || io::Error::new(io::ErrorKind::NotFound, format!("the store no longer has blob {digest}"));
-        File::open(found.ok_or_else(gone)?)
+        found.ok_or_else(gone)
     }
 }
 
@@ -174,7 +200,7 @@ impl Source for TreeSource {
     fn fetch(&self, path: &Path, target: &Path, _: bool, cancelled: &AtomicBool) -> io::Result<()> {
         let (digest, executable) = self.file(path)?;
         let mode = if executable { EXECUTABLE_MODE } else { FILE_MODE };
-        copy(&self.open(digest)?, target, mode, None, cancelled)
+        copy(&self.open(digest, cancelled)?, target, mode, None, cancelled)
     }
 }
 

@@ -16,7 +16,7 @@ use object_store::{
     GetOptions, GetResult, ObjectMeta, ObjectStore, ObjectStoreExt as _, PutMode, PutPayload, WriteMultipart,
     path::{Path as Key, PathPart},
 };
-use tokio::task::spawn_blocking;
+use tokio::{sync::Semaphore, task::spawn_blocking};
 
 use crate::{
     CasError,
@@ -36,6 +36,8 @@ const PARTS: usize = 2;
 const LOOK_UP_SHARE: u32 = 2;
 /// The same for an object that a record names.
 const KEEP_SHARE: u32 = 10;
+/// Maximum number of objects that are renewed at a time.
+const RENEWALS: usize = 4;
 
 /// An object store that has every blob that counts as stored.
 #[derive(Debug)]
@@ -43,6 +45,8 @@ pub(crate) struct Objects {
     store: Arc<dyn ObjectStore>,
     prefix: Key,
     retention: Duration,
+    /// One permit for each renewal at a time.
+    renewals: Semaphore,
 }
 
 impl Objects {
@@ -56,7 +60,8 @@ impl Objects {
         let options = std::env::vars().filter(|(name, _)| cloud(name));
         let (store, prefix) =
             object_store::parse_url_opts(&parsed, options).map_err(|error| unsupported(error.to_string()))?;
-        Ok(Self { store: store.into(), prefix, retention })
+        let renewals = Semaphore::new(RENEWALS);
+        Ok(Self { store: store.into(), prefix, retention, renewals })
     }
 
     fn key(&self, entry: &Entry) -> Key {
@@ -135,32 +140,44 @@ impl Objects {
         if !entry.fits(meta.size) {
             return Ok(false);
         }
-        if age_of(&meta) <= age {
-            return Ok(true);
+        if age_of(&meta) > age {
+            self.renew(entry, &meta).await?;
         }
-        self.renew(entry).await
-    }
-
-    /// Writes an object again, which starts its retention again: no call of all object stores only sets its time.
-    async fn renew(&self, entry: &Entry) -> Result<bool, CasError> {
-        let key = self.key(entry);
-        let Some(found) = self.get(entry, 0).await? else { return Ok(false) };
-        if found.meta.size <= PART_BYTES as u64 {
-            let content = found.bytes().await.map_err(Self::failed("reading", &key))?;
-            return self.put(entry, content).await.map(|()| true);
-        }
-        let upload = self.store.put_multipart(&key).await.map_err(Self::failed("writing", &key))?;
-        let mut writer = WriteMultipart::new_with_chunk_size(upload, PART_BYTES);
-        let mut pieces = found.into_stream();
-        while let Some(piece) = pieces.next().await {
-            writer.wait_for_capacity(PARTS).await.map_err(Self::failed("writing", &key))?;
-            writer.put(piece.map_err(Self::failed("reading", &key))?);
-        }
-        writer.finish().await.map_err(Self::failed("writing", &key))?;
         Ok(true)
     }
 
-    /// Keeps blobs for the retention from now on, but for a tenth of it. Returns those that do not exist.
+    /// Writes an object again, which starts its retention again: not every object store can set only its time.
+    async fn renew(&self, entry: &Entry, meta: &ObjectMeta) -> Result<(), CasError> {
+        let key = self.key(entry);
+        // Renewals of many large objects must not delay look-ups of others, nor fill the memory.
+        let _permit = self.renewals.acquire().await.map_err(|_| CasError::Stopping)?;
+        let Some(found) = self.get(entry, 0).await? else { return Ok(()) };
+        if meta.size <= PART_BYTES as u64 {
+            let content = found.bytes().await.map_err(Self::failed("reading", &key))?;
+            return self.put(entry, content).await;
+        }
+        let upload = self.store.put_multipart(&key).await.map_err(Self::failed("writing", &key))?;
+        let mut writer = WriteMultipart::new_with_chunk_size(upload, PART_BYTES);
+        match Self::copy(found, &mut writer).await {
+            Ok(()) => writer.finish().await.map(drop).map_err(Self::failed("writing", &key)),
+            Err(error) => {
+                // The parts never become an object; the error to report is the first one.
+                let _ = writer.abort().await;
+                Err(Self::failed("renewing", &key)(error))
+            }
+        }
+    }
+
+    async fn copy(found: GetResult, writer: &mut WriteMultipart) -> Result<(), object_store::Error> {
+        let mut pieces = found.into_stream();
+        while let Some(piece) = pieces.next().await {
+            writer.wait_for_capacity(PARTS).await?;
+            writer.put(piece?);
+        }
+        Ok(())
+    }
+
+    /// Keeps blobs for at least the retention from now on. Returns those that do not exist.
     pub(crate) async fn keep(&self, digests: Vec<BlobDigest>) -> Result<Vec<BlobDigest>, CasError> {
         let age = self.retention / KEEP_SHARE;
         let looked: Vec<(BlobDigest, bool)> = stream::iter(digests)
@@ -179,17 +196,19 @@ impl Objects {
     /// An object that is used for the first time after the retention, between its last check here and its deletion,
     /// is lost to that use, which then finds it missing.
     pub(crate) async fn sweep(&self) -> Result<u64, CasError> {
+        // Named objects are renewed only if they are older than a part of the retention.
+        let most = self.retention + self.retention / KEEP_SHARE;
         let mut deleted = 0;
         for kind in Kind::ALL {
             let folder: Key = self.prefix.parts().chain([PathPart::from(kind.folder())]).collect();
             let mut objects = self.store.list(Some(&folder));
             while let Some(meta) = objects.next().await {
                 let meta = meta.map_err(Self::failed("listing", &folder))?;
-                if age_of(&meta) <= self.retention {
+                if age_of(&meta) <= most {
                     continue;
                 }
                 let key = &meta.location;
-                let still = self.store.head(key).await.is_ok_and(|meta| age_of(&meta) > self.retention);
+                let still = self.store.head(key).await.is_ok_and(|meta| age_of(&meta) > most);
                 if still {
                     self.store.delete(key).await.map_err(Self::failed("deleting", key))?;
                     deleted += 1;
@@ -214,8 +233,12 @@ impl Objects {
         while let Some(meta) = objects.next().await {
             let meta = meta.map_err(Self::failed("listing", &folder))?;
             let name = meta.location.filename().unwrap_or_default();
+            if !name.starts_with(hash) {
+                // Object stores list in the order of names.
+                break;
+            }
             let entry = Entry::parse(Kind::Blob, function, name).filter(|entry| entry.fits(meta.size));
-            if let Some(entry) = entry.filter(|_| name.starts_with(hash)) {
+            if let Some(entry) = entry {
                 return Ok(Some(entry.digest));
             }
         }

@@ -6,7 +6,7 @@ use std::{
     collections::HashSet,
     fs::{self, Metadata},
     io,
-    os::unix::fs::MetadataExt as _,
+    os::unix::fs::{DirEntryExt as _, MetadataExt as _},
     path::{Path, PathBuf},
     time::{Duration, SystemTime},
 };
@@ -25,26 +25,18 @@ use crate::{
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
 impl Evictor {
-    /// Keeps blobs at least until `until`, however short space is. Returns those that the store does not have. A farm
-    /// behind the store decides itself what it keeps: then this does nothing.
+    /// Keeps blobs at least until `until`, however short space is. Returns those that the store does not have. For a
+    /// store without a backing; see [`Cas::keep_objects`](crate::Cas::keep_objects).
     pub async fn keep(
         &self,
         digests: Vec<BlobDigest>,
         until: SystemTime,
     ) -> Result<Vec<BlobDigest>, CasError> {
-        if self.inner.cas.is_remote() {
-            return Ok(Vec::new());
-        }
-        if let Some(objects) = self.inner.cas.objects() {
-            return objects.keep(digests).await;
-        }
         let evictor = self.inner.clone();
         let kept = tokio::task::spawn_blocking(move || evictor.keep(&digests, until));
         kept.await.map_err(|_| CasError::Stopping)?
     }
-}
 
-impl Evictor {
     /// Ends the keeping of the blobs whose day has passed at `now`, by the clock that `until` was computed with, and
     /// deletes those that nothing else keeps and no client relied on recently. Returns what it did.
     pub async fn release(&self, now: SystemTime) -> Result<Pass, CasError> {
@@ -71,7 +63,7 @@ impl EvictorInner {
             match link(&path, &kept) {
                 Ok(Some(meta)) if meta.nlink() == 2 => self.meter.freed(bytes_of(&meta)),
                 Ok(Some(_) | None) => {}
-                // A file system limits the names of a file: one with this many is in use everywhere.
+                // Files in use by many actions are not evicted; the next read of the record tries again.
                 Err(error) if error.raw_os_error() == Some(Errno::EMLINK as i32) => {
                     tracing::warn!(%digest, "cannot keep a blob: its file has too many names");
                 }
@@ -89,8 +81,8 @@ impl EvictorInner {
             if day >= today {
                 continue;
             }
-            for (entry, link) in links(&folder) {
-                self.release_one(&entry, &link, &mut pass)?;
+            for name in links(&folder) {
+                self.release_one(&name.entry, &name.path, &mut pass)?;
             }
             fs::remove_dir_all(&folder).map_err(|source| CasError::disk("removing", &folder, source))?;
         }
@@ -111,7 +103,7 @@ impl EvictorInner {
     }
 }
 
-/// Days since 1970-01-01.
+/// Number of whole days since 1970-01-01.
 fn day_of(time: SystemTime) -> u64 {
     time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs() / DAY.as_secs()
 }
@@ -131,7 +123,15 @@ fn link(path: &Path, kept: &Path) -> io::Result<Option<Metadata>> {
     };
     match linked {
         Ok(()) => fs::symlink_metadata(kept).map(Some),
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(None),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            if fs::symlink_metadata(kept)?.ino() == fs::symlink_metadata(path)?.ino() {
+                return Ok(None);
+            }
+            // The blob was damaged and stored again.
+            fs::remove_file(kept)?;
+            fs::hard_link(path, kept)?;
+            fs::symlink_metadata(kept).map(Some)
+        }
         Err(error) => Err(error),
     }
 }
@@ -142,20 +142,27 @@ fn days(layout: &Layout) -> impl Iterator<Item = (u64, PathBuf)> {
     folders.filter_map(|folder| Some((folder.file_name().to_str()?.parse().ok()?, folder.path())))
 }
 
-/// The blobs with a name in the folder of a day.
-fn links(day: &Path) -> impl Iterator<Item = (Entry, PathBuf)> + use<> {
+/// A name of a kept blob.
+struct KeptName {
+    entry: Entry,
+    path: PathBuf,
+    inode: u64,
+}
+
+/// The names in the folder of a day.
+fn links(day: &Path) -> impl Iterator<Item = KeptName> + use<> {
     let root = day.join(Kind::Blob.folder());
     DigestFunction::ALL.into_iter().flat_map(move |function| {
         let shards = fs::read_dir(root.join(function.as_str())).into_iter().flatten().flatten();
         let files = shards.filter_map(|shard| fs::read_dir(shard.path()).ok()).flatten().flatten();
         files.filter_map(move |file| {
-            Some((Entry::parse(Kind::Blob, function, file.file_name().to_str()?)?, file.path()))
+            let entry = Entry::parse(Kind::Blob, function, file.file_name().to_str()?)?;
+            Some(KeptName { entry, path: file.path(), inode: file.ino() })
         })
     })
 }
 
 /// Inodes of all kept blobs.
 pub(super) fn kept_inodes(layout: &Layout) -> HashSet<u64> {
-    let inode = |(_, path): (Entry, PathBuf)| fs::symlink_metadata(path).ok().map(|meta| meta.ino());
-    days(layout).flat_map(|(_, folder)| links(&folder)).filter_map(inode).collect()
+    days(layout).flat_map(|(_, folder)| links(&folder)).map(|link| link.inode).collect()
 }

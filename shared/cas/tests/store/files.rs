@@ -67,9 +67,38 @@ async fn only_regular_files_are_taken() {
     for take in [false, true] {
         let outcomes = store.cas.put_files(SHA, paths.clone(), take).await;
         assert!(outcomes[..3].iter().all(|outcome| matches!(outcome, Err(CasError::NotAFile { .. }))));
-        assert!(matches!(outcomes[3], Err(CasError::Disk { .. })));
+        assert!(matches!(&outcomes[3], Err(error @ CasError::Source { .. }) if error.is_about_content()));
         assert_eq!(*outcomes[4].as_ref().unwrap(), SHA.digest(b"x"));
     }
+}
+
+#[tokio::test]
+async fn a_file_that_cannot_be_read_is_about_content() {
+    if nix::unistd::geteuid().is_root() {
+        return;
+    }
+    let store = store();
+    let path = store.folder.path().join("secret");
+    fs::write(&path, "x").unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o000)).unwrap();
+    let error = store.cas.put_file(SHA, &path, false).await.unwrap_err();
+    assert!(matches!(error, CasError::Source { .. }) && error.is_about_content(), "{error}");
+}
+
+#[tokio::test]
+async fn files_after_one_that_the_store_cannot_take_are_not_tried() {
+    let store = store();
+    store.keep("there").await;
+    let path = |name: &str| store.folder.path().join(name);
+    for (name, content) in [("first", "there"), ("new", "new"), ("last", "there")] {
+        fs::write(path(name), content).unwrap();
+    }
+    store.cas.set_full(true);
+    let paths = ["first", "absent", "new", "last"].map(path).to_vec();
+    let outcomes = store.cas.put_files(SHA, paths, false).await;
+    assert_eq!(*outcomes[0].as_ref().unwrap(), SHA.digest(b"there"));
+    assert!(matches!(outcomes[1], Err(CasError::Source { .. })));
+    assert!(outcomes[2..].iter().all(|outcome| matches!(outcome, Err(CasError::Full))));
 }
 
 #[tokio::test]

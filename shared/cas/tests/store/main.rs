@@ -10,6 +10,7 @@ mod actions;
 mod backing;
 mod blobs;
 mod files;
+mod retention;
 mod splits;
 mod support;
 mod trees;

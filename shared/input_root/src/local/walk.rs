@@ -9,8 +9,8 @@ use model::FARM_DATA_MARK;
 const IGNORE_FILE: &str = ".forebayignore";
 
 /// Walks `folder`: each folder comes before its entries, which are in the order of their names. Folders for which
-/// `leaves_out` is true and data folders of a farm are left out; with `ignore_files` also the paths that `.gitignore`
-/// and `.forebayignore` match.
+/// `leaves_out` is true and data folders of a farm are left out; with `ignore_files` also what the files `.gitignore`
+/// and `.forebayignore` in it match.
 pub fn walk(
     folder: &Path,
     ignore_files: bool,

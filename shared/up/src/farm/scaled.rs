@@ -58,15 +58,15 @@ impl Farm {
 
     async fn follow_plans(&mut self, url: &str) -> Result<(), UpError> {
         let bus = nats::connect(url, self.patience).await?;
-        let mut plans = bus.scale_changes().await?;
+        let mut plans = bus.entry_changes::<ScalePlan>().await?;
         let mut workers = bus.listen::<Heartbeat>(&()).await?;
         let mut executors = bus.listen::<ExecutorHeartbeat>(&()).await?;
         let mut reconnects = bus.reconnects();
         let mut heartbeats = Heartbeats::new();
         loop {
             // At the start and after a lost connection, when messages may have been missed.
-            for plan in bus.scale_plans().await? {
-                self.apply_plan(&plan, bus.now());
+            for plan in bus.entries::<ScalePlan>().await?.values() {
+                self.apply_plan(plan, bus.now());
             }
             loop {
                 self.take_steps(&bus, &heartbeats).await;

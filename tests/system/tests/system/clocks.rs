@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use farm::{Farm, SOON, WrongClock};
-use model::{BuildKey, BuildRecord, BuildRequest, Millis, Outcome, State};
+use model::{BuildKey, BuildRecord, BuildRequest, Millis, Outcome, ScalePlan, State};
 
 use crate::{
     acting,
@@ -107,7 +107,7 @@ async fn decisions_are_dated_right(farm: &Farm) {
     assert_near(record.at_ms, farm.bus().now(), "the governor's record");
     let plans = async {
         loop {
-            if let Some(plan) = farm.bus().scale_plans().await.unwrap().into_iter().next() {
+            if let Some(plan) = farm.bus().entries::<ScalePlan>().await.unwrap().into_values().next() {
                 return plan;
             }
             tokio::time::sleep(Duration::from_millis(20)).await;

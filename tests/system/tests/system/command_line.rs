@@ -86,6 +86,32 @@ async fn where_nobody_answers_it_exits_with_4_or_waits() {
     }
 }
 
+#[tokio::test]
+async fn a_gateway_on_the_bus_comes_before_the_address_in_the_settings() {
+    let farm = Farm::all().await;
+    let file = farm.folder().join("client.toml");
+    // No gateway listens there.
+    std::fs::write(&file, "grpc_listen = \"127.0.0.1:1\"\n").unwrap();
+    let project = farm.folder().join("project");
+    std::fs::create_dir_all(&project).unwrap();
+    std::fs::write(project.join("in.txt"), "one\n").unwrap();
+    let run = async |args: &[&str]| {
+        let mut args = args.to_vec();
+        args.splice(1..1, ["--config", file.to_str().unwrap()]);
+        let mut command = farm.command(&args);
+        command.env_remove("FOREBAY_GRPC_LISTEN");
+        let output = Output::of(command).await;
+        assert_eq!(output.code, 0, "{args:?} {output:?}");
+        output.stdout
+    };
+    let (dir, id) = (project.to_str().unwrap(), model::BuildId::generate().to_string());
+    let key = format!("default/{id}").parse().unwrap();
+    run(&["submit", "--id", &id, "--dir", dir, "--output", "in.txt", "--", "true"]).await;
+    ended_as(&farm, &key, Outcome::Succeeded).await;
+    assert_eq!(run(&["get", &id, "--output", "in.txt", "-"]).await, "one\n");
+    run(&["cas", "put", dir]).await;
+}
+
 /// Prepares `forebay serve NAME` against servers that may not run.
 fn serve(servers: &Servers, service: &str, more: &[&str]) -> tokio::process::Command {
     let mut command = bare_command(&["serve", service]);

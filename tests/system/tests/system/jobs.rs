@@ -87,7 +87,7 @@ pub(crate) async fn content(farm: &Farm, digest: &model::Digest) -> String {
     String::from_utf8(bytes(farm, digest).await).unwrap()
 }
 
-/// The farm's store.
+/// Opens the store of the farm.
 pub(crate) fn store(farm: &Farm) -> cas::Cas {
     cas::Cas::open(cas::CasConfig::new(farm.data().join("cas"))).unwrap()
 }

@@ -129,7 +129,7 @@ async fn what_no_executor_offers_is_refused_with_what_is_on_offer() {
 
 #[tokio::test]
 async fn a_job_that_is_too_large_for_a_message_goes_through_the_store() {
-    let farm = Farm::builder().without("gateway").without("worker").start().await;
+    let farm = Farm::builder().without("worker").start().await;
     let tasks: Vec<Value> = (0..50_000)
         .map(|at: usize| {
             let before = at.checked_sub(1).map(|before| format!("t{before}"));

@@ -3,9 +3,9 @@
 use std::{fs, path::Path};
 
 use farm::{Farm, Output, SOON};
-use model::{BuildKey, BuildRequest, KnownStore, OutputFile, StoreId};
+use model::{BuildId, BuildKey, BuildRequest, FarmRecord, KnownStore, Outcome, OutputFile, StoreId};
 
-use crate::check::{BOUND, ended, script, until};
+use crate::check::{BOUND, ended, ended_as, script, until};
 
 /// Bytes of an output and of other blobs.
 const BYTES: usize = 100_000;
@@ -47,11 +47,8 @@ fn kept(farm: &Farm) -> usize {
     count
 }
 
-#[tokio::test]
-async fn what_a_record_names_stays_when_the_store_is_full() {
-    let farm = small_store().await;
-    let (key, output) = build(&farm).await;
-    until("the output is kept", SOON, || kept(&farm) == 1).await;
+/// Stores three times as many blobs as the store has room for, so that it evicts all that nothing needs.
+async fn fill(farm: &Farm) {
     let grpc = farm.grpc_url();
     let file = farm.folder().join("other");
     let mut first = None;
@@ -67,11 +64,19 @@ async fn what_a_record_names_stays_when_the_store_is_full() {
                 assert!(output.stderr.contains("full"), "{output:?}");
             }
         });
-        first = first.or(Some(stored.await.expect("eviction makes room for other blobs")));
+        let stored = stored.await.expect("eviction makes room for other blobs");
+        first.get_or_insert(stored);
     }
-    let first = first.unwrap();
-    let evicted = farm.cli(&["cas", "--grpc", &grpc, "get", &first, "--output", "-"]).await;
+    let evicted = farm.cli(&["cas", "--grpc", &grpc, "get", &first.unwrap(), "--output", "-"]).await;
     assert_ne!(evicted.code, 0, "60 blobs fit the store of 20");
+}
+
+#[tokio::test]
+async fn what_a_record_names_stays_when_the_store_is_full() {
+    let farm = small_store().await;
+    let (key, output) = build(&farm).await;
+    until("the output is kept", SOON, || kept(&farm) == 1).await;
+    fill(&farm).await;
     let to = farm.folder().join("copy");
     let got = get(&farm, &key, &to).await;
     assert_eq!(got.code, 0, "{got:?}");
@@ -102,18 +107,43 @@ async fn the_outputs_of_an_earlier_version_are_moved_into_the_store() {
     fs::rename(now, earlier.join(hex)).unwrap();
     fs::remove_dir_all(farm.data().join("cas/kept")).unwrap();
     fs::create_dir(farm.data().join("cas/kept")).unwrap();
-    let (at, record) = farm.bus().farm_record().await.unwrap();
+    let (at, record) = farm.bus().entry::<FarmRecord>(&()).await.unwrap();
     let url = format!("file://{}", farm.data().join("objects").display());
     let mut record = record.unwrap();
     record.store = Some(KnownStore { url, id: StoreId::generate() });
-    assert!(farm.bus().write_farm_record(&record, at, SOON).await.unwrap());
+    assert!(farm.bus().write_entry(&(), &record, at, SOON).await.unwrap());
     farm.keep(farm.spawn("cas").await);
     until("the output is moved and kept", SOON, || kept(&farm) == 1).await;
     let to = farm.folder().join("copy");
     let got = get(&farm, &key, &to).await;
     assert_eq!(got.code, 0, "{got:?}");
     assert_eq!(fs::metadata(to).unwrap().len(), output.size_bytes);
-    let (_, record) = farm.bus().farm_record().await.unwrap();
+    let (_, record) = farm.bus().entry::<FarmRecord>(&()).await.unwrap();
     assert_eq!(record.unwrap().store, None);
     assert!(!earlier.join(hex).exists());
+}
+
+#[tokio::test]
+async fn the_folder_of_a_build_that_waits_stays() {
+    let farm = small_store().await;
+    let mut worker = farm.take("worker");
+    worker.kill9();
+    worker.wait_exit(SOON).await;
+    let project = farm.folder().join("project");
+    fs::create_dir(&project).unwrap();
+    for name in ["a", "b", "c"] {
+        fs::write(project.join(name), name.repeat(BYTES)).unwrap();
+    }
+    let (grpc, id) = (farm.grpc_url(), BuildId::generate());
+    let mut args = vec!["submit", "--grpc", &grpc, "--group", "g", "--dir", project.to_str().unwrap()];
+    let text = id.to_string();
+    args.extend(["--id", &text, "--", "sh", "-c", "test $(cat a b c | wc -c) = 300000"]);
+    let submitted = farm.cli(&args).await;
+    assert_eq!(submitted.code, 0, "{submitted:?}");
+    until("the folder and its files are kept", SOON, || kept(&farm) == 4).await;
+    fs::remove_dir_all(&project).unwrap();
+    fill(&farm).await;
+    farm.keep(farm.spawn("worker").await);
+    let key = BuildKey { group: "g".parse().unwrap(), id };
+    ended_as(&farm, &key, Outcome::Succeeded).await;
 }

@@ -214,7 +214,7 @@ async fn scheduled(farm: &Farm, key: &BuildKey, cases: &mut Cases) {
             cases.good(missing.remove(at).1, &serde_json::from_slice(&message.payload).unwrap());
         }
     }
-    let (_, record) = farm.bus().farm_record().await.unwrap();
+    let (_, record) = farm.bus().entry::<model::FarmRecord>(&()).await.unwrap();
     cases.good("FarmRecord", &serde_json::to_value(record.unwrap()).unwrap());
     for gateway in farm.bus().gateways("").await.unwrap() {
         cases.good("GatewayAddress", &serde_json::to_value(gateway).unwrap());
@@ -232,7 +232,7 @@ async fn scheduled(farm: &Farm, key: &BuildKey, cases: &mut Cases) {
         default_error: [(kind.clone(), 2.0)].into(),
         types_by_rule: [("cc_binary".to_owned(), [kind].into())].into(),
     };
-    assert!(farm.bus().publish_model(&notice, model::Sequence(0)).await.unwrap());
+    assert!(farm.bus().write_entry(&(), &notice, model::Sequence(0), SOON).await.unwrap());
     let stored = farm.bus().last_stored(stream::MODELS, "$KV.FOREBAY_MODELS.current").await.unwrap().unwrap();
     cases.good("ModelNotice", &serde_json::from_slice(&stored.payload).unwrap());
     cases.bad("Quota", &json!({"esu": {"x86": "many"}}));

@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use farm::{Farm, Guard, Output, Process, SOON, Up, bare_command};
-use model::{BuildId, BuildKey, Endpoints, StoreId};
+use model::{BuildId, BuildKey, Endpoints, FarmRecord, StoreId};
 use nix::{
     sys::signal::{Signal, kill},
     unistd::Pid,
@@ -69,7 +69,7 @@ impl Home {
     /// URL of the farm's store.
     async fn store_url(&mut self) -> String {
         let client = self.up.client().await;
-        let (_, record) = client.bus().farm_record().await.unwrap();
+        let (_, record) = client.bus().entry::<FarmRecord>(&()).await.unwrap();
         record.unwrap().cas.unwrap().url
     }
 

@@ -1,0 +1,36 @@
+//! The parts of the settings: what each consumer reads, with its units as types. A field means what the setting does
+//! that it is made from.
+
+mod autoscaler;
+mod cas;
+mod connection;
+mod dispatcher;
+mod enqueuer;
+mod executor;
+mod gateway;
+mod governor;
+mod reaper;
+mod scheduler;
+mod service;
+mod store;
+mod topology;
+mod trainer;
+mod watchdog;
+mod worker;
+
+pub use autoscaler::AutoscalerSettings;
+pub use cas::CasSettings;
+pub use connection::ConnectionSettings;
+pub use dispatcher::DispatcherSettings;
+pub use enqueuer::EnqueuerSettings;
+pub use executor::ExecutorSettings;
+pub use gateway::GatewaySettings;
+pub use governor::GovernorSettings;
+pub use reaper::ReaperSettings;
+pub use scheduler::{HedgeSettings, SchedulerSettings};
+pub use service::ServiceSettings;
+pub use store::StoreSettings;
+pub use topology::TopologySettings;
+pub use trainer::TrainerSettings;
+pub use watchdog::WatchdogSettings;
+pub use worker::WorkerSettings;

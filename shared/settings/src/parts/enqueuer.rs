@@ -1,0 +1,31 @@
+use std::collections::BTreeMap;
+
+use model::{EstimatorKind, ExecutorType, JobLimits, RequestLimits};
+
+use crate::{GroupsWithoutQuota, Settings};
+
+/// Settings of the service `enqueuer`.
+#[derive(Debug, Clone)]
+pub struct EnqueuerSettings {
+    pub request_limits: RequestLimits,
+    pub job_limits: JobLimits,
+    pub executor_types: BTreeMap<ExecutorType, Vec<String>>,
+    pub groups_without_quota: GroupsWithoutQuota,
+    pub estimator: EstimatorKind,
+}
+
+impl Settings {
+    pub fn enqueuer(&self) -> EnqueuerSettings {
+        EnqueuerSettings {
+            request_limits: self.request_limits(),
+            job_limits: JobLimits {
+                tasks_max: self.job_tasks_max,
+                bytes_max: self.job_bytes_max,
+                task_max: self.action_limits(),
+            },
+            executor_types: self.executor_types.clone(),
+            groups_without_quota: self.groups_without_quota,
+            estimator: self.estimator,
+        }
+    }
+}

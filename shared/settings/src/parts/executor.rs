@@ -1,0 +1,67 @@
+use std::{collections::BTreeMap, path::PathBuf, time::Duration};
+
+use model::{Amount, ExecutorType, ResourceName, TaskLimits};
+
+use crate::{SandboxKind, Settings};
+
+/// Settings of the service `executor`.
+#[derive(Debug, Clone)]
+pub struct ExecutorSettings {
+    pub executor_type: ExecutorType,
+    pub slots: u16,
+    pub cpu_millis: u64,
+    pub memory_bytes: u64,
+    pub resources: BTreeMap<ResourceName, Amount>,
+    pub pool: String,
+    pub pool_properties: BTreeMap<String, Vec<String>>,
+    pub pool_root_is_input: bool,
+    pub sandbox: SandboxKind,
+    pub sandbox_read_only: Vec<PathBuf>,
+    pub action_uid: u32,
+    pub action_limits: TaskLimits,
+    pub action_output_bytes_max: u64,
+    pub congestion_window: bool,
+    pub window_start_points: u32,
+    pub window_points_max: u32,
+    pub window_tick: Duration,
+    pub load_max: f64,
+    pub memory_left_percent: u8,
+    pub disk_left_percent: u8,
+    pub starting_max: u16,
+    pub heartbeat: Duration,
+    pub lease_ttl: Duration,
+    pub kill_grace: Duration,
+    pub drain: Duration,
+}
+
+impl Settings {
+    pub fn executor(&self) -> ExecutorSettings {
+        ExecutorSettings {
+            executor_type: self.executor_type.clone(),
+            slots: self.executor_slot_count(),
+            cpu_millis: self.executor_cpu_millis,
+            memory_bytes: self.executor_memory_bytes,
+            resources: self.executor_resources.clone(),
+            pool: self.pool.clone(),
+            pool_properties: self.pool_properties.clone(),
+            pool_root_is_input: self.pool_root_is_input,
+            sandbox: self.sandbox,
+            sandbox_read_only: self.sandbox_read_only.clone(),
+            action_uid: self.action_uid,
+            action_limits: self.action_limits(),
+            action_output_bytes_max: self.action_output_bytes_max,
+            congestion_window: self.congestion_window,
+            window_start_points: self.window_start_points,
+            window_points_max: self.window_points_max,
+            window_tick: Duration::from_millis(self.window_tick_ms),
+            load_max: self.load_max,
+            memory_left_percent: self.memory_left_percent,
+            disk_left_percent: self.disk_left_percent,
+            starting_max: self.starting_max,
+            heartbeat: Duration::from_secs(self.heartbeat_seconds),
+            lease_ttl: Duration::from_secs(self.lease_ttl_seconds),
+            kill_grace: Duration::from_millis(self.kill_grace_ms),
+            drain: Duration::from_secs(self.drain_seconds),
+        }
+    }
+}

@@ -1,0 +1,47 @@
+use std::time::Duration;
+
+use crate::Settings;
+
+/// Settings of the service `scheduler`.
+#[derive(Debug, Clone)]
+pub struct SchedulerSettings {
+    pub probes: u16,
+    pub probe_delay_ms: u64,
+    pub affinity: bool,
+    pub affinity_wait: Duration,
+    pub load_aware: bool,
+    pub custom_resource_patience: Duration,
+    pub sizing: bool,
+    pub hedges: HedgeSettings,
+    pub lease_ttl: Duration,
+}
+
+/// Additional copies of slow actions.
+#[derive(Debug, Clone)]
+pub struct HedgeSettings {
+    pub max: u16,
+    pub delay: Duration,
+    pub by_history: bool,
+    pub factor: f64,
+}
+
+impl Settings {
+    pub fn scheduler(&self) -> SchedulerSettings {
+        SchedulerSettings {
+            probes: self.action_probes,
+            probe_delay_ms: self.action_probe_delay_ms,
+            affinity: self.action_affinity,
+            affinity_wait: Duration::from_millis(self.action_affinity_wait_ms),
+            load_aware: self.action_load_aware,
+            custom_resource_patience: Duration::from_secs(self.custom_resource_patience_seconds),
+            sizing: self.action_sizing,
+            hedges: HedgeSettings {
+                max: self.action_hedges,
+                delay: Duration::from_millis(self.action_hedge_delay_ms),
+                by_history: self.action_hedge_by_history,
+                factor: self.action_hedge_factor,
+            },
+            lease_ttl: Duration::from_secs(self.lease_ttl_seconds),
+        }
+    }
+}
