@@ -14,7 +14,7 @@ use model::{BuildRecord, Digest, DigestFunction, ModelNotice, Sequence};
 use service::Context;
 use telemetry::error_chain;
 use tokio::task::spawn_blocking;
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 
 /// Maximum number of files that are moved before they are kept.
 const BATCH: usize = 32;
@@ -51,14 +51,16 @@ pub(crate) async fn move_blobs(context: &Context, cas: &Cas, evictor: Option<&Ev
 async fn try_move(context: &Context, cas: &Cas, evictor: Option<&Evictor>) -> Result<(), MoveError> {
     let Some(url) = context.bus.earlier_store().await? else { return Ok(()) };
     let folder = PathBuf::from(url.strip_prefix("file://").unwrap_or(&url));
-    if !folder.exists() {
-        info!(url, "the store of an earlier version is not on this machine");
+    let blobs = folder.join("sha256");
+    // A folder without blobs may be one that is not mounted.
+    if entries(blobs.clone()).await?.is_empty() {
+        debug!(url, "the store of an earlier version has no blobs here");
         return Ok(());
     }
     let named = named(context).await?;
     let until = SystemTime::from(context.bus.now()) + cas.config().retention;
     let (mut moved, mut left) = (0, 0);
-    for shard in entries(folder.join("sha256")).await? {
+    for shard in entries(blobs).await? {
         let files = entries(shard).await?;
         let is_named = |path: &PathBuf| {
             path.file_name().and_then(|name| name.to_str()).is_some_and(|hash| named.contains(hash))
@@ -67,22 +69,28 @@ async fn try_move(context: &Context, cas: &Cas, evictor: Option<&Evictor>) -> Re
         left += others.len();
         for part in wanted.chunks(BATCH) {
             let stored = cas.put_files(DigestFunction::Sha256, part.to_vec(), true).await;
-            let mut blobs = Vec::with_capacity(part.len());
+            let (mut blobs, mut done, mut failed) = (Vec::new(), Vec::new(), None);
             for (path, stored) in part.iter().zip(stored) {
                 match stored {
-                    Ok(blob) => blobs.push(blob),
+                    Ok(blob) => {
+                        blobs.push(blob);
+                        done.push(path.clone());
+                    }
                     Err(error) if error.is_about_content() => {
                         left += 1;
                         warn!(path = %path.display(), error = error_chain(&error), "a blob was not moved");
                     }
-                    Err(error) => return Err(error.into()),
+                    Err(error) => failed = Some(error),
                 }
             }
             moved += blobs.len();
             if let Some(evictor) = evictor {
                 evictor.keep(blobs, until).await?;
             }
-            remove(part.to_vec()).await;
+            remove(done).await;
+            if let Some(error) = failed {
+                return Err(error.into());
+            }
         }
     }
     info!(moved, left, folder = %folder.display(), "moved the outputs and logs of an earlier version into the store");
@@ -100,8 +108,11 @@ async fn named(context: &Context) -> Result<HashSet<String>, MoveError> {
     }
     let start = Start::LastOfEachSubject;
     let mut follower = Follower::new(&context.bus, stream::EVENTS, EventSubject::LIFECYCLES, start);
-    follower.open().await;
-    while !follower.caught_up() {
+    loop {
+        follower.open().await;
+        if follower.caught_up() {
+            break;
+        }
         for stored in follower.next(EVENTS).await {
             let Ok(record) = stored.record() else { continue };
             named.extend(digests(&record).map(|digest| digest.hex().to_owned()));

@@ -5,6 +5,10 @@
 
 use std::{
     collections::{BTreeMap, HashMap},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     time::{Duration, SystemTime},
 };
 
@@ -13,14 +17,16 @@ use cas::{Cas, CasError, Evictor};
 use model::{BlobDigest, BuildRecord, LifecycleEvent, ModelNotice, RecordHead, Sequence};
 use service::Context;
 use telemetry::error_chain;
-use tokio::time::Instant;
 use tracing::{debug, info, warn};
 
-/// Longest time between two reads of the stream.
+/// Shortest and longest time between two reads of the stream.
+const LEAST: Duration = Duration::from_millis(250);
 const EVERY: Duration = Duration::from_secs(60);
-/// Maximum number of events, and approximate maximum number of blobs, that are handled at once.
+/// Maximum number of events that are read at once, and that are handled together.
 const BATCH: usize = 1000;
-const BLOBS: usize = 50_000;
+const PART: usize = 50;
+/// Maximum number of blobs that are kept in one call.
+const BLOBS: usize = 5_000;
 /// Time limit for listing the blobs of a folder.
 const LISTING: Duration = Duration::from_secs(60);
 /// Maximum number of missing blobs that are named in a log line.
@@ -28,11 +34,22 @@ const NAMED: usize = 3;
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
 /// Where blobs are kept.
+#[derive(Clone)]
 pub(crate) enum Place {
     /// The folder of the store, from which this process evicts.
     Folder(Evictor),
     /// The object store behind the folder.
     Objects,
+}
+
+impl Place {
+    fn suspend(&self, suspended: bool) {
+        match self {
+            Self::Folder(evictor) => evictor.suspend(suspended),
+            // Objects are deleted only after a successful read.
+            Self::Objects => {}
+        }
+    }
 }
 
 /// Reads records and keeps what they name.
@@ -45,6 +62,10 @@ pub(crate) struct Keeper {
     read_to: Option<Sequence>,
     /// The folders that are kept, and the day until which, so that a folder is listed once a day.
     trees: HashMap<BlobDigest, u64>,
+    /// The day on which folders of earlier days were last removed from these.
+    cleaned: u64,
+    /// Whether the last read succeeded.
+    is_current: Arc<AtomicBool>,
 }
 
 /// Why the blobs of records were not kept.
@@ -54,49 +75,52 @@ enum KeepError {
     Bus(#[from] BusError),
     #[error(transparent)]
     Store(#[from] CasError),
-    #[error("the event stream was not read within {} s", .0.as_secs())]
-    TimedOut(Duration),
 }
 
 impl Keeper {
     pub(crate) fn new(context: Context, cas: Cas, place: Place) -> Self {
         let retention = cas.config().retention;
-        Self { context, cas, place, retention, read_to: None, trees: HashMap::new() }
+        let (trees, is_current) = (HashMap::new(), Arc::default());
+        Self { context, cas, place, retention, read_to: None, trees, cleaned: 0, is_current }
+    }
+
+    /// Whether the last read succeeded, so that it is known what records name.
+    pub(crate) fn is_current(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.is_current)
     }
 
     /// Runs until it is dropped.
     pub(crate) async fn run(mut self) {
         let safe = self.cas.config().floor();
-        let every = (safe / 4).min(EVERY);
-        let mut read_at = Instant::now();
+        let every = (safe / 4).clamp(LEAST, EVERY);
+        let place = self.place.clone();
         loop {
-            let started = Instant::now();
-            match self.read_within(safe).await {
-                Ok(()) => {
-                    read_at = started;
-                    self.suspend(false);
-                    self.release().await;
+            // A long read goes on; what it has not read yet must not be evicted.
+            let read = {
+                let read = self.read();
+                tokio::pin!(read);
+                tokio::select! {
+                    read = &mut read => read,
+                    () = tokio::time::sleep((safe / 2).max(LEAST)) => {
+                        place.suspend(true);
+                        read.await
+                    }
                 }
+            };
+            self.is_current.store(read.is_ok(), Ordering::Release);
+            // After a failure nothing is evicted until a read succeeds.
+            place.suspend(read.is_err());
+            match read {
+                Ok(()) => self.release().await,
                 Err(error) => {
                     warn!(
                         error = error_chain(&error),
                         "cannot keep what the records of builds name, retrying"
                     );
-                    if read_at.elapsed() > safe / 2 {
-                        self.suspend(true);
-                    }
                 }
             }
             tokio::time::sleep(every).await;
         }
-    }
-
-    /// Reads what is new. The first read takes as long as it must: nothing is evicted before its end.
-    async fn read_within(&mut self, limit: Duration) -> Result<(), KeepError> {
-        if self.read_to.is_none() {
-            return self.read().await;
-        }
-        tokio::time::timeout(limit, self.read()).await.unwrap_or(Err(KeepError::TimedOut(limit)))
     }
 
     /// Keeps what all records name that were not handled yet.
@@ -113,22 +137,28 @@ impl Keeper {
             None => Start::LastOfEachSubject,
         };
         let mut follower = Follower::new(&self.context.bus, stream::EVENTS, EventSubject::LIFECYCLES, start);
-        follower.open().await;
-        while !follower.caught_up() {
-            let batch = follower.next(BATCH).await;
-            self.keep_batch(&batch).await?;
-            // A read that is broken off later continues here.
-            self.read_to = self.read_to.map(|position| position.max(follower.cursor()));
+        loop {
+            // Also after a lost connection: there may be nothing more to wait for.
+            follower.open().await;
+            if follower.caught_up() {
+                break;
+            }
+            for part in follower.next(BATCH).await.chunks(PART) {
+                self.keep_part(part).await?;
+                // A read that fails later continues here.
+                let handled = part.last().map_or(Sequence(0), |stored| stored.sequence);
+                self.read_to = self.read_to.map(|position| position.max(handled));
+            }
         }
         self.read_to = Some(last.max(follower.cursor()));
         debug!(position = last.0, "read what records name");
         Ok(())
     }
 
-    async fn keep_batch(&mut self, batch: &[Stored]) -> Result<(), KeepError> {
+    async fn keep_part(&mut self, part: &[Stored]) -> Result<(), KeepError> {
         let first = self.read_to.is_none();
-        let mut named: BTreeMap<BlobDigest, SystemTime> = BTreeMap::new();
-        for stored in batch {
+        let (mut named, mut listed) = (BTreeMap::new(), Vec::new());
+        for stored in part {
             let until = SystemTime::from(stored.at) + self.retention;
             if until < self.now() {
                 continue;
@@ -142,70 +172,74 @@ impl Keeper {
                     Err(error) => return Err(error.into()),
                 }
             }
-            if let Some(tree) = record.tree() {
-                blobs.extend(self.blobs_of_tree(&tree, until).await?);
+            if let Some(tree) = record.tree().filter(|tree| !self.is_kept(tree, until)) {
+                blobs.extend(self.blobs_of_tree(&tree).await?);
+                listed.push((tree, day_of(until)));
             }
             for blob in blobs {
                 let known = named.entry(blob).or_insert(until);
                 *known = until.max(*known);
             }
-            if named.len() >= BLOBS {
-                self.keep(std::mem::take(&mut named)).await?;
-            }
         }
-        self.keep(named).await
+        // What is missing may be uploaded again: then its folder is listed again.
+        if self.keep(named).await? == 0 {
+            self.trees.extend(listed);
+        }
+        Ok(())
     }
 
-    /// Keeps blobs for at least the times given, and at most a day longer.
-    async fn keep(&self, named: BTreeMap<BlobDigest, SystemTime>) -> Result<(), KeepError> {
+    /// Keeps blobs for at least the times given, and at most a day longer. Returns how many are missing.
+    async fn keep(&self, named: BTreeMap<BlobDigest, SystemTime>) -> Result<usize, KeepError> {
         let mut days: BTreeMap<u64, (SystemTime, Vec<BlobDigest>)> = BTreeMap::new();
         for (blob, until) in named {
             let (latest, blobs) = days.entry(day_of(until)).or_insert((until, Vec::new()));
             *latest = until.max(*latest);
             blobs.push(blob);
         }
+        let mut count = 0;
         for (until, blobs) in days.into_values() {
-            let missing = match &self.place {
-                Place::Folder(evictor) => evictor.keep(blobs, until).await?,
-                Place::Objects => self.cas.keep_objects(blobs).await?,
-            };
-            if !missing.is_empty() {
-                let some = missing.iter().take(NAMED).map(ToString::to_string).collect::<Vec<_>>().join(" ");
-                warn!(
-                    count = missing.len(),
-                    some, "records of builds name blobs that the store does not have"
-                );
+            for blobs in blobs.chunks(BLOBS) {
+                let missing = match &self.place {
+                    Place::Folder(evictor) => evictor.keep(blobs.to_vec(), until).await?,
+                    Place::Objects => self.cas.keep_objects(blobs.to_vec(), until).await?,
+                };
+                if !missing.is_empty() {
+                    let some =
+                        missing.iter().take(NAMED).map(ToString::to_string).collect::<Vec<_>>().join(" ");
+                    warn!(
+                        count = missing.len(),
+                        some, "records of builds name blobs that the store does not have"
+                    );
+                }
+                count += missing.len();
             }
         }
-        Ok(())
+        Ok(count)
     }
 
-    /// The blobs of a folder, unless they are kept for long enough already. Of a folder that is not valid, or so large
-    /// that it takes too long, only the root is kept.
-    async fn blobs_of_tree(
-        &mut self,
-        tree: &BlobDigest,
-        until: SystemTime,
-    ) -> Result<Vec<BlobDigest>, CasError> {
-        let (day, today) = (day_of(until), day_of(self.now()));
-        if self.trees.get(tree).is_some_and(|known| *known >= day) {
-            return Ok(Vec::new());
+    /// Whether the blobs of a folder are kept for long enough already.
+    fn is_kept(&mut self, tree: &BlobDigest, until: SystemTime) -> bool {
+        let today = day_of(self.now());
+        if self.cleaned != today {
+            self.cleaned = today;
+            self.trees.retain(|_, day| *day >= today);
         }
-        self.trees.retain(|_, known| *known >= today);
-        let blobs = match tokio::time::timeout(LISTING, self.cas.blobs_of_tree(tree)).await {
-            Ok(Ok(blobs)) => blobs,
-            Ok(Err(error)) if !error.is_about_content() => return Err(error),
-            Ok(Err(error)) => {
+        self.trees.get(tree).is_some_and(|day| *day >= day_of(until))
+    }
+
+    /// The blobs of a folder. Of one that is not valid, or so large that listing it takes too long, only the root.
+    async fn blobs_of_tree(&self, tree: &BlobDigest) -> Result<Vec<BlobDigest>, CasError> {
+        match tokio::time::timeout(LISTING, self.cas.blobs_of_tree(tree)).await {
+            Ok(Err(error)) if error.is_about_content() => {
                 debug!(error = error_chain(&error), "cannot list the blobs of a folder");
-                vec![*tree]
+                Ok(vec![*tree])
             }
+            Ok(outcome) => outcome,
             Err(_) => {
                 warn!(%tree, "listing the blobs of a folder took too long: they are not kept");
-                vec![*tree]
+                Ok(vec![*tree])
             }
-        };
-        self.trees.insert(*tree, day);
-        Ok(blobs)
+        }
     }
 
     /// Keeps the occupancy model in use, which no record of a build names.
@@ -213,7 +247,7 @@ impl Keeper {
         let (_, notice) = self.context.bus.entry::<ModelNotice>(&()).await?;
         let Some(notice) = notice else { return Ok(()) };
         match self.cas.resolve(&notice.digest, notice.size_bytes).await {
-            Ok(blob) => self.keep([(blob, self.now() + self.retention)].into()).await,
+            Ok(blob) => self.keep([(blob, self.now() + self.retention)].into()).await.map(drop),
             Err(CasError::NotFound { .. }) => Ok(()),
             Err(error) => Err(error.into()),
         }
@@ -221,12 +255,6 @@ impl Keeper {
 
     fn now(&self) -> SystemTime {
         self.context.bus.now().into()
-    }
-
-    fn suspend(&self, suspended: bool) {
-        if let Place::Folder(evictor) = &self.place {
-            evictor.suspend(suspended);
-        }
     }
 
     /// Deletes what was kept until yesterday and nothing needs any more.

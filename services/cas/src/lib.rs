@@ -6,6 +6,14 @@
 mod earlier_store;
 mod keeper;
 
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
 use cas::Cas;
 use cas_grpc::{BlobApi, Limits, routes, serve};
 use listener::{ClientListener, Protocol};
@@ -19,8 +27,8 @@ use tonic::service::Routes;
 use keeper::{Keeper, Place};
 
 /// Time from the start to the first deletion of old objects from an object store, and from each to the next.
-const FIRST_SWEEP: std::time::Duration = std::time::Duration::from_secs(3600);
-const SWEEP: std::time::Duration = std::time::Duration::from_secs(24 * 3600);
+const FIRST_SWEEP: Duration = Duration::from_secs(3600);
+const SWEEP: Duration = Duration::from_secs(24 * 3600);
 
 /// Runs the service until it is stopped.
 pub fn run(context: Context, settings: CasSettings) -> Running {
@@ -62,9 +70,9 @@ async fn bound_folder(context: Context, cas: Cas) -> Result<(), ServiceError> {
     }
     // Nothing is evicted before it is known what records name.
     evictor.suspend(true);
+    let keeper = Keeper::new(context.clone(), cas.clone(), Place::Folder(evictor.clone()));
     let keeping = async {
-        earlier_store::move_blobs(&context, &cas, Some(&evictor)).await;
-        Keeper::new(context.clone(), cas.clone(), Place::Folder(evictor.clone())).run().await;
+        tokio::join!(keeper.run(), earlier_store::move_blobs(&context, &cas, Some(&evictor)));
         Ok(())
     };
     tokio::select! {
@@ -75,19 +83,23 @@ async fn bound_folder(context: Context, cas: Cas) -> Result<(), ServiceError> {
 
 /// Keeps in the object store what records name, and deletes the rest in time.
 async fn bound_objects(context: Context, cas: Cas) -> Result<(), ServiceError> {
-    let keeping = async {
-        earlier_store::move_blobs(&context, &cas, None).await;
-        tokio::join!(Keeper::new(context.clone(), cas.clone(), Place::Objects).run(), sweep(&cas));
-    };
-    context.stop.run_until_cancelled(keeping).await;
+    let keeper = Keeper::new(context.clone(), cas.clone(), Place::Objects);
+    let sweeping = sweep(&cas, keeper.is_current());
+    let keeping =
+        async { tokio::join!(keeper.run(), earlier_store::move_blobs(&context, &cas, None), sweeping) };
+    // Boxed: its state is large.
+    context.stop.run_until_cancelled(Box::pin(keeping)).await;
     Ok(())
 }
 
-/// Deletes old objects from the object store, once a day. Not at once: another service may have done it just before.
-async fn sweep(cas: &Cas) {
-    let mut pause = FIRST_SWEEP;
+/// Deletes old objects from the object store, once a day while it is known what records name. Not at once: another
+/// service may have done it just before.
+async fn sweep(cas: &Cas, is_current: Arc<AtomicBool>) {
     loop {
-        tokio::time::sleep(std::mem::replace(&mut pause, SWEEP)).await;
+        tokio::time::sleep(FIRST_SWEEP).await;
+        if !is_current.load(Ordering::Acquire) {
+            continue;
+        }
         match cas.sweep_objects().await {
             Ok(0) => {}
             Ok(deleted) => tracing::info!(deleted, "deleted objects that were not used for objects_days"),
@@ -96,6 +108,7 @@ async fn sweep(cas: &Cas) {
                 tracing::warn!(error, "cannot delete old objects from the object store");
             }
         }
+        tokio::time::sleep(SWEEP).await;
     }
 }
 
@@ -121,5 +134,5 @@ async fn serve_cache(listener: ClientListener, routes: Routes, context: Context)
 /// Allows running calls one second after the service is stopped.
 async fn grace_period(context: &Context) {
     context.stop.cancelled().await;
-    tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
 }

@@ -147,7 +147,8 @@ impl Globals {
             Ok(bus) => bus.find_gateway(&host_name()).await.ok().flatten(),
             Err(_) => None,
         };
-        Ok(found.map_or_else(|| format!("grpc://{}", settings.grpc_listen), |gateway| gateway.grpc))
+        let of_settings = || chosen_grpc_url(settings).unwrap_or_else(default_grpc_url);
+        Ok(found.map_or_else(of_settings, |gateway| gateway.grpc))
     }
 
     /// URL of the Remote Execution API of the farm on `bus`: from the data folder, if it contains this farm, else of a
@@ -197,6 +198,10 @@ fn chosen_grpc_url(settings: &Settings) -> Option<String> {
     let address = &settings.grpc_listen;
     let chosen = *address != Settings::default().grpc_listen && !address.ends_with(":0");
     chosen.then(|| format!("grpc://{address}"))
+}
+
+fn default_grpc_url() -> String {
+    format!("grpc://{}", Settings::default().grpc_listen)
 }
 
 /// Reads an environment variable; an empty one counts as unset.

@@ -104,15 +104,19 @@ impl Console {
         file.write_all(data).await
     }
 
-    /// Stores the output that exceeded the limit of the bus, and returns the summary, in which output that cannot be
-    /// stored counts as dropped.
-    pub(crate) async fn finish(mut self, cas: &Cas) -> LogSummary {
+    /// Stores the output that exceeded the limit of the bus, until `stopped` returns. Returns the summary, in which output
+    /// that cannot be stored counts as dropped.
+    pub(crate) async fn finish(mut self, cas: &Cas, stopped: impl Future<Output = ()>) -> LogSummary {
         if let Some(mut file) = self.overflow.take() {
             if let Err(error) = file.flush().await {
                 warn!(%error, "cannot write the end of a log");
             }
             drop(file);
-            match self.store(cas).await {
+            let stored = tokio::select! {
+                stored = self.store(cas) => stored,
+                () = stopped => Err("the run was stopped".to_owned()),
+            };
+            match stored {
                 Ok(blob) => {
                     let (path, digest) = (".forebay/log".to_owned(), Digest::from_sha256(blob.hash));
                     self.summary.overflow =

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use bus::GuardedWriter;
 use jobs::{JobEnd, StoreWait};
-use model::{BuildRecord, Reason, ReasonCode};
+use model::{BuildRecord, LogSummary, Reason, ReasonCode};
 use service::{Step, crash_point};
 use shim::Shim;
 use tokio::time::Instant;
@@ -29,6 +29,10 @@ use crate::{
 
 /// How long a run that was stopped goes on storing its outputs: a worker that drains exits at least 5 s after it.
 const STOPPED_PATIENCE: Duration = Duration::from_secs(3);
+/// Time limit of an attempt to store outputs after an attempt that found no store.
+const ATTEMPT_MAX: Duration = Duration::from_secs(300);
+/// An attempt of at least this time stored something: the wait for the store begins again after it.
+const LONG_ATTEMPT: Duration = Duration::from_secs(20);
 /// Maximum number of console lines about outputs; the result lists more.
 const WARNINGS_MAX: usize = 20;
 
@@ -99,7 +103,12 @@ async fn run_inside(
     let filled_disk = matches!(stop.cause(), Some(Cause::FilledDisk { .. }));
     let blames_disk = (disk_is_full || ending.lacked_room()) && !filled_disk;
     let ending = if blames_disk { ending.blame_disk() } else { ending };
-    let log = console.finish(&shared.cas).await;
+    // The record of a build that is requeued, or runs elsewhere, has no log.
+    let log = if matches!(ending, Ending::GiveBack(_) | Ending::NotFetched(_) | Ending::NotOurs) {
+        LogSummary::default()
+    } else {
+        console.finish(&shared.cas, storing_ends(&stop, None)).await
+    };
     crash_point(Step::OutputsKept);
     let failed = !ending.is_success(job.as_deref());
     let set_aside = settings.keep_failed_workspaces && failed && !untouched;
@@ -161,14 +170,19 @@ impl Run<'_> {
         loop {
             // Without a failure, the time that storing takes says nothing about the store.
             let is_away = last.as_ref().is_some_and(|last| last.code == ReasonCode::StoreUnreachable);
-            let until = wait.until().filter(|_| is_away);
+            let began = Instant::now();
+            let until = is_away.then(|| began + ATTEMPT_MAX);
             let kept = tokio::select! {
                 kept = outputs::keep(&shared.cas, root, &self.record.build.outputs, most) => kept,
-                () = storing_ends(self.stop, until) => match last {
+                () = storing_ends(self.stop, until) => match last.filter(|_| self.stop.cause().is_none()) {
                     Some(reason) => Err(reason),
                     None => return (self.stopped(ending.ended().cloned()), Outputs::default()),
                 },
             };
+            if began.elapsed() > LONG_ATTEMPT {
+                // It stored something before it failed.
+                wait = StoreWait::default();
+            }
             let reason = match kept {
                 Ok(outputs) => {
                     warn_of(self.console, &outputs).await;
@@ -188,6 +202,10 @@ impl Run<'_> {
                 }
                 last = Some(reason);
                 continue;
+            }
+            if may_succeed_later && matches!(self.stop.cause(), Some(Cause::Drained | Cause::EndedElsewhere))
+            {
+                return (self.stopped(ending.ended().cloned()), Outputs::default());
             }
             say(self.console, &reason.message).await;
             // The build itself completed: it is requeued until the store accepts its outputs, here or elsewhere.

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use futures::StreamExt as _;
 use model::Sequence;
 use serde::{Serialize, de::DeserializeOwned};
-use tracing::warn;
+use tracing::debug;
 
 use crate::{
     Bus, BusError, Encoding, Stored, encode,
@@ -140,14 +140,15 @@ impl Bus {
 
 /// The value in a message of a bucket; `None` if the message marks a deleted key.
 fn read_value<E: Entry>(stored: &Stored) -> Result<Option<E>, BusError> {
-    if header(stored.headers.as_ref(), KV_OPERATION).is_some() {
+    // A value that must be readable was not deleted by Forebay.
+    if header(stored.headers.as_ref(), KV_OPERATION).is_some() && !E::MUST_BE_READABLE {
         return Ok(None);
     }
     match stored.read() {
         Ok(value) => Ok(Some(value)),
         Err(error) if E::MUST_BE_READABLE => Err(error),
         Err(error) => {
-            warn!(error = telemetry::error_chain(&error), "ignoring an unreadable value");
+            debug!(error = telemetry::error_chain(&error), "ignoring an unreadable value");
             Ok(None)
         }
     }

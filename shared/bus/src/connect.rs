@@ -1,6 +1,6 @@
 //! Connecting to NATS, and noticing lost and restored connections.
 
-use std::{sync::Arc, time::Duration};
+use std::{io, sync::Arc, time::Duration};
 
 use async_nats::{ConnectOptions, Event, ServerAddr, Subscriber, connection::State, jetstream};
 use futures::StreamExt as _;
@@ -263,8 +263,14 @@ impl Bus {
 }
 
 fn addresses(url: &str) -> Result<Vec<ServerAddr>, BusError> {
-    let servers = url.split(',').map(|server| server.trim().parse());
-    servers.collect::<Result<_, _>>().map_err(|source| BusError::Url { url: url.to_owned(), source })
+    let unusable = |source| BusError::Url { url: url.to_owned(), source };
+    let address = |server: &str| {
+        if server.starts_with("ws") && server.contains("://") {
+            return Err(io::Error::new(io::ErrorKind::Unsupported, "expected nats:// or tls://"));
+        }
+        server.parse()
+    };
+    url.split(',').map(|server| address(server.trim())).collect::<Result<_, _>>().map_err(unusable)
 }
 
 fn on_event(event: &Event, reconnects: &watch::Sender<u64>) {

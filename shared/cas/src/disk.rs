@@ -83,20 +83,21 @@ impl Disk {
         Ok(Self { layout, fsync, copy_age_max, damaged: AtomicU64::new(0) })
     }
 
-    /// Whether a file counts. A wrong length is damage; an old copy is removed, so that its object is looked up, and
-    /// thereby renewed if it exists.
-    fn is_valid(&self, entry: &Entry, path: &Path, meta: &Metadata) -> bool {
-        if !entry.fits(meta.len()) {
+    /// Whether the length of a file is right; otherwise it is removed.
+    fn is_whole(&self, entry: &Entry, path: &Path, meta: &Metadata) -> bool {
+        let is_whole = entry.fits(meta.len());
+        if !is_whole {
             self.remove_damaged(path);
-            return false;
         }
+        is_whole
+    }
+
+    /// Whether a file proves that its blob is stored. An old copy of an object does not: its object may be gone, and is
+    /// renewed only when it is looked up. A file system that does not record when files were created has only old ones.
+    fn is_proof(&self, meta: &Metadata) -> bool {
         let Some(max) = self.copy_age_max else { return true };
-        // Where the file system does not record it, every copy counts as old.
-        let is_young = meta.created().is_ok_and(|at| at.elapsed().is_ok_and(|age| age <= max));
-        if !is_young && let Err(error) = fs::remove_file(path) {
-            tracing::debug!(path = %path.display(), %error, "cannot remove an old copy of an object");
-        }
-        is_young
+        let is_old = |at: SystemTime| at.elapsed().is_ok_and(|age| age > max);
+        meta.created().is_ok_and(|at| !is_old(at))
     }
 
     /// Number of files that were removed because of a wrong length or wrong content.
@@ -170,7 +171,7 @@ impl Disk {
             return Ok(false);
         }
         match fs::metadata(path) {
-            Ok(meta) => Ok(self.is_valid(entry, path, &meta)),
+            Ok(meta) => Ok(self.is_whole(entry, path, &meta) && self.is_proof(&meta)),
             Err(error) => absent_is_false(Err(error)).map_err(failed),
         }
     }
@@ -192,7 +193,7 @@ impl Disk {
             Err(error) => return Err(failed(error)),
         };
         let meta = file.metadata().map_err(failed)?;
-        Ok(self.is_valid(entry, path, &meta).then_some(file))
+        Ok(self.is_whole(entry, path, &meta).then_some(file))
     }
 
     /// Removes a file whose content does not match its name.
@@ -251,6 +252,8 @@ impl Disk {
             futimens(&temp.file, &TimeSpec::UTIME_NOW, &TimeSpec::UTIME_NOW).map_err(|e| failed(e.into()))?;
         }
         let used = meta.blocks() * 512;
+        // A new copy of an object takes the place of an old one.
+        let replace = replace || self.copy_age_max.is_some();
         let before = if replace { fs::metadata(&path).map_or(0, |meta| meta.blocks() * 512) } else { 0 };
         for _ in 0..8 {
             match rename(&temp.path, &path, replace) {

@@ -12,7 +12,7 @@ use futures::{StreamExt as _, stream};
 use hashing::{CopyError, copy_reader, hash_reader};
 use invariant::Present as _;
 use model::{BlobDigest, DigestFunction};
-use nix::{fcntl::OFlag, unistd::geteuid};
+use nix::{errno::Errno, fcntl::OFlag, unistd::geteuid};
 use remote::Source;
 
 use crate::{
@@ -316,7 +316,7 @@ fn open(path: &Path) -> Result<File, CasError> {
     let refused = || CasError::NotAFile { path: path.display().to_string() };
     let flags = (OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK).bits();
     let file = OpenOptions::new().read(true).custom_flags(flags).open(path).map_err(|source| {
-        let symlink = source.raw_os_error() == Some(nix::errno::Errno::ELOOP as i32);
+        let symlink = source.raw_os_error() == Some(Errno::ELOOP as i32);
         if symlink { refused() } else { unreadable(path, source) }
     })?;
     let regular = file.metadata().is_ok_and(|meta| meta.is_file());
@@ -325,5 +325,10 @@ fn open(path: &Path) -> Result<File, CasError> {
 
 /// The error for a caller's file that cannot be read.
 fn unreadable(path: &Path, source: io::Error) -> CasError {
+    let errno = source.raw_os_error().map(Errno::from_raw);
+    if matches!(errno, Some(Errno::EMFILE | Errno::ENFILE | Errno::ENOMEM)) {
+        // This process lacks something: the file itself may be fine.
+        return CasError::disk("opening", path, source);
+    }
     CasError::Source { path: path.display().to_string(), source }
 }

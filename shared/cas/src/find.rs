@@ -1,6 +1,6 @@
 //! Blobs that are known by their hash, and whole blobs of any size.
 
-use std::{fs, path::Path};
+use std::{fs, path::Path, time::SystemTime};
 
 use bytes::{Bytes, BytesMut};
 use futures::TryStreamExt as _;
@@ -57,11 +57,15 @@ impl Cas {
         Ok(content)
     }
 
-    /// Keeps blobs in the object store behind the local tier for at least
-    /// [`CasConfig::retention`](crate::CasConfig::retention) from now on. Returns those that it does not have.
-    pub async fn keep_objects(&self, digests: Vec<BlobDigest>) -> Result<Vec<BlobDigest>, CasError> {
+    /// Keeps blobs in the object store behind the local tier at least until `until`, which may be at most
+    /// [`CasConfig::retention`](crate::CasConfig::retention) from now. Returns those that it does not have.
+    pub async fn keep_objects(
+        &self,
+        digests: Vec<BlobDigest>,
+        until: SystemTime,
+    ) -> Result<Vec<BlobDigest>, CasError> {
         match self.objects() {
-            Some(objects) => objects.keep(digests).await,
+            Some(objects) => objects.keep(digests, until).await,
             None => Ok(Vec::new()),
         }
     }

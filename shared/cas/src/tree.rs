@@ -109,9 +109,9 @@ impl Cas {
                     found.extend(node.files.iter());
                     next.extend(node.directories.iter().filter(|digest| found.insert(**digest)));
                 }
-            }
-            if found.len() as u64 > ENTRIES_MAX {
-                return Err(refused(TreeFault::TooLarge { max: ENTRIES_MAX }.to_string()));
+                if found.len() as u64 > ENTRIES_MAX {
+                    return Err(refused(TreeFault::TooLarge { max: ENTRIES_MAX }.to_string()));
+                }
             }
             level = next;
         }

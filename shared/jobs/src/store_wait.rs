@@ -39,11 +39,6 @@ impl StoreWait {
         Some(format!("waiting for {what}: {}", reason.message))
     }
 
-    /// When the wait ends; `None` before the first failure.
-    pub fn until(&self) -> Option<Instant> {
-        self.until
-    }
-
     pub fn is_over(&self) -> bool {
         self.until.is_some_and(|until| Instant::now() >= until)
     }

@@ -2,7 +2,7 @@
 
 use model::{Esu, ExecutorType};
 
-use crate::Settings;
+use crate::{Settings, units::days};
 
 /// Minimum number of checks of a pool within `scale_in_after_seconds`.
 const LOOKS_MIN: f64 = 4.0;
@@ -84,19 +84,30 @@ impl Settings {
         if self.action_attempts == 0 {
             return Err(invalid("action_attempts", &0, "expected at least 1"));
         }
-        let longest = self.action_queue_timeout_seconds + self.action_timeout_seconds_max;
-        if self.actions_days * 24 * 3600 <= longest {
+        self.check_retentions()?;
+        Ok(())
+    }
+
+    fn check_retentions(&self) -> Result<(), SettingsError> {
+        let retentions = [
+            ("events_days", self.events_days),
+            ("actions_days", self.actions_days),
+            ("rejected_days", self.rejected_days),
+            ("log_streams_days", self.log_streams_days),
+            ("objects_days", self.objects_days),
+        ];
+        if let Some((name, days)) = retentions.into_iter().find(|(_, days)| *days > DAYS_MAX) {
+            return Err(invalid(name, &days, "expected at most 36500"));
+        }
+        let longest = self.action_queue_timeout_seconds.saturating_add(self.action_timeout_seconds_max);
+        if days(self.actions_days).as_secs() <= longest {
             let wanted = "expected more than action_queue_timeout_seconds + action_timeout_seconds_max";
             return Err(invalid("actions_days", &self.actions_days, wanted));
         }
-        let longest = self.queue_timeout_seconds_max + self.timeout_seconds_max;
-        if self.events_days * 24 * 3600 <= longest {
+        let longest = self.queue_timeout_seconds_max.saturating_add(self.timeout_seconds_max);
+        if days(self.events_days).as_secs() <= longest {
             let wanted = "expected more than queue_timeout_seconds_max + timeout_seconds_max";
             return Err(invalid("events_days", &self.events_days, wanted));
-        }
-        if self.objects_days > DAYS_MAX || self.events_days > DAYS_MAX {
-            let days = self.objects_days.max(self.events_days);
-            return Err(invalid("objects_days", &days, "expected at most 36500, like events_days"));
         }
         Ok(())
     }

@@ -329,7 +329,7 @@ impl Settings {
 
     /// How long blobs that records name are kept after the record's last change.
     pub(crate) fn objects_retention(&self) -> Duration {
-        Duration::from_secs(self.objects_days.max(self.events_days) * 24 * 3600)
+        units::days(self.objects_days.max(self.events_days))
     }
 
     /// Maximum number of actions that an executor runs at a time.

@@ -1,5 +1,6 @@
 //! Options of `forebay up`.
 
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use settings::{SandboxKind, Settings};
 
 use crate::scale::Bounds;
@@ -55,8 +56,12 @@ pub struct UpArgs {
     #[arg(long, short)]
     pub verbose: bool,
     /// Sandbox for actions: `none` if the machine cannot run bubblewrap [default: the setting `sandbox`, bubblewrap]
-    #[arg(long, value_name = "HOW", value_parser = ["bubblewrap", "none"])]
+    #[arg(long, value_name = "HOW", value_parser = sandbox_kinds())]
     pub(crate) sandbox: Option<SandboxKind>,
+}
+
+fn sandbox_kinds() -> impl TypedValueParser<Value = SandboxKind> {
+    PossibleValuesParser::new(["bubblewrap", "none"]).try_map(|name| name.parse::<SandboxKind>())
 }
 
 impl UpArgs {
@@ -74,4 +79,25 @@ pub(crate) enum Sync {
     Default,
     /// Before each acknowledgement: acknowledged data survives a power failure
     Always,
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Command {
+        #[command(flatten)]
+        args: UpArgs,
+    }
+
+    #[test]
+    fn every_option_has_a_value_that_can_be_read() {
+        let line = "up --sandbox none --nats-port 0 --sync always --autoscale workers=0..4 --store file:///x";
+        let command = Command::try_parse_from(line.split(' ')).unwrap();
+        assert_eq!(command.args.sandbox, Some(SandboxKind::None));
+        assert!(Command::try_parse_from(["up", "--sandbox", "chroot"]).is_err());
+    }
 }

@@ -150,8 +150,10 @@ fn variables(settings: &Settings) -> BTreeMap<String, String> {
             value.to_string()
         }
     };
+    // A setting without a value is absent: a variable always has one.
     fields
         .into_iter()
+        .filter(|(_, value)| !value.is_null())
         .map(|(name, value)| (format!("FOREBAY_{}", name.to_uppercase()), text(&value)))
         .collect()
 }
@@ -228,6 +230,7 @@ mod tests {
         assert_eq!(variables["FOREBAY_WORKSPACES"], "7");
         assert_eq!(variables["FOREBAY_KEEP_FAILED_WORKSPACES"], "false");
         assert_eq!(variables["FOREBAY_CAS_URL"], "");
+        assert!(!variables.contains_key("FOREBAY_GIT_CONFIG_FILE"));
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! An object store behind the local tier.
 
 use std::{
+    collections::HashSet,
     fs::File,
     io,
     path::Path,
@@ -16,6 +17,7 @@ use object_store::{
     GetOptions, GetResult, ObjectMeta, ObjectStore, ObjectStoreExt as _, PutMode, PutPayload, WriteMultipart,
     path::{Path as Key, PathPart},
 };
+use parking_lot::Mutex;
 use tokio::{sync::Semaphore, task::spawn_blocking};
 
 use crate::{
@@ -34,7 +36,7 @@ const PART_BYTES: usize = 8 << 20;
 const PARTS: usize = 2;
 /// A look-up renews objects older than one part in this many of the retention.
 const LOOK_UP_SHARE: u32 = 2;
-/// The same for an object that a record names.
+/// Objects are deleted one part in this many of the retention after its end.
 const KEEP_SHARE: u32 = 10;
 /// Maximum number of objects that are renewed at a time.
 const RENEWALS: usize = 4;
@@ -45,8 +47,52 @@ pub(crate) struct Objects {
     store: Arc<dyn ObjectStore>,
     prefix: Key,
     retention: Duration,
-    /// One permit for each renewal at a time.
-    renewals: Semaphore,
+    renewals: Renewals,
+    /// The objects that are renewed in the background.
+    renewing: Arc<Mutex<HashSet<Key>>>,
+}
+
+/// Writes objects again, which starts their retention again: not every object store can set only the time.
+#[derive(Debug, Clone)]
+struct Renewals {
+    store: Arc<dyn ObjectStore>,
+    /// One permit for each renewal at a time, since large objects fill the memory.
+    permits: Arc<Semaphore>,
+}
+
+impl Renewals {
+    /// Returns whether the object exists.
+    async fn renew(&self, key: &Key) -> Result<bool, object_store::Error> {
+        // Never closed.
+        let _permit = self.permits.acquire().await.ok();
+        let found = match self.store.get(key).await {
+            Err(object_store::Error::NotFound { .. }) => return Ok(false),
+            outcome => outcome?,
+        };
+        if found.meta.size <= PART_BYTES as u64 {
+            let content = found.bytes().await?;
+            self.store.put(key, PutPayload::from_bytes(content)).await?;
+            return Ok(true);
+        }
+        let upload = self.store.put_multipart(key).await?;
+        let mut writer = WriteMultipart::new_with_chunk_size(upload, PART_BYTES);
+        if let Err(error) = Self::copy(found, &mut writer).await {
+            // The parts never become an object; the error to report is the first one.
+            let _ = writer.abort().await;
+            return Err(error);
+        }
+        writer.finish().await?;
+        Ok(true)
+    }
+
+    async fn copy(found: GetResult, writer: &mut WriteMultipart) -> Result<(), object_store::Error> {
+        let mut pieces = found.into_stream();
+        while let Some(piece) = pieces.next().await {
+            writer.wait_for_capacity(PARTS).await?;
+            writer.put(piece?);
+        }
+        Ok(())
+    }
 }
 
 impl Objects {
@@ -60,8 +106,9 @@ impl Objects {
         let options = std::env::vars().filter(|(name, _)| cloud(name));
         let (store, prefix) =
             object_store::parse_url_opts(&parsed, options).map_err(|error| unsupported(error.to_string()))?;
-        let renewals = Semaphore::new(RENEWALS);
-        Ok(Self { store: store.into(), prefix, retention, renewals })
+        let store: Arc<dyn ObjectStore> = store.into();
+        let renewals = Renewals { store: Arc::clone(&store), permits: Arc::new(Semaphore::new(RENEWALS)) };
+        Ok(Self { store, prefix, retention, renewals, renewing: Arc::default() })
     }
 
     fn key(&self, entry: &Entry) -> Key {
@@ -125,70 +172,70 @@ impl Objects {
         Ok(absent.into_iter().map(|(digest, _)| digest).collect())
     }
 
+    /// Whether the object exists; if so and if it is old, it is renewed in the background.
     async fn has(&self, entry: &Entry) -> Result<bool, CasError> {
-        self.has_for(entry, self.retention / LOOK_UP_SHARE).await
+        let found = self.look_up(entry).await?;
+        if let Some(meta) = &found {
+            self.renew_if_old(meta);
+        }
+        Ok(found.is_some())
     }
 
-    /// Whether the object exists; if so, it is renewed if it is older than `age`.
-    async fn has_for(&self, entry: &Entry, age: Duration) -> Result<bool, CasError> {
+    async fn look_up(&self, entry: &Entry) -> Result<Option<ObjectMeta>, CasError> {
         let key = self.key(entry);
-        let meta = match self.store.head(&key).await {
-            Ok(meta) => meta,
-            Err(object_store::Error::NotFound { .. }) => return Ok(false),
-            Err(error) => return Err(Self::failed("looking up", &key)(error)),
-        };
-        if !entry.fits(meta.size) {
-            return Ok(false);
+        match self.store.head(&key).await {
+            Ok(meta) => Ok(entry.fits(meta.size).then_some(meta)),
+            Err(object_store::Error::NotFound { .. }) => Ok(None),
+            Err(error) => Err(Self::failed("looking up", &key)(error)),
         }
-        if age_of(&meta) > age {
-            self.renew(entry, &meta).await?;
-        }
-        Ok(true)
     }
 
-    /// Writes an object again, which starts its retention again: not every object store can set only its time.
-    async fn renew(&self, entry: &Entry, meta: &ObjectMeta) -> Result<(), CasError> {
-        let key = self.key(entry);
-        // Renewals of many large objects must not delay look-ups of others, nor fill the memory.
-        let _permit = self.renewals.acquire().await.map_err(|_| CasError::Stopping)?;
-        let Some(found) = self.get(entry, 0).await? else { return Ok(()) };
-        if meta.size <= PART_BYTES as u64 {
-            let content = found.bytes().await.map_err(Self::failed("reading", &key))?;
-            return self.put(entry, content).await;
+    /// Starts to renew an object in the second half of its retention, unless that was started already.
+    fn renew_if_old(&self, meta: &ObjectMeta) {
+        if age_of(meta) <= self.retention / LOOK_UP_SHARE
+            || !self.renewing.lock().insert(meta.location.clone())
+        {
+            return;
         }
-        let upload = self.store.put_multipart(&key).await.map_err(Self::failed("writing", &key))?;
-        let mut writer = WriteMultipart::new_with_chunk_size(upload, PART_BYTES);
-        match Self::copy(found, &mut writer).await {
-            Ok(()) => writer.finish().await.map(drop).map_err(Self::failed("writing", &key)),
-            Err(error) => {
-                // The parts never become an object; the error to report is the first one.
-                let _ = writer.abort().await;
-                Err(Self::failed("renewing", &key)(error))
+        let (store, renewing, key) =
+            (self.renewals.clone(), Arc::clone(&self.renewing), meta.location.clone());
+        tokio::spawn(async move {
+            if let Err(error) = store.renew(&key).await {
+                tracing::warn!(%key, error = &error as &dyn std::error::Error, "cannot renew an object");
             }
-        }
+            renewing.lock().remove(&key);
+        });
     }
 
-    async fn copy(found: GetResult, writer: &mut WriteMultipart) -> Result<(), object_store::Error> {
-        let mut pieces = found.into_stream();
-        while let Some(piece) = pieces.next().await {
-            writer.wait_for_capacity(PARTS).await?;
-            writer.put(piece?);
-        }
-        Ok(())
-    }
-
-    /// Keeps blobs for at least the retention from now on. Returns those that do not exist.
-    pub(crate) async fn keep(&self, digests: Vec<BlobDigest>) -> Result<Vec<BlobDigest>, CasError> {
-        let age = self.retention / KEEP_SHARE;
+    /// Keeps blobs at least until `until`. Returns those that do not exist.
+    pub(crate) async fn keep(
+        &self,
+        digests: Vec<BlobDigest>,
+        until: SystemTime,
+    ) -> Result<Vec<BlobDigest>, CasError> {
         let looked: Vec<(BlobDigest, bool)> = stream::iter(digests)
-            .map(|digest| async move {
-                let there = is_empty(&digest) || self.has_for(&Entry::blob(digest), age).await?;
-                Ok::<_, CasError>((digest, there))
-            })
+            .map(|digest| async move { Ok::<_, CasError>((digest, self.keep_one(&digest, until).await?)) })
             .buffered(LOOK_UPS)
             .try_collect()
             .await?;
         Ok(looked.into_iter().filter_map(|(digest, there)| (!there).then_some(digest)).collect())
+    }
+
+    async fn keep_one(&self, digest: &BlobDigest, until: SystemTime) -> Result<bool, CasError> {
+        if is_empty(digest) {
+            return Ok(true);
+        }
+        let Some(meta) = self.look_up(&Entry::blob(*digest)).await? else { return Ok(false) };
+        if SystemTime::from(meta.last_modified) + self.deleted_after() >= until {
+            return Ok(true);
+        }
+        let renewed = self.renewals.renew(&meta.location).await;
+        renewed.map_err(Self::failed("renewing", &meta.location))
+    }
+
+    /// Age at which an object is deleted: longer than the retention, so that named objects need no renewal for a while.
+    fn deleted_after(&self) -> Duration {
+        self.retention + self.retention / KEEP_SHARE
     }
 
     /// Deletes the objects that were neither written nor renewed within the retention. Returns their number.
@@ -196,8 +243,7 @@ impl Objects {
     /// An object that is used for the first time after the retention, between its last check here and its deletion,
     /// is lost to that use, which then finds it missing.
     pub(crate) async fn sweep(&self) -> Result<u64, CasError> {
-        // Named objects are renewed only if they are older than a part of the retention.
-        let most = self.retention + self.retention / KEEP_SHARE;
+        let most = self.deleted_after();
         let mut deleted = 0;
         for kind in Kind::ALL {
             let folder: Key = self.prefix.parts().chain([PathPart::from(kind.folder())]).collect();
@@ -210,8 +256,11 @@ impl Objects {
                 let key = &meta.location;
                 let still = self.store.head(key).await.is_ok_and(|meta| age_of(&meta) > most);
                 if still {
-                    self.store.delete(key).await.map_err(Self::failed("deleting", key))?;
-                    deleted += 1;
+                    match self.store.delete(key).await {
+                        // Another service may have deleted it.
+                        Ok(()) | Err(object_store::Error::NotFound { .. }) => deleted += 1,
+                        Err(error) => return Err(Self::failed("deleting", key)(error)),
+                    }
                 }
             }
         }
@@ -233,12 +282,8 @@ impl Objects {
         while let Some(meta) = objects.next().await {
             let meta = meta.map_err(Self::failed("listing", &folder))?;
             let name = meta.location.filename().unwrap_or_default();
-            if !name.starts_with(hash) {
-                // Object stores list in the order of names.
-                break;
-            }
             let entry = Entry::parse(Kind::Blob, function, name).filter(|entry| entry.fits(meta.size));
-            if let Some(entry) = entry {
+            if let Some(entry) = entry.filter(|_| name.starts_with(hash)) {
                 return Ok(Some(entry.digest));
             }
         }
@@ -294,7 +339,11 @@ impl Objects {
         let key = self.key(entry);
         let range = (start > 0).then_some(object_store::GetRange::Offset(start));
         match self.store.get_opts(&key, GetOptions { range, ..GetOptions::default() }).await {
-            Ok(found) => Ok(Some(found)),
+            Ok(found) => {
+                // Its copy here will prove for half of the retention that it exists.
+                self.renew_if_old(&found.meta);
+                Ok(Some(found))
+            }
             Err(object_store::Error::NotFound { .. }) => Ok(None),
             Err(error) => Err(Self::failed("reading", &key)(error)),
         }
