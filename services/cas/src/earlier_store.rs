@@ -68,7 +68,8 @@ async fn try_move(context: &Context, cas: &Cas, evictor: Option<&Evictor>) -> Re
         let (wanted, others): (Vec<_>, Vec<_>) = files.into_iter().partition(is_named);
         left += others.len();
         for part in wanted.chunks(BATCH) {
-            let stored = cas.put_files(DigestFunction::Sha256, part.to_vec(), true).await;
+            // Copied: a file that is moved is lost if the object store does not accept it.
+            let stored = cas.put_files(DigestFunction::Sha256, part.to_vec(), false).await;
             let (mut blobs, mut done, mut failed) = (Vec::new(), Vec::new(), None);
             for (path, stored) in part.iter().zip(stored) {
                 match stored {
@@ -138,9 +139,10 @@ async fn entries(folder: PathBuf) -> Result<Vec<PathBuf>, MoveError> {
     found.map_err(|error| MoveError::Folder(name, error))
 }
 
-/// Removes files that were copied. Those that were moved are gone.
+/// Removes the files whose copies are in the store.
 async fn remove(paths: Vec<PathBuf>) {
     let remove = |path: &Path| match fs::remove_file(path) {
+        // Another service may have moved it too.
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
             warn!(path = %path.display(), %error, "cannot remove a blob that was moved");
         }

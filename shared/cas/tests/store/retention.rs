@@ -116,9 +116,17 @@ async fn a_blob_is_found_by_its_hash() {
     let (writer, _folder) = bucket.machine();
     let blob = writer.put_bytes(SHA, noise(1000, 1)).await.unwrap();
     let digest = Digest::from_sha256(blob.hash);
+    // Some folders have several of them.
+    let mut others = Vec::new();
+    for seed in 2..600 {
+        others.push(writer.put_bytes(SHA, noise(10, seed)).await.unwrap());
+    }
     let (reader, _other_folder) = bucket.machine();
     for cas in [&writer, &reader] {
         assert_eq!(cas.resolve(&digest, None).await.unwrap(), blob);
+        for other in &others {
+            assert_eq!(cas.resolve(&Digest::from_sha256(other.hash), None).await.unwrap(), *other);
+        }
         assert_eq!(cas.resolve(&digest, Some(7)).await.unwrap().size, 7);
         let absent = cas.resolve(&Digest::of(b"absent"), None).await;
         assert!(matches!(absent, Err(CasError::NotFound { sized: true, .. })), "{absent:?}");
