@@ -67,35 +67,41 @@ async fn try_move(context: &Context, cas: &Cas, evictor: Option<&Evictor>) -> Re
         };
         let (wanted, others): (Vec<_>, Vec<_>) = files.into_iter().partition(is_named);
         left += others.len();
-        for part in wanted.chunks(BATCH) {
-            // Copied: a file that is moved is lost if the object store does not accept it.
-            let stored = cas.put_files(DigestFunction::Sha256, part.to_vec(), false).await;
-            let (mut blobs, mut done, mut failed) = (Vec::new(), Vec::new(), None);
-            for (path, stored) in part.iter().zip(stored) {
-                match stored {
-                    Ok(blob) => {
-                        blobs.push(blob);
-                        done.push(path.clone());
-                    }
-                    Err(error) if error.is_about_content() => {
-                        left += 1;
-                        warn!(path = %path.display(), error = error_chain(&error), "a blob was not moved");
-                    }
-                    Err(error) => failed = Some(error),
-                }
-            }
-            moved += blobs.len();
-            if let Some(evictor) = evictor {
-                evictor.keep(blobs, until).await?;
-            }
-            remove(done).await;
-            if let Some(error) = failed {
-                return Err(error.into());
-            }
-        }
+        let refused = move_files(cas, evictor, &wanted, until).await?;
+        moved += wanted.len() - refused;
+        left += refused;
     }
     info!(moved, left, folder = %folder.display(), "moved the outputs and logs of an earlier version into the store");
     Ok(context.bus.forget_earlier_store().await?)
+}
+
+/// Moves files into the store, and returns how many of them it does not accept.
+async fn move_files(
+    cas: &Cas,
+    evictor: Option<&Evictor>,
+    files: &[PathBuf],
+    until: SystemTime,
+) -> Result<usize, MoveError> {
+    let (mut rest, mut refused) = (files, 0);
+    while !rest.is_empty() {
+        let part = rest.get(..BATCH).unwrap_or(rest);
+        // Copied: a file that is moved is lost if the object store does not accept it.
+        let stored = cas.put_files(DigestFunction::Sha256, part.to_vec(), false).await;
+        let (done, others) = rest.split_at(stored.digests.len());
+        rest = others;
+        if let Some(evictor) = evictor {
+            evictor.keep(stored.digests.into_iter().map(|blob| (blob, until)).collect()).await?;
+        }
+        remove(done.to_vec()).await;
+        let Some(error) = stored.error else { continue };
+        let Some((path, others)) = rest.split_first().filter(|_| error.is_about_content()) else {
+            return Err(error.into());
+        };
+        refused += 1;
+        rest = others;
+        warn!(path = %path.display(), error = error_chain(&error), "a blob was not moved");
+    }
+    Ok(refused)
 }
 
 /// The hashes of all blobs that records name.

@@ -60,10 +60,10 @@ pub(crate) struct Keeper {
     retention: Duration,
     /// Position up to which all records were handled; none before the first complete read.
     read_to: Option<Sequence>,
-    /// The folders that are kept, and the day until which, so that a folder is listed once a day.
-    trees: HashMap<BlobDigest, u64>,
-    /// The day on which folders of earlier days were last removed from these.
-    cleaned: u64,
+    /// The folders that are kept, and until when, so that a folder is listed once a day.
+    trees: HashMap<BlobDigest, SystemTime>,
+    /// When folders whose time has passed were last removed from these.
+    cleaned: SystemTime,
     /// Whether the last read succeeded.
     is_current: Arc<AtomicBool>,
 }
@@ -80,8 +80,9 @@ enum KeepError {
 impl Keeper {
     pub(crate) fn new(context: Context, cas: Cas, place: Place) -> Self {
         let retention = cas.config().retention;
-        let (trees, is_current) = (HashMap::new(), Arc::default());
-        Self { context, cas, place, retention, read_to: None, trees, cleaned: 0, is_current }
+        let (trees, cleaned) = (HashMap::new(), SystemTime::UNIX_EPOCH);
+        let is_current = Arc::default();
+        Self { context, cas, place, retention, read_to: None, trees, cleaned, is_current }
     }
 
     /// Whether the last read succeeded, so that it is known what records name.
@@ -174,7 +175,7 @@ impl Keeper {
             }
             if let Some(tree) = record.tree().filter(|tree| !self.is_kept(tree, until)) {
                 blobs.extend(self.blobs_of_tree(&tree).await?);
-                listed.push((tree, day_of(until)));
+                listed.push((tree, until));
             }
             for blob in blobs {
                 let known = named.entry(blob).or_insert(until);
@@ -188,43 +189,36 @@ impl Keeper {
         Ok(())
     }
 
-    /// Keeps blobs for at least the times given, and at most a day longer. Returns how many are missing.
+    /// Keeps blobs at least until the times given. Returns how many are missing.
     async fn keep(&self, named: BTreeMap<BlobDigest, SystemTime>) -> Result<usize, KeepError> {
-        let mut days: BTreeMap<u64, (SystemTime, Vec<BlobDigest>)> = BTreeMap::new();
-        for (blob, until) in named {
-            let (latest, blobs) = days.entry(day_of(until)).or_insert((until, Vec::new()));
-            *latest = until.max(*latest);
-            blobs.push(blob);
-        }
+        let named: Vec<(BlobDigest, SystemTime)> = named.into_iter().collect();
         let mut count = 0;
-        for (until, blobs) in days.into_values() {
-            for blobs in blobs.chunks(BLOBS) {
-                let missing = match &self.place {
-                    Place::Folder(evictor) => evictor.keep(blobs.to_vec(), until).await?,
-                    Place::Objects => self.cas.keep_objects(blobs.to_vec(), until).await?,
-                };
-                if !missing.is_empty() {
-                    let some =
-                        missing.iter().take(NAMED).map(ToString::to_string).collect::<Vec<_>>().join(" ");
-                    warn!(
-                        count = missing.len(),
-                        some, "records of builds name blobs that the store does not have"
-                    );
-                }
-                count += missing.len();
+        for part in named.chunks(BLOBS) {
+            let missing = match &self.place {
+                Place::Folder(evictor) => evictor.keep(part.to_vec()).await?,
+                Place::Objects => self.cas.keep_objects(part.to_vec()).await?,
+            };
+            if !missing.is_empty() {
+                let some = missing.iter().take(NAMED).map(ToString::to_string).collect::<Vec<_>>().join(" ");
+                warn!(
+                    count = missing.len(),
+                    some, "records of builds name blobs that the store does not have"
+                );
             }
+            count += missing.len();
         }
         Ok(count)
     }
 
     /// Whether the blobs of a folder are kept for long enough already.
     fn is_kept(&mut self, tree: &BlobDigest, until: SystemTime) -> bool {
-        let today = day_of(self.now());
-        if self.cleaned != today {
-            self.cleaned = today;
-            self.trees.retain(|_, day| *day >= today);
+        let now = self.now();
+        if now >= self.cleaned + DAY {
+            self.cleaned = now;
+            self.trees.retain(|_, kept| *kept >= now);
         }
-        self.trees.get(tree).is_some_and(|day| *day >= day_of(until))
+        // A day more is not worth another listing.
+        self.trees.get(tree).is_some_and(|kept| *kept + DAY >= until)
     }
 
     /// The blobs of a folder. Of one that is not valid, or so large that listing it takes too long, only the root.
@@ -272,10 +266,6 @@ impl Keeper {
             Err(error) => warn!(error = error_chain(&error), "cannot delete blobs that no record names"),
         }
     }
-}
-
-fn day_of(time: SystemTime) -> u64 {
-    time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs() / DAY.as_secs()
 }
 
 /// The record of a message that may name blobs that no earlier message named. `first`: there is no earlier one.

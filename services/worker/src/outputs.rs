@@ -10,7 +10,9 @@ use cas::{Cas, CasError};
 use globset::GlobSet;
 use invariant::impossible;
 use jobs::passing_code;
-use model::{Digest, DigestFunction, OutputFile, OutputNotKept, Reason, ReasonCode, output_globs};
+use model::{
+    BlobDigest, Digest, DigestFunction, OutputFile, OutputNotKept, Reason, ReasonCode, output_globs,
+};
 
 /// Maximum bytes of the list of outputs: it is part of the result, a message of at most 1 MiB.
 const LIST_BYTES_MAX: usize = 400 << 10;
@@ -91,22 +93,19 @@ async fn store(cas: &Cas, found: Vec<Found>) -> Result<Vec<OutputFile>, Reason> 
     };
     let paths = found.iter().map(|file| file.path.clone()).collect();
     let stored = cas.put_files(DigestFunction::Sha256, paths, false).await;
-    let mut files = Vec::with_capacity(found.len());
-    let mut digests = Vec::with_capacity(found.len());
-    for (file, stored) in found.into_iter().zip(stored) {
-        let blob = stored
-            .map_err(|error| failed(&format!("output {} could not be stored", file.relative), &error))?;
-        digests.push(blob);
-        let digest = Digest::from_sha256(blob.hash);
-        files.push(OutputFile {
-            path: file.relative,
-            digest,
-            size_bytes: blob.size,
-            executable: file.executable,
-        });
+    if let Some(error) = stored.error {
+        let file = found.get(stored.digests.len()).map_or("", |file| file.relative.as_str());
+        return Err(failed(&format!("output {file} could not be stored"), &error));
     }
+    let output = |(file, blob): (Found, &BlobDigest)| OutputFile {
+        path: file.relative,
+        digest: Digest::from_sha256(blob.hash),
+        size_bytes: blob.size,
+        executable: file.executable,
+    };
+    let files: Vec<OutputFile> = found.into_iter().zip(&stored.digests).map(output).collect();
     // The first may have been evicted while the last were stored.
-    let gone = cas.missing(&digests).await;
+    let gone = cas.missing(&stored.digests).await;
     let gone = gone.map_err(|error| failed("the outputs could not be checked", &error))?;
     if let Some(file) = files.iter().find(|file| gone.contains(&file.blob())) {
         let message = format!("output {} was evicted before all outputs were stored", file.path);

@@ -47,7 +47,7 @@ const JUST_NOW: Duration = Duration::from_millis(5);
 
 #[derive(Debug)]
 pub(crate) struct Disk {
-    pub(crate) layout: Layout,
+    layout: Layout,
     fsync: bool,
     /// Age at which a file no longer proves that the object of which it is a copy exists; `None` if files are no copies.
     copy_age_max: Option<Duration>,
@@ -58,13 +58,17 @@ pub(crate) struct Disk {
 #[derive(Debug)]
 pub(crate) struct Temp {
     path: PathBuf,
-    pub(crate) file: File,
+    file: File,
     kept: bool,
 }
 
 impl Temp {
     pub(crate) fn path(&self) -> &Path {
         &self.path
+    }
+
+    pub(crate) fn file(&self) -> &File {
+        &self.file
     }
 }
 
@@ -81,6 +85,10 @@ impl Disk {
     pub(crate) fn open(root: &Path, fsync: bool, copy_age_max: Option<Duration>) -> Result<Self, CasError> {
         let layout = Layout::open(root).map_err(|source| CasError::disk("creating folder", root, source))?;
         Ok(Self { layout, fsync, copy_age_max, damaged: AtomicU64::new(0) })
+    }
+
+    pub(crate) fn layout(&self) -> &Layout {
+        &self.layout
     }
 
     /// Whether the length of a file is right; otherwise it is removed.

@@ -9,6 +9,7 @@ use std::{
     fs::{self, File, Metadata, OpenOptions},
     io,
     os::unix::fs::MetadataExt as _,
+    path::PathBuf,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -25,7 +26,7 @@ pub use meter::CasRoom;
 use meter::Meter;
 use scan::{Candidate, Scan, scan};
 
-use crate::{Cas, CasError, UsageSink, disk::put_back, layout::Entry, store::Inner};
+use crate::{Cas, CasError, UsageSink, disk::put_back, layout::Entry, local::Local};
 
 /// Delay before another pass when linked files prevent eviction: unlinking a file sends no notification.
 const LINKED_AGAIN: Duration = Duration::from_secs(60);
@@ -74,8 +75,12 @@ pub struct Evictor {
 }
 
 struct EvictorInner {
-    cas: Cas,
+    local: Arc<Local>,
+    root: PathBuf,
     config: EvictorConfig,
+    /// Minimum age of a file that is deleted, and its minimum age when the store is about to be full.
+    age_min: Duration,
+    age_min_pressing: Duration,
     meter: Arc<Meter>,
     queue: Mutex<Queue>,
     suspended: AtomicBool,
@@ -105,23 +110,29 @@ impl Evictor {
     /// Locks the store's folder, moves back the files that a dead evictor left in the trash, and removes the
     /// temporary files of dead writers. From now on `cas` reports its writes to this evictor.
     pub fn open(cas: &Cas, config: EvictorConfig) -> Result<Self, CasError> {
-        let layout = &cas.inner.disk.layout;
+        let (local, store) = (cas.local(), cas.config());
+        let layout = local.layout();
         let path = layout.lock_path();
         let failed = |source| CasError::disk("locking", &path, source);
         let file = OpenOptions::new().create(true).truncate(false).write(true).open(&path).map_err(failed)?;
         let lock = Flock::lock(file, FlockArg::LockExclusiveNonblock)
-            .map_err(|_| CasError::EvictorRuns { path: cas.inner.config.root.display().to_string() })?;
+            .map_err(|_| CasError::EvictorRuns { path: store.root.display().to_string() })?;
         scan::empty_trash(layout);
         scan::remove_stale_temps(layout);
-        let meter = Arc::new(Meter::new(config.bytes_max, Arc::clone(&cas.inner.refusal)));
+        let meter = Arc::new(Meter::new(config.bytes_max, Arc::clone(local.refusal())));
         cas.set_usage_sink(Arc::clone(&meter) as Arc<dyn UsageSink>);
-        let queue = Mutex::new(Queue::default());
+        let is_copy = cas.backing().is_some();
+        let age_min = if is_copy { store.keep / 4 } else { store.keep + store.keep / 4 };
+        let floor = store.floor();
         Ok(Self {
             inner: Arc::new(EvictorInner {
-                cas: cas.clone(),
+                local: Arc::clone(local),
+                root: store.root.clone(),
                 config,
+                age_min,
+                age_min_pressing: age_min.min(floor + floor / 4),
                 meter,
-                queue,
+                queue: Mutex::new(Queue::default()),
                 suspended: AtomicBool::new(false),
                 _lock: lock,
             }),
@@ -183,9 +194,9 @@ impl EvictorInner {
             pass.again = Some(SHORT_AGAIN);
         } else {
             let wanted = self.wanted()?;
-            self.make_room(&mut queue, &mut pass, wanted, self.physical_keep())?;
+            self.make_room(&mut queue, &mut pass, wanted, self.age_min)?;
             let pressing = self.pressing()?;
-            self.make_room(&mut queue, &mut pass, pressing, self.physical_floor())?;
+            self.make_room(&mut queue, &mut pass, pressing, self.age_min_pressing)?;
         }
         let short = self.free_short()? > 0;
         self.meter.set_short(short);
@@ -249,7 +260,7 @@ impl EvictorInner {
     fn scan(&self, queue: &mut Queue) {
         let started = Instant::now();
         let before = self.meter.written();
-        let Scan { candidates, bytes } = scan(&self.cas.inner.disk.layout);
+        let Scan { candidates, bytes } = scan(self.local.layout());
         // Files written during the scan may be counted twice, until the next scan.
         self.meter.counted(bytes + (self.meter.written() - before));
         queue.candidates = candidates;
@@ -268,28 +279,17 @@ impl EvictorInner {
 
     /// Number of free bytes that the file system lacks.
     fn free_short(&self) -> Result<u64, CasError> {
-        let root = &self.cas.inner.config.root;
+        let root = &self.root;
         let stat = nix::sys::statvfs::statvfs(root)
             .map_err(|error| CasError::disk("checking the free space of", root, error.into()))?;
         let free = stat.blocks_available().saturating_mul(stat.fragment_size());
         Ok(self.config.free_bytes_min.saturating_sub(free))
     }
 
-    fn physical_keep(&self) -> Duration {
-        let keep = self.cas.inner.config.keep;
-        if self.cas.inner.backing.is_some() { keep / 4 } else { keep + keep / 4 }
-    }
-
-    fn physical_floor(&self) -> Duration {
-        let floor = self.cas.inner.config.floor();
-        self.physical_keep().min(floor + floor / 4)
-    }
-
     /// Deletes a file that no caller relied on since `cutoff`. Returns the bytes of disk that this freed.
     fn evict(&self, entry: &Entry, cutoff: SystemTime, pass: &mut Pass) -> Result<u64, CasError> {
-        let inner = &self.cas.inner;
-        let path = inner.disk.layout.path(entry);
-        let trashed = inner.disk.layout.trash_path(entry);
+        let path = self.local.path(entry);
+        let trashed = self.local.layout().trash_path(entry);
         let failed = |source| CasError::disk("evicting", &path, source);
         let Some(meta) = present(fs::symlink_metadata(&path)).map_err(failed)? else { return Ok(0) };
         match verdict(&meta, cutoff) {
@@ -313,7 +313,7 @@ impl EvictorInner {
         if present(fs::remove_file(&trashed)).map_err(failed)?.is_none() {
             return Ok(0);
         }
-        forget(inner, entry);
+        self.local.forget(&entry.digest);
         pass.deleted += 1;
         pass.freed += meta.blocks() * 512;
         Ok(meta.blocks() * 512)
@@ -335,11 +335,6 @@ fn verdict(meta: &Metadata, cutoff: SystemTime) -> Verdict {
     } else {
         Verdict::Old
     }
-}
-
-fn forget(inner: &Inner, entry: &Entry) {
-    inner.known.forget(&entry.digest);
-    inner.memory.remove(&entry.digest);
 }
 
 fn present<T>(outcome: io::Result<T>) -> io::Result<Option<T>> {

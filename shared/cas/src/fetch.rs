@@ -14,8 +14,8 @@ use crate::{
     Cas, CasError, CasWriter,
     backing::{BATCH_CALLS, farm::Farm},
     layout::Entry,
+    local::Local,
     pieces::BlobStream,
-    store::{Inner, add},
 };
 
 /// Maximum number of batches in flight.
@@ -68,16 +68,16 @@ impl Cas {
 
     /// Reads a whole blob from the backing, verified and copied to the local tier.
     async fn get_from_backing(&self, digest: &BlobDigest) -> Result<Option<Bytes>, CasError> {
-        let Some(backing) = &self.inner.backing else { return Ok(None) };
+        let Some(backing) = self.backing() else { return Ok(None) };
         let Some(content) = backing.get_whole(digest).await? else {
-            self.inner.known.forget(digest);
+            self.local().note_absent(digest);
             return Ok(None);
         };
-        add(&self.inner.counters.backing_reads, 1);
+        self.count_backing_reads(1);
         let (digest, kept) = (*digest, content.clone());
-        self.run_blocking(move |inner| {
-            inner.check_content(&digest, &kept)?;
-            inner.keep_copy(&digest, &kept)
+        self.run_blocking(move |local| {
+            local.check_content(&digest, &kept)?;
+            local.keep_copy(&digest, &kept)
         })
         .await?;
         Ok(Some(content))
@@ -85,15 +85,15 @@ impl Cas {
 
     /// Copies a blob from the backing to the local tier. Returns whether the backing has it.
     async fn fetch(&self, digest: &BlobDigest) -> Result<bool, CasError> {
-        let Some(backing) = &self.inner.backing else { return Ok(false) };
-        if self.inner.is_full() {
+        let Some(backing) = self.backing() else { return Ok(false) };
+        if self.is_full() {
             return Err(CasError::Full);
         }
         let Some(mut pieces) = backing.open_at(digest, 0).await? else {
-            self.inner.known.forget(digest);
+            self.local().note_absent(digest);
             return Ok(false);
         };
-        add(&self.inner.counters.backing_reads, 1);
+        self.count_backing_reads(1);
         let mut writer = CasWriter::new(self, *digest, false);
         while let Some(piece) = pieces.next().await {
             writer.write(piece?).await?;
@@ -109,12 +109,12 @@ impl Cas {
         start: u64,
         length: u64,
     ) -> Result<Option<BlobStream>, CasError> {
-        let Some(backing) = &self.inner.backing else { return Ok(None) };
+        let Some(backing) = self.backing() else { return Ok(None) };
         match self.fetch(digest).await {
             Ok(false) => return Ok(None),
             Ok(true) => {
                 let entry = Entry::blob(*digest);
-                let opened = self.run_blocking(move |inner| inner.disk.open_file(&entry)).await?;
+                let opened = self.run_blocking(move |local| local.open_file(&entry)).await?;
                 return match opened {
                     Some(file) => self.stream_file(digest, file, start, length).await.map(Some),
                     None => Ok(None),
@@ -144,8 +144,8 @@ impl Cas {
         length: u64,
     ) -> Result<BlobStream, CasError> {
         let entry = Entry::blob(*digest);
-        let file = self.run_blocking(move |inner| {
-            file.seek(SeekFrom::Start(start)).map_err(|source| inner.unreadable(&entry, source))?;
+        let file = self.run_blocking(move |local| {
+            file.seek(SeekFrom::Start(start)).map_err(|source| local.unreadable(&entry, source))?;
             Ok(file)
         });
         Ok(self.stream_open(digest, file.await?, Bytes::new(), length))
@@ -158,7 +158,7 @@ impl Cas {
         digests: &[BlobDigest],
     ) -> Result<Vec<(BlobDigest, Bytes)>, CasError> {
         let found: Vec<Vec<_>> = stream::iter(batches(digests))
-            .map(|batch| async move { self.read_batch(farm, batch, Inner::keep_copy).await })
+            .map(|batch| async move { self.read_batch(farm, batch, Local::keep_copy).await })
             .buffered(BATCHES)
             .try_collect()
             .await?;
@@ -176,7 +176,7 @@ impl Cas {
         }
         let found: Vec<Vec<BlobDigest>> = stream::iter(batches(digests))
             .map(|batch| async move {
-                let found = self.read_batch(farm, batch, Inner::write_new).await?;
+                let found = self.read_batch(farm, batch, Local::write_new).await?;
                 Ok::<_, CasError>(found.into_iter().map(|(digest, _)| digest).collect())
             })
             .buffered(BATCHES)
@@ -189,24 +189,25 @@ impl Cas {
         &self,
         farm: &Farm,
         batch: Vec<BlobDigest>,
-        keep: fn(&Inner, &BlobDigest, &[u8]) -> Result<(), CasError>,
+        keep: fn(&Local, &BlobDigest, &[u8]) -> Result<(), CasError>,
     ) -> Result<Vec<(BlobDigest, Bytes)>, CasError> {
         let contents = farm.read_batch(&batch).await?;
-        self.run_blocking(move |inner| {
+        let found = self.run_blocking(move |local| {
             let mut found = Vec::with_capacity(batch.len());
             for (digest, content) in batch.into_iter().zip(contents) {
                 if let Some(content) = content {
-                    inner.check_content(&digest, &content)?;
-                    keep(inner, &digest, &content)?;
+                    local.check_content(&digest, &content)?;
+                    keep(local, &digest, &content)?;
                     found.push((digest, content));
                 } else {
-                    inner.known.forget(&digest);
+                    local.note_absent(&digest);
                 }
             }
-            add(&inner.counters.backing_reads, found.len() as u64);
             Ok(found)
-        })
-        .await
+        });
+        let found = found.await?;
+        self.count_backing_reads(found.len() as u64);
+        Ok(found)
     }
 }
 

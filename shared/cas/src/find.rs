@@ -1,17 +1,12 @@
-//! Blobs that are known by their hash, and whole blobs of any size.
+//! Blobs by their hash and in order, whole blobs of any size, and blobs of the object store.
 
-use std::{fs, path::Path, time::SystemTime};
+use std::time::SystemTime;
 
 use bytes::{Bytes, BytesMut};
 use futures::TryStreamExt as _;
-use invariant::Present as _;
 use model::{BlobDigest, Digest, DigestFunction};
 
-use crate::{
-    Cas, CasError,
-    layout::{Entry, Kind},
-    store::Inner,
-};
+use crate::{Cas, CasError, Listed};
 
 /// Size in bytes up to which [`Cas::get`] reads and verifies a blob at once.
 const AT_ONCE: u64 = 64 << 20;
@@ -28,12 +23,18 @@ impl Cas {
             return Ok(empty);
         }
         let hash = digest.hex().to_owned();
-        let mut found = self.run_blocking(move |inner| Ok(inner.find(&hash))).await?;
+        let mut found = self.run_blocking(move |local| Ok(local.find(&hash))).await?;
         if let (None, Some(objects)) = (found, self.objects()) {
             found = objects.find(DigestFunction::Sha256, digest.hex()).await?;
         }
         let sized = !self.is_remote();
         found.ok_or_else(|| CasError::NotFound { digest: digest.clone(), sized })
+    }
+
+    /// Returns up to `max` blobs of the local tier after `after`, ordered by function and hash. Fewer than `max` mean
+    /// that the list is complete.
+    pub async fn list(&self, after: Option<BlobDigest>, max: usize) -> Result<Vec<Listed>, CasError> {
+        self.run_blocking(move |local| Ok(local.list(after, max))).await
     }
 
     /// Reads a whole blob of at most `max` bytes and verifies it.
@@ -53,19 +54,18 @@ impl Cas {
         let content = content.freeze();
         let same = content.clone();
         let wanted = *digest;
-        self.run_blocking(move |inner| inner.check_content(&wanted, &same)).await?;
+        self.run_blocking(move |local| local.check_content(&wanted, &same)).await?;
         Ok(content)
     }
 
-    /// Keeps blobs in the object store behind the local tier at least until `until`, which may be at most
+    /// Keeps each blob in the object store behind the local tier at least until its time, which may be at most
     /// [`CasConfig::retention`](crate::CasConfig::retention) from now. Returns those that it does not have.
     pub async fn keep_objects(
         &self,
-        digests: Vec<BlobDigest>,
-        until: SystemTime,
+        named: Vec<(BlobDigest, SystemTime)>,
     ) -> Result<Vec<BlobDigest>, CasError> {
         match self.objects() {
-            Some(objects) => objects.keep(digests, until).await,
+            Some(objects) => objects.keep(named).await,
             None => Ok(Vec::new()),
         }
     }
@@ -82,19 +82,5 @@ impl Cas {
             Some(objects) => objects.sweep().await,
             None => Ok(0),
         }
-    }
-}
-
-impl Inner {
-    /// Looks for the SHA-256 blob with this hash in the local tier.
-    fn find(&self, hash: &str) -> Option<BlobDigest> {
-        let any = BlobDigest::from_parts(DigestFunction::Sha256, hash, 0).ok()?;
-        let path = self.disk.layout.path(&Entry::blob(any));
-        let folder = path.parent().present_or(Path::new("/"), "the folder of a blob");
-        let mut names = fs::read_dir(folder).ok()?.flatten();
-        names.find_map(|file| {
-            let entry = Entry::parse(Kind::Blob, DigestFunction::Sha256, file.file_name().to_str()?)?;
-            (entry.digest.hash == any.hash).then_some(entry.digest)
-        })
     }
 }

@@ -1,12 +1,11 @@
 //! The content-addressable store and the action cache, on the local disk, optionally with an object store behind it.
 //! This crate has no gRPC services.
 
-mod action;
-mod action_memo;
+mod action_cache;
 mod backing;
 mod blocking;
+mod buffers;
 mod config;
-mod directory_memo;
 mod disk;
 mod empty_blob;
 mod error;
@@ -17,18 +16,17 @@ mod find;
 mod identity;
 mod known;
 mod layout;
-mod list;
 mod local;
 mod memo;
-mod output_tree;
-mod output_tree_memo;
+mod paths;
 mod pieces;
 mod read;
+mod records;
 mod refusal;
 mod split;
+mod stats;
 mod store;
-mod tree;
-mod wire;
+mod trees;
 mod write;
 mod writer;
 
@@ -36,12 +34,14 @@ pub use blocking::{dedicate_thread, is_thread_dedicated};
 pub use config::CasConfig;
 pub use error::CasError;
 pub use evict::{CasRoom, Evictor, EvictorConfig, Pass};
+pub use file::StoredFiles;
 pub use identity::folder_id;
 pub use layout::ID_NAME as STORE_ID;
-pub use list::Listed;
+pub use local::{Listed, UsageSink};
 pub use pieces::BlobStream;
 pub use refusal::Refusal;
 pub use split::{ChunkingFunction, FAST_CDC_AVERAGE_BYTES, FAST_CDC_SEED, Split};
-pub use store::{Cas, CasStats, UsageSink};
-pub use tree::{TreeCheck, TreeFault};
+pub use stats::CasStats;
+pub use store::Cas;
+pub use trees::{TreeCheck, TreeFault};
 pub use writer::CasWriter;

@@ -1,136 +1,235 @@
-//! Files of the local tier, for callers that need paths.
+//! The local tier: blobs, records of results and of chunk lists, as files in one folder.
+//!
+//! Methods that access the folder block; call them from blocking threads.
 
-use std::{collections::HashSet, io, path::PathBuf};
+mod files;
+mod list;
+mod memory;
+mod read;
+mod records;
+mod spool;
+mod stage;
+mod write;
 
-use futures::{StreamExt as _, TryStreamExt as _, stream};
+use std::{io, path::PathBuf, sync::Arc, time::Duration};
+
 use model::BlobDigest;
+use parking_lot::RwLock;
 
 use crate::{
-    Cas, CasError,
-    empty_blob::is_empty,
-    known::LastUse,
-    layout::{BLOB_MODE, Entry},
-    store::Inner,
+    CasConfig, CasError, CasStats, Refusal,
+    disk::Disk,
+    known::{Known, LastUse, Moment},
+    layout::{Entry, Layout},
+    refusal::Refusing,
+    stats::Counter,
 };
+use memory::SmallBlobs;
 
-/// Number of files looked up in one blocking task.
-const FILES: usize = 512;
-const EXECUTABLE_MODE: u32 = 0o555;
+pub(crate) use files::WantedFile;
+pub use list::Listed;
+pub(crate) use records::{Stamp, record_of};
+pub(crate) use spool::Spool;
+pub(crate) use stage::Staged;
+pub(crate) use write::Needed;
 
-/// A blob that is wanted as a file, and whether the file is executable.
-type Wanted = (BlobDigest, bool);
-
-impl Cas {
-    /// Returns the path of a file with this content, of mode 0444, or 0555 when `executable`. The file may be read or
-    /// hard-linked, never written. It is fetched from the backing if necessary. It stays for at least
-    /// [`CasConfig::keep`](crate::CasConfig::keep); files that are linked elsewhere are not evicted at all.
-    ///
-    /// File systems limit the number of links to one file (65,000 on ext4): beyond that, copy it. The empty blob
-    /// has a file as well.
-    pub async fn local_path(
-        &self,
-        digest: &BlobDigest,
-        executable: bool,
-    ) -> Result<Option<PathBuf>, CasError> {
-        Ok(self.local_paths(&[(*digest, executable)]).await?.pop().flatten())
-    }
-
-    /// Like [`Cas::local_path`], for many blobs, in their order.
-    pub async fn local_paths(&self, wanted: &[(BlobDigest, bool)]) -> Result<Vec<Option<PathBuf>>, CasError> {
-        let now = self.inner.known.now();
-        let cold: Vec<Wanted> = wanted
-            .iter()
-            .filter(|(digest, executable)| {
-                let seen = self.inner.known.fresh(digest, now);
-                !seen.is_some_and(|seen| seen.local && (seen.twin || !executable))
-            })
-            .copied()
-            .collect();
-        let absent = self.have_files(cold).await?;
-        let absent = if absent.is_empty() { absent } else { self.fetch_files(absent).await? };
-        let absent: HashSet<BlobDigest> = absent.into_iter().map(|(digest, _)| digest).collect();
-        let path = |(digest, executable): &Wanted| {
-            let kind = if *executable { Entry::twin(*digest) } else { Entry::blob(*digest) };
-            (!absent.contains(digest)).then(|| self.inner.disk.layout.path(&kind))
-        };
-        Ok(wanted.iter().map(path).collect())
-    }
-
-    /// Ensures that files are there. Returns the missing ones.
-    async fn have_files(&self, wanted: Vec<Wanted>) -> Result<Vec<Wanted>, CasError> {
-        let parts: Vec<Vec<Wanted>> = wanted.chunks(FILES).map(<[Wanted]>::to_vec).collect();
-        let absent: Vec<Vec<Wanted>> = stream::iter(parts)
-            .map(|part| self.run_blocking(move |inner| inner.have_files(part)))
-            .buffered(2)
-            .try_collect()
-            .await?;
-        Ok(absent.concat())
-    }
-
-    /// Fetches files from the backing. Returns those that it does not have.
-    async fn fetch_files(&self, wanted: Vec<Wanted>) -> Result<Vec<Wanted>, CasError> {
-        if self.inner.backing.is_none() {
-            return Ok(wanted);
-        }
-        let mut digests: Vec<BlobDigest> = wanted.iter().map(|(digest, _)| *digest).collect();
-        digests.sort_unstable();
-        digests.dedup();
-        let there = self.fetch_many(&digests).await?;
-        let (fetched, absent): (Vec<_>, Vec<_>) =
-            wanted.into_iter().partition(|(digest, _)| there.contains(digest));
-        let lost = self.have_files(fetched).await?;
-        Ok(absent.into_iter().chain(lost).collect())
-    }
+/// Receives reports of disk usage.
+pub trait UsageSink: Send + Sync + 'static {
+    /// Adds `bytes` of disk usage, in allocated blocks. Called from blocking threads, once for each batch
+    /// of writes; must not block.
+    fn used(&self, bytes: u64);
 }
 
-impl Inner {
-    fn have_files(&self, mut wanted: Vec<Wanted>) -> Result<Vec<Wanted>, CasError> {
-        let mut outcome = Ok(());
-        wanted.retain(|(digest, executable)| {
-            outcome.is_ok()
-                && !self.have_file(digest, *executable).unwrap_or_else(|error| {
-                    outcome = Err(error);
-                    false
-                })
-        });
-        outcome.map(|()| wanted)
+/// What the files of the folder are.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Tier {
+    /// The only copies of their blobs.
+    Only,
+    /// Copies of blobs that another store has: when space is short, a new blob has no copy here. A copy older than
+    /// `proof_age_max` does not prove that the other store has the blob.
+    Copies { proof_age_max: Option<Duration> },
+}
+
+/// The blobs and records in the folder, and what this process knows of them.
+pub(crate) struct Local {
+    disk: Disk,
+    known: Known,
+    memory: SmallBlobs,
+    tier: Tier,
+    blob_bytes_max: u64,
+    refusal: Arc<Refusing>,
+    sink: RwLock<Option<Arc<dyn UsageSink>>>,
+    blobs_written: Counter,
+    bytes_written: Counter,
+}
+
+impl Local {
+    /// Opens the folder of the store and creates missing subfolders.
+    pub(crate) fn open(config: &CasConfig, tier: Tier) -> Result<Self, CasError> {
+        let copy_age_max = match tier {
+            Tier::Only => None,
+            Tier::Copies { proof_age_max } => proof_age_max,
+        };
+        Ok(Self {
+            disk: Disk::open(&config.root, config.fsync, copy_age_max)?,
+            known: Known::new(config.known_max, config.keep, config.floor()),
+            memory: SmallBlobs::new(config),
+            tier,
+            blob_bytes_max: config.blob_bytes_max,
+            refusal: Arc::default(),
+            sink: RwLock::new(None),
+            blobs_written: Counter::default(),
+            bytes_written: Counter::default(),
+        })
     }
 
-    fn have_file(&self, digest: &BlobDigest, executable: bool) -> Result<bool, CasError> {
-        let now = self.known.now();
-        if is_empty(digest) {
-            self.have_empty(digest)?;
-        } else if !self.touch_if_needed(digest, now)? {
-            return Ok(false);
+    /// Counters of this tier; those of other parts are 0.
+    pub(crate) fn stats(&self) -> CasStats {
+        let (known_hits, known_misses) = self.known.counts();
+        let (memory_hits, memory_misses) = self.memory.counts();
+        CasStats {
+            blobs_written: self.blobs_written.get(),
+            bytes_written: self.bytes_written.get(),
+            memory_hits,
+            memory_misses,
+            known_hits,
+            known_misses,
+            damaged: self.disk.damaged(),
+            ..CasStats::default()
         }
-        if executable {
-            let twin = Entry::twin(*digest);
-            // The blob is touched as well: the twin must not outlive it.
-            let there = self.disk.touch(&twin)? || self.make_twin(&twin)?;
-            if !there || !self.disk.touch(&Entry::blob(*digest))? {
-                return Ok(false);
+    }
+
+    pub(crate) fn layout(&self) -> &Layout {
+        self.disk.layout()
+    }
+
+    pub(crate) fn path(&self, entry: &Entry) -> PathBuf {
+        self.disk.layout().path(entry)
+    }
+
+    /// Sets the receiver of disk usage reports and replaces the previous one.
+    pub(crate) fn set_usage_sink(&self, sink: Arc<dyn UsageSink>) {
+        *self.sink.write() = Some(sink);
+    }
+
+    /// Which writes of new blobs are refused; the evictor sets it too.
+    pub(crate) fn refusal(&self) -> &Arc<Refusing> {
+        &self.refusal
+    }
+
+    pub(crate) fn is_full(&self) -> bool {
+        self.refusal.get() != Refusal::Nothing
+    }
+
+    /// Whether a new file of `size` bytes is refused.
+    pub(crate) fn refuses(&self, size: u64) -> bool {
+        self.refusal.get().refuses(size)
+    }
+
+    /// Whether the store refuses a new blob of `size` bytes.
+    pub(crate) fn refuses_blob(&self, size: u64) -> bool {
+        match self.tier {
+            Tier::Only => self.refuses(size),
+            Tier::Copies { .. } => false,
+        }
+    }
+
+    /// The current moment, by the clock of [`Self::is_known`].
+    pub(crate) fn now(&self) -> Moment {
+        self.known.now()
+    }
+
+    /// Whether what was touched at `at` does not need another touch yet.
+    pub(crate) fn is_fresh(&self, at: Moment, now: Moment) -> bool {
+        self.known.is_fresh(at, now)
+    }
+
+    /// Whether the store has a blob that was touched recently.
+    pub(crate) fn is_known(&self, digest: &BlobDigest, now: Moment) -> bool {
+        self.known.fresh(digest, now).is_some()
+    }
+
+    /// Records that another store had blobs at the moment `at`.
+    pub(crate) fn note_elsewhere(&self, digests: &[BlobDigest], at: Moment) {
+        for digest in digests {
+            self.known.note(digest, LastUse { at, local: false, twin: false });
+        }
+    }
+
+    /// Records that a blob was not found.
+    pub(crate) fn note_absent(&self, digest: &BlobDigest) {
+        self.known.forget(digest);
+    }
+
+    /// Forgets that a blob was there, and its content.
+    pub(crate) fn forget(&self, digest: &BlobDigest) {
+        self.known.forget(digest);
+        self.memory.remove(digest);
+    }
+
+    /// Whether a blob of this size is kept in memory.
+    pub(crate) fn is_small(&self, size: u64) -> bool {
+        self.memory.is_small(size)
+    }
+
+    /// Extends the life of a file. Returns whether it is there.
+    pub(crate) fn touch(&self, entry: &Entry) -> Result<bool, CasError> {
+        self.disk.touch(entry)
+    }
+
+    /// Extends the life of blobs and returns the missing ones.
+    pub(crate) fn touch_blobs(&self, digests: &[BlobDigest]) -> Result<Vec<BlobDigest>, CasError> {
+        let at = self.known.now();
+        let entries: Vec<Entry> = digests.iter().copied().map(Entry::blob).collect();
+        let there = self.disk.touch_many(&entries)?;
+        let mut absent = Vec::new();
+        for (digest, there) in digests.iter().zip(there) {
+            if there {
+                self.known.note_local(digest, at);
+            } else {
+                self.known.forget(digest);
+                absent.push(*digest);
             }
-            self.known.note(digest, LastUse { at: now, local: true, twin: true });
         }
-        Ok(true)
+        Ok(absent)
     }
 
-    /// Creates the executable twin of a blob: the mode belongs to the inode, so an executable needs its own file.
-    fn make_twin(&self, twin: &Entry) -> Result<bool, CasError> {
-        let Some(mut blob) = self.disk.open_file(&Entry::blob(twin.digest))? else { return Ok(false) };
-        let mut temp = self.disk.temp(EXECUTABLE_MODE)?;
-        let copied = io::copy(&mut blob, &mut temp.file);
-        copied.map_err(|source| CasError::disk("writing", temp.path(), source))?;
-        self.used(self.disk.commit(temp, twin, false)?);
-        Ok(true)
+    /// Extends the life of a blob unless that was done recently. Returns whether it is there.
+    fn touch_if_needed(&self, digest: &BlobDigest, now: Moment) -> Result<bool, CasError> {
+        if self.known.fresh(digest, now).is_some_and(|seen| seen.local) {
+            return Ok(true);
+        }
+        let there = self.disk.touch(&Entry::blob(*digest))?;
+        if there {
+            self.known.note_local(digest, now);
+        }
+        Ok(there)
     }
 
-    /// Creates the file of the empty blob on demand.
-    fn have_empty(&self, digest: &BlobDigest) -> Result<(), CasError> {
-        if !self.touch_if_needed(digest, self.known.now())? {
-            let temp = self.disk.temp(BLOB_MODE)?;
-            self.used(self.disk.commit(temp, &Entry::blob(*digest), false)?);
+    /// Removes a file whose content is wrong.
+    pub(crate) fn remove_damaged(&self, entry: &Entry) {
+        self.disk.remove_damaged(&self.path(entry));
+    }
+
+    /// Reports disk usage.
+    fn used(&self, bytes: u64) {
+        if bytes > 0
+            && let Some(sink) = &*self.sink.read()
+        {
+            sink.used(bytes);
         }
-        Ok(())
+    }
+
+    /// Counts a blob that was stored.
+    fn stored(&self, digest: &BlobDigest, bytes: u64) {
+        if bytes > 0 {
+            self.blobs_written.add(1);
+            self.bytes_written.add(digest.size);
+        }
+    }
+
+    /// The error for a file of the folder that cannot be read.
+    pub(crate) fn unreadable(&self, entry: &Entry, source: io::Error) -> CasError {
+        CasError::disk("reading", &self.path(entry), source)
     }
 }

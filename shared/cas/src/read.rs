@@ -1,32 +1,22 @@
 //! Reads blobs: whole ones and streams.
 
-use std::{
-    collections::HashMap,
-    fs::File,
-    io::{self, Seek as _, SeekFrom},
-};
+use std::{collections::HashMap, fs::File, io};
 
 use bytes::Bytes;
 use futures::{StreamExt as _, stream};
 use model::BlobDigest;
-use tokio::{
-    sync::OwnedSemaphorePermit,
-    task::{JoinHandle, spawn_blocking},
-};
+use tokio::task::{JoinHandle, spawn_blocking};
 
 use crate::{
     Cas, CasError,
+    buffers::{Buffer, piece_length},
     empty_blob::is_empty,
     layout::Entry,
-    pieces::{BlobStream, read_some},
-    store::{Inner, add},
+    pieces::{BlobStream, read_piece},
 };
 
 /// Maximum size in bytes of a blob that is read at once.
 const WHOLE_BYTES_MAX: u64 = 64 << 20;
-const PIECE_BYTES: u32 = 512 << 10;
-/// Size in bytes of pieces while the memory for buffers is used up.
-const SMALL_PIECE_BYTES: u32 = 64 << 10;
 
 impl Cas {
     /// Reads a whole blob of at most 64 MiB and verifies it.
@@ -36,7 +26,8 @@ impl Cas {
 
     /// Reads whole blobs, in the order of the request. The caller bounds their total size.
     pub async fn get_many(&self, digests: &[BlobDigest]) -> Result<Vec<Option<Bytes>>, CasError> {
-        let now = self.inner.known.now();
+        let local = self.local();
+        let now = local.now();
         let mut found: HashMap<BlobDigest, Bytes> = HashMap::new();
         let mut wanted = Vec::new();
         let mut contents = Vec::with_capacity(digests.len());
@@ -44,7 +35,7 @@ impl Cas {
             if digest.size > WHOLE_BYTES_MAX {
                 return Err(CasError::TooLargeAtOnce { digest: *digest, max: WHOLE_BYTES_MAX });
             }
-            let content = if is_empty(digest) { Some(Bytes::new()) } else { self.inner.recall(digest, now) };
+            let content = if is_empty(digest) { Some(Bytes::new()) } else { local.recall(digest, now) };
             if content.is_none() {
                 wanted.push(*digest);
             }
@@ -55,7 +46,7 @@ impl Cas {
         }
         wanted.sort_unstable();
         wanted.dedup();
-        let loaded = self.run_blocking(move |inner| inner.load_many(&wanted)).await?;
+        let loaded = self.run_blocking(move |local| local.load_many(&wanted)).await?;
         let mut absent = Vec::new();
         for (digest, content) in loaded {
             match content {
@@ -85,13 +76,13 @@ impl Cas {
         if is_empty(digest) {
             return Ok(Some(stream::empty().boxed()));
         }
-        if self.inner.is_small(digest.size) {
+        if self.local().is_small(digest.size) {
             return Ok(self.get(digest).await?.map(|content| slice(&content, start, left)));
         }
-        let (entry, permit) = (Entry::blob(*digest), self.piece_permit());
-        let length = piece_length(permit.as_ref(), left);
-        let opened = self.run_blocking(move |inner| inner.open_at(&entry, start, length)).await?;
-        drop(permit);
+        let (entry, buffer) = (Entry::blob(*digest), self.buffers().for_piece());
+        let length = piece_length(buffer.as_ref(), left);
+        let opened = self.run_blocking(move |local| local.open_at(&entry, start, length)).await?;
+        drop(buffer);
         match opened {
             Some((file, first)) => {
                 let left = left - first.len() as u64;
@@ -113,22 +104,12 @@ impl Cas {
             return Ok(true);
         }
         let wanted = *digest;
-        let sound = self.run_blocking(move |inner| inner.verify(&wanted)).await?;
+        let sound = self.run_blocking(move |local| local.verify(&wanted)).await?;
         if !sound {
             self.forget(digest);
         }
         Ok(sound)
     }
-
-    /// Buffer space for one more piece, if any is left.
-    fn piece_permit(&self) -> Option<OwnedSemaphorePermit> {
-        std::sync::Arc::clone(&self.inner.budget).try_acquire_many_owned(PIECE_BYTES).ok()
-    }
-}
-
-fn piece_length(permit: Option<&OwnedSemaphorePermit>, left: u64) -> u64 {
-    let length = if permit.is_some() { PIECE_BYTES } else { SMALL_PIECE_BYTES };
-    u64::from(length).min(left)
 }
 
 fn slice(content: &Bytes, start: u64, length: u64) -> BlobStream {
@@ -136,90 +117,6 @@ fn slice(content: &Bytes, start: u64, length: u64) -> BlobStream {
     let end = start.saturating_add(usize::try_from(length).unwrap_or(usize::MAX)).min(content.len());
     let piece = content.slice(start..end);
     stream::iter((!piece.is_empty()).then_some(Ok(piece))).boxed()
-}
-
-impl Inner {
-    /// Returns a small blob from memory, if it was touched recently.
-    fn recall(&self, digest: &BlobDigest, now: u64) -> Option<Bytes> {
-        if !self.is_small(digest.size) {
-            return None;
-        }
-        let content = self.known.fresh(digest, now).and_then(|_| self.memory.get(digest));
-        let counter = match content {
-            Some(_) => &self.counters.memory_hits,
-            None => &self.counters.memory_misses,
-        };
-        add(counter, 1);
-        content
-    }
-
-    fn load_many(&self, digests: &[BlobDigest]) -> Result<Vec<(BlobDigest, Option<Bytes>)>, CasError> {
-        digests.iter().map(|digest| Ok((*digest, self.load(digest)?))).collect()
-    }
-
-    /// Reads a whole blob of the local tier and verifies it.
-    fn load(&self, digest: &BlobDigest) -> Result<Option<Bytes>, CasError> {
-        let entry = Entry::blob(*digest);
-        if !self.touch_if_needed(digest, self.known.now())? {
-            return Ok(None);
-        }
-        if let Some(content) = self.memory.get(digest) {
-            return Ok(Some(content));
-        }
-        let Some(file) = self.disk.open_file(&entry)? else {
-            self.known.forget(digest);
-            return Ok(None);
-        };
-        let content = read_piece(&file, digest.size).map_err(|source| self.unreadable(&entry, source))?;
-        if digest.function.digest(&content) != *digest {
-            self.disk.remove_damaged(&self.disk.layout.path(&entry));
-            self.known.forget(digest);
-            return Ok(None);
-        }
-        self.remember(digest, &content);
-        Ok(Some(content.into()))
-    }
-
-    fn open_at(&self, entry: &Entry, start: u64, length: u64) -> Result<Option<(File, Bytes)>, CasError> {
-        if !self.touch_if_needed(&entry.digest, self.known.now())? {
-            return Ok(None);
-        }
-        let Some(mut file) = self.disk.open_file(entry)? else {
-            self.known.forget(&entry.digest);
-            return Ok(None);
-        };
-        let first = file.seek(SeekFrom::Start(start)).and_then(|_| read_piece(&file, length));
-        Ok(Some((file, first.map_err(|source| self.unreadable(entry, source))?.into())))
-    }
-
-    fn verify(&self, digest: &BlobDigest) -> Result<bool, CasError> {
-        let entry = Entry::blob(*digest);
-        let Some(file) = self.disk.open_file(&entry)? else { return Ok(false) };
-        let mut hasher = digest.function.hasher();
-        loop {
-            let piece = read_some(&file, u64::from(PIECE_BYTES)).map_err(|e| self.unreadable(&entry, e))?;
-            if piece.is_empty() {
-                break;
-            }
-            hasher.update(&piece);
-        }
-        let sound = hasher.finish() == *digest;
-        if !sound {
-            self.disk.remove_damaged(&self.disk.layout.path(&entry));
-        }
-        Ok(sound)
-    }
-
-    pub(crate) fn unreadable(&self, entry: &Entry, source: io::Error) -> CasError {
-        CasError::disk("reading", &self.disk.layout.path(entry), source)
-    }
-}
-
-/// Reads exactly `length` bytes from the current position of the file.
-fn read_piece(file: &File, length: u64) -> io::Result<Vec<u8>> {
-    let piece = read_some(file, length)?;
-    let whole = piece.len() as u64 == length;
-    whole.then_some(piece).ok_or_else(|| io::Error::from(io::ErrorKind::UnexpectedEof))
 }
 
 /// A blob that is being read: the next piece is read while the consumer handles the last one.
@@ -234,7 +131,7 @@ struct Reader {
 /// A piece that is being read, and its share of the buffer space.
 struct Ahead {
     piece: JoinHandle<(File, io::Result<Vec<u8>>)>,
-    _permit: Option<OwnedSemaphorePermit>,
+    _buffer: Option<Buffer>,
 }
 
 impl Reader {
@@ -251,18 +148,18 @@ impl Reader {
     /// Starts to read the next piece, if there is one and there is buffer space for it; if the piece is `needed` now,
     /// it is read without buffer space too.
     fn read_ahead(&mut self, needed: bool) {
-        let permit = self.cas.piece_permit();
-        if self.left == 0 || (permit.is_none() && !needed) {
+        let buffer = self.cas.buffers().for_piece();
+        if self.left == 0 || (buffer.is_none() && !needed) {
             return;
         }
         if let Some(file) = self.file.take() {
-            let length = piece_length(permit.as_ref(), self.left);
+            let length = piece_length(buffer.as_ref(), self.left);
             self.left -= length;
             let piece = spawn_blocking(move || {
                 let piece = read_piece(&file, length);
                 (file, piece)
             });
-            self.ahead = Some(Ahead { piece, _permit: permit });
+            self.ahead = Some(Ahead { piece, _buffer: buffer });
         }
     }
 
@@ -279,7 +176,7 @@ impl Reader {
                 Some(Ok(piece.into()))
             }
             // The stream ends after the error, since its file is gone.
-            Err(source) => Some(Err(self.cas.inner.unreadable(&Entry::blob(self.digest), source))),
+            Err(source) => Some(Err(self.cas.local().unreadable(&Entry::blob(self.digest), source))),
         }
     }
 }

@@ -121,9 +121,9 @@ impl Cas {
     /// Returns the recorded split, if all its chunks are present.
     async fn known_split(&self, digest: &BlobDigest) -> Result<Option<Split>, CasError> {
         let entry = Entry::split(*digest);
-        let mut content = self.run_blocking(move |inner| inner.load_split(&entry)).await?;
+        let mut content = self.run_blocking(move |local| local.touch_record(&entry)).await?;
         if content.is_none() && self.fetch_record(&entry).await? {
-            content = self.run_blocking(move |inner| inner.load_split(&entry)).await?;
+            content = self.run_blocking(move |local| local.touch_record(&entry)).await?;
         }
         let Some(split) = content.and_then(|content| decode(&content, digest.function)) else {
             return Ok(None);
@@ -150,7 +150,7 @@ impl Cas {
         }
         let found = cutter.await.map_err(|_| CasError::Stopping)?;
         let entry = Entry::blob(*digest);
-        let found = found.map_err(|source| self.inner.unreadable(&entry, source))?;
+        let found = found.map_err(|source| self.local().unreadable(&entry, source))?;
         if found == *digest {
             return Ok(Some(chunks));
         }
@@ -184,13 +184,4 @@ fn decode(content: &[u8], function: DigestFunction) -> Option<Split> {
     let chunks = record.chunk_digests.iter().map(|chunk| reapi::digest::from_proto(chunk, function));
     let chunks = chunks.collect::<Result<Vec<_>, _>>().ok()?;
     Some(Split { chunks, function: ChunkingFunction::from_proto(record.chunking_function) })
-}
-
-impl crate::store::Inner {
-    fn load_split(&self, entry: &Entry) -> Result<Option<Vec<u8>>, CasError> {
-        if !self.disk.touch(entry)? {
-            return Ok(None);
-        }
-        Ok(self.read_record(entry, &self.disk.layout.path(entry))?.map(|(content, _)| content))
-    }
 }

@@ -1,22 +1,10 @@
 //! Stores blobs that arrive in pieces.
 
-use std::{
-    io::{self, IoSlice, Write as _},
-    sync::Arc,
-};
-
 use bytes::{Bytes, BytesMut};
-use model::{BlobDigest, BlobHasher};
-use tokio::{sync::OwnedSemaphorePermit, task::JoinHandle};
+use model::BlobDigest;
+use tokio::task::JoinHandle;
 
-use crate::{
-    Cas, CasError,
-    backing::Backing,
-    disk::Temp,
-    empty_blob::is_empty,
-    layout::{BLOB_MODE, Entry},
-    store::Inner,
-};
+use crate::{Cas, CasError, backing::Backing, buffers::Buffer, disk::Temp, layout::Entry, local::Spool};
 
 /// Number of bytes hashed and written in one batch.
 const BATCH_BYTES: usize = 1 << 20;
@@ -32,7 +20,7 @@ pub struct CasWriter {
     pending: Vec<Bytes>,
     tail: BytesMut,
     pending_bytes: usize,
-    permit: Option<OwnedSemaphorePermit>,
+    buffer: Option<Buffer>,
     state: WriterState,
     through: bool,
 }
@@ -45,26 +33,11 @@ enum WriterState {
     Failed,
 }
 
-/// The file and the hash of what is written so far.
-#[derive(Debug)]
-struct Spool {
-    hasher: BlobHasher,
-    file: SpoolFile,
-}
-
-#[derive(Debug)]
-enum SpoolFile {
-    NotYet,
-    Open(Temp),
-    /// The blob is already present: the incoming content is only verified.
-    NotNeeded,
-}
-
 impl Cas {
     /// Starts to write a blob. Refuses at once a blob that is too large and, when the store is full, a new blob.
     pub async fn writer(&self, digest: BlobDigest) -> Result<CasWriter, CasError> {
-        self.inner.check_size(&digest)?;
-        if self.inner.refuses(digest.size) && self.inner.backing.is_none() && !self.contains(&digest).await? {
+        self.local().check_size(&digest)?;
+        if self.local().refuses_blob(digest.size) && !self.contains(&digest).await? {
             return Err(CasError::Full);
         }
         Ok(CasWriter::new(self, digest, true))
@@ -73,12 +46,12 @@ impl Cas {
     /// Sends a blob to the backing: the content of `temp`, or else the file of the local tier.
     async fn send_file(&self, digest: &BlobDigest, temp: Option<&Temp>) -> Result<(), CasError> {
         let entry = Entry::blob(*digest);
-        match (&self.inner.backing, temp) {
+        match (self.backing(), temp) {
             (Some(Backing::Objects(objects)), Some(temp)) => {
                 objects.put_file(&entry, temp.path(), digest.size).await
             }
             (Some(Backing::Remote(farm)), temp) => {
-                let there = || self.inner.disk.layout.path(&entry);
+                let there = || self.local().path(&entry);
                 farm.put_file(*digest, temp.map_or_else(there, |temp| temp.path().to_owned())).await
             }
             (Some(Backing::Objects(_)), None) | (None, _) => Ok(()),
@@ -89,7 +62,6 @@ impl Cas {
 impl CasWriter {
     /// `through`: the object store must have the blob before it counts as stored.
     pub(crate) fn new(cas: &Cas, digest: BlobDigest, through: bool) -> Self {
-        let spool = Spool { hasher: digest.function.hasher(), file: SpoolFile::NotYet };
         Self {
             cas: cas.clone(),
             digest,
@@ -97,8 +69,8 @@ impl CasWriter {
             pending: Vec::new(),
             tail: BytesMut::new(),
             pending_bytes: 0,
-            permit: None,
-            state: WriterState::Idle(spool),
+            buffer: None,
+            state: WriterState::Idle(Spool::new(digest)),
             through,
         }
     }
@@ -140,22 +112,21 @@ impl CasWriter {
         self.close_tail();
         let spool = self.take_spool().await?;
         let (digest, pending) = (self.digest, std::mem::take(&mut self.pending));
-        if self.through && self.cas.inner.is_small(digest.size) && spool.hasher.size() == 0 {
+        if self.through && self.cas.local().is_small(digest.size) && spool.is_new() {
             return self.cas.put(&digest, pending.concat().into()).await;
         }
         let entry = Entry::blob(digest);
-        let direct = self.cas.inner.backing.is_none() || !self.through;
-        let verified =
-            self.cas.run_blocking(move |inner| match spool.complete(inner, &digest, &pending)? {
-                Some(temp) if direct => inner.commit_blob(temp, &entry).map(|()| None),
-                temp => Ok(temp),
-            });
+        let direct = self.cas.backing().is_none() || !self.through;
+        let verified = self.cas.run_blocking(move |local| match spool.complete(local, &pending)? {
+            Some(temp) if direct => local.commit_blob(temp, &entry).map(|()| None),
+            temp => Ok(temp),
+        });
         let temp = verified.await?;
         if !direct {
             self.cas.send_file(&digest, temp.as_ref()).await?;
         }
         if let Some(temp) = temp {
-            self.cas.run_blocking(move |inner| inner.commit_blob(temp, &entry)).await?;
+            self.cas.run_blocking(move |local| local.commit_blob(temp, &entry)).await?;
         }
         Ok(())
     }
@@ -168,18 +139,15 @@ impl CasWriter {
 
     /// Reserves `bytes` of the store's buffer space. A writer that must wait for it holds none while it waits.
     async fn make_room(&mut self, bytes: usize) -> Result<(), CasError> {
-        let budget = Arc::clone(&self.cas.inner.budget);
-        let max = self.cas.inner.config.in_flight_bytes.max(4 << 20);
-        let bytes = u32::try_from(bytes).unwrap_or(max).min(max);
-        let permit = if let Ok(permit) = Arc::clone(&budget).try_acquire_many_owned(bytes) {
-            permit
+        let buffer = if let Some(buffer) = self.cas.buffers().try_take(bytes) {
+            buffer
         } else {
             self.flush().await?;
-            budget.acquire_many_owned(bytes).await.map_err(|_| CasError::Stopping)?
+            self.cas.buffers().take(bytes).await?
         };
-        match &mut self.permit {
-            Some(held) => held.merge(permit),
-            None => self.permit = Some(permit),
+        match &mut self.buffer {
+            Some(held) => held.merge(buffer),
+            None => self.buffer = Some(buffer),
         }
         Ok(())
     }
@@ -187,8 +155,8 @@ impl CasWriter {
     /// Passes the pending pieces to blocking threads once they are done with the last batch: one hashes, one writes.
     async fn hand_over(&mut self) -> Result<(), CasError> {
         self.close_tail();
-        let Spool { mut hasher, mut file } = self.take_spool().await?;
-        let (digest, pending, permit) = (self.digest, std::mem::take(&mut self.pending), self.permit.take());
+        let (mut hasher, mut file) = self.take_spool().await?.into_parts();
+        let (pending, buffer) = (std::mem::take(&mut self.pending), self.buffer.take());
         self.pending_bytes = 0;
         let cas = self.cas.clone();
         self.state = WriterState::Busy(tokio::spawn(async move {
@@ -199,13 +167,13 @@ impl CasWriter {
                 }
                 Ok(hasher)
             });
-            let writing = cas.run_blocking(move |inner| {
-                file.write(inner, &digest, &pending)?;
+            let writing = cas.run_blocking(move |local| {
+                file.write(local, &pending)?;
                 Ok(file)
             });
             let (hasher, file) = tokio::try_join!(hashing, writing)?;
-            drop(permit);
-            Ok(Spool { hasher, file })
+            drop(buffer);
+            Ok(Spool::from_parts(hasher, file))
         }));
         Ok(())
     }
@@ -230,69 +198,4 @@ impl CasWriter {
             WriterState::Failed => Err(CasError::Stopping),
         }
     }
-}
-
-impl SpoolFile {
-    fn write(&mut self, inner: &Inner, digest: &BlobDigest, pieces: &[Bytes]) -> Result<(), CasError> {
-        if matches!(self, Self::NotYet) {
-            let there = is_empty(digest) || inner.touch_if_needed(digest, inner.known.now())?;
-            *self = if there { Self::NotNeeded } else { Self::Open(inner.disk.temp(BLOB_MODE)?) };
-        }
-        match self {
-            Self::Open(temp) => {
-                write_all(&temp.file, pieces).map_err(|source| CasError::disk("writing", temp.path(), source))
-            }
-            Self::NotNeeded | Self::NotYet => Ok(()),
-        }
-    }
-}
-
-impl Spool {
-    /// Processes the last pieces and verifies the whole. Returns the file to commit, if one is needed.
-    fn complete(
-        mut self,
-        inner: &Inner,
-        digest: &BlobDigest,
-        pieces: &[Bytes],
-    ) -> Result<Option<Temp>, CasError> {
-        for piece in pieces {
-            self.hasher.update(piece);
-        }
-        self.file.write(inner, digest, pieces)?;
-        let found = self.hasher.finish();
-        if found != *digest {
-            return Err(CasError::Mismatch { wanted: *digest, found });
-        }
-        Ok(match self.file {
-            SpoolFile::Open(temp) => Some(temp),
-            SpoolFile::NotNeeded | SpoolFile::NotYet => None,
-        })
-    }
-}
-
-impl Inner {
-    /// Makes a verified file visible.
-    pub(crate) fn commit_blob(&self, temp: Temp, entry: &Entry) -> Result<(), CasError> {
-        let at = self.known.now();
-        let used = self.disk.commit(temp, entry, false)?;
-        self.known.note_local(&entry.digest, at);
-        self.stored(&entry.digest, used);
-        self.used(used);
-        Ok(())
-    }
-}
-
-/// Writes all pieces with as few calls as possible.
-fn write_all(mut file: &std::fs::File, pieces: &[Bytes]) -> io::Result<()> {
-    let mut slices: Vec<IoSlice<'_>> = pieces.iter().map(|piece| IoSlice::new(piece)).collect();
-    let mut left = slices.as_mut_slice();
-    while !left.is_empty() {
-        match file.write_vectored(left) {
-            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-            Ok(written) => IoSlice::advance_slices(&mut left, written),
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(())
 }

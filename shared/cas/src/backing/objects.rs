@@ -23,7 +23,6 @@ use tokio::{sync::Semaphore, task::spawn_blocking};
 use crate::{
     CasError,
     empty_blob::is_empty,
-    known::{Known, LastUse},
     layout::{Entry, ID_NAME, Kind},
     pieces::{BlobStream, read_some},
 };
@@ -153,23 +152,20 @@ impl Objects {
         move |source| CasError::Backing { what, key: key.to_string(), source }
     }
 
-    /// Returns those of `digests` that the object store does not have.
-    pub(crate) async fn absent(
+    /// Looks up blobs. Returns those that the object store has, and those that it does not have.
+    pub(crate) async fn look_up_many(
         &self,
         digests: Vec<BlobDigest>,
-        known: &Known,
-    ) -> Result<Vec<BlobDigest>, CasError> {
-        let at = known.now();
+    ) -> Result<(Vec<BlobDigest>, Vec<BlobDigest>), CasError> {
         let looked: Vec<(BlobDigest, bool)> = stream::iter(digests)
             .map(|digest| async move { Ok::<_, CasError>((digest, self.has(&Entry::blob(digest)).await?)) })
             .buffered(LOOK_UPS)
             .try_collect()
             .await?;
         let (there, absent): (Vec<_>, Vec<_>) = looked.into_iter().partition(|(_, there)| *there);
-        for (digest, _) in there {
-            known.note(&digest, LastUse { at, local: false, twin: false });
-        }
-        Ok(absent.into_iter().map(|(digest, _)| digest).collect())
+        let digests =
+            |looked: Vec<(BlobDigest, bool)>| looked.into_iter().map(|(digest, _)| digest).collect();
+        Ok((digests(there), digests(absent)))
     }
 
     /// Whether the object exists; if so and if it is old, it is renewed in the background.
@@ -207,14 +203,15 @@ impl Objects {
         });
     }
 
-    /// Keeps blobs at least until `until`. Returns those that do not exist.
+    /// Keeps each blob at least until its time. Returns those that do not exist.
     pub(crate) async fn keep(
         &self,
-        digests: Vec<BlobDigest>,
-        until: SystemTime,
+        named: Vec<(BlobDigest, SystemTime)>,
     ) -> Result<Vec<BlobDigest>, CasError> {
-        let looked: Vec<(BlobDigest, bool)> = stream::iter(digests)
-            .map(|digest| async move { Ok::<_, CasError>((digest, self.keep_one(&digest, until).await?)) })
+        let looked: Vec<(BlobDigest, bool)> = stream::iter(named)
+            .map(|(digest, until)| async move {
+                Ok::<_, CasError>((digest, self.keep_one(&digest, until).await?))
+            })
             .buffered(LOOK_UPS)
             .try_collect()
             .await?;

@@ -25,19 +25,15 @@ use crate::{
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
 impl Evictor {
-    /// Keeps blobs at least until `until`, however short space is. Returns those that the store does not have. For a
-    /// store without a backing; see [`Cas::keep_objects`](crate::Cas::keep_objects).
-    pub async fn keep(
-        &self,
-        digests: Vec<BlobDigest>,
-        until: SystemTime,
-    ) -> Result<Vec<BlobDigest>, CasError> {
+    /// Keeps each blob until its time and for at least 24 hours more, however short space is. Returns those that the
+    /// store does not have. For a store without a backing; see [`Cas::keep_objects`](crate::Cas::keep_objects).
+    pub async fn keep(&self, named: Vec<(BlobDigest, SystemTime)>) -> Result<Vec<BlobDigest>, CasError> {
         let evictor = self.inner.clone();
-        let kept = tokio::task::spawn_blocking(move || evictor.keep(&digests, until));
+        let kept = tokio::task::spawn_blocking(move || evictor.keep(&named));
         kept.await.map_err(|_| CasError::Stopping)?
     }
 
-    /// Ends the keeping of the blobs whose day has passed at `now`, by the clock that `until` was computed with, and
+    /// Ends the keeping of the blobs whose day has passed at `now`, by the clock that its time was computed with, and
     /// deletes those that nothing else keeps and no client relied on recently. Returns what it did.
     pub async fn release(&self, now: SystemTime) -> Result<Pass, CasError> {
         let evictor = self.inner.clone();
@@ -47,16 +43,15 @@ impl Evictor {
 }
 
 impl EvictorInner {
-    fn keep(&self, digests: &[BlobDigest], until: SystemTime) -> Result<Vec<BlobDigest>, CasError> {
+    fn keep(&self, named: &[(BlobDigest, SystemTime)]) -> Result<Vec<BlobDigest>, CasError> {
         // No file is evicted meanwhile.
         let _queue = self.queue.lock();
-        let disk = &self.cas.inner.disk;
-        let day = day_of(until) + 1;
+        let layout = self.local.layout();
         let mut missing = Vec::new();
-        for digest in digests.iter().filter(|digest| !is_empty(digest)) {
+        for (digest, until) in named.iter().filter(|(digest, _)| !is_empty(digest)) {
             let entry = Entry::blob(*digest);
-            let (path, kept) = (disk.layout.path(&entry), disk.layout.kept_path(day, &entry));
-            if !disk.touch(&entry)? {
+            let (path, kept) = (layout.path(&entry), layout.kept_path(day_of(*until) + 1, &entry));
+            if !self.local.touch(&entry)? {
                 missing.push(*digest);
                 continue;
             }
@@ -77,7 +72,7 @@ impl EvictorInner {
         let _queue = self.queue.lock();
         let mut pass = Pass::default();
         let today = day_of(now);
-        for (day, folder) in days(&self.cas.inner.disk.layout) {
+        for (day, folder) in days(self.local.layout()) {
             if day >= today {
                 continue;
             }
@@ -96,7 +91,7 @@ impl EvictorInner {
         if meta.nlink() == 2 {
             // From now on it is a blob like those that no record names.
             self.meter.used(bytes_of(&meta));
-            let freed = self.evict(entry, SystemTime::now() - self.physical_keep(), pass)?;
+            let freed = self.evict(entry, SystemTime::now() - self.age_min, pass)?;
             self.meter.freed(freed);
         }
         Ok(())

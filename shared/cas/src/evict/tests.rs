@@ -36,7 +36,7 @@ impl Store {
     }
 
     fn path(&self, digest: &BlobDigest) -> std::path::PathBuf {
-        self.cas.inner.disk.layout.path(&Entry::blob(*digest))
+        self.cas.local().path(&Entry::blob(*digest))
     }
 
     /// Makes a blob look as if it was last used `age` ago.
@@ -193,7 +193,7 @@ async fn what_was_touched_between_the_looks_is_put_back() {
     let store = store(HOUR);
     let digest = store.keep(1).await;
     store.age(&digest, HOUR * 9);
-    let layout = &store.cas.inner.disk.layout;
+    let layout = store.cas.local().layout();
     let entry = Entry::blob(digest);
     // The state after an evictor dies between its rename and its second check.
     fs::rename(layout.path(&entry), layout.trash_path(&entry)).unwrap();
@@ -221,7 +221,7 @@ async fn one_evictor_a_folder() {
 #[tokio::test]
 async fn dead_writers_files_are_removed() {
     let store = store(HOUR);
-    let temps = store.cas.inner.disk.layout.temps();
+    let temps = store.cas.local().layout().temps();
     for (name, age) in [("young", HOUR / 2), ("old", HOUR * 2)] {
         fs::write(temps.join(name), "x").unwrap();
         File::open(temps.join(name)).unwrap().set_modified(SystemTime::now() - age).unwrap();
@@ -269,7 +269,8 @@ fn touching_and_evicting_race_and_no_promise_is_broken() {
     const BLOBS: u64 = 40;
     let store = store(HOUR);
     let evictor = store.evictor(1);
-    let disks: Vec<Cas> = (0..3).map(|_| store.other()).collect();
+    let disk = || Disk::open(store.folder.path(), false, None).unwrap();
+    let (writer, disks) = (disk(), [disk(), disk(), disk()]);
     let cutoff = SystemTime::now() - HOUR;
     let (mut stayed, mut went) = (0, 0);
     for round in 0..ROUNDS {
@@ -277,9 +278,9 @@ fn touching_and_evicting_race_and_no_promise_is_broken() {
             (0..BLOBS).map(|n| Entry::blob(SHA.digest(&content(round * BLOBS + n)))).collect();
         // No caller has relied on them for long.
         for (n, entry) in (0..).zip(&entries) {
-            let temp = store.cas.inner.disk.temp(0o444).unwrap();
-            (&temp.file).write_all(&content(round * BLOBS + n)).unwrap();
-            store.cas.inner.disk.commit(temp, entry, false).unwrap();
+            let temp = writer.temp(0o444).unwrap();
+            temp.file().write_all(&content(round * BLOBS + n)).unwrap();
+            writer.commit(temp, entry, false).unwrap();
             let file = File::open(store.path(&entry.digest)).unwrap();
             file.set_modified(cutoff - HOUR).unwrap();
         }
@@ -288,11 +289,11 @@ fn touching_and_evicting_race_and_no_promise_is_broken() {
             let askers: Vec<_> = disks
                 .iter()
                 .zip([Ask::One, Ask::Many, if round % 3 == 0 { Ask::Put } else { Ask::Open }])
-                .map(|(cas, ask)| {
+                .map(|(disk, ask)| {
                     let (start, entries) = (&start, &entries);
                     threads.spawn(move || {
                         start.wait();
-                        ask_for(&cas.inner.disk, entries, ask, round * BLOBS)
+                        ask_for(disk, entries, ask, round * BLOBS)
                     })
                 })
                 .collect();
@@ -355,7 +356,10 @@ async fn what_records_name_stays_and_does_not_count() {
     evictor.pass().await.unwrap();
     let absent = SHA.digest(b"absent");
     let until = SystemTime::now() + 2 * DAY;
-    assert_eq!(evictor.keep(vec![named, absent, SHA.empty()], until).await.unwrap(), [absent]);
+    assert_eq!(
+        evictor.keep(vec![(named, until), (absent, until), (SHA.empty(), until)]).await.unwrap(),
+        [absent]
+    );
     store.age(&named, HOUR * 24);
     let mut others = Vec::new();
     for n in 10..20 {
@@ -381,7 +385,7 @@ async fn what_a_second_record_names_stays_longer() {
     let evictor = store.evictor(10);
     let now = SystemTime::now();
     for until in [now + DAY, now + 5 * DAY] {
-        assert!(evictor.keep(vec![named, used], until).await.unwrap().is_empty());
+        assert!(evictor.keep(vec![(named, until), (used, until)]).await.unwrap().is_empty());
     }
     assert_eq!(evictor.release(now + 3 * DAY).await.unwrap().deleted, 0);
     assert!(store.other().missing(&[named, used]).await.unwrap().is_empty());
@@ -424,7 +428,7 @@ proptest::proptest! {
             let now = SystemTime::now();
             for (n, days) in &named {
                 let digest = digests[usize::try_from(*n).unwrap()];
-                evictor.keep(vec![digest], now + *days * DAY).await.unwrap();
+                evictor.keep(vec![(digest, now + *days * DAY)]).await.unwrap();
             }
             for day in 0..10 {
                 for digest in &digests {

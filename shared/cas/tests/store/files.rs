@@ -63,12 +63,14 @@ async fn only_regular_files_are_taken() {
     symlink(path("file"), path("link")).unwrap();
     nix::unistd::mkfifo(&path("pipe"), nix::sys::stat::Mode::S_IRWXU).unwrap();
     fs::create_dir(path("folder")).unwrap();
-    let paths = ["link", "pipe", "folder", "absent", "file"].map(path).to_vec();
     for take in [false, true] {
-        let outcomes = store.cas.put_files(SHA, paths.clone(), take).await;
-        assert!(outcomes[..3].iter().all(|outcome| matches!(outcome, Err(CasError::NotAFile { .. }))));
-        assert!(matches!(&outcomes[3], Err(error @ CasError::Source { .. }) if error.is_about_content()));
-        assert_eq!(*outcomes[4].as_ref().unwrap(), SHA.digest(b"x"));
+        for other in ["link", "pipe", "folder"] {
+            let outcome = store.cas.put_file(SHA, &path(other), take).await;
+            assert!(matches!(outcome, Err(CasError::NotAFile { .. })), "{other}");
+        }
+        let absent = store.cas.put_file(SHA, &path("absent"), take).await;
+        assert!(matches!(absent, Err(error @ CasError::Source { .. }) if error.is_about_content()));
+        assert_eq!(store.cas.put_file(SHA, &path("file"), take).await.unwrap(), SHA.digest(b"x"));
     }
 }
 
@@ -86,7 +88,7 @@ async fn a_file_that_cannot_be_read_is_about_content() {
 }
 
 #[tokio::test]
-async fn files_after_one_that_the_store_cannot_take_are_not_tried() {
+async fn files_are_stored_up_to_the_first_that_cannot_be() {
     let store = store();
     store.keep("there").await;
     let path = |name: &str| store.folder.path().join(name);
@@ -94,11 +96,28 @@ async fn files_after_one_that_the_store_cannot_take_are_not_tried() {
         fs::write(path(name), content).unwrap();
     }
     store.cas.set_full(true);
-    let paths = ["first", "absent", "new", "last"].map(path).to_vec();
-    let outcomes = store.cas.put_files(SHA, paths, false).await;
-    assert_eq!(*outcomes[0].as_ref().unwrap(), SHA.digest(b"there"));
-    assert!(matches!(outcomes[1], Err(CasError::Source { .. })));
-    assert!(outcomes[2..].iter().all(|outcome| matches!(outcome, Err(CasError::Full))));
+    let stored = store.cas.put_files(SHA, ["first", "absent", "new", "last"].map(path).to_vec(), false).await;
+    assert_eq!(stored.digests, [SHA.digest(b"there")]);
+    assert!(matches!(stored.error, Some(CasError::Source { .. })));
+    let stored = store.cas.put_files(SHA, ["first", "last", "new", "last"].map(path).to_vec(), false).await;
+    assert_eq!(stored.digests, [SHA.digest(b"there"); 2]);
+    assert!(matches!(stored.error, Some(CasError::Full)));
+    assert!(matches!(stored.all(), Err(CasError::Full)));
+}
+
+#[tokio::test]
+async fn of_many_files_the_first_that_cannot_be_stored_is_reported() {
+    let store = store();
+    let path = |n: usize| store.folder.path().join(format!("{n}"));
+    for n in (0..300).filter(|n| ![70, 40, 200].contains(n)) {
+        fs::write(path(n), format!("content {n}")).unwrap();
+    }
+    let stored = store.cas.put_files(SHA, (0..300).map(path).collect(), false).await;
+    assert_eq!(stored.digests.len(), 40);
+    assert!(
+        matches!(stored.error, Some(CasError::Source { path: absent, .. }) if absent == path(40).to_str().unwrap())
+    );
+    assert!(!store.cas.contains(&SHA.digest(b"content 299")).await.unwrap());
 }
 
 #[tokio::test]
@@ -108,9 +127,10 @@ async fn many_files_go_in_with_their_digests_in_order() {
     for (n, path) in paths.iter().enumerate() {
         fs::write(path, format!("content {}", n % 100)).unwrap();
     }
-    let digests = store.cas.put_files(SHA, paths, true).await;
+    let digests = store.cas.put_files(SHA, paths, true).await.all().unwrap();
+    assert_eq!(digests.len(), 300);
     for (n, digest) in digests.iter().enumerate() {
-        assert_eq!(*digest.as_ref().unwrap(), SHA.digest(format!("content {}", n % 100).as_bytes()));
+        assert_eq!(*digest, SHA.digest(format!("content {}", n % 100).as_bytes()));
     }
     assert_eq!(store.files("cas").len(), 100);
     assert!(store.files("tmp").is_empty());

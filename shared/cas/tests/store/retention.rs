@@ -79,10 +79,8 @@ async fn objects_that_are_used_or_named_are_renewed_and_the_rest_is_deleted() {
     bucket.renewed(&large).await;
     assert!(bucket.age_of(&named) > HOUR * 59);
     let absent = SHA.digest(b"absent");
-    assert_eq!(
-        other.keep_objects(vec![named, absent], SystemTime::now() + HOUR * 100).await.unwrap(),
-        [absent]
-    );
+    let until = SystemTime::now() + HOUR * 100;
+    assert_eq!(other.keep_objects(vec![(named, until), (absent, until)]).await.unwrap(), [absent]);
     assert!(bucket.age_of(&named) < HOUR);
     assert_eq!(other.sweep_objects().await.unwrap(), 0);
     bucket.age(&unused, HOUR * 111);

@@ -47,10 +47,8 @@ impl InputRoots {
                     }
                 }
                 if !paths.is_empty() {
-                    let stored = self.inner.config.cas.put_files(function, paths, take).await;
-                    for (inode, stored) in inodes.into_iter().zip(stored) {
-                        new.insert(inode, stored?);
-                    }
+                    let stored = self.inner.config.cas.put_files(function, paths, take).await.all()?;
+                    new.extend(inodes.into_iter().zip(stored));
                 }
             }
             for file in found.files.get_mut(next..end).present("the next output files") {

@@ -8,39 +8,40 @@ use std::sync::{
 use futures::StreamExt as _;
 use model::BlobDigest;
 
-use crate::{Cas, CasError, known::Moment, output_tree_memo::TreeRefs, wire::TreeScanner};
+use super::{Trees, output_tree_memo::TreeRefs, wire::TreeScanner};
+use crate::{Cas, CasError, known::Moment};
 
 /// Maximum number of files of a `Tree` that is remembered.
 const REMEMBERED_FILES: usize = 300_000;
 
-impl Cas {
+impl Trees {
     /// Whether the store has all files that the `Tree` message `tree` references; if so, they
     /// are kept for another `keep`.
-    pub(crate) async fn is_tree_complete(&self, tree: &BlobDigest) -> Result<bool, CasError> {
-        let known = &self.inner.known;
-        let now = known.now();
-        if let Some(refs) = self.inner.trees.get(tree) {
-            if refs.whole.load(Ordering::Acquire).checked_sub(1).is_some_and(|at| known.is_fresh(at, now)) {
+    pub(crate) async fn is_output_complete(&self, cas: &Cas, tree: &BlobDigest) -> Result<bool, CasError> {
+        let local = cas.local();
+        let now = local.now();
+        if let Some(refs) = self.outputs.get(tree) {
+            if refs.whole.load(Ordering::Acquire).checked_sub(1).is_some_and(|at| local.is_fresh(at, now)) {
                 return Ok(true);
             }
-            let whole = self.contains(tree).await? && self.missing(&refs.files).await?.is_empty();
+            let whole = cas.contains(tree).await? && cas.missing(&refs.files).await?.is_empty();
             if whole {
                 refs.whole.store(now + 1, Ordering::Release);
             }
             return Ok(whole);
         }
-        self.read_tree(tree, now).await
+        self.read_output(cas, tree, now).await
     }
 
-    async fn read_tree(&self, tree: &BlobDigest, now: Moment) -> Result<bool, CasError> {
-        let Some(mut pieces) = self.read(tree, 0, None).await? else { return Ok(false) };
+    async fn read_output(&self, cas: &Cas, tree: &BlobDigest, now: Moment) -> Result<bool, CasError> {
+        let Some(mut pieces) = cas.read(tree, 0, None).await? else { return Ok(false) };
         let malformed = |why| CasError::Malformed { digest: *tree, wanted: "Tree", why };
         let mut scanner = TreeScanner::new(tree.function);
         let (mut all, mut files) = (Vec::new(), Vec::new());
         let mut remember = true;
         while let Some(piece) = pieces.next().await {
             scanner.take(&piece?, &mut files).map_err(malformed)?;
-            if !self.missing(&files).await?.is_empty() {
+            if !cas.missing(&files).await?.is_empty() {
                 return Ok(false);
             }
             remember &= all.len() + files.len() <= REMEMBERED_FILES;
@@ -52,7 +53,7 @@ impl Cas {
         scanner.finish().map_err(malformed)?;
         if remember {
             let refs = TreeRefs { files: all.into_boxed_slice(), whole: AtomicU64::new(now + 1) };
-            self.inner.trees.insert(*tree, Arc::new(refs));
+            self.outputs.insert(*tree, Arc::new(refs));
         }
         Ok(true)
     }

@@ -1,15 +1,14 @@
-//! Lists the blobs of the local tier.
+//! Lists the blobs of the folder, and finds one by its hash.
 
-use std::{fs, os::unix::fs::MetadataExt as _, time::SystemTime};
+use std::{fs, os::unix::fs::MetadataExt as _, path::Path, time::SystemTime};
 
+use invariant::Present as _;
 use model::{BlobDigest, DigestFunction};
 
-use crate::{
-    Cas, CasError,
-    layout::{Entry, Kind},
-    store::Inner,
-};
+use super::Local;
+use crate::layout::{Entry, Kind};
 
+/// A blob of the local tier.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Listed {
     pub digest: BlobDigest,
@@ -19,16 +18,9 @@ pub struct Listed {
     pub disk_bytes: u64,
 }
 
-impl Cas {
-    /// Returns up to `max` blobs of the local tier after `after`, ordered by function and hash. Fewer than `max` mean
-    /// that the list is complete.
-    pub async fn list(&self, after: Option<BlobDigest>, max: usize) -> Result<Vec<Listed>, CasError> {
-        self.run_blocking(move |inner| Ok(inner.list(after, max))).await
-    }
-}
-
-impl Inner {
-    fn list(&self, after: Option<BlobDigest>, max: usize) -> Vec<Listed> {
+impl Local {
+    /// Returns up to `max` blobs after `after`, ordered by function and hash.
+    pub(crate) fn list(&self, after: Option<BlobDigest>, max: usize) -> Vec<Listed> {
         let mut found = Vec::new();
         for function in DigestFunction::ALL {
             let first = match after {
@@ -39,7 +31,7 @@ impl Inner {
                 }
                 Some(_) | None => 0,
             };
-            for folder in self.disk.layout.shards(Kind::Blob, function).skip(usize::from(first)) {
+            for folder in self.layout().shards(Kind::Blob, function).skip(usize::from(first)) {
                 let files = fs::read_dir(folder).into_iter().flatten().flatten();
                 let blob = |file: fs::DirEntry| {
                     let entry = Entry::parse(Kind::Blob, function, file.file_name().to_str()?)?;
@@ -58,5 +50,17 @@ impl Inner {
             }
         }
         found
+    }
+
+    /// Looks for the SHA-256 blob with this hash.
+    pub(crate) fn find(&self, hash: &str) -> Option<BlobDigest> {
+        let any = BlobDigest::from_parts(DigestFunction::Sha256, hash, 0).ok()?;
+        let path = self.path(&Entry::blob(any));
+        let folder = path.parent().present_or(Path::new("/"), "the folder of a blob");
+        let mut names = fs::read_dir(folder).ok()?.flatten();
+        names.find_map(|file| {
+            let entry = Entry::parse(Kind::Blob, DigestFunction::Sha256, file.file_name().to_str()?)?;
+            (entry.digest.hash == any.hash).then_some(entry.digest)
+        })
     }
 }

@@ -1,4 +1,4 @@
-//! Directory trees: checks their completeness, once for each distinct directory.
+//! Completeness of trees of `Directory` messages, checked once for each distinct directory.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -17,13 +17,12 @@ use reapi::{
     execution::Directory,
 };
 
-use crate::{
-    Cas, CasError,
+use super::{
+    TreeCheck, TreeFault, Trees,
     directory_memo::{Node, Rule},
-    empty_blob::is_empty,
-    known::Moment,
     wire::DIRECTORY_BYTES_MAX,
 };
+use crate::{Cas, CasError, empty_blob::is_empty, known::Moment};
 
 /// Maximum number of missing blobs listed in one answer.
 const MISSING_MAX: usize = 10_000;
@@ -36,40 +35,6 @@ const READ_DIRECTORIES: usize = 256;
 const READ_BYTES: u64 = 4 << 20;
 /// Maximum number of blobs looked up at once.
 const LOOK_UPS: usize = 16 << 10;
-
-/// The result of [`Cas::check_tree`].
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum TreeCheck {
-    /// The whole tree is present, and is kept for another [`CasConfig::keep`](crate::CasConfig::keep).
-    Complete,
-    /// Parts of the tree are missing.
-    Missing {
-        /// Missing directories and files, at most 10,000.
-        digests: Vec<BlobDigest>,
-        /// Whether more blobs may be missing than are listed.
-        more: bool,
-    },
-    /// The tree cannot be an input root.
-    Faulty(TreeFault),
-}
-
-/// The reason why a tree cannot be an input root.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum TreeFault {
-    /// A directory cannot be decoded, is not in canonical form, or references something outside of itself.
-    #[error("directory {digest} is not valid: {why}")]
-    Malformed { digest: BlobDigest, why: String },
-    #[error("the tree is nested deeper than {max} directories")]
-    TooDeep {
-        /// Maximum depth in directories.
-        max: u32,
-    },
-    #[error("the distinct directories of the tree have more than {max} entries")]
-    TooLarge {
-        /// Maximum number of entries.
-        max: u64,
-    },
-}
 
 impl Cas {
     /// Checks that a tree of `Directory` messages can be an input root: that each is in canonical form and
@@ -86,69 +51,24 @@ impl Cas {
         root: &BlobDigest,
         targets: AbsoluteTargets,
     ) -> Result<TreeCheck, CasError> {
-        self.walk(root, targets.into()).await
+        self.trees().check(self, root, targets.into()).await
     }
 
     /// Returns the blobs of a tree: its directories and files, each once. Of a missing directory, only the digest.
     pub async fn blobs_of_tree(&self, root: &BlobDigest) -> Result<Vec<BlobDigest>, CasError> {
-        let refused = |why: String| CasError::Malformed { digest: *root, wanted: "tree", why };
-        let mut found = HashSet::from([*root]);
-        let mut level = vec![*root];
-        let mut depth = 0;
-        while !level.is_empty() {
-            depth += 1;
-            if depth > DEPTH_MAX {
-                return Err(refused(TreeFault::TooDeep { max: DEPTH_MAX }.to_string()));
-            }
-            let mut next = Vec::new();
-            let mut rest = level.as_slice();
-            while !rest.is_empty() {
-                let (part, later) = rest.split_at(part_length(rest));
-                rest = later;
-                for node in self.nodes(part).await? {
-                    found.extend(node.files.iter());
-                    next.extend(node.directories.iter().filter(|digest| found.insert(**digest)));
-                }
-                if found.len() as u64 > ENTRIES_MAX {
-                    return Err(refused(TreeFault::TooLarge { max: ENTRIES_MAX }.to_string()));
-                }
-            }
-            level = next;
-        }
-        Ok(found.into_iter().collect())
+        self.trees().blobs(self, root).await
     }
+}
 
-    /// The directories that are there.
-    async fn nodes(&self, digests: &[BlobDigest]) -> Result<Vec<Arc<Node>>, CasError> {
-        let mut nodes = Vec::with_capacity(digests.len());
-        let mut to_read = Vec::new();
-        for digest in digests {
-            match self.inner.directories.get(digest) {
-                Some(node) => nodes.push(node),
-                None => to_read.push(*digest),
-            }
-        }
-        to_read.retain(|digest| digest.size <= DIRECTORY_BYTES_MAX);
-        let contents = self.get_many(&to_read).await?;
-        let parsed = self.run_blocking(move |inner| {
-            let found =
-                to_read.iter().zip(&contents).filter_map(|(d, content)| Some((*d, content.as_ref()?)));
-            let node =
-                |(digest, content): (BlobDigest, &Bytes)| {
-                    let node = parse(&digest, content).map(Arc::new).map_err(|fault| {
-                        CasError::Malformed { digest, wanted: "Directory", why: fault.to_string() }
-                    })?;
-                    inner.directories.insert(digest, Arc::clone(&node));
-                    Ok(node)
-                };
-            found.map(node).collect::<Result<Vec<_>, CasError>>()
-        });
-        nodes.extend(parsed.await?);
-        Ok(nodes)
-    }
-
-    pub(crate) async fn walk(&self, root: &BlobDigest, rule: Rule) -> Result<TreeCheck, CasError> {
-        let mut walk = Walk::new(self, rule);
+impl Trees {
+    /// Whether a tree is complete and follows `rule`.
+    pub(crate) async fn check(
+        &self,
+        cas: &Cas,
+        root: &BlobDigest,
+        rule: Rule,
+    ) -> Result<TreeCheck, CasError> {
+        let mut walk = Walk::new(self, cas, rule);
         let mut level = vec![*root];
         let mut depth = 0;
         while !level.is_empty() {
@@ -164,9 +84,70 @@ impl Cas {
         walk.look_up().await?;
         Ok(walk.verdict(root))
     }
+
+    /// The blobs of a tree, each once.
+    async fn blobs(&self, cas: &Cas, root: &BlobDigest) -> Result<Vec<BlobDigest>, CasError> {
+        let refused = |why: String| CasError::Malformed { digest: *root, wanted: "tree", why };
+        let mut found = HashSet::from([*root]);
+        let mut level = vec![*root];
+        let mut depth = 0;
+        while !level.is_empty() {
+            depth += 1;
+            if depth > DEPTH_MAX {
+                return Err(refused(TreeFault::TooDeep { max: DEPTH_MAX }.to_string()));
+            }
+            let mut next = Vec::new();
+            let mut rest = level.as_slice();
+            while !rest.is_empty() {
+                let (part, later) = rest.split_at(part_length(rest));
+                rest = later;
+                for node in self.nodes(cas, part).await? {
+                    found.extend(node.files.iter());
+                    next.extend(node.directories.iter().filter(|digest| found.insert(**digest)));
+                }
+                if found.len() as u64 > ENTRIES_MAX {
+                    return Err(refused(TreeFault::TooLarge { max: ENTRIES_MAX }.to_string()));
+                }
+            }
+            level = next;
+        }
+        Ok(found.into_iter().collect())
+    }
+
+    /// The directories that are there.
+    async fn nodes(&self, cas: &Cas, digests: &[BlobDigest]) -> Result<Vec<Arc<Node>>, CasError> {
+        let mut nodes = Vec::with_capacity(digests.len());
+        let mut to_read = Vec::new();
+        for digest in digests {
+            match self.directories.get(digest) {
+                Some(node) => nodes.push(node),
+                None => to_read.push(*digest),
+            }
+        }
+        to_read.retain(|digest| digest.size <= DIRECTORY_BYTES_MAX);
+        let contents = cas.get_many(&to_read).await?;
+        let parsed = cas.run_blocking(move |_| {
+            let found =
+                to_read.iter().zip(&contents).filter_map(|(d, content)| Some((*d, content.as_ref()?)));
+            let node =
+                |(digest, content): (BlobDigest, &Bytes)| {
+                    let node = parse(&digest, content).map(Arc::new).map_err(|fault| {
+                        CasError::Malformed { digest, wanted: "Directory", why: fault.to_string() }
+                    })?;
+                    Ok((digest, node))
+                };
+            found.map(node).collect::<Result<Vec<_>, CasError>>()
+        });
+        for (digest, node) in parsed.await? {
+            self.directories.insert(digest, Arc::clone(&node));
+            nodes.push(node);
+        }
+        Ok(nodes)
+    }
 }
 
 struct Walk<'a> {
+    trees: &'a Trees,
     cas: &'a Cas,
     rule: Rule,
     started: Moment,
@@ -181,11 +162,12 @@ struct Walk<'a> {
 type Level = Result<Vec<BlobDigest>, TreeFault>;
 
 impl<'a> Walk<'a> {
-    fn new(cas: &'a Cas, rule: Rule) -> Self {
+    fn new(trees: &'a Trees, cas: &'a Cas, rule: Rule) -> Self {
         Self {
+            trees,
             cas,
             rule,
-            started: cas.inner.known.now(),
+            started: cas.local().now(),
             visited: HashMap::new(),
             entries: 0,
             to_look_up: Vec::new(),
@@ -206,7 +188,7 @@ impl<'a> Walk<'a> {
             if is_empty(digest) {
                 continue;
             }
-            match self.cas.inner.directories.get(digest) {
+            match self.trees.directories.get(digest) {
                 Some(node) => {
                     if let Err(fault) = self.visit(digest, &node, false, &mut next) {
                         return Ok(Err(fault));
@@ -249,7 +231,7 @@ impl<'a> Walk<'a> {
         for (digest, node) in parsed.await? {
             let met = node.and_then(|node| {
                 let node = Arc::new(node);
-                self.cas.inner.directories.insert(digest, Arc::clone(&node));
+                self.trees.directories.insert(digest, Arc::clone(&node));
                 self.visit(&digest, &node, true, next)
             });
             if let Err(fault) = met {
@@ -271,8 +253,8 @@ impl<'a> Walk<'a> {
         if let Some(why) = node.fault(self.rule) {
             return Err(TreeFault::Malformed { digest: *digest, why: why.clone() });
         }
-        let known = &self.cas.inner.known;
-        if node.whole_at(self.rule).is_some_and(|at| known.is_fresh(at, self.started)) {
+        let local = self.cas.local();
+        if node.whole_at(self.rule).is_some_and(|at| local.is_fresh(at, self.started)) {
             self.visited.insert(*digest, (Arc::new([]), Some(node.height.load(Ordering::Relaxed))));
             return Ok(());
         }
@@ -317,7 +299,7 @@ impl<'a> Walk<'a> {
             return TreeCheck::Faulty(TreeFault::TooDeep { max: DEPTH_MAX });
         }
         for (digest, (_, height)) in &self.visited {
-            if let (Some(node), Some(height)) = (self.cas.inner.directories.get(digest), height)
+            if let (Some(node), Some(height)) = (self.trees.directories.get(digest), height)
                 && node.whole_at(self.rule).is_none_or(|at| at < self.started)
             {
                 node.set_whole(self.rule, self.started, *height);

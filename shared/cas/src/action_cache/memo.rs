@@ -1,17 +1,12 @@
 //! Cache of decoded action results.
 
-use std::{
-    fs::Metadata,
-    os::unix::fs::MetadataExt as _,
-    sync::{Arc, atomic::AtomicU64},
-    time::SystemTime,
-};
+use std::sync::{Arc, atomic::AtomicU64};
 
 use model::BlobDigest;
 use quick_cache::{Weighter, sync::Cache};
 use reapi::execution::ActionResult;
 
-use crate::memo::memo;
+use crate::{local::Stamp, memo::memo};
 
 /// A decoded result and the blobs that it references.
 #[derive(Debug)]
@@ -24,20 +19,6 @@ pub(crate) struct Parsed {
     pub(crate) bytes: u64,
     /// When its file was last touched, plus one: 0 means never.
     pub(crate) touched: AtomicU64,
-}
-
-/// Distinguishes one version of a file from the next.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Stamp {
-    inode: u64,
-    length: u64,
-    created: Option<SystemTime>,
-}
-
-impl Stamp {
-    pub(crate) fn of(meta: &Metadata) -> Self {
-        Self { inode: meta.ino(), length: meta.len(), created: meta.created().ok() }
-    }
 }
 
 #[derive(Debug, Clone)]
