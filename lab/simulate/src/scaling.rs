@@ -10,7 +10,7 @@ mod farm;
 mod pool;
 mod trace;
 
-use policy::autoscale::{AutoscaleSettings, InvalidAutoscaleSettings};
+use policy::autoscale::{InvalidPlannerSettings, PlannerSettings};
 use serde::{Deserialize, Serialize};
 
 pub use arrivals::{Pattern, ScalingItem};
@@ -44,7 +44,7 @@ pub struct ScalingScenario {
     pub autoscale: Autoscale,
 }
 
-/// Serialized form of [`AutoscaleSettings`]. Times are in seconds.
+/// Serialized form of [`PlannerSettings`]. Times are in seconds.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Autoscale {
@@ -136,7 +136,7 @@ pub enum InvalidScaling {
     #[error(transparent)]
     Scenario(#[from] InvalidScenario),
     #[error(transparent)]
-    Settings(#[from] InvalidAutoscaleSettings),
+    Settings(#[from] InvalidPlannerSettings),
     /// The planner runs too rarely.
     #[error(
         "tick_seconds is {tick_seconds}, more than a quarter of scale_in_after_seconds ({scale_in_after_seconds}): \
@@ -176,12 +176,12 @@ impl Default for ScalingScenario {
 
 impl Default for Autoscale {
     fn default() -> Self {
-        Self::from(&AutoscaleSettings::default())
+        Self::from(&PlannerSettings::default())
     }
 }
 
-impl From<&AutoscaleSettings> for Autoscale {
-    fn from(settings: &AutoscaleSettings) -> Self {
+impl From<&PlannerSettings> for Autoscale {
+    fn from(settings: &PlannerSettings) -> Self {
         Self {
             target_wait_seconds: settings.target_wait.as_secs_f64(),
             min: settings.min,
@@ -199,12 +199,12 @@ impl From<&AutoscaleSettings> for Autoscale {
 }
 
 impl Autoscale {
-    fn settings(&self) -> Result<AutoscaleSettings, InvalidScaling> {
+    fn settings(&self) -> Result<PlannerSettings, InvalidScaling> {
         let span = |name, seconds: f64| {
             within(name, seconds, 0.0, 1e6)?;
             Ok::<_, InvalidScenario>(std::time::Duration::try_from_secs_f64(seconds).unwrap_or_default())
         };
-        let settings = AutoscaleSettings {
+        let settings = PlannerSettings {
             target_wait: span("target_wait_seconds", self.target_wait_seconds)?,
             min: self.min,
             max: self.max,

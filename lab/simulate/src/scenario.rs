@@ -1,7 +1,7 @@
 //! Quota scenarios: the input of a simulation.
 
 use model::{Group, ParseIdError};
-use policy::{GovernorSettings, InvalidGovernorSettings};
+use policy::{ControlSettings, InvalidControlSettings};
 use serde::{Deserialize, Serialize};
 
 /// Groups with quotas, under loads that change in steps. All builds use x86 executors; workspaces are never short.
@@ -20,7 +20,7 @@ pub struct QuotaScenario {
     pub estimator: Estimator,
     /// Gains of the governor.
     #[serde(with = "Gains")]
-    pub governor: GovernorSettings,
+    pub governor: ControlSettings,
     /// Capacity of the farm in ESU, if the governor knows it.
     pub capacity_esu: Option<f64>,
 }
@@ -89,7 +89,7 @@ pub enum Estimator {
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum InvalidScenario {
     #[error(transparent)]
-    Governor(#[from] InvalidGovernorSettings),
+    Governor(#[from] InvalidControlSettings),
     #[error("{name} is {value}: expected {least} to {most}")]
     OutOfRange { name: &'static str, value: f64, least: f64, most: f64 },
     #[error("phase {phase} has {loads} loads for {groups} groups")]
@@ -130,7 +130,7 @@ impl Default for QuotaScenario {
             phases: loads.map(|loads| QuotaPhase { seconds: 900, loads: loads.to_vec() }).to_vec(),
             builds: BuildMix::default(),
             estimator: Estimator::Model { bias: 1.0, noise: 0.15 },
-            governor: GovernorSettings::default(),
+            governor: ControlSettings::default(),
             capacity_esu: None,
         }
     }
@@ -188,9 +188,9 @@ pub(crate) fn within(name: &'static str, value: f64, least: f64, most: f64) -> R
     }
 }
 
-/// Serialized form of [`GovernorSettings`], because `policy` does not implement serialization.
+/// Serialized form of [`ControlSettings`], because `policy` does not implement serialization.
 #[derive(Serialize, Deserialize)]
-#[serde(remote = "GovernorSettings", default = "GovernorSettings::default", deny_unknown_fields)]
+#[serde(remote = "ControlSettings", default = "ControlSettings::default", deny_unknown_fields)]
 struct Gains {
     tick_seconds: f64,
     kp: f64,

@@ -6,7 +6,7 @@ use bus::BusError;
 use index::{Index, IndexError};
 use invariant::Present as _;
 use model::{Millis, ScaleObservation, ScalePlan, ScaledPool};
-use policy::autoscale::{AutoscaleSettings, Observation, PoolState, plan};
+use policy::autoscale::{Observation, PlannerSettings, PoolState, plan};
 use serde::Deserialize as _;
 use service::{Context, Current, ServiceError};
 use settings::AutoscalerSettings;
@@ -58,7 +58,7 @@ enum ObserveError {
 pub(crate) async fn serve(
     shared: Shared,
     pool: ScaledPool,
-    settings: AutoscaleSettings,
+    settings: PlannerSettings,
     wake: Arc<Notify>,
 ) -> Result<(), ServiceError> {
     let stop = shared.context.stop.clone();
@@ -76,7 +76,7 @@ pub(crate) async fn serve(
             Err(error @ (ObserveError::Index(_) | ObserveError::Bus(_))) => {
                 if !failing {
                     let error = telemetry::error_chain(&error);
-                    warn!(pool = %planner.pool, error, "cannot plan until redis and the bus answer");
+                    warn!(pool = %planner.pool, error, "cannot plan until Redis and the bus answer");
                 }
                 failing = true;
                 (RETRY, false)
@@ -93,7 +93,7 @@ pub(crate) async fn serve(
 struct Planner {
     shared: Shared,
     pool: ScaledPool,
-    settings: AutoscaleSettings,
+    settings: PlannerSettings,
     tick: Duration,
 }
 
@@ -213,7 +213,7 @@ fn observation(seen: &ScaleObservation) -> Observation {
 
 /// Whether there is no work, no surplus process and none starting or draining: then nothing changes until
 /// something joins the queue.
-fn is_at_rest(plan: &ScalePlan, work: &Work, settings: &AutoscaleSettings) -> bool {
+fn is_at_rest(plan: &ScalePlan, work: &Work, settings: &PlannerSettings) -> bool {
     let is_least = plan.desired <= settings.min;
     work.is_none() && is_least && plan.seen.alive == plan.desired && plan.seen.draining == 0
 }

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use model::ScaledPool;
-use policy::autoscale::{AutoscaleSettings, InvalidAutoscaleSettings};
+use policy::autoscale::{InvalidPlannerSettings, PlannerSettings};
 use settings::PoolScaling;
 
 /// Settings of a pool that the planner cannot use.
@@ -12,13 +12,13 @@ use settings::PoolScaling;
 pub struct InvalidScaling {
     pool: ScaledPool,
     #[source]
-    source: InvalidAutoscaleSettings,
+    source: InvalidPlannerSettings,
 }
 
 /// The planner's settings of every autoscaled pool.
 pub(crate) fn all(
     pools: &BTreeMap<ScaledPool, PoolScaling>,
-) -> Result<BTreeMap<ScaledPool, AutoscaleSettings>, InvalidScaling> {
+) -> Result<BTreeMap<ScaledPool, PlannerSettings>, InvalidScaling> {
     let checked = |(pool, scaling): (&ScaledPool, &PoolScaling)| {
         let planner = planner(scaling);
         let valid = planner.check().map_err(|source| InvalidScaling { pool: pool.clone(), source });
@@ -27,8 +27,8 @@ pub(crate) fn all(
     pools.iter().map(checked).collect()
 }
 
-fn planner(scaling: &PoolScaling) -> AutoscaleSettings {
-    AutoscaleSettings {
+fn planner(scaling: &PoolScaling) -> PlannerSettings {
+    PlannerSettings {
         target_wait: seconds(scaling.target_wait_seconds),
         min: u64::from(scaling.min),
         max: u64::from(scaling.max),
@@ -58,7 +58,7 @@ mod tests {
 
     #[test]
     fn the_defaults_are_those_of_the_planner() {
-        assert_eq!(planner(&PoolScaling::default()), AutoscaleSettings::default());
+        assert_eq!(planner(&PoolScaling::default()), PlannerSettings::default());
         assert_eq!(with(PoolScaling::default()), Ok(()));
         assert_eq!(all(&BTreeMap::new()), Ok(BTreeMap::new()));
     }

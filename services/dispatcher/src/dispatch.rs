@@ -80,7 +80,7 @@ pub(crate) async fn run(
                 if !failing {
                     warn!(
                         error = telemetry::error_chain(&error),
-                        "cannot dispatch until redis and the bus answer"
+                        "cannot dispatch until Redis and the bus answer"
                     );
                 }
                 failing = true;

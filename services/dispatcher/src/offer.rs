@@ -52,6 +52,13 @@ pub(crate) async fn offer(context: Context, index: Index, wakes: Wakes, mut offe
     let offers = message(&mut offered, context.bus.max_payload() / RECORD_SHARE);
     let answer = context.bus.answer_to(&worker, &offers, None).await;
     drop(offers);
+    let answer = if matches!(answer, Err(NoAnswer::TooLarge { .. })) {
+        // Without records, which workers then read.
+        let offers = message(&mut offered, 0);
+        context.bus.answer_to(&worker, &offers, None).await
+    } else {
+        answer
+    };
     let settlements = match answer {
         Ok(reply) => refusals(&offered, &reply, context.bus.now()),
         Err(NoAnswer::NoListener { .. }) => {

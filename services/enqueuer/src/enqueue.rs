@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use bus::{Bus, BusError, Written};
-use cas::{Cas, CasError};
 use model::{Accepted, BlobDigest, Build, BuildRecord, Context, ErrorCode, Phase, RequestLimits, Sequence};
 use telemetry::metrics::{Counter, count};
 
 use crate::{
     estimate::{Estimator, NoQuota},
     jobs::{BadJob, Jobs, NotAccepted, NotNow},
+    store::{Store, StoreError},
 };
 
 /// A build in the queue.
@@ -43,7 +43,7 @@ pub(crate) enum NotEnqueued {
     )]
     NoFolder(BlobDigest),
     #[error("cannot look for the folder of the build in the store")]
-    Store(#[source] CasError),
+    Store(#[source] StoreError),
     /// Its job can never run.
     #[error(transparent)]
     Job(BadJob),
@@ -65,20 +65,25 @@ impl NotEnqueued {
             Self::Store(_) | Self::JobNotNow(_) | Self::Bus(_) => ErrorCode::Unavailable,
         }
     }
+
+    /// Whether the store did not answer.
+    pub(crate) fn is_of_store(&self) -> bool {
+        matches!(self, Self::Store(_) | Self::JobNotNow(NotNow::Store(_)))
+    }
 }
 
 /// The path into the queue. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Intake {
     bus: Bus,
-    cas: Cas,
+    store: Store,
     estimator: Estimator,
     jobs: Jobs,
 }
 
 impl Intake {
-    pub(crate) fn new(bus: Bus, cas: Cas, estimator: Estimator, jobs: Jobs) -> Self {
-        Self { bus, cas, estimator, jobs }
+    pub(crate) fn new(bus: Bus, store: Store, estimator: Estimator, jobs: Jobs) -> Self {
+        Self { bus, store, estimator, jobs }
     }
 
     /// Limits that requests are checked against.
@@ -128,7 +133,7 @@ impl Intake {
     /// Checks that the store has the folder of the build. What is in it is looked up where the build runs.
     async fn check_folder(&self, context: &Context) -> Result<(), NotEnqueued> {
         let Context::Tree { digest, .. } = context else { return Ok(()) };
-        match self.cas.contains(digest).await {
+        match self.store.contains(digest).await {
             Ok(true) => Ok(()),
             Ok(false) => Err(NotEnqueued::NoFolder(*digest)),
             Err(error) => Err(NotEnqueued::Store(error)),

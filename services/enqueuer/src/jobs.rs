@@ -4,11 +4,13 @@ use std::sync::Arc;
 
 use bus::{Bus, BusError};
 use bytes::Bytes;
-use cas::{Cas, CasError};
+use cas::CasError;
 use invariant::impossible;
 use model::{BuildJob, Digest, DigestFunction, Graph, InvalidJob, Job, JobLimits, JobSource, StoredJob};
 use policy::graph::{Unreachable, reachable};
 use tokio::sync::{Semaphore, SemaphorePermit};
+
+use crate::store::{Store, StoreError};
 
 /// Accepts jobs. Cheap to clone.
 #[derive(Clone)]
@@ -16,7 +18,7 @@ pub(crate) struct Jobs(Arc<Inner>);
 
 struct Inner {
     bus: Bus,
-    cas: Cas,
+    store: Store,
     limits: JobLimits,
     /// One permit for each KiB of JSON of jobs in progress: a parsed job takes about ten times as much memory.
     memory: Semaphore,
@@ -51,7 +53,7 @@ pub(crate) enum NotNow {
     NoPool(Unreachable),
     /// The store returned an error.
     #[error("cannot store the job")]
-    Store(#[source] CasError),
+    Store(#[source] StoreError),
     /// The service stopped during the check.
     #[error("the check of the job was aborted")]
     Stopped(#[source] tokio::task::JoinError),
@@ -71,13 +73,13 @@ pub(crate) enum NotAccepted {
 }
 
 impl Jobs {
-    pub(crate) fn new(bus: Bus, cas: Cas, limits: JobLimits) -> Self {
-        Self(Arc::new(Inner { bus, cas, limits, memory: Semaphore::new(JSON_KIB_MAX as usize) }))
+    pub(crate) fn new(bus: Bus, store: Store, limits: JobLimits) -> Self {
+        Self(Arc::new(Inner { bus, store, limits, memory: Semaphore::new(JSON_KIB_MAX as usize) }))
     }
 
     /// Reads a job and returns it in the form of a build's job: checked, able to run on this farm, and stored.
     pub(crate) async fn accept(&self, source: JobSource) -> Result<BuildJob, NotAccepted> {
-        let Inner { bus, cas, limits, .. } = self.0.as_ref();
+        let Inner { bus, store, limits, .. } = self.0.as_ref();
         let limits = *limits;
         let (content, stored, _memory) = match source {
             JobSource::Inline(job) => {
@@ -86,9 +88,9 @@ impl Jobs {
                 (content, None, memory)
             }
             JobSource::Stored(StoredJob { digest, size_bytes }) => {
-                let blob = cas.resolve(&digest, size_bytes).await.map_err(NotAccepted::of_store)?;
+                let blob = store.resolve(&digest, size_bytes).await.map_err(NotAccepted::of_store)?;
                 let memory = self.reserve_memory(blob.size.min(limits.bytes_max as u64)).await;
-                let content = cas.read_whole(&blob, limits.bytes_max as u64).await;
+                let content = store.read_whole(&blob, limits.bytes_max as u64).await;
                 (content.map_err(NotAccepted::of_store)?, Some(blob), memory)
             }
         };
@@ -110,7 +112,7 @@ impl Jobs {
         let tasks = graph.len() as u64;
         let blob = match stored {
             Some(blob) => blob,
-            None => cas.put_bytes(DigestFunction::Sha256, content).await.map_err(NotNow::Store)?,
+            None => store.put_bytes(DigestFunction::Sha256, content).await.map_err(NotNow::Store)?,
         };
         Ok(BuildJob { digest: Digest::from_sha256(blob.hash), size_bytes: Some(blob.size), tasks })
     }
@@ -125,11 +127,10 @@ impl Jobs {
 
 impl NotAccepted {
     /// A missing blob will not appear later; a failed read may succeed later.
-    fn of_store(error: CasError) -> Self {
-        if error.is_about_content() {
-            Self::Bad(BadJob::Stored(error))
-        } else {
-            Self::NotNow(NotNow::Store(error))
+    fn of_store(error: StoreError) -> Self {
+        match error {
+            StoreError::Failed(error) if error.is_about_content() => Self::Bad(BadJob::Stored(error)),
+            StoreError::Failed(_) | StoreError::NoAnswer { .. } => Self::NotNow(NotNow::Store(error)),
         }
     }
 }

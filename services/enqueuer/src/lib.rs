@@ -15,6 +15,7 @@ mod models;
 mod reject;
 mod repeats;
 mod requests;
+mod store;
 mod trace;
 mod why;
 
@@ -40,8 +41,9 @@ async fn serve_all(context: Context, settings: EnqueuerSettings) -> Result<(), S
     store_bounds::keep_bounds(&context, &cas).await?;
     tasks.spawn(models::follow(context.clone(), cas.clone(), models));
     tasks.spawn(expected::follow(context.clone(), expected));
-    let jobs = jobs::Jobs::new(context.bus.clone(), cas.clone(), settings.job_limits);
-    let intake = enqueue::Intake::new(context.bus.clone(), cas, estimator, jobs);
+    let store = store::Store::new(cas);
+    let jobs = jobs::Jobs::new(context.bus.clone(), store.clone(), settings.job_limits);
+    let intake = enqueue::Intake::new(context.bus.clone(), store, estimator, jobs);
     for priority in Priority::ALL {
         tasks.spawn(requests::serve(context.clone(), intake.clone(), priority));
     }

@@ -34,7 +34,7 @@ pub(crate) async fn reject(context: &Context, message: &Published, refused: Refu
         })?,
     };
     count(Counter::BuildsRejected, &[(Label::Reason, refused.error.as_str())], 1);
-    info!(subject = message.subject(), reason = model::brief(refused.message.clone()), "request refused");
+    info!(subject = message.subject(), reason = model::brief(refused.message.clone()), "request rejected");
     let name = message.message_id().map(str::to_owned);
     let rejection = Rejection {
         id: refused.id.or_else(|| {

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use bus::{Delivery, Handled, Limits, Published, RequestId, RequestSubject, decode, stream};
 use model::{BuildId, BuildRequest, ErrorCode, Millis, Priority, RequestLimits};
+use policy::store_retry_delay;
 use service::{Context, ServiceError, Step, crash_point};
 use tracing::{Instrument as _, debug_span, warn};
 
@@ -51,9 +52,13 @@ async fn handle(context: &Context, intake: &Intake, delivery: &Delivery) -> Hand
         match process(context, intake, message, *count).await {
             Ok(()) => Handled::Done,
             Err(error) => {
-                let error = telemetry::error_chain(&error);
-                warn!(subject = message.subject(), error, "enqueue failed, retrying");
-                Handled::Again
+                let why = telemetry::error_chain(&error);
+                warn!(subject = message.subject(), error = why, "enqueue failed, retrying");
+                if error.is_of_store() {
+                    Handled::Later(store_retry_delay(u64::try_from(*count).unwrap_or(1)))
+                } else {
+                    Handled::Again
+                }
             }
         }
     }

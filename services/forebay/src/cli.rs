@@ -145,7 +145,7 @@ impl Cli {
         let settings = if alone { settings::Settings::default() } else { self.globals.settings()? };
         let log = match settings.log_format {
             settings::LogFormat::Json => telemetry::LogFormat::Json,
-            settings::LogFormat::Text => telemetry::LogFormat::Human,
+            settings::LogFormat::Text => telemetry::LogFormat::Text,
         };
         let instance = format!("{}-{}", self.command.name(), std::process::id());
         let mut telemetry = telemetry::Settings::from_env(self.command.name(), &instance, log);
@@ -153,10 +153,13 @@ impl Cli {
             self.command.log_filter().clone_into(&mut telemetry.filter);
             telemetry.file = self.command.is_quiet().then(|| settings.data.join("logs/up.log"));
         }
-        // `up` has already warned about unknown variables, which its services inherit.
+        // `up` has already warned about names without effect, which its services read too.
         if std::env::var_os("FOREBAY_LISTEN_FILE").is_none() {
             let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
             telemetry.warnings.extend(settings::unknown_variables(names));
+            if !alone {
+                telemetry.warnings.extend(settings::earlier_names(&self.globals.settings_file()));
+            }
         }
         let guard = telemetry::init_with(telemetry);
         let mut runtime = if matches!(&self.command, Command::Serve(args) if args.is_one_loop()) {

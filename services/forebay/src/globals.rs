@@ -86,10 +86,14 @@ impl Globals {
         self.data.clone().or_else(|| variable("FOREBAY_DATA").map(PathBuf::from))
     }
 
+    /// The settings file, which need not exist unless `--config` names it.
+    pub(crate) fn settings_file(&self) -> PathBuf {
+        self.config.clone().unwrap_or_else(|| PathBuf::from("forebay.toml"))
+    }
+
     /// Loads the settings. Precedence, lowest first: defaults, file, environment, flags.
     pub(crate) fn settings(&self) -> Result<Settings, Failure> {
-        let file = self.config.clone().unwrap_or_else(|| PathBuf::from("forebay.toml"));
-        let mut settings = Settings::load(&file, self.config.is_some())?;
+        let mut settings = Settings::load(&self.settings_file(), self.config.is_some())?;
         if let Some(url) = self.nats() {
             settings.nats_url = url;
         }

@@ -7,7 +7,7 @@ use bus::BusError;
 use index::{Index, IndexError};
 use invariant::impossible;
 use model::GovernorRecord;
-use policy::{GovernorSettings as ControlSettings, govern, next_tick};
+use policy::{ControlSettings, govern, next_tick};
 use service::{Context, Current, ServiceError};
 use settings::GovernorSettings;
 use tokio::sync::watch;
@@ -80,7 +80,7 @@ pub(crate) async fn serve(
                 if !failing {
                     warn!(
                         error = telemetry::error_chain(&error),
-                        "cannot decide until redis and the bus answer"
+                        "cannot decide until Redis and the bus answer"
                     );
                 }
                 failing = true;

@@ -113,6 +113,6 @@ async fn note(shared: &Shared, request: &ClaimRequest, own: &[(&Granted, &Commit
 /// The record as JSON; `None` if it is not valid JSON, which only a fault of Redis can cause.
 fn record(committed: &Committed) -> Option<Box<RawValue>> {
     let read = RawValue::from_string(committed.record.clone());
-    read.inspect_err(|error| warn!(%error, "cannot read a record in redis; the execution is not claimed"))
+    read.inspect_err(|error| warn!(%error, "cannot read a record in Redis; the execution is not claimed"))
         .ok()
 }

@@ -76,7 +76,7 @@ pub(crate) async fn run(shared: Shared, mut pending: UnboundedReceiver<Pending>)
                 if !failing {
                     warn!(
                         error = telemetry::error_chain(&error),
-                        "waiting for redis; dispatch resumes when it answers"
+                        "waiting for Redis; dispatch resumes when it answers"
                     );
                 }
                 failing = true;

@@ -74,7 +74,7 @@ fn read(execution: &LiveExecution) -> Option<(ExecutionRecord, Sequence)> {
     match decode(Encoding::Json, &execution.record) {
         Ok(record) => Some((record, execution.sequence)),
         Err(error) => {
-            warn!(key = %execution.key, %error, "cannot read a record in redis");
+            warn!(key = %execution.key, %error, "cannot read a record in Redis");
             None
         }
     }

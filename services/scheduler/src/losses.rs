@@ -128,7 +128,7 @@ async fn end_copy(
     let record: ExecutionRecord = match decode(Encoding::Json, &execution.record) {
         Ok(record) => record,
         Err(error) => {
-            error!(key = %execution.key, %error, "cannot read a record in redis");
+            error!(key = %execution.key, %error, "cannot read a record in Redis");
             return Ok(());
         }
     };

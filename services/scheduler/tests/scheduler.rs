@@ -414,7 +414,7 @@ async fn figures() {
     test.all_finished(&keys).await;
     let (spent, redis) = (begun.elapsed().as_secs_f64(), test.redis_seconds() - before);
     let rate = 20_000.0 / spent;
-    eprintln!("20000 queued, 16 slots: {rate:.0}/s, {:.1} us of redis each", redis * 50.0);
+    eprintln!("20000 queued, 16 slots: {rate:.0}/s, {:.1} us of Redis each", redis * 50.0);
     let begun = std::time::Instant::now();
     for _ in 0..1000 {
         let key = test.accept(1).await;

@@ -42,6 +42,8 @@ pub enum Handled {
     Done,
     /// It is delivered again after a short delay.
     Again,
+    /// It is delivered again after this delay.
+    Later(Duration),
 }
 
 /// A message of a queue.
@@ -74,7 +76,13 @@ impl WorkQueue {
         let permits = Arc::new(Semaphore::new(limits.at_once as usize));
         loop {
             // A permit comes first: a message that waits here is withheld from other replicas.
-            let Ok(permit) = Arc::clone(&permits).acquire_owned().await else {
+            // While all are in use, nothing is taken from the queue.
+            let permit = tokio::select! {
+                biased;
+                () = stop.cancelled() => break,
+                permit = Arc::clone(&permits).acquire_owned() => permit,
+            };
+            let Ok(permit) = permit else {
                 impossible!("the semaphore of a queue is closed");
                 break;
             };
@@ -88,7 +96,8 @@ impl WorkQueue {
             tokio::spawn(async move {
                 match handled.await {
                     Handled::Done => acknowledge(&acker).await,
-                    Handled::Again => give_back(&acker).await,
+                    Handled::Again => give_back(&acker, RETRY_DELAY).await,
+                    Handled::Later(delay) => give_back(&acker, delay).await,
                 }
                 drop(permit);
             });
@@ -159,8 +168,8 @@ async fn acknowledge(acker: &Acker) {
     }
 }
 
-async fn give_back(acker: &Acker) {
-    if let Err(error) = acker.ack_with(AckKind::Nak(Some(RETRY_DELAY))).await {
+async fn give_back(acker: &Acker, delay: Duration) {
+    if let Err(error) = acker.ack_with(AckKind::Nak(Some(delay))).await {
         debug!(%error, "cannot return a message; it is delivered again later");
     }
 }

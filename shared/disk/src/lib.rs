@@ -1,7 +1,7 @@
 //! Free disk space, and the reserve that each part of the farm keeps.
 //!
 //! The parts stop one after the other, so that the bus, which holds the authoritative state, never meets a full
-//! disk: first workers and executors accept nothing new, then stores reject writes and growing builds are ended; the
+//! disk: first workers and executors accept nothing new, then stores refuse writes and growing builds are ended; the
 //! rest is for nats-server.
 
 mod unlinked;
@@ -129,7 +129,7 @@ impl Reserve {
         (u128::from(total) * u128::from(self.percent) / 100).try_into().unwrap_or(u64::MAX)
     }
 
-    /// Amount of `total` below which stores reject writes and growing builds are ended.
+    /// Amount of `total` below which stores refuse writes and growing builds are ended.
     pub fn for_stores(self, total: u64) -> u64 {
         self.for_new_work(total) / 2
     }

@@ -10,26 +10,26 @@ use crate::{actions::script::Scripts as ActionScripts, script::Scripts};
 /// A failed call to Redis.
 #[derive(Debug, thiserror::Error)]
 pub enum IndexError {
-    #[error("invalid redis URL {url:?}")]
+    #[error("invalid URL of Redis {url:?}")]
     Url {
         url: String,
         #[source]
         source: redis::RedisError,
     },
-    #[error("redis at {url} is not reachable")]
+    #[error("Redis at {url} is not reachable")]
     Unreachable {
         url: String,
         #[source]
         source: redis::RedisError,
     },
-    #[error("redis call {what} failed")]
+    #[error("call {what} of Redis failed")]
     Call {
         what: &'static str,
         #[source]
         source: redis::RedisError,
     },
     /// Redis returned an answer of an unexpected type or shape.
-    #[error("unexpected answer of redis to {what}")]
+    #[error("unexpected answer of Redis to {what}")]
     Answer {
         /// Name of the call.
         what: &'static str,
@@ -74,7 +74,7 @@ impl Index {
                 Err(source) if !wait => return Err(IndexError::Unreachable { url: url.to_owned(), source }),
                 Err(error) => {
                     if !warned {
-                        warn!(url, %error, "waiting for redis");
+                        warn!(url, %error, "waiting for Redis");
                         warned = true;
                     }
                     tokio::time::sleep(Duration::from_millis(200)).await;

@@ -20,7 +20,7 @@ use model::Millis;
 
 use need::Need;
 use rate::Rate;
-pub use settings::{AutoscaleSettings, InvalidAutoscaleSettings};
+pub use settings::{InvalidPlannerSettings, PlannerSettings};
 use window::Window;
 
 /// Observed state of a pool.
@@ -165,14 +165,14 @@ impl PoolState {
 }
 
 /// Plans how many processes the pool should have now, and returns the state for the next call. Call it every few
-/// seconds: at least ten times in [`AutoscaleSettings::scale_in_after`].
+/// seconds: at least ten times in [`PlannerSettings::scale_in_after`].
 ///
 /// The plan is within the bounds of the settings, and above the minimum it is not below the number of busy processes.
 /// With more work the plan is never smaller.
 pub fn plan(
     state: &PoolState,
     seen: &Observation,
-    settings: &AutoscaleSettings,
+    settings: &PlannerSettings,
     now: Millis,
 ) -> (Plan, PoolState) {
     let mut state = state.clone();
@@ -191,7 +191,7 @@ fn choose(
     state: &PoolState,
     seen: &Observation,
     need: &Need,
-    settings: &AutoscaleSettings,
+    settings: &PlannerSettings,
     now: Millis,
 ) -> Plan {
     let (least, most) = (settings.least(), settings.most());
@@ -218,7 +218,7 @@ fn scale_in(
     state: &PoolState,
     seen: &Observation,
     wanted: u64,
-    settings: &AutoscaleSettings,
+    settings: &PlannerSettings,
     now: Millis,
 ) -> Result<u64, Reason> {
     let has = seen.processes();

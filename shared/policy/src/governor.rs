@@ -17,7 +17,7 @@ use std::{
 use model::{Esu, ExecutorType, Governed, GovernorRecord, Group, Millis, Occupancy};
 
 use control::{DerivedSample, Sample, control};
-pub use settings::{GovernorSettings, InvalidGovernorSettings};
+pub use settings::{ControlSettings, InvalidControlSettings};
 use share::{Claim, Share, share};
 
 /// Number of ticks without a decision after which the state of the last decision is discarded.
@@ -46,7 +46,7 @@ pub struct GroupState {
 }
 
 /// When the decision after `last` is due. Replicas that follow this make one decision per tick together.
-pub fn next_tick(last: &GovernorRecord, settings: &GovernorSettings) -> Millis {
+pub fn next_tick(last: &GovernorRecord, settings: &ControlSettings) -> Millis {
     last.at_ms.after(Duration::try_from_secs_f64(settings.tick_seconds).unwrap_or_default())
 }
 
@@ -66,7 +66,7 @@ pub fn govern(
     last: &GovernorRecord,
     groups: &BTreeMap<Group, GroupState>,
     capacity: Option<&Occupancy>,
-    settings: &GovernorSettings,
+    settings: &ControlSettings,
     now: Millis,
 ) -> GovernorRecord {
     let empty = GovernorRecord::default();
@@ -97,7 +97,7 @@ fn govern_type<'a>(
     before: &GovernorRecord,
     groups: &'a BTreeMap<Group, GroupState>,
     available: Option<Esu>,
-    settings: &GovernorSettings,
+    settings: &ControlSettings,
     seconds: f64,
 ) -> Vec<(&'a Group, Governed)> {
     let derived_samples: Vec<(&Group, DerivedSample)> = groups

@@ -21,6 +21,7 @@ mod random;
 mod recent;
 pub mod requirements;
 mod retry;
+mod store_wait;
 mod why;
 pub mod workspace;
 
@@ -30,11 +31,12 @@ pub use build_work::BuildWork;
 pub use dequeue::{Dequeue, Lack, Throttled, dequeue};
 pub use dispatch::{GroupHead, Placement, draws, place, weight};
 pub use executor_types::executor_types;
-pub use governor::{GovernorSettings, GroupState, InvalidGovernorSettings, govern, next_tick};
+pub use governor::{ControlSettings, GroupState, InvalidControlSettings, govern, next_tick};
 pub use instances::{
     Admitted, InstancePattern, InstanceRefusal, InstanceRule, InstanceRules, OtherGroups, ParseRuleError,
 };
 pub use joining::{Claim, Joining, joining};
 pub use random::Random;
 pub use retry::{AfterLoss, after_loss};
+pub use store_wait::{store_retry_delay, store_time_limit};
 pub use why::{Busy, Stand, Workspaces, basis_text, share_of, why, why_text, with_workers};

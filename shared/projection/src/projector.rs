@@ -100,7 +100,7 @@ impl<P: Projection> Projector<'_, P> {
                         return;
                     }
                 }
-                (Err(error), _) => warn!(error = telemetry::error_chain(&error), "waiting for redis"),
+                (Err(error), _) => warn!(error = telemetry::error_chain(&error), "waiting for Redis"),
                 (_, Err(error)) => {
                     warn!(error = telemetry::error_chain(&error), "waiting for the {}", P::LOG);
                 }

@@ -73,11 +73,11 @@ pub struct Settings {
     pub replicas: usize,
     /// Retention of build events in days. Must exceed the maximum times in queue and run together.
     pub events_days: u64,
-    /// Maximum size of build events in bytes; when it is reached, new builds are rejected. 0: no limit.
+    /// Maximum size of build events in bytes; when it is reached, new builds are refused. 0: no limit.
     pub events_bytes_max: u64,
     /// Maximum size of waiting requests in bytes; when it is reached, publishing fails. 0: no limit.
     pub requests_bytes_max: u64,
-    /// Retention of rejections in days.
+    /// Retention of rejections in days. 0: no limit.
     pub rejected_days: u64,
 
     /// Maximum size of a request message in bytes.
@@ -189,9 +189,9 @@ pub struct Settings {
 
     /// Retention of executions in days. Must exceed the maximum times in queue and run together.
     pub actions_days: u64,
-    /// Maximum size of executions on the bus in bytes; when it is reached, new actions are rejected. 0: no limit.
+    /// Maximum size of executions on the bus in bytes; when it is reached, new actions are refused. 0: no limit.
     pub actions_bytes_max: u64,
-    /// Retention in days of log streams written by clients.
+    /// Retention in days of log streams written by clients. 0: no limit.
     pub log_streams_days: u64,
     /// Default maximum run time of an action's command in seconds.
     pub action_timeout_seconds: u64,
@@ -209,7 +209,7 @@ pub struct Settings {
     pub action_memory_bytes_max: u64,
     /// Maximum CPU time of an action in seconds, of all its processes together. 0: no limit. This and the
     /// three following limits also apply to actions that request no limit (`limit-cpu-ms` etc.); requests
-    /// above them are rejected.
+    /// above them are refused.
     pub action_cpu_seconds_max: u64,
     /// Maximum number of processes and threads of an action at a time. 0: no limit.
     pub action_processes_max: u64,
@@ -271,7 +271,7 @@ pub struct Settings {
     /// Percentage of memory, of the machine or its control group, that must stay free: 0 to 99.
     pub memory_left_percent: u8,
     /// Percentage of the data folder's disk, and of its inodes, that must stay free: 0 to 99. Below it, workers and
-    /// executors accept no new work; below half of it, stores reject writes and a build that fills the disk is
+    /// executors accept no new work; below half of it, stores refuse writes and a build that fills the disk is
     /// ended. 0: no reserve.
     pub disk_left_percent: u8,
     /// Maximum number of actions that fetch their inputs at a time. 0: no limit.
@@ -354,6 +354,21 @@ impl Settings {
 /// A setting of earlier versions, which has no effect: the service `cas` moves the blobs of that store.
 const EARLIER_STORE: &str = "store_url";
 
+/// Returns a message for each setting in `file` that only earlier versions had, with the setting to use instead.
+pub fn earlier_names(file: &Path) -> Vec<String> {
+    let source = File::from(file).format(FileFormat::Toml).required(false);
+    // A file that cannot be read is reported when the settings are loaded.
+    let found = named_in(source).unwrap_or_default().into_iter().filter(|name| name == EARLIER_STORE);
+    let file = file.display();
+    let message = |name: String| {
+        format!(
+            "the setting {name} in {file} has no effect; the farm's only store is cas_url, into which the service cas \
+             moves the blobs of the earlier store"
+        )
+    };
+    found.map(message).collect()
+}
+
 /// Deserialises a list or table: directly from a file, as JSON from a variable.
 fn structured<'de, D: Deserializer<'de>, T: DeserializeOwned>(deserializer: D) -> Result<T, D::Error> {
     #[derive(Deserialize)]
@@ -370,14 +385,20 @@ fn structured<'de, D: Deserializer<'de>, T: DeserializeOwned>(deserializer: D) -
 
 /// Rejects unknown names in a file, which would otherwise be ignored silently.
 fn check_names(file: &Path, source: File<config::FileSourceFile, FileFormat>) -> Result<(), SettingsError> {
-    let named = Config::builder().add_source(source).build()?;
-    let table: std::collections::HashMap<String, config::Value> = named.try_deserialize()?;
+    let named = named_in(source)?;
     // Serialised directly, because `Config` drops empty values.
     let known = serde_json::to_value(Settings::default()).present("the default settings as JSON");
-    match table.keys().filter(|name| *name != EARLIER_STORE && known.get(name).is_none()).min() {
+    match named.into_iter().filter(|name| name != EARLIER_STORE && known.get(name).is_none()).min() {
         None => Ok(()),
-        Some(name) => Err(SettingsError::Unknown { file: file.display().to_string(), name: name.clone() }),
+        Some(name) => Err(SettingsError::Unknown { file: file.display().to_string(), name }),
     }
+}
+
+/// The names of the settings in a file.
+fn named_in(source: File<config::FileSourceFile, FileFormat>) -> Result<Vec<String>, SettingsError> {
+    let named = Config::builder().add_source(source).build()?;
+    let table: std::collections::HashMap<String, config::Value> = named.try_deserialize()?;
+    Ok(table.into_keys().collect())
 }
 
 #[cfg(test)]

@@ -34,3 +34,6 @@ pub use topology::TopologySettings;
 pub use trainer::TrainerSettings;
 pub use watchdog::WatchdogSettings;
 pub use worker::WorkerSettings;
+
+#[cfg(test)]
+mod tests;

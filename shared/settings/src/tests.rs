@@ -58,6 +58,18 @@ fn a_misspelt_name_in_the_file_is_an_error() {
 }
 
 #[test]
+fn a_setting_of_an_earlier_version_is_reported_and_no_error() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("forebay.toml");
+    assert!(earlier_names(&file).is_empty());
+    let toml = "workspaces = 3\nstore_url = \"file:///old\"\n";
+    assert_eq!(load(toml, &[]).unwrap().workspaces, 3);
+    std::fs::write(&file, toml).unwrap();
+    let messages = earlier_names(&file);
+    assert!(messages.len() == 1 && ["store_url", "cas_url"].iter().all(|name| messages[0].contains(name)));
+}
+
+#[test]
 fn events_must_outlast_the_longest_build() {
     let error = load("events_days = 3", &[]).unwrap_err().to_string();
     assert!(error.contains("events_days is 3"), "{error}");

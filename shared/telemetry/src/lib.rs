@@ -21,6 +21,6 @@ pub use context::{TraceContext, context_of, current, is_valid_traceparent, set_p
 pub use error::error_chain;
 pub use guard::{Guard, init, init_with, trace_enabled};
 pub use http::{metrics_routes, ready_when, set_ready};
-pub use log::{LogFormat, UnknownLogFormat};
+pub use log::LogFormat;
 pub use record::{record_parent_span, record_span};
 pub use settings::{Settings, Traces};

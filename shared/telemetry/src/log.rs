@@ -3,7 +3,6 @@
 use std::fs;
 use std::io::IsTerminal as _;
 use std::path::Path;
-use std::str::FromStr;
 use std::sync::Mutex;
 
 use tracing::Subscriber;
@@ -15,28 +14,11 @@ use tracing_subscriber::{Layer, Registry, fmt};
 /// Format of log lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LogFormat {
-    /// One line of text for a person, in colour on a terminal.
+    /// Lines of text, in colour on a terminal.
     #[default]
-    Human,
+    Text,
     /// One JSON object per line.
     Json,
-}
-
-/// A log format that is neither `human` nor `json`.
-#[derive(Debug, thiserror::Error)]
-#[error("unknown log format {0:?}: expected human or json")]
-pub struct UnknownLogFormat(String);
-
-impl FromStr for LogFormat {
-    type Err = UnknownLogFormat;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        match text {
-            "human" => Ok(Self::Human),
-            "json" => Ok(Self::Json),
-            _ => Err(UnknownLogFormat(text.to_owned())),
-        }
-    }
 }
 
 /// The layer that writes log lines.
@@ -47,7 +29,7 @@ where
     // Internal errors are reported by eprintln!, which panics when stderr is a closed pipe.
     let layer = fmt::layer().with_writer(std::io::stderr).log_internal_errors(false);
     match format {
-        LogFormat::Human => {
+        LogFormat::Text => {
             let colour =
                 std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty());
             Box::new(layer.with_ansi(colour))
@@ -79,14 +61,7 @@ pub(crate) fn filter(directives: &str) -> (EnvFilter, Option<String>) {
 
 #[cfg(test)]
 mod tests {
-    use super::{LogFormat, filter};
-
-    #[test]
-    fn formats_are_named() {
-        assert_eq!("json".parse::<LogFormat>().unwrap(), LogFormat::Json);
-        assert_eq!("human".parse::<LogFormat>().unwrap(), LogFormat::Human);
-        assert!("xml".parse::<LogFormat>().is_err());
-    }
+    use super::filter;
 
     #[test]
     fn a_broken_filter_falls_back() {

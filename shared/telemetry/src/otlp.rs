@@ -97,7 +97,7 @@ mod tests {
     use crate::{Guard, LogFormat};
 
     fn guard_with_a_span(endpoint: String) -> Guard {
-        let settings = Settings::from_lookup("test", "t1", LogFormat::Human, |_| None);
+        let settings = Settings::from_lookup("test", "t1", LogFormat::Text, |_| None);
         let traces = Traces { endpoint, timeout: Duration::from_secs(10), service_name: None };
         let provider = provider(&settings, &traces).unwrap();
         drop(provider.tracer("test").start("a-span"));

@@ -108,7 +108,7 @@ mod tests {
     use super::{DEFAULT_TIMEOUT, Duration, LogFormat, Settings};
 
     fn read(variables: &[(&str, &str)]) -> Settings {
-        Settings::from_lookup("worker", "w1", LogFormat::Human, |name| {
+        Settings::from_lookup("worker", "w1", LogFormat::Text, |name| {
             variables.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned())
         })
     }

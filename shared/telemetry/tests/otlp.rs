@@ -49,7 +49,7 @@ fn nanos(time: SystemTime) -> u64 {
 #[tokio::test]
 async fn spans_reach_the_collector() {
     let (endpoint, inbox) = collector().await;
-    let guard = telemetry::init_with(Settings::from_lookup("test", "t1", LogFormat::Human, |name| {
+    let guard = telemetry::init_with(Settings::from_lookup("test", "t1", LogFormat::Text, |name| {
         (name == "OTEL_EXPORTER_OTLP_ENDPOINT").then(|| endpoint.clone())
     }));
     assert!(telemetry::trace_enabled());

@@ -1,4 +1,4 @@
-//! Restarts nats-server after a full disk: a stream whose store ran out of space rejects writes until the server is
+//! Restarts nats-server after a full disk: a stream whose store ran out of space refuses writes until the server is
 //! restarted, even if there is space again.
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
@@ -31,7 +31,7 @@ pub(crate) struct BusWatch {
 }
 
 impl BusWatch {
-    /// Watches without end. Notifies `restart` if a stream rejects writes although there is space.
+    /// Watches without end. Notifies `restart` if a stream refuses writes although there is space.
     pub(crate) async fn restart_when_broken(self, restart: Arc<Notify>) {
         let Ok(bus) = nats::connect(&self.url, Patience::Wait).await else { return };
         let (mut asked, mut was_low, mut pause) = (Instant::now(), false, AGAIN);
@@ -56,7 +56,7 @@ impl BusWatch {
             if !self.accepts_files() {
                 continue;
             }
-            warn!(stream, why, "nats-server rejects writes although the disk has space: restarting it");
+            warn!(stream, why, "nats-server refuses writes although the disk has space: restarting it");
             restart.notify_one();
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(AGAIN_MAX);

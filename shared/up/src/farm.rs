@@ -42,7 +42,7 @@ pub(crate) struct Farm {
     settings: Settings,
     patience: Patience,
     supervisors: Vec<Supervisor>,
-    /// Task that restarts nats-server if its streams reject writes.
+    /// Task that restarts nats-server if its streams refuse writes.
     watch: Option<JoinHandle<()>>,
     /// Pools that are autoscaled.
     pools: Vec<Pool>,
@@ -166,7 +166,7 @@ impl Farm {
         Ok(url)
     }
 
-    /// Starts the task that restarts nats-server if its streams reject writes.
+    /// Starts the task that restarts nats-server if its streams refuse writes.
     fn watch_nats(&mut self, url: &str, reserve: Reserve) {
         let streams =
             Topology::new(&self.settings.topology()).streams.into_iter().map(|stream| stream.name).collect();

@@ -143,7 +143,7 @@ fn server_name(path: &Path) -> Result<String, UpError> {
     Ok(name)
 }
 
-/// Limit of JetStream's store in bytes, at which it rejects writes well before the disk is full. Its default is three
+/// Limit of JetStream's store in bytes, at which it refuses writes well before the disk is full. Its default is three
 /// quarters of the free space at each start, which does not account for existing data.
 fn max_file(folder: &Path, reserve: Reserve) -> Option<u64> {
     let space = Space::of(folder).ok()?;

@@ -3,7 +3,7 @@
 use std::{collections::VecDeque, time::Duration};
 
 use model::Millis;
-use policy::autoscale::{AutoscaleSettings, Observation, PoolState, plan};
+use policy::autoscale::{Observation, PlannerSettings, PoolState, plan};
 
 use super::{InvalidScaling, PoolSize, ScalingFigures, ScalingItem, ScalingScenario, pool::Pool};
 use crate::{
@@ -46,7 +46,7 @@ enum Event {
 
 struct Farm<'a> {
     items: &'a [ScalingItem],
-    settings: &'a AutoscaleSettings,
+    settings: &'a PlannerSettings,
     pool: Pool,
     slots: u64,
     events: Events<Event>,
@@ -82,7 +82,7 @@ struct Meter {
 
 pub(super) fn simulate(
     scenario: &ScalingScenario,
-    settings: &AutoscaleSettings,
+    settings: &PlannerSettings,
     items: &[ScalingItem],
     size: Size,
 ) -> Result<PoolRun, InvalidScaling> {

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use model::{Esu, ExecutorType, GovernorRecord, Group, Occupancy, Quotas};
 
 use super::Allowance;
-use crate::GovernorSettings;
+use crate::ControlSettings;
 
 /// The part of all quotas that may be lent and is not lent by the governor's last decision, in ESU by executor type.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -17,7 +17,7 @@ impl Spare {
     /// what groups already borrow. A group that the governor has not seen yet counts as unused. The result never
     /// exceeds what the governor would lend.
     pub fn of(quotas: &Quotas, record: &GovernorRecord) -> Self {
-        let lendable = GovernorSettings::default().borrow_share;
+        let lendable = ControlSettings::default().borrow_share;
         let mut spare: BTreeMap<ExecutorType, Esu> = BTreeMap::new();
         for (group, quota) in &quotas.groups {
             let decided = record.groups.get(group);
@@ -60,23 +60,26 @@ impl Lending {
         }
     }
 
-    /// The spare quota left for `group`. What the group itself borrowed counts as returned, because it may borrow only
-    /// while it has nothing in progress.
+    /// The spare quota left for `group`. What the group itself borrowed counts as returned, because it may borrow of a
+    /// type only while it has nothing of it in progress.
     pub fn left(&self, spare: &Spare, group: &Group) -> Occupancy {
         let own = self.lent.get(group);
         let others = |kind| self.sum.get(kind) - own.map(|own| own.get(kind)).unwrap_or_default();
         spare.0.iter().map(|(kind, amount)| (kind.clone(), (amount - others(kind)).or_zero())).collect()
     }
 
-    /// Records that a build of `group` with this `estimate` starts.
+    /// Records that a build of `group` with this `estimate` starts. It replaces the loans of the same executor types
+    /// only: builds that borrow other types may still run.
     pub fn start(&mut self, group: &Group, allowance: &Allowance, estimate: &Occupancy) {
         let borrowed = allowance.borrowed(estimate);
         if borrowed.is_empty() {
             return;
         }
-        let before = self.lent.remove(group).unwrap_or_default();
-        before.iter().for_each(|(kind, amount)| self.sum.add(kind, -amount));
-        borrowed.iter().for_each(|(kind, amount)| self.sum.add(kind, amount));
-        self.lent.insert(group.clone(), borrowed);
+        let own = self.lent.entry(group.clone()).or_default();
+        for (kind, amount) in borrowed.iter() {
+            let change = amount - own.get(kind);
+            own.add(kind, change);
+            self.sum.add(kind, change);
+        }
     }
 }

@@ -116,6 +116,30 @@ fn what_was_lent_is_not_lent_twice() {
 }
 
 #[test]
+fn a_loan_of_one_type_does_not_end_that_of_another() {
+    let quota = Quota { esu: occupancy(&[("gpu", 3.0), ("tpu", 3.0)]) };
+    let quotas = Quotas { groups: BTreeMap::from([("ci".parse().unwrap(), quota)]), default: None };
+    let record = GovernorRecord::default();
+    let spare = Spare::of(&quotas, &record);
+    let mut lending = Lending::default();
+    let mut starts = |group: &str, executor_type: &str, in_progress: &Occupancy| {
+        let name: Group = group.parse().unwrap();
+        let build = occupancy(&[(executor_type, 2.0)]);
+        let allowance = decided(group, &quotas, &record).lending(lending.left(&spare, &name));
+        let goes = !allowance.startable([&build], in_progress).is_empty();
+        if goes {
+            lending.start(&name, &allowance, &build);
+        }
+        goes
+    };
+    let nothing = Occupancy::default();
+    assert!(starts("a", "gpu", &nothing));
+    assert!(starts("a", "tpu", &occupancy(&[("gpu", 2.0)])));
+    assert!(!starts("b", "gpu", &nothing), "0.7 are left");
+    assert!(!starts("b", "tpu", &nothing), "0.7 are left");
+}
+
+#[test]
 fn the_record_goes_before_the_quotas() {
     let group: Group = "a".parse().unwrap();
     let quotas = Quotas { groups: BTreeMap::new(), default: Some(Quota { esu: occupancy(&[("x86", 5.0)]) }) };

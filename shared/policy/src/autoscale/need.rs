@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{AutoscaleSettings, Observation, Reason, erlang};
+use super::{Observation, PlannerSettings, Reason, erlang};
 
 /// Minimum fraction of the target waiting time that is left for items which already waited long: lateness is not made
 /// up for at any price.
@@ -34,7 +34,7 @@ impl Need {
         seen: &Observation,
         service: Duration,
         per_second: f64,
-        settings: &AutoscaleSettings,
+        settings: &PlannerSettings,
     ) -> Self {
         let slots = seen.slots.max(1);
         let service = service.as_secs_f64();
@@ -61,7 +61,7 @@ impl Need {
 /// Waiting items are to start within the target waiting time, less the time that the oldest has already waited. In the
 /// remaining time an existing process does that much work in each slot, and a process that must be started first does
 /// less. The number of useful slots never exceeds the number of waiting and running items.
-fn backlog(seen: &Observation, service: f64, settings: &AutoscaleSettings) -> u64 {
+fn backlog(seen: &Observation, service: f64, settings: &PlannerSettings) -> u64 {
     if seen.waiting == 0 {
         return 0;
     }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use model::Millis;
 
-use super::AutoscaleSettings;
+use super::PlannerSettings;
 
 /// Length of the short average, as a fraction of the configured window.
 const SHORT: f64 = 0.2;
@@ -30,7 +30,7 @@ impl Rate {
         &mut self,
         arrived: u64,
         service: Duration,
-        settings: &AutoscaleSettings,
+        settings: &PlannerSettings,
         now: Millis,
     ) {
         let service = service.as_secs_f64();

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 /// Settings of an autoscaled pool.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct AutoscaleSettings {
+pub struct PlannerSettings {
     /// Target waiting time in the queue, which 95 % of the items should not exceed.
     pub target_wait: Duration,
     /// Minimum number of processes.
@@ -34,7 +34,7 @@ pub struct AutoscaleSettings {
 /// An autoscale setting is out of range.
 #[derive(Debug, Clone, Copy, PartialEq, thiserror::Error)]
 #[error("autoscaling setting {name} is {value}: expected a number from {least} to {most}")]
-pub struct InvalidAutoscaleSettings {
+pub struct InvalidPlannerSettings {
     /// Name of the field.
     pub name: &'static str,
     /// Its value; times are in seconds.
@@ -45,7 +45,7 @@ pub struct InvalidAutoscaleSettings {
     pub most: f64,
 }
 
-impl Default for AutoscaleSettings {
+impl Default for PlannerSettings {
     fn default() -> Self {
         let minutes = |minutes: u64| Duration::from_secs(60 * minutes);
         Self {
@@ -64,9 +64,9 @@ impl Default for AutoscaleSettings {
     }
 }
 
-impl AutoscaleSettings {
+impl PlannerSettings {
     /// Rejects values that are NaN or out of range, and contradictory limits.
-    pub fn check(&self) -> Result<(), InvalidAutoscaleSettings> {
+    pub fn check(&self) -> Result<(), InvalidPlannerSettings> {
         let day = 86_400.0;
         let ranges = [
             ("target_wait", self.target_wait.as_secs_f64(), 0.1, day),
@@ -84,7 +84,7 @@ impl AutoscaleSettings {
         let budget = self.budget_per_hour.map(|budget| ("budget_per_hour", budget, least_budget, 1e15));
         for (name, value, least, most) in ranges.into_iter().chain(budget) {
             if !(least..=most).contains(&value) {
-                return Err(InvalidAutoscaleSettings { name, value, least, most });
+                return Err(InvalidPlannerSettings { name, value, least, most });
             }
         }
         Ok(())

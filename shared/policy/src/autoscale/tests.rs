@@ -22,16 +22,16 @@ fn seen(waiting: u64, running: u64, alive: u64) -> Observation {
     }
 }
 
-fn settings() -> AutoscaleSettings {
-    AutoscaleSettings { max: 50, ..AutoscaleSettings::default() }
+fn settings() -> PlannerSettings {
+    PlannerSettings { max: 50, ..PlannerSettings::default() }
 }
 
-fn first(seen: &Observation, settings: &AutoscaleSettings) -> Plan {
+fn first(seen: &Observation, settings: &PlannerSettings) -> Plan {
     plan(&PoolState::default(), seen, settings, Millis(1_000_000)).0
 }
 
 /// The plans of a pool that follows each plan immediately, under the items that each tick brings.
-fn follow(settings: &AutoscaleSettings, alive: u64, ticks: impl Iterator<Item = (u64, u64)>) -> Vec<Plan> {
+fn follow(settings: &PlannerSettings, alive: u64, ticks: impl Iterator<Item = (u64, u64)>) -> Vec<Plan> {
     let (mut state, mut alive, mut plans) = (PoolState::default(), alive, Vec::new());
     for (tick, (waiting, running)) in ticks.enumerate() {
         let (plan, next) = plan(&state, &seen(waiting, running, alive), settings, Millis(TICK * tick as u64));
@@ -48,7 +48,7 @@ fn what_waits_is_started_in_time() {
     assert_eq!((plan.desired, plan.reason), (40, Reason::Backlog));
     // Items of a second: one process that starts in 5 s does 55 of them in that time.
     let short = Observation { queued_work: secs(400), waiting: 400, service: secs(1), ..seen(0, 0, 0) };
-    let none_yet = AutoscaleSettings { min: 0, ..settings() };
+    let none_yet = PlannerSettings { min: 0, ..settings() };
     assert_eq!(first(&short, &none_yet).desired, 8);
     // The number of slots counts.
     let slots = Observation { slots: 4, ..seen(40, 0, 1) };
@@ -93,7 +93,7 @@ fn an_idle_pool_goes_down_to_its_least_after_a_while_and_in_steps() {
 
 #[test]
 fn it_goes_down_to_nothing_if_it_may() {
-    let settings = AutoscaleSettings { min: 0, ..settings() };
+    let settings = PlannerSettings { min: 0, ..settings() };
     let plans = follow(&settings, 3, std::iter::repeat_n((0, 0), 400));
     assert_eq!(plans.last().unwrap().desired, 0);
     assert_eq!(first(&seen(1, 0, 0), &settings).desired, 1, "and comes back for a single item");
@@ -101,7 +101,7 @@ fn it_goes_down_to_nothing_if_it_may() {
 
 #[test]
 fn what_arrived_long_ago_keeps_no_process() {
-    let settings = AutoscaleSettings { min: 0, ..settings() };
+    let settings = PlannerSettings { min: 0, ..settings() };
     let burst = Observation { arrived: 40, ..seen(40, 0, 0) };
     let (mut plan_now, mut state) = plan(&PoolState::default(), &burst, &settings, Millis(0));
     let hours = |hours: u64| hours * 3_600_000 / TICK;
@@ -115,7 +115,7 @@ fn what_arrived_long_ago_keeps_no_process() {
 
 #[test]
 fn what_runs_is_never_planned_away() {
-    let settings = AutoscaleSettings { tolerance_percent: 0, ..settings() };
+    let settings = PlannerSettings { tolerance_percent: 0, ..settings() };
     let plans = follow(&settings, 40, std::iter::repeat_n((0, 17), 400));
     assert_eq!(plans.last().unwrap().desired, 17);
     assert!(plans.iter().any(|plan| plan.reason == Reason::Busy));
@@ -180,7 +180,7 @@ fn usual_load_keeps_processes_ready() {
 #[test]
 fn what_arrives_at_once_is_no_usual_load() {
     // Forty items of ten minutes, all started at once: half as many processes, and some spare.
-    let settings = AutoscaleSettings { max: 1000, ..settings() };
+    let settings = PlannerSettings { max: 1000, ..settings() };
     let long = |arrived| Observation { arrived, service: secs(600), ..seen(0, 0, 0) };
     let mut state = PoolState::default();
     for tick in 0..100 {
@@ -193,27 +193,27 @@ fn what_arrives_at_once_is_no_usual_load() {
 
 #[test]
 fn a_budget_bounds_it() {
-    let settings = AutoscaleSettings { cost_per_process_hour: 0.1, budget_per_hour: Some(0.3), ..settings() };
+    let settings = PlannerSettings { cost_per_process_hour: 0.1, budget_per_hour: Some(0.3), ..settings() };
     assert_eq!(settings.check(), Ok(()));
     let plan = first(&seen(40, 0, 1), &settings);
     assert_eq!((plan.desired, plan.needed, plan.reason), (3, 40, Reason::Budget));
-    let few = AutoscaleSettings { max: 7, ..AutoscaleSettings::default() };
+    let few = PlannerSettings { max: 7, ..PlannerSettings::default() };
     let plan = first(&seen(40, 0, 1), &few);
     assert_eq!((plan.desired, plan.needed, plan.reason), (7, 40, Reason::Maximum));
-    let least = AutoscaleSettings { min: 4, ..AutoscaleSettings::default() };
+    let least = PlannerSettings { min: 4, ..PlannerSettings::default() };
     assert_eq!(first(&seen(0, 0, 1), &least).reason, Reason::Minimum);
     assert_eq!(first(&seen(0, 0, 60), &self::settings()).desired, 50, "the bound was lowered");
 }
 
 #[test]
 fn settings_out_of_range_are_named() {
-    let wrong = AutoscaleSettings { min: 11, ..AutoscaleSettings::default() }.check().unwrap_err();
+    let wrong = PlannerSettings { min: 11, ..PlannerSettings::default() }.check().unwrap_err();
     assert_eq!(wrong.to_string(), "autoscaling setting min is 11: expected a number from 0 to 10");
-    let poor = AutoscaleSettings { min: 3, budget_per_hour: Some(2.0), ..AutoscaleSettings::default() };
+    let poor = PlannerSettings { min: 3, budget_per_hour: Some(2.0), ..PlannerSettings::default() };
     assert_eq!(poor.check().unwrap_err().name, "budget_per_hour");
-    let nan = AutoscaleSettings { budget_per_hour: Some(f64::NAN), ..AutoscaleSettings::default() };
+    let nan = PlannerSettings { budget_per_hour: Some(f64::NAN), ..PlannerSettings::default() };
     assert_eq!(nan.check().unwrap_err().name, "budget_per_hour");
-    assert_eq!(AutoscaleSettings::default().check(), Ok(()));
+    assert_eq!(PlannerSettings::default().check(), Ok(()));
 }
 
 /// The fraction that waits longer than the target, by the definition of the Erlang C formula.
@@ -243,7 +243,7 @@ proptest! {
         bounds in (0_u64..10, 0_u64..40),
         slots in 1_u64..5,
     ) {
-        let settings = AutoscaleSettings { min: bounds.0, max: bounds.0 + bounds.1 + 1, ..AutoscaleSettings::default() };
+        let settings = PlannerSettings { min: bounds.0, max: bounds.0 + bounds.1 + 1, ..PlannerSettings::default() };
         let (mut state, mut now) = (PoolState::default(), 0);
         for (waiting, running, alive, starting, wait, seconds) in looks {
             now += 1000 * seconds;

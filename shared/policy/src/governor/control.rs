@@ -3,7 +3,7 @@
 use model::{Esu, ExecutorType, Governed};
 
 use super::{
-    GovernorSettings, GroupState,
+    ControlSettings, GroupState,
     share::{Claim, Share},
 };
 
@@ -70,7 +70,7 @@ impl DerivedSample {
     pub(super) fn new(
         now: Sample,
         last: Option<&Governed>,
-        settings: &GovernorSettings,
+        settings: &ControlSettings,
         seconds: f64,
     ) -> Self {
         let decay = if settings.lag_seconds > 0.0 { (-seconds / settings.lag_seconds).exp() } else { 0.0 };
@@ -109,7 +109,7 @@ impl DerivedSample {
 }
 
 /// Computes the decision for one group and type.
-pub(super) fn control(derived: &DerivedSample, share: &Share, settings: &GovernorSettings) -> Governed {
+pub(super) fn control(derived: &DerivedSample, share: &Share, settings: &ControlSettings) -> Governed {
     let now = &derived.now;
     let sp = share.own + share.borrowed;
     let integral = integrate(derived, sp, settings);
@@ -146,7 +146,7 @@ pub(super) fn control(derived: &DerivedSample, share: &Share, settings: &Governo
 
 /// The integral term: it accumulates while builds wait and the use is near the set point, and is
 /// reset when nothing waits.
-fn integrate(derived: &DerivedSample, sp: f64, settings: &GovernorSettings) -> f64 {
+fn integrate(derived: &DerivedSample, sp: f64, settings: &ControlSettings) -> f64 {
     if derived.now.waiting <= 0.0 {
         return 0.0;
     }
@@ -159,7 +159,7 @@ fn integrate(derived: &DerivedSample, sp: f64, settings: &GovernorSettings) -> f
 }
 
 /// ESU to add to the builds in progress in a tick.
-fn pid(derived: &DerivedSample, sp: f64, integral: f64, settings: &GovernorSettings) -> f64 {
+fn pid(derived: &DerivedSample, sp: f64, integral: f64, settings: &ControlSettings) -> f64 {
     let rise = derived.last.map_or(0.0, |last| (derived.now.pv - last.pv.units()) / derived.seconds);
     let error = sp - derived.expected;
     // A rising use reduces the output. A falling use must not start builds while it is above the set point.
@@ -172,7 +172,7 @@ fn pid(derived: &DerivedSample, sp: f64, integral: f64, settings: &GovernorSetti
 /// While there is room, the starting point is the peak since the last decision: gaps between short builds must not
 /// reduce their number. For a group with an empty queue, the peak may come from a short burst, which says little about
 /// the sustained level: then the level is at most the set point, and at least half of the room is filled.
-fn level(derived: &DerivedSample, sp: f64, output: f64, settings: &GovernorSettings) -> (f64, f64) {
+fn level(derived: &DerivedSample, sp: f64, output: f64, settings: &ControlSettings) -> (f64, f64) {
     let now = &derived.now;
     let base = if output >= 0.0 { now.peak } else { now.in_progress };
     let mut level = base + output;

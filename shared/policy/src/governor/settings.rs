@@ -3,7 +3,7 @@
 /// Parameters of the governor. The gains were determined by simulation (`simulate`) for builds of about two minutes
 /// whose usage ramps up over 20 s, with estimates between 0.8 and 1.25 of the truth.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct GovernorSettings {
+pub struct ControlSettings {
     /// Time between two decisions, in seconds.
     pub tick_seconds: f64,
     /// Kp of section 2.3 of the paper: ESU to start per tick, for each ESU of error.
@@ -34,7 +34,7 @@ pub struct GovernorSettings {
 /// A setting of the governor is out of range.
 #[derive(Debug, Clone, Copy, PartialEq, thiserror::Error)]
 #[error("governor setting {name} is {value}: expected a number from {least} to {most}")]
-pub struct InvalidGovernorSettings {
+pub struct InvalidControlSettings {
     /// Name of the field.
     pub name: &'static str,
     /// Value of the field.
@@ -45,7 +45,7 @@ pub struct InvalidGovernorSettings {
     pub most: f64,
 }
 
-impl Default for GovernorSettings {
+impl Default for ControlSettings {
     fn default() -> Self {
         Self {
             tick_seconds: 5.0,
@@ -63,9 +63,9 @@ impl Default for GovernorSettings {
     }
 }
 
-impl GovernorSettings {
+impl ControlSettings {
     /// Rejects values that are NaN or out of range.
-    pub fn check(&self) -> Result<(), InvalidGovernorSettings> {
+    pub fn check(&self) -> Result<(), InvalidControlSettings> {
         let ranges = [
             ("tick_seconds", self.tick_seconds, 0.1, 600.0),
             ("kp", self.kp, 0.0, 10.0),
@@ -81,7 +81,7 @@ impl GovernorSettings {
         ];
         for (name, value, least, most) in ranges {
             if !(least..=most).contains(&value) {
-                return Err(InvalidGovernorSettings { name, value, least, most });
+                return Err(InvalidControlSettings { name, value, least, most });
             }
         }
         Ok(())

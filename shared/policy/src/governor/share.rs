@@ -2,7 +2,7 @@
 
 use invariant::{Present as _, impossible};
 
-use super::GovernorSettings;
+use super::ControlSettings;
 
 /// What a group has and needs, in ESU.
 #[derive(Debug, Clone, Copy)]
@@ -34,7 +34,7 @@ pub(super) struct Share {
 pub(super) fn share(
     claims: &[Claim],
     capacity: Option<f64>,
-    settings: &GovernorSettings,
+    settings: &ControlSettings,
     seconds: f64,
 ) -> Vec<Share> {
     let quotas: f64 = claims.iter().map(|claim| claim.quota).sum();

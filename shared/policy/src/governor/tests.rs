@@ -37,7 +37,7 @@ fn first(groups: &BTreeMap<Group, GroupState>, capacity: Option<f64>) -> Governo
         &GovernorRecord::default(),
         groups,
         capacity.as_ref(),
-        &GovernorSettings::default(),
+        &ControlSettings::default(),
         Millis(1_000_000),
     )
 }
@@ -50,7 +50,7 @@ fn of(record: &GovernorRecord, name: &str) -> Governed {
 fn settled(groups: &BTreeMap<Group, GroupState>, capacity: Option<f64>) -> GovernorRecord {
     let capacity = capacity.map(x86);
     (0..60).fold(GovernorRecord::default(), |last, tick| {
-        govern(&last, groups, capacity.as_ref(), &GovernorSettings::default(), Millis(5000 * (tick + 1)))
+        govern(&last, groups, capacity.as_ref(), &ControlSettings::default(), Millis(5000 * (tick + 1)))
     })
 }
 
@@ -102,7 +102,7 @@ fn what_is_unused_is_lent_and_given_back_at_once() {
     assert!(of(&lent, "c").sp > Esu::ZERO, "a group without a quota borrows too");
     let back = states([("a", state(50.0, 95.0, 500.0)), ("b", state(50.0, 0.0, 500.0))]);
     let record =
-        govern(&lent, &back, None, &GovernorSettings::default(), lent.at_ms.after(Duration::from_secs(5)));
+        govern(&lent, &back, None, &ControlSettings::default(), lent.at_ms.after(Duration::from_secs(5)));
     assert_eq!(of(&record, "a").sp, esu(50.0));
     assert!(of(&record, "a").target == Esu::ZERO && of(&record, "b").mv >= esu(15.0));
 }
@@ -137,7 +137,7 @@ fn quotas_are_scaled_to_the_capacity() {
 
 #[test]
 fn usage_that_is_not_reported_does_not_start_everything() {
-    let settings = GovernorSettings::default();
+    let settings = ControlSettings::default();
     let mut last = GovernorRecord::default();
     for tick in 0..100 {
         let held = last.groups.values().flat_map(BTreeMap::values).map(|at| at.target.units()).sum::<f64>();
@@ -149,7 +149,7 @@ fn usage_that_is_not_reported_does_not_start_everything() {
 
 #[test]
 fn gaps_clocks_and_groups_that_go() {
-    let settings = GovernorSettings::default();
+    let settings = ControlSettings::default();
     let groups = states([("a", state(100.0, 50.0, 500.0)), ("b", state(0.0, 0.0, 0.0))]);
     let last = settled(&groups, None);
     assert!(!last.groups.contains_key(&group("b")), "it has nothing");
@@ -166,14 +166,14 @@ fn gaps_clocks_and_groups_that_go() {
 
 #[test]
 fn settings_are_checked() {
-    let good = GovernorSettings::default();
+    let good = ControlSettings::default();
     assert_eq!(good.check(), Ok(()));
     let bad = [
-        GovernorSettings { kp: f64::NAN, ..good },
-        GovernorSettings { ki: -0.1, ..good },
-        GovernorSettings { tick_seconds: 0.0, ..good },
-        GovernorSettings { borrow_share: 1.1, ..good },
-        GovernorSettings { overcommit_max: f64::INFINITY, ..good },
+        ControlSettings { kp: f64::NAN, ..good },
+        ControlSettings { ki: -0.1, ..good },
+        ControlSettings { tick_seconds: 0.0, ..good },
+        ControlSettings { borrow_share: 1.1, ..good },
+        ControlSettings { overcommit_max: f64::INFINITY, ..good },
     ];
     for settings in bad {
         assert!(settings.check().is_err(), "{settings:?}");
@@ -203,7 +203,7 @@ proptest! {
         ticks in prop::collection::vec((prop::collection::vec(any_state(), 1..5), 0_u64..20_000), 1..12),
         capacity in prop::option::of(0.0..3000.0),
     ) {
-        let settings = GovernorSettings::default();
+        let settings = ControlSettings::default();
         let available = capacity.map(x86);
         let (mut last, mut now) = (GovernorRecord::default(), 0);
         for (states, gap) in ticks {

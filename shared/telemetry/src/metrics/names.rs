@@ -120,7 +120,7 @@ metrics! {
         AffinityLookups "forebay_affinity_lookups_total" [Verdict] "Executions that were warm on an executor, by whether they ran there";
         ExecutionsRequeued "forebay_executions_requeued_total" [] "Executions requeued because their executor was lost";
         ExecutionsFinished "forebay_executions_finished_total" [Outcome] "Executions of actions that finished";
-        ExecutionsRefused "forebay_executions_refused_total" [Reason] "Executions that were rejected";
+        ExecutionsRefused "forebay_executions_refused_total" [Reason] "Executions that were refused";
         ExecutionsMerged "forebay_executions_merged_total" [] "Requests that joined an execution of the same action instead of starting one";
         ExecutionsRaised "forebay_executions_raised_total" [] "Executions whose priority was raised by a joining request";
         MergingSkipped "forebay_merging_skipped_total" [] "Requests that started an execution without checking the index for a running one";

@@ -143,7 +143,7 @@ async fn a_service_without_servers_exits_with_4_or_waits_for_them() {
     for process in
         waiting.iter().filter(|process| ["enqueuer", "dispatcher", "reaper"].contains(&process.name()))
     {
-        until("it says that it waits", SOON, || process.log_text().contains("waiting for redis")).await;
+        until("it says that it waits", SOON, || process.log_text().contains("waiting for Redis")).await;
     }
     let mut output = serve(&servers, "dispatcher", &["--no-wait"]);
     output.env_remove("FOREBAY_LISTEN_FILE");

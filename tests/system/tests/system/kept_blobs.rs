@@ -1,6 +1,9 @@
 //! Blobs that records name stay, those of an earlier version are moved, and the rest makes room.
 
-use std::{fs, path::Path};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
 
 use farm::{Farm, Output, SOON};
 use model::{BuildId, BuildKey, BuildRequest, FarmRecord, KnownStore, Outcome, OutputFile, StoreId};
@@ -91,20 +94,30 @@ async fn what_a_record_names_stays_when_the_store_is_full() {
     }
 }
 
-#[tokio::test]
-async fn the_outputs_of_an_earlier_version_are_moved_into_the_store() {
-    let farm = small_store().await;
-    let (key, output) = build(&farm).await;
-    until("the output is kept", SOON, || kept(&farm) == 1).await;
+/// A build with its output as an earlier version left it.
+struct Earlier {
+    key: BuildKey,
+    output: OutputFile,
+    /// Where the store has the output.
+    now: PathBuf,
+    /// Where the store of the earlier version had it.
+    earlier: PathBuf,
+}
+
+/// Runs a build, stops the service `cas`, and moves the output to the store of an earlier version.
+async fn earlier_output(farm: &Farm) -> Earlier {
+    let (key, output) = build(farm).await;
+    until("the output is kept", SOON, || kept(farm) == 1).await;
     let mut cas = farm.take("cas");
     cas.kill9();
     cas.wait_exit(SOON).await;
     // The folders and the farm's record as that version left them.
     let hex = output.digest.hex();
     let now = farm.data().join(format!("cas/cas/sha256/{}/{hex}-{}", &hex[..2], output.size_bytes));
-    let earlier = farm.data().join("objects/sha256").join(&hex[..2]);
-    fs::create_dir_all(&earlier).unwrap();
-    fs::rename(now, earlier.join(hex)).unwrap();
+    let folder = farm.data().join("objects/sha256").join(&hex[..2]);
+    fs::create_dir_all(&folder).unwrap();
+    let earlier = folder.join(hex);
+    fs::rename(&now, &earlier).unwrap();
     fs::remove_dir_all(farm.data().join("cas/kept")).unwrap();
     fs::create_dir(farm.data().join("cas/kept")).unwrap();
     let (at, record) = farm.bus().entry::<FarmRecord>(&()).await.unwrap();
@@ -112,6 +125,13 @@ async fn the_outputs_of_an_earlier_version_are_moved_into_the_store() {
     let mut record = record.unwrap();
     record.store = Some(KnownStore { url, id: StoreId::generate() });
     assert!(farm.bus().write_entry(&(), &record, at, SOON).await.unwrap());
+    Earlier { key, output, now, earlier }
+}
+
+#[tokio::test]
+async fn the_outputs_of_an_earlier_version_are_moved_into_the_store() {
+    let farm = small_store().await;
+    let Earlier { key, output, earlier, .. } = earlier_output(&farm).await;
     farm.keep(farm.spawn("cas").await);
     until("the output is moved and kept", SOON, || kept(&farm) == 1).await;
     let to = farm.folder().join("copy");
@@ -120,7 +140,24 @@ async fn the_outputs_of_an_earlier_version_are_moved_into_the_store() {
     assert_eq!(fs::metadata(to).unwrap().len(), output.size_bytes);
     let (_, record) = farm.bus().entry::<FarmRecord>(&()).await.unwrap();
     assert_eq!(record.unwrap().store, None);
-    assert!(!earlier.join(hex).exists());
+    assert!(!earlier.exists());
+}
+
+#[tokio::test]
+async fn an_output_of_an_earlier_version_that_cannot_be_moved_stays() {
+    let farm = small_store().await;
+    let Earlier { key, output, now, earlier } = earlier_output(&farm).await;
+    // A folder is in its place.
+    fs::create_dir(&now).unwrap();
+    let cas = farm.spawn("cas").await;
+    until("the output cannot be moved", SOON, || cas.log_text().contains("cannot move the blobs")).await;
+    assert_eq!(fs::metadata(&earlier).unwrap().len(), output.size_bytes);
+    drop(cas);
+    fs::remove_dir(&now).unwrap();
+    farm.keep(farm.spawn("cas").await);
+    until("the output is moved", SOON, || kept(&farm) == 1 && !earlier.exists()).await;
+    let got = get(&farm, &key, &farm.folder().join("copy")).await;
+    assert_eq!(got.code, 0, "{got:?}");
 }
 
 #[tokio::test]

@@ -10,7 +10,7 @@ use std::{
 use farm::{Builder, Farm, ObjectServer, Output, SOON, bare_command};
 use model::{BuildId, BuildKey, BuildRequest, Outcome, State};
 
-use crate::check::{ended_within, script, until};
+use crate::check::{ended_as, ended_within, script, until};
 
 /// Limits output on the bus; the rest of a log goes to the store.
 const CONSOLE: (&str, &str) = ("FOREBAY_CONSOLE_BYTES_MAX", "50000");
@@ -200,4 +200,34 @@ async fn a_store_that_is_stopped_and_started_again_loses_nothing() {
     stays_away(&farm, &key, &store, REFUSED).await;
     store.start().await;
     ends_with_its_output(&farm, &key).await;
+}
+
+#[tokio::test]
+async fn a_build_that_waits_for_its_folder_is_cancelled_at_once() {
+    let store = ObjectServer::s3().await;
+    let farm = on_two_machines(&store, ("FOREBAY_WORKSPACES", "1")).await;
+    let (runs, go) = (farm.folder().join("runs"), farm.folder().join("go"));
+    let text = format!("touch {}; while [ ! -e {} ]; do sleep 0.05; done", runs.display(), go.display());
+    let first = farm.submit("g", script(&text)).await;
+    until("the first build runs", SOON, || runs.exists()).await;
+    // The folder is stored while the only workspace is in use, and read when the store is away.
+    let project = folder(&farm, "project");
+    fs::write(project.join("in.txt"), "one\n").unwrap();
+    let key = BuildKey { group: "g".parse().unwrap(), id: BuildId::generate() };
+    let id = key.id.to_string();
+    let dir = project.to_str().unwrap();
+    let submit = ["submit", "--group", "g", "--id", &id, "--dir", dir, "--", "cat", "in.txt"];
+    let submitted = User { farm: &farm }.run(&submit).await;
+    assert_eq!(submitted.code, 0, "{submitted:?}");
+    store.pause();
+    fs::write(go, "").unwrap();
+    ended_as(&farm, &first, Outcome::Succeeded).await;
+    farm.wait_until(&key, SOON, |record| record.state() == State::InProgress).await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+
+    farm.client().cancel(&key, None).await.unwrap();
+    ended_as(&farm, &key, Outcome::Cancelled).await;
+    let next = farm.submit("g", script("true")).await;
+    ended_as(&farm, &next, Outcome::Succeeded).await;
+    store.resume();
 }
