@@ -98,6 +98,7 @@ impl Builds {
         limits: Limits<'_>,
         now: Millis,
     ) -> Work {
+        // Without an earlier decision, nothing joined after one.
         self.flow.forget(counted.unwrap_or(self.upto));
         let service = self.flow.service(service);
         let upto = self.upto.max(counted.unwrap_or_default());

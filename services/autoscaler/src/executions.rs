@@ -83,6 +83,7 @@ impl Executions {
         now: Millis,
     ) -> Work {
         let flow = self.flows.entry(pool.clone()).or_default();
+        // Without an earlier decision, nothing joined after one.
         flow.forget(counted.unwrap_or(self.upto));
         let service = flow.service(service);
         let of_pool = || self.unfinished.values().filter(|execution| execution.pool == *pool);

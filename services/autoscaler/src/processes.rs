@@ -72,6 +72,7 @@ pub(crate) fn observe(
 ) -> ScaleObservation {
     let ready = || processes.iter().filter(|process| process.ready);
     let count = ready().count() as u64;
+    // Before the first decision, the target is what there is.
     let desired = desired.unwrap_or(count);
     let alive = count.min(desired);
     let busy = ready().filter(|process| process.busy || work.busy.contains(&process.name)).count() as u64;

@@ -121,8 +121,14 @@ async fn named(context: &Context) -> Result<HashSet<String>, MoveError> {
             break;
         }
         for stored in follower.next(EVENTS).await {
-            let Ok(record) = stored.record() else { continue };
-            named.extend(digests(&record).map(|digest| digest.hex().to_owned()));
+            match stored.record() {
+                Ok(record) => named.extend(digests(&record).map(|digest| digest.hex().to_owned())),
+                Err(error) => warn!(
+                    subject = stored.subject,
+                    error = error_chain(&error),
+                    "cannot read a record: its blobs are not moved"
+                ),
+            }
         }
     }
     Ok(named)

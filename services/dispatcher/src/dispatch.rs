@@ -166,6 +166,7 @@ impl Dispatcher {
         let picks = placed.into_iter().zip(assigned).zip(records).filter_map(|(placed, record)| {
             let (placement, assignment) = placed;
             let (head, assignment) = (head_of(heads, &placement)?, assignment?);
+            // `None`: its record was not read, so nothing is known that a workspace could share with it.
             let kind = assignment.kind.unwrap_or(WorkspaceKind::New);
             let Startable { build, counts_as } = placement.build;
             let pick = Pick {

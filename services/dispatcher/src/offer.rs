@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bus::{NoAnswer, Stored, millis};
 use index::{Index, Pick, Settlement, Verdict};
-use invariant::impossible;
+use invariant::{Present as _, impossible};
 use model::{BuildKey, BuildRecord, Heartbeat, Millis, Offer, OfferReply, OfferVerdict, Offers, Sequence};
 use service::{Context, Step, crash_point, request_heartbeats};
 use telemetry::metrics::{Counter, Label, count};
@@ -140,8 +140,9 @@ fn message(offered: &mut Offered, mut room: usize) -> Offers {
             dispatched_at_us: *dispatched_at_us,
             dispatched_at_sequence: *dispatched_at_sequence,
             workspace_kind: pick.kind,
-            // Its JSON was parsed before, so this does not fail.
-            record: record.and_then(|record| record.read().ok()),
+            record: record.and_then(|record| {
+                record.read().map(Some).present("the JSON of a record that was parsed before")
+            }),
         }
     };
     Offers { offers: builds.iter_mut().map(offer).collect() }

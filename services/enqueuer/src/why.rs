@@ -118,6 +118,7 @@ fn busy_with(standing: &Standing, now: Millis) -> Vec<Busy> {
     let busy = standing.busy_with.iter().map(|build| Busy {
         own: build.own,
         expected_ms: build.expected_ms,
+        // An offered build has not started.
         ran_ms: build.since.map(ran_ms).unwrap_or_default(),
     });
     busy.collect()

@@ -32,6 +32,7 @@ pub(crate) async fn serve(shared: Arc<Shared>) -> Result<(), ServiceError> {
         tokio::select! {
             () = shared.actions.free_room.notified() => {}
             () = reconnects.next() => {}
+            // The times are computed even if there is none; the conditions then disable the waits.
             () = tokio::time::sleep(retry.unwrap_or_default()), if retry.is_some() => {}
             () = tokio::time::sleep_until(later.unwrap_or_else(Instant::now).into()), if later.is_some() => {}
             // A delayed reservation arrived, perhaps due sooner than the known ones.

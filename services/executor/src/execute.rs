@@ -53,6 +53,7 @@ pub(crate) async fn execute(
     let prepared = shared.inputs.prepare(slot_thread.work(), &spec.input_root, &outputs).await;
     let root = prepared.map_err(|error| Fault::unprepared(&error))?;
     times.fetch_ended = clock.system_time();
+    // The clock may be set back between two steps.
     let took = |from: SystemTime, to: SystemTime| to.duration_since(from).unwrap_or_default();
     observe(Histogram::ActionFetchSeconds, &[], took(times.fetch_started, times.fetch_ended));
     crash_point(Step::ActionInputsReady);

@@ -60,6 +60,7 @@ impl OomKills {
     }
 
     fn count(&self) -> u64 {
+        // Kernels before 4.13 have no such line: then no kill is explained.
         let text = fs::read_to_string(&self.file).unwrap_or_default();
         let count = text.lines().find_map(|line| line.strip_prefix("oom_kill ")?.trim().parse().ok());
         count.unwrap_or_default()

@@ -13,7 +13,7 @@ const STEPS: u64 = 10;
 pub(crate) fn report_line(report: &TaskReport) -> String {
     let mut line = format!("task {} {}", report.id, status_text(report.status));
     if let Some(score) = report.score {
-        // Writing to a String cannot fail.
+        // Writing to a String cannot fail, here and below.
         let _ = write!(line, " with score {}", score_text(score));
     }
     if report.cached {
@@ -34,7 +34,7 @@ pub(crate) fn report_line(report: &TaskReport) -> String {
 pub(crate) fn counts_text(job: &JobResult) -> String {
     let mut text = format!("{} tasks: {} succeeded", job.tasks, job.succeeded);
     if job.cached > 0 {
-        // Writing to a String cannot fail.
+        // Writing to a String cannot fail, here and below.
         let _ = write!(text, " ({} from the cache)", job.cached);
     }
     for (count, what) in [(job.failed, "failed"), (job.skipped, "skipped")] {

@@ -24,7 +24,7 @@ pub(crate) fn state_line(record: &BuildRecord) -> String {
         Phase::Finished { result, .. } => {
             let mut line = format!("FINISHED {}", outcome_text(result.outcome));
             if result.wall_seconds > 0.0 {
-                // Writing to a String cannot fail.
+                // Writing to a String cannot fail, here and below.
                 let _ = write!(line, " in {}", seconds(result.wall_seconds));
             }
             if let Some(reason) = &result.reason {

@@ -29,7 +29,7 @@ const ROOM_BACK: Duration = Duration::from_secs(2);
 /// Watches until the worker ends. Checks frequently only while a build runs or space is short.
 pub(crate) async fn serve(shared: Arc<Shared>) -> Result<(), ServiceError> {
     let reserve = Reserve::new(shared.settings.disk_left_percent);
-    let mut watch = Watch { shared, reserve, first: None };
+    let mut watch = Watch { shared, reserve, first: None, is_unreadable: false };
     loop {
         let next = watch.check().await;
         let idle = watch.shared.workspaces.busy().is_empty() && watch.shared.workspaces.shortage().is_none();
@@ -50,6 +50,8 @@ struct Watch {
     reserve: Reserve,
     /// The state when space became short.
     first: Option<Measured>,
+    /// Whether the space could not be read at the last check.
+    is_unreadable: bool,
 }
 
 /// What was free, and what each busy workspace used, when space became short.
@@ -61,7 +63,16 @@ struct Measured {
 impl Watch {
     /// Checks once; returns the time until the next check.
     async fn check(&mut self) -> Duration {
-        let Ok(space) = Space::of(self.shared.folder.path()) else { return SLOW };
+        let space = match Space::of(self.shared.folder.path()) {
+            Ok(space) => space,
+            Err(error) => {
+                if !std::mem::replace(&mut self.is_unreadable, true) {
+                    warn!(%error, "cannot read the free space: a full disk is not noticed");
+                }
+                return SLOW;
+            }
+        };
+        self.is_unreadable = false;
         self.update_shortage(space);
         if !self.reserve.is_scarce(space) {
             self.first = None;
@@ -73,7 +84,7 @@ impl Watch {
             return self.end_one(space, resource, sizes);
         }
         // Read again after the sizes: data written while they were measured is part of them and must not
-        // count as lost since.
+        // count as lost since. If that fails, the first reading stands.
         let space = Space::of(self.shared.folder.path()).unwrap_or(space);
         self.first.get_or_insert(Measured { space, sizes });
         self.until_floor(space)
@@ -149,7 +160,8 @@ async fn sizes(folder: &Path, numbers: Vec<u16>) -> HashMap<u16, Used> {
         });
         numbers.into_iter().zip(used).collect()
     };
-    tokio::task::spawn_blocking(measure).await.unwrap_or_default()
+    let measured = tokio::task::spawn_blocking(measure).await;
+    measured.inspect_err(|error| warn!(%error, "cannot measure the workspaces")).unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -100,6 +100,7 @@ fn clear_dead(root: &Path) -> io::Result<()> {
             continue;
         }
         let path = entry.path();
+        // Without a lock it is not the folder of a worker.
         let Ok(file) = fs::File::open(path.join("lock")) else { continue };
         if Flock::lock(file, FlockArg::LockExclusiveNonblock).is_ok() {
             info!(path = %path.display(), "removing the folder of a dead worker");

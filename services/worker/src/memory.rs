@@ -85,6 +85,7 @@ impl Limits {
     fn find(root: &Path) -> Self {
         let mounted = root.join("sys/fs/cgroup");
         let mut groups = Vec::new();
+        // A system without control groups has only the machine's memory.
         for line in fs::read_to_string(root.join("proc/self/cgroup")).unwrap_or_default().lines() {
             // `NUMBER:CONTROLLERS:PATH`
             let mut fields = line.splitn(3, ':').skip(1);
@@ -120,6 +121,7 @@ impl Group {
         // is close to zero.
         let limit = number(self.files.limit).filter(|limit| *limit > 0.0)?;
         let used = number(self.files.used)?;
+        // Without the statistics, nothing counts as reclaimable.
         let stat = fs::read_to_string(self.folder.join("memory.stat")).unwrap_or_default();
         let reclaimable = field(&stat, self.files.reclaimable).unwrap_or(0.0);
         Some((used - reclaimable).max(0.0) / limit)

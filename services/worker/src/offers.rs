@@ -49,6 +49,7 @@ async fn assign_all(shared: &Arc<Shared>, mut offers: Offers) -> Vec<OfferVerdic
     }
     let mut verdicts = Vec::with_capacity(waiting.len());
     for answer in waiting {
+        // A workspace whose loop has ended drops the offer without a verdict.
         verdicts.push(answer.await.unwrap_or(OfferVerdict::Failed));
     }
     verdicts

@@ -126,6 +126,7 @@ impl Work<'_> {
             // Removed or replaced during the scan: the next sync will notice.
             return Ok(Entry { source: None, target: None, ..entry });
         };
+        // If it exists and cannot be read, the attempt to replace it reports why.
         let there = fs::symlink_metadata(&target).ok();
         match entry.kind {
             Kind::Folder => {

@@ -4,6 +4,7 @@ use std::{io, sync::Arc, time::Duration};
 
 use async_nats::{ConnectOptions, Event, ServerAddr, Subscriber, connection::State, jetstream};
 use futures::StreamExt as _;
+use invariant::Present as _;
 use model::{BuildKey, Millis, Sequence};
 use tokio::sync::watch;
 use tracing::{debug, info, warn};
@@ -76,7 +77,7 @@ impl LiveConnection {
             .client_capacity(8192)
             .subscription_capacity(capacity)
             .reconnect_delay_callback(|attempts| {
-                let steps = u32::try_from(attempts.min(10)).unwrap_or(10);
+                let steps = u32::try_from(attempts.min(10)).present_or(10, "at most ten steps in 32 bits");
                 (Duration::from_millis(20) * steps).min(RECONNECT_DELAY_MAX)
             })
             .event_callback(move |event| {

@@ -47,6 +47,7 @@ impl Bus {
             if message.status.is_some_and(|status| status == async_nats::StatusCode::NO_RESPONDERS) {
                 break;
             }
+            // An answer of another version may not be readable.
             let Ok(address) = decode::<GatewayAddress>(Encoding::Json, &message.payload) else { continue };
             if found.is_empty() {
                 until = Instant::now() + others.unwrap_or_default();
@@ -70,6 +71,7 @@ impl Bus {
         self.say_changed(&Subject::GatewayChanged).await;
         while let Some(message) = questions.next().await {
             let Some(reply) = message.reply else { continue };
+            // A question that cannot be read gets the answer for an unknown machine.
             let host = decode::<WhereQuestion>(Encoding::Json, &message.payload).map(|asked| asked.host);
             let Some(address) = address_for(&host.unwrap_or_default()) else { continue };
             if let Err(error) = self.client.publish(reply, encode(Encoding::Json, &address)).await {

@@ -9,6 +9,7 @@ use async_nats::HeaderMap;
 use bytes::Bytes;
 use model::{BuildKey, ExecutorHeartbeat, ExecutorId, Millis, Sequence, WorkerId};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use tracing::warn;
 
 use crate::{
     Bus, BusError, Encoding, ExecutorLeaseSubject, LeaseSubject, Stored, decode, encode,
@@ -297,8 +298,13 @@ impl Bus {
         if LeaseChange::of(stored.headers.as_ref()) != LeaseChange::Held {
             return LeaseState::Free;
         }
-        let Ok(holder) = decode::<K::Holder>(Encoding::Json, &stored.payload) else {
-            return LeaseState::Free;
+        let holder = match decode::<K::Holder>(Encoding::Json, &stored.payload) {
+            Ok(holder) => holder,
+            Err(error) => {
+                let error = telemetry::error_chain(&error);
+                warn!(subject = stored.subject, error, "cannot read a lease: it counts as free");
+                return LeaseState::Free;
+            }
         };
         let life = Duration::from_secs(K::ttl_seconds(&holder).max(1));
         if self.clock.at_least().is_some_and(|now| has_ended(stored.at, life, now)) {

@@ -120,6 +120,7 @@ impl Uploads {
         let _ = guard.wanted().now_or_never();
         let committed = guard.writer().map(|writer| writer.written());
         if committed != Some(offset) {
+            // Without a writer the upload has ended, and nothing of it is kept.
             let committed = committed.unwrap_or_default();
             return Err(Status::invalid_argument(format!(
                 "write_offset {offset}: {committed} bytes committed; resume at that offset"

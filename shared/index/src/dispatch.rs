@@ -213,6 +213,7 @@ impl Index {
             .map_err(|source| IndexError::Call { what, source })?;
         let read = |pair: &[String]| {
             let [key, entry] = pair else { return None };
+            // The entry is empty if the index no longer has the build.
             let sequence = entry.split(' ').next().and_then(|text| text.parse().ok()).unwrap_or_default();
             Some((key.parse().ok()?, Sequence(sequence)))
         };

@@ -81,6 +81,7 @@ impl Index {
             self.query("health", cmd("HMGET").arg(META).arg(&fields)).await?;
         Ok(found.0.map(|ready| Health {
             ready: ready == 1,
+            // The end of a rebuild sets these two fields.
             watermark: Sequence(found.1.unwrap_or_default()),
             epoch: found.2.unwrap_or_default(),
         }))

@@ -10,6 +10,7 @@ use parking_lot::Mutex;
 use remote::Remote;
 use tokio::time::Instant;
 use tonic::metadata::{Ascii, MetadataMap, MetadataValue};
+use tracing::warn;
 
 use crate::{
     cancel::Cancel,
@@ -169,10 +170,9 @@ impl JobRun<'_> {
         let sender = SendingBuild { worker: self.worker.clone(), id: build.id, attempt: self.record.attempt };
         let trace = telemetry::current().map(|context| context.traceparent).or(build.traceparent.clone());
         let mut headers = MetadataMap::new();
-        let mut set = |name: &'static str, value: String| {
-            if let Ok(value) = value.parse::<MetadataValue<Ascii>>() {
-                headers.insert(name, value);
-            }
+        let mut set = |name: &'static str, value: String| match value.parse::<MetadataValue<Ascii>>() {
+            Ok(value) => drop(headers.insert(name, value)),
+            Err(error) => warn!(name, %error, "a header is left out of the calls of a job"),
         };
         set("x-forebay-group", build.group.to_string());
         set("x-forebay-build", sender.to_string());

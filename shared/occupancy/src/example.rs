@@ -1,3 +1,5 @@
+use invariant::Present as _;
+
 use crate::facts::{Hashed, Kind};
 use crate::number::count;
 use crate::rows::RowReader;
@@ -126,7 +128,7 @@ impl Example {
     /// A hash of all values that the flag of this name has in this build.
     pub(crate) fn flag(&self, name: u32) -> u64 {
         let first = self.flags.partition_point(|&(other, _)| other < name);
-        let values = self.flags.get(first..).unwrap_or_default();
+        let values = self.flags.get(first..).present("the part of a list after a point in it");
         let mut values =
             values.iter().take_while(|&&(other, _)| other == name).map(|&(_, flag)| u64::from(flag));
         let first = values.next().unwrap_or(u64::from(ABSENT));

@@ -14,6 +14,7 @@ use std::{
     time::Duration,
 };
 
+use invariant::Present as _;
 use model::{Esu, ExecutorType, Governed, GovernorRecord, Group, Millis, Occupancy};
 
 use control::{DerivedSample, Sample, control};
@@ -47,7 +48,8 @@ pub struct GroupState {
 
 /// When the decision after `last` is due. Replicas that follow this make one decision per tick together.
 pub fn next_tick(last: &GovernorRecord, settings: &ControlSettings) -> Millis {
-    last.at_ms.after(Duration::try_from_secs_f64(settings.tick_seconds).unwrap_or_default())
+    last.at_ms
+        .after(Duration::try_from_secs_f64(settings.tick_seconds).present("the tick of checked settings"))
 }
 
 /// Makes the decision after `last`. The record is the whole state: any replica can continue from it.

@@ -100,6 +100,7 @@ impl Bubblewrap {
 
     /// The path of the program.
     pub(crate) fn find(&self) -> Result<PathBuf, SandboxError> {
+        // Without a current folder, absolute paths still work.
         let here = env::current_dir().unwrap_or_default();
         let path = env::var_os("PATH").unwrap_or_else(|| "/usr/local/bin:/usr/bin:/bin".into());
         let folders = env::split_paths(&path).map(|folder| here.join(folder).join(&self.program));

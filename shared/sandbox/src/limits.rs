@@ -188,6 +188,7 @@ fn own_cpu() -> Duration {
 /// Number of processes and threads of a user on this machine.
 fn threads_of(uid: u32) -> u64 {
     use std::os::unix::fs::MetadataExt;
+    // Without `/proc` the limit of a command includes the other processes of its user.
     let Ok(all) = std::fs::read_dir("/proc") else { return 0 };
     let of = |entry: std::fs::DirEntry| {
         let name = entry.file_name();

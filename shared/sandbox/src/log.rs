@@ -92,6 +92,7 @@ impl Log {
 
     /// Follows the output from this offset on.
     pub fn tail(&self, offset: u64) -> Tail {
+        // The number of inotify instances is limited: without one, the file is read at intervals.
         Tail { watch: watch_file(&self.path).ok(), log: self.clone(), offset }
     }
 }

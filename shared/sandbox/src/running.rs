@@ -184,6 +184,7 @@ impl<'slot> Running<'slot> {
         if !group.end().1 {
             return Err(shim::ShimError::Gone.into());
         }
+        // A shim that died may not have reported the start.
         let started = self.started_at.unwrap_or_else(SystemTime::now);
         let exit = Exit {
             exit_code: None,
@@ -200,6 +201,7 @@ impl<'slot> Running<'slot> {
     /// Counts the timeout from the command's start, not from the request.
     fn count_from(&mut self, started: SystemTime) {
         if let (Some(at), Some(timeout)) = (self.timeout_at, self.context.run.timeout) {
+            // The wall clock may have been set back.
             let since = started.elapsed().unwrap_or_default();
             let counted = Instant::now().checked_add(timeout).and_then(|at| at.checked_sub(since));
             // Never earlier, even if the wall clock was changed, and hardly later: the message takes milliseconds.
@@ -239,6 +241,7 @@ impl<'slot> Running<'slot> {
         }
         let mut code = match (exit.exit_code, exit.signal) {
             (Some(code), _) => code,
+            // The message could lack both; Linux always reports one.
             (None, signal) => 128 + signal.unwrap_or(9),
         };
         let asked = match exit.cause {
@@ -273,6 +276,7 @@ impl<'slot> Running<'slot> {
         let cause = cause.unwrap_or(Cause::Ended);
         let (stdout_bytes, stderr_bytes) = (context.cut(&context.stdout)?, context.cut(&context.stderr)?);
         context.over.send_replace(true);
+        // A shim that died may not have reported the start.
         let started_at = self.started_at.unwrap_or_else(SystemTime::now);
         Ok(Outcome::Ended(Ended {
             exit_code: code,
@@ -339,7 +343,7 @@ impl RunContext {
         } else {
             return Err(SandboxError::Bubblewrap { advice: crate::bubblewrap::advice(&said), said });
         };
-        // The message is not output of the command.
+        // The message is not output of the command. If it stays, it is only shown twice.
         let _ = self.stderr.cut(0);
         Ok(Outcome::NotStarted { why, message: said.trim_start_matches("bwrap: ").to_owned() })
     }

@@ -78,6 +78,7 @@ impl Slot {
             Sandbox::None => run.root.clone(),
             Sandbox::Bubblewrap if run.root_is_input => PathBuf::from("/"),
             Sandbox::Bubblewrap => match self.kind(false) {
+                // A root without a name is refused when the command is started.
                 Kind::Kept => Path::new(INSIDE).join(run.root.file_name().unwrap_or_default()),
                 Kind::Bare => bubblewrap::INSIDE_ROOT.into(),
             },

@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeMap, path::PathBuf};
 
+use invariant::impossible;
 use model::{BandOrder, EstimatorKind, ExecutorType, Occupancy};
 
 use crate::{GroupsWithoutQuota, LogFormat, SandboxKind, Settings};
@@ -24,7 +25,9 @@ fn default_executor_types() -> BTreeMap<ExecutorType, Vec<String>> {
         ("tpu", &["tag:requires-tpu"]),
     ];
     let named = signs.into_iter().filter_map(|(name, signs)| {
-        Some((name.parse().ok()?, signs.iter().map(|sign| (*sign).to_owned()).collect()))
+        let kind = name.parse::<ExecutorType>();
+        let kind = kind.inspect_err(|error| impossible!("default executor type {name:?}: {error}")).ok()?;
+        Some((kind, signs.iter().map(|sign| (*sign).to_owned()).collect()))
     });
     named.collect()
 }

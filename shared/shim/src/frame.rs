@@ -101,6 +101,7 @@ pub(crate) fn open(out: &mut Vec<u8>, stream: Stream) -> usize {
 
 /// Sets the length of the frame that starts at `at` and ends with `out`.
 pub(crate) fn close(out: &mut [u8], at: usize) {
+    // The receiver refuses a frame that is too long.
     let length = u32::try_from(out.len().saturating_sub(at + HEADER)).unwrap_or(u32::MAX);
     match out.get_mut(at + 1..at + HEADER) {
         Some(field) => field.copy_from_slice(&length.to_le_bytes()),

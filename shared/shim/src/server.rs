@@ -186,8 +186,9 @@ impl Server {
             Err(nix::errno::Errno::EINTR) => return Ok(Ready::default()),
             Err(error) => return Err(error.into()),
         }
-        let mut found =
-            descriptors.iter().map(|descriptor| descriptor.revents().unwrap_or(PollFlags::empty()));
+        let mut found = descriptors.iter().map(|descriptor| {
+            descriptor.revents().present_or(PollFlags::empty(), "poll reports unknown events")
+        });
         let mut next = || found.next().present_or(PollFlags::empty(), "poll reports too few descriptors");
         let (socket, child, alarm, guard) = (next(), next(), next(), next());
         Ok(Ready {

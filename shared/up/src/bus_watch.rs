@@ -33,10 +33,17 @@ pub(crate) struct BusWatch {
 impl BusWatch {
     /// Watches without end. Notifies `restart` if a stream refuses writes although there is space.
     pub(crate) async fn restart_when_broken(self, restart: Arc<Notify>) {
-        let Ok(bus) = nats::connect(&self.url, Patience::Wait).await else { return };
+        let bus = match nats::connect(&self.url, Patience::Wait).await {
+            Ok(bus) => bus,
+            Err(error) => {
+                warn!(%error, "nats-server is not watched: it is not restarted after a full disk");
+                return;
+            }
+        };
         let (mut asked, mut was_low, mut pause) = (Instant::now(), false, AGAIN);
         loop {
             tokio::time::sleep(LOOK).await;
+            // Without a reading, it is not known whether there is space.
             let Ok(space) = Space::of(&self.folder) else { continue };
             // A query before there is space would change nothing.
             let is_low = space.bytes_left < self.reserve.for_bus(space.bytes).max(LEAST)

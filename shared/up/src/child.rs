@@ -307,6 +307,7 @@ fn tail(path: &Path, start: u64) -> String {
         file.read_to_end(&mut text)?;
         Ok(String::from_utf8_lossy(&text).into_owned())
     };
+    // The caller reports an exit; a log that cannot be read must not hide it.
     let text = read().unwrap_or_default();
     let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
     lines.iter().skip(lines.len().saturating_sub(TAIL_LINES)).flat_map(|line| ["\n  | ", line]).collect()

@@ -326,6 +326,7 @@ impl Farm {
             bus.close(Duration::from_secs(1)).await;
             Some(found)
         };
+        // If the bus does not answer in time, the message names no builds.
         let found = tokio::time::timeout(ASKING, asked).await.ok().flatten().unwrap_or_default();
         let builds: Vec<BuildKey> = found.into_values().flatten().collect();
         stopping_text(&builds, self.settings.drain_seconds, self.folder.text())

@@ -82,14 +82,26 @@ impl Roster {
 
     /// Listed processes that are still running: name, process id and start time.
     pub(crate) fn left(&self) -> Vec<(String, (u32, u64))> {
-        let Ok(text) = fs::read(&self.0.children_file) else { return Vec::new() };
-        let Ok(listed) = serde_json::from_slice::<ChildrenFile>(&text) else { return Vec::new() };
+        let listed = match self.listed() {
+            Ok(listed) => listed,
+            Err(error) => {
+                if error.kind() != io::ErrorKind::NotFound {
+                    let path = self.0.children_file.display();
+                    warn!(%path, %error, "cannot read which processes an earlier `forebay up` started");
+                }
+                return Vec::new();
+            }
+        };
         if listed.boot_id != self.0.boot {
             return Vec::new();
         }
         let lives = |process: &Process| process::start_of(process.pid) == Some(process.start_ticks);
         let living = listed.children.into_iter().filter(|(_, process)| lives(process));
         living.map(|(name, process)| (name, (process.pid, process.start_ticks))).collect()
+    }
+
+    fn listed(&self) -> io::Result<ChildrenFile> {
+        Ok(serde_json::from_slice(&fs::read(&self.0.children_file)?)?)
     }
 
     /// Process ids of the workers.

@@ -122,7 +122,7 @@ fn spec(
     service: &str,
 ) -> Spec {
     let listen_file = folder.listen_file(name);
-    // A file of an earlier run does not apply to this one.
+    // A file of an earlier run does not apply to this one. Usually there is none.
     let _ = fs::remove_file(&listen_file);
     env.insert(LISTEN_FILE.to_owned(), listen_file.display().to_string());
     Spec {

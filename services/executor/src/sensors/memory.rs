@@ -30,6 +30,7 @@ pub(crate) fn machine_memory(proc: &Path) -> io::Result<u64> {
 }
 
 fn states(proc: &Path) -> Vec<MemoryState> {
+    // A system without control groups has only the machine's memory.
     let read = |name: &str| fs::read_to_string(proc.join(name)).unwrap_or_default();
     let mut states: Vec<MemoryState> = of_machine(&read("meminfo")).into_iter().collect();
     if let Some((version, groups)) = memory_groups(&read("self/cgroup"), &read("self/mountinfo")) {
@@ -64,6 +65,7 @@ fn of_group(version: Version, group: &Path) -> Option<MemoryState> {
     };
     let number = |name: &str| fs::read_to_string(group.join(name)).ok()?.trim().parse::<u64>().ok();
     let all = number(limit).filter(|limit| *limit < NO_LIMIT)?;
+    // Without the statistics, nothing counts as reclaimable.
     let stat = fs::read_to_string(group.join("memory.stat")).unwrap_or_default();
     let reclaimable: u64 = stat
         .lines()

@@ -5,6 +5,7 @@ use std::time::Duration;
 use bus::{Bus, EventSubject, Patience};
 use client::Client;
 use index::Index;
+use invariant::Present as _;
 use jetstream::Topology;
 use model::{Sequence, WorkerStatus, WorkspaceState};
 use settings::Settings;
@@ -101,7 +102,7 @@ async fn topology(bus: &Bus, settings: &Settings) -> Finding {
             )
         }
         Ok(differences) => {
-            let found = differences.first().map(ToString::to_string).unwrap_or_default();
+            let found = differences.first().map(ToString::to_string).present("the first of some differences");
             let found = format!("{} differences; first: {found}", differences.len());
             Finding::warn(
                 "topology",

@@ -67,6 +67,7 @@ fn since(text: &str) -> Result<Millis, String> {
     }
     let expected = || "expected a duration such as 2h, or a time such as 2026-01-31T08:00:00Z".to_owned();
     let time = humantime::parse_rfc3339_weak(text).map_err(|_| expected())?;
+    // A time before 1970 is before every build.
     let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or(Duration::ZERO);
     Ok(Millis(millis(since)))
 }

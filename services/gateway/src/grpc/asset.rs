@@ -119,6 +119,7 @@ async fn store_asset(cas: &Cas, instance: &str, key: &BlobDigest, asset: &Asset)
 }
 
 fn millis(at: &Timestamp) -> Millis {
+    // Clients may send a time before 1970: it has passed, like 1970.
     let seconds = u64::try_from(at.seconds).unwrap_or(0);
     let nanos = u64::try_from(at.nanos).unwrap_or(0);
     Millis(seconds.saturating_mul(1000).saturating_add(nanos / 1_000_000))

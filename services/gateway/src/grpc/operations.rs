@@ -106,6 +106,7 @@ impl Operations for OperationsApi {
 }
 
 fn span(duration: &protobuf::Duration) -> Duration {
+    // A negative time limit is over at once.
     let seconds = u64::try_from(duration.seconds).unwrap_or(0).min(24 * 3600);
     Duration::new(seconds, u32::try_from(duration.nanos).unwrap_or(0).min(999_999_999))
 }

@@ -50,6 +50,7 @@ async fn admit(
 ) -> Result<Admitted, Status> {
     let rules = &core.config.instances;
     let refused = |refusal: InstanceRefusal| Status::invalid_argument(refusal.to_string());
+    // No group has the name `?`: a header that is not ASCII is refused like an unknown group.
     let asked = headers.get(GROUP_HEADER).map(|value| value.to_str().unwrap_or("?"));
     let refusal = match rules.admit(instance, asked, priority) {
         Ok(admitted) => return Ok(admitted),

@@ -9,6 +9,7 @@ use std::{
 };
 
 use input_root::local::walk;
+use invariant::impossible;
 
 use super::{
     cancel::check,
@@ -46,7 +47,10 @@ impl Choice {
                 }
                 Err(error) => return Err(io::Error::other(error)),
             };
-            let Ok(path) = entry.path().strip_prefix(source) else { continue };
+            let Ok(path) = entry.path().strip_prefix(source) else {
+                impossible!("{} is not below {}", entry.path().display(), source.display());
+                continue;
+            };
             let (false, Ok(meta)) = (path.as_os_str().is_empty(), fs::symlink_metadata(entry.path())) else {
                 continue;
             };

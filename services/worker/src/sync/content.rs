@@ -9,6 +9,7 @@ use std::{
     time::SystemTime,
 };
 
+use invariant::Present as _;
 use model::BlobDigest;
 
 use super::cancel::check;
@@ -61,7 +62,7 @@ pub(super) fn has_digest(target: &Path, digest: &BlobDigest, cancelled: &AtomicB
     loop {
         check(cancelled)?;
         let count = fill(&mut file, &mut buffer)?;
-        hasher.update(buffer.get(..count).unwrap_or_default());
+        hasher.update(buffer.get(..count).present("the part of a buffer that was filled"));
         if count < BUFFER {
             return Ok(hasher.finish() == *digest);
         }

@@ -208,7 +208,7 @@ impl Parser {
     /// Returns up to `most` bytes of the message.
     fn take(&mut self, most: u32) -> Bytes {
         let length = usize::try_from(most).unwrap_or(usize::MAX).min(self.input.len());
-        self.left = self.left.saturating_sub(u32::try_from(length).unwrap_or(u32::MAX));
+        self.left = self.left.saturating_sub(u32::try_from(length).present_or(most, LONG_PART));
         self.input.split_to(length)
     }
 

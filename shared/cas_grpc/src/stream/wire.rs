@@ -20,6 +20,8 @@ use tonic::{
 
 use crate::{fault::busy, log_streams::LogStream};
 
+const LENGTH: &str = "the length of a message in 32 bits";
+
 /// Maximum pause of a client in the middle of a stream.
 const PATIENCE: Duration = Duration::from_secs(120);
 
@@ -90,7 +92,7 @@ pub(super) fn check_repeated_name(headers: &MetadataMap, name: &str) -> Result<(
 pub(super) fn single_response(message: &impl Message) -> http::Response<Body> {
     let mut bytes = BytesMut::with_capacity(HEAD_BYTES + message.encoded_len());
     bytes.put_u8(0);
-    bytes.put_u32(u32::try_from(message.encoded_len()).unwrap_or(u32::MAX));
+    bytes.put_u32(u32::try_from(message.encoded_len()).present_or(u32::MAX, LENGTH));
     message.encode(&mut bytes).present("a buffer that grows is too small for a message");
     respond(ResponseBody { ready: bytes.freeze(), rest: Bytes::new(), pieces: None, ended: false })
 }
@@ -184,7 +186,7 @@ fn head(length: usize) -> Bytes {
     prost::encoding::encode_varint(length as u64, &mut field);
     let mut head = BytesMut::with_capacity(HEAD_BYTES + field.len());
     head.put_u8(0);
-    head.put_u32(u32::try_from(field.len() + length).unwrap_or(u32::MAX));
+    head.put_u32(u32::try_from(field.len() + length).present_or(u32::MAX, LENGTH));
     head.put(field);
     head.freeze()
 }

@@ -58,6 +58,7 @@ impl Actions {
             self.0.query("action_health", cmd("HMGET").arg(META).arg(&fields)).await?;
         Ok(found.0.map(|ready| Health {
             ready: ready == 1,
+            // The end of a rebuild sets these two fields.
             watermark: Sequence(found.1.unwrap_or_default()),
             epoch: found.2.unwrap_or_default(),
         }))

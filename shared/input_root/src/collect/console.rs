@@ -7,6 +7,7 @@ use std::{
 };
 
 use bytes::Bytes;
+use invariant::Present as _;
 use model::DigestFunction;
 use reapi::{digest::to_proto, execution::Digest};
 
@@ -76,7 +77,7 @@ fn read(path: &Path) -> Result<Stream, CollectError> {
     if size > HELD_BYTES {
         return Ok(Stream::Long(path.to_owned()));
     }
-    let mut bytes = Vec::with_capacity(usize::try_from(size).unwrap_or(0));
+    let mut bytes = Vec::with_capacity(usize::try_from(size).present("the size of a short stream"));
     file.read_to_end(&mut bytes).map_err(failed())?;
     Ok(Stream::Short(bytes.into()))
 }

@@ -294,7 +294,7 @@ async fn file(
     };
     let written = written.await;
     if written.is_err() {
-        // An incomplete file is useless.
+        // An incomplete file is useless. The error of the download matters more than one of the removal.
         let _ = rustix::fs::unlinkat(&dir, &*temp, AtFlags::empty());
     }
     written

@@ -269,6 +269,7 @@ fn blocking_requirement<'a>(requirements: &[Requirement<'_>], pools: &'a [Pool])
     let helps = |(at, pools): &(usize, Vec<&Pool>)| {
         requirements.get(*at).is_some_and(|requirement| !requirement.offered(pools).is_empty())
     };
+    // If none has alternatives, the first one; there may be none at all.
     let best = alone.iter().position(helps).unwrap_or_default();
     if best < alone.len() {
         return alone.swap_remove(best);

@@ -4,6 +4,7 @@ mod entry;
 
 use std::time::Duration;
 
+use invariant::Present as _;
 use model::{ActionKey, ActionKeys, Measured};
 
 use super::ending::grown;
@@ -90,7 +91,10 @@ impl Likeness {
         let peak = entry.memory_bytes(100)?;
         let part = peak / 100 * self.margin_percent(entry.runs());
         let above = match self {
-            Self::Command | Self::Target => peak - entry.memory_bytes(50).unwrap_or(peak).min(peak),
+            Self::Command | Self::Target => {
+                let usual = entry.memory_bytes(50).present_or(peak, "the median of known peaks");
+                peak - usual.min(peak)
+            }
             Self::Kind => 0,
         };
         Some(peak.saturating_add(part.max(above)))

@@ -1,5 +1,6 @@
 //! The order of items in one queue.
 
+use invariant::Present as _;
 use model::BandOrder;
 
 /// Assumed run time in milliseconds of a build without an estimate.
@@ -80,5 +81,5 @@ fn allowance_ms(estimate_ms: u64, step_ms: u64) -> u64 {
     let multiple = u128::from((estimate_ms.saturating_mul(1000) / step_ms).min(100_000));
     let fourth = multiple.pow(4);
     let allowance = u128::from(ALLOWANCE_MS) * fourth / (fourth + 1000_u128.pow(4));
-    u64::try_from(allowance).unwrap_or(ALLOWANCE_MS)
+    u64::try_from(allowance).present_or(ALLOWANCE_MS, "an allowance within its limit")
 }

@@ -2,6 +2,8 @@
 
 use std::cmp::Reverse;
 
+use invariant::Present as _;
+
 use crate::Random;
 
 /// Policy by which work is spread over workers as it arrives (section 3.6.2 of the thesis).
@@ -69,5 +71,6 @@ pub fn two_of(count: usize, random: &mut Random) -> Option<(usize, usize)> {
     let second = random.below(count - 1);
     // The second is drawn from all but the first.
     let second = if second >= first { second + 1 } else { second };
-    Some((usize::try_from(first.min(second)).ok()?, usize::try_from(first.max(second)).ok()?))
+    let index = |number: u64| usize::try_from(number).present("a number below that of items");
+    Some((index(first.min(second)), index(first.max(second))))
 }

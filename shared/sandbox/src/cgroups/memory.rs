@@ -35,6 +35,7 @@ impl Memory {
             Version::One => "memory.max_usage_in_bytes",
             Version::Two => "memory.peak",
         };
+        // Version 2 has this file since Linux 5.19. Without it the peak comes from the slot's process.
         let peak = File::options().read(true).write(true).open(folder.join(peak)).ok();
         let memory = Self { version, folder, peak, before: Mutex::default() };
         // A predecessor may have left a limit.
@@ -93,6 +94,7 @@ impl Memory {
             Version::One => "memory.oom_control",
             Version::Two => "memory.events",
         };
+        // A kernel that does not count kills reports none.
         number_in(&self.folder.join(file), "oom_kill ").unwrap_or_default()
     }
 }

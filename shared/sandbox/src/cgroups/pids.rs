@@ -44,6 +44,7 @@ impl Pids {
     pub(super) fn begin(&self, limit: Option<u64>) -> Result<(), SandboxError> {
         let mut before = self.before.lock();
         let current = || number_in(&self.folder.join("pids.current"), "");
+        // If the number cannot be read, the limit includes the existing ones.
         let limit = limit.map(|limit| limit.saturating_add(current().unwrap_or_default()));
         if before.unsure || before.limit != limit {
             before.unsure = true;
@@ -72,6 +73,7 @@ impl Pids {
 
     /// Number of processes that were ever refused here.
     fn refused(&self) -> u64 {
+        // Without the file no refusal is noticed; the limit itself still applies.
         number_in(&self.folder.join("pids.events"), "max ").unwrap_or_default()
     }
 }

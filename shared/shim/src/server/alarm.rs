@@ -4,6 +4,7 @@
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
+use invariant::Present as _;
 use nix::sys::time::TimeSpec;
 use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
 
@@ -38,7 +39,7 @@ impl Alarm {
     /// Records that it expired.
     pub(crate) fn clear(&mut self) {
         // Disarming also clears the readiness.
-        let _ = self.timer.unset();
+        self.timer.unset().present("disarming a timer");
         self.armed = None;
     }
 }

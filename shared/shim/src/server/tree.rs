@@ -6,6 +6,7 @@ use std::io;
 use std::path::Path;
 use std::time::Duration;
 
+use invariant::Present as _;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, SysconfVar, sysconf};
 
@@ -18,6 +19,8 @@ const PROC: &str = "/proc";
 
 /// The first process of a namespace.
 const FIRST: i32 = 1;
+
+const UNLIMITED: &str = "the end of a scan without a budget";
 
 /// All descendants of this process.
 #[derive(Debug, Clone, Copy)]
@@ -72,7 +75,7 @@ impl Tree {
 /// are found the next time.
 pub(crate) fn descendants() -> io::Result<Vec<i32>> {
     let proc = Path::new(PROC);
-    let found = processes(proc, Budget::ANY, u64::MAX)?.unwrap_or_default();
+    let found = processes(proc, Budget::ANY, u64::MAX)?.ok().present(UNLIMITED);
     let own = own_pid(proc)?;
     if i32::try_from(std::process::id()) == Ok(own) {
         return Ok(found.into_iter().map(|process| process.pid).collect());
@@ -141,7 +144,7 @@ fn namespace_pids(proc: &Path, pid: i32) -> Vec<i32> {
 
 /// Usage of all living descendants, as [`alive`] lists them.
 pub(crate) fn measure() -> Alive {
-    Alive::of(&alive(Budget::ANY, u64::MAX).unwrap_or_default())
+    Alive::of(&alive(Budget::ANY, u64::MAX).ok().present(UNLIMITED))
 }
 
 /// User and system time of a process, without that of its children; `None` if it has ended.
