@@ -168,9 +168,9 @@ impl BenchFarm {
     pub(crate) async fn set_quota(&self, units: f64) -> Result<(), BenchError> {
         let amount = Esu::new(units).map_err(|error| BenchError::usage("--quota", &error))?;
         let quota = Quota { esu: Occupancy::of_each([ExecutorType::x86()], amount) };
-        self.client.bus().put_entry(&QuotaOf::Group(self.group.clone()), Some(&quota)).await?;
+        self.client.bus().buckets().put(&QuotaOf::Group(self.group.clone()), Some(&quota)).await?;
         let decided = tokio::time::timeout(START, async {
-            let record = || self.client.bus().entry::<GovernorRecord>(&());
+            let record = || self.client.bus().buckets().get::<GovernorRecord>(&());
             while record().await.is_ok_and(|(_, record)| record.is_none_or(|record| record.tick == 0)) {
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }

@@ -23,7 +23,7 @@ pub(crate) struct Counts {
 
 /// The position of the last record.
 pub(crate) async fn end(farm: &BenchFarm) -> Result<Sequence, BenchError> {
-    Ok(farm.client.bus().stream_positions(stream::ACTIONS).await?.1)
+    Ok(farm.client.bus().stream(stream::ACTIONS).positions().await?.1)
 }
 
 /// Counts the records after position `from`.

@@ -77,7 +77,7 @@ async fn count(farm: &BenchFarm) -> Result<Counts, BenchError> {
     let info = RedisInfo::read(farm).await?;
     let mut stored = 0.0;
     for name in STREAMS {
-        stored += farm.client.bus().stream_positions(name).await?.1.0 as f64;
+        stored += farm.client.bus().stream(name).positions().await?.1.0 as f64;
     }
     Ok(Counts {
         trips: info.value("total_reads_processed")? as f64,

@@ -72,7 +72,7 @@ async fn accept(bus: Bus, message: Received<Offers>, accepted: Arc<AtomicU64>) {
     let verdicts = vec![OfferVerdict::Started; offers.offers.len()];
     let keys: Vec<BuildKey> =
         offers.offers.iter().map(|offer| BuildKey { group: offer.group.clone(), id: offer.id }).collect();
-    let Ok(records) = bus.latest_many(&keys).await else { return };
+    let Ok(records) = bus.records().latest_many(&keys).await else { return };
     let runs = records.into_iter().filter_map(|(_, record)| {
         let offer = offers.offers.iter().find(|offer| offer.id == record.build.id)?;
         Some(run(&bus, offer, record))

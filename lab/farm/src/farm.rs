@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use bus::{Bus, EventKind, EventSubject, Patience, Stored};
+use bus::{Bus, EventKind, EventSubject, Patience, Stored, stream};
 use client::{Client, ClientError, WatchBody, WatchEvent};
 use futures::StreamExt as _;
 use jetstream::Topology;
@@ -331,8 +331,12 @@ impl Farm {
         let mut all: Vec<Stored> = Vec::new();
         loop {
             let from = Sequence(all.last().map_or(1, |stored| stored.sequence.0 + 1));
-            let tail =
-                self.bus().events_from(&EventSubject::all_of(key), from, 200).await.expect("events are read");
+            let tail = self
+                .bus()
+                .stream(stream::EVENTS)
+                .read_from(&EventSubject::all_of(key), from, 200)
+                .await
+                .expect("events are read");
             let progress = !tail.events.is_empty();
             all.extend(tail.events);
             if !tail.more || !progress {

@@ -155,15 +155,13 @@ async fn maintain<T: LogState>(known: &SharedState<T>, begun: T, follower: &mut 
 /// The unfinished builds of the index with their current records, and the position to continue reading from.
 async fn unfinished_builds(bus: &Bus, index: &Index) -> Result<(Builds, Sequence), ReadError> {
     let health = index.health().await?.filter(|health| health.ready).ok_or(ReadError::NoIndex)?;
-    let (_, last) = bus.stream_positions(stream::EVENTS).await?;
+    let (_, last) = bus.stream(stream::EVENTS).positions().await?;
     if health.watermark > last {
         // The index is of a log that no longer exists.
         return Err(ReadError::NoIndex);
     }
-    let subjects: Vec<String> =
-        index.unfinished().await?.iter().map(|key| EventSubject::lifecycle(key).to_string()).collect();
     let mut builds = Builds::default();
-    let mut found = bus.last_of_many(stream::EVENTS, &subjects).await?;
+    let mut found = bus.records().latest_many_stored(&index.unfinished().await?).await?;
     found.sort_by_key(|stored| stored.sequence);
     for stored in found {
         if let Err(error) = builds.apply(&stored) {
@@ -175,8 +173,8 @@ async fn unfinished_builds(bus: &Bus, index: &Index) -> Result<(Builds, Sequence
 
 /// Starts after the position that schedulers record, if the log has it, else with the last record of every execution.
 async fn executions_start(bus: &Bus) -> Result<Start, BusError> {
-    let (_, floor) = bus.entry::<ActionsFloor>(&()).await?;
-    let (_, last) = bus.stream_positions(stream::ACTIONS).await?;
+    let (_, floor) = bus.buckets().get::<ActionsFloor>(&()).await?;
+    let (_, last) = bus.stream(stream::ACTIONS).positions().await?;
     let floor = floor.map(|ActionsFloor(floor)| floor).filter(|floor| *floor <= last);
     Ok(floor.map_or(Start::LastOfEachSubject, Start::After))
 }

@@ -101,7 +101,7 @@ impl Planner {
     /// Makes the plan that is due, unless another autoscaler has made it. Returns the pause until the next check, and
     /// whether an arrival in the queue should end it.
     async fn plan_if_due(&self) -> Result<(Duration, bool), ObserveError> {
-        let (position, last) = self.shared.context.bus.entry::<ScalePlan>(&self.pool).await?;
+        let (position, last) = self.shared.context.bus.buckets().get::<ScalePlan>(&self.pool).await?;
         let now = self.shared.context.bus.now();
         // A plan from the future means that the clock was set back since.
         let made = last.as_ref().filter(|last| last.at_ms.since(now) <= self.tick);
@@ -111,7 +111,8 @@ impl Planner {
         }
         let (work, processes) = self.observe(last.as_ref(), now).await?;
         let plan = self.plan(last.as_ref(), &work, &processes, now);
-        let written = self.shared.context.bus.write_entry(&self.pool, &plan, position, PATIENCE).await?;
+        let written =
+            self.shared.context.bus.buckets().compare_and_set(&self.pool, &plan, position, PATIENCE).await?;
         publish_metrics(&plan);
         if !written {
             debug!(pool = %self.pool, "another autoscaler made the plan first");

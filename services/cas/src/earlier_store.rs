@@ -49,7 +49,7 @@ pub(crate) async fn move_blobs(context: &Context, cas: &Cas, evictor: Option<&Ev
 }
 
 async fn try_move(context: &Context, cas: &Cas, evictor: Option<&Evictor>) -> Result<(), MoveError> {
-    let Some(url) = context.bus.earlier_store().await? else { return Ok(()) };
+    let Some(url) = context.bus.buckets().earlier_store().await? else { return Ok(()) };
     let folder = PathBuf::from(url.strip_prefix("file://").unwrap_or(&url));
     let blobs = folder.join("sha256");
     // A folder without blobs may be one that is not mounted.
@@ -72,7 +72,7 @@ async fn try_move(context: &Context, cas: &Cas, evictor: Option<&Evictor>) -> Re
         left += refused;
     }
     info!(moved, left, folder = %folder.display(), "moved the outputs and logs of an earlier version into the store");
-    Ok(context.bus.forget_earlier_store().await?)
+    Ok(context.bus.buckets().forget_earlier_store().await?)
 }
 
 /// Moves files into the store, and returns how many of them it does not accept.
@@ -107,9 +107,9 @@ async fn move_files(
 /// The hashes of all blobs that records name.
 async fn named(context: &Context) -> Result<HashSet<String>, MoveError> {
     let mut named = HashSet::new();
-    let (_, notice) = context.bus.entry::<ModelNotice>(&()).await?;
+    let (_, notice) = context.bus.buckets().get::<ModelNotice>(&()).await?;
     named.extend(notice.map(|notice| notice.digest.hex().to_owned()));
-    let (_, last) = context.bus.stream_positions(stream::EVENTS).await?;
+    let (_, last) = context.bus.stream(stream::EVENTS).positions().await?;
     if last == Sequence(0) {
         return Ok(named);
     }

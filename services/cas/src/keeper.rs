@@ -127,7 +127,7 @@ impl Keeper {
     /// Keeps what all records name that were not handled yet.
     async fn read(&mut self) -> Result<(), KeepError> {
         self.keep_model().await?;
-        let (_, last) = self.context.bus.stream_positions(stream::EVENTS).await?;
+        let (_, last) = self.context.bus.stream(stream::EVENTS).positions().await?;
         let start = match self.read_to {
             Some(position) if last <= position => return Ok(()),
             Some(position) => Start::After(position),
@@ -238,7 +238,7 @@ impl Keeper {
 
     /// Keeps the occupancy model in use, which no record of a build names.
     async fn keep_model(&self) -> Result<(), KeepError> {
-        let (_, notice) = self.context.bus.entry::<ModelNotice>(&()).await?;
+        let (_, notice) = self.context.bus.buckets().get::<ModelNotice>(&()).await?;
         let Some(notice) = notice else { return Ok(()) };
         match self.cas.resolve(&notice.digest, notice.size_bytes).await {
             Ok(blob) => self.keep([(blob, self.now() + self.retention)].into()).await.map(drop),

@@ -201,7 +201,7 @@ impl Dispatcher {
         };
         let asking: Vec<BuildKey> = placed.iter().filter_map(key_of).collect();
         let mut read = HashMap::with_capacity(asking.len());
-        for stored in self.context.bus.latest_many_stored(&asking).await? {
+        for stored in self.context.bus.records().latest_many_stored(&asking).await? {
             let record = stored.record()?;
             read.insert(record.build.key(), (live_keys(&record.build), stored));
         }

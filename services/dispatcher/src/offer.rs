@@ -102,7 +102,7 @@ pub(crate) async fn take_back(context: &Context, index: &Index) -> Result<(), Pa
     }
     let keys: Vec<BuildKey> = run_out.iter().map(|(key, _)| key.clone()).collect();
     // From the leader: a stale replica might not have a start.
-    let reads = keys.iter().map(|key| context.bus.latest(key));
+    let reads = keys.iter().map(|key| context.bus.records().latest(key));
     let records = futures::future::try_join_all(reads).await?;
     let moved_on = |offered: &Sequence, last: &Option<(Sequence, BuildRecord)>| {
         last.as_ref().is_some_and(|(position, _)| position > offered)

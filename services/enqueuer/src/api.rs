@@ -196,10 +196,10 @@ impl Handler {
 }
 
 async fn get(bus: &Bus, key: &BuildKey) -> Result<BuildView, ApiError> {
-    let mut found = bus.latest_direct(key).await.map_err(unavailable)?;
+    let mut found = bus.records().latest_direct(key).await.map_err(unavailable)?;
     if found.is_none() {
         // A replica may not have the build yet.
-        found = bus.latest(key).await.map_err(unavailable)?;
+        found = bus.records().latest(key).await.map_err(unavailable)?;
     }
     let missing = || {
         let why = format!("build {} not found in group {}", key.id, key.group);

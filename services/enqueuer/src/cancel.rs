@@ -27,7 +27,7 @@ pub(crate) async fn cancel(
 ) -> Result<CancelReply, ApiError> {
     let missing =
         || ApiError::new(ErrorCode::NotFound, format!("build {} not found in group {}", key.id, key.group));
-    let mut latest = bus.latest(key).await.map_err(unavailable)?.ok_or_else(missing)?;
+    let mut latest = bus.records().latest(key).await.map_err(unavailable)?.ok_or_else(missing)?;
     loop {
         let (sequence, record) = latest;
         if record.state() == State::Finished {
@@ -85,7 +85,7 @@ async fn with_use(bus: &Bus, key: &BuildKey, record: &BuildRecord, result: Build
 
 async fn notify_worker(bus: &Bus, key: &BuildKey, record: &BuildRecord) {
     let Some(invocation) = record.invocation() else { return };
-    if let Err(error) = bus.revoke_lease(key).await {
+    if let Err(error) = bus.leases().revoke(key).await {
         debug!(%key, %error, "cannot revoke the lease; the worker will notice the end at its next renewal");
     }
     crash_point(Step::CancelRevoked);

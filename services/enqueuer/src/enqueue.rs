@@ -142,7 +142,7 @@ impl Intake {
 
     /// Looks up the build, if it is already enqueued.
     async fn find(&self, build: &Build) -> Result<Option<Enqueued>, NotEnqueued> {
-        Ok(self.bus.latest(&build.key()).await?.and_then(|found| same(build, found)))
+        Ok(self.bus.records().latest(&build.key()).await?.and_then(|found| same(build, found)))
     }
 }
 

@@ -110,7 +110,7 @@ pub(crate) async fn follow(context: Context, expected: Expected) -> Result<(), S
 
 async fn learn_continuously(context: &Context, expected: &Expected) {
     let last = loop {
-        match context.bus.stream_positions(stream::EVENTS).await {
+        match context.bus.stream(stream::EVENTS).positions().await {
             Ok((_, last)) => break last,
             Err(error) => {
                 warn!(

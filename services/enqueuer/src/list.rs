@@ -45,6 +45,7 @@ pub(crate) async fn list(
     }
     let keys: Vec<BuildKey> = ids.iter().map(|id| BuildKey { group: group.clone(), id: *id }).collect();
     let mut found: std::collections::HashMap<BuildId, BuildView> = bus
+        .records()
         .latest_many(&keys)
         .await
         .map_err(unavailable)?
@@ -98,7 +99,7 @@ pub(crate) async fn workers(bus: &Bus, index: &Index) -> Result<Vec<WorkerView>,
     // Builds that started since the heartbeats.
     let mut started = index.running(RUNNING_MAX).await.map_err(unavailable)?;
     started.retain(|key| !reported.contains(key));
-    for (_, record) in bus.latest_many(&started).await.map_err(unavailable)? {
+    for (_, record) in bus.records().latest_many(&started).await.map_err(unavailable)? {
         if let (State::InProgress, Some(run)) = (record.state(), record.invocation()) {
             taken.insert(Workspace { worker: run.worker.clone(), slot: run.workspace }, record.build.key());
         }

@@ -99,11 +99,11 @@ async fn load(cas: &Cas, notice: &ModelNotice, current: Option<&Loaded>) -> Resu
 /// Loads each published model until the service stops.
 pub(crate) async fn follow(context: Context, cas: Cas, models: Models) -> Result<(), ServiceError> {
     let what = "following occupancy models";
-    let changes = context.bus.entry_changes::<ModelNotice>().await;
+    let changes = context.bus.buckets().changes::<ModelNotice>().await;
     let mut changes = changes.map_err(|error| ServiceError::failed(what, error))?;
     let mut reconnects = context.bus.reconnects();
     loop {
-        match context.bus.entry::<ModelNotice>(&()).await {
+        match context.bus.buckets().get::<ModelNotice>(&()).await {
             Ok((_, Some(notice))) => models.switch_to(&cas, notice).await,
             // There is no model yet; the subscription delivers the next one.
             Ok((_, None)) => {}

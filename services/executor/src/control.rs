@@ -42,7 +42,7 @@ pub(crate) async fn cancel(shared: Arc<Shared>, execution: ExecutionKey) {
         return;
     }
     // The stored record decides whether it is over, not the message.
-    match shared.context.bus.latest_execution(&execution).await {
+    match shared.context.bus.records().latest(&execution).await {
         Ok(Some((_, record))) if record.outcome().is_none() => {
             debug!(%execution, "ignoring the cancellation of an action that is still wanted");
         }

@@ -98,7 +98,7 @@ impl Copy<'_> {
 /// Maximum memory of an action in bytes: the capacity of the largest executor of the pool, limited by the settings.
 async fn memory_most(shared: &Shared) -> u64 {
     let ours = &shared.pool;
-    let known = match shared.context.bus.entry::<Pool>(&ours.name).await {
+    let known = match shared.context.bus.buckets().get::<Pool>(&ours.name).await {
         Ok((_, known)) => known,
         Err(error) => {
             debug!(error = telemetry::error_chain(&error), "cannot read the capacity of the pool");

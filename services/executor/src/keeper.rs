@@ -32,7 +32,7 @@ impl Keeper {
         let bus = shared.context.bus.clone();
         let holder = content(shared);
         let renewed_at = Instant::now();
-        match bus.acquire_lease(&shared.id, holder, Duration::from_secs(30)).await? {
+        match bus.leases().acquire(&shared.id, holder, Duration::from_secs(30)).await? {
             Acquired::Held(lease) => Ok(Self { bus, shared: shared.clone(), lease, renewed_at }),
             Acquired::Taken => {
                 Err(ServiceError::failed("acquiring the executor's lease", "it is already held"))
@@ -78,22 +78,22 @@ impl Keeper {
     /// Renews the lease once.
     async fn renew(&mut self) -> Result<Renewed, BusError> {
         self.lease.holder = content(&self.shared);
-        if self.bus.renew_lease(&mut self.lease, PATIENCE).await? == Renewed::Held {
+        if self.bus.leases().renew(&mut self.lease, PATIENCE).await? == Renewed::Held {
             return Ok(Renewed::Held);
         }
         // A renewal that timed out may have succeeded. Other executors never use a lease of this name.
-        match self.bus.lease(&self.shared.id).await? {
+        match self.bus.leases().get(&self.shared.id).await? {
             None => Ok(Renewed::Lost),
             Some((revision, _)) => {
                 self.lease.revision = revision;
-                self.bus.renew_lease(&mut self.lease, PATIENCE).await
+                self.bus.leases().renew(&mut self.lease, PATIENCE).await
             }
         }
     }
 
     /// Releases the lease: held actions are requeued at once.
     pub(crate) async fn release(self) {
-        if let Err(error) = self.bus.release_lease(&self.lease).await {
+        if let Err(error) = self.bus.leases().release(&self.lease).await {
             debug!(error = telemetry::error_chain(&error), "the lease was not released; it expires");
         }
     }

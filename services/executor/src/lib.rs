@@ -91,12 +91,12 @@ async fn serve_all(context: Context, settings: Arc<ExecutorSettings>) -> Result<
     let inputs = InputRoots::open(InputRootsConfig::new(cas.clone(), folder.roots(), owner))
         .map_err(|error| ServiceError::failed("preparing the directory of input roots", error))?;
     let slot_threads = SlotThreads::start(&settings, &folder, owner).await?;
-    context.bus.announce_pool(&pool).await?;
+    context.bus.buckets().announce_pool(&pool).await?;
     let mut first = true;
     loop {
         if let Some(before) = folder.predecessor() {
             // This process holds the directory lock, so the predecessor is dead and its actions can run elsewhere.
-            context.bus.revoke_lease(&before).await?;
+            context.bus.leases().revoke(&before).await?;
         }
         let id = executor_id()?;
         folder.set_session(&id).map_err(unusable)?;

@@ -48,7 +48,7 @@ pub(crate) async fn run(
 
 /// The live executor with this name, if any.
 async fn executor(farm: &Farm, name: &WorkerId) -> Result<Option<ExecutorId>, Failure> {
-    let live = farm.call(async |client| Ok(client.bus().executors().await?)).await?;
+    let live = farm.call(async |client| Ok(client.bus().leases().executors().await?)).await?;
     Ok(live.into_iter().map(|it| it.executor).find(|executor| executor.as_str() == name.as_str()))
 }
 

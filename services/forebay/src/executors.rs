@@ -18,7 +18,7 @@ use crate::{
 /// Lists the executors with a valid lease, in the state of their last renewal.
 pub(crate) async fn run(globals: &Globals, settings: &Settings) -> Result<ExitCode, Failure> {
     let farm = Farm::connect(globals, settings).await?;
-    let mut executors = farm.call(async |client| Ok(client.bus().executors().await?)).await?;
+    let mut executors = farm.call(async |client| Ok(client.bus().leases().executors().await?)).await?;
     executors.sort_by(|a, b| a.pool.cmp(&b.pool).then_with(|| a.executor.cmp(&b.executor)));
     if globals.json {
         stdout::json(&executors)?;

@@ -91,7 +91,7 @@ fn detach(key: &BuildKey, seen: Sequence) -> ExitCode {
 }
 
 async fn last_result(farm: &Farm, key: &BuildKey) -> Result<BuildResult, Failure> {
-    let latest = farm.call(async |client| Ok(client.bus().latest(key).await?)).await?;
+    let latest = farm.call(async |client| Ok(client.bus().records().latest(key).await?)).await?;
     let result = latest.as_ref().and_then(|(_, record)| record.result().cloned());
     result.ok_or_else(|| Failure::plain(FAILED, format!("build {key} has no result")))
 }

@@ -148,7 +148,7 @@ impl Globals {
             return Ok(url);
         }
         let found = match Bus::connect(&nats, "forebay cli", Patience::None).await {
-            Ok(bus) => bus.find_gateway(&host_name()).await.ok().flatten(),
+            Ok(bus) => bus.gateways().find(&host_name()).await.ok().flatten(),
             Err(_) => None,
         };
         let of_settings = || chosen_grpc_url(settings).unwrap_or_else(default_grpc_url);
@@ -166,7 +166,7 @@ impl Globals {
             return Ok(Some(url));
         }
         // A gateway comes before the settings: they may describe the gateway of another machine.
-        let found = bus.find_gateway(&host_name()).await?;
+        let found = bus.gateways().find(&host_name()).await?;
         Ok(found.map(|gateway| gateway.grpc).or_else(|| chosen_grpc_url(settings)))
     }
 

@@ -42,7 +42,7 @@ pub(crate) async fn run(args: LogsArgs, globals: &Globals, settings: &Settings) 
     farm.call(async |client| client.get(&key).await).await?;
     let subject = EventSubject { key: key.clone(), kind: EventKind::Console }.to_string();
     let last = farm.call(async |client| {
-        let stored = client.bus().last_stored(stream::EVENTS, &subject).await?;
+        let stored = client.bus().stream(stream::EVENTS).last(&subject).await?;
         Ok::<_, ClientError>(stored.map_or(Sequence(0), |stored| stored.sequence))
     });
     let until = last.await?;

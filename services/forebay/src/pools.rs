@@ -11,7 +11,7 @@ use crate::{bytes_text::age, failure::Failure, farm::Farm, globals::Globals, std
 /// Shows the latest plan of each autoscaled pool.
 pub(crate) async fn run(globals: &Globals, settings: &Settings) -> Result<ExitCode, Failure> {
     let farm = Farm::connect(globals, settings).await?;
-    let plans = farm.call(async |client| Ok(client.bus().entries::<ScalePlan>().await?)).await?;
+    let plans = farm.call(async |client| Ok(client.bus().buckets().all::<ScalePlan>().await?)).await?;
     let plans: Vec<ScalePlan> = plans.into_values().collect();
     if globals.json {
         stdout::json(&plans)?;

@@ -144,7 +144,7 @@ fn set(default: bool, words: &[String], settings: &Settings) -> Result<Changes, 
 /// Applies the changes and reports them on stderr.
 async fn make(farm: &Farm, changes: Changes) -> Result<(), Failure> {
     let bus = farm.client().bus();
-    let known = bus.quotas().await?;
+    let known = bus.buckets().quotas().await?;
     let mut quotas = changes.quotas;
     if changes.all {
         let named = |of: &QuotaOf| quotas.iter().any(|(named, _)| named == of);
@@ -164,7 +164,7 @@ async fn make(farm: &Farm, changes: Changes) -> Result<(), Failure> {
             }
             continue;
         }
-        bus.put_entry(of, quota.as_ref()).await?;
+        bus.buckets().put(of, quota.as_ref()).await?;
         match quota {
             Some(quota) => say(&format!("{}: {} ESU", name(of), quota.esu)),
             None => say(&format!("{}: quota removed", name(of))),
@@ -274,7 +274,7 @@ impl<'de> serde::Deserialize<'de> for Unique {
 
 /// Warns if the quotas exceed the capacity of the farm. This is valid: the governor scales them down.
 async fn warn_of_sum(farm: &Farm, settings: &Settings) -> Result<(), Failure> {
-    let quotas = farm.client().bus().quotas().await?;
+    let quotas = farm.client().bus().buckets().quotas().await?;
     for (kind, capacity) in settings.capacity.iter() {
         let sum: Esu = quotas.groups.values().map(|quota| quota.esu.get(kind)).sum();
         if sum > capacity {
@@ -287,7 +287,7 @@ async fn warn_of_sum(farm: &Farm, settings: &Settings) -> Result<(), Failure> {
 }
 
 async fn show(farm: &Farm, globals: &Globals, watch: bool) -> Result<(), Failure> {
-    let mut changes = farm.client().bus().entry_changes::<QuotaChange>().await?;
+    let mut changes = farm.client().bus().buckets().changes::<QuotaChange>().await?;
     loop {
         let reply = farm.call(async |client| client.quota().await).await?;
         if globals.json {

@@ -41,7 +41,7 @@ pub(crate) async fn show(
     let key = names.key()?;
     let build = gateway.client.get(&key).await?;
     let subject = EventSubject { key: key.clone(), kind: EventKind::Console }.to_string();
-    let last = gateway.client.bus().last_stored(stream::EVENTS, &subject).await?;
+    let last = gateway.client.bus().stream(stream::EVENTS).last(&subject).await?;
     let watch = gateway.client.watch(&key, Sequence(0), &[EventKind::Console]).giving_up();
     let until = last.map_or(Sequence(0), |stored| stored.sequence);
     let chunks = StoredChunks { watch, run: run_of(&build), position: Sequence(0), until };

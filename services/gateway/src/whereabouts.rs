@@ -13,7 +13,7 @@ use crate::url;
 /// Answers address requests until the gateway stops.
 pub(crate) async fn answer(bus: Bus, http: SocketAddr, grpc: SocketAddr, stop: CancellationToken) {
     let own = host_name();
-    let answers = bus.serve_gateway_address(|asker| {
+    let answers = bus.gateways().serve_address(|asker| {
         let http = reachable(http, asker, &own)?;
         Some(GatewayAddress { http, grpc: reachable(grpc, asker, &own)?.replacen("http://", "grpc://", 1) })
     });

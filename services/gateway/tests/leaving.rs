@@ -51,7 +51,7 @@ async fn what_the_last_client_left_is_ended() {
     let ended = async {
         loop {
             let (sequence, _) = offer;
-            if let Some((now, record)) = farm.bus.latest_execution(&key(&name)).await.unwrap()
+            if let Some((now, record)) = farm.bus.records().latest(&key(&name)).await.unwrap()
                 && now > sequence
             {
                 return record.outcome().unwrap().clone();

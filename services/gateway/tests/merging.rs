@@ -155,7 +155,7 @@ async fn it_is_as_urgent_as_to_the_most_urgent() {
     assert_eq!(record.place, accepted, "it keeps its age");
     // The same holds at one gateway; a less urgent request changes nothing.
     let (_, _third) = begun(&one, urgent(&action, 0)).await;
-    assert_eq!(farm.bus.latest_execution(&key).await.unwrap().unwrap().0, raised);
+    assert_eq!(farm.bus.records().latest(&key).await.unwrap().unwrap().0, raised);
     let (_, _fourth) = begun(&one, urgent(&action, -7)).await;
     assert_eq!(farm.last(&key).await.priority(), -7);
 }
@@ -217,7 +217,7 @@ async fn what_was_to_be_joined_and_never_written_is_written() {
     let index = Index::connect(&farm.servers.redis_url(), true).await.unwrap().actions();
     let what = MergeKey::of(&dead).unwrap();
     assert_eq!(index.join(&what, &dead.key(), &[], SOON).await.unwrap(), Joined::First);
-    assert!(farm.bus.latest_execution(&dead.key()).await.unwrap().is_none());
+    assert!(farm.bus.records().latest(&dead.key()).await.unwrap().is_none());
 
     let (name, stream) = begun(&gateway, request(&dead.action)).await;
     assert_eq!(key(&name), dead.key());

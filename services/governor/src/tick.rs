@@ -157,7 +157,7 @@ impl Governor {
             impossible!("the quotas are unknown at a decision");
             return Ok(());
         };
-        let (position, last) = self.context.bus.entry::<GovernorRecord>(&()).await?;
+        let (position, last) = self.context.bus.buckets().get::<GovernorRecord>(&()).await?;
         let last = last.unwrap_or_default();
         let now = self.context.bus.now();
         let ahead = last.at_ms.since(now) > self.settings.tick;
@@ -170,7 +170,7 @@ impl Governor {
         let capacity = (!capacity.is_empty()).then_some(capacity);
         let groups = self.samples.averages(&known.quotas);
         let record = govern(&last, &groups, capacity, &self.control, now);
-        let written = self.context.bus.write_entry(&(), &record, position, PATIENCE).await?;
+        let written = self.context.bus.buckets().compare_and_set(&(), &record, position, PATIENCE).await?;
         debug!(tick = record.tick, first = written, "decided");
         Ok(())
     }

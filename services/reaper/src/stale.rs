@@ -34,7 +34,7 @@ pub(crate) async fn run(context: Context) -> Result<(), ServiceError> {
 }
 
 async fn purge(context: &Context) -> Result<(), BusError> {
-    for key in context.bus.purge_stale_leases::<BuildKey>().await? {
+    for key in context.bus.leases().purge_stale::<BuildKey>().await? {
         info!(%key, "purged a lease that had expired unnoticed by nats-server");
         verdict::lost(&context.bus, &key).await?;
     }

@@ -79,7 +79,7 @@ async fn orphans(context: &Context, index: &Index, now: Millis, ttl: Duration) -
         return Ok(());
     }
     let held: std::collections::HashSet<BuildKey> =
-        context.bus.leases_held(&running).await?.into_iter().map(|(key, _)| key).collect();
+        context.bus.leases().held(&running).await?.into_iter().map(|(key, _)| key).collect();
     for key in running.iter().filter(|key| !held.contains(key)) {
         crash_point(Step::OrphanFound);
         log_failure(key, verdict::lost(&context.bus, key).await);

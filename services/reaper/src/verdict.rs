@@ -15,10 +15,10 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Requeues or ends a build whose run no longer has a lease. Does nothing if its state or lease has changed.
 pub(crate) async fn lost(bus: &Bus, key: &BuildKey) -> Result<(), BusError> {
-    let Some((sequence, record)) = bus.latest(key).await? else { return Ok(()) };
+    let Some((sequence, record)) = bus.records().latest(key).await? else { return Ok(()) };
     let Phase::InProgress { invocation } = &record.phase else { return Ok(()) };
     // Read after the record: a lease that is held now belongs to this run or to a later one.
-    if !bus.lease_is_gone(key).await? {
+    if !bus.leases().is_gone(key).await? {
         return Ok(());
     }
     let worker = invocation.worker.clone();
@@ -43,7 +43,7 @@ pub(crate) async fn lost(bus: &Bus, key: &BuildKey) -> Result<(), BusError> {
 
 /// Ends a build that has exceeded its time limit in the queue.
 pub(crate) async fn waited_too_long(bus: &Bus, key: &BuildKey) -> Result<(), BusError> {
-    let Some((sequence, record)) = bus.latest(key).await? else { return Ok(()) };
+    let Some((sequence, record)) = bus.records().latest(key).await? else { return Ok(()) };
     let now = bus.now();
     if record.state() != State::Enqueued || record.queue.expires_at_ms > now {
         return Ok(());
@@ -56,7 +56,7 @@ pub(crate) async fn waited_too_long(bus: &Bus, key: &BuildKey) -> Result<(), Bus
 
 /// Ends a build that ran longer than its worker should have allowed.
 pub(crate) async fn ran_too_long(bus: &Bus, key: &BuildKey, overrun: Duration) -> Result<(), BusError> {
-    let Some((sequence, record)) = bus.latest(key).await? else { return Ok(()) };
+    let Some((sequence, record)) = bus.records().latest(key).await? else { return Ok(()) };
     let Phase::InProgress { invocation } = &record.phase else { return Ok(()) };
     let limit = Duration::from_secs(record.build.timeout_seconds);
     let now = bus.now();
@@ -90,7 +90,7 @@ async fn end(
     info!(%key, outcome, "build ended");
     crash_point(Step::OverdueWritten);
     let Some(invocation) = record.invocation() else { return Ok(()) };
-    if let Err(error) = bus.revoke_lease(key).await {
+    if let Err(error) = bus.leases().revoke(key).await {
         debug!(%key, %error, "cannot revoke the lease; the worker will notice the end at its next renewal");
     }
     let order = Control::Cancel { group: key.group.clone(), id: key.id, attempt: record.attempt };

@@ -39,7 +39,7 @@ impl Floor {
                     return;
                 }
             };
-            if let Err(error) = bus.put_entry(&(), Some(&ActionsFloor(floor))).await {
+            if let Err(error) = bus.buckets().put(&(), Some(&ActionsFloor(floor))).await {
                 debug!(%error, "cannot write the position from which a rebuild starts");
             }
         });
@@ -60,8 +60,10 @@ pub(crate) async fn start(bus: &Bus) -> Start {
 }
 
 async fn written(bus: &Bus) -> Result<Option<(Sequence, Sequence, Sequence)>, BusError> {
-    let (_, Some(ActionsFloor(floor))) = bus.entry::<ActionsFloor>(&()).await? else { return Ok(None) };
-    let (first, last) = bus.stream_positions(stream::ACTIONS).await?;
+    let (_, Some(ActionsFloor(floor))) = bus.buckets().get::<ActionsFloor>(&()).await? else {
+        return Ok(None);
+    };
+    let (first, last) = bus.stream(stream::ACTIONS).positions().await?;
     Ok(Some((floor, first, last)))
 }
 

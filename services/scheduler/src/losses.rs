@@ -87,8 +87,15 @@ async fn sweep_once(shared: &Shared) -> Result<(), LossError> {
     if holders.is_empty() {
         return Ok(());
     }
-    let live: HashSet<ExecutorId> =
-        shared.context.bus.executors().await?.into_iter().map(|heartbeat| heartbeat.executor).collect();
+    let live: HashSet<ExecutorId> = shared
+        .context
+        .bus
+        .leases()
+        .executors()
+        .await?
+        .into_iter()
+        .map(|heartbeat| heartbeat.executor)
+        .collect();
     for executor in holders.iter().filter(|executor| !live.contains(executor)) {
         lost(shared, executor).await?;
     }
@@ -99,7 +106,7 @@ async fn sweep_once(shared: &Shared) -> Result<(), LossError> {
 /// projection has read the records written here, so that another scheduler finds the rest if this one dies midway.
 pub(crate) async fn lost(shared: &Shared, executor: &ExecutorId) -> Result<(), LossError> {
     let context = &shared.context;
-    if !context.bus.lease_is_gone(executor).await? {
+    if !context.bus.leases().is_gone(executor).await? {
         return Ok(());
     }
     shared.view.lost(executor);

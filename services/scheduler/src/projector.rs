@@ -136,7 +136,7 @@ impl Projection for Executions {
     async fn finish_rebuild(&self, token: &RebuildToken, watermark: Sequence) -> Result<bool, IndexError> {
         let context = &self.shared.context;
         // The stream does not say what the live executors run.
-        let awaited: Vec<ExecutorId> = match context.bus.executors().await {
+        let awaited: Vec<ExecutorId> = match context.bus.leases().executors().await {
             Ok(live) => live.into_iter().map(|heartbeat| heartbeat.executor).collect(),
             Err(error) => {
                 warn!(error = telemetry::error_chain(&error), "cannot read the live executors");

@@ -33,7 +33,7 @@ pub(crate) async fn run(shared: Shared) -> Result<(), ServiceError> {
 
 /// Returns the number of finished executions it learned from.
 async fn recall(shared: &Shared) -> Result<u64, BusError> {
-    let (first, last) = shared.context.bus.stream_positions(stream::ACTIONS).await?;
+    let (first, last) = shared.context.bus.stream(stream::ACTIONS).positions().await?;
     let begin = Sequence(last.0.saturating_sub(RECORDS).max(first.0.saturating_sub(1)));
     if begin >= last {
         return Ok(0);

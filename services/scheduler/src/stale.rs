@@ -34,7 +34,7 @@ pub(crate) async fn run(shared: Shared) -> Result<(), ServiceError> {
 }
 
 async fn purge(shared: &Shared) -> Result<(), losses::LossError> {
-    for executor in shared.context.bus.purge_stale_leases::<ExecutorId>().await? {
+    for executor in shared.context.bus.leases().purge_stale::<ExecutorId>().await? {
         info!(%executor, "purged an expired lease that the server had kept");
         losses::lost(shared, &executor).await?;
     }

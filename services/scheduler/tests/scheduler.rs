@@ -104,7 +104,7 @@ async fn what_a_lost_executor_had_runs_elsewhere() {
     let other = FakeExecutor::start(&test, "other", 2, Manner::Hold).await;
     test.until(|| other.held() == 2).await;
     for key in &keys {
-        let (_, record) = test.bus.latest_execution(key).await.unwrap().unwrap();
+        let (_, record) = test.bus.records().latest(key).await.unwrap().unwrap();
         let ExecutionPhase::Requeued { reason, .. } = &record.phase else { panic!("{record:?}") };
         assert_eq!(reason, "executor dying on machine was lost");
         assert_eq!(record.attempt.0, 2);
@@ -275,7 +275,7 @@ async fn a_copy_that_fails_lets_the_other_go_on() {
     test.until(|| two.held() == 1).await;
     two.set_manner(Manner::Deaf);
     two.end_held(ExecutionOutcome { exit_code: Some(1), ..outcome(Some("two")) }).await;
-    let (_, record) = test.bus.latest_execution(&key).await.unwrap().unwrap();
+    let (_, record) = test.bus.records().latest(&key).await.unwrap().unwrap();
     assert!(matches!(record.phase, ExecutionPhase::CopyEnded { .. }), "{record:?}");
     one.finish_held().await;
     let ends = test.all_finished(std::slice::from_ref(&key)).await;
@@ -294,7 +294,7 @@ async fn a_queue_that_is_handed_over_runs_elsewhere() {
     test.all_finished(&keys).await;
     assert_eq!(other.taken(), 4);
     for key in &keys {
-        let (_, record) = test.bus.latest_execution(key).await.unwrap().unwrap();
+        let (_, record) = test.bus.records().latest(key).await.unwrap().unwrap();
         assert_eq!(record.attempt.0, 1, "it does not count as an attempt");
     }
 }
@@ -385,7 +385,7 @@ async fn finished_and_waiting_are_told_apart_by_a_rebuild_from_the_floor() {
     test.until_queue(|queue| queue.waiting == 0 && queue.running == 0).await;
     let floor = test.actions.floor().await.unwrap().unwrap();
     assert!(floor >= Sequence(1500));
-    test.bus.put_entry(&(), Some(&bus::ActionsFloor(floor))).await.unwrap();
+    test.bus.buckets().put(&(), Some(&bus::ActionsFloor(floor))).await.unwrap();
     keys = test.accept(20).await;
     test.until(|| executor.held() == 8).await;
     scheduler.kill();

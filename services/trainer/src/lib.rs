@@ -100,7 +100,7 @@ async fn due_in(
     every: Duration,
     trained: Option<Instant>,
 ) -> Result<Option<Duration>, bus::BusError> {
-    let (_, published) = context.bus.entry::<ModelNotice>(&()).await?;
+    let (_, published) = context.bus.buckets().get::<ModelNotice>(&()).await?;
     let ages = [
         published.map(|notice| context.bus.now().since(notice.trained_at_ms)),
         trained.map(|trained| trained.elapsed()),

@@ -75,7 +75,7 @@ pub(crate) async fn train(context: &Context, cas: &Cas) -> Result<Trained, Train
     let begun = Instant::now();
     let now = context.bus.now();
     // Read before learning: of several trainers that started from the same model, only one publishes the next.
-    let (position, last) = context.bus.entry::<ModelNotice>(&()).await?;
+    let (position, last) = context.bus.buckets().get::<ModelNotice>(&()).await?;
     let lessons = read_all(context, Millis(now.0.saturating_sub(millis(LOOK_BACK)))).await?;
     if lessons.builds < BUILDS_MIN {
         return Err(TrainError::TooFew { found: lessons.builds });
@@ -109,7 +109,7 @@ pub(crate) async fn train(context: &Context, cas: &Cas) -> Result<Trained, Train
         default_error,
         types_by_rule,
     };
-    Ok(if context.bus.write_entry(&(), &notice, position, PATIENCE).await? {
+    Ok(if context.bus.buckets().compare_and_set(&(), &notice, position, PATIENCE).await? {
         Trained::Published(Published { notice, seconds: begun.elapsed().as_secs_f64() })
     } else {
         Trained::Overtaken
@@ -152,7 +152,7 @@ async fn read_all(context: &Context, since: Millis) -> Result<TrainingData, Trai
 
 async fn read(context: &Context, since: Millis) -> Result<TrainingData, TrainError> {
     let mut lessons = TrainingData::default();
-    let (_, last) = context.bus.stream_positions(stream::EVENTS).await?;
+    let (_, last) = context.bus.stream(stream::EVENTS).positions().await?;
     if last.0 == 0 {
         return Ok(lessons);
     }

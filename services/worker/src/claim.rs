@@ -51,7 +51,7 @@ pub(crate) async fn claim(
     let mut deadline = deadline_after(ttl);
     let asked = tokio::time::Instant::now();
     let holder = LeaseHolder { worker: shared.id.clone(), ttl_seconds: ttl.as_secs() };
-    let mut lease = match bus.acquire_lease(key, holder, PATIENCE).await.map_err(failed)? {
+    let mut lease = match bus.leases().acquire(key, holder, PATIENCE).await.map_err(failed)? {
         Acquired::Held(lease) => lease,
         Acquired::Taken => return Err(taken(bus, offer, key).await.map_err(failed)?),
     };
@@ -84,7 +84,7 @@ pub(crate) async fn claim(
     // A lease acquired recently cannot have expired; an older one must be confirmed before a process may run.
     if asked.elapsed() > ttl / 4 {
         deadline = deadline_after(ttl);
-        if !matches!(bus.renew_lease(&mut lease, PATIENCE).await, Ok(Renewed::Held)) {
+        if !matches!(bus.leases().renew(&mut lease, PATIENCE).await, Ok(Renewed::Held)) {
             debug!(%key, "the lease was lost during the claim");
             lost = Some(Cause::LeaseLost);
         }
@@ -96,13 +96,13 @@ pub(crate) async fn claim(
 /// The verdict on a build whose lease another worker holds. The record in an offer may be out of date: then the build
 /// runs elsewhere. Otherwise its last run is about to release the lease.
 async fn taken(bus: &Bus, offer: &Offer, key: &BuildKey) -> Result<OfferVerdict, bus::BusError> {
-    let moved_on = bus.latest(key).await?.is_some_and(|(at, _)| at > offer.sequence);
+    let moved_on = bus.records().latest(key).await?.is_some_and(|(at, _)| at > offer.sequence);
     Ok(if moved_on { OfferVerdict::Stale } else { OfferVerdict::Failed })
 }
 
 /// Releases a lease whose build does not run here.
 async fn release(bus: &Bus, lease: &Lease) {
-    if let Err(error) = bus.release_lease(lease).await {
+    if let Err(error) = bus.leases().release(lease).await {
         debug!(key = %lease.key, error = telemetry::error_chain(&error), "cannot release the lease; it will expire");
     }
 }
@@ -120,7 +120,7 @@ async fn current(
     if let Some(found) = record.filter(fits) {
         return Ok(Ok(found.1));
     }
-    Ok(match shared.context.bus.latest(key).await? {
+    Ok(match shared.context.bus.records().latest(key).await? {
         Some(found) if fits(&found) => Ok(found.1),
         Some((at, _)) if at > offer.sequence => Err(OfferVerdict::Stale),
         Some(_) | None => Err(OfferVerdict::Failed),

@@ -39,7 +39,7 @@ async fn handle(shared: Arc<Shared>, order: Received<Control>) {
             let key = BuildKey { group, id };
             if let Some(stop) = shared.workspaces.stop_of(&key, attempt) {
                 // The record in the log decides whether the run is over, not the order.
-                match shared.context.bus.latest(&key).await {
+                match shared.context.bus.records().latest(&key).await {
                     Ok(Some((_, record))) if record.attempt == attempt && runs(&record.phase) => {
                         debug!(%key, "ignoring an order to kill a build that still runs");
                     }

@@ -76,7 +76,7 @@ impl Finish<'_> {
         // If the result could not be written, the lease expires and the build runs again: running twice
         // is better than never.
         if written.is_ok()
-            && let Err(error) = self.shared.context.bus.release_lease(&lease).await
+            && let Err(error) = self.shared.context.bus.leases().release(&lease).await
         {
             let id = self.record.build.id;
             debug!(build = %id, error = telemetry::error_chain(&error), "cannot release the lease; it will expire");

@@ -36,7 +36,7 @@ impl Gateways {
 
     /// Asks now for a live gateway.
     pub(crate) async fn find(&self, bus: &Bus) -> Option<String> {
-        match bus.find_gateway(&host_name()).await {
+        match bus.gateways().find(&host_name()).await {
             Ok(found) => {
                 let grpc = found.map(|address| address.grpc);
                 self.known.lock().grpc.clone_from(&grpc);
@@ -59,7 +59,7 @@ impl Gateways {
         let ask = async {
             loop {
                 self.find(bus).await;
-                match bus.pools().await {
+                match bus.buckets().pools().await {
                     Ok(pools) => self.known.lock().executes = !pools.is_empty(),
                     Err(error) => debug!(error = telemetry::error_chain(&error), "cannot read the pools"),
                 }

@@ -65,7 +65,7 @@ async fn keep(
     loop {
         tokio::time::sleep(pause).await;
         let next = deadline_after(ttl);
-        match bus.renew_lease(&mut held, ttl / 3).await {
+        match bus.leases().renew(&mut held, ttl / 3).await {
             Ok(Renewed::Held) => {
                 lease.send_replace(held.clone());
                 deadline.send_replace(next);
@@ -91,5 +91,5 @@ async fn keep(
 
 /// Whether another process moved the build on and its message was lost: a canceller may die before it sends one.
 async fn ended_elsewhere(bus: &Bus, lease: &Lease, started_at: Sequence) -> bool {
-    matches!(bus.latest(&lease.key).await, Ok(Some((position, _))) if position > started_at)
+    matches!(bus.records().latest(&lease.key).await, Ok(Some((position, _))) if position > started_at)
 }

@@ -68,7 +68,7 @@ fn carried(offer: &mut Offer, key: &BuildKey) -> Option<(Sequence, BuildRecord)>
 
 /// Reads all records in one round trip; a missing or outdated one is read again when it is claimed.
 async fn read(shared: &Shared, keys: &[BuildKey]) -> HashMap<BuildKey, (Sequence, BuildRecord)> {
-    match shared.context.bus.latest_many(keys).await {
+    match shared.context.bus.records().latest_many(keys).await {
         Ok(found) => found.into_iter().map(|(at, record)| (record.build.key(), (at, record))).collect(),
         Err(error) => {
             debug!(error = telemetry::error_chain(&error), "cannot read all offered builds at once");

@@ -72,22 +72,35 @@ impl<C: EntryChange> EntryChanges<C> {
 /// Number of values read at a time.
 const PAGE: usize = 500;
 
+/// The values in key-value buckets.
+#[derive(Debug, Clone, Copy)]
+pub struct Buckets<'a> {
+    pub(crate) bus: &'a Bus,
+}
+
 impl Bus {
+    /// The values in key-value buckets.
+    pub fn buckets(&self) -> Buckets<'_> {
+        Buckets { bus: self }
+    }
+}
+
+impl Buckets<'_> {
     /// The value of `key` and its position, from the stream's leader: position 0 if there was never one, and
     /// `(position, None)` if it was deleted or cannot be read, so that a new value can replace it.
-    pub async fn entry<E: Entry>(&self, key: &E::Key) -> Result<(Sequence, Option<E>), BusError> {
-        match self.last_stored(E::STREAM, &E::subject(key)).await? {
+    pub async fn get<E: Entry>(self, key: &E::Key) -> Result<(Sequence, Option<E>), BusError> {
+        match self.bus.stream(E::STREAM).last(&E::subject(key)).await? {
             Some(stored) => Ok((stored.sequence, read_value(&stored)?)),
             None => Ok((Sequence(0), None)),
         }
     }
 
     /// All values of a kind by key, from any replica, without those that cannot be read.
-    pub async fn entries<E: ListedEntry>(&self) -> Result<BTreeMap<E::Key, E>, BusError> {
+    pub async fn all<E: ListedEntry>(self) -> Result<BTreeMap<E::Key, E>, BusError> {
         let mut found = BTreeMap::new();
         let mut from = Sequence(1);
         loop {
-            let page = self.stored_from(E::STREAM, E::ALL, from, PAGE).await?;
+            let page = self.bus.stream(E::STREAM).read_from(E::ALL, from, PAGE).await?;
             for stored in &page.events {
                 let Some(key) = E::key(&stored.subject) else { continue };
                 // A value that was written during the read may be read twice; the later one applies.
@@ -104,7 +117,7 @@ impl Bus {
     }
 
     /// Writes a value, or deletes it if `value` is `None`, whatever the previous one is.
-    pub async fn put_entry<E: Entry>(&self, key: &E::Key, value: Option<&E>) -> Result<(), BusError> {
+    pub async fn put<E: Entry>(self, key: &E::Key, value: Option<&E>) -> Result<(), BusError> {
         let subject = E::subject(key);
         let mut headers = HeaderMap::new();
         let payload = if let Some(value) = value {
@@ -113,26 +126,26 @@ impl Bus {
             headers.insert(KV_OPERATION, "DEL");
             Bytes::new()
         };
-        let written = self.publish_once(&subject, headers, payload).await;
+        let written = self.bus.publish_once(&subject, headers, payload).await;
         written.map(drop).map_err(BusError::failed(format!("setting {subject}")))
     }
 
     /// Writes a value if the previous one is still at `expected`; returns whether it was written. An uncertain answer
     /// is resolved by reading back, for at most `patience`.
-    pub async fn write_entry<E: Entry>(
-        &self,
+    pub async fn compare_and_set<E: Entry>(
+        self,
         key: &E::Key,
         value: &E,
         expected: Sequence,
         patience: Duration,
     ) -> Result<bool, BusError> {
         let write = Write::new(E::STREAM, E::subject(key), expected, encode(Encoding::Json, value));
-        Ok(self.compare_and_set(&write, patience).await?.is_ok())
+        Ok(self.bus.compare_and_set(&write, patience).await?.is_ok())
     }
 
     /// Subscribes to changes from now on.
-    pub async fn entry_changes<C: EntryChange>(&self) -> Result<EntryChanges<C>, BusError> {
-        let subscribed = self.client.subscribe(C::LIVE).await;
+    pub async fn changes<C: EntryChange>(self) -> Result<EntryChanges<C>, BusError> {
+        let subscribed = self.bus.client.subscribe(C::LIVE).await;
         let messages = subscribed.map_err(BusError::failed(format!("subscribing to {}", C::LIVE)))?;
         Ok(EntryChanges { messages, kind: PhantomData })
     }

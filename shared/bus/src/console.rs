@@ -146,7 +146,7 @@ impl GuardedWriter {
     }
 
     async fn run_ended(&self) -> Result<bool, BusError> {
-        let latest = self.bus.latest(&self.key).await?;
+        let latest = self.bus.records().latest(&self.key).await?;
         Ok(latest.is_none_or(|(sequence, _)| sequence != self.guard))
     }
 }

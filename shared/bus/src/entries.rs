@@ -8,7 +8,7 @@ use model::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::{Bus, BusError, Entry, EntryChange, ListedEntry, Stored, stream};
+use crate::{Buckets, BusError, Entry, EntryChange, ListedEntry, Stored, stream};
 
 /// Declares the stream and the subject of a value: one subject, or a prefix and the type of the key that follows it.
 macro_rules! entry {
@@ -142,11 +142,11 @@ entry!(EarlierStore, SETTINGS, "$KV.FOREBAY_SETTINGS.store");
 /// Time for which an uncertain announcement is retried.
 const ANNOUNCE_PATIENCE: Duration = Duration::from_secs(30);
 
-impl Bus {
+impl Buckets<'_> {
     /// All quotas, without those that cannot be read.
-    pub async fn quotas(&self) -> Result<Quotas, BusError> {
+    pub async fn quotas(self) -> Result<Quotas, BusError> {
         let mut quotas = Quotas::default();
-        for (of, quota) in self.entries::<Quota>().await? {
+        for (of, quota) in self.all::<Quota>().await? {
             match of {
                 QuotaOf::Group(group) => drop(quotas.groups.insert(group, quota)),
                 QuotaOf::Others => quotas.default = Some(quota),
@@ -157,13 +157,13 @@ impl Bus {
 
     /// Registers a pool, so that actions that it can run wait for its executors. The properties of the latest
     /// announcement and the largest capacity ever announced apply. Returns the merged pool.
-    pub async fn announce_pool(&self, pool: &Pool) -> Result<Pool, BusError> {
+    pub async fn announce_pool(self, pool: &Pool) -> Result<Pool, BusError> {
         loop {
-            let (at, known) = self.entry::<Pool>(&pool.name).await?;
+            let (at, known) = self.get::<Pool>(&pool.name).await?;
             let capacity = known.as_ref().map(|known| pool.capacity.max(&known.capacity));
             let merged = Pool { capacity: capacity.unwrap_or_else(|| pool.capacity.clone()), ..pool.clone() };
             if known.as_ref() == Some(&merged)
-                || self.write_entry(&pool.name, &merged, at, ANNOUNCE_PATIENCE).await?
+                || self.compare_and_set(&pool.name, &merged, at, ANNOUNCE_PATIENCE).await?
             {
                 return Ok(merged);
             }
@@ -171,33 +171,33 @@ impl Bus {
     }
 
     /// All registered pools, sorted by name, from any replica.
-    pub async fn pools(&self) -> Result<Vec<Pool>, BusError> {
-        Ok(self.entries::<Pool>().await?.into_values().collect())
+    pub async fn pools(self) -> Result<Vec<Pool>, BusError> {
+        Ok(self.all::<Pool>().await?.into_values().collect())
     }
 
     /// URL of the store in which earlier versions kept output files, logs, jobs and models, until its blobs are moved.
-    pub async fn earlier_store(&self) -> Result<Option<String>, BusError> {
-        let (_, record) = self.entry::<FarmRecord>(&()).await?;
+    pub async fn earlier_store(self) -> Result<Option<String>, BusError> {
+        let (_, record) = self.get::<FarmRecord>(&()).await?;
         if let Some(store) = record.and_then(|record| record.store) {
             return Ok(Some(store.url));
         }
-        let last = self.last_stored(stream::SETTINGS, &EarlierStore::subject(&())).await?;
+        let last = self.bus.stream(stream::SETTINGS).last(&EarlierStore::subject(&())).await?;
         let text = last.and_then(|stored| String::from_utf8(stored.payload.to_vec()).ok());
         Ok(text.filter(|url| !url.is_empty()))
     }
 
     /// Forgets that store, once its blobs are moved.
-    pub async fn forget_earlier_store(&self) -> Result<(), BusError> {
+    pub async fn forget_earlier_store(self) -> Result<(), BusError> {
         loop {
-            let (at, record) = self.entry::<FarmRecord>(&()).await?;
+            let (at, record) = self.get::<FarmRecord>(&()).await?;
             let Some(record) = record.filter(|record| record.store.is_some()) else { break };
             let record = FarmRecord { store: None, ..record };
-            if self.write_entry(&(), &record, at, ANNOUNCE_PATIENCE).await? {
+            if self.compare_and_set(&(), &record, at, ANNOUNCE_PATIENCE).await? {
                 break;
             }
         }
-        if self.last_stored(stream::SETTINGS, &EarlierStore::subject(&())).await?.is_some() {
-            self.put_entry::<EarlierStore>(&(), None).await?;
+        if self.bus.stream(stream::SETTINGS).last(&EarlierStore::subject(&())).await?.is_some() {
+            self.put::<EarlierStore>(&(), None).await?;
         }
         Ok(())
     }

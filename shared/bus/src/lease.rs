@@ -161,10 +161,23 @@ const REVOKE_TRIES: u32 = 3;
 /// Time to live of the marker of a released lease, in seconds.
 const RELEASED_TTL_SECONDS: u64 = 1;
 
+/// The leases on builds, and those of executors.
+#[derive(Debug, Clone, Copy)]
+pub struct Leases<'a> {
+    bus: &'a Bus,
+}
+
 impl Bus {
+    /// The leases on builds, and those of executors.
+    pub fn leases(&self) -> Leases<'_> {
+        Leases { bus: self }
+    }
+}
+
+impl Leases<'_> {
     /// Acquires the lease on `key` if it is free, or has expired unnoticed by the server.
-    pub async fn acquire_lease<K: LeaseName>(
-        &self,
+    pub async fn acquire<K: LeaseName>(
+        self,
         key: &K,
         holder: K::Holder,
         patience: Duration,
@@ -173,10 +186,10 @@ impl Bus {
         // The second round replaces an old marker, the third covers a marker that vanished in between.
         for _ in 0..3 {
             let write = lease_write(key, &holder, expected);
-            match self.compare_and_set(&write, patience).await? {
+            match self.bus.compare_and_set(&write, patience).await? {
                 Ok(revision) => return Ok(Acquired::Held(Lease { key: key.clone(), holder, revision })),
                 Err(None) => expected = Sequence(0),
-                Err(Some(last)) => match self.lease_state::<K>(&last) {
+                Err(Some(last)) => match self.state_of::<K>(&last) {
                     LeaseState::Held(..) => return Ok(Acquired::Taken),
                     LeaseState::Stale(_) | LeaseState::Free => expected = last.sequence,
                 },
@@ -186,13 +199,13 @@ impl Bus {
     }
 
     /// Renews `lease` if the caller still holds it.
-    pub async fn renew_lease<K: LeaseName>(
-        &self,
+    pub async fn renew<K: LeaseName>(
+        self,
         lease: &mut Lease<K>,
         patience: Duration,
     ) -> Result<Renewed, BusError> {
         let write = lease_write(&lease.key, &lease.holder, lease.revision);
-        match self.compare_and_set(&write, patience).await? {
+        match self.bus.compare_and_set(&write, patience).await? {
             Ok(revision) => {
                 lease.revision = revision;
                 Ok(Renewed::Held)
@@ -202,17 +215,17 @@ impl Bus {
     }
 
     /// Releases `lease` if the caller still holds it; a lost answer does no harm, the lease expires.
-    pub async fn release_lease<K: LeaseName>(&self, lease: &Lease<K>) -> Result<(), BusError> {
-        self.purge_lease(&lease.key, lease.revision).await.map(drop)
+    pub async fn release<K: LeaseName>(self, lease: &Lease<K>) -> Result<(), BusError> {
+        self.purge(&lease.key, lease.revision).await.map(drop)
     }
 
     /// Ends the lease on `key` whatever its holder: for callers that have ended its build.
-    pub async fn revoke_lease<K: LeaseName>(&self, key: &K) -> Result<(), BusError> {
+    pub async fn revoke<K: LeaseName>(self, key: &K) -> Result<(), BusError> {
         // Retry if a renewal came in between.
         for _ in 0..REVOKE_TRIES {
-            match self.read_lease_state(key).await? {
+            match self.read_state(key).await? {
                 LeaseState::Held(revision, _) | LeaseState::Stale(revision)
-                    if !self.purge_lease(key, revision).await? => {}
+                    if !self.purge(key, revision).await? => {}
                 LeaseState::Held(..) | LeaseState::Stale(_) | LeaseState::Free => return Ok(()),
             }
         }
@@ -220,13 +233,13 @@ impl Bus {
     }
 
     /// Purges the lease if it is still at `revision`; returns whether it did.
-    async fn purge_lease<K: LeaseName>(&self, key: &K, revision: Sequence) -> Result<bool, BusError> {
+    async fn purge<K: LeaseName>(self, key: &K, revision: Sequence) -> Result<bool, BusError> {
         let mut headers = HeaderMap::new();
         headers.insert(KV_OPERATION, "PURGE");
         headers.insert(ROLLUP, "sub");
         headers.insert(TTL, format!("{RELEASED_TTL_SECONDS}s").as_str());
         headers.insert(EXPECTED, revision.0.to_string().as_str());
-        match self.publish_once(&key.subject(), headers, Bytes::new()).await {
+        match self.bus.publish_once(&key.subject(), headers, Bytes::new()).await {
             Err(error) if !crate::transition::is_conflict(&error) => {
                 Err(BusError::failed(format!("releasing the lease on {key}"))(error))
             }
@@ -235,30 +248,30 @@ impl Bus {
     }
 
     /// The holder of the lease on `key`, and the lease's revision.
-    pub async fn lease<K: LeaseName>(&self, key: &K) -> Result<Option<(Sequence, K::Holder)>, BusError> {
-        Ok(self.read_lease_state(key).await?.held())
+    pub async fn get<K: LeaseName>(self, key: &K) -> Result<Option<(Sequence, K::Holder)>, BusError> {
+        Ok(self.read_state(key).await?.held())
     }
 
     /// Whether the lease on `key` has no holder. An expired lease without a marker is purged first: its holder
     /// cannot renew it then.
-    pub async fn lease_is_gone<K: LeaseName>(&self, key: &K) -> Result<bool, BusError> {
-        match self.read_lease_state(key).await? {
+    pub async fn is_gone<K: LeaseName>(self, key: &K) -> Result<bool, BusError> {
+        match self.read_state(key).await? {
             LeaseState::Held(..) => Ok(false),
-            LeaseState::Stale(revision) => self.purge_lease(key, revision).await,
+            LeaseState::Stale(revision) => self.purge(key, revision).await,
             LeaseState::Free => Ok(true),
         }
     }
 
     /// Purges leases that expired without a marker and returns their names. Reads the whole bucket.
-    pub async fn purge_stale_leases<K: LeaseName>(&self) -> Result<Vec<K>, BusError> {
+    pub async fn purge_stale<K: LeaseName>(self) -> Result<Vec<K>, BusError> {
         let mut purged = Vec::new();
         let mut from = Sequence(1);
         loop {
-            let page = self.stored_from(K::STREAM, K::ALL, from, PAGE).await?;
+            let page = self.bus.stream(K::STREAM).read_from(K::ALL, from, PAGE).await?;
             for stored in &page.events {
-                if let LeaseState::Stale(revision) = self.lease_state::<K>(stored)
+                if let LeaseState::Stale(revision) = self.state_of::<K>(stored)
                     && let Some(key) = K::of_subject(&stored.subject)
-                    && self.purge_lease(&key, revision).await?
+                    && self.purge(&key, revision).await?
                 {
                     purged.push(key);
                 }
@@ -271,30 +284,31 @@ impl Bus {
     }
 
     /// Those of `keys` whose lease is held, each with the lease's revision.
-    pub async fn leases_held(&self, keys: &[BuildKey]) -> Result<Vec<(BuildKey, Sequence)>, BusError> {
+    pub async fn held(self, keys: &[BuildKey]) -> Result<Vec<(BuildKey, Sequence)>, BusError> {
         let subjects: Vec<String> = keys.iter().map(BuildKey::subject).collect();
-        let found = self.last_of_many(stream::LEASES, &subjects).await?;
+        let found = self.bus.stream(stream::LEASES).last_of_many(&subjects).await?;
         let held_lease = |stored: &Stored| {
             let key = BuildKey::of_subject(&stored.subject)?;
-            self.lease_state::<BuildKey>(stored).held().map(|(revision, _)| (key, revision))
+            self.state_of::<BuildKey>(stored).held().map(|(revision, _)| (key, revision))
         };
         Ok(found.iter().filter_map(held_lease).collect())
     }
 
     /// The executors that hold their lease, as of their last renewal; from any replica.
-    pub async fn executors(&self) -> Result<Vec<ExecutorHeartbeat>, BusError> {
-        let found = self.last_of_many(stream::EXECUTORS, &[ExecutorLeaseSubject::ALL.to_owned()]).await?;
-        let live = found.iter().filter_map(|stored| self.lease_state::<ExecutorId>(stored).held());
+    pub async fn executors(self) -> Result<Vec<ExecutorHeartbeat>, BusError> {
+        let found =
+            self.bus.stream(stream::EXECUTORS).last_of_many(&[ExecutorLeaseSubject::ALL.to_owned()]).await?;
+        let live = found.iter().filter_map(|stored| self.state_of::<ExecutorId>(stored).held());
         Ok(live.map(|(_, heartbeat)| heartbeat).collect())
     }
 
-    async fn read_lease_state<K: LeaseName>(&self, key: &K) -> Result<LeaseState<K::Holder>, BusError> {
-        let last = self.last_stored(K::STREAM, &key.subject()).await?;
-        Ok(last.map_or(LeaseState::Free, |stored| self.lease_state::<K>(&stored)))
+    async fn read_state<K: LeaseName>(self, key: &K) -> Result<LeaseState<K::Holder>, BusError> {
+        let last = self.bus.stream(K::STREAM).last(&key.subject()).await?;
+        Ok(last.map_or(LeaseState::Free, |stored| self.state_of::<K>(&stored)))
     }
 
     /// Classifies an entry by its age: its timestamp and the farm's current time are of the same clock.
-    fn lease_state<K: LeaseName>(&self, stored: &Stored) -> LeaseState<K::Holder> {
+    fn state_of<K: LeaseName>(self, stored: &Stored) -> LeaseState<K::Holder> {
         if LeaseChange::of(stored.headers.as_ref()) != LeaseChange::Held {
             return LeaseState::Free;
         }
@@ -307,7 +321,7 @@ impl Bus {
             }
         };
         let life = Duration::from_secs(K::ttl_seconds(&holder).max(1));
-        if self.clock.at_least().is_some_and(|now| has_ended(stored.at, life, now)) {
+        if self.bus.clock.at_least().is_some_and(|now| has_ended(stored.at, life, now)) {
             return LeaseState::Stale(stored.sequence);
         }
         LeaseState::Held(stored.sequence, holder)

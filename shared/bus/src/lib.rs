@@ -1,6 +1,9 @@
 //! Access to NATS: typed subjects, encodings, compare-and-set transitions, leases and ordered reading.
 //!
 //! Only this crate and the topology in `jetstream` contain subject and header names.
+//!
+//! [`Bus`] is the connection: it sends plain messages and writes transitions. It returns a handle for each other use:
+//! [`Leases`], [`Records`], [`Buckets`], [`StoredStream`], [`LogStream`] and [`Gateways`].
 
 mod action_subject;
 mod api;
@@ -16,16 +19,18 @@ mod follow;
 mod gateways;
 mod headers;
 mod lease;
+mod lifecycle;
 mod live;
 mod log_stream;
 mod messages;
 mod plain;
 mod published;
 mod queue;
-mod read;
+mod records;
 mod rejection;
 mod request_id;
 mod stored;
+mod stored_stream;
 mod subject;
 mod transition;
 mod write_check;
@@ -33,7 +38,7 @@ mod write_check;
 pub use action_subject::{ActionSubject, ExecutorLeaseSubject, LogSubject};
 pub use api::{ApiEndpoint, ApiRequest, ApiService, one_line};
 pub use ask::AskError;
-pub use bucket::{Entry, EntryChange, EntryChanges, ListedEntry};
+pub use bucket::{Buckets, Entry, EntryChange, EntryChanges, ListedEntry};
 pub use clock::FarmClock;
 pub use codec::{DecodeError, Encoding, decode, encode, millis};
 pub use connect::{Bus, LiveBuild, LiveConnection, LiveEvent, Patience, Reconnects, ServerInfo};
@@ -41,20 +46,23 @@ pub use console::{Chunk, ChunkFault, ConsoleChunk, GuardedWriter, RunPlace};
 pub use entries::{ActionsFloor, QuotaChange, QuotaOf};
 pub use error::BusError;
 pub use follow::{Follower, Start};
+pub use gateways::Gateways;
 pub use headers::{
     HEADER_ATTEMPT, HEADER_DROPPED, HEADER_OFFSET, HEADER_STREAM, header, message_id, traceparent,
 };
-pub use lease::{Acquired, Lease, LeaseChange, LeaseHolder, LeaseName, Renewed};
+pub use lease::{Acquired, Lease, LeaseChange, LeaseHolder, LeaseName, Leases, Renewed};
+pub use lifecycle::{Lifecycle, RecordKey};
 pub use live::{Live, LiveExecution};
-pub use log_stream::{LogEnd, LogHead, LogPiece};
+pub use log_stream::{LogEnd, LogHead, LogPiece, LogStream};
 pub use messages::ControlReply;
 pub use plain::{Answering, Answers, HeartbeatMessage, Listener, NoAnswer, Plain, Received, Signals};
 pub use published::{Published, PublishedRequests};
 pub use queue::{Delivery, Handled, Limits, WorkQueue};
-pub use read::Tail;
+pub use records::Records;
 pub use request_id::RequestId;
 pub use stored::Stored;
+pub use stored_stream::{StoredStream, Tail};
 pub use subject::{
     ApiCall, EventKind, EventSubject, LeaseSubject, ParseSubjectError, RequestSubject, Subject, stream,
 };
-pub use transition::{Lifecycle, Written};
+pub use transition::Written;

@@ -60,62 +60,84 @@ impl LogPiece {
     }
 }
 
+/// One log stream, which may not exist.
+#[derive(Debug, Clone, Copy)]
+pub struct LogStream<'a> {
+    bus: &'a Bus,
+    id: Uuid,
+}
+
 impl Bus {
-    /// Signals each piece that is written to a log stream from now on; a signal may be lost.
-    pub async fn log_signals(&self, id: Uuid) -> Result<Signals, BusError> {
-        self.signals_on(LogSubject(id).live()).await
+    /// The log stream with this id.
+    pub fn log_stream(&self, id: Uuid) -> LogStream<'_> {
+        LogStream { bus: self, id }
+    }
+}
+
+impl LogStream<'_> {
+    /// Signals each piece that is written from now on; a signal may be lost.
+    pub async fn signals(self) -> Result<Signals, BusError> {
+        self.bus.signals_on(LogSubject(self.id).live()).await
     }
 
-    /// Creates a log stream. Its id is random, so no other log stream has it.
-    pub async fn create_log(&self, id: Uuid, head: &LogHead) -> Result<(), BusError> {
-        let write = log_write(id, Sequence(0), encode(Encoding::Json, head));
-        match self.compare_and_set(&write, PATIENCE).await? {
+    /// Creates the log stream. Its id is random, so no other log stream has it.
+    pub async fn create(self, head: &LogHead) -> Result<(), BusError> {
+        let write = self.write(Sequence(0), encode(Encoding::Json, head));
+        match self.bus.compare_and_set(&write, PATIENCE).await? {
             Ok(_) => Ok(()),
-            Err(_) => Err(BusError::Timeout { what: format!("creating log stream {id} (already exists)") }),
+            Err(_) => {
+                Err(BusError::Timeout { what: format!("creating log stream {} (already exists)", self.id) })
+            }
         }
     }
 
-    /// The first message of a log stream, if the log stream exists.
-    pub async fn log_head(&self, id: Uuid) -> Result<Option<LogHead>, BusError> {
-        let subject = LogSubject(id).to_string();
-        let found = self.stored_from(stream::LOGS, &subject, Sequence(0), 1).await?;
+    /// The first message, if the log stream exists.
+    pub async fn head(self) -> Result<Option<LogHead>, BusError> {
+        let subject = self.subject();
+        let found = self.bus.stream(stream::LOGS).read_from(&subject, Sequence(0), 1).await?;
         let Some(first) = found.events.first() else { return Ok(None) };
         let corrupt = |source| BusError::Corrupt { sequence: first.sequence.0, subject, source };
         decode(Encoding::Json, &first.payload).map(Some).map_err(corrupt)
     }
 
-    /// The current end of a log stream, if the log stream exists.
-    pub async fn log_end(&self, id: Uuid) -> Result<Option<LogEnd>, BusError> {
-        let last = self.last_stored(stream::LOGS, &LogSubject(id).to_string()).await?;
+    /// The current end, if the log stream exists.
+    pub async fn end(self) -> Result<Option<LogEnd>, BusError> {
+        let last = self.bus.stream(stream::LOGS).last(&self.subject()).await?;
         Ok(last.map(end_of))
     }
 
     /// Appends `data` after `end`; `last` completes the log. If another write came first, returns the current end
     /// as the inner error.
-    pub async fn append_log(
-        &self,
-        id: Uuid,
+    pub async fn append(
+        self,
         end: &LogEnd,
         data: Bytes,
         last: bool,
     ) -> Result<Result<LogEnd, Option<LogEnd>>, BusError> {
         let length = end.length + data.len() as u64;
-        let mut write = log_write(id, end.sequence, data);
+        let mut write = self.write(end.sequence, data);
         write.headers.insert(HEADER_OFFSET, end.length.to_string().as_str());
         if last {
             write.headers.insert(LOG_END, "1");
         }
-        match self.compare_and_set(&write, PATIENCE).await? {
+        match self.bus.compare_and_set(&write, PATIENCE).await? {
             Ok(sequence) => Ok(Ok(LogEnd { sequence, length, complete: last })),
             Err(now) => Ok(Err(now.map(end_of))),
         }
     }
 
-    /// Reads pieces of a log stream from position `from` on, in order, at most `PIECES_MAX`.
-    pub async fn log_pieces(&self, id: Uuid, from: Sequence) -> Result<Vec<LogPiece>, BusError> {
-        let subject = LogSubject(id).to_string();
-        let found = self.stored_from(stream::LOGS, &subject, from, PIECES_MAX).await?;
+    /// Reads pieces from position `from` on, in order, at most `PIECES_MAX`.
+    pub async fn pieces(self, from: Sequence) -> Result<Vec<LogPiece>, BusError> {
+        let found = self.bus.stream(stream::LOGS).read_from(&self.subject(), from, PIECES_MAX).await?;
         Ok(found.events.into_iter().filter_map(LogPiece::of).collect())
+    }
+
+    fn subject(self) -> String {
+        LogSubject(self.id).to_string()
+    }
+
+    fn write(self, expected: Sequence, payload: Bytes) -> Write {
+        Write::new(stream::LOGS, self.subject(), expected, payload)
     }
 }
 
@@ -129,8 +151,4 @@ fn end_of(stored: Stored) -> LogEnd {
             LogEnd { sequence, length, complete: piece.last }
         }
     }
-}
-
-fn log_write(id: Uuid, expected: Sequence, payload: Bytes) -> Write {
-    Write::new(stream::LOGS, LogSubject(id).to_string(), expected, payload)
 }

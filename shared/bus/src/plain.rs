@@ -1,7 +1,7 @@
 //! Plain messages between processes of the farm: typed, in JSON, not stored. They may be lost; messages that must not
 //! be lost are stored in a stream.
 
-use std::{marker::PhantomData, time::Duration};
+use std::{future::Future, marker::PhantomData, time::Duration};
 
 use async_nats::{Request, Subscriber, client::RequestErrorKind};
 use bytes::Bytes;
@@ -133,6 +133,34 @@ impl Bus {
     /// Subscribes to messages whose content does not matter.
     pub async fn signals(&self, subject: &Subject) -> Result<Signals, BusError> {
         self.signals_on(subject.to_string()).await
+    }
+
+    /// Announces a change to processes that cache the old state. If the message is lost, they notice at
+    /// their next regular refresh.
+    pub async fn say_changed(&self, what: &Subject) {
+        if let Err(error) = self.client.publish(what.to_string(), Bytes::new()).await {
+            debug!(subject = %what, %error, "cannot announce the change");
+        }
+    }
+
+    /// Calls `changed` at every announcement that `what` changed, and after every reconnection.
+    pub fn on_changed<F: FnMut() + Send + 'static>(
+        &self,
+        what: &Subject,
+        mut changed: F,
+    ) -> impl Future<Output = Result<(), BusError>> + Send + use<F> {
+        let (client, what, mut reconnects) = (self.client.clone(), what.to_string(), self.reconnects());
+        async move {
+            let subscribed = client.subscribe(what.clone()).await;
+            let mut announcements = subscribed.map_err(BusError::failed(format!("subscribing to {what}")))?;
+            loop {
+                tokio::select! {
+                    message = announcements.next() => if message.is_none() { return Ok(()) },
+                    () = reconnects.next() => {}
+                }
+                changed();
+            }
+        }
     }
 
     pub(crate) async fn signals_on(&self, subject: String) -> Result<Signals, BusError> {

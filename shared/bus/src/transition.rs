@@ -11,52 +11,14 @@ use async_nats::{
     },
 };
 use bytes::Bytes;
-use model::{BuildRecord, ExecutionRecord, Sequence};
-use serde::{Serialize, de::DeserializeOwned};
+use model::{BuildRecord, Sequence};
 use tokio::time::Instant;
 use tracing::debug;
 
 use crate::{
-    ActionSubject, Bus, BusError, Encoding, EventSubject, Stored, encode,
+    Bus, BusError, Encoding, Lifecycle, Stored, encode,
     headers::{CONTENT_TYPE, EXPECTED, TRACEPARENT, WRITER, header},
-    stream,
 };
-
-/// A record whose last message on its own subject is the state of its build or execution.
-pub trait Lifecycle: Serialize + DeserializeOwned + Send + Sync {
-    /// The stream that stores it.
-    const STREAM: &str;
-
-    /// The subject of this record.
-    fn subject(&self) -> String;
-
-    /// The W3C trace context that it belongs to.
-    fn traceparent(&self) -> Option<&str>;
-}
-
-impl Lifecycle for BuildRecord {
-    const STREAM: &str = stream::EVENTS;
-
-    fn subject(&self) -> String {
-        EventSubject::lifecycle(&self.build.key()).to_string()
-    }
-
-    fn traceparent(&self) -> Option<&str> {
-        self.build.traceparent.as_deref()
-    }
-}
-
-impl Lifecycle for ExecutionRecord {
-    const STREAM: &str = stream::ACTIONS;
-
-    fn subject(&self) -> String {
-        ActionSubject(self.execution.key()).to_string()
-    }
-
-    fn traceparent(&self) -> Option<&str> {
-        self.execution.traceparent.as_deref()
-    }
-}
 
 /// Outcome of a transition.
 #[derive(Debug, Clone)]
@@ -109,7 +71,7 @@ impl Bus {
                 return Err(BusError::TooLarge { what: format!("a message on {}", write.subject) });
             }
             debug!(subject = %write.subject, %error, "the result of a write is uncertain, reading it back");
-            match self.last_stored(write.stream, &write.subject).await {
+            match self.stream(write.stream).last(&write.subject).await {
                 Ok(Some(last)) if header(last.headers.as_ref(), WRITER) == Some(&write.writer) => {
                     return Ok(Ok(last.sequence));
                 }

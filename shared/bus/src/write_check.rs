@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-use crate::{Bus, BusError};
+use crate::{BusError, StoredStream};
 
 /// A purge request for a subject without messages.
 const EMPTY_PURGE: &str = r#"{"filter":"forebay.nothing"}"#;
@@ -23,15 +23,16 @@ struct Fault {
     description: String,
 }
 
-impl Bus {
-    /// The reason why `stream` refuses writes, if it does. Requests a purge of messages that do not exist, which
+impl StoredStream<'_> {
+    /// The reason why the stream refuses writes, if it does. Requests a purge of messages that do not exist, which
     /// changes nothing: a store whose last write failed reports this, and keeps reporting it after the cause is gone,
     /// until its nats-server is restarted.
-    pub async fn write_fault(&self, stream: &str) -> Result<Option<String>, BusError> {
+    pub async fn write_fault(self) -> Result<Option<String>, BusError> {
+        let stream = self.name;
         let subject = format!("$JS.API.STREAM.PURGE.{stream}");
         let what = || format!("checking whether stream {stream} accepts writes");
         let reply =
-            self.client().request(subject, EMPTY_PURGE.into()).await.map_err(BusError::failed(what()))?;
+            self.bus.client.request(subject, EMPTY_PURGE.into()).await.map_err(BusError::failed(what()))?;
         let reply: Reply = serde_json::from_slice(&reply.payload).map_err(BusError::failed(what()))?;
         Ok(match reply.error {
             // Other checks report a missing stream.

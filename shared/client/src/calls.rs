@@ -89,7 +89,7 @@ impl Client {
         // Any replica may answer, and that one may be slightly behind.
         for pause in [0, 50, 250] {
             tokio::time::sleep(Duration::from_millis(pause)).await;
-            let found = self.bus.last_of_many(stream::EVENTS, &subject).await?;
+            let found = self.bus.stream(stream::EVENTS).last_of_many(&subject).await?;
             let keys: BTreeSet<BuildKey> = found
                 .iter()
                 .filter_map(|stored| Some(stored.subject.parse::<EventSubject>().ok()?.key))

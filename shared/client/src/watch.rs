@@ -9,7 +9,7 @@ use std::{collections::VecDeque, time::Duration};
 
 use bus::{
     Bus, BusError, EventKind, EventSubject, LiveBuild, LiveConnection, LiveEvent, Reconnects, RunPlace,
-    Stored,
+    Stored, stream,
 };
 use invariant::impossible;
 use model::{BuildKey, ErrorCode, Sequence, State};
@@ -164,7 +164,7 @@ impl Watch {
         if self.live.is_none() {
             self.live = Some(self.live_connection.live_build(&self.key).await?);
         }
-        let Some((position, record)) = self.bus.latest(&self.key).await? else {
+        let Some((position, record)) = self.bus.records().latest(&self.key).await? else {
             let message = format!("build {} not found in group {}", self.key.id, self.key.group);
             return Err(ClientError::api(ErrorCode::NotFound, message));
         };
@@ -178,7 +178,8 @@ impl Watch {
     async fn backfill(&mut self) -> Result<(), ClientError> {
         let subjects = EventSubject::all_of(&self.key);
         let before = self.progress.cursor();
-        let tail = self.bus.events_from(&subjects, Sequence(before.0 + 1), BATCH).await?;
+        let tail =
+            self.bus.stream(stream::EVENTS).read_from(&subjects, Sequence(before.0 + 1), BATCH).await?;
         for stored in &tail.events {
             if stored.sequence > self.progress.cursor() {
                 self.accept(stored)?;

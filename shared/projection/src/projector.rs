@@ -89,7 +89,7 @@ impl<P: Projection> Projector<'_, P> {
     /// Finds the position to continue from; rebuilds the index if there is none.
     async fn resume(&mut self) {
         loop {
-            match (self.projection.health().await, self.bus.stream_positions(P::STREAM).await) {
+            match (self.projection.health().await, self.bus.stream(P::STREAM).positions().await) {
                 (Ok(Some(health)), Ok((_, last))) if health.ready && health.watermark <= last => {
                     self.follower.seek(health.watermark);
                     self.projection.ready();

@@ -113,7 +113,7 @@ impl Context {
         if !self.settings.store.url.is_empty() || config.root.join(cas::STORE_ID).exists() {
             return Ok(config);
         }
-        let (_, record) = self.bus.entry::<FarmRecord>(&()).await?;
+        let (_, record) = self.bus.buckets().get::<FarmRecord>(&()).await?;
         let Some(known) = record.and_then(|record| record.cas) else { return Ok(config) };
         let Some(folder) = known.url.strip_prefix("file://").map(PathBuf::from) else {
             return Ok(CasConfig { backing: Some(known.url), ..config });

@@ -33,8 +33,8 @@ pub struct Governance {
 impl Governance {
     /// Reads the current state. A value that cannot be read is skipped with a warning.
     pub async fn read(bus: &Bus) -> Result<Self, BusError> {
-        let quotas = bus.quotas().await?;
-        let (_, record) = bus.entry::<GovernorRecord>(&()).await?;
+        let quotas = bus.buckets().quotas().await?;
+        let (_, record) = bus.buckets().get::<GovernorRecord>(&()).await?;
         let record = record.unwrap_or_default();
         Ok(Self { totals: QuotaTotals::of(&quotas), spare: Spare::of(&quotas, &record), quotas, record })
     }
@@ -50,7 +50,7 @@ pub async fn follow_governance(
     wake: impl Fn(),
 ) -> Result<(), ServiceError> {
     let what = "following the quotas";
-    let changes = context.bus.entry_changes::<QuotaChange>().await;
+    let changes = context.bus.buckets().changes::<QuotaChange>().await;
     let mut changes = changes.map_err(|error| ServiceError::failed(what, error))?;
     let mut reconnects = context.bus.reconnects();
     loop {

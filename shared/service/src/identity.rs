@@ -26,7 +26,7 @@ async fn mismatch(bus: &Bus, cas: &Cas, record: &FarmRecord, known: &str) -> Oth
 
 /// What the operator of a service without the farm's store can do.
 pub(crate) async fn remedy_for(bus: &Bus) -> String {
-    let found = bus.find_gateway(&host_name()).await;
+    let found = bus.gateways().find(&host_name()).await;
     let found = found
         .inspect_err(|error| debug!(error = telemetry::error_chain(error), "cannot look for a gateway"))
         .ok()
@@ -45,7 +45,7 @@ pub async fn join_store(bus: &Bus, cas: &Cas, claim: Claim) -> Result<(), StartE
         return Ok(());
     }
     for tried in 1..=TRIES {
-        let (at, record) = match bus.entry::<FarmRecord>(&()).await {
+        let (at, record) = match bus.buckets().get::<FarmRecord>(&()).await {
             Ok(found) => found,
             // A nats-server that is just restarting answers again soon.
             Err(error) if tried < TRIES => {
@@ -71,7 +71,7 @@ pub async fn join_store(bus: &Bus, cas: &Cas, claim: Claim) -> Result<(), StartE
             Joining::MakeKnown => {
                 let id = cas.id_or(StoreId::generate()).await?;
                 record.cas = Some(KnownStore { url: url.clone(), id });
-                if bus.write_entry(&(), &record, at, PATIENCE).await? {
+                if bus.buckets().compare_and_set(&(), &record, at, PATIENCE).await? {
                     info!(farm = %record.id, url, "recorded the store as the farm's");
                     return Ok(());
                 }

@@ -81,7 +81,7 @@ impl BusWatch {
 
     async fn fault(&self, bus: &Bus) -> Option<(String, String)> {
         for stream in &self.streams {
-            match bus.write_fault(stream).await {
+            match bus.stream(stream).write_fault().await {
                 Ok(None) => {}
                 Ok(Some(why)) => return Some((stream.clone(), why)),
                 Err(error) => {

@@ -27,7 +27,7 @@ impl ActionHistory {
     /// # Panics
     /// When the stream cannot be read.
     pub async fn read(farm: &Farm, answers: Vec<Answer>, hedges_max: u16, runs: &Path) -> Self {
-        let (_, last) = farm.bus().stream_positions(stream::ACTIONS).await.expect("the stream is there");
+        let (_, last) = farm.bus().stream(stream::ACTIONS).positions().await.expect("the stream is there");
         let mut follower =
             Follower::new(farm.bus(), stream::ACTIONS, ActionSubject::ALL, Start::After(Sequence(0)));
         let mut executions: BTreeMap<String, Vec<ExecutionRecord>> = BTreeMap::new();

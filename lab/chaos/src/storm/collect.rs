@@ -94,7 +94,7 @@ async fn read_on(
     mut take: impl FnMut(Stored),
 ) -> Result<(), BusError> {
     loop {
-        let tail = farm.bus().events_from(subjects, Sequence(from.0 + 1), BATCH).await?;
+        let tail = farm.bus().stream(stream::EVENTS).read_from(subjects, Sequence(from.0 + 1), BATCH).await?;
         let progress = !tail.events.is_empty();
         for stored in tail.events {
             *from = stored.sequence.max(*from);
@@ -159,13 +159,13 @@ pub(super) async fn leftovers(farm: &Farm, limit: Duration) -> Vec<String> {
 /// Finds leases that are held long after all builds ended, according to the stream's leader: a killed replica may
 /// show deleted leases again for a while.
 async fn leases_left(farm: &Farm, keys: &[BuildKey], limit: Duration) -> Vec<String> {
-    let shown = match farm.bus().leases_held(keys).await {
+    let shown = match farm.bus().leases().held(keys).await {
         Ok(shown) => shown,
         Err(error) => return vec![format!("the leases cannot be read: {error}")],
     };
     let mut faults = Vec::new();
     for (key, _) in shown {
-        match farm.bus().lease(&key).await {
+        match farm.bus().leases().get(&key).await {
             Ok(None) => {}
             Ok(Some(held)) => {
                 faults.push(format!("the lease of {key} is held {:?} after the end: {held:?}", limit * 2));

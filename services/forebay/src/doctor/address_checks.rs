@@ -22,7 +22,7 @@ pub(super) const SEE_LOG: &str =
 
 /// Calls each gateway that answers on the bus.
 pub(super) async fn run(bus: &Bus) -> Vec<Finding> {
-    let found = match bus.gateways(&host_name()).await {
+    let found = match bus.gateways().all(&host_name()).await {
         Ok(found) => found,
         Err(error) => {
             return vec![Finding::fail("gateway", error_chain(&error), "see the log of nats-server")];

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use bus::{Bus, EventSubject, Patience};
+use bus::{Bus, EventSubject, Patience, stream};
 use client::Client;
 use index::Index;
 use invariant::Present as _;
@@ -141,7 +141,7 @@ async fn index_state(index: &Index, bus: &Bus) -> Finding {
         return Finding::fail("index", "being rebuilt", REBUILD);
     }
     let next = Sequence(health.watermark.0 + 1);
-    match bus.events_from(EventSubject::LIFECYCLES, next, 100).await {
+    match bus.stream(stream::EVENTS).read_from(EventSubject::LIFECYCLES, next, 100).await {
         Ok(tail) if tail.events.is_empty() => {
             Finding::ok("index", format!("up to date at event {}", health.watermark))
         }

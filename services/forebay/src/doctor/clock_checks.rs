@@ -20,7 +20,7 @@ pub(super) async fn run(client: &Client) -> Finding {
         let of = |it: model::Heartbeat| (format!("{} on {}", it.worker, it.host), it.clock_skew_ms);
         clocks.extend(workers.into_iter().map(|view| of(view.heartbeat)));
     }
-    match tokio::time::timeout(ANSWER_TIMEOUT, client.bus().executors()).await {
+    match tokio::time::timeout(ANSWER_TIMEOUT, client.bus().leases().executors()).await {
         Ok(Ok(executors)) => {
             let of =
                 |it: model::ExecutorHeartbeat| (format!("{} on {}", it.executor, it.host), it.clock_skew_ms);

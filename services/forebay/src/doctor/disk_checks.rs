@@ -24,7 +24,7 @@ async fn writes(bus: &Bus, settings: &Settings) -> Finding {
     let streams = Topology::new(&settings.topology()).streams;
     let mut faults = Vec::new();
     for stream in &streams {
-        match bus.write_fault(&stream.name).await {
+        match bus.stream(&stream.name).write_fault().await {
             Ok(None) => {}
             Ok(Some(why)) => faults.push(format!("{} ({why})", stream.name)),
             Err(error) => return Finding::fail("writes", error_chain(&error), "see the log of nats-server"),

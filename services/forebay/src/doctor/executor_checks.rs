@@ -12,7 +12,7 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(6);
 
 /// Checks the executors with a valid lease.
 pub(super) async fn run(client: &Client) -> Finding {
-    match tokio::time::timeout(ANSWER_TIMEOUT, client.bus().executors()).await {
+    match tokio::time::timeout(ANSWER_TIMEOUT, client.bus().leases().executors()).await {
         Ok(Ok(executors)) => judge(&executors),
         Ok(Err(error)) => Finding::warn("executors", error_chain(&error), "see the log of nats-server"),
         Err(_) => Finding::warn("executors", "no answer in time", "see the log of nats-server"),

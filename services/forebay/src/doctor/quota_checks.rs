@@ -40,7 +40,7 @@ fn judge(reply: &QuotaReply, now: Millis, tick: Duration) -> Finding {
 }
 
 async fn model(client: &Client) -> Finding {
-    match client.bus().entry::<ModelNotice>(&()).await.map(|(_, notice)| notice) {
+    match client.bus().buckets().get::<ModelNotice>(&()).await.map(|(_, notice)| notice) {
         Ok(None) => {
             Finding::ok("estimates", "no occupancy model yet: builds count as 1 ESU per executor type")
         }

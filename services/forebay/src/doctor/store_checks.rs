@@ -26,7 +26,7 @@ const CHECK_STORE: &str = "check its permissions and free space";
 pub(super) async fn run(bus: &Bus, settings: &Settings) -> Vec<Finding> {
     const ADVICE: &str =
         "the first service that opens the store records it: forebay serve worker gateway executor";
-    let (id, cas) = match bus.entry::<FarmRecord>(&()).await {
+    let (id, cas) = match bus.buckets().get::<FarmRecord>(&()).await {
         Ok((_, Some(FarmRecord { id, cas, .. }))) => (id, cas),
         Ok((_, None)) => return vec![Finding::warn("farm", "no store is recorded yet", ADVICE)],
         Err(error) => return vec![Finding::fail("farm", error_chain(&error), "see the log of nats-server")],
@@ -104,7 +104,7 @@ async fn write_and_read(cas: &Cas, known: &KnownStore) -> Result<bool, CasError>
 
 /// Checks a store of other machines.
 async fn through_gateway(bus: &Bus, url: &str) -> Finding {
-    let gateway = match bus.find_gateway(&host_name()).await {
+    let gateway = match bus.gateways().find(&host_name()).await {
         Ok(Some(gateway)) => gateway.grpc,
         Ok(None) => {
             let found = format!("{url} is not accessible from this machine, and no gateway answers");

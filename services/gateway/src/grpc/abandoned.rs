@@ -100,7 +100,7 @@ async fn end_unless_wanted(
     last: Option<(Sequence, ExecutionRecord)>,
 ) -> Result<bool, BusError> {
     let bus = &waiters.shared.bus;
-    let last = if last.is_some() { last } else { bus.latest_execution(key).await? };
+    let last = if last.is_some() { last } else { bus.records().latest(key).await? };
     let Some((sequence, record)) = last else { return Ok(true) };
     if record.outcome().is_some() || any_client_waits(waiters, key).await? {
         return Ok(true);

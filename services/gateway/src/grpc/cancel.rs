@@ -44,7 +44,7 @@ pub(crate) async fn cancel(
     caller: &Invocation,
 ) -> Result<Cancelled, BusError> {
     for _ in 0..TRIES {
-        let Some((sequence, record)) = core.bus.latest_execution(key).await? else {
+        let Some((sequence, record)) = core.bus.records().latest(key).await? else {
             return Ok(Cancelled::Unknown);
         };
         if record.outcome().is_some() {

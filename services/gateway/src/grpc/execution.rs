@@ -105,7 +105,7 @@ pub(crate) async fn current_state(core: &Core, name: &OperationName) -> Result<K
 
 /// The last record, read from the leader because another gateway may have accepted the execution just now.
 async fn read(core: &Core, name: &OperationName) -> Result<(Sequence, ExecutionRecord), Status> {
-    let last = core.bus.latest_execution(&name.key).await.map_err(faults::bus)?;
+    let last = core.bus.records().latest(&name.key).await.map_err(faults::bus)?;
     let own = last.filter(|(_, record)| record.execution.instance == name.instance);
     own.ok_or_else(|| unknown(name))
 }

@@ -41,7 +41,7 @@ impl LogStreamService for LogStreams {
         self.core.config.instances.rule(&parent).map_err(refused)?;
         let (id, token) = (Uuid::new_v4(), Uuid::new_v4().simple().to_string());
         let head = LogHead { parent: parent.clone(), token: DigestFunction::Sha256.digest(token.as_bytes()) };
-        self.core.bus.create_log(id, &head).await.map_err(faults::bus)?;
+        self.core.bus.log_stream(id).create(&head).await.map_err(faults::bus)?;
         let slash = if parent.is_empty() { "" } else { "/" };
         let name = format!("{parent}{slash}logstreams/{}", id.simple());
         Ok(Response::new(LogStream { write_resource_name: format!("{name}/{token}"), name }))
@@ -66,7 +66,7 @@ impl LogWriter {
                 id.simple()
             )));
         }
-        let end = core.bus.log_end(id).await.map_err(faults::bus)?;
+        let end = core.bus.log_stream(id).end().await.map_err(faults::bus)?;
         let end = end.ok_or_else(|| unknown(&id.simple().to_string()))?;
         Ok(Self { core: core.clone(), id, end, pending: BytesMut::new() })
     }
@@ -101,7 +101,7 @@ impl LogWriter {
             return Ok(());
         }
         let data = self.pending.split().freeze();
-        let appended = self.core.bus.append_log(self.id, &self.end, data, last).await;
+        let appended = self.core.bus.log_stream(self.id).append(&self.end, data, last).await;
         match appended.map_err(faults::bus)? {
             Ok(end) => {
                 self.end = end;
@@ -119,11 +119,11 @@ impl LogWriter {
 /// Follows a log stream from `offset` until it is complete.
 pub(crate) async fn follow(core: &Core, parent: &str, id: &str, offset: u64) -> Result<Output, Status> {
     let (id, _) = head(core, parent, id).await?;
-    let end = core.bus.log_end(id).await.map_err(faults::bus)?;
+    let end = core.bus.log_stream(id).end().await.map_err(faults::bus)?;
     if end.is_some_and(|end| end.complete && offset > end.length) {
         return Err(Status::out_of_range(format!("offset {offset} is beyond the end of the log stream")));
     }
-    let heard = core.bus.log_signals(id).await.map_err(faults::bus)?;
+    let heard = core.bus.log_stream(id).signals().await.map_err(faults::bus)?;
     let following = Following {
         core: core.clone(),
         id,
@@ -166,7 +166,7 @@ impl Following {
             if self.ended {
                 return None;
             }
-            match self.core.bus.log_pieces(self.id, self.next).await {
+            match self.core.bus.log_stream(self.id).pieces(self.next).await {
                 Err(error) => {
                     self.ended = true;
                     return Some(Err(faults::bus(error)));
@@ -200,7 +200,7 @@ fn behind(piece: &LogPiece, offset: u64) -> Option<Bytes> {
 
 async fn head(core: &Core, parent: &str, id: &str) -> Result<(Uuid, LogHead), Status> {
     let uuid = Uuid::try_parse(id).map_err(|_| unknown(id))?;
-    let head = core.bus.log_head(uuid).await.map_err(faults::bus)?;
+    let head = core.bus.log_stream(uuid).head().await.map_err(faults::bus)?;
     let head = head.filter(|head| head.parent == parent).ok_or_else(|| unknown(id))?;
     Ok((uuid, head))
 }

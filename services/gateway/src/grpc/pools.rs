@@ -168,8 +168,8 @@ impl Pools {
         if let Some(snapshot) = self.cached().filter(young) {
             return Ok(snapshot);
         }
-        let (pools, executors) =
-            tokio::try_join!(self.bus.pools(), self.bus.executors()).map_err(faults::bus)?;
+        let (pools, executors) = tokio::try_join!(self.bus.buckets().pools(), self.bus.leases().executors())
+            .map_err(faults::bus)?;
         let snapshot = Arc::new(FarmSnapshot { pools, executors, at: Instant::now(), changes });
         *self.cached.lock() = Some(Arc::clone(&snapshot));
         Ok(snapshot)

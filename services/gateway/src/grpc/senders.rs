@@ -34,7 +34,7 @@ impl Senders {
             return Ok(true);
         }
         let key = BuildKey { group: group.clone(), id: sender.id };
-        let Some((_, record)) = self.bus.latest(&key).await? else { return Ok(false) };
+        let Some((_, record)) = self.bus.records().latest(&key).await? else { return Ok(false) };
         let here = record.invocation().is_some_and(|run| run.worker == sender.worker);
         let runs = record.state() == State::InProgress && record.attempt == sender.attempt && here;
         if runs {

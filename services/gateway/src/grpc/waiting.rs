@@ -132,7 +132,7 @@ impl Waiters {
         }
         let subjects: Vec<String> =
             open.iter().map(|watched| ActionSubject(watched.key.clone()).to_string()).collect();
-        let stored = self.shared.bus.last_of_many(stream::ACTIONS, &subjects).await?;
+        let stored = self.shared.bus.stream(stream::ACTIONS).last_of_many(&subjects).await?;
         let found: HashMap<&str, &Stored> =
             stored.iter().map(|stored| (stored.subject.as_str(), stored)).collect();
         for (watched, subject) in open.iter().zip(&subjects) {
@@ -149,7 +149,7 @@ impl Waiters {
         if watched.known.borrow().last.is_none() {
             return Ok(());
         }
-        if let Some((sequence, record)) = self.shared.bus.latest_execution(&watched.key).await? {
+        if let Some((sequence, record)) = self.shared.bus.records().latest(&watched.key).await? {
             watched.learn(sequence, record);
         } else {
             warn!(execution = %watched.key, "an awaited execution is no longer stored");

@@ -87,7 +87,7 @@ impl Farm {
         let gpu = BTreeMap::from([("gpu".parse().unwrap(), Amount::whole(2))]);
         let capacity = Resources { custom: gpu, ..Resources::new(4000, 8 << 30) };
         let pool = Pool { name: "default".parse().unwrap(), properties, root_is_input: false, capacity };
-        self.bus.announce_pool(&pool).await.unwrap();
+        self.bus.buckets().announce_pool(&pool).await.unwrap();
     }
 
     /// The questions that gateways ask each other from now on.
@@ -138,7 +138,7 @@ impl Farm {
     }
 
     pub(crate) async fn last(&self, key: &ExecutionKey) -> ExecutionRecord {
-        self.bus.latest_execution(key).await.unwrap().unwrap().1
+        self.bus.records().latest(key).await.unwrap().unwrap().1
     }
 }
 
@@ -296,7 +296,7 @@ impl Executor {
             ttl_ms: 60_000,
             clock_skew_ms: None,
         };
-        bus.acquire_lease(&id, heartbeat, SOON).await.unwrap();
+        bus.leases().acquire(&id, heartbeat, SOON).await.unwrap();
         let mut live = bus.client().subscribe("forebay.action.live.>").await.unwrap();
         // The server has processed the subscription when it answers this query.
         bus.jetstream().query_account().await.unwrap();

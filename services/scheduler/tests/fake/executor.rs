@@ -83,7 +83,7 @@ impl FakeExecutor {
         let asked = client.subscribe(Subject::ExecutorAnnounce.to_string()).await.unwrap();
         let holder =
             ExecutorHeartbeat { ttl_ms: LEASE_SECONDS * 1000, ..inner.content(ExecutorStatus::Ready) };
-        let Acquired::Held(lease) = bus.acquire_lease(&inner.id, holder, PATIENCE).await.unwrap() else {
+        let Acquired::Held(lease) = bus.leases().acquire(&inner.id, holder, PATIENCE).await.unwrap() else {
             panic!("the lease is already held")
         };
         let lease = Arc::new(tokio::sync::Mutex::new(lease));
@@ -115,7 +115,7 @@ impl FakeExecutor {
     pub async fn release(&self) {
         self.kill();
         let lease = self.lease.lock().await;
-        self.inner.bus.release_lease(&lease).await.unwrap();
+        self.inner.bus.leases().release(&lease).await.unwrap();
     }
 
     pub fn set_manner(&self, manner: Manner) {
@@ -194,7 +194,7 @@ async fn renew(bus: Bus, lease: Arc<tokio::sync::Mutex<Lease<ExecutorId>>>) {
     loop {
         tokio::time::sleep(Duration::from_secs(LEASE_SECONDS) / 3).await;
         let mut lease = lease.lock().await;
-        match bus.renew_lease(&mut lease, PATIENCE).await {
+        match bus.leases().renew(&mut lease, PATIENCE).await {
             Ok(Renewed::Lost) => return,
             Ok(Renewed::Held) | Err(_) => {}
         }

@@ -159,7 +159,7 @@ impl Test {
 
     /// Writes an end after the last record of the execution.
     pub async fn finish(&self, key: &ExecutionKey, outcome: ExecutionOutcome) -> Written<ExecutionRecord> {
-        let (sequence, record) = self.bus.latest_execution(key).await.unwrap().unwrap();
+        let (sequence, record) = self.bus.records().latest(key).await.unwrap().unwrap();
         let ended = record.finished(sequence, outcome, Millis::of_this_machine());
         self.bus.transition(&ended, sequence, PATIENCE).await.unwrap()
     }
@@ -196,7 +196,7 @@ impl Test {
         let mut live = self.bus.client().subscribe(ActionSubject::live(key)).await.unwrap();
         self.bus.client().flush().await.unwrap();
         loop {
-            let (_, record) = self.bus.latest_execution(key).await.unwrap().unwrap();
+            let (_, record) = self.bus.records().latest(key).await.unwrap().unwrap();
             if record.outcome().is_some() {
                 return;
             }
@@ -234,7 +234,7 @@ impl Test {
 
     pub async fn lease_ended(&self, executor: &ExecutorId) {
         let deadline = Instant::now() + SOON;
-        while self.bus.lease(executor).await.unwrap().is_some() {
+        while self.bus.leases().get(executor).await.unwrap().is_some() {
             assert!(Instant::now() < deadline, "the lease of {executor} does not expire");
             tokio::time::sleep(Duration::from_millis(50)).await;
         }

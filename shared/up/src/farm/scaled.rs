@@ -58,14 +58,14 @@ impl Farm {
 
     async fn follow_plans(&mut self, url: &str) -> Result<(), UpError> {
         let bus = nats::connect(url, self.patience).await?;
-        let mut plans = bus.entry_changes::<ScalePlan>().await?;
+        let mut plans = bus.buckets().changes::<ScalePlan>().await?;
         let mut workers = bus.listen::<Heartbeat>(&()).await?;
         let mut executors = bus.listen::<ExecutorHeartbeat>(&()).await?;
         let mut reconnects = bus.reconnects();
         let mut heartbeats = Heartbeats::new();
         loop {
             // At the start and after a lost connection, when messages may have been missed.
-            for plan in bus.entries::<ScalePlan>().await?.values() {
+            for plan in bus.buckets().all::<ScalePlan>().await?.values() {
                 self.apply_plan(plan, bus.now());
             }
             loop {

@@ -134,7 +134,7 @@ pub(crate) async fn stdout(remote: &Remote, response: &ExecuteResponse) -> Strin
 
 /// Returns the records of every execution, in stream order.
 pub(crate) async fn histories(farm: &Farm) -> BTreeMap<String, Vec<ExecutionRecord>> {
-    let (_, last) = farm.bus().stream_positions(stream::ACTIONS).await.unwrap();
+    let (_, last) = farm.bus().stream(stream::ACTIONS).positions().await.unwrap();
     let mut follower =
         Follower::new(farm.bus(), stream::ACTIONS, ActionSubject::ALL, Start::After(Sequence(0)));
     let mut executions: BTreeMap<String, Vec<ExecutionRecord>> = BTreeMap::new();

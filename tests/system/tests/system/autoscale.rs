@@ -90,7 +90,7 @@ async fn queue(up: &mut Up, count: usize, request: impl Fn() -> BuildRequest) ->
 async fn all_succeed(bus: &Bus, keys: &[BuildKey], limit: Duration) {
     let deadline = Instant::now() + limit;
     loop {
-        let records = bus.latest_many(keys).await.unwrap();
+        let records = bus.records().latest_many(keys).await.unwrap();
         for (_, record) in &records {
             assert_eq!(record.attempt.0, 1, "its worker was stopped under it: {record:#?}");
         }
@@ -133,7 +133,7 @@ async fn workers_come_with_the_builds_and_go_with_them_and_no_build_is_ended() {
     let mut up = place.up(200, &["--autoscale", "workers=0..4", "--workspaces", "1"]).await;
     let bus = bus_of(&mut up).await;
     assert_eq!(living(&up, "worker"), Vec::<String>::new(), "nothing waits");
-    let (follower, plans) = record(bus.entry_changes::<ScalePlan>().await.unwrap());
+    let (follower, plans) = record(bus.buckets().changes::<ScalePlan>().await.unwrap());
     let keys = queue(&mut up, 40, || script("sleep 0.4")).await;
     until("four workers", SOON, || living(&up, "worker").len() == 4).await;
     // A restarted autoscaler continues from the stored decision.
@@ -167,7 +167,7 @@ async fn workers_come_with_the_builds_and_go_with_them_and_no_build_is_ended() {
 
 /// Writes a plan as an autoscaler would.
 async fn decide(bus: &Bus, pool: &ScaledPool, desired: u64) {
-    let (position, last) = bus.entry::<ScalePlan>(pool).await.unwrap();
+    let (position, last) = bus.buckets().get::<ScalePlan>(pool).await.unwrap();
     let plan = ScalePlan {
         pool: pool.clone(),
         tick: last.as_ref().map_or(1, |last| last.tick + 1),
@@ -180,7 +180,7 @@ async fn decide(bus: &Bus, pool: &ScaledPool, desired: u64) {
         upto: last.map(|last| last.upto).unwrap_or_default(),
         memory: serde_json::Value::Null,
     };
-    assert!(bus.write_entry(pool, &plan, position, SOON).await.unwrap());
+    assert!(bus.buckets().compare_and_set(pool, &plan, position, SOON).await.unwrap());
 }
 
 const NEVER_MS: u64 = 3_600_000;
@@ -193,7 +193,7 @@ async fn a_worker_that_is_to_go_ends_its_build_first() {
     let bus = bus_of(&mut up).await;
     assert_eq!(living(&up, "worker"), ["worker-1", "worker-2"]);
     let planned = async {
-        while bus.entry::<ScalePlan>(&ScaledPool::Workers).await.unwrap().1.is_none() {
+        while bus.buckets().get::<ScalePlan>(&ScaledPool::Workers).await.unwrap().1.is_none() {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
@@ -263,7 +263,7 @@ async fn executors_follow_their_actions() {
     let place = Place::new();
     let mut up = place.up(200, &["--autoscale", "executors=0..2", "--executor-slots", "1"]).await;
     let bus = bus_of(&mut up).await;
-    let (follower, plans) = record(bus.entry_changes::<ScalePlan>().await.unwrap());
+    let (follower, plans) = record(bus.buckets().changes::<ScalePlan>().await.unwrap());
     // Its pool is known even when none of its executors is alive.
     until("no executor", Duration::from_secs(30), || living(&up, "executor").is_empty()).await;
     let script = |number: usize| format!("sleep 1; echo {number}");
@@ -296,7 +296,7 @@ async fn replicas_make_each_decision_once_and_keep_to_the_budget() {
         .with("autoscaler")
         .start()
         .await;
-    let (follower, plans) = record(farm.bus().entry_changes::<ScalePlan>().await.unwrap());
+    let (follower, plans) = record(farm.bus().buckets().changes::<ScalePlan>().await.unwrap());
     for _ in 0..40 {
         farm.submit("g", script("sleep 1")).await;
     }
@@ -331,7 +331,9 @@ async fn a_pool_that_has_nothing_to_do_is_left_alone() {
         .await;
     let first = async {
         loop {
-            if let (_, Some(plan)) = farm.bus().entry::<ScalePlan>(&ScaledPool::Workers).await.unwrap() {
+            if let (_, Some(plan)) =
+                farm.bus().buckets().get::<ScalePlan>(&ScaledPool::Workers).await.unwrap()
+            {
                 return plan;
             }
             tokio::time::sleep(Duration::from_millis(20)).await;
@@ -339,7 +341,7 @@ async fn a_pool_that_has_nothing_to_do_is_left_alone() {
     };
     let first = tokio::time::timeout(SOON, first).await.expect("a first plan");
     assert_eq!(first.desired, 0);
-    let mut plans = farm.bus().entry_changes::<ScalePlan>().await.unwrap();
+    let mut plans = farm.bus().buckets().changes::<ScalePlan>().await.unwrap();
     let quiet = tokio::time::timeout(Duration::from_secs(2), plans.next()).await;
     assert!(quiet.is_err(), "nothing is decided while nothing happens: {quiet:?}");
     farm.submit("g", script("true")).await;

@@ -96,7 +96,7 @@ fn key(id: &str) -> BuildKey {
 async fn kept(farm: &Farm, message_id: Option<&str>) -> bytes::Bytes {
     let read = async {
         loop {
-            let last = farm.bus().last_stored(stream::REJECTED, "forebay.build.rejected.g").await.unwrap();
+            let last = farm.bus().stream(stream::REJECTED).last("forebay.build.rejected.g").await.unwrap();
             match last {
                 Some(last) if bus::message_id(last.headers.as_ref()) == message_id => return last.payload,
                 Some(_) | None => tokio::time::sleep(std::time::Duration::from_millis(5)).await,

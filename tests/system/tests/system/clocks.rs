@@ -107,7 +107,7 @@ async fn decisions_are_dated_right(farm: &Farm) {
     assert_near(record.at_ms, farm.bus().now(), "the governor's record");
     let plans = async {
         loop {
-            if let Some(plan) = farm.bus().entries::<ScalePlan>().await.unwrap().into_values().next() {
+            if let Some(plan) = farm.bus().buckets().all::<ScalePlan>().await.unwrap().into_values().next() {
                 return plan;
             }
             tokio::time::sleep(Duration::from_millis(20)).await;

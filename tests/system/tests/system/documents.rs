@@ -275,7 +275,7 @@ impl Reader {
         let bus = bus::Bus::connect(nats, "test", bus::Patience::Wait).await.unwrap();
         let found = async {
             loop {
-                if let Some(found) = bus.find_gateway("").await.unwrap() {
+                if let Some(found) = bus.gateways().find("").await.unwrap() {
                     return found.grpc;
                 }
             }

@@ -192,10 +192,10 @@ async fn workers_and_waits_are_told_as_they_are_now() {
 async fn a_drained_executor_is_shown_as_draining_at_once() {
     // Its lease would be renewed only after twenty seconds.
     let farm = crate::acting::builder().lease_ttl(60).start().await;
-    let executor = farm.bus().executors().await.unwrap()[0].executor.clone();
+    let executor = farm.bus().leases().executors().await.unwrap()[0].executor.clone();
     assert_eq!(farm.cli(&["drain", executor.as_str()]).await.code, 0);
     let draining = async {
-        while farm.bus().executors().await.unwrap()[0].status != ExecutorStatus::Draining {
+        while farm.bus().leases().executors().await.unwrap()[0].status != ExecutorStatus::Draining {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };

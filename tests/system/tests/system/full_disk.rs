@@ -22,7 +22,7 @@ async fn submit(client: &Client, request: BuildRequest) -> BuildKey {
 }
 
 async fn record(client: &Client, key: &BuildKey) -> Option<BuildRecord> {
-    Some(client.bus().latest(key).await.ok()??.1)
+    Some(client.bus().records().latest(key).await.ok()??.1)
 }
 
 async fn ended(client: &Client, key: &BuildKey) -> BuildRecord {

@@ -120,11 +120,11 @@ async fn earlier_output(farm: &Farm) -> Earlier {
     fs::rename(&now, &earlier).unwrap();
     fs::remove_dir_all(farm.data().join("cas/kept")).unwrap();
     fs::create_dir(farm.data().join("cas/kept")).unwrap();
-    let (at, record) = farm.bus().entry::<FarmRecord>(&()).await.unwrap();
+    let (at, record) = farm.bus().buckets().get::<FarmRecord>(&()).await.unwrap();
     let url = format!("file://{}", farm.data().join("objects").display());
     let mut record = record.unwrap();
     record.store = Some(KnownStore { url, id: StoreId::generate() });
-    assert!(farm.bus().write_entry(&(), &record, at, SOON).await.unwrap());
+    assert!(farm.bus().buckets().compare_and_set(&(), &record, at, SOON).await.unwrap());
     Earlier { key, output, now, earlier }
 }
 
@@ -138,7 +138,7 @@ async fn the_outputs_of_an_earlier_version_are_moved_into_the_store() {
     let got = get(&farm, &key, &to).await;
     assert_eq!(got.code, 0, "{got:?}");
     assert_eq!(fs::metadata(to).unwrap().len(), output.size_bytes);
-    let (_, record) = farm.bus().entry::<FarmRecord>(&()).await.unwrap();
+    let (_, record) = farm.bus().buckets().get::<FarmRecord>(&()).await.unwrap();
     assert_eq!(record.unwrap().store, None);
     assert!(!earlier.exists());
 }

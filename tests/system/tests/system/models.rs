@@ -98,7 +98,7 @@ async fn record_builds(farm: &Farm) {
 async fn published(farm: &Farm, version: u64) -> ModelNotice {
     let looks = async {
         loop {
-            let (_, notice) = farm.bus().entry::<ModelNotice>(&()).await.unwrap();
+            let (_, notice) = farm.bus().buckets().get::<ModelNotice>(&()).await.unwrap();
             if let Some(notice) = notice.filter(|notice| notice.version >= version) {
                 return notice;
             }
@@ -110,8 +110,8 @@ async fn published(farm: &Farm, version: u64) -> ModelNotice {
 
 /// Publishes a model in place of the current one.
 async fn publish(farm: &Farm, notice: &ModelNotice) {
-    let (position, _) = farm.bus().entry::<ModelNotice>(&()).await.unwrap();
-    assert!(farm.bus().write_entry(&(), notice, position, SOON).await.unwrap());
+    let (position, _) = farm.bus().buckets().get::<ModelNotice>(&()).await.unwrap();
+    assert!(farm.bus().buckets().compare_and_set(&(), notice, position, SOON).await.unwrap());
 }
 
 /// Starts a trainer that trains once; returns it and its log.
@@ -148,7 +148,7 @@ async fn submit(farm: &Farm, tool: &ToolCall) -> Build {
 }
 
 async fn latest(farm: &Farm, key: &BuildKey) -> Build {
-    farm.bus().latest(key).await.unwrap().unwrap().1.build
+    farm.bus().records().latest(key).await.unwrap().unwrap().1.build
 }
 
 fn x86(build: &Build) -> f64 {
@@ -270,12 +270,12 @@ async fn a_model_that_enqueuers_would_refuse_is_not_published() {
         types_by_rule: [].into(),
     };
     publish(&farm, &in_use).await;
-    let before = farm.bus().entry::<ModelNotice>(&()).await.unwrap();
+    let before = farm.bus().buckets().get::<ModelNotice>(&()).await.unwrap();
     let (trainer_of_worse, log) = trainer(&farm).await;
     told(&log, "does not cover gpu").await;
     // No further training happens before it is due.
     told(&log, "no training is due yet").await;
-    assert_eq!(farm.bus().entry::<ModelNotice>(&()).await.unwrap(), before);
+    assert_eq!(farm.bus().buckets().get::<ModelNotice>(&()).await.unwrap(), before);
     drop(trainer_of_worse);
     // A model with missing content does not block a new one.
     publish(&farm, &ModelNotice { digest: model::Digest::of(b"nowhere"), ..in_use }).await;
@@ -288,20 +288,26 @@ async fn a_model_that_enqueuers_would_refuse_is_not_published() {
 async fn two_trainers_publish_one_model() {
     let farm = Farm::builder().only(&["enqueuer"]).start().await;
     record_builds(&farm).await;
-    let mut changes = farm.bus().entry_changes::<ModelNotice>().await.unwrap();
+    let mut changes = farm.bus().buckets().changes::<ModelNotice>().await.unwrap();
     let ((_one, one_log), (_other, other_log)) = tokio::join!(trainer(&farm), trainer(&farm));
     // Either may be first; the other saw its model before training, or when it tried to publish.
     for log in [&one_log, &other_log] {
         told(log, "no training is due yet").await;
     }
-    let (position, notice) = farm.bus().entry::<ModelNotice>(&()).await.unwrap();
+    let (position, notice) = farm.bus().buckets().get::<ModelNotice>(&()).await.unwrap();
     let notice = notice.unwrap();
     assert_eq!(changes.next().await.unwrap(), notice);
     // The next published model follows it, and no other model of version 1.
     let next = ModelNotice { version: 2, digest: model::Digest::of(b"nowhere"), ..notice };
-    assert!(!farm.bus().write_entry(&(), &next, Sequence(0), SOON).await.unwrap(), "there is one already");
-    assert!(farm.bus().write_entry(&(), &next, position, SOON).await.unwrap());
-    assert!(!farm.bus().write_entry(&(), &next, position, SOON).await.unwrap(), "it was replaced");
+    assert!(
+        !farm.bus().buckets().compare_and_set(&(), &next, Sequence(0), SOON).await.unwrap(),
+        "there is one already"
+    );
+    assert!(farm.bus().buckets().compare_and_set(&(), &next, position, SOON).await.unwrap());
+    assert!(
+        !farm.bus().buckets().compare_and_set(&(), &next, position, SOON).await.unwrap(),
+        "it was replaced"
+    );
     assert_eq!(changes.next().await.unwrap(), next);
 }
 
@@ -315,7 +321,7 @@ async fn a_notice_that_cannot_be_read_stops_nobody() {
     farm.replace("enqueuer", &[]).await;
     let test = call("test", 8, 3);
     assert_eq!(submit(&farm, &test).await.estimated_by, None);
-    let (position, notice) = farm.bus().entry::<ModelNotice>(&()).await.unwrap();
+    let (position, notice) = farm.bus().buckets().get::<ModelNotice>(&()).await.unwrap();
     assert!(position > Sequence(0) && notice.is_none());
     let (_trainer, _) = trainer(&farm).await;
     assert_eq!(published(&farm, 1).await.version, 1);
@@ -329,5 +335,5 @@ async fn too_few_builds_teach_nothing() {
     farm.bus().transition(&record, Sequence(0), SOON).await.unwrap();
     let (_trainer, log) = trainer(&farm).await;
     told(&log, "only 1 builds ended").await;
-    assert_eq!(farm.bus().entry::<ModelNotice>(&()).await.unwrap(), (Sequence(0), None));
+    assert_eq!(farm.bus().buckets().get::<ModelNotice>(&()).await.unwrap(), (Sequence(0), None));
 }

@@ -160,7 +160,7 @@ async fn stays_away(farm: &Farm, key: &BuildKey, store: &ObjectServer, away: Dur
     let before = mentions(farm, store);
     let doctor = tokio::time::timeout(away, farm.cli(&["doctor"]));
     let (doctor, ()) = tokio::join!(doctor, tokio::time::sleep(away));
-    let record = farm.bus().latest(key).await.unwrap().unwrap().1;
+    let record = farm.bus().records().latest(key).await.unwrap().unwrap().1;
     assert_ne!(record.state(), State::Finished, "{record:#?}");
     let doctor = doctor.map(|output| output.stdout).unwrap_or_default();
     let failed = doctor.lines().any(|line| line.starts_with("FAIL") && names(line, store) > 0);

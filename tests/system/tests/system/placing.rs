@@ -248,7 +248,7 @@ async fn an_executor_that_hangs_delays_nobody() {
 
 /// Returns the id of the only executor.
 async fn leaves_id(farm: &farm::Farm) -> ExecutorId {
-    farm.bus().executors().await.unwrap().remove(0).executor
+    farm.bus().leases().executors().await.unwrap().remove(0).executor
 }
 
 #[tokio::test]

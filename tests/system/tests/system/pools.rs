@@ -36,7 +36,7 @@ async fn a_pool_that_lives_goes_first_and_one_with_another_root_only_when_asked_
         root_is_input: true,
         capacity: Resources::default(),
     };
-    farm.bus().announce_pool(&rooted).await.unwrap();
+    farm.bus().buckets().announce_pool(&rooted).await.unwrap();
     let remote = remote(&farm).await;
     let mut usual = farm.spawn("executor").await;
     let asked = [("OSFamily", "linux")];

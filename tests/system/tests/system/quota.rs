@@ -22,14 +22,14 @@ pub(crate) fn x86(units: f64) -> Occupancy {
 
 pub(crate) async fn set_quota(farm: &Farm, group: &str, units: f64) {
     let whose = QuotaOf::Group(group.parse().unwrap());
-    farm.bus().put_entry(&whose, Some(&Quota { esu: x86(units) })).await.unwrap();
+    farm.bus().buckets().put(&whose, Some(&Quota { esu: x86(units) })).await.unwrap();
 }
 
 /// Waits for a decision of the governor that `wanted` accepts.
 pub(crate) async fn decided(farm: &Farm, wanted: impl Fn(&GovernorRecord) -> bool) -> GovernorRecord {
     let looks = async {
         loop {
-            let (_, record) = farm.bus().entry::<GovernorRecord>(&()).await.unwrap();
+            let (_, record) = farm.bus().buckets().get::<GovernorRecord>(&()).await.unwrap();
             let record = record.unwrap_or_default();
             if wanted(&record) {
                 return record;
@@ -152,7 +152,7 @@ pub(crate) async fn decide(farm: &Farm, group: &str, target: f64) {
     let types = BTreeMap::from([(ExecutorType::x86(), governed)]);
     let groups = BTreeMap::from([(group.parse().unwrap(), types)]);
     let record = GovernorRecord { tick: 1, at_ms: Millis::of_this_machine(), groups };
-    let written = farm.bus().write_entry(&(), &record, Sequence(0), SOON).await.unwrap();
+    let written = farm.bus().buckets().compare_and_set(&(), &record, Sequence(0), SOON).await.unwrap();
     assert!(written);
 }
 
@@ -272,7 +272,7 @@ async fn what_a_build_far_back_in_its_queue_borrowed_is_not_lent_again() {
     let gpu: ExecutorType = "gpu".parse().unwrap();
     let quota =
         Quota { esu: [(ExecutorType::x86(), esu(2.0)), (gpu.clone(), Esu::ZERO)].into_iter().collect() };
-    farm.bus().put_entry(&QuotaOf::Group("ci".parse().unwrap()), Some(&quota)).await.unwrap();
+    farm.bus().buckets().put(&QuotaOf::Group("ci".parse().unwrap()), Some(&quota)).await.unwrap();
     // The quotas of gpu total 0: these builds stay in the queue, and fill its first page.
     let occupancy = Occupancy::of_each([ExecutorType::x86(), gpu], esu(1.0));
     let held = BuildRequest { occupancy, ..script("true") };
@@ -315,12 +315,12 @@ async fn a_build_that_counts_as_less_than_it_says_blocks_nobody() {
     farm.keep(farm.spawn("dispatcher").await);
     farm.wait_until(&large, SOON, |record| record.state() == State::InProgress).await;
     // It counts as 5 of 5; as soon as there is capacity, others start beside it.
-    let (position, record) = farm.bus().entry::<GovernorRecord>(&()).await.unwrap();
+    let (position, record) = farm.bus().buckets().get::<GovernorRecord>(&()).await.unwrap();
     let mut record = record.unwrap();
     for governed in record.groups.values_mut().flat_map(BTreeMap::values_mut) {
         governed.target = esu(7.0);
     }
-    farm.bus().write_entry(&(), &record, position, SOON).await.unwrap();
+    farm.bus().buckets().compare_and_set(&(), &record, position, SOON).await.unwrap();
     let small = farm.submit("g", BuildRequest { occupancy: x86(2.0), ..script("true") }).await;
     ended_as(&farm, &small, Outcome::Succeeded).await;
     // A build that claims to use nothing still uses a workspace.

@@ -49,7 +49,7 @@ async fn why_and_quota_tell_what_throttles() {
     assert!(told.stdout.contains("it is running in workspace"), "{}", told.stdout);
 
     // Without restart: the quota is removed, and both builds start.
-    farm.bus().put_entry::<Quota>(&QuotaOf::Group("g".parse().unwrap()), None).await.unwrap();
+    farm.bus().buckets().put::<Quota>(&QuotaOf::Group("g".parse().unwrap()), None).await.unwrap();
     ended_as(&farm, &first, Outcome::Succeeded).await;
     ended_as(&farm, &second, Outcome::Succeeded).await;
 }
@@ -86,12 +86,12 @@ async fn nonsense_quotas_are_refused_and_change_nothing() {
         assert_eq!(output.code, 2, "{bad:?}: {output:?}");
         assert!(output.stderr.contains(told), "{bad:?}: {}", output.stderr);
     }
-    assert!(farm.bus().quotas().await.unwrap().is_empty());
+    assert!(farm.bus().buckets().quotas().await.unwrap().is_empty());
     let file = farm.folder().join("quotas.yaml");
     std::fs::write(&file, "ci: {x86: 30, gpu: 2}\n'*': {x86: 1}\n").unwrap();
     let output = farm.cli(&["quota", "load", file.to_str().unwrap()]).await;
     assert_eq!(output.code, 0, "{output:?}");
-    let quotas = farm.bus().quotas().await.unwrap();
+    let quotas = farm.bus().buckets().quotas().await.unwrap();
     assert_eq!(quotas.groups[&"ci".parse().unwrap()].esu.to_string(), "gpu 2, x86 30");
     assert_eq!(quotas.default.unwrap().esu, x86(1.0));
     std::fs::write(&file, "{ci: {x86: 30, gpu: 2}, \"*\": {x86: 1}}").unwrap();
@@ -111,11 +111,11 @@ async fn nonsense_quotas_are_refused_and_change_nothing() {
     }
     let output = farm.cli(&["quota", "set", "--default", "x86=7"]).await;
     assert_eq!(output.code, 0, "{output:?}");
-    assert_eq!(farm.bus().quotas().await.unwrap().default.unwrap().esu, x86(7.0));
+    assert_eq!(farm.bus().buckets().quotas().await.unwrap().default.unwrap().esu, x86(7.0));
     std::fs::write(&file, "ci: {x86: 30, gpu: -2}\nother: {x86: 1}\n").unwrap();
     let output = farm.cli(&["quota", "load", file.to_str().unwrap()]).await;
     assert_eq!(output.code, 2, "{output:?}");
-    assert_eq!(farm.bus().quotas().await.unwrap().groups.len(), 1, "nothing was set");
+    assert_eq!(farm.bus().buckets().quotas().await.unwrap().groups.len(), 1, "nothing was set");
 }
 
 #[tokio::test]

@@ -97,7 +97,7 @@ async fn output_comes_while_the_build_runs() {
     assert!(began.elapsed() < Duration::from_secs(1), "{:?}", began.elapsed());
     let WatchBody::Console(chunk) = first.body else { panic!("{first:?}") };
     assert_eq!(&chunk.data[..], b"first\n");
-    assert_eq!(farm.bus().latest(&key).await.unwrap().unwrap().1.state(), State::InProgress);
+    assert_eq!(farm.bus().records().latest(&key).await.unwrap().unwrap().1.state(), State::InProgress);
     std::fs::write(go, "").unwrap();
     ended_as(&farm, &key, Outcome::Succeeded).await;
     assert_eq!(output(&farm, &key, "stdout").await, b"first\nlast\n");

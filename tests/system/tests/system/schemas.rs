@@ -125,7 +125,7 @@ async fn real_messages_fit_their_schemas() {
         }
     }
     let rejected =
-        farm.bus().last_stored(stream::REJECTED, "forebay.build.rejected.g").await.unwrap().unwrap();
+        farm.bus().stream(stream::REJECTED).last("forebay.build.rejected.g").await.unwrap().unwrap();
     cases.good("Rejection", &serde_json::from_slice(&rejected.payload).unwrap());
     scheduled(&farm, keys.first().unwrap(), &mut cases).await;
     printed(&farm, keys.first().unwrap(), &mut cases).await;
@@ -214,9 +214,9 @@ async fn scheduled(farm: &Farm, key: &BuildKey, cases: &mut Cases) {
             cases.good(missing.remove(at).1, &serde_json::from_slice(&message.payload).unwrap());
         }
     }
-    let (_, record) = farm.bus().entry::<model::FarmRecord>(&()).await.unwrap();
+    let (_, record) = farm.bus().buckets().get::<model::FarmRecord>(&()).await.unwrap();
     cases.good("FarmRecord", &serde_json::to_value(record.unwrap()).unwrap());
-    for gateway in farm.bus().gateways("").await.unwrap() {
+    for gateway in farm.bus().gateways().all("").await.unwrap() {
         cases.good("GatewayAddress", &serde_json::to_value(gateway).unwrap());
     }
     cases.lines("QuotaReply", &farm.cli(&["quota", "--json"]).await);
@@ -232,8 +232,8 @@ async fn scheduled(farm: &Farm, key: &BuildKey, cases: &mut Cases) {
         default_error: [(kind.clone(), 2.0)].into(),
         types_by_rule: [("cc_binary".to_owned(), [kind].into())].into(),
     };
-    assert!(farm.bus().write_entry(&(), &notice, model::Sequence(0), SOON).await.unwrap());
-    let stored = farm.bus().last_stored(stream::MODELS, "$KV.FOREBAY_MODELS.current").await.unwrap().unwrap();
+    assert!(farm.bus().buckets().compare_and_set(&(), &notice, model::Sequence(0), SOON).await.unwrap());
+    let stored = farm.bus().stream(stream::MODELS).last("$KV.FOREBAY_MODELS.current").await.unwrap().unwrap();
     cases.good("ModelNotice", &serde_json::from_slice(&stored.payload).unwrap());
     cases.bad("Quota", &json!({"esu": {"x86": "many"}}));
     let unset = farm.cli(&["quota", "unset", "g"]).await;

@@ -28,7 +28,7 @@ async fn lease_of_the_dead(farm: &Farm, key: &BuildKey) {
 async fn is_purged(farm: &Farm, subject: String, stream: &str) {
     let gone = async {
         loop {
-            match farm.bus().last_stored(stream, &subject).await.unwrap() {
+            match farm.bus().stream(stream).last(&subject).await.unwrap() {
                 Some(stored) if !stored.payload.is_empty() => {
                     tokio::time::sleep(Duration::from_millis(50)).await;
                 }
@@ -81,9 +81,9 @@ async fn what_lies_there_is_purged_when_a_reaper_or_scheduler_comes() {
     lease_of_the_dead(&farm, &key).await;
     let dead: ExecutorId = "executor-dead".parse().unwrap();
     keep_for_ever(&farm, ExecutorLeaseSubject(dead.clone()).to_string(), &heartbeat(&dead)).await;
-    assert_eq!(farm.bus().executors().await.unwrap().len(), 1);
+    assert_eq!(farm.bus().leases().executors().await.unwrap().len(), 1);
     let forgotten = async {
-        while !farm.bus().executors().await.unwrap().is_empty() {
+        while !farm.bus().leases().executors().await.unwrap().is_empty() {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     };
@@ -111,13 +111,13 @@ async fn what_an_executor_had_whose_lease_should_have_ended_is_run_elsewhere() {
     let action = acting::upload(&remote, &marks.script("it")).await;
     let begun = Begun::new(&remote, &action).await;
     marks.begun("it", 1).await;
-    let heartbeat = farm.bus().executors().await.unwrap().remove(0);
+    let heartbeat = farm.bus().leases().executors().await.unwrap().remove(0);
     one.kill9();
     let dead = heartbeat.executor.clone();
     keep_for_ever(&farm, ExecutorLeaseSubject(dead.clone()).to_string(), &heartbeat).await;
     let _two = farm.machine("two", &[]).await;
     until("it runs elsewhere", BOUND, || marks.runs("it").len() == 2).await;
-    let live = farm.bus().executors().await.unwrap();
+    let live = farm.bus().leases().executors().await.unwrap();
     assert!(live.len() == 1 && live[0].executor != dead, "{live:#?}");
     is_purged(&farm, ExecutorLeaseSubject(dead).to_string(), bus::stream::EXECUTORS).await;
     marks.go("it");
@@ -137,17 +137,17 @@ async fn an_executor_that_died_before_nats_server_did_stays_dead() {
     let mut dead = Vec::new();
     for name in ["one", "two", "three"] {
         let mut machine = farm.machine(name, &[]).await;
-        dead.extend(farm.bus().executors().await.unwrap().into_iter().map(|it| it.executor));
+        dead.extend(farm.bus().leases().executors().await.unwrap().into_iter().map(|it| it.executor));
         machine.kill9();
         machine.wait_exit(SOON).await;
         tokio::time::sleep(Duration::from_secs(pause)).await;
     }
-    assert_eq!(farm.bus().executors().await.unwrap().len(), 0);
+    assert_eq!(farm.bus().leases().executors().await.unwrap().len(), 0);
     farm.servers.kill_nats();
     farm.servers.start_nats().await;
     let live = async {
         loop {
-            if let Ok(live) = farm.bus().executors().await {
+            if let Ok(live) = farm.bus().leases().executors().await {
                 return live;
             }
             tokio::time::sleep(Duration::from_millis(50)).await;

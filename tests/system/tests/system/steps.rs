@@ -176,7 +176,7 @@ impl Drive {
         worker.kill9();
         worker.wait_exit(SOON).await;
         if self.way == Way::LeaseVanishes {
-            self.farm.bus().revoke_lease(&key).await.unwrap();
+            self.farm.bus().leases().revoke(&key).await.unwrap();
         }
         self.farm.keep(self.farm.spawn("worker").await);
         key
@@ -189,10 +189,10 @@ impl Drive {
         let bus = self.farm.bus().clone();
         let worker: model::WorkerId = "nobody".parse().unwrap();
         let holder = LeaseHolder { worker: worker.clone(), ttl_seconds: 60 };
-        let Acquired::Held(lease) = bus.acquire_lease(&key, holder, SOON).await.unwrap() else {
+        let Acquired::Held(lease) = bus.leases().acquire(&key, holder, SOON).await.unwrap() else {
             panic!("the lease is taken")
         };
-        let (sequence, record) = bus.latest(&key).await.unwrap().unwrap();
+        let (sequence, record) = bus.records().latest(&key).await.unwrap().unwrap();
         let invocation = Invocation {
             worker,
             workspace: 0,

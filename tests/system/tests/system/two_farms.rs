@@ -69,13 +69,13 @@ impl Home {
     /// URL of the farm's store.
     async fn store_url(&mut self) -> String {
         let client = self.up.client().await;
-        let (_, record) = client.bus().entry::<FarmRecord>(&()).await.unwrap();
+        let (_, record) = client.bus().buckets().get::<FarmRecord>(&()).await.unwrap();
         record.unwrap().cas.unwrap().url
     }
 
     async fn gateways(&mut self) -> Vec<String> {
         let client = self.up.client().await;
-        let found = client.bus().gateways(&host_name()).await.unwrap();
+        let found = client.bus().gateways().all(&host_name()).await.unwrap();
         found.into_iter().map(|address| address.grpc).collect()
     }
 

@@ -77,7 +77,7 @@ impl Hand {
         kind: Option<WorkspaceKind>,
         deadline_ms: Millis,
     ) -> OfferVerdict {
-        let (sequence, _) = self.farm.bus().latest(key).await.unwrap().unwrap();
+        let (sequence, _) = self.farm.bus().records().latest(key).await.unwrap().unwrap();
         let offer = Offer {
             group: key.group.clone(),
             id: key.id,

@@ -80,7 +80,7 @@ async fn a_build_whose_lease_took_too_long_is_left_to_others() {
     let verdict = hand.offer(&key, None, Millis::of_this_machine().after(4 * DELAY)).await;
     slow.set(Duration::ZERO);
     assert_eq!(verdict, OfferVerdict::Busy);
-    let (_, record) = hand.farm.bus().latest(&key).await.unwrap().unwrap();
+    let (_, record) = hand.farm.bus().records().latest(&key).await.unwrap().unwrap();
     assert_eq!(record.phase, Phase::Enqueued);
     // Its lease does not keep other workers from the build either.
     assert_eq!(

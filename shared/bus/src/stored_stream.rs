@@ -1,0 +1,139 @@
+//! Reading stored messages: the last on a subject, the last on each of many subjects in one round trip, and pages.
+
+use std::time::{Duration, SystemTime};
+
+use async_nats::StatusCode;
+use bytes::Bytes;
+use futures::StreamExt as _;
+use model::Sequence;
+use serde::Serialize;
+
+use crate::{Bus, BusError, Encoding, Stored};
+
+/// Part of a stream's messages.
+#[derive(Debug)]
+pub struct Tail {
+    /// The messages, in order.
+    pub events: Vec<Stored>,
+    /// Whether more messages may follow.
+    pub more: bool,
+}
+
+#[derive(Serialize)]
+struct MultiGet<'a> {
+    multi_last: &'a [String],
+    batch: usize,
+}
+
+#[derive(Serialize)]
+struct BatchGet<'a> {
+    seq: u64,
+    next_by_subj: &'a str,
+    batch: usize,
+    max_bytes: usize,
+}
+
+/// Maximum size of one batch in bytes: its reader holds all of it in memory.
+const BATCH_BYTES: usize = 512 << 10;
+const BATCH_TIMEOUT: Duration = Duration::from_secs(3);
+/// Maximum number of subjects in one request, well below the server's limit of 1,024.
+const SUBJECTS_MAX: usize = 500;
+
+/// A stream of the bus: its messages and its state.
+#[derive(Debug, Clone, Copy)]
+pub struct StoredStream<'a> {
+    pub(crate) bus: &'a Bus,
+    pub(crate) name: &'a str,
+}
+
+impl Bus {
+    /// The stream `name`.
+    pub fn stream<'a>(&'a self, name: &'a str) -> StoredStream<'a> {
+        StoredStream { bus: self, name }
+    }
+}
+
+impl StoredStream<'_> {
+    /// Reads the last message on `subject` from any replica.
+    pub(crate) async fn last_direct(self, subject: &str) -> Result<Option<Stored>, BusError> {
+        let what = || format!("reading the last message on {subject}");
+        let request = format!("$JS.API.DIRECT.GET.{}.{subject}", self.name);
+        let reply = self.bus.client.request(request, Bytes::new()).await.map_err(BusError::failed(what()))?;
+        if reply.status == Some(StatusCode::NOT_FOUND) {
+            return Ok(None);
+        }
+        Ok(Stored::from_direct(reply))
+    }
+
+    /// Reads the last message on `subject` from the stream's leader.
+    pub async fn last(self, subject: &str) -> Result<Option<Stored>, BusError> {
+        use async_nats::jetstream::stream::LastRawMessageErrorKind;
+        let what = || format!("reading the last message on {subject}");
+        let handle = self.bus.js.get_stream_no_info(self.name).await.map_err(BusError::failed(what()))?;
+        match handle.get_last_raw_message_by_subject(subject).await {
+            Ok(message) => Ok(Some(Stored {
+                subject: message.subject.to_string(),
+                sequence: Sequence(message.sequence),
+                at: SystemTime::from(message.time).into(),
+                headers: Some(message.headers),
+                payload: message.payload,
+            })),
+            Err(error) if error.kind() == LastRawMessageErrorKind::NoMessageFound => Ok(None),
+            Err(error) => Err(BusError::failed(what())(error)),
+        }
+    }
+
+    /// Reads the last message on each of `subjects`, in no particular order.
+    pub async fn last_of_many(self, subjects: &[String]) -> Result<Vec<Stored>, BusError> {
+        let mut found = Vec::with_capacity(subjects.len());
+        for part in subjects.chunks(SUBJECTS_MAX) {
+            let request = MultiGet { multi_last: part, batch: SUBJECTS_MAX };
+            found.extend(self.direct_batch(&request).await?.events);
+        }
+        Ok(found)
+    }
+
+    /// Reads up to `batch` messages on `subjects` (a filter) from position `from` on.
+    pub async fn read_from(self, subjects: &str, from: Sequence, batch: usize) -> Result<Tail, BusError> {
+        let request = BatchGet { seq: from.0.max(1), next_by_subj: subjects, batch, max_bytes: BATCH_BYTES };
+        self.direct_batch(&request).await
+    }
+
+    /// Sends one request and collects its replies until a status message ends them.
+    async fn direct_batch<T: Serialize>(self, request: &T) -> Result<Tail, BusError> {
+        let (client, stream) = (&self.bus.client, self.name);
+        let what = || format!("reading a batch of {stream}");
+        let inbox = client.new_inbox();
+        let mut replies = client.subscribe(inbox.clone()).await.map_err(BusError::failed(what()))?;
+        let payload = crate::encode(Encoding::Json, request);
+        let subject = format!("$JS.API.DIRECT.GET.{stream}");
+        client.publish_with_reply(subject, inbox, payload).await.map_err(BusError::failed(what()))?;
+        let mut events = Vec::new();
+        loop {
+            let next = tokio::time::timeout(BATCH_TIMEOUT, replies.next()).await;
+            let Ok(Some(message)) = next else { return Err(BusError::Timeout { what: what() }) };
+            match message.status {
+                None => events.extend(Stored::from_direct(message)),
+                // End of batch, or an empty batch.
+                Some(status) if status.as_u16() == 204 => {
+                    let pending = crate::header(message.headers.as_ref(), "Nats-Num-Pending");
+                    let more = pending.and_then(|n| n.parse::<u64>().ok()).is_some_and(|n| n > 0);
+                    return Ok(Tail { events, more });
+                }
+                Some(StatusCode::NOT_FOUND) => return Ok(Tail { events, more: false }),
+                Some(status) => {
+                    let text = message.description.unwrap_or_default();
+                    return Err(BusError::failed(what())(format!("status {status}: {text}")));
+                }
+            }
+        }
+    }
+
+    /// First and last position.
+    pub async fn positions(self) -> Result<(Sequence, Sequence), BusError> {
+        let what = || format!("reading the state of {}", self.name);
+        let handle = self.bus.js.get_stream_no_info(self.name).await.map_err(BusError::failed(what()))?;
+        let info = handle.get_info().await.map_err(BusError::failed(what()))?;
+        Ok((Sequence(info.state.first_sequence), Sequence(info.state.last_sequence)))
+    }
+}
