@@ -1,7 +1,8 @@
-# `make` lists the targets. All but `install` use one Cargo profile, dev: target/debug/forebay.
+# `make` lists the targets. `install` and `bench` use the Cargo profile release, all others dev: target/debug/forebay.
 export PATH := $(CURDIR)/.tools/bin:$(PATH)
 
 FOREBAY := target/debug/forebay
+RELEASE := target/release/forebay
 PREFIX ?= /usr/local
 RUN_TESTS = $(if $(shell command -v cargo-nextest),cargo nextest run,cargo test)
 
@@ -34,16 +35,17 @@ e2e: tools build ## run all end-to-end tests: Bazel and BuildStream against a re
 	@infra/tools/clients.sh --all
 	FOREBAY_E2E=all $(RUN_TESTS) -p e2e-tests
 
-bench: tools binary ## measure builds, scheduling, actions and the store on this machine
-	$(FOREBAY) bench builds --queued 1000000
-	$(FOREBAY) bench scheduling
-	cargo run -q -p occupancy --example fit
+bench: tools ## measure builds, scheduling, actions and the store on this machine
+	cargo build --release -p forebay
+	$(RELEASE) bench builds --queued 1000000
+	$(RELEASE) bench scheduling
+	cargo run -q --release -p occupancy --example fit
 	lua=$$(mktemp -d) && trap "rm -rf $$lua" EXIT && infra/demo/fetch.sh lua $$lua && \
-	  $(FOREBAY) bench workspaces --project $$lua --make "make -f plain.mk" \
+	  $(RELEASE) bench workspaces --project $$lua --make "make -f plain.mk" \
 	  --targets all --targets src/lua --targets src/luac,src/liblua.a --record $$lua/builds.jsonl && \
-	  cargo run -q -p occupancy --example recorded -- $$lua/builds.jsonl && \
-	  $(FOREBAY) bench actions --project $$lua
-	$(FOREBAY) bench cas
+	  cargo run -q --release -p occupancy --example recorded -- $$lua/builds.jsonl && \
+	  $(RELEASE) bench actions --project $$lua
+	$(RELEASE) bench cas
 
 demo: tools binary ## start a farm on this machine and compile zlib, bzip2 and Lua on it
 	python3 infra/demo/demo.py
@@ -53,7 +55,7 @@ schemas: binary ## write the JSON Schemas of the messages to docs/schemas
 
 install: ## compile an optimised binary and install it to PREFIX (/usr/local)
 	cargo build --release -p forebay
-	install -D target/release/forebay $(DESTDIR)$(PREFIX)/bin/forebay
+	install -D $(RELEASE) $(DESTDIR)$(PREFIX)/bin/forebay
 
 clean: ## remove build outputs, keep .tools/
 	cargo clean

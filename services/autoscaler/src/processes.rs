@@ -1,12 +1,11 @@
 //! The processes of a pool, from their heartbeats.
 
-use bus::millis;
+use bus::{Message, millis};
 use index::{Index, IndexError, actions::Actions};
 use model::{
     ExecutorHeartbeat, ExecutorStatus, Heartbeat, Millis, PoolName, ScaleObservation, WorkerStatus,
     WorkspaceState,
 };
-use serde::de::DeserializeOwned;
 use tracing::debug;
 
 use crate::work::Work;
@@ -52,10 +51,10 @@ pub(crate) async fn executors(
     Ok(decode::<ExecutorHeartbeat>(&all).filter(|heartbeat| heartbeat.pool == *pool).map(read).collect())
 }
 
-fn decode<T: DeserializeOwned>(all: &[Vec<u8>]) -> impl Iterator<Item = T> {
+fn decode<T: Message>(all: &[Vec<u8>]) -> impl Iterator<Item = T> {
     all.iter().filter_map(|text| {
         // A heartbeat of another version; ignored until the process is replaced.
-        let read = serde_json::from_slice(text);
+        let read = T::from_json(text);
         read.inspect_err(|error| debug!(%error, "ignoring an unreadable heartbeat")).ok()
     })
 }

@@ -3,14 +3,13 @@
 use std::{sync::Arc, time::Duration};
 
 use bus::{
-    ApiCall, ApiEndpoint, ApiRequest, ApiService, Bus, BusError, Encoding, Published, RequestId, Subject,
-    decode, encode,
+    ApiCall, ApiEndpoint, ApiRequest, ApiService, Bus, BusError, Encoding, FromClient, Published, RequestId,
+    Subject, ToClient as _,
 };
 use bytes::Bytes;
 use index::Index;
 use invariant::impossible;
 use model::{ApiError, BuildKey, BuildRequest, BuildView, CreateReply, ErrorCode, GetRequest, Group};
-use serde::de::DeserializeOwned;
 use service::{Context, ServiceError, Step, crash_point};
 use telemetry::metrics::{Counter, Histogram, Label, count, observe};
 use tokio::{sync::Semaphore, time::Instant};
@@ -131,32 +130,32 @@ impl Handler {
         let payload = message.payload();
         let bus = &self.context.bus;
         let call = match call {
-            Call::Groups => return Ok(encode(encoding, &list::groups(&self.index).await?)),
-            Call::Workers => return Ok(encode(encoding, &list::workers(bus, &self.index).await?)),
-            Call::Quota => return Ok(encode(encoding, &why::quota(bus, &self.index).await?)),
+            Call::Groups => return Ok(list::groups(&self.index).await?.encode(encoding)),
+            Call::Workers => return Ok(list::workers(bus, &self.index).await?.encode(encoding)),
+            Call::Quota => return Ok(why::quota(bus, &self.index).await?.encode(encoding)),
             Call::Group(call) => call,
         };
         let group = group_of(call, message)?;
         match call {
-            ApiCall::Create => Ok(encode(encoding, &self.create(&group, encoding, message).await?)),
+            ApiCall::Create => Ok(self.create(&group, encoding, message).await?.encode(encoding)),
             ApiCall::Get => {
                 let GetRequest { id } = read(encoding, payload)?;
-                Ok(encode(encoding, &get(bus, &BuildKey { group, id }).await?))
+                Ok(get(bus, &BuildKey { group, id }).await?.encode(encoding))
             }
             ApiCall::Cancel => {
                 let wanted: model::CancelRequest = read(encoding, payload)?;
                 let key = BuildKey { group, id: wanted.id };
-                Ok(encode(encoding, &cancel(bus, &key, wanted).await?))
+                Ok(cancel(bus, &key, wanted).await?.encode(encoding))
             }
             ApiCall::Why => {
                 let model::WhyRequest { id } = read(encoding, payload)?;
                 let view = get(bus, &BuildKey { group, id }).await?;
-                Ok(encode(encoding, &why::why_of(bus, &self.index, &view.record).await?))
+                Ok(why::why_of(bus, &self.index, &view.record).await?.encode(encoding))
             }
             ApiCall::List => {
                 let wanted =
                     if payload.is_empty() { model::ListRequest::default() } else { read(encoding, payload)? };
-                Ok(encode(encoding, &list::list(bus, &self.index, &group, &wanted).await?))
+                Ok(list::list(bus, &self.index, &group, &wanted).await?.encode(encoding))
             }
         }
     }
@@ -215,6 +214,6 @@ fn group_of(call: ApiCall, message: &Published) -> Result<Group, ApiError> {
     name.parse().map_err(|error: model::ParseIdError| invalid(error.to_string()))
 }
 
-fn read<T: DeserializeOwned>(encoding: Encoding, payload: &[u8]) -> Result<T, ApiError> {
-    decode(encoding, payload).map_err(|error| invalid(telemetry::error_chain(&error)))
+fn read<T: FromClient>(encoding: Encoding, payload: &[u8]) -> Result<T, ApiError> {
+    T::decode(encoding, payload).map_err(|error| invalid(telemetry::error_chain(&error)))
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use bus::{Bus, BusError, Written};
+use bus::{Bus, BusError, Message as _, Written};
 use model::{Accepted, BlobDigest, Build, BuildRecord, Context, ErrorCode, Phase, RequestLimits, Sequence};
 use telemetry::metrics::{Counter, count};
 
@@ -113,7 +113,7 @@ impl Intake {
             globset::Glob::new(pattern).map_err(NotEnqueued::Glob)?;
         }
         let record = BuildRecord::enqueued(build);
-        let size = bus::encode(bus::Encoding::Json, &record).len();
+        let size = record.to_json().len();
         if size > RECORD_BYTES_MAX {
             return Err(NotEnqueued::TooLarge { size });
         }

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use bus::Bus;
+use bus::{Bus, FromJson as _, Message as _};
 use index::Index;
 use model::{
     ApiError, BuildId, BuildKey, BuildView, ErrorCode, Group, GroupsReply, Heartbeat, ListReply, ListRequest,
@@ -61,7 +61,7 @@ pub(crate) async fn list(
     let mut builds = Vec::new();
     let mut room = LIST_BYTES_MAX;
     for view in ids.iter().filter_map(|id| found.remove(id)).filter(wanted).take(limit) {
-        let size = bus::encode(bus::Encoding::Json, &view).len();
+        let size = view.to_json().len();
         if size > room {
             return Ok(ListReply { builds, truncated: true });
         }
@@ -119,7 +119,7 @@ pub(crate) async fn workers(bus: &Bus, index: &Index) -> Result<Vec<WorkerView>,
 pub(crate) async fn live_workers(index: &Index, now: Millis) -> Result<Vec<WorkerView>, ApiError> {
     let found = index.workers(now).await.map_err(unavailable)?;
     let read = |raw: &Vec<u8>| {
-        bus::decode::<Heartbeat>(bus::Encoding::Json, raw)
+        Heartbeat::from_json(raw)
             .inspect_err(|error| {
                 debug!(error = telemetry::error_chain(error), "ignoring an unreadable heartbeat");
             })

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use bus::{Delivery, Handled, Limits, Published, RequestId, RequestSubject, decode, stream};
+use bus::{Delivery, FromClient as _, Handled, Limits, Published, RequestId, RequestSubject, stream};
 use model::{BuildId, BuildRequest, ErrorCode, Millis, Priority, RequestLimits};
 use policy::store_retry_delay;
 use service::{Context, ServiceError, Step, crash_point};
@@ -116,7 +116,7 @@ fn read(limits: &RequestLimits, message: &Published, now: Millis) -> Result<mode
         let (size, most) = (message.payload().len(), limits.request_bytes_max);
         return Err(refuse(format!("the request has {size} bytes, the limit is {most}"), header_id));
     }
-    let request: BuildRequest = decode(message.encoding(), message.payload())
+    let request = BuildRequest::decode(message.encoding(), message.payload())
         .map_err(|error| refuse(telemetry::error_chain(&error), header_id))?;
     let id = request.id.or(header_id);
     let mut accepted = request

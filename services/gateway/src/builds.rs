@@ -11,8 +11,9 @@ use axum::{
 };
 use client::ClientError;
 use futures::{StreamExt as _, TryStreamExt as _};
-use model::{BuildId, BuildRequest, BuildView, CancelReply, Group, ListReply, ListRequest, WhyReply};
-use serde::Deserialize;
+use model::{
+    BuildId, BuildRequest, BuildView, CancelBody, CancelReply, Group, ListReply, ListRequest, WhyReply,
+};
 
 use crate::{
     failure::Failure,
@@ -63,14 +64,6 @@ pub(crate) async fn why(
 ) -> Result<Json<WhyReply>, Failure> {
     query.reject_unknown(&[])?;
     Ok(Json(gateway.client.why(&names.key()?).await?))
-}
-
-/// Optional body of a cancel request.
-#[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct CancelBody {
-    #[serde(default)]
-    reason: Option<String>,
 }
 
 /// Handles `POST /v1/builds/{group}/{id}/cancel`: cancels a build.

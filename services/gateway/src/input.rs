@@ -7,13 +7,12 @@ use axum::{
     extract::{FromRequestParts, Path, Query},
     http::{HeaderMap, HeaderName, StatusCode, header, request::Parts},
 };
-use bus::Encoding;
+use bus::{Encoding, FromClient};
 use bytes::{Bytes, BytesMut};
 use futures::StreamExt as _;
 use invariant::impossible;
 use listener::TooSlow;
 use model::{BuildKey, Digest, Group, Outcome, State};
-use serde::de::DeserializeOwned;
 
 use crate::failure::Failure;
 
@@ -161,9 +160,9 @@ fn broke_off(error: &axum::Error) -> Failure {
 }
 
 /// Decodes a JSON or MessagePack body.
-pub(crate) fn decode<T: DeserializeOwned>(headers: &HeaderMap, body: &[u8]) -> Result<T, Failure> {
+pub(crate) fn decode<T: FromClient>(headers: &HeaderMap, body: &[u8]) -> Result<T, Failure> {
     let encoding = Encoding::of(header_text(headers, header::CONTENT_TYPE), body);
-    bus::decode(encoding, body).map_err(|error| Failure::invalid(telemetry::error_chain(&error)))
+    T::decode(encoding, body).map_err(|error| Failure::invalid(telemetry::error_chain(&error)))
 }
 
 #[cfg(test)]

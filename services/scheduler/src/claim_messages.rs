@@ -21,6 +21,8 @@ impl Plain for Asked {
     }
 }
 
+bus::message!(Asked, Reply);
+
 /// A request that has not been answered yet.
 #[derive(Debug)]
 pub(crate) struct Pending {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use bus::{BusError, Encoding, decode};
+use bus::{BusError, FromJson as _};
 use futures::{StreamExt as _, TryStreamExt as _};
 use index::{
     IndexError,
@@ -71,7 +71,7 @@ where
 }
 
 fn read(execution: &LiveExecution) -> Option<(ExecutionRecord, Sequence)> {
-    match decode(Encoding::Json, &execution.record) {
+    match ExecutionRecord::from_json(&execution.record) {
         Ok(record) => Some((record, execution.sequence)),
         Err(error) => {
             warn!(key = %execution.key, %error, "cannot read a record in Redis");

@@ -4,8 +4,8 @@
 use std::{collections::HashSet, time::Duration};
 
 use bus::{
-    BusError, Delivery, Encoding, ExecutorLeaseSubject, Handled, LeaseChange, Limits, Published, Written,
-    decode, stream,
+    BusError, Delivery, ExecutorLeaseSubject, FromJson as _, Handled, LeaseChange, Limits, Published,
+    Written, stream,
 };
 use futures::{StreamExt as _, TryStreamExt as _, stream as futures_stream};
 use index::{IndexError, actions::LiveExecution};
@@ -132,7 +132,7 @@ async fn end_copy(
     execution: LiveExecution,
     reason: &str,
 ) -> Result<(), BusError> {
-    let record: ExecutionRecord = match decode(Encoding::Json, &execution.record) {
+    let record = match ExecutionRecord::from_json(&execution.record) {
         Ok(record) => record,
         Err(error) => {
             error!(key = %execution.key, %error, "cannot read a record in Redis");

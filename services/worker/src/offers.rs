@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use bus::{Encoding, Received, decode};
+use bus::{FromJson as _, Received};
 use model::{BuildKey, BuildRecord, Offer, OfferReply, OfferVerdict, Offers, Sequence};
 use service::{ServiceError, Step, Subscription, crash_point};
 use tokio::sync::oneshot;
@@ -59,7 +59,7 @@ async fn assign_all(shared: &Arc<Shared>, mut offers: Offers) -> Vec<OfferVerdic
 /// INVOCATION_STARTED is a conflict.
 fn carried(offer: &mut Offer, key: &BuildKey) -> Option<(Sequence, BuildRecord)> {
     let stored = offer.record.take()?;
-    let record = decode(Encoding::Json, stored.get().as_bytes()).inspect_err(|error| {
+    let record = BuildRecord::from_json(stored.get().as_bytes()).inspect_err(|error| {
         debug!(%key, error = telemetry::error_chain(error), "cannot read the record in an offer");
     });
     let record: BuildRecord = record.ok()?;

@@ -8,9 +8,46 @@ use async_nats::{
 };
 use bytes::Bytes;
 use futures::StreamExt as _;
-use model::{ApiError, ErrorCode};
+use model::{
+    ApiError, BuildRequest, BuildView, CancelBody, CancelReply, CancelRequest, CreateReply, ErrorCode,
+    GetRequest, GroupsReply, ListReply, ListRequest, QuotaReply, WhyReply, WhyRequest, WorkerView,
+};
 
-use crate::{Bus, BusError, Encoding, Published, encode, headers::CONTENT_TYPE};
+use crate::{
+    Bus, BusError, Encoding, Published, ToClient,
+    codec::{from_client, to_client},
+    headers::CONTENT_TYPE,
+    message,
+};
+
+message!(
+    BuildRequest,
+    BuildView,
+    CancelReply,
+    CancelRequest,
+    CreateReply,
+    GetRequest,
+    GroupsReply,
+    ListReply,
+    ListRequest,
+    QuotaReply,
+    Vec<WorkerView>,
+    WhyReply,
+    WhyRequest,
+);
+from_client!(BuildRequest, CancelBody, CancelRequest, GetRequest, ListRequest, WhyRequest);
+to_client!(
+    ApiError,
+    BuildRequest,
+    BuildView,
+    CancelReply,
+    CreateReply,
+    GroupsReply,
+    ListReply,
+    QuotaReply,
+    Vec<WorkerView>,
+    WhyReply,
+);
 
 /// Maximum size of an answer in bytes, below nats-server's limit of 1 MiB for body and headers.
 const ANSWER_BYTES_MAX: usize = 1_040_000;
@@ -82,7 +119,7 @@ impl ApiRequest {
         let body = outcome.and_then(fits_a_message).unwrap_or_else(|error| {
             headers.insert(NATS_SERVICE_ERROR, one_line(&error.message).as_str());
             headers.insert(NATS_SERVICE_ERROR_CODE, error.error.http_status().to_string().as_str());
-            encode(encoding, &error)
+            error.encode(encoding)
         });
         let sent = self.request.respond_with_headers(Ok(body), headers).await;
         sent.map_err(BusError::failed("answering a request"))

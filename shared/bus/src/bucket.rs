@@ -6,17 +6,16 @@ use async_nats::{HeaderMap, Subscriber};
 use bytes::Bytes;
 use futures::StreamExt as _;
 use model::Sequence;
-use serde::{Serialize, de::DeserializeOwned};
 use tracing::debug;
 
 use crate::{
-    Bus, BusError, Encoding, Stored, encode,
+    Bus, BusError, Message, Stored,
     headers::{KV_OPERATION, header},
     transition::Write,
 };
 
 /// A value of one kind, in JSON. The module `entries` lists all kinds with their buckets and keys.
-pub trait Entry: Serialize + DeserializeOwned + Send + Sync {
+pub trait Entry: Message + Sync {
     /// `()` if the bucket has one value of this kind.
     type Key: Ord + Send + Sync;
 
@@ -121,7 +120,7 @@ impl Buckets<'_> {
         let subject = E::subject(key);
         let mut headers = HeaderMap::new();
         let payload = if let Some(value) = value {
-            encode(Encoding::Json, value)
+            value.to_json()
         } else {
             headers.insert(KV_OPERATION, "DEL");
             Bytes::new()
@@ -139,7 +138,7 @@ impl Buckets<'_> {
         expected: Sequence,
         patience: Duration,
     ) -> Result<bool, BusError> {
-        let write = Write::new(E::STREAM, E::subject(key), expected, encode(Encoding::Json, value));
+        let write = Write::new(E::STREAM, E::subject(key), expected, value.to_json());
         Ok(self.bus.compare_and_set(&write, patience).await?.is_ok())
     }
 

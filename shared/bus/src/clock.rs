@@ -20,7 +20,7 @@ use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 use tokio::sync::watch;
 use tracing::debug;
 
-use crate::{BusError, Encoding, decode, stream};
+use crate::{BusError, codec::from_json, stream};
 
 /// The time of nats-server: measured over the connection, and extrapolated between measurements with `CLOCK_BOOTTIME`,
 /// which no program can set. Before the first measurement it is this machine's clock. Cheap to clone.
@@ -166,7 +166,7 @@ impl FarmClock {
         let received = boottime();
         let reply = answered.map_err(|_| BusError::Timeout { what: what() })?;
         let reply = reply.map_err(BusError::failed(what()))?;
-        let answer: T = decode(Encoding::Json, &reply.payload).map_err(BusError::failed(what()))?;
+        let answer: T = from_json(&reply.payload).map_err(BusError::failed(what()))?;
         let time = OffsetDateTime::parse(time(&answer), &Rfc3339).map_err(BusError::failed(what()))?;
         self.add_measurement(Bounds::measured(micros(time.into()), sent, received));
         Ok(())

@@ -59,7 +59,86 @@ pub fn millis(span: Duration) -> u64 {
     u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
 }
 
-pub fn decode<T: DeserializeOwned>(encoding: Encoding, payload: &[u8]) -> Result<T, DecodeError> {
+/// A message or record in JSON, or some of its fields. `message!` and `fields!` implement it: then the code that reads
+/// the type is compiled in this crate, and not in each crate that uses it, where it was more than half of the code.
+pub trait FromJson: Sized + Send {
+    fn from_json(payload: &[u8]) -> Result<Self, DecodeError>;
+}
+
+/// A type of the farm's messages and records, in JSON.
+pub trait Message: FromJson {
+    fn to_json(&self) -> Bytes;
+}
+
+/// A request of the API, which clients may also send in MessagePack.
+pub trait FromClient: Sized {
+    /// An error names the field that is invalid.
+    fn decode(encoding: Encoding, payload: &[u8]) -> Result<Self, DecodeError>;
+}
+
+/// An answer of the API; it has the encoding of its request.
+pub trait ToClient {
+    fn encode(&self, encoding: Encoding) -> Bytes;
+}
+
+/// Implements [`Message`] for types.
+#[macro_export]
+macro_rules! message {
+    ($($message:ty),+ $(,)?) => {$(
+        $crate::fields!($message);
+
+        impl $crate::Message for $message {
+            #[inline(never)]
+            fn to_json(&self) -> $crate::hidden::Bytes {
+                $crate::hidden::to_json(self)
+            }
+        }
+    )+};
+}
+
+/// Implements [`FromJson`] for types that are only read.
+#[macro_export]
+macro_rules! fields {
+    ($($fields:ty),+ $(,)?) => {$(
+        impl $crate::FromJson for $fields {
+            #[inline(never)]
+            fn from_json(payload: &[u8]) -> Result<Self, $crate::DecodeError> {
+                $crate::hidden::from_json(payload)
+            }
+        }
+    )+};
+}
+
+/// Implements [`FromClient`] for types.
+macro_rules! from_client {
+    ($($request:ty),+ $(,)?) => {$(
+        impl $crate::FromClient for $request {
+            #[inline(never)]
+            fn decode(encoding: $crate::Encoding, payload: &[u8]) -> Result<Self, $crate::DecodeError> {
+                $crate::codec::decode(encoding, payload)
+            }
+        }
+    )+};
+}
+
+/// Implements [`ToClient`] for types.
+macro_rules! to_client {
+    ($($answer:ty),+ $(,)?) => {$(
+        impl $crate::ToClient for $answer {
+            #[inline(never)]
+            fn encode(&self, encoding: $crate::Encoding) -> ::bytes::Bytes {
+                $crate::codec::encode(encoding, self)
+            }
+        }
+    )+};
+}
+pub(crate) use {from_client, to_client};
+
+pub fn from_json<T: DeserializeOwned>(payload: &[u8]) -> Result<T, DecodeError> {
+    Ok(serde_json::from_slice(payload)?)
+}
+
+pub(crate) fn decode<T: DeserializeOwned>(encoding: Encoding, payload: &[u8]) -> Result<T, DecodeError> {
     match encoding {
         Encoding::Json => serde_json::from_slice(payload).map_err(|error| {
             let mut again = serde_json::Deserializer::from_slice(payload);
@@ -82,10 +161,14 @@ fn with_field_path<'de, T: DeserializeOwned, D: serde::Deserializer<'de>>(
     if at.is_empty() || at == "." { error } else { DecodeError::Field { at, source: Box::new(error) } }
 }
 
-/// Encodes a message. The types of this farm always encode: they contain only maps with text keys.
-pub fn encode<T: Serialize>(encoding: Encoding, message: &T) -> Bytes {
+/// The types of this farm always encode: they contain only maps with text keys.
+pub fn to_json<T: Serialize>(message: &T) -> Bytes {
+    serde_json::to_vec(message).present("a message as JSON").into()
+}
+
+pub(crate) fn encode<T: Serialize>(encoding: Encoding, message: &T) -> Bytes {
     match encoding {
-        Encoding::Json => serde_json::to_vec(message).present("a message as JSON").into(),
+        Encoding::Json => to_json(message),
         Encoding::MessagePack => rmp_serde::to_vec_named(message).present("a message as MessagePack").into(),
     }
 }
@@ -101,10 +184,10 @@ mod tests {
     fn a_wrong_field_is_named_in_either_encoding() {
         let message = json!({"job": {"tasks": [{"id": "a"}, {"id": "b", "limits": {"cpu_ms": "much"}}]}});
         for encoding in [Encoding::Json, Encoding::MessagePack] {
-            let error = decode::<BuildRequest>(encoding, &encode(encoding, &message)).unwrap_err();
+            let error = BuildRequest::decode(encoding, &encode(encoding, &message)).unwrap_err();
             assert_eq!(error.to_string(), "field job.tasks[1].limits.cpu_ms is invalid", "{encoding:?}");
         }
-        let error = decode::<BuildRequest>(Encoding::Json, b"not json").unwrap_err();
+        let error = BuildRequest::decode(Encoding::Json, b"not json").unwrap_err();
         assert_eq!(error.to_string(), "the JSON message cannot be read");
     }
 }

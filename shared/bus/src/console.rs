@@ -8,13 +8,16 @@ use model::{Attempt, BuildKey, OutputStream, Sequence, ToolEvent};
 use tokio::time::Instant;
 
 use crate::{
-    Bus, BusError, Encoding, EventKind, EventSubject, encode,
+    Bus, BusError, Encoding, EventKind, EventSubject, Message,
     headers::{
         CONTENT_TYPE, EXPECTED, EXPECTED_SUBJECT, HEADER_ATTEMPT, HEADER_DROPPED, HEADER_OFFSET,
         HEADER_STREAM, MESSAGE_ID, header,
     },
+    message,
     transition::is_conflict,
 };
+
+message!(ToolEvent);
 
 /// A piece of a build's console output.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -167,7 +170,7 @@ fn parts(chunk: Chunk<'_>) -> (EventKind, HeaderMap, Bytes) {
         }
         Chunk::Tool(event) => {
             headers.insert(CONTENT_TYPE, Encoding::Json.content_type());
-            (EventKind::Tool, headers, encode(Encoding::Json, event))
+            (EventKind::Tool, headers, event.to_json())
         }
     }
 }

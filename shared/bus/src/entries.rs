@@ -8,7 +8,9 @@ use model::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::{Buckets, BusError, Entry, EntryChange, ListedEntry, Stored, stream};
+use crate::{Buckets, BusError, Entry, EntryChange, ListedEntry, Stored, message, stream};
+
+message!(ActionsFloor, EarlierStore, FarmRecord, GovernorRecord, ModelNotice, Pool, Quota, ScalePlan,);
 
 /// Declares the stream and the subject of a value: one subject, or a prefix and the type of the key that follows it.
 macro_rules! entry {

@@ -8,7 +8,9 @@ use model::{GatewayAddress, WhereQuestion};
 use tokio::time::Instant;
 use tracing::debug;
 
-use crate::{Bus, BusError, Encoding, Subject, decode, encode};
+use crate::{Bus, BusError, FromJson as _, Message, Subject, message};
+
+message!(GatewayAddress, WhereQuestion);
 
 /// Time limit for the first answer.
 const FIRST_ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
@@ -48,7 +50,7 @@ impl Gateways<'_> {
         let client = &self.bus.client;
         let inbox = client.new_inbox();
         let mut answers = client.subscribe(inbox.clone()).await.map_err(BusError::failed(failed()))?;
-        let question = encode(Encoding::Json, &WhereQuestion { host: host.to_owned() });
+        let question = WhereQuestion { host: host.to_owned() }.to_json();
         let sent = client.publish_with_reply(Subject::GatewayWhere.to_string(), inbox, question).await;
         sent.map_err(BusError::failed(failed()))?;
         let mut until = Instant::now() + FIRST_ANSWER_TIMEOUT;
@@ -58,7 +60,7 @@ impl Gateways<'_> {
                 break;
             }
             // An answer of another version may not be readable.
-            let Ok(address) = decode::<GatewayAddress>(Encoding::Json, &message.payload) else { continue };
+            let Ok(address) = GatewayAddress::from_json(&message.payload) else { continue };
             if found.is_empty() {
                 until = Instant::now() + others.unwrap_or_default();
             }
@@ -82,9 +84,9 @@ impl Gateways<'_> {
         while let Some(message) = questions.next().await {
             let Some(reply) = message.reply else { continue };
             // A question that cannot be read gets the answer for an unknown machine.
-            let host = decode::<WhereQuestion>(Encoding::Json, &message.payload).map(|asked| asked.host);
+            let host = WhereQuestion::from_json(&message.payload).map(|asked| asked.host);
             let Some(address) = address_for(&host.unwrap_or_default()) else { continue };
-            if let Err(error) = self.bus.client.publish(reply, encode(Encoding::Json, &address)).await {
+            if let Err(error) = self.bus.client.publish(reply, address.to_json()).await {
                 debug!(%error, "cannot answer a request for gateways");
             }
         }

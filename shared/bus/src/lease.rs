@@ -8,20 +8,20 @@ use std::{fmt::Display, time::Duration};
 use async_nats::HeaderMap;
 use bytes::Bytes;
 use model::{BuildKey, ExecutorHeartbeat, ExecutorId, Millis, Sequence, WorkerId};
-use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use serde::{Deserialize, Serialize};
 use tracing::warn;
 
 use crate::{
-    Bus, BusError, Encoding, ExecutorLeaseSubject, LeaseSubject, Stored, decode, encode,
+    Bus, BusError, ExecutorLeaseSubject, FromJson as _, LeaseSubject, Message, Stored,
     headers::{EXPECTED, KV_OPERATION, MARKER_REASON, ROLLUP, TTL, header},
-    stream,
+    message, stream,
     transition::Write,
 };
 
 /// Resource that a lease can be held on.
 pub trait LeaseName: Clone + Display + Eq + std::fmt::Debug + Send + Sync {
     /// Content of a lease: its holder.
-    type Holder: Clone + std::fmt::Debug + Eq + Serialize + DeserializeOwned + Send + Sync;
+    type Holder: Message + Clone + std::fmt::Debug + Eq + Sync;
 
     /// The stream of the bucket.
     const STREAM: &str;
@@ -84,6 +84,8 @@ pub struct Lease<K: LeaseName = BuildKey> {
     /// Revision of the lease: the position of its last renewal.
     pub revision: Sequence,
 }
+
+message!(LeaseHolder);
 
 /// Content of a build's lease: its holder.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -312,7 +314,7 @@ impl Leases<'_> {
         if LeaseChange::of(stored.headers.as_ref()) != LeaseChange::Held {
             return LeaseState::Free;
         }
-        let holder = match decode::<K::Holder>(Encoding::Json, &stored.payload) {
+        let holder = match K::Holder::from_json(&stored.payload) {
             Ok(holder) => holder,
             Err(error) => {
                 let error = telemetry::error_chain(&error);
@@ -334,7 +336,7 @@ fn has_ended(at: Millis, life: Duration, now: Millis) -> bool {
 }
 
 fn lease_write<K: LeaseName>(key: &K, holder: &K::Holder, expected: Sequence) -> Write {
-    let payload = encode(Encoding::Json, holder);
+    let payload = holder.to_json();
     let mut write = Write::new(K::STREAM, key.subject(), expected, payload);
     write.headers.insert(TTL, format!("{}s", K::ttl_seconds(holder).max(1)).as_str());
     write

@@ -40,7 +40,15 @@ pub use api::{ApiEndpoint, ApiRequest, ApiService, one_line};
 pub use ask::AskError;
 pub use bucket::{Buckets, Entry, EntryChange, EntryChanges, ListedEntry};
 pub use clock::FarmClock;
-pub use codec::{DecodeError, Encoding, decode, encode, millis};
+/// For the macros of this crate.
+#[doc(hidden)]
+pub mod hidden {
+    pub use bytes::Bytes;
+
+    pub use crate::codec::{from_json, to_json};
+}
+
+pub use codec::{DecodeError, Encoding, FromClient, FromJson, Message, ToClient, millis};
 pub use connect::{Bus, LiveBuild, LiveConnection, LiveEvent, Patience, Reconnects, ServerInfo};
 pub use console::{Chunk, ChunkFault, ConsoleChunk, GuardedWriter, RunPlace};
 pub use entries::{ActionsFloor, QuotaChange, QuotaOf};

@@ -1,12 +1,14 @@
 //! Records whose last message on their own subject is the state of a build or an execution, and the keys of both.
 
-use model::{BuildKey, BuildRecord, ExecutionKey, ExecutionRecord};
-use serde::{Serialize, de::DeserializeOwned};
+use model::{BuildKey, BuildRecord, ExecutionHead, ExecutionKey, ExecutionRecord, RecordHead};
 
-use crate::{ActionSubject, EventSubject, stream};
+use crate::{ActionSubject, EventSubject, Message, fields, message, stream};
+
+message!(BuildRecord, ExecutionRecord);
+fields!(RecordHead, ExecutionHead, Box<ExecutionHead>);
 
 /// A record whose last message on its own subject is the state of its build or execution.
-pub trait Lifecycle: Serialize + DeserializeOwned + Send + Sync {
+pub trait Lifecycle: Message + Sync {
     /// The stream that stores it.
     const STREAM: &str;
 

@@ -1,13 +1,16 @@
 //! Messages on an execution's live subject: its records as they are stored, and its executor's progress reports.
 
-use async_nats::{HeaderMap, Message, Subscriber};
+use async_nats::{HeaderMap, Subscriber};
 use futures::StreamExt as _;
 use model::{ExecutionKey, ExecutionProgress, ExecutorControl, ExecutorId};
 
 use crate::{
-    ActionSubject, Bus, BusError, Encoding, Stored, Subject, decode, encode,
+    ActionSubject, Bus, BusError, FromJson as _, Message, Stored, Subject,
     headers::{PROGRESS, header},
+    message,
 };
+
+message!(ExecutionProgress);
 
 /// A message on an execution's live subject.
 #[derive(Debug, Clone)]
@@ -20,9 +23,9 @@ pub enum Live {
 
 impl Live {
     /// Parses a message; `None` if it is neither.
-    pub fn of(message: Message) -> Option<Self> {
+    pub fn of(message: async_nats::Message) -> Option<Self> {
         if header(message.headers.as_ref(), PROGRESS).is_some() {
-            return decode(Encoding::Json, &message.payload).ok().map(Self::Progress);
+            return ExecutionProgress::from_json(&message.payload).ok().map(Self::Progress);
         }
         Stored::from_live(message).map(|(stored, _)| Self::Stored(stored))
     }
@@ -60,7 +63,7 @@ impl Bus {
     ) -> Result<(), BusError> {
         let what = || format!("sending an order to executor {executor}");
         let subject = Subject::ExecutorControl(executor.clone()).to_string();
-        let sent = self.client.publish(subject, encode(Encoding::Json, order)).await;
+        let sent = self.client.publish(subject, order.to_json()).await;
         sent.map_err(BusError::failed(what()))?;
         self.client.flush().await.map_err(BusError::failed(what()))
     }
@@ -73,7 +76,7 @@ impl Bus {
     ) -> Result<(), BusError> {
         let mut headers = HeaderMap::new();
         headers.insert(PROGRESS, "1");
-        let payload = encode(Encoding::Json, progress);
+        let payload = progress.to_json();
         let subject = ActionSubject::live(key);
         let published = self.client.publish_with_headers(subject, headers, payload).await;
         published.map_err(BusError::failed(format!("publishing the progress of {key}")))

@@ -9,11 +9,13 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use crate::{
-    Bus, BusError, Encoding, HEADER_OFFSET, LogSubject, Signals, Stored, decode, encode,
+    Bus, BusError, FromJson as _, HEADER_OFFSET, LogSubject, Message, Signals, Stored,
     headers::{LOG_END, header},
-    stream,
+    message, stream,
     transition::Write,
 };
+
+message!(LogHead);
 
 /// First message of a log stream.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -82,7 +84,7 @@ impl LogStream<'_> {
 
     /// Creates the log stream. Its id is random, so no other log stream has it.
     pub async fn create(self, head: &LogHead) -> Result<(), BusError> {
-        let write = self.write(Sequence(0), encode(Encoding::Json, head));
+        let write = self.write(Sequence(0), head.to_json());
         match self.bus.compare_and_set(&write, PATIENCE).await? {
             Ok(_) => Ok(()),
             Err(_) => {
@@ -97,7 +99,7 @@ impl LogStream<'_> {
         let found = self.bus.stream(stream::LOGS).read_from(&subject, Sequence(0), 1).await?;
         let Some(first) = found.events.first() else { return Ok(None) };
         let corrupt = |source| BusError::Corrupt { sequence: first.sequence.0, subject, source };
-        decode(Encoding::Json, &first.payload).map(Some).map_err(corrupt)
+        LogHead::from_json(&first.payload).map(Some).map_err(corrupt)
     }
 
     /// The current end, if the log stream exists.

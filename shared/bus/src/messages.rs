@@ -6,8 +6,32 @@ use model::{
     Offers, Reservations, UsageReport, WaitAgain, WorkerId,
 };
 use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 
-use crate::{HeartbeatMessage, Plain, Subject};
+use crate::{HeartbeatMessage, Plain, Subject, fields, message};
+
+// A record as it is stored.
+fields!(Box<RawValue>);
+message!(
+    (),
+    ActionUsage,
+    ClaimNotice,
+    ClaimReply,
+    ClaimRequest,
+    Control,
+    ControlReply,
+    ExecutorControl,
+    ExecutorHeartbeat,
+    HandOver,
+    Heartbeat,
+    LiveOutputReply,
+    LiveOutputRequest,
+    OfferReply,
+    Offers,
+    Reservations,
+    UsageReport,
+    WaitAgain,
+);
 
 /// Declares the subject and the answer of a message.
 macro_rules! plain {

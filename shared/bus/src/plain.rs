@@ -6,19 +6,18 @@ use std::{future::Future, marker::PhantomData, time::Duration};
 use async_nats::{Request, Subscriber, client::RequestErrorKind};
 use bytes::Bytes;
 use futures::StreamExt as _;
-use serde::{Serialize, de::DeserializeOwned};
 use tracing::{debug, warn};
 
-use crate::{Bus, BusError, DecodeError, Encoding, Subject, decode, encode};
+use crate::{Bus, BusError, DecodeError, FromJson as _, Message, Subject};
 
 /// A message of one kind. The module `messages` lists all kinds with their senders and receivers.
-pub trait Plain: Serialize + DeserializeOwned + Send + 'static {
+pub trait Plain: Message + 'static {
     /// Name of the message in logs, with its article: "an offer".
     const NAME: &'static str;
     /// Which receivers get it: `()` for all, or the id of one.
     type To: ?Sized;
     /// Content of the answer; `()` for messages without one.
-    type Answer: Serialize + DeserializeOwned + Send;
+    type Answer: Message;
 
     /// The subject of the message.
     fn subject(to: &Self::To) -> Subject;
@@ -58,7 +57,7 @@ impl Bus {
     /// Sends a message. Success means that the connection accepted it, not that it was received.
     pub async fn send<M: Plain>(&self, to: &M::To, message: &M) -> Result<(), BusError> {
         let subject = M::subject(to).to_string();
-        let sent = self.client.publish(subject, encode(Encoding::Json, message)).await;
+        let sent = self.client.publish(subject, message.to_json()).await;
         sent.map_err(BusError::failed(format!("sending {}", M::NAME)))
     }
 
@@ -77,12 +76,12 @@ impl Bus {
         limit: Option<Duration>,
     ) -> Result<M::Answer, NoAnswer> {
         let subject = M::subject(to).to_string();
-        let mut request = Request::new().payload(encode(Encoding::Json, message));
+        let mut request = Request::new().payload(message.to_json());
         if limit.is_some() {
             request = request.timeout(limit);
         }
         match self.client.send_request(subject.clone(), request).await {
-            Ok(answer) => decode(Encoding::Json, &answer.payload)
+            Ok(answer) => M::Answer::from_json(&answer.payload)
                 .map_err(|source| NoAnswer::Unreadable { subject, source }),
             Err(error) if error.kind() == RequestErrorKind::NoResponders => {
                 Err(NoAnswer::NoListener { subject })
@@ -104,7 +103,7 @@ impl Bus {
         let subscribed = self.client.subscribe(inbox.clone()).await;
         let answers = subscribed.map_err(BusError::failed(format!("waiting for answers to {}", M::NAME)))?;
         let subject = M::subject(to).to_string();
-        let sent = self.client.publish_with_reply(subject, inbox, encode(Encoding::Json, message)).await;
+        let sent = self.client.publish_with_reply(subject, inbox, message.to_json()).await;
         sent.map_err(BusError::failed(format!("sending {}", M::NAME)))?;
         Ok(Answers { answers, kind: PhantomData })
     }
@@ -176,11 +175,11 @@ pub struct Answers<A> {
     kind: PhantomData<fn() -> A>,
 }
 
-impl<A: DeserializeOwned> Answers<A> {
+impl<A: Message> Answers<A> {
     /// The next answer; `None` after the connection was closed. An unreadable answer is skipped.
     pub async fn next(&mut self) -> Option<A> {
         loop {
-            match decode(Encoding::Json, &self.answers.next().await?.payload) {
+            match A::from_json(&self.answers.next().await?.payload) {
                 Ok(answer) => return Some(answer),
                 Err(error) => debug!(error = telemetry::error_chain(&error), "skipping an unreadable answer"),
             }
@@ -202,7 +201,7 @@ impl<M: Plain> Listener<M> {
     pub async fn next(&mut self) -> Option<Received<M>> {
         loop {
             let message = self.messages.next().await?;
-            match decode(Encoding::Json, &message.payload) {
+            match M::from_json(&message.payload) {
                 Ok(content) => {
                     let reply = message.reply.map(|subject| Reply { bus: self.bus.clone(), subject });
                     return Some(Received { content, json: message.payload, reply });
@@ -247,7 +246,7 @@ impl<M: Plain> Answering<M> {
     /// Sends the answer, if the sender waits for one. It may be lost: a failure is logged only.
     pub async fn send(self, answer: &M::Answer) {
         let Some(Reply { bus, subject }) = self.reply else { return };
-        if let Err(error) = bus.client.publish(subject, encode(Encoding::Json, answer)).await {
+        if let Err(error) = bus.client.publish(subject, answer.to_json()).await {
             debug!(%error, "cannot answer {}", M::NAME);
         }
     }

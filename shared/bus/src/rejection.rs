@@ -4,9 +4,12 @@ use async_nats::HeaderMap;
 use model::Rejection;
 
 use crate::{
-    Bus, BusError, Encoding, Subject, encode,
+    Bus, BusError, Encoding, Message, Subject,
     headers::{CONTENT_TYPE, MESSAGE_ID},
+    message,
 };
+
+message!(Rejection);
 
 impl Bus {
     /// Stores a rejection. It carries the message id of the refused request, so that a repetition is not stored.
@@ -18,7 +21,7 @@ impl Bus {
             headers.insert(MESSAGE_ID, id.as_str());
         }
         let subject = Subject::Rejected(rejection.group.clone()).to_string();
-        let payload = encode(Encoding::Json, rejection);
+        let payload = rejection.to_json();
         let sent = self.js.publish_with_headers(subject, headers, payload).await;
         sent.map_err(BusError::failed(what))?.await.map_err(BusError::failed(what))?;
         Ok(())

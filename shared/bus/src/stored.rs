@@ -2,13 +2,12 @@
 
 use std::time::SystemTime;
 
-use async_nats::{HeaderMap, Message};
+use async_nats::HeaderMap;
 use bytes::Bytes;
 use model::{BuildRecord, ExecutionRecord, Millis, Sequence};
-use serde::de::DeserializeOwned;
 use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 
-use crate::{BusError, Encoding, decode};
+use crate::{BusError, FromJson};
 
 #[derive(Debug, Clone)]
 pub struct Stored {
@@ -33,8 +32,8 @@ impl Stored {
     }
 
     /// Parses the payload as a JSON message of type `T`, which may have fewer fields than the message.
-    pub fn read<T: DeserializeOwned>(&self) -> Result<T, BusError> {
-        decode(Encoding::Json, &self.payload).map_err(|source| BusError::Corrupt {
+    pub fn read<T: FromJson>(&self) -> Result<T, BusError> {
+        T::from_json(&self.payload).map_err(|source| BusError::Corrupt {
             sequence: self.sequence.0,
             subject: self.subject.clone(),
             source,
@@ -42,7 +41,7 @@ impl Stored {
     }
 
     /// Parses the reply of a direct get.
-    pub(crate) fn from_direct(message: Message) -> Option<Self> {
+    pub(crate) fn from_direct(message: async_nats::Message) -> Option<Self> {
         let headers = message.headers?;
         let subject = headers.get("Nats-Subject")?.as_str().to_owned();
         let sequence = headers.get("Nats-Sequence")?.as_str().parse().ok()?;
@@ -57,7 +56,7 @@ impl Stored {
     }
 
     /// Parses a message of a live subject, and returns the position of the previous one on the same subject.
-    pub(crate) fn from_live(message: Message) -> Option<(Self, Sequence)> {
+    pub(crate) fn from_live(message: async_nats::Message) -> Option<(Self, Sequence)> {
         let headers = message.headers.as_ref()?;
         let previous = headers.get("Nats-Last-Sequence")?.as_str().parse().ok()?;
         Self::from_direct(message).map(|stored| (stored, Sequence(previous)))

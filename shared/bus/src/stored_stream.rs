@@ -8,7 +8,7 @@ use futures::StreamExt as _;
 use model::Sequence;
 use serde::Serialize;
 
-use crate::{Bus, BusError, Encoding, Stored};
+use crate::{Bus, BusError, Stored, codec::to_json};
 
 /// Part of a stream's messages.
 #[derive(Debug)]
@@ -88,7 +88,7 @@ impl StoredStream<'_> {
         let mut found = Vec::with_capacity(subjects.len());
         for part in subjects.chunks(SUBJECTS_MAX) {
             let request = MultiGet { multi_last: part, batch: SUBJECTS_MAX };
-            found.extend(self.direct_batch(&request).await?.events);
+            found.extend(self.direct_batch(to_json(&request)).await?.events);
         }
         Ok(found)
     }
@@ -96,18 +96,17 @@ impl StoredStream<'_> {
     /// Reads up to `batch` messages on `subjects` (a filter) from position `from` on.
     pub async fn read_from(self, subjects: &str, from: Sequence, batch: usize) -> Result<Tail, BusError> {
         let request = BatchGet { seq: from.0.max(1), next_by_subj: subjects, batch, max_bytes: BATCH_BYTES };
-        self.direct_batch(&request).await
+        self.direct_batch(to_json(&request)).await
     }
 
     /// Sends one request and collects its replies until a status message ends them.
-    async fn direct_batch<T: Serialize>(self, request: &T) -> Result<Tail, BusError> {
+    async fn direct_batch(self, request: Bytes) -> Result<Tail, BusError> {
         let (client, stream) = (&self.bus.client, self.name);
         let what = || format!("reading a batch of {stream}");
         let inbox = client.new_inbox();
         let mut replies = client.subscribe(inbox.clone()).await.map_err(BusError::failed(what()))?;
-        let payload = crate::encode(Encoding::Json, request);
         let subject = format!("$JS.API.DIRECT.GET.{stream}");
-        client.publish_with_reply(subject, inbox, payload).await.map_err(BusError::failed(what()))?;
+        client.publish_with_reply(subject, inbox, request).await.map_err(BusError::failed(what()))?;
         let mut events = Vec::new();
         loop {
             let next = tokio::time::timeout(BATCH_TIMEOUT, replies.next()).await;

@@ -16,7 +16,7 @@ use tokio::time::Instant;
 use tracing::debug;
 
 use crate::{
-    Bus, BusError, Encoding, Lifecycle, Stored, encode,
+    Bus, BusError, Encoding, Lifecycle, Stored,
     headers::{CONTENT_TYPE, EXPECTED, TRACEPARENT, WRITER, header},
 };
 
@@ -40,7 +40,7 @@ impl Bus {
         expected: Sequence,
         patience: Duration,
     ) -> Result<Written<R>, BusError> {
-        let payload = encode(Encoding::Json, record);
+        let payload = record.to_json();
         let mut write = Write::new(R::STREAM, record.subject(), expected, payload);
         write.headers.insert(CONTENT_TYPE, Encoding::Json.content_type());
         if let Some(trace) = record.traceparent() {

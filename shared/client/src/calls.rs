@@ -3,8 +3,7 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use bus::{
-    ApiCall, AskError, Bus, Encoding, EventKind, EventSubject, LiveConnection, NoAnswer, Subject, decode,
-    encode, stream,
+    ApiCall, AskError, Bus, EventKind, EventSubject, LiveConnection, Message, NoAnswer, Subject, stream,
 };
 use bytes::Bytes;
 use model::{
@@ -12,7 +11,6 @@ use model::{
     GetRequest, Group, GroupsReply, ListReply, ListRequest, QuotaReply, Sequence, WhyReply, WhyRequest,
     WorkerId, WorkerView,
 };
-use serde::{Serialize, de::DeserializeOwned};
 use tracing::debug;
 
 use crate::{ClientError, Watch};
@@ -26,6 +24,8 @@ pub struct Client {
 }
 
 const ENQUEUER: &str = "enqueuer";
+/// The content of a request without parameters.
+const NO_QUESTION: Bytes = Bytes::from_static(b"{}");
 /// Maximum number of tries of a call without a reply; each try waits for the reply timeout of the bus.
 const TRIES: u32 = 4;
 const RETRY_DELAY: Duration = Duration::from_millis(100);
@@ -55,31 +55,30 @@ impl Client {
     ) -> Result<CreateReply, ClientError> {
         let tries = if request.id.is_some() { TRIES } else { 1 };
         let subject = Subject::Api(ApiCall::Create, group.clone());
-        self.call(&subject, ENQUEUER, request, traceparent, tries).await
+        self.call(&subject, ENQUEUER, request.to_json(), traceparent, tries).await
     }
 
     /// Reads the record of a build.
     pub async fn get(&self, key: &BuildKey) -> Result<BuildView, ClientError> {
         let subject = Subject::Api(ApiCall::Get, key.group.clone());
-        self.call(&subject, ENQUEUER, &GetRequest { id: key.id }, None, TRIES).await
+        self.call(&subject, ENQUEUER, GetRequest { id: key.id }.to_json(), None, TRIES).await
     }
 
     /// Cancels a build. Cancelling a finished build is not an error.
     pub async fn cancel(&self, key: &BuildKey, reason: Option<String>) -> Result<CancelReply, ClientError> {
         let subject = Subject::Api(ApiCall::Cancel, key.group.clone());
-        self.call(&subject, ENQUEUER, &CancelRequest { id: key.id, reason }, None, TRIES).await
+        self.call(&subject, ENQUEUER, CancelRequest { id: key.id, reason }.to_json(), None, TRIES).await
     }
 
     /// Recent builds of a group, newest first.
     pub async fn list(&self, group: &Group, request: &ListRequest) -> Result<ListReply, ClientError> {
         let subject = Subject::Api(ApiCall::List, group.clone());
-        self.call(&subject, ENQUEUER, request, None, TRIES).await
+        self.call(&subject, ENQUEUER, request.to_json(), None, TRIES).await
     }
 
     /// All groups with a build in the retained event stream.
     pub async fn groups(&self) -> Result<Vec<Group>, ClientError> {
-        let reply: GroupsReply =
-            self.call(&Subject::ApiGroups, ENQUEUER, &serde_json::json!({}), None, TRIES).await?;
+        let reply: GroupsReply = self.call(&Subject::ApiGroups, ENQUEUER, NO_QUESTION, None, TRIES).await?;
         Ok(reply.groups)
     }
 
@@ -111,16 +110,16 @@ impl Client {
     /// Explains why a build waits.
     pub async fn why(&self, key: &BuildKey) -> Result<WhyReply, ClientError> {
         let subject = Subject::Api(ApiCall::Why, key.group.clone());
-        self.call(&subject, ENQUEUER, &WhyRequest { id: key.id }, None, TRIES).await
+        self.call(&subject, ENQUEUER, WhyRequest { id: key.id }.to_json(), None, TRIES).await
     }
 
     /// Quotas and governor decisions of all groups.
     pub async fn quota(&self) -> Result<QuotaReply, ClientError> {
-        self.call(&Subject::Quota, ENQUEUER, &serde_json::json!({}), None, TRIES).await
+        self.call(&Subject::Quota, ENQUEUER, NO_QUESTION, None, TRIES).await
     }
 
     pub async fn workers(&self) -> Result<Vec<WorkerView>, ClientError> {
-        self.call(&Subject::Workers, ENQUEUER, &serde_json::json!({}), None, TRIES).await
+        self.call(&Subject::Workers, ENQUEUER, NO_QUESTION, None, TRIES).await
     }
 
     /// Sends a control message to a worker.
@@ -155,17 +154,16 @@ impl Client {
         Watch::new(self.bus.clone(), self.live_connection.clone(), key.clone(), after, kinds)
     }
 
-    async fn call<Q: Serialize, A: DeserializeOwned>(
+    async fn call<A: Message>(
         &self,
         subject: &Subject,
         who: &'static str,
-        question: &Q,
+        question: Bytes,
         traceparent: Option<&str>,
         tries: u32,
     ) -> Result<A, ClientError> {
-        let payload = encode(Encoding::Json, question);
-        let answer = self.ask(subject, who, payload, traceparent, tries).await?;
-        decode(Encoding::Json, &answer).map_err(|source| ClientError::Answer { who, source })
+        let answer = self.ask(subject, who, question, traceparent, tries).await?;
+        A::from_json(&answer).map_err(|source| ClientError::Answer { who, source })
     }
 
     async fn ask(

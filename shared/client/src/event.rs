@@ -61,5 +61,5 @@ impl WatchEvent {
 }
 
 fn read_tool(stored: &Stored) -> Result<ToolEvent, DecodeError> {
-    bus::decode(bus::Encoding::Json, &stored.payload)
+    bus::FromJson::from_json(&stored.payload)
 }

@@ -58,6 +58,15 @@ pub struct CancelRequest {
     pub reason: Option<String>,
 }
 
+/// Optional body of the HTTP call that cancels a build.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CancelBody {
+    /// As in [`CancelRequest`].
+    #[serde(default)]
+    pub reason: Option<String>,
+}
+
 /// Reply to `cancel`: the build in its final state.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct CancelReply {

@@ -34,8 +34,8 @@ mod worker;
 mod workspace_keys;
 
 pub use api::{
-    ApiError, BuildView, CancelReply, CancelRequest, CreateReply, ErrorCode, GetRequest, GroupsReply,
-    ListReply, ListRequest, Rejection,
+    ApiError, BuildView, CancelBody, CancelReply, CancelRequest, CreateReply, ErrorCode, GetRequest,
+    GroupsReply, ListReply, ListRequest, Rejection,
 };
 pub use band::BandOrder;
 pub use blob::{BlobDigest, BlobHasher, DigestFunction, ParseBlobDigestError};

@@ -24,6 +24,8 @@ use tokio_util::sync::CancellationToken;
 /// Writes within this time are reported together.
 const TOGETHER: Duration = Duration::from_millis(100);
 
+bus::message!(Usage, State);
+
 /// Bytes that a process wrote.
 #[derive(Debug, Serialize, Deserialize)]
 struct Usage {

@@ -7,7 +7,7 @@ use std::{
 };
 
 use async_nats::HeaderMap;
-use bus::{Bus, Encoding, RequestSubject, encode};
+use bus::{Bus, Encoding, Message as _, RequestSubject};
 use client::Client;
 use farm::Farm;
 use model::{BuildId, BuildKey, BuildRequest, Priority};
@@ -163,7 +163,7 @@ async fn publish(bus: &Bus, job: &Job) -> Result<(), async_nats::Error> {
     let mut headers = HeaderMap::new();
     headers.insert("Nats-Msg-Id", job.key.to_string().as_str());
     headers.insert("Content-Type", Encoding::Json.content_type());
-    let payload = encode(Encoding::Json, &job.request);
+    let payload = job.request.to_json();
     bus.jetstream().publish_with_headers(subject, headers, payload).await?.await?;
     Ok(())
 }

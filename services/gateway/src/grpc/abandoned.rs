@@ -48,6 +48,8 @@ struct Asked {
     question: Question,
 }
 
+bus::message!(Asked, Answer);
+
 /// Gateways to all gateways.
 impl Plain for Asked {
     const NAME: &'static str = "a question of a gateway";

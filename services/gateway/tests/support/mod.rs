@@ -6,7 +6,7 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
-use bus::{Bus, Encoding, Live, Patience, Written, decode, encode};
+use bus::{Bus, FromJson as _, Live, Message as _, Patience, Written};
 use cas::Cas;
 use farm::Servers;
 use futures::StreamExt as _;
@@ -367,12 +367,12 @@ impl Executor {
         let bus = self.bus.clone();
         tokio::spawn(async move {
             while let Some(message) = questions.next().await {
-                let question: LiveOutputRequest = decode(Encoding::Json, &message.payload).unwrap();
+                let question = LiveOutputRequest::from_json(&message.payload).unwrap();
                 let offset = usize::try_from(question.offset).unwrap();
                 let data = written.lock().get(offset..).unwrap_or_default().to_vec();
                 let reply = LiveOutputReply { data: STANDARD.encode(data), complete: false };
                 tokio::time::sleep(Duration::from_millis(20)).await;
-                bus.client().publish(message.reply.unwrap(), encode(Encoding::Json, &reply)).await.unwrap();
+                bus.client().publish(message.reply.unwrap(), reply.to_json()).await.unwrap();
             }
         });
     }

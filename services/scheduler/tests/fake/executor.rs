@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
-use bus::{Acquired, Bus, Encoding, Lease, Patience, Renewed, Subject, Written, decode, encode};
+use bus::{Acquired, Bus, FromJson as _, Lease, Message as _, Patience, Renewed, Subject, Written};
 use futures::StreamExt as _;
 use model::{
     ClaimReply, ClaimRequest, ExecutionKey, ExecutionOutcome, ExecutionRecord, ExecutorControl,
@@ -136,7 +136,7 @@ impl FakeExecutor {
         let claimed = self.inner.held.lock().drain().map(|(key, _)| key).collect();
         let handed =
             HandOver { executor: self.inner.id.clone(), pool: pool(), claimed, reserved: Vec::new() };
-        let payload = encode(Encoding::Json, &handed);
+        let payload = handed.to_json();
         self.inner.bus.client().publish(Subject::ExecutorHandOver.to_string(), payload).await.unwrap();
     }
 
@@ -232,7 +232,7 @@ impl Inner {
     }
 
     async fn say(&self, status: ExecutorStatus) {
-        let payload = encode(Encoding::Json, &self.content(status));
+        let payload = self.content(status).to_json();
         self.bus.client().publish(Subject::ExecutorHeartbeat.to_string(), payload).await.unwrap();
         // Without a server the message is lost; it is sent again after the reconnect.
         let _ = self.bus.client().flush().await;
@@ -261,7 +261,9 @@ impl Inner {
 
     async fn serve_control(self: Arc<Self>, mut orders: async_nats::Subscriber) {
         while let Some(message) = orders.next().await {
-            if let ExecutorControl::Cancel { execution } = decode(Encoding::Json, &message.payload).unwrap() {
+            if let ExecutorControl::Cancel { execution } =
+                ExecutorControl::from_json(&message.payload).unwrap()
+            {
                 self.cancelled.lock().push(execution);
             }
         }
@@ -269,7 +271,7 @@ impl Inner {
 
     async fn serve_reservations(self: Arc<Self>, mut told: async_nats::Subscriber) {
         while let Some(message) = told.next().await {
-            let told: Reservations = decode(Encoding::Json, &message.payload).unwrap();
+            let told = Reservations::from_json(&message.payload).unwrap();
             // Other executors where the execution is warm may ask earlier.
             let after = told.reserve.iter().map(|it| it.after_ms).min().unwrap_or_default();
             self.reserved.lock().extend(told.reserve.into_iter().map(|it| it.execution));
@@ -309,7 +311,7 @@ impl Inner {
             idle: content.running.is_empty(),
             reserved: Vec::new(),
         };
-        let payload = encode(Encoding::Json, &request);
+        let payload = request.to_json();
         let request = async_nats::Request::new().payload(payload).timeout(Some(ClaimRequest::PATIENCE));
         let answer = self.bus.client().send_request(Subject::ExecutorClaim.to_string(), request).await;
         let Ok(answer) = answer else {
@@ -317,7 +319,7 @@ impl Inner {
             self.say(ExecutorStatus::Ready).await;
             return true;
         };
-        let reply: ClaimReply = decode(Encoding::Json, &answer.payload).unwrap();
+        let reply = ClaimReply::from_json(&answer.payload).unwrap();
         self.answers.lock().push(reply.claimed.len());
         for it in reply.claimed {
             let key = it.record.execution.key();

@@ -1,7 +1,7 @@
 //! Invalid input is rejected with a clear error and changes nothing, whichever way it arrives.
 
 use async_nats::{HeaderMap, jetstream::message::PublishMessage};
-use bus::{Encoding, stream};
+use bus::{Encoding, ToClient as _, stream};
 use client::ClientError;
 use farm::{Farm, SOON};
 use futures::StreamExt as _;
@@ -203,7 +203,7 @@ async fn requests_may_be_message_pack() {
     for content_type in [None, Some("application/msgpack"), Some("application/vnd.msgpack")] {
         let id = BuildId::generate().to_string();
         let named = BuildRequest { id: Some(id.parse().unwrap()), ..request.clone() };
-        let payload = bus::encode(Encoding::MessagePack, &named);
+        let payload = named.encode(Encoding::MessagePack);
         let mut headers = HeaderMap::new();
         headers.insert("Nats-Msg-Id", id.as_str());
         if let Some(value) = content_type {

@@ -63,7 +63,7 @@ async fn a_record_that_leaves_no_room_for_its_result_is_refused() {
     let farm = Farm::builder().only(&["enqueuer"]).start().await;
     // Six bytes each as JSON, one as MessagePack: the request is small enough, its record is not.
     let request = BuildRequest { command: vec!["true".into(), "\u{1}".repeat(100_000)], ..script("true") };
-    let packed = bus::encode(bus::Encoding::MessagePack, &request);
+    let packed = bus::ToClient::encode(&request, bus::Encoding::MessagePack);
     let mut headers = async_nats::HeaderMap::new();
     headers.insert("Content-Type", "application/msgpack");
     headers.insert("Nats-Msg-Id", request.id.unwrap().to_string().as_str());

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use bus::{Encoding, Subject, decode};
+use bus::{Message, Subject};
 use farm::SOON;
 use futures::StreamExt as _;
 use model::{ClaimReply, ExecutorId, HandOver, Reservations};
@@ -19,7 +19,7 @@ const NOTHING_MORE: Duration = Duration::from_millis(1500);
 const GPU: &str = "resources:gpu";
 
 /// Records all messages on a plain subject that can be decoded.
-async fn overheard<T: serde::de::DeserializeOwned + Send + 'static>(
+async fn overheard<T: Message + 'static>(
     farm: &farm::Farm,
     subject: String,
 ) -> tokio::sync::mpsc::UnboundedReceiver<T> {
@@ -28,8 +28,7 @@ async fn overheard<T: serde::de::DeserializeOwned + Send + 'static>(
     let (tell, told) = tokio::sync::mpsc::unbounded_channel();
     tokio::spawn(async move {
         while let Some(message) = messages.next().await {
-            let encoding = Encoding::of(None, &message.payload);
-            if let Ok(message) = decode(encoding, &message.payload) {
+            if let Ok(message) = T::from_json(&message.payload) {
                 let _ = tell.send(message);
             }
         }

@@ -3,10 +3,9 @@
 
 use std::time::Duration;
 
-use bus::{Encoding, ExecutorLeaseSubject, LeaseHolder, LeaseSubject, encode};
+use bus::{ExecutorLeaseSubject, LeaseHolder, LeaseSubject, Message};
 use farm::{Farm, SOON};
 use model::{BuildId, BuildKey, ExecutorHeartbeat, ExecutorId, Invocation, Millis, Outcome, Sequence, State};
-use serde::Serialize;
 
 use crate::{
     acting,
@@ -15,8 +14,8 @@ use crate::{
 };
 
 /// Writes a lease that the server will not expire.
-async fn keep_for_ever(farm: &Farm, subject: String, holder: &impl Serialize) {
-    let payload = encode(Encoding::Json, holder);
+async fn keep_for_ever(farm: &Farm, subject: String, holder: &impl Message) {
+    let payload = holder.to_json();
     farm.bus().jetstream().publish(subject, payload).await.unwrap().await.unwrap();
 }
 

@@ -1,7 +1,7 @@
 //! A worker to which the test offers builds directly: a dispatcher's choice is a hint, the actual state
 //! of the workspace decides.
 
-use bus::{Encoding, EventKind, Subject, decode, encode};
+use bus::{EventKind, FromJson as _, Message as _, Subject};
 use farm::{Farm, SOON};
 use futures::StreamExt as _;
 use model::{
@@ -36,7 +36,7 @@ impl Hand {
         farm.bus().client().flush().await.unwrap();
         farm.keep(farm.spawn_with_env("worker", env).await);
         let first = tokio::time::timeout(SOON, heartbeats.next()).await.unwrap().unwrap();
-        let heartbeat: Heartbeat = decode(Encoding::Json, &first.payload).unwrap();
+        let heartbeat = Heartbeat::from_json(&first.payload).unwrap();
         Self { farm, worker: heartbeat.worker }
     }
 
@@ -51,8 +51,7 @@ impl Hand {
         client.publish(Subject::Announce.to_string(), "".into()).await.unwrap();
         let found = async {
             loop {
-                let heartbeat: Heartbeat =
-                    decode(Encoding::Json, &heartbeats.next().await.unwrap().payload).unwrap();
+                let heartbeat = Heartbeat::from_json(&heartbeats.next().await.unwrap().payload).unwrap();
                 if wanted(&heartbeat) {
                     return heartbeat;
                 }
@@ -89,10 +88,10 @@ impl Hand {
             workspace_kind: kind,
             record: None,
         };
-        let payload = encode(Encoding::Json, &Offers { offers: vec![offer] });
+        let payload = Offers { offers: vec![offer] }.to_json();
         let subject = Subject::Offer(self.worker.clone()).to_string();
         let reply = self.farm.bus().client().request(subject, payload).await.unwrap();
-        let reply: OfferReply = decode(Encoding::Json, &reply.payload).unwrap();
+        let reply = OfferReply::from_json(&reply.payload).unwrap();
         reply.verdicts[0]
     }
 
@@ -202,7 +201,7 @@ async fn only_a_command_that_ends_by_itself_leaves_its_workspace() {
     assert_eq!(hand.farm.cli(&["cancel", &key.id.to_string()]).await.code, 0);
     let order = Control::Cancel { group: key.group.clone(), id: key.id, attempt: model::Attempt::FIRST };
     let control = Subject::Control(hand.worker.clone()).to_string();
-    hand.farm.bus().client().publish(control, encode(Encoding::Json, &order)).await.unwrap();
+    hand.farm.bus().client().publish(control, order.to_json()).await.unwrap();
     assert_eq!(hand.left().await, None);
     // A build that could not start.
     let absent = BuildRequest { command: vec!["no-such-program".into()], ..counting(1) };
@@ -250,7 +249,7 @@ async fn a_dead_or_draining_worker_keeps_no_tool_server() {
     hand.left().await;
     assert_eq!(processes_of(first.id).len(), 1);
     let control = Subject::Control(hand.worker.clone()).to_string();
-    let order = |order: &Control| encode(Encoding::Json, order);
+    let order = |order: &Control| order.to_json();
     hand.farm.bus().client().publish(control.clone(), order(&Control::Drain)).await.unwrap();
     until("draining ends it", SOON, || processes_of(first.id).is_empty()).await;
     hand.farm.bus().client().publish(control, order(&Control::Resume)).await.unwrap();
@@ -291,7 +290,7 @@ async fn reported(reports: &mut async_nats::Subscriber, worker: &WorkerId) -> f6
     let mut total = 0.0;
     loop {
         let message = tokio::time::timeout(SOON, reports.next()).await.unwrap().unwrap();
-        let report: UsageReport = decode(Encoding::Json, &message.payload).unwrap();
+        let report = UsageReport::from_json(&message.payload).unwrap();
         assert_eq!((report.source.as_str(), report.interval_ms), (worker.as_str(), 2000));
         match report.groups.get(&"g".parse().unwrap()) {
             Some(used) => total += used.get(&ExecutorType::x86()).units() * 2.0,
@@ -318,7 +317,7 @@ async fn what_a_build_uses_is_in_its_result_and_in_the_reports() {
         esu_seconds: Esu::new(7.0).unwrap(),
     };
     let subject = Subject::ActionUsage(hand.worker.clone()).to_string();
-    client.publish(subject, encode(Encoding::Json, &used)).await.unwrap();
+    client.publish(subject, used.to_json()).await.unwrap();
     let record = hand.end(&key).await;
     let result = record.result().unwrap();
     let (wall, cpu) = (result.wall_seconds, result.cpu_seconds);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use bus::{Encoding, Subject, decode};
+use bus::{FromJson as _, Subject};
 use farm::{Farm, SOON};
 use futures::StreamExt as _;
 use model::{BuildKey, BuildRecord, BuildRequest, Context, Outcome, UsageReport, WorkspaceKind};
@@ -101,7 +101,7 @@ async fn reported_by_executors(reports: &mut async_nats::Subscriber) -> f64 {
     let mut total = 0.0;
     loop {
         let message = tokio::time::timeout(SOON, reports.next()).await.unwrap().unwrap();
-        let report: UsageReport = decode(Encoding::Json, &message.payload).unwrap();
+        let report = UsageReport::from_json(&message.payload).unwrap();
         if report.source.starts_with("executor-") {
             match report.groups.get(&"default".parse().unwrap()) {
                 Some(used) => total += used.get(&"gpu".parse().unwrap()).units() * 2.0,
