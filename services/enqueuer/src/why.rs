@@ -42,9 +42,8 @@ pub(crate) async fn why_of(bus: &Bus, index: &Index, record: &BuildRecord) -> Re
         (State::Enqueued | State::InProgress, _) => {
             let waiting = waiting(bus, index, &build.key(), record).await?;
             reply.reason = match &waiting {
-                // Disks can be full only if workers drain; a build that waits for quota does not need
-                // the list of workers.
-                Some(waiting) if waiting.workers.is_some_and(|workers| workers.draining > 0) => {
+                // A build that waits for quota does not need the list of workers.
+                Some(waiting) if waiting.workers.is_some_and(|workers| workers.full > 0) => {
                     format!("{}{}", why_text(waiting), full_workers(bus, index).await?)
                 }
                 Some(waiting) => why_text(waiting),
@@ -56,7 +55,7 @@ pub(crate) async fn why_of(bus: &Bus, index: &Index, record: &BuildRecord) -> Re
     Ok(reply)
 }
 
-/// Describes the workers that accept no builds because their disk is full, as the rest of a sentence.
+/// Describes the workers that accept no builds because of their disk or their store, as the rest of a sentence.
 async fn full_workers(bus: &Bus, index: &Index) -> Result<String, ApiError> {
     let workers = live_workers(index, bus.now()).await?;
     let mut short = workers.iter().filter_map(|view| view.heartbeat.short.as_ref());

@@ -11,7 +11,7 @@ use crate::{
     globals::Globals,
     record_text::state_line,
     stdout,
-    style::printable,
+    style::escaped,
 };
 
 /// Options of `forebay cancel`.
@@ -40,7 +40,7 @@ pub(crate) async fn run(
     } else {
         stdout::line(&format!(
             "build {key} has already ended: {}",
-            printable(&state_line(&reply.build.record))
+            escaped(&state_line(&reply.build.record))
         ))?;
     }
     Ok(ExitCode::SUCCESS)

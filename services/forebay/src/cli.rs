@@ -6,8 +6,8 @@ use clap::{CommandFactory as _, Parser, Subcommand};
 
 use crate::{
     bench, cancel, cas, completions, conform, doctor, drain, exec, executors, failure::Failure, get,
-    globals::Globals, logs, ls, policy_line, pools, quota, schema, serve, sim, submit, submit_args, topology,
-    up, watch, why, workers,
+    globals::Globals, logs, ls, policy_line, pools, quota, schema, serve, settings_list, sim, submit,
+    submit_args, topology, up, watch, why, workers,
 };
 
 const UP_EXAMPLES: &str = "\
@@ -16,12 +16,12 @@ Examples:
       runs nats-server, redis-server and every service until Ctrl-C; all data is in ./forebay-data
   forebay up --autoscale workers=0..4
       scales from zero to four workers, depending on the waiting builds
-  forebay up --data /tmp/farm --nats-port 0 --redis-port 0 --http-port 0
+  forebay up --data /tmp/farm --nats-port 0 --redis-port 0 --http-port 0 --grpc-port 0
       runs a second farm on free ports; forebay submit --data /tmp/farm uses it";
 
 /// A build farm on NATS JetStream
 ///
-/// Exit codes: 0 succeeded, 1 the build failed, 2 invalid usage or input, 3 cancelled or expired,
+/// Exit codes: 0 succeeded, 1 the build or the command failed, 2 invalid usage or input, 3 cancelled or expired,
 /// 4 a server or service is unreachable. With --exit-code command: the exit code of the build's command.
 #[derive(Debug, Parser)]
 #[command(name = "forebay", version)]
@@ -80,6 +80,8 @@ enum Command {
     Bench(bench::BenchArgs),
     /// Check that all dependencies and services are healthy
     Doctor,
+    /// List all settings with their descriptions, values and defaults
+    Settings,
     /// Stop the processes of a killed `forebay up`; `up` starts this automatically
     #[command(hide = true)]
     Watchdog,
@@ -116,6 +118,7 @@ impl Command {
             | Self::Topology(_)
             | Self::Bench(_)
             | Self::Doctor
+            | Self::Settings
             | Self::Schema(_)
             | Self::Completions(_) => "cli",
         }
@@ -206,6 +209,7 @@ async fn dispatch(
         Command::Topology(args) => topology::run(&args, globals, &settings).await,
         Command::Bench(args) => bench::run(&args, globals).await,
         Command::Doctor => doctor::run(globals, &settings).await,
+        Command::Settings => settings_list::run(globals, &settings),
         Command::Schema(args) => schema::run(&args),
         Command::Completions(args) => completions::run(&args, &mut Cli::command()),
     }

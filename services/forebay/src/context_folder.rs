@@ -1,6 +1,9 @@
 //! The folder of `forebay submit --dir`: uploaded to the farm's store.
 
-use std::{path::PathBuf, sync::Arc};
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use model::{Context, DigestFunction};
 use remote::{Meter, Remote};
@@ -9,6 +12,7 @@ use settings::Settings;
 use transfer::TransferError;
 
 use crate::{
+    bytes_text::size,
     failure::{Failure, USAGE},
     farm::Farm,
     globals::Globals,
@@ -33,26 +37,22 @@ impl ContextFolder {
     /// The folder of the flags, if they name one. It must exist.
     pub(crate) fn of(args: &SubmitArgs) -> Result<Option<Self>, Failure> {
         let Some(folder) = &args.dir else { return Ok(None) };
-        let what = format!("--dir {}", folder.display());
-        let path = folder.canonicalize().map_err(|error| Failure::new(USAGE, &what, &error))?;
-        if !path.is_dir() {
-            return Err(Failure::usage(format!("{what}: not a folder")));
-        }
+        let path = existing_folder(folder)?;
         let Some(text) = path.to_str() else {
-            return Err(Failure::usage(format!("{what}: the path is not UTF-8")));
+            return Err(Failure::usage(format!("--dir {}: the path is not UTF-8", folder.display())));
         };
         let source = format!("{}:{text}", host_name());
         Ok(Some(Self { path, source, ignore_files: args.ignore_files }))
     }
 
-    /// Uploads what the store does not have.
+    /// Uploads what the store lacks. Returns the context of the build, and what was uploaded.
     pub(crate) async fn upload(
         self,
         gateway: &GatewayArgs,
         farm: &Farm,
         globals: &Globals,
         settings: &Settings,
-    ) -> Result<Context, Failure> {
+    ) -> Result<(Context, Uploaded), Failure> {
         let store = gateway.connect(farm, globals, settings).await.map_err(|failure| {
             if failure.is_unreachable() {
                 failure.with("--worker-dir names a folder on the workers' machine instead")
@@ -64,7 +64,7 @@ impl ContextFolder {
         let mut tried = 1;
         loop {
             match self.try_upload(&store, &progress).await {
-                Ok(context) => return Ok(context),
+                Ok(done) => return Ok(done),
                 Err(error) if !error.may_be_a_change() => return Err(error.into()),
                 Err(error) if tried == TRIES => {
                     let advice =
@@ -76,23 +76,56 @@ impl ContextFolder {
         }
     }
 
-    async fn try_upload(&self, store: &Remote, progress: &Progress) -> Result<Context, TransferError> {
+    async fn try_upload(
+        &self,
+        store: &Remote,
+        progress: &Progress,
+    ) -> Result<(Context, Uploaded), TransferError> {
         let path = self.path.display();
         progress.phase(format!("reading {path}"));
         let scanned = transfer::scan_context(&self.path, self.ignore_files, DigestFunction::Sha256).await;
         let (digest, blobs) = scanned?;
         let meter = Arc::<Meter>::default();
         let uploading = store.upload_telling(&blobs, &meter);
-        progress.transfer(&format!("uploading {path}"), &meter, uploading).await?;
-        Ok(Context::Tree { digest, source: Some(self.source.clone()) })
+        let (sent, bytes) = progress.transfer(&format!("uploading {path}"), &meter, uploading).await?;
+        let uploaded = Uploaded { sent, all: blobs.len(), bytes };
+        Ok((Context::Tree { digest, source: Some(self.source.clone()) }, uploaded))
     }
+}
+
+/// What was uploaded of a folder. A blob is a file or a list of a folder's entries; equal ones count once.
+pub(crate) struct Uploaded {
+    /// Number of blobs that the store lacked.
+    sent: u64,
+    /// Number of blobs of the folder.
+    all: usize,
+    /// Bytes that were sent.
+    bytes: u64,
+}
+
+impl Uploaded {
+    /// The upload in a line; `None` if nothing was uploaded.
+    pub(crate) fn line(&self) -> Option<String> {
+        let Self { sent, all, bytes } = self;
+        (*sent > 0).then(|| format!("uploaded {sent} of {all} blobs (files and folders), {}", size(*bytes)))
+    }
+}
+
+/// The absolute path of the folder that `--dir` names, which must exist.
+pub(crate) fn existing_folder(folder: &Path) -> Result<PathBuf, Failure> {
+    let what = format!("--dir {}", folder.display());
+    let path = folder.canonicalize().map_err(|error| Failure::new(USAGE, &what, &error))?;
+    if !path.is_dir() {
+        return Err(Failure::usage(format!("{what}: not a folder")));
+    }
+    Ok(path)
 }
 
 #[cfg(test)]
 mod tests {
     use clap::Parser;
 
-    use super::{ContextFolder, SubmitArgs};
+    use super::{ContextFolder, SubmitArgs, Uploaded};
 
     #[derive(Parser)]
     struct Line {
@@ -104,6 +137,13 @@ mod tests {
         let parsed = Line::try_parse_from(["submit", "--dir", dir, "true"]).unwrap();
         let folder = ContextFolder::of(&parsed.submit).map_err(|failure| failure.line().to_owned())?;
         Ok(folder.unwrap())
+    }
+
+    #[test]
+    fn an_upload_is_reported_unless_the_store_had_everything() {
+        let line = |sent| Uploaded { sent, all: 5051, bytes: 12_345 }.line();
+        assert_eq!(line(3).unwrap(), "uploaded 3 of 5051 blobs (files and folders), 12.3 kB");
+        assert_eq!(line(0), None);
     }
 
     #[test]

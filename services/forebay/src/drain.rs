@@ -3,7 +3,8 @@
 use std::process::ExitCode;
 
 use clap::Args;
-use model::{Control, ExecutorControl, ExecutorId, WorkerId};
+use client::ClientError;
+use model::{ApiError, Control, ErrorCode, ExecutorControl, ExecutorId, WorkerId};
 use serde_json::json;
 use settings::Settings;
 
@@ -31,7 +32,10 @@ pub(crate) async fn run(
         return order_executor(&farm, globals, executor, args.undo).await;
     }
     let order = if args.undo { Control::Resume } else { Control::Drain };
-    farm.call(async |client| client.control(&args.worker, &order).await).await?;
+    let called = farm.call(async |client| {
+        client.control(&args.worker, &order).await.map_err(|error| not_found(error, &args.worker))
+    });
+    called.await?;
     if globals.json {
         let status = if args.undo { "ready" } else { "draining" };
         stdout::json(&json!({ "worker": args.worker, "status": status }))?;
@@ -44,6 +48,16 @@ pub(crate) async fn run(
         ))?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// The error of a call to a worker that does not exist: it names executors too, which were searched before.
+fn not_found(error: ClientError, name: &WorkerId) -> ClientError {
+    if let ClientError::Api(answer) = &error
+        && answer.error == ErrorCode::NotFound
+    {
+        return ApiError::new(ErrorCode::NotFound, format!("no worker or executor {name}")).into();
+    }
+    error
 }
 
 /// The live executor with this name, if any.

@@ -14,6 +14,7 @@ use remote::{Executed, Meter, Remote, action_of};
 use settings::Settings;
 
 use crate::{
+    context_folder::existing_folder,
     exec_outputs,
     exit_code::ExitCodeOf,
     failure::{FAILED, Failure, SUCCEEDED, say},
@@ -101,6 +102,7 @@ struct Report {
 /// Runs the command on the farm and downloads its outputs.
 pub(crate) async fn run(args: ExecArgs, globals: &Globals, settings: &Settings) -> Result<ExitCode, Failure> {
     let wanted = exec_outputs::RequestedOutputs::new(&args.output)?;
+    existing_folder(&args.dir)?;
     let progress = Progress::new(args.progress);
     progress.phase("reading the inputs".to_owned());
     let (root, inputs) = transfer::scan(&args.dir, &args.input, args.remote.function()).await?;

@@ -6,6 +6,8 @@ use bus::BusError;
 use client::ClientError;
 use settings::SettingsError;
 
+use crate::style::escaped;
+
 /// Exit code of a command that succeeded.
 pub(crate) const SUCCEEDED: u8 = 0;
 /// Exit code of a failed build or command.
@@ -83,7 +85,7 @@ impl Failure {
 /// Prints one line to stderr.
 pub(crate) fn say(line: &str) {
     // Stderr may be closed.
-    let _ = writeln!(std::io::stderr(), "forebay: {}", line.replace('\n', " "));
+    let _ = writeln!(std::io::stderr(), "forebay: {}", escaped(&line.replace('\n', " ")));
 }
 
 impl From<ClientError> for Failure {

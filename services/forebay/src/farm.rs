@@ -1,7 +1,5 @@
 //! Finding the farm of a command, connecting to it, and waiting for it unless the user disables that.
 
-use std::time::Duration;
-
 use bus::{Bus, Patience};
 use clap::Args;
 use client::{Client, ClientError};
@@ -39,10 +37,6 @@ pub(crate) struct BuildArgs {
 /// Minimum length of an id prefix.
 const PREFIX_MIN: usize = 4;
 const GROUPS_AT_ONCE: usize = 16;
-/// Minimum time for one attempt to connect.
-const CONNECT_MIN: Duration = Duration::from_secs(1);
-/// Time limit of the only attempt to connect of a command that does not wait.
-const ONE_ATTEMPT: Duration = Duration::from_secs(6);
 /// Maximum number of builds that are listed if a prefix is ambiguous.
 const CANDIDATES: usize = 10;
 
@@ -67,11 +61,7 @@ impl Farm {
         settings: &Settings,
     ) -> Result<(Client, String), Failure> {
         let attempt = Self::try_connect(globals, settings);
-        let limit = match limit {
-            WaitLimit::Forever => return attempt.await,
-            WaitLimit::NONE => ONE_ATTEMPT,
-            WaitLimit::AtMost(limit) => limit.max(CONNECT_MIN),
-        };
+        let Some(limit) = limit.of_attempt() else { return attempt.await };
         let Ok(connected) = tokio::time::timeout(limit, attempt).await else {
             let (url, limit) = (globals.nats_url(settings)?, humantime::format_duration(limit));
             let line = format!("the server at {url} did not answer as nats-server within {limit}");
@@ -108,14 +98,14 @@ impl Farm {
         &self.last
     }
 
-    /// Makes a call and retries it while the service is unreachable. Every call is idempotent.
+    /// Makes a call and retries it while the service is unreachable, within the wait limit. Every call is idempotent.
     pub(crate) async fn call<T>(
         &self,
         call: impl AsyncFn(&Client) -> Result<T, ClientError>,
     ) -> Result<T, Failure> {
         let mut wait = Wait::new(self.wait);
         loop {
-            match call(&self.client).await {
+            match wait.answer(call(&self.client)).await? {
                 Ok(answer) => return Ok(answer),
                 Err(error) if error.is_unreachable() => wait.more(error.into()).await?,
                 Err(error) => return Err(error.into()),
@@ -142,7 +132,7 @@ impl Farm {
             Err(_) => {
                 let id = one_line(id, 80);
                 let wanted = format!("a UUID, {PREFIX_MIN} or more of its first characters, or {LAST}");
-                return Err(Failure::usage(format!("invalid build id {id:?}: expected {wanted}")));
+                return Err(Failure::usage(format!("invalid build id \"{id}\": expected {wanted}")));
             }
         };
         of_group(key, args.group.as_ref())

@@ -1,21 +1,22 @@
 //! Downloading the output files of builds.
 
 use std::{
-    fs, io,
-    os::unix::fs::PermissionsExt as _,
+    fs,
     path::{Component, Path, PathBuf},
 };
 
 use model::OutputFile;
-use remote::{Meter, Placed, Remote, RemoteError};
+use remote::{Placed, Remote, RemoteError};
 
 use crate::{
+    download::download,
     failure::{FAILED, Failure},
     progress::{Progress, When},
     remote::print,
 };
 
-/// Writes `file` to `destination`: a file, a folder, or `-` for stdout.
+/// Writes `file` to `destination`: a path in an existing folder, a folder, or `-` for stdout. A path that ends with a
+/// slash is a folder, and is created.
 pub(crate) async fn fetch(store: &Remote, file: &OutputFile, destination: &str) -> Result<(), Failure> {
     if destination == "-" {
         if !store.missing(&[file.blob()]).await?.is_empty() {
@@ -23,10 +24,13 @@ pub(crate) async fn fetch(store: &Remote, file: &OutputFile, destination: &str) 
         }
         return print(store, &file.blob()).await;
     }
-    download(store, &[(file, place(&file.path, destination))]).await
+    if destination.ends_with('/') {
+        make_folder(Path::new(destination))?;
+    }
+    fetch_to(store, &[(file, place(&file.path, destination))]).await
 }
 
-/// Writes `files` below the folder `destination` under their paths.
+/// Writes `files` below the folder `destination` under their paths, and creates the folders.
 pub(crate) async fn fetch_all(
     store: &Remote,
     files: &[&OutputFile],
@@ -41,44 +45,23 @@ pub(crate) async fn fetch_all(
                 format!("invalid output path {:?}: outside the folder", file.path),
             ));
         }
-        placed.push((*file, Path::new(destination).join(&file.path)));
-    }
-    download(store, &placed).await
-}
-
-/// Downloads each file under a temporary name beside its path, and renames them when all are complete.
-async fn download(store: &Remote, files: &[(&OutputFile, PathBuf)]) -> Result<(), Failure> {
-    let mut partials = Vec::with_capacity(files.len());
-    for (number, (file, path)) in files.iter().enumerate() {
-        make_folder_of(path)?;
-        let name = format!(".forebay-{}-{number}.partial", std::process::id());
-        partials.push(Placed { digest: file.blob(), path: path.with_file_name(name), executable: false });
-    }
-    let (meter, progress) = (Meter::default(), Progress::new(When::Auto));
-    let fetching = store.fetch_many(partials.clone(), &meter);
-    let fetched = progress.transfer("downloading", &meter, fetching).await;
-    let ended = match fetched {
-        Ok(()) => files.iter().zip(&partials).try_for_each(|((file, path), placed)| {
-            finish(file, &placed.path, path)
-                .map_err(|error| Failure::new(FAILED, format!("cannot write {}", path.display()), &error))
-        }),
-        Err(error) => Err(failure(error, files)),
-    };
-    if ended.is_err() {
-        for placed in &partials {
-            // It may not exist; the error to report is the first one.
-            let _ = fs::remove_file(&placed.path);
+        let path = Path::new(destination).join(&file.path);
+        if let Some(folder) = path.parent() {
+            make_folder(folder)?;
         }
+        placed.push((*file, path));
     }
-    ended
+    fetch_to(store, &placed).await
 }
 
-/// Moves a complete file to its path.
-fn finish(file: &OutputFile, partial: &Path, path: &Path) -> io::Result<()> {
-    if file.executable {
-        allow_execution(partial)?;
-    }
-    fs::rename(partial, path)
+async fn fetch_to(store: &Remote, files: &[(&OutputFile, PathBuf)]) -> Result<(), Failure> {
+    let placed = files.iter().map(|(file, path)| Placed {
+        digest: file.blob(),
+        path: path.clone(),
+        executable: file.executable,
+    });
+    let placed: Vec<Placed> = placed.collect();
+    download(store, &placed, &Progress::new(When::Auto), |error| failure(error, files)).await
 }
 
 fn failure(error: RemoteError, files: &[(&OutputFile, PathBuf)]) -> Failure {
@@ -109,24 +92,15 @@ fn place(kept: &str, destination: &str) -> PathBuf {
     }
 }
 
-fn make_folder_of(path: &Path) -> Result<(), Failure> {
-    let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) else { return Ok(()) };
+fn make_folder(folder: &Path) -> Result<(), Failure> {
     fs::create_dir_all(folder).map_err(|error| {
         Failure::new(FAILED, format!("cannot create the folder {}", folder.display()), &error)
     })
 }
 
-fn allow_execution(path: &Path) -> io::Result<()> {
-    let mode = fs::metadata(path)?.permissions().mode();
-    // Everyone with read permission also gets execute permission.
-    fs::set_permissions(path, fs::Permissions::from_mode(mode | (mode & 0o444) >> 2))
-}
-
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::PermissionsExt as _;
-
-    use super::{Path, allow_execution, fs, place};
+    use super::{Path, place};
 
     #[test]
     fn a_folder_takes_the_file_under_its_name() {
@@ -135,13 +109,5 @@ mod tests {
         assert_eq!(place("out/a.txt", name), folder.path().join("a.txt"));
         assert_eq!(place("out/a.txt", "b.txt"), Path::new("b.txt"));
         assert_eq!(place("out/a.txt", "new/"), Path::new("new/a.txt"));
-    }
-
-    #[test]
-    fn readers_may_execute() {
-        let file = tempfile::NamedTempFile::new().unwrap();
-        fs::set_permissions(file.path(), fs::Permissions::from_mode(0o640)).unwrap();
-        allow_execution(file.path()).unwrap();
-        assert_eq!(fs::metadata(file.path()).unwrap().permissions().mode() & 0o777, 0o750);
     }
 }

@@ -7,6 +7,7 @@ use clap::Args;
 use model::Endpoints;
 use service::host_name;
 use settings::Settings;
+use tracing::info;
 
 use crate::{
     failure::{Failure, UNREACHABLE},
@@ -129,6 +130,10 @@ impl Globals {
             let is_set = named || (set != default && self.data().is_none());
             found.filter(|_| !is_set).unwrap_or_else(|| set.to_owned())
         };
+        let is_default = self.nats().is_none() && settings.nats_url == defaults.nats_url;
+        if found.is_none() && self.data().is_some() && is_default {
+            info!("{}; using {}", no_farm_in(&settings.data), settings.nats_url);
+        }
         let (nats, redis) = found.map(|found| (found.nats, found.redis)).unzip();
         Ok((
             choose(self.nats().is_some(), &settings.nats_url, &defaults.nats_url, nats),
@@ -179,16 +184,15 @@ impl Globals {
         }
         let found = read_endpoints(&settings.data)?;
         if found.is_none() && data.is_some() && !set {
-            let folder = settings.data.display();
-            return Err(Failure::plain(
-                UNREACHABLE,
-                format!(
-                    "no farm is running in {folder} (endpoints.json not found): start one with `forebay up`, or set --data"
-                ),
-            ));
+            let line = format!("{}: start one with `forebay up`, or set --data", no_farm_in(&settings.data));
+            return Err(Failure::plain(UNREACHABLE, line));
         }
         Ok(found)
     }
+}
+
+fn no_farm_in(folder: &Path) -> String {
+    format!("no farm is running in {} (endpoints.json not found)", folder.display())
 }
 
 /// URL of the Remote Execution API in the data folder, if it contains the farm on this NATS.

@@ -20,6 +20,8 @@ const EXAMPLES: &str = "\
 Examples:
   forebay logs @last
       prints the output of the build that you submitted last
+  forebay get ID --output .forebay/log -
+      prints the output beyond the first 4 MiB (console_bytes_max), up to 64 MiB (log_bytes_max), of an ended build
   forebay watch ID
       prints the output and follows the build until it ends";
 

@@ -62,7 +62,10 @@ fn parse_state(text: &str) -> Result<State, String> {
     let wanted = text.to_ascii_uppercase().replace('-', "_");
     let all = [State::Enqueued, State::InProgress, State::Finished];
     let found = all.into_iter().find(|state| state.as_str() == wanted);
-    found.ok_or_else(|| "expected enqueued, in_progress or finished".to_owned())
+    found.ok_or_else(|| match parse_outcome(text) {
+        Ok(outcome) => format!("this is an outcome: use --outcome {}", outcome.as_str()),
+        Err(_) => "expected enqueued, in_progress or finished".to_owned(),
+    })
 }
 
 fn parse_limit(text: &str) -> Result<usize, String> {
@@ -137,7 +140,7 @@ fn text(builds: &[BuildView], columns: Option<usize>, now: Millis) -> String {
 
 fn narrow(builds: &[BuildView], now: Millis) -> Vec<Vec<String>> {
     let id_length = id_length(builds);
-    let head = ["ID", "STATE", "GROUP", "AGE", "TIME", "COMMAND"].map(ToOwned::to_owned).to_vec();
+    let head = ["ID", "STATUS", "GROUP", "AGE", "TIME", "COMMAND"].map(ToOwned::to_owned).to_vec();
     let row = |view: &BuildView| {
         let build = &view.record.build;
         vec![
@@ -153,7 +156,7 @@ fn narrow(builds: &[BuildView], now: Millis) -> Vec<Vec<String>> {
 }
 
 fn wide(builds: &[BuildView], now: Millis) -> Vec<Vec<String>> {
-    let head = ["ID", "STATE", "GROUP", "PRIORITY", "AGE", "TIME", "LABELS", "COMMAND"];
+    let head = ["ID", "STATUS", "GROUP", "PRIORITY", "AGE", "TIME", "LABELS", "COMMAND"];
     let row = |view: &BuildView| {
         let build = &view.record.build;
         let labels: Vec<String> =
@@ -232,7 +235,8 @@ mod tests {
     fn states_are_read_as_people_write_them() {
         assert_eq!(parse_state("in-progress"), Ok(State::InProgress));
         assert_eq!(parse_state("FINISHED"), Ok(State::Finished));
-        assert!(parse_state("done").is_err());
+        assert!(parse_state("done").unwrap_err().contains("enqueued"));
+        assert!(parse_state("timed-out").unwrap_err().contains("--outcome timed_out"));
     }
 
     #[test]

@@ -18,7 +18,7 @@ use crate::{
     job_text::{TaskProgress, report_line},
     record_text::state_line,
     stdout,
-    style::{Tone, printable},
+    style::{Tone, escaped},
 };
 
 /// Selects the events of a build that are shown, and their format.
@@ -113,13 +113,13 @@ impl Presenter {
         }
         match &event.body {
             WatchBody::Lifecycle(record) => {
-                let line = Tone::of(record).stderr(&printable(&state_line(record)));
+                let line = Tone::of(record).stderr(&escaped(&state_line(record)));
                 self.state(&self.placed(event.position, &line));
                 self.wait_for(record);
             }
             WatchBody::Console(chunk) => self.console(chunk)?,
             WatchBody::Tool(tool) => {
-                self.state(&self.placed(event.position, &printable(&tool_line(tool))));
+                self.state(&self.placed(event.position, &tool_line(tool)));
             }
         }
         Ok(())
@@ -133,14 +133,14 @@ impl Presenter {
         if self.form == Form::Json {
             return self.print(|| stdout::json(&place.to_json()));
         }
-        self.waiting(queue_line(place, now));
+        self.waiting(escaped(&queue_line(place, now)));
         Ok(())
     }
 
     /// Shows that the queue position of the build is unknown, and why.
     pub(crate) fn unplaced(&mut self, why: &str) {
         if self.form != Form::Json && self.kinds.contains(&WatchKind::Queue) {
-            self.waiting(format!("waiting; queue position unknown: {why}"));
+            self.waiting(escaped(&format!("waiting; queue position unknown: {why}")));
         }
     }
 
@@ -164,7 +164,7 @@ impl Presenter {
     /// the task counts in the last line.
     fn progress(&mut self, tool: &ToolEvent) {
         if let ToolEvent::WorkspacePreparing { .. } = tool {
-            let line = printable(&tool_line(tool));
+            let line = tool_line(tool);
             if std::io::stderr().is_terminal() {
                 self.spin(line.clone());
             } else {
@@ -186,7 +186,7 @@ impl Presenter {
             lines.push(counts.clone());
         }
         for line in lines {
-            self.state(&line);
+            self.state(&escaped(&line));
         }
         self.spin(counts);
     }
@@ -266,7 +266,8 @@ fn stderr(bytes: &[u8]) {
 pub(crate) fn dropped_line(build: &str, stream: OutputStream, bytes: u64) -> String {
     let much = if bytes == 0 { "more".to_owned() } else { size(bytes) };
     format!(
-        "... {much} of {} omitted from here on; `forebay get {build} --output .forebay/log -` prints the rest",
+        "... {much} of {} omitted from here on; `forebay get {build} --output .forebay/log -` prints more, up to \
+         log_bytes_max",
         stream.as_str()
     )
 }
@@ -285,13 +286,13 @@ fn tool_line(tool: &ToolEvent) -> String {
     match tool {
         ToolEvent::WorkspacePreparing { what, files, files_total, bytes, .. } => {
             let of = if *files_total == 0 { String::new() } else { format!(" of {files_total}") };
-            format!("{what}: {files}{of} files, {} copied", size(*bytes))
+            format!("{}: {files}{of} files and folders, {} copied", escaped(what), size(*bytes))
         }
         ToolEvent::WorkspacePrepared { wall_seconds, .. } => {
             format!("workspace prepared in {}", seconds(*wall_seconds))
         }
         ToolEvent::TasksEnded { ended, tasks, reports, .. } => {
-            let lines = reports.iter().map(|report| format!("\n  {}", report_line(report)));
+            let lines = reports.iter().map(|report| format!("\n  {}", escaped(&report_line(report))));
             format!("{ended} of {tasks} tasks ended:{}", lines.collect::<String>())
         }
     }

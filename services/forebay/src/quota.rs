@@ -29,7 +29,18 @@ Examples:
   forebay quota
       shows the usage and quota of each group, and why the head of its queue is waiting
 
-If no quota is set, no group is limited.";
+The columns of `forebay quota`, in ESU; 1 ESU (executor service unit) is one executor or 2.5 GB of memory, whichever a
+build uses more of:
+  QUOTA        share of the group, scaled down if all quotas add up to more than the farm has
+  PV           in use, averaged since the governor's previous decision
+  SP           what the group may use: its quota plus what it borrows
+  BORROWED     part of SP that is unused quota of other groups
+  MV           builds to start until the next decision
+  TARGET       level up to which builds start
+  IN PROGRESS  estimate for the running builds
+
+If no quota is set, no group is limited. Once one is set, a group without a quota has the default quota; without a
+default quota it only borrows part of what others leave unused, even on an idle farm.";
 
 /// Options of `forebay quota`.
 #[derive(Debug, Args)]

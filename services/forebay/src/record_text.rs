@@ -10,6 +10,7 @@ use model::{
 use crate::{
     bytes_text::{instant, seconds, size, span},
     job_text::{counts_text, report_line},
+    style::escaped,
 };
 
 /// The state change of a lifecycle message in one line.
@@ -38,7 +39,7 @@ pub(crate) fn state_line(record: &BuildRecord) -> String {
     }
 }
 
-/// The whole record, one fact per line.
+/// The whole record, one fact per line, with escaped control characters.
 pub(crate) fn full_text(view: &BuildView, now: Millis) -> String {
     let record = &view.record;
     let build = &record.build;
@@ -74,7 +75,7 @@ struct Facts(String);
 impl Facts {
     fn add(&mut self, name: &str, value: impl std::fmt::Display) {
         // Writing to a String cannot fail.
-        let _ = writeln!(self.0, "{name:<10} {value}");
+        let _ = writeln!(self.0, "{name:<10} {}", escaped(&value.to_string()));
     }
 }
 

@@ -84,6 +84,14 @@ fn the_whole_record_says_what_and_why() {
 }
 
 #[test]
+fn a_fact_is_one_line_whatever_it_contains() {
+    let mut record = waiting();
+    record.build.command = vec!["printf".into(), "a\n\u{1b}[31m".into()];
+    let text = full_text(&BuildView::new(Sequence(9), record), Millis(1_010_000));
+    assert!(text.contains("command    printf 'a\\n\\u{1b}[31m'\n"), "{text}");
+}
+
+#[test]
 fn of_a_job_the_tasks_are_told() {
     let mut record = running();
     record.build.job = Some(BuildJob { digest: Digest::of(b"job"), size_bytes: Some(3), tasks: 130 });

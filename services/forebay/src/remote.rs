@@ -18,7 +18,7 @@ use crate::{
     farm::Farm,
     globals::Globals,
     stdout,
-    wait::Wait,
+    wait::{Wait, WaitLimit},
 };
 
 /// Server, instance and digest function.
@@ -94,9 +94,10 @@ impl GatewayArgs {
         globals: &Globals,
         settings: &Settings,
     ) -> Result<Remote, Failure> {
-        let mut wait = Wait::new(globals.wait()?);
+        let limit = globals.wait()?;
+        let mut wait = Wait::new(limit);
         loop {
-            let failure = match self.try_connect(farm, globals, settings).await {
+            let failure = match within(limit, self.try_connect(farm, globals, settings)).await {
                 Ok(remote) => return Ok(remote),
                 Err(failure) => failure,
             };
@@ -110,7 +111,6 @@ impl GatewayArgs {
         globals: &Globals,
         settings: &Settings,
     ) -> Result<Remote, Failure> {
-        const START: &str = "start a gateway with `forebay serve gateway`";
         let url = match &self.grpc {
             Some(url) => Some(url.clone()),
             None => globals.gateway_url(farm.client().bus(), settings).await?,
@@ -118,9 +118,31 @@ impl GatewayArgs {
         let Some(url) = url else {
             return Err(Failure::plain(UNREACHABLE, format!("no gateway of the farm answers; {START}")));
         };
-        let connected = Remote::connect(&url, "", DigestFunction::Sha256).await;
-        connected.map_err(|error| Failure::from(error).with(START))
+        connect_to_gateway(&url).await.map_err(|error| Failure::from(error).with(START))
     }
+}
+
+async fn connect_to_gateway(url: &str) -> Result<Remote, RemoteError> {
+    let remote = Remote::connect(url, "", DigestFunction::Sha256).await?;
+    match remote.capabilities().await {
+        Err(error) if error.is_unreachable() => Err(error),
+        // An error status is an answer: the next call reports it with more detail.
+        Ok(_) | Err(_) => Ok(remote),
+    }
+}
+
+const START: &str = "start a gateway with `forebay serve gateway`";
+
+/// One attempt to connect to a gateway, which takes no longer than the command waits.
+async fn within(
+    limit: WaitLimit,
+    attempt: impl Future<Output = Result<Remote, Failure>>,
+) -> Result<Remote, Failure> {
+    let Some(limit) = limit.of_attempt() else { return attempt.await };
+    tokio::time::timeout(limit, attempt).await.unwrap_or_else(|_| {
+        let limit = humantime::format_duration(limit);
+        Err(Failure::plain(UNREACHABLE, format!("no gateway answered within {limit}; {START}")))
+    })
 }
 
 /// Prints a blob to stdout. A blob whose content does not have its digest is detected only at its end.

@@ -37,7 +37,7 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "HOST:PORT")]
     cas_listen: Option<String>,
     /// Number of actions that the executor runs in parallel [default: one per processor]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    #[arg(long, value_name = "N", value_parser = up::count)]
     executor_slots: Option<u16>,
     /// Sandbox for actions of the executor: bubblewrap or none [default: the setting `sandbox`, bubblewrap]
     #[arg(long, value_name = "HOW")]
@@ -46,7 +46,7 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "POOL")]
     pool: Option<String>,
     /// Number of workspaces of the worker [default: two per processor]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    #[arg(long, value_name = "N", value_parser = up::count)]
     workspaces: Option<u16>,
     #[arg(long, help = STORE_HELP, value_name = "URL")]
     store: Option<String>,

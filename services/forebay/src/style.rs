@@ -73,10 +73,9 @@ pub(crate) fn columns() -> usize {
     terminal.or_else(said).filter(|columns| *columns > 0).unwrap_or(COLUMNS)
 }
 
-/// `text` in one line of at most `columns` characters, without control characters: text from users must
-/// not control the terminal.
+/// `text` in one line of at most `columns` characters, with escaped control characters.
 pub(crate) fn one_line(text: &str, columns: usize) -> String {
-    let line = bus::one_line(text);
+    let line = escaped(text);
     if line.chars().count() <= columns {
         return line;
     }
@@ -84,20 +83,26 @@ pub(crate) fn one_line(text: &str, columns: usize) -> String {
     line.chars().take(cut).chain("...".chars().take(columns - cut)).collect()
 }
 
-/// `text` with escaped control characters, e.g. `\u{1b}`, for text from users that is shown in full.
-pub(crate) fn printable(text: &str) -> String {
-    text.chars()
-        .map(|c| if c.is_control() && c != '\n' { c.escape_default().to_string() } else { c.to_string() })
-        .collect()
+/// `text` with escaped control characters, e.g. `\n` or `\u{1b}`: text from users must not control the terminal.
+pub(crate) fn escaped(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for c in text.chars() {
+        if c.is_control() {
+            escaped.extend(c.escape_default());
+        } else {
+            escaped.push(c);
+        }
+    }
+    escaped
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{one_line, printable};
+    use super::{escaped, one_line};
 
     #[test]
     fn texts_fit_in_a_line() {
-        assert_eq!(one_line("a\nb\u{1b}", 9), "a b ");
+        assert_eq!(one_line("a\nb\u{1b}", 10), "a\\nb\\u{1b}");
         assert_eq!(one_line(&"x".repeat(61), 60), format!("{}...", "x".repeat(57)));
         assert_eq!(one_line("abcd", 2), "..");
         assert_eq!(one_line("abcd", 0), "");
@@ -105,6 +110,6 @@ mod tests {
 
     #[test]
     fn no_text_steers_the_terminal() {
-        assert_eq!(printable("a\u{1b}[31m\tb\n\u{9b}ü"), "a\\u{1b}[31m\\tb\n\\u{9b}ü");
+        assert_eq!(escaped("a\u{1b}[31m\tb\n\u{9b}ü"), "a\\u{1b}[31m\\tb\\n\\u{9b}ü");
     }
 }

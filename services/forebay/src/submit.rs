@@ -36,8 +36,12 @@ pub(crate) async fn run(
     }
     let job = args.job.read()?;
     let farm = Farm::connect(globals, settings).await?;
+    let mut uploaded = None;
     if let Some(folder) = folder {
-        request.context = folder.upload(&args.gateway, &farm, globals, settings).await?;
+        let (context, sent) = folder.upload(&args.gateway, &farm, globals, settings).await?;
+        request.context = context;
+        // Reported after the id of the build, which is the first line.
+        uploaded = sent.line().filter(|_| !globals.json);
     }
     if let Some(job) = job {
         request.job = Some(job::source(&args.gateway, &farm, globals, settings, job).await?);
@@ -56,12 +60,18 @@ pub(crate) async fn run(
             // Before the first event, so that a reader of the output knows the id of the build.
             say_build(&key);
         }
+        if let Some(line) = &uploaded {
+            say(line);
+        }
         return follow::follow(&farm, globals, &args.following, &key, (Sequence(0), &[])).await;
     }
     if globals.json {
         stdout::json(&reply)?;
     } else {
         stdout::line(&reply.id.to_string())?;
+        if let Some(line) = &uploaded {
+            say(line);
+        }
         // On a terminal, make clear that the id does not mean success.
         if std::io::stderr().is_terminal() {
             say("build queued; to follow it: forebay watch @last");

@@ -40,9 +40,9 @@ pub(crate) struct SubmitArgs {
     /// Id of the build, a UUID; submitting the same id again has no effect [default: a new id]
     #[arg(long, value_name = "UUID")]
     pub(crate) id: Option<BuildId>,
-    /// Run in a copy of this folder; what the farm's store does not have of it is uploaded. Files get mode 0644, or 0755
-    /// if they are executable, and the current time; --worker-dir keeps modes, owners and times. A file that cannot be
-    /// read, or whose name is not UTF-8, is an error; pipes and sockets are left out
+    /// Run in a copy of this folder; files that the farm's store lacks are uploaded. Files get mode 0644, or 0755 if they
+    /// are executable, and the current time; --worker-dir keeps modes, owners and times. All symlinks are kept. A file
+    /// that cannot be read, or whose name is not UTF-8, is an error; pipes and sockets are left out
     #[arg(long, value_name = "DIR", group = "folder", conflicts_with_all = ["worker_dir", "git", "archive"])]
     pub(crate) dir: Option<PathBuf>,
     /// Run in a copy of this folder of the worker's machine

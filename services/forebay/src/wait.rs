@@ -5,11 +5,15 @@ use std::{str::FromStr, time::Duration};
 use bus::Patience;
 use tokio::time::Instant;
 
-use crate::failure::{Failure, say};
+use crate::failure::{Failure, UNREACHABLE, say};
 
 /// Default limit: enough for a farm to start or a server to restart; after that the address is probably wrong.
 const USUAL: Duration = Duration::from_secs(30);
 const RETRY_DELAY: Duration = Duration::from_millis(250);
+/// Minimum time for one attempt.
+const ATTEMPT_MIN: Duration = Duration::from_secs(1);
+/// Time limit of the only attempt to connect of a command that does not wait.
+const ONE_ATTEMPT: Duration = Duration::from_secs(6);
 
 /// How long to wait for a server or service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,6 +33,15 @@ impl Default for WaitLimit {
 impl WaitLimit {
     /// Do not wait at all.
     pub(crate) const NONE: Self = Self::AtMost(Duration::ZERO);
+
+    /// Time limit of an attempt to connect, if there is one: an attempt takes no longer than the command waits.
+    pub(crate) fn of_attempt(self) -> Option<Duration> {
+        match self {
+            Self::Forever => None,
+            Self::NONE => Some(ONE_ATTEMPT),
+            Self::AtMost(limit) => Some(limit.max(ATTEMPT_MIN)),
+        }
+    }
 
     /// The same for services and `up`, which either do not wait or wait without a limit.
     pub(crate) fn patience(self) -> Patience {
@@ -54,13 +67,31 @@ impl FromStr for WaitLimit {
 #[derive(Debug)]
 pub(crate) struct Wait {
     limit: WaitLimit,
+    /// Start of the first call.
+    started: Option<Instant>,
+    /// Start of the wait: the first failure.
     since: Option<Instant>,
 }
 
 impl Wait {
     /// A wait that has not begun.
     pub(crate) fn new(limit: WaitLimit) -> Self {
-        Self { limit, since: None }
+        Self { limit, started: None, since: None }
+    }
+
+    /// Runs one call until it has an answer, or until the limit, if the command waits at all.
+    pub(crate) async fn answer<T>(&mut self, call: impl Future<Output = T>) -> Result<T, Failure> {
+        let limit = match self.limit {
+            WaitLimit::Forever | WaitLimit::NONE => return Ok(call.await),
+            WaitLimit::AtMost(limit) => limit,
+        };
+        let since = *self.started.get_or_insert_with(Instant::now);
+        let left = limit.saturating_sub(since.elapsed()).max(ATTEMPT_MIN);
+        tokio::time::timeout(left, call).await.map_err(|_| {
+            let limit = humantime::format_duration(limit);
+            let line = format!("the farm did not answer within {limit} (use --wait TIME to wait longer)");
+            Failure::plain(UNREACHABLE, line)
+        })
     }
 
     /// Waits a moment if waiting may help and the limit is not reached; the first call prints the reason.
@@ -92,8 +123,8 @@ impl Wait {
 
 #[cfg(test)]
 mod tests {
-    use super::{Duration, Failure, Patience, Wait, WaitLimit};
-    use crate::failure::{UNREACHABLE, USAGE};
+    use super::{Duration, Failure, Patience, UNREACHABLE, Wait, WaitLimit};
+    use crate::failure::USAGE;
 
     fn gone() -> Failure {
         Failure::plain(UNREACHABLE, "no enqueuer answers")
@@ -110,6 +141,15 @@ mod tests {
             (WaitLimit::NONE.patience(), WaitLimit::default().patience()),
             (Patience::None, Patience::Wait)
         );
+    }
+
+    #[tokio::test]
+    async fn a_call_without_an_answer_ends_with_the_wait() {
+        let mut wait = Wait::new(WaitLimit::AtMost(Duration::from_millis(10)));
+        assert_eq!(wait.answer(async { 7 }).await.unwrap(), 7);
+        let ended = wait.answer(std::future::pending::<()>()).await.unwrap_err();
+        assert!(ended.is_unreachable() && ended.line().contains("within 10ms"), "{}", ended.line());
+        assert_eq!(Wait::new(WaitLimit::NONE).answer(async { 7 }).await.unwrap(), 7);
     }
 
     #[tokio::test]

@@ -13,7 +13,7 @@ use crate::{
     farm::{BuildArgs, Farm},
     globals::Globals,
     stdout,
-    style::printable,
+    style::escaped,
 };
 
 /// Options of `forebay why`.
@@ -31,15 +31,15 @@ pub(crate) async fn run(args: WhyArgs, globals: &Globals, settings: &Settings) -
     if globals.json {
         stdout::json(&reply)?;
     } else {
-        stdout::line(&printable(&text(&reply, farm.now())))?;
+        stdout::line(&text(&reply, farm.now()))?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
 fn text(reply: &WhyReply, now: Millis) -> String {
-    let mut lines = vec![format!("build {}/{}: {}", reply.group, reply.id, reply.reason)];
+    let mut lines = vec![format!("build {}/{}: {}", reply.group, reply.id, escaped(&reply.reason))];
     let Some(waiting) = &reply.waiting else { return lines.concat() };
-    let mut say = |name: &str, what: String| lines.push(format!("  {name:<16}{what}"));
+    let mut say = |name: &str, what: String| lines.push(format!("  {name:<16}{}", escaped(&what)));
     say("queue position", format!("{} of {} in group {}", waiting.place, waiting.queued, reply.group));
     say("queued for", age(reply.waiting_since_ms, now));
     say("reserves", format!("{} ESU", reply.reserves));
@@ -76,7 +76,7 @@ fn expected(waiting: &Waiting, now: Millis) -> String {
             format!("in about {}{by}{rate}", about(at.since(now)))
         }
         (None, _) if waiting.workspaces == 0 => "unknown: no worker accepts builds".to_owned(),
-        (None, _) => "unknown: no history to estimate from".to_owned(),
+        (None, _) => "unknown: too few builds have ended to estimate it".to_owned(),
     }
 }
 

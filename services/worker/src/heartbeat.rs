@@ -48,7 +48,7 @@ fn content(shared: &Shared, status: WorkerStatus) -> Heartbeat {
         pid: std::process::id(),
         started_at_ms: shared.started_at,
         status,
-        short: shared.workspaces.shortage(),
+        short: shared.workspaces.closed_because(),
         workspaces,
         ttl_ms: heartbeat_ttl_ms(shared.interval()),
         clock_skew_ms: shared.context.bus.clock().skew(),

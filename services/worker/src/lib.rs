@@ -30,6 +30,7 @@ mod preparing;
 mod run;
 mod shared;
 mod stop;
+mod store_watch;
 mod sync;
 mod usage;
 mod warm;
@@ -98,6 +99,7 @@ async fn serve_all(context: Context, settings: WorkerSettings) -> Result<(), Ser
     tasks.spawn(follow_gateways(shared.clone()));
     tasks.spawn(memory::serve(shared.clone()));
     tasks.spawn(disk_watch::serve(shared.clone()));
+    tasks.spawn(store_watch::serve(shared.clone()));
     tasks.spawn(report_usage(shared.clone()));
     context.ready(Ready::default()).await?;
     tokio::select! {

@@ -36,7 +36,10 @@ pub(crate) struct Outputs {
     pub(crate) files: Vec<OutputFile>,
     /// The globs that match no stored file.
     pub(crate) missing: Vec<String>,
-    /// The first files by path that matched but were left out, and the number of all such files.
+    /// Those of `missing` that match no file that was left out either.
+    pub(crate) unexplained: Vec<String>,
+    /// The first files by path that matched but were left out, and the number of all such files. A folder that an
+    /// output names counts as one.
     pub(crate) not_kept: Vec<OutputNotKept>,
     pub(crate) not_kept_count: u64,
 }
@@ -64,7 +67,10 @@ pub(crate) async fn keep(
     let (mut found, mut not_kept) =
         walked.await.map_err(|error| lost(&error))?.map_err(|error| lost(&error))?;
     found.sort_by(|a, b| a.relative.cmp(&b.relative));
+    let missing = missing(patterns, &found)?;
+    not_kept.extend(folders(root, &missing));
     not_kept.sort_by(|a, b| a.path.cmp(&b.path));
+    let unexplained = unexplained(&missing, &not_kept)?;
     let not_kept_count = not_kept.len() as u64;
     not_kept.truncate(NAMED_MAX);
     let listed: usize = found.iter().map(|file| file.relative.len() + ENTRY_BYTES).sum();
@@ -76,13 +82,12 @@ pub(crate) async fn keep(
         );
         return Err(Reason { code: ReasonCode::OutputNotKept, message });
     }
-    let missing = missing(patterns, &found)?;
     if let Some(file) = found.iter().find(|file| file.size > size_max) {
         let message = format!("output {} has {} bytes, the limit is {size_max}", file.relative, file.size);
         return Err(Reason { code: ReasonCode::OutputNotKept, message });
     }
     let files = store(cas, found).await?;
-    Ok(Outputs { files, missing, not_kept, not_kept_count })
+    Ok(Outputs { files, missing, unexplained, not_kept, not_kept_count })
 }
 
 /// Stores files. All of them are in the store when this returns, for at least `cas_keep_min_seconds`.
@@ -131,6 +136,31 @@ fn missing(patterns: &[String], found: &[Found]) -> Result<Vec<String>, Reason> 
         }
     }
     Ok(patterns.iter().zip(made).filter(|(_, made)| !made).map(|(pattern, _)| pattern.clone()).collect())
+}
+
+/// The missing outputs that are folders.
+fn folders(root: &Path, missing: &[String]) -> Vec<OutputNotKept> {
+    let named = missing.iter().map(|pattern| pattern.trim_start_matches("./").trim_end_matches('/'));
+    let is_folder = |name: &&str| {
+        !name.is_empty() && root.join(name).symlink_metadata().is_ok_and(|meta| meta.file_type().is_dir())
+    };
+    let folder = |name: &str| OutputNotKept {
+        path: name.to_owned(),
+        reason: format!("it is a folder; the output {name}/** keeps its files"),
+    };
+    named.filter(is_folder).map(folder).collect()
+}
+
+/// Those of the missing outputs that match nothing that was left out.
+fn unexplained(missing: &[String], not_kept: &[OutputNotKept]) -> Result<Vec<String>, Reason> {
+    let mut unexplained = Vec::new();
+    for pattern in missing {
+        let glob = output_globs(&[pattern.trim_end_matches('/').to_owned()])?;
+        if !not_kept.iter().any(|it| glob.is_match(&it.path)) {
+            unexplained.push(pattern.clone());
+        }
+    }
+    Ok(unexplained)
 }
 
 struct Walk<'a> {
@@ -187,5 +217,22 @@ impl Walk<'_> {
         }
         let executable = meta.permissions().mode() & 0o111 != 0;
         Ok(Found { relative: name.to_owned(), path: real, size: meta.len(), executable })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_left_out_is_not_reported_as_missing_too() {
+        let root = tempfile::tempdir().unwrap();
+        std::fs::create_dir(root.path().join("out")).unwrap();
+        let missing = ["./out/", "s.sock", "none"].map(ToOwned::to_owned);
+        let mut not_kept = folders(root.path(), &missing);
+        assert_eq!(not_kept.len(), 1);
+        assert!(not_kept[0].path == "out" && not_kept[0].reason.contains("out/**"), "{not_kept:?}");
+        not_kept.push(OutputNotKept { path: "s.sock".to_owned(), reason: "it is a socket".to_owned() });
+        assert_eq!(unexplained(&missing, &not_kept).unwrap(), ["none"]);
     }
 }

@@ -175,7 +175,7 @@ pub(crate) fn not_copied(what: &str, error: &std::io::Error) -> Fault {
 fn copying(name: &str, sync: Sync, source: impl Source + Send + 'static) -> PrepareStep {
     let progress = Some(Arc::clone(&sync.progress));
     let work: FileWork = Box::new(move |cancelled| sync.run(&source, cancelled).map(drop));
-    PrepareStep { what: format!("copying {name}"), work: Work::Files { work, progress } }
+    PrepareStep { what: format!("preparing the workspace from {name}"), work: Work::Files { work, progress } }
 }
 
 fn sync_to(folder: &RunFolder, origin: WorkspaceOrigin) -> Result<Sync, Fault> {

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use bus::GuardedWriter;
 use jobs::{JobEnd, StoreWait};
-use model::{BuildRecord, LogSummary, Reason, ReasonCode};
+use model::{BuildRecord, LogSummary, OutputNotKept, Reason, ReasonCode};
 use service::{Step, crash_point};
 use shim::Shim;
 use tokio::time::Instant;
@@ -244,23 +244,39 @@ async fn storing_ends(stop: &Stop, until: Option<Instant>) {
 
 /// A success without an output that the request requires is a failure.
 fn with_required(record: &BuildRecord, outputs: &Outputs, ending: Ending, job: Option<&JobEnd>) -> Ending {
-    let Some(glob) = outputs.missing.first() else { return ending };
+    let Some(missing) = outputs.missing.first() else { return ending };
     if !record.build.require_outputs || !ending.is_success(job) {
         return ending;
     }
-    let message = match outputs.missing.len() {
-        1 => format!("no file matches the output {glob}"),
-        count => format!("no file matches the output {glob} and {} more", count - 1),
+    let mut message = match outputs.not_kept.first().filter(|_| outputs.unexplained.is_empty()) {
+        Some(left_out) => not_kept_text(left_out),
+        None => missing_text(outputs.unexplained.first().unwrap_or(missing)),
     };
+    if outputs.missing.len() > 1 {
+        message = format!("{message} and {} more", outputs.missing.len() - 1);
+    }
     let reason = Reason { code: ReasonCode::OutputMissing, message };
     Ending::Failed(reason, ending.ended().cloned())
 }
 
+fn missing_text(glob: &str) -> String {
+    format!("no file matches the output {}", escaped(glob))
+}
+
+fn not_kept_text(left_out: &OutputNotKept) -> String {
+    format!("output {} is not kept: {}", escaped(&left_out.path), left_out.reason)
+}
+
+/// `text` with escaped control characters: the name of a file must not look like other lines.
+fn escaped(text: &str) -> String {
+    let escape = |c: char| if c.is_control() { c.escape_default().to_string() } else { c.to_string() };
+    text.chars().map(escape).collect()
+}
+
 /// Prints warnings about outputs that are missing or not stored.
 async fn warn_of(console: &mut Console, outputs: &Outputs) {
-    let missing = outputs.missing.iter().map(|glob| format!("warning: no file matches the output {glob}"));
-    let not_kept =
-        outputs.not_kept.iter().map(|it| format!("warning: output {} is not kept: {}", it.path, it.reason));
+    let missing = outputs.unexplained.iter().map(|glob| format!("warning: {}", missing_text(glob)));
+    let not_kept = outputs.not_kept.iter().map(|it| format!("warning: {}", not_kept_text(it)));
     for line in missing.chain(not_kept).take(WARNINGS_MAX) {
         if !say(console, &line).await {
             return;

@@ -77,6 +77,8 @@ pub(crate) struct Workspaces {
     draining: AtomicBool,
     /// Why the disk is short of space or inodes, while no offers are accepted for that reason.
     shortage: Mutex<Option<String>>,
+    /// That the store does not answer, while no offers are accepted for that reason.
+    store_away: Mutex<Option<String>>,
     /// Signalled when a workspace starts a build.
     pub(crate) begun: Notify,
     /// Signalled when the dispatchers' view is out of date: send a heartbeat now.
@@ -102,6 +104,7 @@ impl Workspaces {
             all: Mutex::new((0..count).map(workspace).collect()),
             draining: AtomicBool::new(false),
             shortage: Mutex::default(),
+            store_away: Mutex::default(),
             begun: Notify::new(),
             announce: Notify::new(),
             tools: Notify::new(),
@@ -118,7 +121,7 @@ impl Workspaces {
             // The dispatchers believe that the workspace is free.
             self.announce.notify_one();
         };
-        if self.is_draining() || self.shortage().is_some() {
+        if self.is_draining() || self.closed_because().is_some() {
             return refuse(assignment);
         }
         let workspaces = self.all.lock();
@@ -148,7 +151,7 @@ impl Workspaces {
     pub(crate) fn status(&self) -> WorkerStatus {
         if self.is_draining() {
             WorkerStatus::Draining
-        } else if self.shortage().is_some() {
+        } else if self.closed_because().is_some() {
             WorkerStatus::Full
         } else {
             WorkerStatus::Ready
@@ -158,6 +161,17 @@ impl Workspaces {
     /// Why the disk is short of space or inodes, if it is.
     pub(crate) fn shortage(&self) -> Option<String> {
         self.shortage.lock().clone()
+    }
+
+    /// Why no offers are accepted, if it is for the disk or the store.
+    pub(crate) fn closed_because(&self) -> Option<String> {
+        self.shortage().or_else(|| self.store_away.lock().clone())
+    }
+
+    /// Refuses offers while the store does not answer, or accepts them again.
+    pub(crate) fn set_store_away(&self, why: Option<String>) {
+        *self.store_away.lock() = why;
+        self.announce.notify_one();
     }
 
     /// With a shortage, refuses offers and empties the idle workspaces; without one, accepts offers again.

@@ -137,6 +137,6 @@ fn fits_a_message(body: Bytes) -> Result<Bytes, ApiError> {
 }
 
 /// `text` with spaces in place of control characters, for a place that holds one line.
-pub fn one_line(text: &str) -> String {
+fn one_line(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }

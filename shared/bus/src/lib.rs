@@ -36,7 +36,7 @@ mod transition;
 mod write_check;
 
 pub use action_subject::{ActionSubject, ExecutorLeaseSubject, LogSubject};
-pub use api::{ApiEndpoint, ApiRequest, ApiService, one_line};
+pub use api::{ApiEndpoint, ApiRequest, ApiService};
 pub use ask::AskError;
 pub use bucket::{Buckets, Entry, EntryChange, EntryChanges, ListedEntry};
 pub use clock::FarmClock;

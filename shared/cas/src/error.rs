@@ -27,10 +27,11 @@ pub enum CasError {
         /// Size limit in bytes.
         max: u64,
     },
-    /// The store is out of space, and the keep promise still covers everything in it.
+    /// The store is out of space, and the keep promise still covers everything in it, or its disk is full.
     #[error(
-        "the store is full, and everything in it was used recently (cas_keep_min_seconds); try again later, or \
-         increase cas_bytes_max; if its disk is full, free space there, or lower disk_left_percent"
+        "the store is full: everything in it was used recently (cas_keep_min_seconds) and takes up cas_bytes_max, or its \
+         disk lacks free space (disk_left_percent); try again later, increase cas_bytes_max or free disk space; \
+         `forebay doctor` reports which"
     )]
     Full,
     /// A required blob is not in the store.
@@ -101,7 +102,7 @@ pub enum CasError {
         source: Arc<remote::RemoteError>,
     },
     /// The URL does not name a kind of store that this build supports.
-    #[error("object store {url:?} cannot be used: {why}")]
+    #[error("cas_url {url:?}: {why}")]
     Unsupported { url: String, why: String },
     /// Another process already evicts from this folder.
     #[error("another process already evicts from {path}; only one may run")]

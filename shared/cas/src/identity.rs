@@ -3,12 +3,17 @@
 use std::{fs, io, path::Path};
 
 use model::StoreId;
+use tokio::sync::watch;
 
-use crate::{Cas, CasError, layout::ID_NAME};
+use crate::{Cas, CasError, backing::farm::Farm, layout::ID_NAME};
 
 impl Cas {
-    /// Returns the id of the store, if it has one.
+    /// Returns the id of the store, if it has one. The store of another farm is asked for it; a server that is not
+    /// Forebay, or of an earlier version, has none.
     pub async fn id(&self) -> Result<Option<StoreId>, CasError> {
+        if let Some(farm) = self.farm() {
+            return farm.id().await;
+        }
         if let Some(objects) = self.objects() {
             return objects.id().await;
         }
@@ -21,8 +26,11 @@ impl Cas {
         }
     }
 
-    /// Returns the id of the store, which becomes `id` if it had none.
+    /// Returns the id of the store, which becomes `id` if it had none. The store of another farm gets no id from here.
     pub async fn id_or(&self, id: StoreId) -> Result<StoreId, CasError> {
+        if let Some(farm) = self.farm() {
+            return Ok(farm.id().await?.unwrap_or(id));
+        }
         if let Some(objects) = self.objects() {
             return objects.id_or(id).await;
         }
@@ -39,6 +47,12 @@ impl Cas {
     /// Whether another farm's store, over the Remote Execution API, decides what counts as stored.
     pub fn is_remote(&self) -> bool {
         self.farm().is_some()
+    }
+
+    /// Publishes whether the last call to the store of another farm remained without an answer; `None` if the store is
+    /// not behind the Remote Execution API.
+    pub fn away(&self) -> Option<watch::Receiver<bool>> {
+        self.farm().map(Farm::away)
     }
 }
 

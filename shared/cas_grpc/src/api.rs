@@ -1,10 +1,17 @@
 //! Configuration of the services, and the state that they share.
 
-use std::{fmt, sync::Arc};
+use std::{
+    fmt,
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
 
 use cas::Cas;
 use policy::{InstanceRule, InstanceRules};
-use tonic::Status;
+use tonic::{
+    Status,
+    metadata::{Ascii, MetadataValue},
+};
 
 use crate::{
     budget::Budget,
@@ -12,6 +19,9 @@ use crate::{
     log_streams::{LiveRead, LogWrite},
     uploads::Uploads,
 };
+
+/// Time limit for reading the id of the store, which may be in an object store or on another machine.
+const ID_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The store, instances and limits that the services use.
 #[derive(Clone)]
@@ -40,6 +50,8 @@ pub(crate) struct Shared {
     pub(crate) api: BlobApi,
     pub(crate) budget: Arc<Budget>,
     pub(crate) uploads: Arc<Uploads>,
+    /// The id of the store as the value of a header, once it was read.
+    store_id: OnceLock<MetadataValue<Ascii>>,
 }
 
 impl Shared {
@@ -49,7 +61,21 @@ impl Shared {
             api,
             budget: Arc::new(Budget::new(limits.memory_bytes)),
             uploads: Arc::new(Uploads::new(limits)),
+            store_id: OnceLock::new(),
         })
+    }
+
+    /// Returns the id of the store as the value of a header; `None` if it has none or cannot be read now.
+    pub(crate) async fn store_id(&self) -> Option<MetadataValue<Ascii>> {
+        if let Some(known) = self.store_id.get() {
+            return Some(known.clone());
+        }
+        let found = tokio::time::timeout(ID_TIMEOUT, self.cas().id()).await.ok()?;
+        let found = found.inspect_err(|error| {
+            tracing::debug!(error = telemetry::error_chain(error), "cannot read the id of the store");
+        });
+        let value = MetadataValue::<Ascii>::try_from(found.ok()??.to_string()).ok()?;
+        Some(self.store_id.get_or_init(|| value).clone())
     }
 
     pub(crate) fn cas(&self) -> &Cas {

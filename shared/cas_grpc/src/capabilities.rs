@@ -10,6 +10,7 @@ use reapi::{
         GetCapabilitiesRequest, PriorityCapabilities, ServerCapabilities, capabilities_server::Capabilities,
         compressor, digest_function, priority_capabilities::PriorityRange, symlink_absolute_path_strategy,
     },
+    metadata::STORE_ID,
     semver::SemVer,
 };
 use tonic::{Request, Response, Status};
@@ -88,6 +89,10 @@ impl Capabilities for CapabilitiesService {
         request: Request<GetCapabilitiesRequest>,
     ) -> Result<Response<ServerCapabilities>, Status> {
         let instance = self.0.instance(&request.get_ref().instance_name)?;
-        Ok(Response::new(capabilities(&self.0.api, instance)))
+        let mut response = Response::new(capabilities(&self.0.api, instance));
+        if let Some(id) = self.0.store_id().await {
+            response.metadata_mut().insert(STORE_ID, id);
+        }
+        Ok(response)
     }
 }

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use cas::{Cas, CasConfig, CasError};
 use cas_grpc::{BlobApi, Limits};
 use listener::{ClientListener, Limiter, Protocol};
-use model::{BlobDigest, DigestFunction};
+use model::{BlobDigest, DigestFunction, StoreId};
 use reapi::execution::{ActionResult, OutputFile};
 use tempfile::TempDir;
 use tokio::{net::TcpListener, sync::oneshot, task::JoinHandle};
@@ -187,6 +187,24 @@ async fn action_results_are_the_farms_and_calls_survive_a_restart() {
     farm.stop().await;
     let (read, ()) = tokio::join!(reader.cas.get(&output), farm.serve());
     assert_eq!(read.unwrap().unwrap().len(), 5000);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_machine_knows_the_id_of_the_farms_store_and_whether_it_answers() {
+    let mut farm = Farm::start().await;
+    let machine = farm.machine();
+    assert_eq!(machine.cas.id().await.unwrap(), None);
+    let id = farm.cas.id_or(StoreId::generate()).await.unwrap();
+    assert_eq!(machine.cas.id().await.unwrap(), Some(id));
+    let away = machine.cas.away().unwrap();
+    assert!(!*away.borrow() && farm.cas.away().is_none());
+    farm.stop().await;
+    let unheard = machine.cas.id().await;
+    assert!(matches!(unheard, Err(CasError::Unreachable { .. })), "{unheard:?}");
+    assert!(*away.borrow());
+    farm.serve().await;
+    assert_eq!(machine.cas.id().await.unwrap(), Some(id));
+    assert!(!*away.borrow());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -18,7 +18,7 @@ use redis::Script;
 ///   default) and expected run time.
 /// - `expires`, `offered`, `running`, `deadlines` ZSET by time in ms. `offers` HASH: build to workspace.
 /// - `idle` SET and `taken` HASH of workspaces. `workers` ZSET by expiry, `workerinfo`, `slots` HASH, `draining` SET:
-///   workers that accept no builds; `full` SET: those of them whose disk is full.
+///   workers that accept no builds; `full` SET: those of them whose disk is full or whose store does not answer.
 pub(crate) const META: &str = "forebay:{index}:meta";
 
 pub(crate) fn key(name: &str) -> String {

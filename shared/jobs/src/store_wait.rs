@@ -35,7 +35,7 @@ impl StoreWait {
             return None;
         }
         self.until = Some(Instant::now() + PATIENCE);
-        let what = if reason.code == ReasonCode::DiskFull { "disk space" } else { "the store" };
+        let what = if reason.code == ReasonCode::DiskFull { "space in the store" } else { "the store" };
         Some(format!("waiting for {what}: {}", reason.message))
     }
 
@@ -60,7 +60,7 @@ mod tests {
         let mut wait = StoreWait::default();
         tokio::time::sleep(2 * PATIENCE).await;
         assert!(!wait.is_over(), "it begins with the first failure");
-        assert_eq!(wait.begin(&full).unwrap(), "waiting for disk space: full");
+        assert_eq!(wait.begin(&full).unwrap(), "waiting for space in the store: full");
         let mut pauses = 0;
         while !wait.is_over() {
             assert_eq!(wait.begin(&full), None);

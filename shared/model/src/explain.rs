@@ -88,7 +88,7 @@ pub struct WorkerCounts {
     pub ready: u64,
     /// Workers that finish running builds and accept no more.
     pub draining: u64,
-    /// Workers that accept no builds until their disk has free space again.
+    /// Workers that accept no builds until their disk has free space and their store answers.
     #[serde(default)]
     pub full: u64,
 }

@@ -178,7 +178,7 @@ pub enum ReasonCode {
     TasksFailed,
     /// The workspace could not be prepared: the folder, revision or archive is missing, or its digest differs.
     ContextUnavailable,
-    /// The worker's disk is full.
+    /// The worker's disk, or the store, is full.
     DiskFull,
     /// An output file could not be kept.
     OutputNotKept,

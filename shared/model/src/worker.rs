@@ -22,7 +22,7 @@ pub struct Heartbeat {
     pub started_at_ms: Millis,
     /// Whether the worker accepts offers.
     pub status: WorkerStatus,
-    /// Description of the exhausted resource; present only if the status is `full`.
+    /// Why it accepts nothing new; present only if the status is `full`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub short: Option<String>,
     /// State of each workspace, ordered by number from 0.
@@ -42,7 +42,7 @@ pub enum WorkerStatus {
     Ready,
     /// It finishes running builds and accepts nothing new.
     Draining,
-    /// Its disk is too full to accept anything new.
+    /// It accepts nothing new, because its disk is full or its store does not answer.
     Full,
     /// It is stopping now and accepts nothing.
     Gone,
@@ -182,9 +182,9 @@ pub enum ToolEvent {
         attempt: Attempt,
         /// Current step of the preparation, for people.
         what: String,
-        /// Number of files processed so far.
+        /// Number of files and folders processed so far.
         files: u64,
-        /// Total number of files; 0 while they are counted.
+        /// Total number of files and folders; 0 while they are counted.
         files_total: u64,
         /// Number of bytes copied so far.
         bytes: u64,

@@ -41,6 +41,20 @@ pub fn joining(known: Option<&KnownStore>, found: Option<StoreId>, url: &str, cl
     }
 }
 
+/// Decides about a store that is read through a gateway, whose URL may differ from process to process. A store without
+/// an id is that of a server that reports none, and a farm without a known store is one whose stores are all elsewhere:
+/// there is nothing to compare.
+pub fn joining_through_gateway(known: Option<&KnownStore>, found: Option<StoreId>, claim: Claim) -> Joining {
+    let (Some(known), Some(found)) = (known, found) else { return Joining::Member };
+    if found == known.id {
+        return Joining::Member;
+    }
+    match claim {
+        Claim::TakeOver => Joining::MakeKnown,
+        Claim::Join | Claim::OwnBus => Joining::Refused,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -51,6 +65,23 @@ mod tests {
 
     fn any_claim() -> impl Strategy<Value = Claim> {
         prop_oneof![Just(Claim::Join), Just(Claim::OwnBus), Just(Claim::TakeOver)]
+    }
+
+    #[test]
+    fn the_gateway_of_another_farm_is_refused() {
+        let ids = [StoreId::generate(), StoreId::generate()];
+        let known = KnownStore { url: URLS[0].to_owned(), id: ids[0] };
+        for claim in [Claim::Join, Claim::OwnBus, Claim::TakeOver] {
+            let other = if claim == Claim::TakeOver { Joining::MakeKnown } else { Joining::Refused };
+            for (known, found, answer) in [
+                (Some(&known), Some(ids[0]), Joining::Member),
+                (Some(&known), Some(ids[1]), other),
+                (Some(&known), None, Joining::Member),
+                (None, Some(ids[1]), Joining::Member),
+            ] {
+                assert_eq!(joining_through_gateway(known, found, claim), answer, "{claim:?}");
+            }
+        }
     }
 
     proptest! {

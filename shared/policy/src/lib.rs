@@ -35,7 +35,7 @@ pub use governor::{ControlSettings, GroupState, InvalidControlSettings, govern, 
 pub use instances::{
     Admitted, InstancePattern, InstanceRefusal, InstanceRule, InstanceRules, OtherGroups, ParseRuleError,
 };
-pub use joining::{Claim, Joining, joining};
+pub use joining::{Claim, Joining, joining, joining_through_gateway};
 pub use random::Random;
 pub use retry::{AfterLoss, after_loss};
 pub use store_wait::{store_retry_delay, store_time_limit};

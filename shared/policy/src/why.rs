@@ -199,10 +199,11 @@ fn without_workspace(workers: Option<WorkerCounts>) -> &'static str {
             "no worker is running: start one with `forebay serve worker`"
         }
         Some(WorkerCounts { ready: 0, draining: 0, full: _ }) => {
-            "the disk of every worker is full; builds start once there is free space: `forebay doctor` lists the disks"
+            "no worker accepts builds, because its disk is full or its store does not answer: `forebay doctor` reports \
+             which"
         }
         Some(WorkerCounts { ready: 0, draining: _, full: 1.. }) => {
-            "every worker is draining or its disk is full: run `forebay workers` for details"
+            "every worker is draining, or its disk is full or its store does not answer: run `forebay doctor` for details"
         }
         Some(WorkerCounts { ready: 0, draining: _, full: 0 }) => {
             "every worker is draining and accepts no builds: start another with `forebay serve worker`, or undo a drain \

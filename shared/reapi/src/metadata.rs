@@ -1,4 +1,4 @@
-//! Metadata that a client sends with its requests. Absent and malformed values are treated as not set.
+//! Headers of requests and answers. Absent and malformed values are treated as not set.
 
 use prost::Message as _;
 use tonic::metadata::MetadataMap;
@@ -10,6 +10,9 @@ pub const REQUEST_METADATA: &str = "build.bazel.remote.execution.v2.requestmetad
 
 /// Name of the header that repeats the resource name of a `ByteStream` call, for routers.
 pub const RESOURCE_NAME: &str = "build.bazel.remote.execution.v2.resource-name";
+
+/// Name of the header in which a server of Forebay reports the id of its store with its capabilities.
+pub const STORE_ID: &str = "x-forebay-store-id";
 
 /// Tools of remote-apis-sdks and Siso, which accept only the uncompressed size as the end of a compressed upload.
 const COUNT_UNCOMPRESSED: [&str; 8] =

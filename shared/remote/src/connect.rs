@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use model::DigestFunction;
+use model::{DigestFunction, StoreId};
 use reapi::{
     execution::{
         GetCapabilitiesRequest, ServerCapabilities, action_cache_client::ActionCacheClient,
@@ -11,9 +11,11 @@ use reapi::{
         execution_client::ExecutionClient,
     },
     longrunning::operations_client::OperationsClient,
+    metadata::STORE_ID,
     stream::ByteStreamClient,
 };
 use tonic::{
+    Response,
     metadata::MetadataMap,
     transport::{Channel, Endpoint},
 };
@@ -82,9 +84,20 @@ impl Remote {
 
     /// Requests the capabilities of the server.
     pub async fn capabilities(&self) -> Result<ServerCapabilities, RemoteError> {
+        Ok(self.ask_capabilities().await?.into_inner())
+    }
+
+    /// Requests the id of the server's store; `None` if the server does not report one.
+    pub async fn store_id(&self) -> Result<Option<StoreId>, RemoteError> {
+        let answer = self.ask_capabilities().await?;
+        let id = answer.metadata().get(STORE_ID).and_then(|value| value.to_str().ok());
+        Ok(id.and_then(|text| text.parse().ok()))
+    }
+
+    async fn ask_capabilities(&self) -> Result<Response<ServerCapabilities>, RemoteError> {
         let request = GetCapabilitiesRequest { instance_name: self.instance.clone() };
         let answer = CapabilitiesClient::new(self.channel.clone()).get_capabilities(request).await;
-        Ok(answer.map_err(RemoteError::refused("requesting the capabilities"))?.into_inner())
+        answer.map_err(RemoteError::refused("requesting the capabilities"))
     }
 
     pub fn cas(&self) -> ContentAddressableStorageClient<Channel> {

@@ -127,7 +127,11 @@ impl Context {
 
     async fn open_cas(&self, config: CasConfig) -> Result<Cas, StartError> {
         let cas = Cas::open(config)?;
-        join_store(&self.bus, &cas, Claim::Join).await?;
+        tokio::select! {
+            joined = join_store(&self.bus, &cas, Claim::Join, self.patience) => joined?,
+            // Stopped while waiting for the store: the service ends as soon as it has started.
+            () = self.stop.cancelled() => {}
+        }
         Ok(cas)
     }
 

@@ -61,6 +61,7 @@ impl StartError {
         matches!(
             self,
             Self::Bus(BusError::Unreachable { .. } | BusError::Timeout { .. })
+                | Self::Cas(CasError::Unreachable { .. })
                 | Self::Index(IndexError::Unreachable { .. })
         )
     }

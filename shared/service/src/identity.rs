@@ -3,19 +3,19 @@
 
 use std::time::Duration;
 
-use bus::Bus;
-use cas::Cas;
+use bus::{Bus, Patience};
+use cas::{Cas, CasError};
 use invariant::Present as _;
 use model::{FarmRecord, KnownStore, StoreId};
-use policy::{Claim, Joining, joining};
-use tracing::{debug, info};
+use policy::{Claim, Joining, joining, joining_through_gateway};
+use tracing::{debug, info, warn};
 
 use crate::{OtherStore, StartError};
 
 /// How long a write with unknown outcome is retried.
 const PATIENCE: Duration = Duration::from_secs(30);
 const TRIES: u32 = 20;
-/// Pause between two tries if the bus does not answer.
+/// Pause between two tries if the bus or the store does not answer.
 const PAUSE: Duration = Duration::from_millis(500);
 
 async fn mismatch(bus: &Bus, cas: &Cas, record: &FarmRecord, known: &str) -> OtherStore {
@@ -38,11 +38,32 @@ pub(crate) async fn remedy_for(bus: &Bus) -> String {
     )
 }
 
-/// Records `cas` as the farm's store, or checks that it is the recorded one. A store whose blobs are in another farm's,
-/// over the Remote Execution API, has no id to compare.
-pub async fn join_store(bus: &Bus, cas: &Cas, claim: Claim) -> Result<(), StartError> {
+/// Waits until a store answers that is read through a gateway; fails at once without patience.
+async fn answered(cas: &Cas, patience: Patience) -> Result<(), StartError> {
+    let mut reported = false;
+    loop {
+        match cas.id().await {
+            Ok(Some(_)) => return Ok(()),
+            Ok(None) => {
+                warn!(url = cas.url(), "the store reports no id: it is not compared with the farm's store");
+                return Ok(());
+            }
+            Err(error @ CasError::Unreachable { .. }) if patience == Patience::Wait => {
+                if !std::mem::replace(&mut reported, true) {
+                    warn!(error = telemetry::error_chain(&error), "waiting for the store");
+                }
+                tokio::time::sleep(PAUSE).await;
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+/// Records `cas` as the farm's store, or checks that it is the recorded one. With patience, waits for the gateway of a
+/// store that is read through one.
+pub async fn join_store(bus: &Bus, cas: &Cas, claim: Claim, patience: Patience) -> Result<(), StartError> {
     if cas.is_remote() {
-        return Ok(());
+        answered(cas, patience).await?;
     }
     for tried in 1..=TRIES {
         let (at, record) = match bus.buckets().get::<FarmRecord>(&()).await {
@@ -57,7 +78,13 @@ pub async fn join_store(bus: &Bus, cas: &Cas, claim: Claim) -> Result<(), StartE
         };
         let mut record = record.unwrap_or_default();
         let url = cas.url();
-        match joining(record.cas.as_ref(), cas.id().await?, &url, claim) {
+        let (known, found) = (record.cas.as_ref(), cas.id().await?);
+        let decision = if cas.is_remote() {
+            joining_through_gateway(known, found, claim)
+        } else {
+            joining(known, found, &url, claim)
+        };
+        match decision {
             Joining::Member => return Ok(()),
             Joining::Restore(id) => {
                 cas.id_or(id).await?;

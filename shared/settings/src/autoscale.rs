@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// Bounds and tuning of an autoscaled pool.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[serde(default, deny_unknown_fields, expecting = "the bounds of a pool, for example { min = 0, max = 4 }")]
 pub struct PoolScaling {
     /// Minimum number of processes, at most `max`.
     pub min: u16,

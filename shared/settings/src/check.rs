@@ -1,5 +1,6 @@
 //! Validation of settings: constraints beyond their types.
 
+use config::ConfigError;
 use model::{Esu, ExecutorType};
 
 use crate::{Settings, units::days};
@@ -12,7 +13,9 @@ const LOOKS_MIN: f64 = 4.0;
 pub enum SettingsError {
     /// A file or variable that cannot be read.
     #[error("cannot read the settings")]
-    Read(#[from] config::ConfigError),
+    Read(#[source] ConfigError),
+    #[error("settings file {file} not found")]
+    NoFile { file: String },
     #[error("unknown setting {name:?} in {file}")]
     Unknown { file: String, name: String },
     #[error("setting {name} is {value}: {wanted}")]
@@ -22,6 +25,25 @@ pub enum SettingsError {
         /// Expectation as used in the message, for example `expected at least 1`.
         wanted: String,
     },
+}
+
+/// How `config` describes whole numbers, and the range of each.
+const RANGES: [(&str, &str); 4] = [
+    ("an unsigned 64 bit or less integer", "0 or more"),
+    ("an unsigned 32 bit integer", "0 to 4294967295"),
+    ("an unsigned 16 bit integer", "0 to 65535"),
+    ("an unsigned 8 bit integer", "0 to 255"),
+];
+
+impl From<ConfigError> for SettingsError {
+    fn from(error: ConfigError) -> Self {
+        if let ConfigError::Type { origin, unexpected, expected, key } = error {
+            let range = RANGES.into_iter().find(|(text, _)| *text == expected);
+            let expected = range.map_or(expected, |(_, range)| range);
+            return Self::Read(ConfigError::Type { origin, unexpected, expected, key });
+        }
+        Self::Read(error)
+    }
 }
 
 /// Maximum number of days of a retention.
@@ -161,6 +183,10 @@ impl Settings {
     }
 
     fn check_amounts(&self) -> Result<(), SettingsError> {
+        // Everything would be refused, and nothing could run.
+        if self.cas_bytes_max == 0 {
+            return Err(invalid("cas_bytes_max", &0, "expected at least 1"));
+        }
         for (kind, amount) in self.capacity.iter() {
             if amount < Esu::ZERO || !self.executor_types.contains_key(kind) {
                 let wanted = "expected 0 ESU or more of one of executor_types";

@@ -21,6 +21,7 @@ mod autoscale;
 mod check;
 mod choices;
 mod defaults;
+mod descriptions;
 mod limits;
 mod parts;
 mod units;
@@ -29,6 +30,7 @@ mod variables;
 pub use autoscale::PoolScaling;
 pub use check::SettingsError;
 pub use choices::{GroupsWithoutQuota, LogFormat, SandboxKind};
+pub use descriptions::DescribedSetting;
 pub use parts::{
     AutoscalerSettings, CasSettings, ConnectionSettings, DispatcherSettings, EnqueuerSettings,
     ExecutorSettings, GatewaySettings, GovernorSettings, HedgeSettings, ReaperSettings, SchedulerSettings,
@@ -297,7 +299,8 @@ pub struct Settings {
     /// Days for which outputs, logs and inputs that a build's record names are kept, from the record's last change; if
     /// `events_days` is longer, that applies. In an object store, also the days after which unused blobs are deleted.
     pub objects_days: u64,
-    /// Maximum size on disk of blobs and action results in the data folder, in bytes.
+    /// Maximum size on disk of blobs and action results in the data folder, in bytes, at least 1; blobs that the records
+    /// of builds name do not count.
     pub cas_bytes_max: u64,
     /// Seconds that a blob is kept after a client was informed that it exists, while there is free space.
     pub cas_keep_seconds: u64,
@@ -318,6 +321,9 @@ impl Settings {
     }
 
     fn load_with(file: &Path, required: bool, environment: Environment) -> Result<Self, SettingsError> {
+        if required && !file.exists() {
+            return Err(SettingsError::NoFile { file: file.display().to_string() });
+        }
         let source = File::from(file).format(FileFormat::Toml).required(required);
         check_names(file, source.clone())?;
         let merged =
@@ -371,16 +377,13 @@ pub fn earlier_names(file: &Path) -> Vec<String> {
 
 /// Deserialises a list or table: directly from a file, as JSON from a variable.
 fn structured<'de, D: Deserializer<'de>, T: DeserializeOwned>(deserializer: D) -> Result<T, D::Error> {
-    #[derive(Deserialize)]
-    #[serde(untagged)]
-    enum Either<T> {
-        Text(String),
-        Value(T),
+    let value = serde_json::Value::deserialize(deserializer)?;
+    if let serde_json::Value::String(text) = &value {
+        let wanted = "expected a list or table, or in a variable one as JSON";
+        return serde_json::from_str(text)
+            .map_err(|error| serde::de::Error::custom(format!("{wanted}: {error}")));
     }
-    match Either::deserialize(deserializer)? {
-        Either::Text(text) => serde_json::from_str(&text).map_err(serde::de::Error::custom),
-        Either::Value(value) => Ok(value),
-    }
+    serde_json::from_value(value).map_err(serde::de::Error::custom)
 }
 
 /// Rejects unknown names in a file, which would otherwise be ignored silently.

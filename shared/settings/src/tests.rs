@@ -79,6 +79,19 @@ fn events_must_outlast_the_longest_build() {
 fn nonsense_is_named() {
     assert!(load("replicas = 2", &[]).unwrap_err().to_string().contains("replicas is 2"));
     assert!(load("", &[("FOREBAY_ATTEMPTS", "x")]).is_err());
+    assert!(load("cas_bytes_max = 0", &[]).unwrap_err().to_string().contains("cas_bytes_max is 0"));
+    let missing = Settings::load(Path::new("/nonexistent/forebay.toml"), true).unwrap_err().to_string();
+    assert_eq!(missing, "settings file /nonexistent/forebay.toml not found");
+    for (toml, wanted) in [
+        ("attempts = -1", "expected 0 or more"),
+        ("workspaces = 70000", "expected 0 to 65535"),
+        ("[autoscale]\nworkers = \"0..4\"", "{ min = 0, max = 4 }"),
+        ("autoscale = \"workers=0..4\"", "expected a list or table"),
+    ] {
+        let error = load(toml, &[]).unwrap_err();
+        let text = std::error::Error::source(&error).unwrap().to_string();
+        assert!(text.contains(wanted), "{toml}: {text}");
+    }
 }
 
 #[test]

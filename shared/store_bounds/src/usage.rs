@@ -17,7 +17,7 @@ use bus::{Bus, BusError, Listener, Plain, Subject};
 use cas::{Cas, CasRoom, Evictor, Refusal, UsageSink};
 use model::StoreId;
 use serde::{Deserialize, Serialize};
-use service::{ServiceError, StartError};
+use service::{ServiceError, StartError, host_name};
 use tokio::{sync::Notify, task::JoinHandle};
 use tokio_util::sync::CancellationToken;
 
@@ -50,6 +50,9 @@ impl Plain for Usage {
 #[derive(Debug, Serialize, Deserialize)]
 struct State {
     store: String,
+    /// Host and folder of the store; empty from an earlier version.
+    #[serde(default)]
+    place: String,
     /// Whether writes are refused.
     full: bool,
     /// Whether small blobs are still accepted.
@@ -87,6 +90,8 @@ impl State {
 pub struct StoreRoom {
     /// Name of the store.
     pub store: String,
+    /// Host and folder of the store, `HOST:PATH`; empty if they are not known.
+    pub place: String,
     pub room: CasRoom,
 }
 
@@ -101,12 +106,13 @@ pub async fn store_rooms(bus: &Bus, wait: Duration) -> Result<Vec<StoreRoom>, Se
         while let Some(message) = states.next().await {
             let state = message.content;
             let room = CasRoom { used: state.used, max: state.max, refusal: state.refusal() };
-            found.insert(state.store, room);
+            found.insert(state.store, (state.place, room));
         }
     };
     // The time limit is the normal end: the number of stores is not known.
     let _ = tokio::time::timeout(wait, hear).await;
-    Ok(found.into_iter().map(|(store, room)| StoreRoom { store, room }).collect())
+    let room = |(store, (place, room))| StoreRoom { store, place, room };
+    Ok(found.into_iter().map(room).collect())
 }
 
 /// Reports over the bus what this process writes to its store, and learns whether the store is full.
@@ -184,6 +190,7 @@ pub(crate) async fn govern(
     stop: &CancellationToken,
 ) -> Result<(), ServiceError> {
     let store = store_id(root)?;
+    let place = format!("{}:{}", host_name(), root.display());
     let mut usages = bus.listen::<Usage>(&()).await?;
     let mut state = evictor.room();
     let mut reconnects = bus.reconnects();
@@ -191,7 +198,7 @@ pub(crate) async fn govern(
     loop {
         let found = *state.borrow_and_update();
         if said != Some(found.refusal) {
-            said = announce(bus, &store, found).await.then_some(found.refusal);
+            said = announce(bus, (store.as_str(), place.as_str()), found).await.then_some(found.refusal);
         }
         tokio::select! {
             () = stop.cancelled() => return Ok(()),
@@ -216,9 +223,10 @@ pub(crate) async fn govern(
 }
 
 /// Publishes the state. Returns whether that succeeded.
-async fn announce(bus: &Bus, store: &str, room: CasRoom) -> bool {
+async fn announce(bus: &Bus, (store, place): (&str, &str), room: CasRoom) -> bool {
     let state = State {
         store: store.into(),
+        place: place.into(),
         full: room.refusal != Refusal::Nothing,
         takes_small: room.refusal != Refusal::All,
         used: room.used,

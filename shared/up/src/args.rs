@@ -30,7 +30,7 @@ pub struct UpArgs {
     #[arg(long)]
     pub(crate) no_services: bool,
     /// Number of workspaces per worker: builds that it runs in parallel [default: two per processor]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    #[arg(long, value_name = "N", value_parser = count)]
     pub(crate) workspaces: Option<u16>,
     /// Number of workers (ignored with --autoscale workers=...)
     #[arg(long, value_name = "N", default_value_t = 1)]
@@ -39,7 +39,7 @@ pub struct UpArgs {
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) executors: u16,
     /// Number of actions that each executor runs in parallel [default: one per processor]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    #[arg(long, value_name = "N", value_parser = count)]
     pub(crate) executor_slots: Option<u16>,
     /// Autoscale a pool, e.g. workers=0..4 or executors=1..8 (repeatable); tuning is in the `autoscale` setting
     #[arg(long, value_name = "POOL=MIN..MAX")]
@@ -58,6 +58,11 @@ pub struct UpArgs {
     /// Sandbox for actions: `none` if the machine cannot run bubblewrap [default: the setting `sandbox`, bubblewrap]
     #[arg(long, value_name = "HOW", value_parser = sandbox_kinds())]
     pub(crate) sandbox: Option<SandboxKind>,
+}
+
+/// Parses a number of workspaces or of actions in parallel.
+pub fn count(text: &str) -> Result<u16, String> {
+    text.parse().ok().filter(|count| *count > 0).ok_or_else(|| "expected 1 to 65535".to_owned())
 }
 
 fn sandbox_kinds() -> impl TypedValueParser<Value = SandboxKind> {
@@ -99,5 +104,7 @@ mod tests {
         let command = Command::try_parse_from(line.split(' ')).unwrap();
         assert_eq!(command.args.sandbox, Some(SandboxKind::None));
         assert!(Command::try_parse_from(["up", "--sandbox", "chroot"]).is_err());
+        let error = Command::try_parse_from(["up", "--workspaces", "0"]).unwrap_err().to_string();
+        assert!(error.contains("expected 1 to 65535"), "{error}");
     }
 }

@@ -241,7 +241,7 @@ impl Farm {
                 (false, None) => Claim::OwnBus,
                 (false, Some(_)) => Claim::Join,
             };
-            service::join_store(&bus, &cas, claim).await?;
+            service::join_store(&bus, &cas, claim, self.patience).await?;
         }
         bus.close(Duration::from_secs(1)).await;
         Ok(cas.url())

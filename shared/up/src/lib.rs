@@ -31,7 +31,7 @@ use model::Endpoints;
 use settings::Settings;
 use tokio::time::Instant;
 
-pub use args::UpArgs;
+pub use args::{UpArgs, count};
 pub use error::UpError;
 pub use names::WATCHDOG;
 

@@ -1,6 +1,9 @@
 //! `forebay cas get`: downloads a blob or folder.
 
-use std::{path::PathBuf, process::ExitCode};
+use std::{
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
 
 use clap::Args;
 use model::BlobDigest;
@@ -13,7 +16,8 @@ use remote::{Meter, Placed, Remote};
 
 use super::list;
 use crate::{
-    failure::Failure,
+    download::download,
+    failure::{Failure, say},
     globals::Globals,
     progress::{Progress, When},
     remote::print,
@@ -26,8 +30,9 @@ pub(super) struct GetArgs {
     /// Digest of the blob or folder: HASH/SIZE
     #[arg(value_name = "DIGEST")]
     digest: BlobDigest,
-    /// Where to write to, `-` for stdout; with a trailing slash, or if it is an existing folder, the content of the
-    /// digest's folder is written into it [default: print to stdout, a folder as a list]
+    /// Where to write to, `-` for stdout. If PATH ends with a slash or is an existing folder, the content of the folder
+    /// DIGEST is written into it; else the blob DIGEST is written to it, which for a folder is its Directory message
+    /// [default: print to stdout, a folder as a list]
     #[arg(long, short, value_name = "PATH")]
     output: Option<PathBuf>,
     /// When to show progress
@@ -35,7 +40,7 @@ pub(super) struct GetArgs {
     progress: When,
 }
 
-/// Largest blob, in bytes, that is checked for being a folder when it is printed.
+/// Largest blob, in bytes, that is checked for being a folder when it is printed or written.
 const FOLDER_BYTES_MAX: u64 = 4 << 20;
 
 /// Downloads the blob or folder.
@@ -44,13 +49,14 @@ pub(super) async fn run(args: &GetArgs, remote: &Remote, globals: &Globals) -> R
     match &args.output {
         Some(path) if path.as_os_str() == "-" => print(remote, &args.digest).await?,
         Some(path) if path.as_os_str().as_encoded_bytes().ends_with(b"/") || path.is_dir() => {
+            list::folder(remote, &args.digest).await?;
             let fetching = transfer::download_folder(remote, args.digest, path, &meter);
             progress.transfer("downloading", &meter, fetching).await?;
         }
         Some(path) => {
             let placed = Placed { digest: args.digest, path: path.clone(), executable: false };
-            let fetching = remote.fetch_many(vec![placed], &meter);
-            progress.transfer("downloading", &meter, fetching).await?;
+            download(remote, &[placed], &progress, Failure::from).await?;
+            note_message(&args.digest, path);
         }
         None if args.digest.size <= FOLDER_BYTES_MAX => {
             let content = remote.read(&args.digest).await?;
@@ -63,6 +69,17 @@ pub(super) async fn run(args: &GetArgs, remote: &Remote, globals: &Globals) -> R
         None => print(remote, &args.digest).await?,
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Says so if the message of a folder was written to a file, and not the content of the folder.
+fn note_message(digest: &BlobDigest, path: &Path) {
+    let may_be = digest.size <= FOLDER_BYTES_MAX && path.is_file();
+    if may_be && std::fs::read(path).is_ok_and(|content| is_folder(&content)) {
+        let path = path.display();
+        say(&format!(
+            "{digest} is a folder, and {path} is its Directory message; --output {path}/ writes its content"
+        ));
+    }
 }
 
 /// Whether the content is exactly the canonical encoding of a valid, non-empty Directory message, which a file

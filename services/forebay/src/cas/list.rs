@@ -14,6 +14,7 @@ use crate::{
     failure::{FAILED, Failure},
     globals::Globals,
     stdout,
+    style::escaped,
 };
 
 /// Options of `forebay cas ls`.
@@ -68,16 +69,23 @@ pub(super) async fn run(args: &ListArgs, remote: &Remote, globals: &Globals) -> 
     table.load_preset(presets::NOTHING).set_header(["KIND", "PATH", "DIGEST"]);
     for entry in entries {
         let points = entry.digest.map(|digest| digest.to_string()).or(entry.target).unwrap_or_default();
-        table.add_row([entry.kind.to_owned(), entry.path, points]);
+        table.add_row([entry.kind.to_owned(), escaped(&entry.path), escaped(&points)]);
     }
     stdout::line(&table.trim_fmt())?;
     Ok(ExitCode::SUCCESS)
 }
 
-async fn read(remote: &Remote, prefix: &str, digest: &BlobDigest) -> Result<Vec<Entry>, Failure> {
+/// Reads the message of a folder.
+pub(super) async fn folder(remote: &Remote, digest: &BlobDigest) -> Result<Directory, Failure> {
     let content = if digest.is_empty_blob() { Vec::new() } else { remote.read(digest).await? };
-    let directory = Directory::decode(content.as_slice())
-        .map_err(|error| Failure::new(FAILED, format!("{digest} is not a folder"), &error))?;
+    let folder = Directory::decode(content.as_slice()).ok();
+    // Some texts are valid messages, with unknown fields only.
+    let is_folder = |it: &Directory| content.is_empty() || *it != Directory::default();
+    folder.filter(is_folder).ok_or_else(|| Failure::plain(FAILED, format!("{digest} is not a folder")))
+}
+
+async fn read(remote: &Remote, prefix: &str, digest: &BlobDigest) -> Result<Vec<Entry>, Failure> {
+    let directory = folder(remote, digest).await?;
     let of = |digest: Option<&reapi::execution::Digest>| {
         digest.and_then(|digest| reapi::digest::from_proto(digest, remote.function()).ok())
     };

@@ -17,7 +17,7 @@ use crate::{
 /// Options of `forebay cas put`.
 #[derive(Debug, Args)]
 pub(super) struct PutArgs {
-    /// Files and folders to upload
+    /// Files and folders to upload. Symlinks in a folder must have relative targets; `submit --dir` keeps all symlinks
     #[arg(required = true, value_name = "PATH")]
     paths: Vec<PathBuf>,
     /// When to show progress

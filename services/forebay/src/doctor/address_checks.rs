@@ -30,7 +30,8 @@ pub(super) async fn run(bus: &Bus) -> Vec<Finding> {
     };
     if found.is_empty() {
         let none = "none is reachable from this machine";
-        return vec![Finding::warn("gateway", format!("{none}; jobs and actions wait"), START)];
+        let found = format!("{none}; jobs and actions wait, `submit --dir` and `get --output` do not work");
+        return vec![Finding::warn("gateway", found, START)];
     }
     let checks = found.iter().map(gateway);
     futures::future::join_all(checks).await

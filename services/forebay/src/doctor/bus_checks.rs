@@ -190,10 +190,11 @@ async fn workers(client: &Client) -> Finding {
         spaces.len()
     );
     if let Some(short) = workers.iter().find_map(|view| view.heartbeat.short.as_ref()) {
-        return Finding::warn(
+        let judged = if ready.is_empty() { Finding::fail } else { Finding::warn };
+        return judged(
             "workers",
             format!("{found}; one accepts no builds: {short}"),
-            "free space on its disk",
+            "remove that cause on its machine; see its log".to_owned(),
         );
     }
     match (workers.is_empty(), ready.is_empty()) {

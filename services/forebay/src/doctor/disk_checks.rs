@@ -3,14 +3,15 @@
 use std::time::Duration;
 
 use bus::Bus;
-use cas::{CasRoom, Refusal};
+use cas::Refusal;
 use disk::{Reserve, Space};
 use jetstream::Topology;
 use settings::Settings;
-use store_bounds::store_rooms;
+use store_bounds::{StoreRoom, store_rooms};
 use telemetry::error_chain;
 
 use super::Finding;
+use crate::bytes_text::size;
 
 /// Checks that every stream accepts writes, the stores, and the disk of the data folder if it is on this machine.
 pub(super) async fn run(bus: &Bus, settings: &Settings) -> Vec<Finding> {
@@ -52,29 +53,37 @@ async fn stores(bus: &Bus) -> Vec<Finding> {
             let advice = "the cas service is busy or not running; start it: forebay serve cas";
             vec![Finding::warn("cas", "no store reports its usage", advice)]
         }
-        Ok(rooms) => rooms.iter().map(|found| store(found.room)).collect(),
+        Ok(rooms) => rooms.iter().map(store).collect(),
         Err(error) => vec![Finding::fail("cas", error_chain(&error), "see the log of nats-server")],
     }
 }
 
-fn store(room: CasRoom) -> Finding {
-    const MORE: &str = "increase cas_bytes_max, or free space on its disk (disk_left_percent)";
+fn store(found: &StoreRoom) -> Finding {
+    const LARGER: &str = "increase cas_bytes_max, or try again after cas_keep_min_seconds";
+    let room = found.room;
     let percent = room.used.saturating_mul(100) / room.max.max(1);
-    let found = format!("{percent} % of {} MB used", room.max / 1_000_000);
+    let place = if found.place.is_empty() { &found.store } else { &found.place };
+    let used = format!("{place}: {percent} % of {} used (cas_bytes_max)", size(room.max));
     match room.refusal {
-        Refusal::All => Finding::fail("cas", format!("{found}; all writes are refused"), MORE),
-        Refusal::Large => Finding::fail("cas", format!("{found}; all but small writes are refused"), MORE),
+        // Short of its own maximum, it is the disk that is full.
+        Refusal::All if room.used <= room.max => Finding::fail(
+            "cas",
+            format!("{used}; its disk lacks free space: all writes are refused"),
+            "free disk space (disk_left_percent sets the minimum)",
+        ),
+        Refusal::All => Finding::fail("cas", format!("{used}; all writes are refused"), LARGER),
+        Refusal::Large => Finding::fail("cas", format!("{used}; all but small writes are refused"), LARGER),
         Refusal::Nothing if percent >= 95 => {
-            Finding::warn("cas", format!("{found}; blobs are evicted before cas_keep_seconds"), MORE)
+            Finding::warn("cas", format!("{used}; blobs are evicted before cas_keep_seconds"), LARGER)
         }
-        Refusal::Nothing => Finding::ok("cas", found),
+        Refusal::Nothing => Finding::ok("cas", used),
     }
 }
 
 fn disk(space: Space, settings: &Settings) -> Finding {
     let reserve = Reserve::new(settings.disk_left_percent);
     let folder = settings.data.display();
-    let left = format!("{} MB free for {folder}", space.bytes_left / 1_000_000);
+    let left = format!("{} free for {folder}", size(space.bytes_left));
     if space.bytes_left < reserve.for_stores(space.bytes) {
         let found = format!("{left}; workers and executors accept nothing, stores refuse writes");
         return Finding::fail("disk", found, "free disk space (disk_left_percent sets the minimum)");
@@ -91,8 +100,24 @@ fn disk(space: Space, settings: &Settings) -> Finding {
 
 #[cfg(test)]
 mod tests {
+    use cas::CasRoom;
+
     use super::*;
     use crate::doctor::Status;
+
+    #[test]
+    fn a_store_that_refuses_writes_says_why() {
+        let of = |used, refusal| {
+            let room = CasRoom { used, max: 42_949_672_960, refusal };
+            store(&StoreRoom { store: "id".to_owned(), place: "h:/data/cas".to_owned(), room })
+        };
+        let short = of(0, Refusal::All);
+        assert!(short.status == Status::Fail && short.found.contains("its disk lacks free space"));
+        assert!(short.found.starts_with("h:/data/cas: 0 % of 42.9 GB used"), "{}", short.found);
+        let full = of(50_000_000_000, Refusal::All);
+        assert!(full.status == Status::Fail && !full.found.contains("disk"), "{}", full.found);
+        assert_eq!(of(0, Refusal::Nothing).status, Status::Ok);
+    }
 
     #[test]
     fn the_disk_is_judged_by_what_stops_working() {

@@ -33,8 +33,9 @@ fn judge(executors: &[ExecutorHeartbeat]) -> Finding {
         return Finding::warn("executors", found, advice);
     }
     if let Some(first) = red.first() {
-        let advice = "free that resource, or change the named setting; see forebay executors";
-        let found = format!("{found}; {} closed by a sensor; first: {first}", red.len());
+        let advice = "remove that cause, or change the named setting; see forebay executors";
+        let more = if red.len() > 1 { format!("; {} more reasons", red.len() - 1) } else { String::new() };
+        let found = format!("{found}; accepts no actions: {first}{more}");
         let judged = if ready == 0 { Finding::fail } else { Finding::warn };
         return judged("executors", found, advice.to_owned());
     }

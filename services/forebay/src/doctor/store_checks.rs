@@ -78,7 +78,9 @@ fn open_objects(url: &str) -> Result<Opened, CasError> {
 async fn here(cas: &Cas, known: &KnownStore) -> Finding {
     let url = &known.url;
     match tokio::time::timeout(ANSWER_TIMEOUT, write_and_read(cas, known)).await {
-        Ok(Ok(true)) => Finding::ok("store", format!("{url}: write and read back OK")),
+        Ok(Ok(true)) => {
+            Finding::ok("store", format!("{url}: the blob of this check is stored, and was read back"))
+        }
         Ok(Ok(false)) => Finding::fail(
             "store",
             format!("{url} is not the store that the bus has recorded for that URL"),
@@ -113,7 +115,10 @@ async fn through_gateway(bus: &Bus, url: &str) -> Finding {
         Err(error) => return Finding::fail("store", error_chain(&error), "see the log of nats-server"),
     };
     match tokio::time::timeout(ANSWER_TIMEOUT, send_and_read(&gateway)).await {
-        Ok(Ok(())) => Finding::ok("store", format!("{url}: write and read back through {gateway} OK")),
+        Ok(Ok(())) => Finding::ok(
+            "store",
+            format!("{url}: the blob of this check is stored, and was read back through {gateway}"),
+        ),
         Ok(Err(error)) if error.is_unreachable() => Finding::unreachable(
             "store",
             format!("{url} through {gateway}: {}", error_chain(&error)),

@@ -13,10 +13,10 @@ use std::{
 use bytes::Bytes;
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use invariant::Present as _;
-use model::{BlobDigest, DigestFunction};
+use model::{BlobDigest, DigestFunction, StoreId};
 use reapi::execution::ActionResult;
 use remote::{Remote, RemoteError, Source};
-use tokio::runtime::Handle;
+use tokio::{runtime::Handle, sync::watch};
 
 use crate::{
     CasConfig, CasError,
@@ -41,6 +41,8 @@ pub(crate) struct Farm {
     remote: Remote,
     /// Blobs that the farm recently confirmed or received.
     known: Known,
+    /// Whether the last call remained without an answer.
+    away: watch::Sender<bool>,
 }
 
 impl Farm {
@@ -67,7 +69,18 @@ impl Farm {
             url: url.to_owned(),
             remote,
             known: Known::new(config.known_max, config.keep, config.floor()),
+            away: watch::Sender::new(false),
         })
+    }
+
+    /// Returns the id that the farm's store reports.
+    pub(crate) async fn id(&self) -> Result<Option<StoreId>, CasError> {
+        self.with_retries(|| self.remote.store_id()).await.map_err(|failure| self.failed(&failure))
+    }
+
+    /// Publishes whether the last call remained without an answer.
+    pub(crate) fn away(&self) -> watch::Receiver<bool> {
+        self.away.subscribe()
     }
 
     pub(crate) fn failed(&self, failure: &Failure) -> CasError {
@@ -95,10 +108,17 @@ impl Farm {
                     tracing::debug!(url = self.url, error = &error as &dyn std::error::Error, "retrying");
                     tokio::time::sleep(wait).await;
                 }
-                outcome => return outcome.map_err(Arc::new),
+                outcome => return self.noted(outcome),
             }
         }
-        call().await.map_err(Arc::new)
+        self.noted(call().await)
+    }
+
+    /// Records whether the farm answered a call.
+    fn noted<T>(&self, outcome: Result<T, RemoteError>) -> Result<T, Failure> {
+        let is_away = outcome.as_ref().is_err_and(RemoteError::is_unreachable);
+        self.away.send_if_modified(|away| std::mem::replace(away, is_away) != is_away);
+        outcome.map_err(Arc::new)
     }
 
     /// Returns those of `digests` that the farm lacks, each once, in their order. The farm keeps

@@ -14,7 +14,8 @@ use futures::{StreamExt as _, TryStreamExt as _, stream};
 use invariant::{Present as _, impossible};
 use model::{BlobDigest, DigestFunction, StoreId};
 use object_store::{
-    GetOptions, GetResult, ObjectMeta, ObjectStore, ObjectStoreExt as _, PutMode, PutPayload, WriteMultipart,
+    GetOptions, GetResult, ObjectMeta, ObjectStore, ObjectStoreExt as _, ObjectStoreScheme, PutMode,
+    PutPayload, WriteMultipart,
     path::{Path as Key, PathPart},
 };
 use parking_lot::Mutex;
@@ -27,6 +28,9 @@ use crate::{
     pieces::{BlobStream, read_some},
 };
 
+/// Kinds of URLs that name a store.
+const EXPECTED: &str = "expected file:///PATH, s3://BUCKET/PREFIX, gs://BUCKET/PREFIX, az://CONTAINER/PREFIX or \
+                        grpc://HOST:PORT";
 /// Maximum number of concurrent look-ups.
 const LOOK_UPS: usize = 32;
 /// Part size in bytes: larger files are uploaded in parts of this size.
@@ -100,7 +104,10 @@ impl Objects {
         let unsupported = |why: String| CasError::Unsupported { url: url.to_owned(), why };
         // Only the first call in the process has an effect.
         let _ = rustls::crypto::ring::default_provider().install_default();
-        let parsed = url::Url::parse(url).map_err(|error| unsupported(error.to_string()))?;
+        let parsed = url::Url::parse(url).map_err(|_| unsupported(EXPECTED.to_owned()))?;
+        if ObjectStoreScheme::parse(&parsed).is_err() {
+            return Err(unsupported(EXPECTED.to_owned()));
+        }
         let cloud = |name: &str| ["AWS_", "AZURE_", "GOOGLE_"].iter().any(|prefix| name.starts_with(prefix));
         let options = std::env::vars().filter(|(name, _)| cloud(name));
         let (store, prefix) =

@@ -30,7 +30,7 @@ pub fn scan_context(
             Ok(entry) => entry,
             // Entries that vanish during the scan are left out.
             Err(error) if error.depth() != Some(0) && is_missing(&error) => continue,
-            Err(error) => return Err(LocalError::io("reading folder", folder)(io::Error::other(error))),
+            Err(error) => return Err(unreadable(folder, error)),
         };
         let (depth, Some(kind)) = (entry.depth(), entry.file_type()) else { continue };
         if depth == 0 {
@@ -49,6 +49,21 @@ pub fn scan_context(
     }
     close(&mut root, &mut open, 0);
     finish(root, found, function)
+}
+
+/// The error of the walk through `folder`, with the path at which it occurred.
+fn unreadable(folder: &Path, error: ignore::Error) -> LocalError {
+    let path = path_of(&error).unwrap_or(folder).to_owned();
+    // The text of the error contains the path again, but its kind does not.
+    let source = match error.io_error().map(io::Error::kind) {
+        Some(kind) => io::Error::from(kind),
+        None => io::Error::other(error),
+    };
+    LocalError::io("read folder", path)(source)
+}
+
+fn path_of(error: &ignore::Error) -> Option<&Path> {
+    if let ignore::Error::WithPath { path, .. } = error { Some(path.as_path()) } else { None }
 }
 
 fn is_missing(error: &ignore::Error) -> bool {

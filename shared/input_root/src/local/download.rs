@@ -215,7 +215,7 @@ async fn fetch(
     let pieces = source.read(digest).await.map_err(failed)?;
     let found = copy_stream(pieces, out, digest.function.hasher()).await.map_err(|error| match error {
         CopyError::Read(error) => failed(error),
-        CopyError::Write(error) => LocalError::io("writing", path)(error),
+        CopyError::Write(error) => LocalError::io("write", path)(error),
     })?;
     if found == *digest { Ok(()) } else { Err(failed(format!("the content has digest {found}").into())) }
 }
@@ -225,8 +225,8 @@ async fn write(
     plan: DownloadPlan,
     folder: &Path,
 ) -> Result<Downloaded, LocalError> {
-    std::fs::create_dir_all(folder).map_err(LocalError::io("creating folder", folder))?;
-    let root = Arc::new(at::open_path(folder).map_err(LocalError::io("opening", folder))?);
+    std::fs::create_dir_all(folder).map_err(LocalError::io("create folder", folder))?;
+    let root = Arc::new(at::open_path(folder).map_err(LocalError::io("open", folder))?);
     for dir in &plan.dirs {
         parent(&root, &below(dir, "x"))?;
     }
@@ -250,7 +250,7 @@ async fn write(
             error => Err(error),
         });
         let made = made.and_then(|()| rustix::fs::symlinkat(&**target, &dir, name));
-        made.map_err(|error| LocalError::io("creating symlink", place)(error.into()))?;
+        made.map_err(|error| LocalError::io("create symlink", place)(error.into()))?;
     }
     Ok(done)
 }
@@ -266,7 +266,7 @@ fn parent<'a>(root: &OwnedFd, place: &'a str) -> Result<(OwnedFd, &'a str), Loca
         at::open_dir(at, name)
     };
     let dir =
-        at::make_beneath(root.as_fd(), parent, make).map_err(LocalError::io("creating folder", parent))?;
+        at::make_beneath(root.as_fd(), parent, make).map_err(LocalError::io("create folder", parent))?;
     Ok((dir, name))
 }
 
@@ -277,7 +277,7 @@ async fn file(
     temp: String,
 ) -> Result<(), LocalError> {
     let (dir, name) = parent(root, &wanted.place)?;
-    let failed = || LocalError::io("writing", &wanted.place);
+    let failed = || LocalError::io("write", &wanted.place);
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let default = if wanted.executable { 0o755 } else { 0o644 };
     let made = rustix::fs::openat(&dir, &*temp, flags, Mode::from_raw_mode(default));

@@ -15,14 +15,14 @@ pub use walk::walk;
 /// A folder could not be read, or outputs could not be written.
 #[derive(Debug, thiserror::Error)]
 pub enum LocalError {
-    /// A pattern is invalid.
-    #[error("invalid pattern {pattern:?}: {why}")]
+    /// A glob is invalid.
+    #[error("invalid glob {pattern:?}: {why}")]
     Pattern { pattern: String, why: String },
-    /// A pattern matches nothing.
-    #[error("pattern {pattern:?} matches nothing in {folder}")]
+    /// A glob matches nothing.
+    #[error("glob {pattern:?} matches nothing in {folder}")]
     NoMatch { pattern: String, folder: String },
-    /// A file cannot be an input.
-    #[error("{path} cannot be an input: {why}")]
+    /// A file cannot be part of an input root.
+    #[error("cannot upload {path}: {why}")]
     NoInput { path: String, why: &'static str },
     /// A result references something forbidden, or is inconsistent.
     #[error("invalid action result: {0}")]
@@ -37,9 +37,9 @@ pub enum LocalError {
         source: Box<dyn std::error::Error + Send + Sync>,
     },
     /// A file-system operation failed.
-    #[error("{what} {path} failed")]
+    #[error("cannot {what} {path}")]
     Io {
-        /// The operation that failed, as a participle: "reading folder".
+        /// The operation that failed, as an infinitive: "read folder".
         what: &'static str,
         path: String,
         #[source]

@@ -165,7 +165,7 @@ fn read(
     if !all && !patterns.may_match_below(place) {
         return Ok(None);
     }
-    let failed = || LocalError::io("reading folder", path);
+    let failed = || LocalError::io("read folder", path);
     let mut entries = Vec::new();
     for entry in fs::read_dir(path).map_err(failed())? {
         let entry = entry.map_err(failed())?;
@@ -206,7 +206,7 @@ impl Folder {
         found: &mut Vec<PathBuf>,
     ) -> Result<(), LocalError> {
         if kind.is_symlink() {
-            let target = fs::read_link(&path).map_err(LocalError::io("reading symlink", &path))?;
+            let target = fs::read_link(&path).map_err(LocalError::io("read symlink", &path))?;
             let Ok(target) = target.into_os_string().into_string() else {
                 return Err(no_input(&path, "its target is not UTF-8"));
             };
@@ -218,7 +218,7 @@ impl Folder {
             }
             self.links.push(SymlinkNode { name, target, node_properties: None });
         } else if kind.is_file() {
-            let meta = fs::metadata(&path).map_err(LocalError::io("reading", &path))?;
+            let meta = fs::metadata(&path).map_err(LocalError::io("read", &path))?;
             self.files.push((name, found.len(), meta.permissions().mode() & 0o111 != 0));
             found.push(path);
         } else {
@@ -239,7 +239,7 @@ fn hash_all(files: &[PathBuf], function: DigestFunction) -> Result<Vec<BlobDiges
         loop {
             let at = next.fetch_add(1, Ordering::Relaxed);
             let Some(path) = files.get(at) else { return Ok(done) };
-            done.push((at, hashing::hash_file(path, function).map_err(LocalError::io("reading", path))?));
+            done.push((at, hashing::hash_file(path, function).map_err(LocalError::io("read", path))?));
         }
     };
     let mut digests = vec![function.empty(); files.len()];

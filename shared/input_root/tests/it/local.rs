@@ -136,7 +136,10 @@ fn a_context_is_the_whole_folder() {
     fs::write(dir.path().join(name), "").unwrap();
     let error = scan_context(dir.path(), false, SHA).unwrap_err();
     assert!(matches!(&error, LocalError::NoInput { path, .. } if path.ends_with("b\u{fffd}")), "{error}");
-    assert!(scan_context(&dir.path().join("none"), false, SHA).is_err());
+    let missing = dir.path().join("none");
+    let error = scan_context(&missing, false, SHA).unwrap_err();
+    assert_eq!(error.to_string(), format!("cannot read folder {}", missing.display()));
+    assert_eq!(std::error::Error::source(&error).unwrap().to_string(), "entity not found");
 }
 
 #[tokio::test(flavor = "multi_thread")]

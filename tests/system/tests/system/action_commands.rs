@@ -78,7 +78,8 @@ async fn exec_says_by_its_exit_code_how_it_went() {
     for (args, says) in [
         (&["--output", "../x", "--", "true"][..], "../x"),
         (&["--env", "A", "--", "true"], "NAME=VALUE"),
-        (&["--input", "*.none", "--dir", "/no/such/folder", "--", "true"], "/no/such/folder"),
+        (&["--output", "x", "--dir", "/no/such/folder", "--", "true"], "/no/such/folder"),
+        (&["--dir", "/etc/passwd", "--", "true"], "not a folder"),
         (&[], "COMMAND"),
     ] {
         let output = exec(&farm, args).await;

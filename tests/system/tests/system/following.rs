@@ -129,7 +129,7 @@ async fn lists_are_filtered_and_fit_a_terminal() {
 #[tokio::test]
 async fn labels_do_not_steer_the_terminal() {
     let farm = Farm::builder().without("gateway").start().await;
-    let labels = [("a".to_owned(), "\u{1b}[31mred".to_owned())].into();
+    let labels = [("a".to_owned(), "\u{1b}[31m\nred".to_owned())].into();
     let key = farm.submit("g", BuildRequest { labels, ..script("true") }).await;
     ended_as(&farm, &key, Outcome::Succeeded).await;
     for args in [&["get", "g/ID"][..], &["ls", "--wide"], &["why", "g/ID"]] {
@@ -137,6 +137,8 @@ async fn labels_do_not_steer_the_terminal() {
         let args: Vec<&str> = args.iter().map(String::as_str).collect();
         let output = farm.cli(&args).await;
         assert!(output.code == 0 && !output.stdout.contains('\u{1b}'), "{output:?}");
+        let shown = args[0] == "why" || output.stdout.contains(r"a=\u{1b}[31m\nred");
+        assert!(shown, "{output:?}");
     }
 }
 

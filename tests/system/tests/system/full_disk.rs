@@ -118,7 +118,9 @@ async fn output_waits_for_room_in_the_store() {
     let request = BuildRequest { outputs: vec!["out".to_owned()], ..script("echo kept > out") };
     let key = farm.submit("g", request).await;
     let waits = |event: &WatchEvent| match &event.body {
-        WatchBody::Console(chunk) => String::from_utf8_lossy(&chunk.data).contains("waiting for disk space"),
+        WatchBody::Console(chunk) => {
+            String::from_utf8_lossy(&chunk.data).contains("waiting for space in the store")
+        }
         WatchBody::Lifecycle(_) | WatchBody::Tool(_) => false,
     };
     farm.wait_event(&key, BOUND, &[EventKind::Console], waits).await;

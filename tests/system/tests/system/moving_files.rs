@@ -74,6 +74,12 @@ async fn a_folder_goes_up_and_comes_down_as_it_was() {
     let copy = farm.folder().join("copy");
     assert_eq!(cli.run(&["cas", "get", digest, "--output", text(&copy)]).await.code, 0);
     assert_eq!(fs::read(copy).unwrap(), b"0\n");
+    let not_a_folder = cli.run(&["cas", "get", digest, "--output", &format!("{}/", to.display())]).await;
+    assert_eq!(not_a_folder.code, 1, "{}", not_a_folder.stderr);
+    assert!(not_a_folder.stderr.ends_with("is not a folder\n"), "{}", not_a_folder.stderr);
+    let folder = put.stdout.split_whitespace().next().unwrap();
+    let message = cli.run(&["cas", "get", folder, "--output", text(&farm.folder().join("message"))]).await;
+    assert!(message.code == 0 && message.stderr.contains("Directory message"), "{}", message.stderr);
     let missing = format!("{}/5", "0".repeat(64));
     let missing = cli.run(&["cas", "get", &missing, "--output", text(&farm.folder().join("none"))]).await;
     assert!(missing.code == 1 && missing.stderr.contains("the store has no blob"), "{}", missing.stderr);
@@ -141,6 +147,12 @@ async fn exec_says_that_all_executors_drain() {
     let executors = farm.cli(&["executors", "--json"]).await;
     let executors: serde_json::Value = serde_json::from_str(&executors.stdout).unwrap();
     let name = executors[0]["executor"].as_str().unwrap();
+    let unknown = farm.cli(&["drain", "nosuch"]).await;
+    assert!(
+        unknown.code == 2 && unknown.stderr.contains("no worker or executor nosuch"),
+        "{}",
+        unknown.stderr
+    );
     let drained = farm.cli(&["drain", name]).await;
     assert_eq!(drained.code, 0, "{}", drained.stderr);
     let began = std::time::Instant::now();

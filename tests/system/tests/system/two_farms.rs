@@ -123,6 +123,16 @@ async fn a_second_up_with_a_store_of_its_own_is_refused_and_changes_nothing() {
 }
 
 #[tokio::test]
+async fn a_service_with_the_gateway_of_another_farm_is_refused() {
+    let (home, other) = tokio::join!(Home::new(), Home::new());
+    let grpc = other.endpoints.grpc.as_ref().unwrap();
+    let mut command = home.command("serve", &home.path("second"), &["worker"]);
+    command.env("FOREBAY_METRICS_LISTEN", "127.0.0.1:0").env("FOREBAY_CAS_URL", grpc);
+    let refused = Output::of(command).await;
+    assert!(refused.code == 2 && refused.stderr.contains("does not belong to this farm"), "{refused:?}");
+}
+
+#[tokio::test]
 async fn an_up_that_joins_adds_capacity_and_takes_its_address_with_it() {
     let mut home = Home::new().await;
     let grpc = home.endpoints.grpc.clone().unwrap();
