@@ -10,7 +10,7 @@ use std::{
 
 use bus::{BusError, EventSubject, Follower, Start, stream};
 use cas::{Cas, CasError, Evictor};
-use model::{BuildRecord, Digest, DigestFunction, ModelNotice, Sequence};
+use model::{BlobDigest, BuildRecord, Digest, DigestFunction, ModelNotice, Sequence};
 use service::Context;
 use telemetry::error_chain;
 use tokio::task::spawn_blocking;
@@ -34,11 +34,12 @@ enum MoveError {
     Store(#[from] CasError),
 }
 
-/// Moves the blobs, if that store is a folder of this machine. Ends when all are moved. `evictor` keeps them; an object
-/// store needs none, because moved blobs are new there.
+/// Moves the blobs, if that store is a folder of this machine. Ends when all are moved, except damaged ones and what is
+/// no blob, which stay. `evictor` keeps them; an object store needs none, because moved blobs are new there.
 pub(crate) async fn move_blobs(context: &Context, cas: &Cas, evictor: Option<&Evictor>) {
+    let mut staying = HashSet::new();
     loop {
-        match try_move(context, cas, evictor).await {
+        match try_move(context, cas, evictor, &mut staying).await {
             Ok(()) => return,
             Err(error) => {
                 warn!(error = error_chain(&error), "cannot move the blobs of an earlier version, retrying");
@@ -48,60 +49,113 @@ pub(crate) async fn move_blobs(context: &Context, cas: &Cas, evictor: Option<&Ev
     }
 }
 
-async fn try_move(context: &Context, cas: &Cas, evictor: Option<&Evictor>) -> Result<(), MoveError> {
+async fn try_move(
+    context: &Context,
+    cas: &Cas,
+    evictor: Option<&Evictor>,
+    staying: &mut HashSet<PathBuf>,
+) -> Result<(), MoveError> {
     let Some(url) = context.bus.buckets().earlier_store().await? else { return Ok(()) };
     let folder = PathBuf::from(url.strip_prefix("file://").unwrap_or(&url));
-    let blobs = folder.join("sha256");
+    let shards = entries(folder.join("sha256")).await?;
     // A folder without blobs may be one that is not mounted.
-    if entries(blobs.clone()).await?.is_empty() {
+    if !shards.iter().any(|shard| shard.is_folder) {
         debug!(url, "the store of an earlier version has no blobs here");
         return Ok(());
     }
     let named = named(context).await?;
     let until = SystemTime::from(context.bus.now()) + cas.config().retention;
+    let mut moving = Moving { cas, evictor, until, staying };
     let (mut moved, mut left) = (0, 0);
-    for shard in entries(blobs).await? {
-        let files = entries(shard).await?;
-        let is_named = |path: &PathBuf| {
-            path.file_name().and_then(|name| name.to_str()).is_some_and(|hash| named.contains(hash))
-        };
-        let (wanted, others): (Vec<_>, Vec<_>) = files.into_iter().partition(is_named);
-        left += others.len();
-        let refused = move_files(cas, evictor, &wanted, until).await?;
-        moved += wanted.len() - refused;
-        left += refused;
+    for shard in shards {
+        if !shard.is_folder {
+            moving.stays(&shard.path, "it is not a folder");
+            continue;
+        }
+        let mut wanted = Vec::new();
+        for file in entries(shard.path).await? {
+            match hash_of(&file.path).filter(|_| file.is_file) {
+                None => moving.stays(&file.path, "it is not a blob"),
+                Some(hash) if !named.contains(hash) => left += 1,
+                Some(_) if moving.staying.contains(&file.path) => {}
+                Some(_) => wanted.push(file.path),
+            }
+        }
+        moved += moving.move_files(&wanted).await?;
     }
+    context.bus.buckets().forget_earlier_store().await?;
     info!(moved, left, folder = %folder.display(), "moved the outputs and logs of an earlier version into the store");
-    Ok(context.bus.buckets().forget_earlier_store().await?)
+    if !moving.staying.is_empty() {
+        warn!(
+            count = moving.staying.len(),
+            folder = %folder.display(),
+            "files of an earlier version that are damaged or no blobs stay where they are"
+        );
+    }
+    Ok(())
 }
 
-/// Moves files into the store, and returns how many of them it does not accept.
-async fn move_files(
-    cas: &Cas,
-    evictor: Option<&Evictor>,
-    files: &[PathBuf],
+/// Moves files whose hashes records name.
+struct Moving<'a> {
+    cas: &'a Cas,
+    evictor: Option<&'a Evictor>,
     until: SystemTime,
-) -> Result<usize, MoveError> {
-    let (mut rest, mut refused) = (files, 0);
-    while !rest.is_empty() {
-        let part = rest.get(..BATCH).unwrap_or(rest);
-        // Copied: a file that is moved is lost if the object store does not accept it.
-        let stored = cas.put_files(DigestFunction::Sha256, part.to_vec(), false).await;
-        let (done, others) = rest.split_at(stored.digests.len());
-        rest = others;
-        if let Some(evictor) = evictor {
-            evictor.keep(stored.digests.into_iter().map(|blob| (blob, until)).collect()).await?;
+    /// What is not moved, and not tried again by this process.
+    staying: &'a mut HashSet<PathBuf>,
+}
+
+impl Moving<'_> {
+    /// Leaves a file where it is.
+    fn stays(&mut self, path: &Path, why: &str) {
+        if self.staying.insert(path.to_owned()) {
+            warn!(path = %path.display(), why, "a file of an earlier version was not moved");
         }
-        remove(done.to_vec()).await;
-        let Some(error) = stored.error else { continue };
-        let Some((path, others)) = rest.split_first().filter(|_| error.is_about_content()) else {
-            return Err(error.into());
-        };
-        refused += 1;
-        rest = others;
-        warn!(path = %path.display(), error = error_chain(&error), "a blob was not moved");
     }
-    Ok(refused)
+
+    /// Moves files into the store, and returns how many.
+    async fn move_files(&mut self, files: &[PathBuf]) -> Result<usize, MoveError> {
+        let (mut rest, mut moved) = (files, 0);
+        while !rest.is_empty() {
+            let part = rest.get(..BATCH).unwrap_or(rest);
+            // Copied: a file that is moved is lost if the object store does not accept it.
+            let stored = self.cas.put_files(DigestFunction::Sha256, part.to_vec(), false).await;
+            let (done, others) = rest.split_at(stored.digests.len());
+            rest = others;
+            let (mut intact, mut kept) = (Vec::new(), Vec::new());
+            for (path, digest) in done.iter().zip(stored.digests) {
+                if is_intact(path, &digest) {
+                    intact.push(path.clone());
+                    kept.push((digest, self.until));
+                } else {
+                    self.stays(path, "it is damaged: its content has another digest than its name");
+                }
+            }
+            if let Some(evictor) = self.evictor {
+                evictor.keep(kept).await?;
+            }
+            moved += intact.len();
+            remove(intact).await;
+            let Some(error) = stored.error else { continue };
+            let Some((path, others)) = rest.split_first().filter(|_| error.is_about_content()) else {
+                return Err(error.into());
+            };
+            rest = others;
+            self.stays(path, &error_chain(&error));
+        }
+        Ok(moved)
+    }
+}
+
+/// The hash that a file is named after, if its name is a hash.
+fn hash_of(path: &Path) -> Option<&str> {
+    let is_digit = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
+    let name = path.file_name()?.to_str()?;
+    (name.len() == 64 && name.bytes().all(is_digit)).then_some(name)
+}
+
+/// Whether a file whose content has this digest is named after it.
+fn is_intact(path: &Path, found: &BlobDigest) -> bool {
+    hash_of(path) == Some(found.hex().as_str())
 }
 
 /// The hashes of all blobs that records name.
@@ -139,11 +193,29 @@ fn digests(record: &BuildRecord) -> impl Iterator<Item = Digest> {
     job.into_iter().chain(record.blobs().into_iter().map(|blob| Digest::from_sha256(blob.hash)))
 }
 
-/// The paths in a folder; none if it does not exist.
-async fn entries(folder: PathBuf) -> Result<Vec<PathBuf>, MoveError> {
+/// An entry of a folder.
+struct Listed {
+    path: PathBuf,
+    /// Whether it is a regular file, and no link.
+    is_file: bool,
+    /// Whether it is a folder, or a link to one.
+    is_folder: bool,
+}
+
+impl Listed {
+    fn of(entry: io::Result<fs::DirEntry>) -> io::Result<Self> {
+        let entry = entry?;
+        let (path, kind) = (entry.path(), entry.file_type()?);
+        let is_folder = kind.is_dir() || (kind.is_symlink() && path.is_dir());
+        Ok(Self { path, is_file: kind.is_file(), is_folder })
+    }
+}
+
+/// The entries of a folder; none if it does not exist.
+async fn entries(folder: PathBuf) -> Result<Vec<Listed>, MoveError> {
     let name = folder.display().to_string();
     let read = move || match fs::read_dir(&folder) {
-        Ok(found) => found.map(|entry| Ok(entry?.path())).collect(),
+        Ok(found) => found.map(Listed::of).collect(),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
         Err(error) => Err(error),
     };
@@ -162,4 +234,23 @@ async fn remove(paths: Vec<PathBuf>) {
     };
     // A failure is logged there.
     let _ = spawn_blocking(move || paths.iter().for_each(|path| remove(path))).await;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_is_intact_if_it_is_named_after_its_content() {
+        let digest = DigestFunction::Sha256.digest(b"content");
+        let path = Path::new("/objects/sha256/ab").join(digest.hex());
+        assert_eq!(hash_of(&path), Some(digest.hex().as_str()));
+        assert!(is_intact(&path, &digest));
+        assert!(!is_intact(&path, &DigestFunction::Sha256.digest(b"conten")), "truncated");
+        let upper = digest.hex().to_uppercase();
+        for name in ["README", "..", "", upper.as_str(), &digest.hex()[1..], &format!("{}-7", digest.hex())] {
+            let path = Path::new("/objects/sha256/ab").join(name);
+            assert!(hash_of(&path).is_none() && !is_intact(&path, &digest), "{name}");
+        }
+    }
 }

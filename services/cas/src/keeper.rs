@@ -1,7 +1,8 @@
-//! Keeps the blobs that records of builds name, by reading the event stream, from where it was read last.
+//! Keeps the blobs that records of builds and waiting requests name, by reading their streams, each from where it was
+//! read the last time.
 //!
-//! A blob is safe for `cas_keep_min_seconds` after it was stored; within that time its record is read here. While
-//! records cannot be read, nothing is evicted.
+//! A blob is safe for `cas_keep_min_seconds` after it was stored; within that time its request or record is read here.
+//! While these cannot be read, nothing is evicted.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -12,9 +13,13 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use bus::{BusError, EventSubject, Follower, Start, Stored, stream};
+use bus::{BusError, EventSubject, Follower, RequestSubject, Start, Stored, stream};
 use cas::{Cas, CasError, Evictor};
-use model::{BlobDigest, BuildRecord, LifecycleEvent, ModelNotice, RecordHead, Sequence};
+use model::{
+    BlobDigest, BuildRecord, BuildRequest, Digest, JobSource, LifecycleEvent, ModelNotice, RecordHead,
+    Sequence,
+};
+use policy::{StreamPosition, Unread, unread};
 use service::Context;
 use telemetry::error_chain;
 use tracing::{debug, info, warn};
@@ -27,6 +32,8 @@ const BATCH: usize = 1000;
 const PART: usize = 50;
 /// Maximum number of blobs that are kept in one call.
 const BLOBS: usize = 5_000;
+/// Time limit for the next events of those that the stream has.
+const SILENCE: Duration = Duration::from_secs(30);
 /// Time limit for listing the blobs of a folder.
 const LISTING: Duration = Duration::from_secs(60);
 /// Maximum number of missing blobs that are named in a log line.
@@ -59,7 +66,9 @@ pub(crate) struct Keeper {
     place: Place,
     retention: Duration,
     /// Position up to which all records were handled; none before the first complete read.
-    read_to: Option<Sequence>,
+    records_read: Option<StreamPosition>,
+    /// Position up to which all requests were handled.
+    requests_read: Option<StreamPosition>,
     /// The folders that are kept, and until when, so that a folder is listed once a day.
     trees: HashMap<BlobDigest, SystemTime>,
     /// When folders whose time has passed were last removed from these.
@@ -82,7 +91,8 @@ impl Keeper {
         let retention = cas.config().retention;
         let (trees, cleaned) = (HashMap::new(), SystemTime::UNIX_EPOCH);
         let is_current = Arc::default();
-        Self { context, cas, place, retention, read_to: None, trees, cleaned, is_current }
+        let (records_read, requests_read) = (None, None);
+        Self { context, cas, place, retention, records_read, requests_read, trees, cleaned, is_current }
     }
 
     /// Whether the last read succeeded, so that it is known what records name.
@@ -124,18 +134,31 @@ impl Keeper {
         }
     }
 
-    /// Keeps what all records name that were not handled yet.
+    /// Keeps what all requests and records name that were not handled yet.
     async fn read(&mut self) -> Result<(), KeepError> {
         self.keep_model().await?;
-        let (_, last) = self.context.bus.stream(stream::EVENTS).positions().await?;
-        let start = match self.read_to {
-            Some(position) if last <= position => return Ok(()),
-            Some(position) => Start::After(position),
-            None if last == Sequence(0) => {
-                self.read_to = Some(last);
+        // The record of a request that an enqueuer reads meanwhile is read after it.
+        self.read_requests().await?;
+        self.read_records().await
+    }
+
+    async fn read_records(&mut self) -> Result<(), KeepError> {
+        let end = self.end_of(stream::EVENTS).await?;
+        let start = match unread(self.records_read, end) {
+            Unread::Nothing => {
+                self.records_read = Some(end);
                 return Ok(());
             }
-            None => Start::LastOfEachSubject,
+            Unread::After(position) => Start::After(position),
+            Unread::All => Start::LastOfEachSubject,
+            Unread::AllAgain => {
+                warn!("the event stream was created again or restored: reading all records of builds again");
+                // As at the start, it is not known what records name.
+                self.place.suspend(true);
+                self.is_current.store(false, Ordering::Release);
+                self.records_read = None;
+                Start::LastOfEachSubject
+            }
         };
         let mut follower = Follower::new(&self.context.bus, stream::EVENTS, EventSubject::LIFECYCLES, start);
         loop {
@@ -144,46 +167,94 @@ impl Keeper {
             if follower.caught_up() {
                 break;
             }
-            for part in follower.next(BATCH).await.chunks(PART) {
+            // A stream that is removed meanwhile has nothing more.
+            let next = tokio::time::timeout(SILENCE, follower.next(BATCH)).await;
+            let Ok(next) = next else {
+                return Err(BusError::Timeout { what: "reading the records of builds".to_owned() }.into());
+            };
+            for part in next.chunks(PART) {
                 self.keep_part(part).await?;
                 // A read that fails later continues here.
                 let handled = part.last().map_or(Sequence(0), |stored| stored.sequence);
-                self.read_to = self.read_to.map(|position| position.max(handled));
+                if let Some(read) = &mut self.records_read {
+                    read.position = read.position.max(handled);
+                }
             }
         }
-        self.read_to = Some(last.max(follower.cursor()));
-        debug!(position = last.0, "read what records name");
+        self.records_read = Some(StreamPosition { position: end.position.max(follower.cursor()), ..end });
+        debug!(position = end.position.0, "read what records name");
         Ok(())
     }
 
-    async fn keep_part(&mut self, part: &[Stored]) -> Result<(), KeepError> {
-        let first = self.read_to.is_none();
-        let (mut named, mut listed) = (BTreeMap::new(), Vec::new());
-        for stored in part {
+    /// Reads the requests that no enqueuer has handled yet.
+    async fn read_requests(&mut self) -> Result<(), KeepError> {
+        let end = self.end_of(stream::REQUESTS).await?;
+        let mut from = match unread(self.requests_read, end) {
+            Unread::Nothing => end.position,
+            Unread::After(position) => position,
+            Unread::All | Unread::AllAgain => Sequence(0),
+        };
+        let bus = self.context.bus.clone();
+        let mut part = Vec::new();
+        while from < end.position {
+            let next = Sequence(from.0 + 1);
+            let found = bus.stream(stream::REQUESTS).first_from(RequestSubject::ALL, next).await?;
+            let Some(stored) = found else { break };
+            from = stored.sequence;
             let until = SystemTime::from(stored.at) + self.retention;
+            match stored.request() {
+                Ok(request) => part.push(Named::by_request(&request, until)),
+                // The enqueuer rejects it.
+                Err(error) => debug!(error = error_chain(&error), "cannot read a request"),
+            }
+            if part.len() >= PART {
+                self.keep_named(std::mem::take(&mut part)).await?;
+            }
+        }
+        self.keep_named(part).await?;
+        self.requests_read = Some(end);
+        Ok(())
+    }
+
+    async fn end_of(&self, stream: &str) -> Result<StreamPosition, BusError> {
+        let state = self.context.bus.stream(stream).state().await?;
+        Ok(StreamPosition { created: state.created, position: state.last })
+    }
+
+    async fn keep_part(&mut self, part: &[Stored]) -> Result<(), KeepError> {
+        let (first, now, retention) = (self.records_read.is_none(), self.now(), self.retention);
+        let named = part.iter().filter_map(|stored| {
+            let until = SystemTime::from(stored.at) + retention;
+            let record = (until >= now).then(|| record_of(stored, first)).flatten()?;
+            Some(Named::by_record(&record, until))
+        });
+        self.keep_named(named.collect()).await
+    }
+
+    async fn keep_named(&mut self, all: Vec<Named>) -> Result<(), KeepError> {
+        let (mut kept, mut listed) = (BTreeMap::new(), Vec::new());
+        for Named { mut blobs, job, tree, until } in all {
             if until < self.now() {
                 continue;
             }
-            let Some(record) = record_of(stored, first) else { continue };
-            let mut blobs = record.blobs();
-            if let Some(job) = record.build.job.as_ref().filter(|job| job.size_bytes.is_none()) {
-                match self.cas.resolve(&job.digest, None).await {
+            if let Some(job) = job {
+                match self.cas.resolve(&job, None).await {
                     Ok(blob) => blobs.push(blob),
                     Err(CasError::NotFound { .. }) => {}
                     Err(error) => return Err(error.into()),
                 }
             }
-            if let Some(tree) = record.tree().filter(|tree| !self.is_kept(tree, until)) {
+            if let Some(tree) = tree.filter(|tree| !self.is_kept(tree, until)) {
                 blobs.extend(self.blobs_of_tree(&tree).await?);
                 listed.push((tree, until));
             }
             for blob in blobs {
-                let known = named.entry(blob).or_insert(until);
+                let known = kept.entry(blob).or_insert(until);
                 *known = until.max(*known);
             }
         }
         // What is missing may be uploaded again: then its folder is listed again.
-        if self.keep(named).await? == 0 {
+        if self.keep(kept).await? == 0 {
             self.trees.extend(listed);
         }
         Ok(())
@@ -265,6 +336,35 @@ impl Keeper {
             Ok(_) => {}
             Err(error) => warn!(error = error_chain(&error), "cannot delete blobs that no record names"),
         }
+    }
+}
+
+/// What a record or a request names, and until when that is kept.
+struct Named {
+    blobs: Vec<BlobDigest>,
+    /// A job whose size is not known.
+    job: Option<Digest>,
+    tree: Option<BlobDigest>,
+    until: SystemTime,
+}
+
+impl Named {
+    fn by_record(record: &BuildRecord, until: SystemTime) -> Self {
+        let job = record.build.job.as_ref().filter(|job| job.size_bytes.is_none());
+        let job = job.map(|job| job.digest.clone());
+        Self { blobs: record.blobs(), job, tree: record.tree(), until }
+    }
+
+    fn by_request(request: &BuildRequest, until: SystemTime) -> Self {
+        let tree = request.context.tree();
+        let (blob, job) = match &request.job {
+            Some(JobSource::Stored(job)) => match job.size_bytes {
+                Some(size) => (Some(job.digest.of_size(size)), None),
+                None => (None, Some(job.digest.clone())),
+            },
+            Some(JobSource::Inline(_)) | None => (None, None),
+        };
+        Self { blobs: blob.into_iter().collect(), job, tree, until }
     }
 }
 

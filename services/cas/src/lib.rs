@@ -1,7 +1,8 @@
 //! `cas`: keeps the store within its bounds, keeps the blobs that records of builds name, and serves the store as a
 //! cache that executes nothing.
 //!
-//! in: bytes written to the store, lifecycle events · out: whether the store is full · decides nothing · state: the folder
+//! in: bytes written to the store, lifecycle events, waiting requests · out: whether the store is full · decides with
+//! `policy::unread` · state: the folder
 
 mod earlier_store;
 mod keeper;

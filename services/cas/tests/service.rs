@@ -2,28 +2,31 @@
 
 #![allow(clippy::unwrap_used, reason = "the exemption of tests does not reach their helpers")]
 
-use std::{path::Path, time::Duration};
+use std::{fs, path::Path, time::Duration};
 
-use bus::Patience;
+use bus::{Message as _, Patience, RequestSubject, Written, stream};
 use bytes::Bytes;
 use cas::{Cas, CasConfig, CasError};
 use farm::Servers;
-use model::DigestFunction;
+use model::{
+    BlobDigest, Build, BuildId, BuildJob, BuildRecord, BuildRequest, Digest, DigestFunction, JobSource,
+    Priority, RequestLimits, Sequence, StoredJob,
+};
 use service::{Context, ServiceError};
 use settings::Settings;
-use store_bounds::StoreUsage;
+use store_bounds::{StoreUsage, store_rooms};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 const ROOM: u64 = 1 << 20;
 
 async fn context(servers: &Servers, data: &Path) -> Context {
-    let settings = Settings {
-        nats_url: servers.nats_url(),
-        data: data.to_owned(),
-        cas_bytes_max: ROOM,
-        ..Settings::default()
-    };
+    context_with(servers, data, Settings::default()).await
+}
+
+async fn context_with(servers: &Servers, data: &Path, settings: Settings) -> Context {
+    let settings =
+        Settings { nats_url: servers.nats_url(), data: data.to_owned(), cas_bytes_max: ROOM, ..settings };
     Context::connect(settings.service(), "cas", Patience::Wait, CancellationToken::new()).await.unwrap()
 }
 
@@ -79,4 +82,97 @@ async fn writers_hear_that_the_store_is_full_from_whoever_evicts() {
     second.stop.cancel();
     waiting.await.unwrap().unwrap();
     other.stop.cancel();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_writer_that_missed_that_there_is_space_hears_it_after_a_refused_write() {
+    let servers = Servers::start().await;
+    let data = servers.folder().join("data");
+    let first = context(&servers, &data).await;
+    let running = run(&first);
+    let other = context(&servers, &data).await;
+    let cas = writer(&other).await;
+    let evicts =
+        async { while store_rooms(&other.bus, Duration::from_millis(200)).await.unwrap().is_empty() {} };
+    tokio::time::timeout(Duration::from_secs(20), evicts).await.unwrap();
+    cas.set_full(true);
+    let put = async {
+        while cas.put_bytes(DigestFunction::Sha256, Bytes::from_static(b"content")).await.is_err() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), put).await.unwrap();
+    first.stop.cancel();
+    running.await.unwrap().unwrap();
+    other.stop.cancel();
+}
+
+/// Stores a job and returns its digest.
+async fn job(cas: &Cas, content: &'static str) -> BlobDigest {
+    cas.put_bytes(DigestFunction::Sha256, Bytes::from_static(content.as_bytes())).await.unwrap()
+}
+
+/// Publishes a request that names a job. No enqueuer runs, so it waits.
+async fn publish(context: &Context, job: &BlobDigest) {
+    let stored = StoredJob { digest: Digest::from_sha256(job.hash), size_bytes: Some(job.size) };
+    let request = BuildRequest { job: Some(JobSource::Stored(stored)), ..BuildRequest::default() };
+    let subject = RequestSubject { group: "g".parse().unwrap(), priority: Priority::Batch }.to_string();
+    context.bus.jetstream().publish(subject, request.to_json()).await.unwrap().await.unwrap();
+}
+
+/// Writes the record of a build that names a job.
+async fn write(context: &Context, job: &BlobDigest) {
+    let limits = RequestLimits {
+        attempts: 1,
+        attempts_max: 1,
+        request_bytes_max: 1 << 20,
+        executor_types: ["x86".parse().unwrap()].into(),
+        ..RequestLimits::default()
+    };
+    let request = BuildRequest {
+        id: Some(BuildId::generate()),
+        command: vec!["true".to_owned()],
+        ..BuildRequest::default()
+    };
+    let now = context.bus.now();
+    let accepted = request.validate(&"g".parse().unwrap(), None, None, &limits, now).unwrap();
+    let named = BuildJob { digest: Digest::from_sha256(job.hash), size_bytes: Some(job.size), tasks: 1 };
+    let record = BuildRecord::enqueued(Build { job: Some(named), ..accepted.build });
+    let written = context.bus.transition(&record, Sequence(0), Duration::from_secs(10)).await.unwrap();
+    assert!(matches!(written, Written::Won(_)), "{written:?}");
+}
+
+/// Whether a blob is kept for requests or records.
+fn is_kept(context: &Context, blob: &BlobDigest) -> bool {
+    let hex = blob.hex();
+    let name = format!("cas/sha256/{}/{hex}-{}", &hex[..2], blob.size);
+    let days = fs::read_dir(context.data_folder("cas").unwrap().join("kept")).into_iter().flatten();
+    days.flatten().any(|day| day.path().join(&name).exists())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_requests_and_records_name_is_kept_also_after_the_event_stream_was_created_again() {
+    let servers = Servers::start().await;
+    let data = servers.folder().join("data");
+    // Streams are read several times per second.
+    let often = || Settings { cas_keep_seconds: 1, cas_keep_min_seconds: 1, ..Settings::default() };
+    let first = context_with(&servers, &data, often()).await;
+    let cas = writer(&first).await;
+    let running = run(&first);
+    let waiting = job(&cas, "waiting").await;
+    publish(&first, &waiting).await;
+    until("what a waiting request names is kept", || is_kept(&first, &waiting)).await;
+    for content in ["1", "2", "3"] {
+        let queued = job(&cas, content).await;
+        write(&first, &queued).await;
+        until("what a record names is kept", || is_kept(&first, &queued)).await;
+    }
+    first.bus.jetstream().delete_stream(stream::EVENTS).await.unwrap();
+    // It creates the streams that are missing.
+    let second = context_with(&servers, &data, often()).await;
+    let later = job(&cas, "later").await;
+    write(&second, &later).await;
+    until("what a record of the new stream names is kept", || is_kept(&second, &later)).await;
+    first.stop.cancel();
+    running.await.unwrap().unwrap();
 }

@@ -33,6 +33,7 @@ mod pools;
 mod present;
 mod progress;
 mod quota;
+mod reconnect;
 mod record_text;
 mod remote;
 mod request;

@@ -1,6 +1,6 @@
 //! Connecting a command to the Remote Execution API.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use clap::Args;
 use invariant::Present as _;
@@ -17,6 +17,7 @@ use crate::{
     failure::{FAILED, Failure, UNREACHABLE, USAGE},
     farm::Farm,
     globals::Globals,
+    reconnect::Reconnect,
     stdout,
     wait::{Wait, WaitLimit},
 };
@@ -87,8 +88,8 @@ pub(crate) struct GatewayArgs {
 }
 
 impl GatewayArgs {
-    /// Connects to the store of the farm. Retries within the wait limit.
-    pub(crate) async fn connect(
+    /// Connects within the wait limit.
+    async fn connect_first(
         &self,
         farm: &Farm,
         globals: &Globals,
@@ -103,6 +104,20 @@ impl GatewayArgs {
             };
             wait.more(failure).await?;
         }
+    }
+
+    /// Connects to the store of the farm. Retries within the wait limit, and continues downloads within that limit after
+    /// a lost connection.
+    pub(crate) async fn connect(
+        &self,
+        farm: &Farm,
+        globals: &Globals,
+        settings: &Settings,
+    ) -> Result<Remote, Failure> {
+        let store = self.connect_first(farm, globals, settings).await?;
+        let (bus, globals, settings) = (farm.client().bus().clone(), globals.clone(), settings.clone());
+        let limit = globals.wait()?;
+        Ok(store.resuming(Arc::new(Reconnect::new(limit, self.grpc.clone(), bus, globals, settings))))
     }
 
     async fn try_connect(

@@ -6,7 +6,7 @@ use bus::{Bus, BusError, Written};
 use model::{
     BuildKey, BuildRecord, BuildResult, Control, Outcome, Phase, Reason, ReasonCode, Sequence, State,
 };
-use policy::{AfterLoss, after_loss};
+use policy::{AfterLoss, after_loss, has_overrun};
 use service::{Step, crash_point};
 use telemetry::metrics::{Counter, Label, count};
 use tracing::{debug, info};
@@ -60,7 +60,11 @@ pub(crate) async fn ran_too_long(bus: &Bus, key: &BuildKey, overrun: Duration) -
     let Phase::InProgress { invocation } = &record.phase else { return Ok(()) };
     let limit = Duration::from_secs(record.build.timeout_seconds);
     let now = bus.now();
-    if invocation.started_at_ms.after(limit + overrun) > now {
+    let lease = bus.leases().get(key).await?;
+    // The worker reports it with the renewals of its lease.
+    let stored_at = lease
+        .and_then(|(_, holder)| Some(holder.stored_at_ms?.after(Duration::from_secs(holder.ttl_seconds))));
+    if !has_overrun(invocation.started_at_ms.after(limit), stored_at, overrun, now) {
         return Ok(());
     }
     let ran = now.since(invocation.started_at_ms).as_secs();

@@ -50,7 +50,7 @@ pub(crate) async fn claim(
     // The server starts the lease's time after this moment, never before.
     let mut deadline = deadline_after(ttl);
     let asked = tokio::time::Instant::now();
-    let holder = LeaseHolder { worker: shared.id.clone(), ttl_seconds: ttl.as_secs() };
+    let holder = LeaseHolder { worker: shared.id.clone(), ttl_seconds: ttl.as_secs(), stored_at_ms: None };
     let mut lease = match bus.leases().acquire(key, holder, PATIENCE).await.map_err(failed)? {
         Acquired::Held(lease) => lease,
         Acquired::Taken => return Err(taken(bus, offer, key).await.map_err(failed)?),

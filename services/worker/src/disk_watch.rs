@@ -133,10 +133,8 @@ impl Watch {
         let used = amount(&sizes, &number);
         warn!(workspace = number, %resource, used, left, reserve, "ending a build that fills the disk");
         self.shared.workspaces.stop(number, Cause::FilledDisk { resource, used, left, reserve });
-        // Other tasks end the run; they may be waiting for the bus, and the bus may be waiting for this space.
-        if let Err(error) = self.shared.folder.empty(number) {
-            warn!(workspace = number, %error, "cannot empty the workspace before its build ends");
-        }
+        // Other tasks end the run; they may be waiting for the bus.
+        self.shared.empty_workspace(number);
         let others = sizes.into_iter().filter(|(other, _)| *other != number).collect();
         self.first = Some(Measured { space, sizes: others });
         ROOM_BACK

@@ -1,9 +1,10 @@
 //! Renews a lease while its build runs.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use bus::{Bus, Lease, Renewed};
-use model::Sequence;
+use model::{Millis, Sequence};
+use parking_lot::Mutex;
 use service::{Step, crash_point};
 use shim::Deadline;
 use tokio::{sync::watch, task::JoinHandle};
@@ -17,7 +18,11 @@ pub(crate) struct LeaseKeeper {
     lease: watch::Receiver<Lease>,
     /// When the processes must be dead unless the lease is renewed again.
     pub(crate) deadline: watch::Receiver<Deadline>,
+    stored_at: StoredAt,
 }
+
+/// Time when a part of the outputs was last stored, if the command has ended.
+type StoredAt = Arc<Mutex<Option<Millis>>>;
 
 /// When processes must be dead if a renewal sent now is the last: before another worker can acquire the lease.
 pub(crate) fn deadline_after(ttl: Duration) -> Deadline {
@@ -39,8 +44,16 @@ impl LeaseKeeper {
     ) -> Self {
         let (lease_sender, lease_receiver) = watch::channel(lease);
         let (deadline_sender, deadline_receiver) = watch::channel(deadline);
-        let task = tokio::spawn(keep(bus, lease_sender, started_at, deadline_sender, stop));
-        Self { task, lease: lease_receiver, deadline: deadline_receiver }
+        let stored_at = StoredAt::default();
+        let senders = (lease_sender, deadline_sender);
+        let task = tokio::spawn(keep(bus, senders, started_at, Arc::clone(&stored_at), stop));
+        Self { task, lease: lease_receiver, deadline: deadline_receiver, stored_at }
+    }
+
+    /// Reports with the next renewal that a part of the outputs was stored `at` this time: the reaper then does not end
+    /// the build because of its timeout.
+    pub(crate) fn report_stored(&self, at: Millis) {
+        *self.stored_at.lock() = Some(at);
     }
 
     /// Stops renewing and returns the lease, so that it can be released.
@@ -54,9 +67,9 @@ impl LeaseKeeper {
 
 async fn keep(
     bus: Bus,
-    lease: watch::Sender<Lease>,
+    (lease, deadline): (watch::Sender<Lease>, watch::Sender<Deadline>),
     started_at: Sequence,
-    deadline: watch::Sender<Deadline>,
+    stored_at: StoredAt,
     stop: Stop,
 ) {
     let mut held = lease.borrow().clone();
@@ -65,6 +78,7 @@ async fn keep(
     loop {
         tokio::time::sleep(pause).await;
         let next = deadline_after(ttl);
+        held.holder.stored_at_ms = *stored_at.lock();
         match bus.leases().renew(&mut held, ttl / 3).await {
             Ok(Renewed::Held) => {
                 lease.send_replace(held.clone());

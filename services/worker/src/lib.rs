@@ -29,6 +29,7 @@ mod prepare_step;
 mod preparing;
 mod run;
 mod shared;
+mod stall;
 mod stop;
 mod store_watch;
 mod sync;

@@ -4,15 +4,20 @@ use std::{
     fs::FileType,
     os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
 };
 
-use cas::{Cas, CasError};
+use cas::{Cas, CasError, PutProgress};
 use globset::GlobSet;
 use invariant::impossible;
 use jobs::passing_code;
 use model::{
     BlobDigest, Digest, DigestFunction, OutputFile, OutputNotKept, Reason, ReasonCode, output_globs,
 };
+use policy::store_stall_limit;
+
+use crate::stall::unless_stalled;
 
 /// Maximum bytes of the list of outputs: it is part of the result, a message of at most 1 MiB.
 const LIST_BYTES_MAX: usize = 400 << 10;
@@ -28,6 +33,14 @@ struct Found {
 
 /// Maximum number of left-out outputs listed in a result.
 const NAMED_MAX: usize = 100;
+
+/// The store that outputs go to, as an attempt to store them uses it.
+pub(crate) struct OutputStore<'a> {
+    pub(crate) cas: &'a Cas,
+    pub(crate) progress: &'a Arc<PutProgress>,
+    /// What is left of a wait for the store that has begun.
+    pub(crate) wait_left: Option<Duration>,
+}
 
 /// The outputs of a build.
 #[derive(Default)]
@@ -46,7 +59,7 @@ pub(crate) struct Outputs {
 
 /// Stores the files under `root` that match `patterns`.
 pub(crate) async fn keep(
-    cas: &Cas,
+    cas: &OutputStore<'_>,
     root: &Path,
     patterns: &[String],
     size_max: u64,
@@ -91,13 +104,16 @@ pub(crate) async fn keep(
 }
 
 /// Stores files. All of them are in the store when this returns, for at least `cas_keep_min_seconds`.
-async fn store(cas: &Cas, found: Vec<Found>) -> Result<Vec<OutputFile>, Reason> {
+async fn store(cas: &OutputStore<'_>, found: Vec<Found>) -> Result<Vec<OutputFile>, Reason> {
+    let OutputStore { cas, progress, wait_left } = cas;
     let failed = |what: &str, error: &CasError| Reason {
         code: passing_code(error).unwrap_or(ReasonCode::OutputNotKept),
         message: format!("{what}: {}", telemetry::error_chain(error)),
     };
     let paths = found.iter().map(|file| file.path.clone()).collect();
-    let stored = cas.put_files(DigestFunction::Sha256, paths, false).await;
+    let largest = found.iter().map(|file| file.size).max().unwrap_or_default();
+    let storing = cas.put_files_telling(DigestFunction::Sha256, paths, false, progress);
+    let stored = unless_stalled(storing, progress, store_stall_limit(largest, *wait_left)).await?;
     if let Some(error) = stored.error {
         let file = found.get(stored.digests.len()).map_or("", |file| file.relative.as_str());
         return Err(failed(&format!("output {file} could not be stored"), &error));
@@ -110,7 +126,8 @@ async fn store(cas: &Cas, found: Vec<Found>) -> Result<Vec<OutputFile>, Reason> 
     };
     let files: Vec<OutputFile> = found.into_iter().zip(&stored.digests).map(output).collect();
     // The first may have been evicted while the last were stored.
-    let gone = cas.missing(&stored.digests).await;
+    let limit = store_stall_limit(0, *wait_left);
+    let gone = unless_stalled(cas.missing(&stored.digests), progress, limit).await?;
     let gone = gone.map_err(|error| failed("the outputs could not be checked", &error))?;
     if let Some(file) = files.iter().find(|file| gone.contains(&file.blob())) {
         let message = format!("output {} was evicted before all outputs were stored", file.path);

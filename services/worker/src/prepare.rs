@@ -7,6 +7,7 @@ use std::{
 };
 
 use cas::Cas;
+use disk::Reserve;
 use download::{DownloadError, Downloader};
 use futures::FutureExt as _;
 use jobs::passing_code;
@@ -28,6 +29,8 @@ pub(crate) struct PrepareOptions<'a> {
     pub(crate) data: &'a Path,
     /// Maximum number of bytes that an archive may unpack to, and of the files of a folder in the store.
     pub(crate) unpacked_bytes_max: u64,
+    /// Share of the disk of which half must stay free.
+    pub(crate) reserve: Reserve,
     pub(crate) cas: &'a Cas,
 }
 
@@ -62,7 +65,7 @@ pub(crate) async fn steps(
         Context::Empty => Ok(Vec::new()),
         Context::Directory { path, ignore_files } => {
             let choice = Choice { ignore_files: *ignore_files, data: Some(options.data.to_owned()) };
-            directory(path, choice, folder, origin)
+            directory(path, choice, sync_to(folder, origin, options.reserve)?)
         }
         Context::Tree { digest, source } => tree(digest, source.as_deref(), folder, origin, options),
         Context::Git { url, revision, patch } => {
@@ -90,7 +93,7 @@ pub(crate) async fn steps(
                 return Ok(vec![shell(what, UNPACK, &[&file, ".", &records, &too_large])]);
             }
             let unpacked = own(folder)?.join("unpacked");
-            let sync = sync_to(folder, origin)?;
+            let sync = sync_to(folder, origin, options.reserve)?;
             let script = format!("{ASIDE}{UNPACK}");
             let aside =
                 shell(what.clone(), &script, &[&file, &unpacked.display().to_string(), &records, &too_large]);
@@ -105,17 +108,12 @@ pub(crate) async fn steps(
     }
 }
 
-fn directory(
-    path: &str,
-    choice: Choice,
-    folder: &RunFolder,
-    origin: WorkspaceOrigin,
-) -> Result<Vec<PrepareStep>, Fault> {
+fn directory(path: &str, choice: Choice, sync: Sync) -> Result<Vec<PrepareStep>, Fault> {
     if !Path::new(path).is_dir() {
         return Err(unavailable(format!("folder {path} not found on this worker")));
     }
     let source = FolderSource { folder: path.into(), choice, mode: TransferMode::Copy };
-    Ok(vec![copying(path, sync_to(folder, origin)?, source)])
+    Ok(vec![copying(path, sync, source)])
 }
 
 /// Fetches a folder in the store first, then changes the workspace.
@@ -128,7 +126,7 @@ fn tree(
 ) -> Result<Vec<PrepareStep>, Fault> {
     let name = source.map_or_else(|| format!("folder {digest}"), ToOwned::to_owned);
     let what = format!("fetching {name}");
-    let sync = sync_to(folder, origin)?;
+    let sync = sync_to(folder, origin, options.reserve)?;
     let progress = Arc::default();
     let fetch = TreeFetch {
         cas: options.cas.clone(),
@@ -178,11 +176,12 @@ fn copying(name: &str, sync: Sync, source: impl Source + Send + 'static) -> Prep
     PrepareStep { what: format!("preparing the workspace from {name}"), work: Work::Files { work, progress } }
 }
 
-fn sync_to(folder: &RunFolder, origin: WorkspaceOrigin) -> Result<Sync, Fault> {
+fn sync_to(folder: &RunFolder, origin: WorkspaceOrigin, reserve: Reserve) -> Result<Sync, Fault> {
     Ok(Sync {
         target: folder.build.clone(),
         manifest: manifest(folder, origin)?,
         fresh: origin != WorkspaceOrigin::Reused,
+        reserve,
         progress: Arc::default(),
     })
 }

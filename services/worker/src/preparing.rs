@@ -8,6 +8,7 @@ use std::{
 };
 
 use bus::ChunkFault;
+use disk::Reserve;
 use invariant::impossible;
 use jobs::{Cancel, StoreWait};
 use model::{Reason, ReasonCode, ToolEvent};
@@ -105,6 +106,7 @@ impl Run<'_> {
             git_settings: settings.git_config_file.as_deref(),
             data: &shared.context.settings.store.data,
             unpacked_bytes_max: settings.unpacked_bytes_max,
+            reserve: Reserve::new(settings.disk_left_percent),
             cas: &shared.cas,
         };
         let context = &self.record.build.context;
@@ -212,7 +214,12 @@ impl Run<'_> {
         };
         match done.map_err(io::Error::other).and_then(|done| done) {
             Ok(()) => Ok(None),
-            Err(error) => self.failed(prepare::not_copied(what, &error)).await.map(Some),
+            Err(error) => {
+                if error.kind() == io::ErrorKind::StorageFull {
+                    self.shared.empty_workspace(self.workspace.number);
+                }
+                self.failed(prepare::not_copied(what, &error)).await.map(Some)
+            }
         }
     }
 

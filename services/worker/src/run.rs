@@ -1,8 +1,9 @@
 //! Runs a claimed build, from its claim to its end.
 
-use std::{sync::Arc, time::Duration};
+use std::{convert::Infallible, sync::Arc, time::Duration};
 
-use bus::GuardedWriter;
+use bus::{Bus, GuardedWriter};
+use cas::PutProgress;
 use jobs::{JobEnd, StoreWait};
 use model::{BuildRecord, LogSummary, OutputNotKept, Reason, ReasonCode};
 use service::{Step, crash_point};
@@ -19,7 +20,7 @@ use crate::{
     environment,
     finish::{Finish, RunResults},
     lease_keeper::LeaseKeeper,
-    outputs::{self, Outputs},
+    outputs::{self, OutputStore, Outputs},
     prepare,
     shared::Shared,
     stop::{Cause, Stop},
@@ -29,10 +30,8 @@ use crate::{
 
 /// How long a run that was stopped goes on storing its outputs: a worker that drains exits at least 5 s after it.
 const STOPPED_PATIENCE: Duration = Duration::from_secs(3);
-/// Time limit of an attempt to store outputs after an attempt that found no store.
-const ATTEMPT_MAX: Duration = Duration::from_secs(300);
-/// An attempt of at least this time stored something: the wait for the store begins again after it.
-const LONG_ATTEMPT: Duration = Duration::from_secs(20);
+/// Time between two looks at the progress of storing outputs.
+const PROGRESS_TICK: Duration = Duration::from_secs(1);
 /// Maximum number of console lines about outputs; the result lists more.
 const WARNINGS_MAX: usize = 20;
 
@@ -103,16 +102,19 @@ async fn run_inside(
     let filled_disk = matches!(stop.cause(), Some(Cause::FilledDisk { .. }));
     let blames_disk = (disk_is_full || ending.lacked_room()) && !filled_disk;
     let ending = if blames_disk { ending.blame_disk() } else { ending };
+    let failed = !ending.is_success(job.as_deref());
+    let set_aside = settings.keep_failed_workspaces && failed && !untouched;
+    let keys = keys.filter(|_| !disk_is_full && !set_aside);
+    if blames_disk && keys.is_none() && !set_aside {
+        shared.empty_workspace(number);
+    }
     // The record of a build that is requeued, or runs elsewhere, has no log.
     let log = if matches!(ending, Ending::GiveBack(_) | Ending::NotFetched(_) | Ending::NotOurs) {
         LogSummary::default()
     } else {
-        console.finish(&shared.cas, storing_ends(&stop, None)).await
+        console.finish(&shared.cas, storing_ends(&stop)).await
     };
     crash_point(Step::OutputsKept);
-    let failed = !ending.is_success(job.as_deref());
-    let set_aside = settings.keep_failed_workspaces && failed && !untouched;
-    let keys = keys.filter(|_| !disk_is_full && !set_aside);
     if keys.is_none() {
         workspace.end_processes().await;
     }
@@ -166,21 +168,19 @@ impl Run<'_> {
         };
         let shared = self.shared;
         let most = shared.settings.output_bytes_max;
-        let (mut wait, mut last) = (StoreWait::default(), None::<Reason>);
+        let (mut wait, mut stored) = (StoreWait::default(), 0);
         loop {
-            // Without a failure, the time that storing takes says nothing about the store.
-            let is_away = last.as_ref().is_some_and(|last| last.code == ReasonCode::StoreUnreachable);
-            let began = Instant::now();
-            let until = is_away.then(|| began + ATTEMPT_MAX);
+            let progress = Arc::<PutProgress>::default();
+            let to = OutputStore { cas: &shared.cas, progress: &progress, wait_left: wait.left() };
             let kept = tokio::select! {
-                kept = outputs::keep(&shared.cas, root, &self.record.build.outputs, most) => kept,
-                () = storing_ends(self.stop, until) => match last.filter(|_| self.stop.cause().is_none()) {
-                    Some(reason) => Err(reason),
-                    None => return (self.stopped(ending.ended().cloned()), Outputs::default()),
-                },
+                kept = outputs::keep(&to, root, &self.record.build.outputs, most) => kept,
+                never = report_stored(&self.workspace.lease, &progress, &shared.context.bus) => match never {},
+                () = storing_ends(self.stop) => {
+                    return (self.stopped(ending.ended().cloned()), Outputs::default());
+                }
             };
-            if began.elapsed() > LONG_ATTEMPT {
-                // It stored something before it failed.
+            if progress.files() > stored {
+                stored = progress.files();
                 wait = StoreWait::default();
             }
             let reason = match kept {
@@ -200,7 +200,6 @@ impl Run<'_> {
                     () = self.stop.wanted() => {}
                     () = wait.pause() => {}
                 }
-                last = Some(reason);
                 continue;
             }
             if may_succeed_later && matches!(self.stop.cause(), Some(Cause::Drained | Cause::EndedElsewhere))
@@ -219,26 +218,26 @@ impl Run<'_> {
     }
 }
 
-/// Returns when a run must not go on storing its outputs: at `until`, and soon after a stop.
-async fn storing_ends(stop: &Stop, until: Option<Instant>) {
-    let late = async {
-        match until {
-            Some(until) => tokio::time::sleep_until(until).await,
-            None => std::future::pending().await,
+/// Returns when a run must not go on storing its outputs: soon after a stop.
+async fn storing_ends(stop: &Stop) {
+    stop.wanted().await;
+    match stop.cause() {
+        Some(Cause::EndedElsewhere) => {}
+        Some(Cause::LeaseLost | Cause::Drained) | None => tokio::time::sleep(STOPPED_PATIENCE).await,
+        // The command has ended: it fills the disk no more.
+        Some(Cause::FilledDisk { .. }) => std::future::pending().await,
+    }
+}
+
+/// Reports the progress of storing outputs with the lease: the timeout of the build does not include it.
+async fn report_stored(lease: &LeaseKeeper, progress: &PutProgress, bus: &Bus) -> Infallible {
+    let mut seen = None;
+    loop {
+        let now = progress.work_done();
+        if seen.replace(now) != Some(now) {
+            lease.report_stored(bus.now());
         }
-    };
-    let stopped = async {
-        stop.wanted().await;
-        match stop.cause() {
-            Some(Cause::EndedElsewhere) => {}
-            Some(Cause::LeaseLost | Cause::Drained) | None => tokio::time::sleep(STOPPED_PATIENCE).await,
-            // The command has ended: it fills the disk no more.
-            Some(Cause::FilledDisk { .. }) => std::future::pending().await,
-        }
-    };
-    tokio::select! {
-        () = late => {}
-        () = stopped => {}
+        tokio::time::sleep(PROGRESS_TICK).await;
     }
 }
 

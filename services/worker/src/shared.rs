@@ -4,6 +4,7 @@ use cas::Cas;
 use model::{Millis, WorkerId};
 use service::Context;
 use settings::WorkerSettings;
+use tracing::warn;
 
 use crate::{folder::WorkerFolder, gateway::Gateways, usage::Usage, workspaces::Workspaces};
 
@@ -19,4 +20,14 @@ pub(crate) struct Shared {
     pub(crate) workspaces: Workspaces,
     pub(crate) usage: Usage,
     pub(crate) gateways: Gateways,
+}
+
+impl Shared {
+    /// Removes the files of a build that ends because of the disk, before anything waits for the bus: the bus may be
+    /// waiting for this space.
+    pub(crate) fn empty_workspace(&self, number: u16) {
+        if let Err(error) = self.folder.empty(number) {
+            warn!(workspace = number, %error, "cannot empty the workspace before its build ends");
+        }
+    }
 }

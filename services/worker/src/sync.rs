@@ -4,6 +4,7 @@
 //! Build tools compare times: an unchanged file keeps its time; a changed file gets the current time, because its
 //! time in the source may be older than the results built from its predecessor.
 
+mod bounds;
 mod cancel;
 mod choice;
 mod content;
@@ -25,7 +26,8 @@ use std::{
     },
 };
 
-use cancel::check;
+use bounds::Bounds;
+use disk::Reserve;
 use manifest::{Entry, Kind, Manifest, Stamp};
 use source::Attributes;
 
@@ -51,6 +53,8 @@ pub(crate) struct Sync {
     pub(crate) manifest: Option<PathBuf>,
     /// Whether the target is empty: then files keep the times of the source.
     pub(crate) fresh: bool,
+    /// Share of the disk of which half must stay free.
+    pub(crate) reserve: Reserve,
     pub(crate) progress: Arc<Progress>,
 }
 
@@ -63,11 +67,12 @@ impl Sync {
         };
         let found = source.entries(&self.target, cancelled)?;
         self.progress.files_total.store(found.len() as u64, Ordering::Relaxed);
-        let mut work = Work { sync: self, source, before: &before, cancelled, done: Done::default() };
+        let bounds = Bounds::new(cancelled, &self.target, self.reserve);
+        let mut work = Work { sync: self, source, before: &before, bounds, done: Done::default() };
         work.remove_stale(&found)?;
         let mut now = BTreeMap::new();
         for (path, entry) in found {
-            check(cancelled)?;
+            work.bounds.check()?;
             let entry = work.bring(&path, entry)?;
             now.insert(path, entry);
             self.progress.files.fetch_add(1, Ordering::Relaxed);
@@ -90,7 +95,7 @@ struct Work<'a> {
     sync: &'a Sync,
     source: &'a dyn Source,
     before: &'a Manifest,
-    cancelled: &'a AtomicBool,
+    bounds: Bounds<'a>,
     done: Done,
 }
 
@@ -98,7 +103,7 @@ impl Work<'_> {
     /// Removes entries that came from the source but no longer exist there; children before parents.
     fn remove_stale(&mut self, found: &BTreeMap<PathBuf, Entry>) -> io::Result<()> {
         for (path, entry) in self.before.0.iter().rev().filter(|(path, _)| !found.contains_key(*path)) {
-            check(self.cancelled)?;
+            self.bounds.check()?;
             let target = self.sync.target.join(path);
             // The build may have replaced a folder with a link: the files behind it are not ours.
             if !has_real_parents(&self.sync.target, path) {
@@ -128,6 +133,9 @@ impl Work<'_> {
         };
         // If it exists and cannot be read, the attempt to replace it reports why.
         let there = fs::symlink_metadata(&target).ok();
+        if there.is_none() {
+            self.bounds.creates()?;
+        }
         match entry.kind {
             Kind::Folder => {
                 folder(&target, there.as_ref())?;
@@ -148,7 +156,7 @@ impl Work<'_> {
                     && !self.is_same(path, &attributes, &target, there.as_ref())?
                 {
                     clear(&target, there.as_ref())?;
-                    self.source.fetch(path, &target, self.sync.fresh, self.cancelled)?;
+                    self.source.fetch(path, &target, self.sync.fresh, &self.bounds)?;
                     self.sync.progress.bytes.fetch_add(attributes.size, Ordering::Relaxed);
                     self.done.changed += 1;
                 }
@@ -170,7 +178,7 @@ impl Work<'_> {
         there: Option<&fs::Metadata>,
     ) -> io::Result<bool> {
         let may_be = there.is_some_and(|there| there.is_file() && there.len() == attributes.size);
-        Ok(may_be && self.source.is_same(path, target, self.cancelled)?)
+        Ok(may_be && self.source.is_same(path, target, self.bounds.cancelled())?)
     }
 }
 

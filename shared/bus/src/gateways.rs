@@ -17,14 +17,14 @@ const FIRST_ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 /// Time limit for further answers after the first.
 const FURTHER_ANSWERS_TIMEOUT: Duration = Duration::from_millis(300);
 
-/// The live gateways.
+/// Finds the gateways that are alive, and answers for one.
 #[derive(Debug, Clone, Copy)]
 pub struct Gateways<'a> {
     bus: &'a Bus,
 }
 
 impl Bus {
-    /// The live gateways.
+    /// Finds the gateways that are alive, and answers for one.
     pub fn gateways(&self) -> Gateways<'_> {
         Gateways { bus: self }
     }

@@ -93,6 +93,9 @@ pub struct LeaseHolder {
     pub worker: WorkerId,
     /// Time to live without renewal, in seconds.
     pub ttl_seconds: u64,
+    /// Time when the worker last stored a part of the outputs; absent until the command has ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stored_at_ms: Option<Millis>,
 }
 
 /// Outcome of an attempt to acquire a lease.

@@ -69,7 +69,7 @@ pub use queue::{Delivery, Handled, Limits, WorkQueue};
 pub use records::Records;
 pub use request_id::RequestId;
 pub use stored::Stored;
-pub use stored_stream::{StoredStream, Tail};
+pub use stored_stream::{StoredStream, StreamState, Tail};
 pub use subject::{
     ApiCall, EventKind, EventSubject, LeaseSubject, ParseSubjectError, RequestSubject, Subject, stream,
 };

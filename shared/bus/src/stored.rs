@@ -2,12 +2,15 @@
 
 use std::time::SystemTime;
 
-use async_nats::HeaderMap;
+use async_nats::{HeaderMap, jetstream::message::StreamMessage};
 use bytes::Bytes;
-use model::{BuildRecord, ExecutionRecord, Millis, Sequence};
+use model::{BuildRecord, BuildRequest, ExecutionRecord, Millis, Sequence};
 use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 
-use crate::{BusError, FromJson};
+use crate::{
+    BusError, DecodeError, Encoding, FromClient as _, FromJson,
+    headers::{CONTENT_TYPE, header},
+};
 
 #[derive(Debug, Clone)]
 pub struct Stored {
@@ -33,11 +36,28 @@ impl Stored {
 
     /// Parses the payload as a JSON message of type `T`, which may have fewer fields than the message.
     pub fn read<T: FromJson>(&self) -> Result<T, BusError> {
-        T::from_json(&self.payload).map_err(|source| BusError::Corrupt {
-            sequence: self.sequence.0,
-            subject: self.subject.clone(),
-            source,
-        })
+        T::from_json(&self.payload).map_err(|source| self.corrupt(source))
+    }
+
+    /// Parses the payload as a build request, in either encoding.
+    pub fn request(&self) -> Result<BuildRequest, BusError> {
+        let encoding = Encoding::of(header(self.headers.as_ref(), CONTENT_TYPE), &self.payload);
+        BuildRequest::decode(encoding, &self.payload).map_err(|source| self.corrupt(source))
+    }
+
+    fn corrupt(&self, source: DecodeError) -> BusError {
+        BusError::Corrupt { sequence: self.sequence.0, subject: self.subject.clone(), source }
+    }
+
+    /// A message that the stream's leader returned.
+    pub(crate) fn from_raw(message: StreamMessage) -> Self {
+        Self {
+            subject: message.subject.to_string(),
+            sequence: Sequence(message.sequence),
+            at: SystemTime::from(message.time).into(),
+            headers: Some(message.headers),
+            payload: message.payload,
+        }
     }
 
     /// Parses the reply of a direct get.

@@ -2,10 +2,10 @@
 
 use std::time::{Duration, SystemTime};
 
-use async_nats::StatusCode;
+use async_nats::{StatusCode, jetstream::stream::RawMessageErrorKind};
 use bytes::Bytes;
 use futures::StreamExt as _;
-use model::Sequence;
+use model::{Millis, Sequence};
 use serde::Serialize;
 
 use crate::{Bus, BusError, Stored, codec::to_json};
@@ -17,6 +17,15 @@ pub struct Tail {
     pub events: Vec<Stored>,
     /// Whether more messages may follow.
     pub more: bool,
+}
+
+/// State of a stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StreamState {
+    /// Time at which the stream was created, by the server's clock.
+    pub created: Millis,
+    pub first: Sequence,
+    pub last: Sequence,
 }
 
 #[derive(Serialize)]
@@ -47,7 +56,7 @@ pub struct StoredStream<'a> {
 }
 
 impl Bus {
-    /// The stream `name`.
+    /// Reads the messages of a stream.
     pub fn stream<'a>(&'a self, name: &'a str) -> StoredStream<'a> {
         StoredStream { bus: self, name }
     }
@@ -67,18 +76,11 @@ impl StoredStream<'_> {
 
     /// Reads the last message on `subject` from the stream's leader.
     pub async fn last(self, subject: &str) -> Result<Option<Stored>, BusError> {
-        use async_nats::jetstream::stream::LastRawMessageErrorKind;
         let what = || format!("reading the last message on {subject}");
         let handle = self.bus.js.get_stream_no_info(self.name).await.map_err(BusError::failed(what()))?;
         match handle.get_last_raw_message_by_subject(subject).await {
-            Ok(message) => Ok(Some(Stored {
-                subject: message.subject.to_string(),
-                sequence: Sequence(message.sequence),
-                at: SystemTime::from(message.time).into(),
-                headers: Some(message.headers),
-                payload: message.payload,
-            })),
-            Err(error) if error.kind() == LastRawMessageErrorKind::NoMessageFound => Ok(None),
+            Ok(message) => Ok(Some(Stored::from_raw(message))),
+            Err(error) if error.kind() == RawMessageErrorKind::NoMessageFound => Ok(None),
             Err(error) => Err(BusError::failed(what())(error)),
         }
     }
@@ -128,11 +130,32 @@ impl StoredStream<'_> {
         }
     }
 
-    /// First and last position.
-    pub async fn positions(self) -> Result<(Sequence, Sequence), BusError> {
+    /// Reads the first message on `subjects` (a filter) from position `from` on, from the stream's leader. A message of a
+    /// work queue stays in it.
+    pub async fn first_from(self, subjects: &str, from: Sequence) -> Result<Option<Stored>, BusError> {
+        let what = || format!("reading {} from position {from}", self.name);
+        let handle = self.bus.js.get_stream_no_info(self.name).await.map_err(BusError::failed(what()))?;
+        match handle.get_first_raw_message_by_subject(subjects, from.0.max(1)).await {
+            Ok(message) => Ok(Some(Stored::from_raw(message))),
+            Err(error) if error.kind() == RawMessageErrorKind::NoMessageFound => Ok(None),
+            Err(error) => Err(BusError::failed(what())(error)),
+        }
+    }
+
+    pub async fn state(self) -> Result<StreamState, BusError> {
         let what = || format!("reading the state of {}", self.name);
         let handle = self.bus.js.get_stream_no_info(self.name).await.map_err(BusError::failed(what()))?;
         let info = handle.get_info().await.map_err(BusError::failed(what()))?;
-        Ok((Sequence(info.state.first_sequence), Sequence(info.state.last_sequence)))
+        Ok(StreamState {
+            created: SystemTime::from(info.created).into(),
+            first: Sequence(info.state.first_sequence),
+            last: Sequence(info.state.last_sequence),
+        })
+    }
+
+    /// First and last position.
+    pub async fn positions(self) -> Result<(Sequence, Sequence), BusError> {
+        let state = self.state().await?;
+        Ok((state.first, state.last))
     }
 }

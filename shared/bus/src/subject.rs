@@ -48,6 +48,9 @@ pub struct RequestSubject {
 }
 
 impl RequestSubject {
+    /// Matches every build request.
+    pub const ALL: &str = "forebay.build.request.*.*";
+
     /// The filter for all requests of one priority.
     pub fn filter(priority: Priority) -> String {
         format!("forebay.build.request.*.{priority}")

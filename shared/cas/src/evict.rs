@@ -5,7 +5,7 @@ mod meter;
 mod scan;
 
 use std::{
-    collections::VecDeque,
+    collections::{HashSet, VecDeque},
     fs::{self, File, Metadata, OpenOptions},
     io,
     os::unix::fs::MetadataExt as _,
@@ -32,6 +32,10 @@ use crate::{Cas, CasError, UsageSink, disk::put_back, layout::Entry, local::Loca
 const LINKED_AGAIN: Duration = Duration::from_secs(60);
 /// Interval of checks while the file system lacks free space.
 const SHORT_AGAIN: Duration = Duration::from_secs(2);
+/// Minimum time between two checks of the free space that follow writes, and maximum time without a check: other
+/// processes may fill the file system.
+const CHECK_AGAIN: Duration = Duration::from_secs(1);
+const CHECK_IDLE: Duration = Duration::from_secs(60);
 /// A scan may use one part in this many of the time.
 const SCAN_SHARE: u32 = 20;
 
@@ -84,6 +88,8 @@ struct EvictorInner {
     meter: Arc<Meter>,
     queue: Mutex<Queue>,
     suspended: AtomicBool,
+    /// Folders of days that could not be removed and are logged already.
+    stuck_days: Mutex<HashSet<PathBuf>>,
     _lock: Flock<File>,
 }
 
@@ -103,6 +109,10 @@ impl std::fmt::Debug for Evictor {
 impl UsageSink for Evictor {
     fn used(&self, bytes: u64) {
         self.inner.meter.used(bytes);
+    }
+
+    fn lacks_space(&self) {
+        self.inner.meter.lacks_space();
     }
 }
 
@@ -134,6 +144,7 @@ impl Evictor {
                 meter,
                 queue: Mutex::new(Queue::default()),
                 suspended: AtomicBool::new(false),
+                stuck_days: Mutex::default(),
                 _lock: lock,
             }),
         })
@@ -150,27 +161,28 @@ impl Evictor {
         self.inner.suspended.store(suspended, Ordering::Release);
     }
 
-    /// Measures the usage, then makes space whenever it is short, until `stop` resolves.
+    /// Measures the usage, then makes space whenever it is short, until `stop` resolves. Checks the free space of the
+    /// file system after writes, also those that fail, and once a minute.
     pub async fn run(&self, stop: impl Future<Output = ()>) {
         tokio::pin!(stop);
         loop {
             let again = match self.pass().await {
-                Ok(pass) => pass.again,
+                Ok(pass) => pass.again.unwrap_or(CHECK_IDLE).min(CHECK_IDLE),
                 Err(error) => {
                     tracing::error!(error = &error as &dyn std::error::Error, "eviction failed");
-                    Some(LINKED_AGAIN)
+                    LINKED_AGAIN
                 }
             };
-            let later = async {
-                match again {
-                    Some(after) => tokio::time::sleep(after).await,
-                    None => std::future::pending().await,
-                }
+            let passed = tokio::time::Instant::now();
+            let check = async {
+                self.inner.meter.checked().await;
+                tokio::time::sleep_until(passed + CHECK_AGAIN).await;
             };
             tokio::select! {
                 () = &mut stop => return,
                 () = self.inner.meter.woken() => {}
-                () = later => {}
+                () = check => {}
+                () = tokio::time::sleep(again) => {}
             }
         }
     }

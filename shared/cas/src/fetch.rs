@@ -87,7 +87,7 @@ impl Cas {
     async fn fetch(&self, digest: &BlobDigest) -> Result<bool, CasError> {
         let Some(backing) = self.backing() else { return Ok(false) };
         if self.is_full() {
-            return Err(CasError::Full);
+            return self.local().noted(Err(CasError::Full));
         }
         let Some(mut pieces) = backing.open_at(digest, 0).await? else {
             self.local().note_absent(digest);
@@ -172,7 +172,7 @@ impl Cas {
         digests: &[BlobDigest],
     ) -> Result<HashSet<BlobDigest>, CasError> {
         if !digests.is_empty() && self.is_full() {
-            return Err(CasError::Full);
+            return self.local().noted(Err(CasError::Full));
         }
         let found: Vec<Vec<BlobDigest>> = stream::iter(batches(digests))
             .map(|batch| async move {

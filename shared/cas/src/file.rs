@@ -19,6 +19,7 @@ use crate::{
     disk::Temp,
     layout::Entry,
     local::Staged,
+    put_progress::PutProgress,
 };
 
 /// Number of files stored in one blocking task.
@@ -69,11 +70,23 @@ impl Cas {
     }
 
     /// Like [`Cas::put_file`], for many files, up to the first that cannot be stored. Files after that one may be
-    /// stored too.
+    /// stored as well by then.
     pub async fn put_files(&self, function: DigestFunction, paths: Vec<PathBuf>, take: bool) -> StoredFiles {
+        self.put_files_telling(function, paths, take, &Arc::default()).await
+    }
+
+    /// Like [`Cas::put_files`], and reports its progress to `progress`.
+    pub async fn put_files_telling(
+        &self,
+        function: DigestFunction,
+        paths: Vec<PathBuf>,
+        take: bool,
+        progress: &Arc<PutProgress>,
+    ) -> StoredFiles {
         let parts: Vec<Vec<PathBuf>> = paths.chunks(FILES).map(<[PathBuf]>::to_vec).collect();
-        let failed = Arc::new(FirstFailed::default());
-        let put = |(part, paths)| self.put_part(function, part * FILES, paths, take, &failed);
+        let progress = Arc::clone(progress);
+        let call = Arc::new(PutCall { function, take, failed: FirstFailed::default(), progress });
+        let put = |(part, paths)| self.put_part(part * FILES, paths, &call);
         let stored = stream::iter(parts.into_iter().enumerate()).map(put).buffered(2);
         StoredFiles::new(stored.collect::<Vec<_>>().await.into_iter().flatten())
     }
@@ -82,25 +95,24 @@ impl Cas {
     /// up to the first failure.
     async fn put_part(
         &self,
-        function: DigestFunction,
         first: usize,
         paths: Vec<PathBuf>,
-        take: bool,
-        failed: &Arc<FirstFailed>,
+        call: &Arc<PutCall>,
     ) -> Vec<Result<BlobDigest, CasError>> {
         let direct = self.backing().is_none();
-        let known = Arc::clone(failed);
+        let known = Arc::clone(call);
         let staged = self.run_blocking(move |local| {
             let mut staged = Vec::with_capacity(paths.len());
             for (number, path) in (first..).zip(&paths) {
-                if known.is_before(number) {
+                if known.failed.is_before(number) {
                     break;
                 }
-                let file = local.stage_file(function, path, take);
-                match if direct { file.and_then(|file| local.keep_staged(file)) } else { file } {
+                let file = local.stage_file(known.function, path, known.take, &known.progress);
+                let file = if direct { file.and_then(|file| local.keep_staged(file)) } else { file };
+                match local.noted(file) {
                     Ok(file) => staged.push(file),
                     Err(error) => {
-                        known.note(number);
+                        known.failed.note(number);
                         return Ok((staged, Some(error)));
                     }
                 }
@@ -111,31 +123,37 @@ impl Cas {
         let mut outcomes = match self.backing() {
             None => staged.into_iter().map(|staged| Ok(staged.digest())).collect(),
             Some(Backing::Objects(objects)) => {
-                let put = |(number, staged)| self.put_staged(objects, number, staged, failed);
+                let put = |(number, staged)| self.put_staged(objects, number, staged, call);
                 let stored = stream::iter((first..).zip(staged)).map(put).buffered(BATCH_CALLS);
                 stored.filter_map(std::future::ready).collect().await
             }
-            Some(Backing::Remote(farm)) => self.put_staged_farm(farm, staged).await,
+            Some(Backing::Remote(farm)) => self.put_staged_farm(farm, staged, &call.progress).await,
         };
+        call.progress.add_files(outcomes.iter().filter(|outcome| outcome.is_ok()).count() as u64);
         outcomes.extend(error.map(Err));
         if let Some(at) = outcomes.iter().position(Result::is_err) {
-            failed.note(first + at);
+            call.failed.note(first + at);
         }
         outcomes
     }
 
     /// Sends all of them together, then makes them visible.
-    async fn put_staged_farm(&self, farm: &Farm, staged: Vec<Staged>) -> Vec<Result<BlobDigest, CasError>> {
+    async fn put_staged_farm(
+        &self,
+        farm: &Farm,
+        staged: Vec<Staged>,
+        progress: &PutProgress,
+    ) -> Vec<Result<BlobDigest, CasError>> {
         let source = |staged: &Staged| {
             let there = || self.local().path(&Entry::blob(staged.digest()));
             let path = staged.temp().map_or_else(there, |temp| temp.path().to_owned());
             (staged.digest(), Source::File(path))
         };
-        if let Err(failure) = farm.put_all(staged.iter().map(source).collect()).await {
+        if let Err(failure) = farm.put_all(staged.iter().map(source).collect(), progress).await {
             return vec![Err(farm.failed(&failure))];
         }
         let kept = self.run_blocking(move |local| {
-            let keep = |staged| local.keep_staged(staged).map(|staged| staged.digest());
+            let keep = |staged| local.noted(local.keep_staged(staged)).map(|staged| staged.digest());
             Ok(staged.into_iter().map(keep).collect())
         });
         kept.await.unwrap_or_else(|error| vec![Err(error)])
@@ -147,22 +165,31 @@ impl Cas {
         objects: &Objects,
         number: usize,
         staged: Staged,
-        failed: &FirstFailed,
+        call: &PutCall,
     ) -> Option<Result<BlobDigest, CasError>> {
         let digest = staged.digest();
         let Some(path) = staged.temp().map(Temp::path) else { return Some(Ok(digest)) };
-        if failed.is_before(number) {
+        if call.failed.is_before(number) {
             return None;
         }
-        let sent = match objects.put_file(&Entry::blob(digest), path, digest.size).await {
+        let sent = match objects.put_file(&Entry::blob(digest), path, &call.progress).await {
             Ok(()) => self.run_blocking(move |local| local.keep_staged(staged)).await.map(|_| digest),
             Err(error) => Err(error),
         };
         if sent.is_err() {
-            failed.note(number);
+            call.failed.note(number);
         }
         Some(sent)
     }
+}
+
+/// One call that stores many files.
+#[derive(Debug)]
+struct PutCall {
+    function: DigestFunction,
+    take: bool,
+    failed: FirstFailed,
+    progress: Arc<PutProgress>,
 }
 
 /// The number of the first of many files that could not be stored.

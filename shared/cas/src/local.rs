@@ -38,6 +38,9 @@ pub trait UsageSink: Send + Sync + 'static {
     /// Adds `bytes` of disk usage, in allocated blocks. Called from blocking threads, once for each batch
     /// of writes; must not block.
     fn used(&self, bytes: u64);
+
+    /// A write failed for want of space, or was refused. Must not block.
+    fn lacks_space(&self);
 }
 
 /// What the files of the folder are.
@@ -211,13 +214,23 @@ impl Local {
         self.disk.remove_damaged(&self.path(entry));
     }
 
-    /// Reports disk usage.
+    /// Reports `bytes` of disk usage to the sink.
     fn used(&self, bytes: u64) {
         if bytes > 0
             && let Some(sink) = &*self.sink.read()
         {
             sink.used(bytes);
         }
+    }
+
+    /// Reports the outcome of a write to the receiver of disk usage if it says that space is short.
+    pub(crate) fn noted<T>(&self, outcome: Result<T, CasError>) -> Result<T, CasError> {
+        if matches!(outcome, Err(CasError::Full))
+            && let Some(sink) = &*self.sink.read()
+        {
+            sink.lacks_space();
+        }
+        outcome
     }
 
     /// Counts a blob that was stored.

@@ -11,7 +11,7 @@ impl Cas {
         // A farm accepts only blobs and action results.
         let through = self.objects().is_some();
         if self.local().refuses(content.len() as u64) && !through {
-            return Err(CasError::Full);
+            return self.local().noted(Err(CasError::Full));
         }
         let record = record_of(content);
         if let Some(objects) = self.objects() {

@@ -205,6 +205,7 @@ impl Cas {
         &self,
         work: impl FnOnce(&Local) -> Result<T, CasError> + Send + 'static,
     ) -> Result<T, CasError> {
-        self.parts.blocking.run(&self.parts.local, work).await
+        let outcome = self.parts.blocking.run(&self.parts.local, work).await;
+        self.local().noted(outcome)
     }
 }

@@ -13,6 +13,7 @@ use crate::{
     backing::{BATCH_CALLS, Backing, farm::Farm, objects::Objects},
     layout::Entry,
     local::{Local, Needed},
+    put_progress::PutProgress,
 };
 
 /// Maximum number of blobs, and maximum size of each in bytes, that are written without a
@@ -86,7 +87,7 @@ impl Cas {
         let sound = self.run_blocking(move |local| Ok(check(local, &checked))).await?;
         let sources = blobs.iter().zip(&sound).filter(|(_, sound)| sound.is_ok());
         let sources = sources.map(|((digest, content), _)| (*digest, Source::Bytes(content.clone())));
-        let sent = farm.put_all(sources.collect()).await;
+        let sent = farm.put_all(sources.collect(), &PutProgress::default()).await;
         let kept = self.run_blocking(move |local| {
             let keep = |((digest, content), sound): (&(BlobDigest, Bytes), &Result<(), CasError>)| match sound
             {

@@ -4,7 +4,10 @@ use bytes::{Bytes, BytesMut};
 use model::BlobDigest;
 use tokio::task::JoinHandle;
 
-use crate::{Cas, CasError, backing::Backing, buffers::Buffer, disk::Temp, layout::Entry, local::Spool};
+use crate::{
+    Cas, CasError, backing::Backing, buffers::Buffer, disk::Temp, layout::Entry, local::Spool,
+    put_progress::PutProgress,
+};
 
 /// Number of bytes hashed and written in one batch.
 const BATCH_BYTES: usize = 1 << 20;
@@ -38,7 +41,7 @@ impl Cas {
     pub async fn writer(&self, digest: BlobDigest) -> Result<CasWriter, CasError> {
         self.local().check_size(&digest)?;
         if self.local().refuses_blob(digest.size) && !self.contains(&digest).await? {
-            return Err(CasError::Full);
+            return self.local().noted(Err(CasError::Full));
         }
         Ok(CasWriter::new(self, digest, true))
     }
@@ -48,7 +51,7 @@ impl Cas {
         let entry = Entry::blob(*digest);
         match (self.backing(), temp) {
             (Some(Backing::Objects(objects)), Some(temp)) => {
-                objects.put_file(&entry, temp.path(), digest.size).await
+                objects.put_file(&entry, temp.path(), &PutProgress::default()).await
             }
             (Some(Backing::Remote(farm)), temp) => {
                 let there = || self.local().path(&entry);

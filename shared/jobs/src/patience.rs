@@ -94,6 +94,7 @@ fn may_pass(error: &RemoteError) -> bool {
     let is_full = match error {
         RemoteError::Refused { status, .. } => status.code() == Code::ResourceExhausted,
         RemoteError::Unreachable { .. }
+        | RemoteError::Lost { .. }
         | RemoteError::Missing { .. }
         | RemoteError::File { .. }
         | RemoteError::Answer { .. } => false,

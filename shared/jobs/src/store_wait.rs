@@ -39,6 +39,11 @@ impl StoreWait {
         Some(format!("waiting for {what}: {}", reason.message))
     }
 
+    /// What is left of the wait; `None` before its first failure.
+    pub fn left(&self) -> Option<Duration> {
+        self.until.map(|until| until.saturating_duration_since(Instant::now()))
+    }
+
     pub fn is_over(&self) -> bool {
         self.until.is_some_and(|until| Instant::now() >= until)
     }

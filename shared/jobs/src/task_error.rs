@@ -46,9 +46,10 @@ impl From<&RemoteError> for TaskError {
             RemoteError::Refused { status, .. } if answer::is_own(status.code()) => Self::Own(text),
             RemoteError::File { .. } => Self::Own(text),
             RemoteError::Missing { digest } => Self::Lost(vec![*digest]),
-            RemoteError::Refused { .. } | RemoteError::Unreachable { .. } | RemoteError::Answer { .. } => {
-                Self::Farm(text)
-            }
+            RemoteError::Refused { .. }
+            | RemoteError::Unreachable { .. }
+            | RemoteError::Lost { .. }
+            | RemoteError::Answer { .. } => Self::Farm(text),
         }
     }
 }

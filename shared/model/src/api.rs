@@ -62,7 +62,7 @@ pub struct CancelRequest {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CancelBody {
-    /// As in [`CancelRequest`].
+    /// Reason shown in the build's result.
     #[serde(default)]
     pub reason: Option<String>,
 }

@@ -286,12 +286,7 @@ impl BuildRecord {
 
     /// The folder in the store that is the context of the build.
     pub fn tree(&self) -> Option<BlobDigest> {
-        match &self.build.context {
-            Context::Tree { digest, .. } => Some(*digest),
-            Context::Empty | Context::Directory { .. } | Context::Git { .. } | Context::Archive { .. } => {
-                None
-            }
-        }
+        self.build.context.tree()
     }
 
     /// The record after a worker claimed the build.

@@ -129,6 +129,14 @@ impl Context {
     pub fn is_empty(&self) -> bool {
         *self == Self::Empty
     }
+
+    /// The folder in the store.
+    pub fn tree(&self) -> Option<BlobDigest> {
+        match self {
+            Self::Tree { digest, .. } => Some(*digest),
+            Self::Empty | Self::Directory { .. } | Self::Git { .. } | Self::Archive { .. } => None,
+        }
+    }
 }
 
 /// Limits and defaults that a request is checked against.

@@ -1,4 +1,6 @@
-//! Decides what happens to a build whose run was lost.
+//! Decides what happens to a build whose run was lost, and when a run counts as too long.
+
+use std::time::Duration;
 
 use model::{Attempt, BuildRecord, BuildResult, Millis, Outcome, Reason, ReasonCode, Retry, WorkerId};
 
@@ -32,6 +34,13 @@ pub fn after_loss(record: &BuildRecord, worker: WorkerId, reason: Reason, now: M
         return AfterLoss::GiveUp(Box::new(record.finished(result, now)));
     }
     AfterLoss::Requeue(Box::new(record.requeued(Retry { reason, worker }, counts, now)))
+}
+
+/// Whether a build in progress must be ended: `overrun` has passed since its timeout at `timeout_at`, and since its
+/// worker last stored a part of its outputs at `stored_at`. The timeout does not include the storing of outputs.
+pub fn has_overrun(timeout_at: Millis, stored_at: Option<Millis>, overrun: Duration, now: Millis) -> bool {
+    let since = stored_at.map_or(timeout_at, |at| at.max(timeout_at));
+    since.after(overrun) <= now
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! The connection to a server.
 
-use std::time::Duration;
+use std::{fmt, sync::Arc, time::Duration};
 
 use model::{DigestFunction, StoreId};
 use reapi::{
@@ -14,6 +14,7 @@ use reapi::{
     metadata::STORE_ID,
     stream::ByteStreamClient,
 };
+use tokio::time::Instant;
 use tonic::{
     Response,
     metadata::MetadataMap,
@@ -30,9 +31,23 @@ pub struct Remote {
     pub(crate) function: DigestFunction,
     /// Headers of the calls that concern executions.
     pub(crate) headers: MetadataMap,
+    /// How downloads continue after a lost connection; without it they fail.
+    pub(crate) resume: Option<Arc<dyn Resume>>,
+}
+
+/// Finds a server for a download whose connection was lost.
+pub trait Resume: fmt::Debug + Send + Sync {
+    /// Waits a moment and connects to a server that answers; `None` if the time to wait, which began at `lost_at`, ends
+    /// before.
+    fn reconnect(&self, lost_at: Instant) -> futures::future::BoxFuture<'_, Option<Remote>>;
 }
 
 const CONNECT: Duration = Duration::from_secs(5);
+/// While a call waits, the server is pinged after this time without data from it. A server that is stopped, or
+/// unreachable, does not answer.
+const PING_EVERY: Duration = Duration::from_secs(10);
+/// Time to answer a ping; without an answer the calls fail.
+const PING_ANSWER: Duration = Duration::from_secs(10);
 const WINDOW: u32 = 8 << 20;
 /// Maximum bytes of one frame. With the default of 16 KiB each needs its own system call.
 const FRAME: u32 = 256 << 10;
@@ -44,7 +59,7 @@ impl Remote {
     pub async fn connect(url: &str, instance: &str, function: DigestFunction) -> Result<Self, RemoteError> {
         let unreachable = |source| RemoteError::Unreachable { url: url.to_owned(), source };
         let channel = endpoint(url).map_err(unreachable)?.connect().await.map_err(unreachable)?;
-        Ok(Self { channel, instance: instance.to_owned(), function, headers: MetadataMap::new() })
+        Ok(Self::over(channel, instance, function))
     }
 
     /// Like [`Remote::connect`], but connects with the first call, and again whenever the connection is lost. Must be
@@ -52,7 +67,17 @@ impl Remote {
     pub fn lazily(url: &str, instance: &str, function: DigestFunction) -> Result<Self, RemoteError> {
         let unreachable = |source| RemoteError::Unreachable { url: url.to_owned(), source };
         let channel = endpoint(url).map_err(unreachable)?.connect_lazy();
-        Ok(Self { channel, instance: instance.to_owned(), function, headers: MetadataMap::new() })
+        Ok(Self::over(channel, instance, function))
+    }
+
+    fn over(channel: Channel, instance: &str, function: DigestFunction) -> Self {
+        Self { channel, instance: instance.to_owned(), function, headers: MetadataMap::new(), resume: None }
+    }
+
+    /// The same connection, whose downloads continue as `resume` says when the connection is lost.
+    #[must_use]
+    pub fn resuming(&self, resume: Arc<dyn Resume>) -> Self {
+        Self { resume: Some(resume), ..self.clone() }
     }
 
     /// The same connection with another digest function.
@@ -135,5 +160,6 @@ fn endpoint(url: &str) -> Result<Endpoint, tonic::transport::Error> {
         .initial_stream_window_size(WINDOW)
         .initial_connection_window_size(2 * WINDOW)
         .max_frame_size(FRAME)
-        .http2_keep_alive_interval(Duration::from_secs(20)))
+        .http2_keep_alive_interval(PING_EVERY)
+        .keep_alive_timeout(PING_ANSWER))
 }

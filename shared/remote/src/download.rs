@@ -17,6 +17,7 @@ use tokio::sync::mpsc;
 
 use crate::{
     Meter, Remote, RemoteError, batches, is_small,
+    resume::{Connection, Pieces},
     transfer::{blocking, file_error},
 };
 
@@ -79,7 +80,13 @@ impl Remote {
         meter: &Meter,
     ) -> Result<(), RemoteError> {
         let digests: Vec<BlobDigest> = batch.iter().map(|(digest, _)| *digest).collect();
-        let contents = self.read_batch(&digests).await?;
+        let mut connection = Connection::new(self);
+        let contents = loop {
+            match connection.remote().read_batch(&digests).await {
+                Ok(contents) => break contents,
+                Err(error) => connection.again(error, "reading a batch of blobs".to_owned()).await?,
+            }
+        };
         blocking(move || {
             for ((digest, places), content) in batch.into_iter().zip(contents) {
                 let content = content.ok_or(RemoteError::Missing { digest })?;
@@ -102,18 +109,19 @@ impl Remote {
         places: Vec<Placed>,
         meter: &Meter,
     ) -> Result<(), RemoteError> {
-        let Some(mut pieces) = self.open(&digest, 0).await? else {
-            return Err(RemoteError::Missing { digest });
-        };
+        let mut pieces = Pieces::new(self, &digest);
+        // Read before the file is created: the store may not have the blob.
+        let mut next = pieces.next().await?;
         let (sender, receiver) = mpsc::channel::<Bytes>(AHEAD);
         let writing = blocking(move || write(&digest, &places, receiver));
         let reading = async move {
-            while let Some(piece) = pieces.try_next().await? {
+            while let Some(piece) = next {
                 meter.moved(0, piece.len() as u64);
                 // Closed: the writer has failed and reports the error.
                 if sender.send(piece).await.is_err() {
                     return Ok(());
                 }
+                next = pieces.next().await?;
             }
             Ok(())
         };

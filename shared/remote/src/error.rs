@@ -20,6 +20,12 @@ pub enum RemoteError {
         what: String,
         status: Box<Status>,
     },
+    /// The connection was lost during a call, and the wait for a server ended without one.
+    #[error("the connection to the gateway was lost while {what}")]
+    Lost {
+        /// The call, as a participle: "reading a batch of blobs".
+        what: String,
+    },
     #[error("the store has no blob {digest}")]
     Missing { digest: BlobDigest },
     /// A local file cannot be read or written.
@@ -53,16 +59,18 @@ impl RemoteError {
                 let is_permanent = status.code() == Code::FailedPrecondition && status.details().is_empty();
                 status.code() == Code::InvalidArgument || is_permanent
             }
-            Self::Missing { .. } | Self::Unreachable { .. } | Self::File { .. } | Self::Answer { .. } => {
-                false
-            }
+            Self::Missing { .. }
+            | Self::Unreachable { .. }
+            | Self::Lost { .. }
+            | Self::File { .. }
+            | Self::Answer { .. } => false,
         }
     }
 
     /// Whether the server was unreachable, so that a later attempt may succeed.
     pub fn is_unreachable(&self) -> bool {
         match self {
-            Self::Unreachable { .. } => true,
+            Self::Unreachable { .. } | Self::Lost { .. } => true,
             // A status sent by the server has no source: one with a source comes from a broken connection.
             Self::Refused { status, .. } => {
                 status.code() == Code::Unavailable || std::error::Error::source(&**status).is_some()

@@ -6,10 +6,11 @@ mod download;
 mod error;
 mod execute;
 mod meter;
+mod resume;
 mod transfer;
 mod tree;
 
-pub use connect::Remote;
+pub use connect::{Remote, Resume};
 pub use download::Placed;
 pub use error::RemoteError;
 pub use execute::{Executed, action_of};

@@ -42,7 +42,7 @@ impl Meter {
     }
 
     /// Adds blobs and bytes that have moved.
-    pub(crate) fn moved(&self, blobs: u64, bytes: u64) {
+    pub fn moved(&self, blobs: u64, bytes: u64) {
         self.blobs.fetch_add(blobs, Ordering::Relaxed);
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
     }

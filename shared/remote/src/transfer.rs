@@ -23,7 +23,7 @@ use reapi::{
 use tokio::{sync::mpsc, task::spawn_blocking};
 use tonic::Code;
 
-use crate::{Meter, Remote, RemoteError};
+use crate::{Meter, Remote, RemoteError, resume::Pieces};
 
 /// The source of a blob's content.
 #[derive(Debug, Clone)]
@@ -86,8 +86,17 @@ impl Remote {
 
     /// Uploads all blobs, without asking first which ones the server lacks.
     pub async fn put_many(&self, blobs: &HashMap<BlobDigest, Source>) -> Result<(), RemoteError> {
+        self.put_many_telling(blobs, &Arc::default()).await
+    }
+
+    /// Like [`Remote::put_many`], and reports its progress to `meter`.
+    pub async fn put_many_telling(
+        &self,
+        blobs: &HashMap<BlobDigest, Source>,
+        meter: &Arc<Meter>,
+    ) -> Result<(), RemoteError> {
         let digests: Vec<BlobDigest> = blobs.keys().copied().collect();
-        self.send(blobs, &digests, &Arc::default()).await
+        self.send(blobs, &digests, meter).await
     }
 
     async fn send(
@@ -293,10 +302,8 @@ impl Remote {
         digest: &BlobDigest,
         mut consume: impl AsyncFnMut(&[u8]) -> Result<(), RemoteError>,
     ) -> Result<(), RemoteError> {
-        let Some(mut pieces) = self.open(digest, 0).await? else {
-            return Err(RemoteError::Missing { digest: *digest });
-        };
-        while let Some(piece) = pieces.try_next().await? {
+        let mut pieces = Pieces::new(self, digest);
+        while let Some(piece) = pieces.next().await? {
             consume(&piece).await?;
         }
         Ok(())

@@ -8,7 +8,7 @@ use std::{
     path::Path,
     sync::{
         Arc,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
 };
@@ -23,6 +23,8 @@ use tokio_util::sync::CancellationToken;
 
 /// Writes within this time are reported together.
 const TOGETHER: Duration = Duration::from_millis(100);
+/// Minimum time between two reports of writes that failed for want of space.
+const FAILED_AGAIN: Duration = Duration::from_secs(1);
 
 bus::message!(Usage, State);
 
@@ -33,6 +35,9 @@ struct Usage {
     bytes: u64,
     /// Whether the process requests the state.
     asks: bool,
+    /// Whether a write failed for want of space, or was refused.
+    #[serde(default)]
+    lacks_space: bool,
 }
 
 /// Processes with a store to the process that evicts from it.
@@ -98,7 +103,7 @@ pub struct StoreRoom {
 /// Returns the usage of the farm's stores, of those that answer within `wait`.
 pub async fn store_rooms(bus: &Bus, wait: Duration) -> Result<Vec<StoreRoom>, ServiceError> {
     let mut states = bus.listen::<State>(&()).await?;
-    let question = Usage { store: String::new(), bytes: 0, asks: true };
+    let question = Usage { store: String::new(), bytes: 0, asks: true, lacks_space: false };
     let failed = |error: BusError| ServiceError::failed("asking how full the stores are", error);
     bus.send(&(), &question).await.map_err(failed)?;
     let mut found = BTreeMap::new();
@@ -120,12 +125,20 @@ pub async fn store_rooms(bus: &Bus, wait: Duration) -> Result<Vec<StoreRoom>, Se
 pub struct StoreUsage {
     bytes: AtomicU64,
     wake: Notify,
+    /// Whether a write failed that is not reported yet.
+    lacks_space: AtomicBool,
+    failed: Notify,
 }
 
 impl UsageSink for StoreUsage {
     fn used(&self, bytes: u64) {
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
         self.wake.notify_one();
+    }
+
+    fn lacks_space(&self) {
+        self.lacks_space.store(true, Ordering::Release);
+        self.failed.notify_one();
     }
 }
 
@@ -149,9 +162,14 @@ impl StoreUsage {
     ) {
         let mut reconnects = bus.reconnects();
         self.report(&bus, &store, true).await;
+        let mut reported = tokio::time::Instant::now();
         loop {
             tokio::select! {
                 () = stop.cancelled() => break,
+                () = self.failure(reported + FAILED_AGAIN) => {
+                    self.report(&bus, &store, false).await;
+                    reported = tokio::time::Instant::now();
+                }
                 () = self.wake.notified() => {
                     tokio::time::sleep(TOGETHER).await;
                     self.report(&bus, &store, false).await;
@@ -168,12 +186,22 @@ impl StoreUsage {
         self.report(&bus, &store, false).await;
     }
 
+    /// Waits for a failed write that is not reported yet, and at least until `earliest`. May be dropped and repeated
+    /// without losing a failure.
+    async fn failure(&self, earliest: tokio::time::Instant) {
+        while !self.lacks_space.load(Ordering::Acquire) {
+            self.failed.notified().await;
+        }
+        tokio::time::sleep_until(earliest).await;
+    }
+
     async fn report(&self, bus: &Bus, store: &str, asks: bool) {
         let bytes = self.bytes.swap(0, Ordering::Relaxed);
-        if bytes == 0 && !asks {
+        let lacks_space = self.lacks_space.swap(false, Ordering::AcqRel);
+        if bytes == 0 && !asks && !lacks_space {
             return;
         }
-        let usage = Usage { store: store.into(), bytes, asks };
+        let usage = Usage { store: store.into(), bytes, asks, lacks_space };
         if let Err(error) = bus.send(&(), &usage).await {
             let error = telemetry::error_chain(&error);
             tracing::warn!(error, "cannot report the bytes written; they will be added to the next report");
@@ -209,8 +237,14 @@ pub(crate) async fn govern(
             }
             message = usages.next() => match message.map(|message| message.content) {
                 Some(usage) if usage.store == store || usage.store.is_empty() => {
-                    evictor.used(usage.bytes);
-                    if usage.asks {
+                    if usage.bytes > 0 {
+                        evictor.used(usage.bytes);
+                    }
+                    if usage.lacks_space {
+                        evictor.lacks_space();
+                    }
+                    // A process whose write was refused may have missed the last change.
+                    if usage.asks || usage.lacks_space {
                         said = None;
                     }
                 }
@@ -246,4 +280,17 @@ async fn announce(bus: &Bus, (store, place): (&str, &str), room: CasRoom) -> boo
 fn store_id(root: &Path) -> Result<String, StartError> {
     let failed = |source| StartError::Write { path: root.display().to_string(), source };
     cas::folder_id(root, StoreId::generate()).map(|id| id.to_string()).map_err(failed)
+}
+
+#[cfg(test)]
+mod tests {
+    use bus::FromJson as _;
+
+    use super::Usage;
+
+    #[test]
+    fn a_report_of_an_earlier_version_is_read() {
+        let usage = Usage::from_json(br#"{"store":"s","bytes":1,"asks":false}"#).unwrap();
+        assert!(usage.bytes == 1 && !usage.lacks_space);
+    }
 }

@@ -149,7 +149,9 @@ impl From<RemoteError> for RequestError {
         let why = error.to_string();
         match &error {
             RemoteError::Refused { status, .. } if !AGAIN.contains(&status.code()) => Self::Final(why),
-            RemoteError::Refused { .. } | RemoteError::Unreachable { .. } => Self::Again(why),
+            RemoteError::Refused { .. } | RemoteError::Unreachable { .. } | RemoteError::Lost { .. } => {
+                Self::Again(why)
+            }
             RemoteError::Missing { .. } | RemoteError::File { .. } | RemoteError::Answer { .. } => {
                 Self::Final(why)
             }

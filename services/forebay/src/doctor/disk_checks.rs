@@ -1,11 +1,17 @@
 //! Checks that streams accept writes and that stores and disks have free space.
 
-use std::time::Duration;
+use std::{
+    fs,
+    os::unix::fs::MetadataExt as _,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use bus::Bus;
 use cas::Refusal;
 use disk::{Reserve, Space};
 use jetstream::Topology;
+use model::FarmRecord;
 use settings::Settings;
 use store_bounds::{StoreRoom, store_rooms};
 use telemetry::error_chain;
@@ -13,12 +19,30 @@ use telemetry::error_chain;
 use super::Finding;
 use crate::bytes_text::size;
 
-/// Checks that every stream accepts writes, the stores, and the disk of the data folder if it is on this machine.
+/// Checks that every stream accepts writes, the stores, and the disks of the data folder and of the farm's store if they
+/// are on this machine.
 pub(super) async fn run(bus: &Bus, settings: &Settings) -> Vec<Finding> {
     let mut findings = vec![writes(bus, settings).await];
     findings.extend(stores(bus).await);
     findings.extend(Space::of(&settings.data).ok().map(|space| disk(space, settings)));
+    if let Some(folder) = store_folder(bus).await
+        && device(&folder) != device(&settings.data)
+    {
+        findings.extend(Space::of(&folder).ok().map(|space| store_disk(&folder, space, settings)));
+    }
     findings
+}
+
+/// The folder of the farm's store, if it is on this machine.
+async fn store_folder(bus: &Bus) -> Option<PathBuf> {
+    let (_, record) = bus.buckets().get::<FarmRecord>(&()).await.ok()?;
+    let folder = PathBuf::from(record?.cas?.url.strip_prefix("file://")?);
+    folder.join(cas::STORE_ID).is_file().then_some(folder)
+}
+
+/// Number of the file system that contains `path`.
+fn device(path: &Path) -> Option<u64> {
+    fs::metadata(path).ok().map(|meta| meta.dev())
 }
 
 async fn writes(bus: &Bus, settings: &Settings) -> Finding {
@@ -98,6 +122,16 @@ fn disk(space: Space, settings: &Settings) -> Finding {
     }
 }
 
+/// Judges the disk of a store that is not the disk of the data folder.
+fn store_disk(folder: &Path, space: Space, settings: &Settings) -> Finding {
+    let left = format!("{} free for {}", size(space.bytes_left), folder.display());
+    if space.bytes_left < Reserve::new(settings.disk_left_percent).for_stores(space.bytes) {
+        let found = format!("{left}; the store refuses writes");
+        return Finding::fail("disk", found, "free disk space (disk_left_percent sets the minimum)");
+    }
+    Finding::ok("disk", left)
+}
+
 #[cfg(test)]
 mod tests {
     use cas::CasRoom;
@@ -125,5 +159,13 @@ mod tests {
         let space = |bytes_left| Space { bytes: 1000, bytes_left, inodes: 0, inodes_left: 0 };
         let status = |left| disk(space(left), &settings).status;
         assert_eq!([status(100), status(99), status(49)], [Status::Ok, Status::Warn, Status::Fail]);
+    }
+
+    #[test]
+    fn the_disk_of_a_store_is_judged_by_whether_it_refuses_writes() {
+        let settings = Settings { disk_left_percent: 10, ..Settings::default() };
+        let space = |bytes_left| Space { bytes: 1000, bytes_left, inodes: 0, inodes_left: 0 };
+        let status = |left| store_disk(Path::new("/store"), space(left), &settings).status;
+        assert_eq!([status(50), status(49), status(0)], [Status::Ok, Status::Fail, Status::Fail]);
     }
 }

@@ -5,7 +5,7 @@ use std::{collections::HashMap, path::Path};
 use ::cas::{Cas, CasConfig, CasError, STORE_ID};
 use bus::Bus;
 use bytes::Bytes;
-use model::{DigestFunction, FarmRecord, KnownStore};
+use model::{BuildId, DigestFunction, FarmRecord, KnownStore};
 use remote::{Remote, RemoteError, Source};
 use service::host_name;
 use settings::Settings;
@@ -18,8 +18,6 @@ use super::{
 };
 
 const FUNCTION: DigestFunction = DigestFunction::Sha256;
-/// A constant blob, so that repeated checks leave only one small blob.
-const CONTENT: &[u8] = b"forebay doctor\n";
 const CHECK_STORE: &str = "check its permissions and free space";
 
 /// Checks that the farm has a record, and that its store accepts and returns blobs.
@@ -99,7 +97,7 @@ async fn write_and_read(cas: &Cas, known: &KnownStore) -> Result<bool, CasError>
     if cas.id().await?.is_none_or(|id| id != known.id) {
         return Ok(false);
     }
-    let digest = cas.put_bytes(FUNCTION, Bytes::from_static(CONTENT)).await?;
+    let digest = cas.put_bytes(FUNCTION, new_content()).await?;
     cas.read_whole(&digest, digest.size).await?;
     Ok(true)
 }
@@ -136,17 +134,27 @@ async fn through_gateway(bus: &Bus, url: &str) -> Finding {
 
 async fn send_and_read(gateway: &str) -> Result<(), RemoteError> {
     let remote = Remote::connect(gateway, "", FUNCTION).await?;
-    let digest = FUNCTION.digest(CONTENT);
-    let content = Source::Bytes(Bytes::from_static(CONTENT));
-    remote.put_many(&HashMap::from([(digest, content)])).await?;
+    let content = new_content();
+    let digest = FUNCTION.digest(&content);
+    remote.put_many(&HashMap::from([(digest, Source::Bytes(content))])).await?;
     remote.read(&digest).await.map(drop)
+}
+
+/// Content that no store has: a store does not write what it has.
+fn new_content() -> Bytes {
+    format!("forebay doctor {}\n", BuildId::generate()).into()
 }
 
 #[cfg(test)]
 mod tests {
     use model::StoreId;
 
-    use super::{KnownStore, STORE_ID, Settings, open};
+    use super::{KnownStore, STORE_ID, Settings, new_content, open};
+
+    #[test]
+    fn every_check_writes_a_blob() {
+        assert_ne!(new_content(), new_content());
+    }
 
     #[test]
     fn a_check_creates_no_store_and_no_data_folder() {

@@ -12,10 +12,10 @@ use std::{
 use invariant::Present as _;
 use model::BlobDigest;
 
-use super::cancel::check;
+use super::{bounds::Bounds, cancel::check};
 
-/// Bytes between two checks for cancellation.
-const PIECE: u64 = 64 << 20;
+/// Bytes between two checks of the bounds.
+const PIECE: u64 = 8 << 20;
 /// Bytes compared at once.
 const BUFFER: usize = 128 << 10;
 
@@ -25,12 +25,16 @@ pub(super) fn copy(
     target: &Path,
     mode: u32,
     modified: Option<SystemTime>,
-    cancelled: &AtomicBool,
+    bounds: &Bounds<'_>,
 ) -> io::Result<()> {
     let mut to = fs::OpenOptions::new().write(true).create_new(true).mode(mode).open(target)?;
     // The kernel copies, or shares the blocks where the file system can.
-    while io::copy(&mut from.take(PIECE), &mut to)? > 0 {
-        check(cancelled)?;
+    loop {
+        let bytes = io::copy(&mut from.take(PIECE), &mut to)?;
+        if bytes == 0 {
+            break;
+        }
+        bounds.wrote(bytes)?;
     }
     match modified {
         Some(modified) => to.set_modified(modified),

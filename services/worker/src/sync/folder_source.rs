@@ -10,6 +10,7 @@ use std::{
 };
 
 use super::{
+    bounds::Bounds,
     choice::Choice,
     content::{copy, is_same},
     manifest::{Entry, Kind},
@@ -62,14 +63,14 @@ impl Source for FolderSource {
         is_same(&self.folder.join(path), target, cancelled)
     }
 
-    fn fetch(&self, path: &Path, target: &Path, keep_time: bool, cancelled: &AtomicBool) -> io::Result<()> {
+    fn fetch(&self, path: &Path, target: &Path, keep_time: bool, bounds: &Bounds<'_>) -> io::Result<()> {
         let source = self.folder.join(path);
         match self.mode {
             TransferMode::Copy => {
                 let from = fs::File::open(source)?;
                 let meta = from.metadata()?;
                 let modified = if keep_time { Some(meta.modified()?) } else { None };
-                copy(&from, target, meta.mode() & 0o777, modified, cancelled)
+                copy(&from, target, meta.mode() & 0o777, modified, bounds)
             }
             TransferMode::Move => {
                 fs::rename(source, target)?;

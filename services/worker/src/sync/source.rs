@@ -7,7 +7,10 @@ use std::{
     sync::atomic::AtomicBool,
 };
 
-use super::manifest::{Entry, Kind};
+use super::{
+    bounds::Bounds,
+    manifest::{Entry, Kind},
+};
 
 /// Size and rights of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,5 +39,5 @@ pub(crate) trait Source {
 
     /// Creates the file `target` with the content of `path`. It gets the current time, or with `keep_time` that of the
     /// source, if the source has times.
-    fn fetch(&self, path: &Path, target: &Path, keep_time: bool, cancelled: &AtomicBool) -> io::Result<()>;
+    fn fetch(&self, path: &Path, target: &Path, keep_time: bool, bounds: &Bounds<'_>) -> io::Result<()>;
 }

@@ -34,6 +34,7 @@ impl Place {
             target: self.target(""),
             manifest: Some(self.folder.path().join("manifest")),
             fresh,
+            reserve: Reserve::new(0),
             progress: Arc::default(),
         };
         sync.run(&self.folder_source(mode), &AtomicBool::new(false)).unwrap()
@@ -251,6 +252,7 @@ fn a_list_that_is_missing_or_broken_is_a_failure() {
         target: place.target(""),
         manifest: Some(place.folder.path().join("manifest")),
         fresh: false,
+        reserve: Reserve::new(0),
         progress: Arc::default(),
     };
     let manifest = sync.manifest.as_ref().unwrap();
@@ -316,7 +318,8 @@ fn a_folder_that_holds_its_own_copy_is_copied_without_it() {
         choice: place.choice.clone(),
         mode: TransferMode::Copy,
     };
-    let sync = Sync { target: place.target(""), manifest: None, fresh: true, progress: Arc::default() };
+    let (target, reserve) = (place.target(""), Reserve::new(0));
+    let sync = Sync { target, manifest: None, fresh: true, reserve, progress: Arc::default() };
     sync.run(&source, &AtomicBool::new(false)).unwrap();
     assert_eq!(place.read("a"), "a");
     assert!(!place.target("target").exists());

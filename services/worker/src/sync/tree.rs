@@ -23,6 +23,9 @@ const DEPTH_MAX: u32 = 1_000;
 const ENTRIES_MAX: usize = 2_000_000;
 /// Maximum bytes of a path: Linux accepts no longer one.
 const PATH_BYTES_MAX: usize = 4_096;
+/// Maximum bytes of all paths of a tree, which are in memory while a workspace is filled. A small tree has many long
+/// paths if its directories contain the same ones several times.
+const PATHS_BYTES_MAX: usize = 256 << 20;
 /// Maximum number of directories, and of their bytes, read at once.
 const READ_DIRECTORIES: usize = 256;
 const READ_BYTES: u64 = 4 << 20;
@@ -117,12 +120,24 @@ impl Directories {
 
     /// Returns all entries of the tree by path; its files may have at most `bytes_max` bytes in total.
     pub(super) fn expand(&self, bytes_max: u64) -> Result<BTreeMap<PathBuf, Node>, TreeError> {
-        self.nodes(bytes_max).map_err(TreeError::Invalid)
+        self.nodes(bytes_max, PATHS_BYTES_MAX).map_err(TreeError::Invalid)
     }
 
-    fn nodes(&self, bytes_max: u64) -> Result<BTreeMap<PathBuf, Node>, String> {
+    fn nodes(&self, bytes_max: u64, paths_bytes_max: usize) -> Result<BTreeMap<PathBuf, Node>, String> {
         let function = self.root.function;
         let mut nodes = BTreeMap::new();
+        let mut paths_bytes: usize = 0;
+        let mut add = |path: PathBuf, node: Node| {
+            paths_bytes = paths_bytes.saturating_add(path.as_os_str().len());
+            nodes.insert(path, node);
+            if nodes.len() > ENTRIES_MAX {
+                return Err(too_many());
+            }
+            if paths_bytes > paths_bytes_max {
+                return Err(format!("the paths of its entries have more than {paths_bytes_max} bytes"));
+            }
+            Ok(())
+        };
         let mut bytes: u64 = 0;
         let mut waiting = vec![(self.root, Place::default())];
         while let Some((digest, place)) = waiting.pop() {
@@ -132,20 +147,17 @@ impl Directories {
             };
             for node in &directory.directories {
                 let below = place.below(&node.name)?;
-                nodes.insert(below.path.clone(), Node::Folder);
+                add(below.path.clone(), Node::Folder)?;
                 waiting.push((digest_of(node.digest.as_ref(), function)?, below));
             }
             for node in &directory.files {
                 let digest = digest_of(node.digest.as_ref(), function)?;
                 bytes = bytes.saturating_add(digest.size);
                 let file = Node::File { digest, executable: node.is_executable };
-                nodes.insert(place.below(&node.name)?.path, file);
+                add(place.below(&node.name)?.path, file)?;
             }
             for node in &directory.symlinks {
-                nodes.insert(place.below(&node.name)?.path, Node::Link { target: node.target.clone() });
-            }
-            if nodes.len() > ENTRIES_MAX {
-                return Err(too_many());
+                add(place.below(&node.name)?.path, Node::Link { target: node.target.clone() })?;
             }
             if bytes > bytes_max {
                 return Err(format!("its files have more than {bytes_max} bytes (unpacked_bytes_max)"));
@@ -183,4 +195,31 @@ pub(super) fn take_part<T>(
     });
     let count = fit.count().max(1);
     waiting.split_off(waiting.len().saturating_sub(count))
+}
+
+#[cfg(test)]
+mod tests {
+    use reapi::{digest::to_proto, execution::DirectoryNode};
+
+    use super::*;
+
+    #[test]
+    fn the_paths_of_a_tree_are_limited_in_total() {
+        let function = DigestFunction::Sha256;
+        let digest = |level: u8| function.digest(&[level]);
+        // Each directory contains the next one twice: one more level doubles the number of paths.
+        let directory = |level: u8| {
+            let below = |name: &str| DirectoryNode {
+                name: name.repeat(10),
+                digest: Some(to_proto(&digest(level + 1))),
+            };
+            let directories = if level < 3 { vec![below("a"), below("b")] } else { Vec::new() };
+            (digest(level), Directory { directories, ..Directory::default() })
+        };
+        let tree = Directories { root: digest(0), found: (0..=3).map(directory).collect() };
+        let bytes = 2 * 10 + 4 * 21 + 8 * 32;
+        assert_eq!(tree.nodes(0, bytes).unwrap().len(), 14);
+        let why = tree.nodes(0, bytes - 1).unwrap_err();
+        assert_eq!(why, "the paths of its entries have more than 359 bytes");
+    }
 }

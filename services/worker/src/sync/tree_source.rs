@@ -18,6 +18,7 @@ use nix::unistd::{getegid, geteuid};
 use tokio::runtime::Handle;
 
 use super::{
+    bounds::Bounds,
     cancel::check,
     content::{copy, has_digest},
     manifest::{Entry, Kind, Manifest, Version},
@@ -197,10 +198,10 @@ impl Source for TreeSource {
     }
 
     /// The store has no times: the file gets the current time.
-    fn fetch(&self, path: &Path, target: &Path, _: bool, cancelled: &AtomicBool) -> io::Result<()> {
+    fn fetch(&self, path: &Path, target: &Path, _: bool, bounds: &Bounds<'_>) -> io::Result<()> {
         let (digest, executable) = self.file(path)?;
         let mode = if executable { EXECUTABLE_MODE } else { FILE_MODE };
-        copy(&self.open(digest, cancelled)?, target, mode, None, cancelled)
+        copy(&self.open(digest, bounds.cancelled())?, target, mode, None, bounds)
     }
 }
 

@@ -23,6 +23,7 @@ use crate::{
     empty_blob::is_empty,
     known::{Known, LastUse},
     pieces::BlobStream,
+    put_progress::PutProgress,
 };
 
 const SCHEME: &str = "grpc://";
@@ -161,7 +162,11 @@ impl Farm {
     }
 
     /// Sends those blobs that the farm lacks. Afterwards the farm has all of them.
-    pub(crate) async fn put_all(&self, blobs: Vec<(BlobDigest, Source)>) -> Result<(), Failure> {
+    pub(crate) async fn put_all(
+        &self,
+        blobs: Vec<(BlobDigest, Source)>,
+        progress: &PutProgress,
+    ) -> Result<(), Failure> {
         let at = self.known.now();
         let mut blobs: HashMap<BlobDigest, Source> = blobs.into_iter().collect();
         blobs.retain(|digest, _| !is_empty(digest) && self.known.fresh(digest, at).is_none());
@@ -173,8 +178,14 @@ impl Farm {
         }
         let digests: Vec<BlobDigest> = blobs.keys().copied().collect();
         for (remote, part) in self.by_function(&digests) {
-            let part = part.into_iter().filter_map(|digest| blobs.remove_entry(&digest)).collect();
-            self.with_retries(|| remote.put_many(&part)).await?;
+            let part: HashMap<BlobDigest, Source> =
+                part.into_iter().filter_map(|digest| blobs.remove_entry(&digest)).collect();
+            let upload = progress.begin_upload();
+            let send = || {
+                let (remote, part, meter) = (&remote, &part, progress.begin_attempt(upload));
+                async move { remote.put_many_telling(part, &meter).await }
+            };
+            self.with_retries(send).await?;
         }
         for digest in &digests {
             self.note(digest, at);
@@ -183,7 +194,7 @@ impl Farm {
     }
 
     pub(crate) async fn put_file(&self, digest: BlobDigest, path: PathBuf) -> Result<(), CasError> {
-        let sent = self.put_all(vec![(digest, Source::File(path))]).await;
+        let sent = self.put_all(vec![(digest, Source::File(path))], &PutProgress::default()).await;
         sent.map_err(|failure| self.failed(&failure))
     }
 

@@ -26,6 +26,7 @@ use crate::{
     empty_blob::is_empty,
     layout::{Entry, ID_NAME, Kind},
     pieces::{BlobStream, read_some},
+    put_progress::PutProgress,
 };
 
 /// Kinds of URLs that name a store.
@@ -300,8 +301,13 @@ impl Objects {
         stored.map(drop).map_err(Self::failed("writing", &key))
     }
 
-    /// Uploads a file of `size` bytes.
-    pub(crate) async fn put_file(&self, entry: &Entry, path: &Path, size: u64) -> Result<(), CasError> {
+    /// Uploads a file, and reports its progress to `progress`.
+    pub(crate) async fn put_file(
+        &self,
+        entry: &Entry,
+        path: &Path,
+        progress: &PutProgress,
+    ) -> Result<(), CasError> {
         let key = self.key(entry);
         let unreadable = |source: io::Error| CasError::disk("reading", path, source);
         let opened = path.to_owned();
@@ -313,8 +319,11 @@ impl Objects {
             file = back;
             let part = part.map_err(unreadable)?;
             let last = part.len() < PART_BYTES;
+            let bytes = part.len() as u64;
             if last && upload.is_none() {
-                return self.put(entry, part.into()).await;
+                self.put(entry, part.into()).await?;
+                progress.add_bytes(bytes);
+                return Ok(());
             }
             let writer = match &mut upload {
                 Some(writer) => writer,
@@ -326,11 +335,12 @@ impl Objects {
             };
             writer.wait_for_capacity(PARTS).await.map_err(Self::failed("writing", &key))?;
             writer.put(part.into());
+            progress.add_bytes(bytes);
             if last {
                 break;
             }
         }
-        tracing::debug!(key = %key, size, "uploaded a file in parts");
+        tracing::debug!(key = %key, size = entry.digest.size, "uploaded a file in parts");
         let Some(writer) = upload else {
             impossible!("{key} was uploaded in parts without an upload");
             return Ok(());

@@ -38,7 +38,7 @@ impl Evictor {
     pub async fn release(&self, now: SystemTime) -> Result<Pass, CasError> {
         let evictor = self.inner.clone();
         let released = tokio::task::spawn_blocking(move || evictor.release(now));
-        released.await.map_err(|_| CasError::Stopping)?
+        released.await.map_err(|_| CasError::Stopping)
     }
 }
 
@@ -68,20 +68,32 @@ impl EvictorInner {
         Ok(missing)
     }
 
-    fn release(&self, now: SystemTime) -> Result<Pass, CasError> {
+    fn release(&self, now: SystemTime) -> Pass {
         let _queue = self.queue.lock();
         let mut pass = Pass::default();
         let today = day_of(now);
-        for (day, folder) in days(self.local.layout()) {
-            if day >= today {
-                continue;
+        for (_, folder) in days(self.local.layout()).filter(|(day, _)| *day < today) {
+            if let Err(error) = self.release_day(&folder, &mut pass)
+                && self.stuck_days.lock().insert(folder)
+            {
+                tracing::warn!(
+                    error = &error as &dyn std::error::Error,
+                    "cannot delete what was kept until a day that has passed"
+                );
             }
-            for name in links(&folder) {
-                self.release_one(&name.entry, &name.path, &mut pass)?;
-            }
-            fs::remove_dir_all(&folder).map_err(|source| CasError::disk("removing", &folder, source))?;
         }
-        Ok(pass)
+        pass
+    }
+
+    fn release_day(&self, folder: &Path, pass: &mut Pass) -> Result<(), CasError> {
+        let failed = |source| CasError::disk("removing", folder, source);
+        if !fs::symlink_metadata(folder).map_err(failed)?.is_dir() {
+            return Err(failed(io::ErrorKind::NotADirectory.into()));
+        }
+        for name in links(folder) {
+            self.release_one(&name.entry, &name.path, pass)?;
+        }
+        fs::remove_dir_all(folder).map_err(failed)
     }
 
     fn release_one(&self, entry: &Entry, link: &Path, pass: &mut Pass) -> Result<(), CasError> {

@@ -12,7 +12,7 @@ use crate::{
     refusal::{Refusal, Refusing},
 };
 
-/// Number of written bytes after which the free space of the file system is checked.
+/// Number of written bytes after which the free space of the file system is checked at once.
 const CHECK_AFTER: u64 = 64 << 20;
 
 /// Usage of a store.
@@ -34,6 +34,8 @@ pub(super) struct Meter {
     short: AtomicBool,
     refusal: Arc<Refusing>,
     wake: Notify,
+    /// Something was written or could not be written.
+    check: Notify,
     room: watch::Sender<CasRoom>,
 }
 
@@ -46,7 +48,12 @@ impl UsageSink for Meter {
             self.checked_at.store(written, Ordering::Release);
             self.wake.notify_one();
         }
+        self.check.notify_one();
         self.update_refusal();
+    }
+
+    fn lacks_space(&self) {
+        self.check.notify_one();
     }
 }
 
@@ -61,6 +68,7 @@ impl Meter {
             short: AtomicBool::new(false),
             refusal,
             wake: Notify::new(),
+            check: Notify::new(),
             room,
         }
     }
@@ -71,6 +79,11 @@ impl Meter {
 
     pub(super) async fn woken(&self) {
         self.wake.notified().await;
+    }
+
+    /// Waits for a write, whether or not it succeeded: the free space of the file system may be short.
+    pub(super) async fn checked(&self) {
+        self.check.notified().await;
     }
 
     /// Bytes written since the start.

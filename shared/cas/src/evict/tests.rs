@@ -241,6 +241,39 @@ async fn a_disk_that_others_fill_makes_the_store_full() {
 }
 
 #[tokio::test]
+async fn a_write_that_finds_no_space_wakes_it() {
+    let store = store(HOUR);
+    let evictor = store.evictor(10);
+    let old = store.keep(1).await;
+    // The first pass found nothing to do.
+    evictor.pass().await.unwrap();
+    evictor.inner.meter.checked().await;
+    let woken = || tokio::time::timeout(Duration::from_millis(100), evictor.inner.meter.checked());
+    assert!(woken().await.is_err(), "nothing was written since");
+    store.cas.set_full(true);
+    assert!(matches!(store.cas.put_bytes(SHA, content(2)).await, Err(CasError::Full)));
+    assert!(woken().await.is_ok());
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let running = tokio::spawn({
+        let evictor = evictor.clone();
+        async move { evictor.run(async { drop(stopped.await) }).await }
+    });
+    // The second time, its first pass is over.
+    for n in [2, 3] {
+        store.cas.set_full(true);
+        let put = async {
+            while store.cas.put_bytes(SHA, content(n)).await.is_err() {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(10), put).await.expect("a pass finds that there is space");
+    }
+    stop.send(()).unwrap();
+    running.await.unwrap();
+    assert!(store.path(&old).exists());
+}
+
+#[tokio::test]
 async fn it_runs_when_room_is_short_and_stops_when_told() {
     let store = store(Duration::ZERO);
     let evictor = store.evictor(10);
@@ -393,6 +426,25 @@ async fn what_a_second_record_names_stays_longer() {
     store.age(&named, HOUR * 2);
     assert_eq!(evictor.release(now + 8 * DAY).await.unwrap().deleted, 1);
     assert_eq!(store.other().missing(&[named, used]).await.unwrap(), [named]);
+}
+
+#[tokio::test]
+async fn a_file_in_place_of_a_day_does_not_stop_the_deletion() {
+    let store = store(HOUR);
+    let named = store.keep(1).await;
+    let evictor = store.evictor(10);
+    let now = SystemTime::now();
+    assert!(evictor.keep(vec![(named, now)]).await.unwrap().is_empty());
+    store.age(&named, HOUR * 24);
+    // The folder may list these before or after the day of the blob.
+    let strays = ["0", "1", "77", "9999"].map(|day| store.folder.path().join("kept").join(day));
+    for stray in &strays {
+        fs::write(stray, "").unwrap();
+    }
+    assert_eq!(evictor.release(now + 3 * DAY).await.unwrap().deleted, 1);
+    assert_eq!(evictor.inner.stuck_days.lock().len(), strays.len());
+    assert_eq!(evictor.release(now + 3 * DAY).await.unwrap().deleted, 0);
+    assert!(strays.iter().all(|stray| stray.exists()));
 }
 
 #[tokio::test]

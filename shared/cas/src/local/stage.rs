@@ -17,6 +17,7 @@ use crate::{
     disk::Temp,
     empty_blob::is_empty,
     layout::{BLOB_MODE, Entry},
+    put_progress::{CountedReader, PutProgress},
 };
 
 /// A file that was hashed. If the store does not have the blob yet, the file waits in `tmp/`.
@@ -44,6 +45,7 @@ impl Local {
         function: DigestFunction,
         path: &Path,
         take: bool,
+        progress: &PutProgress,
     ) -> Result<Staged, CasError> {
         let file = open(path)?;
         let meta = file.metadata().map_err(|source| unreadable(path, source))?;
@@ -56,10 +58,10 @@ impl Local {
             match self.disk.move_to_temp(path, file) {
                 Ok(temp) => return self.adopt(function, path, temp, (meta.ino(), ours)),
                 // Most likely the file is on another file system.
-                Err(_) => return self.copy(function, path, &open(path)?),
+                Err(_) => return self.copy(function, path, &open(path)?, progress),
             }
         }
-        self.copy(function, path, &file)
+        self.copy(function, path, &file, progress)
     }
 
     /// Changes the owner of a file that was moved into `tmp/` to the store's, and hashes it. On failure
@@ -82,7 +84,7 @@ impl Local {
             },
             Ok(None) => {
                 temp.give_back(path);
-                self.copy(function, path, &open(path)?)
+                self.copy(function, path, &open(path)?, &PutProgress::default())
             }
             Err(source) => {
                 temp.give_back(path);
@@ -92,11 +94,17 @@ impl Local {
     }
 
     /// Copies a file into `tmp/` and hashes the bytes that it copies.
-    fn copy(&self, function: DigestFunction, path: &Path, file: &File) -> Result<Staged, CasError> {
+    fn copy(
+        &self,
+        function: DigestFunction,
+        path: &Path,
+        file: &File,
+        progress: &PutProgress,
+    ) -> Result<Staged, CasError> {
         // A full store accepts no copies, but may have the blob already.
         let temp = if self.refuses_blob(0) { None } else { Some(self.disk.temp(BLOB_MODE)?) };
         let max = self.blob_bytes_max;
-        let limited = file.take(max.saturating_add(1));
+        let limited = CountedReader { reader: file.take(max.saturating_add(1)), progress };
         let copied = match &temp {
             Some(temp) => copy_reader(limited, temp.file(), function),
             None => copy_reader(limited, io::sink(), function),

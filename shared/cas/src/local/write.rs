@@ -27,12 +27,13 @@ impl Local {
         let outcomes = blobs
             .iter()
             .zip(self.check_many(blobs))
-            .map(|((digest, content), needed)| match needed? {
-                Needed::No => Ok(()),
-                Needed::Yes => {
-                    used += self.write(digest, content)?;
-                    Ok(())
-                }
+            .map(|((digest, content), needed)| {
+                let written = needed.and_then(|needed| match needed {
+                    Needed::No => Ok(0),
+                    Needed::Yes => self.write(digest, content),
+                });
+                used += self.noted(written)?;
+                Ok(())
             })
             .collect();
         self.used(used);
@@ -107,7 +108,7 @@ impl Local {
         if is_empty(digest) || self.is_full() || self.touch_if_needed(digest, self.known.now())? {
             return Ok(());
         }
-        match self.write(digest, content) {
+        match self.noted(self.write(digest, content)) {
             Ok(used) => self.used(used),
             Err(CasError::Full) => {}
             Err(error) => return Err(error),

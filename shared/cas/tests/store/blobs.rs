@@ -247,16 +247,27 @@ async fn small_blobs_are_read_from_memory_once_known() {
     assert!(matches!(cas.get(&huge).await, Err(CasError::TooLargeAtOnce { .. })));
 }
 
+/// Counts the bytes written and the writes that failed.
+#[derive(Default)]
+struct Sink {
+    used: std::sync::atomic::AtomicU64,
+    failed: std::sync::atomic::AtomicU64,
+}
+
+impl cas::UsageSink for Sink {
+    fn used(&self, bytes: u64) {
+        self.used.fetch_add(bytes, std::sync::atomic::Ordering::Relaxed);
+    }
+
+    fn lacks_space(&self) {
+        self.failed.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    }
+}
+
 #[tokio::test]
 async fn usage_is_told_in_blocks() {
-    struct Sink(std::sync::atomic::AtomicU64);
-    impl cas::UsageSink for Sink {
-        fn used(&self, bytes: u64) {
-            self.0.fetch_add(bytes, std::sync::atomic::Ordering::Relaxed);
-        }
-    }
     let store = store();
-    let sink = std::sync::Arc::new(Sink(std::sync::atomic::AtomicU64::new(0)));
+    let sink = std::sync::Arc::new(Sink::default());
     store.cas.set_usage_sink(sink.clone());
     let mut digests = Vec::new();
     for size in [1, 5000, 100_000, 3_000_000] {
@@ -268,7 +279,28 @@ async fn usage_is_told_in_blocks() {
     for path in store.files("cas").into_iter().chain(store.files("cas-x")) {
         blocks += path.metadata().unwrap().blocks() * 512;
     }
-    assert_eq!(sink.0.load(std::sync::atomic::Ordering::Relaxed), blocks);
+    assert_eq!(sink.used.load(std::sync::atomic::Ordering::Relaxed), blocks);
+    assert_eq!(sink.failed.load(std::sync::atomic::Ordering::Relaxed), 0);
+}
+
+#[tokio::test]
+async fn every_write_that_finds_no_space_is_reported() {
+    let store = store();
+    let sink = std::sync::Arc::new(Sink::default());
+    store.cas.set_usage_sink(sink.clone());
+    store.cas.set_full(true);
+    let reports = || sink.failed.swap(0, std::sync::atomic::Ordering::Relaxed);
+    let source = store.folder.path().join("source");
+    for size in [1000, 100_000] {
+        let content = noise(size, 1);
+        assert!(store.cas.put_bytes(SHA, content.clone()).await.is_err());
+        assert_eq!(reports(), 1, "{size}");
+        assert!(store.cas.writer(SHA.digest(&content)).await.is_err());
+        assert_eq!(reports(), 1, "{size}");
+        std::fs::write(&source, &content).unwrap();
+        assert!(store.cas.put_file(SHA, &source, false).await.is_err());
+        assert_eq!(reports(), 1, "{size}");
+    }
 }
 
 #[tokio::test]

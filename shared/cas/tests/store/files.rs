@@ -3,10 +3,11 @@
 use std::{
     fs,
     os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink},
+    sync::Arc,
 };
 
 use crate::support::{SHA, noise, read_all, store};
-use cas::CasError;
+use cas::{CasError, PutProgress};
 use model::BlobDigest;
 
 #[tokio::test]
@@ -26,6 +27,20 @@ async fn a_copied_file_stays_and_a_taken_one_moves() {
         assert_eq!(source.exists(), !take);
     }
     assert!(store.files("tmp").is_empty());
+}
+
+#[tokio::test]
+async fn the_progress_of_many_files_is_reported() {
+    let store = store();
+    let paths = (0..40_usize).map(|number| {
+        let path = store.folder.path().join(number.to_string());
+        fs::write(&path, noise(100, number as u64)).unwrap();
+        path
+    });
+    let progress = Arc::<PutProgress>::default();
+    let stored = store.cas.put_files_telling(SHA, paths.collect(), false, &progress).await;
+    assert_eq!(stored.all().unwrap().len(), 40);
+    assert_eq!((progress.files(), progress.work_done()), (40, 40 + 40 * 100));
 }
 
 #[tokio::test]

@@ -60,3 +60,11 @@ fn a_drained_worker_does_not_count_against_the_build() {
     }
     assert!(matches!(lose(&record, ReasonCode::LeaseExpired), AfterLoss::GiveUp(_)));
 }
+
+#[test]
+fn a_build_that_stores_its_outputs_has_more_time() {
+    let ends = |stored_at, now| has_overrun(Millis(30_000), stored_at, Duration::from_secs(60), Millis(now));
+    assert!(!ends(None, 89_999) && ends(None, 90_000));
+    assert!(ends(Some(Millis(29_000)), 90_000));
+    assert!(!ends(Some(Millis(50_000)), 109_999) && ends(Some(Millis(50_000)), 110_000));
+}

@@ -6,6 +6,8 @@ use e2e_tests::{Bazel, Rig, Run, processes_with_word, until};
 
 /// Time limit for operations without waiting.
 pub(crate) const SOON: Duration = Duration::from_secs(30);
+/// Bound of the time until Bazel has started and sent an action, on a busy machine.
+const BAZEL_STARTS: Duration = Duration::from_secs(120);
 /// Time limit for processes to disappear after Ctrl-C or a timeout.
 const GONE: Duration = Duration::from_secs(30);
 
@@ -107,7 +109,7 @@ pub(crate) async fn actions_tell(bazel: &Bazel, rig: &Rig) {
 pub(crate) async fn interrupt_stops_actions(bazel: &Bazel, rig: &Rig) {
     let marker = word("600.");
     let build = bazel.start_remote(rig, "build", &[&define("marker", &marker), "//cases:sleepy"]);
-    until("the action runs", SOON, || {
+    until("the action runs", BAZEL_STARTS, || {
         assert!(build.is_alive(), "Bazel ended too soon");
         processes_with_word(&marker).len() == 2
     })
@@ -133,7 +135,7 @@ pub(crate) async fn build_survives(bazel: &Bazel, rig: &Rig, services: &[&str]) 
     let pace = word(if services.len() == 1 { "0.3" } else { "2.0" });
     let build = bazel.start_remote(rig, "build", &["--keep_going", &define("pace", &pace), "//cases:steps"]);
     for service in services {
-        until("an action runs", SOON, || {
+        until("an action runs", BAZEL_STARTS, || {
             assert!(build.is_alive(), "Bazel ended before {service} was killed");
             !processes_with_word(&pace).is_empty()
         })

@@ -101,7 +101,7 @@ struct Earlier {
     /// Where the store has the output.
     now: PathBuf,
     /// Where the store of the earlier version had it.
-    earlier: PathBuf,
+    before: PathBuf,
 }
 
 /// Runs a build, stops the service `cas`, and moves the output to the store of an earlier version.
@@ -125,13 +125,13 @@ async fn earlier_output(farm: &Farm) -> Earlier {
     let mut record = record.unwrap();
     record.store = Some(KnownStore { url, id: StoreId::generate() });
     assert!(farm.bus().buckets().compare_and_set(&(), &record, at, SOON).await.unwrap());
-    Earlier { key, output, now, earlier }
+    Earlier { key, output, now, before: earlier }
 }
 
 #[tokio::test]
 async fn the_outputs_of_an_earlier_version_are_moved_into_the_store() {
     let farm = small_store().await;
-    let Earlier { key, output, earlier, .. } = earlier_output(&farm).await;
+    let Earlier { key, output, before: earlier, .. } = earlier_output(&farm).await;
     farm.keep(farm.spawn("cas").await);
     until("the output is moved and kept", SOON, || kept(&farm) == 1).await;
     let to = farm.folder().join("copy");
@@ -144,9 +144,31 @@ async fn the_outputs_of_an_earlier_version_are_moved_into_the_store() {
 }
 
 #[tokio::test]
+async fn a_damaged_output_of_an_earlier_version_stays() {
+    let farm = small_store().await;
+    let Earlier { output, now, before: earlier, .. } = earlier_output(&farm).await;
+    let content = fs::read(&earlier).unwrap();
+    fs::remove_file(&earlier).unwrap();
+    fs::write(&earlier, &content[..BYTES / 2]).unwrap();
+    // Not in the store of that version either.
+    let readme = farm.data().join("objects/sha256/README");
+    fs::write(&readme, "").unwrap();
+    fs::create_dir(earlier.with_file_name("folder")).unwrap();
+    let cas = farm.spawn("cas").await;
+    let ends = "files of an earlier version that are damaged or no blobs stay";
+    until("the rest is moved", SOON, || cas.log_text().contains(ends)).await;
+    assert!(cas.log_text().contains(output.digest.hex()), "the file is named: {}", cas.log_text());
+    assert_eq!(fs::read(&earlier).unwrap(), content[..BYTES / 2]);
+    assert!(readme.exists() && !now.exists() && kept(&farm) == 0);
+    let (_, record) = farm.bus().buckets().get::<FarmRecord>(&()).await.unwrap();
+    assert_eq!(record.unwrap().store, None);
+    farm.keep(cas);
+}
+
+#[tokio::test]
 async fn an_output_of_an_earlier_version_that_cannot_be_moved_stays() {
     let farm = small_store().await;
-    let Earlier { key, output, now, earlier } = earlier_output(&farm).await;
+    let Earlier { key, output, now, before: earlier } = earlier_output(&farm).await;
     // A folder is in its place.
     fs::create_dir(&now).unwrap();
     let cas = farm.spawn("cas").await;

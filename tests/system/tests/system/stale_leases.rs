@@ -20,7 +20,7 @@ async fn keep_for_ever(farm: &Farm, subject: String, holder: &impl Message) {
 }
 
 async fn lease_of_the_dead(farm: &Farm, key: &BuildKey) {
-    let holder = LeaseHolder { worker: "dead".parse().unwrap(), ttl_seconds: 1 };
+    let holder = LeaseHolder { worker: "dead".parse().unwrap(), ttl_seconds: 1, stored_at_ms: None };
     keep_for_ever(farm, LeaseSubject(key.clone()).to_string(), &holder).await;
 }
 

@@ -188,7 +188,7 @@ impl Drive {
         let key = self.farm.submit("g", request).await;
         let bus = self.farm.bus().clone();
         let worker: model::WorkerId = "nobody".parse().unwrap();
-        let holder = LeaseHolder { worker: worker.clone(), ttl_seconds: 60 };
+        let holder = LeaseHolder { worker: worker.clone(), ttl_seconds: 60, stored_at_ms: None };
         let Acquired::Held(lease) = bus.leases().acquire(&key, holder, SOON).await.unwrap() else {
             panic!("the lease is taken")
         };

@@ -5,6 +5,7 @@ use std::{
 
 use bytes::Bytes;
 use cas::CasConfig;
+use disk::Reserve;
 use model::DigestFunction;
 use reapi::{
     canonical::{encode, sort_directory},
@@ -108,7 +109,8 @@ impl Place {
 
     async fn sync(&self, source: impl Source + Send + 'static, fresh: bool) -> io::Result<Done> {
         let manifest = Some(self.folder.path().join("manifest"));
-        let sync = Sync { target: self.target(""), manifest, fresh, progress: Arc::default() };
+        let (target, reserve) = (self.target(""), Reserve::new(0));
+        let sync = Sync { target, manifest, fresh, reserve, progress: Arc::default() };
         tokio::task::spawn_blocking(move || sync.run(&source, &AtomicBool::new(false))).await.unwrap()
     }
 
