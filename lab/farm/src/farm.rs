@@ -326,8 +326,22 @@ impl Farm {
         }
     }
 
-    /// Returns all stored events of a build.
+    /// Returns all stored events of a build, up to its last record at least.
     pub async fn stored(&self, key: &BuildKey) -> Vec<Stored> {
+        let last = self.bus().records().latest(key).await.expect("the record is read");
+        let last = last.map_or(Sequence(0), |(sequence, _)| sequence);
+        let began = std::time::Instant::now();
+        loop {
+            let all = self.stored_so_far(key).await;
+            // A replica may not have the last events yet.
+            if all.iter().any(|stored| stored.sequence >= last) || last == Sequence(0) {
+                return all;
+            }
+            assert!(began.elapsed() < SOON, "no replica has event {last} of build {key}");
+        }
+    }
+
+    async fn stored_so_far(&self, key: &BuildKey) -> Vec<Stored> {
         let mut all: Vec<Stored> = Vec::new();
         loop {
             let from = Sequence(all.last().map_or(1, |stored| stored.sequence.0 + 1));

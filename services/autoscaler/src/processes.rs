@@ -14,7 +14,7 @@ use crate::work::Work;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Process {
     name: String,
-    /// Whether it accepts work; otherwise it drains.
+    /// Whether it stays; otherwise it drains.
     ready: bool,
     busy: bool,
     slots: u64,
@@ -24,7 +24,11 @@ pub(crate) struct Process {
 pub(crate) async fn workers(index: &Index, now: Millis) -> Result<Vec<Process>, IndexError> {
     let read = |heartbeat: Heartbeat| Process {
         name: heartbeat.worker.to_string(),
-        ready: heartbeat.status == WorkerStatus::Ready,
+        ready: match heartbeat.status {
+            // A full worker accepts work again later.
+            WorkerStatus::Ready | WorkerStatus::Full => true,
+            WorkerStatus::Draining | WorkerStatus::Gone => false,
+        },
         busy: heartbeat.workspaces.iter().any(|state| matches!(state, WorkspaceState::Busy { .. })),
         slots: heartbeat.workspaces.iter().filter(|state| !matches!(state, WorkspaceState::Broken)).count()
             as u64,

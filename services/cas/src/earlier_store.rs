@@ -32,6 +32,8 @@ enum MoveError {
     Folder(String, #[source] io::Error),
     #[error(transparent)]
     Store(#[from] CasError),
+    #[error("the store does not have {0} of the blobs that were copied into it")]
+    Lost(usize),
 }
 
 /// Moves the blobs, if that store is a folder of this machine. Ends when all are moved, except damaged ones and what is
@@ -121,20 +123,21 @@ impl Moving<'_> {
             let stored = self.cas.put_files(DigestFunction::Sha256, part.to_vec(), false).await;
             let (done, others) = rest.split_at(stored.digests.len());
             rest = others;
-            let (mut intact, mut kept) = (Vec::new(), Vec::new());
+            let mut intact = Vec::new();
             for (path, digest) in done.iter().zip(stored.digests) {
                 if is_intact(path, &digest) {
-                    intact.push(path.clone());
-                    kept.push((digest, self.until));
+                    intact.push((path.clone(), digest));
                 } else {
                     self.stays(path, "it is damaged: its content has another digest than its name");
                 }
             }
-            if let Some(evictor) = self.evictor {
-                evictor.keep(kept).await?;
-            }
+            let lost = self.keep(&intact).await?;
+            intact.retain(|(_, digest)| !lost.contains(digest));
             moved += intact.len();
-            remove(intact).await;
+            remove(intact.into_iter().map(|(path, _)| path).collect()).await;
+            if !lost.is_empty() {
+                return Err(MoveError::Lost(lost.len()));
+            }
             let Some(error) = stored.error else { continue };
             let Some((path, others)) = rest.split_first().filter(|_| error.is_about_content()) else {
                 return Err(error.into());
@@ -143,6 +146,18 @@ impl Moving<'_> {
             self.stays(path, &error_chain(&error));
         }
         Ok(moved)
+    }
+
+    /// Keeps stored blobs. Returns those that the store does not have: it does not copy a blob that it knew to be there
+    /// a moment ago, even if its file is gone. The next attempt copies it.
+    async fn keep(&self, stored: &[(PathBuf, BlobDigest)]) -> Result<HashSet<BlobDigest>, CasError> {
+        let Some(evictor) = self.evictor else { return Ok(HashSet::new()) };
+        let named = stored.iter().map(|(_, digest)| (*digest, self.until)).collect();
+        let lost: HashSet<BlobDigest> = evictor.keep(named).await?.into_iter().collect();
+        for digest in &lost {
+            self.cas.forget(digest);
+        }
+        Ok(lost)
     }
 }
 
@@ -238,7 +253,31 @@ async fn remove(paths: Vec<PathBuf>) {
 
 #[cfg(test)]
 mod tests {
+    use bytes::Bytes;
+    use cas::{CasConfig, EvictorConfig};
+
     use super::*;
+
+    #[tokio::test]
+    async fn a_file_stays_until_the_store_has_its_copy() {
+        let folder = tempfile::tempdir().unwrap();
+        let cas = Cas::open(CasConfig::new(folder.path().join("cas"))).unwrap();
+        let evictor = Evictor::open(&cas, EvictorConfig { bytes_max: 1 << 30, free_bytes_min: 0 }).unwrap();
+        let digest = cas.put_bytes(DigestFunction::Sha256, Bytes::from_static(b"content")).await.unwrap();
+        let copy = cas.local_path(&digest, false).await.unwrap().unwrap();
+        // The store still knows the blob as present.
+        fs::remove_file(&copy).unwrap();
+        let original = folder.path().join(digest.hex());
+        fs::write(&original, "content").unwrap();
+        let until = SystemTime::now() + Duration::from_secs(3600);
+        let mut staying = HashSet::new();
+        let mut moving = Moving { cas: &cas, evictor: Some(&evictor), until, staying: &mut staying };
+        let files = [original.clone()];
+        assert!(matches!(moving.move_files(&files).await, Err(MoveError::Lost(1))));
+        assert!(original.exists());
+        assert_eq!(moving.move_files(&files).await.unwrap(), 1);
+        assert!(copy.exists() && !original.exists());
+    }
 
     #[test]
     fn a_file_is_intact_if_it_is_named_after_its_content() {

@@ -57,6 +57,14 @@ impl Place {
             Self::Objects => {}
         }
     }
+
+    /// How much longer than requested a blob is kept at least.
+    fn longer(&self) -> Duration {
+        match self {
+            Self::Folder(_) => DAY,
+            Self::Objects => Duration::ZERO,
+        }
+    }
 }
 
 /// Reads records and keeps what they name.
@@ -208,10 +216,12 @@ impl Keeper {
                 Err(error) => debug!(error = error_chain(&error), "cannot read a request"),
             }
             if part.len() >= PART {
-                self.keep_named(std::mem::take(&mut part)).await?;
+                self.keep_named(NamedBy::Requests, std::mem::take(&mut part)).await?;
+                // A read that fails later continues here.
+                self.requests_read = Some(StreamPosition { position: from, ..end });
             }
         }
-        self.keep_named(part).await?;
+        self.keep_named(NamedBy::Requests, part).await?;
         self.requests_read = Some(end);
         Ok(())
     }
@@ -228,10 +238,10 @@ impl Keeper {
             let record = (until >= now).then(|| record_of(stored, first)).flatten()?;
             Some(Named::by_record(&record, until))
         });
-        self.keep_named(named.collect()).await
+        self.keep_named(NamedBy::Records, named.collect()).await
     }
 
-    async fn keep_named(&mut self, all: Vec<Named>) -> Result<(), KeepError> {
+    async fn keep_named(&mut self, by: NamedBy, all: Vec<Named>) -> Result<(), KeepError> {
         let (mut kept, mut listed) = (BTreeMap::new(), Vec::new());
         for Named { mut blobs, job, tree, until } in all {
             if until < self.now() {
@@ -254,14 +264,14 @@ impl Keeper {
             }
         }
         // What is missing may be uploaded again: then its folder is listed again.
-        if self.keep(kept).await? == 0 {
+        if self.keep(by, kept).await? == 0 {
             self.trees.extend(listed);
         }
         Ok(())
     }
 
     /// Keeps blobs at least until the times given. Returns how many are missing.
-    async fn keep(&self, named: BTreeMap<BlobDigest, SystemTime>) -> Result<usize, KeepError> {
+    async fn keep(&self, by: NamedBy, named: BTreeMap<BlobDigest, SystemTime>) -> Result<usize, KeepError> {
         let named: Vec<(BlobDigest, SystemTime)> = named.into_iter().collect();
         let mut count = 0;
         for part in named.chunks(BLOBS) {
@@ -270,11 +280,7 @@ impl Keeper {
                 Place::Objects => self.cas.keep_objects(part.to_vec()).await?,
             };
             if !missing.is_empty() {
-                let some = missing.iter().take(NAMED).map(ToString::to_string).collect::<Vec<_>>().join(" ");
-                warn!(
-                    count = missing.len(),
-                    some, "records of builds name blobs that the store does not have"
-                );
+                by.log_missing(&missing);
             }
             count += missing.len();
         }
@@ -288,8 +294,8 @@ impl Keeper {
             self.cleaned = now;
             self.trees.retain(|_, kept| *kept >= now);
         }
-        // A day more is not worth another listing.
-        self.trees.get(tree).is_some_and(|kept| *kept + DAY >= until)
+        let longer = self.place.longer();
+        self.trees.get(tree).is_some_and(|kept| *kept + longer >= until)
     }
 
     /// The blobs of a folder. Of one that is not valid, or so large that listing it takes too long, only the root.
@@ -312,7 +318,9 @@ impl Keeper {
         let (_, notice) = self.context.bus.buckets().get::<ModelNotice>(&()).await?;
         let Some(notice) = notice else { return Ok(()) };
         match self.cas.resolve(&notice.digest, notice.size_bytes).await {
-            Ok(blob) => self.keep([(blob, self.now() + self.retention)].into()).await.map(drop),
+            Ok(blob) => {
+                self.keep(NamedBy::Records, [(blob, self.now() + self.retention)].into()).await.map(drop)
+            }
             Err(CasError::NotFound { .. }) => Ok(()),
             Err(error) => Err(error.into()),
         }
@@ -335,6 +343,25 @@ impl Keeper {
             }
             Ok(_) => {}
             Err(error) => warn!(error = error_chain(&error), "cannot delete blobs that no record names"),
+        }
+    }
+}
+
+/// Whether requests or records name blobs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum NamedBy {
+    Requests,
+    Records,
+}
+
+impl NamedBy {
+    fn log_missing(self, missing: &[BlobDigest]) {
+        let count = missing.len();
+        let some = missing.iter().take(NAMED).map(ToString::to_string).collect::<Vec<_>>().join(" ");
+        match self {
+            // A client can publish a request that names any blob.
+            Self::Requests => debug!(count, some, "requests name blobs that the store does not have"),
+            Self::Records => warn!(count, some, "records of builds name blobs that the store does not have"),
         }
     }
 }

@@ -37,6 +37,9 @@ async fn serve_all(context: Context, settings: EnqueuerSettings) -> Result<(), S
     let estimator = estimate::Estimator::new(&settings, governance, models.clone(), expected.clone());
     let mut tasks = JoinSet::new();
     tasks.spawn(follow_governance(context.clone(), sender, || ()));
+    // Well before this service is ready: other nodes of a cluster learn of a subscription a moment later.
+    let published = context.bus.published_requests().await;
+    let published = published.map_err(|error| ServiceError::failed("subscribing to requests", error))?;
     let cas = context.cas_with_small_caches().await?;
     store_bounds::keep_bounds(&context, &cas).await?;
     tasks.spawn(models::follow(context.clone(), cas.clone(), models));
@@ -47,7 +50,7 @@ async fn serve_all(context: Context, settings: EnqueuerSettings) -> Result<(), S
     for priority in Priority::ALL {
         tasks.spawn(requests::serve(context.clone(), intake.clone(), priority));
     }
-    tasks.spawn(repeats::watch(context.clone(), intake.clone()));
+    tasks.spawn(repeats::watch(context.clone(), published, intake.clone()));
     let api = api::start(&context, index, intake).await?;
     context.ready(Ready::default()).await?;
     tokio::select! {

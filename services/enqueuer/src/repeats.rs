@@ -10,7 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use bus::{Published, RequestId};
+use bus::{Published, PublishedRequests, RequestId};
 use invariant::impossible;
 use model::BuildId;
 use service::{Context, ServiceError};
@@ -29,12 +29,11 @@ const TRIES: u32 = 100;
 const RETRY: Duration = Duration::from_millis(200);
 
 /// Watches for such pairs until the service stops.
-pub(crate) async fn watch(context: Context, intake: Intake) -> Result<(), ServiceError> {
-    let mut requests = context
-        .bus
-        .published_requests()
-        .await
-        .map_err(|error| ServiceError::failed("subscribing to requests", error))?;
+pub(crate) async fn watch(
+    context: Context,
+    mut requests: PublishedRequests,
+    intake: Intake,
+) -> Result<(), ServiceError> {
     let mut recent = Recent::default();
     let mut tasks = JoinSet::new();
     loop {

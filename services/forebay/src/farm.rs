@@ -46,7 +46,7 @@ impl Farm {
         let limit = globals.wait()?;
         let mut wait = Wait::new(limit);
         loop {
-            let failure = match Self::connect_within(limit, globals, settings).await {
+            let failure = match Self::connect_within(&wait, globals, settings).await {
                 Ok((client, name)) => return Ok(Self { client, wait: limit, last: LastBuild::of(&name) }),
                 Err(failure) => failure,
             };
@@ -54,20 +54,19 @@ impl Farm {
         }
     }
 
-    /// One attempt, which takes no longer than the command waits.
+    /// One attempt, which ends with the wait.
     async fn connect_within(
-        limit: WaitLimit,
+        wait: &Wait,
         globals: &Globals,
         settings: &Settings,
     ) -> Result<(Client, String), Failure> {
-        let attempt = Self::try_connect(globals, settings);
-        let Some(limit) = limit.of_attempt() else { return attempt.await };
-        let Ok(connected) = tokio::time::timeout(limit, attempt).await else {
+        // Boxed: the futures of all commands contain it.
+        let attempt = Box::pin(Self::try_connect(globals, settings));
+        wait.attempt(attempt).await.unwrap_or_else(|limit| {
             let (url, limit) = (globals.nats_url(settings)?, humantime::format_duration(limit));
             let line = format!("the server at {url} did not answer as nats-server within {limit}");
-            return Err(Failure::plain(UNREACHABLE, line));
-        };
-        connected
+            Err(Failure::plain(UNREACHABLE, line))
+        })
     }
 
     async fn try_connect(globals: &Globals, settings: &Settings) -> Result<(Client, String), Failure> {

@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 
 use clap::Args;
+use invariant::impossible;
 use model::{BuildKey, BuildResult, OutputFile};
 use settings::Settings;
 
@@ -104,11 +105,11 @@ fn choose_all<'a>(
 ) -> Result<Vec<Download<'a>>, Failure> {
     let result = result
         .ok_or_else(|| Failure::usage(format!("build {key} has not ended: it has no output files yet")))?;
-    let pairs = output.chunks_exact(2).filter_map(|pair| match pair {
-        [path, destination] => Some((path, destination)),
-        _ => None,
-    });
-    pairs.map(|(path, destination)| choose(result, path, destination)).collect()
+    let (pairs, rest) = output.as_chunks::<2>();
+    if !rest.is_empty() {
+        impossible!("an option --output has one value");
+    }
+    pairs.iter().map(|[path, destination]| choose(result, path, destination)).collect()
 }
 
 #[cfg(test)]

@@ -19,7 +19,7 @@ use crate::{
     globals::Globals,
     reconnect::Reconnect,
     stdout,
-    wait::{Wait, WaitLimit},
+    wait::Wait,
 };
 
 /// Server, instance and digest function.
@@ -95,10 +95,10 @@ impl GatewayArgs {
         globals: &Globals,
         settings: &Settings,
     ) -> Result<Remote, Failure> {
-        let limit = globals.wait()?;
-        let mut wait = Wait::new(limit);
+        let mut wait = Wait::new(globals.wait()?);
         loop {
-            let failure = match within(limit, self.try_connect(farm, globals, settings)).await {
+            let attempt = wait.attempt(self.try_connect(farm, globals, settings));
+            let failure = match attempt.await.unwrap_or_else(|limit| Err(no_answer(limit))) {
                 Ok(remote) => return Ok(remote),
                 Err(failure) => failure,
             };
@@ -106,8 +106,8 @@ impl GatewayArgs {
         }
     }
 
-    /// Connects to the store of the farm. Retries within the wait limit, and continues downloads within that limit after
-    /// a lost connection.
+    /// Connects to the store of the farm. Retries within the wait limit, and continues downloads within that limit
+    /// after a lost connection.
     pub(crate) async fn connect(
         &self,
         farm: &Farm,
@@ -148,16 +148,9 @@ async fn connect_to_gateway(url: &str) -> Result<Remote, RemoteError> {
 
 const START: &str = "start a gateway with `forebay serve gateway`";
 
-/// One attempt to connect to a gateway, which takes no longer than the command waits.
-async fn within(
-    limit: WaitLimit,
-    attempt: impl Future<Output = Result<Remote, Failure>>,
-) -> Result<Remote, Failure> {
-    let Some(limit) = limit.of_attempt() else { return attempt.await };
-    tokio::time::timeout(limit, attempt).await.unwrap_or_else(|_| {
-        let limit = humantime::format_duration(limit);
-        Err(Failure::plain(UNREACHABLE, format!("no gateway answered within {limit}; {START}")))
-    })
+fn no_answer(limit: Duration) -> Failure {
+    let limit = humantime::format_duration(limit);
+    Failure::plain(UNREACHABLE, format!("no gateway answered within {limit}; {START}"))
 }
 
 /// Prints a blob to stdout. A blob whose content does not have its digest is detected only at its end.

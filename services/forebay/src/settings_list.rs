@@ -9,7 +9,7 @@ use crate::{failure::Failure, globals::Globals, stdout};
 
 /// Prints all settings with the values that apply here, in the form of a settings file.
 pub(crate) fn run(globals: &Globals, settings: &Settings) -> Result<ExitCode, Failure> {
-    let described = settings.described();
+    let described = settings.described()?;
     if globals.json {
         for setting in &described {
             stdout::json(setting)?;
@@ -34,15 +34,20 @@ fn text(setting: &DescribedSetting) -> String {
 fn toml(value: &Value) -> String {
     match value {
         Value::Null => "(none)".to_owned(),
-        // The escapes of JSON strings are those of TOML.
-        Value::Bool(_) | Value::Number(_) | Value::String(_) => value.to_string(),
+        Value::Bool(_) | Value::Number(_) => value.to_string(),
+        Value::String(text) => quoted(text),
         Value::Array(items) => format!("[{}]", items.iter().map(toml).collect::<Vec<_>>().join(", ")),
         Value::Object(fields) if fields.is_empty() => "{}".to_owned(),
         Value::Object(fields) => {
-            let fields = fields.iter().map(|(name, value)| format!("{name:?} = {}", toml(value)));
+            let fields = fields.iter().map(|(name, value)| format!("{} = {}", quoted(name), toml(value)));
             format!("{{ {} }}", fields.collect::<Vec<_>>().join(", "))
         }
     }
+}
+
+/// A string or quoted key of TOML. The escapes of JSON are valid in TOML, which also requires one for DEL.
+fn quoted(text: &str) -> String {
+    Value::from(text).to_string().replace('\u{7f}', "\\u007F")
 }
 
 #[cfg(test)]
@@ -66,5 +71,7 @@ mod tests {
         let value = json!({"gpu": ["tag:\"a\"", 1.5, true], "x86": []});
         assert_eq!(toml(&value), r#"{ "gpu" = ["tag:\"a\"", 1.5, true], "x86" = [] }"#);
         assert_eq!(toml(&json!({})), "{}");
+        let escaped = json!({"a'\u{7f}": "\u{1}\u{7f}\n\\"});
+        assert_eq!(toml(&escaped), r#"{ "a'\u007F" = "\u0001\u007F\n\\" }"#);
     }
 }

@@ -34,15 +34,6 @@ impl WaitLimit {
     /// Do not wait at all.
     pub(crate) const NONE: Self = Self::AtMost(Duration::ZERO);
 
-    /// Time limit of an attempt to connect, if there is one: an attempt takes no longer than the command waits.
-    pub(crate) fn of_attempt(self) -> Option<Duration> {
-        match self {
-            Self::Forever => None,
-            Self::NONE => Some(ONE_ATTEMPT),
-            Self::AtMost(limit) => Some(limit.max(ATTEMPT_MIN)),
-        }
-    }
-
     /// The same for services and `up`, which either do not wait or wait without a limit.
     pub(crate) fn patience(self) -> Patience {
         if self == Self::NONE { Patience::None } else { Patience::Wait }
@@ -67,27 +58,40 @@ impl FromStr for WaitLimit {
 #[derive(Debug)]
 pub(crate) struct Wait {
     limit: WaitLimit,
-    /// Start of the first call.
-    started: Option<Instant>,
-    /// Start of the wait: the first failure.
-    since: Option<Instant>,
+    /// Start of the first call or attempt.
+    started: Instant,
+    /// Whether the user was informed of the wait.
+    said: bool,
 }
 
 impl Wait {
-    /// A wait that has not begun.
+    /// A wait that begins now.
     pub(crate) fn new(limit: WaitLimit) -> Self {
-        Self { limit, started: None, since: None }
+        Self { limit, started: Instant::now(), said: false }
+    }
+
+    /// The rest of a wait for `limit`, at least the time for one attempt.
+    fn left(&self, limit: Duration) -> Duration {
+        limit.saturating_sub(self.started.elapsed()).max(ATTEMPT_MIN)
+    }
+
+    /// Runs one attempt to connect. Fails with the time limit if the wait ends before the attempt does.
+    pub(crate) async fn attempt<T>(&self, attempt: impl Future<Output = T>) -> Result<T, Duration> {
+        let (limit, left) = match self.limit {
+            WaitLimit::Forever => return Ok(attempt.await),
+            WaitLimit::NONE => (ONE_ATTEMPT, ONE_ATTEMPT),
+            WaitLimit::AtMost(limit) => (limit.max(ATTEMPT_MIN), self.left(limit)),
+        };
+        tokio::time::timeout(left, attempt).await.map_err(|_| limit)
     }
 
     /// Runs one call until it has an answer, or until the limit, if the command waits at all.
-    pub(crate) async fn answer<T>(&mut self, call: impl Future<Output = T>) -> Result<T, Failure> {
+    pub(crate) async fn answer<T>(&self, call: impl Future<Output = T>) -> Result<T, Failure> {
         let limit = match self.limit {
             WaitLimit::Forever | WaitLimit::NONE => return Ok(call.await),
             WaitLimit::AtMost(limit) => limit,
         };
-        let since = *self.started.get_or_insert_with(Instant::now);
-        let left = limit.saturating_sub(since.elapsed()).max(ATTEMPT_MIN);
-        tokio::time::timeout(left, call).await.map_err(|_| {
+        tokio::time::timeout(self.left(limit), call).await.map_err(|_| {
             let limit = humantime::format_duration(limit);
             let line = format!("the farm did not answer within {limit} (use --wait TIME to wait longer)");
             Failure::plain(UNREACHABLE, line)
@@ -100,10 +104,9 @@ impl Wait {
         if self.limit == WaitLimit::NONE || !failure.is_unreachable() {
             return Err(failure);
         }
-        let begins = self.since.is_none();
-        let since = *self.since.get_or_insert_with(Instant::now);
+        let begins = !std::mem::replace(&mut self.said, true);
         match self.limit {
-            WaitLimit::AtMost(limit) if since.elapsed() >= limit => {
+            WaitLimit::AtMost(limit) if self.started.elapsed() >= limit => {
                 let limit = humantime::format_duration(limit);
                 return Err(failure.with(&format!("waited {limit} (use --wait TIME to wait longer)")));
             }
@@ -145,11 +148,20 @@ mod tests {
 
     #[tokio::test]
     async fn a_call_without_an_answer_ends_with_the_wait() {
-        let mut wait = Wait::new(WaitLimit::AtMost(Duration::from_millis(10)));
+        let wait = Wait::new(WaitLimit::AtMost(Duration::from_millis(10)));
         assert_eq!(wait.answer(async { 7 }).await.unwrap(), 7);
         let ended = wait.answer(std::future::pending::<()>()).await.unwrap_err();
         assert!(ended.is_unreachable() && ended.line().contains("within 10ms"), "{}", ended.line());
         assert_eq!(Wait::new(WaitLimit::NONE).answer(async { 7 }).await.unwrap(), 7);
+    }
+
+    #[tokio::test]
+    async fn the_time_of_an_attempt_is_part_of_the_wait() {
+        let limit = Duration::from_millis(1100);
+        let mut wait = Wait::new(WaitLimit::AtMost(limit));
+        assert_eq!(wait.attempt(async { 7 }).await, Ok(7));
+        assert_eq!(wait.attempt(std::future::pending::<()>()).await, Err(limit));
+        assert!(wait.more(gone()).await.unwrap_err().line().contains("waited 1s 100ms"));
     }
 
     #[tokio::test]

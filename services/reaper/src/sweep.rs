@@ -1,7 +1,7 @@
 //! Finds what no message reports: builds that waited or ran too long, and runs that never had a lease or
 //! whose expiry was missed.
 
-use std::time::Duration;
+use std::{collections::HashMap, time::Duration};
 
 use bus::{BusError, millis};
 use index::{Index, IndexError};
@@ -16,6 +16,15 @@ use crate::verdict;
 /// Interval of the check of time limits: the precision of queue timeouts. It queries Redis only, not the bus.
 const PAUSE: Duration = Duration::from_secs(1);
 const BUILDS_MAX: isize = 500;
+/// Maximum time for which a build that may still run is not checked again.
+const SPARED: Duration = Duration::from_secs(5);
+
+/// What a sweep remembers for the next ones.
+struct Remembered {
+    orphans_due: Instant,
+    /// Builds that exceeded their time limit but may still run, with the time of their next check.
+    spared: HashMap<BuildKey, Millis>,
+}
 
 #[derive(Debug, thiserror::Error)]
 enum SweepError {
@@ -31,9 +40,9 @@ pub(crate) async fn run(
     settings: ReaperSettings,
     index: Index,
 ) -> Result<(), ServiceError> {
-    let mut orphans_due = Instant::now();
+    let mut remembered = Remembered { orphans_due: Instant::now(), spared: HashMap::new() };
     loop {
-        if let Err(error) = sweep(&context, &settings, &index, &mut orphans_due).await {
+        if let Err(error) = sweep(&context, &settings, &index, &mut remembered).await {
             warn!(error = telemetry::error_chain(&error), "the sweep failed, retrying");
         }
         tokio::select! {
@@ -48,7 +57,7 @@ async fn sweep(
     context: &Context,
     settings: &ReaperSettings,
     index: &Index,
-    orphans_due: &mut Instant,
+    remembered: &mut Remembered,
 ) -> Result<(), SweepError> {
     let now = context.bus.now();
     let bus = &context.bus;
@@ -56,15 +65,38 @@ async fn sweep(
         crash_point(Step::OverdueFound);
         log_failure(&key, verdict::waited_too_long(bus, &key).await);
     }
-    for key in index.overrun(now, BUILDS_MAX).await? {
-        crash_point(Step::OverdueFound);
-        log_failure(&key, verdict::ran_too_long(bus, &key, settings.overrun).await);
-    }
+    overruns(context, settings.overrun, index, &mut remembered.spared).await?;
     let counts = index.counts().await?;
     let ttl = settings.lease_ttl;
-    if counts.running > 0 && Instant::now() >= *orphans_due {
-        *orphans_due = Instant::now() + ttl / 2;
+    if counts.running > 0 && Instant::now() >= remembered.orphans_due {
+        remembered.orphans_due = Instant::now() + ttl / 2;
         orphans(context, index, now, ttl).await?;
+    }
+    Ok(())
+}
+
+/// Ends builds that ran too long. Asks for as many builds more as were spared, so that these do not hide others.
+async fn overruns(
+    context: &Context,
+    overrun: Duration,
+    index: &Index,
+    spared: &mut HashMap<BuildKey, Millis>,
+) -> Result<(), SweepError> {
+    let now = context.bus.now();
+    spared.retain(|_, next| *next > now);
+    let max = BUILDS_MAX.saturating_add_unsigned(spared.len());
+    for key in index.overrun(now, max).await? {
+        if spared.contains_key(&key) {
+            continue;
+        }
+        crash_point(Step::OverdueFound);
+        match verdict::ran_too_long(&context.bus, &key, overrun).await {
+            Ok(None) => {}
+            Ok(Some(ends_at)) => {
+                spared.insert(key, ends_at.min(now.after(SPARED)));
+            }
+            Err(error) => log_failure(&key, Err(error)),
+        }
     }
     Ok(())
 }

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use bus::{Bus, BusError, Written};
 use model::{
-    BuildKey, BuildRecord, BuildResult, Control, Outcome, Phase, Reason, ReasonCode, Sequence, State,
+    BuildKey, BuildRecord, BuildResult, Control, Millis, Outcome, Phase, Reason, ReasonCode, Sequence, State,
 };
-use policy::{AfterLoss, after_loss, has_overrun};
+use policy::{AfterLoss, after_loss, overrun_at};
 use service::{Step, crash_point};
 use telemetry::metrics::{Counter, Label, count};
 use tracing::{debug, info};
@@ -54,18 +54,24 @@ pub(crate) async fn waited_too_long(bus: &Bus, key: &BuildKey) -> Result<(), Bus
     end(bus, key, sequence, &record, result).await
 }
 
-/// Ends a build that ran longer than its worker should have allowed.
-pub(crate) async fn ran_too_long(bus: &Bus, key: &BuildKey, overrun: Duration) -> Result<(), BusError> {
-    let Some((sequence, record)) = bus.records().latest(key).await? else { return Ok(()) };
-    let Phase::InProgress { invocation } = &record.phase else { return Ok(()) };
+/// Ends a build that ran longer than its worker should have allowed. For one that may still run, returns the time at
+/// which it must be ended.
+pub(crate) async fn ran_too_long(
+    bus: &Bus,
+    key: &BuildKey,
+    overrun: Duration,
+) -> Result<Option<Millis>, BusError> {
+    let Some((sequence, record)) = bus.records().latest(key).await? else { return Ok(None) };
+    let Phase::InProgress { invocation } = &record.phase else { return Ok(None) };
     let limit = Duration::from_secs(record.build.timeout_seconds);
     let now = bus.now();
     let lease = bus.leases().get(key).await?;
     // The worker reports it with the renewals of its lease.
     let stored_at = lease
         .and_then(|(_, holder)| Some(holder.stored_at_ms?.after(Duration::from_secs(holder.ttl_seconds))));
-    if !has_overrun(invocation.started_at_ms.after(limit), stored_at, overrun, now) {
-        return Ok(());
+    let ends_at = overrun_at(invocation.started_at_ms.after(limit), stored_at, overrun);
+    if ends_at > now {
+        return Ok(Some(ends_at));
     }
     let ran = now.since(invocation.started_at_ms).as_secs();
     let message = format!(
@@ -73,7 +79,8 @@ pub(crate) async fn ran_too_long(bus: &Bus, key: &BuildKey, overrun: Duration) -
         invocation.worker, record.build.timeout_seconds
     );
     let result = BuildResult::without_run(Outcome::TimedOut, ReasonCode::RunningTooLong, message);
-    end(bus, key, sequence, &record, result).await
+    end(bus, key, sequence, &record, result).await?;
+    Ok(None)
 }
 
 /// Writes FINISHED by compare-and-set, then ends the lease, then notifies the worker: a lost

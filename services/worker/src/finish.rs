@@ -140,7 +140,7 @@ impl Finish<'_> {
         let mut result = BuildResult {
             preparation_seconds,
             outputs: outputs.files,
-            outputs_missing: outputs.missing,
+            outputs_missing: outputs.missing.into_iter().map(|missing| missing.glob).collect(),
             outputs_not_kept: outputs.not_kept,
             outputs_not_kept_count: outputs.not_kept_count,
             log,

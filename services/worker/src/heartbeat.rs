@@ -42,13 +42,17 @@ fn content(shared: &Shared, status: WorkerStatus) -> Heartbeat {
     };
     gauge("idle", idle);
     gauge("busy", workspaces.len() - idle);
+    let short = match status {
+        WorkerStatus::Full => shared.workspaces.closed_because(),
+        WorkerStatus::Ready | WorkerStatus::Draining | WorkerStatus::Gone => None,
+    };
     Heartbeat {
         worker: shared.id.clone(),
         host: shared.host.clone(),
         pid: std::process::id(),
         started_at_ms: shared.started_at,
         status,
-        short: shared.workspaces.closed_because(),
+        short,
         workspaces,
         ttl_ms: heartbeat_ttl_ms(shared.interval()),
         clock_skew_ms: shared.context.bus.clock().skew(),

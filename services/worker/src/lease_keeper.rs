@@ -7,10 +7,17 @@ use model::{Millis, Sequence};
 use parking_lot::Mutex;
 use service::{Step, crash_point};
 use shim::Deadline;
-use tokio::{sync::watch, task::JoinHandle};
+use tokio::{
+    sync::{Notify, watch},
+    task::JoinHandle,
+    time::{Instant, sleep_until},
+};
 use tracing::{debug, info};
 
 use crate::stop::{Cause, Stop};
+
+/// Delay of the first report that outputs are stored. A build whose outputs are stored sooner needs no such renewal.
+const FIRST_REPORT: Duration = Duration::from_secs(1);
 
 /// Renews a lease at a third of its lifetime until dropped or finished.
 pub(crate) struct LeaseKeeper {
@@ -18,11 +25,17 @@ pub(crate) struct LeaseKeeper {
     lease: watch::Receiver<Lease>,
     /// When the processes must be dead unless the lease is renewed again.
     pub(crate) deadline: watch::Receiver<Deadline>,
-    stored_at: StoredAt,
+    stored: Arc<Stored>,
 }
 
-/// Time when a part of the outputs was last stored, if the command has ended.
-type StoredAt = Arc<Mutex<Option<Millis>>>;
+/// The storing of outputs.
+#[derive(Default)]
+struct Stored {
+    /// Time when a part of the outputs was last stored, if the command has ended.
+    at: Mutex<Option<Millis>>,
+    /// Notified when `at` is set for the first time.
+    first: Notify,
+}
 
 /// When processes must be dead if a renewal sent now is the last: before another worker can acquire the lease.
 pub(crate) fn deadline_after(ttl: Duration) -> Deadline {
@@ -44,16 +57,19 @@ impl LeaseKeeper {
     ) -> Self {
         let (lease_sender, lease_receiver) = watch::channel(lease);
         let (deadline_sender, deadline_receiver) = watch::channel(deadline);
-        let stored_at = StoredAt::default();
+        let stored = Arc::<Stored>::default();
         let senders = (lease_sender, deadline_sender);
-        let task = tokio::spawn(keep(bus, senders, started_at, Arc::clone(&stored_at), stop));
-        Self { task, lease: lease_receiver, deadline: deadline_receiver, stored_at }
+        let task = tokio::spawn(keep(bus, senders, started_at, Arc::clone(&stored), stop));
+        Self { task, lease: lease_receiver, deadline: deadline_receiver, stored }
     }
 
     /// Reports with the next renewal that a part of the outputs was stored `at` this time: the reaper then does not end
-    /// the build because of its timeout.
+    /// the build because of its timeout. The first report causes a renewal.
     pub(crate) fn report_stored(&self, at: Millis) {
-        *self.stored_at.lock() = Some(at);
+        let before = self.stored.at.lock().replace(at);
+        if before.is_none() {
+            self.stored.first.notify_one();
+        }
     }
 
     /// Stops renewing and returns the lease, so that it can be released.
@@ -69,16 +85,20 @@ async fn keep(
     bus: Bus,
     (lease, deadline): (watch::Sender<Lease>, watch::Sender<Deadline>),
     started_at: Sequence,
-    stored_at: StoredAt,
+    stored: Arc<Stored>,
     stop: Stop,
 ) {
     let mut held = lease.borrow().clone();
     let ttl = Duration::from_secs(held.holder.ttl_seconds);
     let mut pause = ttl / 3;
     loop {
-        tokio::time::sleep(pause).await;
+        let due = Instant::now() + pause;
+        tokio::select! {
+            () = sleep_until(due) => {}
+            () = stored.first.notified() => sleep_until(due.min(Instant::now() + FIRST_REPORT)).await,
+        }
         let next = deadline_after(ttl);
-        held.holder.stored_at_ms = *stored_at.lock();
+        held.holder.stored_at_ms = *stored.at.lock();
         match bus.leases().renew(&mut held, ttl / 3).await {
             Ok(Renewed::Held) => {
                 lease.send_replace(held.clone());

@@ -42,15 +42,35 @@ pub(crate) struct OutputStore<'a> {
     pub(crate) wait_left: Option<Duration>,
 }
 
+impl OutputStore<'_> {
+    /// Waits for `work` on the store. If the store is not only a folder, `work` is given up when it makes
+    /// no progress for `limit`.
+    async fn unless_stalled<T>(&self, work: impl Future<Output = T>, limit: Duration) -> Result<T, Reason> {
+        // A slow disk does answer.
+        if !self.cas.has_backing() {
+            return Ok(work.await);
+        }
+        let done = unless_stalled(work, self.progress, limit).await;
+        if done.is_err() {
+            self.cas.report_no_answer();
+        }
+        done
+    }
+}
+
+/// An output glob that matches no stored file.
+pub(crate) struct MissingOutput {
+    pub(crate) glob: String,
+    /// The first file by path that it matches but that was left out.
+    pub(crate) left_out: Option<OutputNotKept>,
+}
+
 /// The outputs of a build.
 #[derive(Default)]
 pub(crate) struct Outputs {
     /// The stored files, sorted by path.
     pub(crate) files: Vec<OutputFile>,
-    /// The globs that match no stored file.
-    pub(crate) missing: Vec<String>,
-    /// Those of `missing` that match no file that was left out either.
-    pub(crate) unexplained: Vec<String>,
+    pub(crate) missing: Vec<MissingOutput>,
     /// The first files by path that matched but were left out, and the number of all such files. A folder that an
     /// output names counts as one.
     pub(crate) not_kept: Vec<OutputNotKept>,
@@ -83,7 +103,7 @@ pub(crate) async fn keep(
     let missing = missing(patterns, &found)?;
     not_kept.extend(folders(root, &missing));
     not_kept.sort_by(|a, b| a.path.cmp(&b.path));
-    let unexplained = unexplained(&missing, &not_kept)?;
+    let missing = explained(missing, &not_kept);
     let not_kept_count = not_kept.len() as u64;
     not_kept.truncate(NAMED_MAX);
     let listed: usize = found.iter().map(|file| file.relative.len() + ENTRY_BYTES).sum();
@@ -100,12 +120,12 @@ pub(crate) async fn keep(
         return Err(Reason { code: ReasonCode::OutputNotKept, message });
     }
     let files = store(cas, found).await?;
-    Ok(Outputs { files, missing, unexplained, not_kept, not_kept_count })
+    Ok(Outputs { files, missing, not_kept, not_kept_count })
 }
 
 /// Stores files. All of them are in the store when this returns, for at least `cas_keep_min_seconds`.
-async fn store(cas: &OutputStore<'_>, found: Vec<Found>) -> Result<Vec<OutputFile>, Reason> {
-    let OutputStore { cas, progress, wait_left } = cas;
+async fn store(to: &OutputStore<'_>, found: Vec<Found>) -> Result<Vec<OutputFile>, Reason> {
+    let OutputStore { cas, progress, wait_left } = to;
     let failed = |what: &str, error: &CasError| Reason {
         code: passing_code(error).unwrap_or(ReasonCode::OutputNotKept),
         message: format!("{what}: {}", telemetry::error_chain(error)),
@@ -113,7 +133,7 @@ async fn store(cas: &OutputStore<'_>, found: Vec<Found>) -> Result<Vec<OutputFil
     let paths = found.iter().map(|file| file.path.clone()).collect();
     let largest = found.iter().map(|file| file.size).max().unwrap_or_default();
     let storing = cas.put_files_telling(DigestFunction::Sha256, paths, false, progress);
-    let stored = unless_stalled(storing, progress, store_stall_limit(largest, *wait_left)).await?;
+    let stored = to.unless_stalled(storing, store_stall_limit(largest, *wait_left)).await?;
     if let Some(error) = stored.error {
         let file = found.get(stored.digests.len()).map_or("", |file| file.relative.as_str());
         return Err(failed(&format!("output {file} could not be stored"), &error));
@@ -127,7 +147,7 @@ async fn store(cas: &OutputStore<'_>, found: Vec<Found>) -> Result<Vec<OutputFil
     let files: Vec<OutputFile> = found.into_iter().zip(&stored.digests).map(output).collect();
     // The first may have been evicted while the last were stored.
     let limit = store_stall_limit(0, *wait_left);
-    let gone = unless_stalled(cas.missing(&stored.digests), progress, limit).await?;
+    let gone = to.unless_stalled(cas.missing(&stored.digests), limit).await?;
     let gone = gone.map_err(|error| failed("the outputs could not be checked", &error))?;
     if let Some(file) = files.iter().find(|file| gone.contains(&file.blob())) {
         let message = format!("output {} was evicted before all outputs were stored", file.path);
@@ -168,16 +188,16 @@ fn folders(root: &Path, missing: &[String]) -> Vec<OutputNotKept> {
     named.filter(is_folder).map(folder).collect()
 }
 
-/// Those of the missing outputs that match nothing that was left out.
-fn unexplained(missing: &[String], not_kept: &[OutputNotKept]) -> Result<Vec<String>, Reason> {
-    let mut unexplained = Vec::new();
-    for pattern in missing {
-        let glob = output_globs(&[pattern.trim_end_matches('/').to_owned()])?;
-        if !not_kept.iter().any(|it| glob.is_match(&it.path)) {
-            unexplained.push(pattern.clone());
-        }
-    }
-    Ok(unexplained)
+/// The missing outputs, each with the first of `not_kept` that it matches.
+fn explained(missing: Vec<String>, not_kept: &[OutputNotKept]) -> Vec<MissingOutput> {
+    let explain = |glob: String| {
+        // A glob that ends in an escaped slash is invalid without the slash: no folder explains it.
+        let folder = output_globs(&[glob.trim_end_matches('/').to_owned()]).ok();
+        let left_out =
+            folder.and_then(|folder| not_kept.iter().find(|it| folder.is_match(&it.path)).cloned());
+        MissingOutput { glob, left_out }
+    };
+    missing.into_iter().map(explain).collect()
 }
 
 struct Walk<'a> {
@@ -245,11 +265,13 @@ mod tests {
     fn what_is_left_out_is_not_reported_as_missing_too() {
         let root = tempfile::tempdir().unwrap();
         std::fs::create_dir(root.path().join("out")).unwrap();
-        let missing = ["./out/", "s.sock", "none"].map(ToOwned::to_owned);
+        let missing = ["./out/", "s.sock", "none", r"out\/"].map(ToOwned::to_owned);
         let mut not_kept = folders(root.path(), &missing);
         assert_eq!(not_kept.len(), 1);
         assert!(not_kept[0].path == "out" && not_kept[0].reason.contains("out/**"), "{not_kept:?}");
         not_kept.push(OutputNotKept { path: "s.sock".to_owned(), reason: "it is a socket".to_owned() });
-        assert_eq!(unexplained(&missing, &not_kept).unwrap(), ["none"]);
+        let explained = explained(missing.to_vec(), &not_kept);
+        let paths = explained.iter().map(|missing| missing.left_out.as_ref().map(|it| it.path.as_str()));
+        assert_eq!(paths.collect::<Vec<_>>(), [Some("out"), Some("s.sock"), None, None]);
     }
 }

@@ -168,7 +168,9 @@ impl Run<'_> {
         };
         let shared = self.shared;
         let most = shared.settings.output_bytes_max;
-        let (mut wait, mut stored) = (StoreWait::default(), 0);
+        let mut wait = StoreWait::default();
+        // The most that an attempt has done so far.
+        let (mut files, mut work) = (0, 0);
         loop {
             let progress = Arc::<PutProgress>::default();
             let to = OutputStore { cas: &shared.cas, progress: &progress, wait_left: wait.left() };
@@ -179,10 +181,10 @@ impl Run<'_> {
                     return (self.stopped(ending.ended().cloned()), Outputs::default());
                 }
             };
-            if progress.files() > stored {
-                stored = progress.files();
+            if progress.files() > files || progress.work_done() > work {
                 wait = StoreWait::default();
             }
+            (files, work) = (files.max(progress.files()), work.max(progress.work_done()));
             let reason = match kept {
                 Ok(outputs) => {
                     warn_of(self.console, &outputs).await;
@@ -243,13 +245,14 @@ async fn report_stored(lease: &LeaseKeeper, progress: &PutProgress, bus: &Bus) -
 
 /// A success without an output that the request requires is a failure.
 fn with_required(record: &BuildRecord, outputs: &Outputs, ending: Ending, job: Option<&JobEnd>) -> Ending {
-    let Some(missing) = outputs.missing.first() else { return ending };
+    let Some(first) = outputs.missing.first() else { return ending };
     if !record.build.require_outputs || !ending.is_success(job) {
         return ending;
     }
-    let mut message = match outputs.not_kept.first().filter(|_| outputs.unexplained.is_empty()) {
+    let named = outputs.missing.iter().find(|missing| missing.left_out.is_none()).unwrap_or(first);
+    let mut message = match &named.left_out {
         Some(left_out) => not_kept_text(left_out),
-        None => missing_text(outputs.unexplained.first().unwrap_or(missing)),
+        None => missing_text(&named.glob),
     };
     if outputs.missing.len() > 1 {
         message = format!("{message} and {} more", outputs.missing.len() - 1);
@@ -274,7 +277,8 @@ fn escaped(text: &str) -> String {
 
 /// Prints warnings about outputs that are missing or not stored.
 async fn warn_of(console: &mut Console, outputs: &Outputs) {
-    let missing = outputs.unexplained.iter().map(|glob| format!("warning: {}", missing_text(glob)));
+    let unexplained = outputs.missing.iter().filter(|missing| missing.left_out.is_none());
+    let missing = unexplained.map(|missing| format!("warning: {}", missing_text(&missing.glob)));
     let not_kept = outputs.not_kept.iter().map(|it| format!("warning: {}", not_kept_text(it)));
     for line in missing.chain(not_kept).take(WARNINGS_MAX) {
         if !say(console, &line).await {

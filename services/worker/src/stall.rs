@@ -16,13 +16,13 @@ pub(crate) async fn unless_stalled<T>(
     limit: Duration,
 ) -> Result<T, Reason> {
     tokio::pin!(work);
-    let (mut seen, mut since) = (progress.work_done(), Instant::now());
+    let (mut seen, mut since) = (progress.activity(), Instant::now());
     loop {
         tokio::select! {
             done = &mut work => return Ok(done),
             () = tokio::time::sleep(TICK) => {}
         }
-        let now = progress.work_done();
+        let now = progress.activity();
         if now != seen {
             (seen, since) = (now, Instant::now());
         } else if since.elapsed() >= limit {

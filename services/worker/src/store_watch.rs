@@ -1,5 +1,6 @@
 //! Watches a store that is read through a gateway: while it does not answer, the worker accepts no offers. The calls of
-//! builds show whether it answers; it is probed only after a call remained without an answer.
+//! builds show whether it answers; it is probed only after a call remained without an answer. A probe asks for a blob:
+//! it also fails if the gateway answers, but the object store behind it does not.
 
 use std::{sync::Arc, time::Duration};
 
@@ -13,7 +14,7 @@ use crate::shared::Shared;
 /// Time between two probes.
 const PROBE: Duration = Duration::from_secs(1);
 /// Time limit of a probe.
-const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
+const PROBE_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long the store does not answer before no offers are accepted: a gateway that is being replaced is back sooner.
 const PATIENCE: Duration = Duration::from_secs(3);
 
@@ -34,12 +35,12 @@ async fn wait_for_answer(shared: &Shared) {
     let mut closed = false;
     loop {
         tokio::time::sleep(PROBE).await;
-        match tokio::time::timeout(PROBE_TIMEOUT, shared.cas.id()).await {
+        match tokio::time::timeout(PROBE_TIMEOUT, shared.cas.probe()).await {
             Err(_) => {}
             Ok(Err(error @ CasError::Unreachable { .. })) => {
                 debug!(error = telemetry::error_chain(&error), "the store does not answer");
             }
-            Ok(Ok(_) | Err(_)) => break,
+            Ok(Ok(()) | Err(_)) => break,
         }
         if !closed && since.elapsed() >= PATIENCE {
             closed = true;

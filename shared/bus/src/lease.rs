@@ -9,7 +9,7 @@ use async_nats::HeaderMap;
 use bytes::Bytes;
 use model::{BuildKey, ExecutorHeartbeat, ExecutorId, Millis, Sequence, WorkerId};
 use serde::{Deserialize, Serialize};
-use tracing::warn;
+use tracing::debug;
 
 use crate::{
     Bus, BusError, ExecutorLeaseSubject, FromJson as _, LeaseSubject, Message, Stored,
@@ -321,7 +321,7 @@ impl Leases<'_> {
             Ok(holder) => holder,
             Err(error) => {
                 let error = telemetry::error_chain(&error);
-                warn!(subject = stored.subject, error, "cannot read a lease: it counts as free");
+                debug!(subject = stored.subject, error, "cannot read a lease: it counts as free");
                 return LeaseState::Free;
             }
         };

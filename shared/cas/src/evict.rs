@@ -6,6 +6,7 @@ mod scan;
 
 use std::{
     collections::{HashSet, VecDeque},
+    error::Error as _,
     fs::{self, File, Metadata, OpenOptions},
     io,
     os::unix::fs::MetadataExt as _,
@@ -36,6 +37,8 @@ const SHORT_AGAIN: Duration = Duration::from_secs(2);
 /// processes may fill the file system.
 const CHECK_AGAIN: Duration = Duration::from_secs(1);
 const CHECK_IDLE: Duration = Duration::from_secs(60);
+/// Minimum time between two log lines about failures with the same cause.
+const LOG_AGAIN: Duration = Duration::from_secs(60);
 /// A scan may use one part in this many of the time.
 const SCAN_SHARE: u32 = 20;
 
@@ -165,11 +168,14 @@ impl Evictor {
     /// file system after writes, also those that fail, and once a minute.
     pub async fn run(&self, stop: impl Future<Output = ()>) {
         tokio::pin!(stop);
+        let mut logged = LoggedFailure::default();
         loop {
             let again = match self.pass().await {
                 Ok(pass) => pass.again.unwrap_or(CHECK_IDLE).min(CHECK_IDLE),
                 Err(error) => {
-                    tracing::error!(error = &error as &dyn std::error::Error, "eviction failed");
+                    if logged.is_due(&error) {
+                        tracing::error!(error = &error as &dyn std::error::Error, "eviction failed");
+                    }
                     LINKED_AGAIN
                 }
             };
@@ -192,6 +198,23 @@ impl Evictor {
         let evictor = Arc::clone(&self.inner);
         let done = tokio::task::spawn_blocking(move || evictor.pass());
         done.await.map_err(|_| CasError::Stopping)?
+    }
+}
+
+/// Cause and time of the last failure that was logged.
+#[derive(Debug, Default)]
+struct LoggedFailure(Option<(String, Instant)>);
+
+impl LoggedFailure {
+    /// Whether to log a failure; if so, it becomes the last one.
+    fn is_due(&mut self, error: &CasError) -> bool {
+        // Without its path, which is another one in each pass.
+        let cause = error.source().map_or_else(|| error.to_string(), ToString::to_string);
+        let is_due = self.0.as_ref().is_none_or(|(last, at)| *last != cause || at.elapsed() >= LOG_AGAIN);
+        if is_due {
+            self.0 = Some((cause, Instant::now()));
+        }
+        is_due
     }
 }
 

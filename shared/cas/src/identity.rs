@@ -2,7 +2,7 @@
 
 use std::{fs, io, path::Path};
 
-use model::StoreId;
+use model::{DigestFunction, StoreId};
 use tokio::sync::watch;
 
 use crate::{Cas, CasError, backing::farm::Farm, layout::ID_NAME};
@@ -49,10 +49,28 @@ impl Cas {
         self.farm().is_some()
     }
 
-    /// Publishes whether the last call to the store of another farm remained without an answer; `None` if the store is
-    /// not behind the Remote Execution API.
+    /// Whether the blobs are in an object store or in the store of another farm, not only in a folder.
+    pub fn has_backing(&self) -> bool {
+        self.backing().is_some()
+    }
+
+    /// Publishes whether the last call to the store of another farm, or an attempt of it, remained without an answer;
+    /// `None` if the store is not behind the Remote Execution API.
     pub fn away(&self) -> Option<watch::Receiver<bool>> {
         self.farm().map(Farm::away)
+    }
+
+    /// Reports that the caller gave up a call to the store without an answer; [`Cas::away`] publishes it.
+    pub fn report_no_answer(&self) {
+        if let Some(farm) = self.farm() {
+            farm.report_no_answer();
+        }
+    }
+
+    /// Asks for a blob that does not exist, so that no cache can answer: fails if the store does not answer.
+    pub async fn probe(&self) -> Result<(), CasError> {
+        let absent = DigestFunction::Sha256.digest(uuid::Uuid::new_v4().as_bytes());
+        self.missing(&[absent]).await.map(drop)
     }
 }
 

@@ -28,12 +28,19 @@ impl PutProgress {
         self.files.load(Ordering::Relaxed)
     }
 
-    /// A number that increases with every part of the work that is done. What a repeated upload sends again does not
-    /// count.
+    /// A number that increases with every part of the work that is done. What a repeated upload sends
+    /// again does not count.
     pub fn work_done(&self) -> u64 {
         let most = |attempts: &Vec<Arc<Meter>>| attempts.iter().map(|meter| moved(meter)).max();
         let uploaded: u64 = self.uploads.lock().iter().filter_map(most).sum();
         self.files().saturating_add(self.bytes.load(Ordering::Relaxed)).saturating_add(uploaded)
+    }
+
+    /// A number that increases with every file that is stored and every part that is copied or sent, even if a repeated
+    /// upload sends it again.
+    pub fn activity(&self) -> u64 {
+        let sent: u64 = self.uploads.lock().iter().flatten().map(|meter| moved(meter)).sum();
+        self.files().saturating_add(self.bytes.load(Ordering::Relaxed)).saturating_add(sent)
     }
 
     pub(crate) fn add_files(&self, files: u64) {
@@ -95,8 +102,8 @@ mod tests {
         first.moved(0, 10);
         assert_eq!(progress.work_done(), 14);
         second.moved(0, 10);
-        assert_eq!(progress.work_done(), 14);
+        assert_eq!((progress.work_done(), progress.activity()), (14, 24));
         second.moved(1, 5);
-        assert_eq!(progress.work_done(), 20);
+        assert_eq!((progress.work_done(), progress.activity()), (20, 30));
     }
 }

@@ -194,8 +194,8 @@ impl Cas {
         Ok(self.missing(std::slice::from_ref(digest)).await?.is_empty())
     }
 
-    /// Forgets that a blob was there. For callers that find a path from [`Cas::local_path`] gone, which happens only
-    /// when files of the store are deleted by hand.
+    /// Forgets that a blob was there. For callers that find its file gone, which happens only when files of the store
+    /// are deleted by hand.
     pub fn forget(&self, digest: &BlobDigest) {
         self.local().forget(digest);
     }

@@ -15,6 +15,7 @@ use tonic::{
 
 use crate::{
     budget::Budget,
+    fault::{busy, status_of},
     limits::Limits,
     log_streams::{LiveRead, LogWrite},
     uploads::Uploads,
@@ -65,17 +66,18 @@ impl Shared {
         })
     }
 
-    /// Returns the id of the store as the value of a header; `None` if it has none or cannot be read now.
-    pub(crate) async fn store_id(&self) -> Option<MetadataValue<Ascii>> {
+    /// Returns the id of the store as the value of a header; `None` if it has none. An id that cannot be read now is an
+    /// error: a client that finds no id does not compare the store with its own.
+    pub(crate) async fn store_id(&self) -> Result<Option<MetadataValue<Ascii>>, Status> {
         if let Some(known) = self.store_id.get() {
-            return Some(known.clone());
+            return Ok(Some(known.clone()));
         }
-        let found = tokio::time::timeout(ID_TIMEOUT, self.cas().id()).await.ok()?;
-        let found = found.inspect_err(|error| {
-            tracing::debug!(error = telemetry::error_chain(error), "cannot read the id of the store");
-        });
-        let value = MetadataValue::<Ascii>::try_from(found.ok()??.to_string()).ok()?;
-        Some(self.store_id.get_or_init(|| value).clone())
+        let Ok(found) = tokio::time::timeout(ID_TIMEOUT, self.cas().id()).await else {
+            return Err(busy("the store did not report its id within 2 s; try again"));
+        };
+        let found = found.map_err(|error| status_of(&error))?;
+        let value = found.and_then(|id| MetadataValue::<Ascii>::try_from(id.to_string()).ok());
+        Ok(value.map(|value| self.store_id.get_or_init(|| value).clone()))
     }
 
     pub(crate) fn cas(&self) -> &Cas {

@@ -90,7 +90,7 @@ impl Capabilities for CapabilitiesService {
     ) -> Result<Response<ServerCapabilities>, Status> {
         let instance = self.0.instance(&request.get_ref().instance_name)?;
         let mut response = Response::new(capabilities(&self.0.api, instance));
-        if let Some(id) = self.0.store_id().await {
+        if let Some(id) = self.0.store_id().await? {
             response.metadata_mut().insert(STORE_ID, id);
         }
         Ok(response)

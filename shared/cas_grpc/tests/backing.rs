@@ -194,6 +194,11 @@ async fn a_machine_knows_the_id_of_the_farms_store_and_whether_it_answers() {
     let mut farm = Farm::start().await;
     let machine = farm.machine();
     assert_eq!(machine.cas.id().await.unwrap(), None);
+    let file = farm.cas.config().root.join(cas::STORE_ID);
+    std::fs::create_dir(&file).unwrap();
+    let unread = machine.cas.id().await;
+    assert!(matches!(unread, Err(CasError::Remote { .. })), "{unread:?}");
+    std::fs::remove_dir(&file).unwrap();
     let id = farm.cas.id_or(StoreId::generate()).await.unwrap();
     assert_eq!(machine.cas.id().await.unwrap(), Some(id));
     let away = machine.cas.away().unwrap();
@@ -202,8 +207,13 @@ async fn a_machine_knows_the_id_of_the_farms_store_and_whether_it_answers() {
     let unheard = machine.cas.id().await;
     assert!(matches!(unheard, Err(CasError::Unreachable { .. })), "{unheard:?}");
     assert!(*away.borrow());
+    assert!(matches!(machine.cas.probe().await, Err(CasError::Unreachable { .. })));
     farm.serve().await;
     assert_eq!(machine.cas.id().await.unwrap(), Some(id));
+    assert!(!*away.borrow());
+    machine.cas.report_no_answer();
+    assert!(*away.borrow());
+    machine.cas.probe().await.unwrap();
     assert!(!*away.borrow());
 }
 

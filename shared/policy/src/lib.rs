@@ -38,7 +38,7 @@ pub use instances::{
 };
 pub use joining::{Claim, Joining, joining, joining_through_gateway};
 pub use random::Random;
-pub use retry::{AfterLoss, after_loss, has_overrun};
+pub use retry::{AfterLoss, after_loss, overrun_at};
 pub use store_wait::{store_retry_delay, store_stall_limit, store_time_limit};
 pub use unread::{StreamPosition, Unread, unread};
 pub use why::{Busy, Stand, Workspaces, basis_text, share_of, why, why_text, with_workers};

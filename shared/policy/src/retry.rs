@@ -36,11 +36,11 @@ pub fn after_loss(record: &BuildRecord, worker: WorkerId, reason: Reason, now: M
     AfterLoss::Requeue(Box::new(record.requeued(Retry { reason, worker }, counts, now)))
 }
 
-/// Whether a build in progress must be ended: `overrun` has passed since its timeout at `timeout_at`, and since its
-/// worker last stored a part of its outputs at `stored_at`. The timeout does not include the storing of outputs.
-pub fn has_overrun(timeout_at: Millis, stored_at: Option<Millis>, overrun: Duration, now: Millis) -> bool {
-    let since = stored_at.map_or(timeout_at, |at| at.max(timeout_at));
-    since.after(overrun) <= now
+/// The time at which a build in progress must be ended: `overrun` has passed since its timeout at `timeout_at`, and
+/// since its worker last stored a part of its outputs at `stored_at`. The timeout does not include
+/// the storing of outputs.
+pub fn overrun_at(timeout_at: Millis, stored_at: Option<Millis>, overrun: Duration) -> Millis {
+    stored_at.map_or(timeout_at, |at| at.max(timeout_at)).after(overrun)
 }
 
 #[cfg(test)]

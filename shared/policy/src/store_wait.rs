@@ -5,8 +5,8 @@ use std::time::Duration;
 /// Time limit of a call that carries no content. It ends before nats-server delivers the request again because it was
 /// not acknowledged for 10 s.
 const CALL: Duration = Duration::from_secs(8);
-/// Time without progress after which a store that is given files counts as not answering; less when the wait for it is
-/// about to end.
+/// Time without progress after which a store that is given files counts as not answering; less when the wait for it
+/// is about to end.
 const STALL: Duration = Duration::from_secs(20);
 const STALL_MIN: Duration = Duration::from_secs(5);
 /// Bytes of a file that a store verifies or passes on in one second after the last byte has arrived, at least.

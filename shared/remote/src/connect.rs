@@ -37,8 +37,8 @@ pub struct Remote {
 
 /// Finds a server for a download whose connection was lost.
 pub trait Resume: fmt::Debug + Send + Sync {
-    /// Waits a moment and connects to a server that answers; `None` if the time to wait, which began at `lost_at`, ends
-    /// before.
+    /// Waits a moment and connects to a server that answers; `None` if the time to wait, which began at
+    /// `lost_at`, ends before.
     fn reconnect(&self, lost_at: Instant) -> futures::future::BoxFuture<'_, Option<Remote>>;
 }
 

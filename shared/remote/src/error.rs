@@ -25,6 +25,9 @@ pub enum RemoteError {
     Lost {
         /// The call, as a participle: "reading a batch of blobs".
         what: String,
+        /// The failure of the call.
+        #[source]
+        source: Box<Self>,
     },
     #[error("the store has no blob {digest}")]
     Missing { digest: BlobDigest },

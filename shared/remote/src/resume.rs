@@ -10,7 +10,7 @@ use crate::{Remote, RemoteError};
 /// The connection of one download.
 pub(crate) struct Connection {
     remote: Remote,
-    /// Time of the first failure since the last answer.
+    /// Time of the first failure since the last piece with content.
     lost_at: Option<Instant>,
 }
 
@@ -30,7 +30,9 @@ impl Connection {
         }
         let Some(resume) = self.remote.resume.clone() else { return Err(error) };
         let lost_at = *self.lost_at.get_or_insert_with(Instant::now);
-        let Some(other) = resume.reconnect(lost_at).await else { return Err(RemoteError::Lost { what }) };
+        let Some(other) = resume.reconnect(lost_at).await else {
+            return Err(RemoteError::Lost { what, source: Box::new(error) });
+        };
         self.remote.channel = other.channel;
         Ok(())
     }
@@ -56,7 +58,10 @@ impl Pieces {
             match self.next_of_stream().await {
                 Ok(Some(piece)) => {
                     self.offset += piece.len() as u64;
-                    self.connection.lost_at = None;
+                    // An empty piece is no progress: the wait for a server must still end.
+                    if !piece.is_empty() {
+                        self.connection.lost_at = None;
+                    }
                     return Ok(Some(piece));
                 }
                 Ok(None) => return Ok(None),

@@ -79,5 +79,6 @@ async fn a_download_continues_where_it_was_lost_while_a_server_is_found() {
     let lost = resuming(1).read(&digest).await.unwrap_err();
     let line = format!("the connection to the gateway was lost while reading {digest}");
     assert!(lost.is_unreachable() && lost.to_string() == line, "{lost}");
+    assert!(std::error::Error::source(&lost).is_some(), "the failed call is not named");
     server.abort();
 }

@@ -38,15 +38,15 @@ pub(crate) async fn remedy_for(bus: &Bus) -> String {
     )
 }
 
-/// Waits until a store answers that is read through a gateway; fails at once without patience.
-async fn answered(cas: &Cas, patience: Patience) -> Result<(), StartError> {
+/// Waits until a store answers that is read through a gateway, and returns its id; fails at once without patience.
+async fn answered(cas: &Cas, patience: Patience) -> Result<Option<StoreId>, StartError> {
     let mut reported = false;
     loop {
         match cas.id().await {
-            Ok(Some(_)) => return Ok(()),
+            Ok(Some(id)) => return Ok(Some(id)),
             Ok(None) => {
                 warn!(url = cas.url(), "the store reports no id: it is not compared with the farm's store");
-                return Ok(());
+                return Ok(None);
             }
             Err(error @ CasError::Unreachable { .. }) if patience == Patience::Wait => {
                 if !std::mem::replace(&mut reported, true) {
@@ -62,9 +62,7 @@ async fn answered(cas: &Cas, patience: Patience) -> Result<(), StartError> {
 /// Records `cas` as the farm's store, or checks that it is the recorded one. With patience, waits for the gateway of a
 /// store that is read through one.
 pub async fn join_store(bus: &Bus, cas: &Cas, claim: Claim, patience: Patience) -> Result<(), StartError> {
-    if cas.is_remote() {
-        answered(cas, patience).await?;
-    }
+    let reported = if cas.is_remote() { answered(cas, patience).await? } else { None };
     for tried in 1..=TRIES {
         let (at, record) = match bus.buckets().get::<FarmRecord>(&()).await {
             Ok(found) => found,
@@ -78,11 +76,12 @@ pub async fn join_store(bus: &Bus, cas: &Cas, claim: Claim, patience: Patience) 
         };
         let mut record = record.unwrap_or_default();
         let url = cas.url();
-        let (known, found) = (record.cas.as_ref(), cas.id().await?);
-        let decision = if cas.is_remote() {
-            joining_through_gateway(known, found, claim)
+        let known = record.cas.as_ref();
+        let (found, decision) = if cas.is_remote() {
+            (reported, joining_through_gateway(known, reported, claim))
         } else {
-            joining(known, found, &url, claim)
+            let found = cas.id().await?;
+            (found, joining(known, found, &url, claim))
         };
         match decision {
             Joining::Member => return Ok(()),
@@ -96,7 +95,10 @@ pub async fn join_store(bus: &Bus, cas: &Cas, claim: Claim, patience: Patience) 
                 return Err(mismatch(bus, cas, &record, &known).await.into());
             }
             Joining::MakeKnown => {
-                let id = cas.id_or(StoreId::generate()).await?;
+                let id = match found {
+                    Some(id) => id,
+                    None => cas.id_or(StoreId::generate()).await?,
+                };
                 record.cas = Some(KnownStore { url: url.clone(), id });
                 if bus.buckets().compare_and_set(&(), &record, at, PATIENCE).await? {
                     info!(farm = %record.id, url, "recorded the store as the farm's");

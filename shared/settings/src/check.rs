@@ -1,5 +1,7 @@
 //! Validation of settings: constraints beyond their types.
 
+use std::{io, path::Path};
+
 use config::ConfigError;
 use model::{Esu, ExecutorType};
 
@@ -14,6 +16,9 @@ pub enum SettingsError {
     /// A file or variable that cannot be read.
     #[error("cannot read the settings")]
     Read(#[source] ConfigError),
+    /// Settings that cannot be shown as text.
+    #[error("cannot show the settings")]
+    NotText(#[source] serde_json::Error),
     #[error("settings file {file} not found")]
     NoFile { file: String },
     #[error("unknown setting {name:?} in {file}")]
@@ -43,6 +48,24 @@ impl From<ConfigError> for SettingsError {
             return Self::Read(ConfigError::Type { origin, unexpected, expected, key });
         }
         Self::Read(error)
+    }
+}
+
+impl SettingsError {
+    /// The same error, except for a missing file: `config` also reports as missing what it may not read.
+    pub(crate) fn of_file(self, file: &Path) -> Self {
+        let is_missing = matches!(
+            &self,
+            Self::Read(ConfigError::Foreign(cause))
+                if cause.downcast_ref::<io::Error>().is_some_and(|cause| cause.kind() == io::ErrorKind::NotFound)
+        );
+        if !is_missing {
+            return self;
+        }
+        match file.try_exists() {
+            Ok(_) => Self::NoFile { file: file.display().to_string() },
+            Err(cause) => Self::Read(ConfigError::Foreign(Box::new(cause))),
+        }
     }
 }
 

@@ -1,10 +1,9 @@
 //! Descriptions of the settings, for people: the doc comments of [`Settings`].
 
-use invariant::Present as _;
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::Settings;
+use crate::{Settings, SettingsError};
 
 /// The source text that declares the settings.
 const SOURCE: &str = include_str!("lib.rs");
@@ -19,10 +18,10 @@ pub struct DescribedSetting {
 }
 
 impl Settings {
-    /// All settings in the order of their declaration.
-    pub fn described(&self) -> Vec<DescribedSetting> {
-        let json = |settings: &Self| serde_json::to_value(settings).present("settings as JSON");
-        let (values, defaults) = (json(self), json(&Self::default()));
+    /// All settings in the order of their declaration. Fails for a path that is not UTF-8.
+    pub fn described(&self) -> Result<Vec<DescribedSetting>, SettingsError> {
+        let json = |settings: &Self| serde_json::to_value(settings).map_err(SettingsError::NotText);
+        let (values, defaults) = (json(self)?, json(&Self::default())?);
         let of = |all: &Value, name: &str| all.get(name).cloned().unwrap_or_default();
         let described = |(name, description)| DescribedSetting {
             name,
@@ -30,7 +29,7 @@ impl Settings {
             value: of(&values, name),
             default: of(&defaults, name),
         };
-        descriptions().into_iter().map(described).collect()
+        Ok(descriptions().into_iter().map(described).collect())
     }
 }
 
@@ -52,14 +51,14 @@ fn descriptions() -> Vec<(&'static str, String)> {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
+    use std::{collections::BTreeSet, os::unix::ffi::OsStrExt as _};
 
     use super::*;
 
     #[test]
     fn every_setting_is_described() {
         let settings = Settings { attempts: 7, ..Settings::default() };
-        let described = settings.described();
+        let described = settings.described().unwrap();
         let names: BTreeSet<&str> = described.iter().map(|it| it.name).collect();
         let json = serde_json::to_value(&settings).unwrap();
         let known: BTreeSet<&str> = json.as_object().unwrap().keys().map(String::as_str).collect();
@@ -67,5 +66,12 @@ mod tests {
         assert!(described.iter().all(|it| it.description.len() > 10));
         let attempts = described.iter().find(|it| it.name == "attempts").unwrap();
         assert_eq!((&attempts.value, &attempts.default), (&7.into(), &3.into()));
+    }
+
+    #[test]
+    fn a_path_that_is_not_text_is_an_error() {
+        let data = std::ffi::OsStr::from_bytes(b"/tmp/\xff").into();
+        let settings = Settings { data, ..Settings::default() };
+        assert!(matches!(settings.described(), Err(SettingsError::NotText(_))));
     }
 }

@@ -321,11 +321,8 @@ impl Settings {
     }
 
     fn load_with(file: &Path, required: bool, environment: Environment) -> Result<Self, SettingsError> {
-        if required && !file.exists() {
-            return Err(SettingsError::NoFile { file: file.display().to_string() });
-        }
         let source = File::from(file).format(FileFormat::Toml).required(required);
-        check_names(file, source.clone())?;
+        check_names(file, source.clone()).map_err(|error| error.of_file(file))?;
         let merged =
             Config::builder().add_source(source).add_source(environment.try_parsing(true)).build()?;
         let settings: Self = merged.try_deserialize()?;

@@ -76,6 +76,15 @@ fn events_must_outlast_the_longest_build() {
 }
 
 #[test]
+fn a_named_file_may_lack_its_extension() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("forebay.toml"), "workspaces = 3").unwrap();
+    let environment = Environment::with_prefix("FOREBAY").source(Some(config::Map::default()));
+    let settings = Settings::load_with(&folder.path().join("forebay"), true, environment).unwrap();
+    assert_eq!(settings.workspaces, 3);
+}
+
+#[test]
 fn nonsense_is_named() {
     assert!(load("replicas = 2", &[]).unwrap_err().to_string().contains("replicas is 2"));
     assert!(load("", &[("FOREBAY_ATTEMPTS", "x")]).is_err());

@@ -18,13 +18,15 @@ use cas::{Cas, CasRoom, Evictor, Refusal, UsageSink};
 use model::StoreId;
 use serde::{Deserialize, Serialize};
 use service::{ServiceError, StartError, host_name};
-use tokio::{sync::Notify, task::JoinHandle};
+use tokio::{sync::Notify, task::JoinHandle, time::Instant};
 use tokio_util::sync::CancellationToken;
 
 /// Writes within this time are reported together.
 const TOGETHER: Duration = Duration::from_millis(100);
 /// Minimum time between two reports of writes that failed for want of space.
 const FAILED_AGAIN: Duration = Duration::from_secs(1);
+/// Minimum time between two reports of an unchanged state, except to processes that ask.
+const STATE_AGAIN: Duration = Duration::from_secs(1);
 
 bus::message!(Usage, State);
 
@@ -120,6 +122,17 @@ pub async fn store_rooms(bus: &Bus, wait: Duration) -> Result<Vec<StoreRoom>, Se
     Ok(found.into_iter().map(room).collect())
 }
 
+/// Why a process reports to the one that evicts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Cause {
+    /// It requests the state.
+    Question,
+    /// It wrote to the store.
+    Write,
+    /// A write failed for want of space, or was refused.
+    Failure,
+}
+
 /// Reports over the bus what this process writes to its store, and learns whether the store is full.
 #[derive(Debug, Default)]
 pub struct StoreUsage {
@@ -161,18 +174,18 @@ impl StoreUsage {
         stop: CancellationToken,
     ) {
         let mut reconnects = bus.reconnects();
-        self.report(&bus, &store, true).await;
-        let mut reported = tokio::time::Instant::now();
+        self.report(&bus, &store, Cause::Question).await;
+        let mut reported = Instant::now();
         loop {
             tokio::select! {
                 () = stop.cancelled() => break,
                 () = self.failure(reported + FAILED_AGAIN) => {
-                    self.report(&bus, &store, false).await;
-                    reported = tokio::time::Instant::now();
+                    self.report(&bus, &store, Cause::Failure).await;
+                    reported = Instant::now();
                 }
                 () = self.wake.notified() => {
                     tokio::time::sleep(TOGETHER).await;
-                    self.report(&bus, &store, false).await;
+                    self.report(&bus, &store, Cause::Write).await;
                 }
                 message = states.next() => match message.map(|message| message.content) {
                     Some(state) if state.store == store => cas.set_refusal(state.refusal()),
@@ -180,24 +193,29 @@ impl StoreUsage {
                     None => break,
                 },
                 // A change may have been published while the connection was lost.
-                () = reconnects.next() => self.report(&bus, &store, true).await,
+                () = reconnects.next() => self.report(&bus, &store, Cause::Question).await,
             }
         }
-        self.report(&bus, &store, false).await;
+        // The last report contains a failure that was not reported yet.
+        self.report(&bus, &store, Cause::Failure).await;
     }
 
     /// Waits for a failed write that is not reported yet, and at least until `earliest`. May be dropped and repeated
     /// without losing a failure.
-    async fn failure(&self, earliest: tokio::time::Instant) {
+    async fn failure(&self, earliest: Instant) {
         while !self.lacks_space.load(Ordering::Acquire) {
             self.failed.notified().await;
         }
         tokio::time::sleep_until(earliest).await;
     }
 
-    async fn report(&self, bus: &Bus, store: &str, asks: bool) {
+    async fn report(&self, bus: &Bus, store: &str, cause: Cause) {
         let bytes = self.bytes.swap(0, Ordering::Relaxed);
-        let lacks_space = self.lacks_space.swap(false, Ordering::AcqRel);
+        let (asks, lacks_space) = match cause {
+            Cause::Question => (true, false),
+            Cause::Write => (false, false),
+            Cause::Failure => (false, self.lacks_space.swap(false, Ordering::AcqRel)),
+        };
         if bytes == 0 && !asks && !lacks_space {
             return;
         }
@@ -206,6 +224,9 @@ impl StoreUsage {
             let error = telemetry::error_chain(&error);
             tracing::warn!(error, "cannot report the bytes written; they will be added to the next report");
             self.bytes.fetch_add(bytes, Ordering::Relaxed);
+            if lacks_space {
+                self.lacks_space();
+            }
         }
     }
 }
@@ -223,10 +244,15 @@ pub(crate) async fn govern(
     let mut state = evictor.room();
     let mut reconnects = bus.reconnects();
     let mut said = None;
+    let mut said_at = Instant::now();
+    // Whether the state is reported again although it did not change.
+    let mut repeats = false;
     loop {
         let found = *state.borrow_and_update();
         if said != Some(found.refusal) {
             said = announce(bus, (store.as_str(), place.as_str()), found).await.then_some(found.refusal);
+            said_at = Instant::now();
+            repeats = said.is_none();
         }
         tokio::select! {
             () = stop.cancelled() => return Ok(()),
@@ -242,9 +268,10 @@ pub(crate) async fn govern(
                     }
                     if usage.lacks_space {
                         evictor.lacks_space();
+                        // The process may have missed the last change.
+                        repeats = true;
                     }
-                    // A process whose write was refused may have missed the last change.
-                    if usage.asks || usage.lacks_space {
+                    if usage.asks {
                         said = None;
                     }
                 }
@@ -252,6 +279,7 @@ pub(crate) async fn govern(
                 None => return Ok(()),
             },
             () = reconnects.next() => said = None,
+            () = tokio::time::sleep_until(said_at + STATE_AGAIN), if repeats => said = None,
         }
     }
 }

@@ -12,6 +12,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use toml::de::DeTable;
+
 /// Folders that hold nothing of the project's own.
 const NOT_OURS: [&str; 4] = [".git", ".tools", "target", "node_modules"];
 
@@ -70,12 +72,13 @@ fn collect(folder: &Path, extension: &str, found: &mut Vec<SourceFile>) {
 pub fn members() -> BTreeMap<String, Member> {
     let manifests = files("toml").into_iter().filter(|file| file.path.ends_with("/Cargo.toml"));
     let members = manifests.map(|file| {
-        let manifest: toml::Table =
-            file.text.parse().unwrap_or_else(|error| panic!("{}: {error}", file.path));
-        let package = manifest.get("package").and_then(|it| it.as_table()).expect("a package");
-        let name = package.get("name").and_then(|it| it.as_str()).expect("a name").to_owned();
-        let dependencies = manifest.get("dependencies").and_then(|it| it.as_table());
-        let dependencies = dependencies.into_iter().flat_map(|table| table.keys().cloned()).collect();
+        let manifest =
+            DeTable::parse(&file.text).unwrap_or_else(|error| panic!("{}: {error}", file.path)).into_inner();
+        let package = manifest.get("package").and_then(|it| it.get_ref().as_table()).expect("a package");
+        let name = package.get("name").and_then(|it| it.get_ref().as_str()).expect("a name").to_owned();
+        let dependencies = manifest.get("dependencies").and_then(|it| it.get_ref().as_table());
+        let names = dependencies.into_iter().flat_map(|table| table.keys());
+        let dependencies = names.map(|name| name.get_ref().to_string()).collect();
         let path = file.path.trim_end_matches("/Cargo.toml").to_owned();
         (name.clone(), Member { path, name, dependencies })
     });

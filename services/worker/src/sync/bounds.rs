@@ -1,5 +1,5 @@
-//! Ends the work on files early: when the build is stopped, and before the disk is full, because the bus may need the
-//! rest of it.
+//! Ends the work on files early: when the build is stopped, and before the disk is full, because the bus may
+//! need the rest of it.
 
 use std::{cell::Cell, io, path::Path, sync::atomic::AtomicBool};
 

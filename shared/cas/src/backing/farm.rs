@@ -42,7 +42,7 @@ pub(crate) struct Farm {
     remote: Remote,
     /// Blobs that the farm recently confirmed or received.
     known: Known,
-    /// Whether the last call remained without an answer.
+    /// Whether the last call, or an attempt of it, remained without an answer.
     away: watch::Sender<bool>,
 }
 
@@ -84,6 +84,15 @@ impl Farm {
         self.away.subscribe()
     }
 
+    /// Records that a call was given up without an answer.
+    pub(crate) fn report_no_answer(&self) {
+        self.set_away(true);
+    }
+
+    fn set_away(&self, is_away: bool) {
+        self.away.send_if_modified(|away| std::mem::replace(away, is_away) != is_away);
+    }
+
     pub(crate) fn failed(&self, failure: &Failure) -> CasError {
         if let RemoteError::Refused { status, .. } = &**failure
             && status.code() == tonic::Code::ResourceExhausted
@@ -106,6 +115,8 @@ impl Farm {
         for wait in WAITS {
             match call().await {
                 Err(error) if error.is_unreachable() => {
+                    // The caller may give up the call before its last attempt.
+                    self.set_away(true);
                     tracing::debug!(url = self.url, error = &error as &dyn std::error::Error, "retrying");
                     tokio::time::sleep(wait).await;
                 }
@@ -117,8 +128,7 @@ impl Farm {
 
     /// Records whether the farm answered a call.
     fn noted<T>(&self, outcome: Result<T, RemoteError>) -> Result<T, Failure> {
-        let is_away = outcome.as_ref().is_err_and(RemoteError::is_unreachable);
-        self.away.send_if_modified(|away| std::mem::replace(away, is_away) != is_away);
+        self.set_away(outcome.as_ref().is_err_and(RemoteError::is_unreachable));
         outcome.map_err(Arc::new)
     }
 

@@ -73,13 +73,15 @@ impl EvictorInner {
         let mut pass = Pass::default();
         let today = day_of(now);
         for (_, folder) in days(self.local.layout()).filter(|(day, _)| *day < today) {
-            if let Err(error) = self.release_day(&folder, &mut pass)
-                && self.stuck_days.lock().insert(folder)
-            {
-                tracing::warn!(
-                    error = &error as &dyn std::error::Error,
-                    "cannot delete what was kept until a day that has passed"
-                );
+            if let Err(error) = self.release_day(&folder, &mut pass) {
+                if self.stuck_days.lock().insert(folder) {
+                    tracing::warn!(
+                        error = &error as &dyn std::error::Error,
+                        "cannot delete what was kept until a day that has passed"
+                    );
+                }
+            } else {
+                self.stuck_days.lock().remove(&folder);
             }
         }
         pass
@@ -90,9 +92,12 @@ impl EvictorInner {
         if !fs::symlink_metadata(folder).map_err(failed)?.is_dir() {
             return Err(failed(io::ErrorKind::NotADirectory.into()));
         }
+        let mut outcome = Ok(());
         for name in links(folder) {
-            self.release_one(&name.entry, &name.path, pass)?;
+            // The first failure is returned after the other blobs are released.
+            outcome = outcome.and(self.release_one(&name.entry, &name.path, pass));
         }
+        outcome?;
         fs::remove_dir_all(folder).map_err(failed)
     }
 

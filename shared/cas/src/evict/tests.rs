@@ -448,6 +448,42 @@ async fn a_file_in_place_of_a_day_does_not_stop_the_deletion() {
 }
 
 #[tokio::test]
+async fn a_name_that_cannot_be_removed_does_not_stop_the_deletion_of_the_others() {
+    let store = store(HOUR);
+    let named = store.keep(1).await;
+    let evictor = store.evictor(10);
+    let now = SystemTime::now();
+    assert!(evictor.keep(vec![(named, now)]).await.unwrap().is_empty());
+    store.age(&named, HOUR * 24);
+    let day = fs::read_dir(store.folder.path().join("kept")).unwrap().next().unwrap().unwrap().file_name();
+    let day: u64 = day.to_str().unwrap().parse().unwrap();
+    let layout = store.cas.local().layout();
+    // The folder may list these before or after the blob.
+    let folders: Vec<PathBuf> =
+        (2..10).map(|n| layout.kept_path(day, &Entry::blob(SHA.digest(&content(n))))).collect();
+    for folder in &folders {
+        fs::create_dir_all(folder).unwrap();
+    }
+    assert_eq!(evictor.release(now + 3 * DAY).await.unwrap().deleted, 1);
+    assert_eq!(evictor.inner.stuck_days.lock().len(), 1);
+    for folder in &folders {
+        fs::remove_dir(folder).unwrap();
+    }
+    assert_eq!(evictor.release(now + 3 * DAY).await.unwrap().deleted, 0);
+    assert!(evictor.inner.stuck_days.lock().is_empty());
+    assert_eq!(store.count("kept"), 0);
+}
+
+#[test]
+fn failures_with_the_same_cause_are_logged_once_a_minute() {
+    let failure = |path: &str, kind: io::ErrorKind| CasError::disk("evicting", path.as_ref(), kind.into());
+    let mut logged = LoggedFailure::default();
+    assert!(logged.is_due(&failure("/a", io::ErrorKind::ReadOnlyFilesystem)));
+    assert!(!logged.is_due(&failure("/b", io::ErrorKind::ReadOnlyFilesystem)));
+    assert!(logged.is_due(&failure("/b", io::ErrorKind::PermissionDenied)));
+}
+
+#[tokio::test]
 async fn while_it_is_unknown_what_records_name_nothing_is_deleted() {
     let store = store(HOUR);
     for n in 0..3 {

@@ -54,6 +54,7 @@ mod stale_leases;
 mod stalled_clients;
 mod steps;
 mod steps_actions;
+mod store_watch;
 mod telemetry;
 mod two_farms;
 mod up;

@@ -131,7 +131,7 @@ async fn a_build_runs_with_its_blobs_on_azure() {
 }
 
 /// Starts a build that ends with an output as soon as the returned file exists.
-async fn held_build(farm: &Farm) -> (BuildKey, PathBuf) {
+pub(crate) async fn held_build(farm: &Farm) -> (BuildKey, PathBuf) {
     let (runs, go) = (farm.folder().join("runs"), farm.folder().join("go"));
     let text = format!(
         "touch {}; while [ ! -e {} ]; do sleep 0.05; done; echo kept > out.txt",
