@@ -4,10 +4,12 @@ export PATH := $(CURDIR)/.tools/bin:$(PATH)
 FOREBAY := target/debug/forebay
 RELEASE := target/release/forebay
 PREFIX ?= /usr/local
+# A tmpfs: a disk makes the guard's figures depend on what was removed from it before.
+BENCH_TMPDIR ?= $(if $(wildcard /dev/shm/.),/dev/shm,/tmp)
 RUN_TESTS = $(if $(shell command -v cargo-nextest),cargo nextest run,cargo test)
 
 help: ## show this list
-	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / { printf "%-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "%-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 tools: ## install missing tools (nats-server, redis-server, Python packages) into .tools/
 	@infra/tools/setup.sh
@@ -47,6 +49,12 @@ bench: tools ## measure builds, scheduling, actions and the store on this machin
 	  $(RELEASE) bench actions --project $$lua
 	$(RELEASE) bench cas
 
+bench-guard: tools binary ## fail if builds or actions cost more than docs/benchmarks.json says
+	TMPDIR=$(BENCH_TMPDIR) $(FOREBAY) bench guard
+
+bench-baseline: tools binary ## write docs/benchmarks.json: the costs on this machine
+	TMPDIR=$(BENCH_TMPDIR) $(FOREBAY) bench guard --write "$$(git describe --always --dirty --abbrev=12)"
+
 demo: tools binary ## start a farm on this machine and compile zlib, bzip2 and Lua on it
 	python3 infra/demo/demo.py
 
@@ -62,4 +70,4 @@ clean: ## remove build outputs, keep .tools/
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help tools clients build binary lint test chaos e2e bench demo schemas install clean
+.PHONY: help tools clients build binary lint test chaos e2e bench bench-guard bench-baseline demo schemas install clean

@@ -5,8 +5,18 @@ use std::{path::PathBuf, time::Duration};
 use clap::Args;
 
 use crate::{
-    calls::calls, error::BenchError, farm::BenchFarm, figures::Figures, floor, input_roots, memory::Memory,
-    progress::say, report::BenchReport, scenarios, work::Work,
+    calls::calls,
+    error::BenchError,
+    farm::BenchFarm,
+    figures::Figures,
+    floor::Spawn,
+    input_roots,
+    memory::Memory,
+    progress::say,
+    report::BenchReport,
+    rounds::{Rounds, Windows},
+    scenarios,
+    work::{ActionLoad, Work},
 };
 
 /// Parts that need only the executor of a farm, in addition to the scenarios.
@@ -85,40 +95,44 @@ pub(crate) async fn measure(args: &ActionsArgs) -> Result<BenchReport, BenchErro
 }
 
 async fn unconfined(args: &ActionsArgs, farm: &BenchFarm) -> Result<Figures, BenchError> {
-    say("measuring single and concurrent actions without a sandbox");
+    say("measuring single and concurrent actions without a sandbox, and bare spawns, in turn");
     let work = Work::new(farm.remote().await?).await?;
     let latency = work.latency(200).await?;
-    let before = floor::spawns(args.window()).await?;
-    let rate = work.unique(args.in_flight, args.window() * 2).await?;
-    let spawns = f64::midpoint(before, floor::spawns(args.window()).await?);
+    let load = ActionLoad { work: &work, in_flight: args.in_flight };
+    let rounds = Rounds::measure(farm, Spawn::Plain, Windows::of(args.window()), &load).await?;
     let mut figures = Figures::default();
-    figures.figure("spawns_per_s", "bare spawns of /bin/true, two threads", spawns, "/s");
-    figures.figure("actions_per_s", "unique actions of /bin/true, no sandbox", rate, "/s");
-    figures.figure("actions_to_spawns_ratio", "actions to bare spawns", rate / spawns, "");
+    let spawns = "bare spawns of /bin/true, two threads";
+    figures.figure("spawns_per_s", spawns, rounds.spawn_rate(), "/s");
+    figures.figure("actions_per_s", "unique actions of /bin/true, no sandbox", rounds.rate(), "/s");
+    figures.figure("actions_to_spawns_ratio", "actions to bare spawns", rounds.throughput_ratio(), "");
     figures.percentiles("action_latency_ms", "one action at a time", latency, "ms");
+    figures.part("cost", rounds.cost("action"));
     Ok(figures)
 }
 
 async fn confined(args: &ActionsArgs, farm: &BenchFarm) -> Result<Figures, BenchError> {
-    say("measuring single and concurrent actions under bubblewrap");
+    say("measuring single and concurrent actions under bubblewrap, and bare spawns, in turn");
     let work = Work::new(farm.remote().await?).await?;
     let latency = work.latency(100).await?;
-    let before = floor::confined_spawns(args.window()).await?;
-    let rate = work.unique(args.in_flight, args.window() * 2).await?;
-    let spawns = f64::midpoint(before, floor::confined_spawns(args.window()).await?);
-    let (ratio, mut figures) = (rate / spawns, Figures::default());
-    figures.figure("bubblewrap_spawns_per_s", "bare spawns under bubblewrap, two threads", spawns, "/s");
-    figures.figure("sandboxed_actions_per_s", "unique actions of /bin/true, bubblewrap", rate, "/s");
+    let load = ActionLoad { work: &work, in_flight: args.in_flight };
+    let rounds = Rounds::measure(farm, Spawn::Confined, Windows::of(args.window()), &load).await?;
+    let (ratio, mut figures) = (rounds.throughput_ratio(), Figures::default());
+    let spawns = "bare spawns under bubblewrap, two threads";
+    figures.figure("bubblewrap_spawns_per_s", spawns, rounds.spawn_rate(), "/s");
+    let name = "unique actions of /bin/true, bubblewrap";
+    figures.figure("sandboxed_actions_per_s", name, rounds.rate(), "/s");
     figures.figure("sandboxed_actions_to_spawns_ratio", "actions to bare spawns, bubblewrap", ratio, "");
     let name = "one action at a time, bubblewrap";
     figures.percentiles("sandboxed_action_latency_ms", name, latency, "ms");
+    figures.part("sandboxed_cost", rounds.cost("sandboxed action"));
     Ok(figures)
 }
 
 async fn hits(args: &ActionsArgs, farm: &BenchFarm) -> Result<Figures, BenchError> {
     say("measuring cache hits");
     let work = Work::new(farm.remote().await?).await?;
-    let action = work.upload_new().await?;
+    let action = work.upload_new(1).await?.pop();
+    let action = action.ok_or_else(|| BenchError::plain("no action was uploaded"))?;
     work.execute(&action).await?;
     let executes = calls(args.in_flight, args.window(), || async { work.execute(&action).await.map(drop) });
     let executes = executes.await?;

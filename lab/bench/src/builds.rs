@@ -5,8 +5,17 @@ use std::time::Duration;
 use clap::Args;
 
 use crate::{
-    error::BenchError, farm::BenchFarm, figures::Figures, floor, latency, memory::Memory, progress::say,
-    queue, rates, report::BenchReport,
+    error::BenchError,
+    farm::BenchFarm,
+    figures::Figures,
+    floor::Spawn,
+    latency,
+    memory::Memory,
+    progress::say,
+    queue,
+    rates::{self, BuildLoad},
+    report::BenchReport,
+    rounds::{Rounds, Windows},
 };
 
 /// Options of `forebay bench builds`, which starts farms in temporary folders.
@@ -27,7 +36,7 @@ pub(crate) struct BuildsArgs {
     /// Compare the dispatch rate with this many queued builds to that with 1,000; 0 skips this part
     #[arg(long, value_name = "N", default_value_t = 0)]
     queued: u64,
-    /// Measure only this part: floor, latency, rates, sync or queue
+    /// Measure only this part: latency, rates, sync or queue
     #[arg(long, value_name = "PART")]
     only: Option<String>,
 }
@@ -79,18 +88,14 @@ pub(crate) async fn measure(args: &BuildsArgs) -> Result<BenchReport, BenchError
     Ok(BenchReport::new(&format!(", {} workspaces", args.workspaces), figures, Memory::default()))
 }
 
-/// Measures rates. The baseline is measured before and after, so that changes of the machine's speed become visible.
+/// Compares builds with bare spawns.
 async fn rates_and_floor(farm: &BenchFarm, window: Duration) -> Result<Figures, BenchError> {
-    say("measuring bare spawns of /bin/true");
-    let before = floor::spawns(window).await?;
-    say("measuring builds of /bin/true while creating more");
-    let finishes = rates::finishes(farm, window * 2).await?;
-    let after = floor::spawns(window).await?;
-    let spawns = f64::midpoint(before, after);
+    say("measuring builds of /bin/true while creating more, and bare spawns of it, in turn");
+    let rounds = Rounds::measure(farm, Spawn::Plain, Windows::of(window), &BuildLoad { farm }).await?;
     let mut figures = Figures::default();
-    figures.figure("spawns_per_s", "bare spawns of /bin/true, two threads", spawns, "/s");
-    figures.field("spawns_per_s_before_and_after", vec![before, after]);
-    figures.figure("finishes_per_s", "builds of /bin/true while creating more", finishes, "/s");
-    figures.figure("finish_to_spawn_ratio", "builds to bare spawns", finishes / spawns, "");
+    figures.figure("spawns_per_s", "bare spawns of /bin/true, two threads", rounds.spawn_rate(), "/s");
+    figures.figure("finishes_per_s", "builds of /bin/true while creating more", rounds.rate(), "/s");
+    figures.figure("finish_to_spawn_ratio", "builds to bare spawns", rounds.throughput_ratio(), "");
+    figures.part("cost", rounds.cost("build"));
     Ok(figures)
 }

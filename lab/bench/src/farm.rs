@@ -37,8 +37,8 @@ pub(crate) struct BenchFarm {
 const START: Duration = Duration::from_secs(30);
 
 impl BenchFarm {
-    /// Starts a farm with this many workspaces and waits until it answers.
-    pub(crate) async fn start(workspaces: u16, more: &[&str]) -> Result<Self, BenchError> {
+    /// Starts a farm with this many workspaces, or the default number, and waits until it answers.
+    pub(crate) async fn start(workspaces: impl Into<Option<u16>>, more: &[&str]) -> Result<Self, BenchError> {
         Self::start_with(workspaces, more, &[]).await
     }
 
@@ -49,7 +49,7 @@ impl BenchFarm {
 
     /// Starts a farm with settings as environment variables.
     pub(crate) async fn start_with(
-        workspaces: u16,
+        workspaces: impl Into<Option<u16>>,
         more: &[&str],
         settings: &[(&str, &str)],
     ) -> Result<Self, BenchError> {
@@ -62,7 +62,10 @@ impl BenchFarm {
             .map_err(|error| failed("cannot write the log of the farm", &error))?;
         let mut command = ourselves()?;
         let data = folder.path().join("data");
-        command.arg("up").arg("--data").arg(&data).args(["--workspaces", &workspaces.to_string()]);
+        command.arg("up").arg("--data").arg(&data);
+        if let Some(workspaces) = workspaces.into() {
+            command.args(["--workspaces", &workspaces.to_string()]);
+        }
         command
             .args(["--nats-port", "0", "--redis-port", "0", "--http-port", "0", "--grpc-port", "0"])
             .args(more)

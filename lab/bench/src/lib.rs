@@ -8,6 +8,7 @@ mod bytes_stream;
 mod calls;
 mod cancelling;
 mod cas;
+mod counts;
 mod deaths;
 mod decisions;
 mod error;
@@ -16,19 +17,21 @@ mod figures;
 mod files;
 mod fit;
 mod floor;
+mod guard;
 mod input_roots;
 mod join;
 mod latency;
 mod log;
 mod memory;
 mod merge;
-mod messages;
 mod offers;
+mod processor;
 mod progress;
 mod queue;
 mod rates;
 mod redis_info;
 mod report;
+mod rounds;
 mod scenarios;
 mod scheduling;
 mod sharing;
@@ -48,7 +51,7 @@ pub use error::BenchError;
 pub use report::BenchReport;
 
 use self::{
-    actions::ActionsArgs, builds::BuildsArgs, cas::CasArgs, scheduling::SchedulingArgs,
+    actions::ActionsArgs, builds::BuildsArgs, cas::CasArgs, guard::GuardArgs, scheduling::SchedulingArgs,
     workspaces::WorkspacesArgs,
 };
 
@@ -71,6 +74,8 @@ enum BenchCommand {
     Workspaces(WorkspacesArgs),
     /// Benchmark the content-addressable store: look-ups, small blobs, streams compared with a bare gRPC stream
     Cas(CasArgs),
+    /// Compare the cost of builds and actions with a file of expected figures, and fail if it grew
+    Guard(GuardArgs),
 }
 
 /// Runs the chosen benchmark.
@@ -81,5 +86,6 @@ pub async fn measure(args: &BenchArgs) -> Result<BenchReport, BenchError> {
         BenchCommand::Scheduling(args) => scheduling::measure(args).await,
         BenchCommand::Workspaces(args) => workspaces::measure(args).await,
         BenchCommand::Cas(args) => cas::measure(args).await,
+        BenchCommand::Guard(args) => Box::pin(guard::measure(args)).await,
     }
 }

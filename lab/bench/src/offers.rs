@@ -110,6 +110,7 @@ async fn run(bus: &Bus, offer: &Offer, record: model::BuildRecord) -> bool {
         cpu_seconds: 0.0,
         peak_memory_bytes: 0,
         usage: Occupancy::default(),
+        on_executors: Occupancy::default(),
         preparation_seconds: None,
         outputs: Vec::new(),
         outputs_missing: Vec::new(),

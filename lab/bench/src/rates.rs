@@ -1,16 +1,17 @@
-//! Maximum rates of create, get and finish.
+//! Builds as a load, and maximum rates of create and get.
 
 use std::time::{Duration, Instant};
 
 use futures::{StreamExt as _, TryStreamExt as _};
 use model::BuildKey;
 
-use crate::{error::BenchError, farm::BenchFarm};
+use crate::{error::BenchError, farm::BenchFarm, rounds::Load};
 
 /// Number of concurrent calls.
 const IN_FLIGHT: usize = 256;
-/// Number of builds kept queued while finishes are measured.
+/// Number of builds kept queued while others run.
 const DEPTH: u64 = 1000;
+const LOOK: Duration = Duration::from_millis(20);
 
 /// Rate of acknowledged creates per second, over `builds` builds.
 pub(crate) async fn creates(farm: &BenchFarm, builds: u64) -> Result<f64, BenchError> {
@@ -44,30 +45,32 @@ pub(crate) async fn gets(farm: &BenchFarm, reads: u64) -> Result<f64, BenchError
     Ok(reads as f64 / begun.elapsed().as_secs_f64())
 }
 
-/// Rate of finished builds per second over `window`, while new builds keep the queue filled.
-pub(crate) async fn finishes(farm: &BenchFarm, window: Duration) -> Result<f64, BenchError> {
-    fill(farm, DEPTH).await?;
-    let mut created = DEPTH;
-    let warm = Instant::now() + Duration::from_secs(2);
-    let mut begun: Option<(Instant, u64)> = None;
-    loop {
-        let unfinished = farm.unfinished().await?;
-        let finished = created.saturating_sub(unfinished);
-        match begun {
-            None if Instant::now() >= warm => begun = Some((Instant::now(), finished)),
-            Some((since, before)) if since.elapsed() >= window => {
-                let rate = (finished - before) as f64 / since.elapsed().as_secs_f64();
-                farm.wait_for(0).await?;
-                return Ok(rate);
+/// Builds of `/bin/true` that run while others are created.
+pub(crate) struct BuildLoad<'a> {
+    pub(crate) farm: &'a BenchFarm,
+}
+
+impl Load for BuildLoad<'_> {
+    type Batch = u64;
+
+    async fn prepare(&self, items: u64) -> Result<u64, BenchError> {
+        Ok(items)
+    }
+
+    async fn run(&self, items: u64) -> Result<(), BenchError> {
+        let mut uncreated = items;
+        let mut unfinished = 0;
+        loop {
+            let missing = DEPTH.saturating_sub(unfinished).min(uncreated);
+            if missing >= DEPTH.min(uncreated) / 10 {
+                fill(self.farm, missing).await?;
+                uncreated -= missing;
             }
-            None | Some(_) => {}
+            if uncreated == 0 {
+                return self.farm.wait_for(0).await;
+            }
+            tokio::time::sleep(LOOK).await;
+            unfinished = self.farm.unfinished().await?;
         }
-        let missing = DEPTH.saturating_sub(unfinished);
-        if missing < DEPTH / 10 {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-            continue;
-        }
-        fill(farm, missing).await?;
-        created += missing;
     }
 }

@@ -12,6 +12,8 @@ use crate::{error::BenchError, figures::Figures, memory::Memory};
 pub struct BenchReport {
     figures: Figures,
     memory: Memory,
+    /// Figures that are worse than expected.
+    failures: Vec<String>,
 }
 
 impl BenchReport {
@@ -21,7 +23,7 @@ impl BenchReport {
         let cpuinfo = read("/proc/cpuinfo");
         let model = cpuinfo.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
         let model = model.map(|(_, name)| name).unwrap_or_default();
-        let processors = std::thread::available_parallelism().map_or(0, std::num::NonZero::get);
+        let processors = processors();
         let version = read("/proc/sys/kernel/osrelease");
         let kernel = version.trim();
         let mut all = Figures::default();
@@ -31,13 +33,26 @@ impl BenchReport {
         if !memory.is_empty() {
             all.part("memory", memory.figures());
         }
-        Self { figures: all, memory }
+        Self { figures: all, memory, failures: Vec::new() }
     }
 
-    /// Fails if a process of the farm used more memory than it may.
+    /// The same report, of a run in which these figures are worse than expected.
+    pub(crate) fn with_failures(self, failures: Vec<String>) -> Self {
+        Self { failures, ..self }
+    }
+
+    /// Fails if a figure is worse than expected, or a process of the farm used more memory than it may.
     pub fn check(&self) -> Result<(), BenchError> {
+        if !self.failures.is_empty() {
+            return Err(BenchError::plain(self.failures.join("\n")));
+        }
         self.memory.check()
     }
+}
+
+/// Number of processors that this process may use; 0 if it is unknown.
+pub(crate) fn processors() -> usize {
+    std::thread::available_parallelism().map_or(0, std::num::NonZero::get)
 }
 
 impl fmt::Display for BenchReport {

@@ -3,14 +3,13 @@
 use std::path::Path;
 
 use crate::{
-    affinity, cancelling, deaths, error::BenchError, figures::Figures, fit, join, merge, messages, sharing,
-    sizing, tail, waiters, window,
+    affinity, cancelling, deaths, error::BenchError, figures::Figures, fit, join, merge, sharing, sizing,
+    tail, waiters, window,
 };
 
 /// Names of the scenarios.
-pub(crate) const NAMES: [&str; 12] = [
-    "merge", "tail", "fit", "fairness", "deaths", "join", "affinity", "sizing", "messages", "cancel",
-    "window", "waiters",
+pub(crate) const NAMES: [&str; 11] = [
+    "merge", "tail", "fit", "fairness", "deaths", "join", "affinity", "sizing", "cancel", "window", "waiters",
 ];
 
 /// Runs the selected scenarios in sequence. The affinity scenario needs the sources of a `project`.
@@ -29,7 +28,6 @@ pub(crate) async fn measure(
             "join" => Some(join::measure().await?),
             "affinity" => affinity::measure(project).await?,
             "sizing" => Some(sizing::measure()?),
-            "messages" => Some(messages::measure().await?),
             "cancel" => Some(cancelling::measure().await?),
             "window" => window::measure().await?,
             "waiters" => Some(waiters::measure().await?),

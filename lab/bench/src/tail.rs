@@ -1,7 +1,7 @@
 //! Tail latency of actions with one slow executor among twenty, without and with hedged copies.
 //!
-//! Actions arrive as a Poisson process, independent of earlier ones, with a load of 30 % of all slots. Routing by
-//! affinity and load is off. Executors have one slot; the slow one needs twenty times as long for each action and has
+//! Actions arrive as a Poisson process, independent of earlier ones, with a load of 30 % of all slots. Affinity is off.
+//! Executors have one slot; the slow one needs twenty times as long for each action and has
 //! two slots. (Late binding already assigns few actions to a slow executor: with one slot it would get 1 of 20 x 20 x
 //! 0.3 actions, less than one in a hundred, which no 99th percentile would show.)
 
@@ -65,7 +65,7 @@ pub(crate) async fn measure() -> Result<Figures, BenchError> {
 }
 
 async fn round(hedging: &[(&str, &str)]) -> Result<Round, BenchError> {
-    let mut settings = vec![("FOREBAY_ACTION_AFFINITY", "false"), ("FOREBAY_ACTION_LOAD_AWARE", "false")];
+    let mut settings = vec![("FOREBAY_ACTION_AFFINITY", "false")];
     settings.extend_from_slice(hedging);
     let farm = BenchFarm::of_actions(&settings).await?;
     let mut executors = vec![farm.executor(SLOW, &[("FOREBAY_EXECUTOR_SLOTS", "2")]).await?];

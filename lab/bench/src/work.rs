@@ -1,15 +1,13 @@
 //! Unique actions of `/bin/true`.
 
-use std::{
-    collections::HashMap,
-    time::{Duration, Instant},
-};
+use std::{collections::HashMap, time::Instant};
 
+use futures::{StreamExt as _, TryStreamExt as _};
 use model::{BlobDigest, DigestFunction};
 use reapi::execution::{Action, Command, Platform, platform::Property};
 use remote::{Executed, Remote, Source, action_of};
 
-use crate::{calls::calls, error::BenchError, statistics::Percentiles};
+use crate::{error::BenchError, rounds::Load, statistics::Percentiles};
 
 /// Executes unique actions of `/bin/true`.
 pub(crate) struct Work {
@@ -40,13 +38,19 @@ impl Work {
         action_of(DigestFunction::Sha256, &self.command, action, root)
     }
 
-    pub(crate) async fn upload_new(&self) -> Result<BlobDigest, BenchError> {
-        let salt = uuid::Uuid::new_v4().as_bytes().to_vec();
-        let (digest, mut blobs) = self.action(salt, &DigestFunction::Sha256.empty(), "");
-        // The command is already stored, which real clients also know after their first look-up.
-        blobs.retain(|blob, _| *blob == digest);
-        self.remote.put_many(&blobs).await?;
-        Ok(digest)
+    /// Uploads new actions, in as few calls as possible.
+    pub(crate) async fn upload_new(&self, count: u64) -> Result<Vec<BlobDigest>, BenchError> {
+        let (mut actions, mut uploads) = (Vec::new(), HashMap::new());
+        for _ in 0..count {
+            let salt = uuid::Uuid::new_v4().as_bytes().to_vec();
+            let (digest, mut blobs) = self.action(salt, &DigestFunction::Sha256.empty(), "");
+            // The command is already stored, which real clients also know after their first look-up.
+            blobs.retain(|blob, _| *blob == digest);
+            uploads.extend(blobs);
+            actions.push(digest);
+        }
+        self.remote.put_many(&uploads).await?;
+        Ok(actions)
     }
 
     /// Executes an action. It is an error if the action fails.
@@ -68,22 +72,33 @@ impl Work {
         let mut found = Vec::with_capacity(samples);
         for number in 0..samples + 20 {
             let begun = Instant::now();
-            let action = self.upload_new().await?;
-            self.execute(&action).await?;
+            for action in self.upload_new(1).await? {
+                self.execute(&action).await?;
+            }
             if number >= 20 {
                 found.push(begun.elapsed().as_secs_f64() * 1000.0);
             }
         }
         Ok(Percentiles::of(&mut found))
     }
+}
 
-    /// Rate of actions per second, including their upload.
-    pub(crate) async fn unique(&self, in_flight: usize, window: Duration) -> Result<f64, BenchError> {
-        let one = || async {
-            let action = self.upload_new().await?;
-            self.execute(&action).await.map(drop)
-        };
-        calls(in_flight, Duration::from_secs(1), one).await?;
-        calls(in_flight, window, one).await
+/// Actions with this many concurrent requests. They are uploaded before they are measured: clients upload the inputs
+/// of many actions in one call, and Forebay does nothing for an upload that it does not do for any other blob.
+pub(crate) struct ActionLoad<'a> {
+    pub(crate) work: &'a Work,
+    pub(crate) in_flight: usize,
+}
+
+impl Load for ActionLoad<'_> {
+    type Batch = Vec<BlobDigest>;
+
+    async fn prepare(&self, items: u64) -> Result<Self::Batch, BenchError> {
+        self.work.upload_new(items).await
+    }
+
+    async fn run(&self, batch: Self::Batch) -> Result<(), BenchError> {
+        let all = futures::stream::iter(&batch).map(|action| self.work.execute(action));
+        all.buffer_unordered(self.in_flight).try_for_each(|_| futures::future::ready(Ok(()))).await
     }
 }

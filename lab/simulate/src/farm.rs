@@ -2,8 +2,12 @@
 
 mod group;
 
+use std::collections::VecDeque;
+
 use model::{Esu, ExecutorType, GovernorRecord, Millis, Occupancy, Quota, Quotas};
-use policy::{Allowance, GroupHead, QuotaTotals, Random, Spare, govern, place, weight};
+use policy::{
+    Allowance, ExecutorsState, GroupHead, IdleWorkspaces, QuotaTotals, Random, Spare, govern, place, weight,
+};
 
 use crate::{
     builds::Build,
@@ -17,6 +21,9 @@ use group::{Running, SimulatedGroup};
 
 /// Interval of usage reports in seconds, as in workers and executors.
 const REPORT_SECONDS: u64 = 2;
+
+/// Workspaces without a limit: the simulation is about quotas.
+const EVERY_WORKSPACE: IdleWorkspaces = IdleWorkspaces { usable: usize::MAX, all: usize::MAX, kept: 0 };
 
 /// Result of a simulated scenario.
 #[derive(Debug)]
@@ -175,10 +182,10 @@ impl<'a> Farm<'a> {
             let (indices, heads): (Vec<usize>, Vec<GroupHead<u64>>) = heads
                 .map(|(at, group)| {
                     let weight = weight(self.quotas.of(&group.series.group));
-                    (at, GroupHead { weight, builds: group.startable() })
+                    (at, GroupHead { weight, emergencies: VecDeque::new(), builds: group.startable() })
                 })
                 .unzip();
-            let placed = place(heads, usize::MAX, &mut self.random);
+            let placed = place(heads, EVERY_WORKSPACE, &mut self.random);
             if placed.is_empty() {
                 return;
             }
@@ -220,13 +227,13 @@ impl<'a> Farm<'a> {
 
     fn tick(&mut self) {
         let x86 = ExecutorType::x86();
-        let capacity =
-            self.scenario.capacity_esu.map(|esu| Occupancy::of_each([x86.clone()], Esu::clamped(esu)));
+        let cap = self.scenario.capacity_esu.map(|esu| Occupancy::of_each([x86.clone()], Esu::clamped(esu)));
+        let executors = ExecutorsState { cap: cap.unwrap_or_default(), ..ExecutorsState::default() };
         let now = self.now;
         let states =
             self.groups.iter_mut().map(|group| (group.series.group.clone(), group.state(now))).collect();
         let at = Millis(now + 1);
-        self.record = govern(&self.record, &states, capacity.as_ref(), &self.scenario.governor, at);
+        self.record = govern(&self.record, &states, &executors, &self.scenario.governor, at);
         self.allow();
         self.dispatch(None);
     }

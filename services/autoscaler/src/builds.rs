@@ -6,7 +6,7 @@ use std::{
 };
 
 use bus::{BusError, Stored};
-use model::{BuildKey, Group, LifecycleEvent, Millis, Occupancy, RecordHead, Sequence, WorkerId};
+use model::{BuildKey, Group, LifecycleEvent, Millis, Occupancy, Priority, RecordHead, Sequence, WorkerId};
 
 use crate::{
     flow::Flow,
@@ -32,7 +32,7 @@ struct Unfinished {
 
 #[derive(Debug)]
 enum BuildState {
-    Waiting { since: Millis, expected: Option<Duration> },
+    Waiting { priority: Priority, since: Millis, expected: Option<Duration> },
     Running { worker: WorkerId },
 }
 
@@ -61,7 +61,8 @@ impl LogState for Builds {
                     self.flow.join(sequence);
                 }
                 let expected = head.expected_ms.map(Duration::from_millis);
-                Some(BuildState::Waiting { since: head.queue.enqueued_at_ms, expected })
+                let (priority, since) = (head.priority, head.queue.enqueued_at_ms);
+                Some(BuildState::Waiting { priority, since, expected })
             }
             (LifecycleEvent::Started, Some(invocation)) => {
                 Some(BuildState::Running { worker: invocation.worker })
@@ -107,11 +108,11 @@ impl Builds {
         for (key, build) in &self.unfinished {
             let queue = queues.entry(&key.group).or_default();
             match &build.state {
-                BuildState::Waiting { since, expected } => {
+                BuildState::Waiting { priority, since, expected } => {
                     queue.waiting += 1;
                     queue.queued += or_mean(*expected, service);
                     queue.oldest = Some(queue.oldest.map_or(*since, |oldest| oldest.min(*since)));
-                    queue.builds.add_waiting(build.sequence, &build.occupancy);
+                    queue.builds.add_waiting(*priority, build.sequence, &build.occupancy);
                 }
                 BuildState::Running { worker } => {
                     work.running += 1;

@@ -1,7 +1,7 @@
 //! Limits the work to what quotas allow: builds that wait for their group's quota do not start
 //! sooner with more workers.
 
-use model::{Group, Occupancy, Sequence};
+use model::{Group, Occupancy, Priority, Sequence};
 use policy::{Allowance, QuotaTotals};
 use service::Governance;
 
@@ -9,6 +9,7 @@ use service::Governance;
 #[derive(Debug, Default)]
 pub(crate) struct GroupBuilds<'a> {
     running: Vec<&'a Occupancy>,
+    emergencies: Vec<&'a Occupancy>,
     waiting: Vec<(Sequence, &'a Occupancy)>,
 }
 
@@ -18,9 +19,13 @@ impl<'a> GroupBuilds<'a> {
         self.running.push(occupancy);
     }
 
-    /// Adds a build that waits since this position.
-    pub(crate) fn add_waiting(&mut self, since: Sequence, occupancy: &'a Occupancy) {
-        self.waiting.push((since, occupancy));
+    /// Adds a build of this priority that waits since this position.
+    pub(crate) fn add_waiting(&mut self, priority: Priority, since: Sequence, occupancy: &'a Occupancy) {
+        if priority.is_emergency() {
+            self.emergencies.push(occupancy);
+        } else {
+            self.waiting.push((since, occupancy));
+        }
     }
 }
 
@@ -30,10 +35,11 @@ pub(crate) struct Limits<'a>(pub(crate) Option<&'a Governance>);
 
 impl Limits<'_> {
     /// Number of waiting builds of `group` that its quota allows to start besides its running ones, with any number of
-    /// workers: the decision of dispatch, with the maximum that the group can ever have as its target. All of them if
-    /// nothing is governed or the governor has not decided about the group yet.
+    /// workers: the decision of dispatch, with the maximum that the group can ever have as its target. All emergencies
+    /// start. All builds start if nothing is governed or the governor has not decided about the group yet.
     pub(crate) fn startable(self, group: &Group, mut builds: GroupBuilds<'_>) -> u64 {
-        let all = builds.waiting.len() as u64;
+        let emergencies = builds.emergencies.len() as u64;
+        let all = emergencies + builds.waiting.len() as u64;
         let Some(known) = self.0.filter(|known| known.record.groups.contains_key(group)) else { return all };
         let totals = QuotaTotals::of(&known.quotas);
         let Allowance::Governed { mut types, .. } =
@@ -46,14 +52,14 @@ impl Limits<'_> {
         }
         let allowance = Allowance::governed(types);
         let mut in_progress = Occupancy::default();
-        for build in builds.running {
+        for build in builds.running.into_iter().chain(builds.emergencies) {
             for (kind, amount) in allowance.counted(build).iter() {
                 in_progress.add(kind, amount);
             }
         }
         builds.waiting.sort_unstable_by_key(|(since, _)| *since);
         let queue = builds.waiting.iter().map(|(_, build)| *build);
-        allowance.startable(queue, &in_progress).len() as u64
+        emergencies + allowance.startable(queue, &in_progress).len() as u64
     }
 }
 
@@ -89,7 +95,7 @@ mod tests {
         let one = x86(each);
         let mut builds = GroupBuilds::default();
         (0..running).for_each(|_| builds.add_running(&one));
-        (0..waiting).for_each(|at| builds.add_waiting(Sequence(at), &one));
+        (0..waiting).for_each(|at| builds.add_waiting(Priority::Batch, Sequence(at), &one));
         Limits(known).startable(&group.parse().unwrap(), builds)
     }
 
@@ -98,8 +104,8 @@ mod tests {
         let (known, both) = (governance(6.0), Occupancy::of_each([ExecutorType::x86(), gpu()], Esu::ONE));
         let (one, group) = (x86(1.0), "g".parse().unwrap());
         let mut builds = GroupBuilds::default();
-        builds.add_waiting(Sequence(0), &both);
-        (1..40).for_each(|at| builds.add_waiting(Sequence(at), &one));
+        builds.add_waiting(Priority::Batch, Sequence(0), &both);
+        (1..40).for_each(|at| builds.add_waiting(Priority::Batch, Sequence(at), &one));
         assert_eq!(Limits(Some(&known)).startable(&group, builds), 6, "no group has a quota of gpu");
         // A build that waits for an exhausted type leaves the others their room, less its own estimate.
         let mut known = governance(6.0);
@@ -108,8 +114,8 @@ mod tests {
         known.record.groups.get_mut(&group).unwrap().insert(gpu(), governed);
         let mut builds = GroupBuilds::default();
         builds.add_running(&both);
-        builds.add_waiting(Sequence(0), &both);
-        (1..40).for_each(|at| builds.add_waiting(Sequence(at), &one));
+        builds.add_waiting(Priority::Batch, Sequence(0), &both);
+        (1..40).for_each(|at| builds.add_waiting(Priority::Batch, Sequence(at), &one));
         assert_eq!(Limits(Some(&known)).startable(&group, builds), 4);
     }
 
@@ -128,6 +134,16 @@ mod tests {
         assert_eq!(startable(Some(&known), "g", 4, 1, 1.0), 1);
         assert_eq!(startable(Some(&known), "g", 9, 40, 1.0), 0, "its quota was lowered");
         assert_eq!(startable(Some(&known), "g", 0, 40, 2.0), 3);
+    }
+
+    #[test]
+    fn every_emergency_starts_and_leaves_the_others_less() {
+        let (known, one) = (governance(6.0), x86(1.0));
+        let mut builds = GroupBuilds::default();
+        (0..4).for_each(|_| builds.add_running(&one));
+        (0..40).for_each(|at| builds.add_waiting(Priority::Batch, Sequence(at), &one));
+        builds.add_waiting(Priority::Emergency, Sequence(40), &one);
+        assert_eq!(Limits(Some(&known)).startable(&"g".parse().unwrap(), builds), 1 + 1);
     }
 
     #[test]

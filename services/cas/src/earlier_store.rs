@@ -91,7 +91,7 @@ async fn try_move(
         warn!(
             count = moving.staying.len(),
             folder = %folder.display(),
-            "files of an earlier version that are damaged or no blobs stay where they are"
+            "files of an earlier version that are damaged or are not blobs stay where they are"
         );
     }
     Ok(())

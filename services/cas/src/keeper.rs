@@ -114,7 +114,7 @@ impl Keeper {
         let every = (safe / 4).clamp(LEAST, EVERY);
         let place = self.place.clone();
         loop {
-            // A long read goes on; what it has not read yet must not be evicted.
+            // A long read continues; blobs that it has not reached must not be evicted.
             let read = {
                 let read = self.read();
                 tokio::pin!(read);

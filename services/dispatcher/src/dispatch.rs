@@ -7,11 +7,11 @@ use std::{
 };
 
 use bus::Stored;
-use index::{Heads, Held, Index, Pick, WaitingGroup};
+use index::{CommitLimits, Heads, Held, Index, Pick, WaitingBuild, WaitingGroup};
 use invariant::impossible;
 use model::{BuildKey, Group, Millis, Occupancy, WorkspaceKind};
 use policy::{
-    Lending, Placement, Random, place,
+    IdleWorkspaces, Lending, Placement, Random, place,
     workspace::{BuildKeys, live_keys},
 };
 use service::{Context, Current, Governance, ServiceError, Step, crash_point, sleep_until};
@@ -136,13 +136,14 @@ impl Dispatcher {
             set(Gauge::BuildsRunning, &[], i64::try_from(heads.running).unwrap_or(i64::MAX));
             let picks = self.decide(&governance, &drawn, &mut done).await?;
             if picks.is_empty() {
-                if !heads.idle.is_empty() && self.reader.has_more(heads, &done) {
+                // The groups with an emergency were read, so other groups need a workspace that is not kept.
+                if self.idle(heads).for_others() > 0 && self.reader.has_more(heads, &done) {
                     continue;
                 }
                 return Ok(next_check(heads, now));
             }
             crash_point(Step::Picked);
-            let started = self.commit(heads, picks, now).await?;
+            let started = self.commit(&governance, heads, picks, now).await?;
             self.borrow(&governance, &started);
         }
     }
@@ -155,10 +156,21 @@ impl Dispatcher {
         done: &mut HashSet<Group>,
     ) -> Result<Vec<Chosen>, PassError> {
         let heads = &drawn.heads;
-        let startable = startable(&self.index, governance, drawn, &self.lending).await?;
-        let empty = heads.groups.iter().zip(&startable).filter(|(_, head)| head.builds.is_empty());
+        let idle = self.idle(heads);
+        let startable = startable(&self.index, governance, drawn, idle, &self.lending).await?;
+        let empty = heads.groups.iter().zip(&startable).filter(|(_, head)| head.is_empty());
         done.extend(empty.map(|(group, _)| group.group.clone()));
-        let placed = place(startable, heads.idle.len(), &mut self.random);
+        let mut placed = place(startable, idle, &mut self.random);
+        // Each head was read as if the whole room of the executors were its own.
+        let mut executors = governance.executor_limit.admission(&heads.on_executors);
+        placed.retain(|placement| {
+            let WaitingBuild { priority, traits, .. } = &placement.build.build;
+            if priority.is_emergency() {
+                executors.pass(traits.sends_actions, &traits.occupancy);
+                return true;
+            }
+            executors.consider(traits.sends_actions, &traits.occupancy).is_ok()
+        });
         let (keys, records): (Vec<_>, Vec<_>) =
             self.read_warm(heads, &placed).await?.into_iter().map(Option::unzip).unzip();
         let assigned = self.warm.assign(&keys, heads.idle.clone());
@@ -182,6 +194,12 @@ impl Dispatcher {
             Some(Chosen { build: PickedBuild { pick, record }, estimate: build.traits.occupancy })
         });
         Ok(picks.collect())
+    }
+
+    /// The idle workspaces for builds, and those that are kept for emergencies.
+    fn idle(&self, heads: &Heads) -> IdleWorkspaces {
+        let kept = self.settings.emergency_workspaces;
+        IdleWorkspaces { usable: heads.idle.len(), all: heads.all_idle, kept }
     }
 
     /// For each placed build that requests a warm workspace: the keys by which it is chosen, and the record with them.
@@ -222,13 +240,19 @@ impl Dispatcher {
     /// Commits and offers; returns the groups and estimates of the builds that got their workspace.
     async fn commit(
         &mut self,
+        governance: &Governance,
         heads: &Heads,
         chosen: Vec<Chosen>,
         now: Millis,
     ) -> Result<Vec<(Group, Occupancy)>, PassError> {
         let picks: Vec<Pick> = chosen.iter().map(|chosen| chosen.build.pick.clone()).collect();
         let deadline = now.after(self.settings.offer_timeout);
-        let (dispatched_at_us, held) = self.index.commit(&picks, deadline).await?;
+        let is_limited = !governance.executor_limit.is_unlimited();
+        let limits = CommitLimits {
+            kept: self.settings.emergency_workspaces,
+            executors: is_limited.then_some(heads.on_executors_version),
+        };
+        let (dispatched_at_us, held) = self.index.commit(&picks, limits, deadline).await?;
         crash_point(Step::Committed);
         let mut kept = Vec::with_capacity(picks.len());
         let mut started = Vec::with_capacity(picks.len());

@@ -9,7 +9,7 @@ use bus::Bus;
 use index::{Heads, Index, IndexError, Traits, WaitingBuild, WaitingGroup, Wanted};
 use invariant::impossible;
 use model::Group;
-use policy::{Allowance, GroupHead, Lending, Random, draws, weight};
+use policy::{Allowance, ExecutorAdmission, GroupHead, IdleWorkspaces, Lending, Random, draws, weight};
 use service::Governance;
 
 /// Maximum number of idle workspaces used in one pass.
@@ -113,24 +113,26 @@ pub(crate) struct Startable {
     pub(crate) counts_as: Option<Traits>,
 }
 
-/// Builds of each head that may start now; the others stay in their queues. `lending` is what groups have borrowed
-/// since the governor's decision; loans to these heads come on top of it at each call.
+/// Builds of each head that may start now in the `idle` workspaces; the others stay in their queues. `lending` is what
+/// groups have borrowed since the governor's decision; loans to these heads come on top of it at each call.
 pub(crate) async fn startable(
     index: &Index,
     governance: &Governance,
     drawn: &Drawn,
+    idle: IdleWorkspaces,
     lending: &Lending,
 ) -> Result<Vec<GroupHead<Startable>>, IndexError> {
-    let idle = drawn.heads.idle.len();
+    let limit = &governance.executor_limit;
     let mut lending = lending.clone();
     let mut startable = Vec::with_capacity(drawn.weights.len());
     for (head, weight) in drawn.heads.groups.iter().zip(&drawn.weights) {
         let allowance = allowance(governance, &lending, &head.group);
-        let builds = startable_of(index, &allowance, head, idle).await?;
-        if let Some(first) = builds.front() {
+        let executors = limit.admission(&drawn.heads.on_executors);
+        let may_start = startable_of(index, &allowance, executors, head, *weight, idle).await?;
+        if let Some(first) = may_start.first() {
             lending.start(&head.group, &allowance, &first.build.traits.occupancy);
         }
-        startable.push(GroupHead { weight: *weight, builds });
+        startable.push(may_start);
     }
     Ok(startable)
 }
@@ -149,26 +151,41 @@ fn head_depth(idle: usize) -> usize {
 async fn startable_of(
     index: &Index,
     allowance: &Allowance,
+    mut executors: ExecutorAdmission<'_>,
     head: &WaitingGroup,
-    idle: usize,
-) -> Result<VecDeque<Startable>, IndexError> {
+    weight: u64,
+    idle: IdleWorkspaces,
+) -> Result<GroupHead<Startable>, IndexError> {
     let mut admission = allowance.admission(&head.in_progress);
-    let mut starts = VecDeque::new();
+    let mut starts = GroupHead { weight, emergencies: VecDeque::new(), builds: VecDeque::new() };
     let mut page = Cow::Borrowed(head.builds.as_slice());
-    let (mut read, mut full) = (0, head_depth(idle));
+    let (mut read, mut full) = (0, head_depth(idle.usable));
     for _ in 0..=PAGES_MAX {
         read += page.len();
         for build in page.iter() {
-            let estimate = &build.traits.occupancy;
-            if admission.consider(estimate).is_ok() {
-                let counted = allowance.counted(estimate);
-                let counts_as =
-                    (counted != *estimate).then(|| Traits { occupancy: counted, ..build.traits.clone() });
-                starts.push_back(Startable { build: build.clone(), counts_as });
-            }
+            let (estimate, sends_actions) = (&build.traits.occupancy, build.traits.sends_actions);
+            let starting = if build.priority.is_emergency() {
+                admission.pass(estimate);
+                executors.pass(sends_actions, estimate);
+                &mut starts.emergencies
+            // A build that waits for its quota reserves nothing of the executors.
+            } else if idle.for_others() > 0
+                && admission.consider(estimate).is_ok()
+                && executors.consider(sends_actions, estimate).is_ok()
+            {
+                &mut starts.builds
+            } else {
+                continue;
+            };
+            let counted = executors.counted(sends_actions, allowance.counted(estimate));
+            let counts_as =
+                (counted != *estimate).then(|| Traits { occupancy: counted, ..build.traits.clone() });
+            starting.push_back(Startable { build: build.clone(), counts_as });
         }
-        // A partial page is the end of the queue.
-        if page.len() < full || starts.len() >= idle || admission.is_exhausted() {
+        // A partial page is the end of the queue. A later page has no emergency, unless this one fills all workspaces.
+        let count = starts.emergencies.len() + starts.builds.len();
+        let is_full = count >= idle.usable || idle.for_others() == 0;
+        if page.len() < full || is_full || admission.is_exhausted() {
             break;
         }
         page = Cow::Owned(index.page(&head.group, read, PAGE).await?);

@@ -45,8 +45,12 @@ pub(crate) fn read(
         .invocation
         .as_ref()
         .map(|invocation| Workspace { worker: invocation.worker.clone(), slot: invocation.workspace });
-    let traits =
-        Traits { warm: !head.workspace.is_fresh(), occupancy: head.occupancy, expected_ms: head.expected_ms };
+    let traits = Traits {
+        warm: !head.workspace.is_fresh(),
+        sends_actions: head.sends_actions,
+        occupancy: head.occupancy,
+        expected_ms: head.expected_ms,
+    };
     let mut left = None;
     let change = match (head.event, head.invocation, workspace) {
         (LifecycleEvent::Enqueued, _, _) => Change::Enqueued {

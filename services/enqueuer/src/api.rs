@@ -78,16 +78,24 @@ struct Handler {
     index: Index,
     intake: Intake,
     permits: Arc<Semaphore>,
+    /// Number of idle workspaces of the farm that are left for emergencies.
+    emergency_workspaces: usize,
 }
 
-/// Starts the API service.
-pub(crate) async fn start(context: &Context, index: Index, intake: Intake) -> Result<Api, ServiceError> {
+/// Starts the API service. `emergency_workspaces` is what dispatchers leave idle for emergencies.
+pub(crate) async fn start(
+    context: &Context,
+    index: Index,
+    intake: Intake,
+    emergency_workspaces: usize,
+) -> Result<Api, ServiceError> {
     let failed = |error: BusError| ServiceError::failed("starting the request/reply API", error);
     let description = "Forebay: create, read, cancel and list builds";
     let started = context.bus.start_api("forebay", env!("CARGO_PKG_VERSION"), description).await;
     let service = started.map_err(failed)?;
     let permits = Arc::new(Semaphore::new(CALLS_MAX as usize));
-    let handler = Handler { context: context.clone(), index, intake, permits: permits.clone() };
+    let (context, permits_of_calls) = (context.clone(), permits.clone());
+    let handler = Handler { context, index, intake, permits: permits_of_calls, emergency_workspaces };
     let calls = ApiCall::ALL.into_iter().map(Call::Group).chain([Call::Groups, Call::Workers, Call::Quota]);
     for call in calls {
         let endpoint = service.endpoint(call.name(), call.filter()).await.map_err(failed)?;
@@ -132,7 +140,10 @@ impl Handler {
         let call = match call {
             Call::Groups => return Ok(list::groups(&self.index).await?.encode(encoding)),
             Call::Workers => return Ok(list::workers(bus, &self.index).await?.encode(encoding)),
-            Call::Quota => return Ok(why::quota(bus, &self.index).await?.encode(encoding)),
+            Call::Quota => {
+                let estimates = self.intake.occupancy_error();
+                return Ok(why::quota(bus, &self.index, estimates).await?.encode(encoding));
+            }
             Call::Group(call) => call,
         };
         let group = group_of(call, message)?;
@@ -150,7 +161,8 @@ impl Handler {
             ApiCall::Why => {
                 let model::WhyRequest { id } = read(encoding, payload)?;
                 let view = get(bus, &BuildKey { group, id }).await?;
-                Ok(why::why_of(bus, &self.index, &view.record).await?.encode(encoding))
+                let kept = self.emergency_workspaces as u64;
+                Ok(why::why_of(bus, &self.index, &view.record, kept).await?.encode(encoding))
             }
             ApiCall::List => {
                 let wanted =

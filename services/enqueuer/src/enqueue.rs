@@ -1,9 +1,12 @@
 //! The single path into the queue.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 use bus::{Bus, BusError, Message as _, Written};
-use model::{Accepted, BlobDigest, Build, BuildRecord, Context, ErrorCode, Phase, RequestLimits, Sequence};
+use model::{
+    Accepted, BlobDigest, Build, BuildRecord, Context, ErrorCode, EstimateError, ExecutorType, Phase,
+    RequestLimits, Sequence,
+};
 use telemetry::metrics::{Counter, count};
 
 use crate::{
@@ -89,6 +92,11 @@ impl Intake {
     /// Limits that requests are checked against.
     pub(crate) fn limits(&self) -> &RequestLimits {
         self.estimator.limits()
+    }
+
+    /// Accuracy of the latest estimates of occupancy by executor type.
+    pub(crate) fn occupancy_error(&self) -> BTreeMap<ExecutorType, EstimateError> {
+        self.estimator.occupancy_error()
     }
 
     /// Writes BUILD_ENQUEUED, exactly once for each id however often it is requested.

@@ -3,7 +3,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use model::{Accepted, Build, Esu, ExecutorType, Group, RequestLimits};
+use model::{Accepted, Build, EstimateError, Esu, ExecutorType, Group, RequestLimits};
 use policy::executor_types;
 use service::Current;
 use settings::{EnqueuerSettings, GroupsWithoutQuota};
@@ -69,7 +69,8 @@ impl Estimator {
         if self.0.refuses && missing { Err(NoQuota { group: group.clone() }) } else { Ok(()) }
     }
 
-    /// Adds to the build its executor types, its expected occupancy of each, and its expected run time.
+    /// Adds to the build its executor types, its expected occupancy of each, its expected run time, and whether it is
+    /// expected to run actions.
     pub(crate) fn estimate(&self, accepted: Accepted) -> Build {
         let Accepted { mut build, executor_types: named, job: _ } = accepted;
         let model = self.0.models.current();
@@ -88,6 +89,12 @@ impl Estimator {
             build.occupancy.0.insert(kind, predicted.map_or(Esu::ONE, |amount| amount.max(LEAST)));
         }
         build.expected_ms = self.0.expected.of(&build);
+        build.sends_actions = self.0.expected.sends_actions(&build);
         build
+    }
+
+    /// Accuracy of the latest estimates of occupancy by executor type.
+    pub(crate) fn occupancy_error(&self) -> BTreeMap<ExecutorType, EstimateError> {
+        self.0.expected.occupancy_error()
     }
 }

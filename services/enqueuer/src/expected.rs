@@ -1,13 +1,16 @@
-//! Estimates of run times: learned from ended builds, applied to queued ones. Every replica reads the same log
-//! and learns the same.
+//! Estimates of run times, and of which builds run actions: learned from ended builds, applied to queued ones. Every
+//! replica reads the same log and learns the same.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use bus::{BusError, EventSubject, Follower, Start, Stored, millis, stream};
-use model::{Build, BuildRecord, EstimatorKind, LifecycleEvent, Outcome, RecordHead};
+use model::{
+    Build, BuildRecord, EstimateError, EstimatorKind, Esu, ExecutorType, LifecycleEvent, Occupancy, Outcome,
+    RecordHead,
+};
 use parking_lot::Mutex;
 use policy::{
-    BuildWork,
+    ActionSenders, BuildWork, OccupancyError,
     estimate::{Estimator, Quality, Source},
 };
 use service::{Context, ServiceError};
@@ -26,6 +29,8 @@ pub(crate) struct Expected(Arc<Mutex<LearnedTimes>>);
 struct LearnedTimes {
     estimator: Estimator,
     quality: Quality,
+    senders: ActionSenders,
+    occupancy_error: OccupancyError,
 }
 
 /// A run that ended on its own.
@@ -33,12 +38,21 @@ struct EndedRun {
     record: BuildRecord,
     /// Time for which its workspace was occupied.
     took: Duration,
+    /// ESU that it occupied; empty if it was not measured.
+    usage: Occupancy,
+    /// Part of `usage` that its actions occupied.
+    on_executors: Occupancy,
 }
 
 impl Expected {
     /// Starts without any learned run times.
     pub(crate) fn new(kind: EstimatorKind) -> Self {
-        let known = LearnedTimes { estimator: Estimator::new(kind, KEYS_MAX), quality: Quality::default() };
+        let known = LearnedTimes {
+            estimator: Estimator::new(kind, KEYS_MAX),
+            quality: Quality::default(),
+            senders: ActionSenders::new(KEYS_MAX),
+            occupancy_error: OccupancyError::default(),
+        };
         Self(Arc::new(Mutex::new(known)))
     }
 
@@ -49,15 +63,29 @@ impl Expected {
         (estimate.source != Source::HalfOfLimit).then_some(estimate.ms)
     }
 
+    /// Whether `build` is expected to run actions on executors.
+    pub(crate) fn sends_actions(&self, build: &Build) -> bool {
+        self.0.lock().senders.expects(build)
+    }
+
+    /// Accuracy of the latest estimates of occupancy by executor type.
+    pub(crate) fn occupancy_error(&self) -> BTreeMap<ExecutorType, EstimateError> {
+        self.0.lock().occupancy_error.means()
+    }
+
     /// Learns from an end, and measures the error of its estimate. `live` is false for ends before this process
     /// started: those were measured then.
     fn learn(&self, ended: &EndedRun, live: bool) {
-        let EndedRun { record, took } = ended;
+        let EndedRun { record, took, usage, on_executors } = ended;
         let build = &record.build;
         let keys = BuildWork::of(build).keys();
         let took_ms = millis(*took);
         let mut known = self.0.lock();
         known.estimator.observe(&keys, *took);
+        known.senders.observe(build, on_executors.iter().any(|(_, amount)| amount > Esu::ZERO));
+        if !usage.is_empty() {
+            known.occupancy_error.observe(&build.occupancy, usage);
+        }
         if let Some(expected_ms) = build.expected_ms {
             known.quality.observe(expected_ms, took_ms);
         }
@@ -70,6 +98,13 @@ impl Expected {
 
     /// Publishes the accuracy of recent estimates as metrics.
     fn publish_metrics(&self) {
+        for (kind, error) in self.occupancy_error() {
+            let means = [("mean", error.mean), ("mean_absolute", error.mean_absolute)];
+            for (name, mean) in means {
+                let labels = [(Label::ExecutorType, kind.as_str()), (Label::Mean, name)];
+                set(Gauge::OccupancyErrorMilliEsu, &labels, Esu::clamped(mean).micros() / 1000);
+            }
+        }
         let last = *self.0.lock().quality.last();
         let shares = [
             ("within_10", last.share_within_10()),
@@ -157,7 +192,8 @@ fn ended_run(stored: &Stored) -> Option<EndedRun> {
     let ran = result.exit_code.is_some() || result.job.is_some();
     let by_itself = ran && matches!(result.outcome, Outcome::Succeeded | Outcome::Failed);
     let took = record.at_ms.since(record.invocation()?.started_at_ms);
-    by_itself.then_some(EndedRun { record, took })
+    let (usage, on_executors) = (result.usage.clone(), result.on_executors.clone());
+    by_itself.then_some(EndedRun { record, took, usage, on_executors })
 }
 
 #[cfg(test)]

@@ -51,7 +51,7 @@ async fn serve_all(context: Context, settings: EnqueuerSettings) -> Result<(), S
         tasks.spawn(requests::serve(context.clone(), intake.clone(), priority));
     }
     tasks.spawn(repeats::watch(context.clone(), published, intake.clone()));
-    let api = api::start(&context, index, intake).await?;
+    let api = api::start(&context, index, intake, settings.emergency_workspaces).await?;
     context.ready(Ready::default()).await?;
     tokio::select! {
         // Checked first: on a stop the loops end as well, and that is not a failure.

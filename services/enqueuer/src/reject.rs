@@ -83,6 +83,7 @@ async fn end(
         workspace: WorkspaceUse::Fresh,
         occupancy: Occupancy::default(),
         estimated_by: None,
+        sends_actions: false,
         job: None,
         submitter: None,
         expected_ms: None,

@@ -1,14 +1,16 @@
 //! Explains why a build waits, and reports the state of the quotas.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use bus::{Bus, millis};
-use index::{Index, Standing, StandingLimits, WaitingBuild};
+use index::{Index, Standing, StandingLimits};
 use model::{
-    ApiError, BuildKey, BuildRecord, ErrorCode, GovernorRecord, Group, GroupStanding, InProgress, Millis,
-    Occupancy, QuotaReply, State, Waiting, WhyReply,
+    ApiError, BuildRecord, ErrorCode, EstimateError, ExecutorType, Group, GroupStanding, Millis, Occupancy,
+    QuotaReply, State, Waiting, WhyReply,
 };
-use policy::{Allowance, Busy, Stand, Workspaces, share_of, weight, why, why_text, with_workers};
+use policy::{
+    Allowance, Busy, Stand, Workspaces, share_of, weight, why, why_executors, why_text, with_workers,
+};
 use service::Governance;
 
 use crate::{failure::unavailable, list::live_workers};
@@ -17,10 +19,17 @@ use crate::{failure::unavailable, list::live_workers};
 /// and waiting groups read.
 const MOST: StandingLimits = StandingLimits { ahead: 4096, running: 20, busy: 512, groups: 64 };
 /// Workspaces with room: the question about quotas ignores workspaces.
-const ANY_WORKSPACE: Workspaces<'static> = Workspaces { idle: 1, busy: 0, busy_with: &[], share: 1.0 };
+const ANY_WORKSPACE: Workspaces<'static> =
+    Workspaces { idle: 1, kept: 0, busy: 0, busy_with: &[], share: 1.0 };
 
-/// Explains why the build of `record` waits, if it does.
-pub(crate) async fn why_of(bus: &Bus, index: &Index, record: &BuildRecord) -> Result<WhyReply, ApiError> {
+/// Explains why the build of `record` waits, if it does. For emergencies, `emergency_workspaces` idle workspaces are
+/// kept that no other build uses.
+pub(crate) async fn why_of(
+    bus: &Bus,
+    index: &Index,
+    record: &BuildRecord,
+    emergency_workspaces: u64,
+) -> Result<WhyReply, ApiError> {
     let build = &record.build;
     let mut reply = WhyReply {
         id: build.id,
@@ -40,7 +49,7 @@ pub(crate) async fn why_of(bus: &Bus, index: &Index, record: &BuildRecord) -> Re
         }
         (State::Finished, _) => "it is not waiting: it has finished".clone_into(&mut reply.reason),
         (State::Enqueued | State::InProgress, _) => {
-            let waiting = waiting(bus, index, &build.key(), record).await?;
+            let waiting = waiting(bus, index, record, emergency_workspaces).await?;
             reply.reason = match &waiting {
                 // A build that waits for quota does not need the list of workers.
                 Some(waiting) if waiting.workers.is_some_and(|workers| workers.full > 0) => {
@@ -66,9 +75,10 @@ async fn full_workers(bus: &Bus, index: &Index) -> Result<String, ApiError> {
 async fn waiting(
     bus: &Bus,
     index: &Index,
-    key: &BuildKey,
     record: &BuildRecord,
+    emergency_workspaces: u64,
 ) -> Result<Option<Waiting>, ApiError> {
+    let key = &record.build.key();
     let standing = index.standing(key, MOST).await.map_err(unavailable)?;
     if !standing.ready {
         let what = "the queue is not indexed: a dispatcher rebuilds the index from the event stream within seconds; \
@@ -77,7 +87,7 @@ async fn waiting(
     }
     let Some(place) = standing.place else { return Ok(None) };
     let known = Governance::read(bus).await.map_err(unavailable)?;
-    let Governance { quotas, totals, record: decided, spare } = known;
+    let Governance { quotas, totals, record: decided, spare, executor_limit } = known;
     let now = bus.now();
     let before = || standing.ahead.iter().filter(|build| build.id != key.id);
     let ahead: Vec<&Occupancy> = before().map(|build| &build.traits.occupancy).collect();
@@ -86,6 +96,7 @@ async fn waiting(
     let weights: Vec<u64> = standing.some_waiting.iter().map(|group| weight(quotas.of(group))).collect();
     let workspaces = Workspaces {
         idle: standing.idle,
+        kept: emergency_workspaces,
         busy: standing.busy,
         busy_with: &busy_with,
         share: share_of(weight(quotas.of(&key.group)), standing.waiting_groups, &weights),
@@ -95,6 +106,7 @@ async fn waiting(
         queued: standing.queued,
         ahead: &ahead,
         ahead_ms: &ahead_ms,
+        priority: record.build.priority,
         estimate: &record.build.occupancy,
         in_progress: &standing.in_progress,
         workspaces,
@@ -103,11 +115,15 @@ async fn waiting(
     };
     let allowance = Allowance::of(&key.group, &quotas, &totals, &decided).lending(spare.amount().clone());
     let mut waiting = why(&stand, &allowance);
+    if record.build.sends_actions && !executor_limit.is_unlimited() {
+        let demand = index.executor_demand().await.map_err(unavailable)?;
+        let ahead = before().map(|build| (build.traits.sends_actions, &build.traits.occupancy));
+        waiting = why_executors(waiting, &executor_limit, &demand.in_progress, ahead, (true, &stand));
+    }
     if waiting.idle_workspaces == 0 {
         waiting = with_workers(waiting, index.worker_counts(now).await.map_err(unavailable)?);
     }
-    let in_progress = |build: WaitingBuild| InProgress { id: build.id, occupancy: build.traits.occupancy };
-    waiting.in_progress = standing.running.into_iter().map(in_progress).collect();
+    waiting.in_progress = standing.running;
     Ok(Some(waiting))
 }
 
@@ -123,12 +139,15 @@ fn busy_with(standing: &Standing, now: Millis) -> Vec<Busy> {
     busy.collect()
 }
 
-/// The state of the quotas of all groups.
-pub(crate) async fn quota(bus: &Bus, index: &Index) -> Result<QuotaReply, ApiError> {
+/// The state of the quotas of all groups, with the accuracy of this enqueuer's `estimates`.
+pub(crate) async fn quota(
+    bus: &Bus,
+    index: &Index,
+    estimates: BTreeMap<ExecutorType, EstimateError>,
+) -> Result<QuotaReply, ApiError> {
     let known = Governance::read(bus).await.map_err(unavailable)?;
-    let Governance { quotas, totals, record: decided, spare } = known;
-    // Without quotas nothing is governed, whatever the last decision says.
-    let decided = if quotas.is_empty() { GovernorRecord::default() } else { decided };
+    let on_executors = index.executor_demand().await.map_err(unavailable)?.in_progress;
+    let Governance { quotas, totals, record: decided, spare, executor_limit } = known;
     let demands = index.demands(1).await.map_err(unavailable)?;
     let demanding = demands.iter().map(|demand| &demand.group);
     let names: BTreeSet<&Group> =
@@ -139,18 +158,22 @@ pub(crate) async fn quota(bus: &Bus, index: &Index) -> Result<QuotaReply, ApiErr
         let allowance = Allowance::of(group, &quotas, &totals, &decided).lending(spare.amount().clone());
         let head = demand.and_then(|demand| demand.waiting.first());
         let throttled = head.and_then(|head| {
+            let (estimate, sends_actions) = (&head.traits.occupancy, head.traits.sends_actions);
             let stand = Stand {
                 before: 0,
                 queued: 1,
                 ahead: &[],
                 ahead_ms: &[],
-                estimate: &head.traits.occupancy,
+                priority: head.priority,
+                estimate,
                 in_progress: &in_progress,
                 workspaces: ANY_WORKSPACE,
                 ends: &[],
                 now: Millis(0),
             };
             let waiting = why(&stand, &allowance);
+            let own = (sends_actions, &stand);
+            let waiting = why_executors(waiting, &executor_limit, &on_executors, [], own);
             let waits = !waiting.throttled_by.is_empty() || !waiting.without_quota.is_empty();
             waits.then(|| why_text(&waiting))
         });
@@ -169,5 +192,7 @@ pub(crate) async fn quota(bus: &Bus, index: &Index) -> Result<QuotaReply, ApiErr
         decided_at_ms: decided.at_ms,
         default: quotas.default.clone(),
         groups,
+        executors: decided.executors,
+        estimates,
     })
 }

@@ -1,20 +1,22 @@
-//! The sensors, the congestion window by the settings, and whether reservations are accepted.
+//! The sensors, the congestion window by the settings, and whether actions are accepted.
 
-use std::time::{Duration, Instant};
+use std::{
+    sync::atomic::{AtomicBool, Ordering},
+    time::{Duration, Instant},
+};
 
 use parking_lot::Mutex;
 use policy::actions::Window;
 use settings::ExecutorSettings;
-use tokio::sync::watch;
 
 use crate::sensors::Sensor;
 
-/// The sensors, and whether reservations are accepted.
+/// The sensors, and whether actions are accepted.
 pub(crate) struct Admission {
     pub(crate) sensors: Mutex<Sensors>,
     /// Time between two readings of the sensors.
     pub(crate) every: Duration,
-    open: watch::Sender<bool>,
+    open: AtomicBool,
 }
 
 pub(crate) struct Sensors {
@@ -26,17 +28,12 @@ impl Admission {
     /// Creates the state before the first reading of the sensors.
     pub(crate) fn new(every: Duration, all: Vec<Box<dyn Sensor>>) -> Self {
         let sensors = Mutex::new(Sensors { all, read_at: None });
-        Self { sensors, every, open: watch::Sender::new(true) }
+        Self { sensors, every, open: AtomicBool::new(true) }
     }
 
-    /// Follows whether reservations are accepted.
-    pub(crate) fn open(&self) -> watch::Receiver<bool> {
-        self.open.subscribe()
-    }
-
-    /// Sets whether reservations are accepted; returns whether that changed.
+    /// Sets whether actions are accepted; returns whether that changed.
     pub(crate) fn set_open(&self, is_open: bool) -> bool {
-        self.open.send_if_modified(|open| std::mem::replace(open, is_open) != is_open)
+        self.open.swap(is_open, Ordering::Relaxed) != is_open
     }
 }
 

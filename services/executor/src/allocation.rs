@@ -1,6 +1,6 @@
 //! Free room of an executor, and the next action that may start: only sums and comparisons.
 
-use model::{Resources, WindowState};
+use model::{KeptRoom, Resources, WindowState};
 use policy::actions::{Signal, Window, points};
 
 /// The room that an action needs while it runs.
@@ -10,15 +10,34 @@ pub(crate) struct Demand<'a> {
     pub(crate) size: &'a Resources,
     /// Whether it must run alone on the executor.
     pub(crate) exclusive: bool,
+    /// Whether it may use the room that is kept for emergencies.
+    pub(crate) emergency: bool,
 }
 
-/// The room to request work for.
+/// The room for more actions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct FreeRoom {
     /// Resources that no held action uses or waits for.
     pub(crate) resources: Resources,
     /// Maximum number of actions that can start in it.
     pub(crate) starts: u16,
+    /// Part of both that is kept for emergencies.
+    pub(crate) kept: KeptRoom,
+}
+
+impl FreeRoom {
+    /// Number of actions other than emergencies that can start in it.
+    pub(crate) fn starts_of_others(&self) -> u16 {
+        self.starts.saturating_sub(self.kept.starts)
+    }
+
+    /// The room if at most `most` actions may start in it, regardless of their band.
+    #[must_use]
+    pub(crate) fn limited(self, most: u16) -> Self {
+        let others = self.starts_of_others().min(most);
+        let starts = self.starts.min(most);
+        Self { starts, kept: KeptRoom { starts: starts - others, ..self.kept }, ..self }
+    }
 }
 
 /// The free and used room of an executor.
@@ -26,6 +45,8 @@ pub(crate) struct FreeRoom {
 pub(crate) struct Allocation {
     capacity: Resources,
     slots: u16,
+    /// Slots and resources that only emergencies use, unless nothing else runs.
+    kept: KeptRoom,
     held: Resources,
     started: u16,
     /// Whether the running action has the executor for itself.
@@ -40,11 +61,15 @@ pub(crate) struct Allocation {
 }
 
 impl Allocation {
-    /// Creates the room with everything free.
-    pub(crate) fn new(capacity: Resources, slots: u16, window: Option<Window>) -> Self {
+    /// Creates the room with everything free. `emergency_slots` of the `slots`, with their part of the processors and
+    /// the memory, are kept for emergencies.
+    pub(crate) fn new(capacity: Resources, slots: u16, emergency_slots: u16, window: Option<Window>) -> Self {
+        let part = |all: u64| all / u64::from(slots.max(1)) * u64::from(emergency_slots);
+        let resources = Resources::new(part(capacity.cpu_millis), part(capacity.memory_bytes));
         Self {
             capacity,
             slots,
+            kept: KeptRoom { starts: emergency_slots, resources },
             held: Resources::default(),
             started: 0,
             exclusive: false,
@@ -104,7 +129,7 @@ impl Allocation {
 
     /// The index of the waiting action that starts next; the first one always if nothing runs. An action
     /// that does not fit is not overtaken, unless it waits for a custom resource: others that do not need
-    /// that resource overtake it.
+    /// that resource overtake it. Emergencies are the first of those that wait.
     pub(crate) fn next<'a>(&self, waiting: impl IntoIterator<Item = Demand<'a>>) -> Option<usize> {
         if self.shut || self.exclusive || self.started >= self.slots {
             return None;
@@ -119,8 +144,13 @@ impl Allocation {
                 left.take(&Resources { custom: demand.size.custom.clone(), ..Resources::default() });
                 continue;
             }
+            if !demand.emergency && !alone {
+                left.take(&self.kept.resources);
+            }
+            let has_slot =
+                demand.emergency || alone || self.started.saturating_add(self.kept.starts) < self.slots;
             let fits = alone || demand.size.fits(&left);
-            return (fits && self.admits(demand.size)).then_some(index);
+            return (has_slot && fits && self.admits(demand.size)).then_some(index);
         }
         None
     }
@@ -153,12 +183,21 @@ impl Allocation {
         let slots = if is_full { 0 } else { self.slots.saturating_sub(taken) };
         let points = points(taken, &held, &self.capacity, self.slots);
         let admitted = self.window.as_ref().map_or(u32::MAX, |window| window.room(points));
-        Some(FreeRoom { resources, starts: slots.min(u16::try_from(admitted).unwrap_or(u16::MAX)) })
+        // The window bounds all actions; what is kept is a part of the slots.
+        let others = slots.saturating_sub(self.kept.starts);
+        let kept = KeptRoom { starts: slots - others, resources: self.kept.resources.clone() };
+        let room = FreeRoom { resources, starts: slots, kept };
+        Some(room.limited(u16::try_from(admitted).unwrap_or(u16::MAX)))
     }
 
     /// Whether the machine is short of a resource: then nothing is claimed ahead.
     pub(crate) fn is_short(&self) -> bool {
         self.congested || self.shut
+    }
+
+    /// Whether nothing may start.
+    pub(crate) fn is_shut(&self) -> bool {
+        self.shut
     }
 
     /// Whether the window admits nothing, for a reason other than that all slots are busy.
@@ -210,11 +249,11 @@ mod tests {
     }
 
     fn machine() -> Allocation {
-        Allocation::new(with_gpu(slots(8)), 8, Some(Window::new(0, 0, 8)))
+        Allocation::new(with_gpu(slots(8)), 8, 0, Some(Window::new(0, 0, 8)))
     }
 
     fn demands(waiting: &[One]) -> impl Iterator<Item = Demand<'_>> {
-        waiting.iter().map(|(size, exclusive)| Demand { size, exclusive: *exclusive })
+        waiting.iter().map(|(size, exclusive)| Demand { size, exclusive: *exclusive, emergency: false })
     }
 
     fn starts(room: &Allocation) -> u16 {
@@ -242,7 +281,14 @@ mod tests {
         room.end(&slots(8));
         assert_eq!(start_all(&mut room, &mut waiting).len(), 8);
         assert_eq!(waiting.len(), 1);
-        assert_eq!(room.free([]), Some(FreeRoom { resources: with_gpu(Resources::default()), starts: 0 }));
+        assert_eq!(
+            room.free([]),
+            Some(FreeRoom {
+                resources: with_gpu(Resources::default()),
+                starts: 0,
+                kept: KeptRoom::default()
+            })
+        );
     }
 
     #[test]
@@ -260,7 +306,7 @@ mod tests {
     fn what_waits_for_a_gpu_is_not_passed_by_one_that_needs_less_of_it() {
         let mut capacity = with_gpu(slots(8));
         capacity.custom.values_mut().for_each(|amount| *amount = Amount::whole(2));
-        let mut room = Allocation::new(capacity, 8, None);
+        let mut room = Allocation::new(capacity, 8, 0, None);
         let one = with_gpu(slots(1));
         let mut two = one.clone();
         two.add(&Resources { custom: one.custom.clone(), ..Resources::default() });
@@ -324,6 +370,44 @@ mod tests {
         assert_eq!(starts(&room), 1);
         assert!(!room.is_closed() && room.is_short());
         assert_eq!(start_all(&mut room, &mut vec![(slots(1), false); 2]).len(), 1);
+    }
+
+    #[test]
+    fn what_is_kept_is_used_by_emergencies_alone() {
+        let mut room = Allocation::new(slots(4), 4, 2, None);
+        let one = slots(1);
+        let demand = |emergency| [Demand { size: &one, exclusive: false, emergency }];
+        for started in 0..2 {
+            let kept = KeptRoom { starts: 2, resources: slots(2) };
+            let free = FreeRoom { resources: slots(4 - started), starts: 4 - room.started(), kept };
+            assert_eq!(room.free([]), Some(free));
+            assert_eq!(room.next(demand(false)), Some(0));
+            room.begin(&one, false);
+        }
+        assert_eq!(room.free([]).unwrap().starts_of_others(), 0);
+        assert_eq!((room.next(demand(false)), room.next(demand(true))), (None, Some(0)));
+        room.begin(&one, false);
+        room.begin(&one, false);
+        assert_eq!(room.next(demand(true)), None, "no slot is free");
+        room.end(&one);
+        room.end(&one);
+        assert_eq!(room.next(demand(false)), None, "two are kept again");
+    }
+
+    #[test]
+    fn the_first_action_starts_whatever_is_kept_and_however_small_the_window() {
+        let whole = slots(4);
+        let room = Allocation::new(whole.clone(), 4, 3, None);
+        let demand = Demand { size: &whole, exclusive: false, emergency: false };
+        assert_eq!(room.next([demand]), Some(0));
+        let narrow = Allocation::new(whole, 4, 3, Some(Window::new(10, 0, 4)));
+        let free = narrow.free([]).unwrap();
+        assert_eq!(
+            (free.starts, free.starts_of_others()),
+            (1, 1),
+            "the window keeps nothing for emergencies"
+        );
+        assert_eq!((free.clone().limited(0).starts, free.limited(0).kept.starts), (0, 0));
     }
 
     #[test]

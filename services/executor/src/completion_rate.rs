@@ -4,8 +4,11 @@ use std::time::{Duration, Instant};
 
 /// Time constant of the completion rate: older completions count less.
 const SPAN: Duration = Duration::from_millis(200);
-/// Time from a free slot to the next action in it, if the action must be requested first.
+/// Time from a free slot to the next action in it, if the action must be granted first.
 const BIND: Duration = Duration::from_millis(20);
+/// Maximum number of actions that wait for each slot: they start within [`BIND`] and a fetch all the same, and an
+/// executor with few slots gets several at a time.
+const AHEAD_PER_SLOT: u16 = 4;
 /// Weight of the latest fetch in the average.
 const LATEST: f64 = 0.1;
 
@@ -36,8 +39,9 @@ impl CompletionRate {
         self.fetch_seconds += LATEST * (took.as_secs_f64() - self.fetch_seconds);
     }
 
-    /// Number of actions to hold beyond the running ones: by Little's law, as many as end while one is requested and
-    /// fetched, at most `slots`. 0 while that is less than one: then each action is assigned as late as possible.
+    /// Number of actions to hold beyond the running ones: by Little's law, as many as end while one is granted and
+    /// fetched, at most [`AHEAD_PER_SLOT`] for each slot. 0 while that is less than one: then each action is
+    /// assigned as late as possible.
     pub(crate) fn ahead(&self, now: Instant, slots: u16) -> u16 {
         let rate = self.faded(now) / SPAN.as_secs_f64();
         let on_their_way = rate * (BIND.as_secs_f64() + self.fetch_seconds);
@@ -49,7 +53,7 @@ impl CompletionRate {
             clippy::cast_sign_loss,
             reason = "at most a u16, and not below 0"
         )]
-        let ahead = on_their_way.ceil().min(f64::from(slots)) as u16;
+        let ahead = on_their_way.ceil().min(f64::from(slots.saturating_mul(AHEAD_PER_SLOT))) as u16;
         ahead
     }
 
@@ -79,7 +83,8 @@ mod tests {
         let (pace, now) = steady(400);
         assert!((8..=9).contains(&pace.ahead(now, 16)), "{pace:?}");
         let (pace, now) = steady(3000);
-        assert_eq!(pace.ahead(now, 16), 16);
+        assert!((58..=61).contains(&pace.ahead(now, 16)), "{pace:?}");
+        assert_eq!(pace.ahead(now, 4), 16);
     }
 
     #[test]

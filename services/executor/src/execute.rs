@@ -7,14 +7,15 @@ use bus::{FarmClock, millis};
 use input_root::{CollectError, Collected, InputRoot, OutputSpec};
 use invariant::{Present as _, impossible};
 use model::{
-    BlobDigest, DigestFunction, ExecutionOutcome, ExecutionStage, Measured, StoredResult, TaskLimits,
+    BlobDigest, DigestFunction, ExecutionOutcome, ExecutionRecord, ExecutionStage, Measured, StoredResult,
+    TaskLimits,
 };
 use policy::actions::CopyEnd;
 use prost::Message as _;
 use reapi::execution::ActionResult;
 use sandbox::{Cause, Ended, Event, Outcome, Run};
 use service::{Step, crash_point};
-use telemetry::metrics::{Histogram, observe};
+use telemetry::metrics::{Histogram, Label, observe};
 use tracing::warn;
 
 use crate::{
@@ -32,6 +33,15 @@ use crate::{
 /// Maximum size of an encoded result on the bus, in bytes; a larger one is stored in the CAS.
 const INLINE_MAX: usize = 64 << 10;
 
+/// Observes how long an action waited that starts at `started`. Further copies of a slow action did not keep it waiting.
+fn observe_queue_time(record: &ExecutionRecord, started: SystemTime) {
+    if record.so_far.hedges == 0 {
+        let waited = started.duration_since(record.waits_since().into()).unwrap_or_default();
+        let band = record.urgency().band;
+        observe(Histogram::ActionQueueSeconds, &[(Label::Priority, band.as_str())], waited);
+    }
+}
+
 /// Executes an action. `fetched` is the time already spent on fetching its inputs.
 pub(crate) async fn execute(
     shared: &Shared,
@@ -47,6 +57,7 @@ pub(crate) async fn execute(
     // The fetch counts as if it ended now: the wait for a slot belongs to neither step.
     times.started = begun.checked_sub(fetched).unwrap_or(begun);
     times.fetch_started = times.started;
+    observe_queue_time(&work.claimed.record, times.started);
     progress.enter(ExecutionStage::Fetching).await;
     let spec = Spec::read(&shared.cas, execution).await?;
     let outputs = OutputSpec::of(&spec.command).map_err(|error| Fault::unprepared(&error))?;

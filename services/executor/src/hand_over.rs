@@ -5,20 +5,17 @@ use tracing::info;
 
 use crate::shared::Shared;
 
-/// Returns everything that did not start, in one message: claimed actions that wait for room, and reservations.
+/// Returns all actions that wait for room, in one message.
 pub(crate) async fn all(shared: &Shared) {
-    let claimed = shared.actions.remove_all_waiting();
-    let reserved = shared.queue.lock().take_all();
-    give_back(shared, claimed, reserved).await;
+    give_back(shared, shared.actions.remove_all_waiting()).await;
 }
 
 /// Returns these executions. If the message is lost, the schedulers notice that heartbeats do not name them.
-pub(crate) async fn give_back(shared: &Shared, claimed: Vec<ExecutionKey>, reserved: Vec<ExecutionKey>) {
-    if claimed.is_empty() && reserved.is_empty() {
+pub(crate) async fn give_back(shared: &Shared, claimed: Vec<ExecutionKey>) {
+    if claimed.is_empty() {
         return;
     }
-    info!(claimed = claimed.len(), reserved = reserved.len(), "returning actions that did not start");
+    info!(claimed = claimed.len(), "returning actions that did not start");
     let (executor, pool) = (shared.id.clone(), shared.pool.name.clone());
-    let returned = HandOver { executor, pool, claimed, reserved };
-    shared.context.bus.send_or_log(&(), &returned).await;
+    shared.context.bus.send_or_log(&(), &HandOver { executor, pool, claimed }).await;
 }

@@ -30,11 +30,6 @@ impl HeartbeatSource for Shared {
     fn final_heartbeat(&self) -> ExecutorHeartbeat {
         ExecutorHeartbeat { status: ExecutorStatus::Gone, ..content(self) }
     }
-
-    /// Asks for work: executors ask, and new schedulers may have some. Workers only wait for offers.
-    fn on_request(&self) {
-        self.actions.free_room.notify_one();
-    }
 }
 
 /// The content of a heartbeat.
@@ -48,11 +43,12 @@ pub(crate) fn content(shared: &Shared) -> ExecutorHeartbeat {
         pid: std::process::id(),
         started_at_ms: shared.started_at,
         status: shared.actions.status(),
+        executor_type: shared.settings.executor_type.clone(),
         slots,
         capacity,
         held,
         running: shared.actions.keys(),
-        queued: u32::try_from(shared.queue.lock().len()).unwrap_or(u32::MAX),
+        room: shared.actions.room(),
         window,
         ttl_ms: heartbeat_ttl_ms(shared.interval()),
         clock_skew_ms: shared.context.bus.clock().skew(),

@@ -4,13 +4,13 @@ mod state;
 
 use std::time::{Duration, Instant};
 
-use model::{Claimed, ExecutionKey, ExecutorStatus, Resources};
+use model::{Claimed, ExecutionKey, ExecutorStatus, Resources, Room};
 use parking_lot::Mutex;
 use policy::actions::Signal;
 use tokio::{sync::Notify, task::JoinHandle};
 
 use self::state::State;
-pub(crate) use self::state::{ActionHandle, ExecutorLoad, Outputs, Phase, Work, WorkRequest};
+pub(crate) use self::state::{ActionHandle, ExecutorLoad, Outputs, Phase, Work};
 use crate::allocation::Allocation;
 
 /// How long an action claimed ahead may wait here before it is returned for other executors.
@@ -20,8 +20,8 @@ const AHEAD_PATIENCE: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(crate) struct HeldActions {
     state: Mutex<State>,
-    /// Notified when there is room that was not yet offered to the schedulers.
-    pub(crate) free_room: Notify,
+    /// Notified when the room changed and no record or heartbeat reports that.
+    pub(crate) room_changed: Notify,
     /// Notified when the state changed in a way that schedulers must learn at once.
     pub(crate) announce: Notify,
     changed: Notify,
@@ -31,24 +31,43 @@ impl HeldActions {
     /// Holds nothing yet. At most `starting_max` actions fetch their inputs at a time; 0 means no limit.
     pub(crate) fn new(allocation: Allocation, starting_max: u16) -> Self {
         let state = Mutex::new(State::new(allocation, starting_max));
-        Self { state, free_room: Notify::new(), announce: Notify::new(), changed: Notify::new() }
+        Self { state, room_changed: Notify::new(), announce: Notify::new(), changed: Notify::new() }
     }
 
-    /// Accepts a claimed action; `fetch` starts to fetch its inputs if they are remote. Returns the action while
-    /// draining. An action that is already held is left as it is.
-    pub(crate) fn accept(
+    /// Accepts claimed actions up to grant `number`; `fetch` starts to fetch the inputs of one if they are remote. Returns
+    /// all actions while draining. An action that is already held is left as it is.
+    pub(crate) fn accept_all(
         &self,
-        claimed: Claimed,
-        fetch: impl FnOnce(&Claimed, &ActionHandle) -> Option<JoinHandle<Duration>>,
-    ) -> Result<(), Box<Claimed>> {
+        number: u64,
+        all: Vec<Claimed>,
+        fetch: impl Fn(&Claimed, &ActionHandle) -> Option<JoinHandle<Duration>>,
+    ) -> Vec<ExecutionKey> {
         let mut state = self.state.lock();
+        state.note_granted(number);
         if state.draining {
-            return Err(Box::new(claimed));
+            return all.iter().map(|claimed| claimed.record.execution.key()).collect();
         }
-        state.accept(claimed, fetch);
+        for claimed in all {
+            state.accept(claimed, &fetch);
+        }
         drop(state);
         self.changed.notify_waiters();
-        Ok(())
+        Vec::new()
+    }
+
+    /// Notes that grants up to `number` were sent to this executor.
+    pub(crate) fn note_granted(&self, number: u64) {
+        self.state.lock().note_granted(number);
+    }
+
+    /// The room for more actions, as a new report.
+    pub(crate) fn room(&self) -> Room {
+        self.state.lock().room(Instant::now())
+    }
+
+    /// Whether nothing starts now, because a resource is short.
+    pub(crate) fn is_shut(&self) -> bool {
+        self.state.lock().allocation.is_shut()
     }
 
     /// Starts all waiting actions that fit; they hold their room from now on.
@@ -56,7 +75,8 @@ impl HeldActions {
         self.state.lock().start()
     }
 
-    /// Frees the room of an action that has left its slot. Returns the actions that start in its place.
+    /// Frees the room of an action that has left its slot; the record of its end reports the room. Returns the actions
+    /// that start in its place.
     pub(crate) fn leave_slot(
         &self,
         key: &ExecutionKey,
@@ -69,11 +89,7 @@ impl HeldActions {
         state.completion_rate.ended(now);
         state.enter(key, handle, Phase::Finishing);
         let begin = state.start();
-        let ask = state.work_request(now).is_some();
         drop(state);
-        if ask {
-            self.free_room.notify_one();
-        }
         self.changed.notify_waiters();
         begin
     }
@@ -89,10 +105,10 @@ impl HeldActions {
         let mut state = self.state.lock();
         let before = state.starting();
         state.enter(key, handle, Phase::Running(outputs));
-        let ask = state.starting() < before && state.limits_starting();
+        let has_changed = state.starting() < before && state.limits_starting();
         drop(state);
-        if ask {
-            self.free_room.notify_one();
+        if has_changed {
+            self.room_changed.notify_one();
         }
         self.changed.notify_waiters();
     }
@@ -100,11 +116,6 @@ impl HeldActions {
     /// Records the duration of a fetch of remote inputs.
     pub(crate) fn fetched(&self, took: Duration) {
         self.state.lock().completion_rate.fetched(took);
-    }
-
-    /// The request to the schedulers; `None` if there is no room.
-    pub(crate) fn work_request(&self) -> Option<WorkRequest> {
-        self.state.lock().work_request(Instant::now())
     }
 
     /// Whether the executor holds this action.
@@ -131,7 +142,7 @@ impl HeldActions {
         state.remove_waiting(|it| it.work.key() == *key);
         drop(state);
         self.changed.notify_waiters();
-        self.free_room.notify_one();
+        self.room_changed.notify_one();
     }
 
     /// Kills all held actions.
@@ -171,7 +182,6 @@ impl HeldActions {
     pub(crate) fn set_draining(&self, draining: bool) {
         self.state.lock().draining = draining;
         self.announce.notify_one();
-        self.free_room.notify_one();
     }
 
     /// Applies the readings of the sensors; see [`Allocation::apply_readings`]. Returns the actions that start in freed
@@ -188,10 +198,10 @@ impl HeldActions {
         state.allocation.apply_readings(signals, red, shut);
         let begin = state.start();
         let is_open = !state.allocation.is_closed();
-        let ask = starts(&state) > before;
+        let has_changed = starts(&state) != before;
         drop(state);
-        if ask {
-            self.free_room.notify_one();
+        if has_changed {
+            self.room_changed.notify_one();
         }
         self.changed.notify_waiters();
         (begin, is_open)
@@ -218,6 +228,11 @@ impl HeldActions {
     fn needs_readings(&self) -> bool {
         let state = self.state.lock();
         !state.held.is_empty() || state.allocation.is_short() || state.allocation.is_closed()
+    }
+
+    /// Whether any action is held.
+    pub(crate) fn holds_any(&self) -> bool {
+        !self.state.lock().held.is_empty()
     }
 
     /// Waits until nothing is held.

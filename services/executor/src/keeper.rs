@@ -1,4 +1,4 @@
-//! The lease of the executor: acquired before the first request for work, renewed at a third of its duration.
+//! The lease of the executor: acquired before the first report of room, renewed at a third of its duration.
 
 use std::{
     sync::Arc,

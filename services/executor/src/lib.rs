@@ -1,12 +1,12 @@
 //! `executor`: runs actions, each in a sandbox, several at a time.
 //!
-//! Inputs: reservations, answers to claims, control messages, requests for live output. Outputs: claims, the lease,
-//! heartbeats, progress, the ends of executions (`ACTION_FINISHED`, `ACTION_COPY_ENDED`, `ACTION_REQUEUED`). CAS:
+//! Inputs: grants, control messages, requests for live output. Outputs: reports of room, the lease, heartbeats,
+//! progress, the ends of executions (`ACTION_FINISHED`, `ACTION_COPY_ENDED`, `ACTION_REQUEUED`). CAS:
 //! inputs, outputs, the action cache. Redis is not used.
 //!
-//! Work is assigned late: an executor receives reservations of waiting actions (`reservations`) and
-//! asks for work when it has room (`claims`). Its room depends on free resources (`allocation`) and
-//! on its congestion window (`admission`).
+//! Work is assigned late: an executor reports the room that it has (`room`, and in each record that it writes), and
+//! schedulers grant it executions for this room (`grants`). The room depends on free resources (`allocation`) and on
+//! the congestion window (`admission`).
 //!
 //! One lease covers all actions that an executor holds. When the lease is lost, all of them are killed and the
 //! executor starts again with a new id.
@@ -15,12 +15,12 @@ mod admission;
 mod allocation;
 mod cancelled;
 mod capacity;
-mod claims;
 mod completion_rate;
 mod control;
 mod execute;
 mod finish;
 mod folder;
+mod grants;
 mod hand_over;
 mod heartbeat;
 mod held_actions;
@@ -31,8 +31,7 @@ mod memory;
 mod metadata;
 mod outcome;
 mod progress;
-mod reservation_queue;
-mod reservations;
+mod room;
 mod run;
 mod sensor_readings;
 mod sensors;
@@ -43,13 +42,16 @@ mod spec;
 mod testing;
 mod usage;
 
-use std::{path::Path, sync::Arc, time::Duration};
+use std::{
+    path::Path,
+    sync::{Arc, atomic::AtomicBool},
+    time::Duration,
+};
 
 use bus::Subject;
 use input_root::{InputRoots, InputRootsConfig, Owner};
 use invariant::Present as _;
 use model::{ExecutorId, Pool, PoolName};
-use parking_lot::Mutex;
 use service::{
     Context, Ready, Running, ServiceError, StartError, host_name, report_usage, send_final_heartbeat,
     send_heartbeat, serve_heartbeats,
@@ -100,7 +102,12 @@ async fn serve_all(context: Context, settings: Arc<ExecutorSettings>) -> Result<
         }
         let id = executor_id()?;
         folder.set_session(&id).map_err(unusable)?;
-        let all = Allocation::new(pool.capacity.clone(), settings.slots, admission::window(&settings));
+        let all = Allocation::new(
+            pool.capacity.clone(),
+            settings.slots,
+            settings.emergency_slots,
+            admission::window(&settings),
+        );
         let sensors = sensors::all(&settings, Path::new(PROC), &root, folder.path());
         let shared = Arc::new(Shared {
             context: context.clone(),
@@ -113,10 +120,9 @@ async fn serve_all(context: Context, settings: Arc<ExecutorSettings>) -> Result<
             cas: cas.clone(),
             inputs: inputs.clone(),
             actions: HeldActions::new(all, settings.starting_max),
-            queue: Mutex::default(),
-            later: Notify::new(),
             changed: Notify::new(),
             cancelled: Cancelled::default(),
+            confirming: AtomicBool::new(false),
             admission: Admission::new(settings.window_tick, sensors),
             slot_threads: slot_threads.clone(),
             usage: Usage::new(settings.executor_type.clone()),
@@ -136,11 +142,11 @@ async fn serve_all(context: Context, settings: Arc<ExecutorSettings>) -> Result<
 async fn session(shared: &Arc<Shared>, first: bool) -> Result<SessionEnd, ServiceError> {
     let mut keeper = keeper::Keeper::acquire(shared).await?;
     let mut tasks = JoinSet::new();
-    let reservations = reservations::subscribe(shared).await?;
+    let granted = grants::subscribe(shared).await?;
     sensor_readings::read(shared);
-    tasks.spawn(reservations::serve(shared.clone(), reservations));
+    tasks.spawn(grants::serve(shared.clone(), granted));
     tasks.spawn(sensor_readings::serve(shared.clone()));
-    tasks.spawn(claims::serve(shared.clone()));
+    tasks.spawn(room::serve(shared.clone()));
     tasks.spawn(control::serve(shared.clone()));
     tasks.spawn(live_output::serve(shared.clone()));
     tasks.spawn(serve_heartbeats(shared.clone()));
@@ -151,7 +157,6 @@ async fn session(shared: &Arc<Shared>, first: bool) -> Result<SessionEnd, Servic
     shared.context.bus.say_changed(&Subject::PoolChanged).await;
     let (pool, slots) = (&shared.pool, shared.actions.load().slots);
     info!(executor = %shared.id, pool = %pool.name, slots, capacity = %pool.capacity, "accepting actions");
-    shared.actions.free_room.notify_one();
     let ended = tokio::select! {
         () = shared.context.stop.cancelled() => {
             tokio::select! {
@@ -213,6 +218,7 @@ fn pool(settings: &ExecutorSettings) -> Result<Pool, ServiceError> {
         properties: settings.pool_properties.clone(),
         root_is_input: settings.pool_root_is_input,
         capacity: capacity::capacity(settings, Path::new(PROC))?,
+        executor_type: settings.executor_type.clone(),
     })
 }
 

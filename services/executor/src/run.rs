@@ -82,7 +82,7 @@ fn run_in_slot(shared: &Arc<Shared>, work: Work, fetched: Duration) {
     shared.clone().slot_threads.submit(Box::new(move |slot_thread| {
         Box::pin(async move {
             let key = work.key();
-            shared.usage.begin(&key);
+            shared.usage.begin(&key, &work.claimed.size);
             let run = AssertUnwindSafe(run(&shared, &work, slot_thread, fetched)).catch_unwind().await;
             let end = run.unwrap_or_else(|_| {
                 slot_thread.break_slot();
@@ -121,10 +121,14 @@ async fn write_end(shared: Arc<Shared>, work: Work, end: Option<CopyEnd>, used: 
     let Work { claimed, handle, .. } = work;
     let key = claimed.record.execution.key();
     shared.usage.report_to_build(&shared.context.bus, &claimed.record.execution, used).await;
-    if let Some(end) = end {
-        finish::finish(&shared, *claimed, &handle, end).await;
+    let is_reported = if let Some(end) = end {
+        finish::finish(&shared, *claimed, &handle, end).await
     } else {
         debug!(%key, "action stopped");
+        false
+    };
+    if !is_reported {
+        shared.actions.room_changed.notify_one();
     }
     shared.actions.release(&key, &handle);
 }

@@ -14,14 +14,14 @@ use crate::{
 };
 
 /// Reads the sensors until the session ends, while the executor has actions or a resource is short. An idle executor
-/// reads them when it is about to ask for work.
+/// reads them when it reports its room and when it gets an action.
 pub(crate) async fn serve(shared: Arc<Shared>) -> Result<(), ServiceError> {
     loop {
         shared.actions.until_readings_needed().await;
         read(&shared);
         let stuck = shared.actions.remove_stuck();
         if !stuck.is_empty() {
-            hand_over::give_back(&shared, stuck, Vec::new()).await;
+            hand_over::give_back(&shared, stuck).await;
             // A heartbeat shows the schedulers that this executor is alive.
             shared.actions.announce.notify_one();
         }
@@ -60,10 +60,14 @@ pub(crate) fn read(shared: &Arc<Shared>) {
     let window = shared.actions.load().window;
     set(Gauge::ActionWindowPoints, &[], i64::from(window.size));
     set(Gauge::ActionWindowUsedPoints, &[], i64::from(window.used));
-    let turned = admission.set_open(is_open);
-    if turned && is_open {
-        info!(window = window.size, "accepting reservations again");
-    } else if turned {
-        info!(window = window.size, used = window.used, red = ?window.red, "not accepting reservations for now");
+    if !admission.set_open(is_open) {
+        return;
+    }
+    // The heartbeat says whether this executor accepts actions.
+    shared.actions.announce.notify_one();
+    if is_open {
+        info!(window = window.size, "accepting actions again");
+    } else {
+        info!(window = window.size, used = window.used, red = ?window.red, "not accepting actions for now");
     }
 }

@@ -1,18 +1,17 @@
 //! The state shared by all parts of one session.
 
-use std::sync::Arc;
+use std::sync::{Arc, atomic::AtomicBool};
 
 use cas::Cas;
 use input_root::InputRoots;
-use model::{ExecutorHome, ExecutorId, Millis, Pool};
-use parking_lot::Mutex;
+use model::{ExecutorHome, ExecutorId, Millis, Pool, RoomReport};
 use service::Context;
 use settings::ExecutorSettings;
 use tokio::{runtime::Handle, sync::Notify};
 
 use crate::{
     admission::Admission, cancelled::Cancelled, held_actions::HeldActions, memory::OomKills,
-    reservation_queue::ReservationQueue, slot_threads::SlotThreads, usage::Usage,
+    slot_threads::SlotThreads, usage::Usage,
 };
 
 /// State shared by all parts of one session.
@@ -28,16 +27,22 @@ pub(crate) struct Shared {
     pub(crate) cas: Cas,
     pub(crate) inputs: InputRoots,
     pub(crate) actions: HeldActions,
-    pub(crate) queue: Mutex<ReservationQueue>,
-    /// Notified when a delayed reservation arrives.
-    pub(crate) later: Notify,
     /// Notified when the content of the lease is outdated.
     pub(crate) changed: Notify,
     pub(crate) cancelled: Cancelled,
+    /// Whether a heartbeat will soon confirm the actions accepted until then.
+    pub(crate) confirming: AtomicBool,
     pub(crate) admission: Admission,
     pub(crate) slot_threads: SlotThreads,
     pub(crate) usage: Usage,
     pub(crate) oom: OomKills,
     /// The runtime for everything except the work of slots.
     pub(crate) main: Handle,
+}
+
+impl Shared {
+    /// The room of this executor now, as a new report.
+    pub(crate) fn room_report(&self) -> RoomReport {
+        RoomReport { executor: self.id.clone(), room: self.actions.room() }
+    }
 }

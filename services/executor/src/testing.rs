@@ -9,6 +9,7 @@ pub(crate) fn claimed() -> Claimed {
         group: "g".parse().unwrap(),
         instance: String::new(),
         action: DigestFunction::Sha256.empty(),
+        band: model::Priority::Interactive,
         priority: 0,
         pool: "default".parse().unwrap(),
         timeout_ms: 1000,

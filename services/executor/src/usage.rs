@@ -8,8 +8,9 @@ use std::{
 
 use bus::Bus;
 use invariant::impossible;
-use model::{ActionUsage, Esu, Execution, ExecutionKey, ExecutorType, Group, Occupancy};
+use model::{ActionUsage, Esu, Execution, ExecutionKey, ExecutorType, Group, Occupancy, Resources};
 use parking_lot::Mutex;
+use policy::actions::occupancy;
 use service::{USAGE_REPORT_INTERVAL, UsageSource};
 use tokio::sync::Notify;
 
@@ -31,16 +32,17 @@ struct State {
 /// An action that occupies a slot.
 struct RunningAction {
     since: Instant,
-    memory_bytes: u64,
+    /// Resources that it was granted; more memory if its command used more.
+    held: Resources,
     /// ESU-seconds that were already reported.
     reported: f64,
 }
 
 impl RunningAction {
-    /// ESU-seconds until `now`: for one executor, or more if its memory is larger.
+    /// ESU-seconds until `now`: what it holds for all of the time, because no other action can have it.
     fn until(&self, now: Instant) -> f64 {
         let seconds = now.saturating_duration_since(self.since).as_secs_f64();
-        Esu::of_use(1.0, self.memory_bytes as f64).units() * seconds
+        occupancy(&self.held).units() * seconds
     }
 }
 
@@ -56,17 +58,17 @@ impl Usage {
         Self { kind, state: Mutex::default(), begun: Notify::new() }
     }
 
-    /// Records that an action occupies a slot.
-    pub(crate) fn begin(&self, key: &ExecutionKey) {
-        let held = RunningAction { since: Instant::now(), memory_bytes: 0, reported: 0.0 };
-        self.state.lock().running.insert(key.clone(), held);
+    /// Records that an action occupies a slot, with the resources that it was granted.
+    pub(crate) fn begin(&self, key: &ExecutionKey, size: &Resources) {
+        let action = RunningAction { since: Instant::now(), held: size.clone(), reported: 0.0 };
+        self.state.lock().running.insert(key.clone(), action);
         self.begun.notify_one();
     }
 
-    /// Records the peak memory of its command.
+    /// Records the peak memory of its command, which counts if it is more than the action was granted.
     pub(crate) fn set_memory(&self, key: &ExecutionKey, bytes: u64) {
         match self.state.lock().running.get_mut(key) {
-            Some(held) => held.memory_bytes = bytes,
+            Some(action) => action.held.memory_bytes = action.held.memory_bytes.max(bytes),
             None => impossible!("the command of {key} ran outside of a slot"),
         }
     }
@@ -96,6 +98,7 @@ impl Usage {
 
 impl UsageSource for Usage {
     const MEASURED_EVERY: Duration = USAGE_REPORT_INTERVAL;
+    const ON_EXECUTOR: bool = true;
 
     fn begun(&self) -> &Notify {
         &self.begun
@@ -125,6 +128,7 @@ impl UsageSource for Usage {
 #[cfg(test)]
 mod tests {
     use model::ExecutionId;
+    use proptest::prelude::*;
 
     use super::*;
 
@@ -132,30 +136,38 @@ mod tests {
         ExecutionKey { group: group.parse().unwrap(), id: ExecutionId::generate() }
     }
 
-    fn begun(usage: &Usage, group: &str, seconds: u64) -> ExecutionKey {
+    fn slot() -> Resources {
+        Resources::new(1000, 1 << 20)
+    }
+
+    fn begun(usage: &Usage, group: &str, seconds: u64, size: &Resources) -> ExecutionKey {
         let key = key(group);
-        usage.begin(&key);
+        usage.begin(&key, size);
         let since = Instant::now().checked_sub(Duration::from_secs(seconds)).unwrap();
         usage.state.lock().running.get_mut(&key).unwrap().since = since;
         key
     }
 
     #[test]
-    fn an_action_holds_an_executor_or_more_for_its_memory() {
+    fn an_action_uses_what_it_was_granted_or_more_if_its_memory_grew() {
         let usage = Usage::new(ExecutorType::x86());
-        let small = begun(&usage, "g", 3);
-        usage.set_memory(&small, 1 << 20);
-        assert!((usage.end(&small).units() - 3.0).abs() < 0.1);
-        let large = begun(&usage, "g", 3);
-        usage.set_memory(&large, 5_000_000_000);
-        assert!((usage.end(&large).units() - 6.0).abs() < 0.1);
-        assert_eq!(usage.end(&large), Esu::ZERO);
+        let of = |size: &Resources, seen: u64| {
+            let key = begun(&usage, "g", 3, size);
+            usage.set_memory(&key, seen);
+            (usage.end(&key).units() / 3.0, key)
+        };
+        assert!((of(&slot(), 1 << 20).0 - 1.0).abs() < 0.05);
+        assert!((of(&Resources::new(4000, 1 << 20), 0).0 - 4.0).abs() < 0.2, "four processors");
+        assert!((of(&Resources::new(1000, 5_000_000_000), 0).0 - 2.0).abs() < 0.1, "granted memory");
+        let (grown, key) = of(&slot(), 5_000_000_000);
+        assert!((grown - 2.0).abs() < 0.1, "it used more memory");
+        assert_eq!(usage.end(&key), Esu::ZERO);
     }
 
     #[test]
     fn reports_count_each_second_once_and_end_with_zero() {
         let usage = Usage::new(ExecutorType::x86());
-        let (a, b) = (begun(&usage, "a", 2), begun(&usage, "b", 1));
+        let (a, b) = (begun(&usage, "a", 2, &slot()), begun(&usage, "b", 1, &slot()));
         let mut total = 0.0;
         let mut report = || {
             let groups = usage.take_report(2.0);
@@ -170,5 +182,22 @@ mod tests {
         assert!(report());
         assert!(!report());
         assert!((total - 5.0).abs() < 0.1, "{total}");
+    }
+
+    proptest! {
+        #[test]
+        fn reports_and_the_end_count_the_same(cpus in 1_u64..64, gigabytes in 0_u64..100, seconds in 1_u64..50) {
+            let usage = Usage::new(ExecutorType::x86());
+            let size = Resources::new(cpus * 1000, gigabytes * 1_000_000_000);
+            let key = begun(&usage, "g", seconds, &size);
+            let early = usage.take_report(1.0);
+            let all = usage.end(&key).units();
+            let late = usage.take_report(1.0);
+            let reported: f64 =
+                early.values().chain(late.values()).map(|held| held.get(&ExecutorType::x86()).units()).sum();
+            prop_assert!((all - reported).abs() < 1e-3 * all.max(1.0), "{all} and {reported}");
+            let wide = (cpus as f64).max(gigabytes as f64 / 2.5) * seconds as f64;
+            prop_assert!(all >= wide - 1e-3 && all < wide * 1.5 + 1.0, "{all} of {wide}");
+        }
     }
 }

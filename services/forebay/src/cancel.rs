@@ -5,13 +5,14 @@ use std::process::ExitCode;
 use clap::Args;
 use settings::Settings;
 
+use telemetry::escaped;
+
 use crate::{
     failure::Failure,
     farm::{BuildArgs, Farm},
     globals::Globals,
     record_text::state_line,
     stdout,
-    style::escaped,
 };
 
 /// Options of `forebay cancel`.

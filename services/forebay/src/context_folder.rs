@@ -86,7 +86,7 @@ impl ContextFolder {
         let scanned = transfer::scan_context(&self.path, self.ignore_files, DigestFunction::Sha256).await;
         let (digest, blobs) = scanned?;
         let meter = Arc::<Meter>::default();
-        let uploading = store.upload_telling(&blobs, &meter);
+        let uploading = store.upload_with_progress(&blobs, &meter);
         let (sent, bytes) = progress.transfer(&format!("uploading {path}"), &meter, uploading).await?;
         let uploaded = Uploaded { sent, all: blobs.len(), bytes };
         Ok((Context::Tree { digest, source: Some(self.source.clone()) }, uploaded))

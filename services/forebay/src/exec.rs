@@ -111,7 +111,7 @@ pub(crate) async fn run(args: ExecArgs, globals: &Globals, settings: &Settings) 
         action_of(args.remote.function(), &command(&args, &wanted), action(&args), &root);
     blobs.extend(inputs);
     let meter = Arc::<Meter>::default();
-    let uploading = remote.upload_telling(&blobs, &meter);
+    let uploading = remote.upload_with_progress(&blobs, &meter);
     progress.transfer("uploading the inputs", &meter, uploading).await?;
     let executed = execute(&remote, &digest, &args, &progress).await?;
     Finish { remote: &remote, args: &args, wanted: &wanted, progress: &progress }

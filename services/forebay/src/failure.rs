@@ -6,7 +6,7 @@ use bus::BusError;
 use client::ClientError;
 use settings::SettingsError;
 
-use crate::style::escaped;
+use telemetry::escaped;
 
 /// Exit code of a command that succeeded.
 pub(crate) const SUCCEEDED: u8 = 0;

@@ -7,6 +7,8 @@ use invariant::impossible;
 use model::{BuildKey, BuildResult, OutputFile};
 use settings::Settings;
 
+use telemetry::escaped;
+
 use crate::{
     failure::Failure,
     farm::{BuildArgs, Farm},
@@ -15,7 +17,6 @@ use crate::{
     record_text::full_text,
     remote::GatewayArgs,
     stdout,
-    style::escaped,
 };
 
 /// Options of `forebay get`.

@@ -12,13 +12,15 @@ use indicatif::{ProgressBar, ProgressStyle};
 use invariant::impossible;
 use model::{BuildRecord, BuildResult, Context, Millis, OutputStream, Sequence, State, ToolEvent};
 
+use telemetry::escaped;
+
 use crate::{
     bytes_text::{about, seconds, size},
     failure::Failure,
     job_text::{TaskProgress, report_line},
     record_text::state_line,
     stdout,
-    style::{Tone, escaped},
+    style::Tone,
 };
 
 /// Selects the events of a build that are shown, and their format.

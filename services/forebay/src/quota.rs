@@ -39,6 +39,10 @@ build uses more of:
   TARGET       level up to which builds start
   IN PROGRESS  estimate for the running builds
 
+Actions that are sent directly, for example by a Bazel outside of the farm, count in PV of their group. The rows
+`executors` are all builds that run actions, and what the live executors carry: it limits these builds where no quota
+does. Below the table: the mean error (estimate minus use) and the mean absolute error of the latest 1000 estimates.
+
 If no quota is set, no group is limited. Once one is set, a group without a quota has the default quota; without a
 default quota it only borrows part of what others leave unused, even on an idle farm.";
 
@@ -318,9 +322,29 @@ async fn show(farm: &Farm, globals: &Globals, watch: bool) -> Result<(), Failure
 }
 
 fn text(reply: &QuotaReply) -> String {
-    if reply.default.is_none() && reply.groups.iter().all(|group| group.quota.is_none()) {
-        return "no quota is set: no group is limited".to_owned();
+    let is_governed = reply.default.is_some() || reply.groups.iter().any(|group| group.quota.is_some());
+    let has_rows = is_governed || !reply.groups.is_empty() || !reply.executors.is_empty();
+    let mut lines = Vec::new();
+    if has_rows {
+        lines.push(table(reply, is_governed));
     }
+    if let Some(default) = &reply.default {
+        lines.push(format!("default quota: {} ESU", default.esu));
+    }
+    if !is_governed {
+        lines.push("no quota is set: no group is limited".to_owned());
+    }
+    for (kind, error) in &reply.estimates {
+        lines.push(format!(
+            "estimates of {kind}: mean error {:+.2} ESU, mean absolute error {:.2} ESU, over {} builds",
+            error.mean, error.mean_absolute, error.builds
+        ));
+    }
+    lines.join("\n")
+}
+
+/// The rows of the groups, then those of the executors.
+fn table(reply: &QuotaReply, is_governed: bool) -> String {
     let mut table = style::table();
     let header = [
         "GROUP",
@@ -337,16 +361,27 @@ fn text(reply: &QuotaReply) -> String {
     ];
     table.set_header(header);
     for group in &reply.groups {
-        rows(&mut table, group);
+        rows(&mut table, group, is_governed);
     }
-    let mut lines = vec![table.trim_fmt()];
-    if let Some(default) = &reply.default {
-        lines.push(format!("default quota: {} ESU", default.esu));
+    for (kind, governed) in &reply.executors {
+        table.add_row([
+            "executors".to_owned(),
+            kind.to_string(),
+            governed.quota.to_string(),
+            governed.pv.to_string(),
+            governed.sp.to_string(),
+            governed.borrowed.to_string(),
+            governed.mv.to_string(),
+            governed.target.to_string(),
+            governed.in_progress.to_string(),
+            String::new(),
+            String::new(),
+        ]);
     }
-    lines.join("\n")
+    table.trim_fmt()
 }
 
-fn rows(table: &mut Table, group: &GroupStanding) {
+fn rows(table: &mut Table, group: &GroupStanding, is_governed: bool) {
     let empty = Occupancy::default();
     let quota = group.quota.as_ref().map_or(&empty, |quota| &quota.esu);
     // A decision of the governor may be older than the quota that is set now.
@@ -357,15 +392,18 @@ fn rows(table: &mut Table, group: &GroupStanding) {
         quota.0.keys().chain(governed.map(|(kind, _)| kind)).chain(group.in_progress.0.keys()).collect();
     for (at, kind) in kinds.into_iter().enumerate() {
         let governed = group.governed.get(kind).copied();
-        let of = |amount: fn(&model::Governed) -> Esu| {
-            governed.as_ref().map_or_else(|| "-".to_owned(), |governed| amount(governed).to_string())
+        let show = |amount: fn(&model::Governed) -> Esu, applies: bool| {
+            let amount = governed.as_ref().filter(|_| applies).map(amount);
+            amount.map_or_else(|| "-".to_owned(), |amount| amount.to_string())
         };
+        // Without quotas, only the use of a group is measured.
+        let of = |amount| show(amount, is_governed);
         let first = |text: String| if at == 0 { text } else { String::new() };
         table.add_row([
             first(group.group.to_string()),
             kind.to_string(),
             shown_quota(group.quota.as_ref(), kind, governed).to_string(),
-            of(|governed| governed.pv),
+            show(|governed| governed.pv, true),
             of(|governed| governed.sp),
             of(|governed| governed.borrowed),
             of(|governed| governed.mv),

@@ -44,7 +44,8 @@ impl Reconnect {
         Self { limit, chosen, bus, globals, settings, said: AtomicBool::new(false) }
     }
 
-    /// Attempts once to connect to each gateway.
+    /// Attempts once to connect to each gateway. A failure is tried again until the wait ends; then the error that ended
+    /// the download is reported.
     async fn connect_once(&self) -> Option<Remote> {
         if let Some(url) = &self.chosen {
             return answering(url).await;

@@ -7,10 +7,11 @@ use model::{
     ReasonCode, Retry, TaskId, WorkspaceKind,
 };
 
+use telemetry::escaped;
+
 use crate::{
     bytes_text::{instant, seconds, size, span},
     job_text::{counts_text, report_line},
-    style::escaped,
 };
 
 /// The state change of a lifecycle message in one line.

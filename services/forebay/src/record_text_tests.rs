@@ -29,6 +29,7 @@ fn waiting() -> BuildRecord {
         workspace: WorkspaceUse::Fresh,
         occupancy: Occupancy::default(),
         estimated_by: None,
+        sends_actions: false,
         job: None,
         submitter: None,
         expected_ms: None,

@@ -75,7 +75,7 @@ pub(crate) fn columns() -> usize {
 
 /// `text` in one line of at most `columns` characters, with escaped control characters.
 pub(crate) fn one_line(text: &str, columns: usize) -> String {
-    let line = escaped(text);
+    let line = telemetry::escaped(text);
     if line.chars().count() <= columns {
         return line;
     }
@@ -83,22 +83,9 @@ pub(crate) fn one_line(text: &str, columns: usize) -> String {
     line.chars().take(cut).chain("...".chars().take(columns - cut)).collect()
 }
 
-/// `text` with escaped control characters, e.g. `\n` or `\u{1b}`: text from users must not control the terminal.
-pub(crate) fn escaped(text: &str) -> String {
-    let mut escaped = String::with_capacity(text.len());
-    for c in text.chars() {
-        if c.is_control() {
-            escaped.extend(c.escape_default());
-        } else {
-            escaped.push(c);
-        }
-    }
-    escaped
-}
-
 #[cfg(test)]
 mod tests {
-    use super::{escaped, one_line};
+    use super::one_line;
 
     #[test]
     fn texts_fit_in_a_line() {
@@ -106,10 +93,5 @@ mod tests {
         assert_eq!(one_line(&"x".repeat(61), 60), format!("{}...", "x".repeat(57)));
         assert_eq!(one_line("abcd", 2), "..");
         assert_eq!(one_line("abcd", 0), "");
-    }
-
-    #[test]
-    fn no_text_steers_the_terminal() {
-        assert_eq!(escaped("a\u{1b}[31m\tb\n\u{9b}ü"), "a\\u{1b}[31m\\tb\\n\\u{9b}ü");
     }
 }

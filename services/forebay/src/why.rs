@@ -7,13 +7,14 @@ use model::{Millis, StartBasis, Waiting, WhyReply};
 use policy::basis_text;
 use settings::Settings;
 
+use telemetry::escaped;
+
 use crate::{
     bytes_text::{about, age},
     failure::Failure,
     farm::{BuildArgs, Farm},
     globals::Globals,
     stdout,
-    style::escaped,
 };
 
 /// Options of `forebay why`.
@@ -52,7 +53,8 @@ fn text(reply: &WhyReply, now: Millis) -> String {
     for by in &waiting.throttled_by {
         let (kind, left) = (&by.executor_type, by.remaining);
         let of = format!("target {}, in progress {}, reserved {}", by.target, by.in_progress, by.reserved);
-        say("throttled by", format!("{kind}: {} ESU needed, {left} available ({of})", by.needed));
+        let whose = if by.of_executors { " of the executors" } else { "" };
+        say("throttled by", format!("{kind}{whose}: {} ESU needed, {left} available ({of})", by.needed));
     }
     if let Some(ms) = waiting.ahead_ms.filter(|_| waiting.place > 1) {
         say("ahead of it", format!("{} of work", about(Duration::from_millis(ms))));

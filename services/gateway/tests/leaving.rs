@@ -6,7 +6,7 @@ mod support;
 use std::time::Duration;
 
 use futures::StreamExt as _;
-use model::{ExecutionOutcome, ExecutionPhase, ExecutionStage, Millis};
+use model::{ExecutionOutcome, ExecutionPhase, ExecutionStage, Millis, Urgency};
 use reapi::longrunning::CancelOperationRequest;
 use support::{Farm, Gateway, SOON, begun, code, key, of_invocation, request};
 use tonic::Code;
@@ -223,7 +223,7 @@ async fn whoever_comes_while_gateways_ask_keeps_it() {
         let (same, second) = begun(gateway, request(&action)).await;
         assert_eq!(name, same);
         let record = farm.last(&key(&name)).await;
-        assert_eq!((&record.phase, record.priority()), (&ExecutionPhase::Raised, 0));
+        assert_eq!((&record.phase, record.urgency()), (&ExecutionPhase::Raised, Urgency::default()));
         // The new record prevented the end, and the gateway asks again.
         asked(&name).await;
         executor.offer().await;

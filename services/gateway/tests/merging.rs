@@ -148,16 +148,16 @@ async fn it_is_as_urgent_as_to_the_most_urgent() {
     let (name, _first) = begun(&one, urgent(&action, 5)).await;
     let key = key(&name);
     let (accepted, record) = executor.offer().await;
-    assert_eq!(record.priority(), 5);
+    assert_eq!(record.urgency().priority, 5);
     let (_, _second) = begun(&two, urgent(&action, -3)).await;
     let (raised, record) = executor.offer().await;
-    assert_eq!((record.priority(), &record.phase), (-3, &ExecutionPhase::Raised));
+    assert_eq!((record.urgency().priority, &record.phase), (-3, &ExecutionPhase::Raised));
     assert_eq!(record.place, accepted, "it keeps its age");
     // The same holds at one gateway; a less urgent request changes nothing.
     let (_, _third) = begun(&one, urgent(&action, 0)).await;
     assert_eq!(farm.bus.records().latest(&key).await.unwrap().unwrap().0, raised);
     let (_, _fourth) = begun(&one, urgent(&action, -7)).await;
-    assert_eq!(farm.last(&key).await.priority(), -7);
+    assert_eq!(farm.last(&key).await.urgency().priority, -7);
 }
 
 #[tokio::test]

@@ -1,8 +1,9 @@
 //! `governor`: decides how much each quota group may have in progress.
 //!
-//! in: quotas, usage reports, the index's queues · out: one decision each tick, by compare-and-set: with several
-//! governors, one of them makes each · Redis: reads queues · decides with `policy::govern`
+//! in: quotas, usage reports, heartbeats of executors, the queues of builds and actions · out: one decision each tick, by
+//! compare-and-set: with several governors, one of them makes each · Redis: reads queues · decides with `policy::govern`
 
+mod executors;
 mod looks;
 mod tick;
 mod usage;
@@ -11,7 +12,7 @@ use service::{Context, Ready, Running, ServiceError, follow_governance};
 use settings::GovernorSettings;
 use tokio::{sync::watch, task::JoinSet};
 
-use crate::usage::Usage;
+use crate::{executors::Executors, usage::Usage};
 
 /// Runs the service until it is asked to stop.
 pub fn run(context: Context, settings: GovernorSettings) -> Running {
@@ -21,12 +22,14 @@ pub fn run(context: Context, settings: GovernorSettings) -> Running {
 async fn serve_all(context: Context, settings: GovernorSettings) -> Result<(), ServiceError> {
     let control = tick::control(&settings)?;
     let index = context.index().await?;
-    let usage = Usage::default();
+    let (usage, executors) = (Usage::default(), Executors::default());
     let (sender, governance) = watch::channel(None);
     let mut tasks = JoinSet::new();
     tasks.spawn(follow_governance(context.clone(), sender, || ()));
     tasks.spawn(usage::serve(context.clone(), usage.clone()));
-    tasks.spawn(tick::serve(context.clone(), settings, control, index, usage, governance));
+    tasks.spawn(executors::follow(context.clone(), executors.clone()));
+    let sources = tick::Sources { index, usage, executors, governance };
+    tasks.spawn(tick::serve(context.clone(), settings, control, sources));
     context.ready(Ready::default()).await?;
     while let Some(ended) = tasks.join_next().await {
         ended.map_err(|error| ServiceError::failed("a loop of the governor", error))??;

@@ -17,25 +17,41 @@ pub(crate) struct Usage(Arc<Mutex<HashMap<String, Reported>>>);
 
 struct Reported {
     expires_at: Instant,
+    on_executor: bool,
     groups: BTreeMap<Group, Occupancy>,
+}
+
+/// ESU in use now.
+#[derive(Default)]
+pub(crate) struct InUse {
+    /// ESU in use by each group, on workers and executors.
+    pub(crate) groups: BTreeMap<Group, Occupancy>,
+    /// ESU in use on executors by all groups.
+    pub(crate) on_executors: Occupancy,
 }
 
 impl Usage {
     fn record(&self, report: UsageReport) {
         let expires_at = Instant::now() + Duration::from_millis(report.interval_ms.saturating_mul(3));
-        self.0.lock().insert(report.source, Reported { expires_at, groups: report.groups });
+        let UsageReport { source, groups, on_executor, interval_ms: _ } = report;
+        self.0.lock().insert(source, Reported { expires_at, on_executor, groups });
     }
 
-    /// The current use by group.
-    pub(crate) fn now(&self) -> BTreeMap<Group, Occupancy> {
+    /// The use that the last reports say.
+    pub(crate) fn now(&self) -> InUse {
         let now = Instant::now();
         let mut reports = self.0.lock();
         reports.retain(|_, report| report.expires_at > now);
-        let mut all: BTreeMap<Group, Occupancy> = BTreeMap::new();
-        for (group, occupancy) in reports.values().flat_map(|report| &report.groups) {
-            let sum = all.entry(group.clone()).or_default();
-            for (kind, amount) in occupancy.iter() {
-                sum.add(kind, amount.or_zero());
+        let mut all = InUse::default();
+        for report in reports.values() {
+            for (group, occupancy) in &report.groups {
+                let sum = all.groups.entry(group.clone()).or_default();
+                for (kind, amount) in occupancy.iter() {
+                    sum.add(kind, amount.or_zero());
+                    if report.on_executor {
+                        all.on_executors.add(kind, amount.or_zero());
+                    }
+                }
             }
         }
         all

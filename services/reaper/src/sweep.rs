@@ -17,13 +17,13 @@ use crate::verdict;
 const PAUSE: Duration = Duration::from_secs(1);
 const BUILDS_MAX: isize = 500;
 /// Maximum time for which a build that may still run is not checked again.
-const SPARED: Duration = Duration::from_secs(5);
+const POSTPONED_MAX: Duration = Duration::from_secs(5);
 
 /// What a sweep remembers for the next ones.
 struct Remembered {
     orphans_due: Instant,
     /// Builds that exceeded their time limit but may still run, with the time of their next check.
-    spared: HashMap<BuildKey, Millis>,
+    postponed: HashMap<BuildKey, Millis>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -40,7 +40,7 @@ pub(crate) async fn run(
     settings: ReaperSettings,
     index: Index,
 ) -> Result<(), ServiceError> {
-    let mut remembered = Remembered { orphans_due: Instant::now(), spared: HashMap::new() };
+    let mut remembered = Remembered { orphans_due: Instant::now(), postponed: HashMap::new() };
     loop {
         if let Err(error) = sweep(&context, &settings, &index, &mut remembered).await {
             warn!(error = telemetry::error_chain(&error), "the sweep failed, retrying");
@@ -65,7 +65,7 @@ async fn sweep(
         crash_point(Step::OverdueFound);
         log_failure(&key, verdict::waited_too_long(bus, &key).await);
     }
-    overruns(context, settings.overrun, index, &mut remembered.spared).await?;
+    overruns(context, settings.overrun, index, &mut remembered.postponed).await?;
     let counts = index.counts().await?;
     let ttl = settings.lease_ttl;
     if counts.running > 0 && Instant::now() >= remembered.orphans_due {
@@ -75,25 +75,25 @@ async fn sweep(
     Ok(())
 }
 
-/// Ends builds that ran too long. Asks for as many builds more as were spared, so that these do not hide others.
+/// Ends builds that ran too long. Reads past the postponed builds, so that they do not hide others.
 async fn overruns(
     context: &Context,
     overrun: Duration,
     index: &Index,
-    spared: &mut HashMap<BuildKey, Millis>,
+    postponed: &mut HashMap<BuildKey, Millis>,
 ) -> Result<(), SweepError> {
     let now = context.bus.now();
-    spared.retain(|_, next| *next > now);
-    let max = BUILDS_MAX.saturating_add_unsigned(spared.len());
+    postponed.retain(|_, next| *next > now);
+    let max = BUILDS_MAX.saturating_add_unsigned(postponed.len());
     for key in index.overrun(now, max).await? {
-        if spared.contains_key(&key) {
+        if postponed.contains_key(&key) {
             continue;
         }
         crash_point(Step::OverdueFound);
         match verdict::ran_too_long(&context.bus, &key, overrun).await {
             Ok(None) => {}
             Ok(Some(ends_at)) => {
-                spared.insert(key, ends_at.min(now.after(SPARED)));
+                postponed.insert(key, ends_at.min(now.after(POSTPONED_MAX)));
             }
             Err(error) => log_failure(&key, Err(error)),
         }

@@ -54,8 +54,8 @@ pub(crate) async fn waited_too_long(bus: &Bus, key: &BuildKey) -> Result<(), Bus
     end(bus, key, sequence, &record, result).await
 }
 
-/// Ends a build that ran longer than its worker should have allowed. For one that may still run, returns the time at
-/// which it must be ended.
+/// Ends a build that exceeded the time limit that its worker should have applied. For a build that may still run,
+/// returns the time at which it must be ended.
 pub(crate) async fn ran_too_long(
     bus: &Bus,
     key: &BuildKey,

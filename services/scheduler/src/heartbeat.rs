@@ -4,16 +4,15 @@
 use std::time::Duration;
 
 use bus::Received;
-use model::{ClaimRequest, ExecutionKey, ExecutorControl, ExecutorHeartbeat, ExecutorId, Millis, WaitAgain};
+use model::{ExecutionKey, ExecutorControl, ExecutorHeartbeat, ExecutorId, Millis, WaitAgain};
 use service::{Context, Heartbeats, ServiceError, Subscription, request_heartbeats};
 use tracing::{debug, warn};
 
-use crate::{Shared, claims};
+use crate::{Shared, messages};
 
 const QUEUE_GROUP: &str = "scheduler";
-/// How long an execution that an executor should have and does not name may be in flight: as long as the executor waits
-/// for an answer, plus a margin.
-const GRACE: Duration = ClaimRequest::PATIENCE.saturating_add(Duration::from_millis(500));
+/// How long an execution that an executor should have and does not name may be in flight.
+const GRACE: Duration = Duration::from_millis(1500);
 
 /// Receives heartbeats until the service stops, and writes them to the index.
 pub(crate) async fn serve(shared: Shared) -> Result<(), ServiceError> {
@@ -38,6 +37,9 @@ pub(crate) async fn follow(shared: Shared) -> Result<(), ServiceError> {
             heartbeat = heartbeats.next() => heartbeat?,
         };
         shared.view.heartbeat(&heartbeat.content);
+        if heartbeat.content.room.is_open() {
+            shared.wakes.check.notify_one();
+        }
     }
 }
 
@@ -56,7 +58,7 @@ async fn apply(shared: &Shared, received: &Received<ExecutorHeartbeat>) {
     if !heard.ready {
         wakes.rebuild.notify_one();
     }
-    claims::announce_requeued(shared, WaitAgain { pool: heartbeat.pool.clone(), executions: heard.again })
+    messages::announce_requeued(shared, WaitAgain { pool: heartbeat.pool.clone(), executions: heard.again })
         .await;
     let now = context.bus.now();
     let due: Vec<(ExecutionKey, Millis)> = heard
@@ -67,7 +69,7 @@ async fn apply(shared: &Shared, received: &Received<ExecutorHeartbeat>) {
     if let Err(error) = shared.actions.hedge_at(&due).await {
         warn!(error = telemetry::error_chain(&error), "cannot schedule copies of running executions");
     }
-    if !heartbeat.running.is_empty() {
+    if heartbeat.room.is_open() || !heartbeat.running.is_empty() {
         wakes.dispatch.notify_one();
     }
     for execution in heard.dead {

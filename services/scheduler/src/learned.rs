@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use bus::millis;
-use model::{ActionKeys, Demand, ExecutionRecord, ExecutorHome, Measured, PoolName, Resources, Sequence};
+use model::{ActionKeys, Demand, ExecutionRecord, ExecutorHome, Measured, PoolName, Resources};
 use parking_lot::Mutex;
 use policy::actions::{History, Warmth, asked, occupancy, packing, waits_until};
 
@@ -59,7 +59,7 @@ impl Learned {
                 asked: (asked != size).then_some(asked),
                 size,
                 exclusive: needs.exclusive,
-                priority: record.priority(),
+                urgency: record.urgency(),
                 since_ms: record.waits_since(),
                 avoid: record.so_far.avoid.clone(),
                 hedges: record.so_far.hedges,
@@ -138,10 +138,4 @@ pub(crate) fn open(
         merge: index::actions::MergeKey::of(execution),
         record: encoded,
     }
-}
-
-/// Sort key of a reservation: by priority, then by age.
-pub(crate) fn turn(priority: i32, place: Sequence) -> u64 {
-    let above = u64::from(priority.wrapping_sub(i32::MIN).cast_unsigned());
-    (above << 32) | (place.0 & u64::from(u32::MAX))
 }

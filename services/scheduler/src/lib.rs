@@ -1,26 +1,23 @@
-//! `scheduler`: keeps the index of actions, notifies executors of waiting executions, and assigns executions
-//! to executors that ask.
+//! `scheduler`: keeps the index of actions, and grants executions to executors that have room.
 //!
-//! in: records of executions; heartbeats, leases and requests of executors · out: reservations, claims and
-//! orders to executors; executions that are requeued, get another copy, or expire · Redis: the whole action
+//! in: records of executions; heartbeats, leases and room of executors · out: grants and orders to executors; executions that are requeued, get another copy, or expire · Redis: the whole action
 //! index · decides with `policy::actions`
 
-mod answer;
 mod ask;
-mod claim_messages;
-mod claims;
 mod dispatch;
 mod due;
+mod early;
 mod floor;
+mod grants;
 mod heartbeat;
 mod hedges;
 mod learned;
 mod losses;
+mod messages;
 mod overdue;
 mod projector;
 mod recall;
 mod records;
-mod reserve;
 mod shared;
 mod stale;
 mod view;
@@ -30,7 +27,7 @@ use std::sync::Arc;
 use service::{Context, Ready, Running, ServiceError, follow_governance};
 use settings::SchedulerSettings;
 use tokio::{
-    sync::{Notify, mpsc, watch},
+    sync::{Notify, watch},
     task::JoinSet,
 };
 
@@ -39,8 +36,10 @@ use shared::Shared;
 /// Notifications between the tasks of the scheduler.
 #[derive(Clone, Default)]
 struct Wakes {
-    /// An execution waits or is due.
+    /// An execution waits or is due, or an executor has room.
     dispatch: Arc<Notify>,
+    /// The same, but another scheduler handles it unless it dies.
+    check: Arc<Notify>,
     /// The index is missing and must be rebuilt.
     rebuild: Arc<Notify>,
     /// Executors should announce what they have.
@@ -62,15 +61,15 @@ async fn serve_all(context: Context, settings: SchedulerSettings) -> Result<(), 
     let actions = context.index().await?.actions();
     let (governance, quotas) = watch::channel(None);
     let shared = Shared::new(context.clone(), &settings, actions, quotas);
-    let (asked, pending) = mpsc::unbounded_channel();
     let mut tasks = JoinSet::new();
     tasks.spawn(follow_governance(context.clone(), governance, || ()));
     tasks.spawn(heartbeat::serve(shared.clone()));
     tasks.spawn(heartbeat::follow(shared.clone()));
-    tasks.spawn(claims::serve(shared.clone(), asked));
-    tasks.spawn(claims::follow_answers(shared.clone()));
-    tasks.spawn(claims::follow_requeued(shared.clone()));
-    tasks.spawn(claims::serve_returned(shared.clone()));
+    tasks.spawn(messages::serve_rooms(shared.clone()));
+    tasks.spawn(messages::follow_rooms(shared.clone()));
+    tasks.spawn(messages::follow_grants(shared.clone()));
+    tasks.spawn(messages::follow_requeued(shared.clone()));
+    tasks.spawn(messages::serve_returned(shared.clone()));
     tasks.spawn(projector::run(shared.clone()));
     tasks.spawn(recall::run(shared.clone()));
     tasks.spawn(losses::serve(shared.clone()));
@@ -79,7 +78,7 @@ async fn serve_all(context: Context, settings: SchedulerSettings) -> Result<(), 
     tasks.spawn(overdue::run(shared.clone()));
     tasks.spawn(hedges::run(shared.clone()));
     tasks.spawn(ask::run(context.clone(), shared.wakes.clone()));
-    tasks.spawn(dispatch::run(shared, pending));
+    tasks.spawn(dispatch::run(shared));
     context.ready(Ready::default()).await?;
     while let Some(ended) = tasks.join_next().await {
         ended.map_err(|error| ServiceError::failed("a loop of the scheduler", error))??;

@@ -1,9 +1,6 @@
 //! The projection of records of executions into the index of actions.
 
-use std::{
-    collections::{HashMap, HashSet},
-    time::Duration,
-};
+use std::{collections::HashSet, time::Duration};
 
 use bus::{ActionSubject, BusError, Start, Stored, stream};
 use index::{
@@ -19,11 +16,10 @@ use tokio::sync::Notify;
 use tracing::warn;
 
 use crate::{
-    Shared,
+    Shared, early,
     floor::{self, Floor},
-    heartbeat,
-    records::{self, RecordContent},
-    reserve::{self, NewlyWaiting},
+    grants, heartbeat,
+    records::{self, ReadRecord, RecordContent},
 };
 
 /// How long executors may take after a rebuild to announce what they run, so that it is not started twice.
@@ -33,6 +29,12 @@ const HOLD: Duration = Duration::from_millis(500);
 pub(crate) async fn run(shared: Shared) -> Result<(), ServiceError> {
     let context = shared.context.clone();
     projection::run(context, Executions { shared, floor: Floor::default() }).await
+}
+
+/// Effects of records on the index, and the executions that were granted with them.
+struct AppliedHere {
+    index: Effects,
+    granted: HashSet<ExecutionKey>,
 }
 
 struct Executions {
@@ -52,13 +54,15 @@ impl Projection for Executions {
     };
 
     type Record = ReadRecord;
-    type Effects = Effects;
+    type Effects = AppliedHere;
 
     fn missing(&self) -> &Notify {
         &self.shared.wakes.rebuild
     }
 
     fn ready(&self) {
+        // Records that arrived meanwhile were not reported as news.
+        self.shared.view.pools().iter().for_each(|pool| self.shared.news(pool));
         self.shared.wakes.dispatch.notify_one();
     }
 
@@ -70,7 +74,19 @@ impl Projection for Executions {
         let content = records::read(stored)?;
         let capacity = |pool: &_| self.shared.view.capacity(pool);
         let event = records::event(&content, stored, &self.shared.learned, capacity);
-        Ok(ReadRecord { content, event })
+        Ok(ReadRecord { content, event, room: stored.room() })
+    }
+
+    /// Learns before the records are applied, so that early grants follow the results that were read with them.
+    fn note(&self, read: &[ReadRecord]) {
+        for it in read {
+            if let Some(room) = &it.room {
+                self.shared.view.report(room);
+            }
+            if let RecordContent::Finished(finished) = &it.content {
+                self.learn_from(finished);
+            }
+        }
     }
 
     async fn apply(
@@ -78,18 +94,42 @@ impl Projection for Executions {
         from: Sequence,
         to: Sequence,
         records: &[ReadRecord],
-    ) -> Result<Applied<Effects>, IndexError> {
-        self.shared.actions.apply(from, to, &events(records), self.shared.context.bus.now()).await
+    ) -> Result<Applied<AppliedHere>, IndexError> {
+        let shared = &self.shared;
+        let early = early::decide(shared, records);
+        if early.is_some() {
+            crash_point(Step::ActionPicked);
+        }
+        let commits = early.as_ref().map(|early| early.commits.as_slice()).unwrap_or_default();
+        let now = shared.context.bus.now();
+        let mut applied = shared.actions.apply(from, to, &events(records), commits, now).await?;
+        let mut granted = HashSet::new();
+        if let (Applied::Done(effects), Some(early)) = (&mut applied, early)
+            && effects.applied_here
+        {
+            crash_point(Step::ActionCommitted);
+            let committed = std::mem::take(&mut effects.granted);
+            granted = grants::granted_keys(&early.granted, &committed);
+            grants::send(shared, &early.granted, committed).await;
+        }
+        Ok(applied.map(|index| AppliedHere { index, granted }))
     }
 
-    /// Notifies executors of newly waiting executions, and of executions that ended without them.
-    async fn applied(&self, read: &[ReadRecord], effects: Effects) {
-        self.floor.note(&self.shared.context, &self.shared.actions);
+    /// Wakes the dispatcher if something waits or an executor has room, and cancels what ended elsewhere.
+    async fn applied(&self, read: &[ReadRecord], AppliedHere { index: effects, granted }: AppliedHere) {
+        let shared = &self.shared;
+        self.floor.note(&shared.context, &shared.actions);
+        let mut wakes = read.iter().any(|it| it.room.is_some());
         for it in read {
             match (&it.content, &it.event.change) {
-                (RecordContent::Finished(finished), _) => self.learn_from(finished),
+                (RecordContent::Finished(_), _) => shared.view.forget_warm(&it.event.key),
+                (RecordContent::Open(_), Change::Open(..)) if granted.contains(&it.event.key) => {}
                 (RecordContent::Open(record), Change::Open(_, open)) => {
-                    self.shared.news(&open.pool);
+                    wakes = true;
+                    shared.news(&open.pool);
+                    if shared.affinity {
+                        shared.view.note_warm(&it.event.key, shared.learned.homes(&record.execution.keys));
+                    }
                     if let Some(grown) = record.so_far.memory_bytes
                         && matches!(record.phase, model::ExecutionPhase::Requeued { .. })
                     {
@@ -101,16 +141,12 @@ impl Projection for Executions {
                 }
             }
         }
-        reserve::trim(&self.shared, self.notified_of_finished(read)).await;
-        let new: HashSet<ExecutionKey> = effects.fresh.into_iter().collect();
-        let fresh: Vec<NewlyWaiting<'_>> = read.iter().filter_map(|it| it.fresh(&new)).collect();
-        for execution in &fresh {
-            self.shared.view.waits_again(execution.key);
+        if !effects.applied_here {
+            shared.note_peers();
         }
-        reserve::reserve(&self.shared, &fresh).await;
-        crash_point(Step::ActionReserved);
-        if read.iter().any(|it| matches!(it.content, RecordContent::Open(_))) {
-            self.shared.wakes.dispatch.notify_one();
+        if wakes {
+            let wake = if effects.applied_here { &shared.wakes.dispatch } else { &shared.wakes.check };
+            wake.notify_one();
         }
         for it in effects.astray {
             heartbeat::cancel(&self.shared.context, &it.executor, it.key).await;
@@ -129,8 +165,9 @@ impl Projection for Executions {
         &self,
         token: &RebuildToken,
         records: &[ReadRecord],
-    ) -> Result<Applied<Effects>, IndexError> {
-        self.shared.actions.load(token, &events(records), self.shared.context.bus.now()).await
+    ) -> Result<Applied<AppliedHere>, IndexError> {
+        let loaded = self.shared.actions.load(token, &events(records), self.shared.context.bus.now()).await?;
+        Ok(loaded.map(|index| AppliedHere { index, granted: HashSet::new() }))
     }
 
     async fn finish_rebuild(&self, token: &RebuildToken, watermark: Sequence) -> Result<bool, IndexError> {
@@ -168,43 +205,8 @@ impl Executions {
         }
         shared.learned.learn(keys, record.measured.as_ref(), record.home.as_ref(), record.is_success());
     }
-
-    /// The executors that were notified of executions which ended before they were claimed.
-    fn notified_of_finished(&self, read: &[ReadRecord]) -> HashMap<ExecutorId, Vec<ExecutionKey>> {
-        let mut trim: HashMap<ExecutorId, Vec<ExecutionKey>> = HashMap::new();
-        for it in read.iter().filter(|it| matches!(it.content, RecordContent::Finished(_))) {
-            for executor in self.shared.view.forget_finished(&it.event.key) {
-                trim.entry(executor).or_default().push(it.event.key.clone());
-            }
-        }
-        trim
-    }
 }
 
 fn events(records: &[ReadRecord]) -> Vec<&Event> {
     records.iter().map(|record| &record.event).collect()
-}
-
-/// A record after it was read.
-struct ReadRecord {
-    content: RecordContent,
-    event: Event,
-}
-
-impl ReadRecord {
-    /// The execution as a candidate for reservations, if it started to wait with this record.
-    fn fresh<'a>(&'a self, fresh: &HashSet<ExecutionKey>) -> Option<NewlyWaiting<'a>> {
-        let (RecordContent::Open(record), Change::Open(_, open)) = (&self.content, &self.event.change) else {
-            return None;
-        };
-        let place = record.place_at(self.event.sequence);
-        let (key, sequence) = (&self.event.key, self.event.sequence);
-        fresh.contains(key).then_some(NewlyWaiting {
-            key,
-            place,
-            sequence,
-            keys: &record.execution.keys,
-            open,
-        })
-    }
 }

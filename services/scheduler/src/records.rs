@@ -5,6 +5,7 @@ use bus::{BusError, Stored};
 use index::actions::{Change, Event, MergeKey, Move};
 use model::{
     AcceptedHead, ExecutionEvent, ExecutionHead, ExecutionPhase, ExecutionRecord, PoolName, Resources,
+    RoomReport,
 };
 
 use crate::learned::{self, Learned};
@@ -15,6 +16,14 @@ pub(crate) enum RecordContent {
     Open(Box<ExecutionRecord>),
     /// The execution has finished.
     Finished(Box<ExecutionHead>),
+}
+
+/// A record after it was read.
+pub(crate) struct ReadRecord {
+    pub(crate) content: RecordContent,
+    pub(crate) event: Event,
+    /// Room of the executor that wrote the record.
+    pub(crate) room: Option<RoomReport>,
 }
 
 fn finished(head: &ExecutionHead, learned: &Learned) -> Change {

@@ -10,14 +10,17 @@ use std::{
 };
 
 use index::actions::Actions;
-use model::{Demand, Group, Millis, PoolName};
+use model::{Demand, Esu, ExecutorType, Group, Millis, PoolName};
 use parking_lot::Mutex;
-use policy::actions::{GrantRules, HedgeRules, Routing};
+use policy::actions::{GrantRules, HedgeRules};
 use service::{Context, Current};
 use settings::SchedulerSettings;
-use tokio::sync::watch;
+use tokio::{sync::watch, time::Instant};
 
 use crate::{Wakes, learned::Learned, view::View};
+
+/// Time for which a scheduler sends notices of its grants after it noticed another one.
+const PEERS: Duration = Duration::from_secs(60);
 
 /// The shared state; cheap to clone.
 #[derive(Clone)]
@@ -27,14 +30,17 @@ pub(crate) struct Shared {
     pub(crate) wakes: Wakes,
     pub(crate) view: Arc<View>,
     pub(crate) learned: Arc<Learned>,
-    pub(crate) routing: Routing,
+    /// Whether executions prefer executors where they are warm.
+    pub(crate) affinity: bool,
     pub(crate) grants: GrantRules,
     pub(crate) hedges: HedgeRules,
-    /// Milliseconds by which each notified executor defers to better suited ones.
-    pub(crate) probe_delay_ms: u64,
     pub(crate) lease_ttl: Duration,
     quotas: watch::Receiver<Current>,
     quiet: Arc<Mutex<HashMap<PoolName, Quiet>>>,
+    /// Held from a decision until its grants are sent: decisions made in between would use the same room.
+    pub(crate) granting: Arc<tokio::sync::Mutex<()>>,
+    /// When other schedulers were last noticed.
+    peers: Arc<Mutex<Option<Instant>>>,
     seed: Arc<AtomicU64>,
 }
 
@@ -54,11 +60,6 @@ impl Shared {
         actions: Actions,
         quotas: watch::Receiver<Current>,
     ) -> Self {
-        let routing = Routing {
-            probes: settings.probes.into(),
-            affinity: settings.affinity,
-            load_aware: settings.load_aware,
-        };
         let grants = GrantRules {
             custom_patience: settings.custom_resource_patience,
             affinity_wait: if settings.affinity { settings.affinity_wait } else { Duration::ZERO },
@@ -71,19 +72,30 @@ impl Shared {
         };
         Self {
             learned: Arc::new(Learned::new(settings.sizing)),
-            probe_delay_ms: settings.probe_delay_ms,
             lease_ttl: settings.lease_ttl,
             view: Arc::default(),
             wakes: Wakes::default(),
             quiet: Arc::default(),
+            peers: Arc::default(),
+            granting: Arc::default(),
             seed: Arc::new(AtomicU64::new(seed())),
             context,
             actions,
-            routing,
+            affinity: settings.affinity,
             grants,
             hedges,
             quotas,
         }
+    }
+
+    /// Notes that another scheduler works.
+    pub(crate) fn note_peers(&self) {
+        *self.peers.lock() = Some(Instant::now());
+    }
+
+    /// Whether other schedulers worked in the last [`PEERS`].
+    pub(crate) fn has_peers(&self) -> bool {
+        self.peers.lock().is_some_and(|at| at.elapsed() < PEERS)
     }
 
     /// Returns a different seed for random choices at each call.
@@ -95,6 +107,13 @@ impl Shared {
     pub(crate) fn weight(&self, group: &Group) -> u64 {
         let current = self.quotas.borrow();
         policy::weight(current.as_ref().and_then(|governance| governance.quotas.of(group)))
+    }
+
+    /// ESU of `kind` that a group may hold while others wait; `None` if no group has a quota of it.
+    pub(crate) fn share(&self, group: &Group, kind: &ExecutorType) -> Option<f64> {
+        let current = self.quotas.borrow();
+        let known = current.as_ref()?;
+        policy::set_point(group, kind, &known.quotas, &known.totals, &known.record).map(Esu::units)
     }
 
     /// When an additional copy is due of an execution that starts at `now`; `None` if never.
@@ -121,6 +140,11 @@ impl Shared {
     /// Records whether `pool` was `empty` when the index was read after event number `news`.
     pub(crate) fn note_quiet(&self, pool: &PoolName, empty: bool, news: u64) {
         self.with_quiet(pool, |quiet| quiet.empty_at = empty.then_some(news));
+    }
+
+    /// Whether something may wait in any pool.
+    pub(crate) fn has_news(&self) -> bool {
+        self.quiet.lock().values().any(|quiet| quiet.empty_at != Some(quiet.news))
     }
 
     /// Whether nothing waits in `pool` as far as this scheduler knows.

@@ -1,22 +1,28 @@
-//! What this scheduler knows of executors: how full each is, and which executions it was notified of. These are hints,
-//! from heartbeats, requests of executors and messages of other schedulers; the index is authoritative.
+//! What this scheduler knows of executors: how much room each has, and where waiting executions are warm. These are
+//! hints, from heartbeats, reports of executors and notices of other schedulers; the index is authoritative.
 
-use std::{collections::HashMap, time::Duration};
+mod room;
 
-use index::actions::Waiting;
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    time::Duration,
+};
+
+use invariant::Present as _;
 use model::{
-    ClaimNotice, ClaimRequest, ClaimedAt, ExecutionKey, ExecutorHeartbeat, ExecutorHome, ExecutorId,
-    ExecutorStatus, PoolName, Resources, Sequence,
+    ExecutionKey, ExecutorHeartbeat, ExecutorHome, ExecutorId, ExecutorStatus, ExecutorType, GrantNotice,
+    PoolName, Resources, RoomReport,
 };
 use parking_lot::Mutex;
-use policy::actions::{Candidate, Member};
+use policy::{Random, actions::Member};
 use quick_cache::unsync::Cache;
 use tokio::time::Instant;
 
-/// Maximum number of executions whose notified executors are remembered.
-const NOTIFIED_MAX: usize = 100_000;
-/// Maximum number of executions remembered as claimed.
-const CLAIMED_MAX: usize = 10_000;
+use self::room::KnownRoom;
+pub(crate) use self::room::OpenExecutor;
+
+/// Maximum number of executions of which the warm places are remembered.
+const WARM_MAX: usize = 100_000;
 
 /// The view of all executors, behind one lock.
 #[derive(Debug, Default)]
@@ -25,210 +31,197 @@ pub(crate) struct View(Mutex<Inner>);
 #[derive(Debug)]
 struct Inner {
     executors: HashMap<ExecutorId, ExecutorState>,
-    notified: Cache<ExecutionKey, Notified>,
-    /// Recently claimed executions: a request that only names these needs no read of the index.
-    claimed: Cache<ExecutionKey, ()>,
+    /// The executors that have room, by pool.
+    open: BTreeMap<PoolName, BTreeSet<ExecutorId>>,
+    homes: HashMap<ExecutorHome, ExecutorId>,
+    /// Where waiting executions are warm.
+    warm: Cache<ExecutionKey, Vec<ExecutorHome>>,
 }
 
 impl Default for Inner {
     fn default() -> Self {
         Self {
             executors: HashMap::new(),
-            notified: Cache::new(NOTIFIED_MAX),
-            claimed: Cache::new(CLAIMED_MAX),
+            open: BTreeMap::new(),
+            homes: HashMap::new(),
+            warm: Cache::new(WARM_MAX),
         }
     }
 }
 
-/// The executors that were notified of an execution.
-#[derive(Debug)]
-struct Notified {
-    /// Position of the record that they were notified of.
-    sequence: Sequence,
-    executors: Vec<ExecutorId>,
-    /// Number of executors at the front of `executors` where it is warm.
-    warm: usize,
-    at: Instant,
-}
-
-/// The executors where an execution is warm.
-#[derive(Debug, Default)]
-pub(crate) struct Warm {
-    pub(crate) at: Vec<ExecutorId>,
-    /// Whether other executors wait for one of them.
-    pub(crate) first: bool,
-}
-
-/// How long other executors let those with room go first where an execution is warm: well below
-/// [`crate::reserve::CHECK`], when any executor with room is woken.
-const FOR_WARM: Duration = Duration::from_millis(15);
-
 #[derive(Debug)]
 struct ExecutorState {
     pool: PoolName,
+    executor_type: ExecutorType,
     home: ExecutorHome,
     capacity: Resources,
-    free: Resources,
-    starts: u32,
-    slots: u32,
-    /// Reservations that it may hold beyond its running and queued executions.
-    queued: u32,
-    open: bool,
+    room: KnownRoom,
+    is_ready: bool,
     until: Instant,
-}
-
-impl ExecutorState {
-    fn has_room(&self, size: &Resources) -> bool {
-        self.open && self.starts > 0 && size.clamped(&self.capacity).fits(&self.free)
-    }
-
-    fn load(&self) -> f64 {
-        let full = 1.0 - self.free.share_of(&self.capacity);
-        full + f64::from(self.queued) / f64::from(self.slots.max(1))
-    }
 }
 
 impl View {
     /// Records a heartbeat of an executor.
     pub(crate) fn heartbeat(&self, heartbeat: &ExecutorHeartbeat) {
         let mut inner = self.0.lock();
-        // Removes executors that died without a message.
-        let now = Instant::now();
-        inner.executors.retain(|_, state| state.until > now);
+        let executor = &heartbeat.executor;
         if heartbeat.status == ExecutorStatus::Gone {
-            inner.executors.remove(&heartbeat.executor);
+            inner.remove(executor);
             return;
         }
-        let mut free = heartbeat.capacity.clone();
-        free.take(&heartbeat.held);
-        let running = u32::try_from(heartbeat.running.len()).unwrap_or(u32::MAX);
-        let slots = u32::from(heartbeat.slots);
+        let known = inner.executors.get(executor);
+        if known.is_some_and(|state| state.room.is_newer(&heartbeat.room)) {
+            return;
+        }
+        let known = inner.executors.remove(executor);
+        let mut room = known.map(|state| state.room).unwrap_or_default();
+        room.report(&heartbeat.room);
         let state = ExecutorState {
             pool: heartbeat.pool.clone(),
+            executor_type: heartbeat.executor_type.clone(),
             home: heartbeat.home.clone(),
             capacity: heartbeat.capacity.clone(),
-            free,
-            starts: slots.saturating_sub(running),
-            slots,
-            queued: heartbeat.queued,
-            open: heartbeat.status == ExecutorStatus::Ready,
+            room,
+            // A closed executor reports that it has no room, and soon that it has some again.
+            is_ready: matches!(heartbeat.status, ExecutorStatus::Ready | ExecutorStatus::Closed),
             until: Instant::now() + Duration::from_millis(heartbeat.ttl_ms),
         };
-        inner.executors.insert(heartbeat.executor.clone(), state);
+        inner.homes.insert(state.home.clone(), executor.clone());
+        inner.executors.insert(executor.clone(), state);
+        inner.sort(executor);
     }
 
-    /// Records how much room an executor has when it asks for work.
-    pub(crate) fn note_request(&self, request: &ClaimRequest) {
-        self.set_room(&request.executor, &request.free, request.starts.into());
+    /// Records the room that an executor reports. Returns whether it has room.
+    pub(crate) fn report(&self, report: &RoomReport) -> bool {
+        self.with_room_of(&report.executor, |room| room.report(&report.room))
     }
 
-    /// Records how much room an executor has left after an answer, from this scheduler or another. Returns the
-    /// executors that were notified here of the claimed executions and may forget them.
-    pub(crate) fn note_answer(&self, notice: &ClaimNotice) -> HashMap<ExecutorId, Vec<ExecutionKey>> {
-        self.set_room(&notice.executor, &notice.free, notice.starts.into());
-        let mut trim: HashMap<ExecutorId, Vec<ExecutionKey>> = HashMap::new();
+    /// Records grants to an executor, of this scheduler or another. Returns whether they are new here.
+    pub(crate) fn granted(&self, notice: &GrantNotice) -> bool {
+        let mut is_new = false;
+        self.with_room_of(&notice.executor, |room| is_new = room.granted(notice));
+        is_new
+    }
+
+    /// Records that the room of an executor is not known until it reports room that includes grant `number`.
+    pub(crate) fn outdated(&self, executor: &ExecutorId, number: u64) {
+        self.with_room_of(executor, |room| room.outdated(number));
+    }
+
+    fn with_room_of(&self, executor: &ExecutorId, change: impl FnOnce(&mut KnownRoom)) -> bool {
         let mut inner = self.0.lock();
-        for ClaimedAt { execution: key, sequence } in &notice.claimed {
-            // The claim arrived late: the execution waits again since, and the executors notified of that must keep it.
-            if inner.notified.peek(key).is_some_and(|notified| notified.sequence > *sequence) {
-                continue;
-            }
-            inner.claimed.insert(key.clone(), ());
-            for executor in
-                inner.notified.remove(key).map(|(_, notified)| notified.executors).unwrap_or_default()
-            {
-                if executor != notice.executor {
-                    trim.entry(executor).or_default().push(key.clone());
-                }
-            }
-        }
-        trim
+        let Some(state) = inner.executors.get_mut(executor) else { return false };
+        change(&mut state.room);
+        inner.sort(executor)
     }
 
-    fn set_room(&self, executor: &ExecutorId, free: &Resources, starts: u32) {
-        if let Some(state) = self.0.lock().executors.get_mut(executor) {
-            state.free.clone_from(free);
-            state.starts = starts;
-            state.queued = 0;
-        }
+    /// Notes that messages may have been lost: grants that the next report of an executor does not include did not arrive.
+    pub(crate) fn messages_lost(&self) {
+        self.0.lock().executors.values_mut().for_each(|state| state.room.messages_lost());
     }
 
     /// Removes a lost executor.
     pub(crate) fn lost(&self, executor: &ExecutorId) {
-        self.0.lock().executors.remove(executor);
+        self.0.lock().remove(executor);
     }
 
-    /// Records that `executors` were notified of the record of `key` at `sequence`; it is warm at the
-    /// first `warm` of them.
-    pub(crate) fn note_notified(
-        &self,
-        key: &ExecutionKey,
-        sequence: Sequence,
-        executors: Vec<ExecutorId>,
-        warm: usize,
-    ) {
-        let mut inner = self.0.lock();
-        for executor in &executors {
-            if let Some(state) = inner.executors.get_mut(executor) {
-                state.queued = state.queued.saturating_add(1);
-            }
-        }
-        inner.notified.insert(key.clone(), Notified { sequence, executors, warm, at: Instant::now() });
-    }
-
-    /// Removes an execution that ended. Returns the executors that were notified of it.
-    pub(crate) fn forget_finished(&self, key: &ExecutionKey) -> Vec<ExecutorId> {
-        self.0.lock().notified.remove(key).map(|(_, notified)| notified.executors).unwrap_or_default()
-    }
-
-    /// The executors where `key`, which needs `size`, is warm, as far as they were notified by this scheduler.
-    pub(crate) fn warm(&self, key: &ExecutionKey, size: &Resources) -> Warm {
-        let inner = self.0.lock();
-        let Some(notified) = inner.notified.peek(key) else { return Warm::default() };
-        let at: Vec<ExecutorId> = notified.executors.iter().take(notified.warm).cloned().collect();
-        let has_room =
-            |executor: &ExecutorId| inner.executors.get(executor).is_some_and(|state| state.has_room(size));
-        let first = notified.at.elapsed() < FOR_WARM && at.iter().any(has_room);
-        Warm { at, first }
-    }
-
-    /// Forgets a claim of an execution that waits again.
-    pub(crate) fn waits_again(&self, key: &ExecutionKey) {
-        self.0.lock().claimed.remove(key);
-    }
-
-    /// Whether all of `keys` were claimed recently.
-    pub(crate) fn all_claimed(&self, keys: &[ExecutionKey]) -> bool {
-        let inner = self.0.lock();
-        keys.iter().all(|key| inner.claimed.peek(key).is_some())
-    }
-
-    /// The executors of a pool that can be notified of a waiting execution.
-    pub(crate) fn candidates(&self, pool: &PoolName) -> Vec<Candidate> {
+    /// Removes the executors that died without a message.
+    pub(crate) fn remove_expired(&self) {
         let now = Instant::now();
+        let mut inner = self.0.lock();
+        let expired = |(id, state): (&ExecutorId, &ExecutorState)| (state.until <= now).then(|| id.clone());
+        let expired: Vec<ExecutorId> = inner.executors.iter().filter_map(expired).collect();
+        for executor in &expired {
+            inner.remove(executor);
+        }
+    }
+
+    /// Records the homes where a waiting execution is warm.
+    pub(crate) fn note_warm(&self, key: &ExecutionKey, homes: Vec<ExecutorHome>) {
+        if !homes.is_empty() {
+            self.0.lock().warm.insert(key.clone(), homes);
+        }
+    }
+
+    /// Forgets where an execution is warm that has ended.
+    pub(crate) fn forget_warm(&self, key: &ExecutionKey) {
+        self.0.lock().warm.remove(key);
+    }
+
+    /// The live executors where a waiting execution is warm.
+    pub(crate) fn warm_at(&self, key: &ExecutionKey) -> Vec<ExecutorId> {
         let inner = self.0.lock();
-        let of_pool = inner.executors.iter().filter(|(_, it)| it.pool == *pool && it.open && it.until > now);
-        let candidate = |(executor, state): (&ExecutorId, &ExecutorState)| Candidate {
-            executor: executor.clone(),
-            home: state.home.clone(),
-            capacity: state.capacity.clone(),
-            load: state.load(),
+        inner.warm.peek(key).map_or_else(Vec::new, |homes| inner.executors_at(homes))
+    }
+
+    /// The live executors at these homes.
+    pub(crate) fn executors_at(&self, homes: &[ExecutorHome]) -> Vec<ExecutorId> {
+        self.0.lock().executors_at(homes)
+    }
+
+    /// Whether an executor of the pool has room.
+    pub(crate) fn has_room(&self, pool: &PoolName) -> bool {
+        self.0.lock().open.contains_key(pool)
+    }
+
+    /// The pools in which an executor has room.
+    pub(crate) fn open_pools(&self) -> Vec<PoolName> {
+        self.0.lock().open.keys().cloned().collect()
+    }
+
+    /// At most `max` executors of a pool that have room, drawn at random, and those of `wanted` that have room
+    /// but were not drawn.
+    pub(crate) fn open_executors(
+        &self,
+        pool: &PoolName,
+        max: usize,
+        wanted: &BTreeSet<ExecutorId>,
+        random: &mut Random,
+    ) -> Vec<OpenExecutor> {
+        let inner = self.0.lock();
+        let Some(open) = inner.open.get(pool) else { return Vec::new() };
+        let mut chosen: Vec<&ExecutorId> = open.iter().collect();
+        // Of equal executors, each is as likely to be the first.
+        for at in 0..max.min(chosen.len()) {
+            let other = random.below((chosen.len() - at) as u64);
+            chosen.swap(at, at + usize::try_from(other).present("an index of a list"));
+        }
+        if chosen.len() > max {
+            let rest: Vec<&ExecutorId> = chosen.split_off(max);
+            chosen.extend(rest.into_iter().filter(|executor| wanted.contains(*executor)));
+        }
+        let now = Instant::now();
+        let open = |executor: &ExecutorId| {
+            let state = inner.executors.get(executor).filter(|state| state.until > now)?;
+            Some(state.room.open(executor, &state.capacity))
         };
-        let mut all: Vec<Candidate> = of_pool.map(candidate).collect();
-        all.sort_by(|a, b| a.executor.cmp(&b.executor));
-        all
+        chosen.into_iter().filter_map(open).collect()
+    }
+
+    /// Number of executions that the executors of these pools take now.
+    pub(crate) fn room(&self, pools: &[PoolName]) -> usize {
+        let inner = self.0.lock();
+        let open = pools.iter().filter_map(|pool| inner.open.get(pool)).flatten();
+        let states = open.filter_map(|executor| inner.executors.get(executor));
+        states.map(|state| state.room.count()).fold(0, usize::saturating_add)
     }
 
     /// All live executors of a pool.
     pub(crate) fn members(&self, pool: &PoolName) -> Vec<Member> {
-        let now = Instant::now();
         let inner = self.0.lock();
-        let of_pool = inner.executors.iter().filter(|(_, state)| state.pool == *pool && state.until > now);
+        let of_pool = inner.executors.iter().filter(|(_, state)| state.pool == *pool);
         let member = |(executor, state): (&ExecutorId, &ExecutorState)| Member {
             executor: executor.clone(),
             capacity: state.capacity.clone(),
         };
         of_pool.map(member).collect()
+    }
+
+    /// Executor type of a pool; `None` if it has no live executor.
+    pub(crate) fn executor_type(&self, pool: &PoolName) -> Option<ExecutorType> {
+        let (inner, now) = (self.0.lock(), Instant::now());
+        let mut of_pool = inner.executors.values().filter(|state| state.pool == *pool && state.until > now);
+        of_pool.next().map(|state| state.executor_type.clone())
     }
 
     /// Resources of the largest known executor of a pool.
@@ -238,29 +231,44 @@ impl View {
         of_pool.fold(Resources::default(), |most, state| most.max(&state.capacity))
     }
 
-    /// Executors of a pool that have room for one of `waiting`, are large enough for it and have no copy of it, as far
-    /// as this scheduler knows.
-    pub(crate) fn with_room(&self, pool: &PoolName, waiting: &[&Waiting]) -> Vec<ExecutorId> {
-        let inner = self.0.lock();
-        let now = Instant::now();
-        let can_take = |(id, state): &(&ExecutorId, &ExecutorState)| {
-            let suits = |it: &&Waiting| {
-                let demand = &it.demand;
-                state.has_room(&demand.size)
-                    && demand.asked().fits(&state.capacity)
-                    && !it.holders.contains(id)
-            };
-            state.pool == *pool && state.until > now && waiting.iter().any(suits)
-        };
-        inner.executors.iter().filter(can_take).map(|(id, _)| id.clone()).collect()
-    }
-
     /// The pools that have executors.
     pub(crate) fn pools(&self) -> Vec<PoolName> {
         let inner = self.0.lock();
-        let distinct: std::collections::BTreeSet<&PoolName> =
-            inner.executors.values().map(|state| &state.pool).collect();
+        let distinct: BTreeSet<&PoolName> = inner.executors.values().map(|state| &state.pool).collect();
         distinct.into_iter().cloned().collect()
+    }
+}
+
+impl Inner {
+    fn executors_at(&self, homes: &[ExecutorHome]) -> Vec<ExecutorId> {
+        homes.iter().filter_map(|home| self.homes.get(home)).cloned().collect()
+    }
+
+    /// Updates the entry of an executor among those with room. Returns whether it has room.
+    fn sort(&mut self, executor: &ExecutorId) -> bool {
+        let Some(state) = self.executors.get(executor) else { return false };
+        let is_open = state.is_ready && state.room.is_open();
+        if is_open {
+            self.open.entry(state.pool.clone()).or_default().insert(executor.clone());
+        } else if let Some(open) = self.open.get_mut(&state.pool) {
+            open.remove(executor);
+            if open.is_empty() {
+                self.open.remove(&state.pool);
+            }
+        }
+        is_open
+    }
+
+    fn remove(&mut self, executor: &ExecutorId) {
+        if let Some(state) = self.executors.get_mut(executor) {
+            state.is_ready = false;
+            self.sort(executor);
+        }
+        if let Some(state) = self.executors.remove(executor)
+            && self.homes.get(&state.home) == Some(executor)
+        {
+            self.homes.remove(&state.home);
+        }
     }
 }
 

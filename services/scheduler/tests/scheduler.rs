@@ -173,13 +173,10 @@ async fn an_executor_that_hangs_keeps_nothing_from_the_others() {
     let keys = test.accept(20).await;
     test.all_finished(&keys).await;
     assert_eq!((deaf.taken(), good.taken()), (0, 20));
-    // Both were notified of each; the hanging executor was told to forget it.
-    test.until(|| deaf.trimmed().len() >= 20).await;
-    assert!(deaf.reserved().len() >= 20 && good.reserved().len() >= 20);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_answer_starts_as_many_as_fit() {
+async fn one_grant_starts_as_many_as_fit() {
     let test = Test::start().await;
     let _scheduler = test.scheduler().await;
     let executor = FakeExecutor::start(&test, "a", 8, Manner::Hold).await;
@@ -194,7 +191,7 @@ async fn one_answer_starts_as_many_as_fit() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_executor_that_joins_is_full_by_its_first_answer() {
+async fn an_executor_that_joins_is_full_by_its_first_grant() {
     let test = Test::start().await;
     let _scheduler = test.scheduler().await;
     test.accept(2000).await;
@@ -273,7 +270,7 @@ async fn a_copy_that_fails_lets_the_other_go_on() {
     test.until(|| one.held() == 1).await;
     let two = FakeExecutor::start(&test, "two", 1, Manner::Hold).await;
     test.until(|| two.held() == 1).await;
-    two.set_manner(Manner::Deaf);
+    two.set_manner(Manner::Closed);
     two.end_held(ExecutionOutcome { exit_code: Some(1), ..outcome(Some("two")) }).await;
     let (_, record) = test.bus.records().latest(&key).await.unwrap().unwrap();
     assert!(matches!(record.phase, ExecutionPhase::CopyEnded { .. }), "{record:?}");
@@ -301,8 +298,7 @@ async fn a_queue_that_is_handed_over_runs_elsewhere() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_was_warm_somewhere_goes_there_again_unless_it_failed_there() {
-    // The others wait long enough for the first to ask, even on a busy machine.
-    let test = Test::start_with(|settings| settings.action_probe_delay_ms = 2000).await;
+    let test = Test::start().await;
     let _scheduler = test.scheduler().await;
     let mut all = Vec::new();
     for name in ["a", "b", "c", "d", "e"] {

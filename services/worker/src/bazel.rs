@@ -7,7 +7,7 @@ use std::{fs, io, os::unix::fs::PermissionsExt as _, path::Path};
 
 /// The variable with the address of the Remote Execution API. If a build sets it to an empty value, its Bazel
 /// runs without the farm.
-pub(crate) const GRPC: &str = "FOREBAY_GRPC";
+pub(crate) const GRPC: &str = policy::ADDRESS_VARIABLE;
 
 /// Options go into a file that is read first: the build's own files and command line are read later and win. The file
 /// has the same name and the same startup options for every run of a workspace, otherwise Bazel would restart its

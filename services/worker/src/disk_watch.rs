@@ -84,7 +84,7 @@ impl Watch {
             return self.end_one(space, resource, sizes);
         }
         // Read again after the sizes: data written while they were measured is part of them and must not
-        // count as lost since. If that fails, the first reading stands.
+        // count as lost since. If that fails, the first reading remains valid.
         let space = Space::of(self.shared.folder.path()).unwrap_or(space);
         self.first.get_or_insert(Measured { space, sizes });
         self.until_floor(space)

@@ -4,15 +4,13 @@ use std::time::Duration;
 
 use bus::{BusError, Written};
 use jobs::JobEnd;
-use model::{
-    BuildRecord, BuildResult, LogSummary, Occupancy, Outcome, Reason, ReasonCode, Sequence, WorkspaceKeys,
-};
+use model::{BuildRecord, BuildResult, LogSummary, Outcome, Reason, ReasonCode, Sequence, WorkspaceKeys};
 use policy::{AfterLoss, after_loss};
 use service::{Step, crash_point};
 use telemetry::metrics::{Counter, Histogram, Label, count, observe};
 use tracing::{debug, warn};
 
-use crate::{ending::Ending, lease_keeper::LeaseKeeper, outputs::Outputs, shared::Shared};
+use crate::{ending::Ending, lease_keeper::LeaseKeeper, outputs::Outputs, shared::Shared, usage::UsedEsu};
 
 /// Time limit for the write. The lease is renewed during that time; if it is lost, the write loses too.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -39,7 +37,7 @@ pub(crate) struct RunResults {
     pub(crate) outputs: Outputs,
     pub(crate) log: LogSummary,
     /// Executor usage of the run.
-    pub(crate) usage: Occupancy,
+    pub(crate) used: UsedEsu,
     /// Keys by which the next build finds the warm workspace, if it is kept.
     pub(crate) left: Option<WorkspaceKeys>,
     /// The result of its job, if it was a job and its tasks were started.
@@ -132,7 +130,7 @@ impl Finish<'_> {
 
     /// The record to write; `None` when the build belongs to another attempt.
     fn next(&self, ending: Ending, kept: RunResults) -> Option<BuildRecord> {
-        let RunResults { preparation_seconds, outputs, log, usage, left: _, job } = kept;
+        let RunResults { preparation_seconds, outputs, log, used, left: _, job } = kept;
         if let Ending::GiveBack(reason) | Ending::NotFetched(reason) = ending {
             return Some(give_back(self.record, reason, self.shared));
         }
@@ -144,7 +142,8 @@ impl Finish<'_> {
             outputs_not_kept: outputs.not_kept,
             outputs_not_kept_count: outputs.not_kept_count,
             log,
-            usage,
+            usage: used.all,
+            on_executors: used.on_executors,
             ..result
         };
         if let Some(job) = job {

@@ -132,7 +132,7 @@ async fn store(to: &OutputStore<'_>, found: Vec<Found>) -> Result<Vec<OutputFile
     };
     let paths = found.iter().map(|file| file.path.clone()).collect();
     let largest = found.iter().map(|file| file.size).max().unwrap_or_default();
-    let storing = cas.put_files_telling(DigestFunction::Sha256, paths, false, progress);
+    let storing = cas.put_files_with_progress(DigestFunction::Sha256, paths, false, progress);
     let stored = to.unless_stalled(storing, store_stall_limit(largest, *wait_left)).await?;
     if let Some(error) = stored.error {
         let file = found.get(stored.digests.len()).map_or("", |file| file.relative.as_str());

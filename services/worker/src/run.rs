@@ -8,6 +8,7 @@ use jobs::{JobEnd, StoreWait};
 use model::{BuildRecord, LogSummary, OutputNotKept, Reason, ReasonCode};
 use service::{Step, crash_point};
 use shim::Shim;
+use telemetry::escaped;
 use tokio::time::Instant;
 use tracing::{Instrument as _, debug, debug_span};
 
@@ -28,7 +29,7 @@ use crate::{
     workspace::{After, Workspace},
 };
 
-/// How long a run that was stopped goes on storing its outputs: a worker that drains exits at least 5 s after it.
+/// How long a run that was stopped continues to store its outputs: a worker that drains exits at least 5 s after it.
 const STOPPED_PATIENCE: Duration = Duration::from_secs(3);
 /// Time between two looks at the progress of storing outputs.
 const PROGRESS_TICK: Duration = Duration::from_secs(1);
@@ -118,8 +119,8 @@ async fn run_inside(
     if keys.is_none() {
         workspace.end_processes().await;
     }
-    let usage = shared.usage.end(number, ending.ended().map(|ended| &ended.exit));
-    let kept = RunResults { preparation_seconds, outputs, log, usage, left: keys.clone(), job };
+    let used = shared.usage.end(number, ending.ended().map(|ended| &ended.exit));
+    let kept = RunResults { preparation_seconds, outputs, log, used, left: keys.clone(), job };
     let ours = finish.write(&mut workspace.lease, ending, kept).await;
     match keys.filter(|_| ours) {
         Some(keys) => workspace.leave_warm(record.build.group, keys).await,
@@ -220,13 +221,13 @@ impl Run<'_> {
     }
 }
 
-/// Returns when a run must not go on storing its outputs: soon after a stop.
+/// Returns when a run must not continue to store its outputs: soon after a stop.
 async fn storing_ends(stop: &Stop) {
     stop.wanted().await;
     match stop.cause() {
         Some(Cause::EndedElsewhere) => {}
         Some(Cause::LeaseLost | Cause::Drained) | None => tokio::time::sleep(STOPPED_PATIENCE).await,
-        // The command has ended: it fills the disk no more.
+        // The command has ended: it no longer fills the disk.
         Some(Cause::FilledDisk { .. }) => std::future::pending().await,
     }
 }
@@ -267,12 +268,6 @@ fn missing_text(glob: &str) -> String {
 
 fn not_kept_text(left_out: &OutputNotKept) -> String {
     format!("output {} is not kept: {}", escaped(&left_out.path), left_out.reason)
-}
-
-/// `text` with escaped control characters: the name of a file must not look like other lines.
-fn escaped(text: &str) -> String {
-    let escape = |c: char| if c.is_control() { c.escape_default().to_string() } else { c.to_string() };
-    text.chars().map(escape).collect()
 }
 
 /// Prints warnings about outputs that are missing or not stored.

@@ -38,6 +38,15 @@ struct State {
     unreported: BTreeMap<Group, f64>,
 }
 
+/// Average ESU that a run used.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct UsedEsu {
+    /// ESU of its own processes and of its actions.
+    pub(crate) all: Occupancy,
+    /// Part of `all` that its actions held on executors.
+    pub(crate) on_executors: Occupancy,
+}
+
 /// Executor usage of one run.
 struct RunUse {
     group: Group,
@@ -76,19 +85,17 @@ impl RunUse {
         self.memory_bytes = measured.memory_bytes;
     }
 
-    /// Average usage of a command that ended.
-    fn of(&self, exit: &Exit, kind: &ExecutorType) -> Occupancy {
-        self.average(exit.wall, exit.cpu, kind)
-    }
-
-    fn average(&self, wall: Duration, cpu: Duration, kind: &ExecutorType) -> Occupancy {
+    /// Average usage over `wall`.
+    fn average(&self, wall: Duration, cpu: Duration, kind: &ExecutorType) -> UsedEsu {
         let seconds = wall.max(LEAST).as_secs_f64();
         let own = Esu::of_use(cpu.as_secs_f64() / seconds, self.memory_bytes as f64);
+        let on_executors: Occupancy =
+            self.actions.iter().map(|(kind, held)| (kind.clone(), held.times(1.0 / seconds))).collect();
         let mut all = Occupancy::of_each([kind.clone()], own);
-        for (kind, held) in self.actions.iter() {
-            all.add(kind, held.times(1.0 / seconds));
+        for (kind, held) in on_executors.iter() {
+            all.add(kind, held);
         }
-        all
+        UsedEsu { all, on_executors }
     }
 }
 
@@ -139,15 +146,19 @@ impl Usage {
         }
     }
 
-    /// Ends a run; returns its average usage over its command.
-    pub(crate) fn end(&self, number: u16, exit: Option<&Exit>) -> Occupancy {
+    /// Ends a run; returns its average usage over its command, or over the whole run if it ran actions only.
+    pub(crate) fn end(&self, number: u16, exit: Option<&Exit>) -> UsedEsu {
         let mut state = self.state.lock();
         let Some(mut run) = state.runs.remove(&number) else {
             impossible!("a run ended in workspace {number}, which has none");
-            return Occupancy::default();
+            return UsedEsu::default();
         };
         run.count(Instant::now(), run.ended_cpu, &mut state.unreported);
-        exit.map(|exit| run.of(exit, &self.kind)).unwrap_or_default()
+        match exit {
+            Some(exit) => run.average(exit.wall, exit.cpu, &self.kind),
+            None if run.actions.is_empty() => UsedEsu::default(),
+            None => run.average(run.begun_at.elapsed(), run.ended_cpu, &self.kind),
+        }
     }
 
     /// Counts an action that ended and belongs to a build that runs here.
@@ -184,7 +195,7 @@ impl Usage {
         Some(BuildUse {
             wall_seconds: wall.as_secs_f64(),
             cpu_seconds: cpu.as_secs_f64(),
-            usage: run.average(wall, cpu, &self.kind),
+            usage: run.average(wall, cpu, &self.kind).all,
         })
     }
 
@@ -206,6 +217,7 @@ impl Usage {
 
 impl UsageSource for Usage {
     const MEASURED_EVERY: Duration = Duration::from_secs(1);
+    const ON_EXECUTOR: bool = false;
 
     fn begun(&self) -> &Notify {
         &self.begun

@@ -115,7 +115,7 @@ impl Buckets<'_> {
         }
     }
 
-    /// Writes a value, or deletes it if `value` is `None`, whatever the previous one is.
+    /// Writes a value, or deletes it if `value` is `None`, regardless of the previous one.
     pub async fn put<E: Entry>(self, key: &E::Key, value: Option<&E>) -> Result<(), BusError> {
         let subject = E::subject(key);
         let mut headers = HeaderMap::new();

@@ -13,6 +13,8 @@ pub const HEADER_DROPPED: &str = "Forebay-Dropped";
 
 /// Identifies the writer, so that it recognises its own write after an uncertain answer.
 pub(crate) const WRITER: &str = "Forebay-Writer";
+/// Room of the executor that wrote the record, as a [`RoomReport`](model::RoomReport) in JSON.
+pub(crate) const ROOM: &str = "Forebay-Room";
 /// Marks a live message that is not a stored record.
 pub(crate) const PROGRESS: &str = "Forebay-Progress";
 pub(crate) const CONTENT_TYPE: &str = "Content-Type";

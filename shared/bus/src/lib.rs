@@ -64,7 +64,7 @@ pub use live::{Live, LiveExecution};
 pub use log_stream::{LogEnd, LogHead, LogPiece, LogStream};
 pub use messages::ControlReply;
 pub use plain::{Answering, Answers, HeartbeatMessage, Listener, NoAnswer, Plain, Received, Signals};
-pub use published::{Published, PublishedRequests};
+pub use published::{AllMessages, Published, PublishedRequests};
 pub use queue::{Delivery, Handled, Limits, WorkQueue};
 pub use records::Records;
 pub use request_id::RequestId;

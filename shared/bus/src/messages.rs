@@ -1,9 +1,9 @@
 //! All kinds of plain messages, with their subjects, senders, receivers and answers.
 
 use model::{
-    ActionUsage, BuildUse, ClaimNotice, ClaimReply, ClaimRequest, Control, ExecutorControl,
-    ExecutorHeartbeat, ExecutorId, HandOver, Heartbeat, LiveOutputReply, LiveOutputRequest, OfferReply,
-    Offers, Reservations, UsageReport, WaitAgain, WorkerId,
+    ActionUsage, BuildUse, Control, ExecutorControl, ExecutorHeartbeat, ExecutorId, GrantNotice, Grants,
+    HandOver, Heartbeat, LiveOutputReply, LiveOutputRequest, OfferReply, Offers, RoomReport, UsageReport,
+    WaitAgain, WorkerId,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -15,20 +15,19 @@ fields!(Box<RawValue>);
 message!(
     (),
     ActionUsage,
-    ClaimNotice,
-    ClaimReply,
-    ClaimRequest,
     Control,
     ControlReply,
     ExecutorControl,
     ExecutorHeartbeat,
+    GrantNotice,
+    Grants,
     HandOver,
     Heartbeat,
     LiveOutputReply,
     LiveOutputRequest,
     OfferReply,
     Offers,
-    Reservations,
+    RoomReport,
     UsageReport,
     WaitAgain,
 );
@@ -86,16 +85,16 @@ plain! {
     ActionUsage, "a report of an action's use", WorkerId => |worker| Subject::ActionUsage(worker.clone()), ()
 }
 plain! {
-    /// Schedulers to one executor.
-    Reservations, "a reservation", ExecutorId => |executor| Subject::ExecutorReserve(executor.clone()), ()
+    /// A scheduler to one executor.
+    Grants, "a grant", ExecutorId => |executor| Subject::ExecutorGrant(executor.clone()), ()
 }
 plain! {
-    /// An executor to one of the schedulers.
-    ClaimRequest, "a request for work", () => |()| Subject::ExecutorClaim, ClaimReply
+    /// Executors to all schedulers; one of a group of them grants.
+    RoomReport, "a report of room", () => |()| Subject::ExecutorRoom, ()
 }
 plain! {
     /// A scheduler to all others.
-    ClaimNotice, "a notice of a claim", () => |()| Subject::ExecutorClaimed, ()
+    GrantNotice, "a notice of a grant", () => |()| Subject::ExecutorGranted, ()
 }
 plain! {
     /// A scheduler to all others.

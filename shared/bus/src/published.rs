@@ -13,6 +13,9 @@ use crate::{
     headers::{CONTENT_TYPE, header, message_id, traceparent},
 };
 
+/// Filter that matches every subject.
+const EVERYTHING: &str = ">";
+
 /// A message with its subject, headers and content. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Published(Message);
@@ -82,7 +85,36 @@ impl PublishedRequests {
     }
 }
 
+/// Every message that passes through the bus. Some may be lost.
+#[derive(Debug)]
+pub struct AllMessages(Subscriber);
+
+impl AllMessages {
+    /// The next message; `None` after the connection was closed. May be dropped and repeated without losing a message.
+    pub async fn next(&mut self) -> Option<Published> {
+        self.0.next().await.map(Published)
+    }
+}
+
 impl Bus {
+    /// Subscribes to every message from now on, including requests, answers and deliveries to consumers. For
+    /// measurements: nats-server delivers each message once more, and a request without a receiver
+    /// is answered by a timeout.
+    pub async fn all_messages(&self) -> Result<AllMessages, BusError> {
+        let what = "subscribing to every message";
+        let mut messages = self.client.subscribe(EVERYTHING).await.map_err(BusError::failed(what))?;
+        // The server has the subscription when it delivers a message that was sent after it.
+        let marker = self.client.new_inbox();
+        let sent = self.client.publish(marker.clone(), Bytes::new()).await;
+        sent.map_err(BusError::failed(what))?;
+        while let Some(message) = messages.next().await {
+            if message.subject.as_str() == marker {
+                return Ok(AllMessages(messages));
+            }
+        }
+        Err(BusError::failed(what)(std::io::Error::other("the connection closed")))
+    }
+
     /// Subscribes to build requests from now on.
     pub async fn published_requests(&self) -> Result<PublishedRequests, BusError> {
         let mut subscribed = Vec::new();

@@ -4,12 +4,13 @@ use std::time::SystemTime;
 
 use async_nats::{HeaderMap, jetstream::message::StreamMessage};
 use bytes::Bytes;
-use model::{BuildRecord, BuildRequest, ExecutionRecord, Millis, Sequence};
+use model::{BuildRecord, BuildRequest, ExecutionRecord, Millis, RoomReport, Sequence};
 use time::{OffsetDateTime, format_description::well_known::Rfc3339};
+use tracing::debug;
 
 use crate::{
     BusError, DecodeError, Encoding, FromClient as _, FromJson,
-    headers::{CONTENT_TYPE, header},
+    headers::{CONTENT_TYPE, ROOM, header},
 };
 
 #[derive(Debug, Clone)]
@@ -43,6 +44,13 @@ impl Stored {
     pub fn request(&self) -> Result<BuildRequest, BusError> {
         let encoding = Encoding::of(header(self.headers.as_ref(), CONTENT_TYPE), &self.payload);
         BuildRequest::decode(encoding, &self.payload).map_err(|source| self.corrupt(source))
+    }
+
+    /// The room of the executor that wrote the record, if the message carries it.
+    pub fn room(&self) -> Option<RoomReport> {
+        let text = header(self.headers.as_ref(), ROOM)?;
+        let read = RoomReport::from_json(text.as_bytes());
+        read.inspect_err(|error| debug!(subject = %self.subject, %error, "ignoring an unreadable room")).ok()
     }
 
     fn corrupt(&self, source: DecodeError) -> BusError {

@@ -272,12 +272,12 @@ pub enum Subject {
     Usage,
     /// Executors report to a worker the resources used by the actions of its builds.
     ActionUsage(WorkerId),
-    /// Schedulers notify an executor of waiting executions that it may run.
-    ExecutorReserve(ExecutorId),
-    /// An executor claims executions from the schedulers.
-    ExecutorClaim,
-    /// A scheduler informs the others how it answered an executor's claim.
-    ExecutorClaimed,
+    /// A scheduler grants executions to an executor.
+    ExecutorGrant(ExecutorId),
+    /// An executor reports its room to the schedulers.
+    ExecutorRoom,
+    /// A scheduler informs the others what it granted to an executor.
+    ExecutorGranted,
     /// A scheduler informs the others of requeued executions.
     ExecutionsAgain,
     /// An executor that shuts down returns executions that it did not start.
@@ -318,10 +318,10 @@ impl fmt::Display for Subject {
             Self::Quota => f.write_str("forebay.api.quota"),
             Self::Usage => f.write_str("forebay.usage"),
             Self::ActionUsage(worker) => write!(f, "forebay.worker.usage.{worker}"),
-            Self::ExecutorReserve(executor) => write!(f, "forebay.executor.reserve.{executor}"),
-            Self::ExecutorClaim => f.write_str("forebay.executor.claim"),
+            Self::ExecutorGrant(executor) => write!(f, "forebay.executor.grant.{executor}"),
+            Self::ExecutorRoom => f.write_str("forebay.executor.room"),
             Self::ExecutionsAgain => f.write_str("forebay.action.again"),
-            Self::ExecutorClaimed => f.write_str("forebay.executor.claimed"),
+            Self::ExecutorGranted => f.write_str("forebay.executor.granted"),
             Self::ExecutorHandOver => f.write_str("forebay.executor.handover"),
             Self::ExecutorControl(executor) => write!(f, "forebay.executor.control.{executor}"),
             Self::ExecutorOutput(executor) => write!(f, "forebay.executor.output.{executor}"),

@@ -11,13 +11,14 @@ use async_nats::{
     },
 };
 use bytes::Bytes;
-use model::{BuildRecord, Sequence};
+use invariant::Present as _;
+use model::{BuildRecord, ExecutionRecord, RoomReport, Sequence};
 use tokio::time::Instant;
 use tracing::debug;
 
 use crate::{
-    Bus, BusError, Encoding, Lifecycle, Stored,
-    headers::{CONTENT_TYPE, EXPECTED, TRACEPARENT, WRITER, header},
+    Bus, BusError, Encoding, Lifecycle, Message as _, Stored,
+    headers::{CONTENT_TYPE, EXPECTED, ROOM, TRACEPARENT, WRITER, header},
 };
 
 /// Outcome of a transition.
@@ -40,12 +41,29 @@ impl Bus {
         expected: Sequence,
         patience: Duration,
     ) -> Result<Written<R>, BusError> {
-        let payload = record.to_json();
-        let mut write = Write::new(R::STREAM, record.subject(), expected, payload);
-        write.headers.insert(CONTENT_TYPE, Encoding::Json.content_type());
-        if let Some(trace) = record.traceparent() {
-            write.headers.insert(TRACEPARENT, trace);
-        }
+        self.write_record(Write::of(record, expected), patience).await
+    }
+
+    /// Like [`Bus::transition`]; the message also carries the room of the executor that writes it.
+    pub async fn transition_with_room(
+        &self,
+        record: &ExecutionRecord,
+        expected: Sequence,
+        room: &RoomReport,
+        patience: Duration,
+    ) -> Result<Written<ExecutionRecord>, BusError> {
+        let mut write = Write::of(record, expected);
+        let room = room.to_json();
+        let text = std::str::from_utf8(&room).present("JSON that is not UTF-8");
+        write.headers.insert(ROOM, text);
+        self.write_record(write, patience).await
+    }
+
+    async fn write_record<R: Lifecycle>(
+        &self,
+        write: Write,
+        patience: Duration,
+    ) -> Result<Written<R>, BusError> {
         match self.compare_and_set(&write, patience).await? {
             Ok(sequence) => Ok(Written::Won(sequence)),
             Err(None) => Ok(Written::Lost(None)),
@@ -115,6 +133,16 @@ pub(crate) struct Write {
 }
 
 impl Write {
+    /// Creates the message of a record.
+    fn of<R: Lifecycle>(record: &R, expected: Sequence) -> Self {
+        let mut write = Self::new(R::STREAM, record.subject(), expected, record.to_json());
+        write.headers.insert(CONTENT_TYPE, Encoding::Json.content_type());
+        if let Some(trace) = record.traceparent() {
+            write.headers.insert(TRACEPARENT, trace);
+        }
+        write
+    }
+
     /// Creates the next message on `subject`, written if the last one there is at `expected` (0 if
     /// there must be none).
     pub(crate) fn new(stream: &'static str, subject: String, expected: Sequence, payload: Bytes) -> Self {

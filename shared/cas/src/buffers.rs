@@ -11,7 +11,7 @@ const SPACE_MIN: u32 = 4 << 20;
 /// Size in bytes of pieces while the buffer space is used up.
 const SMALL_PIECE_BYTES: u32 = 64 << 10;
 
-/// The buffer space of a store, in bytes. A reader takes space for a piece if any is left, and goes on with a small
+/// The buffer space of a store, in bytes. A reader takes space for a piece if any is left, and continues with a small
 /// piece otherwise. A writer waits for space.
 #[derive(Debug)]
 pub(crate) struct BufferSpace {

@@ -49,7 +49,7 @@ const JUST_NOW: Duration = Duration::from_millis(5);
 pub(crate) struct Disk {
     layout: Layout,
     fsync: bool,
-    /// Age at which a file no longer proves that the object of which it is a copy exists; `None` if files are no copies.
+    /// Age at which a file no longer proves that the object of which it is a copy exists; `None` if files are not copies.
     copy_age_max: Option<Duration>,
     damaged: AtomicU64,
 }

@@ -72,11 +72,11 @@ impl Cas {
     /// Like [`Cas::put_file`], for many files, up to the first that cannot be stored. Files after that one may be
     /// stored as well by then.
     pub async fn put_files(&self, function: DigestFunction, paths: Vec<PathBuf>, take: bool) -> StoredFiles {
-        self.put_files_telling(function, paths, take, &Arc::default()).await
+        self.put_files_with_progress(function, paths, take, &Arc::default()).await
     }
 
     /// Like [`Cas::put_files`], and reports its progress to `progress`.
-    pub async fn put_files_telling(
+    pub async fn put_files_with_progress(
         &self,
         function: DigestFunction,
         paths: Vec<PathBuf>,

@@ -11,7 +11,7 @@ use std::{
 use parking_lot::Mutex;
 use remote::Meter;
 
-/// Progress of [`Cas::put_files_telling`](crate::Cas::put_files_telling), read while it runs.
+/// Progress of [`Cas::put_files_with_progress`](crate::Cas::put_files_with_progress), read while it runs.
 #[derive(Debug, Default)]
 pub struct PutProgress {
     /// Files that are stored.

@@ -60,7 +60,7 @@ for _, key in ipairs(redis.call('SMEMBERS', P .. 'claims:' .. executor)) do
       if give_back(key, executor, now) then again[#again + 1] = key end
     else
       -- The claim may be on its way there, or its end on its way here.
-      redis.call('ZADD', P .. 'doubtful', 'NX', now + tonumber(ARGV[7]), executor .. ' ' .. key)
+      redis.call('ZADD', P .. 'doubtful', 'LT', now + tonumber(ARGV[7]), executor .. ' ' .. key)
     end
   end
 end

@@ -5,34 +5,41 @@
 -- ARGV[3]  token     '' while following; the rebuild's token while rebuilding
 -- ARGV[4]  ttl_ms    time to live of the rebuild's token from now on
 -- ARGV[5]  now_ms
--- ARGV[6]  count     of events; then fourteen fields each:
---          op, seq, key, pool, priority (from 0 on), expires_ms, cost (thousandths of ESU), length (its cost to its
+-- ARGV[6]  doubt_ms  when a grant that its executor has not confirmed is in doubt
+-- ARGV[7]  count     of events; then fourteen fields each:
+--          op, seq, key, pool, rank (policy::actions::rank), expires_ms, cost (thousandths of ESU), length (its cost to its
 --          invocation), invocation, merge (join key, or ''), executor, record, demand,
 --          used (actual minus estimated cost to its invocation)
 --          op W: waits, initially or again; U: unchanged, with another record; H: one more copy waits; C: the copy on
 --          executor has ended; F: finished, by executor or ''
--- returns  {status, watermark, {key, executor, ...}, {key, ...}}: 'applied', 'gap' (from is ahead of the watermark),
+-- ARGV[...] grants of new executions among the events, five fields each: key, executor, when another copy is due (0:
+--          never), milli-ESU that it holds there, number of the last grant to the executor that the caller knows of.
+--          An execution that cannot be granted waits.
+-- returns  {status, watermark, {key, executor, ...}, applied, {{seq, number}, ...}}: 'applied', 'gap' (from is ahead of the watermark),
 --          'empty' (no index), 'rebuilding' (by another), 'lost' (another's token); executions that ended while other
---          executors still hold them; executions that wait since these events, and did not before
+--          executors still hold them; 1 if this call applied the events, 0 if they were applied before; the number of
+--          each grant, or {0, 0} if it waits, or {0, number} if that is the number of a grant unknown to the caller
 -- cost     O(count * log(executions))
-assert(#KEYS == 1 and #ARGV == 6 + 14 * tonumber(ARGV[6]), 'action_apply: 1 key, 6 args and 14 an event')
+local first_grant = 8 + 14 * tonumber(ARGV[7])
+assert(#KEYS == 1 and #ARGV >= first_grant - 1 and (#ARGV + 1 - first_grant) % 5 == 0,
+  'action_apply: 1 key, 7 args, 14 an event and 5 a grant')
 local from, to, token, now = tonumber(ARGV[1]), tonumber(ARGV[2]), ARGV[3], tonumber(ARGV[5])
-local wm = 0
+local wm, open = 0, false
 if token == '' then
-  local state = redis.call('HMGET', KEYS[1], 'ready', 'watermark')
-  if not state[1] then return {'empty', 0, {}, {}} end
+  local state = redis.call('HMGET', KEYS[1], 'ready', 'watermark', 'hold')
+  if not state[1] then return {'empty', 0, {}, 0, {}} end
   if state[1] ~= '1' then
-    return {redis.call('EXISTS', P .. 'rebuild') == 1 and 'rebuilding' or 'empty', 0, {}, {}}
+    return {redis.call('EXISTS', P .. 'rebuild') == 1 and 'rebuilding' or 'empty', 0, {}, 0, {}}
   end
-  wm = tonumber(state[2])
-  if from > wm then return {'gap', wm, {}, {}} end
-  if to <= wm then return {'applied', wm, {}, {}} end
+  wm, open = tonumber(state[2]), tonumber(state[3] or 0) <= now
+  if from > wm then return {'gap', wm, {}, 0, {}} end
+  if to <= wm then return {'applied', wm, {}, 0, {}} end
 else
-  if redis.call('GET', P .. 'rebuild') ~= token then return {'lost', 0, {}, {}} end
+  if redis.call('GET', P .. 'rebuild') ~= token then return {'lost', 0, {}, 0, {}} end
   redis.call('PEXPIRE', P .. 'rebuild', ARGV[4])
 end
 
--- The start tag of an execution: invocations of a group with the same priority take turns according to their
+-- The start tag of an execution: invocations of a group with the same rank take turns according to their
 -- cost (start-time fair queueing). Each start advances the group's virtual time; a new invocation begins there.
 -- If an execution costs less than estimated, its invocation is credited, but never so much that its own
 -- executions overtake each other.
@@ -44,15 +51,28 @@ local function tag(key, pool, invocation, length)
   return start % TAGS
 end
 
-local astray, fresh = {}, {}
-for i = 0, tonumber(ARGV[6]) - 1 do
-  local b = 7 + i * 14
+local astray, grants, granted = {}, {}, {}
+for b = first_grant, #ARGV, 5 do
+  grants[ARGV[b]] = b
+  granted[(b - first_grant) / 5 + 1] = {0, 0}
+end
+
+-- Whether the grant at ARGV[at] is possible: the caller knows the room of its executor.
+local function is_possible(at)
+  if not open then return false end
+  if knows_room(ARGV[at + 1], ARGV[at + 4]) then return true end
+  granted[(at - first_grant) / 5 + 1] = {0, last_grant[ARGV[at + 1]]}
+  return false
+end
+
+for i = 0, tonumber(ARGV[7]) - 1 do
+  local b = 8 + i * 14
   local op, seq, key = ARGV[b], ARGV[b + 1], ARGV[b + 2]
   if tonumber(seq) > wm then
     local executor, merge = ARGV[b + 10], ARGV[b + 9]
     local known, old_score, _, old_cost, old_pool = entry(key)
-    local function keep(score)
-      local pool, expires, cost = ARGV[b + 3], ARGV[b + 5], ARGV[b + 6]
+    local function keep(score, cost)
+      local pool, expires = ARGV[b + 3], ARGV[b + 5]
       redis.call('HSET', P .. 'live', key, table.concat({seq, score, expires, cost, pool}, ' '))
       redis.call('HSET', P .. 'records', key, ARGV[b + 11])
       redis.call('HSET', P .. 'demands', key, ARGV[b + 12])
@@ -82,28 +102,35 @@ for i = 0, tonumber(ARGV[6]) - 1 do
         if redis.call('GET', P .. 'joining:' .. merge) == key then redis.call('DEL', P .. 'joining:' .. merge) end
       end
     else
-      local pool = ARGV[b + 3]
-      local score = score_of(known and old_score % TAGS or tag(key, pool, ARGV[b + 8], ARGV[b + 7]))
-      local waited = known and unwait(key, old_pool)
-      if known and op == 'W' then
-        unclaim(key, nil, old_pool, old_cost, now)
-      elseif known and op == 'C' then
-        unclaim(key, executor, old_pool, old_cost, now)
-      end
-      -- The current holders are accounted with the old cost; correct them to the new cost.
-      local held = known and #holders(key) or 0
-      if held > 0 and old_cost ~= ARGV[b + 6] then
-        hold(old_pool, group_of(key), held * (tonumber(ARGV[b + 6]) - tonumber(old_cost)), now)
-      end
-      if op == 'H' then redis.call('ZREM', P .. 'hedges', key) end
-      keep(score)
-      -- A rebuilt index does not know the holders yet: one copy waits until their heartbeats arrive.
-      if op == 'W' or op == 'H' or waited or held == 0 then
-        wait(key, score, ARGV[b + 5], pool)
-        if not waited then fresh[#fresh + 1] = key end
+      local pool, given = ARGV[b + 3], grants[key]
+      if given and op == 'W' and not known and is_possible(given) then
+        -- It starts before anything waits, so it has the first start tag.
+        keep(score_of(0), ARGV[given + 3])
+        local number = grant(key, ARGV[given + 1], pool, ARGV[given + 3], ARGV[given + 2], ARGV[6], now)
+        granted[(given - first_grant) / 5 + 1] = {tonumber(seq), number}
+      else
+        local score = score_of(known and old_score % TAGS or tag(key, pool, ARGV[b + 8], ARGV[b + 7]))
+        local waited = known and unwait(key, old_pool)
+        if known and op == 'W' then
+          unclaim(key, nil, old_pool, old_cost, now)
+        elseif known and op == 'C' then
+          unclaim(key, executor, old_pool, old_cost, now)
+        end
+        -- The current holders are accounted with the old cost; correct them to the new cost.
+        local held = known and #holders(key) or 0
+        if held > 0 and old_cost ~= ARGV[b + 6] then
+          hold(old_pool, group_of(key), held * (tonumber(ARGV[b + 6]) - tonumber(old_cost)), now)
+        end
+        if op == 'H' then redis.call('ZREM', P .. 'hedges', key) end
+        keep(score, ARGV[b + 6])
+        -- A rebuilt index does not know the holders yet: one copy waits until their heartbeats arrive.
+        if op == 'W' or op == 'H' or waited or held == 0 then
+          wait(key, score, ARGV[b + 5], pool)
+        end
       end
     end
   end
 end
 if token == '' then redis.call('HSET', KEYS[1], 'watermark', ARGV[2]) end
-return {'applied', to, astray, fresh}
+note_grants()
+return {'applied', to, astray, 1, granted}

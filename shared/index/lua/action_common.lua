@@ -8,7 +8,7 @@ local LONG_AGO = tonumber(table.remove(ARGV))
 local RETURNED_WAIT = tonumber(table.remove(ARGV))
 -- Seconds after which past use counts 1/e.
 local LIFE = tonumber(table.remove(ARGV)) / 1000 / math.log(2)
--- Range of start tags below the priority in a score.
+-- Range of start tags below the rank in a score.
 local TAGS = 2 ^ 38
 
 local function is_ready() return redis.call('HGET', KEYS[1], 'ready') == '1' end
@@ -65,6 +65,37 @@ local function claim(key, executor, pool, cost, now)
   redis.call('SADD', P .. 'claims:' .. executor, key)
   redis.call('HINCRBY', P .. 'running', pool, 1)
   hold(pool, group_of(key), tonumber(cost), now)
+end
+
+-- Numbers of the last grants to the executors that this script gives executions to, and those of them that the caller
+-- does not know.
+local last_grant, outdated = {}, {}
+
+-- Whether the caller, which knows the grants to the executor up to number `after`, knows them all: only then it knows the
+-- room. The number here is lower if the index was lost.
+local function knows_room(executor, after)
+  if not last_grant[executor] then
+    local stored, known = tonumber(redis.call('HGET', P .. 'executor:' .. executor, 'granted') or 0), tonumber(after)
+    last_grant[executor] = math.max(stored, known)
+    outdated[executor] = stored > known
+  end
+  return not outdated[executor]
+end
+
+-- Makes an execution a claim of the executor, which is in doubt from `doubt` on. Returns the number of the grant.
+local function grant(key, executor, pool, cost, hedge_at, doubt, now)
+  claim(key, executor, pool, cost, now)
+  redis.call('ZADD', P .. 'doubtful', doubt, executor .. ' ' .. key)
+  if hedge_at ~= '0' then redis.call('ZADD', P .. 'hedges', hedge_at, key) end
+  last_grant[executor] = last_grant[executor] + 1
+  return last_grant[executor]
+end
+
+-- Writes the numbers of the last grants, at the end of a script that grants.
+local function note_grants()
+  for executor, number in pairs(last_grant) do
+    if not outdated[executor] then redis.call('HSET', P .. 'executor:' .. executor, 'granted', number) end
+  end
 end
 
 -- Removes the copy of one executor, or all copies if executor is nil. Returns the executors that held them.

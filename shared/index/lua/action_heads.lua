@@ -1,18 +1,17 @@
 -- Handles unconfirmed claims, then reads the state for a decision: the heads of the groups' queues and the groups' use.
 --
 -- ARGV[1]  now_ms
--- ARGV[2]  max       maximum number of executions of a pool
+-- ARGV[2]  max       maximum number of executions of a pool; 0: only their number is read
 -- ARGV[3]  grace_ms  time limit for an executor to confirm its unconfirmed executions
--- ARGV[4]  pools     number of pools; their names follow
--- ARGV[...] executions, to learn which of them have ended
+-- ARGV[4...] pools
 -- returns  {ready, waiting, unconfirmed, claimed, next check of unconfirmed, next time an execution is overdue,
---           next time a copy is due, until when nothing is granted (each '0' for none), executors to ask, {ended executions},
+--           next time a copy is due, until when nothing is granted (each '0' for none), executors to ask,
 --           {pool, executions that wait there, {group, used, held, {key, demand, holders, ...}, ...}, ...}}
--- cost     O(pools * (groups + max) + executions)
-assert(#KEYS == 1 and #ARGV >= 4 + tonumber(ARGV[4]), 'action_heads: 1 key, 4 args, 1 a pool and 1 an execution')
-local now, max, pools = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[4])
+-- cost     O(pools * (groups + max))
+assert(#KEYS == 1 and #ARGV >= 3, 'action_heads: 1 key, 3 args and 1 a pool')
+local now, max = tonumber(ARGV[1]), tonumber(ARGV[2])
 local state = redis.call('HMGET', KEYS[1], 'ready', 'hold', 'guard')
-if state[1] ~= '1' then return {0, 0, 0, 0, '0', '0', '0', '0', 0, {}, {}} end
+if state[1] ~= '1' then return {0, 0, 0, 0, '0', '0', '0', '0', 0, {}} end
 local function split(member) return string.match(member, '^(%S+) (.+)$') end
 for _, member in ipairs(redis.call('ZRANGEBYSCORE', P .. 'asked', '-inf', now, 'LIMIT', 0, 1000)) do
   local executor, key = split(member)
@@ -32,25 +31,17 @@ for _, executor in ipairs(redis.call('ZRANGEBYSCORE', P .. 'executors', '-inf', 
   bury(executor)
   if redis.call('EXISTS', P .. 'claims:' .. executor) == 0 then redis.call('UNLINK', P .. 'executor:' .. executor) end
 end
-local ended = {}
-if #ARGV > 4 + pools then
-  local asked = {}
-  for i = 5 + pools, #ARGV do asked[#asked + 1] = ARGV[i] end
-  for i, live in ipairs(redis.call('HMGET', P .. 'live', unpack(asked))) do
-    if not live then ended[#ended + 1] = asked[i] end
-  end
-end
 local heads, until_ms = {}, state[2] or '0'
 if tonumber(until_ms) <= now then
   until_ms = '0'
-  for i = 5, 4 + pools do
+  for i = 4, #ARGV do
     local pool, queues = ARGV[i], {}
     local groups = redis.call('SMEMBERS', P .. 'groups:' .. pool)
     -- A heavy user that this limit cuts off is no worse off: the other groups come first in any case.
     local each = #groups > 0 and math.max(8, math.ceil(max / #groups)) or max
     for _, group in ipairs(groups) do
-      local keys = redis.call('ZRANGE', P .. 'waiting:' .. pool .. ' ' .. group, 0, math.min(each, max) - 1)
-      if #keys > 0 and max > 0 then
+      local keys = max > 0 and redis.call('ZRANGE', P .. 'waiting:' .. pool .. ' ' .. group, 0, math.min(each, max) - 1) or {}
+      if #keys > 0 then
         local demands, claims = redis.call('HMGET', P .. 'demands', unpack(keys)), redis.call('HMGET', P .. 'claims', unpack(keys))
         local flat = {}
         for j, key in ipairs(keys) do
@@ -72,4 +63,4 @@ if overdue > 0 then overdue = math.max(overdue, tonumber(state[3] or 0)) end
 local waiting = 0
 for _, count in ipairs(redis.call('HVALS', P .. 'waiting')) do waiting = waiting + tonumber(count) end
 return {1, waiting, redis.call('ZCARD', P .. 'doubtful') + redis.call('ZCARD', P .. 'asked'),
-  redis.call('HLEN', P .. 'claims'), whole(doubt), whole(overdue), whole(first('hedges')), until_ms, silent, ended, heads}
+  redis.call('HLEN', P .. 'claims'), whole(doubt), whole(overdue), whole(first('hedges')), until_ms, silent, heads}

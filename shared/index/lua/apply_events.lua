@@ -45,7 +45,7 @@ local function leave(key, group, id)
   local build = redis.call('HGET', builds, key)
   if build then
     count(group, build, '-')
-    if ran then add_up(P .. 'ended:' .. group, build, '') end
+    if ran then count_ended(group, build) end
   end
   if was_offered then
     local ws = redis.call('HGET', offers, key)
@@ -74,7 +74,10 @@ for i = 0, tonumber(ARGV[5]) - 1 do
       redis.call('HSET', builds, key, entry)
       count(group, entry, '')
       -- This index did not make the offer: a budget read before has changed.
-      if not freed then redis.call('HINCRBY', P .. 'versions', group, 1) end
+      if not freed then
+        redis.call('HINCRBY', P .. 'versions', group, 1)
+        if sends_actions(entry) then redis.call('HINCRBY', P .. 'versions', '', 1) end
+      end
       redis.call('ZADD', running, ARGV[b + 5], key)
       redis.call('ZADD', deadlines, ARGV[b + 6], key)
       redis.call('SREM', idle, ARGV[b + 7])

@@ -14,7 +14,9 @@ for _, name in ipairs({'groups', 'seen'}) do
     end
   end
 end
-for _, name in ipairs({'groups', 'seen', 'builds', 'expires', 'running', 'deadlines', 'offered', 'offers', 'taken', 'idle'}) do
+local all = {'groups', 'emergencies', 'seen', 'builds', 'expires', 'running', 'deadlines', 'offered', 'offers', 'taken', 'idle',
+             'onexecutors', 'endedonexecutors'}
+for _, name in ipairs(all) do
   redis.call('UNLINK', P .. name)
 end
 -- Group names that a dispatcher remembers are outdated: change their version.

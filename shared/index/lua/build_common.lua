@@ -2,11 +2,11 @@
 local P = string.sub(KEYS[1], 1, -5)
 
 -- A build's entry is 'position score time', followed by ' use occupancy' unless the build has the default traits: use
--- is 'w' if it requests a warm workspace, else '-'; occupancy is 'type:micro-ESU,...'. The default occupancy is 1 ESU
--- of x86. A final ' ~ms' is the expected run time, if known.
+-- is 'w' if it requests a warm workspace, 'a' if it runs actions on executors, 'b' for both, else '-'; occupancy is
+-- 'type:micro-ESU,...'. The default occupancy is 1 ESU of x86. A final ' ~ms' is the expected run time, if known.
 local function entry_of(build)
-  local seq, score, time, use, occupancy = string.match(build, '^(%S+) (%S+) (%S+) ?([w-]?) ?([^%s~]*)')
-  return seq, score, time, use == 'w', use == '' and 'x86:1000000' or occupancy
+  local seq, score, time, use, occupancy = string.match(build, '^(%S+) (%S+) (%S+) ?([abw-]?) ?([^%s~]*)')
+  return seq, score, time, use == 'a' or use == 'b', use == '' and 'x86:1000000' or occupancy
 end
 
 -- Adds a build's occupancy to a sum, such as its group's total in progress (sign ''), or subtracts it (sign '-'). The
@@ -21,19 +21,38 @@ local function add_up(key, build, sign)
   end
 end
 
+-- Range of ranks within a priority in a score, as in src/event.rs: below it are emergencies.
+local RANKS = 2 ^ 48
+
+-- Whether the build runs actions on executors.
+local function sends_actions(build)
+  local _, _, _, sends = entry_of(build)
+  return sends
+end
+
 local function count(group, build, sign)
   add_up(P .. 'inprogress:' .. group, build, sign)
+  if sends_actions(build) then add_up(P .. 'onexecutors', build, sign) end
+end
+
+-- Counts a run that ended.
+local function count_ended(group, build)
+  add_up(P .. 'ended:' .. group, build, '')
+  if sends_actions(build) then add_up(P .. 'endedonexecutors', build, '') end
 end
 
 local function queue_in(group, id, score)
   redis.call('ZADD', P .. 'queue:' .. group, score, id)
   if redis.call('SADD', P .. 'groups', group) == 1 then redis.call('HINCRBY', KEYS[1], 'groups_version', 1) end
+  if tonumber(score) < RANKS then redis.call('SADD', P .. 'emergencies', group) end
 end
 
 -- Removes the build from its queue; returns whether it was there.
 local function queue_out(group, id)
   if redis.call('ZREM', P .. 'queue:' .. group, id) == 0 then return false end
-  if redis.call('EXISTS', P .. 'queue:' .. group) == 0 and redis.call('SREM', P .. 'groups', group) == 1 then
+  local first = redis.call('ZRANGE', P .. 'queue:' .. group, 0, 0, 'WITHSCORES')[2]
+  if not first or tonumber(first) >= RANKS then redis.call('SREM', P .. 'emergencies', group) end
+  if not first and redis.call('SREM', P .. 'groups', group) == 1 then
     redis.call('HINCRBY', KEYS[1], 'groups_version', 1)
   end
   return true

@@ -1,12 +1,12 @@
 //! The dispatcher's calls: reading heads, committing picks and settling offers.
 
 use model::{
-    BuildId, BuildKey, Esu, Group, Heartbeat, Millis, Occupancy, Sequence, WorkerStatus, Workspace,
+    BuildId, BuildKey, Esu, Group, Heartbeat, Millis, Occupancy, Priority, Sequence, WorkerStatus, Workspace,
     WorkspaceKind, WorkspaceState,
 };
 use redis::{FromRedisValue, Value};
 
-use crate::{Index, IndexError, Traits, script::META};
+use crate::{Index, IndexError, Traits, event::priority_of, script::META};
 
 /// State of the index that a dispatch decision needs.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -25,12 +25,18 @@ pub struct Heads {
     pub next_offer: Option<Millis>,
     /// A bounded random sample of idle workspaces.
     pub idle: Vec<Workspace>,
+    /// Number of all idle workspaces of the farm; 0 if nothing waits.
+    pub all_idle: usize,
     /// Version of the names of all waiting groups; set only if they exceed `groups_max`.
     pub groups_version: Option<u64>,
     /// Names of all waiting groups, if they exceed `groups_max` and changed since the version that the caller knows.
     pub names: Vec<Group>,
     /// The waiting groups that were read, each with its first builds.
     pub groups: Vec<WaitingGroup>,
+    /// Sum of the estimates of builds of all groups that run actions and are offered or running.
+    pub on_executors: Occupancy,
+    /// Version of `on_executors`: picks that depend on it are valid only while no other dispatcher adds to it.
+    pub on_executors_version: u64,
 }
 
 /// Limits and selection of the heads to read.
@@ -65,6 +71,8 @@ pub struct WaitingBuild {
     pub id: BuildId,
     /// Position of its BUILD_ENQUEUED.
     pub sequence: Sequence,
+    /// Its priority, the first part of its order.
+    pub priority: Priority,
     /// Further properties that dispatch needs.
     pub traits: Traits,
 }
@@ -84,12 +92,22 @@ pub struct Pick {
     pub counts_as: Option<Traits>,
 }
 
+/// What a commit leaves for others; emergencies pass both limits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct CommitLimits {
+    /// Number of idle workspaces that are left for emergencies.
+    pub kept: usize,
+    /// Version of [`Heads::on_executors`] that the picks with actions depend on; `None` if executors limit no build.
+    pub executors: Option<u64>,
+}
+
 /// Outcome of committing a pick.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Held {
     /// The build is now offered.
     Yes,
-    /// The build no longer waits, or another dispatcher has spent from its group's budget.
+    /// The build no longer waits, another dispatcher has spent from its group's budget or from the room of the
+    /// executors, or the idle workspaces that are left are kept for emergencies.
     No,
     /// The workspace is not idle.
     NotIdle,
@@ -156,11 +174,17 @@ impl Index {
         read_builds(&flat).ok_or(IndexError::Answer { what })
     }
 
-    /// Commits `picks` as offers that expire at `deadline`. Returns the time of the commit, in microseconds since the
-    /// Unix epoch, and the outcome of each pick.
-    pub async fn commit(&self, picks: &[Pick], deadline: Millis) -> Result<(u64, Vec<Held>), IndexError> {
+    /// Commits `picks` as offers that expire at `deadline`. Returns the time of the commit, in microseconds since the Unix
+    /// epoch, and the outcome of each pick.
+    pub async fn commit(
+        &self,
+        picks: &[Pick],
+        limits: CommitLimits,
+        deadline: Millis,
+    ) -> Result<(u64, Vec<Held>), IndexError> {
         let mut invocation = self.scripts.commit_picks.prepare_invoke();
-        invocation.key(META).arg(deadline.0).arg(picks.len());
+        let executors = limits.executors.map(|version| version.to_string()).unwrap_or_default();
+        invocation.key(META).arg(deadline.0).arg(executors).arg(limits.kept).arg(picks.len());
         for pick in picks {
             invocation.arg(pick.key.group.as_str()).arg(pick.version).arg(pick.key.id.to_string());
             invocation.arg(pick.sequence.0).arg(pick.workspace.to_string());
@@ -282,9 +306,10 @@ fn millis(score: f64) -> Option<Millis> {
 }
 
 fn read_heads(raw: &[Value]) -> Option<Heads> {
-    let [ready, watermark, waiting, offered, running, next_offer, idle, version, names, groups] = raw else {
+    let [ready, watermark, waiting, offered, running, next_offer, idle, all_idle, rest @ ..] = raw else {
         return None;
     };
+    let [version, names, groups, on_executors, last] = rest else { return None };
     let texts = |value: &Value| Vec::<String>::from_redis_value_ref(value).ok();
     let number = |value: &Value| u64::from_redis_value_ref(value).ok();
     let Value::Array(groups) = groups else { return None };
@@ -296,9 +321,12 @@ fn read_heads(raw: &[Value]) -> Option<Heads> {
         running: number(running)?,
         next_offer: millis(f64::from_redis_value_ref(next_offer).ok()?),
         idle: texts(idle)?.iter().map(|text| text.parse().ok()).collect::<Option<_>>()?,
+        all_idle: usize::from_redis_value_ref(all_idle).ok()?,
         groups_version: Some(number(version)?).filter(|version| *version > 0),
         names: texts(names)?.iter().filter_map(|name| name.parse().ok()).collect(),
         groups: groups.chunks(4).map(read_group).collect::<Option<_>>()?,
+        on_executors: read_amounts(&texts(on_executors)?)?,
+        on_executors_version: number(last)?,
     })
 }
 
@@ -329,9 +357,10 @@ pub(crate) fn read_builds(flat: &[String]) -> Option<Vec<WaitingBuild>> {
         let [id, entry] = pair else { return None };
         let mut fields = entry.split(' ');
         let sequence = Sequence(fields.next()?.parse().ok()?);
-        let _score_and_time = (fields.next()?, fields.next()?);
+        let priority = priority_of(fields.next()?.parse().ok()?)?;
+        let _time = fields.next()?;
         let traits = Traits::from_fields(fields)?;
-        Some(WaitingBuild { id: id.parse().ok()?, sequence, traits })
+        Some(WaitingBuild { id: id.parse().ok()?, sequence, priority, traits })
     };
     flat.chunks(2).map(read).collect()
 }

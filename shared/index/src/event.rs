@@ -51,6 +51,8 @@ pub enum Change {
 pub struct Traits {
     /// Whether it requests a warm workspace.
     pub warm: bool,
+    /// Whether it is expected to run actions on executors.
+    pub sends_actions: bool,
     /// Expected occupancy by executor type.
     pub occupancy: Occupancy,
     /// Expected run time in milliseconds, if there is an estimate.
@@ -58,11 +60,11 @@ pub struct Traits {
 }
 
 impl Traits {
-    /// The default traits, which take no memory in an entry: 1 ESU of x86, no warm workspace and
-    /// no estimated run time.
+    /// The default traits, which take no memory in an entry: 1 ESU of x86, no warm workspace,
+    /// no actions and no estimated run time.
     pub fn usual() -> Self {
         let occupancy = Occupancy::of_each([ExecutorType::x86()], Esu::ONE);
-        Self { warm: false, occupancy, expected_ms: None }
+        Self { warm: false, sends_actions: false, occupancy, expected_ms: None }
     }
 
     /// The text form in a build's entry; empty for the default traits, and for a build without any executor type (a
@@ -71,13 +73,19 @@ impl Traits {
         let occupancy = &self.occupancy;
         let one_x86 = occupancy.0.len() == 1 && occupancy.get(&ExecutorType::x86()) == Esu::ONE;
         let mut text = String::new();
-        if self.warm || !(one_x86 || occupancy.is_empty()) {
+        if self.warm || self.sends_actions || !(one_x86 || occupancy.is_empty()) {
             let usual = Self::usual().occupancy;
             let occupancy = if occupancy.is_empty() { &usual } else { occupancy };
             let amount =
                 |(kind, amount): (&ExecutorType, Esu)| format!("{kind}:{}", amount.or_zero().micros());
             let amounts: Vec<String> = occupancy.iter().map(amount).collect();
-            text = format!("{} {}", if self.warm { "w" } else { "-" }, amounts.join(","));
+            let used = match (self.warm, self.sends_actions) {
+                (false, false) => "-",
+                (true, false) => "w",
+                (false, true) => "a",
+                (true, true) => "b",
+            };
+            text = format!("{used} {}", amounts.join(","));
         }
         if let Some(ms) = self.expected_ms {
             let space = if text.is_empty() { "" } else { " " };
@@ -99,7 +107,8 @@ impl Traits {
                 };
                 traits.occupancy = field.split(',').map(amount).collect::<Option<Occupancy>>()?;
             } else {
-                traits.warm = field == "w";
+                traits.warm = matches!(field, "w" | "b");
+                traits.sends_actions = matches!(field, "a" | "b");
             }
         }
         Some(traits)
@@ -113,6 +122,12 @@ const RANKS: u64 = 1 << 48;
 /// The score of a waiting build: strict priority, then its order within the priority.
 pub(crate) fn score(priority: Priority, rank: u64) -> u64 {
     u64::from(priority.rank()) * RANKS + rank % RANKS
+}
+
+/// The priority in a score; `None` if no waiting build has this score.
+pub(crate) fn priority_of(score: u64) -> Option<Priority> {
+    let rank = score / RANKS;
+    Priority::ALL.into_iter().find(|priority| u64::from(priority.rank()) == rank)
 }
 
 impl IndexEvent {
@@ -148,6 +163,10 @@ mod tests {
     fn a_more_urgent_build_comes_first_however_young() {
         assert!(score(Priority::Emergency, RANKS - 1) < score(Priority::Interactive, 1));
         assert!(score(Priority::Batch, 1) < score(Priority::Batch, 2));
+        for priority in Priority::ALL {
+            assert_eq!(priority_of(score(priority, 7)), Some(priority));
+        }
+        assert_eq!(priority_of(4 * RANKS), None);
     }
 
     #[test]
@@ -157,6 +176,8 @@ mod tests {
         for traits in [
             Traits::usual(),
             Traits { warm: true, ..Traits::usual() },
+            Traits { sends_actions: true, ..Traits::usual() },
+            Traits { warm: true, sends_actions: true, ..Traits::usual() },
             Traits { expected_ms: Some(0), ..Traits::usual() },
             Traits { occupancy, expected_ms: Some(u64::MAX), ..Traits::usual() },
         ] {

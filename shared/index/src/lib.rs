@@ -14,8 +14,10 @@ mod script;
 mod why;
 
 pub use connection::{Index, IndexError};
-pub use dispatch::{Heads, Held, Pick, Settlement, Verdict, WaitingBuild, WaitingGroup, Wanted};
+pub use dispatch::{
+    CommitLimits, Heads, Held, Pick, Settlement, Verdict, WaitingBuild, WaitingGroup, Wanted,
+};
 pub use event::{Change, IndexEvent, Traits};
 pub use query::{Counts, Health};
 pub use rebuild::{Applied, RebuildToken};
-pub use why::{BusyWith, Demand, Standing, StandingLimits};
+pub use why::{BusyWith, Demand, ExecutorDemand, Standing, StandingLimits};

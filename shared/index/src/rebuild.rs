@@ -20,6 +20,17 @@ pub enum Applied<Effects> {
 }
 
 impl<Effects> Applied<Effects> {
+    /// The same outcome with other effects.
+    pub fn map<Other>(self, change: impl FnOnce(Effects) -> Other) -> Applied<Other> {
+        match self {
+            Self::Done(effects) => Applied::Done(change(effects)),
+            Self::Gap(watermark) => Applied::Gap(watermark),
+            Self::Empty => Applied::Empty,
+            Self::Rebuilding => Applied::Rebuilding,
+            Self::Lost => Applied::Lost,
+        }
+    }
+
     /// The outcome that a script returned as `status` and `watermark`; `None` if the status is unknown, or if the
     /// effects cannot be read.
     pub(crate) fn read(

@@ -9,7 +9,7 @@ use redis::Script;
 /// - `meta` HASH: `ready`, `watermark`, `epoch`, `order` (of the queues), `groups_version` (of the names in
 ///   `groups`). No TTL. If it is missing, the index must be rebuilt. `rebuild` STRING with TTL: token of
 ///   the process that rebuilds.
-/// - `groups` SET: groups with waiting builds. `queue:<group>` ZSET: its waiting builds by priority, then their order.
+/// - `groups` SET: groups with waiting builds. `emergencies` SET: those of them with a waiting emergency. `queue:<group>` ZSET: its waiting builds by priority, then their order.
 ///   `recent:<group>` LIST and `seen` SET: for listing. `ends:<group>` LIST: when its last runs ended, in ms.
 /// - `inprogress:<group>` HASH: micro-ESU by executor type of its builds that are offered or running, by their
 ///   estimates. `ended:<group>` HASH: the same of all its runs that ended. `versions` HASH: version of each group's

@@ -1,6 +1,6 @@
 //! Queries that explain why a build waits, and the demand of groups for the governor.
 
-use model::{BuildKey, Group, Millis, Occupancy};
+use model::{BuildKey, Group, InProgress, Millis, Occupancy};
 use redis::{FromRedisValue, Value, cmd};
 
 use crate::{
@@ -23,7 +23,7 @@ pub struct Standing {
     /// Sum of the estimates of its group's builds that are offered or running.
     pub in_progress: Occupancy,
     /// A bounded number of these builds.
-    pub running: Vec<WaitingBuild>,
+    pub running: Vec<InProgress>,
     /// Number of idle workspaces in the farm.
     pub idle: u64,
     /// Times at which runs of its group ended, newest first.
@@ -76,7 +76,25 @@ pub struct Demand {
     pub ended: Occupancy,
 }
 
+/// Builds of all groups that run actions on executors.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ExecutorDemand {
+    /// Sum of the estimates of those that are offered or running.
+    pub in_progress: Occupancy,
+    /// Sum of the estimates of all their runs that ended since the index was built.
+    pub ended: Occupancy,
+}
+
 impl Index {
+    /// The sums over all builds that run actions on executors.
+    pub async fn executor_demand(&self) -> Result<ExecutorDemand, IndexError> {
+        let what = "executor_demand";
+        let in_progress: Vec<String> = self.query(what, cmd("HGETALL").arg(key("onexecutors"))).await?;
+        let ended: Vec<String> = self.query(what, cmd("HGETALL").arg(key("endedonexecutors"))).await?;
+        let read = |flat: &[String]| read_amounts(flat).ok_or(IndexError::Answer { what });
+        Ok(ExecutorDemand { in_progress: read(&in_progress)?, ended: read(&ended)? })
+    }
+
     /// The place of a build, with the amounts limited by `most`.
     pub async fn standing(&self, of: &BuildKey, most: StandingLimits) -> Result<Standing, IndexError> {
         let what = "why";
@@ -146,7 +164,7 @@ fn read_standing(raw: &[Value]) -> Option<Standing> {
         queued: number(queued)?,
         ahead: read_builds(&texts(ahead)?)?,
         in_progress: read_amounts(&texts(in_progress)?)?,
-        running: read_builds(&texts(running)?)?,
+        running: read_in_progress(&texts(running)?)?,
         idle: number(idle)?,
         ends: texts(ends)?.iter().filter_map(|text| text.parse().ok().map(Millis)).collect(),
         busy: number(busy)?,
@@ -154,6 +172,16 @@ fn read_standing(raw: &[Value]) -> Option<Standing> {
         waiting_groups: number(waiting_groups)?,
         some_waiting: texts(some_waiting)?.iter().filter_map(|name| name.parse().ok()).collect(),
     })
+}
+
+/// Parses alternating ids and entries of builds that are offered or running, whose entries need not have a score.
+fn read_in_progress(flat: &[String]) -> Option<Vec<InProgress>> {
+    let read = |pair: &[String]| {
+        let [id, entry] = pair else { return None };
+        let occupancy = Traits::from_fields(entry.split(' ').skip(3))?.occupancy;
+        Some(InProgress { id: id.parse().ok()?, occupancy })
+    };
+    flat.chunks(2).map(read).collect()
 }
 
 /// Parses alternating flags (1 if of the group in question) and entries.

@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use index::{
     Applied,
-    actions::{Due, Effects, Event, StaleClaim},
+    actions::{Committed, Due, Effects, Event, Grant, StaleClaim},
 };
-use model::{ExecutionKey, ExecutorHeartbeat, ExecutorStatus, Sequence};
+use model::{ExecutionKey, ExecutorHeartbeat, ExecutorStatus, Grants, Priority, Sequence, Urgency};
 use support::{GRACE, LATER, NOW, Test, heartbeat, id, key, pool};
 
 #[tokio::test]
@@ -17,15 +17,14 @@ async fn executions_are_handed_out_by_priority_then_age_with_their_record() {
     let mut test = Test::start().await;
     let (old, young, urgent) = (key("g"), key("g"), key("g"));
     let events = [test.waits(&old, 0), test.waits(&young, 0), test.waits(&urgent, -1)];
-    let effects = test.apply(&events).await;
-    assert_eq!(effects.fresh, [old.clone(), young.clone(), urgent.clone()]);
+    assert!(test.apply(&events).await.applied_here);
     assert_eq!(test.waiting(NOW).await, [urgent.clone(), old, young]);
     let committed = test.commit(&urgent, "x").await.unwrap();
-    assert_eq!((committed.sequence, committed.record), (Sequence(3), format!("record {urgent}")));
+    assert_eq!(committed, (1, Sequence(3), format!("record {urgent}")));
     let heads = test.heads(NOW).await;
     assert_eq!((heads.waiting, heads.claimed), (2, 1));
     assert!((heads.pools[0].groups[0].held - 1.0).abs() < 1e-6);
-    assert_eq!(heads.pools[0].groups[0].waiting[0].demand, Test::demand(0));
+    assert_eq!(heads.pools[0].groups[0].waiting[0].demand, Test::demand(Urgency::default()));
 }
 
 #[tokio::test]
@@ -45,6 +44,72 @@ async fn two_schedulers_never_give_one_execution_twice() {
 }
 
 #[tokio::test]
+async fn a_grant_to_an_executor_that_another_scheduler_filled_is_refused() {
+    let mut test = Test::start().await;
+    let keys = test.accept(4).await;
+    let grant = async |at: usize, executor, after| test.grant_after(&keys[at], executor, after).await;
+    let number = |committed| match committed {
+        Committed::Granted { number, .. } => number,
+        Committed::NotGranted | Committed::Outdated { .. } => panic!("{committed:?}"),
+    };
+    // The first grant may have any number, and later ones may leave numbers out: the executor is older than the index.
+    assert_eq!(number(grant(0, "x", 7).await), 8);
+    assert_eq!(grant(1, "x", 7).await, Committed::Outdated { number: 8 });
+    assert_eq!(grant(0, "x", 8).await, Committed::NotGranted);
+    assert_eq!(number(grant(1, "x", 8).await), 9);
+    assert_eq!(number(grant(2, "y", 0).await), 1);
+    assert_eq!(number(grant(3, "y", 5).await), 6);
+    assert_eq!(test.counts().await, (0, 4));
+}
+
+#[tokio::test]
+async fn new_executions_are_granted_by_the_call_that_applies_them() {
+    let mut test = Test::start().await;
+    let (first, second, third) = (key("g"), key("g"), key("g"));
+    let events = [test.waits(&first, 0), test.waits(&second, 0), test.waits(&third, 0)];
+    let grant = |key: &ExecutionKey, executor: &str, after| Grant {
+        key: key.clone(),
+        executor: id(executor),
+        after,
+        hedge_at: None,
+        cost: 1000,
+    };
+    let grants = [grant(&first, "x", 0), grant(&third, "x", 0)];
+    let granted = test.apply_granting(&events, &grants).await.granted;
+    let claimed = |number, sequence, key| Committed::Granted {
+        number,
+        sequence: Sequence(sequence),
+        record: format!("record {key}"),
+    };
+    assert_eq!(granted, [claimed(1, 1, &first), claimed(2, 3, &third)]);
+    assert_eq!(test.waiting(NOW).await, [second]);
+    assert_eq!(test.counts().await, (1, 2));
+    // Another scheduler has granted two: what it does not know of waits.
+    let fourth = key("g");
+    let events = [test.waits(&fourth, 0)];
+    let granted = test.apply_granting(&events, &[grant(&fourth, "x", 1)]).await.granted;
+    assert_eq!(granted, [Committed::Outdated { number: 2 }]);
+    assert_eq!(test.counts().await, (2, 2));
+    let events = [test.finished(&first, Some("x")), test.finished(&third, Some("x"))];
+    test.apply(&events).await;
+    assert_eq!(test.counts().await, (2, 0));
+}
+
+#[tokio::test]
+async fn a_grant_that_is_not_confirmed_comes_into_doubt() {
+    let mut test = Test::start().await;
+    let keys = test.accept(2).await;
+    test.announce(&heartbeat("x", &[])).await;
+    test.commit(&keys[0], "x").await.unwrap();
+    test.commit(&keys[1], "x").await.unwrap();
+    test.announce(&heartbeat("x", &keys[1..])).await;
+    let late = NOW.after(Grants::IN_FLIGHT_MAX);
+    assert_eq!(test.heads(late).await.silent, 1);
+    // It does not confirm the first one in time.
+    assert_eq!(test.waiting(late.after(GRACE)).await, keys[..1]);
+}
+
+#[tokio::test]
 async fn an_end_tells_whom_it_passed_by() {
     let mut test = Test::start().await;
     let keys = test.accept(2).await;
@@ -56,9 +121,9 @@ async fn an_end_tells_whom_it_passed_by() {
     assert_eq!(test.counts().await, (0, 0));
     // Each event counts once, even if it is applied again.
     let all: Vec<&Event> = events.iter().collect();
-    let again = test.actions.apply(Sequence(2), Sequence(4), &all, NOW).await.unwrap();
+    let again = test.actions.apply(Sequence(2), Sequence(4), &all, &[], NOW).await.unwrap();
     assert_eq!(again, Applied::Done(Effects::default()));
-    let ahead = test.actions.apply(Sequence(99), Sequence(100), &[], NOW).await.unwrap();
+    let ahead = test.actions.apply(Sequence(99), Sequence(100), &[], &[], NOW).await.unwrap();
     assert_eq!(ahead, Applied::Gap(Sequence(test.last)));
     // An executor that still holds it learns that at its next heartbeat.
     assert_eq!(test.announce(&heartbeat("x", &keys)).await.dead, keys);
@@ -73,7 +138,7 @@ async fn one_copy_more_waits_beside_the_one_that_runs_and_all_end_together() {
     let due = test.actions.due(Due::Hedge, NOW.after(GRACE), LATER, 10).await.unwrap();
     assert_eq!(due[0].key, one);
     let events = [test.hedged(&one)];
-    assert_eq!(test.apply(&events).await.fresh, std::slice::from_ref(&one));
+    test.apply(&events).await;
     let heads = test.heads(NOW).await;
     assert_eq!((heads.waiting, heads.next_hedge), (1, None));
     assert_eq!(heads.pools[0].groups[0].waiting[0].holders, [id("x")]);
@@ -112,7 +177,7 @@ async fn a_copy_that_ended_leaves_the_others_alone() {
     test.apply(&events).await;
     test.commit(&one, "y").await.unwrap();
     let events = [test.copy_ended(&one, "x")];
-    assert_eq!(test.apply(&events).await, Effects::default());
+    assert_eq!(test.apply(&events).await, Effects { applied_here: true, ..Effects::default() });
     assert_eq!(test.counts().await, (0, 1));
     let events = [test.finished(&one, Some("y"))];
     assert_eq!(test.apply(&events).await.astray, []);
@@ -124,9 +189,28 @@ async fn a_raised_priority_moves_what_waits_and_leaves_what_runs() {
     let keys = test.accept(3).await;
     test.commit(&keys[0], "x").await.unwrap();
     let events = [test.raised(&keys[0], -5), test.raised(&keys[2], -5)];
-    assert_eq!(test.apply(&events).await, Effects::default());
+    assert_eq!(test.apply(&events).await, Effects { applied_here: true, ..Effects::default() });
     assert_eq!(test.waiting(NOW).await, [keys[2].clone(), keys[1].clone()]);
     assert_eq!(test.counts().await, (2, 1));
+}
+
+#[tokio::test]
+async fn the_band_comes_before_the_priority_of_the_client() {
+    let mut test = Test::start().await;
+    let keys: Vec<ExecutionKey> = (0..5).map(|_| key("g")).collect();
+    let urgencies = [
+        (Priority::Batch, i32::MIN),
+        (Priority::Automated, 0),
+        (Priority::Interactive, 7),
+        (Priority::Interactive, -7),
+        (Priority::Emergency, i32::MAX),
+    ];
+    let of = |(band, priority)| Urgency { band, priority };
+    let events: Vec<Event> =
+        keys.iter().zip(urgencies).map(|(key, urgency)| test.waits_as(key, of(urgency))).collect();
+    test.apply(&events).await;
+    let wanted: Vec<ExecutionKey> = [4, 3, 2, 1, 0].map(|at: usize| keys[at].clone()).into();
+    assert_eq!(test.waiting(NOW).await, wanted);
 }
 
 #[tokio::test]
@@ -271,7 +355,7 @@ async fn a_forgotten_index_is_rebuilt_around_what_runs() {
     test.servers.flush_redis();
     assert_eq!(test.actions.health().await.unwrap(), None);
     let all: Vec<&Event> = events.iter().collect();
-    assert_eq!(test.actions.apply(Sequence(0), Sequence(4), &all, NOW).await.unwrap(), Applied::Empty);
+    assert_eq!(test.actions.apply(Sequence(0), Sequence(4), &all, &[], NOW).await.unwrap(), Applied::Empty);
     assert!(!test.heads(NOW).await.ready);
     // One executor sends a heartbeat before the index exists, which registers only its liveness.
     assert!(!test.announce(&heartbeat("x", &keys[..1])).await.ready);

@@ -5,8 +5,8 @@ use std::{slice::from_ref, time::Duration};
 
 use farm::Servers;
 use index::{
-    Applied, BusyWith, Change, Heads, Held, Index, IndexEvent, Pick, Settlement, StandingLimits, Traits,
-    Verdict, Wanted,
+    Applied, BusyWith, Change, CommitLimits, Heads, Held, Index, IndexEvent, Pick, Settlement,
+    StandingLimits, Traits, Verdict, Wanted,
 };
 use model::{
     BuildId, BuildKey, Esu, Group, Heartbeat, Millis, Occupancy, Priority, Sequence, WorkerCounts,
@@ -77,14 +77,14 @@ impl Test {
     }
 
     async fn enqueue(&mut self, key: &BuildKey, occupies: &str) {
+        self.enqueue_as(key, Priority::Batch, occupies).await;
+    }
+
+    async fn enqueue_as(&mut self, key: &BuildKey, priority: Priority, occupies: &str) {
         let rank = self.last + 1;
         let traits = Traits { occupancy: occupancy(occupies), ..Traits::default() };
         let expires_at = Millis(u64::MAX >> 12);
-        self.apply(
-            key,
-            Change::Enqueued { priority: Priority::Batch, rank, first: true, expires_at, traits },
-        )
-        .await;
+        self.apply(key, Change::Enqueued { priority, rank, first: true, expires_at, traits }).await;
     }
 
     async fn start_build(&mut self, key: &BuildKey, slot: u16, occupies: &str) {
@@ -109,7 +109,15 @@ impl Test {
     }
 
     async fn commit(&self, picks: &[Pick]) -> Vec<Held> {
-        self.index.commit(picks, NOW.after(SOON)).await.unwrap().1
+        self.commit_within(picks, CommitLimits::default()).await
+    }
+
+    async fn commit_keeping(&self, picks: &[Pick], kept: usize) -> Vec<Held> {
+        self.commit_within(picks, CommitLimits { kept, ..CommitLimits::default() }).await
+    }
+
+    async fn commit_within(&self, picks: &[Pick], limits: CommitLimits) -> Vec<Held> {
+        self.index.commit(picks, limits, NOW.after(SOON)).await.unwrap().1
     }
 }
 
@@ -124,6 +132,45 @@ fn picks(heads: &Heads, group: usize, slots: &[u16]) -> Vec<Pick> {
         counts_as: None,
     };
     head.builds.iter().zip(slots).map(pick).collect()
+}
+
+#[tokio::test]
+async fn of_the_idle_workspaces_those_that_are_kept_are_left_to_emergencies() {
+    let mut test = Test::start(3).await;
+    let (one, two, urgent) = (key("g"), key("g"), key("h"));
+    test.enqueue(&one, "x86=1").await;
+    test.enqueue(&two, "x86=1").await;
+    test.enqueue_as(&urgent, Priority::Emergency, "x86=1").await;
+    let heads = test.heads().await;
+    assert_eq!((heads.all_idle, heads.idle.len()), (3, 3));
+    let of = |group: &str| heads.groups.iter().position(|head| head.group.as_str() == group).unwrap();
+    let [others, emergencies] = [of("g"), of("h")];
+    assert_eq!(heads.groups[emergencies].builds[0].priority, Priority::Emergency);
+    assert_eq!(heads.groups[others].builds[1].priority, Priority::Batch);
+    // Two dispatchers read the same state: together they leave what is kept.
+    let both = picks(&heads, others, &[0, 1]);
+    assert_eq!(test.commit_keeping(&both, 2).await, [Held::Yes, Held::No]);
+    assert_eq!(test.commit_keeping(&both[1..], 2).await, [Held::No]);
+    assert_eq!(test.commit_keeping(&picks(&heads, emergencies, &[1]), 2).await, [Held::Yes]);
+    assert_eq!(test.heads().await.all_idle, 1);
+}
+
+#[tokio::test]
+async fn groups_with_an_emergency_are_read_beyond_the_limit_as_long_as_it_waits() {
+    let mut test = Test::start(2).await;
+    let (other, batch, urgent) = (key("other"), key("g"), key("g"));
+    test.enqueue(&other, "x86=1").await;
+    test.enqueue(&batch, "x86=1").await;
+    test.enqueue_as(&urgent, Priority::Emergency, "x86=1").await;
+    let names = async |test: &Test| {
+        let heads = test.heads_of(1, from_ref(&other.group)).await;
+        let names: Vec<String> = heads.groups.iter().map(|head| head.group.to_string()).collect();
+        (names, heads)
+    };
+    let (found, heads) = names(&test).await;
+    assert_eq!(found, ["other", "g"], "it was not drawn");
+    assert_eq!(test.commit(&picks(&heads, 1, &[0])).await, [Held::Yes]);
+    assert_eq!(names(&test).await.0, ["other"], "no emergency waits");
 }
 
 #[tokio::test]
@@ -222,6 +269,77 @@ async fn a_build_counts_as_what_it_was_offered_as() {
     assert_eq!(test.in_progress("g").await, occupancy("x86=40"));
     test.apply(&large, Change::Finished { ended_at: NOW, workspace: Some(workspace(0)), only: false }).await;
     assert!(test.index.demands(8).await.unwrap().is_empty(), "no demand is left");
+}
+
+/// Limits of a dispatcher that read these heads while executors limit builds.
+fn of_executors(heads: &Heads) -> CommitLimits {
+    CommitLimits { executors: Some(heads.on_executors_version), ..CommitLimits::default() }
+}
+
+#[tokio::test]
+async fn an_emergency_with_actions_is_committed_whatever_others_started_and_is_counted() {
+    let mut test = Test::start(4).await;
+    let traits = Traits { sends_actions: true, occupancy: occupancy("x86=3"), ..Traits::default() };
+    let builds = [
+        (key("a"), Priority::Batch),
+        (key("b"), Priority::Emergency),
+        (key("b"), Priority::Batch),
+        (key("c"), Priority::Batch),
+    ];
+    for (build, priority) in &builds {
+        let (rank, expires_at) = (test.last + 1, Millis(u64::MAX >> 12));
+        let (priority, traits) = (*priority, traits.clone());
+        test.apply(build, Change::Enqueued { priority, rank, first: true, expires_at, traits }).await;
+    }
+    let heads = test.heads().await;
+    let group = |name: &str| heads.groups.iter().position(|head| head.group.as_str() == name).unwrap();
+    let limits = of_executors(&heads);
+    assert_eq!(test.commit_within(&picks(&heads, group("a"), &[0]), limits).await, [Held::Yes]);
+    // Another dispatcher read the sum before: of its builds with actions, only the emergency starts.
+    let of_b = picks(&heads, group("b"), &[1, 2]);
+    assert_eq!(test.commit_within(&of_b, limits).await, [Held::Yes, Held::No]);
+    let again = test.heads().await;
+    assert_eq!(again.on_executors, occupancy("x86=6"));
+    assert!(again.on_executors_version > heads.on_executors_version + 1, "the emergency is counted");
+    assert_eq!(test.commit_within(&picks(&heads, group("c"), &[2]), limits).await, [Held::No]);
+}
+
+#[tokio::test]
+async fn builds_that_run_actions_are_counted_over_all_groups() {
+    let mut test = Test::start(4).await;
+    let sending =
+        |occupies: &str| Traits { sends_actions: true, occupancy: occupancy(occupies), ..Traits::default() };
+    let keys = [key("a"), key("b"), key("b")];
+    for (at, build) in keys.iter().enumerate() {
+        let traits = if at < 2 { sending("x86=3") } else { Traits::usual() };
+        let expires_at = Millis(u64::MAX >> 12);
+        let rank = test.last + 1;
+        let change = Change::Enqueued { priority: Priority::Batch, rank, first: true, expires_at, traits };
+        test.apply(build, change).await;
+    }
+    let heads = test.heads().await;
+    assert_eq!(heads.on_executors, Occupancy::default());
+    let group = |name: &str| heads.groups.iter().position(|head| head.group.as_str() == name).unwrap();
+    let (of_a, of_b) = (picks(&heads, group("a"), &[0]), picks(&heads, group("b"), &[1, 2]));
+    let limits = of_executors(&heads);
+    assert_eq!(test.commit_within(&of_a, limits).await, [Held::Yes]);
+    // Another dispatcher read the sum before: its build with actions waits, and the next of its group behind it.
+    assert_eq!(test.commit_within(&of_b, limits).await, [Held::No, Held::No]);
+    let heads = test.heads().await;
+    assert_eq!(heads.on_executors, occupancy("x86=3"));
+    let again = test.commit_within(&of_b, of_executors(&heads)).await;
+    assert_eq!(again, [Held::Yes, Held::Yes], "one commit is compared once");
+    let started =
+        Change::Started { started_at: NOW, deadline: NOW, workspace: workspace(0), traits: sending("x86=3") };
+    test.apply(&keys[0], started).await;
+    assert_eq!(test.index.executor_demand().await.unwrap().in_progress, occupancy("x86=6"));
+    for (at, build) in keys.iter().enumerate() {
+        let workspace = Some(workspace(u16::try_from(at).unwrap()));
+        test.apply(build, Change::Finished { ended_at: NOW, workspace, only: false }).await;
+    }
+    let demand = test.index.executor_demand().await.unwrap();
+    assert_eq!(demand.in_progress, Occupancy::default());
+    assert_eq!(demand.ended, occupancy("x86=3"), "one of them ran");
 }
 
 #[tokio::test]
@@ -326,7 +444,7 @@ async fn how_long_builds_will_take_is_known_from_the_queue_to_the_end() {
         let (rank, expires_at) = (test.last + 1, Millis(u64::MAX >> 12));
         // The second has other than the default traits.
         let occupancy = if at == 1 { occupancy("x86=2") } else { Traits::usual().occupancy };
-        let traits = Traits { warm: false, occupancy, expected_ms: Some(1000 * (at as u64 + 1)) };
+        let traits = Traits { occupancy, expected_ms: Some(1000 * (at as u64 + 1)), ..Traits::default() };
         let change = Change::Enqueued { priority: Priority::Batch, rank, first: true, expires_at, traits };
         test.apply(key, change).await;
     }

@@ -28,6 +28,7 @@ fn execution(group: &str) -> Execution {
         group: group.parse().unwrap(),
         instance: "main".into(),
         action: DigestFunction::Sha256.digest(b"action"),
+        band: model::Priority::Interactive,
         priority: 0,
         pool: "default".parse().unwrap(),
         timeout_ms: 1,
@@ -88,7 +89,7 @@ impl Test {
 
     async fn apply(&self, event: &Event) {
         let from = Sequence(event.sequence.0 - 1);
-        let applied = self.actions.apply(from, event.sequence, &[event], NOW).await.unwrap();
+        let applied = self.actions.apply(from, event.sequence, &[event], &[], NOW).await.unwrap();
         assert!(matches!(applied, Applied::Done(_)), "{applied:?}");
     }
 

@@ -3,7 +3,9 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{Attempt, BlobDigest, Execution, ExecutorHome, ExecutorId, Measured, Millis, Sequence};
+use crate::{
+    Attempt, BlobDigest, Execution, ExecutorHome, ExecutorId, Measured, Millis, Priority, Sequence, Urgency,
+};
 
 /// State of an execution: the last message on its subject. Written by gateways (accepted, cancelled), schedulers
 /// (requeued, lost, expired) and executors (finished); the first ACTION_FINISHED wins.
@@ -53,7 +55,7 @@ pub enum ExecutionPhase {
         /// Executor that ran the copy.
         executor: ExecutorId,
     },
-    /// A client with a more urgent priority joined it.
+    /// A client joined it that is more urgent, by its band or its priority.
     #[serde(rename = "ACTION_RAISED")]
     Raised,
     /// It has a result.
@@ -121,7 +123,10 @@ pub struct SoFar {
     /// Time of the last requeue; absent if it was never requeued.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub requeued_at_ms: Option<Millis>,
-    /// Priority raised by joining clients, lower runs sooner; absent if never raised.
+    /// Band raised by joining clients; absent if never raised.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub band: Option<Priority>,
+    /// Priority inside that band, set by joining clients, lower runs sooner; absent if never raised.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub priority: Option<i32>,
     /// Bytes of memory to grant, since it ran out of a smaller amount; absent if it never did.
@@ -199,9 +204,13 @@ impl ExecutionRecord {
         if self.place == Sequence(0) { sequence } else { self.place }
     }
 
-    /// Effective priority, lower is sooner: its own or that of the most urgent client.
-    pub fn priority(&self) -> i32 {
-        self.so_far.priority.unwrap_or(self.execution.priority)
+    /// Effective order inside its group: its own or that of the most urgent client.
+    pub fn urgency(&self) -> Urgency {
+        let own = self.execution.urgency();
+        Urgency {
+            band: self.so_far.band.unwrap_or(own.band),
+            priority: self.so_far.priority.unwrap_or(own.priority),
+        }
     }
 
     /// Maximum number of its copies that wait or run.
@@ -261,10 +270,11 @@ impl ExecutionRecord {
         self.followed(sequence, self.attempt, so_far, ExecutionPhase::CopyEnded { reason, executor }, now)
     }
 
-    /// The next record: a client raised it to `priority`.
+    /// The next record: a client raised it to `urgency`.
     #[must_use]
-    pub fn raised(&self, sequence: Sequence, priority: i32, now: Millis) -> Self {
-        let so_far = SoFar { priority: Some(priority), ..self.so_far.clone() };
+    pub fn raised(&self, sequence: Sequence, urgency: Urgency, now: Millis) -> Self {
+        let Urgency { band, priority } = urgency;
+        let so_far = SoFar { band: Some(band), priority: Some(priority), ..self.so_far.clone() };
         self.followed(sequence, self.attempt, so_far, ExecutionPhase::Raised, now)
     }
 

@@ -6,7 +6,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    ExecutionKey, ExecutionRecord, ExecutorHome, ExecutorId, Millis, PoolName, Resources, Sequence, Skew,
+    ExecutionKey, ExecutionRecord, ExecutorHome, ExecutorId, ExecutorType, Millis, PoolName, Resources,
+    Sequence, Skew,
 };
 
 /// Capabilities of the executors of a pool. In the settings bucket under `pool.<name>`, written by each executor at
@@ -23,6 +24,9 @@ pub struct Pool {
     /// Capacity of its largest executor; actions that request more are rejected.
     #[serde(default)]
     pub capacity: Resources,
+    /// Executor type of its executors; `x86` in records of earlier versions.
+    #[serde(default = "ExecutorType::x86")]
+    pub executor_type: ExecutorType,
 }
 
 /// Heartbeat of an executor: its claimed executions and its load. Plain message to all schedulers; also the
@@ -44,6 +48,9 @@ pub struct ExecutorHeartbeat {
     pub started_at_ms: Millis,
     /// Whether the executor accepts work.
     pub status: ExecutorStatus,
+    /// Executor type of its machine; `x86` in messages of earlier versions.
+    #[serde(default = "ExecutorType::x86")]
+    pub executor_type: ExecutorType,
     /// Maximum number of actions that it runs at a time; at least 1.
     pub slots: u16,
     /// Total resources of the executor.
@@ -54,9 +61,9 @@ pub struct ExecutorHeartbeat {
     pub held: Resources,
     /// Executions that it has claimed and not finished.
     pub running: Vec<ExecutionKey>,
-    /// Number of reservations in its queue.
+    /// Room for more executions.
     #[serde(default)]
-    pub queued: u32,
+    pub room: Room,
     /// State of its congestion window.
     #[serde(default)]
     pub window: WindowState,
@@ -95,95 +102,102 @@ pub enum ExecutorStatus {
     Gone,
 }
 
-/// Reservations that a scheduler adds to and removes from the queue of one executor. Plain message, scheduler to
-/// executor: it grants no right to run anything, and may be lost.
+/// Part of the free room of an executor that only executions of the band `emergency` may use.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
-pub struct Reservations {
-    /// Reservations to add to its queue.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub reserve: Vec<Reservation>,
-    /// Executions to remove from its queue: finished, or claimed by another executor.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub trim: Vec<ExecutionKey>,
+pub struct KeptRoom {
+    /// Number of executions that only this band may start.
+    pub starts: u16,
+    /// Resources that other bands leave free.
+    pub resources: Resources,
 }
 
-/// A reservation: one execution that an executor may claim.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct Reservation {
-    /// Execution that is reserved.
-    pub execution: ExecutionKey,
-    /// Its rank among the reservations of all groups when this was sent: lower is sooner.
-    pub turn: u64,
-    /// Milliseconds before the reservation counts, which lets better suited executors claim first.
-    #[serde(default)]
-    pub after_ms: u64,
+impl KeptRoom {
+    /// Whether nothing is kept.
+    pub fn is_nothing(&self) -> bool {
+        *self == Self::default()
+    }
 }
 
-/// Request for work by an executor with free capacity. Request to any scheduler.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct ClaimRequest {
-    /// Executor that asks for work.
-    pub executor: ExecutorId,
-    /// Pool of the executor.
-    pub pool: PoolName,
-    /// Total resources of the executor.
-    pub capacity: Resources,
-    /// Free resources of the executor, out of `capacity`.
+/// Room of an executor for more executions: in its heartbeats, in [`RoomReport`], and in the header `Forebay-Room` of the
+/// records that it writes. Of all reports of an executor, the one with the highest number is valid; it remains valid
+/// until the next one, less what was granted since.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Room {
+    /// Number of the report, from 1 on; 0 in the messages of an earlier version.
+    pub number: u64,
+    /// Number of the last grant that the report takes into account; 0 before the first.
+    pub granted: u64,
+    /// Free resources of the executor, out of its capacity.
     pub free: Resources,
     /// Number of executions that it can start now.
     pub starts: u16,
     /// Number of executions that it claims beyond `starts`, so that they are ready when capacity is freed.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "is_zero")]
     pub ahead: u16,
+    /// Part of `free` and `starts` for the band `emergency`; unless it is idle, other executions leave it free.
+    #[serde(default, skip_serializing_if = "KeptRoom::is_nothing")]
+    pub kept: KeptRoom,
     /// Whether it has claimed nothing, so that an exclusive action can start.
     pub idle: bool,
-    /// First reservations in its queue.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub reserved: Vec<ExecutionKey>,
 }
 
-impl ClaimRequest {
-    /// How long an executor waits for the reply. Executions that are claimed for it later are detected by its
-    /// heartbeats, which do not list them.
-    pub const PATIENCE: Duration = Duration::from_secs(1);
+impl Room {
+    /// Whether the executor takes at least one execution.
+    pub fn is_open(&self) -> bool {
+        self.starts > 0 || self.ahead > 0
+    }
 }
 
-/// Reply to [`ClaimRequest`]: the granted executions.
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature that serde calls")]
+fn is_zero(count: &u16) -> bool {
+    *count == 0
+}
+
+/// Room of an executor, sent when it changed without a heartbeat or a record that carries it. Plain message to all
+/// schedulers; one of a group of them grants.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct RoomReport {
+    /// Executor that reports its room.
+    pub executor: ExecutorId,
+    /// Room of the executor now.
+    pub room: Room,
+}
+
+/// Executions granted to an executor: they are its claims from now on. Plain message, one scheduler to one executor. If
+/// the executor does not confirm them by its heartbeat, they wait again. A message without
+/// executions asks for a heartbeat.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
-pub struct ClaimReply {
+pub struct Grants {
+    /// Number of the last grant to this executor, including these.
+    pub number: u64,
     /// Executions that the executor has now claimed.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub claimed: Vec<Claimed>,
-    /// Reservations from the request that are no longer waiting and must be removed from the queue.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub trim: Vec<ExecutionKey>,
-    /// Number of executions of its pool that still wait.
-    pub waiting: u64,
 }
 
-/// Load and claims of an executor after a [`ClaimReply`]. Plain message to all schedulers, if a pool has several
-/// executors; may be lost.
+impl Grants {
+    /// Maximum time after which an executor confirms a grant by a heartbeat that names it, unless the execution has ended.
+    pub const CONFIRMED_AFTER: Duration = Duration::from_millis(200);
+    /// Time after which a grant that is not confirmed counts as lost: its executor is asked for a heartbeat.
+    pub const IN_FLIGHT_MAX: Duration = Duration::from_secs(3);
+}
+
+/// What a scheduler granted to an executor, for the other schedulers. Plain message to all schedulers, while there are
+/// several; may be lost.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct ClaimNotice {
-    /// Executor that made the claim.
+pub struct GrantNotice {
+    /// Executor that got the grants.
     pub executor: ExecutorId,
-    /// Free resources of the executor now.
-    pub free: Resources,
-    /// Number of executions that it can still start.
+    /// Number of the last of the grants.
+    pub number: u64,
+    /// Resources that they hold when they start now.
+    pub size: Resources,
+    /// Number of executions that start now.
     pub starts: u16,
-    /// Executions that it claimed, which other schedulers can drop.
-    pub claimed: Vec<ClaimedAt>,
-}
-
-/// A claimed execution as reported to other schedulers.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct ClaimedAt {
-    /// Execution that was claimed.
-    pub execution: ExecutionKey,
-    /// Position of its last record at the time of the claim; an execution with a later record waits again.
-    pub sequence: Sequence,
+    /// Number of executions that wait until running ones end.
+    pub ahead: u16,
 }
 
 /// Executions that an executor had claimed and that wait again. Plain message, one scheduler to all; may be lost.
@@ -216,8 +230,6 @@ pub struct HandOver {
     pub pool: PoolName,
     /// Executions that it had claimed and did not start.
     pub claimed: Vec<ExecutionKey>,
-    /// Reservations that were in its queue.
-    pub reserved: Vec<ExecutionKey>,
 }
 
 /// Control message to one executor. Plain message.

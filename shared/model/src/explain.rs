@@ -58,6 +58,9 @@ pub struct Waiting {
     pub counts_as: Occupancy,
     /// Number of idle workspaces in the farm.
     pub idle_workspaces: u64,
+    /// Number of these that are kept for emergencies, so that this build does not start there.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub kept_workspaces: u64,
     /// Number of workspaces in the farm, idle or not.
     #[serde(default)]
     pub workspaces: u64,
@@ -79,6 +82,11 @@ pub struct Waiting {
     /// Basis of `expected_start_ms`; absent without a prediction and for a build that is about to start.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expected_by: Option<StartBasis>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "as serde wants it")]
+fn is_zero(count: &u64) -> bool {
+    *count == 0
 }
 
 /// Number of live workers by status.
@@ -110,13 +118,17 @@ pub enum StartBasis {
 pub struct ThrottledBy {
     /// Executor type that is short.
     pub executor_type: ExecutorType,
+    /// Whether the executors of the farm are the limit, which all builds that run actions share; otherwise it is the
+    /// quota of its group.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub of_executors: bool,
     /// ESU that the build is expected to occupy.
     pub needed: Esu,
     /// ESU left for it: the target minus `in_progress` and `reserved`; may be negative.
     pub remaining: Esu,
-    /// Level of ESU up to which its group may start builds now.
+    /// Level of ESU up to which builds that share the limit may start now.
     pub target: Esu,
-    /// Estimated ESU of its group's builds in progress.
+    /// Estimated ESU of these builds that are in progress.
     pub in_progress: Esu,
     /// ESU reserved by the builds ahead of it.
     pub reserved: Esu,
@@ -141,8 +153,25 @@ pub struct QuotaReply {
     /// Quota of groups without their own; absent if none is set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub default: Option<Quota>,
-    /// Every group that has a quota or a build.
+    /// Every group that has a quota, a build or ESU in use.
     pub groups: Vec<GroupStanding>,
+    /// Last decision about all builds that run actions, by executor type; absent for types without executors.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub executors: BTreeMap<ExecutorType, Governed>,
+    /// Accuracy of the latest estimates of occupancy by executor type, as measured by the enqueuer that answers.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub estimates: BTreeMap<ExecutorType, EstimateError>,
+}
+
+/// Error of the latest estimates of occupancy of one executor type: estimate minus use, in ESU.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct EstimateError {
+    /// Number of builds that the means are over, at most 1000.
+    pub builds: u64,
+    /// Mean error in ESU: positive if estimates are too high.
+    pub mean: f64,
+    /// Mean absolute error in ESU.
+    pub mean_absolute: f64,
 }
 
 /// Quota, use and queue of one group.

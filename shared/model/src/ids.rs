@@ -236,6 +236,11 @@ impl Priority {
         }
     }
 
+    /// Whether it starts at once: regardless of the quota of its group, and before all groups' other work.
+    pub fn is_emergency(self) -> bool {
+        self == Self::Emergency
+    }
+
     /// Rank of the priority, 0 (most urgent) to 3.
     pub fn rank(self) -> u8 {
         self as u8

@@ -29,6 +29,7 @@ mod result;
 mod scale;
 mod skew;
 mod tool;
+mod urgency;
 mod validate;
 mod worker;
 mod workspace_keys;
@@ -46,13 +47,13 @@ pub use esu::{Esu, ExecutorType, NotEsu, Occupancy};
 pub use execution::{ClientTool, Execution, ExecutionId, ExecutionKey, SendingBuild};
 pub use execution_record::{ExecutionOutcome, ExecutionPhase, ExecutionRecord, SoFar, StoredResult};
 pub use executor::{
-    ClaimNotice, ClaimReply, ClaimRequest, Claimed, ClaimedAt, ExecutionProgress, ExecutionStage,
-    ExecutorControl, ExecutorHeartbeat, ExecutorStatus, HandOver, LiveOutputReply, LiveOutputRequest, Pool,
-    Reservation, Reservations, WaitAgain, WindowState,
+    Claimed, ExecutionProgress, ExecutionStage, ExecutorControl, ExecutorHeartbeat, ExecutorStatus,
+    GrantNotice, Grants, HandOver, KeptRoom, LiveOutputReply, LiveOutputRequest, Pool, Room, RoomReport,
+    WaitAgain, WindowState,
 };
 pub use explain::{
-    GroupStanding, InProgress, QuotaReply, StartBasis, ThrottledBy, Waiting, WhyReply, WhyRequest,
-    WorkerCounts,
+    EstimateError, GroupStanding, InProgress, QuotaReply, StartBasis, ThrottledBy, Waiting, WhyReply,
+    WhyRequest, WorkerCounts,
 };
 pub use farm::{FARM_DATA_MARK, FarmId, FarmRecord, GatewayAddress, KnownStore, StoreId, WhereQuestion};
 pub use ids::{
@@ -78,6 +79,7 @@ pub use result::{BuildResult, LogSummary, Outcome, OutputStream, Reason, ReasonC
 pub use scale::{ParseScaledPoolError, ScaleObservation, ScalePlan, ScaledPool};
 pub use skew::Skew;
 pub use tool::{ToolCall, WorkspaceKind, WorkspaceUse};
+pub use urgency::Urgency;
 pub use validate::{Accepted, InvalidRequest};
 pub use worker::{
     BuildUse, Control, Heartbeat, Offer, OfferReply, OfferVerdict, Offers, ToolEvent, WorkerStatus,

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{Amount, ExecutorId, Millis, ResourceName, Resources, hash_key::hash_key};
+use crate::{Amount, ExecutorId, Millis, ResourceName, Resources, Urgency, hash_key::hash_key};
 
 /// Resources that the client requests for an action; anything absent comes from history or is the default.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -107,9 +107,9 @@ pub struct Demand {
     /// Whether it needs an executor exclusively.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub exclusive: bool,
-    /// Priority, lower is sooner.
+    /// Order among the executions of its group.
     #[serde(default)]
-    pub priority: i32,
+    pub urgency: Urgency,
     /// Start of its current wait.
     #[serde(default)]
     pub since_ms: Millis,

@@ -47,6 +47,11 @@ pub struct GovernorRecord {
     pub at_ms: Millis,
     /// Decision for each group and executor type.
     pub groups: BTreeMap<Group, BTreeMap<ExecutorType, Governed>>,
+    /// Decision for all builds that run actions on executors, as one group with the capacity of the live executors as
+    /// its quota; by executor type. It limits types of which no group has a quota. Absent for types without executors,
+    /// and in records of earlier versions.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub executors: BTreeMap<ExecutorType, Governed>,
 }
 
 /// Decision of the governor for one group and executor type (section 3.6 of the paper), and its controller state.
@@ -93,6 +98,9 @@ pub struct UsageReport {
     pub interval_ms: u64,
     /// ESU in use by group and executor type.
     pub groups: BTreeMap<Group, Occupancy>,
+    /// Whether the process is an executor, not a worker; false in messages of earlier versions.
+    #[serde(default)]
+    pub on_executor: bool,
 }
 
 /// Executor resources used by an action of a build. Plain message, executors to the worker of the build.

@@ -63,6 +63,9 @@ pub struct Build {
     /// Version of the occupancy model that made the estimate; absent if it is the publisher's or the default of 1 ESU.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub estimated_by: Option<u64>,
+    /// Whether the build is expected to run actions on executors; absent if not, and in records of earlier versions.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub sends_actions: bool,
     /// Submitter given in the request; absent if none was given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub submitter: Option<String>,

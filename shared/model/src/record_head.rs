@@ -23,6 +23,8 @@ pub struct RecordHead {
     pub workspace: WorkspaceUse,
     #[serde(default)]
     pub occupancy: Occupancy,
+    #[serde(default)]
+    pub sends_actions: bool,
     pub event: LifecycleEvent,
     pub queue: QueueHead,
     /// The current or last attempt, if the build started.
@@ -84,7 +86,7 @@ pub enum ExecutionEvent {
     Accepted,
     #[serde(rename = "ACTION_FINISHED")]
     Finished,
-    /// The execution goes on.
+    /// The execution still waits or runs.
     #[serde(other)]
     Other,
 }

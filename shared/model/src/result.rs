@@ -46,6 +46,9 @@ pub struct BuildResult {
     /// ESU occupied for each executor type, averaged over the run.
     #[serde(default, skip_serializing_if = "Occupancy::is_empty")]
     pub usage: Occupancy,
+    /// Part of `usage` that its actions occupied on executors; absent without any, and in records of earlier versions.
+    #[serde(default, skip_serializing_if = "Occupancy::is_empty")]
+    pub on_executors: Occupancy,
     /// Seconds spent preparing the workspace, not part of `wall_seconds`; absent if there was nothing to prepare.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub preparation_seconds: Option<f64>,
@@ -82,6 +85,7 @@ impl BuildResult {
             cpu_seconds: 0.0,
             peak_memory_bytes: 0,
             usage: Occupancy::default(),
+            on_executors: Occupancy::default(),
             preparation_seconds: None,
             outputs: Vec::new(),
             outputs_missing: Vec::new(),

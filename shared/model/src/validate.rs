@@ -118,6 +118,7 @@ impl BuildRequest {
             workspace: self.workspace,
             occupancy: self.occupancy,
             estimated_by: None,
+            sends_actions: false,
             submitted_at_ms: now,
             request_digest: Digest::of(b""),
             traceparent: None,

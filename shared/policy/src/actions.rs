@@ -9,8 +9,9 @@ mod history;
 mod invalid_need;
 mod keys;
 pub mod limits;
-mod route;
+mod rank;
 mod size;
+mod warmth;
 mod window;
 
 pub use admit::{AdmitError, DEFAULT_POOL, POOL_PROPERTY, Refusal, admit};
@@ -21,9 +22,10 @@ pub use hedge::HedgeRules;
 pub use history::{History, Learned};
 pub use invalid_need::InvalidNeed;
 pub use keys::{KeyedAction, action_keys};
-pub use route::{Candidate, Routing, Warmth, route};
+pub use rank::rank;
 pub use size::{
     AskedFor, CPU_PROPERTY, EXCLUSIVE_PROPERTY, MEMORY_PROPERTY, RESOURCE_PREFIX, Shortage, UNITS_PROPERTY,
     asked, packing, read_needs, shortage,
 };
-pub use window::{Signal, Window, points};
+pub use warmth::Warmth;
+pub use window::{Signal, Window, points, window_share};

@@ -64,6 +64,25 @@ impl QuotaTotals {
         }
         Self(totals)
     }
+
+    /// Whether any group has a quota of `kind`.
+    pub fn has(&self, kind: &ExecutorType) -> bool {
+        self.0.0.contains_key(kind)
+    }
+}
+
+/// ESU of `kind` that `group` may have in use: the set point of the governor, else its quota where the governor has not
+/// decided yet. `None` if no group has a quota of the type.
+pub fn set_point(
+    group: &Group,
+    kind: &ExecutorType,
+    quotas: &Quotas,
+    totals: &QuotaTotals,
+    record: &GovernorRecord,
+) -> Option<Esu> {
+    let decided = record.groups.get(group).and_then(|types| types.get(kind)).map(|governed| governed.sp);
+    let own = || quotas.of(group).map(|quota| quota.esu.get(kind)).unwrap_or_default();
+    totals.has(kind).then(|| decided.unwrap_or_else(own).or_zero())
 }
 
 impl Allowance {
@@ -193,7 +212,15 @@ impl Admission<'_> {
         self.0.as_mut().map_or(Ok(()), |governing| governing.consider(estimate))
     }
 
-    /// Whether no later build can start.
+    /// Starts the next build regardless of the quotas, because it is an emergency. It is counted: the builds behind it
+    /// lack what it reserves, so the group gives back what it has above its target.
+    pub fn pass(&mut self, estimate: &Occupancy) {
+        if let Some(governing) = &mut self.0 {
+            governing.pass(estimate);
+        }
+    }
+
+    /// Whether no later build can start, except emergencies.
     pub fn is_exhausted(&self) -> bool {
         self.0.as_ref().is_some_and(Governing::is_exhausted)
     }
@@ -211,13 +238,25 @@ impl Governing<'_> {
         if !missing.is_empty() {
             return Err(Held::NoQuota { types: missing });
         }
-        let mut counted = counted(self.types, estimate);
-        counted.0.retain(|kind, _| self.types.contains_key(kind));
+        let counted = self.limited(estimate);
         let free = counted.iter().filter(|(kind, needed)| self.is_free(kind, *needed)).map(|(kind, _)| kind);
         let free: Vec<&ExecutorType> = free.collect();
         let Err(mut throttled) = self.dequeue.consider(&counted) else { return Ok(()) };
         throttled.types.retain(|lack| !free.contains(&&lack.executor_type));
         if throttled.types.is_empty() { Ok(()) } else { Err(Held::Throttled(throttled)) }
+    }
+
+    fn pass(&mut self, estimate: &Occupancy) {
+        let counted = self.limited(estimate);
+        // What it lacks does not matter.
+        let _ = self.dequeue.consider(&counted);
+    }
+
+    /// What a build counts as, of the types that are limited.
+    fn limited(&self, estimate: &Occupancy) -> Occupancy {
+        let mut counted = counted(self.types, estimate);
+        counted.0.retain(|kind, _| self.types.contains_key(kind));
+        counted
     }
 
     /// The rule for the first build: if the group has nothing of a type in progress, its first build that needs the

@@ -11,8 +11,40 @@ use crate::Random;
 pub struct GroupHead<B> {
     /// Relative probability that the group is chosen.
     pub weight: u64,
-    /// Builds that may start, in order.
+    /// Emergencies, in order: they start before the builds of all groups.
+    pub emergencies: VecDeque<B>,
+    /// Other builds that may start, in order.
     pub builds: VecDeque<B>,
+}
+
+impl<B> GroupHead<B> {
+    /// Whether the group has nothing to start.
+    pub fn is_empty(&self) -> bool {
+        self.emergencies.is_empty() && self.builds.is_empty()
+    }
+
+    /// The build that starts first.
+    pub fn first(&self) -> Option<&B> {
+        self.emergencies.front().or(self.builds.front())
+    }
+}
+
+/// The idle workspaces of the farm.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct IdleWorkspaces {
+    /// Number of workspaces that may be assigned now; bounded, so it may be smaller than `all`.
+    pub usable: usize,
+    /// Number of all idle workspaces of the farm.
+    pub all: usize,
+    /// Number of idle workspaces that are left for emergencies.
+    pub kept: usize,
+}
+
+impl IdleWorkspaces {
+    /// Number of workspaces that may be assigned to builds other than emergencies.
+    pub fn for_others(self) -> usize {
+        self.usable.min(self.all.saturating_sub(self.kept))
+    }
 }
 
 /// A build that gets a workspace.
@@ -24,19 +56,48 @@ pub struct Placement<B> {
     pub build: B,
 }
 
-/// Assigns `workspaces` workspaces to the heads of `groups`: each to a group that has a build left, chosen at random in
-/// proportion to its weight.
-pub fn place<B>(groups: Vec<GroupHead<B>>, workspaces: usize, random: &mut Random) -> Vec<Placement<B>> {
-    let mut heads: Vec<(usize, GroupHead<B>)> =
-        groups.into_iter().enumerate().filter(|(_, head)| !head.builds.is_empty()).collect();
+/// Assigns idle workspaces to the heads of `groups`: each to a group that has a build left, chosen at random in
+/// proportion to its weight. Emergencies come first; the others leave the workspaces that are kept.
+pub fn place<B>(groups: Vec<GroupHead<B>>, idle: IdleWorkspaces, random: &mut Random) -> Vec<Placement<B>> {
+    let (mut emergencies, mut others) = (Vec::new(), Vec::new());
+    for (group, head) in groups.into_iter().enumerate() {
+        if !head.emergencies.is_empty() {
+            emergencies.push(Line { group, weight: head.weight, builds: head.emergencies });
+        }
+        others.push(Line { group, weight: head.weight, builds: head.builds });
+    }
+    let mut placed = Vec::new();
+    // Without an emergency nothing is drawn for them, so that the other draws stay the same.
+    if !emergencies.is_empty() {
+        placed = place_lines(emergencies, idle.usable, random);
+    }
+    // Each emergency has one workspace less left for others.
+    let left = IdleWorkspaces {
+        usable: idle.usable - placed.len(),
+        all: idle.all.saturating_sub(placed.len()),
+        kept: idle.kept,
+    };
+    placed.extend(place_lines(others, left.for_others(), random));
+    placed
+}
+
+/// Builds of a group that start in order.
+struct Line<B> {
+    group: usize,
+    weight: u64,
+    builds: VecDeque<B>,
+}
+
+fn place_lines<B>(mut lines: Vec<Line<B>>, workspaces: usize, random: &mut Random) -> Vec<Placement<B>> {
+    lines.retain(|line| !line.builds.is_empty());
     let mut placed = Vec::new();
     while placed.len() < workspaces
-        && let Some(chosen) = draw(heads.iter().map(|(_, head)| head.weight), random)
-        && let Some((group, head)) = heads.get_mut(chosen)
+        && let Some(chosen) = draw(lines.iter().map(|line| line.weight), random)
+        && let Some(line) = lines.get_mut(chosen)
     {
-        placed.extend(head.builds.pop_front().map(|build| Placement { group: *group, build }));
-        if head.builds.is_empty() {
-            heads.remove(chosen);
+        placed.extend(line.builds.pop_front().map(|build| Placement { group: line.group, build }));
+        if line.builds.is_empty() {
+            lines.remove(chosen);
         }
     }
     placed

@@ -42,7 +42,7 @@ pub fn joining(known: Option<&KnownStore>, found: Option<StoreId>, url: &str, cl
 }
 
 /// Decides about a store that is read through a gateway, whose URL may differ from process to process. A store without
-/// an id is that of a server that reports none, and a farm without a known store is one whose stores are all elsewhere:
+/// an id is that of a server that reports none, and a farm without a known store has all its stores on other servers:
 /// there is nothing to compare.
 pub fn joining_through_gateway(known: Option<&KnownStore>, found: Option<StoreId>, claim: Claim) -> Joining {
     let (Some(known), Some(found)) = (known, found) else { return Joining::Member };

@@ -4,7 +4,7 @@ mod start;
 
 use std::time::Duration;
 
-use model::{Esu, Millis, Occupancy, StartBasis, ThrottledBy, Waiting, WorkerCounts};
+use model::{Esu, Millis, Occupancy, Priority, StartBasis, ThrottledBy, Waiting, WorkerCounts};
 pub use start::{Busy, Workspaces};
 use start::{Line, expected_wait};
 
@@ -22,6 +22,8 @@ pub struct Stand<'a> {
     pub ahead: &'a [&'a Occupancy],
     /// Expected run time in milliseconds of each build in `ahead`; `None` if it is unknown.
     pub ahead_ms: &'a [Option<u64>],
+    /// Priority of the build itself: quotas do not keep an emergency waiting.
+    pub priority: Priority,
     /// Estimated occupancy of the build itself.
     pub estimate: &'a Occupancy,
     /// Sum of the estimated occupancies of its group's builds in progress.
@@ -42,7 +44,9 @@ pub fn why(stand: &Stand<'_>, allowance: &Allowance) -> Waiting {
         let _ = admission.consider(estimate);
     }
     let reserved = admission.reserved();
+    let is_emergency = stand.priority.is_emergency();
     let (throttled_by, without_quota) = match admission.consider(stand.estimate) {
+        _ if is_emergency => (Vec::new(), Vec::new()),
         Ok(()) => (Vec::new(), Vec::new()),
         Err(Held::NoQuota { types }) => (Vec::new(), types),
         Err(Held::Throttled(throttled)) => {
@@ -53,11 +57,14 @@ pub fn why(stand: &Stand<'_>, allowance: &Allowance) -> Waiting {
                 in_progress: stand.in_progress.get(&lack.executor_type),
                 reserved: reserved.get(&lack.executor_type),
                 executor_type: lack.executor_type,
+                of_executors: false,
             });
             (throttled_by.collect(), Vec::new())
         }
     };
-    let idle = stand.workspaces.idle;
+    let kept = if is_emergency { 0 } else { stand.workspaces.kept.min(stand.workspaces.idle) };
+    let idle = stand.workspaces.idle - kept;
+    let workspaces = Workspaces { idle, ..stand.workspaces };
     let about_to_start = throttled_by.is_empty() && without_quota.is_empty() && stand.before < idle;
     let counts_as = allowance.clamped(stand.estimate);
     let ends = since_pause(stand.ends, stand.now);
@@ -65,10 +72,10 @@ pub fn why(stand: &Stand<'_>, allowance: &Allowance) -> Waiting {
     let line = Line {
         before: stand.before,
         ahead_ms: stand.ahead_ms,
-        at_once: at_once(stand, allowance),
+        at_once: if is_emergency { None } else { at_once(stand, allowance) },
         rate: rate.map(|rate| (rate, ends.len())),
     };
-    let expected = match expected_wait(&line, &stand.workspaces).filter(|_| without_quota.is_empty()) {
+    let expected = match expected_wait(&line, &workspaces).filter(|_| without_quota.is_empty()) {
         _ if about_to_start => Some((stand.now, None)),
         expected => expected.map(|(wait, basis)| (stand.now.after(wait), Some(basis))),
     };
@@ -78,8 +85,9 @@ pub fn why(stand: &Stand<'_>, allowance: &Allowance) -> Waiting {
         throttled_by,
         without_quota,
         counts_as: counts_as.into_iter().map(|less| (less.executor_type, less.counts_as)).collect(),
-        idle_workspaces: idle,
-        workspaces: idle + stand.workspaces.busy,
+        idle_workspaces: stand.workspaces.idle,
+        kept_workspaces: kept,
+        workspaces: stand.workspaces.idle + stand.workspaces.busy,
         workers: None,
         ahead_ms: ahead_ms(stand),
         in_progress: Vec::new(),
@@ -174,14 +182,18 @@ pub fn why_text(waiting: &Waiting) -> String {
         } else {
             String::new()
         };
+        let of = if by.of_executors { " of all builds that run actions" } else { "" };
         format!(
-            "it needs {} ESU of {}: the target is {}, with {} in progress{before}",
+            "it needs {} ESU of {}: the target{of} is {}, with {} in progress{before}",
             by.needed, by.executor_type, by.target, by.in_progress
         )
     });
     let mut reasons: Vec<String> = throttled.collect();
     if waiting.idle_workspaces == 0 {
         reasons.push(without_workspace(waiting.workers).to_owned());
+    } else if waiting.idle_workspaces <= waiting.kept_workspaces {
+        let kept = waiting.kept_workspaces;
+        reasons.push(format!("all idle workspaces, {kept}, are kept for emergencies (emergency_workspaces)"));
     }
     if reasons.is_empty() {
         return match waiting.place {

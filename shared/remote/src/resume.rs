@@ -58,7 +58,7 @@ impl Pieces {
             match self.next_of_stream().await {
                 Ok(Some(piece)) => {
                     self.offset += piece.len() as u64;
-                    // An empty piece is no progress: the wait for a server must still end.
+                    // An empty piece does not count as progress: the wait for a server must still end.
                     if !piece.is_empty() {
                         self.connection.lost_at = None;
                     }

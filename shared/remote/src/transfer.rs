@@ -68,11 +68,11 @@ impl Remote {
 
     /// Uploads the blobs that the server lacks. Returns their number and bytes.
     pub async fn upload(&self, blobs: &HashMap<BlobDigest, Source>) -> Result<(u64, u64), RemoteError> {
-        self.upload_telling(blobs, &Arc::default()).await
+        self.upload_with_progress(blobs, &Arc::default()).await
     }
 
     /// Like [`Remote::upload`], and reports its progress to `meter`.
-    pub async fn upload_telling(
+    pub async fn upload_with_progress(
         &self,
         blobs: &HashMap<BlobDigest, Source>,
         meter: &Arc<Meter>,
@@ -86,11 +86,11 @@ impl Remote {
 
     /// Uploads all blobs, without asking first which ones the server lacks.
     pub async fn put_many(&self, blobs: &HashMap<BlobDigest, Source>) -> Result<(), RemoteError> {
-        self.put_many_telling(blobs, &Arc::default()).await
+        self.put_many_with_progress(blobs, &Arc::default()).await
     }
 
     /// Like [`Remote::put_many`], and reports its progress to `meter`.
-    pub async fn put_many_telling(
+    pub async fn put_many_with_progress(
         &self,
         blobs: &HashMap<BlobDigest, Source>,
         meter: &Arc<Meter>,

@@ -83,19 +83,16 @@ steps! {
     LeaseReleased = "worker.lease-released",
     /// Records of executions were read and not applied.
     ActionEventsRead = "scheduler.events-read",
-    /// Records were applied; no reservations were sent, and executors were not notified of
-    /// executions that ended elsewhere.
+    /// Records were applied; nothing was granted, and executors were not notified of executions that ended elsewhere.
     ActionEventsApplied = "scheduler.events-applied",
     /// A rebuild of the action index has begun and is not finished.
     ActionRebuildBegun = "scheduler.rebuild-begun",
-    /// Reservations were sent; nothing was claimed.
-    ActionReserved = "scheduler.reserved",
-    /// Executions were picked for claiming executors; the index is not updated.
+    /// Executions were picked for executors with room; the index is not updated.
     ActionPicked = "scheduler.picked",
     /// The index has them as claimed; the executors are not notified.
     ActionCommitted = "scheduler.committed",
-    /// Claims were answered; nothing else was done.
-    ActionClaimsAnswered = "scheduler.claims-answered",
+    /// Grants were sent; nothing else was done.
+    ActionGrantsSent = "scheduler.grants-sent",
     /// The lease of an executor expired; nothing was written.
     ExecutorLossHeard = "scheduler.loss-heard",
     /// Executions of a lost executor are requeued or ended; the message is not acknowledged.
@@ -106,10 +103,8 @@ steps! {
     ActionOverdueFound = "scheduler.overdue-found",
     /// An overdue execution is ended; the others found with it are not.
     ActionOverdueWritten = "scheduler.overdue-written",
-    /// Reservations were received; nothing was claimed.
-    ActionReservationReceived = "executor.reservation-received",
     /// Executions are claimed for the executor; it has not recorded them.
-    ActionClaimAnswered = "executor.claim-answered",
+    ActionGrantReceived = "executor.grant-received",
     /// The executor has recorded its claims; nothing is done for them.
     ActionTaken = "executor.taken",
     /// The input root is complete; the command does not run.

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use bus::{Bus, BusError, QuotaChange};
 use invariant::Present as _;
 use model::{GovernorRecord, Quotas};
-use policy::{QuotaTotals, Spare};
+use policy::{ExecutorLimit, QuotaTotals, Spare};
 use tokio::{sync::watch, time::Instant};
 use tracing::{debug, warn};
 
@@ -28,6 +28,8 @@ pub struct Governance {
     pub record: GovernorRecord,
     /// Quota that no group needs, according to that decision.
     pub spare: Spare,
+    /// Limit of builds that run actions, according to that decision.
+    pub executor_limit: ExecutorLimit,
 }
 
 impl Governance {
@@ -36,7 +38,13 @@ impl Governance {
         let quotas = bus.buckets().quotas().await?;
         let (_, record) = bus.buckets().get::<GovernorRecord>(&()).await?;
         let record = record.unwrap_or_default();
-        Ok(Self { totals: QuotaTotals::of(&quotas), spare: Spare::of(&quotas, &record), quotas, record })
+        Ok(Self::of(QuotaTotals::of(&quotas), quotas, record))
+    }
+
+    /// The state with these quotas, whose sums are `totals`, and this decision.
+    fn of(totals: QuotaTotals, quotas: Quotas, record: GovernorRecord) -> Self {
+        let (spare, executor_limit) = (Spare::of(&quotas, &record), ExecutorLimit::of(&totals, &record));
+        Self { quotas, totals, record, spare, executor_limit }
     }
 }
 
@@ -82,8 +90,7 @@ pub async fn follow_governance(
                     let known = current.borrow().clone();
                     let known = known.map(|known| (known.quotas.clone(), known.totals.clone()));
                     let (quotas, totals) = known.present("the quotas, which are read before changes");
-                    let spare = Spare::of(&quotas, &record);
-                    let known = Governance { quotas, totals, record: *record, spare };
+                    let known = Governance::of(totals, quotas, *record);
                     current.send_replace(Some(Arc::new(known)));
                     wake();
                 }

@@ -29,9 +29,6 @@ pub trait HeartbeatSource {
 
     /// The heartbeat that says that the process is gone.
     fn final_heartbeat(&self) -> Self::Heartbeat;
-
-    /// Called when a receiver requests a heartbeat.
-    fn on_request(&self) {}
 }
 
 /// Milliseconds without a heartbeat after which its sender counts as lost: three intervals.
@@ -57,7 +54,6 @@ pub async fn serve_heartbeats<S: HeartbeatSource>(source: Arc<S>) -> Result<(), 
                 if signal.is_none() {
                     return Err(ServiceError::failed(what(), "the subscription ended"));
                 }
-                source.on_request();
             }
         }
     }

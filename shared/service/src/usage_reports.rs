@@ -19,6 +19,9 @@ pub trait UsageSource: Sync {
     /// Time between two measurements, of which a whole number make up the time between two reports.
     const MEASURED_EVERY: Duration;
 
+    /// Whether the process is an executor.
+    const ON_EXECUTOR: bool;
+
     /// Notified when work begins.
     fn begun(&self) -> &Notify;
 
@@ -57,7 +60,9 @@ pub async fn report_usage<U: UsageSource>(usage: &U, bus: &Bus, name: &str) -> R
             used = was_used || !groups.is_empty();
             reported_at = Instant::now();
             let interval_ms = millis(USAGE_REPORT_INTERVAL);
-            bus.send_or_log(&(), &UsageReport { source: name.to_owned(), interval_ms, groups }).await;
+            let source = name.to_owned();
+            let report = UsageReport { source, interval_ms, groups, on_executor: U::ON_EXECUTOR };
+            bus.send_or_log(&(), &report).await;
         }
     }
 }

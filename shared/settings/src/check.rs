@@ -165,8 +165,10 @@ impl Settings {
         if self.action_hedge_factor.is_nan() || self.action_hedge_factor < 1.0 {
             return Err(invalid("action_hedge_factor", &self.action_hedge_factor, "expected at least 1"));
         }
-        if self.action_probes == 0 {
-            return Err(invalid("action_probes", &0, "expected at least 1"));
+        // With one slot per processor, the number depends on the machine: an executor then leaves one slot for others.
+        if self.executor_slots > 0 && self.emergency_slots >= self.executor_slots {
+            let wanted = "expected less than executor_slots";
+            return Err(invalid("emergency_slots", &self.emergency_slots, wanted));
         }
         if self.window_tick_ms < 10 {
             return Err(invalid("window_tick_ms", &self.window_tick_ms, "expected at least 10"));

@@ -123,8 +123,9 @@ pub struct Settings {
     pub executor_types: BTreeMap<ExecutorType, Vec<String>>,
     /// Type of this machine's executors and workers; one of `executor_types`.
     pub executor_type: ExecutorType,
-    /// ESU of each executor type in the farm; quotas that add up to more are scaled down. A type that is not listed
-    /// has as much as its quotas add up to.
+    /// Maximum ESU of each executor type in the farm. The capacity of a type is what its live executors carry, at most
+    /// this; quotas that add up to more are scaled down. A type without executors that is not listed has as much as its
+    /// quotas add up to.
     #[serde(deserialize_with = "structured")]
     pub capacity: Occupancy,
     /// Treatment of builds whose group has no quota, once any group has one: `default` (use the quota named `default`;
@@ -151,6 +152,8 @@ pub struct Settings {
     pub autoscale_tick_ms: u64,
     /// Whether to use warm workspaces. If off, each build starts in an empty workspace.
     pub warm_workspaces: bool,
+    /// Number of idle workspaces of the farm that stay free for emergency builds.
+    pub emergency_workspaces: usize,
     /// Percentage of the machine's memory in use, 1 to 100, above which idle tool servers are shut
     /// down, least valuable first.
     pub tool_memory_percent: u8,
@@ -232,15 +235,8 @@ pub struct Settings {
     pub action_hedge_by_history: bool,
     /// Factor for `action_hedge_by_history`, at least 1.
     pub action_hedge_factor: f64,
-    /// Number of executors that are notified of a waiting action at a time, at least 1; the first with
-    /// free capacity claims it.
-    pub action_probes: u16,
-    /// Milliseconds by which each of these executors defers to better suited ones.
-    pub action_probe_delay_ms: u64,
     /// Whether to prefer executors on which similar actions ran before.
     pub action_affinity: bool,
-    /// Whether to prefer the less loaded of two executors, in addition to affinity; else either one is used.
-    pub action_load_aware: bool,
     /// Milliseconds for which an action may be passed over in favour of one of the same group that is warm
     /// on the claiming executor.
     pub action_affinity_wait_ms: u64,
@@ -252,6 +248,9 @@ pub struct Settings {
 
     /// Maximum number of actions that an executor runs at a time. 0: one per processor.
     pub executor_slots: u16,
+    /// Number of slots of each executor that stay free for actions of the band `emergency`, with their part of its
+    /// processors and memory; at most all slots but one.
+    pub emergency_slots: u16,
     /// CPU that the actions of an executor may hold together, in thousandths of a processor. 0: 1000 per slot.
     pub executor_cpu_millis: u64,
     /// Memory that they may hold together, in bytes. 0: nine tenths of the memory of the machine or its control group.

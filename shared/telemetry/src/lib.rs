@@ -9,6 +9,7 @@
 
 mod context;
 mod error;
+mod escape;
 mod guard;
 mod http;
 mod log;
@@ -19,6 +20,7 @@ mod settings;
 
 pub use context::{TraceContext, context_of, current, is_valid_traceparent, set_parent};
 pub use error::error_chain;
+pub use escape::escaped;
 pub use guard::{Guard, init, init_with, trace_enabled};
 pub use http::{metrics_routes, ready_when, set_ready};
 pub use log::LogFormat;

@@ -1,6 +1,6 @@
 //! Breaks a good history of actions in one way: exactly one rule must detect it.
 
-use model::{Attempt, BlobDigest, ExecutionPhase, ExecutionRecord, ExecutorId, Sequence};
+use model::{Attempt, BlobDigest, ExecutionPhase, ExecutionRecord, ExecutorId, Sequence, SoFar, Urgency};
 
 use super::{history::ActionHistory, rules::ActionRule};
 use crate::Random;
@@ -34,7 +34,7 @@ pub enum ActionMutation {
     RequeueWithCopies,
     /// A copy is missing in the count.
     Miscount,
-    /// An execution's priority becomes less urgent.
+    /// An execution becomes less urgent.
     RaiseToLess,
     /// An execution that a client received is missing from the log.
     LoseExecution,
@@ -219,7 +219,8 @@ impl ActionMutation {
             }
             Self::RaiseToLess => {
                 let before = records.get(end.checked_sub(1)?)?.clone();
-                let less = before.priority().saturating_add(1);
+                let urgency = before.urgency();
+                let less = Urgency { priority: urgency.priority.saturating_add(1), ..urgency };
                 records.insert(end, before.raised(before.place_at(last.place), less, before.at_ms));
                 recount(records);
             }
@@ -231,10 +232,10 @@ impl ActionMutation {
 
 /// Recomputes the count of preceding records in every record, as after an insertion.
 fn recount(records: &mut [ExecutionRecord]) {
-    let mut before: Option<(u16, u16, Option<i32>)> = None;
+    let mut before: Option<SoFar> = None;
     for record in records {
         let so_far = &mut record.so_far;
-        if let Some((hedges, ended, priority)) = before {
+        if let Some(SoFar { hedges, ended, band, priority, .. }) = before {
             match record.phase {
                 ExecutionPhase::Requeued { .. } => (so_far.hedges, so_far.ended) = (0, 0),
                 ExecutionPhase::Hedged => (so_far.hedges, so_far.ended) = (hedges + 1, ended),
@@ -244,10 +245,10 @@ fn recount(records: &mut [ExecutionRecord]) {
                 }
             }
             if record.phase != ExecutionPhase::Raised {
-                so_far.priority = priority;
+                (so_far.band, so_far.priority) = (band, priority);
             }
         }
-        before = Some((so_far.hedges, so_far.ended, so_far.priority));
+        before = Some(so_far.clone());
     }
 }
 

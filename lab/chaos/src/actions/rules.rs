@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use model::{Attempt, BlobDigest, ExecutionPhase, ExecutionRecord};
+use model::{Attempt, BlobDigest, ExecutionPhase, ExecutionRecord, Urgency};
 
 use super::history::ActionHistory;
 
@@ -29,7 +29,7 @@ pub enum ActionRule {
     NoCopyLeft,
     /// A record counts all records before it.
     Counted,
-    /// A raised priority is more urgent than before.
+    /// A raised execution is more urgent than before.
     MoreUrgent,
     /// An operation that a client received is an execution in the log.
     Known,
@@ -83,7 +83,7 @@ impl ActionHistory {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Count {
     attempt: Attempt,
-    priority: i32,
+    urgency: Urgency,
     hedges: u16,
     ended: u16,
 }
@@ -93,7 +93,7 @@ impl Count {
         let so_far = &record.so_far;
         Self {
             attempt: record.attempt,
-            priority: record.priority(),
+            urgency: record.urgency(),
             hedges: so_far.hedges,
             ended: so_far.ended,
         }
@@ -169,10 +169,10 @@ fn step(before: Count, now: Count, phase: &ExecutionPhase, hedges_max: u16) -> V
             wanted.ended = before.ended.saturating_add(1);
         }
         ExecutionPhase::Raised => {
-            if now.priority >= before.priority {
+            if now.urgency >= before.urgency {
                 broken.push(ActionRule::MoreUrgent);
             }
-            wanted.priority = now.priority;
+            wanted.urgency = now.urgency;
         }
         ExecutionPhase::Accepted | ExecutionPhase::Finished(_) => {}
     }
@@ -193,7 +193,7 @@ fn words(records: &[ExecutionRecord]) -> Vec<String> {
             ExecutionPhase::Requeued { reason, .. } => format!("requeued ({reason})"),
             ExecutionPhase::Hedged => "hedged".to_owned(),
             ExecutionPhase::CopyEnded { reason, .. } => format!("copy ended ({reason})"),
-            ExecutionPhase::Raised => format!("raised to {}", record.priority()),
+            ExecutionPhase::Raised => format!("raised to {}", record.urgency()),
             ExecutionPhase::Finished(outcome) => format!("finished with {}", outcome.code),
         };
         let Count { attempt, hedges, ended, .. } = Count::of(record);

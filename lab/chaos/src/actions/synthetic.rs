@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use model::{
     Attempt, DigestFunction, Execution, ExecutionId, ExecutionOutcome, ExecutionRecord, ExecutorId, Millis,
-    Sequence,
+    Priority, Sequence, Urgency,
 };
 
 use super::{clients::Answer, history::ActionHistory};
@@ -51,6 +51,7 @@ fn accepted(number: usize, wanted: &str) -> Option<ExecutionRecord> {
         group: "amber".parse().ok()?,
         instance: String::new(),
         action: DigestFunction::Sha256.digest(wanted.as_bytes()),
+        band: Priority::Automated,
         priority: 5,
         pool: "default".parse().ok()?,
         timeout_ms: 1000,
@@ -85,7 +86,7 @@ fn follow(first: ExecutionRecord, sequence: &mut u64, random: &mut Random) -> Ve
                 let counts = !random.once_in(4);
                 record.requeued(at, "it is gone".to_owned(), executor(random), counts, now)
             }
-            3 => record.raised(at, record.priority() - 1, now),
+            3 => record.raised(at, more_urgent(record.urgency(), random), now),
             4 => record.finished(at, ExecutionOutcome::without_run(0, String::new()), now),
             _ => continue,
         };
@@ -96,6 +97,15 @@ fn follow(first: ExecutionRecord, sequence: &mut u64, random: &mut Random) -> Ve
             return records;
         }
         record = next;
+    }
+}
+
+/// A more urgent client: of a more urgent band if there is one, or with a lower priority in the same band.
+fn more_urgent(urgency: Urgency, random: &mut Random) -> Urgency {
+    let higher = Priority::ALL.into_iter().filter(|band| *band < urgency.band).max();
+    match higher.filter(|_| random.once_in(4)) {
+        Some(band) => Urgency { band, priority: urgency.priority.saturating_add(3) },
+        None => Urgency { priority: urgency.priority.saturating_sub(1), ..urgency },
     }
 }
 

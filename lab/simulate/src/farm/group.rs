@@ -141,6 +141,7 @@ impl SimulatedGroup {
         let state = GroupState {
             quota: self.quota.clone(),
             pv: x86(pv),
+            backlog: Occupancy::default(),
             in_progress: x86(if span > 0.0 { self.measurements.area / span } else { in_progress.units() }),
             peak: x86(self.measurements.peak.max(in_progress).units()),
             ended: x86(self.measurements.ended.units()),

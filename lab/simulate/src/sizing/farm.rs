@@ -244,6 +244,7 @@ fn accepted_record(job: &Job) -> Option<ExecutionRecord> {
         group,
         instance: String::new(),
         action,
+        band: model::Priority::default(),
         priority: 0,
         pool,
         timeout_ms: 3_600_000,

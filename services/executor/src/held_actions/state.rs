@@ -7,7 +7,7 @@ use std::{
 };
 
 use invariant::impossible;
-use model::{Claimed, ExecutionKey, Resources, WindowState};
+use model::{Claimed, ExecutionKey, Resources, Room, WindowState};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -42,6 +42,10 @@ impl Work {
     fn exclusive(&self) -> bool {
         self.claimed.record.execution.needs.exclusive
     }
+
+    fn is_emergency(&self) -> bool {
+        self.claimed.record.urgency().band.is_emergency()
+    }
 }
 
 /// The files that a running command writes to.
@@ -62,17 +66,6 @@ pub(crate) enum Phase {
     Running(Outputs),
     /// It has left its slot, and only its end must still be written.
     Finishing,
-}
-
-/// A request for work to the schedulers.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct WorkRequest {
-    /// Resources and starts that are free.
-    pub(crate) free: FreeRoom,
-    /// Number of further actions to claim ahead.
-    pub(crate) ahead: u16,
-    /// Whether no action runs or waits to run.
-    pub(crate) idle: bool,
 }
 
 /// The load of an executor.
@@ -99,6 +92,10 @@ pub(super) struct State {
     starting: u16,
     starting_max: u16,
     count: u64,
+    /// Number of the last grant that was received.
+    granted: u64,
+    /// Number of the last report of room.
+    report: u64,
 }
 
 #[derive(Debug)]
@@ -125,6 +122,8 @@ impl State {
             starting: 0,
             starting_max,
             count: 0,
+            granted: 0,
+            report: 0,
         }
     }
 
@@ -132,7 +131,7 @@ impl State {
     pub(super) fn accept(
         &mut self,
         claimed: Claimed,
-        fetch: impl FnOnce(&Claimed, &ActionHandle) -> Option<JoinHandle<Duration>>,
+        fetch: &impl Fn(&Claimed, &ActionHandle) -> Option<JoinHandle<Duration>>,
     ) {
         let key = claimed.record.execution.key();
         if self.held.get(&key).is_some_and(|held| !matches!(held.phase, Phase::Finishing)) {
@@ -143,7 +142,10 @@ impl State {
         let fetching = fetch(&claimed, &handle);
         self.held.insert(key, Held { handle: handle.clone(), phase: Phase::Waiting });
         let work = Work { claimed: Box::new(claimed), handle, fetching };
-        self.waiting.push_back(Waiting { work, since: Instant::now() });
+        // Emergencies go before what was claimed ahead.
+        let emergencies = self.waiting.iter().take_while(|it| it.work.is_emergency()).count();
+        let at = if work.is_emergency() { emergencies } else { self.waiting.len() };
+        self.waiting.insert(at, Waiting { work, since: Instant::now() });
     }
 
     /// Starts all waiting actions that fit; they hold their room from now on.
@@ -210,20 +212,36 @@ impl State {
         self.allocation.free(self.demands())
     }
 
-    /// The request to the schedulers; `None` if there is no room.
-    pub(super) fn work_request(&self, now: Instant) -> Option<WorkRequest> {
-        if self.draining {
-            return None;
+    /// Notes that grants up to `number` were sent to this executor.
+    pub(super) fn note_granted(&mut self, number: u64) {
+        self.granted = self.granted.max(number);
+    }
+
+    /// The room for more actions, as a new report.
+    pub(super) fn room(&mut self, now: Instant) -> Room {
+        self.report += 1;
+        let idle = self.waiting.is_empty() && self.allocation.started() == 0;
+        let mut room = Room { number: self.report, granted: self.granted, idle, ..Room::default() };
+        if !self.draining
+            && let Some((free, ahead)) = self.open_room(now)
+        {
+            (room.free, room.starts, room.kept) = (free.resources, free.starts, free.kept);
+            room.ahead = ahead;
         }
+        room
+    }
+
+    /// The free room, and the number of further actions to claim ahead. `None` if nothing is accepted.
+    fn open_room(&self, now: Instant) -> Option<(FreeRoom, u16)> {
         let mut free = self.free()?;
-        let mut ahead = if self.allocation.is_short() { 0 } else { self.ahead(now, free.starts) };
+        let takes_ahead = !self.allocation.is_short() && !self.allocation.is_closed();
+        let mut ahead = if takes_ahead { self.ahead(now, free.starts_of_others()) } else { 0 };
         if self.starting_max > 0 {
             let more = self.starting_max.saturating_sub(self.starting());
-            free.starts = free.starts.min(more);
+            free = free.limited(more);
             ahead = ahead.min(more - free.starts);
         }
-        let idle = self.waiting.is_empty() && self.allocation.started() == 0;
-        (free.starts > 0 || ahead > 0).then_some(WorkRequest { free, ahead, idle })
+        Some((free, ahead))
     }
 
     /// Number of actions to claim ahead. While all slots are busy, half of the waiting ones may start before more are
@@ -238,6 +256,10 @@ impl State {
     }
 
     fn demands(&self) -> impl Iterator<Item = Demand<'_>> {
-        self.waiting.iter().map(|it| Demand { size: &it.work.claimed.size, exclusive: it.work.exclusive() })
+        self.waiting.iter().map(|it| Demand {
+            size: &it.work.claimed.size,
+            exclusive: it.work.exclusive(),
+            emergency: it.work.is_emergency(),
+        })
     }
 }

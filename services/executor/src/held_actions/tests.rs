@@ -1,10 +1,10 @@
 use std::collections::BTreeMap;
 
-use model::Amount;
+use model::{Amount, KeptRoom, Priority};
 use policy::actions::Window;
 
 use super::*;
-use crate::{allocation::FreeRoom, testing};
+use crate::testing;
 
 const GB: u64 = 1_000_000_000;
 
@@ -14,7 +14,7 @@ fn slots(count: u64) -> Resources {
 
 fn actions(count: u16) -> HeldActions {
     let window = Window::new(0, 0, count);
-    HeldActions::new(Allocation::new(slots(u64::from(count)), count, Some(window)), 0)
+    HeldActions::new(Allocation::new(slots(u64::from(count)), count, 0, Some(window)), 0)
 }
 
 fn sized(size: Resources) -> Claimed {
@@ -23,7 +23,7 @@ fn sized(size: Resources) -> Claimed {
 
 fn accept(actions: &HeldActions, claimed: Claimed) -> ExecutionKey {
     let key = claimed.record.execution.key();
-    assert!(actions.accept(claimed, |_, _| None).is_ok());
+    assert!(actions.accept_all(0, vec![claimed], |_, _| None).is_empty());
     key
 }
 
@@ -32,8 +32,14 @@ fn leave(actions: &HeldActions, work: &Work) -> Vec<Work> {
     actions.leave_slot(&work.key(), &work.handle, &work.claimed.size)
 }
 
-fn was_woken(actions: &HeldActions) -> bool {
-    futures::FutureExt::now_or_never(actions.free_room.notified()).is_some()
+fn is_room_to_report(actions: &HeldActions) -> bool {
+    futures::FutureExt::now_or_never(actions.room_changed.notified()).is_some()
+}
+
+/// Number of actions that can start now, and of further ones.
+fn room(actions: &HeldActions) -> (u16, u16) {
+    let room = actions.room();
+    (room.starts, room.ahead)
 }
 
 #[test]
@@ -48,23 +54,63 @@ fn when_an_action_of_eight_slots_ends_eight_begin_in_one_wake_up() {
     assert_eq!(leave(&actions, &large[0]).len(), 8);
     // Its end is still being written, and heartbeats name it until then.
     assert_eq!(actions.keys().len(), 9);
-    assert_eq!(actions.work_request(), None);
+    assert_eq!(room(&actions), (0, 0));
 }
 
 #[test]
-fn room_is_asked_to_be_filled_as_soon_as_a_job_has_left_its_slot() {
+fn each_report_of_room_has_the_next_number_and_says_what_is_free() {
     let actions = actions(2);
-    let all = WorkRequest { free: FreeRoom { resources: slots(2), starts: 2 }, ahead: 0, idle: true };
-    assert_eq!(actions.work_request(), Some(all));
-    accept(&actions, sized(slots(1)));
-    accept(&actions, sized(slots(1)));
+    let report = |number, granted, starts, idle| Room {
+        number,
+        granted,
+        free: slots(starts),
+        starts: u16::try_from(starts).unwrap(),
+        ahead: 0,
+        kept: KeptRoom::default(),
+        idle,
+    };
+    assert_eq!(actions.room(), report(1, 0, 2, true));
+    let two = vec![sized(slots(1)), sized(slots(1))];
+    assert!(actions.accept_all(7, two, |_, _| None).is_empty());
     let work = actions.start();
-    assert_eq!((work.len(), actions.work_request()), (2, None));
-    assert!(!was_woken(&actions));
+    assert_eq!((work.len(), actions.room()), (2, report(2, 7, 0, false)));
     assert!(leave(&actions, &work[0]).is_empty());
-    assert!(was_woken(&actions));
-    let one = WorkRequest { free: FreeRoom { resources: slots(1), starts: 1 }, ahead: 0, idle: false };
-    assert_eq!(actions.work_request(), Some(one));
+    assert_eq!(actions.room(), report(3, 7, 1, false));
+    actions.note_granted(5);
+    assert_eq!(actions.room().granted, 7);
+    actions.note_granted(9);
+    assert_eq!(actions.room().granted, 9);
+}
+
+#[test]
+fn a_report_says_which_part_of_the_room_is_kept_for_emergencies() {
+    let actions = HeldActions::new(Allocation::new(slots(4), 4, 1, None), 0);
+    let kept = |starts| KeptRoom { starts, resources: slots(1) };
+    assert_eq!((actions.room().starts, actions.room().kept), (4, kept(1)));
+    accept(&actions, sized(slots(3)));
+    actions.start();
+    assert_eq!((actions.room().free, actions.room().kept), (slots(1), kept(1)));
+    actions.set_draining(true);
+    assert_eq!(actions.room().kept, KeptRoom::default(), "it accepts nothing");
+}
+
+#[test]
+fn an_emergency_goes_before_what_was_claimed_ahead() {
+    let actions = actions(1);
+    let running = accept(&actions, sized(slots(1)));
+    let first = actions.start();
+    assert_eq!(first[0].key(), running);
+    let ahead = accept(&actions, sized(slots(1)));
+    let urgent = || {
+        let mut claimed = sized(slots(1));
+        claimed.record.execution.band = Priority::Emergency;
+        claimed
+    };
+    let emergencies = [accept(&actions, urgent()), accept(&actions, urgent())];
+    let [one] = leave(&actions, &first[0]).try_into().unwrap();
+    let [two] = leave(&actions, &one).try_into().unwrap();
+    let [last] = leave(&actions, &two).try_into().unwrap();
+    assert_eq!(([one.key(), two.key()], last.key()), (emergencies, ahead));
 }
 
 #[test]
@@ -97,24 +143,22 @@ fn short_actions_are_taken_ahead_and_asked_for_in_batches() {
         leave(&actions, &work[0]);
         actions.release(&work[0].key(), &work[0].handle);
     }
-    let work_request = actions.work_request().unwrap();
-    assert_eq!((work_request.free.starts, work_request.ahead), (8, 8));
-    for _ in 0..16 {
+    assert_eq!(room(&actions), (8, 32));
+    for _ in 0..40 {
         accept(&actions, sized(slots(1)));
     }
     let mut running = actions.start();
-    assert_eq!((running.len(), actions.work_request()), (8, None));
+    assert_eq!((running.len(), room(&actions)), (8, (0, 0)));
     // More than half of the waiting ones are left.
-    for _ in 0..3 {
+    for _ in 0..15 {
         let next = leave(&actions, &running.remove(0));
         assert_eq!(next.len(), 1);
         running.extend(next);
     }
-    assert_eq!(actions.work_request(), None);
+    assert_eq!(room(&actions), (0, 0));
     let next = leave(&actions, &running.remove(0));
     running.extend(next);
-    let work_request = actions.work_request().unwrap();
-    assert_eq!((work_request.free.starts, work_request.ahead, work_request.idle), (0, 4, false));
+    assert_eq!((room(&actions), actions.room().idle), ((0, 16), false));
 }
 
 #[test]
@@ -139,14 +183,15 @@ fn one_that_drains_takes_nothing_and_gives_back_what_has_not_begun() {
     actions.set_draining(true);
     assert_eq!(actions.status(), ExecutorStatus::Draining);
     let late = sized(slots(1));
-    assert_eq!(actions.accept(late.clone(), |_, _| None), Err(Box::new(late)));
+    let key = late.record.execution.key();
+    assert_eq!(actions.accept_all(1, vec![late], |_, _| None), [key]);
     assert_eq!(actions.remove_all_waiting(), [waiting]);
-    assert_eq!((actions.keys(), actions.work_request()), (vec![running.clone()], None));
+    assert_eq!((actions.keys(), room(&actions)), (vec![running.clone()], (0, 0)));
     assert!(leave(&actions, &work[0]).is_empty());
     actions.release(&running, &work[0].handle);
     assert!(futures::FutureExt::now_or_never(actions.all_done()).is_some());
     actions.set_draining(false);
-    assert!(actions.work_request().is_some());
+    assert!(actions.room().is_open());
 }
 
 #[test]
@@ -163,15 +208,15 @@ fn one_that_is_stopped_before_it_begins_is_gone_at_once() {
 
 #[test]
 fn no_more_fetch_their_inputs_than_may() {
-    let actions = HeldActions::new(Allocation::new(slots(8), 8, None), 2);
-    assert_eq!(actions.work_request().unwrap().free.starts, 2);
+    let actions = HeldActions::new(Allocation::new(slots(8), 8, 0, None), 2);
+    assert_eq!(room(&actions).0, 2);
     let key = accept(&actions, sized(slots(1)));
     let work = actions.start();
-    assert_eq!((actions.starting(), actions.work_request().unwrap().free.starts), (1, 1));
+    assert_eq!((actions.starting(), room(&actions).0), (1, 1));
     let outputs = Outputs { stdout: "out".into(), stderr: "err".into() };
     actions.set_outputs(&key, &work[0].handle, outputs);
-    assert_eq!((actions.starting(), actions.work_request().unwrap().free.starts), (0, 2));
-    assert!(was_woken(&actions));
+    assert_eq!((actions.starting(), room(&actions).0), (0, 2));
+    assert!(is_room_to_report(&actions));
 }
 
 #[test]
@@ -183,7 +228,7 @@ fn an_exclusive_action_keeps_everything_else_away() {
     let alone = actions.start();
     accept(&actions, sized(slots(1)));
     assert!(actions.start().is_empty());
-    assert_eq!(actions.work_request(), None);
+    assert_eq!(room(&actions), (0, 0));
     assert_eq!(leave(&actions, &alone[0]).len(), 1);
 }
 
@@ -193,7 +238,7 @@ fn a_gpu_is_waited_for_while_processors_are_used() {
         custom: BTreeMap::from([("gpu".parse().unwrap(), Amount::whole(1))]),
         ..size
     };
-    let actions = HeldActions::new(Allocation::new(gpu(slots(4)), 4, None), 0);
+    let actions = HeldActions::new(Allocation::new(gpu(slots(4)), 4, 0, None), 0);
     accept(&actions, sized(gpu(slots(1))));
     let first = actions.start();
     let second = accept(&actions, sized(gpu(slots(1))));
@@ -211,11 +256,11 @@ fn a_window_that_opens_has_the_room_filled() {
     let work = actions.start();
     let red = vec!["no memory is left".to_owned()];
     let (_, is_open) = actions.apply_readings(&[Signal::Red], red, false);
-    assert!(!is_open && actions.work_request().is_none());
+    assert!(!is_open && !actions.room().is_open());
     assert_eq!((actions.status(), actions.load().window.size), (ExecutorStatus::Closed, 10));
-    assert!(actions.needs_readings() && !was_woken(&actions));
+    assert!(actions.needs_readings() && is_room_to_report(&actions));
     let (_, is_open) = actions.apply_readings(&[Signal::Green], Vec::new(), false);
-    assert!(is_open && was_woken(&actions));
-    assert_eq!(actions.work_request().unwrap().free.starts, 1);
+    assert!(is_open && is_room_to_report(&actions));
+    assert_eq!(room(&actions).0, 1);
     leave(&actions, &work[0]);
 }

@@ -10,11 +10,12 @@ use reapi::execution::Directory;
 use remote::Remote;
 use serde::Serialize;
 
+use telemetry::escaped;
+
 use crate::{
     failure::{FAILED, Failure},
     globals::Globals,
     stdout,
-    style::escaped,
 };
 
 /// Options of `forebay cas ls`.

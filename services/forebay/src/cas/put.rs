@@ -46,7 +46,7 @@ pub(super) async fn run(args: &PutArgs, remote: &Remote, globals: &Globals) -> R
             ("file", digest, HashMap::from([(digest, Source::File(path.clone()))]))
         };
         let meter = Arc::<Meter>::default();
-        let uploading = remote.upload_telling(&blobs, &meter);
+        let uploading = remote.upload_with_progress(&blobs, &meter);
         progress.transfer(&format!("uploading {}", path.display()), &meter, uploading).await?;
         let put = Put { path: path.display().to_string(), kind, digest };
         if globals.json {

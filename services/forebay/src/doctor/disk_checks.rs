@@ -28,13 +28,20 @@ pub(super) async fn run(bus: &Bus, settings: &Settings) -> Vec<Finding> {
     if let Some(folder) = store_folder(bus).await
         && device(&folder) != device(&settings.data)
     {
-        findings.extend(Space::of(&folder).ok().map(|space| store_disk(&folder, space, settings)));
+        findings.push(match Space::of(&folder) {
+            Ok(space) => store_disk(&folder, space, settings),
+            Err(error) => {
+                let what = format!("cannot measure the disk of the store in {}: {error}", folder.display());
+                Finding::warn("disk", what, "check the permissions of this folder")
+            }
+        });
     }
     findings
 }
 
 /// The folder of the farm's store, if it is on this machine.
 async fn store_folder(bus: &Bus) -> Option<PathBuf> {
+    // The check of the store reports a record that cannot be read.
     let (_, record) = bus.buckets().get::<FarmRecord>(&()).await.ok()?;
     let folder = PathBuf::from(record?.cas?.url.strip_prefix("file://")?);
     folder.join(cas::STORE_ID).is_file().then_some(folder)

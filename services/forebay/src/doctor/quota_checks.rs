@@ -27,10 +27,16 @@ async fn governor(client: &Client, settings: &Settings) -> Finding {
 
 fn judge(reply: &QuotaReply, now: Millis, tick: Duration) -> Finding {
     let quotas = reply.groups.iter().filter(|group| group.quota.is_some()).count();
-    if quotas == 0 && reply.default.is_none() {
+    let has_quotas = quotas > 0 || reply.default.is_some();
+    // A decision about executors limits builds without any quota.
+    if !has_quotas && reply.executors.is_empty() {
         return Finding::ok("quota", "no quota is set: no group is limited");
     }
-    let found = format!("groups with a quota: {quotas}; decisions: {}", reply.tick);
+    let found = if has_quotas {
+        format!("groups with a quota: {quotas}; decisions: {}", reply.tick)
+    } else {
+        format!("no quota is set: only executors limit builds; decisions: {}", reply.tick)
+    };
     let waits = reply.groups.iter().any(|group| group.queued > 0);
     if waits && now.since(reply.decided_at_ms) > 3 * tick {
         let advice = "builds are waiting but no governor is running: forebay serve governor";

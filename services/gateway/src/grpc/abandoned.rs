@@ -194,7 +194,7 @@ pub(super) async fn keep_running(waiters: &Waiters, waiter: &mut Waiter) -> Resu
         let Some((sequence, record)) = known.last.filter(|(_, record)| record.outcome().is_none()) else {
             return Ok(());
         };
-        let kept = record.raised(sequence, record.priority(), waiters.shared.bus.now());
+        let kept = record.raised(sequence, record.urgency(), waiters.shared.bus.now());
         match waiters.shared.bus.transition(&kept, sequence, PATIENCE).await? {
             Written::Won(sequence) => {
                 waiter.learn(sequence, kept);

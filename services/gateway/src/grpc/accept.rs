@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bus::Written;
 use index::actions::Joined;
-use model::{Execution, ExecutionKey, ExecutionRecord, Sequence};
+use model::{Execution, ExecutionKey, ExecutionRecord, Sequence, Urgency};
 use reapi::{execution::ActionResult, status};
 use telemetry::metrics::{Counter, count};
 use tonic::{Code, Status};
@@ -136,8 +136,8 @@ impl MergeRequest<'_> {
             return Ok(JoinAttempt::Ended(waiter.key().clone()));
         }
         abandoned::keep_running(&self.core.waiters, &mut waiter).await.map_err(faults::bus)?;
-        if let Err(error) = raise(self.core, &mut waiter, self.execution.priority).await {
-            debug!(execution = %waiter.key(), error = telemetry::error_chain(&error), "priority not raised");
+        if let Err(error) = raise(self.core, &mut waiter, self.execution.urgency()).await {
+            debug!(execution = %waiter.key(), error = telemetry::error_chain(&error), "urgency not raised");
         }
         // A result that arrived in the meantime is a valid answer, unless the execution was cancelled for
         // lack of waiting clients.
@@ -167,17 +167,17 @@ async fn write(core: &Core, execution: Execution, role: &Role) -> Result<Waiter,
     Ok(waiter)
 }
 
-/// Raises an execution to `priority` if it is less urgent.
-async fn raise(core: &Core, waiter: &mut Waiter, priority: i32) -> Result<(), bus::BusError> {
+/// Raises an execution to `urgency` if it is less urgent.
+async fn raise(core: &Core, waiter: &mut Waiter, urgency: Urgency) -> Result<(), bus::BusError> {
     for _ in 0..TRIES {
         let known = waiter.known();
         let Some((sequence, record)) = known.last.filter(|(_, record)| record.outcome().is_none()) else {
             return Ok(());
         };
-        if record.priority() <= priority {
+        if record.urgency() <= urgency {
             return Ok(());
         }
-        let raised = record.raised(sequence, priority, core.bus.now());
+        let raised = record.raised(sequence, urgency, core.bus.now());
         match core.bus.transition(&raised, sequence, PATIENCE).await? {
             Written::Won(sequence) => {
                 waiter.learn(sequence, raised);

@@ -137,6 +137,7 @@ mod tests {
             group: group.parse().unwrap(),
             instance: instance.into(),
             action: DigestFunction::Sha256.digest(content),
+            band: model::Priority::Interactive,
             priority: 0,
             pool: "default".parse().unwrap(),
             timeout_ms: 1,

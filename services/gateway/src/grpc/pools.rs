@@ -14,7 +14,7 @@ use index::actions::{Actions, Queue};
 use invariant::Present as _;
 use model::{
     ExecutionKey, ExecutionPhase, ExecutionRecord, ExecutorHeartbeat, ExecutorId, ExecutorStatus, Needs,
-    Pool, PoolName,
+    Pool, PoolName, Urgency,
 };
 use parking_lot::Mutex;
 use policy::actions::{AdmitError, admit};
@@ -233,7 +233,7 @@ impl FarmSnapshot {
                 )
             }
         };
-        format!("{before}{why}")
+        format!("{before}{why}{}", priority_text(record))
     }
 }
 
@@ -244,13 +244,24 @@ fn why_in(record: &ExecutionRecord, queue: &Queue, closed: Option<&str>) -> Stri
     let ahead = queue.place.map(|place| format!(", {place} of them ahead of this one")).unwrap_or_default();
     if *executors == 0 {
         return format!(
-            "{before}pool {pool} has no executor now; the action waits for one to start ({waiting} waiting{ahead})"
+            "{before}pool {pool} has no executor now; the action waits for one to start ({waiting} waiting{ahead}){}",
+            priority_text(record)
         );
     }
     let closed = closed.map(|closed| format!("; its executors {closed}")).unwrap_or_default();
     format!(
-        "{before}pool {pool} has {running} actions assigned to {executors} executors, {waiting} waiting{ahead}{closed}"
+        "{before}pool {pool} has {running} actions assigned to {executors} executors, {waiting} waiting{ahead}{closed}{}",
+        priority_text(record)
     )
+}
+
+/// The priority of an execution, as the end of a sentence.
+fn priority_text(record: &ExecutionRecord) -> String {
+    let Urgency { band, priority } = record.urgency();
+    match priority {
+        0 => format!("; its priority is {band}"),
+        _ => format!("; its priority is {band}, {priority} inside it"),
+    }
 }
 
 fn before(record: &ExecutionRecord) -> String {
@@ -269,8 +280,8 @@ fn before(record: &ExecutionRecord) -> String {
 #[cfg(test)]
 mod tests {
     use model::{
-        ActionKeys, Attempt, ClientTool, DigestFunction, Execution, ExecutionId, Millis, Resources, Sequence,
-        WindowState,
+        ActionKeys, Attempt, ClientTool, DigestFunction, Execution, ExecutionId, Millis, Priority, Resources,
+        Sequence, WindowState,
     };
 
     use super::*;
@@ -285,11 +296,12 @@ mod tests {
             pid: 1,
             started_at_ms: Millis(0),
             status,
+            executor_type: model::ExecutorType::x86(),
             slots,
             capacity: Resources::default(),
             held: Resources::default(),
             running: (0..running).map(|_| key()).collect(),
-            queued: 0,
+            room: model::Room::default(),
             window: WindowState::default(),
             ttl_ms: 1000,
             clock_skew_ms: None,
@@ -302,6 +314,7 @@ mod tests {
             group: "g".parse().unwrap(),
             instance: String::new(),
             action: DigestFunction::Sha256.digest(b"a"),
+            band: Priority::Batch,
             priority: 0,
             pool: "big".parse().unwrap(),
             timeout_ms: 1,
@@ -335,21 +348,32 @@ mod tests {
         let mut closed = executor("big", 4, 0, ExecutorStatus::Closed);
         closed.window.red.push("only 3 % of memory is left".into());
         let closed = why(vec![closed, executor("big", 3, 0, ExecutorStatus::Draining)]);
-        assert_eq!(closed, "the 2 executors of pool big are at their load limit: only 3 % of memory is left");
+        assert_eq!(
+            closed,
+            "the 2 executors of pool big are at their load limit: only 3 % of memory is left; its priority is batch"
+        );
         let full =
             vec![executor("big", 2, 2, ExecutorStatus::Ready), executor("big", 3, 3, ExecutorStatus::Ready)];
-        assert_eq!(why(full), "pool big is full: 5 actions run on 5 slots of 2 executors");
+        assert_eq!(
+            why(full),
+            "pool big is full: 5 actions run on 5 slots of 2 executors; its priority is batch"
+        );
         let free = why(vec![executor("big", 2, 1, ExecutorStatus::Ready)]);
         assert!(free.contains("1 executors with 1 of 2 slots in use"), "{free}");
         let queue = Queue { executors: 2, waiting: 9, running: 4, place: Some(7), ..Queue::default() };
         let why = why_in(&record(), &queue, None);
         assert!(
-            why.ends_with("4 actions assigned to 2 executors, 9 waiting, 7 of them ahead of this one"),
+            why.ends_with(
+                "4 actions assigned to 2 executors, 9 waiting, 7 of them ahead of this one; its priority is batch"
+            ),
             "{why}"
         );
         let short = why_in(&record(), &queue, Some("are at their load limit: no memory is left"));
-        assert!(short.ends_with("; its executors are at their load limit: no memory is left"), "{short}");
+        assert!(short.contains("; its executors are at their load limit: no memory is left"), "{short}");
         assert!(why_in(&record(), &Queue::default(), None).contains("pool big has no executor now"));
+        let urgent = Urgency { band: Priority::Emergency, priority: -3 };
+        let raised = record().raised(Sequence(1), urgent, Millis(5));
+        assert!(why_in(&raised, &queue, None).ends_with("its priority is emergency, -3 inside it"));
         let again = record().requeued(Sequence(1), "its executor died".into(), None, true, Millis(5));
         let snapshot =
             FarmSnapshot { pools: Vec::new(), executors: Vec::new(), at: Instant::now(), changes: 0 };

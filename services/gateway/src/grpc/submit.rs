@@ -1,7 +1,9 @@
 //! Turns an `ExecuteRequest` into an accepted execution, or into a refusal with its reason.
 
 use cas::TreeCheck;
-use model::{Attempt, BlobDigest, ClientTool, Execution, ExecutionId, Group, PoolName, SendingBuild, brief};
+use model::{
+    Attempt, BlobDigest, ClientTool, Execution, ExecutionId, Group, PoolName, Priority, SendingBuild, brief,
+};
 use policy::{
     Admitted, InstanceRefusal,
     actions::{KeyedAction, POOL_PROPERTY, action_keys, limits, read_needs},
@@ -59,10 +61,19 @@ async fn admit(
     let group: Option<Group> = asked.and_then(|asked| asked.parse().ok());
     let (Some(group), Some(sender)) = (group, sender) else { return Err(refused(refusal)) };
     let own = rules.admit(instance, None, priority).map_err(refused)?;
-    if core.senders.runs(&group, sender).await.map_err(faults::bus)? {
+    if core.senders.priority_of(&group, sender).await.map_err(faults::bus)?.is_some() {
         return Ok(Admitted { group, ..own });
     }
     Err(refused(refusal))
+}
+
+/// The band of an execution of `group`: the priority of the build that sent it, if that is a running build of the
+/// group. Every other client gets the default of builds, because a person may wait at it, and the order is strict:
+/// in a lower band it would wait until no build of its group has an action left.
+async fn band(core: &Core, group: &Group, sender: Option<&SendingBuild>) -> Result<Priority, Status> {
+    let Some(sender) = sender else { return Ok(Priority::default()) };
+    let priority = core.senders.priority_of(group, sender).await.map_err(faults::bus)?;
+    Ok(priority.unwrap_or_default())
 }
 
 /// The requested platform properties, with the `pool` of the instance name added unless the action names a pool.
@@ -128,12 +139,14 @@ pub(crate) async fn submit(
         target: &client.target,
         mnemonic: &client.mnemonic,
     });
+    let band = band(core, &admitted.group, sender.as_ref()).await?;
     let now = core.bus.now();
     let execution = Execution {
         id: ExecutionId::generate(),
         group: admitted.group,
         instance: instance.clone(),
         action,
+        band,
         priority: admitted.priority,
         pool,
         timeout_ms: bus::millis(checked.timeout).max(1),

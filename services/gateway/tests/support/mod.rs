@@ -86,7 +86,13 @@ impl Farm {
         let properties = BTreeMap::from([("OSFamily".to_owned(), vec!["linux".to_owned()])]);
         let gpu = BTreeMap::from([("gpu".parse().unwrap(), Amount::whole(2))]);
         let capacity = Resources { custom: gpu, ..Resources::new(4000, 8 << 30) };
-        let pool = Pool { name: "default".parse().unwrap(), properties, root_is_input: false, capacity };
+        let pool = Pool {
+            name: "default".parse().unwrap(),
+            properties,
+            root_is_input: false,
+            capacity,
+            executor_type: model::ExecutorType::x86(),
+        };
         self.bus.buckets().announce_pool(&pool).await.unwrap();
     }
 
@@ -287,11 +293,12 @@ impl Executor {
             pid: 1,
             started_at_ms: Millis::of_this_machine(),
             status: ExecutorStatus::Ready,
+            executor_type: model::ExecutorType::x86(),
             slots: 4,
             capacity: Resources::new(4000, 8 << 30),
             held: Resources::default(),
             running: Vec::new(),
-            queued: 0,
+            room: model::Room::default(),
             window: WindowState::default(),
             ttl_ms: 60_000,
             clock_skew_ms: None,

@@ -1,4 +1,5 @@
-use model::{Demand, Millis, WindowState};
+use model::{Demand, GrantNotice, KeptRoom, Millis, Priority, Room, Urgency, WindowState};
+use policy::actions::{Ask, Grant, GrantRules, Queue, Standing, Waiter, grant};
 
 use super::*;
 
@@ -10,10 +11,6 @@ fn pool() -> PoolName {
     "default".parse().unwrap()
 }
 
-fn size() -> Resources {
-    Resources::new(1000, 1 << 30)
-}
-
 fn execution() -> ExecutionKey {
     ExecutionKey {
         group: "default".parse().unwrap(),
@@ -21,79 +18,125 @@ fn execution() -> ExecutionKey {
     }
 }
 
+fn room(number: u64, granted: u64, starts: u16) -> Room {
+    Room {
+        number,
+        granted,
+        free: Resources::new(2000, 4 << 30),
+        starts,
+        ahead: 0,
+        kept: KeptRoom::default(),
+        idle: true,
+    }
+}
+
+fn heartbeat(name: &str, status: ExecutorStatus) -> ExecutorHeartbeat {
+    ExecutorHeartbeat {
+        executor: id(name),
+        pool: pool(),
+        host: String::new(),
+        home: name.parse().unwrap(),
+        pid: 1,
+        started_at_ms: Millis(0),
+        status,
+        executor_type: model::ExecutorType::x86(),
+        slots: 2,
+        capacity: Resources::new(2000, 4 << 30),
+        held: Resources::default(),
+        running: Vec::new(),
+        room: room(1, 0, 2),
+        window: WindowState::default(),
+        ttl_ms: 60_000,
+        clock_skew_ms: None,
+    }
+}
+
 /// A view of these executors, each with room for two.
 fn of(names: &[&str]) -> View {
     let view = View::default();
     for name in names {
-        view.heartbeat(&ExecutorHeartbeat {
-            executor: id(name),
-            pool: pool(),
-            host: String::new(),
-            home: (*name).parse().unwrap(),
-            pid: 1,
-            started_at_ms: Millis(0),
-            status: ExecutorStatus::Ready,
-            slots: 2,
-            capacity: Resources::new(2000, 4 << 30),
-            held: Resources::default(),
-            running: Vec::new(),
-            queued: 0,
-            window: WindowState::default(),
-            ttl_ms: 60_000,
-            clock_skew_ms: None,
-        });
+        view.heartbeat(&heartbeat(name, ExecutorStatus::Ready));
     }
     view
 }
 
-fn claimed(executor: &str, sequence: u64) -> ClaimNotice {
-    let claim = ClaimedAt { execution: execution(), sequence: Sequence(sequence) };
-    ClaimNotice { executor: id(executor), free: size(), starts: 1, claimed: vec![claim] }
+/// The executors with room.
+fn open(view: &View) -> Vec<(ExecutorId, u32)> {
+    let open = view.open_executors(&pool(), 10, &BTreeSet::new(), &mut Random::new(1));
+    let mut open: Vec<_> = open.into_iter().map(|it| (it.ask.executor, it.ask.starts)).collect();
+    open.sort();
+    open
+}
+
+fn granted(name: &str, number: u64, starts: u16) -> GrantNotice {
+    GrantNotice { executor: id(name), number, size: Resources::new(1000, 1 << 30), starts, ahead: 0 }
 }
 
 #[test]
-fn whoever_was_told_forgets_what_another_claimed() {
+fn an_executor_is_open_until_its_room_is_granted() {
     let view = of(&["one", "two"]);
-    view.note_notified(&execution(), Sequence(5), vec![id("one"), id("two")], 0);
-    let trim = view.note_answer(&claimed("one", 5));
-    assert_eq!(trim, HashMap::from([(id("two"), vec![execution()])]));
-    assert!(view.all_claimed(&[execution()]));
+    assert_eq!(open(&view), [(id("one"), 2), (id("two"), 2)]);
+    assert!(view.granted(&granted("one", 1, 2)) && !view.granted(&granted("one", 1, 2)));
+    assert_eq!(open(&view), [(id("two"), 2)]);
+    assert!(view.report(&RoomReport { executor: id("one"), room: room(2, 1, 1) }));
+    assert_eq!((open(&view), view.room(&[pool()])), (vec![(id("one"), 1), (id("two"), 2)], 3));
+    view.outdated(&id("two"), 1);
+    assert_eq!(open(&view), [(id("one"), 1)]);
 }
 
 #[test]
-fn a_claim_heard_of_late_does_not_take_back_what_was_told_since() {
+fn an_executor_that_drains_or_is_lost_is_not_open() {
     let view = of(&["one", "two"]);
-    view.note_notified(&execution(), Sequence(5), vec![id("one"), id("two")], 0);
-    // Another copy is requested before the claim of the first arrives.
-    view.waits_again(&execution());
-    view.note_notified(&execution(), Sequence(6), vec![id("one"), id("two")], 0);
-    assert_eq!(view.note_answer(&claimed("one", 5)), HashMap::new());
-    assert!(!view.all_claimed(&[execution()]));
-    assert_eq!(view.note_answer(&claimed("two", 6)), HashMap::from([(id("one"), vec![execution()])]));
+    view.heartbeat(&heartbeat("one", ExecutorStatus::Draining));
+    view.lost(&id("two"));
+    assert!(!view.has_room(&pool()) && view.open_pools().is_empty());
+    assert!(!view.report(&RoomReport { executor: id("two"), room: room(2, 0, 2) }), "it is unknown");
+    assert_eq!(view.members(&pool()).len(), 1);
+    view.heartbeat(&heartbeat("one", ExecutorStatus::Gone));
+    assert!(view.pools().is_empty());
 }
 
 #[test]
-fn who_has_a_copy_is_not_woken_for_another() {
-    let view = of(&["one", "two"]);
-    let demand = Demand { size: size(), ..Demand::default() };
-    let waiting = Waiting { key: execution(), demand, holders: vec![id("one")] };
-    assert_eq!(view.with_room(&pool(), &[&waiting]), [id("two")]);
-    // It is woken for another execution that it can run.
-    let other = Waiting { holders: Vec::new(), ..waiting.clone() };
-    assert_eq!(view.with_room(&pool(), &[&waiting, &other]).len(), 2);
+fn of_many_a_few_are_drawn_and_those_where_it_is_warm() {
+    let names: Vec<String> = (0..50).map(|number| format!("executor-{number}")).collect();
+    let view = of(&names.iter().map(String::as_str).collect::<Vec<_>>());
+    view.note_warm(&execution(), vec!["executor-7".parse().unwrap(), "elsewhere".parse().unwrap()]);
+    let warm = view.warm_at(&execution());
+    assert_eq!(warm, [id("executor-7")]);
+    let mut seen = BTreeSet::new();
+    for seed in 0..40 {
+        let wanted = warm.iter().cloned().collect();
+        let open = view.open_executors(&pool(), 5, &wanted, &mut Random::new(seed));
+        assert!((5..=6).contains(&open.len()));
+        assert!(open.iter().any(|it| it.ask.executor == warm[0]));
+        seen.extend(open.into_iter().map(|it| it.ask.executor));
+    }
+    assert!(seen.len() > 30, "{}", seen.len());
+    view.forget_warm(&execution());
+    assert!(view.warm_at(&execution()).is_empty());
 }
 
 #[test]
-fn who_is_too_small_for_what_waits_is_not_woken_for_it() {
+fn room_that_is_kept_is_granted_to_an_emergency_alone() {
     let view = of(&["one"]);
-    let wanting = |cpu_millis| {
-        let asked = Some(Resources::new(cpu_millis, 1 << 30));
-        Waiting {
-            key: execution(),
-            demand: Demand { size: size(), asked, ..Demand::default() },
-            holders: Vec::new(),
-        }
+    let one_slot = Resources::new(1000, 2 << 30);
+    let kept = KeptRoom { starts: 1, resources: one_slot.clone() };
+    let report = Room { free: Resources::new(2000, 4 << 30), kept, idle: false, ..room(2, 0, 2) };
+    let decide = |band| {
+        let urgency = Urgency { band, priority: 0 };
+        let demand = Demand { size: one_slot.clone(), urgency, ..Demand::default() };
+        let waiter = Waiter { key: execution(), demand, holders: Vec::new(), warm_at: Vec::new() };
+        let standing = Standing { used: 0.0, held: 0.0, weight: 1 };
+        let queue = Queue { standing, share: None, waiting: vec![waiter] };
+        let open = view.open_executors(&pool(), 10, &BTreeSet::new(), &mut Random::new(1));
+        let asks: Vec<Ask> = open.into_iter().map(|it| it.ask).collect();
+        let rules = GrantRules { custom_patience: Duration::ZERO, affinity_wait: Duration::ZERO };
+        let grants: Vec<Grant> = grant(&[queue], &asks, &[], rules, Millis(0));
+        grants.len()
     };
-    assert_eq!(view.with_room(&pool(), &[&wanting(2000)]), [id("one")]);
-    assert_eq!(view.with_room(&pool(), &[&wanting(2001)]), []);
+    view.report(&RoomReport { executor: id("one"), room: report });
+    assert_eq!(decide(Priority::Interactive), 1);
+    let size = Resources::new(1000, 2 << 30);
+    view.granted(&GrantNotice { executor: id("one"), number: 1, size, starts: 1, ahead: 0 });
+    assert_eq!([decide(Priority::Interactive), decide(Priority::Emergency)], [0, 1], "after a grant too");
 }

@@ -1,13 +1,19 @@
 //! A fake executor that behaves as the test prescribes.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
 
 use bus::{Acquired, Bus, FromJson as _, Lease, Message as _, Patience, Renewed, Subject, Written};
 use futures::StreamExt as _;
 use model::{
-    ClaimReply, ClaimRequest, ExecutionKey, ExecutionOutcome, ExecutionRecord, ExecutorControl,
-    ExecutorHeartbeat, ExecutorId, ExecutorStatus, HandOver, Millis, Reservations, Resources, Sequence,
-    WindowState,
+    ExecutionKey, ExecutionOutcome, ExecutionRecord, ExecutorControl, ExecutorHeartbeat, ExecutorId,
+    ExecutorStatus, Grants, HandOver, Millis, Resources, Room, RoomReport, Sequence, WindowState,
 };
 use parking_lot::Mutex;
 use tokio::{sync::Notify, task::JoinHandle};
@@ -21,8 +27,10 @@ pub enum Manner {
     Finish,
     /// Claims it and keeps it.
     Hold,
-    /// Receives the reservation, and does not ask.
+    /// Has room, and ignores what it gets.
     Deaf,
+    /// Reports that it has no room, and keeps what it has.
+    Closed,
 }
 
 struct Inner {
@@ -34,10 +42,10 @@ struct Inner {
     held: Mutex<HashMap<ExecutionKey, (Sequence, ExecutionRecord, Resources)>>,
     history: Mutex<Vec<ExecutionKey>>,
     cancelled: Mutex<Vec<ExecutionKey>>,
-    reserved: Mutex<Vec<ExecutionKey>>,
-    trimmed: Mutex<Vec<ExecutionKey>>,
     answers: Mutex<Vec<usize>>,
     gone: Mutex<bool>,
+    granted: AtomicU64,
+    reports: AtomicU64,
     room: Notify,
 }
 
@@ -71,14 +79,14 @@ impl FakeExecutor {
             held: Mutex::default(),
             history: Mutex::default(),
             cancelled: Mutex::default(),
-            reserved: Mutex::default(),
-            trimmed: Mutex::default(),
             answers: Mutex::default(),
             gone: Mutex::new(false),
+            granted: AtomicU64::new(0),
+            reports: AtomicU64::new(0),
             room: Notify::new(),
         });
         let client = bus.client();
-        let told = client.subscribe(Subject::ExecutorReserve(inner.id.clone()).to_string()).await.unwrap();
+        let granted = client.subscribe(Subject::ExecutorGrant(inner.id.clone()).to_string()).await.unwrap();
         let control = client.subscribe(Subject::ExecutorControl(inner.id.clone()).to_string()).await.unwrap();
         let asked = client.subscribe(Subject::ExecutorAnnounce.to_string()).await.unwrap();
         let holder =
@@ -89,13 +97,12 @@ impl FakeExecutor {
         let lease = Arc::new(tokio::sync::Mutex::new(lease));
         client.flush().await.unwrap();
         inner.say(ExecutorStatus::Ready).await;
-        inner.room.notify_one();
         let tasks = vec![
-            tokio::spawn(inner.clone().serve_reservations(told)),
+            tokio::spawn(inner.clone().serve_grants(granted)),
             tokio::spawn(inner.clone().serve_control(control)),
             tokio::spawn(inner.clone().serve_asked(asked)),
             tokio::spawn(inner.clone().serve_reconnects()),
-            tokio::spawn(inner.clone().claim()),
+            tokio::spawn(inner.clone().report()),
             tokio::spawn(renew(bus, lease.clone())),
         ];
         Self { inner, lease, tasks }
@@ -132,10 +139,9 @@ impl FakeExecutor {
 
     /// Returns the executions it holds in one message, and claims nothing more.
     pub async fn hand_over(&self) {
-        self.set_manner(Manner::Deaf);
+        self.set_manner(Manner::Closed);
         let claimed = self.inner.held.lock().drain().map(|(key, _)| key).collect();
-        let handed =
-            HandOver { executor: self.inner.id.clone(), pool: pool(), claimed, reserved: Vec::new() };
+        let handed = HandOver { executor: self.inner.id.clone(), pool: pool(), claimed };
         let payload = handed.to_json();
         self.inner.bus.client().publish(Subject::ExecutorHandOver.to_string(), payload).await.unwrap();
     }
@@ -170,17 +176,7 @@ impl FakeExecutor {
         self.inner.history.lock().clone()
     }
 
-    /// Executions it was notified of.
-    pub fn reserved(&self) -> Vec<ExecutionKey> {
-        self.inner.reserved.lock().clone()
-    }
-
-    /// Executions it was told to forget.
-    pub fn trimmed(&self) -> Vec<ExecutionKey> {
-        self.inner.trimmed.lock().clone()
-    }
-
-    /// Number of claims in each answer.
+    /// Number of claims in each grant.
     pub fn answers(&self) -> Vec<usize> {
         self.inner.answers.lock().clone()
     }
@@ -209,6 +205,7 @@ impl Inner {
     }
 
     fn content(&self, status: ExecutorStatus) -> ExecutorHeartbeat {
+        let room = self.room_left();
         let held = self.held.lock();
         let mut used = Resources::default();
         held.values().for_each(|(_, _, size)| used.add(size));
@@ -220,11 +217,12 @@ impl Inner {
             pid: 1,
             started_at_ms: Millis(1),
             status,
+            executor_type: model::ExecutorType::x86(),
             slots: self.slots,
             capacity: self.capacity(),
             held: used,
             running: held.keys().cloned().collect(),
-            queued: 0,
+            room,
             window: WindowState::default(),
             ttl_ms: 30_000,
             clock_skew_ms: None,
@@ -245,7 +243,6 @@ impl Inner {
             reconnects.next().await;
             if !*self.gone.lock() {
                 self.say(ExecutorStatus::Ready).await;
-                self.room.notify_one();
             }
         }
     }
@@ -254,7 +251,6 @@ impl Inner {
         while asked.next().await.is_some() {
             if !*self.gone.lock() {
                 self.say(ExecutorStatus::Ready).await;
-                self.room.notify_one();
             }
         }
     }
@@ -269,59 +265,25 @@ impl Inner {
         }
     }
 
-    async fn serve_reservations(self: Arc<Self>, mut told: async_nats::Subscriber) {
-        while let Some(message) = told.next().await {
-            let told = Reservations::from_json(&message.payload).unwrap();
-            // Other executors where the execution is warm may ask earlier.
-            let after = told.reserve.iter().map(|it| it.after_ms).min().unwrap_or_default();
-            self.reserved.lock().extend(told.reserve.into_iter().map(|it| it.execution));
-            self.trimmed.lock().extend(told.trim);
-            let this = self.clone();
-            tokio::spawn(async move {
-                tokio::time::sleep(Duration::from_millis(after)).await;
-                this.room.notify_one();
-            });
+    async fn serve_grants(self: Arc<Self>, mut granted: async_nats::Subscriber) {
+        while let Some(message) = granted.next().await {
+            let grants = Grants::from_json(&message.payload).unwrap();
+            self.receive(grants).await;
         }
     }
 
-    async fn claim(self: Arc<Self>) {
-        loop {
-            self.room.notified().await;
-            while self.ask().await {}
-        }
-    }
-
-    /// Asks once; returns whether to ask again immediately.
-    async fn ask(self: &Arc<Self>) -> bool {
+    async fn receive(self: &Arc<Self>, grants: Grants) {
         let manner = *self.manner.lock();
-        let content = self.content(ExecutorStatus::Ready);
-        let starts = usize::from(self.slots).saturating_sub(content.running.len());
-        if manner == Manner::Deaf || starts == 0 || *self.gone.lock() {
-            return false;
+        if manner == Manner::Deaf || *self.gone.lock() {
+            return;
         }
-        let mut free = content.capacity.clone();
-        free.take(&content.held);
-        let request = ClaimRequest {
-            executor: self.id.clone(),
-            pool: pool(),
-            capacity: content.capacity,
-            free,
-            starts: u16::try_from(starts).unwrap(),
-            ahead: 0,
-            idle: content.running.is_empty(),
-            reserved: Vec::new(),
-        };
-        let payload = request.to_json();
-        let request = async_nats::Request::new().payload(payload).timeout(Some(ClaimRequest::PATIENCE));
-        let answer = self.bus.client().send_request(Subject::ExecutorClaim.to_string(), request).await;
-        let Ok(answer) = answer else {
-            tokio::time::sleep(Duration::from_millis(20)).await;
+        self.granted.fetch_max(grants.number, Ordering::Relaxed);
+        if grants.claimed.is_empty() {
             self.say(ExecutorStatus::Ready).await;
-            return true;
-        };
-        let reply = ClaimReply::from_json(&answer.payload).unwrap();
-        self.answers.lock().push(reply.claimed.len());
-        for it in reply.claimed {
+            return;
+        }
+        self.answers.lock().push(grants.claimed.len());
+        for it in grants.claimed {
             let key = it.record.execution.key();
             let held = (it.sequence, it.record.clone(), it.size);
             if self.held.lock().insert(key.clone(), held).is_none() {
@@ -331,7 +293,34 @@ impl Inner {
                 }
             }
         }
-        false
+        // Confirms the claims.
+        self.say(ExecutorStatus::Ready).await;
+    }
+
+    /// Reports the room whenever it changed.
+    async fn report(self: Arc<Self>) {
+        loop {
+            self.room.notified().await;
+            if !*self.gone.lock() {
+                let report = RoomReport { executor: self.id.clone(), room: self.room_left() };
+                let payload = report.to_json();
+                // Without a server the message is lost; a heartbeat follows after the reconnect.
+                let _ = self.bus.client().publish(Subject::ExecutorRoom.to_string(), payload).await;
+            }
+        }
+    }
+
+    fn room_left(&self) -> Room {
+        let held = self.held.lock();
+        let number = self.reports.fetch_add(1, Ordering::Relaxed) + 1;
+        let granted = self.granted.load(Ordering::Relaxed);
+        let mut room = Room { number, granted, idle: held.is_empty(), ..Room::default() };
+        if *self.manner.lock() != Manner::Closed {
+            let running = u16::try_from(held.len()).unwrap();
+            (room.free, room.starts) = (self.capacity(), self.slots.saturating_sub(running));
+            held.values().for_each(|(_, _, size)| room.free.take(size));
+        }
+        room
     }
 
     async fn finish_one(self: Arc<Self>, sequence: Sequence, record: ExecutionRecord) {

@@ -137,6 +137,7 @@ impl Test {
             group: "g".parse().unwrap(),
             instance: String::new(),
             action: format!("{}/7", "ab".repeat(32)).parse().unwrap(),
+            band: model::Priority::Interactive,
             priority: 0,
             pool: pool(),
             timeout_ms: 60_000,

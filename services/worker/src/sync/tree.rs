@@ -21,7 +21,7 @@ use reapi::{
 const DEPTH_MAX: u32 = 1_000;
 /// Maximum number of entries of a tree.
 const ENTRIES_MAX: usize = 2_000_000;
-/// Maximum bytes of a path: Linux accepts no longer one.
+/// Maximum size of a path in bytes, a limit of Linux.
 const PATH_BYTES_MAX: usize = 4_096;
 /// Maximum bytes of all paths of a tree, which are in memory while a workspace is filled. A small tree has many long
 /// paths if its directories contain the same ones several times.

@@ -45,7 +45,7 @@ fn the_larger_of_processors_and_memory_counts() {
     let of = |ended: &Exit| {
         usage.begin(0, &record("g"));
         usage.command_ended(0, ended);
-        usage.end(0, Some(ended)).get(&x86()).units()
+        usage.end(0, Some(ended)).all.get(&x86()).units()
     };
     assert!((of(&ended(1000, 1500, 1 << 20)) - 1.5).abs() < 1e-3);
     assert!((of(&ended(1000, 500, 5_000_000_000)) - 2.0).abs() < 1e-3);
@@ -73,10 +73,20 @@ fn actions_count_for_the_run_that_sent_them() {
     action(record.attempt.next(), "gpu", 100.0);
     let ended = ended(2000, 1000, 0);
     usage.command_ended(3, &ended);
-    let all = usage.end(3, Some(&ended));
-    assert_eq!(all.to_string(), "gpu 0.5, x86 2");
+    let used = usage.end(3, Some(&ended));
+    assert_eq!(used.all.to_string(), "gpu 0.5, x86 2");
+    assert_eq!(used.on_executors.to_string(), "gpu 0.5, x86 1.5");
     action(record.attempt, "x86", 1.0);
     assert!(usage.state.lock().runs.is_empty());
+    // A job runs no command: its usage is that of its actions over the whole run.
+    usage.begin(3, &record);
+    usage.state.lock().runs.get_mut(&3).unwrap().begun_at =
+        Instant::now().checked_sub(Duration::from_secs(10)).unwrap();
+    action(record.attempt, "x86", 40.0);
+    let used = usage.end(3, None).on_executors.get(&x86()).units();
+    assert!((used - 4.0).abs() < 0.1, "{used}");
+    usage.begin(3, &record);
+    assert_eq!(usage.end(3, None), UsedEsu::default(), "nothing ran");
 }
 
 #[test]

@@ -193,7 +193,7 @@ impl Farm {
             let upload = progress.begin_upload();
             let send = || {
                 let (remote, part, meter) = (&remote, &part, progress.begin_attempt(upload));
-                async move { remote.put_many_telling(part, &meter).await }
+                async move { remote.put_many_with_progress(part, &meter).await }
             };
             self.with_retries(send).await?;
         }

@@ -38,7 +38,7 @@ async fn the_progress_of_many_files_is_reported() {
         path
     });
     let progress = Arc::<PutProgress>::default();
-    let stored = store.cas.put_files_telling(SHA, paths.collect(), false, &progress).await;
+    let stored = store.cas.put_files_with_progress(SHA, paths.collect(), false, &progress).await;
     assert_eq!(stored.all().unwrap().len(), 40);
     assert_eq!((progress.files(), progress.work_done()), (40, 40 + 40 * 100));
 }

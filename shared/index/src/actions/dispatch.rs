@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use model::{Demand, ExecutionKey, ExecutorId, Group, Millis, PoolName, Sequence};
+use model::{Demand, ExecutionKey, ExecutorId, Grants, Group, Millis, PoolName, Sequence};
 use redis::{FromRedisValue, Value};
 
 use crate::{
@@ -31,8 +31,6 @@ pub struct Heads {
     pub hold: Option<Millis>,
     /// Number of executors that must be asked for a heartbeat.
     pub silent: u64,
-    /// Those of the requested executions that have ended.
-    pub ended: Vec<ExecutionKey>,
     /// The pools that were requested.
     pub pools: Vec<PoolHead>,
 }
@@ -73,28 +71,47 @@ pub struct Waiting {
 pub struct Grant {
     pub key: ExecutionKey,
     pub executor: ExecutorId,
+    /// Number of the last grant to the executor that the caller knows of.
+    pub after: u64,
     /// When a further copy is due, if any.
     pub hedge_at: Option<Millis>,
     /// Resources that it holds there, in thousandths of ESU.
     pub cost: u64,
 }
 
-/// A grant that was committed.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Committed {
-    /// Index of the grant in the caller's list.
-    pub grant: usize,
-    /// Position of the execution's last record.
-    pub sequence: Sequence,
-    /// The execution's last record, as it is stored.
-    pub record: String,
+impl Grant {
+    /// Appends the five arguments that the scripts expect for each grant.
+    pub(crate) fn write(&self, invocation: &mut redis::ScriptInvocation<'_>) {
+        invocation.arg(self.key.to_string()).arg(self.executor.as_str());
+        invocation.arg(self.hedge_at.map_or(0, |at| at.0)).arg(self.cost).arg(self.after);
+    }
 }
 
-type RawHeads = (u8, u64, u64, u64, u64, u64, u64, u64, u64, Vec<String>, Vec<Value>);
+/// The result of a grant, in the order of the caller's list.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Committed {
+    /// The executor has claimed the execution.
+    Granted {
+        /// Number of the grant, one more than that of the last grant to the executor.
+        number: u64,
+        /// Position of the execution's last record.
+        sequence: Sequence,
+        /// The execution's last record, as it is stored.
+        record: String,
+    },
+    /// The execution does not wait, or nothing may be granted now.
+    NotGranted,
+    /// Another scheduler granted something to the executor: the room that the caller knows is outdated.
+    Outdated {
+        /// Number of the last grant to the executor.
+        number: u64,
+    },
+}
+
+type RawHeads = (u8, u64, u64, u64, u64, u64, u64, u64, u64, Vec<Value>);
 
 impl Actions {
-    /// Handles unconfirmed claims, then reads up to `max` waiting executions of each of `pools`, and which
-    /// of `reserved` have ended.
+    /// Handles unconfirmed claims, then reads up to `max` waiting executions of each of `pools`.
     ///
     /// An executor that does not name an execution which it should hold is asked for a heartbeat; the execution is
     /// requeued if the heartbeat does not name it either, or does not arrive within `grace`.
@@ -104,23 +121,17 @@ impl Actions {
         max: usize,
         grace: Duration,
         pools: &[PoolName],
-        reserved: &[ExecutionKey],
     ) -> Result<Heads, IndexError> {
         let what = "action_heads";
         let mut invocation = self.0.action_scripts.heads.prepare_invoke();
         let grace = u64::try_from(grace.as_millis()).unwrap_or(u64::MAX);
-        invocation.key(META).arg(now.0).arg(max).arg(grace).arg(pools.len());
+        invocation.key(META).arg(now.0).arg(max).arg(grace);
         for pool in pools {
             invocation.arg(pool.as_str());
         }
-        for key in reserved {
-            invocation.arg(key.to_string());
-        }
         let raw: RawHeads = self.invoke(what, &mut invocation).await?;
-        let (ready, waiting, doubtful, claimed, doubt, overdue, hedge, hold, silent, ended, pools) = raw;
-        let unreadable = || IndexError::Answer { what };
+        let (ready, waiting, doubtful, claimed, doubt, overdue, hedge, hold, silent, pools) = raw;
         let pools: Option<Vec<PoolHead>> = pools.chunks(3).map(read_pool).collect();
-        let ended: Option<Vec<ExecutionKey>> = ended.iter().map(|key| key.parse().ok()).collect();
         let at = |millis: u64| (millis > 0).then_some(Millis(millis));
         Ok(Heads {
             ready: ready == 1,
@@ -132,24 +143,20 @@ impl Actions {
             next_hedge: at(hedge),
             hold: at(hold),
             silent,
-            ended: ended.ok_or_else(unreadable)?,
-            pools: pools.ok_or_else(unreadable)?,
+            pools: pools.ok_or(IndexError::Answer { what })?,
         })
     }
 
-    /// Commits `grants`; returns those that were still valid.
+    /// Commits `grants`; returns the result of each.
     pub async fn commit(&self, grants: &[Grant], now: Millis) -> Result<Vec<Committed>, IndexError> {
         let mut invocation = self.0.action_scripts.commit.prepare_invoke();
-        invocation.key(META).arg(now.0).arg(grants.len());
+        invocation.key(META).arg(now.0).arg(now.after(Grants::IN_FLIGHT_MAX).0).arg(grants.len());
         for grant in grants {
-            invocation.arg(grant.key.to_string()).arg(grant.executor.as_str());
-            invocation.arg(grant.hedge_at.map_or(0, |at| at.0)).arg(grant.cost);
+            grant.write(&mut invocation);
         }
-        let done: Vec<(u64, String)> = self.invoke("action_commit", &mut invocation).await?;
-        let held = done.into_iter().enumerate().filter(|(_, (sequence, _))| *sequence > 0);
-        Ok(held
-            .map(|(grant, (sequence, record))| Committed { grant, sequence: Sequence(sequence), record })
-            .collect())
+        let done: Vec<(u64, u64, String)> = self.invoke("action_commit", &mut invocation).await?;
+        let read = |(sequence, number, record)| read_committed(sequence, number, || record);
+        Ok(done.into_iter().map(read).collect())
     }
 
     /// Returns `executions`, which `executor` claimed and did not start, to their queues; returns the requeued ones.
@@ -168,6 +175,15 @@ impl Actions {
         let again: Vec<String> = self.invoke(what, &mut invocation).await?;
         let again: Option<Vec<ExecutionKey>> = again.iter().map(|key| key.parse().ok()).collect();
         again.ok_or(IndexError::Answer { what })
+    }
+}
+
+/// Reads the result of a grant, whose record is `record`.
+pub(super) fn read_committed(sequence: u64, number: u64, record: impl FnOnce() -> String) -> Committed {
+    match (sequence, number) {
+        (0, 0) => Committed::NotGranted,
+        (0, number) => Committed::Outdated { number },
+        (sequence, number) => Committed::Granted { number, sequence: Sequence(sequence), record: record() },
     }
 }
 

@@ -2,6 +2,7 @@
 
 use invariant::Present as _;
 use model::{Demand, ExecutionKey, ExecutorId, Millis, PoolName, Sequence};
+use policy::actions::rank;
 
 use crate::actions::join::MergeKey;
 
@@ -65,14 +66,6 @@ pub struct Open {
     pub record: Vec<u8>,
 }
 
-/// Half of the 15 bits above the start tags (38 bits) that fit the 53 bits which a sorted set's double stores exactly.
-const PRIORITIES: i32 = 1 << 14;
-
-/// Maps a priority to a non-negative number, as the script expects.
-fn rank(priority: i32) -> i32 {
-    priority.clamp(-PRIORITIES, PRIORITIES - 1) + PRIORITIES
-}
-
 impl Event {
     /// Appends the fourteen arguments that the script expects for each event.
     pub(crate) fn write(&self, invocation: &mut redis::ScriptInvocation<'_>) {
@@ -87,7 +80,7 @@ impl Event {
                     Move::CopyEnded(executor) => ("C", executor.as_str()),
                 };
                 invocation.arg(op).arg(self.sequence.0).arg(key).arg(open.pool.as_str());
-                invocation.arg(rank(open.demand.priority)).arg(open.until.0).arg(open.cost).arg(open.length);
+                invocation.arg(rank(open.demand.urgency)).arg(open.until.0).arg(open.cost).arg(open.length);
                 invocation.arg(&open.invocation).arg(merged(&open.merge)).arg(executor).arg(&open.record);
                 let demand =
                     serde_json::to_string(&open.demand).present("the requirements of an execution as JSON");
@@ -105,6 +98,8 @@ impl Event {
 
 #[cfg(test)]
 mod tests {
+    use model::{Priority, Urgency};
+
     use super::*;
 
     #[test]
@@ -115,10 +110,9 @@ mod tests {
     )]
     fn scores_are_exact_as_doubles() {
         let tags = 2_u64.pow(38);
-        let last = u64::try_from(rank(i32::MAX)).unwrap() * tags + tags - 1;
+        let least_urgent = Urgency { band: Priority::Batch, priority: i32::MAX };
+        let last = u64::from(rank(least_urgent)) * tags + tags - 1;
         assert_eq!(last as f64 as u64, last);
         assert_eq!(last, (1 << 53) - 1);
-        assert_eq!(rank(i32::MIN), 0);
-        assert!(rank(-1) < rank(0));
     }
 }

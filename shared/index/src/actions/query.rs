@@ -1,6 +1,6 @@
 //! Queries of gateways, `top` and `doctor`.
 
-use model::{ExecutionKey, ExecutorId, Millis, PoolName, Sequence};
+use model::{ExecutionKey, ExecutorId, Group, Millis, PoolName, Sequence};
 use redis::cmd;
 
 use crate::{
@@ -49,6 +49,22 @@ impl Actions {
             place: u64::try_from(place).ok(),
             executor: executor.parse().ok(),
         })
+    }
+
+    /// Number of executions of each group that wait for `pool`. Takes several calls: an execution that changes state between
+    /// the calls may be missing.
+    pub async fn waiting_by_group(&self, pool: &PoolName) -> Result<Vec<(Group, u64)>, IndexError> {
+        let what = "action_waiting_by_group";
+        let names: Vec<String> =
+            self.0.query(what, cmd("SMEMBERS").arg(key(&format!("groups:{pool}")))).await?;
+        let mut waiting = Vec::with_capacity(names.len());
+        for name in names {
+            let queue = key(&format!("waiting:{pool} {name}"));
+            let count: u64 = self.0.query(what, cmd("ZCARD").arg(queue)).await?;
+            let group = name.parse().map_err(|_| IndexError::Answer { what })?;
+            waiting.push((group, count));
+        }
+        Ok(waiting)
     }
 
     /// State of the index; `None` if there is no index.

@@ -1,11 +1,13 @@
 //! Applying the stream of executions, and rebuilding the index after Redis has lost it.
 
-use model::{ExecutionKey, ExecutorId, Millis, Sequence};
+use invariant::Present as _;
+use model::{ExecutionKey, ExecutorId, Grants, Millis, Sequence};
 
 use crate::{
     Applied, IndexError, RebuildToken,
     actions::{
-        Actions, Event,
+        Actions, Change, Committed, Event, Grant,
+        dispatch::read_committed,
         script::{self, META},
     },
     rebuild::REBUILD_TTL_MS,
@@ -16,8 +18,10 @@ use crate::{
 pub struct Effects {
     /// Executors that still hold executions which another process ended.
     pub astray: Vec<StaleClaim>,
-    /// Executions that wait since these events, and did not wait before.
-    pub fresh: Vec<ExecutionKey>,
+    /// Whether this call applied the events, not an earlier one of another process.
+    pub applied_here: bool,
+    /// The result of each grant; empty if the events were applied before.
+    pub granted: Vec<Committed>,
 }
 
 /// An executor that holds an execution which another process ended.
@@ -27,16 +31,31 @@ pub struct StaleClaim {
     pub executor: ExecutorId,
 }
 
+type RawEffects = (String, u64, Vec<String>, u8, Vec<(u64, u64)>);
+
+/// The record of `key` among `events`, as it is stored.
+fn record_of(key: &ExecutionKey, events: &[&Event]) -> String {
+    let record = events.iter().find_map(|event| match &event.change {
+        Change::Open(_, open) if event.key == *key => {
+            Some(String::from_utf8_lossy(&open.record).into_owned())
+        }
+        Change::Open(..) | Change::Finished { .. } => None,
+    });
+    record.present("a grant of an execution that is not among the events")
+}
+
 impl Actions {
-    /// Applies `events`, read after position `from` up to position `to`.
+    /// Applies `events`, read after position `from` up to position `to`. Executions that begin to wait with these events
+    /// and are among `grants` are claimed at once.
     pub async fn apply(
         &self,
         from: Sequence,
         to: Sequence,
         events: &[&Event],
+        grants: &[Grant],
         now: Millis,
     ) -> Result<Applied<Effects>, IndexError> {
-        self.apply_as("", from, to, events, now).await
+        self.apply_as("", (from, to), events, grants, now).await
     }
 
     /// Acquires the right to rebuild the index, and empties it; `None` if another projector has it.
@@ -55,7 +74,7 @@ impl Actions {
         events: &[&Event],
         now: Millis,
     ) -> Result<Applied<Effects>, IndexError> {
-        self.apply_as(&token.0, Sequence(0), Sequence(0), events, now).await
+        self.apply_as(&token.0, (Sequence(0), Sequence(0)), events, &[], now).await
     }
 
     /// Declares the index ready at `watermark`; returns false if the right was lost.
@@ -91,9 +110,9 @@ impl Actions {
     async fn apply_as(
         &self,
         token: &str,
-        from: Sequence,
-        to: Sequence,
+        (from, to): (Sequence, Sequence),
         events: &[&Event],
+        grants: &[Grant],
         now: Millis,
     ) -> Result<Applied<Effects>, IndexError> {
         let what = "action_apply";
@@ -105,20 +124,29 @@ impl Actions {
             .arg(token)
             .arg(REBUILD_TTL_MS)
             .arg(now.0)
+            .arg(now.after(Grants::IN_FLIGHT_MAX).0)
             .arg(events.len());
         for event in events {
             event.write(&mut invocation);
         }
-        let (status, watermark, astray, fresh): (String, u64, Vec<String>, Vec<String>) =
-            self.invoke(what, &mut invocation).await?;
+        for grant in grants {
+            grant.write(&mut invocation);
+        }
+        let answer: RawEffects = self.invoke(what, &mut invocation).await?;
+        let (status, watermark, astray, applied, granted) = answer;
         let effects = || {
             let read = |pair: &[String]| {
                 let [key, executor] = pair else { return None };
                 Some(StaleClaim { key: key.parse().ok()?, executor: executor.parse().ok()? })
             };
             let astray: Vec<StaleClaim> = astray.chunks(2).map(read).collect::<Option<_>>()?;
-            let fresh: Vec<ExecutionKey> = fresh.iter().map(|key| key.parse().ok()).collect::<Option<_>>()?;
-            Some(Effects { astray, fresh })
+            let granted = grants.iter().zip(granted);
+            let granted = granted
+                .map(|(grant, (sequence, number))| {
+                    read_committed(sequence, number, || record_of(&grant.key, events))
+                })
+                .collect();
+            Some(Effects { astray, applied_here: applied == 1, granted })
         };
         Applied::read(&status, watermark, effects).ok_or(IndexError::Answer { what })
     }

@@ -14,7 +14,7 @@ use redis::Script;
 /// - `live` HASH: position, score, expiry time, cost and pool of every unfinished execution. `records` HASH: its last
 ///   record. `demands` HASH: its requirements on an executor (JSON). `positions` ZSET: the same executions by position.
 /// - `pools` SET: pools with waiting executions. `waiting` HASH: number in each. `groups:<pool>` SET: groups waiting
-///   there. `waiting:<pool> <group>` ZSET: the executions, by priority, then start tag. `expires` ZSET: all waiting
+///   there. `waiting:<pool> <group>` ZSET: the executions, by rank (band, then priority), then start tag. `expires` ZSET: all waiting
 ///   executions by their expiry time.
 /// - `tags:<pool> <group>` HASH while the group waits: `i<invocation>` the start tag of its next execution,
 ///   `l<invocation>` that of its last one, the empty field that of the execution started last.
@@ -25,7 +25,7 @@ use redis::Script;
 ///   time its answer is due.
 /// - `hedges` ZSET: executions by the time at which another copy is due.
 /// - `executors` ZSET by expiry; `members:<pool>` ZSET the same of one pool. `executor:<executor>`
-///   HASH: `pool`, `host`, `heartbeat`.
+///   HASH: `pool`, `host`, `heartbeat`; `granted`: number of the last grant.
 /// - `merge` HASH: the join key (see [`super::MergeKey`]) of every unfinished execution that may be shared, to the
 ///   execution. `joining:<join key>` STRING with TTL: an execution that others join before its first record is applied.
 /// - `awaited` SET: executors that have not sent a heartbeat since a rebuild.

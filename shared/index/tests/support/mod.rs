@@ -10,7 +10,7 @@ use index::{
 };
 use model::{
     Demand, DigestFunction, ExecutionId, ExecutionKey, ExecutorHeartbeat, ExecutorId, ExecutorStatus, Millis,
-    PoolName, Resources, Sequence, WindowState,
+    PoolName, Resources, Sequence, Urgency, WindowState,
 };
 
 pub const GRACE: Duration = Duration::from_millis(100);
@@ -44,11 +44,12 @@ pub fn heartbeat(executor: &str, running: &[ExecutionKey]) -> ExecutorHeartbeat 
         pid: 1,
         started_at_ms: NOW,
         status: ExecutorStatus::Ready,
+        executor_type: model::ExecutorType::x86(),
         slots: 2,
         capacity: Resources::new(2000, 1_000_000_000),
         held: Resources::default(),
         running: running.to_vec(),
-        queued: 0,
+        room: model::Room::default(),
         window: WindowState::default(),
         ttl_ms: 900_000,
         clock_skew_ms: None,
@@ -58,6 +59,11 @@ pub fn heartbeat(executor: &str, running: &[ExecutionKey]) -> ExecutorHeartbeat 
 /// The key under which executions of the group's action are merged.
 pub fn merge(group: &str) -> MergeKey {
     MergeKey::named(&group.parse().unwrap(), &DigestFunction::Sha256.digest(b"a"), "")
+}
+
+/// A client's priority in the default band.
+fn inside(priority: i32) -> Urgency {
+    Urgency { priority, ..Urgency::default() }
 }
 
 impl Test {
@@ -81,17 +87,17 @@ impl Test {
     }
 
     /// A demand of one ESU.
-    pub fn demand(priority: i32) -> Demand {
+    pub fn demand(urgency: Urgency) -> Demand {
         let size = Resources::new(1000, 100_000_000);
-        Demand { size, priority, since_ms: NOW, ..Demand::default() }
+        Demand { size, urgency, since_ms: NOW, ..Demand::default() }
     }
 
-    fn opens(&mut self, key: &ExecutionKey, step: Move, priority: i32, invocation: &str) -> Event {
+    fn opens(&mut self, key: &ExecutionKey, step: Move, urgency: Urgency, invocation: &str) -> Event {
         self.last += 1;
         let open = Open {
             pool: pool(),
             until: LATER,
-            demand: Self::demand(priority),
+            demand: Self::demand(urgency),
             cost: 1000,
             length: 1000,
             invocation: invocation.to_owned(),
@@ -103,23 +109,27 @@ impl Test {
     }
 
     pub fn waits(&mut self, key: &ExecutionKey, priority: i32) -> Event {
-        self.opens(key, Move::Waits, priority, "")
+        self.waits_as(key, inside(priority))
+    }
+
+    pub fn waits_as(&mut self, key: &ExecutionKey, urgency: Urgency) -> Event {
+        self.opens(key, Move::Waits, urgency, "")
     }
 
     pub fn waits_in(&mut self, key: &ExecutionKey, invocation: &str) -> Event {
-        self.opens(key, Move::Waits, 0, invocation)
+        self.opens(key, Move::Waits, Urgency::default(), invocation)
     }
 
     pub fn raised(&mut self, key: &ExecutionKey, priority: i32) -> Event {
-        self.opens(key, Move::Stays, priority, "")
+        self.opens(key, Move::Stays, inside(priority), "")
     }
 
     pub fn hedged(&mut self, key: &ExecutionKey) -> Event {
-        self.opens(key, Move::Hedged, 0, "")
+        self.opens(key, Move::Hedged, Urgency::default(), "")
     }
 
     pub fn copy_ended(&mut self, key: &ExecutionKey, executor: &str) -> Event {
-        self.opens(key, Move::CopyEnded(id(executor)), 0, "")
+        self.opens(key, Move::CopyEnded(id(executor)), Urgency::default(), "")
     }
 
     pub fn finished(&mut self, key: &ExecutionKey, executor: Option<&str>) -> Event {
@@ -147,9 +157,17 @@ impl Test {
     }
 
     pub async fn apply_at(&self, events: &[Event], now: Millis) -> Effects {
+        self.apply_all(events, &[], now).await
+    }
+
+    pub async fn apply_granting(&self, events: &[Event], grants: &[Grant]) -> Effects {
+        self.apply_all(events, grants, NOW).await
+    }
+
+    async fn apply_all(&self, events: &[Event], grants: &[Grant], now: Millis) -> Effects {
         let from = Sequence(events.first().unwrap().sequence.0 - 1);
         let all: Vec<&Event> = events.iter().collect();
-        match self.actions.apply(from, Sequence(self.last), &all, now).await.unwrap() {
+        match self.actions.apply(from, Sequence(self.last), &all, grants, now).await.unwrap() {
             Applied::Done(effects) => effects,
             other @ (Applied::Gap(_) | Applied::Empty | Applied::Rebuilding | Applied::Lost) => {
                 panic!("{other:?}")
@@ -166,7 +184,7 @@ impl Test {
     }
 
     pub async fn heads(&self, now: Millis) -> Heads {
-        self.actions.heads(now, 100, GRACE, &[pool()], &[]).await.unwrap()
+        self.actions.heads(now, 100, GRACE, &[pool()]).await.unwrap()
     }
 
     /// The waiting executions, group by group.
@@ -190,17 +208,40 @@ impl Test {
     }
 
     /// Commits an execution to an executor, if that is still possible.
-    pub async fn commit(&self, key: &ExecutionKey, executor: &str) -> Option<Committed> {
+    pub async fn commit(&self, key: &ExecutionKey, executor: &str) -> Option<(u64, Sequence, String)> {
         self.grant(key, executor, None).await
     }
 
-    pub async fn commit_hedged(&self, key: &ExecutionKey, executor: &str, at: Millis) -> Option<Committed> {
+    pub async fn commit_hedged(
+        &self,
+        key: &ExecutionKey,
+        executor: &str,
+        at: Millis,
+    ) -> Option<(u64, Sequence, String)> {
         self.grant(key, executor, Some(at)).await
     }
 
-    async fn grant(&self, key: &ExecutionKey, executor: &str, hedge_at: Option<Millis>) -> Option<Committed> {
-        let grant = Grant { key: key.clone(), executor: id(executor), hedge_at, cost: 1000 };
-        self.actions.commit(&[grant], NOW).await.unwrap().pop()
+    /// Grants to an executor whose last grant the caller does not know.
+    async fn grant(
+        &self,
+        key: &ExecutionKey,
+        executor: &str,
+        hedge_at: Option<Millis>,
+    ) -> Option<(u64, Sequence, String)> {
+        let mut after = 0;
+        loop {
+            let grant = Grant { key: key.clone(), executor: id(executor), after, hedge_at, cost: 1000 };
+            match self.actions.commit(&[grant], NOW).await.unwrap().remove(0) {
+                Committed::Granted { number, sequence, record } => return Some((number, sequence, record)),
+                Committed::NotGranted => return None,
+                Committed::Outdated { number } => after = number,
+            }
+        }
+    }
+
+    pub async fn grant_after(&self, key: &ExecutionKey, executor: &str, after: u64) -> Committed {
+        let grant = Grant { key: key.clone(), executor: id(executor), after, hedge_at: None, cost: 1000 };
+        self.actions.commit(&[grant], NOW).await.unwrap().remove(0)
     }
 
     /// The numbers of waiting and running executions.

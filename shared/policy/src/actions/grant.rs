@@ -1,7 +1,9 @@
-//! Decides which waiting executions the executors get that ask for work.
+//! Decides which waiting executions the executors get that have room.
 //!
-//! Groups take turns by their past use ([`Standing`]). Inside a group the order is that of its queue; an execution that
-//! is warm on an asking executor may pass those that arrived at about the same time. An execution that does not fit
+//! Executions of the band `emergency` come first, and alone may use what executors keep for them. Otherwise groups take
+//! turns by their past use ([`Standing`]). A group that holds its share or more comes after all groups that hold less,
+//! so that it gets what they cannot use. Inside a group the order is that of its queue; an execution that
+//! is warm on an executor with room may pass those that arrived at about the same time. An execution that does not fit
 //! keeps its place: room is reserved for it on one executor (conservative backfill), so that a large action is not
 //! starved by small ones. An execution that waits only for a custom resource reserves only that resource at first, so
 //! that others need not wait for it.
@@ -12,12 +14,10 @@ use std::{
 };
 
 use invariant::impossible;
-use model::{Demand, ExecutionKey, ExecutorId, Millis, ResourceName, Resources};
+use model::{Demand, ExecutionKey, ExecutorId, KeptRoom, Millis, ResourceName, Resources};
 
-use super::{
-    fair::{Standing, occupancy},
-    route::rendezvous,
-};
+use super::fair::{Standing, occupancy};
+use crate::hash::Hasher;
 
 /// A waiting execution as input of the decision.
 #[derive(Debug, Clone, PartialEq)]
@@ -30,8 +30,6 @@ pub struct Waiter {
     pub holders: Vec<ExecutorId>,
     /// Executors where it is warm.
     pub warm_at: Vec<ExecutorId>,
-    /// Whether one of these has room and was notified just now: the other executors let it go first.
-    pub for_warm: bool,
 }
 
 /// The first waiting executions of a group, in queue order.
@@ -39,11 +37,14 @@ pub struct Waiter {
 pub struct Queue {
     /// Past and current use of the group.
     pub standing: Standing,
+    /// ESU of the pool that the group may hold while others wait: its set point. `None` if no group has a quota of the
+    /// executor type of the pool.
+    pub share: Option<f64>,
     /// Executions from the head of the queue.
     pub waiting: Vec<Waiter>,
 }
 
-/// An executor that asks for work.
+/// An executor with room.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ask {
     /// Id of the executor.
@@ -54,6 +55,8 @@ pub struct Ask {
     pub free: Resources,
     /// Number of executions that it can start now.
     pub starts: u32,
+    /// Part of both that only the band `emergency` may use, unless the executor is idle.
+    pub kept: KeptRoom,
     /// Number of executions that it accepts in its queue beyond that.
     pub ahead: u32,
     /// Whether it has no executions at all.
@@ -99,7 +102,7 @@ const WIDEN_INTERVAL: Duration = Duration::from_secs(5);
 /// How long an execution waits for an executor other than those that failed it.
 const AVOID_TIME: Duration = Duration::from_secs(10);
 
-/// Decides which executions the asking executors get. `members` are all executors of the pool.
+/// Decides which executions the executors with room get. `members` are all executors of the pool.
 pub fn grant(
     queues: &[Queue],
     asks: &[Ask],
@@ -119,7 +122,7 @@ pub fn grant(
             let size = asking.assign(ask, waiter, ahead);
             group.standing.hold(occupancy(&size).units());
             grants.push(Grant { key: waiter.key.clone(), ask, size, ahead });
-        } else if !waiter.for_warm {
+        } else {
             asking.reserve_room(waiter);
         }
     }
@@ -129,17 +132,32 @@ pub fn grant(
 /// The waiting executions of a group that are left.
 struct GroupQueue<'a> {
     standing: Standing,
+    share: Option<f64>,
     left: VecDeque<&'a Waiter>,
 }
 
+/// The group whose turn it is: one with an emergency if there is any, then the one with the lowest debt.
 fn next_group<'t, 'a>(groups: &'t mut [GroupQueue<'a>]) -> Option<&'t mut GroupQueue<'a>> {
     let open = groups.iter_mut().filter(|group| !group.left.is_empty());
-    open.min_by(|a, b| a.standing.debt().total_cmp(&b.standing.debt()))
+    open.min_by(|a, b| {
+        let emergency = b.has_emergency().cmp(&a.has_emergency());
+        let in_share = a.holds_its_share().cmp(&b.holds_its_share());
+        emergency.then(in_share).then(a.standing.debt().total_cmp(&b.standing.debt()))
+    })
 }
 
 impl<'a> GroupQueue<'a> {
     fn of(queue: &'a Queue) -> Self {
-        Self { standing: queue.standing, left: queue.waiting.iter().collect() }
+        Self { standing: queue.standing, share: queue.share, left: queue.waiting.iter().collect() }
+    }
+
+    fn holds_its_share(&self) -> bool {
+        self.share.is_some_and(|share| self.standing.held >= share)
+    }
+
+    /// Whether its next execution is an emergency: the queue is in the order of bands.
+    fn has_emergency(&self) -> bool {
+        self.left.front().is_some_and(|first| first.demand.urgency.band.is_emergency())
     }
 
     /// The next execution: the first, unless that one could start elsewhere just as well and another one that arrived
@@ -150,7 +168,7 @@ impl<'a> GroupQueue<'a> {
         let (earliest, latest) = (first.demand.since_ms, first.demand.since_ms.after(wait));
         let equal = |other: &Waiter| {
             let since = other.demand.since_ms;
-            other.demand.priority == first.demand.priority && since <= latest && since.after(wait) >= earliest
+            other.demand.urgency == first.demand.urgency && since <= latest && since.after(wait) >= earliest
         };
         let suits = |other: &Waiter| equal(other) && asking.is_warm_with_room(other);
         let passes = || self.left.iter().take(AFFINITY_WINDOW).position(|other| suits(other));
@@ -159,7 +177,7 @@ impl<'a> GroupQueue<'a> {
     }
 }
 
-/// The room that is left on the asking executors.
+/// The room that is left on the executors.
 struct AskingExecutors<'a> {
     executors: Vec<AskingExecutor<'a>>,
     members: &'a [Member],
@@ -194,8 +212,16 @@ impl<'a> AskingExecutor<'a> {
         demand.size.clamped(&self.ask.capacity)
     }
 
+    /// What is kept for emergencies bounds neither them nor the first execution of an idle executor, which otherwise
+    /// would never run if it needs the whole executor.
     fn can_start(&self, demand: &Demand) -> bool {
-        self.starts > 0 && (!demand.exclusive || self.idle) && self.size(demand).fits(&self.free)
+        let mut free = self.free.clone();
+        let mut starts = self.starts;
+        if !demand.urgency.band.is_emergency() && !self.idle {
+            free.take(&self.ask.kept.resources);
+            starts = starts.saturating_sub(self.ask.kept.starts.into());
+        }
+        starts > 0 && (!demand.exclusive || self.idle) && self.size(demand).fits(&free)
     }
 
     /// An execution that holds a custom resource must not merely wait in a queue.
@@ -212,7 +238,6 @@ impl<'a> AskingExecutors<'a> {
     fn eligible(&self, executor: &AskingExecutor<'_>, waiter: &Waiter) -> bool {
         let ask = executor.ask;
         may_run(&ask.executor, &ask.capacity, waiter)
-            && (!waiter.for_warm || waiter.warm_at.contains(&ask.executor))
             && (!waiter.demand.avoid.contains(&ask.executor) || self.has_no_better_executor(waiter))
     }
 
@@ -281,7 +306,7 @@ impl<'a> AskingExecutors<'a> {
         size
     }
 
-    /// Reserves room for an execution that no asking executor can start.
+    /// Reserves room for an execution that no executor can start.
     fn reserve_room(&mut self, waiter: &'a Waiter) {
         let demand = &waiter.demand;
         let reserved_on = self.reserved_on(waiter);
@@ -328,6 +353,12 @@ impl<'a> AskingExecutors<'a> {
             .saturating_add(1);
         ranked.into_iter().take(many).map(|(_, executor)| executor.clone()).collect()
     }
+}
+
+/// Rank of an executor for an execution that has no other preference: all callers compute the same rank, and each
+/// execution has another best executor (rendezvous hashing).
+fn rendezvous(execution: &str, executor: &ExecutorId) -> u64 {
+    Hasher::new("rendezvous").text(execution).text(executor.as_str()).key()
 }
 
 /// Whether `executor` may ever run the execution.

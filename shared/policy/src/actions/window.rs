@@ -4,7 +4,7 @@
 //! start), after the first shortage by one action at a time. When a resource becomes short, the window is cut below the
 //! points in use, so that nothing starts before something has ended.
 
-use model::Resources;
+use model::{Resources, WindowState};
 
 /// Points of an action, whatever it holds, and points of each slot that it holds.
 const EACH: u32 = 5;
@@ -36,6 +36,12 @@ pub fn points(actions: u16, held: &Resources, capacity: &Resources, slots: u16) 
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "at most 5 times a u16")]
     let of_slots = of_slots as u32;
     u32::from(actions) * EACH + of_slots
+}
+
+/// Share of an executor's `slots` that its congestion window admits, from 0 to 1.
+pub fn window_share(window: &WindowState, slots: u16) -> f64 {
+    let all = u32::from(slots.max(1)) * ACTION;
+    if window.size == 0 { 1.0 } else { (f64::from(window.size) / f64::from(all)).min(1.0) }
 }
 
 /// A congestion window for the actions of an executor.

@@ -211,7 +211,43 @@ fn the_head_starts_when_nothing_of_its_type_is_in_progress() {
     );
 }
 
+#[test]
+fn an_emergency_starts_whatever_the_quotas_are_and_its_group_pays_back() {
+    let allowance = allowance(&[("x86", 4.0, 8.0, 4.0), ("gpu", 0.0, 0.0, 0.0)]);
+    let (full, build) = (occupancy(&[("x86", 4.0)]), occupancy(&[("x86", 1.0)]));
+    let mut admission = allowance.admission(&full);
+    assert!(admission.is_exhausted());
+    admission.pass(&occupancy(&[("x86", 3.0), ("gpu", 1.0)]));
+    assert_eq!(admission.reserved(), occupancy(&[("x86", 3.0), ("gpu", 1.0)]));
+    assert!(admission.consider(&build).is_err());
+    let with_emergency = occupancy(&[("x86", 6.0)]);
+    assert!(allowance.startable([&build], &with_emergency).is_empty(), "it has more than its target");
+    assert!(allowance.startable([&build], &occupancy(&[("x86", 3.5)])).is_empty());
+    assert_eq!(allowance.startable([&build], &occupancy(&[("x86", 3.0)])), [0], "it has paid back");
+}
+
 proptest! {
+    #[test]
+    fn behind_an_emergency_builds_start_as_if_it_were_in_progress(
+        urgent in prop::collection::vec(0.1..8.0, 0..5), queue in prop::collection::vec(0.0..8.0, 0..20),
+        sp in 0.0..20.0, target in 0.0..30.0, in_progress in 0.0..30.0,
+    ) {
+        let allowance = allowance(&[("x86", sp, sp + 1.0, target)]);
+        let of = |units: Vec<f64>| -> Vec<Occupancy> {
+            units.into_iter().map(|units| occupancy(&[("x86", units)])).collect()
+        };
+        let (urgent, queue, before) = (of(urgent), of(queue), occupancy(&[("x86", in_progress)]));
+        let mut after = before.clone();
+        let mut admission = allowance.admission(&before);
+        for build in &urgent {
+            admission.pass(build);
+            after.add(&kind("x86"), allowance.counted(build).get(&kind("x86")));
+        }
+        let goes = |(place, build): (usize, &Occupancy)| admission.consider(build).is_ok().then_some(place);
+        let starts: Vec<usize> = queue.iter().enumerate().filter_map(goes).collect();
+        prop_assert_eq!(starts, allowance.startable(&queue, &after));
+    }
+
     #[test]
     fn only_the_head_passes_the_target(
         queue in prop::collection::vec(0.0..8.0, 0..40),

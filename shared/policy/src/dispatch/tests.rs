@@ -3,7 +3,11 @@ use proptest::prelude::*;
 use super::*;
 
 fn head(weight: u64, builds: impl IntoIterator<Item = u32>) -> GroupHead<u32> {
-    GroupHead { weight, builds: builds.into_iter().collect() }
+    GroupHead { weight, emergencies: VecDeque::new(), builds: builds.into_iter().collect() }
+}
+
+fn idle(count: usize) -> IdleWorkspaces {
+    IdleWorkspaces { usable: count, all: count, kept: 0 }
 }
 
 #[test]
@@ -11,7 +15,7 @@ fn groups_are_chosen_in_proportion_to_their_weight() {
     let mut random = Random::new(7);
     let mut share = 0;
     for _ in 0..4000 {
-        let placed = place(vec![head(3, [1]), head(1, [2])], 1, &mut random);
+        let placed = place(vec![head(3, [1]), head(1, [2])], idle(1), &mut random);
         share += usize::from(placed[0].group == 0);
     }
     assert!((2880..=3120).contains(&share), "{share} of 4000");
@@ -19,7 +23,7 @@ fn groups_are_chosen_in_proportion_to_their_weight() {
 
 #[test]
 fn who_has_no_build_leaves_its_places_to_others() {
-    let placed = place(vec![head(1_000_000, []), head(1, 0..3)], 5, &mut Random::new(1));
+    let placed = place(vec![head(1_000_000, []), head(1, 0..3)], idle(5), &mut Random::new(1));
     assert_eq!(placed.iter().map(|p| (p.group, p.build)).collect::<Vec<_>>(), [(1, 0), (1, 1), (1, 2)]);
 }
 
@@ -51,12 +55,36 @@ proptest! {
     ) {
         let groups: Vec<_> = weights.iter().map(|(weight, count)| head(*weight, 0..*count)).collect();
         let available: usize = groups.iter().filter(|g| g.weight > 0).map(|g| g.builds.len()).sum();
-        let placed = place(groups, workspaces, &mut Random::new(seed));
+        let placed = place(groups, idle(workspaces), &mut Random::new(seed));
         prop_assert!(placed.len() <= workspaces.min(available));
         for (group, _) in weights.iter().enumerate() {
             let order: Vec<u32> = placed.iter().filter(|p| p.group == group).map(|p| p.build).collect();
             let count = u32::try_from(order.len()).unwrap();
             prop_assert_eq!(order, (0..count).collect::<Vec<_>>());
         }
+    }
+
+    #[test]
+    fn emergencies_come_first_and_others_leave_what_is_kept(
+        counts in prop::collection::vec((1_u64..5, 0_u32..4, 0_u32..4), 0..6),
+        usable in 0_usize..12, hidden in 0_usize..4, kept in 0_usize..8, seed: u64,
+    ) {
+        let groups: Vec<_> = counts
+            .iter()
+            .map(|(weight, urgent, others)| GroupHead {
+                weight: *weight,
+                emergencies: (0..*urgent).collect(),
+                builds: (100..100 + *others).collect(),
+            })
+            .collect();
+        let count = |of: fn(&GroupHead<u32>) -> usize| groups.iter().map(of).sum::<usize>();
+        let (urgent, others) = (count(|it| it.emergencies.len()), count(|it| it.builds.len()));
+        let idle = IdleWorkspaces { usable, all: usable + hidden, kept };
+        let placed = place(groups, idle, &mut Random::new(seed));
+        let first = placed.iter().take_while(|placement| placement.build < 100).count();
+        prop_assert_eq!(first, urgent.min(usable), "no emergency waits for another build");
+        prop_assert!(placed[first..].iter().all(|placement| placement.build >= 100));
+        let left = usable - first;
+        prop_assert_eq!(placed.len() - first, others.min(left).min((left + hidden).saturating_sub(kept)));
     }
 }

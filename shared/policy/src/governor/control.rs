@@ -16,6 +16,7 @@ const AT_ONCE: f64 = 0.5;
 pub(super) struct Sample {
     quota: f64,
     pv: f64,
+    backlog: f64,
     in_progress: f64,
     peak: f64,
     ended: f64,
@@ -31,6 +32,7 @@ impl Sample {
         Self {
             quota: units(state.quota.get(kind)),
             pv: units(state.pv.get(kind)),
+            backlog: units(state.backlog.get(kind)),
             in_progress,
             peak: units(state.peak.get(kind)).max(in_progress),
             ended: units(state.ended.get(kind)),
@@ -59,7 +61,7 @@ pub(super) struct DerivedSample {
     seconds: f64,
     /// Estimates of builds in progress, as far as they show in the use.
     seen: f64,
-    /// The use, plus builds that were started but do not show in it yet. Without the latter, the controller would
+    /// The use, plus actions that wait, or builds that were started but do not show in it yet. Without the latter, the controller would
     /// continue to start builds until the first ones show, and then have far too many.
     expected: f64,
     /// Estimates of builds that replaced ended ones and do not show yet.
@@ -80,8 +82,18 @@ impl DerivedSample {
         let renewed =
             last.map_or(0.0, |last| last.renewed.units()) * decay + now.ended.min(now.peak) * decay.sqrt();
         let unseen = if now.is_short() { 0.0 } else { (now.in_progress - seen).max(0.0) };
-        let expected = now.pv + unseen;
+        // The actions of builds that do not show yet may be among those that wait.
+        let expected = now.pv + unseen.max(now.backlog);
         Self { now, last: last.copied(), seconds, seen, expected, renewed }
+    }
+
+    /// The same without the assumption that the use rises slowly after a start: actions show within seconds, so the use
+    /// is not expected to exceed the estimates, unless it does or actions wait.
+    pub(super) fn within_estimates(self) -> Self {
+        let now = &self.now;
+        let unseen = if now.is_short() { 0.0 } else { (now.in_progress - self.seen).max(0.0) };
+        let of_builds = now.pv.max((now.pv + unseen).min(now.in_progress));
+        Self { expected: of_builds.max(now.pv + now.backlog), ..self }
     }
 
     /// The use expected before another build starts. A build that replaced an ended one hardly matters for
@@ -104,7 +116,7 @@ impl DerivedSample {
     /// Whether a decision about it is needed at all.
     pub(super) fn is_of_interest(&self) -> bool {
         let now = &self.now;
-        now.head.is_some() || now.quota + now.pv + now.peak + now.waiting > 0.0
+        now.head.is_some() || now.quota + now.pv + now.backlog + now.peak + now.waiting > 0.0
     }
 }
 

@@ -19,6 +19,7 @@ fn state(quota: f64, pv: f64, waiting: f64) -> GroupState {
     GroupState {
         quota: x86(quota),
         pv: x86(pv),
+        backlog: Occupancy::default(),
         in_progress: x86(pv),
         peak: x86(pv),
         ended: Occupancy::default(),
@@ -31,12 +32,16 @@ fn states<const N: usize>(of: [(&str, GroupState); N]) -> BTreeMap<Group, GroupS
     of.into_iter().map(|(name, state)| (group(name), state)).collect()
 }
 
+/// A farm without executors, and this setting `capacity`.
+fn capped(capacity: Option<f64>) -> ExecutorsState {
+    ExecutorsState { cap: capacity.map(x86).unwrap_or_default(), ..ExecutorsState::default() }
+}
+
 fn first(groups: &BTreeMap<Group, GroupState>, capacity: Option<f64>) -> GovernorRecord {
-    let capacity = capacity.map(x86);
     govern(
         &GovernorRecord::default(),
         groups,
-        capacity.as_ref(),
+        &capped(capacity),
         &ControlSettings::default(),
         Millis(1_000_000),
     )
@@ -48,9 +53,9 @@ fn of(record: &GovernorRecord, name: &str) -> Governed {
 
 /// Ticks until the smoothed values are at rest.
 fn settled(groups: &BTreeMap<Group, GroupState>, capacity: Option<f64>) -> GovernorRecord {
-    let capacity = capacity.map(x86);
+    let executors = capped(capacity);
     (0..60).fold(GovernorRecord::default(), |last, tick| {
-        govern(&last, groups, capacity.as_ref(), &ControlSettings::default(), Millis(5000 * (tick + 1)))
+        govern(&last, groups, &executors, &ControlSettings::default(), Millis(5000 * (tick + 1)))
     })
 }
 
@@ -101,8 +106,13 @@ fn what_is_unused_is_lent_and_given_back_at_once() {
     assert!(of(&lent, "a").borrowed > esu(34.0), "{:?}", of(&lent, "a"));
     assert!(of(&lent, "c").sp > Esu::ZERO, "a group without a quota borrows too");
     let back = states([("a", state(50.0, 95.0, 500.0)), ("b", state(50.0, 0.0, 500.0))]);
-    let record =
-        govern(&lent, &back, None, &ControlSettings::default(), lent.at_ms.after(Duration::from_secs(5)));
+    let record = govern(
+        &lent,
+        &back,
+        &capped(None),
+        &ControlSettings::default(),
+        lent.at_ms.after(Duration::from_secs(5)),
+    );
     assert_eq!(of(&record, "a").sp, esu(50.0));
     assert!(of(&record, "a").target == Esu::ZERO && of(&record, "b").mv >= esu(15.0));
 }
@@ -142,7 +152,7 @@ fn usage_that_is_not_reported_does_not_start_everything() {
     for tick in 0..100 {
         let held = last.groups.values().flat_map(BTreeMap::values).map(|at| at.target.units()).sum::<f64>();
         let blind = GroupState { in_progress: x86(held), peak: x86(held), ..state(100.0, 0.0, 9999.0) };
-        last = govern(&last, &states([("a", blind)]), None, &settings, Millis(5000 * (tick + 1)));
+        last = govern(&last, &states([("a", blind)]), &capped(None), &settings, Millis(5000 * (tick + 1)));
     }
     assert!(of(&last, "a").target <= esu(602.0), "{:?}", of(&last, "a"));
 }
@@ -155,11 +165,11 @@ fn gaps_clocks_and_groups_that_go() {
     assert!(!last.groups.contains_key(&group("b")), "it has nothing");
     let fresh = first(&groups, None);
     for now in [Millis(0), last.at_ms, last.at_ms.after(Duration::from_secs(600)), Millis(u64::MAX)] {
-        let record = govern(&last, &groups, None, &settings, now);
+        let record = govern(&last, &groups, &capped(None), &settings, now);
         assert_eq!(record.groups, fresh.groups, "nothing is known of before at {now:?}");
         assert_eq!((record.tick, record.at_ms), (last.tick + 1, now));
     }
-    let early = govern(&last, &groups, None, &settings, last.at_ms.after(Duration::from_millis(50)));
+    let early = govern(&last, &groups, &capped(None), &settings, last.at_ms.after(Duration::from_millis(50)));
     assert!(of(&early, "a").mv < esu(2.0), "one that comes early starts its part: {:?}", of(&early, "a"));
     assert_eq!(next_tick(&last, &settings), last.at_ms.after(Duration::from_secs(5)));
 }
@@ -188,6 +198,7 @@ fn any_state() -> impl Strategy<Value = GroupState> {
         |(quota, pv, in_progress, ended, waiting, head)| GroupState {
             quota: x86(quota),
             pv: x86(pv),
+            backlog: Occupancy::default(),
             in_progress: x86(in_progress),
             peak: x86(in_progress * 1.2),
             ended: x86(ended),
@@ -204,13 +215,13 @@ proptest! {
         capacity in prop::option::of(0.0..3000.0),
     ) {
         let settings = ControlSettings::default();
-        let available = capacity.map(x86);
+        let available = capped(capacity);
         let (mut last, mut now) = (GovernorRecord::default(), 0);
         for (states, gap) in ticks {
             now += gap;
             let groups = states.into_iter().enumerate().map(|(at, state)| (group(&format!("g{at}")), state)).collect();
-            let record = govern(&last, &groups, available.as_ref(), &settings, Millis(now));
-            prop_assert_eq!(&record, &govern(&last, &groups, available.as_ref(), &settings, Millis(now)));
+            let record = govern(&last, &groups, &available, &settings, Millis(now));
+            prop_assert_eq!(&record, &govern(&last, &groups, &available, &settings, Millis(now)));
             let quotas: Esu = groups.values().map(|state| state.quota.get(&ExecutorType::x86())).sum();
             let all = || record.groups.values().flat_map(BTreeMap::values);
             let own: Esu = all().map(|governed| governed.quota).sum();
@@ -234,5 +245,77 @@ proptest! {
         let fits = GroupState { head: Some(x86(head)), waiting: x86(head), ..state(quota, pv, 0.0) };
         let governed = of(&first(&states([("a", fits)]), None), "a");
         prop_assert!(governed.target - x86(pv).get(&ExecutorType::x86()) >= x86(head).get(&ExecutorType::x86()));
+    }
+}
+
+/// Executors with this capacity, and builds of 1 ESU each of which `running` run and `waiting` wait.
+fn executors(capacity: f64, running: f64, ended: f64, waiting: f64) -> ExecutorsState {
+    let builds = GroupState {
+        pv: x86(running.min(capacity)),
+        backlog: x86((running - capacity).max(0.0)),
+        ended: x86(ended),
+        ..state(0.0, running, waiting)
+    };
+    ExecutorsState { capacity: x86(capacity), builds, ..ExecutorsState::default() }
+}
+
+fn on_executors(record: &GovernorRecord) -> Governed {
+    record.executors[&ExecutorType::x86()]
+}
+
+#[test]
+fn idle_executors_are_filled_at_once() {
+    let settings = ControlSettings::default();
+    let none = GovernorRecord::default();
+    let of = |state: &ExecutorsState| govern(&none, &BTreeMap::new(), state, &settings, Millis(5000));
+    let governed = on_executors(&of(&executors(8.0, 0.0, 0.0, 0.0)));
+    assert_eq!(governed.quota, esu(8.0));
+    assert!(governed.target >= esu(8.0) && governed.target < esu(9.5), "{governed:?}");
+    let full = on_executors(&of(&executors(8.0, 20.0, 0.0, 50.0)));
+    assert_eq!(full.target, Esu::ZERO, "actions wait for executors");
+    assert!(of(&ExecutorsState::default()).executors.is_empty(), "no type has executors");
+    let drained = on_executors(&of(&executors(0.0, 0.0, 0.0, 5.0)));
+    assert_eq!(drained.target, Esu::ZERO, "the type is known and carries nothing");
+}
+
+#[test]
+fn quotas_are_scaled_to_what_executors_carry_and_builds_without_actions_need() {
+    let settings = ControlSettings::default();
+    let groups = states([("a", state(30.0, 0.0, 50.0)), ("b", state(10.0, 0.0, 50.0))]);
+    let shares = |elsewhere: f64, cap: Option<f64>| {
+        let farm = ExecutorsState { elsewhere: x86(elsewhere), ..executors(8.0, 0.0, 0.0, 0.0) };
+        let farm = ExecutorsState { cap: cap.map(x86).unwrap_or_default(), ..farm };
+        let record = govern(&GovernorRecord::default(), &groups, &farm, &settings, Millis(5000));
+        ["a", "b"].map(|name| of(&record, name).quota)
+    };
+    assert_eq!(shares(0.0, None), [esu(6.0), esu(2.0)]);
+    assert_eq!(shares(12.0, None), [esu(15.0), esu(5.0)]);
+    assert_eq!(shares(1000.0, None), [esu(30.0), esu(10.0)], "the quotas themselves");
+    assert_eq!(shares(12.0, Some(4.0)), [esu(3.0), esu(1.0)], "the setting is a maximum");
+    let gone = executors(0.0, 0.0, 0.0, 0.0);
+    let record = govern(&GovernorRecord::default(), &groups, &gone, &settings, Millis(5000));
+    assert!(of(&record, "b").sp > Esu::ZERO, "each group can start a build");
+}
+
+proptest! {
+    #[test]
+    fn builds_settle_to_what_a_smaller_pool_carries(before in 16_u32..60, after in 2_u32..14, ticks in 2_u32..8) {
+        let settings = ControlSettings::default();
+        let (mut last, mut running) = (GovernorRecord::default(), 0.0_f64);
+        let mut most_waiting = 0.0_f64;
+        for tick in 0..400_u32 {
+            let capacity = f64::from(if tick < 20 { before } else { after });
+            // Each executor ends a build of 1 ESU after `ticks` decisions.
+            let ended = running.min(capacity) / f64::from(ticks);
+            running -= ended;
+            let state = executors(capacity, running, ended, 1000.0);
+            last = govern(&last, &BTreeMap::new(), &state, &settings, Millis(5000 * (u64::from(tick) + 1)));
+            running = running.max(on_executors(&last).target.units());
+            if tick >= 350 {
+                most_waiting = most_waiting.max(running - capacity);
+                prop_assert!(running >= 0.6 * capacity, "{running} of {capacity}");
+            }
+        }
+        prop_assert!(most_waiting <= 0.3 * f64::from(after) + 1.0, "{most_waiting} wait for {after}");
     }
 }

@@ -74,6 +74,7 @@ mod tests {
             properties: BTreeMap::new(),
             root_is_input: false,
             capacity: Resources::new(4000, 8_000_000_000),
+            executor_type: model::ExecutorType::x86(),
         };
         for (name, value) in properties {
             let values: &mut Vec<String> = pool.properties.entry((*name).to_owned()).or_default();

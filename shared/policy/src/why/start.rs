@@ -37,6 +37,8 @@ pub struct Busy {
 pub struct Workspaces<'a> {
     /// Number of idle workspaces.
     pub idle: u64,
+    /// Number of idle workspaces that only emergencies may use.
+    pub kept: u64,
     /// Number of busy workspaces.
     pub busy: u64,
     /// The builds that run in the busy workspaces; bounded, so it may be shorter than `busy`.

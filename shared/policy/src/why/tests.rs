@@ -29,9 +29,10 @@ fn ask(ahead: &[&Occupancy], in_progress: &Occupancy, idle: u64, ends: &[Millis]
         queued: 9,
         ahead,
         ahead_ms: &vec![None; ahead.len()],
+        priority: Priority::Interactive,
         estimate: &x86(3.0),
         in_progress,
-        workspaces: Workspaces { idle, busy: 1, busy_with: &[], share: 1.0 },
+        workspaces: Workspaces { idle, kept: 0, busy: 1, busy_with: &[], share: 1.0 },
         ends,
         now: Millis(20_000),
     };
@@ -101,9 +102,10 @@ fn quotas_of_nothing_are_named() {
         queued: 1,
         ahead: &[],
         ahead_ms: &[],
+        priority: Priority::Interactive,
         estimate: &gpu,
         in_progress: &none,
-        workspaces: Workspaces { idle: 1, busy: 0, busy_with: &[], share: 1.0 },
+        workspaces: Workspaces { idle: 1, kept: 0, busy: 0, busy_with: &[], share: 1.0 },
         ends: &[Millis(1)],
         now: Millis(2),
     };
@@ -121,9 +123,10 @@ fn its_start_follows_from_how_long_those_before_it_run() {
         queued: 2,
         ahead: &[&one],
         ahead_ms: &[Some(3000)],
+        priority: Priority::Interactive,
         estimate: &one,
         in_progress: &none,
-        workspaces: Workspaces { idle: 0, busy: 1, busy_with: &busy, share: 1.0 },
+        workspaces: Workspaces { idle: 0, kept: 0, busy: 1, busy_with: &busy, share: 1.0 },
         ends: &[Millis(0)],
         now: Millis(100_000),
     };
@@ -136,6 +139,30 @@ fn its_start_follows_from_how_long_those_before_it_run() {
     stand.workspaces.idle = 2;
     let waiting = why(&stand, &Allowance::Unlimited);
     assert_eq!((waiting.expected_start_ms, waiting.expected_by), (Some(stand.now), None), "about to start");
+}
+
+#[test]
+fn quotas_do_not_keep_an_emergency_waiting_and_what_is_kept_for_it_keeps_others_waiting() {
+    let (one, full) = (x86(1.0), x86(8.0));
+    let stand = |priority| Stand {
+        before: 0,
+        queued: 1,
+        ahead: &[],
+        ahead_ms: &[],
+        priority,
+        estimate: &one,
+        in_progress: &full,
+        workspaces: Workspaces { idle: 2, kept: 3, busy: 1, busy_with: &[], share: 1.0 },
+        ends: &[],
+        now: Millis(5),
+    };
+    let urgent = why(&stand(Priority::Emergency), &allowance(8.0));
+    assert_eq!((urgent.expected_start_ms, urgent.kept_workspaces), (Some(Millis(5)), 0), "about to start");
+    assert_eq!(why_text(&urgent), "it is about to start");
+    let other = why(&stand(Priority::Interactive), &allowance(8.0));
+    assert_eq!((other.idle_workspaces, other.kept_workspaces), (2, 2));
+    let text = why_text(&other);
+    assert!(text.contains("with 8 in progress; all idle workspaces, 2, are kept for emergencies"), "{text}");
 }
 
 #[test]

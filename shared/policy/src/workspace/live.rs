@@ -63,6 +63,7 @@ mod tests {
             workspace: WorkspaceUse::Warm,
             occupancy: Occupancy::default(),
             estimated_by: None,
+            sends_actions: false,
             job: None,
             submitter: None,
             expected_ms: None,

@@ -10,6 +10,8 @@ pub struct DispatcherSettings {
     pub offer_timeout: Duration,
     pub overrun: Duration,
     pub warm_workspaces: bool,
+    /// Number of idle workspaces of the farm that are left for emergencies.
+    pub emergency_workspaces: usize,
     /// Number of executor types of the farm.
     pub executor_types: usize,
     band_order: BandOrder,
@@ -29,6 +31,7 @@ impl Settings {
             offer_timeout: Duration::from_millis(self.offer_timeout_ms),
             overrun: Duration::from_secs(self.overrun_seconds),
             warm_workspaces: self.warm_workspaces,
+            emergency_workspaces: self.emergency_workspaces,
             executor_types: self.executor_types.len(),
             band_order: self.band_order,
             band_orders: self.band_orders.clone(),

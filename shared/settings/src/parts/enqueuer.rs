@@ -12,6 +12,8 @@ pub struct EnqueuerSettings {
     pub executor_types: BTreeMap<ExecutorType, Vec<String>>,
     pub groups_without_quota: GroupsWithoutQuota,
     pub estimator: EstimatorKind,
+    /// Number of idle workspaces of the farm that are left for emergencies.
+    pub emergency_workspaces: usize,
 }
 
 impl Settings {
@@ -26,6 +28,7 @@ impl Settings {
             executor_types: self.executor_types.clone(),
             groups_without_quota: self.groups_without_quota,
             estimator: self.estimator,
+            emergency_workspaces: self.emergency_workspaces,
         }
     }
 }

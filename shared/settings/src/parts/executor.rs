@@ -9,6 +9,8 @@ use crate::{SandboxKind, Settings};
 pub struct ExecutorSettings {
     pub executor_type: ExecutorType,
     pub slots: u16,
+    /// Number of slots that are left for actions of the band `emergency`; below `slots`.
+    pub emergency_slots: u16,
     pub cpu_millis: u64,
     pub memory_bytes: u64,
     pub resources: BTreeMap<ResourceName, Amount>,
@@ -39,6 +41,7 @@ impl Settings {
         ExecutorSettings {
             executor_type: self.executor_type.clone(),
             slots: self.executor_slot_count(),
+            emergency_slots: self.emergency_slots.min(self.executor_slot_count().saturating_sub(1)),
             cpu_millis: self.executor_cpu_millis,
             memory_bytes: self.executor_memory_bytes,
             resources: self.executor_resources.clone(),

@@ -5,11 +5,8 @@ use crate::Settings;
 /// Settings of the service `scheduler`.
 #[derive(Debug, Clone)]
 pub struct SchedulerSettings {
-    pub probes: u16,
-    pub probe_delay_ms: u64,
     pub affinity: bool,
     pub affinity_wait: Duration,
-    pub load_aware: bool,
     pub custom_resource_patience: Duration,
     pub sizing: bool,
     pub hedges: HedgeSettings,
@@ -28,11 +25,8 @@ pub struct HedgeSettings {
 impl Settings {
     pub fn scheduler(&self) -> SchedulerSettings {
         SchedulerSettings {
-            probes: self.action_probes,
-            probe_delay_ms: self.action_probe_delay_ms,
             affinity: self.action_affinity,
             affinity_wait: Duration::from_millis(self.action_affinity_wait_ms),
-            load_aware: self.action_load_aware,
             custom_resource_patience: Duration::from_secs(self.custom_resource_patience_seconds),
             sizing: self.action_sizing,
             hedges: HedgeSettings {

@@ -31,7 +31,6 @@ fn settings() -> Settings {
         action_waiter_grace_ms: 79,
         action_cpu_seconds_max: 83,
         action_hedge_delay_ms: 89,
-        action_probe_delay_ms: 97,
         action_affinity_wait_ms: 101,
         custom_resource_patience_seconds: 103,
         window_tick_ms: 107,
@@ -120,9 +119,21 @@ fn times_of_services_reach_their_parts() {
     assert_eq!([gateway.action_queue_timeout, gateway.fetch_timeout], [seconds(73), seconds(61)]);
     assert_eq!(gateway.action_waiter_grace, millis(79));
     let scheduler = settings.scheduler();
-    assert_eq!((scheduler.probe_delay_ms, scheduler.affinity_wait), (97, millis(101)));
+    assert_eq!(scheduler.affinity_wait, millis(101));
     assert_eq!([scheduler.custom_resource_patience, scheduler.lease_ttl], [seconds(103), seconds(17)]);
     assert_eq!(scheduler.hedges.delay, millis(89));
+}
+
+#[test]
+fn what_is_kept_for_emergencies_reaches_those_who_keep_it() {
+    let settings =
+        Settings { emergency_workspaces: 3, emergency_slots: 2, executor_slots: 4, ..Settings::default() };
+    let kept = [settings.dispatcher().emergency_workspaces, settings.enqueuer().emergency_workspaces];
+    assert_eq!((kept, settings.executor().emergency_slots), ([3, 3], 2));
+    assert!(settings.check().is_ok());
+    let all = Settings { emergency_slots: 4, ..settings };
+    assert!(all.check().is_err_and(|error| error.to_string().contains("emergency_slots is 4")));
+    assert_eq!(all.executor().emergency_slots, 3, "one slot is left for others");
 }
 
 #[test]

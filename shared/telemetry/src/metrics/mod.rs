@@ -113,6 +113,7 @@ impl Buckets {
         match histogram {
             Histogram::ApiSeconds => SHORT,
             Histogram::ActionFetchSeconds
+            | Histogram::ActionQueueSeconds
             | Histogram::ActionRunSeconds
             | Histogram::ActionUploadSeconds
             | Histogram::BuildQueueSeconds

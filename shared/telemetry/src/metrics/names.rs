@@ -9,11 +9,15 @@ use prometheus_client::encoding::{EncodeLabelKey, LabelKeyEncoder};
 pub enum Label {
     /// Route of the API, as a template without ids.
     Endpoint,
+    /// Executor type: `x86`, `gpu`, ...
+    ExecutorType,
+    /// Kind of a mean: `mean` or `mean_absolute`.
+    Mean,
     /// Outcome of a build or an action.
     Outcome,
     /// Autoscaled pool: `workers`, or `executors.POOL`.
     Pool,
-    /// Priority class of a build.
+    /// Priority class of a build, or of the build that sent an action.
     Priority,
     /// Reason for the counted event.
     Reason,
@@ -42,6 +46,8 @@ impl Label {
     pub const fn name(self) -> &'static str {
         match self {
             Self::Endpoint => "endpoint",
+            Self::ExecutorType => "type",
+            Self::Mean => "mean",
             Self::Outcome => "outcome",
             Self::Pool => "pool",
             Self::Priority => "priority",
@@ -98,7 +104,7 @@ macro_rules! metrics {
 metrics! {
     /// A metric that only grows.
     Counter {
-        ActionClaims "forebay_action_claims_total" [Verdict] "Claim requests of this executor: granted, empty, or unanswered";
+        ActionClaims "forebay_action_claims_total" [Verdict] "Actions granted to this executor: granted, or returned because it accepted none";
         ActionsRun "forebay_actions_run_total" [Outcome] "Actions run by this executor";
         BuildsEnqueued "forebay_builds_enqueued_total" [] "Builds accepted and queued";
         BuildsFinished "forebay_builds_finished_total" [Outcome] "Builds that finished";
@@ -115,7 +121,7 @@ metrics! {
         ConnectionsClosed "forebay_connections_closed_total" [Reason] "Connections closed or refused because of a limit: for_another, refused, no_descriptors";
         ConsoleBytes "forebay_console_bytes_total" [Stream] "Bytes of console output read from builds";
         ScaleDecisions "forebay_scale_decisions_total" [Pool, Reason] "Changes of the target size of a pool";
-        ExecutionClaims "forebay_execution_claims_total" [Verdict] "Answers to claim requests of executors, and executions granted";
+        ExecutionClaims "forebay_execution_claims_total" [Verdict] "Executions granted to executors, and executors whose room was outdated";
         ExecutionsHedged "forebay_executions_hedged_total" [] "Additional copies started of slow executions";
         AffinityLookups "forebay_affinity_lookups_total" [Verdict] "Executions that were warm on an executor, by whether they ran there";
         ExecutionsRequeued "forebay_executions_requeued_total" [] "Executions requeued because their executor was lost";
@@ -140,7 +146,6 @@ metrics! {
 metrics! {
     /// A metric that goes up and down.
     Gauge {
-        ActionReservations "forebay_action_reservations" [] "Reservations in the queue of this executor";
         ActionSensorRed "forebay_action_sensor_red" [Sensor] "Whether a sensor of this executor reports overload (1) or not (0)";
         ActionWindowPoints "forebay_action_window_points" [] "Size of this executor's congestion window in points; 0 if it is off";
         ActionWindowUsedPoints "forebay_action_window_used_points" [] "Points in use of this executor's congestion window";
@@ -151,6 +156,7 @@ metrics! {
         PoolQueuedSeconds "forebay_pool_queued_seconds" [Pool] "Expected run time of all waiting builds or executions of a pool, added up";
         PoolWaiting "forebay_pool_waiting" [Pool] "Builds or executions waiting for a pool";
         EstimatePermille "forebay_estimate_permille" [Share] "Share of the last 1000 run time estimates, in thousandths, that were within 10 or 20 percent, too high, or too low";
+        OccupancyErrorMilliEsu "forebay_occupancy_error_milli_esu" [ExecutorType, Mean] "Error of the last 1000 estimates of occupancy, estimate minus use in thousandths of ESU: the mean, and the mean of its absolute value";
         Workspaces "forebay_workspaces" [State] "Workspaces of this worker by state";
         ClockSkewMilliseconds "forebay_clock_skew_milliseconds" [] "Offset of this machine's clock from that of nats-server, which the farm uses; negative if it is behind";
         BuildsRunning "forebay_builds_running" [] "Builds running in this process";
@@ -163,6 +169,7 @@ metrics! {
     /// A distribution of durations, in seconds.
     Histogram {
         ActionFetchSeconds "forebay_action_fetch_seconds" [] "Time to prepare the input root of an action";
+        ActionQueueSeconds "forebay_action_queue_seconds" [Priority] "Time that actions wait for a slot, from their acceptance or requeue; further copies of slow actions do not count";
         ActionRunSeconds "forebay_action_run_seconds" [] "Run time of commands of actions";
         ActionUploadSeconds "forebay_action_upload_seconds" [] "Time to store the outputs of an action";
         ApiSeconds "forebay_api_seconds" [Endpoint] "Time to answer an API request";

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use farm::{Builder, Cut, Farm, Link, Machine, SOON};
-use model::{ExecutionPhase, ExecutionRecord};
+use model::{ExecutionPhase, ExecutionRecord, ExecutorHeartbeat};
 use remote::Remote;
 
 use crate::{
@@ -109,6 +109,7 @@ async fn a_short_cut_costs_nothing(how: Cut) {
     let (farm, link, _machine, remote, marks) = behind_a_link(Duration::from_secs(15)).await;
     // The executor that could run it is not lost.
     let _other = farm.machine("near", &[("FOREBAY_EXECUTOR_SLOTS", "1")]).await;
+    let mut heartbeats = farm.bus().listen::<ExecutorHeartbeat>(&()).await.unwrap();
     let mut begun = Vec::new();
     let names = ["a", "b", "c"];
     for name in names {
@@ -118,6 +119,9 @@ async fn a_short_cut_costs_nothing(how: Cut) {
     for name in names {
         marks.begun(name, 1).await;
     }
+    // What it has not confirmed runs elsewhere.
+    let confirms = async { while heartbeats.next().await.unwrap().content.running.len() < 2 {} };
+    tokio::time::timeout(SOON, confirms).await.expect("it confirms its two actions");
     link.cut(how);
     // One action ends while the executor is cut off, the others later.
     let held: Vec<&str> =

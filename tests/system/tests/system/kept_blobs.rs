@@ -155,7 +155,7 @@ async fn a_damaged_output_of_an_earlier_version_stays() {
     fs::write(&readme, "").unwrap();
     fs::create_dir(earlier.with_file_name("folder")).unwrap();
     let cas = farm.spawn("cas").await;
-    let ends = "files of an earlier version that are damaged or no blobs stay";
+    let ends = "files of an earlier version that are damaged or are not blobs stay";
     until("the rest is moved", SOON, || cas.log_text().contains(ends)).await;
     assert!(cas.log_text().contains(output.digest.hex()), "the file is named: {}", cas.log_text());
     assert_eq!(fs::read(&earlier).unwrap(), content[..BYTES / 2]);

@@ -202,7 +202,7 @@ async fn to_whom_it_is_more_urgent_raises_its_priority() {
     assert_eq!(marks.order(), ["before", "patient", "other"]);
     let records = history_of(&farm, &name).await;
     assert_eq!(phases(&records), ["accepted", "raised", "finished"], "{records:#?}");
-    assert_eq!((records[0].priority(), records[1].priority()), (5, 1));
+    assert_eq!((records[0].urgency().priority, records[1].urgency().priority), (5, 1));
 }
 
 #[tokio::test]

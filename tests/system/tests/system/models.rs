@@ -76,6 +76,7 @@ fn finished(number: u32) -> BuildRecord {
         cpu_seconds: 1.0,
         peak_memory_bytes: 0,
         usage,
+        on_executors: Occupancy::default(),
         preparation_seconds: None,
         outputs: Vec::new(),
         outputs_missing: Vec::new(),

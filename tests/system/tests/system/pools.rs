@@ -35,6 +35,7 @@ async fn a_pool_that_lives_goes_first_and_one_with_another_root_only_when_asked_
         properties: linux,
         root_is_input: true,
         capacity: Resources::default(),
+        executor_type: model::ExecutorType::x86(),
     };
     farm.bus().buckets().announce_pool(&rooted).await.unwrap();
     let remote = remote(&farm).await;

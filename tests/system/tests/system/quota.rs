@@ -151,7 +151,8 @@ pub(crate) async fn decide(farm: &Farm, group: &str, target: f64) {
     };
     let types = BTreeMap::from([(ExecutorType::x86(), governed)]);
     let groups = BTreeMap::from([(group.parse().unwrap(), types)]);
-    let record = GovernorRecord { tick: 1, at_ms: Millis::of_this_machine(), groups };
+    let record =
+        GovernorRecord { tick: 1, at_ms: Millis::of_this_machine(), groups, ..GovernorRecord::default() };
     let written = farm.bus().buckets().compare_and_set(&(), &record, Sequence(0), SOON).await.unwrap();
     assert!(written);
 }

@@ -44,12 +44,10 @@ pub(crate) fn scenario(step: Step) -> Scenario {
         Step::OverdueWritten => Build(Way::Overrun),
         Step::ActionEventsRead
         | Step::ActionEventsApplied
-        | Step::ActionReserved
         | Step::ActionPicked
         | Step::ActionCommitted
-        | Step::ActionClaimsAnswered
-        | Step::ActionReservationReceived
-        | Step::ActionClaimAnswered
+        | Step::ActionGrantsSent
+        | Step::ActionGrantReceived
         | Step::ActionTaken
         | Step::ActionInputsReady
         | Step::ActionCommandEnded

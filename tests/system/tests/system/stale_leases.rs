@@ -108,8 +108,12 @@ async fn what_an_executor_had_whose_lease_should_have_ended_is_run_elsewhere() {
     let (remote, marks) = (acting::remote(&farm).await, Marks::of(&farm));
     let one = farm.machine("one", &[]).await;
     let action = acting::upload(&remote, &marks.script("it")).await;
+    let mut heartbeats = farm.bus().listen::<ExecutorHeartbeat>(&()).await.unwrap();
     let begun = Begun::new(&remote, &action).await;
     marks.begun("it", 1).await;
+    // A grant that its executor has not confirmed comes back without a loss.
+    let confirms = async { while heartbeats.next().await.unwrap().content.running.is_empty() {} };
+    tokio::time::timeout(SOON, confirms).await.expect("it confirms the grant");
     let heartbeat = farm.bus().leases().executors().await.unwrap().remove(0);
     one.kill9();
     let dead = heartbeat.executor.clone();

@@ -3,7 +3,7 @@
 use tidy::{SourceFile, files};
 
 const DECLARED: &str = "shared/settings/src/lib.rs";
-/// A check of a value is no use of it.
+/// A check of a value does not count as a use.
 const CHECKED: &str = "shared/settings/src/check.rs";
 const PARTS: &str = "shared/settings/src/parts/";
 

@@ -11,6 +11,7 @@ fn record() -> ExecutionRecord {
         group: "web".parse().unwrap(),
         instance: "main".into(),
         action: DigestFunction::Blake3.digest(b"action"),
+        band: model::Priority::Interactive,
         priority: 0,
         pool: "default".parse().unwrap(),
         timeout_ms: 1000,
@@ -86,7 +87,8 @@ fn what_happens_beside_a_running_copy_leaves_it_running() {
     known.apply(Sequence(1), first.clone());
     known.apply_progress(progress("one", ExecutionStage::Running, 100));
     let hedged = first.hedged(Sequence(1), Millis(200));
-    let raised = hedged.raised(Sequence(2), -5, Millis(300));
+    let urgent = model::Urgency { priority: -5, ..model::Urgency::default() };
+    let raised = hedged.raised(Sequence(2), urgent, Millis(300));
     for (sequence, record) in [(2, &hedged), (3, &raised)] {
         assert!(known.apply(Sequence(sequence), record.clone()));
         assert_eq!(client_view(&known, None).stage, Stage::Executing);

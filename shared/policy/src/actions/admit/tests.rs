@@ -15,6 +15,7 @@ fn pool(name: &str, properties: &[(&str, &[&str])]) -> Pool {
         properties: properties.iter().map(|(name, values)| ((*name).to_owned(), owned(values))).collect(),
         root_is_input: false,
         capacity: Resources::default(),
+        executor_type: model::ExecutorType::x86(),
     }
 }
 
@@ -255,6 +256,7 @@ fn any_pools() -> impl Strategy<Value = Vec<Pool>> {
             properties,
             root_is_input: false,
             capacity,
+            executor_type: model::ExecutorType::x86(),
         };
         pools.into_iter().map(one).collect()
     })

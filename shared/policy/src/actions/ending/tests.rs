@@ -10,6 +10,7 @@ fn accepted(max_attempts: u32) -> ExecutionRecord {
         group: "g".parse().unwrap(),
         instance: String::new(),
         action: serde_digest(digest),
+        band: model::Priority::Interactive,
         priority: 0,
         pool: "default".parse().unwrap(),
         timeout_ms: 1000,

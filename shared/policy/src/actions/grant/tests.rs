@@ -1,6 +1,6 @@
 use std::collections::{BTreeMap, HashSet};
 
-use model::{Amount, ExecutionId};
+use model::{Amount, ExecutionId, Priority};
 use proptest::prelude::*;
 
 use super::*;
@@ -22,7 +22,7 @@ fn gpus(count: u32) -> Resources {
 fn waiter(size: Resources) -> Waiter {
     let key = ExecutionKey { group: "g".parse().unwrap(), id: ExecutionId::generate() };
     let demand = Demand { size, since_ms: NOW, ..Demand::default() };
-    Waiter { key, demand, holders: Vec::new(), warm_at: Vec::new(), for_warm: false }
+    Waiter { key, demand, holders: Vec::new(), warm_at: Vec::new() }
 }
 
 fn waiters(count: usize, size: &Resources) -> Vec<Waiter> {
@@ -30,13 +30,13 @@ fn waiters(count: usize, size: &Resources) -> Vec<Waiter> {
 }
 
 fn queue(waiting: Vec<Waiter>) -> Queue {
-    Queue { standing: Standing { used: 0.0, held: 0.0, weight: 1 }, waiting }
+    Queue { standing: Standing { used: 0.0, held: 0.0, weight: 1 }, share: None, waiting }
 }
 
 fn ask(name: &str, capacity: Resources, free: Resources) -> Ask {
     let starts = u32::try_from(capacity.cpu_millis / 1000).unwrap();
     let (executor, idle) = (name.parse().unwrap(), free == capacity);
-    Ask { executor, capacity, free, starts, ahead: 0, idle }
+    Ask { executor, capacity, free, starts, kept: KeptRoom::default(), ahead: 0, idle }
 }
 
 fn idle(name: &str, count: u64) -> Ask {
@@ -166,7 +166,7 @@ fn one_that_is_warm_on_the_executor_passes_those_that_came_with_it() {
             "not those that came long before or after"
         );
     }
-    waiting[0].demand.priority = -1;
+    waiting[0].demand.urgency.priority = -1;
     assert_eq!(keys(&decide(&[queue(waiting)], &asks)), [&first], "nor the more urgent");
 }
 
@@ -185,17 +185,6 @@ fn of_several_that_ask_the_one_where_it_is_warm_gets_it_then_the_emptier() {
     assert_eq!(decide(&[queue(vec![one.clone()])], &asks)[0].ask, 1);
     one.warm_at = vec![asks[0].executor.clone()];
     assert_eq!(decide(&[queue(vec![one])], &asks)[0].ask, 0);
-}
-
-#[test]
-fn for_a_moment_only_the_executor_gets_it_where_it_is_warm() {
-    let mut one = waiter(cpus(8));
-    one.warm_at = vec!["y".parse().unwrap()];
-    one.for_warm = true;
-    let other = waiter(cpus(1));
-    let all = [queue(vec![one.clone(), other.clone()])];
-    assert_eq!(keys(&decide(&all, &[idle("x", 8)])), [&other.key], "nor is room kept for it elsewhere");
-    assert_eq!(keys(&decide(&all, &[idle("y", 8)])), [&one.key]);
 }
 
 #[test]
@@ -231,7 +220,127 @@ fn what_an_executor_can_never_hold_does_not_block_it() {
     assert_eq!(decide(&[all], &[idle("x", 4)]).len(), 4);
 }
 
+/// A group that holds `held` of its `share` ESU and has `count` executions waiting.
+fn governed(held: u32, share: u32, used: f64, count: usize) -> Queue {
+    let standing = Standing { used, held: f64::from(held), weight: 1 };
+    Queue { standing, share: Some(f64::from(share)), waiting: waiters(count, &cpus(1)) }
+}
+
+#[test]
+fn a_group_that_holds_its_share_waits_only_for_others() {
+    // It used less in the past, which would otherwise let it go first.
+    let (full, hungry) = (governed(8, 8, 0.0, 9), governed(0, 8, 1e6, 2));
+    let of = |grants: &[Grant], queue: &Queue| {
+        let is = |grant: &&Grant| queue.waiting.iter().any(|waiter| waiter.key == grant.key);
+        grants.iter().filter(is).count()
+    };
+    let queues = [full, hungry];
+    let grants = decide(&queues, &[idle("x", 2)]);
+    assert_eq!([of(&grants, &queues[0]), of(&grants, &queues[1])], [0, 2]);
+    let grants = decide(&queues, &[idle("x", 6)]);
+    assert_eq!([of(&grants, &queues[0]), of(&grants, &queues[1])], [4, 2], "no other group wants the rest");
+    let alone = [governed(8, 8, 0.0, 9)];
+    assert_eq!(decide(&alone, &[idle("x", 6)]).len(), 6);
+}
+
+fn emergency(size: Resources) -> Waiter {
+    let mut one = waiter(size);
+    one.demand.urgency.band = Priority::Emergency;
+    one
+}
+
+fn keeping(slots: u64, ask: Ask) -> Ask {
+    Ask { kept: KeptRoom { starts: u16::try_from(slots).unwrap(), resources: cpus(slots) }, ..ask }
+}
+
+#[test]
+fn an_emergency_comes_before_the_turns_of_other_groups() {
+    let mut rich = queue([vec![emergency(cpus(1)), emergency(cpus(1))], waiters(4, &cpus(1))].concat());
+    rich.standing.used = 1e6;
+    let poor = queue(waiters(4, &cpus(1)));
+    let grants = decide(&[poor.clone(), rich.clone()], &[idle("x", 3)]);
+    let wanted: Vec<ExecutionKey> =
+        rich.waiting.iter().take(2).chain(poor.waiting.first()).map(|waiter| waiter.key.clone()).collect();
+    assert_eq!(keys(&grants), wanted.iter().collect::<Vec<_>>(), "then the group with less past use");
+    (rich.share, rich.standing) = (Some(1.0), Standing { used: 0.0, held: 9.0, weight: 1 });
+    let grants = decide(&[poor, rich], &[idle("x", 3)]);
+    assert_eq!(
+        keys(&grants),
+        wanted.iter().collect::<Vec<_>>(),
+        "although its group holds more than its share"
+    );
+}
+
+#[test]
+fn only_an_emergency_uses_the_room_that_is_kept() {
+    let busy = || keeping(2, ask("x", cpus(8), cpus(4)));
+    let others = decide(&[queue(waiters(8, &cpus(1)))], &[busy()]);
+    assert_eq!(others.len(), 2, "of four free slots two are kept");
+    let urgent = decide(&[queue((0..8).map(|_| emergency(cpus(1))).collect())], &[busy()]);
+    assert_eq!(urgent.len(), 4);
+    let large = decide(&[queue(vec![waiter(cpus(3))])], &[busy()]);
+    assert!(large.is_empty(), "it would leave less than what is kept");
+    let whole = waiter(cpus(8));
+    let alone = decide(&[queue(vec![whole.clone(), waiter(cpus(1))])], &[keeping(2, idle("x", 8))]);
+    assert_eq!(keys(&alone), [&whole.key], "on an idle executor the first starts, regardless of its needs");
+}
+
 proptest! {
+    #[test]
+    fn what_a_group_gets_beyond_its_share_no_other_group_below_its_share_wants(
+        groups in prop::collection::vec((0_u32..12, 0_u32..12, 0.0..100.0_f64, 0_usize..12), 1..5),
+        room in 1_u64..16,
+    ) {
+        let queues: Vec<Queue> =
+            groups.iter().map(|(held, share, used, count)| governed(*held, *share, *used, *count)).collect();
+        let grants = decide(&queues, &[idle("x", room)]);
+        let got = |queue: &Queue| {
+            let is = |grant: &&Grant| queue.waiting.iter().any(|waiter| waiter.key == grant.key);
+            u32::try_from(grants.iter().filter(is).count()).unwrap()
+        };
+        let waiting: usize = queues.iter().map(|queue| queue.waiting.len()).sum();
+        prop_assert_eq!(grants.len(), waiting.min(usize::try_from(room).unwrap()), "work-conserving");
+        let share = |of: usize| (groups[of].0 + got(&queues[of]), groups[of].1);
+        let exceeds = (0..groups.len()).any(|at| got(&queues[at]) > 0 && share(at).0 > share(at).1);
+        for (at, queue) in queues.iter().enumerate() {
+            let (held, of) = share(at);
+            let still_waits = usize::try_from(got(queue)).unwrap() < queue.waiting.len();
+            prop_assert!(!(exceeds && still_waits && held < of), "{held} of {of}");
+        }
+    }
+
+    #[test]
+    fn others_get_nothing_before_emergencies_nor_of_their_room(
+        bands in prop::collection::vec((0_usize..4, 0_usize..3), 0..40), used in prop::collection::vec(0.0..1e3_f64, 3),
+        free in 1_u64..9, kept in 0_u64..9,
+    ) {
+        let mut queues: Vec<Queue> = used.iter().map(|used| {
+            let mut queue = queue(Vec::new());
+            queue.standing.used = *used;
+            queue
+        }).collect();
+        let mut bands = bands;
+        bands.sort_unstable();
+        for (band, group) in bands {
+            let mut one = waiter(cpus(1));
+            one.demand.urgency.band = Priority::ALL[band];
+            queues[group].waiting.push(one);
+        }
+        let asks = [keeping(kept.min(free), ask("x", cpus(9), cpus(free)))];
+        let asks = [Ask { starts: u32::try_from(free).unwrap(), ..asks[0].clone() }];
+        let is_emergency = |key: &ExecutionKey| {
+            queues.iter().flat_map(|queue| &queue.waiting)
+                .any(|waiter| waiter.key == *key && waiter.demand.urgency.band.is_emergency())
+        };
+        let all = queues.iter().flat_map(|queue| &queue.waiting).filter(|it| is_emergency(&it.key)).count();
+        let grants = decide(&queues, &asks);
+        let urgent = grants.iter().filter(|grant| is_emergency(&grant.key)).count();
+        prop_assert_eq!(urgent, all.min(usize::try_from(free).unwrap()));
+        prop_assert!(grants.iter().take(urgent).all(|grant| is_emergency(&grant.key)));
+        let left = usize::try_from(free).unwrap() - grants.len();
+        prop_assert!(grants.len() == urgent || left >= usize::try_from(kept.min(free)).unwrap());
+    }
+
     #[test]
     fn nothing_is_given_twice_nor_beyond_what_is_free(
         sizes in prop::collection::vec((1_u64..6, any::<bool>(), 0_usize..3), 0..40),

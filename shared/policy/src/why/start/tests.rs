@@ -7,7 +7,7 @@ fn run(expected_ms: u64, ran_ms: u64) -> Busy {
 }
 
 fn farm(idle: u64, busy_with: &[Busy]) -> Workspaces<'_> {
-    Workspaces { idle, busy: busy_with.len() as u64, busy_with, share: 1.0 }
+    Workspaces { idle, kept: 0, busy: busy_with.len() as u64, busy_with, share: 1.0 }
 }
 
 fn line(ahead_ms: &[Option<u64>]) -> Line<'_> {

@@ -1,0 +1,66 @@
+//! The file with the expected figures.
+
+use std::{collections::BTreeMap, path::Path};
+
+use serde::{Deserialize, Serialize};
+
+use super::{cases::Case, compare::CaseFigures};
+use crate::{error::BenchError, report::processors};
+
+const REMEDY: &str = "write it with `make bench-baseline`";
+
+/// Content of the file.
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Baseline {
+    /// Commit of the measured program.
+    commit: String,
+    /// Cargo profile of the measured program.
+    pub(crate) profile: String,
+    /// Number of processors of the machine, on which all ratios depend.
+    pub(crate) processors: usize,
+    /// How the figures were measured.
+    made_by: String,
+    cases: BTreeMap<Case, CaseFigures>,
+}
+
+impl Baseline {
+    /// The figures of this program on this machine.
+    pub(crate) fn new(commit: &str, cases: BTreeMap<Case, CaseFigures>) -> Self {
+        Self {
+            commit: commit.to_owned(),
+            profile: profile().to_owned(),
+            processors: processors(),
+            made_by: "make bench-baseline: the medians of three measurements of each case".to_owned(),
+            cases,
+        }
+    }
+
+    pub(crate) fn read(file: &Path) -> Result<Self, BenchError> {
+        let failed = |error: &dyn std::error::Error| {
+            BenchError::usage(format!("cannot read {}: {REMEDY}", file.display()), error)
+        };
+        let text = std::fs::read(file).map_err(|error| failed(&error))?;
+        serde_json::from_slice(&text).map_err(|error| failed(&error))
+    }
+
+    pub(crate) fn write(&self, file: &Path) -> Result<(), BenchError> {
+        let failed = |error: &dyn std::error::Error| {
+            BenchError::usage(format!("cannot write {}", file.display()), error)
+        };
+        let mut text = serde_json::to_string_pretty(self).map_err(|error| failed(&error))?;
+        text.push('\n');
+        std::fs::write(file, text).map_err(|error| failed(&error))
+    }
+
+    /// The expected figures of a case; `file` is for the error.
+    pub(crate) fn of(&self, case: Case, file: &Path) -> Result<&CaseFigures, BenchError> {
+        let missing = || BenchError::Usage(format!("{} has no figures of {case}: {REMEDY}", file.display()));
+        self.cases.get(&case).ok_or_else(missing)
+    }
+}
+
+/// Cargo profile of this program.
+pub(crate) fn profile() -> &'static str {
+    if cfg!(debug_assertions) { "dev" } else { "release" }
+}

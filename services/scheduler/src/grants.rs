@@ -1,0 +1,175 @@
+//! Sends executors what they were granted, and notifies the other schedulers.
+
+use std::collections::{BTreeMap, HashSet};
+
+use bus::{Plain, Subject};
+use index::actions::Committed;
+use invariant::Present as _;
+use model::{Demand, ExecutionKey, ExecutorId, GrantNotice, Grants, Millis, Resources, Sequence};
+use policy::actions::{Grant, occupancy};
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use service::{Step, crash_point};
+use telemetry::metrics::{Counter, Label, count};
+use tracing::warn;
+
+use crate::Shared;
+
+/// Same as `model::Grants`, with records as they are stored.
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+struct StoredGrants {
+    number: u64,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    claimed: Vec<Claimed>,
+}
+
+impl Plain for StoredGrants {
+    const NAME: &'static str = <Grants as Plain>::NAME;
+    type To = ExecutorId;
+    type Answer = ();
+
+    fn subject(to: &ExecutorId) -> Subject {
+        <Grants as Plain>::subject(to)
+    }
+}
+
+bus::message!(StoredGrants);
+
+/// Same as `model::Claimed`, with the record as it is stored.
+#[derive(Debug, Serialize, Deserialize)]
+struct Claimed {
+    record: Box<RawValue>,
+    sequence: Sequence,
+    size: Resources,
+}
+
+/// A decision of a pass, before it is committed.
+#[derive(Debug)]
+pub(crate) struct Granted {
+    /// The executor that gets the execution.
+    pub(crate) executor: ExecutorId,
+    pub(crate) demand: Demand,
+    pub(crate) grant: Grant,
+}
+
+impl Granted {
+    /// The grant for the index; `after` is the number of the last grant to the executor.
+    pub(crate) fn to_commit(&self, shared: &Shared, after: u64, now: Millis) -> index::actions::Grant {
+        let cost = occupancy(&self.grant.size).micros() / 1000;
+        index::actions::Grant {
+            key: self.grant.key.clone(),
+            executor: self.executor.clone(),
+            after,
+            hedge_at: shared.hedge_at(&self.demand, now),
+            cost: u64::try_from(cost).present("the occupancy of an execution, which is not negative"),
+        }
+    }
+}
+
+/// What came of the decisions of a pass.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Sent {
+    /// Number of executions that their executors get.
+    pub(crate) granted: usize,
+    /// Whether all decisions were valid.
+    pub(crate) all: bool,
+}
+
+/// The executions that are committed.
+pub(crate) fn granted_keys(granted: &[Granted], committed: &[Committed]) -> HashSet<ExecutionKey> {
+    let is_granted = |it: &(&Granted, &Committed)| matches!(it.1, Committed::Granted { .. });
+    granted.iter().zip(committed).filter(is_granted).map(|(it, _)| it.grant.key.clone()).collect()
+}
+
+/// Maximum size in bytes of the records in a message: nats-server accepts messages of 1 MiB by default.
+const BYTES_MAX: usize = 512 << 10;
+
+/// What one executor gets in one message.
+struct Parcel {
+    message: StoredGrants,
+    notice: GrantNotice,
+    /// Size of the records in it.
+    bytes: usize,
+}
+
+/// Sends the committed ones of `granted` to their executors. An executor whose room is outdated is asked to report it.
+pub(crate) async fn send(shared: &Shared, granted: &[Granted], committed: Vec<Committed>) -> Sent {
+    let mut parcels: BTreeMap<&ExecutorId, Vec<Parcel>> = BTreeMap::new();
+    let mut outdated: BTreeMap<&ExecutorId, u64> = BTreeMap::new();
+    let mut sent = Sent { granted: 0, all: true };
+    for (it, committed) in granted.iter().zip(committed) {
+        match committed {
+            Committed::Granted { number, sequence, record } => {
+                sent.granted += 1;
+                let of_executor = parcels.entry(&it.executor).or_default();
+                if of_executor.last().is_none_or(|parcel| parcel.bytes + record.len() > BYTES_MAX) {
+                    of_executor.push(Parcel::to(&it.executor));
+                }
+                if let Some(parcel) = of_executor.last_mut() {
+                    parcel.add(it, number, sequence, record);
+                }
+            }
+            Committed::NotGranted => sent.all = false,
+            Committed::Outdated { number } => {
+                sent.all = false;
+                outdated.insert(&it.executor, number);
+            }
+        }
+    }
+    count(Counter::ExecutionClaims, &[(Label::Verdict, "granted")], sent.granted as u64);
+    let all = parcels.into_iter().flat_map(|(executor, all)| all.into_iter().map(move |one| (executor, one)));
+    for (executor, Parcel { message, notice, .. }) in all {
+        shared.view.granted(&notice);
+        // A lost message comes to light because the executor does not confirm the grants.
+        shared.context.bus.send_or_log(executor, &message).await;
+        if shared.has_peers() {
+            shared.context.bus.send_or_log(&(), &notice).await;
+        }
+    }
+    for (executor, number) in outdated {
+        count(Counter::ExecutionClaims, &[(Label::Verdict, "outdated")], 1);
+        shared.note_peers();
+        shared.view.outdated(executor, number);
+        // If this is lost, the executor counts as open again later, and the next grant to it asks again.
+        let ask = Grants { number, claimed: Vec::new() };
+        shared.context.bus.send_or_log(executor, &ask).await;
+    }
+    crash_point(Step::ActionGrantsSent);
+    sent
+}
+
+impl Parcel {
+    fn to(executor: &ExecutorId) -> Self {
+        let notice = GrantNotice {
+            executor: executor.clone(),
+            number: 0,
+            size: Resources::default(),
+            starts: 0,
+            ahead: 0,
+        };
+        Self { message: StoredGrants::default(), notice, bytes: 0 }
+    }
+
+    fn add(&mut self, granted: &Granted, number: u64, sequence: Sequence, record: String) {
+        self.bytes += record.len();
+        let size = &granted.grant.size;
+        let notice = &mut self.notice;
+        if granted.grant.ahead {
+            notice.ahead = notice.ahead.saturating_add(1);
+        } else {
+            notice.size.add(size);
+            notice.starts = notice.starts.saturating_add(1);
+            if granted.demand.exclusive {
+                (notice.starts, notice.ahead) = (u16::MAX, u16::MAX);
+            }
+        }
+        notice.number = notice.number.max(number);
+        self.message.number = self.message.number.max(number);
+        match RawValue::from_string(record) {
+            Ok(record) => self.message.claimed.push(Claimed { record, sequence, size: size.clone() }),
+            // Only a fault of Redis can cause that. The heartbeats of the executor do not name it: it waits again.
+            Err(error) => warn!(%error, key = %granted.grant.key, "cannot read a record in Redis"),
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! Messages of executors and of other schedulers: room, grants, and executions that wait again.
+
+use bus::{Plain, Received};
+use model::{GrantNotice, HandOver, RoomReport, WaitAgain};
+use service::{ServiceError, Subscription};
+use tracing::{debug, warn};
+
+use crate::Shared;
+
+const QUEUE_GROUP: &str = "scheduler";
+
+/// Receives reports of room until the service stops, and grants what waits.
+pub(crate) async fn serve_rooms(shared: Shared) -> Result<(), ServiceError> {
+    for_each_message(&shared, Delivery::ToOne, |report: Received<RoomReport>| {
+        if shared.view.report(&report.content) {
+            shared.wakes.dispatch.notify_one();
+        }
+        std::future::ready(())
+    })
+    .await
+}
+
+/// Receives all reports of room, including those on which another scheduler acts.
+pub(crate) async fn follow_rooms(shared: Shared) -> Result<(), ServiceError> {
+    for_each_message(&shared, Delivery::ToAll, |report: Received<RoomReport>| {
+        if shared.view.report(&report.content) {
+            shared.wakes.check.notify_one();
+        }
+        std::future::ready(())
+    })
+    .await
+}
+
+/// Receives the grants of the other schedulers.
+pub(crate) async fn follow_grants(shared: Shared) -> Result<(), ServiceError> {
+    for_each_message(&shared, Delivery::ToAll, |notice: Received<GrantNotice>| {
+        if shared.view.granted(&notice.content) {
+            shared.note_peers();
+        }
+        std::future::ready(())
+    })
+    .await
+}
+
+/// Receives notices of requeued executions, from this scheduler and from others.
+pub(crate) async fn follow_requeued(shared: Shared) -> Result<(), ServiceError> {
+    for_each_message(&shared, Delivery::ToAll, |again: Received<WaitAgain>| {
+        shared.news(&again.content.pool);
+        shared.wakes.check.notify_one();
+        std::future::ready(())
+    })
+    .await
+}
+
+/// Receives executions that an executor returns without having started them.
+pub(crate) async fn serve_returned(shared: Shared) -> Result<(), ServiceError> {
+    for_each_message(&shared, Delivery::ToOne, |handed: Received<HandOver>| {
+        requeue_returned(&shared, handed.content)
+    })
+    .await
+}
+
+/// Which schedulers receive a message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Delivery {
+    ToOne,
+    ToAll,
+}
+
+/// Passes each message of a kind to `handle`, in order, until the service stops.
+async fn for_each_message<M: Plain<To = ()>, Handled: Future<Output = ()>>(
+    shared: &Shared,
+    delivery: Delivery,
+    handle: impl Fn(Received<M>) -> Handled,
+) -> Result<(), ServiceError> {
+    let bus = &shared.context.bus;
+    let mut messages = match delivery {
+        Delivery::ToOne => Subscription::<M>::in_group(bus, &(), QUEUE_GROUP).await?,
+        Delivery::ToAll => Subscription::<M>::new(bus, &()).await?,
+    };
+    loop {
+        let message = tokio::select! {
+            () = shared.context.stop.cancelled() => return Ok(()),
+            message = messages.next() => message?,
+        };
+        handle(message).await;
+    }
+}
+
+/// Grants executions that wait again, and notifies the other schedulers of them.
+pub(crate) async fn announce_requeued(shared: &Shared, again: WaitAgain) {
+    if again.executions.is_empty() {
+        return;
+    }
+    shared.news(&again.pool);
+    shared.wakes.dispatch.notify_one();
+    if let Err(error) = shared.context.bus.send(&(), &again).await {
+        let error = telemetry::error_chain(&error);
+        debug!(error, "cannot notify other schedulers of requeued executions");
+    }
+}
+
+async fn requeue_returned(shared: &Shared, handed: HandOver) {
+    let (executor, count) = (&handed.executor, handed.claimed.len());
+    debug!(%executor, claimed = count, "an executor returns executions");
+    match shared.actions.give_back(executor, &handed.claimed, shared.context.bus.now()).await {
+        Ok(executions) => {
+            announce_requeued(shared, WaitAgain { pool: handed.pool.clone(), executions }).await;
+        }
+        // The executor names these executions no longer, so its next heartbeat puts them in doubt.
+        Err(error) => warn!(error = telemetry::error_chain(&error), "cannot requeue returned executions"),
+    }
+}

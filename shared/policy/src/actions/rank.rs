@@ -1,0 +1,49 @@
+//! The order of a group's executions, encoded as the number that the index sorts them by.
+
+use model::Urgency;
+
+/// Half of the priorities that are ordered inside a band; those beyond count as the nearest.
+const PRIORITIES: i32 = 1 << 12;
+
+/// The rank of an execution inside its group: the lowest starts first. Below 2^15: two bits of band above thirteen of
+/// priority, so that a sorted set's double has 38 bits left for start tags.
+pub fn rank(urgency: Urgency) -> u32 {
+    let priority = urgency.priority.clamp(-PRIORITIES, PRIORITIES - 1) + PRIORITIES;
+    (u32::from(urgency.band.rank()) << 13) | priority.unsigned_abs()
+}
+
+#[cfg(test)]
+mod tests {
+    use model::Priority;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn urgencies() -> impl Strategy<Value = Urgency> {
+        let bands = prop::sample::select(Priority::ALL.to_vec());
+        (bands, prop_oneof![-5000..5000_i32, any::<i32>()])
+            .prop_map(|(band, priority)| Urgency { band, priority })
+    }
+
+    #[test]
+    fn ranks_fill_fifteen_bits() {
+        assert_eq!(rank(Urgency { band: Priority::Emergency, priority: i32::MIN }), 0);
+        assert_eq!(rank(Urgency { band: Priority::Batch, priority: i32::MAX }), (1 << 15) - 1);
+    }
+
+    proptest! {
+        #[test]
+        fn the_order_is_that_of_urgencies(one in urgencies(), other in urgencies()) {
+            let limited = |it: Urgency| Urgency { priority: it.priority.clamp(-4096, 4095), ..it };
+            prop_assert_eq!(rank(one).cmp(&rank(other)), limited(one).cmp(&limited(other)));
+        }
+
+        #[test]
+        fn a_more_urgent_band_passes_every_priority(low: i32, high: i32) {
+            for bands in Priority::ALL.windows(2) {
+                let of = |band, priority| rank(Urgency { band, priority });
+                prop_assert!(of(bands[0], low) < of(bands[1], high));
+            }
+        }
+    }
+}
