@@ -5,9 +5,10 @@ use std::{sync::Arc, time::Duration};
 use bus::{ActionSubject, ActionsFloor, Bus, BusError, EventSubject, Follower, Start, stream};
 use index::{Index, IndexError};
 use invariant::impossible;
-use model::Sequence;
+use model::{Pool, ScaledPool, Sequence};
 use parking_lot::Mutex;
 use service::{Context, ServiceError};
+use settings::AutoscalerSettings;
 use tokio::sync::Notify;
 use tracing::{debug, info, warn};
 
@@ -71,16 +72,25 @@ pub(crate) async fn builds(
 pub(crate) async fn executions(
     context: Context,
     known: SharedState<Executions>,
+    scaled: Arc<AutoscalerSettings>,
     joined: Wakes,
 ) -> Result<(), ServiceError> {
     let begin = || {
-        let bus = context.bus.clone();
+        let (bus, scaled) = (context.bus.clone(), scaled.clone());
         async move {
             let start = executions_start(&bus).await?;
-            Ok((Executions::default(), Follower::new(&bus, stream::ACTIONS, ActionSubject::ALL, start)))
+            let mut executions = Executions::default();
+            executions.set_pools(scaled_pools(&bus, &scaled).await?);
+            Ok((executions, Follower::new(&bus, stream::ACTIONS, ActionSubject::ALL, start)))
         }
     };
     follow(&context, &known, &joined, begin).await
+}
+
+/// What the executors of the scaled pools offer, as far as these pools ever had one.
+pub(crate) async fn scaled_pools(bus: &Bus, settings: &AutoscalerSettings) -> Result<Vec<Pool>, BusError> {
+    let is_scaled = |of: &Pool| settings.pools.contains_key(&ScaledPool::Executors(of.name.clone()));
+    Ok(bus.buckets().pools().await?.into_iter().filter(is_scaled).collect())
 }
 
 /// Reads the log, and starts over after a lost connection: the log may have been replaced.

@@ -71,7 +71,12 @@ async fn serve_all(context: Context, settings: AutoscalerSettings) -> Result<(),
         tasks.spawn(follow::builds(context.clone(), index, known, builds));
     }
     if !executions.is_empty() {
-        tasks.spawn(follow::executions(context.clone(), shared.executions.clone(), executions));
+        tasks.spawn(follow::executions(
+            context.clone(),
+            shared.executions.clone(),
+            shared.settings.clone(),
+            executions,
+        ));
     }
     context.ready(Ready::default()).await?;
     if pools.is_empty() {

@@ -17,7 +17,7 @@ use tracing::{debug, info, warn};
 use crate::{
     builds::Builds,
     executions::Executions,
-    follow::SharedState,
+    follow::{SharedState, scaled_pools},
     processes::{self, Process},
     quota::Limits,
     work::Work,
@@ -154,11 +154,14 @@ impl Planner {
                 let actions = self.shared.index.actions();
                 is_ready(actions.health().await?)?;
                 let processes = processes::executors(&actions, pool, now).await?;
-                let queue = actions.queue(pool, None, now).await?;
+                let (backlog, running) = (actions.backlog().await?, actions.running(pool).await?);
+                let scaled = scaled_pools(&self.shared.context.bus, &self.shared.settings).await?;
                 let busy = actions.holders().await?.iter().map(ToString::to_string).collect();
                 let mut known = self.shared.executions.lock();
                 let executions = known.as_mut().ok_or(ObserveError::NotRead)?;
-                let work = executions.work(pool, &queue, counted, service, now);
+                executions.set_pools(scaled);
+                let waiting = executions.waiting(pool, &backlog);
+                let work = executions.work(pool, (waiting, running), counted, service, now);
                 Ok((Work { busy, ..work }, processes))
             }
         }

@@ -104,8 +104,8 @@ impl Jobs {
             Ok::<_, BadJob>(Graph::new(&job, &limits)?)
         });
         let graph = checked.await.map_err(NotNow::Stopped)??;
-        let pools = bus.buckets().pools().await.map_err(NotNow::Bus)?;
-        reachable(&graph, &pools).map_err(|error| match error {
+        let (offers, _) = service::offers(bus).await.map_err(NotNow::Bus)?;
+        reachable(&graph, &offers).map_err(|error| match error {
             Unreachable::NothingRegistered { .. } => NotAccepted::NotNow(NotNow::NoPool(error)),
             Unreachable::Refused { .. } => NotAccepted::Bad(BadJob::Unreachable(error)),
         })?;

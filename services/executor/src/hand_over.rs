@@ -16,6 +16,6 @@ pub(crate) async fn give_back(shared: &Shared, claimed: Vec<ExecutionKey>) {
         return;
     }
     info!(claimed = claimed.len(), "returning actions that did not start");
-    let (executor, pool) = (shared.id.clone(), shared.pool.name.clone());
-    shared.context.bus.send_or_log(&(), &HandOver { executor, pool, claimed }).await;
+    let executor = shared.id.clone();
+    shared.context.bus.send_or_log(&(), &HandOver { executor, claimed }).await;
 }

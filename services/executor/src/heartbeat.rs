@@ -45,6 +45,8 @@ pub(crate) fn content(shared: &Shared) -> ExecutorHeartbeat {
         status: shared.actions.status(),
         executor_type: shared.settings.executor_type.clone(),
         slots,
+        properties: shared.pool.properties.clone(),
+        root_is_input: shared.pool.root_is_input,
         capacity,
         held,
         running: shared.actions.keys(),

@@ -11,7 +11,7 @@ pub(crate) fn claimed() -> Claimed {
         action: DigestFunction::Sha256.empty(),
         band: model::Priority::Interactive,
         priority: 0,
-        pool: "default".parse().unwrap(),
+        requirements: model::Requirements::default(),
         timeout_ms: 1000,
         do_not_cache: false,
         accepted_at_ms: Millis(0),

@@ -127,7 +127,7 @@ async fn a_cached_result_is_the_first_and_only_operation() {
 }
 
 #[tokio::test]
-async fn an_empty_pool_is_waited_for_and_says_so() {
+async fn an_executor_that_left_is_waited_for_and_that_is_said() {
     let farm = Farm::start().await;
     farm.pool().await;
     let gateway = farm.gateway().await;
@@ -135,7 +135,7 @@ async fn an_empty_pool_is_waited_for_and_says_so() {
     let first = metadata(&stream.next().await);
     let partial = first.partial_execution_metadata.unwrap();
     let why = rpc::Status::decode_from(&partial.auxiliary_metadata[0].value);
-    assert!(why.message.contains("pool default has no executor"), "{}", why.message);
+    assert!(why.message.starts_with("no executor is live; those that could run the action left"), "{}", why.message);
 }
 
 trait DecodeFrom: Sized {

@@ -1,18 +1,25 @@
 //! The live executors, as their heartbeats report them, and the pools that may start more.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap},
     sync::Arc,
     time::Duration,
 };
 
 use bus::{Bus, BusError};
-use index::{IndexError, actions::Actions};
+use index::{
+    IndexError,
+    actions::{Actions, Backlog},
+};
 use model::{
-    Esu, ExecutorHeartbeat, ExecutorId, ExecutorStatus, ExecutorType, Group, Occupancy, Pool, PoolName,
+    Esu, ExecutorHeartbeat, ExecutorId, ExecutorStatus, Group, Needs, Occupancy, Pool, PoolName,
 };
 use parking_lot::Mutex;
-use policy::{ScaledExecutors, capacity};
+use policy::{
+    ScaledExecutors,
+    actions::{Offers, preferred_pool},
+    capacity,
+};
 use service::{Context, ServiceError, Subscription, request_heartbeats};
 use tokio::{sync::Notify, time::Instant};
 
@@ -68,7 +75,7 @@ impl Executors {
         live.values().map(|heard| heard.heartbeat.clone()).collect()
     }
 
-    /// ESU that the executors carry by type, at most `cap`, and the executor type of each pool. `scaled` are the
+    /// ESU that the executors carry by type, at most `cap`, and what they offer. `scaled` are the
     /// maximum numbers of executors of pools that are scaled.
     pub(crate) async fn capacity(
         &self,
@@ -77,18 +84,22 @@ impl Executors {
         cap: &Occupancy,
     ) -> Result<Capacity, BusError> {
         let live = self.live();
-        let mut types: BTreeMap<PoolName, ExecutorType> = BTreeMap::new();
-        let mut may_start = Vec::new();
+        let (mut offers, mut may_start) = (Vec::new(), Vec::new());
         // A pool is registered by its first executor: before that, nothing is known of its executors.
         let known = if scaled.is_empty() { Vec::new() } else { bus.buckets().pools().await? };
-        for Pool { name, executor_type, capacity: each, .. } in known {
-            if let Some(max) = scaled.get(&name) {
-                types.insert(name.clone(), executor_type.clone());
-                may_start.push(ScaledExecutors { pool: name, executor_type, each, max: *max });
+        for pool in known {
+            if let Some(max) = scaled.get(&pool.name) {
+                may_start.push(ScaledExecutors {
+                    pool: pool.name.clone(),
+                    executor_type: pool.executor_type.clone(),
+                    each: pool.capacity.clone(),
+                    max: *max,
+                });
+                offers.push(pool);
             }
         }
-        types.extend(live.iter().map(|heartbeat| (heartbeat.pool.clone(), heartbeat.executor_type.clone())));
-        Ok(Capacity { esu: capacity(&live, &may_start, cap), types })
+        offers.extend(Offers::of(&live, &[], &BTreeSet::new()).present);
+        Ok(Capacity { esu: capacity(&live, &may_start, cap), offers })
     }
 }
 
@@ -97,18 +108,20 @@ impl Executors {
 pub(crate) struct Capacity {
     /// ESU that the executors carry; types without executors are missing.
     pub(crate) esu: Occupancy,
-    /// Executor type of each pool that has executors.
-    types: BTreeMap<PoolName, ExecutorType>,
+    /// What live executors offer, and those that may be started.
+    offers: Vec<Pool>,
 }
 
 impl Capacity {
-    /// ESU of the actions that wait for an executor, by group.
+    /// ESU of the actions that wait for an executor, by group. An action that several types of executors could run counts
+    /// for the type that is preferred; one that none could run counts for none.
     pub(crate) async fn backlog(&self, actions: &Actions) -> Result<BTreeMap<Group, Occupancy>, IndexError> {
         let mut all: BTreeMap<Group, Occupancy> = BTreeMap::new();
-        for (pool, kind) in &self.types {
-            for (group, count) in actions.waiting_by_group(pool).await? {
+        for Backlog { requirements, groups } in actions.backlog().await? {
+            let Some(pool) = preferred_pool(&requirements, &Needs::default(), &self.offers) else { continue };
+            for (group, count) in groups {
                 let waiting = EACH_WAITING.times(count as f64);
-                all.entry(group).or_default().add(kind, waiting);
+                all.entry(group).or_default().add(&pool.executor_type, waiting);
             }
         }
         Ok(all)

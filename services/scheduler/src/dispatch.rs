@@ -3,18 +3,19 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, HashSet},
+    sync::Arc,
     time::Duration,
 };
 
 use index::{
     IndexError,
-    actions::{GroupHead, Heads, PoolHead},
+    actions::{GroupUse, Heads, QueueHead},
 };
-use invariant::{Present as _, impossible};
-use model::{ExecutionKey, ExecutorId, ExecutorType, Millis, PoolName};
+use invariant::impossible;
+use model::{ExecutionKey, ExecutorId, Group, Millis, PoolName, RequirementsId};
 use policy::{
     Random,
-    actions::{Ask, Queue, Standing, Waiter, grant},
+    actions::{Ask, ProcessingSet, Queue, Standing, Waiter, grant, independent},
 };
 use service::{ServiceError, Step, crash_point, sleep_until};
 use telemetry::metrics::{Gauge, set};
@@ -24,12 +25,17 @@ use tracing::warn;
 use crate::{
     Shared,
     grants::{self, Granted},
-    view::OpenExecutor,
+    queues::ToRead,
+    view::{KnownKinds, OpenExecutor},
 };
 
-/// Maximum number of executions of a pool read in one shallow pass: somewhat more than can be granted,
+/// Maximum number of executions of a queue read in one shallow pass: somewhat more than can be granted,
 /// since not all fit.
 const HEAD_MAX: usize = 256;
+/// Maximum number of executions read in one pass, unless there are more queues than that allows [`QUEUE_LEAST`] for each.
+const QUEUES_TOTAL: usize = 4096;
+/// Minimum number of executions of a queue read in one pass that may grant.
+const QUEUE_LEAST: usize = 8;
 const HEAD_MORE: usize = 32;
 /// Number read in a deep pass, when a shallow one found nothing for an executor: many may wait for resources
 /// that are in use.
@@ -107,47 +113,59 @@ struct PassOutcome {
 struct Pass<'a> {
     shared: &'a Shared,
     now: Millis,
-    /// Whether the timer is due: all pools are read.
+    /// Whether the timer is due: all queues are read.
     due: bool,
+    /// The kinds of executors at its start.
+    kinds: KnownKinds,
 }
 
 /// What one round decided.
 struct Round {
     heads: Heads,
     granted: Vec<Granted>,
-    /// Number of executions in `granted`, by pool.
-    counts: BTreeMap<PoolName, u64>,
-    /// Number of the last known grant to each executor with room.
-    after: HashMap<ExecutorId, u64>,
+    /// Number of executions in `granted`, by queue.
+    counts: HashMap<RequirementsId, u64>,
+}
+
+/// What was decided about queues that no other queue shares executors with.
+struct Part {
+    open: Vec<OpenExecutor>,
+    granted: Vec<Granted>,
+    /// The queue of each execution in `granted`: an index into the queues that were read.
+    queues: Vec<usize>,
 }
 
 impl<'a> Pass<'a> {
     fn new(shared: &'a Shared, due: bool) -> Self {
-        Self { shared, now: shared.context.bus.now(), due }
+        Self { shared, now: shared.context.bus.now(), due, kinds: shared.view.kinds() }
     }
 
     async fn run(&self) -> Result<PassOutcome, IndexError> {
         if self.due {
             self.shared.view.remove_expired();
         }
+        self.learn_queues().await?;
         for round in 1.. {
-            let pools = self.pools();
-            if pools.is_empty() && !self.due {
+            let queues = self.queues();
+            if queues.is_empty() && !self.due {
                 // Nothing was read, so the timer remains set. What waits may expire soon.
-                let pause = if self.shared.has_news() { CHECK } else { REPAIR };
+                let pause = if self.shared.queues.any_active() { CHECK } else { REPAIR };
                 return Ok(PassOutcome { again: Some(Instant::now() + pause), crowded: false });
             }
-            let Some(decided) = self.decide(&pools).await? else {
+            let Some(decided) = self.decide(&queues).await? else {
                 self.shared.wakes.rebuild.notify_one();
                 return Ok(PassOutcome { again: Some(Instant::now() + RETRY), crowded: false });
             };
-            let Round { heads, granted, counts, after } = decided;
-            let sent = self.commit(&granted, &after).await?;
-            for head in &heads.pools {
-                let news = pools.get(&head.pool).copied().unwrap_or_default();
-                let of_pool = counts.get(&head.pool).copied().unwrap_or_default();
-                let leave = if sent.all { of_pool } else { 0 };
-                self.shared.note_quiet(&head.pool, head.waiting <= leave && heads.hold.is_none(), news);
+            let Round { heads, granted, counts } = decided;
+            let sent = self.commit(&granted).await?;
+            for head in heads.queues.iter().filter(|_| heads.hold.is_none()) {
+                let of_queue = counts.get(&head.requirements).copied().unwrap_or_default();
+                let leave = if sent.all { of_queue } else { 0 };
+                if head.waiting <= leave
+                    && let Some(read) = queues.iter().find(|read| read.id == head.requirements)
+                {
+                    self.shared.queues.note_empty(&read.id, read.news);
+                }
             }
             if sent.all || round >= ROUNDS {
                 let crowded = heads.waiting > sent.granted as u64;
@@ -158,56 +176,77 @@ impl<'a> Pass<'a> {
         Ok(PassOutcome { again: Some(Instant::now() + RETRY), crowded: false })
     }
 
-    /// The pools to read, each with its news counter before the read: those in which something may wait
-    /// and an executor has room.
-    fn pools(&self) -> BTreeMap<PoolName, u64> {
-        let view = &self.shared.view;
-        let pools = if self.due { view.pools() } else { view.open_pools() };
-        let counted = pools.into_iter().filter(|pool| self.due || !self.shared.is_quiet(pool));
-        counted.map(|pool| (pool.clone(), self.shared.news_of(&pool))).collect()
+    /// Reads which queues there are, if some may be unknown.
+    async fn learn_queues(&self) -> Result<(), IndexError> {
+        let queues = &self.shared.queues;
+        if !queues.take_incomplete() {
+            return Ok(());
+        }
+        let backlog = self.shared.actions.backlog().await.inspect_err(|_| queues.set_incomplete())?;
+        backlog.iter().for_each(|it| queues.news(&it.requirements));
+        Ok(())
+    }
+
+    /// The queues to read: those in which something may wait and an able executor has room.
+    fn queues(&self) -> Vec<ToRead> {
+        let open = (!self.due).then(|| self.shared.view.open_kinds());
+        self.shared.queues.to_read(open.as_ref(), &self.kinds)
     }
 
     /// Reads the heads of the queues and decides; `None` if the index must be rebuilt.
-    async fn decide(&self, pools: &BTreeMap<PoolName, u64>) -> Result<Option<Round>, IndexError> {
+    async fn decide(&self, queues: &[ToRead]) -> Result<Option<Round>, IndexError> {
         let mut depth = Depth::Shallow;
+        let sets: Vec<&ProcessingSet> = queues.iter().map(|queue| &*queue.set).collect();
+        let parts = independent(&sets);
         loop {
-            let heads = self.heads(pools, depth).await?;
+            let heads = self.heads(queues, depth).await?;
             if !heads.ready {
                 return Ok(None);
             }
-            let (mut granted, mut counts, mut after) = (Vec::new(), BTreeMap::new(), HashMap::new());
+            let (mut granted, mut counts) = (Vec::new(), HashMap::new());
             let mut hides = false;
-            for head in &heads.pools {
-                let (open, of_pool) = self.decide_pool(head);
-                hides |= depth == Depth::Shallow && hides_something(head, &open, &of_pool);
-                counts.insert(head.pool.clone(), of_pool.len() as u64);
-                after.extend(open.into_iter().map(|it| (it.ask.executor, it.after)));
-                granted.extend(of_pool);
+            for members in &parts {
+                let read: Vec<(&QueueHead, &ToRead)> = members
+                    .iter()
+                    .filter_map(|at| Some((heads.queues.get(*at)?, queues.get(*at)?)))
+                    .collect();
+                let part = self.decide_part(&read, &heads.uses);
+                hides |= depth == Depth::Shallow && hides_something(&read, &part);
+                for (head, _) in part.queues.iter().filter_map(|at| read.get(*at)) {
+                    *counts.entry(head.requirements.clone()).or_default() += 1;
+                }
+                granted.extend(part.granted);
             }
             if !hides {
-                return Ok(Some(Round { heads, granted, counts, after }));
+                return Ok(Some(Round { heads, granted, counts }));
             }
             depth = Depth::Deep;
         }
     }
 
-    async fn heads(&self, pools: &BTreeMap<PoolName, u64>, depth: Depth) -> Result<Heads, IndexError> {
-        let pools: Vec<PoolName> = pools.keys().cloned().collect();
+    async fn heads(&self, queues: &[ToRead], depth: Depth) -> Result<Heads, IndexError> {
         let view = &self.shared.view;
+        let kinds: BTreeSet<usize> = queues.iter().flat_map(|queue| queue.set.kinds()).collect();
         let most = match depth {
-            _ if !pools.iter().any(|pool| view.has_room(pool)) => 0,
-            Depth::Shallow => view.room(&pools).saturating_add(HEAD_MORE).min(HEAD_MAX),
+            _ if !view.has_room(&kinds) => 0,
+            Depth::Shallow => view.room(&kinds).saturating_add(HEAD_MORE).min(HEAD_MAX),
             Depth::Deep => HEAD_DEEP,
         };
-        let heads = self.shared.actions.heads(self.now, most, GRACE, &pools).await?;
+        // Many queues together are read as far as a few.
+        let most = most.min((QUEUES_TOTAL / queues.len().max(1)).max(QUEUE_LEAST));
+        let pools: BTreeSet<&PoolName> =
+            kinds.iter().filter_map(|kind| Some(&self.kinds.offers.get(*kind)?.name)).collect();
+        let pools: Vec<PoolName> = pools.into_iter().cloned().collect();
+        let ids: Vec<RequirementsId> = queues.iter().map(|queue| queue.id.clone()).collect();
+        let heads = self.shared.actions.heads(self.now, most, GRACE, &ids, &pools).await?;
         set(Gauge::ExecutionsWaiting, &[], i64::try_from(heads.waiting).unwrap_or(i64::MAX));
         let wakes = &self.shared.wakes;
         if heads.silent > 0 {
             wakes.ask.notify_one();
         }
         if heads.doubtful > 0 {
-            // Some of the doubtful executions may have been requeued, in any pool.
-            view.pools().iter().for_each(|pool| self.shared.news(pool));
+            // Some of the doubtful executions may have been requeued, with any requirements.
+            self.shared.queues.news_everywhere();
         }
         if heads.next_overdue.is_some_and(|at| at <= self.now) {
             wakes.overdue.notify_one();
@@ -218,12 +257,16 @@ impl<'a> Pass<'a> {
         Ok(heads)
     }
 
-    /// Decides what the executors of a pool get.
-    fn decide_pool(&self, head: &PoolHead) -> (Vec<OpenExecutor>, Vec<Granted>) {
-        let kind = self.shared.view.executor_type(&head.pool);
-        let queues: Vec<Queue> = head.groups.iter().map(|group| self.queue(group, kind.as_ref())).collect();
+    /// Decides what the executors get that can run the executions of these queues.
+    fn decide_part(
+        &self,
+        read: &[(&QueueHead, &ToRead)],
+        uses: &HashMap<PoolName, Vec<GroupUse>>,
+    ) -> Part {
+        let kinds: BTreeSet<usize> = read.iter().flat_map(|(_, queue)| queue.set.kinds()).collect();
+        let queues = self.group_queues(read, &kinds, uses);
         if queues.iter().all(|queue| queue.waiting.is_empty()) {
-            return (Vec::new(), Vec::new());
+            return Part { open: Vec::new(), granted: Vec::new(), queues: Vec::new() };
         }
         let view = &self.shared.view;
         let waiting: HashMap<&ExecutionKey, &Waiter> =
@@ -231,57 +274,76 @@ impl<'a> Pass<'a> {
         let warm: BTreeSet<ExecutorId> =
             waiting.values().flat_map(|waiter| waiter.warm_at.iter().cloned()).collect();
         let mut random = Random::new(self.shared.next_seed());
-        let open = view.open_executors(&head.pool, EXECUTORS_MAX, &warm, &mut random);
+        let open = view.open_executors(&kinds, EXECUTORS_MAX, &warm, &mut random);
         let asks: Vec<Ask> = open.iter().map(|it| it.ask.clone()).collect();
-        let members = view.members(&head.pool);
+        let members = || view.members(&kinds);
         let grants = grant(&queues, &asks, &members, self.shared.grants, self.now);
-        let granted = grants.into_iter().filter_map(|grant| {
-            let (Some(ask), Some(waiter)) = (asks.get(grant.ask), waiting.get(&grant.key)) else {
+        let (mut granted, mut of_queues) = (Vec::new(), Vec::new());
+        for grant in grants {
+            let (Some(to), Some(waiter)) = (open.get(grant.ask), waiting.get(&grant.key)) else {
                 let executors = asks.len();
                 impossible!(
                     "the grant of {} to executor {} of {executors} has no such",
                     grant.key,
                     grant.ask
                 );
-                return None;
+                continue;
             };
-            let (executor, demand) = (ask.executor.clone(), waiter.demand.clone());
-            Some(Granted { executor, demand, grant })
-        });
-        let granted = granted.collect();
-        (open, granted)
+            of_queues.extend(read.iter().position(|(_, queue)| Arc::ptr_eq(&queue.set, &waiter.set)));
+            granted.push(Granted::new(to, waiter.demand.clone(), grant));
+        }
+        Part { open, granted, queues: of_queues }
     }
 
-    fn queue(&self, head: &GroupHead, kind: Option<&ExecutorType>) -> Queue {
-        let weight = self.shared.weight(&head.group);
-        let waiter = |waiting: &index::actions::Waiting| Waiter {
-            key: waiting.key.clone(),
-            demand: waiting.demand.clone(),
-            holders: waiting.holders.clone(),
-            warm_at: if self.shared.affinity { self.shared.view.warm_at(&waiting.key) } else { Vec::new() },
-        };
-        Queue {
-            standing: Standing { used: head.used, held: head.held, weight },
-            share: kind.and_then(|kind| self.shared.share(&head.group, kind)),
-            waiting: head.waiting.iter().map(waiter).collect(),
+    /// The queue of each group: its executions of all of `read`, in one order.
+    fn group_queues(
+        &self,
+        read: &[(&QueueHead, &ToRead)],
+        kinds: &BTreeSet<usize>,
+        uses: &HashMap<PoolName, Vec<GroupUse>>,
+    ) -> Vec<Queue> {
+        let offers = || kinds.iter().filter_map(|kind| self.kinds.offers.get(*kind));
+        let pools: BTreeSet<&PoolName> = offers().map(|offer| &offer.name).collect();
+        let mut standings: HashMap<&Group, (f64, f64)> = HashMap::new();
+        for it in pools.into_iter().filter_map(|pool| uses.get(pool)).flatten() {
+            let (used, held) = standings.entry(&it.group).or_default();
+            *used += it.used;
+            *held += it.held;
         }
+        let mut groups: BTreeMap<&Group, Vec<(u64, Waiter)>> = BTreeMap::new();
+        for (head, queue) in read {
+            for (group, waiting) in &head.groups {
+                let of_group = groups.entry(group).or_default();
+                of_group.extend(waiting.iter().map(|it| (it.score, self.waiter(it, &queue.set))));
+            }
+        }
+        let queue = |(group, mut waiting): (&Group, Vec<(u64, Waiter)>)| {
+            // Each queue is in this order; the sort merges them.
+            waiting.sort_by_key(|(score, _)| *score);
+            let (used, held) = standings.get(group).copied().unwrap_or_default();
+            Queue {
+                standing: Standing { used, held, weight: self.shared.weight(group) },
+                share: self.shared.share(group, offers()),
+                waiting: waiting.into_iter().map(|(_, waiter)| waiter).collect(),
+            }
+        };
+        groups.into_iter().map(queue).collect()
+    }
+
+    fn waiter(&self, waiting: &index::actions::Waiting, set: &Arc<ProcessingSet>) -> Waiter {
+        let warm_at = if self.shared.affinity { self.shared.view.warm_at(&waiting.key) } else { Vec::new() };
+        let (key, demand) = (waiting.key.clone(), waiting.demand.clone());
+        Waiter { key, demand, holders: waiting.holders.clone(), warm_at, set: Arc::clone(set) }
     }
 
     /// Commits the grants and sends them.
-    async fn commit(
-        &self,
-        granted: &[Granted],
-        after: &HashMap<ExecutorId, u64>,
-    ) -> Result<grants::Sent, IndexError> {
+    async fn commit(&self, granted: &[Granted]) -> Result<grants::Sent, IndexError> {
         if granted.is_empty() {
             return Ok(grants::Sent { granted: 0, all: true });
         }
         crash_point(Step::ActionPicked);
-        let commit = |it: &Granted| {
-            let after = after.get(&it.executor).copied();
-            it.to_commit(self.shared, after.present("the last grant to an executor with room"), self.now)
-        };
-        let commits: Vec<index::actions::Grant> = granted.iter().map(commit).collect();
+        let commits: Vec<index::actions::Grant> =
+            granted.iter().map(|it| it.to_commit(self.shared, self.now)).collect();
         let committed = self.shared.actions.commit(&commits, self.now).await?;
         crash_point(Step::ActionCommitted);
         Ok(grants::send(self.shared, granted, committed).await)
@@ -296,17 +358,20 @@ enum Depth {
 }
 
 /// Whether an executor with room got nothing although executions behind the ones read may suit it.
-fn hides_something(head: &PoolHead, open: &[OpenExecutor], granted: &[Granted]) -> bool {
-    let read: usize = head.groups.iter().map(|group| group.waiting.len()).sum();
+fn hides_something(read: &[(&QueueHead, &ToRead)], part: &Part) -> bool {
+    let shown = |head: &QueueHead| head.groups.iter().map(|(_, waiting)| waiting.len() as u64).sum::<u64>();
     // Emergencies are at the heads of queues, so they are read.
-    if read == 0 || head.waiting <= read as u64 {
-        return false;
-    }
-    let served: HashSet<&ExecutorId> = granted.iter().map(|it| &it.executor).collect();
+    let hiding: Vec<&ToRead> = read
+        .iter()
+        .filter(|(head, _)| (1..head.waiting).contains(&shown(head)))
+        .map(|(_, queue)| *queue)
+        .collect();
+    let served: HashSet<&ExecutorId> = part.granted.iter().map(|it| &it.executor).collect();
     let got_nothing = |one: &OpenExecutor| {
         one.ask.starts > one.ask.kept.starts.into() && !served.contains(&one.ask.executor)
     };
-    open.iter().any(got_nothing)
+    let able = |one: &OpenExecutor| hiding.iter().any(|queue| queue.set.contains(one.ask.kind));
+    !hiding.is_empty() && part.open.iter().any(|one| got_nothing(one) && able(one))
 }
 
 /// When the next pass runs if nothing wakes the loop: at the next due time, and after [`REPAIR`] while a lost message

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashSet};
 use bus::{Plain, Subject};
 use index::actions::Committed;
 use invariant::Present as _;
-use model::{Demand, ExecutionKey, ExecutorId, GrantNotice, Grants, Millis, Resources, Sequence};
+use model::{Demand, ExecutionKey, ExecutorId, GrantNotice, Grants, Millis, PoolName, Resources, Sequence};
 use policy::actions::{Grant, occupancy};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -13,7 +13,7 @@ use service::{Step, crash_point};
 use telemetry::metrics::{Counter, Label, count};
 use tracing::warn;
 
-use crate::Shared;
+use crate::{Shared, view::OpenExecutor};
 
 /// Same as `model::Grants`, with records as they are stored.
 #[derive(Debug, Default, Serialize, Deserialize)]
@@ -49,18 +49,27 @@ struct Claimed {
 pub(crate) struct Granted {
     /// The executor that gets the execution.
     pub(crate) executor: ExecutorId,
+    pool: PoolName,
+    /// Number of the last known grant to the executor.
+    after: u64,
     pub(crate) demand: Demand,
     pub(crate) grant: Grant,
 }
 
 impl Granted {
-    /// The grant for the index; `after` is the number of the last grant to the executor.
-    pub(crate) fn to_commit(&self, shared: &Shared, after: u64, now: Millis) -> index::actions::Grant {
+    /// A grant of an execution with `demand` to the executor whose room is `to`.
+    pub(crate) fn new(to: &OpenExecutor, demand: Demand, grant: Grant) -> Self {
+        Self { executor: to.ask.executor.clone(), pool: to.pool.clone(), after: to.after, demand, grant }
+    }
+
+    /// The grant for the index.
+    pub(crate) fn to_commit(&self, shared: &Shared, now: Millis) -> index::actions::Grant {
         let cost = occupancy(&self.grant.size).micros() / 1000;
         index::actions::Grant {
             key: self.grant.key.clone(),
             executor: self.executor.clone(),
-            after,
+            pool: self.pool.clone(),
+            after: self.after,
             hedge_at: shared.hedge_at(&self.demand, now),
             cost: u64::try_from(cost).present("the occupancy of an execution, which is not negative"),
         }

@@ -58,8 +58,7 @@ async fn apply(shared: &Shared, received: &Received<ExecutorHeartbeat>) {
     if !heard.ready {
         wakes.rebuild.notify_one();
     }
-    messages::announce_requeued(shared, WaitAgain { pool: heartbeat.pool.clone(), executions: heard.again })
-        .await;
+    messages::announce_requeued(shared, WaitAgain { requirements: heard.again }).await;
     let now = context.bus.now();
     let due: Vec<(ExecutionKey, Millis)> = heard
         .found

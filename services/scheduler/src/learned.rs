@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use bus::millis;
-use model::{ActionKeys, Demand, ExecutionRecord, ExecutorHome, Measured, PoolName, Resources};
+use model::{ActionKeys, Demand, ExecutionRecord, ExecutorHome, Measured, Requirements, Resources};
 use parking_lot::Mutex;
 use policy::actions::{History, Warmth, asked, occupancy, packing, waits_until};
 
@@ -23,7 +23,7 @@ pub(crate) struct Learned {
 
 /// What a waiting execution needs, and its cost for fairness.
 #[derive(Debug)]
-pub(crate) struct Requirements {
+pub(crate) struct SizedExecution {
     pub(crate) demand: Demand,
     /// Cost in thousandths of ESU.
     pub(crate) cost: u64,
@@ -37,8 +37,8 @@ impl Learned {
         Self { history: Mutex::new(History::default()), warmth: Mutex::new(Warmth::new(WARMTH_MAX)), sizing }
     }
 
-    /// What an unfinished execution needs from an executor of a pool whose largest executor has `capacity`.
-    pub(crate) fn requirements(&self, record: &ExecutionRecord, capacity: &Resources) -> Requirements {
+    /// What an unfinished execution needs, if the largest executor that meets its requirements has `capacity`.
+    pub(crate) fn size(&self, record: &ExecutionRecord, capacity: &Resources) -> SizedExecution {
         let execution = &record.execution;
         let (needs, keys) = (&execution.needs, &execution.keys);
         let history = self.history.lock();
@@ -52,10 +52,11 @@ impl Learned {
         // After running out of memory, an execution needs an executor that has more.
         let grown = record.so_far.memory_bytes.unwrap_or_default().min(capacity.memory_bytes);
         asked.memory_bytes = asked.memory_bytes.max(grown);
-        Requirements {
+        SizedExecution {
             cost: thousandths(esu),
             length: thousandths(esu * wall.as_secs_f64()).max(1),
             demand: Demand {
+                requirements: execution.requirements.clone(),
                 asked: (asked != size).then_some(asked),
                 size,
                 exclusive: needs.exclusive,
@@ -124,16 +125,15 @@ pub(crate) fn open(
     learned: &Learned,
     record: &ExecutionRecord,
     encoded: Vec<u8>,
-    capacity: impl FnOnce(&PoolName) -> Resources,
+    capacity: impl FnOnce(&Requirements) -> Resources,
 ) -> index::actions::Open {
     let execution = &record.execution;
-    let requirements = learned.requirements(record, &capacity(&execution.pool));
+    let sized = learned.size(record, &capacity(&execution.requirements));
     index::actions::Open {
-        pool: execution.pool.clone(),
         until: waits_until(record),
-        demand: requirements.demand,
-        cost: requirements.cost,
-        length: requirements.length,
+        demand: sized.demand,
+        cost: sized.cost,
+        length: sized.length,
         invocation: execution.client.invocation.clone(),
         merge: index::actions::MergeKey::of(execution),
         record: encoded,

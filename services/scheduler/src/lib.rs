@@ -16,6 +16,7 @@ mod losses;
 mod messages;
 mod overdue;
 mod projector;
+mod queues;
 mod recall;
 mod records;
 mod shared;

@@ -45,7 +45,7 @@ pub(crate) async fn follow_grants(shared: Shared) -> Result<(), ServiceError> {
 /// Receives notices of requeued executions, from this scheduler and from others.
 pub(crate) async fn follow_requeued(shared: Shared) -> Result<(), ServiceError> {
     for_each_message(&shared, Delivery::ToAll, |again: Received<WaitAgain>| {
-        shared.news(&again.content.pool);
+        shared.queues.news_of(&again.content.requirements);
         shared.wakes.check.notify_one();
         std::future::ready(())
     })
@@ -89,10 +89,10 @@ async fn for_each_message<M: Plain<To = ()>, Handled: Future<Output = ()>>(
 
 /// Grants executions that wait again, and notifies the other schedulers of them.
 pub(crate) async fn announce_requeued(shared: &Shared, again: WaitAgain) {
-    if again.executions.is_empty() {
+    if again.requirements.is_empty() {
         return;
     }
-    shared.news(&again.pool);
+    shared.queues.news_of(&again.requirements);
     shared.wakes.dispatch.notify_one();
     if let Err(error) = shared.context.bus.send(&(), &again).await {
         let error = telemetry::error_chain(&error);
@@ -104,9 +104,7 @@ async fn requeue_returned(shared: &Shared, handed: HandOver) {
     let (executor, count) = (&handed.executor, handed.claimed.len());
     debug!(%executor, claimed = count, "an executor returns executions");
     match shared.actions.give_back(executor, &handed.claimed, shared.context.bus.now()).await {
-        Ok(executions) => {
-            announce_requeued(shared, WaitAgain { pool: handed.pool.clone(), executions }).await;
-        }
+        Ok(requirements) => announce_requeued(shared, WaitAgain { requirements }).await,
         // The executor names these executions no longer, so its next heartbeat puts them in doubt.
         Err(error) => warn!(error = telemetry::error_chain(&error), "cannot requeue returned executions"),
     }

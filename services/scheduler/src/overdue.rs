@@ -21,8 +21,10 @@ pub(crate) async fn run(shared: Shared) -> Result<(), ServiceError> {
 
 async fn end(shared: Shared, record: ExecutionRecord, at: Sequence) -> Result<(), DueError> {
     crash_point(Step::ActionOverdueFound);
-    let (key, pool, now) = (record.execution.key(), &record.execution.pool, shared.context.bus.now());
-    let queue = shared.actions.queue(pool, None, now).await?;
+    let (key, requirements, now) =
+        (record.execution.key(), &record.execution.requirements, shared.context.bus.now());
+    let pools = shared.view.pools(requirements);
+    let queue = shared.actions.queue(&requirements.id(), &pools, None, now).await?;
     let state = PoolState { executors: queue.executors, waiting: queue.waiting, running: queue.running };
     let Some(ended) = overdue(&record, at, state, now) else { return Ok(()) };
     if let Written::Won(_) = shared.context.bus.transition(&ended, at, PATIENCE).await? {
@@ -33,7 +35,7 @@ async fn end(shared: Shared, record: ExecutionRecord, at: Sequence) -> Result<()
             ("expired", "an execution expired in the queue")
         };
         count(Counter::ExecutionsFinished, &[(Label::Outcome, outcome)], 1);
-        info!(%key, %pool, "{what}");
+        info!(%key, %requirements, "{what}");
     }
     crash_point(Step::ActionOverdueWritten);
     Ok(())

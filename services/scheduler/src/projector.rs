@@ -62,7 +62,7 @@ impl Projection for Executions {
 
     fn ready(&self) {
         // Records that arrived meanwhile were not reported as news.
-        self.shared.view.pools().iter().for_each(|pool| self.shared.news(pool));
+        self.shared.queues.news_everywhere();
         self.shared.wakes.dispatch.notify_one();
     }
 
@@ -72,7 +72,7 @@ impl Projection for Executions {
 
     fn read(&self, stored: &Stored) -> Result<ReadRecord, BusError> {
         let content = records::read(stored)?;
-        let capacity = |pool: &_| self.shared.view.capacity(pool);
+        let capacity = |requirements: &_| self.shared.view.capacity(requirements);
         let event = records::event(&content, stored, &self.shared.learned, capacity);
         Ok(ReadRecord { content, event, room: stored.room() })
     }
@@ -126,7 +126,7 @@ impl Projection for Executions {
                 (RecordContent::Open(_), Change::Open(..)) if granted.contains(&it.event.key) => {}
                 (RecordContent::Open(record), Change::Open(_, open)) => {
                     wakes = true;
-                    shared.news(&open.pool);
+                    shared.queues.news(&open.demand.requirements);
                     if shared.affinity {
                         shared.view.note_warm(&it.event.key, shared.learned.homes(&record.execution.keys));
                     }

@@ -4,7 +4,7 @@
 use bus::{BusError, Stored};
 use index::actions::{Change, Event, MergeKey, Move};
 use model::{
-    AcceptedHead, ExecutionEvent, ExecutionHead, ExecutionPhase, ExecutionRecord, PoolName, Resources,
+    AcceptedHead, ExecutionEvent, ExecutionHead, ExecutionPhase, ExecutionRecord, Requirements, Resources,
     RoomReport,
 };
 
@@ -47,12 +47,13 @@ pub(crate) fn read(stored: &Stored) -> Result<RecordContent, BusError> {
     }
 }
 
-/// Converts a record to an event of the index; `capacity` returns the resources of the largest executor of a pool.
+/// Converts a record to an event of the index; `capacity` returns the resources of the largest executor
+/// that meets requirements.
 pub(crate) fn event(
     content: &RecordContent,
     stored: &Stored,
     learned: &Learned,
-    capacity: impl FnOnce(&PoolName) -> Resources,
+    capacity: impl FnOnce(&Requirements) -> Resources,
 ) -> Event {
     let (key, change) = match content {
         RecordContent::Finished(head) => (head.key(), finished(head, learned)),

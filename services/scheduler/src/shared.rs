@@ -1,7 +1,7 @@
 //! State that all parts of the scheduler share.
 
 use std::{
-    collections::HashMap,
+    collections::BTreeSet,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -10,14 +10,14 @@ use std::{
 };
 
 use index::actions::Actions;
-use model::{Demand, Esu, ExecutorType, Group, Millis, PoolName};
+use model::{Demand, Esu, ExecutorType, Group, Millis, Pool};
 use parking_lot::Mutex;
 use policy::actions::{GrantRules, HedgeRules};
 use service::{Context, Current};
 use settings::SchedulerSettings;
 use tokio::{sync::watch, time::Instant};
 
-use crate::{Wakes, learned::Learned, view::View};
+use crate::{Wakes, learned::Learned, queues::Queues, view::View};
 
 /// Time for which a scheduler sends notices of its grants after it noticed another one.
 const PEERS: Duration = Duration::from_secs(60);
@@ -36,21 +36,12 @@ pub(crate) struct Shared {
     pub(crate) hedges: HedgeRules,
     pub(crate) lease_ttl: Duration,
     quotas: watch::Receiver<Current>,
-    quiet: Arc<Mutex<HashMap<PoolName, Quiet>>>,
+    pub(crate) queues: Arc<Queues>,
     /// Held from a decision until its grants are sent: decisions made in between would use the same room.
     pub(crate) granting: Arc<tokio::sync::Mutex<()>>,
     /// When other schedulers were last noticed.
     peers: Arc<Mutex<Option<Instant>>>,
     seed: Arc<AtomicU64>,
-}
-
-/// Whether anything can wait in a pool, known without a read of the index.
-#[derive(Debug, Default, Clone, Copy)]
-struct Quiet {
-    /// Number of events so far that may have made something wait in the pool.
-    news: u64,
-    /// Value of `news` when the index was last read and nothing waited; `None` if something waited.
-    empty_at: Option<u64>,
 }
 
 impl Shared {
@@ -75,7 +66,7 @@ impl Shared {
             lease_ttl: settings.lease_ttl,
             view: Arc::default(),
             wakes: Wakes::default(),
-            quiet: Arc::default(),
+            queues: Arc::default(),
             peers: Arc::default(),
             granting: Arc::default(),
             seed: Arc::new(AtomicU64::new(seed())),
@@ -109,47 +100,22 @@ impl Shared {
         policy::weight(current.as_ref().and_then(|governance| governance.quotas.of(group)))
     }
 
-    /// ESU of `kind` that a group may hold while others wait; `None` if no group has a quota of it.
-    pub(crate) fn share(&self, group: &Group, kind: &ExecutorType) -> Option<f64> {
+    /// ESU that a group may hold on these kinds of executors while others wait; `None` if no group has a quota of
+    /// their executor types.
+    pub(crate) fn share<'a>(&self, group: &Group, kinds: impl Iterator<Item = &'a Pool>) -> Option<f64> {
         let current = self.quotas.borrow();
         let known = current.as_ref()?;
-        policy::set_point(group, kind, &known.quotas, &known.totals, &known.record).map(Esu::units)
+        let types: BTreeSet<&ExecutorType> = kinds.map(|kind| &kind.executor_type).collect();
+        let shares = types.into_iter().filter_map(|kind| {
+            policy::set_point(group, kind, &known.quotas, &known.totals, &known.record).map(Esu::units)
+        });
+        shares.reduce(|sum, share| sum + share)
     }
 
     /// When an additional copy is due of an execution that starts at `now`; `None` if never.
     pub(crate) fn hedge_at(&self, demand: &Demand, now: Millis) -> Option<Millis> {
         let slow_after = demand.slow_after_ms.map(Duration::from_millis);
         self.hedges.due(now, demand.hedges, slow_after).filter(|_| !demand.exclusive)
-    }
-
-    fn with_quiet<T>(&self, pool: &PoolName, change: impl FnOnce(&mut Quiet) -> T) -> T {
-        let mut all = self.quiet.lock();
-        change(all.entry(pool.clone()).or_default())
-    }
-
-    /// Notes that something may have started to wait in `pool`.
-    pub(crate) fn news(&self, pool: &PoolName) {
-        self.with_quiet(pool, |quiet| quiet.news += 1);
-    }
-
-    /// Value of the news counter of `pool`.
-    pub(crate) fn news_of(&self, pool: &PoolName) -> u64 {
-        self.with_quiet(pool, |quiet| quiet.news)
-    }
-
-    /// Records whether `pool` was `empty` when the index was read after event number `news`.
-    pub(crate) fn note_quiet(&self, pool: &PoolName, empty: bool, news: u64) {
-        self.with_quiet(pool, |quiet| quiet.empty_at = empty.then_some(news));
-    }
-
-    /// Whether something may wait in any pool.
-    pub(crate) fn has_news(&self) -> bool {
-        self.quiet.lock().values().any(|quiet| quiet.empty_at != Some(quiet.news))
-    }
-
-    /// Whether nothing waits in `pool` as far as this scheduler knows.
-    pub(crate) fn is_quiet(&self, pool: &PoolName) -> bool {
-        self.with_quiet(pool, |quiet| quiet.empty_at == Some(quiet.news))
     }
 }
 

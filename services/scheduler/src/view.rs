@@ -1,6 +1,7 @@
 //! What this scheduler knows of executors: how much room each has, and where waiting executions are warm. These are
 //! hints, from heartbeats, reports of executors and notices of other schedulers; the index is authoritative.
 
+mod kinds;
 mod room;
 
 use std::{
@@ -10,16 +11,19 @@ use std::{
 
 use invariant::Present as _;
 use model::{
-    ExecutionKey, ExecutorHeartbeat, ExecutorHome, ExecutorId, ExecutorStatus, ExecutorType, GrantNotice,
-    PoolName, Resources, RoomReport,
+    ExecutionKey, ExecutorHeartbeat, ExecutorHome, ExecutorId, ExecutorStatus, GrantNotice, PoolName,
+    Requirements, Resources, RoomReport,
 };
 use parking_lot::Mutex;
-use policy::{Random, actions::Member};
+use policy::{
+    Random,
+    actions::{Member, ProcessingSet},
+};
 use quick_cache::unsync::Cache;
 use tokio::time::Instant;
 
-use self::room::KnownRoom;
-pub(crate) use self::room::OpenExecutor;
+use self::{kinds::Kinds, room::KnownRoom};
+pub(crate) use self::{kinds::KnownKinds, room::OpenExecutor};
 
 /// Maximum number of executions of which the warm places are remembered.
 const WARM_MAX: usize = 100_000;
@@ -31,8 +35,9 @@ pub(crate) struct View(Mutex<Inner>);
 #[derive(Debug)]
 struct Inner {
     executors: HashMap<ExecutorId, ExecutorState>,
-    /// The executors that have room, by pool.
-    open: BTreeMap<PoolName, BTreeSet<ExecutorId>>,
+    kinds: Kinds,
+    /// The executors that have room, by kind.
+    open: BTreeMap<usize, BTreeSet<ExecutorId>>,
     homes: HashMap<ExecutorHome, ExecutorId>,
     /// Where waiting executions are warm.
     warm: Cache<ExecutionKey, Vec<ExecutorHome>>,
@@ -42,6 +47,7 @@ impl Default for Inner {
     fn default() -> Self {
         Self {
             executors: HashMap::new(),
+            kinds: Kinds::default(),
             open: BTreeMap::new(),
             homes: HashMap::new(),
             warm: Cache::new(WARM_MAX),
@@ -51,8 +57,7 @@ impl Default for Inner {
 
 #[derive(Debug)]
 struct ExecutorState {
-    pool: PoolName,
-    executor_type: ExecutorType,
+    kind: usize,
     home: ExecutorHome,
     capacity: Resources,
     room: KnownRoom,
@@ -73,12 +78,12 @@ impl View {
         if known.is_some_and(|state| state.room.is_newer(&heartbeat.room)) {
             return;
         }
+        let kind = inner.kinds.of(heartbeat);
         let known = inner.executors.remove(executor);
         let mut room = known.map(|state| state.room).unwrap_or_default();
         room.report(&heartbeat.room);
         let state = ExecutorState {
-            pool: heartbeat.pool.clone(),
-            executor_type: heartbeat.executor_type.clone(),
+            kind,
             home: heartbeat.home.clone(),
             capacity: heartbeat.capacity.clone(),
             room,
@@ -159,28 +164,34 @@ impl View {
         self.0.lock().executors_at(homes)
     }
 
-    /// Whether an executor of the pool has room.
-    pub(crate) fn has_room(&self, pool: &PoolName) -> bool {
-        self.0.lock().open.contains_key(pool)
+    /// Whether an executor of one of these kinds has room.
+    pub(crate) fn has_room(&self, kinds: &BTreeSet<usize>) -> bool {
+        let inner = self.0.lock();
+        kinds.iter().any(|kind| inner.open.contains_key(kind))
     }
 
-    /// The pools in which an executor has room.
-    pub(crate) fn open_pools(&self) -> Vec<PoolName> {
-        self.0.lock().open.keys().cloned().collect()
+    /// The kinds of which an executor has room.
+    pub(crate) fn open_kinds(&self) -> BTreeSet<usize> {
+        self.0.lock().open.keys().copied().collect()
     }
 
-    /// At most `max` executors of a pool that have room, drawn at random, and those of `wanted` that have room
+    /// All kinds of executors.
+    pub(crate) fn kinds(&self) -> KnownKinds {
+        self.0.lock().kinds.known()
+    }
+
+    /// At most `max` executors of these kinds that have room, drawn at random, and those of `wanted` that have room
     /// but were not drawn.
     pub(crate) fn open_executors(
         &self,
-        pool: &PoolName,
+        kinds: &BTreeSet<usize>,
         max: usize,
         wanted: &BTreeSet<ExecutorId>,
         random: &mut Random,
     ) -> Vec<OpenExecutor> {
         let inner = self.0.lock();
-        let Some(open) = inner.open.get(pool) else { return Vec::new() };
-        let mut chosen: Vec<&ExecutorId> = open.iter().collect();
+        let mut chosen: Vec<&ExecutorId> =
+            kinds.iter().filter_map(|kind| inner.open.get(kind)).flatten().collect();
         // Of equal executors, each is as likely to be the first.
         for at in 0..max.min(chosen.len()) {
             let other = random.below((chosen.len() - at) as u64);
@@ -193,49 +204,44 @@ impl View {
         let now = Instant::now();
         let open = |executor: &ExecutorId| {
             let state = inner.executors.get(executor).filter(|state| state.until > now)?;
-            Some(state.room.open(executor, &state.capacity))
+            let pool = inner.kinds.get(state.kind)?.name.clone();
+            Some(state.room.open(executor, state.kind, pool, &state.capacity))
         };
         chosen.into_iter().filter_map(open).collect()
     }
 
-    /// Number of executions that the executors of these pools take now.
-    pub(crate) fn room(&self, pools: &[PoolName]) -> usize {
+    /// Number of executions that the executors of these kinds take now.
+    pub(crate) fn room(&self, kinds: &BTreeSet<usize>) -> usize {
         let inner = self.0.lock();
-        let open = pools.iter().filter_map(|pool| inner.open.get(pool)).flatten();
+        let open = kinds.iter().filter_map(|kind| inner.open.get(kind)).flatten();
         let states = open.filter_map(|executor| inner.executors.get(executor));
         states.map(|state| state.room.count()).fold(0, usize::saturating_add)
     }
 
-    /// All live executors of a pool.
-    pub(crate) fn members(&self, pool: &PoolName) -> Vec<Member> {
+    /// All live executors of these kinds.
+    pub(crate) fn members(&self, kinds: &BTreeSet<usize>) -> Vec<Member> {
         let inner = self.0.lock();
-        let of_pool = inner.executors.iter().filter(|(_, state)| state.pool == *pool);
+        let of_kinds = inner.executors.iter().filter(|(_, state)| kinds.contains(&state.kind));
         let member = |(executor, state): (&ExecutorId, &ExecutorState)| Member {
             executor: executor.clone(),
+            kind: state.kind,
             capacity: state.capacity.clone(),
         };
-        of_pool.map(member).collect()
+        of_kinds.map(member).collect()
     }
 
-    /// Executor type of a pool; `None` if it has no live executor.
-    pub(crate) fn executor_type(&self, pool: &PoolName) -> Option<ExecutorType> {
-        let (inner, now) = (self.0.lock(), Instant::now());
-        let mut of_pool = inner.executors.values().filter(|state| state.pool == *pool && state.until > now);
-        of_pool.next().map(|state| state.executor_type.clone())
+    /// Resources of the largest live executor that meets `requirements`.
+    pub(crate) fn capacity(&self, requirements: &Requirements) -> Resources {
+        let KnownKinds { offers, .. } = self.kinds();
+        let able = offers.iter().filter(|offer| policy::requirements::satisfies(offer, requirements));
+        able.fold(Resources::default(), |most, offer| most.max(&offer.capacity))
     }
 
-    /// Resources of the largest known executor of a pool.
-    pub(crate) fn capacity(&self, pool: &PoolName) -> Resources {
-        let inner = self.0.lock();
-        let of_pool = inner.executors.values().filter(|state| state.pool == *pool);
-        of_pool.fold(Resources::default(), |most, state| most.max(&state.capacity))
-    }
-
-    /// The pools that have executors.
-    pub(crate) fn pools(&self) -> Vec<PoolName> {
-        let inner = self.0.lock();
-        let distinct: BTreeSet<&PoolName> = inner.executors.values().map(|state| &state.pool).collect();
-        distinct.into_iter().cloned().collect()
+    /// The pools whose executors meet `requirements`.
+    pub(crate) fn pools(&self, requirements: &Requirements) -> BTreeSet<PoolName> {
+        let KnownKinds { offers, .. } = self.kinds();
+        let set = ProcessingSet::of(requirements, offers.iter());
+        set.kinds().filter_map(|kind| Some(offers.get(kind)?.name.clone())).collect()
     }
 }
 
@@ -249,11 +255,11 @@ impl Inner {
         let Some(state) = self.executors.get(executor) else { return false };
         let is_open = state.is_ready && state.room.is_open();
         if is_open {
-            self.open.entry(state.pool.clone()).or_default().insert(executor.clone());
-        } else if let Some(open) = self.open.get_mut(&state.pool) {
+            self.open.entry(state.kind).or_default().insert(executor.clone());
+        } else if let Some(open) = self.open.get_mut(&state.kind) {
             open.remove(executor);
             if open.is_empty() {
-                self.open.remove(&state.pool);
+                self.open.remove(&state.kind);
             }
         }
         is_open
@@ -264,11 +270,12 @@ impl Inner {
             state.is_ready = false;
             self.sort(executor);
         }
-        if let Some(state) = self.executors.remove(executor)
-            && self.homes.get(&state.home) == Some(executor)
-        {
+        let Some(state) = self.executors.remove(executor) else { return };
+        if self.homes.get(&state.home) == Some(executor) {
             self.homes.remove(&state.home);
         }
+        let left = self.executors.values().filter(|other| other.kind == state.kind);
+        self.kinds.remove(state.kind, &state.capacity, left.map(|other| &other.capacity));
     }
 }
 

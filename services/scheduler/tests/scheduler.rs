@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bus::Written;
 use fake::{FakeExecutor, Manner, Test, outcome};
-use model::{ExecutionOutcome, ExecutionPhase, ExecutorStatus, Resources, Sequence};
+use model::{ExecutionOutcome, ExecutionPhase, ExecutorStatus, Requirements, Resources, Sequence};
 
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -322,6 +322,73 @@ async fn what_was_warm_somewhere_goes_there_again_unless_it_failed_there() {
     assert!(ran[4..].iter().any(|at| *at != ran[0]), "{ran:?}");
 }
 
+/// Requires one of these hardware groups, written `a|b`.
+fn in_group(group: &str) -> impl Fn(&mut model::Execution) {
+    let requirements = Requirements::of([("hwgroup", group)]);
+    move |execution| execution.requirements = requirements.clone()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_several_pools_could_run_runs_wherever_there_is_room() {
+    let test = Test::start().await;
+    let _schedulers = [test.scheduler().await, test.scheduler().await];
+    let b = FakeExecutor::start_in(&test, "b", 2, "b", Manner::Finish).await;
+    let mut keys = Vec::new();
+    for _ in 0..4 {
+        keys.push(test.accept_with(in_group("a|b")).await);
+    }
+    test.all_finished(&keys).await;
+    assert_eq!(b.taken(), 4, "no executor of the other group lives");
+    // Both hold what they get: each fills up.
+    b.set_manner(Manner::Hold);
+    let a = FakeExecutor::start_in(&test, "a", 2, "a", Manner::Hold).await;
+    for _ in 0..4 {
+        test.accept_with(in_group("a|b")).await;
+    }
+    test.until(|| (a.held(), b.held()) == (2, 2)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_no_executor_can_run_waits_for_one_and_delays_no_other() {
+    let test = Test::start().await;
+    let _scheduler = test.scheduler().await;
+    let a = FakeExecutor::start_in(&test, "a", 1, "a", Manner::Finish).await;
+    let waits = test.accept_with(in_group("c")).await;
+    let mut keys = vec![test.accept_with(in_group("a")).await, test.accept_with(|_| ()).await];
+    test.all_finished(&keys).await;
+    assert_eq!(a.taken(), 2);
+    let c = FakeExecutor::start_in(&test, "c", 1, "c", Manner::Finish).await;
+    keys.push(waits);
+    test.all_finished(&keys).await;
+    assert_eq!((a.taken(), c.taken()), (2, 1));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn very_many_different_requirements_are_all_met() {
+    let test = Test::start().await;
+    let _scheduler = test.scheduler().await;
+    let mut keys = Vec::new();
+    for number in 0..2000 {
+        keys.push(test.accept_with(in_group(&format!("a|{number}"))).await);
+    }
+    let a = FakeExecutor::start_in(&test, "a", 4, "a", Manner::Finish).await;
+    test.all_finished(&keys).await;
+    assert_eq!(a.taken(), keys.len());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_new_scheduler_finds_what_waits_with_any_requirements() {
+    let test = Test::start().await;
+    let first = test.scheduler().await;
+    let keys = [test.accept_with(in_group("a")).await, test.accept_with(in_group("a|b")).await];
+    test.until_backlog(2).await;
+    first.kill();
+    let a = FakeExecutor::start_in(&test, "a", 1, "a", Manner::Finish).await;
+    let _second = test.scheduler().await;
+    test.all_finished(&keys).await;
+    assert_eq!(a.taken(), 2);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn an_executor_that_leaves_gives_back_what_it_has() {
     let test = Test::start().await;
@@ -360,14 +427,14 @@ async fn what_waits_too_long_is_ended_with_the_reason() {
     let key = test.accept_with(soon).await;
     let ends = test.all_finished(std::slice::from_ref(&key)).await;
     let end = &ends[&key];
-    assert_eq!((end.code, end.message.as_str()), (14, "waited 0 s: pool default has no executor"));
+    assert_eq!((end.code, end.message.as_str()), (14, "waited 0 s: no executor is live"));
     let full = FakeExecutor::start(&test, "full", 1, Manner::Hold).await;
     test.accept(1).await;
     test.until(|| full.held() == 1).await;
     let key = test.accept_with(soon).await;
     let ends = test.all_finished(std::slice::from_ref(&key)).await;
     let message = &ends[&key].message;
-    assert_eq!(message, "waited 0 s: the only executor of pool default is full: 1 running, 1 waiting");
+    assert_eq!(message, "waited 0 s: the only executor is full: 1 running, 1 waiting");
 }
 
 #[tokio::test(flavor = "multi_thread")]

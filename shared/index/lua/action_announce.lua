@@ -9,7 +9,7 @@
 -- ARGV[7]  grace_ms    time after which an execution that it should hold and does not name is unconfirmed
 -- ARGV[8]  heartbeat   as it was sent
 -- ARGV[9...]  executions (group/id) that it holds
--- returns  {whether the index is ready, {requeued executions}, {executions that it holds and that have ended},
+-- returns  {whether the index is ready, {ids of the requirements of requeued executions}, {executions that it holds and that have ended},
 --           {execution, demand, ... of those that it holds, that were not known, and that have no copy due}}
 -- cost     O((executions it holds + its claims) * log(executions))
 --
@@ -19,7 +19,7 @@ local executor, now, pool = ARGV[1], tonumber(ARGV[2]), ARGV[5]
 local it, ready, again, dead, found = P .. 'executor:' .. executor, is_ready(), {}, {}, {}
 if ARGV[4] == '1' then
   for _, key in ipairs(redis.call('SMEMBERS', P .. 'claims:' .. executor)) do
-    if give_back(key, executor, now) then again[#again + 1] = key end
+    again[#again + 1] = give_back(key, executor, now)
   end
   bury(executor)
   redis.call('UNLINK', it)
@@ -33,17 +33,17 @@ local named = {}
 for i = 9, #ARGV do
   local key = ARGV[i]
   named[key] = true
-  local seq, _, _, cost, of = entry(key)
+  local seq, _, _, cost, required = entry(key)
   if not seq then
     if ready then dead[#dead + 1] = key end
   elseif holds(key, executor) then
     sure(key, executor)
   else
-    claim(key, executor, of, cost, now)
+    claim(key, executor, pool, cost, now)
     local text = redis.call('HGET', P .. 'demands', key)
     local wanted = 1 + (text and cjson.decode(text).more or 0)
     if #holders(key) >= wanted then
-      unwait(key, of)
+      unwait(key, required)
     else
       -- Another copy was due before the index was rebuilt.
       redis.call('ZREM', P .. 'expires', key)
@@ -57,7 +57,7 @@ end
 for _, key in ipairs(redis.call('SMEMBERS', P .. 'claims:' .. executor)) do
   if not named[key] then
     if redis.call('ZSCORE', P .. 'asked', executor .. ' ' .. key) then
-      if give_back(key, executor, now) then again[#again + 1] = key end
+      again[#again + 1] = give_back(key, executor, now)
     else
       -- The claim may be on its way there, or its end on its way here.
       redis.call('ZADD', P .. 'doubtful', 'LT', now + tonumber(ARGV[7]), executor .. ' ' .. key)

@@ -7,13 +7,14 @@
 -- ARGV[5]  now_ms
 -- ARGV[6]  doubt_ms  when a grant that its executor has not confirmed is in doubt
 -- ARGV[7]  count     of events; then fourteen fields each:
---          op, seq, key, pool, rank (policy::actions::rank), expires_ms, cost (thousandths of ESU), length (its cost to its
+--          op, seq, key, required (id of its requirements), rank (policy::actions::rank), expires_ms, cost (thousandths of ESU), length (its cost to its
 --          invocation), invocation, merge (join key, or ''), executor, record, demand,
 --          used (actual minus estimated cost to its invocation)
 --          op W: waits, initially or again; U: unchanged, with another record; H: one more copy waits; C: the copy on
 --          executor has ended; F: finished, by executor or ''
--- ARGV[...] grants of new executions among the events, five fields each: key, executor, when another copy is due (0:
---          never), milli-ESU that it holds there, number of the last grant to the executor that the caller knows of.
+-- ARGV[...] grants of new executions among the events, six fields each: key, executor, when another copy is due (0:
+--          never), milli-ESU that it holds there, number of the last grant to the executor that the caller knows of,
+--          pool of the executor.
 --          An execution that cannot be granted waits.
 -- returns  {status, watermark, {key, executor, ...}, applied, {{seq, number}, ...}}: 'applied', 'gap' (from is ahead of the watermark),
 --          'empty' (no index), 'rebuilding' (by another), 'lost' (another's token); executions that ended while other
@@ -21,8 +22,8 @@
 --          each grant, or {0, 0} if it waits, or {0, number} if that is the number of a grant unknown to the caller
 -- cost     O(count * log(executions))
 local first_grant = 8 + 14 * tonumber(ARGV[7])
-assert(#KEYS == 1 and #ARGV >= first_grant - 1 and (#ARGV + 1 - first_grant) % 5 == 0,
-  'action_apply: 1 key, 7 args, 14 an event and 5 a grant')
+assert(#KEYS == 1 and #ARGV >= first_grant - 1 and (#ARGV + 1 - first_grant) % 6 == 0,
+  'action_apply: 1 key, 7 args, 14 an event and 6 a grant')
 local from, to, token, now = tonumber(ARGV[1]), tonumber(ARGV[2]), ARGV[3], tonumber(ARGV[5])
 local wm, open = 0, false
 if token == '' then
@@ -43,8 +44,8 @@ end
 -- cost (start-time fair queueing). Each start advances the group's virtual time; a new invocation begins there.
 -- If an execution costs less than estimated, its invocation is credited, but never so much that its own
 -- executions overtake each other.
-local function tag(key, pool, invocation, length)
-  local tags = P .. 'tags:' .. pool .. ' ' .. group_of(key)
+local function tag(key, invocation, length)
+  local tags = tags_of(key)
   local known = redis.call('HMGET', tags, '', 'i' .. invocation, 'l' .. invocation)
   local start = math.max(tonumber(known[1] or 0), tonumber(known[2] or 0), tonumber(known[3] or 0))
   redis.call('HSET', tags, 'i' .. invocation, whole(start + tonumber(length)), 'l' .. invocation, whole(start))
@@ -52,16 +53,16 @@ local function tag(key, pool, invocation, length)
 end
 
 local astray, grants, granted = {}, {}, {}
-for b = first_grant, #ARGV, 5 do
+for b = first_grant, #ARGV, 6 do
   grants[ARGV[b]] = b
-  granted[(b - first_grant) / 5 + 1] = {0, 0}
+  granted[(b - first_grant) / 6 + 1] = {0, 0}
 end
 
 -- Whether the grant at ARGV[at] is possible: the caller knows the room of its executor.
 local function is_possible(at)
   if not open then return false end
   if knows_room(ARGV[at + 1], ARGV[at + 4]) then return true end
-  granted[(at - first_grant) / 5 + 1] = {0, last_grant[ARGV[at + 1]]}
+  granted[(at - first_grant) / 6 + 1] = {0, last_grant[ARGV[at + 1]]}
   return false
 end
 
@@ -70,10 +71,9 @@ for i = 0, tonumber(ARGV[7]) - 1 do
   local op, seq, key = ARGV[b], ARGV[b + 1], ARGV[b + 2]
   if tonumber(seq) > wm then
     local executor, merge = ARGV[b + 10], ARGV[b + 9]
-    local known, old_score, _, old_cost, old_pool = entry(key)
+    local known, old_score, _, old_cost, before = entry(key)
     local function keep(score, cost)
-      local pool, expires = ARGV[b + 3], ARGV[b + 5]
-      redis.call('HSET', P .. 'live', key, table.concat({seq, score, expires, cost, pool}, ' '))
+      redis.call('HSET', P .. 'live', key, table.concat({seq, score, ARGV[b + 5], cost, ARGV[b + 3]}, ' '))
       redis.call('HSET', P .. 'records', key, ARGV[b + 11])
       redis.call('HSET', P .. 'demands', key, ARGV[b + 12])
       redis.call('ZADD', P .. 'positions', seq, key)
@@ -82,14 +82,14 @@ for i = 0, tonumber(ARGV[7]) - 1 do
     local function score_of(tags) return whole(tonumber(ARGV[b + 4]) * TAGS + tags) end
     if op == 'F' then
       if known then
-        unwait(key, old_pool)
-        for _, holder in ipairs(unclaim(key, nil, old_pool, old_cost, now)) do
+        unwait(key, before)
+        for _, holder in ipairs(unclaim(key, nil, before, old_cost, now)) do
           if holder ~= executor then
             astray[#astray + 1] = key
             astray[#astray + 1] = holder
           end
         end
-        local tags = P .. 'tags:' .. old_pool .. ' ' .. group_of(key)
+        local tags = tags_of(key)
         local field = 'i' .. ARGV[b + 8]
         if tonumber(ARGV[b + 13]) ~= 0 and redis.call('HEXISTS', tags, field) == 1 then
           redis.call('HINCRBY', tags, field, ARGV[b + 13])
@@ -102,30 +102,33 @@ for i = 0, tonumber(ARGV[7]) - 1 do
         if redis.call('GET', P .. 'joining:' .. merge) == key then redis.call('DEL', P .. 'joining:' .. merge) end
       end
     else
-      local pool, given = ARGV[b + 3], grants[key]
+      local required, given = ARGV[b + 3], grants[key]
       if given and op == 'W' and not known and is_possible(given) then
         -- It starts before anything waits, so it has the first start tag.
         keep(score_of(0), ARGV[given + 3])
-        local number = grant(key, ARGV[given + 1], pool, ARGV[given + 3], ARGV[given + 2], ARGV[6], now)
-        granted[(given - first_grant) / 5 + 1] = {tonumber(seq), number}
+        local number = grant(key, ARGV[given + 1], ARGV[given + 5], ARGV[given + 3], ARGV[given + 2], ARGV[6], now)
+        granted[(given - first_grant) / 6 + 1] = {tonumber(seq), number}
       else
-        local score = score_of(known and old_score % TAGS or tag(key, pool, ARGV[b + 8], ARGV[b + 7]))
-        local waited = known and unwait(key, old_pool)
+        local score = score_of(known and old_score % TAGS or tag(key, ARGV[b + 8], ARGV[b + 7]))
+        local waited = known and unwait(key, before)
         if known and op == 'W' then
-          unclaim(key, nil, old_pool, old_cost, now)
+          unclaim(key, nil, before, old_cost, now)
         elseif known and op == 'C' then
-          unclaim(key, executor, old_pool, old_cost, now)
+          unclaim(key, executor, before, old_cost, now)
         end
         -- The current holders are accounted with the old cost; correct them to the new cost.
-        local held = known and #holders(key) or 0
-        if held > 0 and old_cost ~= ARGV[b + 6] then
-          hold(old_pool, group_of(key), held * (tonumber(ARGV[b + 6]) - tonumber(old_cost)), now)
+        local held, pools = {}, {}
+        if known then held, pools = holders(key) end
+        if old_cost ~= ARGV[b + 6] then
+          for _, holder in ipairs(held) do
+            hold(pools[holder], group_of(key), tonumber(ARGV[b + 6]) - tonumber(old_cost), now)
+          end
         end
         if op == 'H' then redis.call('ZREM', P .. 'hedges', key) end
         keep(score, ARGV[b + 6])
         -- A rebuilt index does not know the holders yet: one copy waits until their heartbeats arrive.
-        if op == 'W' or op == 'H' or waited or held == 0 then
-          wait(key, score, ARGV[b + 5], pool)
+        if op == 'W' or op == 'H' or waited or #held == 0 then
+          wait(key, score, ARGV[b + 5], required)
         end
       end
     end

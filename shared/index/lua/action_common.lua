@@ -15,7 +15,7 @@ local function is_ready() return redis.call('HGET', KEYS[1], 'ready') == '1' end
 
 local function whole(number) return string.format('%.0f', number) end
 
--- Position, score, expiry time, thousandths of ESU of one copy, and pool of an unfinished execution.
+-- Position, score, expiry time, thousandths of ESU of one copy, and id of the requirements of an unfinished execution.
 local function entry(key)
   local text = redis.call('HGET', P .. 'live', key)
   if text then return string.match(text, '^(%d+) (%d+) (%d+) (%d+) (.+)$') end
@@ -23,7 +23,9 @@ end
 
 local function group_of(key) return string.match(key, '^[^/]+') end
 
-local function queue_of(key, pool) return P .. 'waiting:' .. pool .. ' ' .. group_of(key) end
+local function queue_of(key, required) return P .. 'waiting:' .. required .. ' ' .. group_of(key) end
+
+local function tags_of(key) return P .. 'tags:' .. group_of(key) end
 
 -- A group's use of a pool until now, in thousandths of ESU times seconds, and the resources that it holds. The same as
 -- policy::actions::accrue, which tests compare.
@@ -45,11 +47,14 @@ end
 -- be ended, and no executor starts it. See policy::actions::waits_until.
 local function ends_alone(expires) return tonumber(expires) <= LONG_AGO end
 
--- The executors that hold a copy.
+-- The executors that hold a copy, and the pool of each.
 local function holders(key)
-  local found = {}
-  for executor in string.gmatch(redis.call('HGET', P .. 'claims', key) or '', '%S+') do found[#found + 1] = executor end
-  return found
+  local found, pools = {}, {}
+  for executor, pool in string.gmatch(redis.call('HGET', P .. 'claims', key) or '', '(%S+)@(%S+)') do
+    found[#found + 1] = executor
+    pools[executor] = pool
+  end
+  return found, pools
 end
 
 local function holds(key, executor)
@@ -60,8 +65,8 @@ local function holds(key, executor)
 end
 
 local function claim(key, executor, pool, cost, now)
-  local others = redis.call('HGET', P .. 'claims', key)
-  redis.call('HSET', P .. 'claims', key, others and others .. ' ' .. executor or executor)
+  local others, it = redis.call('HGET', P .. 'claims', key), executor .. '@' .. pool
+  redis.call('HSET', P .. 'claims', key, others and others .. ' ' .. it or it)
   redis.call('SADD', P .. 'claims:' .. executor, key)
   redis.call('HINCRBY', P .. 'running', pool, 1)
   hold(pool, group_of(key), tonumber(cost), now)
@@ -99,10 +104,10 @@ local function note_grants()
 end
 
 -- Removes the copy of one executor, or all copies if executor is nil. Returns the executors that held them.
-local function unclaim(key, executor, pool, cost, now)
-  local gone, left = {}, {}
-  for _, holder in ipairs(holders(key)) do
-    if executor and holder ~= executor then left[#left + 1] = holder else gone[#gone + 1] = holder end
+local function unclaim(key, executor, required, cost, now)
+  local gone, left, all, pools = {}, {}, holders(key)
+  for _, holder in ipairs(all) do
+    if executor and holder ~= executor then left[#left + 1] = holder .. '@' .. pools[holder] else gone[#gone + 1] = holder end
   end
   if #gone == 0 then return gone end
   for _, holder in ipairs(gone) do
@@ -115,52 +120,57 @@ local function unclaim(key, executor, pool, cost, now)
     redis.call('ZREM', P .. 'hedges', key)
     -- Only a waiting copy is left.
     local _, _, expires = entry(key)
-    if expires and redis.call('ZSCORE', queue_of(key, pool), key) then redis.call('ZADD', P .. 'expires', expires, key) end
+    if expires and redis.call('ZSCORE', queue_of(key, required), key) then
+      redis.call('ZADD', P .. 'expires', expires, key)
+    end
   else
     redis.call('HSET', P .. 'claims', key, table.concat(left, ' '))
   end
-  redis.call('HINCRBY', P .. 'running', pool, -#gone)
-  hold(pool, group_of(key), -#gone * cost, now)
+  for _, holder in ipairs(gone) do
+    redis.call('HINCRBY', P .. 'running', pools[holder], -1)
+    hold(pools[holder], group_of(key), -cost, now)
+  end
   return gone
 end
 
-local function wait(key, score, expires, pool)
-  if redis.call('ZADD', queue_of(key, pool), score, key) == 1 then redis.call('HINCRBY', P .. 'waiting', pool, 1) end
+local function wait(key, score, expires, required)
+  if redis.call('ZADD', queue_of(key, required), score, key) == 1 then
+    redis.call('HINCRBY', P .. 'waiting', required, 1)
+    redis.call('HINCRBY', P .. 'backlog', group_of(key), 1)
+  end
   -- A further copy of a running execution may wait as long as the execution runs.
   if redis.call('HEXISTS', P .. 'claims', key) == 0 then redis.call('ZADD', P .. 'expires', expires, key) end
-  redis.call('SADD', P .. 'pools', pool)
-  redis.call('SADD', P .. 'groups:' .. pool, group_of(key))
+  redis.call('SADD', P .. 'groups:' .. required, group_of(key))
 end
 
 -- Removes an execution from its queue; returns whether it waited.
-local function unwait(key, pool)
-  local queue = queue_of(key, pool)
+local function unwait(key, required)
+  local queue, group = queue_of(key, required), group_of(key)
   if redis.call('ZREM', queue, key) == 0 then return false end
   redis.call('ZREM', P .. 'expires', key)
-  if redis.call('HINCRBY', P .. 'waiting', pool, -1) <= 0 then
-    redis.call('HDEL', P .. 'waiting', pool)
-    redis.call('SREM', P .. 'pools', pool)
-  end
-  if redis.call('EXISTS', queue) == 0 then
-    redis.call('SREM', P .. 'groups:' .. pool, group_of(key))
-    redis.call('DEL', P .. 'tags:' .. pool .. ' ' .. group_of(key))
+  if redis.call('HINCRBY', P .. 'waiting', required, -1) <= 0 then redis.call('HDEL', P .. 'waiting', required) end
+  if redis.call('EXISTS', queue) == 0 then redis.call('SREM', P .. 'groups:' .. required, group) end
+  if redis.call('HINCRBY', P .. 'backlog', group, -1) <= 0 then
+    redis.call('HDEL', P .. 'backlog', group)
+    redis.call('DEL', tags_of(key))
   end
   return true
 end
 
--- Requeues the copy of an executor that does not hold it; returns whether the execution waits again.
+-- Requeues the copy of an executor that does not hold it; returns the id of its requirements if the execution waits
+-- again.
 local function give_back(key, executor, now)
-  local seq, score, expires, cost, pool = entry(key)
+  local seq, score, expires, cost, required = entry(key)
   if not seq then
     redis.call('SREM', P .. 'claims:' .. executor, key)
     redis.call('ZREM', P .. 'doubtful', executor .. ' ' .. key)
     redis.call('ZREM', P .. 'asked', executor .. ' ' .. key)
-    return false
+    return nil
   end
-  if #unclaim(key, executor, pool, cost, now) == 0 then return false end
+  if #unclaim(key, executor, required, cost, now) == 0 then return nil end
   -- A claim in time means that it did not wait too long: it gets the time to be claimed once more.
-  wait(key, score, ends_alone(expires) and expires or math.max(tonumber(expires), now + RETURNED_WAIT), pool)
-  return true
+  wait(key, score, ends_alone(expires) and expires or math.max(tonumber(expires), now + RETURNED_WAIT), required)
+  return required
 end
 
 -- Marks the claim as confirmed by its executor.

@@ -1,17 +1,18 @@
 -- Handles unconfirmed claims, then reads the state for a decision: the heads of the groups' queues and the groups' use.
 --
 -- ARGV[1]  now_ms
--- ARGV[2]  max       maximum number of executions of a pool; 0: only their number is read
+-- ARGV[2]  max       maximum number of executions with the same requirements; 0: only their number is read
 -- ARGV[3]  grace_ms  time limit for an executor to confirm its unconfirmed executions
--- ARGV[4...] pools
+-- ARGV[4]  count     of pools, which follow; then ids of requirements
 -- returns  {ready, waiting, unconfirmed, claimed, next check of unconfirmed, next time an execution is overdue,
 --           next time a copy is due, until when nothing is granted (each '0' for none), executors to ask,
---           {pool, executions that wait there, {group, used, held, {key, demand, holders, ...}, ...}, ...}}
--- cost     O(pools * (groups + max))
-assert(#KEYS == 1 and #ARGV >= 3, 'action_heads: 1 key, 3 args and 1 a pool')
+--           {id, executions that wait with these requirements, {group, {key, score, demand, holders, ...}, ...}, ...},
+--           {pool, {group, used, held, ...}, ...} of the groups with executions among these}
+-- cost     O(requirements * (groups + max) + pools * groups)
+assert(#KEYS == 1 and #ARGV >= 4, 'action_heads: 1 key, 4 args, 1 a pool and 1 for each id')
 local now, max = tonumber(ARGV[1]), tonumber(ARGV[2])
 local state = redis.call('HMGET', KEYS[1], 'ready', 'hold', 'guard')
-if state[1] ~= '1' then return {0, 0, 0, 0, '0', '0', '0', '0', 0, {}} end
+if state[1] ~= '1' then return {0, 0, 0, 0, '0', '0', '0', '0', 0, {}, {}} end
 local function split(member) return string.match(member, '^(%S+) (.+)$') end
 for _, member in ipairs(redis.call('ZRANGEBYSCORE', P .. 'asked', '-inf', now, 'LIMIT', 0, 1000)) do
   local executor, key = split(member)
@@ -31,29 +32,44 @@ for _, executor in ipairs(redis.call('ZRANGEBYSCORE', P .. 'executors', '-inf', 
   bury(executor)
   if redis.call('EXISTS', P .. 'claims:' .. executor) == 0 then redis.call('UNLINK', P .. 'executor:' .. executor) end
 end
-local heads, until_ms = {}, state[2] or '0'
+local heads, uses, until_ms = {}, {}, state[2] or '0'
 if tonumber(until_ms) <= now then
   until_ms = '0'
-  for i = 4, #ARGV do
-    local pool, queues = ARGV[i], {}
-    local groups = redis.call('SMEMBERS', P .. 'groups:' .. pool)
+  local found, first_id = {}, 5 + tonumber(ARGV[4])
+  for i = first_id, #ARGV do
+    local required, queues = ARGV[i], {}
+    local groups = max > 0 and redis.call('SMEMBERS', P .. 'groups:' .. required) or {}
     -- A heavy user that this limit cuts off is no worse off: the other groups come first in any case.
     local each = #groups > 0 and math.max(8, math.ceil(max / #groups)) or max
     for _, group in ipairs(groups) do
-      local keys = max > 0 and redis.call('ZRANGE', P .. 'waiting:' .. pool .. ' ' .. group, 0, math.min(each, max) - 1) or {}
-      if #keys > 0 then
+      local queue = P .. 'waiting:' .. required .. ' ' .. group
+      local scored = redis.call('ZRANGE', queue, 0, math.min(each, max) - 1, 'WITHSCORES')
+      if #scored > 0 then
+        local keys = {}
+        for j = 1, #scored, 2 do keys[#keys + 1] = scored[j] end
         local demands, claims = redis.call('HMGET', P .. 'demands', unpack(keys)), redis.call('HMGET', P .. 'claims', unpack(keys))
         local flat = {}
         for j, key in ipairs(keys) do
-          flat[3 * j - 2], flat[3 * j - 1], flat[3 * j] = key, demands[j] or '', claims[j] or ''
+          local n = 4 * j
+          flat[n - 3], flat[n - 2], flat[n - 1], flat[n] = key, whole(tonumber(scored[2 * j])), demands[j] or '', claims[j] or ''
         end
-        local used, held = standing(pool, group, now)
-        local n = #queues
-        queues[n + 1], queues[n + 2], queues[n + 3], queues[n + 4] = group, whole(used), whole(held), flat
+        queues[#queues + 1] = group
+        queues[#queues + 1] = flat
+        found[group] = true
       end
     end
     local n = #heads
-    heads[n + 1], heads[n + 2], heads[n + 3] = pool, tonumber(redis.call('HGET', P .. 'waiting', pool) or 0), queues
+    heads[n + 1], heads[n + 2], heads[n + 3] = required, tonumber(redis.call('HGET', P .. 'waiting', required) or 0), queues
+  end
+  for i = 5, first_id - 1 do
+    local of_pool = {}
+    for group in pairs(found) do
+      local used, held = standing(ARGV[i], group, now)
+      local n = #of_pool
+      of_pool[n + 1], of_pool[n + 2], of_pool[n + 3] = group, whole(used), whole(held)
+    end
+    uses[#uses + 1] = ARGV[i]
+    uses[#uses + 1] = of_pool
   end
 end
 local function first(name) return tonumber(redis.call('ZRANGE', P .. name, 0, 0, 'WITHSCORES')[2] or 0) end
@@ -63,4 +79,4 @@ if overdue > 0 then overdue = math.max(overdue, tonumber(state[3] or 0)) end
 local waiting = 0
 for _, count in ipairs(redis.call('HVALS', P .. 'waiting')) do waiting = waiting + tonumber(count) end
 return {1, waiting, redis.call('ZCARD', P .. 'doubtful') + redis.call('ZCARD', P .. 'asked'),
-  redis.call('HLEN', P .. 'claims'), whole(doubt), whole(overdue), whole(first('hedges')), until_ms, silent, heads}
+  redis.call('HLEN', P .. 'claims'), whole(doubt), whole(overdue), whole(first('hedges')), until_ms, silent, heads, uses}

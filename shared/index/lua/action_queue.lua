@@ -1,13 +1,19 @@
--- Explains why an execution waits.
+-- The queue of executions with the same requirements, and an execution's place in it.
 --
 -- ARGV[1]  now_ms
--- ARGV[2]  pool
--- ARGV[3]  execution (group/id), or ''
--- returns  {ready, live executors, waiting, claimed, place in its group's queue from 0 on or -1, its executor or ''}
--- cost     O(log(executions))
-assert(#KEYS == 1 and #ARGV == 3, 'action_queue: 1 key, 3 args')
-local pool, key = ARGV[2], ARGV[3]
-local rank = key ~= '' and redis.call('ZRANK', queue_of(key, pool), key)
-return {is_ready() and 1 or 0, redis.call('ZCOUNT', P .. 'members:' .. pool, '(' .. ARGV[1], '+inf'),
-  tonumber(redis.call('HGET', P .. 'waiting', pool) or 0), tonumber(redis.call('HGET', P .. 'running', pool) or 0),
-  rank or -1, key ~= '' and holders(key)[1] or ''}
+-- ARGV[2]  required   id of the requirements
+-- ARGV[3]  execution  (group/id), or ''
+-- ARGV[4...] pools whose executors meet them
+-- returns  {ready, live executors of the pools, waiting, claimed in the pools, place in its group's queue from 0 on or
+--           -1, its executor or ''}
+-- cost     O(pools + log(executions))
+assert(#KEYS == 1 and #ARGV >= 3, 'action_queue: 1 key, 3 args and 1 a pool')
+local required, key = ARGV[2], ARGV[3]
+local rank = key ~= '' and redis.call('ZRANK', queue_of(key, required), key)
+local live, running = 0, 0
+for i = 4, #ARGV do
+  live = live + redis.call('ZCOUNT', P .. 'members:' .. ARGV[i], '(' .. ARGV[1], '+inf')
+  running = running + tonumber(redis.call('HGET', P .. 'running', ARGV[i]) or 0)
+end
+return {is_ready() and 1 or 0, live, tonumber(redis.call('HGET', P .. 'waiting', required) or 0), running, rank or -1,
+  key ~= '' and holders(key)[1] or ''}

@@ -11,11 +11,11 @@ mod query;
 mod rebuild;
 pub(crate) mod script;
 
-pub use dispatch::{Committed, Grant, GroupHead, Heads, PoolHead, Waiting};
+pub use dispatch::{Committed, Grant, GroupUse, Heads, QueueHead, Waiting};
 pub use event::{Change, Event, Move, Open};
 pub use executors::{Due, Heard, LiveExecution, Lost};
 pub use join::{Joined, MergeKey};
-pub use query::Queue;
+pub use query::{Backlog, Queue};
 pub use rebuild::{Effects, StaleClaim};
 
 use crate::Index;

@@ -7,10 +7,18 @@ use std::time::Duration;
 
 use index::{
     Applied,
-    actions::{Committed, Due, Effects, Event, Grant, StaleClaim},
+    actions::{Backlog, Committed, Due, Effects, Event, Grant, GroupUse, Heads, StaleClaim},
 };
-use model::{ExecutionKey, ExecutorHeartbeat, ExecutorStatus, Grants, Priority, Sequence, Urgency};
+use model::{
+    ExecutionKey, ExecutorHeartbeat, ExecutorStatus, Grants, PoolName, Priority, Requirements, RequirementsId,
+    Sequence, Urgency,
+};
 use support::{GRACE, LATER, NOW, Test, heartbeat, id, key, pool};
+
+/// The use of the only pool by the only group.
+fn only_use(heads: &Heads) -> &GroupUse {
+    &heads.uses[&pool()][0]
+}
 
 #[tokio::test]
 async fn executions_are_handed_out_by_priority_then_age_with_their_record() {
@@ -23,8 +31,8 @@ async fn executions_are_handed_out_by_priority_then_age_with_their_record() {
     assert_eq!(committed, (1, Sequence(3), format!("record {urgent}")));
     let heads = test.heads(NOW).await;
     assert_eq!((heads.waiting, heads.claimed), (2, 1));
-    assert!((heads.pools[0].groups[0].held - 1.0).abs() < 1e-6);
-    assert_eq!(heads.pools[0].groups[0].waiting[0].demand, Test::demand(Urgency::default()));
+    assert!((only_use(&heads).held - 1.0).abs() < 1e-6);
+    assert_eq!(heads.queues[0].groups[0].1[0].demand, Test::demand(Urgency::default()));
 }
 
 #[tokio::test]
@@ -70,6 +78,7 @@ async fn new_executions_are_granted_by_the_call_that_applies_them() {
     let grant = |key: &ExecutionKey, executor: &str, after| Grant {
         key: key.clone(),
         executor: id(executor),
+        pool: pool(),
         after,
         hedge_at: None,
         cost: 1000,
@@ -141,7 +150,7 @@ async fn one_copy_more_waits_beside_the_one_that_runs_and_all_end_together() {
     test.apply(&events).await;
     let heads = test.heads(NOW).await;
     assert_eq!((heads.waiting, heads.next_hedge), (1, None));
-    assert_eq!(heads.pools[0].groups[0].waiting[0].holders, [id("x")]);
+    assert_eq!(heads.queues[0].groups[0].1[0].holders, [id("x")]);
     assert_eq!(test.commit(&one, "x").await, None, "it holds a copy");
     test.commit(&one, "y").await.unwrap();
     assert_eq!(test.counts().await, (0, 2));
@@ -254,7 +263,7 @@ async fn what_groups_used_counts_less_the_longer_ago_it_is() {
     let keys = test.accept(2).await;
     test.commit(&keys[0], "x").await.unwrap();
     let after = NOW.after(Duration::from_secs(60));
-    let used = test.heads(after).await.pools[0].groups[0].used;
+    let used = only_use(&test.heads(after).await).used;
     // One ESU for a minute: the script computes the same as the policy.
     let minute = Duration::from_secs(60);
     let lasting = policy::actions::accrue(0.0, 1.0, minute);
@@ -262,7 +271,7 @@ async fn what_groups_used_counts_less_the_longer_ago_it_is() {
     let events = [test.finished(&keys[0], Some("x"))];
     test.apply_at(&events, after).await;
     let head = test.heads(after.after(Duration::from_secs(60))).await;
-    let group = &head.pools[0].groups[0];
+    let group = only_use(&head);
     let left = policy::actions::accrue(lasting, 0.0, minute);
     assert!((group.used - left).abs() < 0.01 && group.held < 1e-6, "{group:?}");
 }
@@ -274,10 +283,10 @@ async fn an_executor_that_goes_away_gives_back_what_it_has() {
     test.announce(&heartbeat("y", &[])).await;
     test.commit(&keys[0], "y").await.unwrap();
     let given = test.actions.give_back(&id("y"), &keys, NOW).await.unwrap();
-    assert_eq!(given, [keys[0].clone()]);
+    assert_eq!(given, [RequirementsId::none()]);
     test.commit(&keys[0], "y").await.unwrap();
     let gone = ExecutorHeartbeat { status: ExecutorStatus::Gone, ..heartbeat("y", &[]) };
-    assert_eq!(test.announce(&gone).await.again, [keys[0].clone()]);
+    assert_eq!(test.announce(&gone).await.again, [RequirementsId::none()]);
     assert_eq!(test.counts().await, (2, 0));
     // An executor without heartbeats is also removed.
     test.announce(&heartbeat("z", &[])).await;
@@ -298,7 +307,7 @@ async fn a_claim_that_its_executor_does_not_know_of_comes_back() {
     let heads = test.heads(late).await;
     assert_eq!((heads.silent, heads.waiting, heads.claimed), (1, 0, 2), "the executor is asked first");
     assert_eq!(heads.next_doubt, Some(late.after(GRACE)));
-    assert_eq!(test.announce(&heartbeat("x", &keys[..1])).await.again, [keys[1].clone()]);
+    assert_eq!(test.announce(&heartbeat("x", &keys[..1])).await.again, [RequirementsId::none()]);
     assert_eq!(test.counts().await, (1, 1));
     // An execution that the executor names stays its own, however much later.
     assert_eq!(test.heads(LATER).await.claimed, 1);
@@ -361,7 +370,7 @@ async fn a_forgotten_index_is_rebuilt_around_what_runs() {
     assert!(!test.announce(&heartbeat("x", &keys[..1])).await.ready);
     test.rebuild(&events, &[id("x"), id("y")]).await;
     let heads = test.heads(NOW).await;
-    assert_eq!((heads.ready, heads.waiting, heads.pools.len()), (true, 2, 0));
+    assert_eq!((heads.ready, heads.waiting, heads.queues.len()), (true, 2, 0));
     assert_eq!(heads.hold, Some(NOW.after(Duration::from_millis(500))));
     assert_eq!(heads.next_overdue, Some(LATER));
     assert_eq!(test.commit(&keys[0], "x").await, None, "nothing is granted during the hold");
@@ -380,7 +389,7 @@ async fn a_rebuild_waits_for_the_silent_only_so_long() {
     let events = [test.waits(&one, 0)];
     test.rebuild(&events, &[id("dead"), id("x")]).await;
     test.announce(&heartbeat("x", &[])).await;
-    assert!(test.heads(NOW).await.pools.is_empty());
+    assert!(test.heads(NOW).await.queues.is_empty());
     let after = NOW.after(Duration::from_millis(500));
     assert_eq!(test.waiting(after).await, [one]);
     // Nothing is overdue until it is certain that it does not run.
@@ -416,9 +425,60 @@ async fn a_rebuild_need_not_read_what_is_finished() {
 async fn the_place_of_an_execution_is_that_in_its_group() {
     let mut test = Test::start().await;
     let keys = test.accept(3).await;
-    let queue = test.actions.queue(&pool(), Some(&keys[2]), NOW).await.unwrap();
+    let queue = test.actions.queue(&RequirementsId::none(), [&pool()], Some(&keys[2]), NOW).await.unwrap();
     assert_eq!((queue.waiting, queue.place, queue.executor), (3, Some(2), None));
     test.commit(&keys[2], "x").await.unwrap();
-    let queue = test.actions.queue(&pool(), Some(&keys[2]), NOW).await.unwrap();
+    let queue = test.actions.queue(&RequirementsId::none(), [&pool()], Some(&keys[2]), NOW).await.unwrap();
     assert_eq!((queue.waiting, queue.place, queue.executor), (2, None, Some(id("x"))));
+}
+
+#[tokio::test]
+async fn executions_with_other_requirements_wait_in_other_queues_of_one_order() {
+    let mut test = Test::start().await;
+    let keys = [key("g"), key("g"), key("g")];
+    let gpu = Requirements::of([("gpu", "1")]);
+    let events = [test.waits(&keys[0], 0), test.requires(&keys[1], &gpu), test.waits(&keys[2], -1)];
+    test.apply(&events).await;
+    let ids = [RequirementsId::none(), gpu.id()];
+    let heads = test.actions.heads(NOW, 100, GRACE, &ids, &[pool()]).await.unwrap();
+    let of = |at: usize| heads.queues[at].groups[0].1.iter().map(|it| (&it.key, it.score)).collect::<Vec<_>>();
+    let (plain, special) = (of(0), of(1));
+    assert_eq!([plain[0].0, plain[1].0, special[0].0], [&keys[2], &keys[0], &keys[1]]);
+    // The scores are in the order of urgency and arrival, whatever is required.
+    assert!(plain[0].1 < plain[1].1 && plain[1].1 < special[0].1);
+    let mut backlog = test.actions.backlog().await.unwrap();
+    backlog.sort_by_key(|it| it.requirements.clone());
+    let group = || "g".parse().unwrap();
+    let of = |requirements: Requirements, count| Backlog { requirements, groups: vec![(group(), count)] };
+    assert_eq!(backlog, [of(Requirements::default(), 2), of(gpu.clone(), 1)]);
+    test.commit(&keys[1], "x").await.unwrap();
+    assert_eq!(test.actions.backlog().await.unwrap(), [of(Requirements::default(), 2)]);
+}
+
+#[tokio::test]
+async fn use_counts_for_the_pool_of_the_executor_that_holds_it() {
+    let mut test = Test::start().await;
+    let keys = test.accept(3).await;
+    test.commit(&keys[0], "x").await.unwrap();
+    let other: PoolName = "other".parse().unwrap();
+    let grant = Grant {
+        key: keys[1].clone(),
+        executor: id("y"),
+        pool: other.clone(),
+        after: 0,
+        hedge_at: None,
+        cost: 3000,
+    };
+    assert!(matches!(test.actions.commit(&[grant], NOW).await.unwrap()[0], Committed::Granted { .. }));
+    let pools = [pool(), other.clone()];
+    let held = async |test: &Test| {
+        let heads = test.actions.heads(NOW, 100, GRACE, &[RequirementsId::none()], &pools).await.unwrap();
+        [&pools[0], &pools[1]].map(|pool| heads.uses[pool][0].held)
+    };
+    assert_eq!(held(&test).await, [1.0, 3.0]);
+    assert_eq!(test.actions.running(&other).await.unwrap(), 1);
+    let events = [test.finished(&keys[1], Some("y"))];
+    test.apply(&events).await;
+    assert_eq!(held(&test).await, [1.0, 0.0]);
+    assert_eq!(test.actions.running(&other).await.unwrap(), 0);
 }

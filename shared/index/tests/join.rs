@@ -30,7 +30,7 @@ fn execution(group: &str) -> Execution {
         action: DigestFunction::Sha256.digest(b"action"),
         band: model::Priority::Interactive,
         priority: 0,
-        pool: "default".parse().unwrap(),
+        requirements: model::Requirements::default(),
         timeout_ms: 1,
         do_not_cache: false,
         accepted_at_ms: NOW,
@@ -67,7 +67,6 @@ impl Test {
 
     fn goes_on(&mut self, execution: &Execution, step: Move) -> Event {
         let open = Open {
-            pool: execution.pool.clone(),
             until: NOW.after(LONG),
             demand: Demand::default(),
             cost: 1000,

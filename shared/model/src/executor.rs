@@ -6,8 +6,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    ExecutionKey, ExecutionRecord, ExecutorHome, ExecutorId, ExecutorType, Millis, PoolName, Resources,
-    Sequence, Skew,
+    ExecutionKey, ExecutionRecord, ExecutorHome, ExecutorId, ExecutorType, Millis, PoolName, RequirementsId,
+    Resources, Sequence, Skew,
 };
 
 /// Capabilities of the executors of a pool. In the settings bucket under `pool.<name>`, written by each executor at
@@ -53,6 +53,12 @@ pub struct ExecutorHeartbeat {
     pub executor_type: ExecutorType,
     /// Maximum number of actions that it runs at a time; at least 1.
     pub slots: u16,
+    /// Platform properties that actions may request of it, with the offered values of each.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub properties: BTreeMap<String, Vec<String>>,
+    /// Whether the input root is the action's `/`.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub root_is_input: bool,
     /// Total resources of the executor.
     #[serde(default)]
     pub capacity: Resources,
@@ -72,6 +78,19 @@ pub struct ExecutorHeartbeat {
     /// Offset of its machine's clock from the farm's clock in milliseconds; absent if not measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub clock_skew_ms: Option<Skew>,
+}
+
+impl ExecutorHeartbeat {
+    /// What this executor offers, as a pool of its own.
+    pub fn offer(&self) -> Pool {
+        Pool {
+            name: self.pool.clone(),
+            properties: self.properties.clone(),
+            root_is_input: self.root_is_input,
+            capacity: self.capacity.clone(),
+            executor_type: self.executor_type.clone(),
+        }
+    }
 }
 
 /// State of a congestion window, in points.
@@ -203,10 +222,8 @@ pub struct GrantNotice {
 /// Executions that an executor had claimed and that wait again. Plain message, one scheduler to all; may be lost.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct WaitAgain {
-    /// Pool of the executions.
-    pub pool: PoolName,
-    /// Executions that wait again.
-    pub executions: Vec<ExecutionKey>,
+    /// Ids of their requirements, without duplicates.
+    pub requirements: Vec<RequirementsId>,
 }
 
 /// An execution that an executor has claimed.
@@ -226,8 +243,6 @@ pub struct Claimed {
 pub struct HandOver {
     /// Executor that returns them.
     pub executor: ExecutorId,
-    /// Pool of the executor.
-    pub pool: PoolName,
     /// Executions that it had claimed and did not start.
     pub claimed: Vec<ExecutionKey>,
 }

@@ -24,6 +24,7 @@ mod quota;
 mod record;
 mod record_head;
 mod request;
+mod requirements;
 mod resources;
 mod result;
 mod scale;
@@ -74,6 +75,7 @@ pub use record_head::{
     AcceptedHead, ExecutionEvent, ExecutionHead, InvocationHead, LifecycleEvent, QueueHead, RecordHead,
 };
 pub use request::{BuildRequest, Context, RequestLimits, SomeTimeLimits, TimeLimits};
+pub use requirements::{RequestedProperty, Requirements, RequirementsId};
 pub use resources::{Amount, ResourceName, Resources};
 pub use result::{BuildResult, LogSummary, Outcome, OutputStream, Reason, ReasonCode, brief};
 pub use scale::{ParseScaledPoolError, ScaleObservation, ScalePlan, ScaledPool};

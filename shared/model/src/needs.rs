@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{Amount, ExecutorId, Millis, ResourceName, Resources, Urgency, hash_key::hash_key};
+use crate::{Amount, ExecutorId, Millis, Requirements, ResourceName, Resources, Urgency, hash_key::hash_key};
 
 /// Resources that the client requests for an action; anything absent comes from history or is the default.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -99,6 +99,9 @@ pub struct Measured {
 /// Requirements of a waiting execution, as the index stores them next to its record.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Demand {
+    /// Platform properties that its executor must offer.
+    #[serde(default, skip_serializing_if = "Requirements::is_empty")]
+    pub requirements: Requirements,
     /// Resources that it holds while it runs.
     pub size: Resources,
     /// Minimum capacity of its executor; absent: same as `size`.

@@ -4,7 +4,7 @@ use serde::Deserialize;
 
 use crate::{
     ActionKeys, Attempt, BlobDigest, BuildId, ClientTool, ExecutionId, ExecutionKey, ExecutorHome,
-    ExecutorId, Group, Measured, Millis, Occupancy, PoolName, Priority, Sequence, WorkerId, WorkspaceUse,
+    ExecutorId, Group, Measured, Millis, Needs, Occupancy, Priority, Requirements, Sequence, WorkerId, WorkspaceUse,
 };
 
 /// Some fields of a [`crate::BuildRecord`].
@@ -99,7 +99,10 @@ pub struct AcceptedHead {
     #[serde(default)]
     pub instance: String,
     pub action: BlobDigest,
-    pub pool: PoolName,
+    #[serde(default)]
+    pub requirements: Requirements,
+    #[serde(default)]
+    pub needs: Needs,
     #[serde(default)]
     pub do_not_cache: bool,
     pub accepted_at_ms: Millis,

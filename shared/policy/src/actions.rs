@@ -9,19 +9,23 @@ mod history;
 mod invalid_need;
 mod keys;
 pub mod limits;
+mod offers;
+mod processing_set;
 mod rank;
 mod size;
 mod warmth;
 mod window;
 
-pub use admit::{AdmitError, DEFAULT_POOL, POOL_PROPERTY, Refusal, admit};
-pub use ending::{AfterCopy, CopyEnd, LONG_AGO, PoolState, RETURNED_WAIT, after_copy, overdue, waits_until};
+pub use admit::{AdmitError, DEFAULT_POOL, Refusal, admit, preferred_pool};
+pub use offers::Offers;
+pub use ending::{AfterCopy, CopyEnd, LONG_AGO, PoolState, RETURNED_WAIT, after_copy, offering, overdue, waits_until};
 pub use fair::{HALF_LIFE, Standing, accrue, occupancy};
 pub use grant::{Ask, Grant, GrantRules, Member, Queue, Waiter, grant};
 pub use hedge::HedgeRules;
 pub use history::{History, Learned};
 pub use invalid_need::InvalidNeed;
 pub use keys::{KeyedAction, action_keys};
+pub use processing_set::{ProcessingSet, independent};
 pub use rank::rank;
 pub use size::{
     AskedFor, CPU_PROPERTY, EXCLUSIVE_PROPERTY, MEMORY_PROPERTY, RESOURCE_PREFIX, Shortage, UNITS_PROPERTY,

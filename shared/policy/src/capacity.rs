@@ -82,6 +82,8 @@ mod tests {
             status,
             executor_type: ExecutorType::x86(),
             slots,
+            properties: BTreeMap::new(),
+            root_is_input: false,
             capacity: Resources::new(u64::from(slots) * 1000, 1),
             held: Resources::new(held * 1000, 0),
             running: Vec::new(),

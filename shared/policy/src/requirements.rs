@@ -1,25 +1,42 @@
 //! Matches requirements of work with the properties of a machine, as the broker of `ReCodEx` does.
 
-use std::collections::{BTreeMap, BTreeSet};
+use model::{Pool, RequestedProperty, Requirements};
 
+/// The property that asks for a pool by name. Every pool offers it.
+pub const POOL_PROPERTY: &str = "Pool";
+/// Properties whose values are compared without regard to case.
+const CASELESS: [&str; 4] = [POOL_PROPERTY, "OSFamily", "Arch", "ISA"];
 /// Property for hardware groups: any of the requested groups, separated by `|`.
 const HARDWARE_GROUP: &str = "hwgroup";
 /// Property for threads: at least the requested number.
 const THREADS: &str = "threads";
 
-/// Whether the properties `offered` meet all requirements in `asked`.
+/// Whether the values that a machine offers, by `offered` for each property, meet all requirements in `asked`.
 ///
 /// - `hwgroup`: any of the requested groups, `a|b`;
 /// - `threads`: at least the requested number;
-/// - any other property, including `env`: one of the offered values equals the requested one.
+/// - any other property, including `env`: one of the offered values equals the requested one; `Pool`, `OSFamily`, `Arch`
+///   and `ISA` without regard to case.
 ///
 /// A requirement for a property that is not offered is not met.
-pub fn matches(asked: &BTreeMap<String, String>, offered: &BTreeMap<String, BTreeSet<String>>) -> bool {
-    let met = |name: &str, value: &str| {
-        let values = offered.get(name)?;
-        Some(value_matches(name, value, values.iter().map(String::as_str)))
-    };
-    asked.iter().all(|(name, value)| met(name, value).unwrap_or(false))
+pub fn matches<'a, 'o, Values: Iterator<Item = &'o str>>(
+    asked: impl IntoIterator<Item = (&'a str, &'a str)>,
+    offered: impl Fn(&str) -> Values,
+) -> bool {
+    asked.into_iter().all(|(name, value)| value_matches(name, value, offered(name)))
+}
+
+/// Whether executors that offer what `pool` offers can run what requires `requirements`, whatever its size.
+pub fn satisfies(pool: &Pool, requirements: &Requirements) -> bool {
+    let asked = requirements.properties.iter();
+    let asked = asked.map(|RequestedProperty { name, value }| (name.as_str(), value.as_str()));
+    pool.root_is_input == requirements.root_is_input && matches(asked, |name| values(pool, name))
+}
+
+/// The values that `pool` offers for the property `name`.
+pub(crate) fn values<'a>(pool: &'a Pool, name: &str) -> impl Iterator<Item = &'a str> + use<'a> {
+    let own = (name == POOL_PROPERTY).then(|| pool.name.as_str());
+    own.into_iter().chain(pool.properties.get(name).into_iter().flatten().map(String::as_str))
 }
 
 /// Whether one of the values `offered` of the property `name` meets the one `asked` for.
@@ -31,30 +48,42 @@ pub fn value_matches<'a>(name: &str, asked: &str, mut offered: impl Iterator<Ite
             let most = offered.filter_map(number).max();
             number(asked).zip(most).is_some_and(|(asked, most)| most >= asked)
         }
+        _ if CASELESS.contains(&name) => offered.any(|value| value.eq_ignore_ascii_case(asked)),
         _ => offered.any(|value| value == asked),
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
+    use model::{ExecutorType, Resources};
+
     use super::*;
 
-    fn asked(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
-        pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
-    }
-
-    fn machine() -> BTreeMap<String, BTreeSet<String>> {
-        [("hwgroup", vec!["g1"]), ("env", vec!["c", "java"]), ("threads", vec!["8"]), ("os", vec!["linux"])]
-            .into_iter()
-            .map(|(name, values)| (name.to_owned(), values.into_iter().map(str::to_owned).collect()))
-            .collect()
+    fn machine() -> Pool {
+        let properties: [(&str, &[&str]); 4] =
+            [("hwgroup", &["g1"]), ("env", &["c", "java"]), ("threads", &["8"]), ("OSFamily", &["Linux"])];
+        let owned = |values: &[&str]| values.iter().map(|value| (*value).to_owned()).collect();
+        let properties: BTreeMap<String, Vec<String>> =
+            properties.into_iter().map(|(name, values)| (name.to_owned(), owned(values))).collect();
+        Pool {
+            name: "fast".parse().unwrap(),
+            properties,
+            root_is_input: false,
+            capacity: Resources::default(),
+            executor_type: ExecutorType::x86(),
+        }
     }
 
     #[test]
     fn each_kind_of_requirement_is_matched_by_its_own_rule() {
-        let met = |pairs: &[(&str, &str)]| matches(&asked(pairs), &machine());
+        let met = |pairs: &[(&str, &str)]| satisfies(&machine(), &Requirements::of(pairs.iter().copied()));
         assert!(met(&[]));
-        assert!(met(&[("hwgroup", "g2|g1"), ("env", "java"), ("threads", "8"), ("os", "linux")]));
+        assert!(met(&[("hwgroup", "g2|g1"), ("env", "java"), ("threads", "8"), ("OSFamily", "linux")]));
+        assert!(met(&[("Pool", "FAST"), ("env", "c"), ("env", "java")]));
+        assert!(!met(&[("Pool", "fast"), ("Pool", "slow")]), "a contradiction");
+        assert!(!met(&[("env", "C")]));
         assert!(!met(&[("hwgroup", "g2|g3")]));
         assert!(!met(&[("hwgroup", "g")]));
         assert!(!met(&[("env", "c|java")]), "only hardware groups have alternatives");
@@ -62,5 +91,9 @@ mod tests {
         assert!(met(&[("threads", "2")]));
         assert!(!met(&[("threads", "many")]));
         assert!(!met(&[("gpu", "1")]), "what is not offered is not met");
+        let root = Requirements { root_is_input: true, ..Requirements::default() };
+        assert!(!satisfies(&machine(), &root));
+        assert!(satisfies(&Pool { root_is_input: true, ..machine() }, &root));
+        assert!(!satisfies(&Pool { root_is_input: true, ..machine() }, &Requirements::default()));
     }
 }

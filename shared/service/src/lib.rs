@@ -7,6 +7,7 @@ mod error;
 mod governance;
 mod heartbeats;
 mod identity;
+mod offers;
 mod other_store;
 mod subscription;
 mod timer;
@@ -21,6 +22,7 @@ pub use heartbeats::{
     serve_heartbeats,
 };
 pub use identity::{host_name, join_store};
+pub use offers::offers;
 pub use other_store::OtherStore;
 pub use subscription::Subscription;
 pub use timer::sleep_until;

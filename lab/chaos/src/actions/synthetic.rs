@@ -53,7 +53,7 @@ fn accepted(number: usize, wanted: &str) -> Option<ExecutionRecord> {
         action: DigestFunction::Sha256.digest(wanted.as_bytes()),
         band: Priority::Automated,
         priority: 5,
-        pool: "default".parse().ok()?,
+        requirements: model::Requirements::default(),
         timeout_ms: 1000,
         do_not_cache: false,
         accepted_at_ms: at,

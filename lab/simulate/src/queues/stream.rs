@@ -87,7 +87,10 @@ impl Stream {
             .requirements
             .iter()
             .map(|asked| {
-                let fits = |(_, worker): &(u32, &Worker)| matches(asked, &worker.offers);
+                let asked = || asked.iter().map(|(name, value)| (name.as_str(), value.as_str()));
+                let fits = |(_, worker): &(u32, &Worker)| {
+                    matches(asked(), |name| worker.offers.get(name).into_iter().flatten().map(String::as_str))
+                };
                 (0..).zip(&self.workers).filter(fits).map(|(number, _)| number).collect()
             })
             .collect();

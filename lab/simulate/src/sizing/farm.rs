@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use model::{
     Attempt, BlobDigest, ClientTool, DigestFunction, Execution, ExecutionId, ExecutionOutcome,
-    ExecutionRecord, ExecutorId, Group, Measured, Millis, PoolName, Resources, Sequence,
+    ExecutionRecord, ExecutorId, Group, Measured, Millis, Requirements, Resources, Sequence,
 };
 use policy::actions::{AfterCopy, CopyEnd, History, Learned, after_copy, packing};
 
@@ -237,7 +237,6 @@ fn job_at(jobs: &[Job], number: usize) -> &Job {
 /// Creates the record of a waiting action.
 fn accepted_record(job: &Job) -> Option<ExecutionRecord> {
     let group: Group = "sizing".parse().ok()?;
-    let pool: PoolName = "default".parse().ok()?;
     let action = BlobDigest::from_parts(DigestFunction::Sha256, &"0".repeat(64), 0).ok()?;
     Some(ExecutionRecord::accepted(Execution {
         id: ExecutionId::generate(),
@@ -246,7 +245,7 @@ fn accepted_record(job: &Job) -> Option<ExecutionRecord> {
         action,
         band: model::Priority::default(),
         priority: 0,
-        pool,
+        requirements: Requirements::default(),
         timeout_ms: 3_600_000,
         do_not_cache: false,
         accepted_at_ms: Millis(0),

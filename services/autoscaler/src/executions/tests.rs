@@ -1,5 +1,5 @@
 use bytes::Bytes;
-use model::Measured;
+use model::{ExecutorType, Measured, RequestedProperty, Resources};
 use serde_json::{Value, json};
 
 use super::*;
@@ -14,7 +14,6 @@ fn record(sequence: u64, number: u8, event: &str, more: &Value) -> Stored {
             "id": id,
             "group": "g",
             "action": format!("{}/0", "0".repeat(64)),
-            "pool": "default",
             "accepted_at_ms": 100_000 - 1000 * u64::from(number),
         },
     });
@@ -29,6 +28,16 @@ fn record(sequence: u64, number: u8, event: &str, more: &Value) -> Stored {
     }
 }
 
+fn pool(name: &str) -> Pool {
+    Pool {
+        name: name.parse().unwrap(),
+        properties: BTreeMap::from([("hwgroup".to_owned(), vec![name.to_owned()])]),
+        root_is_input: false,
+        capacity: Resources::new(4000, 8 << 30),
+        executor_type: ExecutorType::x86(),
+    }
+}
+
 fn accepted(sequence: u64, number: u8) -> Stored {
     record(sequence, number, "ACTION_ACCEPTED", &json!({}))
 }
@@ -40,6 +49,7 @@ fn finished(sequence: u64, number: u8, wall_ms: u64) -> Stored {
 
 fn after(records: &[Stored]) -> Executions {
     let mut executions = Executions::default();
+    executions.set_pools(vec![pool("default"), pool("other")]);
     for stored in records {
         executions.apply(stored).unwrap();
         executions.read_up_to(stored.sequence);
@@ -48,8 +58,7 @@ fn after(records: &[Stored]) -> Executions {
 }
 
 fn work(executions: &mut Executions, pool: &str, waiting: u64, running: u64) -> Work {
-    let queue = Queue { ready: true, waiting, running, ..Queue::default() };
-    executions.work(&pool.parse().unwrap(), &queue, Some(Sequence(0)), Duration::ZERO, NOW)
+    executions.work(&pool.parse().unwrap(), (waiting, running), Some(Sequence(0)), Duration::ZERO, NOW)
 }
 
 #[test]
@@ -75,4 +84,21 @@ fn pools_are_told_apart() {
 fn the_index_may_know_of_more_than_was_read() {
     let seen = work(&mut after(&[]), "default", 3, 0);
     assert_eq!(seen.queued, 3 * crate::work::UNKNOWN);
+}
+
+#[test]
+fn what_waits_counts_for_the_pool_that_gets_executors_for_it() {
+    let mut executions = after(&[accepted(1, 1), accepted(2, 2), accepted(3, 3), accepted(4, 4)]);
+    let backlog = |value: Option<&str>, count: u64| {
+        let property =
+            |value: &str| RequestedProperty { name: "hwgroup".to_owned(), value: value.to_owned() };
+        let properties = value.into_iter().map(property).collect();
+        let requirements = Requirements { properties, root_is_input: false };
+        Backlog { requirements, groups: vec![("g".parse().unwrap(), count)] }
+    };
+    let all = [backlog(None, 3), backlog(Some("other"), 5), backlog(Some("third"), 7)];
+    let waiting = |executions: &Executions, pool: &str| executions.waiting(&pool.parse().unwrap(), &all);
+    assert_eq!(["default", "other"].map(|pool| waiting(&executions, pool)), [3, 5]);
+    executions.set_pools(vec![pool("other")]);
+    assert_eq!(["default", "other"].map(|pool| waiting(&executions, pool)), [0, 8]);
 }

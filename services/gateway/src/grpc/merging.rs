@@ -139,7 +139,7 @@ mod tests {
             action: DigestFunction::Sha256.digest(content),
             band: model::Priority::Interactive,
             priority: 0,
-            pool: "default".parse().unwrap(),
+            requirements: model::Requirements::default(),
             timeout_ms: 1,
             do_not_cache,
             accepted_at_ms: Millis(0),

@@ -2,6 +2,7 @@
 //! the index if available, otherwise from the cached state.
 
 use std::{
+    collections::BTreeSet,
     sync::{
         Arc, OnceLock,
         atomic::{AtomicU64, Ordering},
@@ -14,10 +15,13 @@ use index::actions::{Actions, Queue};
 use invariant::Present as _;
 use model::{
     ExecutionKey, ExecutionPhase, ExecutionRecord, ExecutorHeartbeat, ExecutorId, ExecutorStatus, Needs,
-    Pool, PoolName, Urgency,
+    Pool, PoolName, Requirements, Urgency,
 };
 use parking_lot::Mutex;
-use policy::actions::{AdmitError, admit};
+use policy::{
+    actions::{AdmitError, Offers, admit, offering},
+    requirements::satisfies,
+};
 use reapi::status;
 use tokio::time::Instant;
 use tonic::{Code, Status};
@@ -62,7 +66,7 @@ pub(crate) enum Whereabouts {
 /// A snapshot of the pools and executors.
 #[derive(Debug)]
 pub(crate) struct FarmSnapshot {
-    pools: Vec<Pool>,
+    offers: Offers,
     executors: Vec<ExecutorHeartbeat>,
     at: Instant,
     /// Value of `Pools::changes` when the snapshot was read.
@@ -92,17 +96,19 @@ impl Pools {
 
     /// The executor of an execution, or why it waits; `None` if neither can be determined.
     pub(crate) async fn whereabouts(&self, record: &ExecutionRecord) -> Option<Whereabouts> {
-        let (key, pool) = (record.execution.key(), &record.execution.pool);
-        if let Some(actions) = self.index.get().filter(|_| self.may_query()) {
-            let asked = actions.queue(pool, Some(&key), self.bus.now());
+        let (key, requirements) = (record.execution.key(), &record.execution.requirements);
+        if let Some(actions) = self.index.get().filter(|_| self.may_query())
+            && let Ok(snapshot) = self.snapshot().await
+        {
+            let (id, pools) = (requirements.id(), snapshot.pools(requirements));
+            let asked = actions.queue(&id, pools, Some(&key), self.bus.now());
             if let Ok(Ok(queue)) = tokio::time::timeout(INDEX_PATIENCE, asked).await
                 && queue.ready
             {
                 if let Some(executor) = &queue.executor {
                     return Some(Whereabouts::With(executor.clone()));
                 }
-                let closed = self.snapshot().await.ok().and_then(|snapshot| snapshot.closed(pool));
-                return Some(Whereabouts::Waits(why_in(record, &queue, closed.as_deref())));
+                return Some(Whereabouts::Waits(snapshot.why_in(record, &queue)));
             }
         }
         let snapshot = self.snapshot().await.ok()?;
@@ -122,18 +128,18 @@ impl Pools {
         count < QUERIES_MAX
     }
 
-    /// The pool that can run an action with this `platform` and these `needs`.
+    /// What an executor must offer to run an action with this `platform` and these `needs`.
     pub(crate) async fn admit(
         &self,
         platform: &[(String, String)],
         needs: &Needs,
-    ) -> Result<PoolName, Status> {
+    ) -> Result<Requirements, Status> {
         let snapshot = self.snapshot().await?;
-        if let Ok(pool) = admit(platform, needs, &snapshot.pools, |pool| snapshot.lives(pool)) {
-            return Ok(pool);
+        if let Ok(requirements) = admit(platform, needs, &snapshot.offers) {
+            return Ok(requirements);
         }
         let snapshot = self.younger_than(AGE_OF_REFUSAL).await?;
-        admit(platform, needs, &snapshot.pools, |pool| snapshot.lives(pool)).map_err(|error| match &error {
+        admit(platform, needs, &snapshot.offers).map_err(|error| match &error {
             AdmitError::NothingRegistered => status::retry(Code::Unavailable, error.to_string(), RETRY),
             AdmitError::Refused(_) => Status::failed_precondition(error.to_string()),
         })
@@ -168,9 +174,8 @@ impl Pools {
         if let Some(snapshot) = self.cached().filter(young) {
             return Ok(snapshot);
         }
-        let (pools, executors) = tokio::try_join!(self.bus.buckets().pools(), self.bus.leases().executors())
-            .map_err(faults::bus)?;
-        let snapshot = Arc::new(FarmSnapshot { pools, executors, at: Instant::now(), changes });
+        let (offers, executors) = service::offers(&self.bus).await.map_err(faults::bus)?;
+        let snapshot = Arc::new(FarmSnapshot { offers, executors, at: Instant::now(), changes });
         *self.cached.lock() = Some(Arc::clone(&snapshot));
         Ok(snapshot)
     }
@@ -182,77 +187,99 @@ impl FarmSnapshot {
         self.executors.iter().find(|executor| executor.running.contains(key))
     }
 
-    /// Whether `pool` has a live executor that accepts actions or will do so again on its own.
-    fn lives(&self, pool: &PoolName) -> bool {
-        let takes = |status| matches!(status, ExecutorStatus::Ready | ExecutorStatus::Closed);
-        self.executors.iter().any(|executor| executor.pool == *pool && takes(executor.status))
+    /// The pools with live executors that meet `requirements`.
+    fn pools<'a>(&'a self, requirements: &Requirements) -> BTreeSet<&'a PoolName> {
+        self.able(requirements).map(|executor| &executor.pool).collect()
     }
 
-    /// Whether `pool` has no live executor.
-    pub(crate) fn is_empty(&self, pool: &PoolName) -> bool {
-        !self.executors.iter().any(|executor| executor.pool == *pool)
+    /// The live executors that meet `requirements`.
+    fn able<'a>(&'a self, requirements: &Requirements) -> impl Iterator<Item = &'a ExecutorHeartbeat> {
+        let offers: Vec<&Pool> =
+            self.offers.present.iter().filter(|offer| satisfies(offer, requirements)).collect();
+        let meets = move |executor: &&ExecutorHeartbeat| {
+            offers.iter().any(|offer| {
+                executor.pool == offer.name
+                    && executor.properties == offer.properties
+                    && executor.root_is_input == offer.root_is_input
+            })
+        };
+        self.executors.iter().filter(meets)
     }
 
-    /// Why no executor of `pool` admits actions, as the predicate of a sentence: they drain, or a window
-    /// or sensor stops them.
-    fn closed(&self, pool: &PoolName) -> Option<String> {
-        let of_pool = || self.executors.iter().filter(|executor| executor.pool == *pool);
-        let closed = || of_pool().filter(|executor| executor.status == ExecutorStatus::Closed);
-        if of_pool().any(|executor| executor.status == ExecutorStatus::Ready) {
+    /// Whether no live executor meets `requirements`.
+    pub(crate) fn has_none(&self, requirements: &Requirements) -> bool {
+        self.able(requirements).next().is_none()
+    }
+
+    /// Why no live executor that meets `requirements` admits actions, as the predicate of a sentence: they drain, or a
+    /// window or sensor stops them.
+    fn closed(&self, requirements: &Requirements) -> Option<String> {
+        let able = || self.able(requirements);
+        let closed = || able().filter(|executor| executor.status == ExecutorStatus::Closed);
+        if able().any(|executor| executor.status == ExecutorStatus::Ready) {
             return None;
         }
         if closed().next().is_none() {
-            return of_pool().next().map(|_| "are draining".to_owned());
+            return able().next().map(|_| "are draining".to_owned());
         }
         let red = closed().find_map(|executor| executor.window.red.first());
         let because = red.map(|red| format!(": {red}")).unwrap_or_default();
         Some(format!("are at their load limit{because}"))
     }
 
+    /// Why an execution waits that no live executor can run, as a sentence without its end.
+    fn none_live(&self, requirements: &Requirements) -> String {
+        let with = offering(requirements);
+        let may_start = self.offers.present.iter().any(|offer| satisfies(offer, requirements));
+        let next = if may_start {
+            "the action waits for the autoscaler to start one"
+        } else {
+            "those that could run the action left the farm; it waits for one to come"
+        };
+        format!("no executor{with} is live; {next}")
+    }
+
     /// Why an execution that no executor has waits, as a sentence.
     pub(crate) fn why(&self, record: &ExecutionRecord) -> String {
-        let pool = &record.execution.pool;
-        let before = before(record);
-        let of_pool = || self.executors.iter().filter(|executor| executor.pool == *pool);
-        let ready = || of_pool().filter(|executor| executor.status == ExecutorStatus::Ready);
-        let (all, taking) = (of_pool().count(), ready().count());
+        let requirements = &record.execution.requirements;
+        let (before, with) = (before(record), offering(requirements));
+        let ready = || self.able(requirements).filter(|executor| executor.status == ExecutorStatus::Ready);
+        let (all, taking) = (self.able(requirements).count(), ready().count());
         let slots: usize = ready().map(|executor| usize::from(executor.slots)).sum();
         let busy: usize = ready().map(|executor| executor.running.len()).sum();
         let why = match (all, taking) {
-            (0, _) => format!("pool {pool} has no executor now; the action waits for one to start"),
+            (0, _) => self.none_live(requirements),
             (all, 0) => {
-                let closed = self.closed(pool).present("a pool without a ready executor admits actions");
-                format!("the {all} executors of pool {pool} {closed}")
+                let closed = self.closed(requirements).present("executors of which none is ready admit actions");
+                format!("the {all} executors{with} {closed}")
             }
             (_, taking) if busy >= slots => {
-                format!("pool {pool} is full: {busy} actions run on {slots} slots of {taking} executors")
+                format!("all executors{with} are full: {busy} actions run on {slots} slots of {taking} executors")
             }
             (_, taking) => {
                 format!(
-                    "pool {pool} has {taking} executors with {busy} of {slots} slots in use; the action starts soon"
+                    "{busy} of {slots} slots of the {taking} executors{with} are in use; the action starts soon"
                 )
             }
         };
         format!("{before}{why}{}", priority_text(record))
     }
-}
 
-/// Why an execution waits, according to the index.
-fn why_in(record: &ExecutionRecord, queue: &Queue, closed: Option<&str>) -> String {
-    let (pool, before) = (&record.execution.pool, before(record));
-    let Queue { executors, waiting, running, .. } = queue;
-    let ahead = queue.place.map(|place| format!(", {place} of them ahead of this one")).unwrap_or_default();
-    if *executors == 0 {
-        return format!(
-            "{before}pool {pool} has no executor now; the action waits for one to start ({waiting} waiting{ahead}){}",
-            priority_text(record)
-        );
+    /// Why an execution waits, according to the index.
+    fn why_in(&self, record: &ExecutionRecord, queue: &Queue) -> String {
+        let requirements = &record.execution.requirements;
+        let (before, with, priority) = (before(record), offering(requirements), priority_text(record));
+        let Queue { executors, waiting, running, .. } = queue;
+        let ahead = queue.place.map(|place| format!(", {place} of them ahead of this one")).unwrap_or_default();
+        if *executors == 0 {
+            let none = self.none_live(requirements);
+            return format!("{before}{none} ({waiting} waiting{ahead}){priority}");
+        }
+        let closed = self.closed(requirements).map(|closed| format!("; these {closed}")).unwrap_or_default();
+        format!(
+            "{before}{running} actions are assigned to the {executors} executors{with}, {waiting} waiting{ahead}{closed}{priority}"
+        )
     }
-    let closed = closed.map(|closed| format!("; its executors {closed}")).unwrap_or_default();
-    format!(
-        "{before}pool {pool} has {running} actions assigned to {executors} executors, {waiting} waiting{ahead}{closed}{}",
-        priority_text(record)
-    )
 }
 
 /// The priority of an execution, as the end of a sentence.
@@ -279,6 +306,8 @@ fn before(record: &ExecutionRecord) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use model::{
         ActionKeys, Attempt, ClientTool, DigestFunction, Execution, ExecutionId, Millis, Priority, Resources,
         Sequence, WindowState,
@@ -298,6 +327,8 @@ mod tests {
             status,
             executor_type: model::ExecutorType::x86(),
             slots,
+            properties: BTreeMap::new(),
+            root_is_input: false,
             capacity: Resources::default(),
             held: Resources::default(),
             running: (0..running).map(|_| key()).collect(),
@@ -316,7 +347,7 @@ mod tests {
             action: DigestFunction::Sha256.digest(b"a"),
             band: Priority::Batch,
             priority: 0,
-            pool: "big".parse().unwrap(),
+            requirements: big(),
             timeout_ms: 1,
             do_not_cache: false,
             accepted_at_ms: Millis(0),
@@ -330,57 +361,59 @@ mod tests {
         })
     }
 
+    /// What only executors of the pool `big` meet.
+    fn big() -> Requirements {
+        Requirements::of([("Pool", "big")])
+    }
+
+    fn snapshot(executors: Vec<ExecutorHeartbeat>) -> FarmSnapshot {
+        let offers = Offers::of(&executors, &[], &BTreeSet::new());
+        FarmSnapshot { offers, executors, at: Instant::now(), changes: 0 }
+    }
+
     fn why(executors: Vec<ExecutorHeartbeat>) -> String {
-        FarmSnapshot { pools: Vec::new(), executors, at: Instant::now(), changes: 0 }.why(&record())
+        snapshot(executors).why(&record())
     }
 
     #[test]
     fn what_waits_says_for_what() {
-        assert!(
-            why(vec![executor("other", 4, 0, ExecutorStatus::Ready)])
-                .contains("pool big has no executor now")
-        );
+        let none = why(vec![executor("other", 4, 0, ExecutorStatus::Ready)]);
+        assert!(none.starts_with(r#"no executor with Pool = "big" is live; those that could run"#), "{none}");
         let draining = vec![executor("big", 4, 0, ExecutorStatus::Draining)];
-        let snapshot =
-            |executors| FarmSnapshot { pools: Vec::new(), executors, at: Instant::now(), changes: 0 };
-        assert_eq!(snapshot(draining.clone()).closed(&"big".parse().unwrap()).unwrap(), "are draining");
+        assert_eq!(snapshot(draining.clone()).closed(&big()).unwrap(), "are draining");
         assert!(why(draining).contains("are draining"));
         let mut closed = executor("big", 4, 0, ExecutorStatus::Closed);
         closed.window.red.push("only 3 % of memory is left".into());
-        let closed = why(vec![closed, executor("big", 3, 0, ExecutorStatus::Draining)]);
+        let closed = vec![closed, executor("big", 3, 0, ExecutorStatus::Draining)];
         assert_eq!(
-            closed,
-            "the 2 executors of pool big are at their load limit: only 3 % of memory is left; its priority is batch"
+            why(closed.clone()),
+            "the 2 executors with Pool = \"big\" are at their load limit: only 3 % of memory is left; \
+             its priority is batch"
         );
         let full =
             vec![executor("big", 2, 2, ExecutorStatus::Ready), executor("big", 3, 3, ExecutorStatus::Ready)];
         assert_eq!(
             why(full),
-            "pool big is full: 5 actions run on 5 slots of 2 executors; its priority is batch"
+            "all executors with Pool = \"big\" are full: 5 actions run on 5 slots of 2 executors; \
+             its priority is batch"
         );
         let free = why(vec![executor("big", 2, 1, ExecutorStatus::Ready)]);
-        assert!(free.contains("1 executors with 1 of 2 slots in use"), "{free}");
+        assert!(free.starts_with("1 of 2 slots of the 1 executors"), "{free}");
         let queue = Queue { executors: 2, waiting: 9, running: 4, place: Some(7), ..Queue::default() };
-        let why = why_in(&record(), &queue, None);
-        assert!(
-            why.ends_with(
-                "4 actions assigned to 2 executors, 9 waiting, 7 of them ahead of this one; its priority is batch"
-            ),
-            "{why}"
-        );
-        let short = why_in(&record(), &queue, Some("are at their load limit: no memory is left"));
-        assert!(short.contains("; its executors are at their load limit: no memory is left"), "{short}");
-        assert!(why_in(&record(), &Queue::default(), None).contains("pool big has no executor now"));
+        let live = snapshot(vec![executor("big", 2, 1, ExecutorStatus::Ready)]);
+        let text = live.why_in(&record(), &queue);
+        let expected = "4 actions are assigned to the 2 executors with Pool = \"big\", 9 waiting, \
+                        7 of them ahead of this one; its priority is batch";
+        assert_eq!(text, expected);
+        let short = snapshot(closed).why_in(&record(), &queue);
+        assert!(short.contains("; these are at their load limit: only 3 % of memory is left"), "{short}");
+        let gone = snapshot(Vec::new()).why_in(&record(), &Queue::default());
+        assert!(gone.starts_with(r#"no executor with Pool = "big" is live; those"#), "{gone}");
         let urgent = Urgency { band: Priority::Emergency, priority: -3 };
         let raised = record().raised(Sequence(1), urgent, Millis(5));
-        assert!(why_in(&raised, &queue, None).ends_with("its priority is emergency, -3 inside it"));
+        assert!(live.why_in(&raised, &queue).ends_with("its priority is emergency, -3 inside it"));
         let again = record().requeued(Sequence(1), "its executor died".into(), None, true, Millis(5));
-        let snapshot =
-            FarmSnapshot { pools: Vec::new(), executors: Vec::new(), at: Instant::now(), changes: 0 };
-        assert!(
-            snapshot
-                .why(&again)
-                .starts_with("attempt 2 waits because the previous one was lost (its executor died): ")
-        );
+        let before = "attempt 2 waits because the previous one was lost (its executor died): ";
+        assert!(snapshot(Vec::new()).why(&again).starts_with(before));
     }
 }

@@ -6,7 +6,8 @@ use model::{
 };
 use policy::{
     Admitted, InstanceRefusal,
-    actions::{KeyedAction, POOL_PROPERTY, action_keys, limits, read_needs},
+    actions::{KeyedAction, action_keys, limits, read_needs},
+    requirements::POOL_PROPERTY,
 };
 use reapi::{
     execution::{ActionResult, Command, ExecuteRequest, RequestMetadata},
@@ -125,7 +126,7 @@ pub(crate) async fn submit(
         Status::failed_precondition(too_high.to_string())
     })?;
     let placed = with_pool(&asked.platform, admitted.pool.as_ref());
-    let pool = core.pools.admit(&placed, &asked.needs).await.inspect_err(|_| refused("no pool"))?;
+    let requirements = core.pools.admit(&placed, &asked.needs).await.inspect_err(|_| refused("no pool"))?;
     let client = client(&reapi::metadata::request_metadata(headers));
     let role = Role::Asks(Invocation::of(headers));
     let keys = action_keys(&KeyedAction {
@@ -148,7 +149,7 @@ pub(crate) async fn submit(
         action,
         band,
         priority: admitted.priority,
-        pool,
+        requirements,
         timeout_ms: bus::millis(checked.timeout).max(1),
         do_not_cache: checked.do_not_cache,
         accepted_at_ms: now,

@@ -133,11 +133,11 @@ impl Watching {
         finished(&self.core, &self.name, known, &self.inline).await
     }
 
-    /// The reason that is known without a query: the pool has no live executor.
+    /// The reason that is known without a query: no live executor can run it.
     fn why_at_once(&self, known: &Known) -> Option<String> {
         let record = known.record().filter(|_| known.waits())?;
         let snapshot = self.core.pools.cached()?;
-        let why = snapshot.is_empty(&record.execution.pool).then(|| snapshot.why(record))?;
+        let why = snapshot.has_none(&record.execution.requirements).then(|| snapshot.why(record))?;
         tracing::debug!(execution = %self.waiter.key(), why, "an execution waits");
         Some(why)
     }

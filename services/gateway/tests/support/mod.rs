@@ -81,19 +81,9 @@ impl Farm {
         Gateway { channel, address: serving.address, stop: context.stop, _serving: serving }
     }
 
-    /// Announces the pool named `default`.
+    /// Announces the pool named `default`, whose executors left.
     pub(crate) async fn pool(&self) {
-        let properties = BTreeMap::from([("OSFamily".to_owned(), vec!["linux".to_owned()])]);
-        let gpu = BTreeMap::from([("gpu".parse().unwrap(), Amount::whole(2))]);
-        let capacity = Resources { custom: gpu, ..Resources::new(4000, 8 << 30) };
-        let pool = Pool {
-            name: "default".parse().unwrap(),
-            properties,
-            root_is_input: false,
-            capacity,
-            executor_type: model::ExecutorType::x86(),
-        };
-        self.bus.buckets().announce_pool(&pool).await.unwrap();
+        self.bus.buckets().announce_pool(&default_pool()).await.unwrap();
     }
 
     /// The questions that gateways ask each other from now on.
@@ -282,12 +272,25 @@ pub(crate) struct Executor {
     pub(crate) offered: mpsc::UnboundedReceiver<(Sequence, ExecutionRecord)>,
 }
 
+/// What the executors of the pool named `default` offer.
+fn default_pool() -> Pool {
+    let gpu = BTreeMap::from([("gpu".parse().unwrap(), Amount::whole(2))]);
+    Pool {
+        name: "default".parse().unwrap(),
+        properties: BTreeMap::from([("OSFamily".to_owned(), vec!["linux".to_owned()])]),
+        root_is_input: false,
+        capacity: Resources { custom: gpu, ..Resources::new(4000, 8 << 30) },
+        executor_type: model::ExecutorType::x86(),
+    }
+}
+
 impl Executor {
     async fn start(bus: &Bus, cas: Cas) -> Self {
         let id: ExecutorId = format!("executor-{}", uuid::Uuid::new_v4().simple()).parse().unwrap();
+        let pool = default_pool();
         let heartbeat = ExecutorHeartbeat {
             executor: id.clone(),
-            pool: "default".parse().unwrap(),
+            pool: pool.name,
             host: "test".into(),
             home: "home".parse().unwrap(),
             pid: 1,
@@ -295,7 +298,9 @@ impl Executor {
             status: ExecutorStatus::Ready,
             executor_type: model::ExecutorType::x86(),
             slots: 4,
-            capacity: Resources::new(4000, 8 << 30),
+            properties: pool.properties,
+            root_is_input: pool.root_is_input,
+            capacity: pool.capacity,
             held: Resources::default(),
             running: Vec::new(),
             room: model::Room::default(),

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use model::{ExecutorId, GrantNotice, Grants, Resources, Room};
+use model::{ExecutorId, GrantNotice, Grants, PoolName, Resources, Room};
 use policy::actions::Ask;
 use tokio::time::Instant;
 
@@ -31,6 +31,8 @@ struct LaterGrant {
 pub(crate) struct OpenExecutor {
     /// Its room after all known grants.
     pub(crate) ask: Ask,
+    /// Pool of the executor.
+    pub(crate) pool: PoolName,
     /// Number of the last known grant to it.
     pub(crate) after: u64,
 }
@@ -105,7 +107,13 @@ impl KnownRoom {
     }
 
     /// The room as the request of the executor for executions.
-    pub(super) fn open(&self, executor: &ExecutorId, capacity: &Resources) -> OpenExecutor {
+    pub(super) fn open(
+        &self,
+        executor: &ExecutorId,
+        kind: usize,
+        pool: PoolName,
+        capacity: &Resources,
+    ) -> OpenExecutor {
         let mut free = self.report.free.clone();
         self.later.iter().for_each(|later| free.take(&later.notice.size));
         let (starts, ahead) = self.left();
@@ -114,6 +122,7 @@ impl KnownRoom {
         kept.starts = kept.starts.min(u16::try_from(starts).unwrap_or(u16::MAX));
         let ask = Ask {
             executor: executor.clone(),
+            kind,
             capacity: capacity.clone(),
             free,
             starts,
@@ -121,7 +130,7 @@ impl KnownRoom {
             ahead,
             idle: self.report.idle && self.later.is_empty(),
         };
-        OpenExecutor { ask, after: self.last }
+        OpenExecutor { ask, pool, after: self.last }
     }
 }
 
@@ -142,7 +151,7 @@ mod tests {
     }
 
     fn starts(room: &KnownRoom) -> (u32, u64) {
-        let open = room.open(&"x".parse().unwrap(), &Resources::new(4000, 4 << 30));
+        let open = room.open(&"x".parse().unwrap(), 0, "p".parse().unwrap(), &Resources::new(4000, 4 << 30));
         assert_eq!(open.ask.free.cpu_millis, u64::from(open.ask.starts) * 1000);
         (open.ask.starts, open.after)
     }
@@ -221,7 +230,7 @@ mod tests {
 
     /// Whether the room after a grant of `count` executions is what the executor then reports.
     fn assert_follows(free: u16, kept: u16, most: u16, count: u16) {
-        let ask = |room: &KnownRoom| room.open(&"x".parse().unwrap(), &Resources::new(9000, 0)).ask;
+        let ask = |room: &KnownRoom| room.open(&"x".parse().unwrap(), 0, "p".parse().unwrap(), &Resources::new(9000, 0)).ask;
         let mut known = KnownRoom::default();
         known.report(&keeping(1, free, kept, most));
         let size = Resources::new(u64::from(count) * 1000, 0);

@@ -1,3 +1,5 @@
+use std::sync::Arc;
+
 use model::{Demand, GrantNotice, KeptRoom, Millis, Priority, Room, Urgency, WindowState};
 use policy::actions::{Ask, Grant, GrantRules, Queue, Standing, Waiter, grant};
 
@@ -9,6 +11,15 @@ fn id(name: &str) -> ExecutorId {
 
 fn pool() -> PoolName {
     "default".parse().unwrap()
+}
+
+/// The kind of all executors here.
+fn kind() -> BTreeSet<usize> {
+    BTreeSet::from([0])
+}
+
+fn set(view: &View) -> Arc<ProcessingSet> {
+    Arc::new(ProcessingSet::of(&Requirements::default(), view.kinds().offers.iter()))
 }
 
 fn execution() -> ExecutionKey {
@@ -41,6 +52,8 @@ fn heartbeat(name: &str, status: ExecutorStatus) -> ExecutorHeartbeat {
         status,
         executor_type: model::ExecutorType::x86(),
         slots: 2,
+        properties: BTreeMap::new(),
+        root_is_input: false,
         capacity: Resources::new(2000, 4 << 30),
         held: Resources::default(),
         running: Vec::new(),
@@ -62,7 +75,7 @@ fn of(names: &[&str]) -> View {
 
 /// The executors with room.
 fn open(view: &View) -> Vec<(ExecutorId, u32)> {
-    let open = view.open_executors(&pool(), 10, &BTreeSet::new(), &mut Random::new(1));
+    let open = view.open_executors(&kind(), 10, &BTreeSet::new(), &mut Random::new(1));
     let mut open: Vec<_> = open.into_iter().map(|it| (it.ask.executor, it.ask.starts)).collect();
     open.sort();
     open
@@ -79,7 +92,7 @@ fn an_executor_is_open_until_its_room_is_granted() {
     assert!(view.granted(&granted("one", 1, 2)) && !view.granted(&granted("one", 1, 2)));
     assert_eq!(open(&view), [(id("two"), 2)]);
     assert!(view.report(&RoomReport { executor: id("one"), room: room(2, 1, 1) }));
-    assert_eq!((open(&view), view.room(&[pool()])), (vec![(id("one"), 1), (id("two"), 2)], 3));
+    assert_eq!((open(&view), view.room(&kind())), (vec![(id("one"), 1), (id("two"), 2)], 3));
     view.outdated(&id("two"), 1);
     assert_eq!(open(&view), [(id("one"), 1)]);
 }
@@ -89,11 +102,11 @@ fn an_executor_that_drains_or_is_lost_is_not_open() {
     let view = of(&["one", "two"]);
     view.heartbeat(&heartbeat("one", ExecutorStatus::Draining));
     view.lost(&id("two"));
-    assert!(!view.has_room(&pool()) && view.open_pools().is_empty());
+    assert!(!view.has_room(&kind()) && view.open_kinds().is_empty());
     assert!(!view.report(&RoomReport { executor: id("two"), room: room(2, 0, 2) }), "it is unknown");
-    assert_eq!(view.members(&pool()).len(), 1);
+    assert_eq!(view.members(&kind()).len(), 1);
     view.heartbeat(&heartbeat("one", ExecutorStatus::Gone));
-    assert!(view.pools().is_empty());
+    assert!(view.members(&kind()).is_empty());
 }
 
 #[test]
@@ -106,7 +119,7 @@ fn of_many_a_few_are_drawn_and_those_where_it_is_warm() {
     let mut seen = BTreeSet::new();
     for seed in 0..40 {
         let wanted = warm.iter().cloned().collect();
-        let open = view.open_executors(&pool(), 5, &wanted, &mut Random::new(seed));
+        let open = view.open_executors(&kind(), 5, &wanted, &mut Random::new(seed));
         assert!((5..=6).contains(&open.len()));
         assert!(open.iter().any(|it| it.ask.executor == warm[0]));
         seen.extend(open.into_iter().map(|it| it.ask.executor));
@@ -125,13 +138,13 @@ fn room_that_is_kept_is_granted_to_an_emergency_alone() {
     let decide = |band| {
         let urgency = Urgency { band, priority: 0 };
         let demand = Demand { size: one_slot.clone(), urgency, ..Demand::default() };
-        let waiter = Waiter { key: execution(), demand, holders: Vec::new(), warm_at: Vec::new() };
+        let waiter = Waiter { key: execution(), demand, holders: Vec::new(), warm_at: Vec::new(), set: set(&view) };
         let standing = Standing { used: 0.0, held: 0.0, weight: 1 };
         let queue = Queue { standing, share: None, waiting: vec![waiter] };
-        let open = view.open_executors(&pool(), 10, &BTreeSet::new(), &mut Random::new(1));
+        let open = view.open_executors(&kind(), 10, &BTreeSet::new(), &mut Random::new(1));
         let asks: Vec<Ask> = open.into_iter().map(|it| it.ask).collect();
         let rules = GrantRules { custom_patience: Duration::ZERO, affinity_wait: Duration::ZERO };
-        let grants: Vec<Grant> = grant(&[queue], &asks, &[], rules, Millis(0));
+        let grants: Vec<Grant> = grant(&[queue], &asks, &Vec::new, rules, Millis(0));
         grants.len()
     };
     view.report(&RoomReport { executor: id("one"), room: report });
@@ -139,4 +152,25 @@ fn room_that_is_kept_is_granted_to_an_emergency_alone() {
     let size = Resources::new(1000, 2 << 30);
     view.granted(&GrantNotice { executor: id("one"), number: 1, size, starts: 1, ahead: 0 });
     assert_eq!([decide(Priority::Interactive), decide(Priority::Emergency)], [0, 1], "after a grant too");
+}
+
+#[test]
+fn executors_that_offer_the_same_are_of_one_kind() {
+    let view = of(&["one", "two"]);
+    let large = ExecutorHeartbeat {
+        capacity: Resources::new(8000, 4 << 30),
+        ..heartbeat("large", ExecutorStatus::Ready)
+    };
+    view.heartbeat(&large);
+    assert_eq!(view.kinds().offers.len(), 1);
+    assert_eq!(view.capacity(&Requirements::default()), large.capacity);
+    let properties = BTreeMap::from([("gpu".to_owned(), vec!["a100".to_owned()])]);
+    view.heartbeat(&ExecutorHeartbeat { properties, ..heartbeat("gpu", ExecutorStatus::Ready) });
+    let (kinds, gpu) = (view.kinds(), Requirements::of([("gpu", "a100")]));
+    assert_eq!(ProcessingSet::of(&gpu, kinds.offers.iter()).kinds().collect::<Vec<_>>(), [1]);
+    assert_eq!(view.capacity(&gpu), Resources::new(2000, 4 << 30));
+    assert_eq!(view.pools(&gpu), BTreeSet::from([pool()]));
+    view.lost(&id("large"));
+    assert_eq!(view.capacity(&Requirements::default()), Resources::new(2000, 4 << 30), "the largest left");
+    assert_ne!(view.kinds().version, kinds.version);
 }

@@ -1,7 +1,7 @@
 //! A fake executor that behaves as the test prescribes.
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeMap, HashMap},
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -38,6 +38,7 @@ struct Inner {
     id: ExecutorId,
     slots: u16,
     custom: Resources,
+    properties: BTreeMap<String, Vec<String>>,
     manner: Mutex<Manner>,
     held: Mutex<HashMap<ExecutionKey, (Sequence, ExecutionRecord, Resources)>>,
     history: Mutex<Vec<ExecutionKey>>,
@@ -68,6 +69,22 @@ impl FakeExecutor {
 
     /// Starts an executor that also has `custom` resources.
     pub async fn start_with(test: &Test, id: &str, slots: u16, custom: Resources, manner: Manner) -> Self {
+        Self::start_as(test, id, slots, (custom, BTreeMap::new()), manner).await
+    }
+
+    /// Starts an executor of the hardware group `group`.
+    pub async fn start_in(test: &Test, id: &str, slots: u16, group: &str, manner: Manner) -> Self {
+        let properties = BTreeMap::from([("hwgroup".to_owned(), vec![group.to_owned()])]);
+        Self::start_as(test, id, slots, (Resources::default(), properties), manner).await
+    }
+
+    async fn start_as(
+        test: &Test,
+        id: &str,
+        slots: u16,
+        (custom, properties): (Resources, BTreeMap<String, Vec<String>>),
+        manner: Manner,
+    ) -> Self {
         // It has a separate connection, so that its subscriptions end with it.
         let bus = Bus::connect(&test.servers.nats_url(), id, Patience::Wait).await.unwrap();
         let inner = Arc::new(Inner {
@@ -75,6 +92,7 @@ impl FakeExecutor {
             id: id.parse().unwrap(),
             slots,
             custom,
+            properties,
             manner: Mutex::new(manner),
             held: Mutex::default(),
             history: Mutex::default(),
@@ -141,7 +159,7 @@ impl FakeExecutor {
     pub async fn hand_over(&self) {
         self.set_manner(Manner::Closed);
         let claimed = self.inner.held.lock().drain().map(|(key, _)| key).collect();
-        let handed = HandOver { executor: self.inner.id.clone(), pool: pool(), claimed };
+        let handed = HandOver { executor: self.inner.id.clone(), claimed };
         let payload = handed.to_json();
         self.inner.bus.client().publish(Subject::ExecutorHandOver.to_string(), payload).await.unwrap();
     }
@@ -219,6 +237,8 @@ impl Inner {
             status,
             executor_type: model::ExecutorType::x86(),
             slots: self.slots,
+            properties: self.properties.clone(),
+            root_is_input: false,
             capacity: self.capacity(),
             held: used,
             running: held.keys().cloned().collect(),

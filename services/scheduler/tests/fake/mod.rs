@@ -21,7 +21,7 @@ use index::{
 };
 use model::{
     ActionKeys, Attempt, ClientTool, Execution, ExecutionId, ExecutionKey, ExecutionOutcome, ExecutionRecord,
-    ExecutorId, Millis, Needs, PoolName, Sequence,
+    ExecutorId, Millis, Needs, PoolName, RequirementsId, Sequence,
 };
 use service::Context;
 use settings::Settings;
@@ -139,7 +139,7 @@ impl Test {
             action: format!("{}/7", "ab".repeat(32)).parse().unwrap(),
             band: model::Priority::Interactive,
             priority: 0,
-            pool: pool(),
+            requirements: model::Requirements::default(),
             timeout_ms: 60_000,
             do_not_cache: false,
             accepted_at_ms: now,
@@ -225,10 +225,19 @@ impl Test {
     pub async fn until_queue(&self, condition: impl Fn(&Queue) -> bool) {
         let deadline = Instant::now() + SOON;
         loop {
-            match self.actions.queue(&pool(), None, Millis::of_this_machine()).await {
+            match self.actions.queue(&RequirementsId::none(), [&pool()], None, Millis::of_this_machine()).await {
                 Ok(queue) if condition(&queue) => return,
                 other => assert!(Instant::now() < deadline, "the condition is not met in time: {other:?}"),
             }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+
+    /// Returns when executions with this number of different requirements wait.
+    pub async fn until_backlog(&self, different: usize) {
+        let deadline = Instant::now() + SOON;
+        while self.actions.backlog().await.unwrap().len() != different {
+            assert!(Instant::now() < deadline, "the backlog is not as expected in time");
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     }

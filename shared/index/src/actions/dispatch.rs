@@ -1,8 +1,13 @@
 //! The scheduler's calls: reading heads, committing grants and returning claims.
 
-use std::time::Duration;
+use std::{
+    collections::{BTreeSet, HashMap},
+    time::Duration,
+};
 
-use model::{Demand, ExecutionKey, ExecutorId, Grants, Group, Millis, PoolName, Sequence};
+use model::{
+    Demand, ExecutionKey, ExecutorId, Grants, Group, Millis, PoolName, RequirementsId, Sequence,
+};
 use redis::{FromRedisValue, Value};
 
 use crate::{
@@ -31,35 +36,38 @@ pub struct Heads {
     pub hold: Option<Millis>,
     /// Number of executors that must be asked for a heartbeat.
     pub silent: u64,
-    /// The pools that were requested.
-    pub pools: Vec<PoolHead>,
+    /// The queues of the requirements that were requested.
+    pub queues: Vec<QueueHead>,
+    /// Use of each pool that was requested by the groups that have executions in `queues`.
+    pub uses: HashMap<PoolName, Vec<GroupUse>>,
 }
 
-/// The waiting executions of a pool.
+/// The waiting executions with the same requirements.
 #[derive(Debug, Clone, PartialEq)]
-pub struct PoolHead {
-    pub pool: PoolName,
-    /// Number of executions waiting for the pool.
+pub struct QueueHead {
+    /// Id of the requirements.
+    pub requirements: RequirementsId,
+    /// Number of executions that wait.
     pub waiting: u64,
-    /// Groups with executions waiting for the pool.
-    pub groups: Vec<GroupHead>,
+    /// The first waiting executions of each group, in their order.
+    pub groups: Vec<(Group, Vec<Waiting>)>,
 }
 
-/// A group's use of a pool, and its first waiting executions.
+/// A group's use of a pool.
 #[derive(Debug, Clone, PartialEq)]
-pub struct GroupHead {
+pub struct GroupUse {
     pub group: Group,
     /// ESU-seconds used, with exponential decay over time.
     pub used: f64,
     /// ESU that the group currently holds.
     pub held: f64,
-    /// Its first waiting executions, in their order.
-    pub waiting: Vec<Waiting>,
 }
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Waiting {
     pub key: ExecutionKey,
+    /// Place among all waiting executions of its group, whatever they require: lower runs sooner.
+    pub score: u64,
     /// Requirements on an executor.
     pub demand: Demand,
     /// Executors that hold a copy of it.
@@ -71,6 +79,8 @@ pub struct Waiting {
 pub struct Grant {
     pub key: ExecutionKey,
     pub executor: ExecutorId,
+    /// Pool of the executor, whose use by the group it is.
+    pub pool: PoolName,
     /// Number of the last grant to the executor that the caller knows of.
     pub after: u64,
     /// When a further copy is due, if any.
@@ -80,10 +90,11 @@ pub struct Grant {
 }
 
 impl Grant {
-    /// Appends the five arguments that the scripts expect for each grant.
+    /// Appends the six arguments that the scripts expect for each grant.
     pub(crate) fn write(&self, invocation: &mut redis::ScriptInvocation<'_>) {
         invocation.arg(self.key.to_string()).arg(self.executor.as_str());
         invocation.arg(self.hedge_at.map_or(0, |at| at.0)).arg(self.cost).arg(self.after);
+        invocation.arg(self.pool.as_str());
     }
 }
 
@@ -108,10 +119,11 @@ pub enum Committed {
     },
 }
 
-type RawHeads = (u8, u64, u64, u64, u64, u64, u64, u64, u64, Vec<Value>);
+type RawHeads = (u8, u64, u64, u64, u64, u64, u64, u64, u64, Vec<Value>, Vec<Value>);
 
 impl Actions {
-    /// Handles unconfirmed claims, then reads up to `max` waiting executions of each of `pools`.
+    /// Handles unconfirmed claims, then reads up to `max` waiting executions of each of `requirements`, and the use of
+    /// `pools` by their groups.
     ///
     /// An executor that does not name an execution which it should hold is asked for a heartbeat; the execution is
     /// requeued if the heartbeat does not name it either, or does not arrive within `grace`.
@@ -120,18 +132,23 @@ impl Actions {
         now: Millis,
         max: usize,
         grace: Duration,
+        requirements: &[RequirementsId],
         pools: &[PoolName],
     ) -> Result<Heads, IndexError> {
         let what = "action_heads";
         let mut invocation = self.0.action_scripts.heads.prepare_invoke();
         let grace = u64::try_from(grace.as_millis()).unwrap_or(u64::MAX);
-        invocation.key(META).arg(now.0).arg(max).arg(grace);
+        invocation.key(META).arg(now.0).arg(max).arg(grace).arg(pools.len());
         for pool in pools {
             invocation.arg(pool.as_str());
         }
+        for id in requirements {
+            invocation.arg(id.as_str());
+        }
         let raw: RawHeads = self.invoke(what, &mut invocation).await?;
-        let (ready, waiting, doubtful, claimed, doubt, overdue, hedge, hold, silent, pools) = raw;
-        let pools: Option<Vec<PoolHead>> = pools.chunks(3).map(read_pool).collect();
+        let (ready, waiting, doubtful, claimed, doubt, overdue, hedge, hold, silent, queues, uses) = raw;
+        let queues: Option<Vec<QueueHead>> = queues.chunks(3).map(read_queue).collect();
+        let uses: Option<HashMap<PoolName, Vec<GroupUse>>> = uses.chunks(2).map(read_uses).collect();
         let at = |millis: u64| (millis > 0).then_some(Millis(millis));
         Ok(Heads {
             ready: ready == 1,
@@ -143,7 +160,8 @@ impl Actions {
             next_hedge: at(hedge),
             hold: at(hold),
             silent,
-            pools: pools.ok_or(IndexError::Answer { what })?,
+            queues: queues.ok_or(IndexError::Answer { what })?,
+            uses: uses.ok_or(IndexError::Answer { what })?,
         })
     }
 
@@ -159,13 +177,14 @@ impl Actions {
         Ok(done.into_iter().map(read).collect())
     }
 
-    /// Returns `executions`, which `executor` claimed and did not start, to their queues; returns the requeued ones.
+    /// Returns `executions`, which `executor` claimed and did not start, to their queues; returns the ids of the
+    /// requirements of those that wait again.
     pub async fn give_back(
         &self,
         executor: &ExecutorId,
         executions: &[ExecutionKey],
         now: Millis,
-    ) -> Result<Vec<ExecutionKey>, IndexError> {
+    ) -> Result<Vec<RequirementsId>, IndexError> {
         let what = "action_give_back";
         let mut invocation = self.0.action_scripts.give_back.prepare_invoke();
         invocation.key(META).arg(executor.as_str()).arg(now.0);
@@ -173,9 +192,14 @@ impl Actions {
             invocation.arg(key.to_string());
         }
         let again: Vec<String> = self.invoke(what, &mut invocation).await?;
-        let again: Option<Vec<ExecutionKey>> = again.iter().map(|key| key.parse().ok()).collect();
-        again.ok_or(IndexError::Answer { what })
+        read_ids(&again).ok_or(IndexError::Answer { what })
     }
+}
+
+/// The ids of requirements, without duplicates.
+pub(super) fn read_ids(ids: &[String]) -> Option<Vec<RequirementsId>> {
+    let distinct: BTreeSet<&String> = ids.iter().collect();
+    distinct.into_iter().map(|id| id.parse().ok()).collect()
 }
 
 /// Reads the result of a grant, whose record is `record`.
@@ -187,33 +211,42 @@ pub(super) fn read_committed(sequence: u64, number: u64, record: impl FnOnce() -
     }
 }
 
-fn read_pool(parts: &[Value]) -> Option<PoolHead> {
-    let [pool, waiting, groups] = parts else { return None };
+fn read_queue(parts: &[Value]) -> Option<QueueHead> {
+    let [requirements, waiting, groups] = parts else { return None };
     let groups = Vec::<Value>::from_redis_value_ref(groups).ok()?;
-    Some(PoolHead {
-        pool: String::from_redis_value_ref(pool).ok()?.parse().ok()?,
+    Some(QueueHead {
+        requirements: String::from_redis_value_ref(requirements).ok()?.parse().ok()?,
         waiting: u64::from_redis_value_ref(waiting).ok()?,
-        groups: groups.chunks(4).map(read_group).collect::<Option<_>>()?,
+        groups: groups.chunks(2).map(read_group).collect::<Option<_>>()?,
     })
 }
 
-fn read_group(parts: &[Value]) -> Option<GroupHead> {
-    let [group, used, held, waiting] = parts else { return None };
-    let thousandths = |value| Some(f64::from_redis_value_ref(value).ok()? / 1000.0);
+fn read_group(parts: &[Value]) -> Option<(Group, Vec<Waiting>)> {
+    let [group, waiting] = parts else { return None };
     let waiting = Vec::<String>::from_redis_value_ref(waiting).ok()?;
-    Some(GroupHead {
-        group: String::from_redis_value_ref(group).ok()?.parse().ok()?,
-        used: thousandths(used)?,
-        held: thousandths(held)?,
-        waiting: waiting.chunks(3).map(read_waiting).collect::<Option<_>>()?,
-    })
+    let waiting = waiting.chunks(4).map(read_waiting).collect::<Option<_>>()?;
+    Some((String::from_redis_value_ref(group).ok()?.parse().ok()?, waiting))
 }
 
 fn read_waiting(parts: &[String]) -> Option<Waiting> {
-    let [key, demand, holders] = parts else { return None };
+    let [key, score, demand, holders] = parts else { return None };
+    let holder = |text: &str| text.split_once('@')?.0.parse().ok();
     Some(Waiting {
         key: key.parse().ok()?,
+        score: score.parse().ok()?,
         demand: serde_json::from_str(demand).ok()?,
-        holders: holders.split_whitespace().map(|executor| executor.parse().ok()).collect::<Option<_>>()?,
+        holders: holders.split_whitespace().map(holder).collect::<Option<_>>()?,
     })
+}
+
+fn read_uses(parts: &[Value]) -> Option<(PoolName, Vec<GroupUse>)> {
+    let [pool, groups] = parts else { return None };
+    let groups = Vec::<String>::from_redis_value_ref(groups).ok()?;
+    let thousandths = |text: &String| Some(text.parse::<f64>().ok()? / 1000.0);
+    let read = |parts: &[String]| {
+        let [group, used, held] = parts else { return None };
+        Some(GroupUse { group: group.parse().ok()?, used: thousandths(used)?, held: thousandths(held)? })
+    };
+    let groups = groups.chunks(3).map(read).collect::<Option<_>>()?;
+    Some((String::from_redis_value_ref(pool).ok()?.parse().ok()?, groups))
 }

@@ -1,7 +1,7 @@
 //! Records of executions in the form that the index needs.
 
 use invariant::Present as _;
-use model::{Demand, ExecutionKey, ExecutorId, Millis, PoolName, Sequence};
+use model::{Demand, ExecutionKey, ExecutorId, Millis, Sequence};
 use policy::actions::rank;
 
 use crate::actions::join::MergeKey;
@@ -48,8 +48,6 @@ pub enum Move {
 /// An execution that has not ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Open {
-    /// The pool that it waits for.
-    pub pool: PoolName,
     /// When its time in the queue expires.
     pub until: Millis,
     /// Requirements on an executor.
@@ -79,7 +77,8 @@ impl Event {
                     Move::Hedged => ("H", ""),
                     Move::CopyEnded(executor) => ("C", executor.as_str()),
                 };
-                invocation.arg(op).arg(self.sequence.0).arg(key).arg(open.pool.as_str());
+                invocation.arg(op).arg(self.sequence.0).arg(key);
+                invocation.arg(open.demand.requirements.id().as_str());
                 invocation.arg(rank(open.demand.urgency)).arg(open.until.0).arg(open.cost).arg(open.length);
                 invocation.arg(&open.invocation).arg(merged(&open.merge)).arg(executor).arg(&open.record);
                 let demand =

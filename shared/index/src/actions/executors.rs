@@ -2,13 +2,16 @@
 
 use std::time::Duration;
 
-use model::{Demand, ExecutionKey, ExecutorHeartbeat, ExecutorId, ExecutorStatus, Millis, Sequence};
+use model::{
+    Demand, ExecutionKey, ExecutorHeartbeat, ExecutorId, ExecutorStatus, Millis, RequirementsId, Sequence,
+};
 use redis::cmd;
 
 use crate::{
     IndexError,
     actions::{
         Actions,
+        dispatch::read_ids,
         script::{META, key},
     },
 };
@@ -18,8 +21,8 @@ use crate::{
 pub struct Heard {
     /// Whether the index is ready.
     pub ready: bool,
-    /// Executions that were requeued because of it.
-    pub again: Vec<ExecutionKey>,
+    /// Ids of the requirements of the executions that were requeued because of it.
+    pub again: Vec<RequirementsId>,
     /// Executions that the executor holds and the index does not know: they have ended.
     pub dead: Vec<ExecutionKey>,
     /// Executions that the executor holds and that were not known, after a rebuild: no further copy is due for them.
@@ -87,7 +90,8 @@ impl Actions {
         };
         let found =
             found.chunks(2).map(read_found).collect::<Option<_>>().ok_or(IndexError::Answer { what })?;
-        Ok(Heard { ready: ready == 1, again: parse_keys(again)?, dead: parse_keys(dead)?, found })
+        let again = read_ids(&again).ok_or(IndexError::Answer { what })?;
+        Ok(Heard { ready: ready == 1, again, dead: parse_keys(dead)?, found })
     }
 
     /// Schedules another copy of each execution at its time, unless one is scheduled already.
@@ -140,7 +144,7 @@ impl Actions {
         let distinct: std::collections::BTreeSet<ExecutorId> = found
             .iter()
             .flat_map(|all| all.split_whitespace())
-            .filter_map(|text| text.parse().ok())
+            .filter_map(|holder| holder.split_once('@')?.0.parse().ok())
             .collect();
         Ok(distinct.into_iter().collect())
     }

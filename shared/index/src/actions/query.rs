@@ -1,6 +1,8 @@
 //! Queries of gateways, `top` and `doctor`.
 
-use model::{ExecutionKey, ExecutorId, Group, Millis, PoolName, Sequence};
+use model::{
+    Demand, ExecutionKey, ExecutorId, Group, Millis, PoolName, Requirements, RequirementsId, Sequence,
+};
 use redis::cmd;
 
 use crate::{
@@ -11,16 +13,16 @@ use crate::{
     },
 };
 
-/// The queue of a pool, and an execution's place in it or its executor.
+/// The queue of executions with the same requirements, and an execution's place in it or its executor.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Queue {
     /// Whether the index is ready and the other fields are reliable.
     pub ready: bool,
-    /// Number of live executors of the pool.
+    /// Number of live executors of the pools.
     pub executors: u64,
-    /// Number of executions waiting for the pool.
+    /// Number of executions that wait with these requirements.
     pub waiting: u64,
-    /// Number of executions that the pool's executors hold.
+    /// Number of executions that the executors of the pools hold.
     pub running: u64,
     /// Number of executions ahead of this one; `None` if it does not wait.
     pub place: Option<u64>,
@@ -28,17 +30,31 @@ pub struct Queue {
     pub executor: Option<ExecutorId>,
 }
 
+/// Waiting executions with the same requirements.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Backlog {
+    /// What they require of their executor.
+    pub requirements: Requirements,
+    /// Number of them by group.
+    pub groups: Vec<(Group, u64)>,
+}
+
 impl Actions {
-    /// The queue of `pool` and the place of `execution` in it. One call, whatever the length of the queue.
-    pub async fn queue(
+    /// The queue of executions with these requirements, which the executors of `pools` meet, and the place of `execution`
+    /// in it. One call, whatever the length of the queue.
+    pub async fn queue<'a>(
         &self,
-        pool: &PoolName,
+        requirements: &RequirementsId,
+        pools: impl IntoIterator<Item = &'a PoolName>,
         execution: Option<&ExecutionKey>,
         now: Millis,
     ) -> Result<Queue, IndexError> {
         let mut invocation = self.0.action_scripts.queue.prepare_invoke();
-        invocation.key(META).arg(now.0).arg(pool.as_str());
+        invocation.key(META).arg(now.0).arg(requirements.as_str());
         invocation.arg(execution.map(ToString::to_string).unwrap_or_default());
+        for pool in pools {
+            invocation.arg(pool.as_str());
+        }
         let (ready, executors, waiting, running, place, executor): (u8, u64, u64, u64, i64, String) =
             self.invoke("action_queue", &mut invocation).await?;
         Ok(Queue {
@@ -51,20 +67,29 @@ impl Actions {
         })
     }
 
-    /// Number of executions of each group that wait for `pool`. Takes several calls: an execution that changes state between
-    /// the calls may be missing.
-    pub async fn waiting_by_group(&self, pool: &PoolName) -> Result<Vec<(Group, u64)>, IndexError> {
-        let what = "action_waiting_by_group";
-        let names: Vec<String> =
-            self.0.query(what, cmd("SMEMBERS").arg(key(&format!("groups:{pool}")))).await?;
-        let mut waiting = Vec::with_capacity(names.len());
-        for name in names {
-            let queue = key(&format!("waiting:{pool} {name}"));
-            let count: u64 = self.0.query(what, cmd("ZCARD").arg(queue)).await?;
-            let group = name.parse().map_err(|_| IndexError::Answer { what })?;
-            waiting.push((group, count));
-        }
-        Ok(waiting)
+    /// The requirements of all waiting executions, with the number that wait of each group.
+    pub async fn backlog(&self) -> Result<Vec<Backlog>, IndexError> {
+        let what = "action_backlog";
+        let mut invocation = self.0.action_scripts.backlog.prepare_invoke();
+        invocation.key(META);
+        let found: Vec<(String, Vec<String>)> = self.invoke(what, &mut invocation).await?;
+        let read = |(demand, groups): &(String, Vec<String>)| {
+            let demand: Demand = serde_json::from_str(demand).ok()?;
+            let count = |pair: &[String]| match pair {
+                [group, count] => Some((group.parse().ok()?, count.parse().ok()?)),
+                _ => None,
+            };
+            let groups = groups.chunks(2).map(count).collect::<Option<_>>()?;
+            Some(Backlog { requirements: demand.requirements, groups })
+        };
+        found.iter().map(read).collect::<Option<_>>().ok_or(IndexError::Answer { what })
+    }
+
+    /// Number of executions that the executors of a pool hold.
+    pub async fn running(&self, pool: &PoolName) -> Result<u64, IndexError> {
+        let running: Option<u64> =
+            self.0.query("action_running", cmd("HGET").arg(key("running")).arg(pool.as_str())).await?;
+        Ok(running.unwrap_or_default())
     }
 
     /// State of the index; `None` if there is no index.

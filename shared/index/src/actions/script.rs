@@ -11,16 +11,17 @@ use redis::Script;
 /// - `meta` HASH: `ready`, `watermark`, `epoch`; `hold`, `guard`: times until which, after a rebuild, nothing is
 ///   granted and nothing is overdue. No TTL. If it is missing, the index must be rebuilt. `rebuild` STRING with TTL:
 ///   token of the process that rebuilds.
-/// - `live` HASH: position, score, expiry time, cost and pool of every unfinished execution. `records` HASH: its last
+/// - `live` HASH: position, score, expiry time, cost and id of the requirements of every unfinished execution. `records` HASH: its last
 ///   record. `demands` HASH: its requirements on an executor (JSON). `positions` ZSET: the same executions by position.
-/// - `pools` SET: pools with waiting executions. `waiting` HASH: number in each. `groups:<pool>` SET: groups waiting
-///   there. `waiting:<pool> <group>` ZSET: the executions, by rank (band, then priority), then start tag. `expires` ZSET: all waiting
-///   executions by their expiry time.
-/// - `tags:<pool> <group>` HASH while the group waits: `i<invocation>` the start tag of its next execution,
+/// - `waiting` HASH: number of waiting executions by id of their requirements (`model::RequirementsId`). `groups:<id>` SET:
+///   groups with such executions. `waiting:<id> <group>` ZSET: the executions, by rank (band, then priority), then start
+///   tag. `backlog` HASH: number of waiting executions by group. `expires` ZSET: all waiting executions by their expiry
+///   time.
+/// - `tags:<group>` HASH while the group waits: `i<invocation>` the start tag of its next execution,
 ///   `l<invocation>` that of its last one, the empty field that of the execution started last.
 /// - `use:<pool>` HASH: group to its past use, the resources that it holds, and the time of that count.
-/// - `claims` HASH: execution to the executors that have a copy. `claims:<executor>` SET: the same from the other
-///   side. `running` HASH: copies of each pool. `doubtful` ZSET of `<executor> <execution>`: claims that their
+/// - `claims` HASH: execution to the executors that have a copy, each `<executor>@<pool>`. `claims:<executor>` SET: the same from the other
+///   side. `running` HASH: copies by pool of their executor. `doubtful` ZSET of `<executor> <execution>`: claims that their
 ///   executor did not name, by the time at which it is asked; `asked` ZSET: claims that it was asked about, by the
 ///   time its answer is due.
 /// - `hedges` ZSET: executions by the time at which another copy is due.
@@ -57,6 +58,7 @@ pub(crate) struct Inner {
     pub(crate) due: Script,
     pub(crate) give_back: Script,
     pub(crate) queue: Script,
+    pub(crate) backlog: Script,
     pub(crate) join: Script,
 }
 
@@ -83,6 +85,7 @@ impl Scripts {
             due: script!("due"),
             give_back: script!("give_back"),
             queue: script!("queue"),
+            backlog: script!("backlog"),
             join: script!("join"),
         }))
     }

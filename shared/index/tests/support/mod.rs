@@ -10,7 +10,7 @@ use index::{
 };
 use model::{
     Demand, DigestFunction, ExecutionId, ExecutionKey, ExecutorHeartbeat, ExecutorId, ExecutorStatus, Millis,
-    PoolName, Resources, Sequence, Urgency, WindowState,
+    PoolName, Requirements, RequirementsId, Resources, Sequence, Urgency, WindowState,
 };
 
 pub const GRACE: Duration = Duration::from_millis(100);
@@ -46,6 +46,8 @@ pub fn heartbeat(executor: &str, running: &[ExecutionKey]) -> ExecutorHeartbeat 
         status: ExecutorStatus::Ready,
         executor_type: model::ExecutorType::x86(),
         slots: 2,
+        properties: std::collections::BTreeMap::new(),
+        root_is_input: false,
         capacity: Resources::new(2000, 1_000_000_000),
         held: Resources::default(),
         running: running.to_vec(),
@@ -95,7 +97,6 @@ impl Test {
     fn opens(&mut self, key: &ExecutionKey, step: Move, urgency: Urgency, invocation: &str) -> Event {
         self.last += 1;
         let open = Open {
-            pool: pool(),
             until: LATER,
             demand: Self::demand(urgency),
             cost: 1000,
@@ -118,6 +119,15 @@ impl Test {
 
     pub fn waits_in(&mut self, key: &ExecutionKey, invocation: &str) -> Event {
         self.opens(key, Move::Waits, Urgency::default(), invocation)
+    }
+
+    /// An execution in the default band that has requirements.
+    pub fn requires(&mut self, key: &ExecutionKey, requirements: &Requirements) -> Event {
+        let mut event = self.waits(key, 0);
+        if let Change::Open(_, open) = &mut event.change {
+            open.demand.requirements = requirements.clone();
+        }
+        event
     }
 
     pub fn raised(&mut self, key: &ExecutionKey, priority: i32) -> Event {
@@ -184,20 +194,20 @@ impl Test {
     }
 
     pub async fn heads(&self, now: Millis) -> Heads {
-        self.actions.heads(now, 100, GRACE, &[pool()]).await.unwrap()
+        self.actions.heads(now, 100, GRACE, &[RequirementsId::none()], &[pool()]).await.unwrap()
     }
 
     /// The waiting executions, group by group.
     pub async fn waiting(&self, now: Millis) -> Vec<ExecutionKey> {
         let heads = self.heads(now).await;
-        let groups = heads.pools.into_iter().flat_map(|pool| pool.groups);
-        groups.flat_map(|group| group.waiting).map(|waiting| waiting.key).collect()
+        let groups = heads.queues.into_iter().flat_map(|queue| queue.groups);
+        groups.flat_map(|(_, waiting)| waiting).map(|waiting| waiting.key).collect()
     }
 
     /// The resources that group g holds, in ESU.
     pub async fn held(&mut self) -> f64 {
         let one = self.accept(1).await;
-        let held = self.heads(NOW).await.pools[0].groups[0].held;
+        let held = self.heads(NOW).await.uses[&pool()][0].held;
         let events = [self.finished(&one[0], None)];
         self.apply(&events).await;
         held
@@ -230,7 +240,7 @@ impl Test {
     ) -> Option<(u64, Sequence, String)> {
         let mut after = 0;
         loop {
-            let grant = Grant { key: key.clone(), executor: id(executor), after, hedge_at, cost: 1000 };
+            let grant = Grant { key: key.clone(), executor: id(executor), pool: pool(), after, hedge_at, cost: 1000 };
             match self.actions.commit(&[grant], NOW).await.unwrap().remove(0) {
                 Committed::Granted { number, sequence, record } => return Some((number, sequence, record)),
                 Committed::NotGranted => return None,
@@ -240,13 +250,13 @@ impl Test {
     }
 
     pub async fn grant_after(&self, key: &ExecutionKey, executor: &str, after: u64) -> Committed {
-        let grant = Grant { key: key.clone(), executor: id(executor), after, hedge_at: None, cost: 1000 };
+        let grant = Grant { key: key.clone(), executor: id(executor), pool: pool(), after, hedge_at: None, cost: 1000 };
         self.actions.commit(&[grant], NOW).await.unwrap().remove(0)
     }
 
     /// The numbers of waiting and running executions.
     pub async fn counts(&self) -> (u64, u64) {
-        let queue = self.actions.queue(&pool(), None, NOW).await.unwrap();
+        let queue = self.actions.queue(&RequirementsId::none(), [&pool()], None, NOW).await.unwrap();
         (queue.waiting, queue.running)
     }
 }

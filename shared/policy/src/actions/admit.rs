@@ -1,19 +1,16 @@
-//! Decides whether any pool can ever run what an action asks for, and which pool does.
+//! Decides whether any pool can ever run what an action asks for, and what its executor must offer.
 
 use std::{cmp::Reverse, collections::BTreeSet, fmt::Write as _};
 
-use model::{Amount, Needs, Pool, PoolName, ResourceName};
+use model::{Amount, Needs, Pool, Requirements, ResourceName};
 
-use crate::requirements::value_matches;
+use super::offers::Offers;
+use crate::requirements::{POOL_PROPERTY, satisfies, value_matches, values};
 
 use super::size::{CPU_PROPERTY, MEMORY_PROPERTY, RESOURCE_PREFIX, Shortage, wanted};
 
-/// Name of the pool that an action without requirements goes to, if a pool of this name exists.
+/// Name of the pool whose executors an action without requirements prefers.
 pub const DEFAULT_POOL: &str = "default";
-/// The property that asks for a pool by name. Every pool offers it.
-pub const POOL_PROPERTY: &str = "Pool";
-/// Properties whose values are compared without regard to case.
-const CASELESS: [&str; 4] = [POOL_PROPERTY, "OSFamily", "Arch", "ISA"];
 /// Maximum number of characters of a client's text that a message repeats.
 const SHOWN: usize = 200;
 
@@ -63,46 +60,64 @@ enum Requirement<'a> {
     Size(Shortage<'a>),
 }
 
-/// Chooses the pool for an action that asks for `platform`, which are the properties without those that state its size,
-/// and for `needs`. The pool must offer every requested value, as matched by [`requirements`](crate::requirements), and
-/// its largest executor must have everything that the action needs. See [`super::read_needs`].
-///
-/// Among several pools, one with live executors (`lives`) goes before one without. Then the one that offers the fewest
-/// properties and resources, so that special executors stay free for actions that need them; then the pool named
-/// [`DEFAULT_POOL`], then the first by name. An action that asks for no property goes to [`DEFAULT_POOL`] before
-/// others, if it can run it.
+/// Admits an action that asks for `platform`, which are the properties without those that state its size, and for
+/// `needs`; returns what its executor must offer. Some pool must offer every requested value, as matched by
+/// [`requirements`](crate::requirements), and its largest executor must have everything that the action needs. See
+/// [`super::read_needs`]. An action that only executors could run that left the farm is admitted too, and waits for
+/// one of them.
 ///
 /// A pool where the input root is an action's `/` is only for actions that ask for it, see [`is_requested`].
 pub fn admit(
     platform: &[RequestedProperty],
     needs: &Needs,
-    pools: &[Pool],
-    lives: impl Fn(&PoolName) -> bool,
-) -> Result<PoolName, AdmitError> {
+    offers: &Offers,
+) -> Result<Requirements, AdmitError> {
+    let pools: Vec<&Pool> = offers.all().collect();
     if pools.is_empty() {
         return Err(AdmitError::NothingRegistered);
     }
     let requirements: Vec<Requirement<'_>> =
         platform.iter().map(Requirement::Property).chain(wanted(needs).map(Requirement::Size)).collect();
+    let fits = || {
+        let meets = |pool: &&&Pool| requirements.iter().all(|requirement| requirement.is_met_by(pool));
+        pools.iter().filter(meets).copied()
+    };
+    let mut candidates = fits().filter(|pool| is_requested(pool, platform, &pools)).peekable();
+    if candidates.peek().is_some() {
+        let properties = platform.iter().map(|(name, value)| (name.as_str(), value.as_str()));
+        let root_is_input = candidates.all(|pool| pool.root_is_input);
+        return Ok(Requirements { root_is_input, ..Requirements::of(properties) });
+    }
+    Err(AdmitError::Refused(if fits().next().is_some() {
+        not_requested(fits())
+    } else {
+        let on_offer = if offers.present.is_empty() { pools } else { offers.present.iter().collect() };
+        refusal(&requirements, &on_offer)
+    }))
+}
+
+/// The pool for which more executors are started if an execution waits that requires `requirements` and `needs`: of those
+/// that can run it the one that offers the fewest properties and resources, so that special executors stay free for actions
+/// that need them; then [`DEFAULT_POOL`], then the first by name. [`DEFAULT_POOL`] comes first if nothing is required.
+pub fn preferred_pool<'a>(
+    requirements: &Requirements,
+    needs: &Needs,
+    pools: &'a [Pool],
+) -> Option<&'a Pool> {
     let order = |pool: &&Pool| {
         let is_default = pool.name.as_str() == DEFAULT_POOL;
         let special = pool.properties.len() + pool.capacity.custom.len();
-        (Reverse(lives(&pool.name)), Reverse(is_default && platform.is_empty()), special, Reverse(is_default))
+        (Reverse(is_default && requirements.is_empty()), special, Reverse(is_default))
     };
-    let fits =
-        || pools.iter().filter(|pool| requirements.iter().all(|requirement| requirement.is_met_by(pool)));
-    let candidates = fits().filter(|pool| is_requested(pool, platform, pools));
-    match candidates.min_by(|a, b| order(a).cmp(&order(b)).then_with(|| a.name.cmp(&b.name))) {
-        Some(pool) => Ok(pool.name.clone()),
-        None if fits().next().is_some() => Err(AdmitError::Refused(not_requested(fits()))),
-        None => Err(AdmitError::Refused(refusal(&requirements, pools))),
-    }
+    let is_large = |pool: &&Pool| wanted(needs).all(|size| !size.is_short(&pool.capacity));
+    let fits = pools.iter().filter(|pool| satisfies(pool, requirements)).filter(is_large);
+    fits.min_by(|a, b| order(a).cmp(&order(b)).then_with(|| a.name.cmp(&b.name)))
 }
 
 /// Whether an action may go to `pool`. Where the input root is an action's `/`, nothing of the machine is visible,
 /// not even a shell: only actions that ask for such a pool are sent to it, by its name or by a value that no other
 /// kind of pool offers.
-fn is_requested(pool: &Pool, platform: &[RequestedProperty], pools: &[Pool]) -> bool {
+fn is_requested(pool: &Pool, platform: &[RequestedProperty], pools: &[&Pool]) -> bool {
     let ordinary = || pools.iter().filter(|pool| !pool.root_is_input);
     let requests_pool = |asked: &RequestedProperty| {
         asked.0 == POOL_PROPERTY || !ordinary().any(|pool| Requirement::Property(asked).is_met_by(pool))
@@ -126,9 +141,6 @@ impl Requirement<'_> {
     fn is_met_by(self, pool: &Pool) -> bool {
         match self {
             Self::Property((name, value)) => {
-                if CASELESS.contains(&name.as_str()) {
-                    return values(pool, name).any(|on_offer| on_offer.eq_ignore_ascii_case(value));
-                }
                 value_matches(name, value, values(pool, name))
             }
             Self::Size(size) => !size.is_short(&pool.capacity),
@@ -177,14 +189,8 @@ impl Requirement<'_> {
     }
 }
 
-/// The values that `pool` offers for the property `name`.
-fn values<'a>(pool: &'a Pool, name: &str) -> impl Iterator<Item = &'a str> + use<'a> {
-    let own = (name == POOL_PROPERTY).then(|| pool.name.as_str());
-    own.into_iter().chain(pool.properties.get(name).into_iter().flatten().map(String::as_str))
-}
-
 /// Chooses the requirement to report. The caller knows that no pool meets all of them.
-fn refusal(requirements: &[Requirement<'_>], pools: &[Pool]) -> Refusal {
+fn refusal(requirements: &[Requirement<'_>], pools: &[&Pool]) -> Refusal {
     if let Some(refusal) = unknown(requirements, pools) {
         return refusal;
     }
@@ -193,7 +199,7 @@ fn refusal(requirements: &[Requirement<'_>], pools: &[Pool]) -> Refusal {
         let message = "no pool can run the action".to_owned();
         return Refusal { property: String::new(), value: String::new(), offered: Vec::new(), message };
     };
-    let everywhere = blamed.offered(&pools.iter().collect::<Vec<_>>());
+    let everywhere = blamed.offered(pools);
     let here = blamed.offered(&candidates);
     let (whose, most) = match blamed {
         Requirement::Property(_) => ("no pool offers", ""),
@@ -218,7 +224,7 @@ fn refusal(requirements: &[Requirement<'_>], pools: &[Pool]) -> Refusal {
 }
 
 /// The refusal of a property or a custom resource that no pool knows, with the known ones.
-fn unknown(requirements: &[Requirement<'_>], pools: &[Pool]) -> Option<Refusal> {
+fn unknown(requirements: &[Requirement<'_>], pools: &[&Pool]) -> Option<Refusal> {
     let properties: BTreeSet<&str> = pools
         .iter()
         .flat_map(|pool| pool.properties.keys().map(String::as_str))
@@ -252,10 +258,11 @@ fn unknown(requirements: &[Requirement<'_>], pools: &[Pool]) -> Option<Refusal> 
 /// The first requirement that alone rules out all pools, and the pools that meet the rest and offer another
 /// value. If no single requirement does, the first one that leaves no pool when they are applied in order, and
 /// the pools before it.
-fn blocking_requirement<'a>(requirements: &[Requirement<'_>], pools: &'a [Pool]) -> (usize, Vec<&'a Pool>) {
+fn blocking_requirement<'a>(requirements: &[Requirement<'_>], pools: &[&'a Pool]) -> (usize, Vec<&'a Pool>) {
     let meets_rest = |at: usize| -> Vec<&Pool> {
         let rest = || requirements.iter().enumerate().filter(|(index, _)| *index != at);
-        pools.iter().filter(|pool| rest().all(|(_, requirement)| requirement.is_met_by(pool))).collect()
+        let meets = |pool: &&&Pool| rest().all(|(_, requirement)| requirement.is_met_by(pool));
+        pools.iter().filter(meets).copied().collect()
     };
     let nowhere =
         requirements.iter().position(|requirement| !pools.iter().any(|pool| requirement.is_met_by(pool)));
@@ -274,7 +281,7 @@ fn blocking_requirement<'a>(requirements: &[Requirement<'_>], pools: &'a [Pool])
     if best < alone.len() {
         return alone.swap_remove(best);
     }
-    let mut left: Vec<&Pool> = pools.iter().collect();
+    let mut left: Vec<&Pool> = pools.to_vec();
     for (at, requirement) in requirements.iter().enumerate() {
         let next: Vec<&Pool> = left.iter().copied().filter(|pool| requirement.is_met_by(pool)).collect();
         if next.is_empty() {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use model::{Attempt, ExecutionOutcome, ExecutionPhase, ExecutionRecord, ExecutorId, Millis, Sequence};
+use model::{Attempt, ExecutionOutcome, ExecutionPhase, ExecutionRecord, ExecutorId, Millis, Requirements, Sequence};
 
 /// `google.rpc.Code` UNAVAILABLE: nothing is wrong with the action, so a client may retry.
 const UNAVAILABLE: i32 = 14;
@@ -131,14 +131,19 @@ fn describe(outcome: &ExecutionOutcome) -> String {
     }
 }
 
-/// State of a pool when an execution in it has waited too long.
+/// Names the executors that meet the requirements, as the part of a sentence after `executor`: ` with Arch = "arm64"`.
+pub fn offering(requirements: &Requirements) -> String {
+    if requirements.properties.is_empty() { String::new() } else { format!(" with {requirements}") }
+}
+
+/// State of the executors that can run an execution when it has waited too long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct PoolState {
     /// Number of live executors.
     pub executors: u64,
-    /// Number of waiting executions.
+    /// Number of waiting executions with the same requirements.
     pub waiting: u64,
-    /// Number of running executions.
+    /// Number of executions that run there.
     pub running: u64,
 }
 
@@ -175,21 +180,12 @@ pub fn overdue(
     if waits_until(record) > now {
         return None;
     }
-    let pool = &record.execution.pool;
+    let with = offering(&record.execution.requirements);
+    let PoolState { running, waiting, .. } = state;
     let why = match state.executors {
-        0 => format!("pool {pool} has no executor"),
-        1 => {
-            format!(
-                "the only executor of pool {pool} is full: {} running, {} waiting",
-                state.running, state.waiting
-            )
-        }
-        many => {
-            format!(
-                "all {many} executors of pool {pool} are full: {} running, {} waiting",
-                state.running, state.waiting
-            )
-        }
+        0 => format!("no executor{with} is live"),
+        1 => format!("the only executor{with} is full: {running} running, {waiting} waiting"),
+        many => format!("all {many} executors{with} are full: {running} running, {waiting} waiting"),
     };
     let waited = now.since(record.waits_since()).as_secs();
     let again = before.map(|reason| format!(" after its first run was lost ({reason})")).unwrap_or_default();

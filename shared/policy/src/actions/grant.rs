@@ -9,14 +9,20 @@
 //! that others need not wait for it.
 
 use std::{
+    cell::LazyCell,
+    cmp::Reverse,
     collections::{BTreeMap, BTreeSet, VecDeque},
+    sync::Arc,
     time::Duration,
 };
 
 use invariant::impossible;
 use model::{Demand, ExecutionKey, ExecutorId, KeptRoom, Millis, ResourceName, Resources};
 
-use super::fair::{Standing, occupancy};
+use super::{
+    fair::{Standing, occupancy},
+    processing_set::ProcessingSet,
+};
 use crate::hash::Hasher;
 
 /// A waiting execution as input of the decision.
@@ -30,6 +36,8 @@ pub struct Waiter {
     pub holders: Vec<ExecutorId>,
     /// Executors where it is warm.
     pub warm_at: Vec<ExecutorId>,
+    /// The kinds of executors that meet its requirements.
+    pub set: Arc<ProcessingSet>,
 }
 
 /// The first waiting executions of a group, in queue order.
@@ -37,8 +45,8 @@ pub struct Waiter {
 pub struct Queue {
     /// Past and current use of the group.
     pub standing: Standing,
-    /// ESU of the pool that the group may hold while others wait: its set point. `None` if no group has a quota of the
-    /// executor type of the pool.
+    /// ESU that the group may hold on these executors while others wait: its set point. `None` if no group has a quota
+    /// of their executor types.
     pub share: Option<f64>,
     /// Executions from the head of the queue.
     pub waiting: Vec<Waiter>,
@@ -49,6 +57,8 @@ pub struct Queue {
 pub struct Ask {
     /// Id of the executor.
     pub executor: ExecutorId,
+    /// Kind of the executor, for the processing sets.
+    pub kind: usize,
     /// Total resources of the executor.
     pub capacity: Resources,
     /// Free resources of the executor.
@@ -63,11 +73,13 @@ pub struct Ask {
     pub idle: bool,
 }
 
-/// An executor of the pool, whether it asks or not.
+/// An executor, whether it has room or not.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Member {
     /// Id of the executor.
     pub executor: ExecutorId,
+    /// Kind of the executor, for the processing sets.
+    pub kind: usize,
     /// Total resources of the executor.
     pub capacity: Resources,
 }
@@ -102,17 +114,18 @@ const WIDEN_INTERVAL: Duration = Duration::from_secs(5);
 /// How long an execution waits for an executor other than those that failed it.
 const AVOID_TIME: Duration = Duration::from_secs(10);
 
-/// Decides which executions the executors with room get. `members` are all executors of the pool.
+/// Decides which executions the executors with room get. `members` returns all executors that can run some of them; it is
+/// called only if something does not fit or avoids an executor.
 pub fn grant(
     queues: &[Queue],
     asks: &[Ask],
-    members: &[Member],
+    members: &dyn Fn() -> Vec<Member>,
     rules: GrantRules,
     now: Millis,
 ) -> Vec<Grant> {
     let mut groups: Vec<GroupQueue<'_>> = queues.iter().map(GroupQueue::of).collect();
     let mut asking =
-        AskingExecutors { executors: asks.iter().map(AskingExecutor::of).collect(), members, rules, now };
+        AskingExecutors { executors: asks.iter().map(AskingExecutor::of).collect(), members: LazyCell::new(members), rules, now };
     let mut grants = Vec::new();
     while asking.has_room()
         && let Some(group) = next_group(&mut groups)
@@ -180,7 +193,7 @@ impl<'a> GroupQueue<'a> {
 /// The room that is left on the executors.
 struct AskingExecutors<'a> {
     executors: Vec<AskingExecutor<'a>>,
-    members: &'a [Member],
+    members: LazyCell<Vec<Member>, &'a dyn Fn() -> Vec<Member>>,
     rules: GrantRules,
     now: Millis,
 }
@@ -237,7 +250,7 @@ impl<'a> AskingExecutors<'a> {
 
     fn eligible(&self, executor: &AskingExecutor<'_>, waiter: &Waiter) -> bool {
         let ask = executor.ask;
-        may_run(&ask.executor, &ask.capacity, waiter)
+        may_run(&ask.executor, ask.kind, &ask.capacity, waiter)
             && (!waiter.demand.avoid.contains(&ask.executor) || self.has_no_better_executor(waiter))
     }
 
@@ -245,7 +258,7 @@ impl<'a> AskingExecutors<'a> {
     fn has_no_better_executor(&self, waiter: &Waiter) -> bool {
         let better = |member: &&Member| {
             !waiter.demand.avoid.contains(&member.executor)
-                && may_run(&member.executor, &member.capacity, waiter)
+                && may_run(&member.executor, member.kind, &member.capacity, waiter)
         };
         self.now.since(waiter.demand.since_ms) > AVOID_TIME
             || !self.members.iter().any(|member| better(&member))
@@ -272,18 +285,19 @@ impl<'a> AskingExecutors<'a> {
             || self.executors.iter().enumerate().filter(|(_, executor)| self.eligible(executor, waiter));
         let rank = |executor: &AskingExecutor<'_>| {
             let warm = waiter.warm_at.contains(&executor.ask.executor);
-            (warm, 1.0 - executor.free.share_of(&executor.ask.capacity))
+            let plain = Reverse(waiter.set.special(executor.ask.kind));
+            ((warm, plain), 1.0 - executor.free.share_of(&executor.ask.capacity))
         };
         let better = |a: &(usize, &AskingExecutor<'_>), b: &(usize, &AskingExecutor<'_>)| {
-            let ((warm_a, full_a), (warm_b, full_b)) = (rank(a.1), rank(b.1));
-            warm_a.cmp(&warm_b).then(full_b.total_cmp(&full_a)).then(b.0.cmp(&a.0))
+            let ((suits_a, full_a), (suits_b, full_b)) = (rank(a.1), rank(b.1));
+            suits_a.cmp(&suits_b).then(full_b.total_cmp(&full_a)).then(b.0.cmp(&a.0))
         };
         if let Some((index, _)) = open().filter(|(_, executor)| executor.can_start(demand)).max_by(better) {
             return Some((index, false));
         }
         let ahead = open().filter(|(_, executor)| executor.can_queue(demand));
         ahead
-            .max_by_key(|(index, executor)| (executor.ahead, std::cmp::Reverse(*index)))
+            .max_by_key(|(index, executor)| (executor.ahead, Reverse(*index)))
             .map(|(index, _)| (index, true))
     }
 
@@ -337,11 +351,12 @@ impl<'a> AskingExecutors<'a> {
 
     /// Executors on which room is reserved for the execution: one at first, more the longer it waits.
     fn reserved_on(&self, waiter: &Waiter) -> BTreeSet<ExecutorId> {
-        let asking = self.executors.iter().map(|executor| (&executor.ask.executor, &executor.ask.capacity));
-        let all = self.members.iter().map(|member| (&member.executor, &member.capacity)).chain(asking);
-        let able: BTreeSet<&ExecutorId> = all
-            .filter(|(executor, capacity)| may_run(executor, capacity, waiter))
-            .map(|(executor, _)| executor)
+        let asking = self.executors.iter().map(|it| (&it.ask.executor, it.ask.kind, &it.ask.capacity));
+        let members = self.members.iter().map(|it| (&it.executor, it.kind, &it.capacity));
+        let able: BTreeSet<&ExecutorId> = members
+            .chain(asking)
+            .filter(|(executor, kind, capacity)| may_run(executor, *kind, capacity, waiter))
+            .map(|(executor, ..)| executor)
             .collect();
         let name = waiter.key.to_string();
         let mut ranked: Vec<_> =
@@ -361,9 +376,11 @@ fn rendezvous(execution: &str, executor: &ExecutorId) -> u64 {
     Hasher::new("rendezvous").text(execution).text(executor.as_str()).key()
 }
 
-/// Whether `executor` may ever run the execution.
-fn may_run(executor: &ExecutorId, capacity: &Resources, waiter: &Waiter) -> bool {
-    waiter.demand.asked().fits(capacity) && !waiter.holders.contains(executor)
+/// Whether `executor` of this kind may ever run the execution.
+fn may_run(executor: &ExecutorId, kind: usize, capacity: &Resources, waiter: &Waiter) -> bool {
+    waiter.set.contains(kind)
+        && waiter.demand.asked().fits(capacity)
+        && !waiter.holders.contains(executor)
 }
 
 #[cfg(test)]

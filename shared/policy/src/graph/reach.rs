@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use model::{Graph, Pool, Step, TaskIndex};
+use model::{Graph, Step, TaskIndex};
 
-use crate::actions::{AdmitError, admit, read_needs};
+use crate::actions::{AdmitError, Offers, admit, read_needs};
 
 /// Why a job cannot be run on this farm.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -27,12 +27,12 @@ pub enum Unreachable {
 
 /// Checks that some pool can run each command of a job. Equal sets of requirements are checked once, for the first
 /// task that has them.
-pub fn reachable(graph: &Graph, pools: &[Pool]) -> Result<(), Unreachable> {
+pub fn reachable(graph: &Graph, offers: &Offers) -> Result<(), Unreachable> {
     let mut seen: HashSet<&BTreeMap<String, String>> = HashSet::new();
     for (at, task) in graph.indexed() {
         match &task.step {
             Step::Command(command) if seen.insert(command.platform.as_ref()) => {
-                check(graph, at, &command.platform, pools)?;
+                check(graph, at, &command.platform, offers)?;
             }
             Step::Command(_)
             | Step::Fetch { .. }
@@ -49,13 +49,13 @@ fn check(
     graph: &Graph,
     at: TaskIndex,
     platform: &BTreeMap<String, String>,
-    pools: &[Pool],
+    offers: &Offers,
 ) -> Result<(), Unreachable> {
     let refused = |why: String| Unreachable::Refused { at: format!("{}.platform", graph.place(at)), why };
     let platform: Vec<(String, String)> =
         platform.iter().map(|(name, value)| (name.clone(), value.clone())).collect();
     let asked = read_needs(&platform, &[]).map_err(|invalid| refused(invalid.to_string()))?;
-    match admit(&asked.platform, &asked.needs, pools, |_| true) {
+    match admit(&asked.platform, &asked.needs, offers) {
         Ok(_) => Ok(()),
         Err(AdmitError::NothingRegistered) => Err(Unreachable::NothingRegistered { at: graph.place(at) }),
         Err(AdmitError::Refused(refusal)) => Err(refused(refusal.message)),
@@ -64,7 +64,7 @@ fn check(
 
 #[cfg(test)]
 mod tests {
-    use model::{Job, JobLimits, Resources};
+    use model::{Job, JobLimits, Pool, Resources};
 
     use super::*;
 
@@ -86,7 +86,8 @@ mod tests {
     fn reach(tasks: &str, pools: &[Pool]) -> Result<(), String> {
         let job: Job = serde_json::from_str(&format!(r#"{{"tasks": [{tasks}]}}"#)).unwrap();
         let graph = Graph::new(&job, &JobLimits::NONE).unwrap();
-        reachable(&graph, pools).map_err(|error| error.to_string())
+        let offers = Offers { present: pools.to_vec(), departed: Vec::new() };
+        reachable(&graph, &offers).map_err(|error| error.to_string())
     }
 
     #[test]

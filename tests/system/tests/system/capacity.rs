@@ -6,7 +6,7 @@ use farm::{Builder, Farm, SOON};
 use index::Index;
 use model::{
     BlobDigest, BuildKey, BuildRequest, Esu, ExecutorType, Governed, GovernorRecord, PoolName, Priority,
-    State,
+    RequirementsId, State,
 };
 use remote::Remote;
 
@@ -59,7 +59,7 @@ struct Load {
 
 async fn load(farm: &Farm, index: &Index) -> Load {
     let pool: PoolName = "default".parse().unwrap();
-    let queue = index.actions().queue(&pool, None, farm.bus().now()).await.unwrap();
+    let queue = index.actions().queue(&RequirementsId::none(), [&pool], None, farm.bus().now()).await.unwrap();
     Load { running: index.counts().await.unwrap().running, waiting: queue.waiting }
 }
 

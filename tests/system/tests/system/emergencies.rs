@@ -46,11 +46,11 @@ async fn state(farm: &Farm, key: &BuildKey) -> State {
 /// Returns when this number of executions waits in the default pool.
 async fn waiting_executions(farm: &Farm, count: u64) {
     let index = Index::connect(&farm.servers.redis_url(), true).await.unwrap();
-    let pool = "default".parse().unwrap();
     let looks = async {
         loop {
-            let queue = index.actions().queue(&pool, None, farm.bus().now()).await.unwrap();
-            if queue.waiting == count {
+            let queue = index.actions().backlog().await.unwrap();
+            let waiting: u64 = queue.iter().flat_map(|it| &it.groups).map(|(_, count)| count).sum();
+            if waiting == count {
                 return;
             }
             tokio::time::sleep(Duration::from_millis(10)).await;

@@ -13,7 +13,7 @@ fn record() -> ExecutionRecord {
         action: DigestFunction::Blake3.digest(b"action"),
         band: model::Priority::Interactive,
         priority: 0,
-        pool: "default".parse().unwrap(),
+        requirements: model::Requirements::default(),
         timeout_ms: 1000,
         do_not_cache: false,
         accepted_at_ms: Millis(1_234_567),

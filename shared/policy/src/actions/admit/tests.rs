@@ -1,11 +1,13 @@
-use model::Resources;
+use model::{PoolName, Resources};
 use proptest::prelude::*;
 
 use super::*;
 
-/// Same as `super::admit` with live executors in all pools.
+/// The pool that is preferred for an action that is admitted while all pools have live executors.
 fn admit(platform: &[RequestedProperty], needs: &Needs, pools: &[Pool]) -> Result<PoolName, AdmitError> {
-    super::admit(platform, needs, pools, |_| true)
+    let offers = Offers { present: pools.to_vec(), departed: Vec::new() };
+    let requirements = super::admit(platform, needs, &offers)?;
+    Ok(preferred_pool(&requirements, needs, pools).unwrap().name.clone())
 }
 
 fn pool(name: &str, properties: &[(&str, &[&str])]) -> Pool {
@@ -71,21 +73,31 @@ fn rooted(name: &str, properties: &[(&str, &[&str])]) -> Pool {
     Pool { root_is_input: true, ..pool(name, properties) }
 }
 
-/// The pool of a client that asks for `pairs`, with live executors in the pools `live`.
+/// The preferred pool of a client that asks for `pairs`, with live executors in the pools `live`.
 fn among(pools: &[Pool], pairs: &[(&str, &str)], live: &[&str]) -> Result<String, AdmitError> {
-    let lives = |name: &PoolName| live.contains(&name.as_str());
-    super::admit(&ask(pairs), &Needs::default(), pools, lives).map(|name| name.to_string())
+    let (present, departed) =
+        pools.iter().cloned().partition(|pool| live.contains(&pool.name.as_str()));
+    let requirements = super::admit(&ask(pairs), &Needs::default(), &Offers { present, departed })?;
+    Ok(preferred_pool(&requirements, &Needs::default(), pools).unwrap().name.to_string())
 }
 
 #[test]
-fn pools_that_offer_the_same_are_taken_by_life_then_the_default_then_by_name() {
+fn of_pools_that_offer_the_same_the_default_one_is_preferred_then_the_first_by_name() {
     let linux: &[(&str, &[&str])] = &[("OSFamily", &["linux"])];
     let pools = [pool("default", linux), pool("b", linux), pool("a", linux)];
-    let name = |live: &[&str]| among(&pools, &[("OSFamily", "linux")], live).unwrap();
-    assert_eq!(name(&["a", "b", "default"]), "default");
-    assert_eq!(name(&["a", "b"]), "a");
-    assert_eq!(name(&["b"]), "b");
-    assert_eq!(name(&[]), "default", "what waits, waits there");
+    let asked = [("OSFamily", "linux")];
+    assert_eq!(among(&pools, &asked, &["a"]).unwrap(), "default");
+    assert_eq!(among(&pools[1..], &asked, &["b"]).unwrap(), "a");
+}
+
+#[test]
+fn what_only_a_departed_executor_offered_waits_but_is_not_on_offer() {
+    let pools = [pool("default", &[("gpu", &["a100"])]), pool("old", &[("gpu", &["k80"])])];
+    assert_eq!(among(&pools, &[("gpu", "k80")], &["default"]).unwrap(), "old");
+    let Err(AdmitError::Refused(refusal)) = among(&pools, &[("gpu", "h100")], &["default"]) else {
+        panic!("no pool ever offered it")
+    };
+    assert_eq!(refusal.offered, ["a100"]);
 }
 
 #[test]
@@ -306,19 +318,15 @@ proptest! {
     }
 
     #[test]
-    fn what_lives_and_is_asked_for_goes_first(
+    fn the_input_root_is_slash_only_if_that_is_asked_for(
         pools in any_pools(),
         rooted in proptest::collection::vec(any::<bool>(), 5),
-        living in proptest::collection::vec(any::<bool>(), 5),
         platform in proptest::collection::vec(("[a-d]", "[x-z]"), 0..3),
     ) {
         let with = |(pool, root_is_input): (&Pool, &bool)| Pool { root_is_input: *root_is_input, ..pool.clone() };
         let pools: Vec<Pool> = pools.iter().zip(&rooted).map(with).collect();
-        let lives = |name: &PoolName| {
-            pools.iter().zip(&living).any(|(pool, lives)| *lives && pool.name == *name)
-        };
         let met = |pool: &Pool| platform.iter().all(|asked| Requirement::Property(asked).is_met_by(pool));
-        let Ok(chosen) = super::admit(&platform, &Needs::default(), &pools, lives) else { return Ok(()) };
+        let Ok(chosen) = admit(&platform, &Needs::default(), &pools) else { return Ok(()) };
         let chosen = pools.iter().find(|pool| pool.name == chosen).unwrap();
         prop_assert!(met(chosen));
         if chosen.root_is_input {
@@ -326,10 +334,6 @@ proptest! {
                 pools.iter().any(|pool| !pool.root_is_input && Requirement::Property(asked).is_met_by(pool))
             };
             prop_assert!(platform.iter().any(|asked| !offered(asked)));
-        }
-        if !lives(&chosen.name) {
-            let better = |pool: &&Pool| met(pool) && lives(&pool.name) && !pool.root_is_input;
-            prop_assert!(pools.iter().find(better).is_none());
         }
     }
 

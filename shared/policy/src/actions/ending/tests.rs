@@ -1,4 +1,4 @@
-use model::{ActionKeys, BlobDigest, ClientTool, Execution, Measured, Needs};
+use model::{ActionKeys, BlobDigest, ClientTool, Execution, Measured, Needs, Requirements};
 use proptest::prelude::*;
 
 use super::*;
@@ -12,7 +12,7 @@ fn accepted(max_attempts: u32) -> ExecutionRecord {
         action: serde_digest(digest),
         band: model::Priority::Interactive,
         priority: 0,
-        pool: "default".parse().unwrap(),
+        requirements: Requirements::of([("Arch", "arm64")]),
         timeout_ms: 1000,
         do_not_cache: false,
         accepted_at_ms: Millis(1000),
@@ -182,14 +182,14 @@ fn an_overdue_execution_says_why_it_waited() {
     let message = |record: &ExecutionRecord, state, now| {
         overdue(record, Sequence(7), state, Millis(now)).unwrap().outcome().unwrap().message.clone()
     };
-    assert_eq!(message(&record, PoolState::default(), 61_000), "waited 60 s: pool default has no executor");
+    assert_eq!(message(&record, PoolState::default(), 61_000), "waited 60 s: no executor with Arch = \"arm64\" is live");
     let full = PoolState { executors: 2, waiting: 9, running: 4 };
-    let why = "waited 60 s: all 2 executors of pool default are full: 4 running, 9 waiting";
+    let why = "waited 60 s: all 2 executors with Arch = \"arm64\" are full: 4 running, 9 waiting";
     assert_eq!(message(&record, full, 61_000), why);
     let one = PoolState { executors: 1, ..full };
     assert!(
         message(&record, one, 61_000)
-            .ends_with("the only executor of pool default is full: 4 running, 9 waiting")
+            .ends_with("the only executor with Arch = \"arm64\" is full: 4 running, 9 waiting")
     );
     let reason = "executor x on h was lost".to_owned();
     let again = record.requeued(Sequence(7), reason, Some(executor("x")), true, Millis(500_000));

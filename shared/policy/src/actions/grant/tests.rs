@@ -1,6 +1,6 @@
 use std::collections::{BTreeMap, HashSet};
 
-use model::{Amount, ExecutionId, Priority};
+use model::{Amount, ExecutionId, ExecutorType, Pool, Priority, Requirements};
 use proptest::prelude::*;
 
 use super::*;
@@ -19,10 +19,29 @@ fn gpus(count: u32) -> Resources {
     Resources { custom, ..cpus(1) }
 }
 
+/// The set of an execution that executors of kind 0 can run.
+fn anywhere() -> Arc<ProcessingSet> {
+    in_kinds(&[0])
+}
+
+fn in_kinds(kinds: &[usize]) -> Arc<ProcessingSet> {
+    let wanted: Vec<String> = kinds.iter().map(ToString::to_string).collect();
+    let pool = |kind: usize| Pool {
+        name: "p".parse().unwrap(),
+        properties: [("hwgroup".to_owned(), vec![kind.to_string()])].into(),
+        root_is_input: false,
+        capacity: Resources::default(),
+        executor_type: ExecutorType::x86(),
+    };
+    let pools: Vec<Pool> = (0..4).map(pool).collect();
+    let wanted = wanted.join("|");
+    Arc::new(ProcessingSet::of(&Requirements::of([("hwgroup", wanted.as_str())]), &pools))
+}
+
 fn waiter(size: Resources) -> Waiter {
     let key = ExecutionKey { group: "g".parse().unwrap(), id: ExecutionId::generate() };
     let demand = Demand { size, since_ms: NOW, ..Demand::default() };
-    Waiter { key, demand, holders: Vec::new(), warm_at: Vec::new() }
+    Waiter { key, demand, holders: Vec::new(), warm_at: Vec::new(), set: anywhere() }
 }
 
 fn waiters(count: usize, size: &Resources) -> Vec<Waiter> {
@@ -36,7 +55,7 @@ fn queue(waiting: Vec<Waiter>) -> Queue {
 fn ask(name: &str, capacity: Resources, free: Resources) -> Ask {
     let starts = u32::try_from(capacity.cpu_millis / 1000).unwrap();
     let (executor, idle) = (name.parse().unwrap(), free == capacity);
-    Ask { executor, capacity, free, starts, kept: KeptRoom::default(), ahead: 0, idle }
+    Ask { executor, kind: 0, capacity, free, starts, kept: KeptRoom::default(), ahead: 0, idle }
 }
 
 fn idle(name: &str, count: u64) -> Ask {
@@ -44,11 +63,11 @@ fn idle(name: &str, count: u64) -> Ask {
 }
 
 fn members(asks: &[Ask]) -> Vec<Member> {
-    asks.iter().map(|ask| Member { executor: ask.executor.clone(), capacity: ask.capacity.clone() }).collect()
+    asks.iter().map(|ask| Member { executor: ask.executor.clone(), kind: ask.kind, capacity: ask.capacity.clone() }).collect()
 }
 
 fn decide(queues: &[Queue], asks: &[Ask]) -> Vec<Grant> {
-    grant(queues, asks, &members(asks), RULES, NOW)
+    grant(queues, asks, &|| members(asks), RULES, NOW)
 }
 
 fn keys(grants: &[Grant]) -> Vec<&ExecutionKey> {
@@ -197,10 +216,10 @@ fn a_copy_never_goes_where_another_runs_and_what_failed_goes_elsewhere_first() {
     let asks = [idle("x", 8)];
     let others = [members(&asks), members(&[idle("y", 8)])].concat();
     let all = [queue(vec![failed.clone()])];
-    assert!(grant(&all, &asks, &others, RULES, NOW).is_empty(), "y will ask");
+    assert!(grant(&all, &asks, &|| others.clone(), RULES, NOW).is_empty(), "y will ask");
     assert_eq!(decide(&all, &asks).len(), 1, "there is no other executor");
     let later = NOW.after(AVOID_TIME + Duration::from_secs(1));
-    assert_eq!(grant(&all, &asks, &others, RULES, later).len(), 1, "y did not ask");
+    assert_eq!(grant(&all, &asks, &|| others.clone(), RULES, later).len(), 1, "y did not ask");
 }
 
 #[test]
@@ -378,4 +397,29 @@ proptest! {
             prop_assert!(!queues.iter().flat_map(|queue| &queue.waiting).any(fits));
         }
     }
+}
+
+#[test]
+fn work_goes_to_any_executor_that_meets_its_requirements_and_to_no_other() {
+    let of_kind = |name: &str, kind: usize| Ask { kind, ..idle(name, 2) };
+    let asks = [of_kind("a", 0), of_kind("b", 1), of_kind("c", 2)];
+    let either = |count: usize| -> Vec<Waiter> {
+        waiters(count, &cpus(1)).into_iter().map(|it| Waiter { set: in_kinds(&[0, 1]), ..it }).collect()
+    };
+    let on = |grants: &[Grant]| grants.iter().map(|grant| grant.ask).collect::<Vec<_>>();
+    let grants = decide(&[queue(either(6))], &asks);
+    assert_eq!(on(&grants), [0, 1, 0, 1], "shares by free room, and nothing on c");
+    let grants = decide(&[queue(either(6))], &asks[1..]);
+    assert_eq!(on(&grants), [0, 0], "without a, all on b");
+    assert_eq!(decide(&[queue(either(6))], &asks[2..]), []);
+}
+
+#[test]
+fn room_is_reserved_only_on_executors_that_meet_the_requirements() {
+    let large = Waiter { set: in_kinds(&[1]), ..waiter(cpus(2)) };
+    let busy = |name: &str, kind: usize| Ask { kind, idle: false, ..ask(name, cpus(2), cpus(1)) };
+    let small = waiter(cpus(1));
+    let all = queue(vec![large, small.clone()]);
+    let grants = decide(&[all], &[busy("a", 0), busy("b", 1)]);
+    assert_eq!(keys(&grants), [&small.key]);
 }
