@@ -3,10 +3,17 @@
 
 use std::time::Duration;
 
-use bus::millis;
-use model::{ActionKeys, Demand, ExecutionRecord, ExecutorHome, Measured, Requirements, Resources};
+use bus::{Stored, millis};
+use model::{
+    ActionKeys, ActionOrder, Demand, ExecutionRecord, ExecutorHome, Measured, Resources,
+};
 use parking_lot::Mutex;
-use policy::actions::{History, Warmth, asked, occupancy, packing, waits_until};
+use policy::{
+    actions::{History, Warmth, asked, occupancy, packing, place, waits_until},
+    queue::Waiting,
+};
+
+use crate::Shared;
 
 /// Maximum number of keys whose warm executors are remembered.
 const WARMTH_MAX: usize = 200_000;
@@ -29,6 +36,8 @@ pub(crate) struct SizedExecution {
     pub(crate) cost: u64,
     /// Expected length in thousandths of ESU times seconds.
     pub(crate) length: u64,
+    /// Expected run time in milliseconds.
+    pub(crate) wall_ms: u64,
 }
 
 impl Learned {
@@ -55,6 +64,7 @@ impl Learned {
         SizedExecution {
             cost: thousandths(esu),
             length: thousandths(esu * wall.as_secs_f64()).max(1),
+            wall_ms: millis(wall),
             demand: Demand {
                 requirements: execution.requirements.clone(),
                 asked: (asked != size).then_some(asked),
@@ -120,22 +130,23 @@ fn thousandths(value: f64) -> u64 {
     thousandths
 }
 
-/// Converts an unfinished execution to an entry of the index.
-pub(crate) fn open(
-    learned: &Learned,
-    record: &ExecutionRecord,
-    encoded: Vec<u8>,
-    capacity: impl FnOnce(&Requirements) -> Resources,
-) -> index::actions::Open {
+/// Converts an unfinished execution, whose last record is `stored`, to an entry of the index.
+pub(crate) fn open(shared: &Shared, record: &ExecutionRecord, stored: &Stored) -> index::actions::Open {
     let execution = &record.execution;
-    let sized = learned.size(record, &capacity(&execution.requirements));
+    let requirements = &execution.requirements;
+    let sized = shared.learned.size(record, &shared.view.capacity(requirements));
+    let waiting = Waiting {
+        position: stored.sequence.0,
+        arrived_ms: execution.accepted_at_ms.0,
+        estimate_ms: sized.wall_ms,
+        flexibility: if shared.order == ActionOrder::Turns { 0 } else { shared.view.count(requirements) },
+    };
     index::actions::Open {
         until: waits_until(record),
         demand: sized.demand,
         cost: sized.cost,
-        length: sized.length,
-        invocation: execution.client.invocation.clone(),
+        place: place(shared.order, &execution.client.invocation, sized.length, &waiting),
         merge: index::actions::MergeKey::of(execution),
-        record: encoded,
+        record: stored.payload.to_vec(),
     }
 }

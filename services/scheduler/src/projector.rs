@@ -72,8 +72,7 @@ impl Projection for Executions {
 
     fn read(&self, stored: &Stored) -> Result<ReadRecord, BusError> {
         let content = records::read(stored)?;
-        let capacity = |requirements: &_| self.shared.view.capacity(requirements);
-        let event = records::event(&content, stored, &self.shared.learned, capacity);
+        let event = records::event(&self.shared, &content, stored);
         Ok(ReadRecord { content, event, room: stored.room() })
     }
 

@@ -4,11 +4,10 @@
 use bus::{BusError, Stored};
 use index::actions::{Change, Event, MergeKey, Move};
 use model::{
-    AcceptedHead, ExecutionEvent, ExecutionHead, ExecutionPhase, ExecutionRecord, Requirements, Resources,
-    RoomReport,
+    AcceptedHead, ActionOrder, ExecutionEvent, ExecutionHead, ExecutionPhase, ExecutionRecord, RoomReport,
 };
 
-use crate::learned::{self, Learned};
+use crate::{Shared, learned};
 
 /// Content of a record.
 pub(crate) enum RecordContent {
@@ -26,13 +25,14 @@ pub(crate) struct ReadRecord {
     pub(crate) room: Option<RoomReport>,
 }
 
-fn finished(head: &ExecutionHead, learned: &Learned) -> Change {
+fn finished(shared: &Shared, head: &ExecutionHead) -> Change {
     let AcceptedHead { group, instance, action, do_not_cache, client, keys, .. } = &head.execution;
+    // Other orders do not charge invocations.
+    let measured = head.measured.as_ref().filter(|_| shared.order == ActionOrder::Turns);
     Change::Finished {
         executor: head.executor.clone(),
         merge: (!do_not_cache).then(|| MergeKey::named(group, action, instance)),
-        invocation: client.invocation.clone(),
-        beyond: head.measured.as_ref().map_or(0, |measured| learned.beyond(keys, measured)),
+        beyond: measured.map(|measured| (client.invocation.clone(), shared.learned.beyond(keys, measured))),
     }
 }
 
@@ -47,16 +47,10 @@ pub(crate) fn read(stored: &Stored) -> Result<RecordContent, BusError> {
     }
 }
 
-/// Converts a record to an event of the index; `capacity` returns the resources of the largest executor
-/// that meets requirements.
-pub(crate) fn event(
-    content: &RecordContent,
-    stored: &Stored,
-    learned: &Learned,
-    capacity: impl FnOnce(&Requirements) -> Resources,
-) -> Event {
+/// Converts a record to an event of the index.
+pub(crate) fn event(shared: &Shared, content: &RecordContent, stored: &Stored) -> Event {
     let (key, change) = match content {
-        RecordContent::Finished(head) => (head.key(), finished(head, learned)),
+        RecordContent::Finished(head) => (head.key(), finished(shared, head)),
         RecordContent::Open(record) => {
             let change = match &record.phase {
                 ExecutionPhase::Accepted | ExecutionPhase::Requeued { .. } | ExecutionPhase::Finished(_) => {
@@ -66,7 +60,7 @@ pub(crate) fn event(
                 ExecutionPhase::Hedged => Move::Hedged,
                 ExecutionPhase::CopyEnded { executor, .. } => Move::CopyEnded(executor.clone()),
             };
-            let open = learned::open(learned, record, stored.payload.to_vec(), capacity);
+            let open = learned::open(shared, record, stored);
             (record.execution.key(), Change::Open(change, Box::new(open)))
         }
     };

@@ -10,7 +10,7 @@ use std::{
 };
 
 use index::actions::Actions;
-use model::{Demand, Esu, ExecutorType, Group, Millis, Pool};
+use model::{ActionOrder, Demand, Esu, ExecutorType, Group, Millis, Pool};
 use parking_lot::Mutex;
 use policy::actions::{GrantRules, HedgeRules};
 use service::{Context, Current};
@@ -32,6 +32,8 @@ pub(crate) struct Shared {
     pub(crate) learned: Arc<Learned>,
     /// Whether executions prefer executors where they are warm.
     pub(crate) affinity: bool,
+    /// The order of a group's executions of the same rank.
+    pub(crate) order: ActionOrder,
     pub(crate) grants: GrantRules,
     pub(crate) hedges: HedgeRules,
     pub(crate) lease_ttl: Duration,
@@ -73,6 +75,7 @@ impl Shared {
             context,
             actions,
             affinity: settings.affinity,
+            order: settings.order,
             grants,
             hedges,
             quotas,

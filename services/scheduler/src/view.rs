@@ -237,6 +237,17 @@ impl View {
         able.fold(Resources::default(), |most, offer| most.max(&offer.capacity))
     }
 
+    /// Number of executors that meet `requirements`.
+    pub(crate) fn count(&self, requirements: &Requirements) -> u32 {
+        let inner = self.0.lock();
+        let able = |kind: usize| {
+            inner.kinds.get(kind).is_some_and(|offer| policy::requirements::satisfies(offer, requirements))
+        };
+        let able: BTreeSet<usize> = (0..inner.kinds.known().offers.len()).filter(|kind| able(*kind)).collect();
+        let count = inner.executors.values().filter(|state| able.contains(&state.kind)).count();
+        u32::try_from(count).unwrap_or(u32::MAX)
+    }
+
     /// The pools whose executors meet `requirements`.
     pub(crate) fn pools(&self, requirements: &Requirements) -> BTreeSet<PoolName> {
         let KnownKinds { offers, .. } = self.kinds();

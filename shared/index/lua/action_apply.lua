@@ -7,9 +7,9 @@
 -- ARGV[5]  now_ms
 -- ARGV[6]  doubt_ms  when a grant that its executor has not confirmed is in doubt
 -- ARGV[7]  count     of events; then fourteen fields each:
---          op, seq, key, required (id of its requirements), rank (policy::actions::rank), expires_ms, cost (thousandths of ESU), length (its cost to its
---          invocation), invocation, merge (join key, or ''), executor, record, demand,
---          used (actual minus estimated cost to its invocation)
+--          op, seq, key, required (id of its requirements), rank (policy::actions::rank), expires_ms, cost (thousandths of ESU), charge (its cost to its
+--          flow, or a fixed place: =number), flow, merge (join key, or ''), executor, record, demand,
+--          used (actual minus estimated cost to its flow)
 --          op W: waits, initially or again; U: unchanged, with another record; H: one more copy waits; C: the copy on
 --          executor has ended; F: finished, by executor or ''
 -- ARGV[...] grants of new executions among the events, six fields each: key, executor, when another copy is due (0:
@@ -40,15 +40,15 @@ else
   redis.call('PEXPIRE', P .. 'rebuild', ARGV[4])
 end
 
--- The start tag of an execution: invocations of a group with the same rank take turns according to their
--- cost (start-time fair queueing). Each start advances the group's virtual time; a new invocation begins there.
--- If an execution costs less than estimated, its invocation is credited, but never so much that its own
--- executions overtake each other.
-local function tag(key, invocation, length)
+-- The start tag of an execution: flows of a group with the same rank take turns according to their cost (start-time fair
+-- queueing). Each start advances the group's virtual time; a new flow begins there. If an execution costs less than
+-- estimated, its flow is credited, but never so much that its own executions overtake each other.
+local function tag(key, flow, charge)
+  if string.sub(charge, 1, 1) == '=' then return tonumber(string.sub(charge, 2)) end
   local tags = tags_of(key)
-  local known = redis.call('HMGET', tags, '', 'i' .. invocation, 'l' .. invocation)
+  local known = redis.call('HMGET', tags, '', 'i' .. flow, 'l' .. flow)
   local start = math.max(tonumber(known[1] or 0), tonumber(known[2] or 0), tonumber(known[3] or 0))
-  redis.call('HSET', tags, 'i' .. invocation, whole(start + tonumber(length)), 'l' .. invocation, whole(start))
+  redis.call('HSET', tags, 'i' .. flow, whole(start + tonumber(charge)), 'l' .. flow, whole(start))
   return start % TAGS
 end
 

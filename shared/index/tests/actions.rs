@@ -482,3 +482,21 @@ async fn use_counts_for_the_pool_of_the_executor_that_holds_it() {
     assert_eq!(held(&test).await, [1.0, 0.0]);
     assert_eq!(test.actions.running(&other).await.unwrap(), 0);
 }
+
+#[tokio::test]
+async fn fixed_places_go_in_their_order_and_equal_ones_by_age() {
+    let mut test = Test::start().await;
+    let keys = [key("g"), key("g"), key("g"), key("g")];
+    let events = [
+        test.waits_at(&keys[0], 9),
+        test.waits_at(&keys[1], 3),
+        test.waits_at(&keys[2], 3),
+        test.waits(&keys[3], -1),
+    ];
+    test.apply(&events).await;
+    assert_eq!(test.waiting(NOW).await, [3, 1, 2, 0].map(|at: usize| keys[at].clone()));
+    // A change of its record leaves its place.
+    let events = [test.raised(&keys[0], 0)];
+    test.apply(&events).await;
+    assert_eq!(test.waiting(NOW).await, [3, 1, 2, 0].map(|at: usize| keys[at].clone()));
+}

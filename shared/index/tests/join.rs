@@ -70,8 +70,7 @@ impl Test {
             until: NOW.after(LONG),
             demand: Demand::default(),
             cost: 1000,
-            length: 1000,
-            invocation: String::new(),
+            place: policy::actions::Place::Fixed(0),
             merge: MergeKey::of(execution),
             record: b"record".to_vec(),
         };

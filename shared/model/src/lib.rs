@@ -39,7 +39,7 @@ pub use api::{
     ApiError, BuildView, CancelBody, CancelReply, CancelRequest, CreateReply, ErrorCode, GetRequest,
     GroupsReply, ListReply, ListRequest, Rejection,
 };
-pub use band::BandOrder;
+pub use band::{ActionOrder, BandOrder, ParseActionOrderError};
 pub use blob::{BlobDigest, BlobHasher, DigestFunction, ParseBlobDigestError};
 pub use digest::{Digest, ParseDigestError};
 pub use endpoints::Endpoints;

@@ -10,6 +10,7 @@ mod invalid_need;
 mod keys;
 pub mod limits;
 mod offers;
+mod order;
 mod processing_set;
 mod rank;
 mod size;
@@ -18,6 +19,7 @@ mod window;
 
 pub use admit::{AdmitError, DEFAULT_POOL, Refusal, admit, preferred_pool};
 pub use offers::Offers;
+pub use order::{Place, place};
 pub use ending::{AfterCopy, CopyEnd, LONG_AGO, PoolState, RETURNED_WAIT, after_copy, offering, overdue, waits_until};
 pub use fair::{HALF_LIFE, Standing, accrue, occupancy};
 pub use grant::{Ask, Grant, GrantRules, Member, Queue, Waiter, grant};

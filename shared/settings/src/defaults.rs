@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, path::PathBuf};
 
 use invariant::impossible;
-use model::{BandOrder, EstimatorKind, ExecutorType, Occupancy};
+use model::{ActionOrder, BandOrder, EstimatorKind, ExecutorType, Occupancy};
 
 use crate::{GroupsWithoutQuota, LogFormat, SandboxKind, Settings};
 
@@ -118,6 +118,7 @@ impl Default for Settings {
             action_hedge_by_history: false,
             action_hedge_factor: 1.5,
             action_affinity: true,
+            action_order: ActionOrder::Turns,
             action_affinity_wait_ms: 500,
             custom_resource_patience_seconds: 30,
             action_sizing: true,

@@ -12,7 +12,7 @@ use std::{
 use config::{Config, Environment, File, FileFormat};
 use invariant::Present as _;
 use model::{
-    Amount, BandOrder, EstimatorKind, ExecutorType, Occupancy, Priority, ResourceName, ScaledPool,
+    ActionOrder, Amount, BandOrder, EstimatorKind, ExecutorType, Occupancy, Priority, ResourceName, ScaledPool,
     SomeTimeLimits,
 };
 use serde::{Deserialize, Deserializer, Serialize, de::DeserializeOwned};
@@ -237,6 +237,10 @@ pub struct Settings {
     pub action_hedge_factor: f64,
     /// Whether to prefer executors on which similar actions ran before.
     pub action_affinity: bool,
+    /// Order of a group's actions of the same priority: `turns` (the client's invocations take turns by the cost of
+    /// their actions), `multi-level` (levels of expected run time take turns, each with a share of the processing
+    /// time), or an order of builds: `fcfs`, `spt`, `edf`, `oagm`, `least_flex`, `spt-aged`.
+    pub action_order: ActionOrder,
     /// Milliseconds for which an action may be passed over in favour of one of the same group that is warm
     /// on the claiming executor.
     pub action_affinity_wait_ms: u64,

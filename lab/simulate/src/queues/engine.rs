@@ -2,12 +2,14 @@
 
 mod classes;
 mod each;
+mod levels;
 mod load_index;
 mod one;
 mod sorted;
 
 use classes::Classes;
 use each::Each;
+use levels::LeveledQueue;
 use one::One;
 use sorted::Sorted;
 
@@ -53,6 +55,9 @@ pub fn run_queue(stream: &Stream, run: &Run) -> Result<Vec<Start>, InvalidStream
         }
         (QueuePolicy::One(order, estimation), Reading::Code) => {
             drive(stream, run.reading, &mut Sorted::new(stream, &classes, order, estimation))
+        }
+        (QueuePolicy::Levels(estimation), _) => {
+            drive(stream, run.reading, &mut LeveledQueue::new(stream, &classes, estimation))
         }
         (QueuePolicy::Each(spread, estimation), _) => {
             drive(stream, run.reading, &mut Each::new(stream, &classes, (spread, estimation), run))

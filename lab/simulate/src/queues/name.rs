@@ -36,6 +36,8 @@ pub enum Estimation {
 pub enum QueuePolicy {
     /// A single queue for all workers.
     One(BandOrder, Estimation),
+    /// A single queue whose levels of expected run time take turns, each with a share of the processing time.
+    Levels(Estimation),
     /// A separate queue for each worker.
     Each(Spread, Estimation),
 }
@@ -91,10 +93,12 @@ impl QueuePolicy {
         Self::Each(Spread::Rand2, Estimation::Imprecise),
     ];
 
-    /// Policies that are not in the thesis.
-    pub const OURS: [Self; 2] = [
+    /// Policies that are not in the thesis's evaluation; it proposes the multi-level queue (section 3.5.2).
+    pub const OURS: [Self; 4] = [
         Self::One(BandOrder::SptAged, Estimation::Oracle),
         Self::One(BandOrder::SptAged, Estimation::Imprecise),
+        Self::Levels(Estimation::Oracle),
+        Self::Levels(Estimation::Imprecise),
     ];
 
     /// All policies, those of the thesis first.
@@ -105,7 +109,7 @@ impl QueuePolicy {
     /// Returns the policy's knowledge of job durations.
     pub fn estimation(self) -> Estimation {
         match self {
-            Self::One(_, estimation) | Self::Each(_, estimation) => estimation,
+            Self::One(_, estimation) | Self::Levels(estimation) | Self::Each(_, estimation) => estimation,
         }
     }
 }
@@ -114,6 +118,7 @@ impl fmt::Display for QueuePolicy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let name = match self {
             Self::One(order, estimation) => format!("1/{order}/{}", estimation.as_str()),
+            Self::Levels(estimation) => format!("1/multi-level/{}", estimation.as_str()),
             Self::Each(spread, estimation) => format!("n/{}/{}", spread.as_str(), estimation.as_str()),
         };
         f.pad(&name)

@@ -2,7 +2,7 @@
 
 use invariant::Present as _;
 use model::{Demand, ExecutionKey, ExecutorId, Millis, Sequence};
-use policy::actions::rank;
+use policy::actions::{Place, rank};
 
 use crate::actions::join::MergeKey;
 
@@ -26,9 +26,8 @@ pub enum Change {
         executor: Option<ExecutorId>,
         /// Key under which others could join it.
         merge: Option<MergeKey>,
-        invocation: String,
-        /// Actual minus estimated cost to its invocation, in thousandths of ESU times seconds.
-        beyond: i64,
+        /// Flow that it was charged to, and actual minus estimated cost; `None` if nothing is corrected.
+        beyond: Option<(String, i64)>,
     },
 }
 
@@ -54,10 +53,8 @@ pub struct Open {
     pub demand: Demand,
     /// Resources of one running copy, in thousandths of ESU.
     pub cost: u64,
-    /// Estimated cost to its invocation, in thousandths of ESU times seconds.
-    pub length: u64,
-    /// Its invocation: invocations of a group take turns.
-    pub invocation: String,
+    /// Its place among the executions of its group and rank.
+    pub place: Place,
     /// Key under which others may join it, if it is shareable.
     pub merge: Option<MergeKey>,
     /// The record as it is stored.
@@ -79,17 +76,22 @@ impl Event {
                 };
                 invocation.arg(op).arg(self.sequence.0).arg(key);
                 invocation.arg(open.demand.requirements.id().as_str());
-                invocation.arg(rank(open.demand.urgency)).arg(open.until.0).arg(open.cost).arg(open.length);
-                invocation.arg(&open.invocation).arg(merged(&open.merge)).arg(executor).arg(&open.record);
+                invocation.arg(rank(open.demand.urgency)).arg(open.until.0).arg(open.cost);
+                match &open.place {
+                    Place::Turn { flow, charge } => invocation.arg(charge).arg(flow),
+                    Place::Fixed(number) => invocation.arg(format!("={number}")).arg(""),
+                };
+                invocation.arg(merged(&open.merge)).arg(executor).arg(&open.record);
                 let demand =
                     serde_json::to_string(&open.demand).present("the requirements of an execution as JSON");
                 invocation.arg(demand).arg(0);
             }
-            Change::Finished { executor, merge, invocation: of, beyond } => {
+            Change::Finished { executor, merge, beyond } => {
+                let (flow, beyond) = beyond.as_ref().map_or(("", 0), |(flow, beyond)| (flow.as_str(), *beyond));
                 invocation.arg("F").arg(self.sequence.0).arg(key).arg("").arg(0).arg(0).arg(0).arg(0);
-                invocation.arg(of).arg(merged(merge));
+                invocation.arg(flow).arg(merged(merge));
                 invocation.arg(executor.as_ref().map(ExecutorId::as_str).unwrap_or_default());
-                invocation.arg("").arg("").arg(*beyond);
+                invocation.arg("").arg("").arg(beyond);
             }
         }
     }

@@ -17,8 +17,8 @@ use redis::Script;
 ///   groups with such executions. `waiting:<id> <group>` ZSET: the executions, by rank (band, then priority), then start
 ///   tag. `backlog` HASH: number of waiting executions by group. `expires` ZSET: all waiting executions by their expiry
 ///   time.
-/// - `tags:<group>` HASH while the group waits: `i<invocation>` the start tag of its next execution,
-///   `l<invocation>` that of its last one, the empty field that of the execution started last.
+/// - `tags:<group>` HASH while the group waits: `i<flow>` the start tag of the next execution of a flow (an
+///   invocation, or a level), `l<flow>` that of its last one, the empty field that of the execution started last.
 /// - `use:<pool>` HASH: group to its past use, the resources that it holds, and the time of that count.
 /// - `claims` HASH: execution to the executors that have a copy, each `<executor>@<pool>`. `claims:<executor>` SET: the same from the other
 ///   side. `running` HASH: copies by pool of their executor. `doubtful` ZSET of `<executor> <execution>`: claims that their

@@ -8,6 +8,7 @@ use index::{
     Applied, Index,
     actions::{Actions, Change, Committed, Effects, Event, Grant, Heads, Heard, MergeKey, Move, Open},
 };
+use policy::actions::Place;
 use model::{
     Demand, DigestFunction, ExecutionId, ExecutionKey, ExecutorHeartbeat, ExecutorId, ExecutorStatus, Millis,
     PoolName, Requirements, RequirementsId, Resources, Sequence, Urgency, WindowState,
@@ -100,8 +101,7 @@ impl Test {
             until: LATER,
             demand: Self::demand(urgency),
             cost: 1000,
-            length: 1000,
-            invocation: invocation.to_owned(),
+            place: Place::Turn { flow: invocation.to_owned(), charge: 1000 },
             merge: Some(merge(key.group.as_str())),
             record: format!("record {key}").into_bytes(),
         };
@@ -126,6 +126,15 @@ impl Test {
         let mut event = self.waits(key, 0);
         if let Change::Open(_, open) = &mut event.change {
             open.demand.requirements = requirements.clone();
+        }
+        event
+    }
+
+    /// An execution in the default band with a fixed place.
+    pub fn waits_at(&mut self, key: &ExecutionKey, number: u64) -> Event {
+        let mut event = self.waits(key, 0);
+        if let Change::Open(_, open) = &mut event.change {
+            open.place = Place::Fixed(number);
         }
         event
     }
@@ -156,8 +165,7 @@ impl Test {
         let change = Change::Finished {
             executor: executor.map(id),
             merge: Some(merge(key.group.as_str())),
-            invocation: String::new(),
-            beyond,
+            beyond: (beyond != 0).then(|| (String::new(), beyond)),
         };
         Event { key: key.clone(), sequence: Sequence(self.last), change }
     }

@@ -1,11 +1,14 @@
 use std::time::Duration;
 
+use model::ActionOrder;
+
 use crate::Settings;
 
 /// Settings of the service `scheduler`.
 #[derive(Debug, Clone)]
 pub struct SchedulerSettings {
     pub affinity: bool,
+    pub order: ActionOrder,
     pub affinity_wait: Duration,
     pub custom_resource_patience: Duration,
     pub sizing: bool,
@@ -26,6 +29,7 @@ impl Settings {
     pub fn scheduler(&self) -> SchedulerSettings {
         SchedulerSettings {
             affinity: self.action_affinity,
+            order: self.action_order,
             affinity_wait: Duration::from_millis(self.action_affinity_wait_ms),
             custom_resource_patience: Duration::from_secs(self.custom_resource_patience_seconds),
             sizing: self.action_sizing,
