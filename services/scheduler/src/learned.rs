@@ -71,6 +71,7 @@ impl Learned {
                 size,
                 exclusive: needs.exclusive,
                 urgency: record.urgency(),
+                expected_ms: millis(wall),
                 since_ms: record.waits_since(),
                 avoid: record.so_far.avoid.clone(),
                 hedges: record.so_far.hedges,

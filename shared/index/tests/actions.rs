@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use index::{
     Applied,
-    actions::{Backlog, Committed, Due, Effects, Event, Grant, GroupUse, Heads, StaleClaim},
+    actions::{Backlog, Change, Committed, Due, Effects, Event, Grant, GroupUse, Heads, StaleClaim},
 };
 use model::{
     ExecutionKey, ExecutorHeartbeat, ExecutorStatus, Grants, PoolName, Priority, Requirements, RequirementsId,
@@ -499,4 +499,26 @@ async fn fixed_places_go_in_their_order_and_equal_ones_by_age() {
     let events = [test.raised(&keys[0], 0)];
     test.apply(&events).await;
     assert_eq!(test.waiting(NOW).await, [3, 1, 2, 0].map(|at: usize| keys[at].clone()));
+}
+
+#[tokio::test]
+async fn the_place_counts_the_turns_of_other_groups_and_the_run_times_before_it() {
+    let mut test = Test::start().await;
+    let mine = test.accept(3).await;
+    let mut events = Vec::new();
+    for group in ["h", "h", "h", "h", "i"] {
+        events.push(test.waits(&key(group), 0));
+    }
+    for event in &mut events {
+        if let Change::Open(_, open) = &mut event.change {
+            open.demand.expected_ms = 9000;
+        }
+    }
+    test.apply(&events).await;
+    let queue = test.actions.queue(&RequirementsId::none(), [&pool()], Some(&mine[1]), NOW).await.unwrap();
+    assert_eq!((queue.place, queue.others), (Some(1), 3), "two of h, and the one of i");
+    assert_eq!(queue.mean, Duration::ZERO);
+    let last = &events[3].key;
+    let queue = test.actions.queue(&RequirementsId::none(), [&pool()], Some(last), NOW).await.unwrap();
+    assert_eq!((queue.place, queue.others, queue.mean), (Some(3), 4, Duration::from_secs(9)));
 }

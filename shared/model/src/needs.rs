@@ -113,6 +113,9 @@ pub struct Demand {
     /// Order among the executions of its group.
     #[serde(default)]
     pub urgency: Urgency,
+    /// Expected run time in milliseconds; 0 in the entries of earlier versions.
+    #[serde(default)]
+    pub expected_ms: u64,
     /// Start of its current wait.
     #[serde(default)]
     pub since_ms: Millis,

@@ -14,6 +14,7 @@ mod order;
 mod processing_set;
 mod rank;
 mod size;
+mod wait;
 mod warmth;
 mod window;
 
@@ -33,5 +34,6 @@ pub use size::{
     AskedFor, CPU_PROPERTY, EXCLUSIVE_PROPERTY, MEMORY_PROPERTY, RESOURCE_PREFIX, Shortage, UNITS_PROPERTY,
     asked, packing, read_needs, shortage,
 };
+pub use wait::expected_wait;
 pub use warmth::Warmth;
 pub use window::{Signal, Window, points, window_share};

@@ -19,7 +19,7 @@ use model::{
 };
 use parking_lot::Mutex;
 use policy::{
-    actions::{AdmitError, Offers, admit, offering},
+    actions::{AdmitError, Offers, admit, expected_wait, offering},
     requirements::satisfies,
 };
 use reapi::status;
@@ -60,7 +60,33 @@ pub(crate) enum Whereabouts {
     /// An executor has it.
     With(ExecutorId),
     /// It waits, for the given reason.
-    Waits(String),
+    Waits(Why),
+}
+
+/// Why an execution waits.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Why {
+    /// The reason as a sentence.
+    pub(crate) text: String,
+    /// Its place in the queue, if the index knows it.
+    pub(crate) position: Option<Position>,
+}
+
+/// Place of an execution in the queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Position {
+    /// Number of executions of its group ahead of it.
+    pub(crate) of_group: u64,
+    /// Number of executions of other groups ahead of it, if groups take turns.
+    pub(crate) of_others: u64,
+    /// Expected time until it starts; `None` if it cannot be estimated.
+    pub(crate) expected: Option<Duration>,
+}
+
+impl From<String> for Why {
+    fn from(text: String) -> Self {
+        Self { text, position: None }
+    }
 }
 
 /// A snapshot of the pools and executors.
@@ -114,7 +140,7 @@ impl Pools {
         let snapshot = self.snapshot().await.ok()?;
         Some(match snapshot.runner(&key) {
             Some(runner) => Whereabouts::With(runner.executor.clone()),
-            None => Whereabouts::Waits(snapshot.why(record)),
+            None => Whereabouts::Waits(snapshot.why(record).into()),
         })
     }
 
@@ -266,20 +292,48 @@ impl FarmSnapshot {
     }
 
     /// Why an execution waits, according to the index.
-    fn why_in(&self, record: &ExecutionRecord, queue: &Queue) -> String {
+    fn why_in(&self, record: &ExecutionRecord, queue: &Queue) -> Why {
         let requirements = &record.execution.requirements;
         let (before, with, priority) = (before(record), offering(requirements), priority_text(record));
         let Queue { executors, waiting, running, .. } = queue;
-        let ahead = queue.place.map(|place| format!(", {place} of them ahead of this one")).unwrap_or_default();
         if *executors == 0 {
             let none = self.none_live(requirements);
-            return format!("{before}{none} ({waiting} waiting{ahead}){priority}");
+            return format!("{before}{none} ({waiting} waiting){priority}").into();
         }
+        let position = position(queue);
+        let ahead = position.map(|position| position.text()).unwrap_or_default();
         let closed = self.closed(requirements).map(|closed| format!("; these {closed}")).unwrap_or_default();
-        format!(
+        let text = format!(
             "{before}{running} actions are assigned to the {executors} executors{with}, {waiting} waiting{ahead}{closed}{priority}"
-        )
+        );
+        Why { text, position }
     }
+}
+
+/// The place of an execution that the index knows.
+fn position(queue: &Queue) -> Option<Position> {
+    let of_group = queue.place?;
+    let expected = expected_wait(of_group.saturating_add(queue.others), queue.running, queue.mean);
+    Some(Position { of_group, of_others: queue.others, expected })
+}
+
+impl Position {
+    /// The place as a part of a sentence after a count of waiting actions.
+    fn text(self) -> String {
+        let Self { of_group, of_others, expected } = self;
+        let others = if of_others > 0 { format!(" and {of_others} of other groups") } else { String::new() };
+        let starts = expected
+            .map(|wait| format!("; it starts in about {}", humantime::format_duration(rounded(wait))))
+            .unwrap_or_default();
+        format!(", {of_group} of its group{others} ahead of this one{starts}")
+    }
+}
+
+/// A time in whole seconds, at least one, without the seconds if it is long.
+fn rounded(wait: Duration) -> Duration {
+    const LONG: u64 = 600;
+    let seconds = wait.as_secs().max(1);
+    Duration::from_secs(if seconds > LONG { seconds / 60 * 60 } else { seconds })
 }
 
 /// The priority of an execution, as the end of a sentence.
@@ -399,19 +453,24 @@ mod tests {
         );
         let free = why(vec![executor("big", 2, 1, ExecutorStatus::Ready)]);
         assert!(free.starts_with("1 of 2 slots of the 1 executors"), "{free}");
-        let queue = Queue { executors: 2, waiting: 9, running: 4, place: Some(7), ..Queue::default() };
+        let mean = Duration::from_secs(6);
+        let queue =
+            Queue { executors: 2, waiting: 9, running: 4, place: Some(6), others: 1, mean, ..Queue::default() };
         let live = snapshot(vec![executor("big", 2, 1, ExecutorStatus::Ready)]);
-        let text = live.why_in(&record(), &queue);
+        let Why { text, position } = live.why_in(&record(), &queue);
+        let wait = Duration::from_secs(12);
+        assert_eq!(position, Some(Position { of_group: 6, of_others: 1, expected: Some(wait) }));
         let expected = "4 actions are assigned to the 2 executors with Pool = \"big\", 9 waiting, \
-                        7 of them ahead of this one; its priority is batch";
+                        6 of its group and 1 of other groups ahead of this one; it starts in about 12s; \
+                        its priority is batch";
         assert_eq!(text, expected);
-        let short = snapshot(closed).why_in(&record(), &queue);
+        let short = snapshot(closed).why_in(&record(), &queue).text;
         assert!(short.contains("; these are at their load limit: only 3 % of memory is left"), "{short}");
-        let gone = snapshot(Vec::new()).why_in(&record(), &Queue::default());
+        let gone = snapshot(Vec::new()).why_in(&record(), &Queue::default()).text;
         assert!(gone.starts_with(r#"no executor with Pool = "big" is live; those"#), "{gone}");
         let urgent = Urgency { band: Priority::Emergency, priority: -3 };
         let raised = record().raised(Sequence(1), urgent, Millis(5));
-        assert!(live.why_in(&raised, &queue).ends_with("its priority is emergency, -3 inside it"));
+        assert!(live.why_in(&raised, &queue).text.ends_with("its priority is emergency, -3 inside it"));
         let again = record().requeued(Sequence(1), "its executor died".into(), None, true, Millis(5));
         let before = "attempt 2 waits because the previous one was lost (its executor died): ";
         assert!(snapshot(Vec::new()).why(&again).starts_with(before));

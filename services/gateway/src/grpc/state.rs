@@ -1,12 +1,13 @@
 //! The known state of an execution, and the `Operation` that reports it to a client.
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 use invariant::Present as _;
 use model::{
     ExecutionPhase, ExecutionProgress, ExecutionRecord, ExecutionStage, ExecutorId, Millis, OutputStream,
     Sequence,
 };
+use prost_types::{Struct, Value, value::Kind};
 use reapi::{
     execution::{
         ExecuteOperationMetadata, ExecuteResponse, ExecutedActionMetadata, execution_stage::Value as Stage,
@@ -16,11 +17,15 @@ use reapi::{
     rpc, status,
 };
 
-use super::names::{LiveName, OperationName};
+use super::{
+    names::{LiveName, OperationName},
+    pools::{Position, Why},
+};
 
 const METADATA: &str = "build.bazel.remote.execution.v2.ExecuteOperationMetadata";
 const RESPONSE: &str = "build.bazel.remote.execution.v2.ExecuteResponse";
 const STATUS: &str = "google.rpc.Status";
+const STRUCT: &str = "google.protobuf.Struct";
 
 /// The known state of an execution: its last record, and the progress of its executors since.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -111,17 +116,17 @@ pub(crate) struct ClientView {
     stage: Stage,
     worker: Option<String>,
     running: bool,
-    why: Option<String>,
+    why: Option<Why>,
 }
 
 /// The part of the current state that is sent to a client when it changes. `why` is the reason for waiting.
-pub(crate) fn client_view(known: &Known, why: Option<&str>) -> ClientView {
+pub(crate) fn client_view(known: &Known, why: Option<&Why>) -> ClientView {
     let stage = stage(known);
     ClientView {
         stage,
         worker: known.progress().map(|progress| progress.executor.to_string()),
         running: known.progress().is_some_and(|progress| progress.stage != ExecutionStage::Fetching),
-        why: why.filter(|_| stage == Stage::Queued).map(str::to_owned),
+        why: why.filter(|_| stage == Stage::Queued).cloned(),
     }
 }
 
@@ -136,7 +141,7 @@ fn stage(known: &Known) -> Stage {
 }
 
 /// The operation of an unfinished execution.
-pub(crate) fn pending(name: &OperationName, known: &Known, why: Option<&str>) -> Operation {
+pub(crate) fn pending(name: &OperationName, known: &Known, why: Option<&Why>) -> Operation {
     Operation {
         name: name.to_string(),
         metadata: Some(metadata(name, known, why)),
@@ -167,8 +172,10 @@ pub(crate) fn done_metadata(action: &model::BlobDigest) -> Any {
 }
 
 /// The `ExecuteOperationMetadata` of an execution. The reason for waiting is in
-/// `partial_execution_metadata.auxiliary_metadata`, as the message of a `google.rpc.Status` with code 0.
-pub(crate) fn metadata(name: &OperationName, known: &Known, why: Option<&str>) -> Any {
+/// `partial_execution_metadata.auxiliary_metadata`, as the message of a `google.rpc.Status` with code 0. Its details are
+/// the place in the queue, if it is known: a `google.protobuf.Struct` with `ahead_of_group`, `ahead_of_others` and
+/// `expected_start_seconds`.
+pub(crate) fn metadata(name: &OperationName, known: &Known, why: Option<&Why>) -> Any {
     let stage = stage(known);
     let action = known.record().map(|record| record.execution.action);
     let live = |stream| match stage {
@@ -188,14 +195,16 @@ pub(crate) fn metadata(name: &OperationName, known: &Known, why: Option<&str>) -
     status::any(&metadata, METADATA)
 }
 
-fn partial(known: &Known, why: Option<&str>) -> ExecutedActionMetadata {
+fn partial(known: &Known, why: Option<&Why>) -> ExecutedActionMetadata {
     let accepted = known.record().map(|record| record.execution.accepted_at_ms);
     let progress = known.progress();
     let running = progress.filter(|progress| progress.stage == ExecutionStage::Running);
     let uploading = progress.filter(|progress| progress.stage == ExecutionStage::Uploading);
     let begun = known.copies.last().map(|copy| timestamp(copy.begun_at));
     let why = why.filter(|_| known.waits()).map(|why| {
-        let sentence = rpc::Status { code: 0, message: why.to_owned(), details: Vec::new() };
+        let details = why.position.map(|position| status::any(&position_struct(position), STRUCT));
+        let sentence =
+            rpc::Status { code: 0, message: why.text.clone(), details: details.into_iter().collect() };
         status::any(&sentence, STATUS)
     });
     ExecutedActionMetadata {
@@ -210,6 +219,18 @@ fn partial(known: &Known, why: Option<&str>) -> ExecutedActionMetadata {
         auxiliary_metadata: why.into_iter().collect(),
         ..ExecutedActionMetadata::default()
     }
+}
+
+fn position_struct(position: Position) -> Struct {
+    let number = |value: f64| Value { kind: Some(Kind::NumberValue(value)) };
+    let mut fields = BTreeMap::from([
+        ("ahead_of_group".to_owned(), number(position.of_group as f64)),
+        ("ahead_of_others".to_owned(), number(position.of_others as f64)),
+    ]);
+    if let Some(expected) = position.expected {
+        fields.insert("expected_start_seconds".to_owned(), number(expected.as_secs_f64().ceil()));
+    }
+    Struct { fields }
 }
 
 /// Converts to the timestamp type of the protocol.

@@ -15,7 +15,7 @@ use super::{
     accept::Accepted,
     merging::MergeHandle,
     names::OperationName,
-    pools::Whereabouts,
+    pools::{Whereabouts, Why},
     response::{self, Inline},
     state::{self, ClientView, Known},
     trace::ExecuteTrace,
@@ -42,7 +42,7 @@ pub(crate) struct Watching {
     began: bool,
     _merge: Option<MergeHandle>,
     sent: Option<ClientView>,
-    why: Option<String>,
+    why: Option<Why>,
     next_send: Instant,
     find_why_at: Option<Instant>,
     ended: bool,
@@ -104,11 +104,11 @@ impl Watching {
             if self.sent.is_none() {
                 self.why = self.why_at_once(&known);
             }
-            let view = state::client_view(&known, self.why.as_deref());
+            let view = state::client_view(&known, self.why.as_ref());
             if self.sent.as_ref() != Some(&view) || self.next_send <= Instant::now() {
                 self.sent = Some(view);
                 self.next_send = Instant::now() + SEND_INTERVAL;
-                return Some(Ok(state::pending(&self.name, &known, self.why.as_deref())));
+                return Some(Ok(state::pending(&self.name, &known, self.why.as_ref())));
             }
             tokio::select! {
                 () = self.waiter.changed() => {}
@@ -134,12 +134,12 @@ impl Watching {
     }
 
     /// The reason that is known without a query: no live executor can run it.
-    fn why_at_once(&self, known: &Known) -> Option<String> {
+    fn why_at_once(&self, known: &Known) -> Option<Why> {
         let record = known.record().filter(|_| known.waits())?;
         let snapshot = self.core.pools.cached()?;
         let why = snapshot.has_none(&record.execution.requirements).then(|| snapshot.why(record))?;
         tracing::debug!(execution = %self.waiter.key(), why, "an execution waits");
-        Some(why)
+        Some(why.into())
     }
 
     /// Determines why an execution waits, or that it runs and its progress message was lost.
@@ -157,7 +157,8 @@ impl Watching {
             }
             Some(Whereabouts::Waits(why)) => {
                 if self.why.as_ref() != Some(&why) {
-                    tracing::debug!(execution = %self.waiter.key(), why, "an execution waits");
+                    let text = &why.text;
+                    tracing::debug!(execution = %self.waiter.key(), why = text, "an execution waits");
                 }
                 self.why = Some(why);
             }

@@ -1,5 +1,7 @@
 //! Queries of gateways, `top` and `doctor`.
 
+use std::time::Duration;
+
 use model::{
     Demand, ExecutionKey, ExecutorId, Group, Millis, PoolName, Requirements, RequirementsId, Sequence,
 };
@@ -24,11 +26,17 @@ pub struct Queue {
     pub waiting: u64,
     /// Number of executions that the executors of the pools hold.
     pub running: u64,
-    /// Number of executions ahead of this one; `None` if it does not wait.
+    /// Number of executions of its group ahead of this one; `None` if it does not wait.
     pub place: Option<u64>,
+    /// Number of executions of other groups that come before it if groups take turns.
+    pub others: u64,
+    /// Expected run time of the executions before it, on average.
+    pub mean: Duration,
     /// The executor that holds it, if any.
     pub executor: Option<ExecutorId>,
 }
+
+type RawQueue = (u8, u64, u64, u64, i64, String, u64, Vec<String>);
 
 /// Waiting executions with the same requirements.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -55,14 +63,19 @@ impl Actions {
         for pool in pools {
             invocation.arg(pool.as_str());
         }
-        let (ready, executors, waiting, running, place, executor): (u8, u64, u64, u64, i64, String) =
-            self.invoke("action_queue", &mut invocation).await?;
+        let answer: RawQueue = self.invoke("action_queue", &mut invocation).await?;
+        let (ready, executors, waiting, running, place, executor, others, sample) = answer;
+        let expected = sample.iter().filter_map(|demand| serde_json::from_str::<Demand>(demand).ok());
+        let expected: Vec<u64> = expected.map(|demand| demand.expected_ms).collect();
+        let sum: u64 = expected.iter().fold(0, |sum, each| sum.saturating_add(*each));
         Ok(Queue {
             ready: ready == 1,
             executors,
             waiting,
             running,
             place: u64::try_from(place).ok(),
+            others,
+            mean: Duration::from_millis(sum / expected.len().max(1) as u64),
             executor: executor.parse().ok(),
         })
     }

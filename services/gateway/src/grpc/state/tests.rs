@@ -47,18 +47,26 @@ fn an_execution_goes_through_its_stages_and_back() {
     let mut known = Known::default();
     assert!(known.apply(Sequence(5), first.clone()));
     assert!(!known.apply(Sequence(5), first.clone()), "a repeated record is not new");
-    let metadata = read(&metadata(&name, &known, Some("the pool is full")));
+    let expected = Some(std::time::Duration::from_millis(2500));
+    let position = Some(Position { of_group: 4, of_others: 1, expected });
+    let waits = Why { text: "the executors are full".to_owned(), position };
+    let metadata = read(&metadata(&name, &known, Some(&waits)));
     assert_eq!(metadata.stage(), Stage::Queued);
     assert_eq!(metadata.digest_function, i32::from(reapi::digest::value(DigestFunction::Blake3)));
     assert_eq!(metadata.stdout_stream_name, "");
     let partial = metadata.partial_execution_metadata.unwrap();
     assert_eq!(partial.queued_timestamp, Some(Timestamp { seconds: 1234, nanos: 567_000_000 }));
     let why: rpc::Status = status::unpack(&partial.auxiliary_metadata[0], STATUS).unwrap();
-    assert_eq!((why.code, why.message.as_str()), (0, "the pool is full"));
+    assert_eq!((why.code, why.message.as_str()), (0, "the executors are full"));
+    let place: Struct = status::unpack(&why.details[0], STRUCT).unwrap();
+    let number = |name: &str| place.fields[name].kind.clone();
+    assert_eq!(number("ahead_of_group"), Some(Kind::NumberValue(4.0)));
+    assert_eq!(number("ahead_of_others"), Some(Kind::NumberValue(1.0)));
+    assert_eq!(number("expected_start_seconds"), Some(Kind::NumberValue(3.0)));
 
     assert!(known.apply_progress(progress("one", ExecutionStage::Fetching, 1_300_000)));
     assert!(known.apply_progress(progress("one", ExecutionStage::Running, 1_400_000)));
-    let metadata = read(&super::metadata(&name, &known, Some("no matter")));
+    let metadata = read(&super::metadata(&name, &known, Some(&Why::from("no matter".to_owned()))));
     assert_eq!(metadata.stage(), Stage::Executing);
     assert!(metadata.stdout_stream_name.starts_with("main/logstreams/live.web."));
     assert_ne!(metadata.stdout_stream_name, metadata.stderr_stream_name);
@@ -123,7 +131,7 @@ fn only_a_change_that_a_client_can_see_is_sent() {
     let running = client_view(&known, None);
     assert_ne!(running, fetching);
     known.apply_progress(progress("one", ExecutionStage::Uploading, 3));
-    assert_eq!(client_view(&known, Some("no matter")), running);
+    assert_eq!(client_view(&known, Some(&Why::from("no matter".to_owned()))), running);
 }
 
 #[test]
