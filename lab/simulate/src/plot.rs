@@ -223,7 +223,7 @@ fn workload<'a>(tallies: &[&'a Tally]) -> &'a str {
 
 fn colour(policy: QueuePolicy) -> RGBColor {
     match policy {
-        QueuePolicy::One(_, _) => BLUE,
+        QueuePolicy::One(_, _) | QueuePolicy::Levels(_) => BLUE,
         QueuePolicy::Each(_, _) => ORANGE,
     }
 }

@@ -21,7 +21,7 @@ The thesis is Teyras's on load balancing; docs/simulator.md describes its worklo
 
 Workloads: common+para_small, common+para_large, two_phase_small, two_phase_large, medium+short, long+short, multi_type.
 Policies: 1/fcfs/-, 1/least_flex/-, 1/{spt,edf,oagm}/{oracle,imprecise}, n/round_robin/-,
-  n/{load,rand2}/{queue_size,oracle,imprecise}; and, only if given explicitly, 1/spt-aged/{oracle,imprecise}.
+  n/{load,rand2}/{queue_size,oracle,imprecise}; and, only if given explicitly, 1/{spt-aged,multi-level}/{oracle,imprecise}.
 
 Examples:
   forebay sim run --all --seeds 10

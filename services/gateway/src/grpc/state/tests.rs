@@ -123,7 +123,7 @@ fn only_a_change_that_a_client_can_see_is_sent() {
     let mut known = Known::default();
     known.apply(Sequence(1), record());
     let queued = client_view(&known, None);
-    assert_ne!(client_view(&known, Some("full")), queued);
+    assert_ne!(client_view(&known, Some(&Why::from("full".to_owned()))), queued);
     known.apply_progress(progress("one", ExecutionStage::Fetching, 1));
     let fetching = client_view(&known, None);
     assert_ne!(fetching, queued);
