@@ -35,6 +35,9 @@ pub(crate) struct GuardArgs {
     /// Write the file instead of comparing with it, as the figures of this commit
     #[arg(long, value_name = "COMMIT", conflicts_with = "only")]
     write: Option<String>,
+    /// With --write: keep the figures of the file that are worse than the measured ones, for machines of the same kind
+    #[arg(long, requires = "write")]
+    worst: bool,
     /// Measure only this case
     #[arg(long, value_name = "CASE")]
     only: Option<Case>,
@@ -67,7 +70,9 @@ async fn write(args: &GuardArgs, commit: &str, each: Duration) -> Result<BenchRe
         }
     }
     let cases = measured.into_iter().map(|(case, figures)| (case, median(&figures))).collect();
-    Baseline::new(commit, cases).write(&args.baseline)?;
+    let measured = Baseline::new(commit, cases);
+    let baseline = if args.worst { measured.worst_of(&Baseline::read(&args.baseline)?) } else { measured };
+    baseline.write(&args.baseline)?;
     shown.lines.push(format!("written to {}", args.baseline.display()));
     Ok(BenchReport::new("", shown, Memory::default()))
 }

@@ -142,8 +142,8 @@ impl Executions {
         };
         // The log does not say which of them run; usually the oldest do.
         let first_waiting = usize::try_from(running).unwrap_or(usize::MAX);
-        let oldest = (waiting > 0 && first_waiting < since.len())
-            .then(|| *since.select_nth_unstable(first_waiting).1);
+        let oldest =
+            (waiting > 0 && first_waiting < since.len()).then(|| *since.select_nth_unstable(first_waiting).1);
         Work {
             waiting,
             held_back: 0,

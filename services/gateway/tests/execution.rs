@@ -135,7 +135,11 @@ async fn an_executor_that_left_is_waited_for_and_that_is_said() {
     let first = metadata(&stream.next().await);
     let partial = first.partial_execution_metadata.unwrap();
     let why = rpc::Status::decode_from(&partial.auxiliary_metadata[0].value);
-    assert!(why.message.starts_with("no executor is live; those that could run the action left"), "{}", why.message);
+    assert!(
+        why.message.starts_with("no executor is live; those that could run the action left"),
+        "{}",
+        why.message
+    );
 }
 
 trait DecodeFrom: Sized {

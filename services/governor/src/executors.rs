@@ -11,9 +11,7 @@ use index::{
     IndexError,
     actions::{Actions, Backlog},
 };
-use model::{
-    Esu, ExecutorHeartbeat, ExecutorId, ExecutorStatus, Group, Needs, Occupancy, Pool, PoolName,
-};
+use model::{Esu, ExecutorHeartbeat, ExecutorId, ExecutorStatus, Group, Needs, Occupancy, Pool, PoolName};
 use parking_lot::Mutex;
 use policy::{
     ScaledExecutors,

@@ -12,7 +12,7 @@ use index::{
     actions::{GroupUse, Heads, QueueHead},
 };
 use invariant::impossible;
-use model::{ExecutionKey, ExecutorId, Group, Millis, PoolName, RequirementsId};
+use model::{ExecutionKey, ExecutorId, Group, Millis, PoolName, RequirementsId, WaitAgain};
 use policy::{
     Random,
     actions::{Ask, ProcessingSet, Queue, Standing, Waiter, grant, independent},
@@ -25,6 +25,7 @@ use tracing::warn;
 use crate::{
     Shared,
     grants::{self, Granted},
+    messages,
     queues::ToRead,
     view::{KnownKinds, OpenExecutor},
 };
@@ -157,6 +158,9 @@ impl<'a> Pass<'a> {
                 return Ok(PassOutcome { again: Some(Instant::now() + RETRY), crowded: false });
             };
             let Round { heads, granted, counts } = decided;
+            if self.due && heads.hold.is_none() {
+                self.find_unknown(&heads);
+            }
             let sent = self.commit(&granted).await?;
             for head in heads.queues.iter().filter(|_| heads.hold.is_none()) {
                 let of_queue = counts.get(&head.requirements).copied().unwrap_or_default();
@@ -185,6 +189,15 @@ impl<'a> Pass<'a> {
         let backlog = self.shared.actions.backlog().await.inspect_err(|_| queues.set_incomplete())?;
         backlog.iter().for_each(|it| queues.news(&it.requirements));
         Ok(())
+    }
+
+    /// Looks whether more waits than in all known queues: a message about it was lost.
+    fn find_unknown(&self, heads: &Heads) {
+        let known: u64 = heads.queues.iter().map(|queue| queue.waiting).sum();
+        if heads.waiting > known {
+            self.shared.queues.set_incomplete();
+            self.shared.wakes.dispatch.notify_one();
+        }
     }
 
     /// The queues to read: those in which something may wait and an able executor has room.
@@ -244,10 +257,7 @@ impl<'a> Pass<'a> {
         if heads.silent > 0 {
             wakes.ask.notify_one();
         }
-        if heads.doubtful > 0 {
-            // Some of the doubtful executions may have been requeued, with any requirements.
-            self.shared.queues.news_everywhere();
-        }
+        messages::announce_requeued(self.shared, WaitAgain { requirements: heads.again.clone() }).await;
         if heads.next_overdue.is_some_and(|at| at <= self.now) {
             wakes.overdue.notify_one();
         }
@@ -258,11 +268,7 @@ impl<'a> Pass<'a> {
     }
 
     /// Decides what the executors get that can run the executions of these queues.
-    fn decide_part(
-        &self,
-        read: &[(&QueueHead, &ToRead)],
-        uses: &HashMap<PoolName, Vec<GroupUse>>,
-    ) -> Part {
+    fn decide_part(&self, read: &[(&QueueHead, &ToRead)], uses: &HashMap<PoolName, Vec<GroupUse>>) -> Part {
         let kinds: BTreeSet<usize> = read.iter().flat_map(|(_, queue)| queue.set.kinds()).collect();
         let queues = self.group_queues(read, &kinds, uses);
         if queues.iter().all(|queue| queue.waiting.is_empty()) {

@@ -80,11 +80,7 @@ fn waiter(shared: &Shared, record: &ReadRecord, kinds: &KnownKinds) -> Option<Wa
 }
 
 /// Grants all of `waiting`, each to start at once, or none: then the dispatcher decides about all.
-fn decide_part(
-    shared: &Shared,
-    able: &BTreeSet<usize>,
-    mut waiting: Vec<Waiter>,
-) -> Vec<Granted> {
+fn decide_part(shared: &Shared, able: &BTreeSet<usize>, mut waiting: Vec<Waiter>) -> Vec<Granted> {
     // In the order of bands, as a queue is: emergencies get the room before the others are considered.
     waiting.sort_by_key(|it| it.demand.urgency);
     let warm: BTreeSet<ExecutorId> = waiting.iter().flat_map(|it| it.warm_at.iter().cloned()).collect();

@@ -4,9 +4,7 @@
 use std::time::Duration;
 
 use bus::{Stored, millis};
-use model::{
-    ActionKeys, ActionOrder, Demand, ExecutionRecord, ExecutorHome, Measured, Resources,
-};
+use model::{ActionKeys, Demand, ExecutionRecord, ExecutorHome, Measured, Resources};
 use parking_lot::Mutex;
 use policy::{
     actions::{History, Warmth, asked, occupancy, packing, place, waits_until},
@@ -17,8 +15,6 @@ use crate::Shared;
 
 /// Maximum number of keys whose warm executors are remembered.
 const WARMTH_MAX: usize = 200_000;
-/// Assumed run time of an action without any history.
-const UNKNOWN: Duration = Duration::from_secs(1);
 
 /// The learned history and warmth, shared by all parts of the scheduler.
 #[derive(Debug)]
@@ -52,7 +48,7 @@ impl Learned {
         let (needs, keys) = (&execution.needs, &execution.keys);
         let history = self.history.lock();
         let learned = self.sizing.then(|| history.size(keys)).flatten();
-        let wall = history.wall(keys).unwrap_or(UNKNOWN);
+        let wall = history.expected_wall(keys);
         let slow_after = history.slow_after(keys);
         drop(history);
         let size = packing(needs, learned, record.so_far.memory_bytes, capacity);
@@ -84,7 +80,7 @@ impl Learned {
     /// What an execution cost its invocation beyond its expected cost, in thousandths of ESU times seconds.
     pub(crate) fn beyond(&self, keys: &ActionKeys, measured: &Measured) -> i64 {
         let history = self.history.lock();
-        let expected = history.wall(keys).unwrap_or(UNKNOWN).as_secs_f64();
+        let expected = history.expected_wall(keys).as_secs_f64();
         let size = history.size(keys).unwrap_or_default();
         drop(history);
         let assumed = Resources::new(size.cpu_millis.unwrap_or(1000), size.memory_bytes.unwrap_or_default());
@@ -140,7 +136,7 @@ pub(crate) fn open(shared: &Shared, record: &ExecutionRecord, stored: &Stored) -
         position: stored.sequence.0,
         arrived_ms: execution.accepted_at_ms.0,
         estimate_ms: sized.wall_ms,
-        flexibility: if shared.order == ActionOrder::Turns { 0 } else { shared.view.count(requirements) },
+        flexibility: if shared.order.needs_flexibility() { shared.view.count(requirements) } else { 0 },
     };
     index::actions::Open {
         until: waits_until(record),

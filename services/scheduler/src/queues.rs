@@ -112,7 +112,8 @@ impl Queues {
     pub(crate) fn is_quiet(&self, of: &BTreeSet<usize>, kinds: &KnownKinds) -> bool {
         let mut inner = self.0.lock();
         let active: Vec<RequirementsId> = inner.active.iter().cloned().collect();
-        !inner.incomplete && active.iter().all(|id| !inner.set(id, kinds).kinds().any(|kind| of.contains(&kind)))
+        !inner.incomplete
+            && active.iter().all(|id| !inner.set(id, kinds).kinds().any(|kind| of.contains(&kind)))
     }
 
     /// The executors that can run what has these requirements.
@@ -150,7 +151,8 @@ impl Inner {
     fn add(&mut self, id: &RequirementsId, requirements: &Requirements) {
         if !self.known.contains_key(id) {
             // Version 0 precedes all versions of kinds.
-            let known = Known { requirements: requirements.clone(), set: Arc::default(), version: 0, news: 0 };
+            let known =
+                Known { requirements: requirements.clone(), set: Arc::default(), version: 0, news: 0 };
             self.known.insert(id.clone(), known);
         }
     }

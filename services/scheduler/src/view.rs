@@ -243,7 +243,8 @@ impl View {
         let able = |kind: usize| {
             inner.kinds.get(kind).is_some_and(|offer| policy::requirements::satisfies(offer, requirements))
         };
-        let able: BTreeSet<usize> = (0..inner.kinds.known().offers.len()).filter(|kind| able(*kind)).collect();
+        let able: BTreeSet<usize> =
+            (0..inner.kinds.known().offers.len()).filter(|kind| able(*kind)).collect();
         let count = inner.executors.values().filter(|state| able.contains(&state.kind)).count();
         u32::try_from(count).unwrap_or(u32::MAX)
     }

@@ -4,19 +4,21 @@
 -- ARGV[2]  max       maximum number of executions with the same requirements; 0: only their number is read
 -- ARGV[3]  grace_ms  time limit for an executor to confirm its unconfirmed executions
 -- ARGV[4]  count     of pools, which follow; then ids of requirements
--- returns  {ready, waiting, unconfirmed, claimed, next check of unconfirmed, next time an execution is overdue,
+-- returns  {ready, waiting, claimed, next check of unconfirmed claims, next time an execution is overdue,
 --           next time a copy is due, until when nothing is granted (each '0' for none), executors to ask,
 --           {id, executions that wait with these requirements, {group, {key, score, demand, holders, ...}, ...}, ...},
---           {pool, {group, used, held, ...}, ...} of the groups with executions among these}
+--           {pool, {group, used, held, ...}, ...} of the groups with executions among these,
+--           {ids of the requirements of executions that this call requeued}}
 -- cost     O(requirements * (groups + max) + pools * groups)
 assert(#KEYS == 1 and #ARGV >= 4, 'action_heads: 1 key, 4 args, 1 a pool and 1 for each id')
 local now, max = tonumber(ARGV[1]), tonumber(ARGV[2])
 local state = redis.call('HMGET', KEYS[1], 'ready', 'hold', 'guard')
-if state[1] ~= '1' then return {0, 0, 0, 0, '0', '0', '0', '0', 0, {}, {}} end
+if state[1] ~= '1' then return {0, 0, 0, '0', '0', '0', '0', 0, {}, {}, {}} end
 local function split(member) return string.match(member, '^(%S+) (.+)$') end
+local again = {}
 for _, member in ipairs(redis.call('ZRANGEBYSCORE', P .. 'asked', '-inf', now, 'LIMIT', 0, 1000)) do
   local executor, key = split(member)
-  give_back(key, executor, now)
+  again[#again + 1] = give_back(key, executor, now)
 end
 local silent, quiet = 0, {}
 for _, member in ipairs(redis.call('ZRANGEBYSCORE', P .. 'doubtful', '-inf', now, 'LIMIT', 0, 1000)) do
@@ -78,5 +80,5 @@ if doubt == 0 or (asked > 0 and asked < doubt) then doubt = asked end
 if overdue > 0 then overdue = math.max(overdue, tonumber(state[3] or 0)) end
 local waiting = 0
 for _, count in ipairs(redis.call('HVALS', P .. 'waiting')) do waiting = waiting + tonumber(count) end
-return {1, waiting, redis.call('ZCARD', P .. 'doubtful') + redis.call('ZCARD', P .. 'asked'),
-  redis.call('HLEN', P .. 'claims'), whole(doubt), whole(overdue), whole(first('hedges')), until_ms, silent, heads, uses}
+return {1, waiting, redis.call('HLEN', P .. 'claims'), whole(doubt), whole(overdue), whole(first('hedges')), until_ms, silent,
+  heads, uses, again}

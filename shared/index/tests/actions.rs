@@ -10,8 +10,8 @@ use index::{
     actions::{Backlog, Change, Committed, Due, Effects, Event, Grant, GroupUse, Heads, StaleClaim},
 };
 use model::{
-    ExecutionKey, ExecutorHeartbeat, ExecutorStatus, Grants, PoolName, Priority, Requirements, RequirementsId,
-    Sequence, Urgency,
+    ExecutionKey, ExecutorHeartbeat, ExecutorStatus, Grants, PoolName, Priority, Requirements,
+    RequirementsId, Sequence, Urgency,
 };
 use support::{GRACE, LATER, NOW, Test, heartbeat, id, key, pool};
 
@@ -441,7 +441,8 @@ async fn executions_with_other_requirements_wait_in_other_queues_of_one_order() 
     test.apply(&events).await;
     let ids = [RequirementsId::none(), gpu.id()];
     let heads = test.actions.heads(NOW, 100, GRACE, &ids, &[pool()]).await.unwrap();
-    let of = |at: usize| heads.queues[at].groups[0].1.iter().map(|it| (&it.key, it.score)).collect::<Vec<_>>();
+    let of =
+        |at: usize| heads.queues[at].groups[0].1.iter().map(|it| (&it.key, it.score)).collect::<Vec<_>>();
     let (plain, special) = (of(0), of(1));
     assert_eq!([plain[0].0, plain[1].0, special[0].0], [&keys[2], &keys[0], &keys[1]]);
     // The scores are in the order of urgency and arrival, whatever is required.

@@ -56,6 +56,18 @@ impl ActionOrder {
     }
 }
 
+impl ActionOrder {
+    /// Whether it depends on the number of executors that can run an action.
+    pub fn needs_flexibility(self) -> bool {
+        match self {
+            Self::Of(BandOrder::Oagm | BandOrder::LeastFlex) => true,
+            Self::Turns
+            | Self::MultiLevel
+            | Self::Of(BandOrder::Fcfs | BandOrder::Spt | BandOrder::Edf | BandOrder::SptAged) => false,
+        }
+    }
+}
+
 impl fmt::Display for ActionOrder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -4,7 +4,8 @@ use serde::Deserialize;
 
 use crate::{
     ActionKeys, Attempt, BlobDigest, BuildId, ClientTool, ExecutionId, ExecutionKey, ExecutorHome,
-    ExecutorId, Group, Measured, Millis, Needs, Occupancy, Priority, Requirements, Sequence, WorkerId, WorkspaceUse,
+    ExecutorId, Group, Measured, Millis, Needs, Occupancy, Priority, Requirements, Sequence, WorkerId,
+    WorkspaceUse,
 };
 
 /// Some fields of a [`crate::BuildRecord`].

@@ -33,8 +33,10 @@ pub struct RequestedProperty {
 impl Requirements {
     /// The requirements that name these properties.
     pub fn of<'a>(properties: impl IntoIterator<Item = (&'a str, &'a str)>) -> Self {
-        let property =
-            |(name, value): (&str, &str)| RequestedProperty { name: name.to_owned(), value: value.to_owned() };
+        let property = |(name, value): (&str, &str)| RequestedProperty {
+            name: name.to_owned(),
+            value: value.to_owned(),
+        };
         Self { properties: properties.into_iter().map(property).collect(), root_is_input: false }
     }
 

@@ -19,15 +19,17 @@ mod warmth;
 mod window;
 
 pub use admit::{AdmitError, DEFAULT_POOL, Refusal, admit, preferred_pool};
-pub use offers::Offers;
-pub use order::{Place, place};
-pub use ending::{AfterCopy, CopyEnd, LONG_AGO, PoolState, RETURNED_WAIT, after_copy, offering, overdue, waits_until};
+pub use ending::{
+    AfterCopy, CopyEnd, LONG_AGO, PoolState, RETURNED_WAIT, after_copy, offering, overdue, waits_until,
+};
 pub use fair::{HALF_LIFE, Standing, accrue, occupancy};
 pub use grant::{Ask, Grant, GrantRules, Member, Queue, Waiter, grant};
 pub use hedge::HedgeRules;
 pub use history::{History, Learned};
 pub use invalid_need::InvalidNeed;
 pub use keys::{KeyedAction, action_keys};
+pub use offers::Offers;
+pub use order::{Place, place};
 pub use processing_set::{ProcessingSet, independent};
 pub use rank::rank;
 pub use size::{

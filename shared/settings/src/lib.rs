@@ -12,8 +12,8 @@ use std::{
 use config::{Config, Environment, File, FileFormat};
 use invariant::Present as _;
 use model::{
-    ActionOrder, Amount, BandOrder, EstimatorKind, ExecutorType, Occupancy, Priority, ResourceName, ScaledPool,
-    SomeTimeLimits,
+    ActionOrder, Amount, BandOrder, EstimatorKind, ExecutorType, Occupancy, Priority, ResourceName,
+    ScaledPool, SomeTimeLimits,
 };
 use serde::{Deserialize, Deserializer, Serialize, de::DeserializeOwned};
 

@@ -4,7 +4,10 @@ use std::{collections::BTreeMap, path::Path};
 
 use serde::{Deserialize, Serialize};
 
-use super::{cases::Case, compare::CaseFigures};
+use super::{
+    cases::Case,
+    compare::{CaseFigures, worst},
+};
 use crate::{error::BenchError, report::processors};
 
 const REMEDY: &str = "write it with `make bench-baseline`";
@@ -34,6 +37,17 @@ impl Baseline {
             made_by: "make bench-baseline: the medians of three measurements of each case".to_owned(),
             cases,
         }
+    }
+
+    /// The worse one of each figure of both.
+    pub(crate) fn worst_of(mut self, known: &Self) -> Self {
+        for (case, figures) in &mut self.cases {
+            if let Some(known) = known.cases.get(case) {
+                *figures = worst(figures, known);
+            }
+        }
+        self.made_by.push_str(", or worse figures of another machine");
+        self
     }
 
     pub(crate) fn read(file: &Path) -> Result<Self, BenchError> {

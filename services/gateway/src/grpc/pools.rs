@@ -276,11 +276,14 @@ impl FarmSnapshot {
         let why = match (all, taking) {
             (0, _) => self.none_live(requirements),
             (all, 0) => {
-                let closed = self.closed(requirements).present("executors of which none is ready admit actions");
+                let closed =
+                    self.closed(requirements).present("executors of which none is ready admit actions");
                 format!("the {all} executors{with} {closed}")
             }
             (_, taking) if busy >= slots => {
-                format!("all executors{with} are full: {busy} actions run on {slots} slots of {taking} executors")
+                format!(
+                    "all executors{with} are full: {busy} actions run on {slots} slots of {taking} executors"
+                )
             }
             (_, taking) => {
                 format!(
@@ -454,8 +457,15 @@ mod tests {
         let free = why(vec![executor("big", 2, 1, ExecutorStatus::Ready)]);
         assert!(free.starts_with("1 of 2 slots of the 1 executors"), "{free}");
         let mean = Duration::from_secs(6);
-        let queue =
-            Queue { executors: 2, waiting: 9, running: 4, place: Some(6), others: 1, mean, ..Queue::default() };
+        let queue = Queue {
+            executors: 2,
+            waiting: 9,
+            running: 4,
+            place: Some(6),
+            others: 1,
+            mean,
+            ..Queue::default()
+        };
         let live = snapshot(vec![executor("big", 2, 1, ExecutorStatus::Ready)]);
         let Why { text, position } = live.why_in(&record(), &queue);
         let wait = Duration::from_secs(12);

@@ -230,7 +230,9 @@ mod tests {
 
     /// Whether the room after a grant of `count` executions is what the executor then reports.
     fn assert_follows(free: u16, kept: u16, most: u16, count: u16) {
-        let ask = |room: &KnownRoom| room.open(&"x".parse().unwrap(), 0, "p".parse().unwrap(), &Resources::new(9000, 0)).ask;
+        let ask = |room: &KnownRoom| {
+            room.open(&"x".parse().unwrap(), 0, "p".parse().unwrap(), &Resources::new(9000, 0)).ask
+        };
         let mut known = KnownRoom::default();
         known.report(&keeping(1, free, kept, most));
         let size = Resources::new(u64::from(count) * 1000, 0);

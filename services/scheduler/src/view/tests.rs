@@ -138,7 +138,8 @@ fn room_that_is_kept_is_granted_to_an_emergency_alone() {
     let decide = |band| {
         let urgency = Urgency { band, priority: 0 };
         let demand = Demand { size: one_slot.clone(), urgency, ..Demand::default() };
-        let waiter = Waiter { key: execution(), demand, holders: Vec::new(), warm_at: Vec::new(), set: set(&view) };
+        let waiter =
+            Waiter { key: execution(), demand, holders: Vec::new(), warm_at: Vec::new(), set: set(&view) };
         let standing = Standing { used: 0.0, held: 0.0, weight: 1 };
         let queue = Queue { standing, share: None, waiting: vec![waiter] };
         let open = view.open_executors(&kind(), 10, &BTreeSet::new(), &mut Random::new(1));

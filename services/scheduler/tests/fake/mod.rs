@@ -225,7 +225,11 @@ impl Test {
     pub async fn until_queue(&self, condition: impl Fn(&Queue) -> bool) {
         let deadline = Instant::now() + SOON;
         loop {
-            match self.actions.queue(&RequirementsId::none(), [&pool()], None, Millis::of_this_machine()).await {
+            match self
+                .actions
+                .queue(&RequirementsId::none(), [&pool()], None, Millis::of_this_machine())
+                .await
+            {
                 Ok(queue) if condition(&queue) => return,
                 other => assert!(Instant::now() < deadline, "the condition is not met in time: {other:?}"),
             }

@@ -5,9 +5,7 @@ use std::{
     time::Duration,
 };
 
-use model::{
-    Demand, ExecutionKey, ExecutorId, Grants, Group, Millis, PoolName, RequirementsId, Sequence,
-};
+use model::{Demand, ExecutionKey, ExecutorId, Grants, Group, Millis, PoolName, RequirementsId, Sequence};
 use redis::{FromRedisValue, Value};
 
 use crate::{
@@ -22,8 +20,6 @@ pub struct Heads {
     pub ready: bool,
     /// Number of waiting executions.
     pub waiting: u64,
-    /// Number of claims that their executor has not confirmed.
-    pub doubtful: u64,
     /// Number of executions held by executors.
     pub claimed: u64,
     /// When to check unconfirmed claims again.
@@ -36,6 +32,8 @@ pub struct Heads {
     pub hold: Option<Millis>,
     /// Number of executors that must be asked for a heartbeat.
     pub silent: u64,
+    /// Ids of the requirements of executions that were requeued by this call.
+    pub again: Vec<RequirementsId>,
     /// The queues of the requirements that were requested.
     pub queues: Vec<QueueHead>,
     /// Use of each pool that was requested by the groups that have executions in `queues`.
@@ -119,7 +117,7 @@ pub enum Committed {
     },
 }
 
-type RawHeads = (u8, u64, u64, u64, u64, u64, u64, u64, u64, Vec<Value>, Vec<Value>);
+type RawHeads = (u8, u64, u64, u64, u64, u64, u64, u64, Vec<Value>, Vec<Value>, Vec<String>);
 
 impl Actions {
     /// Handles unconfirmed claims, then reads up to `max` waiting executions of each of `requirements`, and the use of
@@ -146,20 +144,20 @@ impl Actions {
             invocation.arg(id.as_str());
         }
         let raw: RawHeads = self.invoke(what, &mut invocation).await?;
-        let (ready, waiting, doubtful, claimed, doubt, overdue, hedge, hold, silent, queues, uses) = raw;
+        let (ready, waiting, claimed, doubt, overdue, hedge, hold, silent, queues, uses, again) = raw;
         let queues: Option<Vec<QueueHead>> = queues.chunks(3).map(read_queue).collect();
         let uses: Option<HashMap<PoolName, Vec<GroupUse>>> = uses.chunks(2).map(read_uses).collect();
         let at = |millis: u64| (millis > 0).then_some(Millis(millis));
         Ok(Heads {
             ready: ready == 1,
             waiting,
-            doubtful,
             claimed,
             next_doubt: at(doubt),
             next_overdue: at(overdue),
             next_hedge: at(hedge),
             hold: at(hold),
             silent,
+            again: read_ids(&again).ok_or(IndexError::Answer { what })?,
             queues: queues.ok_or(IndexError::Answer { what })?,
             uses: uses.ok_or(IndexError::Answer { what })?,
         })

@@ -87,7 +87,8 @@ impl Event {
                 invocation.arg(demand).arg(0);
             }
             Change::Finished { executor, merge, beyond } => {
-                let (flow, beyond) = beyond.as_ref().map_or(("", 0), |(flow, beyond)| (flow.as_str(), *beyond));
+                let (flow, beyond) =
+                    beyond.as_ref().map_or(("", 0), |(flow, beyond)| (flow.as_str(), *beyond));
                 invocation.arg("F").arg(self.sequence.0).arg(key).arg("").arg(0).arg(0).arg(0).arg(0);
                 invocation.arg(flow).arg(merged(merge));
                 invocation.arg(executor.as_ref().map(ExecutorId::as_str).unwrap_or_default());

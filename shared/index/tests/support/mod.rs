@@ -8,11 +8,11 @@ use index::{
     Applied, Index,
     actions::{Actions, Change, Committed, Effects, Event, Grant, Heads, Heard, MergeKey, Move, Open},
 };
-use policy::actions::Place;
 use model::{
     Demand, DigestFunction, ExecutionId, ExecutionKey, ExecutorHeartbeat, ExecutorId, ExecutorStatus, Millis,
     PoolName, Requirements, RequirementsId, Resources, Sequence, Urgency, WindowState,
 };
+use policy::actions::Place;
 
 pub const GRACE: Duration = Duration::from_millis(100);
 pub const NOW: Millis = Millis(1_000_000);
@@ -248,7 +248,8 @@ impl Test {
     ) -> Option<(u64, Sequence, String)> {
         let mut after = 0;
         loop {
-            let grant = Grant { key: key.clone(), executor: id(executor), pool: pool(), after, hedge_at, cost: 1000 };
+            let grant =
+                Grant { key: key.clone(), executor: id(executor), pool: pool(), after, hedge_at, cost: 1000 };
             match self.actions.commit(&[grant], NOW).await.unwrap().remove(0) {
                 Committed::Granted { number, sequence, record } => return Some((number, sequence, record)),
                 Committed::NotGranted => return None,
@@ -258,7 +259,14 @@ impl Test {
     }
 
     pub async fn grant_after(&self, key: &ExecutionKey, executor: &str, after: u64) -> Committed {
-        let grant = Grant { key: key.clone(), executor: id(executor), pool: pool(), after, hedge_at: None, cost: 1000 };
+        let grant = Grant {
+            key: key.clone(),
+            executor: id(executor),
+            pool: pool(),
+            after,
+            hedge_at: None,
+            cost: 1000,
+        };
         self.actions.commit(&[grant], NOW).await.unwrap().remove(0)
     }
 

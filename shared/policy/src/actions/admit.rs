@@ -99,11 +99,7 @@ pub fn admit(
 /// The pool for which more executors are started if an execution waits that requires `requirements` and `needs`: of those
 /// that can run it the one that offers the fewest properties and resources, so that special executors stay free for actions
 /// that need them; then [`DEFAULT_POOL`], then the first by name. [`DEFAULT_POOL`] comes first if nothing is required.
-pub fn preferred_pool<'a>(
-    requirements: &Requirements,
-    needs: &Needs,
-    pools: &'a [Pool],
-) -> Option<&'a Pool> {
+pub fn preferred_pool<'a>(requirements: &Requirements, needs: &Needs, pools: &'a [Pool]) -> Option<&'a Pool> {
     let order = |pool: &&Pool| {
         let is_default = pool.name.as_str() == DEFAULT_POOL;
         let special = pool.properties.len() + pool.capacity.custom.len();
@@ -140,9 +136,7 @@ fn not_requested<'a>(fits: impl Iterator<Item = &'a Pool>) -> Refusal {
 impl Requirement<'_> {
     fn is_met_by(self, pool: &Pool) -> bool {
         match self {
-            Self::Property((name, value)) => {
-                value_matches(name, value, values(pool, name))
-            }
+            Self::Property((name, value)) => value_matches(name, value, values(pool, name)),
             Self::Size(size) => !size.is_short(&pool.capacity),
         }
     }

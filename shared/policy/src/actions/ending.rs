@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use model::{Attempt, ExecutionOutcome, ExecutionPhase, ExecutionRecord, ExecutorId, Millis, Requirements, Sequence};
+use model::{
+    Attempt, ExecutionOutcome, ExecutionPhase, ExecutionRecord, ExecutorId, Millis, Requirements, Sequence,
+};
 
 /// `google.rpc.Code` UNAVAILABLE: nothing is wrong with the action, so a client may retry.
 const UNAVAILABLE: i32 = 14;

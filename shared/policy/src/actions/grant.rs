@@ -124,8 +124,12 @@ pub fn grant(
     now: Millis,
 ) -> Vec<Grant> {
     let mut groups: Vec<GroupQueue<'_>> = queues.iter().map(GroupQueue::of).collect();
-    let mut asking =
-        AskingExecutors { executors: asks.iter().map(AskingExecutor::of).collect(), members: LazyCell::new(members), rules, now };
+    let mut asking = AskingExecutors {
+        executors: asks.iter().map(AskingExecutor::of).collect(),
+        members: LazyCell::new(members),
+        rules,
+        now,
+    };
     let mut grants = Vec::new();
     while asking.has_room()
         && let Some(group) = next_group(&mut groups)
@@ -378,9 +382,7 @@ fn rendezvous(execution: &str, executor: &ExecutorId) -> u64 {
 
 /// Whether `executor` of this kind may ever run the execution.
 fn may_run(executor: &ExecutorId, kind: usize, capacity: &Resources, waiter: &Waiter) -> bool {
-    waiter.set.contains(kind)
-        && waiter.demand.asked().fits(capacity)
-        && !waiter.holders.contains(executor)
+    waiter.set.contains(kind) && waiter.demand.asked().fits(capacity) && !waiter.holders.contains(executor)
 }
 
 #[cfg(test)]

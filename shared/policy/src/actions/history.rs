@@ -22,7 +22,14 @@ const SLOW_AFTER_OF_KIND: usize = 20;
 #[derive(Debug, Clone)]
 pub struct History {
     entries: Recent<ActionKey, Entry>,
+    /// Mean run time of recent actions in milliseconds, whatever their keys; `None` before the first.
+    usual_ms: Option<f64>,
 }
+
+/// Assumed run time of an action before any has ended.
+const UNKNOWN: Duration = Duration::from_secs(1);
+/// Number of recent actions that dominate the mean of all.
+const RECENT: f64 = 32.0;
 
 /// Expected usage of an action.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -126,7 +133,7 @@ impl Default for History {
 impl History {
     /// Creates a history without runs, for at most `most_keys` keys.
     pub fn new(most_keys: usize) -> Self {
-        Self { entries: Recent::new(most_keys) }
+        Self { entries: Recent::new(most_keys), usual_ms: None }
     }
 
     /// Number of keys with a history.
@@ -142,6 +149,8 @@ impl History {
     /// Learns from an action with these keys that ended with success. Failed actions must not be passed, since they
     /// may have stopped early.
     pub fn learn(&mut self, keys: &ActionKeys, measured: &Measured) {
+        let wall = measured.wall_ms as f64;
+        self.usual_ms = Some(self.usual_ms.map_or(wall, |mean| mean + (wall - mean) / RECENT));
         let sample = Sample::of(measured);
         for key in &keys.history {
             self.entries.of(*key).ran(sample);
@@ -180,6 +189,13 @@ impl History {
     /// Median run time of actions with these keys.
     pub fn wall(&self, keys: &ActionKeys) -> Option<Duration> {
         self.wall_of(keys, 50, Likeness::least)
+    }
+
+    /// Expected run time of an action with these keys: the median, else the mean of recent actions. With a constant
+    /// instead, unknown actions of milliseconds would count a hundred times too much against their invocation.
+    pub fn expected_wall(&self, keys: &ActionKeys) -> Duration {
+        let usual = || self.usual_ms.map(|mean| Duration::from_secs_f64(mean / 1000.0));
+        self.wall(keys).or_else(usual).unwrap_or(UNKNOWN)
     }
 
     /// Time that 95 of 100 actions with these keys took at most: one that takes longer is slow. `None` if there

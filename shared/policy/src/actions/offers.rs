@@ -34,7 +34,8 @@ impl Offers {
         let mut departed = Vec::new();
         for pool in registered {
             let of_pool = present.get(&pool.name).map(Vec::as_slice).unwrap_or_default();
-            let is_present = of_pool.iter().any(|known| is_alike(known, pool) && pool.capacity.fits(&known.capacity));
+            let is_present =
+                of_pool.iter().any(|known| is_alike(known, pool) && pool.capacity.fits(&known.capacity));
             if is_present {
                 continue;
             }

@@ -119,7 +119,8 @@ mod tests {
     fn sets_that_share_a_kind_are_decided_together() {
         let sets = [set(&[0]), set(&[1]), set(&[2, 3]), set(&[]), set(&[1, 2])];
         let groups = independent(&sets.iter().collect::<Vec<_>>());
-        let groups: Vec<BTreeSet<usize>> = groups.into_iter().map(|group| group.into_iter().collect()).collect();
+        let groups: Vec<BTreeSet<usize>> =
+            groups.into_iter().map(|group| group.into_iter().collect()).collect();
         assert_eq!(groups, [[0].into(), [1, 2, 4].into()]);
     }
 

@@ -59,7 +59,8 @@ struct Load {
 
 async fn load(farm: &Farm, index: &Index) -> Load {
     let pool: PoolName = "default".parse().unwrap();
-    let queue = index.actions().queue(&RequirementsId::none(), [&pool], None, farm.bus().now()).await.unwrap();
+    let queue =
+        index.actions().queue(&RequirementsId::none(), [&pool], None, farm.bus().now()).await.unwrap();
     Load { running: index.counts().await.unwrap().running, waiting: queue.waiting }
 }
 

@@ -3,21 +3,25 @@
 use std::collections::BTreeMap;
 
 use farm::{Farm, SOON};
-use model::{Pool, Resources};
+use model::{BlobDigest, Pool, Resources};
 use reapi::execution::{Action, Platform, platform::Property};
 use remote::Remote;
 
-use crate::acting::{SHA256, builder, executed, histories, remote, sh, upload_as};
+use crate::acting::{SHA256, begin, builder, ended, execute, executed, histories, remote, sh, upload_as};
 
-/// Runs a new action that requires `asked`; returns the pool of the executor that ran it.
-async fn ran_in(farm: &Farm, remote: &Remote, asked: &[(&str, &str)]) -> String {
-    let before = histories(farm).await;
+/// Uploads a new action that requires `asked`.
+async fn asking(remote: &Remote, asked: &[(&str, &str)]) -> BlobDigest {
     let property = |(name, value): &(&str, &str)| Property { name: (*name).into(), value: (*value).into() };
     let platform = Some(Platform { properties: asked.iter().map(property).collect() });
     let salt = model::BuildId::generate();
     let command = sh(&format!("echo {salt} > kept"));
-    let action = Action { platform, ..Action::default() };
-    let action = upload_as(remote, &command, action, &SHA256.empty()).await;
+    upload_as(remote, &command, Action { platform, ..Action::default() }, &SHA256.empty()).await
+}
+
+/// Runs a new action that requires `asked`; returns the pool of the executor that ran it.
+async fn ran_in(farm: &Farm, remote: &Remote, asked: &[(&str, &str)]) -> String {
+    let before = histories(farm).await;
+    let action = asking(remote, asked).await;
     let response = executed(remote, action).await;
     assert_eq!(response.result.as_ref().map(|result| result.exit_code), Some(0), "{response:#?}");
     let after = histories(farm).await;
@@ -69,4 +73,34 @@ async fn an_instance_name_can_stand_for_a_pool() {
         "default",
         "the requested pool takes precedence"
     );
+}
+
+#[tokio::test]
+async fn either_hardware_group_is_used_and_one_that_left_is_waited_for() {
+    let farm = builder().without("executor").start().await;
+    let remote = remote(&farm).await;
+    let group = async |name: &str| {
+        let properties = format!(r#"{{"hwgroup": ["{name}"]}}"#);
+        let env = [("FOREBAY_POOL", name), ("FOREBAY_POOL_PROPERTIES", properties.as_str())];
+        farm.spawn_with_env("executor", &env).await
+    };
+    let _b = group("b").await;
+    assert_eq!(ran_in(&farm, &remote, &[("hwgroup", "a|b")]).await, "b", "no executor of a lives");
+    let nowhere = asking(&remote, &[("hwgroup", "a")]).await;
+    let refused = execute(&remote, nowhere).await.unwrap().unwrap_err().to_string();
+    assert!(refused.contains(r#"hwgroup = "a"; available: b"#), "{refused}");
+    let contradiction = asking(&remote, &[("hwgroup", "b"), ("Pool", "c")]).await;
+    let refused = execute(&remote, contradiction).await.unwrap().unwrap_err().to_string();
+    assert!(refused.contains("Pool"), "{refused}");
+
+    let mut a = group("a").await;
+    assert_eq!(ran_in(&farm, &remote, &[("hwgroup", "a")]).await, "a");
+    a.term();
+    a.wait_exit(SOON).await;
+    let departed = asking(&remote, &[("hwgroup", "a")]).await;
+    let (_, stream) = begin(&remote, &departed).await;
+    assert_eq!(ran_in(&farm, &remote, &[("hwgroup", "a|b")]).await, "b", "what waits delays nothing");
+    let _a = group("a").await;
+    let response = ended(stream).await;
+    assert_eq!(response.result.map(|result| result.exit_code), Some(0));
 }

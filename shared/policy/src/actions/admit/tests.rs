@@ -75,8 +75,7 @@ fn rooted(name: &str, properties: &[(&str, &[&str])]) -> Pool {
 
 /// The preferred pool of a client that asks for `pairs`, with live executors in the pools `live`.
 fn among(pools: &[Pool], pairs: &[(&str, &str)], live: &[&str]) -> Result<String, AdmitError> {
-    let (present, departed) =
-        pools.iter().cloned().partition(|pool| live.contains(&pool.name.as_str()));
+    let (present, departed) = pools.iter().cloned().partition(|pool| live.contains(&pool.name.as_str()));
     let requirements = super::admit(&ask(pairs), &Needs::default(), &Offers { present, departed })?;
     Ok(preferred_pool(&requirements, &Needs::default(), pools).unwrap().name.to_string())
 }

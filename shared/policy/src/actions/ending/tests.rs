@@ -182,7 +182,10 @@ fn an_overdue_execution_says_why_it_waited() {
     let message = |record: &ExecutionRecord, state, now| {
         overdue(record, Sequence(7), state, Millis(now)).unwrap().outcome().unwrap().message.clone()
     };
-    assert_eq!(message(&record, PoolState::default(), 61_000), "waited 60 s: no executor with Arch = \"arm64\" is live");
+    assert_eq!(
+        message(&record, PoolState::default(), 61_000),
+        "waited 60 s: no executor with Arch = \"arm64\" is live"
+    );
     let full = PoolState { executors: 2, waiting: 9, running: 4 };
     let why = "waited 60 s: all 2 executors with Arch = \"arm64\" are full: 4 running, 9 waiting";
     assert_eq!(message(&record, full, 61_000), why);

@@ -63,7 +63,9 @@ fn idle(name: &str, count: u64) -> Ask {
 }
 
 fn members(asks: &[Ask]) -> Vec<Member> {
-    asks.iter().map(|ask| Member { executor: ask.executor.clone(), kind: ask.kind, capacity: ask.capacity.clone() }).collect()
+    asks.iter()
+        .map(|ask| Member { executor: ask.executor.clone(), kind: ask.kind, capacity: ask.capacity.clone() })
+        .collect()
 }
 
 fn decide(queues: &[Queue], asks: &[Ask]) -> Vec<Grant> {

@@ -262,3 +262,16 @@ proptest! {
 fn size_or_nothing(history: &History) -> Learned {
     history.size(&keys(&[1])).unwrap_or_default()
 }
+
+#[test]
+fn an_unknown_action_is_expected_to_run_as_long_as_recent_ones() {
+    assert_eq!(History::default().expected_wall(&keys(&[9])), Duration::from_secs(1));
+    let mut history = of(&[took(50); 3]);
+    assert_eq!(history.expected_wall(&keys(&[9])), Duration::from_millis(50));
+    for _ in 0..200 {
+        history.learn(&keys(&[2]), &took(4000));
+    }
+    let usual = history.expected_wall(&keys(&[9])).as_secs_f64();
+    assert!((3.9..=4.0).contains(&usual), "{usual}");
+    assert_eq!(history.expected_wall(&keys(&[1])), Duration::from_millis(50), "its own runs count first");
+}
