@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use bus::{FarmClock, millis};
 use input_root::{CollectError, Collected, InputRoot, OutputSpec};
-use invariant::{Present as _, impossible};
+use invariant::Present as _;
 use model::{
     BlobDigest, DigestFunction, ExecutionOutcome, ExecutionRecord, ExecutionStage, Measured, StoredResult,
     TaskLimits,
@@ -42,11 +42,11 @@ fn observe_queue_time(record: &ExecutionRecord, started: SystemTime) {
     }
 }
 
-/// Executes an action. `fetched` is the time already spent on fetching its inputs.
+/// Executes an action, and puts its input root into `used`. `fetched` is the time already spent on fetching its inputs.
 pub(crate) async fn execute(
     shared: &Shared,
     work: &Work,
-    slot_thread: &mut SlotThread,
+    (slot_thread, used): (&mut SlotThread, &mut Option<InputRoot>),
     fetched: Duration,
     progress: &Progress<'_>,
 ) -> Result<CopyEnd, Fault> {
@@ -62,36 +62,24 @@ pub(crate) async fn execute(
     let spec = Spec::read(&shared.cas, execution).await?;
     let outputs = OutputSpec::of(&spec.command).map_err(|error| Fault::unprepared(&error))?;
     let prepared = shared.inputs.prepare(slot_thread.work(), &spec.input_root, &outputs).await;
-    let root = prepared.map_err(|error| Fault::unprepared(&error))?;
+    let root = &*used.insert(prepared.map_err(|error| Fault::unprepared(&error))?);
     times.fetch_ended = clock.system_time();
     // The clock may be set back between two steps.
     let took = |from: SystemTime, to: SystemTime| to.duration_since(from).unwrap_or_default();
     observe(Histogram::ActionFetchSeconds, &[], took(times.fetch_started, times.fetch_ended));
     crash_point(Step::ActionInputsReady);
     let limits = limits::effective(spec.limits, spec.timeout, &shared.settings.action_limits);
-    let ended = command(shared, work, slot_thread, (&spec, &limits), &root, progress).await;
-    let collected = match &ended {
-        Ok(ended) => {
-            crash_point(Step::ActionCommandEnded);
-            shared.usage.set_memory(&work.key(), ended.peak_memory_bytes);
-            observe(Histogram::ActionRunSeconds, &[], ended.wall);
-            progress.enter(ExecutionStage::Uploading).await;
-            times.upload_started = clock.system_time();
-            let console = slot_thread.console(ended);
-            let collected = shared.inputs.collect(&root, &outputs, &console, execution.action.function).await;
-            times.upload_ended = clock.system_time();
-            observe(Histogram::ActionUploadSeconds, &[], took(times.upload_started, times.upload_ended));
-            Some(collected)
-        }
-        Err(_) => None,
-    };
-    shared.inputs.release(root).await;
-    let ended = in_farm_time(clock, &ended?);
-    let Some(collected) = collected else {
-        impossible!("a command has ended, but its outputs were not collected");
-        return Err(Fault::Stopped);
-    };
-    conclude(shared, work, (&ended, &limits), collected, times).await
+    let ended = command(shared, work, slot_thread, (&spec, &limits), root, progress).await?;
+    crash_point(Step::ActionCommandEnded);
+    shared.usage.set_memory(&work.key(), ended.peak_memory_bytes);
+    observe(Histogram::ActionRunSeconds, &[], ended.wall);
+    progress.enter(ExecutionStage::Uploading).await;
+    times.upload_started = clock.system_time();
+    let console = slot_thread.console(&ended);
+    let collected = shared.inputs.collect(root, &outputs, &console, execution.action.function).await;
+    times.upload_ended = clock.system_time();
+    observe(Histogram::ActionUploadSeconds, &[], took(times.upload_started, times.upload_ended));
+    conclude(shared, work, (&in_farm_time(clock, &ended), &limits), collected, times).await
 }
 
 /// Runs the command until it ends.

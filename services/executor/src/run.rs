@@ -7,6 +7,7 @@ use std::{
 };
 
 use futures::FutureExt as _;
+use input_root::InputRoot;
 use model::{Claimed, Esu, Execution, ExecutionStage};
 use policy::actions::CopyEnd;
 use tokio::task::JoinHandle;
@@ -18,7 +19,7 @@ use crate::{
     held_actions::{ActionHandle, Work},
     progress::Progress,
     shared::Shared,
-    slot_threads::SlotThread,
+    slot_threads::{RunInSlot, SlotThread},
     spec::Spec,
 };
 
@@ -61,10 +62,16 @@ async fn fetch_inputs(shared: &Shared, execution: &Execution, stop: &Cancellatio
 }
 
 /// Runs an action in the next free slot and writes its end, unless it is stopped: then the end is not wanted.
-pub(crate) fn begin(shared: &Arc<Shared>, mut work: Work) {
+pub(crate) fn begin(shared: &Arc<Shared>, work: Work) {
+    if let Some(work) = ready(shared, work) {
+        shared.slot_threads.submit(work);
+    }
+}
+
+/// The work of a slot for an action. `None` if its inputs are still being fetched: then it is submitted later.
+fn ready(shared: &Arc<Shared>, mut work: Work) -> Option<RunInSlot> {
     let Some(fetching) = work.fetching.take() else {
-        run_in_slot(shared, work, Duration::ZERO);
-        return;
+        return Some(in_slot(shared, work, Duration::ZERO));
     };
     let shared = Arc::clone(shared);
     shared.main.clone().spawn(async move {
@@ -72,38 +79,57 @@ pub(crate) fn begin(shared: &Arc<Shared>, mut work: Work) {
             .await
             .inspect_err(|error| debug!(%error, "the fetch of inputs failed; it is retried in the slot"))
             .unwrap_or_default();
-        run_in_slot(&shared, work, fetched);
+        shared.slot_threads.submit(in_slot(&shared, work, fetched));
     });
+    None
 }
 
-/// Runs an action whose inputs took `fetched` to fetch.
-fn run_in_slot(shared: &Arc<Shared>, work: Work, fetched: Duration) {
+/// The work of a slot for an action whose inputs took `fetched` to fetch.
+fn in_slot(shared: &Arc<Shared>, work: Work, fetched: Duration) -> RunInSlot {
     let shared = Arc::clone(shared);
-    shared.clone().slot_threads.submit(Box::new(move |slot_thread| {
-        Box::pin(async move {
-            let key = work.key();
-            shared.usage.begin(&key, &work.claimed.size);
-            let run = AssertUnwindSafe(run(&shared, &work, slot_thread, fetched)).catch_unwind().await;
-            let end = run.unwrap_or_else(|_| {
-                slot_thread.break_slot();
-                Some(CopyEnd::Infrastructure { reason: "the executor panicked".to_owned() })
-            });
-            slot_thread.clean_up().await;
-            let used = shared.usage.end(&key);
-            for next in shared.actions.leave_slot(&key, &work.handle, &work.claimed.size) {
-                begin(&shared, next);
-            }
-            // The slot must not wait for the store.
-            shared.main.clone().spawn(write_end(shared, work, end, used));
-        })
-    }));
+    RunInSlot(Box::new(move |slot_thread| Box::pin(run_in_slot(shared, work, slot_thread, fetched))))
 }
 
-/// Runs the action; `None` if its end is not wanted.
+/// Runs an action in a slot and has its end written. Returns the next work for this slot.
+async fn run_in_slot(
+    shared: Arc<Shared>,
+    work: Work,
+    slot_thread: &mut SlotThread,
+    fetched: Duration,
+) -> Option<RunInSlot> {
+    let key = work.key();
+    shared.usage.begin(&key, &work.claimed.size);
+    let mut used = None;
+    let run = run(&shared, &work, (slot_thread, &mut used), fetched);
+    let end = AssertUnwindSafe(run).catch_unwind().await.unwrap_or_else(|_| {
+        slot_thread.break_slot();
+        Some(CopyEnd::Infrastructure { reason: "the executor panicked".to_owned() })
+    });
+    // Otherwise processes of the command may still write to its input root.
+    let has_ended = end.is_some() && !slot_thread.is_broken();
+    slot_thread.clean_up().await;
+    let esu = shared.usage.end(&key);
+    let mut next = None;
+    for work in shared.actions.leave_slot(&key, &work.handle, &work.claimed.size) {
+        match ready(&shared, work) {
+            Some(work) if next.is_none() => next = Some(work),
+            Some(work) => shared.slot_threads.submit(work),
+            None => {}
+        }
+    }
+    // The slot must not wait for the store, and the result must not wait for the slot.
+    shared.main.clone().spawn(write_end(shared.clone(), work, end, esu));
+    if let Some(root) = used.filter(|_| has_ended) {
+        shared.inputs.release(root).await;
+    }
+    next
+}
+
+/// Runs the action, and leaves its input root in the second part of `slot`; `None` if its end is not wanted.
 async fn run(
     shared: &Shared,
     work: &Work,
-    slot_thread: &mut SlotThread,
+    slot: (&mut SlotThread, &mut Option<InputRoot>),
     fetched: Duration,
 ) -> Option<CopyEnd> {
     let key = work.key();
@@ -111,7 +137,7 @@ async fn run(
     let end = tokio::select! {
         biased;
         () = work.handle.stop.cancelled() => return None,
-        end = execute::execute(shared, work, slot_thread, fetched, &progress) => end,
+        end = execute::execute(shared, work, slot, fetched, &progress) => end,
         never = progress.report_later() => match never {},
     };
     end.map_or_else(|fault| fault.end(&shared.id), Some)

@@ -20,8 +20,11 @@ use crate::folder::ExecutorFolder;
 /// Time limit for a slot to kill its processes, or to end.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// The work for an action that waits for a slot thread.
-pub(crate) type RunInSlot = Box<dyn for<'a> FnOnce(&'a mut SlotThread) -> LocalBoxFuture<'a, ()> + Send>;
+/// The work for an action that waits for a slot thread. Yields the work that the same thread does next, if there is any
+/// that another thread need not be woken for.
+pub(crate) struct RunInSlot(pub(crate) SlotWork);
+
+type SlotWork = Box<dyn for<'a> FnOnce(&'a mut SlotThread) -> LocalBoxFuture<'a, Option<RunInSlot>> + Send>;
 
 /// All slots, each with its own thread, so that file operations of one action do not block the others. The threads
 /// end with the last clone. Cheap to clone.
@@ -142,7 +145,10 @@ impl SlotThread {
                     }
                 }
                 while let Ok(work) = queue.recv().await {
-                    work(&mut self).await;
+                    let mut next = Some(work);
+                    while let Some(RunInSlot(work)) = next {
+                        next = work(&mut self).await;
+                    }
                 }
                 self.end_slot().await;
             });
@@ -187,6 +193,11 @@ impl SlotThread {
     pub(crate) fn break_slot(&mut self) {
         warn!(slot = self.config.name, "restarting a broken slot");
         self.broken = true;
+    }
+
+    /// Whether the slot must be replaced.
+    pub(crate) fn is_broken(&self) -> bool {
+        self.broken
     }
 
     /// Called after an action, even if it was stopped: returns when none of its processes is left that could

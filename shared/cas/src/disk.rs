@@ -11,6 +11,8 @@
 //!   or the evictor's deletion comes first; both cannot succeed.
 //! - A caller that misses it in both places checks its path once more: it may have been put back in between, and then
 //!   it was touched and stays.
+//! - A caller that misses a file need not look further if the trash is empty and has not changed since before: then the
+//!   file was not in the trash at any time since.
 
 use std::{
     fs::{self, File, Metadata, OpenOptions},
@@ -30,14 +32,13 @@ use nix::{
         time::TimeSpec,
     },
 };
+use parking_lot::Mutex;
 
 use crate::{
     CasError,
     layout::{Entry, Layout},
 };
 
-/// Maximum number of files looked up one by one in the trash; for more, the trash is listed first.
-const FEW: usize = 2;
 /// Resolution of folder modification times: some file systems update them only every few milliseconds.
 const TRASH_QUIET: Duration = Duration::from_millis(100);
 
@@ -48,6 +49,10 @@ const JUST_NOW: Duration = Duration::from_millis(5);
 #[derive(Debug)]
 pub(crate) struct Disk {
     layout: Layout,
+    /// The folder of the trash, kept open.
+    trash: File,
+    /// Time of the last change of the trash when it was last found to be empty, if that was long before.
+    trash_empty_since: Mutex<Option<SystemTime>>,
     fsync: bool,
     /// Age at which a file no longer proves that the object of which it is a copy exists; `None` if files are not copies.
     copy_age_max: Option<Duration>,
@@ -84,7 +89,10 @@ impl Drop for Temp {
 impl Disk {
     pub(crate) fn open(root: &Path, fsync: bool, copy_age_max: Option<Duration>) -> Result<Self, CasError> {
         let layout = Layout::open(root).map_err(|source| CasError::disk("creating folder", root, source))?;
-        Ok(Self { layout, fsync, copy_age_max, damaged: AtomicU64::new(0) })
+        let trash = layout.trash();
+        let trash = File::open(&trash).map_err(|source| CasError::disk("opening", &trash, source))?;
+        let (trash_empty_since, damaged) = (Mutex::default(), AtomicU64::new(0));
+        Ok(Self { layout, trash, trash_empty_since, fsync, copy_age_max, damaged })
     }
 
     pub(crate) fn layout(&self) -> &Layout {
@@ -115,8 +123,12 @@ impl Disk {
 
     /// Extends the life of a file. Returns whether it is there.
     pub(crate) fn touch(&self, entry: &Entry) -> Result<bool, CasError> {
+        let started = SystemTime::now();
         let path = self.layout.path(entry);
-        Ok(self.touch_path(entry, &path)? || self.look_in_trash(entry, &path, Self::touch_path)?.is_some())
+        if self.touch_path(entry, &path)? {
+            return Ok(true);
+        }
+        Ok(self.look_in_trash(entry, &path, started, Self::touch_path)?.is_some())
     }
 
     /// Extends the life of many files. Returns for each whether it is there.
@@ -126,31 +138,42 @@ impl Disk {
         for entry in entries {
             there.push(self.touch_path(entry, &self.layout.path(entry))?);
         }
-        let missed = there.iter().filter(|there| !**there).count();
-        if missed > FEW && self.trash_was_quiet(started) {
+        if there.iter().all(|there| *there) || self.trash_was_quiet(started) {
             return Ok(there);
         }
         for (entry, there) in entries.iter().zip(&mut there).filter(|(_, there)| !**there) {
-            *there = self.look_in_trash(entry, &self.layout.path(entry), Self::touch_path)?.is_some();
+            let path = self.layout.path(entry);
+            *there = self.look_in_trash(entry, &path, started, Self::touch_path)?.is_some();
         }
         Ok(there)
     }
 
     /// Whether the trash is empty and has been since before `since`: then no missed file can be in it.
     fn trash_was_quiet(&self, since: SystemTime) -> bool {
-        let trash = self.layout.trash();
-        let empty = fs::read_dir(&trash).is_ok_and(|mut names| names.next().is_none());
-        let changed = fs::metadata(&trash).and_then(|meta| meta.modified());
-        empty && changed.is_ok_and(|at| at.checked_add(TRASH_QUIET).is_some_and(|at| at < since))
+        // A folder that was removed and created again changes no more.
+        let changed = || self.trash.metadata().ok().filter(|meta| meta.nlink() > 0)?.modified().ok();
+        let is_old = |at: &SystemTime| at.checked_add(TRASH_QUIET).is_some_and(|at| at < since);
+        let known = *self.trash_empty_since.lock();
+        if known.filter(is_old).is_some_and(|known| changed() == Some(known)) {
+            return true;
+        }
+        let is_empty = fs::read_dir(self.layout.trash()).is_ok_and(|mut names| names.next().is_none());
+        let at = changed().filter(|at| is_empty && is_old(at));
+        *self.trash_empty_since.lock() = at;
+        at.is_some()
     }
 
-    /// Handles a missed file: takes it out of the trash if it is there, and tries again.
+    /// Handles a file that was missed after `started`: takes it out of the trash if it is there, and tries again.
     fn look_in_trash<T: Found>(
         &self,
         entry: &Entry,
         path: &Path,
+        started: SystemTime,
         again: impl Fn(&Self, &Entry, &Path) -> Result<T, CasError>,
     ) -> Result<Option<T>, CasError> {
+        if self.trash_was_quiet(started) {
+            return Ok(None);
+        }
         for _ in 0..4 {
             let restored = self.restore(entry, path)?;
             let found = again(self, entry, path)?;
@@ -186,14 +209,36 @@ impl Disk {
 
     /// Opens a file for reading.
     pub(crate) fn open_file(&self, entry: &Entry) -> Result<Option<File>, CasError> {
+        let started = SystemTime::now();
         let path = self.layout.path(entry);
-        match self.open_path(entry, &path)? {
-            Some(file) => Ok(Some(file)),
-            None => Ok(self.look_in_trash(entry, &path, Self::open_path)?.flatten()),
-        }
+        let opened = match self.open_path(entry, &path)? {
+            None => self.look_in_trash(entry, &path, started, Self::open_path)?.flatten(),
+            opened => opened,
+        };
+        Ok(opened.map(|(file, _)| file))
     }
 
-    fn open_path(&self, entry: &Entry, path: &Path) -> Result<Option<File>, CasError> {
+    /// Opens a file for reading, and extends its life unless `is_fresh` accepts the time since that was last done. Returns
+    /// that time too.
+    pub(crate) fn open_and_touch(
+        &self,
+        entry: &Entry,
+        is_fresh: impl Fn(Duration) -> bool,
+    ) -> Result<Option<(File, Duration)>, CasError> {
+        let path = self.layout.path(entry);
+        if let Some((file, meta)) = self.open_path(entry, &path)? {
+            let age = meta.modified().ok().and_then(|at| at.elapsed().ok());
+            if let Some(age) = age.filter(|age| is_fresh(*age) && self.is_proof(&meta)) {
+                return Ok(Some((file, age)));
+            }
+        }
+        if !self.touch(entry)? {
+            return Ok(None);
+        }
+        Ok(self.open_file(entry)?.map(|file| (file, Duration::ZERO)))
+    }
+
+    fn open_path(&self, entry: &Entry, path: &Path) -> Result<Option<(File, Metadata)>, CasError> {
         let failed = |source| CasError::disk("opening", path, source);
         let file = match File::open(path) {
             Ok(file) => file,
@@ -201,7 +246,7 @@ impl Disk {
             Err(error) => return Err(failed(error)),
         };
         let meta = file.metadata().map_err(failed)?;
-        Ok(self.is_whole(entry, path, &meta).then_some(file))
+        Ok(self.is_whole(entry, path, &meta).then_some((file, meta)))
     }
 
     /// Removes a file whose content does not match its name.
@@ -262,9 +307,16 @@ impl Disk {
         let used = meta.blocks() * 512;
         // A new copy of an object takes the place of an old one.
         let replace = replace || self.copy_age_max.is_some();
-        let before = if replace { fs::metadata(&path).map_or(0, |meta| meta.blocks() * 512) } else { 0 };
+        let mut before = 0;
         for _ in 0..8 {
-            match rename(&temp.path, &path, replace) {
+            let renamed = match rename(&temp.path, &path, false) {
+                Err(Errno::EEXIST) if replace => {
+                    before = fs::metadata(&path).map_or(0, |meta| meta.blocks() * 512);
+                    rename(&temp.path, &path, true)
+                }
+                renamed => renamed,
+            };
+            match renamed {
                 Ok(()) => {
                     temp.kept = true;
                     self.sync_folder(&path).map_err(failed)?;
@@ -324,7 +376,7 @@ impl Found for bool {
     }
 }
 
-impl Found for Option<File> {
+impl Found for Option<(File, Metadata)> {
     fn is_found(&self) -> bool {
         self.is_some()
     }

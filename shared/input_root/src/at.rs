@@ -22,6 +22,10 @@ use rustix::{
 const DIRECTORY: OFlags =
     OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
+/// Bytes of names that are read from a directory at once, and bytes of a name as the kernel returns it, at most.
+const LISTING_BYTES: usize = 32 << 10;
+const NAME_BYTES: usize = 288;
+
 /// Flags that users may set on their own directories, that outlive the content, and that are
 /// neither mode nor attribute.
 const SETTABLE: IFlags = IFlags::SYNC
@@ -133,8 +137,13 @@ pub(crate) fn unlock(at: BorrowedFd<'_>, name: &CStr, us: u32) -> io::Result<()>
 
 /// Lists all names in a directory, in no particular order.
 pub(crate) fn entries(fd: impl AsFd) -> io::Result<Vec<Entry>> {
+    entries_up_to(fd, usize::MAX).map(|found| found.present_or(Vec::new(), "the names of a directory"))
+}
+
+/// Like [`entries`]; `None` if there are more than `max`.
+pub(crate) fn entries_up_to(fd: impl AsFd, max: usize) -> io::Result<Option<Vec<Entry>>> {
     let fd = fd.as_fd();
-    let mut buffer = Vec::with_capacity(32 << 10);
+    let mut buffer = Vec::with_capacity(LISTING_BYTES.min(max.saturating_mul(NAME_BYTES)));
     let mut found = Vec::new();
     let mut reader = RawDir::new(fd, buffer.spare_capacity_mut());
     while let Some(entry) = reader.next() {
@@ -147,9 +156,12 @@ pub(crate) fn entries(fd: impl AsFd) -> io::Result<Vec<Entry>> {
         if kind == FileType::Unknown {
             kind = FileType::from_raw_mode(stat(fd, name)?.st_mode);
         }
+        if found.len() == max {
+            return Ok(None);
+        }
         found.push(Entry { name: name.to_owned(), kind });
     }
-    Ok(found)
+    Ok(Some(found))
 }
 
 /// Reads the metadata of a name; does not follow symlinks.

@@ -1,5 +1,7 @@
 //! After an action: restores a tree to the state it was set up in, or finds that this is impossible.
 //!
+//! Of a directory that has not changed since it was last as planned, only the files are examined.
+//!
 //! Files that the action added are moved away. Files that it removed or replaced are not repaired: the directory
 //! counts as broken, and so do the directories above it; those below and beside it stay usable.
 
@@ -8,6 +10,7 @@ use std::{
     io,
     os::fd::{AsFd, BorrowedFd},
     path::PathBuf,
+    sync::Arc,
 };
 
 use rustix::fs::{FileType, Stat};
@@ -20,11 +23,16 @@ use crate::{
 };
 
 pub(crate) struct Audit<'a> {
-    pub(crate) recycler: &'a Recycler,
+    recycler: &'a Recycler,
     /// Owner of the files shared with the store: ourselves.
-    pub(crate) uid: u32,
+    uid: u32,
+    /// Maximum number of names in a directory.
+    names_max: usize,
+    trusts_stamps: bool,
+    /// Whether no directory has more names.
+    is_complete: bool,
     /// Unexpected files and directories, to be removed.
-    pub(crate) to_remove: Vec<PathBuf>,
+    to_remove: Vec<PathBuf>,
 }
 
 /// The kind of a name in a plan.
@@ -43,49 +51,105 @@ struct Found {
     extra: Vec<CString>,
 }
 
-impl Audit<'_> {
-    /// Checks the directory `name`. Afterwards `made` contains what is still as it was set up.
+impl<'a> Audit<'a> {
+    /// For one tree; directories with more than `names_max` names are not checked. `trusts_stamps`: each change of a
+    /// directory changes its stamp.
+    pub(crate) fn new(recycler: &'a Recycler, names_max: usize, trusts_stamps: bool) -> Self {
+        let uid = rustix::process::geteuid().as_raw();
+        Self { recycler, uid, names_max, trusts_stamps, is_complete: true, to_remove: Vec::new() }
+    }
+
+    /// Whether all directories were checked, and what must be removed, which already is out of the way.
+    pub(crate) fn end(self) -> (bool, Vec<PathBuf>) {
+        (self.is_complete, self.to_remove)
+    }
+
+    /// Checks the directory `name`, which is `unchanged` if it still had its stamp after the action. Afterwards `made`
+    /// contains what is still as it was set up, unless a directory has too many names: then another check must follow.
     pub(crate) fn check(
         &mut self,
         at: BorrowedFd<'_>,
         name: &CStr,
         made: &mut PreparedDir,
+        unchanged: bool,
     ) -> io::Result<()> {
         made.whole = false;
+        let plan = Arc::clone(&made.plan);
+        if unchanged && plan.entries == 1 {
+            made.whole = true;
+            return Ok(());
+        }
         let fd = self.recycler.open_any(at, name)?;
         let fd = fd.as_fd();
+        if unchanged && self.has_all(fd, made) {
+            made.whole = self.check_children(fd, made, |_| true)?;
+            return Ok(());
+        }
         let clean = !at::has_extras(fd)?;
         self.recycler.reset_owner(fd)?;
-        let found = self.compare(fd, made)?;
+        let Some(found) = self.compare(fd, made)? else {
+            self.is_complete = false;
+            return Ok(());
+        };
         for name in &found.extra {
             self.to_remove.push(self.recycler.move_to_trash(fd, name)?);
         }
-        let mut whole = clean && found.files == made.plan.files.len() && found.links == made.plan.links.len();
-        let plan = std::sync::Arc::clone(&made.plan);
-        for ((slot, (name, _)), there) in made.dirs.iter_mut().zip(&plan.dirs).zip(&found.dirs) {
-            if !there {
+        let mut whole = clean && found.files == plan.files.len() && found.links == plan.links.len();
+        whole &= self.check_children(fd, made, |at| found.dirs.get(at).is_some_and(|there| *there))?;
+        let stat = restore(fd, &plan)?;
+        made.whole = whole && at::mode_of(&stat) == planned_mode(&plan);
+        made.stamp = Some(Stamp::own(&stat));
+        Ok(())
+    }
+
+    /// Checks the subdirectories that are `there`, by their positions. Returns whether all are whole.
+    fn check_children(
+        &mut self,
+        fd: BorrowedFd<'_>,
+        made: &mut PreparedDir,
+        there: impl Fn(usize) -> bool,
+    ) -> io::Result<bool> {
+        let mut whole = true;
+        let plan = Arc::clone(&made.plan);
+        for (at, (slot, (name, _))) in made.dirs.iter_mut().zip(&plan.dirs).enumerate() {
+            if !there(at) {
                 *slot = None;
             }
             let Some(child) = slot else {
                 whole = false;
                 continue;
             };
-            if self.check(fd, &CString::new(&**name)?, child).is_err() {
+            let name = CString::new(&**name)?;
+            let unchanged = self.trusts_stamps
+                && child.stamp.is_some()
+                && at::stat(fd, &*name).is_ok_and(|stat| child.stamp == Some(Stamp::own(&stat)));
+            if self.check(fd, &name, child, unchanged).is_err() {
                 // Whatever it is, no action will use it.
                 child.forget();
             }
             whole &= child.whole;
         }
-        whole &= restore(fd, &plan)?;
-        made.whole = whole;
-        Ok(())
+        Ok(whole)
     }
 
-    fn compare(&self, fd: BorrowedFd<'_>, made: &PreparedDir) -> io::Result<Found> {
+    /// Whether all files and symlinks of a directory are there as they were put there; all its names are still there.
+    fn has_all(&self, fd: BorrowedFd<'_>, made: &PreparedDir) -> bool {
+        let plan = &made.plan;
+        let mut files = plan.files.iter().zip(&made.files);
+        let mut links = plan.links.iter().zip(&made.links);
+        files.all(|(file, stamp)| {
+            at::stat(fd, &*file.name).is_ok_and(|stat| self.is_file(&stat, file, *stamp))
+        }) && links
+            .all(|(link, stamp)| at::stat(fd, &*link.name).is_ok_and(|stat| Stamp::own(&stat) == *stamp))
+    }
+
+    /// `None` if there are too many names.
+    fn compare(&self, fd: BorrowedFd<'_>, made: &PreparedDir) -> io::Result<Option<Found>> {
         let plan = &made.plan;
         let dirs = vec![false; plan.dirs.len()];
         let mut found = Found { files: 0, links: 0, dirs, extra: Vec::new() };
-        for entry in at::entries(fd)? {
+        let Some(entries) = at::entries_up_to(fd, self.names_max)? else { return Ok(None) };
+        for entry in entries {
             let there = match planned(plan, &entry.name) {
                 Planned::File(at) => match (plan.files.get(at), made.files.get(at)) {
                     (Some(file), Some(stamp)) if entry.kind == FileType::RegularFile => {
@@ -117,7 +181,7 @@ impl Audit<'_> {
                 found.extra.push(entry.name);
             }
         }
-        Ok(found)
+        Ok(Some(found))
     }
 
     /// Whether this is the file that was put there. The inode of a file of the store's can have become another file's
@@ -151,14 +215,18 @@ impl PreparedDir {
     }
 }
 
-/// Gives a directory its planned mode and times, or else those of a new one.
-pub(crate) fn restore(fd: BorrowedFd<'_>, plan: &Plan) -> io::Result<bool> {
+/// Gives a directory its planned mode and times, or else those of a new one. Returns its metadata.
+pub(crate) fn restore(fd: BorrowedFd<'_>, plan: &Plan) -> io::Result<Stat> {
     if let Some(mode) = plan.props.and_then(|props| props.mode) {
         at::set_mode(fd, mode)?;
     }
     at::set_times(fd, plan.props.and_then(|props| props.mtime))?;
-    let mode = plan.props.and_then(|props| props.mode).unwrap_or(DIRECTORY_MODE);
-    Ok(at::mode_of(&rustix::fs::fstat(fd)?) == mode)
+    Ok(rustix::fs::fstat(fd)?)
+}
+
+/// The mode of a directory that is set up.
+fn planned_mode(plan: &Plan) -> u32 {
+    plan.props.and_then(|props| props.mode).unwrap_or(DIRECTORY_MODE)
 }
 
 fn planned(plan: &Plan, name: &CStr) -> Planned {

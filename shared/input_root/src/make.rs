@@ -283,6 +283,7 @@ fn made(draft: Draft, files: &mut [Vec<Stamp>]) -> PreparedDir {
             files: files.get_mut(number).map(std::mem::take).present("the files of a new directory").into(),
             dirs: dirs.into_iter().map(|draft| Some(made(draft, files))).collect(),
             plan,
+            stamp: None,
             links,
             whole: true,
         },

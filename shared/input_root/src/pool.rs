@@ -17,6 +17,12 @@ use crate::prepared_dir::PreparedDir;
 /// Maximum number of places of one digest that are examined before one is chosen.
 const LOOK_AT: usize = 16;
 
+/// Costs of taking a directory out of the pool, from [`cost`]: it is a tree, a part of a tree that is no longer
+/// whole, or a part of a tree that is whole until then.
+const WHOLE_TREE: u8 = 0;
+const PART: u8 = 1;
+const PART_OF_WHOLE: u8 = 2;
+
 /// Limits of the pool.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct PoolLimits {
@@ -80,11 +86,20 @@ impl Pool {
         self.folder.join(tree.to_string())
     }
 
+    /// Takes a whole tree with this digest out of the pool and returns its folder, in which it stays: from now on it
+    /// belongs to the caller.
+    pub(crate) fn take_tree(&self, digest: &BlobDigest) -> Option<(PathBuf, PreparedDir)> {
+        let mut inner = self.inner.lock();
+        let place = inner.choose(digest, WHOLE_TREE)?;
+        let kept = inner.remove(place.tree)?;
+        Some((self.folder(place.tree), kept.made))
+    }
+
     /// Takes a directory with this digest out of the pool and returns its path. It may be gone from there if its tree
     /// was removed in between.
     pub(crate) fn take(&self, digest: &BlobDigest) -> Option<(PathBuf, PreparedDir)> {
         let mut inner = self.inner.lock();
-        let place = inner.choose(digest)?;
+        let place = inner.choose(digest, PART_OF_WHOLE)?;
         if place.steps.is_empty() {
             let kept = inner.remove(place.tree)?;
             return Some((self.folder(place.tree), kept.made));
@@ -128,9 +143,8 @@ impl Pool {
 }
 
 impl Inner {
-    /// Chooses the place whose loss costs least: a whole tree, else a part of a tree that is no
-    /// longer whole, else any.
-    fn choose(&mut self, digest: &BlobDigest) -> Option<DirLocation> {
+    /// Chooses the place whose loss costs least, and at most `most`.
+    fn choose(&mut self, digest: &BlobDigest, most: u8) -> Option<DirLocation> {
         let places = self.places.get_mut(digest)?;
         let mut best: Option<(u8, usize)> = None;
         let mut looked_at = 0;
@@ -155,10 +169,10 @@ impl Inner {
                 }
                 Some(cost) => {
                     looked_at += 1;
-                    if best.is_none_or(|(least, _)| cost < least) {
+                    if cost <= most && best.is_none_or(|(least, _)| cost < least) {
                         best = Some((cost, at));
                     }
-                    if cost == 0 {
+                    if cost == WHOLE_TREE {
                         break;
                     }
                 }
@@ -231,8 +245,8 @@ impl Inner {
 fn cost(made: &PreparedDir, place: &DirLocation) -> Option<u8> {
     made.part(&place.steps)?;
     match place.steps.split_last() {
-        None => Some(0),
-        Some((_, parent)) => Some(if made.part(parent).is_some() { 2 } else { 1 }),
+        None => Some(WHOLE_TREE),
+        Some((_, parent)) => Some(if made.part(parent).is_some() { PART_OF_WHOLE } else { PART }),
     }
 }
 
@@ -242,10 +256,13 @@ pub(crate) struct Folders {
     pub(crate) kept: PathBuf,
     pub(crate) spare: PathBuf,
     pub(crate) trash: PathBuf,
+    /// Exists only while the clock of the file system is examined.
+    pub(crate) clock: PathBuf,
 }
 
 impl Folders {
     pub(crate) fn of(work: &Path) -> Arc<Self> {
-        Arc::new(Self { kept: work.join("kept"), spare: work.join("spare"), trash: work.join("trash") })
+        let [kept, spare, trash, clock] = ["kept", "spare", "trash", "clock"].map(|name| work.join(name));
+        Arc::new(Self { kept, spare, trash, clock })
     }
 }

@@ -2,8 +2,9 @@
 
 use std::{
     collections::HashSet,
+    io,
     os::fd::{AsFd, OwnedFd},
-    path::Path,
+    path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
 };
@@ -11,11 +12,13 @@ use std::{
 use futures::{StreamExt as _, TryStreamExt as _};
 use invariant::impossible;
 use model::BlobDigest;
+use rustix::fs::CWD;
 
 use crate::{
     InputError, InputRoot, InputRoots, OutputSpec, at,
     blocking::blocking,
     make::{NewDir, Outline, Span, TreeBuilder, finish, portions, wanted},
+    plan::Plan,
     prepared_dir::{PreparedDir, Stamp},
     roots::{Folder, Inner},
     tree_checker::ReleasedTree,
@@ -43,28 +46,33 @@ impl InputRoots {
         outputs: &OutputSpec,
     ) -> Result<InputRoot, InputError> {
         let plan = self.inner.plans.load(root).await?;
-        let path = slot.join(self.next().to_string());
-        let folder = Arc::new(Folder::new(path, &self.inner.sweeper));
-        let (inner, this, spec) = (Arc::clone(&self.inner), Arc::clone(&folder), outputs.clone());
-        let begun = blocking(move || {
-            let failed = |what| InputError::io(what, &this.path);
-            // An earlier process may have left something with that name.
-            this.sweeper.discard(&this.path, None).map_err(failed("clearing"))?;
-            let outline =
-                inner.builder().outline(&this.path, &plan).map_err(failed("setting up directories in"))?;
-            inner.sweeper.restock();
-            let portions = portions(&outline.new);
-            if portions.is_empty() {
-                return inner.complete(&this.path, outline, Vec::new(), false, &spec).map(FirstStep::Done);
+        loop {
+            let (inner, plan, spec) = (Arc::clone(&self.inner), Arc::clone(&plan), outputs.clone());
+            let new = slot.join(self.next().to_string());
+            let begun = blocking(move || match inner.take_tree(&plan, &spec)? {
+                Some((folder, made)) => Ok(FirstStep::Kept(folder, made)),
+                None => inner.begin(new, &plan, &spec),
+            });
+            let (folder, mut made, is_kept) = match begun.await? {
+                FirstStep::Kept(folder, made) => (folder, made, true),
+                FirstStep::Done(folder, made) => (folder, made, false),
+                FirstStep::Outlined(folder, outline, portions) => {
+                    let made = self.fill(&folder, outline, portions, outputs).await?;
+                    (folder, made, false)
+                }
+            };
+            match self.rename_to_fixed_path(slot, &folder) {
+                Ok(folder) => {
+                    // With more directories than planned it would not be as planned.
+                    let stat = (!outputs.needs_directories()).then(|| at::stat(CWD, &*folder.path));
+                    made.stamp = stat.and_then(Result::ok).map(|stat| Stamp::own(&stat));
+                    return Ok(InputRoot { folder, made });
+                }
+                // It was removed by hand, or its mode prevents moving it. The next attempt tries another.
+                Err(error) if is_kept => tracing::debug!(%error, "cannot use a kept input root"),
+                Err(error) => return Err(error),
             }
-            Ok(FirstStep::Outlined(outline, portions))
-        });
-        let made = match begun.await? {
-            FirstStep::Done(made) => made,
-            FirstStep::Outlined(outline, portions) => self.fill(&folder, outline, portions, outputs).await?,
-        };
-        let folder = self.rename_to_fixed_path(slot, &folder)?;
-        Ok(InputRoot { folder, made })
+        }
     }
 
     /// Loads all blobs of an input root into the store's local tier, so that `prepare` does not have to fetch any.
@@ -161,7 +169,7 @@ impl InputRoots {
     }
 
     /// Returns an input root after all processes of its action have ended. When this function returns, the folder is
-    /// gone from its slot; the rest is done later.
+    /// gone from its slot; a small tree is checked by then, the rest is done later.
     pub async fn release(&self, root: InputRoot) {
         let permit = match Arc::clone(&self.inner.backlog).acquire_owned().await {
             Ok(permit) => Some(Arc::new(permit)),
@@ -173,8 +181,11 @@ impl InputRoots {
         let InputRoot { folder, made } = root;
         let (tree, inner) = (self.next(), Arc::clone(&self.inner));
         let moved = blocking(move || {
+            let unchanged = !inner.coarse_clock
+                && made.stamp.is_some()
+                && at::stat(CWD, &*folder.path).is_ok_and(|stat| made.stamp == Some(Stamp::own(&stat)));
             if folder.move_to(&inner.pool.folder(tree)).is_ok() {
-                inner.checker.enqueue(ReleasedTree { tree, made, permit });
+                inner.checker.check(ReleasedTree { tree, made, unchanged, permit });
                 return Ok(());
             }
             // The path is on another file system, or the action removed our permission to move it.
@@ -186,10 +197,12 @@ impl InputRoots {
     }
 }
 
-/// The state of a tree after the first step.
+/// The state of a tree after the first step, and its folder.
 enum FirstStep {
-    Done(PreparedDir),
-    Outlined(Outline, Vec<Vec<Span>>),
+    /// A whole tree of an earlier action, still in the folder where it was kept.
+    Kept(Arc<Folder>, PreparedDir),
+    Done(Arc<Folder>, PreparedDir),
+    Outlined(Arc<Folder>, Outline, Vec<Vec<Span>>),
 }
 
 #[derive(Default)]
@@ -204,6 +217,58 @@ impl Inner {
         TreeBuilder { pool: &self.pool, recycler: &self.recycler, owner: self.config.owner, link: self.link }
     }
 
+    /// Takes a whole tree of an earlier action, with the directories that the command needs.
+    fn take_tree(
+        &self,
+        plan: &Plan,
+        outputs: &OutputSpec,
+    ) -> Result<Option<(Arc<Folder>, PreparedDir)>, InputError> {
+        let Some((path, made)) = self.pool.take_tree(&plan.digest) else { return Ok(None) };
+        let folder = Folder::new(path, &self.sweeper);
+        self.make_directories(&folder.path, outputs)?;
+        Ok(Some((Arc::new(folder), made)))
+    }
+
+    /// Sets up the directories of a tree in the new folder `path`.
+    fn begin(&self, path: PathBuf, plan: &Arc<Plan>, outputs: &OutputSpec) -> Result<FirstStep, InputError> {
+        let folder = Arc::new(Folder::new(path, &self.sweeper));
+        let path = &*folder.path;
+        let failed = |what| InputError::io(what, path);
+        let outline = match self.builder().outline(path, plan) {
+            // An earlier process left something with that name.
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    io::ErrorKind::AlreadyExists
+                        | io::ErrorKind::DirectoryNotEmpty
+                        | io::ErrorKind::NotADirectory
+                ) =>
+            {
+                self.sweeper.discard(path, None).map_err(failed("clearing"))?;
+                self.builder().outline(path, plan)
+            }
+            outline => outline,
+        };
+        let outline = outline.map_err(failed("setting up directories in"))?;
+        self.sweeper.restock();
+        let portions = portions(&outline.new);
+        if portions.is_empty() {
+            let made = self.complete(path, outline, Vec::new(), false, outputs)?;
+            return Ok(FirstStep::Done(folder, made));
+        }
+        Ok(FirstStep::Outlined(folder, outline, portions))
+    }
+
+    /// Checks the working directory of a command and creates the parent directories of its outputs.
+    fn make_directories(&self, folder: &Path, outputs: &OutputSpec) -> Result<(), InputError> {
+        if !outputs.needs_directories() {
+            return Ok(());
+        }
+        let opened = at::open_path(folder).map_err(InputError::io("opening", folder))?;
+        check_working_directory(&opened, outputs)?;
+        self.make_parents(&opened, outputs)
+    }
+
     fn complete(
         &self,
         folder: &Path,
@@ -212,9 +277,7 @@ impl Inner {
         copied: bool,
         outputs: &OutputSpec,
     ) -> Result<PreparedDir, InputError> {
-        let opened = at::open_path(folder).map_err(InputError::io("opening", folder))?;
-        check_working_directory(&opened, outputs)?;
-        self.make_parents(&opened, outputs)?;
+        self.make_directories(folder, outputs)?;
         let made = finish(folder, outline, stamps).map_err(InputError::io("finishing", folder))?;
         if copied && self.coarse_clock {
             // Ensures that changes by the action get a different timestamp.

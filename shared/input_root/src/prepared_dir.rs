@@ -11,7 +11,7 @@ use crate::{at::changed_at, plan::Plan};
 pub(crate) enum Stamp {
     /// One of the store's own files, which no action can change.
     Linked { inode: u64 },
-    /// A copy or a symlink: every modification changes its time of last change.
+    /// A copy, a symlink or a directory: every modification changes its time of last change.
     Own {
         inode: u64,
         /// Time of the last change of the inode.
@@ -20,7 +20,7 @@ pub(crate) enum Stamp {
 }
 
 impl Stamp {
-    /// The stamp of a copy or symlink.
+    /// The stamp of a copy, symlink or directory.
     pub(crate) fn own(stat: &Stat) -> Self {
         Self::Own { inode: stat.st_ino, changed_at: changed_at(stat) }
     }
@@ -30,6 +30,9 @@ impl Stamp {
 #[derive(Debug)]
 pub(crate) struct PreparedDir {
     pub(crate) plan: Arc<Plan>,
+    /// The directory itself when it was last as planned; `None` if that is unknown. Each change of its names, owner,
+    /// mode or attributes changes this.
+    pub(crate) stamp: Option<Stamp>,
     /// Stamps of the files, in the order of [`Plan::files`].
     pub(crate) files: Box<[Stamp]>,
     /// Stamps of the symlinks, in the order of [`Plan::links`].

@@ -9,6 +9,7 @@ use std::{
     time::SystemTime,
 };
 
+use rustix::fs::CWD;
 use tokio::sync::Semaphore;
 
 use crate::{
@@ -22,6 +23,9 @@ use crate::{
 
 /// Maximum number of released input roots that wait to be checked or removed. Further releases wait.
 const BACKLOG: u32 = 256;
+
+/// Number of changes whose times are compared; they take less than a clock tick together.
+const CLOCK_PROBES: u32 = 8;
 
 /// Number of directory entries that are remembered.
 const PLANNED_ENTRIES: u64 = 400_000;
@@ -112,7 +116,10 @@ impl InputRoots {
         let (entries, bytes) = (config.kept_entries_max, config.kept_bytes_max);
         let pool =
             Arc::new(Pool::new(folders.kept.clone(), PoolLimits { entries, bytes, idle: config.kept_idle }));
-        let checker = TreeChecker::start(Arc::clone(&recycler), Arc::clone(&pool), Arc::clone(&sweeper))
+        let coarse_clock =
+            has_coarse_clock(&folders.clock).map_err(InputError::io("reading the clock of", &config.root))?;
+        let (shared, kept) = (Arc::clone(&recycler), Arc::clone(&pool));
+        let checker = TreeChecker::start(shared, kept, Arc::clone(&sweeper), !coarse_clock)
             .map_err(InputError::io("starting a thread for", &config.root))?;
         let us = rustix::process::geteuid().as_raw();
         let link = config.link && us == 0 && config.owner.is_some_and(|owner| owner.uid != us);
@@ -120,7 +127,6 @@ impl InputRoots {
             Plans::new(config.cas.clone(), PLANNED_ENTRIES, config.entries_max, config.absolute_targets);
         let backlog = Arc::new(Semaphore::new(BACKLOG as usize));
         let next = AtomicU64::new(0);
-        let coarse_clock = coarse_clock();
         let inner =
             Inner { config, plans, recycler, pool, sweeper, checker, backlog, next, link, coarse_clock };
         Ok(Self { inner: Arc::new(inner) })
@@ -159,7 +165,7 @@ impl InputRoots {
 /// Moves everything that an earlier process left to a place where it does not interfere.
 fn leftovers(folders: &Folders) -> Result<Vec<PathBuf>, InputError> {
     let failed = || InputError::io("reading folder", &folders.trash);
-    let mut paths = vec![folders.kept.clone(), folders.spare.clone()];
+    let mut paths = vec![folders.kept.clone(), folders.spare.clone(), folders.clock.clone()];
     for entry in std::fs::read_dir(&folders.trash).map_err(failed())? {
         paths.push(entry.map_err(failed())?.path());
     }
@@ -177,11 +183,16 @@ fn leftovers(folders: &Folders) -> Result<Vec<PathBuf>, InputError> {
     Ok(found)
 }
 
-/// Whether file times have only the resolution of clock ticks, as before Linux 6.13.
-fn coarse_clock() -> bool {
-    let system = rustix::system::uname();
-    let release = system.release().to_string_lossy().into_owned();
-    let mut numbers = release.split(['.', '-']).map_while(|part| part.parse::<u32>().ok());
-    // A release without numbers counts as old: that costs time but misses no change.
-    (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)) < (6, 13)
+/// Whether two changes of a file may have the same time: before Linux 6.13, and on file systems that count in clock
+/// ticks even later. Creates and removes the directory `probe`.
+fn has_coarse_clock(probe: &Path) -> std::io::Result<bool> {
+    let mut is_coarse = false;
+    for _ in 0..CLOCK_PROBES {
+        std::fs::create_dir(probe)?;
+        let before = at::changed_at(&at::stat(CWD, probe)?);
+        std::fs::create_dir(probe.join("change"))?;
+        is_coarse |= at::changed_at(&at::stat(CWD, probe)?) == before;
+        std::fs::remove_dir_all(probe)?;
+    }
+    Ok(is_coarse)
 }

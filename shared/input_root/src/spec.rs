@@ -86,6 +86,11 @@ impl OutputSpec {
         Ok(spec)
     }
 
+    /// Whether an input root must have directories for this command: its working directory, or those of its outputs.
+    pub(crate) fn needs_directories(&self) -> bool {
+        !self.working_directory.is_empty() || self.outputs.iter().any(|output| output.place.contains('/'))
+    }
+
     /// The working directory relative to the input root, without `.` and `..`.
     pub fn working_directory(&self) -> &str {
         &self.working_directory

@@ -3,13 +3,14 @@
 use std::{
     ffi::CString,
     io,
-    path::{Path, PathBuf},
+    path::PathBuf,
     sync::{
         Arc,
         mpsc::{Sender, channel},
     },
 };
 
+use invariant::impossible;
 use rustix::fs::CWD;
 use tokio::sync::OwnedSemaphorePermit;
 
@@ -24,60 +25,104 @@ use crate::{
 pub(crate) struct ReleasedTree {
     pub(crate) tree: u64,
     pub(crate) made: PreparedDir,
+    /// Whether its top directory had its stamp until it was moved to the pool.
+    pub(crate) unchanged: bool,
     pub(crate) permit: Option<Arc<OwnedSemaphorePermit>>,
 }
 
-/// Checks trees after their actions, one at a time.
+/// Maximum number of files, directories and symlinks of a tree that is checked at once: passing it to the thread would
+/// take longer.
+const AT_ONCE_MAX: u64 = 16;
+
+/// Maximum number of names in a directory of such a tree after its action.
+const AT_ONCE_NAMES_MAX: usize = 32;
+
+/// Checks trees after their actions: small ones at once, the others one at a time on a thread.
 pub(crate) struct TreeChecker {
     queue: Sender<ReleasedTree>,
+    keeper: Arc<Keeper>,
+}
+
+/// Where the parts of a checked tree go.
+struct Keeper {
+    recycler: Arc<Recycler>,
+    pool: Arc<Pool>,
+    sweeper: Arc<Sweeper>,
+    trusts_stamps: bool,
 }
 
 impl TreeChecker {
-    /// Starts the thread, which ends when the checker is dropped.
-    pub(crate) fn start(recycler: Arc<Recycler>, pool: Arc<Pool>, sweeper: Arc<Sweeper>) -> io::Result<Self> {
+    /// Starts the thread, which ends when the checker is dropped. `trusts_stamps`: each change of a directory changes its
+    /// stamp.
+    pub(crate) fn start(
+        recycler: Arc<Recycler>,
+        pool: Arc<Pool>,
+        sweeper: Arc<Sweeper>,
+        trusts_stamps: bool,
+    ) -> io::Result<Self> {
         let (queue, taken) = channel::<ReleasedTree>();
+        let keeper = Arc::new(Keeper { recycler, pool, sweeper, trusts_stamps });
+        let this = Arc::clone(&keeper);
         std::thread::Builder::new().name("input-root-keep".into()).spawn(move || {
             while let Ok(released) = taken.recv() {
-                let permit = released.permit.clone();
-                let folder = pool.folder(released.tree);
-                for path in check_and_keep(&recycler, &pool, released, &folder) {
-                    sweeper.sweep(Removal { path, permit: permit.clone() });
+                if this.check(released, usize::MAX).is_some() {
+                    impossible!("a directory has more names than memory can hold");
                 }
             }
         })?;
-        Ok(Self { queue })
+        Ok(Self { queue, keeper })
     }
 
-    pub(crate) fn enqueue(&self, released: ReleasedTree) {
-        // The thread ends only after this sender is dropped.
-        let _ = self.queue.send(released);
+    /// Checks a tree that is in its folder of the pool: at once if it is small and its action added little, otherwise
+    /// later.
+    pub(crate) fn check(&self, released: ReleasedTree) {
+        let small = released.made.plan.entries <= AT_ONCE_MAX;
+        let rest = if small { self.keeper.check(released, AT_ONCE_NAMES_MAX) } else { Some(released) };
+        if let Some(released) = rest {
+            // The thread ends only after this sender is dropped.
+            let _ = self.queue.send(released);
+        }
     }
 }
 
-/// Checks a tree and keeps its usable parts. Returns the paths to remove, which already are out of the way.
-fn check_and_keep(recycler: &Recycler, pool: &Pool, released: ReleasedTree, folder: &Path) -> Vec<PathBuf> {
-    let ReleasedTree { tree, mut made, .. } = released;
-    let mut audit = Audit { recycler, uid: rustix::process::geteuid().as_raw(), to_remove: Vec::new() };
-    let checked = CString::new(folder.as_os_str().as_encoded_bytes())
-        .map_err(io::Error::from)
-        .and_then(|name| audit.check(CWD, &name, &mut made));
-    let mut to_remove = audit.to_remove;
-    let mut gone = Vec::new();
-    match checked {
-        Ok(()) if made.has_whole() => gone = pool.put(tree, made),
-        Ok(()) => gone.push(folder.to_owned()),
-        Err(error) => {
-            tracing::debug!(path = %folder.display(), %error, "cannot keep an input root");
-            gone.push(folder.to_owned());
+impl Keeper {
+    /// Checks a tree, keeps its usable parts and removes the rest. Returns the tree if one of its directories has more
+    /// than `names_max` names.
+    fn check(&self, mut released: ReleasedTree, names_max: usize) -> Option<ReleasedTree> {
+        let folder = self.pool.folder(released.tree);
+        let mut audit = Audit::new(&self.recycler, names_max, self.trusts_stamps);
+        let checked = CString::new(folder.as_os_str().as_encoded_bytes())
+            .map_err(io::Error::from)
+            .and_then(|name| audit.check(CWD, &name, &mut released.made, released.unchanged));
+        let (is_complete, to_remove) = audit.end();
+        self.sweep(to_remove, released.permit.as_ref());
+        if !is_complete {
+            return Some(released);
         }
-    }
-    for folder in gone {
-        match recycler.move_path_to_trash(&folder) {
-            Ok(path) => to_remove.extend(path),
+        let ReleasedTree { tree, made, permit, .. } = released;
+        let gone = match checked {
+            Ok(()) if made.has_whole() => self.pool.put(tree, made),
+            Ok(()) => vec![folder],
             Err(error) => {
-                tracing::warn!(path = %folder.display(), %error, "cannot remove an input root");
+                tracing::debug!(path = %folder.display(), %error, "cannot keep an input root");
+                vec![folder]
+            }
+        };
+        for folder in gone {
+            match self.recycler.move_path_to_trash(&folder) {
+                Ok(path) => self.sweep(path, permit.as_ref()),
+                Err(error) => {
+                    tracing::warn!(path = %folder.display(), %error, "cannot remove an input root");
+                }
             }
         }
+        None
     }
-    to_remove
+
+    /// Removes what is already out of the way.
+    fn sweep(&self, paths: impl IntoIterator<Item = PathBuf>, permit: Option<&Arc<OwnedSemaphorePermit>>) {
+        for path in paths {
+            self.sweeper.sweep(Removal { path, permit: permit.cloned() });
+        }
+    }
 }

@@ -46,13 +46,12 @@ impl Log {
     }
 
     /// The descriptor for the command.
-    pub(crate) fn descriptor(&self) -> io::Result<OwnedFd> {
-        Ok(self.file.try_clone()?.into())
+    pub(crate) fn descriptor(&self) -> Arc<File> {
+        Arc::clone(&self.file)
     }
 
-    /// Truncates the file to at most `bytes`; returns its new length.
-    pub(crate) fn cut(&self, bytes: u64) -> io::Result<u64> {
-        let length = self.len()?;
+    /// Truncates the file, which has `length` bytes, to at most `bytes`; returns its new length.
+    pub(crate) fn cut(&self, length: u64, bytes: u64) -> io::Result<u64> {
         if length > bytes {
             self.file.set_len(bytes)?;
         }

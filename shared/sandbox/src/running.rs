@@ -3,6 +3,7 @@
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use invariant::impossible;
@@ -29,7 +30,7 @@ pub(crate) struct RunContext {
     pub(crate) stdout: Log,
     pub(crate) stderr: Log,
     /// Where bubblewrap, if it was started for this command, reports the exit code.
-    pub(crate) status: Option<File>,
+    pub(crate) status: Option<Arc<File>>,
     /// Folders in the input root that do not belong to the command.
     pub(crate) made: Vec<PathBuf>,
     /// Signals the end to the readers of the logs.
@@ -219,7 +220,7 @@ impl<'slot> Running<'slot> {
         }
         if self.check_at <= now {
             self.check_at = now + CHECK_INTERVAL;
-            if let Some(cause) = self.context.too_large() {
+            if let Some(cause) = self.context.too_large(self.context.lengths()) {
                 self.reason.get_or_insert(cause);
                 self.control().kill(Duration::ZERO).await?;
             }
@@ -262,6 +263,7 @@ impl<'slot> Running<'slot> {
                 }
             }
         }
+        let lengths = context.lengths();
         let (peak, cause) = match &self.state {
             State::Started { group, shim } => {
                 let (peak, out_of_memory) = group.end();
@@ -269,12 +271,14 @@ impl<'slot> Running<'slot> {
                 let memory = || memory().filter(|cause| code != 0 || *cause != Cause::OutOfMemory);
                 let over =
                     || context.guard.as_ref()?.check_final(group, || shim.own_cpu()).map(Cause::OverLimit);
-                (peak, asked.or_else(|| context.too_large()).or_else(memory).or_else(over))
+                (peak, asked.or_else(|| context.too_large(lengths)).or_else(memory).or_else(over))
             }
             State::NotStarted(_) => (None, asked),
         };
         let cause = cause.unwrap_or(Cause::Ended);
-        let (stdout_bytes, stderr_bytes) = (context.cut(&context.stdout)?, context.cut(&context.stderr)?);
+        let [stdout, stderr] = lengths;
+        let (stdout_bytes, stderr_bytes) =
+            (context.cut(&context.stdout, stdout)?, context.cut(&context.stderr, stderr)?);
         context.over.send_replace(true);
         // A shim that died may not have reported the start.
         let started_at = self.started_at.unwrap_or_else(SystemTime::now);
@@ -295,18 +299,20 @@ impl<'slot> Running<'slot> {
 }
 
 impl RunContext {
+    /// The lengths of standard output and standard error; `None` if one cannot be read.
+    fn lengths(&self) -> [Option<u64>; 2] {
+        [&self.stdout, &self.stderr].map(|log| {
+            log.len().inspect_err(|error| tracing::debug!(%error, "cannot read the length of an output")).ok()
+        })
+    }
+
     /// The cause, if a stream has more bytes than allowed.
-    fn too_large(&self) -> Option<Cause> {
-        let over = |log: &Log| {
-            let length = log
-                .len()
-                .inspect_err(|error| tracing::debug!(%error, "cannot read the length of an output"))
-                .ok()?;
-            (length > self.run.output_bytes_max).then_some(length)
-        };
-        let streams = [(Stream::Stdout, &self.stdout), (Stream::Stderr, &self.stderr)];
-        let mut found = streams.into_iter().filter_map(|(stream, log)| Some((stream, over(log)?)));
-        found.next().map(|(stream, bytes)| Cause::OutputTooLarge(stream, bytes))
+    fn too_large(&self, [stdout, stderr]: [Option<u64>; 2]) -> Option<Cause> {
+        let mut streams = [(Stream::Stdout, stdout), (Stream::Stderr, stderr)].into_iter();
+        streams.find_map(|(stream, length)| {
+            let bytes = length.filter(|length| *length > self.run.output_bytes_max)?;
+            Some(Cause::OutputTooLarge(stream, bytes))
+        })
     }
 
     /// Classifies a kill by the kernel because memory ran out: the command's own limit, unless it was given less.
@@ -321,9 +327,11 @@ impl RunContext {
         }
     }
 
-    /// Truncates a log to the allowed length; returns the new length.
-    fn cut(&self, log: &Log) -> Result<u64, SandboxError> {
-        log.cut(self.run.output_bytes_max)
+    /// Truncates a log of this length to the allowed one; returns the new length.
+    fn cut(&self, log: &Log, length: Option<u64>) -> Result<u64, SandboxError> {
+        let length = length.map_or_else(|| log.len(), Ok);
+        length
+            .and_then(|length| log.cut(length, self.run.output_bytes_max))
             .map_err(|source| SandboxError::file("truncating", log.path(), source))
     }
 
@@ -344,7 +352,7 @@ impl RunContext {
             return Err(SandboxError::Bubblewrap { advice: crate::bubblewrap::advice(&said), said });
         };
         // The message is not output of the command. If it stays, it is only shown twice.
-        let _ = self.stderr.cut(0);
+        let _ = self.stderr.cut(u64::MAX, 0);
         Ok(Outcome::NotStarted { why, message: said.trim_start_matches("bwrap: ").to_owned() })
     }
 }

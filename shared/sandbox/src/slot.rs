@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
 
 use invariant::impossible;
 use nix::sys::memfd::{MFdFlags, memfd_create};
@@ -128,7 +129,9 @@ impl Slot {
         let alone = self.config.sandbox == Sandbox::Bubblewrap
             && (run.root_is_input || self.kind(false) == Kind::Bare);
         let status = alone.then(|| memfd_create("status", MFdFlags::MFD_CLOEXEC)).transpose();
-        let status = status.map_err(|error| SandboxError::Resources(error.to_string()))?.map(fs::File::from);
+        let status = status
+            .map_err(|error| SandboxError::Resources(error.to_string()))?
+            .map(|file| Arc::new(file.into()));
         let made = if run.root_is_input { missing_mount_points(&run.root) } else { Vec::new() };
         let command = self.command(&run, alone);
         let kind = self.kind(run.root_is_input);
@@ -146,8 +149,7 @@ impl Slot {
         self.group.begin(memory, processes)?;
         let uid = self.config.user.map_or_else(|| geteuid().as_raw(), |user| user.uid);
         let limits = limits::shims(&context.run, context.guard.as_ref(), &self.group, uid);
-        let files =
-            context.files().map_err(|source| SandboxError::file("passing", &context.run.stdout, source))?;
+        let files = context.files();
         let Some((_, shim)) = &mut self.shim else {
             impossible!("a slot that is ready has no process");
             return Err(ShimError::Gone.into());
@@ -295,13 +297,9 @@ impl Slot {
 }
 
 impl RunContext {
-    fn files(&self) -> std::io::Result<Files> {
-        let status = self.status.as_ref().map(fs::File::try_clone).transpose()?;
-        Ok(Files {
-            stdout: self.stdout.descriptor()?,
-            stderr: self.stderr.descriptor()?,
-            status: status.map(Into::into),
-        })
+    fn files(&self) -> Files {
+        let (stdout, stderr) = (self.stdout.descriptor(), self.stderr.descriptor());
+        Files { stdout, stderr, status: self.status.clone() }
     }
 }
 

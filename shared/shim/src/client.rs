@@ -1,8 +1,10 @@
 //! The worker's half: starts a shim, runs commands in it, and receives their events.
 
 use std::borrow::Cow;
-use std::io;
+use std::fs::File;
+use std::io::{self, Read};
 use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::Stdio;
 use std::sync::Arc;
@@ -10,7 +12,6 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use invariant::Present as _;
-use tokio::net::UnixStream;
 use tokio::process::Child;
 use tokio::sync::watch;
 
@@ -27,8 +28,6 @@ use crate::own;
 const COPY_BELOW: usize = 4 * 1024;
 /// Maximum bytes read from the socket at once.
 const READ_SIZE: usize = 128 * 1024;
-/// Free bytes below which the buffer is enlarged: less would split long output into small reads.
-const READ_LEAST: usize = 16 * 1024;
 
 /// One shim process, which runs one command at a time. Dropping it closes the socket, upon which the shim kills
 /// everything and exits; [`Shim::stop`] also waits for that.
@@ -39,7 +38,10 @@ pub struct Shim {
     /// Process ids of the shim itself, on the host; empty if they are unknown.
     own: Vec<u32>,
     mode: Mode,
+    /// Received bytes of frames that were not handled yet.
     inbox: BytesMut,
+    /// Where reads from the socket go first: a short command needs a hundred bytes of it.
+    scratch: Box<[u8]>,
     /// Number of the latest command.
     run: u64,
     /// Whether the end of that command was not received yet.
@@ -69,9 +71,8 @@ impl Shim {
     /// Like [`Shim::start`], with explicit options.
     pub async fn start_with(program: &Path, options: &Options) -> Result<Self, ShimError> {
         let failed = |source| ShimError::Start { program: program.to_owned(), source };
-        let (ours, theirs) = std::os::unix::net::UnixStream::pair().map_err(failed)?;
-        ours.set_nonblocking(true).map_err(failed)?;
-        let stream = UnixStream::from_std(ours).map_err(failed)?;
+        let (ours, theirs) = UnixStream::pair().map_err(failed)?;
+        let link = Arc::new(Link::new(ours).map_err(failed)?);
         let mut command = tokio::process::Command::new(std::path::absolute(program).map_err(failed)?);
         command.arg("shim").args(options.outer_arguments());
         // Builds can read the shim's environment (`/proc/1/environ`); the worker's may hold secrets.
@@ -79,15 +80,14 @@ impl Shim {
         let theirs = Stdio::from(OwnedFd::from(theirs));
         let process = command.stdin(theirs).stdout(Stdio::null()).spawn().map_err(failed)?;
         drop(command); // It holds the shim's end of the socket.
-        let link = Arc::new(Link::new(stream));
-        let inbox = BytesMut::with_capacity(READ_SIZE);
         let mode = Mode::Subreaper;
         let mut shim = Self {
             link,
             process,
             own: Vec::new(),
             mode,
-            inbox,
+            inbox: BytesMut::new(),
+            scratch: vec![0; READ_SIZE].into_boxed_slice(),
             run: 0,
             unfinished: false,
             spent: false,
@@ -137,7 +137,7 @@ impl Shim {
 
     /// Whether the shim is known to have ended. `false` proves nothing.
     pub fn is_gone(&mut self) -> bool {
-        match self.link.stream().try_read_buf(&mut self.inbox) {
+        match read(self.link.stream().get_ref(), &mut self.scratch, &mut self.inbox) {
             Ok(count) => count == 0,
             Err(error) => error.kind() != io::ErrorKind::WouldBlock,
         }
@@ -174,7 +174,7 @@ impl Shim {
     async fn launch(
         &mut self,
         command: &Command,
-        files: Vec<OwnedFd>,
+        files: Vec<Arc<File>>,
         keep: bool,
         limits: &Limits,
     ) -> Result<Running<'_>, ShimError> {
@@ -300,16 +300,16 @@ impl Shim {
             {
                 return Ok(frame::reply(kind, self.take_body(length))?);
             }
-            // A short command needs a hundred bytes: a new buffer for each would dominate its cost here.
-            if self.inbox.capacity() - self.inbox.len() < READ_LEAST {
-                self.inbox.reserve(READ_SIZE);
-            }
-            self.link.stream().readable().await?;
-            match self.link.stream().try_read_buf(&mut self.inbox) {
-                Ok(0) => return Err(ShimError::Gone),
-                Ok(_) => {}
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                Err(error) => return Err(error.into()),
+            let mut ready = self.link.stream().readable().await?;
+            let Ok(count) = ready.try_io(|stream| read(stream.get_ref(), &mut self.scratch, &mut self.inbox))
+            else {
+                continue;
+            };
+            match count? {
+                0 => return Err(ShimError::Gone),
+                READ_SIZE => {}
+                // The socket is empty: another read would only find that.
+                _ => ready.clear_ready(),
             }
         }
     }
@@ -319,6 +319,13 @@ impl Shim {
         let body = frame.split_off(HEADER);
         if length < COPY_BELOW { Bytes::copy_from_slice(&body) } else { body.freeze() }
     }
+}
+
+/// Reads once from the socket and appends what was read to the inbox.
+fn read(mut stream: &UnixStream, scratch: &mut [u8], inbox: &mut BytesMut) -> io::Result<usize> {
+    let count = stream.read(scratch)?;
+    inbox.extend_from_slice(scratch.get(..count).present("more bytes were read than the buffer holds"));
+    Ok(count)
 }
 
 impl Drop for Shim {

@@ -1,19 +1,24 @@
 //! The worker's end of the socket.
 
+use std::fs::File;
 use std::io::{self, IoSlice};
-use std::os::fd::{AsRawFd, OwnedFd};
-use std::sync::{Mutex, PoisonError};
+use std::net::Shutdown;
+use std::os::fd::AsRawFd;
+use std::os::unix::net::UnixStream;
+use std::sync::{Arc, Mutex, PoisonError};
 
-use nix::sys::socket::{ControlMessage, MsgFlags, Shutdown, sendmsg, shutdown};
+use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
 use tokio::io::Interest;
-use tokio::net::UnixStream;
+use tokio::io::unix::AsyncFd;
 
 use crate::error::ShimError;
 
 /// A socket to a shim, shared by its reader and all senders.
 #[derive(Debug)]
 pub(crate) struct Link {
-    stream: UnixStream,
+    /// Registered for reading only: a socket that is registered for writing too reports each time that the shim
+    /// receives a frame, which would wake the thread that waits for the end of the command.
+    stream: AsyncFd<UnixStream>,
     unsent: Mutex<Unsent>,
 }
 
@@ -23,15 +28,18 @@ pub(crate) struct Link {
 struct Unsent {
     bytes: Vec<u8>,
     /// Sent with the next bytes, and so before the end of their frame.
-    files: Vec<OwnedFd>,
+    files: Vec<Arc<File>>,
 }
 
 impl Link {
-    pub(crate) fn new(stream: UnixStream) -> Self {
-        Self { stream, unsent: Mutex::default() }
+    /// Uses a socket, which becomes non-blocking.
+    pub(crate) fn new(stream: UnixStream) -> io::Result<Self> {
+        stream.set_nonblocking(true)?;
+        let stream = register(stream, Interest::READABLE)?;
+        Ok(Self { stream, unsent: Mutex::default() })
     }
 
-    pub(crate) fn stream(&self) -> &UnixStream {
+    pub(crate) fn stream(&self) -> &AsyncFd<UnixStream> {
         &self.stream
     }
 
@@ -42,7 +50,7 @@ impl Link {
     }
 
     /// Sends a frame and the files that belong to it.
-    pub(crate) async fn send_with(&self, frame: &[u8], files: Vec<OwnedFd>) -> Result<(), ShimError> {
+    pub(crate) async fn send_with(&self, frame: &[u8], files: Vec<Arc<File>>) -> Result<(), ShimError> {
         let done = self.put(|unsent| {
             unsent.bytes.extend_from_slice(frame);
             unsent.files.extend(files);
@@ -58,12 +66,14 @@ impl Link {
     /// Closes the connection for the shim and for all users of this end.
     pub(crate) fn close(&self) {
         // It fails only if the other end is already closed.
-        let _ = shutdown(self.stream.as_raw_fd(), Shutdown::Both);
+        let _ = self.stream.get_ref().shutdown(Shutdown::Both);
     }
 
+    /// Sends the rest once the socket accepts more, which only requests larger than its buffer need.
     async fn finish(&self, mut done: bool) -> Result<(), ShimError> {
         while !done {
-            self.stream.writable().await?;
+            let stream = self.stream.get_ref().try_clone()?;
+            register(stream, Interest::WRITABLE)?.writable().await?.retain_ready();
             done = self.put(|_| ())?;
         }
         Ok(())
@@ -86,14 +96,19 @@ impl Link {
     }
 
     fn write(&self, unsent: &Unsent) -> io::Result<usize> {
-        if unsent.files.is_empty() {
-            return self.stream.try_write(&unsent.bytes);
-        }
-        let files: Vec<_> = unsent.files.iter().map(AsRawFd::as_raw_fd).collect();
-        self.stream.try_io(Interest::WRITABLE, || {
-            let (bytes, files) = ([IoSlice::new(&unsent.bytes)], [ControlMessage::ScmRights(&files)]);
-            let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL;
-            Ok(sendmsg::<()>(self.stream.as_raw_fd(), &bytes, &files, flags, None)?)
-        })
+        let files: Vec<_> = unsent.files.iter().map(|file| file.as_raw_fd()).collect();
+        let rights = [ControlMessage::ScmRights(&files)];
+        let rights = if files.is_empty() { &[][..] } else { &rights };
+        let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL;
+        let bytes = [IoSlice::new(&unsent.bytes)];
+        Ok(sendmsg::<()>(self.stream.as_raw_fd(), &bytes, rights, flags, None)?)
     }
+}
+
+#[expect(
+    deprecated,
+    reason = "a socket keeps the same open descriptor, which is all that the newer function requires"
+)]
+fn register(stream: UnixStream, interest: Interest) -> io::Result<AsyncFd<UnixStream>> {
+    AsyncFd::with_interest(stream, interest)
 }

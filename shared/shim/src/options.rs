@@ -1,8 +1,9 @@
 //! The options of a shim, and their form on its command line.
 
 use std::ffi::{OsStr, OsString};
-use std::os::fd::OwnedFd;
+use std::fs::File;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use crate::model::Mode;
 
@@ -44,12 +45,12 @@ pub struct User {
 #[derive(Debug)]
 pub struct Files {
     /// Receives the command's standard output.
-    pub stdout: OwnedFd,
+    pub stdout: Arc<File>,
     /// Receives the command's standard error.
-    pub stderr: OwnedFd,
+    pub stderr: Arc<File>,
     /// Set if the command is a wrapper that starts the real one in its own namespaces. The wrapper gets this file at
     /// [`STATUS_DESCRIPTOR`]; SIGTERM is sent to its descendants and not to the wrapper.
-    pub status: Option<OwnedFd>,
+    pub status: Option<Arc<File>>,
 }
 
 impl Options {

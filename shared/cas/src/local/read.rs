@@ -3,6 +3,7 @@
 use std::{
     fs::File,
     io::{Seek as _, SeekFrom},
+    time::Duration,
 };
 
 use bytes::Bytes;
@@ -38,13 +39,10 @@ impl Local {
     /// Reads a whole blob and verifies it.
     fn load(&self, digest: &BlobDigest) -> Result<Option<Bytes>, CasError> {
         let entry = Entry::blob(*digest);
-        if !self.touch_if_needed(digest, self.known.now())? {
-            return Ok(None);
-        }
         if let Some(content) = self.memory.get(digest) {
-            return Ok(Some(content));
+            return Ok(self.touch_if_needed(digest, self.known.now())?.then_some(content));
         }
-        let Some(file) = self.disk.open_file(&entry)? else {
+        let Some(file) = self.open_used(&entry)? else {
             self.known.forget(digest);
             return Ok(None);
         };
@@ -63,6 +61,19 @@ impl Local {
         self.disk.open_file(entry)
     }
 
+    /// Opens the file of a blob for reading and extends its life, unless that was done recently, by any process.
+    fn open_used(&self, entry: &Entry) -> Result<Option<File>, CasError> {
+        let now = self.known.now();
+        if self.known.fresh(&entry.digest, now).is_some_and(|seen| seen.local) {
+            return self.disk.open_file(entry);
+        }
+        let at = |age: Duration| now.checked_sub(u64::try_from(age.as_millis()).ok()?);
+        let is_fresh = |age| at(age).is_some_and(|at| self.known.is_fresh(at, now));
+        let Some((file, age)) = self.disk.open_and_touch(entry, is_fresh)? else { return Ok(None) };
+        self.known.note_local(&entry.digest, at(age).unwrap_or(now));
+        Ok(Some(file))
+    }
+
     /// Opens a file and reads `length` bytes from `start`.
     pub(crate) fn open_at(
         &self,
@@ -70,10 +81,7 @@ impl Local {
         start: u64,
         length: u64,
     ) -> Result<Option<(File, Bytes)>, CasError> {
-        if !self.touch_if_needed(&entry.digest, self.known.now())? {
-            return Ok(None);
-        }
-        let Some(mut file) = self.disk.open_file(entry)? else {
+        let Some(mut file) = self.open_used(entry)? else {
             self.known.forget(&entry.digest);
             return Ok(None);
         };

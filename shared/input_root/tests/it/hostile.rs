@@ -10,7 +10,7 @@ use std::{
 use crate::common::*;
 
 /// After each of these, the next tree must be as new.
-const ATTACKS: [&str; 24] = [
+const ATTACKS: [&str; 26] = [
     "true",
     "echo x > extra",
     "mkdir -p a/deep/er && echo x > a/deep/er/hidden",
@@ -34,6 +34,8 @@ const ATTACKS: [&str; 24] = [
     "rm -rf c/d && cp -r a c/d",
     "mkfifo pipe a/pipe",
     "touch -d '1999-01-01' a . c/d",
+    "touch -r a stamp; touch c/d/extra extra; touch -r stamp . c/d; rm stamp",
+    "i=0; while [ $i -lt 100 ]; do touch c/d/f$i; i=$((i+1)); done",
     "i=0; while [ $i -lt 300 ]; do mkdir d$i; echo x > d$i/x; i=$((i+1)); done",
 ];
 
@@ -89,6 +91,26 @@ async fn survives(rig: &Rig) {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_next_action_sees_nothing_of_the_one_before() {
     survives(&Rig::new()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_empty_input_root_is_used_again_and_is_empty() {
+    let rig = Rig::new();
+    let empty = SHA.empty();
+    let mut inodes = Vec::new();
+    for script in
+        ["true", "true", "touch extra; touch -d '1999-01-01' .", "mkdir -p a/b", "chmod 700 .", "true"]
+    {
+        let root = rig.prepare(&empty).await;
+        assert_eq!(listing(root.path()).len(), 1, "before {script:?}");
+        let meta = fs::metadata(root.path()).unwrap();
+        assert_eq!(meta.mode() & 0o777, 0o755, "before {script:?}");
+        inodes.push(meta.ino());
+        run(&root, script);
+        rig.roots.release(root).await;
+        rig.roots.settled().await;
+    }
+    assert!(inodes.iter().all(|inode| *inode == inodes[0]), "{inodes:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
