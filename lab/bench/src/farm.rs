@@ -188,6 +188,12 @@ impl BenchFarm {
         Ok(counts.waiting + counts.running)
     }
 
+    /// Number of bytes that the data in Redis takes.
+    pub(crate) async fn redis_bytes(&self) -> Result<u64, BenchError> {
+        let bytes = self.index.memory_bytes().await;
+        bytes.map_err(|error| BenchError::new("reading the memory of Redis", &error))
+    }
+
     /// Waits until at most `left` builds are unfinished.
     pub(crate) async fn wait_for(&self, left: u64) -> Result<(), BenchError> {
         while self.unfinished().await? > left {
