@@ -134,6 +134,9 @@ impl PerItem {
         figures.figure("redis_commands", &commands, self.redis_commands(), "");
         figures.field("redis_commands_by_name", serde_json::json!(self.commands));
         figures.figure("stored_messages", &name("stored messages"), self.stored, "");
+        if self.messages.is_empty() {
+            return figures;
+        }
         figures.figure("messages", &name("all messages"), self.messages(), "");
         for (kind, count) in self.messages.iter().filter(|(_, count)| **count >= NAMED_MIN) {
             figures.line(&format!("  of {kind}"), *count, "");

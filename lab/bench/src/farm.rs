@@ -30,8 +30,10 @@ pub(crate) struct BenchFarm {
     pub(crate) index: Index,
     pub(crate) group: Group,
     pub(crate) endpoints: Endpoints,
-    /// Number of executors started in addition to those of `up`.
+    /// Number of services started in addition to those of `up`.
     started: AtomicU32,
+    /// Schedulers started in addition to that of `up`. They are killed when dropped.
+    schedulers: Vec<Child>,
 }
 
 const START: Duration = Duration::from_secs(30);
@@ -45,6 +47,11 @@ impl BenchFarm {
     /// Starts a farm for actions with these settings and without executors, which [`BenchFarm::executor`] starts.
     pub(crate) async fn of_actions(settings: &[(&str, &str)]) -> Result<Self, BenchError> {
         Self::start_with(1, &["--executors", "0", "--sandbox", "none"], settings).await
+    }
+
+    /// Starts only nats-server and Redis; [`BenchFarm::scheduler`] starts schedulers.
+    pub(crate) async fn of_servers() -> Result<Self, BenchError> {
+        Self::start_with(None, &["--no-services"], &[]).await
     }
 
     /// Starts a farm with settings as environment variables.
@@ -91,7 +98,8 @@ impl BenchFarm {
             .map_err(|error| failed("connecting to the farm", &error))?;
         let group =
             "bench".parse().map_err(|error: model::ParseIdError| failed("naming the group", &error))?;
-        Ok(Self { up, folder, client: Client::new(bus), index, group, endpoints, started: AtomicU32::new(0) })
+        let (client, started, schedulers) = (Client::new(bus), AtomicU32::new(0), Vec::new());
+        Ok(Self { up, folder, client, index, group, endpoints, started, schedulers })
     }
 
     /// Opens a new connection to the Remote Execution API.
@@ -117,35 +125,50 @@ impl BenchFarm {
         settings: &[(&str, &str)],
         group: Option<&Path>,
     ) -> Result<Executor, BenchError> {
-        let failed = |what: &str, error: &dyn std::error::Error| BenchError::new(what, error);
         let cas = self.endpoints.cas.as_deref();
         let cas = cas.ok_or_else(|| BenchError::plain("the farm has no content-addressable store"))?;
-        let number = self.started.fetch_add(1, Ordering::Relaxed);
-        let ready = self.folder.path().join(format!("{name}-{number}.json"));
-        let log = self.folder.path().join(format!("{name}-{number}.log"));
-        let log =
-            File::create(log).map_err(|error| failed("cannot write the log of the executor", &error))?;
-        let data = self.folder.path().join("machines").join(name);
         let mut command = ourselves()?;
         if let Some(group) = group {
             let own = command.as_std().get_program().to_owned();
             command = Command::new("/bin/sh");
             command.args(["-c", "echo $$ > \"$0\" && exec \"$@\""]).arg(group.join("cgroup.procs")).arg(own);
         }
-        command.args(["serve", "executor", "--sandbox", "none"]);
-        command.args(["--nats", &self.endpoints.nats, "--redis", &self.endpoints.redis]);
-        command.arg("--data").arg(&data).env("FOREBAY_CAS_URL", cas).env("FOREBAY_LISTEN_FILE", &ready);
+        command.args(["serve", "executor", "--sandbox", "none"]).env("FOREBAY_CAS_URL", cas);
         command.envs(settings.iter().copied());
+        let data = self.folder.path().join("machines").join(name);
+        let child = self.serve(command, name, &data).await?;
+        Ok(Executor { child, data })
+    }
+
+    /// Starts another scheduler with this name.
+    pub(crate) async fn scheduler(&mut self, name: &str) -> Result<(), BenchError> {
+        let mut command = ourselves()?;
+        command.args(["serve", "scheduler"]);
+        let child = self.serve(command, name, &self.folder.path().join(name)).await?;
+        self.endpoints.processes.extend(child.id().map(|pid| (name.to_owned(), pid)));
+        self.schedulers.push(child);
+        Ok(())
+    }
+
+    /// Starts a service by `command`, with a data folder of its own, and waits until it is ready.
+    async fn serve(&self, mut command: Command, name: &str, data: &Path) -> Result<Child, BenchError> {
+        let failed =
+            |what: &str, error: &dyn std::error::Error| BenchError::new(format!("{what} {name}"), error);
+        let number = self.started.fetch_add(1, Ordering::Relaxed);
+        let ready = self.folder.path().join(format!("{name}-{number}.json"));
+        let log = self.folder.path().join(format!("{name}-{number}.log"));
+        let log = File::create(log).map_err(|error| failed("cannot write the log of", &error))?;
+        command.args(["--nats", &self.endpoints.nats, "--redis", &self.endpoints.redis]);
+        command.arg("--data").arg(data).env("FOREBAY_LISTEN_FILE", &ready);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).kill_on_drop(true);
-        let child = command.spawn().map_err(|error| failed("cannot start the executor", &error))?;
-        let executor = Executor { child, data };
+        let child = command.spawn().map_err(|error| failed("cannot start", &error))?;
         let started = tokio::time::timeout(START, async {
             while !ready.exists() {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
         });
-        started.await.map_err(|error| failed("the executor did not start", &error))?;
-        Ok(executor)
+        started.await.map_err(|error| failed("did not start in time:", &error))?;
+        Ok(child)
     }
 
     /// Creates a folder of this name that actions may write to.
@@ -188,6 +211,12 @@ impl BenchFarm {
         Ok(counts.waiting + counts.running)
     }
 
+    /// Number of bytes that the data in Redis takes.
+    pub(crate) async fn redis_bytes(&self) -> Result<u64, BenchError> {
+        let bytes = self.index.memory_bytes().await;
+        bytes.map_err(|error| BenchError::new("reading the memory of Redis", &error))
+    }
+
     /// Waits until at most `left` builds are unfinished.
     pub(crate) async fn wait_for(&self, left: u64) -> Result<(), BenchError> {
         while self.unfinished().await? > left {
@@ -219,6 +248,8 @@ impl BenchFarm {
     pub(crate) async fn stop(mut self) {
         // Close this connection first, since a lost one would be reported.
         self.client.bus().close(Duration::from_secs(2)).await;
+        // Schedulers would report that their servers are gone.
+        self.schedulers.clear();
         self.terminate();
         // A farm that still runs after this has received the signal, and ends later.
         let _ = tokio::time::timeout(Duration::from_secs(30), self.up.wait()).await;

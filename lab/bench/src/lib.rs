@@ -1,5 +1,6 @@
 //! `forebay bench`: benchmarks this machine against a baseline of the same run.
 
+mod accepted;
 mod actions;
 mod affinity;
 mod bare_stream;
@@ -17,10 +18,13 @@ mod figures;
 mod files;
 mod fit;
 mod floor;
+mod granting;
 mod guard;
 mod input_roots;
 mod join;
 mod latency;
+mod ledger;
+mod light_executors;
 mod log;
 mod memory;
 mod merge;
@@ -51,8 +55,8 @@ pub use error::BenchError;
 pub use report::BenchReport;
 
 use self::{
-    actions::ActionsArgs, builds::BuildsArgs, cas::CasArgs, guard::GuardArgs, scheduling::SchedulingArgs,
-    workspaces::WorkspacesArgs,
+    actions::ActionsArgs, builds::BuildsArgs, cas::CasArgs, granting::FarmArgs, guard::GuardArgs,
+    scheduling::SchedulingArgs, workspaces::WorkspacesArgs,
 };
 
 /// Options of `forebay bench`.
@@ -74,6 +78,8 @@ enum BenchCommand {
     Workspaces(WorkspacesArgs),
     /// Benchmark the content-addressable store: look-ups, small blobs, streams compared with a bare gRPC stream
     Cas(CasArgs),
+    /// Benchmark schedulers, Redis and the bus with many executors that run nothing
+    Farm(FarmArgs),
     /// Compare the cost of builds and actions with a file of expected figures, and fail if it grew
     Guard(GuardArgs),
 }
@@ -86,6 +92,7 @@ pub async fn measure(args: &BenchArgs) -> Result<BenchReport, BenchError> {
         BenchCommand::Scheduling(args) => scheduling::measure(args).await,
         BenchCommand::Workspaces(args) => workspaces::measure(args).await,
         BenchCommand::Cas(args) => cas::measure(args).await,
+        BenchCommand::Farm(args) => Box::pin(granting::measure(args)).await,
         BenchCommand::Guard(args) => Box::pin(guard::measure(args)).await,
     }
 }

@@ -14,7 +14,7 @@ const ROUNDS: usize = 8;
 pub(crate) async fn compare(workspaces: u16, queued: u64) -> Result<Figures, BenchError> {
     let deep = BenchFarm::start(workspaces, &[]).await?;
     let short = BenchFarm::start(workspaces, &[]).await?;
-    let empty = redis_bytes(&deep).await?;
+    let empty = deep.redis_bytes().await?;
     deep.drain(true).await?;
     short.drain(true).await?;
     say(&format!("queueing {queued} builds"));
@@ -23,7 +23,7 @@ pub(crate) async fn compare(workspaces: u16, queued: u64) -> Result<Figures, Ben
     while deep.unfinished().await? < queued {
         tokio::time::sleep(std::time::Duration::from_millis(50)).await;
     }
-    let full = redis_bytes(&deep).await?;
+    let full = deep.redis_bytes().await?;
     say("finishing 1,000 builds of the long and of a short queue in turn");
     let (mut deep_rates, mut short_rates) = (Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
@@ -68,8 +68,4 @@ async fn finish_batch(farm: &BenchFarm) -> Result<f64, BenchError> {
         last = now;
     }
     Ok((before - after) as f64 / took.as_secs_f64())
-}
-
-async fn redis_bytes(farm: &BenchFarm) -> Result<u64, BenchError> {
-    farm.index.memory_bytes().await.map_err(|error| BenchError::new("reading the memory of Redis", &error))
 }

@@ -13,6 +13,7 @@ mod action_limits;
 mod actions;
 mod autoscale;
 mod bad_input;
+mod bench_farm;
 mod bench_guard;
 mod capacity;
 mod check;

@@ -1,0 +1,100 @@
+//! Writes ACTION_ACCEPTED as gateways do, for actions that exist only as records.
+
+use std::{sync::Arc, time::Duration};
+
+use bus::{Bus, Written, millis};
+use futures::{StreamExt as _, TryStreamExt as _, stream};
+use model::{
+    ActionKeys, Attempt, ClientTool, DigestFunction, Execution, ExecutionId, ExecutionRecord, Group, Millis,
+    Needs, PoolName, Priority, Sequence,
+};
+
+use crate::{error::BenchError, ledger::Ledger};
+
+/// Number of concurrent writes.
+const IN_FLIGHT: usize = 256;
+/// Time limit of a write, as that of gateways.
+const PATIENCE: Duration = Duration::from_secs(5);
+const RUN_MAX: Duration = Duration::from_secs(600);
+const WAIT_MAX: Duration = Duration::from_secs(3600);
+
+/// Writes records of new actions in turn for each of some groups.
+pub(crate) struct Acceptor {
+    bus: Bus,
+    groups: Vec<Group>,
+    pool: PoolName,
+    ledger: Arc<Ledger>,
+}
+
+impl Acceptor {
+    /// For `groups` groups, on the connection `bus`.
+    pub(crate) fn new(bus: Bus, groups: u32, ledger: Arc<Ledger>) -> Result<Self, BenchError> {
+        let named = |number: u32| format!("bench-{number}").parse();
+        let groups: Result<Vec<Group>, model::ParseIdError> = (1..=groups).map(named).collect();
+        let groups = groups.map_err(|error| BenchError::new("naming a group", &error))?;
+        Ok(Self { bus, groups, pool: pool()?, ledger })
+    }
+
+    /// Writes `count` actions at once, whose latency is not measured.
+    pub(crate) async fn fill(&self, count: u64) -> Result<(), BenchError> {
+        let writes =
+            self.in_turn(count).map(|group| self.write(execution(group, &self.pool, self.bus.now())));
+        stream::iter(writes).buffer_unordered(IN_FLIGHT).try_collect().await
+    }
+
+    /// Writes `count` actions, each when the ledger has a place for it.
+    pub(crate) async fn feed(&self, count: u64) -> Result<(), BenchError> {
+        let placed = stream::iter(self.in_turn(count)).then(|group| async move {
+            self.ledger.place().await;
+            group
+        });
+        let write = |group| {
+            let execution = execution(group, &self.pool, self.bus.now());
+            self.ledger.accepted(execution.id);
+            self.write(execution)
+        };
+        placed.map(write).buffer_unordered(IN_FLIGHT).try_collect().await
+    }
+
+    fn in_turn(&self, count: u64) -> impl Iterator<Item = &Group> {
+        self.groups.iter().cycle().zip(0..count).map(|(group, _)| group)
+    }
+
+    async fn write(&self, execution: Execution) -> Result<(), BenchError> {
+        let record = ExecutionRecord::accepted(execution);
+        match self.bus.transition(&record, Sequence(0), PATIENCE).await? {
+            // A later record: the acknowledgement was late, and the action has ended in the meantime.
+            Written::Won(_) | Written::Lost(Some(_)) => Ok(()),
+            Written::Lost(None) => Err(BenchError::plain("a record of a new action was refused")),
+        }
+    }
+}
+
+/// Name of the pool of all actions.
+pub(crate) fn pool() -> Result<PoolName, BenchError> {
+    "default".parse().map_err(|error: model::ParseIdError| BenchError::new("naming the pool", &error))
+}
+
+/// A new action of `group`, different from all others, without keys and without blobs.
+pub(crate) fn execution(group: &Group, pool: &PoolName, now: Millis) -> Execution {
+    let id = ExecutionId::generate();
+    Execution {
+        id,
+        group: group.clone(),
+        instance: String::new(),
+        action: DigestFunction::Sha256.digest(id.to_string().as_bytes()),
+        band: Priority::Interactive,
+        priority: 0,
+        pool: pool.clone(),
+        timeout_ms: millis(RUN_MAX),
+        do_not_cache: false,
+        accepted_at_ms: now,
+        expires_at_ms: now.after(WAIT_MAX),
+        max_attempts: Attempt(3),
+        traceparent: None,
+        client: ClientTool::default(),
+        build: None,
+        needs: Needs::default(),
+        keys: ActionKeys::default(),
+    }
+}
