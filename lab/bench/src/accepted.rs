@@ -6,7 +6,7 @@ use bus::{Bus, Written, millis};
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use model::{
     ActionKeys, Attempt, ClientTool, DigestFunction, Execution, ExecutionId, ExecutionRecord, Group, Millis,
-    Needs, PoolName, Priority, Sequence,
+    Needs, PoolName, Priority, Requirements, Sequence,
 };
 
 use crate::{error::BenchError, ledger::Ledger};
@@ -22,7 +22,6 @@ const WAIT_MAX: Duration = Duration::from_secs(3600);
 pub(crate) struct Acceptor {
     bus: Bus,
     groups: Vec<Group>,
-    pool: PoolName,
     ledger: Arc<Ledger>,
 }
 
@@ -32,13 +31,12 @@ impl Acceptor {
         let named = |number: u32| format!("bench-{number}").parse();
         let groups: Result<Vec<Group>, model::ParseIdError> = (1..=groups).map(named).collect();
         let groups = groups.map_err(|error| BenchError::new("naming a group", &error))?;
-        Ok(Self { bus, groups, pool: pool()?, ledger })
+        Ok(Self { bus, groups, ledger })
     }
 
     /// Writes `count` actions at once, whose latency is not measured.
     pub(crate) async fn fill(&self, count: u64) -> Result<(), BenchError> {
-        let writes =
-            self.in_turn(count).map(|group| self.write(execution(group, &self.pool, self.bus.now())));
+        let writes = self.in_turn(count).map(|group| self.write(execution(group, self.bus.now())));
         stream::iter(writes).buffer_unordered(IN_FLIGHT).try_collect().await
     }
 
@@ -49,7 +47,7 @@ impl Acceptor {
             group
         });
         let write = |group| {
-            let execution = execution(group, &self.pool, self.bus.now());
+            let execution = execution(group, self.bus.now());
             self.ledger.accepted(execution.id);
             self.write(execution)
         };
@@ -76,7 +74,7 @@ pub(crate) fn pool() -> Result<PoolName, BenchError> {
 }
 
 /// A new action of `group`, different from all others, without keys and without blobs.
-pub(crate) fn execution(group: &Group, pool: &PoolName, now: Millis) -> Execution {
+pub(crate) fn execution(group: &Group, now: Millis) -> Execution {
     let id = ExecutionId::generate();
     Execution {
         id,
@@ -85,7 +83,7 @@ pub(crate) fn execution(group: &Group, pool: &PoolName, now: Millis) -> Executio
         action: DigestFunction::Sha256.digest(id.to_string().as_bytes()),
         band: Priority::Interactive,
         priority: 0,
-        pool: pool.clone(),
+        requirements: Requirements::default(),
         timeout_ms: millis(RUN_MAX),
         do_not_cache: false,
         accepted_at_ms: now,

@@ -7,7 +7,7 @@ use std::{
 };
 
 use clap::{Args, builder::RangedI64ValueParser};
-use model::Millis;
+use model::{Millis, RequirementsId};
 
 use crate::{
     accepted::{self, Acceptor},
@@ -230,7 +230,10 @@ impl Bench<'_> {
         let mut last = (0, Instant::now());
         loop {
             let now: Millis = self.farm.client.bus().now();
-            let queue = actions.queue(&pool, None, now).await.map_err(|error| failed(&error))?;
+            let queue = actions
+                .queue(&RequirementsId::none(), [&pool], None, now)
+                .await
+                .map_err(|error| failed(&error))?;
             let (found, wanted) = numbers(&queue);
             if found >= wanted {
                 return Ok(());

@@ -242,7 +242,7 @@ impl<'a> Pass<'a> {
         let kinds: BTreeSet<usize> = queues.iter().flat_map(|queue| queue.set.kinds()).collect();
         let most = match depth {
             _ if !view.has_room(&kinds) => 0,
-            Depth::Shallow => view.room(&kinds).saturating_add(HEAD_MORE).min(HEAD_MAX),
+            Depth::Shallow => view.room(&kinds, HEAD_MAX).saturating_add(HEAD_MORE).min(HEAD_MAX),
             Depth::Deep => HEAD_DEEP,
         };
         // Many queues together are read as far as a few.

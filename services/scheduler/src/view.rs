@@ -210,12 +210,19 @@ impl View {
         chosen.into_iter().filter_map(open).collect()
     }
 
-    /// Number of executions that the executors of these kinds take now.
-    pub(crate) fn room(&self, kinds: &BTreeSet<usize>) -> usize {
+    /// Number of executions that the executors of these kinds take now, counted until it reaches `most`.
+    pub(crate) fn room(&self, kinds: &BTreeSet<usize>, most: usize) -> usize {
         let inner = self.0.lock();
         let open = kinds.iter().filter_map(|kind| inner.open.get(kind)).flatten();
         let states = open.filter_map(|executor| inner.executors.get(executor));
-        states.map(|state| state.room.count()).fold(0, usize::saturating_add)
+        let mut sum = 0_usize;
+        for state in states {
+            sum = sum.saturating_add(state.room.count());
+            if sum >= most {
+                return most;
+            }
+        }
+        sum
     }
 
     /// All live executors of these kinds.

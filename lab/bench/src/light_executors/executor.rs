@@ -67,6 +67,8 @@ impl HeartbeatSource for LightExecutor {
             status: ExecutorStatus::Ready,
             executor_type: pool.executor_type.clone(),
             slots: settings.slots,
+            properties: pool.properties.clone(),
+            root_is_input: pool.root_is_input,
             capacity: pool.capacity.clone(),
             held: held.used().clone(),
             running: held.keys(),

@@ -118,8 +118,8 @@ mod tests {
     use crate::accepted::execution;
 
     fn claimed() -> Claimed {
-        let (group, pool) = ("g".parse().unwrap(), "default".parse().unwrap());
-        let record = ExecutionRecord::accepted(execution(&group, &pool, model::Millis(1)));
+        let group = "g".parse().unwrap();
+        let record = ExecutionRecord::accepted(execution(&group, model::Millis(1)));
         Claimed { record, sequence: Sequence(1), size: Resources::new(1000, 1 << 30) }
     }
 

@@ -92,7 +92,7 @@ fn an_executor_is_open_until_its_room_is_granted() {
     assert!(view.granted(&granted("one", 1, 2)) && !view.granted(&granted("one", 1, 2)));
     assert_eq!(open(&view), [(id("two"), 2)]);
     assert!(view.report(&RoomReport { executor: id("one"), room: room(2, 1, 1) }));
-    assert_eq!((open(&view), view.room(&kind())), (vec![(id("one"), 1), (id("two"), 2)], 3));
+    assert_eq!((open(&view), view.room(&kind(), 100)), (vec![(id("one"), 1), (id("two"), 2)], 3));
     view.outdated(&id("two"), 1);
     assert_eq!(open(&view), [(id("one"), 1)]);
 }
