@@ -96,7 +96,7 @@ impl Link {
     }
 
     fn write(&self, unsent: &Unsent) -> io::Result<usize> {
-        let files: Vec<_> = unsent.files.iter().map(|file| file.as_raw_fd()).collect();
+        let files: Vec<_> = unsent.files.iter().map(AsRawFd::as_raw_fd).collect();
         let rights = [ControlMessage::ScmRights(&files)];
         let rights = if files.is_empty() { &[][..] } else { &rights };
         let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL;
