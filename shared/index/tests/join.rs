@@ -81,7 +81,7 @@ impl Test {
         let merge = MergeKey::of(execution);
         self.event(
             execution,
-            Change::Finished { executor: None, merge, invocation: String::new(), beyond: 0 },
+            Change::Finished { executor: None, merge, beyond: None },
         )
     }
 
