@@ -72,6 +72,24 @@ impl Granted {
             after: self.after,
             hedge_at: shared.hedge_at(&self.demand, now),
             cost: u64::try_from(cost).present("the occupancy of an execution, which is not negative"),
+            notice: shared.has_peers().then(|| {
+                let mut notice = none_granted(&self.executor);
+                self.add_to(&mut notice);
+                notice
+            }),
+        }
+    }
+
+    /// Adds the grant to a notice of grants to the same executor.
+    fn add_to(&self, notice: &mut GrantNotice) {
+        if self.grant.ahead {
+            notice.ahead = notice.ahead.saturating_add(1);
+            return;
+        }
+        notice.size.add(&self.grant.size);
+        notice.starts = notice.starts.saturating_add(1);
+        if self.demand.exclusive {
+            (notice.starts, notice.ahead) = (u16::MAX, u16::MAX);
         }
     }
 }
@@ -93,6 +111,11 @@ pub(crate) fn granted_keys(granted: &[Granted], committed: &[Committed]) -> Hash
 
 /// Maximum size in bytes of the records in a message: nats-server accepts messages of 1 MiB by default.
 const BYTES_MAX: usize = 512 << 10;
+
+/// A notice of no grants.
+fn none_granted(executor: &ExecutorId) -> GrantNotice {
+    GrantNotice { executor: executor.clone(), number: 0, size: Resources::default(), starts: 0, ahead: 0 }
+}
 
 /// What one executor gets in one message.
 struct Parcel {
@@ -120,9 +143,16 @@ pub(crate) async fn send(shared: &Shared, granted: &[Granted], committed: Vec<Co
                 }
             }
             Committed::NotGranted => sent.all = false,
-            Committed::Outdated { number } => {
+            Committed::Outdated { number, missed } => {
                 sent.all = false;
-                outdated.insert(&it.executor, number);
+                shared.note_peers();
+                count(Counter::ExecutionClaims, &[(Label::Verdict, "outdated")], 1);
+                if missed.is_empty() {
+                    outdated.insert(&it.executor, number);
+                }
+                for notice in missed {
+                    shared.view.granted(&notice);
+                }
             }
         }
     }
@@ -137,8 +167,6 @@ pub(crate) async fn send(shared: &Shared, granted: &[Granted], committed: Vec<Co
         }
     }
     for (executor, number) in outdated {
-        count(Counter::ExecutionClaims, &[(Label::Verdict, "outdated")], 1);
-        shared.note_peers();
         shared.view.outdated(executor, number);
         // If this is lost, the executor counts as open again later, and the next grant to it asks again.
         let ask = Grants { number, claimed: Vec::new() };
@@ -150,30 +178,14 @@ pub(crate) async fn send(shared: &Shared, granted: &[Granted], committed: Vec<Co
 
 impl Parcel {
     fn to(executor: &ExecutorId) -> Self {
-        let notice = GrantNotice {
-            executor: executor.clone(),
-            number: 0,
-            size: Resources::default(),
-            starts: 0,
-            ahead: 0,
-        };
-        Self { message: StoredGrants::default(), notice, bytes: 0 }
+        Self { message: StoredGrants::default(), notice: none_granted(executor), bytes: 0 }
     }
 
     fn add(&mut self, granted: &Granted, number: u64, sequence: Sequence, record: String) {
         self.bytes += record.len();
         let size = &granted.grant.size;
-        let notice = &mut self.notice;
-        if granted.grant.ahead {
-            notice.ahead = notice.ahead.saturating_add(1);
-        } else {
-            notice.size.add(size);
-            notice.starts = notice.starts.saturating_add(1);
-            if granted.demand.exclusive {
-                (notice.starts, notice.ahead) = (u16::MAX, u16::MAX);
-            }
-        }
-        notice.number = notice.number.max(number);
+        granted.add_to(&mut self.notice);
+        self.notice.number = self.notice.number.max(number);
         self.message.number = self.message.number.max(number);
         match RawValue::from_string(record) {
             Ok(record) => self.message.claimed.push(Claimed { record, sequence, size: size.clone() }),

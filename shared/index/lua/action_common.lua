@@ -72,34 +72,59 @@ local function claim(key, executor, pool, cost, now)
   hold(pool, group_of(key), tonumber(cost), now)
 end
 
--- Numbers of the last grants to the executors that this script gives executions to, and those of them that the caller
--- does not know.
-local last_grant, outdated = {}, {}
+-- Number of the last grants to an executor whose notices are kept for schedulers that missed them.
+local NOTICES = 16
+
+-- Numbers of the last grants to the executors that this script gives executions to, those of them that the caller
+-- does not know, and their kept notices, each `<number> <notice>`.
+local last_grant, outdated, notices = {}, {}, {}
 
 -- Whether the caller, which knows the grants to the executor up to number `after`, knows them all: only then it knows the
 -- room. The number here is lower if the index was lost.
 local function knows_room(executor, after)
   if not last_grant[executor] then
-    local stored, known = tonumber(redis.call('HGET', P .. 'executor:' .. executor, 'granted') or 0), tonumber(after)
+    local state = redis.call('HMGET', P .. 'executor:' .. executor, 'granted', 'notices')
+    local stored, known = tonumber(state[1] or 0), tonumber(after)
     last_grant[executor] = math.max(stored, known)
     outdated[executor] = stored > known
+    notices[executor] = {}
+    for line in string.gmatch(state[2] or '', '[^\n]+') do table.insert(notices[executor], line) end
   end
   return not outdated[executor]
 end
 
--- Makes an execution a claim of the executor, which is in doubt from `doubt` on. Returns the number of the grant.
-local function grant(key, executor, pool, cost, hedge_at, doubt, now)
+-- The kept notices of grants to the executor after number `after`, in order; none if some of them are not kept.
+local function missed(executor, after)
+  local found, next = {}, tonumber(after) + 1
+  for _, line in ipairs(notices[executor]) do
+    local number, notice = string.match(line, '^(%d+) (.+)$')
+    if tonumber(number) == next then
+      found[#found + 1] = notice
+      next = next + 1
+    end
+  end
+  return next > last_grant[executor] and found or {}
+end
+
+-- Makes an execution a claim of the executor, which is in doubt from `doubt` on. Returns the number of the grant. `notice`
+-- describes it for other schedulers; '' if there are none.
+local function grant(key, executor, pool, cost, hedge_at, doubt, notice, now)
   claim(key, executor, pool, cost, now)
   redis.call('ZADD', P .. 'doubtful', doubt, executor .. ' ' .. key)
   if hedge_at ~= '0' then redis.call('ZADD', P .. 'hedges', hedge_at, key) end
   last_grant[executor] = last_grant[executor] + 1
+  if notice ~= '' then table.insert(notices[executor], last_grant[executor] .. ' ' .. notice) end
   return last_grant[executor]
 end
 
 -- Writes the numbers of the last grants, at the end of a script that grants.
 local function note_grants()
   for executor, number in pairs(last_grant) do
-    if not outdated[executor] then redis.call('HSET', P .. 'executor:' .. executor, 'granted', number) end
+    if not outdated[executor] then
+      local all = notices[executor]
+      local kept = table.concat(all, '\n', math.max(1, #all - NOTICES + 1), #all)
+      redis.call('HSET', P .. 'executor:' .. executor, 'granted', number, 'notices', kept)
+    end
   end
 end
 

@@ -10,8 +10,8 @@ use index::{
     actions::{Backlog, Change, Committed, Due, Effects, Event, Grant, GroupUse, Heads, StaleClaim},
 };
 use model::{
-    ExecutionKey, ExecutorHeartbeat, ExecutorStatus, Grants, PoolName, Priority, Requirements,
-    RequirementsId, Sequence, Urgency,
+    ExecutionKey, ExecutorHeartbeat, ExecutorStatus, GrantNotice, Grants, PoolName, Priority, Requirements,
+    RequirementsId, Resources, Sequence, Urgency,
 };
 use support::{GRACE, LATER, NOW, Test, heartbeat, id, key, pool};
 
@@ -62,7 +62,7 @@ async fn a_grant_to_an_executor_that_another_scheduler_filled_is_refused() {
     };
     // The first grant may have any number, and later ones may leave numbers out: the executor is older than the index.
     assert_eq!(number(grant(0, "x", 7).await), 8);
-    assert_eq!(grant(1, "x", 7).await, Committed::Outdated { number: 8 });
+    assert_eq!(grant(1, "x", 7).await, Committed::Outdated { number: 8, missed: Vec::new() });
     assert_eq!(grant(0, "x", 8).await, Committed::NotGranted);
     assert_eq!(number(grant(1, "x", 8).await), 9);
     assert_eq!(number(grant(2, "y", 0).await), 1);
@@ -82,6 +82,7 @@ async fn new_executions_are_granted_by_the_call_that_applies_them() {
         after,
         hedge_at: None,
         cost: 1000,
+        notice: None,
     };
     let grants = [grant(&first, "x", 0), grant(&third, "x", 0)];
     let granted = test.apply_granting(&events, &grants).await.granted;
@@ -97,7 +98,7 @@ async fn new_executions_are_granted_by_the_call_that_applies_them() {
     let fourth = key("g");
     let events = [test.waits(&fourth, 0)];
     let granted = test.apply_granting(&events, &[grant(&fourth, "x", 1)]).await.granted;
-    assert_eq!(granted, [Committed::Outdated { number: 2 }]);
+    assert_eq!(granted, [Committed::Outdated { number: 2, missed: Vec::new() }]);
     assert_eq!(test.counts().await, (2, 2));
     let events = [test.finished(&first, Some("x")), test.finished(&third, Some("x"))];
     test.apply(&events).await;
@@ -469,6 +470,7 @@ async fn use_counts_for_the_pool_of_the_executor_that_holds_it() {
         after: 0,
         hedge_at: None,
         cost: 3000,
+        notice: None,
     };
     assert!(matches!(test.actions.commit(&[grant], NOW).await.unwrap()[0], Committed::Granted { .. }));
     let pools = [pool(), other.clone()];
@@ -522,4 +524,48 @@ async fn the_place_counts_the_turns_of_other_groups_and_the_run_times_before_it(
     let last = &events[3].key;
     let queue = test.actions.queue(&RequirementsId::none(), [&pool()], Some(last), NOW).await.unwrap();
     assert_eq!((queue.place, queue.others, queue.mean), (Some(3), 4, Duration::from_secs(9)));
+}
+
+#[tokio::test]
+async fn a_refused_grant_says_what_was_granted_meanwhile() {
+    let mut test = Test::start().await;
+    let keys = test.accept(20).await;
+    let notice = |number: u64, starts: u16| GrantNotice {
+        executor: id("x"),
+        number,
+        size: Resources::new(1000, u64::from(starts)),
+        starts,
+        ahead: 0,
+    };
+    let grant = |at: usize, after: u64| Grant {
+        key: keys[at].clone(),
+        executor: id("x"),
+        pool: pool(),
+        after,
+        hedge_at: None,
+        cost: 1000,
+        // The index gives it its number.
+        notice: Some(notice(0, u16::try_from(at).unwrap() + 1)),
+    };
+    let granted = test.actions.commit(&[grant(0, 0), grant(1, 0)], NOW).await.unwrap();
+    assert!(granted.iter().all(|it| matches!(it, Committed::Granted { .. })), "{granted:?}");
+    let refused = test.actions.commit(&[grant(2, 0), grant(2, 1)], NOW).await.unwrap();
+    // The first one of a call decides which grants the caller knows.
+    let missed = vec![notice(1, 1), notice(2, 2)];
+    assert_eq!(refused[0], Committed::Outdated { number: 2, missed });
+    let event = test.waits(&key("g"), 0);
+    let key = event.key.clone();
+    let late = Grant { key, ..grant(3, 1) };
+    let refused = test.apply_granting(&[event], &[late]).await.granted;
+    assert_eq!(refused, [Committed::Outdated { number: 2, missed: vec![notice(2, 2)] }]);
+    // Only the last ones are kept.
+    for at in 2..20 {
+        let after = at as u64;
+        assert!(matches!(
+            test.actions.commit(&[grant(at, after)], NOW).await.unwrap()[0],
+            Committed::Granted { .. }
+        ));
+    }
+    let refused = test.actions.commit(&[grant(0, 2)], NOW).await.unwrap();
+    assert_eq!(refused, [Committed::Outdated { number: 20, missed: Vec::new() }]);
 }

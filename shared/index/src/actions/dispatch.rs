@@ -5,7 +5,10 @@ use std::{
     time::Duration,
 };
 
-use model::{Demand, ExecutionKey, ExecutorId, Grants, Group, Millis, PoolName, RequirementsId, Sequence};
+use invariant::Present as _;
+use model::{
+    Demand, ExecutionKey, ExecutorId, GrantNotice, Grants, Group, Millis, PoolName, RequirementsId, Sequence,
+};
 use redis::{FromRedisValue, Value};
 
 use crate::{
@@ -85,14 +88,19 @@ pub struct Grant {
     pub hedge_at: Option<Millis>,
     /// Resources that it holds there, in thousandths of ESU.
     pub cost: u64,
+    /// Describes the grant for other schedulers that miss it; `None` if there are none.
+    pub notice: Option<GrantNotice>,
 }
 
 impl Grant {
-    /// Appends the six arguments that the scripts expect for each grant.
+    /// Appends the seven arguments that the scripts expect for each grant.
     pub(crate) fn write(&self, invocation: &mut redis::ScriptInvocation<'_>) {
         invocation.arg(self.key.to_string()).arg(self.executor.as_str());
         invocation.arg(self.hedge_at.map_or(0, |at| at.0)).arg(self.cost).arg(self.after);
-        invocation.arg(self.pool.as_str());
+        let notice = self.notice.as_ref();
+        let notice =
+            notice.map(|notice| serde_json::to_string(notice).present("a notice of a grant as JSON"));
+        invocation.arg(self.pool.as_str()).arg(notice.unwrap_or_default());
     }
 }
 
@@ -114,6 +122,8 @@ pub enum Committed {
     Outdated {
         /// Number of the last grant to the executor.
         number: u64,
+        /// The grants that the caller did not know, in order; empty if the index does not have all of them.
+        missed: Vec<GrantNotice>,
     },
 }
 
@@ -170,9 +180,14 @@ impl Actions {
         for grant in grants {
             grant.write(&mut invocation);
         }
-        let done: Vec<(u64, u64, String)> = self.invoke("action_commit", &mut invocation).await?;
-        let read = |(sequence, number, record)| read_committed(sequence, number, || record);
-        Ok(done.into_iter().map(read).collect())
+        let done: Vec<(u64, u64, String, Vec<String>)> =
+            self.invoke("action_commit", &mut invocation).await?;
+        let answers = grants.iter().zip(done);
+        Ok(answers
+            .map(|(grant, (sequence, number, record, missed))| {
+                read_committed(grant, (sequence, number, missed), || record)
+            })
+            .collect())
     }
 
     /// Returns `executions`, which `executor` claimed and did not start, to their queues; returns the ids of the
@@ -200,11 +215,22 @@ pub(super) fn read_ids(ids: &[String]) -> Option<Vec<RequirementsId>> {
     distinct.into_iter().map(|id| id.parse().ok()).collect()
 }
 
-/// Reads the result of a grant, whose record is `record`.
-pub(super) fn read_committed(sequence: u64, number: u64, record: impl FnOnce() -> String) -> Committed {
+/// Reads the result of `grant`, whose record is `record`.
+pub(super) fn read_committed(
+    grant: &Grant,
+    (sequence, number, missed): (u64, u64, Vec<String>),
+    record: impl FnOnce() -> String,
+) -> Committed {
     match (sequence, number) {
         (0, 0) => Committed::NotGranted,
-        (0, number) => Committed::Outdated { number },
+        (0, number) => {
+            let read = |(at, text): (u64, &String)| {
+                let notice: GrantNotice = serde_json::from_str(text).ok()?;
+                Some(GrantNotice { number: at, ..notice })
+            };
+            let missed: Option<Vec<GrantNotice>> = (grant.after + 1..).zip(&missed).map(read).collect();
+            Committed::Outdated { number, missed: missed.unwrap_or_default() }
+        }
         (sequence, number) => Committed::Granted { number, sequence: Sequence(sequence), record: record() },
     }
 }

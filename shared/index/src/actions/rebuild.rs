@@ -31,7 +31,7 @@ pub struct StaleClaim {
     pub executor: ExecutorId,
 }
 
-type RawEffects = (String, u64, Vec<String>, u8, Vec<(u64, u64)>);
+type RawEffects = (String, u64, Vec<String>, u8, Vec<(u64, u64, Vec<String>)>);
 
 /// The record of `key` among `events`, as it is stored.
 fn record_of(key: &ExecutionKey, events: &[&Event]) -> String {
@@ -142,9 +142,7 @@ impl Actions {
             let astray: Vec<StaleClaim> = astray.chunks(2).map(read).collect::<Option<_>>()?;
             let granted = grants.iter().zip(granted);
             let granted = granted
-                .map(|(grant, (sequence, number))| {
-                    read_committed(sequence, number, || record_of(&grant.key, events))
-                })
+                .map(|(grant, answer)| read_committed(grant, answer, || record_of(&grant.key, events)))
                 .collect();
             Some(Effects { astray, applied_here: applied == 1, granted })
         };

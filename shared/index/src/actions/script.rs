@@ -26,7 +26,8 @@ use redis::Script;
 ///   time its answer is due.
 /// - `hedges` ZSET: executions by the time at which another copy is due.
 /// - `executors` ZSET by expiry; `members:<pool>` ZSET the same of one pool. `executor:<executor>`
-///   HASH: `pool`, `host`, `heartbeat`; `granted`: number of the last grant.
+///   HASH: `pool`, `host`, `heartbeat`; `granted`: number of the last grant; `notices`: the last ones,
+///   `<number> <model::GrantNotice>` in a line each, if there are several schedulers.
 /// - `merge` HASH: the join key (see [`super::MergeKey`]) of every unfinished execution that may be shared, to the
 ///   execution. `joining:<join key>` STRING with TTL: an execution that others join before its first record is applied.
 /// - `awaited` SET: executors that have not sent a heartbeat since a rebuild.

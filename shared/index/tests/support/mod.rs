@@ -248,12 +248,19 @@ impl Test {
     ) -> Option<(u64, Sequence, String)> {
         let mut after = 0;
         loop {
-            let grant =
-                Grant { key: key.clone(), executor: id(executor), pool: pool(), after, hedge_at, cost: 1000 };
+            let grant = Grant {
+                key: key.clone(),
+                executor: id(executor),
+                pool: pool(),
+                after,
+                hedge_at,
+                cost: 1000,
+                notice: None,
+            };
             match self.actions.commit(&[grant], NOW).await.unwrap().remove(0) {
                 Committed::Granted { number, sequence, record } => return Some((number, sequence, record)),
                 Committed::NotGranted => return None,
-                Committed::Outdated { number } => after = number,
+                Committed::Outdated { number, .. } => after = number,
             }
         }
     }
@@ -266,6 +273,7 @@ impl Test {
             after,
             hedge_at: None,
             cost: 1000,
+            notice: None,
         };
         self.actions.commit(&[grant], NOW).await.unwrap().remove(0)
     }
