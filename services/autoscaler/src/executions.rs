@@ -112,7 +112,7 @@ impl Executions {
                 // Their records have not been read yet.
                 0 if self.home(&backlog.requirements, &Needs::default()).as_ref() == Some(pool) => waiting,
                 0 => 0,
-                all => (waiting as u128 * here as u128).div_ceil(all as u128) as u64,
+                all => waiting.saturating_mul(here as u64).div_ceil(all as u64),
             }
         };
         backlog.iter().map(of).sum()

@@ -187,7 +187,9 @@ impl<'a> Pass<'a> {
             return Ok(());
         }
         let backlog = self.shared.actions.backlog().await.inspect_err(|_| queues.set_incomplete())?;
-        backlog.iter().for_each(|it| queues.news(&it.requirements));
+        for it in &backlog {
+            queues.news(&it.requirements);
+        }
         Ok(())
     }
 
@@ -268,9 +270,13 @@ impl<'a> Pass<'a> {
     }
 
     /// Decides what the executors get that can run the executions of these queues.
-    fn decide_part(&self, read: &[(&QueueHead, &ToRead)], uses: &HashMap<PoolName, Vec<GroupUse>>) -> Part {
+    fn decide_part(
+        &self,
+        read: &[(&QueueHead, &ToRead)],
+        group_uses: &HashMap<PoolName, Vec<GroupUse>>,
+    ) -> Part {
         let kinds: BTreeSet<usize> = read.iter().flat_map(|(_, queue)| queue.set.kinds()).collect();
-        let queues = self.group_queues(read, &kinds, uses);
+        let queues = self.group_queues(read, &kinds, group_uses);
         if queues.iter().all(|queue| queue.waiting.is_empty()) {
             return Part { open: Vec::new(), granted: Vec::new(), queues: Vec::new() };
         }
@@ -306,12 +312,12 @@ impl<'a> Pass<'a> {
         &self,
         read: &[(&QueueHead, &ToRead)],
         kinds: &BTreeSet<usize>,
-        uses: &HashMap<PoolName, Vec<GroupUse>>,
+        group_uses: &HashMap<PoolName, Vec<GroupUse>>,
     ) -> Vec<Queue> {
         let offers = || kinds.iter().filter_map(|kind| self.kinds.offers.get(*kind));
         let pools: BTreeSet<&PoolName> = offers().map(|offer| &offer.name).collect();
         let mut standings: HashMap<&Group, (f64, f64)> = HashMap::new();
-        for it in pools.into_iter().filter_map(|pool| uses.get(pool)).flatten() {
+        for it in pools.into_iter().filter_map(|pool| group_uses.get(pool)).flatten() {
             let (used, held) = standings.entry(&it.group).or_default();
             *used += it.used;
             *held += it.held;

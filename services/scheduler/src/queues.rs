@@ -218,7 +218,7 @@ mod tests {
         assert!(queues.any_active(), "something came after the read");
         queues.note_empty(&it.id, it.news + 1);
         assert!(!queues.any_active() && queues.to_read(None, &kinds).is_empty());
-        queues.news_of(&[it.id.clone()]);
+        queues.news_of(std::slice::from_ref(&it.id));
         assert!(queues.any_active() && !queues.take_incomplete());
         queues.news_of(&[group("x").id()]);
         assert!(queues.take_incomplete() && !queues.take_incomplete());

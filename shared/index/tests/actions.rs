@@ -476,13 +476,13 @@ async fn use_counts_for_the_pool_of_the_executor_that_holds_it() {
     let pools = [pool(), other.clone()];
     let held = async |test: &Test| {
         let heads = test.actions.heads(NOW, 100, GRACE, &[RequirementsId::none()], &pools).await.unwrap();
-        [&pools[0], &pools[1]].map(|pool| heads.uses[pool][0].held)
+        [&pools[0], &pools[1]].map(|pool| format!("{:.1}", heads.uses[pool][0].held))
     };
-    assert_eq!(held(&test).await, [1.0, 3.0]);
+    assert_eq!(held(&test).await, ["1.0", "3.0"]);
     assert_eq!(test.actions.running(&other).await.unwrap(), 1);
     let events = [test.finished(&keys[1], Some("y"))];
     test.apply(&events).await;
-    assert_eq!(held(&test).await, [1.0, 0.0]);
+    assert_eq!(held(&test).await, ["1.0", "0.0"]);
     assert_eq!(test.actions.running(&other).await.unwrap(), 0);
 }
 

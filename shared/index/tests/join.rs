@@ -79,10 +79,7 @@ impl Test {
 
     fn ends(&mut self, execution: &Execution) -> Event {
         let merge = MergeKey::of(execution);
-        self.event(
-            execution,
-            Change::Finished { executor: None, merge, beyond: None },
-        )
+        self.event(execution, Change::Finished { executor: None, merge, beyond: None })
     }
 
     async fn apply(&self, event: &Event) {

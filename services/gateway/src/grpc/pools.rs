@@ -304,7 +304,7 @@ impl FarmSnapshot {
             return format!("{before}{none} ({waiting} waiting){priority}").into();
         }
         let position = position(queue);
-        let ahead = position.map(|position| position.text()).unwrap_or_default();
+        let ahead = position.map(Position::text).unwrap_or_default();
         let closed = self.closed(requirements).map(|closed| format!("; these {closed}")).unwrap_or_default();
         let text = format!(
             "{before}{running} actions are assigned to the {executors} executors{with}, {waiting} waiting{ahead}{closed}{priority}"

@@ -102,7 +102,7 @@ mod tests {
     fn what_live_executors_offer_is_present_with_the_largest_capacity() {
         let (small, large) = (pool("a", "x", 2), pool("a", "x", 8));
         let heartbeats = [live(&small, ExecutorStatus::Ready), live(&large, ExecutorStatus::Draining)];
-        let offers = Offers::of(&heartbeats, &[large.clone()], &BTreeSet::new());
+        let offers = Offers::of(&heartbeats, std::slice::from_ref(&large), &BTreeSet::new());
         assert_eq!(offers, Offers { present: vec![large], departed: Vec::new() });
     }
 
@@ -112,7 +112,7 @@ mod tests {
         let heartbeats = [live(&here, ExecutorStatus::Ready), live(&gone, ExecutorStatus::Gone)];
         let registered = [gone.clone(), larger.clone()];
         let offers = Offers::of(&heartbeats, &registered, &BTreeSet::new());
-        assert_eq!(offers.present, [here.clone()]);
+        assert_eq!(offers.present, std::slice::from_ref(&here));
         assert_eq!(offers.departed, registered, "a larger executor left too");
         let offers = Offers::of(&heartbeats, &registered, &BTreeSet::from([gone.name.clone()]));
         assert_eq!(offers.present, [gone, here]);
