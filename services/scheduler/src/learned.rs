@@ -3,15 +3,10 @@
 
 use std::time::Duration;
 
-use bus::{Stored, millis};
+use bus::millis;
 use model::{ActionKeys, Demand, ExecutionRecord, ExecutorHome, Measured, Resources};
 use parking_lot::Mutex;
-use policy::{
-    actions::{History, Warmth, asked, occupancy, packing, place, waits_until},
-    queue::Waiting,
-};
-
-use crate::Shared;
+use policy::actions::{History, Warmth, asked, occupancy, packing};
 
 /// Maximum number of keys whose warm executors are remembered.
 const WARMTH_MAX: usize = 200_000;
@@ -125,25 +120,4 @@ fn thousandths(value: f64) -> u64 {
     )]
     let thousandths = (value * 1000.0).round() as u64;
     thousandths
-}
-
-/// Converts an unfinished execution, whose last record is `stored`, to an entry of the index.
-pub(crate) fn open(shared: &Shared, record: &ExecutionRecord, stored: &Stored) -> index::actions::Open {
-    let execution = &record.execution;
-    let requirements = &execution.requirements;
-    let sized = shared.learned.size(record, &shared.view.capacity(requirements));
-    let waiting = Waiting {
-        position: stored.sequence.0,
-        arrived_ms: execution.accepted_at_ms.0,
-        estimate_ms: sized.wall_ms,
-        flexibility: if shared.order.needs_flexibility() { shared.view.count(requirements) } else { 0 },
-    };
-    index::actions::Open {
-        until: waits_until(record),
-        demand: sized.demand,
-        cost: sized.cost,
-        place: place(shared.order, &execution.client.invocation, sized.length, &waiting),
-        merge: index::actions::MergeKey::of(execution),
-        record: stored.payload.to_vec(),
-    }
 }

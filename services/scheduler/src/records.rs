@@ -2,12 +2,17 @@
 //! rebuild reads all records.
 
 use bus::{BusError, Stored};
-use index::actions::{Change, Event, MergeKey, Move};
+use index::actions::{Change, Event, MergeKey, Move, Open};
 use model::{
     AcceptedHead, ActionOrder, ExecutionEvent, ExecutionHead, ExecutionPhase, ExecutionRecord, RoomReport,
 };
 
-use crate::{Shared, learned};
+use policy::{
+    actions::{place, waits_until},
+    queue::Waiting,
+};
+
+use crate::Shared;
 
 /// Content of a record.
 pub(crate) enum RecordContent {
@@ -60,9 +65,30 @@ pub(crate) fn event(shared: &Shared, content: &RecordContent, stored: &Stored) -
                 ExecutionPhase::Hedged => Move::Hedged,
                 ExecutionPhase::CopyEnded { executor, .. } => Move::CopyEnded(executor.clone()),
             };
-            let open = learned::open(shared, record, stored);
+            let open = open(shared, record, stored);
             (record.execution.key(), Change::Open(change, Box::new(open)))
         }
     };
     Event { key, sequence: stored.sequence, change }
+}
+
+/// Converts an unfinished execution, whose last record is `stored`, to an entry of the index.
+fn open(shared: &Shared, record: &ExecutionRecord, stored: &Stored) -> Open {
+    let execution = &record.execution;
+    let requirements = &execution.requirements;
+    let sized = shared.learned.size(record, &shared.view.capacity(requirements));
+    let waiting = Waiting {
+        position: stored.sequence.0,
+        arrived_ms: execution.accepted_at_ms.0,
+        estimate_ms: sized.wall_ms,
+        flexibility: if shared.order.needs_flexibility() { shared.view.count(requirements) } else { 0 },
+    };
+    Open {
+        until: waits_until(record),
+        demand: sized.demand,
+        cost: sized.cost,
+        place: place(shared.order, &execution.client.invocation, sized.length, &waiting),
+        merge: MergeKey::of(execution),
+        record: stored.payload.to_vec(),
+    }
 }

@@ -103,8 +103,8 @@ impl Shared {
         policy::weight(current.as_ref().and_then(|governance| governance.quotas.of(group)))
     }
 
-    /// ESU that a group may hold on these kinds of executors while others wait; `None` if no group has a quota of
-    /// their executor types.
+    /// ESU that a group may hold on these kinds of executors while others wait; `None` if no group has a
+    /// quota of their executor types.
     pub(crate) fn share<'a>(&self, group: &Group, kinds: impl Iterator<Item = &'a Pool>) -> Option<f64> {
         let current = self.quotas.borrow();
         let known = current.as_ref()?;

@@ -218,8 +218,8 @@ impl Disk {
         Ok(opened.map(|(file, _)| file))
     }
 
-    /// Opens a file for reading, and extends its life unless `is_fresh` accepts the time since that was last done. Returns
-    /// that time too.
+    /// Opens a file for reading, and extends its life unless `is_fresh` accepts the time since that was last
+    /// done. Returns that time too.
     pub(crate) fn open_and_touch(
         &self,
         entry: &Entry,

@@ -30,8 +30,8 @@ pub(crate) struct ReleasedTree {
     pub(crate) permit: Option<Arc<OwnedSemaphorePermit>>,
 }
 
-/// Maximum number of files, directories and symlinks of a tree that is checked at once: passing it to the thread would
-/// take longer.
+/// Maximum number of files, directories and symlinks of a tree that is checked at once: passing it to the
+/// thread would take longer.
 const AT_ONCE_MAX: u64 = 16;
 
 /// Maximum number of names in a directory of such a tree after its action.
@@ -52,8 +52,8 @@ struct Keeper {
 }
 
 impl TreeChecker {
-    /// Starts the thread, which ends when the checker is dropped. `trusts_stamps`: each change of a directory changes its
-    /// stamp.
+    /// Starts the thread, which ends when the checker is dropped. `trusts_stamps`: each change of a
+    /// directory changes its stamp.
     pub(crate) fn start(
         recycler: Arc<Recycler>,
         pool: Arc<Pool>,
@@ -73,8 +73,8 @@ impl TreeChecker {
         Ok(Self { queue, keeper })
     }
 
-    /// Checks a tree that is in its folder of the pool: at once if it is small and its action added little, otherwise
-    /// later.
+    /// Checks a tree that is in its folder of the pool: at once if it is small and its action added
+    /// little, otherwise later.
     pub(crate) fn check(&self, released: ReleasedTree) {
         let small = released.made.plan.entries <= AT_ONCE_MAX;
         let rest = if small { self.keeper.check(released, AT_ONCE_NAMES_MAX) } else { Some(released) };
@@ -86,8 +86,8 @@ impl TreeChecker {
 }
 
 impl Keeper {
-    /// Checks a tree, keeps its usable parts and removes the rest. Returns the tree if one of its directories has more
-    /// than `names_max` names.
+    /// Checks a tree, keeps its usable parts and removes the rest. Returns the tree if one of its directories
+    /// has more than `names_max` names.
     fn check(&self, mut released: ReleasedTree, names_max: usize) -> Option<ReleasedTree> {
         let folder = self.pool.folder(released.tree);
         let mut audit = Audit::new(&self.recycler, names_max, self.trusts_stamps);

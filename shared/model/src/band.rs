@@ -50,7 +50,7 @@ pub struct ParseActionOrderError {
 }
 
 impl ActionOrder {
-    /// All orders.
+    /// All orders, with those of builds.
     pub fn all() -> impl Iterator<Item = Self> {
         [Self::Turns, Self::MultiLevel].into_iter().chain(BandOrder::ALL.map(Self::Of))
     }

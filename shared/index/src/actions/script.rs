@@ -15,8 +15,8 @@ use redis::Script;
 ///   record. `demands` HASH: its requirements on an executor (JSON). `positions` ZSET: the same executions by position.
 /// - `waiting` HASH: number of waiting executions by id of their requirements (`model::RequirementsId`). `groups:<id>` SET:
 ///   groups with such executions. `waiting:<id> <group>` ZSET: the executions, by rank (band, then priority), then start
-///   tag. `backlog` HASH: number of waiting executions by group. `expires` ZSET: all waiting executions by their expiry
-///   time.
+///   tag. `backlog` HASH: number of waiting executions by group. `expires` ZSET: all waiting executions by the time
+///   at which they expire.
 /// - `tags:<group>` HASH while the group waits: `i<flow>` the start tag of the next execution of a flow (an
 ///   invocation, or a level), `l<flow>` that of its last one, the empty field that of the execution started last.
 /// - `use:<pool>` HASH: group to its past use, the resources that it holds, and the time of that count.

@@ -63,8 +63,8 @@ enum Requirement<'a> {
 /// Admits an action that asks for `platform`, which are the properties without those that state its size, and for
 /// `needs`; returns what its executor must offer. Some pool must offer every requested value, as matched by
 /// [`requirements`](crate::requirements), and its largest executor must have everything that the action needs. See
-/// [`super::read_needs`]. An action that only executors could run that left the farm is admitted too, and waits for
-/// one of them.
+/// [`super::read_needs`]. An action that only executors could run that left the farm is admitted too, and
+/// waits for one of them.
 ///
 /// A pool where the input root is an action's `/` is only for actions that ask for it, see [`is_requested`].
 pub fn admit(
