@@ -411,10 +411,13 @@ async fn whoever_runs_a_cancelled_execution_is_told() {
     test.until(|| executor.held() == 1).await;
     let cancelled = test.finish(&key, ExecutionOutcome { code: 1, ..outcome(None) }).await;
     assert!(matches!(cancelled, Written::Won(_)));
-    test.until(|| executor.cancelled() == vec![key.clone()]).await;
-    // If the order was lost, the next heartbeat that still names it reveals it.
+    test.until(|| executor.cancelled().contains(&key)).await;
+    // If the order was lost, the next heartbeat that still names it reveals it; a heartbeat that confirms the grant may
+    // have done so already.
+    let before = executor.cancelled().len();
     executor.heartbeat(ExecutorStatus::Ready).await;
-    test.until(|| executor.cancelled().len() >= 2).await;
+    test.until(|| executor.cancelled().len() > before).await;
+    assert!(executor.cancelled().iter().all(|cancelled| *cancelled == key));
 }
 
 #[tokio::test(flavor = "multi_thread")]

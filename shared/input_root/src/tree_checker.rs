@@ -73,8 +73,8 @@ impl TreeChecker {
         Ok(Self { queue, keeper })
     }
 
-    /// Checks a tree that is in its folder of the pool: at once if it is small and its action added
-    /// little, otherwise later.
+    /// Checks a tree that is in its folder of the pool: at once if it is small and its action
+    /// added little, otherwise later.
     pub(crate) fn check(&self, released: ReleasedTree) {
         let small = released.made.plan.entries <= AT_ONCE_MAX;
         let rest = if small { self.keeper.check(released, AT_ONCE_NAMES_MAX) } else { Some(released) };
