@@ -61,7 +61,7 @@ impl Projection for Executions {
     }
 
     fn ready(&self) {
-        // Records that arrived meanwhile were not reported as news.
+        // Records that arrived until now were not reported as news.
         self.shared.queues.news_everywhere();
         self.shared.wakes.dispatch.notify_one();
     }

@@ -247,12 +247,8 @@ impl View {
     /// Number of executors that meet `requirements`.
     pub(crate) fn count(&self, requirements: &Requirements) -> u32 {
         let inner = self.0.lock();
-        let able = |kind: usize| {
-            inner.kinds.get(kind).is_some_and(|offer| policy::requirements::satisfies(offer, requirements))
-        };
-        let able: BTreeSet<usize> =
-            (0..inner.kinds.known().offers.len()).filter(|kind| able(*kind)).collect();
-        let count = inner.executors.values().filter(|state| able.contains(&state.kind)).count();
+        let set = ProcessingSet::of(requirements, inner.kinds.known().offers.iter());
+        let count = inner.executors.values().filter(|state| set.contains(state.kind)).count();
         u32::try_from(count).unwrap_or(u32::MAX)
     }
 

@@ -13,7 +13,7 @@ use model::{
     ExecutionKey, ExecutorHeartbeat, ExecutorStatus, GrantNotice, Grants, PoolName, Priority, Requirements,
     RequirementsId, Resources, Sequence, Urgency,
 };
-use support::{GRACE, LATER, NOW, Test, heartbeat, id, key, pool};
+use support::{GRACE, LATER, NOW, Test, grant_of, heartbeat, id, key, pool};
 
 /// The use of the only pool by the only group.
 fn only_use(heads: &Heads) -> &GroupUse {
@@ -75,16 +75,7 @@ async fn new_executions_are_granted_by_the_call_that_applies_them() {
     let mut test = Test::start().await;
     let (first, second, third) = (key("g"), key("g"), key("g"));
     let events = [test.waits(&first, 0), test.waits(&second, 0), test.waits(&third, 0)];
-    let grant = |key: &ExecutionKey, executor: &str, after| Grant {
-        key: key.clone(),
-        executor: id(executor),
-        pool: pool(),
-        after,
-        hedge_at: None,
-        cost: 1000,
-        notice: None,
-    };
-    let grants = [grant(&first, "x", 0), grant(&third, "x", 0)];
+    let grants = [grant_of(&first, "x", 0), grant_of(&third, "x", 0)];
     let granted = test.apply_granting(&events, &grants).await.granted;
     let claimed = |number, sequence, key| Committed::Granted {
         number,
@@ -97,7 +88,7 @@ async fn new_executions_are_granted_by_the_call_that_applies_them() {
     // Another scheduler has granted two: what it does not know of waits.
     let fourth = key("g");
     let events = [test.waits(&fourth, 0)];
-    let granted = test.apply_granting(&events, &[grant(&fourth, "x", 1)]).await.granted;
+    let granted = test.apply_granting(&events, &[grant_of(&fourth, "x", 1)]).await.granted;
     assert_eq!(granted, [Committed::Outdated { number: 2, missed: Vec::new() }]);
     assert_eq!(test.counts().await, (2, 2));
     let events = [test.finished(&first, Some("x")), test.finished(&third, Some("x"))];
@@ -446,7 +437,7 @@ async fn executions_with_other_requirements_wait_in_other_queues_of_one_order() 
         |at: usize| heads.queues[at].groups[0].1.iter().map(|it| (&it.key, it.score)).collect::<Vec<_>>();
     let (plain, special) = (of(0), of(1));
     assert_eq!([plain[0].0, plain[1].0, special[0].0], [&keys[2], &keys[0], &keys[1]]);
-    // The scores are in the order of urgency and arrival, whatever is required.
+    // The scores are in the order of urgency and arrival, for all requirements.
     assert!(plain[0].1 < plain[1].1 && plain[1].1 < special[0].1);
     let mut backlog = test.actions.backlog().await.unwrap();
     backlog.sort_by_key(|it| it.requirements.clone());
@@ -463,15 +454,7 @@ async fn use_counts_for_the_pool_of_the_executor_that_holds_it() {
     let keys = test.accept(3).await;
     test.commit(&keys[0], "x").await.unwrap();
     let other: PoolName = "other".parse().unwrap();
-    let grant = Grant {
-        key: keys[1].clone(),
-        executor: id("y"),
-        pool: other.clone(),
-        after: 0,
-        hedge_at: None,
-        cost: 3000,
-        notice: None,
-    };
+    let grant = Grant { pool: other.clone(), cost: 3000, ..grant_of(&keys[1], "y", 0) };
     assert!(matches!(test.actions.commit(&[grant], NOW).await.unwrap()[0], Committed::Granted { .. }));
     let pools = [pool(), other.clone()];
     let held = async |test: &Test| {
@@ -538,14 +521,9 @@ async fn a_refused_grant_says_what_was_granted_meanwhile() {
         ahead: 0,
     };
     let grant = |at: usize, after: u64| Grant {
-        key: keys[at].clone(),
-        executor: id("x"),
-        pool: pool(),
-        after,
-        hedge_at: None,
-        cost: 1000,
         // The index gives it its number.
         notice: Some(notice(0, u16::try_from(at).unwrap() + 1)),
+        ..grant_of(&keys[at], "x", after)
     };
     let granted = test.actions.commit(&[grant(0, 0), grant(1, 0)], NOW).await.unwrap();
     assert!(granted.iter().all(|it| matches!(it, Committed::Granted { .. })), "{granted:?}");

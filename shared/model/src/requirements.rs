@@ -45,7 +45,7 @@ impl Requirements {
         self.properties.is_empty() && !self.root_is_input
     }
 
-    /// The id of these requirements: the same for equal ones, whatever the order in which a client names them.
+    /// The id of these requirements: the same for equal ones in any order.
     pub fn id(&self) -> RequirementsId {
         if self.is_empty() {
             return RequirementsId::none();

@@ -26,7 +26,7 @@ pub fn matches<'a, 'o, Values: Iterator<Item = &'o str>>(
     asked.into_iter().all(|(name, value)| value_matches(name, value, offered(name)))
 }
 
-/// Whether executors that offer what `pool` offers can run what requires `requirements`, whatever its size.
+/// Whether executors that offer what `pool` offers can run what requires `requirements`, of any size.
 pub fn satisfies(pool: &Pool, requirements: &Requirements) -> bool {
     let asked = requirements.properties.iter();
     let asked = asked.map(|RequestedProperty { name, value }| (name.as_str(), value.as_str()));

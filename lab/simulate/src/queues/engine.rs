@@ -2,15 +2,14 @@
 
 mod classes;
 mod each;
-mod levels;
 mod load_index;
 mod one;
 mod sorted;
 
 use classes::Classes;
 use each::Each;
-use levels::LeveledQueue;
 use one::One;
+use policy::queue::Levels;
 use sorted::Sorted;
 
 use super::{
@@ -57,7 +56,7 @@ pub fn run_queue(stream: &Stream, run: &Run) -> Result<Vec<Start>, InvalidStream
             drive(stream, run.reading, &mut Sorted::new(stream, &classes, order, estimation))
         }
         (QueuePolicy::Levels(estimation), _) => {
-            drive(stream, run.reading, &mut LeveledQueue::new(stream, &classes, estimation))
+            drive(stream, run.reading, &mut One::new(stream, &classes, Levels::default(), estimation))
         }
         (QueuePolicy::Each(spread, estimation), _) => {
             drive(stream, run.reading, &mut Each::new(stream, &classes, (spread, estimation), run))

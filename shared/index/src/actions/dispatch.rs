@@ -67,7 +67,7 @@ pub struct GroupUse {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Waiting {
     pub key: ExecutionKey,
-    /// Place among all waiting executions of its group, whatever they require: lower runs sooner.
+    /// Place among all waiting executions of its group, with any requirements: lower runs sooner.
     pub score: u64,
     /// Requirements on an executor.
     pub demand: Demand,

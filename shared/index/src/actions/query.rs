@@ -49,7 +49,7 @@ pub struct Backlog {
 
 impl Actions {
     /// The queue of executions with these requirements, which the executors of `pools` meet, and the place of `execution`
-    /// in it. One call, whatever the length of the queue.
+    /// in it. One call for a queue of any length.
     pub async fn queue<'a>(
         &self,
         requirements: &RequirementsId,

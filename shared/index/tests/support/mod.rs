@@ -64,6 +64,19 @@ pub fn merge(group: &str) -> MergeKey {
     MergeKey::named(&group.parse().unwrap(), &DigestFunction::Sha256.digest(b"a"), "")
 }
 
+/// A grant of one ESU by a scheduler that knows the grants to the executor up to number `after`.
+pub fn grant_of(key: &ExecutionKey, executor: &str, after: u64) -> Grant {
+    Grant {
+        key: key.clone(),
+        executor: id(executor),
+        pool: pool(),
+        after,
+        hedge_at: None,
+        cost: 1000,
+        notice: None,
+    }
+}
+
 /// A client's priority in the default band.
 fn inside(priority: i32) -> Urgency {
     Urgency { priority, ..Urgency::default() }
@@ -248,15 +261,7 @@ impl Test {
     ) -> Option<(u64, Sequence, String)> {
         let mut after = 0;
         loop {
-            let grant = Grant {
-                key: key.clone(),
-                executor: id(executor),
-                pool: pool(),
-                after,
-                hedge_at,
-                cost: 1000,
-                notice: None,
-            };
+            let grant = Grant { hedge_at, ..grant_of(key, executor, after) };
             match self.actions.commit(&[grant], NOW).await.unwrap().remove(0) {
                 Committed::Granted { number, sequence, record } => return Some((number, sequence, record)),
                 Committed::NotGranted => return None,
@@ -266,15 +271,7 @@ impl Test {
     }
 
     pub async fn grant_after(&self, key: &ExecutionKey, executor: &str, after: u64) -> Committed {
-        let grant = Grant {
-            key: key.clone(),
-            executor: id(executor),
-            pool: pool(),
-            after,
-            hedge_at: None,
-            cost: 1000,
-            notice: None,
-        };
+        let grant = grant_of(key, executor, after);
         self.actions.commit(&[grant], NOW).await.unwrap().remove(0)
     }
 

@@ -22,7 +22,7 @@ const SLOW_AFTER_OF_KIND: usize = 20;
 #[derive(Debug, Clone)]
 pub struct History {
     entries: Recent<ActionKey, Entry>,
-    /// Mean run time of recent actions in milliseconds, whatever their keys; `None` before the first.
+    /// Mean run time of recent actions in milliseconds, with any keys; `None` before the first.
     usual_ms: Option<f64>,
 }
 

@@ -10,7 +10,7 @@ const BITS: u32 = 38;
 const BASE_MS: u64 = 1_577_836_800_000;
 /// Packed times have steps of 8 ms, so that 38 bits last until the year 2089.
 const STEP_LOG2: u32 = 3;
-/// Bits of the number of executors beside an estimate.
+/// Bits of the number of executors, next to an estimate.
 const FLEXIBILITY_BITS: u32 = 6;
 
 /// Place of an execution among those of its group and rank. Executions with the same place run in the order of arrival.

@@ -5,7 +5,7 @@ use model::{Pool, Requirements};
 use super::admit::DEFAULT_POOL;
 use crate::requirements::satisfies;
 
-/// The kinds of executors that can run what has some requirements, whatever its size. A kind is an index into the list
+/// The kinds of executors that can run what has some requirements, of any size. A kind is an index into the list
 /// of pools for which the set was computed.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ProcessingSet(Vec<Option<u32>>);

@@ -33,7 +33,7 @@ async fn ran_in(farm: &Farm, remote: &Remote, asked: &[(&str, &str)]) -> String 
 }
 
 #[tokio::test]
-async fn whatever_executor_lives_runs_it_but_one_with_another_root_only_when_asked_for() {
+async fn any_live_executor_runs_it_but_one_with_another_root_only_on_request() {
     let farm = builder().without("executor").start().await;
     let linux = BTreeMap::from([("OSFamily".to_owned(), vec!["linux".to_owned()])]);
     // First by name, and known permanently.

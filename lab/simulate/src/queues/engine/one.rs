@@ -1,5 +1,5 @@
-//! One queue in a fixed order: an arriving job starts on the first idle worker that can run it, or else waits; a
-//! worker that becomes free starts the first job that it can run.
+//! One queue: an arriving job starts on the first idle worker that can run it, or else waits; a worker that becomes
+//! free starts the first job that it can run.
 
 use std::{
     cmp::Reverse,
@@ -7,7 +7,7 @@ use std::{
 };
 
 use model::{BandOrder, Priority};
-use policy::queue::{OrderKey, Waiting, order_key};
+use policy::queue::{Levels, OrderKey, Waiting, order_key};
 
 use super::{Dispatch, classes::Classes};
 use crate::queues::{
@@ -15,16 +15,54 @@ use crate::queues::{
     stream::{Job, Stream},
 };
 
-/// A job's position: priority first. Keys differ, so the job number never decides.
-type Place = Reverse<(Priority, OrderKey, u32)>;
+/// A job's position: priority, then the key of the order. Of equal keys, the first job to arrive goes first.
+type Place<K> = Reverse<(Priority, K, u32)>;
 
-pub(super) struct One<'a> {
+/// Gives waiting jobs their keys: the lowest starts first.
+pub(super) trait Order {
+    type Key: Ord + Copy;
+
+    /// The key of a job that begins to wait.
+    fn wait(&mut self, waiting: &Waiting) -> Self::Key;
+
+    /// Notes that a waiting job with this key starts; `is_last` if no other waits.
+    fn start(&mut self, key: Self::Key, is_last: bool);
+}
+
+impl Order for BandOrder {
+    type Key = OrderKey;
+
+    fn wait(&mut self, waiting: &Waiting) -> OrderKey {
+        order_key(*self, waiting)
+    }
+
+    fn start(&mut self, _key: OrderKey, _is_last: bool) {}
+}
+
+/// The levels take turns, by the function that the index of actions uses.
+impl Order for Levels {
+    type Key = u64;
+
+    fn wait(&mut self, waiting: &Waiting) -> u64 {
+        Self::wait(self, waiting.estimate_ms)
+    }
+
+    fn start(&mut self, tag: u64, is_last: bool) {
+        Self::start(self, tag);
+        if is_last {
+            // As in the index: all tags are forgotten when nothing waits.
+            *self = Self::default();
+        }
+    }
+}
+
+pub(super) struct One<'a, O: Order> {
     jobs: &'a [Job],
     classes: &'a Classes,
-    order: BandOrder,
+    order: O,
     estimation: Estimation,
     /// Waiting jobs of each demand.
-    waiting: Vec<BinaryHeap<Place>>,
+    waiting: Vec<BinaryHeap<Place<O::Key>>>,
     idle: IdleWorkers,
 }
 
@@ -57,19 +95,15 @@ impl IdleWorkers {
     }
 }
 
-impl<'a> One<'a> {
-    pub(super) fn new(
-        stream: &'a Stream,
-        classes: &'a Classes,
-        order: BandOrder,
-        estimation: Estimation,
-    ) -> Self {
+impl<'a, O: Order> One<'a, O> {
+    pub(super) fn new(stream: &'a Stream, classes: &'a Classes, order: O, estimation: Estimation) -> Self {
+        let waiting = (0..classes.demands()).map(|_| BinaryHeap::new()).collect();
         Self {
             jobs: &stream.jobs,
             classes,
             order,
             estimation,
-            waiting: vec![BinaryHeap::new(); classes.demands()],
+            waiting,
             idle: IdleWorkers::all(classes, stream.workers.len()),
         }
     }
@@ -86,14 +120,14 @@ pub(super) fn waiting_job(classes: &Classes, number: u32, job: &Job, estimation:
     }
 }
 
-impl Dispatch for One<'_> {
+impl<O: Order> Dispatch for One<'_, O> {
     fn arrive(&mut self, number: u32, _now: u64) -> Option<u32> {
         let demand = self.classes.demand(number);
         if let Some(worker) = self.idle.take(self.classes, demand) {
             return Some(worker);
         }
         let job = self.jobs.get(number as usize)?;
-        let key = order_key(self.order, &waiting_job(self.classes, number, job, self.estimation));
+        let key = self.order.wait(&waiting_job(self.classes, number, job, self.estimation));
         self.waiting.get_mut(demand)?.push(Reverse((job.priority, key, number)));
         None
     }
@@ -111,7 +145,8 @@ impl Dispatch for One<'_> {
                 None
             }
             Some((_, demand)) => {
-                let Reverse((_, _, job)) = self.waiting.get_mut(demand as usize)?.pop()?;
+                let Reverse((_, key, job)) = self.waiting.get_mut(demand as usize)?.pop()?;
+                self.order.start(key, self.waiting.iter().all(BinaryHeap::is_empty));
                 Some(job)
             }
         }
