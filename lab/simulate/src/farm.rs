@@ -185,7 +185,7 @@ impl<'a> Farm<'a> {
                     (at, GroupHead { weight, emergencies: VecDeque::new(), builds: group.startable() })
                 })
                 .unzip();
-            let placed = place(heads, EVERY_WORKSPACE, &mut self.random);
+            let placed = place(heads, EVERY_WORKSPACE, |_| true, &mut self.random);
             if placed.is_empty() {
                 return;
             }

@@ -11,8 +11,8 @@ use index::{CommitLimits, Heads, Held, Index, Pick, WaitingBuild, WaitingGroup};
 use invariant::impossible;
 use model::{BuildKey, Group, Millis, Occupancy, WorkspaceKind};
 use policy::{
-    IdleWorkspaces, Lending, Placement, Random, place,
-    workspace::{BuildKeys, live_keys},
+    IdleWorkspaces, Lending, Placement, Random, Taken, place,
+    workspace::{BuildKeys, Wish, live_keys},
 };
 use service::{Context, Current, Governance, ServiceError, Step, crash_point, sleep_until};
 use settings::DispatcherSettings;
@@ -25,7 +25,7 @@ use crate::{
     error::PassError,
     heads::{Drawn, HeadReader, Startable, allowance, startable},
     offer::{CLAIM_MARGIN, Offered, PickedBuild, offer, take_back},
-    warm::Warm,
+    workers::{Available, Workers},
 };
 
 /// Interval of the check that covers lost wake-ups; runs only while builds wait, are offered or run.
@@ -38,7 +38,7 @@ pub(crate) async fn run(
     settings: Arc<DispatcherSettings>,
     index: Index,
     wakes: Wakes,
-    warm: Warm,
+    workers: Workers,
     mut governance: watch::Receiver<Current>,
 ) -> Result<(), ServiceError> {
     // Without the quotas a group could exceed its limit in progress. The sender is dropped only if the service fails or
@@ -52,7 +52,7 @@ pub(crate) async fn run(
         settings: settings.clone(),
         index,
         wakes,
-        warm,
+        workers,
         governance,
         reader: HeadReader::default(),
         random: Random::new(seed()),
@@ -106,7 +106,7 @@ struct Dispatcher {
     settings: Arc<DispatcherSettings>,
     index: Index,
     wakes: Wakes,
-    warm: Warm,
+    workers: Workers,
     governance: watch::Receiver<Current>,
     reader: HeadReader,
     random: Random,
@@ -137,7 +137,7 @@ impl Dispatcher {
             let picks = self.decide(&governance, &drawn, &mut done).await?;
             if picks.is_empty() {
                 // The groups with an emergency were read, so other groups need a workspace that is not kept.
-                if self.idle(heads).for_others() > 0 && self.reader.has_more(heads, &done) {
+                if self.idle(heads, heads.idle.len()).for_others() > 0 && self.reader.has_more(heads, &done) {
                     continue;
                 }
                 return Ok(next_check(heads, now));
@@ -156,11 +156,17 @@ impl Dispatcher {
         done: &mut HashSet<Group>,
     ) -> Result<Vec<Chosen>, PassError> {
         let heads = &drawn.heads;
-        let idle = self.idle(heads);
-        let startable = startable(&self.index, governance, drawn, idle, &self.lending).await?;
+        let Available { workspaces, mut supply } = self.workers.available(heads);
+        let idle = self.idle(heads, workspaces.len());
+        let startable =
+            startable(&self.index, governance, drawn, idle, supply.as_ref(), &self.lending).await?;
         let empty = heads.groups.iter().zip(&startable).filter(|(_, head)| head.is_empty());
         done.extend(empty.map(|(group, _)| group.group.clone()));
-        let mut placed = place(startable, idle, &mut self.random);
+        let take = |startable: &Startable| {
+            let requirements = &startable.build.traits.requirements;
+            supply.as_mut().is_none_or(|supply| supply.take(requirements) == Taken::Idle)
+        };
+        let mut placed = place(startable, idle, take, &mut self.random);
         // Each head was read as if the whole room of the executors were its own.
         let mut executors = governance.executor_limit.admission(&heads.on_executors);
         placed.retain(|placement| {
@@ -173,7 +179,12 @@ impl Dispatcher {
         });
         let (keys, records): (Vec<_>, Vec<_>) =
             self.read_warm(heads, &placed).await?.into_iter().map(Option::unzip).unzip();
-        let assigned = self.warm.assign(&keys, heads.idle.clone());
+        let required = placed.iter().map(|placement| &placement.build.build.traits.requirements);
+        let wishes: Vec<Wish<'_>> = required
+            .zip(&keys)
+            .map(|(requirements, keys)| Wish { keys: keys.as_ref(), requirements })
+            .collect();
+        let assigned = self.workers.assign(&wishes, workspaces);
         let warm = self.settings.warm_workspaces;
         let picks = placed.into_iter().zip(assigned).zip(records).filter_map(|(placed, record)| {
             let (placement, assignment) = placed;
@@ -196,10 +207,10 @@ impl Dispatcher {
         Ok(picks.collect())
     }
 
-    /// The idle workspaces for builds, and those that are kept for emergencies.
-    fn idle(&self, heads: &Heads) -> IdleWorkspaces {
+    /// The idle workspaces for builds, of which `usable` may be assigned, and those that are kept for emergencies.
+    fn idle(&self, heads: &Heads, usable: usize) -> IdleWorkspaces {
         let kept = self.settings.emergency_workspaces;
-        IdleWorkspaces { usable: heads.idle.len(), all: heads.all_idle, kept }
+        IdleWorkspaces { usable, all: heads.all_idle.max(usable), kept }
     }
 
     /// For each placed build that requests a warm workspace: the keys by which it is chosen, and the record with them.
@@ -258,7 +269,7 @@ impl Dispatcher {
         let mut started = Vec::with_capacity(picks.len());
         for (Chosen { build, estimate }, held) in chosen.into_iter().zip(held) {
             if held != Held::No {
-                self.warm.remove(&build.pick.workspace);
+                self.workers.remove(&build.pick.workspace);
             }
             if held == Held::Yes {
                 started.push((build.pick.key.group.clone(), estimate));

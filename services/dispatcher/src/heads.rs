@@ -9,7 +9,9 @@ use bus::Bus;
 use index::{Heads, Index, IndexError, Traits, WaitingBuild, WaitingGroup, Wanted};
 use invariant::impossible;
 use model::Group;
-use policy::{Allowance, ExecutorAdmission, GroupHead, IdleWorkspaces, Lending, Random, draws, weight};
+use policy::{
+    Allowance, ExecutorAdmission, GroupHead, IdleWorkspaces, Lending, Random, Supply, Taken, draws, weight,
+};
 use service::Governance;
 
 /// Maximum number of idle workspaces used in one pass.
@@ -113,13 +115,15 @@ pub(crate) struct Startable {
     pub(crate) counts_as: Option<Traits>,
 }
 
-/// Builds of each head that may start now in the `idle` workspaces; the others stay in their queues. `lending` is what
+/// Builds of each head that may start now in the `idle` workspaces, of which those in `supply` can run what builds require;
+/// the others stay in their queues. `lending` is what
 /// groups have borrowed since the governor's decision; loans to these heads come on top of it at each call.
 pub(crate) async fn startable(
     index: &Index,
     governance: &Governance,
     drawn: &Drawn,
     idle: IdleWorkspaces,
+    supply: Option<&Supply>,
     lending: &Lending,
 ) -> Result<Vec<GroupHead<Startable>>, IndexError> {
     let limit = &governance.executor_limit;
@@ -128,7 +132,8 @@ pub(crate) async fn startable(
     for (head, weight) in drawn.heads.groups.iter().zip(&drawn.weights) {
         let allowance = allowance(governance, &lending, &head.group);
         let executors = limit.admission(&drawn.heads.on_executors);
-        let may_start = startable_of(index, &allowance, executors, head, *weight, idle).await?;
+        let room = Room { executors, idle, supply: supply.cloned() };
+        let may_start = startable_of(index, &allowance, room, head, *weight).await?;
         if let Some(first) = may_start.first() {
             lending.start(&head.group, &allowance, &first.build.traits.occupancy);
         }
@@ -148,13 +153,20 @@ fn head_depth(idle: usize) -> usize {
     idle.max(DEPTH_MIN)
 }
 
+/// What the builds of one head may use, as if it were all theirs.
+struct Room<'a> {
+    executors: ExecutorAdmission<'a>,
+    idle: IdleWorkspaces,
+    /// The workspaces by what their workers offer, if a build requires anything.
+    supply: Option<Supply>,
+}
+
 async fn startable_of(
     index: &Index,
     allowance: &Allowance,
-    mut executors: ExecutorAdmission<'_>,
+    Room { mut executors, idle, mut supply }: Room<'_>,
     head: &WaitingGroup,
     weight: u64,
-    idle: IdleWorkspaces,
 ) -> Result<GroupHead<Startable>, IndexError> {
     let mut admission = allowance.admission(&head.in_progress);
     let mut starts = GroupHead { weight, emergencies: VecDeque::new(), builds: VecDeque::new() };
@@ -163,8 +175,17 @@ async fn startable_of(
     for _ in 0..=PAGES_MAX {
         read += page.len();
         for build in page.iter() {
-            let (estimate, sends_actions) = (&build.traits.occupancy, build.traits.sends_actions);
+            let Traits { occupancy: estimate, sends_actions, requirements, .. } = &build.traits;
+            let sends_actions = *sends_actions;
+            let taken = supply.as_mut().map_or(Taken::Idle, |supply| supply.take(requirements));
+            // What no workspace can run, even at the end of what runs now, reserves nothing: later builds overtake it.
+            if taken == Taken::Nothing {
+                continue;
+            }
             let starting = if build.priority.is_emergency() {
+                if taken == Taken::Busy {
+                    continue;
+                }
                 admission.pass(estimate);
                 executors.pass(sends_actions, estimate);
                 &mut starts.emergencies
@@ -172,6 +193,7 @@ async fn startable_of(
             } else if idle.for_others() > 0
                 && admission.consider(estimate).is_ok()
                 && executors.consider(sends_actions, estimate).is_ok()
+                && taken == Taken::Idle
             {
                 &mut starts.builds
             } else {

@@ -3,10 +3,10 @@
 use bus::Received;
 use index::Index;
 use model::Heartbeat;
-use service::{Context, Heartbeats, ServiceError, Subscription};
+use service::{Context, Heartbeats, ServiceError, Subscription, request_heartbeats};
 use tracing::{debug, warn};
 
-use crate::{Wakes, warm::Warm};
+use crate::{Wakes, workers::Workers};
 
 const QUEUE_GROUP: &str = "dispatcher";
 
@@ -15,20 +15,24 @@ pub(crate) async fn serve(
     context: Context,
     index: Index,
     wakes: Wakes,
-    warm: Warm,
+    workers: Workers,
 ) -> Result<(), ServiceError> {
     let mut heartbeats = Heartbeats::<Heartbeat>::subscribe(&context, QUEUE_GROUP).await?;
-    // Each dispatcher keeps its own record of what workspaces are warm for.
+    // Each dispatcher keeps its own record of workers.
     let mut all_heartbeats = Subscription::<Heartbeat>::new(&context.bus, &()).await?;
+    // What was announced before is known to other dispatchers only.
+    request_heartbeats::<Heartbeat>(&context.bus).await;
     loop {
         let heartbeat = tokio::select! {
             heartbeat = heartbeats.next() => heartbeat?,
             heartbeat = all_heartbeats.next() => {
-                warm.announce(&heartbeat?.content);
+                workers.announce(&heartbeat?.content);
                 continue;
             }
         };
         let Some(heartbeat) = heartbeat else { return Ok(()) };
+        // Before the index wakes the dispatch.
+        workers.announce(&heartbeat.content);
         write(&context, &index, &wakes, &heartbeat).await;
     }
 }

@@ -10,7 +10,7 @@ mod heartbeat;
 mod offer;
 mod projector;
 mod records;
-mod warm;
+mod workers;
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ use tokio::{
     task::JoinSet,
 };
 
-use crate::warm::Warm;
+use crate::workers::Workers;
 
 /// Wake-ups between the loops of this process.
 #[derive(Clone, Default)]
@@ -40,20 +40,20 @@ pub fn run(context: Context, settings: DispatcherSettings) -> Running {
 async fn serve_all(context: Context, settings: Arc<DispatcherSettings>) -> Result<(), ServiceError> {
     let index = context.index().await?;
     let wakes = Wakes::default();
-    let warm = Warm::default();
+    let workers = Workers::default();
     let (sender, governance) = watch::channel(None);
     let mut tasks = JoinSet::new();
     let woken = wakes.dispatch.clone();
     tasks.spawn(follow_governance(context.clone(), sender, move || woken.notify_one()));
-    tasks.spawn(heartbeat::serve(context.clone(), index.clone(), wakes.clone(), warm.clone()));
+    tasks.spawn(heartbeat::serve(context.clone(), index.clone(), wakes.clone(), workers.clone()));
     tasks.spawn(projector::run(
         context.clone(),
         settings.clone(),
         index.clone(),
         wakes.clone(),
-        warm.clone(),
+        workers.clone(),
     ));
-    tasks.spawn(dispatch::run(context.clone(), settings, index, wakes, warm, governance));
+    tasks.spawn(dispatch::run(context.clone(), settings, index, wakes, workers, governance));
     context.ready(Ready::default()).await?;
     while let Some(ended) = tasks.join_next().await {
         ended.map_err(|error| ServiceError::failed("a loop of the dispatcher", error))??;

@@ -11,7 +11,7 @@ use settings::DispatcherSettings;
 use tokio::sync::Notify;
 use tracing::info;
 
-use crate::{Wakes, records, warm::Warm};
+use crate::{Wakes, records, workers::Workers};
 
 /// Maintains the index until the service stops.
 pub(crate) async fn run(
@@ -19,10 +19,10 @@ pub(crate) async fn run(
     settings: Arc<DispatcherSettings>,
     index: Index,
     wakes: Wakes,
-    warm: Warm,
+    workers: Workers,
 ) -> Result<(), ServiceError> {
     let order = records::order_of_queues(&settings);
-    let builds = Builds { context: context.clone(), settings, index, wakes, warm, order };
+    let builds = Builds { context: context.clone(), settings, index, wakes, workers, order };
     projection::run(context, builds).await
 }
 
@@ -31,7 +31,7 @@ struct Builds {
     settings: Arc<DispatcherSettings>,
     index: Index,
     wakes: Wakes,
-    warm: Warm,
+    workers: Workers,
     /// Names of the orders of the queues.
     order: String,
 }
@@ -77,7 +77,7 @@ impl Projection for Builds {
     }
 
     fn note(&self, records: &[Self::Record]) {
-        self.warm.follow(records.iter().map(|(event, left)| (event, left.as_ref())));
+        self.workers.follow(records.iter().map(|(event, left)| (event, left.as_ref())));
     }
 
     async fn apply(

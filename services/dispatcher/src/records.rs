@@ -11,12 +11,12 @@ use policy::{
 };
 use settings::DispatcherSettings;
 
-use crate::warm::left_by;
+use crate::workers::left_by;
 
 /// The order of a queued build within its priority. It derives from the record alone, so a build has the same place
 /// whenever the index is built.
 fn rank(settings: &DispatcherSettings, head: &RecordHead, stored: &Stored) -> u64 {
-    // Any workspace accepts any build. Builds differ in the number of executor types that they occupy: the more, the
+    // Builds differ in the number of executor types that they occupy: the more, the
     // harder they are to place.
     let others = settings.executor_types.saturating_sub(head.occupancy.0.len());
     let waiting = Waiting {
@@ -50,6 +50,7 @@ pub(crate) fn read(
         sends_actions: head.sends_actions,
         occupancy: head.occupancy,
         expected_ms: head.expected_ms,
+        requirements: head.requirements,
     };
     let mut left = None;
     let change = match (head.event, head.invocation, workspace) {

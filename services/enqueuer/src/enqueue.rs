@@ -7,11 +7,13 @@ use model::{
     Accepted, BlobDigest, Build, BuildRecord, Context, ErrorCode, EstimateError, ExecutorType, Phase,
     RequestLimits, Sequence,
 };
+use policy::NoWorker;
 use telemetry::metrics::{Counter, count};
 
 use crate::{
     estimate::{Estimator, NoQuota},
     jobs::{BadJob, Jobs, NotAccepted, NotNow},
+    known_workers::{KnownWorkers, Unmet},
     store::{Store, StoreError},
 };
 
@@ -47,6 +49,9 @@ pub(crate) enum NotEnqueued {
     NoFolder(BlobDigest),
     #[error("cannot look for the folder of the build in the store")]
     Store(#[source] StoreError),
+    /// No worker can ever run it.
+    #[error(transparent)]
+    NoWorker(NoWorker),
     /// Its job can never run.
     #[error(transparent)]
     Job(BadJob),
@@ -62,9 +67,12 @@ impl NotEnqueued {
     pub(crate) fn code(&self) -> ErrorCode {
         match self {
             Self::Conflict { .. } => ErrorCode::Conflict,
-            Self::Glob(_) | Self::TooLarge { .. } | Self::NoQuota(_) | Self::NoFolder(_) | Self::Job(_) => {
-                ErrorCode::InvalidRequest
-            }
+            Self::Glob(_)
+            | Self::TooLarge { .. }
+            | Self::NoQuota(_)
+            | Self::NoFolder(_)
+            | Self::NoWorker(_)
+            | Self::Job(_) => ErrorCode::InvalidRequest,
             Self::Store(_) | Self::JobNotNow(_) | Self::Bus(_) => ErrorCode::Unavailable,
         }
     }
@@ -82,11 +90,13 @@ pub(crate) struct Intake {
     store: Store,
     estimator: Estimator,
     jobs: Jobs,
+    workers: KnownWorkers,
 }
 
 impl Intake {
     pub(crate) fn new(bus: Bus, store: Store, estimator: Estimator, jobs: Jobs) -> Self {
-        Self { bus, store, estimator, jobs }
+        let workers = KnownWorkers::new(bus.clone());
+        Self { bus, store, estimator, jobs, workers }
     }
 
     /// Limits that requests are checked against.
@@ -114,6 +124,10 @@ impl Intake {
         }
         if let Err(why) = self.check_folder(&accepted.build.context).await {
             return self.find(&accepted.build).await?.ok_or(why);
+        }
+        if let Err(why) = self.workers.check(&accepted.build.requirements).await {
+            // The build may have been accepted before a worker of another kind became known.
+            return self.find(&accepted.build).await?.ok_or_else(|| why.into());
         }
         let build = self.estimator.estimate(accepted);
         self.estimator.check_quota(&build.group)?;
@@ -158,6 +172,15 @@ impl Intake {
 fn same(build: &Build, (sequence, record): (Sequence, BuildRecord)) -> Option<Enqueued> {
     let is_same = record.build.request_digest == build.request_digest;
     is_same.then(|| Enqueued { sequence: first_position(sequence, &record), duplicate: true })
+}
+
+impl From<Unmet> for NotEnqueued {
+    fn from(why: Unmet) -> Self {
+        match why {
+            Unmet::Never(why) => Self::NoWorker(why),
+            Unmet::Bus(error) => Self::Bus(error),
+        }
+    }
 }
 
 impl From<NotAccepted> for NotEnqueued {

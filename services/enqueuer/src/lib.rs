@@ -10,6 +10,7 @@ mod estimate;
 mod expected;
 mod failure;
 mod jobs;
+mod known_workers;
 mod list;
 mod models;
 mod reject;

@@ -3,17 +3,22 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use bus::{Bus, millis};
-use index::{Index, Standing, StandingLimits};
+use index::{Index, Standing, StandingLimits, WaitingBuild};
 use model::{
-    ApiError, BuildRecord, ErrorCode, EstimateError, ExecutorType, Group, GroupStanding, Millis, Occupancy,
-    QuotaReply, State, Waiting, WhyReply,
+    ApiError, BuildRecord, BuildRequirements, ErrorCode, EstimateError, ExecutorType, Group, GroupStanding,
+    Heartbeat, Millis, Occupancy, QuotaReply, State, Waiting, WhyReply, WorkerCounts, WorkerStatus,
+    WorkerView, WorkspaceState,
 };
 use policy::{
-    Allowance, Busy, Stand, Workspaces, share_of, weight, why, why_executors, why_text, with_workers,
+    Allowance, Busy, Stand, Supplied, Supply, Taken, Workspaces, can_run, share_of, weight, why,
+    why_executors, why_text, with_workers,
 };
 use service::Governance;
 
-use crate::{failure::unavailable, list::live_workers};
+use crate::{
+    failure::unavailable,
+    list::{live_workers, workers},
+};
 
 /// Limits: builds read ahead of one, builds in progress listed, builds of all groups in progress read,
 /// and waiting groups read.
@@ -89,16 +94,29 @@ async fn waiting(
     let known = Governance::read(bus).await.map_err(unavailable)?;
     let Governance { quotas, totals, record: decided, spare, executor_limit } = known;
     let now = bus.now();
-    let before = || standing.ahead.iter().filter(|build| build.id != key.id);
-    let ahead: Vec<&Occupancy> = before().map(|build| &build.traits.occupancy).collect();
-    let ahead_ms: Vec<Option<u64>> = before().map(|build| build.traits.expected_ms).collect();
+    let requirements = &record.build.requirements;
+    let is_plain = |build: &WaitingBuild| build.traits.requirements.is_empty();
+    let before = standing.ahead.iter().filter(|build| build.id != key.id);
+    let (before, able) = if requirements.is_empty() && standing.ahead.iter().all(is_plain) {
+        (before.collect(), None)
+    } else {
+        let views = workers(bus, index).await?;
+        (runnable(before, &views), (!requirements.is_empty()).then(|| Able::of(&views, requirements)))
+    };
+    let ahead: Vec<&Occupancy> = before.iter().map(|build| &build.traits.occupancy).collect();
+    let ahead_ms: Vec<Option<u64>> = before.iter().map(|build| build.traits.expected_ms).collect();
     let busy_with = busy_with(&standing, now);
     let weights: Vec<u64> = standing.some_waiting.iter().map(|group| weight(quotas.of(group))).collect();
+    let (idle, busy, busy_with) = match &able {
+        // Which builds its workspaces have, and for how long, is not known here.
+        Some(able) => (able.idle, able.busy, &[][..]),
+        None => (standing.idle, standing.busy, busy_with.as_slice()),
+    };
     let workspaces = Workspaces {
-        idle: standing.idle,
+        idle,
         kept: emergency_workspaces,
-        busy: standing.busy,
-        busy_with: &busy_with,
+        busy,
+        busy_with,
         share: share_of(weight(quotas.of(&key.group)), standing.waiting_groups, &weights),
     };
     let stand = Stand {
@@ -117,14 +135,69 @@ async fn waiting(
     let mut waiting = why(&stand, &allowance);
     if record.build.sends_actions && !executor_limit.is_unlimited() {
         let demand = index.executor_demand().await.map_err(unavailable)?;
-        let ahead = before().map(|build| (build.traits.sends_actions, &build.traits.occupancy));
+        let ahead = before.iter().map(|build| (build.traits.sends_actions, &build.traits.occupancy));
         waiting = why_executors(waiting, &executor_limit, &demand.in_progress, ahead, (true, &stand));
     }
     if waiting.idle_workspaces == 0 {
-        waiting = with_workers(waiting, index.worker_counts(now).await.map_err(unavailable)?);
+        let workers = match &able {
+            Some(able) => able.workers,
+            None => index.worker_counts(now).await.map_err(unavailable)?,
+        };
+        waiting = with_workers(waiting, workers);
     }
+    waiting.requirements = requirements.clone();
     waiting.in_progress = standing.running;
     Ok(Some(waiting))
+}
+
+/// The live workers that can run a build, and their workspaces.
+struct Able {
+    workers: WorkerCounts,
+    idle: u64,
+    busy: u64,
+}
+
+impl Able {
+    fn of(views: &[WorkerView], requirements: &BuildRequirements) -> Self {
+        let mut able = Self { workers: WorkerCounts::default(), idle: 0, busy: 0 };
+        for WorkerView { heartbeat } in
+            views.iter().filter(|view| can_run(&view.heartbeat.properties, requirements))
+        {
+            let count = match heartbeat.status {
+                WorkerStatus::Ready => &mut able.workers.ready,
+                WorkerStatus::Draining => &mut able.workers.draining,
+                WorkerStatus::Full => &mut able.workers.full,
+                WorkerStatus::Gone => continue,
+            };
+            *count += 1;
+            let (idle, busy) = workspaces(heartbeat);
+            (able.idle, able.busy) = (able.idle + idle as u64, able.busy + busy as u64);
+        }
+        able
+    }
+}
+
+/// The number of idle and of busy workspaces of a worker.
+fn workspaces(heartbeat: &Heartbeat) -> (usize, usize) {
+    let is_ready = heartbeat.status == WorkerStatus::Ready;
+    let count =
+        |is: fn(&WorkspaceState) -> bool| heartbeat.workspaces.iter().filter(|state| is(state)).count();
+    let idle = if is_ready { count(|state| matches!(state, WorkspaceState::Idle { .. })) } else { 0 };
+    (idle, count(|state| matches!(state, WorkspaceState::Busy { .. })))
+}
+
+/// The builds of `ahead` that start before a later one can: those that the workspaces of live workers can run.
+fn runnable<'a>(
+    ahead: impl Iterator<Item = &'a WaitingBuild>,
+    views: &[WorkerView],
+) -> Vec<&'a WaitingBuild> {
+    let accepting = views.iter().filter(|view| view.heartbeat.status != WorkerStatus::Draining);
+    let supplied = accepting.map(|WorkerView { heartbeat }| {
+        let (idle, busy) = workspaces(heartbeat);
+        Supplied { offers: heartbeat.properties.clone().into(), idle, busy }
+    });
+    let mut supply = Supply::of(supplied);
+    ahead.filter(|build| supply.take(&build.traits.requirements) != Taken::Nothing).collect()
 }
 
 /// The builds in the farm's workspaces, with their run times.

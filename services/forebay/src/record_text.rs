@@ -58,6 +58,9 @@ pub(crate) fn full_text(view: &BuildView, now: Millis) -> String {
     for (name, value) in &build.env {
         text.add("env", format!("{name}={value}"));
     }
+    if !build.requirements.is_empty() {
+        text.add("requires", &build.requirements);
+    }
     if let Some(submitter) = &build.submitter {
         text.add("submitter", submitter);
     }

@@ -2,7 +2,9 @@
 
 use std::{collections::BTreeMap, path::Path, time::Duration};
 
-use model::{BuildId, BuildRequest, Context, Digest, DigestFunction, ToolCall, WorkspaceUse};
+use model::{
+    BuildId, BuildRequest, BuildRequirements, Context, Digest, DigestFunction, ToolCall, WorkspaceUse,
+};
 
 use crate::{failure::Failure, submit_args::SubmitArgs};
 
@@ -24,6 +26,7 @@ pub(crate) fn build_request(args: &SubmitArgs, id: BuildId) -> Result<BuildReque
         tool: tool(args),
         workspace: if args.warm { WorkspaceUse::Warm } else { WorkspaceUse::Fresh },
         executor_types: args.executor_type.iter().cloned().collect(),
+        requirements: BuildRequirements(pairs("--requirement", &args.requirement)?),
         occupancy: args.esu.iter().cloned().collect(),
         outputs: args.output.clone(),
         require_outputs: args.require_outputs,

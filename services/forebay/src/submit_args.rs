@@ -108,6 +108,9 @@ pub(crate) struct SubmitArgs {
     /// ESU that the build will occupy of an executor type, e.g. x86=4 (repeatable) [default: predicted]
     #[arg(long, value_name = "TYPE=ESU", value_parser = parse_amount)]
     pub(crate) esu: Vec<(ExecutorType, Esu)>,
+    /// Property that the worker must offer, e.g. hwgroup=a|b (repeatable); `forebay workers` lists what is on offer
+    #[arg(long, value_name = "NAME=VALUE")]
+    pub(crate) requirement: Vec<String>,
     /// Output files to keep, a glob relative to the workspace (repeatable)
     #[arg(long, value_name = "GLOB")]
     pub(crate) output: Vec<String>,

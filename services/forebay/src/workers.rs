@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use comfy_table::Table;
-use model::{Millis, WorkerStatus, WorkerView, WorkspaceState};
+use model::{Millis, WorkerProperties, WorkerStatus, WorkerView, WorkspaceState};
 use settings::Settings;
 
 use crate::{
@@ -27,7 +27,7 @@ pub(crate) async fn run(globals: &Globals, settings: &Settings) -> Result<ExitCo
 
 fn table(workers: &[WorkerView], now: Millis) -> Table {
     let mut table = style::table();
-    table.set_header(["WORKER", "HOST", "PID", "STATUS", "BUSY", "UP", "BUILDS"]);
+    table.set_header(["WORKER", "HOST", "PID", "STATUS", "BUSY", "UP", "OFFERS", "BUILDS"]);
     for WorkerView { heartbeat } in workers {
         let builds: Vec<String> = heartbeat.workspaces.iter().filter_map(build_of).collect();
         table.add_row([
@@ -37,10 +37,16 @@ fn table(workers: &[WorkerView], now: Millis) -> Table {
             with_skew(status(heartbeat.status).to_owned(), heartbeat.clock_skew_ms),
             format!("{}/{}", builds.len(), heartbeat.workspaces.len()),
             age(heartbeat.started_at_ms, now),
+            offers(&heartbeat.properties),
             builds.join(" "),
         ]);
     }
     table
+}
+
+fn offers(properties: &WorkerProperties) -> String {
+    let property = |(name, values): (&String, &Vec<String>)| format!("{name}={}", values.join("|"));
+    properties.0.iter().map(property).collect::<Vec<_>>().join(" ")
 }
 
 fn build_of(workspace: &WorkspaceState) -> Option<String> {

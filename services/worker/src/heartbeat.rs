@@ -53,6 +53,7 @@ fn content(shared: &Shared, status: WorkerStatus) -> Heartbeat {
         started_at_ms: shared.started_at,
         status,
         short,
+        properties: shared.settings.properties.clone(),
         workspaces,
         ttl_ms: heartbeat_ttl_ms(shared.interval()),
         clock_skew_ms: shared.context.bus.clock().skew(),

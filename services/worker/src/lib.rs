@@ -76,6 +76,7 @@ async fn serve_all(context: Context, settings: WorkerSettings) -> Result<(), Ser
     bazel::install(&folder.programs()).map_err(|source| {
         ServiceError::Start(StartError::Write { path: root.display().to_string(), source })
     })?;
+    context.bus.buckets().announce_worker(&settings.properties).await?;
     let count = settings.workspaces;
     let shared = Arc::new(Shared {
         context: context.clone(),

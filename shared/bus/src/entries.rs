@@ -4,13 +4,23 @@ use std::time::Duration;
 
 use model::{
     FarmRecord, GovernorRecord, Group, ModelNotice, Pool, PoolName, Quota, Quotas, ScalePlan, ScaledPool,
-    Sequence,
+    Sequence, WorkerProperties, WorkerPropertiesId,
 };
 use serde::{Deserialize, Serialize};
 
 use crate::{Buckets, BusError, Entry, EntryChange, ListedEntry, Stored, message, stream};
 
-message!(ActionsFloor, EarlierStore, FarmRecord, GovernorRecord, ModelNotice, Pool, Quota, ScalePlan,);
+message!(
+    ActionsFloor,
+    EarlierStore,
+    FarmRecord,
+    GovernorRecord,
+    ModelNotice,
+    Pool,
+    Quota,
+    ScalePlan,
+    WorkerProperties,
+);
 
 /// Declares the stream and the subject of a value: one subject, or a prefix and the type of the key that follows it.
 macro_rules! entry {
@@ -50,6 +60,7 @@ pub struct ActionsFloor(pub Sequence);
 
 entry!(ActionsFloor, SETTINGS, "$KV.FOREBAY_SETTINGS.actions-floor");
 entry!(Pool, SETTINGS, "$KV.FOREBAY_SETTINGS.pool.", PoolName);
+entry!(WorkerProperties, SETTINGS, "$KV.FOREBAY_SETTINGS.worker.", WorkerPropertiesId);
 entry!(GovernorRecord, QUOTA, "$KV.FOREBAY_QUOTA.governor");
 entry!(ModelNotice, MODELS, "$KV.FOREBAY_MODELS.current");
 entry!(ScalePlan, SCALE, "$KV.FOREBAY_SCALE.", ScaledPool);
@@ -170,6 +181,15 @@ impl Buckets<'_> {
                 return Ok(merged);
             }
         }
+    }
+
+    /// Registers what a worker offers, so that builds that require it wait for such a worker.
+    pub async fn announce_worker(self, properties: &WorkerProperties) -> Result<(), BusError> {
+        let id = properties.id();
+        if self.get::<WorkerProperties>(&id).await?.1.is_none() {
+            self.put(&id, Some(properties)).await?;
+        }
+        Ok(())
     }
 
     /// All registered pools, sorted by name, from any replica.

@@ -3,9 +3,10 @@ local P = string.sub(KEYS[1], 1, -5)
 
 -- A build's entry is 'position score time', followed by ' use occupancy' unless the build has the default traits: use
 -- is 'w' if it requests a warm workspace, 'a' if it runs actions on executors, 'b' for both, else '-'; occupancy is
--- 'type:micro-ESU,...'. The default occupancy is 1 ESU of x86. A final ' ~ms' is the expected run time, if known.
+-- 'type:micro-ESU,...'. The default occupancy is 1 ESU of x86. ' ~ms' after it is the expected run time, if known, and each
+-- ' @name=value' after that a property that its worker must offer.
 local function entry_of(build)
-  local seq, score, time, use, occupancy = string.match(build, '^(%S+) (%S+) (%S+) ?([abw-]?) ?([^%s~]*)')
+  local seq, score, time, use, occupancy = string.match(build, '^(%S+) (%S+) (%S+) ?([abw-]?) ?([^%s~@]*)')
   return seq, score, time, use == 'a' or use == 'b', use == '' and 'x86:1000000' or occupancy
 end
 

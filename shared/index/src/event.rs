@@ -1,6 +1,11 @@
 //! Lifecycle messages in the form that the index needs.
 
-use model::{BuildKey, Esu, ExecutorType, Millis, Occupancy, Priority, Sequence, Workspace};
+use std::fmt;
+
+use model::{
+    BuildKey, BuildRequirements, Esu, ExecutorType, Millis, Occupancy, Priority, Sequence, Workspace,
+};
+use percent_encoding::{NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IndexEvent {
@@ -57,14 +62,16 @@ pub struct Traits {
     pub occupancy: Occupancy,
     /// Expected run time in milliseconds, if there is an estimate.
     pub expected_ms: Option<u64>,
+    /// Properties that its worker must offer.
+    pub requirements: BuildRequirements,
 }
 
 impl Traits {
     /// The default traits, which take no memory in an entry: 1 ESU of x86, no warm workspace,
-    /// no actions and no estimated run time.
+    /// no actions, no estimated run time and no requirements.
     pub fn usual() -> Self {
         let occupancy = Occupancy::of_each([ExecutorType::x86()], Esu::ONE);
-        Self { warm: false, sends_actions: false, occupancy, expected_ms: None }
+        Self { occupancy, ..Self::default() }
     }
 
     /// The text form in a build's entry; empty for the default traits, and for a build without any executor type (a
@@ -91,6 +98,10 @@ impl Traits {
             let space = if text.is_empty() { "" } else { " " };
             text = format!("{text}{space}~{ms}");
         }
+        for (name, value) in self.requirements.iter() {
+            let space = if text.is_empty() { "" } else { " " };
+            text = format!("{text}{space}@{}={}", encoded(name), encoded(value));
+        }
         text
     }
 
@@ -100,6 +111,9 @@ impl Traits {
         for field in fields {
             if let Some(ms) = field.strip_prefix('~') {
                 traits.expected_ms = Some(ms.parse().ok()?);
+            } else if let Some(property) = field.strip_prefix('@') {
+                let (name, value) = property.split_once('=')?;
+                traits.requirements.0.insert(decoded(name)?, decoded(value)?);
             } else if field.contains(':') {
                 let amount = |part: &str| {
                     let (kind, micros) = part.split_once(':')?;
@@ -113,6 +127,15 @@ impl Traits {
         }
         Some(traits)
     }
+}
+
+/// Text of a requirement inside an entry, without the characters that separate its parts.
+fn encoded(text: &str) -> impl fmt::Display {
+    utf8_percent_encode(text, NON_ALPHANUMERIC)
+}
+
+fn decoded(text: &str) -> Option<String> {
+    Some(percent_decode_str(text).decode_utf8().ok()?.into_owned())
 }
 
 /// Range of positions within a priority: at a million builds per second it lasts for nine years. Two bits of priority
@@ -173,13 +196,17 @@ mod tests {
     fn traits_are_read_as_they_were_written() {
         let kind = |name: &str| name.parse().unwrap();
         let occupancy = Occupancy::from_iter([(kind("gpu"), Esu::from_micros(1)), (kind("x86"), Esu::MAX)]);
+        let owned =
+            [("os", "debian 12"), ("a=b@~:", "%, \u{e9}")].map(|(name, value)| (name.into(), value.into()));
+        let requirements = BuildRequirements(owned.into());
         for traits in [
             Traits::usual(),
             Traits { warm: true, ..Traits::usual() },
             Traits { sends_actions: true, ..Traits::usual() },
             Traits { warm: true, sends_actions: true, ..Traits::usual() },
             Traits { expected_ms: Some(0), ..Traits::usual() },
-            Traits { occupancy, expected_ms: Some(u64::MAX), ..Traits::usual() },
+            Traits { requirements: requirements.clone(), ..Traits::usual() },
+            Traits { occupancy, expected_ms: Some(u64::MAX), requirements, ..Traits::usual() },
         ] {
             assert_eq!(Traits::from_fields(traits.to_text().split_whitespace()), Some(traits));
         }

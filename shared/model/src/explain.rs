@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{BuildId, Esu, ExecutorType, Governed, Group, Millis, Occupancy, Priority, Quota, State};
+use crate::{
+    BuildId, BuildRequirements, Esu, ExecutorType, Governed, Group, Millis, Occupancy, Priority, Quota, State,
+};
 
 /// Request of `why`: explains the wait of one build.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -56,6 +58,9 @@ pub struct Waiting {
     /// Reduced ESU that it counts as, because its group can never have its estimate; empty if nothing is reduced.
     #[serde(default, skip_serializing_if = "Occupancy::is_empty")]
     pub counts_as: Occupancy,
+    /// Properties that its worker must offer; the workspaces and workers below are those that offer them.
+    #[serde(default, skip_serializing_if = "BuildRequirements::is_empty")]
+    pub requirements: BuildRequirements,
     /// Number of idle workspaces in the farm.
     pub idle_workspaces: u64,
     /// Number of these that are kept for emergencies, so that this build does not start there.

@@ -5,6 +5,7 @@
 mod api;
 mod band;
 mod blob;
+mod build_requirements;
 mod digest;
 mod endpoints;
 mod estimator;
@@ -41,6 +42,7 @@ pub use api::{
 };
 pub use band::{ActionOrder, BandOrder, ParseActionOrderError};
 pub use blob::{BlobDigest, BlobHasher, DigestFunction, ParseBlobDigestError};
+pub use build_requirements::{BuildRequirements, InvalidRequirements, WorkerProperties, WorkerPropertiesId};
 pub use digest::{Digest, ParseDigestError};
 pub use endpoints::Endpoints;
 pub use estimator::EstimatorKind;

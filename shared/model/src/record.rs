@@ -10,8 +10,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Attempt, BlobDigest, BuildId, BuildKey, BuildResult, Context, Digest, ExecutorType, Group, Millis,
-    Occupancy, OutputFile, Priority, Reason, Sequence, ToolCall, WorkerId, WorkspaceKind, WorkspaceUse,
+    Attempt, BlobDigest, BuildId, BuildKey, BuildRequirements, BuildResult, Context, Digest, ExecutorType,
+    Group, Millis, Occupancy, OutputFile, Priority, Reason, Sequence, ToolCall, WorkerId, WorkspaceKind,
+    WorkspaceUse,
 };
 
 /// An accepted build: the request with defaults filled in. Never changes.
@@ -57,6 +58,9 @@ pub struct Build {
     /// Whether the build starts in an empty or a warm workspace.
     #[serde(default, skip_serializing_if = "WorkspaceUse::is_fresh")]
     pub workspace: WorkspaceUse,
+    /// Properties that its worker must offer, by name.
+    #[serde(default, skip_serializing_if = "BuildRequirements::is_empty")]
+    pub requirements: BuildRequirements,
     /// Expected ESU for each executor type that the build uses.
     #[serde(default, skip_serializing_if = "Occupancy::is_empty")]
     pub occupancy: Occupancy,
@@ -126,6 +130,9 @@ impl Build {
         if self.require_outputs {
             // Appended only if set, so that requests without it keep the digests of earlier versions.
             content.extend_from_slice(b"require_outputs");
+        }
+        if !self.requirements.is_empty() {
+            content.extend(serde_json::to_vec(&self.requirements).present("requirements as JSON"));
         }
         Digest::of(&content)
     }

@@ -3,9 +3,9 @@
 use serde::Deserialize;
 
 use crate::{
-    ActionKeys, Attempt, BlobDigest, BuildId, ClientTool, ExecutionId, ExecutionKey, ExecutorHome,
-    ExecutorId, Group, Measured, Millis, Needs, Occupancy, Priority, Requirements, Sequence, WorkerId,
-    WorkspaceUse,
+    ActionKeys, Attempt, BlobDigest, BuildId, BuildRequirements, ClientTool, ExecutionId, ExecutionKey,
+    ExecutorHome, ExecutorId, Group, Measured, Millis, Needs, Occupancy, Priority, Requirements, Sequence,
+    WorkerId, WorkspaceUse,
 };
 
 /// Some fields of a [`crate::BuildRecord`].
@@ -26,6 +26,8 @@ pub struct RecordHead {
     pub occupancy: Occupancy,
     #[serde(default)]
     pub sends_actions: bool,
+    #[serde(default)]
+    pub requirements: BuildRequirements,
     pub event: LifecycleEvent,
     pub queue: QueueHead,
     /// The current or last attempt, if the build started.

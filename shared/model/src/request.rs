@@ -6,7 +6,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    BlobDigest, BuildId, Digest, ExecutorType, Group, JobSource, Occupancy, Priority, ToolCall, WorkspaceUse,
+    BlobDigest, BuildId, BuildRequirements, Digest, ExecutorType, Group, JobSource, Occupancy, Priority,
+    ToolCall, WorkspaceUse,
 };
 
 /// A build request. Published by any client, read by the enqueuer.
@@ -68,6 +69,9 @@ pub struct BuildRequest {
     /// Executor types that the build uses in addition to x86. Default: derived from its flags, tags and rules.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub executor_types: BTreeSet<ExecutorType>,
+    /// Properties that its worker must offer, by name: at most 32, and 2048 bytes. Default: any worker can run it.
+    #[serde(default, skip_serializing_if = "BuildRequirements::is_empty")]
+    pub requirements: BuildRequirements,
     /// Expected ESU by executor type, 0 to 100,000 each. Default: predicted by the occupancy model.
     #[serde(default, skip_serializing_if = "Occupancy::is_empty")]
     pub occupancy: Occupancy,

@@ -11,7 +11,7 @@ use crate::{Millis, ParseIdError, PoolName, Sequence};
 /// `executors` means the pool `default`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ScaledPool {
-    /// All workers of the farm: any of them can run any build.
+    /// All workers of the farm.
     Workers,
     /// The executors of one pool.
     Executors(PoolName),

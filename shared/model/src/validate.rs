@@ -6,7 +6,7 @@ use invariant::Present as _;
 
 use crate::{
     Attempt, Build, BuildId, BuildJob, BuildRequest, Context, Digest, DigestFunction, Esu, ExecutorType,
-    Group, JobSource, Millis, Priority, RequestLimits,
+    Group, InvalidRequirements, JobSource, Millis, Priority, RequestLimits,
 };
 
 /// Why a request was rejected.
@@ -42,6 +42,8 @@ pub enum InvalidRequest {
     UnknownExecutorType { name: ExecutorType, known: String },
     #[error("field occupancy is {amount} ESU for {kind}: expected 0 to {OCCUPANCY_MAX}")]
     BadOccupancy { kind: ExecutorType, amount: Esu },
+    #[error(transparent)]
+    Requirements(#[from] InvalidRequirements),
     #[error("field {field} is {value}: expected 1 to {max}")]
     OutOfRange { field: &'static str, value: u64, max: u64 },
 }
@@ -77,6 +79,7 @@ impl BuildRequest {
         self.outputs.iter().try_for_each(|pattern| check_output(pattern))?;
         check_context(&self.context)?;
         self.check_occupancy(limits)?;
+        self.requirements.check()?;
         let (times, most) = (limits.times_of(priority), limits.times_max);
         let timeout_seconds =
             ranged("timeout_seconds", self.timeout_seconds, times.timeout_seconds, most.timeout_seconds)?;
@@ -116,6 +119,7 @@ impl BuildRequest {
             expected_ms: None,
             tool: self.tool,
             workspace: self.workspace,
+            requirements: self.requirements,
             occupancy: self.occupancy,
             estimated_by: None,
             sends_actions: false,

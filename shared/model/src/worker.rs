@@ -6,7 +6,7 @@ use serde_json::value::RawValue;
 
 use crate::{
     Attempt, BuildId, BuildRecord, Group, Millis, Occupancy, Sequence, Skew, TaskReport, WorkerId,
-    WorkspaceKeys, WorkspaceKind,
+    WorkerProperties, WorkspaceKeys, WorkspaceKind,
 };
 
 /// Heartbeat of a worker with the state of its workspaces. Plain message, worker to any dispatcher.
@@ -25,6 +25,9 @@ pub struct Heartbeat {
     /// Why it accepts nothing new; present only if the status is `full`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub short: Option<String>,
+    /// Properties that it offers to builds; absent if it offers none.
+    #[serde(default, skip_serializing_if = "WorkerProperties::is_empty")]
+    pub properties: WorkerProperties,
     /// State of each workspace, ordered by number from 0.
     pub workspaces: Vec<WorkspaceState>,
     /// Milliseconds without a heartbeat after which it counts as lost.

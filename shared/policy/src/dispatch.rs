@@ -1,8 +1,12 @@
 //! Decides which groups may send a build to an idle workspace (section 4.4 of the paper).
 
+mod supply;
+
 use std::collections::VecDeque;
 
 use model::{Esu, ExecutorType, Quota};
+
+pub use supply::{Supplied, Supply, Taken};
 
 use crate::Random;
 
@@ -57,8 +61,14 @@ pub struct Placement<B> {
 }
 
 /// Assigns idle workspaces to the heads of `groups`: each to a group that has a build left, chosen at random in
-/// proportion to its weight. Emergencies come first; the others leave the workspaces that are kept.
-pub fn place<B>(groups: Vec<GroupHead<B>>, idle: IdleWorkspaces, random: &mut Random) -> Vec<Placement<B>> {
+/// proportion to its weight. Emergencies come first; the others leave the workspaces that are kept. `take` takes one of the
+/// workspaces that can run a build; a build without one is left out.
+pub fn place<B>(
+    groups: Vec<GroupHead<B>>,
+    idle: IdleWorkspaces,
+    mut take: impl FnMut(&B) -> bool,
+    random: &mut Random,
+) -> Vec<Placement<B>> {
     let (mut emergencies, mut others) = (Vec::new(), Vec::new());
     for (group, head) in groups.into_iter().enumerate() {
         if !head.emergencies.is_empty() {
@@ -69,7 +79,7 @@ pub fn place<B>(groups: Vec<GroupHead<B>>, idle: IdleWorkspaces, random: &mut Ra
     let mut placed = Vec::new();
     // Without an emergency nothing is drawn for them, so that the other draws stay the same.
     if !emergencies.is_empty() {
-        placed = place_lines(emergencies, idle.usable, random);
+        placed = place_lines(emergencies, idle.usable, &mut take, random);
     }
     // Each emergency has one workspace less left for others.
     let left = IdleWorkspaces {
@@ -77,7 +87,7 @@ pub fn place<B>(groups: Vec<GroupHead<B>>, idle: IdleWorkspaces, random: &mut Ra
         all: idle.all.saturating_sub(placed.len()),
         kept: idle.kept,
     };
-    placed.extend(place_lines(others, left.for_others(), random));
+    placed.extend(place_lines(others, left.for_others(), &mut take, random));
     placed
 }
 
@@ -88,14 +98,24 @@ struct Line<B> {
     builds: VecDeque<B>,
 }
 
-fn place_lines<B>(mut lines: Vec<Line<B>>, workspaces: usize, random: &mut Random) -> Vec<Placement<B>> {
+fn place_lines<B>(
+    mut lines: Vec<Line<B>>,
+    workspaces: usize,
+    take: &mut impl FnMut(&B) -> bool,
+    random: &mut Random,
+) -> Vec<Placement<B>> {
     lines.retain(|line| !line.builds.is_empty());
     let mut placed = Vec::new();
     while placed.len() < workspaces
         && let Some(chosen) = draw(lines.iter().map(|line| line.weight), random)
         && let Some(line) = lines.get_mut(chosen)
     {
-        placed.extend(line.builds.pop_front().map(|build| Placement { group: line.group, build }));
+        while let Some(build) = line.builds.pop_front() {
+            if take(&build) {
+                placed.push(Placement { group: line.group, build });
+                break;
+            }
+        }
         if line.builds.is_empty() {
             lines.remove(chosen);
         }

@@ -4,7 +4,9 @@ mod start;
 
 use std::time::Duration;
 
-use model::{Esu, Millis, Occupancy, Priority, StartBasis, ThrottledBy, Waiting, WorkerCounts};
+use model::{
+    BuildRequirements, Esu, Millis, Occupancy, Priority, StartBasis, ThrottledBy, Waiting, WorkerCounts,
+};
 pub use start::{Busy, Workspaces};
 use start::{Line, expected_wait};
 
@@ -85,6 +87,7 @@ pub fn why(stand: &Stand<'_>, allowance: &Allowance) -> Waiting {
         throttled_by,
         without_quota,
         counts_as: counts_as.into_iter().map(|less| (less.executor_type, less.counts_as)).collect(),
+        requirements: BuildRequirements::default(),
         idle_workspaces: stand.workspaces.idle,
         kept_workspaces: kept,
         workspaces: stand.workspaces.idle + stand.workspaces.busy,
@@ -190,7 +193,7 @@ pub fn why_text(waiting: &Waiting) -> String {
     });
     let mut reasons: Vec<String> = throttled.collect();
     if waiting.idle_workspaces == 0 {
-        reasons.push(without_workspace(waiting.workers).to_owned());
+        reasons.push(without_workspace(waiting));
     } else if waiting.idle_workspaces <= waiting.kept_workspaces {
         let kept = waiting.kept_workspaces;
         reasons.push(format!("all idle workspaces, {kept}, are kept for emergencies (emergency_workspaces)"));
@@ -205,7 +208,19 @@ pub fn why_text(waiting: &Waiting) -> String {
 }
 
 /// States why no workspace is idle.
-fn without_workspace(workers: Option<WorkerCounts>) -> &'static str {
+fn without_workspace(waiting: &Waiting) -> String {
+    let requirements = &waiting.requirements;
+    let why = without_worker(waiting.workers);
+    match waiting.workers {
+        _ if requirements.is_empty() => why.to_owned(),
+        Some(WorkerCounts { ready: 0, draining: 0, full: 0 }) => {
+            format!("no live worker offers {requirements}; it waits for one")
+        }
+        Some(_) | None => format!("of the workers that offer {requirements}: {why}"),
+    }
+}
+
+fn without_worker(workers: Option<WorkerCounts>) -> &'static str {
     match workers {
         Some(WorkerCounts { ready: 0, draining: 0, full: 0 }) => {
             "no worker is running: start one with `forebay serve worker`"

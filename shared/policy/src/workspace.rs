@@ -5,7 +5,7 @@ mod idle;
 mod keys;
 mod live;
 
-pub use idle::{Assignment, IdleWorkspaces};
+pub use idle::{Assignment, IdleWorkspaces, Wish};
 pub use keys::{BuildKeys, TargetKeys, keys};
 pub use live::live_keys;
 

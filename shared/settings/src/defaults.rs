@@ -16,6 +16,13 @@ fn isa() -> &'static str {
     }
 }
 
+/// What machines of this kind offer to builds and actions.
+fn properties() -> BTreeMap<String, Vec<String>> {
+    [("OSFamily", "linux"), ("ISA", isa())]
+        .map(|(name, value)| (name.to_owned(), vec![value.to_owned()]))
+        .into()
+}
+
 /// Executor types of the paper, with its example signs.
 fn default_executor_types() -> BTreeMap<ExecutorType, Vec<String>> {
     let signs: [(&str, &[&str]); 4] = [
@@ -92,6 +99,7 @@ impl Default for Settings {
             log_bytes_max: 64 << 20,
             output_bytes_max: 4 << 30,
             keep_failed_workspaces: false,
+            worker_properties: properties(),
             unpacked_bytes_max: 10 << 30,
             git_config_file: None,
             job_tasks_in_flight: 512,
@@ -139,10 +147,7 @@ impl Default for Settings {
             sandbox: SandboxKind::Bubblewrap,
             sandbox_read_only: Vec::new(),
             pool: "default".into(),
-            pool_properties: BTreeMap::from([
-                ("OSFamily".to_owned(), vec!["linux".to_owned()]),
-                ("ISA".to_owned(), vec![isa().to_owned()]),
-            ]),
+            pool_properties: properties(),
             pool_root_is_input: false,
             cas_url: String::new(),
             objects_days: 30,

@@ -177,6 +177,9 @@ pub struct Settings {
     pub output_bytes_max: u64,
     /// Whether to keep the workspace folder of a failed build for inspection.
     pub keep_failed_workspaces: bool,
+    /// Properties that this machine's workers offer to builds, with the values of each.
+    #[serde(deserialize_with = "structured")]
+    pub worker_properties: BTreeMap<String, Vec<String>>,
     /// Maximum unpacked size of the archive of a build in bytes.
     pub unpacked_bytes_max: u64,
     /// File with git settings for fetching sources: proxies, mirrors, credential helpers, filters. The settings of the

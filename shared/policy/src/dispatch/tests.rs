@@ -15,7 +15,7 @@ fn groups_are_chosen_in_proportion_to_their_weight() {
     let mut random = Random::new(7);
     let mut share = 0;
     for _ in 0..4000 {
-        let placed = place(vec![head(3, [1]), head(1, [2])], idle(1), &mut random);
+        let placed = place(vec![head(3, [1]), head(1, [2])], idle(1), |_| true, &mut random);
         share += usize::from(placed[0].group == 0);
     }
     assert!((2880..=3120).contains(&share), "{share} of 4000");
@@ -23,8 +23,15 @@ fn groups_are_chosen_in_proportion_to_their_weight() {
 
 #[test]
 fn who_has_no_build_leaves_its_places_to_others() {
-    let placed = place(vec![head(1_000_000, []), head(1, 0..3)], idle(5), &mut Random::new(1));
+    let placed = place(vec![head(1_000_000, []), head(1, 0..3)], idle(5), |_| true, &mut Random::new(1));
     assert_eq!(placed.iter().map(|p| (p.group, p.build)).collect::<Vec<_>>(), [(1, 0), (1, 1), (1, 2)]);
+}
+
+#[test]
+fn a_build_that_no_workspace_can_run_leaves_its_place_to_the_next() {
+    let placed =
+        place(vec![head(1, 0..4), head(1, [])], idle(2), |build| build % 2 == 1, &mut Random::new(1));
+    assert_eq!(placed.iter().map(|placement| placement.build).collect::<Vec<_>>(), [1, 3]);
 }
 
 #[test]
@@ -55,7 +62,7 @@ proptest! {
     ) {
         let groups: Vec<_> = weights.iter().map(|(weight, count)| head(*weight, 0..*count)).collect();
         let available: usize = groups.iter().filter(|g| g.weight > 0).map(|g| g.builds.len()).sum();
-        let placed = place(groups, idle(workspaces), &mut Random::new(seed));
+        let placed = place(groups, idle(workspaces), |_| true, &mut Random::new(seed));
         prop_assert!(placed.len() <= workspaces.min(available));
         for (group, _) in weights.iter().enumerate() {
             let order: Vec<u32> = placed.iter().filter(|p| p.group == group).map(|p| p.build).collect();
@@ -80,7 +87,7 @@ proptest! {
         let count = |of: fn(&GroupHead<u32>) -> usize| groups.iter().map(of).sum::<usize>();
         let (urgent, others) = (count(|it| it.emergencies.len()), count(|it| it.builds.len()));
         let idle = IdleWorkspaces { usable, all: usable + hidden, kept };
-        let placed = place(groups, idle, &mut Random::new(seed));
+        let placed = place(groups, idle, |_| true, &mut Random::new(seed));
         let first = placed.iter().take_while(|placement| placement.build < 100).count();
         prop_assert_eq!(first, urgent.min(usable), "no emergency waits for another build");
         prop_assert!(placed[first..].iter().all(|placement| placement.build >= 100));

@@ -1,16 +1,29 @@
 //! The idle workspaces, indexed by the keys of their last builds.
 
-use std::{collections::HashMap, hash::Hash};
+use std::{
+    collections::{HashMap, VecDeque},
+    hash::Hash,
+};
 
 use invariant::impossible;
-use model::{WarmKey, WorkspaceKeys, WorkspaceKind};
+use model::{BuildRequirements, WarmKey, WorkerProperties, WorkspaceKeys, WorkspaceKind};
 use roaring::RoaringBitmap;
 
 use super::BuildKeys;
+use crate::worker_offers::can_run;
 
 /// Maximum number of pairs of a workspace and a key compared to find the one that shares most; the least recent
 /// workspaces are ignored beyond that. This bounds the time of a look-up.
 const PAIRS_MAX: usize = 20_000;
+
+/// What a build asks of its workspace.
+#[derive(Debug, Clone, Copy)]
+pub struct Wish<'a> {
+    /// The keys by which a warm workspace is chosen, if it asks for one.
+    pub keys: Option<&'a BuildKeys>,
+    /// Properties that its worker must offer.
+    pub requirements: &'a BuildRequirements,
+}
 
 /// A workspace for a build.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -96,40 +109,62 @@ impl<W: Clone + Eq + Hash> IdleWorkspaces<W> {
 
     /// The workspace for a build by the first algorithm, else by the second; `None` means a new one.
     pub fn choose(&self, build: &BuildKeys) -> Option<(WorkspaceKind, W)> {
-        self.choose_except(build, &RoaringBitmap::new())
+        self.choose_among(build, &RoaringBitmap::new(), |_| true)
     }
 
-    /// Assigns a different workspace to each of `builds`: by the two algorithms to those that ask for a warm one,
-    /// and the least valuable one of `sample` to all others, so that warm workspaces remain for the builds that
-    /// benefit. Idle workspaces that are not in `sample` are only assigned for their warmth. A build without a
-    /// workspace left gets `None`.
-    pub fn assign(&self, builds: &[Option<BuildKeys>], mut sample: Vec<W>) -> Vec<Option<Assignment<W>>>
+    /// Assigns a different workspace to each of `builds`: by the two algorithms to those that ask for a warm one, and the
+    /// least special and least valuable one of `sample` to all others, so that warm workspaces and special workers remain
+    /// for the builds that benefit. `offers` is what the worker of a workspace offers. Idle workspaces that are not in
+    /// `sample` are only assigned for their warmth. A build without a workspace left gets `None`.
+    pub fn assign<'a>(
+        &self,
+        builds: &[Wish<'_>],
+        mut sample: Vec<W>,
+        offers: impl Fn(&W) -> &'a WorkerProperties,
+    ) -> Vec<Option<Assignment<W>>>
     where
         W: Ord,
     {
+        let suits = |build: &Wish<'_>, id: &W| {
+            build.requirements.is_empty() || can_run(offers(id), build.requirements)
+        };
         let mut excluded = RoaringBitmap::new();
-        let warm = builds.iter().map(|keys| {
-            let (kind, workspace) = self.choose_except(keys.as_ref()?, &excluded)?;
-            excluded.extend(self.by_id.get(&workspace));
-            Some(Assignment { workspace, kind: Some(kind) })
-        });
-        let mut assigned: Vec<Option<Assignment<W>>> = warm.collect();
+        let mut assigned: Vec<Option<Assignment<W>>> = vec![None; builds.len()];
+        // Builds with requirements come first: they have the smaller choice.
+        let mut order: Vec<(&Wish<'_>, &mut Option<Assignment<W>>)> =
+            builds.iter().zip(&mut assigned).collect();
+        order.sort_by_key(|(build, _)| build.requirements.is_empty());
+        for (build, assignment) in &mut order {
+            let Some(keys) = build.keys else { continue };
+            if let Some((kind, workspace)) = self.choose_among(keys, &excluded, |id| suits(build, id)) {
+                excluded.extend(self.by_id.get(&workspace));
+                **assignment = Some(Assignment { workspace, kind: Some(kind) });
+            }
+        }
         sample.retain(|id| self.by_id.get(id).is_none_or(|number| !excluded.contains(*number)));
-        sample.sort_by_cached_key(|id| (self.value(id), id.clone()));
-        let mut sample = sample.into_iter();
-        for (keys, assignment) in builds.iter().zip(&mut assigned).filter(|(_, assigned)| assigned.is_none())
-        {
-            let kind = keys.as_ref().map(|_| WorkspaceKind::New);
-            *assignment = sample.next().map(|workspace| Assignment { workspace, kind });
+        sample.sort_by_cached_key(|id| (offers(id).0.len(), self.value(id), id.clone()));
+        let mut sample = VecDeque::from(sample);
+        for (build, assignment) in order.into_iter().filter(|(_, assigned)| assigned.is_none()) {
+            let found = sample.iter().position(|id| suits(build, id));
+            let kind = build.keys.map(|_| WorkspaceKind::New);
+            *assignment =
+                found.and_then(|at| sample.remove(at)).map(|workspace| Assignment { workspace, kind });
         }
         assigned
     }
 
-    fn choose_except(&self, build: &BuildKeys, excluded: &RoaringBitmap) -> Option<(WorkspaceKind, W)> {
-        if let Some(number) = self.exact.get(&build.workspace.exact).and_then(|set| (set - excluded).max()) {
+    fn choose_among(
+        &self,
+        build: &BuildKeys,
+        excluded: &RoaringBitmap,
+        suits: impl Fn(&W) -> bool,
+    ) -> Option<(WorkspaceKind, W)> {
+        let is_suitable = |number: &u32| self.by_number.get(number).is_some_and(|idle| suits(&idle.id));
+        let exact = self.exact.get(&build.workspace.exact).map(|set| set - excluded);
+        if let Some(number) = exact.and_then(|set| set.iter().rev().find(is_suitable)) {
             return Some((WorkspaceKind::Exact, self.by_number.get(&number)?.id.clone()));
         }
-        let number = self.most_overlapping(build, &(self.overlapping(build)? - excluded))?;
+        let number = self.most_overlapping(build, &(self.overlapping(build)? - excluded), is_suitable)?;
         Some((WorkspaceKind::Prefix, self.by_number.get(&number)?.id.clone()))
     }
 
@@ -179,13 +214,18 @@ impl<W: Clone + Eq + Hash> IdleWorkspaces<W> {
         Some(found)
     }
 
-    /// Of `found`, the workspace with the most keys of the build; of several, the most recent.
-    fn most_overlapping(&self, build: &BuildKeys, found: &RoaringBitmap) -> Option<u32> {
+    /// Of the suitable workspaces in `found`, the one with the most keys of the build; of several, the most recent.
+    fn most_overlapping(
+        &self,
+        build: &BuildKeys,
+        found: &RoaringBitmap,
+        is_suitable: impl Fn(&u32) -> bool,
+    ) -> Option<u32> {
         let keys: Vec<&RoaringBitmap> =
             build.workspace.prefixes.iter().filter_map(|key| self.prefix.get(key)).collect();
         let shared = |number: &u32| keys.iter().filter(|set| set.contains(*number)).count();
         let most = PAIRS_MAX / keys.len().max(1) + 1;
-        found.iter().rev().take(most).max_by_key(|number| (shared(number), *number))
+        found.iter().rev().filter(is_suitable).take(most).max_by_key(|number| (shared(number), *number))
     }
 
     /// Renumbers all workspaces, because a number has only 32 bits.

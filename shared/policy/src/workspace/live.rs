@@ -61,6 +61,7 @@ mod tests {
             labels: BTreeMap::new(),
             tool: None,
             workspace: WorkspaceUse::Warm,
+            requirements: model::BuildRequirements::default(),
             occupancy: Occupancy::default(),
             estimated_by: None,
             sends_actions: false,

@@ -1,6 +1,6 @@
 use std::collections::BTreeSet;
 
-use model::{ToolCall, WorkspaceKind};
+use model::{BuildRequirements, ToolCall, WorkerProperties, WorkspaceKind};
 use proptest::prelude::*;
 
 use super::*;
@@ -115,8 +115,11 @@ fn a_workspace_without_anything_is_worth_least() {
 #[test]
 fn each_build_gets_another_workspace_and_the_cold_ones_go_first() {
     let all = idle(&["a 7 - p:1", "a 7 - p:1", "none"]);
-    let same = Some(keys(&[], &call("a 7 - p:1")));
-    let assigned = all.assign(&[None, same.clone(), same.clone(), same], vec![0, 1, 2, 9]);
+    let (same, any) = (keys(&[], &call("a 7 - p:1")), BuildRequirements::default());
+    let plain = Wish { keys: None, requirements: &any };
+    let warm = Wish { keys: Some(&same), ..plain };
+    let no_properties = WorkerProperties::default();
+    let assigned = all.assign(&[plain, warm, warm, warm], vec![0, 1, 2, 9], |_| &no_properties);
     let found: Vec<_> = assigned.into_iter().map(|a| a.map(|a| (a.workspace, a.kind))).collect();
     let exact = Some(WorkspaceKind::Exact);
     // 9 is unknown: nothing shows that it is warm.
@@ -124,7 +127,32 @@ fn each_build_gets_another_workspace_and_the_cold_ones_go_first() {
         found,
         [Some((2, None)), Some((1, exact)), Some((0, exact)), Some((9, Some(WorkspaceKind::New)))]
     );
-    assert_eq!(all.assign(&[None], Vec::<usize>::new()), [None]);
+    assert_eq!(all.assign(&[plain], Vec::<usize>::new(), |_| &no_properties), [None]);
+}
+
+#[test]
+fn a_workspace_is_chosen_for_its_warmth_only_if_its_worker_offers_what_the_build_requires() {
+    let all = idle(&["a 7 - p:1", "none", "a 7 - p:1", "none"]);
+    let same = keys(&[], &call("a 7 - p:1"));
+    let with = |values: &[(&str, &str)]| {
+        let owned = values.iter().map(|(name, value)| ((*name).to_owned(), vec![(*value).to_owned()]));
+        WorkerProperties(owned.collect())
+    };
+    // Workspaces 0 and 1 belong to a worker with a GPU.
+    let (special, ordinary) = (with(&[("gpu", "1"), ("os", "x")]), with(&[("os", "x")]));
+    let offers = |id: &usize| if *id < 2 { &special } else { &ordinary };
+    let (any, gpu) = (BuildRequirements::default(), BuildRequirements([("gpu".into(), "1".into())].into()));
+    let plain = Wish { keys: None, requirements: &any };
+    let warm = Wish { keys: Some(&same), requirements: &any };
+    let warm_gpu = Wish { keys: Some(&same), requirements: &gpu };
+    let chosen = |builds: &[Wish<'_>]| -> Vec<Option<usize>> {
+        let assigned = all.assign(builds, vec![0, 1, 2, 3], offers);
+        assigned.into_iter().map(|assignment| assignment.map(|assignment| assignment.workspace)).collect()
+    };
+    assert_eq!(chosen(&[plain]), [Some(3)], "the cold one of the ordinary worker");
+    assert_eq!(chosen(&[warm_gpu]), [Some(0)], "2 is as warm and more recent, but has no GPU");
+    assert_eq!(chosen(&[warm, warm, warm_gpu]), [Some(2), Some(3), Some(0)]);
+    assert_eq!(chosen(&[warm_gpu, warm_gpu, warm_gpu]), [Some(0), Some(1), None]);
 }
 
 /// The rules of the paper, implemented literally by examining every workspace.

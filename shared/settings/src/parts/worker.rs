@@ -1,6 +1,6 @@
 use std::{path::PathBuf, time::Duration};
 
-use model::ExecutorType;
+use model::{ExecutorType, WorkerProperties};
 
 use crate::Settings;
 
@@ -8,6 +8,7 @@ use crate::Settings;
 #[derive(Debug, Clone)]
 pub struct WorkerSettings {
     pub executor_type: ExecutorType,
+    pub properties: WorkerProperties,
     pub workspaces: u16,
     pub warm_workspaces: bool,
     pub keep_failed_workspaces: bool,
@@ -29,6 +30,7 @@ impl Settings {
     pub fn worker(&self) -> WorkerSettings {
         WorkerSettings {
             executor_type: self.executor_type.clone(),
+            properties: WorkerProperties(self.worker_properties.clone()),
             workspaces: self.workspace_count(),
             warm_workspaces: self.warm_workspaces,
             keep_failed_workspaces: self.keep_failed_workspaces,

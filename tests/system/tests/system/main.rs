@@ -49,6 +49,7 @@ mod quota;
 mod quota_rules;
 mod repeats;
 mod replay;
+mod requirements;
 mod results;
 mod scenario;
 mod schemas;

@@ -1,0 +1,110 @@
+//! Decides which workers can run a build, and whether any ever can.
+
+use std::collections::BTreeSet;
+
+use model::{BuildRequirements, WorkerProperties};
+
+use crate::requirements::{matches, value_matches};
+
+/// Maximum number of characters of a client's text that a message repeats.
+const SHOWN: usize = 200;
+
+/// A build that no worker can run.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum NoWorker {
+    #[error("requirements: no worker offers the property {name}; known properties: {known}")]
+    UnknownProperty { name: String, known: String },
+    #[error("requirements: no worker offers {name} = {value:?}; available: {available}")]
+    UnknownValue { name: String, value: String, available: String },
+    #[error("requirements: no worker offers all of {required}")]
+    NotTogether { required: String },
+}
+
+/// Whether a worker that offers `properties` can run a build that requires `requirements`.
+pub fn can_run(properties: &WorkerProperties, requirements: &BuildRequirements) -> bool {
+    matches(requirements.iter(), |name| properties.values(name))
+}
+
+/// Checks that one of the `known` kinds of workers can run what requires `requirements`, whether or not one of them is
+/// live. While no worker is known, it is unknown what the farm can run, and everything passes.
+pub fn check_requirements(
+    requirements: &BuildRequirements,
+    known: &[WorkerProperties],
+) -> Result<(), NoWorker> {
+    if known.is_empty() || known.iter().any(|properties| can_run(properties, requirements)) {
+        return Ok(());
+    }
+    let offers =
+        |name: &str| known.iter().flat_map(|properties| properties.values(name)).collect::<BTreeSet<_>>();
+    let unmet = requirements.iter().find(|(name, value)| {
+        !known.iter().any(|properties| value_matches(name, value, properties.values(name)))
+    });
+    let Some((name, value)) = unmet else {
+        return Err(NoWorker::NotTogether { required: shortened(&requirements.to_string()) });
+    };
+    let offered = offers(name);
+    if offered.is_empty() {
+        let names: BTreeSet<&str> =
+            known.iter().flat_map(|known| known.0.keys()).map(String::as_str).collect();
+        return Err(NoWorker::UnknownProperty { name: shortened(name), known: listed(names) });
+    }
+    Err(NoWorker::UnknownValue { name: shortened(name), value: shortened(value), available: listed(offered) })
+}
+
+fn listed(texts: BTreeSet<&str>) -> String {
+    if texts.is_empty() {
+        return "none".to_owned();
+    }
+    shortened(&texts.into_iter().collect::<Vec<_>>().join(", "))
+}
+
+fn shortened(text: &str) -> String {
+    text.chars().take(SHOWN).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn worker(properties: &[(&str, &[&str])]) -> WorkerProperties {
+        let owned = |values: &[&str]| values.iter().map(|value| (*value).to_owned()).collect();
+        WorkerProperties(
+            properties.iter().map(|(name, values)| ((*name).to_owned(), owned(values))).collect(),
+        )
+    }
+
+    fn check(required: &[(&str, &str)], known: &[WorkerProperties]) -> Result<(), String> {
+        let owned = required.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+        check_requirements(&BuildRequirements(owned.collect()), known).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_refusal_states_the_property_and_what_is_on_offer() {
+        let known = [
+            worker(&[("hwgroup", &["g1"]), ("os", &["debian12", "debian13"])]),
+            worker(&[("hwgroup", &["g2"]), ("os", &["fedora"])]),
+        ];
+        assert_eq!(check(&[("hwgroup", "g2|g1"), ("os", "fedora")], &known), Ok(()));
+        let refused = |required, why: &str| assert_eq!(check(required, &known), Err(why.to_owned()));
+        refused(
+            &[("gpu", "1")],
+            "requirements: no worker offers the property gpu; known properties: hwgroup, os",
+        );
+        refused(
+            &[("os", "arch")],
+            "requirements: no worker offers os = \"arch\"; available: debian12, debian13, fedora",
+        );
+        refused(
+            &[("hwgroup", "g1"), ("os", "fedora")],
+            "requirements: no worker offers all of hwgroup = \"g1\", os = \"fedora\"",
+        );
+    }
+
+    #[test]
+    fn everything_passes_while_no_worker_is_known_and_a_plain_build_passes_always() {
+        assert_eq!(check(&[("gpu", "1")], &[]), Ok(()));
+        assert_eq!(check(&[], &[worker(&[])]), Ok(()));
+        let none = "requirements: no worker offers the property gpu; known properties: none";
+        assert_eq!(check(&[("gpu", "1")], &[worker(&[])]), Err(none.to_owned()));
+    }
+}
