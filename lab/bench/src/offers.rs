@@ -118,6 +118,7 @@ async fn run(bus: &Bus, offer: &Offer, record: model::BuildRecord) -> bool {
         outputs_not_kept: Vec::new(),
         outputs_not_kept_count: 0,
         job: None,
+        tool: None,
         log: LogSummary::default(),
     };
     let finished = started.finished(result, bus.now());

@@ -26,13 +26,14 @@ pub(crate) async fn serve(
         let heartbeat = tokio::select! {
             heartbeat = heartbeats.next() => heartbeat?,
             heartbeat = all_heartbeats.next() => {
-                workers.announce(&heartbeat?.content);
+                // The copy that is written to the index may have woken the dispatch before.
+                if workers.announce(&heartbeat?.content) {
+                    wakes.dispatch.notify_one();
+                }
                 continue;
             }
         };
         let Some(heartbeat) = heartbeat else { return Ok(()) };
-        // Before the index wakes the dispatch.
-        workers.announce(&heartbeat.content);
         write(&context, &index, &wakes, &heartbeat).await;
     }
 }

@@ -54,10 +54,10 @@ pub(crate) struct Available {
 }
 
 impl Workers {
-    /// Updates what is known of a worker from its heartbeat.
-    pub(crate) fn announce(&self, heartbeat: &Heartbeat) {
+    /// Updates what is known of a worker from its heartbeat; returns whether it offers something that was not known.
+    pub(crate) fn announce(&self, heartbeat: &Heartbeat) -> bool {
         let mut known = self.0.lock();
-        known.update(heartbeat);
+        let is_new = known.update(heartbeat);
         for (slot, state) in (0_u16..).zip(&heartbeat.workspaces) {
             let workspace = Workspace { worker: heartbeat.worker.clone(), slot };
             match (heartbeat.status, state) {
@@ -70,6 +70,7 @@ impl Workers {
                 }
             }
         }
+        is_new
     }
 
     /// Applies lifecycle events: between two heartbeats they are the only source about a workspace.
@@ -94,8 +95,8 @@ impl Workers {
         self.0.lock().idle.remove(workspace);
     }
 
-    /// The workspaces for the builds in `heads`: the sample of the index, and known idle ones that can run builds with
-    /// requirements.
+    /// The workspaces for the builds in `heads`: the sample of the index, and known idle ones that can run those with
+    /// requirements, if there are any.
     pub(crate) fn available(&self, heads: &Heads) -> Available {
         let builds = heads.groups.iter().flat_map(|head| &head.builds);
         let required: BTreeSet<&BuildRequirements> =
@@ -120,13 +121,16 @@ impl Workers {
 }
 
 impl Known {
-    fn update(&mut self, heartbeat: &Heartbeat) {
+    /// Returns whether the worker is new, or offers something new.
+    fn update(&mut self, heartbeat: &Heartbeat) -> bool {
         if heartbeat.status == WorkerStatus::Gone {
             self.workers.remove(&heartbeat.worker);
-            return;
+            return false;
         }
         let known = self.workers.get(&heartbeat.worker);
-        let offers = match known.filter(|known| *known.offers == heartbeat.properties) {
+        let known = known.filter(|known| *known.offers == heartbeat.properties);
+        let is_new = known.is_none();
+        let offers = match known {
             Some(known) => Arc::clone(&known.offers),
             // Workers that offer the same share one copy.
             None => match self.workers.values().find(|known| *known.offers == heartbeat.properties) {
@@ -141,6 +145,7 @@ impl Known {
             until: Instant::now() + Duration::from_millis(heartbeat.ttl_ms),
         };
         self.workers.insert(heartbeat.worker.clone(), worker);
+        is_new
     }
 
     fn forget_departed(&mut self, now: Instant) {

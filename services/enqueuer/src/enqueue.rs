@@ -15,6 +15,7 @@ use crate::{
     jobs::{BadJob, Jobs, NotAccepted, NotNow},
     known_workers::{KnownWorkers, Unmet},
     store::{Store, StoreError},
+    version_file::version_file,
 };
 
 /// A build in the queue.
@@ -129,7 +130,8 @@ impl Intake {
             // The build may have been accepted before a worker of another kind became known.
             return self.find(&accepted.build).await?.ok_or_else(|| why.into());
         }
-        let build = self.estimator.estimate(accepted);
+        let version_file = version_file(&self.store, &accepted.build).await;
+        let build = self.estimator.estimate(accepted, version_file.as_deref());
         self.estimator.check_quota(&build.group)?;
         for pattern in &build.outputs {
             globset::Glob::new(pattern).map_err(NotEnqueued::Glob)?;

@@ -69,10 +69,12 @@ impl Estimator {
         if self.0.refuses && missing { Err(NoQuota { group: group.clone() }) } else { Ok(()) }
     }
 
-    /// Adds to the build its executor types, its expected occupancy of each, its expected run time, and whether it is
-    /// expected to run actions.
-    pub(crate) fn estimate(&self, accepted: Accepted) -> Build {
+    /// Adds to the build what is known of its tool, its executor types, its expected occupancy of each, its expected run
+    /// time, and whether it is expected to run actions. `version_file` is the content of its file
+    /// `.bazelversion`, if it is known.
+    pub(crate) fn estimate(&self, accepted: Accepted, version_file: Option<&str>) -> Build {
         let Accepted { mut build, executor_types: named, job: _ } = accepted;
+        build.tool_hints = self.0.expected.tool_hints(&build, version_file);
         let model = self.0.models.current();
         let call = build.tool_call().into_owned();
         let nothing = BTreeMap::new();

@@ -6,11 +6,11 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use bus::{BusError, EventSubject, Follower, Start, Stored, millis, stream};
 use model::{
     Build, BuildRecord, EstimateError, EstimatorKind, Esu, ExecutorType, LifecycleEvent, Occupancy, Outcome,
-    RecordHead,
+    RecordHead, ToolHints,
 };
 use parking_lot::Mutex;
 use policy::{
-    ActionSenders, BuildWork, OccupancyError,
+    ActionSenders, BuildWork, LearnedTools, OccupancyError,
     estimate::{Estimator, Quality, Source},
 };
 use service::{Context, ServiceError};
@@ -20,6 +20,8 @@ use tracing::{debug, info, warn};
 const BATCH: usize = 500;
 /// Maximum number of keys with recorded durations; each build has four keys.
 const KEYS_MAX: usize = 100_000;
+/// Maximum number of targets with known tags and rules.
+const TOOL_TARGETS_MAX: usize = 10_000;
 const RETRY: Duration = Duration::from_secs(1);
 
 /// The learned run times. Cheap to clone.
@@ -30,6 +32,7 @@ struct LearnedTimes {
     estimator: Estimator,
     quality: Quality,
     senders: ActionSenders,
+    tools: LearnedTools,
     occupancy_error: OccupancyError,
 }
 
@@ -51,6 +54,7 @@ impl Expected {
             estimator: Estimator::new(kind, KEYS_MAX),
             quality: Quality::default(),
             senders: ActionSenders::new(KEYS_MAX),
+            tools: LearnedTools::new(TOOL_TARGETS_MAX),
             occupancy_error: OccupancyError::default(),
         };
         Self(Arc::new(Mutex::new(known)))
@@ -68,6 +72,11 @@ impl Expected {
         self.0.lock().senders.expects(build)
     }
 
+    /// What is known of the tool of `build`; `version_file` is the content of its file `.bazelversion`, if that is known.
+    pub(crate) fn tool_hints(&self, build: &Build, version_file: Option<&str>) -> ToolHints {
+        self.0.lock().tools.hints(build, version_file)
+    }
+
     /// Accuracy of the latest estimates of occupancy by executor type.
     pub(crate) fn occupancy_error(&self) -> BTreeMap<ExecutorType, EstimateError> {
         self.0.lock().occupancy_error.means()
@@ -83,6 +92,9 @@ impl Expected {
         let mut known = self.0.lock();
         known.estimator.observe(&keys, *took);
         known.senders.observe(build, on_executors.iter().any(|(_, amount)| amount > Esu::ZERO));
+        if let Some(facts) = record.result().and_then(|result| result.tool.as_deref()) {
+            known.tools.observe(build, facts);
+        }
         if !usage.is_empty() {
             known.occupancy_error.observe(&build.occupancy, usage);
         }

@@ -9,7 +9,7 @@ use tokio::{sync::Mutex, time::Instant};
 
 /// Age from which the kinds of workers are read again before a build is accepted.
 const AGE_MAX: Duration = Duration::from_secs(10);
-/// Age from which they are read again before a build is refused: a worker may have started since.
+/// Age from which they are read again before a build is refused, and while no worker is known: one may have started since.
 const AGE_OF_REFUSAL: Duration = Duration::from_millis(200);
 
 /// The kinds of workers that the farm has or had. Cheap to clone.
@@ -46,7 +46,8 @@ impl KnownWorkers {
             return Ok(());
         }
         let kinds = self.younger_than(AGE_MAX).await?;
-        if check_requirements(requirements, &kinds).is_ok() {
+        // While no worker is known, one may register at any time.
+        if !kinds.is_empty() && check_requirements(requirements, &kinds).is_ok() {
             return Ok(());
         }
         let kinds = self.younger_than(AGE_OF_REFUSAL).await?;

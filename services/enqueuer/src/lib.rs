@@ -18,6 +18,7 @@ mod repeats;
 mod requests;
 mod store;
 mod trace;
+mod version_file;
 mod why;
 
 use model::Priority;

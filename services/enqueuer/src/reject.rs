@@ -81,6 +81,7 @@ async fn end(
         labels: BTreeMap::new(),
         tool: None,
         workspace: WorkspaceUse::Fresh,
+        tool_hints: model::ToolHints::default(),
         requirements: model::BuildRequirements::default(),
         occupancy: Occupancy::default(),
         estimated_by: None,

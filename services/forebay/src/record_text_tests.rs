@@ -27,6 +27,7 @@ fn waiting() -> BuildRecord {
         labels: BTreeMap::new(),
         tool: None,
         workspace: WorkspaceUse::Fresh,
+        tool_hints: model::ToolHints::default(),
         requirements: model::BuildRequirements::default(),
         occupancy: Occupancy::default(),
         estimated_by: None,

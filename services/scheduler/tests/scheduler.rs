@@ -368,7 +368,7 @@ async fn very_many_different_requirements_are_all_met() {
     let test = Test::start().await;
     let _scheduler = test.scheduler().await;
     let mut keys = Vec::new();
-    for number in 0..2000 {
+    for number in 0..1200 {
         keys.push(test.accept_with(in_group(&format!("a|{number}"))).await);
     }
     let a = FakeExecutor::start_in(&test, "a", 4, "a", Manner::Finish).await;

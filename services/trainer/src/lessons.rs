@@ -7,7 +7,10 @@ use std::{
 
 use bus::Stored;
 use invariant::impossible;
-use model::{BuildId, BuildRecord, Esu, ExecutorType, Group, LifecycleEvent, Millis, Outcome, RecordHead};
+use model::{
+    BuildId, BuildRecord, Esu, ExecutorType, Group, LifecycleEvent, Millis, Outcome, RecordHead, ToolCall,
+    ToolFacts,
+};
 use occupancy::{BuildFacts, Dataset};
 use tracing::debug;
 
@@ -89,7 +92,7 @@ impl TrainingData {
         self.builds += 1;
         let used = result.usage.iter().filter(|(_, amount)| *amount > Esu::ZERO).map(|(kind, _)| kind);
         let used: Vec<&ExecutorType> = used.filter(|kind| **kind != ExecutorType::x86()).collect();
-        for rule in &call.rules {
+        for rule in rules_of(&call, result.tool.as_deref()) {
             self.learn_rule(rule, &used);
         }
     }
@@ -146,6 +149,16 @@ impl RuleUse {
     fn significant_types(&self) -> BTreeSet<ExecutorType> {
         let share = RULE_SHARE * self.builds as f64;
         self.types.iter().filter(|(_, count)| **count as f64 >= share).map(|(kind, _)| kind.clone()).collect()
+    }
+}
+
+/// The rules of the build's targets: those that the tool reported, else those that the request or earlier builds name.
+fn rules_of<'a>(call: &'a ToolCall, facts: Option<&'a ToolFacts>) -> BTreeSet<&'a String> {
+    match facts {
+        Some(facts) if !facts.targets.is_empty() => {
+            facts.targets.values().flat_map(|target| &target.rules).collect()
+        }
+        Some(_) | None => call.rules.iter().collect(),
     }
 }
 

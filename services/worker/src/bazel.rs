@@ -13,7 +13,8 @@ pub(crate) const GRPC: &str = policy::ADDRESS_VARIABLE;
 /// has the same name and the same startup options for every run of a workspace, otherwise Bazel would restart its
 /// server. Values that change between runs are options of commands and not part of a configuration, so the server's
 /// caches stay valid. Bazel's outputs and the data that it finds its server by are kept beside the build's folder: no
-/// checkout touches them there, and no wildcard of targets or outputs matches them.
+/// checkout touches them there, and no wildcard of targets or outputs matches them. Bazel's events are kept there too, one
+/// file for each call: the worker reads from them which version ran, and the rules and tags of the targets.
 const WRAPPER: &str = r#"#!/bin/sh
 here=$(dirname "$0")
 name=$(basename "$0")
@@ -23,6 +24,11 @@ rc=${TMPDIR:-/tmp}/forebay.bazelrc
 {
   if [ -n "$FOREBAY_WORKSPACE" ]; then
     echo "startup \"--output_user_root=${FOREBAY_WORKSPACE%/*}/bazel\""
+    events="${FOREBAY_WORKSPACE%/*}/tool-events"
+    if mkdir -p "$events" 2>/dev/null; then
+      echo "build \"--build_event_json_file=$events/$$.json\""
+      echo "build --nobuild_event_json_file_path_conversion"
+    fi
   fi
   if [ -n "$FOREBAY_GRPC" ]; then
     echo "build --remote_executor=$FOREBAY_GRPC"

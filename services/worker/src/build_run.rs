@@ -2,7 +2,7 @@
 
 use bus::ChunkFault;
 use jobs::JobEnd;
-use model::{BuildRecord, WorkspaceKeys};
+use model::{BuildRecord, ToolFacts, WorkspaceKeys};
 use policy::workspace::live_keys;
 use tokio::time::Instant;
 use tracing::debug;
@@ -12,6 +12,7 @@ use crate::{
     ending::{Ended, Ending},
     shared::Shared,
     stop::{Cause, Stop},
+    tool_events,
     warm::WorkspaceOrigin,
     workspace::Workspace,
 };
@@ -55,6 +56,24 @@ impl Run<'_> {
             return Some(live_keys(&self.record.build).workspace);
         }
         before.filter(|_| self.is_untouched(ending))
+    }
+
+    /// What the calls of Bazel reported.
+    pub(crate) async fn tool_facts(&self) -> Option<Box<ToolFacts>> {
+        let folder = self.workspace.folder.tool_events.clone();
+        // Few builds call Bazel: the others pay one look.
+        if !folder.exists() {
+            return None;
+        }
+        let call = self.record.build.tool_call().into_owned();
+        let taken = tokio::task::spawn_blocking(move || tool_events::take(&folder, &call)).await;
+        let taken = taken.inspect_err(|error| {
+            debug!(
+                error = telemetry::error_chain(error),
+                "reading the events of the build's tool was aborted"
+            );
+        });
+        taken.ok().flatten().map(Box::new)
     }
 
     /// Whether the workspace still holds only the files of the build before.

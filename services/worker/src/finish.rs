@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use bus::{BusError, Written};
 use jobs::JobEnd;
-use model::{BuildRecord, BuildResult, LogSummary, Outcome, Reason, ReasonCode, Sequence, WorkspaceKeys};
+use model::{
+    BuildRecord, BuildResult, LogSummary, Outcome, Reason, ReasonCode, Sequence, ToolFacts, WorkspaceKeys,
+};
 use policy::{AfterLoss, after_loss};
 use service::{Step, crash_point};
 use telemetry::metrics::{Counter, Histogram, Label, count, observe};
@@ -40,6 +42,8 @@ pub(crate) struct RunResults {
     pub(crate) used: UsedEsu,
     /// Keys by which the next build finds the warm workspace, if it is kept.
     pub(crate) left: Option<WorkspaceKeys>,
+    /// What the calls of Bazel reported.
+    pub(crate) tool: Option<Box<ToolFacts>>,
     /// The result of its job, if it was a job and its tasks were started.
     pub(crate) job: Option<Box<JobEnd>>,
 }
@@ -130,7 +134,7 @@ impl Finish<'_> {
 
     /// The record to write; `None` when the build belongs to another attempt.
     fn next(&self, ending: Ending, kept: RunResults) -> Option<BuildRecord> {
-        let RunResults { preparation_seconds, outputs, log, used, left: _, job } = kept;
+        let RunResults { preparation_seconds, outputs, log, used, left: _, tool, job } = kept;
         if let Ending::GiveBack(reason) | Ending::NotFetched(reason) = ending {
             return Some(give_back(self.record, reason, self.shared));
         }
@@ -144,6 +148,7 @@ impl Finish<'_> {
             log,
             usage: used.all,
             on_executors: used.on_executors,
+            tool,
             ..result
         };
         if let Some(job) = job {

@@ -17,6 +17,8 @@ use tracing::{debug, info};
 const NEW: &str = ".new-";
 /// Name of the file with console output that exceeds the limit of the bus.
 const LOG: &str = "log";
+/// Name of the folder with the events of Bazel, which its wrapper writes too.
+const TOOL_EVENTS: &str = "tool-events";
 /// Bytes below which a disk counts as full: a command that runs out of space rarely leaves zero bytes free.
 const FULL: u64 = 256 << 10;
 
@@ -55,6 +57,7 @@ impl WorkerFolder {
             home: root.join("home"),
             log: root.join(LOG),
             own: root.join("own"),
+            tool_events: root.join(TOOL_EVENTS),
             root,
         };
         folder.create()?;
@@ -121,6 +124,8 @@ pub(crate) struct RunFolder {
     pub(crate) home: PathBuf,
     /// Console output beyond the limit of the bus.
     pub(crate) log: PathBuf,
+    /// Events that the calls of Bazel wrote for the worker; exists only after such a call.
+    pub(crate) tool_events: PathBuf,
     /// Files of the preparation.
     own: PathBuf,
 }

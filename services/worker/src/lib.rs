@@ -33,6 +33,7 @@ mod stall;
 mod stop;
 mod store_watch;
 mod sync;
+mod tool_events;
 mod usage;
 mod warm;
 mod workspace;

@@ -95,6 +95,7 @@ async fn run_inside(
     };
     let ending = run.prepare_and_run().await;
     let (keys, untouched) = (run.keys(&ending, before), run.is_untouched(&ending));
+    let tool = run.tool_facts().await;
     run.workspace.end_dead_shim().await;
     crash_point(Step::CommandEnded);
     let (ending, outputs) = run.keep_outputs(ending).await;
@@ -120,7 +121,7 @@ async fn run_inside(
         workspace.end_processes().await;
     }
     let used = shared.usage.end(number, ending.ended().map(|ended| &ended.exit));
-    let kept = RunResults { preparation_seconds, outputs, log, used, left: keys.clone(), job };
+    let kept = RunResults { preparation_seconds, outputs, log, used, left: keys.clone(), tool, job };
     let ours = finish.write(&mut workspace.lease, ending, kept).await;
     match keys.filter(|_| ours) {
         Some(keys) => workspace.leave_warm(record.build.group, keys).await,

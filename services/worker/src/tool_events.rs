@@ -56,7 +56,9 @@ fn event_files(folder: &Path) -> io::Result<Vec<File>> {
     let mut files: Vec<(SystemTime, File)> = Vec::new();
     for entry in fs::read_dir(folder)? {
         let flags = nix::libc::O_NOFOLLOW | nix::libc::O_NONBLOCK;
-        let Ok(file) = fs::OpenOptions::new().read(true).custom_flags(flags).open(entry?.path()) else { continue };
+        let Ok(file) = fs::OpenOptions::new().read(true).custom_flags(flags).open(entry?.path()) else {
+            continue;
+        };
         let metadata = file.metadata()?;
         if !metadata.is_file() {
             continue;
@@ -139,7 +141,9 @@ impl Seen {
         if let Some(Started { build_tool_version }) = started {
             self.version = build_tool_version;
         }
-        let (Some(Target { label }), Some(Configured { target_kind, tag })) = (id.target_configured, configured) else {
+        let (Some(Target { label }), Some(Configured { target_kind, tag })) =
+            (id.target_configured, configured)
+        else {
             return;
         };
         // A source file is configured too, and has no rule.
@@ -174,7 +178,8 @@ mod tests {
         assert_eq!(take(&events, &call()), None, "without a call of Bazel");
         fs::create_dir(&events).unwrap();
         let long = format!("{{\"id\":{{\"started\":{{}}}},\"x\":\"{}\"}}\n", "x".repeat(1 << 20));
-        fs::write(events.join("1.json"), format!("{long}{EVENTS}not an event\n{{\"id\":{{\"started\"")).unwrap();
+        fs::write(events.join("1.json"), format!("{long}{EVENTS}not an event\n{{\"id\":{{\"started\""))
+            .unwrap();
         let facts = take(&events, &call()).unwrap();
         assert_eq!(facts.version, "7.4.1");
         let of_all = &facts.targets["//a/..."];

@@ -82,7 +82,7 @@ pub use resources::{Amount, ResourceName, Resources};
 pub use result::{BuildResult, LogSummary, Outcome, OutputStream, Reason, ReasonCode, brief};
 pub use scale::{ParseScaledPoolError, ScaleObservation, ScalePlan, ScaledPool};
 pub use skew::Skew;
-pub use tool::{ToolCall, WorkspaceKind, WorkspaceUse};
+pub use tool::{TargetFacts, ToolCall, ToolFacts, ToolHints, WorkspaceKind, WorkspaceUse};
 pub use urgency::Urgency;
 pub use validate::{Accepted, InvalidRequest};
 pub use worker::{

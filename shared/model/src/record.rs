@@ -11,8 +11,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     Attempt, BlobDigest, BuildId, BuildKey, BuildRequirements, BuildResult, Context, Digest, ExecutorType,
-    Group, Millis, Occupancy, OutputFile, Priority, Reason, Sequence, ToolCall, WorkerId, WorkspaceKind,
-    WorkspaceUse,
+    Group, Millis, Occupancy, OutputFile, Priority, Reason, Sequence, ToolCall, ToolHints, WorkerId,
+    WorkspaceKind, WorkspaceUse,
 };
 
 /// An accepted build: the request with defaults filled in. Never changes.
@@ -55,6 +55,9 @@ pub struct Build {
     /// Build tool call given in the request; absent: derived from the command line.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tool: Option<ToolCall>,
+    /// What earlier builds of the same sources showed about the tool; absent if nothing is known.
+    #[serde(default, skip_serializing_if = "ToolHints::is_empty")]
+    pub tool_hints: ToolHints,
     /// Whether the build starts in an empty or a warm workspace.
     #[serde(default, skip_serializing_if = "WorkspaceUse::is_fresh")]
     pub workspace: WorkspaceUse,
@@ -102,12 +105,16 @@ impl Build {
         BuildKey { group: self.group.clone(), id: self.id }
     }
 
-    /// The build tool call of the request, else that of the command line.
+    /// The build tool call of the request, else that of the command line, completed with what is known of the tool.
     pub fn tool_call(&self) -> Cow<'_, ToolCall> {
-        match &self.tool {
+        let mut call = match &self.tool {
             Some(tool) => Cow::Borrowed(tool),
             None => Cow::Owned(ToolCall::of_command(&self.command)),
+        };
+        if !self.tool_hints.is_empty() {
+            self.tool_hints.complete(call.to_mut());
         }
+        call
     }
 
     /// The digest of everything in the request, without submission time and trace; computed

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{JobResult, Occupancy, OutputFile, OutputNotKept};
+use crate::{JobResult, Occupancy, OutputFile, OutputNotKept, ToolFacts};
 
 /// Maximum length in characters of a message for people, which may quote long text sent by a client.
 const BRIEF_MAX: usize = 1000;
@@ -67,6 +67,9 @@ pub struct BuildResult {
     /// Result of the job; absent for a command.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub job: Option<Box<JobResult>>,
+    /// What Bazel reported of its calls; absent if the build made none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tool: Option<Box<ToolFacts>>,
     /// Sizes and location of the console output.
     #[serde(default)]
     pub log: LogSummary,
@@ -92,6 +95,7 @@ impl BuildResult {
             outputs_not_kept: Vec::new(),
             outputs_not_kept_count: 0,
             job: None,
+            tool: None,
             log: LogSummary::default(),
         }
     }

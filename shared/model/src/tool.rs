@@ -1,6 +1,6 @@
 //! Build tool calls: the part of a command that determines its estimated cost and its warm workspace.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use invariant::Present as _;
 use schemars::JsonSchema;
@@ -31,6 +31,72 @@ pub struct ToolCall {
     /// Rules of the targets, for example `swift_binary`.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     pub rules: BTreeSet<String>,
+}
+
+/// What is known of the tool of a build before it runs, in addition to its request.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct ToolHints {
+    /// Version that the build asks for by `USE_BAZEL_VERSION` or its file `.bazelversion`; empty if neither is known.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub version: String,
+    /// Tags that its targets had in their last build.
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    pub tags: BTreeSet<String>,
+    /// Rules of its targets in their last build.
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    pub rules: BTreeSet<String>,
+}
+
+impl ToolHints {
+    /// Whether nothing is known.
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// Completes a tool call with what it does not state itself.
+    pub(crate) fn complete(&self, call: &mut ToolCall) {
+        if call.tool_version.is_empty() {
+            call.tool_version.clone_from(&self.version);
+        }
+        if call.tags.is_empty() {
+            call.tags.clone_from(&self.tags);
+        }
+        if call.rules.is_empty() {
+            call.rules.clone_from(&self.rules);
+        }
+    }
+}
+
+/// What Bazel reported of its calls in a build.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct ToolFacts {
+    /// Version that ran last; empty if it is not known.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub version: String,
+    /// Tags and rules by target of the build's tool call; under the empty name if the call names no target.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub targets: BTreeMap<String, TargetFacts>,
+}
+
+/// Tags and rules of the targets that a target pattern names.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct TargetFacts {
+    /// Their tags, such as `requires-gpu`.
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    pub tags: BTreeSet<String>,
+    /// Their rules, such as `cc_test`.
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    pub rules: BTreeSet<String>,
+}
+
+impl TargetFacts {
+    /// Whether there are neither tags nor rules.
+    pub fn is_empty(&self) -> bool {
+        self.tags.is_empty() && self.rules.is_empty()
+    }
 }
 
 /// Tools that accept a command, flags and targets like Bazel.

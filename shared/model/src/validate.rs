@@ -6,7 +6,7 @@ use invariant::Present as _;
 
 use crate::{
     Attempt, Build, BuildId, BuildJob, BuildRequest, Context, Digest, DigestFunction, Esu, ExecutorType,
-    Group, InvalidRequirements, JobSource, Millis, Priority, RequestLimits,
+    Group, InvalidRequirements, JobSource, Millis, Priority, RequestLimits, ToolHints,
 };
 
 /// Why a request was rejected.
@@ -118,6 +118,7 @@ impl BuildRequest {
             submitter: self.submitter,
             expected_ms: None,
             tool: self.tool,
+            tool_hints: ToolHints::default(),
             workspace: self.workspace,
             requirements: self.requirements,
             occupancy: self.occupancy,

@@ -45,10 +45,72 @@ impl LearnedTools {
 fn requested_version<'a>(build: &'a Build, version_file: Option<&'a str>) -> &'a str {
     let variable = build.env.get(VERSION_VARIABLE).map(|version| version.trim());
     let file = version_file.and_then(|text| text.lines().next()).map(str::trim);
-    variable.filter(|version| !version.is_empty()).or(file).filter(|version| is_short(version)).unwrap_or_default()
+    variable
+        .filter(|version| !version.is_empty())
+        .or(file)
+        .filter(|version| is_short(version))
+        .unwrap_or_default()
 }
 
 fn target_key(build: &Build, target: &str) -> u64 {
     let (kind, location) = source_of(&build.context);
-    Hasher::new("tool.target").all([build.group.as_str(), kind, location]).text(target).key()
+    Hasher::new("tool.target").all([build.group.as_str(), kind, &location].into_iter()).text(target).key()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use model::{BuildId, BuildRequest, Context, Millis, RequestLimits};
+
+    use super::*;
+
+    fn build(url: &str, revision: &str, command: &str, version: Option<&str>) -> Build {
+        let command = command.split(' ').map(str::to_owned).collect();
+        let env = version.map(|version| (VERSION_VARIABLE.to_owned(), version.to_owned()));
+        let context = Context::Git { url: url.into(), revision: revision.into(), patch: None };
+        let id = Some(BuildId::generate());
+        let request =
+            BuildRequest { id, command, context, env: env.into_iter().collect(), ..BuildRequest::default() };
+        let limits = RequestLimits::default();
+        request.validate(&"ci".parse().unwrap(), None, None, &limits, Millis(0)).unwrap().build
+    }
+
+    fn facts(version: &str, targets: &[(&str, &str, &str)]) -> ToolFacts {
+        let of = |(target, tag, rule): &(&str, &str, &str)| {
+            (
+                (*target).to_owned(),
+                TargetFacts { tags: [(*tag).to_owned()].into(), rules: [(*rule).to_owned()].into() },
+            )
+        };
+        ToolFacts { version: version.to_owned(), targets: targets.iter().map(of).collect::<BTreeMap<_, _>>() }
+    }
+
+    #[test]
+    fn tags_and_rules_are_known_by_target_whatever_else_the_next_build_names() {
+        let mut tools = LearnedTools::new(9);
+        let first = build("url", "main", "bazel test //a:b //c/...", None);
+        assert!(tools.hints(&first, None).is_empty());
+        tools.observe(
+            &first,
+            &facts("7.1", &[("//a:b", "gpu", "cc_test"), ("//c/...", "mac", "swift_binary")]),
+        );
+        let hints = tools.hints(&build("url", "dev", "bazel build -k //c/... //d:e", None), None);
+        assert_eq!(
+            (hints.tags, hints.rules),
+            (["mac".to_owned()].into(), ["swift_binary".to_owned()].into())
+        );
+        assert!(tools.hints(&build("other", "main", "bazel test //a:b", None), None).is_empty());
+    }
+
+    #[test]
+    fn the_version_is_what_the_environment_or_the_sources_ask_for() {
+        let tools = LearnedTools::new(9);
+        let version =
+            |variable, file| tools.hints(&build("url", "main", "bazel test //...", variable), file).version;
+        assert_eq!(version(None, None), "");
+        assert_eq!(version(None, Some("8.0.1\n")), "8.0.1");
+        assert_eq!(version(Some(" 8.x "), Some("7.0")), "8.x");
+        assert_eq!(version(Some(""), Some("7.0")), "7.0");
+    }
 }

@@ -16,7 +16,7 @@ const NAME_BYTES_MAX: usize = 100;
 pub struct ConfiguredTarget {
     /// Label of the target, such as `//a/b:c`.
     pub label: String,
-    /// Facts about it.
+    /// Its own tags and rule.
     pub facts: TargetFacts,
 }
 
@@ -79,7 +79,8 @@ fn is_named(pattern: &str, label: &str) -> bool {
     let wanted = wanted.strip_prefix("//").unwrap_or(wanted);
     if let Some(above) = wanted.strip_suffix("...") {
         let above = above.strip_suffix('/').unwrap_or(above);
-        return above.is_empty() || package.strip_prefix(above).is_some_and(|below| below.is_empty() || below.starts_with('/'));
+        return above.is_empty()
+            || package.strip_prefix(above).is_some_and(|below| below.is_empty() || below.starts_with('/'));
     }
     let wanted_name = match wanted_name {
         Some("all" | "*" | "all-targets") => return wanted == package,
@@ -105,7 +106,10 @@ mod tests {
     }
 
     fn call(targets: &[&str]) -> ToolCall {
-        ToolCall { targets: targets.iter().map(|target| (*target).to_owned()).collect(), ..ToolCall::default() }
+        ToolCall {
+            targets: targets.iter().map(|target| (*target).to_owned()).collect(),
+            ..ToolCall::default()
+        }
     }
 
     fn rules(facts: &ToolFacts, target: &str) -> Vec<String> {
@@ -137,10 +141,14 @@ mod tests {
 
     #[test]
     fn each_target_of_the_call_has_the_facts_of_what_it_names() {
-        let configured = [target("//a:x", "cc_test", &["slow"]), target("//b:y", "swift_binary", &["requires-gpu"])];
+        let configured =
+            [target("//a:x", "cc_test", &["slow"]), target("//b:y", "swift_binary", &["requires-gpu"])];
         let facts = tool_facts(&call(&["//a/...", "//b:y", "//c:z"]), "7.1", configured.iter());
         assert_eq!(facts.version, "7.1");
-        assert_eq!((rules(&facts, "//a/..."), rules(&facts, "//b:y")), (vec!["cc_test".into()], vec!["swift_binary".into()]));
+        assert_eq!(
+            (rules(&facts, "//a/..."), rules(&facts, "//b:y")),
+            (vec!["cc_test".into()], vec!["swift_binary".into()])
+        );
         assert!(!facts.targets.contains_key("//c:z"));
         let script = tool_facts(&call(&["bazel test //a:x"]), "", configured.iter());
         assert_eq!(rules(&script, "bazel test //a:x"), ["cc_test", "swift_binary"]);
@@ -150,8 +158,9 @@ mod tests {
 
     #[test]
     fn facts_have_a_limited_size() {
-        let many: Vec<ConfiguredTarget> =
-            (0..1000).map(|n| target(&format!("//a:{n}"), &format!("rule{n}"), &[&"x".repeat(1000)])).collect();
+        let many: Vec<ConfiguredTarget> = (0..1000)
+            .map(|n| target(&format!("//a:{n}"), &format!("rule{n}"), &[&"x".repeat(1000)]))
+            .collect();
         let facts = tool_facts(&call(&["//a/..."]), &"9".repeat(1000), many.iter());
         let of_all = &facts.targets["//a/..."];
         assert_eq!((of_all.rules.len(), of_all.tags.len(), facts.version.as_str()), (NAMES_MAX, 0, ""));

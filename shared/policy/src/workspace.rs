@@ -8,6 +8,7 @@ mod live;
 pub use idle::{Assignment, IdleWorkspaces, Wish};
 pub use keys::{BuildKeys, TargetKeys, keys};
 pub use live::live_keys;
+pub(crate) use live::source_of;
 
 #[cfg(test)]
 mod tests;

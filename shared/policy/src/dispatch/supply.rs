@@ -26,7 +26,7 @@ pub struct Supplied {
 /// What a build gets of the workspaces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Taken {
-    /// An idle workspace.
+    /// A workspace that is idle.
     Idle,
     /// A busy workspace: the build waits for its end, and only for that.
     Busy,

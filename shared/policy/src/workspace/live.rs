@@ -9,24 +9,23 @@ use super::{BuildKeys, keys};
 /// The keys of `build`, among builds of its group whose workspaces are filled from the same source.
 pub fn live_keys(build: &Build) -> BuildKeys {
     let mut call: Cow<'_, ToolCall> = build.tool_call();
-    let digest_text;
-    let (kind, location) = match &build.context {
-        Context::Empty => ("empty", ""),
-        Context::Directory { path, .. } => ("directory", path.as_str()),
-        Context::Tree { source: Some(source), .. } => ("tree", source.as_str()),
-        Context::Tree { digest, source: None } => {
-            digest_text = digest.to_string();
-            ("tree", digest_text.as_str())
-        }
-        Context::Git { url, revision, .. } => {
-            if call.branch.is_empty() {
-                call.to_mut().branch.clone_from(revision);
-            }
-            ("git", url.as_str())
-        }
-        Context::Archive { location, .. } => ("archive", location.as_str()),
-    };
-    keys(&[build.group.as_str(), kind, location], &call)
+    let (kind, location) = source_of(&build.context);
+    if let (Context::Git { revision, .. }, true) = (&build.context, call.branch.is_empty()) {
+        call.to_mut().branch.clone_from(revision);
+    }
+    keys(&[build.group.as_str(), kind, &location], &call)
+}
+
+/// Where a workspace is filled from: the kind of the source and its location, the same for all of its revisions.
+pub(crate) fn source_of(context: &Context) -> (&'static str, Cow<'_, str>) {
+    match context {
+        Context::Empty => ("empty", "".into()),
+        Context::Directory { path, .. } => ("directory", path.into()),
+        Context::Tree { source: Some(source), .. } => ("tree", source.into()),
+        Context::Tree { digest, source: None } => ("tree", digest.to_string().into()),
+        Context::Git { url, .. } => ("git", url.into()),
+        Context::Archive { location, .. } => ("archive", location.into()),
+    }
 }
 
 #[cfg(test)]
@@ -61,6 +60,7 @@ mod tests {
             labels: BTreeMap::new(),
             tool: None,
             workspace: WorkspaceUse::Warm,
+            tool_hints: model::ToolHints::default(),
             requirements: model::BuildRequirements::default(),
             occupancy: Occupancy::default(),
             estimated_by: None,

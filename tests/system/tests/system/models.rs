@@ -83,6 +83,7 @@ fn finished(number: u32) -> BuildRecord {
         outputs_not_kept: Vec::new(),
         outputs_not_kept_count: 0,
         job: None,
+        tool: None,
         log: LogSummary::default(),
     };
     BuildRecord::enqueued(build).started(invocation, Sequence(1)).finished(result, Millis::of_this_machine())

@@ -138,3 +138,54 @@ async fn bazel_keeps_its_caches_while_it_uses_the_farm() {
     let (_, record) = project.build("grep '1 remote' log; ! grep 'discarding analysis cache' log").await;
     assert!((1.0..3.0).contains(&gpu(&record)), "{record:#?}");
 }
+
+/// The rules and tags of targets are in BUILD files, which only the worker sees: they are known from the second build on.
+#[tokio::test]
+async fn executor_types_follow_the_tags_that_bazel_reported() {
+    if !has_bazel() {
+        return;
+    }
+    let types = r#"{"x86": [], "gpu": ["tag:requires-gpu"]}"#;
+    let farm = Farm::builder().workspaces(1).env("FOREBAY_EXECUTOR_TYPES", types).start().await;
+    let project = Project::new(farm);
+    let build =
+        "genrule(name = \"x\", outs = [\"x.txt\"], cmd = \"echo one > $@\", tags = [\"requires-gpu\"])\n";
+    std::fs::write(project.farm.folder().join("source/BUILD"), build).unwrap();
+    let gpu = |record: &BuildRecord| record.build.occupancy.0.contains_key(&"gpu".parse().unwrap());
+    let run = async |command: &[&str]| {
+        let key = project.farm.submit("default", warm_in(&project.context, command)).await;
+        let record = ended_within(&project.farm, &key, Duration::from_secs(120)).await;
+        assert_eq!(record.result().unwrap().outcome, Outcome::Succeeded, "{record:#?}");
+        record
+    };
+    let first = run(&["bazel", "build", "//..."]).await;
+    assert!(!gpu(&first));
+    let facts = first.result().unwrap().tool.as_deref().unwrap();
+    let all = &facts.targets["//..."];
+    assert_eq!(
+        (&all.rules, &all.tags),
+        (&["genrule".to_owned()].into(), &["requires-gpu".to_owned()].into())
+    );
+    // An enqueuer learns from the log, a moment after the end.
+    let known = async || gpu(&run(&["bazel", "build", "--keep_going", "//..."]).await);
+    let learned = async { while !known().await {} };
+    tokio::time::timeout(Duration::from_secs(60), learned).await.expect("the tag is known");
+    // A restarted enqueuer knows it from the log.
+    project.farm.replace("enqueuer", &[]).await;
+    let learned = async { while !known().await {} };
+    tokio::time::timeout(Duration::from_secs(60), learned).await.expect("the tag is known again");
+}
+
+#[tokio::test]
+async fn a_build_that_asks_for_another_version_of_bazel_gets_another_workspace() {
+    let farm = one_workspace().await;
+    let request = |version: Option<&str>| {
+        let env = version.map(|version| ("USE_BAZEL_VERSION".to_owned(), version.to_owned()));
+        BuildRequest { env: env.into_iter().collect(), ..warm("true") }
+    };
+    let kind = async |version| run(&farm, request(version)).await.0;
+    assert_eq!(kind(Some("7.4.1")).await, Some(WorkspaceKind::New));
+    assert_eq!(kind(Some("7.4.1")).await, Some(WorkspaceKind::Exact));
+    assert_eq!(kind(Some("8.0.0")).await, Some(WorkspaceKind::New));
+    assert_eq!(kind(None).await, Some(WorkspaceKind::New));
+}
