@@ -1,7 +1,7 @@
 //! The main loop: woken by an event, it reads heads, decides, commits and offers, until nothing more can be placed.
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::{BTreeSet, HashMap, HashSet},
     sync::Arc,
     time::Duration,
 };
@@ -9,7 +9,7 @@ use std::{
 use bus::Stored;
 use index::{CommitLimits, Heads, Held, Index, Pick, WaitingBuild, WaitingGroup};
 use invariant::impossible;
-use model::{BuildKey, Group, Millis, Occupancy, WorkspaceKind};
+use model::{BuildKey, BuildRequirements, Group, Millis, Occupancy, WorkspaceKind};
 use policy::{
     IdleWorkspaces, Lending, Placement, Random, Taken, place,
     workspace::{BuildKeys, Wish, live_keys},
@@ -31,6 +31,8 @@ use crate::{
 /// Interval of the check that covers lost wake-ups; runs only while builds wait, are offered or run.
 const REPAIR: Duration = Duration::from_secs(1);
 const RETRY: Duration = Duration::from_millis(100);
+/// Number of different requirements from which further pages add none to a pass.
+const REQUIRED_MAX: usize = 64;
 
 /// Dispatches builds until the service stops.
 pub(crate) async fn run(
@@ -156,10 +158,20 @@ impl Dispatcher {
         done: &mut HashSet<Group>,
     ) -> Result<Vec<Chosen>, PassError> {
         let heads = &drawn.heads;
-        let Available { workspaces, mut supply } = self.workers.available(heads);
-        let idle = self.idle(heads, workspaces.len());
-        let startable =
-            startable(&self.index, governance, drawn, idle, supply.as_ref(), &self.lending).await?;
+        let mut required = required_by(heads);
+        let (available, idle, startable) = loop {
+            let known = required.len();
+            let available = self.workers.available(&heads.idle, &required);
+            let idle = self.idle(heads, available.workspaces.len());
+            let workspaces = (idle, available.supply.as_ref());
+            let found =
+                startable(&self.index, governance, drawn, workspaces, &mut required, &self.lending).await?;
+            // Builds on further pages may require something else.
+            if required.len() == known || known > REQUIRED_MAX {
+                break (available, idle, found);
+            }
+        };
+        let Available { workspaces, mut supply } = available;
         let empty = heads.groups.iter().zip(&startable).filter(|(_, head)| head.is_empty());
         done.extend(empty.map(|(group, _)| group.group.clone()));
         let take = |startable: &Startable| {
@@ -185,6 +197,9 @@ impl Dispatcher {
             .map(|(requirements, keys)| Wish { keys: keys.as_ref(), requirements })
             .collect();
         let assigned = self.workers.assign(&wishes, workspaces);
+        let unassigned = placed.iter().zip(&assigned).filter(|(_, assignment)| assignment.is_none());
+        let without_pick: Vec<Group> =
+            unassigned.filter_map(|(placement, _)| Some(head_of(heads, placement)?.group.clone())).collect();
         let warm = self.settings.warm_workspaces;
         let picks = placed.into_iter().zip(assigned).zip(records).filter_map(|(placed, record)| {
             let (placement, assignment) = placed;
@@ -204,13 +219,17 @@ impl Dispatcher {
             let record = record.filter(|record: &Stored| record.sequence == pick.sequence);
             Some(Chosen { build: PickedBuild { pick, record }, estimate: build.traits.occupancy })
         });
-        Ok(picks.collect())
+        let picks: Vec<Chosen> = picks.collect();
+        // Builds without a workspace wait for one, and the rest of their groups with them.
+        let is_picked = |group: &Group| picks.iter().any(|chosen| chosen.build.pick.key.group == *group);
+        done.extend(without_pick.into_iter().filter(|group| !is_picked(group)));
+        Ok(picks)
     }
 
     /// The idle workspaces for builds, of which `usable` may be assigned, and those that are kept for emergencies.
     fn idle(&self, heads: &Heads, usable: usize) -> IdleWorkspaces {
         let kept = self.settings.emergency_workspaces;
-        IdleWorkspaces { usable, all: heads.all_idle.max(usable), kept }
+        IdleWorkspaces { usable, all: heads.all_idle, kept }
     }
 
     /// For each placed build that requests a warm workspace: the keys by which it is chosen, and the record with them.
@@ -288,6 +307,13 @@ impl Dispatcher {
         }
         Ok(started)
     }
+}
+
+/// What the builds at the heads require of their workers.
+fn required_by(heads: &Heads) -> BTreeSet<BuildRequirements> {
+    let builds = heads.groups.iter().flat_map(|head| &head.builds);
+    let required = builds.map(|build| &build.traits.requirements).filter(|required| !required.is_empty());
+    required.cloned().collect()
 }
 
 /// A build to start, with the estimate of its occupancy. The estimate is not in the heads if the build was read from a

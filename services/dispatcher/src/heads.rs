@@ -2,13 +2,13 @@
 
 use std::{
     borrow::Cow,
-    collections::{BTreeMap, HashSet, VecDeque},
+    collections::{BTreeMap, BTreeSet, HashSet, VecDeque},
 };
 
 use bus::Bus;
 use index::{Heads, Index, IndexError, Traits, WaitingBuild, WaitingGroup, Wanted};
 use invariant::impossible;
-use model::Group;
+use model::{BuildRequirements, Group};
 use policy::{
     Allowance, ExecutorAdmission, GroupHead, IdleWorkspaces, Lending, Random, Supply, Taken, draws, weight,
 };
@@ -115,27 +115,30 @@ pub(crate) struct Startable {
     pub(crate) counts_as: Option<Traits>,
 }
 
-/// Builds of each head that may start now in the `idle` workspaces, of which those in `supply` can run what builds require;
-/// the others stay in their queues. `lending` is what
-/// groups have borrowed since the governor's decision; loans to these heads come on top of it at each call.
+/// Builds of each head that may start now in the `available` workspaces; the others stay in their queues. `required` are
+/// the requirements that the workspaces were chosen for: those of builds on further pages are added to it, and these builds
+/// stay in their queues too. `lending` is what groups have borrowed since the governor's decision; loans to these heads come
+/// on top of it at each call.
 pub(crate) async fn startable(
     index: &Index,
     governance: &Governance,
     drawn: &Drawn,
-    idle: IdleWorkspaces,
-    supply: Option<&Supply>,
+    available: (IdleWorkspaces, Option<&Supply>),
+    required: &mut BTreeSet<BuildRequirements>,
     lending: &Lending,
 ) -> Result<Vec<GroupHead<Startable>>, IndexError> {
+    let (idle, supply) = available;
     let limit = &governance.executor_limit;
     let mut lending = lending.clone();
     let mut startable = Vec::with_capacity(drawn.weights.len());
     for (head, weight) in drawn.heads.groups.iter().zip(&drawn.weights) {
         let allowance = allowance(governance, &lending, &head.group);
         let executors = limit.admission(&drawn.heads.on_executors);
-        let room = Room { executors, idle, supply: supply.cloned() };
-        let may_start = startable_of(index, &allowance, room, head, *weight).await?;
+        let room = Room { executors, idle, supply: supply.cloned(), required };
+        let head = Head { group: head, depth: head_depth(drawn.heads.idle.len()), weight: *weight };
+        let may_start = startable_of(index, &allowance, room, &head).await?;
         if let Some(first) = may_start.first() {
-            lending.start(&head.group, &allowance, &first.build.traits.occupancy);
+            lending.start(&head.group.group, &allowance, &first.build.traits.occupancy);
         }
         startable.push(may_start);
     }
@@ -159,25 +162,45 @@ struct Room<'a> {
     idle: IdleWorkspaces,
     /// The workspaces by what their workers offer, if a build requires anything.
     supply: Option<Supply>,
+    /// The requirements that `supply` was counted for.
+    required: &'a mut BTreeSet<BuildRequirements>,
+}
+
+impl Room<'_> {
+    /// Takes a workspace for a build with these requirements.
+    fn take(&mut self, requirements: &BuildRequirements) -> Taken {
+        if !requirements.is_empty() && !self.required.contains(requirements) {
+            self.required.insert(requirements.clone());
+            return Taken::Nothing;
+        }
+        self.supply.as_mut().map_or(Taken::Idle, |supply| supply.take(requirements))
+    }
+}
+
+/// The first builds of a group.
+struct Head<'a> {
+    group: &'a WaitingGroup,
+    /// Maximum number of builds in it; a shorter head is the whole queue.
+    depth: usize,
+    weight: u64,
 }
 
 async fn startable_of(
     index: &Index,
     allowance: &Allowance,
-    Room { mut executors, idle, mut supply }: Room<'_>,
-    head: &WaitingGroup,
-    weight: u64,
+    mut room: Room<'_>,
+    head: &Head<'_>,
 ) -> Result<GroupHead<Startable>, IndexError> {
-    let mut admission = allowance.admission(&head.in_progress);
-    let mut starts = GroupHead { weight, emergencies: VecDeque::new(), builds: VecDeque::new() };
-    let mut page = Cow::Borrowed(head.builds.as_slice());
-    let (mut read, mut full) = (0, head_depth(idle.usable));
+    let mut admission = allowance.admission(&head.group.in_progress);
+    let mut starts = GroupHead { weight: head.weight, emergencies: VecDeque::new(), builds: VecDeque::new() };
+    let mut page = Cow::Borrowed(head.group.builds.as_slice());
+    let (mut read, mut full) = (0, head.depth);
     for _ in 0..=PAGES_MAX {
         read += page.len();
         for build in page.iter() {
             let Traits { occupancy: estimate, sends_actions, requirements, .. } = &build.traits;
             let sends_actions = *sends_actions;
-            let taken = supply.as_mut().map_or(Taken::Idle, |supply| supply.take(requirements));
+            let taken = room.take(requirements);
             // What no workspace can run, even at the end of what runs now, reserves nothing: later builds overtake it.
             if taken == Taken::Nothing {
                 continue;
@@ -187,30 +210,31 @@ async fn startable_of(
                     continue;
                 }
                 admission.pass(estimate);
-                executors.pass(sends_actions, estimate);
+                room.executors.pass(sends_actions, estimate);
                 &mut starts.emergencies
             // A build that waits for its quota reserves nothing of the executors.
-            } else if idle.for_others() > 0
+            } else if room.idle.for_others() > 0
                 && admission.consider(estimate).is_ok()
-                && executors.consider(sends_actions, estimate).is_ok()
+                && room.executors.consider(sends_actions, estimate).is_ok()
                 && taken == Taken::Idle
             {
                 &mut starts.builds
             } else {
                 continue;
             };
-            let counted = executors.counted(sends_actions, allowance.counted(estimate));
+            let counted = room.executors.counted(sends_actions, allowance.counted(estimate));
             let counts_as =
                 (counted != *estimate).then(|| Traits { occupancy: counted, ..build.traits.clone() });
             starting.push_back(Startable { build: build.clone(), counts_as });
         }
-        // A partial page is the end of the queue. A later page has no emergency, unless this one fills all workspaces.
+        // A partial page is the end of the queue. Emergencies come first.
         let count = starts.emergencies.len() + starts.builds.len();
-        let is_full = count >= idle.usable || idle.for_others() == 0;
+        let has_more_emergencies = page.last().is_some_and(|build| build.priority.is_emergency());
+        let is_full = count >= room.idle.usable || (room.idle.for_others() == 0 && !has_more_emergencies);
         if page.len() < full || is_full || admission.is_exhausted() {
             break;
         }
-        page = Cow::Owned(index.page(&head.group, read, PAGE).await?);
+        page = Cow::Owned(index.page(&head.group.group, read, PAGE).await?);
         full = PAGE;
     }
     Ok(starts)

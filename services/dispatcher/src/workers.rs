@@ -8,24 +8,29 @@ use std::{
 };
 
 use bus::Stored;
-use index::{Change, Heads, IndexEvent};
+use index::{Change, IndexEvent};
 use model::{
     BuildRecord, BuildRequirements, Heartbeat, WorkerId, WorkerProperties, WorkerStatus, Workspace,
     WorkspaceKeys, WorkspaceState, WorkspaceUse,
 };
 use parking_lot::Mutex;
 use policy::{
-    Supplied, Supply, can_run,
+    Supplied, Supply, WorkspaceCounts, can_run,
     workspace::{Assignment, IdleWorkspaces, Wish, live_keys},
+    workspace_counts,
 };
 use tokio::time::Instant;
 use tracing::debug;
 
-/// Maximum number of idle workspaces with the same properties that a pass considers beyond the sample of the index.
+/// Maximum number of idle workspaces of workers that offer the same that a pass considers beyond the sample of the index.
 const SUPPLIED_MAX: usize = 64;
+/// Maximum number of idle workspaces that a pass considers.
+const WORKSPACES_MAX: usize = 1024;
+/// Interval of the check for workers that died without a message.
+const DEPARTED_TICK: Duration = Duration::from_secs(10);
 
 /// Properties of a worker whose heartbeat has not arrived yet.
-static UNKNOWN: LazyLock<WorkerProperties> = LazyLock::new(WorkerProperties::default);
+static UNKNOWN: LazyLock<Arc<WorkerProperties>> = LazyLock::new(Arc::default);
 
 /// Shared by the loops of a dispatcher.
 #[derive(Clone, Default)]
@@ -35,14 +40,15 @@ pub(crate) struct Workers(Arc<Mutex<Known>>);
 struct Known {
     idle: IdleWorkspaces<Workspace>,
     workers: HashMap<WorkerId, Worker>,
+    /// Time of the last check for workers that died without a message.
+    looked: Option<Instant>,
 }
 
 /// A live worker, as of its last heartbeat.
 struct Worker {
     offers: Arc<WorkerProperties>,
+    /// Number of its workspaces that run a build or could run one.
     workspaces: usize,
-    /// Whether it is ready, or will be once its disk has room and its store answers.
-    accepts_builds: bool,
     until: Instant,
 }
 
@@ -58,6 +64,7 @@ impl Workers {
     pub(crate) fn announce(&self, heartbeat: &Heartbeat) -> bool {
         let mut known = self.0.lock();
         let is_new = known.update(heartbeat);
+        known.forget_departed(Instant::now());
         for (slot, state) in (0_u16..).zip(&heartbeat.workspaces) {
             let workspace = Workspace { worker: heartbeat.worker.clone(), slot };
             match (heartbeat.status, state) {
@@ -95,18 +102,17 @@ impl Workers {
         self.0.lock().idle.remove(workspace);
     }
 
-    /// The workspaces for the builds in `heads`: the sample of the index, and known idle ones that can run those with
-    /// requirements, if there are any.
-    pub(crate) fn available(&self, heads: &Heads) -> Available {
-        let builds = heads.groups.iter().flat_map(|head| &head.builds);
-        let required: BTreeSet<&BuildRequirements> =
-            builds.map(|build| &build.traits.requirements).filter(|required| !required.is_empty()).collect();
+    /// The workspaces for builds of which some have one of `required`: the `sample` of the index, and known idle ones that
+    /// can run these.
+    pub(crate) fn available(
+        &self,
+        sample: &[Workspace],
+        required: &BTreeSet<BuildRequirements>,
+    ) -> Available {
         if required.is_empty() {
-            return Available { workspaces: heads.idle.clone(), supply: None };
+            return Available { workspaces: sample.to_vec(), supply: None };
         }
-        let mut known = self.0.lock();
-        known.forget_departed(Instant::now());
-        known.supply(&heads.idle, &required)
+        self.0.lock().supply(sample, required, Instant::now())
     }
 
     /// Chooses workspaces for `builds`, from the `idle` ones and those that are warm.
@@ -138,61 +144,83 @@ impl Known {
                 None => Arc::new(heartbeat.properties.clone()),
             },
         };
+        let WorkspaceCounts { idle, busy } = workspace_counts(heartbeat);
         let worker = Worker {
             offers,
-            workspaces: heartbeat.workspaces.len(),
-            accepts_builds: heartbeat.status != WorkerStatus::Draining,
+            workspaces: idle + busy,
             until: Instant::now() + Duration::from_millis(heartbeat.ttl_ms),
         };
         self.workers.insert(heartbeat.worker.clone(), worker);
         is_new
     }
 
+    /// Forgets workers that died without a message, with their workspaces.
     fn forget_departed(&mut self, now: Instant) {
+        if self.looked.is_some_and(|looked| now < looked + DEPARTED_TICK) {
+            return;
+        }
+        self.looked = Some(now);
         self.workers.retain(|_, worker| worker.until > now);
+        let workers = &self.workers;
+        let gone = self.idle.ids().filter(|workspace| !workers.contains_key(&workspace.worker));
+        let gone: Vec<Workspace> = gone.cloned().collect();
+        for workspace in gone {
+            self.idle.remove(&workspace);
+        }
     }
 
-    fn offers(&self, worker: &WorkerId) -> &WorkerProperties {
+    fn offers(&self, worker: &WorkerId) -> &Arc<WorkerProperties> {
         self.workers.get(worker).map_or(&*UNKNOWN, |worker| &worker.offers)
     }
 
     /// The `sample` with further idle workspaces whose workers meet one of `required`.
-    fn supply(&self, sample: &[Workspace], required: &BTreeSet<&BuildRequirements>) -> Available {
-        let mut kinds: HashMap<&WorkerProperties, Supplied> = HashMap::new();
-        for worker in self.workers.values().filter(|worker| worker.accepts_builds) {
-            let new = || Supplied { offers: Arc::clone(&worker.offers), idle: 0, busy: 0 };
-            kinds.entry(&*worker.offers).or_insert_with(new).busy += worker.workspaces;
+    fn supply(
+        &self,
+        sample: &[Workspace],
+        required: &BTreeSet<BuildRequirements>,
+        now: Instant,
+    ) -> Available {
+        let mut kinds = SuppliedKinds::default();
+        let live = self.workers.values().filter(|worker| worker.until > now);
+        for worker in live {
+            kinds.of(&worker.offers).busy += worker.workspaces;
         }
-        let able: HashSet<&WorkerProperties> = kinds
-            .keys()
-            .copied()
-            .filter(|offers| required.iter().any(|required| can_run(offers, required)))
-            .collect();
+        let meets = |kind: &Supplied| required.iter().any(|required| can_run(&kind.offers, required));
+        let able: HashSet<usize> =
+            kinds.0.iter().filter(|(_, kind)| meets(kind)).map(|(key, _)| *key).collect();
         let mut workspaces = sample.to_vec();
-        let mut chosen: HashSet<&Workspace> = sample.iter().collect();
-        let mut count = |workspace: &Workspace| {
-            let offers = self.offers(&workspace.worker);
-            let new = || Supplied { offers: Arc::new(offers.clone()), idle: 0, busy: 0 };
-            let kind = kinds.entry(offers).or_insert_with(new);
-            kind.idle += 1;
-            kind.busy = kind.busy.saturating_sub(1);
-            kind.idle
-        };
         for workspace in sample {
-            count(workspace);
+            kinds.of(self.offers(&workspace.worker)).add_idle();
         }
-        let mut full: HashSet<&WorkerProperties> = HashSet::new();
-        for workspace in self.idle.ids() {
+        let chosen: HashSet<&Workspace> = sample.iter().collect();
+        for workspace in self.idle.ids().filter(|workspace| !chosen.contains(workspace)) {
+            if workspaces.len() >= WORKSPACES_MAX {
+                break;
+            }
             let offers = self.offers(&workspace.worker);
-            if able.contains(offers) && !full.contains(offers) && chosen.insert(workspace) {
+            let kind = kinds.of(offers);
+            if able.contains(&address(offers)) && kind.idle < SUPPLIED_MAX {
+                kind.add_idle();
                 workspaces.push(workspace.clone());
-                if count(workspace) >= SUPPLIED_MAX {
-                    full.insert(offers);
-                }
             }
         }
-        Available { workspaces, supply: Some(Supply::of(kinds.into_values())) }
+        Available { workspaces, supply: Some(Supply::of(kinds.0.into_values())) }
     }
+}
+
+/// Workspaces by what their workers offer; workers that offer the same share one copy of it.
+#[derive(Default)]
+struct SuppliedKinds(HashMap<usize, Supplied>);
+
+impl SuppliedKinds {
+    fn of(&mut self, offers: &Arc<WorkerProperties>) -> &mut Supplied {
+        let new = || Supplied { offers: Arc::clone(offers), idle: 0, busy: 0 };
+        self.0.entry(address(offers)).or_insert_with(new)
+    }
+}
+
+fn address(offers: &Arc<WorkerProperties>) -> usize {
+    Arc::as_ptr(offers) as usize
 }
 
 /// The keys that an ended build leaves for the next build in its workspace, from its lifecycle message.

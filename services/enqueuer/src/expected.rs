@@ -12,6 +12,7 @@ use parking_lot::Mutex;
 use policy::{
     ActionSenders, BuildWork, LearnedTools, OccupancyError,
     estimate::{Estimator, Quality, Source},
+    own_hints, target_keys,
 };
 use service::{Context, ServiceError};
 use telemetry::metrics::{Counter, Gauge, Label, count, set};
@@ -74,7 +75,9 @@ impl Expected {
 
     /// What is known of the tool of `build`; `version_file` is the content of its file `.bazelversion`, if that is known.
     pub(crate) fn tool_hints(&self, build: &Build, version_file: Option<&str>) -> ToolHints {
-        self.0.lock().tools.hints(build, version_file)
+        let (mut hints, targets) = (own_hints(build, version_file), target_keys(build));
+        self.0.lock().tools.complete(&mut hints, &targets);
+        hints
     }
 
     /// Accuracy of the latest estimates of occupancy by executor type.

@@ -9,8 +9,6 @@ use tokio::{sync::Mutex, time::Instant};
 
 /// Age from which the kinds of workers are read again before a build is accepted.
 const AGE_MAX: Duration = Duration::from_secs(10);
-/// Age from which they are read again before a build is refused, and while no worker is known: one may have started since.
-const AGE_OF_REFUSAL: Duration = Duration::from_millis(200);
 
 /// The kinds of workers that the farm has or had. Cheap to clone.
 #[derive(Clone)]
@@ -21,6 +19,7 @@ pub(crate) struct KnownWorkers {
 
 #[derive(Clone)]
 struct Read {
+    /// Time before they were read.
     at: Instant,
     kinds: Arc<[WorkerProperties]>,
 }
@@ -45,24 +44,28 @@ impl KnownWorkers {
         if requirements.is_empty() {
             return Ok(());
         }
-        let kinds = self.younger_than(AGE_MAX).await?;
+        let asked = Instant::now();
+        let kinds = self.read_since(asked.checked_sub(AGE_MAX).unwrap_or(asked)).await?;
         // While no worker is known, one may register at any time.
         if !kinds.is_empty() && check_requirements(requirements, &kinds).is_ok() {
             return Ok(());
         }
-        let kinds = self.younger_than(AGE_OF_REFUSAL).await?;
+        // A worker may have registered before this request.
+        let kinds = self.read_since(asked).await?;
         Ok(check_requirements(requirements, &kinds)?)
     }
 
-    async fn younger_than(&self, age: Duration) -> Result<Arc<[WorkerProperties]>, BusError> {
+    /// The kinds of workers, read after `time`.
+    async fn read_since(&self, time: Instant) -> Result<Arc<[WorkerProperties]>, BusError> {
         // One caller reads, the others wait for its result.
         let mut read = self.read.lock().await;
-        if let Some(known) = read.as_ref().filter(|known| known.at.elapsed() < age) {
+        if let Some(known) = read.as_ref().filter(|known| known.at >= time) {
             return Ok(known.kinds.clone());
         }
+        let at = Instant::now();
         let kinds: Arc<[WorkerProperties]> =
             self.bus.buckets().all::<WorkerProperties>().await?.into_values().collect();
-        *read = Some(Read { at: Instant::now(), kinds: kinds.clone() });
+        *read = Some(Read { at, kinds: kinds.clone() });
         Ok(kinds)
     }
 }

@@ -1,6 +1,7 @@
 //! Reads the version of Bazel that the folder of a build asks for.
 
 use model::{BlobDigest, Build, DigestFunction};
+use policy::states_version;
 use prost::Message as _;
 use reapi::{digest::from_proto, execution::Directory};
 use tracing::debug;
@@ -19,7 +20,7 @@ const FOLDER_BYTES_MAX: u64 = 1 << 20;
 pub(crate) async fn version_file(store: &Store, build: &Build) -> Option<String> {
     let root = build.context.tree()?;
     let calls_bazel = build.command.iter().any(|word| word.contains("bazel"));
-    if build.workspace.is_fresh() || !calls_bazel {
+    if build.workspace.is_fresh() || !calls_bazel || states_version(build) {
         return None;
     }
     match read(store, &root).await {

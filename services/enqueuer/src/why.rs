@@ -6,12 +6,11 @@ use bus::{Bus, millis};
 use index::{Index, Standing, StandingLimits, WaitingBuild};
 use model::{
     ApiError, BuildRecord, BuildRequirements, ErrorCode, EstimateError, ExecutorType, Group, GroupStanding,
-    Heartbeat, Millis, Occupancy, QuotaReply, State, Waiting, WhyReply, WorkerCounts, WorkerStatus,
-    WorkerView, WorkspaceState,
+    Millis, Occupancy, QuotaReply, State, Waiting, WhyReply, WorkerCounts, WorkerStatus, WorkerView,
 };
 use policy::{
-    Allowance, Busy, Stand, Supplied, Supply, Taken, Workspaces, can_run, share_of, weight, why,
-    why_executors, why_text, with_workers,
+    Allowance, Busy, Stand, Supplied, Supply, Taken, WorkspaceCounts, Workspaces, can_run, share_of, weight,
+    why, why_executors, why_text, with_workers, workspace_counts,
 };
 use service::Governance;
 
@@ -170,20 +169,11 @@ impl Able {
                 WorkerStatus::Gone => continue,
             };
             *count += 1;
-            let (idle, busy) = workspaces(heartbeat);
-            (able.idle, able.busy) = (able.idle + idle as u64, able.busy + busy as u64);
+            let counts = workspace_counts(heartbeat);
+            (able.idle, able.busy) = (able.idle + counts.idle as u64, able.busy + counts.busy as u64);
         }
         able
     }
-}
-
-/// The number of idle and of busy workspaces of a worker.
-fn workspaces(heartbeat: &Heartbeat) -> (usize, usize) {
-    let is_ready = heartbeat.status == WorkerStatus::Ready;
-    let count =
-        |is: fn(&WorkspaceState) -> bool| heartbeat.workspaces.iter().filter(|state| is(state)).count();
-    let idle = if is_ready { count(|state| matches!(state, WorkspaceState::Idle { .. })) } else { 0 };
-    (idle, count(|state| matches!(state, WorkspaceState::Busy { .. })))
 }
 
 /// The builds of `ahead` that start before a later one can: those that the workspaces of live workers can run.
@@ -191,9 +181,8 @@ fn runnable<'a>(
     ahead: impl Iterator<Item = &'a WaitingBuild>,
     views: &[WorkerView],
 ) -> Vec<&'a WaitingBuild> {
-    let accepting = views.iter().filter(|view| view.heartbeat.status != WorkerStatus::Draining);
-    let supplied = accepting.map(|WorkerView { heartbeat }| {
-        let (idle, busy) = workspaces(heartbeat);
+    let supplied = views.iter().map(|WorkerView { heartbeat }| {
+        let WorkspaceCounts { idle, busy } = workspace_counts(heartbeat);
         Supplied { offers: heartbeat.properties.clone().into(), idle, busy }
     });
     let mut supply = Supply::of(supplied);

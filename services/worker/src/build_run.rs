@@ -58,11 +58,11 @@ impl Run<'_> {
         before.filter(|_| self.is_untouched(ending))
     }
 
-    /// What the calls of Bazel reported.
-    pub(crate) async fn tool_facts(&self) -> Option<Box<ToolFacts>> {
+    /// What the calls of Bazel of a command that ended reported.
+    pub(crate) async fn tool_facts(&self, ending: &Ending) -> Option<Box<ToolFacts>> {
         let folder = self.workspace.folder.tool_events.clone();
         // Few builds call Bazel: the others pay one look.
-        if !folder.exists() {
+        if !ending.is_complete() || folder.symlink_metadata().is_err() {
             return None;
         }
         let call = self.record.build.tool_call().into_owned();

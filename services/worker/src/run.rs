@@ -95,8 +95,8 @@ async fn run_inside(
     };
     let ending = run.prepare_and_run().await;
     let (keys, untouched) = (run.keys(&ending, before), run.is_untouched(&ending));
-    let tool = run.tool_facts().await;
     run.workspace.end_dead_shim().await;
+    let tool = run.tool_facts(&ending).await;
     crash_point(Step::CommandEnded);
     let (ending, outputs) = run.keep_outputs(ending).await;
     let Run { mut workspace, job, preparation_seconds, .. } = run;

@@ -15,13 +15,17 @@ use serde::Deserialize;
 use tracing::debug;
 
 /// Maximum number of files read of one build, each the events of one call of Bazel; the latest ones are read.
-const FILES_MAX: usize = 32;
+const FILES_MAX: usize = 16;
+/// Maximum number of entries of the folder that are looked at.
+const ENTRIES_MAX: usize = 1000;
 /// Maximum number of bytes read of one file.
-const FILE_BYTES_MAX: u64 = 64 << 20;
+const FILE_BYTES_MAX: u64 = 16 << 20;
 /// Maximum length of an event that is read, in bytes: the wanted ones are short.
 const EVENT_BYTES_MAX: u64 = 64 << 10;
-/// Maximum number of targets read of one build.
-const TARGETS_MAX: usize = 100_000;
+/// Maximum memory for the targets of one build in bytes, about.
+const TARGETS_BYTES_MAX: usize = 16 << 20;
+/// Memory that a target takes in addition to its texts, and that each text takes, in bytes, about.
+const OVERHEAD_BYTES: usize = 100;
 
 /// The facts in the events in `folder`, by target of `call`, and removes the folder. The files were written by the build: what
 /// is not an event is skipped.
@@ -40,10 +44,10 @@ pub(crate) fn take(folder: &Path, call: &ToolCall) -> Option<ToolFacts> {
             debug!(path = %folder.display(), %error, "cannot read the events of the build's tool");
         }
     }
-    if let Err(error) = fs::remove_dir_all(folder) {
+    if let Err(error) = fs::remove_dir_all(folder).or_else(|_| fs::remove_file(folder)) {
         debug!(path = %folder.display(), %error, "cannot remove the events of the build's tool");
     }
-    let facts = tool_facts(call, &seen.version, seen.targets.iter());
+    let facts = tool_facts(call, &seen.version, &seen.targets);
     (facts != ToolFacts::default()).then_some(facts)
 }
 
@@ -54,7 +58,7 @@ fn event_files(folder: &Path) -> io::Result<Vec<File>> {
         return Ok(Vec::new());
     }
     let mut files: Vec<(SystemTime, File)> = Vec::new();
-    for entry in fs::read_dir(folder)? {
+    for entry in fs::read_dir(folder)?.take(ENTRIES_MAX) {
         let flags = nix::libc::O_NOFOLLOW | nix::libc::O_NONBLOCK;
         let Ok(file) = fs::OpenOptions::new().read(true).custom_flags(flags).open(entry?.path()) else {
             continue;
@@ -78,6 +82,8 @@ fn event_files(folder: &Path) -> io::Result<Vec<File>> {
 struct Seen {
     version: String,
     targets: BTreeSet<ConfiguredTarget>,
+    /// Memory of the targets in bytes, about.
+    bytes: usize,
 }
 
 /// The fields of an event of the Build Event Protocol that are used.
@@ -149,8 +155,10 @@ impl Seen {
         // A source file is configured too, and has no rule.
         let rule = target_kind.strip_suffix(" rule").map(str::to_owned);
         let facts = TargetFacts { tags: tag, rules: rule.into_iter().collect() };
-        if self.targets.len() < TARGETS_MAX {
-            self.targets.insert(ConfiguredTarget { label, facts });
+        let names = facts.tags.iter().chain(&facts.rules).map(|name| name.len() + OVERHEAD_BYTES);
+        let bytes = OVERHEAD_BYTES + label.len() + names.sum::<usize>();
+        if self.bytes + bytes <= TARGETS_BYTES_MAX && self.targets.insert(ConfiguredTarget { label, facts }) {
+            self.bytes += bytes;
         }
     }
 }

@@ -17,7 +17,7 @@ pub struct BuildRequirements(pub BTreeMap<String, String>);
 /// Maximum number of properties that a build may require.
 const REQUIREMENTS_MAX: usize = 32;
 /// Maximum length of all names and values together in bytes: every look at the queue reads them.
-const REQUIREMENTS_BYTES_MAX: usize = 2048;
+const REQUIREMENTS_BYTES_MAX: usize = 512;
 
 /// Why requirements are not valid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

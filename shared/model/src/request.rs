@@ -69,7 +69,7 @@ pub struct BuildRequest {
     /// Executor types that the build uses in addition to x86. Default: derived from its flags, tags and rules.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub executor_types: BTreeSet<ExecutorType>,
-    /// Properties that its worker must offer, by name: at most 32, and 2048 bytes. Default: any worker can run it.
+    /// Properties that its worker must offer, by name: at most 32, and 512 bytes. Default: any worker can run it.
     #[serde(default, skip_serializing_if = "BuildRequirements::is_empty")]
     pub requirements: BuildRequirements,
     /// Expected ESU by executor type, 0 to 100,000 each. Default: predicted by the occupancy model.

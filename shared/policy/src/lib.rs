@@ -46,7 +46,7 @@ pub use instances::{
     Admitted, InstancePattern, InstanceRefusal, InstanceRule, InstanceRules, OtherGroups, ParseRuleError,
 };
 pub use joining::{Claim, Joining, joining, joining_through_gateway};
-pub use learned_tools::LearnedTools;
+pub use learned_tools::{LearnedTools, TargetKey, own_hints, states_version, target_keys};
 pub use occupancy_error::OccupancyError;
 pub use random::Random;
 pub use retry::{AfterLoss, after_loss, overrun_at};
@@ -55,4 +55,4 @@ pub use store_wait::{store_retry_delay, store_stall_limit, store_time_limit};
 pub use tool_facts::{ConfiguredTarget, tool_facts};
 pub use unread::{StreamPosition, Unread, unread};
 pub use why::{Busy, Stand, Workspaces, basis_text, share_of, why, why_text, with_workers};
-pub use worker_offers::{NoWorker, can_run, check_requirements};
+pub use worker_offers::{NoWorker, WorkspaceCounts, can_run, check_requirements, workspace_counts};

@@ -1,13 +1,21 @@
 //! Attributes what a build tool reports of its targets to the targets that the build's call names.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    borrow::Cow,
+    collections::{BTreeMap, BTreeSet},
+    slice,
+};
 
-use model::{TargetFacts, ToolCall, ToolFacts};
+use model::{Digest, TargetFacts, ToolCall, ToolFacts};
 
 /// Maximum number of targets of a call that facts are kept of.
 const TARGETS_MAX: usize = 64;
 /// Maximum number of tags, and of rules, of a target of the call.
 const NAMES_MAX: usize = 32;
+/// Maximum length of a target by which facts are kept, in bytes; a longer one, such as a script, is replaced by its digest.
+const TARGET_BYTES_MAX: usize = 200;
+/// Maximum size of all tags, rules and targets of the facts of a build in bytes: its record must fit a message.
+const FACTS_BYTES_MAX: usize = 32 << 10;
 /// Maximum length of a version, a tag or a rule in bytes; longer ones are left out.
 const NAME_BYTES_MAX: usize = 100;
 
@@ -22,30 +30,47 @@ pub struct ConfiguredTarget {
 
 /// The facts about the build whose tool call is `call`: those of each target that the call names. If it names none of the
 /// `configured` targets, as a script does, all facts belong to each of its targets; without targets, to the empty name.
-pub fn tool_facts<'a>(
-    call: &ToolCall,
-    version: &str,
-    configured: impl Iterator<Item = &'a ConfiguredTarget> + Clone,
-) -> ToolFacts {
+pub fn tool_facts(call: &ToolCall, version: &str, configured: &BTreeSet<ConfiguredTarget>) -> ToolFacts {
     let mut targets: BTreeMap<String, TargetFacts> = BTreeMap::new();
+    let mut left = FACTS_BYTES_MAX;
     for named in call.targets.iter().take(TARGETS_MAX) {
-        let mut own = configured.clone().filter(|target| is_named(named, &target.label)).peekable();
+        let mut own = configured.iter().filter(|target| is_named(named, &target.label)).peekable();
         if own.peek().is_some() {
-            targets.insert(named.clone(), sum(own));
+            insert(&mut targets, &mut left, named, own);
         }
     }
     if targets.is_empty() {
-        let all = sum(configured);
-        let names: Vec<String> = if call.targets.is_empty() {
-            vec![String::new()]
-        } else {
-            call.targets.iter().take(TARGETS_MAX).cloned().collect()
-        };
-        targets.extend(names.into_iter().map(|name| (name, all.clone())));
+        let unnamed = String::new();
+        let names = if call.targets.is_empty() { slice::from_ref(&unnamed) } else { &call.targets };
+        for name in names.iter().take(TARGETS_MAX) {
+            insert(&mut targets, &mut left, name, configured.iter());
+        }
     }
-    targets.retain(|_, facts| !facts.is_empty());
     let version = if is_short(version) { version.to_owned() } else { String::new() };
     ToolFacts { version, targets }
+}
+
+/// Adds the facts of a target of the call, if they fit into what is `left` of the size of all facts.
+fn insert<'a>(
+    targets: &mut BTreeMap<String, TargetFacts>,
+    left: &mut usize,
+    name: &str,
+    of: impl Iterator<Item = &'a ConfiguredTarget>,
+) {
+    let (name, facts) = (fact_name(name), sum(of));
+    let bytes = name.len() + facts.tags.iter().chain(&facts.rules).map(String::len).sum::<usize>();
+    if !facts.is_empty() && bytes <= *left {
+        *left -= bytes;
+        targets.insert(name.into_owned(), facts);
+    }
+}
+
+/// The name by which facts about a target of a call are kept.
+pub(crate) fn fact_name(target: &str) -> Cow<'_, str> {
+    if target.len() <= TARGET_BYTES_MAX {
+        return target.into();
+    }
+    Digest::of(target.as_bytes()).to_string().into()
 }
 
 pub(crate) fn is_short(name: &str) -> bool {
@@ -54,18 +79,20 @@ pub(crate) fn is_short(name: &str) -> bool {
 
 fn sum<'a>(targets: impl Iterator<Item = &'a ConfiguredTarget>) -> TargetFacts {
     let mut all = TargetFacts::default();
-    let add = |to: &mut BTreeSet<String>, names: &BTreeSet<String>| {
-        for name in names.iter().filter(|name| is_short(name)) {
-            if to.len() < NAMES_MAX {
-                to.insert(name.clone());
-            }
-        }
-    };
     for ConfiguredTarget { facts, .. } in targets {
-        add(&mut all.tags, &facts.tags);
-        add(&mut all.rules, &facts.rules);
+        add_names(&mut all.tags, &facts.tags);
+        add_names(&mut all.rules, &facts.rules);
     }
     all
+}
+
+/// Adds tags or rules, up to the maximum number of them.
+pub(crate) fn add_names(to: &mut BTreeSet<String>, names: &BTreeSet<String>) {
+    for name in names.iter().filter(|name| is_short(name)) {
+        if to.len() < NAMES_MAX {
+            to.insert(name.clone());
+        }
+    }
 }
 
 /// Whether Bazel's target pattern `pattern`, seen from the root of the workspace, names the target `label`.
@@ -142,27 +169,41 @@ mod tests {
     #[test]
     fn each_target_of_the_call_has_the_facts_of_what_it_names() {
         let configured =
-            [target("//a:x", "cc_test", &["slow"]), target("//b:y", "swift_binary", &["requires-gpu"])];
-        let facts = tool_facts(&call(&["//a/...", "//b:y", "//c:z"]), "7.1", configured.iter());
+            [target("//a:x", "cc_test", &["slow"]), target("//b:y", "swift_binary", &["requires-gpu"])]
+                .into();
+        let facts = tool_facts(&call(&["//a/...", "//b:y", "//c:z"]), "7.1", &configured);
         assert_eq!(facts.version, "7.1");
         assert_eq!(
             (rules(&facts, "//a/..."), rules(&facts, "//b:y")),
             (vec!["cc_test".into()], vec!["swift_binary".into()])
         );
         assert!(!facts.targets.contains_key("//c:z"));
-        let script = tool_facts(&call(&["bazel test //a:x"]), "", configured.iter());
+        let script = tool_facts(&call(&["bazel test //a:x"]), "", &configured);
         assert_eq!(rules(&script, "bazel test //a:x"), ["cc_test", "swift_binary"]);
-        assert_eq!(rules(&tool_facts(&call(&[]), "", configured.iter()), ""), ["cc_test", "swift_binary"]);
-        assert_eq!(tool_facts(&call(&["x"]), "", [].iter()), ToolFacts::default());
+        assert_eq!(rules(&tool_facts(&call(&[]), "", &configured), ""), ["cc_test", "swift_binary"]);
+        assert_eq!(tool_facts(&call(&["x"]), "", &BTreeSet::new()), ToolFacts::default());
     }
 
     #[test]
     fn facts_have_a_limited_size() {
-        let many: Vec<ConfiguredTarget> = (0..1000)
+        let many: BTreeSet<ConfiguredTarget> = (0..1000)
             .map(|n| target(&format!("//a:{n}"), &format!("rule{n}"), &[&"x".repeat(1000)]))
             .collect();
-        let facts = tool_facts(&call(&["//a/..."]), &"9".repeat(1000), many.iter());
+        let facts = tool_facts(&call(&["//a/..."]), &"9".repeat(1000), &many);
         let of_all = &facts.targets["//a/..."];
         assert_eq!((of_all.rules.len(), of_all.tags.len(), facts.version.as_str()), (NAMES_MAX, 0, ""));
+        let tagged: BTreeSet<ConfiguredTarget> = (0..1000)
+            .map(|n| {
+                target(
+                    &format!("//a:{n}"),
+                    &format!("rule{n}{}", "x".repeat(80)),
+                    &[&format!("tag{n}{}", "x".repeat(80))],
+                )
+            })
+            .collect();
+        let scripts: Vec<String> = (0..100).map(|n| format!("{n}{}", "y".repeat(5000))).collect();
+        let facts = tool_facts(&call(&scripts.iter().map(String::as_str).collect::<Vec<_>>()), "", &tagged);
+        assert!(serde_json::to_vec(&facts).unwrap().len() < 2 * FACTS_BYTES_MAX);
+        assert!(facts.targets.contains_key(fact_name(&scripts[0]).as_ref()));
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use model::{BuildRequirements, WorkerProperties};
+use model::{BuildRequirements, Heartbeat, WorkerProperties, WorkerStatus, WorkspaceState};
 
 use crate::requirements::{matches, value_matches};
 
@@ -12,17 +12,39 @@ const SHOWN: usize = 200;
 /// A build that no worker can run.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NoWorker {
-    #[error("requirements: no worker offers the property {name}; known properties: {known}")]
+    #[error("requirements: no worker has offered the property {name}; known properties: {known}")]
     UnknownProperty { name: String, known: String },
-    #[error("requirements: no worker offers {name} = {value:?}; available: {available}")]
-    UnknownValue { name: String, value: String, available: String },
-    #[error("requirements: no worker offers all of {required}")]
+    #[error("requirements: no worker has offered {name} = {value:?}; offered: {offered}")]
+    UnknownValue { name: String, value: String, offered: String },
+    #[error("requirements: no worker has offered all of {required}")]
     NotTogether { required: String },
 }
 
 /// Whether a worker that offers `properties` can run a build that requires `requirements`.
 pub fn can_run(properties: &WorkerProperties, requirements: &BuildRequirements) -> bool {
     matches(requirements.iter(), |name| properties.values(name))
+}
+
+/// The workspaces of a worker that accept builds now or after the builds that they have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct WorkspaceCounts {
+    /// Number of idle workspaces of a ready worker.
+    pub idle: usize,
+    /// Number of workspaces with a build.
+    pub busy: usize,
+}
+
+/// Counts the workspaces of a worker; those of a draining worker accept no further build, and broken ones none at all.
+pub fn workspace_counts(heartbeat: &Heartbeat) -> WorkspaceCounts {
+    let count =
+        |is: fn(&WorkspaceState) -> bool| heartbeat.workspaces.iter().filter(|state| is(state)).count();
+    let idle = || count(|state| matches!(state, WorkspaceState::Idle { .. }));
+    let busy = || count(|state| matches!(state, WorkspaceState::Busy { .. }));
+    match heartbeat.status {
+        WorkerStatus::Ready => WorkspaceCounts { idle: idle(), busy: busy() },
+        WorkerStatus::Full => WorkspaceCounts { idle: 0, busy: busy() },
+        WorkerStatus::Draining | WorkerStatus::Gone => WorkspaceCounts::default(),
+    }
 }
 
 /// Checks that one of the `known` kinds of workers can run what requires `requirements`, whether or not one of them is
@@ -48,7 +70,7 @@ pub fn check_requirements(
             known.iter().flat_map(|known| known.0.keys()).map(String::as_str).collect();
         return Err(NoWorker::UnknownProperty { name: shortened(name), known: listed(names) });
     }
-    Err(NoWorker::UnknownValue { name: shortened(name), value: shortened(value), available: listed(offered) })
+    Err(NoWorker::UnknownValue { name: shortened(name), value: shortened(value), offered: listed(offered) })
 }
 
 fn listed(texts: BTreeSet<&str>) -> String {
@@ -88,15 +110,15 @@ mod tests {
         let refused = |required, why: &str| assert_eq!(check(required, &known), Err(why.to_owned()));
         refused(
             &[("gpu", "1")],
-            "requirements: no worker offers the property gpu; known properties: hwgroup, os",
+            "requirements: no worker has offered the property gpu; known properties: hwgroup, os",
         );
         refused(
             &[("os", "arch")],
-            "requirements: no worker offers os = \"arch\"; available: debian12, debian13, fedora",
+            "requirements: no worker has offered os = \"arch\"; offered: debian12, debian13, fedora",
         );
         refused(
             &[("hwgroup", "g1"), ("os", "fedora")],
-            "requirements: no worker offers all of hwgroup = \"g1\", os = \"fedora\"",
+            "requirements: no worker has offered all of hwgroup = \"g1\", os = \"fedora\"",
         );
     }
 
@@ -104,7 +126,7 @@ mod tests {
     fn everything_passes_while_no_worker_is_known_and_a_plain_build_passes_always() {
         assert_eq!(check(&[("gpu", "1")], &[]), Ok(()));
         assert_eq!(check(&[], &[worker(&[])]), Ok(()));
-        let none = "requirements: no worker offers the property gpu; known properties: none";
+        let none = "requirements: no worker has offered the property gpu; known properties: none";
         assert_eq!(check(&[("gpu", "1")], &[worker(&[])]), Err(none.to_owned()));
     }
 }

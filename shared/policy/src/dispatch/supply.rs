@@ -30,8 +30,16 @@ pub enum Taken {
     Idle,
     /// A busy workspace: the build waits for its end, and only for that.
     Busy,
-    /// All workspaces that can run it are taken by builds ahead of it, or no live worker offers what it requires.
+    /// Builds ahead of it have all workspaces that can run it, or no live worker offers what it requires.
     Nothing,
+}
+
+impl Supplied {
+    /// Counts one of its busy workspaces as idle.
+    pub fn add_idle(&mut self) {
+        self.idle += 1;
+        self.busy = self.busy.saturating_sub(1);
+    }
 }
 
 impl Supply {

@@ -125,32 +125,52 @@ impl<W: Clone + Eq + Hash> IdleWorkspaces<W> {
     where
         W: Ord,
     {
-        let suits = |build: &Wish<'_>, id: &W| {
-            build.requirements.is_empty() || can_run(offers(id), build.requirements)
-        };
-        let mut excluded = RoaringBitmap::new();
         let mut assigned: Vec<Option<Assignment<W>>> = vec![None; builds.len()];
+        sample.sort_by_cached_key(|id| (offers(id).0.len(), self.value(id), id.clone()));
+        let mut left = Left { excluded: RoaringBitmap::new(), sample: sample.into() };
         // Builds with requirements come first: they have the smaller choice.
-        let mut order: Vec<(&Wish<'_>, &mut Option<Assignment<W>>)> =
-            builds.iter().zip(&mut assigned).collect();
-        order.sort_by_key(|(build, _)| build.requirements.is_empty());
-        for (build, assignment) in &mut order {
-            let Some(keys) = build.keys else { continue };
-            if let Some((kind, workspace)) = self.choose_among(keys, &excluded, |id| suits(build, id)) {
-                excluded.extend(self.by_id.get(&workspace));
-                **assignment = Some(Assignment { workspace, kind: Some(kind) });
+        let is_plain = |build: &Wish<'_>| build.requirements.is_empty();
+        for (build, assignment) in builds.iter().zip(&mut assigned).filter(|(build, _)| !is_plain(build)) {
+            let suits = |id: &W| can_run(offers(id), build.requirements);
+            *assignment =
+                self.take_warm(build, &mut left, suits).or_else(|| self.take_new(build, &mut left, suits));
+        }
+        for (build, assignment) in builds.iter().zip(&mut assigned).filter(|(build, _)| is_plain(build)) {
+            *assignment = self.take_warm(build, &mut left, |_| true);
+        }
+        for (build, assignment) in builds.iter().zip(&mut assigned) {
+            if is_plain(build) && assignment.is_none() {
+                *assignment = self.take_new(build, &mut left, |_| true);
             }
         }
-        sample.retain(|id| self.by_id.get(id).is_none_or(|number| !excluded.contains(*number)));
-        sample.sort_by_cached_key(|id| (offers(id).0.len(), self.value(id), id.clone()));
-        let mut sample = VecDeque::from(sample);
-        for (build, assignment) in order.into_iter().filter(|(_, assigned)| assigned.is_none()) {
-            let found = sample.iter().position(|id| suits(build, id));
-            let kind = build.keys.map(|_| WorkspaceKind::New);
-            *assignment =
-                found.and_then(|at| sample.remove(at)).map(|workspace| Assignment { workspace, kind });
-        }
         assigned
+    }
+
+    /// Takes the suitable workspace that is warm for the build.
+    fn take_warm(
+        &self,
+        build: &Wish<'_>,
+        left: &mut Left<W>,
+        suits: impl Fn(&W) -> bool,
+    ) -> Option<Assignment<W>> {
+        let (kind, workspace) = self.choose_among(build.keys?, &left.excluded, suits)?;
+        left.excluded.extend(self.by_id.get(&workspace));
+        left.sample.retain(|id| *id != workspace);
+        Some(Assignment { workspace, kind: Some(kind) })
+    }
+
+    /// Takes the first suitable workspace of the sample.
+    fn take_new(
+        &self,
+        build: &Wish<'_>,
+        left: &mut Left<W>,
+        suits: impl Fn(&W) -> bool,
+    ) -> Option<Assignment<W>> {
+        let at = left.sample.iter().position(suits)?;
+        let workspace = left.sample.remove(at)?;
+        left.excluded.extend(self.by_id.get(&workspace));
+        let kind = build.keys.map(|_| WorkspaceKind::New);
+        Some(Assignment { workspace, kind })
     }
 
     fn choose_among(
@@ -225,7 +245,7 @@ impl<W: Clone + Eq + Hash> IdleWorkspaces<W> {
             build.workspace.prefixes.iter().filter_map(|key| self.prefix.get(key)).collect();
         let shared = |number: &u32| keys.iter().filter(|set| set.contains(*number)).count();
         let most = PAIRS_MAX / keys.len().max(1) + 1;
-        found.iter().rev().filter(is_suitable).take(most).max_by_key(|number| (shared(number), *number))
+        found.iter().rev().take(most).filter(is_suitable).max_by_key(|number| (shared(number), *number))
     }
 
     /// Renumbers all workspaces, because a number has only 32 bits.
@@ -236,6 +256,14 @@ impl<W: Clone + Eq + Hash> IdleWorkspaces<W> {
             self.insert(idle.id, idle.keys);
         }
     }
+}
+
+/// The workspaces that are not assigned yet.
+struct Left<W> {
+    /// Numbers of those that are.
+    excluded: RoaringBitmap,
+    /// The sample, from the one that is assigned first.
+    sample: VecDeque<W>,
 }
 
 fn remove_number(sets: &mut HashMap<WarmKey, RoaringBitmap>, key: WarmKey, number: u32) {

@@ -153,6 +153,12 @@ fn a_workspace_is_chosen_for_its_warmth_only_if_its_worker_offers_what_the_build
     assert_eq!(chosen(&[warm_gpu]), [Some(0)], "2 is as warm and more recent, but has no GPU");
     assert_eq!(chosen(&[warm, warm, warm_gpu]), [Some(2), Some(3), Some(0)]);
     assert_eq!(chosen(&[warm_gpu, warm_gpu, warm_gpu]), [Some(0), Some(1), None]);
+    let cold_gpu = Wish { keys: None, requirements: &gpu };
+    assert_eq!(
+        chosen(&[cold_gpu, cold_gpu, warm, warm]),
+        [Some(1), Some(0), Some(2), Some(3)],
+        "no other can run them"
+    );
 }
 
 /// The rules of the paper, implemented literally by examining every workspace.

@@ -101,8 +101,8 @@ async fn what_no_worker_ever_offered_is_refused_with_what_is_on_offer() {
         |required: &[(&str, &str)]| BuildRequest { requirements: requires(required), ..script("true") };
     let mut refusals = farm.bus().client().subscribe("forebay.build.rejected.g").await.unwrap();
     for (required, why) in [
-        (("hwgroup", "b"), "requirements: no worker offers hwgroup = \"b\"; available: a"),
-        (("gpu", "1"), "requirements: no worker offers the property gpu; known properties: hwgroup"),
+        (("hwgroup", "b"), "requirements: no worker has offered hwgroup = \"b\"; offered: a"),
+        (("gpu", "1"), "requirements: no worker has offered the property gpu; known properties: hwgroup"),
     ] {
         let group = "g".parse().unwrap();
         let error = farm.client().create(&group, &request(&[required]), None).await.unwrap_err();
@@ -175,5 +175,35 @@ async fn two_dispatchers_give_each_of_many_builds_a_worker_that_can_run_it() {
         assert_eq!(record.result().unwrap().outcome, Outcome::Succeeded);
         let offers = offers(&farm, &record.invocation().unwrap().worker).await;
         assert!(can_run(&offers, &required), "{required} ran on {offers:?}");
+    }
+}
+
+#[tokio::test]
+async fn many_builds_that_wait_for_a_worker_delay_none_behind_them() {
+    let farm = builder().env("FOREBAY_EMERGENCY_WORKSPACES", "1").start().await;
+    let _a = worker(&farm, "a", 2).await;
+    let mut b = worker(&farm, "b", 1).await;
+    b.term();
+    b.wait_exit(SOON).await;
+    let of_priority = async |priority: model::Priority, required: &[(&str, &str)]| {
+        let request = BuildRequest { requirements: requires(required), ..script("true") };
+        farm.submit("g", BuildRequest { priority: Some(priority), ..request }).await
+    };
+    let mut waiting = Vec::new();
+    for priority in [model::Priority::Emergency, model::Priority::Batch] {
+        // More than a page of the queue.
+        for _ in 0..100 {
+            waiting.push(of_priority(priority, &[("hwgroup", "b")]).await);
+        }
+    }
+    for required in [&[][..], &[("hwgroup", "a|c")]] {
+        let batch = of_priority(model::Priority::Batch, required).await;
+        assert_eq!(ran_in(&farm, &batch).await, "a");
+        let emergency = of_priority(model::Priority::Emergency, required).await;
+        assert_eq!(ran_in(&farm, &emergency).await, "a");
+    }
+    let _b = worker(&farm, "b", 1).await;
+    for key in &waiting {
+        farm.wait_finished(key, Duration::from_secs(30)).await;
     }
 }
