@@ -167,13 +167,18 @@ struct Room<'a> {
 }
 
 impl Room<'_> {
-    /// Takes a workspace for a build with these requirements.
-    fn take(&mut self, requirements: &BuildRequirements) -> Taken {
+    /// What a build with these requirements would get.
+    fn offers(&mut self, requirements: &BuildRequirements) -> Taken {
         if !requirements.is_empty() && !self.required.contains(requirements) {
             self.required.insert(requirements.clone());
             return Taken::Nothing;
         }
-        self.supply.as_mut().map_or(Taken::Idle, |supply| supply.take(requirements))
+        self.supply.as_ref().map_or(Taken::Idle, |supply| supply.offers(requirements))
+    }
+
+    /// Takes a workspace for a build with these requirements; returns whether it is idle.
+    fn take(&mut self, requirements: &BuildRequirements) -> bool {
+        self.supply.as_mut().is_none_or(|supply| supply.take(requirements) == Taken::Idle)
     }
 }
 
@@ -200,23 +205,22 @@ async fn startable_of(
         for build in page.iter() {
             let Traits { occupancy: estimate, sends_actions, requirements, .. } = &build.traits;
             let sends_actions = *sends_actions;
-            let taken = room.take(requirements);
             // What no workspace can run, even at the end of what runs now, reserves nothing: later builds overtake it.
-            if taken == Taken::Nothing {
+            if room.offers(requirements) == Taken::Nothing {
                 continue;
             }
             let starting = if build.priority.is_emergency() {
-                if taken == Taken::Busy {
+                if !room.take(requirements) {
                     continue;
                 }
                 admission.pass(estimate);
                 room.executors.pass(sends_actions, estimate);
                 &mut starts.emergencies
-            // A build that waits for its quota reserves nothing of the executors.
+            // A build that waits for its quota reserves nothing of the executors and no workspace.
             } else if room.idle.for_others() > 0
                 && admission.consider(estimate).is_ok()
                 && room.executors.consider(sends_actions, estimate).is_ok()
-                && taken == Taken::Idle
+                && room.take(requirements)
             {
                 &mut starts.builds
             } else {

@@ -10,7 +10,7 @@ use std::{
 use bus::Stored;
 use index::{Change, IndexEvent};
 use model::{
-    BuildRecord, BuildRequirements, Heartbeat, WorkerId, WorkerProperties, WorkerStatus, Workspace,
+    BuildKey, BuildRecord, BuildRequirements, Heartbeat, WorkerId, WorkerProperties, WorkerStatus, Workspace,
     WorkspaceKeys, WorkspaceState, WorkspaceUse,
 };
 use parking_lot::Mutex;
@@ -40,6 +40,8 @@ pub(crate) struct Workers(Arc<Mutex<Known>>);
 struct Known {
     idle: IdleWorkspaces<Workspace>,
     workers: HashMap<WorkerId, Worker>,
+    /// The build that ended last in each workspace.
+    ended: HashMap<Workspace, BuildKey>,
     /// Time of the last check for workers that died without a message.
     looked: Option<Instant>,
 }
@@ -68,6 +70,12 @@ impl Workers {
         for (slot, state) in (0_u16..).zip(&heartbeat.workspaces) {
             let workspace = Workspace { worker: heartbeat.worker.clone(), slot };
             match (heartbeat.status, state) {
+                // The heartbeat is older than the end of the build that it names.
+                (WorkerStatus::Ready, WorkspaceState::Busy { group, id })
+                    if known
+                        .ended
+                        .get(&workspace)
+                        .is_some_and(|key| key.group == *group && key.id == *id) => {}
                 (WorkerStatus::Ready, WorkspaceState::Idle { warm }) => {
                     known.idle.insert(workspace, warm.clone());
                 }
@@ -90,6 +98,7 @@ impl Workers {
             match &event.change {
                 Change::Started { workspace, .. } => known.idle.remove(workspace),
                 Change::Finished { workspace: Some(workspace), .. } => {
+                    known.ended.insert(workspace.clone(), event.key.clone());
                     known.idle.insert(workspace.clone(), keys.cloned());
                 }
                 Change::Finished { workspace: None, .. } | Change::Enqueued { .. } => {}
@@ -102,8 +111,8 @@ impl Workers {
         self.0.lock().idle.remove(workspace);
     }
 
-    /// The workspaces for builds of which some have one of `required`: the `sample` of the index, and known idle ones that
-    /// can run these.
+    /// The workspaces for builds of which some have one of `required`: the `sample` of the index, and other idle ones
+    /// whose workers can run these.
     pub(crate) fn available(
         &self,
         sample: &[Workspace],
@@ -167,6 +176,7 @@ impl Known {
         for workspace in gone {
             self.idle.remove(&workspace);
         }
+        self.ended.retain(|workspace, _| workers.contains_key(&workspace.worker));
     }
 
     fn offers(&self, worker: &WorkerId) -> &Arc<WorkerProperties> {

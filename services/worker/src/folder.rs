@@ -7,6 +7,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use disk::{REMOVING, remove_tree};
 use nix::{
     fcntl::{Flock, FlockArg},
     sys::statvfs::statvfs,
@@ -90,7 +91,7 @@ impl WorkerFolder {
     }
 
     pub(crate) fn remove(&self) {
-        if let Err(error) = fs::remove_dir_all(&self.path) {
+        if let Err(error) = remove_tree(&self.path) {
             debug!(%error, "cannot remove the worker's folder; the next worker will");
         }
     }
@@ -103,6 +104,11 @@ fn clear_dead(root: &Path) -> io::Result<()> {
             continue;
         }
         let path = entry.path();
+        if entry.file_name().to_string_lossy().starts_with(REMOVING) {
+            // Its worker died during the removal. If it lives, both remove it.
+            remove(&path);
+            continue;
+        }
         // Without a lock it is not the folder of a worker.
         let Ok(file) = fs::File::open(path.join("lock")) else { continue };
         if Flock::lock(file, FlockArg::LockExclusiveNonblock).is_ok() {
@@ -225,7 +231,7 @@ fn trash_of(root: &Path) -> PathBuf {
 }
 
 fn remove(folder: &Path) {
-    if let Err(error) = fs::remove_dir_all(folder) {
+    if let Err(error) = remove_tree(folder) {
         debug!(path = %folder.display(), %error, "cannot remove the whole workspace");
     }
 }

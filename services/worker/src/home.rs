@@ -42,7 +42,7 @@ pub(crate) fn clear(home: &Path) -> io::Result<()> {
             if is_folder && CACHES.iter().any(|cache| Path::new(cache).starts_with(&path)) {
                 folders.push(path);
             } else if is_folder {
-                fs::remove_dir_all(entry.path())?;
+                disk::remove_tree(&entry.path())?;
             } else {
                 fs::remove_file(entry.path())?;
             }

@@ -68,6 +68,8 @@ async fn serve_all(context: Context, settings: WorkerSettings) -> Result<(), Ser
         .instance
         .parse()
         .map_err(|error: model::ParseIdError| ServiceError::failed("naming the worker", error))?;
+    let offered = settings.properties.check();
+    offered.map_err(|error| ServiceError::failed("the setting worker_properties", error))?;
     let cas = context.cas_with_small_caches().await?;
     store_bounds::keep_bounds(&context, &cas).await?;
     let root = context.data_folder("workspaces")?;

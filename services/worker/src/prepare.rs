@@ -101,7 +101,7 @@ pub(crate) async fn steps(
                 FolderSource { folder: unpacked, choice: Choice::default(), mode: TransferMode::Move };
             let work: FileWork = Box::new(move |cancelled| {
                 sync.run(&source, cancelled)?;
-                std::fs::remove_dir_all(&source.folder)
+                disk::remove_tree(&source.folder)
             });
             Ok(vec![aside, PrepareStep { what, work: Work::Files { work, progress: None } }])
         }

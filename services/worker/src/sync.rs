@@ -200,7 +200,7 @@ fn folder(target: &Path, there: Option<&fs::Metadata>) -> io::Result<()> {
 fn clear(target: &Path, there: Option<&fs::Metadata>) -> io::Result<()> {
     match there {
         None => Ok(()),
-        Some(meta) if meta.is_dir() => fs::remove_dir_all(target),
+        Some(meta) if meta.is_dir() => disk::remove_tree(target),
         Some(_) => fs::remove_file(target),
     }
 }

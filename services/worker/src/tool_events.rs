@@ -44,7 +44,7 @@ pub(crate) fn take(folder: &Path, call: &ToolCall) -> Option<ToolFacts> {
             debug!(path = %folder.display(), %error, "cannot read the events of the build's tool");
         }
     }
-    if let Err(error) = fs::remove_dir_all(folder).or_else(|_| fs::remove_file(folder)) {
+    if let Err(error) = disk::remove_tree(folder).or_else(|_| fs::remove_file(folder)) {
         debug!(path = %folder.display(), %error, "cannot remove the events of the build's tool");
     }
     let facts = tool_facts(call, &seen.version, &seen.targets);

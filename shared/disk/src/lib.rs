@@ -1,15 +1,17 @@
-//! Free disk space, and the reserve that each part of the farm keeps.
+//! Free disk space, the reserve that each part of the farm keeps, and the removal of folders.
 //!
 //! The parts stop one after the other, so that the bus, which holds the authoritative state, never meets a full
 //! disk: first workers and executors accept nothing new, then stores refuse writes and growing builds are ended; the
 //! rest is for nats-server.
 
+mod remove_tree;
 mod unlinked;
 
 use std::{fmt, fs, io, os::unix::fs::MetadataExt as _, path::Path};
 
 use nix::sys::statvfs::statvfs;
 
+pub use remove_tree::{REMOVING, remove_tree};
 pub use unlinked::unlinked_bytes;
 
 /// Size and free space of a file system.

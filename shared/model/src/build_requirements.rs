@@ -55,7 +55,6 @@ impl BuildRequirements {
         if bytes > REQUIREMENTS_BYTES_MAX {
             return Err(InvalidRequirements::TooLarge { bytes });
         }
-        let is_sound = |text: &str| !text.trim().is_empty() && !text.chars().any(char::is_control);
         match self.iter().find(|(name, value)| !is_sound(name) || !is_sound(value)) {
             Some((name, value)) => {
                 Err(InvalidRequirements::BadProperty { name: name.to_owned(), value: value.to_owned() })
@@ -86,6 +85,16 @@ impl WorkerProperties {
         self.0.is_empty()
     }
 
+    /// Checks the size and the characters of names and values.
+    pub fn check(&self) -> Result<(), InvalidProperties> {
+        let texts = || self.0.iter().flat_map(|(name, values)| std::iter::once(name).chain(values));
+        if let Some(bad) = texts().find(|text| !is_sound(text)) {
+            return Err(InvalidProperties::BadText(bad.clone()));
+        }
+        let bytes = texts().map(String::len).sum();
+        if bytes > PROPERTIES_BYTES_MAX { Err(InvalidProperties::TooLarge { bytes }) } else { Ok(()) }
+    }
+
     /// The values that the worker offers for the property `name`.
     pub fn values<'a>(&'a self, name: &str) -> impl Iterator<Item = &'a str> + use<'a> {
         self.0.get(name).into_iter().flatten().map(String::as_str)
@@ -105,6 +114,23 @@ impl WorkerProperties {
         let digits = bytes.iter().take(ID_BYTES).map(|byte| format!("{byte:02x}"));
         WorkerPropertiesId(digits.collect())
     }
+}
+
+/// Maximum size of all names and values that a worker offers in bytes: each of its heartbeats contains them.
+const PROPERTIES_BYTES_MAX: usize = 16 << 10;
+
+/// Why a worker cannot offer properties.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum InvalidProperties {
+    #[error("invalid name or value {0:?}: expected some characters, none of them a control character")]
+    BadText(String),
+    #[error("{bytes} bytes of names and values: expected at most {PROPERTIES_BYTES_MAX}")]
+    TooLarge { bytes: usize },
+}
+
+/// Whether a text can be the name or a value of a property.
+fn is_sound(text: &str) -> bool {
+    !text.trim().is_empty() && !text.chars().any(char::is_control)
 }
 
 /// Bytes of the hash that an id contains.
@@ -164,6 +190,15 @@ mod tests {
         for id in ids {
             assert_eq!(id.to_string().parse(), Ok(id));
         }
+    }
+
+    #[test]
+    fn properties_that_no_build_can_require_are_refused() {
+        assert_eq!(offers(&[("gpu", &["a100"]), ("none", &[])]).check(), Ok(()));
+        assert_eq!(offers(&[("gpu", &[""])]).check(), Err(InvalidProperties::BadText(String::new())));
+        assert!(offers(&[("a\n", &["b"])]).check().is_err());
+        let long = "x".repeat(PROPERTIES_BYTES_MAX);
+        assert!(offers(&[("a", &[long.as_str()])]).check().is_err());
     }
 
     #[test]

@@ -42,7 +42,9 @@ pub use api::{
 };
 pub use band::{ActionOrder, BandOrder, ParseActionOrderError};
 pub use blob::{BlobDigest, BlobHasher, DigestFunction, ParseBlobDigestError};
-pub use build_requirements::{BuildRequirements, InvalidRequirements, WorkerProperties, WorkerPropertiesId};
+pub use build_requirements::{
+    BuildRequirements, InvalidProperties, InvalidRequirements, WorkerProperties, WorkerPropertiesId,
+};
 pub use digest::{Digest, ParseDigestError};
 pub use endpoints::Endpoints;
 pub use estimator::EstimatorKind;

@@ -35,6 +35,10 @@ pub enum Taken {
 }
 
 impl Supplied {
+    fn can_take(&self, requirements: &BuildRequirements) -> bool {
+        self.idle + self.busy > 0 && can_run(&self.offers, requirements)
+    }
+
     /// Counts one of its busy workspaces as idle.
     pub fn add_idle(&mut self) {
         self.idle += 1;
@@ -51,8 +55,7 @@ impl Supply {
     /// Takes a workspace for a build with these `requirements`: an idle one, else a busy one. Of several, one whose worker
     /// offers the fewest properties, so that special workers stay free for builds that require them.
     pub fn take(&mut self, requirements: &BuildRequirements) -> Taken {
-        let able = self.kinds.iter_mut().filter(|kind| kind.idle + kind.busy > 0);
-        let able = able.filter(|kind| can_run(&kind.offers, requirements));
+        let able = self.kinds.iter_mut().filter(|kind| kind.can_take(requirements));
         let best = able.min_by_key(|kind| {
             (kind.idle == 0, kind.offers.0.len(), Reverse(if kind.idle > 0 { kind.idle } else { kind.busy }))
         });
@@ -66,6 +69,16 @@ impl Supply {
                 Taken::Busy
             }
             None => Taken::Nothing,
+        }
+    }
+
+    /// What [`take`](Self::take) would return.
+    pub fn offers(&self, requirements: &BuildRequirements) -> Taken {
+        let able = || self.kinds.iter().filter(|kind| kind.can_take(requirements));
+        match able().next() {
+            None => Taken::Nothing,
+            Some(_) if able().any(|kind| kind.idle > 0) => Taken::Idle,
+            Some(_) => Taken::Busy,
         }
     }
 }
@@ -90,6 +103,7 @@ mod tests {
         let mut supply = Supply::of([kind(&[("gpu", "1")], 1, 1), kind(&[], 1, 0)]);
         assert_eq!(supply.take(&requires(&[])), Taken::Idle);
         assert_eq!(supply.take(&requires(&[("gpu", "1")])), Taken::Idle, "the plain one was taken first");
+        assert_eq!(supply.offers(&requires(&[("gpu", "1")])), Taken::Busy);
         assert_eq!(supply.take(&requires(&[("gpu", "1")])), Taken::Busy);
         assert_eq!(supply.take(&requires(&[("gpu", "1")])), Taken::Nothing);
         assert_eq!(supply.take(&requires(&[])), Taken::Nothing);
