@@ -88,9 +88,10 @@ fn decide_part(shared: &Shared, able: &BTreeSet<usize>, mut waiting: Vec<Waiter>
     let open = shared.view.open_executors(able, EXECUTORS_MAX, &warm, &mut random);
     let asks: Vec<Ask> = open.iter().map(|it| it.ask.clone()).collect();
     // All of them are granted, so the turns of groups do not matter.
-    let queue = Queue { standing: Standing { used: 0.0, held: 0.0, weight: 1 }, share: None, waiting };
+    let standing = Standing { used: 0.0, held: 0.0, weight: 1 };
+    let queue = Queue { standing, share: None, waiting, unread: None };
     let queues = [queue];
-    let grants = grant(&queues, &asks, &Vec::new, shared.grants, shared.context.bus.now());
+    let grants = grant(&queues, &asks, &Vec::new, shared.grants, shared.context.bus.now()).grants;
     let [Queue { waiting, .. }] = &queues;
     if grants.len() < waiting.len() || grants.iter().any(|it| it.ahead) {
         return Vec::new();

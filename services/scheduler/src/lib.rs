@@ -17,6 +17,7 @@ mod messages;
 mod overdue;
 mod projector;
 mod queues;
+mod read;
 mod recall;
 mod records;
 mod shared;

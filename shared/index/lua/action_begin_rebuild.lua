@@ -12,10 +12,10 @@ for _, all in ipairs(redis.call('HVALS', P .. 'claims')) do
   for executor in string.gmatch(all, '(%S+)@%S+') do redis.call('UNLINK', P .. 'claims:' .. executor) end
 end
 for _, required in ipairs(redis.call('HKEYS', P .. 'waiting')) do
-  for _, group in ipairs(redis.call('SMEMBERS', P .. 'groups:' .. required)) do
+  for _, group in ipairs(redis.call('ZRANGE', P .. 'heads:' .. required, 0, -1)) do
     redis.call('UNLINK', P .. 'waiting:' .. required .. ' ' .. group)
   end
-  redis.call('UNLINK', P .. 'groups:' .. required)
+  redis.call('UNLINK', P .. 'heads:' .. required)
 end
 for _, group in ipairs(redis.call('HKEYS', P .. 'backlog')) do redis.call('UNLINK', P .. 'tags:' .. group) end
 -- The current use of groups is counted from zero; their past use is lost with it.

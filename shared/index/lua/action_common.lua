@@ -165,7 +165,7 @@ local function wait(key, score, expires, required)
   end
   -- A further copy of a running execution may wait as long as the execution runs.
   if redis.call('HEXISTS', P .. 'claims', key) == 0 then redis.call('ZADD', P .. 'expires', expires, key) end
-  redis.call('SADD', P .. 'groups:' .. required, group_of(key))
+  redis.call('ZADD', P .. 'heads:' .. required, 'LT', score, group_of(key))
 end
 
 -- Removes an execution from its queue; returns whether it waited.
@@ -174,12 +174,31 @@ local function unwait(key, required)
   if redis.call('ZREM', queue, key) == 0 then return false end
   redis.call('ZREM', P .. 'expires', key)
   if redis.call('HINCRBY', P .. 'waiting', required, -1) <= 0 then redis.call('HDEL', P .. 'waiting', required) end
-  if redis.call('EXISTS', queue) == 0 then redis.call('SREM', P .. 'groups:' .. required, group) end
+  local first = redis.call('ZRANGE', queue, 0, 0, 'WITHSCORES')
+  if first[2] then
+    redis.call('ZADD', P .. 'heads:' .. required, first[2], group)
+  else
+    redis.call('ZREM', P .. 'heads:' .. required, group)
+  end
   if redis.call('HINCRBY', P .. 'backlog', group, -1) <= 0 then
     redis.call('HDEL', P .. 'backlog', group)
     redis.call('DEL', tags_of(key))
   end
   return true
+end
+
+-- The first executions of a group with these requirements, four fields each: key, score, demand, holders.
+local function first_of(required, group, count)
+  local scored = redis.call('ZRANGE', P .. 'waiting:' .. required .. ' ' .. group, 0, count - 1, 'WITHSCORES')
+  local keys, flat = {}, {}
+  for j = 1, #scored, 2 do keys[#keys + 1] = scored[j] end
+  if #keys == 0 then return flat end
+  local demands, claims = redis.call('HMGET', P .. 'demands', unpack(keys)), redis.call('HMGET', P .. 'claims', unpack(keys))
+  for j, key in ipairs(keys) do
+    local n = 4 * j
+    flat[n - 3], flat[n - 2], flat[n - 1], flat[n] = key, scored[2 * j], demands[j] or '', claims[j] or ''
+  end
+  return flat
 end
 
 -- Requeues the copy of an executor that does not hold it; returns the id of its requirements if the execution waits

@@ -32,7 +32,7 @@ async fn executions_are_handed_out_by_priority_then_age_with_their_record() {
     let heads = test.heads(NOW).await;
     assert_eq!((heads.waiting, heads.claimed), (2, 1));
     assert!((only_use(&heads).held - 1.0).abs() < 1e-6);
-    assert_eq!(heads.queues[0].groups[0].1[0].demand, Test::demand(Urgency::default()));
+    assert_eq!(heads.queues[0].groups[0].waiting[0].demand, Test::demand(Urgency::default()));
 }
 
 #[tokio::test]
@@ -142,7 +142,7 @@ async fn one_copy_more_waits_beside_the_one_that_runs_and_all_end_together() {
     test.apply(&events).await;
     let heads = test.heads(NOW).await;
     assert_eq!((heads.waiting, heads.next_hedge), (1, None));
-    assert_eq!(heads.queues[0].groups[0].1[0].holders, [id("x")]);
+    assert_eq!(heads.queues[0].groups[0].waiting[0].holders, [id("x")]);
     assert_eq!(test.commit(&one, "x").await, None, "it holds a copy");
     test.commit(&one, "y").await.unwrap();
     assert_eq!(test.counts().await, (0, 2));
@@ -433,8 +433,9 @@ async fn executions_with_other_requirements_wait_in_other_queues_of_one_order() 
     test.apply(&events).await;
     let ids = [RequirementsId::none(), gpu.id()];
     let heads = test.actions.heads(NOW, 100, GRACE, &ids, &[pool()]).await.unwrap();
-    let of =
-        |at: usize| heads.queues[at].groups[0].1.iter().map(|it| (&it.key, it.score)).collect::<Vec<_>>();
+    let of = |at: usize| {
+        heads.queues[at].groups[0].waiting.iter().map(|it| (&it.key, it.score)).collect::<Vec<_>>()
+    };
     let (plain, special) = (of(0), of(1));
     assert_eq!([plain[0].0, plain[1].0, special[0].0], [&keys[2], &keys[0], &keys[1]]);
     // The scores are in the order of urgency and arrival, for all requirements.

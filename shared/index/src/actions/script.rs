@@ -13,8 +13,8 @@ use redis::Script;
 ///   token of the process that rebuilds.
 /// - `live` HASH: position, score, expiry time, cost and id of the requirements of every unfinished execution. `records` HASH: its last
 ///   record. `demands` HASH: its requirements on an executor (JSON). `positions` ZSET: the same executions by position.
-/// - `waiting` HASH: number of waiting executions by id of their requirements (`model::RequirementsId`). `groups:<id>` SET:
-///   groups with such executions. `waiting:<id> <group>` ZSET: the executions, by rank (band, then priority), then start
+/// - `waiting` HASH: number of waiting executions by id of their requirements (`model::RequirementsId`). `heads:<id>` ZSET:
+///   groups with such executions, by the score of the first. `waiting:<id> <group>` ZSET: the executions, by rank (band, then priority), then start
 ///   tag. `backlog` HASH: number of waiting executions by group. `expires` ZSET: all waiting executions by the time
 ///   at which they expire.
 /// - `tags:<group>` HASH while the group waits: `i<flow>` the start tag of the next execution of a flow (an
@@ -53,6 +53,7 @@ pub(crate) struct Inner {
     pub(crate) finish_rebuild: Script,
     pub(crate) floor: Script,
     pub(crate) heads: Script,
+    pub(crate) first: Script,
     pub(crate) commit: Script,
     pub(crate) announce: Script,
     pub(crate) lost: Script,
@@ -80,6 +81,7 @@ impl Scripts {
             finish_rebuild: script!("finish_rebuild"),
             floor: script!("floor"),
             heads: script!("heads"),
+            first: script!("first"),
             commit: script!("commit"),
             announce: script!("announce"),
             lost: script!("lost"),
