@@ -77,7 +77,7 @@ for i = 0, tonumber(ARGV[7]) - 1 do
       redis.call('HSET', P .. 'live', key, table.concat({seq, score, ARGV[b + 5], cost, ARGV[b + 3]}, ' '))
       redis.call('HSET', P .. 'records', key, ARGV[b + 11])
       redis.call('HSET', P .. 'demands', key, ARGV[b + 12])
-      redis.call('ZADD', P .. 'positions', seq, key)
+      move(known, seq)
       if merge ~= '' then redis.call('HSET', P .. 'merge', merge, key) end
     end
     local function score_of(tags) return whole(tonumber(ARGV[b + 4]) * TAGS + tags) end
@@ -96,7 +96,7 @@ for i = 0, tonumber(ARGV[7]) - 1 do
           redis.call('HINCRBY', tags, field, ARGV[b + 13])
         end
         for _, name in ipairs({'live', 'records', 'demands'}) do redis.call('HDEL', P .. name, key) end
-        redis.call('ZREM', P .. 'positions', key)
+        move(known, nil)
       end
       if known and merge ~= '' then
         if redis.call('HGET', P .. 'merge', merge) == key then redis.call('HDEL', P .. 'merge', merge) end

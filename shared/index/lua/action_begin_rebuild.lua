@@ -20,7 +20,7 @@ end
 for _, group in ipairs(redis.call('HKEYS', P .. 'backlog')) do redis.call('UNLINK', P .. 'tags:' .. group) end
 -- The current use of groups is counted from zero; their past use is lost with it.
 for _, pool in ipairs(redis.call('HKEYS', P .. 'running')) do redis.call('UNLINK', P .. 'use:' .. pool) end
-local all = {'live', 'records', 'demands', 'positions', 'claims', 'doubtful', 'asked', 'expires', 'hedges', 'merge', 'waiting',
+local all = {'live', 'records', 'demands', 'ranges', 'claims', 'doubtful', 'asked', 'expires', 'hedges', 'merge', 'waiting',
   'backlog', 'running', 'awaited'}
 for _, name in ipairs(all) do
   redis.call('UNLINK', P .. name)

@@ -21,6 +21,17 @@ local function entry(key)
   if text then return string.match(text, '^(%d+) (%d+) (%d+) (%d+) (.+)$') end
 end
 
+-- Number of neighbouring positions that are counted together.
+local RANGE = 1024
+
+-- Moves an unfinished execution, whose last record was at position `from` (nil: it is new), to position `to` (nil: it ends).
+local function move(from, to)
+  local old, new = from and math.floor(from / RANGE), to and math.floor(to / RANGE)
+  if old == new then return end
+  if new then redis.call('HINCRBY', P .. 'ranges', whole(new), 1) end
+  if old and redis.call('HINCRBY', P .. 'ranges', whole(old), -1) <= 0 then redis.call('HDEL', P .. 'ranges', whole(old)) end
+end
+
 local function group_of(key) return string.match(key, '^[^/]+') end
 
 local function queue_of(key, required) return P .. 'waiting:' .. required .. ' ' .. group_of(key) end

@@ -403,12 +403,18 @@ async fn a_rebuild_need_not_read_what_is_finished() {
     assert_eq!(test.actions.floor().await.unwrap(), Some(Sequence(0)));
     let keys = test.accept(3).await;
     assert_eq!(test.actions.floor().await.unwrap(), Some(Sequence(0)));
-    let events = [test.finished(&keys[0], None), test.waits(&keys[1], 0)];
+    let end = test.finished(&keys[0], None);
+    test.last = 5000;
+    let events = [end, test.waits(&keys[1], 0)];
     test.apply(&events).await;
-    assert_eq!(test.actions.floor().await.unwrap(), Some(Sequence(2)));
-    let events = [test.finished(&keys[2], None), test.finished(&keys[1], None)];
+    assert_eq!(test.actions.floor().await.unwrap(), Some(Sequence(0)), "the third waits since the start");
+    let events = [test.finished(&keys[2], None)];
     test.apply(&events).await;
-    assert_eq!(test.actions.floor().await.unwrap(), Some(Sequence(7)));
+    // Positions are known to 1024.
+    assert_eq!(test.actions.floor().await.unwrap(), Some(Sequence(4 * 1024 - 1)));
+    let events = [test.finished(&keys[1], None)];
+    test.apply(&events).await;
+    assert_eq!(test.actions.floor().await.unwrap(), Some(Sequence(5003)));
     test.servers.flush_redis();
     assert_eq!(test.actions.floor().await.unwrap(), None);
 }

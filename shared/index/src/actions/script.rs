@@ -12,7 +12,8 @@ use redis::Script;
 ///   granted and nothing is overdue. No TTL. If it is missing, the index must be rebuilt. `rebuild` STRING with TTL:
 ///   token of the process that rebuilds.
 /// - `live` HASH: position, score, expiry time, cost and id of the requirements of every unfinished execution. `records` HASH: its last
-///   record. `demands` HASH: its requirements on an executor (JSON). `positions` ZSET: the same executions by position.
+///   record. `demands` HASH: its requirements on an executor (JSON). `ranges` HASH: number of these
+///   executions by range of 1024 positions.
 /// - `waiting` HASH: number of waiting executions by id of their requirements (`model::RequirementsId`). `heads:<id>` ZSET:
 ///   groups with such executions, by the score of the first. `waiting:<id> <group>` ZSET: the executions, by rank (band, then priority), then start
 ///   tag. `backlog` HASH: number of waiting executions by group. `expires` ZSET: all waiting executions by the time
