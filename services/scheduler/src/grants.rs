@@ -13,7 +13,7 @@ use service::{Step, crash_point};
 use telemetry::metrics::{Counter, Label, count};
 use tracing::warn;
 
-use crate::{Shared, view::OpenExecutor};
+use crate::{Shared, messages, view::OpenExecutor};
 
 /// Same as `model::Grants`, with records as they are stored.
 #[derive(Debug, Default, Serialize, Deserialize)]
@@ -169,8 +169,7 @@ pub(crate) async fn send(shared: &Shared, granted: &[Granted], committed: Vec<Co
     for (executor, number) in outdated {
         shared.view.outdated(executor, number);
         // If this is lost, the executor counts as open again later, and the next grant to it asks again.
-        let ask = Grants { number, claimed: Vec::new() };
-        shared.context.bus.send_or_log(executor, &ask).await;
+        messages::ask_room(shared, executor, number).await;
     }
     crash_point(Step::ActionGrantsSent);
     sent

@@ -92,8 +92,8 @@ impl Reader<'_> {
         let heads = self.shared.actions.heads(self.now, most, GRACE, &ids, &pools).await?;
         set(Gauge::ExecutionsWaiting, &[], i64::try_from(heads.waiting).unwrap_or(i64::MAX));
         let wakes = &self.shared.wakes;
-        if heads.silent > 0 {
-            wakes.ask.notify_one();
+        for executor in &heads.silent {
+            messages::ask_room(self.shared, executor, 0).await;
         }
         messages::announce_requeued(self.shared, WaitAgain { requirements: heads.again.clone() }).await;
         if heads.next_overdue.is_some_and(|at| at <= self.now) {

@@ -6,7 +6,7 @@
 -- ARGV[3]  grace_ms  time limit for an executor to confirm its unconfirmed executions
 -- ARGV[4]  count     of pools, which follow; then ids of requirements
 -- returns  {ready, waiting, claimed, next check of unconfirmed claims, next time an execution is overdue,
---           next time a copy is due, until when nothing is granted (each '0' for none), executors to ask,
+--           next time a copy is due, until when nothing is granted (each '0' for none), {executor to ask, ...},
 --           {id, executions that wait with these requirements, {group, first score, {key, score, demand, holders, ...}, ...}, ...},
 --           {pool, {group, use, ...}, ...} of the groups with executions among these,
 --           {ids of the requirements of executions that this call requeued}}
@@ -14,21 +14,21 @@
 assert(#KEYS == 1 and #ARGV >= 4, 'action_heads: 1 key, 4 args, 1 a pool and 1 for each id')
 local now, max = tonumber(ARGV[1]), tonumber(ARGV[2])
 local state = redis.call('HMGET', KEYS[1], 'ready', 'hold', 'guard')
-if state[1] ~= '1' then return {0, 0, 0, '0', '0', '0', '0', 0, {}, {}, {}} end
+if state[1] ~= '1' then return {0, 0, 0, '0', '0', '0', '0', {}, {}, {}, {}} end
 local function split(member) return string.match(member, '^(%S+) (.+)$') end
 local again = {}
 for _, member in ipairs(redis.call('ZRANGEBYSCORE', P .. 'asked', '-inf', now, 'LIMIT', 0, 1000)) do
   local executor, key = split(member)
   again[#again + 1] = give_back(key, executor, now)
 end
-local silent, quiet = 0, {}
+local silent, quiet = {}, {}
 for _, member in ipairs(redis.call('ZRANGEBYSCORE', P .. 'doubtful', '-inf', now, 'LIMIT', 0, 1000)) do
   local executor = split(member)
   redis.call('ZREM', P .. 'doubtful', member)
   redis.call('ZADD', P .. 'asked', now + tonumber(ARGV[3]), member)
   if not quiet[executor] then
     quiet[executor] = true
-    silent = silent + 1
+    silent[#silent + 1] = executor
   end
 end
 for _, executor in ipairs(redis.call('ZRANGEBYSCORE', P .. 'executors', '-inf', now, 'LIMIT', 0, 16)) do

@@ -29,8 +29,8 @@ pub struct Heads {
     pub next_hedge: Option<Millis>,
     /// Time until which nothing may be granted, after a rebuild.
     pub hold: Option<Millis>,
-    /// Number of executors that must be asked for a heartbeat.
-    pub silent: u64,
+    /// Executors that must be asked for a heartbeat.
+    pub silent: Vec<ExecutorId>,
     /// Ids of the requirements of executions that were requeued by this call.
     pub again: Vec<RequirementsId>,
     /// The queues of the requirements that were requested.
@@ -102,7 +102,7 @@ pub struct Waiting {
     pub holders: Vec<ExecutorId>,
 }
 
-type RawHeads = (u8, u64, u64, u64, u64, u64, u64, u64, Vec<Value>, Vec<Value>, Vec<String>);
+type RawHeads = (u8, u64, u64, u64, u64, u64, u64, Vec<String>, Vec<Value>, Vec<Value>, Vec<String>);
 
 impl Actions {
     /// Handles unconfirmed claims, then reads up to `max` waiting executions of each of `requirements`, and the use of
@@ -131,6 +131,7 @@ impl Actions {
         }
         let raw: RawHeads = self.invoke(what, &mut invocation).await?;
         let (ready, waiting, claimed, doubt, overdue, hedge, hold, silent, queues, uses, again) = raw;
+        let silent: Option<Vec<ExecutorId>> = silent.iter().map(|id| id.parse().ok()).collect();
         let queues: Option<Vec<QueueHead>> = queues.chunks(3).map(read_queue).collect();
         let uses: Option<HashMap<PoolName, Vec<GroupUse>>> =
             uses.chunks(2).map(|parts| read_uses(parts, now)).collect();
@@ -143,7 +144,7 @@ impl Actions {
             next_overdue: at(overdue),
             next_hedge: at(hedge),
             hold: at(hold),
-            silent,
+            silent: silent.ok_or(IndexError::Answer { what })?,
             again: read_ids(&again).ok_or(IndexError::Answer { what })?,
             queues: queues.ok_or(IndexError::Answer { what })?,
             uses: uses.ok_or(IndexError::Answer { what })?,

@@ -31,6 +31,7 @@ use redis::Script;
 ///   `<number> <model::GrantNotice>` in a line each, if there are several schedulers.
 /// - `merge` HASH: the join key (see [`super::MergeKey`]) of every unfinished execution that may be shared, to the
 ///   execution. `joining:<join key>` STRING with TTL: an execution that others join before its first record is applied.
+/// - `followed` STRING with TTL: exists while a scheduler waits for another one to apply records.
 /// - `awaited` SET: executors that have not sent a heartbeat since a rebuild.
 pub(crate) const META: &str = "forebay:{actions}:meta";
 
@@ -53,6 +54,7 @@ pub(crate) struct Inner {
     pub(crate) begin_rebuild: Script,
     pub(crate) finish_rebuild: Script,
     pub(crate) floor: Script,
+    pub(crate) follow: Script,
     pub(crate) heads: Script,
     pub(crate) first: Script,
     pub(crate) commit: Script,
@@ -81,6 +83,7 @@ impl Scripts {
             begin_rebuild: script!("begin_rebuild"),
             finish_rebuild: script!("finish_rebuild"),
             floor: script!("floor"),
+            follow: script!("follow"),
             heads: script!("heads"),
             first: script!("first"),
             commit: script!("commit"),
