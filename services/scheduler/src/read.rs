@@ -36,9 +36,12 @@ const GRACE: Duration = Duration::from_millis(500);
 pub(crate) enum Depth {
     /// As many executions as the executors have room for.
     Shallow,
-    /// [`DEEP_MAX`] executions; what is behind them does not end the decision.
+    /// [`DEEP_MAX`] executions, and at least [`QUEUE_LEAST`] of each group; what is behind them does not end the decision.
     Deep,
 }
+
+/// A queue, what it contains of one group, and the executors that can run that.
+type HeadOfGroup<'a> = (&'a QueueHead, &'a GroupHead, &'a Arc<ProcessingSet>);
 
 /// Heads of queues that are decided about together.
 pub(crate) struct PartHeads<'a> {
@@ -59,7 +62,7 @@ impl<'a> PartHeads<'a> {
     }
 
     /// Each group with the heads of its queues.
-    fn groups(&self) -> BTreeMap<&'a Group, Vec<(&'a QueueHead, &'a GroupHead, &'a Arc<ProcessingSet>)>> {
+    fn groups(&self) -> BTreeMap<&'a Group, Vec<HeadOfGroup<'a>>> {
         let mut groups: BTreeMap<_, Vec<_>> = BTreeMap::new();
         for (head, queue) in &self.queues {
             for of_group in &head.groups {
@@ -163,7 +166,13 @@ impl Reader<'_> {
                 is_emergency: heads.iter().any(|(_, head, _)| band_of(head.first).is_emergency()),
             })
             .collect();
-        let counts = turns(&waiting, count);
+        let mut counts = turns(&waiting, count);
+        if depth == Depth::Deep {
+            // What fits may belong to a group whose turn comes late.
+            for count in &mut counts {
+                *count = QUEUE_LEAST.max(*count);
+            }
+        }
         let chosen = counts.iter().filter(|count| **count > 0).count();
         // Some do not fit, and some are warm on an executor with room.
         let more = MORE / chosen.max(1);
@@ -185,7 +194,7 @@ impl Reader<'_> {
     /// The queue of each group: its executions of all queues of the part, in one order.
     pub(crate) fn group_queues(&self, part: &PartHeads<'_>, depth: Depth) -> Vec<Queue> {
         let standings = self.standings(part);
-        let queue = |(group, heads): (&Group, Vec<(&QueueHead, &GroupHead, &Arc<ProcessingSet>)>)| {
+        let queue = |(group, heads): (&Group, Vec<HeadOfGroup<'_>>)| {
             let unread = heads.iter().filter_map(|(_, head, _)| head.unread_from()).min();
             let unread = unread.filter(|_| depth == Depth::Shallow);
             let mut waiting: Vec<(u64, Waiter)> = Vec::new();
