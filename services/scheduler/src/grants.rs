@@ -5,7 +5,10 @@ use std::collections::{BTreeMap, HashSet};
 use bus::{Plain, Subject};
 use index::actions::Committed;
 use invariant::Present as _;
-use model::{Demand, ExecutionKey, ExecutorId, GrantNotice, Grants, Millis, PoolName, Resources, Sequence};
+use model::{
+    Demand, ExecutionKey, ExecutorId, GrantNotice, GrantNotices, Grants, Millis, PoolName, Resources,
+    Sequence,
+};
 use policy::actions::{Grant, occupancy};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -158,13 +161,15 @@ pub(crate) async fn send(shared: &Shared, granted: &[Granted], committed: Vec<Co
     }
     count(Counter::ExecutionClaims, &[(Label::Verdict, "granted")], sent.granted as u64);
     let all = parcels.into_iter().flat_map(|(executor, all)| all.into_iter().map(move |one| (executor, one)));
+    let mut notices = GrantNotices { grants: Vec::new() };
     for (executor, Parcel { message, notice, .. }) in all {
         shared.view.granted(&notice);
         // A lost message comes to light because the executor does not confirm the grants.
         shared.context.bus.send_or_log(executor, &message).await;
-        if shared.has_peers() {
-            shared.context.bus.send_or_log(&(), &notice).await;
-        }
+        notices.grants.push(notice);
+    }
+    if shared.has_peers() && !notices.grants.is_empty() {
+        shared.context.bus.send_or_log(&(), &notices).await;
     }
     for (executor, number) in outdated {
         shared.view.outdated(executor, number);

@@ -1,7 +1,7 @@
 //! Messages of executors and of other schedulers: room, grants, and executions that wait again.
 
 use bus::{Plain, Received};
-use model::{ExecutorId, GrantNotice, Grants, HandOver, RoomReport, WaitAgain};
+use model::{ExecutorId, GrantNotices, Grants, HandOver, RoomReport, WaitAgain};
 use service::{ServiceError, Subscription};
 use tracing::{debug, warn};
 
@@ -22,8 +22,10 @@ pub(crate) async fn follow_rooms(shared: Shared) -> Result<(), ServiceError> {
 
 /// Receives the grants of the other schedulers.
 pub(crate) async fn follow_grants(shared: Shared) -> Result<(), ServiceError> {
-    for_each_message(&shared, Delivery::ToAll, |notice: Received<GrantNotice>| {
-        if shared.view.granted(&notice.content) {
+    for_each_message(&shared, Delivery::ToAll, |notices: Received<GrantNotices>| {
+        // Those of this scheduler are known here.
+        let news = notices.content.grants.iter().filter(|notice| shared.view.granted(notice)).count();
+        if news > 0 {
             shared.note_peers();
         }
         std::future::ready(())

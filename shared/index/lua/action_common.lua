@@ -98,8 +98,7 @@ local function knows_room(executor, after)
     local stored, known = tonumber(state[1] or 0), tonumber(after)
     last_grant[executor] = math.max(stored, known)
     outdated[executor] = stored > known
-    notices[executor] = {}
-    for line in string.gmatch(state[2] or '', '[^\n]+') do table.insert(notices[executor], line) end
+    notices[executor] = state[2] or ''
   end
   return not outdated[executor]
 end
@@ -107,8 +106,7 @@ end
 -- The kept notices of grants to the executor after number `after`, in order; none if some of them are not kept.
 local function missed(executor, after)
   local found, next = {}, tonumber(after) + 1
-  for _, line in ipairs(notices[executor]) do
-    local number, notice = string.match(line, '^(%d+) (.+)$')
+  for number, notice in string.gmatch(notices[executor], '(%d+) ([^\n]+)') do
     if tonumber(number) == next then
       found[#found + 1] = notice
       next = next + 1
@@ -124,7 +122,7 @@ local function grant(key, executor, pool, cost, hedge_at, doubt, notice, now)
   redis.call('ZADD', P .. 'doubtful', doubt, executor .. ' ' .. key)
   if hedge_at ~= '0' then redis.call('ZADD', P .. 'hedges', hedge_at, key) end
   last_grant[executor] = last_grant[executor] + 1
-  if notice ~= '' then table.insert(notices[executor], last_grant[executor] .. ' ' .. notice) end
+  if notice ~= '' then notices[executor] = notices[executor] .. last_grant[executor] .. ' ' .. notice .. '\n' end
   return last_grant[executor]
 end
 
@@ -132,8 +130,12 @@ end
 local function note_grants()
   for executor, number in pairs(last_grant) do
     if not outdated[executor] then
-      local all = notices[executor]
-      local kept = table.concat(all, '\n', math.max(1, #all - NOTICES + 1), #all)
+      local kept = notices[executor]
+      local first = string.match(kept, '^%d+')
+      while first and tonumber(first) <= number - NOTICES do
+        kept = string.sub(kept, string.find(kept, '\n', 1, true) + 1)
+        first = string.match(kept, '^%d+')
+      end
       redis.call('HSET', P .. 'executor:' .. executor, 'granted', number, 'notices', kept)
     end
   end
