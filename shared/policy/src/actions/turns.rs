@@ -64,9 +64,9 @@ pub struct WaitingGroup {
 /// many and each of them holds 1 ESU. More than these need not be read before `count` are granted.
 pub fn turns(groups: &[WaitingGroup], count: usize) -> Vec<usize> {
     let mut next: BinaryHeap<Reverse<(Turn, usize)>> = BinaryHeap::with_capacity(groups.len());
-    let turn = |group: &WaitingGroup, taken: usize| {
+    let turn = |group: &WaitingGroup, count: usize| {
         let mut standing = group.standing;
-        standing.hold(taken as f64 * UNKNOWN_ESU);
+        standing.hold(count as f64 * UNKNOWN_ESU);
         Turn::of(&standing, group.share, group.is_emergency)
     };
     next.extend(groups.iter().enumerate().map(|(at, group)| Reverse((turn(group, 0), at))));
