@@ -1,6 +1,9 @@
 //! Writes ACTION_ACCEPTED as gateways do, for actions that exist only as records.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use bus::{Bus, Written, millis};
 use futures::{StreamExt as _, TryStreamExt as _, stream};
@@ -15,6 +18,8 @@ use crate::{error::BenchError, ledger::Ledger};
 const IN_FLIGHT: usize = 256;
 /// Time limit of a write, as that of gateways.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// Time after which an EMERGENCY action without a grant has failed.
+const GRANT_MAX: Duration = Duration::from_secs(60);
 const RUN_MAX: Duration = Duration::from_secs(600);
 const WAIT_MAX: Duration = Duration::from_secs(3600);
 
@@ -54,6 +59,26 @@ impl Acceptor {
         placed.map(write).buffer_unordered(IN_FLIGHT).try_collect().await
     }
 
+    /// Writes `count` EMERGENCY actions of the first group, each after the last one was granted. Returns the milliseconds
+    /// from the write of each to its grant.
+    pub(crate) async fn emergencies(&self, count: u64) -> Result<Vec<f64>, BenchError> {
+        let group = self.groups.first().ok_or_else(|| BenchError::plain("there are no groups"))?;
+        let mut waits = Vec::new();
+        for _ in 0..count {
+            self.ledger.place().await;
+            let execution = Execution { band: Priority::Emergency, ..execution(group, self.bus.now()) };
+            let (id, begun) = (execution.id, Instant::now());
+            let granted = self.ledger.grant_of(id);
+            self.ledger.accepted(id);
+            self.write(execution).await?;
+            let at = tokio::time::timeout(GRANT_MAX, granted).await;
+            let at = at.ok().and_then(Result::ok);
+            let at = at.ok_or_else(|| BenchError::plain("an EMERGENCY action was not granted"))?;
+            waits.push(at.duration_since(begun).as_secs_f64() * 1000.0);
+        }
+        Ok(waits)
+    }
+
     fn in_turn(&self, count: u64) -> impl Iterator<Item = &Group> {
         self.groups.iter().cycle().zip(0..count).map(|(group, _)| group)
     }
@@ -73,7 +98,7 @@ pub(crate) fn pool() -> Result<PoolName, BenchError> {
     "default".parse().map_err(|error: model::ParseIdError| BenchError::new("naming the pool", &error))
 }
 
-/// A new action of `group`, different from all others, without keys and without blobs.
+/// A new BATCH action of `group`, different from all others, without keys and without blobs.
 pub(crate) fn execution(group: &Group, now: Millis) -> Execution {
     let id = ExecutionId::generate();
     Execution {
@@ -81,7 +106,7 @@ pub(crate) fn execution(group: &Group, now: Millis) -> Execution {
         group: group.clone(),
         instance: String::new(),
         action: DigestFunction::Sha256.digest(id.to_string().as_bytes()),
-        band: Priority::Interactive,
+        band: Priority::Batch,
         priority: 0,
         requirements: Requirements::default(),
         timeout_ms: millis(RUN_MAX),

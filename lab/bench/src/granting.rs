@@ -21,6 +21,7 @@ use crate::{
     processor::{Machine, ProcessorTimes},
     progress::say,
     report::BenchReport,
+    statistics::Percentiles,
 };
 
 /// Number of actions whose messages are counted.
@@ -65,6 +66,10 @@ pub(crate) struct FarmArgs {
     /// Run time of each action in milliseconds
     #[arg(long, value_name = "MS", default_value_t = 0)]
     run_ms: u64,
+    /// Number of EMERGENCY actions of the first group, accepted one after the other behind the waiting ones, whose wait for
+    /// a grant is measured
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    emergency: u64,
 }
 
 fn positive() -> RangedI64ValueParser<u32> {
@@ -145,8 +150,8 @@ async fn measure_case(args: &FarmArgs, case: Case) -> Result<(f64, Figures), Ben
     let run = Duration::from_millis(args.run_ms);
     let executors = LightExecutors::start(&farm, case.executors, args.slots, run, ledger.clone()).await?;
     let acceptor = Acceptor::new(farm.client.bus().clone(), args.groups, ledger.clone())?;
-    let bench =
-        Bench { farm: &farm, case, actions: args.actions.max(1), acceptor: &acceptor, ledger: &ledger };
+    let (actions, emergency) = (args.actions.max(1), args.emergency);
+    let bench = Bench { farm: &farm, case, actions, emergency, acceptor: &acceptor, ledger: &ledger };
     let measured = async {
         let redis_bytes = bench.fill().await?;
         let idle = bench.idle().await?;
@@ -178,6 +183,7 @@ struct Bench<'a> {
     farm: &'a BenchFarm,
     case: Case,
     actions: u64,
+    emergency: u64,
     acceptor: &'a Acceptor,
     ledger: &'a Ledger,
 }
@@ -191,6 +197,8 @@ struct Measured {
     others: f64,
     counted: PerItem,
     tally: Tally,
+    /// Milliseconds that EMERGENCY actions waited for their grants.
+    emergency: Option<Percentiles>,
 }
 
 impl Bench<'_> {
@@ -260,7 +268,20 @@ impl Bench<'_> {
             };
             measured.counted = measured.counted.with_messages(self.farm, COUNTED, run).await?;
         }
+        if self.emergency > 0 {
+            measured.emergency = Some(self.emergencies().await?);
+        }
         Ok(measured)
+    }
+
+    /// Accepts EMERGENCY actions one after the other, and meanwhile others as places get free.
+    async fn emergencies(&self) -> Result<Percentiles, BenchError> {
+        tokio::select! {
+            fed = self.acceptor.feed(u64::MAX) => {
+                fed.and_then(|()| Err(BenchError::plain("no more actions are accepted")))
+            }
+            waits = self.acceptor.emergencies(self.emergency) => Ok(Percentiles::of(&mut waits?)),
+        }
     }
 
     /// Measures the grants after the first `warm_up`.
@@ -276,7 +297,7 @@ impl Bench<'_> {
         let used = ProcessorTimes::read(self.farm)?.since(&used);
         let (_, others) = machine.used_by_others(used.all())?;
         let counted = Counts::read(self.farm).await?.since(&counts, grants);
-        Ok(Measured { grants, took, used, others, counted, tally })
+        Ok(Measured { grants, took, used, others, counted, tally, emergency: None })
     }
 }
 
@@ -291,6 +312,10 @@ impl Measured {
         figures.figure("grants_per_s", "grants", self.rate(), "/s");
         if case.waiting == 0 {
             figures.percentiles("latency_ms", "ACTION_ACCEPTED to grant", self.tally.latency, "ms");
+        }
+        if let Some(waits) = self.emergency {
+            let what = "ACTION_ACCEPTED of an EMERGENCY to grant";
+            figures.percentiles("emergency_wait_ms", what, waits, "ms");
         }
         figures.figure("others_percent", "processors used by others", self.others * 100.0, "%");
         let times = self.used.per(self.grants as f64);

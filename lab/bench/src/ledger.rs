@@ -8,7 +8,7 @@ use std::{
 
 use model::ExecutionId;
 use parking_lot::Mutex;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{Semaphore, oneshot, watch};
 
 use crate::{error::BenchError, statistics::Percentiles};
 
@@ -55,6 +55,8 @@ struct Actions {
     running: HashSet<ExecutionId>,
     /// Milliseconds from acceptance to the arrival of the grant.
     latencies: Vec<f64>,
+    /// Where the time of the grant of an action is reported.
+    watched: HashMap<ExecutionId, oneshot::Sender<Instant>>,
 }
 
 impl Ledger {
@@ -84,6 +86,13 @@ impl Ledger {
         self.actions.lock().accepted.insert(id, Instant::now());
     }
 
+    /// Reports when an action is granted that is not accepted yet.
+    pub(crate) fn grant_of(&self, id: ExecutionId) -> oneshot::Receiver<Instant> {
+        let (sender, receiver) = oneshot::channel();
+        self.actions.lock().watched.insert(id, sender);
+        receiver
+    }
+
     /// Notes that a grant of these actions arrived.
     pub(crate) fn granted(&self, ids: impl Iterator<Item = ExecutionId>) {
         let (now, mut new, mut repeated) = (Instant::now(), 0, 0);
@@ -93,6 +102,10 @@ impl Ledger {
                 new += 1;
             } else {
                 repeated += 1;
+            }
+            if let Some(watched) = actions.watched.remove(&id) {
+                // The receiver may have given up.
+                let _ = watched.send(now);
             }
             if let Some(at) = actions.accepted.remove(&id) {
                 actions.latencies.push(now.duration_since(at).as_secs_f64() * 1000.0);
@@ -174,9 +187,11 @@ mod tests {
         let ledger = Ledger::new(1);
         let id = ExecutionId::generate();
         ledger.place().await;
+        let granted = ledger.grant_of(id);
         ledger.accepted(id);
         ledger.granted([id, id].into_iter());
         ledger.until(1).await.unwrap();
+        assert!(granted.await.unwrap() <= Instant::now());
         let tally = ledger.tally();
         assert_eq!((ledger.count(), tally.repeated), (1, 1));
         assert!(tally.latency.p50 >= 0.0);

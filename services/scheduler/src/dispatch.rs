@@ -2,49 +2,32 @@
 //! decides which executor gets which, commits and sends them. A timer handles what is due.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
+    collections::{BTreeSet, HashMap},
     sync::Arc,
     time::Duration,
 };
 
-use index::{
-    IndexError,
-    actions::{GroupUse, Heads, QueueHead},
-};
+use index::{IndexError, actions::Heads};
 use invariant::impossible;
-use model::{ExecutionKey, ExecutorId, Group, Millis, PoolName, RequirementsId, WaitAgain};
+use model::{ExecutionKey, ExecutorId, Millis, RequirementsId};
 use policy::{
     Random,
-    actions::{Ask, ProcessingSet, Queue, Standing, Waiter, grant, independent},
+    actions::{Ask, Decision, ProcessingSet, Waiter, grant, independent},
 };
 use service::{ServiceError, Step, crash_point, sleep_until};
-use telemetry::metrics::{Gauge, set};
 use tokio::time::Instant;
 use tracing::warn;
 
 use crate::{
     Shared,
     grants::{self, Granted},
-    messages,
     queues::ToRead,
-    view::{KnownKinds, OpenExecutor},
+    read::{Depth, PartHeads, Reader},
+    view::OpenExecutor,
 };
 
-/// Maximum number of executions of a queue read in one shallow pass: somewhat more than can be granted,
-/// since not all fit.
-const HEAD_MAX: usize = 256;
-/// Maximum number of executions read in one pass, unless there are more queues than that allows [`QUEUE_LEAST`] for each.
-const QUEUES_TOTAL: usize = 4096;
-/// Minimum number of executions of a queue read in one pass that may grant.
-const QUEUE_LEAST: usize = 8;
-const HEAD_MORE: usize = 32;
-/// Number read in a deep pass, when a shallow one found nothing for an executor: many may wait for resources
-/// that are in use.
-const HEAD_DEEP: usize = 1024;
 /// Maximum number of executors with room that one pass compares, besides those where a waiting execution is warm.
 const EXECUTORS_MAX: usize = 256;
-/// How long an executor that does not name an execution which it should have may take to confirm it.
-const GRACE: Duration = Duration::from_millis(500);
 /// Interval of the repair for lost messages; it runs only while something waits or is claimed.
 const REPAIR: Duration = Duration::from_secs(1);
 /// Time after which a scheduler grants what waits although another one applied its record: that one may be gone. Also the
@@ -116,8 +99,7 @@ struct Pass<'a> {
     now: Millis,
     /// Whether the timer is due: all queues are read.
     due: bool,
-    /// The kinds of executors at its start.
-    kinds: KnownKinds,
+    reader: Reader<'a>,
 }
 
 /// What one round decided.
@@ -126,19 +108,38 @@ struct Round {
     granted: Vec<Granted>,
     /// Number of executions in `granted`, by queue.
     counts: HashMap<RequirementsId, u64>,
+    /// Whether another pass could grant more at once.
+    goes_on: bool,
 }
 
 /// What was decided about queues that no other queue shares executors with.
 struct Part {
     open: Vec<OpenExecutor>,
     granted: Vec<Granted>,
-    /// The queue of each execution in `granted`: an index into the queues that were read.
-    queues: Vec<usize>,
+    /// The queue of each execution in `granted`.
+    queues: Vec<RequirementsId>,
+    /// Whether the decision ended at an execution that was not read.
+    is_cut: bool,
+}
+
+impl Part {
+    /// Whether executors with room got nothing, although executions that were not read may suit them.
+    fn is_starved(&self) -> bool {
+        // Emergencies are at the heads of queues, so they are read.
+        let has_room = |one: &OpenExecutor| one.ask.starts > one.ask.kept.starts.into();
+        self.is_cut && self.granted.is_empty() && self.open.iter().any(has_room)
+    }
+
+    /// Whether a further pass may grant more: this one compared only some executors or read only some executions.
+    fn goes_on(&self) -> bool {
+        !self.granted.is_empty() && (self.is_cut || self.open.len() >= EXECUTORS_MAX)
+    }
 }
 
 impl<'a> Pass<'a> {
     fn new(shared: &'a Shared, due: bool) -> Self {
-        Self { shared, now: shared.context.bus.now(), due, kinds: shared.view.kinds() }
+        let now = shared.context.bus.now();
+        Self { shared, now, due, reader: Reader { shared, now, kinds: shared.view.kinds() } }
     }
 
     async fn run(&self) -> Result<PassOutcome, IndexError> {
@@ -157,7 +158,7 @@ impl<'a> Pass<'a> {
                 self.shared.wakes.rebuild.notify_one();
                 return Ok(PassOutcome { again: Some(Instant::now() + RETRY), crowded: false });
             };
-            let Round { heads, granted, counts } = decided;
+            let Round { heads, granted, counts, goes_on } = decided;
             if self.due && heads.hold.is_none() {
                 self.find_unknown(&heads);
             }
@@ -173,6 +174,9 @@ impl<'a> Pass<'a> {
             }
             if sent.all || round >= ROUNDS {
                 let crowded = heads.waiting > sent.granted as u64;
+                if goes_on && crowded && sent.granted > 0 {
+                    self.shared.wakes.dispatch.notify_one();
+                }
                 return Ok(PassOutcome { again: next_check(&heads, self.now), crowded });
             }
         }
@@ -205,80 +209,44 @@ impl<'a> Pass<'a> {
     /// The queues to read: those in which something may wait and an able executor has room.
     fn queues(&self) -> Vec<ToRead> {
         let open = (!self.due).then(|| self.shared.view.open_kinds());
-        self.shared.queues.to_read(open.as_ref(), &self.kinds)
+        self.shared.queues.to_read(open.as_ref(), &self.reader.kinds)
     }
 
     /// Reads the heads of the queues and decides; `None` if the index must be rebuilt.
     async fn decide(&self, queues: &[ToRead]) -> Result<Option<Round>, IndexError> {
-        let mut depth = Depth::Shallow;
         let sets: Vec<&ProcessingSet> = queues.iter().map(|queue| &*queue.set).collect();
         let parts = independent(&sets);
+        let mut heads = self.reader.heads(queues).await?;
+        if !heads.ready {
+            return Ok(None);
+        }
+        let mut depth = Depth::Shallow;
         loop {
-            let heads = self.heads(queues, depth).await?;
-            if !heads.ready {
-                return Ok(None);
+            self.reader.read_executions(queues, &parts, &mut heads, depth).await?;
+            let decided: Vec<Part> = parts
+                .iter()
+                .map(|members| self.decide_part(&PartHeads::of(members, queues, &heads), depth))
+                .collect();
+            if depth == Depth::Shallow && decided.iter().any(Part::is_starved) {
+                depth = Depth::Deep;
+                continue;
             }
+            let goes_on = decided.iter().any(Part::goes_on);
             let (mut granted, mut counts) = (Vec::new(), HashMap::new());
-            let mut hides = false;
-            for members in &parts {
-                let read: Vec<(&QueueHead, &ToRead)> = members
-                    .iter()
-                    .filter_map(|at| Some((heads.queues.get(*at)?, queues.get(*at)?)))
-                    .collect();
-                let part = self.decide_part(&read, &heads.uses);
-                hides |= depth == Depth::Shallow && hides_something(&read, &part);
-                for (head, _) in part.queues.iter().filter_map(|at| read.get(*at)) {
-                    *counts.entry(head.requirements.clone()).or_default() += 1;
-                }
+            for part in decided {
+                part.queues.into_iter().for_each(|id| *counts.entry(id).or_default() += 1);
                 granted.extend(part.granted);
             }
-            if !hides {
-                return Ok(Some(Round { heads, granted, counts }));
-            }
-            depth = Depth::Deep;
+            return Ok(Some(Round { heads, granted, counts, goes_on }));
         }
-    }
-
-    async fn heads(&self, queues: &[ToRead], depth: Depth) -> Result<Heads, IndexError> {
-        let view = &self.shared.view;
-        let kinds: BTreeSet<usize> = queues.iter().flat_map(|queue| queue.set.kinds()).collect();
-        let most = match depth {
-            _ if !view.has_room(&kinds) => 0,
-            Depth::Shallow => view.room(&kinds, HEAD_MAX).saturating_add(HEAD_MORE).min(HEAD_MAX),
-            Depth::Deep => HEAD_DEEP,
-        };
-        // Many queues together are read as far as a few.
-        let most = most.min((QUEUES_TOTAL / queues.len().max(1)).max(QUEUE_LEAST));
-        let pools: BTreeSet<&PoolName> =
-            kinds.iter().filter_map(|kind| Some(&self.kinds.offers.get(*kind)?.name)).collect();
-        let pools: Vec<PoolName> = pools.into_iter().cloned().collect();
-        let ids: Vec<RequirementsId> = queues.iter().map(|queue| queue.id.clone()).collect();
-        let heads = self.shared.actions.heads(self.now, most, GRACE, &ids, &pools).await?;
-        set(Gauge::ExecutionsWaiting, &[], i64::try_from(heads.waiting).unwrap_or(i64::MAX));
-        let wakes = &self.shared.wakes;
-        if heads.silent > 0 {
-            wakes.ask.notify_one();
-        }
-        messages::announce_requeued(self.shared, WaitAgain { requirements: heads.again.clone() }).await;
-        if heads.next_overdue.is_some_and(|at| at <= self.now) {
-            wakes.overdue.notify_one();
-        }
-        if heads.next_hedge.is_some_and(|at| at <= self.now) {
-            wakes.hedge.notify_one();
-        }
-        Ok(heads)
     }
 
     /// Decides what the executors get that can run the executions of these queues.
-    fn decide_part(
-        &self,
-        read: &[(&QueueHead, &ToRead)],
-        group_uses: &HashMap<PoolName, Vec<GroupUse>>,
-    ) -> Part {
-        let kinds: BTreeSet<usize> = read.iter().flat_map(|(_, queue)| queue.set.kinds()).collect();
-        let queues = self.group_queues(read, &kinds, group_uses);
+    fn decide_part(&self, heads: &PartHeads<'_>, depth: Depth) -> Part {
+        let queues = self.reader.group_queues(heads, depth);
         if queues.iter().all(|queue| queue.waiting.is_empty()) {
-            return Part { open: Vec::new(), granted: Vec::new(), queues: Vec::new() };
+            let is_cut = queues.iter().any(|queue| queue.unread.is_some());
+            return Part { open: Vec::new(), granted: Vec::new(), queues: Vec::new(), is_cut };
         }
         let view = &self.shared.view;
         let waiting: HashMap<&ExecutionKey, &Waiter> =
@@ -286,10 +254,10 @@ impl<'a> Pass<'a> {
         let warm: BTreeSet<ExecutorId> =
             waiting.values().flat_map(|waiter| waiter.warm_at.iter().cloned()).collect();
         let mut random = Random::new(self.shared.next_seed());
-        let open = view.open_executors(&kinds, EXECUTORS_MAX, &warm, &mut random);
+        let open = view.open_executors(&heads.kinds, EXECUTORS_MAX, &warm, &mut random);
         let asks: Vec<Ask> = open.iter().map(|it| it.ask.clone()).collect();
-        let members = || view.members(&kinds);
-        let grants = grant(&queues, &asks, &members, self.shared.grants, self.now);
+        let members = || view.members(&heads.kinds);
+        let Decision { grants, is_cut } = grant(&queues, &asks, &members, self.shared.grants, self.now);
         let (mut granted, mut of_queues) = (Vec::new(), Vec::new());
         for grant in grants {
             let (Some(to), Some(waiter)) = (open.get(grant.ask), waiting.get(&grant.key)) else {
@@ -301,51 +269,11 @@ impl<'a> Pass<'a> {
                 );
                 continue;
             };
-            of_queues.extend(read.iter().position(|(_, queue)| Arc::ptr_eq(&queue.set, &waiter.set)));
+            let queue = heads.queues.iter().find(|(_, queue)| Arc::ptr_eq(&queue.set, &waiter.set));
+            of_queues.extend(queue.map(|(head, _)| head.requirements.clone()));
             granted.push(Granted::new(to, waiter.demand.clone(), grant));
         }
-        Part { open, granted, queues: of_queues }
-    }
-
-    /// The queue of each group: its executions of all of `read`, in one order.
-    fn group_queues(
-        &self,
-        read: &[(&QueueHead, &ToRead)],
-        kinds: &BTreeSet<usize>,
-        group_uses: &HashMap<PoolName, Vec<GroupUse>>,
-    ) -> Vec<Queue> {
-        let offers = || kinds.iter().filter_map(|kind| self.kinds.offers.get(*kind));
-        let pools: BTreeSet<&PoolName> = offers().map(|offer| &offer.name).collect();
-        let mut standings: HashMap<&Group, (f64, f64)> = HashMap::new();
-        for it in pools.into_iter().filter_map(|pool| group_uses.get(pool)).flatten() {
-            let (used, held) = standings.entry(&it.group).or_default();
-            *used += it.used;
-            *held += it.held;
-        }
-        let mut groups: BTreeMap<&Group, Vec<(u64, Waiter)>> = BTreeMap::new();
-        for (head, queue) in read {
-            for (group, waiting) in &head.groups {
-                let of_group = groups.entry(group).or_default();
-                of_group.extend(waiting.iter().map(|it| (it.score, self.waiter(it, &queue.set))));
-            }
-        }
-        let queue = |(group, mut waiting): (&Group, Vec<(u64, Waiter)>)| {
-            // Each queue is in this order; the sort merges them.
-            waiting.sort_by_key(|(score, _)| *score);
-            let (used, held) = standings.get(group).copied().unwrap_or_default();
-            Queue {
-                standing: Standing { used, held, weight: self.shared.weight(group) },
-                share: self.shared.share(group, offers()),
-                waiting: waiting.into_iter().map(|(_, waiter)| waiter).collect(),
-            }
-        };
-        groups.into_iter().map(queue).collect()
-    }
-
-    fn waiter(&self, waiting: &index::actions::Waiting, set: &Arc<ProcessingSet>) -> Waiter {
-        let warm_at = if self.shared.affinity { self.shared.view.warm_at(&waiting.key) } else { Vec::new() };
-        let (key, demand) = (waiting.key.clone(), waiting.demand.clone());
-        Waiter { key, demand, holders: waiting.holders.clone(), warm_at, set: Arc::clone(set) }
+        Part { open, granted, queues: of_queues, is_cut }
     }
 
     /// Commits the grants and sends them.
@@ -360,30 +288,6 @@ impl<'a> Pass<'a> {
         crash_point(Step::ActionCommitted);
         Ok(grants::send(self.shared, granted, committed).await)
     }
-}
-
-/// How far into the queues a pass reads.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Depth {
-    Shallow,
-    Deep,
-}
-
-/// Whether an executor with room got nothing although executions behind the ones read may suit it.
-fn hides_something(read: &[(&QueueHead, &ToRead)], part: &Part) -> bool {
-    let shown = |head: &QueueHead| head.groups.iter().map(|(_, waiting)| waiting.len() as u64).sum::<u64>();
-    // Emergencies are at the heads of queues, so they are read.
-    let hiding: Vec<&ToRead> = read
-        .iter()
-        .filter(|(head, _)| (1..head.waiting).contains(&shown(head)))
-        .map(|(_, queue)| *queue)
-        .collect();
-    let served: HashSet<&ExecutorId> = part.granted.iter().map(|it| &it.executor).collect();
-    let got_nothing = |one: &OpenExecutor| {
-        one.ask.starts > one.ask.kept.starts.into() && !served.contains(&one.ask.executor)
-    };
-    let able = |one: &OpenExecutor| hiding.iter().any(|queue| queue.set.contains(one.ask.kind));
-    !hiding.is_empty() && part.open.iter().any(|one| got_nothing(one) && able(one))
 }
 
 /// When the next pass runs if nothing wakes the loop: at the next due time, and after [`REPAIR`] while a lost message

@@ -3,8 +3,8 @@
 
 use std::collections::BTreeSet;
 
-use index::actions::{Change, Event, Move};
-use model::{ExecutionPhase, ExecutorId};
+use index::actions::{Change, Event};
+use model::ExecutorId;
 use policy::{
     Random,
     actions::{Ask, ProcessingSet, Queue, Standing, Waiter, grant, independent},
@@ -64,12 +64,9 @@ pub(crate) fn decide<'a>(shared: &'a Shared, records: &[ReadRecord]) -> Option<E
 
 /// The execution of a record, if it has just been accepted.
 fn waiter(shared: &Shared, record: &ReadRecord, kinds: &KnownKinds) -> Option<Waiter> {
-    let Event { key, change: Change::Open(Move::Waits, open), .. } = &record.event else { return None };
-    let RecordContent::Open(content) = &record.content else { return None };
-    if content.phase != ExecutionPhase::Accepted {
-        return None;
-    }
-    let homes = if shared.affinity { shared.learned.homes(&content.execution.keys) } else { Vec::new() };
+    let RecordContent::Accepted(head) = &record.content else { return None };
+    let Event { key, change: Change::Open(_, open), .. } = record.event(shared)? else { return None };
+    let homes = if shared.affinity { shared.learned.homes(&head.execution.keys) } else { Vec::new() };
     Some(Waiter {
         key: key.clone(),
         demand: open.demand.clone(),
@@ -88,9 +85,10 @@ fn decide_part(shared: &Shared, able: &BTreeSet<usize>, mut waiting: Vec<Waiter>
     let open = shared.view.open_executors(able, EXECUTORS_MAX, &warm, &mut random);
     let asks: Vec<Ask> = open.iter().map(|it| it.ask.clone()).collect();
     // All of them are granted, so the turns of groups do not matter.
-    let queue = Queue { standing: Standing { used: 0.0, held: 0.0, weight: 1 }, share: None, waiting };
+    let standing = Standing { used: 0.0, held: 0.0, weight: 1 };
+    let queue = Queue { standing, share: None, waiting, unread: None };
     let queues = [queue];
-    let grants = grant(&queues, &asks, &Vec::new, shared.grants, shared.context.bus.now());
+    let grants = grant(&queues, &asks, &Vec::new, shared.grants, shared.context.bus.now()).grants;
     let [Queue { waiting, .. }] = &queues;
     if grants.len() < waiting.len() || grants.iter().any(|it| it.ahead) {
         return Vec::new();

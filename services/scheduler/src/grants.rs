@@ -5,7 +5,10 @@ use std::collections::{BTreeMap, HashSet};
 use bus::{Plain, Subject};
 use index::actions::Committed;
 use invariant::Present as _;
-use model::{Demand, ExecutionKey, ExecutorId, GrantNotice, Grants, Millis, PoolName, Resources, Sequence};
+use model::{
+    Demand, ExecutionKey, ExecutorId, GrantNotice, GrantNotices, Grants, Millis, PoolName, Resources,
+    Sequence,
+};
 use policy::actions::{Grant, occupancy};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -13,7 +16,7 @@ use service::{Step, crash_point};
 use telemetry::metrics::{Counter, Label, count};
 use tracing::warn;
 
-use crate::{Shared, view::OpenExecutor};
+use crate::{Shared, messages, view::OpenExecutor};
 
 /// Same as `model::Grants`, with records as they are stored.
 #[derive(Debug, Default, Serialize, Deserialize)]
@@ -158,19 +161,20 @@ pub(crate) async fn send(shared: &Shared, granted: &[Granted], committed: Vec<Co
     }
     count(Counter::ExecutionClaims, &[(Label::Verdict, "granted")], sent.granted as u64);
     let all = parcels.into_iter().flat_map(|(executor, all)| all.into_iter().map(move |one| (executor, one)));
+    let mut notices = GrantNotices { grants: Vec::new() };
     for (executor, Parcel { message, notice, .. }) in all {
         shared.view.granted(&notice);
         // A lost message comes to light because the executor does not confirm the grants.
         shared.context.bus.send_or_log(executor, &message).await;
-        if shared.has_peers() {
-            shared.context.bus.send_or_log(&(), &notice).await;
-        }
+        notices.grants.push(notice);
+    }
+    if shared.has_peers() && !notices.grants.is_empty() {
+        shared.context.bus.send_or_log(&(), &notices).await;
     }
     for (executor, number) in outdated {
         shared.view.outdated(executor, number);
         // If this is lost, the executor counts as open again later, and the next grant to it asks again.
-        let ask = Grants { number, claimed: Vec::new() };
-        shared.context.bus.send_or_log(executor, &ask).await;
+        messages::ask_room(shared, executor, number).await;
     }
     crash_point(Step::ActionGrantsSent);
     sent

@@ -38,7 +38,7 @@ pub(crate) async fn follow(shared: Shared) -> Result<(), ServiceError> {
         };
         shared.view.heartbeat(&heartbeat.content);
         if heartbeat.content.room.is_open() {
-            shared.wakes.check.notify_one();
+            shared.wake();
         }
     }
 }
@@ -69,7 +69,7 @@ async fn apply(shared: &Shared, received: &Received<ExecutorHeartbeat>) {
         warn!(error = telemetry::error_chain(&error), "cannot schedule copies of running executions");
     }
     if heartbeat.room.is_open() || !heartbeat.running.is_empty() {
-        wakes.dispatch.notify_one();
+        shared.wake();
     }
     for execution in heard.dead {
         cancel(context, &heartbeat.executor, execution).await;

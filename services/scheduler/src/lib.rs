@@ -17,6 +17,7 @@ mod messages;
 mod overdue;
 mod projector;
 mod queues;
+mod read;
 mod recall;
 mod records;
 mod shared;
@@ -66,7 +67,6 @@ async fn serve_all(context: Context, settings: SchedulerSettings) -> Result<(), 
     tasks.spawn(follow_governance(context.clone(), governance, || ()));
     tasks.spawn(heartbeat::serve(shared.clone()));
     tasks.spawn(heartbeat::follow(shared.clone()));
-    tasks.spawn(messages::serve_rooms(shared.clone()));
     tasks.spawn(messages::follow_rooms(shared.clone()));
     tasks.spawn(messages::follow_grants(shared.clone()));
     tasks.spawn(messages::follow_requeued(shared.clone()));

@@ -1,7 +1,7 @@
 //! Messages of executors and of other schedulers: room, grants, and executions that wait again.
 
 use bus::{Plain, Received};
-use model::{GrantNotice, HandOver, RoomReport, WaitAgain};
+use model::{ExecutorId, GrantNotices, Grants, HandOver, RoomReport, WaitAgain};
 use service::{ServiceError, Subscription};
 use tracing::{debug, warn};
 
@@ -9,22 +9,11 @@ use crate::Shared;
 
 const QUEUE_GROUP: &str = "scheduler";
 
-/// Receives reports of room until the service stops, and grants what waits.
-pub(crate) async fn serve_rooms(shared: Shared) -> Result<(), ServiceError> {
-    for_each_message(&shared, Delivery::ToOne, |report: Received<RoomReport>| {
-        if shared.view.report(&report.content) {
-            shared.wakes.dispatch.notify_one();
-        }
-        std::future::ready(())
-    })
-    .await
-}
-
-/// Receives all reports of room, including those on which another scheduler acts.
+/// Receives all reports of room, and grants what waits.
 pub(crate) async fn follow_rooms(shared: Shared) -> Result<(), ServiceError> {
     for_each_message(&shared, Delivery::ToAll, |report: Received<RoomReport>| {
         if shared.view.report(&report.content) {
-            shared.wakes.check.notify_one();
+            shared.wake();
         }
         std::future::ready(())
     })
@@ -33,8 +22,10 @@ pub(crate) async fn follow_rooms(shared: Shared) -> Result<(), ServiceError> {
 
 /// Receives the grants of the other schedulers.
 pub(crate) async fn follow_grants(shared: Shared) -> Result<(), ServiceError> {
-    for_each_message(&shared, Delivery::ToAll, |notice: Received<GrantNotice>| {
-        if shared.view.granted(&notice.content) {
+    for_each_message(&shared, Delivery::ToAll, |notices: Received<GrantNotices>| {
+        // Those of this scheduler are known here.
+        let news = notices.content.grants.iter().filter(|notice| shared.view.granted(notice)).count();
+        if news > 0 {
             shared.note_peers();
         }
         std::future::ready(())
@@ -98,6 +89,12 @@ pub(crate) async fn announce_requeued(shared: &Shared, again: WaitAgain) {
         let error = telemetry::error_chain(&error);
         debug!(error, "cannot notify other schedulers of requeued executions");
     }
+}
+
+/// Asks an executor for a heartbeat, with its room and what it holds after the grants up to `number`.
+pub(crate) async fn ask_room(shared: &Shared, executor: &ExecutorId, number: u64) {
+    let ask = Grants { number, claimed: Vec::new() };
+    shared.context.bus.send_or_log(executor, &ask).await;
 }
 
 async fn requeue_returned(shared: &Shared, handed: HandOver) {

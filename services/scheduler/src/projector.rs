@@ -5,10 +5,9 @@ use std::{collections::HashSet, time::Duration};
 use bus::{ActionSubject, BusError, Start, Stored, stream};
 use index::{
     Applied, Health, IndexError, RebuildToken,
-    actions::{Change, Effects, Event},
+    actions::{Effects, Event},
 };
-use invariant::impossible;
-use model::{ExecutionHead, ExecutionKey, ExecutorHeartbeat, ExecutorId, Sequence};
+use model::{ActionKeys, ExecutionHead, ExecutionKey, ExecutorHeartbeat, ExecutorId, Requirements, Sequence};
 use projection::{Projection, Steps};
 use service::{ServiceError, Step, crash_point, request_heartbeats};
 use telemetry::metrics::{Counter, Label, count};
@@ -19,7 +18,7 @@ use crate::{
     Shared, early,
     floor::{self, Floor},
     grants, heartbeat,
-    records::{self, ReadRecord, RecordContent},
+    records::{ReadRecord, RecordContent},
 };
 
 /// How long executors may take after a rebuild to announce what they run, so that it is not started twice.
@@ -31,7 +30,12 @@ pub(crate) async fn run(shared: Shared) -> Result<(), ServiceError> {
     projection::run(context, Executions { shared, floor: Floor::default() }).await
 }
 
+/// Time for which a scheduler that follows waits before it looks whether records were applied, and for progress of the
+/// one that applies them. After it, this scheduler applies them itself.
+const FOLLOW: Duration = Duration::from_millis(20);
+
 /// Effects of records on the index, and the executions that were granted with them.
+#[derive(Default)]
 struct AppliedHere {
     index: Effects,
     granted: HashSet<ExecutionKey>,
@@ -71,9 +75,7 @@ impl Projection for Executions {
     }
 
     fn read(&self, stored: &Stored) -> Result<ReadRecord, BusError> {
-        let content = records::read(stored)?;
-        let event = records::event(&self.shared, &content, stored);
-        Ok(ReadRecord { content, event, room: stored.room() })
+        ReadRecord::of(stored)
     }
 
     /// Learns before the records are applied, so that early grants follow the results that were read with them.
@@ -95,13 +97,23 @@ impl Projection for Executions {
         records: &[ReadRecord],
     ) -> Result<Applied<AppliedHere>, IndexError> {
         let shared = &self.shared;
+        if shared.follows() && self.are_applied(to).await? {
+            shared.note_peers();
+            return Ok(Applied::Done(AppliedHere::default()));
+        }
         let early = early::decide(shared, records);
         if early.is_some() {
             crash_point(Step::ActionPicked);
         }
         let commits = early.as_ref().map(|early| early.commits.as_slice()).unwrap_or_default();
         let now = shared.context.bus.now();
-        let mut applied = shared.actions.apply(from, to, &events(records), commits, now).await?;
+        let mut applied = shared.actions.apply(from, to, &self.events(records), commits, now).await?;
+        if let Applied::Done(effects) = &applied {
+            shared.set_follows(!effects.was_first);
+            if effects.is_followed || !effects.was_first {
+                shared.note_peers();
+            }
+        }
         let mut granted = HashSet::new();
         if let (Applied::Done(effects), Some(early)) = (&mut applied, early)
             && effects.applied_here
@@ -120,28 +132,24 @@ impl Projection for Executions {
         self.floor.note(&shared.context, &shared.actions);
         let mut wakes = read.iter().any(|it| it.room.is_some());
         for it in read {
-            match (&it.content, &it.event.change) {
-                (RecordContent::Finished(_), _) => shared.view.forget_warm(&it.event.key),
-                (RecordContent::Open(_), Change::Open(..)) if granted.contains(&it.event.key) => {}
-                (RecordContent::Open(record), Change::Open(_, open)) => {
+            match &it.content {
+                RecordContent::Finished(_) => shared.view.forget_warm(&it.key),
+                RecordContent::Accepted(_) if granted.contains(&it.key) => {}
+                RecordContent::Accepted(head) => {
                     wakes = true;
-                    shared.queues.news(&open.demand.requirements);
-                    if shared.affinity {
-                        shared.view.note_warm(&it.event.key, shared.learned.homes(&record.execution.keys));
-                    }
+                    self.note_waiting(&it.key, &head.execution.requirements, &head.execution.keys);
+                }
+                RecordContent::Open(record) => {
+                    wakes = true;
+                    let execution = &record.execution;
+                    self.note_waiting(&it.key, &execution.requirements, &execution.keys);
                     if let Some(grown) = record.so_far.memory_bytes
                         && matches!(record.phase, model::ExecutionPhase::Requeued { .. })
                     {
-                        self.shared.learned.learn_out_of_memory(&record.execution.keys, grown / 2);
+                        shared.learned.learn_out_of_memory(&execution.keys, grown / 2);
                     }
                 }
-                (RecordContent::Open(_), Change::Finished { .. }) => {
-                    impossible!("the record of unfinished execution {} finishes it", it.event.key);
-                }
             }
-        }
-        if !effects.applied_here {
-            shared.note_peers();
         }
         if wakes {
             let wake = if effects.applied_here { &shared.wakes.dispatch } else { &shared.wakes.check };
@@ -165,7 +173,8 @@ impl Projection for Executions {
         token: &RebuildToken,
         records: &[ReadRecord],
     ) -> Result<Applied<AppliedHere>, IndexError> {
-        let loaded = self.shared.actions.load(token, &events(records), self.shared.context.bus.now()).await?;
+        let loaded =
+            self.shared.actions.load(token, &self.events(records), self.shared.context.bus.now()).await?;
         Ok(loaded.map(|index| AppliedHere { index, granted: HashSet::new() }))
     }
 
@@ -192,6 +201,32 @@ impl Projection for Executions {
 }
 
 impl Executions {
+    /// Waits while another scheduler applies records; returns whether it has applied those up to position `to`.
+    async fn are_applied(&self, to: Sequence) -> Result<bool, IndexError> {
+        let mut last = None;
+        loop {
+            tokio::time::sleep(FOLLOW).await;
+            match self.shared.actions.follow().await? {
+                Some(watermark) if watermark >= to => return Ok(true),
+                Some(watermark) if last.is_none_or(|last| watermark > last) => last = Some(watermark),
+                Some(_) | None => return Ok(false),
+            }
+        }
+    }
+
+    fn events<'r>(&self, records: &'r [ReadRecord]) -> Vec<&'r Event> {
+        records.iter().filter_map(|record| record.event(&self.shared)).collect()
+    }
+
+    /// Notes that an execution with these requirements waits.
+    fn note_waiting(&self, key: &ExecutionKey, requirements: &Requirements, keys: &ActionKeys) {
+        let shared = &self.shared;
+        shared.queues.news(requirements);
+        if shared.affinity {
+            shared.view.note_warm(key, shared.learned.homes(keys));
+        }
+    }
+
     /// Learns from a finished execution.
     fn learn_from(&self, record: &ExecutionHead) {
         let (shared, keys) = (&self.shared, &record.execution.keys);
@@ -204,8 +239,4 @@ impl Executions {
         }
         shared.learned.learn(keys, record.measured.as_ref(), record.home.as_ref(), record.is_success());
     }
-}
-
-fn events(records: &[ReadRecord]) -> Vec<&Event> {
-    records.iter().map(|record| &record.event).collect()
 }

@@ -4,7 +4,7 @@ use std::{
     collections::BTreeSet,
     sync::{
         Arc,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
 };
@@ -41,6 +41,8 @@ pub(crate) struct Shared {
     pub(crate) queues: Arc<Queues>,
     /// Held from a decision until its grants are sent: decisions made in between would use the same room.
     pub(crate) granting: Arc<tokio::sync::Mutex<()>>,
+    /// Whether another scheduler applies records before this one.
+    follows: Arc<AtomicBool>,
     /// When other schedulers were last noticed.
     peers: Arc<Mutex<Option<Instant>>>,
     seed: Arc<AtomicU64>,
@@ -69,6 +71,7 @@ impl Shared {
             view: Arc::default(),
             wakes: Wakes::default(),
             queues: Arc::default(),
+            follows: Arc::default(),
             peers: Arc::default(),
             granting: Arc::default(),
             seed: Arc::new(AtomicU64::new(seed())),
@@ -80,6 +83,24 @@ impl Shared {
             hedges,
             quotas,
         }
+    }
+
+    /// Whether another scheduler applied records before this one. That one also grants what waits; this one checks
+    /// whether something is left.
+    pub(crate) fn follows(&self) -> bool {
+        self.follows.load(Ordering::Relaxed)
+    }
+
+    /// Notes whether another scheduler applied the last records before this one.
+    pub(crate) fn set_follows(&self, follows: bool) {
+        self.follows.store(follows, Ordering::Relaxed);
+    }
+
+    /// Wakes the dispatcher because something waits or an executor has room: at once, or after some time if another
+    /// scheduler does the same at once.
+    pub(crate) fn wake(&self) {
+        let wake = if self.follows() { &self.wakes.check } else { &self.wakes.dispatch };
+        wake.notify_one();
     }
 
     /// Notes that another scheduler works.

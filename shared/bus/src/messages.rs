@@ -1,7 +1,7 @@
 //! All kinds of plain messages, with their subjects, senders, receivers and answers.
 
 use model::{
-    ActionUsage, BuildUse, Control, ExecutorControl, ExecutorHeartbeat, ExecutorId, GrantNotice, Grants,
+    ActionUsage, BuildUse, Control, ExecutorControl, ExecutorHeartbeat, ExecutorId, GrantNotices, Grants,
     HandOver, Heartbeat, LiveOutputReply, LiveOutputRequest, OfferReply, Offers, RoomReport, UsageReport,
     WaitAgain, WorkerId,
 };
@@ -19,7 +19,7 @@ message!(
     ControlReply,
     ExecutorControl,
     ExecutorHeartbeat,
-    GrantNotice,
+    GrantNotices,
     Grants,
     HandOver,
     Heartbeat,
@@ -89,12 +89,12 @@ plain! {
     Grants, "a grant", ExecutorId => |executor| Subject::ExecutorGrant(executor.clone()), ()
 }
 plain! {
-    /// Executors to all schedulers; one of a group of them grants.
+    /// An executor to all of the schedulers, at any time.
     RoomReport, "a report of room", () => |()| Subject::ExecutorRoom, ()
 }
 plain! {
     /// A scheduler to all others.
-    GrantNotice, "a notice of a grant", () => |()| Subject::ExecutorGranted, ()
+    GrantNotices, "a notice of grants", () => |()| Subject::ExecutorGranted, ()
 }
 plain! {
     /// A scheduler to all others.

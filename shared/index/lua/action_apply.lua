@@ -16,11 +16,11 @@
 --          never), milli-ESU that it holds there, number of the last grant to the executor that the caller knows of,
 --          pool of the executor, notice of the grant or ''.
 --          An execution that cannot be granted waits.
--- returns  {status, watermark, {key, executor, ...}, applied, {{seq, number, {notice, ...}}, ...}}: 'applied', 'gap' (from is ahead of the watermark),
+-- returns  {status, watermark, {key, executor, ...}, applied, {{seq, number, {notice, ...}}, ...}, followed}: 'applied', 'gap' (from is ahead of the watermark),
 --          'empty' (no index), 'rebuilding' (by another), 'lost' (another's token); executions that ended while other
---          executors still hold them; 1 if this call applied the events, 0 if they were applied before; the number of
+--          executors still hold them; 2 if this call applied the events, 1 if a part was applied before, 0 if all were; the number of
 --          each grant, or {0, 0, {}} if it waits, or {0, number, notices} if that is the number of a grant unknown to the
---          caller: with the notices of all grants that the caller missed, as far as they are kept
+--          caller: with the notices of all grants that the caller missed, as far as they are kept; 1 if other processes follow
 -- cost     O(count * log(executions))
 local first_grant = 8 + 14 * tonumber(ARGV[7])
 assert(#KEYS == 1 and #ARGV >= first_grant - 1 and (#ARGV + 1 - first_grant) % 7 == 0,
@@ -29,15 +29,15 @@ local from, to, token, now = tonumber(ARGV[1]), tonumber(ARGV[2]), ARGV[3], tonu
 local wm, open = 0, false
 if token == '' then
   local state = redis.call('HMGET', KEYS[1], 'ready', 'watermark', 'hold')
-  if not state[1] then return {'empty', 0, {}, 0, {}} end
+  if not state[1] then return {'empty', 0, {}, 0, {}, 0} end
   if state[1] ~= '1' then
-    return {redis.call('EXISTS', P .. 'rebuild') == 1 and 'rebuilding' or 'empty', 0, {}, 0, {}}
+    return {redis.call('EXISTS', P .. 'rebuild') == 1 and 'rebuilding' or 'empty', 0, {}, 0, {}, 0}
   end
   wm, open = tonumber(state[2]), tonumber(state[3] or 0) <= now
-  if from > wm then return {'gap', wm, {}, 0, {}} end
-  if to <= wm then return {'applied', wm, {}, 0, {}} end
+  if from > wm then return {'gap', wm, {}, 0, {}, 0} end
+  if to <= wm then return {'applied', wm, {}, 0, {}, 0} end
 else
-  if redis.call('GET', P .. 'rebuild') ~= token then return {'lost', 0, {}, 0, {}} end
+  if redis.call('GET', P .. 'rebuild') ~= token then return {'lost', 0, {}, 0, {}, 0} end
   redis.call('PEXPIRE', P .. 'rebuild', ARGV[4])
 end
 
@@ -77,7 +77,7 @@ for i = 0, tonumber(ARGV[7]) - 1 do
       redis.call('HSET', P .. 'live', key, table.concat({seq, score, ARGV[b + 5], cost, ARGV[b + 3]}, ' '))
       redis.call('HSET', P .. 'records', key, ARGV[b + 11])
       redis.call('HSET', P .. 'demands', key, ARGV[b + 12])
-      redis.call('ZADD', P .. 'positions', seq, key)
+      move(known, seq)
       if merge ~= '' then redis.call('HSET', P .. 'merge', merge, key) end
     end
     local function score_of(tags) return whole(tonumber(ARGV[b + 4]) * TAGS + tags) end
@@ -96,7 +96,7 @@ for i = 0, tonumber(ARGV[7]) - 1 do
           redis.call('HINCRBY', tags, field, ARGV[b + 13])
         end
         for _, name in ipairs({'live', 'records', 'demands'}) do redis.call('HDEL', P .. name, key) end
-        redis.call('ZREM', P .. 'positions', key)
+        move(known, nil)
       end
       if known and merge ~= '' then
         if redis.call('HGET', P .. 'merge', merge) == key then redis.call('HDEL', P .. 'merge', merge) end
@@ -137,4 +137,4 @@ for i = 0, tonumber(ARGV[7]) - 1 do
 end
 if token == '' then redis.call('HSET', KEYS[1], 'watermark', ARGV[2]) end
 note_grants()
-return {'applied', to, astray, 1, granted}
+return {'applied', to, astray, from < wm and 1 or 2, granted, redis.call('EXISTS', P .. 'followed')}

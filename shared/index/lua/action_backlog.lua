@@ -6,7 +6,7 @@ assert(#KEYS == 1 and #ARGV == 0, 'action_backlog: 1 key, no args')
 local found = {}
 for _, required in ipairs(redis.call('HKEYS', P .. 'waiting')) do
   local counts, demand = {}, nil
-  for _, group in ipairs(redis.call('SMEMBERS', P .. 'groups:' .. required)) do
+  for _, group in ipairs(redis.call('ZRANGE', P .. 'heads:' .. required, 0, -1)) do
     local queue = P .. 'waiting:' .. required .. ' ' .. group
     local first = redis.call('ZRANGE', queue, 0, 0)[1]
     if first then

@@ -12,15 +12,15 @@ for _, all in ipairs(redis.call('HVALS', P .. 'claims')) do
   for executor in string.gmatch(all, '(%S+)@%S+') do redis.call('UNLINK', P .. 'claims:' .. executor) end
 end
 for _, required in ipairs(redis.call('HKEYS', P .. 'waiting')) do
-  for _, group in ipairs(redis.call('SMEMBERS', P .. 'groups:' .. required)) do
+  for _, group in ipairs(redis.call('ZRANGE', P .. 'heads:' .. required, 0, -1)) do
     redis.call('UNLINK', P .. 'waiting:' .. required .. ' ' .. group)
   end
-  redis.call('UNLINK', P .. 'groups:' .. required)
+  redis.call('UNLINK', P .. 'heads:' .. required)
 end
 for _, group in ipairs(redis.call('HKEYS', P .. 'backlog')) do redis.call('UNLINK', P .. 'tags:' .. group) end
 -- The current use of groups is counted from zero; their past use is lost with it.
 for _, pool in ipairs(redis.call('HKEYS', P .. 'running')) do redis.call('UNLINK', P .. 'use:' .. pool) end
-local all = {'live', 'records', 'demands', 'positions', 'claims', 'doubtful', 'asked', 'expires', 'hedges', 'merge', 'waiting',
+local all = {'live', 'records', 'demands', 'ranges', 'claims', 'doubtful', 'asked', 'expires', 'hedges', 'merge', 'waiting',
   'backlog', 'running', 'awaited'}
 for _, name in ipairs(all) do
   redis.call('UNLINK', P .. name)

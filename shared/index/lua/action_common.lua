@@ -21,6 +21,17 @@ local function entry(key)
   if text then return string.match(text, '^(%d+) (%d+) (%d+) (%d+) (.+)$') end
 end
 
+-- Number of neighbouring positions that are counted together.
+local RANGE = 1024
+
+-- Moves an unfinished execution, whose last record was at position `from` (nil: it is new), to position `to` (nil: it ends).
+local function move(from, to)
+  local old, new = from and math.floor(from / RANGE), to and math.floor(to / RANGE)
+  if old == new then return end
+  if new then redis.call('HINCRBY', P .. 'ranges', whole(new), 1) end
+  if old and redis.call('HINCRBY', P .. 'ranges', whole(old), -1) <= 0 then redis.call('HDEL', P .. 'ranges', whole(old)) end
+end
+
 local function group_of(key) return string.match(key, '^[^/]+') end
 
 local function queue_of(key, required) return P .. 'waiting:' .. required .. ' ' .. group_of(key) end
@@ -87,8 +98,7 @@ local function knows_room(executor, after)
     local stored, known = tonumber(state[1] or 0), tonumber(after)
     last_grant[executor] = math.max(stored, known)
     outdated[executor] = stored > known
-    notices[executor] = {}
-    for line in string.gmatch(state[2] or '', '[^\n]+') do table.insert(notices[executor], line) end
+    notices[executor] = state[2] or ''
   end
   return not outdated[executor]
 end
@@ -96,8 +106,7 @@ end
 -- The kept notices of grants to the executor after number `after`, in order; none if some of them are not kept.
 local function missed(executor, after)
   local found, next = {}, tonumber(after) + 1
-  for _, line in ipairs(notices[executor]) do
-    local number, notice = string.match(line, '^(%d+) (.+)$')
+  for number, notice in string.gmatch(notices[executor], '(%d+) ([^\n]+)') do
     if tonumber(number) == next then
       found[#found + 1] = notice
       next = next + 1
@@ -113,7 +122,7 @@ local function grant(key, executor, pool, cost, hedge_at, doubt, notice, now)
   redis.call('ZADD', P .. 'doubtful', doubt, executor .. ' ' .. key)
   if hedge_at ~= '0' then redis.call('ZADD', P .. 'hedges', hedge_at, key) end
   last_grant[executor] = last_grant[executor] + 1
-  if notice ~= '' then table.insert(notices[executor], last_grant[executor] .. ' ' .. notice) end
+  if notice ~= '' then notices[executor] = notices[executor] .. last_grant[executor] .. ' ' .. notice .. '\n' end
   return last_grant[executor]
 end
 
@@ -121,8 +130,12 @@ end
 local function note_grants()
   for executor, number in pairs(last_grant) do
     if not outdated[executor] then
-      local all = notices[executor]
-      local kept = table.concat(all, '\n', math.max(1, #all - NOTICES + 1), #all)
+      local kept = notices[executor]
+      local first = string.match(kept, '^%d+')
+      while first and tonumber(first) <= number - NOTICES do
+        kept = string.sub(kept, string.find(kept, '\n', 1, true) + 1)
+        first = string.match(kept, '^%d+')
+      end
       redis.call('HSET', P .. 'executor:' .. executor, 'granted', number, 'notices', kept)
     end
   end
@@ -165,7 +178,7 @@ local function wait(key, score, expires, required)
   end
   -- A further copy of a running execution may wait as long as the execution runs.
   if redis.call('HEXISTS', P .. 'claims', key) == 0 then redis.call('ZADD', P .. 'expires', expires, key) end
-  redis.call('SADD', P .. 'groups:' .. required, group_of(key))
+  redis.call('ZADD', P .. 'heads:' .. required, 'LT', score, group_of(key))
 end
 
 -- Removes an execution from its queue; returns whether it waited.
@@ -174,12 +187,31 @@ local function unwait(key, required)
   if redis.call('ZREM', queue, key) == 0 then return false end
   redis.call('ZREM', P .. 'expires', key)
   if redis.call('HINCRBY', P .. 'waiting', required, -1) <= 0 then redis.call('HDEL', P .. 'waiting', required) end
-  if redis.call('EXISTS', queue) == 0 then redis.call('SREM', P .. 'groups:' .. required, group) end
+  local first = redis.call('ZRANGE', queue, 0, 0, 'WITHSCORES')
+  if first[2] then
+    redis.call('ZADD', P .. 'heads:' .. required, first[2], group)
+  else
+    redis.call('ZREM', P .. 'heads:' .. required, group)
+  end
   if redis.call('HINCRBY', P .. 'backlog', group, -1) <= 0 then
     redis.call('HDEL', P .. 'backlog', group)
     redis.call('DEL', tags_of(key))
   end
   return true
+end
+
+-- The first executions of a group with these requirements, four fields each: key, score, demand, holders.
+local function first_of(required, group, count)
+  local scored = redis.call('ZRANGE', P .. 'waiting:' .. required .. ' ' .. group, 0, count - 1, 'WITHSCORES')
+  local keys, flat = {}, {}
+  for j = 1, #scored, 2 do keys[#keys + 1] = scored[j] end
+  if #keys == 0 then return flat end
+  local demands, claims = redis.call('HMGET', P .. 'demands', unpack(keys)), redis.call('HMGET', P .. 'claims', unpack(keys))
+  for j, key in ipairs(keys) do
+    local n = 4 * j
+    flat[n - 3], flat[n - 2], flat[n - 1], flat[n] = key, scored[2 * j], demands[j] or '', claims[j] or ''
+  end
+  return flat
 end
 
 -- Requeues the copy of an executor that does not hold it; returns the id of its requirements if the execution waits

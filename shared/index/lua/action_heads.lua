@@ -1,33 +1,34 @@
 -- Handles unconfirmed claims, then reads the state for a decision: the heads of the groups' queues and the groups' use.
 --
 -- ARGV[1]  now_ms
--- ARGV[2]  max       maximum number of executions with the same requirements; 0: only their number is read
+-- ARGV[2]  max       maximum number of executions with the same requirements; 0: only their number is read. If more of several
+--          groups wait, no execution is read, but the first score of each group
 -- ARGV[3]  grace_ms  time limit for an executor to confirm its unconfirmed executions
 -- ARGV[4]  count     of pools, which follow; then ids of requirements
 -- returns  {ready, waiting, claimed, next check of unconfirmed claims, next time an execution is overdue,
---           next time a copy is due, until when nothing is granted (each '0' for none), executors to ask,
---           {id, executions that wait with these requirements, {group, {key, score, demand, holders, ...}, ...}, ...},
---           {pool, {group, used, held, ...}, ...} of the groups with executions among these,
+--           next time a copy is due, until when nothing is granted (each '0' for none), {executor to ask, ...},
+--           {id, executions that wait with these requirements, {group, first score, {key, score, demand, holders, ...}, ...}, ...},
+--           {pool, {group, use, ...}, ...} of the groups with executions among these,
 --           {ids of the requirements of executions that this call requeued}}
 -- cost     O(requirements * (groups + max) + pools * groups)
 assert(#KEYS == 1 and #ARGV >= 4, 'action_heads: 1 key, 4 args, 1 a pool and 1 for each id')
 local now, max = tonumber(ARGV[1]), tonumber(ARGV[2])
 local state = redis.call('HMGET', KEYS[1], 'ready', 'hold', 'guard')
-if state[1] ~= '1' then return {0, 0, 0, '0', '0', '0', '0', 0, {}, {}, {}} end
+if state[1] ~= '1' then return {0, 0, 0, '0', '0', '0', '0', {}, {}, {}, {}} end
 local function split(member) return string.match(member, '^(%S+) (.+)$') end
 local again = {}
 for _, member in ipairs(redis.call('ZRANGEBYSCORE', P .. 'asked', '-inf', now, 'LIMIT', 0, 1000)) do
   local executor, key = split(member)
   again[#again + 1] = give_back(key, executor, now)
 end
-local silent, quiet = 0, {}
+local silent, quiet = {}, {}
 for _, member in ipairs(redis.call('ZRANGEBYSCORE', P .. 'doubtful', '-inf', now, 'LIMIT', 0, 1000)) do
   local executor = split(member)
   redis.call('ZREM', P .. 'doubtful', member)
   redis.call('ZADD', P .. 'asked', now + tonumber(ARGV[3]), member)
   if not quiet[executor] then
     quiet[executor] = true
-    silent = silent + 1
+    silent[#silent + 1] = executor
   end
 end
 for _, executor in ipairs(redis.call('ZRANGEBYSCORE', P .. 'executors', '-inf', now, 'LIMIT', 0, 16)) do
@@ -37,38 +38,34 @@ end
 local heads, uses, until_ms = {}, {}, state[2] or '0'
 if tonumber(until_ms) <= now then
   until_ms = '0'
-  local found, first_id = {}, 5 + tonumber(ARGV[4])
+  local found, names, first_id = {}, {}, 5 + tonumber(ARGV[4])
   for i = first_id, #ARGV do
     local required, queues = ARGV[i], {}
-    local groups = max > 0 and redis.call('SMEMBERS', P .. 'groups:' .. required) or {}
-    -- A heavy user that this limit cuts off is no worse off: the other groups come first in any case.
-    local each = #groups > 0 and math.max(8, math.ceil(max / #groups)) or max
-    for _, group in ipairs(groups) do
-      local queue = P .. 'waiting:' .. required .. ' ' .. group
-      local scored = redis.call('ZRANGE', queue, 0, math.min(each, max) - 1, 'WITHSCORES')
-      if #scored > 0 then
-        local keys = {}
-        for j = 1, #scored, 2 do keys[#keys + 1] = scored[j] end
-        local demands, claims = redis.call('HMGET', P .. 'demands', unpack(keys)), redis.call('HMGET', P .. 'claims', unpack(keys))
-        local flat = {}
-        for j, key in ipairs(keys) do
-          local n = 4 * j
-          flat[n - 3], flat[n - 2], flat[n - 1], flat[n] = key, whole(tonumber(scored[2 * j])), demands[j] or '', claims[j] or ''
-        end
-        queues[#queues + 1] = group
-        queues[#queues + 1] = flat
+    local count = tonumber(redis.call('HGET', P .. 'waiting', required) or 0)
+    local groups = max > 0 and redis.call('ZRANGE', P .. 'heads:' .. required, 0, -1, 'WITHSCORES') or {}
+    -- Of many groups, the caller chooses those whose executions it reads.
+    local at_once = count <= max or #groups == 2
+    for j = 1, #groups, 2 do
+      local group, n = groups[j], #queues
+      queues[n + 1], queues[n + 2], queues[n + 3] = group, groups[j + 1], at_once and first_of(required, group, max) or {}
+      if not found[group] then
         found[group] = true
+        names[#names + 1] = group
       end
     end
     local n = #heads
-    heads[n + 1], heads[n + 2], heads[n + 3] = required, tonumber(redis.call('HGET', P .. 'waiting', required) or 0), queues
+    heads[n + 1], heads[n + 2], heads[n + 3] = required, count, queues
   end
   for i = 5, first_id - 1 do
     local of_pool = {}
-    for group in pairs(found) do
-      local used, held = standing(ARGV[i], group, now)
-      local n = #of_pool
-      of_pool[n + 1], of_pool[n + 2], of_pool[n + 3] = group, whole(used), whole(held)
+    for j = 1, #names, 1000 do
+      local last = math.min(j + 999, #names)
+      for k, text in ipairs(redis.call('HMGET', P .. 'use:' .. ARGV[i], unpack(names, j, last))) do
+        if text then
+          of_pool[#of_pool + 1] = names[j + k - 1]
+          of_pool[#of_pool + 1] = text
+        end
+      end
     end
     uses[#uses + 1] = ARGV[i]
     uses[#uses + 1] = of_pool

@@ -18,7 +18,7 @@ for i = 4, #ARGV do
   running = running + tonumber(redis.call('HGET', P .. 'running', ARGV[i]) or 0)
 end
 if rank then
-  for _, group in ipairs(redis.call('SMEMBERS', P .. 'groups:' .. required)) do
+  for _, group in ipairs(redis.call('ZRANGE', P .. 'heads:' .. required, 0, -1)) do
     if group ~= group_of(key) then
       others = others + math.min(redis.call('ZCARD', P .. 'waiting:' .. required .. ' ' .. group), rank + 1)
     end

@@ -6,14 +6,16 @@
 mod dispatch;
 mod event;
 mod executors;
+mod heads;
 mod join;
 mod query;
 mod rebuild;
 pub(crate) mod script;
 
-pub use dispatch::{Committed, Grant, GroupUse, Heads, QueueHead, Waiting};
+pub use dispatch::{Committed, Grant};
 pub use event::{Change, Event, Move, Open};
 pub use executors::{Due, Heard, LiveExecution, Lost};
+pub use heads::{GroupHead, GroupUse, Heads, QueueHead, ReadFirst, Waiting};
 pub use join::{Joined, MergeKey};
 pub use query::{Backlog, Queue};
 pub use rebuild::{Effects, StaleClaim};

@@ -32,7 +32,7 @@ async fn executions_are_handed_out_by_priority_then_age_with_their_record() {
     let heads = test.heads(NOW).await;
     assert_eq!((heads.waiting, heads.claimed), (2, 1));
     assert!((only_use(&heads).held - 1.0).abs() < 1e-6);
-    assert_eq!(heads.queues[0].groups[0].1[0].demand, Test::demand(Urgency::default()));
+    assert_eq!(heads.queues[0].groups[0].waiting[0].demand, Test::demand(Urgency::default()));
 }
 
 #[tokio::test]
@@ -105,7 +105,7 @@ async fn a_grant_that_is_not_confirmed_comes_into_doubt() {
     test.commit(&keys[1], "x").await.unwrap();
     test.announce(&heartbeat("x", &keys[1..])).await;
     let late = NOW.after(Grants::IN_FLIGHT_MAX);
-    assert_eq!(test.heads(late).await.silent, 1);
+    assert_eq!(test.heads(late).await.silent.len(), 1);
     // It does not confirm the first one in time.
     assert_eq!(test.waiting(late.after(GRACE)).await, keys[..1]);
 }
@@ -142,7 +142,7 @@ async fn one_copy_more_waits_beside_the_one_that_runs_and_all_end_together() {
     test.apply(&events).await;
     let heads = test.heads(NOW).await;
     assert_eq!((heads.waiting, heads.next_hedge), (1, None));
-    assert_eq!(heads.queues[0].groups[0].1[0].holders, [id("x")]);
+    assert_eq!(heads.queues[0].groups[0].waiting[0].holders, [id("x")]);
     assert_eq!(test.commit(&one, "x").await, None, "it holds a copy");
     test.commit(&one, "y").await.unwrap();
     assert_eq!(test.counts().await, (0, 2));
@@ -178,7 +178,10 @@ async fn a_copy_that_ended_leaves_the_others_alone() {
     test.apply(&events).await;
     test.commit(&one, "y").await.unwrap();
     let events = [test.copy_ended(&one, "x")];
-    assert_eq!(test.apply(&events).await, Effects { applied_here: true, ..Effects::default() });
+    assert_eq!(
+        test.apply(&events).await,
+        Effects { applied_here: true, was_first: true, ..Effects::default() }
+    );
     assert_eq!(test.counts().await, (0, 1));
     let events = [test.finished(&one, Some("y"))];
     assert_eq!(test.apply(&events).await.astray, []);
@@ -190,7 +193,10 @@ async fn a_raised_priority_moves_what_waits_and_leaves_what_runs() {
     let keys = test.accept(3).await;
     test.commit(&keys[0], "x").await.unwrap();
     let events = [test.raised(&keys[0], -5), test.raised(&keys[2], -5)];
-    assert_eq!(test.apply(&events).await, Effects { applied_here: true, ..Effects::default() });
+    assert_eq!(
+        test.apply(&events).await,
+        Effects { applied_here: true, was_first: true, ..Effects::default() }
+    );
     assert_eq!(test.waiting(NOW).await, [keys[2].clone(), keys[1].clone()]);
     assert_eq!(test.counts().await, (2, 1));
 }
@@ -297,7 +303,7 @@ async fn a_claim_that_its_executor_does_not_know_of_comes_back() {
     assert_eq!(test.counts().await, (0, 2));
     let late = NOW.after(GRACE);
     let heads = test.heads(late).await;
-    assert_eq!((heads.silent, heads.waiting, heads.claimed), (1, 0, 2), "the executor is asked first");
+    assert_eq!((heads.silent.len(), heads.waiting, heads.claimed), (1, 0, 2), "the executor is asked first");
     assert_eq!(heads.next_doubt, Some(late.after(GRACE)));
     assert_eq!(test.announce(&heartbeat("x", &keys[..1])).await.again, [RequirementsId::none()]);
     assert_eq!(test.counts().await, (1, 1));
@@ -311,7 +317,7 @@ async fn a_claim_in_doubt_of_an_executor_that_hangs_comes_back() {
     let keys = test.accept(1).await;
     test.commit(&keys[0], "x").await.unwrap();
     test.announce(&heartbeat("x", &[])).await;
-    assert_eq!(test.heads(NOW.after(GRACE)).await.silent, 1);
+    assert_eq!(test.heads(NOW.after(GRACE)).await.silent.len(), 1);
     let heads = test.heads(NOW.after(GRACE * 3)).await;
     assert_eq!((heads.waiting, heads.claimed), (1, 0));
 }
@@ -403,12 +409,18 @@ async fn a_rebuild_need_not_read_what_is_finished() {
     assert_eq!(test.actions.floor().await.unwrap(), Some(Sequence(0)));
     let keys = test.accept(3).await;
     assert_eq!(test.actions.floor().await.unwrap(), Some(Sequence(0)));
-    let events = [test.finished(&keys[0], None), test.waits(&keys[1], 0)];
+    let end = test.finished(&keys[0], None);
+    test.last = 5000;
+    let events = [end, test.waits(&keys[1], 0)];
     test.apply(&events).await;
-    assert_eq!(test.actions.floor().await.unwrap(), Some(Sequence(2)));
-    let events = [test.finished(&keys[2], None), test.finished(&keys[1], None)];
+    assert_eq!(test.actions.floor().await.unwrap(), Some(Sequence(0)), "the third waits since the start");
+    let events = [test.finished(&keys[2], None)];
     test.apply(&events).await;
-    assert_eq!(test.actions.floor().await.unwrap(), Some(Sequence(7)));
+    // Positions are known to 1024.
+    assert_eq!(test.actions.floor().await.unwrap(), Some(Sequence(4 * 1024 - 1)));
+    let events = [test.finished(&keys[1], None)];
+    test.apply(&events).await;
+    assert_eq!(test.actions.floor().await.unwrap(), Some(Sequence(5003)));
     test.servers.flush_redis();
     assert_eq!(test.actions.floor().await.unwrap(), None);
 }
@@ -433,8 +445,9 @@ async fn executions_with_other_requirements_wait_in_other_queues_of_one_order() 
     test.apply(&events).await;
     let ids = [RequirementsId::none(), gpu.id()];
     let heads = test.actions.heads(NOW, 100, GRACE, &ids, &[pool()]).await.unwrap();
-    let of =
-        |at: usize| heads.queues[at].groups[0].1.iter().map(|it| (&it.key, it.score)).collect::<Vec<_>>();
+    let of = |at: usize| {
+        heads.queues[at].groups[0].waiting.iter().map(|it| (&it.key, it.score)).collect::<Vec<_>>()
+    };
     let (plain, special) = (of(0), of(1));
     assert_eq!([plain[0].0, plain[1].0, special[0].0], [&keys[2], &keys[0], &keys[1]]);
     // The scores are in the order of urgency and arrival, for all requirements.

@@ -173,8 +173,8 @@ fn is_zero(count: &u16) -> bool {
     *count == 0
 }
 
-/// Room of an executor, sent when it changed without a heartbeat or a record that carries it. Plain message to all
-/// schedulers; one of a group of them grants.
+/// Room of an executor, sent when it changed without a heartbeat or a record that carries it.
+/// Plain message to all schedulers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct RoomReport {
     /// Executor that reports its room.
@@ -203,8 +203,15 @@ impl Grants {
     pub const IN_FLIGHT_MAX: Duration = Duration::from_secs(3);
 }
 
-/// What a scheduler granted to an executor, for the other schedulers. Plain message to all schedulers, while there are
-/// several; may be lost.
+/// What a scheduler granted, for the other schedulers.
+/// Plain message to all schedulers, while there are several; may be lost.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct GrantNotices {
+    /// The grants to each executor, in the order of their numbers.
+    pub grants: Vec<GrantNotice>,
+}
+
+/// Grants of a scheduler to one executor, for the other schedulers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct GrantNotice {
     /// Executor that got the grants.

@@ -53,8 +53,8 @@ pub use execution::{ClientTool, Execution, ExecutionId, ExecutionKey, SendingBui
 pub use execution_record::{ExecutionOutcome, ExecutionPhase, ExecutionRecord, SoFar, StoredResult};
 pub use executor::{
     Claimed, ExecutionProgress, ExecutionStage, ExecutorControl, ExecutorHeartbeat, ExecutorStatus,
-    GrantNotice, Grants, HandOver, KeptRoom, LiveOutputReply, LiveOutputRequest, Pool, Room, RoomReport,
-    WaitAgain, WindowState,
+    GrantNotice, GrantNotices, Grants, HandOver, KeptRoom, LiveOutputReply, LiveOutputRequest, Pool, Room,
+    RoomReport, WaitAgain, WindowState,
 };
 pub use explain::{
     EstimateError, GroupStanding, InProgress, QuotaReply, StartBasis, ThrottledBy, Waiting, WhyReply,

@@ -14,6 +14,7 @@ mod order;
 mod processing_set;
 mod rank;
 mod size;
+mod turns;
 mod wait;
 mod warmth;
 mod window;
@@ -23,7 +24,7 @@ pub use ending::{
     AfterCopy, CopyEnd, LONG_AGO, PoolState, RETURNED_WAIT, after_copy, offering, overdue, waits_until,
 };
 pub use fair::{HALF_LIFE, Standing, accrue, occupancy};
-pub use grant::{Ask, Grant, GrantRules, Member, Queue, Waiter, grant};
+pub use grant::{Ask, Decision, Grant, GrantRules, Member, Queue, Waiter, grant};
 pub use hedge::HedgeRules;
 pub use history::{History, Learned};
 pub use invalid_need::InvalidNeed;
@@ -31,11 +32,12 @@ pub use keys::{KeyedAction, action_keys};
 pub use offers::Offers;
 pub use order::{Place, place};
 pub use processing_set::{ProcessingSet, independent};
-pub use rank::rank;
+pub use rank::{band_of, rank};
 pub use size::{
     AskedFor, CPU_PROPERTY, EXCLUSIVE_PROPERTY, MEMORY_PROPERTY, RESOURCE_PREFIX, Shortage, UNITS_PROPERTY,
     asked, packing, read_needs, shortage,
 };
+pub use turns::{WaitingGroup, turns};
 pub use wait::expected_wait;
 pub use warmth::Warmth;
 pub use window::{Signal, Window, points, window_share};

@@ -141,11 +141,11 @@ fn room_that_is_kept_is_granted_to_an_emergency_alone() {
         let waiter =
             Waiter { key: execution(), demand, holders: Vec::new(), warm_at: Vec::new(), set: set(&view) };
         let standing = Standing { used: 0.0, held: 0.0, weight: 1 };
-        let queue = Queue { standing, share: None, waiting: vec![waiter] };
+        let queue = Queue { standing, share: None, waiting: vec![waiter], unread: None };
         let open = view.open_executors(&kind(), 10, &BTreeSet::new(), &mut Random::new(1));
         let asks: Vec<Ask> = open.into_iter().map(|it| it.ask).collect();
         let rules = GrantRules { custom_patience: Duration::ZERO, affinity_wait: Duration::ZERO };
-        let grants: Vec<Grant> = grant(&[queue], &asks, &Vec::new, rules, Millis(0));
+        let grants: Vec<Grant> = grant(&[queue], &asks, &Vec::new, rules, Millis(0)).grants;
         grants.len()
     };
     view.report(&RoomReport { executor: id("one"), room: report });

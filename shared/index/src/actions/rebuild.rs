@@ -18,8 +18,12 @@ use crate::{
 pub struct Effects {
     /// Executors that still hold executions which another process ended.
     pub astray: Vec<StaleClaim>,
-    /// Whether this call applied the events, not an earlier one of another process.
+    /// Whether this call applied some of the events, not an earlier one of another process.
     pub applied_here: bool,
+    /// Whether this call applied all of the events.
+    pub was_first: bool,
+    /// Whether other processes wait for this one to apply events.
+    pub is_followed: bool,
     /// The result of each grant; empty if the events were applied before.
     pub granted: Vec<Committed>,
 }
@@ -31,7 +35,10 @@ pub struct StaleClaim {
     pub executor: ExecutorId,
 }
 
-type RawEffects = (String, u64, Vec<String>, u8, Vec<(u64, u64, Vec<String>)>);
+type RawEffects = (String, u64, Vec<String>, u8, Vec<(u64, u64, Vec<String>)>, u8);
+
+/// Time in milliseconds for which a process counts as waiting for another one to apply events.
+const FOLLOWED_TTL_MS: u64 = 30_000;
 
 /// The record of `key` among `events`, as it is stored.
 fn record_of(key: &ExecutionKey, events: &[&Event]) -> String {
@@ -107,6 +114,15 @@ impl Actions {
         Ok(found.map(Sequence))
     }
 
+    /// Position up to which events are applied; `None` if there is no index. The process that applies them learns that
+    /// this one waits for it.
+    pub async fn follow(&self) -> Result<Option<Sequence>, IndexError> {
+        let mut invocation = self.0.action_scripts.follow.prepare_invoke();
+        invocation.key(META).arg(FOLLOWED_TTL_MS);
+        let found: Option<u64> = self.invoke("action_follow", &mut invocation).await?;
+        Ok(found.map(Sequence))
+    }
+
     async fn apply_as(
         &self,
         token: &str,
@@ -133,7 +149,7 @@ impl Actions {
             grant.write(&mut invocation);
         }
         let answer: RawEffects = self.invoke(what, &mut invocation).await?;
-        let (status, watermark, astray, applied, granted) = answer;
+        let (status, watermark, astray, applied, granted, followed) = answer;
         let effects = || {
             let read = |pair: &[String]| {
                 let [key, executor] = pair else { return None };
@@ -144,7 +160,13 @@ impl Actions {
             let granted = granted
                 .map(|(grant, answer)| read_committed(grant, answer, || record_of(&grant.key, events)))
                 .collect();
-            Some(Effects { astray, applied_here: applied == 1, granted })
+            Some(Effects {
+                astray,
+                applied_here: applied > 0,
+                was_first: applied == 2,
+                is_followed: followed == 1,
+                granted,
+            })
         };
         Applied::read(&status, watermark, effects).ok_or(IndexError::Answer { what })
     }

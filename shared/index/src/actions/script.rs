@@ -12,9 +12,10 @@ use redis::Script;
 ///   granted and nothing is overdue. No TTL. If it is missing, the index must be rebuilt. `rebuild` STRING with TTL:
 ///   token of the process that rebuilds.
 /// - `live` HASH: position, score, expiry time, cost and id of the requirements of every unfinished execution. `records` HASH: its last
-///   record. `demands` HASH: its requirements on an executor (JSON). `positions` ZSET: the same executions by position.
-/// - `waiting` HASH: number of waiting executions by id of their requirements (`model::RequirementsId`). `groups:<id>` SET:
-///   groups with such executions. `waiting:<id> <group>` ZSET: the executions, by rank (band, then priority), then start
+///   record. `demands` HASH: its requirements on an executor (JSON). `ranges` HASH: number of these
+///   executions by range of 1024 positions.
+/// - `waiting` HASH: number of waiting executions by id of their requirements (`model::RequirementsId`). `heads:<id>` ZSET:
+///   groups with such executions, by the score of the first. `waiting:<id> <group>` ZSET: the executions, by rank (band, then priority), then start
 ///   tag. `backlog` HASH: number of waiting executions by group. `expires` ZSET: all waiting executions by the time
 ///   at which they expire.
 /// - `tags:<group>` HASH while the group waits: `i<flow>` the start tag of the next execution of a flow (an
@@ -30,6 +31,7 @@ use redis::Script;
 ///   `<number> <model::GrantNotice>` in a line each, if there are several schedulers.
 /// - `merge` HASH: the join key (see [`super::MergeKey`]) of every unfinished execution that may be shared, to the
 ///   execution. `joining:<join key>` STRING with TTL: an execution that others join before its first record is applied.
+/// - `followed` STRING with TTL: exists while a scheduler waits for another one to apply records.
 /// - `awaited` SET: executors that have not sent a heartbeat since a rebuild.
 pub(crate) const META: &str = "forebay:{actions}:meta";
 
@@ -52,7 +54,9 @@ pub(crate) struct Inner {
     pub(crate) begin_rebuild: Script,
     pub(crate) finish_rebuild: Script,
     pub(crate) floor: Script,
+    pub(crate) follow: Script,
     pub(crate) heads: Script,
+    pub(crate) first: Script,
     pub(crate) commit: Script,
     pub(crate) announce: Script,
     pub(crate) lost: Script,
@@ -79,7 +83,9 @@ impl Scripts {
             begin_rebuild: script!("begin_rebuild"),
             finish_rebuild: script!("finish_rebuild"),
             floor: script!("floor"),
+            follow: script!("follow"),
             heads: script!("heads"),
+            first: script!("first"),
             commit: script!("commit"),
             announce: script!("announce"),
             lost: script!("lost"),

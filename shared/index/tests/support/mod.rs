@@ -222,7 +222,7 @@ impl Test {
     pub async fn waiting(&self, now: Millis) -> Vec<ExecutionKey> {
         let heads = self.heads(now).await;
         let groups = heads.queues.into_iter().flat_map(|queue| queue.groups);
-        groups.flat_map(|(_, waiting)| waiting).map(|waiting| waiting.key).collect()
+        groups.flat_map(|head| head.waiting).map(|waiting| waiting.key).collect()
     }
 
     /// The resources that group g holds, in ESU.

@@ -17,11 +17,12 @@ use std::{
 };
 
 use invariant::impossible;
-use model::{Demand, ExecutionKey, ExecutorId, KeptRoom, Millis, ResourceName, Resources};
+use model::{Demand, ExecutionKey, ExecutorId, KeptRoom, Millis, Priority, ResourceName, Resources};
 
 use super::{
     fair::{Standing, occupancy},
     processing_set::ProcessingSet,
+    turns::Turn,
 };
 use crate::hash::Hasher;
 
@@ -50,6 +51,8 @@ pub struct Queue {
     pub share: Option<f64>,
     /// Executions from the head of the queue.
     pub waiting: Vec<Waiter>,
+    /// Most urgent band of the executions behind these, which were not read; `None` if there are none.
+    pub unread: Option<Priority>,
 }
 
 /// An executor with room.
@@ -107,6 +110,15 @@ pub struct Grant {
     pub ahead: bool,
 }
 
+/// What a decision grants.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Decision {
+    /// The grants in the order of turns.
+    pub grants: Vec<Grant>,
+    /// Whether it ended at the turn of an execution that was not read.
+    pub is_cut: bool,
+}
+
 /// Number of executions of a group examined for a warm one.
 const AFFINITY_WINDOW: usize = 32;
 /// Interval after which room for a waiting execution is reserved on one more executor.
@@ -122,7 +134,7 @@ pub fn grant(
     members: &dyn Fn() -> Vec<Member>,
     rules: GrantRules,
     now: Millis,
-) -> Vec<Grant> {
+) -> Decision {
     let mut groups: Vec<GroupQueue<'_>> = queues.iter().map(GroupQueue::of).collect();
     let mut asking = AskingExecutors {
         executors: asks.iter().map(AskingExecutor::of).collect(),
@@ -130,11 +142,14 @@ pub fn grant(
         rules,
         now,
     };
-    let mut grants = Vec::new();
+    let (mut grants, mut is_cut) = (Vec::new(), false);
     while asking.has_room()
         && let Some(group) = next_group(&mut groups)
-        && let Some(waiter) = group.next(&asking)
     {
+        let Some(waiter) = group.next(&asking) else {
+            is_cut = true;
+            break;
+        };
         if let Some((ask, ahead)) = asking.find(waiter) {
             let size = asking.assign(ask, waiter, ahead);
             group.standing.hold(occupancy(&size).units());
@@ -143,7 +158,7 @@ pub fn grant(
             asking.reserve_room(waiter);
         }
     }
-    grants
+    Decision { grants, is_cut }
 }
 
 /// The waiting executions of a group that are left.
@@ -151,30 +166,25 @@ struct GroupQueue<'a> {
     standing: Standing,
     share: Option<f64>,
     left: VecDeque<&'a Waiter>,
+    unread: Option<Priority>,
 }
 
-/// The group whose turn it is: one with an emergency if there is any, then the one with the lowest debt.
+/// The group whose turn it is, of those with executions, read or not.
 fn next_group<'t, 'a>(groups: &'t mut [GroupQueue<'a>]) -> Option<&'t mut GroupQueue<'a>> {
-    let open = groups.iter_mut().filter(|group| !group.left.is_empty());
-    open.min_by(|a, b| {
-        let emergency = b.has_emergency().cmp(&a.has_emergency());
-        let in_share = a.holds_its_share().cmp(&b.holds_its_share());
-        emergency.then(in_share).then(a.standing.debt().total_cmp(&b.standing.debt()))
-    })
+    let open = groups.iter_mut().filter(|group| !group.left.is_empty() || group.unread.is_some());
+    open.min_by_key(|group| group.turn())
 }
 
 impl<'a> GroupQueue<'a> {
     fn of(queue: &'a Queue) -> Self {
-        Self { standing: queue.standing, share: queue.share, left: queue.waiting.iter().collect() }
+        let Queue { standing, share, unread, .. } = *queue;
+        Self { standing, share, unread, left: queue.waiting.iter().collect() }
     }
 
-    fn holds_its_share(&self) -> bool {
-        self.share.is_some_and(|share| self.standing.held >= share)
-    }
-
-    /// Whether its next execution is an emergency: the queue is in the order of bands.
-    fn has_emergency(&self) -> bool {
-        self.left.front().is_some_and(|first| first.demand.urgency.band.is_emergency())
+    /// Whether it comes first depends on its next execution, because the queue is in the order of bands.
+    fn turn(&self) -> Turn {
+        let band = self.left.front().map(|first| first.demand.urgency.band).or(self.unread);
+        Turn::of(&self.standing, self.share, band.is_some_and(Priority::is_emergency))
     }
 
     /// The next execution: the first, unless that one could start elsewhere just as well and another one that arrived

@@ -1,6 +1,6 @@
 //! The order of a group's executions, encoded as the number that the index sorts them by.
 
-use model::Urgency;
+use model::{Priority, Urgency};
 
 /// Half of the priorities that are ordered inside a band; those beyond count as the nearest.
 const PRIORITIES: i32 = 1 << 12;
@@ -12,9 +12,14 @@ pub fn rank(urgency: Urgency) -> u32 {
     (u32::from(urgency.band.rank()) << 13) | priority.unsigned_abs()
 }
 
+/// The band of an execution with this score of the index: its rank above 38 bits of start tag.
+pub fn band_of(score: u64) -> Priority {
+    let band = usize::try_from(score >> (38 + 13)).unwrap_or(usize::MAX);
+    Priority::ALL.get(band).copied().unwrap_or(Priority::Batch)
+}
+
 #[cfg(test)]
 mod tests {
-    use model::Priority;
     use proptest::prelude::*;
 
     use super::*;
@@ -36,6 +41,11 @@ mod tests {
         fn the_order_is_that_of_urgencies(one in urgencies(), other in urgencies()) {
             let limited = |it: Urgency| Urgency { priority: it.priority.clamp(-4096, 4095), ..it };
             prop_assert_eq!(rank(one).cmp(&rank(other)), limited(one).cmp(&limited(other)));
+        }
+
+        #[test]
+        fn a_score_contains_its_band(urgency in urgencies(), tag in 0..1_u64 << 38) {
+            prop_assert_eq!(band_of((u64::from(rank(urgency)) << 38) + tag), urgency.band);
         }
 
         #[test]

@@ -49,7 +49,7 @@ fn waiters(count: usize, size: &Resources) -> Vec<Waiter> {
 }
 
 fn queue(waiting: Vec<Waiter>) -> Queue {
-    Queue { standing: Standing { used: 0.0, held: 0.0, weight: 1 }, share: None, waiting }
+    Queue { standing: Standing { used: 0.0, held: 0.0, weight: 1 }, share: None, waiting, unread: None }
 }
 
 fn ask(name: &str, capacity: Resources, free: Resources) -> Ask {
@@ -69,7 +69,7 @@ fn members(asks: &[Ask]) -> Vec<Member> {
 }
 
 fn decide(queues: &[Queue], asks: &[Ask]) -> Vec<Grant> {
-    grant(queues, asks, &|| members(asks), RULES, NOW)
+    grant(queues, asks, &|| members(asks), RULES, NOW).grants
 }
 
 fn keys(grants: &[Grant]) -> Vec<&ExecutionKey> {
@@ -81,6 +81,24 @@ fn one_answer_starts_as_many_as_fit() {
     let grants = decide(&[queue(waiters(20, &cpus(1)))], &[idle("x", 8)]);
     assert_eq!(grants.len(), 8);
     assert!(grants.iter().all(|grant| !grant.ahead));
+}
+
+#[test]
+fn a_decision_ends_at_the_turn_of_what_was_not_read() {
+    let asks = [idle("x", 8)];
+    let decide = |queues: &[Queue]| grant(queues, &asks, &|| members(&asks), RULES, NOW);
+    let behind = |waiting, unread| Queue { unread: Some(unread), ..queue(waiting) };
+    let held = |held, queue| Queue { standing: Standing { used: 0.0, held, weight: 1 }, ..queue };
+    let other = || held(3.0, queue(waiters(9, &cpus(1))));
+    // After three executions the first group holds as much as the other one.
+    let decision = decide(&[behind(waiters(2, &cpus(1)), Priority::Interactive), other()]);
+    assert_eq!((decision.grants.len(), decision.is_cut), (2, true));
+    let decision = decide(&[held(99.0, behind(Vec::new(), Priority::Interactive)), other()]);
+    assert_eq!((decision.grants.len(), decision.is_cut), (8, false), "its turn never comes");
+    let decision = decide(&[held(99.0, behind(Vec::new(), Priority::Emergency)), other()]);
+    assert_eq!((decision.grants.len(), decision.is_cut), (0, true), "an emergency comes first");
+    let decision = decide(&[queue(waiters(2, &cpus(1))), other()]);
+    assert_eq!((decision.grants.len(), decision.is_cut), (8, false), "nothing is behind them");
 }
 
 #[test]
@@ -218,10 +236,10 @@ fn a_copy_never_goes_where_another_runs_and_what_failed_goes_elsewhere_first() {
     let asks = [idle("x", 8)];
     let others = [members(&asks), members(&[idle("y", 8)])].concat();
     let all = [queue(vec![failed.clone()])];
-    assert!(grant(&all, &asks, &|| others.clone(), RULES, NOW).is_empty(), "y will ask");
+    assert!(grant(&all, &asks, &|| others.clone(), RULES, NOW).grants.is_empty(), "y will ask");
     assert_eq!(decide(&all, &asks).len(), 1, "there is no other executor");
     let later = NOW.after(AVOID_TIME + Duration::from_secs(1));
-    assert_eq!(grant(&all, &asks, &|| others.clone(), RULES, later).len(), 1, "y did not ask");
+    assert_eq!(grant(&all, &asks, &|| others.clone(), RULES, later).grants.len(), 1, "y did not ask");
 }
 
 #[test]
@@ -244,7 +262,7 @@ fn what_an_executor_can_never_hold_does_not_block_it() {
 /// A group that holds `held` of its `share` ESU and has `count` executions waiting.
 fn governed(held: u32, share: u32, used: f64, count: usize) -> Queue {
     let standing = Standing { used, held: f64::from(held), weight: 1 };
-    Queue { standing, share: Some(f64::from(share)), waiting: waiters(count, &cpus(1)) }
+    Queue { standing, share: Some(f64::from(share)), waiting: waiters(count, &cpus(1)), unread: None }
 }
 
 #[test]
