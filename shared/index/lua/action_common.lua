@@ -1,4 +1,4 @@
--- Prepended to every script of the action index. KEYS[1] is forebay:{actions}:meta; the prefix of every other key is
+-- Prepended to every script of the action index. KEYS[1] is forebay:{actions}:2:meta; the prefix of every other key is
 -- derived from it. The keys are listed in src/actions/script.rs.
 local P = string.sub(KEYS[1], 1, -5)
 

@@ -33,10 +33,12 @@ use redis::Script;
 ///   execution. `joining:<join key>` STRING with TTL: an execution that others join before its first record is applied.
 /// - `followed` STRING with TTL: exists while a scheduler waits for another one to apply records.
 /// - `awaited` SET: executors that have not sent a heartbeat since a rebuild.
-pub(crate) const META: &str = "forebay:{actions}:meta";
+///
+/// The number is the version of the keys: what another version wrote is not read, and an index is built from the log.
+pub(crate) const META: &str = "forebay:{actions}:2:meta";
 
 pub(crate) fn key(name: &str) -> String {
-    format!("forebay:{{actions}}:{name}")
+    format!("forebay:{{actions}}:2:{name}")
 }
 
 /// The last arguments of every script: half-life of past use and minimum wait of a returned execution in milliseconds,
