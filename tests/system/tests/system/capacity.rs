@@ -235,11 +235,18 @@ async fn direct_actions_are_shown_and_held_to_the_quota_of_their_group() {
     let shared = decided(&farm, |record| record.tick > last && pv(record, "blue") > 12.0).await.tick;
     // The first reports include the time before.
     let later = ticks(shared, 8).await.pop().unwrap().tick;
-    let seen: Vec<f64> = ticks(later, 16).await.iter().map(|record| pv(record, "red")).collect();
+    let used = |record: &GovernorRecord| (pv(record, "red"), pv(record, "blue"));
+    let seen: Vec<(f64, f64)> = ticks(later, 16).await.iter().map(used).collect();
     let shown = farm.cli(&["quota"]).await;
     assert!(shown.stdout.contains("red"), "{shown:?}");
-    let mean = seen.iter().sum::<f64>() / seen.len() as f64;
-    assert!((mean - QUOTA).abs() <= 0.1 * QUOTA, "{mean} of {QUOTA}: {seen:?}");
+    let (red, blue) = seen.iter().fold((0.0, 0.0), |sum, seen| (sum.0 + seen.0, sum.1 + seen.1));
+    let mean = red / seen.len() as f64;
+    // A slot of a busy machine is idle between two actions: both groups then use less than they may.
+    let of_all_slots = red / (red + blue) * 24.0;
+    assert!(
+        mean <= 1.1 * QUOTA && (of_all_slots - QUOTA).abs() <= 0.1 * QUOTA,
+        "{mean}, {of_all_slots}: {seen:?}"
+    );
     for execution in sent {
         execution.abort();
     }

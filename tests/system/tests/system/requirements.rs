@@ -11,7 +11,7 @@ use policy::can_run;
 use crate::{
     check::{ended_as, script},
     marks::Marks,
-    quota::{decide, set_quota, x86},
+    quota::{decide, esu, set_quota, x86},
 };
 
 fn requires(properties: &[(&str, &str)]) -> BuildRequirements {
@@ -206,4 +206,37 @@ async fn many_builds_that_wait_for_a_worker_delay_none_behind_them() {
     for key in &waiting {
         farm.wait_finished(key, Duration::from_secs(30)).await;
     }
+}
+
+#[tokio::test]
+async fn builds_without_quota_take_no_workspace_and_hide_no_requirements() {
+    let farm = builder().start().await;
+    for group in ["g", "h"] {
+        set_quota(&farm, group, 100.0).await;
+    }
+    let _a = worker(&farm, "a", 2).await;
+    let mut b = worker(&farm, "b", 1).await;
+    b.term();
+    b.wait_exit(SOON).await;
+    let without_quota = Occupancy::of_each(["gpu".parse().unwrap(), ExecutorType::x86()], esu(1.0));
+    let submit = async |group: &str, occupancy: &Occupancy, required: &[(&str, &str)]| {
+        let request = BuildRequest { requirements: requires(required), ..script("true") };
+        farm.submit(group, BuildRequest { occupancy: occupancy.clone(), ..request }).await
+    };
+    // The first page of a queue has 8 builds: none of them has requirements.
+    for _ in 0..10 {
+        submit("h", &without_quota, &[]).await;
+    }
+    for _ in 0..5 {
+        submit("h", &x86(1.0), &[("hwgroup", "b")]).await;
+    }
+    let behind = submit("h", &x86(1.0), &[]).await;
+    assert_eq!(ran_in(&farm, &behind).await, "a");
+    // Requirements on the first page, and builds that wait for a quota.
+    submit("g", &x86(1.0), &[("hwgroup", "b")]).await;
+    for _ in 0..10 {
+        submit("g", &without_quota, &[]).await;
+    }
+    let behind = submit("g", &x86(1.0), &[]).await;
+    assert_eq!(ran_in(&farm, &behind).await, "a");
 }
