@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use farm::{Builder, Farm, SOON, ServiceProcess};
 use model::{
-    BuildKey, BuildRequest, BuildRequirements, ErrorCode, Outcome, State, WorkerId, WorkerProperties,
+    BuildKey, BuildRequest, BuildRequirements, ErrorCode, ExecutorType, Occupancy, Outcome, State, WorkerId,
+    WorkerProperties,
 };
 use policy::can_run;
 
