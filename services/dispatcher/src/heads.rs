@@ -167,13 +167,14 @@ struct Room<'a> {
 }
 
 impl Room<'_> {
-    /// What a build with these requirements would get.
-    fn offers(&mut self, requirements: &BuildRequirements) -> Taken {
+    /// Whether a workspace, idle or busy, is left for a build with these requirements. Unknown ones are noted: the
+    /// workspaces were not chosen for them.
+    fn is_left_for(&mut self, requirements: &BuildRequirements) -> bool {
         if !requirements.is_empty() && !self.required.contains(requirements) {
             self.required.insert(requirements.clone());
-            return Taken::Nothing;
+            return false;
         }
-        self.supply.as_ref().map_or(Taken::Idle, |supply| supply.offers(requirements))
+        self.supply.as_ref().is_none_or(|supply| supply.has_any(requirements))
     }
 
     /// Takes a workspace for a build with these requirements; returns whether it is idle.
@@ -206,7 +207,7 @@ async fn startable_of(
             let Traits { occupancy: estimate, sends_actions, requirements, .. } = &build.traits;
             let sends_actions = *sends_actions;
             // What no workspace can run, even at the end of what runs now, reserves nothing: later builds overtake it.
-            if room.offers(requirements) == Taken::Nothing {
+            if !room.is_left_for(requirements) {
                 continue;
             }
             let starting = if build.priority.is_emergency() {

@@ -248,3 +248,78 @@ pub(crate) fn left_by(stored: &Stored, requested: WorkspaceUse) -> Option<Worksp
     record.invocation()?.workspace_kind?;
     Some(live_keys(&record.build).workspace)
 }
+
+#[cfg(test)]
+mod tests {
+    use model::{BuildId, Millis, Sequence, WarmKey};
+
+    use super::*;
+
+    fn heartbeat(worker: &str, group: &str, workspaces: Vec<WorkspaceState>) -> Heartbeat {
+        Heartbeat {
+            worker: worker.parse().unwrap(),
+            host: String::new(),
+            pid: 1,
+            started_at_ms: Millis(0),
+            status: WorkerStatus::Ready,
+            short: None,
+            properties: WorkerProperties([("hwgroup".to_owned(), vec![group.to_owned()])].into()),
+            workspaces,
+            ttl_ms: 10_000,
+            clock_skew_ms: None,
+        }
+    }
+
+    fn workspace(worker: &str, slot: u16) -> Workspace {
+        Workspace { worker: worker.parse().unwrap(), slot }
+    }
+
+    fn requires(group: &str) -> BuildRequirements {
+        BuildRequirements([("hwgroup".to_owned(), group.to_owned())].into())
+    }
+
+    const IDLE: WorkspaceState = WorkspaceState::Idle { warm: None };
+
+    fn available(workers: &Workers, group: &str) -> Vec<Workspace> {
+        workers.available(&[], &[requires(group)].into()).workspaces
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn builds_with_requirements_get_idle_workspaces_of_live_workers_that_meet_them() {
+        let workers = Workers::default();
+        assert!(workers.announce(&heartbeat("a", "a", vec![IDLE])));
+        assert!(workers.announce(&heartbeat("b", "b", vec![IDLE, WorkspaceState::Broken])));
+        assert!(!workers.announce(&heartbeat("b", "b", vec![IDLE, WorkspaceState::Broken])), "nothing new");
+        assert_eq!(available(&workers, "b"), [workspace("b", 0)]);
+        assert_eq!(available(&workers, "a|b").len(), 2);
+        let sample = [workspace("a", 0)];
+        let none = workers.available(&sample, &BTreeSet::new());
+        assert!(none.workspaces == sample && none.supply.is_none(), "nothing is required");
+        tokio::time::advance(Duration::from_secs(11)).await;
+        workers.announce(&heartbeat("a", "a", vec![IDLE]));
+        assert_eq!(available(&workers, "b"), [], "it died without a message");
+        let draining = Heartbeat { status: WorkerStatus::Draining, ..heartbeat("a", "a", vec![IDLE]) };
+        workers.announce(&draining);
+        let Available { workspaces, supply } = workers.available(&[], &[requires("a")].into());
+        assert!(workspaces.is_empty() && !supply.unwrap().has_any(&requires("a")));
+    }
+
+    #[test]
+    fn a_heartbeat_that_is_older_than_the_end_of_a_build_hides_no_warm_workspace() {
+        let workers = Workers::default();
+        workers.announce(&heartbeat("a", "a", vec![IDLE]));
+        let key = BuildKey { group: "g".parse().unwrap(), id: BuildId::generate() };
+        let ended = IndexEvent {
+            key: key.clone(),
+            sequence: Sequence(2),
+            change: Change::Finished { ended_at: Millis(0), workspace: Some(workspace("a", 0)), only: false },
+        };
+        let left = WorkspaceKeys { exact: WarmKey(1), version: WarmKey(2), prefixes: BTreeSet::new() };
+        workers.follow([(&ended, Some(&left))].into_iter());
+        let busy = |id| WorkspaceState::Busy { group: key.group.clone(), id };
+        workers.announce(&heartbeat("a", "a", vec![busy(key.id)]));
+        assert_eq!(available(&workers, "a"), [workspace("a", 0)]);
+        workers.announce(&heartbeat("a", "a", vec![busy(BuildId::generate())]));
+        assert_eq!(available(&workers, "a"), [], "another build runs there");
+    }
+}

@@ -3,14 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use bus::{Bus, millis};
-use index::{Index, Standing, StandingLimits, WaitingBuild};
+use index::{Index, Standing, StandingLimits, Traits, WaitingBuild};
 use model::{
     ApiError, BuildRecord, BuildRequirements, ErrorCode, EstimateError, ExecutorType, Group, GroupStanding,
     Millis, Occupancy, QuotaReply, State, Waiting, WhyReply, WorkerCounts, WorkerStatus, WorkerView,
 };
 use policy::{
-    Allowance, Busy, Stand, Supplied, Supply, Taken, WorkspaceCounts, Workspaces, can_run, share_of, weight,
-    why, why_executors, why_text, with_workers, workspace_counts,
+    Admission, Allowance, Busy, Stand, Supplied, Supply, WorkspaceCounts, Workspaces, can_run, share_of,
+    weight, why, why_executors, why_text, with_workers, workspace_counts,
 };
 use service::Governance;
 
@@ -93,6 +93,7 @@ async fn waiting(
     let known = Governance::read(bus).await.map_err(unavailable)?;
     let Governance { quotas, totals, record: decided, spare, executor_limit } = known;
     let now = bus.now();
+    let allowance = Allowance::of(&key.group, &quotas, &totals, &decided).lending(spare.amount().clone());
     let requirements = &record.build.requirements;
     let is_plain = |build: &WaitingBuild| build.traits.requirements.is_empty();
     let before = standing.ahead.iter().filter(|build| build.id != key.id);
@@ -100,7 +101,8 @@ async fn waiting(
         (before.collect(), None)
     } else {
         let views = workers(bus, index).await?;
-        (runnable(before, &views), (!requirements.is_empty()).then(|| Able::of(&views, requirements)))
+        let before = reserving(before, &views, allowance.admission(&standing.in_progress));
+        (before, (!requirements.is_empty()).then(|| Able::of(&views, requirements)))
     };
     let ahead: Vec<&Occupancy> = before.iter().map(|build| &build.traits.occupancy).collect();
     let ahead_ms: Vec<Option<u64>> = before.iter().map(|build| build.traits.expected_ms).collect();
@@ -130,7 +132,6 @@ async fn waiting(
         ends: &standing.ends,
         now,
     };
-    let allowance = Allowance::of(&key.group, &quotas, &totals, &decided).lending(spare.amount().clone());
     let mut waiting = why(&stand, &allowance);
     if record.build.sends_actions && !executor_limit.is_unlimited() {
         let demand = index.executor_demand().await.map_err(unavailable)?;
@@ -176,17 +177,29 @@ impl Able {
     }
 }
 
-/// The builds of `ahead` that start before a later one can: those that the workspaces of live workers can run.
-fn runnable<'a>(
+/// The builds of `ahead` that reserve quota: those for which live workers have a workspace that no build before them takes.
+/// As in dispatch, a build that waits for its quota takes none.
+fn reserving<'a>(
     ahead: impl Iterator<Item = &'a WaitingBuild>,
     views: &[WorkerView],
+    mut admission: Admission<'_>,
 ) -> Vec<&'a WaitingBuild> {
     let supplied = views.iter().map(|WorkerView { heartbeat }| {
         let WorkspaceCounts { idle, busy } = workspace_counts(heartbeat);
         Supplied { offers: heartbeat.properties.clone().into(), idle, busy }
     });
     let mut supply = Supply::of(supplied);
-    ahead.filter(|build| supply.take(&build.traits.requirements) != Taken::Nothing).collect()
+    let reserves = |build: &&WaitingBuild| {
+        let Traits { requirements, occupancy, .. } = &build.traits;
+        if !supply.has_any(requirements) {
+            return false;
+        }
+        if admission.consider(occupancy).is_ok() {
+            supply.take(requirements);
+        }
+        true
+    };
+    ahead.filter(reserves).collect()
 }
 
 /// The builds in the farm's workspaces, with their run times.

@@ -16,11 +16,12 @@
 --          never), milli-ESU that it holds there, number of the last grant to the executor that the caller knows of,
 --          pool of the executor, notice of the grant or ''.
 --          An execution that cannot be granted waits.
--- returns  {status, watermark, {key, executor, ...}, applied, {{seq, number, {notice, ...}}, ...}, followed}: 'applied', 'gap' (from is ahead of the watermark),
---          'empty' (no index), 'rebuilding' (by another), 'lost' (another's token); executions that ended while other
---          executors still hold them; 2 if this call applied the events, 1 if a part was applied before, 0 if all were; the number of
---          each grant, or {0, 0, {}} if it waits, or {0, number, notices} if that is the number of a grant unknown to the
---          caller: with the notices of all grants that the caller missed, as far as they are kept; 1 if other processes follow
+-- returns  {status, watermark, {key, executor, ...}, applied, {{seq, number, {notice, ...}}, ...}, followed}: 'applied',
+--          'gap' (from is ahead of the watermark), 'empty' (no index), 'rebuilding' (by another), 'lost' (another's
+--          token); executions that ended while other executors still hold them; 2 if this call applied the events, 1 if
+--          a part was applied before, 0 if all were; the number of each grant, or {0, 0, {}} if it waits, or {0, number,
+--          notices} if that is the number of a grant unknown to the caller: with the notices of all grants that the
+--          caller missed, as far as they are kept; 1 if other processes follow
 -- cost     O(count * log(executions))
 local first_grant = 8 + 14 * tonumber(ARGV[7])
 assert(#KEYS == 1 and #ARGV >= first_grant - 1 and (#ARGV + 1 - first_grant) % 7 == 0,

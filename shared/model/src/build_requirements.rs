@@ -4,9 +4,11 @@ use std::{collections::BTreeMap, fmt, str::FromStr};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use sha2::{Digest as _, Sha256};
 
-use crate::ParseIdError;
+use crate::{
+    ParseIdError,
+    text_digest::{TextDigest, is_text_digest},
+};
 
 /// Properties that a worker must offer to run a build: the requested value by name. `a|b` as the value of `hwgroup` means
 /// any of several hardware groups.
@@ -102,17 +104,12 @@ impl WorkerProperties {
 
     /// The id of these properties: the same for equal ones.
     pub fn id(&self) -> WorkerPropertiesId {
-        let mut hash = Sha256::new();
+        let mut digest = TextDigest::default();
         for (name, values) in &self.0 {
-            hash.update((values.len() as u64).to_le_bytes());
-            for text in std::iter::once(name).chain(values) {
-                hash.update((text.len() as u64).to_le_bytes());
-                hash.update(text.as_bytes());
-            }
+            digest = digest.bytes(&(values.len() as u64).to_le_bytes());
+            digest = std::iter::once(name).chain(values).fold(digest, |digest, text| digest.text(text));
         }
-        let bytes: [u8; 32] = hash.finalize().into();
-        let digits = bytes.iter().take(ID_BYTES).map(|byte| format!("{byte:02x}"));
-        WorkerPropertiesId(digits.collect())
+        WorkerPropertiesId(digest.id())
     }
 }
 
@@ -133,9 +130,6 @@ fn is_sound(text: &str) -> bool {
     !text.trim().is_empty() && !text.chars().any(char::is_control)
 }
 
-/// Bytes of the hash that an id contains.
-const ID_BYTES: usize = 16;
-
 /// Id of equal [`WorkerProperties`]: 32 hexadecimal digits.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct WorkerPropertiesId(String);
@@ -144,7 +138,7 @@ impl FromStr for WorkerPropertiesId {
     type Err = ParseIdError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        if text.len() == 2 * ID_BYTES && text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        if is_text_digest(text) {
             return Ok(Self(text.to_owned()));
         }
         Err(ParseIdError::new("worker properties id", text, "expected 32 hexadecimal digits"))

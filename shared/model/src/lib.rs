@@ -30,6 +30,7 @@ mod resources;
 mod result;
 mod scale;
 mod skew;
+mod text_digest;
 mod tool;
 mod urgency;
 mod validate;

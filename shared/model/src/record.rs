@@ -55,7 +55,8 @@ pub struct Build {
     /// Build tool call given in the request; absent: derived from the command line.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tool: Option<ToolCall>,
-    /// What earlier builds of the same sources showed about the tool; absent if nothing is known.
+    /// What is known of the tool in addition to the request, most of it from earlier builds of the same sources; absent
+    /// if nothing is known.
     #[serde(default, skip_serializing_if = "ToolHints::is_empty")]
     pub tool_hints: ToolHints,
     /// Whether the build starts in an empty or a warm workspace.

@@ -4,9 +4,11 @@ use std::{borrow::Cow, collections::BTreeSet, fmt, str::FromStr};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use sha2::{Digest as _, Sha256};
 
-use crate::ParseIdError;
+use crate::{
+    ParseIdError,
+    text_digest::{TextDigest, is_text_digest},
+};
 
 /// Platform properties that an executor must offer to run an execution. The executors that offer all of them are its
 /// processing set, in the terms of the thesis on load balancing (section 3.1).
@@ -50,22 +52,12 @@ impl Requirements {
         if self.is_empty() {
             return RequirementsId::none();
         }
-        let mut hash = Sha256::new();
-        hash.update([u8::from(self.root_is_input)]);
-        for RequestedProperty { name, value } in &self.properties {
-            for text in [name, value] {
-                hash.update((text.len() as u64).to_le_bytes());
-                hash.update(text.as_bytes());
-            }
-        }
-        let bytes: [u8; 32] = hash.finalize().into();
-        let digits = bytes.iter().take(ID_BYTES).map(|byte| format!("{byte:02x}"));
-        RequirementsId(digits.collect())
+        let digest = TextDigest::default().bytes(&[u8::from(self.root_is_input)]);
+        let texts = self.properties.iter().flat_map(|property| [&property.name, &property.value]);
+        RequirementsId(texts.fold(digest, |digest, text| digest.text(text)).id())
     }
 }
 
-/// Bytes of the hash that an id contains.
-const ID_BYTES: usize = 16;
 /// The id of no requirements.
 const NONE: &str = "any";
 
@@ -99,8 +91,7 @@ impl FromStr for RequirementsId {
     type Err = ParseIdError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let is_hash = text.len() == 2 * ID_BYTES && text.bytes().all(|byte| byte.is_ascii_hexdigit());
-        if is_hash || text == NONE {
+        if is_text_digest(text) || text == NONE {
             return Ok(Self(text.to_owned()));
         }
         Err(ParseIdError::new("requirements id", text, "expected `any` or 32 hexadecimal digits"))

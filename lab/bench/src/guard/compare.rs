@@ -97,8 +97,8 @@ pub(crate) struct CaseFigures {
 }
 
 impl CaseFigures {
-    /// The figure, unless others used the processors: the services work in smaller batches while others use the processors, and each
-    /// action then costs up to a quarter more.
+    /// The figure, unless others used the processors: then the services work in smaller batches, and each action costs up
+    /// to a quarter more.
     fn get(&self, figure: GuardedFigure) -> Option<f64> {
         let undisturbed = |value| self.throughput_ratio.map(|_| value);
         match figure {

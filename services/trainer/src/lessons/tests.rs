@@ -56,3 +56,18 @@ fn of_too_many_builds_the_last_ones_teach() {
     assert_eq!(of(&[(5, 1), (6, BUILDS_MAX / 2), (9, BUILDS_MAX / 2)]).start_within_limit(), hours(6));
     assert_eq!(of(&[(5, 1), (9, BUILDS_MAX + 1)]).start_within_limit(), hours(9));
 }
+
+#[test]
+fn rules_that_the_tool_reported_teach_and_else_those_that_are_known() {
+    let call = ToolCall { rules: ["known".to_owned()].into(), ..ToolCall::default() };
+    let facts = |rules: &[&str]| {
+        let rules = rules.iter().map(|rule| (*rule).to_owned()).collect();
+        let facts = model::TargetFacts { rules, ..model::TargetFacts::default() };
+        ToolFacts { targets: [("//a".to_owned(), facts)].into(), ..ToolFacts::default() }
+    };
+    let rules =
+        |facts: Option<&ToolFacts>| -> Vec<String> { rules_of(&call, facts).into_iter().cloned().collect() };
+    assert_eq!(rules(Some(&facts(&["cc_test", "swift_binary"]))), ["cc_test", "swift_binary"]);
+    assert_eq!(rules(None), ["known"]);
+    assert_eq!(rules(Some(&ToolFacts::default())), ["known"]);
+}

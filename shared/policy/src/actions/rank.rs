@@ -5,16 +5,21 @@ use model::{Priority, Urgency};
 /// Half of the priorities that are ordered inside a band; those beyond count as the nearest.
 const PRIORITIES: i32 = 1 << 12;
 
+/// Bits of a rank below the band.
+const PRIORITY_BITS: u32 = 13;
+/// Bits of a score of the index below the rank: those of a start tag.
+const TAG_BITS: u32 = 38;
+
 /// The rank of an execution inside its group: the lowest starts first. Below 2^15: two bits of band above thirteen of
 /// priority, so that a sorted set's double has 38 bits left for start tags.
 pub fn rank(urgency: Urgency) -> u32 {
     let priority = urgency.priority.clamp(-PRIORITIES, PRIORITIES - 1) + PRIORITIES;
-    (u32::from(urgency.band.rank()) << 13) | priority.unsigned_abs()
+    (u32::from(urgency.band.rank()) << PRIORITY_BITS) | priority.unsigned_abs()
 }
 
-/// The band of an execution with this score of the index: its rank above 38 bits of start tag.
+/// The band of an execution with this score of the index.
 pub fn band_of(score: u64) -> Priority {
-    let band = usize::try_from(score >> (38 + 13)).unwrap_or(usize::MAX);
+    let band = usize::try_from(score >> (TAG_BITS + PRIORITY_BITS)).unwrap_or(usize::MAX);
     Priority::ALL.get(band).copied().unwrap_or(Priority::Batch)
 }
 

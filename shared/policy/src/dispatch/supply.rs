@@ -72,14 +72,9 @@ impl Supply {
         }
     }
 
-    /// What [`take`](Self::take) would return.
-    pub fn offers(&self, requirements: &BuildRequirements) -> Taken {
-        let able = || self.kinds.iter().filter(|kind| kind.can_take(requirements));
-        match able().next() {
-            None => Taken::Nothing,
-            Some(_) if able().any(|kind| kind.idle > 0) => Taken::Idle,
-            Some(_) => Taken::Busy,
-        }
+    /// Whether a workspace, idle or busy, is left for a build with these `requirements`.
+    pub fn has_any(&self, requirements: &BuildRequirements) -> bool {
+        self.kinds.iter().any(|kind| kind.can_take(requirements))
     }
 }
 
@@ -103,8 +98,9 @@ mod tests {
         let mut supply = Supply::of([kind(&[("gpu", "1")], 1, 1), kind(&[], 1, 0)]);
         assert_eq!(supply.take(&requires(&[])), Taken::Idle);
         assert_eq!(supply.take(&requires(&[("gpu", "1")])), Taken::Idle, "the plain one was taken first");
-        assert_eq!(supply.offers(&requires(&[("gpu", "1")])), Taken::Busy);
+        assert!(supply.has_any(&requires(&[("gpu", "1")])));
         assert_eq!(supply.take(&requires(&[("gpu", "1")])), Taken::Busy);
+        assert!(!supply.has_any(&requires(&[("gpu", "1")])));
         assert_eq!(supply.take(&requires(&[("gpu", "1")])), Taken::Nothing);
         assert_eq!(supply.take(&requires(&[])), Taken::Nothing);
     }

@@ -189,3 +189,22 @@ async fn a_build_that_asks_for_another_version_of_bazel_gets_another_workspace()
     assert_eq!(kind(Some("8.0.0")).await, Some(WorkspaceKind::New));
     assert_eq!(kind(None).await, Some(WorkspaceKind::New));
 }
+
+#[tokio::test]
+async fn the_version_of_bazel_in_a_folder_of_the_store_selects_the_workspace() {
+    let farm = Farm::builder().workspaces(1).with("cas").start().await;
+    let source = farm.folder().join("source");
+    std::fs::create_dir(&source).unwrap();
+    let kind = async |version: &str| {
+        std::fs::write(source.join(".bazelversion"), version).unwrap();
+        let dir = source.to_str().unwrap();
+        // The command names the tool, so the version matters.
+        let said = farm.cli(&["submit", "--warm", "--dir", dir, "--", "sh", "-c", ": bazel"]).await;
+        let id = said.stdout.trim().parse().unwrap_or_else(|_| panic!("{said:?}"));
+        let key = BuildKey { group: "default".parse().unwrap(), id };
+        kind_of(&ended_within(&farm, &key, Duration::from_secs(30)).await)
+    };
+    assert_eq!(kind("7.4.1\n").await, Some(WorkspaceKind::New));
+    assert_eq!(kind("7.4.1\n").await, Some(WorkspaceKind::Exact));
+    assert_eq!(kind("8.0.0\n").await, Some(WorkspaceKind::New));
+}
