@@ -2,13 +2,12 @@
 
 use std::time::{Duration, Instant};
 
+use policy::actions::AHEAD_PER_SLOT;
+
 /// Time constant of the completion rate: older completions count less.
 const SPAN: Duration = Duration::from_millis(200);
 /// Time from a free slot to the next action in it, if the action must be granted first.
 const BIND: Duration = Duration::from_millis(20);
-/// Maximum number of actions that wait for each slot: they start within [`BIND`] and a fetch all the same, and an
-/// executor with few slots gets several at a time.
-const AHEAD_PER_SLOT: u16 = 4;
 /// Weight of the latest fetch in the average.
 const LATEST: f64 = 0.1;
 

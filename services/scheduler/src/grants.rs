@@ -55,6 +55,7 @@ pub(crate) struct Granted {
     pool: PoolName,
     /// Number of the last known grant to the executor.
     after: u64,
+    claims_max: u32,
     pub(crate) demand: Demand,
     pub(crate) grant: Grant,
 }
@@ -62,7 +63,9 @@ pub(crate) struct Granted {
 impl Granted {
     /// A grant of an execution with `demand` to the executor whose room is `to`.
     pub(crate) fn new(to: &OpenExecutor, demand: Demand, grant: Grant) -> Self {
-        Self { executor: to.ask.executor.clone(), pool: to.pool.clone(), after: to.after, demand, grant }
+        let OpenExecutor { ask, pool, after, claims_max } = to;
+        let (executor, pool) = (ask.executor.clone(), pool.clone());
+        Self { executor, pool, after: *after, claims_max: *claims_max, demand, grant }
     }
 
     /// The grant for the index.
@@ -73,6 +76,7 @@ impl Granted {
             executor: self.executor.clone(),
             pool: self.pool.clone(),
             after: self.after,
+            claims_max: self.claims_max,
             hedge_at: shared.hedge_at(&self.demand, now),
             cost: u64::try_from(cost).present("the occupancy of an execution, which is not negative"),
             notice: shared.has_peers().then(|| {
@@ -146,6 +150,10 @@ pub(crate) async fn send(shared: &Shared, granted: &[Granted], committed: Vec<Co
                 }
             }
             Committed::NotGranted => sent.all = false,
+            Committed::Full => {
+                sent.all = false;
+                refuse_more(shared, it);
+            }
             Committed::Outdated { number, missed } => {
                 sent.all = false;
                 shared.note_peers();
@@ -178,6 +186,16 @@ pub(crate) async fn send(shared: &Shared, granted: &[Granted], committed: Vec<Co
     }
     crash_point(Step::ActionGrantsSent);
     sent
+}
+
+/// Grants nothing more to an executor for some time that holds as many executions as it may.
+fn refuse_more(shared: &Shared, granted: &Granted) {
+    let (executor, most) = (&granted.executor, granted.claims_max);
+    if shared.view.refuse(executor) {
+        let pause = Grants::IN_FLIGHT_MAX;
+        warn!(%executor, "the executor reports room, but holds {most} executions; it gets no more for {pause:?}");
+        count(Counter::ExecutionClaims, &[(Label::Verdict, "full")], 1);
+    }
 }
 
 impl Parcel {

@@ -17,7 +17,7 @@ use model::{
 use parking_lot::Mutex;
 use policy::{
     Random,
-    actions::{Member, ProcessingSet},
+    actions::{Member, ProcessingSet, credible_room},
 };
 use quick_cache::unsync::Cache;
 use tokio::time::Instant;
@@ -60,6 +60,7 @@ struct ExecutorState {
     kind: usize,
     home: ExecutorHome,
     capacity: Resources,
+    slots: u16,
     room: KnownRoom,
     is_ready: bool,
     until: Instant,
@@ -81,11 +82,12 @@ impl View {
         let kind = inner.kinds.of(heartbeat);
         let known = inner.executors.remove(executor);
         let mut room = known.map(|state| state.room).unwrap_or_default();
-        room.report(&heartbeat.room);
+        room.report(&credible_room(&heartbeat.room, &heartbeat.capacity, heartbeat.slots));
         let state = ExecutorState {
             kind,
             home: heartbeat.home.clone(),
             capacity: heartbeat.capacity.clone(),
+            slots: heartbeat.slots,
             room,
             // A closed executor reports that it has no room, and soon that it has some again.
             is_ready: matches!(heartbeat.status, ExecutorStatus::Ready | ExecutorStatus::Closed),
@@ -98,25 +100,36 @@ impl View {
 
     /// Records the room that an executor reports. Returns whether it has room.
     pub(crate) fn report(&self, report: &RoomReport) -> bool {
-        self.with_room_of(&report.executor, |room| room.report(&report.room))
+        self.with(&report.executor, |state| {
+            state.room.report(&credible_room(&report.room, &state.capacity, state.slots));
+        })
     }
 
     /// Records grants to an executor, of this scheduler or another. Returns whether they are new here.
     pub(crate) fn granted(&self, notice: &GrantNotice) -> bool {
         let mut is_new = false;
-        self.with_room_of(&notice.executor, |room| is_new = room.granted(notice));
+        self.with(&notice.executor, |state| is_new = state.room.granted(notice));
         is_new
     }
 
     /// Records that the room of an executor is not known until it reports room that includes grant `number`.
     pub(crate) fn outdated(&self, executor: &ExecutorId, number: u64) {
-        self.with_room_of(executor, |room| room.outdated(number));
+        self.with(executor, |state| state.room.outdated(number));
     }
 
-    fn with_room_of(&self, executor: &ExecutorId, change: impl FnOnce(&mut KnownRoom)) -> bool {
+    /// Notes that an executor holds as many executions as it may, and counts as closed for some time. Returns false
+    /// if that is known.
+    pub(crate) fn refuse(&self, executor: &ExecutorId) -> bool {
+        let mut is_new = false;
+        self.with(executor, |state| is_new = state.room.refuse());
+        is_new
+    }
+
+    /// Changes what is known of an executor. Returns whether it has room then.
+    fn with(&self, executor: &ExecutorId, change: impl FnOnce(&mut ExecutorState)) -> bool {
         let mut inner = self.0.lock();
         let Some(state) = inner.executors.get_mut(executor) else { return false };
-        change(&mut state.room);
+        change(state);
         inner.sort(executor)
     }
 
@@ -205,7 +218,7 @@ impl View {
         let open = |executor: &ExecutorId| {
             let state = inner.executors.get(executor).filter(|state| state.until > now)?;
             let pool = inner.kinds.get(state.kind)?.name.clone();
-            Some(state.room.open(executor, state.kind, pool, &state.capacity))
+            Some(state.room.open(executor, state.kind, pool, &state.capacity, state.slots))
         };
         chosen.into_iter().filter_map(open).collect()
     }

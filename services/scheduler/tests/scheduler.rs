@@ -176,6 +176,21 @@ async fn an_executor_that_hangs_keeps_nothing_from_the_others() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn an_executor_that_lies_about_its_room_gets_a_limited_number() {
+    let test = Test::start().await;
+    let _schedulers = [test.scheduler().await, test.scheduler().await];
+    let liar = FakeExecutor::start(&test, "liar", 2, Manner::Lying).await;
+    let keys = test.accept(300).await;
+    let most = usize::try_from(policy::actions::claims_max(2)).unwrap();
+    test.until(|| liar.held() == most).await;
+    let honest = FakeExecutor::start(&test, "honest", 2, Manner::Finish).await;
+    test.until(|| honest.taken() == keys.len() - most).await;
+    assert_eq!(liar.held(), most);
+    liar.release().await;
+    test.all_finished(&keys).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn one_grant_starts_as_many_as_fit() {
     let test = Test::start().await;
     let _scheduler = test.scheduler().await;

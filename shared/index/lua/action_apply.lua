@@ -12,20 +12,20 @@
 --          used (actual minus estimated cost to its flow)
 --          op W: waits, initially or again; U: unchanged, with another record; H: one more copy waits; C: the copy on
 --          executor has ended; F: finished, by executor or ''
--- ARGV[...] grants of new executions among the events, seven fields each: key, executor, when another copy is due (0:
+-- ARGV[...] grants of new executions among the events, eight fields each: key, executor, when another copy is due (0:
 --          never), milli-ESU that it holds there, number of the last grant to the executor that the caller knows of,
---          pool of the executor, notice of the grant or ''.
+--          pool of the executor, notice of the grant or '', maximum number of executions that the executor holds.
 --          An execution that cannot be granted waits.
 -- returns  {status, watermark, {key, executor, ...}, applied, {{seq, number, {notice, ...}}, ...}, followed}: 'applied',
 --          'gap' (from is ahead of the watermark), 'empty' (no index), 'rebuilding' (by another), 'lost' (another's
 --          token); executions that ended while other executors still hold them; 2 if this call applied the events, 1 if
 --          a part was applied before, 0 if all were; the number of each grant, or {0, 0, {}} if it waits, or {0, number,
 --          notices} if that is the number of a grant unknown to the caller: with the notices of all grants that the
---          caller missed, as far as they are kept; 1 if other processes follow
+--          caller missed, as far as they are kept, or {0, -1, {}} if the executor is full; 1 if other processes follow
 -- cost     O(count * log(executions))
 local first_grant = 8 + 14 * tonumber(ARGV[7])
-assert(#KEYS == 1 and #ARGV >= first_grant - 1 and (#ARGV + 1 - first_grant) % 7 == 0,
-  'action_apply: 1 key, 7 args, 14 an event and 7 a grant')
+assert(#KEYS == 1 and #ARGV >= first_grant - 1 and (#ARGV + 1 - first_grant) % 8 == 0,
+  'action_apply: 1 key, 7 args, 14 an event and 8 a grant')
 local from, to, token, now = tonumber(ARGV[1]), tonumber(ARGV[2]), ARGV[3], tonumber(ARGV[5])
 local wm, open = 0, false
 if token == '' then
@@ -55,16 +55,20 @@ local function tag(key, flow, charge)
 end
 
 local astray, grants, granted = {}, {}, {}
-for b = first_grant, #ARGV, 7 do
+for b = first_grant, #ARGV, 8 do
   grants[ARGV[b]] = b
-  granted[(b - first_grant) / 7 + 1] = {0, 0, {}}
+  granted[(b - first_grant) / 8 + 1] = {0, 0, {}}
 end
 
--- Whether the grant at ARGV[at] is possible: the caller knows the room of its executor.
+-- Whether the grant at ARGV[at] is possible: the caller knows the room of its executor, which is not full.
 local function is_possible(at)
   if not open then return false end
-  if knows_room(ARGV[at + 1], ARGV[at + 4]) then return true end
-  granted[(at - first_grant) / 7 + 1] = {0, last_grant[ARGV[at + 1]], missed(ARGV[at + 1], ARGV[at + 4])}
+  if knows_room(ARGV[at + 1], ARGV[at + 4]) then
+    if not is_full(ARGV[at + 1], ARGV[at + 7]) then return true end
+    granted[(at - first_grant) / 8 + 1] = {0, -1, {}}
+    return false
+  end
+  granted[(at - first_grant) / 8 + 1] = {0, last_grant[ARGV[at + 1]], missed(ARGV[at + 1], ARGV[at + 4])}
   return false
 end
 
@@ -109,7 +113,7 @@ for i = 0, tonumber(ARGV[7]) - 1 do
         -- It starts before anything waits, so it has the first start tag.
         keep(score_of(0), ARGV[given + 3])
         local number = grant(key, ARGV[given + 1], ARGV[given + 5], ARGV[given + 3], ARGV[given + 2], ARGV[6], ARGV[given + 6], now)
-        granted[(given - first_grant) / 7 + 1] = {tonumber(seq), number, {}}
+        granted[(given - first_grant) / 8 + 1] = {tonumber(seq), number, {}}
       else
         local score = score_of(known and old_score % TAGS or tag(key, ARGV[b + 8], ARGV[b + 7]))
         local waited = known and unwait(key, before)

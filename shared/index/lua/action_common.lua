@@ -115,12 +115,22 @@ local function missed(executor, after)
   return next > last_grant[executor] and found or {}
 end
 
+-- Number of executions that each executor holds which this script gives some to.
+local held_by = {}
+
+-- Whether an executor holds at least `most` executions: it gets no more, whatever room it reports.
+local function is_full(executor, most)
+  held_by[executor] = held_by[executor] or redis.call('SCARD', P .. 'claims:' .. executor)
+  return held_by[executor] >= tonumber(most)
+end
+
 -- Makes an execution a claim of the executor, which is in doubt from `doubt` on. Returns the number of the grant. `notice`
 -- describes it for other schedulers; '' if there are none.
 local function grant(key, executor, pool, cost, hedge_at, doubt, notice, now)
   claim(key, executor, pool, cost, now)
   redis.call('ZADD', P .. 'doubtful', doubt, executor .. ' ' .. key)
   if hedge_at ~= '0' then redis.call('ZADD', P .. 'hedges', hedge_at, key) end
+  held_by[executor] = held_by[executor] + 1
   last_grant[executor] = last_grant[executor] + 1
   if notice ~= '' then notices[executor] = notices[executor] .. last_grant[executor] .. ' ' .. notice .. '\n' end
   return last_grant[executor]

@@ -58,7 +58,7 @@ async fn a_grant_to_an_executor_that_another_scheduler_filled_is_refused() {
     let grant = async |at: usize, executor, after| test.grant_after(&keys[at], executor, after).await;
     let number = |committed| match committed {
         Committed::Granted { number, .. } => number,
-        Committed::NotGranted | Committed::Outdated { .. } => panic!("{committed:?}"),
+        Committed::NotGranted | Committed::Full | Committed::Outdated { .. } => panic!("{committed:?}"),
     };
     // The first grant may have any number, and later ones may leave numbers out: the executor is older than the index.
     assert_eq!(number(grant(0, "x", 7).await), 8);
@@ -85,6 +85,17 @@ async fn new_executions_are_granted_by_the_call_that_applies_them() {
     assert_eq!(granted, [claimed(1, 1, &first), claimed(2, 3, &third)]);
     assert_eq!(test.waiting(NOW).await, [second]);
     assert_eq!(test.counts().await, (1, 2));
+    // What a full executor would get waits, and starts elsewhere.
+    let of_full = |key| Grant { claims_max: 2, ..grant_of(key, "x", 2) };
+    let refused = key("g");
+    let events = [test.waits(&refused, 0)];
+    assert_eq!(test.apply_granting(&events, &[of_full(&refused)]).await.granted, [Committed::Full]);
+    assert_eq!(test.actions.commit(&[of_full(&refused)], NOW).await.unwrap(), [Committed::Full]);
+    let elsewhere = Grant { executor: id("y"), after: 0, ..of_full(&refused) };
+    let granted = test.actions.commit(&[elsewhere], NOW).await.unwrap();
+    assert!(matches!(granted[0], Committed::Granted { number: 1, .. }), "{granted:?}");
+    let events = [test.finished(&refused, Some("y"))];
+    test.apply(&events).await;
     // Another scheduler has granted two: what it does not know of waits.
     let fourth = key("g");
     let events = [test.waits(&fourth, 0)];

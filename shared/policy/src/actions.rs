@@ -13,6 +13,7 @@ mod offers;
 mod order;
 mod processing_set;
 mod rank;
+mod room;
 mod size;
 mod turns;
 mod wait;
@@ -33,6 +34,7 @@ pub use offers::Offers;
 pub use order::{Place, place};
 pub use processing_set::{ProcessingSet, independent};
 pub use rank::{band_of, rank};
+pub use room::{AHEAD_PER_SLOT, claims_max, credible_room};
 pub use size::{
     AskedFor, CPU_PROPERTY, EXCLUSIVE_PROPERTY, MEMORY_PROPERTY, RESOURCE_PREFIX, Shortage, UNITS_PROPERTY,
     asked, packing, read_needs, shortage,

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use model::{ExecutorId, GrantNotice, Grants, PoolName, Resources, Room};
-use policy::actions::Ask;
+use policy::actions::{Ask, claims_max};
 use tokio::time::Instant;
 
 /// The known room of an executor.
@@ -35,6 +35,8 @@ pub(crate) struct OpenExecutor {
     pub(crate) pool: PoolName,
     /// Number of the last known grant to it.
     pub(crate) after: u64,
+    /// Maximum number of executions that it holds.
+    pub(crate) claims_max: u32,
 }
 
 impl KnownRoom {
@@ -71,6 +73,13 @@ impl KnownRoom {
         if number > self.last {
             self.unknown = self.unknown.max(Some((number, Instant::now() + Grants::IN_FLIGHT_MAX)));
         }
+    }
+
+    /// Notes that the executor holds as many executions as it may. Returns false if that is known.
+    pub(super) fn refuse(&mut self) -> bool {
+        let was_open = self.unknown.is_none();
+        self.outdated(u64::MAX);
+        was_open
     }
 
     /// Notes that messages may have been lost.
@@ -113,6 +122,7 @@ impl KnownRoom {
         kind: usize,
         pool: PoolName,
         capacity: &Resources,
+        slots: u16,
     ) -> OpenExecutor {
         let mut free = self.report.free.clone();
         self.later.iter().for_each(|later| free.take(&later.notice.size));
@@ -130,7 +140,7 @@ impl KnownRoom {
             ahead,
             idle: self.report.idle && self.later.is_empty(),
         };
-        OpenExecutor { ask, pool, after: self.last }
+        OpenExecutor { ask, pool, after: self.last, claims_max: claims_max(slots) }
     }
 }
 
@@ -151,7 +161,8 @@ mod tests {
     }
 
     fn starts(room: &KnownRoom) -> (u32, u64) {
-        let open = room.open(&"x".parse().unwrap(), 0, "p".parse().unwrap(), &Resources::new(4000, 4 << 30));
+        let all = Resources::new(4000, 4 << 30);
+        let open = room.open(&"x".parse().unwrap(), 0, "p".parse().unwrap(), &all, 4);
         assert_eq!(open.ask.free.cpu_millis, u64::from(open.ask.starts) * 1000);
         (open.ask.starts, open.after)
     }
@@ -231,7 +242,7 @@ mod tests {
     /// Whether the room after a grant of `count` executions is what the executor then reports.
     fn assert_follows(free: u16, kept: u16, most: u16, count: u16) {
         let ask = |room: &KnownRoom| {
-            room.open(&"x".parse().unwrap(), 0, "p".parse().unwrap(), &Resources::new(9000, 0)).ask
+            room.open(&"x".parse().unwrap(), 0, "p".parse().unwrap(), &Resources::new(9000, 0), 9).ask
         };
         let mut known = KnownRoom::default();
         known.report(&keeping(1, free, kept, most));

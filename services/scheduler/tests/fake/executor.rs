@@ -31,6 +31,8 @@ pub enum Manner {
     Deaf,
     /// Reports that it has no room, and keeps what it has.
     Closed,
+    /// Keeps what it has, and reports more room than it is large.
+    Lying,
 }
 
 struct Inner {
@@ -339,6 +341,10 @@ impl Inner {
             let running = u16::try_from(held.len()).unwrap();
             (room.free, room.starts) = (self.capacity(), self.slots.saturating_sub(running));
             held.values().for_each(|(_, _, size)| room.free.take(size));
+        }
+        if *self.manner.lock() == Manner::Lying {
+            room.free = Resources::new(u64::MAX, u64::MAX);
+            (room.starts, room.ahead, room.idle) = (u16::MAX, u16::MAX, true);
         }
         room
     }

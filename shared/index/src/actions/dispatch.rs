@@ -21,6 +21,8 @@ pub struct Grant {
     pub after: u64,
     /// When a further copy is due, if any.
     pub hedge_at: Option<Millis>,
+    /// Maximum number of executions that the executor holds.
+    pub claims_max: u32,
     /// Resources that it holds there, in thousandths of ESU.
     pub cost: u64,
     /// Describes the grant for other schedulers that miss it; `None` if there are none.
@@ -28,14 +30,14 @@ pub struct Grant {
 }
 
 impl Grant {
-    /// Appends the seven arguments that the scripts expect for each grant.
+    /// Appends the eight arguments that the scripts expect for each grant.
     pub(crate) fn write(&self, invocation: &mut redis::ScriptInvocation<'_>) {
         invocation.arg(self.key.to_string()).arg(self.executor.as_str());
         invocation.arg(self.hedge_at.map_or(0, |at| at.0)).arg(self.cost).arg(self.after);
         let notice = self.notice.as_ref();
         let notice =
             notice.map(|notice| serde_json::to_string(notice).present("a notice of a grant as JSON"));
-        invocation.arg(self.pool.as_str()).arg(notice.unwrap_or_default());
+        invocation.arg(self.pool.as_str()).arg(notice.unwrap_or_default()).arg(self.claims_max);
     }
 }
 
@@ -53,6 +55,8 @@ pub enum Committed {
     },
     /// The execution does not wait, or nothing may be granted now.
     NotGranted,
+    /// The executor holds as many executions as it may, whatever room it reports.
+    Full,
     /// Another scheduler granted something to the executor: the room that the caller knows is outdated.
     Outdated {
         /// Number of the last grant to the executor.
@@ -70,7 +74,7 @@ impl Actions {
         for grant in grants {
             grant.write(&mut invocation);
         }
-        let done: Vec<(u64, u64, String, Vec<String>)> =
+        let done: Vec<(u64, i64, String, Vec<String>)> =
             self.invoke("action_commit", &mut invocation).await?;
         let answers = grants.iter().zip(done);
         Ok(answers
@@ -108,9 +112,10 @@ pub(super) fn read_ids(ids: &[String]) -> Option<Vec<RequirementsId>> {
 /// Reads the result of `grant`, whose record is `record`.
 pub(super) fn read_committed(
     grant: &Grant,
-    (sequence, number, missed): (u64, u64, Vec<String>),
+    (sequence, number, missed): (u64, i64, Vec<String>),
     record: impl FnOnce() -> String,
 ) -> Committed {
+    let Ok(number) = u64::try_from(number) else { return Committed::Full };
     match (sequence, number) {
         (0, 0) => Committed::NotGranted,
         (0, number) => {

@@ -35,7 +35,7 @@ pub struct StaleClaim {
     pub executor: ExecutorId,
 }
 
-type RawEffects = (String, u64, Vec<String>, u8, Vec<(u64, u64, Vec<String>)>, u8);
+type RawEffects = (String, u64, Vec<String>, u8, Vec<(u64, i64, Vec<String>)>, u8);
 
 /// Time in milliseconds for which a process counts as waiting for another one to apply events.
 const FOLLOWED_TTL_MS: u64 = 30_000;

@@ -71,6 +71,7 @@ pub fn grant_of(key: &ExecutionKey, executor: &str, after: u64) -> Grant {
         executor: id(executor),
         pool: pool(),
         after,
+        claims_max: u32::MAX,
         hedge_at: None,
         cost: 1000,
         notice: None,
@@ -264,7 +265,7 @@ impl Test {
             let grant = Grant { hedge_at, ..grant_of(key, executor, after) };
             match self.actions.commit(&[grant], NOW).await.unwrap().remove(0) {
                 Committed::Granted { number, sequence, record } => return Some((number, sequence, record)),
-                Committed::NotGranted => return None,
+                Committed::NotGranted | Committed::Full => return None,
                 Committed::Outdated { number, .. } => after = number,
             }
         }

@@ -121,7 +121,7 @@ metrics! {
         ConnectionsClosed "forebay_connections_closed_total" [Reason] "Connections closed or refused because of a limit: for_another, refused, no_descriptors";
         ConsoleBytes "forebay_console_bytes_total" [Stream] "Bytes of console output read from builds";
         ScaleDecisions "forebay_scale_decisions_total" [Pool, Reason] "Changes of the target size of a pool";
-        ExecutionClaims "forebay_execution_claims_total" [Verdict] "Executions granted to executors, and executors whose room was outdated";
+        ExecutionClaims "forebay_execution_claims_total" [Verdict] "Executions granted to executors, executors whose room was outdated, and executors that were full although they reported room";
         ExecutionsHedged "forebay_executions_hedged_total" [] "Additional copies started of slow executions";
         AffinityLookups "forebay_affinity_lookups_total" [Verdict] "Executions that were warm on an executor, by whether they ran there";
         ExecutionsRequeued "forebay_executions_requeued_total" [] "Executions requeued because their executor was lost";
