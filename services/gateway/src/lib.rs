@@ -40,8 +40,11 @@ pub fn run(context: Context, settings: GatewaySettings) -> Running {
 }
 
 async fn serve_all(context: Context, settings: GatewaySettings) -> Result<(), ServiceError> {
-    let live =
-        context.bus.connect_live(&format!("forebay {} watches", context.instance), HEARD_AHEAD).await?;
+    let name = format!("forebay {} watches", context.instance);
+    let live = tokio::select! {
+        () = context.stop.cancelled() => return Ok(()),
+        live = context.bus.connect_live(&name, HEARD_AHEAD) => live?,
+    };
     let cas = context.cas().await?;
     let gateway = Gateway {
         client: Client::new(context.bus.clone()).with_live_connection(live),

@@ -62,11 +62,7 @@ pub struct LiveConnection {
 }
 
 impl LiveConnection {
-    async fn connect(
-        servers: &[ServerAddr],
-        name: &str,
-        capacity: usize,
-    ) -> Result<Self, Box<dyn std::error::Error + Send + Sync>> {
+    async fn connect(servers: &[ServerAddr], name: &str, capacity: usize) -> Result<Self, ConnectError> {
         let (sender, reconnects) = watch::channel(0_u64);
         let sender = Arc::new(sender);
         let client = ConnectOptions::new()
@@ -139,6 +135,33 @@ const ACK_TIMEOUT: Duration = Duration::from_secs(2);
 const CLOCK_TIMEOUT: Duration = Duration::from_millis(500);
 const RECONNECT_DELAY_MAX: Duration = Duration::from_millis(250);
 
+/// Why a connection could not be opened.
+type ConnectError = Box<dyn std::error::Error + Send + Sync>;
+
+/// Tries to connect until it succeeds, or once without patience.
+async fn connected<T, C: Future<Output = Result<T, ConnectError>>>(
+    url: &str,
+    patience: Patience,
+    connect: impl Fn() -> C,
+) -> Result<T, BusError> {
+    let mut warned = false;
+    loop {
+        match connect().await {
+            Ok(connection) => return Ok(connection),
+            Err(source) if patience == Patience::None => {
+                return Err(BusError::Unreachable { url: url.to_owned(), source });
+            }
+            Err(error) => {
+                if !warned {
+                    warn!(url, %error, "waiting for nats-server");
+                    warned = true;
+                }
+                tokio::time::sleep(Duration::from_millis(200)).await;
+            }
+        }
+    }
+}
+
 impl Bus {
     /// Maximum bytes of a message that the connected nats-server accepts.
     pub fn max_payload(&self) -> usize {
@@ -148,29 +171,10 @@ impl Bus {
     /// Connects to `url` (or several of one cluster, separated by commas) as `name`.
     pub async fn connect(url: &str, name: &str, patience: Patience) -> Result<Self, BusError> {
         let servers = addresses(url)?;
-        let mut warned = false;
-        loop {
-            match Self::connect_once(&servers, url, name).await {
-                Ok(bus) => return Ok(bus),
-                Err(error) if patience == Patience::None => {
-                    return Err(BusError::Unreachable { url: url.to_owned(), source: error });
-                }
-                Err(error) => {
-                    if !warned {
-                        warn!(url, %error, "waiting for nats-server");
-                        warned = true;
-                    }
-                    tokio::time::sleep(Duration::from_millis(200)).await;
-                }
-            }
-        }
+        connected(url, patience, || Self::connect_once(&servers, url, name)).await
     }
 
-    async fn connect_once(
-        servers: &[ServerAddr],
-        url: &str,
-        name: &str,
-    ) -> Result<Self, Box<dyn std::error::Error + Send + Sync>> {
+    async fn connect_once(servers: &[ServerAddr], url: &str, name: &str) -> Result<Self, ConnectError> {
         let LiveConnection { client, reconnects } =
             LiveConnection::connect(servers, name, SUBSCRIPTION_CAPACITY).await?;
         let js = jetstream::ContextBuilder::new()
@@ -236,11 +240,11 @@ impl Bus {
     }
 
     /// Opens another connection whose subscriptions keep at most `capacity` unread messages: for readers that can read
-    /// again what they missed.
+    /// again what they missed. Waits while no server is reachable.
     pub async fn connect_live(&self, name: &str, capacity: usize) -> Result<LiveConnection, BusError> {
-        LiveConnection::connect(&addresses(&self.url)?, name, capacity)
-            .await
-            .map_err(|source| BusError::Unreachable { url: self.url.to_string(), source })
+        let servers = addresses(&self.url)?;
+        let connect = || LiveConnection::connect(&servers, name, capacity);
+        connected(&self.url, Patience::Wait, connect).await
     }
 
     /// The NATS client, for tests; the functions of [`Bus`] are for all others.

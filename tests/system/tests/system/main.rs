@@ -26,6 +26,7 @@ mod emergencies;
 mod estimates;
 mod executor_faults;
 mod following;
+mod frozen_schedulers;
 mod full_disk;
 mod harness;
 mod hedging;

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use farm::{Farm, SOON};
+use bus::{Bus, Patience};
+use farm::{Farm, SOON, Servers};
 use model::{BuildKey, Outcome, Priority};
 
 use crate::check::{ended_within, request, until};
@@ -143,4 +144,16 @@ async fn more_urgent_builds_of_a_group_start_first() {
     let order: Vec<String> =
         effects.into_iter().filter(|effect| effect.what == "start").map(|effect| effect.build).collect();
     assert_eq!(order, wanted);
+}
+
+#[tokio::test]
+async fn a_further_connection_waits_while_nats_server_is_away() {
+    let servers = Servers::start().await;
+    let bus = Bus::connect(&servers.nats_url(), "first", Patience::Wait).await.unwrap();
+    servers.kill_nats();
+    let mut connecting = std::pin::pin!(bus.connect_live("second", 8));
+    let early = tokio::time::timeout(Duration::from_millis(300), &mut connecting).await;
+    assert!(early.is_err(), "{early:?}");
+    servers.start_nats().await;
+    tokio::time::timeout(SOON, connecting).await.expect("the server is back").unwrap();
 }
