@@ -41,7 +41,7 @@ impl Acceptor {
 
     /// Writes `count` actions at once, whose latency is not measured.
     pub(crate) async fn fill(&self, count: u64) -> Result<(), BenchError> {
-        let writes = self.in_turn(count).map(|group| self.write(execution(group, self.bus.now())));
+        let writes = self.in_turn(count).map(|group| write(&self.bus, execution(group, self.bus.now())));
         stream::iter(writes).buffer_unordered(IN_FLIGHT).try_collect().await
     }
 
@@ -54,7 +54,7 @@ impl Acceptor {
         let write = |group| {
             let execution = execution(group, self.bus.now());
             self.ledger.accepted(execution.id);
-            self.write(execution)
+            write(&self.bus, execution)
         };
         placed.map(write).buffer_unordered(IN_FLIGHT).try_collect().await
     }
@@ -70,7 +70,7 @@ impl Acceptor {
             let (id, begun) = (execution.id, Instant::now());
             let granted = self.ledger.grant_of(id);
             self.ledger.accepted(id);
-            self.write(execution).await?;
+            write(&self.bus, execution).await?;
             let at = tokio::time::timeout(GRANT_MAX, granted).await;
             let at = at.ok().and_then(Result::ok);
             let at = at.ok_or_else(|| BenchError::plain("an EMERGENCY action was not granted"))?;
@@ -82,14 +82,15 @@ impl Acceptor {
     fn in_turn(&self, count: u64) -> impl Iterator<Item = &Group> {
         self.groups.iter().cycle().zip(0..count).map(|(group, _)| group)
     }
+}
 
-    async fn write(&self, execution: Execution) -> Result<(), BenchError> {
-        let record = ExecutionRecord::accepted(execution);
-        match self.bus.transition(&record, Sequence(0), PATIENCE).await? {
-            // A later record: the acknowledgement was late, and the action has ended in the meantime.
-            Written::Won(_) | Written::Lost(Some(_)) => Ok(()),
-            Written::Lost(None) => Err(BenchError::plain("a record of a new action was refused")),
-        }
+/// Writes the record of a new action.
+pub(crate) async fn write(bus: &Bus, execution: Execution) -> Result<(), BenchError> {
+    let record = ExecutionRecord::accepted(execution);
+    match bus.transition(&record, Sequence(0), PATIENCE).await? {
+        // A later record: the acknowledgement was late, and the action has ended in the meantime.
+        Written::Won(_) | Written::Lost(Some(_)) => Ok(()),
+        Written::Lost(None) => Err(BenchError::plain("a record of a new action was refused")),
     }
 }
 

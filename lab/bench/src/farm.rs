@@ -140,10 +140,14 @@ impl BenchFarm {
         Ok(Executor { child, data })
     }
 
-    /// Starts another scheduler with this name.
-    pub(crate) async fn scheduler(&mut self, name: &str) -> Result<(), BenchError> {
+    /// Starts another scheduler with this name and these settings.
+    pub(crate) async fn scheduler(
+        &mut self,
+        name: &str,
+        settings: &[(&str, &str)],
+    ) -> Result<(), BenchError> {
         let mut command = ourselves()?;
-        command.args(["serve", "scheduler"]);
+        command.args(["serve", "scheduler"]).envs(settings.iter().copied());
         let child = self.serve(command, name, &self.folder.path().join(name)).await?;
         self.endpoints.processes.extend(child.id().map(|pid| (name.to_owned(), pid)));
         self.schedulers.push(child);

@@ -16,10 +16,11 @@ use crate::{
     farm::BenchFarm,
     figures::Figures,
     ledger::{Ledger, Tally},
-    light_executors::LightExecutors,
+    light_executors::{self, Fleet, LightExecutors, RunTimes},
     memory::Memory,
     processor::{Machine, ProcessorTimes},
     progress::say,
+    replay::{self, ReplayArgs},
     report::BenchReport,
     statistics::Percentiles,
 };
@@ -39,7 +40,8 @@ const LIMIT: Duration = Duration::from_secs(60);
 /// Options of `forebay bench farm`, which starts servers and schedulers in temporary folders.
 ///
 /// The executors are tasks of this process: they report room, accept grants and write results, and run nothing. A list
-/// of numbers measures each combination on a farm of its own.
+/// of numbers measures each combination on a farm of its own. With `--replay`, the farm runs a stream of jobs, and their
+/// waits are compared with those of the simulator.
 #[derive(Debug, Args)]
 pub(crate) struct FarmArgs {
     /// Number of executors of the farm
@@ -70,6 +72,8 @@ pub(crate) struct FarmArgs {
     /// a grant is measured
     #[arg(long, value_name = "N", default_value_t = 0)]
     emergency: u64,
+    #[command(flatten)]
+    replay: ReplayArgs,
 }
 
 fn positive() -> RangedI64ValueParser<u32> {
@@ -111,14 +115,24 @@ impl FarmArgs {
         cases
     }
 
+    /// The executors of a case, all of one pool.
+    fn fleet(&self, case: Case) -> Result<Fleet, BenchError> {
+        let pool = Arc::new(light_executors::pool(accepted::pool()?, self.slots, BTreeMap::new()));
+        let pools = (0..case.executors).map(|_| pool.clone()).collect();
+        Ok(Fleet { pools, slots: self.slots, run: RunTimes::Same(Duration::from_millis(self.run_ms)) })
+    }
+
     fn in_flight(&self, case: Case) -> usize {
         let slots = usize::try_from(case.executors).unwrap_or(usize::MAX) * usize::from(self.slots);
         self.in_flight.unwrap_or_else(|| (slots / 2).min(IN_FLIGHT_MAX)).max(1)
     }
 }
 
-/// Measures all combinations of the options.
+/// Measures all combinations of the options, or replays a stream.
 pub(crate) async fn measure(args: &FarmArgs) -> Result<BenchReport, BenchError> {
+    if let Some(stream) = &args.replay.replay {
+        return Box::pin(replay::measure(stream, &args.replay, &args.schedulers)).await;
+    }
     let mut figures = Figures::default();
     figures.field("actions", args.actions).field("groups", args.groups);
     figures.field("slots", args.slots).field("run_ms", args.run_ms);
@@ -143,12 +157,11 @@ pub(crate) async fn measure(args: &FarmArgs) -> Result<BenchReport, BenchError> 
 async fn measure_case(args: &FarmArgs, case: Case) -> Result<(f64, Figures), BenchError> {
     let mut farm = BenchFarm::of_servers().await?;
     for number in 1..=case.schedulers {
-        farm.scheduler(&format!("scheduler-{number}")).await?;
+        farm.scheduler(&format!("scheduler-{number}"), &[]).await?;
     }
     let in_flight = args.in_flight(case);
     let ledger = Arc::new(Ledger::new(in_flight));
-    let run = Duration::from_millis(args.run_ms);
-    let executors = LightExecutors::start(&farm, case.executors, args.slots, run, ledger.clone()).await?;
+    let executors = LightExecutors::start(&farm, args.fleet(case)?, ledger.clone()).await?;
     let acceptor = Acceptor::new(farm.client.bus().clone(), args.groups, ledger.clone())?;
     let (actions, emergency) = (args.actions.max(1), args.emergency);
     let bench = Bench { farm: &farm, case, actions, emergency, acceptor: &acceptor, ledger: &ledger };

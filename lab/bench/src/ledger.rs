@@ -22,6 +22,7 @@ pub(crate) struct Ledger {
     places: Semaphore,
     actions: Mutex<Actions>,
     granted: watch::Sender<u64>,
+    ended: watch::Sender<u64>,
     /// Number of grants of executions that were granted before.
     repeated: AtomicU64,
     /// Number of grants without a free slot.
@@ -53,8 +54,8 @@ struct Actions {
     accepted: HashMap<ExecutionId, Instant>,
     /// Actions that are granted and not finished.
     running: HashSet<ExecutionId>,
-    /// Milliseconds from acceptance to the arrival of the grant.
-    latencies: Vec<f64>,
+    /// Milliseconds from acceptance to the arrival of the grant of each action.
+    latencies: Vec<(ExecutionId, f64)>,
     /// Where the time of the grant of an action is reported.
     watched: HashMap<ExecutionId, oneshot::Sender<Instant>>,
 }
@@ -66,6 +67,7 @@ impl Ledger {
             places: Semaphore::new(in_flight),
             actions: Mutex::default(),
             granted: watch::Sender::new(0),
+            ended: watch::Sender::new(0),
             repeated: AtomicU64::new(0),
             beyond: AtomicU64::new(0),
             asked: AtomicU64::new(0),
@@ -108,7 +110,7 @@ impl Ledger {
                 let _ = watched.send(now);
             }
             if let Some(at) = actions.accepted.remove(&id) {
-                actions.latencies.push(now.duration_since(at).as_secs_f64() * 1000.0);
+                actions.latencies.push((id, now.duration_since(at).as_secs_f64() * 1000.0));
             }
         }
         drop(actions);
@@ -120,6 +122,7 @@ impl Ledger {
     pub(crate) fn finished(&self, id: &ExecutionId) {
         if self.actions.lock().running.remove(id) {
             self.places.add_permits(1);
+            self.ended.send_modify(|ended| *ended += 1);
         }
     }
 
@@ -158,6 +161,17 @@ impl Ledger {
         }
     }
 
+    /// Waits until `count` actions have ended, however long that takes.
+    pub(crate) async fn until_ended(&self, count: u64) {
+        // The sender lives as long as the ledger, so this cannot fail.
+        let _ = self.ended.subscribe().wait_for(|ended| *ended >= count).await;
+    }
+
+    /// Milliseconds from acceptance to the arrival of the grant of each action that was granted.
+    pub(crate) fn waits(&self) -> HashMap<ExecutionId, f64> {
+        self.actions.lock().latencies.iter().copied().collect()
+    }
+
     /// Forgets the latencies and counts so far.
     pub(crate) fn begin(&self) {
         self.actions.lock().latencies.clear();
@@ -168,8 +182,9 @@ impl Ledger {
 
     /// What was noted since [`Ledger::begin`].
     pub(crate) fn tally(&self) -> Tally {
+        let mut latencies: Vec<f64> = self.actions.lock().latencies.iter().map(|(_, wait)| *wait).collect();
         Tally {
-            latency: Percentiles::of(&mut self.actions.lock().latencies),
+            latency: Percentiles::of(&mut latencies),
             repeated: self.repeated.load(Ordering::Relaxed),
             beyond: self.beyond.load(Ordering::Relaxed),
             asked: self.asked.load(Ordering::Relaxed),
@@ -198,7 +213,9 @@ mod tests {
         assert_eq!(ledger.places.available_permits(), 0);
         ledger.finished(&id);
         ledger.finished(&id);
+        ledger.until_ended(1).await;
         assert_eq!(ledger.places.available_permits(), 1);
+        assert_eq!(ledger.waits().into_keys().collect::<Vec<_>>(), [id]);
         ledger.begin();
         assert_eq!((ledger.count(), ledger.tally().repeated), (1, 0));
     }

@@ -34,6 +34,7 @@ mod progress;
 mod queue;
 mod rates;
 mod redis_info;
+mod replay;
 mod report;
 mod rounds;
 mod scenarios;

@@ -5,26 +5,37 @@ mod common;
 mod executor;
 mod held;
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use bus::{Bus, Patience};
 use futures::{StreamExt as _, stream};
-use model::{ExecutorType, Pool, Resources};
+use model::{ExecutorType, Pool, PoolName, Resources};
 use service::Context;
 use settings::Settings;
 use tokio::{sync::Mutex, task::JoinSet, time::MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 
+pub(crate) use self::common::RunTimes;
 use self::{common::Common, executor::LightExecutor};
-use crate::{accepted, error::BenchError, farm::BenchFarm, ledger::Ledger};
+use crate::{error::BenchError, farm::BenchFarm, ledger::Ledger};
 
 /// Number of connections that all executors share.
-const CONNECTIONS: u32 = 4;
+const CONNECTIONS: usize = 4;
 /// Executors that start per second: 5,000 of them spread their heartbeats over the interval of 10 s.
 const STARTS_PER_S: u32 = 500;
 /// Bytes of memory for each slot.
 const MEMORY_OF_SLOT: u64 = 1 << 30;
 const CLOSING_MAX: Duration = Duration::from_secs(2);
+
+/// The executors to start, and how long their actions run.
+pub(crate) struct Fleet {
+    /// The pool of each executor, with its capacity.
+    pub(crate) pools: Vec<Arc<Pool>>,
+    /// Number of slots of each executor.
+    pub(crate) slots: u16,
+    /// How long actions run on the executors.
+    pub(crate) run: RunTimes,
+}
 
 /// The executors of a farm. Without [`LightExecutors::end`], they end with this process.
 pub(crate) struct LightExecutors {
@@ -36,15 +47,13 @@ pub(crate) struct LightExecutors {
 }
 
 impl LightExecutors {
-    /// Starts `count` executors with `slots` slots each, whose actions take the time `run`. Until they are opened, they
-    /// report that they have no room.
+    /// Starts the executors of `fleet`. Until they are opened, they report that they have no room.
     pub(crate) async fn start(
         farm: &BenchFarm,
-        count: u32,
-        slots: u16,
-        run: Duration,
+        fleet: Fleet,
         ledger: Arc<Ledger>,
     ) -> Result<Self, BenchError> {
+        let Fleet { pools, slots, run } = fleet;
         let stop = CancellationToken::new();
         let settings = Settings {
             nats_url: farm.endpoints.nats.clone(),
@@ -53,20 +62,23 @@ impl LightExecutors {
             ..Settings::default()
         };
         let mut contexts = Vec::new();
-        for _ in 0..CONNECTIONS.min(count) {
+        for _ in 0..CONNECTIONS.min(pools.len()) {
             let connected =
                 Context::connect(settings.service(), "executor", Patience::None, stop.clone()).await;
             contexts.push(connected.map_err(|error| BenchError::new("connecting executors", &error))?);
         }
-        let pool = pool(slots)?;
-        farm.client.bus().buckets().announce_pool(&pool).await?;
-        let common = Arc::new(Common::new(settings.executor(), pool, ledger, run));
+        let mut kinds = pools.clone();
+        kinds.dedup();
+        for pool in kinds {
+            farm.client.bus().buckets().announce_pool(&pool).await?;
+        }
+        let common = Arc::new(Common::new(settings.executor(), ledger, run));
         let (mut all, mut tasks) = (Vec::new(), JoinSet::new());
         let mut ticks = tokio::time::interval(Duration::from_secs(1) / STARTS_PER_S);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Burst);
-        for (number, context) in (1..=count).zip(contexts.iter().cycle()) {
+        for ((number, pool), context) in (1..).zip(pools).zip(contexts.iter().cycle()) {
             ticks.tick().await;
-            let executor = Arc::new(LightExecutor::new(context.clone(), common.clone(), number)?);
+            let executor = Arc::new(LightExecutor::new(context.clone(), common.clone(), pool, number)?);
             tasks.spawn(executor.clone().serve());
             all.push(executor);
         }
@@ -98,14 +110,8 @@ impl LightExecutors {
     }
 }
 
-/// The pool of the executors, each with `slots` slots.
-fn pool(slots: u16) -> Result<Pool, BenchError> {
+/// A pool of executors with `slots` slots each, which offer these properties.
+pub(crate) fn pool(name: PoolName, slots: u16, properties: BTreeMap<String, Vec<String>>) -> Pool {
     let capacity = Resources::new(u64::from(slots) * 1000, u64::from(slots) * MEMORY_OF_SLOT);
-    Ok(Pool {
-        name: accepted::pool()?,
-        properties: std::collections::BTreeMap::new(),
-        root_is_input: false,
-        capacity,
-        executor_type: ExecutorType::x86(),
-    })
+    Pool { name, properties, root_is_input: false, capacity, executor_type: ExecutorType::x86() }
 }

@@ -1,6 +1,7 @@
 //! What all light executors of a farm share.
 
 use std::{
+    collections::HashMap,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -8,27 +9,43 @@ use std::{
     time::Duration,
 };
 
-use model::Pool;
+use model::ExecutionId;
 use service::host_name;
 use settings::ExecutorSettings;
 
 use crate::ledger::Ledger;
 
+/// How long actions run on their executors.
+pub(crate) enum RunTimes {
+    /// Each action runs for this time.
+    Same(Duration),
+    /// The run time of each action; other actions end at once.
+    Each(HashMap<ExecutionId, Duration>),
+}
+
+impl RunTimes {
+    /// The run time of an action.
+    pub(super) fn of(&self, id: &ExecutionId) -> Duration {
+        match self {
+            Self::Same(time) => *time,
+            Self::Each(times) => times.get(id).copied().unwrap_or_default(),
+        }
+    }
+}
+
 /// What all executors of a farm share.
 pub(super) struct Common {
     pub(super) settings: ExecutorSettings,
-    pub(super) pool: Pool,
     pub(super) host: String,
     pub(super) ledger: Arc<Ledger>,
-    /// Run time of each action.
-    pub(super) run: Duration,
+    pub(super) run: RunTimes,
     is_open: AtomicBool,
 }
 
 impl Common {
     /// For executors that report no room yet.
-    pub(super) fn new(settings: ExecutorSettings, pool: Pool, ledger: Arc<Ledger>, run: Duration) -> Self {
-        Self { settings, pool, host: host_name(), ledger, run, is_open: AtomicBool::new(false) }
+    pub(super) fn new(settings: ExecutorSettings, ledger: Arc<Ledger>, run: RunTimes) -> Self {
+        Self { settings, host: host_name(), ledger, run, is_open: AtomicBool::new(false) }
     }
 
     /// Whether the executors report the room that they have.

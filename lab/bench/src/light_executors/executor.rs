@@ -11,7 +11,7 @@ use std::{
 use bus::{Acquired, Lease, Renewed, Written, millis};
 use model::{
     Claimed, ExecutionOutcome, ExecutorControl, ExecutorHeartbeat, ExecutorHome, ExecutorId, ExecutorStatus,
-    Grants, Millis, RoomReport, WindowState,
+    Grants, Millis, Pool, RoomReport, WindowState,
 };
 use parking_lot::Mutex;
 use policy::actions::{CopyEnd, after_copy};
@@ -29,6 +29,7 @@ const RETRY: Duration = Duration::from_millis(200);
 pub(super) struct LightExecutor {
     context: Context,
     common: Arc<Common>,
+    pool: Arc<Pool>,
     id: ExecutorId,
     home: ExecutorHome,
     started_at: Millis,
@@ -56,7 +57,8 @@ impl HeartbeatSource for LightExecutor {
 
     fn heartbeat(&self) -> ExecutorHeartbeat {
         let mut held = self.held.lock();
-        let Common { settings, pool, host, .. } = &*self.common;
+        let Common { settings, host, .. } = &*self.common;
+        let pool = &*self.pool;
         ExecutorHeartbeat {
             executor: self.id.clone(),
             pool: pool.name.clone(),
@@ -85,10 +87,15 @@ impl HeartbeatSource for LightExecutor {
 }
 
 impl LightExecutor {
-    /// Executor number `number`, which sends over the connection of `context`.
-    pub(super) fn new(context: Context, common: Arc<Common>, number: u32) -> Result<Self, BenchError> {
+    /// Executor number `number` of `pool`, which sends over the connection of `context`.
+    pub(super) fn new(
+        context: Context,
+        common: Arc<Common>,
+        pool: Arc<Pool>,
+        number: u32,
+    ) -> Result<Self, BenchError> {
         let named = |error: model::ParseIdError| BenchError::new("naming an executor", &error);
-        let held = Held::new(common.settings.slots, common.pool.capacity.clone());
+        let held = Held::new(common.settings.slots, pool.capacity.clone());
         Ok(Self {
             id: format!("executor-{number:08}").parse().map_err(named)?,
             home: format!("home-{number:08}").parse().map_err(named)?,
@@ -98,6 +105,7 @@ impl LightExecutor {
             confirming: AtomicBool::new(false),
             context,
             common,
+            pool,
         })
     }
 
@@ -191,10 +199,11 @@ impl LightExecutor {
     }
 
     async fn run(self: Arc<Self>, claimed: Claimed) {
-        if !self.common.run.is_zero() {
-            tokio::time::sleep(self.common.run).await;
-        }
         let key = claimed.record.execution.key();
+        let run = self.common.run.of(&key.id);
+        if !run.is_zero() {
+            tokio::time::sleep(run).await;
+        }
         self.held.lock().leave_slot(&key);
         let is_reported = tokio::select! {
             is_reported = self.finish(claimed) => is_reported,

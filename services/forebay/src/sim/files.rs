@@ -11,31 +11,11 @@ use std::{
 use serde::{Serialize, de::DeserializeOwned};
 use simulate::{
     plot_lateness, plot_makespans, plot_waits,
-    queues::{
-        Batch, Reading, Run, Tally, Trace, alike_workers, read_workers, run_queue, write_trace, write_workers,
-    },
+    queues::{Batch, Reading, Run, Tally, run_queue, write_trace, write_workers},
 };
 
 use super::source::Source;
 use crate::failure::{Failure, USAGE, say};
-
-/// Reads a stream and its workers, which are a file or a number.
-pub(super) fn replayed(file: &Path, workers: &str) -> Result<Trace, Failure> {
-    let text = read(file)?;
-    let name =
-        file.file_stem().map_or_else(|| "replay".to_owned(), |stem| stem.to_string_lossy().into_owned());
-    let mut trace =
-        Trace::read(&name, &text).map_err(|error| Failure::usage(format!("{}: {error}", file.display())))?;
-    trace.stream.workers = if let Ok(count) = workers.parse() {
-        let alike = alike_workers(count, &trace.stream.requirements);
-        alike.map_err(|error| Failure::usage(format!("--workers {count}: {error}")))?
-    } else {
-        let file = Path::new(workers);
-        let named = read_workers(&read(file)?);
-        named.map_err(|error| Failure::usage(format!("{}: {error}", file.display())))?
-    };
-    Ok(trace)
-}
 
 /// Writes each stream of each seed, and the workers of each source.
 pub(super) fn dump(place: &Path, sources: &[Source], batch: &Batch) -> Result<(), Failure> {

@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, path::PathBuf};
 use clap::Args;
 use comfy_table::{Table, presets};
 use simulate::queues::{
-    Batch, QueueFigures, QueuePolicy, Reading, Stream, Tally, Workload, figures, run_batch,
+    Batch, QueueFigures, QueuePolicy, Reading, Stream, Tally, Workload, figures, read_replay, run_batch,
 };
 
 use super::{files, source::Source};
@@ -103,7 +103,7 @@ pub(super) fn run(args: &SimRunArgs, globals: &Globals) -> Result<(), Failure> {
 fn sources(args: &SimRunArgs) -> Result<Vec<Source>, Failure> {
     match (&args.replay, &args.workers) {
         (Some(file), Some(workers)) => {
-            let trace = files::replayed(file, workers)?;
+            let trace = read_replay(file, workers).map_err(|error| Failure::of(USAGE, &error))?;
             Ok(vec![Source::Replayed(Box::new(trace))])
         }
         (_, _) if args.workload.is_empty() => Ok(Workload::ALL.into_iter().map(Source::Workload).collect()),
