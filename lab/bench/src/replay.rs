@@ -1,5 +1,5 @@
-//! `forebay bench farm --replay`: runs a stream of jobs on light executors, and compares the waits with those of the
-//! simulator.
+//! `forebay bench farm --replay`: runs a stream of jobs on light executors, and compares the waits
+//! with those of the simulator.
 
 mod case;
 mod live;
@@ -19,8 +19,8 @@ use crate::{error::BenchError, figures::Figures, memory::Memory, progress::say, 
 /// Options of `forebay bench farm` for the replay of a stream.
 #[derive(Debug, Args)]
 pub(crate) struct ReplayArgs {
-    /// Stream of jobs to run instead, as `forebay sim run --dump` writes it: compares the waits of the jobs with those
-    /// of the simulator
+    /// Stream of jobs to run instead, as `forebay sim run --dump` writes it: compares the waits of the jobs
+    /// with those of the simulator
     #[arg(
         long,
         value_name = "FILE",
@@ -28,8 +28,8 @@ pub(crate) struct ReplayArgs {
         conflicts_with_all = ["executors", "actions", "groups", "waiting", "slots", "in_flight", "run_ms", "emergency"],
     )]
     pub(crate) replay: Option<PathBuf>,
-    /// Workers for the replay, each an executor with one slot: a JSON file, or a number of identical workers that meet
-    /// all requirements
+    /// Workers for the replay, each an executor with one slot: a JSON file, or a number of identical workers
+    /// that meet all requirements
     #[arg(long, value_name = "FILE|N", requires = "replay")]
     workers: Option<String>,
     /// Number of seconds of the stream that the farm replays per second

@@ -11,8 +11,8 @@ use crate::{
 
 const MS_PER_S: f64 = 1000.0;
 
-/// One figure of all outcomes in seconds of the stream: of the farm, of the simulator, and of the simulator without
-/// alternatives.
+/// One figure of all outcomes in seconds of the stream: of the farm, of the simulator, and of the simulator
+/// without alternatives for any job.
 struct Row {
     name: String,
     live: f64,
@@ -43,8 +43,8 @@ impl Row {
     }
 }
 
-/// Compares the farm with the simulator. `apart` is the outcome of the simulator if each job can run on one kind of worker
-/// only.
+/// Compares the farm with the simulator. `apart` is the outcome of the simulator if each job can run
+/// on one kind of worker only.
 pub(super) fn compare(stream: &Stream, live: &Outcome, simulated: &Outcome, apart: &Outcome) -> Figures {
     let outcomes = [live, simulated, apart];
     let of_waits = |outcome: &Outcome| Percentiles::of(&mut outcome.waits_ms.clone());
