@@ -7,7 +7,6 @@ use std::{
 };
 
 use clap::{Args, builder::RangedI64ValueParser};
-use model::{Millis, RequirementsId};
 
 use crate::{
     accepted::{self, Acceptor},
@@ -15,6 +14,7 @@ use crate::{
     error::BenchError,
     farm::BenchFarm,
     figures::Figures,
+    index_wait::index_shows,
     ledger::{Ledger, Tally},
     light_executors::{self, Fleet, LightExecutors, RunTimes},
     memory::Memory,
@@ -33,9 +33,6 @@ const IN_FLIGHT_MAX: usize = 256;
 const SHOWN_MIN_US: f64 = 0.5;
 /// Time for which the farm is measured before actions start.
 const IDLE: Duration = Duration::from_secs(2);
-const LOOK: Duration = Duration::from_millis(20);
-/// Time limit for executors to become known, or for one more action to enter the index.
-const LIMIT: Duration = Duration::from_secs(60);
 
 /// Options of `forebay bench farm`, which starts servers and schedulers in temporary folders.
 ///
@@ -240,33 +237,14 @@ impl Bench<'_> {
         Ok(percents.into_iter().filter(|(_, percent)| *percent > 0.0).collect())
     }
 
-    /// Waits until a number of the index, the first of a pair, reaches the second. Fails if it stays the same for long.
+    /// Waits until a number of the index, the first of a pair, reaches the second.
     async fn until(
         &self,
         what: &str,
         numbers: impl Fn(&index::actions::Queue) -> (u64, u64),
     ) -> Result<(), BenchError> {
-        let failed = |error: &dyn std::error::Error| BenchError::new("reading the index", error);
-        let (pool, actions) = (accepted::pool()?, self.farm.index.actions());
-        let mut last = (0, Instant::now());
-        loop {
-            let now: Millis = self.farm.client.bus().now();
-            let queue = actions
-                .queue(&RequirementsId::none(), [&pool], None, now)
-                .await
-                .map_err(|error| failed(&error))?;
-            let (found, wanted) = numbers(&queue);
-            if found >= wanted {
-                return Ok(());
-            }
-            if found != last.0 {
-                last = (found, Instant::now());
-            }
-            if last.1.elapsed() > LIMIT {
-                return Err(BenchError::plain(format!("waiting until {what}: {found} of {wanted}")));
-            }
-            tokio::time::sleep(LOOK).await;
-        }
+        let pool = accepted::pool()?;
+        index_shows(self.farm, std::iter::once(&pool), what, numbers).await
     }
 
     /// Accepts actions as places get free, and measures their grants.

@@ -20,6 +20,7 @@ mod fit;
 mod floor;
 mod granting;
 mod guard;
+mod index_wait;
 mod input_roots;
 mod join;
 mod latency;

@@ -67,10 +67,9 @@ impl LightExecutors {
                 Context::connect(settings.service(), "executor", Patience::None, stop.clone()).await;
             contexts.push(connected.map_err(|error| BenchError::new("connecting executors", &error))?);
         }
-        let mut kinds = pools.clone();
-        kinds.dedup();
-        for pool in kinds {
-            farm.client.bus().buckets().announce_pool(&pool).await?;
+        let kinds: BTreeMap<&PoolName, &Arc<Pool>> = pools.iter().map(|pool| (&pool.name, pool)).collect();
+        for pool in kinds.into_values() {
+            farm.client.bus().buckets().announce_pool(pool).await?;
         }
         let common = Arc::new(Common::new(settings.executor(), ledger, run));
         let (mut all, mut tasks) = (Vec::new(), JoinSet::new());

@@ -55,6 +55,7 @@ pub(crate) struct Granted {
     pool: PoolName,
     /// Number of the last known grant to the executor.
     after: u64,
+    /// Maximum number of executions that the executor holds.
     claims_max: u32,
     pub(crate) demand: Demand,
     pub(crate) grant: Grant,

@@ -8,7 +8,7 @@ use std::{
 
 use bus::millis;
 use futures::{StreamExt as _, TryStreamExt as _, stream};
-use model::{Execution, ExecutionId, Pool, Requirements, RequirementsId};
+use model::{Execution, ExecutionId, Pool, Requirements};
 use simulate::queues::{Job, Stream};
 use tokio::time::Instant;
 
@@ -17,6 +17,7 @@ use crate::{
     accepted,
     error::BenchError,
     farm::BenchFarm,
+    index_wait::index_shows,
     ledger::{Ledger, Tally},
     light_executors::{self, Fleet, LightExecutors, RunTimes},
 };
@@ -25,8 +26,7 @@ use crate::{
 const SLOTS: u16 = 1;
 /// Number of concurrent writes of records.
 const WRITES: usize = 256;
-const LOOK: Duration = Duration::from_millis(20);
-/// Time limit for executors to become known, and for what the farm may take in addition to the simulated time.
+/// Time that the farm may take in addition to twice the simulated time.
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// Runs the stream of `case` on a farm. Its times, multiplied by the speed, are the outcome.
@@ -46,8 +46,7 @@ pub(super) async fn run(case: &Case<'_>, simulated: &Outcome) -> Result<(Outcome
     let executors = LightExecutors::start(&farm, fleet, ledger.clone()).await?;
     let replay = Replay {
         farm: &farm,
-        stream,
-        speed: *speed,
+        case,
         ids: &ids,
         limit: Duration::from_secs_f64(simulated.makespan_ms / 1000.0 / speed) * 2 + LIMIT,
         ledger: &ledger,
@@ -92,8 +91,7 @@ fn pools(stream: &Stream) -> Result<Vec<Arc<Pool>>, BenchError> {
 /// A farm with executors, and the jobs for them.
 struct Replay<'a> {
     farm: &'a BenchFarm,
-    stream: &'a Stream,
-    speed: f64,
+    case: &'a Case<'a>,
     /// Id of the execution of each job.
     ids: &'a [ExecutionId],
     /// Time limit of the whole replay.
@@ -105,28 +103,18 @@ impl Replay<'_> {
     /// Waits until all executors are known.
     async fn known(&self, pools: &[Arc<Pool>]) -> Result<(), BenchError> {
         let names: BTreeSet<_> = pools.iter().map(|pool| &pool.name).collect();
-        let (actions, bus) = (self.farm.index.actions(), self.farm.client.bus());
-        let known = async {
-            loop {
-                let queue =
-                    actions.queue(&RequirementsId::none(), names.iter().copied(), None, bus.now()).await;
-                let queue = queue.map_err(|error| BenchError::new("reading the index", &error))?;
-                if queue.executors >= pools.len() as u64 {
-                    return Ok(());
-                }
-                tokio::time::sleep(LOOK).await;
-            }
-        };
-        let known = tokio::time::timeout(LIMIT, known).await;
-        known.map_err(|error| BenchError::new("the executors did not become known", &error))?
+        let executors = pools.len() as u64;
+        let known = |queue: &index::actions::Queue| (queue.executors, executors);
+        index_shows(self.farm, names.iter().copied(), "the executors are known", known).await
     }
 
     /// Accepts each job at its time, and waits until all have ended.
     async fn run(&self) -> Result<Outcome, BenchError> {
+        let Case { stream, speed, .. } = *self.case;
         let begun = Instant::now();
-        let jobs = self.stream.jobs.iter().zip(self.ids.iter().copied());
+        let jobs = stream.jobs.iter().zip(self.ids.iter().copied());
         let arrivals = stream::iter(jobs).then(|(job, id)| async move {
-            tokio::time::sleep_until(begun + scaled(job.arrival_ms, self.speed)).await;
+            tokio::time::sleep_until(begun + scaled(job.arrival_ms, speed)).await;
             (job, id)
         });
         let write = |(job, id)| async move {
@@ -143,16 +131,16 @@ impl Replay<'_> {
         let all = tokio::time::timeout(self.limit, all).await;
         let took = all.map_err(|error| BenchError::new("the jobs did not end", &error))??;
         let waits: HashMap<ExecutionId, f64> = self.ledger.waits();
-        let wait = |id: &ExecutionId| waits.get(id).map(|wait| wait * self.speed);
+        let wait = |id: &ExecutionId| waits.get(id).map(|wait| wait * speed);
         let waits_ms: Option<Vec<f64>> = self.ids.iter().map(wait).collect();
         let waits_ms = waits_ms.ok_or_else(|| BenchError::plain("a job ended without a grant"))?;
-        Ok(Outcome { waits_ms, makespan_ms: took.as_secs_f64() * 1000.0 * self.speed })
+        Ok(Outcome { waits_ms, makespan_ms: took.as_secs_f64() * 1000.0 * speed })
     }
 
     /// The execution of a job, which does not time out before the replay.
     fn execution(&self, job: &Job, id: ExecutionId) -> Execution {
         let now = self.farm.client.bus().now();
-        let asked = self.stream.requirements.get(job.requirements as usize).into_iter().flatten();
+        let asked = self.case.stream.requirements.get(job.requirements as usize).into_iter().flatten();
         let requirements = Requirements::of(asked.map(|(name, value)| (name.as_str(), value.as_str())));
         let (band, group) = (job.priority, &self.farm.group);
         let (timeout_ms, expires_at_ms) = (millis(self.limit), now.after(self.limit));
