@@ -10,8 +10,8 @@ use std::{
 
 use bus::{Bus, Received};
 use model::{
-    BuildKey, BuildResult, Heartbeat, Invocation, LogSummary, Occupancy, Offer, OfferReply, OfferVerdict,
-    Offers, Outcome, WorkerId, WorkerStatus, WorkspaceState,
+    BuildKey, BuildResult, Heartbeat, Invocation, InvocationId, LogSummary, Occupancy, Offer, OfferReply,
+    OfferVerdict, Offers, Outcome, WorkerId, WorkerStatus, WorkspaceState,
 };
 
 use crate::{error::BenchError, farm::BenchFarm, progress::say, rates};
@@ -89,6 +89,7 @@ async fn run(bus: &Bus, offer: &Offer, record: model::BuildRecord) -> bool {
         unreachable!("the name of the worker is invalid");
     };
     let invocation = Invocation {
+        id: Some(InvocationId::generate()),
         worker,
         workspace: offer.workspace,
         lease_revision: 1,

@@ -3,8 +3,8 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use model::{
-    Attempt, BuildId, BuildKey, BuildRecord, BuildRequest, BuildResult, Invocation, LogSummary, Millis,
-    Outcome, Priority, Reason, ReasonCode, RequestLimits, Retry, Sequence, TimeLimits, WorkerId,
+    Attempt, BuildId, BuildKey, BuildRecord, BuildRequest, BuildResult, Invocation, InvocationId, LogSummary,
+    Millis, Outcome, Priority, Reason, ReasonCode, RequestLimits, Retry, Sequence, TimeLimits, WorkerId,
 };
 
 use crate::{Event, History, Kill, Random, Run, What};
@@ -164,7 +164,7 @@ impl SyntheticFarm {
         };
         let at = self.now + LEASE_US;
         let reason = Reason { code: ReasonCode::LeaseExpired, message: "the lease expired".into() };
-        let retry = Retry { reason, worker: invocation.worker.clone() };
+        let retry = Retry { reason, worker: invocation.worker.clone(), invocation: invocation.id };
         self.schedule(at, BuildEvent::IsRequeued(Box::new(record.requeued(retry, true, Millis(at / 1000)))));
     }
 
@@ -195,6 +195,7 @@ impl SyntheticFarm {
         self.free -= 1;
         self.now += 20;
         let invocation = Invocation {
+            id: Some(InvocationId::generate()),
             worker,
             workspace: 0,
             lease_revision: self.sequence,

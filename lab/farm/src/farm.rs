@@ -278,7 +278,7 @@ impl Farm {
             WatchBody::Console(_) | WatchBody::Tool(_) => false,
         });
         match found.await {
-            WatchEvent { position, body: WatchBody::Lifecycle(record) } => (position, *record),
+            WatchEvent { position, body: WatchBody::Lifecycle(record), .. } => (position, *record),
             other => panic!("{other:?} is not of the kind that was asked for"),
         }
     }

@@ -110,6 +110,9 @@ fn times(text: &mut Facts, record: &BuildRecord, now: Millis) {
         Phase::InProgress { invocation } => (Some(invocation), None),
         Phase::Finished { invocation, .. } => (invocation.as_ref(), Some(record.at_ms)),
     };
+    if let Some(id) = record.invocation_id() {
+        text.add("invocation", id);
+    }
     if let Some(run) = run {
         text.add("queued", span(record.queue.enqueued_at_ms, run.started_at_ms));
         text.add("started", format!("{} in {}", instant(run.started_at_ms, now), place(run)));

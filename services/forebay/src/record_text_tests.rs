@@ -43,6 +43,7 @@ fn waiting() -> BuildRecord {
 
 fn running() -> BuildRecord {
     let invocation = Invocation {
+        id: Some("0198c5d3-0000-7000-8000-000000000001".parse().unwrap()),
         worker: "w1".parse().unwrap(),
         workspace: 2,
         lease_revision: 1,
@@ -65,7 +66,11 @@ fn states_in_a_line() {
     assert_eq!(state_line(&waiting()), "ENQUEUED in group ci, priority batch");
     assert_eq!(state_line(&running()), "IN_PROGRESS in workspace w1/2, attempt 1 of 3");
     let reason = Reason { code: ReasonCode::LeaseExpired, message: "the worker was lost".into() };
-    let again = running().requeued(Retry { reason, worker: "w1".parse().unwrap() }, true, Millis(1_003_000));
+    let again = running().requeued(
+        Retry { reason, worker: "w1".parse().unwrap(), invocation: None },
+        true,
+        Millis(1_003_000),
+    );
     assert_eq!(
         state_line(&again),
         "ENQUEUED again, attempt 2 of 3: worker w1: the worker was lost (lease_expired)"
@@ -84,6 +89,7 @@ fn the_whole_record_says_what_and_why() {
     let text = full_text(&BuildView::new(Sequence(9), running()), now);
     assert!(text.contains("running    8.0 s in workspace w1/2\n"), "{text}");
     assert!(text.contains("queued     2.0 s\n"), "{text}");
+    assert!(text.contains("invocation 0198c5d3-0000-7000-8000-000000000001\n"), "{text}");
 }
 
 #[test]

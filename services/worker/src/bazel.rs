@@ -12,7 +12,8 @@ pub(crate) const GRPC: &str = policy::ADDRESS_VARIABLE;
 /// Options go into a file that is read first: the build's own files and command line are read later and win. The file
 /// has the same name and the same startup options for every run of a workspace, otherwise Bazel would restart its
 /// server. Values that change between runs are options of commands and not part of a configuration, so the server's
-/// caches stay valid. Bazel's outputs and the data that it finds its server by are kept beside the build's folder: no
+/// caches stay valid. The first build command of an invocation gets its id; further ones have ids of their own,
+/// because an id names one stream of Bazel's events. Bazel's outputs and the data that it finds its server by are kept beside the build's folder: no
 /// checkout touches them there, and no wildcard of targets or outputs matches them. Bazel's events are kept there too, one
 /// file for each call: the worker reads from them which version ran, and the rules and tags of the targets.
 const WRAPPER: &str = r#"#!/bin/sh
@@ -21,7 +22,19 @@ name=$(basename "$0")
 PATH=${PATH#"$here:"}
 export PATH
 rc=${TMPDIR:-/tmp}/forebay.bazelrc
+command=
+for word; do
+  case $word in -*) ;; *) command=$word; break ;; esac
+done
 {
+  if [ -n "$FOREBAY_INVOCATION" ]; then
+    echo "build --build_request_id=$FOREBAY_BUILD_ID"
+    case $command in build|test|run|coverage|mobile-install)
+      if (set -C; : >"${TMPDIR:-/tmp}/forebay.invocation") 2>/dev/null; then
+        echo "build --invocation_id=$FOREBAY_INVOCATION"
+      fi ;;
+    esac
+  fi
   if [ -n "$FOREBAY_WORKSPACE" ]; then
     echo "startup \"--output_user_root=${FOREBAY_WORKSPACE%/*}/bazel\""
     events="${FOREBAY_WORKSPACE%/*}/tool-events"

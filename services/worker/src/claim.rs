@@ -3,7 +3,10 @@
 use std::time::{Duration, SystemTime};
 
 use bus::{Acquired, Bus, Lease, LeaseHolder, Renewed, Written};
-use model::{BuildKey, BuildRecord, Group, Invocation, Offer, OfferVerdict, Phase, Sequence, WorkspaceKeys};
+use model::{
+    BuildKey, BuildRecord, Group, Invocation, InvocationId, Offer, OfferVerdict, Phase, Sequence,
+    WorkspaceKeys,
+};
 use service::{Step, crash_point};
 use shim::Deadline;
 use telemetry::metrics::{Counter, Histogram, Label, count, observe};
@@ -62,6 +65,7 @@ pub(crate) async fn claim(
         return Err(OfferVerdict::Busy);
     }
     let invocation = Invocation {
+        id: Some(InvocationId::generate()),
         worker: shared.id.clone(),
         workspace: offer.workspace,
         lease_revision: lease.revision.0,

@@ -22,6 +22,9 @@ pub(crate) fn variables(shared: &Shared, record: &BuildRecord, folder: &RunFolde
     set("FOREBAY_GROUP", build.group.to_string());
     set("FOREBAY_PRIORITY", build.priority.to_string());
     set("FOREBAY_ATTEMPT", record.attempt.to_string());
+    if let Some(invocation) = record.invocation_id() {
+        set("FOREBAY_INVOCATION", invocation.to_string());
+    }
     set("FOREBAY_WORKSPACE", folder.build.display().to_string());
     if let Some(url) = shared.gateways.for_tools() {
         set(bazel::GRPC, url);

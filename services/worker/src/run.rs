@@ -59,7 +59,7 @@ async fn run_inside(
     claimed: Claimed,
     stop: Stop,
 ) -> After {
-    let Claimed { key, record, started_at, lease, deadline, lost } = claimed;
+    let Claimed { key: _, record, started_at, lease, deadline, lost } = claimed;
     let settings = &shared.settings;
     if let Some(cause) = lost {
         stop.now(cause);
@@ -77,7 +77,7 @@ async fn run_inside(
             return After { shim: Some(shim), left: None };
         }
     };
-    let writer = GuardedWriter::new(bus.clone(), key, record.attempt, started_at);
+    let writer = GuardedWriter::new(bus.clone(), &record, started_at);
     let limits = Limits { bus: settings.console_bytes_max, total: settings.log_bytes_max };
     let mut console = Console::new(writer, limits, folder.log.clone());
     let timeout_at = Instant::now() + Duration::from_secs(record.build.timeout_seconds);

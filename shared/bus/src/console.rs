@@ -4,14 +4,14 @@ use std::time::Duration;
 
 use async_nats::{HeaderMap, jetstream::context::PublishErrorKind};
 use bytes::Bytes;
-use model::{Attempt, BuildKey, OutputStream, Sequence, ToolEvent};
+use model::{Attempt, BuildKey, BuildRecord, InvocationId, OutputStream, Sequence, ToolEvent};
 use tokio::time::Instant;
 
 use crate::{
     Bus, BusError, Encoding, EventKind, EventSubject, Message,
     headers::{
-        CONTENT_TYPE, EXPECTED, EXPECTED_SUBJECT, HEADER_ATTEMPT, HEADER_DROPPED, HEADER_OFFSET,
-        HEADER_STREAM, MESSAGE_ID, header,
+        CONTENT_TYPE, EXPECTED, EXPECTED_SUBJECT, HEADER_ATTEMPT, HEADER_DROPPED, HEADER_INVOCATION,
+        HEADER_OFFSET, HEADER_STREAM, MESSAGE_ID, header,
     },
     message,
     transition::is_conflict,
@@ -47,6 +47,11 @@ impl ConsoleChunk {
             data: payload.clone(),
         })
     }
+}
+
+/// The invocation that a console or tool event belongs to.
+pub fn invocation_of(headers: Option<&HeaderMap>) -> Option<InvocationId> {
+    header(headers, HEADER_INVOCATION)?.parse().ok()
 }
 
 /// Place of a console or tool event within its attempt; part of its message id.
@@ -109,14 +114,16 @@ pub struct GuardedWriter {
     bus: Bus,
     key: BuildKey,
     attempt: Attempt,
+    invocation: Option<InvocationId>,
     guard: Sequence,
     count: u64,
 }
 
 impl GuardedWriter {
-    /// Creates a writer for the attempt that started at position `guard`.
-    pub fn new(bus: Bus, key: BuildKey, attempt: Attempt, guard: Sequence) -> Self {
-        Self { bus, key, attempt, guard, count: 0 }
+    /// Creates a writer for the attempt that started with `record` at position `guard`.
+    pub fn new(bus: Bus, record: &BuildRecord, guard: Sequence) -> Self {
+        let (attempt, invocation) = (record.attempt, record.invocation_id());
+        Self { bus, key: record.build.key(), attempt, invocation, guard, count: 0 }
     }
 
     /// Writes one event, retrying for at most `patience`.
@@ -124,6 +131,9 @@ impl GuardedWriter {
         self.count += 1;
         let (kind, mut headers, payload) = parts(chunk);
         headers.insert(HEADER_ATTEMPT, self.attempt.to_string().as_str());
+        if let Some(invocation) = self.invocation {
+            headers.insert(HEADER_INVOCATION, invocation.to_string().as_str());
+        }
         headers.insert(EXPECTED, self.guard.0.to_string().as_str());
         headers.insert(EXPECTED_SUBJECT, EventSubject::lifecycle(&self.key).to_string().as_str());
         // The stream's duplicate window drops a repeat after an uncertain answer.

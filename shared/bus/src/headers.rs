@@ -6,6 +6,8 @@ use async_nats::HeaderMap;
 pub const HEADER_STREAM: &str = "Forebay-Stream";
 /// Attempt that a console or tool event belongs to.
 pub const HEADER_ATTEMPT: &str = "Forebay-Attempt";
+/// Id of the invocation that a console or tool event belongs to.
+pub const HEADER_INVOCATION: &str = "Forebay-Invocation";
 /// Offset of a console chunk in its output, in bytes.
 pub const HEADER_OFFSET: &str = "Forebay-Offset";
 /// On an empty console chunk: number of bytes omitted here, and whether they are kept.

@@ -50,13 +50,14 @@ pub mod hidden {
 
 pub use codec::{DecodeError, Encoding, FromClient, FromJson, Message, ToClient, millis};
 pub use connect::{Bus, LiveBuild, LiveConnection, LiveEvent, Patience, Reconnects, ServerInfo};
-pub use console::{Chunk, ChunkFault, ConsoleChunk, GuardedWriter, RunPlace};
+pub use console::{Chunk, ChunkFault, ConsoleChunk, GuardedWriter, RunPlace, invocation_of};
 pub use entries::{ActionsFloor, QuotaChange, QuotaOf};
 pub use error::BusError;
 pub use follow::{Follower, Start};
 pub use gateways::Gateways;
 pub use headers::{
-    HEADER_ATTEMPT, HEADER_DROPPED, HEADER_OFFSET, HEADER_STREAM, header, message_id, traceparent,
+    HEADER_ATTEMPT, HEADER_DROPPED, HEADER_INVOCATION, HEADER_OFFSET, HEADER_STREAM, header, message_id,
+    traceparent,
 };
 pub use lease::{Acquired, Lease, LeaseChange, LeaseHolder, LeaseName, Leases, Renewed};
 pub use lifecycle::{Lifecycle, RecordKey};

@@ -1,13 +1,15 @@
 //! Events of a build as delivered to watchers.
 
-use bus::{BusError, ConsoleChunk, DecodeError, EventKind, EventSubject, Stored};
-use model::{BuildRecord, Sequence, State, ToolEvent};
+use bus::{BusError, ConsoleChunk, DecodeError, EventKind, EventSubject, Stored, invocation_of};
+use model::{BuildRecord, InvocationId, Sequence, State, ToolEvent};
 
 /// An event of a build.
 #[derive(Debug, Clone, PartialEq)]
 pub struct WatchEvent {
     /// Position of the event; watch from here to continue after it.
     pub position: Sequence,
+    /// Id of the invocation that the event belongs to; none before one starts.
+    pub invocation: Option<InvocationId>,
     pub body: WatchBody,
 }
 
@@ -56,7 +58,11 @@ impl WatchEvent {
                 }
             },
         };
-        Ok(Some(Self { position: stored.sequence, body }))
+        let invocation = match &body {
+            WatchBody::Lifecycle(record) => record.invocation_id(),
+            WatchBody::Console(_) | WatchBody::Tool(_) => invocation_of(stored.headers.as_ref()),
+        };
+        Ok(Some(Self { position: stored.sequence, invocation, body }))
     }
 }
 

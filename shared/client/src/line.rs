@@ -3,7 +3,7 @@
 use base64::Engine as _;
 use bus::ConsoleChunk;
 use invariant::Present as _;
-use model::{Attempt, BuildRecord, OutputStream, Sequence, ToolEvent};
+use model::{Attempt, BuildRecord, InvocationId, OutputStream, Sequence, ToolEvent};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -16,6 +16,9 @@ pub struct WatchLine {
     /// which is not stored.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub position: Option<Sequence>,
+    /// Id of the invocation that the event belongs to. Absent before one starts, and in events of earlier versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub invocation: Option<InvocationId>,
     /// Kind and content of the event.
     #[serde(flatten)]
     pub body: WatchLineBody,
@@ -64,7 +67,7 @@ impl From<&WatchEvent> for WatchLine {
             WatchBody::Console(chunk) => console(chunk),
             WatchBody::Tool(tool) => WatchLineBody::Tool { tool: tool.clone() },
         };
-        Self { position: Some(event.position), body }
+        Self { position: Some(event.position), invocation: event.invocation, body }
     }
 }
 
@@ -89,7 +92,7 @@ impl WatchEvent {
 impl QueuePlace {
     /// The place as JSON in the format of [`WatchLine`].
     pub fn to_json(&self) -> serde_json::Value {
-        let line = WatchLine { position: None, body: WatchLineBody::Queue(self.clone()) };
+        let line = WatchLine { position: None, invocation: None, body: WatchLineBody::Queue(self.clone()) };
         serde_json::to_value(line).present("a queue position cannot be encoded")
     }
 }
@@ -110,7 +113,7 @@ mod tests {
             dropped,
             data: Bytes::from_static(data),
         };
-        WatchEvent { position: Sequence(9), body: WatchBody::Console(chunk) }.to_json()
+        WatchEvent { position: Sequence(9), invocation: None, body: WatchBody::Console(chunk) }.to_json()
     }
 
     #[test]
@@ -144,8 +147,10 @@ mod tests {
     #[test]
     fn tool_events_keep_their_form() {
         let tool = ToolEvent::WorkspacePrepared { attempt: Attempt(1), wall_seconds: 0.5 };
-        let line = WatchEvent { position: Sequence(4), body: WatchBody::Tool(tool) }.to_json();
+        let id = "0198c5d3-0000-7000-8000-000000000001";
+        let invocation = Some(id.parse().unwrap());
+        let line = WatchEvent { position: Sequence(4), invocation, body: WatchBody::Tool(tool) }.to_json();
         let tool = json!({"event": "WORKSPACE_PREPARED", "attempt": 1, "wall_seconds": 0.5});
-        assert_eq!(line, json!({"position": 4, "kind": "tool", "tool": tool}));
+        assert_eq!(line, json!({"position": 4, "invocation": id, "kind": "tool", "tool": tool}));
     }
 }

@@ -50,7 +50,7 @@ pub use digest::{Digest, ParseDigestError};
 pub use endpoints::Endpoints;
 pub use estimator::EstimatorKind;
 pub use esu::{Esu, ExecutorType, NotEsu, Occupancy};
-pub use execution::{ClientTool, Execution, ExecutionId, ExecutionKey, SendingBuild};
+pub use execution::{ClientTool, Execution, ExecutionKey, SendingBuild};
 pub use execution_record::{ExecutionOutcome, ExecutionPhase, ExecutionRecord, SoFar, StoredResult};
 pub use executor::{
     Claimed, ExecutionProgress, ExecutionStage, ExecutorControl, ExecutorHeartbeat, ExecutorStatus,
@@ -63,8 +63,8 @@ pub use explain::{
 };
 pub use farm::{FARM_DATA_MARK, FarmId, FarmRecord, GatewayAddress, KnownStore, StoreId, WhereQuestion};
 pub use ids::{
-    Attempt, BuildId, BuildKey, ExecutorHome, ExecutorId, Group, Millis, ParseIdError, PoolName, Priority,
-    Sequence, TaskId, WorkerId, Workspace,
+    Attempt, BuildId, BuildKey, ExecutionId, ExecutorHome, ExecutorId, Group, InvocationId, Millis,
+    ParseIdError, PoolName, Priority, Sequence, TaskId, WorkerId, Workspace,
 };
 pub use job::{
     BadPath, CommandStep, DEFAULT_PRIORITY, DEFAULT_RETRIES, DEFAULT_WEIGHT, FetchStep, FromTo, Graph, Input,

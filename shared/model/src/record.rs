@@ -11,8 +11,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     Attempt, BlobDigest, BuildId, BuildKey, BuildRequirements, BuildResult, Context, Digest, ExecutorType,
-    Group, Millis, Occupancy, OutputFile, Priority, Reason, Sequence, ToolCall, ToolHints, WorkerId,
-    WorkspaceKind, WorkspaceUse,
+    Group, InvocationId, Millis, Occupancy, OutputFile, Priority, Reason, Sequence, ToolCall, ToolHints,
+    WorkerId, WorkspaceKind, WorkspaceUse,
 };
 
 /// An accepted build: the request with defaults filled in. Never changes.
@@ -234,11 +234,17 @@ pub struct Retry {
     pub reason: Reason,
     /// Worker that ran the previous attempt.
     pub worker: WorkerId,
+    /// Id of the invocation that ended; absent in records of earlier versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub invocation: Option<InvocationId>,
 }
 
 /// One attempt of a build on a worker.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Invocation {
+    /// Id of the invocation; absent in records of earlier versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub id: Option<InvocationId>,
     /// Worker that runs the attempt.
     pub worker: WorkerId,
     /// Number of the workspace on that worker, from 0.
@@ -281,6 +287,11 @@ impl BuildRecord {
             Phase::InProgress { invocation } => Some(invocation),
             Phase::Finished { invocation, .. } => invocation.as_ref(),
         }
+    }
+
+    /// The id of the current or last attempt, if the build started.
+    pub fn invocation_id(&self) -> Option<InvocationId> {
+        self.invocation()?.id
     }
 
     /// The result, if the build finished.

@@ -33,7 +33,11 @@ pub fn after_loss(record: &BuildRecord, worker: WorkerId, reason: Reason, now: M
         let result = BuildResult::without_run(Outcome::Lost, reason.code, message);
         return AfterLoss::GiveUp(Box::new(record.finished(result, now)));
     }
-    AfterLoss::Requeue(Box::new(record.requeued(Retry { reason, worker }, counts, now)))
+    AfterLoss::Requeue(Box::new(record.requeued(
+        Retry { reason, worker, invocation: record.invocation_id() },
+        counts,
+        now,
+    )))
 }
 
 /// The time at which a build in progress must be ended: `overrun` has passed since its timeout at `timeout_at`, and

@@ -157,6 +157,7 @@ mod tests {
 
     fn run(record: &BuildRecord, position: u64, from: u64, to: u64) -> BuildRecord {
         let invocation = Invocation {
+            id: None,
             worker: "w".parse().unwrap(),
             workspace: 0,
             lease_revision: 1,

@@ -1,4 +1,4 @@
-use model::{BuildRequest, Invocation, RequestLimits, Sequence, State, TimeLimits};
+use model::{BuildRequest, Invocation, InvocationId, RequestLimits, Sequence, State, TimeLimits};
 
 use super::*;
 
@@ -17,6 +17,7 @@ fn running(attempts: u32) -> BuildRecord {
 
 fn start(record: &BuildRecord) -> BuildRecord {
     let invocation = Invocation {
+        id: Some(InvocationId::generate()),
         worker: worker(),
         workspace: 0,
         lease_revision: 1,

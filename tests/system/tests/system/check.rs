@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use bus::{EventKind, EventSubject, HEADER_ATTEMPT, Stored, header};
+use bus::{EventKind, EventSubject, HEADER_ATTEMPT, Stored, header, invocation_of};
 use farm::Farm;
-use model::{Attempt, BuildId, BuildKey, BuildRecord, BuildRequest, Outcome, State};
+use model::{Attempt, BuildId, BuildKey, BuildRecord, BuildRequest, InvocationId, Outcome, State};
 
 /// Time for a lease of 2 s to expire, for the expiry to be noticed, and for the build to run again,
 /// with a wide margin.
@@ -41,9 +41,11 @@ pub(crate) async fn ended_as(farm: &Farm, key: &BuildKey, outcome: Outcome) -> B
 }
 
 /// Asserts BUILD_ENQUEUED, INVOCATION_STARTED, that run's events, then the next BUILD_ENQUEUED or
-/// INVOCATION_FINISHED; one INVOCATION_FINISHED, and nothing after it.
+/// INVOCATION_FINISHED; one INVOCATION_FINISHED, and nothing after it. Each run has an invocation id of its own, which
+/// all its events name.
 pub(crate) fn assert_order(events: &[Stored]) {
     let mut last: Option<(State, Attempt)> = None;
+    let mut invocations: Vec<InvocationId> = Vec::new();
     for (number, stored) in events.iter().enumerate() {
         let told = || format!("event {number} of {:#?}", summary(events));
         let subject: EventSubject = stored.subject.parse().unwrap();
@@ -59,11 +61,25 @@ pub(crate) fn assert_order(events: &[Stored]) {
                 (Some(_) | None, _) => false,
             };
             assert!(fits, "{}", told());
+            let id = record.queue.retry.as_ref().and_then(|retry| retry.invocation);
+            match now {
+                State::Enqueued => assert_eq!(id.as_ref(), invocations.last(), "{}", told()),
+                State::InProgress => {
+                    let id = record.invocation_id().unwrap();
+                    assert!(!invocations.contains(&id), "{}", told());
+                    invocations.push(id);
+                }
+                State::Finished if matches!(last, Some((State::InProgress, _))) => {
+                    assert_eq!(record.invocation_id().as_ref(), invocations.last(), "{}", told());
+                }
+                State::Finished => assert_eq!(record.invocation_id(), None, "{}", told()),
+            }
             last = Some((now, attempt));
         } else {
             let attempt = header(stored.headers.as_ref(), HEADER_ATTEMPT).unwrap();
             let run = last.filter(|(state, _)| *state == State::InProgress);
             assert_eq!(run.map(|(_, attempt)| attempt.to_string()).as_deref(), Some(attempt), "{}", told());
+            assert_eq!(invocation_of(stored.headers.as_ref()).as_ref(), invocations.last(), "{}", told());
         }
     }
     assert_eq!(last.map(|(state, _)| state), Some(State::Finished), "{:#?}", summary(events));

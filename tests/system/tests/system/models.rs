@@ -11,8 +11,8 @@ use farm::{Farm, SOON, ServiceProcess};
 use futures::StreamExt as _;
 use model::{
     Build, BuildId, BuildKey, BuildRecord, BuildRequest, BuildResult, Esu, ExecutorType, Invocation,
-    LogSummary, Millis, ModelNotice, Occupancy, Outcome, Priority, RequestLimits, Sequence, TimeLimits,
-    ToolCall,
+    InvocationId, LogSummary, Millis, ModelNotice, Occupancy, Outcome, Priority, RequestLimits, Sequence,
+    TimeLimits, ToolCall,
 };
 
 use crate::check::request;
@@ -53,6 +53,7 @@ fn finished(number: u32) -> BuildRecord {
     let types = [ExecutorType::x86(), "mac".parse().unwrap()];
     let build = Build { occupancy: Occupancy::of_each(types, Esu::ONE), ..accepted.build };
     let invocation = Invocation {
+        id: Some(InvocationId::generate()),
         worker: "w".parse().unwrap(),
         workspace: 0,
         lease_revision: 1,

@@ -188,6 +188,8 @@ async fn a_command_sees_its_own_environment_only() {
         (all["FOREBAY_ATTEMPT"], all["FOREBAY_GROUP"], all["FOREBAY_PRIORITY"]),
         ("1", "g", "interactive")
     );
+    let (_, ended) = farm.bus().records().latest(&key).await.unwrap().unwrap();
+    assert_eq!(all["FOREBAY_INVOCATION"], ended.invocation_id().unwrap().to_string());
     assert!(
         all["HOME"] != all["FOREBAY_WORKSPACE"] && all.contains_key("PATH") && all.contains_key("TMPDIR")
     );

@@ -5,7 +5,10 @@ use std::time::Duration;
 
 use bus::{ExecutorLeaseSubject, LeaseHolder, LeaseSubject, Message};
 use farm::{Farm, SOON};
-use model::{BuildId, BuildKey, ExecutorHeartbeat, ExecutorId, Invocation, Millis, Outcome, Sequence, State};
+use model::{
+    BuildId, BuildKey, ExecutorHeartbeat, ExecutorId, Invocation, InvocationId, Millis, Outcome, Sequence,
+    State,
+};
 
 use crate::{
     acting,
@@ -45,6 +48,7 @@ async fn a_run_whose_lease_should_have_ended_is_lost() {
     let (sequence, record) = farm.wait_until(&key, SOON, |record| record.state() == State::Enqueued).await;
     lease_of_the_dead(&farm, &key).await;
     let invocation = Invocation {
+        id: Some(InvocationId::generate()),
         worker: "dead".parse().unwrap(),
         workspace: 0,
         lease_revision: 1,

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bus::{Acquired, LeaseHolder, Written};
 use farm::{Effects, Farm, SOON, ServiceProcess};
-use model::{BuildKey, BuildRequest, Invocation, Millis, Outcome, Priority, Sequence, State};
+use model::{BuildKey, BuildRequest, Invocation, InvocationId, Millis, Outcome, Priority, Sequence, State};
 use service::Step;
 use tokio::task::JoinHandle;
 
@@ -194,6 +194,7 @@ impl Drive {
         };
         let (sequence, record) = bus.records().latest(&key).await.unwrap().unwrap();
         let invocation = Invocation {
+            id: Some(InvocationId::generate()),
             worker,
             workspace: 0,
             lease_revision: lease.revision.0,
