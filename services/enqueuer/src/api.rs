@@ -13,7 +13,7 @@ use model::{ApiError, BuildKey, BuildRequest, BuildView, CreateReply, ErrorCode,
 use service::{Context, ServiceError, Step, crash_point};
 use telemetry::metrics::{Counter, Histogram, Label, count, observe};
 use tokio::{sync::Semaphore, time::Instant};
-use tracing::{Instrument as _, debug, debug_span};
+use tracing::debug;
 
 use crate::{
     cancel::cancel,
@@ -122,10 +122,8 @@ impl Handler {
     async fn answer(&self, call: Call, request: ApiRequest) {
         let begun = Instant::now();
         let message = &request.message;
-        let span = debug_span!("api", otel.kind = "server", call = call.name());
-        telemetry::set_parent(&span, message.traceparent(), None);
         let encoding = message.encoding();
-        let outcome = self.run(call, encoding, message).instrument(span).await;
+        let outcome = self.run(call, encoding, message).await;
         let status = outcome.as_ref().err().map_or("ok", |error| error.error.as_str());
         count(Counter::ApiRequests, &[(Label::Endpoint, call.name()), (Label::Status, status)], 1);
         observe(Histogram::ApiSeconds, &[(Label::Endpoint, call.name())], begun.elapsed());
@@ -197,7 +195,7 @@ impl Handler {
         let mut accepted = wanted
             .validate(group, None, header_id, limits, self.context.bus.now())
             .map_err(|error| invalid(error.to_string()))?;
-        accepted.build.traceparent = crate::trace::trace(message);
+        accepted.build.traceparent = crate::request_trace::trace(message);
         let id = accepted.build.id;
         let queued = self.intake.enqueue(accepted, PATIENCE).await;
         let queued = queued.map_err(|error| ApiError::new(error.code(), telemetry::error_chain(&error)))?;

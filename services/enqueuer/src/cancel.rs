@@ -7,7 +7,7 @@ use model::{
     ApiError, BuildKey, BuildRecord, BuildResult, BuildUse, BuildView, CancelReply, CancelRequest, Control,
     ErrorCode, Outcome, ReasonCode, State,
 };
-use service::{Step, crash_point};
+use service::{Step, crash_point, trace_run_ended};
 use telemetry::metrics::{Counter, Label, count};
 use tracing::debug;
 
@@ -40,9 +40,11 @@ pub(crate) async fn cancel(
         let why = request.reason.clone().unwrap_or_else(|| "cancelled on request".to_owned());
         let result = BuildResult::without_run(Outcome::Cancelled, ReasonCode::Cancelled, why);
         let result = with_use(bus, key, &record, result).await;
-        let ended = record.placed(sequence).finished(result, bus.now());
+        let before = record.placed(sequence);
+        let ended = before.finished(result, bus.now());
         match bus.transition(&ended, sequence, PATIENCE).await.map_err(unavailable)? {
             Written::Won(position) => {
+                trace_run_ended(bus, &before, &ended);
                 count(Counter::BuildsFinished, &[(Label::Outcome, "cancelled")], 1);
                 crash_point(Step::CancelWritten);
                 notify_worker(bus, key, &ended).await;

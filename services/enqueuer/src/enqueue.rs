@@ -14,6 +14,7 @@ use crate::{
     estimate::{Estimator, NoQuota},
     jobs::{BadJob, Jobs, NotAccepted, NotNow},
     known_workers::{KnownWorkers, Unmet},
+    request_trace,
     store::{Store, StoreError},
     version_file::version_file,
 };
@@ -144,6 +145,7 @@ impl Intake {
         match self.bus.transition(&record, Sequence(0), patience).await? {
             Written::Won(sequence) => {
                 count(Counter::BuildsEnqueued, &[], 1);
+                request_trace::enqueued(&self.bus, &record.build);
                 Ok(Enqueued { sequence, duplicate: false })
             }
             Written::Lost(found) => {

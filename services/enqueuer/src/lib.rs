@@ -15,9 +15,9 @@ mod list;
 mod models;
 mod reject;
 mod repeats;
+mod request_trace;
 mod requests;
 mod store;
-mod trace;
 mod version_file;
 mod why;
 

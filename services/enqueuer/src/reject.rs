@@ -7,7 +7,7 @@ use model::{
     Attempt, Build, BuildId, BuildRecord, BuildResult, Context as BuildContext, Digest, ErrorCode, Occupancy,
     Outcome, ReasonCode, Rejection, Sequence, WorkspaceUse,
 };
-use service::{Context, Step, crash_point};
+use service::{Context, Step, crash_point, trace_run_ended};
 use telemetry::metrics::{Counter, Label, count};
 use tracing::info;
 
@@ -91,12 +91,16 @@ async fn end(
         expected_ms: None,
         submitted_at_ms: now,
         request_digest: Digest::of(message.payload()),
-        traceparent: crate::trace::trace(message),
+        traceparent: crate::request_trace::trace(message),
     };
     let result = BuildResult::without_run(Outcome::Rejected, ReasonCode::InvalidRequest, why);
-    let record = BuildRecord::enqueued(build).finished(result, now);
+    let before = BuildRecord::enqueued(build);
+    let record = before.finished(result, now);
     match context.bus.transition(&record, Sequence(0), PATIENCE).await? {
-        Written::Won(_) => count(Counter::BuildsFinished, &[(Label::Outcome, "rejected")], 1),
+        Written::Won(_) => {
+            trace_run_ended(&context.bus, &before, &record);
+            count(Counter::BuildsFinished, &[(Label::Outcome, "rejected")], 1);
+        }
         Written::Lost(_) => {}
     }
     Ok(())

@@ -6,13 +6,13 @@ use bus::{Delivery, FromClient as _, Handled, Limits, Published, RequestId, Requ
 use model::{BuildId, BuildRequest, ErrorCode, Millis, Priority, RequestLimits};
 use policy::store_retry_delay;
 use service::{Context, ServiceError, Step, crash_point};
-use tracing::{Instrument as _, debug_span, warn};
+use tracing::warn;
 
 use crate::{
     enqueue::{Intake, NotEnqueued},
     jobs::NotNow,
     reject::{Refused, reject},
-    trace::trace,
+    request_trace::trace,
 };
 
 /// Number of requests handled at once. Under overload, the shares are the weights of the priorities.
@@ -45,25 +45,19 @@ pub(crate) async fn serve(context: Context, intake: Intake, priority: Priority) 
 
 async fn handle(context: &Context, intake: &Intake, delivery: &Delivery) -> Handled {
     let Delivery { message, count } = delivery;
-    let span = debug_span!("enqueue", otel.kind = "consumer", subject = message.subject());
-    telemetry::set_parent(&span, message.traceparent(), None);
-    async {
-        crash_point(Step::RequestPulled);
-        match process(context, intake, message, *count).await {
-            Ok(()) => Handled::Done,
-            Err(error) => {
-                let why = telemetry::error_chain(&error);
-                warn!(subject = message.subject(), error = why, "enqueue failed, retrying");
-                if error.is_of_store() {
-                    Handled::Later(store_retry_delay(u64::try_from(*count).unwrap_or(1)))
-                } else {
-                    Handled::Again
-                }
+    crash_point(Step::RequestPulled);
+    match process(context, intake, message, *count).await {
+        Ok(()) => Handled::Done,
+        Err(error) => {
+            let why = telemetry::error_chain(&error);
+            warn!(subject = message.subject(), error = why, "enqueue failed, retrying");
+            if error.is_of_store() {
+                Handled::Later(store_retry_delay(u64::try_from(*count).unwrap_or(1)))
+            } else {
+                Handled::Again
             }
         }
     }
-    .instrument(span)
-    .await
 }
 
 /// Enqueues the build or refuses it, both permanently; `deliveries` counts the deliveries of the request.

@@ -16,6 +16,7 @@ use reapi::execution::ActionResult;
 use sandbox::{Cause, Ended, Event, Outcome, Run};
 use service::{Step, crash_point};
 use telemetry::metrics::{Histogram, Label, observe};
+use trace::CopyTimes;
 use tracing::warn;
 
 use crate::{
@@ -42,11 +43,20 @@ fn observe_queue_time(record: &ExecutionRecord, started: SystemTime) {
     }
 }
 
-/// Executes an action, and puts its input root into `used`. `fetched` is the time already spent on fetching its inputs.
+/// What an execution leaves, however it ends.
+#[derive(Default)]
+pub(crate) struct Left {
+    /// Its input root, if there is one.
+    pub(crate) root: Option<InputRoot>,
+    /// Times of its phases.
+    pub(crate) times: CopyTimes,
+}
+
+/// Executes an action. `fetched` is the time already spent on fetching its inputs.
 pub(crate) async fn execute(
     shared: &Shared,
     work: &Work,
-    (slot_thread, used): (&mut SlotThread, &mut Option<InputRoot>),
+    (slot_thread, left): (&mut SlotThread, &mut Left),
     fetched: Duration,
     progress: &Progress<'_>,
 ) -> Result<CopyEnd, Fault> {
@@ -57,13 +67,15 @@ pub(crate) async fn execute(
     // The fetch counts as if it ended now: the wait for a slot belongs to neither step.
     times.started = begun.checked_sub(fetched).unwrap_or(begun);
     times.fetch_started = times.started;
+    left.times.started = Some(times.started);
     observe_queue_time(&work.claimed.record, times.started);
     progress.enter(ExecutionStage::Fetching).await;
     let spec = Spec::read(&shared.cas, execution).await?;
     let outputs = OutputSpec::of(&spec.command).map_err(|error| Fault::unprepared(&error))?;
     let prepared = shared.inputs.prepare(slot_thread.work(), &spec.input_root, &outputs).await;
-    let root = &*used.insert(prepared.map_err(|error| Fault::unprepared(&error))?);
+    let root = &*left.root.insert(prepared.map_err(|error| Fault::unprepared(&error))?);
     times.fetch_ended = clock.system_time();
+    left.times.inputs_ready = Some(times.fetch_ended);
     // The clock may be set back between two steps.
     let took = |from: SystemTime, to: SystemTime| to.duration_since(from).unwrap_or_default();
     observe(Histogram::ActionFetchSeconds, &[], took(times.fetch_started, times.fetch_ended));
@@ -71,6 +83,8 @@ pub(crate) async fn execute(
     let limits = limits::effective(spec.limits, spec.timeout, &shared.settings.action_limits);
     let ended = command(shared, work, slot_thread, (&spec, &limits), root, progress).await?;
     crash_point(Step::ActionCommandEnded);
+    let in_farm = in_farm_time(clock, &ended);
+    left.times.command = Some((in_farm.started_at, in_farm.ended_at));
     shared.usage.set_memory(&work.key(), ended.peak_memory_bytes);
     observe(Histogram::ActionRunSeconds, &[], ended.wall);
     progress.enter(ExecutionStage::Uploading).await;
@@ -79,7 +93,7 @@ pub(crate) async fn execute(
     let collected = shared.inputs.collect(root, &outputs, &console, execution.action.function).await;
     times.upload_ended = clock.system_time();
     observe(Histogram::ActionUploadSeconds, &[], took(times.upload_started, times.upload_ended));
-    conclude(shared, work, (&in_farm_time(clock, &ended), &limits), collected, times).await
+    conclude(shared, work, (&in_farm, &limits), collected, times).await
 }
 
 /// Runs the command until it ends.

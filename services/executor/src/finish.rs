@@ -18,13 +18,13 @@ const RETRY: Duration = Duration::from_millis(200);
 
 /// Writes the consequence of the copy's end after the claimed record, or after its successor. A
 /// success counts whatever happened in the meantime. Retries until it is written or the lease is
-/// lost: then the action runs elsewhere. Returns whether a record was written, which also reports the room.
+/// lost: then the action runs elsewhere. Returns what was written, which also reported the room.
 pub(crate) async fn finish(
     shared: &Shared,
     claimed: Claimed,
     handle: &ActionHandle,
     mut end: CopyEnd,
-) -> bool {
+) -> Option<AfterCopy> {
     match &mut end {
         CopyEnd::OutOfMemory { most, outcome, .. } => {
             outcome.home = Some(shared.home.clone());
@@ -40,24 +40,24 @@ pub(crate) async fn finish(
         let (sequence, record) = &last;
         let Some(after) = copy.follows(record, *sequence, &end, shared.context.bus.now()) else {
             debug!(%key, "the end of this copy no longer changes anything");
-            return false;
+            return None;
         };
         let (bus, room) = (&shared.context.bus, shared.room_report());
         match bus.transition_with_room(after.record(), *sequence, &room, PATIENCE).await {
             Ok(Written::Won(_)) => {
                 crash_point(Step::ActionResultWritten);
                 log_end(&after, &end);
-                return true;
+                return Some(after);
             }
             Ok(Written::Lost(Some(found))) => last = *found,
             Ok(Written::Lost(None)) => {
                 debug!(%key, "the action no longer exists");
-                return false;
+                return None;
             }
             Err(error) => {
                 warn!(%key, error = telemetry::error_chain(&error), "retrying to write the end of an action");
                 tokio::select! {
-                    () = handle.stop.cancelled() => return false,
+                    () = handle.stop.cancelled() => return None,
                     () = tokio::time::sleep(RETRY) => {}
                 }
             }

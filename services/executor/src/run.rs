@@ -7,15 +7,18 @@ use std::{
 };
 
 use futures::FutureExt as _;
-use input_root::InputRoot;
 use model::{Claimed, Esu, Execution, ExecutionStage};
-use policy::actions::CopyEnd;
+use policy::actions::{AfterCopy, CopyEnd};
+use service::trace_copy_ended;
+use telemetry::spans;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
+use trace::{CopyTimes, Ended};
 use tracing::debug;
 
 use crate::{
-    execute, finish,
+    execute::{self, Left},
+    finish,
     held_actions::{ActionHandle, Work},
     progress::Progress,
     shared::Shared,
@@ -99,8 +102,8 @@ async fn run_in_slot(
 ) -> Option<RunInSlot> {
     let key = work.key();
     shared.usage.begin(&key, &work.claimed.size);
-    let mut used = None;
-    let run = run(&shared, &work, (slot_thread, &mut used), fetched);
+    let mut left = Left::default();
+    let run = run(&shared, &work, (slot_thread, &mut left), fetched);
     let end = AssertUnwindSafe(run).catch_unwind().await.unwrap_or_else(|_| {
         slot_thread.break_slot();
         Some(CopyEnd::Infrastructure { reason: "the executor panicked".to_owned() })
@@ -118,18 +121,18 @@ async fn run_in_slot(
         }
     }
     // The slot must not wait for the store, and the result must not wait for the slot.
-    shared.main.clone().spawn(write_end(shared.clone(), work, end, esu));
-    if let Some(root) = used.filter(|_| has_ended) {
+    shared.main.clone().spawn(write_end(shared.clone(), work, (end, left.times), esu));
+    if let Some(root) = left.root.filter(|_| has_ended) {
         shared.inputs.release(root).await;
     }
     next
 }
 
-/// Runs the action, and leaves its input root in the second part of `slot`; `None` if its end is not wanted.
+/// Runs the action; `None` if its end is not wanted.
 async fn run(
     shared: &Shared,
     work: &Work,
-    slot: (&mut SlotThread, &mut Option<InputRoot>),
+    slot: (&mut SlotThread, &mut Left),
     fetched: Duration,
 ) -> Option<CopyEnd> {
     let key = work.key();
@@ -143,17 +146,23 @@ async fn run(
     end.map_or_else(|fault| fault.end(&shared.id), Some)
 }
 
-async fn write_end(shared: Arc<Shared>, work: Work, end: Option<CopyEnd>, used: Esu) {
+async fn write_end(shared: Arc<Shared>, work: Work, (end, times): (Option<CopyEnd>, CopyTimes), used: Esu) {
     let Work { claimed, handle, .. } = work;
+    let bus = &shared.context.bus;
     let key = claimed.record.execution.key();
-    shared.usage.report_to_build(&shared.context.bus, &claimed.record.execution, used).await;
-    let is_reported = if let Some(end) = end {
+    shared.usage.report_to_build(bus, &claimed.record.execution, used).await;
+    let begun = spans::trace_enabled().then(|| claimed.record.clone());
+    let after = if let Some(end) = end {
         finish::finish(&shared, *claimed, &handle, end).await
     } else {
         debug!(%key, "action stopped");
-        false
+        None
     };
-    if !is_reported {
+    if let Some(claimed) = &begun {
+        let (after, at) = (after.as_ref().map(AfterCopy::record), bus.clock().system_time());
+        trace_copy_ended(bus, &Ended { claimed, after, executor: &shared.id, at }, &times);
+    }
+    if after.is_none() {
         shared.actions.room_changed.notify_one();
     }
     shared.actions.release(&key, &handle);

@@ -45,6 +45,7 @@ mod stdout;
 mod style;
 mod submit;
 mod submit_args;
+mod submit_trace;
 mod topology;
 mod up;
 mod wait;

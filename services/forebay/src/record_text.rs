@@ -3,8 +3,8 @@
 use std::fmt::Write as _;
 
 use model::{
-    Build, BuildRecord, BuildView, Context, Invocation, JobResult, Millis, Outcome, Phase, Reason,
-    ReasonCode, Retry, TaskId, WorkspaceKind,
+    Build, BuildRecord, BuildView, Context, Invocation, JobResult, Millis, Outcome, Phase, Reason, Retry,
+    TaskId, WorkspaceKind,
 };
 
 use telemetry::escaped;
@@ -211,14 +211,7 @@ fn retry_text(retry: &Retry) -> String {
 
 /// The message of a reason, followed by its code in parentheses.
 fn reason_text(reason: &Reason) -> String {
-    format!("{} ({})", reason.message, code_text(reason.code))
-}
-
-fn code_text(code: ReasonCode) -> String {
-    match serde_json::to_value(code) {
-        Ok(serde_json::Value::String(name)) => name,
-        Ok(_) | Err(_) => format!("{code:?}"),
-    }
+    format!("{} ({})", reason.message, reason.code)
 }
 
 /// The command of the build, or the size of its job.

@@ -8,7 +8,6 @@ use std::{
 
 use model::{BuildId, BuildKey, Sequence};
 use settings::Settings;
-use tracing::Instrument as _;
 
 use crate::{
     context_folder::ContextFolder,
@@ -20,6 +19,7 @@ use crate::{
     request::build_request,
     stdout,
     submit_args::SubmitArgs,
+    submit_trace::SubmitTrace,
 };
 
 /// Queues the build, and follows it if requested.
@@ -47,13 +47,11 @@ pub(crate) async fn run(
         request.job = Some(job::source(&args.gateway, &farm, globals, settings, job).await?);
     }
     let key = BuildKey { group: args.group.clone(), id };
-    // Continue the trace of the calling process, if it started one.
-    let outer = std::env::var("TRACEPARENT").ok().filter(|text| telemetry::is_valid_traceparent(text));
-    let span = tracing::info_span!("submit", build = %key);
-    telemetry::set_parent(&span, outer.as_deref(), None);
-    let trace = telemetry::context_of(&span).map(|context| context.traceparent).or(outer);
-    let create = farm.call(async |client| client.create(&key.group, &request, trace.as_deref()).await);
-    let reply = create.instrument(span).await?;
+    let trace = SubmitTrace::begin();
+    let parent = trace.parent();
+    let create = farm.call(async |client| client.create(&key.group, &request, parent.as_deref()).await);
+    let reply = create.await?;
+    trace.end(&key);
     farm.last().remember(&key);
     if args.follow {
         if !globals.json {

@@ -39,7 +39,7 @@ pub(crate) async fn create(
     // With an id, the request can be repeated on the bus without queueing the build twice.
     request.id.get_or_insert_with(BuildId::generate);
     let trace =
-        input::header_text(&headers, TRACEPARENT).filter(|text| telemetry::is_valid_traceparent(text));
+        input::header_text(&headers, TRACEPARENT).filter(|text| telemetry::spans::is_valid_traceparent(text));
     let reply = gateway.client.create(&group, &request, trace).await?;
     let status = if reply.duplicate { StatusCode::OK } else { StatusCode::CREATED };
     let location = format!("/v1/builds/{}/{}", reply.group, reply.id);

@@ -7,7 +7,7 @@ use model::{
     BuildKey, BuildRecord, BuildResult, Control, Millis, Outcome, Phase, Reason, ReasonCode, Sequence, State,
 };
 use policy::{AfterLoss, after_loss, overrun_at};
-use service::{Step, crash_point};
+use service::{Step, crash_point, trace_run_ended};
 use telemetry::metrics::{Counter, Label, count};
 use tracing::{debug, info};
 
@@ -26,6 +26,7 @@ pub(crate) async fn lost(bus: &Bus, key: &BuildKey) -> Result<(), BusError> {
     let reason = Reason { code: ReasonCode::LeaseExpired, message };
     let next = after_loss(&record, worker.clone(), reason, bus.now());
     if let Written::Won(_) = bus.transition(next.record(), sequence, PATIENCE).await? {
+        trace_run_ended(bus, &record, next.record());
         match &next {
             AfterLoss::Requeue(_) => {
                 count(Counter::BuildsRequeued, &[(Label::Reason, "lease_expired")], 1);
@@ -97,6 +98,7 @@ async fn end(
     if let Written::Lost(_) = bus.transition(&ended, sequence, PATIENCE).await? {
         return Ok(());
     }
+    trace_run_ended(bus, record, &ended);
     count(Counter::BuildsFinished, &[(Label::Outcome, outcome)], 1);
     info!(%key, outcome, "build ended");
     crash_point(Step::OverdueWritten);

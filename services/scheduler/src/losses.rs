@@ -11,8 +11,9 @@ use futures::{StreamExt as _, TryStreamExt as _, stream as futures_stream};
 use index::{IndexError, actions::LiveExecution};
 use model::{ExecutionRecord, ExecutorId};
 use policy::actions::{AfterCopy, CopyEnd, after_copy};
-use service::{Context, ServiceError, Step, crash_point};
+use service::{Context, ServiceError, Step, crash_point, trace_copy_ended};
 use telemetry::metrics::{Counter, Label, count};
+use trace::{CopyTimes, Ended};
 use tracing::{error, info, warn};
 
 use crate::Shared;
@@ -144,6 +145,10 @@ async fn end_copy(
         return Ok(());
     };
     if let Written::Won(_) = context.bus.transition(next.record(), execution.sequence, PATIENCE).await? {
+        let (after, at) = (Some(next.record()), context.bus.clock().system_time());
+        // When the executor started it is not known: the time since it waited counts as its run.
+        let times = CopyTimes { started: Some(record.waits_since().into()), ..CopyTimes::default() };
+        trace_copy_ended(&context.bus, &Ended { claimed: &record, after, executor, at }, &times);
         match &next {
             AfterCopy::Requeue(_) => count(Counter::ExecutionsRequeued, &[], 1),
             AfterCopy::GoOn(_) => {}

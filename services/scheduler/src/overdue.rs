@@ -28,6 +28,7 @@ async fn end(shared: Shared, record: ExecutionRecord, at: Sequence) -> Result<()
     let state = PoolState { executors: queue.executors, waiting: queue.waiting, running: queue.running };
     let Some(ended) = overdue(&record, at, state, now) else { return Ok(()) };
     if let Written::Won(_) = shared.context.bus.transition(&ended, at, PATIENCE).await? {
+        service::trace_execution_ended(&shared.context.bus, &ended);
         let failed = record.so_far.failure.is_some();
         let (outcome, what) = if failed {
             ("failed", "ending an execution with the result of its failed copy")

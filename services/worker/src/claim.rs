@@ -1,6 +1,6 @@
 //! Claims a build: acquires the lease, publishes INVOCATION_STARTED, then checks the clock.
 
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use bus::{Acquired, Bus, Lease, LeaseHolder, Renewed, Written};
 use model::{
@@ -135,12 +135,4 @@ fn record_metrics(record: &BuildRecord) {
     count(Counter::InvocationsStarted, &[], 1);
     let queued = record.at_ms.since(record.queue.enqueued_at_ms);
     observe(Histogram::BuildQueueSeconds, &[(Label::Priority, record.build.priority.as_str())], queued);
-    telemetry::record_span(
-        "queued",
-        record.build.traceparent.as_deref(),
-        SystemTime::from(record.queue.enqueued_at_ms),
-        SystemTime::from(record.at_ms),
-        &[("forebay.attempt", record.attempt.to_string())],
-        None,
-    );
 }

@@ -3,6 +3,7 @@
 use std::{collections::BTreeMap, path::Path};
 
 use model::{Build, BuildRecord, SendingBuild};
+use trace::BuildTrace;
 
 use crate::{bazel, folder::RunFolder, shared::Shared};
 
@@ -31,9 +32,8 @@ pub(crate) fn variables(shared: &Shared, record: &BuildRecord, folder: &RunFolde
     }
     // A prompt would wait forever: no person can answer it.
     set("GIT_TERMINAL_PROMPT", "0".to_owned());
-    if let Some(trace) = telemetry::current().map(|context| context.traceparent).or(build.traceparent.clone())
-    {
-        set("TRACEPARENT", trace);
+    if let Some(trace) = BuildTrace::of(build).command(record.attempt) {
+        set("TRACEPARENT", trace.to_string());
     }
     all.extend(build.env.clone());
     all.into_iter().collect()

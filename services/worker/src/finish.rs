@@ -8,7 +8,7 @@ use model::{
     BuildRecord, BuildResult, LogSummary, Outcome, Reason, ReasonCode, Sequence, ToolFacts, WorkspaceKeys,
 };
 use policy::{AfterLoss, after_loss};
-use service::{Step, crash_point};
+use service::{Step, crash_point, trace_run_ended};
 use telemetry::metrics::{Counter, Histogram, Label, count, observe};
 use tracing::{debug, warn};
 
@@ -123,7 +123,10 @@ impl Finish<'_> {
             written = bus.transition(next.as_ref(), self.started_at, PATIENCE).await;
         }
         match &written {
-            Ok(Written::Won(_)) => record_metrics(&next),
+            Ok(Written::Won(_)) => {
+                record_metrics(&next);
+                trace_run_ended(bus, self.record, &next);
+            }
             Ok(Written::Lost(_)) => debug!(build = %id, "another process already ended this run"),
             Err(error) => {
                 warn!(build = %id, error = telemetry::error_chain(error), "cannot publish the result");

@@ -46,7 +46,6 @@ pub(crate) async fn run(
     stop: Stop,
 ) -> After {
     let span = debug_span!("invocation", build = %claimed.key, attempt = claimed.record.attempt.0);
-    telemetry::set_parent(&span, claimed.record.build.traceparent.as_deref(), None);
     // Boxed: its state is large.
     Box::pin(run_inside(shared, number, shim, left, claimed, stop)).instrument(span).await
 }
@@ -137,7 +136,7 @@ impl Run<'_> {
             return ending;
         }
         if !build.context.is_empty() {
-            match self.prepare().instrument(debug_span!("prepare")).await {
+            match self.prepare().await {
                 Ok(None) => {}
                 Ok(Some(ending)) => return ending,
                 Err(fault) => return self.fault(&fault),
@@ -145,13 +144,10 @@ impl Run<'_> {
         }
         crash_point(Step::WorkspacePrepared);
         let ended = if let Some(job) = &build.job {
-            self.run_job(job).instrument(debug_span!("job")).await
+            self.run_job(job).await
         } else {
-            let span = debug_span!("command");
-            // Inside the span: the command continues its trace.
-            let env =
-                span.in_scope(|| environment::variables(self.shared, self.record, &self.workspace.folder));
-            command::run(self, build.command.clone(), env).instrument(span).await
+            let env = environment::variables(self.shared, self.record, &self.workspace.folder);
+            command::run(self, build.command.clone(), env).await
         };
         ended.unwrap_or_else(|fault| self.fault(&fault))
     }

@@ -2,8 +2,8 @@
 
 use model::{
     ActionUsage, BuildUse, Control, ExecutorControl, ExecutorHeartbeat, ExecutorId, GrantNotices, Grants,
-    HandOver, Heartbeat, LiveOutputReply, LiveOutputRequest, OfferReply, Offers, RoomReport, UsageReport,
-    WaitAgain, WorkerId,
+    HandOver, Heartbeat, KeepTrace, LiveOutputReply, LiveOutputRequest, OfferReply, Offers, RoomReport,
+    UsageReport, WaitAgain, WorkerId,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -23,6 +23,7 @@ message!(
     Grants,
     HandOver,
     Heartbeat,
+    KeepTrace,
     LiveOutputReply,
     LiveOutputRequest,
     OfferReply,
@@ -75,6 +76,10 @@ impl HeartbeatMessage for Heartbeat {
     fn request() -> Subject {
         Subject::Announce
     }
+}
+plain! {
+    /// The process that ended a build or an execution to all processes that trace.
+    KeepTrace, "a trace to keep", () => |()| Subject::TraceKeep, ()
 }
 plain! {
     /// Workers and executors to the governors.

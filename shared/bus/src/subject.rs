@@ -298,6 +298,8 @@ pub enum Subject {
     GatewayChanged,
     /// An executor registered its pool or shuts down: processes that cache pools refresh them.
     PoolChanged,
+    /// A trace is worth keeping: processes that hold spans of it export them.
+    TraceKeep,
     /// Reports bytes that a process wrote into the content-addressable store of a folder.
     CasUsage,
     /// Reports whether that store is full.
@@ -331,6 +333,7 @@ impl fmt::Display for Subject {
             Self::GatewayWhere => f.write_str("forebay.gateway.where"),
             Self::GatewayChanged => f.write_str("forebay.gateway.changed"),
             Self::PoolChanged => f.write_str("forebay.pool.changed"),
+            Self::TraceKeep => f.write_str("forebay.trace.keep"),
             Self::CasUsage => f.write_str("forebay.cas.usage"),
             Self::CasState => f.write_str("forebay.cas.state"),
         }

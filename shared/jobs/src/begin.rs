@@ -10,6 +10,7 @@ use parking_lot::Mutex;
 use remote::Remote;
 use tokio::time::Instant;
 use tonic::metadata::{Ascii, MetadataMap, MetadataValue};
+use trace::BuildTrace;
 use tracing::warn;
 
 use crate::{
@@ -168,7 +169,7 @@ impl JobRun<'_> {
     fn headers(&self) -> MetadataMap {
         let build = &self.record.build;
         let sender = SendingBuild { worker: self.worker.clone(), id: build.id, attempt: self.record.attempt };
-        let trace = telemetry::current().map(|context| context.traceparent).or(build.traceparent.clone());
+        let trace = BuildTrace::of(build).command(self.record.attempt);
         let mut headers = MetadataMap::new();
         let mut set = |name: &'static str, value: String| match value.parse::<MetadataValue<Ascii>>() {
             Ok(value) => drop(headers.insert(name, value)),
@@ -177,7 +178,7 @@ impl JobRun<'_> {
         set("x-forebay-group", build.group.to_string());
         set("x-forebay-build", sender.to_string());
         if let Some(trace) = trace {
-            set("traceparent", trace);
+            set("traceparent", trace.to_string());
         }
         headers
     }

@@ -123,6 +123,9 @@ pub struct SoFar {
     /// Time of the last requeue; absent if it was never requeued.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub requeued_at_ms: Option<Millis>,
+    /// Number of times that it was requeued.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub requeues: u16,
     /// Band raised by joining clients; absent if never raised.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub band: Option<Priority>,
@@ -237,8 +240,14 @@ impl ExecutionRecord {
         now: Millis,
     ) -> Self {
         let attempt = if counts { self.attempt.next() } else { self.attempt };
-        let mut so_far =
-            SoFar { requeued_at_ms: Some(now), hedges: 0, ended: 0, failure: None, ..self.so_far.clone() };
+        let mut so_far = SoFar {
+            requeued_at_ms: Some(now),
+            requeues: self.so_far.requeues.saturating_add(1),
+            hedges: 0,
+            ended: 0,
+            failure: None,
+            ..self.so_far.clone()
+        };
         if counts {
             so_far.add_avoided(executor.as_ref());
         }

@@ -102,3 +102,10 @@ pub struct WhereQuestion {
     #[serde(default)]
     pub host: String,
 }
+
+/// A trace that is worth keeping, although it was not selected at its start. Plain message to all processes that trace.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct KeepTrace {
+    /// Id of the trace: 32 hexadecimal digits.
+    pub trace: String,
+}

@@ -61,7 +61,9 @@ pub use explain::{
     EstimateError, GroupStanding, InProgress, QuotaReply, StartBasis, ThrottledBy, Waiting, WhyReply,
     WhyRequest, WorkerCounts,
 };
-pub use farm::{FARM_DATA_MARK, FarmId, FarmRecord, GatewayAddress, KnownStore, StoreId, WhereQuestion};
+pub use farm::{
+    FARM_DATA_MARK, FarmId, FarmRecord, GatewayAddress, KeepTrace, KnownStore, StoreId, WhereQuestion,
+};
 pub use ids::{
     Attempt, BuildId, BuildKey, ExecutionId, ExecutorHome, ExecutorId, Group, InvocationId, Millis,
     ParseIdError, PoolName, Priority, Sequence, TaskId, WorkerId, Workspace,

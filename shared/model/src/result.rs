@@ -1,5 +1,7 @@
 //! Results of builds: outcome, reason, outputs and console output.
 
+use std::fmt;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -210,6 +212,13 @@ pub enum ReasonCode {
     StoreUnreachable,
     /// The request is invalid.
     InvalidRequest,
+}
+
+impl fmt::Display for ReasonCode {
+    /// Writes the name in messages.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.serialize(f)
+    }
 }
 
 /// Sizes and location of a build's console output.

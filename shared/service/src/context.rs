@@ -19,7 +19,7 @@ use policy::connections::ConnectionLimits;
 use settings::{ConnectionSettings, ServiceSettings, StoreSettings};
 use tokio_util::sync::CancellationToken;
 
-use crate::{StartError, clock, identity::remedy_for, join_store};
+use crate::{StartError, clock, identity::remedy_for, join_store, traces};
 
 /// Future of a running service. Boxed, so that its code is compiled with its own crate and not again with every
 /// program that starts it.
@@ -82,6 +82,7 @@ impl Context {
         // Measured again: the bucket whose messages date the expiry of leases exists now.
         bus.measure_clock(CLOCK_PATIENCE).await?;
         tokio::spawn(clock::watch_skew(bus.clone(), stop.clone()));
+        tokio::spawn(traces::follow_kept_traces(bus.clone()));
         Ok(Self {
             settings: Arc::new(settings),
             bus,

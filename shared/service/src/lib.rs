@@ -11,6 +11,7 @@ mod offers;
 mod other_store;
 mod subscription;
 mod timer;
+mod traces;
 mod usage_reports;
 
 pub use context::{Context, Ready, Running, open_cas};
@@ -26,4 +27,5 @@ pub use offers::offers;
 pub use other_store::OtherStore;
 pub use subscription::Subscription;
 pub use timer::sleep_until;
+pub use traces::{trace_copy_ended, trace_execution_ended, trace_run_ended};
 pub use usage_reports::{USAGE_REPORT_INTERVAL, UsageSource, report_usage};

@@ -1,14 +1,13 @@
 //! Settings of logs and traces from the environment.
 //!
-//! The OpenTelemetry crates read some of the standard variables on their own: `OTEL_TRACES_SAMPLER` and
-//! `_ARG`, `OTEL_SPAN_*_LIMIT`, `OTEL_BSP_*`, `OTEL_RESOURCE_ATTRIBUTES`,
-//! `OTEL_EXPORTER_OTLP_[TRACES_]HEADERS` and `_COMPRESSION` (no compression is built in: asking for one
-//! switches tracing off with a warning). The others are read here.
+//! The OpenTelemetry crates read some of the standard variables on their own: `OTEL_RESOURCE_ATTRIBUTES`,
+//! `OTEL_EXPORTER_OTLP_[TRACES_]HEADERS`, `_COMPRESSION` (`gzip`) and `_CERTIFICATE`. The others are read here.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::log::LogFormat;
+use crate::spans::Sampler;
 
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -32,14 +31,58 @@ pub struct Settings {
 }
 
 /// Destination of exported spans.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Traces {
-    /// Full URL that accepts OTLP protobuf by POST.
+    /// Full URL that accepts OTLP protobuf by POST, or the URL of a gRPC server.
     pub endpoint: String,
-    /// Maximum duration of one export, retries included.
+    pub protocol: Protocol,
+    /// Maximum duration of one export.
     pub timeout: Duration,
+    pub batches: Batches,
+    pub sampler: Sampler,
     /// Overrides the service name `forebay-<service>`.
     pub service_name: Option<String>,
+}
+
+/// How spans are sent to a collector.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Protocol {
+    /// OTLP protobuf over HTTP.
+    Http,
+    /// OTLP over gRPC.
+    Grpc,
+}
+
+/// How spans are collected for export.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Batches {
+    /// Maximum number of spans that wait for export; further ones are dropped and counted.
+    pub queue_max: usize,
+    /// Maximum number of spans of one export.
+    pub batch_max: usize,
+    /// How long the first span of a batch waits for others.
+    pub delay: Duration,
+}
+
+impl Default for Batches {
+    fn default() -> Self {
+        // A process that is killed loses the spans of its last delay; the SDKs' queue of 2,048 overflows within one
+        // export at the rates of a busy farm.
+        Self { queue_max: 16_384, batch_max: 1024, delay: Duration::from_secs(1) }
+    }
+}
+
+impl Batches {
+    fn from_lookup(lookup: &impl Fn(&str) -> Option<String>) -> Self {
+        let default = Self::default();
+        let number = |name: &str| lookup(name)?.parse::<u64>().ok();
+        let size = |name: &str| number(name).and_then(|it| usize::try_from(it).ok()).filter(|it| *it > 0);
+        Self {
+            queue_max: size("OTEL_BSP_MAX_QUEUE_SIZE").unwrap_or(default.queue_max),
+            batch_max: size("OTEL_BSP_MAX_EXPORT_BATCH_SIZE").unwrap_or(default.batch_max),
+            delay: number("OTEL_BSP_SCHEDULE_DELAY").map_or(default.delay, Duration::from_millis),
+        }
+    }
 }
 
 impl Settings {
@@ -72,9 +115,18 @@ impl Settings {
 
 impl Traces {
     fn from_lookup(lookup: &impl Fn(&str) -> Option<String>, warnings: &mut Vec<String>) -> Option<Self> {
+        let signal_or_all = |suffix: &str| {
+            lookup(&format!("OTEL_EXPORTER_OTLP_TRACES_{suffix}"))
+                .or_else(|| lookup(&format!("OTEL_EXPORTER_OTLP_{suffix}")))
+        };
+        let named = signal_or_all("PROTOCOL");
+        let protocol = if named.as_deref() == Some("grpc") { Protocol::Grpc } else { Protocol::Http };
         let endpoint = lookup("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT").or_else(|| {
             let base = lookup("OTEL_EXPORTER_OTLP_ENDPOINT")?;
-            Some(format!("{}/v1/traces", base.trim_end_matches('/')))
+            Some(match protocol {
+                Protocol::Grpc => base,
+                Protocol::Http => format!("{}/v1/traces", base.trim_end_matches('/')),
+            })
         })?;
         if lookup("OTEL_SDK_DISABLED").is_some_and(|v| v.eq_ignore_ascii_case("true")) {
             return None;
@@ -87,16 +139,24 @@ impl Traces {
                 return None;
             }
         }
-        let signal_or_all = |suffix: &str| {
-            lookup(&format!("OTEL_EXPORTER_OTLP_TRACES_{suffix}"))
-                .or_else(|| lookup(&format!("OTEL_EXPORTER_OTLP_{suffix}")))
-        };
-        if let Some(protocol) = signal_or_all("PROTOCOL").filter(|p| p != "http/protobuf") {
+        if let Some(protocol) = named.filter(|name| name != "http/protobuf" && name != "grpc") {
             warnings.push(format!("OTLP protocol {protocol} is not supported: using http/protobuf"));
         }
+        let sampler = lookup("OTEL_TRACES_SAMPLER").unwrap_or_else(|| "parentbased_always_on".to_owned());
+        if sampler == "always_off" {
+            return None;
+        }
+        let argument = lookup("OTEL_TRACES_SAMPLER_ARG");
+        let sampler = Sampler::parse(&sampler, argument.as_deref()).unwrap_or_else(|| {
+            warnings.push(format!("OTEL_TRACES_SAMPLER={sampler} is not supported: sampling all traces"));
+            Sampler::ParentBased(1.0)
+        });
         let timeout = signal_or_all("TIMEOUT").and_then(|ms| ms.parse().ok());
         Some(Self {
             endpoint,
+            protocol,
+            batches: Batches::from_lookup(lookup),
+            sampler,
             timeout: timeout.map_or(DEFAULT_TIMEOUT, Duration::from_millis),
             service_name: lookup("OTEL_SERVICE_NAME"),
         })
@@ -105,7 +165,7 @@ impl Traces {
 
 #[cfg(test)]
 mod tests {
-    use super::{DEFAULT_TIMEOUT, Duration, LogFormat, Settings};
+    use super::{Batches, DEFAULT_TIMEOUT, Duration, LogFormat, Protocol, Sampler, Settings};
 
     fn read(variables: &[(&str, &str)]) -> Settings {
         Settings::from_lookup("worker", "w1", LogFormat::Text, |name| {
@@ -148,12 +208,30 @@ mod tests {
             BASE,
             ("FOREBAY_LOG", "debug"),
             ("OTEL_SERVICE_NAME", "mine"),
-            ("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc"),
+            ("OTEL_EXPORTER_OTLP_PROTOCOL", "http/json"),
             ("OTEL_EXPORTER_OTLP_TIMEOUT", "1500"),
+            ("OTEL_BSP_MAX_QUEUE_SIZE", "7"),
         ]);
         assert_eq!((settings.filter.as_str(), settings.warnings.len()), ("debug", 1));
         let traces = settings.traces.unwrap();
+        assert_eq!(traces.batches, Batches { queue_max: 7, ..Batches::default() });
+        assert_eq!((traces.protocol, traces.sampler), (Protocol::Http, Sampler::ParentBased(1.0)));
         assert_eq!(traces.timeout, Duration::from_millis(1500));
         assert_eq!(traces.service_name.as_deref(), Some("mine"));
+    }
+    #[test]
+    fn a_grpc_endpoint_gets_no_path() {
+        let grpc = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "grpc");
+        let traces = read(&[("OTEL_EXPORTER_OTLP_ENDPOINT", "http://collector:4317"), grpc]).traces.unwrap();
+        assert_eq!((traces.endpoint.as_str(), traces.protocol), ("http://collector:4317", Protocol::Grpc));
+    }
+
+    #[test]
+    fn samplers_are_read() {
+        let sampler = |name: &'static str| read(&[BASE, ("OTEL_TRACES_SAMPLER", name)]);
+        assert!(sampler("always_off").traces.is_none());
+        assert_eq!(sampler("always_on").traces.unwrap().sampler, Sampler::Ratio(1.0));
+        let unknown = sampler("xray");
+        assert_eq!((unknown.traces.unwrap().sampler, unknown.warnings.len()), (Sampler::ParentBased(1.0), 1));
     }
 }

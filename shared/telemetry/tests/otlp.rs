@@ -10,9 +10,10 @@ use axum::body::Bytes;
 use axum::routing::post;
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::common::v1::{KeyValue, any_value::Value};
-use opentelemetry_proto::tonic::trace::v1::Span;
+use opentelemetry_proto::tonic::trace::v1::Span as Exported;
 use parking_lot::Mutex;
 use prost::Message as _;
+use telemetry::spans::{self, Span, SpanContext, SpanId, SpanKind, TraceId};
 use telemetry::{LogFormat, Settings};
 
 const PARENT: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
@@ -52,58 +53,49 @@ async fn spans_reach_the_collector() {
     let guard = telemetry::init_with(Settings::from_lookup("test", "t1", LogFormat::Text, |name| {
         (name == "OTEL_EXPORTER_OTLP_ENDPOINT").then(|| endpoint.clone())
     }));
-    assert!(telemetry::trace_enabled());
-    assert_eq!(telemetry::current(), None);
-
-    let context = {
-        let outer = tracing::debug_span!("outer", build = "b1");
-        telemetry::set_parent(&outer, Some(PARENT), Some("vendor=x"));
-        let _entered = outer.enter();
-        let inner = tracing::info_span!("inner");
-        let _entered = inner.enter();
-        tracing::info!("something happened");
-        telemetry::current().unwrap()
-    };
-    assert!(telemetry::is_valid_traceparent(&context.traceparent));
-    assert_eq!(context.tracestate.as_deref(), Some("vendor=x"));
-    {
-        let span = tracing::info_span!("orphan");
-        telemetry::set_parent(&span, Some("00-broken"), Some("vendor=x"));
-    }
+    assert!(spans::trace_enabled());
+    let parent: SpanContext = PARENT.parse().unwrap();
+    let of = |byte, sampled| SpanContext { span: SpanId::from_bytes([byte; 8]), sampled, ..parent };
     let start = SystemTime::now() - Duration::from_secs(60);
     let end = start + Duration::from_secs(7);
-    let attributes = [("priority", "high".to_owned())];
-    let queued =
-        telemetry::record_parent_span("queued", Some(&context.traceparent), start, end, &attributes, None)
-            .unwrap();
-    telemetry::record_span("failed", Some(&queued), end, start, &[], Some("no luck"));
+    let queue = Span::new(of(1, true), Some(parent.span), "queue", start, end)
+        .kind(SpanKind::Consumer)
+        .with("priority", "high")
+        .with("attempt", 3_u64)
+        .event(start, "accepted")
+        .link(of(9, true));
+    spans::export(queue);
+    let failed = Span::new(of(2, true), None, "failed", end, start).error(Some("no luck".to_owned()));
+    spans::export(failed);
+    let other = |byte| SpanContext { trace: TraceId::from_bytes([byte; 16]), ..of(3, false) };
+    spans::export(Span::new(other(5), None, "kept", start, end));
+    spans::export(Span::new(other(6), None, "not worth it", start, end));
+    spans::keep(other(5).trace);
     guard.shutdown().await;
 
     let requests = inbox.lock();
     let resource = requests[0].resource_spans[0].resource.as_ref().unwrap();
     let resource = texts(&resource.attributes);
     assert_eq!((resource["service.name"], resource["service.instance.id"]), ("forebay-test", "t1"));
-    let spans: HashMap<&str, &Span> = requests
+    let spans: HashMap<&str, &Exported> = requests
         .iter()
         .flat_map(|request| &request.resource_spans)
         .flat_map(|resource| &resource.scope_spans)
         .flat_map(|scope| &scope.spans)
         .map(|span| (span.name.as_str(), span))
         .collect();
-    assert_eq!(spans.len(), 5, "{:?}", spans.keys());
-
-    let (outer, inner, queued, failed) = (spans["outer"], spans["inner"], spans["queued"], spans["failed"]);
-    assert_eq!(format!("00-{}-{}-01", hex(&outer.trace_id), hex(&outer.parent_span_id)), PARENT);
-    assert_eq!(texts(&outer.attributes)["build"], "b1");
-    assert_eq!(inner.parent_span_id, outer.span_id);
-    assert_eq!(inner.events[0].name, "something happened");
-    assert_eq!(context.traceparent, format!("00-{}-{}-01", hex(&inner.trace_id), hex(&inner.span_id)));
-    assert_eq!((&queued.parent_span_id, &queued.trace_id), (&inner.span_id, &outer.trace_id));
-    assert_eq!((queued.start_time_unix_nano, queued.end_time_unix_nano), (nanos(start), nanos(end)));
-    assert_eq!(texts(&queued.attributes)["priority"], "high");
-    assert_eq!(failed.parent_span_id, queued.span_id);
+    assert_eq!(spans.len(), 3, "{:?}", spans.keys());
+    let (queue, failed) = (spans["queue"], spans["failed"]);
+    assert_eq!(format!("00-{}-{}-01", hex(&queue.trace_id), hex(&queue.parent_span_id)), PARENT);
+    assert_eq!(hex(&queue.span_id), "0101010101010101");
+    assert_eq!((queue.start_time_unix_nano, queue.end_time_unix_nano), (nanos(start), nanos(end)));
+    assert_eq!(texts(&queue.attributes)["priority"], "high");
+    assert_eq!(
+        (queue.events[0].name.as_str(), hex(&queue.links[0].span_id).as_str()),
+        ("accepted", "0909090909090909")
+    );
     assert_eq!(failed.status.as_ref().unwrap().message, "no luck");
     assert_eq!(failed.end_time_unix_nano, failed.start_time_unix_nano);
-    assert!(spans["orphan"].parent_span_id.is_empty());
-    assert_ne!(spans["orphan"].trace_id, outer.trace_id);
+    assert!(failed.parent_span_id.is_empty());
+    assert_eq!(hex(&spans["kept"].trace_id), "05".repeat(16));
 }

@@ -111,6 +111,7 @@ async fn end_unless_wanted(
     if let Written::Lost(_) = bus.transition(&ended, sequence, PATIENCE).await? {
         return Ok(false);
     }
+    service::trace_execution_ended(bus, &ended);
     info!(execution = %key, "cancelled: all clients disconnected");
     send_cancellation(bus, key, known.executors()).await;
     Ok(true)

@@ -8,6 +8,7 @@ use model::{Execution, ExecutionKey, ExecutionRecord, Sequence, Urgency};
 use reapi::{execution::ActionResult, status};
 use telemetry::metrics::{Counter, count};
 use tonic::{Code, Status};
+use trace::Answer;
 use tracing::debug;
 
 use super::{
@@ -41,6 +42,20 @@ struct MergeRequest<'a> {
     execution: &'a Execution,
     role: &'a Role,
     merge: &'a MergeHandle,
+}
+
+impl Accepted {
+    /// How the call that requested it is answered.
+    pub(crate) fn answer(&mut self) -> Answer {
+        let key = self.name.key.clone();
+        if !self.joined {
+            return Answer::Started(key);
+        }
+        let known = self.waiter.known();
+        let of_first =
+            known.record().and_then(|record| record.execution.traceparent.as_deref()?.parse().ok());
+        Answer::Merged(key, of_first)
+    }
 }
 
 enum JoinAttempt {

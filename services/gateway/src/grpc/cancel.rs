@@ -57,6 +57,7 @@ pub(crate) async fn cancel(
         }
         let ended = abandoned::cancelled(&record, sequence, "cancelled by a client", core.bus.now());
         if let Written::Won(_) = core.bus.transition(&ended, sequence, PATIENCE).await? {
+            service::trace_execution_ended(&core.bus, &ended);
             let known = core.waiters.known(key).unwrap_or_default();
             abandoned::send_cancellation(&core.bus, key, known.executors()).await;
             return Ok(Cancelled::Now);

@@ -6,6 +6,7 @@ use reapi::{
     longrunning::Operation,
 };
 use tonic::{Request, Response, Status};
+use trace::Answer;
 
 use super::{
     Core, abandoned, faults,
@@ -14,7 +15,7 @@ use super::{
     response::{self, Inline},
     state::{self, Known},
     submit::{self, Submitted},
-    trace::ExecuteTrace,
+    trace::CallTrace,
     validate,
     waiters::Waiter,
     watch_stream::{Operations, Watching},
@@ -39,16 +40,18 @@ impl Execution for ExecutionApi {
     async fn execute(&self, request: Request<ExecuteRequest>) -> Result<Response<Operations>, Status> {
         let (headers, _, mut request) = request.into_parts();
         reapi::instance::check(&request.instance_name)?;
-        let trace = ExecuteTrace::of(&headers);
+        let mut trace = CallTrace::of(&self.core.bus, &headers);
         let (action, _) = validate::action_digest(request.action_digest.as_ref(), request.digest_function)?;
         let inline = Inline::of(&mut request);
         let submitted = submit::submit(&self.core, &headers, &request, action, &trace).await?;
         let stream = match submitted {
-            Submitted::Accepted(accepted) => {
-                trace.span.record("execution", tracing::field::display(&accepted.name.key));
+            Submitted::Accepted(mut accepted) => {
+                trace.answered_by(accepted.answer());
                 Watching::asked(&self.core, *accepted, inline, trace).stream()
             }
             Submitted::Cached(result) => {
+                trace.answered_by(Answer::Cached);
+                trace.complete();
                 let response = response::cached(&self.core.cas, *result, &action, &inline).await;
                 at_once(&request.instance_name, &action, &response)
             }

@@ -2,13 +2,15 @@
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use cas::Cas;
-use model::{BlobDigest, ExecutionOutcome, StoredResult};
+use model::{BlobDigest, Execution, ExecutionOutcome, StoredResult};
 use prost::Message as _;
 use reapi::{
     execution::{ActionResult, ExecuteRequest, ExecuteResponse, LogFile},
     rpc, status,
 };
+use telemetry::spans::TraceId;
 use tonic::Code;
+use trace::ExecutionTrace;
 
 /// Maximum number of inlined bytes in a response; clients accept messages of 4 MiB.
 const INLINE_MAX: usize = 3 << 20;
@@ -53,14 +55,14 @@ pub(crate) async fn cached(
     }
 }
 
-/// The response for an execution of `action` with this outcome.
+/// The response for an execution with this outcome.
 pub(crate) async fn finished(
     cas: &Cas,
-    action: &BlobDigest,
+    execution: &Execution,
     outcome: &ExecutionOutcome,
-    trace: Option<&str>,
     inline: &Inline,
 ) -> ExecuteResponse {
+    let action = &execution.action;
     let (mut result, fault) = match read_result(cas, outcome.result.as_ref(), action).await {
         Ok(result) => (result, None),
         Err(fault) => (None, Some(fault)),
@@ -78,7 +80,7 @@ pub(crate) async fn finished(
         cached_result: false,
         status: Some(status),
         server_logs: outcome.server_logs.iter().map(log).collect(),
-        message: message(outcome, trace),
+        message: message(outcome, ExecutionTrace::of(execution).id()),
     }
 }
 
@@ -107,10 +109,11 @@ fn status_of(outcome: &ExecutionOutcome, has_result: bool) -> rpc::Status {
 }
 
 /// The human-readable message: that of the outcome, and the trace id.
-fn message(outcome: &ExecutionOutcome, trace: Option<&str>) -> String {
-    let trace = trace.and_then(super::trace::id_of).map(|id| format!("trace {id}"));
-    let said = Some(outcome.message.clone()).filter(|message| !message.is_empty());
-    said.into_iter().chain(trace).collect::<Vec<_>>().join("; ")
+fn message(outcome: &ExecutionOutcome, trace: TraceId) -> String {
+    match outcome.message.as_str() {
+        "" => format!("trace {trace}"),
+        said => format!("{said}; trace {trace}"),
+    }
 }
 
 pub(crate) async fn read_result(
@@ -216,11 +219,9 @@ mod tests {
 
     #[test]
     fn the_message_names_the_trace() {
-        let trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
-        assert_eq!(
-            message(&outcome(0, "killed"), Some(trace)),
-            "killed; trace 0af7651916cd43dd8448eb211c80319c"
-        );
-        assert_eq!(message(&outcome(0, ""), None), "");
+        let trace = "0af7651916cd43dd8448eb211c80319c".parse().unwrap();
+        let named = "trace 0af7651916cd43dd8448eb211c80319c";
+        assert_eq!(message(&outcome(0, "killed"), trace), format!("killed; {named}"));
+        assert_eq!(message(&outcome(0, ""), trace), named);
     }
 }

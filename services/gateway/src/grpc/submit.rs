@@ -21,7 +21,7 @@ use super::{
     accept::{Accepted, Outcome, accept_or_join},
     cached, faults,
     interest::{Invocation, Role},
-    trace::ExecuteTrace,
+    trace::CallTrace,
     validate::{self, CheckedAction},
 };
 
@@ -94,7 +94,7 @@ pub(crate) async fn submit(
     headers: &MetadataMap,
     request: &ExecuteRequest,
     action: BlobDigest,
-    trace: &ExecuteTrace,
+    trace: &CallTrace,
 ) -> Result<Submitted, Status> {
     let instance = &request.instance_name;
     let asked = request.execution_policy.map_or(0, |policy| policy.priority);
@@ -155,7 +155,7 @@ pub(crate) async fn submit(
         accepted_at_ms: now,
         expires_at_ms: now.after(core.config.queue_timeout),
         max_attempts: core.config.attempts.max(Attempt::FIRST),
-        traceparent: Some(trace.parent.clone()),
+        traceparent: trace.parent(),
         client,
         build: sender,
         needs: asked.needs,

@@ -1,59 +1,56 @@
-//! The trace of an execution: the client's, or a new one that starts here.
+//! The trace of a call of `Execute`.
 
+use std::time::SystemTime;
+
+use bus::Bus;
+use telemetry::spans::{self, SpanContext, SpanId};
 use tonic::metadata::MetadataMap;
-use tracing::Span;
+use trace::{Answer, Call};
 
-/// The span of an execution at the gateway, and the trace context passed on with it.
-#[derive(Debug, Clone)]
-pub(crate) struct ExecuteTrace {
-    /// Ends when its last owner drops it.
-    pub(crate) span: Span,
-    /// `traceparent` for the processes that work on the execution.
-    pub(crate) parent: String,
+/// A call of `Execute`, whose span is exported when it is dropped: when its answer was sent, or its client left.
+#[derive(Debug)]
+pub(crate) struct CallTrace {
+    bus: Bus,
+    parent: Option<SpanContext>,
+    started: SystemTime,
+    /// None until there is an answer: a refused call has no span.
+    answer: Option<Answer>,
+    status: &'static str,
 }
 
-impl ExecuteTrace {
-    /// The trace of a request: that of its `traceparent` header, or a new one.
-    pub(crate) fn of(headers: &MetadataMap) -> Self {
-        let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
-        let given = text("traceparent").filter(|parent| telemetry::is_valid_traceparent(parent));
-        // Costs one atomic load when tracing is off.
-        let span = tracing::debug_span!("execute", execution = tracing::field::Empty);
-        telemetry::set_parent(&span, given, text("tracestate"));
-        let parent = telemetry::context_of(&span)
-            .map(|context| context.traceparent)
-            .or_else(|| given.map(str::to_owned))
-            .unwrap_or_else(begin);
-        Self { span, parent }
+impl CallTrace {
+    /// The trace of the client, if it sent one.
+    pub(crate) fn of(bus: &Bus, headers: &MetadataMap) -> Self {
+        let parent = headers.get("traceparent").and_then(|value| value.to_str().ok()?.parse().ok());
+        let started = bus.clock().system_time();
+        // Unless the answer is complete, the client left before.
+        Self { bus: bus.clone(), parent, started, answer: None, status: "CANCELLED" }
+    }
+
+    /// The `traceparent` of the client, for the processes that work on the execution.
+    pub(crate) fn parent(&self) -> Option<String> {
+        self.parent.map(|parent| parent.to_string())
+    }
+
+    /// Notes how the call is answered.
+    pub(crate) fn answered_by(&mut self, answer: Answer) {
+        self.answer = Some(answer);
+    }
+
+    /// Notes that the client has its whole answer.
+    pub(crate) fn complete(&mut self) {
+        self.status = "OK";
     }
 }
 
-/// An unsampled trace, whose id still links the log lines of one execution.
-fn begin() -> String {
-    let trace = uuid::Uuid::new_v4().simple();
-    let span = uuid::Uuid::new_v4().as_u64_pair().0;
-    format!("00-{trace}-{span:016x}-00")
-}
-
-/// The trace id of a `traceparent`.
-pub(crate) fn id_of(traceparent: &str) -> Option<&str> {
-    traceparent.split('-').nth(1).filter(|id| id.len() == 32)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_trace_is_continued_or_begun() {
-        let given = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
-        let mut headers = MetadataMap::new();
-        headers.insert("traceparent", given.parse().unwrap());
-        assert_eq!(ExecuteTrace::of(&headers).parent, given);
-        headers.insert("traceparent", "nonsense".parse().unwrap());
-        let begun = ExecuteTrace::of(&headers).parent;
-        assert!(telemetry::is_valid_traceparent(&begun), "{begun}");
-        assert_eq!(id_of(&begun).unwrap().len(), 32);
-        assert_eq!(id_of("x"), None);
+impl Drop for CallTrace {
+    fn drop(&mut self) {
+        let Some(answer) = self.answer.take().filter(|_| spans::trace_enabled()) else { return };
+        let (_, random) = uuid::Uuid::new_v4().as_u64_pair();
+        let id = SpanId::from_bytes(random.to_be_bytes());
+        let call = Call { parent: self.parent, id, started: self.started, answer };
+        if let Some(span) = call.ended(self.bus.clock().system_time(), self.status) {
+            spans::export(span);
+        }
     }
 }

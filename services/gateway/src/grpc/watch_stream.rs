@@ -18,7 +18,7 @@ use super::{
     pools::{Whereabouts, Why},
     response::{self, Inline},
     state::{self, ClientView, Known},
-    trace::ExecuteTrace,
+    trace::CallTrace,
     waiters::Waiter,
 };
 
@@ -36,8 +36,8 @@ pub(crate) struct Watching {
     name: OperationName,
     waiter: Waiter,
     inline: Inline,
-    /// Keeps the span open while the requesting client waits.
-    _trace: Option<ExecuteTrace>,
+    /// The call that requested it; none for one that only waits.
+    trace: Option<CallTrace>,
     /// Whether that client's request started the execution.
     began: bool,
     _merge: Option<MergeHandle>,
@@ -58,7 +58,7 @@ impl Watching {
             name,
             waiter,
             inline: Inline::default(),
-            _trace: None,
+            trace: None,
             began: false,
             _merge: None,
             sent: None,
@@ -71,10 +71,10 @@ impl Watching {
     }
 
     /// Waits for an execution that this client requested.
-    pub(crate) fn asked(core: &Core, accepted: Accepted, inline: Inline, trace: ExecuteTrace) -> Self {
+    pub(crate) fn asked(core: &Core, accepted: Accepted, inline: Inline, trace: CallTrace) -> Self {
         let Accepted { name, waiter, joined, merge } = accepted;
         let waiting = Self::new(core, name, waiter);
-        Self { inline, _trace: Some(trace), began: !joined, _merge: merge, ..waiting }
+        Self { inline, trace: Some(trace), began: !joined, _merge: merge, ..waiting }
     }
 
     /// Converts into a stream pulled by the connection; the waiter is dropped when the connection closes.
@@ -98,6 +98,9 @@ impl Watching {
                 && let Some(outcome) = record.outcome()
             {
                 self.ended = true;
+                if let Some(trace) = &mut self.trace {
+                    trace.complete();
+                }
                 // Boxed, because this future is large and rarely in use.
                 return Some(Ok(Box::pin(self.done(&known, record, outcome)).await));
             }
@@ -192,8 +195,7 @@ async fn finished(core: &Core, name: &OperationName, known: &Known, inline: &Inl
         let gone = Status::not_found(format!("operation {name} is no longer stored"));
         return state::done(&name.to_string(), metadata, &response::failed(&gone));
     };
-    let (action, trace) = (&record.execution.action, record.execution.traceparent.as_deref());
-    let response = response::finished(&core.cas, action, outcome, trace, inline).await;
+    let response = response::finished(&core.cas, &record.execution, outcome, inline).await;
     state::done(&name.to_string(), metadata, &response)
 }
 

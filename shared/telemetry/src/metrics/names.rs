@@ -139,6 +139,8 @@ metrics! {
         CasBytesWritten "forebay_cas_written_bytes_total" [] "Bytes of blobs received from clients";
         CasUploadsResumed "forebay_cas_uploads_resumed_total" [] "Interrupted uploads that were resumed";
         ToolServersStopped "forebay_tool_servers_stopped_total" [Reason] "Tool servers of idle workspaces that were shut down";
+        SpansExported "forebay_spans_exported_total" [] "Spans of traces sent to the collector";
+        SpansDropped "forebay_spans_dropped_total" [Reason] "Spans that were dropped: queue_full, or collector_away";
         BusReconnects "forebay_bus_reconnects_total" [] "Times the connection to the bus was restored";
     }
 }

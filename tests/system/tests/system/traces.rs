@@ -1,0 +1,200 @@
+//! Traces as collectors receive them.
+
+use farm::{Farm, SOON};
+use model::{BuildId, BuildKey, BuildRequest, Outcome};
+use serde_json::json;
+
+use crate::{
+    check::{BOUND, ended, ended_as, request, script, until},
+    collector::{Collector, Received, hex, named, orphans},
+    jobs,
+};
+
+const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
+const OTHER: &str = "11111111111111111111111111111111";
+const PUBLISHER: &str = "b7ad6b7169203331";
+
+/// Publishes a build with a trace context.
+async fn publish(farm: &Farm, request: BuildRequest, (trace, sampled): (&str, bool)) -> BuildKey {
+    let id = BuildId::generate();
+    let mut headers = async_nats::HeaderMap::new();
+    headers.insert("Nats-Msg-Id", id.to_string());
+    let flags = u8::from(sampled);
+    headers.insert("traceparent", format!("00-{trace}-{PUBLISHER}-{flags:02x}"));
+    let payload = serde_json::to_vec(&BuildRequest { id: Some(id), ..request }).unwrap();
+    let subject = "forebay.build.request.g.interactive";
+    let sent = farm.bus().jetstream().publish_with_headers(subject, headers, payload.into()).await;
+    sent.unwrap().await.unwrap();
+    BuildKey { group: "g".parse().unwrap(), id }
+}
+
+/// Waits until spans with these names, as often as they are named, were received of the trace; asserts that there are no
+/// orphans.
+async fn received(collector: &Collector, wanted: &[(&str, &str)]) -> Vec<Received> {
+    let mut wanted: Vec<String> =
+        wanted.iter().map(|(service, name)| format!("forebay-{service} {name}")).collect();
+    wanted.sort();
+    let sorted = || {
+        let mut names = named(&collector.trace(TRACE));
+        names.sort();
+        names
+    };
+    let is_there = || {
+        let mut left = sorted();
+        wanted.iter().all(|name| {
+            let place = left.iter().position(|it| it == name);
+            place.map(|place| left.remove(place)).is_some()
+        })
+    };
+    let began = std::time::Instant::now();
+    while !is_there() {
+        assert!(began.elapsed() < SOON, "wanted {wanted:#?}, received {:#?}", sorted());
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+    }
+    let spans = collector.trace(TRACE);
+    let lost = orphans(&spans, PUBLISHER);
+    assert!(lost.is_empty(), "{lost:#?}");
+    spans
+}
+
+fn the<'a>(spans: &'a [Received], name: &str) -> &'a Received {
+    spans.iter().find(|it| it.name() == name).unwrap_or_else(|| panic!("no {name} in {:?}", named(spans)))
+}
+
+/// Asserts that the children of a span fill it, except for 5 % or 3 ms.
+fn assert_filled(spans: &[Received], whole: &Received) {
+    let parts: u64 = spans.iter().filter(|it| it.is_child_of(whole)).map(Received::nanos).sum();
+    let gap = whole.nanos().abs_diff(parts);
+    assert!(gap <= (whole.nanos() / 20).max(3_000_000), "{} of {} ns: {spans:#?}", parts, whole.nanos());
+}
+
+#[tokio::test]
+async fn one_trace_goes_from_the_publish_to_the_end() {
+    let collector = Collector::over_http().await;
+    let farm = collector.receive(Farm::builder().without("gateway")).start().await;
+    let key = publish(&farm, script("echo $TRACEPARENT; sleep 0.2"), (TRACE, true)).await;
+    ended(&farm, &key).await;
+    let wanted = [
+        ("enqueuer", "enqueue"),
+        ("worker", "queue"),
+        ("worker", "offer"),
+        ("worker", "invocation"),
+        ("worker", "prepare"),
+        ("worker", "command"),
+        ("worker", "outputs"),
+        ("worker", "BUILD"),
+    ];
+    let spans = received(&collector, &wanted).await;
+    assert_eq!(spans.len(), wanted.len(), "{:?}", named(&spans));
+    let (build, invocation, command) =
+        (the(&spans, "BUILD"), the(&spans, "invocation"), the(&spans, "command"));
+    assert_eq!(hex(&build.span.parent_span_id), PUBLISHER);
+    assert_eq!(build.text("cicd.pipeline.result").unwrap(), "success");
+    for name in ["enqueue", "queue", "offer", "invocation"] {
+        assert!(the(&spans, name).is_child_of(build), "{name}");
+    }
+    assert!(command.is_child_of(invocation));
+    assert_filled(&spans, invocation);
+    assert!((200_000_000..2_000_000_000).contains(&command.nanos()), "{command:?}");
+    // The command continues the trace.
+    let console = farm.wait_event(&key, BOUND, &[bus::EventKind::Console], |_| true).await;
+    let client::WatchBody::Console(chunk) = console.body else { panic!("{console:?}") };
+    let text = String::from_utf8(chunk.data.to_vec()).unwrap();
+    assert_eq!(text.trim(), format!("00-{TRACE}-{}-01", hex(&command.span.span_id)));
+}
+
+#[tokio::test]
+async fn a_killed_worker_leaves_no_hole() {
+    let collector = Collector::over_grpc().await;
+    let farm = collector.receive(Farm::builder().without("gateway").lease_ttl(2)).start().await;
+    let effects = farm.effects();
+    let key = publish(
+        &farm,
+        request(&effects.command(r#"[ "$FOREBAY_ATTEMPT" != 1 ] || sleep 1000"#)),
+        (TRACE, true),
+    )
+    .await;
+    until("it runs", SOON, || !effects.of(key.id).is_empty()).await;
+    farm.take("worker").kill9();
+    let _second = farm.spawn("worker").await;
+    assert_eq!(ended_as(&farm, &key, Outcome::Succeeded).await.attempt.0, 2);
+    let wanted = [
+        ("reaper", "queue"),
+        ("reaper", "offer"),
+        ("reaper", "invocation"),
+        ("reaper", "run until the last sign of life"),
+        ("reaper", "lease expiry"),
+        ("worker", "queue"),
+        ("worker", "offer"),
+        ("worker", "invocation"),
+        ("worker", "command"),
+        ("worker", "BUILD"),
+    ];
+    let spans = received(&collector, &wanted).await;
+    let attempt = |number| {
+        let mut all = spans.iter().filter(|it| it.name() == "invocation");
+        all.find(|it| it.number("forebay.attempt") == Some(number)).unwrap()
+    };
+    let (first, second) = (attempt(1), attempt(2));
+    assert!(first.error().unwrap().contains("lease"), "{first:?}");
+    assert_eq!(first.text("cicd.pipeline.task.run.result").unwrap(), "error");
+    assert_eq!(second.span.links[0].span_id, first.span.span_id);
+    assert_filled(&spans, first);
+    assert_filled(&spans, second);
+    assert_filled(
+        &spans.iter().filter(|it| it.name() != "enqueue").cloned().collect::<Vec<_>>(),
+        the(&spans, "BUILD"),
+    );
+}
+
+#[tokio::test]
+async fn actions_of_a_build_are_in_its_trace() {
+    let collector = Collector::over_grpc().await;
+    let farm = collector.receive(jobs::builder()).start().await;
+    let tasks = json!([jobs::sh("one", "sleep 0.2; echo one"), jobs::sh("two", "echo two; exit 3")]);
+    let key = publish(&farm, jobs::request(jobs::job(&tasks)), (TRACE, true)).await;
+    ended_as(&farm, &key, Outcome::Failed).await;
+    let call = "build.bazel.remote.execution.v2.Execution/Execute";
+    let of_one = [
+        ("gateway", call),
+        ("executor", "execution"),
+        ("executor", "queue"),
+        ("executor", "run"),
+        ("executor", "inputs"),
+        ("executor", "command"),
+        ("executor", "outputs"),
+    ];
+    let wanted: Vec<_> = of_one.iter().chain(&of_one).copied().chain([("worker", "job")]).collect();
+    let spans = received(&collector, &wanted).await;
+    let job = the(&spans, "job");
+    let executions: Vec<&Received> = spans.iter().filter(|it| it.name() == "execution").collect();
+    for execution in &executions {
+        assert!(execution.is_child_of(job));
+        let calls: Vec<&Received> = spans
+            .iter()
+            .filter(|it| it.name() == call && it.span.links[0].span_id == execution.span.span_id)
+            .collect();
+        assert!(calls.len() == 1 && calls[0].is_child_of(job), "{calls:#?}");
+        assert_filled(&spans, execution);
+        let run = spans.iter().find(|it| it.name() == "run" && it.is_child_of(execution)).unwrap();
+        assert_filled(&spans, run);
+    }
+    assert!(executions.iter().any(|it| it.error() == Some("exit code 3")));
+}
+
+#[tokio::test]
+async fn traces_that_were_not_selected_are_kept_if_the_build_fails() {
+    let collector = Collector::over_http().await;
+    let farm = collector.receive(Farm::builder().without("gateway")).start().await;
+    // The publisher decided that its trace is not sampled.
+    let good = publish(&farm, script("true"), (OTHER, false)).await;
+    ended_as(&farm, &good, Outcome::Succeeded).await;
+    let bad = publish(&farm, script("exit 7"), (TRACE, false)).await;
+    ended_as(&farm, &bad, Outcome::Failed).await;
+    let wanted =
+        [("enqueuer", "enqueue"), ("worker", "invocation"), ("worker", "command"), ("worker", "BUILD")];
+    let spans = received(&collector, &wanted).await;
+    let build = spans.iter().find(|it| it.name() == "BUILD" && it.error().is_some()).unwrap();
+    assert_eq!(build.text("cicd.pipeline.result").unwrap(), "failure");
+    assert!(collector.trace(OTHER).is_empty());
+}
