@@ -161,6 +161,7 @@ struct Query {
 }
 
 /// The files of a folder, by path.
+#[expect(clippy::expect_used, reason = "a test fails by panicking")]
 fn read<T: DeserializeOwned>(folder: &str, extension: &str) -> Vec<(String, T)> {
     let found = files(extension).into_iter().filter(|file| file.path.starts_with(folder));
     // JSON is YAML too.
