@@ -27,7 +27,11 @@ lint: ## check formatting and run clippy; warnings are errors
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets -- -D warnings
 
-test: tools clients lint build ## run lint, then every test against a real nats-server and redis-server
+check-rules: ## check the rules of Prometheus with their tests, and the expressions of the dashboards
+	@infra/tools/promtool.sh
+	@infra/prometheus/check.sh
+
+test: tools clients lint check-rules build ## run lint, then every test against a real nats-server and redis-server
 	$(RUN_TESTS) --workspace
 
 chaos: tools build ## run the chaos tests in their long form: FOREBAY_CHAOS_MINUTES=4
@@ -70,4 +74,4 @@ clean: ## remove build outputs, keep .tools/
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help tools clients build binary lint test chaos e2e bench bench-guard bench-baseline demo schemas install clean
+.PHONY: help tools clients build binary lint check-rules test chaos e2e bench bench-guard bench-baseline demo schemas install clean

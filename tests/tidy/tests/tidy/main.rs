@@ -4,5 +4,8 @@ mod circles;
 mod dependencies;
 mod documents;
 mod metrics;
+mod monitoring;
+mod planned;
+mod promql;
 mod settings;
 mod words;

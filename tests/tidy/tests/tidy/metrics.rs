@@ -3,7 +3,9 @@
 use std::{collections::BTreeSet, fmt::Write as _};
 
 use telemetry::metrics::{Counter, Gauge, Histogram, Label};
-use tidy::root;
+use tidy::{files, root};
+
+use crate::planned::NEVER_COUNTED;
 
 fn row(text: &mut String, name: &str, kind: &str, labels: &[Label], help: &str) {
     let labels: Vec<String> = labels.iter().map(|label| format!("`{}`", label.name())).collect();
@@ -40,4 +42,24 @@ fn the_document_lists_every_metric() {
         missing.join("\n"),
         wrong.join("\n")
     );
+}
+
+#[test]
+fn every_metric_is_counted_by_some_code() {
+    let counters = Counter::ALL.iter().map(|it| format!("Counter::{it:?}"));
+    let gauges = Gauge::ALL.iter().map(|it| format!("Gauge::{it:?}"));
+    let histograms = Histogram::ALL.iter().map(|it| format!("Histogram::{it:?}"));
+    let product =
+        |path: &str| !path.starts_with("tests/") && !path.starts_with("shared/telemetry/src/metrics/");
+    let sources: Vec<String> =
+        files("rs").into_iter().filter(|file| product(&file.path)).map(|file| file.text).collect();
+    let is_used = |name: &str| {
+        sources
+            .iter()
+            .flat_map(|text| text.split(name).skip(1))
+            .any(|rest| !rest.starts_with(char::is_alphanumeric))
+    };
+    let all = counters.chain(gauges).chain(histograms);
+    let unused: BTreeSet<String> = all.filter(|name| !is_used(name)).collect();
+    assert_eq!(unused, NEVER_COUNTED.map(ToOwned::to_owned).into(), "metrics that no code counts");
 }
