@@ -3,8 +3,8 @@
 //! [`init`] sets up logging to stderr and, when an OTLP endpoint is configured, the export of spans. [`metrics`]
 //! counts; [`metrics_routes`] serve the counts and the readiness of the process over HTTP.
 //!
-//! [`spans`] are made when they end, with ids that their makers compute: no process holds a span open. With tracing off,
-//! nothing is made.
+//! [`spans`] are made when they end, with ids that their makers compute, so that no process holds a span open. With
+//! tracing off, none are made.
 
 mod error;
 mod escape;
@@ -12,8 +12,10 @@ mod guard;
 mod http;
 mod log;
 pub mod metrics;
+mod sampler;
 mod settings;
 pub mod spans;
+mod trace_context;
 
 pub use error::error_chain;
 pub use escape::escaped;

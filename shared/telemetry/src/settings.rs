@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::log::LogFormat;
-use crate::spans::Sampler;
+use crate::sampler::Sampler;
 
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -49,7 +49,7 @@ pub struct Traces {
 pub enum Protocol {
     /// OTLP protobuf over HTTP.
     Http,
-    /// OTLP over gRPC.
+    /// OTLP protobuf over gRPC.
     Grpc,
 }
 

@@ -3,11 +3,9 @@
 //! A trace is exported if the [`Sampler`] selects it at its start, or if [`keep`] is called for it later: until then its
 //! spans are held, within limits of memory and time.
 
-mod context;
 mod exporter;
 mod held;
 mod otlp;
-mod sampler;
 mod span;
 
 use std::sync::OnceLock;
@@ -15,14 +13,14 @@ use std::time::Instant;
 
 use parking_lot::Mutex;
 
-pub use context::{InvalidContext, SpanContext, SpanId, TraceId, is_valid_traceparent};
 pub(crate) use exporter::Exporter;
 use held::Held;
 pub(crate) use otlp::OtlpError;
-pub use sampler::Sampler;
 pub use span::{Attribute, LINKS_MAX, Span, SpanKind};
 
+pub use crate::sampler::Sampler;
 use crate::settings::{Settings, Traces};
+pub use crate::trace_context::{InvalidContext, SpanContext, SpanId, TraceId, is_valid_traceparent};
 
 /// Where the spans of this process go.
 #[derive(Debug)]
@@ -52,8 +50,8 @@ pub fn trace_enabled() -> bool {
     SINK.get().is_some()
 }
 
-/// Whether the trace is selected at its start; false when tracing is off. `parent` is the publisher's context, if there
-/// is one.
+/// Whether the trace is selected at its start; false when tracing is off. `parent` is the publisher's context; none if
+/// it sent none.
 pub fn selects(trace: TraceId, parent: Option<SpanContext>) -> bool {
     SINK.get().is_some_and(|sink| sink.sampler.selects(trace, parent))
 }

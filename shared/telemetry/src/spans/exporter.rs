@@ -41,7 +41,7 @@ struct Queue {
 }
 
 impl Exporter {
-    /// Starts the thread.
+    /// Starts the thread that exports.
     pub(crate) fn start(traces: &Traces, resource: Resource) -> Result<Self, OtlpError> {
         let shared = Arc::new(Shared {
             queue: Mutex::default(),

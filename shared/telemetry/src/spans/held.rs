@@ -3,8 +3,8 @@
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::time::{Duration, Instant};
 
-use super::context::TraceId;
 use super::span::Span;
+use crate::trace_context::TraceId;
 
 /// How long spans are held, and how long a decision to keep a trace is remembered.
 const HOLD: Duration = Duration::from_secs(600);

@@ -14,9 +14,9 @@ use opentelemetry_sdk::error::OTelSdkResult;
 use opentelemetry_sdk::resource::{EnvResourceDetector, TelemetryResourceDetector};
 use opentelemetry_sdk::trace::{SpanData, SpanEvents, SpanExporter as _, SpanLinks};
 
-use super::context::SpanContext;
 use super::span::{Attribute, LINKS_MAX, Span, SpanKind};
 use crate::settings::{Protocol, Settings, Traces};
+use crate::trace_context::SpanContext;
 
 /// Why spans cannot be exported.
 #[derive(Debug, thiserror::Error)]

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::time::SystemTime;
 
-use super::context::{SpanContext, SpanId};
+use crate::trace_context::{SpanContext, SpanId};
 
 /// A span that has ended, with an id that its maker chose.
 #[derive(Clone, Debug, PartialEq)]

@@ -28,8 +28,8 @@ async fn publish(farm: &Farm, request: BuildRequest, (trace, sampled): (&str, bo
     BuildKey { group: "g".parse().unwrap(), id }
 }
 
-/// Waits until spans with these names, as often as they are named, were received of the trace; asserts that there are no
-/// orphans.
+/// Waits until spans with these names, as often as they are named, were received of the trace. Asserts that each has a
+/// parent that was received.
 async fn received(collector: &Collector, wanted: &[(&str, &str)]) -> Vec<Received> {
     let mut wanted: Vec<String> =
         wanted.iter().map(|(service, name)| format!("forebay-{service} {name}")).collect();

@@ -1,9 +1,9 @@
 //! Which traces are exported whatever their outcome.
 
-use super::context::{SpanContext, TraceId};
+use crate::trace_context::{SpanContext, TraceId};
 
 /// The decision at the start of a trace, as `OTEL_TRACES_SAMPLER` names it. A trace that it does not select is still
-/// exported if it turns out to be worth it: see [`keep`](super::keep).
+/// exported if it turns out to be worth it: see [`keep`](crate::spans::keep).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Sampler {
     /// Selects this share of traces, by their ids: every process decides the same.
