@@ -50,8 +50,8 @@ pub fn trace_enabled() -> bool {
     SINK.get().is_some()
 }
 
-/// Whether the trace is selected at its start; false when tracing is off. `parent` is the publisher's context; none if
-/// it sent none.
+/// Whether the trace is selected at its start; false when tracing is off. `parent` is the context that the publisher
+/// sent with its request.
 pub fn selects(trace: TraceId, parent: Option<SpanContext>) -> bool {
     SINK.get().is_some_and(|sink| sink.sampler.selects(trace, parent))
 }

@@ -63,8 +63,8 @@ impl BuildTrace {
     }
 }
 
-/// The spans of what ended when `after` was written as the record that follows `before`: a wait, an attempt, or the
-/// whole build.
+/// The spans of what ended when `after` was written as the record that follows `before`: of a wait, of an attempt, or
+/// of the whole build.
 pub fn run_ended(before: &BuildRecord, after: &BuildRecord) -> Made {
     let trace = BuildTrace::of(&before.build);
     let root = trace.root().span;

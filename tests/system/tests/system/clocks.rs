@@ -86,7 +86,8 @@ async fn builds_end_right_and_in_time(farm: &Farm) {
     let long = farm.submit("g", wanted).await;
     let record = ended_as(farm, &long, Outcome::TimedOut).await;
     let wall = record.result().unwrap().wall_seconds;
-    assert!((0.9..30.0).contains(&wall), "{wall}");
+    // The timeout includes the preparation, which takes part of the second on a busy machine.
+    assert!((0.5..30.0).contains(&wall), "{wall}");
 }
 
 async fn actions_end_right(farm: &Farm) {
