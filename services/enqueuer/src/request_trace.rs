@@ -13,7 +13,6 @@ pub(crate) fn trace(message: &Published) -> Option<String> {
 /// Exports the span of the acceptance of a build, which ends now.
 pub(crate) fn enqueued(bus: &Bus, build: &Build) {
     if spans::trace_enabled() {
-        let now = bus.clock().system_time();
-        spans::export(BuildTrace::of(build).enqueued(build, build.submitted_at_ms.into(), now));
+        spans::export(BuildTrace::of(build).enqueued(build, bus.clock().system_time()));
     }
 }

@@ -51,10 +51,11 @@ impl BuildTrace {
         Some(self.span(names::COMMAND, attempt))
     }
 
-    /// The span of the acceptance of its request, published at `published`.
-    pub fn enqueued(&self, build: &Build, published: SystemTime, accepted: SystemTime) -> Span {
+    /// The span of the acceptance of its request, which was written to the log at `written`.
+    pub fn enqueued(&self, build: &Build, written: SystemTime) -> Span {
         let context = self.span(names::ENQUEUE, Attempt(0));
-        Span::new(context, Some(self.root().span), names::ENQUEUE, published, accepted)
+        let begun = build.submitted_at_ms.into();
+        Span::new(context, Some(self.root().span), names::ENQUEUE, begun, written)
             .kind(SpanKind::Consumer)
             .with(names::MESSAGING_SYSTEM, "nats")
             .with(names::DESTINATION, "forebay.build.request.{group}.{priority}")
@@ -148,7 +149,9 @@ fn invocation(trace: &BuildTrace, before: &BuildRecord, after: &BuildRecord, run
     let started = ran.command_started_at_us.map(|at| UNIX_EPOCH + Duration::from_micros(at));
     let within = |at: SystemTime| at.clamp(start, end.max(start));
     let Some(started) = started.map(within) else { return spans };
-    let ended = within(started + Duration::try_from_secs_f64(ran.wall_seconds).unwrap_or_default());
+    let wall = Duration::try_from_secs_f64(ran.wall_seconds).unwrap_or_default();
+    // A record may state any time: one that no clock reaches ends with the attempt.
+    let ended = started.checked_add(wall).map_or(end.max(start), within);
     spans.push(child(names::PREPARE, start, started));
     spans.push(command(before, ran, child(names::COMMAND, started, ended)));
     spans.push(child(names::OUTPUTS, ended, end));

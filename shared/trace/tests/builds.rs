@@ -11,7 +11,7 @@ use model::{
     Attempt, BuildRecord, BuildRequest, BuildResult, Invocation, InvocationId, Millis, Outcome, Reason,
     ReasonCode, RequestLimits, Retry, Sequence, TimeLimits, WorkerId,
 };
-use proptest::prelude::{prop_assert, prop_assert_eq, proptest};
+use proptest::prelude::{Just, prop_assert, prop_assert_eq, prop_oneof, proptest};
 use telemetry::spans::Span;
 use trace::{BuildTrace, Made, run_ended};
 
@@ -76,7 +76,7 @@ proptest! {
     fn phases_fill_their_attempt(
         claimed in 10_000_u64..20_000,
         started_us in 0_u64..40_000_000,
-        wall in 0.0_f64..100.0,
+        wall in prop_oneof![0.0_f64..100.0, Just(1e19), Just(f64::NAN)],
         ran in 0_u64..30_000,
     ) {
         let before = start(&waiting(), claimed);
