@@ -1,0 +1,1 @@
+//! `archive`: keeps builds in SQL.
