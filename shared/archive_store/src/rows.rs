@@ -15,7 +15,7 @@ macro_rules! row {
     ($(#[$doc:meta])* $name:ident { $($field:ident: $type:ty => $kind:ident,)* }) => {
         $(#[$doc])*
         #[derive(Debug, Clone, PartialEq, Eq)]
-        pub struct $name { $(pub(crate) $field: $type,)* }
+        pub(crate) struct $name { $(pub(crate) $field: $type,)* }
 
         impl TableRow for $name {
             const COLUMNS: &'static [(&'static str, Kind)] = &[$((stringify!($field), Kind::$kind),)*];

@@ -1,0 +1,11 @@
+//! Answers from the archive. Each is a few statements on a connection for reading, with an index for each condition that
+//! selects rows; `tests` read the plans of all of them.
+
+mod actions;
+mod builds;
+mod history;
+mod invocations;
+mod list;
+mod page;
+mod query;
+mod status;
