@@ -17,7 +17,8 @@ use crate::{
 pub(crate) fn row(record: &ExecutionRecord, place: i64, position: i64) -> ActionRow {
     let (execution, outcome) = (&record.execution, record.outcome());
     let metadata = outcome.and_then(metadata);
-    let span = |from: fn(&ExecutedActionMetadata) -> &Option<Timestamp>, to: fn(&ExecutedActionMetadata) -> &Option<Timestamp>| {
+    let span = |from: fn(&ExecutedActionMetadata) -> &Option<Timestamp>,
+                to: fn(&ExecutedActionMetadata) -> &Option<Timestamp>| {
         let metadata = metadata.as_ref()?;
         Some(millis(to(metadata).as_ref()?).saturating_sub(millis(from(metadata).as_ref()?)).max(0))
     };

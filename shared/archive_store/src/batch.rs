@@ -77,14 +77,20 @@ impl Batch {
 
     /// Number of rows, for metrics.
     pub fn rows(&self) -> usize {
-        let of_builds = self.builds.values().map(|rows| 3 + rows.properties.len() + rows.outputs.len()).sum::<usize>();
+        let of_builds =
+            self.builds.values().map(|rows| 3 + rows.properties.len() + rows.outputs.len()).sum::<usize>();
         let of_events = self.invocations.len() + self.prepared.len() + self.consoles.len() + self.tasks.len();
         of_builds + of_events + self.actions.len() + self.set_aside.len()
     }
 
-    /// Number of messages that were set aside.
-    pub fn set_aside_count(&self) -> usize {
-        self.set_aside.len()
+    /// Position and reason of each message that is set aside.
+    pub fn refused(&self) -> impl Iterator<Item = (i64, &str)> {
+        self.set_aside.iter().map(|row| (row.position, row.reason.as_str()))
+    }
+
+    /// The stream of its messages.
+    pub fn stream(&self) -> LogStream {
+        self.stream
     }
 
     /// Position of the last message, counted from the base; none if the batch is empty.
@@ -120,7 +126,8 @@ impl Batch {
             EventKind::Tool => match event_rows::tool(&key, stored, position)? {
                 event_rows::ToolRows::Prepared(row) => self.prepared.push(row),
                 event_rows::ToolRows::Tasks(rows) => {
-                    let keyed = rows.into_iter().map(|row| ((key.clone(), row.attempt, row.task.clone()), row));
+                    let keyed =
+                        rows.into_iter().map(|row| ((key.clone(), row.attempt, row.task.clone()), row));
                     self.tasks.extend(keyed);
                 }
                 event_rows::ToolRows::None => {}
@@ -140,4 +147,3 @@ impl Batch {
         Ok(())
     }
 }
-

@@ -31,7 +31,8 @@ pub(crate) struct BuildRows {
 pub(crate) fn rows(record: &BuildRecord, payload: &[u8], place: i64, position: i64) -> BuildRows {
     let build = &record.build;
     let labels = build.labels.iter().map(|(name, value)| property("label", name, value, place));
-    let required = build.requirements.0.iter().map(|(name, value)| property("requirement", name, value, place));
+    let required =
+        build.requirements.0.iter().map(|(name, value)| property("requirement", name, value, place));
     let outputs = record.result().map(|result| result.outputs.as_slice()).unwrap_or_default();
     BuildRows {
         build: build_row(record, place, position),
@@ -70,7 +71,8 @@ fn build_row(record: &BuildRecord, place: i64, position: i64) -> BuildRow {
 
 fn record_row(payload: &[u8], place: i64, position: i64) -> RecordRow {
     let text = String::from_utf8_lossy(payload);
-    let packed = (payload.len() >= PACK_MIN).then(|| zstd::bulk::compress(payload, PACK_LEVEL).ok()).flatten();
+    let packed =
+        (payload.len() >= PACK_MIN).then(|| zstd::bulk::compress(payload, PACK_LEVEL).ok()).flatten();
     match packed {
         Some(packed) => RecordRow { place, position, record: None, packed: Some(hex(&packed)) },
         None => RecordRow { place, position, record: Some(text.into_owned()), packed: None },

@@ -44,7 +44,9 @@ pub(crate) fn tool(key: &BuildKey, stored: &Stored, position: i64) -> Result<Too
         }),
         ToolEvent::TasksEnded { attempt, reports, .. } => {
             let attempt = i64::from(attempt.0);
-            ToolRows::Tasks(reports.iter().map(|report| task(key, attempt, report, (position, stored.at))).collect())
+            ToolRows::Tasks(
+                reports.iter().map(|report| task(key, attempt, report, (position, stored.at))).collect(),
+            )
         }
     })
 }

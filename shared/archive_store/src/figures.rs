@@ -27,7 +27,8 @@ fn of_runs(runs: &[PastRun]) -> HistoryFigures {
     let count = |found: usize| found as u64;
     let share = |part: u64, of: usize| if of == 0 { 0.0 } else { part as f64 / of as f64 };
     let passed = count(runs.iter().filter(|run| run.passed).count());
-    let flips = runs.iter().zip(runs.iter().skip(1)).filter(|(run, before)| run.passed != before.passed).count();
+    let flips =
+        runs.iter().zip(runs.iter().skip(1)).filter(|(run, before)| run.passed != before.passed).count();
     let mut took: Vec<u64> = runs.iter().map(|run| run.took_ms).collect();
     took.sort_unstable();
     HistoryFigures {
@@ -84,8 +85,11 @@ mod tests {
         let runs = [run(1, true, 10), run(1, false, 20), run(0, true, 30), run(0, true, 40)];
         let reply = figures(&runs, false);
         assert_eq!((reply.total.runs, reply.total.passed, reply.total.p95_ms), (4, 3, 40));
-        assert!((reply.total.flip_rate - 2.0 / 3.0).abs() < 1e-9 && (reply.total.pass_rate - 0.75).abs() < 1e-9);
-        let days: Vec<_> = reply.days.iter().map(|(day, figures)| (day.as_str(), figures.flip_rate)).collect();
+        assert!(
+            (reply.total.flip_rate - 2.0 / 3.0).abs() < 1e-9 && (reply.total.pass_rate - 0.75).abs() < 1e-9
+        );
+        let days: Vec<_> =
+            reply.days.iter().map(|(day, figures)| (day.as_str(), figures.flip_rate)).collect();
         assert_eq!(days, [("1970-01-01", 0.0), ("1970-01-02", 1.0)]);
     }
 }

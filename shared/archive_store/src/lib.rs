@@ -14,6 +14,7 @@ mod lock;
 mod migrations;
 mod plain;
 mod read;
+mod retention;
 mod rows;
 mod sql;
 mod statements;
@@ -24,6 +25,7 @@ mod writer;
 
 pub use batch::Batch;
 pub use error::StoreError;
+pub use retention::Retention;
 pub use sql::Dialect;
 pub use store::Store;
 pub use stream::LogStream;

@@ -32,7 +32,8 @@ impl Store {
         };
         let mut connection = self.writer_connection().await?;
         if file.is_none() {
-            let locked = connection.execute(&"SELECT pg_advisory_lock($1)".into(), &[Value::Integer(LOCK_KEY)]).await;
+            let locked =
+                connection.execute(&"SELECT pg_advisory_lock($1)".into(), &[Value::Integer(LOCK_KEY)]).await;
             locked.map_err(StoreError::while_("waiting for the right to write"))?;
         }
         Ok(Locked { connection, file })

@@ -2,8 +2,8 @@
 
 use crate::{
     rows::{
-        ActionRow, BuildRow, ConsoleRow, InvocationRow, OutputRow, PropertyRow, RecordRow, SetAsideRow, TableRow,
-        TaskRow, TextRow,
+        ActionRow, BuildRow, ConsoleRow, InvocationRow, OutputRow, PropertyRow, RecordRow, SetAsideRow,
+        TableRow, TaskRow, TextRow,
     },
     sql::{Dialect, Kind, Sql},
 };
@@ -73,7 +73,8 @@ struct Writing {
 impl Writing {
     /// The columns of a row, as values of the JSON array `$1`.
     fn values<R: TableRow>(&self) -> String {
-        let values = R::COLUMNS.iter().enumerate().map(|(index, (_, kind))| self.dialect.column(index, *kind));
+        let values =
+            R::COLUMNS.iter().enumerate().map(|(index, (_, kind))| self.dialect.column(index, *kind));
         values.collect::<Vec<_>>().join(", ")
     }
 
@@ -141,7 +142,8 @@ impl Writing {
     /// Each message says a part of what is known of an attempt: known values stay unless a message has others.
     fn invocations(&self) -> Sql {
         let key = ["place", "attempt"];
-        let changing = InvocationRow::COLUMNS.iter().map(|(name, _)| *name).filter(|name| !key.contains(name));
+        let changing =
+            InvocationRow::COLUMNS.iter().map(|(name, _)| *name).filter(|name| !key.contains(name));
         let set = changing.map(|name| format!("{name} = COALESCE(excluded.{name}, invocations.{name})"));
         let (insert, set) = (self.insert::<InvocationRow>("invocations"), set.collect::<Vec<_>>().join(", "));
         format!("{insert} ON CONFLICT (place, attempt) DO UPDATE SET {set}").into()
@@ -188,5 +190,4 @@ impl Writing {
     fn tasks(&self) -> Sql {
         format!("{} ON CONFLICT DO NOTHING", self.of_builds::<TaskRow>("tasks")).into()
     }
-
 }

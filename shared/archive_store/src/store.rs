@@ -67,7 +67,8 @@ impl Store {
         }
         let path = data.join(path);
         let pool = SqlitePoolOptions::new().max_connections(READERS).acquire_timeout(READER_WAIT);
-        let options = sqlite(&path).read_only(true).pragma("cache_size", READER_CACHE).pragma("query_only", "1");
+        let options =
+            sqlite(&path).read_only(true).pragma("cache_size", READER_CACHE).pragma("query_only", "1");
         let readers = Readers::Sqlite(pool.connect_lazy_with(options));
         Ok(Self { target: Target::Sqlite(Arc::new(path)), readers })
     }

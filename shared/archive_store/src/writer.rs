@@ -9,14 +9,15 @@ use crate::{
     lock::Locked,
     migrations::migrator,
     plain::{natural, whole},
-    sql::{Connection, Sql, Value},
+    sql::{Connection, Dialect, Sql, Value},
     statements::Statements,
     stream::LogStream,
 };
 
 /// The only process that writes to an archive.
 pub struct Writer {
-    connection: Connection,
+    pub(crate) connection: Connection,
+    pub(crate) dialect: Dialect,
     _locked: Option<Box<dyn Send + Sync>>,
     statements: Statements,
 }
@@ -42,12 +43,15 @@ impl Store {
     pub async fn writer(&self) -> Result<Writer, StoreError> {
         let Locked { mut connection, file } = self.lock().await?;
         let migrations = migrator(self.dialect());
+        // `run` asks for a connection of any lifetime, which a future that is sent between threads cannot give.
         match &mut connection {
-            Connection::Sqlite(connection) => migrations.run(&mut *connection).await?,
-            Connection::Postgres(connection) => migrations.run(&mut *connection).await?,
+            Connection::Sqlite(connection) => migrations.run_direct(None, connection, false).await?,
+            Connection::Postgres(connection) => migrations.run_direct(None, connection, false).await?,
             Connection::SqliteReader(_) | Connection::PostgresReader(_) => {}
         }
-        Ok(Writer { connection, _locked: file.map(|file| Box::new(file) as _), statements: Statements::new(self.dialect()) })
+        let dialect = self.dialect();
+        let locked = file.map(|file| Box::new(file) as _);
+        Ok(Writer { connection, dialect, _locked: locked, statements: Statements::new(dialect) })
     }
 }
 
@@ -57,8 +61,15 @@ impl Writer {
     pub async fn cursor(&mut self, stream: LogStream, created: Millis) -> Result<Cursor, StoreError> {
         let failed = |error| StoreError::while_("reading the cursor")(error);
         let (name, created) = (Value::from(stream.name()), Value::Integer(whole(created.0)));
-        self.connection.execute(&self.statements.add_cursor, &[name.clone(), created.clone()]).await.map_err(failed)?;
-        let known = self.connection.fetch(&self.statements.cursor, std::slice::from_ref(&name)).await.map_err(failed)?;
+        self.connection
+            .execute(&self.statements.add_cursor, &[name.clone(), created.clone()])
+            .await
+            .map_err(failed)?;
+        let known = self
+            .connection
+            .fetch(&self.statements.cursor, std::slice::from_ref(&name))
+            .await
+            .map_err(failed)?;
         let row = known.first().ok_or_else(|| failed(sqlx::Error::RowNotFound))?;
         let read = |column| row.whole(column).map_err(failed);
         let (known_created, base, position) = (read(0)?, read(1)?, read(2)?);
@@ -79,27 +90,33 @@ impl Writer {
     /// Writes a batch that follows `cursor`, and returns the new cursor. On an error nothing of it is written.
     pub async fn commit(&mut self, batch: &Batch, cursor: Cursor) -> Result<Cursor, StoreError> {
         let Some((position, at)) = batch.last else { return Ok(cursor) };
-        self.run(&self.statements.begin.clone(), &[]).await.map_err(StoreError::while_("starting a transaction"))?;
-        let written = match self.write(batch).await {
-            Ok(()) => self.advance(batch.stream, cursor, (position, at)).await,
-            Err(error) => Err(StoreError::while_("writing a batch")(error)),
-        };
-        match written {
-            Ok(()) => {
-                let commit = self.statements.commit.clone();
-                self.run(&commit, &[]).await.map_err(StoreError::while_("committing a batch"))?;
-                Ok(Cursor { position, ..cursor })
-            }
-            Err(error) => {
-                let rollback = self.statements.rollback.clone();
-                // Fails only with the connection, which ends the transaction too.
-                let _ = self.run(&rollback, &[]).await;
-                Err(error)
-            }
-        }
+        self.transaction("writing a batch", async |writer| {
+            writer.write(batch).await.map_err(StoreError::while_("writing a batch"))?;
+            writer.advance(batch.stream, cursor, (position, at)).await
+        })
+        .await?;
+        Ok(Cursor { position, ..cursor })
     }
 
-    /// Moves the cursor, unless another process has moved it.
+    /// Runs `work` in a transaction.
+    pub(crate) async fn transaction<T>(
+        &mut self,
+        what: &'static str,
+        work: impl AsyncFnOnce(&mut Self) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        let begin = self.statements.begin.clone();
+        self.run(&begin, &[]).await.map_err(StoreError::while_(what))?;
+        let (end, done) = match work(self).await {
+            Ok(done) => (self.statements.commit.clone(), Ok(done)),
+            Err(error) => (self.statements.rollback.clone(), Err(error)),
+        };
+        let ended = self.run(&end, &[]).await;
+        // A failed rollback ends with the connection, and the transaction too: the first error says why.
+        let done = done?;
+        ended.map(|_| done).map_err(StoreError::while_(what))
+    }
+
+    /// Moves the cursor, unless another process has moved it: then nothing is committed.
     async fn advance(
         &mut self,
         stream: LogStream,

@@ -6,7 +6,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Attempt, BuildId, BuildView, ExecutionId, Group, InvocationId, ListRequest, Millis, Outcome, Sequence, WorkerId,
+    Attempt, BuildId, BuildView, ExecutionId, Group, InvocationId, ListRequest, Millis, Outcome, Sequence,
+    WorkerId,
 };
 
 /// Request of `forebay.archive.get`: one build.
@@ -321,7 +322,11 @@ pub struct SetAsideMessage {
 impl ListRequest {
     /// Whether only the archive can answer: it asks for more than the index knows.
     pub fn is_for_archive(&self) -> bool {
-        let more = [self.submitter.is_some(), self.text.is_some(), self.cursor.is_some(), self.priority.is_some()];
-        more.contains(&true) || self.since_ms.is_some() || self.until_ms.is_some() || !self.requirements.is_empty()
+        let more =
+            [self.submitter.is_some(), self.text.is_some(), self.cursor.is_some(), self.priority.is_some()];
+        more.contains(&true)
+            || self.since_ms.is_some()
+            || self.until_ms.is_some()
+            || !self.requirements.is_empty()
     }
 }

@@ -61,7 +61,8 @@ pub(crate) fn view(row: &AnswerRow, first: usize) -> Result<BuildView, StoreErro
             .map_err(|error| StoreError::Record(error.into()))?,
         (None, None) => return Err(StoreError::Record("the record is empty".into())),
     };
-    let record: BuildRecord = bus::FromJson::from_json(&record).map_err(|error| StoreError::Record(Box::new(error)))?;
+    let record: BuildRecord =
+        bus::FromJson::from_json(&record).map_err(|error| StoreError::Record(Box::new(error)))?;
     Ok(BuildView::new(sequence(position, base), record))
 }
 

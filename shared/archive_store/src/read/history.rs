@@ -33,9 +33,11 @@ impl Store {
                 build_runs(&places)
             }
             HistoryOf::Label(label) => {
-                let expected = || StoreError::Request(format!("invalid label {label:?}: expected NAME=VALUE"));
+                let expected =
+                    || StoreError::Request(format!("invalid label {label:?}: expected NAME=VALUE"));
                 let (name, value) = label.split_once('=').ok_or_else(expected)?;
-                let mut places = Query::new("SELECT place FROM build_properties WHERE kind = 'label' AND name = ");
+                let mut places =
+                    Query::new("SELECT place FROM build_properties WHERE kind = 'label' AND name = ");
                 places.bind(clean(name, INDEXED_MAX)).and("value =", clean(value, INDEXED_MAX));
                 places.add(" ORDER BY place DESC LIMIT ").bind(RUNS_MAX);
                 build_runs(&places)
@@ -45,7 +47,11 @@ impl Store {
         let rows = self.fetch(&query, "reading a history").await?;
         // Runs without a result are among the places that were read; a few are not counted here.
         let truncated = rows.len() as u64 >= natural(RUNS_MAX);
-        let mut runs = rows.iter().map(read).collect::<Result<Vec<_>, _>>().map_err(StoreError::while_("reading a run"))?;
+        let mut runs = rows
+            .iter()
+            .map(read)
+            .collect::<Result<Vec<_>, _>>()
+            .map_err(StoreError::while_("reading a run"))?;
         runs.sort_by_key(|(place, ..)| std::cmp::Reverse(*place));
         let recent = runs.into_iter().filter(|(_, ended, _)| *ended >= since).map(|(.., run)| run);
         Ok(figures(&recent.collect::<Vec<_>>(), truncated))
@@ -53,7 +59,8 @@ impl Store {
 }
 
 fn build_runs(places: &Query) -> Query {
-    let mut query = Query::new("SELECT b.place, b.finished_ms, b.outcome, b.finished_ms - b.started_ms FROM (");
+    let mut query =
+        Query::new("SELECT b.place, b.finished_ms, b.outcome, b.finished_ms - b.started_ms FROM (");
     query.values.clone_from(&places.values);
     query.sql.push_str(&places.sql);
     query.add(") s CROSS JOIN builds b WHERE b.place = s.place AND b.finished_ms IS NOT NULL ");

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use model::{
-    Attempt, BuildKey, ConsoleExtent, InvocationEnd, InvocationId, InvocationReply, InvocationView, Millis, Outcome,
+    Attempt, BuildKey, ConsoleExtent, InvocationEnd, InvocationId, InvocationReply, InvocationView, Millis,
+    Outcome,
 };
 
 use super::{
@@ -34,7 +35,11 @@ impl Store {
     /// A run and its build.
     pub async fn invocation(&self, id: InvocationId) -> Result<Option<InvocationReply>, StoreError> {
         let mut query = Query::new("SELECT ");
-        query.add(COLUMNS).add(", ").add(RECORD).add(" FROM invocations i JOIN builds b ON b.place = i.place ");
+        query
+            .add(COLUMNS)
+            .add(", ")
+            .add(RECORD)
+            .add(" FROM invocations i JOIN builds b ON b.place = i.place ");
         query.add("JOIN build_records r ON r.place = i.place WHERE i.invocation_id = ").bind(id.to_string());
         let mut connection = self.reader().await?;
         let rows = query.fetch(&mut connection, "reading an invocation").await?;
@@ -47,7 +52,9 @@ impl Store {
 fn console_query(row: &AnswerRow) -> Result<Query, StoreError> {
     let place = row.whole(0).map_err(StoreError::while_("reading a place"))?;
     let mut query = Query::new("SELECT attempt, output, first_position, last_position, bytes, ");
-    query.add("(SELECT base FROM cursors WHERE stream = 'FOREBAY_EVENTS') FROM consoles WHERE place = ").bind(place);
+    query
+        .add("(SELECT base FROM cursors WHERE stream = 'FOREBAY_EVENTS') FROM consoles WHERE place = ")
+        .bind(place);
     Ok(query)
 }
 

@@ -124,7 +124,10 @@ fn places(dialect: Dialect, request: &ArchivedBuildsRequest, bounds: &Bounds) ->
         Driver::Prefix(prefix) => prefix_places(prefix),
         Driver::Property(kind, name, value) => {
             let mut query = Query::new("SELECT place FROM build_properties WHERE kind = ");
-            query.bind(kind).and("name =", clean(name, INDEXED_MAX)).and("value =", clean(value, INDEXED_MAX));
+            query
+                .bind(kind)
+                .and("name =", clean(name, INDEXED_MAX))
+                .and("value =", clean(value, INDEXED_MAX));
             query
         }
         Driver::Submitter(name) => {
@@ -134,7 +137,8 @@ fn places(dialect: Dialect, request: &ArchivedBuildsRequest, bounds: &Bounds) ->
         }
         Driver::Outcome(outcome) => {
             // The index has no successful builds, which are most; both databases must see that it suffices.
-            let mut query = Query::new("SELECT place FROM builds WHERE outcome <> 'succeeded' AND outcome = ");
+            let mut query =
+                Query::new("SELECT place FROM builds WHERE outcome <> 'succeeded' AND outcome = ");
             query.bind(outcome.as_str());
             query.and_if("build_group =", request.group.as_ref().map(model::Group::as_str));
             query
@@ -174,7 +178,8 @@ fn places(dialect: Dialect, request: &ArchivedBuildsRequest, bounds: &Bounds) ->
         list.since_ms.is_some(),
         list.until_ms.is_some(),
     ];
-    let count = conditions.iter().filter(|given| **given).count() + list.labels.len() + list.requirements.len();
+    let count =
+        conditions.iter().filter(|given| **given).count() + list.labels.len() + list.requirements.len();
     Ok(Places { query, exact: count <= 1 && list.text.is_none() })
 }
 
@@ -230,7 +235,8 @@ fn text_places(dialect: Dialect, text: &str) -> Result<Query, StoreError> {
     let mut query;
     match dialect {
         Dialect::Sqlite => {
-            let quoted = |part: &[char]| format!("\"{}\"", part.iter().collect::<String>().replace('"', "\"\""));
+            let quoted =
+                |part: &[char]| format!("\"{}\"", part.iter().collect::<String>().replace('"', "\"\""));
             let parts: std::collections::BTreeSet<String> = letters.windows(TEXT_MIN).map(quoted).collect();
             query = Query::new("SELECT rowid AS place FROM build_search WHERE build_search MATCH ");
             query.bind(parts.into_iter().collect::<Vec<_>>().join(" AND "));
@@ -244,7 +250,8 @@ fn text_places(dialect: Dialect, text: &str) -> Result<Query, StoreError> {
 }
 
 fn prefix_places(prefix: &str) -> Query {
-    let digits: String = prefix.chars().filter(char::is_ascii_hexdigit).take(32).collect::<String>().to_lowercase();
+    let digits: String =
+        prefix.chars().filter(char::is_ascii_hexdigit).take(32).collect::<String>().to_lowercase();
     let mut id = String::new();
     for (index, digit) in digits.chars().enumerate() {
         if [8, 12, 16, 20].contains(&index) {
@@ -264,7 +271,9 @@ fn matching(dialect: Dialect, request: &ArchivedBuildsRequest, places: &Query, l
     let mut query = Query { sql: String::from("SELECT s.place, "), values: places.values.clone() };
     query.add(RECORD).add(" FROM (");
     query.sql.push_str(&places.sql);
-    query.add(") s CROSS JOIN builds b CROSS JOIN build_records r WHERE b.place = s.place AND r.place = s.place");
+    query.add(
+        ") s CROSS JOIN builds b CROSS JOIN build_records r WHERE b.place = s.place AND r.place = s.place",
+    );
     query.and_if("b.build_group =", request.group.as_ref().map(model::Group::as_str));
     query.and_if("b.state =", list.state.map(State::as_str));
     query.and_if("b.outcome =", list.outcome.map(Outcome::as_str));

@@ -7,7 +7,8 @@ const CURSOR_PREFIX: char = 'p';
 /// The place that rows of the page come before; the first page starts after all places.
 pub(crate) fn before(cursor: Option<&str>) -> Result<i64, StoreError> {
     let Some(text) = cursor else { return Ok(i64::MAX) };
-    let place = text.strip_prefix(CURSOR_PREFIX).and_then(|place| place.parse().ok()).filter(|place| *place > 0);
+    let place =
+        text.strip_prefix(CURSOR_PREFIX).and_then(|place| place.parse().ok()).filter(|place| *place > 0);
     place.ok_or_else(|| StoreError::Cursor { text: text.chars().take(80).collect() })
 }
 

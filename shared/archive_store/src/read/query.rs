@@ -43,14 +43,22 @@ impl Query {
         }
     }
 
-    pub(crate) async fn fetch(&self, from: &mut Connection, what: &'static str) -> Result<Vec<AnswerRow>, StoreError> {
+    pub(crate) async fn fetch(
+        &self,
+        from: &mut Connection,
+        what: &'static str,
+    ) -> Result<Vec<AnswerRow>, StoreError> {
         from.fetch(&self.sql.as_str().into(), &self.values).await.map_err(StoreError::while_(what))
     }
 }
 
 impl Store {
     /// The rows of a single statement.
-    pub(crate) async fn fetch(&self, query: &Query, what: &'static str) -> Result<Vec<AnswerRow>, StoreError> {
+    pub(crate) async fn fetch(
+        &self,
+        query: &Query,
+        what: &'static str,
+    ) -> Result<Vec<AnswerRow>, StoreError> {
         query.fetch(&mut self.reader().await?, what).await
     }
 }

@@ -12,14 +12,16 @@ impl Store {
         let mut connection = self.reader().await?;
         let what = "reading the state of the archive";
         let cursors = Query::new("SELECT stream, position, base, at_ms FROM cursors");
-        let mut status = ArchiveStatus { streams: Default::default(), gaps: Vec::new(), set_aside: Vec::new() };
+        let mut status =
+            ArchiveStatus { streams: Default::default(), gaps: Vec::new(), set_aside: Vec::new() };
         for row in cursors.fetch(&mut connection, what).await? {
             let position = row.whole(1).map_err(failed)?.saturating_sub(row.whole(2).map_err(failed)?);
             let at_ms = Millis(natural(row.whole(3).map_err(failed)?));
             let stream = ArchivedStream { position: sequence(position, 0), at_ms };
             status.streams.insert(row.word(0).map_err(failed)?, stream);
         }
-        let gaps = Query::new("SELECT stream, first_position, last_position FROM gaps ORDER BY 1, 2 LIMIT 100");
+        let gaps =
+            Query::new("SELECT stream, first_position, last_position FROM gaps ORDER BY 1, 2 LIMIT 100");
         for row in gaps.fetch(&mut connection, what).await? {
             let (first, last) = (row.whole(1).map_err(failed)?, row.whole(2).map_err(failed)?);
             let (first, last) = (sequence(first, 0), sequence(last, 0));
