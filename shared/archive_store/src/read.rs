@@ -3,9 +3,11 @@
 
 mod actions;
 mod builds;
+mod content;
 mod history;
 mod invocations;
 mod list;
 mod page;
+mod plan;
 mod query;
 mod status;

@@ -66,6 +66,17 @@ impl Store {
     }
 }
 
+/// The statement of a page; none if no build is in the time range.
+pub(crate) async fn page_query(
+    dialect: Dialect,
+    request: &ArchivedBuildsRequest,
+    connection: &mut Connection,
+) -> Result<Option<Query>, StoreError> {
+    let limit = page::limit(request.list.limit, LIMIT)?;
+    let Some(bounds) = bounds(&request.list, connection).await? else { return Ok(None) };
+    Ok(Some(matching(dialect, request, &places(dialect, request, &bounds)?.query, limit)))
+}
+
 /// The builds that fit into a page, and the place after which the next one starts.
 fn cut(found: Vec<(i64, BuildView)>, limit: usize) -> (Vec<BuildView>, Option<i64>) {
     let (mut builds, mut room, mut last) = (Vec::new(), PAGE_BYTES_MAX, None);
