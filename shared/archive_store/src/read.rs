@@ -11,3 +11,4 @@ mod page;
 mod plan;
 mod query;
 mod status;
+mod trigrams;

@@ -9,6 +9,7 @@ use super::{
     builds::{RECORD, view},
     page,
     query::Query,
+    trigrams,
 };
 use crate::{
     Store, StoreError,
@@ -23,9 +24,10 @@ const LIMIT: usize = 50;
 const PAGE_BYTES_MAX: usize = 800 << 10;
 /// Order of places and of times differ by at most this: several enqueuers accept builds at once.
 const SLACK_MS: i64 = 600_000;
-/// Lengths in characters of a text to search for: the index knows sequences of three.
-const TEXT_MIN: usize = 3;
+/// Maximum length in characters of a text to search for.
 const TEXT_MAX: usize = 200;
+/// Number of texts that show which parts of a text are rare.
+const SAMPLES: i64 = 200;
 /// Maximum number of builds whose ids start with the same text that are considered.
 const PREFIXED_MAX: i64 = 1000;
 
@@ -50,7 +52,7 @@ impl Store {
         let Some(bounds) = bounds(list, &mut connection).await? else {
             return Ok(ListReply { builds: Vec::new(), truncated: false, next: None });
         };
-        let places = places(self.dialect(), request, &bounds)?;
+        let places = places(self.dialect(), request, &bounds, &mut connection).await?;
         let query = matching(self.dialect(), request, &places.query, limit);
         let rows = query.fetch(&mut connection, "listing builds").await?;
         let mut found = Vec::with_capacity(rows.len());
@@ -74,7 +76,8 @@ pub(crate) async fn page_query(
 ) -> Result<Option<Query>, StoreError> {
     let limit = page::limit(request.list.limit, LIMIT)?;
     let Some(bounds) = bounds(&request.list, connection).await? else { return Ok(None) };
-    Ok(Some(matching(dialect, request, &places(dialect, request, &bounds)?.query, limit)))
+    let places = places(dialect, request, &bounds, connection).await?;
+    Ok(Some(matching(dialect, request, &places.query, limit)))
 }
 
 /// The builds that fit into a page, and the place after which the next one starts.
@@ -128,10 +131,15 @@ async fn bounds(list: &ListRequest, connection: &mut Connection) -> Result<Optio
 }
 
 /// The places that the best index selects, newest first.
-fn places(dialect: Dialect, request: &ArchivedBuildsRequest, bounds: &Bounds) -> Result<Places, StoreError> {
+async fn places(
+    dialect: Dialect,
+    request: &ArchivedBuildsRequest,
+    bounds: &Bounds,
+    connection: &mut Connection,
+) -> Result<Places, StoreError> {
     let list = &request.list;
     let mut query = match driver(request) {
-        Driver::Text(text) => text_places(dialect, text)?,
+        Driver::Text(text) => text_places(dialect, text, connection).await?,
         Driver::Prefix(prefix) => prefix_places(prefix),
         Driver::Property(kind, name, value) => {
             let mut query = Query::new("SELECT place FROM build_properties WHERE kind = ");
@@ -234,23 +242,19 @@ fn driver(request: &ArchivedBuildsRequest) -> Driver<'_> {
     }
 }
 
-/// The builds that contain a text. SQLite's index has no positions: it finds builds that contain all of its sequences of
-/// three characters, and the text itself is checked later.
-fn text_places(dialect: Dialect, text: &str) -> Result<Query, StoreError> {
+/// The builds that may contain a text. SQLite's index has no positions, so the text itself is checked later.
+async fn text_places(dialect: Dialect, text: &str, connection: &mut Connection) -> Result<Query, StoreError> {
     let text = clean(&text.to_lowercase(), usize::MAX);
-    let letters: Vec<char> = text.chars().collect();
-    if !(TEXT_MIN..=TEXT_MAX).contains(&letters.len()) {
-        let (found, wanted) = (letters.len(), format!("expected {TEXT_MIN} to {TEXT_MAX}"));
-        return Err(StoreError::Request(format!("invalid field text of {found} characters: {wanted}")));
+    let length = text.chars().count();
+    if !(trigrams::LENGTH..=TEXT_MAX).contains(&length) {
+        let wanted = format!("expected {} to {TEXT_MAX}", trigrams::LENGTH);
+        return Err(StoreError::Request(format!("invalid field text of {length} characters: {wanted}")));
     }
     let mut query;
     match dialect {
         Dialect::Sqlite => {
-            let quoted =
-                |part: &[char]| format!("\"{}\"", part.iter().collect::<String>().replace('"', "\"\""));
-            let parts: std::collections::BTreeSet<String> = letters.windows(TEXT_MIN).map(quoted).collect();
             query = Query::new("SELECT rowid AS place FROM build_search WHERE build_search MATCH ");
-            query.bind(parts.into_iter().collect::<Vec<_>>().join(" AND "));
+            query.bind(trigrams::query(&text, &samples(connection).await?));
         }
         Dialect::Postgres => {
             query = Query::new("SELECT place FROM build_texts WHERE search_text LIKE ");
@@ -258,6 +262,28 @@ fn text_places(dialect: Dialect, text: &str) -> Result<Query, StoreError> {
         }
     }
     Ok(query)
+}
+
+/// Some texts of builds, spread over the archive.
+async fn samples(connection: &mut Connection) -> Result<Vec<String>, StoreError> {
+    let what = "reading samples of texts";
+    let ends =
+        Query::new("SELECT (SELECT MIN(place) FROM build_texts), (SELECT MAX(place) FROM build_texts)");
+    let ends = ends.fetch(connection, what).await?;
+    let Some(row) = ends.first() else { return Ok(Vec::new()) };
+    let end = |column| row.integer(column).map_err(StoreError::while_(what));
+    let (Some(first), Some(last)) = (end(0)?, end(1)?) else { return Ok(Vec::new()) };
+    let step = last.saturating_sub(first) / SAMPLES;
+    let places: Vec<String> = (0..SAMPLES).map(|number| (first + number * step).to_string()).collect();
+    let mut query = Query::new(
+        "SELECT (SELECT search_text FROM build_texts WHERE place >= e.value ORDER BY place LIMIT 1) ",
+    );
+    query.add("FROM json_each(").bind(format!("[{}]", places.join(","))).add(") e");
+    let rows = query.fetch(connection, what).await?;
+    // A build may have been removed since; then its text is missing.
+    let texts: Vec<Option<String>> =
+        rows.iter().map(|row| row.text(0)).collect::<Result<_, _>>().map_err(StoreError::while_(what))?;
+    Ok(texts.into_iter().flatten().collect())
 }
 
 fn prefix_places(prefix: &str) -> Query {
