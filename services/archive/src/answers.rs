@@ -23,7 +23,7 @@ const CALLS_MAX: u32 = 64;
 /// Time limit of the calls in progress when the service stops.
 const PATIENCE: Duration = Duration::from_secs(4);
 
-/// The running service.
+/// The running service, which answers questions.
 pub(crate) struct Answers {
     service: ApiService,
     permits: Arc<Semaphore>,
@@ -47,7 +47,7 @@ struct Handler {
     permits: Arc<Semaphore>,
 }
 
-/// Starts to answer.
+/// Starts to answer questions about the archive.
 pub(crate) async fn start(context: &Context, store: &Store) -> Result<Answers, ServiceError> {
     let failed = |error: BusError| ServiceError::failed("starting the answers of the archive", error);
     let description = "Forebay: read archived builds, their runs and actions";

@@ -5,7 +5,7 @@
 pub enum LogStream {
     /// Records and events of builds.
     Events,
-    /// Records of executions.
+    /// Records of executions of actions.
     Actions,
 }
 

@@ -254,7 +254,7 @@ pub enum ArchiveCall {
     Get,
     /// Find the builds that an id means.
     Find,
-    /// List archived builds.
+    /// List builds of the archive.
     List,
     /// Read a run of a build, by its id.
     Invocation,
@@ -262,7 +262,7 @@ pub enum ArchiveCall {
     Invocations,
     /// List the actions that a build sent.
     Actions,
-    /// Compare past runs.
+    /// Report figures of past runs.
     History,
     /// Report how far the archive has read.
     Status,

@@ -246,10 +246,10 @@ pub enum HistoryOf {
     Task(String),
 }
 
-/// Reply to `forebay.archive.history`.
+/// Reply to `forebay.archive.history`: figures of past runs.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct HistoryReply {
-    /// All days together.
+    /// Figures of all days together.
     pub total: HistoryFigures,
     /// Figures by day in UTC, `YYYY-MM-DD`; days without a run are absent.
     pub days: BTreeMap<String, HistoryFigures>,
@@ -300,9 +300,9 @@ pub struct ArchivedStream {
 pub struct ArchiveGap {
     /// Name of the stream.
     pub stream: String,
-    /// First missing position.
+    /// First position that is missing.
     pub first: Sequence,
-    /// Last missing position.
+    /// Last position that is missing.
     pub last: Sequence,
 }
 

@@ -1,16 +1,13 @@
 //! The archive on SQLite and on PostgreSQL: each fact is tested on both.
 
-#![expect(clippy::tests_outside_test_module, reason = "this file is a test")]
-
-mod support;
-
 use archive_store::{Batch, Cursor, LogStream, Retention, Store, Writer};
 use bus::Stored;
 use model::{
     ArchivedBuildsRequest, HistoryOf, HistoryRequest, ListRequest, Millis, Outcome, Priority, Sequence, State,
 };
 use serde_json::json;
-use support::{
+
+use crate::{
     databases::Database,
     messages::{Log, START_MS, id, run_id},
 };
