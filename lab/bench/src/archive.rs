@@ -147,7 +147,8 @@ fn event(number: u64, phase: u8, sequence: u64) -> Stored {
         record["queue"]["first_sequence"] = json!(place(number));
         record["event"] = json!("INVOCATION_STARTED");
         record["invocation"] = json!({
-            "id": format!("0199f3a0-0000-4000-9000-{:012x}", scattered & 0xffff_ffff_ffff), "worker": "worker-0123456789ab",
+            // Workers generate ids that grow.
+            "id": format!("0199f3a0-0000-7000-9000-{number:012x}"), "worker": "worker-0123456789ab",
             "workspace": 3, "lease_revision": number + 1, "started_at_ms": submitted + 9000, "dispatched_at_us": 1,
             "dispatched_at_sequence": 1,
         });

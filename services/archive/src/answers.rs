@@ -161,6 +161,7 @@ fn missing(what: &str) -> ApiError {
     ApiError::new(ErrorCode::NotFound, format!("{what} not found in the archive"))
 }
 
+#[expect(clippy::needless_pass_by_value, reason = "as map_err passes it")]
 fn failed(error: StoreError) -> ApiError {
     let code = if error.is_misuse() { ErrorCode::InvalidRequest } else { ErrorCode::Unavailable };
     ApiError::new(code, telemetry::error_chain(&error))

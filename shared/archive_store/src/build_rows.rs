@@ -178,24 +178,24 @@ impl InvocationRow {
 
     /// Adds what a later message says of the attempt.
     pub(crate) fn merge(&mut self, later: &Self) {
-        fn set<T: Clone>(known: &mut Option<T>, later: &Option<T>) {
-            if later.is_some() {
-                known.clone_from(later);
+        fn set<T: Clone>(known: &mut Option<T>, later: Option<&T>) {
+            if let Some(later) = later {
+                *known = Some(later.clone());
             }
         }
-        set(&mut self.invocation_id, &later.invocation_id);
-        set(&mut self.worker, &later.worker);
-        set(&mut self.workspace, &later.workspace);
-        set(&mut self.workspace_kind, &later.workspace_kind);
-        set(&mut self.fencing, &later.fencing);
-        set(&mut self.enqueued_ms, &later.enqueued_ms);
-        set(&mut self.started_ms, &later.started_ms);
-        set(&mut self.ended_ms, &later.ended_ms);
-        set(&mut self.outcome, &later.outcome);
-        set(&mut self.reason, &later.reason);
-        set(&mut self.message, &later.message);
-        set(&mut self.exit_code, &later.exit_code);
-        set(&mut self.overflow_digest, &later.overflow_digest);
-        set(&mut self.overflow_bytes, &later.overflow_bytes);
+        set(&mut self.invocation_id, later.invocation_id.as_ref());
+        set(&mut self.worker, later.worker.as_ref());
+        set(&mut self.workspace, later.workspace.as_ref());
+        set(&mut self.workspace_kind, later.workspace_kind.as_ref());
+        set(&mut self.fencing, later.fencing.as_ref());
+        set(&mut self.enqueued_ms, later.enqueued_ms.as_ref());
+        set(&mut self.started_ms, later.started_ms.as_ref());
+        set(&mut self.ended_ms, later.ended_ms.as_ref());
+        set(&mut self.outcome, later.outcome.as_ref());
+        set(&mut self.reason, later.reason.as_ref());
+        set(&mut self.message, later.message.as_ref());
+        set(&mut self.exit_code, later.exit_code.as_ref());
+        set(&mut self.overflow_digest, later.overflow_digest.as_ref());
+        set(&mut self.overflow_bytes, later.overflow_bytes.as_ref());
     }
 }

@@ -24,12 +24,13 @@ const READER_WAIT: Duration = Duration::from_secs(3);
 /// How long SQLite waits for another process that writes.
 const BUSY: Duration = Duration::from_secs(5);
 /// Memory of a SQLite connection for pages: negative numbers are KiB.
-const WRITER_CACHE: &str = "-65536";
+const WRITER_CACHE: &str = "-131072";
 const READER_CACHE: &str = "-16384";
 /// How much of a SQLite file is mapped into memory, in bytes.
 const MAPPED: &str = "1073741824";
-/// Pages of the write-ahead log after which SQLite moves them into the file.
-const CHECKPOINT_PAGES: &str = "8000";
+/// Pages of the write-ahead log after which SQLite moves them into the file. Many batches change the same pages of
+/// indexes, which are then written to the file once.
+const CHECKPOINT_PAGES: &str = "32000";
 
 /// The database of an archive. Cheap to clone; connects when it is used.
 #[derive(Debug, Clone)]
@@ -101,7 +102,7 @@ impl Store {
                     // Without it, a power cut could undo the last transactions.
                     .synchronous(SqliteSynchronous::Full)
                     .pragma("wal_autocheckpoint", CHECKPOINT_PAGES)
-                    .pragma("journal_size_limit", "67108864")
+                    .pragma("journal_size_limit", "268435456")
                     .pragma("cache_size", WRITER_CACHE);
                 options.connect().await.map(Connection::Sqlite).map_err(failed)
             }

@@ -124,8 +124,8 @@ async fn bounds(list: &ListRequest, connection: &mut Connection) -> Result<Optio
         query.add(" ORDER BY submitted_ms DESC, place DESC LIMIT 1");
         let rows = query.fetch(connection, what).await?;
         let Some(row) = rows.first() else { return Ok(None) };
-        let last = row.whole(0).map_err(StoreError::while_(what))?;
-        bounds.before = bounds.before.min(last.saturating_add(1));
+        let newest = row.whole(0).map_err(StoreError::while_(what))?;
+        bounds.before = bounds.before.min(newest.saturating_add(1));
     }
     Ok(Some(bounds))
 }

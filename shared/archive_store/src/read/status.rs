@@ -1,5 +1,7 @@
 //! How far the archive has read, and what it lacks.
 
+use std::collections::BTreeMap;
+
 use model::{ArchiveGap, ArchiveStatus, ArchivedStream, Millis, SetAsideMessage};
 
 use super::{builds::sequence, query::Query};
@@ -12,8 +14,7 @@ impl Store {
         let mut connection = self.reader().await?;
         let what = "reading the state of the archive";
         let cursors = Query::new("SELECT stream, position, base, at_ms FROM cursors");
-        let mut status =
-            ArchiveStatus { streams: Default::default(), gaps: Vec::new(), set_aside: Vec::new() };
+        let mut status = ArchiveStatus { streams: BTreeMap::new(), gaps: Vec::new(), set_aside: Vec::new() };
         for row in cursors.fetch(&mut connection, what).await? {
             let position = row.whole(1).map_err(failed)?.saturating_sub(row.whole(2).map_err(failed)?);
             let at_ms = Millis(natural(row.whole(3).map_err(failed)?));

@@ -75,7 +75,7 @@ fn log(builds: u64) -> Log {
             "requirements": if number % 6 == 0 { json!({"ISA": "arm"}) } else { json!({}) },
             "command": ["bazel", "test", format!("//app{number}:All_100%")],
         });
-        log.whole_build(number, if number % 10 == 0 { "other" } else { "core" }, changes);
+        log.whole_build(number, if number % 10 == 0 { "other" } else { "core" }, &changes);
     }
     log
 }
@@ -113,8 +113,8 @@ async fn what_is_written_is_read(database: Database) {
     assert_eq!(ends[1].outcome, Some(Outcome::Succeeded));
     assert!(runs[0].prepared_at_ms.is_some() && runs[0].lease_revision == Some(5));
     assert_eq!(runs.iter().map(|run| run.console["stdout"].bytes).collect::<Vec<_>>(), [6, 12]);
-    let lost = run_id(5, 1).parse().unwrap();
-    let found = database.store.invocation(lost).await.unwrap().unwrap();
+    let first_run = run_id(5, 1).parse().unwrap();
+    let found = database.store.invocation(first_run).await.unwrap().unwrap();
     assert_eq!((found.invocation.attempt.0, found.build.record.build.key()), (1, key.clone()));
     let named = database.store.find(run_id(5, 2).parse().unwrap()).await.unwrap();
     assert_eq!(named.iter().map(|build| build.id).collect::<Vec<_>>(), [key.id]);
@@ -146,9 +146,9 @@ async fn what_is_delivered_again_changes_nothing(database: Database) {
 
 async fn a_message_that_cannot_be_read_is_set_aside(database: Database) {
     let mut log = Log::default();
-    let build = log.whole_build(1, "core", json!({}));
+    let build = log.whole_build(1, "core", &json!({}));
     let position = log.poison(&build);
-    log.whole_build(2, "core", json!({}));
+    log.whole_build(2, "core", &json!({}));
     let mut writer = database.store.writer().await.unwrap();
     let cursor = archive(&mut writer, &log.messages, 100).await;
     assert_eq!(cursor.sequence().0, log.messages.len() as u64);
@@ -161,6 +161,9 @@ async fn a_message_that_cannot_be_read_is_set_aside(database: Database) {
     assert_eq!(database.store.find(id(2).parse().unwrap()).await.unwrap().len(), 1);
 }
 
+/// Whether a list contains the build with this number.
+type Check = fn(u64) -> bool;
+
 async fn filters_select_the_same_builds_as_a_scan(database: Database) {
     let log = log(60);
     let mut writer = database.store.writer().await.unwrap();
@@ -168,7 +171,6 @@ async fn filters_select_the_same_builds_as_a_scan(database: Database) {
     let at = |number: u64| Some(Millis(START_MS + number * 1000));
     let labels = |name: &str, value: &str| [(name.to_owned(), value.to_owned())].into();
     let all = ListRequest { limit: Some(1000), ..ListRequest::default() };
-    type Check = fn(u64) -> bool;
     let cases: Vec<(ListRequest, Check)> = vec![
         (all.clone(), |_| true),
         (ListRequest { outcome: Some(Outcome::Failed), ..all.clone() }, |n| n % 3 == 0),
@@ -318,7 +320,7 @@ async fn a_second_process_writes_only_after_the_first(database: Database) {
 
 async fn a_stream_that_was_created_again_goes_on(database: Database) {
     let (old, mut new) = (log(2), Log::default());
-    new.whole_build(7, "core", json!({"labels": {"n": "7"}}));
+    new.whole_build(7, "core", &json!({"labels": {"n": "7"}}));
     let mut writer = database.store.writer().await.unwrap();
     archive(&mut writer, &old.messages, 100).await;
     let mut cursor = writer.cursor(LogStream::Events, Millis(9)).await.unwrap();
@@ -334,7 +336,7 @@ async fn a_hostile_text_is_archived(database: Database) {
     let mut log = Log::default();
     let nasty = format!("\0'; DROP TABLE builds; -- \u{202e}<b> % _ \\ \" {}", "x".repeat(9000));
     let changes = json!({"labels": {"n": "1", nasty.clone(): nasty.clone()}, "submitter": nasty.clone(), "command": [nasty.clone()]});
-    log.whole_build(1, "core", changes);
+    log.whole_build(1, "core", &changes);
     let mut writer = database.store.writer().await.unwrap();
     archive(&mut writer, &log.messages, 100).await;
     assert!(database.store.status().await.unwrap().set_aside.is_empty());

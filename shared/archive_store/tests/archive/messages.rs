@@ -32,7 +32,7 @@ pub(crate) fn run_id(number: u64, attempt: u64) -> String {
 
 impl Build {
     /// Build `number` of `group`; `changes` replace fields of its record.
-    pub(crate) fn new(number: u64, group: &str, changes: Value) -> Self {
+    pub(crate) fn new(number: u64, group: &str, changes: &Value) -> Self {
         let mut fields = json!({
             "id": id(number), "group": group, "priority": "interactive", "command": ["make", "test"],
             "timeout_seconds": 60, "queue_timeout_seconds": 600, "lease_ttl_seconds": 15, "max_attempts": 3,
@@ -59,7 +59,7 @@ impl Log {
         sequence
     }
 
-    fn record(&mut self, build: &Build, attempt: u64, first: Option<u64>, changes: Value) -> u64 {
+    fn record(&mut self, build: &Build, attempt: u64, first: Option<u64>, changes: &Value) -> u64 {
         let at = START_MS + self.messages.len() as u64 * 10;
         let mut record = build.fields.clone();
         let fields = record.as_object_mut().unwrap();
@@ -81,10 +81,10 @@ impl Log {
 
     /// Writes BUILD_ENQUEUED; returns its position.
     pub(crate) fn enqueued(&mut self, build: &Build) -> u64 {
-        self.record(build, 1, None, json!({"event": "BUILD_ENQUEUED"}))
+        self.record(build, 1, None, &json!({"event": "BUILD_ENQUEUED"}))
     }
 
-    fn invocation(&self, build: &Build, number: u64, attempt: u64) -> Value {
+    fn invocation(build: &Build, number: u64, attempt: u64) -> Value {
         json!({
             "id": run_id(number, attempt), "worker": format!("w{}", number % 3), "workspace": 1, "lease_revision": number,
             "started_at_ms": build.fields["submitted_at_ms"].as_u64().unwrap() + 5, "dispatched_at_us": 7,
@@ -93,12 +93,12 @@ impl Log {
     }
 
     pub(crate) fn started(&mut self, build: &Build, number: u64, attempt: u64, first: u64) -> u64 {
-        let invocation = self.invocation(build, number, attempt);
+        let invocation = Self::invocation(build, number, attempt);
         self.record(
             build,
             attempt,
             Some(first),
-            json!({"event": "INVOCATION_STARTED", "invocation": invocation}),
+            &json!({"event": "INVOCATION_STARTED", "invocation": invocation}),
         )
     }
 
@@ -108,7 +108,7 @@ impl Log {
             "reason": {"code": "lease_expired", "message": "the lease expired"}, "worker": format!("w{}", number % 3),
             "invocation": run_id(number, attempt),
         });
-        self.record(build, attempt + 1, Some(first), json!({"event": "BUILD_ENQUEUED", "retry": retry}))
+        self.record(build, attempt + 1, Some(first), &json!({"event": "BUILD_ENQUEUED", "retry": retry}))
     }
 
     pub(crate) fn finished(
@@ -119,7 +119,7 @@ impl Log {
         first: u64,
         outcome: &str,
     ) -> u64 {
-        let invocation = self.invocation(build, number, attempt);
+        let invocation = Self::invocation(build, number, attempt);
         let digest = format!("sha256:{}", "a".repeat(64));
         let mut result = json!({
             "outcome": outcome, "exit_code": i32::from(outcome != "succeeded"), "wall_seconds": 1.5,
@@ -129,7 +129,7 @@ impl Log {
             result["reason"] = json!({"code": "command_failed", "message": "exit code 1"});
         }
         let changes = json!({"event": "INVOCATION_FINISHED", "invocation": invocation, "result": result});
-        self.record(build, attempt, Some(first), changes)
+        self.record(build, attempt, Some(first), &changes)
     }
 
     /// A message that no version of the archive can read.
@@ -153,25 +153,31 @@ impl Log {
     }
 
     /// Build `number` from its request to its end, with a lost attempt every fifth time and failures every third.
-    pub(crate) fn whole_build(&mut self, number: u64, group: &str, changes: Value) -> Build {
+    pub(crate) fn whole_build(&mut self, number: u64, group: &str, changes: &Value) -> Build {
         let build = Build::new(number, group, changes);
         let first = self.enqueued(&build);
         self.started(&build, number, 1, first);
         self.tool(&build, &json!({"event": "WORKSPACE_PREPARED", "attempt": 1, "wall_seconds": 0.1}));
         self.console(&build, 1, 0, "hello\n");
         let mut attempt = 1;
-        if number % 5 == 0 {
+        if number.is_multiple_of(5) {
             self.lost(&build, number, 1, first);
             attempt = 2;
             self.started(&build, number, attempt, first);
         }
-        let report = json!({"id": "//app:tests", "status": if number % 3 == 0 { "failed" } else { "succeeded" }, "wall_ms": number});
+        let report = json!({"id": "//app:tests", "status": if number.is_multiple_of(3) { "failed" } else { "succeeded" }, "wall_ms": number});
         self.tool(
             &build,
             &json!({"event": "TASKS_ENDED", "attempt": attempt, "ended": 1, "tasks": 1, "reports": [report]}),
         );
         self.console(&build, attempt, 6, "world\n");
-        self.finished(&build, number, attempt, first, if number % 3 == 0 { "failed" } else { "succeeded" });
+        self.finished(
+            &build,
+            number,
+            attempt,
+            first,
+            if number.is_multiple_of(3) { "failed" } else { "succeeded" },
+        );
         build
     }
 }

@@ -30,7 +30,7 @@ impl Life {
     fn new(number: u64) -> Self {
         let changes =
             json!({"labels": {"n": number.to_string()}, "submitter": format!("user{}", number % 2)});
-        Self { build: Build::new(number, "core", changes), number, first: 0, attempt: 1, step: 0 }
+        Self { build: Build::new(number, "core", &changes), number, first: 0, attempt: 1, step: 0 }
     }
 
     /// Writes the next event; `lost` decides whether the attempt ends with its worker.
@@ -54,7 +54,7 @@ impl Life {
                 number,
                 attempt,
                 first,
-                if number % 2 == 0 { "failed" } else { "succeeded" },
+                if number.is_multiple_of(2) { "failed" } else { "succeeded" },
             )),
             5 if lost => drop(log.poison(build)),
             _ => {}
