@@ -108,7 +108,7 @@ fn events(builds: u64) -> impl Iterator<Item = Stored> {
             now.checked_sub(IN_PROGRESS).filter(|number| *number < builds).map(|number| (number, 2));
         [enqueued, started, finished].into_iter().flatten()
     };
-    (0..builds + IN_PROGRESS + 1)
+    (0..=builds + IN_PROGRESS)
         .flat_map(step)
         .zip(1..)
         .map(|((number, phase), sequence)| event(number, phase, sequence))
@@ -128,6 +128,7 @@ fn target(number: u64) -> String {
     format!("//service{}/module{}:all_tests", number % 5000, number % 37)
 }
 
+#[expect(clippy::indexing_slicing, reason = "an object of JSON grows by it")]
 fn event(number: u64, phase: u8, sequence: u64) -> Stored {
     // Spread, as ids that publishers choose.
     let scattered = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -135,7 +136,7 @@ fn event(number: u64, phase: u8, sequence: u64) -> Stored {
     let submitted = START_MS + number * PAUSE_MS;
     let mut record = json!({
         "id": id, "group": format!("group{}", group(number)), "attempt": 1, "at_ms": submitted + u64::from(phase) * 9000,
-        "priority": (["interactive", "automated", "batch"])[usize::try_from(number % 3).unwrap_or_default()],
+        "priority": if number.is_multiple_of(3) { "interactive" } else { "batch" },
         "command": ["bazel", "test", "--config=ci", target(number), format!("--build_number={number}")],
         "env": {"CI": "1", "BRANCH": "main"}, "timeout_seconds": 3600, "queue_timeout_seconds": 86400,
         "lease_ttl_seconds": 15, "max_attempts": 3, "submitted_at_ms": submitted, "request_digest": DIGEST,
@@ -154,7 +155,7 @@ fn event(number: u64, phase: u8, sequence: u64) -> Stored {
         });
     }
     if phase > 1 {
-        let fails = number % 25 == 0;
+        let fails = number.is_multiple_of(25);
         record["event"] = json!("INVOCATION_FINISHED");
         record["result"] = json!({
             "outcome": if fails { "failed" } else { "succeeded" }, "exit_code": i32::from(fails), "wall_seconds": 9.0,
@@ -218,7 +219,7 @@ async fn ask_all(store: &Store, builds: u64, figures: &mut Figures) -> Result<()
             store.builds(&request).await?;
             times.push(begun.elapsed());
         }
-        report(figures, key, name, times);
+        report(figures, key, name, &times);
     }
     let now = Millis(START_MS + builds * PAUSE_MS);
     let mut times = Vec::new();
@@ -228,11 +229,11 @@ async fn ask_all(store: &Store, builds: u64, figures: &mut Figures) -> Result<()
         store.history(&HistoryRequest { group: None, of, days: Some(365) }, now).await?;
         times.push(begun.elapsed());
     }
-    report(figures, "history", "history of a label", times);
+    report(figures, "history", "history of a label", &times);
     Ok(())
 }
 
-fn report(figures: &mut Figures, key: &str, name: &str, times: Vec<Duration>) {
+fn report(figures: &mut Figures, key: &str, name: &str, times: &[Duration]) {
     let mut values: Vec<f64> = times.iter().map(|time| time.as_secs_f64() * 1000.0).collect();
     values.sort_by(f64::total_cmp);
     let p95 = values

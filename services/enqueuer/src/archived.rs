@@ -21,13 +21,11 @@ const NO_ARCHIVE: &str = "no archive is running: start one with `forebay serve a
 /// The build in the archive. The error says if there may be one, but no archive runs.
 pub(crate) async fn build(bus: &Bus, key: &BuildKey) -> Result<BuildView, ApiError> {
     let request = ArchivedBuildRequest { group: key.group.clone(), id: key.id };
-    match ask(bus, ArchiveCall::Get, request.to_json()).await? {
-        Some(view) => Ok(view),
-        None => {
-            let why = format!("build {} not found in group {} on the bus; {NO_ARCHIVE}", key.id, key.group);
-            Err(ApiError::new(ErrorCode::NotFound, why))
-        }
+    if let Some(view) = ask(bus, ArchiveCall::Get, request.to_json()).await? {
+        return Ok(view);
     }
+    let why = format!("build {} not found in group {} on the bus; {NO_ARCHIVE}", key.id, key.group);
+    Err(ApiError::new(ErrorCode::NotFound, why))
 }
 
 /// A page of archived builds, for a request that only an archive can answer.

@@ -109,7 +109,7 @@ impl Client {
                     }
                 }
                 Err(ClientError::Unreachable { .. }) => {
-                    hint = "; no archive is running that knows older ones and invocations"
+                    hint = "; no archive is running that knows older ones and invocations";
                 }
                 Err(error) => return Err(error),
             }
