@@ -52,6 +52,7 @@ bench: tools ## measure builds, scheduling, actions and the store on this machin
 	  cargo run -q --release -p occupancy --example recorded -- $$lua/builds.jsonl && \
 	  $(RELEASE) bench actions --project $$lua
 	$(RELEASE) bench cas
+	$(RELEASE) bench archive
 
 bench-guard: tools binary ## fail if builds or actions cost more than docs/benchmarks.json says
 	TMPDIR=$(BENCH_TMPDIR) $(FOREBAY) bench guard

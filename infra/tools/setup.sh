@@ -161,6 +161,19 @@ install_faketime() {
   ln -sfn "$found" "$tools/lib/$FAKETIME"
 }
 
+# PostgreSQL for the tests of the archive, which start servers of their own: without the cluster that Debian's package
+# would start. Optional, so that its absence only skips these tests.
+install_postgres() {
+  if compgen -G '/usr/lib/postgresql/*/bin/initdb' >/dev/null; then return; fi
+  if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
+    echo "tools: without PostgreSQL, the tests of the archive skip it; install the package postgresql" >&2
+    return
+  fi
+  mkdir -p /etc/postgresql-common/createcluster.d
+  echo 'create_main_cluster = false' >/etc/postgresql-common/createcluster.d/forebay.conf
+  system_packages postgresql
+}
+
 stamp=$(echo "$tools" | cat - "$here/setup.sh" "$here/apt.sh" "$here/requirements.txt" | sha256sum)
 if is_complete; then exit 0; fi
 mkdir -p "$tools/bin"
@@ -181,6 +194,7 @@ fi
 install_redis
 install_bubblewrap
 install_faketime
+install_postgres
 
 nats=$("$tools/bin/nats-server" --version)
 redis=$("$tools/bin/redis-server" --version)

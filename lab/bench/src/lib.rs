@@ -3,6 +3,7 @@
 mod accepted;
 mod actions;
 mod affinity;
+mod archive;
 mod bare_stream;
 mod builds;
 mod bytes_stream;
@@ -57,8 +58,8 @@ pub use error::BenchError;
 pub use report::BenchReport;
 
 use self::{
-    actions::ActionsArgs, builds::BuildsArgs, cas::CasArgs, granting::FarmArgs, guard::GuardArgs,
-    scheduling::SchedulingArgs, workspaces::WorkspacesArgs,
+    actions::ActionsArgs, archive::ArchiveArgs, builds::BuildsArgs, cas::CasArgs, granting::FarmArgs,
+    guard::GuardArgs, scheduling::SchedulingArgs, workspaces::WorkspacesArgs,
 };
 
 /// Options of `forebay bench`.
@@ -80,6 +81,8 @@ enum BenchCommand {
     Workspaces(WorkspacesArgs),
     /// Benchmark the content-addressable store: look-ups, small blobs, streams compared with a bare gRPC stream
     Cas(CasArgs),
+    /// Benchmark the archive: how fast builds are written, and how fast it answers when it has many
+    Archive(ArchiveArgs),
     /// Benchmark schedulers, Redis and the bus with many executors that run nothing
     Farm(FarmArgs),
     /// Compare the cost of builds and actions with a file of expected figures, and fail if it grew
@@ -94,6 +97,7 @@ pub async fn measure(args: &BenchArgs) -> Result<BenchReport, BenchError> {
         BenchCommand::Scheduling(args) => scheduling::measure(args).await,
         BenchCommand::Workspaces(args) => workspaces::measure(args).await,
         BenchCommand::Cas(args) => cas::measure(args).await,
+        BenchCommand::Archive(args) => Box::pin(archive::measure(args)).await,
         BenchCommand::Farm(args) => Box::pin(granting::measure(args)).await,
         BenchCommand::Guard(args) => Box::pin(guard::measure(args)).await,
     }

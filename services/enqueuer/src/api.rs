@@ -9,13 +9,17 @@ use bus::{
 use bytes::Bytes;
 use index::Index;
 use invariant::impossible;
-use model::{ApiError, BuildKey, BuildRequest, BuildView, CreateReply, ErrorCode, GetRequest, Group};
+use model::{
+    ApiError, BuildKey, BuildRequest, BuildView, CreateReply, GetRequest, Group, ListReply, ListRequest,
+    State,
+};
 use service::{Context, ServiceError, Step, crash_point};
 use telemetry::metrics::{Counter, Histogram, Label, count, observe};
 use tokio::{sync::Semaphore, time::Instant};
 use tracing::debug;
 
 use crate::{
+    archived,
     cancel::cancel,
     enqueue::Intake,
     failure::{invalid, unavailable},
@@ -165,8 +169,22 @@ impl Handler {
             ApiCall::List => {
                 let wanted =
                     if payload.is_empty() { model::ListRequest::default() } else { read(encoding, payload)? };
-                Ok(list::list(bus, &self.index, &group, &wanted).await?.encode(encoding))
+                Ok(self.list(&group, &wanted).await?.encode(encoding))
             }
+        }
+    }
+
+    /// Builds of the index, completed by the archive; of the archive alone where only it can tell.
+    async fn list(&self, group: &Group, wanted: &ListRequest) -> Result<ListReply, ApiError> {
+        let bus = &self.context.bus;
+        if wanted.is_for_archive() {
+            return archived::page(bus, group, wanted).await;
+        }
+        let live = list::list(bus, &self.index, group, wanted).await?;
+        match wanted.state {
+            // What waits is in the order in which it will start.
+            Some(State::Enqueued | State::InProgress) => Ok(live),
+            Some(State::Finished) | None => archived::complete(bus, group, wanted, live).await,
         }
     }
 
@@ -210,12 +228,10 @@ async fn get(bus: &Bus, key: &BuildKey) -> Result<BuildView, ApiError> {
         // A replica may not have the build yet.
         found = bus.records().latest(key).await.map_err(unavailable)?;
     }
-    let missing = || {
-        let why = format!("build {} not found in group {}", key.id, key.group);
-        ApiError::new(ErrorCode::NotFound, why)
-    };
-    let (sequence, record) = found.ok_or_else(missing)?;
-    Ok(BuildView::new(sequence, record))
+    match found {
+        Some((sequence, record)) => Ok(BuildView::new(sequence, record)),
+        None => archived::build(bus, key).await,
+    }
 }
 
 fn group_of(call: ApiCall, message: &Published) -> Result<Group, ApiError> {

@@ -4,6 +4,7 @@
 //! FINISHED (cancelled) · Redis: lists only · decides with `model` (validation)
 
 mod api;
+mod archived;
 mod cancel;
 mod enqueue;
 mod estimate;

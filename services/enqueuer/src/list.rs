@@ -63,12 +63,12 @@ pub(crate) async fn list(
     for view in ids.iter().filter_map(|id| found.remove(id)).filter(wanted).take(limit) {
         let size = view.to_json().len();
         if size > room {
-            return Ok(ListReply { builds, truncated: true });
+            return Ok(ListReply { builds, truncated: true, next: None });
         }
         room -= size;
         builds.push(view);
     }
-    Ok(ListReply { builds, truncated: false })
+    Ok(ListReply { builds, truncated: false, next: None })
 }
 
 fn outcome_of(view: &BuildView) -> Option<Outcome> {

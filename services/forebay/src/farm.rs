@@ -26,7 +26,7 @@ pub(crate) struct Farm {
 /// Arguments that identify a build.
 #[derive(Debug, Args)]
 pub(crate) struct BuildArgs {
-    /// Build id or its first characters, GROUP/ID, or @last for the build that you submitted last from this machine
+    /// Build id or its first characters, GROUP/ID, id of an invocation, or @last for the build that you submitted last from this machine
     #[arg(value_name = "ID")]
     id: String,
     /// Group of the build [default: the group that has this id]

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use clap::Args;
-use client::{Followed, WatchKind};
+use client::{Followed, WatchBody, WatchEvent, WatchKind};
 use model::{BuildKey, BuildResult, Sequence};
 use tokio::signal::unix::SignalKind;
 
@@ -48,6 +48,9 @@ pub(crate) async fn follow(
     if let Some(WaitLimit::AtMost(limit)) = globals.chosen_wait()? {
         watch = watch.giving_up_after(limit);
     }
+    if let Some(event) = archived(farm, key).await? {
+        return ended_before(args, globals, (from, kinds), &event);
+    }
     let mut presenter = Presenter::new(Shown { kinds, json: globals.json, positions: args.positions });
     let mut seen = from;
     let mut interrupt = tokio::signal::unix::signal(SignalKind::interrupt())
@@ -77,6 +80,34 @@ pub(crate) async fn follow(
         None => last_result(farm, key).await?,
     };
     Ok(ExitCode::from(args.exit_code.exit_code(command_of(&result), result.outcome.exit_code())))
+}
+
+/// The last event of a build that the bus has no more.
+async fn archived(farm: &Farm, key: &BuildKey) -> Result<Option<WatchEvent>, Failure> {
+    let latest = farm.call(async |client| Ok(client.bus().records().latest(key).await?)).await?;
+    if latest.is_some() {
+        return Ok(None);
+    }
+    let view = farm.call(async |client| client.get(key).await).await?;
+    let (position, invocation) = (view.sequence, view.record.invocation_id());
+    Ok(Some(WatchEvent { position, invocation, body: WatchBody::Lifecycle(Box::new(view.record)) }))
+}
+
+/// Shows the last event of an archived build.
+fn ended_before(
+    args: &FollowArgs,
+    globals: &Globals,
+    (from, kinds): (Sequence, &[WatchKind]),
+    event: &WatchEvent,
+) -> Result<ExitCode, Failure> {
+    let mut presenter = Presenter::new(Shown { kinds, json: globals.json, positions: args.positions });
+    say("the bus has no events of this build any more: its last state is from the archive");
+    if event.position > from {
+        presenter.show(event)?;
+    }
+    let WatchBody::Lifecycle(record) = &event.body else { return Ok(ExitCode::SUCCESS) };
+    let Some(result) = record.result() else { return Ok(ExitCode::SUCCESS) };
+    Ok(ExitCode::from(args.exit_code.exit_code(command_of(result), result.outcome.exit_code())))
 }
 
 /// The exit code of the command as a shell reports it, if a command ended.

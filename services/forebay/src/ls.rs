@@ -1,16 +1,19 @@
 //! `forebay ls`: lists recent builds.
 
-use std::{cmp::Reverse, process::ExitCode};
+use std::{cmp::Reverse, collections::HashSet, process::ExitCode, time::Duration};
 
 use clap::Args;
 use comfy_table::{Table, presets};
 use invariant::impossible;
-use model::{BuildView, Group, ListReply, ListRequest, Millis, Outcome, State};
+use model::{
+    ArchivedBuildsRequest, BuildKey, BuildView, Group, ListReply, ListRequest, Millis, Outcome, Priority,
+    State,
+};
 use settings::Settings;
 
 use crate::{
     bytes_text::{age, seconds, span},
-    failure::Failure,
+    failure::{Failure, say},
     farm::Farm,
     globals::Globals,
     record_text::{outcome_text, work_text},
@@ -22,6 +25,8 @@ const EXAMPLES: &str = "\
 Examples:
   forebay ls --label branch=main --outcome failed
       lists the failed builds of a branch
+  forebay ls --since 7d --text //app:tests --priority automated
+      searches the archive
   forebay ls --wide
       shows whole ids, priorities and labels
 
@@ -44,12 +49,58 @@ pub(crate) struct LsArgs {
     /// Only builds with this label (repeatable; builds must have all of them)
     #[arg(long, value_name = "NAME=VALUE", value_parser = crate::exec::pair)]
     label: Vec<(String, String)>,
+    /// Only builds of this priority. This and the following options, except --limit and --wide, need an archive
+    #[arg(long)]
+    priority: Option<Priority>,
+    /// Only builds of this submitter
+    #[arg(long, value_name = "NAME")]
+    submitter: Option<String>,
+    /// Only builds submitted at this time or later: an age such as 2h or 30d, or 2026-11-24T08:00:00Z
+    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    since: Option<Moment>,
+    /// Only builds submitted before this time
+    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    until: Option<Moment>,
+    /// Only builds that require this property of their worker (repeatable)
+    #[arg(long, value_name = "NAME=VALUE", value_parser = crate::exec::pair)]
+    requirement: Vec<(String, String)>,
+    /// Only builds whose id, group, submitter, command or labels contain this text, in any case
+    #[arg(long)]
+    text: Option<String>,
+    /// Continue an earlier list: the `next` of its output
+    #[arg(long, value_name = "NEXT")]
+    cursor: Option<String>,
     /// Maximum number of builds, newest first
     #[arg(long, value_name = "N", default_value_t = 50, value_parser = parse_limit)]
     limit: usize,
     /// Show all columns, whole ids and whole commands, regardless of the line length
     #[arg(long)]
     wide: bool,
+}
+
+/// A time, or an age.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Moment {
+    Ago(Duration),
+    At(Millis),
+}
+
+impl Moment {
+    fn before(self, now: Millis) -> Millis {
+        match self {
+            Self::Ago(age) => Millis(now.0.saturating_sub(bus::millis(age))),
+            Self::At(at) => at,
+        }
+    }
+}
+
+fn parse_time(text: &str) -> Result<Moment, String> {
+    if let Ok(age) = humantime::parse_duration(text) {
+        return Ok(Moment::Ago(age));
+    }
+    let at = humantime::parse_rfc3339_weak(text);
+    at.map(|at| Moment::At(at.into()))
+        .map_err(|_| "expected an age such as 2h, or a time such as 2026-11-24T08:00:00Z".to_owned())
 }
 
 fn parse_outcome(text: &str) -> Result<Outcome, String> {
@@ -78,29 +129,67 @@ fn parse_limit(text: &str) -> Result<usize, String> {
 /// Lists recent builds, newest first.
 pub(crate) async fn run(args: &LsArgs, globals: &Globals, settings: &Settings) -> Result<ExitCode, Failure> {
     let farm = Farm::connect(globals, settings).await?;
-    let groups = match &args.group {
-        Some(group) => vec![group.clone()],
-        None => farm.call(async |client| client.groups().await).await?,
-    };
-    let request = ListRequest {
-        state: args.state,
-        outcome: args.outcome,
-        labels: args.label.iter().cloned().collect(),
-        id_prefix: None,
-        limit: Some(args.limit),
-    };
-    let (mut builds, truncated) = farm.list(groups, &request).await?;
-    builds.sort_by_key(|view| Reverse((view.record.build.submitted_at_ms, view.record.build.id)));
-    builds.truncate(args.limit);
+    let ListReply { builds, truncated, next } = find(args, &farm).await?;
     if globals.json {
-        stdout::json(&ListReply { builds, truncated })?;
+        stdout::json(&ListReply { builds, truncated, next })?;
     } else if builds.is_empty() {
         stdout::line("no builds found")?;
     } else {
         let columns = if args.wide { None } else { Some(columns()) };
         stdout::line(&text(&builds, columns, farm.now()))?;
+        if let Some(next) = next.filter(|_| args.asks_archive()) {
+            say(&format!("older builds: add --cursor {next}"));
+        }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+impl LsArgs {
+    fn request(&self, now: Millis) -> ListRequest {
+        ListRequest {
+            state: self.state,
+            outcome: self.outcome,
+            labels: self.label.iter().cloned().collect(),
+            id_prefix: None,
+            limit: Some(self.limit),
+            priority: self.priority,
+            submitter: self.submitter.clone(),
+            since_ms: self.since.map(|moment| moment.before(now)),
+            until_ms: self.until.map(|moment| moment.before(now)),
+            requirements: self.requirement.iter().cloned().collect(),
+            text: self.text.clone(),
+            cursor: self.cursor.clone(),
+        }
+    }
+
+    fn asks_archive(&self) -> bool {
+        self.request(Millis(0)).is_for_archive()
+    }
+}
+
+/// The builds that match. The archive lists all groups at once; otherwise each group is asked, and the archive adds
+/// builds of groups that have no recent ones.
+async fn find(args: &LsArgs, farm: &Farm) -> Result<ListReply, Failure> {
+    let list = args.request(farm.now());
+    let archived = ArchivedBuildsRequest { group: args.group.clone(), list: list.clone() };
+    if list.is_for_archive() {
+        return farm.call(async |client| client.archived_builds(&archived).await).await;
+    }
+    let groups = match &args.group {
+        Some(group) => vec![group.clone()],
+        None => farm.call(async |client| client.groups().await).await?,
+    };
+    let (mut builds, truncated) = farm.list(groups, &list).await?;
+    if args.group.is_none() && !matches!(args.state, Some(State::Enqueued | State::InProgress)) {
+        // Without an archive, what the bus has is all there is.
+        let older =
+            farm.client().archived_builds(&archived).await.map(|reply| reply.builds).unwrap_or_default();
+        let known: HashSet<BuildKey> = builds.iter().map(|view| view.record.build.key()).collect();
+        builds.extend(older.into_iter().filter(|view| !known.contains(&view.record.build.key())));
+    }
+    builds.sort_by_key(|view| Reverse((view.record.build.submitted_at_ms, view.record.build.id)));
+    builds.truncate(args.limit);
+    Ok(ListReply { builds, truncated, next: None })
 }
 
 /// Minimum characters of an id: they include the millisecond of its creation.

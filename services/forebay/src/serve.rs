@@ -63,6 +63,8 @@ enum Service {
     Governor,
     /// Decides the size of the pools in the setting `autoscale`
     Autoscaler,
+    /// Keeps builds in SQL, longer than the bus, and answers questions about them
+    Archive,
     /// Trains the occupancy model from finished builds
     Trainer,
     /// Runs builds in workspaces
@@ -86,6 +88,7 @@ impl Service {
             Self::Dispatcher => "dispatcher",
             Self::Governor => "governor",
             Self::Autoscaler => "autoscaler",
+            Self::Archive => "archive",
             Self::Trainer => "trainer",
             Self::Worker => "worker",
             Self::Reaper => "reaper",
@@ -102,6 +105,7 @@ impl Service {
             Self::Dispatcher => dispatcher::run(context, settings.dispatcher()).await,
             Self::Governor => governor::run(context, settings.governor()).await,
             Self::Autoscaler => autoscaler::run(context, settings.autoscaler()).await,
+            Self::Archive => archive::run(context, settings.archive()).await,
             Self::Trainer => trainer::run(context, settings.trainer()).await,
             Self::Worker => worker::run(context, settings.worker()).await,
             Self::Reaper => reaper::run(context, settings.reaper()).await,

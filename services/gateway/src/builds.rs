@@ -12,7 +12,8 @@ use axum::{
 use client::ClientError;
 use futures::{StreamExt as _, TryStreamExt as _};
 use model::{
-    BuildId, BuildRequest, BuildView, CancelBody, CancelReply, Group, ListReply, ListRequest, WhyReply,
+    ArchivedBuildsRequest, BuildId, BuildRequest, BuildView, CancelBody, CancelReply, Group, ListReply,
+    ListRequest, Millis, WhyReply,
 };
 
 use crate::{
@@ -95,6 +96,10 @@ pub(crate) async fn list_all(
     query: QueryParameters,
 ) -> Result<Json<ListReply>, Failure> {
     let request = list_request(&query)?;
+    if request.is_for_archive() {
+        let request = ArchivedBuildsRequest { group: None, list: request };
+        return Ok(Json(gateway.client.archived_builds(&request).await?));
+    }
     let groups = gateway.client.groups().await?;
     let replies: Vec<ListReply> = futures::stream::iter(groups)
         .map(|group| list_group(&gateway, &request, group))
@@ -113,23 +118,47 @@ async fn list_group(
 }
 
 fn list_request(query: &QueryParameters) -> Result<ListRequest, Failure> {
-    query.reject_unknown(&["state", "outcome", "label", "id_prefix", "limit"])?;
+    query.reject_unknown(&[
+        "state",
+        "outcome",
+        "label",
+        "id_prefix",
+        "limit",
+        "priority",
+        "submitter",
+        "since_ms",
+        "until_ms",
+        "requirement",
+        "text",
+        "cursor",
+    ])?;
     let limit: Option<usize> = query.number("limit")?;
     if limit.is_some_and(|limit| limit == 0 || limit > LIST_MAX) {
         return Err(Failure::invalid(format!("invalid limit: expected 1 to {LIST_MAX}")));
     }
-    let label = |text: &str| {
-        let (name, value) = text
-            .split_once('=')
-            .ok_or_else(|| Failure::invalid(format!("invalid label {text:?}: expected NAME=VALUE")))?;
-        Ok((name.to_owned(), value.to_owned()))
+    let pair = |what: &'static str| {
+        move |text: &str| {
+            let (name, value) = text
+                .split_once('=')
+                .ok_or_else(|| Failure::invalid(format!("invalid {what} {text:?}: expected NAME=VALUE")))?;
+            Ok((name.to_owned(), value.to_owned()))
+        }
     };
+    let last = |name| query.all(name).last().map(ToOwned::to_owned);
+    let priority = query.all("priority").last().map(str::parse).transpose();
     Ok(ListRequest {
         state: query.state()?,
         outcome: query.outcome()?,
-        labels: query.all("label").map(label).collect::<Result<_, Failure>>()?,
-        id_prefix: query.all("id_prefix").last().map(ToOwned::to_owned),
+        labels: query.all("label").map(pair("label")).collect::<Result<_, Failure>>()?,
+        id_prefix: last("id_prefix"),
         limit,
+        priority: priority.map_err(|error: model::ParseIdError| Failure::invalid(error.to_string()))?,
+        submitter: last("submitter"),
+        since_ms: query.number("since_ms")?.map(Millis),
+        until_ms: query.number("until_ms")?.map(Millis),
+        requirements: query.all("requirement").map(pair("requirement")).collect::<Result<_, Failure>>()?,
+        text: last("text"),
+        cursor: last("cursor"),
     })
 }
 
@@ -139,5 +168,5 @@ fn merge(replies: Vec<ListReply>, limit: usize) -> ListReply {
     let mut builds: Vec<BuildView> = replies.into_iter().flat_map(|reply| reply.builds).collect();
     builds.sort_by_key(|view| Reverse((view.record.build.submitted_at_ms, view.record.build.id)));
     builds.truncate(limit);
-    ListReply { builds, truncated }
+    ListReply { builds, truncated, next: None }
 }

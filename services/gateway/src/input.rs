@@ -12,7 +12,7 @@ use bytes::{Bytes, BytesMut};
 use futures::StreamExt as _;
 use invariant::impossible;
 use listener::TooSlow;
-use model::{BuildKey, Digest, Group, Outcome, State};
+use model::{BuildKey, Digest, Group, InvocationId, Outcome, State};
 
 use crate::failure::Failure;
 
@@ -29,6 +29,11 @@ impl PathParameters {
     /// The group that the path names.
     pub(crate) fn group(&self) -> Result<Group, Failure> {
         Ok(self.text("group").parse()?)
+    }
+
+    /// The invocation that the path names.
+    pub(crate) fn invocation(&self) -> Result<InvocationId, Failure> {
+        Ok(self.text("id").parse()?)
     }
 
     /// The digest that the path names.

@@ -3,6 +3,7 @@
 //! It is stateless: calls go to the services over the bus, each event stream is a separate watch, and files are
 //! streamed from the store.
 
+mod archived;
 mod builds;
 mod events;
 mod failure;

@@ -7,7 +7,7 @@ use axum::{
     routing::{get, post},
 };
 
-use crate::{builds, events, failure::Failure, farm, files, gateway::Gateway, log, measure};
+use crate::{archived, builds, events, failure::Failure, farm, files, gateway::Gateway, log, measure};
 
 pub(crate) fn router(gateway: Gateway) -> Router {
     Router::new()
@@ -19,6 +19,11 @@ pub(crate) fn router(gateway: Gateway) -> Router {
         .route("/v1/builds/{group}/{id}/events", get(events::stream))
         .route("/v1/builds/{group}/{id}/log", get(log::show))
         .route("/v1/builds/{group}/{id}/outputs/{*path}", get(files::output))
+        .route("/v1/builds/{group}/{id}/invocations", get(archived::invocations))
+        .route("/v1/builds/{group}/{id}/actions", get(archived::actions))
+        .route("/v1/invocations/{id}", get(archived::invocation))
+        .route("/v1/history", get(archived::history))
+        .route("/v1/archive", get(archived::status))
         .route("/v1/blobs/{digest}", get(files::blob))
         .route("/v1/groups", get(farm::groups))
         .route("/v1/workers", get(farm::workers))

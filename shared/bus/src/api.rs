@@ -9,8 +9,10 @@ use async_nats::{
 use bytes::Bytes;
 use futures::StreamExt as _;
 use model::{
-    ApiError, BuildRequest, BuildView, CancelBody, CancelReply, CancelRequest, CreateReply, ErrorCode,
-    GetRequest, GroupsReply, ListReply, ListRequest, QuotaReply, WhyReply, WhyRequest, WorkerView,
+    ActionsReply, ActionsRequest, ApiError, ArchiveStatus, ArchivedBuildRequest, ArchivedBuildsRequest,
+    BuildRequest, BuildView, CancelBody, CancelReply, CancelRequest, CreateReply, ErrorCode, FindReply,
+    FindRequest, GetRequest, GroupsReply, HistoryReply, HistoryRequest, InvocationReply, InvocationRequest,
+    InvocationsReply, ListReply, ListRequest, QuotaReply, WhyReply, WhyRequest, WorkerView,
 };
 
 use crate::{
@@ -21,13 +23,25 @@ use crate::{
 };
 
 message!(
+    ActionsReply,
+    ActionsRequest,
+    ArchiveStatus,
+    ArchivedBuildRequest,
+    ArchivedBuildsRequest,
     BuildRequest,
     BuildView,
     CancelReply,
     CancelRequest,
     CreateReply,
+    FindReply,
+    FindRequest,
     GetRequest,
     GroupsReply,
+    HistoryReply,
+    HistoryRequest,
+    InvocationReply,
+    InvocationRequest,
+    InvocationsReply,
     ListReply,
     ListRequest,
     QuotaReply,
@@ -35,14 +49,33 @@ message!(
     WhyReply,
     WhyRequest,
 );
-from_client!(BuildRequest, CancelBody, CancelRequest, GetRequest, ListRequest, WhyRequest);
+from_client!(
+    ActionsRequest,
+    ArchivedBuildRequest,
+    ArchivedBuildsRequest,
+    BuildRequest,
+    CancelBody,
+    CancelRequest,
+    FindRequest,
+    GetRequest,
+    HistoryRequest,
+    InvocationRequest,
+    ListRequest,
+    WhyRequest,
+);
 to_client!(
+    ActionsReply,
     ApiError,
+    ArchiveStatus,
     BuildRequest,
     BuildView,
     CancelReply,
     CreateReply,
+    FindReply,
     GroupsReply,
+    HistoryReply,
+    InvocationReply,
+    InvocationsReply,
     ListReply,
     QuotaReply,
     Vec<WorkerView>,

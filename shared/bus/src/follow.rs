@@ -73,6 +73,11 @@ impl Follower {
         self.source.as_ref().is_some_and(|source| source.pending == 0)
     }
 
+    /// Number of messages that the server had yet to deliver at the last read; 0 before the first.
+    pub fn pending(&self) -> u64 {
+        self.source.as_ref().map_or(0, |source| source.pending)
+    }
+
     /// Restarts after position `sequence`.
     pub fn seek(&mut self, sequence: Sequence) {
         self.start = Start::After(sequence);

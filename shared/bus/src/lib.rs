@@ -72,6 +72,7 @@ pub use request_id::RequestId;
 pub use stored::Stored;
 pub use stored_stream::{StoredStream, StreamState, Tail};
 pub use subject::{
-    ApiCall, EventKind, EventSubject, LeaseSubject, ParseSubjectError, RequestSubject, Subject, stream,
+    ApiCall, ArchiveCall, EventKind, EventSubject, LeaseSubject, ParseSubjectError, RequestSubject, Subject,
+    stream,
 };
 pub use transition::Written;

@@ -247,11 +247,62 @@ impl ApiCall {
     }
 }
 
+/// The calls of the archive.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum ArchiveCall {
+    /// Read an archived build.
+    Get,
+    /// Find the builds that an id means.
+    Find,
+    /// List builds of the archive.
+    List,
+    /// Read a run of a build, by its id.
+    Invocation,
+    /// Read all runs of a build.
+    Invocations,
+    /// List the actions that a build sent.
+    Actions,
+    /// Report figures of past runs.
+    History,
+    /// Report how far the archive has read.
+    Status,
+}
+
+impl ArchiveCall {
+    /// All calls, in the order of declaration.
+    pub const ALL: [Self; 8] = [
+        Self::Get,
+        Self::Find,
+        Self::List,
+        Self::Invocation,
+        Self::Invocations,
+        Self::Actions,
+        Self::History,
+        Self::Status,
+    ];
+
+    /// The token in the subject.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Get => "get",
+            Self::Find => "find",
+            Self::List => "list",
+            Self::Invocation => "invocation",
+            Self::Invocations => "invocations",
+            Self::Actions => "actions",
+            Self::History => "history",
+            Self::Status => "status",
+        }
+    }
+}
+
 /// Subjects of plain messages, which are not stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Subject {
     /// A call of the API for one group.
     Api(ApiCall, Group),
+    /// A call of the archive.
+    Archive(ArchiveCall),
     /// Lists the groups: an API call without a group.
     ApiGroups,
     /// Reports refused build requests of a group.
@@ -310,6 +361,7 @@ impl fmt::Display for Subject {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Api(call, group) => write!(f, "forebay.api.{}.{group}", call.as_str()),
+            Self::Archive(call) => write!(f, "forebay.archive.{}", call.as_str()),
             Self::ApiGroups => f.write_str("forebay.api.groups"),
             Self::Rejected(group) => write!(f, "forebay.build.rejected.{group}"),
             Self::Offer(worker) => write!(f, "forebay.worker.offer.{worker}"),

@@ -3,13 +3,16 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use bus::{
-    ApiCall, AskError, Bus, EventKind, EventSubject, LiveConnection, Message, NoAnswer, Subject, stream,
+    ApiCall, ArchiveCall, AskError, Bus, EventKind, EventSubject, LiveConnection, Message, NoAnswer, Subject,
+    stream,
 };
 use bytes::Bytes;
 use model::{
-    BuildId, BuildKey, BuildRequest, BuildView, CancelReply, CancelRequest, Control, CreateReply, ErrorCode,
-    GetRequest, Group, GroupsReply, ListReply, ListRequest, QuotaReply, Sequence, WhyReply, WhyRequest,
-    WorkerId, WorkerView,
+    ActionsReply, ActionsRequest, ArchiveStatus, ArchivedBuildRequest, ArchivedBuildsRequest, BuildId,
+    BuildKey, BuildRequest, BuildView, CancelReply, CancelRequest, Control, CreateReply, ErrorCode,
+    FindReply, FindRequest, GetRequest, Group, GroupsReply, HistoryReply, HistoryRequest, InvocationId,
+    InvocationReply, InvocationRequest, InvocationsReply, ListReply, ListRequest, QuotaReply, Sequence,
+    WhyReply, WhyRequest, WorkerId, WorkerView,
 };
 use tracing::debug;
 
@@ -24,6 +27,7 @@ pub struct Client {
 }
 
 const ENQUEUER: &str = "enqueuer";
+const ARCHIVE: &str = "archive";
 /// The content of a request without parameters.
 const NO_QUESTION: Bytes = Bytes::from_static(b"{}");
 /// Maximum number of tries of a call without a reply; each try waits for the reply timeout of the bus.
@@ -82,9 +86,11 @@ impl Client {
         Ok(reply.groups)
     }
 
-    /// Finds the group of the build with this id, for callers that do not name one.
+    /// Finds the build with this id, or that of the invocation with this id, for callers that name no group. The archive
+    /// knows the ids of invocations, and builds that the bus has no more.
     pub async fn find(&self, id: BuildId) -> Result<BuildKey, ClientError> {
         let subject = [EventSubject::lifecycle_in_any_group(id)];
+        let mut hint = "";
         // Any replica may answer, and that one may be slightly behind.
         for pause in [0, 50, 250] {
             tokio::time::sleep(Duration::from_millis(pause)).await;
@@ -93,18 +99,64 @@ impl Client {
                 .iter()
                 .filter_map(|stored| Some(stored.subject.parse::<EventSubject>().ok()?.key))
                 .collect();
-            let groups: Vec<&str> = keys.iter().map(|key| key.group.as_str()).collect();
-            if groups.len() > 1 {
-                let groups = groups.join(", ");
-                let message =
-                    format!("build {id} exists in several groups ({groups}): select one with --group");
-                return Err(ClientError::api(ErrorCode::InvalidRequest, message));
-            }
-            if let Some(key) = keys.into_iter().next() {
+            if let Some(key) = only(id, keys)? {
                 return Ok(key);
             }
+            match self.find_archived(id).await {
+                Ok(keys) => {
+                    if let Some(key) = only(id, keys)? {
+                        return Ok(key);
+                    }
+                }
+                Err(ClientError::Unreachable { .. }) => {
+                    hint = "; no archive is running that knows older ones and invocations";
+                }
+                Err(error) => return Err(error),
+            }
         }
-        Err(ClientError::api(ErrorCode::NotFound, format!("build {id} not found in any group")))
+        Err(ClientError::api(
+            ErrorCode::NotFound,
+            format!("no build or invocation {id} found in any group{hint}"),
+        ))
+    }
+
+    async fn find_archived(&self, id: BuildId) -> Result<BTreeSet<BuildKey>, ClientError> {
+        let question = FindRequest { id }.to_json();
+        let reply: FindReply =
+            self.call(&Subject::Archive(ArchiveCall::Find), ARCHIVE, question, None, 1).await?;
+        Ok(reply.builds.into_iter().map(|build| BuildKey { group: build.group, id: build.id }).collect())
+    }
+
+    /// A run of a build by its id, from the archive.
+    pub async fn invocation(&self, id: InvocationId) -> Result<InvocationReply, ClientError> {
+        let question = InvocationRequest { id }.to_json();
+        self.call(&Subject::Archive(ArchiveCall::Invocation), ARCHIVE, question, None, TRIES).await
+    }
+
+    /// All runs of a build, from the archive.
+    pub async fn invocations(&self, key: &BuildKey) -> Result<InvocationsReply, ClientError> {
+        let question = ArchivedBuildRequest { group: key.group.clone(), id: key.id }.to_json();
+        self.call(&Subject::Archive(ArchiveCall::Invocations), ARCHIVE, question, None, TRIES).await
+    }
+
+    /// Builds of a group or of all, from the archive.
+    pub async fn archived_builds(&self, request: &ArchivedBuildsRequest) -> Result<ListReply, ClientError> {
+        self.call(&Subject::Archive(ArchiveCall::List), ARCHIVE, request.to_json(), None, TRIES).await
+    }
+
+    /// Actions that a build sent, from the archive.
+    pub async fn actions(&self, request: &ActionsRequest) -> Result<ActionsReply, ClientError> {
+        self.call(&Subject::Archive(ArchiveCall::Actions), ARCHIVE, request.to_json(), None, TRIES).await
+    }
+
+    /// Figures of past runs, from the archive.
+    pub async fn history(&self, request: &HistoryRequest) -> Result<HistoryReply, ClientError> {
+        self.call(&Subject::Archive(ArchiveCall::History), ARCHIVE, request.to_json(), None, TRIES).await
+    }
+
+    /// How far the archive has read, and what it lacks.
+    pub async fn archive_status(&self) -> Result<ArchiveStatus, ClientError> {
+        self.call(&Subject::Archive(ArchiveCall::Status), ARCHIVE, NO_QUESTION, None, TRIES).await
     }
 
     /// Explains why a build waits.
@@ -186,4 +238,14 @@ impl Client {
             }
         }
     }
+}
+
+/// The build with this id, if there is one. With several, the caller must name the group.
+fn only(id: BuildId, keys: BTreeSet<BuildKey>) -> Result<Option<BuildKey>, ClientError> {
+    if keys.len() > 1 {
+        let groups = keys.iter().map(|key| key.group.as_str()).collect::<Vec<_>>().join(", ");
+        let message = format!("build {id} exists in several groups ({groups}): select one with --group");
+        return Err(ClientError::api(ErrorCode::InvalidRequest, message));
+    }
+    Ok(keys.into_iter().next())
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{BuildId, BuildRecord, Group, Millis, Outcome, Sequence, State, brief};
+use crate::{BuildId, BuildRecord, Group, Millis, Outcome, Priority, Sequence, State, brief};
 
 /// Reply to `create`: the build as accepted.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -83,7 +83,7 @@ pub struct ListRequest {
     /// Only builds in this state; absent: any state.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state: Option<State>,
-    /// Only builds with this outcome; absent: any outcome. With any filter, only the last 1,000 builds of
+    /// Only builds with this outcome; absent: any outcome. Without an archive, only the last 1,000 builds of
     /// the group are searched.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outcome: Option<Outcome>,
@@ -96,6 +96,28 @@ pub struct ListRequest {
     /// Maximum number of builds to return, newest first: 1 to 1,000; default 50.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<usize>,
+    /// Only builds of this priority; absent: any priority. This and the following need an archive.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub priority: Option<Priority>,
+    /// Only builds of this submitter; absent: of any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub submitter: Option<String>,
+    /// Only builds submitted at this time or later; absent: no limit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub since_ms: Option<Millis>,
+    /// Only builds submitted before this time; absent: no limit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub until_ms: Option<Millis>,
+    /// Only builds that require all these properties with these values of their worker; empty: any requirements.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub requirements: BTreeMap<String, String>,
+    /// Only builds whose id, group, submitter, command or labels contain this text, in any case: 3 to 200
+    /// characters; absent: any text.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub text: Option<String>,
+    /// The `next` of an earlier reply, for the builds that follow it; absent: the newest builds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cursor: Option<String>,
 }
 
 /// Reply to `list`, newest first.
@@ -106,6 +128,9 @@ pub struct ListReply {
     /// Whether further matching builds were left out because they do not fit into one message.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub truncated: bool,
+    /// Cursor of the older builds that match; absent if there are none, or no archive to ask.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<String>,
 }
 
 /// Reply to `groups`: the known quota groups.

@@ -3,6 +3,7 @@
 //! Every message type is defined here, once; `bus` adds its subject and encoding.
 
 mod api;
+mod archive;
 mod band;
 mod blob;
 mod build_requirements;
@@ -40,6 +41,12 @@ mod workspace_keys;
 pub use api::{
     ApiError, BuildView, CancelBody, CancelReply, CancelRequest, CreateReply, ErrorCode, GetRequest,
     GroupsReply, ListReply, ListRequest, Rejection,
+};
+pub use archive::{
+    ActionView, ActionsReply, ActionsRequest, ArchiveGap, ArchiveStatus, ArchivedBuildRequest,
+    ArchivedBuildsRequest, ArchivedStream, ConsoleExtent, FindReply, FindRequest, HistoryFigures, HistoryOf,
+    HistoryReply, HistoryRequest, InvocationEnd, InvocationReply, InvocationRequest, InvocationView,
+    InvocationsReply, SetAsideMessage,
 };
 pub use band::{ActionOrder, BandOrder, ParseActionOrderError};
 pub use blob::{BlobDigest, BlobHasher, DigestFunction, ParseBlobDigestError};

@@ -140,6 +140,7 @@ impl Settings {
             ("rejected_days", self.rejected_days),
             ("log_streams_days", self.log_streams_days),
             ("objects_days", self.objects_days),
+            ("archive_days", self.archive_days),
         ];
         if let Some((name, days)) = retentions.into_iter().find(|(_, days)| *days > DAYS_MAX) {
             return Err(invalid(name, &days, "expected at most 36500"));
@@ -153,6 +154,9 @@ impl Settings {
         if days(self.events_days).as_secs() <= longest {
             let wanted = "expected more than queue_timeout_seconds_max + timeout_seconds_max";
             return Err(invalid("events_days", &self.events_days, wanted));
+        }
+        if self.archive_days < self.events_days {
+            return Err(invalid("archive_days", &self.archive_days, "expected at least events_days"));
         }
         Ok(())
     }

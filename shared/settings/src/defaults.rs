@@ -59,6 +59,9 @@ impl Default for Settings {
             // for training from results.
             events_days: 30,
             events_bytes_max: 0,
+            archive_url: "archive/archive.db".into(),
+            archive_days: 365,
+            archive_bytes_max: 0,
             requests_bytes_max: 0,
             rejected_days: 7,
             request_bytes_max: 256 << 10,

@@ -32,9 +32,10 @@ pub use check::SettingsError;
 pub use choices::{GroupsWithoutQuota, LogFormat, SandboxKind};
 pub use descriptions::DescribedSetting;
 pub use parts::{
-    AutoscalerSettings, CasSettings, ConnectionSettings, DispatcherSettings, EnqueuerSettings,
-    ExecutorSettings, GatewaySettings, GovernorSettings, HedgeSettings, ReaperSettings, SchedulerSettings,
-    ServiceSettings, StoreSettings, TopologySettings, TrainerSettings, WatchdogSettings, WorkerSettings,
+    ArchiveSettings, AutoscalerSettings, CasSettings, ConnectionSettings, DispatcherSettings,
+    EnqueuerSettings, ExecutorSettings, GatewaySettings, GovernorSettings, HedgeSettings, ReaperSettings,
+    SchedulerSettings, ServiceSettings, StoreSettings, TopologySettings, TrainerSettings, WatchdogSettings,
+    WorkerSettings,
 };
 pub use variables::unknown_variables;
 
@@ -77,6 +78,12 @@ pub struct Settings {
     pub events_days: u64,
     /// Maximum size of build events in bytes; when it is reached, new builds are refused. 0: no limit.
     pub events_bytes_max: u64,
+    /// Database of the archive: `postgres://USER:PASSWORD@HOST/DATABASE`, or the path of a SQLite file, relative to `data`.
+    pub archive_url: String,
+    /// Retention of builds and actions in the archive in days, from their submission; at least `events_days`.
+    pub archive_days: u64,
+    /// Size of the archive in bytes above which its oldest builds are removed, also within `archive_days`. 0: no limit.
+    pub archive_bytes_max: u64,
     /// Maximum size of waiting requests in bytes; when it is reached, publishing fails. 0: no limit.
     pub requests_bytes_max: u64,
     /// Retention of rejections in days. 0: no limit.

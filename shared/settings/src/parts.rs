@@ -1,6 +1,7 @@
 //! The parts of the settings: what each consumer reads, with its units as types. A field means what the setting does
 //! that it is made from.
 
+mod archive;
 mod autoscaler;
 mod cas;
 mod connection;
@@ -18,6 +19,7 @@ mod trainer;
 mod watchdog;
 mod worker;
 
+pub use archive::ArchiveSettings;
 pub use autoscaler::AutoscalerSettings;
 pub use cas::CasSettings;
 pub use connection::ConnectionSettings;

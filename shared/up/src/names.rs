@@ -12,6 +12,7 @@ pub(crate) const REAPER: &str = "reaper";
 pub(crate) const SCHEDULER: &str = "scheduler";
 pub(crate) const CAS: &str = "cas";
 pub(crate) const GOVERNOR: &str = "governor";
+pub(crate) const ARCHIVE: &str = "archive";
 pub(crate) const TRAINER: &str = "trainer";
 pub(crate) const AUTOSCALER: &str = "autoscaler";
 pub(crate) const WORKER: &str = "worker";

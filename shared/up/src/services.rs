@@ -13,8 +13,8 @@ use crate::{
     error::UpError,
     folder::Folder,
     names::{
-        AUTOSCALER, CAS, DISPATCHER, ENQUEUER, EXECUTOR, GATEWAY, GOVERNOR, REAPER, SCHEDULER, TRAINER,
-        WATCHDOG, WORKER,
+        ARCHIVE, AUTOSCALER, CAS, DISPATCHER, ENQUEUER, EXECUTOR, GATEWAY, GOVERNOR, REAPER, SCHEDULER,
+        TRAINER, WATCHDOG, WORKER,
     },
     ports,
 };
@@ -90,6 +90,7 @@ pub(crate) fn specs(
     specs.extend([
         spec(GOVERNOR, GOVERNOR),
         spec(TRAINER, TRAINER),
+        spec(ARCHIVE, ARCHIVE),
         spec(REAPER, REAPER),
         cas,
         spec(GATEWAY, GATEWAY),

@@ -19,6 +19,7 @@ pub(crate) fn stage(name: &str, drain: Duration) -> (u8, Duration) {
         names::DISPATCHER
         | names::GOVERNOR
         | names::AUTOSCALER
+        | names::ARCHIVE
         | names::TRAINER
         | names::REAPER
         | names::SCHEDULER

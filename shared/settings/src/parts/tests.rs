@@ -38,6 +38,8 @@ fn settings() -> Settings {
         cas_keep_min_seconds: 113,
         events_days: 127,
         rejected_days: 131,
+        archive_days: 269,
+        archive_bytes_max: 271,
         actions_days: 137,
         log_streams_days: 139,
         objects_days: 149,
@@ -149,6 +151,8 @@ fn times_and_sizes_of_stores_and_streams_reach_their_parts() {
     let store = settings().store();
     assert_eq!([store.keep, store.keep_min, store.retention], [seconds(109), seconds(113), days(149)]);
     assert_eq!([store.bytes_max, store.memory_bytes, store.blob_bytes_max], [223, 227, 229]);
+    let archive = settings().archive();
+    assert_eq!((archive.retention, archive.size_max), (days(269), 271));
     let longer = Settings { events_days: 151, ..settings() };
     assert_eq!(longer.store().retention, days(151));
     let topology = settings().topology();

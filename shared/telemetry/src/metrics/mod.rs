@@ -111,7 +111,7 @@ const LONG: Buckets = Buckets(&[
 impl Buckets {
     const fn of(histogram: Histogram) -> Self {
         match histogram {
-            Histogram::ApiSeconds => SHORT,
+            Histogram::ApiSeconds | Histogram::ArchiveBatchSeconds => SHORT,
             Histogram::ActionFetchSeconds
             | Histogram::ActionQueueSeconds
             | Histogram::ActionRunSeconds

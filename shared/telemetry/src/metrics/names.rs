@@ -11,6 +11,8 @@ pub enum Label {
     Endpoint,
     /// Executor type: `x86`, `gpu`, ...
     ExecutorType,
+    /// Archived stream: `events` or `actions`.
+    Log,
     /// Kind of a mean: `mean` or `mean_absolute`.
     Mean,
     /// Outcome of a build or an action.
@@ -47,6 +49,7 @@ impl Label {
         match self {
             Self::Endpoint => "endpoint",
             Self::ExecutorType => "type",
+            Self::Log => "log",
             Self::Mean => "mean",
             Self::Outcome => "outcome",
             Self::Pool => "pool",
@@ -141,6 +144,10 @@ metrics! {
         ToolServersStopped "forebay_tool_servers_stopped_total" [Reason] "Tool servers of idle workspaces that were shut down";
         SpansExported "forebay_spans_exported_total" [] "Spans of traces sent to the collector";
         SpansDropped "forebay_spans_dropped_total" [Reason] "Spans that were dropped: queue_full, or collector_away";
+        ArchiveBatches "forebay_archive_batches_total" [Log] "Transactions of the archive";
+        ArchiveRows "forebay_archive_rows_total" [Log] "Rows written to the archive";
+        ArchiveSetAside "forebay_archive_set_aside_total" [Log] "Messages that could not be archived";
+        ArchiveGapPositions "forebay_archive_gap_positions_total" [Log] "Positions that were gone from their stream before they could be archived";
         BusReconnects "forebay_bus_reconnects_total" [] "Times the connection to the bus was restored";
     }
 }
@@ -151,6 +158,9 @@ metrics! {
         ActionSensorRed "forebay_action_sensor_red" [Sensor] "Whether a sensor of this executor reports overload (1) or not (0)";
         ActionWindowPoints "forebay_action_window_points" [] "Size of this executor's congestion window in points; 0 if it is off";
         ActionWindowUsedPoints "forebay_action_window_used_points" [] "Points in use of this executor's congestion window";
+        ArchiveLagPositions "forebay_archive_lag_positions" [Log] "Messages of a stream that are not archived yet";
+        ArchiveLagSeconds "forebay_archive_lag_seconds" [Log] "Age of the last archived message of a stream while others wait, in seconds; else 0";
+        ArchiveWriter "forebay_archive_writer" [] "Whether this process writes the archive (1) or waits for the right to do so (0)";
         Connections "forebay_connections" [] "Open client connections";
         PoolDesired "forebay_pool_desired" [Pool] "Target number of processes of a pool";
         PoolOldestWaitSeconds "forebay_pool_oldest_wait_seconds" [Pool] "Longest current wait for a pool in seconds";
@@ -175,6 +185,7 @@ metrics! {
         ActionRunSeconds "forebay_action_run_seconds" [] "Run time of commands of actions";
         ActionUploadSeconds "forebay_action_upload_seconds" [] "Time to store the outputs of an action";
         ApiSeconds "forebay_api_seconds" [Endpoint] "Time to answer an API request";
+        ArchiveBatchSeconds "forebay_archive_batch_seconds" [Log] "Time of a transaction of the archive";
         BuildQueueSeconds "forebay_build_queue_seconds" [Priority] "Time that builds wait in the queue";
         BuildStartSeconds "forebay_build_start_seconds" [] "Time from the creation of a build to the start of its process";
         BuildRunSeconds "forebay_build_run_seconds" [] "Run time of builds";

@@ -11,6 +11,7 @@ mod acting;
 mod action_commands;
 mod action_limits;
 mod actions;
+mod archive;
 mod autoscale;
 mod bad_input;
 mod bench_farm;

@@ -2,7 +2,7 @@
 
 use std::{fs, path::Path, process::Stdio};
 
-use bus::{EventKind, EventSubject, stream};
+use bus::{ArchiveCall, EventKind, EventSubject, Subject, stream};
 use farm::{Farm, Guard, Output, SOON, Up, bare_command, repository};
 use futures::StreamExt as _;
 use model::{BuildKey, BuildRequest, Context, Outcome, Priority};
@@ -131,6 +131,7 @@ async fn real_messages_fit_their_schemas() {
     printed(&farm, keys.first().unwrap(), &mut cases).await;
     executed(&mut cases).await;
     of_a_job(&mut cases).await;
+    archived(&farm, keys.first().unwrap(), &mut cases).await;
     let guard: &Guard = farm.servers.guard();
     let mut up = Up::start(farm.folder(), guard, &["--no-services"], &[]).await;
     up.endpoints().await;
@@ -159,6 +160,52 @@ async fn executed(cases: &mut Cases) {
         ended += usize::from(value.get("event").is_some_and(|event| event == "ACTION_FINISHED"));
         cases.good(if progress { "ExecutionProgress" } else { "ExecutionRecord" }, &value);
     }
+}
+
+/// Collects questions to the archive and its answers.
+async fn archived(farm: &Farm, key: &BuildKey, cases: &mut Cases) {
+    farm.keep(farm.spawn("archive").await);
+    let named = json!({"group": key.group, "id": key.id});
+    // It reads events from the first one on.
+    let found = until_archived(farm, &named).await;
+    let invocation = found["invocation"]["id"].clone();
+    let calls = [
+        (ArchiveCall::Get, "ArchivedBuildRequest", named.clone(), "BuildView"),
+        (ArchiveCall::Find, "FindRequest", json!({"id": key.id}), "FindReply"),
+        (
+            ArchiveCall::List,
+            "ArchivedBuildsRequest",
+            json!({"group": "g", "list": {"limit": 1}}),
+            "ListReply",
+        ),
+        (ArchiveCall::Invocation, "InvocationRequest", json!({"id": invocation}), "InvocationReply"),
+        (ArchiveCall::Invocations, "ArchivedBuildRequest", named, "InvocationsReply"),
+        (ArchiveCall::Actions, "ActionsRequest", json!({"build": key.id}), "ActionsReply"),
+        (ArchiveCall::History, "HistoryRequest", json!({"of": {"label": "pr=17"}}), "HistoryReply"),
+    ];
+    for (call, asked, question, answered) in calls {
+        cases.good(asked, &question);
+        cases.good(answered, &ask(farm, call, &question).await.unwrap());
+    }
+    cases.good("ArchiveStatus", &ask(farm, ArchiveCall::Status, &json!({})).await.unwrap());
+    cases.bad("HistoryRequest", &json!({"of": {"colour": "red"}}));
+}
+
+async fn until_archived(farm: &Farm, named: &Value) -> Value {
+    let deadline = std::time::Instant::now() + SOON;
+    loop {
+        match ask(farm, ArchiveCall::Get, named).await {
+            Some(view) if view["state"] == "FINISHED" => return view,
+            Some(_) | None => assert!(std::time::Instant::now() < deadline, "the build is not archived"),
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
+}
+
+/// The answer of the archive; none for an error.
+async fn ask(farm: &Farm, call: ArchiveCall, question: &Value) -> Option<Value> {
+    let answer = farm.bus().ask(&Subject::Archive(call), None, question.to_string().into()).await.ok()?;
+    Some(serde_json::from_slice(&answer).unwrap())
 }
 
 /// Collects a job and the messages about it.

@@ -39,6 +39,7 @@ async fn up_says_where_everything_is_and_runs_builds() {
     let endpoints = up.endpoints().await;
     let names: Vec<&str> = endpoints.processes.keys().map(String::as_str).collect();
     let wanted = [
+        "archive",
         "cas",
         "dispatcher",
         "enqueuer",

@@ -10,9 +10,7 @@ pub(crate) enum Kind {
 }
 
 /// Metrics that are missing, with their labels.
-pub(crate) const PLANNED: [(&str, Kind, &[&str]); 38] = [
-    ("forebay_archive_lag_seconds", Kind::Gauge, &["log"]),
-    ("forebay_archive_writer", Kind::Gauge, &[]),
+pub(crate) const PLANNED: [(&str, Kind, &[&str]); 36] = [
     ("forebay_bes_oldest_unacked_seconds", Kind::Gauge, &[]),
     ("forebay_build_preparation_seconds", Kind::Histogram, &["priority"]),
     ("forebay_build_request_bytes_total", Kind::Counter, &["priority"]),

@@ -1,0 +1,97 @@
+//! Questions to the archive, about builds that the bus has no more.
+
+use std::{collections::HashSet, time::Duration};
+
+use bus::{ArchiveCall, AskError, Bus, Message, Subject};
+use bytes::Bytes;
+use model::{
+    ApiError, ArchivedBuildRequest, ArchivedBuildsRequest, BuildKey, BuildView, ErrorCode, Group, ListReply,
+    ListRequest,
+};
+use tokio::time::timeout;
+
+use crate::failure::unavailable;
+
+/// Time limit of a question, below that of a call of the API.
+const PATIENCE: Duration = Duration::from_secs(3);
+const LIMIT: usize = 50;
+/// What an operator can do if a call needs an archive.
+const NO_ARCHIVE: &str = "no archive is running: start one with `forebay serve archive`";
+
+/// The build in the archive. The error says if there may be one, but no archive runs.
+pub(crate) async fn build(bus: &Bus, key: &BuildKey) -> Result<BuildView, ApiError> {
+    let request = ArchivedBuildRequest { group: key.group.clone(), id: key.id };
+    if let Some(view) = ask(bus, ArchiveCall::Get, request.to_json()).await? {
+        return Ok(view);
+    }
+    let why = format!("build {} not found in group {} on the bus; {NO_ARCHIVE}", key.id, key.group);
+    Err(ApiError::new(ErrorCode::NotFound, why))
+}
+
+/// A page of archived builds, for a request that only an archive can answer.
+pub(crate) async fn page(bus: &Bus, group: &Group, list: &ListRequest) -> Result<ListReply, ApiError> {
+    let unanswered = || {
+        let why = format!(
+            "priority, submitter, times, requirements, text and cursor need an archive; {NO_ARCHIVE}"
+        );
+        ApiError::new(ErrorCode::Unavailable, why)
+    };
+    try_page(bus, group, list.clone()).await?.ok_or_else(unanswered)
+}
+
+/// Completes the builds of the index by older ones of the archive, if one answers.
+pub(crate) async fn complete(
+    bus: &Bus,
+    group: &Group,
+    request: &ListRequest,
+    live: ListReply,
+) -> Result<ListReply, ApiError> {
+    let limit = request.limit.unwrap_or(LIMIT);
+    let Some(mut archived) = try_page(bus, group, request.clone()).await.unwrap_or(None) else {
+        return Ok(live);
+    };
+    let known: HashSet<BuildKey> = archived.builds.iter().map(|view| view.record.build.key()).collect();
+    let oldest = archived.builds.last().map_or(0, place);
+    // Newer than the archive: it is some milliseconds behind, or more if its database is away.
+    let is_new = |view: &&BuildView| !known.contains(&view.record.build.key()) && place(view) > oldest;
+    let newer: Vec<BuildView> = live.builds.iter().filter(is_new).cloned().collect();
+    if newer.len() >= limit {
+        return Ok(live);
+    }
+    if !newer.is_empty() {
+        let rest = ListRequest { limit: Some(limit - newer.len()), ..request.clone() };
+        match try_page(bus, group, rest).await? {
+            Some(page) => archived = page,
+            None => return Ok(live),
+        }
+    }
+    let current = |view: BuildView| {
+        let key = view.record.build.key();
+        let of_index = live.builds.iter().find(|other| other.record.build.key() == key);
+        of_index.filter(|other| other.sequence > view.sequence).cloned().unwrap_or(view)
+    };
+    let builds = newer.into_iter().chain(archived.builds.into_iter().map(current)).collect();
+    Ok(ListReply { builds, truncated: false, next: archived.next })
+}
+
+/// Position of the first event of a build, which orders lists.
+fn place(view: &BuildView) -> u64 {
+    view.record.queue.first_sequence.unwrap_or(view.sequence).0
+}
+
+async fn try_page(bus: &Bus, group: &Group, list: ListRequest) -> Result<Option<ListReply>, ApiError> {
+    let request = ArchivedBuildsRequest { group: Some(group.clone()), list };
+    ask(bus, ArchiveCall::List, request.to_json()).await
+}
+
+/// The answer of an archive; none if no archive runs.
+async fn ask<A: Message>(bus: &Bus, call: ArchiveCall, question: Bytes) -> Result<Option<A>, ApiError> {
+    let silent = || ApiError::new(ErrorCode::Unavailable, "the archive does not answer");
+    let subject = Subject::Archive(call);
+    match timeout(PATIENCE, bus.ask(&subject, None, question)).await.map_err(|_| silent())? {
+        Ok(answer) => A::from_json(&answer).map(Some).map_err(unavailable),
+        Err(AskError::NobodyListens { .. }) => Ok(None),
+        Err(AskError::Refused(error)) => Err(error),
+        Err(error @ (AskError::Doubtful { .. } | AskError::TooLarge { .. })) => Err(unavailable(error)),
+    }
+}

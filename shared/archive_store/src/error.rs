@@ -1,0 +1,60 @@
+//! Errors of the archive's database.
+
+/// An error of the archive's database.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// The setting `archive_url` is not a URL of a database.
+    #[error("invalid archive_url {url:?}: expected postgres://... or the path of a SQLite file")]
+    Url { url: String },
+    #[error("cannot open {path}")]
+    File {
+        path: String,
+        #[source]
+        source: std::io::Error,
+    },
+    #[error("the archive's database failed while {what}")]
+    Database {
+        what: &'static str,
+        #[source]
+        source: sqlx::Error,
+    },
+    #[error("cannot bring the archive's tables to this version")]
+    Migration(#[from] sqlx::migrate::MigrateError),
+    /// Another process moved the cursor: it writes, and this one must not.
+    #[error("another process has written to the archive: expected the cursor of {stream} at {expected}")]
+    Overtaken {
+        stream: &'static str,
+        /// The position that this process wrote last.
+        expected: i64,
+    },
+    #[error("the archive contains an unreadable record of a build")]
+    Record(#[source] Box<dyn std::error::Error + Send + Sync>),
+    #[error("invalid cursor {text:?}: expected the `next` of an earlier reply")]
+    Cursor { text: String },
+    /// The request can never be answered.
+    #[error("{0}")]
+    Request(String),
+}
+
+impl StoreError {
+    pub(crate) fn while_(what: &'static str) -> impl FnOnce(sqlx::Error) -> Self {
+        move |source| Self::Database { what, source }
+    }
+
+    /// Whether the database refuses these rows, and not all rows: a smaller batch may succeed.
+    pub fn is_about_rows(&self) -> bool {
+        let Self::Database { source: sqlx::Error::Database(error), .. } = self else { return false };
+        // PostgreSQL: classes of the SQL standard for data and constraints, and program limits. SQLite: constraint,
+        // mismatch, too big, and the general error, which its functions use for values that they refuse.
+        let code = error.code().unwrap_or_default();
+        match code.parse::<u32>() {
+            Ok(number) if code.len() < 5 => matches!(number & 0xff, 1 | 18 | 19 | 20),
+            Ok(_) | Err(_) => ["22", "23", "54"].iter().any(|class| code.starts_with(class)),
+        }
+    }
+
+    /// Whether the request is at fault, and not the database.
+    pub fn is_misuse(&self) -> bool {
+        matches!(self, Self::Cursor { .. } | Self::Request(_) | Self::Url { .. })
+    }
+}

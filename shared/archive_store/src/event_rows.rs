@@ -1,0 +1,79 @@
+//! The rows that console and tool events of a build give.
+
+use bus::{ConsoleChunk, FromJson as _, Stored};
+use model::{BuildKey, Millis, TaskReport, ToolEvent};
+
+use crate::{
+    plain::{INDEXED_MAX, clean, whole},
+    rows::{ConsoleRow, PreparedRow, TaskRow},
+    unreadable::Unreadable,
+};
+
+/// The rows of a tool event.
+pub(crate) enum ToolRows {
+    Prepared(PreparedRow),
+    Tasks(Vec<TaskRow>),
+    /// Progress only, which is not archived.
+    None,
+}
+
+/// Where a console message is, and how far the output reaches with it.
+pub(crate) fn console(key: &BuildKey, stored: &Stored, position: i64) -> Result<ConsoleRow, Unreadable> {
+    let chunk = ConsoleChunk::read(stored.headers.as_ref(), &stored.payload).ok_or(Unreadable::Headers)?;
+    Ok(ConsoleRow {
+        build_group: key.group.to_string(),
+        build_id: key.id.to_string(),
+        attempt: i64::from(chunk.attempt.0),
+        output: chunk.stream.as_str(),
+        first_position: position,
+        last_position: position,
+        bytes: whole(chunk.offset.saturating_add(chunk.data.len() as u64)),
+        dropped_bytes: whole(chunk.dropped.unwrap_or_default()),
+    })
+}
+
+/// The rows of a tool event at `position`.
+pub(crate) fn tool(key: &BuildKey, stored: &Stored, position: i64) -> Result<ToolRows, Unreadable> {
+    Ok(match ToolEvent::from_json(&stored.payload)? {
+        ToolEvent::WorkspacePreparing { .. } => ToolRows::None,
+        ToolEvent::WorkspacePrepared { attempt, .. } => ToolRows::Prepared(PreparedRow {
+            build_group: key.group.to_string(),
+            build_id: key.id.to_string(),
+            attempt: i64::from(attempt.0),
+            prepared_ms: whole(stored.at.0),
+        }),
+        ToolEvent::TasksEnded { attempt, reports, .. } => {
+            let attempt = i64::from(attempt.0);
+            ToolRows::Tasks(
+                reports.iter().map(|report| task(key, attempt, report, (position, stored.at))).collect(),
+            )
+        }
+    })
+}
+
+fn task(key: &BuildKey, attempt: i64, report: &TaskReport, (position, at): (i64, Millis)) -> TaskRow {
+    TaskRow {
+        build_group: key.group.to_string(),
+        build_id: key.id.to_string(),
+        attempt,
+        task: report.id.to_string(),
+        position,
+        status: report.status.as_str(),
+        reason: report.reason.as_deref().map(|reason| clean(reason, 1000)),
+        exit_code: report.exit_code.map(i64::from),
+        cached: i64::from(report.cached),
+        executor: report.executor.as_deref().map(|executor| clean(executor, INDEXED_MAX)),
+        wall_ms: report.wall_ms.map(whole),
+        ended_ms: whole(at.0),
+    }
+}
+
+impl ConsoleRow {
+    /// Adds a later message of the same output.
+    pub(crate) fn merge(&mut self, later: &Self) {
+        self.first_position = self.first_position.min(later.first_position);
+        self.last_position = self.last_position.max(later.last_position);
+        self.bytes = self.bytes.max(later.bytes);
+        self.dropped_bytes = self.dropped_bytes.max(later.dropped_bytes);
+    }
+}

@@ -1,0 +1,32 @@
+//! The archive in SQL: SQLite by default, PostgreSQL when outgrown. Both have the same tables and statements, but for what
+//! `sql::Dialect` names.
+//!
+//! Rows come from the messages of two streams ([`Batch`], pure) and are written with the position of the last message in
+//! one transaction ([`Writer`]). A position is written once: what is delivered again changes nothing.
+
+mod action_rows;
+mod batch;
+mod build_rows;
+mod error;
+mod event_rows;
+mod figures;
+mod lock;
+mod migrations;
+mod plain;
+mod read;
+mod retention;
+mod rows;
+mod sql;
+mod statements;
+mod store;
+mod stream;
+mod unreadable;
+mod writer;
+
+pub use batch::Batch;
+pub use error::StoreError;
+pub use retention::Retention;
+pub use sql::Dialect;
+pub use store::Store;
+pub use stream::LogStream;
+pub use writer::{Cursor, Writer};

@@ -1,0 +1,23 @@
+//! The tables of each database, and their changes from version to version.
+
+use sqlx::{
+    SqlSafeStr as _,
+    migrate::{Migration, MigrationType, Migrator},
+};
+
+use crate::sql::Dialect;
+
+const SQLITE: &[&str] = &[include_str!("../migrations/sqlite/1_first.sql")];
+const POSTGRES: &[&str] = &[include_str!("../migrations/postgres/1_first.sql")];
+
+/// All migrations of a database, which never change after a release.
+pub(crate) fn migrator(dialect: Dialect) -> Migrator {
+    let all = match dialect {
+        Dialect::Sqlite => SQLITE,
+        Dialect::Postgres => POSTGRES,
+    };
+    let migration = |(number, sql): (i64, &&'static str)| {
+        Migration::new(number, "archive".into(), MigrationType::Simple, (*sql).into_sql_str(), false)
+    };
+    Migrator::with_migrations((1..).zip(all).map(migration).collect())
+}

@@ -1,0 +1,14 @@
+//! Answers from the archive. Each is a few statements on a connection for reading, with an index for each condition that
+//! selects rows; `tests` read the plans of all of them.
+
+mod actions;
+mod builds;
+mod content;
+mod history;
+mod invocations;
+mod list;
+mod page;
+mod plan;
+mod query;
+mod status;
+mod trigrams;

@@ -1,0 +1,337 @@
+//! Lists and searches of builds.
+//!
+//! The most selective condition chooses an index, which gives places, newest first; the other conditions are checked on at
+//! most [`SCAN_MAX`] of them. A list that finds nothing within these says so by a cursor to continue with.
+
+use model::{ArchivedBuildsRequest, BuildView, ListReply, ListRequest, Outcome, State};
+
+use super::{
+    builds::{RECORD, view},
+    page,
+    query::Query,
+    trigrams,
+};
+use crate::{
+    Store, StoreError,
+    plain::{INDEXED_MAX, clean, whole},
+    sql::{Connection, Dialect},
+};
+
+/// Maximum number of builds that one page checks.
+const SCAN_MAX: i64 = 10_000;
+const LIMIT: usize = 50;
+/// Maximum size of a page in bytes: a reply is one message of at most 1 MiB.
+const PAGE_BYTES_MAX: usize = 800 << 10;
+/// Order of places and of times differ by at most this: several enqueuers accept builds at once.
+const SLACK_MS: i64 = 600_000;
+/// Maximum length in characters of a text to search for.
+const TEXT_MAX: usize = 200;
+/// Number of texts that show which parts of a text are rare.
+const SAMPLES: i64 = 200;
+/// Maximum number of builds whose ids start with the same text that are considered.
+const PREFIXED_MAX: i64 = 1000;
+
+/// Places within which the page is: the time limits of the request as places.
+struct Bounds {
+    low: i64,
+    before: i64,
+}
+
+/// What an index selects, and whether all conditions are then met.
+struct Places {
+    query: Query,
+    exact: bool,
+}
+
+impl Store {
+    /// A page of builds, newest first.
+    pub async fn builds(&self, request: &ArchivedBuildsRequest) -> Result<ListReply, StoreError> {
+        let list = &request.list;
+        let limit = page::limit(list.limit, LIMIT)?;
+        let mut connection = self.reader().await?;
+        let Some(bounds) = bounds(list, &mut connection).await? else {
+            return Ok(ListReply { builds: Vec::new(), truncated: false, next: None });
+        };
+        let places = places(self.dialect(), request, &bounds, &mut connection).await?;
+        let query = matching(self.dialect(), request, &places.query, limit);
+        let rows = query.fetch(&mut connection, "listing builds").await?;
+        let mut found = Vec::with_capacity(rows.len());
+        for row in &rows {
+            found.push((row.whole(0).map_err(StoreError::while_("listing builds"))?, view(row, 1)?));
+        }
+        let (builds, next) = cut(found, limit);
+        let next = match next {
+            None if !places.exact => unchecked(&places.query, &mut connection).await?,
+            next => next,
+        };
+        Ok(ListReply { builds, truncated: false, next: next.map(page::cursor) })
+    }
+}
+
+/// The statement of a page; none if no build is in the time range.
+pub(crate) async fn page_query(
+    dialect: Dialect,
+    request: &ArchivedBuildsRequest,
+    connection: &mut Connection,
+) -> Result<Option<Query>, StoreError> {
+    let limit = page::limit(request.list.limit, LIMIT)?;
+    let Some(bounds) = bounds(&request.list, connection).await? else { return Ok(None) };
+    let places = places(dialect, request, &bounds, connection).await?;
+    Ok(Some(matching(dialect, request, &places.query, limit)))
+}
+
+/// The builds that fit into a page, and the place after which the next one starts.
+fn cut(found: Vec<(i64, BuildView)>, limit: usize) -> (Vec<BuildView>, Option<i64>) {
+    let (mut builds, mut room, mut last) = (Vec::new(), PAGE_BYTES_MAX, None);
+    for (place, view) in found {
+        let size = bus::Message::to_json(&view).len();
+        // The first build is part of the page whatever its size, so that pages always advance.
+        if builds.len() == limit || (size > room && !builds.is_empty()) {
+            return (builds, last);
+        }
+        room = room.saturating_sub(size);
+        builds.push(view);
+        last = Some(place);
+    }
+    (builds, None)
+}
+
+/// The place after which builds were not checked, if there are any.
+async fn unchecked(places: &Query, connection: &mut Connection) -> Result<Option<i64>, StoreError> {
+    let sql = format!("SELECT COUNT(*), MIN(place) FROM ({}) s", places.sql);
+    let query = Query { sql, values: places.values.clone() };
+    let rows = query.fetch(connection, "counting the checked builds").await?;
+    let Some(row) = rows.first() else { return Ok(None) };
+    let failed = |error| StoreError::while_("counting the checked builds")(error);
+    let full = row.whole(0).map_err(failed)? >= SCAN_MAX;
+    Ok(row.integer(1).map_err(failed)?.filter(|_| full))
+}
+
+/// The range of places; none if no build is in the time range.
+async fn bounds(list: &ListRequest, connection: &mut Connection) -> Result<Option<Bounds>, StoreError> {
+    let mut bounds = Bounds { low: 0, before: page::before(list.cursor.as_deref())? };
+    let what = "finding the builds of a time range";
+    if let Some(since) = list.since_ms {
+        let mut query = Query::new("SELECT place FROM builds WHERE submitted_ms >= ");
+        query.bind(whole(since.0).saturating_sub(SLACK_MS)).add(" ORDER BY submitted_ms, place LIMIT 1");
+        let rows = query.fetch(connection, what).await?;
+        let Some(row) = rows.first() else { return Ok(None) };
+        bounds.low = row.whole(0).map_err(StoreError::while_(what))?;
+    }
+    if let Some(until) = list.until_ms {
+        let mut query = Query::new("SELECT place FROM builds WHERE submitted_ms < ");
+        query.bind(whole(until.0).saturating_add(SLACK_MS));
+        query.add(" ORDER BY submitted_ms DESC, place DESC LIMIT 1");
+        let rows = query.fetch(connection, what).await?;
+        let Some(row) = rows.first() else { return Ok(None) };
+        let newest = row.whole(0).map_err(StoreError::while_(what))?;
+        bounds.before = bounds.before.min(newest.saturating_add(1));
+    }
+    Ok(Some(bounds))
+}
+
+/// The places that the best index selects, newest first.
+async fn places(
+    dialect: Dialect,
+    request: &ArchivedBuildsRequest,
+    bounds: &Bounds,
+    connection: &mut Connection,
+) -> Result<Places, StoreError> {
+    let list = &request.list;
+    let mut query = match driver(request) {
+        Driver::Text(text) => text_places(dialect, text, connection).await?,
+        Driver::Prefix(prefix) => prefix_places(prefix),
+        Driver::Property(kind, name, value) => {
+            let mut query = Query::new("SELECT place FROM build_properties WHERE kind = ");
+            query
+                .bind(kind)
+                .and("name =", clean(name, INDEXED_MAX))
+                .and("value =", clean(value, INDEXED_MAX));
+            query
+        }
+        Driver::Submitter(name) => {
+            let mut query = Query::new("SELECT place FROM builds WHERE submitter = ");
+            query.bind(clean(name, INDEXED_MAX));
+            query
+        }
+        Driver::Outcome(outcome) => {
+            // The index has no successful builds, which are most; both databases must see that it suffices.
+            let mut query =
+                Query::new("SELECT place FROM builds WHERE outcome <> 'succeeded' AND outcome = ");
+            query.bind(outcome.as_str());
+            query.and_if("build_group =", request.group.as_ref().map(model::Group::as_str));
+            query
+        }
+        Driver::Unfinished(state) => {
+            let mut query = Query::new("SELECT place FROM builds WHERE state <> 'FINISHED' AND state = ");
+            query.bind(state.as_str());
+            query
+        }
+        Driver::Group(group) => {
+            let mut query = Query::new("SELECT place FROM builds WHERE build_group = ");
+            query.bind(group);
+            query
+        }
+        Driver::Priority(priority) => {
+            let mut query = Query::new("SELECT place FROM builds WHERE priority = ");
+            query.bind(priority);
+            query
+        }
+        Driver::All => Query::new("SELECT place FROM builds WHERE 1 = 1"),
+    };
+    let place = if query.sql.starts_with("SELECT rowid") { "rowid" } else { "place" };
+    query.and(if place == "rowid" { "rowid <" } else { "place <" }, bounds.before);
+    if bounds.low > 0 {
+        query.and(if place == "rowid" { "rowid >=" } else { "place >=" }, bounds.low);
+    }
+    query.add(if place == "rowid" { " ORDER BY rowid DESC LIMIT " } else { " ORDER BY place DESC LIMIT " });
+    query.bind(SCAN_MAX);
+    let conditions = [
+        request.group.is_some(),
+        list.state.is_some(),
+        list.outcome.is_some(),
+        list.priority.is_some(),
+        list.submitter.is_some(),
+        list.text.is_some(),
+        list.id_prefix.is_some(),
+        list.since_ms.is_some(),
+        list.until_ms.is_some(),
+    ];
+    let count =
+        conditions.iter().filter(|given| **given).count() + list.labels.len() + list.requirements.len();
+    Ok(Places { query, exact: count <= 1 && list.text.is_none() })
+}
+
+/// The condition whose index selects places.
+enum Driver<'a> {
+    Text(&'a str),
+    Prefix(&'a str),
+    Property(&'static str, &'a str, &'a str),
+    Submitter(&'a str),
+    Outcome(Outcome),
+    Unfinished(State),
+    Group(&'a str),
+    Priority(&'static str),
+    All,
+}
+
+/// The condition that probably selects the fewest builds.
+fn driver(request: &ArchivedBuildsRequest) -> Driver<'_> {
+    let list = &request.list;
+    if let Some(prefix) = list.id_prefix.as_deref() {
+        return Driver::Prefix(prefix);
+    }
+    if let Some(text) = list.text.as_deref() {
+        return Driver::Text(text);
+    }
+    if let Some((name, value)) = list.labels.first_key_value() {
+        return Driver::Property("label", name, value);
+    }
+    if let Some((name, value)) = list.requirements.first_key_value() {
+        return Driver::Property("requirement", name, value);
+    }
+    if let Some(name) = list.submitter.as_deref() {
+        return Driver::Submitter(name);
+    }
+    match (list.outcome, list.state, &request.group, list.priority) {
+        (Some(outcome), ..) if outcome != Outcome::Succeeded => Driver::Outcome(outcome),
+        (_, Some(state @ (State::Enqueued | State::InProgress)), ..) => Driver::Unfinished(state),
+        (_, _, Some(group), _) => Driver::Group(group.as_str()),
+        (_, _, None, Some(priority)) => Driver::Priority(priority.as_str()),
+        (_, _, None, None) => Driver::All,
+    }
+}
+
+/// The builds that may contain a text. SQLite's index has no positions, so the text itself is checked later.
+async fn text_places(dialect: Dialect, text: &str, connection: &mut Connection) -> Result<Query, StoreError> {
+    let text = clean(&text.to_lowercase(), usize::MAX);
+    let length = text.chars().count();
+    if !(trigrams::LENGTH..=TEXT_MAX).contains(&length) {
+        let wanted = format!("expected {} to {TEXT_MAX}", trigrams::LENGTH);
+        return Err(StoreError::Request(format!("invalid field text of {length} characters: {wanted}")));
+    }
+    let mut query;
+    match dialect {
+        Dialect::Sqlite => {
+            query = Query::new("SELECT rowid AS place FROM build_search WHERE build_search MATCH ");
+            query.bind(trigrams::query(&text, &samples(connection).await?));
+        }
+        Dialect::Postgres => {
+            query = Query::new("SELECT place FROM build_texts WHERE search_text LIKE ");
+            query.bind(format!("%{}%", text.replace('\\', "\\\\").replace('%', "\\%").replace('_', "\\_")));
+        }
+    }
+    Ok(query)
+}
+
+/// Some texts of builds, spread over the archive.
+async fn samples(connection: &mut Connection) -> Result<Vec<String>, StoreError> {
+    let what = "reading samples of texts";
+    let ends =
+        Query::new("SELECT (SELECT MIN(place) FROM build_texts), (SELECT MAX(place) FROM build_texts)");
+    let ends = ends.fetch(connection, what).await?;
+    let Some(row) = ends.first() else { return Ok(Vec::new()) };
+    let end = |column| row.integer(column).map_err(StoreError::while_(what));
+    let (Some(first), Some(last)) = (end(0)?, end(1)?) else { return Ok(Vec::new()) };
+    let step = last.saturating_sub(first) / SAMPLES;
+    let places: Vec<String> = (0..SAMPLES).map(|number| (first + number * step).to_string()).collect();
+    let mut query = Query::new(
+        "SELECT (SELECT search_text FROM build_texts WHERE place >= e.value ORDER BY place LIMIT 1) ",
+    );
+    query.add("FROM json_each(").bind(format!("[{}]", places.join(","))).add(") e");
+    let rows = query.fetch(connection, what).await?;
+    // A build may have been removed since; then its text is missing.
+    let texts: Vec<Option<String>> =
+        rows.iter().map(|row| row.text(0)).collect::<Result<_, _>>().map_err(StoreError::while_(what))?;
+    Ok(texts.into_iter().flatten().collect())
+}
+
+fn prefix_places(prefix: &str) -> Query {
+    let digits: String =
+        prefix.chars().filter(char::is_ascii_hexdigit).take(32).collect::<String>().to_lowercase();
+    let mut id = String::new();
+    for (index, digit) in digits.chars().enumerate() {
+        if [8, 12, 16, 20].contains(&index) {
+            id.push('-');
+        }
+        id.push(digit);
+    }
+    let mut query = Query::new("SELECT place FROM (SELECT place FROM builds WHERE build_id >= ");
+    query.bind(id.clone()).and("build_id <", format!("{id}~"));
+    query.add(" ORDER BY build_id DESC LIMIT ").bind(PREFIXED_MAX).add(") p WHERE 1 = 1");
+    query
+}
+
+/// The builds at these places that meet all conditions, and their records.
+fn matching(dialect: Dialect, request: &ArchivedBuildsRequest, places: &Query, limit: usize) -> Query {
+    let list = &request.list;
+    let mut query = Query { sql: String::from("SELECT s.place, "), values: places.values.clone() };
+    query.add(RECORD).add(" FROM (");
+    query.sql.push_str(&places.sql);
+    query.add(
+        ") s CROSS JOIN builds b CROSS JOIN build_records r WHERE b.place = s.place AND r.place = s.place",
+    );
+    query.and_if("b.build_group =", request.group.as_ref().map(model::Group::as_str));
+    query.and_if("b.state =", list.state.map(State::as_str));
+    query.and_if("b.outcome =", list.outcome.map(Outcome::as_str));
+    query.and_if("b.priority =", list.priority.map(model::Priority::as_str));
+    query.and_if("b.submitter =", list.submitter.as_deref().map(|name| clean(name, INDEXED_MAX)));
+    query.and_if("b.submitted_ms >=", list.since_ms.map(|at| whole(at.0)));
+    query.and_if("b.submitted_ms <", list.until_ms.map(|at| whole(at.0)));
+    let labels = list.labels.iter().map(|pair| ("label", pair));
+    for (kind, (name, value)) in labels.chain(list.requirements.iter().map(|pair| ("requirement", pair))) {
+        query.add(" AND EXISTS (SELECT 1 FROM build_properties p WHERE p.kind = ").bind(kind);
+        query.and("p.name =", clean(name, INDEXED_MAX)).and("p.value =", clean(value, INDEXED_MAX));
+        query.add(" AND p.place = s.place)");
+    }
+    if let (Dialect::Sqlite, Some(text)) = (dialect, &list.text) {
+        query.add(" AND instr((SELECT search_text FROM build_texts t WHERE t.place = s.place), ");
+        query.bind(clean(&text.to_lowercase(), usize::MAX)).add(") > 0");
+    }
+    // SQLite reads the places in their order and joins row by row; with an order it would sort all of them first.
+    if dialect == Dialect::Postgres {
+        query.add(" ORDER BY s.place DESC");
+    }
+    query.add(" LIMIT ").bind(page::with_next(limit));
+    query
+}

@@ -1,0 +1,180 @@
+//! Writing: a batch and the cursor in one transaction.
+
+use model::{Millis, Sequence};
+use serde::Serialize;
+
+use crate::{
+    Store, StoreError,
+    batch::Batch,
+    lock::Locked,
+    migrations::migrator,
+    plain::{natural, whole},
+    sql::{Connection, Dialect, Sql, Value},
+    statements::Statements,
+    stream::LogStream,
+};
+
+/// The only process that writes to an archive.
+pub struct Writer {
+    pub(crate) connection: Connection,
+    pub(crate) dialect: Dialect,
+    _locked: Option<Box<dyn Send + Sync>>,
+    statements: Statements,
+}
+
+/// Up to where a stream is archived.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Cursor {
+    /// What is added to positions of the stream: a stream that was created again starts at 1.
+    pub base: i64,
+    /// Position of the last archived message, counted from the base.
+    pub position: i64,
+}
+
+impl Cursor {
+    /// Position in the stream of the last archived message; 0 before the first.
+    pub fn sequence(self) -> Sequence {
+        Sequence(natural(self.position - self.base))
+    }
+}
+
+impl Store {
+    /// Waits until no other process writes, creates the tables if they are missing, and becomes the writer.
+    pub async fn writer(&self) -> Result<Writer, StoreError> {
+        let Locked { mut connection, file } = self.lock().await?;
+        let migrations = migrator(self.dialect());
+        // `run` asks for a connection of any lifetime, which a future that is sent between threads cannot give.
+        match &mut connection {
+            Connection::Sqlite(connection) => migrations.run_direct(None, connection, false).await?,
+            Connection::Postgres(connection) => migrations.run_direct(None, connection, false).await?,
+            Connection::SqliteReader(_) | Connection::PostgresReader(_) => {}
+        }
+        let dialect = self.dialect();
+        let locked = file.map(|file| Box::new(file) as _);
+        Ok(Writer { connection, dialect, _locked: locked, statements: Statements::new(dialect) })
+    }
+}
+
+impl Writer {
+    /// Up to where `stream` is archived; `created` is the time of its creation, by which a stream is recognised that was
+    /// deleted and created again.
+    pub async fn cursor(&mut self, stream: LogStream, created: Millis) -> Result<Cursor, StoreError> {
+        let failed = |error| StoreError::while_("reading the cursor")(error);
+        let (name, created) = (Value::from(stream.name()), Value::Integer(whole(created.0)));
+        self.connection
+            .execute(&self.statements.add_cursor, &[name.clone(), created.clone()])
+            .await
+            .map_err(failed)?;
+        let known = self
+            .connection
+            .fetch(&self.statements.cursor, std::slice::from_ref(&name))
+            .await
+            .map_err(failed)?;
+        let row = known.first().ok_or_else(|| failed(sqlx::Error::RowNotFound))?;
+        let read = |column| row.whole(column).map_err(failed);
+        let (known_created, base, position) = (read(0)?, read(1)?, read(2)?);
+        if matches!(created, Value::Integer(created) if created == known_created) {
+            return Ok(Cursor { base, position });
+        }
+        self.connection.execute(&self.statements.rebase, &[name, created]).await.map_err(failed)?;
+        Ok(Cursor { base: position, position })
+    }
+
+    /// Records that the messages `first` to `last` of the stream were gone before they could be archived.
+    pub async fn record_gap(&mut self, stream: LogStream, first: i64, last: i64) -> Result<(), StoreError> {
+        let values = [stream.name().into(), first.into(), last.into()];
+        let written = self.connection.execute(&self.statements.gap, &values).await;
+        written.map(drop).map_err(StoreError::while_("recording a gap"))
+    }
+
+    /// Writes a batch that follows `cursor`, and returns the new cursor. On an error nothing of it is written.
+    pub async fn commit(&mut self, batch: &Batch, cursor: Cursor) -> Result<Cursor, StoreError> {
+        let Some((position, at)) = batch.last else { return Ok(cursor) };
+        self.transaction("writing a batch", async |writer| {
+            writer.write(batch).await.map_err(StoreError::while_("writing a batch"))?;
+            writer.advance(batch.stream, cursor, (position, at)).await
+        })
+        .await?;
+        Ok(Cursor { position, ..cursor })
+    }
+
+    /// Runs `work` in a transaction.
+    pub(crate) async fn transaction<T>(
+        &mut self,
+        what: &'static str,
+        work: impl AsyncFnOnce(&mut Self) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        let begin = self.statements.begin.clone();
+        self.run(&begin, &[]).await.map_err(StoreError::while_(what))?;
+        let (end, done) = match work(self).await {
+            Ok(done) => (self.statements.commit.clone(), Ok(done)),
+            Err(error) => (self.statements.rollback.clone(), Err(error)),
+        };
+        let ended = self.run(&end, &[]).await;
+        // A failed rollback ends with the connection, and the transaction too: the first error says why.
+        let done = done?;
+        ended.map(|_| done).map_err(StoreError::while_(what))
+    }
+
+    /// Moves the cursor, unless another process has moved it: then nothing is committed.
+    async fn advance(
+        &mut self,
+        stream: LogStream,
+        from: Cursor,
+        (position, at): (i64, Millis),
+    ) -> Result<(), StoreError> {
+        let values = [stream.name().into(), position.into(), whole(at.0).into(), from.position.into()];
+        let moved = self.connection.execute(&self.statements.advance, &values).await;
+        match moved.map_err(StoreError::while_("moving the cursor"))? {
+            1 => Ok(()),
+            _ => Err(StoreError::Overtaken { stream: stream.name(), expected: from.position }),
+        }
+    }
+
+    async fn write(&mut self, batch: &Batch) -> Result<(), sqlx::Error> {
+        let Batch { builds, invocations, prepared, consoles, tasks, actions, set_aside, .. } = batch;
+        let statements = &self.statements;
+        let to = &mut self.connection;
+        let rows: Vec<_> = builds.values().map(|rows| &rows.build).collect();
+        if rows.iter().any(|row| row.outcome.is_some()) {
+            put(to, &statements.sums, rows.iter()).await?;
+        }
+        put(to, &statements.builds, rows.iter()).await?;
+        put(to, &statements.records, builds.values().map(|rows| &rows.record)).await?;
+        if let Some(search) = &statements.search {
+            put(to, search, builds.values().map(|rows| &rows.text)).await?;
+        }
+        put(to, &statements.texts, builds.values().map(|rows| &rows.text)).await?;
+        put(to, &statements.properties, builds.values().flat_map(|rows| &rows.properties)).await?;
+        put(to, &statements.outputs, builds.values().flat_map(|rows| &rows.outputs)).await?;
+        put(to, &statements.invocations, invocations.values()).await?;
+        put(to, &statements.prepared, prepared.iter()).await?;
+        put(to, &statements.consoles, consoles.values()).await?;
+        put(to, &statements.tasks, tasks.values()).await?;
+        put(to, &statements.actions, actions.values()).await?;
+        put(to, &statements.set_aside, set_aside.iter()).await
+    }
+
+    pub(crate) async fn run(&mut self, sql: &Sql, values: &[Value]) -> Result<u64, sqlx::Error> {
+        self.connection.execute(sql, values).await
+    }
+
+    /// Gives up the right to write.
+    pub async fn close(self) -> Result<(), StoreError> {
+        self.connection.close().await.map_err(StoreError::while_("closing"))
+    }
+}
+
+/// Binds all rows as one JSON array.
+async fn put<R: Serialize>(
+    to: &mut Connection,
+    sql: &Sql,
+    rows: impl Iterator<Item = R>,
+) -> Result<(), sqlx::Error> {
+    let rows: Vec<R> = rows.collect();
+    if rows.is_empty() {
+        return Ok(());
+    }
+    let json = serde_json::to_string(&rows).map_err(|error| sqlx::Error::Encode(Box::new(error)))?;
+    to.execute(sql, &[Value::Text(json)]).await.map(drop)
+}
