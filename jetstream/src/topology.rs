@@ -7,7 +7,8 @@ use async_nats::jetstream::{
     stream::{Config, DiscardPolicy, Republish, RetentionPolicy, StorageType},
 };
 use bus::{
-    ActionSubject, EventSubject, ExecutorLeaseSubject, LeaseSubject, LogSubject, RequestSubject, stream,
+    ActionSubject, BazelSubject, EventSubject, ExecutorLeaseSubject, LeaseSubject, LogSubject,
+    RequestSubject, stream,
 };
 use invariant::Present as _;
 use model::Priority;
@@ -66,6 +67,7 @@ impl Topology {
         let streams = vec![
             requests(settings),
             events(settings),
+            bazel(settings),
             rejected(settings),
             leases(settings),
             actions(settings),
@@ -129,6 +131,24 @@ fn events(settings: &TopologySettings) -> Config {
             headers_only: false,
         }),
         ..stream_base(stream::EVENTS, what, vec![EventSubject::ALL.to_owned()], settings)
+    }
+}
+
+fn bazel(settings: &TopologySettings) -> Config {
+    let what = "Build events of Bazel outside of builds, and the blobs that have large ones";
+    Config {
+        max_age: settings.events_retention,
+        max_bytes: size_limit(settings.bazel_bytes_max),
+        // They inform people only: that they come to an end must not fail the calls of Bazel.
+        discard: DiscardPolicy::Old,
+        duplicate_window: DEDUPE_EVENTS,
+        allow_direct: true,
+        ..stream_base(
+            stream::BAZEL,
+            what,
+            vec![BazelSubject::EVENTS.to_owned(), BazelSubject::BLOBS.to_owned()],
+            settings,
+        )
     }
 }
 

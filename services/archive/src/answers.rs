@@ -11,7 +11,8 @@ use bytes::Bytes;
 use invariant::impossible;
 use model::{
     ActionsRequest, ApiError, ArchivedBuildRequest, ArchivedBuildsRequest, BuildKey, ErrorCode, FindReply,
-    FindRequest, HistoryRequest, InvocationRequest, InvocationsReply,
+    FindRequest, HistoryRequest, InvocationRequest, InvocationsReply, TargetsRequest, TestsRequest,
+    ToolInvocationsRequest,
 };
 use service::{Context, ServiceError};
 use telemetry::metrics::{Counter, Histogram, Label, count, observe};
@@ -125,6 +126,18 @@ impl Handler {
                 let wanted: HistoryRequest = read(encoding, payload)?;
                 Ok(store.history(&wanted, self.bus.now()).await.map_err(failed)?.encode(encoding))
             }
+            ArchiveCall::ToolInvocations => {
+                let wanted: ToolInvocationsRequest = read_or_default(encoding, payload)?;
+                Ok(store.tool_invocations(&wanted).await.map_err(failed)?.encode(encoding))
+            }
+            ArchiveCall::Targets => {
+                let wanted: TargetsRequest = read(encoding, payload)?;
+                Ok(store.targets(&wanted).await.map_err(failed)?.encode(encoding))
+            }
+            ArchiveCall::Tests => {
+                let wanted: TestsRequest = read(encoding, payload)?;
+                Ok(store.tests(&wanted).await.map_err(failed)?.encode(encoding))
+            }
             ArchiveCall::Status => Ok(store.status().await.map_err(failed)?.encode(encoding)),
         }
     }
@@ -140,6 +153,9 @@ fn endpoint(call: ArchiveCall) -> &'static str {
         ArchiveCall::Invocations => "archive.invocations",
         ArchiveCall::Actions => "archive.actions",
         ArchiveCall::History => "archive.history",
+        ArchiveCall::ToolInvocations => "archive.tool_invocations",
+        ArchiveCall::Targets => "archive.targets",
+        ArchiveCall::Tests => "archive.tests",
         ArchiveCall::Status => "archive.status",
     }
 }

@@ -1,7 +1,7 @@
 //! `archive`: keeps builds, their runs and actions in SQL, longer than the bus, and answers questions about them.
 //!
-//! in: `forebay.build.event.>`, `forebay.action.event.>` from the archive's own cursors, `forebay.archive.*` · out: rows,
-//! with the position in the same transaction · Redis: none · decides with `archive_store` (which rows a message gives)
+//! in: `forebay.build.event.>`, `forebay.action.event.>`, `forebay.bazel.event.>` from the archive's own cursors, large
+//! build events from the store, `forebay.archive.*` · out: rows, with the position in the same transaction · Redis: none · decides with `archive_store` (which rows a message gives)
 //!
 //! It is a consumer only: builds never wait for it. Of several processes on one database, one writes and all answer.
 
@@ -10,8 +10,10 @@ mod reader;
 mod writing;
 
 use archive_store::{Retention, Store};
+use reader::Source;
 use service::{Context, Ready, Running, ServiceError};
 use settings::ArchiveSettings;
+use tracing::warn;
 
 /// Runs the service until it is asked to stop.
 pub fn run(context: Context, settings: ArchiveSettings) -> Running {
@@ -23,10 +25,15 @@ async fn serve(context: Context, settings: ArchiveSettings) -> Result<(), Servic
         .map_err(|error| ServiceError::failed("reading the settings of the archive", error))?;
     let answers = answers::start(&context, &store).await?;
     context.ready(Ready::default()).await?;
+    let cas = context.cas_with_small_caches().await.inspect_err(|error| {
+        let error = telemetry::error_chain(error);
+        warn!(error, "cannot open the store: build events that are in blobs are not archived");
+    });
+    let source = Source { bus: context.bus.clone(), cas: cas.ok() };
     let retention = Retention { age: settings.retention, size_max: settings.size_max };
     tokio::select! {
         () = context.stop.cancelled() => {}
-        () = writing::write(&context, &store, retention) => {}
+        () = writing::write(&context, &store, &source, retention) => {}
     }
     answers.drain().await;
     Ok(())

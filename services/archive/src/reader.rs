@@ -1,13 +1,29 @@
 //! Reading a stream ahead of the writer: messages as rows, in batches.
 
+use std::time::Duration;
+
 use archive_store::{Batch, Cursor, LogStream};
-use bus::{Bus, Follower, Start, Stored};
-use model::Sequence;
-use tokio::sync::mpsc;
-use tracing::warn;
+use bus::{BazelEvents, Bus, EventContent, Follower, Start, Stored};
+use cas::Cas;
+use model::{BlobDigest, Sequence};
+use tokio::{sync::mpsc, time::sleep};
+use tracing::{debug, warn};
 
 /// Maximum number of messages in a transaction.
 const BATCH: usize = 1000;
+/// Bytes of build events from the store after which a transaction takes no more.
+const BLOB_BYTES_MAX: u64 = 32 << 20;
+const RETRY_DELAY: Duration = Duration::from_secs(1);
+/// How long a blob is read again while the store fails. Then its message is set aside.
+const PATIENCE: u32 = 60;
+
+/// Where messages and the blobs that they name are read.
+#[derive(Clone)]
+pub(crate) struct Source {
+    pub(crate) bus: Bus,
+    /// Absent if the store could not be opened.
+    pub(crate) cas: Option<Cas>,
+}
 
 /// Consecutive messages, and the rows that they give.
 pub(crate) struct Read {
@@ -21,23 +37,26 @@ pub(crate) struct Read {
 }
 
 /// Reads what follows `cursor` and sends it, until the receiver is gone.
-pub(crate) async fn read(bus: Bus, stream: LogStream, cursor: Cursor, sender: mpsc::Sender<Read>) {
+pub(crate) async fn read(source: Source, stream: LogStream, cursor: Cursor, sender: mpsc::Sender<Read>) {
     let mut expected = Sequence(cursor.sequence().0.saturating_add(1));
-    let mut follower = Follower::new(&bus, stream.name(), stream.filter(), Start::After(cursor.sequence()));
+    let start = Start::After(cursor.sequence());
+    let mut follower = Follower::new(&source.bus, stream.name(), stream.filter(), start);
     loop {
         let messages = tokio::select! {
             messages = follower.next(BATCH) => messages,
             () = sender.closed() => return,
         };
-        let (Some(first), Some(last)) = (messages.first(), messages.last()) else { continue };
-        let (first, last) = (first.sequence, last.sequence);
-        let gap = if first > expected { gone(&bus, stream, expected, first).await } else { None };
-        let batch = rows(stream, cursor, &messages);
-        let read = Read { stream, messages, batch, gap, pending: follower.pending() };
-        if sender.send(read).await.is_err() {
-            return;
+        let mut messages = messages.into_iter().peekable();
+        while let Some(first) = messages.peek().map(|stored| stored.sequence) {
+            let gap = if first > expected { gone(&source.bus, stream, expected, first).await } else { None };
+            let part = source.complete(&mut messages).await;
+            expected = Sequence(part.last().map_or(first, |last| last.sequence).0.saturating_add(1));
+            let pending = follower.pending().saturating_add(messages.len() as u64);
+            let batch = rows(stream, cursor, &part);
+            if sender.send(Read { stream, messages: part, batch, gap, pending }).await.is_err() {
+                return;
+            }
         }
-        expected = Sequence(last.0.saturating_add(1));
     }
 }
 
@@ -48,6 +67,52 @@ pub(crate) fn rows(stream: LogStream, cursor: Cursor, messages: &[Stored]) -> Ba
         batch.add(stored);
     }
     batch
+}
+
+impl Source {
+    /// The next messages with their content, as many as fit into memory.
+    async fn complete(&self, messages: &mut impl Iterator<Item = Stored>) -> Vec<Stored> {
+        let (mut part, mut bytes) = (Vec::new(), 0_u64);
+        while bytes < BLOB_BYTES_MAX
+            && let Some(mut stored) = messages.next()
+        {
+            if let Some(blob) = blob_of(&stored)
+                && self.fetch(&blob, &mut stored).await
+            {
+                bytes = bytes.saturating_add(blob.size);
+            }
+            part.push(stored);
+        }
+        part
+    }
+
+    /// Puts the content of a blob into the message that names it. A message whose blob is missing stays as it is.
+    async fn fetch(&self, blob: &BlobDigest, stored: &mut Stored) -> bool {
+        let Some(cas) = &self.cas else { return false };
+        for _ in 0..PATIENCE {
+            match cas.get(blob).await {
+                Ok(Some(content)) => {
+                    BazelEvents::put_inline(stored, content);
+                    return true;
+                }
+                Ok(None) => return false,
+                Err(error) => {
+                    debug!(%blob, error = telemetry::error_chain(&error), "cannot read a blob, retrying")
+                }
+            }
+            sleep(RETRY_DELAY).await;
+        }
+        warn!(%blob, "the store did not answer, build events are set aside");
+        false
+    }
+}
+
+/// The blob that has the build events of a message.
+fn blob_of(stored: &Stored) -> Option<BlobDigest> {
+    match BazelEvents::read(stored)?.content {
+        EventContent::Blob(blob) => Some(blob),
+        EventContent::Inline(_) => None,
+    }
 }
 
 /// The positions from `expected` on that the stream has dropped; none if only single messages were removed.

@@ -14,7 +14,7 @@ use tokio::{
 };
 use tracing::{error, info, warn};
 
-use crate::reader::{Read, read, rows};
+use crate::reader::{Read, Source, read, rows};
 
 /// Delays between tries while the database is away.
 const RETRY_MIN: Duration = Duration::from_millis(200);
@@ -34,11 +34,11 @@ enum Interrupted {
 }
 
 /// Writes until it is dropped. Logs each change between working and not working once.
-pub(crate) async fn write(context: &Context, store: &Store, retention: Retention) {
+pub(crate) async fn write(context: &Context, store: &Store, source: &Source, retention: Retention) {
     let (mut delay, mut broken) = (RETRY_MIN, false);
     loop {
         let mut worked = false;
-        let ended = write_until_error(context, store, retention, &mut |first| {
+        let ended = write_until_error(context, store, source, retention, &mut |first| {
             worked = true;
             if first && broken {
                 info!("the archive is written again");
@@ -63,10 +63,11 @@ pub(crate) async fn write(context: &Context, store: &Store, retention: Retention
 async fn write_until_error(
     context: &Context,
     store: &Store,
+    source: &Source,
     retention: Retention,
     progress: &mut (dyn FnMut(bool) + Send),
 ) -> Interrupted {
-    match Session::open(context, store).await {
+    match Session::open(context, store, source).await {
         Ok(mut session) => {
             progress(true);
             match session.run(retention, progress).await {
@@ -101,6 +102,25 @@ fn label(stream: LogStream) -> &'static str {
     match stream {
         LogStream::Events => "events",
         LogStream::Actions => "actions",
+        LogStream::Bazel => "bazel",
+    }
+}
+
+/// Up to where each stream is archived.
+#[derive(Clone, Copy)]
+struct Cursors {
+    events: Cursor,
+    actions: Cursor,
+    bazel: Cursor,
+}
+
+impl Cursors {
+    fn of(&mut self, stream: LogStream) -> &mut Cursor {
+        match stream {
+            LogStream::Events => &mut self.events,
+            LogStream::Actions => &mut self.actions,
+            LogStream::Bazel => &mut self.bazel,
+        }
     }
 }
 
@@ -108,15 +128,14 @@ fn label(stream: LogStream) -> &'static str {
 struct Session<'a> {
     context: &'a Context,
     writer: Writer,
-    events: Cursor,
-    actions: Cursor,
+    cursors: Cursors,
     receiver: mpsc::Receiver<Read>,
     /// Ends the readers when the session ends.
     _readers: JoinSet<()>,
 }
 
 impl<'a> Session<'a> {
-    async fn open(context: &'a Context, store: &Store) -> Result<Self, Interrupted> {
+    async fn open(context: &'a Context, store: &Store, source: &Source) -> Result<Self, Interrupted> {
         let mut writer = store.writer().await?;
         set(Gauge::ArchiveWriter, &[], 1);
         // One batch is read while another is written; a third one waits.
@@ -127,11 +146,12 @@ impl<'a> Session<'a> {
             let state = context.bus.stream(stream.name()).state().await?;
             let cursor = writer.cursor(stream, state.created).await?;
             info!(stream = stream.name(), after = %cursor.sequence(), last = %state.last, "archiving");
-            readers.spawn(read(context.bus.clone(), stream, cursor, sender.clone()));
+            readers.spawn(read(source.clone(), stream, cursor, sender.clone()));
             cursors.push(cursor);
         }
-        let [events, actions] = cursors.try_into().map_err(|_| Interrupted::Reader)?;
-        Ok(Self { context, writer, events, actions, receiver, _readers: readers })
+        let [events, actions, bazel] = cursors.try_into().map_err(|_| Interrupted::Reader)?;
+        let cursors = Cursors { events, actions, bazel };
+        Ok(Self { context, writer, cursors, receiver, _readers: readers })
     }
 
     async fn run(
@@ -202,10 +222,7 @@ impl<'a> Session<'a> {
         let begun = Instant::now();
         let stream = batch.stream();
         let moved = self.writer.commit(batch, self.cursor(stream)).await?;
-        match stream {
-            LogStream::Events => self.events = moved,
-            LogStream::Actions => self.actions = moved,
-        }
+        *self.cursors.of(stream) = moved;
         let label = [(Label::Log, label(stream))];
         observe(Histogram::ArchiveBatchSeconds, &label, begun.elapsed());
         count(Counter::ArchiveBatches, &label, 1);
@@ -224,9 +241,7 @@ impl<'a> Session<'a> {
     }
 
     fn cursor(&self, stream: LogStream) -> Cursor {
-        match stream {
-            LogStream::Events => self.events,
-            LogStream::Actions => self.actions,
-        }
+        let mut cursors = self.cursors;
+        *cursors.of(stream)
     }
 }

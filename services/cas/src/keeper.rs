@@ -1,5 +1,5 @@
-//! Keeps the blobs that records of builds and waiting requests name, by reading their streams, each from where it was
-//! read the last time.
+//! Keeps the blobs that records of builds, waiting requests and build events name, by reading their streams, each from
+//! where it was read the last time.
 //!
 //! A blob is safe for `cas_keep_min_seconds` after it was stored; within that time its request or record is read here.
 //! While these cannot be read, nothing is evicted.
@@ -13,7 +13,9 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use bus::{BusError, EventSubject, Follower, RequestSubject, Start, Stored, stream};
+use bus::{
+    BazelSubject, BusError, EventSubject, Follower, RequestSubject, Start, Stored, named_blob, stream,
+};
 use cas::{Cas, CasError, Evictor};
 use model::{
     BlobDigest, BuildRecord, BuildRequest, Digest, JobSource, LifecycleEvent, ModelNotice, RecordHead,
@@ -77,6 +79,8 @@ pub(crate) struct Keeper {
     records_read: Option<StreamPosition>,
     /// Position up to which all requests were handled.
     requests_read: Option<StreamPosition>,
+    /// Position up to which all messages were handled that name blobs with build events.
+    events_read: Option<StreamPosition>,
     /// The folders that are kept, and until when, so that a folder is listed once a day.
     trees: HashMap<BlobDigest, SystemTime>,
     /// When folders whose time has passed were last removed from these.
@@ -99,8 +103,19 @@ impl Keeper {
         let retention = cas.config().retention;
         let (trees, cleaned) = (HashMap::new(), SystemTime::UNIX_EPOCH);
         let is_current = Arc::default();
-        let (records_read, requests_read) = (None, None);
-        Self { context, cas, place, retention, records_read, requests_read, trees, cleaned, is_current }
+        let (records_read, requests_read, events_read) = (None, None, None);
+        Self {
+            context,
+            cas,
+            place,
+            retention,
+            records_read,
+            requests_read,
+            events_read,
+            trees,
+            cleaned,
+            is_current,
+        }
     }
 
     /// Whether the last read succeeded, so that it is known what records name.
@@ -147,7 +162,30 @@ impl Keeper {
         self.keep_model().await?;
         // The record of a request that an enqueuer reads meanwhile is read after it.
         self.read_requests().await?;
+        self.read_build_events().await?;
         self.read_records().await
+    }
+
+    /// Reads which blobs have large build events.
+    async fn read_build_events(&mut self) -> Result<(), KeepError> {
+        let end = self.end_of(stream::BAZEL).await?;
+        let mut from = match unread(self.events_read, end) {
+            Unread::Nothing => end.position,
+            Unread::After(position) => position,
+            Unread::All | Unread::AllAgain => Sequence(0),
+        };
+        let bus = self.context.bus.clone();
+        while from < end.position {
+            let next = Sequence(from.0 + 1);
+            let tail = bus.stream(stream::BAZEL).read_from(BazelSubject::BLOBS, next, BATCH).await?;
+            let Some(last) = tail.events.last() else { break };
+            from = last.sequence;
+            let until = |stored: &Stored| SystemTime::from(stored.at) + self.retention;
+            let named = tail.events.iter().filter_map(|stored| Some((named_blob(stored)?, until(stored))));
+            self.keep(NamedBy::BuildEvents, named.collect()).await?;
+        }
+        self.events_read = Some(end);
+        Ok(())
     }
 
     async fn read_records(&mut self) -> Result<(), KeepError> {
@@ -347,11 +385,12 @@ impl Keeper {
     }
 }
 
-/// Whether requests or records name blobs.
+/// What names blobs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum NamedBy {
     Requests,
     Records,
+    BuildEvents,
 }
 
 impl NamedBy {
@@ -361,6 +400,7 @@ impl NamedBy {
         match self {
             // A client can publish a request that names any blob.
             Self::Requests => debug!(count, some, "requests name blobs that the store does not have"),
+            Self::BuildEvents => warn!(count, some, "build events are in blobs that the store does not have"),
             Self::Records => warn!(count, some, "records of builds name blobs that the store does not have"),
         }
     }

@@ -6,8 +6,8 @@ use std::{
     time::Duration,
 };
 
-use bus::{ConsoleChunk, EventKind};
-use client::{QueuePlace, WatchBody, WatchEvent, WatchKind};
+use bus::{BazelEvents, ConsoleChunk, EventContent, EventKind};
+use client::{BazelEventLine, QueuePlace, WatchBody, WatchEvent, WatchKind};
 use indicatif::{ProgressBar, ProgressStyle};
 use invariant::impossible;
 use model::{BuildRecord, BuildResult, Context, Millis, OutputStream, Sequence, State, ToolEvent};
@@ -122,6 +122,11 @@ impl Presenter {
             WatchBody::Console(chunk) => self.console(chunk)?,
             WatchBody::Tool(tool) => {
                 self.state(&self.placed(event.position, &tool_line(tool)));
+            }
+            WatchBody::Bazel(events) => {
+                for line in bazel_lines(events) {
+                    self.state(&self.placed(event.position, &escaped(&line)));
+                }
             }
         }
         Ok(())
@@ -282,6 +287,22 @@ fn queue_line(place: &QueuePlace, now: Millis) -> String {
         None => place.reason.clone(),
     };
     format!("position {} of {} in the queue, {starts}", place.place, place.queued)
+}
+
+/// One line for each build event that says how a target, a test or the call ended.
+fn bazel_lines(found: &BazelEvents) -> Vec<String> {
+    match &found.content {
+        EventContent::Blob(blob) => {
+            vec![format!("bazel: events {} to {} are in blob {blob}", found.first, found.last)]
+        }
+        EventContent::Inline(packed) => {
+            let lines = BazelEventLine::all(packed).into_iter().filter_map(|line| {
+                let about = line.label.unwrap_or_else(|| line.event.clone());
+                Some(format!("bazel: {about} {}", line.status?))
+            });
+            lines.collect()
+        }
+    }
 }
 
 fn tool_line(tool: &ToolEvent) -> String {

@@ -34,7 +34,7 @@ pub(crate) struct WatchArgs {
     /// Show only events after this position
     #[arg(long, value_name = "SEQ", default_value_t = 0)]
     from: u64,
-    /// Show only events of this kind: lifecycle, console, tool or queue, the queue position while waiting
+    /// Show only events of this kind: lifecycle, console, tool, bazel or queue, the queue position while waiting
     /// (repeatable) [default: all kinds]
     #[arg(long)]
     kind: Vec<WatchKind>,

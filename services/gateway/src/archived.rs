@@ -1,9 +1,10 @@
-//! Handlers for what only the archive knows: runs of builds, actions that builds sent, histories.
+//! Handlers for what only the archive knows: runs of builds, actions that builds sent, calls of build tools, histories.
 
 use axum::{Json, extract::State as FromState};
 use model::{
     ActionsReply, ActionsRequest, ArchiveStatus, Attempt, HistoryOf, HistoryReply, HistoryRequest,
-    InvocationReply, InvocationsReply,
+    InvocationReply, InvocationsReply, TargetsReply, TargetsRequest, TestsReply, TestsRequest,
+    ToolInvocationsReply, ToolInvocationsRequest,
 };
 
 use crate::{
@@ -45,10 +46,60 @@ pub(crate) async fn actions(
         build: Some(key.id),
         attempt: query.number("attempt")?.map(Attempt),
         tool_invocation: None,
-        cursor: query.all("cursor").last().map(ToOwned::to_owned),
+        cursor: query.last("cursor"),
         limit: query.number("limit")?,
     };
     Ok(Json(gateway.client.actions(&request).await?))
+}
+
+/// Handles `GET /v1/tool_invocations`: lists calls of build tools that published their events.
+pub(crate) async fn tool_invocations(
+    FromState(gateway): FromState<Gateway>,
+    query: QueryParameters,
+) -> Result<Json<ToolInvocationsReply>, Failure> {
+    query.reject_unknown(&["group", "build", "id", "cursor", "limit"])?;
+    let request = ToolInvocationsRequest {
+        group: query.parsed("group")?,
+        build: query.parsed("build")?,
+        id: query.parsed("id")?,
+        cursor: query.last("cursor"),
+        limit: query.number("limit")?,
+    };
+    Ok(Json(gateway.client.tool_invocations(&request).await?))
+}
+
+/// Handles `GET /v1/tool_invocations/{group}/{id}/targets`: lists the targets of a call.
+pub(crate) async fn targets(
+    FromState(gateway): FromState<Gateway>,
+    names: PathParameters,
+    query: QueryParameters,
+) -> Result<Json<TargetsReply>, Failure> {
+    query.reject_unknown(&["status", "cursor", "limit"])?;
+    let request = TargetsRequest {
+        group: names.group()?,
+        id: names.tool_invocation()?,
+        status: query.last("status"),
+        cursor: query.last("cursor"),
+        limit: query.number("limit")?,
+    };
+    Ok(Json(gateway.client.targets(&request).await?))
+}
+
+/// Handles `GET /v1/tool_invocations/{group}/{id}/tests`: lists the attempts of the tests of a call.
+pub(crate) async fn tests(
+    FromState(gateway): FromState<Gateway>,
+    names: PathParameters,
+    query: QueryParameters,
+) -> Result<Json<TestsReply>, Failure> {
+    query.reject_unknown(&["status", "cursor", "limit"])?;
+    let request = TestsRequest {
+        group: names.group()?,
+        id: names.tool_invocation()?,
+        status: query.last("status"),
+        cursor: query.last("cursor"),
+        limit: query.number("limit")?,
+    };
+    Ok(Json(gateway.client.tests(&request).await?))
 }
 
 /// Handles `GET /v1/history`: figures of past runs by day.
@@ -56,17 +107,18 @@ pub(crate) async fn history(
     FromState(gateway): FromState<Gateway>,
     query: QueryParameters,
 ) -> Result<Json<HistoryReply>, Failure> {
-    query.reject_unknown(&["label", "command", "task", "group", "days"])?;
-    let last = |name| query.all(name).last().map(ToOwned::to_owned);
-    let of = match (last("label"), last("command"), last("task")) {
-        (Some(label), None, None) => HistoryOf::Label(label),
-        (None, Some(command), None) => HistoryOf::Command(command),
-        (None, None, Some(task)) => HistoryOf::Task(task),
-        _ => return Err(Failure::invalid("expected one of label, command and task")),
+    query.reject_unknown(&["label", "command", "task", "test", "group", "days"])?;
+    let of = [
+        query.last("label").map(HistoryOf::Label),
+        query.last("command").map(HistoryOf::Command),
+        query.last("task").map(HistoryOf::Task),
+        query.last("test").map(HistoryOf::Test),
+    ];
+    let mut of = of.into_iter().flatten();
+    let (Some(of), None) = (of.next(), of.next()) else {
+        return Err(Failure::invalid("expected one of label, command, task and test"));
     };
-    let group = last("group").map(|group| group.parse()).transpose();
-    let group = group.map_err(|error: model::ParseIdError| Failure::invalid(error.to_string()))?;
-    let request = HistoryRequest { group, of, days: query.number("days")? };
+    let request = HistoryRequest { group: query.parsed("group")?, of, days: query.number("days")? };
     Ok(Json(gateway.client.history(&request).await?))
 }
 

@@ -4,6 +4,7 @@
 mod abandoned;
 mod accept;
 mod asset;
+mod build_events;
 mod cached;
 mod cancel;
 mod config;

@@ -12,7 +12,7 @@ use bytes::{Bytes, BytesMut};
 use futures::StreamExt as _;
 use invariant::impossible;
 use listener::TooSlow;
-use model::{BuildKey, Digest, Group, InvocationId, Outcome, State};
+use model::{BuildKey, Digest, Group, InvocationId, Outcome, ParseIdError, State, ToolInvocation};
 
 use crate::failure::Failure;
 
@@ -33,6 +33,11 @@ impl PathParameters {
 
     /// The invocation that the path names.
     pub(crate) fn invocation(&self) -> Result<InvocationId, Failure> {
+        Ok(self.text("id").parse()?)
+    }
+
+    /// The call of a build tool that the path names.
+    pub(crate) fn tool_invocation(&self) -> Result<ToolInvocation, Failure> {
         Ok(self.text("id").parse()?)
     }
 
@@ -79,6 +84,16 @@ impl QueryParameters {
     /// All values of the parameter `name`.
     pub(crate) fn all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
         self.0.iter().filter(move |(found, _)| found == name).map(|(_, value)| value.as_str())
+    }
+
+    /// The last value of the parameter `name`.
+    pub(crate) fn last(&self, name: &str) -> Option<String> {
+        self.all(name).last().map(ToOwned::to_owned)
+    }
+
+    /// The last value of the parameter `name`, as an id or a name.
+    pub(crate) fn parsed<T: FromStr<Err = ParseIdError>>(&self, name: &str) -> Result<Option<T>, Failure> {
+        Ok(self.all(name).last().map(str::parse).transpose()?)
     }
 
     /// The last value of the parameter `name`, as a number.

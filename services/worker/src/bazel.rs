@@ -13,9 +13,11 @@ pub(crate) const GRPC: &str = policy::ADDRESS_VARIABLE;
 /// has the same name and the same startup options for every run of a workspace, otherwise Bazel would restart its
 /// server. Values that change between runs are options of commands and not part of a configuration, so the server's
 /// caches stay valid. The first build command of an invocation gets its id; further ones have ids of their own,
-/// because an id names one stream of Bazel's events. Bazel's outputs and the data that it finds its server by are kept beside the build's folder: no
-/// checkout touches them there, and no wildcard of targets or outputs matches them. Bazel's events are kept there too, one
-/// file for each call: the worker reads from them which version ran, and the rules and tags of the targets.
+/// because an id names one stream of Bazel's events. The gateway recognises the build by the project id: Bazel has no
+/// headers for build events before version 5. Bazel's outputs and the data that it finds its server by are kept beside the
+/// build's folder: no checkout touches them there, and no wildcard of targets or outputs matches them. Bazel's events are
+/// kept there too, one file for each call: the worker reads from them which version ran, and the rules and tags of the
+/// targets.
 const WRAPPER: &str = r#"#!/bin/sh
 here=$(dirname "$0")
 name=$(basename "$0")
@@ -45,6 +47,8 @@ done
   fi
   if [ -n "$FOREBAY_GRPC" ]; then
     echo "build --remote_executor=$FOREBAY_GRPC"
+    echo "build --bes_backend=$FOREBAY_GRPC"
+    echo "build --project_id=forebay/$FOREBAY_GROUP/$FOREBAY_BUILD"
     echo "build --remote_header=x-forebay-group=$FOREBAY_GROUP"
     echo "build --remote_header=x-forebay-build=$FOREBAY_BUILD"
     if [ -n "$TRACEPARENT" ]; then echo "build --remote_header=traceparent=$TRACEPARENT"; fi

@@ -58,11 +58,15 @@ impl Run<'_> {
         before.filter(|_| self.is_untouched(ending))
     }
 
+    /// Whether the command called Bazel. Few builds do: the others pay one look.
+    pub(crate) fn called_bazel(&self) -> bool {
+        self.workspace.folder.tool_events.symlink_metadata().is_ok()
+    }
+
     /// What the calls of Bazel of a command that ended reported.
     pub(crate) async fn tool_facts(&self, ending: &Ending) -> Option<Box<ToolFacts>> {
         let folder = self.workspace.folder.tool_events.clone();
-        // Few builds call Bazel: the others pay one look.
-        if !ending.is_complete() || folder.symlink_metadata().is_err() {
+        if !ending.is_complete() || !self.called_bazel() {
             return None;
         }
         let call = self.record.build.tool_call().into_owned();

@@ -12,6 +12,7 @@ mod control;
 mod disk_watch;
 mod ending;
 mod environment;
+mod event_stream;
 mod finish;
 mod folder;
 mod gateway;

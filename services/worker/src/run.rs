@@ -18,7 +18,7 @@ use crate::{
     command,
     console::{Console, Limits},
     ending::Ending,
-    environment,
+    environment, event_stream,
     finish::{Finish, RunResults},
     lease_keeper::LeaseKeeper,
     outputs::{self, OutputStore, Outputs},
@@ -95,6 +95,9 @@ async fn run_inside(
     let ending = run.prepare_and_run().await;
     let (keys, untouched) = (run.keys(&ending, before), run.is_untouched(&ending));
     run.workspace.end_dead_shim().await;
+    if matches!(ending, Ending::Exited(_)) && run.called_bazel() {
+        event_stream::complete(shared, &record, &stop).await;
+    }
     let tool = run.tool_facts(&ending).await;
     crash_point(Step::CommandEnded);
     let (ending, outputs) = run.keep_outputs(ending).await;

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use bus::{EventKind, EventSubject, Stored};
+use bus::{BazelEvents, BazelSubject, EventKind, EventSubject, Stored};
 use model::{BuildKey, Millis, Sequence};
 
 use crate::{
@@ -13,6 +13,7 @@ use crate::{
     plain::{clean, whole},
     rows::{ActionRow, ConsoleRow, InvocationRow, PreparedRow, SetAsideRow, TaskRow},
     stream::LogStream,
+    tool_rows::{ToolMessage, ToolRows},
     unreadable::Unreadable,
 };
 
@@ -28,6 +29,7 @@ pub struct Batch {
     pub(crate) consoles: BTreeMap<(BuildKey, i64, &'static str), ConsoleRow>,
     pub(crate) tasks: BTreeMap<(BuildKey, i64, String), TaskRow>,
     pub(crate) actions: BTreeMap<i64, ActionRow>,
+    pub(crate) tools: ToolRows,
     pub(crate) set_aside: Vec<SetAsideRow>,
 }
 
@@ -44,6 +46,7 @@ impl Batch {
             consoles: BTreeMap::new(),
             tasks: BTreeMap::new(),
             actions: BTreeMap::new(),
+            tools: ToolRows::default(),
             set_aside: Vec::new(),
         }
     }
@@ -54,6 +57,7 @@ impl Batch {
         let added = match self.stream {
             LogStream::Events => self.add_event(stored, position),
             LogStream::Actions => self.add_action(stored, position),
+            LogStream::Bazel => self.add_outside_call(stored),
         };
         if let Err(error) = added {
             self.set_aside(stored, &telemetry::error_chain(&error));
@@ -80,7 +84,7 @@ impl Batch {
         let of_builds =
             self.builds.values().map(|rows| 3 + rows.properties.len() + rows.outputs.len()).sum::<usize>();
         let of_events = self.invocations.len() + self.prepared.len() + self.consoles.len() + self.tasks.len();
-        of_builds + of_events + self.actions.len() + self.set_aside.len()
+        of_builds + of_events + self.actions.len() + self.tools.len() + self.set_aside.len()
     }
 
     /// Position and reason of each message that is set aside.
@@ -124,16 +128,30 @@ impl Batch {
                 known.and_modify(|known| known.merge(&row)).or_insert(row);
             }
             EventKind::Tool => match event_rows::tool(&key, stored, position)? {
-                event_rows::ToolRows::Prepared(row) => self.prepared.push(row),
-                event_rows::ToolRows::Tasks(rows) => {
+                event_rows::WorkerRows::Prepared(row) => self.prepared.push(row),
+                event_rows::WorkerRows::Tasks(rows) => {
                     let keyed =
                         rows.into_iter().map(|row| ((key.clone(), row.attempt, row.task.clone()), row));
                     self.tasks.extend(keyed);
                 }
-                event_rows::ToolRows::None => {}
+                event_rows::WorkerRows::None => {}
             },
+            EventKind::Bazel => {
+                let build = BazelEvents::attempt(stored).map(|attempt| (key.id, attempt));
+                self.tools.add(&ToolMessage { group: &key.group, build, stored, stream: self.stream })?;
+            }
         }
         Ok(())
+    }
+
+    fn add_outside_call(&mut self, stored: &Stored) -> Result<(), Unreadable> {
+        match stored.subject.parse()? {
+            BazelSubject::Events(group, _) => {
+                self.tools.add(&ToolMessage { group: &group, build: None, stored, stream: self.stream })
+            }
+            // It says nothing but which blob is kept.
+            BazelSubject::Blob(..) => Ok(()),
+        }
     }
 
     fn add_action(&mut self, stored: &Stored, position: i64) -> Result<(), Unreadable> {

@@ -10,7 +10,7 @@ use crate::{
 };
 
 /// The rows of a tool event.
-pub(crate) enum ToolRows {
+pub(crate) enum WorkerRows {
     Prepared(PreparedRow),
     Tasks(Vec<TaskRow>),
     /// Progress only, which is not archived.
@@ -33,10 +33,10 @@ pub(crate) fn console(key: &BuildKey, stored: &Stored, position: i64) -> Result<
 }
 
 /// The rows of a tool event at `position`.
-pub(crate) fn tool(key: &BuildKey, stored: &Stored, position: i64) -> Result<ToolRows, Unreadable> {
+pub(crate) fn tool(key: &BuildKey, stored: &Stored, position: i64) -> Result<WorkerRows, Unreadable> {
     Ok(match ToolEvent::from_json(&stored.payload)? {
-        ToolEvent::WorkspacePreparing { .. } => ToolRows::None,
-        ToolEvent::WorkspacePrepared { attempt, .. } => ToolRows::Prepared(PreparedRow {
+        ToolEvent::WorkspacePreparing { .. } => WorkerRows::None,
+        ToolEvent::WorkspacePrepared { attempt, .. } => WorkerRows::Prepared(PreparedRow {
             build_group: key.group.to_string(),
             build_id: key.id.to_string(),
             attempt: i64::from(attempt.0),
@@ -44,7 +44,7 @@ pub(crate) fn tool(key: &BuildKey, stored: &Stored, position: i64) -> Result<Too
         }),
         ToolEvent::TasksEnded { attempt, reports, .. } => {
             let attempt = i64::from(attempt.0);
-            ToolRows::Tasks(
+            WorkerRows::Tasks(
                 reports.iter().map(|report| task(key, attempt, report, (position, stored.at))).collect(),
             )
         }

@@ -1,7 +1,7 @@
 //! The archive in SQL: SQLite by default, PostgreSQL when outgrown. Both have the same tables and statements, but for what
 //! `sql::Dialect` names.
 //!
-//! Rows come from the messages of two streams ([`Batch`], pure) and are written with the position of the last message in
+//! Rows come from the messages of three streams ([`Batch`], pure) and are written with the position of the last message in
 //! one transaction ([`Writer`]). A position is written once: what is delivered again changes nothing.
 
 mod action_rows;
@@ -20,6 +20,7 @@ mod sql;
 mod statements;
 mod store;
 mod stream;
+mod tool_rows;
 mod unreadable;
 mod writer;
 

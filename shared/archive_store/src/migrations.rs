@@ -7,8 +7,14 @@ use sqlx::{
 
 use crate::sql::Dialect;
 
-const SQLITE: &[&str] = &[include_str!("../migrations/sqlite/1_first.sql")];
-const POSTGRES: &[&str] = &[include_str!("../migrations/postgres/1_first.sql")];
+const SQLITE: &[&str] = &[
+    include_str!("../migrations/sqlite/1_first.sql"),
+    include_str!("../migrations/sqlite/2_tool_invocations.sql"),
+];
+const POSTGRES: &[&str] = &[
+    include_str!("../migrations/postgres/1_first.sql"),
+    include_str!("../migrations/postgres/2_tool_invocations.sql"),
+];
 
 /// All migrations of a database, which never change after a release.
 pub(crate) fn migrator(dialect: Dialect) -> Migrator {

@@ -11,4 +11,5 @@ mod page;
 mod plan;
 mod query;
 mod status;
+mod tools;
 mod trigrams;

@@ -8,6 +8,7 @@ use crate::{
     StoreError, Writer,
     plain::{natural, whole},
     sql::{Dialect, Value},
+    tool_rows::first_place,
 };
 
 /// Maximum number of builds, and of actions, that one sweep removes.
@@ -23,6 +24,11 @@ const OF_BUILDS: [&str; 8] = [
     "tasks",
     "builds",
 ];
+
+/// Maximum number of calls of build tools that one sweep removes: each has a row for every target and test.
+const CALLS_MAX: i64 = 20;
+/// Tables whose rows belong to calls of build tools.
+const OF_CALLS: [&str; 3] = ["targets", "tests", "tool_invocations"];
 
 /// What the archive keeps.
 #[derive(Debug, Clone, Copy)]
@@ -57,16 +63,28 @@ impl Writer {
             )
             .await
             .map_err(failed)?;
-        if old.is_empty() && actions.is_empty() {
+        let first = first_place(whole(now.0).saturating_sub(whole(bus::millis(retention.age))));
+        let calls = self
+            .places(
+                "SELECT call FROM tool_invocations WHERE place < $1 ORDER BY place LIMIT $2",
+                &[first.into(), CALLS_MAX.into()],
+            )
+            .await
+            .map_err(failed)?;
+        if old.is_empty() && actions.is_empty() && calls.is_empty() {
             return Ok(false);
         }
-        let more = old.len().max(actions.len()) as u64 >= natural(SWEEP_MAX);
+        let more = old.len().max(actions.len()) as u64 >= natural(SWEEP_MAX)
+            || calls.len() as u64 >= natural(CALLS_MAX);
         self.transaction("removing old builds", async |writer| {
             for table in OF_BUILDS {
                 writer.remove(table, "place", &old).await.map_err(failed)?;
             }
             if writer.dialect == Dialect::Sqlite {
                 writer.remove("build_search", "rowid", &old).await.map_err(failed)?;
+            }
+            for table in OF_CALLS {
+                writer.remove(table, "call", &calls).await.map_err(failed)?;
             }
             writer.remove("actions", "place", &actions).await.map_err(failed)
         })

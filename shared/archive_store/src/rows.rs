@@ -191,6 +191,62 @@ row! {
 }
 
 row! {
+    /// What one message says of a call of a build tool; absent fields are known from others.
+    ToolInvocationRow {
+        call: i64 => Integer,
+        place: i64 => Integer,
+        build_group: String => Text,
+        tool_invocation: String => Text,
+        build_id: Option<String> => Text,
+        build_attempt: Option<i64> => Integer,
+        command: Option<String> => Text,
+        patterns: Option<String> => Text,
+        version: Option<String> => Text,
+        tool_user: Option<String> => Text,
+        tool_host: Option<String> => Text,
+        started_ms: Option<i64> => Integer,
+        finished_ms: Option<i64> => Integer,
+        exit_name: Option<String> => Text,
+        exit_code: Option<i64> => Integer,
+        last_number: i64 => Integer,
+        complete: i64 => Integer,
+    }
+}
+
+row! {
+    /// What one message says of a target of a call; absent fields are known from others.
+    TargetRow {
+        call: i64 => Integer,
+        label: String => Text,
+        aspect: String => Text,
+        kind: Option<String> => Text,
+        test_size: Option<&'static str> => Text,
+        tags: Option<String> => Text,
+        status: Option<&'static str> => Text,
+        test_status: Option<&'static str> => Text,
+    }
+}
+
+row! {
+    /// One attempt of a test.
+    TestRow {
+        call: i64 => Integer,
+        label: String => Text,
+        run: i64 => Integer,
+        shard: i64 => Integer,
+        attempt: i64 => Integer,
+        configuration: String => Text,
+        place: i64 => Integer,
+        status: &'static str => Text,
+        cached: i64 => Integer,
+        started_ms: Option<i64> => Integer,
+        duration_ms: Option<i64> => Integer,
+        strategy: Option<String> => Text,
+        log: Option<String> => Text,
+    }
+}
+
+row! {
     /// A message that cannot be archived.
     SetAsideRow {
         stream: &'static str => Text,

@@ -3,7 +3,7 @@
 use crate::{
     rows::{
         ActionRow, BuildRow, ConsoleRow, InvocationRow, OutputRow, PropertyRow, RecordRow, SetAsideRow,
-        TableRow, TaskRow, TextRow,
+        TableRow, TargetRow, TaskRow, TestRow, TextRow, ToolInvocationRow,
     },
     sql::{Dialect, Kind, Sql},
 };
@@ -31,6 +31,9 @@ pub(crate) struct Statements {
     pub(crate) consoles: Sql,
     pub(crate) tasks: Sql,
     pub(crate) actions: Sql,
+    pub(crate) tool_invocations: Sql,
+    pub(crate) targets: Sql,
+    pub(crate) tests: Sql,
     pub(crate) set_aside: Sql,
 }
 
@@ -61,6 +64,9 @@ impl Statements {
             consoles: with.consoles(),
             tasks: with.tasks(),
             actions: with.latest::<ActionRow>("actions", "place", &["place"]),
+            tool_invocations: with.tool_invocations(),
+            targets: with.targets(),
+            tests: with.once::<TestRow>("tests"),
             set_aside: with.once::<SetAsideRow>("set_aside"),
         }
     }
@@ -141,12 +147,38 @@ impl Writing {
 
     /// Each message says a part of what is known of an attempt: known values stay unless a message has others.
     fn invocations(&self) -> Sql {
-        let key = ["place", "attempt"];
-        let changing =
-            InvocationRow::COLUMNS.iter().map(|(name, _)| *name).filter(|name| !key.contains(name));
-        let set = changing.map(|name| format!("{name} = COALESCE(excluded.{name}, invocations.{name})"));
-        let (insert, set) = (self.insert::<InvocationRow>("invocations"), set.collect::<Vec<_>>().join(", "));
-        format!("{insert} ON CONFLICT (place, attempt) DO UPDATE SET {set}").into()
+        self.merged::<InvocationRow>("invocations", &["place", "attempt"], &[])
+    }
+
+    /// Adds rows, or what they say in addition to known ones with the same `key`. The columns of `own` are set by their
+    /// own expressions.
+    fn merged<R: TableRow>(&self, table: &str, key: &[&str], own: &[(&str, String)]) -> Sql {
+        let is_own = |name: &str| own.iter().any(|(own, _)| *own == name);
+        let changing = R::COLUMNS.iter().map(|(name, _)| *name);
+        let changing = changing.filter(|name| !key.contains(name) && !is_own(name));
+        let set = changing.map(|name| format!("{name} = COALESCE(excluded.{name}, {table}.{name})"));
+        let set = set.chain(own.iter().map(|(name, value)| format!("{name} = {value}")));
+        let (insert, set) = (self.insert::<R>(table), set.collect::<Vec<_>>().join(", "));
+        format!("{insert} ON CONFLICT ({}) DO UPDATE SET {set}", key.join(", ")).into()
+    }
+
+    fn tool_invocations(&self) -> Sql {
+        let (most, least) = (self.dialect.greatest(), self.dialect.least());
+        let of = |function: &str, name: &str| format!("{function}(tool_invocations.{name}, excluded.{name})");
+        let own = [
+            ("place", of(least, "place")),
+            ("last_number", of(most, "last_number")),
+            ("complete", of(most, "complete")),
+        ];
+        self.merged::<ToolInvocationRow>("tool_invocations", &["call"], &own)
+    }
+
+    /// A target that failed in one configuration has failed.
+    fn targets(&self) -> Sql {
+        let status = "CASE WHEN targets.status = 'failed' THEN targets.status \
+                      ELSE COALESCE(excluded.status, targets.status) END";
+        let own = [("status", status.to_owned())];
+        self.merged::<TargetRow>("targets", &["call", "label", "aspect"], &own)
     }
 
     fn prepared(&self) -> Sql {

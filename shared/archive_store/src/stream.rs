@@ -7,17 +7,20 @@ pub enum LogStream {
     Events,
     /// Records of executions of actions.
     Actions,
+    /// Build events of tools outside of builds.
+    Bazel,
 }
 
 impl LogStream {
     /// All streams, in the order of declaration.
-    pub const ALL: [Self; 2] = [Self::Events, Self::Actions];
+    pub const ALL: [Self; 3] = [Self::Events, Self::Actions, Self::Bazel];
 
     /// Name of the stream on the bus, and in the database.
     pub fn name(self) -> &'static str {
         match self {
             Self::Events => bus::stream::EVENTS,
             Self::Actions => bus::stream::ACTIONS,
+            Self::Bazel => bus::stream::BAZEL,
         }
     }
 
@@ -26,6 +29,7 @@ impl LogStream {
         match self {
             Self::Events => bus::EventSubject::ALL,
             Self::Actions => bus::ActionSubject::ALL,
+            Self::Bazel => bus::BazelSubject::EVENTS,
         }
     }
 }

@@ -11,6 +11,10 @@ pub(crate) enum Unreadable {
     Payload(#[from] bus::DecodeError),
     #[error("the record names {named}, the subject another build or execution")]
     OtherKey { named: String },
-    #[error("the headers of the console message are incomplete")]
+    #[error("the headers of the message are incomplete")]
     Headers,
+    #[error(transparent)]
+    Events(#[from] build_events::PackError),
+    #[error("its build events are in blob {blob}, which the store does not have")]
+    NoBlob { blob: String },
 }

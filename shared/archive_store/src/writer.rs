@@ -132,7 +132,7 @@ impl Writer {
     }
 
     async fn write(&mut self, batch: &Batch) -> Result<(), sqlx::Error> {
-        let Batch { builds, invocations, prepared, consoles, tasks, actions, set_aside, .. } = batch;
+        let Batch { builds, invocations, prepared, consoles, tasks, actions, tools, set_aside, .. } = batch;
         let statements = &self.statements;
         let to = &mut self.connection;
         let rows: Vec<_> = builds.values().map(|rows| &rows.build).collect();
@@ -152,6 +152,9 @@ impl Writer {
         put(to, &statements.consoles, consoles.values()).await?;
         put(to, &statements.tasks, tasks.values()).await?;
         put(to, &statements.actions, actions.values()).await?;
+        put(to, &statements.tool_invocations, tools.invocations.values()).await?;
+        put(to, &statements.targets, tools.targets.values()).await?;
+        put(to, &statements.tests, tools.tests.values()).await?;
         put(to, &statements.set_aside, set_aside.iter()).await
     }
 

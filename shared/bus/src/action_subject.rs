@@ -1,8 +1,8 @@
-//! The subjects of executions, of executors' leases and of log streams.
+//! The subjects of executions, of executors' leases, of log streams, and of build events from outside of builds.
 
 use std::{fmt, str::FromStr};
 
-use model::{ExecutionKey, ExecutorId};
+use model::{ExecutionKey, ExecutorId, Group, ToolInvocation};
 
 use crate::ParseSubjectError;
 
@@ -92,6 +92,49 @@ impl fmt::Display for LogSubject {
     }
 }
 
+/// Subjects of the stream of build events of tools outside of builds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum BazelSubject {
+    /// Build events of one call of a tool.
+    Events(Group, ToolInvocation),
+    /// Names a blob that has build events, of a call inside or outside of a build.
+    Blob(Group, ToolInvocation),
+}
+
+impl BazelSubject {
+    /// Matches all build events of all calls outside of builds.
+    pub const EVENTS: &str = "forebay.bazel.event.*.*";
+    /// Matches all messages that name a blob.
+    pub const BLOBS: &str = "forebay.bazel.blob.*.*";
+}
+
+impl fmt::Display for BazelSubject {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Events(group, tool) => write!(f, "forebay.bazel.event.{group}.{tool}"),
+            Self::Blob(group, tool) => write!(f, "forebay.bazel.blob.{group}.{tool}"),
+        }
+    }
+}
+
+impl FromStr for BazelSubject {
+    type Err = ParseSubjectError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let pattern = "forebay.bazel.event|blob.<group>.<tool invocation>";
+        let wrong = || ParseSubjectError { pattern, found: text.to_owned() };
+        let rest = text.strip_prefix("forebay.bazel.").ok_or_else(wrong)?;
+        let (kind, rest) = rest.split_once('.').ok_or_else(wrong)?;
+        let (group, tool) = rest.split_once('.').ok_or_else(wrong)?;
+        let (group, tool) = (group.parse().map_err(|_| wrong())?, tool.parse().map_err(|_| wrong())?);
+        match kind {
+            "event" => Ok(Self::Events(group, tool)),
+            "blob" => Ok(Self::Blob(group, tool)),
+            _ => Err(wrong()),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use model::ExecutionId;
@@ -106,6 +149,12 @@ mod tests {
         assert_eq!(ActionSubject::live(&key).parse(), Ok(subject));
         let lease = ExecutorLeaseSubject("executor-1".parse().unwrap());
         assert_eq!(lease.to_string().parse(), Ok(lease));
+        let tool = ToolInvocation::of("a/b");
+        for subject in
+            [BazelSubject::Events(key.group.clone(), tool.clone()), BazelSubject::Blob(key.group, tool)]
+        {
+            assert_eq!(subject.to_string().parse(), Ok(subject));
+        }
         assert!("forebay.action.event.web".parse::<ActionSubject>().is_err());
     }
 }

@@ -12,7 +12,8 @@ use model::{
     ActionsReply, ActionsRequest, ApiError, ArchiveStatus, ArchivedBuildRequest, ArchivedBuildsRequest,
     BuildRequest, BuildView, CancelBody, CancelReply, CancelRequest, CreateReply, ErrorCode, FindReply,
     FindRequest, GetRequest, GroupsReply, HistoryReply, HistoryRequest, InvocationReply, InvocationRequest,
-    InvocationsReply, ListReply, ListRequest, QuotaReply, WhyReply, WhyRequest, WorkerView,
+    InvocationsReply, ListReply, ListRequest, QuotaReply, TargetsReply, TargetsRequest, TestsReply,
+    TestsRequest, ToolInvocationsReply, ToolInvocationsRequest, WhyReply, WhyRequest, WorkerView,
 };
 
 use crate::{
@@ -45,6 +46,12 @@ message!(
     ListReply,
     ListRequest,
     QuotaReply,
+    TargetsReply,
+    TargetsRequest,
+    TestsReply,
+    TestsRequest,
+    ToolInvocationsReply,
+    ToolInvocationsRequest,
     Vec<WorkerView>,
     WhyReply,
     WhyRequest,
@@ -61,6 +68,9 @@ from_client!(
     HistoryRequest,
     InvocationRequest,
     ListRequest,
+    TargetsRequest,
+    TestsRequest,
+    ToolInvocationsRequest,
     WhyRequest,
 );
 to_client!(
@@ -78,6 +88,9 @@ to_client!(
     InvocationsReply,
     ListReply,
     QuotaReply,
+    TargetsReply,
+    TestsReply,
+    ToolInvocationsReply,
     Vec<WorkerView>,
     WhyReply,
 );

@@ -2,19 +2,18 @@
 
 use std::time::Duration;
 
-use async_nats::{HeaderMap, jetstream::context::PublishErrorKind};
+use async_nats::HeaderMap;
 use bytes::Bytes;
 use model::{Attempt, BuildKey, BuildRecord, InvocationId, OutputStream, Sequence, ToolEvent};
-use tokio::time::Instant;
 
 use crate::{
-    Bus, BusError, Encoding, EventKind, EventSubject, Message,
+    Bus, Encoding, EventKind, EventSubject, Message,
+    guarded::{ChunkFault, publish_guarded},
     headers::{
-        CONTENT_TYPE, EXPECTED, EXPECTED_SUBJECT, HEADER_ATTEMPT, HEADER_DROPPED, HEADER_INVOCATION,
-        HEADER_OFFSET, HEADER_STREAM, MESSAGE_ID, header,
+        CONTENT_TYPE, HEADER_ATTEMPT, HEADER_DROPPED, HEADER_INVOCATION, HEADER_OFFSET, HEADER_STREAM,
+        MESSAGE_ID, header,
     },
     message,
-    transition::is_conflict,
 };
 
 message!(ToolEvent);
@@ -97,17 +96,6 @@ pub enum Chunk<'a> {
     Tool(&'a ToolEvent),
 }
 
-/// The reason why a chunk was not written.
-#[derive(Debug, thiserror::Error)]
-pub enum ChunkFault {
-    /// The attempt has ended: another process has moved the build on.
-    #[error("another process has already ended this attempt")]
-    RunEnded,
-    /// The bus returned an error.
-    #[error(transparent)]
-    Bus(#[from] BusError),
-}
-
 /// Writes the events of one attempt, one at a time, each guarded by the position of its INVOCATION_STARTED.
 #[derive(Debug)]
 pub struct GuardedWriter {
@@ -134,33 +122,11 @@ impl GuardedWriter {
         if let Some(invocation) = self.invocation {
             headers.insert(HEADER_INVOCATION, invocation.to_string().as_str());
         }
-        headers.insert(EXPECTED, self.guard.0.to_string().as_str());
-        headers.insert(EXPECTED_SUBJECT, EventSubject::lifecycle(&self.key).to_string().as_str());
         // The stream's duplicate window drops a repeat after an uncertain answer.
         let place = RunPlace { guard: self.guard, count: self.count };
         headers.insert(MESSAGE_ID, place.message_id(&self.key).as_str());
         let subject = EventSubject { key: self.key.clone(), kind }.to_string();
-        let deadline = Instant::now() + patience;
-        loop {
-            let written = self.bus.publish_once(&subject, headers.clone(), payload.clone()).await;
-            let Err(error) = written else { return Ok(()) };
-            if error.kind() == PublishErrorKind::MaxPayloadExceeded {
-                return Err(BusError::TooLarge { what: format!("an event of build {}", self.key) }.into());
-            }
-            // If the state cannot be read, it is not known yet whether the attempt has ended: retry.
-            if is_conflict(&error) && self.run_ended().await.unwrap_or(false) {
-                return Err(ChunkFault::RunEnded);
-            }
-            if Instant::now() >= deadline {
-                return Err(BusError::failed(format!("writing an event of build {}", self.key))(error).into());
-            }
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    }
-
-    async fn run_ended(&self) -> Result<bool, BusError> {
-        let latest = self.bus.records().latest(&self.key).await?;
-        Ok(latest.is_none_or(|(sequence, _)| sequence != self.guard))
+        publish_guarded(&self.bus, (&self.key, self.guard), &subject, headers, payload, patience).await
     }
 }
 

@@ -8,6 +8,12 @@ pub const HEADER_STREAM: &str = "Forebay-Stream";
 pub const HEADER_ATTEMPT: &str = "Forebay-Attempt";
 /// Id of the invocation that a console or tool event belongs to.
 pub const HEADER_INVOCATION: &str = "Forebay-Invocation";
+/// Id that a build tool gave the call whose events a message has.
+pub const HEADER_TOOL_INVOCATION: &str = "Forebay-Tool-Invocation";
+/// Numbers of the first and the last build event in a message, as `FIRST-LAST`.
+pub const HEADER_NUMBERS: &str = "Forebay-Numbers";
+/// On an empty message: the blob that has its content, as `HASH/SIZE`.
+pub const HEADER_BLOB: &str = "Forebay-Blob";
 /// Offset of a console chunk in its output, in bytes.
 pub const HEADER_OFFSET: &str = "Forebay-Offset";
 /// On an empty console chunk: number of bytes omitted here, and whether they are kept.
@@ -30,6 +36,8 @@ pub(crate) const KV_OPERATION: &str = "KV-Operation";
 pub(crate) const MARKER_REASON: &str = "Nats-Marker-Reason";
 pub(crate) const MESSAGE_ID: &str = "Nats-Msg-Id";
 
+/// Marks the message with the last event of a stream of build events.
+pub(crate) const STREAM_END: &str = "Forebay-Stream-End";
 /// Marks the last piece of a log stream.
 pub(crate) const LOG_END: &str = "Forebay-Log-End";
 

@@ -8,6 +8,7 @@
 mod action_subject;
 mod api;
 mod ask;
+mod bazel_events;
 mod bucket;
 mod clock;
 mod codec;
@@ -17,6 +18,7 @@ mod entries;
 mod error;
 mod follow;
 mod gateways;
+mod guarded;
 mod headers;
 mod lease;
 mod lifecycle;
@@ -35,9 +37,10 @@ mod subject;
 mod transition;
 mod write_check;
 
-pub use action_subject::{ActionSubject, ExecutorLeaseSubject, LogSubject};
+pub use action_subject::{ActionSubject, BazelSubject, ExecutorLeaseSubject, LogSubject};
 pub use api::{ApiEndpoint, ApiRequest, ApiService};
 pub use ask::AskError;
+pub use bazel_events::{BazelEvents, EventContent, EventOwner, named_blob};
 pub use bucket::{Buckets, Entry, EntryChange, EntryChanges, ListedEntry};
 pub use clock::FarmClock;
 /// For the macros of this crate.
@@ -50,14 +53,15 @@ pub mod hidden {
 
 pub use codec::{DecodeError, Encoding, FromClient, FromJson, Message, ToClient, millis};
 pub use connect::{Bus, LiveBuild, LiveConnection, LiveEvent, Patience, Reconnects, ServerInfo};
-pub use console::{Chunk, ChunkFault, ConsoleChunk, GuardedWriter, RunPlace, invocation_of};
+pub use console::{Chunk, ConsoleChunk, GuardedWriter, RunPlace, invocation_of};
 pub use entries::{ActionsFloor, QuotaChange, QuotaOf};
 pub use error::BusError;
 pub use follow::{Follower, Start};
 pub use gateways::Gateways;
+pub use guarded::ChunkFault;
 pub use headers::{
-    HEADER_ATTEMPT, HEADER_DROPPED, HEADER_INVOCATION, HEADER_OFFSET, HEADER_STREAM, header, message_id,
-    traceparent,
+    HEADER_ATTEMPT, HEADER_BLOB, HEADER_DROPPED, HEADER_INVOCATION, HEADER_NUMBERS, HEADER_OFFSET,
+    HEADER_STREAM, HEADER_TOOL_INVOCATION, header, message_id, traceparent,
 };
 pub use lease::{Acquired, Lease, LeaseChange, LeaseHolder, LeaseName, Leases, Renewed};
 pub use lifecycle::{Lifecycle, RecordKey};

@@ -18,6 +18,8 @@ pub mod stream {
     pub const ACTIONS: &str = "FOREBAY_ACTIONS";
     /// Leases of live executors: the stream of the key-value bucket `FOREBAY_EXECUTORS`.
     pub const EXECUTORS: &str = "KV_FOREBAY_EXECUTORS";
+    /// Build events of tools that run outside of builds: a log.
+    pub const BAZEL: &str = "FOREBAY_BAZEL";
     /// Log streams that clients write and read.
     pub const LOGS: &str = "FOREBAY_LOGS";
     /// Quotas and the governor's decisions: the stream of the key-value bucket `FOREBAY_QUOTA`.
@@ -89,11 +91,13 @@ pub enum EventKind {
     Console,
     /// An action of the worker around the command.
     Tool,
+    /// Build events that Bazel published.
+    Bazel,
 }
 
 impl EventKind {
     /// All kinds, in the order of declaration.
-    pub const ALL: [Self; 3] = [Self::Lifecycle, Self::Console, Self::Tool];
+    pub const ALL: [Self; 4] = [Self::Lifecycle, Self::Console, Self::Tool, Self::Bazel];
 
     /// The token in the subject.
     pub fn as_str(self) -> &'static str {
@@ -101,6 +105,7 @@ impl EventKind {
             Self::Lifecycle => "lifecycle",
             Self::Console => "console",
             Self::Tool => "tool",
+            Self::Bazel => "bazel",
         }
     }
 }
@@ -109,10 +114,10 @@ impl FromStr for EventKind {
     type Err = ParseSubjectError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        Self::ALL
-            .into_iter()
-            .find(|kind| kind.as_str() == text)
-            .ok_or_else(|| ParseSubjectError { pattern: "lifecycle|console|tool", found: text.to_owned() })
+        Self::ALL.into_iter().find(|kind| kind.as_str() == text).ok_or_else(|| ParseSubjectError {
+            pattern: "lifecycle|console|tool|bazel",
+            found: text.to_owned(),
+        })
     }
 }
 
@@ -264,13 +269,19 @@ pub enum ArchiveCall {
     Actions,
     /// Report figures of past runs.
     History,
+    /// List calls of build tools that published their events.
+    ToolInvocations,
+    /// List the targets of one such call.
+    Targets,
+    /// List the attempts of the tests of one such call.
+    Tests,
     /// Report how far the archive has read.
     Status,
 }
 
 impl ArchiveCall {
     /// All calls, in the order of declaration.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 11] = [
         Self::Get,
         Self::Find,
         Self::List,
@@ -278,6 +289,9 @@ impl ArchiveCall {
         Self::Invocations,
         Self::Actions,
         Self::History,
+        Self::ToolInvocations,
+        Self::Targets,
+        Self::Tests,
         Self::Status,
     ];
 
@@ -291,6 +305,9 @@ impl ArchiveCall {
             Self::Invocations => "invocations",
             Self::Actions => "actions",
             Self::History => "history",
+            Self::ToolInvocations => "tool_invocations",
+            Self::Targets => "targets",
+            Self::Tests => "tests",
             Self::Status => "status",
         }
     }

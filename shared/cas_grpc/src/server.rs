@@ -27,6 +27,9 @@ const STREAMS_MAX: u32 = 10_000;
 const PING_EVERY: Duration = Duration::from_secs(30);
 const PING_TIMEOUT: Duration = Duration::from_secs(20);
 
+/// Methods whose requests can be silent for a long time: writes of logs, and streams of build events.
+const MAY_PAUSE: &[&str] = &[reapi::stream::WRITE, build_events::service::TOOL_STREAM];
+
 /// Creates a server with the settings that all servers of the protocol share, for [`serve_by`].
 pub fn server() -> Server {
     Server::builder()
@@ -69,8 +72,6 @@ pub async fn serve_by(
     routes: Routes,
     stop: impl Future<Output = ()>,
 ) -> Result<(), tonic::transport::Error> {
-    // Writes may be of logs, which can be silent for a long time.
-    let attended =
-        CountedCalls::new(routes.prepare(), listener.limiter().patience().body, reapi::stream::WRITE);
+    let attended = CountedCalls::new(routes.prepare(), listener.limiter().patience().body, MAY_PAUSE);
     server.serve_with_incoming_shutdown(attended, listener.into_incoming(), stop).await
 }

@@ -12,6 +12,7 @@ use model::{
     BuildKey, BuildRequest, BuildView, CancelReply, CancelRequest, Control, CreateReply, ErrorCode,
     FindReply, FindRequest, GetRequest, Group, GroupsReply, HistoryReply, HistoryRequest, InvocationId,
     InvocationReply, InvocationRequest, InvocationsReply, ListReply, ListRequest, QuotaReply, Sequence,
+    TargetsReply, TargetsRequest, TestsReply, TestsRequest, ToolInvocationsReply, ToolInvocationsRequest,
     WhyReply, WhyRequest, WorkerId, WorkerView,
 };
 use tracing::debug;
@@ -147,6 +148,25 @@ impl Client {
     /// Actions that a build sent, from the archive.
     pub async fn actions(&self, request: &ActionsRequest) -> Result<ActionsReply, ClientError> {
         self.call(&Subject::Archive(ArchiveCall::Actions), ARCHIVE, request.to_json(), None, TRIES).await
+    }
+
+    /// Calls of build tools that published their events, from the archive.
+    pub async fn tool_invocations(
+        &self,
+        request: &ToolInvocationsRequest,
+    ) -> Result<ToolInvocationsReply, ClientError> {
+        let subject = Subject::Archive(ArchiveCall::ToolInvocations);
+        self.call(&subject, ARCHIVE, request.to_json(), None, TRIES).await
+    }
+
+    /// The targets of a call of a build tool, from the archive.
+    pub async fn targets(&self, request: &TargetsRequest) -> Result<TargetsReply, ClientError> {
+        self.call(&Subject::Archive(ArchiveCall::Targets), ARCHIVE, request.to_json(), None, TRIES).await
+    }
+
+    /// The attempts of the tests of a call of a build tool, from the archive.
+    pub async fn tests(&self, request: &TestsRequest) -> Result<TestsReply, ClientError> {
+        self.call(&Subject::Archive(ArchiveCall::Tests), ARCHIVE, request.to_json(), None, TRIES).await
     }
 
     /// Figures of past runs, from the archive.

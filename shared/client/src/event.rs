@@ -1,6 +1,6 @@
 //! Events of a build as delivered to watchers.
 
-use bus::{BusError, ConsoleChunk, DecodeError, EventKind, EventSubject, Stored, invocation_of};
+use bus::{BazelEvents, BusError, ConsoleChunk, DecodeError, EventKind, EventSubject, Stored, invocation_of};
 use model::{BuildRecord, InvocationId, Sequence, State, ToolEvent};
 
 /// An event of a build.
@@ -22,6 +22,8 @@ pub enum WatchBody {
     Console(ConsoleChunk),
     /// Event of the worker about the build.
     Tool(ToolEvent),
+    /// Build events that Bazel published.
+    Bazel(BazelEvents),
 }
 
 impl WatchEvent {
@@ -30,6 +32,7 @@ impl WatchEvent {
             WatchBody::Lifecycle(_) => EventKind::Lifecycle,
             WatchBody::Console(_) => EventKind::Console,
             WatchBody::Tool(_) => EventKind::Tool,
+            WatchBody::Bazel(_) => EventKind::Bazel,
         }
     }
 
@@ -37,7 +40,7 @@ impl WatchEvent {
     pub fn is_last(&self) -> bool {
         match &self.body {
             WatchBody::Lifecycle(record) => record.state() == State::Finished,
-            WatchBody::Console(_) | WatchBody::Tool(_) => false,
+            WatchBody::Console(_) | WatchBody::Tool(_) | WatchBody::Bazel(_) => false,
         }
     }
 
@@ -50,6 +53,10 @@ impl WatchEvent {
                 Some(chunk) => WatchBody::Console(chunk),
                 None => return Ok(None),
             },
+            EventKind::Bazel => match BazelEvents::read(stored) {
+                Some(events) => WatchBody::Bazel(events),
+                None => return Ok(None),
+            },
             EventKind::Tool => match read_tool(stored) {
                 Ok(tool) => WatchBody::Tool(tool),
                 Err(error) => {
@@ -60,7 +67,9 @@ impl WatchEvent {
         };
         let invocation = match &body {
             WatchBody::Lifecycle(record) => record.invocation_id(),
-            WatchBody::Console(_) | WatchBody::Tool(_) => invocation_of(stored.headers.as_ref()),
+            WatchBody::Console(_) | WatchBody::Tool(_) | WatchBody::Bazel(_) => {
+                invocation_of(stored.headers.as_ref())
+            }
         };
         Ok(Some(Self { position: stored.sequence, invocation, body }))
     }

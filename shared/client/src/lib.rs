@@ -12,6 +12,6 @@ mod watch;
 pub use calls::Client;
 pub use error::ClientError;
 pub use event::{WatchBody, WatchEvent};
-pub use line::{WatchLine, WatchLineBody};
+pub use line::{BazelEventLine, WatchLine, WatchLineBody};
 pub use queue::{Followed, Following, QueuePlace, UnknownKind, WatchKind};
 pub use watch::Watch;

@@ -1,9 +1,11 @@
 //! An event as JSON: one line of `forebay watch --json`, the data of one server-sent event.
 
 use base64::Engine as _;
-use bus::ConsoleChunk;
+use build_events::{Summary, service::OrderedBuildEvent};
+use bus::{BazelEvents, ConsoleChunk, EventContent};
+use bytes::Bytes;
 use invariant::Present as _;
-use model::{Attempt, BuildRecord, InvocationId, OutputStream, Sequence, ToolEvent};
+use model::{Attempt, BuildRecord, InvocationId, OutputStream, Sequence, ToolEvent, ToolInvocation};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -56,8 +58,41 @@ pub enum WatchLineBody {
         /// Event of the worker.
         tool: ToolEvent,
     },
+    /// Bazel published build events.
+    Bazel {
+        /// Id that Bazel gave the call.
+        tool_invocation: ToolInvocation,
+        /// Number of the first event; the first one of a call has number 1.
+        first: u64,
+        /// Number of the last event.
+        last: u64,
+        /// Whether the call ended with the last event.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        complete: bool,
+        /// The events; empty if they are in a blob, or unreadable.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        events: Vec<BazelEventLine>,
+        /// Blob of the store that has the events, because they are large.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        blob: Option<String>,
+    },
     /// The build waits, and its place or its expected start has changed.
     Queue(QueuePlace),
+}
+
+/// A build event of Bazel, in short.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct BazelEventLine {
+    /// Number of the event in its call.
+    pub number: i64,
+    /// Name of its id in the Build Event Protocol, for example `targetCompleted`; `other` if it is unknown.
+    pub event: String,
+    /// Label of the target that it is about.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub label: Option<String>,
+    /// How that target, test or call ended, for example `built`, `failed`, `passed` or `SUCCESS`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub status: Option<String>,
 }
 
 impl From<&WatchEvent> for WatchLine {
@@ -66,8 +101,35 @@ impl From<&WatchEvent> for WatchLine {
             WatchBody::Lifecycle(record) => WatchLineBody::Lifecycle { record: record.clone() },
             WatchBody::Console(chunk) => console(chunk),
             WatchBody::Tool(tool) => WatchLineBody::Tool { tool: tool.clone() },
+            WatchBody::Bazel(events) => bazel(events),
         };
         Self { position: Some(event.position), invocation: event.invocation, body }
+    }
+}
+
+fn bazel(found: &BazelEvents) -> WatchLineBody {
+    let (events, blob) = match &found.content {
+        EventContent::Inline(packed) => (BazelEventLine::all(packed), None),
+        EventContent::Blob(blob) => (Vec::new(), Some(blob.to_string())),
+    };
+    let (tool_invocation, first, last) = (found.tool.clone(), found.first, found.last);
+    WatchLineBody::Bazel { tool_invocation, first, last, complete: found.complete, events, blob }
+}
+
+impl BazelEventLine {
+    /// The events in `packed`; none if they are unreadable.
+    pub fn all(packed: &Bytes) -> Vec<Self> {
+        let events = build_events::unpack(packed.clone()).unwrap_or_else(|error| {
+            tracing::debug!(%error, "ignoring build events in an unknown format");
+            Vec::new()
+        });
+        events.iter().map(Self::of).collect()
+    }
+
+    fn of(event: &OrderedBuildEvent) -> Self {
+        let Summary { kind, label } = Summary::of(event);
+        let status = build_events::fact(event).and_then(|fact| fact.status());
+        Self { number: event.sequence_number, event: kind.to_owned(), label, status }
     }
 }
 

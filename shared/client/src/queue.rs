@@ -58,10 +58,11 @@ pub enum WatchKind {
 }
 
 impl WatchKind {
-    pub const ALL: [Self; 4] = [
+    pub const ALL: [Self; 5] = [
         Self::Event(EventKind::Lifecycle),
         Self::Event(EventKind::Console),
         Self::Event(EventKind::Tool),
+        Self::Event(EventKind::Bazel),
         Self::Queue,
     ];
 
@@ -88,7 +89,7 @@ impl fmt::Display for WatchKind {
 
 /// A text that is not a kind of information to watch.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("unknown kind {0:?}: expected lifecycle, console, tool or queue")]
+#[error("unknown kind {0:?}: expected lifecycle, console, tool, bazel or queue")]
 pub struct UnknownKind(String);
 
 impl FromStr for WatchKind {

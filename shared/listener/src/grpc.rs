@@ -24,13 +24,13 @@ use crate::{
 pub struct CountedCalls<S> {
     inner: S,
     patience: Duration,
-    /// Path of a method whose requests may pause, or that has its own timeout.
-    except: &'static str,
+    /// Paths of methods whose requests may pause, or that have their own timeouts.
+    except: &'static [&'static str],
 }
 
 impl<S> CountedCalls<S> {
-    /// Applies `patience` to pauses in all requests except those of the method `except`.
-    pub fn new(inner: S, patience: Duration, except: &'static str) -> Self {
+    /// Applies `patience` to pauses in all requests except those of the methods `except`.
+    pub fn new(inner: S, patience: Duration, except: &'static [&'static str]) -> Self {
         Self { inner, patience, except }
     }
 }
@@ -52,7 +52,7 @@ where
         let usage = request.extensions().get::<Arc<Usage>>().cloned();
         let sending = !request.body().is_end_stream();
         let open = usage.clone().map(OpenRequest::new);
-        let patience = (request.uri().path() != self.except).then_some(self.patience);
+        let patience = (!self.except.contains(&request.uri().path())).then_some(self.patience);
         let request = if sending {
             request.map(|sent| Body::new(RequestBody::new(sent, usage, patience, too_slow)))
         } else {

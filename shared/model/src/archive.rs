@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     Attempt, BuildId, BuildView, ExecutionId, Group, InvocationId, ListRequest, Millis, Outcome, Sequence,
-    WorkerId,
+    ToolInvocation, WorkerId,
 };
 
 /// Request of `forebay.archive.get`: one build.
@@ -220,6 +220,195 @@ pub struct ActionView {
     pub upload_ms: Option<u64>,
 }
 
+/// Request of `forebay.archive.tool_invocations`: calls of build tools that published their events, newest first.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ToolInvocationsRequest {
+    /// Only calls of this group; absent: of all groups.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub group: Option<Group>,
+    /// Only calls in this build; absent: of all builds, and calls outside of builds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub build: Option<BuildId>,
+    /// Only the call with this id.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub id: Option<ToolInvocation>,
+    /// The `next` of an earlier reply; absent: the first page.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cursor: Option<String>,
+    /// Maximum number of calls: 1 to 1,000; default 100.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit: Option<usize>,
+}
+
+/// Reply to `forebay.archive.tool_invocations`, newest first.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ToolInvocationsReply {
+    /// The calls, the one whose first event came last first.
+    pub tool_invocations: Vec<ToolInvocationView>,
+    /// Cursor of the next page; absent if this is the last one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<String>,
+}
+
+/// A call of a build tool, as its events describe it. A field is absent if no event stated it. Times are of the tool's clock.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ToolInvocationView {
+    /// Quota group of the call.
+    pub group: Group,
+    /// Id that the tool gave the call, for example Bazel's `--invocation_id`.
+    pub id: ToolInvocation,
+    /// Build of the farm that made the call; absent for a call from outside.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub build: Option<BuildId>,
+    /// Attempt of that build.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub attempt: Option<Attempt>,
+    /// Command of the tool, for example `test`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub command: Option<String>,
+    /// Targets that the call named, with wildcards, separated by spaces.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub patterns: Option<String>,
+    /// Version of the tool.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
+    /// User who called it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
+    /// Machine on which it ran.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host: Option<String>,
+    /// Time of the call.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub started_at_ms: Option<Millis>,
+    /// Time of its end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub finished_at_ms: Option<Millis>,
+    /// Name of its exit code, for example `SUCCESS`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exit_name: Option<String>,
+    /// Exit code of the tool.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exit_code: Option<i64>,
+    /// Number of events that are archived.
+    pub events: u64,
+    /// Whether the tool completed its stream of events; otherwise it runs, or broke off.
+    pub complete: bool,
+}
+
+/// Request of `forebay.archive.targets`: the targets of one call of a build tool, by label.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct TargetsRequest {
+    /// Quota group of the call.
+    pub group: Group,
+    /// Id that the tool gave the call.
+    pub id: ToolInvocation,
+    /// Only targets with this status, for example `failed`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub status: Option<String>,
+    /// The `next` of an earlier reply; absent: the first page.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cursor: Option<String>,
+    /// Maximum number of targets: 1 to 1,000; default 100.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit: Option<usize>,
+}
+
+/// Reply to `forebay.archive.targets`, ordered by label.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct TargetsReply {
+    /// The targets, each once for every configuration and aspect.
+    pub targets: Vec<TargetView>,
+    /// Cursor of the next page; absent if this is the last one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<String>,
+}
+
+/// A target of a call of a build tool.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct TargetView {
+    /// Label of the target.
+    pub label: String,
+    /// Name of the aspect; absent for the target itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub aspect: Option<String>,
+    /// Kind of the target, for example `cc_library rule`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kind: Option<String>,
+    /// Size of the test: small, medium, large or enormous.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub test_size: Option<String>,
+    /// Tags of the target, separated by spaces.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tags: Option<String>,
+    /// `built`, `failed`, or why it was not built, for example `skipped`; absent while it is being built.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub status: Option<String>,
+    /// Result of all attempts of a test, for example `passed` or `flaky`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub test_status: Option<String>,
+}
+
+/// Request of `forebay.archive.tests`: the attempts of the tests of one call of a build tool, by label.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct TestsRequest {
+    /// Quota group of the call.
+    pub group: Group,
+    /// Id that the tool gave the call.
+    pub id: ToolInvocation,
+    /// Only attempts with this status, for example `failed`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub status: Option<String>,
+    /// The `next` of an earlier reply; absent: the first page.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cursor: Option<String>,
+    /// Maximum number of attempts: 1 to 1,000; default 100.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit: Option<usize>,
+}
+
+/// Reply to `forebay.archive.tests`, ordered by label, run, shard and attempt.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct TestsReply {
+    /// The attempts of tests.
+    pub tests: Vec<TestView>,
+    /// Cursor of the next page; absent if this is the last one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<String>,
+}
+
+/// One attempt of one shard of one run of a test. Times are of the tool's clock.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct TestView {
+    /// Label of the test.
+    pub label: String,
+    /// Number of the run, from 1.
+    pub run: i64,
+    /// Number of the shard, from 1; 0 without shards.
+    pub shard: i64,
+    /// Number of the attempt, from 1.
+    pub attempt: i64,
+    /// How it ended, for example `passed`.
+    pub status: String,
+    /// Whether the result is of an earlier run.
+    pub cached: bool,
+    /// Time of its start.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub started_at_ms: Option<Millis>,
+    /// How long it took in milliseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub duration_ms: Option<u64>,
+    /// How it ran, for example `remote`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub strategy: Option<String>,
+    /// Address of its log.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub log: Option<String>,
+}
+
 /// Request of `forebay.archive.history`: past runs of similar builds, or of a task of jobs, by day.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -244,6 +433,8 @@ pub enum HistoryOf {
     Command(String),
     /// Tasks of jobs with this id, for example a test.
     Task(String),
+    /// Runs of the test with this label, as build tools report them; cached results do not count.
+    Test(String),
 }
 
 /// Reply to `forebay.archive.history`: figures of past runs.

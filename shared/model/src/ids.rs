@@ -10,6 +10,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
+use crate::blob::DigestFunction;
+
 /// A text that is not a valid id.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("invalid {kind} {text:?}: {wanted}")]
@@ -158,10 +160,24 @@ token!(
     "executor home"
 );
 token!(
+    /// Id that a build tool gives one call of itself, for example Bazel's `--invocation_id`: 1 to 64 letters, digits, `-` or
+    /// `_`. Of an id that is none, the SHA-256 in hexadecimal stands in its place.
+    ToolInvocation,
+    "tool invocation"
+);
+token!(
     /// Name of a pool of executors with the same capabilities: 1 to 64 letters, digits, `-` or `_`.
     PoolName,
     "pool"
 );
+
+impl ToolInvocation {
+    /// The id that a tool states, whatever it is.
+    pub fn of(text: &str) -> Self {
+        text.parse()
+            .unwrap_or_else(|_| Self(DigestFunction::Sha256.digest(text.as_bytes()).hex().to_string()))
+    }
+}
 
 /// Name of a task inside its job: 1 to 200 letters, digits or characters of `_./+:=@-`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, JsonSchema)]

@@ -46,7 +46,8 @@ pub use archive::{
     ActionView, ActionsReply, ActionsRequest, ArchiveGap, ArchiveStatus, ArchivedBuildRequest,
     ArchivedBuildsRequest, ArchivedStream, ConsoleExtent, FindReply, FindRequest, HistoryFigures, HistoryOf,
     HistoryReply, HistoryRequest, InvocationEnd, InvocationReply, InvocationRequest, InvocationView,
-    InvocationsReply, SetAsideMessage,
+    InvocationsReply, SetAsideMessage, TargetView, TargetsReply, TargetsRequest, TestView, TestsReply,
+    TestsRequest, ToolInvocationView, ToolInvocationsReply, ToolInvocationsRequest,
 };
 pub use band::{ActionOrder, BandOrder, ParseActionOrderError};
 pub use blob::{BlobDigest, BlobHasher, DigestFunction, ParseBlobDigestError};
@@ -73,7 +74,7 @@ pub use farm::{
 };
 pub use ids::{
     Attempt, BuildId, BuildKey, ExecutionId, ExecutorHome, ExecutorId, Group, InvocationId, Millis,
-    ParseIdError, PoolName, Priority, Sequence, TaskId, WorkerId, Workspace,
+    ParseIdError, PoolName, Priority, Sequence, TaskId, ToolInvocation, WorkerId, Workspace,
 };
 pub use job::{
     BadPath, CommandStep, DEFAULT_PRIORITY, DEFAULT_RETRIES, DEFAULT_WEIGHT, FetchStep, FromTo, Graph, Input,

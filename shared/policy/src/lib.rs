@@ -4,6 +4,7 @@ pub mod actions;
 mod allowance;
 pub mod autoscale;
 mod band;
+pub mod build_events;
 mod build_work;
 mod capacity;
 pub mod connections;

@@ -119,6 +119,8 @@ fn read(stored: &Stored) -> Option<Event> {
         EventKind::Tool => {
             What::Tool { attempt: Attempt(header(headers, HEADER_ATTEMPT)?.parse().ok()?), guard: guard? }
         }
+        // The builds of the storm call no Bazel.
+        EventKind::Bazel => return None,
     };
     let stored_us = (stored.at.0 + 1) * 1000;
     Some(Event { sequence: stored.sequence, stored_us, key: subject.key, priority: None, what })

@@ -15,8 +15,8 @@ use tokio::net::{TcpListener, TcpSocket};
 use tonic::service::Routes;
 
 use super::{
-    Core, GrpcConfig, abandoned, asset::AssetApi, execution::ExecutionApi, log_streams::LogStreams, mount,
-    operations::OperationsApi,
+    Core, GrpcConfig, abandoned, asset::AssetApi, build_events::BuildEvents, execution::ExecutionApi,
+    log_streams::LogStreams, mount, operations::OperationsApi,
 };
 
 /// Maximum number of connections that wait to be accepted.
@@ -91,6 +91,7 @@ fn routes(core: &Core, assets: AssetApi) -> Routes {
         .add_service(LogStreamServiceServer::new(LogStreams::new(core.clone())))
         .add_service(FetchServer::new(assets.clone()))
         .add_service(PushServer::new(assets))
+        .add_service(BuildEvents::new(core.clone()))
         // Reports that the process serves. Calls report failures of the services behind it.
         .add_service(tonic_health::server::health_reporter().1)
 }

@@ -8,7 +8,7 @@ use super::query::Query;
 use crate::{Store, StoreError, plain::hex, sql::Dialect};
 
 /// Tables whose content follows from the messages, with the columns that give their rows an order.
-const TABLES: [(&str, &str); 11] = [
+const TABLES: [(&str, &str); 14] = [
     ("builds", "place"),
     ("build_records", "place"),
     ("build_texts", "place"),
@@ -19,6 +19,9 @@ const TABLES: [(&str, &str); 11] = [
     ("tasks", "place, attempt, task"),
     ("actions", "place"),
     ("day_sums", "day, build_group, priority, outcome"),
+    ("tool_invocations", "call"),
+    ("targets", "call, label, aspect"),
+    ("tests", "call, label, run, shard, attempt, configuration"),
     ("set_aside", "stream, position"),
 ];
 

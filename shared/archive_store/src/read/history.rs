@@ -27,6 +27,7 @@ impl Store {
         let since = whole(now.0).saturating_sub(i64::from(days) * DAY_MS);
         let mut query = match &request.of {
             HistoryOf::Task(task) => task_runs(task),
+            HistoryOf::Test(label) => test_runs(label),
             HistoryOf::Command(line) => {
                 let mut places = Query::new("SELECT place FROM builds WHERE command_hash = ");
                 places.bind(command_hash(line)).add(" ORDER BY place DESC LIMIT ").bind(RUNS_MAX);
@@ -73,6 +74,19 @@ fn task_runs(task: &str) -> Query {
     query.add("(SELECT place, ended_ms, status, wall_ms FROM tasks WHERE task = ").bind(task);
     query.add(" ORDER BY place DESC LIMIT ").bind(RUNS_MAX);
     query.add(") s CROSS JOIN builds b WHERE b.place = s.place AND s.status <> 'skipped'");
+    query
+}
+
+/// Runs of a test that ended; a flaky one passed at last, and its attempts are runs of their own.
+fn test_runs(label: &str) -> Query {
+    let mut query = Query::new("SELECT s.place, s.place / 1048576, s.outcome, s.duration_ms FROM ");
+    query.add("(SELECT place, call, duration_ms, CASE WHEN status IN ('passed', 'flaky') THEN 'succeeded' ELSE status END ");
+    query.add(
+        "AS outcome FROM tests WHERE cached = 0 AND status IN ('passed', 'flaky', 'timeout', 'failed', ",
+    );
+    query.add("'remote_failure') AND label = ").bind(clean(label, INDEXED_MAX));
+    query.add(" ORDER BY place DESC LIMIT ").bind(RUNS_MAX);
+    query.add(") s CROSS JOIN tool_invocations b WHERE b.call = s.call");
     query
 }
 

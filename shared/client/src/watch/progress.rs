@@ -56,11 +56,13 @@ impl Progress {
     /// Marks the event at `position` as seen. Its kind is unknown if it could not be read.
     pub(super) fn advance(&mut self, position: Sequence, kind: Option<EventKind>, place: Option<RunPlace>) {
         self.cursor = self.cursor.max(position);
-        self.run = match kind {
+        match kind {
             // Everything that a worker writes from now on names this position.
-            Some(EventKind::Lifecycle) => Some(RunPlace { guard: position, count: 0 }),
-            Some(EventKind::Console | EventKind::Tool) | None => place,
-        };
+            Some(EventKind::Lifecycle) => self.run = Some(RunPlace { guard: position, count: 0 }),
+            Some(EventKind::Console | EventKind::Tool) | None => self.run = place,
+            // Written by a gateway: it is between the worker's events, and not counted among them.
+            Some(EventKind::Bazel) => {}
+        }
     }
 }
 
@@ -118,6 +120,18 @@ mod tests {
         assert_eq!(classify(&running(), 12, 10, place(7, 4)), Verdict::Gap);
         // A new attempt whose start was not seen.
         assert_eq!(classify(&running(), 30, 10, place(25, 1)), Verdict::Gap);
+    }
+
+    #[test]
+    fn the_worker_goes_on_after_events_of_bazel() {
+        let mut progress = running();
+        assert_eq!(
+            classify(&progress, 12, 10, None),
+            Verdict::Gap,
+            "console output may be missing before it"
+        );
+        progress.advance(Sequence(12), Some(EventKind::Bazel), None);
+        assert_eq!(classify(&progress, 13, 10, place(7, 3)), Verdict::Next);
     }
 
     #[test]

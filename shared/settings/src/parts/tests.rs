@@ -43,6 +43,7 @@ fn settings() -> Settings {
         actions_days: 137,
         log_streams_days: 139,
         objects_days: 149,
+        bazel_bytes_max: 153,
         events_bytes_max: 151,
         requests_bytes_max: 157,
         actions_bytes_max: 163,
@@ -159,6 +160,7 @@ fn times_and_sizes_of_stores_and_streams_reach_their_parts() {
     assert_eq!([topology.events_retention, topology.rejected_retention], [days(127), days(131)]);
     assert_eq!([topology.actions_retention, topology.log_streams_retention], [days(137), days(139)]);
     assert_eq!([topology.events_bytes_max, topology.requests_bytes_max], [151, 157]);
+    assert_eq!(topology.bazel_bytes_max, 153);
     assert_eq!(topology.actions_bytes_max, 163);
 }
 

@@ -142,6 +142,7 @@ metrics! {
         CasBytesWritten "forebay_cas_written_bytes_total" [] "Bytes of blobs received from clients";
         CasUploadsResumed "forebay_cas_uploads_resumed_total" [] "Interrupted uploads that were resumed";
         ToolServersStopped "forebay_tool_servers_stopped_total" [Reason] "Tool servers of idle workspaces that were shut down";
+        BazelEvents "forebay_bazel_events_total" [Outcome] "Build events of Bazel: stored, stored_as_blob, repeated, run_ended (dropped), unreadable, or lifecycle (not stored)";
         SpansExported "forebay_spans_exported_total" [] "Spans of traces sent to the collector";
         SpansDropped "forebay_spans_dropped_total" [Reason] "Spans that were dropped: queue_full, or collector_away";
         ArchiveBatches "forebay_archive_batches_total" [Log] "Transactions of the archive";

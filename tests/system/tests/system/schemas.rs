@@ -119,7 +119,7 @@ async fn real_messages_fit_their_schemas() {
             let schema = match subject.kind {
                 EventKind::Lifecycle => "BuildRecord",
                 EventKind::Tool => "ToolEvent",
-                EventKind::Console => continue,
+                EventKind::Console | EventKind::Bazel => continue,
             };
             cases.good(schema, &serde_json::from_slice(&stored.payload).unwrap());
         }
@@ -182,6 +182,14 @@ async fn archived(farm: &Farm, key: &BuildKey, cases: &mut Cases) {
         (ArchiveCall::Invocations, "ArchivedBuildRequest", named, "InvocationsReply"),
         (ArchiveCall::Actions, "ActionsRequest", json!({"build": key.id}), "ActionsReply"),
         (ArchiveCall::History, "HistoryRequest", json!({"of": {"label": "pr=17"}}), "HistoryReply"),
+        (
+            ArchiveCall::ToolInvocations,
+            "ToolInvocationsRequest",
+            json!({"group": "g"}),
+            "ToolInvocationsReply",
+        ),
+        (ArchiveCall::Targets, "TargetsRequest", json!({"group": "g", "id": "a"}), "TargetsReply"),
+        (ArchiveCall::Tests, "TestsRequest", json!({"group": "g", "id": "a"}), "TestsReply"),
     ];
     for (call, asked, question, answered) in calls {
         cases.good(asked, &question);
@@ -231,7 +239,7 @@ async fn of_a_job(cases: &mut Cases) {
         let schema = match subject.kind {
             EventKind::Lifecycle => "BuildRecord",
             EventKind::Tool => "ToolEvent",
-            EventKind::Console => continue,
+            EventKind::Console | EventKind::Bazel => continue,
         };
         cases.good(schema, &serde_json::from_slice(&stored.payload).unwrap());
     }

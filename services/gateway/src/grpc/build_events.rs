@@ -1,0 +1,36 @@
+//! The build event service: tools publish their events, and each is acknowledged once it is stored on the bus.
+//!
+//! The archive only reads what is stored, so that Bazel never waits for it.
+
+mod call;
+mod owner;
+mod requests;
+mod service;
+
+use std::{sync::Arc, time::Duration};
+
+use tokio::sync::Semaphore;
+
+pub(crate) use service::BuildEvents;
+
+/// Maximum size of one request in bytes: Bazel cuts its events below 50 MiB.
+const REQUEST_BYTES_MAX: usize = 64 << 20;
+/// Bytes of events that one stream may have unacknowledged. One larger event is accepted alone.
+const STREAM_BYTES_MAX: usize = 4 << 20;
+/// Bytes of events that all streams of this process may have unacknowledged.
+const TOTAL_BYTES_MAX: usize = 192 << 20;
+/// Granularity of these limits in bytes.
+const UNIT: usize = 1 << 10;
+/// How long a write is retried while the bus or the store is away. Bazel waits at an open stream without a limit, and
+/// gives up about 9 s after the first of five streams that break.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Memory for the events of all streams of this process. Cheap to clone.
+#[derive(Debug, Clone)]
+pub(crate) struct EventRoom(Arc<Semaphore>);
+
+impl Default for EventRoom {
+    fn default() -> Self {
+        Self(Arc::new(Semaphore::new(TOTAL_BYTES_MAX / UNIT)))
+    }
+}
