@@ -336,8 +336,9 @@ fn text(reply: &QuotaReply) -> String {
     }
     for (kind, error) in &reply.estimates {
         lines.push(format!(
-            "estimates of {kind}: mean error {:+.2} ESU, mean absolute error {:.2} ESU, over {} builds",
-            error.mean, error.mean_absolute, error.builds
+            "estimates of {kind}: mean error {:+.2} ESU, mean absolute error {:.2} ESU, mean square error {:.2} \
+             ESU\u{b2}, over {} builds",
+            error.mean, error.mean_absolute, error.mean_square, error.builds
         ));
     }
     lines.join("\n")
