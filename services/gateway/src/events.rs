@@ -1,6 +1,7 @@
 //! A build's events as server-sent events.
 
 mod ahead;
+mod watch;
 
 use std::{convert::Infallible, time::Duration};
 
@@ -23,6 +24,8 @@ use crate::{
     input::{self, PathParameters, QueryParameters},
 };
 use ahead::{Next, ReadAhead};
+pub(crate) use watch::ENDPOINT as WATCH_ENDPOINT;
+use watch::Watch;
 
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
@@ -68,8 +71,10 @@ fn kinds(query: &QueryParameters) -> Result<Vec<WatchKind>, Failure> {
 
 /// Pulled by the connection. The task that reads the bus ends when the connection closes.
 fn events(mut read: mpsc::Receiver<Next>) -> impl Stream<Item = Result<Event, Infallible>> {
+    let mut watch = Watch::begin();
     stream::poll_fn(move |cx| {
         read.poll_recv(cx).map(|next| {
+            watch.note(next.as_ref());
             next.map(|next| {
                 Ok(match next {
                     Next::Followed(Followed::Event(event)) => event_of(&event),
