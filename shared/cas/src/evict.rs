@@ -165,13 +165,16 @@ impl Evictor {
     }
 
     /// Measures the usage, then makes space whenever it is short, until `stop` resolves. Checks the free space of the
-    /// file system after writes, also those that fail, and once a minute.
-    pub async fn run(&self, stop: impl Future<Output = ()>) {
+    /// file system after writes, also those that fail, and once a minute. Calls `passed` after each pass.
+    pub async fn run(&self, stop: impl Future<Output = ()>, passed: impl Fn(Pass)) {
         tokio::pin!(stop);
         let mut logged = LoggedFailure::default();
         loop {
             let again = match self.pass().await {
-                Ok(pass) => pass.again.unwrap_or(CHECK_IDLE).min(CHECK_IDLE),
+                Ok(pass) => {
+                    passed(pass);
+                    pass.again.unwrap_or(CHECK_IDLE).min(CHECK_IDLE)
+                }
                 Err(error) => {
                     if logged.is_due(&error) {
                         tracing::error!(error = &error as &dyn std::error::Error, "eviction failed");
@@ -179,10 +182,10 @@ impl Evictor {
                     LINKED_AGAIN
                 }
             };
-            let passed = tokio::time::Instant::now();
+            let ended = tokio::time::Instant::now();
             let check = async {
                 self.inner.meter.checked().await;
-                tokio::time::sleep_until(passed + CHECK_AGAIN).await;
+                tokio::time::sleep_until(ended + CHECK_AGAIN).await;
             };
             tokio::select! {
                 () = &mut stop => return,
