@@ -75,19 +75,21 @@ fn events(mut read: mpsc::Receiver<Next>) -> impl Stream<Item = Result<Event, In
     stream::poll_fn(move |cx| {
         read.poll_recv(cx).map(|next| {
             watch.note(next.as_ref());
-            next.map(|next| {
-                Ok(match next {
-                    Next::Followed(Followed::Event(event)) => event_of(&event),
-                    Next::Followed(Followed::Queue(place)) => place_of(&place),
-                    // Sent as a comment, which clients may ignore.
-                    Next::Followed(Followed::Unplaced(why)) => {
-                        Event::default().comment(why.replace(['\r', '\n'], " "))
-                    }
-                    // The client reconnects with the last position it received.
-                    Next::BrokeOff => Event::default().comment("the stream ended early: reconnect"),
-                })
-            })
+            next.and_then(sent).map(Ok)
         })
+    })
+}
+
+/// What the client is sent; `None` ends the stream.
+fn sent(next: Next) -> Option<Event> {
+    Some(match next {
+        Next::Followed(Followed::Event(event)) => event_of(&event),
+        Next::Followed(Followed::Queue(place)) => place_of(&place),
+        // Sent as a comment, which clients may ignore.
+        Next::Followed(Followed::Unplaced(why)) => Event::default().comment(why.replace(['\r', '\n'], " ")),
+        // The client reconnects with the last position it received.
+        Next::BrokeOff => Event::default().comment("the stream ended early: reconnect"),
+        Next::Ended => return None,
     })
 }
 

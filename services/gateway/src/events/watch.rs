@@ -26,6 +26,7 @@ impl Watch {
     pub(super) fn note(&mut self, next: Option<&Next>) {
         match next {
             Some(Next::BrokeOff) => self.status = "unavailable",
+            Some(Next::Ended) => self.status = "ok",
             Some(Next::Followed(Followed::Event(event))) if event.is_last() => self.status = "ok",
             Some(Next::Followed(_)) | None => {}
         }
