@@ -83,8 +83,8 @@ fn record_metrics(
     }
 }
 
-/// Enqueues the build or refuses it, both permanently; `deliveries` counts the deliveries of the request. Returns why
-/// it was refused.
+/// Enqueues the build or refuses it, both permanently, and returns the error of a refusal. `deliveries` counts the
+/// deliveries of the request.
 pub(crate) async fn process(
     context: &Context,
     intake: &Intake,

@@ -311,7 +311,7 @@ fn measure(event: &Event, reconnects: &watch::Sender<u64>) {
         }
         Event::Disconnected | Event::Closed => set(Gauge::BusConnected, &[], 0),
         Event::SlowConsumer(_) => count(Counter::BusSlowConsumers, &[], 1),
-        _ => {}
+        Event::ServerError(_) | Event::ClientError(_) | Event::LameDuckMode | Event::Draining => {}
     }
 }
 

@@ -27,7 +27,7 @@ pub struct StreamState {
     pub first: Sequence,
     pub last: Sequence,
     pub messages: u64,
-    /// Size in bytes.
+    /// Size of all messages in bytes.
     pub bytes: u64,
     /// Maximum size in bytes; `None` without a limit.
     pub bytes_max: Option<u64>,

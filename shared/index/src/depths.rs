@@ -11,14 +11,14 @@ use crate::{Index, IndexError, script::META};
 pub struct Depths {
     /// Number of running builds.
     pub running: u64,
-    /// Contains every priority.
+    /// One for every priority.
     pub queues: BTreeMap<Priority, QueueDepth>,
 }
 
 /// The waiting builds of one priority.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct QueueDepth {
-    /// Their number.
+    /// Number of these builds.
     pub waiting: u64,
     /// Position of the BUILD_ENQUEUED that waits longest, among the first builds of each queue.
     pub oldest: Option<Sequence>,

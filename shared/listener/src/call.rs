@@ -39,10 +39,8 @@ impl Drop for Call {
     /// Without a status, the client dropped the call before its end.
     fn drop(&mut self) {
         let code = self.code.unwrap_or(Code::Cancelled);
-        let endpoint = match code {
-            Code::Unimplemented => UNKNOWN,
-            _ => self.uri.path().trim_start_matches('/'),
-        };
+        let is_method = code != Code::Unimplemented;
+        let endpoint = if is_method { self.uri.path().trim_start_matches('/') } else { UNKNOWN };
         count(Counter::ApiRequests, &[(Label::Endpoint, endpoint), (Label::Status, name(code))], 1);
         observe(Histogram::ApiSeconds, &[(Label::Endpoint, endpoint)], self.began.elapsed());
     }

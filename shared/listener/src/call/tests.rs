@@ -72,7 +72,7 @@ impl Service<http::Request<Body>> for Answers {
     }
 }
 
-/// Never answers.
+/// A service that never answers.
 struct Silent;
 
 impl Service<http::Request<Body>> for Silent {

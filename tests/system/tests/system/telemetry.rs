@@ -6,7 +6,7 @@ use std::{
 };
 
 use farm::{Farm, SOON};
-use model::{BuildKey, BuildRequest, Outcome, Priority, State};
+use model::{BuildKey, BuildRequest, Context, Outcome, Priority, State};
 
 use crate::{
     acting,
@@ -97,7 +97,10 @@ async fn busy_farm() -> Farm {
     let farm = builder.env("FOREBAY_GOVERNOR_TICK_MS", "500").start().await;
     set_quota(&farm, "g", 100.0).await;
     decided(&farm, |record| record.groups.contains_key(&"g".parse().unwrap())).await;
-    let key = submit(&farm, Priority::Interactive, "echo x").await;
+    let source = farm.folder().join("source");
+    std::fs::create_dir(&source).unwrap();
+    let context = Context::Directory { path: source.to_str().unwrap().to_owned(), ignore_files: false };
+    let key = farm.submit("g", BuildRequest { context, ..script("echo x") }).await;
     ended_as(&farm, &key, Outcome::Succeeded).await;
     let events = format!("{}/v1/builds/g/{}/events", farm.http_url(), key.id);
     let watched = crate::http::client().get(events).send().await.unwrap().text().await.unwrap();
@@ -162,7 +165,7 @@ async fn builds(farm: &Farm) {
         ("api_requests_total{endpoint=\"claim\",status=\"ok\"}", 4.0),
         ("api_requests_total{endpoint=\"finish\",status=\"ok\"}", 2.0),
         ("api_requests_total{endpoint=\"finish\",status=\"unavailable\"}", 0.0),
-        ("build_preparation_seconds_count{priority=\"interactive\"}", 3.0),
+        ("build_preparation_seconds_count{priority=\"interactive\"}", 1.0),
         ("build_run_seconds_count{priority=\"batch\"}", 1.0),
         ("build_start_seconds_count{priority=\"interactive\"}", 3.0),
         ("builds_finished_total{outcome=\"succeeded\",priority=\"batch\"}", 1.0),
