@@ -63,7 +63,7 @@ where
         let answered = self.inner.call(request);
         async move {
             let answer = answered.await?;
-            call.note(answer.headers());
+            call.answered(answer.headers());
             Ok(answer.map(|inner| ResponseBody::new(inner, open, Some(call))))
         }
         .boxed()

@@ -142,5 +142,7 @@ async fn paths_that_are_no_methods_make_no_labels() {
     call(Answers::Head("12"), "/made.up/Path", 0).await;
     call(Answers::Trailers("12"), "/made.up/Other", 3).await;
     assert_eq!(calls(UNKNOWN, "UNIMPLEMENTED"), 2);
+    drop(counted(Silent).call(request("/made.up/Dropped")));
+    assert_eq!(calls(UNKNOWN, "CANCELLED"), 1);
     assert!(!render().contains("made.up"));
 }
