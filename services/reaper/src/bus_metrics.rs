@@ -7,8 +7,7 @@ use service::Context;
 use telemetry::metrics::{Gauge, Label, Readings};
 use tracing::debug;
 
-/// Reads the metrics at each scrape from now on. Each stream and consumer is read by itself: a missing one must not
-/// hide the others.
+/// Reads the metrics at each scrape from now on: each stream and consumer by itself, because one may be missing.
 pub(crate) fn report(context: &Context) {
     let topology = Topology::new(&context.settings.topology);
     for stream in topology.streams {

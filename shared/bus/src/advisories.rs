@@ -8,8 +8,8 @@ use futures::{
 
 use crate::{Bus, BusError};
 
-/// Subjects of advisories about one consumer or one stream. Those about API calls are left out, because each call
-/// causes one.
+/// Subjects of advisories about one consumer or one stream.
+/// Advisories about API calls are left out, because each call causes one.
 const SUBJECTS: [&str; 2] = ["$JS.EVENT.ADVISORY.CONSUMER.>", "$JS.EVENT.ADVISORY.STREAM.>"];
 /// Each advisory is delivered to one member.
 const QUEUE_GROUP: &str = "forebay-advisories";

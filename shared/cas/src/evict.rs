@@ -159,6 +159,12 @@ impl Evictor {
         self.inner.meter.room()
     }
 
+    /// Returns a function that reads the exact usage of the store. It does not keep the evictor alive.
+    pub fn usage(&self) -> impl Fn() -> CasRoom + Send + Sync + use<> {
+        let meter = Arc::clone(&self.inner.meter);
+        move || meter.now()
+    }
+
     /// Stops deleting files, or starts again: while it is unknown which blobs records name.
     pub fn suspend(&self, suspended: bool) {
         self.inner.suspended.store(suspended, Ordering::Release);

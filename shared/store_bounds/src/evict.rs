@@ -64,9 +64,9 @@ pub async fn run(context: &Context, cas: &Cas, evictor: &Evictor) -> Result<(), 
 
 /// Shows how full the store is in the metrics of this process.
 fn report_usage(evictor: &Evictor) {
-    let room = evictor.room();
+    let usage = evictor.usage();
     telemetry::on_scrape(move || {
-        let CasRoom { used, max, refusal: _ } = *room.borrow();
+        let CasRoom { used, max, refusal: _ } = usage();
         let mut readings = Readings::default();
         readings.add(Gauge::CasUsedBytes, &[], used);
         readings.add(Gauge::CasBytesMax, &[], max);
