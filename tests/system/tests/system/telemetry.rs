@@ -6,7 +6,7 @@ use std::{
 };
 
 use farm::{Farm, SOON};
-use model::{BuildKey, BuildRequest, Context, Outcome, Priority, State};
+use model::{BuildKey, BuildRequest, Context, ExecutorType, Outcome, Priority, State};
 
 use crate::{
     acting,
@@ -37,7 +37,7 @@ impl Scraped {
         Self { service: service.to_owned(), samples }
     }
 
-    /// Value of the series; the label of a name in parentheses is written out.
+    /// Value of the series with these labels.
     fn get(&self, series: &str) -> f64 {
         let name = series.split('{').next().unwrap_or_default();
         let similar = || self.samples.keys().filter(|it| it.starts_with(name)).collect::<Vec<_>>();
@@ -232,8 +232,11 @@ async fn quotas(farm: &Farm) {
     let series = |name: &str| format!("forebay_quota_{name}milli_esu{{group=\"g\",type=\"x86\"}}");
     let in_progress = series("in_progress_");
     let governor = scraped_until(farm, "governor", |it| it.samples.get(&in_progress) > Some(&0.0)).await;
-    assert!((governor.get(&series("")) - 100_000.0).abs() < f64::EPSILON);
-    assert!(governor.get(&series("set_point_")) >= 100_000.0);
+    let record = decided(farm, |record| record.tick > 0).await;
+    let quota = record.groups[&"g".parse().unwrap()][&ExecutorType::x86()].quota;
+    let shown = governor.get(&series(""));
+    assert!(shown > 0.0 && (shown - quota.units() * 1000.0).abs() < 1.0, "{shown}, not {quota}");
+    assert!(governor.get(&series("set_point_")) >= shown);
     for name in ["in_use_", "to_start_", "target_", "waiting_"] {
         governor.get(&series(name));
     }
