@@ -30,7 +30,7 @@ pub struct ConsumerSpec {
 }
 
 impl ConsumerSpec {
-    pub(crate) fn name(&self) -> &str {
+    pub fn name(&self) -> &str {
         self.config.durable_name.as_deref().present("the name of a durable consumer")
     }
 }

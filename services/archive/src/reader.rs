@@ -97,7 +97,7 @@ impl Source {
                 }
                 Ok(None) => return false,
                 Err(error) => {
-                    debug!(%blob, error = telemetry::error_chain(&error), "cannot read a blob, retrying")
+                    debug!(%blob, error = telemetry::error_chain(&error), "cannot read a blob, retrying");
                 }
             }
             sleep(RETRY_DELAY).await;

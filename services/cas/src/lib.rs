@@ -19,7 +19,7 @@ use cas::Cas;
 use cas_grpc::{BlobApi, Limits, routes, serve};
 use listener::{ClientListener, Protocol};
 use policy::InstanceRules;
-use service::{Context, Ready, Running, ServiceError, StartError};
+use service::{Context, Ready, Running, ServiceError, StartError, report_disk};
 use settings::CasSettings;
 use store_bounds::StoreUsage;
 use tokio::{net::TcpListener, task::JoinSet};
@@ -42,6 +42,7 @@ async fn serve_all(context: Context, settings: CasSettings) -> Result<(), Servic
         ServiceError::failed("reading the setting instances", error)
     })?;
     let cas = context.cas().await?;
+    report_disk("store", cas.config().root.clone());
     let address = &settings.listen;
     let unusable = |source| StartError::Listen { address: address.clone(), source };
     let listener = TcpListener::bind(address).await.map_err(unusable)?;

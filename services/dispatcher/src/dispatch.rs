@@ -16,7 +16,6 @@ use policy::{
 };
 use service::{Context, Current, Governance, ServiceError, Step, crash_point, sleep_until};
 use settings::DispatcherSettings;
-use telemetry::metrics::{Gauge, set};
 use tokio::{sync::watch, task::JoinSet, time::Instant};
 use tracing::warn;
 
@@ -135,7 +134,6 @@ impl Dispatcher {
                 return Ok(Some(Instant::now() + RETRY));
             }
             self.lending.decided(governance.record.tick);
-            set(Gauge::BuildsRunning, &[], i64::try_from(heads.running).unwrap_or(i64::MAX));
             let picks = self.decide(&governance, &drawn, &mut done).await?;
             if picks.is_empty() {
                 // The groups with an emergency were read, so other groups need a workspace that is not kept.

@@ -5,6 +5,7 @@
 
 mod dispatch;
 mod error;
+mod farm_metrics;
 mod heads;
 mod heartbeat;
 mod offer;
@@ -41,6 +42,7 @@ async fn serve_all(context: Context, settings: Arc<DispatcherSettings>) -> Resul
     let index = context.index().await?;
     let wakes = Wakes::default();
     let workers = Workers::default();
+    farm_metrics::report(&context.bus, &index, &workers);
     let (sender, governance) = watch::channel(None);
     let mut tasks = JoinSet::new();
     let woken = wakes.dispatch.clone();

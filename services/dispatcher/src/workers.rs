@@ -10,8 +10,8 @@ use std::{
 use bus::Stored;
 use index::{Change, IndexEvent};
 use model::{
-    BuildKey, BuildRecord, BuildRequirements, Heartbeat, WorkerId, WorkerProperties, WorkerStatus, Workspace,
-    WorkspaceKeys, WorkspaceState, WorkspaceUse,
+    BuildKey, BuildRecord, BuildRequirements, Heartbeat, WorkerCounts, WorkerId, WorkerProperties,
+    WorkerStatus, Workspace, WorkspaceKeys, WorkspaceState, WorkspaceUse,
 };
 use parking_lot::Mutex;
 use policy::{
@@ -48,6 +48,7 @@ struct Known {
 
 /// A live worker, as of its last heartbeat.
 struct Worker {
+    status: WorkerStatus,
     offers: Arc<WorkerProperties>,
     /// Number of its workspaces that run a build or could run one.
     workspaces: usize,
@@ -106,6 +107,21 @@ impl Workers {
         }
     }
 
+    /// Numbers of live workers.
+    pub(crate) fn counts(&self) -> WorkerCounts {
+        let mut counts = WorkerCounts::default();
+        let now = Instant::now();
+        for worker in self.0.lock().workers.values().filter(|worker| worker.until > now) {
+            match worker.status {
+                WorkerStatus::Ready => counts.ready += 1,
+                WorkerStatus::Draining => counts.draining += 1,
+                WorkerStatus::Full => counts.full += 1,
+                WorkerStatus::Gone => {}
+            }
+        }
+        counts
+    }
+
     /// Removes a workspace that was given to a build, or was found not to be idle.
     pub(crate) fn remove(&self, workspace: &Workspace) {
         self.0.lock().idle.remove(workspace);
@@ -155,6 +171,7 @@ impl Known {
         };
         let WorkspaceCounts { idle, busy } = workspace_counts(heartbeat);
         let worker = Worker {
+            status: heartbeat.status,
             offers,
             workspaces: idle + busy,
             until: Instant::now() + Duration::from_millis(heartbeat.ttl_ms),
@@ -298,8 +315,10 @@ mod tests {
         tokio::time::advance(Duration::from_secs(11)).await;
         workers.announce(&heartbeat("a", "a", vec![IDLE]));
         assert_eq!(available(&workers, "b"), [], "it died without a message");
+        assert_eq!(workers.counts(), WorkerCounts { ready: 1, ..WorkerCounts::default() });
         let draining = Heartbeat { status: WorkerStatus::Draining, ..heartbeat("a", "a", vec![IDLE]) };
         workers.announce(&draining);
+        assert_eq!(workers.counts(), WorkerCounts { draining: 1, ..WorkerCounts::default() });
         let Available { workspaces, supply } = workers.available(&[], &[requires("a")].into());
         assert!(workspaces.is_empty() && !supply.unwrap().has_any(&requires("a")));
     }

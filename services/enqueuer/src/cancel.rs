@@ -45,7 +45,9 @@ pub(crate) async fn cancel(
         match bus.transition(&ended, sequence, PATIENCE).await.map_err(unavailable)? {
             Written::Won(position) => {
                 trace_run_ended(bus, &before, &ended);
-                count(Counter::BuildsFinished, &[(Label::Outcome, "cancelled")], 1);
+                let priority = ended.build.priority.as_str();
+                let labels = [(Label::Outcome, "cancelled"), (Label::Priority, priority)];
+                count(Counter::BuildsFinished, &labels, 1);
                 crash_point(Step::CancelWritten);
                 notify_worker(bus, key, &ended).await;
                 return Ok(CancelReply { cancelled: true, build: BuildView::new(position, ended) });

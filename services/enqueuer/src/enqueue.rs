@@ -8,7 +8,7 @@ use model::{
     RequestLimits, Sequence,
 };
 use policy::NoWorker;
-use telemetry::metrics::{Counter, count};
+use telemetry::metrics::{Counter, Label, count};
 
 use crate::{
     estimate::{Estimator, NoQuota},
@@ -144,7 +144,7 @@ impl Intake {
         }
         match self.bus.transition(&record, Sequence(0), patience).await? {
             Written::Won(sequence) => {
-                count(Counter::BuildsEnqueued, &[], 1);
+                record_metrics(&record.build, size);
                 request_trace::enqueued(&self.bus, &record.build);
                 Ok(Enqueued { sequence, duplicate: false })
             }
@@ -170,6 +170,18 @@ impl Intake {
     async fn find(&self, build: &Build) -> Result<Option<Enqueued>, NotEnqueued> {
         Ok(self.bus.records().latest(&build.key()).await?.and_then(|found| same(build, found)))
     }
+}
+
+/// Counts an accepted build, whose record has `size` bytes.
+fn record_metrics(build: &Build, size: usize) {
+    let priority = [(Label::Priority, build.priority.as_str())];
+    count(Counter::BuildsEnqueued, &priority, 1);
+    count(Counter::BuildRequestBytes, &priority, size as u64);
+    let targets = match &build.job {
+        Some(job) => job.tasks,
+        None => build.tool_call().targets.len() as u64,
+    };
+    count(Counter::BuildTargets, &priority, targets);
 }
 
 /// The position of `build`, if the record found is the same build.

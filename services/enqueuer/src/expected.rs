@@ -114,7 +114,11 @@ impl Expected {
     /// Publishes the accuracy of recent estimates as metrics.
     fn publish_metrics(&self) {
         for (kind, error) in self.occupancy_error() {
-            let means = [("mean", error.mean), ("mean_absolute", error.mean_absolute)];
+            let means = [
+                ("mean", error.mean),
+                ("mean_absolute", error.mean_absolute),
+                ("root_mean_square", error.mean_square.sqrt()),
+            ];
             for (name, mean) in means {
                 let labels = [(Label::ExecutorType, kind.as_str()), (Label::Mean, name)];
                 set(Gauge::OccupancyErrorMilliEsu, &labels, Esu::clamped(mean).micros() / 1000);

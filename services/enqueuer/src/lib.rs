@@ -25,6 +25,7 @@ mod why;
 use model::Priority;
 use service::{Context, Ready, Running, ServiceError, follow_governance};
 use settings::EnqueuerSettings;
+use telemetry::metrics::{Counter, Label, expect};
 use tokio::{sync::watch, task::JoinSet};
 
 /// Runs the service until it is asked to stop.
@@ -33,6 +34,9 @@ pub fn run(context: Context, settings: EnqueuerSettings) -> Running {
 }
 
 async fn serve_all(context: Context, settings: EnqueuerSettings) -> Result<(), ServiceError> {
+    for call in ["create", "get", "cancel"] {
+        expect(Counter::ApiRequests, &[(Label::Endpoint, call), (Label::Status, "unavailable")]);
+    }
     let index = context.index().await?;
     let (sender, governance) = watch::channel(None);
     let models = models::Models::default();

@@ -99,7 +99,9 @@ async fn end(
     match context.bus.transition(&record, Sequence(0), PATIENCE).await? {
         Written::Won(_) => {
             trace_run_ended(&context.bus, &before, &record);
-            count(Counter::BuildsFinished, &[(Label::Outcome, "rejected")], 1);
+            let priority = record.build.priority.as_str();
+            let labels = [(Label::Outcome, "rejected"), (Label::Priority, priority)];
+            count(Counter::BuildsFinished, &labels, 1);
         }
         Written::Lost(_) => {}
     }

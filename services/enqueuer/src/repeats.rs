@@ -57,7 +57,7 @@ async fn queue(context: &Context, intake: &Intake, message: &Published) {
     for _ in 0..TRIES {
         // What the job lacks now may appear later, so only the last attempt rejects it.
         match requests::process(context, intake, message, 1).await {
-            Ok(()) => return,
+            Ok(_) => return,
             Err(error) => {
                 warn!(
                     subject = message.subject(),

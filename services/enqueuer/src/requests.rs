@@ -6,6 +6,7 @@ use bus::{Delivery, FromClient as _, Handled, Limits, Published, RequestId, Requ
 use model::{BuildId, BuildRequest, ErrorCode, Millis, Priority, RequestLimits};
 use policy::store_retry_delay;
 use service::{Context, ServiceError, Step, crash_point};
+use telemetry::metrics::{Counter, Histogram, Label, count, observe};
 use tracing::warn;
 
 use crate::{
@@ -25,6 +26,8 @@ fn concurrency(priority: Priority) -> u32 {
     }
 }
 
+/// Name of published requests among the calls of the API.
+const ENDPOINT: &str = "publish";
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Number of deliveries after which a request is refused because its job cannot be accepted: half a minute, enough for
 /// executors that start with the farm to register.
@@ -44,10 +47,12 @@ pub(crate) async fn serve(context: Context, intake: Intake, priority: Priority) 
 }
 
 async fn handle(context: &Context, intake: &Intake, delivery: &Delivery) -> Handled {
-    let Delivery { message, count } = delivery;
+    let Delivery { message, count, stored_at } = delivery;
     crash_point(Step::RequestPulled);
-    match process(context, intake, message, *count).await {
-        Ok(()) => Handled::Done,
+    let processed = process(context, intake, message, *count).await;
+    record_metrics(processed.as_ref(), *stored_at, context.bus.now());
+    match processed {
+        Ok(_) => Handled::Done,
         Err(error) => {
             let why = telemetry::error_chain(&error);
             warn!(subject = message.subject(), error = why, "enqueue failed, retrying");
@@ -60,19 +65,38 @@ async fn handle(context: &Context, intake: &Intake, delivery: &Delivery) -> Hand
     }
 }
 
-/// Enqueues the build or refuses it, both permanently; `deliveries` counts the deliveries of the request.
+/// Counts a published request as a call of the API that began when the request was stored.
+fn record_metrics(
+    processed: Result<&Option<ErrorCode>, &NotEnqueued>,
+    stored_at: Option<Millis>,
+    now: Millis,
+) {
+    let status = match processed {
+        Ok(None) => "ok",
+        Ok(Some(refused)) => refused.as_str(),
+        Err(_) => ErrorCode::Unavailable.as_str(),
+    };
+    count(Counter::ApiRequests, &[(Label::Endpoint, ENDPOINT), (Label::Status, status)], 1);
+    // A request that is delivered again has not been answered yet.
+    if let (Ok(_), Some(stored_at)) = (processed, stored_at) {
+        observe(Histogram::ApiSeconds, &[(Label::Endpoint, ENDPOINT)], now.since(stored_at));
+    }
+}
+
+/// Enqueues the build or refuses it, both permanently, and returns the error of a refusal. `deliveries` counts the
+/// deliveries of the request.
 pub(crate) async fn process(
     context: &Context,
     intake: &Intake,
     message: &Published,
     deliveries: i64,
-) -> Result<(), NotEnqueued> {
+) -> Result<Option<ErrorCode>, NotEnqueued> {
     let refused = match read(intake.limits(), message, context.bus.now()) {
         Ok(accepted) => {
             let id = accepted.build.id;
             let Err(error) = intake.enqueue(accepted, PATIENCE).await else {
                 crash_point(Step::EnqueuedWritten);
-                return Ok(());
+                return Ok(None);
             };
             let id = match &error {
                 NotEnqueued::TooLarge { .. }
@@ -92,7 +116,9 @@ pub(crate) async fn process(
         }
         Err(refused) => refused,
     };
-    Ok(reject(context, message, refused).await?)
+    let code = refused.error;
+    reject(context, message, refused).await?;
+    Ok(Some(code))
 }
 
 fn read(limits: &RequestLimits, message: &Published, now: Millis) -> Result<model::Accepted, Refused> {

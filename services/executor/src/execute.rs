@@ -86,7 +86,8 @@ pub(crate) async fn execute(
     let in_farm = in_farm_time(clock, &ended);
     left.times.command = Some((in_farm.started_at, in_farm.ended_at));
     shared.usage.set_memory(&work.key(), ended.peak_memory_bytes);
-    observe(Histogram::ActionRunSeconds, &[], ended.wall);
+    let band = work.claimed.record.urgency().band;
+    observe(Histogram::ActionRunSeconds, &[(Label::Priority, band.as_str())], ended.wall);
     progress.enter(ExecutionStage::Uploading).await;
     times.upload_started = clock.system_time();
     let console = slot_thread.console(&ended);

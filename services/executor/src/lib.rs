@@ -53,8 +53,8 @@ use input_root::{InputRoots, InputRootsConfig, Owner};
 use invariant::Present as _;
 use model::{ExecutorId, Pool, PoolName};
 use service::{
-    Context, Ready, Running, ServiceError, StartError, host_name, report_usage, send_final_heartbeat,
-    send_heartbeat, serve_heartbeats,
+    Context, Ready, Running, ServiceError, StartError, host_name, report_disk, report_usage,
+    send_final_heartbeat, send_heartbeat, serve_heartbeats,
 };
 use settings::ExecutorSettings;
 use tokio::{runtime::Handle, sync::Notify, task::JoinSet};
@@ -82,6 +82,7 @@ pub fn run(context: Context, settings: ExecutorSettings) -> Running {
 async fn serve_all(context: Context, settings: Arc<ExecutorSettings>) -> Result<(), ServiceError> {
     let pool = pool(&settings)?;
     let root = context.data_folder("executor")?;
+    report_disk("executor", root.clone());
     let unusable =
         |source| ServiceError::Start(StartError::Write { path: root.display().to_string(), source });
     let folder = ExecutorFolder::hold(&root).map_err(unusable)?;

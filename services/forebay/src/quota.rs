@@ -41,7 +41,8 @@ build uses more of:
 
 Actions that are sent directly, for example by a Bazel outside of the farm, count in PV of their group. The rows
 `executors` are all builds that run actions, and what the live executors carry: it limits these builds where no quota
-does. Below the table: the mean error (estimate minus use) and the mean absolute error of the latest 1000 estimates.
+does. Below the table: the mean error (estimate minus use), the mean absolute error and the mean square error of the
+latest 1000 estimates.
 
 If no quota is set, no group is limited. Once one is set, a group without a quota has the default quota; without a
 default quota it only borrows part of what others leave unused, even on an idle farm.";
@@ -336,8 +337,9 @@ fn text(reply: &QuotaReply) -> String {
     }
     for (kind, error) in &reply.estimates {
         lines.push(format!(
-            "estimates of {kind}: mean error {:+.2} ESU, mean absolute error {:.2} ESU, over {} builds",
-            error.mean, error.mean_absolute, error.builds
+            "estimates of {kind}: mean error {:+.2} ESU, mean absolute error {:.2} ESU, mean square error {:.2} \
+             ESU\u{b2}, over {} builds",
+            error.mean, error.mean_absolute, error.mean_square, error.builds
         ));
     }
     lines.join("\n")

@@ -1,6 +1,7 @@
 //! A build's events as server-sent events.
 
 mod ahead;
+mod watch;
 
 use std::{convert::Infallible, time::Duration};
 
@@ -23,6 +24,8 @@ use crate::{
     input::{self, PathParameters, QueryParameters},
 };
 use ahead::{Next, ReadAhead};
+pub(crate) use watch::ENDPOINT as WATCH_ENDPOINT;
+use watch::Watch;
 
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
@@ -68,21 +71,25 @@ fn kinds(query: &QueryParameters) -> Result<Vec<WatchKind>, Failure> {
 
 /// Pulled by the connection. The task that reads the bus ends when the connection closes.
 fn events(mut read: mpsc::Receiver<Next>) -> impl Stream<Item = Result<Event, Infallible>> {
+    let mut watch = Watch::begin();
     stream::poll_fn(move |cx| {
         read.poll_recv(cx).map(|next| {
-            next.map(|next| {
-                Ok(match next {
-                    Next::Followed(Followed::Event(event)) => event_of(&event),
-                    Next::Followed(Followed::Queue(place)) => place_of(&place),
-                    // Sent as a comment, which clients may ignore.
-                    Next::Followed(Followed::Unplaced(why)) => {
-                        Event::default().comment(why.replace(['\r', '\n'], " "))
-                    }
-                    // The client reconnects with the last position it received.
-                    Next::BrokeOff => Event::default().comment("the stream ended early: reconnect"),
-                })
-            })
+            watch.note(next.as_ref());
+            next.and_then(sent).map(Ok)
         })
+    })
+}
+
+/// What the client is sent; `None` ends the stream.
+fn sent(next: Next) -> Option<Event> {
+    Some(match next {
+        Next::Followed(Followed::Event(event)) => event_of(&event),
+        Next::Followed(Followed::Queue(place)) => place_of(&place),
+        // Sent as a comment, which clients may ignore.
+        Next::Followed(Followed::Unplaced(why)) => Event::default().comment(why.replace(['\r', '\n'], " ")),
+        // The client reconnects with the last position it received.
+        Next::BrokeOff => Event::default().comment("the stream ended early: reconnect"),
+        Next::Ended => return None,
     })
 }
 

@@ -40,7 +40,7 @@ pub(crate) async fn quota(
 
 /// Handles `GET /metrics`: returns the metrics of this process.
 pub(crate) async fn metrics() -> impl IntoResponse {
-    ([(header::CONTENT_TYPE, metrics::CONTENT_TYPE)], metrics::render())
+    ([(header::CONTENT_TYPE, metrics::CONTENT_TYPE)], telemetry::scrape().await)
 }
 
 /// Handles `GET /healthz`: returns 503 while the gateway is stopping or has no connection to nats-server.

@@ -24,6 +24,7 @@ use grpc::GrpcConfig;
 use listener::{ClientListener, Protocol};
 use service::{Context, Ready, Running, ServiceError, StartError};
 use settings::GatewaySettings;
+use telemetry::metrics::{Counter, Label, expect};
 use tokio::net::TcpListener;
 
 use gateway::Gateway;
@@ -41,6 +42,10 @@ pub fn run(context: Context, settings: GatewaySettings) -> Running {
 }
 
 async fn serve_all(context: Context, settings: GatewaySettings) -> Result<(), ServiceError> {
+    expect(
+        Counter::ApiRequests,
+        &[(Label::Endpoint, events::WATCH_ENDPOINT), (Label::Status, "unavailable")],
+    );
     let name = format!("forebay {} watches", context.instance);
     let live = tokio::select! {
         () = context.stop.cancelled() => return Ok(()),

@@ -5,6 +5,7 @@
 
 mod executors;
 mod looks;
+mod quota_metrics;
 mod tick;
 mod usage;
 
@@ -26,6 +27,7 @@ async fn serve_all(context: Context, settings: GovernorSettings) -> Result<(), S
     let (sender, governance) = watch::channel(None);
     let mut tasks = JoinSet::new();
     tasks.spawn(follow_governance(context.clone(), sender, || ()));
+    tasks.spawn(quota_metrics::follow(context.clone(), governance.clone()));
     tasks.spawn(usage::serve(context.clone(), usage.clone()));
     tasks.spawn(executors::follow(context.clone(), executors.clone()));
     let sources = tick::Sources { index, usage, executors, governance };

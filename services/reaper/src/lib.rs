@@ -3,6 +3,8 @@
 //! in: expired leases, the index's times · out: BUILD_ENQUEUED of the next attempt, or FINISHED · Redis: reads
 //! times · decides with `policy::after_loss`
 
+mod advisories;
+mod bus_metrics;
 mod expiry;
 mod stale;
 mod sweep;
@@ -19,7 +21,10 @@ pub fn run(context: Context, settings: ReaperSettings) -> Running {
 
 async fn serve_all(context: Context, settings: ReaperSettings) -> Result<(), ServiceError> {
     let index = context.index().await?;
+    bus_metrics::report(&context);
+    verdict::expect_metrics();
     let mut tasks = JoinSet::new();
+    tasks.spawn(advisories::count_all(context.clone()));
     tasks.spawn(expiry::serve(context.clone()));
     tasks.spawn(stale::run(context.clone()));
     tasks.spawn(sweep::run(context.clone(), settings, index));

@@ -4,14 +4,18 @@ use std::time::Duration;
 
 use bus::{Bus, BusError, Written};
 use model::{
-    BuildKey, BuildRecord, BuildResult, Control, Millis, Outcome, Phase, Reason, ReasonCode, Sequence, State,
+    BuildKey, BuildRecord, BuildResult, Control, Millis, Outcome, Phase, Priority, Reason, ReasonCode,
+    Sequence, State,
 };
 use policy::{AfterLoss, after_loss, overrun_at};
 use service::{Step, crash_point, trace_run_ended};
-use telemetry::metrics::{Counter, Label, count};
+use telemetry::metrics::{Counter, Label, count, expect};
 use tracing::{debug, info};
 
 const PATIENCE: Duration = Duration::from_secs(5);
+/// Values of labels of metrics.
+const LOST: &str = "lost";
+const LEASE_EXPIRED: &str = "lease_expired";
 
 /// Requeues or ends a build whose run no longer has a lease. Does nothing if its state or lease has changed.
 pub(crate) async fn lost(bus: &Bus, key: &BuildKey) -> Result<(), BusError> {
@@ -29,11 +33,11 @@ pub(crate) async fn lost(bus: &Bus, key: &BuildKey) -> Result<(), BusError> {
         trace_run_ended(bus, &record, next.record());
         match &next {
             AfterLoss::Requeue(_) => {
-                count(Counter::BuildsRequeued, &[(Label::Reason, "lease_expired")], 1);
+                count(Counter::BuildsRequeued, &[(Label::Reason, LEASE_EXPIRED)], 1);
                 info!(%key, %worker, attempt = %record.attempt, "run lost, the build is requeued");
             }
             AfterLoss::GiveUp(_) => {
-                count(Counter::BuildsFinished, &[(Label::Outcome, "lost")], 1);
+                count_finished(LOST, record.build.priority);
                 info!(%key, %worker, attempt = %record.attempt, "run lost, the build is ended");
             }
         }
@@ -84,6 +88,19 @@ pub(crate) async fn ran_too_long(
     Ok(None)
 }
 
+/// Makes the metrics of lost builds appear as 0 from the start.
+pub(crate) fn expect_metrics() {
+    expect(Counter::BuildsRequeued, &[(Label::Reason, LEASE_EXPIRED)]);
+    for priority in Priority::ALL {
+        expect(Counter::BuildsFinished, &[(Label::Outcome, LOST), (Label::Priority, priority.as_str())]);
+    }
+}
+
+fn count_finished(outcome: &str, priority: Priority) {
+    let labels = [(Label::Outcome, outcome), (Label::Priority, priority.as_str())];
+    count(Counter::BuildsFinished, &labels, 1);
+}
+
 /// Writes FINISHED by compare-and-set, then ends the lease, then notifies the worker: a lost
 /// notification costs one renewal.
 async fn end(
@@ -99,7 +116,7 @@ async fn end(
         return Ok(());
     }
     trace_run_ended(bus, record, &ended);
-    count(Counter::BuildsFinished, &[(Label::Outcome, outcome)], 1);
+    count_finished(outcome, ended.build.priority);
     info!(%key, outcome, "build ended");
     crash_point(Step::OverdueWritten);
     let Some(invocation) = record.invocation() else { return Ok(()) };

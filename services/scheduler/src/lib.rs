@@ -7,6 +7,7 @@ mod ask;
 mod dispatch;
 mod due;
 mod early;
+mod farm_metrics;
 mod floor;
 mod grants;
 mod heartbeat;
@@ -63,6 +64,7 @@ async fn serve_all(context: Context, settings: SchedulerSettings) -> Result<(), 
     let actions = context.index().await?.actions();
     let (governance, quotas) = watch::channel(None);
     let shared = Shared::new(context.clone(), &settings, actions, quotas);
+    farm_metrics::report(&shared);
     let mut tasks = JoinSet::new();
     tasks.spawn(follow_governance(context.clone(), governance, || ()));
     tasks.spawn(heartbeat::serve(shared.clone()));

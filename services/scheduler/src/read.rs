@@ -12,7 +12,6 @@ use index::{
 };
 use model::{Group, Millis, PoolName, RequirementsId, WaitAgain};
 use policy::actions::{ProcessingSet, Queue, Standing, Waiter, WaitingGroup, band_of, turns};
-use telemetry::metrics::{Gauge, set};
 
 use crate::{Shared, messages, queues::ToRead, view::KnownKinds};
 
@@ -93,7 +92,6 @@ impl Reader<'_> {
         let pools: Vec<PoolName> = pools.into_iter().cloned().collect();
         let ids: Vec<RequirementsId> = queues.iter().map(|queue| queue.id.clone()).collect();
         let heads = self.shared.actions.heads(self.now, most, GRACE, &ids, &pools).await?;
-        set(Gauge::ExecutionsWaiting, &[], i64::try_from(heads.waiting).unwrap_or(i64::MAX));
         let wakes = &self.shared.wakes;
         for executor in &heads.silent {
             messages::ask_room(self.shared, executor, 0).await;

@@ -28,6 +28,14 @@ pub(crate) use self::{kinds::KnownKinds, room::OpenExecutor};
 /// Maximum number of executions of which the warm places are remembered.
 const WARM_MAX: usize = 100_000;
 
+/// Numbers of live executors by what their heartbeats say.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct ExecutorCounts {
+    pub(crate) ready: u64,
+    pub(crate) closed: u64,
+    pub(crate) draining: u64,
+}
+
 /// The view of all executors, behind one lock.
 #[derive(Debug, Default)]
 pub(crate) struct View(Mutex<Inner>);
@@ -62,6 +70,8 @@ struct ExecutorState {
     capacity: Resources,
     slots: u16,
     room: KnownRoom,
+    /// As of its last heartbeat.
+    status: ExecutorStatus,
     is_ready: bool,
     until: Instant,
 }
@@ -89,6 +99,7 @@ impl View {
             capacity: heartbeat.capacity.clone(),
             slots: heartbeat.slots,
             room,
+            status: heartbeat.status,
             // A closed executor reports that it has no room, and soon that it has some again.
             is_ready: matches!(heartbeat.status, ExecutorStatus::Ready | ExecutorStatus::Closed),
             until: Instant::now() + Duration::from_millis(heartbeat.ttl_ms),
@@ -255,6 +266,21 @@ impl View {
         let KnownKinds { offers, .. } = self.kinds();
         let able = offers.iter().filter(|offer| policy::requirements::satisfies(offer, requirements));
         able.fold(Resources::default(), |most, offer| most.max(&offer.capacity))
+    }
+
+    /// Numbers of live executors.
+    pub(crate) fn counts(&self) -> ExecutorCounts {
+        let mut counts = ExecutorCounts::default();
+        let now = Instant::now();
+        for state in self.0.lock().executors.values().filter(|state| state.until > now) {
+            match state.status {
+                ExecutorStatus::Ready => counts.ready += 1,
+                ExecutorStatus::Closed => counts.closed += 1,
+                ExecutorStatus::Draining => counts.draining += 1,
+                ExecutorStatus::Gone => {}
+            }
+        }
+        counts
     }
 
     /// Number of executors that meet `requirements`.

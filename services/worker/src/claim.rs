@@ -10,6 +10,7 @@ use model::{
 use service::{Step, crash_point};
 use shim::Deadline;
 use telemetry::metrics::{Counter, Histogram, Label, count, observe};
+use tokio::time::Instant;
 use tracing::{debug, warn};
 
 use crate::{lease_keeper::deadline_after, shared::Shared, stop::Cause, warm};
@@ -38,6 +39,26 @@ pub(crate) async fn claim(
     record: Option<(Sequence, BuildRecord)>,
     left: Option<(&Group, &WorkspaceKeys)>,
 ) -> Result<Claimed, OfferVerdict> {
+    let begun = Instant::now();
+    let claimed = try_claim(shared, offer, key, record, left).await;
+    let status = match &claimed {
+        Ok(_) | Err(OfferVerdict::Started) => "ok",
+        Err(OfferVerdict::Busy) => "busy",
+        Err(OfferVerdict::Stale) => "stale",
+        Err(OfferVerdict::Failed) => "unavailable",
+    };
+    count(Counter::ApiRequests, &[(Label::Endpoint, "claim"), (Label::Status, status)], 1);
+    observe(Histogram::ApiSeconds, &[(Label::Endpoint, "claim")], begun.elapsed());
+    claimed
+}
+
+async fn try_claim(
+    shared: &Shared,
+    offer: &Offer,
+    key: &BuildKey,
+    record: Option<(Sequence, BuildRecord)>,
+    left: Option<(&Group, &WorkspaceKeys)>,
+) -> Result<Claimed, OfferVerdict> {
     let failed = |error: bus::BusError| {
         warn!(%key, error = telemetry::error_chain(&error), "cannot claim the build");
         OfferVerdict::Failed
@@ -52,7 +73,7 @@ pub(crate) async fn claim(
     let ttl = Duration::from_secs(record.build.lease_ttl_seconds);
     // The server starts the lease's time after this moment, never before.
     let mut deadline = deadline_after(ttl);
-    let asked = tokio::time::Instant::now();
+    let asked = Instant::now();
     let holder = LeaseHolder { worker: shared.id.clone(), ttl_seconds: ttl.as_secs(), stored_at_ms: None };
     let mut lease = match bus.leases().acquire(key, holder, PATIENCE).await.map_err(failed)? {
         Acquired::Held(lease) => lease,

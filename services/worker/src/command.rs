@@ -6,7 +6,7 @@ use bus::ChunkFault;
 use model::{Attempt, BuildRecord, Millis, OutputStream};
 use service::{Step, crash_point};
 use shim::{Cause as ExitCause, Command, Event, Exit, Running, ShimError};
-use telemetry::metrics::{Histogram, observe};
+use telemetry::metrics::{Histogram, Label, observe};
 
 use crate::{
     build_run::Run,
@@ -137,7 +137,8 @@ impl Watched<'_> {
 pub(crate) fn record_start(record: &BuildRecord, at: SystemTime) {
     if record.attempt == Attempt::FIRST {
         let waited = Millis::from(at).since(record.build.submitted_at_ms);
-        observe(Histogram::BuildStartSeconds, &[], waited);
+        let priority = record.build.priority.as_str();
+        observe(Histogram::BuildStartSeconds, &[(Label::Priority, priority)], waited);
     }
 }
 

@@ -32,7 +32,7 @@ pub(crate) async fn complete(shared: &Shared, record: &BuildRecord, stop: &Stop)
             }
             // The bus is needed for what follows anyway.
             Err(error) => {
-                debug!(build = %key, error = error_chain(&error), "cannot read the last build events")
+                debug!(build = %key, error = error_chain(&error), "cannot read the last build events");
             }
         }
         if since.elapsed() >= EXPIRY {

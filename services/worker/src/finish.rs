@@ -10,6 +10,7 @@ use model::{
 use policy::{AfterLoss, after_loss};
 use service::{Step, crash_point, trace_run_ended};
 use telemetry::metrics::{Counter, Histogram, Label, count, observe};
+use tokio::time::Instant;
 use tracing::{debug, warn};
 
 use crate::{ending::Ending, lease_keeper::LeaseKeeper, outputs::Outputs, shared::Shared, usage::UsedEsu};
@@ -114,6 +115,7 @@ impl Finish<'_> {
     async fn transition(&self, next: &BuildRecord) -> Result<Written, BusError> {
         let bus = &self.shared.context.bus;
         let id = self.record.build.id;
+        let begun = Instant::now();
         let mut next = std::borrow::Cow::Borrowed(next);
         let mut written = bus.transition(next.as_ref(), self.started_at, PATIENCE).await;
         if let Err(BusError::TooLarge { what }) = &written {
@@ -122,6 +124,7 @@ impl Finish<'_> {
             next = std::borrow::Cow::Owned(self.record.finished(result, bus.now()));
             written = bus.transition(next.as_ref(), self.started_at, PATIENCE).await;
         }
+        record_call(&written, begun.elapsed());
         match &written {
             Ok(Written::Won(_)) => {
                 record_metrics(&next);
@@ -172,11 +175,24 @@ fn give_back(record: &BuildRecord, reason: Reason, shared: &Shared) -> BuildReco
     }
 }
 
+/// Counts the end of a run, or its return to the queue, as a call of the API.
+fn record_call(written: &Result<Written, BusError>, took: Duration) {
+    let status = match written {
+        Ok(Written::Won(_)) => "ok",
+        Ok(Written::Lost(_)) => "lost",
+        Err(_) => "unavailable",
+    };
+    count(Counter::ApiRequests, &[(Label::Endpoint, "finish"), (Label::Status, status)], 1);
+    observe(Histogram::ApiSeconds, &[(Label::Endpoint, "finish")], took);
+}
+
 fn record_metrics(record: &BuildRecord) {
+    let priority = (Label::Priority, record.build.priority.as_str());
     match record.result() {
         Some(result) => {
-            count(Counter::BuildsFinished, &[(Label::Outcome, result.outcome.as_str())], 1);
-            observe(Histogram::BuildRunSeconds, &[], Duration::from_secs_f64(result.wall_seconds.max(0.0)));
+            let wall = Duration::from_secs_f64(result.wall_seconds.max(0.0));
+            count(Counter::BuildsFinished, &[(Label::Outcome, result.outcome.as_str()), priority], 1);
+            observe(Histogram::BuildRunSeconds, &[priority], wall);
         }
         None => count(Counter::BuildsRequeued, &[(Label::Reason, "given_back")], 1),
     }

@@ -40,7 +40,10 @@ fn content(shared: &Shared, status: WorkerStatus) -> Heartbeat {
     let gauge = |state, count: usize| {
         set(Gauge::Workspaces, &[(Label::State, state)], i64::try_from(count).unwrap_or(i64::MAX));
     };
-    gauge("idle", idle);
+    // No build is offered to a worker that drains or whose disk is full.
+    let (offered, closed) = if status == WorkerStatus::Ready { (idle, 0) } else { (0, idle) };
+    gauge("idle", offered);
+    gauge("closed", closed);
     gauge("busy", workspaces.len() - idle);
     let short = match status {
         WorkerStatus::Full => shared.workspaces.closed_because(),

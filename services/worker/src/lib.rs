@@ -45,10 +45,11 @@ use std::{sync::Arc, time::Duration};
 
 use model::WorkerId;
 use service::{
-    Context, Ready, Running, ServiceError, StartError, host_name, send_final_heartbeat, send_heartbeat,
-    serve_heartbeats,
+    Context, Ready, Running, ServiceError, StartError, host_name, report_disk, send_final_heartbeat,
+    send_heartbeat, serve_heartbeats,
 };
 use settings::WorkerSettings;
+use telemetry::metrics::{Counter, Label, expect};
 use tokio::task::JoinSet;
 use tracing::info;
 
@@ -63,6 +64,10 @@ pub fn run(context: Context, settings: WorkerSettings) -> Running {
 }
 
 async fn serve_all(context: Context, settings: WorkerSettings) -> Result<(), ServiceError> {
+    for call in ["claim", "finish"] {
+        expect(Counter::ApiRequests, &[(Label::Endpoint, call), (Label::Status, "unavailable")]);
+    }
+    expect(Counter::BuildsRequeued, &[(Label::Reason, "given_back")]);
     let program = std::env::current_exe()
         .map_err(|error| ServiceError::failed("finding the path of this executable", error))?;
     let id: WorkerId = context
@@ -74,6 +79,7 @@ async fn serve_all(context: Context, settings: WorkerSettings) -> Result<(), Ser
     let cas = context.cas_with_small_caches().await?;
     store_bounds::keep_bounds(&context, &cas).await?;
     let root = context.data_folder("workspaces")?;
+    report_disk("workspaces", root.clone());
     let folder = WorkerFolder::create(&root, id.as_str()).map_err(|source| {
         ServiceError::Start(StartError::Write { path: root.display().to_string(), source })
     })?;

@@ -12,6 +12,7 @@ use disk::Reserve;
 use invariant::impossible;
 use jobs::{Cancel, StoreWait};
 use model::{Reason, ReasonCode, ToolEvent};
+use telemetry::metrics::{Histogram, Label, observe};
 use tokio::time::Instant;
 use tracing::debug;
 
@@ -46,7 +47,10 @@ impl Run<'_> {
                 Err(ending) => Some(ending),
             };
         }
-        let wall_seconds = begun.elapsed().as_secs_f64();
+        let took = begun.elapsed();
+        let wall_seconds = took.as_secs_f64();
+        let priority = self.record.build.priority.as_str();
+        observe(Histogram::BuildPreparationSeconds, &[(Label::Priority, priority)], took);
         self.preparation_seconds = Some(wall_seconds);
         if ending.is_none() {
             let event = ToolEvent::WorkspacePrepared { attempt: self.record.attempt, wall_seconds };

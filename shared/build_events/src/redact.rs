@@ -4,6 +4,8 @@
 //! Only the kinds of events that carry options, commands or metadata are changed. Other kinds keep their bytes, and so do
 //! fields that this program does not know.
 
+use std::collections::BTreeMap;
+
 use bytes::Bytes;
 
 use crate::wire::{Edit, Malformed, edit, shared, tags, text};
@@ -72,12 +74,11 @@ pub fn redact(event: &Bytes) -> Result<Bytes, Malformed> {
         field::ID => fetched_id(value),
         STARTED => started(value),
         ACTION => words(value, 9),
-        UNSTRUCTURED_COMMAND_LINE => words(value, 1),
+        UNSTRUCTURED_COMMAND_LINE | RUN_TARGET_ANALYZED => words(value, 1),
         OPTIONS_PARSED => options_parsed(value),
         WORKSPACE_STATUS | BUILD_METADATA => nested(value, 1, |item| values(item, 2)),
         STRUCTURED_COMMAND_LINE => nested(value, 2, command_line_section),
         EXEC_REQUEST => exec_request(value),
-        RUN_TARGET_ANALYZED => words(value, 1),
         _ => Ok(Edit::Keep),
     })?;
     Ok(shared(event, edited))
@@ -95,10 +96,10 @@ fn started(started: &[u8]) -> Result<Edit, Malformed> {
 
 /// Four lists of options: all and explicit ones, of the server's start and of the command.
 fn options_parsed(options: &[u8]) -> Result<Edit, Malformed> {
-    let mut lists = [Redactor::default(), Redactor::default(), Redactor::default(), Redactor::default()];
-    edit(options, |tag, value| match tag {
-        1..=4 => Ok(lists[tag as usize - 1].word(text(value)?)),
-        _ => Ok(Edit::Keep),
+    let mut lists = BTreeMap::from([1, 2, 3, 4].map(|tag| (tag, Redactor::default())));
+    edit(options, |tag, value| match lists.get_mut(&tag) {
+        Some(list) => Ok(list.word(text(value)?)),
+        None => Ok(Edit::Keep),
     })
     .map(Edit::Replace)
 }
@@ -193,13 +194,11 @@ impl Redactor {
 
     fn option_or_word(&mut self, word: &str) -> String {
         let Some(option) = word.strip_prefix("--") else { return without_passwords(word) };
-        match option.split_once('=') {
-            Some((name, value)) => format!("--{name}={}", option_value(name, value)),
-            None => {
-                self.option = has_named_secret(option).then(|| option.to_owned());
-                word.to_owned()
-            }
+        if let Some((name, value)) = option.split_once('=') {
+            return format!("--{name}={}", option_value(name, value));
         }
+        self.option = has_named_secret(option).then(|| option.to_owned());
+        word.to_owned()
     }
 }
 

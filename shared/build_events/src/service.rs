@@ -133,9 +133,7 @@ impl OrderedBuildEvent {
 
     /// The event of the Build Event Protocol that it carries, encoded.
     pub fn bazel_event(&self) -> Option<&Any> {
-        match self.event.as_ref()?.event.as_ref()? {
-            Event::BazelEvent(any) => Some(any),
-            _ => None,
-        }
+        let event = self.event.as_ref()?.event.as_ref()?;
+        if let Event::BazelEvent(any) = event { Some(any) } else { None }
     }
 }

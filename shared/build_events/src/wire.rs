@@ -23,7 +23,7 @@ pub(crate) fn edit(
     let mut edited = Vec::with_capacity(message.len());
     let mut rest = message;
     while let Some((field, after)) = next(rest)? {
-        let raw = &rest[..rest.len() - after.len()];
+        let raw = rest.get(..rest.len() - after.len()).ok_or(Malformed)?;
         rest = after;
         let Field { tag, value: Some(value) } = field else {
             edited.extend_from_slice(raw);

@@ -6,6 +6,7 @@ use async_nats::{ConnectOptions, Event, ServerAddr, Subscriber, connection::Stat
 use futures::StreamExt as _;
 use invariant::Present as _;
 use model::{BuildKey, Millis, Sequence};
+use telemetry::metrics::{Counter, Gauge, count, set};
 use tokio::sync::watch;
 use tracing::{debug, info, warn};
 
@@ -61,8 +62,26 @@ pub struct LiveConnection {
     reconnects: watch::Receiver<u64>,
 }
 
+/// What a connection is for.
+#[derive(Clone, Copy, Debug)]
+enum Kind {
+    /// All uses: the connection of a [`Bus`], which metrics describe.
+    Main,
+    /// Subscriptions that keep so many unread messages.
+    Live(usize),
+}
+
+impl Kind {
+    fn capacity(self) -> usize {
+        match self {
+            Self::Main => SUBSCRIPTION_CAPACITY,
+            Self::Live(capacity) => capacity,
+        }
+    }
+}
+
 impl LiveConnection {
-    async fn connect(servers: &[ServerAddr], name: &str, capacity: usize) -> Result<Self, ConnectError> {
+    async fn connect(servers: &[ServerAddr], name: &str, kind: Kind) -> Result<Self, ConnectError> {
         let (sender, reconnects) = watch::channel(0_u64);
         let sender = Arc::new(sender);
         let client = ConnectOptions::new()
@@ -71,7 +90,7 @@ impl LiveConnection {
             .request_timeout(Some(REQUEST_TIMEOUT))
             .ping_interval(Duration::from_secs(20))
             .client_capacity(8192)
-            .subscription_capacity(capacity)
+            .subscription_capacity(kind.capacity())
             .reconnect_delay_callback(|attempts| {
                 let steps = u32::try_from(attempts.min(10)).present_or(10, "at most ten steps in 32 bits");
                 (Duration::from_millis(20) * steps).min(RECONNECT_DELAY_MAX)
@@ -79,8 +98,11 @@ impl LiveConnection {
             .event_callback(move |event| {
                 let sender = Arc::clone(&sender);
                 async move {
+                    if let Kind::Main = kind {
+                        measure(&event, &sender);
+                    }
                     // With a small capacity, slow consumers are expected.
-                    if capacity == SUBSCRIPTION_CAPACITY || !matches!(event, Event::SlowConsumer(_)) {
+                    if kind.capacity() == SUBSCRIPTION_CAPACITY || !matches!(event, Event::SlowConsumer(_)) {
                         on_event(&event, &sender);
                     }
                 }
@@ -176,7 +198,7 @@ impl Bus {
 
     async fn connect_once(servers: &[ServerAddr], url: &str, name: &str) -> Result<Self, ConnectError> {
         let LiveConnection { client, reconnects } =
-            LiveConnection::connect(servers, name, SUBSCRIPTION_CAPACITY).await?;
+            LiveConnection::connect(servers, name, Kind::Main).await?;
         let js = jetstream::ContextBuilder::new()
             .timeout(REQUEST_TIMEOUT)
             .ack_timeout(ACK_TIMEOUT)
@@ -243,7 +265,7 @@ impl Bus {
     /// again what they missed. Waits while no server is reachable.
     pub async fn connect_live(&self, name: &str, capacity: usize) -> Result<LiveConnection, BusError> {
         let servers = addresses(&self.url)?;
-        let connect = || LiveConnection::connect(&servers, name, capacity);
+        let connect = || LiveConnection::connect(&servers, name, Kind::Live(capacity));
         connected(&self.url, Patience::Wait, connect).await
     }
 
@@ -276,6 +298,21 @@ fn addresses(url: &str) -> Result<Vec<ServerAddr>, BusError> {
         server.parse()
     };
     url.split(',').map(|server| address(server.trim())).collect::<Result<_, _>>().map_err(unusable)
+}
+
+/// Counts what happens to the connection of a [`Bus`].
+fn measure(event: &Event, reconnects: &watch::Sender<u64>) {
+    match event {
+        Event::Connected => {
+            set(Gauge::BusConnected, &[], 1);
+            if *reconnects.borrow() > 0 {
+                count(Counter::BusReconnects, &[], 1);
+            }
+        }
+        Event::Disconnected | Event::Closed => set(Gauge::BusConnected, &[], 0),
+        Event::SlowConsumer(_) => count(Counter::BusSlowConsumers, &[], 1),
+        Event::ServerError(_) | Event::ClientError(_) | Event::LameDuckMode | Event::Draining => {}
+    }
 }
 
 fn on_event(event: &Event, reconnects: &watch::Sender<u64>) {

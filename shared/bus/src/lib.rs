@@ -6,6 +6,7 @@
 //! [`Leases`], [`Records`], [`Buckets`], [`StoredStream`], [`LogStream`] and [`Gateways`].
 
 mod action_subject;
+mod advisories;
 mod api;
 mod ask;
 mod bazel_events;
@@ -38,6 +39,7 @@ mod transition;
 mod write_check;
 
 pub use action_subject::{ActionSubject, BazelSubject, ExecutorLeaseSubject, LogSubject};
+pub use advisories::{Advisories, AdvisoryKind};
 pub use api::{ApiEndpoint, ApiRequest, ApiService};
 pub use ask::AskError;
 pub use bazel_events::{BazelEvents, EventContent, EventOwner, named_blob};
@@ -74,7 +76,7 @@ pub use queue::{Delivery, Handled, Limits, WorkQueue};
 pub use records::Records;
 pub use request_id::RequestId;
 pub use stored::Stored;
-pub use stored_stream::{StoredStream, StreamState, Tail};
+pub use stored_stream::{ConsumerState, StoredStream, StreamState, Tail};
 pub use subject::{
     ApiCall, ArchiveCall, EventKind, EventSubject, LeaseSubject, ParseSubjectError, RequestSubject, Subject,
     stream,

@@ -1,6 +1,9 @@
 //! Endless reading from a durable consumer, across reconnections and restarts.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
 
 use async_nats::jetstream::{
     AckKind,
@@ -9,6 +12,7 @@ use async_nats::jetstream::{
 };
 use futures::StreamExt as _;
 use invariant::impossible;
+use model::Millis;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tracing::debug;
@@ -52,6 +56,8 @@ pub struct Delivery {
     pub message: Published,
     /// Number of deliveries of this message, including this one.
     pub count: i64,
+    /// Time at which the server stored it, by the server's clock, if it is known.
+    pub stored_at: Option<Millis>,
 }
 
 /// Time for which the server keeps a request while there are no messages.
@@ -137,9 +143,11 @@ impl WorkQueue {
             };
             match message {
                 Some(Ok(message)) => {
-                    let count = message.info().map_or(1, |info| info.delivered);
+                    let (count, stored_at) = message.info().map_or((1, None), |info| {
+                        (info.delivered, Some(SystemTime::from(info.published).into()))
+                    });
                     let (message, acker) = message.split();
-                    return (Delivery { message: Published::of(message), count }, acker);
+                    return (Delivery { message: Published::of(message), count, stored_at }, acker);
                 }
                 Some(Err(error)) => {
                     debug!(%error, "the request for messages failed, retrying");

@@ -26,6 +26,28 @@ pub struct StreamState {
     pub created: Millis,
     pub first: Sequence,
     pub last: Sequence,
+    pub messages: u64,
+    /// Size of all messages in bytes.
+    pub bytes: u64,
+    /// Maximum size in bytes; `None` without a limit.
+    pub bytes_max: Option<u64>,
+}
+
+/// State of a durable consumer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ConsumerState {
+    /// Number of messages that were not delivered yet.
+    pub pending: u64,
+    /// Number of messages that were delivered and are not acknowledged.
+    pub ack_pending: u64,
+    /// Maximum of `ack_pending`; `None` without a limit.
+    pub ack_pending_max: Option<u64>,
+    /// Number of messages that were delivered more than once and are not acknowledged.
+    pub redelivered: u64,
+    /// Number of requests that wait for messages.
+    pub pulls: u64,
+    /// Position up to which all messages are acknowledged.
+    pub floor: Sequence,
 }
 
 #[derive(Serialize)]
@@ -150,6 +172,24 @@ impl StoredStream<'_> {
             created: SystemTime::from(info.created).into(),
             first: Sequence(info.state.first_sequence),
             last: Sequence(info.state.last_sequence),
+            messages: info.state.messages,
+            bytes: info.state.bytes,
+            bytes_max: u64::try_from(info.config.max_bytes).ok().filter(|bytes| *bytes > 0),
+        })
+    }
+
+    /// Reads the state of the durable consumer `name`.
+    pub async fn consumer(self, name: &str) -> Result<ConsumerState, BusError> {
+        let what = || format!("reading the state of consumer {name} of {}", self.name);
+        let handle = self.bus.js.get_stream_no_info(self.name).await.map_err(BusError::failed(what()))?;
+        let info = handle.consumer_info(name).await.map_err(BusError::failed(what()))?;
+        Ok(ConsumerState {
+            pending: info.num_pending,
+            ack_pending: info.num_ack_pending as u64,
+            ack_pending_max: u64::try_from(info.config.max_ack_pending).ok().filter(|most| *most > 0),
+            redelivered: info.num_redelivered as u64,
+            pulls: info.num_waiting as u64,
+            floor: Sequence(info.ack_floor.stream_sequence),
         })
     }
 

@@ -13,6 +13,7 @@ use async_nats::{
 use bytes::Bytes;
 use invariant::Present as _;
 use model::{BuildRecord, ExecutionRecord, RoomReport, Sequence};
+use telemetry::metrics::{Counter, Histogram, count, observe};
 use tokio::time::Instant;
 use tracing::debug;
 
@@ -109,6 +110,7 @@ impl Bus {
         }
     }
 
+    /// Stores one message. Every stored message passes here, except rejections.
     pub(crate) async fn publish_once(
         &self,
         subject: &str,
@@ -116,6 +118,17 @@ impl Bus {
         payload: Bytes,
     ) -> Result<Sequence, PublishError> {
         let message = PublishMessage::build().headers(headers).payload(payload);
+        let start = Instant::now();
+        let stored = self.acknowledged(subject, message).await;
+        match &stored {
+            Ok(_) => observe(Histogram::BusPublishSeconds, &[], start.elapsed()),
+            Err(error) if is_conflict(error) => {}
+            Err(_) => count(Counter::BusPublishFailures, &[], 1),
+        }
+        stored
+    }
+
+    async fn acknowledged(&self, subject: &str, message: PublishMessage) -> Result<Sequence, PublishError> {
         let ack = self.js.send_publish(subject.to_owned(), message).await?.await?;
         Ok(Sequence(ack.sequence))
     }

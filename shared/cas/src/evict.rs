@@ -159,19 +159,28 @@ impl Evictor {
         self.inner.meter.room()
     }
 
+    /// Returns a function that reads the exact usage of the store. It does not keep the evictor alive.
+    pub fn usage(&self) -> impl Fn() -> CasRoom + Send + Sync + use<> {
+        let meter = Arc::clone(&self.inner.meter);
+        move || meter.now()
+    }
+
     /// Stops deleting files, or starts again: while it is unknown which blobs records name.
     pub fn suspend(&self, suspended: bool) {
         self.inner.suspended.store(suspended, Ordering::Release);
     }
 
     /// Measures the usage, then makes space whenever it is short, until `stop` resolves. Checks the free space of the
-    /// file system after writes, also those that fail, and once a minute.
-    pub async fn run(&self, stop: impl Future<Output = ()>) {
+    /// file system after writes, also those that fail, and once a minute. Calls `passed` after each pass.
+    pub async fn run(&self, stop: impl Future<Output = ()>, passed: impl Fn(Pass)) {
         tokio::pin!(stop);
         let mut logged = LoggedFailure::default();
         loop {
             let again = match self.pass().await {
-                Ok(pass) => pass.again.unwrap_or(CHECK_IDLE).min(CHECK_IDLE),
+                Ok(pass) => {
+                    passed(pass);
+                    pass.again.unwrap_or(CHECK_IDLE).min(CHECK_IDLE)
+                }
                 Err(error) => {
                     if logged.is_due(&error) {
                         tracing::error!(error = &error as &dyn std::error::Error, "eviction failed");
@@ -179,10 +188,10 @@ impl Evictor {
                     LINKED_AGAIN
                 }
             };
-            let passed = tokio::time::Instant::now();
+            let ended = tokio::time::Instant::now();
             let check = async {
                 self.inner.meter.checked().await;
-                tokio::time::sleep_until(passed + CHECK_AGAIN).await;
+                tokio::time::sleep_until(ended + CHECK_AGAIN).await;
             };
             tokio::select! {
                 () = &mut stop => return,

@@ -2,7 +2,12 @@
 
 use std::time::Duration;
 
-use redis::aio::{ConnectionManager, ConnectionManagerConfig};
+use redis::{
+    FromRedisValue, RedisError, ScriptInvocation,
+    aio::{ConnectionManager, ConnectionManagerConfig},
+};
+use telemetry::metrics::{Counter, Histogram, Label, count, observe};
+use tokio::time::Instant;
 use tracing::warn;
 
 use crate::{actions::script::Scripts as ActionScripts, script::Scripts};
@@ -36,6 +41,19 @@ pub enum IndexError {
     },
 }
 
+/// Measures one call of Redis.
+pub(crate) async fn measured<T>(
+    what: &'static str,
+    call: impl Future<Output = Result<T, RedisError>>,
+) -> Result<T, IndexError> {
+    let start = Instant::now();
+    let answer = call.await;
+    observe(Histogram::IndexCallSeconds, &[(Label::Call, what)], start.elapsed());
+    // A call without a failure counts 0, so that the series exists before the first one.
+    count(Counter::IndexCallFailures, &[(Label::Call, what)], u64::from(answer.is_err()));
+    answer.map_err(|source| IndexError::Call { what, source })
+}
+
 /// The index of builds. Cheap to clone.
 #[derive(Clone)]
 pub struct Index {
@@ -51,6 +69,15 @@ impl std::fmt::Debug for Index {
 }
 
 impl Index {
+    /// Runs a script once: it may have changed the index although its answer was lost.
+    pub(crate) async fn invoke<T: FromRedisValue>(
+        &self,
+        what: &'static str,
+        invocation: &ScriptInvocation<'_>,
+    ) -> Result<T, IndexError> {
+        measured(what, invocation.invoke_async(&mut self.connection.clone())).await
+    }
+
     /// Connects to `url`; if `wait` is set, waits until the server is available.
     pub async fn connect(url: &str, wait: bool) -> Result<Self, IndexError> {
         let client =

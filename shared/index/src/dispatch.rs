@@ -147,10 +147,7 @@ impl Index {
         for group in wanted.groups {
             invocation.arg(group.as_str());
         }
-        let raw: Vec<Value> = invocation
-            .invoke_async(&mut self.connection.clone())
-            .await
-            .map_err(|source| IndexError::Call { what, source })?;
+        let raw: Vec<Value> = self.invoke(what, &invocation).await?;
         read_heads(&raw).ok_or(IndexError::Answer { what })
     }
 
@@ -163,14 +160,8 @@ impl Index {
     ) -> Result<Vec<WaitingBuild>, IndexError> {
         let what = "read_page";
         let mut invocation = self.scripts.read_page.prepare_invoke();
-        let flat: Vec<String> = invocation
-            .key(META)
-            .arg(group.as_str())
-            .arg(offset)
-            .arg(count)
-            .invoke_async(&mut self.connection.clone())
-            .await
-            .map_err(|source| IndexError::Call { what, source })?;
+        invocation.key(META).arg(group.as_str()).arg(offset).arg(count);
+        let flat: Vec<String> = self.invoke(what, &invocation).await?;
         read_builds(&flat).ok_or(IndexError::Answer { what })
     }
 
@@ -190,11 +181,9 @@ impl Index {
             invocation.arg(pick.sequence.0).arg(pick.workspace.to_string());
             invocation.arg(pick.counts_as.as_ref().map(Traits::to_text).unwrap_or_default());
         }
-        let done: Vec<u64> = invocation
-            .invoke_async(&mut self.connection.clone())
-            .await
-            .map_err(|source| IndexError::Call { what: "commit_picks", source })?;
-        let (at, held) = done.split_first().ok_or(IndexError::Answer { what: "commit_picks" })?;
+        let what = "commit_picks";
+        let done: Vec<u64> = self.invoke(what, &invocation).await?;
+        let (at, held) = done.split_first().ok_or(IndexError::Answer { what })?;
         let held = held.iter().map(|flag| match flag {
             1 => Held::Yes,
             2 => Held::NotIdle,
@@ -218,23 +207,15 @@ impl Index {
             invocation.arg(settlement.key.to_string()).arg(settlement.sequence.0);
             invocation.arg(settlement.workspace.to_string()).arg(verdict).arg(retry.0);
         }
-        invocation
-            .invoke_async(&mut self.connection.clone())
-            .await
-            .map_err(|source| IndexError::Call { what, source })
+        self.invoke(what, &invocation).await
     }
 
     /// Up to `most` builds whose offers expired before `at`, each with the position that was offered.
     pub async fn run_out(&self, at: Millis, most: usize) -> Result<Vec<(BuildKey, Sequence)>, IndexError> {
         let what = "run_out";
-        let script = &self.scripts.run_out;
-        let flat: Vec<String> = script
-            .key(META)
-            .arg(at.0)
-            .arg(most)
-            .invoke_async(&mut self.connection.clone())
-            .await
-            .map_err(|source| IndexError::Call { what, source })?;
+        let mut invocation = self.scripts.run_out.prepare_invoke();
+        invocation.key(META).arg(at.0).arg(most);
+        let flat: Vec<String> = self.invoke(what, &invocation).await?;
         let read = |pair: &[String]| {
             let [key, entry] = pair else { return None };
             // The entry is empty if the index no longer has the build.
@@ -260,10 +241,7 @@ impl Index {
         for key in started.iter().chain(not_started) {
             invocation.arg(key.to_string());
         }
-        invocation
-            .invoke_async(&mut self.connection.clone())
-            .await
-            .map_err(|source| IndexError::Call { what, source })
+        self.invoke(what, &invocation).await
     }
 
     /// Applies a worker's heartbeat. Returns whether the index is ready and the number of workspaces that became idle.
@@ -292,10 +270,7 @@ impl Index {
                 }
             };
         }
-        let (ready, fresh): (u8, u64) = invocation
-            .invoke_async(&mut self.connection.clone())
-            .await
-            .map_err(|source| IndexError::Call { what: "announce_worker", source })?;
+        let (ready, fresh): (u8, u64) = self.invoke("announce_worker", &invocation).await?;
         Ok((ready == 1, fresh))
     }
 }

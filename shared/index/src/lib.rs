@@ -6,6 +6,7 @@
 
 pub mod actions;
 mod connection;
+mod depths;
 mod dispatch;
 mod event;
 mod query;
@@ -14,6 +15,7 @@ mod script;
 mod why;
 
 pub use connection::{Index, IndexError};
+pub use depths::{Depths, QueueDepth};
 pub use dispatch::{
     CommitLimits, Heads, Held, Pick, Settlement, Verdict, WaitingBuild, WaitingGroup, Wanted,
 };

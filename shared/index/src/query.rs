@@ -6,10 +6,11 @@ use std::{
 };
 
 use model::{BuildId, BuildKey, Group, Millis, Sequence, WorkerCounts, Workspace};
-use redis::{Cmd, FromRedisValue, cmd};
+use redis::{Cmd, FromRedisValue, RedisError, cmd};
 
 use crate::{
     Index, IndexError,
+    connection::measured,
     script::{META, key},
 };
 
@@ -207,10 +208,13 @@ impl Index {
         what: &'static str,
         command: &Cmd,
     ) -> Result<T, IndexError> {
+        measured(what, self.answer(command)).await
+    }
+
+    async fn answer<T: FromRedisValue>(&self, command: &Cmd) -> Result<T, RedisError> {
         let mut retries = 0;
         loop {
             match command.query_async(&mut self.connection.clone()).await {
-                Ok(answer) => return Ok(answer),
                 Err(error)
                     if retries < QUERY_RETRIES_MAX
                         && (error.is_io_error() || error.is_connection_dropped()) =>
@@ -218,7 +222,7 @@ impl Index {
                     retries += 1;
                     tokio::time::sleep(QUERY_RETRY_DELAY).await;
                 }
-                Err(source) => return Err(IndexError::Call { what, source }),
+                answer => return answer,
             }
         }
     }

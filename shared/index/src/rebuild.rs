@@ -71,14 +71,9 @@ impl Index {
     /// Acquires the right to rebuild the index, and empties it; `None` if another projector has it.
     pub async fn begin_rebuild(&self) -> Result<Option<RebuildToken>, IndexError> {
         let token = uuid::Uuid::new_v4().simple().to_string();
-        let script = &self.scripts.begin_rebuild;
-        let granted: u8 = script
-            .key(META)
-            .arg(&token)
-            .arg(REBUILD_TTL_MS)
-            .invoke_async(&mut self.connection.clone())
-            .await
-            .map_err(|source| IndexError::Call { what: "begin_rebuild", source })?;
+        let mut invocation = self.scripts.begin_rebuild.prepare_invoke();
+        invocation.key(META).arg(&token).arg(REBUILD_TTL_MS);
+        let granted: u8 = self.invoke("begin_rebuild", &invocation).await?;
         Ok((granted == 1).then_some(RebuildToken(token)))
     }
 
@@ -99,15 +94,9 @@ impl Index {
         watermark: Sequence,
         order: &str,
     ) -> Result<bool, IndexError> {
-        let script = &self.scripts.finish_rebuild;
-        let done: u8 = script
-            .key(META)
-            .arg(&token.0)
-            .arg(watermark.0)
-            .arg(order)
-            .invoke_async(&mut self.connection.clone())
-            .await
-            .map_err(|source| IndexError::Call { what: "finish_rebuild", source })?;
+        let mut invocation = self.scripts.finish_rebuild.prepare_invoke();
+        invocation.key(META).arg(&token.0).arg(watermark.0).arg(order);
+        let done: u8 = self.invoke("finish_rebuild", &invocation).await?;
         Ok(done == 1)
     }
 
@@ -124,10 +113,7 @@ impl Index {
             event.write(&mut invocation);
         }
         let what = "apply_events";
-        let (status, watermark): (String, u64) = invocation
-            .invoke_async(&mut self.connection.clone())
-            .await
-            .map_err(|source| IndexError::Call { what, source })?;
+        let (status, watermark): (String, u64) = self.invoke(what, &invocation).await?;
         Applied::read(&status, watermark, || Some(())).ok_or(IndexError::Answer { what })
     }
 }

@@ -101,10 +101,7 @@ impl Index {
         let mut invocation = self.scripts.why.prepare_invoke();
         invocation.key(META).arg(of.group.as_str()).arg(of.id.to_string());
         invocation.arg(most.ahead).arg(most.running).arg(most.busy).arg(most.groups);
-        let raw: Vec<Value> = invocation
-            .invoke_async(&mut self.connection.clone())
-            .await
-            .map_err(|source| IndexError::Call { what, source })?;
+        let raw: Vec<Value> = self.invoke(what, &invocation).await?;
         read_standing(&raw).ok_or(IndexError::Answer { what })
     }
 
@@ -120,10 +117,7 @@ impl Index {
             for group in part {
                 invocation.arg(group.as_str());
             }
-            let raw: Vec<Value> = invocation
-                .invoke_async(&mut self.connection.clone())
-                .await
-                .map_err(|source| IndexError::Call { what, source })?;
+            let raw: Vec<Value> = self.invoke(what, &invocation).await?;
             for (group, parts) in part.iter().zip(raw.chunks(4)) {
                 demands.push(read_demand(group, parts).ok_or(IndexError::Answer { what })?);
             }

@@ -5,7 +5,7 @@ use std::{slice::from_ref, time::Duration};
 
 use farm::Servers;
 use index::{
-    Applied, BusyWith, Change, CommitLimits, Heads, Held, Index, IndexEvent, Pick, Settlement,
+    Applied, BusyWith, Change, CommitLimits, Heads, Held, Index, IndexEvent, Pick, QueueDepth, Settlement,
     StandingLimits, Traits, Verdict, Wanted,
 };
 use model::{
@@ -133,6 +133,27 @@ fn picks(heads: &Heads, group: usize, slots: &[u16]) -> Vec<Pick> {
         counts_as: None,
     };
     head.builds.iter().zip(slots).map(pick).collect()
+}
+
+#[tokio::test]
+async fn depths_count_what_waits_in_all_queues_by_priority() {
+    let mut test = Test::start(1).await;
+    let nothing = QueueDepth::default();
+    let depths = test.index.depths().await.unwrap().unwrap();
+    assert_eq!(depths.running, 0);
+    assert_eq!(depths.queues, Priority::ALL.map(|priority| (priority, nothing)).into());
+    let urgent = key("one");
+    test.enqueue_as(&urgent, Priority::Emergency, "x86=1").await;
+    for group in ["one", "two", "two"] {
+        test.enqueue_as(&key(group), Priority::Batch, "x86=1").await;
+    }
+    test.start_build(&urgent, 0, "x86=1").await;
+    let depths = test.index.depths().await.unwrap().unwrap();
+    assert_eq!(depths.running, 1);
+    assert_eq!(depths.queues[&Priority::Batch], QueueDepth { waiting: 3, oldest: Some(Sequence(2)) });
+    assert_eq!(depths.queues[&Priority::Emergency], nothing);
+    assert!(test.index.begin_rebuild().await.unwrap().is_some());
+    assert_eq!(test.index.depths().await.unwrap(), None, "the index is not complete");
 }
 
 #[tokio::test]

@@ -13,7 +13,7 @@ use http_body::{Body, Frame, SizeHint};
 use policy::connections::body_time;
 use tokio::time::{Instant, Sleep, sleep_until};
 
-use crate::limiter::Usage;
+use crate::{call::Call, limiter::Usage};
 
 pub(crate) type AnyError = Box<dyn Error + Send + Sync>;
 
@@ -155,11 +155,13 @@ impl<B> Drop for RequestBody<B> {
 pub struct ResponseBody<B> {
     inner: B,
     _open: Option<OpenRequest>,
+    /// The call that it answers, if it is one of gRPC.
+    call: Option<Call>,
 }
 
 impl<B> ResponseBody<B> {
-    pub(crate) fn new(inner: B, open: Option<OpenRequest>) -> Self {
-        Self { inner, _open: open }
+    pub(crate) fn new(inner: B, open: Option<OpenRequest>, call: Option<Call>) -> Self {
+        Self { inner, _open: open, call }
     }
 }
 
@@ -171,7 +173,13 @@ impl<B: Body + Unpin> Body for ResponseBody<B> {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
-        Pin::new(&mut self.inner).poll_frame(cx)
+        let frame = Pin::new(&mut self.inner).poll_frame(cx);
+        if let Poll::Ready(Some(Ok(frame))) = &frame
+            && let (Some(call), Some(trailers)) = (&mut self.call, frame.trailers_ref())
+        {
+            call.note(trailers);
+        }
+        frame
     }
 
     fn is_end_stream(&self) -> bool {

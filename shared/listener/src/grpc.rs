@@ -16,6 +16,7 @@ use tonic::{
 
 use crate::{
     body::{OpenRequest, RequestBody, ResponseBody, TooSlow},
+    call::Call,
     limiter::Usage,
 };
 
@@ -49,6 +50,7 @@ where
     }
 
     fn call(&mut self, request: http::Request<Body>) -> Self::Future {
+        let mut call = Call::begin(request.uri().clone());
         let usage = request.extensions().get::<Arc<Usage>>().cloned();
         let sending = !request.body().is_end_stream();
         let open = usage.clone().map(OpenRequest::new);
@@ -59,7 +61,12 @@ where
             request
         };
         let answered = self.inner.call(request);
-        async move { Ok(answered.await?.map(|inner| ResponseBody::new(inner, open))) }.boxed()
+        async move {
+            let answer = answered.await?;
+            call.answered(answer.headers());
+            Ok(answer.map(|inner| ResponseBody::new(inner, open, Some(call))))
+        }
+        .boxed()
     }
 }
 

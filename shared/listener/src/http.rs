@@ -78,5 +78,5 @@ async fn answer(
         request.map(|_| Body::empty())
     };
     let response = routes.call(request).await?;
-    Ok(response.map(|inner| ResponseBody::new(inner, Some(open))))
+    Ok(response.map(|inner| ResponseBody::new(inner, Some(open), None)))
 }

@@ -6,6 +6,7 @@
 
 mod accept;
 mod body;
+mod call;
 mod connection;
 mod descriptors;
 mod grpc;

@@ -177,6 +177,9 @@ pub struct EstimateError {
     pub mean: f64,
     /// Mean absolute error in ESU.
     pub mean_absolute: f64,
+    /// Mean of the squared error in ESU squared; 0 from an older enqueuer.
+    #[serde(default)]
+    pub mean_square: f64,
 }
 
 /// Quota, use and queue of one group.

@@ -174,8 +174,7 @@ token!(
 impl ToolInvocation {
     /// The id that a tool states, whatever it is.
     pub fn of(text: &str) -> Self {
-        text.parse()
-            .unwrap_or_else(|_| Self(DigestFunction::Sha256.digest(text.as_bytes()).hex().to_string()))
+        text.parse().unwrap_or_else(|_| Self(DigestFunction::Sha256.digest(text.as_bytes()).hex()))
     }
 }
 

@@ -99,7 +99,7 @@ mod tests {
                 }
                 last = last.max(number);
             }
-            let wanted: Vec<u64> = (first..=last).map(|number| number.unsigned_abs()).collect();
+            let wanted: Vec<u64> = (first..=last).map(i64::unsigned_abs).collect();
             prop_assert_eq!(new, wanted);
         }
     }

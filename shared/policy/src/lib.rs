@@ -22,6 +22,7 @@ mod joining;
 mod learned_tools;
 mod occupancy_error;
 pub mod queue;
+mod quota_rows;
 mod random;
 mod recent;
 pub mod requirements;
@@ -49,6 +50,7 @@ pub use instances::{
 pub use joining::{Claim, Joining, joining, joining_through_gateway};
 pub use learned_tools::{LearnedTools, TargetKey, own_hints, states_version, target_keys};
 pub use occupancy_error::OccupancyError;
+pub use quota_rows::{OTHER_GROUPS, QuotaRow, quota_rows};
 pub use random::Random;
 pub use retry::{AfterLoss, after_loss, overrun_at};
 pub use sends_actions::{ADDRESS_VARIABLE, ActionSenders};

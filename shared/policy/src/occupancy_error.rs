@@ -6,6 +6,8 @@ use model::{EstimateError, Esu, ExecutorType, Occupancy};
 
 /// Number of the latest builds of a type that the error is computed over.
 const LATEST: usize = 1000;
+/// Squared millionths in a squared unit.
+const MICROS_SQUARED: f64 = 1e12;
 
 /// Errors of the latest estimates by executor type. A sum is exact, because ESU are whole millionths.
 #[derive(Debug, Clone, Default)]
@@ -17,6 +19,8 @@ struct Latest {
     errors: VecDeque<Esu>,
     sum: Esu,
     sum_absolute: Esu,
+    /// In millionths of ESU, squared.
+    sum_square: i128,
 }
 
 impl Latest {
@@ -26,10 +30,12 @@ impl Latest {
         {
             self.sum = self.sum - oldest;
             self.sum_absolute = self.sum_absolute - absolute(oldest);
+            self.sum_square -= square(oldest);
         }
         self.errors.push_back(error);
         self.sum = self.sum + error;
         self.sum_absolute = self.sum_absolute + absolute(error);
+        self.sum_square += square(error);
     }
 }
 
@@ -52,6 +58,7 @@ impl OccupancyError {
                 builds: latest.errors.len() as u64,
                 mean: latest.sum.units() / builds,
                 mean_absolute: latest.sum_absolute.units() / builds,
+                mean_square: latest.sum_square as f64 / (MICROS_SQUARED * builds),
             };
             (kind.clone(), error)
         };
@@ -61,6 +68,10 @@ impl OccupancyError {
 
 fn absolute(error: Esu) -> Esu {
     error.max(-error)
+}
+
+fn square(error: Esu) -> i128 {
+    i128::from(error.micros()).pow(2)
 }
 
 #[cfg(test)]
@@ -81,9 +92,10 @@ mod tests {
         let used = Occupancy::of_each([ExecutorType::x86(), gpu.clone()], Esu::new(4.0).unwrap());
         errors.observe(&x86(2.0), &used);
         let means = errors.means();
-        let of_x86 = EstimateError { builds: 2, mean: 0.0, mean_absolute: 2.0 };
+        let of_x86 = EstimateError { builds: 2, mean: 0.0, mean_absolute: 2.0, mean_square: 4.0 };
         assert_eq!(means[&ExecutorType::x86()], of_x86);
-        assert_eq!(means[&gpu], EstimateError { builds: 1, mean: -4.0, mean_absolute: 4.0 });
+        let of_gpu = EstimateError { builds: 1, mean: -4.0, mean_absolute: 4.0, mean_square: 16.0 };
+        assert_eq!(means[&gpu], of_gpu);
     }
 
     proptest! {
@@ -95,7 +107,10 @@ mod tests {
             }
             let latest = &all[all.len().saturating_sub(LATEST)..];
             let mean = latest.iter().map(|(estimate, used)| estimate - used).sum::<f64>() / latest.len() as f64;
+            let square = |(estimate, used): &(f64, f64)| (estimate - used).powi(2);
+            let mean_square = latest.iter().map(square).sum::<f64>() / latest.len() as f64;
             let found = errors.means()[&ExecutorType::x86()];
+            prop_assert!((found.mean_square - mean_square).abs() < 1e-3, "{found:?}, {mean_square}");
             prop_assert_eq!(found.builds, latest.len() as u64);
             prop_assert!((found.mean - mean).abs() < 1e-4 && found.mean_absolute >= found.mean.abs() - 1e-9);
         }

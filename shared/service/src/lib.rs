@@ -3,6 +3,7 @@
 mod clock;
 mod context;
 mod crash;
+mod disk_metrics;
 mod error;
 mod governance;
 mod heartbeats;
@@ -16,6 +17,7 @@ mod usage_reports;
 
 pub use context::{Context, Ready, Running, open_cas};
 pub use crash::{Step, crash_point};
+pub use disk_metrics::report_disk;
 pub use error::{ServiceError, StartError};
 pub use governance::{Current, Governance, follow_governance};
 pub use heartbeats::{

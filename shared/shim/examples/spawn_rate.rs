@@ -56,7 +56,7 @@ async fn shims_at_once(mode: Mode, shims: usize, time: Duration) -> f64 {
 async fn one_shim(mode: Mode, time: Duration) -> u32 {
     let mut shim = Shim::start_in(&env::current_exe().unwrap(), mode).await.unwrap();
     let argv = vec!["/bin/true".to_owned()];
-    let deadline = Some(shim::Deadline::after(Duration::from_secs(3600)));
+    let deadline = Some(shim::Deadline::after(Duration::from_hours(1)));
     let command = shim::Command { argv, env: Vec::new(), cwd: "/".into(), deadline };
     let began = Instant::now();
     let mut count = 0;

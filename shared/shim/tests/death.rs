@@ -187,7 +187,7 @@ async fn a_deadline_is_forgotten_when_its_command_has_ended() {
         run(&mut shim, &within(&script("true"), short)).await;
     }
     // First longer than the armed timer, then without a deadline.
-    let longer = within(&script("sleep 1; echo lived"), Duration::from_secs(60));
+    let longer = within(&script("sleep 1; echo lived"), Duration::from_mins(1));
     assert_eq!(run(&mut shim, &longer).await.all(Stream::Stdout), b"lived\n");
     run(&mut shim, &within(&script("true"), short)).await;
     assert_eq!(run(&mut shim, &script("sleep 1; echo lived")).await.all(Stream::Stdout), b"lived\n");
@@ -202,7 +202,7 @@ async fn a_deadline_can_be_moved_both_ways(mode: Option<Mode>) {
     let mut short = script("sleep 1.5; echo lived");
     short.deadline = Some(Deadline::after(Duration::from_secs(1)));
     let running = shim.run(&short).await.unwrap();
-    running.control().renew(Deadline::after(Duration::from_secs(60))).await.unwrap();
+    running.control().renew(Deadline::after(Duration::from_mins(1))).await.unwrap();
     let outcome = finish(running).await;
     assert_eq!(outcome.exit().cause, Cause::Ended);
     assert_eq!(outcome.all(Stream::Stdout), b"lived\n");

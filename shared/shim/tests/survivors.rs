@@ -82,7 +82,7 @@ async fn a_command_that_does_not_keep_leaves_nothing(mode: Option<Mode>) {
 
 async fn forgetting_asks_first_and_kills_then(mode: Option<Mode>) {
     let mut shim = shim(mode).await;
-    shim.forget(Duration::from_secs(60)).await.unwrap();
+    shim.forget(Duration::from_mins(1)).await.unwrap();
     let folder = TempDir::new().unwrap();
     let mark = folder.path().join("flushed");
     let mut life = Life::new();

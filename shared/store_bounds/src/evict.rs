@@ -2,10 +2,11 @@
 
 use std::{fs::OpenOptions, path::PathBuf};
 
-use cas::{Cas, CasError, Evictor, EvictorConfig};
+use cas::{Cas, CasError, CasRoom, Evictor, EvictorConfig, Pass};
 use disk::{Reserve, Space};
 use nix::fcntl::{Flock, FlockArg};
 use service::{Context, ServiceError, StartError};
+use telemetry::metrics::{Counter, Gauge, Readings, count};
 use tokio::sync::oneshot;
 
 use crate::usage::{StoreUsage, govern};
@@ -54,9 +55,23 @@ pub async fn take_over(context: &Context, cas: &Cas) -> Result<Option<Evictor>, 
 
 /// Evicts, and reports when the store is full, until the context is stopped.
 pub async fn run(context: &Context, cas: &Cas, evictor: &Evictor) -> Result<(), ServiceError> {
+    report_usage(evictor);
     let governed = govern(evictor, &cas.config().root, &context.bus, &context.stop);
-    let (governed, ()) = tokio::join!(governed, evictor.run(context.stop.cancelled()));
+    let evicted = |pass: Pass| count(Counter::CasEvictedBytes, &[], pass.freed);
+    let (governed, ()) = tokio::join!(governed, evictor.run(context.stop.cancelled(), evicted));
     governed
+}
+
+/// Shows how full the store is in the metrics of this process.
+fn report_usage(evictor: &Evictor) {
+    let usage = evictor.usage();
+    telemetry::on_scrape(move || {
+        let CasRoom { used, max, refusal: _ } = usage();
+        let mut readings = Readings::default();
+        readings.add(Gauge::CasUsedBytes, &[], used);
+        readings.add(Gauge::CasBytesMax, &[], max);
+        std::future::ready(Some(readings))
+    });
 }
 
 /// Takes over eviction from the folder; waits while another process evicts.

@@ -8,7 +8,7 @@ use axum::response::IntoResponse;
 use axum::routing::get;
 use parking_lot::Mutex;
 
-use crate::metrics;
+use crate::{metrics, scrape};
 
 type Check = Box<dyn Fn() -> Result<(), String> + Send>;
 
@@ -33,7 +33,7 @@ pub fn metrics_routes() -> Router {
 }
 
 async fn show_metrics() -> impl IntoResponse {
-    ([(header::CONTENT_TYPE, metrics::CONTENT_TYPE)], metrics::render())
+    ([(header::CONTENT_TYPE, metrics::CONTENT_TYPE)], scrape().await)
 }
 
 async fn show_health() -> (StatusCode, String) {

@@ -23,6 +23,8 @@ pub(super) enum Next {
     Followed(Followed),
     /// Reading the bus failed; nothing follows.
     BrokeOff,
+    /// The build has ended; nothing follows.
+    Ended,
 }
 
 /// The event stream of one build.
@@ -56,7 +58,10 @@ impl ReadAhead {
                 () = sender.closed() => return,
             };
             let (next, last) = match next {
-                Ok(None) => return,
+                Ok(None) => {
+                    self.wait_for_reader(&sender, Next::Ended).await;
+                    return;
+                }
                 Ok(Some(followed)) => {
                     let last = self.pass(&followed);
                     (Next::Followed(followed), last)

@@ -2,7 +2,10 @@ use axum::{extract::FromRequestParts as _, http::Request};
 
 use bus::EventKind;
 
-use super::{HeaderMap, QueryParameters, Sequence, WatchKind, kinds, position};
+use futures::StreamExt as _;
+use tokio::sync::mpsc;
+
+use super::{HeaderMap, Next, QueryParameters, Sequence, WATCH_ENDPOINT, WatchKind, events, kinds, position};
 
 async fn asked(uri: &str, last: Option<&str>) -> (QueryParameters, HeaderMap) {
     let mut request = Request::builder().uri(uri);
@@ -36,4 +39,25 @@ async fn which_kinds_a_stream_has() {
     let (query, _) = asked("/x?kind=stderr", None).await;
     assert!(kinds(&query).is_err());
     assert!(kinds(&asked("/x", None).await.0).unwrap().is_empty());
+}
+
+/// Number of event streams that ended with this status.
+fn watched(status: &str) -> u64 {
+    let series = format!("forebay_api_requests_total{{endpoint=\"{WATCH_ENDPOINT}\",status=\"{status}\"}} ");
+    let text = telemetry::metrics::render();
+    text.lines().find_map(|line| line.strip_prefix(&series)).map_or(0, |count| count.parse().unwrap())
+}
+
+#[tokio::test]
+async fn a_stream_counts_by_how_it_ended() {
+    let (sender, receiver) = mpsc::channel(1);
+    drop(events(receiver));
+    assert!(sender.is_closed());
+    for next in [Next::BrokeOff, Next::Ended] {
+        let (sender, receiver) = mpsc::channel(1);
+        sender.send(next).await.unwrap();
+        drop(sender);
+        events(receiver).count().await;
+    }
+    assert_eq!([watched("left"), watched("unavailable"), watched("ok")], [1, 1, 1]);
 }

@@ -6,6 +6,7 @@ mod call;
 mod owner;
 mod requests;
 mod service;
+mod unacknowledged;
 
 use std::{sync::Arc, time::Duration};
 

@@ -131,7 +131,8 @@ impl Watching {
         if self.began {
             let took = self.core.bus.now().since(record.execution.accepted_at_ms);
             count(Counter::ExecutionsFinished, &[(Label::Outcome, outcome_label(outcome))], 1);
-            observe(Histogram::ExecutionSeconds, &[], took);
+            let band = record.urgency().band;
+            observe(Histogram::ExecutionSeconds, &[(Label::Priority, band.as_str())], took);
         }
         finished(&self.core, &self.name, known, &self.inline).await
     }

@@ -77,6 +77,11 @@ impl Meter {
         self.room.subscribe()
     }
 
+    /// The usage at this moment; `room` announces larger changes only.
+    pub(super) fn now(&self) -> CasRoom {
+        CasRoom { used: self.used.load(Ordering::Acquire), ..*self.room.borrow() }
+    }
+
     pub(super) async fn woken(&self) {
         self.wake.notified().await;
     }

@@ -256,7 +256,7 @@ async fn a_write_that_finds_no_space_wakes_it() {
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
     let running = tokio::spawn({
         let evictor = evictor.clone();
-        async move { evictor.run(async { drop(stopped.await) }).await }
+        async move { evictor.run(async { drop(stopped.await) }, |_| ()).await }
     });
     // The second time, its first pass is over.
     for n in [2, 3] {
@@ -281,7 +281,7 @@ async fn it_runs_when_room_is_short_and_stops_when_told() {
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
     let running = tokio::spawn({
         let evictor = evictor.clone();
-        async move { evictor.run(async { drop(stopped.await) }).await }
+        async move { evictor.run(async { drop(stopped.await) }, |_| ()).await }
     });
     // Writes ten times the limit: this works as long as eviction keeps up.
     for n in 0..100 {

@@ -98,6 +98,13 @@ impl Actions {
         found.iter().map(read).collect::<Option<_>>().ok_or(IndexError::Answer { what })
     }
 
+    /// Number of waiting executions.
+    pub async fn waiting(&self) -> Result<u64, IndexError> {
+        let by_requirements: Vec<u64> =
+            self.0.query("action_waiting", cmd("HVALS").arg(key("waiting"))).await?;
+        Ok(by_requirements.iter().sum())
+    }
+
     /// Number of executions that the executors of a pool hold.
     pub async fn running(&self, pool: &PoolName) -> Result<u64, IndexError> {
         let running: Option<u64> =

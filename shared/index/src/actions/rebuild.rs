@@ -180,7 +180,6 @@ impl Actions {
         for number in script::policy_numbers() {
             invocation.arg(number);
         }
-        let answer = invocation.invoke_async(&mut self.0.connection.clone()).await;
-        answer.map_err(|source| IndexError::Call { what, source })
+        self.0.invoke(what, invocation).await
     }
 }

@@ -12,7 +12,7 @@ use crate::frame::Reply;
 use crate::model::Deadline;
 
 /// Longest time that survivors get: an `Instant` cannot be arbitrarily late.
-const GRACE_MAX: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
+const GRACE_MAX: Duration = Duration::from_hours(100 * 365 * 24);
 
 /// The survivors of the last command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

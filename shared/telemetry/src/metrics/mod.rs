@@ -5,6 +5,7 @@
 
 mod names;
 mod process;
+mod readings;
 
 use std::sync::LazyLock;
 use std::time::Duration;
@@ -20,6 +21,7 @@ use prometheus_client::registry::{Metric, Registry, Unit};
 
 pub use names::{Counter, Gauge, Histogram, Label};
 pub(crate) use process::set_service;
+pub use readings::{Readings, Shown};
 
 /// Content type of the text returned by [`render`].
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -33,6 +35,11 @@ pub fn count(counter: Counter, labels: &[(Label, &str)], n: u64) {
             metric.inc_by(n);
         });
     }
+}
+
+/// Makes a counter appear as 0 before its first event: rates do not see the step by which a series appears.
+pub fn expect(counter: Counter, labels: &[(Label, &str)]) {
+    count(counter, labels, 0);
 }
 
 /// Sets a gauge to `value`.
@@ -98,10 +105,29 @@ impl<M, C: MetricConstructor<M>> Series<M, C> {
     }
 }
 
+/// Removes the series of a gauge with these labels. A gauge without labels becomes 0, as before its first value.
+fn clear(gauge: Gauge, labels: &Labels) {
+    match METRICS.gauges.get(gauge as usize) {
+        Some(Series::One(metric)) => {
+            metric.set(0);
+        }
+        Some(Series::Many(family)) => {
+            family.remove(labels);
+        }
+        None => impossible!("gauge {} has no series", gauge.name()),
+    }
+}
+
 /// Upper bounds of the buckets of a histogram.
 #[derive(Clone, Copy, Debug)]
 struct Buckets(&'static [f64]);
 
+/// For calls of NATS and Redis.
+const CALL: Buckets =
+    Buckets(&[0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 2.5]);
+/// For answers of the API, among them streams and calls that wait.
+const ANSWER: Buckets =
+    Buckets(&[0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0, 30.0, 120.0, 600.0]);
 const SHORT: Buckets = Buckets(&[0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0, 30.0]);
 const LONG: Buckets = Buckets(&[
     0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0,
@@ -111,11 +137,14 @@ const LONG: Buckets = Buckets(&[
 impl Buckets {
     const fn of(histogram: Histogram) -> Self {
         match histogram {
-            Histogram::ApiSeconds | Histogram::ArchiveBatchSeconds => SHORT,
+            Histogram::BusPublishSeconds | Histogram::IndexCallSeconds => CALL,
+            Histogram::ApiSeconds => ANSWER,
+            Histogram::ArchiveBatchSeconds => SHORT,
             Histogram::ActionFetchSeconds
             | Histogram::ActionQueueSeconds
             | Histogram::ActionRunSeconds
             | Histogram::ActionUploadSeconds
+            | Histogram::BuildPreparationSeconds
             | Histogram::BuildQueueSeconds
             | Histogram::BuildStartSeconds
             | Histogram::BuildRunSeconds

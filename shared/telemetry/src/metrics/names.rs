@@ -7,13 +7,25 @@ use prometheus_client::encoding::{EncodeLabelKey, LabelKeyEncoder};
 /// Name of a label. Values come from small fixed sets, never from ids.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Label {
-    /// Route of the API, as a template without ids.
+    /// Stream of the bus.
+    BusStream,
+    /// Call of Redis: a script or a query.
+    Call,
+    /// Durable consumer of the bus.
+    Consumer,
+    /// What a disk is used for: `store`, `workspaces` or `executor`.
+    Disk,
+    /// Route of the API as a template without ids, call of the API, or method of gRPC.
     Endpoint,
     /// Executor type: `x86`, `gpu`, ...
     ExecutorType,
+    /// Quota group with a quota of its own; `other` adds up all others.
+    Group,
+    /// Kind of an advisory of nats-server.
+    Kind,
     /// Archived stream: `events` or `actions`.
     Log,
-    /// Kind of a mean: `mean` or `mean_absolute`.
+    /// Kind of a mean: `mean`, `mean_absolute` or `root_mean_square`.
     Mean,
     /// Outcome of a build or an action.
     Outcome,
@@ -31,9 +43,10 @@ pub enum Label {
     Side,
     /// Place in the source: file and line.
     Site,
-    /// State of a workspace or process: `idle` or `busy`; for processes also `ready`, `starting` or `draining`.
+    /// State of a workspace or process: `idle` or `busy`, and `closed` for a workspace that is not offered; for
+    /// processes also `ready`, `starting`, `closed`, `draining` or `full`.
     State,
-    /// HTTP status code of an answer.
+    /// Status of an answer: a code of HTTP or gRPC, or the outcome of a call of the API.
     Status,
     /// Stream of console output: `stdout` or `stderr`.
     Stream,
@@ -47,8 +60,14 @@ impl Label {
     /// Name in the Prometheus exposition.
     pub const fn name(self) -> &'static str {
         match self {
+            Self::BusStream | Self::Stream => "stream",
+            Self::Call => "call",
+            Self::Consumer => "consumer",
+            Self::Disk => "disk",
             Self::Endpoint => "endpoint",
             Self::ExecutorType => "type",
+            Self::Group => "group",
+            Self::Kind => "kind",
             Self::Log => "log",
             Self::Mean => "mean",
             Self::Outcome => "outcome",
@@ -61,7 +80,6 @@ impl Label {
             Self::Site => "site",
             Self::State => "state",
             Self::Status => "status",
-            Self::Stream => "stream",
             Self::Verdict => "verdict",
             Self::Within => "within",
         }
@@ -109,8 +127,10 @@ metrics! {
     Counter {
         ActionClaims "forebay_action_claims_total" [Verdict] "Actions granted to this executor: granted, or returned because it accepted none";
         ActionsRun "forebay_actions_run_total" [Outcome] "Actions run by this executor";
-        BuildsEnqueued "forebay_builds_enqueued_total" [] "Builds accepted and queued";
-        BuildsFinished "forebay_builds_finished_total" [Outcome] "Builds that finished";
+        BuildsEnqueued "forebay_builds_enqueued_total" [Priority] "Builds accepted and queued";
+        BuildRequestBytes "forebay_build_request_bytes_total" [Priority] "Bytes of the records of accepted builds";
+        BuildTargets "forebay_build_targets_total" [Priority] "Targets that accepted builds name; of a job, its tasks";
+        BuildsFinished "forebay_builds_finished_total" [Outcome, Priority] "Builds that finished";
         BuildsRejected "forebay_builds_rejected_total" [Reason] "Build requests that were rejected";
         BuildsRequeued "forebay_builds_requeued_total" [Reason] "Builds that were requeued";
         EstimatedBuilds "forebay_estimate_builds_total" [Within, Side] "Builds that ended on their own, by the error of their estimated run time; every enqueuer counts all of them";
@@ -119,6 +139,7 @@ metrics! {
         LeasesExpired "forebay_leases_expired_total" [] "Leases that expired without renewal";
         Offers "forebay_offers_total" [Verdict] "Offers of builds to workers";
         IndexRebuilds "forebay_index_rebuilds_total" [] "Times an index was rebuilt from scratch";
+        IndexCallFailures "forebay_index_call_failures_total" [Call] "Calls of Redis that failed";
         IndexApplied "forebay_index_applied_total" [] "Events applied to an index";
         ApiRequests "forebay_api_requests_total" [Endpoint, Status] "Requests answered by the API";
         ConnectionsClosed "forebay_connections_closed_total" [Reason] "Connections closed or refused because of a limit: for_another, refused, no_descriptors";
@@ -140,6 +161,7 @@ metrics! {
         CasBlobsMissing "forebay_cas_blobs_missing_total" [] "Requested blobs that were missing";
         CasBytesRead "forebay_cas_read_bytes_total" [] "Bytes of blobs sent to clients";
         CasBytesWritten "forebay_cas_written_bytes_total" [] "Bytes of blobs received from clients";
+        CasEvictedBytes "forebay_cas_evicted_bytes_total" [] "Bytes of blobs evicted from the store";
         CasUploadsResumed "forebay_cas_uploads_resumed_total" [] "Interrupted uploads that were resumed";
         ToolServersStopped "forebay_tool_servers_stopped_total" [Reason] "Tool servers of idle workspaces that were shut down";
         BazelEvents "forebay_bazel_events_total" [Outcome] "Build events of Bazel: stored, stored_as_blob, repeated, run_ended (dropped), unreadable, or lifecycle (not stored)";
@@ -149,6 +171,9 @@ metrics! {
         ArchiveRows "forebay_archive_rows_total" [Log] "Rows written to the archive";
         ArchiveSetAside "forebay_archive_set_aside_total" [Log] "Messages that could not be archived";
         ArchiveGapPositions "forebay_archive_gap_positions_total" [Log] "Positions that were gone from their stream before they could be archived";
+        BusAdvisories "forebay_bus_advisories_total" [Kind] "Advisories of nats-server about streams and consumers: max_deliver, terminated, nak, stream_quorum_lost, consumer_quorum_lost, stream_leader_elected, consumer_leader_elected, other";
+        BusPublishFailures "forebay_bus_publish_failures_total" [] "Messages that the bus did not acknowledge, without lost compare-and-sets";
+        BusSlowConsumers "forebay_bus_slow_consumers_total" [] "Times that a subscription of this process was too slow and lost messages";
         BusReconnects "forebay_bus_reconnects_total" [] "Times the connection to the bus was restored";
     }
 }
@@ -162,17 +187,43 @@ metrics! {
         ArchiveLagPositions "forebay_archive_lag_positions" [Log] "Messages of a stream that are not archived yet";
         ArchiveLagSeconds "forebay_archive_lag_seconds" [Log] "Age of the last archived message of a stream while others wait, in seconds; else 0";
         ArchiveWriter "forebay_archive_writer" [] "Whether this process writes the archive (1) or waits for the right to do so (0)";
+        BuildsOldestWaitSeconds "forebay_builds_oldest_wait_seconds" [Priority] "Longest current wait of a build in seconds; 0 without one";
+        BuildsWaiting "forebay_builds_waiting" [Priority] "Builds in all queues of the farm";
+        BesOldestUnackedSeconds "forebay_bes_oldest_unacked_seconds" [] "Age of the oldest build event of Bazel that this gateway has not acknowledged";
+        BusConnected "forebay_bus_connected" [] "Whether this process has a connection to nats-server (1) or not (0)";
+        CasBytesMax "forebay_cas_bytes_max" [] "Maximum of forebay_cas_used_bytes; 0 if this process does not evict";
+        CasUsedBytes "forebay_cas_used_bytes" [] "Bytes of the store that count towards its maximum; 0 if this process does not evict";
         Connections "forebay_connections" [] "Open client connections";
+        ConsumerAckPending "forebay_consumer_ack_pending" [Consumer] "Messages that were delivered to a consumer and are not acknowledged";
+        ConsumerAckPendingMax "forebay_consumer_ack_pending_max" [Consumer] "Maximum of forebay_consumer_ack_pending";
+        ConsumerOldestSeconds "forebay_consumer_oldest_seconds" [Consumer] "Age of the oldest message of a consumer that is not acknowledged in seconds; 0 without one";
+        ConsumerPending "forebay_consumer_pending" [Consumer] "Messages of a consumer that were not delivered yet";
+        ConsumerPulls "forebay_consumer_pulls" [Consumer] "Requests that wait for messages of a consumer";
+        ConsumerRedelivered "forebay_consumer_redelivered" [Consumer] "Messages that were delivered more than once and are not acknowledged";
+        DiskBytes "forebay_disk_bytes" [Disk] "Size of a disk in bytes";
+        DiskFreeBytes "forebay_disk_free_bytes" [Disk] "Free bytes of a disk";
+        Executors "forebay_executors" [State] "Live executors: ready, closed or draining";
         PoolDesired "forebay_pool_desired" [Pool] "Target number of processes of a pool";
         PoolOldestWaitSeconds "forebay_pool_oldest_wait_seconds" [Pool] "Longest current wait for a pool in seconds";
         PoolProcesses "forebay_pool_processes" [Pool, State] "Processes of a pool by state; busy ones are also counted as ready";
         PoolQueuedSeconds "forebay_pool_queued_seconds" [Pool] "Expected run time of all waiting builds or executions of a pool, added up";
         PoolWaiting "forebay_pool_waiting" [Pool] "Builds or executions waiting for a pool";
         EstimatePermille "forebay_estimate_permille" [Share] "Share of the last 1000 run time estimates, in thousandths, that were within 10 or 20 percent, too high, or too low";
-        OccupancyErrorMilliEsu "forebay_occupancy_error_milli_esu" [ExecutorType, Mean] "Error of the last 1000 estimates of occupancy, estimate minus use in thousandths of ESU: the mean, and the mean of its absolute value";
+        OccupancyErrorMilliEsu "forebay_occupancy_error_milli_esu" [ExecutorType, Mean] "Error of the last 1000 estimates of occupancy, estimate minus use in thousandths of ESU: the mean, the mean of its absolute value, and the square root of the mean of its square";
+        QuotaMilliEsu "forebay_quota_milli_esu" [Group, ExecutorType] "Quota of a group in thousandths of ESU";
+        QuotaInUseMilliEsu "forebay_quota_in_use_milli_esu" [Group, ExecutorType] "ESU that a group uses, in thousandths";
+        QuotaSetPointMilliEsu "forebay_quota_set_point_milli_esu" [Group, ExecutorType] "ESU that a group should use, in thousandths";
+        QuotaToStartMilliEsu "forebay_quota_to_start_milli_esu" [Group, ExecutorType] "ESU that may be started for a group, in thousandths";
+        QuotaTargetMilliEsu "forebay_quota_target_milli_esu" [Group, ExecutorType] "Target of the ESU in progress of a group, in thousandths";
+        QuotaInProgressMilliEsu "forebay_quota_in_progress_milli_esu" [Group, ExecutorType] "ESU of a group's builds in progress, in thousandths";
+        QuotaWaitingMilliEsu "forebay_quota_waiting_milli_esu" [Group, ExecutorType] "ESU of a group's waiting builds, in thousandths";
+        StreamBytes "forebay_stream_bytes" [BusStream] "Size of a stream in bytes";
+        StreamBytesMax "forebay_stream_bytes_max" [BusStream] "Maximum size of a stream in bytes; 0 without a limit";
+        StreamMessages "forebay_stream_messages" [BusStream] "Messages of a stream";
+        Workers "forebay_workers" [State] "Live workers: ready, draining or full";
         Workspaces "forebay_workspaces" [State] "Workspaces of this worker by state";
         ClockSkewMilliseconds "forebay_clock_skew_milliseconds" [] "Offset of this machine's clock from that of nats-server, which the farm uses; negative if it is behind";
-        BuildsRunning "forebay_builds_running" [] "Builds running in this process";
+        BuildsRunning "forebay_builds_running" [] "Builds in progress in the farm, as this dispatcher sees them";
         ExecutionsWaiting "forebay_executions_waiting" [] "Executions waiting for an executor";
         ExecutionsWaitedFor "forebay_executions_waited_for" [] "Client streams waiting for an execution";
     }
@@ -183,13 +234,16 @@ metrics! {
     Histogram {
         ActionFetchSeconds "forebay_action_fetch_seconds" [] "Time to prepare the input root of an action";
         ActionQueueSeconds "forebay_action_queue_seconds" [Priority] "Time that actions wait for a slot, from their acceptance or requeue; further copies of slow actions do not count";
-        ActionRunSeconds "forebay_action_run_seconds" [] "Run time of commands of actions";
+        ActionRunSeconds "forebay_action_run_seconds" [Priority] "Run time of commands of actions";
         ActionUploadSeconds "forebay_action_upload_seconds" [] "Time to store the outputs of an action";
         ApiSeconds "forebay_api_seconds" [Endpoint] "Time to answer an API request";
         ArchiveBatchSeconds "forebay_archive_batch_seconds" [Log] "Time of a transaction of the archive";
+        BuildPreparationSeconds "forebay_build_preparation_seconds" [Priority] "Time to prepare the workspace of a build";
         BuildQueueSeconds "forebay_build_queue_seconds" [Priority] "Time that builds wait in the queue";
-        BuildStartSeconds "forebay_build_start_seconds" [] "Time from the creation of a build to the start of its process";
-        BuildRunSeconds "forebay_build_run_seconds" [] "Run time of builds";
-        ExecutionSeconds "forebay_execution_seconds" [] "Time from the acceptance of an execution to its result";
+        BuildStartSeconds "forebay_build_start_seconds" [Priority] "Time from the creation of a build to the start of its process";
+        BuildRunSeconds "forebay_build_run_seconds" [Priority] "Run time of builds";
+        BusPublishSeconds "forebay_bus_publish_seconds" [] "Time until a stored message is acknowledged";
+        IndexCallSeconds "forebay_index_call_seconds" [Call] "Time of a call of Redis";
+        ExecutionSeconds "forebay_execution_seconds" [Priority] "Time from the acceptance of an execution to its result";
     }
 }

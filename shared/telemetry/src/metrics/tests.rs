@@ -59,20 +59,20 @@ fn every_metric_has_help_and_type_under_its_name() {
 
 #[test]
 fn what_is_counted_shows() {
-    count(Counter::BuildsFinished, &[(Label::Outcome, "succeeded")], 2);
-    count(Counter::BuildsFinished, &[(Label::Outcome, "succeeded")], 1);
+    count(Counter::ActionsRun, &[(Label::Outcome, "succeeded")], 2);
+    count(Counter::ActionsRun, &[(Label::Outcome, "succeeded")], 1);
     count(Counter::ApiRequests, &[(Label::Endpoint, "/v1/\"builds\""), (Label::Status, "200")], 1);
     set(Gauge::Workspaces, &[(Label::State, "idle")], 5);
     add(Gauge::Workspaces, &[(Label::State, "idle")], -2);
-    observe(Histogram::BuildRunSeconds, &[], Duration::from_millis(300));
+    observe(Histogram::ActionFetchSeconds, &[], Duration::from_millis(300));
     let (_, samples) = parse(&render());
-    assert_eq!(samples["forebay_builds_finished_total{outcome=\"succeeded\"}"], "3");
+    assert_eq!(samples["forebay_actions_run_total{outcome=\"succeeded\"}"], "3");
     let escaped = "forebay_api_requests_total{endpoint=\"/v1/\\\"builds\\\"\",status=\"200\"}";
     assert_eq!(samples[escaped], "1");
     assert_eq!(samples["forebay_workspaces{state=\"idle\"}"], "3");
-    assert_eq!(samples["forebay_build_run_seconds_bucket{le=\"0.25\"}"], "0");
-    assert_eq!(samples["forebay_build_run_seconds_bucket{le=\"0.5\"}"], "1");
-    assert_ne!(samples["forebay_build_run_seconds_count"], "0");
+    assert_eq!(samples["forebay_action_fetch_seconds_bucket{le=\"0.25\"}"], "0");
+    assert_eq!(samples["forebay_action_fetch_seconds_bucket{le=\"0.5\"}"], "1");
+    assert_ne!(samples["forebay_action_fetch_seconds_count"], "0");
 }
 
 #[test]
@@ -103,7 +103,7 @@ fn wrong_labels_are_a_bug() {
 fn cost_of_counting() {
     const ROUNDS: u32 = 1_000_000;
     for labels in [&[][..], &[(Label::Outcome, "succeeded")][..]] {
-        let counter = if labels.is_empty() { Counter::IndexApplied } else { Counter::BuildsFinished };
+        let counter = if labels.is_empty() { Counter::IndexApplied } else { Counter::ActionsRun };
         let start = Instant::now();
         (0..ROUNDS).for_each(|_| count(counter, labels, 1));
         println!("{} labels: {:?} each", labels.len(), start.elapsed() / ROUNDS);

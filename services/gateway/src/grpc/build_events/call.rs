@@ -23,6 +23,7 @@ use super::{
     PATIENCE,
     owner::{Owner, owner},
     requests::{Received, Requests},
+    unacknowledged::Unacknowledged,
 };
 use crate::grpc::{Core, faults};
 
@@ -40,6 +41,7 @@ pub(super) struct Call {
     acknowledged: mpsc::Sender<Result<ToolStreamResponse, Status>>,
     numbers: EventNumbers,
     opened: Option<Opened>,
+    unacknowledged: Unacknowledged,
 }
 
 /// What the first request of a stream states.
@@ -66,9 +68,10 @@ impl Call {
     pub(super) fn new(
         core: Core,
         headers: MetadataMap,
+        unacknowledged: Unacknowledged,
         acknowledged: mpsc::Sender<Result<ToolStreamResponse, Status>>,
     ) -> Self {
-        Self { core, headers, acknowledged, numbers: EventNumbers::default(), opened: None }
+        Self { core, headers, acknowledged, numbers: EventNumbers::default(), opened: None, unacknowledged }
     }
 
     /// Runs until the client sends no more, an error ends the stream, or the gateway stops.
@@ -95,6 +98,8 @@ impl Call {
     ) -> Result<(), Status> {
         let mut waiting = Vec::new();
         while received.recv_many(&mut waiting, COLLECTED_MAX).await > 0 {
+            let since = waiting.iter().find_map(|next| next.as_ref().ok()).map(|first| first.at);
+            let _waiting = since.map(|since| self.unacknowledged.begin(since));
             let mut batch = Batch::default();
             for next in waiting.drain(..) {
                 // What came before an error is stored and acknowledged.

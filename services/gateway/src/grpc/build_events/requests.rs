@@ -9,7 +9,10 @@ use bytes::{Buf as _, Bytes, BytesMut};
 use http_body::Body as _;
 use invariant::impossible;
 use prost::Message as _;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::{
+    sync::{OwnedSemaphorePermit, Semaphore},
+    time::Instant,
+};
 use tonic::{Status, body::Body};
 
 use super::{EventRoom, REQUEST_BYTES_MAX, STREAM_BYTES_MAX, TOTAL_BYTES_MAX, UNIT};
@@ -23,6 +26,8 @@ const PAUSE_MAX: Duration = Duration::from_secs(60);
 pub(super) struct Received {
     pub(super) request: ToolStreamRequest,
     pub(super) bytes: usize,
+    /// When it had arrived.
+    pub(super) at: Instant,
     _memory: (OwnedSemaphorePermit, OwnedSemaphorePermit),
 }
 
@@ -71,7 +76,7 @@ impl Requests {
         let message = self.buffer.split_to(bytes).freeze();
         let request = ToolStreamRequest::decode(message)
             .map_err(|error| Status::invalid_argument(format!("the request is malformed: {error}")))?;
-        Ok(Some(Received { request, bytes, _memory: memory }))
+        Ok(Some(Received { request, bytes, at: Instant::now(), _memory: memory }))
     }
 }
 

@@ -22,7 +22,7 @@ use tonic::{
     server::{Grpc, NamedService, StreamingService, UnaryService},
 };
 
-use super::{EventRoom, call::Call, requests::Requests};
+use super::{EventRoom, call::Call, requests::Requests, unacknowledged::Unacknowledged};
 use crate::grpc::Core;
 
 /// Maximum number of acknowledgements that a client leaves unread.
@@ -33,13 +33,16 @@ const UNREAD_MAX: usize = 1024;
 pub(crate) struct BuildEvents {
     core: Core,
     room: EventRoom,
+    unacknowledged: Unacknowledged,
 }
 
 type Acknowledgements = BoxStream<'static, Result<ToolStreamResponse, Status>>;
 
 impl BuildEvents {
     pub(crate) fn new(core: Core) -> Self {
-        Self { core, room: EventRoom::default() }
+        let unacknowledged = Unacknowledged::default();
+        unacknowledged.report();
+        Self { core, room: EventRoom::default(), unacknowledged }
     }
 }
 
@@ -75,7 +78,7 @@ impl BuildEvents {
         let requests = Requests::new(body, self.room);
         let headers = MetadataMap::from_headers(parts.headers);
         let (sender, receiver) = mpsc::channel(UNREAD_MAX);
-        tokio::spawn(Call::new(self.core, headers, sender).run(requests));
+        tokio::spawn(Call::new(self.core, headers, self.unacknowledged, sender).run(requests));
         let unfold =
             |mut receiver: mpsc::Receiver<_>| async move { Some((receiver.recv().await?, receiver)) };
         let acknowledgements = futures::stream::unfold(receiver, unfold).boxed();

@@ -1,0 +1,46 @@
+//! Depths of all queues together.
+
+use std::collections::BTreeMap;
+
+use model::{Priority, Sequence};
+
+use crate::{Index, IndexError, script::META};
+
+/// The waiting builds of all groups, by priority.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Depths {
+    /// Number of running builds.
+    pub running: u64,
+    /// One for every priority.
+    pub queues: BTreeMap<Priority, QueueDepth>,
+}
+
+/// The waiting builds of one priority.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct QueueDepth {
+    /// Number of these builds.
+    pub waiting: u64,
+    /// Position of the BUILD_ENQUEUED that waits longest, among the first builds of each queue.
+    pub oldest: Option<Sequence>,
+}
+
+impl Index {
+    /// Counts what waits; `None` if the index is not complete.
+    pub async fn depths(&self) -> Result<Option<Depths>, IndexError> {
+        let what = "queue_depths";
+        let mut invocation = self.scripts.queue_depths.prepare_invoke();
+        invocation.key(META).arg(Priority::ALL.len());
+        let (ready, running, flat): (u8, u64, Vec<u64>) = self.invoke(what, &invocation).await?;
+        if ready != 1 {
+            return Ok(None);
+        }
+        let depth = |priority: Priority| {
+            let at = usize::from(priority.rank()) * 2;
+            let (waiting, oldest) = (*flat.get(at)?, *flat.get(at + 1)?);
+            let oldest = Some(Sequence(oldest)).filter(|position| position.0 > 0);
+            Some((priority, QueueDepth { waiting, oldest }))
+        };
+        let queues = Priority::ALL.into_iter().map(depth).collect::<Option<_>>();
+        queues.map(|queues| Some(Depths { running, queues })).ok_or(IndexError::Answer { what })
+    }
+}
