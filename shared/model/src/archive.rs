@@ -387,7 +387,7 @@ pub struct TestView {
     pub label: String,
     /// Number of the run, from 1.
     pub run: i64,
-    /// Number of the shard, from 1; 0 without shards.
+    /// Number of the shard, from 1.
     pub shard: i64,
     /// Number of the attempt, from 1.
     pub attempt: i64,

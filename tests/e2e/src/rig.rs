@@ -29,6 +29,11 @@ impl Rig {
         &self.grpc
     }
 
+    /// Creates a client of its API.
+    pub async fn client(&mut self) -> client::Client {
+        self.up.client().await
+    }
+
     /// Returns its processes and its command line.
     pub fn up(&self) -> &Up {
         &self.up
