@@ -130,14 +130,15 @@ fn events(settings: &TopologySettings) -> Config {
             destination: "forebay.build.live.>".to_owned(),
             headers_only: false,
         }),
-        ..stream_base(stream::EVENTS, what, vec![EventSubject::ALL.to_owned()], settings)
+        ..stream_base(stream::EVENTS, what, EventSubject::ACCEPTED.map(str::to_owned).into(), settings)
     }
 }
 
 fn bazel(settings: &TopologySettings) -> Config {
     let what = "Build events of Bazel outside of builds, and the blobs that have large ones";
     Config {
-        max_age: settings.events_retention,
+        // What they say of targets and tests is in the archive.
+        max_age: settings.actions_retention,
         max_bytes: size_limit(settings.bazel_bytes_max),
         // They inform people only: that they come to an end must not fail the calls of Bazel.
         discard: DiscardPolicy::Old,

@@ -313,7 +313,7 @@ impl Farm {
 
     /// Returns when the build has a lifecycle message.
     async fn exists(&self, key: &BuildKey) {
-        let live = self.bus().client().subscribe(EventSubject::live_of(key)).await;
+        let live = self.bus().client().subscribe(EventSubject::live_of(key, &EventKind::ALL)).await;
         let mut live = live.expect("a subscription");
         loop {
             match self.client.watch(key, Sequence(0), &[]).next().await {
@@ -348,7 +348,7 @@ impl Farm {
             let tail = self
                 .bus()
                 .stream(stream::EVENTS)
-                .read_from(&EventSubject::all_of(key), from, 200)
+                .read_from(&EventSubject::all_of(key, &EventKind::ALL), from, 200)
                 .await
                 .expect("events are read");
             let progress = !tail.events.is_empty();

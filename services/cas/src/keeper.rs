@@ -385,7 +385,7 @@ impl Keeper {
     }
 }
 
-/// What names blobs.
+/// What names the blobs that are kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum NamedBy {
     Requests,

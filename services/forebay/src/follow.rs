@@ -2,6 +2,7 @@
 
 use std::process::ExitCode;
 
+use bus::EventKind;
 use clap::Args;
 use client::{Followed, WatchBody, WatchEvent, WatchKind};
 use model::{BuildKey, BuildResult, Sequence};
@@ -40,8 +41,13 @@ pub(crate) async fn follow(
     key: &BuildKey,
     (from, kinds): (Sequence, &[WatchKind]),
 ) -> Result<ExitCode, Failure> {
-    // Read all stored events, since the last one determines the exit code. Query the queue position only to show it.
-    let unwanted = |kind: &WatchKind| *kind == WatchKind::Queue && !kinds.is_empty() && !kinds.contains(kind);
+    // Read the states, since the last one determines the exit code. Query the queue position, and read build events of
+    // Bazel, only to show them.
+    let unwanted = |kind: &WatchKind| match kind {
+        WatchKind::Queue => !kinds.is_empty() && !kinds.contains(kind),
+        WatchKind::Event(EventKind::Bazel) => !(kinds.contains(kind) || kinds.is_empty() && globals.json),
+        WatchKind::Event(EventKind::Lifecycle | EventKind::Console | EventKind::Tool) => false,
+    };
     let read: Vec<WatchKind> = WatchKind::ALL.into_iter().filter(|kind| !unwanted(kind)).collect();
     let mut watch = farm.client().follow(key, from, &read);
     // A running build survives an outage of the bus, so stop following only if the user sets a limit.

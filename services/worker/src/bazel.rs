@@ -16,8 +16,8 @@ pub(crate) const GRPC: &str = policy::ADDRESS_VARIABLE;
 /// because an id names one stream of Bazel's events. The gateway recognises the build by the project id: Bazel has no
 /// headers for build events before version 5. Bazel's outputs and the data that it finds its server by are kept beside the
 /// build's folder: no checkout touches them there, and no wildcard of targets or outputs matches them. Bazel's events are
-/// kept there too, one file for each call: the worker reads from them which version ran, and the rules and tags of the
-/// targets.
+/// kept there too, one file for each call: the worker reads from them which version ran, and the rules and tags of all
+/// targets of the call.
 const WRAPPER: &str = r#"#!/bin/sh
 here=$(dirname "$0")
 name=$(basename "$0")

@@ -150,8 +150,8 @@ impl Writing {
         self.merged::<InvocationRow>("invocations", &["place", "attempt"], &[])
     }
 
-    /// Adds rows, or what they say in addition to known ones with the same `key`. The columns of `own` are set by their
-    /// own expressions.
+    /// Adds rows, or what they say in addition to known ones with the same `key`. Each column of `own` has an expression
+    /// that sets it in a known row.
     fn merged<R: TableRow>(&self, table: &str, key: &[&str], own: &[(&str, String)]) -> Sql {
         let is_own = |name: &str| own.iter().any(|(own, _)| *own == name);
         let changing = R::COLUMNS.iter().map(|(name, _)| *name);

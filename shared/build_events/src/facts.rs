@@ -27,7 +27,7 @@ pub enum Fact {
     Test(TestRun),
     /// All attempts of a test ended.
     TestSummary { target: Target, status: &'static str },
-    /// The call ended.
+    /// The call of the tool ended.
     Finished { exit_name: String, exit_code: i32, at_ms: Option<i64> },
 }
 
@@ -169,7 +169,7 @@ fn test_size(size: i32) -> Option<&'static str> {
     ["small", "medium", "large", "enormous"].get(usize::try_from(size).ok()?.checked_sub(1)?).copied()
 }
 
-/// Names of `build_event_stream.TestStatus`.
+/// The names that `build_event_stream.TestStatus` has.
 fn test_status(status: i32) -> &'static str {
     match status {
         1 => "passed",
@@ -184,7 +184,7 @@ fn test_status(status: i32) -> &'static str {
     }
 }
 
-/// Names of `build_event_stream.Aborted.AbortReason`.
+/// The names that `build_event_stream.Aborted.AbortReason` has.
 fn abort_reason(reason: i32) -> &'static str {
     match reason {
         1 => "user_interrupted",

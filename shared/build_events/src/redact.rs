@@ -1,5 +1,5 @@
-//! Removes secrets from build events before they are stored: values of headers and of environment variables, and
-//! passwords in URLs.
+//! Removes secrets from build events before they are stored: values of headers and of environment variables, and the
+//! users and passwords in URLs.
 //!
 //! Only the kinds of events that carry options, commands or metadata are changed. Other kinds keep their bytes, and so do
 //! fields that this program does not know.

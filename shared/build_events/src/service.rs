@@ -86,7 +86,7 @@ pub enum Event {
 pub struct OrderedBuildEvent {
     #[prost(message, optional, tag = "1")]
     pub stream_id: Option<StreamId>,
-    /// Counts from 1.
+    /// Number of the event in its stream, from 1.
     #[prost(int64, tag = "2")]
     pub sequence_number: i64,
     #[prost(message, optional, tag = "3")]

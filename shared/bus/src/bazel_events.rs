@@ -147,7 +147,7 @@ impl Bus {
                 if let Some(invocation) = invocation {
                     headers.insert(HEADER_INVOCATION, invocation.to_string().as_str());
                 }
-                let subject = EventSubject { key: key.clone(), kind: EventKind::Bazel }.to_string();
+                let subject = EventSubject::bazel(key, &events.tool);
                 publish_guarded(self, (key, *guard), &subject, headers, payload, patience).await
             }
             EventOwner::Outside(group) => {

@@ -10,7 +10,7 @@ use telemetry::metrics::{Counter, Gauge, count, set};
 use tokio::sync::watch;
 use tracing::{debug, info, warn};
 
-use crate::{BusError, EventSubject, FarmClock, Stored};
+use crate::{BusError, EventKind, EventSubject, FarmClock, Stored};
 
 /// Whether to wait for a server that is not available.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -113,8 +113,8 @@ impl LiveConnection {
     }
 
     /// Subscribes to the events of a build from now on.
-    pub async fn live_build(&self, key: &BuildKey) -> Result<LiveBuild, BusError> {
-        let subscribed = self.client.subscribe(EventSubject::live_of(key)).await;
+    pub async fn live_build(&self, key: &BuildKey, kinds: &[EventKind]) -> Result<LiveBuild, BusError> {
+        let subscribed = self.client.subscribe(EventSubject::live_of(key, kinds)).await;
         Ok(LiveBuild(subscribed.map_err(BusError::failed(format!("listening to build {key}")))?))
     }
 

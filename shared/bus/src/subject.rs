@@ -2,7 +2,7 @@
 
 use std::{fmt, str::FromStr};
 
-use model::{BuildId, BuildKey, ExecutorId, Group, Priority, WorkerId};
+use model::{BuildId, BuildKey, ExecutorId, Group, Priority, ToolInvocation, WorkerId};
 
 /// Names of streams and buckets.
 pub mod stream {
@@ -121,7 +121,8 @@ impl FromStr for EventKind {
     }
 }
 
-/// Subject under which an event of a build is stored.
+/// Subject under which an event of a build is stored. Build events of Bazel, which are many, have a token more, the id of
+/// their call: the filters of those who do not want them do not match it. Of them, this is the filter for all calls.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EventSubject {
     pub key: BuildKey,
@@ -132,7 +133,9 @@ impl EventSubject {
     /// Matches every lifecycle message of every build.
     pub const LIFECYCLES: &str = "forebay.build.event.*.*.lifecycle";
     /// Matches every event of every build.
-    pub const ALL: &str = "forebay.build.event.*.*.*";
+    pub const ALL: &str = "forebay.build.event.>";
+    /// The subjects that the stream of events accepts.
+    pub const ACCEPTED: [&str; 2] = ["forebay.build.event.*.*.*", "forebay.build.event.*.*.bazel.*"];
 
     /// The subject of the lifecycle messages of build `key`.
     pub fn lifecycle(key: &BuildKey) -> Self {
@@ -144,20 +147,31 @@ impl EventSubject {
         format!("forebay.build.event.*.{id}.lifecycle")
     }
 
-    /// Matches every event of one build.
-    pub fn all_of(key: &BuildKey) -> String {
-        format!("forebay.build.event.{}.{}.*", key.group, key.id)
+    /// Matches at least the events of one build that are of these kinds.
+    pub fn all_of(key: &BuildKey, kinds: &[EventKind]) -> String {
+        format!("forebay.build.event.{}.{}.{}", key.group, key.id, rest(kinds))
     }
 
-    /// The plain subject on which the server republishes events of one build as it stores them.
-    pub fn live_of(key: &BuildKey) -> String {
-        format!("forebay.build.live.{}.{}.*", key.group, key.id)
+    /// The plain subject on which the server republishes events of one build as it stores them, at least of these kinds.
+    pub fn live_of(key: &BuildKey, kinds: &[EventKind]) -> String {
+        format!("forebay.build.live.{}.{}.{}", key.group, key.id, rest(kinds))
     }
+
+    /// The subject of the build events of one call of Bazel in build `key`.
+    pub(crate) fn bazel(key: &BuildKey, tool: &ToolInvocation) -> String {
+        format!("forebay.build.event.{}.{}.bazel.{tool}", key.group, key.id)
+    }
+}
+
+/// The last token of a filter for events of these kinds.
+fn rest(kinds: &[EventKind]) -> char {
+    if kinds.contains(&EventKind::Bazel) { '>' } else { '*' }
 }
 
 impl fmt::Display for EventSubject {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "forebay.build.event.{}.{}.{}", self.key.group, self.key.id, self.kind.as_str())
+        let calls = if self.kind == EventKind::Bazel { ".*" } else { "" };
+        write!(f, "forebay.build.event.{}.{}.{}{calls}", self.key.group, self.key.id, self.kind.as_str())
     }
 }
 
@@ -167,7 +181,7 @@ impl FromStr for EventSubject {
     /// Accepts the stored subject and the live one.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let wrong = || ParseSubjectError {
-            pattern: "forebay.build.event.<group>.<id>.<kind>",
+            pattern: "forebay.build.event.<group>.<id>.<kind>[.<call>]",
             found: text.to_owned(),
         };
         let rest = text
@@ -175,14 +189,16 @@ impl FromStr for EventSubject {
             .or_else(|| text.strip_prefix("forebay.build.live."))
             .ok_or_else(wrong)?;
         let mut tokens = rest.split('.');
-        let (Some(group), Some(id), Some(kind), None) =
-            (tokens.next(), tokens.next(), tokens.next(), tokens.next())
-        else {
+        let (Some(group), Some(id), Some(kind)) = (tokens.next(), tokens.next(), tokens.next()) else {
             return Err(wrong());
         };
         let key =
             BuildKey { group: group.parse().map_err(|_| wrong())?, id: id.parse().map_err(|_| wrong())? };
-        Ok(Self { key, kind: kind.parse().map_err(|_| wrong())? })
+        let kind = kind.parse().map_err(|_| wrong())?;
+        if kind == EventKind::Bazel && tokens.next().is_none() || tokens.next().is_some() {
+            return Err(wrong());
+        }
+        Ok(Self { key, kind })
     }
 }
 

@@ -125,8 +125,13 @@ pub struct Following {
 impl Client {
     /// Like `watch`, with the build's place in the queue while it waits. Empty `kinds`: all kinds.
     pub fn follow(&self, key: &BuildKey, after: Sequence, kinds: &[WatchKind]) -> Following {
-        // All kinds of events are read, because the states determine whether the build waits.
-        Following::new(self.clone(), self.watch(key, after, &[]), kinds)
+        // The states are always read, because they determine whether the build waits; build events of Bazel, which are
+        // many, only if they are wanted.
+        let bazel = WatchKind::Event(EventKind::Bazel);
+        let is_read =
+            |kind: &EventKind| *kind != EventKind::Bazel || kinds.is_empty() || kinds.contains(&bazel);
+        let read: Vec<EventKind> = EventKind::ALL.into_iter().filter(is_read).collect();
+        Following::new(self.clone(), self.watch(key, after, &read), kinds)
     }
 }
 

@@ -162,7 +162,7 @@ impl Watch {
     /// Subscribes before reading, so that no event is missed in between.
     async fn open(&mut self) -> Result<(), ClientError> {
         if self.live.is_none() {
-            self.live = Some(self.live_connection.live_build(&self.key).await?);
+            self.live = Some(self.live_connection.live_build(&self.key, &self.kinds).await?);
         }
         let Some((position, record)) = self.bus.records().latest(&self.key).await? else {
             let message = format!("build {} not found in group {}", self.key.id, self.key.group);
@@ -176,7 +176,7 @@ impl Watch {
 
     /// Reads one batch; the step stays the same while there is more.
     async fn backfill(&mut self) -> Result<(), ClientError> {
-        let subjects = EventSubject::all_of(&self.key);
+        let subjects = EventSubject::all_of(&self.key, &self.kinds);
         let before = self.progress.cursor();
         let tail =
             self.bus.stream(stream::EVENTS).read_from(&subjects, Sequence(before.0 + 1), BATCH).await?;

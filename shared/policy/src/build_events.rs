@@ -16,7 +16,7 @@ pub struct EventNumbers {
     next: Option<u64>,
 }
 
-/// An accepted number.
+/// What an accepted number means.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EventNumber {
     /// The next event, with its number.

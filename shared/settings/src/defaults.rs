@@ -63,7 +63,7 @@ impl Default for Settings {
             archive_days: 365,
             archive_bytes_max: 0,
             requests_bytes_max: 0,
-            bazel_bytes_max: 4 << 30,
+            bazel_bytes_max: 0,
             rejected_days: 7,
             request_bytes_max: 256 << 10,
             job_tasks_max: 100_000,

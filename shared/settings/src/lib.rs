@@ -78,8 +78,8 @@ pub struct Settings {
     pub events_days: u64,
     /// Maximum size of build events in bytes; when it is reached, new builds are refused. 0: no limit.
     pub events_bytes_max: u64,
-    /// Maximum size of the build events of Bazel outside of builds in bytes; when it is reached, the oldest are dropped. 0: no
-    /// limit.
+    /// Maximum size of the build events of Bazel outside of builds in bytes; when it is reached, the oldest are
+    /// dropped. nats-server sets as much of its disk aside. 0: no limit.
     pub bazel_bytes_max: u64,
     /// Database of the archive: `postgres://USER:PASSWORD@HOST/DATABASE`, or the path of a SQLite file, relative to `data`.
     pub archive_url: String,

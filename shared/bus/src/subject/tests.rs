@@ -21,8 +21,21 @@ fn subjects_survive_the_round_trip() {
 
 #[test]
 fn a_leftover_token_is_refused() {
+    assert!(format!("forebay.build.event.g.{ID}.bazel").parse::<EventSubject>().is_err());
+    assert!(format!("forebay.build.event.g.{ID}.bazel.x.y").parse::<EventSubject>().is_err());
     assert!(format!("forebay.build.event.g.{ID}.lifecycle.x").parse::<EventSubject>().is_err());
     assert!("forebay.build.request.g.urgent".parse::<RequestSubject>().is_err());
     assert!("forebay.build.request.g.batch.x".parse::<RequestSubject>().is_err());
     assert!(format!("$KV.FOREBAY_LEASES.g.{ID}.x").parse::<LeaseSubject>().is_err());
+}
+
+#[test]
+fn only_filters_for_build_events_of_bazel_match_them() {
+    let key = BuildKey { group: "g".parse().unwrap(), id: ID.parse().unwrap() };
+    let subject = EventSubject::bazel(&key, &"call-1".parse().unwrap());
+    assert_eq!(subject.parse(), Ok(EventSubject { key: key.clone(), kind: EventKind::Bazel }));
+    let tokens = |text: &str| text.split('.').count();
+    let most = EventSubject::all_of(&key, &[EventKind::Lifecycle, EventKind::Console, EventKind::Tool]);
+    assert!(most.ends_with(".*") && tokens(&most) < tokens(&subject), "{most}");
+    assert!(EventSubject::all_of(&key, &EventKind::ALL).ends_with(".>"));
 }

@@ -10,10 +10,10 @@ use super::super::{Core, faults, submit::GROUP_HEADER};
 /// for build events before version 5.
 const OF_BUILD: &str = "forebay/";
 
-/// Whose events a stream has.
+/// Whose events a stream has, if they are stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Owner {
-    /// They are stored.
+    /// Its events are stored.
     Known(EventOwner),
     /// An attempt of a build that has ended, or that another worker took over: nothing of it is stored any more.
     Ended,
