@@ -14,25 +14,6 @@ use crate::{
 
 const CREATED: Millis = Millis(5);
 
-/// Runs the same test on both databases.
-macro_rules! on_both {
-    ($($name:ident,)*) => {
-        mod sqlite {
-            $(#[tokio::test]
-            async fn $name() {
-                super::$name(super::Database::sqlite()).await;
-            })*
-        }
-        mod postgres {
-            $(#[tokio::test]
-            async fn $name() {
-                let Some(database) = super::Database::postgres() else { return };
-                super::$name(database).await;
-            })*
-        }
-    };
-}
-
 on_both! {
     what_is_written_is_read,
     what_is_delivered_again_changes_nothing,
@@ -47,7 +28,7 @@ on_both! {
     a_hostile_text_is_archived,
 }
 
-async fn archive(writer: &mut Writer, messages: &[Stored], batch_size: usize) -> Cursor {
+pub(crate) async fn archive(writer: &mut Writer, messages: &[Stored], batch_size: usize) -> Cursor {
     let mut cursor = writer.cursor(LogStream::Events, CREATED).await.unwrap();
     let new: Vec<&Stored> = messages.iter().filter(|stored| stored.sequence > cursor.sequence()).collect();
     for part in new.chunks(batch_size) {
