@@ -122,26 +122,37 @@ pub fn copy_ended(ended: &Ended<'_>, times: &CopyTimes) -> Made {
         spans.push(Span::new(context, Some(copy.span), role, from, to));
         from = to;
     }
-    finish(&trace, after, spans)
+    // The record was made before it was stored, and the copy ends when it is.
+    finish(&trace, after, at, spans)
 }
 
 /// The spans of an execution that ended without a copy that ended with it, for example because it was cancelled.
 pub fn ended_alone(after: &ExecutionRecord) -> Made {
-    finish(&ExecutionTrace::of(&after.execution), Some(after), Vec::new())
+    finish(&ExecutionTrace::of(&after.execution), Some(after), after.at_ms.into(), Vec::new())
 }
 
-/// Adds the span of the execution, if it has ended.
-fn finish(trace: &ExecutionTrace, after: Option<&ExecutionRecord>, mut spans: Vec<Span>) -> Made {
+/// Adds the span of the execution, if it has ended. Its end was stored `at` this time.
+fn finish(
+    trace: &ExecutionTrace,
+    after: Option<&ExecutionRecord>,
+    at: SystemTime,
+    mut spans: Vec<Span>,
+) -> Made {
     let Some((after, outcome)) = after.and_then(|after| Some((after, after.outcome()?))) else {
         return Made { spans, keep: None };
     };
-    spans.push(whole(trace, after, outcome));
+    spans.push(whole(trace, after, outcome, at));
     // If a build sent it, the build's trace decides.
     let is_kept = trace.parent.is_none() && !trace.sampled && is_worth_keeping(after, outcome);
     Made { spans, keep: is_kept.then_some(trace.trace) }
 }
 
-fn whole(trace: &ExecutionTrace, after: &ExecutionRecord, outcome: &ExecutionOutcome) -> Span {
+fn whole(
+    trace: &ExecutionTrace,
+    after: &ExecutionRecord,
+    outcome: &ExecutionOutcome,
+    at: SystemTime,
+) -> Span {
     let execution = &after.execution;
     let text = |text: &str| (!text.is_empty()).then(|| text.to_owned());
     Span::new(
@@ -149,7 +160,7 @@ fn whole(trace: &ExecutionTrace, after: &ExecutionRecord, outcome: &ExecutionOut
         trace.parent.map(|parent| parent.span),
         names::EXECUTION,
         execution.accepted_at_ms.into(),
-        after.at_ms.into(),
+        at,
     )
     .kind(SpanKind::Consumer)
     .with(names::EXECUTION_ID, execution.id.to_string())
