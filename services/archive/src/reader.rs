@@ -13,6 +13,8 @@ use tracing::{debug, warn};
 const BATCH: usize = 1000;
 /// Bytes of build events from the store after which a transaction takes no more.
 const BLOB_BYTES_MAX: u64 = 32 << 20;
+/// Time between two transactions that are not full, because a transaction costs more than many rows.
+const PACE: Duration = Duration::from_millis(200);
 const RETRY_DELAY: Duration = Duration::from_secs(1);
 /// How long a blob is read again while the store fails. Then its message is set aside.
 const PATIENCE: u32 = 60;
@@ -46,6 +48,7 @@ pub(crate) async fn read(source: Source, stream: LogStream, cursor: Cursor, send
             messages = follower.next(BATCH) => messages,
             () = sender.closed() => return,
         };
+        let full = messages.len() >= BATCH;
         let mut messages = messages.into_iter().peekable();
         while let Some(first) = messages.peek().map(|stored| stored.sequence) {
             let gap = if first > expected { gone(&source.bus, stream, expected, first).await } else { None };
@@ -56,6 +59,9 @@ pub(crate) async fn read(source: Source, stream: LogStream, cursor: Cursor, send
             if sender.send(Read { stream, messages: part, batch, gap, pending }).await.is_err() {
                 return;
             }
+        }
+        if !full {
+            sleep(PACE).await;
         }
     }
 }
