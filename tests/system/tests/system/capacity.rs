@@ -6,13 +6,13 @@ use farm::{Builder, Farm, SOON};
 use index::Index;
 use model::{
     BlobDigest, BuildKey, BuildRequest, Esu, ExecutorType, Governed, GovernorRecord, PoolName, Priority,
-    RequirementsId, State,
+    RequirementsId, State, ThrottledBy, WhyReply,
 };
 use remote::Remote;
 
 use crate::{
     acting,
-    check::script,
+    check::{script, why_when},
     jobs,
     quota::{decided, esu, follow, set_quota},
 };
@@ -35,6 +35,10 @@ fn builder() -> Builder {
         .env("FOREBAY_CONGESTION_WINDOW", "false")
         .env("FOREBAY_ACTION_SIZING", "false")
         .workspaces(24)
+}
+
+fn throttled_by(why: &WhyReply) -> Option<&ThrottledBy> {
+    why.waiting.as_ref()?.throttled_by.first()
 }
 
 /// A job of one action that no other job has.
@@ -142,10 +146,12 @@ async fn executors_limit_the_builds_that_use_them_and_no_others() {
     for key in &keys[2..] {
         assert_eq!(farm.client().get(key).await.unwrap().state, State::Enqueued);
     }
-    let why = farm.client().why(&keys[3]).await.unwrap();
-    let by = &why.waiting.as_ref().unwrap().throttled_by[0];
-    assert!(by.of_executors, "{why:?}");
-    assert_eq!((by.needed, by.in_progress, by.reserved), (Esu::ONE, esu(2.0), Esu::ONE));
+    why_when(&farm, &keys[3], |why| {
+        throttled_by(why).is_some_and(|by| {
+            by.of_executors && (by.needed, by.in_progress, by.reserved) == (Esu::ONE, esu(2.0), Esu::ONE)
+        })
+    })
+    .await;
     let shown = farm.cli(&["quota"]).await;
     assert!(shown.stdout.contains("executors") && shown.stdout.contains("no quota is set"), "{shown:?}");
     // Another executor: both start at the next decisions.
@@ -172,10 +178,11 @@ async fn an_emergency_starts_although_the_executors_are_full_and_is_counted() {
         farm.wait_until(&urgent, SOON, |record| record.state() == State::InProgress).await;
     }
     assert_eq!(farm.client().get(&later).await.unwrap().state, State::Enqueued);
-    let why = farm.client().why(&later).await.unwrap();
-    let by = &why.waiting.as_ref().unwrap().throttled_by[0];
-    assert!(by.of_executors, "{why:?}");
-    assert_eq!((by.needed, by.in_progress), (Esu::ONE, esu(4.0)));
+    why_when(&farm, &later, |why| {
+        throttled_by(why)
+            .is_some_and(|by| by.of_executors && (by.needed, by.in_progress) == (Esu::ONE, esu(4.0)))
+    })
+    .await;
 }
 
 #[tokio::test]

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use bus::{EventKind, EventSubject, HEADER_ATTEMPT, Stored, header, invocation_of};
-use farm::Farm;
-use model::{Attempt, BuildId, BuildKey, BuildRecord, BuildRequest, InvocationId, Outcome, State};
+use farm::{Farm, SOON};
+use model::{Attempt, BuildId, BuildKey, BuildRecord, BuildRequest, InvocationId, Outcome, State, WhyReply};
 
 /// Time for a lease of 2 s to expire, for the expiry to be noticed, and for the build to run again,
 /// with a wide margin.
@@ -113,4 +113,18 @@ pub(crate) async fn until(what: &str, limit: Duration, condition: impl Fn() -> b
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     began.elapsed()
+}
+
+/// Waits until the answer to why the build waits satisfies the condition. Events are applied to the index some time
+/// after they are stored.
+pub(crate) async fn why_when(farm: &Farm, key: &BuildKey, condition: impl Fn(&WhyReply) -> bool) -> WhyReply {
+    let began = std::time::Instant::now();
+    loop {
+        let reply = farm.client().why(key).await.unwrap();
+        if condition(&reply) {
+            return reply;
+        }
+        assert!(began.elapsed() < SOON, "{reply:#?}");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
 }

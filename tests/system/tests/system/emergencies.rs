@@ -189,8 +189,8 @@ async fn an_emergency_passes_a_saturated_quota_and_its_group_pays_back() {
         assert_eq!(state(&farm, key).await, State::InProgress, "it did not wait for their end");
     }
     assert_eq!(state(&farm, &later).await, State::Enqueued, "considered with the emergency, and held");
-    let shown = farm.client().why(&later).await.unwrap();
-    assert!(shown.reason.contains("the target is 2, with 3 in progress"), "{}", shown.reason);
+    let over_target = "the target is 2, with 3 in progress";
+    check::why_when(&farm, &later, |why| why.reason.contains(over_target)).await;
     // One more than its target is left: the group has not paid back yet.
     marks.go("one");
     check::ended_as(&farm, &one, Outcome::Succeeded).await;
@@ -226,16 +226,7 @@ async fn the_last_idle_workspaces_are_left_to_emergencies_by_every_dispatcher() 
     // The workspace that it leaves is kept again.
     marks.go("urgent");
     check::ended_as(&farm, &urgent, Outcome::Succeeded).await;
-    let is_kept = async {
-        loop {
-            let shown = farm.client().why(&builds[2]).await.unwrap();
-            if shown.reason.contains("kept for emergencies") {
-                return;
-            }
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    };
-    tokio::time::timeout(SOON, is_kept).await.expect("the idle workspace is kept");
+    check::why_when(&farm, &builds[2], |why| why.reason.contains("kept for emergencies")).await;
     assert_eq!(state(&farm, &builds[2]).await, State::Enqueued);
     marks.go("one");
     is_running(&farm, &builds[2]).await;

@@ -5,9 +5,12 @@ use std::time::Duration;
 use client::{Followed, QueuePlace, WatchKind};
 use farm::{Farm, SOON};
 use futures::StreamExt as _;
-use model::{BuildId, BuildKey, BuildRequest, Millis, Sequence, StartBasis, State};
+use model::{BuildId, BuildKey, BuildRequest, Millis, Sequence, StartBasis, State, WhyReply};
 
-use crate::estimates::{labelled, teach};
+use crate::{
+    check::why_when,
+    estimates::{labelled, teach},
+};
 
 /// Queues builds that sleep for `seconds` each, one after the other.
 async fn queue(farm: &Farm, kinds: &[&BuildRequest]) -> Vec<BuildKey> {
@@ -28,15 +31,8 @@ async fn a_build_starts_about_when_it_was_expected_to() {
     let kinds = [&long, &short, &short, &long, &short, &long, &short, &short, &short];
     let keys = queue(&farm, &kinds).await;
     let last = keys.last().unwrap();
-    let reply = loop {
-        // It may not be in the index yet.
-        let reply = farm.client().why(last).await.unwrap();
-        if reply.waiting.as_ref().is_some_and(|waiting| waiting.workspaces == 2) {
-            break reply;
-        }
-        assert_eq!(reply.state, State::Enqueued, "{reply:?}");
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    };
+    let is_indexed = |why: &WhyReply| why.waiting.as_ref().is_some_and(|waiting| waiting.workspaces == 2);
+    let reply = why_when(&farm, last, is_indexed).await;
     let asked = Millis::of_this_machine();
     let waiting = reply.waiting.unwrap();
     assert_eq!(waiting.expected_by, Some(StartBasis::Estimates));

@@ -1,7 +1,5 @@
 //! Rules for quotas, and their reports.
 
-use std::time::Duration;
-
 use bus::QuotaOf;
 use farm::{Farm, SOON};
 use model::{
@@ -9,7 +7,7 @@ use model::{
 };
 
 use crate::{
-    check::{ended_as, script},
+    check::{ended_as, script, why_when},
     quota::{decide, decided, esu, set_quota, x86},
 };
 
@@ -24,14 +22,7 @@ async fn why_and_quota_tell_what_throttles() {
     farm.wait_until(&running, SOON, |record| record.state() == State::InProgress).await;
     let first = farm.submit("g", BuildRequest { occupancy: x86(2.0), ..script("true") }).await;
     let second = farm.submit("g", BuildRequest { occupancy: x86(1.0), ..script("true") }).await;
-    let why = loop {
-        let reply = farm.client().why(&second).await.unwrap();
-        if reply.waiting.is_some() {
-            break reply;
-        }
-        // Its event is not applied yet.
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    };
+    let why = why_when(&farm, &second, |why| why.waiting.is_some()).await;
     let waiting = why.waiting.as_ref().unwrap();
     assert_eq!((waiting.place, waiting.queued), (2, 2));
     let by = &waiting.throttled_by[0];

@@ -10,7 +10,7 @@ use model::{
 use policy::can_run;
 
 use crate::{
-    check::{ended_as, script},
+    check::{ended_as, script, why_when},
     marks::Marks,
     quota::{decide, esu, set_quota, x86},
 };
@@ -46,17 +46,8 @@ async fn ran_in(farm: &Farm, key: &BuildKey) -> String {
     offers(farm, &worker).await.values("hwgroup").next().unwrap_or("none").to_owned()
 }
 
-/// Waits until the index says why the build waits: events are applied to it some time after they are stored.
 async fn waits_because(farm: &Farm, key: &BuildKey, expected: &str) -> WhyReply {
-    let began = std::time::Instant::now();
-    loop {
-        let reply = farm.client().why(key).await.unwrap();
-        if reply.reason == expected {
-            return reply;
-        }
-        assert!(began.elapsed() < SOON, "{reply:#?}");
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
+    why_when(farm, key, |why| why.reason == expected).await
 }
 
 async fn runs(farm: &Farm, key: &BuildKey) {
