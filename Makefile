@@ -28,7 +28,7 @@ lint: ## check formatting and run clippy; warnings are errors
 	cargo clippy --workspace --all-targets -- -D warnings
 
 check-rules: ## check the rules of Prometheus with their tests, and the expressions of the dashboards
-	@infra/tools/promtool.sh
+	@infra/tools/prometheus.sh
 	@infra/prometheus/check.sh
 
 test: tools clients lint check-rules build ## run lint, then every test against a real nats-server and redis-server

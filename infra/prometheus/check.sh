@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Checks the configuration of Prometheus, the rules and their tests, and the expressions of the dashboards.
-# infra/tools/promtool.sh installs promtool; tests/tidy checks the names in all of these.
+# infra/tools/prometheus.sh installs promtool; tests/tidy checks the names in all of these.
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)

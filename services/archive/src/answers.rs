@@ -11,8 +11,8 @@ use bytes::Bytes;
 use invariant::impossible;
 use model::{
     ActionsRequest, ApiError, ArchivedBuildRequest, ArchivedBuildsRequest, BuildKey, ErrorCode, FindReply,
-    FindRequest, HistoryRequest, InvocationRequest, InvocationsReply, TargetsRequest, TestsRequest,
-    ToolInvocationsRequest,
+    FindRequest, HistoryRequest, InvocationRequest, InvocationsReply, ReportRequest, TargetsRequest,
+    TestsRequest, ToolInvocationsRequest,
 };
 use service::{Context, ServiceError};
 use telemetry::metrics::{Counter, Histogram, Label, count, observe};
@@ -138,6 +138,10 @@ impl Handler {
                 let wanted: TestsRequest = read(encoding, payload)?;
                 Ok(store.tests(&wanted).await.map_err(failed)?.encode(encoding))
             }
+            ArchiveCall::Report => {
+                let wanted: ReportRequest = read(encoding, payload)?;
+                Ok(store.report(&wanted).await.map_err(failed)?.encode(encoding))
+            }
             ArchiveCall::Status => Ok(store.status().await.map_err(failed)?.encode(encoding)),
         }
     }
@@ -156,6 +160,7 @@ fn endpoint(call: ArchiveCall) -> &'static str {
         ArchiveCall::ToolInvocations => "archive.tool_invocations",
         ArchiveCall::Targets => "archive.targets",
         ArchiveCall::Tests => "archive.tests",
+        ArchiveCall::Report => "archive.report",
         ArchiveCall::Status => "archive.status",
     }
 }

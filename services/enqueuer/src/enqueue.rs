@@ -177,11 +177,7 @@ fn record_metrics(build: &Build, size: usize) {
     let priority = [(Label::Priority, build.priority.as_str())];
     count(Counter::BuildsEnqueued, &priority, 1);
     count(Counter::BuildRequestBytes, &priority, size as u64);
-    let targets = match &build.job {
-        Some(job) => job.tasks,
-        None => build.tool_call().targets.len() as u64,
-    };
-    count(Counter::BuildTargets, &priority, targets);
+    count(Counter::BuildTargets, &priority, build.target_count());
 }
 
 /// The position of `build`, if the record found is the same build.

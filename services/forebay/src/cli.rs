@@ -6,7 +6,7 @@ use clap::{CommandFactory as _, Parser, Subcommand};
 
 use crate::{
     bench, cancel, cas, completions, conform, doctor, drain, exec, executors, failure::Failure, get,
-    globals::Globals, logs, ls, policy_line, pools, quota, schema, serve, settings_list, sim, submit,
+    globals::Globals, logs, ls, policy_line, pools, quota, report, schema, serve, settings_list, sim, submit,
     submit_args, topology, up, watch, why, workers,
 };
 
@@ -53,6 +53,8 @@ enum Command {
     Why(why::WhyArgs),
     /// List recent builds, newest first
     Ls(ls::LsArgs),
+    /// Show size, targets, waits and times of builds by priority
+    Report(report::ReportArgs),
     /// Run one command as a cached, sandboxed action
     #[command(after_help = exec::EXAMPLES)]
     Exec(Box<exec::ExecArgs>),
@@ -108,6 +110,7 @@ impl Command {
             | Self::Policy(_)
             | Self::Sim(_)
             | Self::Ls(_)
+            | Self::Report(_)
             | Self::Exec(_)
             | Self::Cas(_)
             | Self::Conform(_)
@@ -199,6 +202,7 @@ async fn dispatch(
         Command::Policy(args) => policy_line::run(&args),
         Command::Sim(args) => sim::run(&args, globals, &settings).await,
         Command::Ls(args) => ls::run(&args, globals, &settings).await,
+        Command::Report(args) => report::run(&args, globals, &settings).await,
         Command::Exec(args) => exec::run(*args, globals, &settings).await,
         Command::Cas(args) => cas::run(*args, globals, &settings).await,
         Command::Conform(args) => conform::run(*args, globals).await,

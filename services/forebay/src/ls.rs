@@ -1,6 +1,6 @@
 //! `forebay ls`: lists recent builds.
 
-use std::{cmp::Reverse, collections::HashSet, process::ExitCode, time::Duration};
+use std::{cmp::Reverse, collections::HashSet, process::ExitCode};
 
 use clap::Args;
 use comfy_table::{Table, presets};
@@ -16,6 +16,7 @@ use crate::{
     failure::{Failure, say},
     farm::Farm,
     globals::Globals,
+    moment::Moment,
     record_text::{outcome_text, work_text},
     stdout,
     style::{Tone, columns, one_line},
@@ -56,10 +57,10 @@ pub(crate) struct LsArgs {
     #[arg(long, value_name = "NAME")]
     submitter: Option<String>,
     /// Only builds submitted at this time or later: an age such as 2h or 30d, or 2026-11-24T08:00:00Z
-    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    #[arg(long, value_name = "TIME", value_parser = Moment::parse)]
     since: Option<Moment>,
     /// Only builds submitted before this time
-    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    #[arg(long, value_name = "TIME", value_parser = Moment::parse)]
     until: Option<Moment>,
     /// Only builds that require this property of their worker (repeatable)
     #[arg(long, value_name = "NAME=VALUE", value_parser = crate::exec::pair)]
@@ -76,31 +77,6 @@ pub(crate) struct LsArgs {
     /// Show all columns, whole ids and whole commands, regardless of the line length
     #[arg(long)]
     wide: bool,
-}
-
-/// A time, or an age.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Moment {
-    Ago(Duration),
-    At(Millis),
-}
-
-impl Moment {
-    fn before(self, now: Millis) -> Millis {
-        match self {
-            Self::Ago(age) => Millis(now.0.saturating_sub(bus::millis(age))),
-            Self::At(at) => at,
-        }
-    }
-}
-
-fn parse_time(text: &str) -> Result<Moment, String> {
-    if let Ok(age) = humantime::parse_duration(text) {
-        return Ok(Moment::Ago(age));
-    }
-    let at = humantime::parse_rfc3339_weak(text);
-    at.map(|at| Moment::At(at.into()))
-        .map_err(|_| "expected an age such as 2h, or a time such as 2026-11-24T08:00:00Z".to_owned())
 }
 
 fn parse_outcome(text: &str) -> Result<Outcome, String> {

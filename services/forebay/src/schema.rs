@@ -74,6 +74,8 @@ fn all() -> Vec<(String, Value)> {
         open::<model::ModelNotice>(),
         strict::<model::Quota>(),
         open::<model::QuotaReply>(),
+        open::<model::ReportReply>(),
+        strict::<model::ReportRequest>(),
         open::<Rejection>(),
         open::<model::TaskReport>(),
         open::<model::ScalePlan>(),

@@ -3,8 +3,8 @@
 use axum::{Json, extract::State as FromState};
 use model::{
     ActionsReply, ActionsRequest, ArchiveStatus, Attempt, HistoryOf, HistoryReply, HistoryRequest,
-    InvocationReply, InvocationsReply, TargetsReply, TargetsRequest, TestsReply, TestsRequest,
-    ToolInvocationsReply, ToolInvocationsRequest,
+    InvocationReply, InvocationsReply, Millis, ReportReply, ReportRequest, TargetsReply, TargetsRequest,
+    TestsReply, TestsRequest, ToolInvocationsReply, ToolInvocationsRequest,
 };
 
 use crate::{
@@ -120,6 +120,17 @@ pub(crate) async fn history(
     };
     let request = HistoryRequest { group: query.parsed("group")?, of, days: query.number("days")? };
     Ok(Json(gateway.client.history(&request).await?))
+}
+
+/// Handles `GET /v1/report`: what builds of each priority cost.
+pub(crate) async fn report(
+    FromState(gateway): FromState<Gateway>,
+    query: QueryParameters,
+) -> Result<Json<ReportReply>, Failure> {
+    query.reject_unknown(&["since_ms", "group"])?;
+    let since_ms = Millis(query.number("since_ms")?.unwrap_or_default());
+    let request = ReportRequest { since_ms, group: query.parsed("group")? };
+    Ok(Json(gateway.client.report(&request).await?))
 }
 
 /// Handles `GET /v1/archive`: how far the archive has read.

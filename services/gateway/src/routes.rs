@@ -26,6 +26,7 @@ pub(crate) fn router(gateway: Gateway) -> Router {
         .route("/v1/tool_invocations/{group}/{id}/targets", get(archived::targets))
         .route("/v1/tool_invocations/{group}/{id}/tests", get(archived::tests))
         .route("/v1/history", get(archived::history))
+        .route("/v1/report", get(archived::report))
         .route("/v1/archive", get(archived::status))
         .route("/v1/blobs/{digest}", get(files::blob))
         .route("/v1/groups", get(farm::groups))

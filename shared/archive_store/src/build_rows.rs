@@ -66,6 +66,8 @@ fn build_row(record: &BuildRecord, place: i64, position: i64) -> BuildRow {
         finished_ms: result.map(|_| whole(record.at_ms.0)),
         worker: record.invocation().map(|run| run.worker.to_string()),
         trace_id: build.traceparent.as_deref().and_then(trace_id).map(ToOwned::to_owned),
+        build_bytes: serde_json::to_vec(build).ok().map(|text| whole(text.len() as u64)),
+        target_count: whole(build.target_count()),
     }
 }
 

@@ -10,10 +10,12 @@ use crate::sql::Dialect;
 const SQLITE: &[&str] = &[
     include_str!("../migrations/sqlite/1_first.sql"),
     include_str!("../migrations/sqlite/2_tool_invocations.sql"),
+    include_str!("../migrations/sqlite/3_report.sql"),
 ];
 const POSTGRES: &[&str] = &[
     include_str!("../migrations/postgres/1_first.sql"),
     include_str!("../migrations/postgres/2_tool_invocations.sql"),
+    include_str!("../migrations/postgres/3_report.sql"),
 ];
 
 /// All migrations of a database, which never change after a release.

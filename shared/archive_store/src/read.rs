@@ -10,6 +10,7 @@ mod list;
 mod page;
 mod plan;
 mod query;
+mod report;
 mod status;
 mod tools;
 mod trigrams;

@@ -53,6 +53,8 @@ row! {
         finished_ms: Option<i64> => Integer,
         worker: Option<String> => Text,
         trace_id: Option<String> => Text,
+        build_bytes: Option<i64> => Integer,
+        target_count: i64 => Integer,
     }
 }
 

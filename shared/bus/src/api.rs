@@ -12,8 +12,9 @@ use model::{
     ActionsReply, ActionsRequest, ApiError, ArchiveStatus, ArchivedBuildRequest, ArchivedBuildsRequest,
     BuildRequest, BuildView, CancelBody, CancelReply, CancelRequest, CreateReply, ErrorCode, FindReply,
     FindRequest, GetRequest, GroupsReply, HistoryReply, HistoryRequest, InvocationReply, InvocationRequest,
-    InvocationsReply, ListReply, ListRequest, QuotaReply, TargetsReply, TargetsRequest, TestsReply,
-    TestsRequest, ToolInvocationsReply, ToolInvocationsRequest, WhyReply, WhyRequest, WorkerView,
+    InvocationsReply, ListReply, ListRequest, QuotaReply, ReportReply, ReportRequest, TargetsReply,
+    TargetsRequest, TestsReply, TestsRequest, ToolInvocationsReply, ToolInvocationsRequest, WhyReply,
+    WhyRequest, WorkerView,
 };
 
 use crate::{
@@ -46,6 +47,8 @@ message!(
     ListReply,
     ListRequest,
     QuotaReply,
+    ReportReply,
+    ReportRequest,
     TargetsReply,
     TargetsRequest,
     TestsReply,
@@ -68,6 +71,7 @@ from_client!(
     HistoryRequest,
     InvocationRequest,
     ListRequest,
+    ReportRequest,
     TargetsRequest,
     TestsRequest,
     ToolInvocationsRequest,
@@ -88,6 +92,7 @@ to_client!(
     InvocationsReply,
     ListReply,
     QuotaReply,
+    ReportReply,
     TargetsReply,
     TestsReply,
     ToolInvocationsReply,

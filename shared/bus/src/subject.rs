@@ -291,13 +291,15 @@ pub enum ArchiveCall {
     Targets,
     /// List the attempts of the tests of one such call.
     Tests,
+    /// Report what builds of each priority cost.
+    Report,
     /// Report how far the archive has read.
     Status,
 }
 
 impl ArchiveCall {
     /// All calls, in the order of declaration.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Get,
         Self::Find,
         Self::List,
@@ -308,6 +310,7 @@ impl ArchiveCall {
         Self::ToolInvocations,
         Self::Targets,
         Self::Tests,
+        Self::Report,
         Self::Status,
     ];
 
@@ -324,6 +327,7 @@ impl ArchiveCall {
             Self::ToolInvocations => "tool_invocations",
             Self::Targets => "targets",
             Self::Tests => "tests",
+            Self::Report => "report",
             Self::Status => "status",
         }
     }

@@ -11,9 +11,9 @@ use model::{
     ActionsReply, ActionsRequest, ArchiveStatus, ArchivedBuildRequest, ArchivedBuildsRequest, BuildId,
     BuildKey, BuildRequest, BuildView, CancelReply, CancelRequest, Control, CreateReply, ErrorCode,
     FindReply, FindRequest, GetRequest, Group, GroupsReply, HistoryReply, HistoryRequest, InvocationId,
-    InvocationReply, InvocationRequest, InvocationsReply, ListReply, ListRequest, QuotaReply, Sequence,
-    TargetsReply, TargetsRequest, TestsReply, TestsRequest, ToolInvocationsReply, ToolInvocationsRequest,
-    WhyReply, WhyRequest, WorkerId, WorkerView,
+    InvocationReply, InvocationRequest, InvocationsReply, ListReply, ListRequest, QuotaReply, ReportReply,
+    ReportRequest, Sequence, TargetsReply, TargetsRequest, TestsReply, TestsRequest, ToolInvocationsReply,
+    ToolInvocationsRequest, WhyReply, WhyRequest, WorkerId, WorkerView,
 };
 use tracing::debug;
 
@@ -172,6 +172,11 @@ impl Client {
     /// Figures of past runs, from the archive.
     pub async fn history(&self, request: &HistoryRequest) -> Result<HistoryReply, ClientError> {
         self.call(&Subject::Archive(ArchiveCall::History), ARCHIVE, request.to_json(), None, TRIES).await
+    }
+
+    /// What builds of each priority cost, from the archive.
+    pub async fn report(&self, request: &ReportRequest) -> Result<ReportReply, ClientError> {
+        self.call(&Subject::Archive(ArchiveCall::Report), ARCHIVE, request.to_json(), None, TRIES).await
     }
 
     /// How far the archive has read, and what it lacks.

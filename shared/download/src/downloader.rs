@@ -40,6 +40,30 @@ impl Downloader {
         Ok(Self { client: client.map_err(DownloadError::Client)? })
     }
 
+    /// Returns the content of `url` with a query, of at most `bytes_max` bytes.
+    pub async fn read(
+        &self,
+        url: &str,
+        query: &[(&str, &str)],
+        bytes_max: u64,
+    ) -> Result<Vec<u8>, DownloadError> {
+        let mut request = self.client.get(url).build()?;
+        request.url_mut().query_pairs_mut().extend_pairs(query);
+        let response = self.client.execute(request).await?;
+        if !response.status().is_success() {
+            return Err(DownloadError::Refused(response.status()));
+        }
+        let mut content = Vec::new();
+        let mut pieces = response.bytes_stream();
+        while let Some(piece) = pieces.next().await {
+            content.extend_from_slice(&piece?);
+            if content.len() as u64 > bytes_max {
+                return Err(DownloadError::TooLarge { bytes_max });
+            }
+        }
+        Ok(content)
+    }
+
     /// Downloads `url`, of at most `bytes_max` bytes, into the file `path`, and returns the result of `hasher` for the
     /// content. A failure may leave an incomplete file.
     pub async fn download<H: ContentHasher>(

@@ -25,6 +25,7 @@ mod output_globs;
 mod quota;
 mod record;
 mod record_head;
+mod report;
 mod request;
 mod requirements;
 mod resources;
@@ -89,6 +90,7 @@ pub use record::{Build, BuildJob, BuildRecord, Invocation, Phase, Queued, Retry,
 pub use record_head::{
     AcceptedHead, ExecutionEvent, ExecutionHead, InvocationHead, LifecycleEvent, QueueHead, RecordHead,
 };
+pub use report::{PriorityReport, ReportReply, ReportRequest};
 pub use request::{BuildRequest, Context, RequestLimits, SomeTimeLimits, TimeLimits};
 pub use requirements::{RequestedProperty, Requirements, RequirementsId};
 pub use resources::{Amount, ResourceName, Resources};

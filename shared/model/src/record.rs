@@ -118,6 +118,11 @@ impl Build {
         call
     }
 
+    /// Number of targets that the call of the build tool names; of a job, its tasks.
+    pub fn target_count(&self) -> u64 {
+        self.job.as_ref().map_or_else(|| self.tool_call().targets.len() as u64, |job| job.tasks)
+    }
+
     /// The digest of everything in the request, without submission time and trace; computed
     /// before anything is estimated.
     pub(crate) fn content_digest(&self, executor_types: &BTreeSet<ExecutorType>) -> Digest {

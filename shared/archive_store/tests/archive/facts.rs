@@ -3,7 +3,8 @@
 use archive_store::{Batch, Cursor, LogStream, Retention, Store, Writer};
 use bus::Stored;
 use model::{
-    ArchivedBuildsRequest, HistoryOf, HistoryRequest, ListRequest, Millis, Outcome, Priority, Sequence, State,
+    ArchivedBuildsRequest, HistoryOf, HistoryRequest, ListRequest, Millis, Outcome, Priority, ReportRequest,
+    Sequence, State,
 };
 use serde_json::json;
 
@@ -22,6 +23,7 @@ on_both! {
     pages_cover_all_builds_once,
     no_list_reads_a_whole_table,
     a_history_counts_passes_and_times,
+    a_report_has_the_means_of_each_priority,
     old_builds_are_removed,
     a_second_process_writes_only_after_the_first,
     a_stream_that_was_created_again_goes_on,
@@ -268,6 +270,31 @@ async fn a_history_counts_passes_and_times(database: Database) {
     let line = "bazel test //app3:All_100%".to_owned();
     let command = database.store.history(&history(HistoryOf::Command(line)), now).await.unwrap();
     assert_eq!((command.total.runs, command.total.passed), (1, 0));
+}
+
+async fn a_report_has_the_means_of_each_priority(database: Database) {
+    let log = log(20);
+    let mut writer = database.store.writer().await.unwrap();
+    archive(&mut writer, &log.messages, 50).await;
+    let report = async |since_ms, group: Option<&str>| {
+        let request = ReportRequest { since_ms, group: group.map(|group| group.parse().unwrap()) };
+        database.store.report(&request).await.unwrap().priorities
+    };
+    let all = report(Millis(0), None).await;
+    let counts: Vec<_> = all.iter().map(|of| (of.priority, of.builds)).collect();
+    let wanted = [Priority::Emergency, Priority::Interactive, Priority::Automated, Priority::Batch];
+    assert_eq!(counts, wanted.into_iter().zip([0, 15, 0, 5]).collect::<Vec<_>>());
+    let [none, interactive, _, batch] = all.as_slice() else { panic!("{all:?}") };
+    assert_eq!((none.queue_ms, none.share, batch.share), (None, 0.0, 0.25));
+    // Each build names a target, and starts 5 ms after it is submitted.
+    assert_eq!((interactive.targets, interactive.queue_ms), (Some(1.0), Some(5.0)));
+    assert!(interactive.size_bytes.unwrap() > 400.0 && interactive.execution_ms.is_some(), "{interactive:?}");
+    let of_other = report(Millis(0), Some("other")).await;
+    assert_eq!(of_other.iter().map(|of| of.builds).sum::<u64>(), 2);
+    // Builds 16 to 20.
+    let recent = report(Millis(START_MS + 16_000), None).await;
+    assert_eq!(recent.iter().map(|of| of.builds).sum::<u64>(), 5);
+    assert_eq!(report(Millis(START_MS + 60_000), None).await[3].builds, 0);
 }
 
 async fn old_builds_are_removed(database: Database) {

@@ -23,7 +23,7 @@ async fn until_async(what: &str, limit: Duration, mut holds: impl AsyncFnMut() -
     }
 }
 
-async fn start(farm: &Farm, name: &str) -> ServiceProcess {
+pub(crate) async fn start(farm: &Farm, name: &str) -> ServiceProcess {
     farm.spawn_with_env("archive", &[("FOREBAY_ARCHIVE_URL", name)]).await
 }
 

@@ -52,6 +52,7 @@ mod quota;
 mod quota_rules;
 mod repeats;
 mod replay;
+mod report;
 mod requirements;
 mod results;
 mod scenario;

@@ -190,6 +190,7 @@ async fn archived(farm: &Farm, key: &BuildKey, cases: &mut Cases) {
         ),
         (ArchiveCall::Targets, "TargetsRequest", json!({"group": "g", "id": "a"}), "TargetsReply"),
         (ArchiveCall::Tests, "TestsRequest", json!({"group": "g", "id": "a"}), "TestsReply"),
+        (ArchiveCall::Report, "ReportRequest", json!({"since_ms": 0}), "ReportReply"),
     ];
     for (call, asked, question, answered) in calls {
         cases.good(asked, &question);
