@@ -80,7 +80,7 @@ async fn accept(bus: Bus, message: Received<Offers>, accepted: Arc<AtomicU64>) {
     });
     let started = futures::future::join_all(runs).await.into_iter().filter(|started| *started).count();
     accepted.fetch_add(started as u64, Ordering::Relaxed);
-    answering.send(&OfferReply { verdicts }).await;
+    answering.send(&OfferReply { verdicts, queued: Vec::new() }).await;
 }
 
 /// Writes INVOCATION_STARTED and INVOCATION_FINISHED like a worker. Returns whether both were written.

@@ -17,13 +17,15 @@ use policy::{
 use service::{Context, Current, Governance, ServiceError, Step, crash_point, sleep_until};
 use settings::DispatcherSettings;
 use tokio::{sync::watch, task::JoinSet, time::Instant};
+use trace::WaitsFor;
 use tracing::warn;
 
 use crate::{
     Wakes,
     error::PassError,
-    heads::{Drawn, HeadReader, Startable, allowance, startable},
+    heads::{Drawn, Grants, HeadReader, Startable, allowance, startable},
     offer::{CLAIM_MARGIN, Offered, PickedBuild, offer, take_back},
+    waits::Waits,
     workers::{Available, Workers},
 };
 
@@ -58,6 +60,7 @@ pub(crate) async fn run(
         reader: HeadReader::default(),
         random: Random::new(seed()),
         lending: Lending::default(),
+        waits: Waits::default(),
         offers: JoinSet::new(),
     };
     let mut timer: Option<Instant> = None;
@@ -113,6 +116,7 @@ struct Dispatcher {
     random: Random,
     /// Amounts that groups without a set point started on others' quotas.
     lending: Lending,
+    waits: Waits,
     offers: JoinSet<()>,
 }
 
@@ -134,6 +138,7 @@ impl Dispatcher {
                 return Ok(Some(Instant::now() + RETRY));
             }
             self.lending.decided(governance.record.tick);
+            self.waits.look(bus.clock().system_time(), heads);
             let picks = self.decide(&governance, &drawn, &mut done).await?;
             if picks.is_empty() {
                 // The groups with an emergency were read, so other groups need a workspace that is not kept.
@@ -162,8 +167,9 @@ impl Dispatcher {
             let available = self.workers.available(&heads.idle, &required);
             let idle = self.idle(heads, available.workspaces.len());
             let workspaces = (idle, available.supply.as_ref());
+            let grants = Grants { governance, lending: &self.lending };
             let found =
-                startable(&self.index, governance, drawn, workspaces, &mut required, &self.lending).await?;
+                startable(&self.index, &grants, drawn, workspaces, &mut required, &mut self.waits).await?;
             // Builds on further pages may require something else.
             if required.len() == known || known > REQUIRED_MAX {
                 break (available, idle, found);
@@ -185,7 +191,11 @@ impl Dispatcher {
                 executors.pass(traits.sends_actions, &traits.occupancy);
                 return true;
             }
-            executors.consider(traits.sends_actions, &traits.occupancy).is_ok()
+            let fits = executors.consider(traits.sends_actions, &traits.occupancy).is_ok();
+            if !fits {
+                self.waits.note(&placement.build.build, WaitsFor::Executors);
+            }
+            fits
         });
         let (keys, records): (Vec<_>, Vec<_>) =
             self.read_warm(heads, &placed).await?.into_iter().map(Option::unzip).unzip();
@@ -215,7 +225,10 @@ impl Dispatcher {
             };
             // The build may have moved on since it was read as waiting.
             let record = record.filter(|record: &Stored| record.sequence == pick.sequence);
-            Some(Chosen { build: PickedBuild { pick, record }, estimate: build.traits.occupancy })
+            Some(Chosen {
+                build: PickedBuild { pick, record, waits: Vec::new() },
+                estimate: build.traits.occupancy,
+            })
         });
         let picks: Vec<Chosen> = picks.collect();
         // Builds without a workspace wait for one, and the rest of their groups with them.
@@ -290,7 +303,8 @@ impl Dispatcher {
             }
             if held == Held::Yes {
                 started.push((build.pick.key.group.clone(), estimate));
-                kept.push(build);
+                let waits = self.waits.remove(build.pick.key.id);
+                kept.push(PickedBuild { waits, ..build });
             }
         }
         kept.sort_by(|a: &PickedBuild, b| a.pick.workspace.worker.cmp(&b.pick.workspace.worker));

@@ -10,9 +10,13 @@ use index::{Heads, Index, IndexError, Traits, WaitingBuild, WaitingGroup, Wanted
 use invariant::impossible;
 use model::{BuildRequirements, Group};
 use policy::{
-    Allowance, ExecutorAdmission, GroupHead, IdleWorkspaces, Lending, Random, Supply, Taken, draws, weight,
+    Admission, Allowance, ExecutorAdmission, GroupHead, IdleWorkspaces, Lending, Random, Supply, Taken,
+    draws, weight,
 };
 use service::Governance;
+use trace::WaitsFor;
+
+use crate::waits::Waits;
 
 /// Maximum number of idle workspaces used in one pass.
 const IDLE_MAX: usize = 64;
@@ -115,28 +119,34 @@ pub(crate) struct Startable {
     pub(crate) counts_as: Option<Traits>,
 }
 
+/// What groups may have in progress.
+pub(crate) struct Grants<'a> {
+    pub(crate) governance: &'a Governance,
+    /// What groups have borrowed since the governor's decision.
+    pub(crate) lending: &'a Lending,
+}
+
 /// Builds of each head that may start now in the `available` workspaces; the others stay in their queues. `required` are
 /// the requirements that the workspaces were chosen for: those of builds on further pages are added to it, and these builds
-/// stay in their queues too. `lending` is what groups have borrowed since the governor's decision; loans to these heads come
-/// on top of it at each call.
+/// stay in their queues too. Loans to these heads come on top of what was borrowed at each call.
 pub(crate) async fn startable(
     index: &Index,
-    governance: &Governance,
+    grants: &Grants<'_>,
     drawn: &Drawn,
     available: (IdleWorkspaces, Option<&Supply>),
     required: &mut BTreeSet<BuildRequirements>,
-    lending: &Lending,
+    waits: &mut Waits,
 ) -> Result<Vec<GroupHead<Startable>>, IndexError> {
     let (idle, supply) = available;
-    let limit = &governance.executor_limit;
-    let mut lending = lending.clone();
+    let limit = &grants.governance.executor_limit;
+    let mut lending = grants.lending.clone();
     let mut startable = Vec::with_capacity(drawn.weights.len());
     for (head, weight) in drawn.heads.groups.iter().zip(&drawn.weights) {
-        let allowance = allowance(governance, &lending, &head.group);
+        let allowance = allowance(grants.governance, &lending, &head.group);
         let executors = limit.admission(&drawn.heads.on_executors);
         let room = Room { executors, idle, supply: supply.cloned(), required };
         let head = Head { group: head, depth: head_depth(drawn.heads.idle.len()), weight: *weight };
-        let may_start = startable_of(index, &allowance, room, &head).await?;
+        let may_start = startable_of(index, &allowance, room, &head, waits).await?;
         if let Some(first) = may_start.first() {
             lending.start(&head.group.group, &allowance, &first.build.traits.occupancy);
         }
@@ -177,6 +187,20 @@ impl Room<'_> {
         self.supply.as_ref().is_none_or(|supply| supply.has_any(requirements))
     }
 
+    /// What a build lacks that has no emergency's rights; none if it takes a workspace.
+    fn lacks(&mut self, of_group: &mut Admission<'_>, build: &Traits) -> Option<WaitsFor> {
+        if self.idle.for_others() == 0 {
+            return Some(WaitsFor::Workspace);
+        }
+        if of_group.consider(&build.occupancy).is_err() {
+            return Some(WaitsFor::Quota);
+        }
+        if self.executors.consider(build.sends_actions, &build.occupancy).is_err() {
+            return Some(WaitsFor::Executors);
+        }
+        (!self.take(&build.requirements)).then_some(WaitsFor::Workspace)
+    }
+
     /// Takes a workspace for a build with these requirements; returns whether it is idle.
     fn take(&mut self, requirements: &BuildRequirements) -> bool {
         self.supply.as_mut().is_none_or(|supply| supply.take(requirements) == Taken::Idle)
@@ -196,36 +220,39 @@ async fn startable_of(
     allowance: &Allowance,
     mut room: Room<'_>,
     head: &Head<'_>,
+    waits: &mut Waits,
 ) -> Result<GroupHead<Startable>, IndexError> {
     let mut admission = allowance.admission(&head.group.in_progress);
     let mut starts = GroupHead { weight: head.weight, emergencies: VecDeque::new(), builds: VecDeque::new() };
     let mut page = Cow::Borrowed(head.group.builds.as_slice());
     let (mut read, mut full) = (0, head.depth);
-    for _ in 0..=PAGES_MAX {
+    for page_number in 0..=PAGES_MAX {
         read += page.len();
         for build in page.iter() {
             let Traits { occupancy: estimate, sends_actions, requirements, .. } = &build.traits;
             let sends_actions = *sends_actions;
+            let is_emergency = build.priority.is_emergency();
             // What no workspace can run, even at the end of what runs now, reserves nothing: later builds overtake it.
-            if !room.is_left_for(requirements) {
+            let waits_for = if !room.is_left_for(requirements) {
+                Some(WaitsFor::Worker)
+            } else if is_emergency {
+                (!room.take(requirements)).then_some(WaitsFor::Workspace)
+            } else {
+                // A build that waits for its quota reserves nothing of the executors and no workspace.
+                room.lacks(&mut admission, &build.traits)
+            };
+            if let Some(waits_for) = waits_for {
+                if page_number == 0 {
+                    waits.note(build, waits_for);
+                }
                 continue;
             }
-            let starting = if build.priority.is_emergency() {
-                if !room.take(requirements) {
-                    continue;
-                }
+            let starting = if is_emergency {
                 admission.pass(estimate);
                 room.executors.pass(sends_actions, estimate);
                 &mut starts.emergencies
-            // A build that waits for its quota reserves nothing of the executors and no workspace.
-            } else if room.idle.for_others() > 0
-                && admission.consider(estimate).is_ok()
-                && room.executors.consider(sends_actions, estimate).is_ok()
-                && room.take(requirements)
-            {
-                &mut starts.builds
             } else {
-                continue;
+                &mut starts.builds
             };
             let counted = room.executors.counted(sends_actions, allowance.counted(estimate));
             let counts_as =

@@ -11,6 +11,7 @@ mod heartbeat;
 mod offer;
 mod projector;
 mod records;
+mod waits;
 mod workers;
 
 use std::sync::Arc;

@@ -1,13 +1,17 @@
 //! Offers picked builds to their workers, many in one message, and settles the refused ones.
 
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 
 use bus::{NoAnswer, Stored, millis};
 use index::{Index, Pick, Settlement, Verdict};
 use invariant::{Present as _, impossible};
 use model::{BuildKey, BuildRecord, Heartbeat, Millis, Offer, OfferReply, OfferVerdict, Offers, Sequence};
 use service::{Context, Step, crash_point, request_heartbeats};
-use telemetry::metrics::{Counter, Label, count};
+use telemetry::{
+    metrics::{Counter, Label, count},
+    spans,
+};
+use trace::Change;
 use tracing::{debug, warn};
 
 use crate::{Wakes, error::PassError};
@@ -18,6 +22,8 @@ pub(crate) struct PickedBuild {
     pub(crate) pick: Pick,
     /// The record at the position of the pick.
     pub(crate) record: Option<Stored>,
+    /// What it waited for; empty if this process does not trace.
+    pub(crate) waits: Vec<Change>,
 }
 
 impl PickedBuild {
@@ -60,7 +66,10 @@ pub(crate) async fn offer(context: Context, index: Index, wakes: Wakes, mut offe
         answer
     };
     let settlements = match answer {
-        Ok(reply) => refusals(&offered, &reply, context.bus.now()),
+        Ok(reply) => {
+            export_waits(&offered, &reply);
+            refusals(&offered, &reply, context.bus.now())
+        }
         Err(NoAnswer::NoListener { .. }) => {
             debug!(%worker, "the worker is gone");
             offered.builds.iter().map(|build| settlement(&build.pick, Verdict::Gone)).collect()
@@ -148,6 +157,18 @@ fn message(offered: &mut Offered, mut room: usize) -> Offers {
     Offers { offers: builds.iter_mut().map(offer).collect() }
 }
 
+/// Exports what the builds that started waited for.
+fn export_waits(offered: &Offered, reply: &OfferReply) {
+    let picked = UNIX_EPOCH + Duration::from_micros(offered.dispatched_at_us);
+    for ((build, verdict), queued) in offered.builds.iter().zip(&reply.verdicts).zip(&reply.queued) {
+        let (OfferVerdict::Started, Some(queued)) = (verdict, queued) else { continue };
+        let Ok(queue) = queued.traceparent.parse() else { continue };
+        for span in trace::waits(queue, queued.since_ms.into(), picked, &build.waits) {
+            spans::export(span);
+        }
+    }
+}
+
 fn settlement(pick: &Pick, verdict: Verdict) -> Settlement {
     Settlement { key: pick.key.clone(), sequence: pick.sequence, workspace: pick.workspace.clone(), verdict }
 }
@@ -191,7 +212,7 @@ mod tests {
             kind: None,
             counts_as: None,
         };
-        PickedBuild { pick, record }
+        PickedBuild { pick, record, waits: Vec::new() }
     }
 
     #[test]

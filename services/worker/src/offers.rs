@@ -3,9 +3,11 @@
 use std::{collections::HashMap, sync::Arc};
 
 use bus::{FromJson as _, Received};
-use model::{BuildKey, BuildRecord, Offer, OfferReply, OfferVerdict, Offers, Sequence};
+use model::{BuildKey, BuildRecord, Offer, OfferReply, OfferVerdict, Offers, QueueSpan, Sequence};
 use service::{ServiceError, Step, Subscription, crash_point};
+use telemetry::spans;
 use tokio::sync::oneshot;
+use trace::BuildTrace;
 use tracing::debug;
 
 use crate::{shared::Shared, workspaces::Assignment};
@@ -22,13 +24,13 @@ pub(crate) async fn serve(shared: Arc<Shared>) -> Result<(), ServiceError> {
 
 async fn answer(shared: Arc<Shared>, received: Received<Offers>) {
     let (offers, answering) = received.split();
-    let verdicts = assign_all(&shared, offers).await;
+    let reply = assign_all(&shared, offers).await;
     // If the answer is lost, the offers expire at their deadlines.
-    answering.send(&OfferReply { verdicts }).await;
+    answering.send(&reply).await;
 }
 
 /// Passes every offer to its workspace and collects the verdicts.
-async fn assign_all(shared: &Arc<Shared>, mut offers: Offers) -> Vec<OfferVerdict> {
+async fn assign_all(shared: &Arc<Shared>, mut offers: Offers) -> OfferReply {
     let key = |offer: &Offer| BuildKey { group: offer.group.clone(), id: offer.id };
     let keys: Vec<BuildKey> = offers.offers.iter().map(key).collect();
     let mut records = HashMap::with_capacity(keys.len());
@@ -40,6 +42,8 @@ async fn assign_all(shared: &Arc<Shared>, mut offers: Offers) -> Vec<OfferVerdic
         }
     }
     records.extend(read(shared, &missing).await);
+    let traced = if spans::trace_enabled() { keys.as_slice() } else { &[] };
+    let queued = traced.iter().map(|key| records.get(key).map(|(_, record)| queued(record))).collect();
     let mut waiting = Vec::with_capacity(keys.len());
     for (offer, key) in offers.offers.into_iter().zip(keys) {
         let (verdict, answer) = oneshot::channel();
@@ -52,7 +56,13 @@ async fn assign_all(shared: &Arc<Shared>, mut offers: Offers) -> Vec<OfferVerdic
         // A workspace whose loop has ended drops the offer without a verdict.
         verdicts.push(answer.await.unwrap_or(OfferVerdict::Failed));
     }
-    verdicts
+    OfferReply { verdicts, queued }
+}
+
+/// The wait of a build that is offered now.
+fn queued(record: &BuildRecord) -> QueueSpan {
+    let span = BuildTrace::of(&record.build).queue(record.attempt);
+    QueueSpan { since_ms: record.queue.enqueued_at_ms, traceparent: span.to_string() }
 }
 
 /// Takes the record from an offer. If the build has moved on, its claim fails: another worker has its lease, or writing

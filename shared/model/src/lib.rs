@@ -101,7 +101,7 @@ pub use tool::{TargetFacts, ToolCall, ToolFacts, ToolHints, WorkspaceKind, Works
 pub use urgency::Urgency;
 pub use validate::{Accepted, InvalidRequest};
 pub use worker::{
-    BuildUse, Control, Heartbeat, Offer, OfferReply, OfferVerdict, Offers, ToolEvent, WorkerStatus,
-    WorkerView, WorkspaceState,
+    BuildUse, Control, Heartbeat, Offer, OfferReply, OfferVerdict, Offers, QueueSpan, ToolEvent,
+    WorkerStatus, WorkerView, WorkspaceState,
 };
 pub use workspace_keys::{WarmKey, WorkspaceKeys};

@@ -118,6 +118,18 @@ pub struct Offer {
 pub struct OfferReply {
     /// Verdicts in the order of the offers.
     pub verdicts: Vec<OfferVerdict>,
+    /// Queues that the builds left, in the order of the offers; absent if the worker does not trace.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub queued: Vec<Option<QueueSpan>>,
+}
+
+/// The wait of a build in its queue, as a part of its trace.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct QueueSpan {
+    /// When it was queued.
+    pub since_ms: Millis,
+    /// Span of the wait, in the format of W3C Trace Context.
+    pub traceparent: String,
 }
 
 /// Verdict on an offer.

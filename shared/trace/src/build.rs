@@ -51,6 +51,11 @@ impl BuildTrace {
         Some(self.span(names::COMMAND, attempt))
     }
 
+    /// The span of the wait in the queue before an attempt.
+    pub fn queue(&self, attempt: Attempt) -> SpanContext {
+        self.span(names::QUEUE, attempt)
+    }
+
     /// The span of the acceptance of its request, which was written to the log at `written`.
     pub fn enqueued(&self, build: &Build, written: SystemTime) -> Span {
         let context = self.span(names::ENQUEUE, Attempt(0));
@@ -76,7 +81,7 @@ pub fn run_ended(before: &BuildRecord, after: &BuildRecord) -> Made {
     let retry = before.queue.retry.as_ref().map(|retry| retry.reason.code.to_string());
     spans.push(
         Span::new(
-            trace.span(names::QUEUE, attempt),
+            trace.queue(attempt),
             Some(root),
             names::QUEUE,
             before.queue.enqueued_at_ms.into(),

@@ -8,9 +8,11 @@ mod build;
 mod execution;
 mod ids;
 pub mod names;
+mod waits;
 
 pub use build::{BuildTrace, run_ended};
 pub use execution::{Answer, Call, CopyTimes, Ended, ExecutionTrace, copy_ended, ended_alone};
+pub use waits::{Change, WaitsFor, waits};
 
 use telemetry::spans::{Span, TraceId};
 

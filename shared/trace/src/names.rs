@@ -9,6 +9,14 @@ pub const ENQUEUE: &str = "enqueue";
 pub const SUBMIT: &str = "submit";
 /// The wait of a build or an execution in its queue.
 pub const QUEUE: &str = "queue";
+/// The part of a wait in which no workspace was idle.
+pub const WAIT_WORKSPACE: &str = "wait for workspace";
+/// The part of a wait in which no worker offered what the build requires.
+pub const WAIT_WORKER: &str = "wait for worker";
+/// The part of a wait in which the target of its group had no room for it.
+pub const WAIT_QUOTA: &str = "wait for quota";
+/// The part of a wait in which the executors had no room for it.
+pub const WAIT_EXECUTORS: &str = "wait for executors";
 /// From the choice of a workspace for a build to its claim by the worker.
 pub const OFFER: &str = "offer";
 /// One run of a build by a worker.

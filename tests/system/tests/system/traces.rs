@@ -1,15 +1,20 @@
 //! Traces as collectors receive them.
 
+use std::time::Duration;
+
 use farm::{Farm, SOON};
-use model::{BuildId, BuildKey, BuildRequest, Outcome};
+use model::{BuildId, BuildKey, BuildRequest, Outcome, State};
 use serde_json::json;
 
 use crate::{
-    check::{BOUND, ended, ended_as, request, script, until},
+    check::{BOUND, ended, ended_as, request, script, until, why_when},
     collector::{Collector, Received, hex, named, orphans},
     jobs,
+    quota::{decide, set_quota, x86},
 };
 
+/// A dispatcher looks again at least once in this time.
+const LOOKED: Duration = Duration::from_millis(1500);
 const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
 const OTHER: &str = "11111111111111111111111111111111";
 const PUBLISHER: &str = "b7ad6b7169203331";
@@ -49,7 +54,7 @@ async fn received(collector: &Collector, wanted: &[(&str, &str)]) -> Vec<Receive
     let began = std::time::Instant::now();
     while !is_there() {
         assert!(began.elapsed() < SOON, "wanted {wanted:#?}, received {:#?}", sorted());
-        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        tokio::time::sleep(Duration::from_millis(5)).await;
     }
     let spans = collector.trace(TRACE);
     let lost = orphans(&spans, PUBLISHER);
@@ -145,6 +150,35 @@ async fn a_killed_worker_leaves_no_hole() {
         &spans.iter().filter(|it| it.name() != "enqueue").cloned().collect::<Vec<_>>(),
         the(&spans, "BUILD"),
     );
+}
+
+#[tokio::test]
+async fn the_trace_of_a_build_says_what_it_waited_for() {
+    let collector = Collector::over_http().await;
+    let builder = Farm::builder().workspaces(2).without("gateway").without("dispatcher");
+    let farm = collector.receive(builder).start().await;
+    set_quota(&farm, "g", 1.0).await;
+    decide(&farm, "g", 1.0).await;
+    farm.keep(farm.spawn("dispatcher").await);
+    let of_one = || BuildRequest { occupancy: x86(1.0), ..script("sleep 60") };
+    let running = publish(&farm, of_one(), (OTHER, true)).await;
+    farm.wait_until(&running, SOON, |record| record.state() == State::InProgress).await;
+    let waiting = publish(&farm, BuildRequest { occupancy: x86(1.0), ..script("true") }, (TRACE, true)).await;
+    why_when(&farm, &waiting, |why| why.waiting.is_some()).await;
+    // A second build of another group takes the last workspace.
+    let other = farm.submit("other", script("sleep 60")).await;
+    farm.wait_until(&other, SOON, |record| record.state() == State::InProgress).await;
+    tokio::time::sleep(LOOKED).await;
+    farm.client().cancel(&running, None).await.unwrap();
+    ended_as(&farm, &waiting, Outcome::Succeeded).await;
+    let wanted =
+        [("worker", "queue"), ("dispatcher", "wait for quota"), ("dispatcher", "wait for workspace")];
+    let spans = received(&collector, &wanted).await;
+    let queue = the(&spans, "queue");
+    let waits = ["wait for quota", "wait for workspace"].map(|name| the(&spans, name));
+    assert!(waits.iter().all(|wait| wait.is_child_of(queue)), "{spans:#?}");
+    assert_eq!(waits[0].span.end_time_unix_nano, waits[1].span.start_time_unix_nano);
+    assert_eq!(waits[1].span.end_time_unix_nano, queue.span.end_time_unix_nano);
 }
 
 #[tokio::test]
