@@ -24,6 +24,7 @@ mod server;
 mod state;
 mod submit;
 mod trace;
+mod trace_budget;
 mod validate;
 mod waiters;
 mod waiting;
@@ -46,6 +47,7 @@ use index::actions::Actions;
 use merging::Merging;
 use pools::Pools;
 use senders::Senders;
+use trace_budget::TraceBudget;
 use waiters::Waiters;
 
 /// Retry delay sent to clients with a transient error.
@@ -63,6 +65,7 @@ pub(crate) struct Core {
     pub(crate) senders: Senders,
     pub(crate) waiters: Waiters,
     pub(crate) merging: Merging,
+    pub(crate) traces: TraceBudget,
     /// Cancelled when the gateway must stop.
     pub(crate) stop: CancellationToken,
 }
@@ -74,7 +77,8 @@ impl Core {
         let merging = Merging::new(config.merging, Arc::clone(&index));
         let pools = Pools::new(bus.clone(), Arc::clone(&index));
         let senders = Senders::new(bus.clone());
-        Self { bus, cas, config: Arc::new(config), index, pools, senders, waiters, merging, stop }
+        let traces = TraceBudget::new(bus.clone(), config.trace_actions_max, stop.clone());
+        Self { bus, cas, config: Arc::new(config), index, pools, senders, waiters, merging, traces, stop }
     }
 
     /// Makes the index available to all calls.

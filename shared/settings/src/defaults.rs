@@ -125,6 +125,7 @@ impl Default for Settings {
             action_disk_bytes_max: 0,
             action_uid: 65_534,
             action_merging: true,
+            trace_actions_max: 300,
             action_hedges: 0,
             action_hedge_delay_ms: 0,
             action_hedge_by_history: false,

@@ -239,6 +239,9 @@ pub struct Settings {
     pub action_uid: u32,
     /// Whether a request for an action joins a waiting or running execution of the same action.
     pub action_merging: bool,
+    /// Maximum number of actions that the trace of a client's span shows, such as that of a command of a build; spans that
+    /// stand for further actions link to the traces of these. 0: no limit.
+    pub trace_actions_max: u32,
     /// Maximum number of additional copies of a slow action. 0: none.
     pub action_hedges: u16,
     /// Milliseconds after which the first copy is started; each further copy waits that long again.

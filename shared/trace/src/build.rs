@@ -146,11 +146,14 @@ fn invocation(trace: &BuildTrace, before: &BuildRecord, after: &BuildRecord, run
         // The last renewal arrived one life of the lease before its expiry.
         let life = Duration::from_secs(before.build.lease_ttl_seconds);
         let silent = end.checked_sub(life).unwrap_or(start).max(start);
-        spans.push(child(names::UNTIL_SILENT, start, silent));
+        spans.push(unknown(child(names::COMMAND, start, silent), names::UNTIL_SILENT));
         spans.push(child(names::LEASE_EXPIRY, silent, end));
         return spans;
     }
-    let Some(ran) = after.result() else { return spans };
+    let Some(ran) = after.result() else {
+        spans.push(unknown(child(names::COMMAND, start, end), names::UNTIL_REQUEUE));
+        return spans;
+    };
     let started = ran.command_started_at_us.map(|at| UNIX_EPOCH + Duration::from_micros(at));
     let within = |at: SystemTime| at.clamp(start, end.max(start));
     let Some(started) = started.map(within) else { return spans };
@@ -161,6 +164,11 @@ fn invocation(trace: &BuildTrace, before: &BuildRecord, after: &BuildRecord, run
     spans.push(command(before, ran, child(names::COMMAND, started, ended)));
     spans.push(child(names::OUTPUTS, ended, end));
     spans
+}
+
+/// The span of a command of which it is not known when it started. It is the parent of what the command started.
+fn unknown(command: Span, name: &'static str) -> Span {
+    Span { name: name.into(), ..command }
 }
 
 fn command(before: &BuildRecord, ran: &BuildResult, span: Span) -> Span {

@@ -166,6 +166,7 @@ fn whole(
     .with(names::EXECUTION_ID, execution.id.to_string())
     .with(names::GROUP, execution.group.to_string())
     .with(names::ACTION, execution.action.to_string())
+    .with_some(names::BUILD_ID, execution.build.as_ref().map(|build| build.id.to_string()))
     .with_some(names::TARGET, text(&execution.client.target))
     .with_some(names::MNEMONIC, text(&execution.client.mnemonic))
     .with(names::ATTEMPT, after.attempt.0)
@@ -231,15 +232,24 @@ pub enum Answer {
 }
 
 impl Call {
+    /// The span of the execution that it waits for; none if it found a cached result.
+    pub fn execution(&self) -> Option<SpanContext> {
+        let (key, parent) = match &self.answer {
+            Answer::Started(key) => (key, self.parent),
+            Answer::Merged(key, of_first) => (key, *of_first),
+            Answer::Cached => return None,
+        };
+        Some(ExecutionTrace::new(key, parent).context())
+    }
+
     /// The span of the call. None if it found a cached result and the client does not trace.
     pub fn ended(&self, at: SystemTime, status: &str) -> Option<Span> {
-        let (key, joined, answer) = match &self.answer {
-            Answer::Started(key) => (Some(key), None, "started"),
-            Answer::Merged(key, of_first) => (Some(key), Some(of_first), "merged"),
-            Answer::Cached => (None, None, "cached"),
+        let (key, answer) = match &self.answer {
+            Answer::Started(key) => (Some(key), "started"),
+            Answer::Merged(key, _) => (Some(key), "merged"),
+            Answer::Cached => (None, "cached"),
         };
-        let own = key.map(|key| ExecutionTrace::new(key, joined.map_or(self.parent, |first| *first)));
-        let context = own.as_ref().map(ExecutionTrace::context);
+        let context = self.execution();
         let parent = self.parent.or(context)?;
         let sampled = spans::selects(parent.trace, Some(parent));
         let place = SpanContext { trace: parent.trace, span: self.id, sampled };

@@ -6,12 +6,14 @@
 
 mod build;
 mod execution;
+mod further;
 mod ids;
 pub mod names;
 mod waits;
 
 pub use build::{BuildTrace, run_ended};
 pub use execution::{Answer, Call, CopyTimes, Ended, ExecutionTrace, copy_ended, ended_alone};
+pub use further::FurtherCalls;
 pub use waits::{Change, WaitsFor, waits};
 
 use telemetry::spans::{Span, TraceId};

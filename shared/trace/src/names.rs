@@ -31,10 +31,14 @@ pub const JOB: &str = "job";
 pub const OUTPUTS: &str = "outputs";
 /// The part of an attempt in which its worker renewed the lease, if the worker was lost.
 pub const UNTIL_SILENT: &str = "run until the last sign of life";
+/// An attempt that was requeued by its worker.
+pub const UNTIL_REQUEUE: &str = "run until the requeue";
 /// From the last renewal of a lease to its expiry.
 pub const LEASE_EXPIRY: &str = "lease expiry";
 /// A call of `Execute`: a client's wait for an execution or a cached result.
 pub const CALL: &str = "build.bazel.remote.execution.v2.Execution/Execute";
+/// Calls of `Execute` that are not in the trace of their build, because it has enough of them.
+pub const FURTHER_CALLS: &str = "further calls of Execute";
 /// An execution, from its acceptance to its result.
 pub const EXECUTION: &str = "execution";
 /// The run of one copy of an execution by an executor.
@@ -75,3 +79,12 @@ pub const MNEMONIC: &str = "forebay.mnemonic";
 pub const COPY_NUMBER: &str = "forebay.copy";
 /// How a call was answered: `started` an execution, `merged` into one, or `cached`.
 pub const ANSWER: &str = "forebay.answer";
+/// Numbers of calls of `Execute` that a span stands for: all of them, and those of each answer.
+pub const CALLS: &str = "forebay.calls";
+pub const CALLS_STARTED: &str = "forebay.calls.started";
+pub const CALLS_MERGED: &str = "forebay.calls.merged";
+pub const CALLS_CACHED: &str = "forebay.calls.cached";
+/// Calls whose action failed, or whose client left.
+pub const CALLS_FAILED: &str = "forebay.calls.failed";
+/// Time of all calls that a span stands for, added up, in seconds.
+pub const CALLS_SECONDS: &str = "forebay.calls.seconds";

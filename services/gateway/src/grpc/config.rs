@@ -27,6 +27,8 @@ pub struct GrpcConfig {
     pub grace: Duration,
     /// Whether identical concurrent requests share one execution.
     pub merging: bool,
+    /// Maximum number of calls of `Execute` that the trace of a client's span shows. 0: all.
+    pub trace_actions_max: u32,
     /// Time limit for fetching one URI of an asset.
     pub fetch_timeout: Duration,
     /// Maximum size of a fetched asset, in bytes.
@@ -52,6 +54,7 @@ impl GrpcConfig {
             attempts: settings.action_attempts,
             grace: settings.action_waiter_grace,
             merging: settings.action_merging,
+            trace_actions_max: settings.trace_actions_max,
             fetch_timeout: settings.fetch_timeout,
             fetch_bytes_max: settings.fetch_bytes_max,
         })

@@ -40,7 +40,7 @@ impl Execution for ExecutionApi {
     async fn execute(&self, request: Request<ExecuteRequest>) -> Result<Response<Operations>, Status> {
         let (headers, _, mut request) = request.into_parts();
         reapi::instance::check(&request.instance_name)?;
-        let mut trace = CallTrace::of(&self.core.bus, &headers);
+        let mut trace = CallTrace::of(&self.core.traces, &headers);
         let (action, _) = validate::action_digest(request.action_digest.as_ref(), request.digest_function)?;
         let inline = Inline::of(&mut request);
         let submitted = submit::submit(&self.core, &headers, &request, action, &trace).await?;
@@ -51,7 +51,7 @@ impl Execution for ExecutionApi {
             }
             Submitted::Cached(result) => {
                 trace.answered_by(Answer::Cached);
-                trace.complete();
+                trace.complete(result.exit_code == 0);
                 let response = response::cached(&self.core.cas, *result, &action, &inline).await;
                 at_once(&request.instance_name, &action, &response)
             }

@@ -99,7 +99,7 @@ impl Watching {
             {
                 self.ended = true;
                 if let Some(trace) = &mut self.trace {
-                    trace.complete();
+                    trace.complete(outcome.is_success());
                 }
                 // Boxed, because this future is large and rarely in use.
                 return Some(Ok(Box::pin(self.done(&known, record, outcome)).await));

@@ -18,6 +18,7 @@ pub struct GatewaySettings {
     pub action_attempts: Attempt,
     pub action_waiter_grace: Duration,
     pub action_merging: bool,
+    pub trace_actions_max: u32,
     pub fetch_timeout: Duration,
     pub fetch_bytes_max: u64,
 }
@@ -36,6 +37,7 @@ impl Settings {
             action_attempts: Attempt(self.action_attempts),
             action_waiter_grace: Duration::from_millis(self.action_waiter_grace_ms),
             action_merging: self.action_merging,
+            trace_actions_max: self.trace_actions_max,
             fetch_timeout: Duration::from_secs(self.fetch_timeout_seconds),
             fetch_bytes_max: self.cas_blob_bytes_max,
         }

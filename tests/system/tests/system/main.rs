@@ -66,6 +66,7 @@ mod steps_actions;
 mod store_watch;
 mod telemetry;
 mod traces;
+mod traces_bazel;
 mod two_farms;
 mod up;
 mod warm;

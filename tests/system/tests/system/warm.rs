@@ -5,7 +5,7 @@ mod kept;
 mod late;
 mod poison;
 mod sources;
-mod tools;
+pub(crate) mod tools;
 
 use farm::Farm;
 use model::{BuildKey, BuildRecord, BuildRequest, Context, Outcome, WorkspaceKind, WorkspaceUse};

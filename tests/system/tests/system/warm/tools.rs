@@ -25,7 +25,7 @@ async fn survivors_serve_until_a_fresh_build_comes() {
 }
 
 /// Returns whether Bazel is installed. Its server starts and works without any network.
-fn has_bazel() -> bool {
+pub(crate) fn has_bazel() -> bool {
     let found = std::process::Command::new("bazel").arg("--version").env("PATH", farm::with_tools()).output();
     found.is_ok_and(|output| output.status.success())
 }
