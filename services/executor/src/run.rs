@@ -160,7 +160,7 @@ async fn write_end(shared: Arc<Shared>, work: Work, (end, times): (Option<CopyEn
     };
     if let Some(claimed) = &begun {
         let (after, at) = (after.as_ref().map(AfterCopy::record), bus.clock().system_time());
-        trace_copy_ended(bus, &Ended { claimed, after, executor: &shared.id, at }, &times);
+        trace_copy_ended(bus, &Ended { claimed, lost: false, after, executor: &shared.id, at }, &times);
     }
     if after.is_none() {
         shared.actions.room_changed.notify_one();

@@ -148,7 +148,7 @@ async fn end_copy(
         let (after, at) = (Some(next.record()), context.bus.clock().system_time());
         // When the executor started it is not known: the time since it waited counts as its run.
         let times = CopyTimes { started: Some(record.waits_since().into()), ..CopyTimes::default() };
-        trace_copy_ended(&context.bus, &Ended { claimed: &record, after, executor, at }, &times);
+        trace_copy_ended(&context.bus, &Ended { claimed: &record, lost: true, after, executor, at }, &times);
         match &next {
             AfterCopy::Requeue(_) => count(Counter::ExecutionsRequeued, &[], 1),
             AfterCopy::GoOn(_) => {}

