@@ -275,7 +275,7 @@ impl Farm {
     ) -> (Sequence, BuildRecord) {
         let found = self.wait_event(key, limit, &[EventKind::Lifecycle], |event| match &event.body {
             WatchBody::Lifecycle(record) => wanted(record),
-            WatchBody::Console(_) | WatchBody::Tool(_) | WatchBody::Bazel(_) => false,
+            WatchBody::Console(_) | WatchBody::Frame(_) | WatchBody::Tool(_) | WatchBody::Bazel(_) => false,
         });
         match found.await {
             WatchEvent { position, body: WatchBody::Lifecycle(record), .. } => (position, *record),

@@ -6,12 +6,14 @@ use bus::EventKind;
 use clap::Args;
 use client::{Followed, WatchBody, WatchEvent, WatchKind};
 use model::{BuildKey, BuildResult, Sequence};
+use settings::Settings;
 use tokio::signal::unix::SignalKind;
 
 use crate::{
     exit_code::ExitCodeOf,
     failure::{FAILED, Failure, say},
     farm::Farm,
+    frames::Frames,
     globals::Globals,
     present::{Presenter, Shown},
     wait::WaitLimit,
@@ -36,7 +38,7 @@ pub(crate) struct FollowArgs {
 /// Shows the events after `from`, only those of `kinds` unless it is empty, and returns the exit code of the build.
 pub(crate) async fn follow(
     farm: &Farm,
-    globals: &Globals,
+    (globals, settings): (&Globals, &Settings),
     args: &FollowArgs,
     key: &BuildKey,
     (from, kinds): (Sequence, &[WatchKind]),
@@ -58,6 +60,7 @@ pub(crate) async fn follow(
         return ended_before(args, globals, (from, kinds), &event);
     }
     let mut presenter = Presenter::new(Shown { kinds, json: globals.json, positions: args.positions });
+    let mut frames = Frames::new(farm, globals, settings);
     let mut seen = from;
     let mut interrupt = tokio::signal::unix::signal(SignalKind::interrupt())
         .map_err(|error| Failure::new(FAILED, "cannot listen for Ctrl-C", &error))?;
@@ -70,7 +73,10 @@ pub(crate) async fn follow(
             }
         };
         match next {
-            Ok(Some(Followed::Event(event))) => {
+            Ok(Some(Followed::Event(mut event))) => {
+                if presenter.shows(&event) {
+                    frames.fill(&mut event).await;
+                }
                 presenter.show(&event)?;
                 seen = event.position;
             }

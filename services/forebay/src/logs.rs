@@ -7,10 +7,12 @@ use clap::Args;
 use client::{ClientError, WatchBody};
 use model::{OutputStream, Sequence};
 use settings::Settings;
+use telemetry::escaped;
 
 use crate::{
     failure::{Failure, say},
     farm::{BuildArgs, Farm},
+    frames::Frames,
     globals::Globals,
     present::dropped_line,
     stdout,
@@ -20,8 +22,6 @@ const EXAMPLES: &str = "\
 Examples:
   forebay logs @last
       prints the output of the build that you submitted last
-  forebay get ID --output .forebay/log -
-      prints the output beyond the first 4 MiB (console_bytes_max), up to 64 MiB (log_bytes_max), of an ended build
   forebay watch ID
       prints the output and follows the build until it ends";
 
@@ -49,25 +49,47 @@ pub(crate) async fn run(args: LogsArgs, globals: &Globals, settings: &Settings) 
     });
     let until = last.await?;
     let mut watch = farm.client().watch(&key, Sequence(0), &[EventKind::Console]).giving_up();
+    let mut frames = Frames::new(&farm, globals, settings);
     let mut position = Sequence(0);
     while position < until {
         let Ok(next) = tokio::time::timeout(NEXT_WITHIN, watch.next()).await else { break };
-        let Some(event) = next? else { break };
+        let Some(mut event) = next? else { break };
         position = event.position;
+        frames.fill(&mut event).await;
         if globals.json {
             stdout::json(&event.to_json())?;
-        } else if let WatchBody::Console(chunk) = &event.body {
-            if let Some(bytes) = chunk.dropped {
-                say(&dropped_line(&key.id.to_string(), chunk.stream, bytes));
-            }
-            match chunk.stream {
-                OutputStream::Stdout => stdout::bytes(&chunk.data)?,
-                OutputStream::Stderr => {
-                    // A closed stderr is not a failure.
-                    let _ = std::io::Write::write_all(&mut std::io::stderr(), &chunk.data);
-                }
-            }
+        } else {
+            show(&event.body)?;
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+fn show(body: &WatchBody) -> Result<(), Failure> {
+    match body {
+        WatchBody::Console(chunk) => {
+            if let Some(bytes) = chunk.dropped {
+                say(&dropped_line(chunk.stream, bytes));
+            }
+            print(chunk.stream, &chunk.data)
+        }
+        WatchBody::Frame(frame) => {
+            if let Some(line) = frame.lost_line() {
+                say(&format!("... {}", escaped(&line)));
+            }
+            frame.parts().iter().try_for_each(|part| print(part.stream, part.data))
+        }
+        WatchBody::Lifecycle(_) | WatchBody::Tool(_) | WatchBody::Bazel(_) => Ok(()),
+    }
+}
+
+fn print(stream: OutputStream, data: &[u8]) -> Result<(), Failure> {
+    match stream {
+        OutputStream::Stdout => stdout::bytes(data),
+        OutputStream::Stderr => {
+            // A closed stderr is not a failure.
+            let _ = std::io::Write::write_all(&mut std::io::stderr(), data);
+            Ok(())
+        }
+    }
 }

@@ -21,6 +21,7 @@ mod failure;
 mod farm;
 mod fetch;
 mod follow;
+mod frames;
 mod get;
 mod globals;
 mod job;

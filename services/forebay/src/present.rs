@@ -7,7 +7,7 @@ use std::{
 };
 
 use bus::{BazelEvents, ConsoleChunk, EventContent, EventKind};
-use client::{BazelEventLine, QueuePlace, WatchBody, WatchEvent, WatchKind};
+use client::{BazelEventLine, Frame, QueuePlace, WatchBody, WatchEvent, WatchKind};
 use indicatif::{ProgressBar, ProgressStyle};
 use invariant::impossible;
 use model::{BuildRecord, BuildResult, Context, Millis, OutputStream, Sequence, State, ToolEvent};
@@ -96,6 +96,11 @@ impl Presenter {
         }
     }
 
+    /// Whether the output of an event is shown.
+    pub(crate) fn shows(&self, event: &WatchEvent) -> bool {
+        self.kinds.contains(&event.kind().into())
+    }
+
     /// Shows one event if it is selected.
     pub(crate) fn show(&mut self, event: &WatchEvent) -> Result<(), Failure> {
         if let WatchBody::Lifecycle(record) = &event.body {
@@ -107,7 +112,7 @@ impl Presenter {
             self.progress(tool);
             return Ok(());
         }
-        if !self.kinds.contains(&event.kind().into()) {
+        if !self.shows(event) {
             return Ok(());
         }
         if self.form == Form::Json {
@@ -120,6 +125,7 @@ impl Presenter {
                 self.wait_for(record);
             }
             WatchBody::Console(chunk) => self.console(chunk)?,
+            WatchBody::Frame(frame) => self.frame(frame)?,
             WatchBody::Tool(tool) => {
                 self.state(&self.placed(event.position, &tool_line(tool)));
             }
@@ -206,18 +212,29 @@ impl Presenter {
 
     fn console(&mut self, chunk: &ConsoleChunk) -> Result<(), Failure> {
         if let Some(dropped) = chunk.dropped {
-            self.state(&dropped_line("ID", chunk.stream, dropped));
+            self.state(&dropped_line(chunk.stream, dropped));
             return Ok(());
         }
+        self.output(chunk.stream, &chunk.data)
+    }
+
+    fn frame(&mut self, frame: &Frame) -> Result<(), Failure> {
+        if let Some(line) = frame.lost_line() {
+            self.state(&format!("... {}", escaped(&line)));
+        }
+        frame.parts().iter().try_for_each(|part| self.output(part.stream, part.data))
+    }
+
+    fn output(&mut self, stream: OutputStream, data: &[u8]) -> Result<(), Failure> {
         self.rest();
-        if let Some(last) = chunk.data.last() {
+        if let Some(last) = data.last() {
             // If stdout or stderr is not a terminal, the output must stay unchanged.
             self.mid_line =
                 *last != b'\n' && std::io::stdout().is_terminal() && std::io::stderr().is_terminal();
         }
-        match chunk.stream {
-            OutputStream::Stdout => return self.print(|| stdout::bytes(&chunk.data)),
-            OutputStream::Stderr => stderr(&chunk.data),
+        match stream {
+            OutputStream::Stdout => return self.print(|| stdout::bytes(data)),
+            OutputStream::Stderr => stderr(data),
         }
         Ok(())
     }
@@ -270,11 +287,10 @@ fn stderr(bytes: &[u8]) {
     let _ = std::io::stderr().write_all(bytes);
 }
 
-pub(crate) fn dropped_line(build: &str, stream: OutputStream, bytes: u64) -> String {
+pub(crate) fn dropped_line(stream: OutputStream, bytes: u64) -> String {
     let much = if bytes == 0 { "more".to_owned() } else { size(bytes) };
     format!(
-        "... {much} of {} omitted from here on; `forebay get {build} --output .forebay/log -` prints more, up to \
-         log_bytes_max",
+        "... {much} of {} omitted from here on: not kept beyond log_bytes_max, or without a store",
         stream.as_str()
     )
 }

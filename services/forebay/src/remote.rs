@@ -79,7 +79,7 @@ impl RemoteArgs {
 }
 
 /// The gateway of a command that reads or writes blobs of builds.
-#[derive(Debug, Clone, Args)]
+#[derive(Default, Debug, Clone, Args)]
 pub(crate) struct GatewayArgs {
     /// URL of a gateway's Remote Execution API, for blobs [default: from the running farm in the data folder, else a
     /// gateway found on the bus, else the setting `grpc_listen`]

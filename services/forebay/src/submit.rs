@@ -61,7 +61,7 @@ pub(crate) async fn run(
         if let Some(line) = &uploaded {
             say(line);
         }
-        return follow::follow(&farm, globals, &args.following, &key, (Sequence(0), &[])).await;
+        return follow::follow(&farm, (globals, settings), &args.following, &key, (Sequence(0), &[])).await;
     }
     if globals.json {
         stdout::json(&reply)?;

@@ -50,5 +50,5 @@ pub(crate) async fn run(
 ) -> Result<ExitCode, Failure> {
     let farm = Farm::connect(globals, settings).await?;
     let key = farm.resolve(&args.build).await?;
-    follow::follow(&farm, globals, &args.follow, &key, (Sequence(args.from), &args.kind)).await
+    follow::follow(&farm, (globals, settings), &args.follow, &key, (Sequence(args.from), &args.kind)).await
 }

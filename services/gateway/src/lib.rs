@@ -9,6 +9,7 @@ mod events;
 mod failure;
 mod farm;
 mod files;
+mod frames;
 mod gateway;
 pub mod grpc;
 mod input;

@@ -11,7 +11,7 @@ use axum::{
 use bus::{EventKind, EventSubject, stream};
 use bytes::Bytes;
 use cas::CasError;
-use client::{ClientError, Watch, WatchBody};
+use client::{ClientError, FrameContent, Watch, WatchBody};
 use futures::{
     Stream, StreamExt as _, TryStreamExt as _,
     stream::{self as streams, BoxStream},
@@ -20,6 +20,7 @@ use model::{Attempt, BuildView, Sequence, State};
 
 use crate::{
     failure::Failure,
+    frames,
     gateway::Gateway,
     input::{PathParameters, QueryParameters},
 };
@@ -31,7 +32,7 @@ type Part = Result<Bytes, Box<dyn std::error::Error + Send + Sync>>;
 const NEXT_WITHIN: Duration = Duration::from_secs(3);
 
 /// Handles `GET /v1/builds/{group}/{id}/log`: sends the console output of the last run so far, stdout and stderr in
-/// order of arrival: first the part on the bus, then the overflow file.
+/// order of arrival: the part on the bus, then frames of the store; of builds of earlier versions the overflow file.
 pub(crate) async fn show(
     FromState(gateway): FromState<Gateway>,
     names: PathParameters,
@@ -44,7 +45,8 @@ pub(crate) async fn show(
     let last = gateway.client.bus().stream(stream::EVENTS).last(&subject).await?;
     let watch = gateway.client.watch(&key, Sequence(0), &[EventKind::Console]).giving_up();
     let until = last.map_or(Sequence(0), |stored| stored.sequence);
-    let chunks = StoredChunks { watch, run: run_of(&build), position: Sequence(0), until };
+    let chunks =
+        StoredChunks { gateway: gateway.clone(), watch, run: run_of(&build), position: Sequence(0), until };
     let parts = chunks.parts().chain(overflow(&gateway, &build).await?);
     let head =
         [(header::CONTENT_TYPE, "text/plain; charset=utf-8"), (header::X_CONTENT_TYPE_OPTIONS, "nosniff")];
@@ -59,6 +61,7 @@ fn run_of(build: &BuildView) -> Attempt {
 
 /// The chunks of one run up to a position.
 struct StoredChunks {
+    gateway: Gateway,
     watch: Watch,
     run: Attempt,
     position: Sequence,
@@ -73,14 +76,34 @@ impl StoredChunks {
             };
             let Some(event) = next? else { return Ok(None) };
             self.position = event.position;
-            if let WatchBody::Console(chunk) = event.body
-                && chunk.attempt == self.run
-                && !chunk.data.is_empty()
-            {
-                return Ok(Some(chunk.data));
+            if let Some(data) = self.output_of(event.body).await {
+                return Ok(Some(data));
             }
         }
         Ok(None)
+    }
+
+    /// The output in an event, or a line about output that is missing.
+    async fn output_of(&self, body: WatchBody) -> Option<Bytes> {
+        match body {
+            WatchBody::Console(chunk) if chunk.attempt == self.run => {
+                if chunk.dropped.is_some() {
+                    return Some(Bytes::from_static(b"\nforebay: output is omitted from here on\n"));
+                }
+                (!chunk.data.is_empty()).then_some(chunk.data)
+            }
+            WatchBody::Frame(mut frame) if frame.reference.attempt == self.run => {
+                frames::fill(&self.gateway, &mut frame).await;
+                let lost = frame.lost_line().map(|line| Bytes::from(format!("\nforebay: {line}\n")));
+                let FrameContent::Read(raw) = frame.content else { return lost };
+                Some(raw.data.into())
+            }
+            WatchBody::Console(_)
+            | WatchBody::Frame(_)
+            | WatchBody::Lifecycle(_)
+            | WatchBody::Tool(_)
+            | WatchBody::Bazel(_) => None,
+        }
     }
 
     fn parts(self) -> impl Stream<Item = Part> {

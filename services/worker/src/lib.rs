@@ -15,6 +15,7 @@ mod environment;
 mod event_stream;
 mod finish;
 mod folder;
+mod frames;
 mod gateway;
 mod git;
 mod guard;

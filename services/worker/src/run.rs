@@ -78,7 +78,7 @@ async fn run_inside(
     };
     let writer = GuardedWriter::new(bus.clone(), &record, started_at);
     let limits = Limits { bus: settings.console_bytes_max, total: settings.log_bytes_max };
-    let mut console = Console::new(writer, limits, folder.log.clone());
+    let mut console = Console::new(writer, limits, shared.cas.clone());
     let timeout_at = Instant::now() + Duration::from_secs(record.build.timeout_seconds);
     shared.usage.begin(number, &record);
     let workspace = Workspace { number, shim, shim_lives: true, folder, lease, warm, origin, guard: None };
@@ -116,7 +116,7 @@ async fn run_inside(
     let log = if matches!(ending, Ending::GiveBack(_) | Ending::NotFetched(_) | Ending::NotOurs) {
         LogSummary::default()
     } else {
-        console.finish(&shared.cas, storing_ends(&stop)).await
+        console.finish(storing_ends(&stop)).await
     };
     crash_point(Step::OutputsKept);
     if keys.is_none() {

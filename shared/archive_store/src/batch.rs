@@ -123,9 +123,10 @@ impl Batch {
                 self.builds.insert(key, rows);
             }
             EventKind::Console => {
-                let row = event_rows::console(&key, stored, position)?;
-                let known = self.consoles.entry((key, row.attempt, row.output));
-                known.and_modify(|known| known.merge(&row)).or_insert(row);
+                if let Some(row) = event_rows::console(&key, stored, position)? {
+                    let known = self.consoles.entry((key, row.attempt, row.output));
+                    known.and_modify(|known| known.merge(&row)).or_insert(row);
+                }
             }
             EventKind::Tool => match event_rows::tool(&key, stored, position)? {
                 event_rows::WorkerRows::Prepared(row) => self.prepared.push(row),

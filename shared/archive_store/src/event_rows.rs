@@ -1,6 +1,6 @@
 //! The rows that console and tool events of a build give.
 
-use bus::{ConsoleChunk, FromJson as _, Stored};
+use bus::{ConsoleChunk, ConsoleFrame, FromJson as _, Stored};
 use model::{BuildKey, Millis, TaskReport, ToolEvent};
 
 use crate::{
@@ -17,10 +17,17 @@ pub(crate) enum WorkerRows {
     None,
 }
 
-/// Where a console message is, and how far the output reaches with it.
-pub(crate) fn console(key: &BuildKey, stored: &Stored, position: i64) -> Result<ConsoleRow, Unreadable> {
+/// Where a console message is, and how far the output reaches with it; none for a frame in the store.
+pub(crate) fn console(
+    key: &BuildKey,
+    stored: &Stored,
+    position: i64,
+) -> Result<Option<ConsoleRow>, Unreadable> {
+    if ConsoleFrame::read(stored.headers.as_ref()).is_some() {
+        return Ok(None);
+    }
     let chunk = ConsoleChunk::read(stored.headers.as_ref(), &stored.payload).ok_or(Unreadable::Headers)?;
-    Ok(ConsoleRow {
+    Ok(Some(ConsoleRow {
         build_group: key.group.to_string(),
         build_id: key.id.to_string(),
         attempt: i64::from(chunk.attempt.0),
@@ -29,7 +36,7 @@ pub(crate) fn console(key: &BuildKey, stored: &Stored, position: i64) -> Result<
         last_position: position,
         bytes: whole(chunk.offset.saturating_add(chunk.data.len() as u64)),
         dropped_bytes: whole(chunk.dropped.unwrap_or_default()),
-    })
+    }))
 }
 
 /// The rows of a tool event at `position`.

@@ -4,14 +4,17 @@ use std::time::Duration;
 
 use async_nats::HeaderMap;
 use bytes::Bytes;
-use model::{Attempt, BuildKey, BuildRecord, InvocationId, OutputStream, Sequence, ToolEvent};
+use model::{
+    Attempt, BlobDigest, BuildKey, BuildRecord, InvocationId, OutputStream, Sequence, ToolEvent,
+    ToolInvocation,
+};
 
 use crate::{
-    Bus, Encoding, EventKind, EventSubject, Message,
+    Bus, BusError, Encoding, EventKind, EventSubject, Message,
     guarded::{ChunkFault, publish_guarded},
     headers::{
-        CONTENT_TYPE, HEADER_ATTEMPT, HEADER_DROPPED, HEADER_INVOCATION, HEADER_OFFSET, HEADER_STREAM,
-        MESSAGE_ID, header,
+        CONTENT_TYPE, HEADER_ATTEMPT, HEADER_BLOB, HEADER_BYTES, HEADER_DROPPED, HEADER_INVOCATION,
+        HEADER_LINES, HEADER_OFFSET, HEADER_STREAM, MESSAGE_ID, header,
     },
     message,
 };
@@ -44,6 +47,32 @@ impl ConsoleChunk {
             offset: header(headers, HEADER_OFFSET)?.parse().ok()?,
             dropped: header(headers, HEADER_DROPPED).and_then(|n| n.parse().ok()),
             data: payload.clone(),
+        })
+    }
+}
+
+/// Console output of a run that is in the content-addressable store, as a frame.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ConsoleFrame {
+    pub attempt: Attempt,
+    pub blob: BlobDigest,
+    /// Offset in the whole console output, in bytes.
+    pub offset: u64,
+    /// Number of bytes of output.
+    pub bytes: u64,
+    /// Number of line ends.
+    pub lines: u64,
+}
+
+impl ConsoleFrame {
+    /// Parses a stored console message. None: it is a chunk.
+    pub fn read(headers: Option<&HeaderMap>) -> Option<Self> {
+        Some(Self {
+            blob: header(headers, HEADER_BLOB)?.parse().ok()?,
+            attempt: Attempt(header(headers, HEADER_ATTEMPT)?.parse().ok()?),
+            offset: header(headers, HEADER_OFFSET)?.parse().ok()?,
+            bytes: header(headers, HEADER_BYTES)?.parse().ok()?,
+            lines: header(headers, HEADER_LINES)?.parse().ok()?,
         })
     }
 }
@@ -85,6 +114,14 @@ pub enum Chunk<'a> {
         offset: u64,
         data: Bytes,
     },
+    /// A frame of console output in the store.
+    Frame {
+        blob: BlobDigest,
+        /// Offset in the whole console output, in bytes.
+        offset: u64,
+        bytes: u64,
+        lines: u64,
+    },
     /// A gap in the console output.
     Dropped {
         stream: OutputStream,
@@ -114,6 +151,24 @@ impl GuardedWriter {
         Self { bus, key: record.build.key(), attempt, invocation, guard, count: 0 }
     }
 
+    /// Records that the run's console output is in `blob`, so that the store keeps it.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the message cannot be stored within `patience`.
+    pub async fn name_blob(&self, blob: &BlobDigest, patience: Duration) -> Result<(), BusError> {
+        let name =
+            self.invocation.map_or_else(|| self.key.id.to_string(), |invocation| invocation.to_string());
+        let named: Result<ToolInvocation, _> = name.parse();
+        match named {
+            Ok(name) => self.bus.name_event_blob(&self.key.group, &name, blob, patience).await,
+            Err(error) => {
+                invariant::impossible!("an id is no name: {error}");
+                Ok(())
+            }
+        }
+    }
+
     /// Writes one event, retrying for at most `patience`.
     pub async fn write(&mut self, chunk: Chunk<'_>, patience: Duration) -> Result<(), ChunkFault> {
         self.count += 1;
@@ -137,6 +192,13 @@ fn parts(chunk: Chunk<'_>) -> (EventKind, HeaderMap, Bytes) {
             headers.insert(HEADER_STREAM, stream.as_str());
             headers.insert(HEADER_OFFSET, offset.to_string().as_str());
             (EventKind::Console, headers, data)
+        }
+        Chunk::Frame { blob, offset, bytes, lines } => {
+            headers.insert(HEADER_BLOB, blob.to_string().as_str());
+            headers.insert(HEADER_OFFSET, offset.to_string().as_str());
+            headers.insert(HEADER_BYTES, bytes.to_string().as_str());
+            headers.insert(HEADER_LINES, lines.to_string().as_str());
+            (EventKind::Console, headers, Bytes::new())
         }
         Chunk::Dropped { stream, offset, bytes } => {
             headers.insert(HEADER_STREAM, stream.as_str());

@@ -16,6 +16,10 @@ pub const HEADER_NUMBERS: &str = "Forebay-Numbers";
 pub const HEADER_BLOB: &str = "Forebay-Blob";
 /// Offset of a console chunk in its output, in bytes.
 pub const HEADER_OFFSET: &str = "Forebay-Offset";
+/// Number of bytes of console output in a frame.
+pub const HEADER_BYTES: &str = "Forebay-Bytes";
+/// Number of line ends in a frame of console output.
+pub const HEADER_LINES: &str = "Forebay-Lines";
 /// On an empty console chunk: number of bytes omitted here, and whether they are kept.
 pub const HEADER_DROPPED: &str = "Forebay-Dropped";
 

@@ -55,15 +55,15 @@ pub mod hidden {
 
 pub use codec::{DecodeError, Encoding, FromClient, FromJson, Message, ToClient, millis};
 pub use connect::{Bus, LiveBuild, LiveConnection, LiveEvent, Patience, Reconnects, ServerInfo};
-pub use console::{Chunk, ConsoleChunk, GuardedWriter, RunPlace, invocation_of};
+pub use console::{Chunk, ConsoleChunk, ConsoleFrame, GuardedWriter, RunPlace, invocation_of};
 pub use entries::{ActionsFloor, QuotaChange, QuotaOf};
 pub use error::BusError;
 pub use follow::{Follower, Start};
 pub use gateways::Gateways;
 pub use guarded::ChunkFault;
 pub use headers::{
-    HEADER_ATTEMPT, HEADER_BLOB, HEADER_DROPPED, HEADER_INVOCATION, HEADER_NUMBERS, HEADER_OFFSET,
-    HEADER_STREAM, HEADER_TOOL_INVOCATION, header, message_id, traceparent,
+    HEADER_ATTEMPT, HEADER_BLOB, HEADER_BYTES, HEADER_DROPPED, HEADER_INVOCATION, HEADER_LINES,
+    HEADER_NUMBERS, HEADER_OFFSET, HEADER_STREAM, HEADER_TOOL_INVOCATION, header, message_id, traceparent,
 };
 pub use lease::{Acquired, Lease, LeaseChange, LeaseHolder, LeaseName, Leases, Renewed};
 pub use lifecycle::{Lifecycle, RecordKey};

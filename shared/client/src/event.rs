@@ -1,7 +1,12 @@
 //! Events of a build as delivered to watchers.
 
-use bus::{BazelEvents, BusError, ConsoleChunk, DecodeError, EventKind, EventSubject, Stored, invocation_of};
+use bus::{
+    BazelEvents, BusError, ConsoleChunk, ConsoleFrame, DecodeError, EventKind, EventSubject, Stored,
+    invocation_of,
+};
 use model::{BuildRecord, InvocationId, Sequence, State, ToolEvent};
+
+use crate::frame::{Frame, FrameContent};
 
 /// An event of a build.
 #[derive(Debug, Clone, PartialEq)]
@@ -20,6 +25,8 @@ pub enum WatchBody {
     Lifecycle(Box<BuildRecord>),
     /// Output of the command.
     Console(ConsoleChunk),
+    /// Output of the command that is in the store.
+    Frame(Frame),
     /// Event of the worker about the build.
     Tool(ToolEvent),
     /// Build events that Bazel published.
@@ -30,7 +37,7 @@ impl WatchEvent {
     pub fn kind(&self) -> EventKind {
         match self.body {
             WatchBody::Lifecycle(_) => EventKind::Lifecycle,
-            WatchBody::Console(_) => EventKind::Console,
+            WatchBody::Console(_) | WatchBody::Frame(_) => EventKind::Console,
             WatchBody::Tool(_) => EventKind::Tool,
             WatchBody::Bazel(_) => EventKind::Bazel,
         }
@@ -40,7 +47,7 @@ impl WatchEvent {
     pub fn is_last(&self) -> bool {
         match &self.body {
             WatchBody::Lifecycle(record) => record.state() == State::Finished,
-            WatchBody::Console(_) | WatchBody::Tool(_) | WatchBody::Bazel(_) => false,
+            WatchBody::Console(_) | WatchBody::Frame(_) | WatchBody::Tool(_) | WatchBody::Bazel(_) => false,
         }
     }
 
@@ -51,7 +58,10 @@ impl WatchEvent {
             EventKind::Lifecycle => WatchBody::Lifecycle(Box::new(stored.record()?)),
             EventKind::Console => match ConsoleChunk::read(stored.headers.as_ref(), &stored.payload) {
                 Some(chunk) => WatchBody::Console(chunk),
-                None => return Ok(None),
+                None => match ConsoleFrame::read(stored.headers.as_ref()) {
+                    Some(reference) => WatchBody::Frame(Frame { reference, content: FrameContent::Unread }),
+                    None => return Ok(None),
+                },
             },
             EventKind::Bazel => match BazelEvents::read(stored) {
                 Some(events) => WatchBody::Bazel(events),
@@ -67,7 +77,7 @@ impl WatchEvent {
         };
         let invocation = match &body {
             WatchBody::Lifecycle(record) => record.invocation_id(),
-            WatchBody::Console(_) | WatchBody::Tool(_) | WatchBody::Bazel(_) => {
+            WatchBody::Console(_) | WatchBody::Frame(_) | WatchBody::Tool(_) | WatchBody::Bazel(_) => {
                 invocation_of(stored.headers.as_ref())
             }
         };

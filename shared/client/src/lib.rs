@@ -5,6 +5,7 @@
 mod calls;
 mod error;
 mod event;
+mod frame;
 mod line;
 mod queue;
 mod watch;
@@ -12,6 +13,7 @@ mod watch;
 pub use calls::Client;
 pub use error::ClientError;
 pub use event::{WatchBody, WatchEvent};
-pub use line::{BazelEventLine, WatchLine, WatchLineBody};
+pub use frame::{Frame, FrameContent, FramePart};
+pub use line::{BazelEventLine, FramePartLine, WatchLine, WatchLineBody};
 pub use queue::{Followed, Following, QueuePlace, UnknownKind, WatchKind};
 pub use watch::Watch;

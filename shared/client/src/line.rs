@@ -2,14 +2,14 @@
 
 use base64::Engine as _;
 use build_events::{Summary, service::OrderedBuildEvent};
-use bus::{BazelEvents, ConsoleChunk, EventContent};
+use bus::{BazelEvents, ConsoleChunk, ConsoleFrame, EventContent};
 use bytes::Bytes;
 use invariant::Present as _;
 use model::{Attempt, BuildRecord, InvocationId, OutputStream, Sequence, ToolEvent, ToolInvocation};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{QueuePlace, WatchBody, WatchEvent};
+use crate::{Frame, FrameContent, QueuePlace, WatchBody, WatchEvent};
 
 /// One event of a build as JSON.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -53,6 +53,25 @@ pub enum WatchLineBody {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         dropped: Option<u64>,
     },
+    /// Output of the command that is in the store.
+    Frame {
+        /// Number of the attempt that wrote it.
+        attempt: Attempt,
+        /// Offset in bytes of its start in the whole console output.
+        offset: u64,
+        /// Number of bytes.
+        bytes: u64,
+        /// Number of line ends.
+        lines: u64,
+        /// Blob of the store that has the output.
+        blob: String,
+        /// The output, in order of arrival.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        parts: Vec<FramePartLine>,
+        /// Why the output is missing, if it cannot be read.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        lost: Option<String>,
+    },
     /// The worker reports progress of the build, such as the preparation of its workspace.
     Tool {
         /// Event of the worker.
@@ -80,6 +99,21 @@ pub enum WatchLineBody {
     Queue(QueuePlace),
 }
 
+/// Output of one stream in a frame.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct FramePartLine {
+    /// Output stream that wrote it: `stdout` or `stderr`.
+    pub stream: OutputStream,
+    /// Offset in bytes of its start in that output stream.
+    pub offset: u64,
+    /// The output, if it is valid UTF-8.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub text: Option<String>,
+    /// The output in base64, if it is not valid UTF-8.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub base64: Option<String>,
+}
+
 /// A build event of Bazel, in short.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct BazelEventLine {
@@ -100,6 +134,7 @@ impl From<&WatchEvent> for WatchLine {
         let body = match &event.body {
             WatchBody::Lifecycle(record) => WatchLineBody::Lifecycle { record: record.clone() },
             WatchBody::Console(chunk) => console(chunk),
+            WatchBody::Frame(found) => frame(found),
             WatchBody::Tool(tool) => WatchLineBody::Tool { tool: tool.clone() },
             WatchBody::Bazel(events) => bazel(events),
         };
@@ -133,12 +168,30 @@ impl BazelEventLine {
     }
 }
 
-fn console(chunk: &ConsoleChunk) -> WatchLineBody {
-    let (text, base64) = match std::str::from_utf8(&chunk.data) {
-        _ if chunk.dropped.is_some() => (None, None),
-        Ok(text) => (Some(text.to_owned()), None),
-        Err(_) => (None, Some(base64::engine::general_purpose::STANDARD.encode(&chunk.data))),
+fn frame(found: &Frame) -> WatchLineBody {
+    let ConsoleFrame { attempt, blob, offset, bytes, lines } = found.reference;
+    let parts = found.parts();
+    let parts = parts.iter().map(|part| {
+        let (text, base64) = text_or_base64(part.data);
+        FramePartLine { stream: part.stream, offset: part.offset, text, base64 }
+    });
+    let lost = match &found.content {
+        FrameContent::Lost(why) => Some(why.clone()),
+        FrameContent::Read(_) | FrameContent::Unread => None,
     };
+    let blob = blob.to_string();
+    WatchLineBody::Frame { attempt, offset, bytes, lines, blob, parts: parts.collect(), lost }
+}
+
+fn text_or_base64(data: &[u8]) -> (Option<String>, Option<String>) {
+    match std::str::from_utf8(data) {
+        Ok(text) => (Some(text.to_owned()), None),
+        Err(_) => (None, Some(base64::engine::general_purpose::STANDARD.encode(data))),
+    }
+}
+
+fn console(chunk: &ConsoleChunk) -> WatchLineBody {
+    let (text, base64) = if chunk.dropped.is_some() { (None, None) } else { text_or_base64(&chunk.data) };
     let (stream, attempt, offset) = (chunk.stream, chunk.attempt, chunk.offset);
     WatchLineBody::Console { stream, attempt, offset, text, base64, dropped: chunk.dropped }
 }

@@ -228,12 +228,12 @@ pub struct LogSummary {
     pub stdout_bytes: u64,
     /// Bytes written to stderr.
     pub stderr_bytes: u64,
-    /// Bytes that are stored on the bus; the rest, up to the log limit, is in `overflow`.
+    /// Bytes that are stored on the bus; the rest, up to the log limit, is in frames in the store.
     pub bus_bytes: u64,
-    /// File with the output that did not fit on the bus, stdout and stderr in order of arrival; absent if all fit.
+    /// Of builds of earlier versions: file with the output that did not fit on the bus, stdout and stderr in order of arrival.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub overflow: Option<OutputFile>,
-    /// Bytes beyond the log limit, which were discarded.
+    /// Bytes beyond the log limit, or that the store did not take, which were discarded.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub dropped_bytes: u64,
 }

@@ -100,7 +100,7 @@ impl Default for Settings {
             drain_seconds: 10,
             orphan_seconds: 60,
             console_bytes_max: 4 << 20,
-            log_bytes_max: 64 << 20,
+            log_bytes_max: 1 << 30,
             output_bytes_max: 4 << 30,
             keep_failed_workspaces: false,
             worker_properties: properties(),

@@ -179,7 +179,7 @@ pub struct Settings {
     /// Seconds after which the processes left by a killed `forebay up` stop, once their builds have ended, unless
     /// another `up` takes them over. 0: never.
     pub orphan_seconds: u64,
-    /// Maximum console output of one build on the bus in bytes; the rest goes to the store.
+    /// Maximum console output of one build on the bus in bytes; the rest goes to the store in frames.
     pub console_bytes_max: u64,
     /// Maximum console output of one build that is kept at all, in bytes.
     pub log_bytes_max: u64,

@@ -9,7 +9,7 @@ use client::{Followed, Following, WatchKind};
 use model::{BuildKey, Sequence};
 use tokio::{sync::mpsc, time::timeout};
 
-use crate::gateway::Gateway;
+use crate::{frames, gateway::Gateway};
 
 /// Maximum number of events read ahead of the client.
 const AHEAD: usize = 2;
@@ -62,7 +62,10 @@ impl ReadAhead {
                     self.wait_for_reader(&sender, Next::Ended).await;
                     return;
                 }
-                Ok(Some(followed)) => {
+                Ok(Some(mut followed)) => {
+                    if let Followed::Event(event) = &mut followed {
+                        frames::fill_event(&self.gateway, event).await;
+                    }
                     let last = self.pass(&followed);
                     (Next::Followed(followed), last)
                 }

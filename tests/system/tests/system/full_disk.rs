@@ -121,7 +121,7 @@ async fn output_waits_for_room_in_the_store() {
         WatchBody::Console(chunk) => {
             String::from_utf8_lossy(&chunk.data).contains("waiting for space in the store")
         }
-        WatchBody::Lifecycle(_) | WatchBody::Tool(_) | WatchBody::Bazel(_) => false,
+        WatchBody::Lifecycle(_) | WatchBody::Frame(_) | WatchBody::Tool(_) | WatchBody::Bazel(_) => false,
     };
     farm.wait_event(&key, BOUND, &[EventKind::Console], waits).await;
     fs::remove_file(fill).unwrap();

@@ -38,6 +38,7 @@ mod jobs;
 mod jobs_refused;
 mod kept_blobs;
 mod limits;
+mod long_logs;
 mod marks;
 mod merging;
 mod models;

@@ -46,7 +46,7 @@ fn positions_of(events: &[WatchEvent]) -> Vec<Sequence> {
 fn text(events: &[WatchEvent]) -> String {
     let data = events.iter().filter_map(|event| match &event.body {
         WatchBody::Console(chunk) => Some(chunk.data.to_vec()),
-        WatchBody::Lifecycle(_) | WatchBody::Tool(_) | WatchBody::Bazel(_) => None,
+        WatchBody::Lifecycle(_) | WatchBody::Frame(_) | WatchBody::Tool(_) | WatchBody::Bazel(_) => None,
     });
     String::from_utf8(data.flatten().collect()).unwrap()
 }
