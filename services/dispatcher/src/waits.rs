@@ -80,11 +80,11 @@ impl Waits {
         self.builds.len() < BUILDS_MAX
     }
 
-    /// What a build waited for that was picked, sorted by time.
-    pub(crate) fn remove(&mut self, id: BuildId) -> Vec<Change> {
-        let own = self.builds.remove(&id).unwrap_or_default().changes;
+    /// What a build waited for that is picked, sorted by time. It stays noted, because its worker may refuse it.
+    pub(crate) fn changes_of(&self, id: BuildId) -> Vec<Change> {
+        let own = self.builds.get(&id).map(|noted| noted.changes.iter().copied()).into_iter().flatten();
         let farm = self.exhausted.iter().map(|at| (*at, WaitsFor::Workspace));
-        let mut changes: Vec<Change> = own.into_iter().chain(farm).collect();
+        let mut changes: Vec<Change> = own.chain(farm).collect();
         changes.sort_by_key(|(at, _)| *at);
         changes
     }
@@ -121,7 +121,7 @@ mod tests {
     fn a_build_waits_for_what_was_noted_last() {
         let (mut waits, one, other) = (Waits::default(), build(), build());
         waits.note(&one, WaitsFor::Quota);
-        assert!(waits.remove(one.id).is_empty(), "nothing is noted without a trace");
+        assert!(waits.changes_of(one.id).is_empty(), "nothing is noted without a trace");
         for (second, is_exhausted, noted) in [
             (1, false, vec![WaitsFor::Worker, WaitsFor::Quota]),
             (2, false, vec![WaitsFor::Quota]),
@@ -136,8 +136,8 @@ mod tests {
             }
         }
         let wanted = [(at(1), WaitsFor::Quota), (at(3), WaitsFor::Workspace), (at(5), WaitsFor::Quota)];
-        assert_eq!(waits.remove(one.id), wanted);
-        assert_eq!(waits.remove(other.id), [(at(3), WaitsFor::Workspace)]);
+        assert_eq!(waits.changes_of(one.id), wanted);
+        assert_eq!(waits.changes_of(other.id), [(at(3), WaitsFor::Workspace)]);
     }
 
     #[test]
@@ -150,7 +150,7 @@ mod tests {
         let late = build();
         waits.note(&late, WaitsFor::Quota);
         assert_eq!(waits.builds.len(), BUILDS_MAX);
-        assert!(waits.remove(late.id).is_empty());
+        assert!(waits.changes_of(late.id).is_empty());
         waits.begin(at(1) + FORGOTTEN_AFTER * 2, false);
         waits.note(&late, WaitsFor::Quota);
         assert_eq!(waits.builds.len(), 1);

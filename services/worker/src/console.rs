@@ -1,5 +1,5 @@
 //! A build's console output: it goes to the bus, then in frames to the store, then it is dropped. Each change is marked
-//! where it happens.
+//! in the output at the place where it happens, so that readers know what they miss.
 
 use std::{
     sync::{Arc, Weak},

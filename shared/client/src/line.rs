@@ -59,7 +59,7 @@ pub enum WatchLineBody {
         attempt: Attempt,
         /// Offset in bytes of its start in the whole console output.
         offset: u64,
-        /// Number of bytes.
+        /// Number of bytes of the output that it has.
         bytes: u64,
         /// Number of line ends.
         lines: u64,

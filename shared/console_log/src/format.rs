@@ -30,7 +30,7 @@ pub enum FrameError {
     Zstd(#[from] std::io::Error),
 }
 
-/// Encodes a frame.
+/// Encodes console output as one frame.
 ///
 /// # Errors
 ///

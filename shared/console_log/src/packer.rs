@@ -85,7 +85,7 @@ impl Packer {
         self.open.data.is_empty()
     }
 
-    /// Adds output.
+    /// Adds output to the frame that is filled.
     pub fn push(&mut self, stream: OutputStream, data: &[u8]) {
         self.open.data.extend_from_slice(data);
         self.open.add(Run { stream, bytes: data.len() });

@@ -97,15 +97,9 @@ pub fn copy_ended(ended: &Ended<'_>, times: &CopyTimes) -> Made {
     };
     let copy = id(names::COPY);
     let root = trace.context().span;
-    let queue = Span::new(
-        id(names::QUEUE),
-        Some(root),
-        names::QUEUE,
-        waited_since.into(),
-        started,
-    )
-    .with(names::PRIORITY, claimed.urgency().band.as_str())
-    .with_some(names::REASON, requeue_reason(claimed));
+    let queue = Span::new(id(names::QUEUE), Some(root), names::QUEUE, waited_since.into(), started)
+        .with(names::PRIORITY, claimed.urgency().band.as_str())
+        .with_some(names::REASON, requeue_reason(claimed));
     let outcome = after.and_then(ExecutionRecord::outcome);
     let mut whole = Span::new(copy, Some(root), names::COPY, started, at)
         .with(names::EXECUTOR, executor.to_string())

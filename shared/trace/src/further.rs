@@ -41,7 +41,7 @@ impl FurtherCalls {
         }
     }
 
-    /// Number of calls.
+    /// Number of calls that were added so far.
     pub fn count(&self) -> u32 {
         self.started.saturating_add(self.merged).saturating_add(self.cached)
     }

@@ -9,7 +9,7 @@ use crate::{ids, names};
 /// What a build in its queue waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WaitsFor {
-    /// An idle workspace.
+    /// A workspace that no build occupies.
     Workspace,
     /// A worker that offers what the build requires.
     Worker,

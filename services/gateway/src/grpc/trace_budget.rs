@@ -125,7 +125,9 @@ impl TraceBudget {
         let Some((_, further)) = taken else { return };
         let sampled = spans::selects(client.trace, Some(client));
         let (_, random) = uuid::Uuid::new_v4().as_u64_pair();
-        spans::export(further.span(SpanContext { sampled, ..client }, SpanId::from_bytes(random.to_be_bytes())));
+        spans::export(
+            further.span(SpanContext { sampled, ..client }, SpanId::from_bytes(random.to_be_bytes())),
+        );
     }
 
     pub(crate) fn now(&self) -> SystemTime {

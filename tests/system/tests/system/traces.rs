@@ -242,7 +242,8 @@ async fn a_trace_with_enough_actions_links_to_those_of_further_ones() {
     let collector = Collector::over_http().await;
     let builder = jobs::builder().env("FOREBAY_TRACE_ACTIONS_MAX", "2");
     let farm = collector.receive(builder).start().await;
-    let tasks: Vec<_> = (0..5).map(|number| jobs::sh(&format!("t{number}"), &format!("echo {number}"))).collect();
+    let tasks: Vec<_> =
+        (0..5).map(|number| jobs::sh(&format!("t{number}"), &format!("echo {number}"))).collect();
     let failing = [json!({"dependencies": ["t0", "t1", "t2", "t3", "t4"]})];
     let mut last = jobs::sh("last", "exit 3");
     last.as_object_mut().unwrap().extend(failing[0].as_object().unwrap().clone());
@@ -267,6 +268,10 @@ async fn a_trace_with_enough_actions_links_to_those_of_further_ones() {
     let of_failed = collector.all().into_iter().find(|it| it.name() == "execution" && it.error().is_some());
     let of_failed = of_failed.unwrap();
     assert_eq!(of_failed.text("forebay.build").unwrap(), key.id.to_string());
-    let links: Vec<_> = spans.iter().filter(|it| it.name() == further.1).flat_map(|it| &it.span.links).collect();
-    assert!(links.len() == 4 && links.iter().any(|link| link.trace_id == of_failed.span.trace_id), "{links:?}");
+    let links: Vec<_> =
+        spans.iter().filter(|it| it.name() == further.1).flat_map(|it| &it.span.links).collect();
+    assert!(
+        links.len() == 4 && links.iter().any(|link| link.trace_id == of_failed.span.trace_id),
+        "{links:?}"
+    );
 }
