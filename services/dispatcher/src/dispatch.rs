@@ -303,7 +303,7 @@ impl Dispatcher {
             }
             if held == Held::Yes {
                 started.push((build.pick.key.group.clone(), estimate));
-                let waits = self.waits.changes_of(build.pick.key.id);
+                let waits = self.waits.changes_of(build.pick.key.id, build.pick.sequence);
                 kept.push(PickedBuild { waits, ..build });
             }
         }

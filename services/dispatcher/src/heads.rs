@@ -242,6 +242,7 @@ async fn startable_of(
                 room.lacks(&mut admission, &build.traits)
             };
             if let Some(waits_for) = waits_for {
+                // Most builds of further pages are far from their turn.
                 if page_number == 0 {
                     waits.note(build, waits_for);
                 }

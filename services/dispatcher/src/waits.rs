@@ -6,7 +6,7 @@ use std::{
 };
 
 use index::{Heads, WaitingBuild};
-use model::BuildId;
+use model::{BuildId, Sequence};
 use telemetry::spans;
 use trace::{Change, WaitsFor};
 
@@ -32,6 +32,8 @@ pub(crate) struct Waits {
 
 #[derive(Debug, Default)]
 struct Noted {
+    /// Position since which the build waits; a requeue changes it.
+    sequence: Sequence,
     changes: VecDeque<Change>,
     seen: Option<SystemTime>,
 }
@@ -60,6 +62,9 @@ impl Waits {
             return;
         }
         let noted = self.builds.entry(build.id).or_default();
+        if noted.sequence != build.sequence {
+            *noted = Noted { sequence: build.sequence, ..Noted::default() };
+        }
         noted.seen = Some(now);
         noted.changes.pop_back_if(|(at, _)| *at == now);
         // After the farm was exhausted, the same reason begins once more.
@@ -81,8 +86,9 @@ impl Waits {
     }
 
     /// What a build waited for that is picked, sorted by time. It stays noted, because its worker may refuse it.
-    pub(crate) fn changes_of(&self, id: BuildId) -> Vec<Change> {
-        let own = self.builds.get(&id).map(|noted| noted.changes.iter().copied()).into_iter().flatten();
+    pub(crate) fn changes_of(&self, id: BuildId, sequence: Sequence) -> Vec<Change> {
+        let noted = self.builds.get(&id).filter(|noted| noted.sequence == sequence);
+        let own = noted.map(|noted| noted.changes.iter().copied()).into_iter().flatten();
         let farm = self.exhausted.iter().map(|at| (*at, WaitsFor::Workspace));
         let mut changes: Vec<Change> = own.chain(farm).collect();
         changes.sort_by_key(|(at, _)| *at);
@@ -121,7 +127,7 @@ mod tests {
     fn a_build_waits_for_what_was_noted_last() {
         let (mut waits, one, other) = (Waits::default(), build(), build());
         waits.note(&one, WaitsFor::Quota);
-        assert!(waits.changes_of(one.id).is_empty(), "nothing is noted without a trace");
+        assert!(waits.changes_of(one.id, one.sequence).is_empty(), "nothing is noted without a trace");
         for (second, is_exhausted, noted) in [
             (1, false, vec![WaitsFor::Worker, WaitsFor::Quota]),
             (2, false, vec![WaitsFor::Quota]),
@@ -136,8 +142,22 @@ mod tests {
             }
         }
         let wanted = [(at(1), WaitsFor::Quota), (at(3), WaitsFor::Workspace), (at(5), WaitsFor::Quota)];
-        assert_eq!(waits.changes_of(one.id), wanted);
-        assert_eq!(waits.changes_of(other.id), [(at(3), WaitsFor::Workspace)]);
+        assert_eq!(waits.changes_of(one.id, one.sequence), wanted);
+        assert_eq!(waits.changes_of(other.id, other.sequence), [(at(3), WaitsFor::Workspace)]);
+    }
+
+    #[test]
+    fn a_requeued_build_waits_for_something_new() {
+        let mut waits = Waits::default();
+        let first = build();
+        let again = WaitingBuild { sequence: Sequence(5), ..first.clone() };
+        waits.begin(at(1), false);
+        waits.note(&first, WaitsFor::Quota);
+        assert_eq!(waits.changes_of(first.id, first.sequence), [(at(1), WaitsFor::Quota)]);
+        assert!(waits.changes_of(again.id, again.sequence).is_empty());
+        waits.begin(at(2), false);
+        waits.note(&again, WaitsFor::Quota);
+        assert_eq!(waits.changes_of(again.id, again.sequence), [(at(2), WaitsFor::Quota)]);
     }
 
     #[test]
@@ -150,7 +170,7 @@ mod tests {
         let late = build();
         waits.note(&late, WaitsFor::Quota);
         assert_eq!(waits.builds.len(), BUILDS_MAX);
-        assert!(waits.changes_of(late.id).is_empty());
+        assert!(waits.changes_of(late.id, late.sequence).is_empty());
         waits.begin(at(1) + FORGOTTEN_AFTER * 2, false);
         waits.note(&late, WaitsFor::Quota);
         assert_eq!(waits.builds.len(), 1);

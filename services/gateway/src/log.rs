@@ -45,9 +45,16 @@ pub(crate) async fn show(
     let last = gateway.client.bus().stream(stream::EVENTS).last(&subject).await?;
     let watch = gateway.client.watch(&key, Sequence(0), &[EventKind::Console]).giving_up();
     let until = last.map_or(Sequence(0), |stored| stored.sequence);
-    let chunks =
-        StoredChunks { gateway: gateway.clone(), watch, run: run_of(&build), position: Sequence(0), until };
-    let parts = chunks.parts().chain(overflow(&gateway, &build).await?);
+    let overflow = overflow(&gateway, &build).await?;
+    let chunks = StoredChunks {
+        gateway: gateway.clone(),
+        watch,
+        run: run_of(&build),
+        has_overflow: overflow.is_some(),
+        position: Sequence(0),
+        until,
+    };
+    let parts = chunks.parts().chain(overflow.unwrap_or_else(|| streams::empty().boxed()));
     let head =
         [(header::CONTENT_TYPE, "text/plain; charset=utf-8"), (header::X_CONTENT_TYPE_OPTIONS, "nosniff")];
     Ok((head, Body::from_stream(parts)).into_response())
@@ -64,6 +71,8 @@ struct StoredChunks {
     gateway: Gateway,
     watch: Watch,
     run: Attempt,
+    /// Whether the output that is not on the bus follows from a file.
+    has_overflow: bool,
     position: Sequence,
     until: Sequence,
 }
@@ -87,7 +96,7 @@ impl StoredChunks {
     async fn output_of(&self, body: WatchBody) -> Option<Bytes> {
         match body {
             WatchBody::Console(chunk) if chunk.attempt == self.run => {
-                if chunk.dropped.is_some() {
+                if chunk.dropped.is_some() && !self.has_overflow {
                     return Some(Bytes::from_static(b"\nforebay: output is omitted from here on\n"));
                 }
                 (!chunk.data.is_empty()).then_some(chunk.data)
@@ -111,10 +120,11 @@ impl StoredChunks {
     }
 }
 
-async fn overflow(gateway: &Gateway, build: &BuildView) -> Result<BoxStream<'static, Part>, Failure> {
+/// The rest of the output of a build of an earlier version.
+async fn overflow(gateway: &Gateway, build: &BuildView) -> Result<Option<BoxStream<'static, Part>>, Failure> {
     let overflow = build.record.result().and_then(|result| result.log.overflow.as_ref());
-    let Some(file) = overflow else { return Ok(streams::empty().boxed()) };
+    let Some(file) = overflow else { return Ok(None) };
     let digest = file.blob();
     let parts = gateway.cas.read(&digest, 0, None).await?.ok_or(CasError::Missing { digest })?;
-    Ok(parts.map_err(Into::into).boxed())
+    Ok(Some(parts.map_err(Into::into).boxed()))
 }

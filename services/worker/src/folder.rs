@@ -17,7 +17,6 @@ use tracing::{debug, info};
 /// Prefix of the name of a folder that is not locked yet.
 const NEW: &str = ".new-";
 /// Name of the file with console output that exceeds the limit of the bus.
-const LOG: &str = "log";
 /// Name of the folder with the events of Bazel, which its wrapper writes too.
 const TOOL_EVENTS: &str = "tool-events";
 /// Bytes below which a disk counts as full: a command that runs out of space rarely leaves zero bytes free.
@@ -56,7 +55,6 @@ impl WorkerFolder {
             build: root.join("build"),
             temporary: root.join("tmp"),
             home: root.join("home"),
-            log: root.join(LOG),
             own: root.join("own"),
             tool_events: root.join(TOOL_EVENTS),
             root,
@@ -128,8 +126,6 @@ pub(crate) struct RunFolder {
     pub(crate) temporary: PathBuf,
     /// `HOME` of the command.
     pub(crate) home: PathBuf,
-    /// Console output beyond the limit of the bus.
-    pub(crate) log: PathBuf,
     /// Events that the calls of Bazel wrote for the worker; exists only after such a call.
     pub(crate) tool_events: PathBuf,
     /// Files of the preparation.
@@ -149,15 +145,11 @@ impl RunFolder {
         Ok(&self.own)
     }
 
-    /// Empties the workspace of a run that continues, except for its log. Large trees are removed in the background.
+    /// Empties the workspace of a run that continues. Large trees are removed in the background.
     pub(crate) fn wipe(&self) -> io::Result<()> {
         let trash = trash_of(&self.root);
         fs::rename(&self.root, &trash)?;
         self.create()?;
-        match fs::rename(trash.join(LOG), &self.log) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            Ok(()) | Err(_) => {}
-        }
         remove_in_background(trash);
         Ok(())
     }
@@ -175,16 +167,6 @@ impl RunFolder {
                     })
                 })
             })
-    }
-
-    /// Keeps the workspace for the next run, without the log of this one.
-    pub(crate) fn keep(&self) {
-        match fs::remove_file(&self.log) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                debug!(path = %self.log.display(), %error, "cannot remove the log of a run");
-            }
-            Ok(()) | Err(_) => {}
-        }
     }
 
     /// Whether the disk under the workspace is practically full.
@@ -275,11 +257,10 @@ mod tests {
     #[tokio::test]
     async fn a_run_finds_nothing_of_the_one_before() {
         assert!(after(|_| {}));
-        let dirty: [fn(&RunFolder); 9] = [
+        let dirty: [fn(&RunFolder); 8] = [
             |it| fs::write(it.build.join("x"), "").unwrap(),
             |it| fs::write(it.home.join("x"), "").unwrap(),
             |it| fs::write(it.temporary.join("x"), "").unwrap(),
-            |it| fs::write(&it.log, "").unwrap(),
             |it| fs::create_dir(&it.own).unwrap(),
             |it| fs::write(it.root.join("x"), "").unwrap(),
             |it| fs::create_dir_all(it.root.join("bazel/x")).unwrap(),
@@ -298,18 +279,16 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_wiped_workspace_has_the_log_of_its_run_and_nothing_else() {
+    async fn a_wiped_workspace_has_nothing_of_its_run() {
         let data = tempfile::tempdir().unwrap();
         let folder = WorkerFolder::create(data.path(), "w").unwrap().run_folder(0).unwrap();
         folder.wipe().unwrap();
         assert_eq!(names(&folder.root), ["build", "home", "tmp"]);
-        fs::write(&folder.log, "log").unwrap();
         for path in [folder.build.join("x"), folder.temporary.join("x"), folder.root.join("x")] {
             fs::write(path, "").unwrap();
         }
         folder.wipe().unwrap();
-        assert_eq!(names(&folder.root), ["build", "home", "log", "tmp"]);
+        assert_eq!(names(&folder.root), ["build", "home", "tmp"]);
         assert!(is_empty(&folder.build) && is_empty(&folder.temporary));
-        assert_eq!(fs::read_to_string(&folder.log).unwrap(), "log");
     }
 }

@@ -62,7 +62,6 @@ impl Workspace {
 
     /// Leaves the workspace with its files and processes to similar builds of `group`.
     pub(crate) async fn leave_warm(mut self, group: Group, keys: WorkspaceKeys) -> After {
-        self.folder.keep();
         if let Some(guard) = self.guard.take() {
             self.shim_lives = guard.release().await;
         }

@@ -33,9 +33,15 @@ pub struct FramePart<'a> {
 }
 
 impl Frame {
-    /// The blob to read; none if it is larger than a frame can be.
-    pub fn blob(&self) -> Option<BlobDigest> {
-        (self.reference.blob.size <= console_log::BLOB_MAX).then_some(self.reference.blob)
+    /// The blob to read.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the blob is larger than a frame can be.
+    pub fn blob(&self) -> Result<BlobDigest, String> {
+        let blob = self.reference.blob;
+        let fits = blob.size <= console_log::BLOB_MAX;
+        if fits { Ok(blob) } else { Err(format!("blob {blob} is larger than a frame can be")) }
     }
 
     /// Decodes the blob, or notes why it cannot be read.

@@ -122,6 +122,24 @@ fn attempts_are_siblings_and_a_lost_one_has_its_spans_too() {
 }
 
 #[test]
+fn what_a_command_started_has_a_parent_however_the_attempt_ends() {
+    let running = start(&waiting(), 11_000);
+    let id_of = |made: &Made, name: &str| the(made, name).context.span;
+    let command = id_of(&run_ended(&running, &finish(&running, 11_100_000, 0.5, 12_000)), "command");
+    for (code, name) in [
+        (ReasonCode::LeaseExpired, "run until the last sign of life"),
+        (ReasonCode::WorkerDrained, "run until the requeue"),
+    ] {
+        let reason = Reason { code, message: "gone".into() };
+        let retry = Retry { reason, worker: worker(), invocation: running.invocation_id() };
+        let made = run_ended(&running, &running.requeued(retry, true, Millis(16_000)));
+        assert_eq!(id_of(&made, name), command, "{name}");
+        let parts = children(&made, the(&made, "invocation"));
+        assert_eq!(parts.iter().map(|it| length(it)).sum::<Duration>(), Duration::from_secs(5));
+    }
+}
+
+#[test]
 fn what_failed_or_was_slow_is_kept() {
     let before = start(&waiting(), 11_000);
     assert_eq!(run_ended(&before, &finish(&before, 11_000_000, 30.0, 41_000)).keep, None);

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use client::{Followed, Following, WatchKind};
+use client::{Followed, Following, WatchBody, WatchKind};
 use model::{BuildKey, Sequence};
 use tokio::{sync::mpsc, time::timeout};
 
@@ -63,8 +63,10 @@ impl ReadAhead {
                     return;
                 }
                 Ok(Some(mut followed)) => {
-                    if let Followed::Event(event) = &mut followed {
-                        frames::fill_event(&self.gateway, event).await;
+                    if let Followed::Event(event) = &mut followed
+                        && let WatchBody::Frame(frame) = &mut event.body
+                    {
+                        frames::fill(&self.gateway, frame).await;
                     }
                     let last = self.pass(&followed);
                     (Next::Followed(followed), last)

@@ -6,8 +6,9 @@ use bus::EventKind;
 use client::{WatchBody, WatchEvent};
 use farm::{Farm, SOON};
 use model::Sequence;
+use serde_json::Value;
 
-use crate::check::script;
+use crate::{check::script, http::client};
 
 /// Output of about 3 MB in both streams.
 const TALK: &str = "i=0; while [ $i -lt 20 ]; do seq 20000; seq 30000 32000 >&2; i=$((i+1)); done";
@@ -37,6 +38,36 @@ async fn all_output_is_shown_to_its_end() {
     assert!(logs.stderr == stderr, "{} bytes", logs.stderr.len());
     let watched = farm.cli(&["watch", "@last", "--kind", "console"]).await;
     assert!(watched.stdout == stdout && watched.stderr == stderr, "{} bytes", watched.stdout.len());
+}
+
+#[tokio::test]
+async fn all_output_comes_over_http() {
+    let farm = farm().await;
+    let (stdout, stderr) = expected();
+    let key = farm.submit("g", script(TALK)).await;
+    farm.wait_finished(&key, SOON).await;
+    let url = format!("{}/v1/builds/{}/{}", farm.http_url(), key.group, key.id);
+    let get = async |url: String| client().get(url).send().await.unwrap().text().await.unwrap();
+    let sorted = |text: &str| {
+        let mut lines: Vec<String> = text.lines().map(ToOwned::to_owned).collect();
+        lines.sort();
+        lines
+    };
+    let log = get(format!("{url}/log")).await;
+    // A shell that changes between streams may be read in another order.
+    assert_eq!(log.len(), stdout.len() + stderr.len());
+    assert!(sorted(&log) == sorted(&(stdout.clone() + &stderr)));
+    let mut seen = (String::new(), String::new());
+    for line in get(format!("{url}/events?kind=console")).await.lines() {
+        let Some(data) = line.strip_prefix("data:") else { continue };
+        let event: Value = serde_json::from_str(data).unwrap();
+        let parts = event["parts"].as_array().cloned().unwrap_or_else(|| vec![event.clone()]);
+        for part in parts {
+            let to = if part["stream"] == "stderr" { &mut seen.1 } else { &mut seen.0 };
+            to.push_str(part["text"].as_str().unwrap_or_default());
+        }
+    }
+    assert!(seen == (stdout, stderr), "{} and {} bytes", seen.0.len(), seen.1.len());
 }
 
 #[tokio::test]
