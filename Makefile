@@ -14,7 +14,7 @@ help: ## show this list
 tools: ## install missing tools (nats-server, redis-server, Python packages) into .tools/
 	@infra/tools/setup.sh
 
-clients: tools ## also install the clients and object stores for the tests (Bazel, moto, Azurite)
+clients: tools ## also install the clients and object stores for the tests (Bazel, moto, Azurite, schemathesis)
 	@infra/tools/clients.sh
 
 build: ## compile the workspace

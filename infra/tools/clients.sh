@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # usage: clients.sh [--all]
-# Installs the clients that tests/e2e runs, the sources that they build, and the object stores of tests/system into
-# .tools/: always Bazel, moto (S3) and Azurite (Azure blobs), with --all also Bazel 2.1.0 and BuildStream if they are
-# available (their tests report it if they are not).
+# Installs the clients that tests/e2e runs, the sources that they build, and what tests/system needs besides setup.sh into
+# .tools/: always Bazel, moto (S3), Azurite (Azure blobs), and schemathesis and openapi-spec-validator (the HTTP API), with
+# --all also Bazel 2.1.0 and BuildStream if they are available (their tests report it if they are not).
 set -euo pipefail
 
 BAZEL_PACKAGE=@bazel/bazel-linux_x64@2.1.0 # the newest in the registry: an old release, to test a second version
@@ -18,8 +18,8 @@ PATH=${PATH//"$tools/bin:"/} # check the machine itself, not the results of an e
 source "$here/apt.sh"
 
 case ${1:-} in
-  '') all= wanted=(bazel moto_server azurite-blob) ;;
-  --all) all=1 wanted=(bazel moto_server azurite-blob bazel-2.1 bst) ;;
+  '') all= wanted=(bazel moto_server azurite-blob schemathesis openapi-spec-validator) ;;
+  --all) all=1 wanted=(bazel moto_server azurite-blob schemathesis openapi-spec-validator bazel-2.1 bst) ;;
   *) echo "usage: clients.sh [--all]" >&2 && exit 2 ;;
 esac
 
@@ -96,6 +96,16 @@ install_moto() {
   wrapper moto_server "$tools/bin/python" -c "$start"
 }
 
+# What tests the HTTP API by its OpenAPI document.
+install_openapi() {
+  local path="import sys; sys.path.insert(0, '$tools/openapi'); from"
+  rm -rf "$tools/openapi"
+  "$tools/bin/python" -m pip install -q --disable-pip-version-check --no-warn-script-location \
+    --root-user-action=ignore --target "$tools/openapi" -r "$here/openapi.txt" || return 1
+  wrapper schemathesis "$tools/bin/python" -c "$path schemathesis.cli import schemathesis; schemathesis()"
+  wrapper openapi-spec-validator "$tools/bin/python" -c "$path openapi_spec_validator.__main__ import main; main()"
+}
+
 install_azurite() {
   local root=$tools/azurite
   find_node || return 1
@@ -146,7 +156,7 @@ unpack_busybox() {
   rm -rf "$work"
 }
 
-stamp=$(echo "$tools" | cat - "$here/clients.sh" "$here/apt.sh" "$here/buildstream.txt" "$here/moto.txt" | sha256sum)
+stamp=$(echo "$tools" | cat - "$here"/{clients.sh,apt.sh,buildstream.txt,moto.txt,openapi.txt} | sha256sum)
 if is_complete; then exit 0; fi
 mkdir -p "$tools/bin"
 if command -v flock >/dev/null; then # of two concurrent runs, the second finds everything installed
@@ -159,6 +169,7 @@ rm -rf "$tools/absent"
 for name in "${SOURCES[@]}"; do "$here/../demo/fetch.sh" "$name"; done
 install_bazel
 install_moto || fail "please check that PyPI is reachable: pip could not install moto"
+install_openapi || fail "please check that PyPI is reachable: pip could not install schemathesis"
 install_azurite || fail "please install Node.js and npm (Debian's nodejs and npm); they install $AZURITE_PACKAGE"
 if [ -n "$all" ]; then
   install_old_bazel || absent bazel-2.1 "npm could not fetch $BAZEL_PACKAGE"

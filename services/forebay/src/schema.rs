@@ -9,7 +9,7 @@ use std::{
 use clap::Args;
 use model::{
     ApiError, BuildRecord, BuildRequest, BuildView, CancelReply, CreateReply, Endpoints, GroupsReply,
-    ListReply, Rejection, ToolEvent, WorkerView,
+    ListReply, Rejection, ToolEvent, WorkerView, allow_more,
 };
 use schemars::{JsonSchema, SchemaGenerator};
 use serde_json::{Map, Value};
@@ -25,10 +25,17 @@ pub(crate) struct SchemaArgs {
     /// Write one file NAME.schema.json per message into this folder instead of printing one object
     #[arg(long, value_name = "DIR")]
     write: Option<PathBuf>,
+    /// Print the OpenAPI document of the gateway's HTTP API instead
+    #[arg(long, conflicts_with = "write")]
+    openapi: bool,
 }
 
 /// Prints the schemas, or writes them to files.
 pub(crate) fn run(args: &SchemaArgs) -> Result<ExitCode, Failure> {
+    if args.openapi {
+        stdout::bytes(pretty(&gateway::openapi())?.as_bytes())?;
+        return Ok(ExitCode::SUCCESS);
+    }
     let schemas = all();
     match &args.write {
         Some(folder) => {
@@ -103,21 +110,6 @@ fn open<T: JsonSchema>() -> (String, Value) {
     let (name, mut schema) = strict::<T>();
     allow_more(&mut schema);
     (name, schema)
-}
-
-fn allow_more(schema: &mut Value) {
-    match schema {
-        Value::Object(map) => {
-            for closed in ["additionalProperties", "unevaluatedProperties"] {
-                if map.get(closed) == Some(&Value::Bool(false)) {
-                    map.remove(closed);
-                }
-            }
-            map.values_mut().for_each(allow_more);
-        }
-        Value::Array(items) => items.iter_mut().for_each(allow_more),
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
-    }
 }
 
 fn write(folder: &Path, name: &str, schema: &Value) -> Result<(), Failure> {

@@ -17,9 +17,7 @@ use crate::{
 pub(crate) async fn invocation(
     FromState(gateway): FromState<Gateway>,
     names: PathParameters,
-    query: QueryParameters,
 ) -> Result<Json<InvocationReply>, Failure> {
-    query.reject_unknown(&[])?;
     Ok(Json(gateway.client.invocation(names.invocation()?).await?))
 }
 
@@ -27,9 +25,7 @@ pub(crate) async fn invocation(
 pub(crate) async fn invocations(
     FromState(gateway): FromState<Gateway>,
     names: PathParameters,
-    query: QueryParameters,
 ) -> Result<Json<InvocationsReply>, Failure> {
-    query.reject_unknown(&[])?;
     Ok(Json(gateway.client.invocations(&names.key()?).await?))
 }
 
@@ -39,7 +35,6 @@ pub(crate) async fn actions(
     names: PathParameters,
     query: QueryParameters,
 ) -> Result<Json<ActionsReply>, Failure> {
-    query.reject_unknown(&["attempt", "cursor", "limit"])?;
     let key = names.key()?;
     let request = ActionsRequest {
         group: Some(key.group),
@@ -57,7 +52,6 @@ pub(crate) async fn tool_invocations(
     FromState(gateway): FromState<Gateway>,
     query: QueryParameters,
 ) -> Result<Json<ToolInvocationsReply>, Failure> {
-    query.reject_unknown(&["group", "build", "id", "cursor", "limit"])?;
     let request = ToolInvocationsRequest {
         group: query.parsed("group")?,
         build: query.parsed("build")?,
@@ -74,7 +68,6 @@ pub(crate) async fn targets(
     names: PathParameters,
     query: QueryParameters,
 ) -> Result<Json<TargetsReply>, Failure> {
-    query.reject_unknown(&["status", "cursor", "limit"])?;
     let request = TargetsRequest {
         group: names.group()?,
         id: names.tool_invocation()?,
@@ -91,7 +84,6 @@ pub(crate) async fn tests(
     names: PathParameters,
     query: QueryParameters,
 ) -> Result<Json<TestsReply>, Failure> {
-    query.reject_unknown(&["status", "cursor", "limit"])?;
     let request = TestsRequest {
         group: names.group()?,
         id: names.tool_invocation()?,
@@ -107,7 +99,6 @@ pub(crate) async fn history(
     FromState(gateway): FromState<Gateway>,
     query: QueryParameters,
 ) -> Result<Json<HistoryReply>, Failure> {
-    query.reject_unknown(&["label", "command", "task", "test", "group", "days"])?;
     let of = [
         query.last("label").map(HistoryOf::Label),
         query.last("command").map(HistoryOf::Command),
@@ -127,17 +118,12 @@ pub(crate) async fn report(
     FromState(gateway): FromState<Gateway>,
     query: QueryParameters,
 ) -> Result<Json<ReportReply>, Failure> {
-    query.reject_unknown(&["since_ms", "group"])?;
     let since_ms = Millis(query.number("since_ms")?.unwrap_or_default());
     let request = ReportRequest { since_ms, group: query.parsed("group")? };
     Ok(Json(gateway.client.report(&request).await?))
 }
 
 /// Handles `GET /v1/archive`: how far the archive has read.
-pub(crate) async fn status(
-    FromState(gateway): FromState<Gateway>,
-    query: QueryParameters,
-) -> Result<Json<ArchiveStatus>, Failure> {
-    query.reject_unknown(&[])?;
+pub(crate) async fn status(FromState(gateway): FromState<Gateway>) -> Result<Json<ArchiveStatus>, Failure> {
     Ok(Json(gateway.client.archive_status().await?))
 }

@@ -23,7 +23,6 @@ use crate::{
 };
 
 const LIST_DEFAULT: usize = 50;
-const LIST_MAX: usize = 1000;
 const GROUPS_AT_ONCE: usize = 16;
 const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 
@@ -51,9 +50,7 @@ pub(crate) async fn create(
 pub(crate) async fn show(
     FromState(gateway): FromState<Gateway>,
     names: PathParameters,
-    query: QueryParameters,
 ) -> Result<Json<BuildView>, Failure> {
-    query.reject_unknown(&[])?;
     Ok(Json(gateway.client.get(&names.key()?).await?))
 }
 
@@ -61,9 +58,7 @@ pub(crate) async fn show(
 pub(crate) async fn why(
     FromState(gateway): FromState<Gateway>,
     names: PathParameters,
-    query: QueryParameters,
 ) -> Result<Json<WhyReply>, Failure> {
-    query.reject_unknown(&[])?;
     Ok(Json(gateway.client.why(&names.key()?).await?))
 }
 
@@ -118,24 +113,6 @@ async fn list_group(
 }
 
 fn list_request(query: &QueryParameters) -> Result<ListRequest, Failure> {
-    query.reject_unknown(&[
-        "state",
-        "outcome",
-        "label",
-        "id_prefix",
-        "limit",
-        "priority",
-        "submitter",
-        "since_ms",
-        "until_ms",
-        "requirement",
-        "text",
-        "cursor",
-    ])?;
-    let limit: Option<usize> = query.number("limit")?;
-    if limit.is_some_and(|limit| limit == 0 || limit > LIST_MAX) {
-        return Err(Failure::invalid(format!("invalid limit: expected 1 to {LIST_MAX}")));
-    }
     let pair = |what: &'static str| {
         move |text: &str| {
             let (name, value) = text
@@ -151,7 +128,7 @@ fn list_request(query: &QueryParameters) -> Result<ListRequest, Failure> {
         outcome: query.outcome()?,
         labels: query.all("label").map(pair("label")).collect::<Result<_, Failure>>()?,
         id_prefix: last("id_prefix"),
-        limit,
+        limit: query.number("limit")?,
         priority: priority.map_err(|error: model::ParseIdError| Failure::invalid(error.to_string()))?,
         submitter: last("submitter"),
         since_ms: query.number("since_ms")?.map(Millis),

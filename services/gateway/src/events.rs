@@ -40,7 +40,6 @@ pub(crate) async fn stream(
     headers: HeaderMap,
 ) -> Result<Response, Failure> {
     let key = names.key()?;
-    query.reject_unknown(&["from", "kind"])?;
     let after = position(&query, &headers)?;
     let kinds = kinds(&query)?;
     let build = gateway.client.get(&key).await?;

@@ -9,32 +9,22 @@ use axum::{
 use model::{GroupsReply, QuotaReply, WorkerView};
 use telemetry::metrics;
 
-use crate::{failure::Failure, gateway::Gateway, input::QueryParameters};
+use crate::{failure::Failure, gateway::Gateway};
 
 /// Handles `GET /v1/groups`: lists the quota groups.
-pub(crate) async fn groups(
-    FromState(gateway): FromState<Gateway>,
-    query: QueryParameters,
-) -> Result<Json<GroupsReply>, Failure> {
-    query.reject_unknown(&[])?;
+pub(crate) async fn groups(FromState(gateway): FromState<Gateway>) -> Result<Json<GroupsReply>, Failure> {
     Ok(Json(GroupsReply { groups: gateway.client.groups().await? }))
 }
 
 /// Handles `GET /v1/workers`: lists the live workers.
 pub(crate) async fn workers(
     FromState(gateway): FromState<Gateway>,
-    query: QueryParameters,
 ) -> Result<Json<Vec<WorkerView>>, Failure> {
-    query.reject_unknown(&[])?;
     Ok(Json(gateway.client.workers().await?))
 }
 
 /// Handles `GET /v1/quota`: returns the quotas.
-pub(crate) async fn quota(
-    FromState(gateway): FromState<Gateway>,
-    query: QueryParameters,
-) -> Result<Json<QuotaReply>, Failure> {
-    query.reject_unknown(&[])?;
+pub(crate) async fn quota(FromState(gateway): FromState<Gateway>) -> Result<Json<QuotaReply>, Failure> {
     Ok(Json(gateway.client.quota().await?))
 }
 

@@ -41,7 +41,6 @@ pub(crate) async fn blob(
     query: QueryParameters,
     headers: HeaderMap,
 ) -> Result<Response, Failure> {
-    query.reject_unknown(&["size_bytes"])?;
     let digest = names.digest()?;
     let blob = gateway.cas.resolve(&digest, query.number("size_bytes")?).await?;
     send(&gateway.cas, &digest, blob, &headers).await

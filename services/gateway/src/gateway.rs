@@ -1,7 +1,11 @@
 //! What the handlers of HTTP requests work with.
 
-use std::time::Duration;
+use std::{
+    sync::{Arc, LazyLock},
+    time::Duration,
+};
 
+use axum::body::Bytes;
 use cas::Cas;
 use client::Client;
 use tokio_util::sync::CancellationToken;
@@ -18,4 +22,6 @@ pub(crate) struct Gateway {
     pub(crate) reading: Duration,
     /// Cancelled when the gateway must stop.
     pub(crate) stop: CancellationToken,
+    /// The OpenAPI document, made when it is first read.
+    pub(crate) openapi: Arc<LazyLock<Bytes>>,
 }

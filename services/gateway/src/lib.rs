@@ -3,6 +3,7 @@
 //! It is stateless: calls go to the services over the bus, each event stream is a separate watch, and files are
 //! streamed from the store.
 
+mod api;
 mod archived;
 mod builds;
 mod events;
@@ -15,10 +16,15 @@ pub mod grpc;
 mod input;
 mod log;
 mod measure;
+mod openapi;
 mod routes;
 mod whereabouts;
 
-use std::{net::SocketAddr, time::Duration};
+use std::{
+    net::SocketAddr,
+    sync::{Arc, LazyLock},
+    time::Duration,
+};
 
 use client::Client;
 use grpc::GrpcConfig;
@@ -42,6 +48,11 @@ pub fn run(context: Context, settings: GatewaySettings) -> Running {
     Box::pin(serve_all(context, settings))
 }
 
+/// The OpenAPI document of the HTTP API.
+pub fn openapi() -> serde_json::Value {
+    api::document(&api::all())
+}
+
 async fn serve_all(context: Context, settings: GatewaySettings) -> Result<(), ServiceError> {
     expect(
         Counter::ApiRequests,
@@ -59,6 +70,7 @@ async fn serve_all(context: Context, settings: GatewaySettings) -> Result<(), Se
         request_bytes_max: settings.request_bytes_max,
         reading: context.limiter.patience().reading,
         stop: context.stop.clone(),
+        openapi: Arc::new(LazyLock::new(|| openapi().to_string().into())),
     };
     let address = &settings.http_listen;
     let unusable = |source| StartError::Listen { address: address.clone(), source };

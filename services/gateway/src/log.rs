@@ -18,12 +18,7 @@ use futures::{
 };
 use model::{Attempt, BuildView, Sequence, State};
 
-use crate::{
-    failure::Failure,
-    frames,
-    gateway::Gateway,
-    input::{PathParameters, QueryParameters},
-};
+use crate::{failure::Failure, frames, gateway::Gateway, input::PathParameters};
 
 type Part = Result<Bytes, Box<dyn std::error::Error + Send + Sync>>;
 
@@ -36,9 +31,7 @@ const NEXT_WITHIN: Duration = Duration::from_secs(3);
 pub(crate) async fn show(
     FromState(gateway): FromState<Gateway>,
     names: PathParameters,
-    query: QueryParameters,
 ) -> Result<Response, Failure> {
-    query.reject_unknown(&[])?;
     let key = names.key()?;
     let build = gateway.client.get(&key).await?;
     let subject = EventSubject { key: key.clone(), kind: EventKind::Console }.to_string();

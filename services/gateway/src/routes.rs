@@ -1,43 +1,74 @@
-//! The routes of HTTP requests to their handlers.
+//! The router: the routes of the table, and what is answered at other paths.
+
+use std::sync::Arc;
 
 use axum::{
     Router,
+    extract::{Query, Request},
     http::StatusCode,
-    middleware,
-    routing::{get, post},
+    middleware::{self, Next},
+    response::{IntoResponse as _, Response},
 };
 
-use crate::{archived, builds, events, failure::Failure, farm, files, gateway::Gateway, log, measure};
+use crate::{
+    api::{self, Parameter},
+    failure::Failure,
+    gateway::Gateway,
+    measure,
+};
 
 pub(crate) fn router(gateway: Gateway) -> Router {
-    Router::new()
-        .route("/v1/builds", get(builds::list_all))
-        .route("/v1/builds/{group}", get(builds::list).post(builds::create))
-        .route("/v1/builds/{group}/{id}", get(builds::show))
-        .route("/v1/builds/{group}/{id}/cancel", post(builds::cancel))
-        .route("/v1/builds/{group}/{id}/why", get(builds::why))
-        .route("/v1/builds/{group}/{id}/events", get(events::stream))
-        .route("/v1/builds/{group}/{id}/log", get(log::show))
-        .route("/v1/builds/{group}/{id}/outputs/{*path}", get(files::output))
-        .route("/v1/builds/{group}/{id}/invocations", get(archived::invocations))
-        .route("/v1/builds/{group}/{id}/actions", get(archived::actions))
-        .route("/v1/invocations/{id}", get(archived::invocation))
-        .route("/v1/tool_invocations", get(archived::tool_invocations))
-        .route("/v1/tool_invocations/{group}/{id}/targets", get(archived::targets))
-        .route("/v1/tool_invocations/{group}/{id}/tests", get(archived::tests))
-        .route("/v1/history", get(archived::history))
-        .route("/v1/report", get(archived::report))
-        .route("/v1/archive", get(archived::status))
-        .route("/v1/blobs/{digest}", get(files::blob))
-        .route("/v1/groups", get(farm::groups))
-        .route("/v1/workers", get(farm::workers))
-        .route("/v1/quota", get(farm::quota))
-        .route("/metrics", get(farm::metrics))
-        .route("/healthz", get(farm::health))
+    let routes = api::all().into_iter().fold(Router::new(), |router, endpoint| {
+        let path = endpoint.path;
+        let known = Arc::new(Known(endpoint.query().cloned().collect()));
+        let check = move |request, next| {
+            let known = known.clone();
+            async move { known.check(request, next).await }
+        };
+        router.route(path, endpoint.handler.route_layer(middleware::from_fn(check)))
+    });
+    routes
         .fallback(unknown)
         .method_not_allowed_fallback(wrong_method)
         .layer(middleware::from_fn(measure::measure))
         .with_state(gateway)
+}
+
+/// The query parameters of a route.
+struct Known(Vec<Parameter>);
+
+impl Known {
+    /// Rejects unknown query parameters, so that a misspelt one is not silently ignored; repeated ones, of which only
+    /// one would count; and values outside of the documented limits.
+    async fn check(&self, request: Request, next: Next) -> Response {
+        match self.find_fault(&request) {
+            Ok(()) => next.run(request).await,
+            Err(failure) => failure.into_response(),
+        }
+    }
+
+    fn find_fault(&self, request: &Request) -> Result<(), Failure> {
+        if request.uri().query().is_none() {
+            return Ok(());
+        }
+        let Query(pairs): Query<Vec<(String, String)>> = Query::try_from_uri(request.uri())?;
+        for (at, (name, value)) in pairs.iter().enumerate() {
+            let Some(parameter) = self.0.iter().find(|known| known.name == name) else {
+                return Err(self.unknown(name));
+            };
+            if !parameter.repeated && pairs.iter().take(at).any(|(earlier, _)| earlier == name) {
+                return Err(Failure::invalid(format!("query parameter {name:?} is given more than once")));
+            }
+            parameter.check(value)?;
+        }
+        Ok(())
+    }
+
+    fn unknown(&self, name: &str) -> Failure {
+        let known: Vec<&str> = self.0.iter().map(|parameter| parameter.name).collect();
+        let accepted = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+        Failure::invalid(format!("unknown query parameter {name:?}; accepted: {accepted}"))
+    }
 }
 
 async fn unknown() -> Failure {

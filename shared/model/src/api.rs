@@ -59,7 +59,7 @@ pub struct CancelRequest {
 }
 
 /// Optional body of the HTTP call that cancels a build.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CancelBody {
     /// Reason shown in the build's result.

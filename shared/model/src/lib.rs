@@ -20,6 +20,7 @@ mod hash_key;
 mod ids;
 mod job;
 mod needs;
+mod open_schema;
 mod output_file;
 mod output_globs;
 mod quota;
@@ -83,6 +84,7 @@ pub use job::{
     TaskDefaults, TaskIndex, TaskLimits, TaskReport, TaskRequest, TaskStatus,
 };
 pub use needs::{ActionKey, ActionKeys, Demand, Measured, Needs, TestSize};
+pub use open_schema::allow_more;
 pub use output_file::{OutputFile, OutputNotKept};
 pub use output_globs::output_globs;
 pub use quota::{ActionUsage, Governed, GovernorRecord, ModelNotice, Quota, Quotas, UsageReport};

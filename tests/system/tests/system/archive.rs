@@ -15,7 +15,7 @@ fn database(farm: &Farm, name: &str) -> Store {
 }
 
 /// Waits until something holds.
-async fn until_async(what: &str, limit: Duration, mut holds: impl AsyncFnMut() -> bool) {
+pub(crate) async fn until_async(what: &str, limit: Duration, mut holds: impl AsyncFnMut() -> bool) {
     let deadline = std::time::Instant::now() + limit;
     while !holds().await {
         assert!(std::time::Instant::now() < deadline, "not within {limit:?}: {what}");

@@ -11,7 +11,8 @@ pub(crate) fn client() -> reqwest::Client {
     reqwest::Client::new()
 }
 
-async fn get(url: &str) -> (u16, String) {
+/// The status and the text of the answer at `url`.
+pub(crate) async fn get(url: &str) -> (u16, String) {
     let answer = client().get(url).send().await.unwrap();
     (answer.status().as_u16(), answer.text().await.unwrap())
 }

@@ -44,6 +44,7 @@ mod merging;
 mod models;
 mod moving_files;
 mod object_stores;
+mod openapi;
 mod packing;
 mod placing;
 mod pools;
