@@ -53,6 +53,7 @@ bench: tools ## measure builds, scheduling, actions and the store on this machin
 	  $(RELEASE) bench actions --project $$lua
 	$(RELEASE) bench cas
 	$(RELEASE) bench archive
+	$(RELEASE) bench traces
 
 bench-guard: tools binary ## fail if builds or actions cost more than docs/benchmarks.json says
 	TMPDIR=$(BENCH_TMPDIR) $(FOREBAY) bench guard

@@ -46,6 +46,7 @@ mod shell;
 mod sizing;
 mod statistics;
 mod tail;
+mod traces;
 mod vec_stream;
 mod waiters;
 mod window;
@@ -59,7 +60,7 @@ pub use report::BenchReport;
 
 use self::{
     actions::ActionsArgs, archive::ArchiveArgs, builds::BuildsArgs, cas::CasArgs, granting::FarmArgs,
-    guard::GuardArgs, scheduling::SchedulingArgs, workspaces::WorkspacesArgs,
+    guard::GuardArgs, scheduling::SchedulingArgs, traces::TracesArgs, workspaces::WorkspacesArgs,
 };
 
 /// Options of `forebay bench`.
@@ -83,6 +84,8 @@ enum BenchCommand {
     Cas(CasArgs),
     /// Benchmark the archive: how fast builds are written, and how fast it answers when it has many
     Archive(ArchiveArgs),
+    /// Benchmark what traces cost builds and actions
+    Traces(TracesArgs),
     /// Benchmark schedulers, Redis and the bus with many executors that run nothing
     Farm(FarmArgs),
     /// Compare the cost of builds and actions with a file of expected figures, and fail if it grew
@@ -98,6 +101,7 @@ pub async fn measure(args: &BenchArgs) -> Result<BenchReport, BenchError> {
         BenchCommand::Workspaces(args) => workspaces::measure(args).await,
         BenchCommand::Cas(args) => cas::measure(args).await,
         BenchCommand::Archive(args) => Box::pin(archive::measure(args)).await,
+        BenchCommand::Traces(args) => Box::pin(traces::measure(args)).await,
         BenchCommand::Farm(args) => Box::pin(granting::measure(args)).await,
         BenchCommand::Guard(args) => Box::pin(guard::measure(args)).await,
     }

@@ -199,7 +199,7 @@ impl Rounds {
 }
 
 /// Items that a window has room for, if `items` took the time `took`.
-fn items_in(window: Duration, (items, took): (u64, Duration)) -> u64 {
+pub(crate) fn items_in(window: Duration, (items, took): (u64, Duration)) -> u64 {
     let room = u128::from(items) * window.as_micros() / took.as_micros().max(1);
     u64::try_from(room).unwrap_or(u64::MAX)
 }

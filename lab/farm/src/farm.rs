@@ -8,9 +8,8 @@ use std::{
     time::Duration,
 };
 
-use bus::{Bus, EventKind, EventSubject, Patience, Stored, stream};
+use bus::{Bus, EventKind, EventSubject, Patience, Stored, WatchedKinds};
 use client::{Client, ClientError, WatchBody, WatchEvent};
-use futures::StreamExt as _;
 use jetstream::Topology;
 use model::{BuildId, BuildKey, BuildRecord, BuildRequest, ErrorCode, Group, Priority, Sequence, State};
 use parking_lot::Mutex;
@@ -313,7 +312,7 @@ impl Farm {
 
     /// Returns when the build has a lifecycle message.
     async fn exists(&self, key: &BuildKey) {
-        let live = self.bus().client().subscribe(EventSubject::live_of(key, &EventKind::ALL)).await;
+        let live = self.bus().live_connection().live_build(key, WatchedKinds::ALL).await;
         let mut live = live.expect("a subscription");
         loop {
             match self.client.watch(key, Sequence(0), &[]).next().await {
@@ -345,12 +344,8 @@ impl Farm {
         let mut all: Vec<Stored> = Vec::new();
         loop {
             let from = Sequence(all.last().map_or(1, |stored| stored.sequence.0 + 1));
-            let tail = self
-                .bus()
-                .stream(stream::EVENTS)
-                .read_from(&EventSubject::all_of(key, &EventKind::ALL), from, 200)
-                .await
-                .expect("events are read");
+            let tail =
+                self.bus().read_events(key, WatchedKinds::ALL, from, 200).await.expect("events are read");
             let progress = !tail.events.is_empty();
             all.extend(tail.events);
             if !tail.more || !progress {

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use bus::EventKind;
 use clap::Args;
-use client::{Followed, WatchBody, WatchEvent, WatchKind};
+use client::{Followed, WatchBody, WatchEvent, WatchFilter, WatchKind};
 use model::{BuildKey, BuildResult, Sequence};
 use settings::Settings;
 use tokio::signal::unix::SignalKind;
@@ -35,22 +35,24 @@ pub(crate) struct FollowArgs {
     positions: bool,
 }
 
-/// Shows the events after `from`, only those of `kinds` unless it is empty, and returns the exit code of the build.
+/// Shows the events after `from` that `filter` wants, and returns the exit code of the build.
 pub(crate) async fn follow(
     farm: &Farm,
     (globals, settings): (&Globals, &Settings),
     args: &FollowArgs,
     key: &BuildKey,
-    (from, kinds): (Sequence, &[WatchKind]),
+    (from, filter): (Sequence, &WatchFilter),
 ) -> Result<ExitCode, Failure> {
-    // Read the states, since the last one determines the exit code. Query the queue position, and read build events of
-    // Bazel, only to show them.
-    let unwanted = |kind: &WatchKind| match kind {
-        WatchKind::Queue => !kinds.is_empty() && !kinds.contains(kind),
-        WatchKind::Event(EventKind::Bazel) => !(kinds.contains(kind) || kinds.is_empty() && globals.json),
-        WatchKind::Event(EventKind::Lifecycle | EventKind::Console | EventKind::Tool) => false,
+    let kinds = filter.kinds.as_slice();
+    // Read the states, since the last one determines the exit code. Without `--json`, build events of Bazel are shown only
+    // on request.
+    let is_read = |kind: &WatchKind| match kind {
+        WatchKind::Event(EventKind::Lifecycle) => true,
+        WatchKind::Event(EventKind::Bazel) => kinds.contains(kind) || kinds.is_empty() && globals.json,
+        WatchKind::Queue | WatchKind::Event(EventKind::Console | EventKind::Tool) => filter.wants(*kind),
     };
-    let read: Vec<WatchKind> = WatchKind::ALL.into_iter().filter(|kind| !unwanted(kind)).collect();
+    let kinds_read = WatchKind::ALL.into_iter().filter(is_read).collect();
+    let read = WatchFilter { kinds: kinds_read, ..filter.clone() };
     let mut watch = farm.client().follow(key, from, &read);
     // A running build survives an outage of the bus, so stop following only if the user sets a limit.
     if let Some(WaitLimit::AtMost(limit)) = globals.chosen_wait()? {
@@ -75,7 +77,16 @@ pub(crate) async fn follow(
         match next {
             Ok(Some(Followed::Event(mut event))) => {
                 if presenter.shows(&event) {
-                    frames.fill(&mut event).await;
+                    tokio::select! {
+                        () = frames.fill(&mut event) => {}
+                        _ = interrupt.recv() => {
+                            drop(presenter);
+                            return Ok(detach(key, seen));
+                        }
+                    }
+                }
+                if matches!(&event.body, WatchBody::Frame(frame) if frame.is_empty()) {
+                    continue;
                 }
                 presenter.show(&event)?;
                 seen = event.position;

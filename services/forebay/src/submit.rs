@@ -6,6 +6,7 @@ use std::{
     process::ExitCode,
 };
 
+use client::WatchFilter;
 use model::{BuildId, BuildKey, Sequence};
 use settings::Settings;
 
@@ -61,7 +62,14 @@ pub(crate) async fn run(
         if let Some(line) = &uploaded {
             say(line);
         }
-        return follow::follow(&farm, (globals, settings), &args.following, &key, (Sequence(0), &[])).await;
+        return follow::follow(
+            &farm,
+            (globals, settings),
+            &args.following,
+            &key,
+            (Sequence(0), &WatchFilter::default()),
+        )
+        .await;
     }
     if globals.json {
         stdout::json(&reply)?;

@@ -2,9 +2,10 @@
 
 use std::process::ExitCode;
 
+use build_events::EventName;
 use clap::Args;
-use client::WatchKind;
-use model::Sequence;
+use client::{WatchFilter, WatchKind};
+use model::{OutputStream, Sequence, TaskId};
 use settings::Settings;
 
 use crate::{
@@ -23,7 +24,9 @@ Examples:
   forebay watch ID --positions; forebay watch ID --from 1234
       shows the position of every event; continues after position 1234
   forebay watch ID --kind lifecycle --json
-      prints one JSON object per line, states only";
+      prints one JSON object per line, states only
+  forebay watch ID --kind console --stream stderr; forebay watch ID --kind bazel --event testResult
+      shows errors only; shows results of tests only";
 
 /// Options of `forebay watch`.
 #[derive(Debug, Args)]
@@ -38,6 +41,15 @@ pub(crate) struct WatchArgs {
     /// (repeatable) [default: all kinds]
     #[arg(long)]
     kind: Vec<WatchKind>,
+    /// Of the output, show only this stream: stdout or stderr [default: both]
+    #[arg(long)]
+    stream: Option<OutputStream>,
+    /// Of the worker's events, show only reports of this task of a job (repeatable)
+    #[arg(long, value_name = "ID")]
+    task: Vec<TaskId>,
+    /// Of Bazel's build events, show only these, for example testResult (repeatable)
+    #[arg(long, value_name = "NAME")]
+    event: Vec<EventName>,
     #[command(flatten)]
     follow: FollowArgs,
 }
@@ -50,5 +62,8 @@ pub(crate) async fn run(
 ) -> Result<ExitCode, Failure> {
     let farm = Farm::connect(globals, settings).await?;
     let key = farm.resolve(&args.build).await?;
-    follow::follow(&farm, (globals, settings), &args.follow, &key, (Sequence(args.from), &args.kind)).await
+    let from = Sequence(args.from);
+    let filter =
+        WatchFilter { kinds: args.kind, stream: args.stream, tasks: args.task, build_events: args.event };
+    follow::follow(&farm, (globals, settings), &args.follow, &key, (from, &filter)).await
 }

@@ -3,7 +3,7 @@
 mod ahead;
 mod watch;
 
-use std::{convert::Infallible, time::Duration};
+use std::{convert::Infallible, fmt::Display, str::FromStr, time::Duration};
 
 use axum::{
     extract::State as FromState,
@@ -13,7 +13,7 @@ use axum::{
         sse::{Event, KeepAlive, Sse},
     },
 };
-use client::{Followed, QueuePlace, WatchEvent, WatchKind};
+use client::{Followed, QueuePlace, WatchEvent, WatchFilter, WatchKind};
 use futures::{Stream, stream};
 use model::{Sequence, State};
 use tokio::sync::mpsc;
@@ -41,14 +41,14 @@ pub(crate) async fn stream(
 ) -> Result<Response, Failure> {
     let key = names.key()?;
     let after = position(&query, &headers)?;
-    let kinds = kinds(&query)?;
+    let filter = filter(&query)?;
     let build = gateway.client.get(&key).await?;
     if build.state == State::Finished && after >= build.sequence {
         // Only this status keeps a browser from reconnecting.
         return Ok(StatusCode::NO_CONTENT.into_response());
     }
     let keep_alive = KeepAlive::new().interval(KEEP_ALIVE);
-    let events = events(ReadAhead { gateway, key, position: after, kinds }.start());
+    let events = events(ReadAhead { gateway, key, position: after, filter }.start());
     Ok(Sse::new(events).keep_alive(keep_alive).into_response())
 }
 
@@ -61,11 +61,18 @@ fn position(query: &QueryParameters, headers: &HeaderMap) -> Result<Sequence, Fa
     Ok(Sequence(position.unwrap_or(0)))
 }
 
-fn kinds(query: &QueryParameters) -> Result<Vec<WatchKind>, Failure> {
-    let parse = |text: &str| {
-        text.parse().map_err(|error: client::UnknownKind| Failure::invalid(format!("kind {error}")))
-    };
-    query.all("kind").map(parse).collect()
+fn filter(query: &QueryParameters) -> Result<WatchFilter, Failure> {
+    Ok(WatchFilter {
+        kinds: parsed(query, "kind")?,
+        stream: parsed(query, "stream")?.pop(),
+        tasks: parsed(query, "task")?,
+        build_events: parsed(query, "event")?,
+    })
+}
+
+fn parsed<T: FromStr<Err: Display>>(query: &QueryParameters, name: &str) -> Result<Vec<T>, Failure> {
+    let parse = |text: &str| text.parse().map_err(|error| Failure::invalid(format!("{name}: {error}")));
+    query.all(name).map(parse).collect()
 }
 
 /// Pulled by the connection. The task that reads the bus ends when the connection closes.

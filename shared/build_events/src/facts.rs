@@ -4,6 +4,7 @@ use prost::Message as _;
 use prost_types::{Duration, Timestamp};
 
 use crate::{
+    EventName,
     bep::{About, BuildEvent, ConfigurationId, Payload, TestResult},
     service::OrderedBuildEvent,
 };
@@ -202,10 +203,10 @@ fn abort_reason(reason: i32) -> &'static str {
     }
 }
 
-/// What an event is about, for people: its kind in the Build Event Protocol, and its label if it has one.
+/// What an event is about, and its label if it has one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Summary {
-    pub kind: &'static str,
+    pub name: EventName,
     pub label: Option<String>,
 }
 
@@ -213,42 +214,42 @@ impl Summary {
     /// The summary of `event`; of an unreadable one only that it is one.
     pub fn of(event: &OrderedBuildEvent) -> Self {
         use crate::service::Event;
-        let kind = match event.event.as_ref().and_then(|event| event.event.as_ref()) {
+        let name = match event.event.as_ref().and_then(|event| event.event.as_ref()) {
             Some(Event::BazelEvent(any)) => {
                 let about = BuildEvent::decode(any.value.clone()).ok().and_then(|event| event.id?.about);
-                return about.map_or(Self { kind: "other", label: None }, Self::about);
+                return about.map_or(Self { name: EventName::Other, label: None }, Self::about);
             }
-            Some(Event::ComponentStreamFinished(_)) => "streamFinished",
-            Some(Event::InvocationAttemptStarted(_)) => "invocationAttemptStarted",
-            Some(Event::InvocationAttemptFinished(_)) => "invocationAttemptFinished",
-            Some(Event::BuildEnqueued(_)) => "buildEnqueued",
-            Some(Event::BuildFinished(_)) => "buildFinished",
-            Some(Event::ConsoleOutput(_)) => "consoleOutput",
-            Some(Event::BuckEvent(_)) => "buckEvent",
-            Some(Event::BuildExecutionEvent(_) | Event::SourceFetchEvent(_)) | None => "other",
+            Some(Event::ComponentStreamFinished(_)) => EventName::StreamFinished,
+            Some(Event::InvocationAttemptStarted(_)) => EventName::InvocationAttemptStarted,
+            Some(Event::InvocationAttemptFinished(_)) => EventName::InvocationAttemptFinished,
+            Some(Event::BuildEnqueued(_)) => EventName::BuildEnqueued,
+            Some(Event::BuildFinished(_)) => EventName::BuildFinished,
+            Some(Event::ConsoleOutput(_)) => EventName::ConsoleOutput,
+            Some(Event::BuckEvent(_)) => EventName::BuckEvent,
+            Some(Event::BuildExecutionEvent(_) | Event::SourceFetchEvent(_)) | None => EventName::Other,
         };
-        Self { kind, label: None }
+        Self { name, label: None }
     }
 
     fn about(about: About) -> Self {
-        let (kind, label) = match about {
-            About::Progress(_) => ("progress", None),
-            About::Started(_) => ("started", None),
-            About::Pattern(_) => ("pattern", None),
-            About::TargetCompleted(id) => ("targetCompleted", Some(id.label)),
-            About::ActionCompleted(_) => ("actionCompleted", None),
-            About::TestSummary(id) => ("testSummary", Some(id.label)),
-            About::TestResult(id) => ("testResult", Some(id.label)),
-            About::Finished(_) => ("buildFinished", None),
-            About::OptionsParsed(_) => ("optionsParsed", None),
-            About::NamedSet(_) => ("namedSet", None),
-            About::WorkspaceStatus(_) => ("workspaceStatus", None),
-            About::Configuration(_) => ("configuration", None),
-            About::TargetConfigured(id) => ("targetConfigured", Some(id.label)),
-            About::BuildMetrics(_) => ("buildMetrics", None),
-            About::BuildMetadata(_) => ("buildMetadata", None),
-            About::TargetSummary(id) => ("targetSummary", Some(id.label)),
+        let (name, label) = match about {
+            About::Progress(_) => (EventName::Progress, None),
+            About::Started(_) => (EventName::Started, None),
+            About::Pattern(_) => (EventName::Pattern, None),
+            About::TargetCompleted(id) => (EventName::TargetCompleted, Some(id.label)),
+            About::ActionCompleted(_) => (EventName::ActionCompleted, None),
+            About::TestSummary(id) => (EventName::TestSummary, Some(id.label)),
+            About::TestResult(id) => (EventName::TestResult, Some(id.label)),
+            About::Finished(_) => (EventName::BuildFinished, None),
+            About::OptionsParsed(_) => (EventName::OptionsParsed, None),
+            About::NamedSet(_) => (EventName::NamedSet, None),
+            About::WorkspaceStatus(_) => (EventName::WorkspaceStatus, None),
+            About::Configuration(_) => (EventName::Configuration, None),
+            About::TargetConfigured(id) => (EventName::TargetConfigured, Some(id.label)),
+            About::BuildMetrics(_) => (EventName::BuildMetrics, None),
+            About::BuildMetadata(_) => (EventName::BuildMetadata, None),
+            About::TargetSummary(id) => (EventName::TargetSummary, Some(id.label)),
         };
-        Self { kind, label }
+        Self { name, label }
     }
 }

@@ -3,12 +3,14 @@
 //! messages of the bus. This crate does no I/O.
 
 pub mod bep;
+mod event_name;
 mod facts;
 mod pack;
 mod redact;
 pub mod service;
 mod wire;
 
+pub use event_name::{EventName, UnknownEventName};
 pub use facts::{Fact, Summary, Target, TestRun, fact};
 pub use pack::{PackError, pack, unpack};
 pub use redact::{REDACTED, redact};

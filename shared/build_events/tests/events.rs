@@ -2,7 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use build_events::{
-    Fact, REDACTED, Summary, bep, fact, pack, redact,
+    EventName, Fact, REDACTED, Summary, bep, fact, pack, redact,
     service::{Any, BuildEvent, Event, OrderedBuildEvent, StreamFinished, StreamId},
     unpack,
 };
@@ -132,7 +132,7 @@ fn an_event_may_be_aborted_in_place_of_another() {
     assert!(matches!(&found, Fact::Aborted { reason: "skipped", .. }), "{found:?}");
     assert_eq!(found.status().unwrap(), "skipped");
     let summary = Summary::of(&event);
-    assert_eq!((summary.kind, summary.label.as_deref()), ("targetCompleted", Some("//a:b")));
+    assert_eq!((summary.name, summary.label.as_deref()), (EventName::TargetCompleted, Some("//a:b")));
 }
 
 #[test]

@@ -2,15 +2,14 @@
 
 use std::{io, sync::Arc, time::Duration};
 
-use async_nats::{ConnectOptions, Event, ServerAddr, Subscriber, connection::State, jetstream};
-use futures::StreamExt as _;
+use async_nats::{ConnectOptions, Event, ServerAddr, connection::State, jetstream};
 use invariant::Present as _;
-use model::{BuildKey, Millis, Sequence};
+use model::Millis;
 use telemetry::metrics::{Counter, Gauge, count, set};
 use tokio::sync::watch;
 use tracing::{debug, info, warn};
 
-use crate::{BusError, EventKind, EventSubject, FarmClock, Stored};
+use crate::{BusError, FarmClock};
 
 /// Whether to wait for a server that is not available.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,7 +57,7 @@ pub struct ServerInfo {
 /// A connection for plain messages, which may be lost. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct LiveConnection {
-    client: async_nats::Client,
+    pub(crate) client: async_nats::Client,
     reconnects: watch::Receiver<u64>,
 }
 
@@ -112,39 +111,11 @@ impl LiveConnection {
         Ok(Self { client, reconnects })
     }
 
-    /// Subscribes to the events of a build from now on.
-    pub async fn live_build(&self, key: &BuildKey, kinds: &[EventKind]) -> Result<LiveBuild, BusError> {
-        let subscribed = self.client.subscribe(EventSubject::live_of(key, kinds)).await;
-        Ok(LiveBuild(subscribed.map_err(BusError::failed(format!("listening to build {key}")))?))
-    }
-
     /// Signals every reconnection from now on.
     pub fn reconnects(&self) -> Reconnects {
         let mut receiver = self.reconnects.clone();
         receiver.mark_unchanged();
         Reconnects(receiver)
-    }
-}
-
-/// The events of one build as they are stored. Some may be lost.
-#[derive(Debug)]
-pub struct LiveBuild(Subscriber);
-
-/// A message on a build's live subject.
-#[derive(Debug)]
-pub enum LiveEvent {
-    /// An event, and the position of the previous one on the same subject.
-    Stored(Stored, Sequence),
-    /// It cannot be read; the stream contains it.
-    Unreadable,
-}
-
-impl LiveBuild {
-    /// The next message; `None` after the connection was closed. May be dropped and repeated without losing a message.
-    pub async fn next(&mut self) -> Option<LiveEvent> {
-        let message = self.0.next().await?;
-        let event = Stored::from_live(message);
-        Some(event.map_or(LiveEvent::Unreadable, |(stored, previous)| LiveEvent::Stored(stored, previous)))
     }
 }
 

@@ -36,13 +36,8 @@ pub struct ConsoleChunk {
 impl ConsoleChunk {
     /// Parses a stored console message.
     pub fn read(headers: Option<&HeaderMap>, payload: &Bytes) -> Option<Self> {
-        let stream = match header(headers, HEADER_STREAM)? {
-            "stdout" => OutputStream::Stdout,
-            "stderr" => OutputStream::Stderr,
-            _ => return None,
-        };
         Some(Self {
-            stream,
+            stream: header(headers, HEADER_STREAM)?.parse().ok()?,
             attempt: Attempt(header(headers, HEADER_ATTEMPT)?.parse().ok()?),
             offset: header(headers, HEADER_OFFSET)?.parse().ok()?,
             dropped: header(headers, HEADER_DROPPED).and_then(|n| n.parse().ok()),

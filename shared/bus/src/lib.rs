@@ -36,6 +36,7 @@ mod stored;
 mod stored_stream;
 mod subject;
 mod transition;
+mod watched;
 mod write_check;
 
 pub use action_subject::{ActionSubject, BazelSubject, ExecutorLeaseSubject, LogSubject};
@@ -54,7 +55,7 @@ pub mod hidden {
 }
 
 pub use codec::{DecodeError, Encoding, FromClient, FromJson, Message, ToClient, millis};
-pub use connect::{Bus, LiveBuild, LiveConnection, LiveEvent, Patience, Reconnects, ServerInfo};
+pub use connect::{Bus, LiveConnection, Patience, Reconnects, ServerInfo};
 pub use console::{Chunk, ConsoleChunk, ConsoleFrame, GuardedWriter, RunPlace, invocation_of};
 pub use entries::{ActionsFloor, QuotaChange, QuotaOf};
 pub use error::BusError;
@@ -82,3 +83,4 @@ pub use subject::{
     stream,
 };
 pub use transition::Written;
+pub use watched::{Completeness, LiveBuild, LiveEvent, WatchedKinds};

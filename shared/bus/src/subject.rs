@@ -147,25 +147,10 @@ impl EventSubject {
         format!("forebay.build.event.*.{id}.lifecycle")
     }
 
-    /// Matches at least the events of one build that are of these kinds.
-    pub fn all_of(key: &BuildKey, kinds: &[EventKind]) -> String {
-        format!("forebay.build.event.{}.{}.{}", key.group, key.id, rest(kinds))
-    }
-
-    /// The plain subject on which the server republishes events of one build as it stores them, at least of these kinds.
-    pub fn live_of(key: &BuildKey, kinds: &[EventKind]) -> String {
-        format!("forebay.build.live.{}.{}.{}", key.group, key.id, rest(kinds))
-    }
-
     /// The subject of the build events of one call of Bazel in build `key`.
     pub(crate) fn bazel(key: &BuildKey, tool: &ToolInvocation) -> String {
         format!("forebay.build.event.{}.{}.bazel.{tool}", key.group, key.id)
     }
-}
-
-/// The last token of a filter for events of these kinds.
-fn rest(kinds: &[EventKind]) -> char {
-    if kinds.contains(&EventKind::Bazel) { '>' } else { '*' }
 }
 
 impl fmt::Display for EventSubject {

@@ -6,7 +6,7 @@ use bus::{
 };
 use model::{BuildRecord, InvocationId, Sequence, State, ToolEvent};
 
-use crate::frame::{Frame, FrameContent};
+use crate::frame::Frame;
 
 /// An event of a build.
 #[derive(Debug, Clone, PartialEq)]
@@ -59,7 +59,7 @@ impl WatchEvent {
             EventKind::Console => match ConsoleChunk::read(stored.headers.as_ref(), &stored.payload) {
                 Some(chunk) => WatchBody::Console(chunk),
                 None => match ConsoleFrame::read(stored.headers.as_ref()) {
-                    Some(reference) => WatchBody::Frame(Frame { reference, content: FrameContent::Unread }),
+                    Some(reference) => WatchBody::Frame(Frame::unread(reference)),
                     None => return Ok(None),
                 },
             },

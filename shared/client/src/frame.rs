@@ -10,6 +10,8 @@ use model::{BlobDigest, OutputStream};
 pub struct Frame {
     /// What the event says about it.
     pub reference: ConsoleFrame,
+    /// The only output stream whose parts are wanted; none: both.
+    pub only: Option<OutputStream>,
     pub content: FrameContent,
 }
 
@@ -33,6 +35,10 @@ pub struct FramePart<'a> {
 }
 
 impl Frame {
+    pub(crate) fn unread(reference: ConsoleFrame) -> Self {
+        Self { reference, only: None, content: FrameContent::Unread }
+    }
+
     /// The blob to read.
     ///
     /// # Errors
@@ -58,7 +64,7 @@ impl Frame {
         raw.data.len() as u64 == self.reference.bytes && raw.offset() == self.reference.offset
     }
 
-    /// The output by stream, in order of arrival; empty if it was not read.
+    /// The wanted output by stream, in order of arrival; empty if it was not read.
     pub fn parts(&self) -> Vec<FramePart<'_>> {
         let FrameContent::Read(raw) = &self.content else { return Vec::new() };
         let (mut stdout, mut stderr) = (raw.stdout_offset, raw.stderr_offset);
@@ -71,10 +77,17 @@ impl Frame {
                 OutputStream::Stdout => &mut stdout,
                 OutputStream::Stderr => &mut stderr,
             };
-            parts.push(FramePart { stream: run.stream, offset: *seen, data });
+            if self.only.is_none_or(|only| only == run.stream) {
+                parts.push(FramePart { stream: run.stream, offset: *seen, data });
+            }
             *seen = seen.saturating_add(run.bytes as u64);
         }
         parts
+    }
+
+    /// Whether it was read, and has no output of the wanted stream.
+    pub fn is_empty(&self) -> bool {
+        matches!(self.content, FrameContent::Read(_)) && self.parts().is_empty()
     }
 
     /// A line that says what is missing; none if the output was read.

@@ -5,6 +5,7 @@
 mod calls;
 mod error;
 mod event;
+mod filter;
 mod frame;
 mod line;
 mod queue;
@@ -13,6 +14,7 @@ mod watch;
 pub use calls::Client;
 pub use error::ClientError;
 pub use event::{WatchBody, WatchEvent};
+pub use filter::WatchFilter;
 pub use frame::{Frame, FrameContent, FramePart};
 pub use line::{BazelEventLine, FramePartLine, WatchLine, WatchLineBody};
 pub use queue::{Followed, Following, QueuePlace, UnknownKind, WatchKind};

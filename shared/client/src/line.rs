@@ -162,9 +162,9 @@ impl BazelEventLine {
     }
 
     fn of(event: &OrderedBuildEvent) -> Self {
-        let Summary { kind, label } = Summary::of(event);
+        let Summary { name, label } = Summary::of(event);
         let status = build_events::fact(event).and_then(|fact| fact.status());
-        Self { number: event.sequence_number, event: kind.to_owned(), label, status }
+        Self { number: event.sequence_number, event: name.as_str().to_owned(), label, status }
     }
 }
 

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 use tracing::debug;
 
-use crate::{Client, ClientError, Watch, WatchBody, WatchEvent};
+use crate::{Client, ClientError, Watch, WatchBody, WatchEvent, WatchFilter};
 
 /// Wait before the first poll: most builds start sooner.
 const FIRST: Duration = Duration::from_millis(500);
@@ -117,30 +117,29 @@ pub enum Followed {
 pub struct Following {
     watch: Watch,
     poller: PlacePoller,
-    kinds: Vec<WatchKind>,
+    filter: WatchFilter,
     /// Whether it was checked if the build is already waiting.
     checked_wait: bool,
 }
 
 impl Client {
-    /// Like `watch`, with the build's place in the queue while it waits. Empty `kinds`: all kinds.
-    pub fn follow(&self, key: &BuildKey, after: Sequence, kinds: &[WatchKind]) -> Following {
-        // The states are always read, because they determine whether the build waits; build events of Bazel, which are
-        // many, only if they are wanted.
-        let bazel = WatchKind::Event(EventKind::Bazel);
-        let is_read =
-            |kind: &EventKind| *kind != EventKind::Bazel || kinds.is_empty() || kinds.contains(&bazel);
-        let read: Vec<EventKind> = EventKind::ALL.into_iter().filter(is_read).collect();
-        Following::new(self.clone(), self.watch(key, after, &read), kinds)
+    /// Like `watch`, with the build's place in the queue while it waits, and only with what `filter` wants.
+    pub fn follow(&self, key: &BuildKey, after: Sequence, filter: &WatchFilter) -> Following {
+        // The states determine whether the build waits.
+        let mut read = filter.event_kinds();
+        if !read.contains(&EventKind::Lifecycle) {
+            read.push(EventKind::Lifecycle);
+        }
+        Following {
+            watch: self.watch(key, after, &read),
+            poller: PlacePoller::new(self.clone(), key.clone()),
+            filter: filter.clone(),
+            checked_wait: false,
+        }
     }
 }
 
 impl Following {
-    fn new(client: Client, watch: Watch, kinds: &[WatchKind]) -> Self {
-        let kinds = if kinds.is_empty() { WatchKind::ALL.to_vec() } else { kinds.to_vec() };
-        Self { poller: PlacePoller::new(client, watch.key().clone()), watch, kinds, checked_wait: false }
-    }
-
     /// Makes it fail when the bus does not answer for `limit`, instead of retrying until it does.
     #[must_use]
     pub fn giving_up_after(mut self, limit: Duration) -> Self {
@@ -155,7 +154,7 @@ impl Following {
     /// The next item; none after INVOCATION_FINISHED. The future may be dropped and called again without losing items.
     pub async fn next(&mut self) -> Result<Option<Followed>, ClientError> {
         if !self.checked_wait {
-            let waits = self.watch.waits_already().await? && self.wants(WatchKind::Queue);
+            let waits = self.watch.waits_already().await? && self.filter.wants(WatchKind::Queue);
             self.checked_wait = true;
             self.poller.set_waiting(waits);
         }
@@ -165,20 +164,16 @@ impl Following {
                 event = self.watch.next() => {
                     let Some(event) = event? else { return Ok(None) };
                     if let WatchBody::Lifecycle(record) = &event.body {
-                        let waits = record.state() == State::Enqueued && self.wants(WatchKind::Queue);
+                        let waits = record.state() == State::Enqueued && self.filter.wants(WatchKind::Queue);
                         self.poller.set_waiting(waits);
                     }
-                    if self.wants(WatchKind::Event(event.kind())) {
+                    if let Some(event) = self.filter.narrow(event) {
                         return Ok(Some(Followed::Event(event)));
                     }
                 }
                 item = self.poller.next() => return Ok(Some(item)),
             }
         }
-    }
-
-    fn wants(&self, kind: WatchKind) -> bool {
-        self.kinds.contains(&kind)
     }
 }
 

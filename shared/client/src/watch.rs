@@ -1,15 +1,15 @@
 //! Watching a build: every event after a position, once, in order, as it comes.
 //!
-//! A watch needs no consumer on the server. It listens to the plain subject on which events are repeated as they are
-//! stored, which may lose messages, and reads from the stream everything that it cannot prove to be complete.
+//! A watch needs no consumer on the server. It listens to the plain subjects on which the events that it wants are repeated
+//! as they are stored, which may lose messages, and reads from the stream everything that it cannot prove to be complete.
 
 mod progress;
 
 use std::{collections::VecDeque, time::Duration};
 
 use bus::{
-    Bus, BusError, EventKind, EventSubject, LiveBuild, LiveConnection, LiveEvent, Reconnects, RunPlace,
-    Stored, stream,
+    Bus, BusError, EventKind, LiveBuild, LiveConnection, LiveEvent, Reconnects, RunPlace, Stored,
+    WatchedKinds,
 };
 use invariant::impossible;
 use model::{BuildKey, ErrorCode, Sequence, State};
@@ -76,9 +76,9 @@ impl Watch {
             bus,
             live_connection,
             key,
+            progress: Progress::after(after, WatchedKinds::of(&kinds).completeness()),
             kinds,
             step: Step::Open,
-            progress: Progress::after(after),
             announced: after,
             live: None,
             reconnects,
@@ -106,6 +106,10 @@ impl Watch {
 
     pub fn key(&self) -> &BuildKey {
         &self.key
+    }
+
+    fn watched(&self) -> WatchedKinds {
+        WatchedKinds::of(&self.kinds)
     }
 
     /// The next event; none after INVOCATION_FINISHED. The future may be dropped and called
@@ -162,7 +166,7 @@ impl Watch {
     /// Subscribes before reading, so that no event is missed in between.
     async fn open(&mut self) -> Result<(), ClientError> {
         if self.live.is_none() {
-            self.live = Some(self.live_connection.live_build(&self.key, &self.kinds).await?);
+            self.live = Some(self.live_connection.live_build(&self.key, self.watched()).await?);
         }
         let Some((position, record)) = self.bus.records().latest(&self.key).await? else {
             let message = format!("build {} not found in group {}", self.key.id, self.key.group);
@@ -176,10 +180,9 @@ impl Watch {
 
     /// Reads one batch; the step stays the same while there is more.
     async fn backfill(&mut self) -> Result<(), ClientError> {
-        let subjects = EventSubject::all_of(&self.key, &self.kinds);
         let before = self.progress.cursor();
-        let tail =
-            self.bus.stream(stream::EVENTS).read_from(&subjects, Sequence(before.0 + 1), BATCH).await?;
+        let next = Sequence(before.0 + 1);
+        let tail = self.bus.read_events(&self.key, self.watched(), next, BATCH).await?;
         for stored in &tail.events {
             if stored.sequence > self.progress.cursor() {
                 self.accept(stored)?;

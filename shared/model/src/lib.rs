@@ -96,7 +96,9 @@ pub use report::{PriorityReport, ReportReply, ReportRequest};
 pub use request::{BuildRequest, Context, RequestLimits, SomeTimeLimits, TimeLimits};
 pub use requirements::{RequestedProperty, Requirements, RequirementsId};
 pub use resources::{Amount, ResourceName, Resources};
-pub use result::{BuildResult, LogSummary, Outcome, OutputStream, Reason, ReasonCode, brief};
+pub use result::{
+    BuildResult, LogSummary, Outcome, OutputStream, Reason, ReasonCode, UnknownOutputStream, brief,
+};
 pub use scale::{ParseScaledPoolError, ScaleObservation, ScalePlan, ScaledPool};
 pub use skew::Skew;
 pub use tool::{TargetFacts, ToolCall, ToolFacts, ToolHints, WorkspaceKind, WorkspaceUse};

@@ -1,6 +1,6 @@
 //! Results of builds: outcome, reason, outputs and console output.
 
-use std::fmt;
+use std::{fmt, str::FromStr};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -260,5 +260,19 @@ impl OutputStream {
             Self::Stdout => "stdout",
             Self::Stderr => "stderr",
         }
+    }
+}
+
+/// A text that names no output stream.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("unknown output stream {0:?}: expected stdout or stderr")]
+pub struct UnknownOutputStream(String);
+
+impl FromStr for OutputStream {
+    type Err = UnknownOutputStream;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let known = [Self::Stdout, Self::Stderr].into_iter().find(|stream| stream.as_str() == text);
+        known.ok_or_else(|| UnknownOutputStream(text.to_owned()))
     }
 }

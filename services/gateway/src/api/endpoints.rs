@@ -1,9 +1,10 @@
 //! All routes of the HTTP API.
 
+use build_events::EventName;
 use model::{
     ActionsReply, ArchiveStatus, BuildId, BuildRequest, BuildView, CancelBody, CancelReply, CreateReply,
     Digest, Group, GroupsReply, HistoryReply, InvocationId, InvocationReply, InvocationsReply, ListReply,
-    Outcome, Priority, QuotaReply, ReportReply, State, TargetsReply, TestsReply, ToolInvocation,
+    Outcome, Priority, QuotaReply, ReportReply, State, TargetsReply, TaskId, TestsReply, ToolInvocation,
     ToolInvocationsReply, WhyReply, WorkerView,
 };
 use telemetry::metrics;
@@ -103,9 +104,13 @@ fn watch() -> Endpoint {
     let events = "Server-sent events: `id` is the position, `event` the kind, and `data` a WatchLine. The stream \
                   ends after INVOCATION_FINISHED";
     let kinds = client::WatchKind::ALL.map(client::WatchKind::as_str);
+    let names = EventName::ALL.iter().map(|name| name.as_str());
     let parameters = [
         time("from", "Position after which to start; absent: the first event"),
         Parameter::one_of("kind", "Only events of these kinds; absent: all", kinds).repeated(),
+        Parameter::one_of("stream", "Of console output, only this stream", ["stdout", "stderr"]),
+        Parameter::query::<TaskId>("task", "Of the worker's events, only reports of these tasks").repeated(),
+        Parameter::one_of("event", "Of Bazel's build events, only these", names).repeated(),
         resume,
     ];
     Endpoint::get("/v1/builds/{group}/{id}/events", "watchBuild", "Stream a build's events", events::stream)

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use client::{Followed, Following, WatchBody, WatchKind};
+use client::{Followed, Following, WatchBody, WatchFilter};
 use model::{BuildKey, Sequence};
 use tokio::{sync::mpsc, time::timeout};
 
@@ -34,7 +34,7 @@ pub(super) struct ReadAhead {
     pub(super) key: BuildKey,
     /// Position of the last event that was read.
     pub(super) position: Sequence,
-    pub(super) kinds: Vec<WatchKind>,
+    pub(super) filter: WatchFilter,
 }
 
 impl ReadAhead {
@@ -46,7 +46,7 @@ impl ReadAhead {
     }
 
     fn follow(&self) -> Following {
-        self.gateway.client.follow(&self.key, self.position, &self.kinds)
+        self.gateway.client.follow(&self.key, self.position, &self.filter)
     }
 
     async fn run(mut self, sender: mpsc::Sender<Next>) {
@@ -67,6 +67,9 @@ impl ReadAhead {
                         && let WatchBody::Frame(frame) = &mut event.body
                     {
                         frames::fill(&self.gateway, frame).await;
+                        if frame.is_empty() {
+                            continue;
+                        }
                     }
                     let last = self.pass(&followed);
                     (Next::Followed(followed), last)

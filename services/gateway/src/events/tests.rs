@@ -1,11 +1,16 @@
 use axum::{extract::FromRequestParts as _, http::Request};
 
+use build_events::EventName;
 use bus::EventKind;
+use model::OutputStream;
 
 use futures::StreamExt as _;
 use tokio::sync::mpsc;
 
-use super::{HeaderMap, Next, QueryParameters, Sequence, WATCH_ENDPOINT, WatchKind, events, kinds, position};
+use super::{
+    HeaderMap, Next, QueryParameters, Sequence, WATCH_ENDPOINT, WatchFilter, WatchKind, events, filter,
+    position,
+};
 
 async fn asked(uri: &str, last: Option<&str>) -> (QueryParameters, HeaderMap) {
     let mut request = Request::builder().uri(uri);
@@ -32,13 +37,20 @@ async fn where_a_stream_starts() {
 }
 
 #[tokio::test]
-async fn which_kinds_a_stream_has() {
-    let (query, _) = asked("/x?kind=console&kind=tool&kind=queue", None).await;
-    let wanted = [EventKind::Console.into(), EventKind::Tool.into(), WatchKind::Queue];
-    assert_eq!(kinds(&query).unwrap(), wanted);
-    let (query, _) = asked("/x?kind=stderr", None).await;
-    assert!(kinds(&query).is_err());
-    assert!(kinds(&asked("/x", None).await.0).unwrap().is_empty());
+async fn what_a_stream_has() {
+    let (query, _) =
+        asked("/x?kind=console&kind=tool&kind=queue&task=a&stream=stderr&event=testResult", None).await;
+    let wanted = WatchFilter {
+        kinds: vec![EventKind::Console.into(), EventKind::Tool.into(), WatchKind::Queue],
+        stream: Some(OutputStream::Stderr),
+        tasks: vec!["a".parse().unwrap()],
+        build_events: vec![EventName::TestResult],
+    };
+    assert_eq!(filter(&query).unwrap(), wanted);
+    for wrong in ["/x?kind=stderr", "/x?stream=both", "/x?task=a%20b", "/x?event=test"] {
+        assert!(filter(&asked(wrong, None).await.0).is_err(), "{wrong}");
+    }
+    assert_eq!(filter(&asked("/x", None).await.0).unwrap(), WatchFilter::default());
 }
 
 /// Number of event streams that ended with this status.

@@ -1,6 +1,6 @@
 //! Decides for each live message whether it is old, next in order, or follows a gap.
 
-use bus::{EventKind, RunPlace};
+use bus::{Completeness, EventKind, RunPlace};
 use model::Sequence;
 
 /// Progress of a watch.
@@ -8,6 +8,7 @@ use model::Sequence;
 pub(super) struct Progress {
     cursor: Sequence,
     run: Option<RunPlace>,
+    completeness: Completeness,
 }
 
 /// Verdict on a live message.
@@ -23,8 +24,8 @@ pub(super) enum Verdict {
 
 impl Progress {
     /// Progress of a watch that starts after `position`.
-    pub(super) fn after(position: Sequence) -> Self {
-        Self { cursor: position, run: None }
+    pub(super) fn after(position: Sequence, completeness: Completeness) -> Self {
+        Self { cursor: position, run: None, completeness }
     }
 
     /// Position up to which every event was seen.
@@ -34,9 +35,9 @@ impl Progress {
 
     /// Classifies a live message at `position` that follows `previous` on the same subject, at `place` in its attempt.
     ///
-    /// The previous position on the same subject says nothing about the build's other subjects. The number in
-    /// the attempt does, for events written by a worker. A state change is always treated as a gap: it is rare,
-    /// and read at once.
+    /// The previous position on the same subject says nothing about the build's other subjects. For events written by a
+    /// worker, the number in the attempt does, and the start of the attempt says that the state has not changed. A state
+    /// change is always treated as a gap: it is rare, and read at once.
     pub(super) fn classify(
         &self,
         position: Sequence,
@@ -46,11 +47,13 @@ impl Progress {
         if position <= self.cursor {
             return Verdict::Old;
         }
-        let expected = self.run.map(|run| RunPlace { count: run.count + 1, ..run });
-        if previous <= self.cursor && place.is_some() && place == expected {
-            return Verdict::Next;
-        }
-        Verdict::Gap
+        let (Some(place), Some(run)) = (place, self.run) else { return Verdict::Gap };
+        let follows = match self.completeness {
+            Completeness::Count => place == RunPlace { count: run.count + 1, ..run },
+            Completeness::Previous => place.guard == run.guard,
+            Completeness::Unknown => false,
+        };
+        if follows && previous <= self.cursor { Verdict::Next } else { Verdict::Gap }
     }
 
     /// Marks the event at `position` as seen. Its kind is unknown if it could not be read.
@@ -68,7 +71,7 @@ impl Progress {
 
 #[cfg(test)]
 mod tests {
-    use super::{EventKind, Progress, RunPlace, Sequence, Verdict};
+    use super::{Completeness, EventKind, Progress, RunPlace, Sequence, Verdict};
 
     #[expect(clippy::unnecessary_wraps, reason = "it is what a message holds")]
     fn place(guard: u64, count: u64) -> Option<RunPlace> {
@@ -77,7 +80,7 @@ mod tests {
 
     /// A build that was enqueued at 3, started at 7, and wrote a tool event at 8 and output at 10.
     fn running() -> Progress {
-        let mut progress = Progress::after(Sequence(0));
+        let mut progress = Progress::after(Sequence(0), Completeness::Count);
         progress.advance(Sequence(3), Some(EventKind::Lifecycle), None);
         progress.advance(Sequence(7), Some(EventKind::Lifecycle), None);
         progress.advance(Sequence(8), Some(EventKind::Tool), place(7, 1));
@@ -141,10 +144,43 @@ mod tests {
 
     #[test]
     fn a_resumed_watch_reads_before_it_trusts() {
-        let mut progress = Progress::after(Sequence(10));
+        let mut progress = Progress::after(Sequence(10), Completeness::Count);
         assert_eq!(classify(&progress, 10, 8, place(7, 2)), Verdict::Old);
         assert_eq!(classify(&progress, 11, 10, place(7, 3)), Verdict::Gap);
         progress.advance(Sequence(11), Some(EventKind::Console), place(7, 3));
         assert_eq!(classify(&progress, 12, 11, place(7, 4)), Verdict::Next);
+    }
+
+    /// A build that was enqueued at 3, started at 7, and wrote output at 10, which is all that is wanted.
+    fn reading_output() -> Progress {
+        let mut progress = Progress::after(Sequence(0), Completeness::Previous);
+        progress.advance(Sequence(3), Some(EventKind::Lifecycle), None);
+        progress.advance(Sequence(7), Some(EventKind::Lifecycle), None);
+        progress.advance(Sequence(10), Some(EventKind::Console), place(7, 2));
+        progress
+    }
+
+    #[test]
+    fn events_that_are_not_wanted_leave_no_gap() {
+        assert_eq!(classify(&reading_output(), 15, 10, place(7, 5)), Verdict::Next);
+    }
+
+    #[test]
+    fn among_events_of_one_kind_a_lost_one_is_a_gap() {
+        assert_eq!(classify(&reading_output(), 15, 12, place(7, 5)), Verdict::Gap);
+        // A new attempt whose start was not seen, and a late event of the one before.
+        assert_eq!(classify(&reading_output(), 30, 10, place(25, 1)), Verdict::Gap);
+        let mut progress = reading_output();
+        progress.advance(Sequence(25), Some(EventKind::Lifecycle), None);
+        assert_eq!(classify(&progress, 26, 10, place(25, 1)), Verdict::Next);
+        assert_eq!(classify(&progress, 26, 10, place(7, 3)), Verdict::Gap);
+        assert_eq!(classify(&reading_output(), 12, 7, None), Verdict::Gap);
+    }
+
+    #[test]
+    fn without_a_proof_every_event_is_read_from_the_stream() {
+        let mut progress = Progress::after(Sequence(0), Completeness::Unknown);
+        progress.advance(Sequence(7), Some(EventKind::Lifecycle), None);
+        assert_eq!(classify(&progress, 8, 0, place(7, 1)), Verdict::Gap);
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use client::{Followed, QueuePlace, WatchKind};
+use client::{Followed, QueuePlace, WatchFilter, WatchKind};
 use farm::{Farm, SOON};
 use futures::StreamExt as _;
 use model::{BuildId, BuildKey, BuildRequest, Millis, Sequence, StartBasis, State, WhyReply};
@@ -63,7 +63,7 @@ async fn a_watch_that_is_taken_up_again_tells_the_place_too() {
     // All its stored events were seen: nothing more arrives until it starts.
     let (enqueued, record) = farm.wait_until(&last, SOON, |record| record.state() == State::Enqueued).await;
     assert_eq!(record.state(), State::Enqueued);
-    let mut following = farm.client().follow(&last, enqueued, &[]);
+    let mut following = farm.client().follow(&last, enqueued, &WatchFilter::default());
     let next = tokio::time::timeout(SOON, following.next()).await.unwrap().unwrap();
     let Some(Followed::Queue(place)) = next else { panic!("{next:?} and not its place") };
     assert!(place.place >= 1 && place.expected_start_ms.is_some(), "{place:?}");
@@ -75,7 +75,7 @@ async fn a_watcher_sees_its_place_and_nothing_is_stored_of_it() {
     let last = waiting(&farm).await;
     let id = last.id.to_string();
     let shown = tokio::spawn(farm.command(&["watch", &id]).output());
-    let mut following = farm.client().follow(&last, Sequence(0), &[WatchKind::Queue]);
+    let mut following = farm.client().follow(&last, Sequence(0), &WatchFilter::of_kinds(&[WatchKind::Queue]));
     let mut places: Vec<QueuePlace> = Vec::new();
     let read = async {
         while let Some(followed) = following.next().await.unwrap() {
@@ -107,7 +107,7 @@ async fn a_start_that_has_passed_is_late_and_expected_again() {
     let running = queue(&farm, &[&labelled("short", "sleep 600")]).await.pop().unwrap();
     farm.wait_until(&running, SOON, |record| record.state() == State::InProgress).await;
     let last = queue(&farm, &[&labelled("short", "true")]).await.pop().unwrap();
-    let mut following = farm.client().follow(&last, Sequence(0), &[WatchKind::Queue]);
+    let mut following = farm.client().follow(&last, Sequence(0), &WatchFilter::of_kinds(&[WatchKind::Queue]));
     let late = async {
         loop {
             if let Some(Followed::Queue(place)) = following.next().await.unwrap()

@@ -1,9 +1,9 @@
 //! Watching: every event once and in order, from any position, through all faults of the bus.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, sync::atomic::Ordering};
 
-use bus::EventKind;
-use client::{Watch, WatchBody, WatchEvent};
+use bus::{Bus, EventKind, Patience};
+use client::{Client, Watch, WatchBody, WatchEvent};
 use farm::{Farm, SOON};
 use model::{BuildKey, BuildRequest, Context, Outcome, Sequence};
 
@@ -175,6 +175,73 @@ async fn forebay_watch_shows_output_and_goes_on_behind_a_position() {
     assert_eq!(end.stdout.lines().count(), 2, "{end:?}");
     let console = farm.cli(&["watch", &name, "--kind", "console"]).await;
     assert_eq!((console.stdout, console.code), (all_lines(), 0));
+}
+
+/// All selections of kinds besides the changes of state.
+fn selections() -> Vec<Vec<EventKind>> {
+    let others = [EventKind::Console, EventKind::Tool, EventKind::Bazel];
+    let chosen = |bits: u8| others.iter().enumerate().filter(move |(at, _)| bits & (1 << at) != 0);
+    (0..8).map(|bits| chosen(bits).map(|(_, kind)| *kind).chain([EventKind::Lifecycle]).collect()).collect()
+}
+
+#[tokio::test]
+async fn every_selection_of_kinds_comes_whole_and_in_order() {
+    let farm = Farm::builder().without("gateway").lease_ttl(10).start().await;
+    let key = talk(&farm).await;
+    let client = farm.client();
+    let mut watches: Vec<Watch> =
+        selections().iter().map(|kinds| client.watch(&key, Sequence(0), kinds)).collect();
+    let mut first = Vec::new();
+    for watch in &mut watches {
+        first.push(tokio::time::timeout(SOON, watch.next()).await.unwrap().unwrap().unwrap());
+    }
+    farm.servers.kill_nats();
+    farm.servers.start_nats().await;
+    let live = futures::future::join_all(watches.iter_mut().map(rest)).await;
+    let all = rest(&mut client.watch(&key, Sequence(0), &[])).await;
+    assert_eq!(text(&all), all_lines());
+    for ((kinds, first), live) in selections().iter().zip(first).zip(live) {
+        let wanted: Vec<&WatchEvent> = all.iter().filter(|event| kinds.contains(&event.kind())).collect();
+        assert_eq!([first].iter().chain(&live).collect::<Vec<_>>(), wanted, "live {kinds:?}");
+        let past = rest(&mut client.watch(&key, Sequence(0), kinds)).await;
+        assert_eq!(past.iter().collect::<Vec<_>>(), wanted, "past {kinds:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_watcher_receives_only_what_it_asks_for() {
+    let farm = farm().await;
+    let key = farm
+        .submit("g", script("i=0; while [ $i -lt 20 ]; do head -c 150000 /dev/zero; i=$((i+1)); done"))
+        .await;
+    let receive = async |kinds: &[EventKind]| {
+        let bus = Bus::connect(farm.bus().url(), "watcher", Patience::Wait).await.unwrap();
+        let events = rest(&mut Client::new(bus.clone()).watch(&key, Sequence(0), kinds)).await;
+        (events.len(), bus.client().statistics().in_bytes.load(Ordering::Relaxed))
+    };
+    let (states, all) = tokio::join!(receive(&[EventKind::Lifecycle]), receive(&[]));
+    assert!(states.0 == 3 && all.0 > 5, "{states:?} {all:?}");
+    assert!(states.1 < 100_000, "{} bytes arrived while the build ran", states.1);
+    assert!(all.1 > 3_000_000, "{} bytes", all.1);
+    for kinds in [&[EventKind::Lifecycle][..], &[EventKind::Tool], &[EventKind::Bazel, EventKind::Tool]] {
+        let (_, bytes) = receive(kinds).await;
+        assert!(bytes < 100_000, "{bytes} bytes arrived for {kinds:?}");
+    }
+}
+
+#[tokio::test]
+async fn output_can_be_narrowed_to_a_stream() {
+    let farm = Farm::all().await;
+    let key = farm.submit("g", script("echo good; echo bad >&2; echo more")).await;
+    let url = format!("{}/v1/builds/{}/{}/events?stream=stderr", farm.http_url(), key.group, key.id);
+    let events = crate::http::client().get(&url).send().await.unwrap().text().await.unwrap();
+    assert!(events.contains("bad") && events.contains("event: lifecycle"), "{events}");
+    assert!(!events.contains("\"text\":\"good"), "{events}");
+    let shown = farm.cli(&["watch", &key.to_string(), "--stream", "stdout"]).await;
+    assert_eq!(shown.stdout, "good\nmore\n");
+    assert!(!shown.stderr.contains("bad"), "{shown:?}");
+    let wrong = farm.cli(&["watch", &key.to_string(), "--stream", "both"]).await;
+    assert!(wrong.code != 0 && wrong.stderr.contains("expected stdout or stderr"), "{wrong:?}");
 }
 
 #[tokio::test]
