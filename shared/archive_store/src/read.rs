@@ -12,5 +12,6 @@ mod plan;
 mod query;
 mod report;
 mod status;
+mod text;
 mod tools;
 mod trigrams;
