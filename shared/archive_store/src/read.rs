@@ -3,6 +3,7 @@
 
 mod actions;
 mod builds;
+mod console;
 mod content;
 mod history;
 mod invocations;
