@@ -10,9 +10,9 @@ use bus::{
 use bytes::Bytes;
 use invariant::impossible;
 use model::{
-    ActionsRequest, ApiError, ArchivedBuildRequest, ArchivedBuildsRequest, BuildKey, ErrorCode, FindReply,
-    FindRequest, HistoryRequest, InvocationRequest, InvocationsReply, ReportRequest, TargetsRequest,
-    TestsRequest, ToolInvocationsRequest,
+    ActionsRequest, ApiError, ArchivedBuildRequest, ArchivedBuildsRequest, BuildKey, ConsoleRequest,
+    ErrorCode, FindReply, FindRequest, HistoryRequest, InvocationRequest, InvocationsReply, ReportRequest,
+    TargetsRequest, TestsRequest, ToolInvocationsRequest,
 };
 use service::{Context, ServiceError};
 use telemetry::metrics::{Counter, Histogram, Label, count, observe};
@@ -51,7 +51,7 @@ struct Handler {
 /// Starts to answer questions about the archive.
 pub(crate) async fn start(context: &Context, store: &Store) -> Result<Answers, ServiceError> {
     let failed = |error: BusError| ServiceError::failed("starting the answers of the archive", error);
-    let description = "Forebay: read archived builds, their runs and actions";
+    let description = "Forebay: read archived builds, their runs, output and actions";
     let started = context.bus.start_api("forebay-archive", env!("CARGO_PKG_VERSION"), description).await;
     let service = started.map_err(failed)?;
     let permits = Arc::new(Semaphore::new(CALLS_MAX as usize));
@@ -118,6 +118,11 @@ impl Handler {
                 let invocations = store.invocations(&key).await.map_err(failed)?;
                 Ok(InvocationsReply { invocations }.encode(encoding))
             }
+            ArchiveCall::Console => {
+                let wanted: ConsoleRequest = read(encoding, payload)?;
+                let found = store.console(&wanted).await.map_err(failed)?;
+                Ok(found.ok_or_else(|| missing("the build"))?.encode(encoding))
+            }
             ArchiveCall::Actions => {
                 let wanted: ActionsRequest = read(encoding, payload)?;
                 Ok(store.actions(&wanted).await.map_err(failed)?.encode(encoding))
@@ -155,6 +160,7 @@ fn endpoint(call: ArchiveCall) -> &'static str {
         ArchiveCall::List => "archive.list",
         ArchiveCall::Invocation => "archive.invocation",
         ArchiveCall::Invocations => "archive.invocations",
+        ArchiveCall::Console => "archive.console",
         ArchiveCall::Actions => "archive.actions",
         ArchiveCall::History => "archive.history",
         ArchiveCall::ToolInvocations => "archive.tool_invocations",

@@ -30,10 +30,14 @@ async fn serve(context: Context, settings: ArchiveSettings) -> Result<(), Servic
         warn!(error, "cannot open the store: build events that are in blobs are not archived");
     });
     let source = Source { bus: context.bus.clone(), cas: cas.ok() };
-    let retention = Retention { age: settings.retention, size_max: settings.size_max };
+    let retention = Retention {
+        age: settings.retention,
+        age_by_group: settings.retention_by_group,
+        size_max: settings.size_max,
+    };
     tokio::select! {
         () = context.stop.cancelled() => {}
-        () = writing::write(&context, &store, &source, retention) => {}
+        () = writing::write(&context, &store, &source, &retention) => {}
     }
     answers.drain().await;
     Ok(())

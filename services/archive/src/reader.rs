@@ -11,8 +11,8 @@ use tracing::{debug, warn};
 
 /// Maximum number of messages in a transaction.
 const BATCH: usize = 1000;
-/// Bytes of build events from the store after which a transaction takes no more.
-const BLOB_BYTES_MAX: u64 = 32 << 20;
+/// Bytes of messages, and of build events from the store, after which a transaction takes no more.
+const BYTES_MAX: u64 = 16 << 20;
 /// Time between two transactions that are not full, because a transaction costs more than many rows.
 const PACE: Duration = Duration::from_millis(200);
 const RETRY_DELAY: Duration = Duration::from_secs(1);
@@ -79,29 +79,28 @@ impl Source {
     /// The next messages with their content, as many as fit into memory.
     async fn complete(&self, messages: &mut impl Iterator<Item = Stored>) -> Vec<Stored> {
         let (mut part, mut bytes) = (Vec::new(), 0_u64);
-        while bytes < BLOB_BYTES_MAX
+        while bytes < BYTES_MAX
             && let Some(mut stored) = messages.next()
         {
-            if let Some(blob) = blob_of(&stored)
-                && self.fetch(&blob, &mut stored).await
-            {
-                bytes = bytes.saturating_add(blob.size);
+            if let Some(blob) = blob_of(&stored) {
+                self.fetch(&blob, &mut stored).await;
             }
+            bytes = bytes.saturating_add(stored.payload.len() as u64);
             part.push(stored);
         }
         part
     }
 
     /// Puts the content of a blob into the message that names it. A message whose blob is missing stays as it is.
-    async fn fetch(&self, blob: &BlobDigest, stored: &mut Stored) -> bool {
-        let Some(cas) = &self.cas else { return false };
+    async fn fetch(&self, blob: &BlobDigest, stored: &mut Stored) {
+        let Some(cas) = &self.cas else { return };
         for _ in 0..PATIENCE {
             match cas.get(blob).await {
                 Ok(Some(content)) => {
                     BazelEvents::put_inline(stored, content);
-                    return true;
+                    return;
                 }
-                Ok(None) => return false,
+                Ok(None) => return,
                 Err(error) => {
                     debug!(%blob, error = telemetry::error_chain(&error), "cannot read a blob, retrying");
                 }
@@ -109,7 +108,6 @@ impl Source {
             sleep(RETRY_DELAY).await;
         }
         warn!(%blob, "the store did not answer, build events are set aside");
-        false
     }
 }
 

@@ -34,7 +34,7 @@ enum Interrupted {
 }
 
 /// Writes until it is dropped. Logs each change between working and not working once.
-pub(crate) async fn write(context: &Context, store: &Store, source: &Source, retention: Retention) {
+pub(crate) async fn write(context: &Context, store: &Store, source: &Source, retention: &Retention) {
     let (mut delay, mut broken) = (RETRY_MIN, false);
     loop {
         let mut worked = false;
@@ -64,7 +64,7 @@ async fn write_until_error(
     context: &Context,
     store: &Store,
     source: &Source,
-    retention: Retention,
+    retention: &Retention,
     progress: &mut (dyn FnMut(bool) + Send),
 ) -> Interrupted {
     match Session::open(context, store, source).await {
@@ -156,7 +156,7 @@ impl<'a> Session<'a> {
 
     async fn run(
         &mut self,
-        retention: Retention,
+        retention: &Retention,
         progress: &mut (dyn FnMut(bool) + Send),
     ) -> Result<std::convert::Infallible, Interrupted> {
         let mut sweep_at = Instant::now();

@@ -144,10 +144,7 @@ async fn write(context: &Context, job: &BlobDigest) {
 
 /// Whether a blob is kept for requests or records.
 fn is_kept(context: &Context, blob: &BlobDigest) -> bool {
-    let hex = blob.hex();
-    let name = format!("cas/sha256/{}/{hex}-{}", &hex[..2], blob.size);
-    let days = fs::read_dir(context.data_folder("cas").unwrap().join("kept")).into_iter().flatten();
-    days.flatten().any(|day| day.path().join(&name).exists())
+    kept_until(context, blob).is_some()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -175,4 +172,39 @@ async fn what_requests_and_records_name_is_kept_also_after_the_event_stream_was_
     until("what a record of the new stream names is kept", || is_kept(&second, &later)).await;
     first.stop.cancel();
     running.await.unwrap().unwrap();
+}
+
+/// Until which day a blob is kept, counted from 1970-01-01.
+fn kept_until(context: &Context, blob: &BlobDigest) -> Option<u64> {
+    let hex = blob.hex();
+    let name = format!("cas/sha256/{}/{hex}-{}", &hex[..2], blob.size);
+    let days = fs::read_dir(context.data_folder("cas").unwrap().join("kept")).into_iter().flatten();
+    let days = days.flatten().filter(|day| day.path().join(&name).exists());
+    days.filter_map(|day| day.file_name().to_str()?.parse().ok()).max()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_archived_builds_name_is_kept_as_long_as_the_archive_keeps_any_build() {
+    for (archive_keeps_blobs, days) in [(false, 30), (true, 400)] {
+        let servers = Servers::start().await;
+        let data = servers.folder().join("data");
+        let settings = Settings {
+            cas_keep_seconds: 1,
+            cas_keep_min_seconds: 1,
+            archive_days_by_group: [("audited".parse().unwrap(), 400)].into(),
+            archive_keeps_blobs,
+            ..Settings::default()
+        };
+        let context = context_with(&servers, &data, settings).await;
+        let cas = writer(&context).await;
+        let running = run(&context);
+        let named = job(&cas, "named").await;
+        write(&context, &named).await;
+        until("what a record names is kept", || is_kept(&context, &named)).await;
+        let today = context.bus.now().0 / 86_400_000;
+        let kept = kept_until(&context, &named).unwrap() - today;
+        assert!((days..=days + 2).contains(&kept), "{kept} days, {archive_keeps_blobs}");
+        context.stop.cancel();
+        running.await.unwrap().unwrap();
+    }
 }

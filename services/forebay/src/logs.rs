@@ -4,7 +4,7 @@ use std::{process::ExitCode, time::Duration};
 
 use bus::{EventKind, EventSubject, stream};
 use clap::Args;
-use client::{ClientError, WatchBody};
+use client::{ClientError, WatchBody, WatchEvent};
 use model::{OutputStream, Sequence};
 use settings::Settings;
 use telemetry::escaped;
@@ -41,7 +41,15 @@ pub(crate) struct LogsArgs {
 pub(crate) async fn run(args: LogsArgs, globals: &Globals, settings: &Settings) -> Result<ExitCode, Failure> {
     let farm = Farm::connect(globals, settings).await?;
     let key = farm.resolve(&args.build).await?;
-    farm.call(async |client| client.get(&key).await).await?;
+    let build = farm.call(async |client| client.get(&key).await).await?;
+    let mut frames = Frames::new(&farm, globals, settings);
+    let archived = farm.call(async |client| client.archived_console(&build, None).await).await?;
+    if let Some(mut console) = archived {
+        while let Some(event) = console.next().await? {
+            show(event, &mut frames, globals).await?;
+        }
+        return Ok(ExitCode::SUCCESS);
+    }
     let subject = EventSubject { key: key.clone(), kind: EventKind::Console }.to_string();
     let last = farm.call(async |client| {
         let stored = client.bus().stream(stream::EVENTS).last(&subject).await?;
@@ -49,24 +57,22 @@ pub(crate) async fn run(args: LogsArgs, globals: &Globals, settings: &Settings) 
     });
     let until = last.await?;
     let mut watch = farm.client().watch(&key, Sequence(0), &[EventKind::Console]).giving_up();
-    let mut frames = Frames::new(&farm, globals, settings);
     let mut position = Sequence(0);
     while position < until {
         let Ok(next) = tokio::time::timeout(NEXT_WITHIN, watch.next()).await else { break };
-        let Some(mut event) = next? else { break };
+        let Some(event) = next? else { break };
         position = event.position;
-        frames.fill(&mut event).await;
-        if globals.json {
-            stdout::json(&event.to_json())?;
-        } else {
-            show(&event.body)?;
-        }
+        show(event, &mut frames, globals).await?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn show(body: &WatchBody) -> Result<(), Failure> {
-    match body {
+async fn show(mut event: WatchEvent, frames: &mut Frames<'_>, globals: &Globals) -> Result<(), Failure> {
+    frames.fill(&mut event).await;
+    if globals.json {
+        return stdout::json(&event.to_json());
+    }
+    match &event.body {
         WatchBody::Console(chunk) => {
             if let Some(bytes) = chunk.dropped {
                 say(&dropped_line(chunk.stream, bytes));

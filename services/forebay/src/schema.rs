@@ -61,6 +61,8 @@ fn all() -> Vec<(String, Value)> {
         open::<BuildRecord>(),
         open::<BuildView>(),
         open::<CancelReply>(),
+        open::<model::ConsoleReply>(),
+        strict::<model::ConsoleRequest>(),
         open::<CreateReply>(),
         open::<Endpoints>(),
         open::<model::ExecutionProgress>(),

@@ -11,7 +11,7 @@ use axum::{
 use bus::{EventKind, EventSubject, stream};
 use bytes::Bytes;
 use cas::CasError;
-use client::{ClientError, FrameContent, Watch, WatchBody};
+use client::{ArchivedConsole, ClientError, FrameContent, Watch, WatchBody, WatchEvent};
 use futures::{
     Stream, StreamExt as _, TryStreamExt as _,
     stream::{self as streams, BoxStream},
@@ -27,7 +27,8 @@ type Part = Result<Bytes, Box<dyn std::error::Error + Send + Sync>>;
 const NEXT_WITHIN: Duration = Duration::from_secs(3);
 
 /// Handles `GET /v1/builds/{group}/{id}/log`: sends the console output of the last run so far, stdout and stderr in
-/// order of arrival: the part on the bus, then frames of the store; of builds of earlier versions the overflow file.
+/// order of arrival: the part on the bus, then frames of the store; of builds of earlier versions the overflow file. What
+/// the bus has no more comes from the archive.
 pub(crate) async fn show(
     FromState(gateway): FromState<Gateway>,
     names: PathParameters,
@@ -36,13 +37,19 @@ pub(crate) async fn show(
     let build = gateway.client.get(&key).await?;
     let subject = EventSubject { key: key.clone(), kind: EventKind::Console }.to_string();
     let last = gateway.client.bus().stream(stream::EVENTS).last(&subject).await?;
-    let watch = gateway.client.watch(&key, Sequence(0), &[EventKind::Console]).giving_up();
-    let until = last.map_or(Sequence(0), |stored| stored.sequence);
+    let run = run_of(&build);
+    let (source, until) = match gateway.client.archived_console(&build, Some(run)).await? {
+        Some(console) => (Source::Archive(console), Sequence(u64::MAX)),
+        None => {
+            let watch = gateway.client.watch(&key, Sequence(0), &[EventKind::Console]).giving_up();
+            (Source::Bus(watch), last.map_or(Sequence(0), |stored| stored.sequence))
+        }
+    };
     let overflow = overflow(&gateway, &build).await?;
     let chunks = StoredChunks {
         gateway: gateway.clone(),
-        watch,
-        run: run_of(&build),
+        source,
+        run,
         has_overflow: overflow.is_some(),
         position: Sequence(0),
         until,
@@ -59,10 +66,25 @@ fn run_of(build: &BuildView) -> Attempt {
     if build.state == State::Enqueued { Attempt(attempt.0.saturating_sub(1)) } else { attempt }
 }
 
+/// Where the output is read.
+enum Source {
+    Bus(Watch),
+    Archive(ArchivedConsole),
+}
+
+impl Source {
+    async fn next(&mut self) -> Result<Option<WatchEvent>, ClientError> {
+        match self {
+            Self::Bus(watch) => tokio::time::timeout(NEXT_WITHIN, watch.next()).await.unwrap_or(Ok(None)),
+            Self::Archive(console) => console.next().await,
+        }
+    }
+}
+
 /// The chunks of one run up to a position.
 struct StoredChunks {
     gateway: Gateway,
-    watch: Watch,
+    source: Source,
     run: Attempt,
     /// Whether the output that is not on the bus follows from a file.
     has_overflow: bool,
@@ -73,10 +95,7 @@ struct StoredChunks {
 impl StoredChunks {
     async fn next(&mut self) -> Result<Option<Bytes>, ClientError> {
         while self.position < self.until {
-            let Ok(next) = tokio::time::timeout(NEXT_WITHIN, self.watch.next()).await else {
-                return Ok(None);
-            };
-            let Some(event) = next? else { return Ok(None) };
+            let Some(event) = self.source.next().await? else { return Ok(None) };
             self.position = event.position;
             if let Some(data) = self.output_of(event.body).await {
                 return Ok(Some(data));

@@ -61,14 +61,26 @@ impl TrainingData {
         if head.event != LifecycleEvent::Finished || head.at_ms < since {
             return;
         }
-        *self.ended.entry(head.at_ms.0 / HOUR_MS).or_default() += 1;
-        if self.builds >= BUILDS_MAX {
+        if !self.count(head.at_ms) {
             return;
         }
         match stored.record() {
             Ok(record) => self.learn(&record),
             Err(error) => debug!(error = telemetry::error_chain(&error), "ignoring an unreadable event"),
         }
+    }
+
+    /// Adds the record of a build, if it ended since `since`.
+    pub(crate) fn add_record(&mut self, record: &BuildRecord, since: Millis) {
+        if record.result().is_some() && record.at_ms >= since && self.count(record.at_ms) {
+            self.learn(record);
+        }
+    }
+
+    /// Counts an end at `at`; returns whether it is within the limit.
+    fn count(&mut self, at: Millis) -> bool {
+        *self.ended.entry(at.0 / HOUR_MS).or_default() += 1;
+        self.builds < BUILDS_MAX
     }
 
     fn learn(&mut self, record: &BuildRecord) {

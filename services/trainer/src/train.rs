@@ -14,7 +14,7 @@ use occupancy::{DecodeError, FitOptions, OccupancyModel, Refusal, Report, fit, j
 use service::Context;
 use tracing::{info, warn};
 
-use crate::lessons::TrainingData;
+use crate::{archived, lessons::TrainingData};
 
 /// Maximum age of the builds to learn from (section 4.3 of the paper).
 const LOOK_BACK: Duration = Duration::from_secs(17 * 24 * 3600);
@@ -70,7 +70,7 @@ impl fmt::Display for Published {
     }
 }
 
-/// Trains a model from the builds in the event stream and publishes it, unless enqueuers would refuse it.
+/// Trains a model from the builds in the event stream and in the archive, and publishes it, unless enqueuers would refuse it.
 pub(crate) async fn train(context: &Context, cas: &Cas) -> Result<Trained, TrainError> {
     let begun = Instant::now();
     let now = context.bus.now();
@@ -153,17 +153,17 @@ async fn read_all(context: &Context, since: Millis) -> Result<TrainingData, Trai
 async fn read(context: &Context, since: Millis) -> Result<TrainingData, TrainError> {
     let mut lessons = TrainingData::default();
     let (_, last) = context.bus.stream(stream::EVENTS).positions().await?;
-    if last.0 == 0 {
-        return Ok(lessons);
-    }
-    let mut follower =
-        Follower::new(&context.bus, stream::EVENTS, EventSubject::LIFECYCLES, Start::LastOfEachSubject);
-    follower.open().await;
-    while !follower.caught_up() {
-        for stored in follower.next(BATCH).await {
-            lessons.add(&stored, since);
+    if last.0 > 0 {
+        let start = Start::LastOfEachSubject;
+        let mut follower = Follower::new(&context.bus, stream::EVENTS, EventSubject::LIFECYCLES, start);
+        follower.open().await;
+        while !follower.caught_up() {
+            for stored in follower.next(BATCH).await {
+                lessons.add(&stored, since);
+            }
         }
     }
+    archived::add(&context.bus, &mut lessons, since).await?;
     Ok(lessons)
 }
 

@@ -9,9 +9,9 @@ use model::{BuildKey, Millis, Sequence};
 use crate::{
     action_rows,
     build_rows::{self, BuildRows},
-    event_rows,
+    console_rows, event_rows,
     plain::{clean, whole},
-    rows::{ActionRow, ConsoleRow, InvocationRow, PreparedRow, SetAsideRow, TaskRow},
+    rows::{ActionRow, ConsoleRow, InvocationRow, PieceRow, PreparedRow, SetAsideRow, TaskRow},
     stream::LogStream,
     tool_rows::{ToolMessage, ToolRows},
     unreadable::Unreadable,
@@ -27,6 +27,7 @@ pub struct Batch {
     pub(crate) invocations: BTreeMap<(i64, i64), InvocationRow>,
     pub(crate) prepared: Vec<PreparedRow>,
     pub(crate) consoles: BTreeMap<(BuildKey, i64, &'static str), ConsoleRow>,
+    pub(crate) pieces: Vec<PieceRow>,
     pub(crate) tasks: BTreeMap<(BuildKey, i64, String), TaskRow>,
     pub(crate) actions: BTreeMap<i64, ActionRow>,
     pub(crate) tools: ToolRows,
@@ -44,6 +45,7 @@ impl Batch {
             invocations: BTreeMap::new(),
             prepared: Vec::new(),
             consoles: BTreeMap::new(),
+            pieces: Vec::new(),
             tasks: BTreeMap::new(),
             actions: BTreeMap::new(),
             tools: ToolRows::default(),
@@ -83,7 +85,8 @@ impl Batch {
     pub fn rows(&self) -> usize {
         let of_builds =
             self.builds.values().map(|rows| 3 + rows.properties.len() + rows.outputs.len()).sum::<usize>();
-        let of_events = self.invocations.len() + self.prepared.len() + self.consoles.len() + self.tasks.len();
+        let of_console = self.consoles.len() + self.pieces.len();
+        let of_events = self.invocations.len() + self.prepared.len() + of_console + self.tasks.len();
         of_builds + of_events + self.actions.len() + self.tools.len() + self.set_aside.len()
     }
 
@@ -123,7 +126,8 @@ impl Batch {
                 self.builds.insert(key, rows);
             }
             EventKind::Console => {
-                if let Some(row) = event_rows::console(&key, stored, position)? {
+                self.pieces.push(console_rows::piece(&key, stored, position)?);
+                if let Some(row) = console_rows::extent(&key, stored, position)? {
                     let known = self.consoles.entry((key, row.attempt, row.output));
                     known.and_modify(|known| known.merge(&row)).or_insert(row);
                 }

@@ -1,11 +1,11 @@
-//! The rows that console and tool events of a build give.
+//! The rows that tool events of a build give.
 
-use bus::{ConsoleChunk, ConsoleFrame, FromJson as _, Stored};
+use bus::{FromJson as _, Stored};
 use model::{BuildKey, Millis, TaskReport, ToolEvent};
 
 use crate::{
     plain::{INDEXED_MAX, clean, whole},
-    rows::{ConsoleRow, PreparedRow, TaskRow},
+    rows::{PreparedRow, TaskRow},
     unreadable::Unreadable,
 };
 
@@ -15,28 +15,6 @@ pub(crate) enum WorkerRows {
     Tasks(Vec<TaskRow>),
     /// Progress only, which is not archived.
     None,
-}
-
-/// Where a console message is, and how far the output reaches with it; none for a frame in the store.
-pub(crate) fn console(
-    key: &BuildKey,
-    stored: &Stored,
-    position: i64,
-) -> Result<Option<ConsoleRow>, Unreadable> {
-    if ConsoleFrame::read(stored.headers.as_ref()).is_some() {
-        return Ok(None);
-    }
-    let chunk = ConsoleChunk::read(stored.headers.as_ref(), &stored.payload).ok_or(Unreadable::Headers)?;
-    Ok(Some(ConsoleRow {
-        build_group: key.group.to_string(),
-        build_id: key.id.to_string(),
-        attempt: i64::from(chunk.attempt.0),
-        output: chunk.stream.as_str(),
-        first_position: position,
-        last_position: position,
-        bytes: whole(chunk.offset.saturating_add(chunk.data.len() as u64)),
-        dropped_bytes: whole(chunk.dropped.unwrap_or_default()),
-    }))
 }
 
 /// The rows of a tool event at `position`.
@@ -72,15 +50,5 @@ fn task(key: &BuildKey, attempt: i64, report: &TaskReport, (position, at): (i64,
         executor: report.executor.as_deref().map(|executor| clean(executor, INDEXED_MAX)),
         wall_ms: report.wall_ms.map(whole),
         ended_ms: whole(at.0),
-    }
-}
-
-impl ConsoleRow {
-    /// Adds a later message of the same output.
-    pub(crate) fn merge(&mut self, later: &Self) {
-        self.first_position = self.first_position.min(later.first_position);
-        self.last_position = self.last_position.max(later.last_position);
-        self.bytes = self.bytes.max(later.bytes);
-        self.dropped_bytes = self.dropped_bytes.max(later.dropped_bytes);
     }
 }

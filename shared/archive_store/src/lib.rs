@@ -7,6 +7,7 @@
 mod action_rows;
 mod batch;
 mod build_rows;
+mod console_rows;
 mod error;
 mod event_rows;
 mod figures;

@@ -11,11 +11,15 @@ const SQLITE: &[&str] = &[
     include_str!("../migrations/sqlite/1_first.sql"),
     include_str!("../migrations/sqlite/2_tool_invocations.sql"),
     include_str!("../migrations/sqlite/3_report.sql"),
+    include_str!("../migrations/sqlite/4_console_pieces.sql"),
+    include_str!("../migrations/sqlite/5_groups_of_actions.sql"),
 ];
 const POSTGRES: &[&str] = &[
     include_str!("../migrations/postgres/1_first.sql"),
     include_str!("../migrations/postgres/2_tool_invocations.sql"),
     include_str!("../migrations/postgres/3_report.sql"),
+    include_str!("../migrations/postgres/4_console_pieces.sql"),
+    include_str!("../migrations/postgres/5_groups_of_actions.sql"),
 ];
 
 /// All migrations of a database, which never change after a release.

@@ -3,6 +3,7 @@
 
 mod actions;
 mod builds;
+mod console;
 mod content;
 mod history;
 mod invocations;
@@ -12,5 +13,6 @@ mod plan;
 mod query;
 mod report;
 mod status;
+mod text;
 mod tools;
 mod trigrams;

@@ -1,8 +1,8 @@
 //! Removing what is older than the archive keeps, in small transactions between batches.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
-use model::Millis;
+use model::{Group, Millis};
 
 use crate::{
     StoreError, Writer,
@@ -14,13 +14,14 @@ use crate::{
 /// Maximum number of builds, and of actions, that one sweep removes.
 const SWEEP_MAX: i64 = 500;
 /// Tables whose rows belong to builds.
-const OF_BUILDS: [&str; 8] = [
+const OF_BUILDS: [&str; 9] = [
     "build_records",
     "build_texts",
     "build_properties",
     "outputs",
     "invocations",
     "consoles",
+    "console_pieces",
     "tasks",
     "builds",
 ];
@@ -31,57 +32,97 @@ const CALLS_MAX: i64 = 20;
 const OF_CALLS: [&str; 3] = ["targets", "tests", "tool_invocations"];
 
 /// What the archive keeps.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct Retention {
-    /// How long builds and actions are kept after their submission.
+    /// How long builds, actions and calls of build tools are kept after their submission.
     pub age: Duration,
+    /// The same for groups with an age of their own.
+    pub age_by_group: BTreeMap<Group, Duration>,
     /// Size in bytes above which the oldest builds are removed; 0: no limit. Only SQLite reports a size that falls when
     /// rows are removed, so it does not apply to PostgreSQL.
     pub size_max: u64,
 }
 
+/// A table whose rows have an age.
+struct Aged {
+    /// Groups that have rows. An index gives them one by one.
+    groups: &'static str,
+    /// Keys of the oldest rows of group `$1`, at most `$3`, that are older than the limit `$2`.
+    old: &'static str,
+    /// Maximum number of rows that one sweep removes.
+    most: i64,
+}
+
+/// The statements on a table with a column of groups; places order its rows by age.
+macro_rules! aged {
+    ($table:literal, $group:literal, $key:literal, $time:literal, $most:expr) => {
+        Aged {
+            groups: concat!(
+                "WITH RECURSIVE g(name) AS (SELECT MIN(",
+                $group,
+                ") FROM ",
+                $table,
+                " UNION ALL SELECT (SELECT MIN(",
+                $group,
+                ") FROM ",
+                $table,
+                " WHERE ",
+                $group,
+                " > g.name) FROM g WHERE g.name IS NOT NULL) ",
+                "SELECT name FROM g WHERE name IS NOT NULL"
+            ),
+            old: concat!(
+                "SELECT key FROM (SELECT ",
+                $key,
+                " AS key, ",
+                $time,
+                " AS time FROM ",
+                $table,
+                " WHERE ",
+                $group,
+                " = $1 ORDER BY place LIMIT $3) s WHERE time < $2"
+            ),
+            most: $most,
+        }
+    };
+}
+
+const BUILDS: Aged = aged!("builds", "build_group", "place", "submitted_ms", SWEEP_MAX);
+const ACTIONS: Aged = aged!("actions", "action_group", "place", "accepted_ms", SWEEP_MAX);
+const CALLS: Aged = aged!("tool_invocations", "build_group", "call", "place", CALLS_MAX);
+
+impl Retention {
+    /// The oldest time in milliseconds of what is kept of a group at `now`. A group whose name is unreadable has no age
+    /// of its own.
+    fn limit(&self, group: &str, now: Millis) -> i64 {
+        let own = group.parse().ok().and_then(|group: Group| self.age_by_group.get(&group));
+        whole(now.0).saturating_sub(whole(bus::millis(own.copied().unwrap_or(self.age))))
+    }
+}
+
 impl Writer {
     /// Removes some of what is too old at `now`. Returns whether there may be more.
-    pub async fn sweep(&mut self, retention: Retention, now: Millis) -> Result<bool, StoreError> {
+    pub async fn sweep(&mut self, retention: &Retention, now: Millis) -> Result<bool, StoreError> {
         let failed = |error| StoreError::while_("removing old builds")(error);
-        let limit = Value::Integer(whole(now.0).saturating_sub(whole(bus::millis(retention.age))));
-        let mut old = self
-            .places(
-                "SELECT place FROM builds WHERE submitted_ms < $1 ORDER BY submitted_ms, place LIMIT $2",
-                &[limit.clone(), SWEEP_MAX.into()],
-            )
-            .await
-            .map_err(failed)?;
-        if old.is_empty() && self.is_too_large(retention).await.map_err(failed)? {
+        let limit = |group: &str| retention.limit(group, now);
+        let mut builds = self.old(&BUILDS, limit).await.map_err(failed)?;
+        if builds.is_empty() && self.is_too_large(retention).await.map_err(failed)? {
             let oldest = "SELECT place FROM builds WHERE finished_ms IS NOT NULL ORDER BY place LIMIT $1";
-            old = self.places(oldest, &[SWEEP_MAX.into()]).await.map_err(failed)?;
+            builds = self.keys(oldest, &[SWEEP_MAX.into()]).await.map_err(failed)?;
         }
-        let actions = self
-            .places(
-                "SELECT place FROM (SELECT place, accepted_ms FROM actions ORDER BY place LIMIT $2) s WHERE accepted_ms < $1",
-                &[limit, SWEEP_MAX.into()],
-            )
-            .await
-            .map_err(failed)?;
-        let first = first_place(whole(now.0).saturating_sub(whole(bus::millis(retention.age))));
-        let calls = self
-            .places(
-                "SELECT call FROM tool_invocations WHERE place < $1 ORDER BY place LIMIT $2",
-                &[first.into(), CALLS_MAX.into()],
-            )
-            .await
-            .map_err(failed)?;
-        if old.is_empty() && actions.is_empty() && calls.is_empty() {
+        let actions = self.old(&ACTIONS, limit).await.map_err(failed)?;
+        let calls = self.old(&CALLS, |group| first_place(limit(group))).await.map_err(failed)?;
+        if builds.is_empty() && actions.is_empty() && calls.is_empty() {
             return Ok(false);
         }
-        let more = old.len().max(actions.len()) as u64 >= natural(SWEEP_MAX)
-            || calls.len() as u64 >= natural(CALLS_MAX);
+        let full = |keys: &[i64], of: &Aged| keys.len() as u64 >= natural(of.most);
+        let more = full(&builds, &BUILDS) || full(&actions, &ACTIONS) || full(&calls, &CALLS);
         self.transaction("removing old builds", async |writer| {
             for table in OF_BUILDS {
-                writer.remove(table, "place", &old).await.map_err(failed)?;
+                writer.remove(table, "place", &builds).await.map_err(failed)?;
             }
             if writer.dialect == Dialect::Sqlite {
-                writer.remove("build_search", "rowid", &old).await.map_err(failed)?;
+                writer.remove("build_search", "rowid", &builds).await.map_err(failed)?;
             }
             for table in OF_CALLS {
                 writer.remove(table, "call", &calls).await.map_err(failed)?;
@@ -92,7 +133,20 @@ impl Writer {
         Ok(more)
     }
 
-    async fn places(&mut self, sql: &'static str, values: &[Value]) -> Result<Vec<i64>, sqlx::Error> {
+    /// Keys of rows that are older than the limit of their group.
+    async fn old(&mut self, of: &Aged, limit: impl Fn(&str) -> i64) -> Result<Vec<i64>, sqlx::Error> {
+        let groups = self.connection.fetch(&of.groups.into(), &[]).await?;
+        let mut found = Vec::new();
+        for row in &groups {
+            let group = row.word(0)?;
+            let room = of.most.saturating_sub(whole(found.len() as u64));
+            let values = [group.as_str().into(), limit(&group).into(), room.into()];
+            found.extend(self.keys(of.old, &values).await?);
+        }
+        Ok(found)
+    }
+
+    async fn keys(&mut self, sql: &'static str, values: &[Value]) -> Result<Vec<i64>, sqlx::Error> {
         let rows = self.connection.fetch(&sql.into(), values).await?;
         rows.iter().map(|row| row.whole(0)).collect()
     }
@@ -101,29 +155,25 @@ impl Writer {
         &mut self,
         table: &'static str,
         column: &'static str,
-        places: &[i64],
+        keys: &[i64],
     ) -> Result<(), sqlx::Error> {
-        if places.is_empty() {
+        if keys.is_empty() {
             return Ok(());
         }
-        let rows = match self.dialect {
-            Dialect::Sqlite => "SELECT value FROM json_each($1)",
-            Dialect::Postgres => {
-                "SELECT CAST(value AS BIGINT) FROM jsonb_array_elements_text(CAST(CAST($1 AS TEXT) AS JSONB))"
-            }
-        };
-        let sql = format!("DELETE FROM {table} WHERE {column} IN ({rows})");
-        let list = places.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
+        let rows = self.dialect.list();
+        let sql =
+            format!("DELETE FROM {table} WHERE {column} IN (SELECT CAST(e.value AS BIGINT) FROM {rows})");
+        let list = keys.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
         self.run(&sql.into(), &[format!("[{list}]").into()]).await.map(drop)
     }
 
-    async fn is_too_large(&mut self, retention: Retention) -> Result<bool, sqlx::Error> {
+    async fn is_too_large(&mut self, retention: &Retention) -> Result<bool, sqlx::Error> {
         if retention.size_max == 0 || self.dialect == Dialect::Postgres {
             return Ok(false);
         }
         let sql = "SELECT (page_count - freelist_count) * page_size \
                    FROM pragma_page_count(), pragma_freelist_count(), pragma_page_size()";
-        let used = self.places(sql, &[]).await?.first().copied().unwrap_or_default();
+        let used = self.keys(sql, &[]).await?.first().copied().unwrap_or_default();
         Ok(natural(used) > retention.size_max)
     }
 }

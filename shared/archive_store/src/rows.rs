@@ -144,6 +144,24 @@ row! {
 }
 
 row! {
+    /// One message of console output: the output, a frame of it in the store, or a gap.
+    PieceRow {
+        build_group: String => Text,
+        build_id: String => Text,
+        position: i64 => Integer,
+        attempt: i64 => Integer,
+        output: Option<&'static str> => Text,
+        start_offset: i64 => Integer,
+        bytes: i64 => Integer,
+        lines: i64 => Integer,
+        dropped_bytes: Option<i64> => Integer,
+        blob: Option<String> => Text,
+        content: Option<String> => Bytes,
+        packed: Option<String> => Bytes,
+    }
+}
+
+row! {
     /// The end of a task of a job.
     TaskRow {
         build_group: String => Text,

@@ -160,6 +160,14 @@ impl Dialect {
         }
     }
 
+    /// The elements of the JSON array `$1` of numbers: a table `e` with one column `value`.
+    pub(crate) fn list(self) -> &'static str {
+        match self {
+            Self::Sqlite => "json_each($1) AS e",
+            Self::Postgres => "jsonb_array_elements_text(CAST(CAST($1 AS TEXT) AS JSONB)) AS e(value)",
+        }
+    }
+
     /// The value in column `index` of a row of [`Self::rows`].
     pub(crate) fn column(self, index: usize, kind: Kind) -> String {
         match (kind, self) {

@@ -2,8 +2,8 @@
 
 use crate::{
     rows::{
-        ActionRow, BuildRow, ConsoleRow, InvocationRow, OutputRow, PropertyRow, RecordRow, SetAsideRow,
-        TableRow, TargetRow, TaskRow, TestRow, TextRow, ToolInvocationRow,
+        ActionRow, BuildRow, ConsoleRow, InvocationRow, OutputRow, PieceRow, PropertyRow, RecordRow,
+        SetAsideRow, TableRow, TargetRow, TaskRow, TestRow, TextRow, ToolInvocationRow,
     },
     sql::{Dialect, Kind, Sql},
 };
@@ -29,6 +29,7 @@ pub(crate) struct Statements {
     pub(crate) invocations: Sql,
     pub(crate) prepared: Sql,
     pub(crate) consoles: Sql,
+    pub(crate) pieces: Sql,
     pub(crate) tasks: Sql,
     pub(crate) actions: Sql,
     pub(crate) tool_invocations: Sql,
@@ -62,7 +63,8 @@ impl Statements {
             invocations: with.invocations(),
             prepared: with.prepared(),
             consoles: with.consoles(),
-            tasks: with.tasks(),
+            pieces: with.once_of_builds::<PieceRow>("console_pieces"),
+            tasks: with.once_of_builds::<TaskRow>("tasks"),
             actions: with.latest::<ActionRow>("actions", "place", &["place"]),
             tool_invocations: with.tool_invocations(),
             targets: with.targets(),
@@ -219,7 +221,8 @@ impl Writing {
         .into()
     }
 
-    fn tasks(&self) -> Sql {
-        format!("{} ON CONFLICT DO NOTHING", self.of_builds::<TaskRow>("tasks")).into()
+    /// Adds rows of builds that never change.
+    fn once_of_builds<R: TableRow>(&self, table: &str) -> Sql {
+        format!("{} ON CONFLICT DO NOTHING", self.of_builds::<R>(table)).into()
     }
 }

@@ -132,7 +132,9 @@ impl Writer {
     }
 
     async fn write(&mut self, batch: &Batch) -> Result<(), sqlx::Error> {
-        let Batch { builds, invocations, prepared, consoles, tasks, actions, tools, set_aside, .. } = batch;
+        let Batch {
+            builds, invocations, prepared, consoles, pieces, tasks, actions, tools, set_aside, ..
+        } = batch;
         let statements = &self.statements;
         let to = &mut self.connection;
         let rows: Vec<_> = builds.values().map(|rows| &rows.build).collect();
@@ -150,6 +152,7 @@ impl Writer {
         put(to, &statements.invocations, invocations.values()).await?;
         put(to, &statements.prepared, prepared.iter()).await?;
         put(to, &statements.consoles, consoles.values()).await?;
+        put(to, &statements.pieces, pieces.iter()).await?;
         put(to, &statements.tasks, tasks.values()).await?;
         put(to, &statements.actions, actions.values()).await?;
         put(to, &statements.tool_invocations, tools.invocations.values()).await?;

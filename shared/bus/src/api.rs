@@ -10,11 +10,11 @@ use bytes::Bytes;
 use futures::StreamExt as _;
 use model::{
     ActionsReply, ActionsRequest, ApiError, ArchiveStatus, ArchivedBuildRequest, ArchivedBuildsRequest,
-    BuildRequest, BuildView, CancelBody, CancelReply, CancelRequest, CreateReply, ErrorCode, FindReply,
-    FindRequest, GetRequest, GroupsReply, HistoryReply, HistoryRequest, InvocationReply, InvocationRequest,
-    InvocationsReply, ListReply, ListRequest, QuotaReply, ReportReply, ReportRequest, TargetsReply,
-    TargetsRequest, TestsReply, TestsRequest, ToolInvocationsReply, ToolInvocationsRequest, WhyReply,
-    WhyRequest, WorkerView,
+    BuildRequest, BuildView, CancelBody, CancelReply, CancelRequest, ConsoleReply, ConsoleRequest,
+    CreateReply, ErrorCode, FindReply, FindRequest, GetRequest, GroupsReply, HistoryReply, HistoryRequest,
+    InvocationReply, InvocationRequest, InvocationsReply, ListReply, ListRequest, QuotaReply, ReportReply,
+    ReportRequest, TargetsReply, TargetsRequest, TestsReply, TestsRequest, ToolInvocationsReply,
+    ToolInvocationsRequest, WhyReply, WhyRequest, WorkerView,
 };
 
 use crate::{
@@ -34,6 +34,8 @@ message!(
     BuildView,
     CancelReply,
     CancelRequest,
+    ConsoleReply,
+    ConsoleRequest,
     CreateReply,
     FindReply,
     FindRequest,
@@ -66,6 +68,7 @@ from_client!(
     BuildRequest,
     CancelBody,
     CancelRequest,
+    ConsoleRequest,
     FindRequest,
     GetRequest,
     HistoryRequest,
@@ -84,6 +87,7 @@ to_client!(
     BuildRequest,
     BuildView,
     CancelReply,
+    ConsoleReply,
     CreateReply,
     FindReply,
     GroupsReply,

@@ -266,6 +266,8 @@ pub enum ArchiveCall {
     Invocation,
     /// Read all runs of a build.
     Invocations,
+    /// Read console output.
+    Console,
     /// List the actions that a build sent.
     Actions,
     /// Report figures of past runs.
@@ -284,12 +286,13 @@ pub enum ArchiveCall {
 
 impl ArchiveCall {
     /// All calls, in the order of declaration.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::Get,
         Self::Find,
         Self::List,
         Self::Invocation,
         Self::Invocations,
+        Self::Console,
         Self::Actions,
         Self::History,
         Self::ToolInvocations,
@@ -307,6 +310,7 @@ impl ArchiveCall {
             Self::List => "list",
             Self::Invocation => "invocation",
             Self::Invocations => "invocations",
+            Self::Console => "console",
             Self::Actions => "actions",
             Self::History => "history",
             Self::ToolInvocations => "tool_invocations",

@@ -231,6 +231,14 @@ impl Client {
         Watch::new(self.bus.clone(), self.live_connection.clone(), key.clone(), after, kinds)
     }
 
+    pub(crate) async fn ask_archive<A: Message>(
+        &self,
+        call: ArchiveCall,
+        question: Bytes,
+    ) -> Result<A, ClientError> {
+        self.call(&Subject::Archive(call), ARCHIVE, question, None, TRIES).await
+    }
+
     async fn call<A: Message>(
         &self,
         subject: &Subject,

@@ -2,6 +2,7 @@
 //!
 //! Used by the command line, the HTTP gateway and the tests.
 
+mod archived_console;
 mod calls;
 mod error;
 mod event;
@@ -11,6 +12,7 @@ mod line;
 mod queue;
 mod watch;
 
+pub use archived_console::ArchivedConsole;
 pub use calls::Client;
 pub use error::ClientError;
 pub use event::{WatchBody, WatchEvent};

@@ -4,6 +4,7 @@
 
 mod api;
 mod archive;
+mod archived_console;
 mod band;
 mod blob;
 mod build_requirements;
@@ -50,6 +51,9 @@ pub use archive::{
     HistoryReply, HistoryRequest, InvocationEnd, InvocationReply, InvocationRequest, InvocationView,
     InvocationsReply, SetAsideMessage, TargetView, TargetsReply, TargetsRequest, TestView, TestsReply,
     TestsRequest, ToolInvocationView, ToolInvocationsReply, ToolInvocationsRequest,
+};
+pub use archived_console::{
+    ConsoleContent, ConsoleOf, ConsoleOfBuild, ConsolePiece, ConsoleReply, ConsoleRequest,
 };
 pub use band::{ActionOrder, BandOrder, ParseActionOrderError};
 pub use blob::{BlobDigest, BlobHasher, DigestFunction, ParseBlobDigestError};

@@ -158,6 +158,11 @@ impl Settings {
         if self.archive_days < self.events_days {
             return Err(invalid("archive_days", &self.archive_days, "expected at least events_days"));
         }
+        let invalid_days = |days: &u64| !(1..=DAYS_MAX).contains(days);
+        if let Some((group, days)) = self.archive_days_by_group.iter().find(|(_, days)| invalid_days(days)) {
+            let value = format!("{days} of group {group}");
+            return Err(invalid("archive_days_by_group", &value, "expected 1 to 36500"));
+        }
         Ok(())
     }
 

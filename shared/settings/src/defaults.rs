@@ -61,6 +61,8 @@ impl Default for Settings {
             events_bytes_max: 0,
             archive_url: "archive/archive.db".into(),
             archive_days: 365,
+            archive_days_by_group: BTreeMap::new(),
+            archive_keeps_blobs: false,
             archive_bytes_max: 0,
             requests_bytes_max: 0,
             bazel_bytes_max: 0,

@@ -12,7 +12,7 @@ use std::{
 use config::{Config, Environment, File, FileFormat};
 use invariant::Present as _;
 use model::{
-    ActionOrder, Amount, BandOrder, EstimatorKind, ExecutorType, Occupancy, Priority, ResourceName,
+    ActionOrder, Amount, BandOrder, EstimatorKind, ExecutorType, Group, Occupancy, Priority, ResourceName,
     ScaledPool, SomeTimeLimits,
 };
 use serde::{Deserialize, Deserializer, Serialize, de::DeserializeOwned};
@@ -85,6 +85,12 @@ pub struct Settings {
     pub archive_url: String,
     /// Retention of builds and actions in the archive in days, from their submission; at least `events_days`.
     pub archive_days: u64,
+    /// The same for groups that differ from `archive_days`; may be less than `events_days`.
+    #[serde(deserialize_with = "structured")]
+    pub archive_days_by_group: BTreeMap<Group, u64>,
+    /// Whether blobs that archived builds name are kept as long as the archive keeps builds, and not only for
+    /// `objects_days`. Services that write to the store must agree on it and on the days of the archive.
+    pub archive_keeps_blobs: bool,
     /// Size of the archive in bytes above which its oldest builds are removed, also within `archive_days`. 0: no limit.
     pub archive_bytes_max: u64,
     /// Maximum size of waiting requests in bytes; when it is reached, publishing fails. 0: no limit.
@@ -316,7 +322,7 @@ pub struct Settings {
     /// Empty: the farm's store as recorded on the bus, else `data`/cas.
     pub cas_url: String,
     /// Days for which outputs, logs and inputs that a build's record names are kept, from the record's last change; if
-    /// `events_days` is longer, that applies. In an object store, also the days after which unused blobs are deleted.
+    /// `events_days` is longer, that applies; see also `archive_keeps_blobs`. In an object store, also the days after which unused blobs are deleted.
     pub objects_days: u64,
     /// Maximum size on disk of blobs and action results in the data folder, in bytes, at least 1; blobs that the records
     /// of builds name do not count.
@@ -351,7 +357,9 @@ impl Settings {
 
     /// How long blobs that records name are kept after the record's last change.
     pub(crate) fn objects_retention(&self) -> Duration {
-        units::days(self.objects_days.max(self.events_days))
+        let archived = self.archive_days_by_group.values().copied().fold(self.archive_days, u64::max);
+        let archived = if self.archive_keeps_blobs { archived } else { 0 };
+        units::days(self.objects_days.max(self.events_days).max(archived))
     }
 
     /// Maximum number of actions that an executor runs at a time.

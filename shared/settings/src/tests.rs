@@ -52,6 +52,17 @@ fn each_priority_may_have_an_order_of_its_own() {
 }
 
 #[test]
+fn each_group_may_be_archived_for_days_of_its_own() {
+    let settings = load("[archive_days_by_group]\nshort = 7\n", &[]).unwrap();
+    assert_eq!(settings.archive_days_by_group, [("short".parse().unwrap(), 7)].into());
+    let by_variable = load("", &[("FOREBAY_ARCHIVE_DAYS_BY_GROUP", r#"{"long":3650}"#)]).unwrap();
+    assert_eq!(by_variable.archive_days_by_group, [("long".parse().unwrap(), 3650)].into());
+    for refused in ["short = 0", "long = 36501", "\"a b\" = 7"] {
+        assert!(load(&format!("[archive_days_by_group]\n{refused}"), &[]).is_err(), "{refused}");
+    }
+}
+
+#[test]
 fn a_misspelt_name_in_the_file_is_an_error() {
     let error = load("workspcaes = 3", &[]).unwrap_err().to_string();
     assert!(error.contains("workspcaes"), "{error}");

@@ -8,7 +8,7 @@ use super::query::Query;
 use crate::{Store, StoreError, plain::hex, sql::Dialect};
 
 /// Tables whose content follows from the messages, with the columns that give their rows an order.
-const TABLES: [(&str, &str); 14] = [
+const TABLES: [(&str, &str); 15] = [
     ("builds", "place"),
     ("build_records", "place"),
     ("build_texts", "place"),
@@ -16,6 +16,7 @@ const TABLES: [(&str, &str); 14] = [
     ("outputs", "place, number"),
     ("invocations", "place, attempt"),
     ("consoles", "place, attempt, output"),
+    ("console_pieces", "position"),
     ("tasks", "place, attempt, task"),
     ("actions", "place"),
     ("day_sums", "day, build_group, priority, outcome"),

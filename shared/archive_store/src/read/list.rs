@@ -9,7 +9,7 @@ use super::{
     builds::{RECORD, view},
     page,
     query::Query,
-    trigrams,
+    text,
 };
 use crate::{
     Store, StoreError,
@@ -24,10 +24,6 @@ const LIMIT: usize = 50;
 const PAGE_BYTES_MAX: usize = 800 << 10;
 /// Order of places and of times differ by at most this: several enqueuers accept builds at once.
 const SLACK_MS: i64 = 600_000;
-/// Maximum length in characters of a text to search for.
-const TEXT_MAX: usize = 200;
-/// Number of texts that show which parts of a text are rare.
-const SAMPLES: i64 = 200;
 /// Maximum number of builds whose ids start with the same text that are considered.
 const PREFIXED_MAX: i64 = 1000;
 
@@ -139,7 +135,7 @@ async fn places(
 ) -> Result<Places, StoreError> {
     let list = &request.list;
     let mut query = match driver(request) {
-        Driver::Text(text) => text_places(dialect, text, connection).await?,
+        Driver::Text(text) => text::places(dialect, text, connection).await?,
         Driver::Prefix(prefix) => prefix_places(prefix),
         Driver::Property(kind, name, value) => {
             let mut query = Query::new("SELECT place FROM build_properties WHERE kind = ");
@@ -242,50 +238,6 @@ fn driver(request: &ArchivedBuildsRequest) -> Driver<'_> {
     }
 }
 
-/// The builds that may contain a text. SQLite's index has no positions, so the text itself is checked later.
-async fn text_places(dialect: Dialect, text: &str, connection: &mut Connection) -> Result<Query, StoreError> {
-    let text = clean(&text.to_lowercase(), usize::MAX);
-    let length = text.chars().count();
-    if !(trigrams::LENGTH..=TEXT_MAX).contains(&length) {
-        let wanted = format!("expected {} to {TEXT_MAX}", trigrams::LENGTH);
-        return Err(StoreError::Request(format!("invalid field text of {length} characters: {wanted}")));
-    }
-    let mut query;
-    match dialect {
-        Dialect::Sqlite => {
-            query = Query::new("SELECT rowid AS place FROM build_search WHERE build_search MATCH ");
-            query.bind(trigrams::query(&text, &samples(connection).await?));
-        }
-        Dialect::Postgres => {
-            query = Query::new("SELECT place FROM build_texts WHERE search_text LIKE ");
-            query.bind(format!("%{}%", text.replace('\\', "\\\\").replace('%', "\\%").replace('_', "\\_")));
-        }
-    }
-    Ok(query)
-}
-
-/// Some texts of builds, spread over the archive.
-async fn samples(connection: &mut Connection) -> Result<Vec<String>, StoreError> {
-    let what = "reading samples of texts";
-    let ends =
-        Query::new("SELECT (SELECT MIN(place) FROM build_texts), (SELECT MAX(place) FROM build_texts)");
-    let ends = ends.fetch(connection, what).await?;
-    let Some(row) = ends.first() else { return Ok(Vec::new()) };
-    let end = |column| row.integer(column).map_err(StoreError::while_(what));
-    let (Some(first), Some(last)) = (end(0)?, end(1)?) else { return Ok(Vec::new()) };
-    let step = last.saturating_sub(first) / SAMPLES;
-    let places: Vec<String> = (0..SAMPLES).map(|number| (first + number * step).to_string()).collect();
-    let mut query = Query::new(
-        "SELECT (SELECT search_text FROM build_texts WHERE place >= e.value ORDER BY place LIMIT 1) ",
-    );
-    query.add("FROM json_each(").bind(format!("[{}]", places.join(","))).add(") e");
-    let rows = query.fetch(connection, what).await?;
-    // A build may have been removed since; then its text is missing.
-    let texts: Vec<Option<String>> =
-        rows.iter().map(|row| row.text(0)).collect::<Result<_, _>>().map_err(StoreError::while_(what))?;
-    Ok(texts.into_iter().flatten().collect())
-}
-
 fn prefix_places(prefix: &str) -> Query {
     let digits: String =
         prefix.chars().filter(char::is_ascii_hexdigit).take(32).collect::<String>().to_lowercase();
@@ -324,9 +276,8 @@ fn matching(dialect: Dialect, request: &ArchivedBuildsRequest, places: &Query, l
         query.and("p.name =", clean(name, INDEXED_MAX)).and("p.value =", clean(value, INDEXED_MAX));
         query.add(" AND p.place = s.place)");
     }
-    if let (Dialect::Sqlite, Some(text)) = (dialect, &list.text) {
-        query.add(" AND instr((SELECT search_text FROM build_texts t WHERE t.place = s.place), ");
-        query.bind(clean(&text.to_lowercase(), usize::MAX)).add(") > 0");
+    if let Some(text) = &list.text {
+        text::check(dialect, text, &mut query);
     }
     // SQLite reads the places in their order and joins row by row; with an order it would sort all of them first.
     if dialect == Dialect::Postgres {

@@ -1,6 +1,6 @@
 //! The archive on SQLite and on PostgreSQL: each fact is tested on both.
 
-use archive_store::{Batch, Cursor, LogStream, Retention, Store, Writer};
+use archive_store::{Batch, Cursor, LogStream, Store, Writer};
 use bus::Stored;
 use model::{
     ArchivedBuildsRequest, HistoryOf, HistoryRequest, ListRequest, Millis, Outcome, Priority, ReportRequest,
@@ -21,10 +21,10 @@ on_both! {
     a_message_that_cannot_be_read_is_set_aside,
     filters_select_the_same_builds_as_a_scan,
     pages_cover_all_builds_once,
+    a_rare_text_is_looked_up_in_an_index,
     no_list_reads_a_whole_table,
     a_history_counts_passes_and_times,
     a_report_has_the_means_of_each_priority,
-    old_builds_are_removed,
     a_second_process_writes_only_after_the_first,
     a_stream_that_was_created_again_goes_on,
     a_hostile_text_is_archived,
@@ -48,7 +48,7 @@ async fn write(writer: &mut Writer, messages: &[&Stored], cursor: Cursor) -> Cur
 }
 
 /// Some builds of two groups.
-fn log(builds: u64) -> Log {
+pub(crate) fn log(builds: u64) -> Log {
     let mut log = Log::default();
     for number in 1..=builds {
         let changes = json!({
@@ -63,11 +63,11 @@ fn log(builds: u64) -> Log {
     log
 }
 
-fn request(list: ListRequest) -> ArchivedBuildsRequest {
+pub(crate) fn request(list: ListRequest) -> ArchivedBuildsRequest {
     ArchivedBuildsRequest { group: None, list }
 }
 
-async fn numbers(store: &Store, request: &ArchivedBuildsRequest) -> Vec<u64> {
+pub(crate) async fn numbers(store: &Store, request: &ArchivedBuildsRequest) -> Vec<u64> {
     let reply = store.builds(request).await.unwrap();
     reply.builds.iter().map(|view| number(&view.record.build.labels["n"])).collect()
 }
@@ -216,6 +216,18 @@ async fn pages_cover_all_builds_once(database: Database) {
     assert_eq!(seen, (1..=25).rev().collect::<Vec<_>>());
 }
 
+async fn a_rare_text_is_looked_up_in_an_index(database: Database) {
+    let log = log(500);
+    let mut writer = database.store.writer().await.unwrap();
+    archive(&mut writer, &log.messages, 500).await;
+    for (text, number) in [("//app321:", 321), ("TEST //APP77:", 77), ("app499:all_100%", 499)] {
+        let list = request(ListRequest { text: Some(text.into()), ..ListRequest::default() });
+        assert_eq!(numbers(&database.store, &list).await, [number], "{text}");
+        let plan = database.store.plan(&list).await.unwrap();
+        assert!(plan.iter().any(|step| step.contains("_search")), "{text}: {plan:#?}");
+    }
+}
+
 async fn no_list_reads_a_whole_table(database: Database) {
     let log = log(60);
     let mut writer = database.store.writer().await.unwrap();
@@ -295,20 +307,6 @@ async fn a_report_has_the_means_of_each_priority(database: Database) {
     let recent = report(Millis(START_MS + 16_000), None).await;
     assert_eq!(recent.iter().map(|of| of.builds).sum::<u64>(), 5);
     assert_eq!(report(Millis(START_MS + 60_000), None).await[3].builds, 0);
-}
-
-async fn old_builds_are_removed(database: Database) {
-    let log = log(30);
-    let mut writer = database.store.writer().await.unwrap();
-    archive(&mut writer, &log.messages, 50).await;
-    let age = std::time::Duration::from_secs(10);
-    let retention = Retention { age, size_max: 0 };
-    // Builds 1 to 20 were submitted more than ten seconds before.
-    let now = Millis(START_MS + 31_000);
-    while writer.sweep(retention, now).await.unwrap() {}
-    let all = request(ListRequest { text: Some("bazel".into()), ..ListRequest::default() });
-    assert_eq!(numbers(&database.store, &all).await, (21..=30).rev().collect::<Vec<_>>());
-    assert!(database.store.find(run_id(5, 1).parse().unwrap()).await.unwrap().is_empty());
 }
 
 async fn a_second_process_writes_only_after_the_first(database: Database) {

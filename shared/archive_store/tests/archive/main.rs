@@ -20,8 +20,10 @@ macro_rules! on_both {
     };
 }
 
+mod consoles;
 mod databases;
 mod facts;
 mod messages;
 mod redelivery;
+mod retention;
 mod tools;

@@ -139,11 +139,19 @@ impl Log {
 
     /// Console output that ends at `offset` + its length.
     pub(crate) fn console(&mut self, build: &Build, attempt: u64, offset: u64, text: &str) -> u64 {
-        let position = self.push(&build.key, "console", text.as_bytes().to_vec());
+        let offset = offset.to_string();
+        let headers = [("Forebay-Stream", "stdout"), ("Forebay-Offset", offset.as_str())];
+        self.chunk(build, attempt, &headers, text.as_bytes())
+    }
+
+    /// A console message with these headers.
+    pub(crate) fn chunk(&mut self, build: &Build, attempt: u64, named: &[(&str, &str)], data: &[u8]) -> u64 {
+        let position = self.push(&build.key, "console", data.to_vec());
         let mut headers = async_nats::HeaderMap::new();
-        headers.insert("Forebay-Stream", "stdout");
         headers.insert("Forebay-Attempt", attempt.to_string().as_str());
-        headers.insert("Forebay-Offset", offset.to_string().as_str());
+        for (name, value) in named {
+            headers.insert(*name, *value);
+        }
         self.messages.last_mut().unwrap().headers = Some(headers);
         position
     }

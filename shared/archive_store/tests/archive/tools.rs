@@ -19,6 +19,7 @@ use prost::Message as _;
 use crate::{
     databases::Database,
     messages::{START_MS, id},
+    retention::retention,
 };
 
 const CREATED: Millis = Millis(5);
@@ -242,8 +243,8 @@ async fn old_calls_are_removed(database: Database) {
     let mut all = messages("old", &call(2), 100, 0, 0);
     all.extend(messages("new", &call(2), 100, 0, 1000));
     archive(&mut writer, &all, 10).await;
-    let retention = Retention { age: Duration::from_secs(5), size_max: 0 };
-    while writer.sweep(retention, Millis(START_MS + 6_000)).await.unwrap() {}
+    let retention = Retention { age: Duration::from_secs(5), ..retention(&[]) };
+    while writer.sweep(&retention, Millis(START_MS + 6_000)).await.unwrap() {}
     assert!(all_targets(&database.store, "old", 10).await.is_empty());
     assert!(all_tests(&database.store, "old", None, 10).await.is_empty());
     assert_eq!(all_targets(&database.store, "new", 10).await.len(), 2);

@@ -5,8 +5,8 @@ use std::time::Duration;
 use archive_store::Store;
 use farm::{Farm, SOON, ServiceProcess};
 use model::{
-    ArchivedBuildsRequest, BuildKey, ErrorCode, InvocationReply, ListRequest, Outcome, Priority, Sequence,
-    State,
+    ArchivedBuildsRequest, Attempt, BuildKey, ConsoleOf, ConsoleOfBuild, ConsoleRequest, ErrorCode,
+    InvocationReply, ListRequest, Outcome, Priority, Sequence, State,
 };
 
 /// The database of an archive of the farm, for reading.
@@ -33,7 +33,7 @@ async fn last(farm: &Farm) -> Sequence {
 }
 
 /// Waits until the archive has all events.
-async fn caught_up(farm: &Farm, store: &Store) {
+pub(crate) async fn caught_up(farm: &Farm, store: &Store) {
     let last = last(farm).await;
     until_async("the archive has all events", SOON, async || {
         let status = store.status().await.ok();
@@ -44,7 +44,7 @@ async fn caught_up(farm: &Farm, store: &Store) {
     .await;
 }
 
-async fn purge(farm: &Farm) {
+pub(crate) async fn purge(farm: &Farm) {
     let stream = farm.bus().jetstream().get_stream(bus::stream::EVENTS).await.unwrap();
     stream.purge().await.unwrap();
 }
@@ -95,6 +95,13 @@ async fn an_archive_that_is_killed_twenty_times_has_the_content_of_an_undisturbe
             runs.iter().filter(|run| run.end.as_ref().is_some_and(|end| end.outcome.is_none())).count();
     }
     assert!(lost_attempts > 0, "no attempt was lost");
+    let of = ConsoleOf::Build(ConsoleOfBuild {
+        group: builds[0].group.clone(),
+        id: builds[0].id,
+        attempt: Some(Attempt(1)),
+    });
+    let console = other.console(&ConsoleRequest { of, after: None }).await.unwrap().unwrap();
+    assert!(!console.pieces.is_empty(), "the output of builds is archived");
     assert!(other.status().await.unwrap().set_aside.is_empty());
     drop((calm, killed));
 }
@@ -132,6 +139,40 @@ async fn a_purge_of_archived_events_changes_no_answer() {
     let reply: InvocationReply = serde_json::from_str(&http_get(&url)).unwrap();
     assert_eq!((reply.build, reply.invocation.attempt.0), (before, 1));
     assert_eq!(reply.invocation.end.unwrap().outcome, Some(Outcome::Succeeded));
+}
+
+/// What `forebay logs` and HTTP show of a build's output.
+async fn logs(farm: &Farm, key: &BuildKey) -> [String; 4] {
+    let id = key.id.to_string();
+    let plain = farm.cli(&["logs", &id]).await;
+    let json = farm.cli(&["logs", &id, "--json"]).await;
+    assert_eq!((plain.code, json.code), (0, 0), "{} {}", plain.stderr, json.stderr);
+    let http = http_get(&format!("{}/v1/builds/{}/{}/log", farm.http_url(), key.group, key.id));
+    [plain.stdout, plain.stderr, json.stdout, http]
+}
+
+#[tokio::test]
+async fn a_purge_of_archived_output_changes_no_log() {
+    let farm = Farm::builder().with("archive").env("FOREBAY_CONSOLE_BYTES_MAX", "100000").start().await;
+    let talk = "echo begin; seq 20000; echo error >&2; seq 20001 60000";
+    let key = farm.create("core", Priority::Batch, &["sh", "-c", talk]).await;
+    let silent = farm.create("core", Priority::Batch, &["true"]).await;
+    farm.wait_finished(&key, SOON).await;
+    farm.wait_finished(&silent, SOON).await;
+    caught_up(&farm, &database(&farm, "archive/archive.db")).await;
+    let before = logs(&farm, &key).await;
+    let [stdout, stderr, json, http] = &before;
+    assert!(stdout.ends_with("60000\n") && stderr == "error\n", "{} bytes", stdout.len());
+    assert_eq!(http.len(), stdout.len() + stderr.len());
+    assert!(json.contains(r#""kind":"frame""#) && json.contains(r#""kind":"console""#));
+    let events = farm.stored(&key).await;
+    let last = events.iter().rfind(|stored| stored.subject.ends_with("console")).unwrap().sequence;
+    let stream = farm.bus().jetstream().get_stream(bus::stream::EVENTS).await.unwrap();
+    stream.purge().sequence(last.0).await.unwrap();
+    assert!(logs(&farm, &key).await == before, "what was purged in part");
+    purge(&farm).await;
+    assert!(logs(&farm, &key).await == before, "what was purged");
+    assert_eq!(logs(&farm, &silent).await, [""; 4]);
 }
 
 #[tokio::test]

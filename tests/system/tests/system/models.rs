@@ -87,7 +87,11 @@ fn finished(number: u32) -> BuildRecord {
         tool: None,
         log: LogSummary::default(),
     };
-    BuildRecord::enqueued(build).started(invocation, Sequence(1)).finished(result, Millis::of_this_machine())
+    let started = BuildRecord::enqueued(build).started(invocation, Sequence(1));
+    let mut finished = started.finished(result, Millis::of_this_machine());
+    // It is the only message about the build.
+    finished.queue.first_sequence = None;
+    finished
 }
 
 async fn record_builds(farm: &Farm) {
@@ -181,6 +185,20 @@ async fn builds_are_estimated_by_what_earlier_ones_used() {
     let said = Occupancy::of_each([ExecutorType::x86()], Esu::new(0.25).unwrap());
     let wanted = BuildRequest { tool: Some(test), occupancy: said.clone(), ..request(&["true"]) };
     assert_eq!(latest(&farm, &farm.submit("ci", wanted).await).await.occupancy, said);
+}
+
+#[tokio::test]
+async fn builds_that_the_bus_has_no_more_are_learned_from_the_archive() {
+    let farm = Farm::builder().only(&["enqueuer"]).start().await;
+    record_builds(&farm).await;
+    let archive = crate::archive::start(&farm, "archive/archive.db").await;
+    let store = archive_store::Store::new("archive/archive.db", &farm.data()).unwrap();
+    crate::archive::caught_up(&farm, &store).await;
+    crate::archive::purge(&farm).await;
+    let (_trainer, _) = trainer(&farm).await;
+    let notice = published(&farm, 1).await;
+    assert_eq!(notice.builds, u64::from(BUILDS));
+    drop(archive);
 }
 
 #[tokio::test]

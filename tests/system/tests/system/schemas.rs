@@ -180,6 +180,12 @@ async fn archived(farm: &Farm, key: &BuildKey, cases: &mut Cases) {
         ),
         (ArchiveCall::Invocation, "InvocationRequest", json!({"id": invocation}), "InvocationReply"),
         (ArchiveCall::Invocations, "ArchivedBuildRequest", named, "InvocationsReply"),
+        (
+            ArchiveCall::Console,
+            "ConsoleRequest",
+            json!({"of": {"build": {"group": key.group, "id": key.id, "attempt": 1}}, "after": 0}),
+            "ConsoleReply",
+        ),
         (ArchiveCall::Actions, "ActionsRequest", json!({"build": key.id}), "ActionsReply"),
         (ArchiveCall::History, "HistoryRequest", json!({"of": {"label": "pr=17"}}), "HistoryReply"),
         (

@@ -1,0 +1,125 @@
+//! Console output of runs, in pages.
+
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use model::{Attempt, ConsoleContent, ConsoleOf, ConsolePiece, ConsoleReply, ConsoleRequest, OutputStream};
+
+use super::{
+    builds::{parse, sequence},
+    query::Query,
+};
+use crate::{
+    Store, StoreError,
+    plain::{natural, whole},
+    sql::{AnswerRow, Connection},
+};
+
+/// Maximum size in bytes of the output in a page.
+const PAGE_BYTES_MAX: i64 = 512 << 10;
+/// Maximum number of pieces in a page.
+const PIECES_MAX: i64 = 500;
+const READING: &str = "reading console output";
+
+/// The runs of a build that a request means.
+struct Runs {
+    place: i64,
+    attempt: Option<i64>,
+}
+
+impl Store {
+    /// A page of console output; none if the archive does not have the build.
+    pub async fn console(&self, request: &ConsoleRequest) -> Result<Option<ConsoleReply>, StoreError> {
+        let mut connection = self.reader().await?;
+        let Some(runs) = runs(&request.of, &mut connection).await? else { return Ok(None) };
+        let query = page(&runs, whole(request.after.unwrap_or_default()));
+        let rows = query.fetch(&mut connection, READING).await?;
+        let pieces = rows.iter().map(piece).collect::<Result<Vec<_>, _>>()?;
+        let known = rows.first().map(|row| row.whole(12)).transpose();
+        let known = natural(known.map_err(StoreError::while_(READING))?.unwrap_or_default());
+        // As many as a page can have: there may be more.
+        let more = known > pieces.len() as u64 || known >= natural(PIECES_MAX);
+        let next = pieces.last().filter(|_| more).map(|last| last.number);
+        Ok(Some(ConsoleReply { pieces, next }))
+    }
+}
+
+async fn runs(of: &ConsoleOf, connection: &mut Connection) -> Result<Option<Runs>, StoreError> {
+    let (query, attempt) = match of {
+        ConsoleOf::Build(build) => {
+            let mut query = Query::new("SELECT place, NULL FROM builds WHERE build_id = ");
+            query.bind(build.id.to_string()).and("build_group =", build.group.as_str());
+            (query, build.attempt.map(|attempt| i64::from(attempt.0)))
+        }
+        ConsoleOf::Invocation(id) => {
+            let mut query = Query::new("SELECT place, attempt FROM invocations WHERE invocation_id = ");
+            query.bind(id.to_string());
+            (query, None)
+        }
+    };
+    let rows = query.fetch(connection, READING).await?;
+    let read = |row: &AnswerRow| {
+        let attempt = match of {
+            ConsoleOf::Build(_) => attempt,
+            ConsoleOf::Invocation(_) => Some(row.whole(1)?),
+        };
+        Ok(Runs { place: row.whole(0)?, attempt })
+    };
+    rows.first().map(read).transpose().map_err(StoreError::while_(READING))
+}
+
+/// The pieces after `after`, as many as fit into a page and at least one; sizes are added up without reading content.
+fn page(runs: &Runs, after: i64) -> Query {
+    let mut query = Query::new(
+        "SELECT p.position, p.attempt, i.invocation_id, p.start_offset, p.bytes, p.lines, p.output, p.dropped_bytes, \
+         p.blob, p.content, p.packed, (SELECT base FROM cursors WHERE stream = 'FOREBAY_EVENTS'), s.known \
+         FROM (SELECT position, COUNT(*) OVER () AS known, ROW_NUMBER() OVER (ORDER BY position) AS number, \
+         CAST(SUM(CASE WHEN blob IS NULL THEN bytes ELSE 0 END) OVER (ORDER BY position) AS BIGINT) AS so_far \
+         FROM (SELECT position, blob, bytes FROM console_pieces WHERE place = ",
+    );
+    query.bind(runs.place).and("position >", after).and_if("attempt =", runs.attempt);
+    query.add(" ORDER BY position LIMIT ").bind(PIECES_MAX).add(") f) s ");
+    query.add("JOIN console_pieces p ON p.position = s.position ");
+    query.add("LEFT JOIN invocations i ON i.place = p.place AND i.attempt = p.attempt ");
+    query.add("WHERE s.number = 1 OR s.so_far <= ").bind(PAGE_BYTES_MAX).add(" ORDER BY p.position");
+    query
+}
+
+fn piece(row: &AnswerRow) -> Result<ConsolePiece, StoreError> {
+    let failed = |error| StoreError::while_("reading a piece of console output")(error);
+    let whole = |column| row.whole(column).map_err(failed);
+    let position = whole(0)?;
+    let base = row.integer(11).map_err(failed)?.unwrap_or_default();
+    let invocation = row.text(2).map_err(failed)?.map(|id| parse(&id)).transpose()?;
+    Ok(ConsolePiece {
+        number: natural(position),
+        position: sequence(position, base),
+        attempt: Attempt(u32::try_from(whole(1)?).unwrap_or(u32::MAX)),
+        invocation,
+        offset: natural(whole(3)?),
+        bytes: natural(whole(4)?),
+        lines: natural(whole(5)?),
+        content: content(row)?,
+    })
+}
+
+fn content(row: &AnswerRow) -> Result<ConsoleContent, StoreError> {
+    let failed = |error| StoreError::while_("reading a piece of console output")(error);
+    if let Some(blob) = row.text(8).map_err(failed)? {
+        return Ok(ConsoleContent::Frame { blob: parse(&blob)? });
+    }
+    let stream = match row.word(6).map_err(failed)?.as_str() {
+        "stderr" => OutputStream::Stderr,
+        _ => OutputStream::Stdout,
+    };
+    if let Some(bytes) = row.integer(7).map_err(failed)? {
+        return Ok(ConsoleContent::Dropped { stream, bytes: natural(bytes) });
+    }
+    let data = match (row.bytes(9).map_err(failed)?, row.bytes(10).map_err(failed)?) {
+        (_, Some(packed)) => zstd::bulk::decompress(
+            &packed,
+            usize::try_from(row.whole(4).map_err(failed)?).unwrap_or_default(),
+        )
+        .map_err(|error| StoreError::Record(error.into()))?,
+        (content, None) => content.unwrap_or_default(),
+    };
+    Ok(ConsoleContent::Output { stream, base64: STANDARD.encode(data) })
+}
