@@ -1,4 +1,4 @@
-//! Client of a Forebay farm: calls of the request/reply API, and watching builds.
+//! Client of a Forebay farm: calls of the request/reply API, watching builds, and reading windows of their logs.
 //!
 //! Used by the command line, the HTTP gateway and the tests.
 
@@ -7,6 +7,7 @@ mod error;
 mod event;
 mod frame;
 mod line;
+mod log;
 mod queue;
 mod watch;
 
@@ -15,5 +16,9 @@ pub use error::ClientError;
 pub use event::{WatchBody, WatchEvent};
 pub use frame::{Frame, FrameContent, FramePart};
 pub use line::{BazelEventLine, FramePartLine, WatchLine, WatchLineBody};
+pub use log::{
+    Blobs, BuildLogs, BusPlace, BusSource, LINES_DEFAULT, LINES_MAX, LogGap, LogLine, LogLines, LogRange,
+    LogSource, LogWindow, OpenLog, PieceContent, RunChoice, RunLog, read_lines,
+};
 pub use queue::{Followed, Following, QueuePlace, UnknownKind, WatchKind};
 pub use watch::Watch;
