@@ -41,7 +41,7 @@ e2e: tools build ## run all end-to-end tests: Bazel and BuildStream against a re
 	@infra/tools/clients.sh --all
 	FOREBAY_E2E=all $(RUN_TESTS) -p e2e-tests
 
-bench: tools ## measure builds, scheduling, actions and the store on this machine
+bench: tools ## measure builds, scheduling, actions, the store and logs on this machine
 	cargo build --release -p forebay
 	$(RELEASE) bench builds --queued 1000000
 	$(RELEASE) bench scheduling
@@ -54,6 +54,7 @@ bench: tools ## measure builds, scheduling, actions and the store on this machin
 	$(RELEASE) bench cas
 	$(RELEASE) bench archive
 	$(RELEASE) bench traces
+	$(RELEASE) bench log
 
 bench-guard: tools binary ## fail if builds or actions cost more than docs/benchmarks.json says
 	TMPDIR=$(BENCH_TMPDIR) $(FOREBAY) bench guard

@@ -10,6 +10,7 @@ mod bytes_stream;
 mod calls;
 mod cancelling;
 mod cas;
+mod console;
 mod counts;
 mod deaths;
 mod decisions;
@@ -59,8 +60,9 @@ pub use error::BenchError;
 pub use report::BenchReport;
 
 use self::{
-    actions::ActionsArgs, archive::ArchiveArgs, builds::BuildsArgs, cas::CasArgs, granting::FarmArgs,
-    guard::GuardArgs, scheduling::SchedulingArgs, traces::TracesArgs, workspaces::WorkspacesArgs,
+    actions::ActionsArgs, archive::ArchiveArgs, builds::BuildsArgs, cas::CasArgs, console::LogArgs,
+    granting::FarmArgs, guard::GuardArgs, scheduling::SchedulingArgs, traces::TracesArgs,
+    workspaces::WorkspacesArgs,
 };
 
 /// Options of `forebay bench`.
@@ -86,6 +88,8 @@ enum BenchCommand {
     Archive(ArchiveArgs),
     /// Benchmark what traces cost builds and actions
     Traces(TracesArgs),
+    /// Benchmark long console output: how fast it is kept, followed and read again in windows
+    Log(LogArgs),
     /// Benchmark schedulers, Redis and the bus with many executors that run nothing
     Farm(FarmArgs),
     /// Compare the cost of builds and actions with a file of expected figures, and fail if it grew
@@ -102,6 +106,7 @@ pub async fn measure(args: &BenchArgs) -> Result<BenchReport, BenchError> {
         BenchCommand::Cas(args) => cas::measure(args).await,
         BenchCommand::Archive(args) => Box::pin(archive::measure(args)).await,
         BenchCommand::Traces(args) => Box::pin(traces::measure(args)).await,
+        BenchCommand::Log(args) => Box::pin(console::measure(args)).await,
         BenchCommand::Farm(args) => Box::pin(granting::measure(args)).await,
         BenchCommand::Guard(args) => Box::pin(guard::measure(args)).await,
     }

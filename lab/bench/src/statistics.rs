@@ -13,7 +13,7 @@ impl Percentiles {
     /// Percentiles of the values, which are sorted in place.
     pub(crate) fn of(values: &mut [f64]) -> Self {
         values.sort_by(f64::total_cmp);
-        Self { p50: at(values, 50), p99: at(values, 99) }
+        Self { p50: percentile(values, 50), p99: percentile(values, 99) }
     }
 }
 
@@ -32,11 +32,11 @@ pub(crate) fn mean(values: impl IntoIterator<Item = f64>) -> f64 {
 /// The median and the largest of the values, which are sorted in place.
 pub(crate) fn median_and_worst(values: &mut [f64]) -> (f64, f64) {
     values.sort_by(f64::total_cmp);
-    (at(values, 50), values.last().copied().unwrap_or_default())
+    (percentile(values, 50), values.last().copied().unwrap_or_default())
 }
 
 /// The given percentile of sorted values.
-fn at(sorted: &[f64], percent: usize) -> f64 {
+pub(crate) fn percentile(sorted: &[f64], percent: usize) -> f64 {
     let index = (sorted.len() * percent / 100).min(sorted.len().saturating_sub(1));
     sorted.get(index).copied().unwrap_or_default()
 }

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use client::{WatchBody, WatchEvent};
+use client::{Blobs, WatchBody, WatchEvent};
 use model::BlobDigest;
 use remote::Remote;
 use settings::Settings;
@@ -38,11 +38,6 @@ impl<'a> Frames<'a> {
         frame.fill(blob);
     }
 
-    async fn read(&mut self, digest: &BlobDigest) -> Result<Bytes, String> {
-        let store = self.store().await?;
-        store.read(digest).await.map(Bytes::from).map_err(|error| error.to_string())
-    }
-
     async fn store(&mut self) -> Result<&Remote, String> {
         if let Some((at, why)) = &self.failed
             && at.elapsed() < RECONNECT_AFTER
@@ -61,5 +56,12 @@ impl<'a> Frames<'a> {
             },
         };
         Ok(self.store.insert(store))
+    }
+}
+
+impl Blobs for Frames<'_> {
+    async fn read(&mut self, digest: &BlobDigest) -> Result<Bytes, String> {
+        let store = self.store().await?;
+        store.read(digest).await.map(Bytes::from).map_err(|error| error.to_string())
     }
 }

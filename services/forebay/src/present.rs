@@ -288,11 +288,11 @@ fn stderr(bytes: &[u8]) {
 }
 
 pub(crate) fn dropped_line(stream: OutputStream, bytes: u64) -> String {
-    let much = if bytes == 0 { "more".to_owned() } else { size(bytes) };
-    format!(
-        "... {much} of {} omitted from here on: not kept beyond log_bytes_max, or without a store",
-        stream.as_str()
-    )
+    let stream = stream.as_str();
+    if bytes == 0 {
+        return format!("... more of {stream} omitted from here on: not kept beyond log_bytes_max");
+    }
+    format!("... {bytes} bytes of {stream} are missing: the store did not take them in time")
 }
 
 fn queue_line(place: &QueuePlace, now: Millis) -> String {

@@ -80,6 +80,7 @@ fn all() -> Vec<(String, Value)> {
         open::<model::InvocationsReply>(),
         strict::<model::Job>(),
         open::<ListReply>(),
+        open::<client::LogWindow>(),
         open::<model::ModelNotice>(),
         strict::<model::Quota>(),
         open::<model::QuotaReply>(),

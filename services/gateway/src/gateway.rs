@@ -10,11 +10,13 @@ use cas::Cas;
 use client::Client;
 use tokio_util::sync::CancellationToken;
 
+use crate::log_cache::LogCache;
+
 /// State shared by all request handlers. Cheap to clone.
 #[derive(Debug, Clone)]
 pub(crate) struct Gateway {
     pub(crate) client: Client,
-    /// Holds output files and overflowed console output.
+    /// Holds output files and the frames of console output.
     pub(crate) cas: Cas,
     /// Maximum size of a request body, in bytes.
     pub(crate) request_bytes_max: usize,
@@ -22,6 +24,8 @@ pub(crate) struct Gateway {
     pub(crate) reading: Duration,
     /// Cancelled when the gateway must stop.
     pub(crate) stop: CancellationToken,
+    /// Indexes of logs that were read recently.
+    pub(crate) logs: Arc<LogCache>,
     /// The OpenAPI document, made when it is first read.
     pub(crate) openapi: Arc<LazyLock<Bytes>>,
 }

@@ -1,7 +1,7 @@
 //! The gateway: builds over HTTP, and the Remote Execution API over gRPC ([`grpc`]).
 //!
-//! It is stateless: calls go to the services over the bus, each event stream is a separate watch, and files are
-//! streamed from the store.
+//! It keeps no state of its own: calls go to the services over the bus, each event stream is a separate watch, and files
+//! are streamed from the store.
 
 mod api;
 mod archived;
@@ -15,6 +15,7 @@ mod gateway;
 pub mod grpc;
 mod input;
 mod log;
+mod log_cache;
 mod measure;
 mod openapi;
 mod routes;
@@ -70,6 +71,7 @@ async fn serve_all(context: Context, settings: GatewaySettings) -> Result<(), Se
         request_bytes_max: settings.request_bytes_max,
         reading: context.limiter.patience().reading,
         stop: context.stop.clone(),
+        logs: Arc::default(),
         openapi: Arc::new(LazyLock::new(|| openapi().to_string().into())),
     };
     let address = &settings.http_listen;

@@ -13,10 +13,16 @@ use console_log::Packer;
 use model::{LogSummary, OutputStream, ToolEvent};
 use service::{Step, crash_point};
 use telemetry::metrics::{Counter, Label, count};
-use tokio::sync::Mutex;
+use tokio::{
+    sync::{Mutex, MutexGuard, watch},
+    time::Instant,
+};
 use tracing::warn;
 
-use crate::frames::Frames;
+use crate::{
+    frames::{Extent, Frames, Ready},
+    stop::Stop,
+};
 
 /// Limits on the console output of a run.
 #[derive(Debug, Clone, Copy)]
@@ -27,9 +33,31 @@ pub(crate) struct Limits {
     pub(crate) total: u64,
 }
 
+/// When the output of a run must not wait for the store.
+pub(crate) struct Hurry {
+    pub(crate) stop: Stop,
+    pub(crate) timeout_at: Instant,
+}
+
+impl Hurry {
+    fn is_wanted(&self) -> bool {
+        self.stop.cause().is_some() || Instant::now() >= self.timeout_at
+    }
+
+    async fn wanted(&self) {
+        tokio::select! {
+            () = self.stop.wanted() => {}
+            () = tokio::time::sleep_until(self.timeout_at) => {}
+        }
+    }
+}
+
 /// Destination of the output of a run.
 pub(crate) struct Console {
     output: Arc<Mutex<Output>>,
+    /// Changes when a frame was stored or lost.
+    changed: watch::Receiver<()>,
+    hurry: Hurry,
 }
 
 /// Time limit for a write: after this the lease has expired and the run is over anyway.
@@ -38,8 +66,9 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const FRAME_AFTER: Duration = Duration::from_secs(1);
 
 impl Console {
-    pub(crate) fn new(writer: GuardedWriter, limits: Limits, cas: Cas) -> Self {
+    pub(crate) fn new(writer: GuardedWriter, limits: Limits, cas: Cas, hurry: Hurry) -> Self {
         let (frames, summary) = (Frames::new(cas), LogSummary::default());
+        let changed = frames.changes();
         let output = Output {
             writer,
             limits,
@@ -52,18 +81,36 @@ impl Console {
             timed: false,
             fault: None,
         };
-        Self { output: Arc::new(Mutex::new(output)) }
+        Self { output: Arc::new(Mutex::new(output)), changed, hurry }
     }
 
     /// Writes a chunk of output.
     pub(crate) async fn write(&mut self, stream: OutputStream, data: Bytes) -> Result<(), ChunkFault> {
-        let mut output = self.output.lock().await;
+        let mut output = self.with_room().await?;
         output.write(stream, data).await?;
-        if output.waits() && !output.timed {
-            output.timed = true;
-            tokio::spawn(publish_later(Arc::downgrade(&self.output)));
+        let begin = output.waits() && !std::mem::replace(&mut output.timed, true);
+        drop(output);
+        if begin {
+            tokio::spawn(publish_later(Arc::downgrade(&self.output), self.changed.clone()));
         }
         Ok(())
+    }
+
+    /// The output, once it can start a frame or the run must end.
+    async fn with_room(&mut self) -> Result<MutexGuard<'_, Output>, ChunkFault> {
+        loop {
+            self.changed.mark_unchanged();
+            let mut output = self.output.lock().await;
+            output.publish_ready().await?;
+            if output.frames.has_room() || self.hurry.is_wanted() {
+                return Ok(output);
+            }
+            drop(output);
+            tokio::select! {
+                _ = self.changed.changed() => {}
+                () = self.hurry.wanted() => {}
+            }
+        }
     }
 
     /// Publishes a tool event of the worker.
@@ -78,29 +125,60 @@ impl Console {
 
     /// Stores and publishes the output that still waits, until `stopped` returns. Returns the summary, in which output
     /// that cannot be stored counts as dropped.
-    pub(crate) async fn finish(self, stopped: impl Future<Output = ()>) -> LogSummary {
-        let mut output = self.output.lock().await;
+    pub(crate) async fn finish(mut self, stopped: impl Future<Output = ()>) -> LogSummary {
         let published = tokio::select! {
-            published = output.publish_all() => published,
+            published = self.publish_all() => published,
             () = stopped => Ok(()),
         };
         if let Err(error) = published {
             warn!(error = telemetry::error_chain(&error), "cannot publish the end of a log");
         }
+        let mut output = self.output.lock().await;
         let lost = output.taken - output.stored;
         output.summary.dropped_bytes += lost;
         output.summary.clone()
     }
+
+    async fn publish_all(&mut self) -> Result<(), ChunkFault> {
+        loop {
+            self.changed.mark_unchanged();
+            let mut output = self.output.lock().await;
+            output.cut_rest();
+            output.publish_ready().await?;
+            if !output.waits() {
+                return Ok(());
+            }
+            drop(output);
+            // The other end is in the output, which lives.
+            let _ = self.changed.changed().await;
+        }
+    }
 }
 
-/// Publishes output that waits for a full frame.
-async fn publish_later(output: Weak<Mutex<Output>>) {
-    tokio::time::sleep(FRAME_AFTER).await;
-    let Some(output) = output.upgrade() else { return };
-    let mut output = output.lock().await;
-    output.timed = false;
-    if let Err(fault) = output.publish_all().await {
-        output.fault = Some(fault);
+/// Publishes output that waits for a full frame, and frames as they are stored.
+async fn publish_later(output: Weak<Mutex<Output>>, mut changed: watch::Receiver<()>) {
+    let mut cut_at = Instant::now() + FRAME_AFTER;
+    loop {
+        tokio::select! {
+            () = tokio::time::sleep_until(cut_at) => {}
+            // If the output is gone, so is the run.
+            _ = changed.changed() => {}
+        }
+        let Some(output) = output.upgrade() else { return };
+        let mut output = output.lock().await;
+        if Instant::now() >= cut_at {
+            cut_at = Instant::now() + FRAME_AFTER;
+            if output.frames.has_room() {
+                output.cut_rest();
+            }
+        }
+        if let Err(fault) = output.publish_ready().await {
+            output.fault = Some(fault);
+        } else if output.waits() {
+            continue;
+        }
+        output.timed = false;
+        return;
     }
 }
 
@@ -112,7 +190,7 @@ struct Output {
     /// Cuts output into frames; none while output goes to the bus.
     packer: Option<Packer>,
     frames: Frames,
-    /// Bytes taken for frames, and those of frames that were stored.
+    /// Bytes taken for frames, and those of frames that were stored and published.
     taken: u64,
     stored: u64,
     /// Whether all further output is dropped.
@@ -145,8 +223,10 @@ impl Output {
         }
         let room = self.limits.total.saturating_sub(self.summary.bus_bytes + self.taken);
         if !self.ended && length > room {
-            self.publish_all().await?;
-            self.end(stream, offset).await?;
+            self.cut_rest();
+            self.frames.end(stream, offset);
+            self.ended = true;
+            self.publish_ready().await?;
         }
         if self.ended {
             self.summary.dropped_bytes += length;
@@ -155,7 +235,6 @@ impl Output {
         self.taken += length;
         self.packer.get_or_insert_with(|| Packer::after(stdout, stderr)).push(stream, &data);
         while let Some(raw) = self.packer.as_mut().and_then(Packer::full) {
-            self.make_room().await?;
             self.frames.start(raw);
         }
         Ok(())
@@ -163,54 +242,47 @@ impl Output {
 
     /// Whether output was taken that is not published.
     fn waits(&self) -> bool {
-        self.taken > self.stored && !self.ended
+        !self.frames.is_empty() || self.packer.as_ref().is_some_and(|packer| !packer.is_empty())
     }
 
-    /// Marks that no more output of this run follows.
-    async fn end(&mut self, stream: OutputStream, offset: u64) -> Result<(), ChunkFault> {
-        if std::mem::replace(&mut self.ended, true) {
-            return Ok(());
-        }
-        self.writer.write(Chunk::Dropped { stream, offset, bytes: 0 }, PATIENCE).await
-    }
-
-    async fn make_room(&mut self) -> Result<(), ChunkFault> {
-        while self.frames.is_full() {
-            self.publish_next().await?;
-        }
-        Ok(())
-    }
-
-    /// Publishes all output that was taken.
-    async fn publish_all(&mut self) -> Result<(), ChunkFault> {
+    /// Starts a frame with the output that waits for one.
+    fn cut_rest(&mut self) {
         if let Some(raw) = self.packer.as_mut().and_then(Packer::rest) {
-            self.make_room().await?;
             self.frames.start(raw);
         }
-        while self.publish_next().await? {}
+    }
+
+    /// Publishes the frames that are stored, in order, and marks those that are lost: a store that is full or away loses
+    /// output, not the build.
+    async fn publish_ready(&mut self) -> Result<(), ChunkFault> {
+        while let Some(ready) = self.frames.next() {
+            match ready {
+                Ready::Stored(extent, blob) => {
+                    self.writer.name_blob(&blob, PATIENCE).await?;
+                    let (offset, bytes, lines) = (extent.offset, extent.bytes, extent.lines);
+                    self.writer.write(Chunk::Frame { blob, offset, bytes, lines }, PATIENCE).await?;
+                    self.stored += bytes;
+                    crash_point(Step::ChunkWritten);
+                }
+                Ready::Lost(extent, error) => {
+                    warn!(error, offset = extent.offset, bytes = extent.bytes, "a part of a log is lost");
+                    self.mark_lost(&extent).await?;
+                }
+                Ready::End(stream, offset) => {
+                    self.writer.write(Chunk::Dropped { stream, offset, bytes: 0 }, PATIENCE).await?;
+                }
+            }
+        }
         Ok(())
     }
 
-    /// Publishes the oldest frame once it is stored; returns whether there was one. A store that is full or away loses
-    /// the log, not the build.
-    async fn publish_next(&mut self) -> Result<bool, ChunkFault> {
-        let Some((extent, stored)) = self.frames.next().await else { return Ok(false) };
-        if self.ended {
-            return Ok(true);
-        }
-        let blob = match stored {
-            Ok(blob) => blob,
-            Err(error) => {
-                warn!(error, bytes = extent.bytes, "cannot store a part of a log: the rest is dropped");
-                self.end(OutputStream::Stdout, self.summary.stdout_bytes).await?;
-                return Ok(true);
+    async fn mark_lost(&mut self, extent: &Extent) -> Result<(), ChunkFault> {
+        for (stream, part) in [(OutputStream::Stdout, extent.stdout), (OutputStream::Stderr, extent.stderr)] {
+            if part.bytes > 0 {
+                let mark = Chunk::Dropped { stream, offset: part.offset, bytes: part.bytes };
+                self.writer.write(mark, PATIENCE).await?;
             }
-        };
-        self.writer.name_blob(&blob, PATIENCE).await?;
-        let (offset, bytes, lines) = (extent.offset, extent.bytes, extent.lines);
-        self.writer.write(Chunk::Frame { blob, offset, bytes, lines }, PATIENCE).await?;
-        self.stored += bytes;
-        crash_point(Step::ChunkWritten);
-        Ok(true)
+        }
+        Ok(())
     }
 }

@@ -16,7 +16,7 @@ use crate::{
     build_run::Run,
     claim::Claimed,
     command,
-    console::{Console, Limits},
+    console::{Console, Hurry, Limits},
     ending::Ending,
     environment, event_stream,
     finish::{Finish, RunResults},
@@ -78,8 +78,9 @@ async fn run_inside(
     };
     let writer = GuardedWriter::new(bus.clone(), &record, started_at);
     let limits = Limits { bus: settings.console_bytes_max, total: settings.log_bytes_max };
-    let mut console = Console::new(writer, limits, shared.cas.clone());
     let timeout_at = Instant::now() + Duration::from_secs(record.build.timeout_seconds);
+    let hurry = Hurry { stop: stop.clone(), timeout_at };
+    let mut console = Console::new(writer, limits, shared.cas.clone(), hurry);
     shared.usage.begin(number, &record);
     let workspace = Workspace { number, shim, shim_lives: true, folder, lease, warm, origin, guard: None };
     let mut run = Run {

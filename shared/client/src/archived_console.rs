@@ -10,7 +10,7 @@ use model::{
     ConsoleRequest, ErrorCode, State,
 };
 
-use crate::{Client, ClientError, Frame, FrameContent, WatchBody, WatchEvent};
+use crate::{Client, ClientError, Frame, WatchBody, WatchEvent};
 
 /// The console output of a build or of one of its runs, read page by page. Its events are those that the bus had.
 #[derive(Debug)]
@@ -100,7 +100,7 @@ fn event(piece: ConsolePiece) -> Result<WatchEvent, ClientError> {
         ConsoleContent::Dropped { stream, bytes } => chunk(stream, Some(bytes), Bytes::new()),
         ConsoleContent::Frame { blob } => {
             let reference = ConsoleFrame { attempt, blob, offset, bytes, lines };
-            WatchBody::Frame(Frame { reference, content: FrameContent::Unread })
+            WatchBody::Frame(Frame::unread(reference))
         }
     };
     Ok(WatchEvent { position, invocation, body })

@@ -61,7 +61,9 @@ impl Frame {
     }
 
     fn is_described_by(&self, raw: &Raw) -> bool {
-        raw.data.len() as u64 == self.reference.bytes && raw.offset() == self.reference.offset
+        let reference = &self.reference;
+        (raw.data.len() as u64, raw.offset(), raw.lines())
+            == (reference.bytes, reference.offset, reference.lines)
     }
 
     /// The wanted output by stream, in order of arrival; empty if it was not read.

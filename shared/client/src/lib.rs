@@ -1,4 +1,4 @@
-//! Client of a Forebay farm: calls of the request/reply API, and watching builds.
+//! Client of a Forebay farm: calls of the request/reply API, watching builds, and reading windows of their logs.
 //!
 //! Used by the command line, the HTTP gateway and the tests.
 
@@ -9,6 +9,7 @@ mod event;
 mod filter;
 mod frame;
 mod line;
+mod log;
 mod queue;
 mod watch;
 
@@ -19,5 +20,9 @@ pub use event::{WatchBody, WatchEvent};
 pub use filter::WatchFilter;
 pub use frame::{Frame, FrameContent, FramePart};
 pub use line::{BazelEventLine, FramePartLine, WatchLine, WatchLineBody};
+pub use log::{
+    Blobs, BuildLogs, LINES_DEFAULT, LINES_MAX, LogGap, LogLine, LogLines, LogRange, LogSource, LogWindow,
+    OpenLog, PieceContent, PiecePlace, RunChoice, RunLog, StoredSource, read_lines,
+};
 pub use queue::{Followed, Following, QueuePlace, UnknownKind, WatchKind};
 pub use watch::Watch;

@@ -98,18 +98,23 @@ fn response(reply: &Reply, schemas: &mut Components) -> Value {
         });
         response.insert("headers".to_owned(), headers.collect::<Map<_, _>>().into());
     }
+    let text = || json!({ "type": "string" });
     let content = match reply.content {
-        Content::Nothing => None,
-        Content::Json(of) => Some(("application/json", schemas.reply(of))),
-        Content::Object => Some(("application/json", json!({ "type": "object" }))),
-        Content::Text(media_type) => Some((media_type, json!({ "type": "string" }))),
-        Content::Bytes => Some(("application/octet-stream", json!({}))),
-        Content::Events => Some(("text/event-stream", event(schemas))),
+        Content::Nothing => Vec::new(),
+        Content::Json(of) => vec![("application/json", schemas.reply(of))],
+        Content::Object => vec![("application/json", json!({ "type": "object" }))],
+        Content::Text(media_type) => vec![(media_type, text())],
+        Content::TextOrJson(media_type, of) => {
+            vec![(media_type, text()), ("application/json", schemas.reply(of))]
+        }
+        Content::Bytes => vec![("application/octet-stream", json!({}))],
+        Content::Events => vec![("text/event-stream", event(schemas))],
     };
-    if let Some((media_type, schema)) = content {
-        let mut content = Map::new();
-        content.insert(media_type.to_owned(), json!({ "schema": schema }));
-        response.insert("content".to_owned(), content.into());
+    if !content.is_empty() {
+        let content = content
+            .into_iter()
+            .map(|(media_type, schema)| (media_type.to_owned(), json!({ "schema": schema })));
+        response.insert("content".to_owned(), content.collect::<Map<_, _>>().into());
     }
     response.into()
 }

@@ -114,6 +114,8 @@ pub(crate) enum Content {
     /// A JSON object with any members.
     Object,
     Text(&'static str),
+    /// Text, or JSON if the parameters ask for a part of it.
+    TextOrJson(&'static str, Schemas),
     Bytes,
     /// A stream of server-sent events.
     Events,

@@ -1,6 +1,7 @@
 //! All routes of the HTTP API.
 
 use build_events::EventName;
+use client::{LINES_MAX, LogWindow};
 use model::{
     ActionsReply, ArchiveStatus, BuildId, BuildRequest, BuildView, CancelBody, CancelReply, CreateReply,
     Digest, Group, GroupsReply, HistoryReply, InvocationId, InvocationReply, InvocationsReply, ListReply,
@@ -177,14 +178,7 @@ fn files() -> Vec<Endpoint> {
     let unchanged = || Reply::new(304, "The client's copy is current", Content::Nothing).with(tag);
     let bytes = |about| Reply::new(200, about, Content::Bytes).with(tag);
     vec![
-        Endpoint::get("/v1/builds/{group}/{id}/log", "getLog", "Read a build's console output", log::show)
-            .takes(build())
-            .replies(Reply::new(
-                200,
-                "The output of the last run so far, stdout and stderr in order of arrival",
-                Content::Text("text/plain"),
-            ))
-            .fails(&[404, 503]),
+        log_of_build(),
         Endpoint::get(
             "/v1/builds/{group}/{id}/outputs/{*path}",
             "getOutput",
@@ -205,6 +199,36 @@ fn files() -> Vec<Endpoint> {
             .replies(unchanged())
             .fails(&[404, 503]),
     ]
+}
+
+fn log_of_build() -> Endpoint {
+    let parameters = [
+        Parameter::whole(
+            "line",
+            "Only lines from this one on; the first has number 1, which is the default",
+            1,
+            INTEGER_MAX,
+        ),
+        Parameter::whole("lines", "Maximum number of lines; absent: 1000", 1, LINES_MAX),
+        Parameter::whole("tail", "Only this many last lines; excludes `line` and `lines`", 1, LINES_MAX),
+        Parameter::whole(
+            "attempt",
+            "Output of this attempt; absent: of the last one",
+            1,
+            u64::from(u32::MAX),
+        ),
+        Parameter::query::<InvocationId>("invocation", "Output of this run; excludes `attempt`"),
+    ];
+    Endpoint::get("/v1/builds/{group}/{id}/log", "getLog", "Read a build's console output", log::show)
+        .takes(build())
+        .takes(parameters)
+        .replies(Reply::new(
+            200,
+            "The output of a run so far, stdout and stderr in order of arrival. With `line`, `lines` or `tail`: those \
+             lines as JSON",
+            Content::TextOrJson("text/plain", schema_of::<LogWindow>),
+        ))
+        .fails(&[404, 503])
 }
 
 fn runs() -> Vec<Endpoint> {
