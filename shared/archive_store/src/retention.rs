@@ -92,8 +92,7 @@ const ACTIONS: Aged = aged!("actions", "action_group", "place", "accepted_ms", S
 const CALLS: Aged = aged!("tool_invocations", "build_group", "call", "place", CALLS_MAX);
 
 impl Retention {
-    /// The oldest time in milliseconds of what is kept of a group at `now`. A group whose name is unreadable has no age
-    /// of its own.
+    /// The oldest time in milliseconds of what is kept of a group at `now`.
     fn limit(&self, group: &str, now: Millis) -> i64 {
         let own = group.parse().ok().and_then(|group: Group| self.age_by_group.get(&group));
         whole(now.0).saturating_sub(whole(bus::millis(own.copied().unwrap_or(self.age))))

@@ -266,7 +266,7 @@ pub enum ArchiveCall {
     Invocation,
     /// Read all runs of a build.
     Invocations,
-    /// Read console output.
+    /// Read the console output of runs.
     Console,
     /// List the actions that a build sent.
     Actions,

@@ -141,14 +141,17 @@ async fn a_purge_of_archived_events_changes_no_answer() {
     assert_eq!(reply.invocation.end.unwrap().outcome, Some(Outcome::Succeeded));
 }
 
-/// What `forebay logs` and HTTP show of a build's output.
-async fn logs(farm: &Farm, key: &BuildKey) -> [String; 4] {
+/// What `forebay logs` and HTTP show of a build's output, whole and in windows.
+async fn logs(farm: &Farm, key: &BuildKey) -> [String; 7] {
     let id = key.id.to_string();
     let plain = farm.cli(&["logs", &id]).await;
     let json = farm.cli(&["logs", &id, "--json"]).await;
     assert_eq!((plain.code, json.code), (0, 0), "{} {}", plain.stderr, json.stderr);
-    let http = http_get(&format!("{}/v1/builds/{}/{}/log", farm.http_url(), key.group, key.id));
-    [plain.stdout, plain.stderr, json.stdout, http]
+    let tail = farm.cli(&["logs", &id, "--tail", "7"]).await;
+    let url = format!("{}/v1/builds/{}/{}/log", farm.http_url(), key.group, key.id);
+    let start = http_get(&format!("{url}?line=9&lines=20"));
+    let middle = http_get(&format!("{url}?line=30000&lines=1000&attempt=1"));
+    [plain.stdout, plain.stderr, json.stdout, http_get(&url), tail.stdout, start, middle]
 }
 
 #[tokio::test]
@@ -161,9 +164,14 @@ async fn a_purge_of_archived_output_changes_no_log() {
     farm.wait_finished(&silent, SOON).await;
     caught_up(&farm, &database(&farm, "archive/archive.db")).await;
     let before = logs(&farm, &key).await;
-    let [stdout, stderr, json, http] = &before;
+    let [stdout, stderr, json, http, tail, start, middle] = &before;
     assert!(stdout.ends_with("60000\n") && stderr == "error\n", "{} bytes", stdout.len());
     assert_eq!(http.len(), stdout.len() + stderr.len());
+    assert_eq!(
+        tail.lines().collect::<Vec<_>>(),
+        ["59994", "59995", "59996", "59997", "59998", "59999", "60000"]
+    );
+    assert!(start.contains(r#""text":"10""#) && middle.contains(r#""text":"30500""#), "{start} {middle}");
     assert!(json.contains(r#""kind":"frame""#) && json.contains(r#""kind":"console""#));
     let events = farm.stored(&key).await;
     let last = events.iter().rfind(|stored| stored.subject.ends_with("console")).unwrap().sequence;
@@ -172,7 +180,9 @@ async fn a_purge_of_archived_output_changes_no_log() {
     assert!(logs(&farm, &key).await == before, "what was purged in part");
     purge(&farm).await;
     assert!(logs(&farm, &key).await == before, "what was purged");
-    assert_eq!(logs(&farm, &silent).await, [""; 4]);
+    let [stdout, stderr, json, http, tail, start, _] = logs(&farm, &silent).await;
+    assert_eq!([stdout, stderr, json, http, tail], [""; 5]);
+    assert!(start.contains(r#""total_lines":0"#), "{start}");
 }
 
 #[tokio::test]
