@@ -39,7 +39,7 @@ pub(crate) struct LogArgs {
 
 /// Number of lines in a window.
 const LINES: u64 = 1000;
-/// Expected figures.
+/// Figures below or above which the benchmark fails.
 const MB_PER_S_MIN: f64 = 50.0;
 const WINDOW_MS_MAX: f64 = 50.0;
 const PEAK_MIB_MAX: f64 = 64.0;

@@ -81,7 +81,7 @@ pub(crate) async fn run(args: LogsArgs, globals: &Globals, settings: &Settings) 
     Ok(ExitCode::SUCCESS)
 }
 
-/// Prints some lines.
+/// Prints the lines of a window.
 async fn window(
     farm: &Farm,
     key: &BuildKey,

@@ -8,6 +8,7 @@ mod error;
 mod event;
 mod filter;
 mod frame;
+mod kind;
 mod line;
 mod log;
 mod queue;
@@ -19,10 +20,11 @@ pub use error::ClientError;
 pub use event::{WatchBody, WatchEvent};
 pub use filter::WatchFilter;
 pub use frame::{Frame, FrameContent, FramePart};
+pub use kind::{UnknownKind, WatchKind};
 pub use line::{BazelEventLine, FramePartLine, WatchLine, WatchLineBody};
 pub use log::{
     Blobs, BuildLogs, LINES_DEFAULT, LINES_MAX, LogGap, LogLine, LogLines, LogRange, LogSource, LogWindow,
     OpenLog, PieceContent, PiecePlace, RunChoice, RunLog, StoredSource, read_lines,
 };
-pub use queue::{Followed, Following, QueuePlace, UnknownKind, WatchKind};
+pub use queue::{Followed, Following, QueuePlace};
 pub use watch::Watch;

@@ -3,7 +3,7 @@
 //! It is not on the bus: the places of a thousand waiting builds change with every start. Each watcher polls, less
 //! often the longer the wait.
 
-use std::{fmt, str::FromStr, time::Duration};
+use std::{fmt, time::Duration};
 
 use bus::EventKind;
 use futures::{FutureExt as _, future::BoxFuture};
@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 use tracing::debug;
 
-use crate::{Client, ClientError, Watch, WatchBody, WatchEvent, WatchFilter};
+use crate::{Client, ClientError, Watch, WatchBody, WatchEvent, WatchFilter, WatchKind};
 
 /// Wait before the first poll: most builds start sooner.
 const FIRST: Duration = Duration::from_millis(500);
@@ -46,59 +46,6 @@ pub struct QueuePlace {
     /// Whether the previously reported expected start has passed.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub late: bool,
-}
-
-/// Kind of information that can be watched.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum WatchKind {
-    /// Stored events of a build.
-    Event(EventKind),
-    /// Place in the queue.
-    Queue,
-}
-
-impl WatchKind {
-    pub const ALL: [Self; 5] = [
-        Self::Event(EventKind::Lifecycle),
-        Self::Event(EventKind::Console),
-        Self::Event(EventKind::Tool),
-        Self::Event(EventKind::Bazel),
-        Self::Queue,
-    ];
-
-    /// Name on the command line and in JSON.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Event(kind) => kind.as_str(),
-            Self::Queue => "queue",
-        }
-    }
-}
-
-impl From<EventKind> for WatchKind {
-    fn from(kind: EventKind) -> Self {
-        Self::Event(kind)
-    }
-}
-
-impl fmt::Display for WatchKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
-
-/// A text that is not a kind of information to watch.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("unknown kind {0:?}: expected lifecycle, console, tool, bazel or queue")]
-pub struct UnknownKind(String);
-
-impl FromStr for WatchKind {
-    type Err = UnknownKind;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let known = Self::ALL.into_iter().find(|kind| kind.as_str() == text);
-        known.ok_or_else(|| UnknownKind(text.to_owned()))
-    }
 }
 
 /// Item of a followed build.
@@ -354,13 +301,5 @@ mod tests {
         );
         assert!(!has_passed(&reported, STEADY, after(2)) && has_passed(&reported, STEADY, after(3)));
         assert!(!has_passed(&place(1, None), Duration::ZERO, after(999)));
-    }
-
-    #[test]
-    fn kinds_have_names() {
-        for kind in WatchKind::ALL {
-            assert_eq!(kind.as_str().parse(), Ok(kind));
-        }
-        assert!("stderr".parse::<WatchKind>().is_err());
     }
 }

@@ -14,7 +14,7 @@ pub trait LogSource {
     /// Says where a piece is.
     type Place;
 
-    /// Reads a piece.
+    /// Reads the content of a piece.
     fn read(&mut self, piece: &Piece<Self::Place>)
     -> impl Future<Output = Result<PieceContent, ClientError>>;
 }

@@ -22,8 +22,8 @@ pub struct OpenLog {
 }
 
 impl Client {
-    /// Opens the log of a run, from the archive if the bus has it no more. `known` is what an earlier call returned for the build, so that only newer messages are
-    /// read.
+    /// Opens the log of a run, from the archive if the bus has it no more. Only messages are read that are newer than
+    /// `known`, which an earlier call returned for the build.
     ///
     /// # Errors
     ///

@@ -21,7 +21,7 @@ pub enum PiecePlace {
     Chunks { first: Sequence, last: Sequence, messages: usize },
     /// Here: the archive had it.
     Archived { stream: OutputStream, data: Bytes },
-    /// In a blob.
+    /// In a blob of the store.
     Frame(ConsoleFrame),
     /// Nowhere, for this reason.
     Nowhere(&'static str),

@@ -316,7 +316,9 @@ async fn printed(farm: &Farm, key: &BuildKey, cases: &mut Cases) {
         cases.good("WorkerView", &worker);
     }
     let http = crate::http::client();
+    let window = format!("builds/{}/{}/log?tail=10", key.group, key.id);
     for (path, schema) in [
+        (window.as_str(), "LogWindow"),
         ("groups", "GroupsReply"),
         ("builds/g", "ListReply"),
         ("builds/g/nonsense", "ApiError"),
