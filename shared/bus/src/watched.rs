@@ -190,7 +190,9 @@ mod tests {
             for kind in EventKind::ALL {
                 let subject = match kind {
                     EventKind::Bazel => EventSubject::bazel(&key, &"call-1".parse().unwrap()),
-                    _ => EventSubject { key: key.clone(), kind }.to_string(),
+                    EventKind::Lifecycle | EventKind::Console | EventKind::Tool => {
+                        EventSubject { key: key.clone(), kind }.to_string()
+                    }
                 };
                 let live = subject.replace(".event.", ".live.");
                 let wanted = usize::from(kind == EventKind::Lifecycle || kinds.contains(&kind));

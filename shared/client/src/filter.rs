@@ -82,7 +82,7 @@ impl WatchFilter {
 
 #[cfg(test)]
 mod tests {
-    use build_events::service::{BuildEvent, Event, OrderedBuildEvent};
+    use build_events::service::{BuildEvent, Event, OrderedBuildEvent, StreamFinished};
     use bus::ConsoleChunk;
     use bytes::Bytes;
     use model::{Attempt, Sequence, TaskStatus};
@@ -146,11 +146,13 @@ mod tests {
             event: Some(BuildEvent { event_time: None, event: Some(inner) }),
             ..OrderedBuildEvent::default()
         };
-        let enqueued = ordered(1, Event::BuildEnqueued(Default::default()));
-        let finished = ordered(2, Event::ComponentStreamFinished(Default::default()));
+        let enqueued = ordered(1, Event::BuildEnqueued(Bytes::default()));
+        let finished = ordered(2, Event::ComponentStreamFinished(StreamFinished::default()));
         let bazel = |all: &[&OrderedBuildEvent]| {
             let mut packed = BytesMut::new();
-            all.iter().for_each(|event| build_events::pack(&mut packed, (*event).clone()));
+            for event in all {
+                build_events::pack(&mut packed, (*event).clone());
+            }
             let content = EventContent::Inline(packed.freeze());
             let tool = "call".parse().unwrap();
             event(WatchBody::Bazel(BazelEvents { tool, first: 1, last: 2, complete: true, content }))
