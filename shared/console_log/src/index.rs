@@ -74,8 +74,7 @@ impl<P> LogIndex<P> {
         (before < self.pieces.len()).then_some(before)
     }
 
-    /// Number of the piece in which line `line`, counted from 0, starts, or at whose end it starts. None: there are fewer
-    /// lines.
+    /// Number of the piece in which line `line`, counted from 0, starts, or at whose end it starts.
     pub fn of_line(&self, line: u64) -> Option<usize> {
         let ends = |piece: &Piece<P>| piece.first_line.saturating_add(piece.lines) < line;
         let before = self.pieces.partition_point(ends);
