@@ -26,6 +26,9 @@ pub(crate) struct ArchiveArgs {
     /// Number of builds in the archive
     #[arg(long, value_name = "N", default_value_t = 1_000_000)]
     builds: u64,
+    /// Bytes of console output of each build; 0: none
+    #[arg(long, value_name = "BYTES", default_value_t = 0)]
+    console: usize,
     /// Measure this empty PostgreSQL database instead of a SQLite file
     #[arg(long, value_name = "URL")]
     postgres: Option<String>,
@@ -40,6 +43,8 @@ const QUESTIONS: u64 = 40;
 const START_MS: u64 = 1_795_000_000_000;
 /// Time between two submissions.
 const PAUSE_MS: u64 = 1000;
+/// Phase of a build that writes output.
+const CONSOLE: u8 = u8::MAX;
 const DIGEST: &str = "sha256:0000000000000000000000000000000000000000000000000000000000000000";
 
 /// Runs `forebay bench archive`.
@@ -50,7 +55,7 @@ pub(crate) async fn measure(args: &ArchiveArgs) -> Result<BenchReport, BenchErro
     let mut writer = store.writer().await.map_err(|error| failed(&error))?;
     say(&format!("archiving {} builds", args.builds));
     let begun = Instant::now();
-    ingest(&mut writer, args.builds).await.map_err(|error| failed(&error))?;
+    ingest(&mut writer, args).await.map_err(|error| failed(&error))?;
     let took = begun.elapsed();
     let mut figures = Figures::default();
     figures.field("builds", args.builds);
@@ -61,7 +66,7 @@ pub(crate) async fn measure(args: &ArchiveArgs) -> Result<BenchReport, BenchErro
         figures.figure("bytes_per_build", "size in the database", bytes, "B/build");
     }
     say("asking");
-    ask_all(&store, args.builds, &mut figures).await.map_err(|error| failed(&error))?;
+    ask_all(&store, args, &mut figures).await.map_err(|error| failed(&error))?;
     Ok(BenchReport::new("", figures, Memory::default()))
 }
 
@@ -75,11 +80,12 @@ fn size(folder: &Path) -> u64 {
 }
 
 /// Archives the events of builds; as in the service, one task makes the rows and another writes them.
-async fn ingest(writer: &mut Writer, builds: u64) -> Result<(), StoreError> {
+async fn ingest(writer: &mut Writer, args: &ArchiveArgs) -> Result<(), StoreError> {
     let (sender, mut receiver) = mpsc::channel(1);
+    let (builds, console) = (args.builds, args.console);
     tokio::spawn(async move {
         let mut batch = Batch::new(LogStream::Events, 0);
-        for (count, stored) in events(builds).enumerate() {
+        for (count, stored) in events(builds, console).enumerate() {
             batch.add(&stored);
             if (count + 1) % BATCH == 0 {
                 let full = std::mem::replace(&mut batch, Batch::new(LogStream::Events, 0));
@@ -99,25 +105,27 @@ async fn ingest(writer: &mut Writer, builds: u64) -> Result<(), StoreError> {
 }
 
 /// The events of builds that overlap, in the order of a stream.
-fn events(builds: u64) -> impl Iterator<Item = Stored> {
+fn events(builds: u64, console: usize) -> impl Iterator<Item = Stored> {
     let step = move |now: u64| {
         let enqueued = (now < builds).then_some((now, 0));
         let started =
             now.checked_sub(IN_PROGRESS / 2).filter(|number| *number < builds).map(|number| (number, 1));
         let finished =
             now.checked_sub(IN_PROGRESS).filter(|number| *number < builds).map(|number| (number, 2));
-        [enqueued, started, finished].into_iter().flatten()
+        let written = started.filter(|_| console > 0).map(|(number, _)| (number, CONSOLE));
+        [enqueued, started, written, finished].into_iter().flatten()
     };
-    (0..=builds + IN_PROGRESS)
-        .flat_map(step)
-        .zip(1..)
-        .map(|((number, phase), sequence)| event(number, phase, sequence))
+    (0..=builds + IN_PROGRESS).flat_map(step).zip(1..).map(move |((number, phase), sequence)| match phase {
+        CONSOLE => output(number, console, sequence),
+        _ => event(number, phase, sequence, console > 0),
+    })
 }
 
 /// Position of the first event of a build in [`events`].
-fn place(number: u64) -> u64 {
+fn place(number: u64, console: bool) -> u64 {
     let (half, whole) = (IN_PROGRESS / 2, IN_PROGRESS);
-    1 + number + number.saturating_sub(half) + number.saturating_sub(whole)
+    let started = number.saturating_sub(half);
+    1 + number + started + number.saturating_sub(whole) + if console { started } else { 0 }
 }
 
 fn group(number: u64) -> u64 {
@@ -128,11 +136,32 @@ fn target(number: u64) -> String {
     format!("//service{}/module{}:all_tests", number % 5000, number % 37)
 }
 
-#[expect(clippy::indexing_slicing, reason = "an object of JSON grows by it")]
-fn event(number: u64, phase: u8, sequence: u64) -> Stored {
+fn id(number: u64) -> String {
     // Spread, as ids that publishers choose.
     let scattered = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    let id = format!("0199f3a0-0000-4000-8000-{:012x}", scattered & 0xffff_ffff_ffff);
+    format!("0199f3a0-0000-4000-8000-{:012x}", scattered & 0xffff_ffff_ffff)
+}
+
+/// Lines of console output.
+fn output(number: u64, bytes: usize, sequence: u64) -> Stored {
+    let line = format!("[{number}] compiling src/module{}/part.c\n", number % 37);
+    let headers = [("Forebay-Stream", "stdout"), ("Forebay-Attempt", "1"), ("Forebay-Offset", "0")];
+    let payload: Vec<u8> = line.bytes().cycle().take(bytes).collect();
+    Stored {
+        subject: format!("forebay.build.event.group{}.{}.console", group(number), id(number)),
+        sequence: Sequence(sequence),
+        at: Millis(START_MS + number * PAUSE_MS),
+        headers: headers
+            .map(|(name, value)| Some((name.parse().ok()?, value.parse().ok()?)))
+            .into_iter()
+            .collect(),
+        payload: payload.into(),
+    }
+}
+
+#[expect(clippy::indexing_slicing, reason = "an object of JSON grows by it")]
+fn event(number: u64, phase: u8, sequence: u64, console: bool) -> Stored {
+    let id = id(number);
     let submitted = START_MS + number * PAUSE_MS;
     let mut record = json!({
         "id": id, "group": format!("group{}", group(number)), "attempt": 1, "at_ms": submitted + u64::from(phase) * 9000,
@@ -145,7 +174,7 @@ fn event(number: u64, phase: u8, sequence: u64) -> Stored {
         "queue": {"enqueued_at_ms": submitted, "expires_at_ms": submitted + 86_400_000},
     });
     if phase > 0 {
-        record["queue"]["first_sequence"] = json!(place(number));
+        record["queue"]["first_sequence"] = json!(place(number, console));
         record["event"] = json!("INVOCATION_STARTED");
         record["invocation"] = json!({
             // Workers generate ids that grow.
@@ -176,12 +205,13 @@ fn event(number: u64, phase: u8, sequence: u64) -> Stored {
 }
 
 /// Asks questions of each kind, in turn with different values.
-async fn ask_all(store: &Store, builds: u64, figures: &mut Figures) -> Result<(), StoreError> {
-    type Question = fn(u64, u64) -> ListRequest;
+async fn ask_all(store: &Store, args: &ArchiveArgs, figures: &mut Figures) -> Result<(), StoreError> {
+    type Question = fn(u64, bool) -> ListRequest;
+    let builds = args.builds;
     let lists: [(&str, &str, Question); 7] = [
         ("list", "newest builds of a group", |_, _| ListRequest::default()),
-        ("deep_page", "a page in the middle", |at, _| ListRequest {
-            cursor: Some(format!("p{}", place(at))),
+        ("deep_page", "a page in the middle", |at, console| ListRequest {
+            cursor: Some(format!("p{}", place(at, console))),
             ..ListRequest::default()
         }),
         ("failed", "failed builds of a group", |_, _| ListRequest {
@@ -214,7 +244,7 @@ async fn ask_all(store: &Store, builds: u64, figures: &mut Figures) -> Result<()
             let at = turn * builds / QUESTIONS;
             let of_group = matches!(key, "list" | "failed" | "label");
             let group = of_group.then(|| format!("group{}", turn % 20).parse().ok()).flatten();
-            let request = ArchivedBuildsRequest { group, list: question(at, builds) };
+            let request = ArchivedBuildsRequest { group, list: question(at, args.console > 0) };
             let begun = Instant::now();
             store.builds(&request).await?;
             times.push(begun.elapsed());
@@ -251,11 +281,19 @@ mod tests {
 
     #[test]
     fn records_name_the_position_of_their_first_event() {
-        for stored in events(130) {
+        for (stored, console) in
+            [0, 9].into_iter().flat_map(|bytes| events(130, bytes).map(move |it| (it, bytes > 0)))
+        {
+            if stored.headers.is_some() {
+                continue;
+            }
             let record = stored.record().unwrap();
             if let Some(first) = record.queue.first_sequence {
                 let number: u64 = record.build.labels["pr"].parse().unwrap();
-                assert!((number * 4..number * 4 + 4).any(|number| place(number) == first.0), "{first}");
+                assert!(
+                    (number * 4..number * 4 + 4).any(|number| place(number, console) == first.0),
+                    "{first}"
+                );
             }
         }
     }
