@@ -87,21 +87,24 @@ wrapper() {
   chmod +x "$path"
 }
 
+# python_packages NAME: installs the packages of NAME.txt into .tools/NAME.
+python_packages() {
+  rm -rf "${tools:?}/$1"
+  "$tools/bin/python" -m pip install -q --disable-pip-version-check --no-warn-script-location \
+    --root-user-action=ignore --target "$tools/$1" -r "$here/$1.txt"
+}
+
 # An S3 server, without the packages of moto's other services.
 install_moto() {
   local start="import sys; sys.path.insert(0, '$tools/moto'); from moto.server import main; main()"
-  rm -rf "$tools/moto"
-  "$tools/bin/python" -m pip install -q --disable-pip-version-check --no-warn-script-location \
-    --root-user-action=ignore --target "$tools/moto" -r "$here/moto.txt" || return 1
+  python_packages moto || return 1
   wrapper moto_server "$tools/bin/python" -c "$start"
 }
 
 # What tests the HTTP API by its OpenAPI document.
 install_openapi() {
   local path="import sys; sys.path.insert(0, '$tools/openapi'); from"
-  rm -rf "$tools/openapi"
-  "$tools/bin/python" -m pip install -q --disable-pip-version-check --no-warn-script-location \
-    --root-user-action=ignore --target "$tools/openapi" -r "$here/openapi.txt" || return 1
+  python_packages openapi || return 1
   wrapper schemathesis "$tools/bin/python" -c "$path schemathesis.cli import schemathesis; schemathesis()"
   wrapper openapi-spec-validator "$tools/bin/python" -c "$path openapi_spec_validator.__main__ import main; main()"
 }

@@ -8,9 +8,11 @@ use std::{
 };
 
 use bus::EventKind;
+use bytes::Bytes;
 use clap::Args;
-use client::{LogWindow, WatchBody};
+use client::{Blobs, LogWindow, WatchBody};
 use model::{BlobDigest, BuildId, BuildKey, BuildRequest, DigestFunction, Outcome, Sequence};
+use remote::Remote;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::TcpStream,
@@ -142,17 +144,25 @@ struct Followed {
     wall_seconds: f64,
 }
 
+/// Blobs of the store that the gateway reads.
+struct GatewayBlobs(Remote);
+
+impl Blobs for GatewayBlobs {
+    async fn read(&mut self, blob: &BlobDigest) -> Result<Bytes, String> {
+        self.0.read(blob).await.map(Bytes::from).map_err(|error| error.to_string())
+    }
+}
+
 /// Follows a build to its end, and reads its frames from the store of the gateway.
 async fn follow(farm: &BenchFarm, key: &BuildKey) -> Result<Followed, BenchError> {
-    let remote = farm.remote().await?;
+    let mut blobs = GatewayBlobs(farm.remote().await?);
     let mut watch = farm.client.watch(key, Sequence(0), &[EventKind::Console, EventKind::Lifecycle]);
     let mut sum = DigestFunction::Sha256.hasher();
     while let Some(event) = watch.next().await? {
         match event.body {
             WatchBody::Console(chunk) => sum.update(&chunk.data),
             WatchBody::Frame(mut frame) => {
-                let blob = frame.blob().map_err(BenchError::plain)?;
-                frame.fill(Ok(remote.read(&blob).await?.into()));
+                frame.read(&mut blobs).await;
                 if let Some(line) = frame.lost_line() {
                     return Err(BenchError::plain(line));
                 }

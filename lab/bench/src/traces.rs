@@ -224,26 +224,25 @@ struct Receiver {
 
 impl Receiver {
     async fn start() -> Result<Self, BenchError> {
-        let failed = |error: std::io::Error| BenchError::new("cannot listen for traces", &error);
         let bytes = Arc::new(AtomicU64::new(0));
-        let mut addresses = Vec::new();
-        for answers in [true, false] {
-            let listener = TcpListener::bind("127.0.0.1:0").await.map_err(failed)?;
-            addresses.push(listener.local_addr().map_err(failed)?);
-            let bytes = bytes.clone();
-            tokio::spawn(async move {
-                while let Ok((connection, _)) = listener.accept().await {
-                    let bytes = bytes.clone();
-                    // A connection that breaks is replaced by the sender.
-                    tokio::spawn(async move { receive(connection, answers, &bytes).await.ok() });
-                }
-            });
-        }
-        match addresses.as_slice() {
-            [answering, silent] => Ok(Self { answering: *answering, silent: *silent, bytes }),
-            _ => Err(BenchError::plain("cannot listen for traces".to_owned())),
-        }
+        let (answering, silent) = (listen(true, &bytes).await, listen(false, &bytes).await);
+        let failed = |error: std::io::Error| BenchError::new("cannot listen for traces", &error);
+        Ok(Self { answering: answering.map_err(failed)?, silent: silent.map_err(failed)?, bytes })
     }
+}
+
+/// Receives on a port of its own until the process ends.
+async fn listen(answers: bool, bytes: &Arc<AtomicU64>) -> std::io::Result<SocketAddr> {
+    let listener = TcpListener::bind("127.0.0.1:0").await?;
+    let (address, bytes) = (listener.local_addr()?, bytes.clone());
+    tokio::spawn(async move {
+        while let Ok((connection, _)) = listener.accept().await {
+            let bytes = bytes.clone();
+            // A connection that breaks is replaced by the sender.
+            tokio::spawn(async move { receive(connection, answers, &bytes).await.ok() });
+        }
+    });
+    Ok(address)
 }
 
 /// Reads requests with a known length.

@@ -30,12 +30,9 @@ impl<'a> Frames<'a> {
 
     /// Reads the output of an event that is in the store.
     pub(crate) async fn fill(&mut self, event: &mut WatchEvent) {
-        let WatchBody::Frame(frame) = &mut event.body else { return };
-        let blob = match frame.blob() {
-            Ok(digest) => self.read(&digest).await,
-            Err(error) => Err(error),
-        };
-        frame.fill(blob);
+        if let WatchBody::Frame(frame) = &mut event.body {
+            frame.read(self).await;
+        }
     }
 
     async fn store(&mut self) -> Result<&Remote, String> {

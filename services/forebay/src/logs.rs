@@ -129,8 +129,7 @@ async fn whole(
     frames: &mut Frames<'_>,
     json: bool,
 ) -> Result<(), Failure> {
-    farm.call(async |client| client.check_attempt(key, attempt).await).await?;
-    let build = farm.call(async |client| client.get(key).await).await?;
+    let build = farm.call(async |client| client.get_with_attempt(key, attempt).await).await?;
     let archived = farm.call(async |client| client.archived_console(&build, attempt).await).await?;
     if let Some(mut console) = archived {
         while let Some(event) = console.next().await? {

@@ -5,6 +5,12 @@ use bytes::Bytes;
 use console_log::{Raw, unpack};
 use model::{BlobDigest, OutputStream};
 
+/// Reads blobs of frames.
+pub trait Blobs {
+    /// Reads a blob, or says why it cannot be read.
+    fn read(&mut self, blob: &BlobDigest) -> impl Future<Output = Result<Bytes, String>>;
+}
+
 /// Console output that is in the store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Frame {
@@ -39,19 +45,22 @@ impl Frame {
         Self { reference, only: None, content: FrameContent::Unread }
     }
 
-    /// The blob to read.
-    ///
-    /// # Errors
-    ///
-    /// Fails if the blob is larger than a frame can be.
-    pub fn blob(&self) -> Result<BlobDigest, String> {
+    /// Reads and decodes the blob, or notes why it cannot be read.
+    pub async fn read(&mut self, blobs: &mut impl Blobs) {
+        let blob = match self.blob() {
+            Ok(blob) => blobs.read(&blob).await,
+            Err(error) => Err(error),
+        };
+        self.fill(blob);
+    }
+
+    fn blob(&self) -> Result<BlobDigest, String> {
         let blob = self.reference.blob;
         let fits = blob.size <= console_log::BLOB_MAX;
         if fits { Ok(blob) } else { Err(format!("blob {blob} is larger than a frame can be")) }
     }
 
-    /// Decodes the blob, or notes why it cannot be read.
-    pub fn fill(&mut self, blob: Result<Bytes, String>) {
+    fn fill(&mut self, blob: Result<Bytes, String>) {
         self.content = match blob.map(|blob| unpack(&blob)) {
             Ok(Ok(raw)) if self.is_described_by(&raw) => FrameContent::Read(raw),
             Ok(Ok(_)) => FrameContent::Lost("the blob is not this part of the output".to_owned()),

@@ -19,12 +19,12 @@ pub use calls::Client;
 pub use error::ClientError;
 pub use event::{WatchBody, WatchEvent};
 pub use filter::WatchFilter;
-pub use frame::{Frame, FrameContent, FramePart};
+pub use frame::{Blobs, Frame, FrameContent, FramePart};
 pub use kind::{UnknownKind, WatchKind};
 pub use line::{BazelEventLine, FramePartLine, WatchLine, WatchLineBody};
 pub use log::{
-    Blobs, BuildLogs, LINES_DEFAULT, LINES_MAX, LogGap, LogLine, LogLines, LogRange, LogSource, LogWindow,
-    OpenLog, PieceContent, PiecePlace, RunChoice, RunLog, StoredSource, read_lines,
+    BuildLogs, LINES_DEFAULT, LINES_MAX, LogGap, LogLine, LogLines, LogRange, LogSource, LogWindow, OpenLog,
+    PieceContent, PiecePlace, RunChoice, RunLog, StoredSource, read_lines,
 };
 pub use queue::{Followed, Following, QueuePlace};
 pub use watch::Watch;

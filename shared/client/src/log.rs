@@ -11,7 +11,7 @@ pub use lines::{LogLines, LogSource, PieceContent, read_lines};
 pub use open_log::OpenLog;
 pub use reply::{LogGap, LogLine, LogWindow};
 pub use run_logs::{BuildLogs, PiecePlace, RunLog};
-pub use stored_source::{Blobs, StoredSource};
+pub use stored_source::StoredSource;
 
 use model::{Attempt, InvocationId};
 

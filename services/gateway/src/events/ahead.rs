@@ -9,7 +9,7 @@ use client::{Followed, Following, WatchBody, WatchFilter};
 use model::{BuildKey, Sequence};
 use tokio::{sync::mpsc, time::timeout};
 
-use crate::{frames, gateway::Gateway};
+use crate::{frames::StoreBlobs, gateway::Gateway};
 
 /// Maximum number of events read ahead of the client.
 const AHEAD: usize = 2;
@@ -51,6 +51,7 @@ impl ReadAhead {
 
     async fn run(mut self, sender: mpsc::Sender<Next>) {
         let mut watch = self.follow();
+        let mut blobs = StoreBlobs(self.gateway.cas.clone());
         loop {
             let next = tokio::select! {
                 next = watch.next() => next,
@@ -66,7 +67,7 @@ impl ReadAhead {
                     if let Followed::Event(event) = &mut followed
                         && let WatchBody::Frame(frame) = &mut event.body
                     {
-                        frames::fill(&self.gateway, frame).await;
+                        frame.read(&mut blobs).await;
                         if frame.is_empty() {
                             continue;
                         }

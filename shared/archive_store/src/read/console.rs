@@ -106,10 +106,7 @@ fn content(row: &AnswerRow) -> Result<ConsoleContent, StoreError> {
     if let Some(blob) = row.text(8).map_err(failed)? {
         return Ok(ConsoleContent::Frame { blob: parse(&blob)? });
     }
-    let stream = match row.word(6).map_err(failed)?.as_str() {
-        "stderr" => OutputStream::Stderr,
-        _ => OutputStream::Stdout,
-    };
+    let stream: OutputStream = parse(&row.word(6).map_err(failed)?)?;
     if let Some(bytes) = row.integer(7).map_err(failed)? {
         return Ok(ConsoleContent::Dropped { stream, bytes: natural(bytes) });
     }

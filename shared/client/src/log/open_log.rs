@@ -5,8 +5,8 @@ use std::sync::Arc;
 use bus::{EventKind, EventSubject, stream};
 use model::{Attempt, BuildKey, BuildView, ErrorCode, InvocationId, Sequence, State};
 
-use super::{Blobs, BuildLogs, LogRange, LogWindow, RunChoice, RunLog, StoredSource, read_lines};
-use crate::{Client, ClientError};
+use super::{BuildLogs, LogRange, LogWindow, RunChoice, RunLog, StoredSource, read_lines};
+use crate::{Blobs, Client, ClientError};
 
 /// The log of one run of a build: its index, and the state of the build.
 #[derive(Debug, Clone)]
@@ -51,15 +51,20 @@ impl Client {
         Ok(OpenLog { key: key.clone(), build, logs, attempt, choice })
     }
 
-    /// Checks that an attempt of a build has started.
+    /// Reads the record of a build of which an attempt has started.
     ///
     /// # Errors
     ///
     /// Fails if it has not, or if the build does not exist.
-    pub async fn check_attempt(&self, key: &BuildKey, attempt: Option<Attempt>) -> Result<(), ClientError> {
+    pub async fn get_with_attempt(
+        &self,
+        key: &BuildKey,
+        attempt: Option<Attempt>,
+    ) -> Result<BuildView, ClientError> {
         let build = self.get(key).await?;
         let choice = attempt.map_or(RunChoice::Last, RunChoice::Attempt);
-        chosen(&build, choice, &BuildLogs::default()).map(drop)
+        chosen(&build, choice, &BuildLogs::default())?;
+        Ok(build)
     }
 }
 

@@ -1,18 +1,12 @@
 //! Reads the pieces of a log that the bus, the archive and the store have.
 
 use bus::{Bus, ConsoleChunk, EventKind, EventSubject, invocation_of, stream};
-use bytes::{Bytes, BytesMut};
+use bytes::BytesMut;
 use console_log::{Piece, Run};
-use model::{BlobDigest, BuildKey, Sequence};
+use model::{BuildKey, Sequence};
 
 use super::{LogSource, PieceContent, PiecePlace, RunLog, run_logs::PIECE_MESSAGES_MAX};
-use crate::{ClientError, Frame, FrameContent};
-
-/// Reads blobs of frames.
-pub trait Blobs {
-    /// Reads a blob, or says why it cannot be read.
-    fn read(&mut self, blob: &BlobDigest) -> impl Future<Output = Result<Bytes, String>>;
-}
+use crate::{Blobs, ClientError, Frame, FrameContent};
 
 /// The pieces of the log of one run.
 #[derive(Debug)]
@@ -40,11 +34,7 @@ impl<B: Blobs> LogSource for StoredSource<'_, B> {
             }
             PiecePlace::Frame(reference) => {
                 let mut frame = Frame::unread(*reference);
-                let blob = match frame.blob() {
-                    Ok(blob) => self.blobs.read(&blob).await,
-                    Err(error) => Err(error),
-                };
-                frame.fill(blob);
+                frame.read(self.blobs).await;
                 Ok(match frame.content {
                     FrameContent::Read(raw) => PieceContent::Read { data: raw.data.into(), runs: raw.runs },
                     FrameContent::Lost(why) => PieceContent::Lost(why),
