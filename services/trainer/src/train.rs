@@ -70,8 +70,7 @@ impl fmt::Display for Published {
     }
 }
 
-/// Trains a model from the builds in the event stream and in the archive, and publishes it, unless enqueuers would
-/// refuse it.
+/// Trains a model from builds of the event stream and the archive, and publishes it unless enqueuers would refuse it.
 pub(crate) async fn train(context: &Context, cas: &Cas) -> Result<Trained, TrainError> {
     let begun = Instant::now();
     let now = context.bus.now();
