@@ -4,7 +4,7 @@ use std::{
     fs,
     path::{Path, PathBuf},
     sync::atomic::{AtomicU32, Ordering},
-    time::{Duration, Instant},
+    time::{Duration, Instant, SystemTime},
 };
 
 use farm::{Guard, Process, alive, tool};
@@ -164,6 +164,7 @@ impl Running {
             text: self.process.log_text(),
             spawns: Spawn::read_all(&self.log),
             took: self.began.elapsed(),
+            ended: SystemTime::now(),
             execution_root: self.execution_root,
         }
     }

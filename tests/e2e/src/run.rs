@@ -3,7 +3,7 @@
 use std::{
     collections::BTreeMap,
     path::{Path, PathBuf},
-    time::Duration,
+    time::{Duration, SystemTime},
 };
 
 use crate::{HIT, REMOTE, Spawn, sha256};
@@ -19,6 +19,8 @@ pub struct Run {
     pub spawns: Vec<Spawn>,
     /// Duration of the command.
     pub took: Duration,
+    /// Time of its exit.
+    pub ended: SystemTime,
     /// Folder that the paths of outputs are relative to.
     pub execution_root: PathBuf,
 }
@@ -134,6 +136,7 @@ mod tests {
             text: text.to_owned(),
             spawns: Vec::new(),
             took: Duration::ZERO,
+            ended: SystemTime::UNIX_EPOCH,
             execution_root: PathBuf::new(),
         };
         assert_eq!(run.processes(), BTreeMap::from([("internal", 23), (HIT, 12), (REMOTE, 27)]));

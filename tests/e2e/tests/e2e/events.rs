@@ -8,8 +8,8 @@ use std::{
 use client::Client;
 use e2e_tests::{Bazel, Place, Rig, Version};
 use model::{
-    BuildId, HistoryOf, HistoryRequest, TargetsRequest, TestsRequest, ToolInvocation, ToolInvocationView,
-    ToolInvocationsRequest,
+    BuildId, HistoryOf, HistoryRequest, Millis, TargetsRequest, TestsRequest, ToolInvocation,
+    ToolInvocationView, ToolInvocationsRequest,
 };
 
 use crate::scenarios::SOON;
@@ -29,6 +29,13 @@ async fn archived(client: &Client, wanted: &ToolInvocationsRequest) -> ToolInvoc
         }
         tokio::time::sleep(TICK).await;
     }
+}
+
+/// Bazel waited at most a second for its events. Without them it ends 15 to 80 ms after the time in `BuildFinished`.
+fn ended_at_once(call: &ToolInvocationView, ended: Millis) {
+    let waited = ended.0 - call.finished_at_ms.expect("a complete call has an end").0;
+    println!("{waited} ms from the end of the build to the end of Bazel");
+    assert!(waited <= 1000, "{waited} ms: {call:?}");
 }
 
 /// Its targets and tests are those of the build.
@@ -63,6 +70,7 @@ async fn targets_and_tests_of_bazel_are_archived() {
     let outside =
         archived(&client, &ToolInvocationsRequest { id, ..ToolInvocationsRequest::default() }).await;
     assert_eq!((outside.build, outside.group.as_str()), (None, "default"));
+    ended_at_once(&outside, Millis::from(run.ended));
     has_targets_and_tests(&client, &outside).await;
     bazel.end_server();
 
@@ -70,7 +78,8 @@ async fn targets_and_tests_of_bazel_are_archived() {
     let build = BuildId::generate();
     let id = build.to_string();
     let submitted = ["submit", "--dir", &folder, "--id", &id, "--"];
-    let command = ["bazel", "test", "//:c1_test", "//cases:tree_sum"];
+    let script = "bazel test //:c1_test //cases:tree_sum && date +ended:%s%3N";
+    let command = ["sh", "-c", script];
     let output = rig.up().cli(&[&submitted[..], &command[..]].concat()).await;
     assert_eq!(output.code, 0, "{output:?}");
     let output = rig.up().cli(&["watch", &id, "--kind", "bazel", "--kind", "lifecycle"]).await;
@@ -78,6 +87,9 @@ async fn targets_and_tests_of_bazel_are_archived() {
     let wanted = ToolInvocationsRequest { build: Some(build), ..ToolInvocationsRequest::default() };
     let inside = archived(&client, &wanted).await;
     has_targets_and_tests(&client, &inside).await;
+    let log = rig.up().cli(&["logs", &id]).await;
+    let ended = log.stdout.lines().find_map(|line| line.strip_prefix("ended:")?.parse().ok());
+    ended_at_once(&inside, Millis(ended.unwrap_or_else(|| panic!("{log:?}"))));
     // The first call of Bazel has the id of the invocation of the build.
     let key = client.find(build).await.unwrap();
     let invocations = client.invocations(&key).await.unwrap().invocations;
@@ -110,6 +122,7 @@ async fn events_survive_the_death_of_every_service_on_their_way() {
     let run = running.finish().await.ok();
     assert!(!run.text.contains("Build Event Protocol"), "{run}");
     let call = archived(&client, &wanted).await;
+    ended_at_once(&call, Millis::from(run.ended));
     let request = |status: &str| TargetsRequest {
         group: call.group.clone(),
         id: call.id.clone(),
