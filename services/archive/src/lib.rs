@@ -10,6 +10,7 @@ mod reader;
 mod writing;
 
 use archive_store::{Retention, Store};
+use bus::ArchivedBlobs;
 use reader::Source;
 use service::{Context, Ready, Running, ServiceError};
 use settings::ArchiveSettings;
@@ -30,6 +31,7 @@ async fn serve(context: Context, settings: ArchiveSettings) -> Result<(), Servic
         warn!(error, "cannot open the store: build events that are in blobs are not archived");
     });
     let source = Source { bus: context.bus.clone(), cas: cas.ok() };
+    let blobs = ArchivedBlobs { seconds: settings.blobs_retention.as_secs() };
     let retention = Retention {
         age: settings.retention,
         age_by_group: settings.retention_by_group,
@@ -37,7 +39,7 @@ async fn serve(context: Context, settings: ArchiveSettings) -> Result<(), Servic
     };
     tokio::select! {
         () = context.stop.cancelled() => {}
-        () = writing::write(&context, &store, &source, &retention) => {}
+        () = writing::write(&context, &store, &source, &retention, blobs) => {}
     }
     answers.drain().await;
     Ok(())

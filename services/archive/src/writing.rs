@@ -3,7 +3,7 @@
 use std::{error::Error, time::Duration};
 
 use archive_store::{Batch, Cursor, LogStream, Retention, Store, StoreError, Writer};
-use bus::{BusError, Stored, millis};
+use bus::{ArchivedBlobs, BusError, Stored, millis};
 use model::Millis;
 use service::Context;
 use telemetry::metrics::{Counter, Gauge, Histogram, Label, count, observe, set};
@@ -34,11 +34,17 @@ enum Interrupted {
 }
 
 /// Writes until it is dropped. Logs each change between working and not working once.
-pub(crate) async fn write(context: &Context, store: &Store, source: &Source, retention: &Retention) {
+pub(crate) async fn write(
+    context: &Context,
+    store: &Store,
+    source: &Source,
+    retention: &Retention,
+    blobs: ArchivedBlobs,
+) {
     let (mut delay, mut broken) = (RETRY_MIN, false);
     loop {
         let mut worked = false;
-        let ended = write_until_error(context, store, source, retention, &mut |first| {
+        let ended = write_until_error(context, store, source, retention, blobs, &mut |first| {
             worked = true;
             if first && broken {
                 info!("the archive is written again");
@@ -65,9 +71,10 @@ async fn write_until_error(
     store: &Store,
     source: &Source,
     retention: &Retention,
+    blobs: ArchivedBlobs,
     progress: &mut (dyn FnMut(bool) + Send),
 ) -> Interrupted {
-    match Session::open(context, store, source).await {
+    match Session::open(context, store, source, blobs).await {
         Ok(mut session) => {
             progress(true);
             match session.run(retention, progress).await {
@@ -135,8 +142,15 @@ struct Session<'a> {
 }
 
 impl<'a> Session<'a> {
-    async fn open(context: &'a Context, store: &Store, source: &Source) -> Result<Self, Interrupted> {
+    async fn open(
+        context: &'a Context,
+        store: &Store,
+        source: &Source,
+        blobs: ArchivedBlobs,
+    ) -> Result<Self, Interrupted> {
         let mut writer = store.writer().await?;
+        // Before it writes rows: the store keeps what they name.
+        context.bus.buckets().put(&(), Some(&blobs)).await?;
         set(Gauge::ArchiveWriter, &[], 1);
         // One batch is read while another is written; a third one waits.
         let (sender, receiver) = mpsc::channel(1);

@@ -6,15 +6,12 @@
 
 use std::{
     collections::{BTreeMap, HashMap},
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
     time::{Duration, SystemTime},
 };
 
 use bus::{
-    BazelSubject, BusError, EventSubject, Follower, RequestSubject, Start, Stored, named_blob, stream,
+    ArchivedBlobs, BazelSubject, BusError, EventSubject, Follower, RequestSubject, Start, Stored, named_blob,
+    stream,
 };
 use cas::{Cas, CasError, Evictor};
 use model::{
@@ -24,6 +21,7 @@ use model::{
 use policy::{StreamPosition, Unread, unread};
 use service::Context;
 use telemetry::error_chain;
+use tokio::sync::watch;
 use tracing::{debug, info, warn};
 
 /// Shortest and longest time between two reads of the stream.
@@ -75,6 +73,10 @@ pub(crate) struct Keeper {
     cas: Cas,
     place: Place,
     retention: Duration,
+    /// The retention without an archive, as the settings say.
+    shortest: Duration,
+    /// Whether the archive said how long it keeps rows. On a bus that was lost, it did not yet.
+    has_archive: bool,
     /// Position up to which all records were handled; none before the first complete read.
     records_read: Option<StreamPosition>,
     /// Position up to which all requests were handled.
@@ -85,8 +87,8 @@ pub(crate) struct Keeper {
     trees: HashMap<BlobDigest, SystemTime>,
     /// When folders whose time has passed were last removed from these.
     cleaned: SystemTime,
-    /// Whether the last read succeeded.
-    is_current: Arc<AtomicBool>,
+    /// The retention, if the last read succeeded.
+    current: watch::Sender<Option<Duration>>,
 }
 
 /// Why the blobs of records were not kept.
@@ -102,25 +104,27 @@ impl Keeper {
     pub(crate) fn new(context: Context, cas: Cas, place: Place) -> Self {
         let retention = cas.config().retention;
         let (trees, cleaned) = (HashMap::new(), SystemTime::UNIX_EPOCH);
-        let is_current = Arc::default();
+        let current = watch::Sender::new(None);
         let (records_read, requests_read, events_read) = (None, None, None);
         Self {
             context,
             cas,
             place,
             retention,
+            shortest: retention,
+            has_archive: false,
             records_read,
             requests_read,
             events_read,
             trees,
             cleaned,
-            is_current,
+            current,
         }
     }
 
-    /// Whether the last read succeeded, so that it is known what records name.
-    pub(crate) fn is_current(&self) -> Arc<AtomicBool> {
-        Arc::clone(&self.is_current)
+    /// How long blobs are kept that records name; none while it is not known what these are.
+    pub(crate) fn current(&self) -> watch::Receiver<Option<Duration>> {
+        self.current.subscribe()
     }
 
     /// Runs until it is dropped.
@@ -141,7 +145,7 @@ impl Keeper {
                     }
                 }
             };
-            self.is_current.store(read.is_ok(), Ordering::Release);
+            self.current.send_replace(read.is_ok().then_some(self.retention));
             // After a failure nothing is evicted until a read succeeds.
             place.suspend(read.is_err());
             match read {
@@ -159,11 +163,31 @@ impl Keeper {
 
     /// Keeps what all requests and records name that were not handled yet.
     async fn read(&mut self) -> Result<(), KeepError> {
+        self.read_retention().await?;
         self.keep_model().await?;
         // The record of a request that an enqueuer reads meanwhile is read after it.
         self.read_requests().await?;
         self.read_build_events().await?;
         self.read_records().await
+    }
+
+    /// Reads how long the archive keeps rows that name blobs.
+    async fn read_retention(&mut self) -> Result<(), KeepError> {
+        let (_, archived) = self.context.bus.buckets().get::<ArchivedBlobs>(&()).await?;
+        self.has_archive = archived.is_some();
+        let archived = archived.map_or(Duration::ZERO, |archived| Duration::from_secs(archived.seconds));
+        let retention = self.shortest.max(archived);
+        if retention != self.retention {
+            info!(
+                days = retention.as_secs() / DAY.as_secs(),
+                "the archive changed how long records keep blobs"
+            );
+            // What was read is kept until another day.
+            (self.records_read, self.requests_read, self.events_read) = (None, None, None);
+            self.trees.clear();
+            self.retention = retention;
+        }
+        Ok(())
     }
 
     /// Reads which blobs have large build events.
@@ -201,7 +225,7 @@ impl Keeper {
                 warn!("the event stream was created again or restored: reading all records of builds again");
                 // As at the start, it is not known what records name.
                 self.place.suspend(true);
-                self.is_current.store(false, Ordering::Release);
+                self.current.send_replace(None);
                 self.records_read = None;
                 Start::LastOfEachSubject
             }
@@ -315,7 +339,7 @@ impl Keeper {
         for part in named.chunks(BLOBS) {
             let missing = match &self.place {
                 Place::Folder(evictor) => evictor.keep(part.to_vec()).await?,
-                Place::Objects => self.cas.keep_objects(part.to_vec()).await?,
+                Place::Objects => self.cas.keep_objects(part.to_vec(), self.retention).await?,
             };
             if !missing.is_empty() {
                 by.log_missing(&missing);
@@ -368,10 +392,11 @@ impl Keeper {
         self.context.bus.now().into()
     }
 
-    /// Deletes what was kept until yesterday and nothing needs any more.
+    /// Deletes what was kept until yesterday, or longer than the retention is now, and nothing needs any more.
     async fn release(&self) {
         let Place::Folder(evictor) = &self.place else { return };
-        match evictor.release(self.now()).await {
+        let now = self.now();
+        match evictor.release(now, self.has_archive.then(|| now + self.retention)).await {
             Ok(pass) if pass.deleted > 0 => {
                 info!(
                     deleted = pass.deleted,

@@ -7,13 +7,7 @@
 mod earlier_store;
 mod keeper;
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-    time::Duration,
-};
+use std::time::Duration;
 
 use cas::Cas;
 use cas_grpc::{BlobApi, Limits, routes, serve};
@@ -22,7 +16,7 @@ use policy::InstanceRules;
 use service::{Context, Ready, Running, ServiceError, StartError, report_disk};
 use settings::CasSettings;
 use store_bounds::StoreUsage;
-use tokio::{net::TcpListener, task::JoinSet};
+use tokio::{net::TcpListener, sync::watch, task::JoinSet};
 use tonic::service::Routes;
 
 use keeper::{Keeper, Place};
@@ -86,7 +80,7 @@ async fn bound_folder(context: Context, cas: Cas) -> Result<(), ServiceError> {
 /// Keeps in the object store what records name, and deletes the rest in time.
 async fn bound_objects(context: Context, cas: Cas) -> Result<(), ServiceError> {
     let keeper = Keeper::new(context.clone(), cas.clone(), Place::Objects);
-    let sweeping = sweep(&cas, keeper.is_current());
+    let sweeping = sweep(&cas, keeper.current());
     let keeping =
         async { tokio::join!(keeper.run(), earlier_store::move_blobs(&context, &cas, None), sweeping) };
     // Boxed: its state is large.
@@ -96,15 +90,15 @@ async fn bound_objects(context: Context, cas: Cas) -> Result<(), ServiceError> {
 
 /// Deletes old objects from the object store, once a day while it is known what records name. Not at once: another
 /// service may have done it just before.
-async fn sweep(cas: &Cas, is_current: Arc<AtomicBool>) {
+async fn sweep(cas: &Cas, current: watch::Receiver<Option<Duration>>) {
     loop {
         tokio::time::sleep(FIRST_SWEEP).await;
-        if !is_current.load(Ordering::Acquire) {
-            continue;
-        }
-        match cas.sweep_objects().await {
+        let Some(retention) = *current.borrow() else { continue };
+        match cas.sweep_objects(retention).await {
             Ok(0) => {}
-            Ok(deleted) => tracing::info!(deleted, "deleted objects that were not used for objects_days"),
+            Ok(deleted) => {
+                tracing::info!(deleted, "deleted objects that were not used for the retention of the store")
+            }
             Err(error) => {
                 let error = telemetry::error_chain(&error);
                 tracing::warn!(error, "cannot delete old objects from the object store");

@@ -12,6 +12,7 @@ use crate::{Buckets, BusError, Entry, EntryChange, ListedEntry, Stored, message,
 
 message!(
     ActionsFloor,
+    ArchivedBlobs,
     EarlierStore,
     FarmRecord,
     GovernorRecord,
@@ -58,7 +59,15 @@ macro_rules! entry {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ActionsFloor(pub Sequence);
 
+/// How long the store keeps the blobs that the archive's rows name, at least.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ArchivedBlobs {
+    /// From the last change of the record that names a blob, in seconds; 0 if rows outlive their blobs.
+    pub seconds: u64,
+}
+
 entry!(ActionsFloor, SETTINGS, "$KV.FOREBAY_SETTINGS.actions-floor");
+entry!(ArchivedBlobs, SETTINGS, "$KV.FOREBAY_SETTINGS.archive");
 entry!(Pool, SETTINGS, "$KV.FOREBAY_SETTINGS.pool.", PoolName);
 entry!(WorkerProperties, SETTINGS, "$KV.FOREBAY_SETTINGS.worker.", WorkerPropertiesId);
 entry!(GovernorRecord, QUOTA, "$KV.FOREBAY_QUOTA.governor");

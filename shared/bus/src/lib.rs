@@ -57,7 +57,7 @@ pub mod hidden {
 pub use codec::{DecodeError, Encoding, FromClient, FromJson, Message, ToClient, millis};
 pub use connect::{Bus, LiveConnection, Patience, Reconnects, ServerInfo};
 pub use console::{Chunk, ConsoleChunk, ConsoleFrame, GuardedWriter, RunPlace, invocation_of};
-pub use entries::{ActionsFloor, QuotaChange, QuotaOf};
+pub use entries::{ActionsFloor, ArchivedBlobs, QuotaChange, QuotaOf};
 pub use error::BusError;
 pub use follow::{Follower, Start};
 pub use gateways::Gateways;

@@ -1,6 +1,6 @@
 //! Blobs by their hash and in order, whole blobs of any size, and blobs of the object store.
 
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use bytes::{Bytes, BytesMut};
 use futures::TryStreamExt as _;
@@ -59,13 +59,14 @@ impl Cas {
     }
 
     /// Keeps each blob in the object store behind the local tier at least until its time, which may be at most
-    /// [`CasConfig::retention`](crate::CasConfig::retention) from now. Returns those that it does not have.
+    /// `retention` from now. Returns those that it does not have.
     pub async fn keep_objects(
         &self,
         named: Vec<(BlobDigest, SystemTime)>,
+        retention: Duration,
     ) -> Result<Vec<BlobDigest>, CasError> {
         match self.objects() {
-            Some(objects) => objects.keep(named).await,
+            Some(objects) => objects.keep(named, retention).await,
             None => Ok(Vec::new()),
         }
     }
@@ -76,10 +77,11 @@ impl Cas {
     }
 
     /// Deletes the objects of the object store behind the local tier that were neither written nor renewed within
-    /// [`CasConfig::retention`](crate::CasConfig::retention). Returns their number; 0 without an object store.
-    pub async fn sweep_objects(&self) -> Result<u64, CasError> {
+    /// `retention`, which is at least [`CasConfig::retention`](crate::CasConfig::retention). Returns their number; 0
+    /// without an object store.
+    pub async fn sweep_objects(&self, retention: Duration) -> Result<u64, CasError> {
         match self.objects() {
-            Some(objects) => objects.sweep().await,
+            Some(objects) => objects.sweep(retention).await,
             None => Ok(0),
         }
     }

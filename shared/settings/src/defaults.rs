@@ -62,7 +62,7 @@ impl Default for Settings {
             archive_url: "archive/archive.db".into(),
             archive_days: 365,
             archive_days_by_group: BTreeMap::new(),
-            archive_keeps_blobs: false,
+            archive_keeps_blobs: true,
             archive_bytes_max: 0,
             requests_bytes_max: 0,
             bazel_bytes_max: 0,

@@ -88,8 +88,8 @@ pub struct Settings {
     /// The same for groups that differ from `archive_days`; may be less than `events_days`.
     #[serde(deserialize_with = "structured")]
     pub archive_days_by_group: BTreeMap<Group, u64>,
-    /// Whether blobs that archived builds name are kept as long as the archive keeps builds, and not only for
-    /// `objects_days`. Services that write to the store must agree on it and on the days of the archive.
+    /// Whether the store keeps blobs that archived builds name as long as the archive keeps builds, and not only for
+    /// `objects_days`. The archive decides for the farm.
     pub archive_keeps_blobs: bool,
     /// Size of the archive in bytes above which its oldest builds are removed, also within `archive_days`. 0: no limit.
     pub archive_bytes_max: u64,
@@ -357,9 +357,7 @@ impl Settings {
 
     /// How long blobs that records name are kept after the record's last change.
     pub(crate) fn objects_retention(&self) -> Duration {
-        let archived = self.archive_days_by_group.values().copied().fold(self.archive_days, u64::max);
-        let archived = if self.archive_keeps_blobs { archived } else { 0 };
-        units::days(self.objects_days.max(self.events_days).max(archived))
+        units::days(self.objects_days.max(self.events_days))
     }
 
     /// Maximum number of actions that an executor runs at a time.

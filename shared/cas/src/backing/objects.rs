@@ -99,6 +99,11 @@ impl Renewals {
     }
 }
 
+/// Age at which an object is deleted: longer than the retention, so that named objects need no renewal for a while.
+fn deleted_after(retention: Duration) -> Duration {
+    retention + retention / KEEP_SHARE
+}
+
 impl Objects {
     /// Opens the store at `url`. Reads credentials from the environment, in the variables of the cloud's own tools.
     pub(crate) fn open(url: &str, retention: Duration) -> Result<Self, CasError> {
@@ -215,10 +220,11 @@ impl Objects {
     pub(crate) async fn keep(
         &self,
         named: Vec<(BlobDigest, SystemTime)>,
+        retention: Duration,
     ) -> Result<Vec<BlobDigest>, CasError> {
         let looked: Vec<(BlobDigest, bool)> = stream::iter(named)
             .map(|(digest, until)| async move {
-                Ok::<_, CasError>((digest, self.keep_one(&digest, until).await?))
+                Ok::<_, CasError>((digest, self.keep_one(&digest, until, retention).await?))
             })
             .buffered(LOOK_UPS)
             .try_collect()
@@ -226,29 +232,29 @@ impl Objects {
         Ok(looked.into_iter().filter_map(|(digest, there)| (!there).then_some(digest)).collect())
     }
 
-    async fn keep_one(&self, digest: &BlobDigest, until: SystemTime) -> Result<bool, CasError> {
+    async fn keep_one(
+        &self,
+        digest: &BlobDigest,
+        until: SystemTime,
+        retention: Duration,
+    ) -> Result<bool, CasError> {
         if is_empty(digest) {
             return Ok(true);
         }
         let Some(meta) = self.look_up(&Entry::blob(*digest)).await? else { return Ok(false) };
-        if SystemTime::from(meta.last_modified) + self.deleted_after() >= until {
+        if SystemTime::from(meta.last_modified) + deleted_after(retention) >= until {
             return Ok(true);
         }
         let renewed = self.renewals.renew(&meta.location).await;
         renewed.map_err(Self::failed("renewing", &meta.location))
     }
 
-    /// Age at which an object is deleted: longer than the retention, so that named objects need no renewal for a while.
-    fn deleted_after(&self) -> Duration {
-        self.retention + self.retention / KEEP_SHARE
-    }
-
     /// Deletes the objects that were neither written nor renewed within the retention. Returns their number.
     ///
     /// An object that is used for the first time after the retention, between its last check here and its deletion,
     /// is lost to that use, which then finds it missing.
-    pub(crate) async fn sweep(&self) -> Result<u64, CasError> {
-        let most = self.deleted_after();
+    pub(crate) async fn sweep(&self, retention: Duration) -> Result<u64, CasError> {
+        let most = deleted_after(retention);
         let mut deleted = 0;
         for kind in Kind::ALL {
             let folder: Key = self.prefix.parts().chain([PathPart::from(kind.folder())]).collect();

@@ -33,11 +33,12 @@ impl Evictor {
         kept.await.map_err(|_| CasError::Stopping)?
     }
 
-    /// Ends the keeping of the blobs whose day has passed at `now`, by the clock that its time was computed with, and
-    /// deletes those that nothing else keeps and no client relied on recently. Returns what it did.
-    pub async fn release(&self, now: SystemTime) -> Result<Pass, CasError> {
+    /// Ends the keeping of the blobs whose day has passed at `now`, by the clock that its time was computed with, or is
+    /// after that of `latest`, and deletes those that nothing else keeps and no client relied on recently. Returns what
+    /// it did.
+    pub async fn release(&self, now: SystemTime, latest: Option<SystemTime>) -> Result<Pass, CasError> {
         let evictor = self.inner.clone();
-        let released = tokio::task::spawn_blocking(move || evictor.release(now));
+        let released = tokio::task::spawn_blocking(move || evictor.release(now, latest));
         released.await.map_err(|_| CasError::Stopping)
     }
 }
@@ -50,7 +51,7 @@ impl EvictorInner {
         let mut missing = Vec::new();
         for (digest, until) in named.iter().filter(|(digest, _)| !is_empty(digest)) {
             let entry = Entry::blob(*digest);
-            let (path, kept) = (layout.path(&entry), layout.kept_path(day_of(*until) + 1, &entry));
+            let (path, kept) = (layout.path(&entry), layout.kept_path(kept_until(*until), &entry));
             if !self.local.touch(&entry)? {
                 missing.push(*digest);
                 continue;
@@ -68,16 +69,18 @@ impl EvictorInner {
         Ok(missing)
     }
 
-    fn release(&self, now: SystemTime) -> Pass {
+    fn release(&self, now: SystemTime, latest: Option<SystemTime>) -> Pass {
         let _queue = self.queue.lock();
         let mut pass = Pass::default();
         let today = day_of(now);
-        for (_, folder) in days(self.local.layout()).filter(|(day, _)| *day < today) {
+        let last = latest.map_or(u64::MAX, kept_until);
+        let due = days(self.local.layout()).filter(|(day, _)| !(today..=last).contains(day));
+        for (_, folder) in due {
             if let Err(error) = self.release_day(&folder, &mut pass) {
                 if self.stuck_days.lock().insert(folder) {
                     tracing::warn!(
                         error = &error as &dyn std::error::Error,
-                        "cannot delete what was kept until a day that has passed"
+                        "cannot delete what is not kept any more"
                     );
                 }
             } else {
@@ -118,6 +121,11 @@ impl EvictorInner {
 /// Number of whole days since 1970-01-01.
 fn day_of(time: SystemTime) -> u64 {
     time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs() / DAY.as_secs()
+}
+
+/// The day until whose end a blob is kept so that it is kept for at least 24 hours after `time`.
+fn kept_until(time: SystemTime) -> u64 {
+    day_of(time) + 1
 }
 
 fn bytes_of(meta: &Metadata) -> u64 {

@@ -409,8 +409,8 @@ async fn what_records_name_stays_and_does_not_count() {
     // Another process knows as well that it is there.
     assert!(store.other().contains(&named).await.unwrap());
     store.age(&named, HOUR * 24);
-    assert_eq!(evictor.release(until).await.unwrap().deleted, 0);
-    assert_eq!(evictor.release(until + 2 * DAY).await.unwrap().deleted, 1);
+    assert_eq!(evictor.release(until, None).await.unwrap().deleted, 0);
+    assert_eq!(evictor.release(until + 2 * DAY, None).await.unwrap().deleted, 1);
     assert!(!store.other().contains(&named).await.unwrap());
 }
 
@@ -423,12 +423,28 @@ async fn what_a_second_record_names_stays_longer() {
     for until in [now + DAY, now + 5 * DAY] {
         assert!(evictor.keep(vec![(named, until), (used, until)]).await.unwrap().is_empty());
     }
-    assert_eq!(evictor.release(now + 3 * DAY).await.unwrap().deleted, 0);
+    assert_eq!(evictor.release(now + 3 * DAY, None).await.unwrap().deleted, 0);
     assert!(store.other().missing(&[named, used]).await.unwrap().is_empty());
     // The other one was used just before: then it stays as long as blobs that no record names.
     store.age(&named, HOUR * 2);
-    assert_eq!(evictor.release(now + 8 * DAY).await.unwrap().deleted, 1);
+    assert_eq!(evictor.release(now + 8 * DAY, None).await.unwrap().deleted, 1);
     assert_eq!(store.other().missing(&[named, used]).await.unwrap(), [named]);
+}
+
+#[tokio::test]
+async fn what_is_kept_longer_than_the_retention_allows_is_released() {
+    let store = store(HOUR);
+    let (long, both) = (store.keep(1).await, store.keep(2).await);
+    let evictor = store.evictor(10);
+    let now = SystemTime::now();
+    assert!(evictor.keep(vec![(long, now + 9 * DAY), (both, now + 9 * DAY)]).await.unwrap().is_empty());
+    assert!(evictor.keep(vec![(both, now + 4 * DAY)]).await.unwrap().is_empty());
+    for digest in [&long, &both] {
+        store.age(digest, HOUR * 24);
+    }
+    assert_eq!(evictor.release(now, Some(now + 9 * DAY)).await.unwrap().deleted, 0);
+    assert_eq!(evictor.release(now, Some(now + 4 * DAY)).await.unwrap().deleted, 1);
+    assert_eq!(store.other().missing(&[long, both]).await.unwrap(), [long]);
 }
 
 #[tokio::test]
@@ -444,9 +460,9 @@ async fn a_file_in_place_of_a_day_does_not_stop_the_deletion() {
     for stray in &strays {
         fs::write(stray, "").unwrap();
     }
-    assert_eq!(evictor.release(now + 3 * DAY).await.unwrap().deleted, 1);
+    assert_eq!(evictor.release(now + 3 * DAY, None).await.unwrap().deleted, 1);
     assert_eq!(evictor.inner.stuck_days.lock().len(), strays.len());
-    assert_eq!(evictor.release(now + 3 * DAY).await.unwrap().deleted, 0);
+    assert_eq!(evictor.release(now + 3 * DAY, None).await.unwrap().deleted, 0);
     assert!(strays.iter().all(|stray| stray.exists()));
 }
 
@@ -467,12 +483,12 @@ async fn a_name_that_cannot_be_removed_does_not_stop_the_deletion_of_the_others(
     for folder in &folders {
         fs::create_dir_all(folder).unwrap();
     }
-    assert_eq!(evictor.release(now + 3 * DAY).await.unwrap().deleted, 1);
+    assert_eq!(evictor.release(now + 3 * DAY, None).await.unwrap().deleted, 1);
     assert_eq!(evictor.inner.stuck_days.lock().len(), 1);
     for folder in &folders {
         fs::remove_dir(folder).unwrap();
     }
-    assert_eq!(evictor.release(now + 3 * DAY).await.unwrap().deleted, 0);
+    assert_eq!(evictor.release(now + 3 * DAY, None).await.unwrap().deleted, 0);
     assert!(evictor.inner.stuck_days.lock().is_empty());
     assert_eq!(store.count("kept"), 0);
 }
@@ -525,7 +541,7 @@ proptest::proptest! {
                 for digest in &digests {
                     store.age(digest, HOUR * 5);
                 }
-                evictor.release(now + day * DAY).await.unwrap();
+                evictor.release(now + day * DAY, None).await.unwrap();
                 evictor.scan_and_pass().await;
                 digests.retain(|digest| store.path(digest).exists());
                 for (n, digest) in (0..6).map(|n| (n, SHA.digest(&content(n)))) {

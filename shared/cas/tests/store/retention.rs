@@ -80,12 +80,16 @@ async fn objects_that_are_used_or_named_are_renewed_and_the_rest_is_deleted() {
     assert!(bucket.age_of(&named) > HOUR * 59);
     let absent = SHA.digest(b"absent");
     let until = SystemTime::now() + HOUR * 100;
-    assert_eq!(other.keep_objects(vec![(named, until), (absent, until)]).await.unwrap(), [absent]);
+    assert_eq!(
+        other.keep_objects(vec![(named, until), (absent, until)], HOUR * 100).await.unwrap(),
+        [absent]
+    );
     assert!(bucket.age_of(&named) < HOUR);
-    assert_eq!(other.sweep_objects().await.unwrap(), 0);
+    assert_eq!(other.sweep_objects(HOUR * 100).await.unwrap(), 0);
     bucket.age(&unused, HOUR * 111);
     bucket.age(&named, HOUR * 109);
-    assert_eq!(other.sweep_objects().await.unwrap(), 1);
+    assert_eq!(other.sweep_objects(HOUR * 102).await.unwrap(), 0);
+    assert_eq!(other.sweep_objects(HOUR * 100).await.unwrap(), 1);
     let (third, _third_folder) = bucket.machine();
     assert_eq!(third.missing(&digests).await.unwrap(), [unused]);
 }

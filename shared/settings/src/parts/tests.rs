@@ -159,9 +159,11 @@ fn times_and_sizes_of_stores_and_streams_reach_their_parts() {
     assert_eq!(longer.store().retention, days(151));
     let days_of = |group: &str, days| [(group.parse().unwrap(), days)].into();
     let archived = Settings { archive_keeps_blobs: true, ..settings() };
-    assert_eq!(archived.store().retention, days(269));
+    assert_eq!(archived.archive().blobs_retention, days(269));
     let by_group = Settings { archive_days_by_group: days_of("g", 277), ..archived };
-    assert_eq!(by_group.store().retention, days(277));
+    assert_eq!(by_group.archive().blobs_retention, days(277));
+    let unkept = Settings { archive_keeps_blobs: false, ..by_group.clone() };
+    assert_eq!(unkept.archive().blobs_retention, days(0));
     assert_eq!(by_group.archive().retention_by_group, [("g".parse().unwrap(), days(277))].into());
     let topology = settings().topology();
     assert_eq!([topology.events_retention, topology.rejected_retention], [days(127), days(131)]);

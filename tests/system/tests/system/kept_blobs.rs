@@ -206,3 +206,19 @@ async fn the_folder_of_a_build_that_waits_stays() {
     let key = BuildKey { group: "g".parse().unwrap(), id };
     ended_as(&farm, &key, Outcome::Succeeded).await;
 }
+
+#[tokio::test]
+async fn outputs_of_archived_builds_are_kept_as_long_as_their_rows() {
+    let farm = Farm::builder().with("cas").with("archive");
+    let farm = farm.env("FOREBAY_CAS_KEEP_MIN_SECONDS", "1").env("FOREBAY_ARCHIVE_DAYS", "700").start().await;
+    let (_, output) = build(&farm).await;
+    let hex = output.digest.to_string().replace("sha256:", "");
+    let today = farm.bus().now().0 / 86_400_000;
+    let kept_until = || {
+        let days = fs::read_dir(farm.data().join("cas/kept")).into_iter().flatten().flatten();
+        let file = format!("cas/sha256/{}/{hex}-{BYTES}", &hex[..2]);
+        let days = days.filter(|day| day.path().join(&file).exists());
+        days.filter_map(|day| day.file_name().to_str()?.parse::<u64>().ok()).max()
+    };
+    until("the output is kept for 700 days", SOON, || kept_until().is_some_and(|day| day >= today + 700)).await;
+}
