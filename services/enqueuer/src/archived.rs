@@ -1,6 +1,6 @@
 //! Questions to the archive, about builds that the bus has no more.
 
-use std::{collections::HashSet, time::Duration};
+use std::time::Duration;
 
 use bus::{ArchiveCall, AskError, Bus, Message, Subject};
 use bytes::Bytes;
@@ -8,6 +8,7 @@ use model::{
     ApiError, ArchivedBuildRequest, ArchivedBuildsRequest, BuildKey, BuildView, ErrorCode, Group, ListReply,
     ListRequest,
 };
+use policy::listing;
 use tokio::time::timeout;
 
 use crate::failure::unavailable;
@@ -50,33 +51,16 @@ pub(crate) async fn complete(
     let Some(mut archived) = try_page(bus, group, request.clone()).await.unwrap_or(None) else {
         return Ok(live);
     };
-    let known: HashSet<BuildKey> = archived.builds.iter().map(|view| view.record.build.key()).collect();
-    let oldest = archived.builds.last().map_or(0, place);
-    // Newer than the archive: it is some milliseconds behind, or more if its database is away.
-    let is_new = |view: &&BuildView| !known.contains(&view.record.build.key()) && place(view) > oldest;
-    let newer: Vec<BuildView> = live.builds.iter().filter(is_new).cloned().collect();
-    if newer.len() >= limit {
-        return Ok(live);
-    }
-    if !newer.is_empty() {
-        let rest = ListRequest { limit: Some(limit - newer.len()), ..request.clone() };
+    let newer = listing::not_archived(&live.builds, &archived);
+    let left = limit.saturating_sub(newer.len());
+    if !newer.is_empty() && left > 0 {
+        let rest = ListRequest { limit: Some(left), ..request.clone() };
         match try_page(bus, group, rest).await? {
             Some(page) => archived = page,
             None => return Ok(live),
         }
     }
-    let current = |view: BuildView| {
-        let key = view.record.build.key();
-        let of_index = live.builds.iter().find(|other| other.record.build.key() == key);
-        of_index.filter(|other| other.sequence > view.sequence).cloned().unwrap_or(view)
-    };
-    let builds = newer.into_iter().chain(archived.builds.into_iter().map(current)).collect();
-    Ok(ListReply { builds, truncated: false, next: archived.next })
-}
-
-/// Position of the first event of a build, which orders lists.
-fn place(view: &BuildView) -> u64 {
-    view.record.queue.first_sequence.unwrap_or(view.sequence).0
+    Ok(listing::with_archived(newer, archived, &live.builds, limit))
 }
 
 async fn try_page(bus: &Bus, group: &Group, list: ListRequest) -> Result<Option<ListReply>, ApiError> {

@@ -3,8 +3,7 @@
 use bus::{Bus, Patience};
 use clap::Args;
 use client::{Client, ClientError};
-use futures::{StreamExt as _, TryStreamExt as _};
-use model::{BuildId, BuildKey, BuildView, Group, ListRequest, Millis};
+use model::{BuildId, BuildKey, Group, ListRequest, Millis};
 use settings::Settings;
 
 use crate::{
@@ -36,7 +35,8 @@ pub(crate) struct BuildArgs {
 
 /// Minimum length of an id prefix.
 const PREFIX_MIN: usize = 4;
-const GROUPS_AT_ONCE: usize = 16;
+/// Length of an id with its dashes.
+const ID_LENGTH: usize = 36;
 /// Maximum number of builds that are listed if a prefix is ambiguous.
 const CANDIDATES: usize = 10;
 
@@ -127,6 +127,8 @@ impl Farm {
                 Some(group) => BuildKey { group, id },
                 None => self.call(async |client| client.find(id).await).await?,
             },
+            // As long as an id, and none: the id of all zeros, for example.
+            Err(error) if id.len() >= ID_LENGTH => return Err(invalid(error)),
             Err(_) if is_prefix(id) => self.find_by_prefix(group, id).await?,
             Err(_) => {
                 let id = one_line(id, 80);
@@ -139,16 +141,12 @@ impl Farm {
 
     /// The only build with this id prefix among the recent builds of the group, or of all groups.
     async fn find_by_prefix(&self, group: Option<Group>, prefix: &str) -> Result<BuildKey, Failure> {
-        let groups = match group {
-            Some(group) => vec![group],
-            None => self.call(async |client| client.groups().await).await?,
-        };
         let request = ListRequest {
             id_prefix: Some(prefix.to_owned()),
             limit: Some(CANDIDATES),
             ..ListRequest::default()
         };
-        let found: Vec<BuildView> = self.list(groups, &request).await?.0;
+        let found = self.call(async |client| client.builds(group.as_ref(), &request).await).await?.builds;
         match found.as_slice() {
             [] => Err(Failure::usage(format!(
                 "no id of the last 1,000 builds of each group begins with {prefix:?}: give the whole id"
@@ -163,21 +161,6 @@ impl Farm {
                 )))
             }
         }
-    }
-
-    /// The builds of `groups` that match the request, and whether some were left out because they did not
-    /// fit into a message.
-    pub(crate) async fn list(
-        &self,
-        groups: Vec<Group>,
-        request: &ListRequest,
-    ) -> Result<(Vec<BuildView>, bool), Failure> {
-        let of_group =
-            |group: Group| async move { self.call(async |client| client.list(&group, request).await).await };
-        let replies = futures::stream::iter(groups).map(of_group).buffer_unordered(GROUPS_AT_ONCE);
-        let replies: Vec<_> = replies.try_collect().await?;
-        let truncated = replies.iter().any(|reply| reply.truncated);
-        Ok((replies.into_iter().flat_map(|reply| reply.builds).collect(), truncated))
     }
 }
 

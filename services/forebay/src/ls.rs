@@ -1,14 +1,11 @@
 //! `forebay ls`: lists recent builds.
 
-use std::{cmp::Reverse, collections::HashSet, process::ExitCode};
+use std::process::ExitCode;
 
 use clap::Args;
 use comfy_table::{Table, presets};
 use invariant::impossible;
-use model::{
-    ArchivedBuildsRequest, BuildKey, BuildView, Group, ListReply, ListRequest, Millis, Outcome, Priority,
-    State,
-};
+use model::{BuildView, Group, ListReply, ListRequest, Millis, Outcome, Priority, State};
 use settings::Settings;
 
 use crate::{
@@ -105,7 +102,9 @@ fn parse_limit(text: &str) -> Result<usize, String> {
 /// Lists recent builds, newest first.
 pub(crate) async fn run(args: &LsArgs, globals: &Globals, settings: &Settings) -> Result<ExitCode, Failure> {
     let farm = Farm::connect(globals, settings).await?;
-    let ListReply { builds, truncated, next } = find(args, &farm).await?;
+    let list = args.request(farm.now());
+    let found = farm.call(async |client| client.builds(args.group.as_ref(), &list).await).await?;
+    let ListReply { builds, truncated, next } = found;
     if globals.json {
         stdout::json(&ListReply { builds, truncated, next })?;
     } else if builds.is_empty() {
@@ -113,7 +112,7 @@ pub(crate) async fn run(args: &LsArgs, globals: &Globals, settings: &Settings) -
     } else {
         let columns = if args.wide { None } else { Some(columns()) };
         stdout::line(&text(&builds, columns, farm.now()))?;
-        if let Some(next) = next.filter(|_| args.asks_archive()) {
+        if let Some(next) = next {
             say(&format!("older builds: add --cursor {next}"));
         }
     }
@@ -137,35 +136,6 @@ impl LsArgs {
             cursor: self.cursor.clone(),
         }
     }
-
-    fn asks_archive(&self) -> bool {
-        self.request(Millis(0)).is_for_archive()
-    }
-}
-
-/// The builds that match. The archive lists all groups at once; otherwise each group is asked, and the archive adds
-/// builds of groups that have no recent ones.
-async fn find(args: &LsArgs, farm: &Farm) -> Result<ListReply, Failure> {
-    let list = args.request(farm.now());
-    let archived = ArchivedBuildsRequest { group: args.group.clone(), list: list.clone() };
-    if list.is_for_archive() {
-        return farm.call(async |client| client.archived_builds(&archived).await).await;
-    }
-    let groups = match &args.group {
-        Some(group) => vec![group.clone()],
-        None => farm.call(async |client| client.groups().await).await?,
-    };
-    let (mut builds, truncated) = farm.list(groups, &list).await?;
-    if args.group.is_none() && !matches!(args.state, Some(State::Enqueued | State::InProgress)) {
-        // Without an archive, what the bus has is all there is.
-        let older =
-            farm.client().archived_builds(&archived).await.map(|reply| reply.builds).unwrap_or_default();
-        let known: HashSet<BuildKey> = builds.iter().map(|view| view.record.build.key()).collect();
-        builds.extend(older.into_iter().filter(|view| !known.contains(&view.record.build.key())));
-    }
-    builds.sort_by_key(|view| Reverse((view.record.build.submitted_at_ms, view.record.build.id)));
-    builds.truncate(args.limit);
-    Ok(ListReply { builds, truncated, next: None })
 }
 
 /// Minimum characters of an id: they include the millisecond of its creation.

@@ -1,7 +1,5 @@
 //! Handlers for builds: create, show, explain, cancel and list.
 
-use std::cmp::Reverse;
-
 use axum::{
     Json,
     body::Body,
@@ -9,11 +7,8 @@ use axum::{
     http::{HeaderMap, HeaderName, StatusCode, header},
     response::IntoResponse,
 };
-use client::ClientError;
-use futures::{StreamExt as _, TryStreamExt as _};
 use model::{
-    ArchivedBuildsRequest, BuildId, BuildRequest, BuildView, CancelBody, CancelReply, Group, ListReply,
-    ListRequest, Millis, WhyReply,
+    BuildId, BuildRequest, BuildView, CancelBody, CancelReply, ListReply, ListRequest, Millis, WhyReply,
 };
 
 use crate::{
@@ -22,8 +17,6 @@ use crate::{
     input::{self, PathParameters, QueryParameters},
 };
 
-const LIST_DEFAULT: usize = 50;
-const GROUPS_AT_ONCE: usize = 16;
 const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 
 /// Handles `POST /v1/builds/{group}`: creates a build.
@@ -82,7 +75,7 @@ pub(crate) async fn list(
     names: PathParameters,
     query: QueryParameters,
 ) -> Result<Json<ListReply>, Failure> {
-    Ok(Json(gateway.client.list(&names.group()?, &list_request(&query)?).await?))
+    Ok(Json(gateway.client.builds(Some(&names.group()?), &list_request(&query)?).await?))
 }
 
 /// Handles `GET /v1/builds`: lists the builds of all groups.
@@ -90,26 +83,7 @@ pub(crate) async fn list_all(
     FromState(gateway): FromState<Gateway>,
     query: QueryParameters,
 ) -> Result<Json<ListReply>, Failure> {
-    let request = list_request(&query)?;
-    if request.is_for_archive() {
-        let request = ArchivedBuildsRequest { group: None, list: request };
-        return Ok(Json(gateway.client.archived_builds(&request).await?));
-    }
-    let groups = gateway.client.groups().await?;
-    let replies: Vec<ListReply> = futures::stream::iter(groups)
-        .map(|group| list_group(&gateway, &request, group))
-        .buffer_unordered(GROUPS_AT_ONCE)
-        .try_collect()
-        .await?;
-    Ok(Json(merge(replies, request.limit.unwrap_or(LIST_DEFAULT))))
-}
-
-async fn list_group(
-    gateway: &Gateway,
-    request: &ListRequest,
-    group: Group,
-) -> Result<ListReply, ClientError> {
-    gateway.client.list(&group, request).await
+    Ok(Json(gateway.client.builds(None, &list_request(&query)?).await?))
 }
 
 fn list_request(query: &QueryParameters) -> Result<ListRequest, Failure> {
@@ -137,13 +111,4 @@ fn list_request(query: &QueryParameters) -> Result<ListRequest, Failure> {
         text: last("text"),
         cursor: last("cursor"),
     })
-}
-
-/// Merges the lists of several groups, newest build first.
-fn merge(replies: Vec<ListReply>, limit: usize) -> ListReply {
-    let truncated = replies.iter().any(|reply| reply.truncated);
-    let mut builds: Vec<BuildView> = replies.into_iter().flat_map(|reply| reply.builds).collect();
-    builds.sort_by_key(|view| Reverse((view.record.build.submitted_at_ms, view.record.build.id)));
-    builds.truncate(limit);
-    ListReply { builds, truncated, next: None }
 }

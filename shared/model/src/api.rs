@@ -125,7 +125,8 @@ pub struct ListRequest {
 pub struct ListReply {
     /// The matching builds, newest first.
     pub builds: Vec<BuildView>,
-    /// Whether further matching builds were left out because they do not fit into one message.
+    /// Whether further matching builds were left out to which `next` does not lead: they do not fit into one message,
+    /// there is no archive to ask, or the archive has not read them yet.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub truncated: bool,
     /// Cursor of the older builds that match; absent if there are none, or no archive to ask.

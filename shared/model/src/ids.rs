@@ -54,7 +54,8 @@ macro_rules! uuid_id {
             fn from_str(text: &str) -> Result<Self, Self::Err> {
                 match Uuid::try_parse(text) {
                     Ok(uuid) if !uuid.is_nil() => Ok(Self(uuid)),
-                    Ok(_) | Err(_) => Err(ParseIdError::new($kind, text, "expected a UUID")),
+                    Ok(_) => Err(ParseIdError::new($kind, text, "expected a UUID that is not all zeros")),
+                    Err(_) => Err(ParseIdError::new($kind, text, "expected a UUID")),
                 }
             }
         }

@@ -20,6 +20,7 @@ mod hash;
 mod instances;
 mod joining;
 mod learned_tools;
+pub mod listing;
 mod occupancy_error;
 pub mod queue;
 mod quota_rows;
