@@ -1,6 +1,7 @@
 //! `forebay doctor`: checks that all dependencies and services are healthy, with advice on problems.
 
 mod address_checks;
+mod archive_checks;
 mod bus_checks;
 mod clock_checks;
 mod disk_checks;

@@ -30,7 +30,7 @@ pub(crate) struct FollowArgs {
     /// Meaning of the exit code: outcome of the build, or exit code of its command
     #[arg(long, value_name = "OF", value_enum, default_value_t)]
     exit_code: ExitCodeOf,
-    /// Prefix every event with its position; `forebay watch ID --from POSITION` continues after it
+    /// Prefix every event, except console output, with its position; `forebay watch ID --from POSITION` continues after it
     #[arg(long)]
     positions: bool,
 }

@@ -12,7 +12,8 @@ use settings::Settings;
 use telemetry::error_chain;
 
 use super::{
-    Finding, address_checks, clock_checks, disk_checks, executor_checks, quota_checks, store_checks,
+    Finding, address_checks, archive_checks, clock_checks, disk_checks, executor_checks, quota_checks,
+    store_checks,
 };
 use crate::globals::Globals;
 
@@ -43,6 +44,7 @@ pub(super) async fn run(globals: &Globals, settings: &Settings) -> Vec<Finding> 
         findings.push(enqueuer(&client).await);
         findings.push(workers(&client).await);
         findings.push(executor_checks::run(&client).await);
+        findings.push(archive_checks::run(&client).await);
         findings.push(clock_checks::run(&client).await);
         findings.extend(quota_checks::run(&client, settings).await);
     }
