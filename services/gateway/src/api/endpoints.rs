@@ -299,7 +299,7 @@ fn tools() -> Vec<Endpoint> {
             archived::tests,
         )
         .takes(tool_call())
-        .takes([status("Only attempts with this status, for example `FAILED`")])
+        .takes([status("Only attempts with this status, for example `failed`")])
         .takes(page())
         .answers::<TestsReply>("The attempts by label"),
     ]

@@ -220,5 +220,6 @@ async fn outputs_of_archived_builds_are_kept_as_long_as_their_rows() {
         let days = days.filter(|day| day.path().join(&file).exists());
         days.filter_map(|day| day.file_name().to_str()?.parse::<u64>().ok()).max()
     };
-    until("the output is kept for 700 days", SOON, || kept_until().is_some_and(|day| day >= today + 700)).await;
+    until("the output is kept for 700 days", SOON, || kept_until().is_some_and(|day| day >= today + 700))
+        .await;
 }
