@@ -13,6 +13,7 @@ use axum::{
         sse::{Event, KeepAlive, Sse},
     },
 };
+use bus::EventKind;
 use client::{Followed, QueuePlace, WatchEvent, WatchFilter, WatchKind};
 use futures::{Stream, stream};
 use model::{Sequence, State};
@@ -46,6 +47,13 @@ pub(crate) async fn stream(
     if build.state == State::Finished && after >= build.sequence {
         // Only this status keeps a browser from reconnecting.
         return Ok(StatusCode::NO_CONTENT.into_response());
+    }
+    if build.state == State::Finished
+        && let Some(event) = gateway.client.archived_last_event(&key).await?
+    {
+        let wanted = filter.wants(WatchKind::Event(EventKind::Lifecycle));
+        let last = wanted.then(|| Ok::<_, Infallible>(event_of(&event)));
+        return Ok(Sse::new(stream::iter(last)).into_response());
     }
     let keep_alive = KeepAlive::new().interval(KEEP_ALIVE);
     let events = events(ReadAhead { gateway, key, position: after, filter }.start());

@@ -3,6 +3,11 @@
 
 mod support;
 
+use std::{
+    pin::Pin,
+    task::{Context, Poll},
+};
+
 use build_events::{
     service::{
         Any, BuildEvent, Empty, Event, LIFECYCLE, LifecycleRequest, OrderedBuildEvent, StreamFinished,
@@ -17,7 +22,15 @@ use reapi::stream::BytesCodec;
 use support::{Farm, Gateway, SOON};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::UnboundedReceiverStream;
-use tonic::{Code, Request, Status, Streaming, client::Grpc, codegen::http::uri::PathAndQuery};
+use tonic::{
+    Code, Request, Status, Streaming,
+    body::Body,
+    client::Grpc,
+    codegen::{
+        Service,
+        http::{self, uri::PathAndQuery},
+    },
+};
 
 /// A tool that publishes events.
 struct Tool {
@@ -107,6 +120,45 @@ fn numbers(messages: &[BazelEvents]) -> Vec<i64> {
         EventContent::Blob(_) => Vec::new(),
     };
     messages.iter().flat_map(packed).map(|event| event.sequence_number).collect()
+}
+
+/// A request of a stream that announces 64 MiB and sends nothing of them.
+struct HalfOpen {
+    head: Option<Bytes>,
+}
+
+impl http_body::Body for HalfOpen {
+    type Data = Bytes;
+    type Error = Status;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<http_body::Frame<Bytes>, Status>>> {
+        self.head.take().map_or(Poll::Pending, |head| Poll::Ready(Some(Ok(http_body::Frame::data(head)))))
+    }
+}
+
+#[tokio::test]
+async fn streams_that_announce_more_than_they_send_stop_no_other() {
+    let farm = Farm::start().await;
+    let gateway = farm.gateway().await;
+    let mut streams = Vec::new();
+    for _ in 0..10 {
+        let head = Some(Bytes::from_static(&[0, 4, 0, 0, 0]));
+        let request = http::Request::post(format!("http://gateway{TOOL_STREAM}"))
+            .header("content-type", "application/grpc")
+            .header("te", "trailers")
+            .body(Body::new(HalfOpen { head }))
+            .unwrap();
+        let mut channel = gateway.channel.clone();
+        std::future::poll_fn(|cx| Service::poll_ready(&mut channel, cx)).await.unwrap();
+        streams.push(channel.call(request).await.unwrap());
+    }
+    let mut tool = Tool::open(&gateway, "call-1").await;
+    tool.publish(1..=100).await;
+    tool.end().await;
+    drop(streams);
 }
 
 #[tokio::test]

@@ -15,12 +15,16 @@ use tokio::{
 };
 use tonic::{Status, body::Body};
 
-use super::{EventRoom, REQUEST_BYTES_MAX, STREAM_BYTES_MAX, TOTAL_BYTES_MAX, UNIT};
+use super::{
+    EventRoom, LARGE_TOTAL_BYTES_MAX, REQUEST_BYTES_MAX, SMALL_BYTES_MAX, SMALL_TOTAL_BYTES_MAX,
+    STREAM_BYTES_MAX, UNIT,
+};
 
 /// Length of what precedes a message: a flag and the length.
 const HEAD_BYTES: usize = 5;
-/// Maximum pause within a request.
-const PAUSE_MAX: Duration = Duration::from_secs(60);
+/// Time limit of a request from its first bytes on, and the bytes per second for which it is longer.
+const REQUEST_TIME: Duration = Duration::from_secs(60);
+const BYTES_PER_SECOND: usize = 256 << 10;
 
 /// A request, and the memory that it takes until it is acknowledged.
 pub(super) struct Received {
@@ -28,7 +32,13 @@ pub(super) struct Received {
     pub(super) bytes: usize,
     /// When it had arrived.
     pub(super) at: Instant,
-    _memory: (OwnedSemaphorePermit, OwnedSemaphorePermit),
+    _memory: Memory,
+}
+
+/// Memory of a stream, and of all streams of the process.
+struct Memory {
+    _own: OwnedSemaphorePermit,
+    _shared: OwnedSemaphorePermit,
 }
 
 /// The requests of one stream.
@@ -62,22 +72,51 @@ impl Requests {
             let text = format!("a build event has {bytes} bytes, at most {REQUEST_BYTES_MAX} are accepted");
             return Err(Status::invalid_argument(text));
         }
-        // The stream's own limit first: a stream that waits for its own acknowledgements takes nothing from others.
-        let memory = (
-            reserve(&self.own_room, bytes, STREAM_BYTES_MAX).await?,
-            reserve(&self.room.0, bytes, TOTAL_BYTES_MAX).await?,
-        );
-        while self.buffer.len() < bytes {
-            let next = tokio::time::timeout(PAUSE_MAX, frame(&mut self.body)).await;
-            let late = |_| Status::unavailable("timed out waiting for the rest of a build event (60 s)");
-            let data = next.map_err(late)??.ok_or_else(cut_off)?;
-            self.buffer.extend_from_slice(&data);
-        }
+        let memory = if bytes <= SMALL_BYTES_MAX {
+            self.fill(bytes).await?;
+            memory(&self.own_room, &self.room.small, bytes, SMALL_TOTAL_BYTES_MAX).await?
+        } else {
+            let memory = memory(&self.own_room, &self.room.large, bytes, LARGE_TOTAL_BYTES_MAX).await?;
+            self.fill(bytes).await?;
+            memory
+        };
         let message = self.buffer.split_to(bytes).freeze();
         let request = ToolStreamRequest::decode(message)
             .map_err(|error| Status::invalid_argument(format!("the request is malformed: {error}")))?;
         Ok(Some(Received { request, bytes, at: Instant::now(), _memory: memory }))
     }
+
+    /// Reads until the buffer has the whole request, within its time limit.
+    async fn fill(&mut self, bytes: usize) -> Result<(), Status> {
+        let limit = REQUEST_TIME + Duration::from_secs((bytes / BYTES_PER_SECOND) as u64);
+        let late = |_| {
+            let seconds = limit.as_secs();
+            Status::unavailable(format!(
+                "timed out: a build event of {bytes} bytes was not sent within {seconds} s"
+            ))
+        };
+        tokio::time::timeout(limit, self.read_to(bytes)).await.map_err(late)?
+    }
+
+    async fn read_to(&mut self, bytes: usize) -> Result<(), Status> {
+        while self.buffer.len() < bytes {
+            let data = frame(&mut self.body).await?.ok_or_else(cut_off)?;
+            self.buffer.extend_from_slice(&data);
+        }
+        Ok(())
+    }
+}
+
+/// Waits for memory: the stream's own first, so that one that waits for its own acknowledgements takes nothing from
+/// others.
+async fn memory(
+    own: &Arc<Semaphore>,
+    shared: &Arc<Semaphore>,
+    bytes: usize,
+    limit: usize,
+) -> Result<Memory, Status> {
+    let own = reserve(own, bytes, STREAM_BYTES_MAX).await?;
+    Ok(Memory { _own: own, _shared: reserve(shared, bytes, limit).await? })
 }
 
 /// Waits for memory. A request larger than the limit takes all of it.
