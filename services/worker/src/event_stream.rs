@@ -14,10 +14,14 @@ use crate::{shared::Shared, stop::Stop};
 
 /// Time without new events after which a stream has expired.
 const EXPIRY: Duration = Duration::from_secs(10);
+/// Time after which the build ends whatever still comes: anyone who knows the build can publish events of it.
+const WAIT_MAX: Duration = Duration::from_secs(30);
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Waits until the build events of the last call of Bazel in a run are complete or have expired, or the run is stopped.
-pub(crate) async fn complete(shared: &Shared, record: &BuildRecord, stop: &Stop) {
+/// Waits until the build events of the last call of Bazel in a run are complete or have expired, or the run is stopped;
+/// for at most 30 seconds, and not beyond the time limit of the build, whose command has ended in time.
+pub(crate) async fn complete(shared: &Shared, record: &BuildRecord, stop: &Stop, timeout_at: Instant) {
+    let end = timeout_at.min(Instant::now() + WAIT_MAX);
     let key = record.build.key();
     let (mut last, mut since) = (None, Instant::now());
     loop {
@@ -35,8 +39,8 @@ pub(crate) async fn complete(shared: &Shared, record: &BuildRecord, stop: &Stop)
                 debug!(build = %key, error = error_chain(&error), "cannot read the last build events");
             }
         }
-        if since.elapsed() >= EXPIRY {
-            debug!(build = %key, "the build events of the build's Bazel have expired");
+        if since.elapsed() >= EXPIRY || Instant::now() >= end {
+            debug!(build = %key, "the build events of the build's Bazel are not complete, going on without them");
             return;
         }
         tokio::select! {

@@ -97,7 +97,7 @@ async fn run_inside(
     let (keys, untouched) = (run.keys(&ending, before), run.is_untouched(&ending));
     run.workspace.end_dead_shim().await;
     if matches!(ending, Ending::Exited(_)) && run.called_bazel() {
-        event_stream::complete(shared, &record, &stop).await;
+        event_stream::complete(shared, &record, &stop, timeout_at).await;
     }
     let tool = run.tool_facts(&ending).await;
     crash_point(Step::CommandEnded);

@@ -2,10 +2,14 @@
 
 use std::time::{Duration, Instant};
 
-use bus::{EventKind, EventSubject, HEADER_DROPPED, HEADER_OFFSET, HEADER_STREAM, header};
+use bus::{
+    BazelEvents, EventContent, EventKind, EventOwner, EventSubject, HEADER_DROPPED, HEADER_OFFSET,
+    HEADER_STREAM, header,
+};
+use bytes::Bytes;
 use client::WatchBody;
 use farm::{Farm, SOON};
-use model::{BuildKey, BuildRecord, BuildRequest, BuildResult, Outcome, ReasonCode, State};
+use model::{BuildKey, BuildRecord, BuildRequest, BuildResult, Outcome, ReasonCode, State, ToolInvocation};
 
 use crate::check::{BOUND, ended, ended_as, ended_within, processes_of, request, script, until};
 
@@ -195,4 +199,36 @@ async fn a_command_sees_its_own_environment_only() {
     let leaked: Vec<&&str> =
         all.keys().filter(|name| name.contains("SECRET") || name.contains("NATS_URL")).collect();
     assert!(leaked.is_empty(), "{leaked:?}");
+}
+
+#[tokio::test]
+async fn build_events_that_never_end_hold_no_build_beyond_its_time_limit() {
+    let farm = farm().await;
+    // As the farm's Bazel leaves it.
+    let called_bazel = script("mkdir -p \"${FOREBAY_WORKSPACE%/*}/tool-events\"; sleep 1");
+    let key = farm.submit("g", BuildRequest { timeout_seconds: Some(6), ..called_bazel }).await;
+    let (bus, at) = (farm.bus(), key.clone());
+    let publishing = async {
+        for number in 1.. {
+            let latest = bus.records().latest(&at).await.unwrap();
+            let Some((guard, record)) = latest.filter(|(_, record)| record.state() == State::InProgress)
+            else {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+                continue;
+            };
+            let (key, attempt, invocation) = (at.clone(), record.attempt, record.invocation_id());
+            let owner = EventOwner::Run { key, attempt, invocation, guard };
+            let content = EventContent::Inline(Bytes::from_static(b"\x02\x10\x01"));
+            let tool = ToolInvocation::of("foreign");
+            let events = BazelEvents { tool, first: number, last: number, complete: false, content };
+            let _ = bus.write_bazel_events(&owner, &events, BOUND).await;
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+    };
+    let record = tokio::select! {
+        record = ended_within(&farm, &key, SOON) => record,
+        () = publishing => unreachable!("it never ends"),
+    };
+    let result = record.result().unwrap();
+    assert_eq!(result.outcome, Outcome::Succeeded, "{result:?}");
 }
