@@ -11,7 +11,7 @@ use service::{Step, crash_point, trace_run_ended};
 use telemetry::metrics::{Counter, Label, count};
 use tracing::debug;
 
-use crate::failure::unavailable;
+use crate::{archived, failure::unavailable};
 
 const PATIENCE: Duration = Duration::from_secs(4);
 /// Time limit for a worker to report what a build has used: the cancellation must not wait long for a worker
@@ -27,7 +27,10 @@ pub(crate) async fn cancel(
 ) -> Result<CancelReply, ApiError> {
     let missing =
         || ApiError::new(ErrorCode::NotFound, format!("build {} not found in group {}", key.id, key.group));
-    let mut latest = bus.records().latest(key).await.map_err(unavailable)?.ok_or_else(missing)?;
+    let Some(mut latest) = bus.records().latest(key).await.map_err(unavailable)? else {
+        // What the bus has no more has ended.
+        return Ok(CancelReply { cancelled: false, build: archived::build(bus, key).await? });
+    };
     loop {
         let (sequence, record) = latest;
         if record.state() == State::Finished {

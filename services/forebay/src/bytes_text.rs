@@ -42,9 +42,13 @@ pub(crate) fn span(from: Millis, to: Millis) -> String {
     seconds(to.since(from).as_secs_f64())
 }
 
+/// The last millisecond of the year 9999.
+const LATEST: Millis = Millis(253_402_300_799_999);
+
 /// Formats an instant and its age.
 pub(crate) fn instant(at: Millis, now: Millis) -> String {
-    let time = humantime::format_rfc3339_seconds(SystemTime::from(at));
+    // The format has four digits for the year; a record of a broken writer may have any time.
+    let time = humantime::format_rfc3339_seconds(SystemTime::from(at.min(LATEST)));
     format!("{time} ({} ago)", age(at, now))
 }
 
@@ -84,5 +88,6 @@ mod tests {
         assert_eq!(age(Millis(0), Millis(3_661_000)), "1h 1m");
         assert_eq!(age(Millis(5000), Millis(0)), "0s");
         assert_eq!(instant(Millis(0), Millis(1000)), "1970-01-01T00:00:00Z (1s ago)");
+        assert_eq!(instant(Millis(u64::MAX), Millis(0)), "9999-12-31T23:59:59Z (0s ago)");
     }
 }

@@ -58,7 +58,7 @@ pub(crate) async fn follow(
     if let Some(WaitLimit::AtMost(limit)) = globals.chosen_wait()? {
         watch = watch.giving_up_after(limit);
     }
-    if let Some(event) = archived(farm, key).await? {
+    if let Some(event) = farm.call(async |client| client.archived_last_event(key).await).await? {
         return ended_before(args, globals, (from, kinds), &event);
     }
     let mut presenter = Presenter::new(Shown { kinds, json: globals.json, positions: args.positions });
@@ -103,17 +103,6 @@ pub(crate) async fn follow(
         None => last_result(farm, key).await?,
     };
     Ok(ExitCode::from(args.exit_code.exit_code(command_of(&result), result.outcome.exit_code())))
-}
-
-/// The last event of a build that the bus has no more.
-async fn archived(farm: &Farm, key: &BuildKey) -> Result<Option<WatchEvent>, Failure> {
-    let latest = farm.call(async |client| Ok(client.bus().records().latest(key).await?)).await?;
-    if latest.is_some() {
-        return Ok(None);
-    }
-    let view = farm.call(async |client| client.get(key).await).await?;
-    let (position, invocation) = (view.sequence, view.record.invocation_id());
-    Ok(Some(WatchEvent { position, invocation, body: WatchBody::Lifecycle(Box::new(view.record)) }))
 }
 
 /// Shows the last event of an archived build.

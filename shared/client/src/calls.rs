@@ -17,7 +17,7 @@ use model::{
 };
 use tracing::debug;
 
-use crate::{ClientError, Watch};
+use crate::{ClientError, Watch, WatchBody, WatchEvent};
 
 /// Client of a farm. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -67,6 +67,16 @@ impl Client {
     pub async fn get(&self, key: &BuildKey) -> Result<BuildView, ClientError> {
         let subject = Subject::Api(ApiCall::Get, key.group.clone());
         self.call(&subject, ENQUEUER, GetRequest { id: key.id }.to_json(), None, TRIES).await
+    }
+
+    /// The last event of a build that only the archive has; none if the bus has events of it.
+    pub async fn archived_last_event(&self, key: &BuildKey) -> Result<Option<WatchEvent>, ClientError> {
+        if self.bus.records().latest(key).await?.is_some() {
+            return Ok(None);
+        }
+        let view = self.get(key).await?;
+        let (position, invocation) = (view.sequence, view.record.invocation_id());
+        Ok(Some(WatchEvent { position, invocation, body: WatchBody::Lifecycle(Box::new(view.record)) }))
     }
 
     /// Cancels a build. Cancelling a finished build is not an error.

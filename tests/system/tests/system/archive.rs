@@ -124,6 +124,8 @@ async fn a_purge_of_archived_events_changes_no_answer() {
     assert_eq!(farm.client().get(&key).await.unwrap(), before);
     assert_eq!(farm.client().find(key.id).await.unwrap(), key);
     assert_eq!(farm.client().list(&key.group, &list).await.unwrap().builds, listed);
+    let cancelled = farm.client().cancel(&key, None).await.unwrap();
+    assert_eq!((cancelled.cancelled, &cancelled.build), (false, &before));
     for name in [id.as_str(), invocation.to_string().as_str()] {
         let shown = farm.cli(&["get", name, "--json"]).await;
         assert_eq!(shown.code, 0, "{}", shown.stderr);
@@ -132,6 +134,11 @@ async fn a_purge_of_archived_events_changes_no_answer() {
     }
     let watched = farm.cli(&["watch", &invocation.to_string(), "--json"]).await;
     assert!(watched.code == 0 && watched.stdout.contains("INVOCATION_FINISHED"), "{}", watched.stderr);
+    let url = format!("{}/v1/builds/{}/{id}/events", farm.http_url(), key.group);
+    let streamed = http_get(&url);
+    assert!(
+        streamed.contains("INVOCATION_FINISHED") && streamed.contains(&format!("id: {}", before.sequence))
+    );
     let found = farm.cli(&["ls", "--text", "Hello ARCHIVE", "--priority", "batch", "--json"]).await;
     let found: model::ListReply = serde_json::from_str(&found.stdout).unwrap();
     assert_eq!(found.builds, std::slice::from_ref(&before));
