@@ -7,6 +7,7 @@
 
 mod answers;
 mod reader;
+mod retries;
 mod writing;
 
 use archive_store::{Retention, Store};

@@ -98,6 +98,16 @@ impl Writer {
         Ok(Cursor { position, ..cursor })
     }
 
+    /// Writes one page, to see whether the database takes transactions.
+    pub async fn check_writing(&mut self) -> Result<(), StoreError> {
+        let what = "checking that it can be written";
+        self.transaction(what, async |writer| {
+            let sql = "UPDATE cursors SET at_ms = at_ms".into();
+            writer.run(&sql, &[]).await.map(drop).map_err(StoreError::while_(what))
+        })
+        .await
+    }
+
     /// Runs `work` in a transaction.
     pub(crate) async fn transaction<T>(
         &mut self,
