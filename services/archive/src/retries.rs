@@ -1,24 +1,41 @@
-//! When writing is tried again after an error, and what is logged. Pure.
+//! When something is tried again after an error, and what is logged. Pure.
 
 use std::time::Duration;
 
-/// Delays between tries while the database is away.
+/// Delays between tries while the database, or the store, is away.
 const DELAY_MIN: Duration = Duration::from_millis(200);
 const DELAY_MAX: Duration = Duration::from_secs(10);
 /// How long a session must write without an error to count as working. With a full disk, small transactions may still
 /// succeed between those that fail.
 pub(crate) const STEADY: Duration = Duration::from_secs(5);
 
-/// Delays that grow until writing works.
+/// Delays between tries, which grow.
+#[derive(Debug)]
+pub(crate) struct Delay(Duration);
+
+impl Delay {
+    pub(crate) fn new() -> Self {
+        Self(DELAY_MIN)
+    }
+
+    /// How long to wait before the next try.
+    pub(crate) fn next(&mut self) -> Duration {
+        let delay = self.0;
+        self.0 = (delay * 2).min(DELAY_MAX);
+        delay
+    }
+}
+
+/// Tries to write, with delays that grow until writing works.
 #[derive(Debug)]
 pub(crate) struct Retries {
-    delay: Duration,
+    delay: Delay,
     broken: bool,
 }
 
 impl Retries {
     pub(crate) fn new() -> Self {
-        Self { delay: DELAY_MIN, broken: false }
+        Self { delay: Delay::new(), broken: false }
     }
 
     /// Whether writing failed since it worked last.
@@ -28,7 +45,7 @@ impl Retries {
 
     /// A session works. Returns whether that is news.
     pub(crate) fn works(&mut self) -> bool {
-        self.delay = DELAY_MIN;
+        self.delay = Delay::new();
         std::mem::take(&mut self.broken)
     }
 
@@ -39,9 +56,7 @@ impl Retries {
 
     /// How long to wait before the next try.
     pub(crate) fn next_delay(&mut self) -> Duration {
-        let delay = self.delay;
-        self.delay = (delay * 2).min(DELAY_MAX);
-        delay
+        self.delay.next()
     }
 }
 

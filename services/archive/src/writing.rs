@@ -15,6 +15,7 @@ use tokio::{
 use tracing::{error, info, warn};
 
 use crate::{
+    lag::{label, report_lag},
     reader::{Read, Source, read, rows},
     retries::{Retries, STEADY},
 };
@@ -81,22 +82,6 @@ async fn report_lag_of_others(context: &Context, store: &Store) {
         if let Ok((_, last)) = context.bus.stream(stream.name()).positions().await {
             report_lag(stream, last.0.saturating_sub(known.position.0), known.at_ms, context.bus.now());
         }
-    }
-}
-
-fn report_lag(stream: LogStream, positions: u64, at: Millis, now: Millis) {
-    let label = [(Label::Log, label(stream))];
-    let seconds = if positions == 0 { 0 } else { now.since(at).as_secs() };
-    set(Gauge::ArchiveLagPositions, &label, i64::try_from(positions).unwrap_or(i64::MAX));
-    set(Gauge::ArchiveLagSeconds, &label, i64::try_from(seconds).unwrap_or(i64::MAX));
-}
-
-/// Name of a stream in metrics.
-fn label(stream: LogStream) -> &'static str {
-    match stream {
-        LogStream::Events => "events",
-        LogStream::Actions => "actions",
-        LogStream::Bazel => "bazel",
     }
 }
 
