@@ -17,6 +17,7 @@ mod plain;
 mod read;
 mod retention;
 mod rows;
+mod size_limit;
 mod sql;
 mod statements;
 mod store;

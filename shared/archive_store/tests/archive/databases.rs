@@ -60,6 +60,11 @@ impl Database {
         panic!("PostgreSQL does not answer")
     }
 
+    /// The file of an archive in SQLite.
+    pub(crate) fn path(&self) -> PathBuf {
+        self.folder.path().join(&self.url)
+    }
+
     /// The same database, as another process sees it.
     pub(crate) fn again(&self) -> Store {
         Store::new(&self.url, self.folder.path()).unwrap()

@@ -58,7 +58,7 @@ fn tested(label: &str, shard: i32, status: i32) -> Event {
 }
 
 /// A call with `targets` targets, each with a test of two shards; every third fails.
-fn call(targets: usize) -> Vec<Event> {
+pub(crate) fn call(targets: usize) -> Vec<Event> {
     let started = bep::Started { command: "test".into(), start_time_millis: 7, ..bep::Started::default() };
     let pattern = bep::Patterns { pattern: vec!["//...".into()] };
     let mut events = vec![
@@ -85,7 +85,7 @@ fn call(targets: usize) -> Vec<Event> {
 }
 
 /// Messages of call `name` with the events `from` to the end, `size` in each, after position `after`.
-fn messages(name: &str, events: &[Event], size: usize, from: usize, after: u64) -> Vec<Stored> {
+pub(crate) fn messages(name: &str, events: &[Event], size: usize, from: usize, after: u64) -> Vec<Stored> {
     let parts = events.get(from..).unwrap().chunks(size).enumerate();
     let message = |(part, events): (usize, &[Event])| {
         let first = from + part * size + 1;
@@ -114,7 +114,7 @@ fn messages(name: &str, events: &[Event], size: usize, from: usize, after: u64) 
 }
 
 /// Archives messages of the stream of calls outside of builds, `size` in each transaction.
-async fn archive(writer: &mut Writer, messages: &[Stored], size: usize) {
+pub(crate) async fn archive(writer: &mut Writer, messages: &[Stored], size: usize) {
     let mut cursor = writer.cursor(LogStream::Bazel, CREATED).await.unwrap();
     for part in messages.chunks(size) {
         let mut batch = Batch::new(LogStream::Bazel, cursor.base);
