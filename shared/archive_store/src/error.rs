@@ -1,5 +1,8 @@
 //! Errors of the archive's database.
 
+/// Messages of SQLite's general error that are about values.
+const ABOUT_VALUES: [&str; 2] = ["integer overflow", "malformed JSON"];
+
 /// An error of the archive's database.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
@@ -45,10 +48,12 @@ impl StoreError {
     pub fn is_about_rows(&self) -> bool {
         let Self::Database { source: sqlx::Error::Database(error), .. } = self else { return false };
         // PostgreSQL: classes of the SQL standard for data and constraints, and program limits. SQLite: constraint,
-        // mismatch, too big, and the general error, which its functions use for values that they refuse.
+        // mismatch, too big, and the general error if a function refuses a value: others, as of a missing table, have the
+        // same code.
         let code = error.code().unwrap_or_default();
         match code.parse::<u32>() {
-            Ok(number) if code.len() < 5 => matches!(number & 0xff, 1 | 18 | 19 | 20),
+            Ok(1) => ABOUT_VALUES.iter().any(|text| error.message().contains(text)),
+            Ok(number) if code.len() < 5 => matches!(number & 0xff, 18..=20),
             Ok(_) | Err(_) => ["22", "23", "54"].iter().any(|class| code.starts_with(class)),
         }
     }
