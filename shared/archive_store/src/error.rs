@@ -15,6 +15,9 @@ pub enum StoreError {
         #[source]
         source: std::io::Error,
     },
+    /// The file of the database was removed or replaced while it was open.
+    #[error("{path} is not the file any more that the archive had opened: it was removed or replaced; starting over with what is there")]
+    Replaced { path: String },
     #[error("the archive's database failed while {what}")]
     Database {
         what: &'static str,

@@ -11,6 +11,7 @@ mod console_rows;
 mod error;
 mod event_rows;
 mod figures;
+mod file_id;
 mod lock;
 mod migrations;
 mod plain;

@@ -120,6 +120,7 @@ impl Writer {
     /// Removes some of what is too old at `now`, or of the oldest rows if the archive is too large. Returns whether there
     /// may be more.
     pub async fn sweep(&mut self, retention: &Retention, now: Millis) -> Result<bool, StoreError> {
+        self.check_file()?;
         let by_age = self.sweep_by_age(retention, now).await?;
         Ok(self.sweep_by_size(retention.size_max).await? || by_age)
     }

@@ -1,16 +1,20 @@
 //! Writing: a batch and the cursor in one transaction.
 
+use std::{path::PathBuf, sync::Arc};
+
 use model::{Millis, Sequence};
 use serde::Serialize;
 
 use crate::{
     Store, StoreError,
     batch::Batch,
+    file_id::FileId,
     lock::Locked,
     migrations::migrator,
     plain::{natural, whole},
     sql::{Connection, Dialect, Sql, Value},
     statements::Statements,
+    store::Target,
     stream::LogStream,
 };
 
@@ -19,6 +23,8 @@ pub struct Writer {
     pub(crate) connection: Connection,
     pub(crate) dialect: Dialect,
     _locked: Option<Box<dyn Send + Sync>>,
+    /// The file of a SQLite database as it was opened.
+    opened: Option<(Arc<PathBuf>, Option<FileId>)>,
     statements: Statements,
 }
 
@@ -51,7 +57,11 @@ impl Store {
         }
         let dialect = self.dialect();
         let locked = file.map(|file| Box::new(file) as _);
-        Ok(Writer { connection, dialect, _locked: locked, statements: Statements::new(dialect) })
+        let opened = match &self.target {
+            Target::Sqlite(path) => Some((path.clone(), FileId::of(path))),
+            Target::Postgres(_) => None,
+        };
+        Ok(Writer { connection, dialect, _locked: locked, opened, statements: Statements::new(dialect) })
     }
 }
 
@@ -90,6 +100,7 @@ impl Writer {
     /// Writes a batch that follows `cursor`, and returns the new cursor. On an error nothing of it is written.
     pub async fn commit(&mut self, batch: &Batch, cursor: Cursor) -> Result<Cursor, StoreError> {
         let Some((position, at)) = batch.last else { return Ok(cursor) };
+        self.check_file()?;
         self.transaction("writing a batch", async |writer| {
             writer.write(batch).await.map_err(StoreError::while_("writing a batch"))?;
             writer.advance(batch.stream, cursor, (position, at)).await
@@ -106,6 +117,16 @@ impl Writer {
             writer.run(&sql, &[]).await.map(drop).map_err(StoreError::while_(what))
         })
         .await
+    }
+
+    /// Fails if the database is not the one any more that was opened.
+    pub(crate) fn check_file(&self) -> Result<(), StoreError> {
+        match &self.opened {
+            Some((path, opened)) if FileId::of(path) != *opened => {
+                Err(StoreError::Replaced { path: path.display().to_string() })
+            }
+            Some(_) | None => Ok(()),
+        }
     }
 
     /// Runs `work` in a transaction.

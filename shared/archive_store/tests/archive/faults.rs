@@ -6,6 +6,8 @@ use model::Millis;
 use crate::{
     databases::Database,
     facts::{archive, log},
+    messages::START_MS,
+    retention::retention,
 };
 
 on_both! {
@@ -23,4 +25,41 @@ async fn a_missing_table_is_no_fault_of_the_rows(database: Database) {
     assert!(!error.is_about_rows(), "{error:?}");
     let cursor = writer.cursor(LogStream::Events, Millis(5)).await.unwrap();
     assert_eq!(cursor.position, 0, "nothing of the batch is written");
+}
+
+/// Removes the database under its writer, as `rm archive.db*` does.
+fn remove(database: &Database) {
+    for end in ["", "-wal", "-shm"] {
+        let path = format!("{}{end}", database.path().display());
+        std::fs::remove_file(path).unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_file_that_was_removed_is_noticed_and_rebuilt() {
+    let database = Database::sqlite();
+    let mut writer = database.store.writer().await.unwrap();
+    let messages = log(3).messages;
+    let (start, rest) = messages.split_at(9);
+    let cursor = archive(&mut writer, start, 3).await;
+    // Answers have a connection.
+    assert_eq!(database.store.status().await.unwrap().streams.len(), 1);
+    remove(&database);
+    let mut batch = Batch::new(LogStream::Events, cursor.base);
+    rest.iter().for_each(|stored| batch.add(stored));
+    let errors = [
+        writer.commit(&batch, cursor).await.map(drop).unwrap_err(),
+        writer.sweep(&retention(&[]), Millis(START_MS)).await.map(drop).unwrap_err(),
+    ];
+    let path = database.path().display().to_string();
+    assert!(errors.iter().all(|error| error.to_string().contains(&path)), "{errors:?}");
+    database.store.status().await.unwrap_err();
+    drop(writer);
+
+    let mut writer = database.store.writer().await.unwrap();
+    archive(&mut writer, &messages, 100).await;
+    let undisturbed = Database::sqlite();
+    archive(&mut undisturbed.store.writer().await.unwrap(), &messages, 100).await;
+    let wanted = undisturbed.store.content_hashes().await.unwrap();
+    assert_eq!(database.store.content_hashes().await.unwrap(), wanted);
 }

@@ -107,3 +107,20 @@ async fn events_in_blobs_wait_for_the_store_and_others_do_not() {
     assert_eq!(["the store is away", "the store answers again"].map(|text| lines(&archive, text)), [1, 1]);
     forwarding.abort();
 }
+
+#[tokio::test]
+async fn an_archive_whose_file_is_removed_is_rebuilt_from_the_streams() {
+    let farm = Farm::all().await;
+    let archive = start(&farm, "archive/gone.db").await;
+    let store = Store::new("archive/gone.db", &farm.data()).unwrap();
+    build(&farm).await;
+    caught_up(&farm, &store).await;
+    for end in ["", "-wal", "-shm"] {
+        std::fs::remove_file(farm.data().join(format!("archive/gone.db{end}"))).unwrap();
+    }
+    build(&farm).await;
+    caught_up(&farm, &store).await;
+    let all = model::ArchivedBuildsRequest { group: None, list: model::ListRequest::default() };
+    assert_eq!(store.builds(&all).await.unwrap().builds.len(), 2);
+    assert_eq!(lines(&archive, "was removed or replaced"), 1, "{}", archive.log_text());
+}
