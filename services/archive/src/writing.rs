@@ -48,6 +48,10 @@ pub(crate) async fn write(
     loop {
         let ended = write_until_error(context, store, source, retention, blobs, &mut retries).await;
         set(Gauge::ArchiveWriter, &[], 0);
+        let ended = match ended {
+            Interrupted::Store(error) => Interrupted::Store(store.explain(error)),
+            other @ (Interrupted::Bus(_) | Interrupted::Reader) => other,
+        };
         if retries.failed() {
             let error = telemetry::error_chain(&ended as &dyn Error);
             warn!(error, "cannot write the archive, retrying; builds go on, and it will catch up");

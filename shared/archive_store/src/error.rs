@@ -18,6 +18,15 @@ pub enum StoreError {
     /// The file of the database was removed or replaced while it was open.
     #[error("{path} is not the file any more that the archive had opened: it was removed or replaced; starting over with what is there")]
     Replaced { path: String },
+    #[error(
+        "{path} is damaged, or is not a database of SQLite; put a backup in its place, or move it away with its -wal file: \
+         then the archive is built again from the streams"
+    )]
+    Damaged {
+        path: String,
+        #[source]
+        source: Box<StoreError>,
+    },
     #[error("the archive's database failed while {what}")]
     Database {
         what: &'static str,
@@ -59,6 +68,20 @@ impl StoreError {
             Ok(number) if code.len() < 5 => matches!(number & 0xff, 18..=20),
             Ok(_) | Err(_) => ["22", "23", "54"].iter().any(|class| code.starts_with(class)),
         }
+    }
+
+    /// Whether the content of a SQLite file is not a sound database.
+    pub(crate) fn is_damage(&self) -> bool {
+        let mut next: Option<&(dyn std::error::Error + 'static)> = Some(self);
+        while let Some(error) = next {
+            if let Some(sqlx::Error::Database(found)) = error.downcast_ref::<sqlx::Error>() {
+                // SQLITE_CORRUPT and SQLITE_NOTADB, with any detail.
+                let code = found.code().and_then(|code| code.parse::<u32>().ok());
+                return code.is_some_and(|code| matches!(code & 0xff, 11 | 26));
+            }
+            next = error.source();
+        }
+        false
     }
 
     /// Whether the request is at fault, and not the database.

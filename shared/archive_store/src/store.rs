@@ -109,6 +109,16 @@ impl Store {
         }
     }
 
+    /// The error with the file and what to do, if the file is damaged.
+    pub fn explain(&self, error: StoreError) -> StoreError {
+        match &self.target {
+            Target::Sqlite(path) if error.is_damage() => {
+                StoreError::Damaged { path: path.display().to_string(), source: Box::new(error) }
+            }
+            Target::Sqlite(_) | Target::Postgres(_) => error,
+        }
+    }
+
     /// A connection for answers.
     pub(crate) async fn reader(&self) -> Result<Connection, StoreError> {
         let failed = StoreError::while_("connecting");
