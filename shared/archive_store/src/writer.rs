@@ -1,6 +1,6 @@
 //! Writing: a batch and the cursor in one transaction.
 
-use std::{path::PathBuf, sync::Arc};
+use std::{collections::BTreeSet, path::PathBuf, sync::Arc};
 
 use model::{Millis, Sequence};
 use serde::Serialize;
@@ -163,24 +163,27 @@ impl Writer {
     }
 
     async fn write(&mut self, batch: &Batch) -> Result<(), sqlx::Error> {
+        let stale = self.replace_builds(batch).await?;
         let Batch {
             builds, invocations, prepared, consoles, pieces, tasks, actions, tools, set_aside, ..
         } = batch;
         let statements = &self.statements;
         let to = &mut self.connection;
-        let rows: Vec<_> = builds.values().map(|rows| &rows.build).collect();
+        let builds: Vec<_> = builds.values().filter(|rows| !stale.contains(&rows.build.place)).collect();
+        let invocations = invocations.values().filter(|row| !stale.contains(&row.place));
+        let rows: Vec<_> = builds.iter().map(|rows| &rows.build).collect();
         if rows.iter().any(|row| row.outcome.is_some()) {
             put(to, &statements.sums, rows.iter()).await?;
         }
         put(to, &statements.builds, rows.iter()).await?;
-        put(to, &statements.records, builds.values().map(|rows| &rows.record)).await?;
+        put(to, &statements.records, builds.iter().map(|rows| &rows.record)).await?;
         if let Some(search) = &statements.search {
-            put(to, search, builds.values().map(|rows| &rows.text)).await?;
+            put(to, search, builds.iter().map(|rows| &rows.text)).await?;
         }
-        put(to, &statements.texts, builds.values().map(|rows| &rows.text)).await?;
-        put(to, &statements.properties, builds.values().flat_map(|rows| &rows.properties)).await?;
-        put(to, &statements.outputs, builds.values().flat_map(|rows| &rows.outputs)).await?;
-        put(to, &statements.invocations, invocations.values()).await?;
+        put(to, &statements.texts, builds.iter().map(|rows| &rows.text)).await?;
+        put(to, &statements.properties, builds.iter().flat_map(|rows| &rows.properties)).await?;
+        put(to, &statements.outputs, builds.iter().flat_map(|rows| &rows.outputs)).await?;
+        put(to, &statements.invocations, invocations).await?;
         put(to, &statements.prepared, prepared.iter()).await?;
         put(to, &statements.consoles, consoles.values()).await?;
         put(to, &statements.pieces, pieces.iter()).await?;
@@ -190,6 +193,32 @@ impl Writer {
         put(to, &statements.targets, tools.targets.values()).await?;
         put(to, &statements.tests, tools.tests.values()).await?;
         put(to, &statements.set_aside, set_aside.iter()).await
+    }
+
+    /// Removes builds whose ids the batch has for newer builds: an id may be published again once the bus has forgotten the
+    /// first build. Returns the places of builds in the batch that are older than those that are known, which are not
+    /// written.
+    async fn replace_builds(&mut self, batch: &Batch) -> Result<BTreeSet<i64>, sqlx::Error> {
+        let builds = batch.builds.values().map(|rows| &rows.build).chain(&batch.superseded);
+        let keys: Vec<_> =
+            builds.map(|row| (row.build_group.as_str(), row.build_id.as_str(), row.place)).collect();
+        let (mut stale, mut replaced) = (BTreeSet::new(), Vec::new());
+        if keys.is_empty() {
+            return Ok(stale);
+        }
+        let keys = [json(&keys)?];
+        for row in self.connection.fetch(&self.statements.other_places, &keys).await? {
+            let (place, known) = (row.whole(0)?, row.whole(1)?);
+            if known > place {
+                stale.insert(place);
+            } else {
+                replaced.push(known);
+            }
+        }
+        let ended = batch.superseded.iter().filter(|row| !stale.contains(&row.place));
+        put(&mut self.connection, &self.statements.sums, ended).await?;
+        self.remove_builds(&replaced).await?;
+        Ok(stale)
     }
 
     pub(crate) async fn run(&mut self, sql: &Sql, values: &[Value]) -> Result<u64, sqlx::Error> {
@@ -212,6 +241,9 @@ async fn put<R: Serialize>(
     if rows.is_empty() {
         return Ok(());
     }
-    let json = serde_json::to_string(&rows).map_err(|error| sqlx::Error::Encode(Box::new(error)))?;
-    to.execute(sql, &[Value::Text(json)]).await.map(drop)
+    to.execute(sql, &[json(&rows)?]).await.map(drop)
+}
+
+fn json(rows: &impl Serialize) -> Result<Value, sqlx::Error> {
+    serde_json::to_string(rows).map(Value::Text).map_err(|error| sqlx::Error::Encode(Box::new(error)))
 }
