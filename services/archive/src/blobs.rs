@@ -9,7 +9,7 @@ use bus::Patience;
 use bytes::Bytes;
 use cas::Cas;
 use model::BlobDigest;
-use service::{Context};
+use service::Context;
 use tokio::time::sleep;
 use tracing::{debug, info, warn};
 
@@ -74,7 +74,10 @@ impl Blobs {
     fn failed(&self, error: &dyn std::error::Error) {
         if !self.reported.swap(true, Ordering::Relaxed) {
             let error = telemetry::error_chain(error);
-            warn!(error, "the store is away: build events that are in blobs are archived when it answers again");
+            warn!(
+                error,
+                "the store is away: build events that are in blobs are archived when it answers again"
+            );
         }
     }
 

@@ -16,7 +16,9 @@ pub enum StoreError {
         source: std::io::Error,
     },
     /// The file of the database was removed or replaced while it was open.
-    #[error("{path} is not the file any more that the archive had opened: it was removed or replaced; starting over with what is there")]
+    #[error(
+        "{path} is not the file any more that the archive had opened: it was removed or replaced; starting over with what is there"
+    )]
     Replaced { path: String },
     #[error(
         "{path} is damaged, or is not a database of SQLite; put a backup in its place, or move it away with its -wal file: \

@@ -174,7 +174,11 @@ impl Writer {
         Ok(found)
     }
 
-    pub(crate) async fn keys(&mut self, sql: &'static str, values: &[Value]) -> Result<Vec<i64>, sqlx::Error> {
+    pub(crate) async fn keys(
+        &mut self,
+        sql: &'static str,
+        values: &[Value],
+    ) -> Result<Vec<i64>, sqlx::Error> {
         let rows = self.connection.fetch(&sql.into(), values).await?;
         rows.iter().map(|row| row.whole(0)).collect()
     }

@@ -25,7 +25,10 @@ enum Kind {
 
 /// The oldest rows of each kind: key and time in milliseconds.
 const OLDEST: [(Kind, &str); 4] = [
-    (Kind::Build, "SELECT place, submitted_ms FROM builds WHERE finished_ms IS NOT NULL ORDER BY place LIMIT $1"),
+    (
+        Kind::Build,
+        "SELECT place, submitted_ms FROM builds WHERE finished_ms IS NOT NULL ORDER BY place LIMIT $1",
+    ),
     (Kind::Action, "SELECT place, accepted_ms FROM actions ORDER BY place LIMIT $1"),
     (Kind::Call, "SELECT call, place / 1048576 FROM tool_invocations ORDER BY place LIMIT $1"),
     (Kind::SetAside, "SELECT at_ms, at_ms FROM set_aside ORDER BY at_ms LIMIT $1"),
@@ -63,7 +66,8 @@ impl Writer {
         }
         oldest.sort_unstable();
         oldest.truncate(STEP);
-        let of = |wanted: Kind| oldest.iter().filter(move |(_, kind, _)| *kind == wanted).map(|(.., key)| *key);
+        let of =
+            |wanted: Kind| oldest.iter().filter(move |(_, kind, _)| *kind == wanted).map(|(.., key)| *key);
         let set_aside = of(Kind::SetAside).max();
         let old = OldRows {
             builds: of(Kind::Build).collect(),

@@ -29,7 +29,8 @@ impl Store {
         query.add(" ORDER BY place DESC LIMIT ").bind(page::with_next(limit));
         let rows = self.fetch(&query, "reading actions").await?;
         let place = |row: &AnswerRow| row.whole(0).map_err(StoreError::while_("reading actions"));
-        let found = rows.iter().map(|row| Ok((place(row)?, read(row)?))).collect::<Result<_, StoreError>>()?;
+        let found =
+            rows.iter().map(|row| Ok((place(row)?, read(row)?))).collect::<Result<_, StoreError>>()?;
         let (actions, next) = page::cut(found, limit);
         Ok(ActionsReply { actions, next: next.map(page::cursor) })
     }

@@ -110,7 +110,8 @@ mod tests {
 
     #[test]
     fn pages_end_at_their_limits_and_have_a_row() {
-        let rows = |size: usize, count: usize| (1..=count).map(|key| (key, "x".repeat(size))).collect::<Vec<_>>();
+        let rows =
+            |size: usize, count: usize| (1..=count).map(|key| (key, "x".repeat(size))).collect::<Vec<_>>();
         assert_eq!(cut(rows(1, 3), 2), (vec!["x".to_owned(); 2], Some(2)));
         assert_eq!(cut(rows(1, 2), 2).1, None);
         let (large, next) = cut(rows(PAGE_BYTES_MAX, 2), 2);

@@ -34,7 +34,8 @@ impl Store {
         query.add(" ORDER BY place DESC LIMIT ").bind(page::with_next(limit));
         let rows = self.fetch(&query, what).await?;
         let place = |row: &AnswerRow| row.whole(0).map_err(StoreError::while_(what));
-        let found = rows.iter().map(|row| Ok((place(row)?, invocation(row)?))).collect::<Result<_, StoreError>>()?;
+        let found =
+            rows.iter().map(|row| Ok((place(row)?, invocation(row)?))).collect::<Result<_, StoreError>>()?;
         let (tool_invocations, next) = page::cut(found, limit);
         Ok(ToolInvocationsReply { tool_invocations, next: next.map(page::cursor) })
     }

@@ -3,8 +3,8 @@
 use archive_store::{Batch, Cursor, LogStream, Store, Writer};
 use bus::Stored;
 use model::{
-    ArchivedBuildsRequest, ConsoleOf, ConsoleOfBuild, ConsoleRequest, HistoryOf, HistoryRequest, ListRequest, Millis, Outcome, Priority, ReportRequest,
-    Sequence, State,
+    ArchivedBuildsRequest, ConsoleOf, ConsoleOfBuild, ConsoleRequest, HistoryOf, HistoryRequest, ListRequest,
+    Millis, Outcome, Priority, ReportRequest, Sequence, State,
 };
 use serde_json::json;
 
@@ -389,7 +389,11 @@ async fn an_id_that_is_published_again_is_the_newer_build(database: Database) {
         let view = database.store.build(&newer.key).await.unwrap().unwrap();
         assert_eq!(view.record.build.command, ["new"]);
         assert_eq!(database.store.invocations(&newer.key).await.unwrap().len(), 1);
-        let of = ConsoleOf::Build(ConsoleOfBuild { group: newer.key.group.clone(), id: newer.key.id, attempt: None });
+        let of = ConsoleOf::Build(ConsoleOfBuild {
+            group: newer.key.group.clone(),
+            id: newer.key.id,
+            attempt: None,
+        });
         let console = database.store.console(&ConsoleRequest { of, after: None }).await.unwrap().unwrap();
         assert_eq!(console.pieces.len(), 1, "{console:?}");
     }

@@ -69,8 +69,10 @@ async fn an_error_of_a_damaged_file_names_it_and_what_to_do() {
     let database = Database::sqlite();
     std::fs::create_dir_all(database.path().parent().unwrap()).unwrap();
     std::fs::write(database.path(), "this is no database, but a text of some length".repeat(100)).unwrap();
-    let errors =
-        [database.store.writer().await.map(drop).unwrap_err(), database.store.status().await.map(drop).unwrap_err()];
+    let errors = [
+        database.store.writer().await.map(drop).unwrap_err(),
+        database.store.status().await.map(drop).unwrap_err(),
+    ];
     for error in errors.map(|error| database.store.explain(error).to_string()) {
         assert!(error.contains(database.path().to_str().unwrap()) && error.contains("backup"), "{error}");
     }

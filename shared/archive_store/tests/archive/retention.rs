@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, time::Duration};
 use archive_store::{Batch, LogStream, Retention, Writer};
 use bus::Stored;
 use model::{
-    ActionsRequest, ActionsReply, ListRequest, Millis, Sequence, ToolInvocationsReply, ToolInvocationsRequest,
+    ActionsReply, ActionsRequest, ListRequest, Millis, Sequence, ToolInvocationsReply, ToolInvocationsRequest,
 };
 use serde_json::json;
 
@@ -97,7 +97,12 @@ async fn an_archive_that_is_too_large_loses_its_oldest_rows_of_each_kind() {
     archive_actions(&mut writer, &(1..=200).map(action).collect::<Vec<_>>()).await;
     // Calls of Bazel with many targets, 10 s apart, as the builds and actions are 1 s apart.
     for number in 1..=20 {
-        archive_calls(&mut writer, &call_messages(&format!("c{number}"), &call(60), 1000, 0, number * 1000), 1).await;
+        archive_calls(
+            &mut writer,
+            &call_messages(&format!("c{number}"), &call(60), 1000, 0, number * 1000),
+            1,
+        )
+        .await;
     }
     writer.close().await.unwrap();
     let size = std::fs::metadata(database.path()).unwrap().len();
@@ -109,7 +114,11 @@ async fn an_archive_that_is_too_large_loses_its_oldest_rows_of_each_kind() {
     let builds = numbers(&database.store, &all).await;
     let ActionsReply { actions, .. } = database
         .store
-        .actions(&ActionsRequest { build: Some(id(1).parse().unwrap()), limit: Some(1000), ..ActionsRequest::default() })
+        .actions(&ActionsRequest {
+            build: Some(id(1).parse().unwrap()),
+            limit: Some(1000),
+            ..ActionsRequest::default()
+        })
         .await
         .unwrap();
     let ToolInvocationsReply { tool_invocations: calls, .. } =

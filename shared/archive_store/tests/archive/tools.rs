@@ -258,7 +258,8 @@ async fn pages_of_large_rows_fit_into_a_message(database: Database) {
     assert_eq!(all_targets(&database.store, "c", 1000).await.len(), 700);
     let (mut found, mut cursor) = (0, None);
     loop {
-        let request = ToolInvocationsRequest { limit: Some(1000), cursor, ..ToolInvocationsRequest::default() };
+        let request =
+            ToolInvocationsRequest { limit: Some(1000), cursor, ..ToolInvocationsRequest::default() };
         let page = database.store.tool_invocations(&request).await.unwrap();
         assert!(serde_json::to_vec(&page).unwrap().len() < 900 << 10);
         found += page.tool_invocations.len();

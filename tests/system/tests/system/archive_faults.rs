@@ -45,7 +45,8 @@ async fn a_full_disk_is_logged_once_and_so_is_its_end() {
     std::fs::remove_file(fill).unwrap();
     logged(&archive, "written again").await;
     caught_up(&farm, &store).await;
-    let counts = ["cannot write the archive", "written again", " archiving"].map(|text| lines(&archive, text));
+    let counts =
+        ["cannot write the archive", "written again", " archiving"].map(|text| lines(&archive, text));
     assert_eq!(counts, [1, 1, 3], "{}", archive.log_text());
 }
 
