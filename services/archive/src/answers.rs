@@ -94,6 +94,7 @@ impl Handler {
 
     async fn run(&self, call: ArchiveCall, encoding: Encoding, payload: &[u8]) -> Result<Bytes, ApiError> {
         let store = &self.store;
+        let failed = |error| failed(store.explain(error));
         match call {
             ArchiveCall::Get => {
                 let key = key(read(encoding, payload)?);

@@ -6,15 +6,18 @@
 //! It is a consumer only: builds never wait for it. Of several processes on one database, one writes and all answer.
 
 mod answers;
+mod blobs;
+mod lag;
 mod reader;
+mod retries;
 mod writing;
 
 use archive_store::{Retention, Store};
+use blobs::Blobs;
 use bus::ArchivedBlobs;
 use reader::Source;
 use service::{Context, Ready, Running, ServiceError};
 use settings::ArchiveSettings;
-use tracing::warn;
 
 /// Runs the service until it is asked to stop.
 pub fn run(context: Context, settings: ArchiveSettings) -> Running {
@@ -26,20 +29,20 @@ async fn serve(context: Context, settings: ArchiveSettings) -> Result<(), Servic
         .map_err(|error| ServiceError::failed("reading the settings of the archive", error))?;
     let answers = answers::start(&context, &store).await?;
     context.ready(Ready::default()).await?;
-    let cas = context.cas_with_small_caches().await.inspect_err(|error| {
-        let error = telemetry::error_chain(error);
-        warn!(error, "cannot open the store: build events that are in blobs are not archived");
-    });
-    let source = Source { bus: context.bus.clone(), cas: cas.ok() };
-    let blobs = ArchivedBlobs { seconds: settings.blobs_retention.as_secs() };
+    let source = Source { bus: context.bus.clone(), blobs: Blobs::default() };
+    let kept = ArchivedBlobs { seconds: settings.blobs_retention.as_secs() };
     let retention = Retention {
         age: settings.retention,
         age_by_group: settings.retention_by_group,
         size_max: settings.size_max,
     };
+    let working = async {
+        let writing = writing::write(&context, &store, &source, &retention, kept);
+        tokio::join!(source.blobs.open(&context), writing)
+    };
     tokio::select! {
         () = context.stop.cancelled() => {}
-        () = writing::write(&context, &store, &source, &retention, blobs) => {}
+        ((), ()) = working => {}
     }
     answers.drain().await;
     Ok(())

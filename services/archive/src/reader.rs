@@ -1,13 +1,18 @@
 //! Reading a stream ahead of the writer: messages as rows, in batches.
 
-use std::time::Duration;
+use std::{iter::Peekable, time::Duration};
 
 use archive_store::{Batch, Cursor, LogStream};
 use bus::{BazelEvents, Bus, EventContent, Follower, Start, Stored};
-use cas::Cas;
 use model::{BlobDigest, Sequence};
 use tokio::{sync::mpsc, time::sleep};
-use tracing::{debug, warn};
+use tracing::warn;
+
+use crate::{
+    blobs::{Answer, Blobs},
+    lag::report_lag,
+    retries::Delay,
+};
 
 /// Maximum number of messages in a transaction.
 const BATCH: usize = 1000;
@@ -15,16 +20,12 @@ const BATCH: usize = 1000;
 const BYTES_MAX: u64 = 16 << 20;
 /// Time between two transactions that are not full, because a transaction costs more than many rows.
 const PACE: Duration = Duration::from_millis(200);
-const RETRY_DELAY: Duration = Duration::from_secs(1);
-/// How long a blob is read again while the store fails. Then its message is set aside.
-const PATIENCE: u32 = 60;
 
 /// Where messages and the blobs that they name are read.
 #[derive(Clone)]
 pub(crate) struct Source {
     pub(crate) bus: Bus,
-    /// Absent if the store could not be opened.
-    pub(crate) cas: Option<Cas>,
+    pub(crate) blobs: Blobs,
 }
 
 /// Consecutive messages, and the rows that they give.
@@ -50,9 +51,18 @@ pub(crate) async fn read(source: Source, stream: LogStream, cursor: Cursor, send
         };
         let full = messages.len() >= BATCH;
         let mut messages = messages.into_iter().peekable();
-        while let Some(first) = messages.peek().map(|stored| stored.sequence) {
-            let gap = if first > expected { gone(&source.bus, stream, expected, first).await } else { None };
+        let mut delay = Delay::new();
+        while let Some((first, at)) = messages.peek().map(|stored| (stored.sequence, stored.at)) {
             let part = source.complete(&mut messages).await;
+            if part.is_empty() {
+                // The stream waits for the store; the others go on.
+                let waiting = follower.pending().saturating_add(messages.len() as u64);
+                report_lag(stream, waiting, at, source.bus.now());
+                sleep(delay.next()).await;
+                continue;
+            }
+            delay = Delay::new();
+            let gap = if first > expected { gone(&source.bus, stream, expected, first).await } else { None };
             expected = Sequence(part.last().map_or(first, |last| last.sequence).0.saturating_add(1));
             let pending = follower.pending().saturating_add(messages.len() as u64);
             let batch = rows(stream, cursor, &part);
@@ -76,38 +86,24 @@ pub(crate) fn rows(stream: LogStream, cursor: Cursor, messages: &[Stored]) -> Ba
 }
 
 impl Source {
-    /// The next messages with their content, as many as fit into memory.
-    async fn complete(&self, messages: &mut impl Iterator<Item = Stored>) -> Vec<Stored> {
+    /// The next messages with their content, as many as fit into memory; none if the first one is in a blob and the store
+    /// is away. A message whose blob the store does not have stays as it is.
+    async fn complete(&self, messages: &mut Peekable<impl Iterator<Item = Stored>>) -> Vec<Stored> {
         let (mut part, mut bytes) = (Vec::new(), 0_u64);
         while bytes < BYTES_MAX
-            && let Some(mut stored) = messages.next()
+            && let Some(stored) = messages.peek_mut()
         {
-            if let Some(blob) = blob_of(&stored) {
-                self.fetch(&blob, &mut stored).await;
+            if let Some(blob) = blob_of(stored) {
+                match self.blobs.get(&blob).await {
+                    Answer::Content(content) => BazelEvents::put_inline(stored, content),
+                    Answer::Never => {}
+                    Answer::Later => return part,
+                }
             }
             bytes = bytes.saturating_add(stored.payload.len() as u64);
-            part.push(stored);
+            part.extend(messages.next());
         }
         part
-    }
-
-    /// Puts the content of a blob into the message that names it. A message whose blob is missing stays as it is.
-    async fn fetch(&self, blob: &BlobDigest, stored: &mut Stored) {
-        let Some(cas) = &self.cas else { return };
-        for _ in 0..PATIENCE {
-            match cas.get(blob).await {
-                Ok(Some(content)) => {
-                    BazelEvents::put_inline(stored, content);
-                    return;
-                }
-                Ok(None) => return,
-                Err(error) => {
-                    debug!(%blob, error = telemetry::error_chain(&error), "cannot read a blob, retrying");
-                }
-            }
-            sleep(RETRY_DELAY).await;
-        }
-        warn!(%blob, "the store did not answer, build events are set aside");
     }
 }
 

@@ -10,17 +10,20 @@ use telemetry::metrics::{Counter, Gauge, Histogram, Label, count, observe, set};
 use tokio::{
     sync::mpsc,
     task::JoinSet,
-    time::{Instant, sleep, timeout},
+    time::{Instant, sleep, timeout_at},
 };
 use tracing::{error, info, warn};
 
-use crate::reader::{Read, Source, read, rows};
+use crate::{
+    lag::{label, report_lag},
+    reader::{Read, Source, read, rows},
+    retries::{Retries, STEADY},
+};
 
-/// Delays between tries while the database is away.
-const RETRY_MIN: Duration = Duration::from_millis(200);
-const RETRY_MAX: Duration = Duration::from_secs(10);
 /// Time between two searches for builds that are too old, without new events.
 const SWEEP: Duration = Duration::from_secs(60);
+/// Time between two parts of a search: batches have their turn.
+const SWEEP_PART: Duration = Duration::from_millis(200);
 
 /// Why writing started over.
 #[derive(Debug, thiserror::Error)]
@@ -41,27 +44,19 @@ pub(crate) async fn write(
     retention: &Retention,
     blobs: ArchivedBlobs,
 ) {
-    let (mut delay, mut broken) = (RETRY_MIN, false);
+    let mut retries = Retries::new();
     loop {
-        let mut worked = false;
-        let ended = write_until_error(context, store, source, retention, blobs, &mut |first| {
-            worked = true;
-            if first && broken {
-                info!("the archive is written again");
-            }
-        })
-        .await;
+        let ended = write_until_error(context, store, source, retention, blobs, &mut retries).await;
         set(Gauge::ArchiveWriter, &[], 0);
-        if worked {
-            (delay, broken) = (RETRY_MIN, false);
-        }
-        if !broken {
+        let ended = match ended {
+            Interrupted::Store(error) => Interrupted::Store(store.explain(error)),
+            other @ (Interrupted::Bus(_) | Interrupted::Reader) => other,
+        };
+        if retries.failed() {
             let error = telemetry::error_chain(&ended as &dyn Error);
             warn!(error, "cannot write the archive, retrying; builds go on, and it will catch up");
-            broken = true;
         }
-        sleep(delay).await;
-        delay = (delay * 2).min(RETRY_MAX);
+        sleep(retries.next_delay()).await;
         report_lag_of_others(context, store).await;
     }
 }
@@ -72,16 +67,13 @@ async fn write_until_error(
     source: &Source,
     retention: &Retention,
     blobs: ArchivedBlobs,
-    progress: &mut (dyn FnMut(bool) + Send),
+    retries: &mut Retries,
 ) -> Interrupted {
-    match Session::open(context, store, source, blobs).await {
-        Ok(mut session) => {
-            progress(true);
-            match session.run(retention, progress).await {
-                Ok(never) => match never {},
-                Err(error) => error,
-            }
-        }
+    match Session::open(context, store, source, blobs, retries.is_broken()).await {
+        Ok(mut session) => match session.run(retention, retries).await {
+            Ok(never) => match never {},
+            Err(error) => error,
+        },
         Err(error) => error,
     }
 }
@@ -94,22 +86,6 @@ async fn report_lag_of_others(context: &Context, store: &Store) {
         if let Ok((_, last)) = context.bus.stream(stream.name()).positions().await {
             report_lag(stream, last.0.saturating_sub(known.position.0), known.at_ms, context.bus.now());
         }
-    }
-}
-
-fn report_lag(stream: LogStream, positions: u64, at: Millis, now: Millis) {
-    let label = [(Label::Log, label(stream))];
-    let seconds = if positions == 0 { 0 } else { now.since(at).as_secs() };
-    set(Gauge::ArchiveLagPositions, &label, i64::try_from(positions).unwrap_or(i64::MAX));
-    set(Gauge::ArchiveLagSeconds, &label, i64::try_from(seconds).unwrap_or(i64::MAX));
-}
-
-/// Name of a stream in metrics.
-fn label(stream: LogStream) -> &'static str {
-    match stream {
-        LogStream::Events => "events",
-        LogStream::Actions => "actions",
-        LogStream::Bazel => "bazel",
     }
 }
 
@@ -147,6 +123,7 @@ impl<'a> Session<'a> {
         store: &Store,
         source: &Source,
         blobs: ArchivedBlobs,
+        quiet: bool,
     ) -> Result<Self, Interrupted> {
         let mut writer = store.writer().await?;
         // Before it writes rows: the store keeps what they name.
@@ -159,7 +136,9 @@ impl<'a> Session<'a> {
         for stream in LogStream::ALL {
             let state = context.bus.stream(stream.name()).state().await?;
             let cursor = writer.cursor(stream, state.created).await?;
-            info!(stream = stream.name(), after = %cursor.sequence(), last = %state.last, "archiving");
+            if !quiet {
+                info!(stream = stream.name(), after = %cursor.sequence(), last = %state.last, "archiving");
+            }
             readers.spawn(read(source.clone(), stream, cursor, sender.clone()));
             cursors.push(cursor);
         }
@@ -171,20 +150,30 @@ impl<'a> Session<'a> {
     async fn run(
         &mut self,
         retention: &Retention,
-        progress: &mut (dyn FnMut(bool) + Send),
+        retries: &mut Retries,
     ) -> Result<std::convert::Infallible, Interrupted> {
-        let mut sweep_at = Instant::now();
+        let (mut sweep_at, steady_at) = (Instant::now(), Instant::now() + STEADY);
+        let mut steady = false;
         loop {
-            match timeout(sweep_at.saturating_duration_since(Instant::now()), self.receiver.recv()).await {
+            let now = Instant::now();
+            if !steady && now >= steady_at {
+                self.writer.check_writing().await?;
+                if retries.works() {
+                    info!("the archive is written again");
+                }
+                steady = true;
+            }
+            // Due by time, also while batches are always ready.
+            if now >= sweep_at {
+                let more = self.writer.sweep(retention, self.context.bus.now()).await?;
+                sweep_at = Instant::now() + if more { SWEEP_PART } else { SWEEP };
+            }
+            let until = if steady { sweep_at } else { sweep_at.min(steady_at) };
+            match timeout_at(until, self.receiver.recv()).await {
                 Ok(Some(read)) => self.store(read).await?,
                 Ok(None) => return Err(Interrupted::Reader),
-                Err(_) => {
-                    let more = self.writer.sweep(retention, self.context.bus.now()).await?;
-                    // Between two parts, batches have their turn.
-                    sweep_at = Instant::now() + if more { RETRY_MIN } else { SWEEP };
-                }
+                Err(_) => {}
             }
-            progress(false);
         }
     }
 

@@ -1,7 +1,7 @@
 //! What a run of messages changes: rows by table. Pure: the same messages always give the same rows, and of one build's
 //! states only the last one is kept.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use bus::{BazelEvents, BazelSubject, EventKind, EventSubject, Stored};
 use model::{BuildKey, Millis, Sequence};
@@ -11,7 +11,7 @@ use crate::{
     build_rows::{self, BuildRows},
     console_rows, event_rows,
     plain::{clean, whole},
-    rows::{ActionRow, ConsoleRow, InvocationRow, PieceRow, PreparedRow, SetAsideRow, TaskRow},
+    rows::{ActionRow, BuildRow, ConsoleRow, InvocationRow, PieceRow, PreparedRow, SetAsideRow, TaskRow},
     stream::LogStream,
     tool_rows::{ToolMessage, ToolRows},
     unreadable::Unreadable,
@@ -24,6 +24,10 @@ pub struct Batch {
     base: i64,
     pub(crate) last: Option<(i64, Millis)>,
     pub(crate) builds: BTreeMap<BuildKey, BuildRows>,
+    /// Builds that ended and whose id was published again in this batch: they count in sums only.
+    pub(crate) superseded: Vec<BuildRow>,
+    /// Builds of which this batch has anything.
+    named: BTreeSet<BuildKey>,
     pub(crate) invocations: BTreeMap<(i64, i64), InvocationRow>,
     pub(crate) prepared: Vec<PreparedRow>,
     pub(crate) consoles: BTreeMap<(BuildKey, i64, &'static str), ConsoleRow>,
@@ -42,6 +46,8 @@ impl Batch {
             base,
             last: None,
             builds: BTreeMap::new(),
+            superseded: Vec::new(),
+            named: BTreeSet::new(),
             invocations: BTreeMap::new(),
             prepared: Vec::new(),
             consoles: BTreeMap::new(),
@@ -111,28 +117,43 @@ impl Batch {
 
     fn add_event(&mut self, stored: &Stored, position: i64) -> Result<(), Unreadable> {
         let EventSubject { key, kind } = stored.subject.parse()?;
+        self.add_event_of(&key, kind, stored, position)?;
+        self.named.insert(key);
+        Ok(())
+    }
+
+    fn add_event_of(
+        &mut self,
+        key: &BuildKey,
+        kind: EventKind,
+        stored: &Stored,
+        position: i64,
+    ) -> Result<(), Unreadable> {
         match kind {
             EventKind::Lifecycle => {
                 let record = stored.record()?;
-                if record.build.key() != key {
+                if record.build.key() != *key {
                     return Err(Unreadable::OtherKey { named: record.build.key().to_string() });
                 }
                 let place = record.queue.first_sequence.map_or(position, |first| self.position(first));
+                if place == position && self.named.contains(key) {
+                    self.supersede(key);
+                }
                 for row in build_rows::invocations(&record, place) {
                     let known = self.invocations.entry((row.place, row.attempt));
                     known.and_modify(|known| known.merge(&row)).or_insert(row);
                 }
                 let rows = build_rows::rows(&record, &stored.payload, place, position);
-                self.builds.insert(key, rows);
+                self.builds.insert(key.clone(), rows);
             }
             EventKind::Console => {
-                self.pieces.push(console_rows::piece(&key, stored, position)?);
-                if let Some(row) = console_rows::extent(&key, stored, position)? {
-                    let known = self.consoles.entry((key, row.attempt, row.output));
+                self.pieces.push(console_rows::piece(key, stored, position)?);
+                if let Some(row) = console_rows::extent(key, stored, position)? {
+                    let known = self.consoles.entry((key.clone(), row.attempt, row.output));
                     known.and_modify(|known| known.merge(&row)).or_insert(row);
                 }
             }
-            EventKind::Tool => match event_rows::tool(&key, stored, position)? {
+            EventKind::Tool => match event_rows::tool(key, stored, position)? {
                 event_rows::WorkerRows::Prepared(row) => self.prepared.push(row),
                 event_rows::WorkerRows::Tasks(rows) => {
                     let keyed =
@@ -147,6 +168,19 @@ impl Batch {
             }
         }
         Ok(())
+    }
+
+    /// Drops the rows of an earlier build with the same id: this is the first event of another one.
+    fn supersede(&mut self, key: &BuildKey) {
+        if let Some(rows) = self.builds.remove(key) {
+            self.invocations.retain(|(place, _), _| *place != rows.build.place);
+            self.superseded.extend(Some(rows.build).filter(|build| build.outcome.is_some()));
+        }
+        let (group, id) = (key.group.to_string(), key.id.to_string());
+        self.consoles.retain(|(of, ..), _| of != key);
+        self.tasks.retain(|(of, ..), _| of != key);
+        self.pieces.retain(|row| (&row.build_group, &row.build_id) != (&group, &id));
+        self.prepared.retain(|row| (&row.build_group, &row.build_id) != (&group, &id));
     }
 
     fn add_outside_call(&mut self, stored: &Stored) -> Result<(), Unreadable> {

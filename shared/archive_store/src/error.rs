@@ -1,5 +1,8 @@
 //! Errors of the archive's database.
 
+/// Messages of SQLite's general error that are about values.
+const ABOUT_VALUES: [&str; 2] = ["integer overflow", "malformed JSON"];
+
 /// An error of the archive's database.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
@@ -11,6 +14,20 @@ pub enum StoreError {
         path: String,
         #[source]
         source: std::io::Error,
+    },
+    /// The file of the database was removed or replaced while it was open.
+    #[error(
+        "{path} is not the file any more that the archive had opened: it was removed or replaced; starting over with what is there"
+    )]
+    Replaced { path: String },
+    #[error(
+        "{path} is damaged, or is not a database of SQLite; put a backup in its place, or move it away with its -wal file: \
+         then the archive is built again from the streams"
+    )]
+    Damaged {
+        path: String,
+        #[source]
+        source: Box<StoreError>,
     },
     #[error("the archive's database failed while {what}")]
     Database {
@@ -45,12 +62,28 @@ impl StoreError {
     pub fn is_about_rows(&self) -> bool {
         let Self::Database { source: sqlx::Error::Database(error), .. } = self else { return false };
         // PostgreSQL: classes of the SQL standard for data and constraints, and program limits. SQLite: constraint,
-        // mismatch, too big, and the general error, which its functions use for values that they refuse.
+        // mismatch, too big, and the general error if a function refuses a value: others, as of a missing table, have the
+        // same code.
         let code = error.code().unwrap_or_default();
         match code.parse::<u32>() {
-            Ok(number) if code.len() < 5 => matches!(number & 0xff, 1 | 18 | 19 | 20),
+            Ok(1) => ABOUT_VALUES.iter().any(|text| error.message().contains(text)),
+            Ok(number) if code.len() < 5 => matches!(number & 0xff, 18..=20),
             Ok(_) | Err(_) => ["22", "23", "54"].iter().any(|class| code.starts_with(class)),
         }
+    }
+
+    /// Whether the content of a SQLite file is not a sound database.
+    pub(crate) fn is_damage(&self) -> bool {
+        let mut next: Option<&(dyn std::error::Error + 'static)> = Some(self);
+        while let Some(error) = next {
+            if let Some(sqlx::Error::Database(found)) = error.downcast_ref::<sqlx::Error>() {
+                // SQLITE_CORRUPT and SQLITE_NOTADB, with any detail.
+                let code = found.code().and_then(|code| code.parse::<u32>().ok());
+                return code.is_some_and(|code| matches!(code & 0xff, 11 | 26));
+            }
+            next = error.source();
+        }
+        false
     }
 
     /// Whether the request is at fault, and not the database.

@@ -26,6 +26,7 @@ pub(crate) fn tool(key: &BuildKey, stored: &Stored, position: i64) -> Result<Wor
             build_id: key.id.to_string(),
             attempt: i64::from(attempt.0),
             prepared_ms: whole(stored.at.0),
+            position,
         }),
         ToolEvent::TasksEnded { attempt, reports, .. } => {
             let attempt = i64::from(attempt.0);

@@ -13,6 +13,7 @@ const SQLITE: &[&str] = &[
     include_str!("../migrations/sqlite/3_report.sql"),
     include_str!("../migrations/sqlite/4_console_pieces.sql"),
     include_str!("../migrations/sqlite/5_groups_of_actions.sql"),
+    include_str!("../migrations/sqlite/6_set_aside_by_age.sql"),
 ];
 const POSTGRES: &[&str] = &[
     include_str!("../migrations/postgres/1_first.sql"),
@@ -20,6 +21,7 @@ const POSTGRES: &[&str] = &[
     include_str!("../migrations/postgres/3_report.sql"),
     include_str!("../migrations/postgres/4_console_pieces.sql"),
     include_str!("../migrations/postgres/5_groups_of_actions.sql"),
+    include_str!("../migrations/postgres/6_set_aside_by_age.sql"),
 ];
 
 /// All migrations of a database, which never change after a release.

@@ -31,6 +31,19 @@ const CALLS_MAX: i64 = 20;
 /// Tables whose rows belong to calls of build tools.
 const OF_CALLS: [&str; 3] = ["targets", "tests", "tool_invocations"];
 
+const REMOVING: &str = "removing old builds";
+
+/// Rows that are removed together.
+pub(crate) struct OldRows {
+    /// Places of builds.
+    pub(crate) builds: Vec<i64>,
+    /// Places of actions.
+    pub(crate) actions: Vec<i64>,
+    pub(crate) calls: Vec<i64>,
+    /// Messages that were set aside are removed if they are older than this, in milliseconds.
+    pub(crate) set_aside_before: i64,
+}
+
 /// What the archive keeps.
 #[derive(Debug, Clone)]
 pub struct Retention {
@@ -38,7 +51,7 @@ pub struct Retention {
     pub age: Duration,
     /// The same for groups with an age of their own.
     pub age_by_group: BTreeMap<Group, Duration>,
-    /// Size in bytes above which the oldest builds are removed; 0: no limit. Only SQLite reports a size that falls when
+    /// Size in bytes above which the oldest rows are removed; 0: no limit. Only SQLite reports a size that falls when
     /// rows are removed, so it does not apply to PostgreSQL.
     pub size_max: u64,
 }
@@ -91,6 +104,10 @@ const BUILDS: Aged = aged!("builds", "build_group", "place", "submitted_ms", SWE
 const ACTIONS: Aged = aged!("actions", "action_group", "place", "accepted_ms", SWEEP_MAX);
 const CALLS: Aged = aged!("tool_invocations", "build_group", "call", "place", CALLS_MAX);
 
+fn failed(error: sqlx::Error) -> StoreError {
+    StoreError::while_(REMOVING)(error)
+}
+
 impl Retention {
     /// The oldest time in milliseconds of what is kept of a group at `now`.
     fn limit(&self, group: &str, now: Millis) -> i64 {
@@ -100,36 +117,48 @@ impl Retention {
 }
 
 impl Writer {
-    /// Removes some of what is too old at `now`. Returns whether there may be more.
+    /// Removes some of what is too old at `now`, or of the oldest rows if the archive is too large. Returns whether there
+    /// may be more.
     pub async fn sweep(&mut self, retention: &Retention, now: Millis) -> Result<bool, StoreError> {
-        let failed = |error| StoreError::while_("removing old builds")(error);
+        self.check_file()?;
+        let by_age = self.sweep_by_age(retention, now).await?;
+        Ok(self.sweep_by_size(retention.size_max).await? || by_age)
+    }
+
+    async fn sweep_by_age(&mut self, retention: &Retention, now: Millis) -> Result<bool, StoreError> {
         let limit = |group: &str| retention.limit(group, now);
-        let mut builds = self.old(&BUILDS, limit).await.map_err(failed)?;
-        if builds.is_empty() && self.is_too_large(retention).await.map_err(failed)? {
-            let oldest = "SELECT place FROM builds WHERE finished_ms IS NOT NULL ORDER BY place LIMIT $1";
-            builds = self.keys(oldest, &[SWEEP_MAX.into()]).await.map_err(failed)?;
-        }
+        let builds = self.old(&BUILDS, limit).await.map_err(failed)?;
         let actions = self.old(&ACTIONS, limit).await.map_err(failed)?;
         let calls = self.old(&CALLS, |group| first_place(limit(group))).await.map_err(failed)?;
-        if builds.is_empty() && actions.is_empty() && calls.is_empty() {
-            return Ok(false);
-        }
+        let set_aside_before = whole(now.0).saturating_sub(whole(bus::millis(retention.age)));
         let full = |keys: &[i64], of: &Aged| keys.len() as u64 >= natural(of.most);
         let more = full(&builds, &BUILDS) || full(&actions, &ACTIONS) || full(&calls, &CALLS);
-        self.transaction("removing old builds", async |writer| {
-            for table in OF_BUILDS {
-                writer.remove(table, "place", &builds).await.map_err(failed)?;
-            }
-            if writer.dialect == Dialect::Sqlite {
-                writer.remove("build_search", "rowid", &builds).await.map_err(failed)?;
-            }
-            for table in OF_CALLS {
-                writer.remove(table, "call", &calls).await.map_err(failed)?;
-            }
-            writer.remove("actions", "place", &actions).await.map_err(failed)
-        })
-        .await?;
+        let old = OldRows { builds, actions, calls, set_aside_before };
+        self.transaction(REMOVING, async |writer| writer.remove_rows(&old).await.map_err(failed)).await?;
         Ok(more)
+    }
+
+    /// Removes rows, and all that belongs to them. Returns their number.
+    pub(crate) async fn remove_rows(&mut self, old: &OldRows) -> Result<u64, sqlx::Error> {
+        let mut removed = self.remove_builds(&old.builds).await?;
+        for table in OF_CALLS {
+            removed += self.remove(table, "call", &old.calls).await?;
+        }
+        removed += self.remove("actions", "place", &old.actions).await?;
+        let set_aside = "DELETE FROM set_aside WHERE at_ms < $1".into();
+        Ok(removed + self.run(&set_aside, &[old.set_aside_before.into()]).await?)
+    }
+
+    /// Removes the builds at these places. Returns the number of rows.
+    pub(crate) async fn remove_builds(&mut self, places: &[i64]) -> Result<u64, sqlx::Error> {
+        let mut removed = 0;
+        for table in OF_BUILDS {
+            removed += self.remove(table, "place", places).await?;
+        }
+        if self.dialect == Dialect::Sqlite {
+            removed += self.remove("build_search", "rowid", places).await?;
+        }
+        Ok(removed)
     }
 
     /// Keys of rows that are older than the limit of their group.
@@ -145,7 +174,11 @@ impl Writer {
         Ok(found)
     }
 
-    async fn keys(&mut self, sql: &'static str, values: &[Value]) -> Result<Vec<i64>, sqlx::Error> {
+    pub(crate) async fn keys(
+        &mut self,
+        sql: &'static str,
+        values: &[Value],
+    ) -> Result<Vec<i64>, sqlx::Error> {
         let rows = self.connection.fetch(&sql.into(), values).await?;
         rows.iter().map(|row| row.whole(0)).collect()
     }
@@ -155,24 +188,14 @@ impl Writer {
         table: &'static str,
         column: &'static str,
         keys: &[i64],
-    ) -> Result<(), sqlx::Error> {
+    ) -> Result<u64, sqlx::Error> {
         if keys.is_empty() {
-            return Ok(());
+            return Ok(0);
         }
         let rows = self.dialect.list();
         let sql =
             format!("DELETE FROM {table} WHERE {column} IN (SELECT CAST(e.value AS BIGINT) FROM {rows})");
         let list = keys.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
-        self.run(&sql.into(), &[format!("[{list}]").into()]).await.map(drop)
-    }
-
-    async fn is_too_large(&mut self, retention: &Retention) -> Result<bool, sqlx::Error> {
-        if retention.size_max == 0 || self.dialect == Dialect::Postgres {
-            return Ok(false);
-        }
-        let sql = "SELECT (page_count - freelist_count) * page_size \
-                   FROM pragma_page_count(), pragma_freelist_count(), pragma_page_size()";
-        let used = self.keys(sql, &[]).await?.first().copied().unwrap_or_default();
-        Ok(natural(used) > retention.size_max)
+        self.run(&sql.into(), &[format!("[{list}]").into()]).await
     }
 }

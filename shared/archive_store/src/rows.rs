@@ -126,6 +126,7 @@ row! {
         build_id: String => Text,
         attempt: i64 => Integer,
         prepared_ms: i64 => Integer,
+        position: i64 => Integer,
     }
 }
 

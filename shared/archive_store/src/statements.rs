@@ -18,6 +18,7 @@ pub(crate) struct Statements {
     pub(crate) add_cursor: Sql,
     pub(crate) rebase: Sql,
     pub(crate) gap: Sql,
+    pub(crate) other_places: Sql,
     pub(crate) sums: Sql,
     pub(crate) builds: Sql,
     pub(crate) records: Sql,
@@ -53,6 +54,7 @@ impl Statements {
             rebase: "UPDATE cursors SET created_ms = $2, base = position WHERE stream = $1".into(),
             gap: "INSERT INTO gaps (stream, first_position, last_position) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING"
                 .into(),
+            other_places: with.other_places(),
             sums: with.sums(),
             builds: with.latest::<BuildRow>("builds", "build_id, build_group", &["place", "build_id", "build_group"]),
             records: with.latest::<RecordRow>("build_records", "place", &["place"]),
@@ -123,6 +125,17 @@ impl Writing {
         Some(sql.into())
     }
 
+    /// Known places of builds, and those in the batch, where these differ: the id was published again.
+    fn other_places(&self) -> Sql {
+        let (rows, column) = (self.dialect.rows(), |index, kind| self.dialect.column(index, kind));
+        let (group, id, place) = (column(0, Kind::Text), column(1, Kind::Text), column(2, Kind::Integer));
+        format!(
+            "SELECT {place}, b.place FROM {rows}, builds b \
+             WHERE b.build_id = {id} AND b.build_group = {group} AND b.place <> {place}"
+        )
+        .into()
+    }
+
     /// Adds up the builds that end with this batch. Runs before their rows are written, and counts none that had ended.
     fn sums(&self) -> Sql {
         let at = |name: &str| {
@@ -187,24 +200,29 @@ impl Writing {
         let (rows, column) = (self.dialect.rows(), |index, kind| self.dialect.column(index, kind));
         let (group, id) = (column(0, Kind::Text), column(1, Kind::Text));
         let (attempt, prepared) = (column(2, Kind::Integer), column(3, Kind::Integer));
+        let position = column(4, Kind::Integer);
         format!(
             "UPDATE invocations SET prepared_ms = {prepared} FROM {rows}, builds b \
              WHERE b.build_id = {id} AND b.build_group = {group} \
-             AND invocations.place = b.place AND invocations.attempt = {attempt}"
+             AND invocations.place = b.place AND invocations.attempt = {attempt} AND b.place <= {position}"
         )
         .into()
     }
 
-    /// Adds rows that name their build by group and id, the first two columns.
+    /// Adds rows that name their build by group and id, the first two columns. What was written before the build was
+    /// accepted belongs to an earlier one with its id.
     fn of_builds<R: TableRow>(&self, table: &str) -> String {
         let rest = R::COLUMNS.iter().enumerate().skip(2);
         let names = rest.clone().map(|(_, (name, _))| *name).collect::<Vec<_>>().join(", ");
         let values = rest.map(|(index, (_, kind))| self.dialect.column(index, *kind));
         let (values, rows) = (values.collect::<Vec<_>>().join(", "), self.dialect.rows());
         let (group, id) = (self.dialect.column(0, Kind::Text), self.dialect.column(1, Kind::Text));
+        let is_position = |(name, _): &(&str, Kind)| matches!(*name, "position" | "first_position");
+        let position = R::COLUMNS.iter().position(is_position).unwrap_or_default();
+        let position = self.dialect.column(position, Kind::Integer);
         format!(
             "INSERT INTO {table} (place, {names}) SELECT b.place, {values} FROM {rows}, builds b \
-             WHERE b.build_id = {id} AND b.build_group = {group}"
+             WHERE b.build_id = {id} AND b.build_group = {group} AND b.place <= {position}"
         )
     }
 

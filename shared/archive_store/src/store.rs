@@ -2,7 +2,7 @@
 
 use std::{
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
@@ -14,6 +14,7 @@ use sqlx::{
 
 use crate::{
     StoreError,
+    file_id::FileId,
     sql::{Connection, Dialect},
 };
 
@@ -47,8 +48,37 @@ pub(crate) enum Target {
 
 #[derive(Debug, Clone)]
 enum Readers {
-    Sqlite(SqlitePool),
+    Sqlite(Arc<SqliteReaders>),
     Postgres(PgPool),
+}
+
+/// Connections to the file that is at a path. A file that was removed has no reader any more.
+#[derive(Debug)]
+struct SqliteReaders {
+    path: Arc<PathBuf>,
+    current: Mutex<(Option<FileId>, SqlitePool)>,
+}
+
+impl SqliteReaders {
+    fn new(path: Arc<PathBuf>) -> Self {
+        let current = Mutex::new((FileId::of(&path), readers_of(&path)));
+        Self { path, current }
+    }
+
+    fn pool(&self) -> SqlitePool {
+        let found = FileId::of(&self.path);
+        let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+        if current.0 != found {
+            *current = (found, readers_of(&self.path));
+        }
+        current.1.clone()
+    }
+}
+
+fn readers_of(path: &Path) -> SqlitePool {
+    let pool = SqlitePoolOptions::new().max_connections(READERS).acquire_timeout(READER_WAIT);
+    let options = sqlite(path).read_only(true).pragma("cache_size", READER_CACHE).pragma("query_only", "1");
+    pool.connect_lazy_with(options)
 }
 
 impl Store {
@@ -66,12 +96,9 @@ impl Store {
         if path.is_empty() || path.contains("://") {
             return Err(StoreError::Url { url: without_password(url) });
         }
-        let path = data.join(path);
-        let pool = SqlitePoolOptions::new().max_connections(READERS).acquire_timeout(READER_WAIT);
-        let options =
-            sqlite(&path).read_only(true).pragma("cache_size", READER_CACHE).pragma("query_only", "1");
-        let readers = Readers::Sqlite(pool.connect_lazy_with(options));
-        Ok(Self { target: Target::Sqlite(Arc::new(path)), readers })
+        let path = Arc::new(data.join(path));
+        let readers = Readers::Sqlite(Arc::new(SqliteReaders::new(path.clone())));
+        Ok(Self { target: Target::Sqlite(path), readers })
     }
 
     /// The kind of database.
@@ -82,11 +109,23 @@ impl Store {
         }
     }
 
+    /// The error with the file and what to do, if the file is damaged.
+    pub fn explain(&self, error: StoreError) -> StoreError {
+        match &self.target {
+            Target::Sqlite(path) if error.is_damage() => {
+                StoreError::Damaged { path: path.display().to_string(), source: Box::new(error) }
+            }
+            Target::Sqlite(_) | Target::Postgres(_) => error,
+        }
+    }
+
     /// A connection for answers.
     pub(crate) async fn reader(&self) -> Result<Connection, StoreError> {
         let failed = StoreError::while_("connecting");
         match &self.readers {
-            Readers::Sqlite(pool) => pool.acquire().await.map(Connection::SqliteReader).map_err(failed),
+            Readers::Sqlite(readers) => {
+                readers.pool().acquire().await.map(Connection::SqliteReader).map_err(failed)
+            }
             Readers::Postgres(pool) => pool.acquire().await.map(Connection::PostgresReader).map_err(failed),
         }
     }

@@ -1,16 +1,20 @@
 //! Writing: a batch and the cursor in one transaction.
 
+use std::{collections::BTreeSet, path::PathBuf, sync::Arc};
+
 use model::{Millis, Sequence};
 use serde::Serialize;
 
 use crate::{
     Store, StoreError,
     batch::Batch,
+    file_id::FileId,
     lock::Locked,
     migrations::migrator,
     plain::{natural, whole},
     sql::{Connection, Dialect, Sql, Value},
     statements::Statements,
+    store::Target,
     stream::LogStream,
 };
 
@@ -19,6 +23,8 @@ pub struct Writer {
     pub(crate) connection: Connection,
     pub(crate) dialect: Dialect,
     _locked: Option<Box<dyn Send + Sync>>,
+    /// The file of a SQLite database as it was opened.
+    opened: Option<(Arc<PathBuf>, Option<FileId>)>,
     statements: Statements,
 }
 
@@ -51,7 +57,11 @@ impl Store {
         }
         let dialect = self.dialect();
         let locked = file.map(|file| Box::new(file) as _);
-        Ok(Writer { connection, dialect, _locked: locked, statements: Statements::new(dialect) })
+        let opened = match &self.target {
+            Target::Sqlite(path) => Some((path.clone(), FileId::of(path))),
+            Target::Postgres(_) => None,
+        };
+        Ok(Writer { connection, dialect, _locked: locked, opened, statements: Statements::new(dialect) })
     }
 }
 
@@ -90,12 +100,33 @@ impl Writer {
     /// Writes a batch that follows `cursor`, and returns the new cursor. On an error nothing of it is written.
     pub async fn commit(&mut self, batch: &Batch, cursor: Cursor) -> Result<Cursor, StoreError> {
         let Some((position, at)) = batch.last else { return Ok(cursor) };
+        self.check_file()?;
         self.transaction("writing a batch", async |writer| {
             writer.write(batch).await.map_err(StoreError::while_("writing a batch"))?;
             writer.advance(batch.stream, cursor, (position, at)).await
         })
         .await?;
         Ok(Cursor { position, ..cursor })
+    }
+
+    /// Writes one page, to see whether the database takes transactions.
+    pub async fn check_writing(&mut self) -> Result<(), StoreError> {
+        let what = "checking that it can be written";
+        self.transaction(what, async |writer| {
+            let sql = "UPDATE cursors SET at_ms = at_ms".into();
+            writer.run(&sql, &[]).await.map(drop).map_err(StoreError::while_(what))
+        })
+        .await
+    }
+
+    /// Fails if the database is not the one any more that was opened.
+    pub(crate) fn check_file(&self) -> Result<(), StoreError> {
+        match &self.opened {
+            Some((path, opened)) if FileId::of(path) != *opened => {
+                Err(StoreError::Replaced { path: path.display().to_string() })
+            }
+            Some(_) | None => Ok(()),
+        }
     }
 
     /// Runs `work` in a transaction.
@@ -132,24 +163,27 @@ impl Writer {
     }
 
     async fn write(&mut self, batch: &Batch) -> Result<(), sqlx::Error> {
+        let stale = self.replace_builds(batch).await?;
         let Batch {
             builds, invocations, prepared, consoles, pieces, tasks, actions, tools, set_aside, ..
         } = batch;
         let statements = &self.statements;
         let to = &mut self.connection;
-        let rows: Vec<_> = builds.values().map(|rows| &rows.build).collect();
+        let builds: Vec<_> = builds.values().filter(|rows| !stale.contains(&rows.build.place)).collect();
+        let invocations = invocations.values().filter(|row| !stale.contains(&row.place));
+        let rows: Vec<_> = builds.iter().map(|rows| &rows.build).collect();
         if rows.iter().any(|row| row.outcome.is_some()) {
             put(to, &statements.sums, rows.iter()).await?;
         }
         put(to, &statements.builds, rows.iter()).await?;
-        put(to, &statements.records, builds.values().map(|rows| &rows.record)).await?;
+        put(to, &statements.records, builds.iter().map(|rows| &rows.record)).await?;
         if let Some(search) = &statements.search {
-            put(to, search, builds.values().map(|rows| &rows.text)).await?;
+            put(to, search, builds.iter().map(|rows| &rows.text)).await?;
         }
-        put(to, &statements.texts, builds.values().map(|rows| &rows.text)).await?;
-        put(to, &statements.properties, builds.values().flat_map(|rows| &rows.properties)).await?;
-        put(to, &statements.outputs, builds.values().flat_map(|rows| &rows.outputs)).await?;
-        put(to, &statements.invocations, invocations.values()).await?;
+        put(to, &statements.texts, builds.iter().map(|rows| &rows.text)).await?;
+        put(to, &statements.properties, builds.iter().flat_map(|rows| &rows.properties)).await?;
+        put(to, &statements.outputs, builds.iter().flat_map(|rows| &rows.outputs)).await?;
+        put(to, &statements.invocations, invocations).await?;
         put(to, &statements.prepared, prepared.iter()).await?;
         put(to, &statements.consoles, consoles.values()).await?;
         put(to, &statements.pieces, pieces.iter()).await?;
@@ -159,6 +193,32 @@ impl Writer {
         put(to, &statements.targets, tools.targets.values()).await?;
         put(to, &statements.tests, tools.tests.values()).await?;
         put(to, &statements.set_aside, set_aside.iter()).await
+    }
+
+    /// Removes builds whose ids the batch has for newer builds: an id may be published again once the bus has forgotten the
+    /// first build. Returns the places of builds in the batch that are older than those that are known, which are not
+    /// written.
+    async fn replace_builds(&mut self, batch: &Batch) -> Result<BTreeSet<i64>, sqlx::Error> {
+        let builds = batch.builds.values().map(|rows| &rows.build).chain(&batch.superseded);
+        let keys: Vec<_> =
+            builds.map(|row| (row.build_group.as_str(), row.build_id.as_str(), row.place)).collect();
+        let (mut stale, mut replaced) = (BTreeSet::new(), Vec::new());
+        if keys.is_empty() {
+            return Ok(stale);
+        }
+        let keys = [json(&keys)?];
+        for row in self.connection.fetch(&self.statements.other_places, &keys).await? {
+            let (place, known) = (row.whole(0)?, row.whole(1)?);
+            if known > place {
+                stale.insert(place);
+            } else {
+                replaced.push(known);
+            }
+        }
+        let ended = batch.superseded.iter().filter(|row| !stale.contains(&row.place));
+        put(&mut self.connection, &self.statements.sums, ended).await?;
+        self.remove_builds(&replaced).await?;
+        Ok(stale)
     }
 
     pub(crate) async fn run(&mut self, sql: &Sql, values: &[Value]) -> Result<u64, sqlx::Error> {
@@ -181,6 +241,9 @@ async fn put<R: Serialize>(
     if rows.is_empty() {
         return Ok(());
     }
-    let json = serde_json::to_string(&rows).map_err(|error| sqlx::Error::Encode(Box::new(error)))?;
-    to.execute(sql, &[Value::Text(json)]).await.map(drop)
+    to.execute(sql, &[json(&rows)?]).await.map(drop)
+}
+
+fn json(rows: &impl Serialize) -> Result<Value, sqlx::Error> {
+    serde_json::to_string(rows).map(Value::Text).map_err(|error| sqlx::Error::Encode(Box::new(error)))
 }

@@ -28,10 +28,10 @@ impl Store {
         query.and("place <", page::before(request.cursor.as_deref())?);
         query.add(" ORDER BY place DESC LIMIT ").bind(page::with_next(limit));
         let rows = self.fetch(&query, "reading actions").await?;
-        let more = rows.len() > limit;
-        let last = rows.get(limit.saturating_sub(1)).filter(|_| more);
-        let next = last.map(|row| row.whole(0)).transpose().map_err(StoreError::while_("reading actions"))?;
-        let actions = rows.iter().take(limit).map(read).collect::<Result<_, _>>()?;
+        let place = |row: &AnswerRow| row.whole(0).map_err(StoreError::while_("reading actions"));
+        let found =
+            rows.iter().map(|row| Ok((place(row)?, read(row)?))).collect::<Result<_, StoreError>>()?;
+        let (actions, next) = page::cut(found, limit);
         Ok(ActionsReply { actions, next: next.map(page::cursor) })
     }
 }

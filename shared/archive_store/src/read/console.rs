@@ -15,7 +15,12 @@ use crate::{
 
 /// Maximum size in bytes of the output in a page.
 const PAGE_BYTES_MAX: i64 = 512 << 10;
-/// Maximum number of pieces in a page.
+/// The same as a number of bytes of a piece: a larger message has several.
+const PART_BYTES_MAX: usize = 512 << 10;
+/// What a position is multiplied by in the numbers of its pieces: no message of 64 MiB, the maximum of nats-server, has as
+/// many.
+const PARTS: u64 = 256;
+/// Maximum number of messages in a page.
 const PIECES_MAX: i64 = 500;
 const READING: &str = "reading console output";
 
@@ -30,16 +35,34 @@ impl Store {
     pub async fn console(&self, request: &ConsoleRequest) -> Result<Option<ConsoleReply>, StoreError> {
         let mut connection = self.reader().await?;
         let Some(runs) = runs(&request.of, &mut connection).await? else { return Ok(None) };
-        let query = page(&runs, whole(request.after.unwrap_or_default()));
-        let rows = query.fetch(&mut connection, READING).await?;
-        let pieces = rows.iter().map(piece).collect::<Result<Vec<_>, _>>()?;
+        let rows = page(&runs, request.after).fetch(&mut connection, READING).await?;
+        let mut found = Vec::new();
+        for row in &rows {
+            let parts = pieces(row)?.into_iter().filter(|part| Some(part.number) > request.after);
+            found.extend(parts);
+        }
+        let (pieces, cut) = fitting(found);
         let known = rows.first().map(|row| row.whole(12)).transpose();
         let known = natural(known.map_err(StoreError::while_(READING))?.unwrap_or_default());
         // As many as a page can have: there may be more.
-        let more = known > pieces.len() as u64 || known >= natural(PIECES_MAX);
+        let more = cut || known > rows.len() as u64 || known >= natural(PIECES_MAX);
         let next = pieces.last().filter(|_| more).map(|last| last.number);
         Ok(Some(ConsoleReply { pieces, next }))
     }
+}
+
+/// The first pieces that fit into a page, at least one, and whether there are others.
+fn fitting(found: Vec<ConsolePiece>) -> (Vec<ConsolePiece>, bool) {
+    let (mut pieces, mut room) = (Vec::new(), natural(PAGE_BYTES_MAX));
+    for piece in found {
+        let size = if let ConsoleContent::Output { .. } = piece.content { piece.bytes } else { 0 };
+        if size > room && !pieces.is_empty() {
+            return (pieces, true);
+        }
+        room = room.saturating_sub(size);
+        pieces.push(piece);
+    }
+    (pieces, false)
 }
 
 async fn runs(of: &ConsoleOf, connection: &mut Connection) -> Result<Option<Runs>, StoreError> {
@@ -66,8 +89,9 @@ async fn runs(of: &ConsoleOf, connection: &mut Connection) -> Result<Option<Runs
     rows.first().map(read).transpose().map_err(StoreError::while_(READING))
 }
 
-/// The pieces after `after`, as many as fit into a page and at least one; sizes are added up without reading content.
-fn page(runs: &Runs, after: i64) -> Query {
+/// The messages with pieces after number `after`, as many as fit into a page and at least one; sizes are added up without
+/// reading content.
+fn page(runs: &Runs, after: Option<u64>) -> Query {
     let mut query = Query::new(
         "SELECT p.position, p.attempt, i.invocation_id, p.start_offset, p.bytes, p.lines, p.output, p.dropped_bytes, \
          p.blob, p.content, p.packed, (SELECT base FROM cursors WHERE stream = 'FOREBAY_EVENTS'), s.known \
@@ -75,7 +99,9 @@ fn page(runs: &Runs, after: i64) -> Query {
          CAST(SUM(CASE WHEN blob IS NULL THEN bytes ELSE 0 END) OVER (ORDER BY position) AS BIGINT) AS so_far \
          FROM (SELECT position, blob, bytes FROM console_pieces WHERE place = ",
     );
-    query.bind(runs.place).and("position >", after).and_if("attempt =", runs.attempt);
+    // The message of the last piece may have more pieces.
+    let first = after.map_or(0, |after| after / PARTS + u64::from(after % PARTS == PARTS - 1));
+    query.bind(runs.place).and("position >=", whole(first)).and_if("attempt =", runs.attempt);
     query.add(" ORDER BY position LIMIT ").bind(PIECES_MAX).add(") f) s ");
     query.add("JOIN console_pieces p ON p.position = s.position ");
     query.add("LEFT JOIN invocations i ON i.place = p.place AND i.attempt = p.attempt ");
@@ -83,32 +109,73 @@ fn page(runs: &Runs, after: i64) -> Query {
     query
 }
 
-fn piece(row: &AnswerRow) -> Result<ConsolePiece, StoreError> {
+/// The pieces of a message: several if its output is too large for a page.
+fn pieces(row: &AnswerRow) -> Result<Vec<ConsolePiece>, StoreError> {
     let failed = |error| StoreError::while_("reading a piece of console output")(error);
     let whole = |column| row.whole(column).map_err(failed);
     let position = whole(0)?;
     let base = row.integer(11).map_err(failed)?.unwrap_or_default();
     let invocation = row.text(2).map_err(failed)?.map(|id| parse(&id)).transpose()?;
-    Ok(ConsolePiece {
-        number: natural(position),
+    let (content, large) = match content(row)? {
+        Content::Output(stream, data) if data.len() > PART_BYTES_MAX => {
+            (output(stream, &[]), Some((stream, data)))
+        }
+        Content::Output(stream, data) => (output(stream, &data), None),
+        Content::Other(content) => (content, None),
+    };
+    let message = ConsolePiece {
+        // The last piece of a message has the last of its numbers.
+        number: natural(position).saturating_mul(PARTS).saturating_add(PARTS - 1),
         position: sequence(position, base),
         attempt: Attempt(u32::try_from(whole(1)?).unwrap_or(u32::MAX)),
         invocation,
         offset: natural(whole(3)?),
         bytes: natural(whole(4)?),
         lines: natural(whole(5)?),
-        content: content(row)?,
+        content,
+    };
+    Ok(match large {
+        Some((stream, data)) => parts(&message, stream, &data),
+        None => vec![message],
     })
 }
 
-fn content(row: &AnswerRow) -> Result<ConsoleContent, StoreError> {
+/// The output of a large message in pieces.
+fn parts(message: &ConsolePiece, stream: OutputStream, data: &[u8]) -> Vec<ConsolePiece> {
+    let count = data.len().div_ceil(PART_BYTES_MAX);
+    let part = |(index, data): (usize, &[u8])| ConsolePiece {
+        number: if index + 1 == count {
+            message.number
+        } else {
+            message.number.saturating_sub(PARTS - 1).saturating_add(index as u64)
+        },
+        offset: message.offset.saturating_add((index * PART_BYTES_MAX) as u64),
+        bytes: data.len() as u64,
+        lines: data.iter().map(|byte| u64::from(*byte == b'\n')).sum(),
+        content: output(stream, data),
+        ..message.clone()
+    };
+    data.chunks(PART_BYTES_MAX).enumerate().map(part).collect()
+}
+
+fn output(stream: OutputStream, data: &[u8]) -> ConsoleContent {
+    ConsoleContent::Output { stream, base64: STANDARD.encode(data) }
+}
+
+/// What a message has.
+enum Content {
+    Output(OutputStream, Vec<u8>),
+    Other(ConsoleContent),
+}
+
+fn content(row: &AnswerRow) -> Result<Content, StoreError> {
     let failed = |error| StoreError::while_("reading a piece of console output")(error);
     if let Some(blob) = row.text(8).map_err(failed)? {
-        return Ok(ConsoleContent::Frame { blob: parse(&blob)? });
+        return Ok(Content::Other(ConsoleContent::Frame { blob: parse(&blob)? }));
     }
     let stream: OutputStream = parse(&row.word(6).map_err(failed)?)?;
     if let Some(bytes) = row.integer(7).map_err(failed)? {
-        return Ok(ConsoleContent::Dropped { stream, bytes: natural(bytes) });
+        return Ok(Content::Other(ConsoleContent::Dropped { stream, bytes: natural(bytes) }));
     }
     let data = match (row.bytes(9).map_err(failed)?, row.bytes(10).map_err(failed)?) {
         (_, Some(packed)) => zstd::bulk::decompress(
@@ -118,5 +185,5 @@ fn content(row: &AnswerRow) -> Result<ConsoleContent, StoreError> {
         .map_err(|error| StoreError::Record(error.into()))?,
         (content, None) => content.unwrap_or_default(),
     };
-    Ok(ConsoleContent::Output { stream, base64: STANDARD.encode(data) })
+    Ok(Content::Output(stream, data))
 }

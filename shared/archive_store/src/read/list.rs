@@ -3,7 +3,7 @@
 //! The most selective condition chooses an index, which gives places, newest first; the other conditions are checked on at
 //! most [`SCAN_MAX`] of them. A list that finds nothing within these says so by a cursor to continue with.
 
-use model::{ArchivedBuildsRequest, BuildView, ListReply, ListRequest, Outcome, State};
+use model::{ArchivedBuildsRequest, ListReply, ListRequest, Outcome, State};
 
 use super::{
     builds::{RECORD, view},
@@ -20,8 +20,6 @@ use crate::{
 /// Maximum number of builds that one page checks.
 const SCAN_MAX: i64 = 10_000;
 const LIMIT: usize = 50;
-/// Maximum size of a page in bytes: a reply is one message of at most 1 MiB.
-const PAGE_BYTES_MAX: usize = 800 << 10;
 /// Order of places and of times differ by at most this: several enqueuers accept builds at once.
 const SLACK_MS: i64 = 600_000;
 /// Maximum number of builds whose ids start with the same text that are considered.
@@ -55,7 +53,7 @@ impl Store {
         for row in &rows {
             found.push((row.whole(0).map_err(StoreError::while_("listing builds"))?, view(row, 1)?));
         }
-        let (builds, next) = cut(found, limit);
+        let (builds, next) = page::cut(found, limit);
         let next = match next {
             None if !places.exact => unchecked(&places.query, &mut connection).await?,
             next => next,
@@ -74,22 +72,6 @@ pub(crate) async fn page_query(
     let Some(bounds) = bounds(&request.list, connection).await? else { return Ok(None) };
     let places = places(dialect, request, &bounds, connection).await?;
     Ok(Some(matching(dialect, request, &places.query, limit)))
-}
-
-/// The builds that fit into a page, and the place after which the next one starts.
-fn cut(found: Vec<(i64, BuildView)>, limit: usize) -> (Vec<BuildView>, Option<i64>) {
-    let (mut builds, mut room, mut last) = (Vec::new(), PAGE_BYTES_MAX, None);
-    for (place, view) in found {
-        let size = bus::Message::to_json(&view).len();
-        // The first build is part of the page whatever its size, so that pages always advance.
-        if builds.len() == limit || (size > room && !builds.is_empty()) {
-            return (builds, last);
-        }
-        room = room.saturating_sub(size);
-        builds.push(view);
-        last = Some(place);
-    }
-    (builds, None)
 }
 
 /// The place after which builds were not checked, if there are any.

@@ -9,8 +9,6 @@ use super::{builds::parse, page, query::Query};
 use crate::{Store, StoreError, plain::natural, sql::AnswerRow, tool_rows::call};
 
 const LIMIT: usize = 100;
-/// Separates the parts of a cursor: no label contains it.
-const SEPARATOR: char = '\n';
 
 impl Store {
     /// A page of calls, the one whose first event came last first.
@@ -35,9 +33,10 @@ impl Store {
         };
         query.add(" ORDER BY place DESC LIMIT ").bind(page::with_next(limit));
         let rows = self.fetch(&query, what).await?;
-        let last = rows.get(limit.saturating_sub(1)).filter(|_| rows.len() > limit);
-        let next = last.map(|row| row.whole(0)).transpose().map_err(StoreError::while_(what))?;
-        let tool_invocations = rows.iter().take(limit).map(invocation).collect::<Result<_, _>>()?;
+        let place = |row: &AnswerRow| row.whole(0).map_err(StoreError::while_(what));
+        let found =
+            rows.iter().map(|row| Ok((place(row)?, invocation(row)?))).collect::<Result<_, StoreError>>()?;
+        let (tool_invocations, next) = page::cut(found, limit);
         Ok(ToolInvocationsReply { tool_invocations, next: next.map(page::cursor) })
     }
 
@@ -51,15 +50,14 @@ impl Store {
         );
         query.and_if("status =", request.status.as_deref());
         if let Some(cursor) = &request.cursor {
-            let [label, aspect] = parts(cursor)?;
+            let [label, aspect] = page::texts(cursor)?;
             query.and("(label, aspect) > (", label).add(", ").bind(aspect).add(")");
         }
         query.add(" ORDER BY label, aspect LIMIT ").bind(page::with_next(limit));
         let rows = self.fetch(&query, "reading targets").await?;
-        let mut targets = rows.iter().map(target).collect::<Result<Vec<_>, _>>()?;
-        let next = cut(&mut targets, limit, |last| {
-            format!("{}{SEPARATOR}{}", last.label, last.aspect.as_deref().unwrap_or_default())
-        });
+        let found = rows.iter().map(target).collect::<Result<_, _>>()?;
+        let (targets, next) = page::cut(found, limit);
+        let next = next.as_ref().map(page::text_cursor);
         Ok(TargetsReply { targets, next })
     }
 
@@ -74,23 +72,20 @@ impl Store {
         );
         query.and_if("status =", request.status.as_deref());
         if let Some(cursor) = &request.cursor {
-            let [label, run, shard, attempt, configuration] = parts(cursor)?;
-            let number = |text: &str| text.parse::<i64>().map_err(|_| forged(cursor));
+            let [label, run, shard, attempt, configuration] = page::texts(cursor)?;
+            let number = |part: &str| page::number(part, cursor);
             query.and("(label, run, shard, attempt, configuration) > (", label);
-            for number in [number(run)?, number(shard)?, number(attempt)?] {
+            for number in [number(&run)?, number(&shard)?, number(&attempt)?] {
                 query.add(", ").bind(number);
             }
             query.add(", ").bind(configuration).add(")");
         }
         query.add(" ORDER BY label, run, shard, attempt, configuration LIMIT ").bind(page::with_next(limit));
         let rows = self.fetch(&query, "reading tests").await?;
-        let mut tests = rows.iter().map(test).collect::<Result<Vec<_>, _>>()?;
-        let next = cut(&mut tests, limit, |(last, configuration)| {
-            let TestView { label, run, shard, attempt, .. } = last;
-            [label.clone(), run.to_string(), shard.to_string(), attempt.to_string(), configuration.clone()]
-                .join(&SEPARATOR.to_string())
-        });
-        Ok(TestsReply { tests: tests.into_iter().map(|(test, _)| test).collect(), next })
+        let found = rows.iter().map(test).collect::<Result<_, _>>()?;
+        let (tests, next) = page::cut(found, limit);
+        let next = next.as_ref().map(page::text_cursor);
+        Ok(TestsReply { tests, next })
     }
 }
 
@@ -98,22 +93,6 @@ fn of_call(sql: &'static str, group: &Group, id: &ToolInvocation) -> Query {
     let mut query = Query::new(sql);
     query.bind(call(group, id.as_str()));
     query
-}
-
-/// Cuts a page to its length; returns the cursor of the next one, if there is one.
-fn cut<T>(rows: &mut Vec<T>, limit: usize, cursor: impl Fn(&T) -> String) -> Option<String> {
-    let more = rows.len() > limit;
-    rows.truncate(limit);
-    rows.last().filter(|_| more).map(cursor)
-}
-
-fn parts<const N: usize>(cursor: &str) -> Result<[&str; N], StoreError> {
-    let parts: Vec<&str> = cursor.split(SEPARATOR).collect();
-    parts.try_into().map_err(|_| forged(cursor))
-}
-
-fn forged(cursor: &str) -> StoreError {
-    StoreError::Cursor { text: cursor.chars().take(80).collect() }
 }
 
 fn invocation(row: &AnswerRow) -> Result<ToolInvocationView, StoreError> {
@@ -141,22 +120,25 @@ fn invocation(row: &AnswerRow) -> Result<ToolInvocationView, StoreError> {
     })
 }
 
-fn target(row: &AnswerRow) -> Result<TargetView, StoreError> {
+/// A target, and its key.
+fn target(row: &AnswerRow) -> Result<([String; 2], TargetView), StoreError> {
     let failed = |error| StoreError::while_("reading a target")(error);
     let text = |column| row.text(column).map_err(failed);
-    Ok(TargetView {
-        label: row.word(0).map_err(failed)?,
-        aspect: text(1)?.filter(|aspect| !aspect.is_empty()),
+    let key = [row.word(0).map_err(failed)?, text(1)?.unwrap_or_default()];
+    let view = TargetView {
+        label: key[0].clone(),
+        aspect: Some(key[1].clone()).filter(|aspect| !aspect.is_empty()),
         kind: text(2)?,
         test_size: text(3)?,
         tags: text(4)?,
         status: text(5)?,
         test_status: text(6)?,
-    })
+    };
+    Ok((key, view))
 }
 
-/// A test, and the configuration that is a part of its cursor.
-fn test(row: &AnswerRow) -> Result<(TestView, String), StoreError> {
+/// A test, and its key.
+fn test(row: &AnswerRow) -> Result<([String; 5], TestView), StoreError> {
     let failed = |error| StoreError::while_("reading a test")(error);
     let whole = |column| row.whole(column).map_err(failed);
     let number = |column| row.integer(column).map_err(failed).map(|number| number.map(natural));
@@ -172,5 +154,7 @@ fn test(row: &AnswerRow) -> Result<(TestView, String), StoreError> {
         strategy: row.text(8).map_err(failed)?,
         log: row.text(9).map_err(failed)?,
     };
-    Ok((view, row.word(10).map_err(failed)?))
+    let numbers = [view.run, view.shard, view.attempt].map(|number| number.to_string());
+    let ([run, shard, attempt], configuration) = (numbers, row.word(10).map_err(failed)?);
+    Ok(([view.label.clone(), run, shard, attempt, configuration], view))
 }

@@ -20,6 +20,7 @@ use crate::{
 on_both! {
     output_is_read_as_it_was_written,
     pages_have_all_output_once_and_are_bounded,
+    a_message_that_is_larger_than_a_page_is_read_in_pieces,
     output_is_removed_with_its_build,
     output_of_a_build_that_is_not_archived_is_refused,
 }
@@ -115,6 +116,25 @@ async fn pages_have_all_output_once_and_are_bounded(database: Database) {
     let (pieces, pages) = all(&database.store, of_build(1, None)).await;
     assert!((6..=8).contains(&pages), "{pages}");
     assert_eq!(pieces.iter().filter_map(output).collect::<Vec<_>>().concat(), written);
+}
+
+async fn a_message_that_is_larger_than_a_page_is_read_in_pieces(database: Database) {
+    let mut log = Log::default();
+    let build = log.whole_build(1, "core", &json!({}));
+    let large = noise(1_500_000);
+    log.chunk(&build, 1, &[("Forebay-Stream", "stdout"), ("Forebay-Offset", "12")], &large);
+    log.console(&build, 1, 1_500_012, "end\n");
+    let mut writer = database.store.writer().await.unwrap();
+    archive(&mut writer, &log.messages, 100).await;
+    let (pieces, pages) = all(&database.store, of_build(1, None)).await;
+    let written = [b"hello\nworld\n".as_slice(), &large, b"end\n"].concat();
+    assert!(pieces.iter().filter_map(output).collect::<Vec<_>>().concat() == written);
+    assert!(pages >= 3, "{pages}");
+    assert!(pieces.is_sorted_by(|one, next| one.number < next.number));
+    let large: Vec<_> = pieces.iter().filter(|piece| piece.offset >= 12).collect();
+    assert!(large.windows(2).all(|pair| pair[0].offset + pair[0].bytes == pair[1].offset));
+    let lines: u64 = pieces.iter().map(|piece| piece.lines).sum();
+    assert_eq!(lines, written.iter().map(|byte| u64::from(*byte == b'\n')).sum::<u64>());
 }
 
 async fn output_is_removed_with_its_build(database: Database) {

@@ -5,7 +5,7 @@ use std::{
     process::{Child, Command, Stdio},
 };
 
-use archive_store::Store;
+use archive_store::{Dialect, Store};
 use tempfile::TempDir;
 
 /// An empty archive; its database ends with it.
@@ -58,6 +58,27 @@ impl Database {
             std::thread::sleep(std::time::Duration::from_millis(50));
         }
         panic!("PostgreSQL does not answer")
+    }
+
+    /// Runs a statement past the archive.
+    pub(crate) async fn execute(&self, sql: &'static str) {
+        use sqlx::Connection as _;
+        match self.store.dialect() {
+            Dialect::Sqlite => {
+                let url = format!("sqlite://{}", self.path().display());
+                let mut connection = sqlx::SqliteConnection::connect(&url).await.unwrap();
+                sqlx::query(sql).execute(&mut connection).await.unwrap();
+            }
+            Dialect::Postgres => {
+                let mut connection = sqlx::PgConnection::connect(&self.url).await.unwrap();
+                sqlx::query(sql).execute(&mut connection).await.unwrap();
+            }
+        }
+    }
+
+    /// The file of an archive in SQLite.
+    pub(crate) fn path(&self) -> PathBuf {
+        self.folder.path().join(&self.url)
     }
 
     /// The same database, as another process sees it.

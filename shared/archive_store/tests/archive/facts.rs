@@ -3,14 +3,14 @@
 use archive_store::{Batch, Cursor, LogStream, Store, Writer};
 use bus::Stored;
 use model::{
-    ArchivedBuildsRequest, HistoryOf, HistoryRequest, ListRequest, Millis, Outcome, Priority, ReportRequest,
-    Sequence, State,
+    ArchivedBuildsRequest, ConsoleOf, ConsoleOfBuild, ConsoleRequest, HistoryOf, HistoryRequest, ListRequest,
+    Millis, Outcome, Priority, ReportRequest, Sequence, State,
 };
 use serde_json::json;
 
 use crate::{
     databases::Database,
-    messages::{Log, START_MS, id, run_id},
+    messages::{Build, Log, START_MS, id, run_id},
 };
 
 const CREATED: Millis = Millis(5);
@@ -28,6 +28,7 @@ on_both! {
     a_second_process_writes_only_after_the_first,
     a_stream_that_was_created_again_goes_on,
     a_hostile_text_is_archived,
+    an_id_that_is_published_again_is_the_newer_build,
 }
 
 pub(crate) async fn archive(writer: &mut Writer, messages: &[Stored], batch_size: usize) -> Cursor {
@@ -356,4 +357,53 @@ async fn a_hostile_text_is_archived(database: Database) {
     }
     let by_name = ListRequest { submitter: Some(nasty), ..ListRequest::default() };
     assert_eq!(numbers(&database.store, &request(by_name)).await, [1]);
+}
+
+/// In batches of any size, and after a repeat, the archive is as if it had only the newer build; sums count both.
+async fn an_id_that_is_published_again_is_the_newer_build(database: Database) {
+    let mut log = Log::default();
+    log.whole_build(5, "core", &json!({"labels": {"n": "5"}, "command": ["old"]}));
+    let old = log.messages.len();
+    let newer = Build::new(5, "core", &json!({"labels": {"n": "5", "is": "new"}, "command": ["new"]}));
+    let first = log.enqueued(&newer);
+    log.started(&newer, 6, 1, first);
+    log.console(&newer, 1, 0, "new\n");
+    log.finished(&newer, 6, 1, first, "failed");
+
+    let alone = Database::sqlite();
+    archive(&mut alone.store.writer().await.unwrap(), &log.messages[old..], 100).await;
+    let mut wanted = alone.store.content_hashes().await.unwrap();
+    wanted.remove("day_sums");
+    let mut writer = database.store.writer().await.unwrap();
+    let mut sums = Vec::new();
+    for size in [1, 4, old - 1, 100] {
+        let mut cursor = writer.cursor(LogStream::Events, CREATED).await.unwrap();
+        for part in log.messages.chunks(size) {
+            cursor = write(&mut writer, &part.iter().collect::<Vec<_>>(), cursor).await;
+        }
+        let mut found = database.store.content_hashes().await.unwrap();
+        sums.push(found.remove("day_sums").unwrap());
+        if database.store.dialect() == alone.store.dialect() {
+            assert_eq!(found, wanted, "{size}");
+        }
+        let view = database.store.build(&newer.key).await.unwrap().unwrap();
+        assert_eq!(view.record.build.command, ["new"]);
+        assert_eq!(database.store.invocations(&newer.key).await.unwrap().len(), 1);
+        let of = ConsoleOf::Build(ConsoleOfBuild {
+            group: newer.key.group.clone(),
+            id: newer.key.id,
+            attempt: None,
+        });
+        let console = database.store.console(&ConsoleRequest { of, after: None }).await.unwrap().unwrap();
+        assert_eq!(console.pieces.len(), 1, "{console:?}");
+    }
+    assert!(sums.iter().all(|found| *found == sums[0]), "a repeat counts nothing again");
+    // At once, and not one after the other.
+    let at_once = Database::sqlite();
+    archive(&mut at_once.store.writer().await.unwrap(), &log.messages, 100).await;
+    if database.store.dialect() == at_once.store.dialect() {
+        let mut found = at_once.store.content_hashes().await.unwrap();
+        assert_eq!(found.remove("day_sums"), Some(sums[0].clone()));
+        assert_eq!(found, wanted);
+    }
 }

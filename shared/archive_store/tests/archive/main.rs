@@ -23,6 +23,7 @@ macro_rules! on_both {
 mod consoles;
 mod databases;
 mod facts;
+mod faults;
 mod messages;
 mod redelivery;
 mod retention;

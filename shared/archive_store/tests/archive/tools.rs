@@ -28,6 +28,8 @@ on_both! {
     a_call_has_its_targets_and_tests,
     events_that_come_again_change_nothing,
     pages_cover_all_targets_and_tests_once,
+    pages_of_large_rows_fit_into_a_message,
+    labels_with_any_characters_are_paged,
     a_history_of_a_test_counts_its_runs,
     old_calls_are_removed,
     events_in_a_missing_blob_are_set_aside,
@@ -58,7 +60,7 @@ fn tested(label: &str, shard: i32, status: i32) -> Event {
 }
 
 /// A call with `targets` targets, each with a test of two shards; every third fails.
-fn call(targets: usize) -> Vec<Event> {
+pub(crate) fn call(targets: usize) -> Vec<Event> {
     let started = bep::Started { command: "test".into(), start_time_millis: 7, ..bep::Started::default() };
     let pattern = bep::Patterns { pattern: vec!["//...".into()] };
     let mut events = vec![
@@ -85,7 +87,7 @@ fn call(targets: usize) -> Vec<Event> {
 }
 
 /// Messages of call `name` with the events `from` to the end, `size` in each, after position `after`.
-fn messages(name: &str, events: &[Event], size: usize, from: usize, after: u64) -> Vec<Stored> {
+pub(crate) fn messages(name: &str, events: &[Event], size: usize, from: usize, after: u64) -> Vec<Stored> {
     let parts = events.get(from..).unwrap().chunks(size).enumerate();
     let message = |(part, events): (usize, &[Event])| {
         let first = from + part * size + 1;
@@ -114,7 +116,7 @@ fn messages(name: &str, events: &[Event], size: usize, from: usize, after: u64) 
 }
 
 /// Archives messages of the stream of calls outside of builds, `size` in each transaction.
-async fn archive(writer: &mut Writer, messages: &[Stored], size: usize) {
+pub(crate) async fn archive(writer: &mut Writer, messages: &[Stored], size: usize) {
     let mut cursor = writer.cursor(LogStream::Bazel, CREATED).await.unwrap();
     for part in messages.chunks(size) {
         let mut batch = Batch::new(LogStream::Bazel, cursor.base);
@@ -224,6 +226,66 @@ async fn pages_cover_all_targets_and_tests_once(database: Database) {
         let request = TestsRequest { group: group(), id, status: None, cursor, limit: None };
         assert!(database.store.tests(&request).await.is_err(), "{forged:?}");
     }
+}
+
+async fn pages_of_large_rows_fit_into_a_message(database: Database) {
+    let mut writer = database.store.writer().await.unwrap();
+    let mut events = call(0);
+    for number in 0..700 {
+        let id = bep::TargetId { label: format!("//a:t{number:03}"), ..bep::TargetId::default() };
+        let tag = vec!["x".repeat(1900)];
+        let configured = bep::TargetConfigured { target_kind: "k".repeat(1900), test_size: 1, tag };
+        events.push(event(About::TargetConfigured(id), Payload::Configured(configured)));
+    }
+    archive(&mut writer, &messages("c", &events, 100, 0, 0), 100).await;
+    let mut calls = Vec::new();
+    for number in 0..700 {
+        let pattern = bep::Patterns { pattern: vec!["y".repeat(2000)] };
+        let expanded = event(About::Pattern(pattern), Payload::Expanded(bep::Nothing {}));
+        calls.extend(messages(&format!("c{number}"), &[expanded], 1, 0, 1000 + number));
+    }
+    archive(&mut writer, &calls, 1000).await;
+
+    let id = "c".parse().unwrap();
+    let mut request = TargetsRequest { group: group(), id, status: None, cursor: None, limit: Some(1000) };
+    let page = database.store.targets(&request).await.unwrap();
+    assert!(serde_json::to_vec(&page).unwrap().len() < 900 << 10 && page.targets.len() > 100);
+    request.cursor = page.next;
+    assert_eq!(database.store.targets(&request).await.unwrap().targets[0].label, {
+        let next = page.targets.len();
+        format!("//a:t{next:03}")
+    });
+    assert_eq!(all_targets(&database.store, "c", 1000).await.len(), 700);
+    let (mut found, mut cursor) = (0, None);
+    loop {
+        let request =
+            ToolInvocationsRequest { limit: Some(1000), cursor, ..ToolInvocationsRequest::default() };
+        let page = database.store.tool_invocations(&request).await.unwrap();
+        assert!(serde_json::to_vec(&page).unwrap().len() < 900 << 10);
+        found += page.tool_invocations.len();
+        cursor = page.next;
+        if cursor.is_none() {
+            break;
+        }
+    }
+    assert_eq!(found, 701);
+}
+
+async fn labels_with_any_characters_are_paged(database: Database) {
+    let mut writer = database.store.writer().await.unwrap();
+    let labels = ["//a:1\n2\n3", "//a:\"4\"\\", "//a:ä\u{1}", "//a:\n"];
+    let mut events = call(0);
+    for label in labels {
+        events.extend([completed(label, true), tested(label, 1, 1), tested(label, 2, 1)]);
+    }
+    archive(&mut writer, &messages("c", &events, 100, 0, 0), 100).await;
+    let mut found: Vec<_> =
+        all_targets(&database.store, "c", 1).await.into_iter().map(|target| target.label).collect();
+    let mut wanted = labels.map(str::to_owned);
+    found.sort();
+    wanted.sort();
+    assert_eq!(found, wanted);
+    assert_eq!(all_tests(&database.store, "c", None, 1).await.len(), 8);
 }
 
 async fn a_history_of_a_test_counts_its_runs(database: Database) {

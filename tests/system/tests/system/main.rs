@@ -12,6 +12,7 @@ mod action_commands;
 mod action_limits;
 mod actions;
 mod archive;
+mod archive_faults;
 mod autoscale;
 mod bad_input;
 mod bench_farm;
