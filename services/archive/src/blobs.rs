@@ -51,7 +51,6 @@ impl Blobs {
         }
     }
 
-    /// Reads a blob.
     pub(crate) async fn get(&self, blob: &BlobDigest) -> Answer {
         let Some(cas) = self.cas.get() else { return Answer::Later };
         let found = cas.get(blob).await;

@@ -33,11 +33,9 @@ const OF_CALLS: [&str; 3] = ["targets", "tests", "tool_invocations"];
 
 const REMOVING: &str = "removing old builds";
 
-/// Rows that are removed together.
+/// Rows that are removed together: places of builds and actions, and calls.
 pub(crate) struct OldRows {
-    /// Places of builds.
     pub(crate) builds: Vec<i64>,
-    /// Places of actions.
     pub(crate) actions: Vec<i64>,
     pub(crate) calls: Vec<i64>,
     /// Messages that were set aside are removed if they are older than this, in milliseconds.
@@ -117,8 +115,8 @@ impl Retention {
 }
 
 impl Writer {
-    /// Removes some of what is too old at `now`, or of the oldest rows if the archive is too large. Returns whether there
-    /// may be more.
+    /// Removes some of what is too old at `now`, or of the oldest rows if the archive is too large. Returns whether
+    /// there may be more.
     pub async fn sweep(&mut self, retention: &Retention, now: Millis) -> Result<bool, StoreError> {
         self.check_file()?;
         let by_age = self.sweep_by_age(retention, now).await?;

@@ -196,8 +196,8 @@ impl Writer {
     }
 
     /// Removes builds whose ids the batch has for newer builds: an id may be published again once the bus has forgotten the
-    /// first build. Returns the places of builds in the batch that are older than those that are known, which are not
-    /// written.
+    /// first build. Returns the places of builds in the batch that are older than those that are known, which are
+    /// stale: they are not written.
     async fn replace_builds(&mut self, batch: &Batch) -> Result<BTreeSet<i64>, sqlx::Error> {
         let builds = batch.builds.values().map(|rows| &rows.build).chain(&batch.superseded);
         let keys: Vec<_> =

@@ -17,8 +17,8 @@ use crate::{
 const PAGE_BYTES_MAX: i64 = 512 << 10;
 /// The same as a number of bytes of a piece: a larger message has several.
 const PART_BYTES_MAX: usize = 512 << 10;
-/// What a position is multiplied by in the numbers of its pieces: no message of 64 MiB, the maximum of nats-server, has as
-/// many.
+/// What a position is multiplied by in the numbers of its pieces: a message of 64 MiB, the
+/// maximum of nats-server, has 128.
 const PARTS: u64 = 256;
 /// Maximum number of messages in a page.
 const PIECES_MAX: i64 = 500;
@@ -89,8 +89,8 @@ async fn runs(of: &ConsoleOf, connection: &mut Connection) -> Result<Option<Runs
     rows.first().map(read).transpose().map_err(StoreError::while_(READING))
 }
 
-/// The messages with pieces after number `after`, as many as fit into a page and at least one; sizes are added up without
-/// reading content.
+/// The messages with pieces after number `after`, as many as fit into a page and at least one. Sizes are
+/// added up without reading content.
 fn page(runs: &Runs, after: Option<u64>) -> Query {
     let mut query = Query::new(
         "SELECT p.position, p.attempt, i.invocation_id, p.start_offset, p.bytes, p.lines, p.output, p.dropped_bytes, \

@@ -47,8 +47,8 @@ pub(crate) fn number(part: &str, cursor: &str) -> Result<i64, StoreError> {
     part.parse().map_err(|_| forged(cursor))
 }
 
-/// The rows that fit into a page, and the key of the last one if more follow. `found` are the rows of a page and one more,
-/// with their keys.
+/// The rows that fit into a page, and the key of the last one if more follow. `found` are the rows of a page and one
+/// more, with their keys.
 pub(crate) fn cut<K, T: Serialize>(found: Vec<(K, T)>, limit: usize) -> (Vec<T>, Option<K>) {
     let (mut rows, mut room, mut last) = (Vec::new(), PAGE_BYTES_MAX, None);
     for (key, row) in found {

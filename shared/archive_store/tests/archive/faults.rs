@@ -20,7 +20,9 @@ async fn a_missing_table_is_no_fault_of_the_rows(database: Database) {
     let cursor = archive(&mut writer, &[], 1).await;
     database.execute("DROP TABLE tasks").await;
     let mut batch = Batch::new(LogStream::Events, cursor.base);
-    messages.iter().for_each(|stored| batch.add(stored));
+    for stored in &messages {
+        batch.add(stored);
+    }
     let error = writer.commit(&batch, cursor).await.unwrap_err();
     assert!(!error.is_about_rows(), "{error:?}");
     let cursor = writer.cursor(LogStream::Events, Millis(5)).await.unwrap();
@@ -46,7 +48,9 @@ async fn a_file_that_was_removed_is_noticed_and_rebuilt() {
     assert_eq!(database.store.status().await.unwrap().streams.len(), 1);
     remove(&database);
     let mut batch = Batch::new(LogStream::Events, cursor.base);
-    rest.iter().for_each(|stored| batch.add(stored));
+    for stored in rest {
+        batch.add(stored);
+    }
     let errors = [
         writer.commit(&batch, cursor).await.map(drop).unwrap_err(),
         writer.sweep(&retention(&[]), Millis(START_MS)).await.map(drop).unwrap_err(),

@@ -83,7 +83,9 @@ fn action(number: u64) -> Stored {
 async fn archive_actions(writer: &mut Writer, actions: &[Stored]) {
     let cursor = writer.cursor(LogStream::Actions, Millis(5)).await.unwrap();
     let mut batch = Batch::new(LogStream::Actions, cursor.base);
-    actions.iter().for_each(|stored| batch.add(stored));
+    for stored in actions {
+        batch.add(stored);
+    }
     assert_eq!(batch.refused().next(), None);
     writer.commit(&batch, cursor).await.unwrap();
 }
