@@ -97,7 +97,7 @@ async fn sweep(cas: &Cas, current: watch::Receiver<Option<Duration>>) {
         match cas.sweep_objects(retention).await {
             Ok(0) => {}
             Ok(deleted) => {
-                tracing::info!(deleted, "deleted objects that were not used for the retention of the store")
+                tracing::info!(deleted, "deleted objects that were not used for the retention of the store");
             }
             Err(error) => {
                 let error = telemetry::error_chain(&error);

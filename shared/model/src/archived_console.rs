@@ -49,7 +49,7 @@ pub struct ConsoleReply {
     pub next: Option<u64>,
 }
 
-/// A piece of console output, which was one message of the event stream.
+/// A piece of console output: a message of the event stream, or part of a long one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ConsolePiece {
     /// Number of the piece; it grows within a build, with gaps.

@@ -1,5 +1,5 @@
-//! Joins the builds that the bus has with those of the archive, which may be some milliseconds behind, or more while its
-//! database is away.
+//! Joins the builds that the bus has with those of the archive, which is behind: by milliseconds, or by more while
+//! its database is away.
 
 use std::collections::HashMap;
 

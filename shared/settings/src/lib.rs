@@ -91,7 +91,7 @@ pub struct Settings {
     /// Whether the store keeps blobs that archived builds name as long as the archive keeps builds, and not only for
     /// `objects_days`. The archive decides for the farm.
     pub archive_keeps_blobs: bool,
-    /// Size of the archive in bytes above which its oldest builds are removed, also within `archive_days`. 0: no limit.
+    /// Size of the archive in bytes above which its oldest rows are removed, also within `archive_days`. 0: no limit.
     pub archive_bytes_max: u64,
     /// Maximum size of waiting requests in bytes; when it is reached, publishing fails. 0: no limit.
     pub requests_bytes_max: u64,

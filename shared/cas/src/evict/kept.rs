@@ -34,8 +34,7 @@ impl Evictor {
     }
 
     /// Ends the keeping of the blobs whose day has passed at `now`, by the clock that its time was computed with, or is
-    /// after that of `latest`, and deletes those that nothing else keeps and no client relied on recently. Returns what
-    /// it did.
+    /// after that of `latest`. Deletes those that nothing else keeps and no client relied on recently.
     pub async fn release(&self, now: SystemTime, latest: Option<SystemTime>) -> Result<Pass, CasError> {
         let evictor = self.inner.clone();
         let released = tokio::task::spawn_blocking(move || evictor.release(now, latest));

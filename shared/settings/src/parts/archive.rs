@@ -16,7 +16,7 @@ pub struct ArchiveSettings {
     pub retention_by_group: BTreeMap<Group, Duration>,
     /// How long the store keeps the blobs that rows name; zero: as long as without an archive.
     pub blobs_retention: Duration,
-    /// Size in bytes above which the oldest builds are removed; 0: no limit.
+    /// Size in bytes above which the oldest rows are removed; 0: no limit.
     pub size_max: u64,
 }
 

@@ -107,8 +107,7 @@ impl Requests {
     }
 }
 
-/// Waits for memory: the stream's own first, so that one that waits for its own acknowledgements takes nothing from
-/// others.
+/// Waits for memory: the stream's own first. A stream that waits for its own acknowledgements takes nothing from others.
 async fn memory(
     own: &Arc<Semaphore>,
     shared: &Arc<Semaphore>,
