@@ -75,6 +75,8 @@ def print_trace(trace, spans):
 
 
 def main():
+    if "--help" in sys.argv:
+        sys.exit(__doc__)
     traces = defaultdict(list)
     for number, line in enumerate(fileinput.input(), 1):
         if not line.strip():

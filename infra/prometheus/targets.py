@@ -9,7 +9,7 @@ import json
 import sys
 from urllib.parse import urlsplit
 
-if len(sys.argv) != 2:
+if len(sys.argv) != 2 or sys.argv[1].startswith("-"):
     sys.exit(__doc__)
 with open(sys.argv[1], encoding="utf-8") as file:
     metrics = json.load(file)["metrics"]

@@ -110,6 +110,9 @@ fn show_window(found: &LogWindow, range: LogRange) -> Result<(), Failure> {
     for gap in missing {
         say(&format!("... {} bytes of output are missing: {}", gap.bytes, gap.reason));
     }
+    if found.lines.is_empty() && found.missing.is_empty() {
+        say(&format!("... no such line: the log has {} lines", found.total_lines));
+    }
     let wanted = match range {
         LogRange::From { lines, .. } | LogRange::Tail { lines } => lines,
     };
