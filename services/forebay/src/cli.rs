@@ -7,7 +7,7 @@ use clap::{CommandFactory as _, Parser, Subcommand};
 use crate::{
     bench, cancel, cas, completions, conform, doctor, drain, exec, executors, failure::Failure, get,
     globals::Globals, logs, ls, policy_line, pools, quota, report, schema, serve, settings_list, sim, submit,
-    submit_args, topology, up, watch, why, workers,
+    submit_args, top, topology, up, watch, why, workers,
 };
 
 const UP_EXAMPLES: &str = "\
@@ -53,6 +53,8 @@ enum Command {
     Why(why::WhyArgs),
     /// List recent builds, newest first
     Ls(ls::LsArgs),
+    /// Show the state of the farm, live in the terminal
+    Top(top::TopArgs),
     /// Show size, targets, waits and times of builds by priority
     Report(report::ReportArgs),
     /// Run one command as a cached, sandboxed action
@@ -111,6 +113,7 @@ impl Command {
             | Self::Sim(_)
             | Self::Ls(_)
             | Self::Report(_)
+            | Self::Top(_)
             | Self::Exec(_)
             | Self::Cas(_)
             | Self::Conform(_)
@@ -206,6 +209,8 @@ async fn dispatch(
         Command::Exec(args) => exec::run(*args, globals, &settings).await,
         Command::Cas(args) => cas::run(*args, globals, &settings).await,
         Command::Conform(args) => conform::run(*args, globals).await,
+        // Boxed: its state is large.
+        Command::Top(args) => Box::pin(top::run(args, globals, &settings)).await,
         Command::Workers => workers::run(globals, &settings).await,
         Command::Executors => executors::run(globals, &settings).await,
         Command::Pools => pools::run(globals, &settings).await,

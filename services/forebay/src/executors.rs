@@ -12,7 +12,8 @@ use crate::{
     failure::Failure,
     farm::Farm,
     globals::Globals,
-    stdout, style,
+    stdout,
+    style::{self, Tone},
 };
 
 /// Lists the executors with a valid lease, in the state of their last renewal.
@@ -62,7 +63,7 @@ fn table(executors: &[ExecutorHeartbeat], now: Millis) -> Table {
     table
 }
 
-fn processors(of: &Resources) -> f64 {
+pub(crate) fn processors(of: &Resources) -> f64 {
     of.cpu_millis as f64 / 1000.0
 }
 
@@ -71,12 +72,21 @@ fn custom(held: &Resources, all: &Resources) -> String {
     all.custom.keys().map(one).collect::<Vec<_>>().join(" ")
 }
 
-fn status(executor: &ExecutorHeartbeat) -> String {
+pub(crate) fn status(executor: &ExecutorHeartbeat) -> String {
     match executor.status {
         ExecutorStatus::Ready => "ready".to_owned(),
         ExecutorStatus::Draining => "draining".to_owned(),
         ExecutorStatus::Gone => "gone".to_owned(),
         ExecutorStatus::Closed if executor.window.red.is_empty() => "full".to_owned(),
         ExecutorStatus::Closed => format!("closed: {}", executor.window.red.join("; ")),
+    }
+}
+
+/// The tone of an executor's status.
+pub(crate) fn tone(executor: &ExecutorHeartbeat) -> Option<Tone> {
+    match executor.status {
+        ExecutorStatus::Ready => None,
+        ExecutorStatus::Closed | ExecutorStatus::Draining => Some(Tone::Warning),
+        ExecutorStatus::Gone => Some(Tone::Bad),
     }
 }

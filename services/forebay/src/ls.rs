@@ -9,7 +9,7 @@ use model::{BuildView, Group, ListReply, ListRequest, Millis, Outcome, Priority,
 use settings::Settings;
 
 use crate::{
-    bytes_text::{age, seconds, span},
+    bytes_text::{age, seconds},
     failure::{Failure, say},
     farm::Farm,
     globals::Globals,
@@ -139,7 +139,7 @@ impl LsArgs {
 }
 
 /// Minimum characters of an id: they include the millisecond of its creation.
-const ID_MIN: usize = 13;
+pub(crate) const ID_MIN: usize = 13;
 /// Maximum characters of a group's name if lines are limited.
 const GROUP_MAX: usize = 16;
 /// Minimum characters of a command.
@@ -248,17 +248,22 @@ fn id_length(builds: &[BuildView]) -> usize {
 }
 
 /// The outcome if the build has ended, else its state.
-fn state_text(view: &BuildView) -> String {
+pub(crate) fn state_text(view: &BuildView) -> String {
     let result = view.record.result();
     result.map_or_else(|| view.state.as_str().to_owned(), |result| outcome_text(result.outcome))
 }
 
 /// Run time of a build that has ended or is running, else the time in the queue.
-fn time(view: &BuildView, now: Millis) -> String {
+pub(crate) fn time(view: &BuildView, now: Millis) -> String {
+    seconds(seconds_of(view, now))
+}
+
+/// The time of [`time`] in seconds.
+pub(crate) fn seconds_of(view: &BuildView, now: Millis) -> f64 {
     match (view.record.result(), view.record.invocation()) {
-        (Some(result), _) => seconds(result.wall_seconds),
-        (None, Some(run)) => span(run.started_at_ms, now),
-        (None, None) => span(view.record.queue.enqueued_at_ms, now),
+        (Some(result), _) => result.wall_seconds,
+        (None, Some(run)) => now.since(run.started_at_ms).as_secs_f64(),
+        (None, None) => now.since(view.record.queue.enqueued_at_ms).as_secs_f64(),
     }
 }
 

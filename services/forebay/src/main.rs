@@ -49,6 +49,7 @@ mod style;
 mod submit;
 mod submit_args;
 mod submit_trace;
+mod top;
 mod topology;
 mod up;
 mod wait;

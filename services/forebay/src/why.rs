@@ -37,7 +37,7 @@ pub(crate) async fn run(args: WhyArgs, globals: &Globals, settings: &Settings) -
     Ok(ExitCode::SUCCESS)
 }
 
-fn text(reply: &WhyReply, now: Millis) -> String {
+pub(crate) fn text(reply: &WhyReply, now: Millis) -> String {
     let mut lines = vec![format!("build {}/{}: {}", reply.group, reply.id, escaped(&reply.reason))];
     let Some(waiting) = &reply.waiting else { return lines.concat() };
     let mut say = |name: &str, what: String| lines.push(format!("  {name:<16}{}", escaped(&what)));

@@ -7,7 +7,13 @@ use model::{Millis, WorkerProperties, WorkerStatus, WorkerView, WorkspaceState};
 use settings::Settings;
 
 use crate::{
-    bytes_text::age, clock_text::with_skew, failure::Failure, farm::Farm, globals::Globals, stdout, style,
+    bytes_text::age,
+    clock_text::with_skew,
+    failure::Failure,
+    farm::Farm,
+    globals::Globals,
+    stdout,
+    style::{self, Tone},
 };
 
 /// Lists the live workers.
@@ -49,7 +55,7 @@ fn offers(properties: &WorkerProperties) -> String {
     properties.0.iter().map(property).collect::<Vec<_>>().join(" ")
 }
 
-fn build_of(workspace: &WorkspaceState) -> Option<String> {
+pub(crate) fn build_of(workspace: &WorkspaceState) -> Option<String> {
     match workspace {
         WorkspaceState::Idle { .. } => None,
         WorkspaceState::Busy { group, id } => Some(format!("{group}/{id}")),
@@ -57,11 +63,20 @@ fn build_of(workspace: &WorkspaceState) -> Option<String> {
     }
 }
 
-fn status(status: WorkerStatus) -> &'static str {
+pub(crate) fn status(status: WorkerStatus) -> &'static str {
     match status {
         WorkerStatus::Ready => "ready",
         WorkerStatus::Draining => "draining",
         WorkerStatus::Full => "full",
         WorkerStatus::Gone => "gone",
+    }
+}
+
+/// The tone of a worker's status.
+pub(crate) fn tone(status: WorkerStatus) -> Option<Tone> {
+    match status {
+        WorkerStatus::Ready => None,
+        WorkerStatus::Draining | WorkerStatus::Full => Some(Tone::Warning),
+        WorkerStatus::Gone => Some(Tone::Bad),
     }
 }
