@@ -86,7 +86,7 @@ pub(crate) async fn list_all(
     Ok(Json(gateway.client.builds(None, &list_request(&query)?).await?))
 }
 
-fn list_request(query: &QueryParameters) -> Result<ListRequest, Failure> {
+pub(crate) fn list_request(query: &QueryParameters) -> Result<ListRequest, Failure> {
     let pair = |what: &'static str| {
         move |text: &str| {
             let (name, value) = text

@@ -38,6 +38,11 @@ impl Failure {
         Self::new(ErrorCode::NotFound, message)
     }
 
+    /// The status, and what is wrong.
+    pub(crate) fn parts(self) -> (StatusCode, String) {
+        (self.status, self.body.message)
+    }
+
     /// The same failure with another status.
     pub(crate) fn with_status(self, status: StatusCode) -> Self {
         Self { status, ..self }

@@ -7,7 +7,8 @@ use std::{
 
 use axum::body::Bytes;
 use cas::Cas;
-use client::Client;
+use client::{Client, ClientError, OpenLog, RunChoice};
+use model::BuildKey;
 use tokio_util::sync::CancellationToken;
 
 use crate::log_cache::LogCache;
@@ -28,4 +29,15 @@ pub(crate) struct Gateway {
     pub(crate) logs: Arc<LogCache>,
     /// The OpenAPI document, made when it is first read.
     pub(crate) openapi: Arc<LazyLock<Bytes>>,
+}
+
+impl Gateway {
+    /// Opens the log of a run; of its index, only what is new is read.
+    pub(crate) async fn open_log(&self, key: &BuildKey, choice: RunChoice) -> Result<OpenLog, ClientError> {
+        let log = self.client.open_log(key, choice, self.logs.get(key)).await?;
+        if !log.logs.is_archived() {
+            self.logs.put(key.clone(), log.logs.clone());
+        }
+        Ok(log)
+    }
 }

@@ -80,6 +80,28 @@ impl QueryParameters {
         self.all(name).last().map(ToOwned::to_owned)
     }
 
+    /// Without the parameters that have no value: forms send all fields.
+    pub(crate) fn without_empty(self) -> Self {
+        Self(self.0.into_iter().filter(|(_, value)| !value.is_empty()).collect())
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The query with another value of the parameter `name`, as it is in a URL.
+    pub(crate) fn with(&self, name: &str, value: &str) -> String {
+        let others = self
+            .0
+            .iter()
+            .filter(|(other, _)| other != name)
+            .map(|(name, value)| (name.as_str(), value.as_str()));
+        url::form_urlencoded::Serializer::new(String::new())
+            .extend_pairs(others)
+            .append_pair(name, value)
+            .finish()
+    }
+
     /// The last value of the parameter `name`, as an id or a name.
     pub(crate) fn parsed<T: FromStr<Err = ParseIdError>>(&self, name: &str) -> Result<Option<T>, Failure> {
         Ok(self.all(name).last().map(str::parse).transpose()?)

@@ -18,6 +18,7 @@ mod log;
 mod log_cache;
 mod measure;
 mod openapi;
+mod pages;
 mod routes;
 mod whereabouts;
 

@@ -35,10 +35,7 @@ pub(crate) async fn show(
     query: QueryParameters,
 ) -> Result<Response, Failure> {
     let (key, choice, range) = (names.key()?, choice_in(&query)?, range_in(&query)?);
-    let log = gateway.client.open_log(&key, choice, gateway.logs.get(&key)).await?;
-    if !log.logs.is_archived() {
-        gateway.logs.put(key, log.logs.clone());
-    }
+    let log = gateway.open_log(&key, choice).await?;
     match range {
         Some(range) => {
             let mut blobs = StoreBlobs(gateway.cas.clone());

@@ -14,7 +14,7 @@ use crate::{
     api::{self, Parameter},
     failure::Failure,
     gateway::Gateway,
-    measure,
+    measure, pages,
 };
 
 pub(crate) fn router(gateway: Gateway) -> Router {
@@ -28,6 +28,7 @@ pub(crate) fn router(gateway: Gateway) -> Router {
         router.route(path, endpoint.handler.route_layer(middleware::from_fn(check)))
     });
     routes
+        .merge(pages::routes())
         .fallback(unknown)
         .method_not_allowed_fallback(wrong_method)
         .layer(middleware::from_fn(measure::measure))
@@ -72,7 +73,7 @@ impl Known {
 }
 
 async fn unknown() -> Failure {
-    Failure::missing("no resource at this path; builds are at /v1/builds")
+    Failure::missing("no resource at this path; builds are at /v1/builds, their pages at /builds")
 }
 
 async fn wrong_method() -> Failure {

@@ -1,0 +1,123 @@
+//! The pages of the gateway, as a browser without scripts reads them.
+
+use farm::{Farm, SOON};
+use model::{BuildRequest, Outcome, State};
+use reqwest::{Response, StatusCode};
+
+use crate::{
+    check::{ended_as, script},
+    http::client,
+};
+
+async fn get(farm: &Farm, path: &str) -> Response {
+    client().get(format!("{}{path}", farm.http_url())).send().await.unwrap()
+}
+
+async fn text(farm: &Farm, path: &str) -> String {
+    let response = get(farm, path).await;
+    assert_eq!(response.status(), StatusCode::OK, "{path}");
+    let policy = response.headers()["content-security-policy"].to_str().unwrap().to_owned();
+    assert!(policy.starts_with("default-src 'none'") && !policy.contains("unsafe"), "{policy}");
+    response.text().await.unwrap()
+}
+
+#[tokio::test]
+async fn a_failed_build_is_found_and_explained() {
+    let farm = Farm::all().await;
+    let request = BuildRequest {
+        labels: [("branch".to_owned(), "main".to_owned())].into(),
+        ..script("echo before; echo 'cannot find it' >&2; exit 3")
+    };
+    let key = farm.submit("core", request).await;
+    ended_as(&farm, &key, Outcome::Failed).await;
+    let path = format!("/builds/{key}");
+    for query in ["", "?group=core", "?state=FINISHED&outcome=failed&text=", "?label=branch%3Dmain"] {
+        assert!(
+            text(&farm, &format!("/builds{query}")).await.contains(&format!("href=\"{path}\"")),
+            "{query}"
+        );
+    }
+    assert!(!text(&farm, "/builds?group=other").await.contains(&path));
+    let page = text(&farm, &path).await;
+    for part in
+        ["Why it did not succeed", "exit code 3", "✗ failed", "branch=main", "id=\"L2\"", "cannot find it"]
+    {
+        assert!(page.contains(part), "{part}: {page}");
+    }
+    assert!(!page.contains("<script") && !page.contains("style=") && !page.contains("Cancel"), "{page}");
+}
+
+#[tokio::test]
+async fn a_waiting_build_says_why_and_is_cancelled_only_from_its_page() {
+    let farm = Farm::builder().without("worker").start().await;
+    let key = farm.submit("core", script("true")).await;
+    farm.wait_until(&key, SOON, |record| record.state() == State::Enqueued).await;
+    let path = format!("/builds/{key}");
+    let page = text(&farm, &path).await;
+    assert!(page.contains("Why it waits") && page.contains("no worker"), "{page}");
+    let url = format!("{}{path}/cancel", farm.http_url());
+    let foreign = [("origin", "http://elsewhere"), ("sec-fetch-site", "cross-site"), ("x-none", "")];
+    for (name, value) in foreign {
+        let refused = client().post(&url).header(name, value).send().await.unwrap();
+        assert_eq!(refused.status(), StatusCode::FORBIDDEN, "{name}");
+    }
+    assert!(text(&farm, &path).await.contains("… waiting"));
+    let done = client().post(&url).header("origin", farm.http_url()).send().await.unwrap();
+    assert!(done.text().await.unwrap().contains("cancelled"));
+    ended_as(&farm, &key, Outcome::Cancelled).await;
+}
+
+#[tokio::test]
+async fn nothing_of_a_build_is_markup() {
+    let farm = Farm::all().await;
+    let evil = "<script>alert(1)</script><img src=x onerror=alert(2)>\"'&";
+    let mut request = script(
+        "printf '\\033[31m<b>red</b>\\033[0m \\033]8;;javascript:alert(3)\\007link\\n'; touch 'a<i>.txt'",
+    );
+    request.outputs = vec!["*.txt".to_owned()];
+    request.labels = [("x".to_owned(), evil.to_owned())].into();
+    request.submitter = Some(evil.to_owned());
+    request.env = [("NAME".to_owned(), evil.to_owned())].into();
+    request.command.push(evil.to_owned());
+    let key = farm.submit("core", request).await;
+    ended_as(&farm, &key, Outcome::Succeeded).await;
+    let page = text(&farm, &format!("/builds/{key}")).await;
+    let list = text(&farm, "/builds").await;
+    for shown in [&page, &list] {
+        let lower = shown.to_lowercase();
+        for part in ["<script", "<img", "<b>", "<i>", "href=\"javascript", "\u{1b}"] {
+            assert!(!lower.contains(part), "{part}: {shown}");
+        }
+    }
+    assert!(page.contains("<span class=\"f1\">&lt;b&gt;red&lt;/b&gt;</span> link"), "{page}");
+    assert!(page.contains("outputs/a%3Ci%3E.txt"), "{page}");
+}
+
+#[tokio::test]
+async fn a_long_log_is_shown_in_windows() {
+    let farm = Farm::all().await;
+    let key = farm.submit("core", script("seq 1 5000")).await;
+    ended_as(&farm, &key, Outcome::Succeeded).await;
+    let path = format!("/builds/{key}");
+    let last = text(&farm, &path).await;
+    assert!(last.contains("5000 lines") && last.contains("id=\"L5000\"") && !last.contains("id=\"L4500\""));
+    assert!(last.contains("line=4001#console") && last.contains("line=1#console"), "{last}");
+    let first = text(&farm, &format!("{path}?line=1")).await;
+    assert!(
+        first.contains("id=\"L500\"") && first.contains("line=501#console") && !first.contains("id=\"L501\"")
+    );
+    assert!(last.len() < 120_000, "{} bytes", last.len());
+}
+
+#[tokio::test]
+async fn what_does_not_exist_is_a_page_too() {
+    let farm = Farm::all().await;
+    let missing = get(&farm, "/builds/core/01a2135a-00b6-76ff-8724-aa3376ecc374").await;
+    assert_eq!(missing.status(), StatusCode::NOT_FOUND);
+    assert!(missing.text().await.unwrap().contains("Show the builds"));
+    let wrong = get(&farm, "/builds?state=nonsense").await;
+    assert_eq!(wrong.status(), StatusCode::BAD_REQUEST);
+    assert!(text(&farm, "/builds?group=").await.contains("forebay submit"), "an empty list says what to do");
+    let style = get(&farm, "/pages/style.css").await;
+    assert!(style.headers()["content-type"].to_str().unwrap().starts_with("text/css"));
+}
