@@ -43,9 +43,7 @@ impl Store {
         let list = &request.list;
         let limit = page::limit(list.limit, LIMIT)?;
         let mut connection = self.reader().await?;
-        let Some(bounds) = bounds(list, &mut connection).await? else {
-            return Ok(ListReply { builds: Vec::new(), truncated: false, next: None });
-        };
+        let bounds = bounds(list, &mut connection).await?;
         let places = places(self.dialect(), request, &bounds, &mut connection).await?;
         let query = matching(self.dialect(), request, &places.query, limit);
         let rows = query.fetch(&mut connection, "listing builds").await?;
@@ -62,16 +60,16 @@ impl Store {
     }
 }
 
-/// The statement of a page; none if no build is in the time range.
+/// The statement of a page.
 pub(crate) async fn page_query(
     dialect: Dialect,
     request: &ArchivedBuildsRequest,
     connection: &mut Connection,
-) -> Result<Option<Query>, StoreError> {
+) -> Result<Query, StoreError> {
     let limit = page::limit(request.list.limit, LIMIT)?;
-    let Some(bounds) = bounds(&request.list, connection).await? else { return Ok(None) };
+    let bounds = bounds(&request.list, connection).await?;
     let places = places(dialect, request, &bounds, connection).await?;
-    Ok(Some(matching(dialect, request, &places.query, limit)))
+    Ok(matching(dialect, request, &places.query, limit))
 }
 
 /// The place after which builds were not checked, if there are any.
@@ -85,27 +83,32 @@ async fn unchecked(places: &Query, connection: &mut Connection) -> Result<Option
     Ok(row.integer(1).map_err(failed)?.filter(|_| full))
 }
 
-/// The range of places; none if no build is in the time range.
-async fn bounds(list: &ListRequest, connection: &mut Connection) -> Result<Option<Bounds>, StoreError> {
+/// A range of places that has all builds of the time range.
+async fn bounds(list: &ListRequest, connection: &mut Connection) -> Result<Bounds, StoreError> {
     let mut bounds = Bounds { low: 0, before: page::before(list.cursor.as_deref())? };
     let what = "finding the builds of a time range";
+    // A build outside of the range by more than the slack shows that all before, or after, its place are outside, too. The
+    // one that is nearest in time inside shows nothing: others of the same moment have places on both sides of it.
     if let Some(since) = list.since_ms {
-        let mut query = Query::new("SELECT place FROM builds WHERE submitted_ms >= ");
-        query.bind(whole(since.0).saturating_sub(SLACK_MS)).add(" ORDER BY submitted_ms, place LIMIT 1");
-        let rows = query.fetch(connection, what).await?;
-        let Some(row) = rows.first() else { return Ok(None) };
-        bounds.low = row.whole(0).map_err(StoreError::while_(what))?;
-    }
-    if let Some(until) = list.until_ms {
         let mut query = Query::new("SELECT place FROM builds WHERE submitted_ms < ");
-        query.bind(whole(until.0).saturating_add(SLACK_MS));
+        query.bind(whole(since.0).saturating_sub(SLACK_MS));
         query.add(" ORDER BY submitted_ms DESC, place DESC LIMIT 1");
         let rows = query.fetch(connection, what).await?;
-        let Some(row) = rows.first() else { return Ok(None) };
-        let newest = row.whole(0).map_err(StoreError::while_(what))?;
-        bounds.before = bounds.before.min(newest.saturating_add(1));
+        if let Some(row) = rows.first() {
+            bounds.low = row.whole(0).map_err(StoreError::while_(what))?.saturating_add(1);
+        }
     }
-    Ok(Some(bounds))
+    if let Some(until) = list.until_ms {
+        let mut query = Query::new("SELECT place FROM builds WHERE submitted_ms >= ");
+        query.bind(whole(until.0).saturating_add(SLACK_MS));
+        query.add(" ORDER BY submitted_ms, place LIMIT 1");
+        let rows = query.fetch(connection, what).await?;
+        if let Some(row) = rows.first() {
+            let later = row.whole(0).map_err(StoreError::while_(what))?;
+            bounds.before = bounds.before.min(later);
+        }
+    }
+    Ok(bounds)
 }
 
 /// The places that the best index selects, newest first.

@@ -10,9 +10,7 @@ impl Store {
     pub async fn plan(&self, request: &ArchivedBuildsRequest) -> Result<Vec<String>, StoreError> {
         let what = "explaining a list";
         let mut connection = self.reader().await?;
-        let Some(query) = page_query(self.dialect(), request, &mut connection).await? else {
-            return Ok(Vec::new());
-        };
+        let query = page_query(self.dialect(), request, &mut connection).await?;
         let (explain, column) = match self.dialect() {
             Dialect::Sqlite => ("EXPLAIN QUERY PLAN ", 3),
             Dialect::Postgres => ("EXPLAIN ", 0),

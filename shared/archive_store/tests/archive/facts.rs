@@ -20,6 +20,7 @@ on_both! {
     what_is_delivered_again_changes_nothing,
     a_message_that_cannot_be_read_is_set_aside,
     filters_select_the_same_builds_as_a_scan,
+    a_time_range_has_its_builds_in_whatever_order_they_came,
     pages_cover_all_builds_once,
     a_rare_text_is_looked_up_in_an_index,
     no_list_reads_a_whole_table,
@@ -192,6 +193,31 @@ async fn filters_select_the_same_builds_as_a_scan(database: Database) {
     for text in ["", "ab"] {
         let short = request(ListRequest { text: Some(text.into()), ..all.clone() });
         assert!(database.store.builds(&short).await.unwrap_err().is_misuse());
+    }
+}
+
+async fn a_time_range_has_its_builds_in_whatever_order_they_came(database: Database) {
+    let (mut log, minutes) = (Log::default(), |minutes: u64| minutes * 60_000);
+    // Several enqueuers accept builds at once: of each moment, later builds came first.
+    let times: Vec<u64> = (0..6)
+        .flat_map(|hour| (0..5).map(move |n| START_MS + minutes(60 * hour) + minutes(1) * (4 - n)))
+        .collect();
+    for (number, at) in (1..).zip(&times) {
+        let labels = json!({"n": number.to_string()});
+        log.whole_build(number, "core", &json!({"submitted_at_ms": at, "labels": labels}));
+    }
+    let mut writer = database.store.writer().await.unwrap();
+    archive(&mut writer, &log.messages, 100).await;
+    for (since, until) in
+        [(0, 1000), (0, 3), (2, 1000), (60, 62), (61, 180), (119, 121), (301, 304), (400, 500)]
+    {
+        let (since, until) = (START_MS + minutes(since), START_MS + minutes(until));
+        let (since_ms, until_ms) = (Some(Millis(since)), Some(Millis(until)));
+        let range = ListRequest { since_ms, until_ms, limit: Some(1000), ..ListRequest::default() };
+        let inside =
+            (1..).zip(&times).filter(|(_, at)| (since..until).contains(at)).map(|(number, _)| number);
+        let expected: Vec<u64> = inside.collect::<Vec<_>>().into_iter().rev().collect();
+        assert_eq!(numbers(&database.store, &request(range)).await, expected, "{since} to {until}");
     }
 }
 
