@@ -4,6 +4,7 @@
 mod ansi;
 mod build;
 mod console;
+mod farm;
 mod layout;
 mod list;
 
@@ -36,6 +37,7 @@ pub(crate) fn routes() -> Router<Gateway> {
         .route("/builds", get(list::show))
         .route("/builds/{group}/{id}", get(build::show))
         .route("/builds/{group}/{id}/cancel", post(build::cancel))
+        .route("/farm", get(farm::show))
         .route(STYLE_PATH, get(style))
         .layer(middleware::from_fn(protect))
 }

@@ -28,7 +28,7 @@ pub(super) fn page(title: &str, content: &Markup) -> Html<String> {
             }
             body {
                 a.skip href="#content" { "Skip to the content" }
-                header { nav aria-label="Pages" { a href="/builds" { "Forebay" } " " a href="/builds" { "Builds" } } }
+                header { nav aria-label="Pages" { a href="/builds" { "Forebay" } " " a href="/builds" { "Builds" } " " a href="/farm" { "Farm" } } }
                 main #content { (content) }
             }
         }

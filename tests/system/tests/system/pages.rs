@@ -121,3 +121,15 @@ async fn what_does_not_exist_is_a_page_too() {
     let style = get(&farm, "/pages/style.css").await;
     assert!(style.headers()["content-type"].to_str().unwrap().starts_with("text/css"));
 }
+
+#[tokio::test]
+async fn the_farm_shows_what_runs_and_what_waits() {
+    let farm = Farm::all().await;
+    let running = farm.submit("core", script("sleep 600")).await;
+    farm.wait_until(&running, SOON, |record| record.state() == State::InProgress).await;
+    let page = text(&farm, "/farm").await;
+    assert!(page.contains("✓ ready") && page.contains(&format!("href=\"/builds/{running}\"")), "{page}");
+    assert!(page.contains("href=\"/builds?group=core\""), "{page}");
+    let none = Farm::builder().without("worker").start().await;
+    assert!(text(&none, "/farm").await.contains("forebay serve worker"));
+}
