@@ -16,6 +16,7 @@ import os
 import random
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -25,7 +26,6 @@ from pathlib import Path
 from demo import FOREBAY, ROOT, DemoError, environment, farm, forebay
 
 E2E = ROOT / "tests/e2e"
-PROMETHEUS_PORT = 19090
 GROUPS = {"core": 2, "mobile": 2, "nightly": 1}  # group: ESU of x86
 # Percent of all builds: table 6 of Google's paper.
 PRIORITIES = {"emergency": 0.4, "interactive": 40.1, "automated": 46.0, "batch": 13.6}
@@ -91,7 +91,8 @@ def prometheus(folder, data):
         [sys.executable, config / "targets.py", data / "endpoints.json"], stdout=subprocess.PIPE, check=True
     )
     (config / "targets/forebay-up.yml").write_bytes(targets.stdout)
-    address = f"127.0.0.1:{PROMETHEUS_PORT}"
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
     command = [
         ROOT / ".tools/bin/prometheus", f"--config.file={config / 'prometheus.yml'}",
         f"--storage.tsdb.path={folder / 'series'}", f"--web.listen-address={address}",
@@ -127,7 +128,7 @@ class Record:
         self.calls = [call for call in self.calls if call.poll() is None]
 
     def run(self, seconds, between):
-        """Submits builds at random times: on average one in `between` seconds, half of them in bursts."""
+        """Submits builds at random times: on average one in `between` seconds, more than half of them in bursts."""
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             for _ in range(random.choice((1, 1, 1, 1, 6))):

@@ -22,7 +22,7 @@ use crate::{
 
 /// Time between two searches for builds that are too old, without new events.
 const SWEEP: Duration = Duration::from_secs(60);
-/// Time between two parts of a search: batches have their turn.
+/// Time between two parts of a search, in which batches are written.
 const SWEEP_PART: Duration = Duration::from_millis(200);
 
 /// Why writing started over.

@@ -1,21 +1,10 @@
 //! Sizes, durations and times as text.
 
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
+use client::text::date;
+pub(crate) use client::text::size;
 use model::Millis;
-
-/// Formats a size in bytes, e.g. `1.5 MB`.
-pub(crate) fn size(bytes: u64) -> String {
-    let mut value = bytes as f64;
-    for unit in ["B", "kB", "MB", "GB"] {
-        if value < 999.5 {
-            let digits = usize::from(unit != "B" && value < 99.95);
-            return format!("{value:.digits$} {unit}");
-        }
-        value /= 1000.0;
-    }
-    format!("{value:.1} TB")
-}
 
 /// Formats seconds, e.g. `0.123 s`, `12.3 s` or `5m 2s`.
 pub(crate) fn seconds(seconds: f64) -> String {
@@ -42,14 +31,9 @@ pub(crate) fn span(from: Millis, to: Millis) -> String {
     seconds(to.since(from).as_secs_f64())
 }
 
-/// The last millisecond of the year 9999.
-const LATEST: Millis = Millis(253_402_300_799_999);
-
 /// Formats an instant and its age.
 pub(crate) fn instant(at: Millis, now: Millis) -> String {
-    // The format has four digits for the year; a record of a broken writer may have any time.
-    let time = humantime::format_rfc3339_seconds(SystemTime::from(at.min(LATEST)));
-    format!("{time} ({} ago)", age(at, now))
+    format!("{} ({} ago)", date(at), age(at, now))
 }
 
 /// The age of an instant in its two largest units.
@@ -65,16 +49,7 @@ pub(crate) fn age(at: Millis, now: Millis) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{Duration, Millis, about, age, instant, seconds, size};
-
-    #[test]
-    fn sizes() {
-        for (bytes, text) in [(0, "0 B"), (999, "999 B"), (1000, "1.0 kB"), (123_456, "123 kB")] {
-            assert_eq!(size(bytes), text);
-        }
-        assert_eq!(size(4_200_000_000), "4.2 GB");
-        assert_eq!(size(u64::MAX), "18446744.1 TB");
-    }
+    use super::{Duration, Millis, about, age, instant, seconds};
 
     #[test]
     fn times() {

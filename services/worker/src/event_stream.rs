@@ -14,7 +14,7 @@ use crate::{shared::Shared, stop::Stop};
 
 /// Time without new events after which a stream has expired.
 const EXPIRY: Duration = Duration::from_secs(10);
-/// Time after which the build ends whatever still comes: anyone who knows the build can publish events of it.
+/// Time after which the build ends even if events still come: every client can publish events of any build.
 const WAIT_MAX: Duration = Duration::from_secs(30);
 const PAUSE: Duration = Duration::from_millis(100);
 

@@ -10,7 +10,7 @@ use crate::{
 
 /// Number of rows that are removed before the size is read again, each with all that belongs to it.
 const STEP: usize = 10;
-/// Number of rows after which a transaction removes no more, so that batches have their turn.
+/// Number of rows after which a transaction removes no more, so that batches can be written.
 const ROWS_MAX: u64 = 50_000;
 const REMOVING: &str = "removing the oldest builds of an archive that is too large";
 

@@ -13,6 +13,7 @@ mod kind;
 mod line;
 mod log;
 mod queue;
+pub mod text;
 mod watch;
 
 pub use archived_console::ArchivedConsole;

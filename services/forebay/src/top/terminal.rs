@@ -29,8 +29,8 @@ use crate::{
     farm::Farm,
 };
 
-/// Time limit of a question to the farm.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// Time limit of a question to the farm. Lists wait 3 s for an archive that does not answer, by group and once more.
+const PATIENCE: Duration = Duration::from_secs(10);
 /// How long the thread that reads keys waits before it looks whether it is still needed.
 const KEY_WAIT: Duration = Duration::from_millis(200);
 
@@ -43,7 +43,7 @@ impl Drop for Restore {
     }
 }
 
-/// What runs beside the drawing: at most one question and one order at a time.
+/// The screen, and what runs in the background: at most one question and one cancel at a time.
 struct Top<'a> {
     farm: &'a Farm,
     screen: Screen,

@@ -6,14 +6,14 @@ use axum::{
     extract::State as FromState,
     response::{Html, Redirect},
 };
-use client::RunChoice;
+use client::{RunChoice, text::size};
 use maud::{Markup, html};
 use model::{Attempt, BuildResult, BuildView, Millis, OutputFile, State, WhyReply};
 use telemetry::escaped;
 
 use super::{
     console,
-    layout::{ErrorPage, ago, badge, fact, page, path_of, short, size, span},
+    layout::{ErrorPage, ago, badge, fact, page, path_of, short, span},
     list::work,
 };
 use crate::{

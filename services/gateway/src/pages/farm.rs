@@ -1,13 +1,14 @@
 //! The page of the farm: its workers with what they run, its executors, and what waits in each group.
 
 use axum::{extract::State as FromState, response::Html};
+use client::text::size;
 use maud::{Markup, html};
 use model::{
     ExecutorHeartbeat, ExecutorStatus, GroupStanding, Millis, WorkerStatus, WorkerView, WorkspaceState,
 };
 use telemetry::escaped;
 
-use super::layout::{ErrorPage, ago, page, size};
+use super::layout::{ErrorPage, ago, page};
 use crate::gateway::Gateway;
 
 /// Handles `GET /farm`: shows workers, executors and groups.

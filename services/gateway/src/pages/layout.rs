@@ -6,6 +6,7 @@ use axum::{
     http::StatusCode,
     response::{Html, IntoResponse, Response},
 };
+use client::text::date;
 use maud::{DOCTYPE, Markup, html};
 use model::{BuildKey, BuildRecord, Millis, Outcome, State};
 use telemetry::escaped;
@@ -81,12 +82,6 @@ pub(super) fn ago(at: Millis, now: Millis) -> Markup {
     html! { time datetime=(date) title=(date) { (span(now.since(at))) " ago" } }
 }
 
-fn date(at: Millis) -> String {
-    /// The last millisecond of the year 9999: the format has four digits for the year.
-    const LATEST: Millis = Millis(253_402_300_799_999);
-    humantime::format_rfc3339_seconds(at.min(LATEST).into()).to_string()
-}
-
 /// A span of time in its two largest units.
 pub(super) fn span(time: Duration) -> String {
     let seconds = time.as_secs();
@@ -98,18 +93,6 @@ pub(super) fn span(time: Duration) -> String {
         3600..86_400 => format!("{} h {} min", seconds / 3600, seconds % 3600 / 60),
         _ => format!("{} d {} h", seconds / 86_400, seconds % 86_400 / 3600),
     }
-}
-
-/// A size with three digits.
-pub(super) fn size(bytes: u64) -> String {
-    let mut value = bytes as f64;
-    for unit in ["B", "kB", "MB", "GB"] {
-        if value < 999.5 {
-            return if unit == "B" { format!("{bytes} B") } else { format!("{value:.1} {unit}") };
-        }
-        value /= 1000.0;
-    }
-    format!("{value:.1} TB")
 }
 
 /// The first characters of a text, in one line.
@@ -128,18 +111,14 @@ pub(super) fn fact(name: &str, value: Option<impl maud::Render>) -> Markup {
 
 #[cfg(test)]
 mod tests {
-    use super::{short, size, span};
+    use super::{short, span};
     use std::time::Duration;
 
     #[test]
-    fn times_have_two_units_and_sizes_three_digits() {
+    fn times_have_two_units_and_long_texts_are_cut() {
         let of = |seconds| span(Duration::from_secs(seconds));
         assert_eq!([of(3), of(59), of(61), of(3_661)], ["3.0 s", "59 s", "1 min 1 s", "1 h 1 min"]);
         assert_eq!([of(90_000), span(Duration::from_millis(120))], ["1 d 1 h", "120 ms"]);
         assert_eq!([short("über\n", 9), short("überall", 4)], ["über\\n", "über…"]);
-        assert_eq!(
-            [size(999), size(1500), size(2_500_000), size(u64::MAX)],
-            ["999 B", "1.5 kB", "2.5 MB", "18446744.1 TB"]
-        );
     }
 }

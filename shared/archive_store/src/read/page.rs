@@ -26,7 +26,7 @@ pub(crate) fn cursor(place: i64) -> String {
     format!("{CURSOR_PREFIX}{place}")
 }
 
-/// The cursor of the rows after the one with these texts as its key, whatever characters they have.
+/// The cursor of the rows after the one with these texts as its key. They may contain any character.
 pub(crate) fn text_cursor<const N: usize>(key: &[String; N]) -> String {
     URL_SAFE_NO_PAD.encode(serde_json::Value::from(key.as_slice()).to_string())
 }
@@ -53,7 +53,7 @@ pub(crate) fn cut<K, T: Serialize>(found: Vec<(K, T)>, limit: usize) -> (Vec<T>,
     let (mut rows, mut room, mut last) = (Vec::new(), PAGE_BYTES_MAX, None);
     for (key, row) in found {
         let size = serde_json::to_vec(&row).map_or(0, |json| json.len());
-        // The first row is part of the page whatever its size, so that pages always advance.
+        // The first row is part of the page even if it is too large: otherwise pages would not advance.
         if rows.len() == limit || (size > room && !rows.is_empty()) {
             return (rows, last);
         }
@@ -95,7 +95,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn texts_are_read_back_whatever_they_are(one in "[^\0]*", other in "(\n|[^\0])*") {
+        fn all_texts_are_read_back(one in "[^\0]*", other in "(\n|[^\0])*") {
             let key = [one, other];
             prop_assert_eq!(texts::<2>(&text_cursor(&key)).unwrap(), key);
         }

@@ -20,7 +20,7 @@ on_both! {
     what_is_delivered_again_changes_nothing,
     a_message_that_cannot_be_read_is_set_aside,
     filters_select_the_same_builds_as_a_scan,
-    a_time_range_has_its_builds_in_whatever_order_they_came,
+    a_time_range_has_all_its_builds_in_any_order_of_arrival,
     pages_cover_all_builds_once,
     a_rare_text_is_looked_up_in_an_index,
     no_list_reads_a_whole_table,
@@ -196,9 +196,9 @@ async fn filters_select_the_same_builds_as_a_scan(database: Database) {
     }
 }
 
-async fn a_time_range_has_its_builds_in_whatever_order_they_came(database: Database) {
+async fn a_time_range_has_all_its_builds_in_any_order_of_arrival(database: Database) {
     let (mut log, minutes) = (Log::default(), |minutes: u64| minutes * 60_000);
-    // Several enqueuers accept builds at once: of each moment, later builds came first.
+    // Several enqueuers accept builds at once: in each group of five, later builds came first.
     let times: Vec<u64> = (0..6)
         .flat_map(|hour| (0..5).map(move |n| START_MS + minutes(60 * hour) + minutes(1) * (4 - n)))
         .collect();

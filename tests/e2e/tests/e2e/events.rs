@@ -31,7 +31,7 @@ async fn archived(client: &Client, wanted: &ToolInvocationsRequest) -> ToolInvoc
     }
 }
 
-/// Bazel waited at most a second for its events. Without them it ends 15 to 80 ms after the time in `BuildFinished`.
+/// Bazel waited at most a second for its events after the time in `BuildFinished`.
 fn ended_at_once(call: &ToolInvocationView, ended: Millis) {
     let waited = ended.0 - call.finished_at_ms.unwrap().0;
     println!("{waited} ms from the end of the build to the end of Bazel");
