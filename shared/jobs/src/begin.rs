@@ -6,7 +6,6 @@ use bus::ChunkFault;
 use cas::CasError;
 use download::Downloader;
 use model::{BuildJob, Graph, Job, JobLimits, Reason, ReasonCode, SendingBuild};
-use parking_lot::Mutex;
 use remote::Remote;
 use tokio::time::Instant;
 use tonic::metadata::{Ascii, MetadataMap, MetadataValue};
@@ -19,6 +18,7 @@ use crate::{
     patience::Patience,
     run::{JobEnding, JobRun},
     runner::Runner,
+    running::RunningTries,
     scan::{hash_all, scan},
     store_wait::{StoreWait, passing_code},
     tree::FUNCTION,
@@ -66,7 +66,7 @@ impl JobRun<'_> {
                 invocation: format!("{}/{}", self.record.build.id, self.record.attempt),
                 folder,
                 bytes_max: self.bytes_max,
-                operations: Mutex::default(),
+                running: RunningTries::new(self.clock.clone()),
             })
         };
         match self.unless_over(runner).await {

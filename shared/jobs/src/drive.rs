@@ -161,7 +161,11 @@ impl Drive<'_> {
                     impossible!("task {} ended, which the job does not have", index.get());
                     return Ok(());
                 };
-                (index, VisibleEffects::default(), Some(TaskEnd::dropped(task)))
+                let mut end = TaskEnd::dropped(task);
+                if let Some(ran) = self.runner.running.end(index) {
+                    ran.add_to(&mut end.report);
+                }
+                (index, VisibleEffects::default(), Some(end))
             }
         };
         self.handles.remove(&index);
@@ -220,6 +224,13 @@ impl Drive<'_> {
             self.runner.cancel(Some(&consequences.cancelled)).await;
         }
         let Consequences { skipped, cancelled } = consequences;
+        for index in &cancelled {
+            if let (Some(ran), Some(report)) =
+                (self.runner.running.end(*index), self.graph.report_mut(*index))
+            {
+                ran.add_to(report);
+            }
+        }
         for index in skipped.into_iter().chain(cancelled) {
             if let Some(report) = self.graph.report(index) {
                 self.unpublished.push(report.clone());

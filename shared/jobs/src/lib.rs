@@ -23,6 +23,7 @@ mod patience;
 mod remake;
 mod run;
 mod runner;
+mod running;
 mod scan;
 mod store_wait;
 mod task_error;

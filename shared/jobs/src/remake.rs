@@ -23,7 +23,7 @@ impl Runner {
         let mut runs = 0;
         while let Some(index) = stack.last().copied() {
             let made = self.make_again(index).await;
-            self.forget_operation(index);
+            self.running.end(index);
             runs += 1;
             match made {
                 Ok(made) => {

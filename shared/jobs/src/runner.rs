@@ -1,12 +1,11 @@
 //! Runs one task: its action through the farm, or its internal step on the worker.
 
-use std::{collections::HashMap, path::PathBuf, sync::Arc, time::Duration};
+use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use download::Downloader;
 use futures::{StreamExt as _, stream};
 use invariant::impossible;
 use model::{BlobDigest, CommandStep, Step, Task, TaskIndex, TaskReport, TaskStatus};
-use parking_lot::Mutex;
 use prost::Message as _;
 use reapi::{
     execution::{ActionResult, RequestMetadata, ToolDetails},
@@ -27,6 +26,7 @@ use crate::{
     job_files::{Effect, JobFiles},
     output::TaskOutput,
     patience::Patience,
+    running::RunningTries,
     task_error::TaskError,
     tree::{Folder, Node},
     unsent::Unsent,
@@ -57,8 +57,7 @@ pub(crate) struct Runner {
     pub(crate) folder: PathBuf,
     /// Maximum bytes that an internal step may write.
     pub(crate) bytes_max: u64,
-    /// Running operations, by task.
-    pub(crate) operations: Mutex<HashMap<TaskIndex, String>>,
+    pub(crate) running: RunningTries,
 }
 
 /// The end of one try of a task.
@@ -99,8 +98,12 @@ impl Runner {
                 Err(error) => Err(error),
             };
         }
-        self.forget_operation(index);
-        Some(ended.unwrap_or_else(|error| TaskEnd::failed(task, error)))
+        let ran = self.running.end(index);
+        let mut end = ended.unwrap_or_else(|error| TaskEnd::failed(task, error));
+        if let Some(ran) = ran {
+            ran.add_to(&mut end.report);
+        }
+        Some(end)
     }
 
     async fn run_once(
@@ -133,6 +136,7 @@ impl Runner {
         visible: &VisibleEffects,
     ) -> Result<TaskEnd, TaskError> {
         let began = std::time::Instant::now();
+        self.running.start(index, None);
         let effect = match step {
             Step::Fetch { url, to, digest } => {
                 let file = self.folder.join(format!("{}", index.get()));
@@ -174,6 +178,7 @@ impl Runner {
     ) -> Result<TaskEnd, TaskError> {
         let root = self.job_files.input_root(index, command, visible)?;
         let action = action_of(command, &root.message()?.0);
+        self.running.start(index, Some(action.digest));
         let known = self.patience.patiently(|| self.remote.cached(&action.digest)).await?;
         if let Some(result) = known.filter(|result| result.exit_code == 0) {
             return self.task_end(task, command, &rpc::Status::default(), Some(result), true).await;
@@ -223,13 +228,9 @@ impl Runner {
         action: &TaskAction,
     ) -> Result<reapi::execution::ExecuteResponse, RemoteError> {
         let remote = self.remote.with_headers(self.headers_of(task));
-        let note = |name: &str| {
-            let mut operations = self.operations.lock();
-            if operations.get(&index).is_none_or(|known| known != name) {
-                operations.insert(index, name.to_owned());
-            }
-        };
+        let note = |name: &str| self.running.has_operation(index, name);
         let remote = &remote;
+        self.running.start(index, Some(action.digest));
         let executed = self.patience.patiently(|| {
             remote.execute(&action.digest, false, priority(task.priority), move |name, _| note(name))
         });
@@ -306,14 +307,7 @@ impl Runner {
 
     /// Cancels the operations of these tasks, or all running ones.
     pub(crate) async fn cancel(&self, tasks: Option<&[TaskIndex]>) {
-        let names: Vec<String> = {
-            let mut operations = self.operations.lock();
-            match tasks {
-                Some(tasks) => tasks.iter().filter_map(|index| operations.remove(index)).collect(),
-                None => operations.drain().map(|(_, name)| name).collect(),
-            }
-        };
-        let cancels = names.into_iter().map(|name| {
+        let cancels = self.running.take_operations(tasks).into_iter().map(|name| {
             let remote = self.remote.clone();
             // If this call fails, the operations end later, when the farm notices that no client waits for them.
             async move { drop(remote.cancel(&name).await) }
@@ -321,10 +315,6 @@ impl Runner {
         let all = stream::iter(cancels).buffer_unordered(CANCELS).collect::<Vec<()>>();
         // Operations that are not cancelled in time end in the same way.
         let _ = tokio::time::timeout(CANCELLING, all).await;
-    }
-
-    pub(crate) fn forget_operation(&self, index: TaskIndex) {
-        self.operations.lock().remove(&index);
     }
 }
 

@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{Digest, OutputFile, TaskId};
+use crate::{BlobDigest, Digest, Millis, OutputFile, TaskId};
 
 pub use fault::{InvalidJob, JobFault};
 pub use graph::{
@@ -285,6 +285,16 @@ pub struct TaskReport {
     /// Peak memory in bytes; absent if unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory_bytes: Option<u64>,
+    /// Start of its last try, in milliseconds since 1970: when its command was submitted for execution, its cached
+    /// result was looked up, or its internal step began. Absent if it never started, and in reports of earlier versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub started_at_ms: Option<Millis>,
+    /// End of its last try, in milliseconds since 1970; absent if `started_at_ms` is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ended_at_ms: Option<Millis>,
+    /// Digest of its action; absent if no action was made for it, and in reports of earlier versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub action: Option<BlobDigest>,
 }
 
 impl TaskReport {
@@ -302,6 +312,9 @@ impl TaskReport {
             wall_ms: None,
             cpu_ms: None,
             memory_bytes: None,
+            started_at_ms: None,
+            ended_at_ms: None,
+            action: None,
         }
     }
 }

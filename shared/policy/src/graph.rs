@@ -174,6 +174,11 @@ impl GraphRun {
         self.reports.get(task.get())?.as_ref()
     }
 
+    /// The report on a task that has ended, to add what its owner knows about its run.
+    pub fn report_mut(&mut self, task: TaskIndex) -> Option<&mut TaskReport> {
+        self.reports.get_mut(task.get())?.as_mut()
+    }
+
     /// The reports of all ended tasks, in the order of the job.
     pub fn reports(&self) -> impl Iterator<Item = &TaskReport> {
         self.reports.iter().flatten()

@@ -4,6 +4,7 @@ mod faults;
 mod large;
 mod project;
 mod steps;
+mod times;
 
 use std::{collections::BTreeMap, path::Path, time::Duration};
 
