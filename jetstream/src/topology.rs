@@ -7,8 +7,8 @@ use async_nats::jetstream::{
     stream::{Config, DiscardPolicy, Republish, RetentionPolicy, StorageType},
 };
 use bus::{
-    ActionSubject, BazelSubject, EventSubject, ExecutorLeaseSubject, LeaseSubject, LogSubject,
-    RequestSubject, stream,
+    ActionSubject, BazelSubject, DECISIONS_SUBJECT, EventSubject, ExecutorLeaseSubject, LeaseSubject,
+    LogSubject, RequestSubject, stream,
 };
 use invariant::Present as _;
 use model::Priority;
@@ -74,6 +74,7 @@ impl Topology {
             executors(settings),
             logs(settings),
             quotas(settings),
+            decisions(settings),
             models(settings),
             scale(settings),
             shared_settings(settings),
@@ -232,6 +233,22 @@ fn quotas(settings: &TopologySettings) -> Config {
             headers_only: false,
         }),
         ..bucket_base(stream::QUOTA, what, settings)
+    }
+}
+
+/// Retention of the governor's decisions, and their maximum size in bytes: at the default tick, these are about 300 groups.
+const DECISIONS_AGE: Duration = Duration::from_secs(7 * 24 * 3600);
+const DECISIONS_BYTES_MAX: i64 = 256 << 20;
+
+fn decisions(settings: &TopologySettings) -> Config {
+    let what = "Decisions of the governor over time, as the bucket of quotas repeats them";
+    Config {
+        max_age: DECISIONS_AGE,
+        max_bytes: DECISIONS_BYTES_MAX,
+        // They inform people only.
+        discard: DiscardPolicy::Old,
+        allow_direct: true,
+        ..stream_base(stream::DECISIONS, what, vec![DECISIONS_SUBJECT.to_owned()], settings)
     }
 }
 

@@ -13,6 +13,7 @@ mod plot;
 pub mod queues;
 mod quota_run;
 mod random;
+mod recorder;
 mod scaling;
 mod scenario;
 mod series;
@@ -26,6 +27,7 @@ pub use estimates::{
 pub use measure::{GroupPhase, QuotaMetrics};
 pub use plot::{plot_lateness, plot_makespans, plot_quota, plot_scaling, plot_waits};
 pub use quota_run::{QuotaRun, run};
+pub use recorder::{RecordedBuild, Recorder};
 pub use scaling::{
     Autoscale, InvalidScaling, Pattern, PoolSize, ScalingFigures, ScalingItem, ScalingRun, ScalingScenario,
     read_scaling_items, scale,

@@ -12,7 +12,7 @@ use invariant::impossible;
 use model::{
     ActionsRequest, ApiError, ArchivedBuildRequest, ArchivedBuildsRequest, BuildKey, ConsoleRequest,
     ErrorCode, FindReply, FindRequest, HistoryRequest, InvocationRequest, InvocationsReply, ReportRequest,
-    TargetsRequest, TestsRequest, ToolInvocationsRequest,
+    TargetsRequest, TestGridRequest, TestsRequest, ToolInvocationsRequest,
 };
 use service::{Context, ServiceError};
 use telemetry::metrics::{Counter, Histogram, Label, count, observe};
@@ -144,6 +144,10 @@ impl Handler {
                 let wanted: TestsRequest = read(encoding, payload)?;
                 Ok(store.tests(&wanted).await.map_err(failed)?.encode(encoding))
             }
+            ArchiveCall::TestGrid => {
+                let wanted: TestGridRequest = read_or_default(encoding, payload)?;
+                Ok(store.test_grid(&wanted).await.map_err(failed)?.encode(encoding))
+            }
             ArchiveCall::Report => {
                 let wanted: ReportRequest = read(encoding, payload)?;
                 Ok(store.report(&wanted).await.map_err(failed)?.encode(encoding))
@@ -167,6 +171,7 @@ fn endpoint(call: ArchiveCall) -> &'static str {
         ArchiveCall::ToolInvocations => "archive.tool_invocations",
         ArchiveCall::Targets => "archive.targets",
         ArchiveCall::Tests => "archive.tests",
+        ArchiveCall::TestGrid => "archive.test_grid",
         ArchiveCall::Report => "archive.report",
         ArchiveCall::Status => "archive.status",
     }

@@ -77,7 +77,7 @@ pub(crate) fn status(executor: &ExecutorHeartbeat) -> String {
         ExecutorStatus::Ready => "ready".to_owned(),
         ExecutorStatus::Draining => "draining".to_owned(),
         ExecutorStatus::Gone => "gone".to_owned(),
-        ExecutorStatus::Closed if executor.window.red.is_empty() => "full".to_owned(),
+        ExecutorStatus::Closed if executor.is_full() => "full".to_owned(),
         ExecutorStatus::Closed => format!("closed: {}", executor.window.red.join("; ")),
     }
 }

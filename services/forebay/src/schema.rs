@@ -33,7 +33,7 @@ pub(crate) struct SchemaArgs {
 /// Prints the schemas, or writes them to files.
 pub(crate) fn run(args: &SchemaArgs) -> Result<ExitCode, Failure> {
     if args.openapi {
-        stdout::bytes(pretty(&gateway::openapi())?.as_bytes())?;
+        stdout::bytes(pretty(&http_api::openapi())?.as_bytes())?;
         return Ok(ExitCode::SUCCESS);
     }
     let schemas = all();
@@ -91,6 +91,8 @@ fn all() -> Vec<(String, Value)> {
         open::<model::ScalePlan>(),
         open::<model::TargetsReply>(),
         strict::<model::TargetsRequest>(),
+        open::<model::TestGridReply>(),
+        strict::<model::TestGridRequest>(),
         open::<model::TestsReply>(),
         strict::<model::TestsRequest>(),
         open::<ToolEvent>(),

@@ -33,6 +33,9 @@ pub(crate) struct ServeArgs {
     /// Address for the gateway's Remote Execution API [default: the setting `grpc_listen`, 127.0.0.1:8980]
     #[arg(long, value_name = "HOST:PORT")]
     grpc_listen: Option<String>,
+    /// Address for the pages and the HTTP API of the service web [default: the setting `web_listen`, 127.0.0.1:8081]
+    #[arg(long, value_name = "HOST:PORT")]
+    web_listen: Option<String>,
     /// Address for the cache-only gRPC API of the cas service [default: the setting `cas_listen`, 127.0.0.1:0]
     #[arg(long, value_name = "HOST:PORT")]
     cas_listen: Option<String>,
@@ -73,6 +76,8 @@ enum Service {
     Reaper,
     /// Serves the HTTP API and the Remote Execution API
     Gateway,
+    /// Serves the pages for browsers and the HTTP API, apart from the gateways
+    Web,
     /// Assigns waiting actions to executors
     Scheduler,
     /// Runs actions in sandboxes
@@ -93,6 +98,7 @@ impl Service {
             Self::Worker => "worker",
             Self::Reaper => "reaper",
             Self::Gateway => "gateway",
+            Self::Web => "web",
             Self::Scheduler => "scheduler",
             Self::Executor => "executor",
             Self::Cas => "cas",
@@ -110,6 +116,7 @@ impl Service {
             Self::Worker => worker::run(context, settings.worker()).await,
             Self::Reaper => reaper::run(context, settings.reaper()).await,
             Self::Gateway => gateway::run(context, settings.gateway()).await,
+            Self::Web => web::run(context, settings.web()).await,
             Self::Scheduler => scheduler::run(context, settings.scheduler()).await,
             Self::Executor => executor::run(context, settings.executor()).await,
             Self::Cas => cas_service::run(context, settings.cas()).await,
@@ -166,6 +173,9 @@ impl ServeArgs {
         }
         if let Some(address) = &self.http_listen {
             settings.http_listen.clone_from(address);
+        }
+        if let Some(address) = &self.web_listen {
+            settings.web_listen.clone_from(address);
         }
         if let Some(address) = &self.cas_listen {
             settings.cas_listen.clone_from(address);

@@ -4,7 +4,6 @@ mod estimate;
 mod files;
 mod quota;
 mod record;
-mod recorder;
 mod run;
 mod scale;
 mod source;

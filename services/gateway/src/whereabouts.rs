@@ -8,7 +8,7 @@ use service::host_name;
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
-use crate::url;
+use http_api::url;
 
 /// Answers address requests until the gateway stops.
 pub(crate) async fn answer(bus: Bus, http: SocketAddr, grpc: SocketAddr, stop: CancellationToken) {

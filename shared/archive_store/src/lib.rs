@@ -12,6 +12,7 @@ mod error;
 mod event_rows;
 mod figures;
 mod file_id;
+mod grid;
 mod lock;
 mod migrations;
 mod plain;

@@ -13,6 +13,7 @@ mod plan;
 mod query;
 mod report;
 mod status;
+mod test_grid;
 mod text;
 mod tools;
 mod trigrams;

@@ -13,8 +13,8 @@ use model::{
     BuildRequest, BuildView, CancelBody, CancelReply, CancelRequest, ConsoleReply, ConsoleRequest,
     CreateReply, ErrorCode, FindReply, FindRequest, GetRequest, GroupsReply, HistoryReply, HistoryRequest,
     InvocationReply, InvocationRequest, InvocationsReply, ListReply, ListRequest, QuotaReply, ReportReply,
-    ReportRequest, TargetsReply, TargetsRequest, TestsReply, TestsRequest, ToolInvocationsReply,
-    ToolInvocationsRequest, WhyReply, WhyRequest, WorkerView,
+    ReportRequest, TargetsReply, TargetsRequest, TestGridReply, TestGridRequest, TestsReply, TestsRequest,
+    ToolInvocationsReply, ToolInvocationsRequest, WhyReply, WhyRequest, WorkerView,
 };
 
 use crate::{
@@ -53,6 +53,8 @@ message!(
     ReportRequest,
     TargetsReply,
     TargetsRequest,
+    TestGridReply,
+    TestGridRequest,
     TestsReply,
     TestsRequest,
     ToolInvocationsReply,
@@ -76,6 +78,7 @@ from_client!(
     ListRequest,
     ReportRequest,
     TargetsRequest,
+    TestGridRequest,
     TestsRequest,
     ToolInvocationsRequest,
     WhyRequest,
@@ -98,6 +101,7 @@ to_client!(
     QuotaReply,
     ReportReply,
     TargetsReply,
+    TestGridReply,
     TestsReply,
     ToolInvocationsReply,
     Vec<WorkerView>,

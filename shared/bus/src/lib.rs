@@ -15,6 +15,7 @@ mod clock;
 mod codec;
 mod connect;
 mod console;
+mod decisions;
 mod entries;
 mod error;
 mod follow;
@@ -57,6 +58,7 @@ pub mod hidden {
 pub use codec::{DecodeError, Encoding, FromClient, FromJson, Message, ToClient, millis};
 pub use connect::{Bus, LiveConnection, Patience, Reconnects, ServerInfo};
 pub use console::{Chunk, ConsoleChunk, ConsoleFrame, GuardedWriter, RunPlace, invocation_of};
+pub use decisions::DECISIONS_SUBJECT;
 pub use entries::{ActionsFloor, ArchivedBlobs, QuotaChange, QuotaOf};
 pub use error::BusError;
 pub use follow::{Follower, Start};

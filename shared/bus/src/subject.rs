@@ -24,6 +24,8 @@ pub mod stream {
     pub const LOGS: &str = "FOREBAY_LOGS";
     /// Quotas and the governor's decisions: the stream of the key-value bucket `FOREBAY_QUOTA`.
     pub const QUOTA: &str = "KV_FOREBAY_QUOTA";
+    /// The governor's decisions of the last days: a log.
+    pub const DECISIONS: &str = "FOREBAY_DECISIONS";
     /// Occupancy models: the stream of the key-value bucket `FOREBAY_MODELS`.
     pub const MODELS: &str = "KV_FOREBAY_MODELS";
     /// Target sizes of pools: the stream of the key-value bucket `FOREBAY_SCALE`.
@@ -278,6 +280,8 @@ pub enum ArchiveCall {
     Targets,
     /// List the attempts of the tests of one such call.
     Tests,
+    /// Compare the results of tests in several such calls.
+    TestGrid,
     /// Report what builds of each priority cost.
     Report,
     /// Report how far the archive has read.
@@ -286,7 +290,7 @@ pub enum ArchiveCall {
 
 impl ArchiveCall {
     /// All calls, in the order of declaration.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::Get,
         Self::Find,
         Self::List,
@@ -298,6 +302,7 @@ impl ArchiveCall {
         Self::ToolInvocations,
         Self::Targets,
         Self::Tests,
+        Self::TestGrid,
         Self::Report,
         Self::Status,
     ];
@@ -316,6 +321,7 @@ impl ArchiveCall {
             Self::ToolInvocations => "tool_invocations",
             Self::Targets => "targets",
             Self::Tests => "tests",
+            Self::TestGrid => "test_grid",
             Self::Report => "report",
             Self::Status => "status",
         }

@@ -3,7 +3,7 @@
 use futures::{StreamExt as _, future::try_join_all, stream::SelectAll};
 use model::{BuildKey, Sequence};
 
-use crate::{Bus, BusError, EventKind, LiveConnection, Stored, StoredStream, Tail, stream};
+use crate::{Bus, BusError, EventKind, LiveConnection, Signals, Stored, StoredStream, Tail, stream};
 
 /// Kinds of events of a build: the changes of its state, which say when it ends, and others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -100,6 +100,11 @@ impl LiveBuild {
 }
 
 impl Bus {
+    /// Signals that the state of some build changed, from now on. Some changes may be lost.
+    pub async fn builds_changed(&self) -> Result<Signals, BusError> {
+        self.signals_on("forebay.build.live.*.*.lifecycle".to_owned()).await
+    }
+
     /// Reads events of a build from position `from` on, in order, at most about `batch`: all events of these kinds up to
     /// the last one that is returned.
     pub async fn read_events(

@@ -3,8 +3,8 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use bus::{
-    ApiCall, ArchiveCall, AskError, Bus, EventKind, EventSubject, LiveConnection, Message, NoAnswer, Subject,
-    stream,
+    ApiCall, ArchiveCall, AskError, Bus, EventKind, EventSubject, LiveBuild, LiveConnection, Message,
+    NoAnswer, Subject, WatchedKinds, stream,
 };
 use bytes::Bytes;
 use model::{
@@ -12,8 +12,8 @@ use model::{
     BuildKey, BuildRequest, BuildView, CancelReply, CancelRequest, Control, CreateReply, ErrorCode,
     FindReply, FindRequest, GetRequest, Group, GroupsReply, HistoryReply, HistoryRequest, InvocationId,
     InvocationReply, InvocationRequest, InvocationsReply, ListReply, ListRequest, QuotaReply, ReportReply,
-    ReportRequest, Sequence, TargetsReply, TargetsRequest, TestsReply, TestsRequest, ToolInvocationsReply,
-    ToolInvocationsRequest, WhyReply, WhyRequest, WorkerId, WorkerView,
+    ReportRequest, Sequence, TargetsReply, TargetsRequest, TestGridReply, TestGridRequest, TestsReply,
+    TestsRequest, ToolInvocationsReply, ToolInvocationsRequest, WhyReply, WhyRequest, WorkerId, WorkerView,
 };
 use tracing::debug;
 
@@ -49,6 +49,11 @@ impl Client {
 
     pub fn bus(&self) -> &Bus {
         &self.bus
+    }
+
+    /// Listens to the events of a build from now on. Some may be lost.
+    pub async fn live_build(&self, key: &BuildKey) -> Result<LiveBuild, ClientError> {
+        Ok(self.live_connection.live_build(key, WatchedKinds::ALL).await?)
     }
 
     /// Queues a build. The caller chooses its id, so that a repeated call creates no second build.
@@ -177,6 +182,11 @@ impl Client {
     /// The attempts of the tests of a call of a build tool, from the archive.
     pub async fn tests(&self, request: &TestsRequest) -> Result<TestsReply, ClientError> {
         self.call(&Subject::Archive(ArchiveCall::Tests), ARCHIVE, request.to_json(), None, TRIES).await
+    }
+
+    /// The results of tests in the last calls of build tools that ran tests, from the archive.
+    pub async fn test_grid(&self, request: &TestGridRequest) -> Result<TestGridReply, ClientError> {
+        self.call(&Subject::Archive(ArchiveCall::TestGrid), ARCHIVE, request.to_json(), None, TRIES).await
     }
 
     /// Figures of past runs, from the archive.

@@ -60,7 +60,7 @@ impl Frame {
         if fits { Ok(blob) } else { Err(format!("blob {blob} is larger than a frame can be")) }
     }
 
-    fn fill(&mut self, blob: Result<Bytes, String>) {
+    pub(crate) fn fill(&mut self, blob: Result<Bytes, String>) {
         self.content = match blob.map(|blob| unpack(&blob)) {
             Ok(Ok(raw)) if self.is_described_by(&raw) => FrameContent::Read(raw),
             Ok(Ok(_)) => FrameContent::Lost("the blob is not this part of the output".to_owned()),

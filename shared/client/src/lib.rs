@@ -13,6 +13,7 @@ mod kind;
 mod line;
 mod log;
 mod queue;
+mod tasks;
 pub mod text;
 mod watch;
 
@@ -25,8 +26,8 @@ pub use frame::{Blobs, Frame, FrameContent, FramePart};
 pub use kind::{UnknownKind, WatchKind};
 pub use line::{BazelEventLine, FramePartLine, WatchLine, WatchLineBody};
 pub use log::{
-    BuildLogs, LINES_DEFAULT, LINES_MAX, LogGap, LogLine, LogLines, LogRange, LogSource, LogWindow, OpenLog,
-    PieceContent, PiecePlace, RunChoice, RunLog, StoredSource, read_lines,
+    BuildLogs, FoundLine, FoundLines, LINES_DEFAULT, LINES_MAX, LogGap, LogLine, LogLines, LogRange,
+    LogSource, LogWindow, OpenLog, PieceContent, PiecePlace, RunChoice, RunLog, StoredSource, read_lines,
 };
 pub use queue::{Followed, Following, QueuePlace};
 pub use watch::Watch;

@@ -5,12 +5,14 @@ mod lines;
 mod open_log;
 mod reply;
 mod run_logs;
+mod search;
 mod stored_source;
 
 pub use lines::{LogLines, LogSource, PieceContent, read_lines};
 pub use open_log::OpenLog;
 pub use reply::{LogGap, LogLine, LogWindow};
 pub use run_logs::{BuildLogs, PiecePlace, RunLog};
+pub use search::{FoundLine, FoundLines};
 pub use stored_source::StoredSource;
 
 use model::{Attempt, InvocationId};

@@ -146,9 +146,12 @@ pub struct ActionsRequest {
     /// Only executions of this group; absent: of all groups.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub group: Option<Group>,
-    /// Build that sent the actions; this or `tool_invocation` is required.
+    /// Build that sent the actions; this, `tool_invocation` or `action` is required.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub build: Option<BuildId>,
+    /// Digest of the action, as `HASH/SIZE`: all of its executions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub action: Option<String>,
     /// Only actions of this attempt of the build; absent: of all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attempt: Option<Attempt>,
@@ -407,6 +410,72 @@ pub struct TestView {
     /// Address of its log.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub log: Option<String>,
+}
+
+/// Request of `forebay.archive.test_grid`: results of tests in the last calls of build tools that ran tests.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct TestGridRequest {
+    /// Only calls of this group; absent: of all groups.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub group: Option<Group>,
+    /// Only tests whose label contains this text.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub text: Option<String>,
+    /// Maximum number of calls: 1 to 100; default 30.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub calls: Option<usize>,
+}
+
+/// Reply to `forebay.archive.test_grid`: a row for each test, with its result in each of the calls.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct TestGridReply {
+    /// The calls, the one whose first event came last first.
+    pub calls: Vec<TestGridCall>,
+    /// The tests by label.
+    pub tests: Vec<TestGridRow>,
+    /// Whether tests were left out, because a grid has at most 1,000 tests and is made of at most 50,000 attempts.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub truncated: bool,
+}
+
+/// A call of a build tool that ran tests.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct TestGridCall {
+    /// Quota group of the call.
+    pub group: Group,
+    /// Id that the tool gave the call.
+    pub id: ToolInvocation,
+    /// Build of the farm that made the call; absent for a call from outside.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub build: Option<BuildId>,
+    /// Time of the call by the tool's clock.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub started_at_ms: Option<Millis>,
+}
+
+/// The results of one test.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct TestGridRow {
+    /// Label of the test.
+    pub label: String,
+    /// Its results, in the order of the calls; calls that did not run it are absent.
+    pub results: Vec<TestGridResult>,
+}
+
+/// The result of a test in one call, of all its runs, shards and attempts.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct TestGridResult {
+    /// Number of the call in the list of calls, from 0.
+    pub call: usize,
+    /// How the test ended: `passed`, `flaky` if it failed before it passed, else the status of the attempt that failed.
+    pub status: String,
+    /// Whether all of it is the result of an earlier call.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub cached: bool,
+    /// How long its longest attempt took in milliseconds; absent if it is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub duration_ms: Option<u64>,
 }
 
 /// Request of `forebay.archive.history`: past runs of similar builds, or of a task of jobs, by day.

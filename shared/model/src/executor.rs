@@ -81,6 +81,11 @@ pub struct ExecutorHeartbeat {
 }
 
 impl ExecutorHeartbeat {
+    /// Whether it accepts nothing new only because all of its slots or resources are in use.
+    pub fn is_full(&self) -> bool {
+        self.status == ExecutorStatus::Closed && self.window.red.is_empty()
+    }
+
     /// What this executor offers, as a pool of its own.
     pub fn offer(&self) -> Pool {
         Pool {

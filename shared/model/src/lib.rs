@@ -49,8 +49,9 @@ pub use archive::{
     ActionView, ActionsReply, ActionsRequest, ArchiveGap, ArchiveStatus, ArchivedBuildRequest,
     ArchivedBuildsRequest, ArchivedStream, ConsoleExtent, FindReply, FindRequest, HistoryFigures, HistoryOf,
     HistoryReply, HistoryRequest, InvocationEnd, InvocationReply, InvocationRequest, InvocationView,
-    InvocationsReply, SetAsideMessage, TargetView, TargetsReply, TargetsRequest, TestView, TestsReply,
-    TestsRequest, ToolInvocationView, ToolInvocationsReply, ToolInvocationsRequest,
+    InvocationsReply, SetAsideMessage, TargetView, TargetsReply, TargetsRequest, TestGridCall, TestGridReply,
+    TestGridRequest, TestGridResult, TestGridRow, TestView, TestsReply, TestsRequest, ToolInvocationView,
+    ToolInvocationsReply, ToolInvocationsRequest,
 };
 pub use archived_console::{
     ConsoleContent, ConsoleOf, ConsoleOfBuild, ConsolePiece, ConsoleReply, ConsoleRequest,

@@ -33,9 +33,9 @@ pub use choices::{GroupsWithoutQuota, LogFormat, SandboxKind};
 pub use descriptions::DescribedSetting;
 pub use parts::{
     ArchiveSettings, AutoscalerSettings, CasSettings, ConnectionSettings, DispatcherSettings,
-    EnqueuerSettings, ExecutorSettings, GatewaySettings, GovernorSettings, HedgeSettings, ReaperSettings,
-    SchedulerSettings, ServiceSettings, StoreSettings, TopologySettings, TrainerSettings, WatchdogSettings,
-    WorkerSettings,
+    EnqueuerSettings, ExecutorSettings, GatewaySettings, GovernorSettings, HedgeSettings, PageSettings,
+    ReaperSettings, SchedulerSettings, ServiceSettings, StoreSettings, TopologySettings, TrainerSettings,
+    WatchdogSettings, WebSettings, WorkerSettings,
 };
 pub use variables::unknown_variables;
 
@@ -52,6 +52,13 @@ pub struct Settings {
     pub data: PathBuf,
     /// Listen address of the HTTP API.
     pub http_listen: String,
+    /// Whether gateways also serve the pages for browsers, on the port of the HTTP API.
+    pub gateway_pages: bool,
+    /// Listen address of the service `web`, which serves the HTTP API and the pages.
+    pub web_listen: String,
+    /// Address of the page of a trace, for links, with `{trace}` in place of the trace id, for example
+    /// `http://localhost:16686/trace/{trace}`. Empty: no links.
+    pub trace_page_url: String,
     /// Listen address of the Remote Execution API (gRPC).
     pub grpc_listen: String,
     /// Listen address of the cache-only gRPC API of the service `cas`; port 0 means any free port.

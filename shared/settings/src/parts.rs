@@ -17,6 +17,7 @@ mod store;
 mod topology;
 mod trainer;
 mod watchdog;
+mod web;
 mod worker;
 
 pub use archive::ArchiveSettings;
@@ -35,6 +36,7 @@ pub use store::StoreSettings;
 pub use topology::TopologySettings;
 pub use trainer::TrainerSettings;
 pub use watchdog::WatchdogSettings;
+pub use web::{PageSettings, WebSettings};
 pub use worker::WorkerSettings;
 
 #[cfg(test)]

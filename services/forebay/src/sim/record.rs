@@ -13,10 +13,10 @@ use clap::Args;
 use invariant::Present as _;
 use model::{Group, Millis};
 use settings::Settings;
+use simulate::{RecordedBuild, Recorder};
 use tokio::signal::unix::SignalKind;
 use tracing::warn;
 
-use super::recorder::{RecordedBuild, Recorder};
 use crate::{
     failure::{FAILED, Failure, USAGE, say},
     farm::Farm,

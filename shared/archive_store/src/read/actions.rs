@@ -15,11 +15,12 @@ impl Store {
             "SELECT place, action_group, execution_id, action_digest, target, mnemonic, executor, attempt, copies, code, \
              exit_code, accepted_ms, finished_ms, queue_ms, fetch_ms, run_ms, upload_ms FROM actions WHERE ",
         );
-        match (&request.build, &request.tool_invocation) {
-            (Some(build), _) => query.add("build_id = ").bind(build.to_string()),
-            (None, Some(invocation)) => query.add("tool_invocation = ").bind(invocation.as_str()),
-            (None, None) => {
-                let what = "expected field build or tool_invocation";
+        match (&request.build, &request.tool_invocation, &request.action) {
+            (Some(build), ..) => query.add("build_id = ").bind(build.to_string()),
+            (None, Some(invocation), _) => query.add("tool_invocation = ").bind(invocation.as_str()),
+            (None, None, Some(action)) => query.add("action_digest = ").bind(action.as_str()),
+            (None, None, None) => {
+                let what = "expected field build, tool_invocation or action";
                 return Err(StoreError::Request(what.to_owned()));
             }
         };

@@ -2,12 +2,13 @@ use std::time::Duration;
 
 use model::{Attempt, TaskLimits};
 
-use crate::Settings;
+use crate::{PageSettings, Settings};
 
 /// Settings of the service `gateway`.
 #[derive(Debug, Clone)]
 pub struct GatewaySettings {
     pub http_listen: String,
+    pub pages: Option<PageSettings>,
     pub grpc_listen: String,
     pub request_bytes_max: usize,
     pub instances: String,
@@ -27,6 +28,7 @@ impl Settings {
     pub fn gateway(&self) -> GatewaySettings {
         GatewaySettings {
             http_listen: self.http_listen.clone(),
+            pages: self.gateway_pages.then(|| self.pages()),
             grpc_listen: self.grpc_listen.clone(),
             request_bytes_max: self.request_bytes_max,
             instances: self.instances.clone(),

@@ -1,0 +1,35 @@
+//! The HTTP API, which gateways and the service `web` serve, and what its handlers share with the pages.
+//!
+//! It keeps no state of its own: calls go to the services over the bus, each event stream is a separate watch, and files
+//! are streamed from the store.
+
+mod api;
+mod archived;
+mod builds;
+mod events;
+mod failure;
+mod farm;
+mod files;
+mod frames;
+mod input;
+mod log;
+mod log_cache;
+mod measure;
+mod openapi;
+mod routes;
+mod server;
+mod state;
+
+pub use archived::test_grid_request;
+pub use builds::list_request;
+pub use failure::Failure;
+pub use frames::StoreBlobs;
+pub use input::{PathParameters, QueryParameters, header_text};
+pub use routes::router;
+pub use server::{HttpServer, url};
+pub use state::Api;
+
+/// The OpenAPI document of the HTTP API.
+pub fn openapi() -> serde_json::Value {
+    api::document(&api::all())
+}

@@ -1,0 +1,202 @@
+//! An action to run on another machine: a script, and its inputs as a tar archive.
+
+use axum::{
+    body::{Body, Bytes},
+    extract::State as FromState,
+    http::{HeaderMap, header},
+    response::{IntoResponse, Response},
+};
+use futures::{Stream, StreamExt as _, stream};
+use http_api::{Failure, PathParameters, header_text};
+use model::BlobDigest;
+
+use super::content::Content;
+use crate::{blob, build::quoted, layout::ErrorPage, site::Site};
+
+/// Maximum number of files and folders, and of bytes, of the inputs.
+const ENTRIES_MAX: usize = 100_000;
+const BYTES_MAX: u64 = 4 << 30;
+
+/// Handles `GET /action-script/{digest}`: a shell script that runs the action where it is called.
+pub(crate) async fn script(
+    FromState(site): FromState<Site>,
+    names: PathParameters,
+    headers: HeaderMap,
+) -> Result<Response, ErrorPage> {
+    let digest = blob::digest(names.text("digest"))?;
+    let content = Content::read(&site, digest).await?;
+    let host = header_text(&headers, header::HOST).unwrap_or("127.0.0.1:8080");
+    let text = script_of(&content, &format!("http://{host}"));
+    Ok(([(header::CONTENT_TYPE, "text/plain; charset=utf-8")], text).into_response())
+}
+
+fn script_of(content: &Content, origin: &str) -> String {
+    let digest = &content.digest;
+    let command = &content.command;
+    let name: String = digest.to_string().trim_start_matches("blake3/").chars().take(12).collect();
+    let parents = content
+        .outputs()
+        .into_iter()
+        .filter_map(|path| path.rsplit_once('/').map(|(parent, _)| parent.to_owned()));
+    let parents: Vec<String> = parents.map(|parent| quoted(&parent)).collect();
+    let make =
+        if parents.is_empty() { String::new() } else { format!("mkdir -p -- {}\n", parents.join(" ")) };
+    let variables =
+        command.environment_variables.iter().map(|it| quoted(&format!("{}={}", it.name, it.value)));
+    let words = command.arguments.iter().map(|word| quoted(word));
+    let run: Vec<String> = variables.chain(words).collect();
+    let folder = if command.working_directory.is_empty() {
+        ".".to_owned()
+    } else {
+        quoted(&command.working_directory)
+    };
+    format!(
+        "#!/bin/sh\n# Runs action {digest} with the inputs, the environment and the command that the farm has.\n# Usage: sh \
+         SCRIPT [FOLDER]; FOREBAY_URL is the farm.\nset -eu\nfarm=${{FOREBAY_URL:-{}}}\nfolder=${{1:-action-{name}}}\nmkdir -p \
+         -- \"$folder\"\ncurl -fsS \"$farm/action-inputs/{digest}\" | tar -x -C \"$folder\"\nmkdir -p -- \"$folder\"/{folder}\ncd \
+         -- \"$folder\"/{folder}\n{make}exec env -i \\\n  {}\n",
+        quoted(origin),
+        run.join(" \\\n  ")
+    )
+}
+
+/// An entry of the inputs.
+enum Entry {
+    Folder(String),
+    File { path: String, digest: BlobDigest, is_executable: bool },
+    Link { path: String, target: String },
+}
+
+/// Handles `GET /action-inputs/{digest}`: the inputs as a tar archive.
+pub(crate) async fn inputs(
+    FromState(site): FromState<Site>,
+    names: PathParameters,
+) -> Result<Response, ErrorPage> {
+    let digest = blob::digest(names.text("digest"))?;
+    let content = Content::read(&site, digest).await?;
+    let entries = entries(&site, content.root()?).await?;
+    let archive = archive(site, entries);
+    Ok(([(header::CONTENT_TYPE, "application/x-tar")], Body::from_stream(archive)).into_response())
+}
+
+/// All entries below a folder; a folder comes before what it contains.
+async fn entries(site: &Site, root: BlobDigest) -> Result<Vec<Entry>, Failure> {
+    let (mut entries, mut bytes) = (Vec::new(), 0_u64);
+    let mut open = vec![(String::new(), root)];
+    while let Some((path, digest)) = open.pop() {
+        let folder = Content::folder(site, &digest).await?;
+        reapi::directory::check(&folder).map_err(|fault| Failure::invalid(fault.to_string()))?;
+        let wrong = || Failure::invalid(format!("folder {digest} names an invalid digest"));
+        let of = |it: Option<&reapi::execution::Digest>| {
+            reapi::digest::from_proto(it.ok_or_else(wrong)?, digest.function).map_err(|_| wrong())
+        };
+        for it in &folder.directories {
+            let below = format!("{path}{}/", it.name);
+            entries.push(Entry::Folder(below.clone()));
+            open.push((below, of(it.digest.as_ref())?));
+        }
+        for it in &folder.files {
+            let digest = of(it.digest.as_ref())?;
+            bytes = bytes.saturating_add(digest.size);
+            entries.push(Entry::File {
+                path: format!("{path}{}", it.name),
+                digest,
+                is_executable: it.is_executable,
+            });
+        }
+        for it in &folder.symlinks {
+            entries.push(Entry::Link { path: format!("{path}{}", it.name), target: it.target.clone() });
+        }
+        if entries.len() > ENTRIES_MAX || bytes > BYTES_MAX {
+            let what = format!(
+                "the inputs are larger than {ENTRIES_MAX} entries or {BYTES_MAX} bytes: use forebay cas get"
+            );
+            return Err(Failure::invalid(what));
+        }
+    }
+    Ok(entries)
+}
+
+type Part = Result<Bytes, std::io::Error>;
+
+fn archive(site: Site, entries: Vec<Entry>) -> impl Stream<Item = Part> + Send {
+    let parts = stream::iter(entries).then(move |entry| {
+        let site = site.clone();
+        async move { entry_parts(&site, entry).await }
+    });
+    // Two blocks of zeros end an archive.
+    parts.flatten().chain(stream::iter([Ok(Bytes::from_static(&[0; 1024]))]))
+}
+
+async fn entry_parts(site: &Site, entry: Entry) -> stream::BoxStream<'static, Part> {
+    let (head, content, size) = match &entry {
+        Entry::Folder(path) => (head(tar::EntryType::Directory, path, None, 0, 0o755), None, 0),
+        Entry::Link { path, target } => {
+            (head(tar::EntryType::Symlink, path, Some(target), 0, 0o777), None, 0)
+        }
+        Entry::File { path, digest, is_executable } => {
+            let mode = if *is_executable { 0o755 } else { 0o644 };
+            (head(tar::EntryType::Regular, path, None, digest.size, mode), Some(*digest), digest.size)
+        }
+    };
+    let head = stream::iter([head.map(Bytes::from)]);
+    let Some(digest) = content else { return head.boxed() };
+    let missing = move |why: String| std::io::Error::other(format!("blob {digest} cannot be read: {why}"));
+    let content = match site.api.cas.read(&digest, 0, None).await {
+        Ok(Some(parts)) => parts.map(move |part| part.map_err(|error| missing(error.to_string()))).boxed(),
+        Ok(None) => stream::iter([Err(missing("the store has it no more".to_owned()))]).boxed(),
+        Err(error) => stream::iter([Err(missing(error.to_string()))]).boxed(),
+    };
+    let padding = usize::try_from((512 - size % 512) % 512).unwrap_or_default();
+    head.chain(content).chain(stream::iter([Ok(Bytes::from(vec![0; padding]))])).boxed()
+}
+
+/// The head of an entry; a long path is an entry of its own before it.
+fn head(
+    kind: tar::EntryType,
+    path: &str,
+    target: Option<&str>,
+    size: u64,
+    mode: u32,
+) -> Result<Vec<u8>, std::io::Error> {
+    let mut header = tar::Header::new_gnu();
+    header.set_entry_type(kind);
+    header.set_size(size);
+    header.set_mode(mode);
+    let mut builder = tar::Builder::new(Vec::new());
+    match target {
+        Some(target) => builder.append_link(&mut header, path, target)?,
+        // The content follows by itself.
+        None => builder.append_data(&mut header, path, std::io::empty())?,
+    }
+    Ok(builder.get_ref().clone())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::head;
+
+    #[test]
+    fn an_archive_of_heads_and_contents_is_read_back() {
+        let long = format!("{}/file", "folder".repeat(30));
+        let mut archive = head(tar::EntryType::Directory, "a/", None, 0, 0o755).unwrap();
+        for path in ["a/b", &long] {
+            archive.extend(head(tar::EntryType::Regular, path, None, 3, 0o644).unwrap());
+            archive.extend(b"abc");
+            archive.extend([0; 509]);
+        }
+        archive.extend(head(tar::EntryType::Symlink, "l", Some("a/b"), 0, 0o777).unwrap());
+        archive.extend([0; 1024]);
+        let mut read = tar::Archive::new(archive.as_slice());
+        let found: Vec<(String, u64)> = read
+            .entries()
+            .unwrap()
+            .map(|entry| {
+                let entry = entry.unwrap();
+                (entry.path().unwrap().display().to_string(), entry.size())
+            })
+            .collect();
+        let wanted = [("a/", 0), ("a/b", 3), (long.as_str(), 3), ("l", 0)];
+        assert_eq!(found, wanted.map(|(path, size)| (path.to_owned(), size)));
+    }
+}

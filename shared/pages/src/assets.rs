@@ -1,0 +1,49 @@
+//! The style and the script of the pages. Their names change with their content, so that browsers keep them.
+
+use std::sync::LazyLock;
+
+use axum::{
+    Router,
+    http::{HeaderValue, header},
+    response::IntoResponse,
+    routing::get,
+};
+use model::Digest;
+
+use crate::site::Site;
+
+const STYLE: &str = include_str!("style.css");
+const SCRIPT: &str = include_str!("script.js");
+
+/// Path of the style.
+pub(crate) static STYLE_PATH: LazyLock<String> = LazyLock::new(|| path(STYLE, "css"));
+/// Path of the script.
+pub(crate) static SCRIPT_PATH: LazyLock<String> = LazyLock::new(|| path(SCRIPT, "js"));
+
+fn path(content: &str, kind: &str) -> String {
+    let digest = Digest::of(content.as_bytes()).to_string();
+    let hash = digest.rsplit(':').next().unwrap_or_default();
+    format!("/pages/{}.{kind}", hash.get(..16).unwrap_or(hash))
+}
+
+/// The routes of style and script.
+pub(crate) fn routes() -> Router<Site> {
+    Router::new()
+        .route(&STYLE_PATH, get(|| async { asset(STYLE, "text/css; charset=utf-8") }))
+        .route(&SCRIPT_PATH, get(|| async { asset(SCRIPT, "text/javascript; charset=utf-8") }))
+}
+
+fn asset(content: &'static str, kind: &'static str) -> impl IntoResponse {
+    let kept = HeaderValue::from_static("max-age=31536000, immutable");
+    ([(header::CONTENT_TYPE, HeaderValue::from_static(kind)), (header::CACHE_CONTROL, kept)], content)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::SCRIPT;
+
+    #[test]
+    fn the_script_stays_small() {
+        assert!(SCRIPT.len() < 12 << 10, "{} bytes", SCRIPT.len());
+    }
+}

@@ -1,0 +1,102 @@
+//! The request of a build as text to copy: a command line, a call of the HTTP API, and a program.
+
+use maud::{Markup, html};
+use model::{Build, BuildView, Context};
+
+use super::orders::request_of;
+use crate::site::Asked;
+
+/// The three texts, each with a button that copies it.
+pub(super) fn part(view: &BuildView, asked: &Asked) -> Markup {
+    let build = &view.record.build;
+    let json = serde_json::to_string_pretty(&request_of(build)).unwrap_or_default();
+    let texts = [
+        ("cli", "Command line", command_line(build)),
+        ("curl", "curl", curl(build, &json, asked.origin.as_deref().unwrap_or("http://127.0.0.1:8080"))),
+        ("python", "Python", python(build, &json)),
+    ];
+    html! {
+        details #again {
+            summary { "Submit it from elsewhere: command line, curl, Python" }
+            @for (id, title, text) in texts {
+                h3 { (title) " " button type="button" data-copy={ "copy-" (id) } hidden { "Copy" } }
+                @if let Some(text) = text { pre #{ "copy-" (id) } tabindex="0" { (text) } }
+                @else { p { "Its workspace came from the machine of its submitter, or it is a job from a file: use another form." } }
+            }
+        }
+    }
+}
+
+/// `forebay submit` with the same request; none if its content cannot be named on a command line.
+fn command_line(build: &Build) -> Option<String> {
+    let mut words = vec![
+        "forebay submit".to_owned(),
+        format!("--group {}", build.group),
+        format!("--priority {}", build.priority),
+        format!("--timeout {}", build.timeout_seconds),
+    ];
+    match &build.context {
+        Context::Empty => {}
+        Context::Git { url, revision, patch: None } => {
+            words.push(format!("--git {} --revision {}", quoted(url), quoted(revision)));
+        }
+        Context::Archive { location, .. } => words.push(format!("--archive {}", quoted(location))),
+        Context::Git { .. } | Context::Directory { .. } | Context::Tree { .. } => return None,
+    }
+    if build.job.is_some() {
+        return None;
+    }
+    let pair = |flag: &str, (name, value): (&String, &String)| {
+        format!("{flag} {}", quoted(&format!("{name}={value}")))
+    };
+    words.extend(build.env.iter().map(|it| pair("--env", it)));
+    words.extend(build.labels.iter().map(|it| pair("--label", it)));
+    words.extend(build.outputs.iter().map(|glob| format!("--output {}", quoted(glob))));
+    let command: Vec<String> = build.command.iter().map(|word| quoted(word)).collect();
+    Some(format!("{} --follow -- {}", words.join(" \\\n  "), command.join(" ")))
+}
+
+fn curl(build: &Build, json: &str, origin: &str) -> Option<String> {
+    let url = format!("{origin}/v1/builds/{}", build.group);
+    Some(format!(
+        "curl -X POST {} -H 'Content-Type: application/json' \\\n  --data {}",
+        quoted(&url),
+        quoted(json)
+    ))
+}
+
+fn python(build: &Build, json: &str) -> Option<String> {
+    let text = serde_json::to_string(json).ok()?;
+    Some(format!(
+        "# pip install nats-py\nimport asyncio, nats, uuid\n\nREQUEST = {text}\n\nasync def main():\n    bus = await \
+         nats.connect(\"nats://127.0.0.1:4222\")\n    subject = \"forebay.build.request.{}.{}\"\n    await \
+         bus.jetstream().publish(subject, REQUEST.encode(), headers={{\"Nats-Msg-Id\": str(uuid.uuid4())}})\n    await \
+         bus.close()\n\nasyncio.run(main())\n",
+        build.group, build.priority
+    ))
+}
+
+/// A word for a POSIX shell.
+pub(crate) fn quoted(word: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=@%+,".contains(c);
+    if !word.is_empty() && word.chars().all(is_plain) {
+        return word.to_owned();
+    }
+    format!("'{}'", word.replace('\'', "'\\''"))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::{prop_assert_eq, proptest};
+
+    use super::quoted;
+
+    proptest! {
+        #[test]
+        fn a_shell_reads_back_what_was_quoted(word in "[^\0]{0,20}") {
+            let script = format!("printf %s {}", quoted(&word));
+            let output = std::process::Command::new("sh").arg("-c").arg(script).output().unwrap();
+            prop_assert_eq!(String::from_utf8_lossy(&output.stdout), word);
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! Orders that people give on the page of a build: cancel it, or submit it again.
+
+use axum::{extract::State as FromState, response::Redirect};
+use http_api::PathParameters;
+use maud::{Markup, html};
+use model::{Attempt, Build, BuildId, BuildRequest, BuildView, JobSource, Occupancy, State, StoredJob};
+
+use crate::{
+    layout::{ErrorPage, path_of},
+    site::Site,
+};
+
+/// Handles `POST /builds/{group}/{id}/cancel`, and shows the build again.
+pub(crate) async fn cancel(
+    FromState(site): FromState<Site>,
+    names: PathParameters,
+) -> Result<Redirect, ErrorPage> {
+    let key = names.key()?;
+    site.client().cancel(&key, Some("cancelled on its page".to_owned())).await?;
+    Ok(Redirect::to(&path_of(&key)))
+}
+
+/// Handles `POST /builds/{group}/{id}/resubmit`: submits the same request with a new id, and shows that build.
+pub(crate) async fn resubmit(
+    FromState(site): FromState<Site>,
+    names: PathParameters,
+) -> Result<Redirect, ErrorPage> {
+    let key = names.key()?;
+    let view = site.client().get(&key).await?;
+    let request = BuildRequest { id: Some(BuildId::generate()), ..request_of(&view.record.build) };
+    let reply = site.client().create(&key.group, &request, None).await?;
+    Ok(Redirect::to(&format!("/builds/{}/{}", reply.group, reply.id)))
+}
+
+/// The request that a build was made of, without its id.
+pub(super) fn request_of(build: &Build) -> BuildRequest {
+    let job = build.job.as_ref();
+    BuildRequest {
+        id: None,
+        group: Some(build.group.clone()),
+        priority: Some(build.priority),
+        command: build.command.clone(),
+        job: job.map(|job| {
+            JobSource::Stored(StoredJob { digest: job.digest.clone(), size_bytes: job.size_bytes })
+        }),
+        env: build.env.clone(),
+        context: build.context.clone(),
+        timeout_seconds: Some(build.timeout_seconds),
+        queue_timeout_seconds: Some(build.queue_timeout_seconds),
+        max_attempts: Some(build.max_attempts).map(|Attempt(attempts)| attempts),
+        lease_ttl_seconds: Some(build.lease_ttl_seconds),
+        outputs: build.outputs.clone(),
+        require_outputs: build.require_outputs,
+        tool: build.tool.clone(),
+        workspace: build.workspace,
+        executor_types: build.occupancy.iter().map(|(kind, _)| kind.clone()).collect(),
+        requirements: build.requirements.clone(),
+        // An estimate of the farm is made again.
+        occupancy: Occupancy::default(),
+        submitter: build.submitter.clone(),
+        labels: build.labels.clone(),
+    }
+}
+
+/// Buttons, each behind a question.
+pub(super) fn forms(view: &BuildView) -> Markup {
+    let path = path_of(&view.record.build.key());
+    let key = view.record.build.key();
+    html! {
+        div.orders {
+            a href={ "/compare?a=" (key.group) "/" (key.id) } { "Compare it with another build" }
+            @if view.state == State::Finished {
+                details #resubmit {
+                    summary { "Run it again" }
+                    form method="post" action={ (path) "/resubmit" } {
+                        p { "The same request is submitted with a new id." }
+                        button { "Submit it again" }
+                    }
+                }
+            } @else {
+                details #cancel {
+                    summary { "Cancel this build" }
+                    form method="post" action={ (path) "/cancel" } {
+                        p { "Its processes are killed, and what they wrote so far is kept." }
+                        button { "Cancel the build" }
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! Why a build waits or failed, and the facts about it.
+
+use std::time::Duration;
+
+use maud::{Markup, html};
+use model::{BuildView, Context, Millis, WhyReply};
+use settings::PageSettings;
+use telemetry::escaped;
+
+use crate::layout::{ago, fact, in_time, short, since, span, url_part};
+
+/// Why a build did not succeed, with the last lines of its output; or why it waits.
+pub(super) fn reasons(view: &BuildView, why: Option<&WhyReply>, last: &Markup, now: Millis) -> Markup {
+    let reason = view.record.result().and_then(|result| result.reason.as_ref());
+    let retry = view.record.queue.retry.as_ref().filter(|_| view.record.result().is_none());
+    html! {
+        @if let Some(reason) = reason {
+            section.alert aria-labelledby="failure" {
+                h2 #failure { "Why it did not succeed" }
+                p { (escaped(&reason.message)) }
+                (last)
+                p { a href=(similar(view)) { "Did it fail before? Builds with this command" } }
+            }
+        }
+        @if let Some(retry) = retry {
+            p.note { "It was requeued: " (escaped(&retry.reason.message)) }
+        }
+        @if let Some(why) = why { (waits(why, now)) }
+    }
+}
+
+/// The list of builds with the same command.
+fn similar(view: &BuildView) -> String {
+    let build = &view.record.build;
+    let text = if build.job.is_some() {
+        build.labels.values().next().cloned()
+    } else {
+        Some(build.command.join(" "))
+    };
+    let text: String = text.unwrap_or_default().chars().take(200).collect();
+    format!("/builds?group={}&text={}", build.group, url_part(&text))
+}
+
+fn waits(why: &WhyReply, now: Millis) -> Markup {
+    html! {
+        section.note aria-labelledby="wait" aria-live="polite" {
+            h2 #wait { "Why it waits" }
+            p { (escaped(&why.reason)) }
+            @if let Some(waiting) = &why.waiting {
+                p {
+                    "Place " b { (waiting.place) } " of " (waiting.queued) " in group "
+                    a href={ "/builds?state=ENQUEUED&group=" (why.group) } { (why.group) } ". "
+                    @match waiting.expected_start_ms {
+                        Some(at) if at <= now => { "It is about to start." }
+                        Some(at) => { "It starts in about " (span(at.since(now))) "." }
+                        None => { "Its start cannot be predicted yet." }
+                    }
+                }
+                @if !waiting.throttled_by.is_empty() {
+                    p {
+                        "Its group uses what it may: "
+                        @for it in &waiting.throttled_by {
+                            (it.executor_type) ": needs " (it.needed) " ESU, " (it.remaining) " left. "
+                        }
+                        a href={ "/quota?group=" (why.group) } { "Show the quota" }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The facts in pairs of name and value.
+pub(super) fn facts(view: &BuildView, settings: &PageSettings, now: Millis) -> Markup {
+    let (record, build) = (&view.record, &view.record.build);
+    let (run, result) = (record.invocation(), record.result());
+    let seconds = |seconds: f64| span(Duration::try_from_secs_f64(seconds).unwrap_or_default());
+    let waited = run.map(|run| in_time(record.queue.enqueued_at_ms, run.started_at_ms));
+    let runs = run.filter(|_| result.is_none()).map(|run| since(run.started_at_ms, now));
+    html! {
+        dl.facts {
+            (fact("Build", Some(build.id.to_string())))
+            (fact("Group", Some(html! { a href={ "/builds?group=" (build.group) } { (build.group) } })))
+            (fact("Priority", Some(html! { a href={ "/builds?priority=" (build.priority) } { (build.priority) } })))
+            (fact("Submitter", build.submitter.as_deref().map(|name| link("submitter", name))))
+            (fact("Submitted", Some(ago(build.submitted_at_ms, now))))
+            (fact("Waited", waited))
+            (fact("Waits since", run.is_none().then(|| ago(record.queue.enqueued_at_ms, now)).filter(|_| result.is_none())))
+            (fact("Started", run.map(|run| ago(run.started_at_ms, now))))
+            (fact("Runs for", runs))
+            (fact("Prepared in", result.and_then(|result| result.preparation_seconds).map(seconds)))
+            (fact("Ran for", result.map(|result| seconds(result.wall_seconds))))
+            (fact("Processor time", result.map(|result| seconds(result.cpu_seconds))))
+            (fact("Peak memory", result.filter(|it| it.peak_memory_bytes > 0).map(|it| client::text::size(it.peak_memory_bytes))))
+            (fact("Exit code", result.and_then(|result| result.exit_code)))
+            (fact("Attempt", Some(format!("{} of {}", record.attempt, build.max_attempts))))
+            (fact("Worker", run.map(|run| html! { a href={ "/farm#" (run.worker) } { (run.worker) } ", workspace " (run.workspace) })))
+            (fact("Invocation", record.invocation_id().map(|id| id.to_string())))
+            (fact("Source", source(&build.context)))
+            (fact("Trace", trace(view, settings)))
+            @for (name, value) in &build.labels { (fact(&short(name, 60), Some(link("label", &format!("{name}={value}"))))) }
+            @for (name, value) in build.requirements.iter() { (fact("Requires", Some(format!("{name}={value}")))) }
+        }
+        @if build.job.is_none() {
+            details #command {
+                summary { "Command and environment" }
+                pre { @for word in &build.command { (escaped(word)) "\n" } }
+                @if !build.env.is_empty() { pre { @for (name, value) in &build.env { (escaped(name)) "=" (escaped(value)) "\n" } } }
+            }
+        }
+    }
+}
+
+/// A value that leads to the builds that have it.
+fn link(parameter: &str, value: &str) -> Markup {
+    let shown = match parameter {
+        "label" => value.split_once('=').map_or(value, |(_, value)| value),
+        _ => value,
+    };
+    html! { a href={ "/builds?" (parameter) "=" (url_part(value)) } { (short(shown, 120)) } }
+}
+
+fn source(context: &Context) -> Option<String> {
+    Some(match context {
+        Context::Empty => return None,
+        Context::Directory { path, .. } => format!("folder {}", short(path, 200)),
+        Context::Tree { digest, source } => match source {
+            Some(source) => format!("folder {}", short(source, 200)),
+            None => format!("folder {digest}"),
+        },
+        Context::Git { url, revision, patch } => {
+            let patched = if patch.is_some() { ", with a patch" } else { "" };
+            format!("{} at {}{patched}", short(url, 200), short(revision, 100))
+        }
+        Context::Archive { location, .. } => format!("archive {}", short(location, 200)),
+    })
+}
+
+/// The trace of the build: a link if there is a place that shows traces.
+fn trace(view: &BuildView, settings: &PageSettings) -> Option<Markup> {
+    let id = view.record.build.traceparent.as_deref()?.split('-').nth(1)?.to_owned();
+    let is_id = id.len() == 32 && id.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let template = &settings.trace_page_url;
+    is_id.then(|| match template.is_empty() {
+        true => html! { (id) },
+        false => html! { a href=(template.replace("{trace}", &id)) rel="noreferrer" { (id) } },
+    })
+}

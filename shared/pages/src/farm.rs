@@ -1,0 +1,350 @@
+//! The page of the farm: what needs attention, workers with what they run, executors, the autoscaler's plan, and what waits
+//! in each group.
+
+use std::time::Duration;
+
+use axum::{extract::State as FromState, response::Redirect};
+use client::text::size;
+use http_api::{Failure, PathParameters};
+use maud::{Markup, html};
+use model::{
+    Control, ExecutorControl, ExecutorHeartbeat, ExecutorStatus, GroupStanding, ListRequest, Millis,
+    Priority, ScalePlan, State, WorkerId, WorkerStatus, WorkerView, WorkspaceState,
+};
+use telemetry::escaped;
+
+use crate::{
+    layout::{ErrorPage, ago, short, span, table},
+    patience::answer,
+    site::{Asked, Site},
+    view::{Changes, Part, View},
+};
+
+const AGAIN: Duration = Duration::from_secs(2);
+/// A farm with fewer executors in a pool has no spare one if two fail.
+const FEW: usize = 3;
+
+/// Handles `GET /farm`.
+pub(crate) async fn view(site: Site, _: Asked) -> Result<View, Failure> {
+    let client = site.client();
+    let executors = async { Ok(client.bus().leases().executors().await?) };
+    let (mut workers, mut executors, quota) = tokio::try_join!(client.workers(), executors, client.quota())?;
+    let plans = client.bus().buckets().all().await.unwrap_or_default();
+    let plans: Vec<ScalePlan> = plans.into_values().collect();
+    workers.sort_by(|a, b| {
+        worker_rank(a.heartbeat.status)
+            .cmp(&worker_rank(b.heartbeat.status))
+            .then_with(|| a.heartbeat.worker.cmp(&b.heartbeat.worker))
+    });
+    executors.sort_by(|a, b| {
+        executor_rank(a)
+            .cmp(&executor_rank(b))
+            .then_with(|| (&a.pool, &a.executor).cmp(&(&b.pool, &b.executor)))
+    });
+    let mut groups = quota.groups;
+    groups.sort_by(|a, b| b.queued.cmp(&a.queued).then_with(|| a.group.cmp(&b.group)));
+    let queues = queues(&site, &groups).await;
+    let now = site.now();
+    let content = html! {
+        (attention(&workers, &executors, &groups))
+        h2 { "Workers" }
+        (of_workers(&workers, now))
+        h2 { "Executors" }
+        (of_executors(&executors, now))
+        @if !plans.is_empty() { h2 { "Plan of the autoscaler" } (of_plans(&plans, now)) }
+        h2 { "Queues" }
+        (queues)
+        (of_groups(&groups))
+    };
+    let parts = vec![Part::Fixed(html! { h1 { "Farm" } }), Part::Live("farm", content)];
+    Ok(View { title: "Farm".to_owned(), parts, changes: Changes::Every(AGAIN) })
+}
+
+/// What an operator should look at, the worst first.
+fn attention(workers: &[WorkerView], executors: &[ExecutorHeartbeat], groups: &[GroupStanding]) -> Markup {
+    let mut found: Vec<Markup> = Vec::new();
+    if workers.is_empty() && executors.is_empty() {
+        found.push(html! { "Nothing can run: there is neither a worker nor an executor." });
+    }
+    for WorkerView { heartbeat } in workers {
+        match heartbeat.status {
+            WorkerStatus::Full => found.push(html! { "Worker " a href={ "#" (heartbeat.worker) } { (heartbeat.worker) } " accepts nothing: its disk is full, or its store does not answer." }),
+            WorkerStatus::Gone | WorkerStatus::Draining | WorkerStatus::Ready => {}
+        }
+        let broken = heartbeat.workspaces.iter().filter(|it| matches!(it, WorkspaceState::Broken)).count();
+        if broken > 0 {
+            found.push(html! { "Worker " a href={ "#" (heartbeat.worker) } { (heartbeat.worker) } " has " (broken) " broken workspaces." });
+        }
+    }
+    for it in executors.iter().filter(|it| !it.window.red.is_empty()) {
+        found.push(html! { "Executor " a href={ "#" (it.executor) } { (it.executor) } " is overloaded: " (escaped(&it.window.red.join("; "))) });
+    }
+    for it in groups.iter().filter(|it| it.queued > 0) {
+        if let Some(why) = &it.throttled {
+            found.push(html! { "Group " a href={ "/builds?state=ENQUEUED&group=" (it.group) } { (it.group) } " has " (it.queued) " builds waiting: " (escaped(why)) });
+        }
+    }
+    html! {
+        section aria-labelledby="attention" {
+            h2 #attention { "Needs attention" }
+            @if found.is_empty() { p.good { "✓ Nothing." } } @else { ul.attention { @for it in found.iter().take(20) { li { (it) } } } }
+            @if found.len() > 20 { p { (found.len() - 20) " more" } }
+        }
+    }
+}
+
+fn worker_rank(status: WorkerStatus) -> u8 {
+    match status {
+        WorkerStatus::Full => 0,
+        WorkerStatus::Gone => 1,
+        WorkerStatus::Draining => 2,
+        WorkerStatus::Ready => 3,
+    }
+}
+
+fn executor_rank(it: &ExecutorHeartbeat) -> u8 {
+    match it.status {
+        ExecutorStatus::Closed if !it.is_full() => 0,
+        ExecutorStatus::Gone => 1,
+        ExecutorStatus::Draining => 2,
+        ExecutorStatus::Closed | ExecutorStatus::Ready => 3,
+    }
+}
+
+fn of_workers(workers: &[WorkerView], now: Millis) -> Markup {
+    if workers.is_empty() {
+        return html! { p { "No worker is running. Start one with " code { "forebay serve worker" } "." } };
+    }
+    let rows = html! {
+        @for WorkerView { heartbeat } in workers {
+            tr id=(heartbeat.worker) {
+                td { (heartbeat.worker) }
+                td { (escaped(&heartbeat.host)) }
+                td { (worker_status(heartbeat.status)) }
+                td.slots { (workspaces(&heartbeat.workspaces)) }
+                td { (ago(heartbeat.started_at_ms, now)) }
+                td { (drain(heartbeat.worker.as_str(), heartbeat.status == WorkerStatus::Draining)) }
+            }
+        }
+    };
+    table("Workers", &["Worker", "Machine", "Status", "Workspaces", "Started", "Order"], &rows)
+}
+
+fn worker_status(status: WorkerStatus) -> Markup {
+    let (class, text) = match status {
+        WorkerStatus::Ready => ("good", "✓ ready"),
+        WorkerStatus::Draining => ("warn", "○ draining"),
+        WorkerStatus::Full => ("bad", "! accepts nothing: disk full, or store away"),
+        WorkerStatus::Gone => ("bad", "✗ gone"),
+    };
+    html! { span class={ "badge " (class) } { (text) } }
+}
+
+/// Each workspace as a box, in which a build is a link.
+fn workspaces(all: &[WorkspaceState]) -> Markup {
+    html! {
+        @for state in all {
+            @match state {
+                WorkspaceState::Idle { .. } => { span.slot title="idle" { "idle" } }
+                WorkspaceState::Broken => { span.slot.bad title="broken" { "broken" } }
+                WorkspaceState::Busy { group, id } => {
+                    a.slot.busy href={ "/builds/" (group) "/" (id) } title={ (group) "/" (id) } { (group) }
+                }
+            }
+            " "
+        }
+    }
+}
+
+fn of_executors(executors: &[ExecutorHeartbeat], now: Millis) -> Markup {
+    if executors.is_empty() {
+        return html! { p { "No executor is running. Start one with " code { "forebay serve executor" } "." } };
+    }
+    let processors = |millis: u64| millis as f64 / 1000.0;
+    let rows = html! {
+        @for it in executors {
+            tr id=(it.executor) {
+                td { (it.executor) }
+                td { (it.pool) }
+                td { (escaped(&it.host)) }
+                td { (executor_status(it)) }
+                td { (slots(it)) }
+                td { (processors(it.held.cpu_millis)) " of " (processors(it.capacity.cpu_millis)) }
+                td { (size(it.held.memory_bytes)) " of " (size(it.capacity.memory_bytes)) }
+                td { @if it.window.size > 0 { (it.window.used) " of " (it.window.size) } @else { "off" } }
+                td { (ago(it.started_at_ms, now)) }
+                td { (drain(it.executor.as_str(), it.status == ExecutorStatus::Draining)) }
+            }
+        }
+    };
+    let head = [
+        "Executor",
+        "Pool",
+        "Machine",
+        "Status",
+        "Slots",
+        "Processors",
+        "Memory",
+        "Window",
+        "Started",
+        "Order",
+    ];
+    html! {
+        (table("Executors", &head, &rows))
+        @if executors.len() < FEW { p { "With fewer than " (FEW) " executors, one that fails is missed at once." } }
+    }
+}
+
+/// The slots as a picture: full ones are in use.
+fn slots(it: &ExecutorHeartbeat) -> Markup {
+    let (used, all) = (it.running.len(), usize::from(it.slots));
+    let shown = all.min(32);
+    html! {
+        @if all > 0 {
+            svg.slots role="img" aria-label={ (used) " of " (all) " slots in use" } width=(shown * 9) height="14" viewBox={ "0 0 " (shown * 9) " 14" } {
+                @for number in 0..shown { rect class=(if number * all < used * shown { "used" } else { "free" }) x=(number * 9) y="1" width="7" height="12" {} }
+            }
+            " " (used) " of " (all)
+        }
+    }
+}
+
+fn executor_status(executor: &ExecutorHeartbeat) -> Markup {
+    let (class, text) = match executor.status {
+        ExecutorStatus::Ready => ("good", "✓ ready".to_owned()),
+        ExecutorStatus::Draining => ("warn", "○ draining".to_owned()),
+        ExecutorStatus::Closed if executor.is_full() => ("busy", "▶ full".to_owned()),
+        ExecutorStatus::Closed => ("bad", format!("! closed: {}", executor.window.red.join("; "))),
+        ExecutorStatus::Gone => ("bad", "✗ gone".to_owned()),
+    };
+    html! { span class={ "badge " (class) } { (escaped(&text)) } }
+}
+
+/// A button that drains a process, behind a question, or that undoes it.
+fn drain(id: &str, is_draining: bool) -> Markup {
+    html! {
+        @if is_draining {
+            form method="post" action={ "/farm/" (id) "/resume" } { button.small { "Accept work again" } }
+        } @else {
+            details id={ "drain-" (id) } {
+                summary { "Drain" }
+                form method="post" action={ "/farm/" (id) "/drain" } {
+                    p { "It finishes what it runs, and accepts nothing new." }
+                    button.small { "Drain " (id) }
+                }
+            }
+        }
+    }
+}
+
+fn of_plans(plans: &[ScalePlan], now: Millis) -> Markup {
+    let rows = html! {
+        @for it in plans {
+            tr {
+                td { (it.pool) }
+                td.number { (it.desired) }
+                td.number { (it.needed) }
+                td.number { (it.seen.waiting) }
+                td.number { (it.seen.running) }
+                td { (short(&it.why, 200)) }
+                td { (ago(it.at_ms, now)) }
+            }
+        }
+    };
+    table(
+        "Plan of the autoscaler",
+        &["Pool", "Desired", "Needed", "Waiting", "Running", "Why", "Decided"],
+        &rows,
+    )
+}
+
+/// Number of waiting builds of each priority, and how long the oldest of them waits.
+async fn queues(site: &Site, groups: &[GroupStanding]) -> Markup {
+    if groups.iter().all(|it| it.queued == 0) {
+        return html! { p { "No build waits." } };
+    }
+    let now = site.now();
+    let mut rows = Vec::new();
+    for standing in groups.iter().filter(|it| it.queued > 0).take(20) {
+        let waiting =
+            ListRequest { state: Some(State::Enqueued), limit: Some(1000), ..ListRequest::default() };
+        let found = answer(site.client().list(&standing.group, &waiting))
+            .await
+            .map(|it| it.builds)
+            .unwrap_or_default();
+        for priority in Priority::ALL {
+            let waits = found.iter().filter(|view| view.record.build.priority == priority);
+            let since: Vec<Millis> = waits.map(|view| view.record.queue.enqueued_at_ms).collect();
+            if let Some(oldest) = since.iter().min() {
+                rows.push((standing.group.clone(), priority, since.len(), now.since(*oldest)));
+            }
+        }
+    }
+    let rows = html! {
+        @for (group, priority, count, wait) in &rows {
+            tr {
+                td { a href={ "/builds?state=ENQUEUED&group=" (group) } { (group) } }
+                td { (priority) }
+                td.number { (count) }
+                td.number { (span(*wait)) }
+            }
+        }
+    };
+    table("Queues", &["Group", "Priority", "Waiting", "The oldest waits"], &rows)
+}
+
+fn of_groups(groups: &[GroupStanding]) -> Markup {
+    if groups.is_empty() {
+        return html! { p { "No group has a quota or a build." } };
+    }
+    let rows = html! {
+        @for it in groups {
+            tr {
+                td { a href={ "/builds?group=" (it.group) } { (it.group) } }
+                td.number { (it.queued) }
+                td { @if it.in_progress.is_empty() { "none" } @else { (it.in_progress) } }
+                td { a href={ "/quota?group=" (it.group) } { @match &it.quota { Some(quota) => { (quota.esu) } None => { "none" } } } }
+                td { (it.throttled.as_deref().map(|why| short(why, 200)).unwrap_or_default()) }
+            }
+        }
+    };
+    table(
+        "Groups",
+        &["Group", "Waiting", "ESU in progress", "Quota, ESU", "The first build waits for"],
+        &rows,
+    )
+}
+
+/// Handles `POST /farm/{id}/drain`: the worker or executor finishes what it runs, and accepts nothing new.
+pub(crate) async fn drain_one(
+    FromState(site): FromState<Site>,
+    names: PathParameters,
+) -> Result<Redirect, ErrorPage> {
+    order(&site, names.text("id"), Control::Drain, ExecutorControl::Drain).await
+}
+
+/// Handles `POST /farm/{id}/resume`: the worker or executor accepts work again.
+pub(crate) async fn resume_one(
+    FromState(site): FromState<Site>,
+    names: PathParameters,
+) -> Result<Redirect, ErrorPage> {
+    order(&site, names.text("id"), Control::Resume, ExecutorControl::Resume).await
+}
+
+async fn order(
+    site: &Site,
+    id: &str,
+    of_worker: Control,
+    of_executor: ExecutorControl,
+) -> Result<Redirect, ErrorPage> {
+    let bus = site.client().bus();
+    let executors = bus.leases().executors().await.map_err(Failure::from)?;
+    match executors.iter().find(|it| it.executor.as_str() == id) {
+        Some(it) => bus.order_executor(&it.executor, &of_executor).await.map_err(Failure::from)?,
+        None => {
+            let worker: WorkerId = id.parse().map_err(Failure::from)?;
+            site.client().control(&worker, &of_worker).await.map_err(Failure::from)?;
+        }
+    }
+    Ok(Redirect::to("/farm"))
+}

@@ -1,0 +1,275 @@
+//! The page of the quotas: what each group uses and may use, over time; and a form that changes a quota.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use axum::{
+    extract::{Form, State as FromState},
+    response::Redirect,
+};
+use bus::QuotaOf;
+use http_api::Failure;
+use maud::{Markup, html};
+use model::{
+    Esu, ExecutorType, Governed, GovernorRecord, Group, GroupStanding, Millis, Occupancy, Quota, QuotaReply,
+};
+use serde::Deserialize;
+use telemetry::escaped;
+
+use crate::{
+    chart::{Line, over_time},
+    layout::{ErrorPage, one_of, short, table},
+    site::{Asked, Site},
+    view::{Changes, Part, View},
+};
+
+const AGAIN: Duration = Duration::from_secs(2);
+/// Number of decisions in a chart.
+const POINTS: u64 = 180;
+/// Maximum number of charts.
+const CHARTS_MAX: usize = 12;
+const WITHIN: [(&str, &str, u64); 4] =
+    [("15m", "15 minutes", 900), ("1h", "hour", 3600), ("1d", "day", 86_400), ("7d", "7 days", 604_800)];
+
+/// Handles `GET /quota`.
+pub(crate) async fn view(site: Site, asked: Asked) -> Result<View, Failure> {
+    let query = &asked.query;
+    let within = query.last("within").unwrap_or_else(|| "15m".to_owned());
+    let found = WITHIN.into_iter().find(|(name, ..)| *name == within);
+    let (.., seconds) = found.ok_or_else(|| Failure::invalid("within: expected 15m, 1h, 1d or 7d"))?;
+    let chosen: Option<Group> = query.parsed("group")?;
+    let (client, now) = (site.client(), site.now());
+    let since = Millis(now.0.saturating_sub(seconds * 1000));
+    let (quota, decisions) = tokio::join!(client.quota(), client.bus().decisions(since, POINTS));
+    let (quota, decisions) = (quota?, decisions.unwrap_or_default());
+    let groups: Vec<&GroupStanding> =
+        quota.groups.iter().filter(|it| chosen.as_ref().is_none_or(|group| it.group == *group)).collect();
+    let live = html! {
+        (standings(&groups))
+        (waits(&groups))
+        (charts(&groups, &decisions))
+        @if groups.is_empty() { p { "No group has a quota or a build. Without any quota, no group is limited." } }
+    };
+    let head = html! {
+        h1 { "Quota" @if let Some(group) = &chosen { " of " (group) } }
+        p { "1 ESU (executor service unit) is one processor or 2.5 GB of memory, of which a build uses more." }
+        (filter(chosen.as_ref(), &within))
+    };
+    let parts =
+        vec![Part::Fixed(head), Part::Live("quota", live), Part::Fixed(change_form(&quota, chosen.as_ref()))];
+    Ok(View { title: "Quota".to_owned(), parts, changes: Changes::Every(AGAIN) })
+}
+
+fn filter(chosen: Option<&Group>, within: &str) -> Markup {
+    let times = WITHIN.into_iter().map(|(name, word, _)| (name, word));
+    html! {
+        form.filter method="get" action="/quota" {
+            label { "Group " input name="group" value=(chosen.map(ToString::to_string).unwrap_or_default()); }
+            (one_of("The last", "within", times, within))
+            button { "Show" }
+            @if chosen.is_some() { " " a href="/quota" { "All groups" } }
+        }
+    }
+}
+
+fn standings(groups: &[&GroupStanding]) -> Markup {
+    let esu = |value: Esu| html! { td.number { (value) } };
+    let rows = html! {
+        @for it in groups {
+            @for (kind, governed) in &it.governed {
+                tr {
+                    td { a href={ "/quota?group=" (it.group) } { (it.group) } }
+                    td { (kind) }
+                    (esu(governed.quota)) (esu(governed.pv)) (esu(governed.sp)) (esu(governed.borrowed)) (esu(governed.mv))
+                    (esu(governed.target)) (esu(governed.in_progress)) (esu(governed.waiting))
+                    td.number { (it.queued) }
+                }
+            }
+        }
+    };
+    let head = [
+        "Group",
+        "Type",
+        "Quota",
+        "In use (PV)",
+        "May use (SP)",
+        "Borrowed",
+        "To start (MV)",
+        "Target",
+        "In progress",
+        "Waiting",
+        "Builds waiting",
+    ];
+    html! { @if groups.iter().any(|it| !it.governed.is_empty()) { h2 { "Now" } (table("Quotas of the groups", &head, &rows)) } }
+}
+
+/// Who waits for whom: groups that wait for their quota while others borrow.
+fn waits(groups: &[&GroupStanding]) -> Markup {
+    let borrowers: Vec<&Group> = groups
+        .iter()
+        .filter(|it| it.governed.values().any(|governed| governed.borrowed.units() > 0.0))
+        .map(|it| &it.group)
+        .collect();
+    let waiting: Vec<&&GroupStanding> = groups.iter().filter(|it| it.throttled.is_some()).collect();
+    html! {
+        @if !waiting.is_empty() {
+            h2 { "Who waits" }
+            ul {
+                @for it in waiting {
+                    li { b { (it.group) } ": " (it.throttled.as_deref().map(escaped).unwrap_or_default()) }
+                }
+            }
+            @if !borrowers.is_empty() {
+                p { "Borrowing now: " @for group in &borrowers { (group) " " } }
+            }
+        }
+    }
+}
+
+fn charts(groups: &[&GroupStanding], decisions: &[GovernorRecord]) -> Markup {
+    let times: Vec<Millis> = decisions.iter().map(|decision| decision.at_ms).collect();
+    let shown: BTreeSet<(&Group, &ExecutorType)> = decisions
+        .iter()
+        .flat_map(|decision| &decision.groups)
+        .flat_map(|(group, kinds)| kinds.keys().map(move |kind| (group, kind)))
+        .filter(|(group, _)| groups.iter().any(|it| it.group == **group))
+        .collect();
+    let chart = |(number, (group, kind)): (usize, &(&Group, &ExecutorType))| {
+        let of = |value: fn(&Governed) -> Esu| -> Vec<Option<f64>> {
+            decisions.iter().map(|it| Some(value(it.groups.get(*group)?.get(*kind)?).units())).collect()
+        };
+        let line = |name, class, value| Line { name, class, values: of(value) };
+        let lines = [
+            line("In use (PV)", "pv", |it| it.pv),
+            line("May use (SP)", "sp", |it| it.sp),
+            line("Quota", "quota", |it| it.quota),
+            line("Target", "target", |it| it.target),
+            line("To start (MV)", "mv", |it| it.mv.or_zero()),
+            line("Waiting", "waiting", |it| it.waiting),
+        ];
+        over_time(&format!("chart-{number}"), &format!("{group}, {kind}"), "ESU", &times, &lines)
+    };
+    html! {
+        @if shown.is_empty() {
+            p { "The governor has decided nothing in this time: it does so while a quota is set or executors are running." }
+        } @else {
+            h2 { "Over time" }
+            @for it in shown.iter().enumerate().take(CHARTS_MAX) { (chart(it)) }
+            @if shown.len() > CHARTS_MAX { p { (shown.len() - CHARTS_MAX) " more: choose a group." } }
+        }
+    }
+}
+
+fn change_form(quota: &QuotaReply, chosen: Option<&Group>) -> Markup {
+    let own = chosen.and_then(|group| quota.groups.iter().find(|it| it.group == *group)?.quota.as_ref());
+    let value = own.map(|quota| words(&quota.esu)).unwrap_or_default();
+    html! {
+        h2 { "Change a quota" }
+        form.filter method="post" action="/quota" {
+            label { "Group " input name="group" required value=(chosen.map(ToString::to_string).unwrap_or_default()); }
+            label { "ESU by type, as x86=4 " input name="esu" value=(value) placeholder="x86=4 gpu=1"; }
+            button { "Change…" }
+        }
+        p { "Nothing changes before you confirm it. Without ESU, the quota of the group is removed." }
+    }
+}
+
+/// A quota as it is written in the form.
+fn words(esu: &Occupancy) -> String {
+    esu.iter().map(|(kind, amount)| format!("{kind}={}", amount.units())).collect::<Vec<_>>().join(" ")
+}
+
+#[derive(Deserialize)]
+pub(crate) struct Change {
+    group: String,
+    #[serde(default)]
+    esu: String,
+    /// Set by the second form.
+    #[serde(default)]
+    sure: String,
+}
+
+/// Handles `POST /quota`: asks whether to change a quota, and changes it after the second form.
+pub(crate) async fn change(
+    FromState(site): FromState<Site>,
+    Form(change): Form<Change>,
+) -> Result<axum::response::Response, ErrorPage> {
+    use axum::response::IntoResponse as _;
+    let group: Group = change.group.trim().parse().map_err(Failure::from)?;
+    let esu = parse(&change.esu)?;
+    check(&site, esu.as_ref())?;
+    let key = QuotaOf::Group(group.clone());
+    let (_, before) = site.client().bus().buckets().get::<Quota>(&key).await.map_err(Failure::from)?;
+    if change.sure != "yes" {
+        return Ok(crate::layout::page(
+            "Change a quota",
+            &question(&group, before.as_ref(), esu.as_ref(), &change),
+            false,
+        )
+        .into_response());
+    }
+    let quota = esu.map(|esu| Quota { esu });
+    site.client().bus().buckets().put(&key, quota.as_ref()).await.map_err(Failure::from)?;
+    Ok(Redirect::to(&format!("/quota?group={group}")).into_response())
+}
+
+/// Refuses executor types that the farm does not have.
+fn check(site: &Site, esu: Option<&Occupancy>) -> Result<(), Failure> {
+    let known = &site.settings.executor_types;
+    match esu.into_iter().flat_map(Occupancy::iter).find(|(kind, _)| !known.contains(*kind)) {
+        None => Ok(()),
+        Some((kind, _)) => {
+            let known: Vec<&str> = known.iter().map(ExecutorType::as_str).collect();
+            Err(Failure::invalid(format!("unknown executor type {kind}: expected {}", known.join(", "))))
+        }
+    }
+}
+
+fn question(group: &Group, before: Option<&Quota>, after: Option<&Occupancy>, change: &Change) -> Markup {
+    let text = |esu: Option<&Occupancy>| esu.map_or_else(|| "none".to_owned(), words);
+    html! {
+        h1 { "Change the quota of " (group) "?" }
+        dl.facts {
+            div { dt { "Now" } dd { (text(before.map(|quota| &quota.esu))) } }
+            div { dt { "Then" } dd { (text(after)) } }
+        }
+        p { "It takes effect at the next decision of the governor. Builds that run go on." }
+        form method="post" action="/quota" {
+            input type="hidden" name="group" value=(group);
+            input type="hidden" name="esu" value=(short(&change.esu, 500));
+            input type="hidden" name="sure" value="yes";
+            button { "Change it" }
+            " " a href={ "/quota?group=" (group) } { "Leave it as it is" }
+        }
+    }
+}
+
+/// The quota that is written in the form; none: it is removed.
+fn parse(text: &str) -> Result<Option<Occupancy>, Failure> {
+    let mut esu = Occupancy::default();
+    for word in text.split_whitespace() {
+        let wrong = |why: String| Failure::invalid(format!("invalid quota {word:?}: {why}"));
+        let (kind, amount) =
+            word.split_once('=').ok_or_else(|| wrong("expected TYPE=ESU, for example x86=4".to_owned()))?;
+        let kind: ExecutorType =
+            kind.parse().map_err(|error: model::ParseIdError| wrong(error.to_string()))?;
+        let amount: f64 = amount.parse().map_err(|_| wrong("expected a number".to_owned()))?;
+        let amount = Esu::new(amount).map_err(|error| wrong(error.to_string()))?;
+        esu.add(&kind, amount);
+    }
+    Ok((!text.trim().is_empty()).then_some(esu))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{parse, words};
+
+    #[test]
+    fn a_quota_is_written_as_it_is_read() {
+        let esu = parse(" x86=4 gpu=0.5 ").unwrap().unwrap();
+        assert_eq!(parse(&words(&esu)).unwrap().unwrap(), esu);
+        assert!(parse("").unwrap().is_none());
+        for wrong in ["x86", "x86=", "x86=-1", "x86=nan", "=4", "x86=1e400"] {
+            assert!(parse(wrong).is_err(), "{wrong}");
+        }
+    }
+}
