@@ -188,7 +188,7 @@ impl Presenter {
         if let (ToolEvent::WorkspacePrepared { .. }, Some(spinner)) = (tool, &self.spinner) {
             spinner.set_message(RUNNING);
         }
-        let (Some(progress), ToolEvent::TasksEnded { attempt, ended, tasks, reports }) =
+        let (Some(progress), ToolEvent::TasksEnded { attempt, ended, tasks, reports, .. }) =
             (&mut self.tasks, tool)
         else {
             return;

@@ -61,10 +61,10 @@ impl WatchFilter {
         if self.tasks.is_empty() {
             return Some(tool);
         }
-        let ToolEvent::TasksEnded { attempt, ended, tasks, reports } = tool else { return None };
+        let ToolEvent::TasksEnded { attempt, ended, tasks, reports, running } = tool else { return None };
         let is_wanted = |report: &TaskReport| self.tasks.contains(&report.id);
         let reports: Vec<TaskReport> = reports.into_iter().filter(is_wanted).collect();
-        (!reports.is_empty()).then_some(ToolEvent::TasksEnded { attempt, ended, tasks, reports })
+        (!reports.is_empty()).then_some(ToolEvent::TasksEnded { attempt, ended, tasks, reports, running })
     }
 
     fn narrow_bazel(&self, events: BazelEvents) -> Option<BazelEvents> {
@@ -107,7 +107,8 @@ mod tests {
     fn ended(ids: &[&str]) -> WatchEvent {
         let report = |id: &&str| TaskReport::new(id.parse().unwrap(), TaskStatus::Succeeded);
         let reports = ids.iter().map(report).collect();
-        event(WatchBody::Tool(ToolEvent::TasksEnded { attempt: Attempt(1), ended: 2, tasks: 9, reports }))
+        let ended = ToolEvent::TasksEnded { attempt: Attempt(1), ended: 2, tasks: 9, reports, running: None };
+        event(WatchBody::Tool(ended))
     }
 
     #[test]

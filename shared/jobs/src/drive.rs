@@ -9,7 +9,7 @@ use std::{
 use bus::ChunkFault;
 use invariant::impossible;
 use model::{BuildJob, JobResult, Reason, ReasonCode, TaskIndex, TaskReport, TaskStatus, output_globs};
-use policy::graph::{AfterTask, Consequences, GraphRun};
+use policy::graph::{AfterTask, Consequences, GraphRun, RunTimes};
 use tokio::{
     task::{AbortHandle, Id, JoinError, JoinSet},
     time::{Instant, MissedTickBehavior},
@@ -48,6 +48,9 @@ struct Drive<'a> {
     indices: HashMap<Id, TaskIndex>,
     handles: HashMap<TaskIndex, AbortHandle>,
     unpublished: UnpublishedReports,
+    /// When the last event was published, and the number of changes in what runs that it covers.
+    published: (Instant, u64),
+    times: RunTimes,
     began: Instant,
     began_at: SystemTime,
     cpu: Duration,
@@ -75,6 +78,8 @@ impl JobRun<'_> {
             indices: HashMap::new(),
             handles: HashMap::new(),
             unpublished: UnpublishedReports::default(),
+            published: (Instant::now(), 0),
+            times: RunTimes::default(),
             began: Instant::now(),
             began_at,
             cpu: Duration::ZERO,
@@ -114,7 +119,7 @@ impl Drive<'_> {
                 Some(ended) = self.tasks.join_next_with_id() => self.joined(ended).await?,
                 () = self.run.host.stop_wanted() => return Ok(LoopEnd::Stopped),
                 () = tokio::time::sleep_until(self.run.timeout_at) => return Ok(LoopEnd::TimedOut),
-                _ = tick.tick(), if !self.unpublished.is_empty() => self.publish_reports().await?,
+                _ = tick.tick() => if self.is_publishing_due() { self.publish_reports().await? },
             }
         }
     }
@@ -193,14 +198,17 @@ impl Drive<'_> {
                 self.run.host.say(&line).await
             }
             AfterTask::Ended(consequences) => {
-                self.count(&report);
+                self.count(index, &report);
                 self.written(report, output).await?;
                 self.follow(consequences).await
             }
         }
     }
 
-    fn count(&mut self, report: &TaskReport) {
+    fn count(&mut self, index: TaskIndex, report: &TaskReport) {
+        if let Some(task) = self.graph.graph().task(index) {
+            self.times.add(task, report);
+        }
         if !report.cached {
             self.cpu += Duration::from_millis(report.cpu_ms.unwrap_or_default());
             self.peak_memory_bytes = self.peak_memory_bytes.max(report.memory_bytes.unwrap_or_default());
@@ -241,11 +249,24 @@ impl Drive<'_> {
         if self.unpublished.is_full() { self.publish_reports().await } else { Ok(()) }
     }
 
+    fn is_publishing_due(&self) -> bool {
+        let (at, changes) = self.published;
+        let is_due = at.elapsed() >= task_reports::RUNNING_EVERY && self.runner.running.changes() != changes;
+        is_due || !self.unpublished.is_empty()
+    }
+
     async fn publish_reports(&mut self) -> Result<(), ChunkFault> {
-        for event in self.unpublished.take(self.run.record.attempt, &self.graph) {
+        self.published = (Instant::now(), self.runner.running.changes());
+        let running = self.runner.running.executing(&self.graph, self.times);
+        for event in self.unpublished.take(self.run.record.attempt, &self.graph, running) {
             self.run.host.tool(&event).await?;
         }
         Ok(())
+    }
+
+    /// Publishes the reports that are left when no task runs any more.
+    async fn publish_rest(&mut self) -> Result<(), ChunkFault> {
+        if self.unpublished.is_empty() { Ok(()) } else { self.publish_reports().await }
     }
 
     async fn end(
@@ -254,7 +275,7 @@ impl Drive<'_> {
     ) -> Result<(JobEnding, Option<Box<JobEnd>>), ChunkFault> {
         match over {
             Ok(LoopEnd::Done) => {
-                self.publish_reports().await?;
+                self.publish_rest().await?;
                 let ending = self.fetch_outputs().await?;
                 Ok((ending, Some(self.result().await)))
             }
@@ -268,7 +289,7 @@ impl Drive<'_> {
             Ok(LoopEnd::TimedOut) => {
                 let consequences = self.graph.give_up("the build exceeded its timeout");
                 self.follow(consequences).await?;
-                self.publish_reports().await?;
+                self.publish_rest().await?;
                 Ok((JobEnding::TimedOut, Some(self.result().await)))
             }
             Ok(LoopEnd::Stopped) => {

@@ -8,7 +8,7 @@ use invariant::impossible;
 use model::{BlobDigest, CommandStep, Step, Task, TaskIndex, TaskReport, TaskStatus};
 use prost::Message as _;
 use reapi::{
-    execution::{ActionResult, RequestMetadata, ToolDetails},
+    execution::{ActionResult, ExecuteOperationMetadata, RequestMetadata, ToolDetails, execution_stage},
     metadata::REQUEST_METADATA,
     rpc,
     status::missing_blobs,
@@ -228,12 +228,14 @@ impl Runner {
         action: &TaskAction,
     ) -> Result<reapi::execution::ExecuteResponse, RemoteError> {
         let remote = self.remote.with_headers(self.headers_of(task));
-        let note = |name: &str| self.running.has_operation(index, name);
+        let note = |name: &str, metadata: &ExecuteOperationMetadata| {
+            let executes = metadata.stage == i32::from(execution_stage::Value::Executing);
+            self.running.learn_operation(index, name, executes);
+        };
         let remote = &remote;
         self.running.start(index, Some(action.digest));
-        let executed = self.patience.patiently(|| {
-            remote.execute(&action.digest, false, priority(task.priority), move |name, _| note(name))
-        });
+        let executed =
+            self.patience.patiently(|| remote.execute(&action.digest, false, priority(task.priority), note));
         Ok(executed.await?.response)
     }
 

@@ -3,13 +3,24 @@
 use std::collections::HashMap;
 
 use bus::FarmClock;
-use model::{BlobDigest, Millis, TaskIndex, TaskReport};
+use model::{BlobDigest, Millis, RunningTask, RunningTasks, TaskIndex, TaskReport};
 use parking_lot::Mutex;
+use policy::graph::{GraphRun, RunTimes};
+
+/// Maximum number of running tasks that an event names.
+const NAMED_MAX: usize = 8;
 
 /// The tries of tasks that run now, by task.
 pub(crate) struct RunningTries {
     clock: FarmClock,
-    tries: Mutex<HashMap<TaskIndex, Try>>,
+    tries: Mutex<Tries>,
+}
+
+#[derive(Debug, Default)]
+struct Tries {
+    of: HashMap<TaskIndex, Try>,
+    /// Number of times that an action or step began or ended to execute.
+    changes: u64,
 }
 
 /// What is known of one try of a task.
@@ -19,6 +30,8 @@ struct Try {
     action: Option<BlobDigest>,
     /// Name of the operation that executes the action.
     operation: Option<String>,
+    /// Since when an executor, or for an internal step the worker, executes it; `None` while it waits for an executor.
+    executing_since: Option<Millis>,
 }
 
 /// What a report says about the last try of its task.
@@ -37,15 +50,24 @@ impl RunningTries {
     /// Records that a task starts now; an internal step has no action.
     pub(crate) fn start(&self, task: TaskIndex, action: Option<BlobDigest>) {
         let started_at = self.clock.now();
-        self.tries.lock().insert(task, Try { started_at, action, operation: None });
+        let executing_since = action.is_none().then_some(started_at);
+        let mut tries = self.tries.lock();
+        let before = tries.of.insert(task, Try { started_at, action, operation: None, executing_since });
+        let was_executing = before.is_some_and(|before| before.executing_since.is_some());
+        tries.changes += u64::from(was_executing != executing_since.is_some());
     }
 
-    /// Records the operation that executes the action of a task.
-    pub(crate) fn has_operation(&self, task: TaskIndex, name: &str) {
+    /// Records the operation that executes the action of a task, and whether an executor does so now.
+    pub(crate) fn learn_operation(&self, task: TaskIndex, name: &str, executes: bool) {
+        let now = self.clock.now();
         let mut tries = self.tries.lock();
-        let Some(known) = tries.get_mut(&task).map(|one| &mut one.operation) else { return };
-        if known.as_deref() != Some(name) {
-            *known = Some(name.to_owned());
+        let Some(known) = tries.of.get_mut(&task) else { return };
+        if known.operation.as_deref() != Some(name) {
+            known.operation = Some(name.to_owned());
+        }
+        if known.executing_since.is_some() != executes {
+            known.executing_since = executes.then_some(now);
+            tries.changes += 1;
         }
     }
 
@@ -53,16 +75,43 @@ impl RunningTries {
     pub(crate) fn take_operations(&self, tasks: Option<&[TaskIndex]>) -> Vec<String> {
         let mut tries = self.tries.lock();
         match tasks {
-            Some(tasks) => tasks.iter().filter_map(|task| tries.get_mut(task)?.operation.take()).collect(),
-            None => tries.values_mut().filter_map(|one| one.operation.take()).collect(),
+            Some(tasks) => tasks.iter().filter_map(|task| tries.of.get_mut(task)?.operation.take()).collect(),
+            None => tries.of.values_mut().filter_map(|one| one.operation.take()).collect(),
         }
     }
 
     /// Ends the try of a task; `None` if it had not started.
     pub(crate) fn end(&self, task: TaskIndex) -> Option<TryFacts> {
-        let Try { started_at, action, operation: _ } = self.tries.lock().remove(&task)?;
+        let mut tries = self.tries.lock();
+        let Try { started_at, action, operation: _, executing_since } = tries.of.remove(&task)?;
+        tries.changes += u64::from(executing_since.is_some());
         // The clock may be corrected backwards during the try.
         Some(TryFacts { started_at, ended_at: self.clock.now().max(started_at), action })
+    }
+
+    /// Increases when other tasks execute than before.
+    pub(crate) fn changes(&self) -> u64 {
+        self.tries.lock().changes
+    }
+
+    /// The tasks of `run` that execute now; `times` are the run times of those that have ended.
+    pub(crate) fn executing(&self, run: &GraphRun, times: RunTimes) -> RunningTasks {
+        let now = self.clock.now();
+        let since: HashMap<TaskIndex, Millis> = {
+            let tries = self.tries.lock();
+            // A task may run again for its lost outputs after it has ended.
+            let executing = tries.of.iter().filter(|(task, _)| run.report(**task).is_none());
+            executing.filter_map(|(task, one)| Some((*task, one.executing_since?))).collect()
+        };
+        let ran = |task: TaskIndex| since.get(&task).map_or(0, |since| bus::millis(now.since(*since)));
+        let critical_path_ms = run.critical_path_ms(times, ran);
+        let mut longest: Vec<(Millis, TaskIndex)> =
+            since.iter().map(|(task, since)| (*since, *task)).collect();
+        longest.sort_unstable();
+        let named = longest.into_iter().take(NAMED_MAX).filter_map(|(since_ms, task)| {
+            Some(RunningTask { id: run.graph().task(task)?.id.clone(), since_ms })
+        });
+        RunningTasks { at_ms: now, count: since.len() as u64, longest: named.collect(), critical_path_ms }
     }
 }
 

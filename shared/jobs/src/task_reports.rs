@@ -1,4 +1,4 @@
-//! Reports about tasks while others run: `TASKS_ENDED` events, a few per second and each of bounded size; and at the
+//! Reports about tasks while others run: `TASKS_ENDED` events, a few per second and each of bounded size, with what runs; and at the
 //! end a file with the reports of all tasks.
 
 use std::time::Duration;
@@ -6,11 +6,13 @@ use std::time::Duration;
 use bytes::Bytes;
 use cas::{Cas, CasError};
 use invariant::{Present as _, impossible};
-use model::{Attempt, Digest, DigestFunction, OutputFile, TaskReport, ToolEvent};
+use model::{Attempt, Digest, DigestFunction, OutputFile, RunningTasks, TaskReport, ToolEvent};
 use policy::graph::GraphRun;
 
 /// Time between two events.
 pub(crate) const EVERY: Duration = Duration::from_millis(250);
+/// Time after an event until the next one if no task ended, but others run.
+pub(crate) const RUNNING_EVERY: Duration = Duration::from_secs(1);
 /// Approximate maximum bytes of reports in one message: the limit of the bus is four times as much.
 const BYTES_MAX: usize = 256 << 10;
 /// The path of the file with all reports.
@@ -41,8 +43,8 @@ impl UnpublishedReports {
         self.bytes >= BYTES_MAX
     }
 
-    /// Removes all reports and returns the events to publish.
-    pub(crate) fn take(&mut self, attempt: Attempt, run: &GraphRun) -> Vec<ToolEvent> {
+    /// Removes all reports and returns the events to publish, at least one. The last one says what runs.
+    pub(crate) fn take(&mut self, attempt: Attempt, run: &GraphRun, running: RunningTasks) -> Vec<ToolEvent> {
         let tasks = run.graph().len() as u64;
         let mut left = run.tasks_ended().saturating_sub(self.reports.len() as u64);
         let mut events = Vec::new();
@@ -52,13 +54,12 @@ impl UnpublishedReports {
             if part.is_full() {
                 left += part.reports.len() as u64;
                 let reports = std::mem::take(&mut part).reports;
-                events.push(ToolEvent::TasksEnded { attempt, ended: left, tasks, reports });
+                events.push(ToolEvent::TasksEnded { attempt, ended: left, tasks, reports, running: None });
             }
         }
-        if !part.is_empty() {
-            let ended = left + part.reports.len() as u64;
-            events.push(ToolEvent::TasksEnded { attempt, ended, tasks, reports: part.reports });
-        }
+        let ended = left + part.reports.len() as u64;
+        let running = Some(running);
+        events.push(ToolEvent::TasksEnded { attempt, ended, tasks, reports: part.reports, running });
         events
     }
 }
@@ -81,7 +82,7 @@ pub(crate) async fn keep_reports(run: &GraphRun, cas: &Cas) -> Result<OutputFile
 mod tests {
     use std::sync::Arc;
 
-    use model::{Graph, Job, JobLimits, TaskStatus};
+    use model::{Graph, Job, JobLimits, Millis, TaskStatus};
 
     use super::*;
 
@@ -103,11 +104,20 @@ mod tests {
                 run.ended(index, report.clone());
                 unpublished.push(report);
             }
-            let events = unpublished.take(Attempt(2), &run);
+            let (at_ms, count) = (Millis(7), round);
+            let running = RunningTasks { at_ms, count, longest: Vec::new(), critical_path_ms: None };
+            let events = unpublished.take(Attempt(2), &run, running.clone());
+            let said = |event: &ToolEvent| {
+                let ToolEvent::TasksEnded { running, .. } = event else { panic!() };
+                running.clone()
+            };
+            let (last, others) = events.split_last().unwrap();
+            assert_eq!(said(last), Some(running));
+            assert!(others.iter().all(|event| said(event).is_none()));
             assert!(unpublished.is_empty() && events.len() > 1);
             for event in events {
                 assert!(serde_json::to_vec(&event).unwrap().len() < 900 << 10);
-                let ToolEvent::TasksEnded { ended, tasks, reports, attempt } = event else { panic!() };
+                let ToolEvent::TasksEnded { ended, tasks, reports, attempt, .. } = event else { panic!() };
                 published += reports.len() as u64;
                 assert_eq!((ended, tasks, attempt), (published, 3000, Attempt(2)), "in round {round}");
             }

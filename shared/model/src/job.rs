@@ -319,6 +319,32 @@ impl TaskReport {
     }
 }
 
+/// Tasks of a job that run at a moment.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct RunningTasks {
+    /// The moment, in milliseconds since 1970.
+    pub at_ms: Millis,
+    /// Number of tasks that run: their command on an executor, or their internal step on the worker. Tasks that wait
+    /// for an executor are not among them.
+    pub count: u64,
+    /// Those that run longest, at most 8, the longest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub longest: Vec<RunningTask>,
+    /// Length of the critical path in milliseconds: the longest chain of tasks that have not ended, by the mean run time of
+    /// those that have. Absent while none has run. The job takes longer if executors are scarce.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub critical_path_ms: Option<u64>,
+}
+
+/// A task that runs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct RunningTask {
+    /// Id of the task.
+    pub id: TaskId,
+    /// Time since which it runs, in milliseconds since 1970.
+    pub since_ms: Millis,
+}
+
 /// Result of a job.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct JobResult {

@@ -85,8 +85,8 @@ pub use ids::{
 };
 pub use job::{
     BadPath, CommandStep, DEFAULT_PRIORITY, DEFAULT_RETRIES, DEFAULT_WEIGHT, FetchStep, FromTo, Graph, Input,
-    InvalidJob, Job, JobFault, JobGlob, JobLimits, JobPath, JobResult, JobSource, Step, StoredJob, Task,
-    TaskDefaults, TaskIndex, TaskLimits, TaskReport, TaskRequest, TaskStatus,
+    InvalidJob, Job, JobFault, JobGlob, JobLimits, JobPath, JobResult, JobSource, RunningTask, RunningTasks,
+    Step, StoredJob, Task, TaskDefaults, TaskIndex, TaskLimits, TaskReport, TaskRequest, TaskStatus,
 };
 pub use needs::{ActionKey, ActionKeys, Demand, Measured, Needs, TestSize};
 pub use open_schema::allow_more;

@@ -5,8 +5,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use crate::{
-    Attempt, BuildId, BuildRecord, Group, Millis, Occupancy, Sequence, Skew, TaskReport, WorkerId,
-    WorkerProperties, WorkspaceKeys, WorkspaceKind,
+    Attempt, BuildId, BuildRecord, Group, Millis, Occupancy, RunningTasks, Sequence, Skew, TaskReport,
+    WorkerId, WorkerProperties, WorkspaceKeys, WorkspaceKind,
 };
 
 /// Heartbeat of a worker with the state of its workspaces. Plain message, worker to any dispatcher.
@@ -212,7 +212,7 @@ pub enum ToolEvent {
         /// Duration of the preparation in seconds.
         wall_seconds: f64,
     },
-    /// Tasks of the build's job ended or were skipped.
+    /// Tasks of the build's job ended or were skipped, or other tasks run than before.
     #[serde(rename = "TASKS_ENDED")]
     TasksEnded {
         /// Attempt that the event belongs to.
@@ -221,7 +221,10 @@ pub enum ToolEvent {
         ended: u64,
         /// Total number of tasks in the job.
         tasks: u64,
-        /// Reports of the tasks that ended since the previous event.
+        /// Reports of the tasks that ended since the previous event; empty if only `running` changed.
         reports: Vec<TaskReport>,
+        /// Tasks that run now. Absent if the next event follows at once, and in events of earlier versions.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        running: Option<RunningTasks>,
     },
 }

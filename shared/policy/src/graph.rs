@@ -1,5 +1,6 @@
 //! The run of a job's graph: which tasks may start, what follows from the end of a task, and the reports on all tasks.
 
+mod critical_path;
 mod judge;
 mod reach;
 
@@ -8,6 +9,7 @@ use std::{cmp::Reverse, collections::BinaryHeap, sync::Arc, time::Duration};
 use invariant::{Present as _, impossible};
 use model::{Graph, JobResult, Task, TaskIndex, TaskReport, TaskStatus};
 
+pub use critical_path::RunTimes;
 pub use judge::{BadVerdict, judged};
 pub use reach::{Unreachable, reachable};
 

@@ -2,6 +2,7 @@
 
 mod faults;
 mod large;
+mod progress;
 mod project;
 mod steps;
 mod times;

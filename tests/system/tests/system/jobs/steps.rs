@@ -165,7 +165,7 @@ async fn what_ends_is_told_meanwhile_and_each_task_once() {
     let mut events = 0;
     let mut watch = farm.client().watch(&key, Sequence(0), &[EventKind::Tool]);
     while let Some(event) = watch.next().await.unwrap() {
-        let WatchBody::Tool(ToolEvent::TasksEnded { attempt, ended, tasks, reports }) = event.body else {
+        let WatchBody::Tool(ToolEvent::TasksEnded { attempt, ended, tasks, reports, .. }) = event.body else {
             continue;
         };
         events += 1;
