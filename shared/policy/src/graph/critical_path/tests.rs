@@ -1,4 +1,7 @@
-use std::sync::Arc;
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use model::{Job, JobLimits, TaskRequest, TaskStatus};
 use proptest::prelude::*;
@@ -59,6 +62,19 @@ fn internal_steps_count_by_their_own_times() {
     assert_eq!(run.critical_path_ms(times, |_| 0), Some(0));
     end_next(&mut run, &mut times, 7, false);
     assert_eq!(run.critical_path_ms(times, |_| 0), Some(7));
+}
+
+#[test]
+fn of_fifty_thousand_tasks_it_is_known_in_milliseconds() {
+    let before = |at: usize| [1, 7, 100].iter().filter_map(|back| at.checked_sub(*back)).collect();
+    let mut run = run(&(0..50_000).map(before).collect::<Vec<_>>());
+    let mut times = RunTimes::default();
+    end_next(&mut run, &mut times, 3, false);
+    let begun = Instant::now();
+    assert_eq!(run.critical_path_ms(times, |_| 0), Some(3 * 49_999));
+    let took = begun.elapsed();
+    println!("{took:?}");
+    assert!(took < Duration::from_millis(100), "{took:?}");
 }
 
 /// Numbers of earlier tasks that each task depends on, and a length for each task.
