@@ -385,6 +385,10 @@ pub fn bare_command(args: &[&str]) -> Command {
             command.env_remove(name);
         }
     }
+    // These make the output of `submit --follow` foldable.
+    for name in ["GITHUB_ACTIONS", "GITLAB_CI", "BUILDKITE"] {
+        command.env_remove(name);
+    }
     // All tests together load the machine; this must not slow down the executors of one test.
     command.args(args).env("PATH", with_tools()).env("FOREBAY_LOAD_MAX", "0");
     // For the same reason a farm may take longer to start than a user would wait.

@@ -84,6 +84,7 @@ impl Failure {
 
 /// Prints one line to stderr.
 pub(crate) fn say(line: &str) {
+    crate::live::clear();
     // Stderr may be closed.
     let _ = writeln!(std::io::stderr(), "forebay: {}", escaped(&line.replace('\n', " ")));
 }

@@ -1,28 +1,35 @@
 //! Following a build until it ends, for `submit --follow` and `watch`.
 
-use std::process::ExitCode;
+use std::{io::IsTerminal as _, pin::pin, process::ExitCode, time::Duration};
 
 use bus::EventKind;
 use clap::Args;
 use client::{Followed, WatchBody, WatchEvent, WatchFilter, WatchKind};
 use model::{BuildKey, BuildResult, Sequence};
 use settings::Settings;
-use tokio::signal::unix::SignalKind;
+use tokio::{
+    signal::unix::{Signal, SignalKind, signal},
+    time::{MissedTickBehavior, interval},
+};
 
 use crate::{
     exit_code::ExitCodeOf,
     failure::{FAILED, Failure, say},
     farm::Farm,
+    fold::Fold,
     frames::Frames,
     globals::Globals,
     present::{Presenter, Shown},
     wait::WaitLimit,
 };
 
-/// Exit code that shells report for a program that Ctrl-C ended.
+/// Exit codes that shells report for a program that Ctrl-C or SIGTERM ended.
 const INTERRUPTED: u8 = 130;
+const TERMINATED: u8 = 143;
 /// Shells report 128 plus the signal that ended a program.
 const SIGNALLED: i32 = 128;
+/// Time between two drawings of the live block.
+const TICK: Duration = Duration::from_millis(120);
 
 /// Options for following a build.
 #[derive(Debug, Args)]
@@ -33,6 +40,43 @@ pub(crate) struct FollowArgs {
     /// Prefix every event, except console output, with its position; `forebay watch ID --from POSITION` continues after it
     #[arg(long)]
     positions: bool,
+    /// Fold the output of each attempt by marks on stdout; auto: as the CI system needs it in whose job this runs, unless
+    /// this is a terminal. Not with --json
+    #[arg(long, value_name = "SYSTEM", value_enum, default_value_t)]
+    fold: Fold,
+}
+
+impl FollowArgs {
+    fn shown<'a>(&self, globals: &Globals, kinds: &'a [WatchKind]) -> Shown<'a> {
+        let is_terminal = std::io::stdout().is_terminal() || std::io::stderr().is_terminal();
+        let is_set = |name: &str| {
+            std::env::var_os(name).is_some_and(|value| !["", "0", "false"].iter().any(|no| value == *no))
+        };
+        let folder = self.fold.folder(is_terminal, is_set);
+        Shown { kinds, json: globals.json, positions: self.positions, folder }
+    }
+}
+
+/// The signals that stop following.
+struct Stop {
+    interrupt: Signal,
+    terminate: Signal,
+}
+
+impl Stop {
+    fn new() -> Result<Self, Failure> {
+        let failed = |error: std::io::Error| Failure::new(FAILED, "cannot listen for signals", &error);
+        let interrupt = signal(SignalKind::interrupt()).map_err(failed)?;
+        Ok(Self { interrupt, terminate: signal(SignalKind::terminate()).map_err(failed)? })
+    }
+
+    /// Waits for a signal; returns the exit code that it means.
+    async fn wanted(&mut self) -> u8 {
+        tokio::select! {
+            _ = self.interrupt.recv() => INTERRUPTED,
+            _ = self.terminate.recv() => TERMINATED,
+        }
+    }
 }
 
 /// Shows the events after `from` that `filter` wants, and returns the exit code of the build.
@@ -59,19 +103,28 @@ pub(crate) async fn follow(
         watch = watch.giving_up_after(limit);
     }
     if let Some(event) = farm.call(async |client| client.archived_last_event(key).await).await? {
-        return ended_before(args, globals, (from, kinds), &event);
+        let presenter = Presenter::new(args.shown(globals, kinds), farm.client().bus().clock().clone());
+        return ended_before(args, presenter, from, &event);
     }
-    let mut presenter = Presenter::new(Shown { kinds, json: globals.json, positions: args.positions });
+    let clock = farm.client().bus().clock().clone();
+    let mut presenter = Presenter::new(args.shown(globals, kinds), clock);
     let mut frames = Frames::new(farm, globals, settings);
     let mut seen = from;
-    let mut interrupt = tokio::signal::unix::signal(SignalKind::interrupt())
-        .map_err(|error| Failure::new(FAILED, "cannot listen for Ctrl-C", &error))?;
+    let mut stop = Stop::new()?;
+    let mut tick = interval(TICK);
+    tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
-        let next = tokio::select! {
-            next = watch.next() => next,
-            _ = interrupt.recv() => {
-                drop(presenter);
-                return Ok(detach(key, seen));
+        let next = {
+            let mut next = pin!(watch.next());
+            loop {
+                tokio::select! {
+                    next = &mut next => break next,
+                    code = stop.wanted() => {
+                        drop(presenter);
+                        return Ok(detach(key, seen, code));
+                    }
+                    _ = tick.tick(), if presenter.is_live() => presenter.tick(),
+                }
             }
         };
         match next {
@@ -79,9 +132,9 @@ pub(crate) async fn follow(
                 if presenter.shows(&event) {
                     tokio::select! {
                         () = frames.fill(&mut event) => {}
-                        _ = interrupt.recv() => {
+                        code = stop.wanted() => {
                             drop(presenter);
-                            return Ok(detach(key, seen));
+                            return Ok(detach(key, seen, code));
                         }
                     }
                 }
@@ -108,11 +161,10 @@ pub(crate) async fn follow(
 /// Shows the last event of an archived build.
 fn ended_before(
     args: &FollowArgs,
-    globals: &Globals,
-    (from, kinds): (Sequence, &[WatchKind]),
+    mut presenter: Presenter,
+    from: Sequence,
     event: &WatchEvent,
 ) -> Result<ExitCode, Failure> {
-    let mut presenter = Presenter::new(Shown { kinds, json: globals.json, positions: args.positions });
     say("the bus has no events of this build any more: its last state is from the archive");
     if event.position > from {
         presenter.show(event)?;
@@ -127,10 +179,10 @@ fn command_of(result: &BuildResult) -> Option<i32> {
     result.exit_code.or_else(|| Some(SIGNALLED + result.signal?))
 }
 
-fn detach(key: &BuildKey, seen: Sequence) -> ExitCode {
+fn detach(key: &BuildKey, seen: Sequence, code: u8) -> ExitCode {
     say(&format!("build {key} continues; to watch it again: forebay watch {key} --from {seen}"));
     say(&format!("to cancel it: forebay cancel {key}"));
-    ExitCode::from(INTERRUPTED)
+    ExitCode::from(code)
 }
 
 async fn last_result(farm: &Farm, key: &BuildKey) -> Result<BuildResult, Failure> {

@@ -1,13 +1,16 @@
 //! Results and progress of a job's tasks as text.
 
-use std::{collections::BTreeMap, fmt::Write as _};
+use std::{collections::BTreeMap, fmt::Write as _, time::Duration};
 
-use model::{Attempt, JobResult, TaskReport, TaskStatus};
+use model::{Attempt, JobResult, Millis, RunningTasks, TaskReport, TaskStatus};
+use telemetry::escaped;
 
-use crate::bytes_text::seconds;
+use crate::bytes_text::{about, age, seconds};
 
 /// Maximum number of progress lines per job if stderr is not a terminal.
 const STEPS: u64 = 10;
+/// Maximum number of running tasks that are shown.
+const RUNNING_MAX: usize = 6;
 
 /// Formats a report, e.g. `task link failed in 0.120 s: exit code 1`.
 pub(crate) fn report_line(report: &TaskReport) -> String {
@@ -72,6 +75,7 @@ pub(crate) struct TaskProgress {
     tasks: u64,
     failed: u64,
     skipped: u64,
+    running: Option<RunningTasks>,
     /// Number of progress steps reported so far, at most [`STEPS`].
     told: u64,
 }
@@ -128,6 +132,46 @@ impl TaskProgress {
         text
     }
 
+    /// Records what runs, if an event says so.
+    pub(crate) fn note_running(&mut self, running: Option<&RunningTasks>) {
+        if let Some(running) = running {
+            self.running = Some(running.clone());
+        }
+    }
+
+    /// Formats the counts and the tasks that run at `now`, for a job whose tasks run since `since`.
+    pub(crate) fn live_lines(&self, now: Millis, since: Millis) -> Vec<String> {
+        if self.tasks == 0 {
+            return Vec::new();
+        }
+        let mut counts = format!("  {}/{} tasks", self.ended, self.tasks);
+        let running = self.running.as_ref().map_or(0, |running| running.count);
+        for (count, what) in [(running, "running"), (self.failed, "failed"), (self.skipped, "skipped")] {
+            if count > 0 {
+                // Writing to a String cannot fail, here and below.
+                let _ = write!(counts, ", {count} {what}");
+            }
+        }
+        if let Some(left) = self.left(now, since) {
+            let _ = write!(counts, ", about {} left", about(left));
+        }
+        let longest = self.running.iter().flat_map(|running| &running.longest).take(RUNNING_MAX);
+        let tasks =
+            longest.map(|task| format!("    {} {}", escaped(task.id.as_str()), age(task.since_ms, now)));
+        std::iter::once(counts).chain(tasks).collect()
+    }
+
+    /// The expected time until the last task ends: the critical path, or longer if executors are scarce. `None` while no
+    /// run time is known.
+    fn left(&self, now: Millis, since: Millis) -> Option<Duration> {
+        let running = self.running.as_ref()?;
+        let path = Duration::from_millis(running.critical_path_ms?).saturating_sub(now.since(running.at_ms));
+        let rest = self.tasks.saturating_sub(self.ended);
+        let at_this_rate = now.since(since).as_secs_f64() * rest as f64 / self.ended.max(1) as f64;
+        let at_this_rate = Duration::try_from_secs_f64(at_this_rate).ok()?;
+        (rest > 0).then(|| path.max(at_this_rate))
+    }
+
     /// Whether enough tasks have ended since the last progress line for another one. False at the end, when the
     /// result shows the counts.
     pub(crate) fn is_due(&mut self) -> bool {
@@ -140,6 +184,8 @@ impl TaskProgress {
 
 #[cfg(test)]
 mod tests {
+    use model::RunningTask;
+
     use super::*;
 
     fn report(id: &str, status: TaskStatus) -> TaskReport {
@@ -192,6 +238,32 @@ mod tests {
         assert_eq!(progress.counts(), "4 of 100 tasks ended, 1 failed, 2 skipped");
         assert!(progress.note(Attempt::FIRST.next(), (1, 100), &[]).is_empty());
         assert_eq!(progress.counts(), "1 of 100 tasks ended", "another attempt starts at zero");
+    }
+
+    #[test]
+    fn what_runs_is_shown_with_its_time_and_what_is_left() {
+        let mut progress = TaskProgress::default();
+        assert!(progress.live_lines(Millis(0), Millis(0)).is_empty(), "nothing is known of a job");
+        progress.note(Attempt::FIRST, (10, 40), &[report("a", TaskStatus::Failed)]);
+        assert_eq!(progress.live_lines(Millis(0), Millis(0)), ["  10/40 tasks, 1 failed"]);
+        let task =
+            |at: u64| RunningTask { id: format!("t{at}").parse().unwrap(), since_ms: Millis(1000 * at) };
+        let running = |critical_path_ms| RunningTasks {
+            at_ms: Millis(10_000),
+            count: 9,
+            longest: (0..8).map(task).collect(),
+            critical_path_ms,
+        };
+        progress.note_running(Some(&running(Some(100_000))));
+        let lines = progress.live_lines(Millis(20_000), Millis(0));
+        assert_eq!(lines.len(), 1 + RUNNING_MAX);
+        assert_eq!(lines[0], "  10/40 tasks, 9 running, 1 failed, about 1m 30s left");
+        assert_eq!(lines[6], "    t5 15s");
+        progress.note_running(None);
+        let lines = progress.live_lines(Millis(100_000), Millis(0));
+        assert!(lines[0].ends_with(", about 5m left"), "30 more at 10 s each: {lines:?}");
+        progress.note_running(Some(&running(None)));
+        assert!(!progress.live_lines(Millis(20_000), Millis(0))[0].contains("left"));
     }
 
     #[test]

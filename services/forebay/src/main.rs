@@ -2,6 +2,7 @@
 
 mod amount;
 mod bench;
+mod build_status;
 mod bytes_text;
 mod cancel;
 mod cas;
@@ -20,6 +21,7 @@ mod exit_code;
 mod failure;
 mod farm;
 mod fetch;
+mod fold;
 mod follow;
 mod frames;
 mod get;
@@ -27,6 +29,7 @@ mod globals;
 mod job;
 mod job_text;
 mod last_build;
+mod live;
 mod logs;
 mod ls;
 mod moment;

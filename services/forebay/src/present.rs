@@ -1,23 +1,23 @@
 //! Showing events as they arrive: raw output, states on stderr, or JSON lines.
 
 use std::{
-    borrow::Cow,
     io::{IsTerminal as _, Write as _},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
-use bus::{BazelEvents, ConsoleChunk, EventContent, EventKind};
+use bus::{BazelEvents, ConsoleChunk, EventContent, EventKind, FarmClock};
 use client::{BazelEventLine, Frame, QueuePlace, WatchBody, WatchEvent, WatchKind};
-use indicatif::{ProgressBar, ProgressStyle};
-use invariant::impossible;
-use model::{BuildRecord, BuildResult, Context, Millis, OutputStream, Sequence, State, ToolEvent};
+use model::{BuildRecord, BuildResult, Millis, OutputStream, Sequence, State, ToolEvent};
 
 use telemetry::escaped;
 
 use crate::{
+    build_status::BuildStatus,
     bytes_text::{about, seconds, size},
     failure::Failure,
+    fold::{Folder, Folds},
     job_text::{TaskProgress, report_line},
+    live::{self, Live},
     record_text::state_line,
     stdout,
     style::Tone,
@@ -33,6 +33,8 @@ pub(crate) struct Shown<'a> {
     pub(crate) json: bool,
     /// Show the position of each event.
     pub(crate) positions: bool,
+    /// The system that folds the output of each attempt.
+    pub(crate) folder: Option<Folder>,
 }
 
 /// Output format of events.
@@ -52,17 +54,25 @@ pub(crate) struct Presenter {
     result: Option<BuildResult>,
     /// Whether the last line of the output is incomplete.
     mid_line: bool,
-    spinner: Option<ProgressBar>,
+    live: Live,
+    clock: FarmClock,
+    /// What the build does now, for the live block.
+    status: Option<BuildStatus>,
+    /// Whether the cursor of the terminal is inside a line of output, which the live block must not overwrite.
+    cursor_mid_line: bool,
+    /// When output was printed last.
+    printed_at: Option<Instant>,
+    folds: Option<Folds>,
     /// Progress of a job's tasks, if only a summary of them is shown.
     tasks: Option<TaskProgress>,
 }
 
-const RUNNING: &str = "running, no output yet";
-const TICK: Duration = Duration::from_millis(120);
+/// Time after output until the live block is drawn again.
+const QUIET: Duration = Duration::from_millis(200);
 
 impl Presenter {
     /// Creates a presenter for the selected events.
-    pub(crate) fn new(Shown { kinds, json, positions }: Shown<'_>) -> Self {
+    pub(crate) fn new(Shown { kinds, json, positions, folder }: Shown<'_>, clock: FarmClock) -> Self {
         let tasks = (kinds.is_empty() && !json).then(TaskProgress::default);
         let form = match (json, positions) {
             (true, _) => Form::Json,
@@ -74,7 +84,36 @@ impl Presenter {
             [] => vec![EventKind::Lifecycle.into(), EventKind::Console.into(), WatchKind::Queue],
             some => some.to_vec(),
         };
-        Self { kinds, form, unread: false, result: None, mid_line: false, spinner: None, tasks }
+        let folds = folder.filter(|_| !json && kinds.contains(&EventKind::Console.into())).map(Folds::new);
+        Self {
+            kinds,
+            form,
+            unread: false,
+            result: None,
+            mid_line: false,
+            live: if json { Live::off() } else { Live::new() },
+            clock,
+            status: None,
+            cursor_mid_line: false,
+            printed_at: None,
+            folds,
+            tasks,
+        }
+    }
+
+    /// Whether a live block is shown, which [`Self::tick`] draws.
+    pub(crate) fn is_live(&self) -> bool {
+        self.live.is_on() && self.status.is_some()
+    }
+
+    /// Draws the live block, unless output is being printed.
+    pub(crate) fn tick(&self) {
+        let is_quiet = self.printed_at.is_none_or(|at| at.elapsed() >= QUIET);
+        let Some(status) = self.status.as_ref().filter(|_| is_quiet && !self.cursor_mid_line) else { return };
+        let now = self.clock.now();
+        let mut lines = vec![status.line(now)];
+        lines.extend(self.tasks.iter().flat_map(|tasks| tasks.live_lines(now, status.since())));
+        self.live.draw(&lines);
     }
 
     /// Result of the build, if its end was among the events.
@@ -121,8 +160,15 @@ impl Presenter {
         match &event.body {
             WatchBody::Lifecycle(record) => {
                 let line = Tone::of(record).stderr(&escaped(&state_line(record)));
+                self.end_fold()?;
                 self.state(&self.placed(event.position, &line));
-                self.wait_for(record);
+                self.begin_fold(record)?;
+                self.status = BuildStatus::of(record);
+                if let Some(tasks) = &mut self.tasks {
+                    // Those of an attempt that was lost run no more.
+                    *tasks = TaskProgress::default();
+                }
+                self.tick();
             }
             WatchBody::Console(chunk) => self.console(chunk)?,
             WatchBody::Frame(frame) => self.frame(frame)?,
@@ -159,9 +205,9 @@ impl Presenter {
 
     /// Shows a line about the wait; on a terminal it replaces the previous one.
     fn waiting(&mut self, line: String) {
-        match &self.spinner {
-            Some(spinner) => spinner.set_message(line),
-            None => self.state(&line),
+        match &mut self.status {
+            Some(status) if self.live.is_on() => status.detail(line),
+            Some(_) | None => self.state(&line),
         }
     }
 
@@ -178,34 +224,36 @@ impl Presenter {
     fn progress(&mut self, tool: &ToolEvent) {
         if let ToolEvent::WorkspacePreparing { .. } = tool {
             let line = tool_line(tool);
-            if std::io::stderr().is_terminal() {
-                self.spin(line.clone());
-            } else {
-                self.state(&line);
+            match &mut self.status {
+                Some(status) if self.live.is_on() => status.detail(line),
+                Some(_) | None => self.state(&line),
             }
             return;
         }
-        if let (ToolEvent::WorkspacePrepared { .. }, Some(spinner)) = (tool, &self.spinner) {
-            spinner.set_message(RUNNING);
+        if let (ToolEvent::WorkspacePrepared { wall_seconds, .. }, Some(status)) = (tool, &mut self.status) {
+            status.prepared(*wall_seconds);
         }
-        let (Some(progress), ToolEvent::TasksEnded { attempt, ended, tasks, reports, .. }) =
+        let (Some(progress), ToolEvent::TasksEnded { attempt, ended, tasks, reports, running }) =
             (&mut self.tasks, tool)
         else {
             return;
         };
         let mut lines = progress.note(*attempt, (*ended, *tasks), reports);
-        let counts = progress.counts();
-        if progress.is_due() && !std::io::stderr().is_terminal() {
-            lines.push(counts.clone());
+        progress.note_running(running.as_ref());
+        if progress.is_due() && !self.live.is_on() {
+            lines.push(progress.counts());
+        }
+        if let Some(status) = &mut self.status {
+            status.runs();
         }
         for line in lines {
             self.state(&escaped(&line));
         }
-        self.spin(counts);
     }
 
     fn state(&mut self, line: &str) {
-        self.rest();
+        live::clear();
+        self.cursor_mid_line = false;
         let start = if std::mem::take(&mut self.mid_line) { "\n" } else { "" };
         stderr(format!("{start}{line}\n").as_bytes());
     }
@@ -226,11 +274,27 @@ impl Presenter {
     }
 
     fn output(&mut self, stream: OutputStream, data: &[u8]) -> Result<(), Failure> {
-        self.rest();
+        live::clear();
+        self.printed_at = Some(Instant::now());
+        if let Some(status) = &mut self.status {
+            status.runs();
+        }
         if let Some(last) = data.last() {
             // If stdout or stderr is not a terminal, the output must stay unchanged.
             self.mid_line =
                 *last != b'\n' && std::io::stdout().is_terminal() && std::io::stderr().is_terminal();
+            let is_shown = match stream {
+                OutputStream::Stdout => {
+                    if let Some(folds) = &mut self.folds {
+                        folds.note_output(*last);
+                    }
+                    std::io::stdout().is_terminal()
+                }
+                OutputStream::Stderr => true,
+            };
+            if is_shown {
+                self.cursor_mid_line = *last != b'\n';
+            }
         }
         match stream {
             OutputStream::Stdout => return self.print(|| stdout::bytes(data)),
@@ -239,46 +303,28 @@ impl Presenter {
         Ok(())
     }
 
-    /// On a terminal, shows the current phase of the build and its duration.
-    fn wait_for(&mut self, record: &BuildRecord) {
-        match record.state() {
-            State::Enqueued => self.spin("waiting for a workspace"),
-            State::InProgress if record.build.context == Context::Empty => self.spin(RUNNING),
-            State::InProgress => self.spin("preparing the workspace"),
-            State::Finished => {}
-        }
+    /// Marks where the output of an attempt begins, and how the build failed.
+    fn begin_fold(&mut self, record: &BuildRecord) -> Result<(), Failure> {
+        let Some(folds) = &mut self.folds else { return Ok(()) };
+        let mark = match record.state() {
+            State::Enqueued => None,
+            State::InProgress => Some(folds.begin(record, self.clock.now())),
+            State::Finished => folds.failure(record),
+        };
+        mark.map_or(Ok(()), |mark| self.print(|| stdout::line(&mark)))
     }
 
-    /// On a terminal, shows a spinner in the last line.
-    fn spin(&mut self, message: impl Into<Cow<'static, str>>) {
-        if !std::io::stderr().is_terminal() {
-            return;
-        }
-        if let Some(spinner) = &self.spinner {
-            spinner.set_message(message);
-            return;
-        }
-        let spinner = ProgressBar::new_spinner().with_message(message);
-        match ProgressStyle::with_template("{spinner} {msg} {elapsed}") {
-            Ok(style) => spinner.set_style(style),
-            Err(error) => {
-                impossible!("the template of the spinner is invalid: {error}");
-            }
-        }
-        spinner.enable_steady_tick(TICK);
-        self.spinner = Some(spinner);
-    }
-
-    fn rest(&mut self) {
-        if let Some(spinner) = self.spinner.take() {
-            spinner.finish_and_clear();
-        }
+    fn end_fold(&mut self) -> Result<(), Failure> {
+        let now = self.clock.now();
+        let mark = self.folds.as_mut().and_then(|folds| folds.end(now));
+        mark.map_or(Ok(()), |mark| self.print(|| stdout::line(&mark)))
     }
 }
 
 impl Drop for Presenter {
     fn drop(&mut self) {
-        self.rest();
+        // What the job of the system prints next does not belong to the build. A failure was reported already.
+        let _ = self.end_fold();
     }
 }
 
@@ -330,9 +376,12 @@ fn tool_line(tool: &ToolEvent) -> String {
         ToolEvent::WorkspacePrepared { wall_seconds, .. } => {
             format!("workspace prepared in {}", seconds(*wall_seconds))
         }
-        ToolEvent::TasksEnded { ended, tasks, reports, .. } => {
+        ToolEvent::TasksEnded { ended, tasks, reports, running, .. } => {
+            let running = running.as_ref().map(|running| format!(", {} running", running.count));
+            let colon = if reports.is_empty() { "" } else { ":" };
             let lines = reports.iter().map(|report| format!("\n  {}", escaped(&report_line(report))));
-            format!("{ended} of {tasks} tasks ended:{}", lines.collect::<String>())
+            let lines = lines.collect::<String>();
+            format!("{ended} of {tasks} tasks ended{}{colon}{lines}", running.unwrap_or_default())
         }
     }
 }

@@ -1,83 +1,13 @@
 //! `forebay top` in a real terminal.
 
-use std::{
-    fs::File,
-    io::{Read as _, Write as _},
-    process::{Child, Command, Stdio},
-    sync::{Arc, Mutex},
-    time::Duration,
-};
-
 use farm::{Farm, SOON};
 use model::{Outcome, State};
-use nix::{
-    pty::{Winsize, openpty},
-    sys::{
-        signal::{Signal, kill},
-        termios::{LocalFlags, tcgetattr},
-    },
-    unistd::Pid,
+use nix::sys::signal::Signal;
+
+use crate::{
+    check::{ended_as, script},
+    terminal::Terminal,
 };
-
-use crate::check::{ended_as, script, until};
-
-/// A program in a terminal, and what the terminal shows.
-struct Terminal {
-    child: Child,
-    keyboard: File,
-    screen: Arc<Mutex<vt100::Parser>>,
-}
-
-impl Terminal {
-    fn start(farm: &Farm, (columns, rows): (u16, u16), args: &[&str]) -> Self {
-        let size = Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
-        let pty = openpty(&size, None).unwrap();
-        let end = || Stdio::from(pty.slave.try_clone().unwrap());
-        let mut command: Command = farm.command(args).into_std();
-        let child = command.stdin(end()).stdout(end()).stderr(end()).env("TERM", "xterm").spawn().unwrap();
-        let keyboard = File::from(pty.master);
-        let screen = Arc::new(Mutex::new(vt100::Parser::new(rows, columns, 0)));
-        let (mut output, shown) = (keyboard.try_clone().unwrap(), screen.clone());
-        std::thread::spawn(move || {
-            let mut part = [0; 4096];
-            // Reading fails when the last process with the terminal has ended.
-            while let Ok(length @ 1..) = output.read(&mut part) {
-                shown.lock().unwrap().process(&part[..length]);
-            }
-        });
-        Self { child, keyboard, screen }
-    }
-
-    fn text(&self) -> String {
-        self.screen.lock().unwrap().screen().contents()
-    }
-
-    async fn shows(&self, text: &str) {
-        let shown = || self.text().contains(text);
-        let waited = tokio::time::timeout(SOON, until(text, SOON * 2, shown)).await;
-        assert!(waited.is_ok(), "the terminal does not show {text:?}:\n{}", self.text());
-    }
-
-    fn press(&mut self, keys: &str) {
-        self.keyboard.write_all(keys.as_bytes()).unwrap();
-    }
-
-    /// Waits for the end of the program; the terminal must be as it was before.
-    async fn ended(mut self) {
-        let code = loop {
-            match self.child.try_wait().unwrap() {
-                Some(status) => break status.code(),
-                None => tokio::time::sleep(Duration::from_millis(10)).await,
-            }
-        };
-        assert_eq!(code, Some(0));
-        until("the screen of before", SOON, || !self.screen.lock().unwrap().screen().alternate_screen())
-            .await;
-        assert!(!self.screen.lock().unwrap().screen().hide_cursor());
-        let modes = tcgetattr(&self.keyboard).unwrap().local_flags;
-        assert!(modes.contains(LocalFlags::ICANON | LocalFlags::ECHO), "{modes:?}");
-    }
-}
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn it_follows_the_farm_through_an_outage_and_cancels_after_yes() {
@@ -101,7 +31,7 @@ async fn it_follows_the_farm_through_an_outage_and_cancels_after_yes() {
     top.shows("cancelled").await;
     ended_as(&farm, &key, Outcome::Cancelled).await;
     top.press("q");
-    top.ended().await;
+    top.ended(0).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -110,8 +40,8 @@ async fn a_signal_restores_the_terminal() {
     for signal in [Signal::SIGTERM, Signal::SIGHUP] {
         let top = Terminal::start(&farm, (200, 60), &["top", "executors"]);
         top.shows("4 executors").await;
-        kill(Pid::from_raw(top.child.id().try_into().unwrap()), signal).unwrap();
-        top.ended().await;
+        top.signal(signal);
+        top.ended(0).await;
     }
 }
 
