@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use async_nats::jetstream::{
     consumer::{AckPolicy, DeliverPolicy, pull},
-    stream::{Config, DiscardPolicy, Republish, RetentionPolicy, StorageType},
+    stream::{Compression, Config, DiscardPolicy, Republish, RetentionPolicy, StorageType},
 };
 use bus::{
     ActionSubject, BazelSubject, DECISIONS_SUBJECT, EventSubject, ExecutorLeaseSubject, LeaseSubject,
@@ -236,17 +236,20 @@ fn quotas(settings: &TopologySettings) -> Config {
     }
 }
 
-/// Retention of the governor's decisions, and their maximum size in bytes: at the default tick, these are about 300 groups.
+/// Retention of the governor's decisions, and their maximum number: about two busy days at the default tick. Without a size
+/// limit, nats-server sets no part of its disk aside.
 const DECISIONS_AGE: Duration = Duration::from_secs(7 * 24 * 3600);
-const DECISIONS_BYTES_MAX: i64 = 256 << 20;
+const DECISIONS_MAX: i64 = 30_000;
 
 fn decisions(settings: &TopologySettings) -> Config {
-    let what = "Decisions of the governor over time, as the bucket of quotas repeats them";
+    let what = "Decisions of the governor over time";
     Config {
         max_age: DECISIONS_AGE,
-        max_bytes: DECISIONS_BYTES_MAX,
+        max_messages: DECISIONS_MAX,
         // They inform people only.
         discard: DiscardPolicy::Old,
+        // One differs little from the next.
+        compression: Some(Compression::S2),
         allow_direct: true,
         ..stream_base(stream::DECISIONS, what, vec![DECISIONS_SUBJECT.to_owned()], settings)
     }

@@ -73,7 +73,7 @@ impl Handler {
             };
             let handler = self.clone();
             tokio::spawn(async move {
-                handler.answer(call, request).await;
+                Box::pin(handler.answer(call, request)).await;
                 drop(permit);
             });
         }

@@ -24,7 +24,7 @@ async fn serve_all(context: Context, settings: GatewaySettings) -> Result<(), Se
     let pages = settings.pages.as_ref().map_or_else(Router::new, |settings| pages::routes(&api, settings));
     let server = HttpServer::bind(&context, &settings.http_listen).await?;
     let bound = server.address();
-    let router = http_api::router(api, pages);
+    let router = http_api::router(api, pages, bound);
     let config = GrpcConfig::new(&settings);
     let config = config.map_err(|error| ServiceError::failed("configuring the gateway", error))?;
     let serving = grpc::serve(&context, cas, config).await?;

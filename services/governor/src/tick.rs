@@ -195,6 +195,9 @@ impl Governor {
         let (groups, executors) = self.samples.averages(&known.quotas, capacity, cap);
         let record = govern(&last, &groups, &executors, &self.control, now);
         let written = self.context.bus.buckets().compare_and_set(&(), &record, position, PATIENCE).await?;
+        if written {
+            self.context.bus.keep_decision(&record).await;
+        }
         debug!(tick = record.tick, first = written, "decided");
         Ok(())
     }

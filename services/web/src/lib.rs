@@ -18,7 +18,7 @@ async fn serve(context: Context, settings: WebSettings) -> Result<(), ServiceErr
     };
     let server = HttpServer::bind(&context, &settings.listen).await?;
     let pages = pages::routes(&api, &settings.pages);
-    let router = http_api::router(api, pages);
+    let router = http_api::router(api, pages, server.address());
     let http = url(server.address());
     tracing::info!(http, "serving");
     context.ready(Ready { http: Some(http), ..Ready::default() }).await?;

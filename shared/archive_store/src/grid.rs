@@ -63,7 +63,7 @@ mod tests {
     fn attempt(call: usize, label: &str, shard: i64, status: &str) -> Attempt {
         let part = (1, shard, String::new());
         let (label, status) = (label.to_owned(), status.to_owned());
-        Attempt { call, label, part, status, cached: false, duration_ms: Some(shard as u64) }
+        Attempt { call, label, part, status, cached: false, duration_ms: u64::try_from(shard).ok() }
     }
 
     #[test]
@@ -77,14 +77,12 @@ mod tests {
             attempt(1, "//:b", 1, "passed"),
         ];
         let found = rows(&attempts);
-        let short: Vec<(&str, Vec<(usize, &str, Option<u64>)>)> = found
-            .iter()
-            .map(|row| {
-                let results = row.results.iter().map(|it| (it.call, it.status.as_str(), it.duration_ms));
-                (row.label.as_str(), results.collect())
-            })
-            .collect();
-        let a = vec![(0, "flaky", Some(2)), (1, "timeout", Some(2))];
-        assert_eq!(short, [("//:a", a), ("//:b", vec![(1, "passed", Some(1))])]);
+        let results = |row: usize| -> Vec<(usize, &str, Option<u64>)> {
+            let results = &found[row].results;
+            results.iter().map(|it| (it.call, it.status.as_str(), it.duration_ms)).collect()
+        };
+        assert_eq!(found.iter().map(|row| row.label.as_str()).collect::<Vec<_>>(), ["//:a", "//:b"]);
+        assert_eq!(results(0), [(0, "flaky", Some(2)), (1, "timeout", Some(2))]);
+        assert_eq!(results(1), [(1, "passed", Some(1))]);
     }
 }

@@ -7,10 +7,10 @@ use futures::{StreamExt as _, TryStreamExt as _};
 use model::{GovernorRecord, Millis, Sequence};
 use serde::Serialize;
 
-use crate::{Bus, BusError, FromJson as _, Stored, codec::to_json, stream};
+use crate::{Bus, BusError, FromJson as _, Message as _, Stored, codec::to_json, stream};
 
-/// The plain subject on which the bucket of quotas repeats the governor's decisions.
-pub const DECISIONS_SUBJECT: &str = "forebay.quota.live.governor";
+/// Subject of the copies of the governor's decisions that are kept over time.
+pub const DECISIONS_SUBJECT: &str = "forebay.governor.decision";
 
 /// Maximum number of reads at a time.
 const READS_AT_ONCE: usize = 64;
@@ -21,6 +21,16 @@ struct GetAt {
 }
 
 impl Bus {
+    /// Keeps a copy of a decision. Copies are for charts: a lost one is a gap, so none is waited for.
+    ///
+    /// They are not taken from what the bucket of quotas republishes: its messages carry the position that their writer
+    /// expected, which a second stream would check against its own.
+    pub async fn keep_decision(&self, decision: &GovernorRecord) {
+        if let Err(error) = self.client.publish(DECISIONS_SUBJECT, decision.to_json()).await {
+            tracing::debug!(%error, "a decision is missing in the record of decisions");
+        }
+    }
+
     /// Decisions since `since`, in order: at most `points`, evenly distributed over all of that time.
     ///
     /// # Errors

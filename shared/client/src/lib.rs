@@ -30,4 +30,5 @@ pub use log::{
     LogSource, LogWindow, OpenLog, PieceContent, PiecePlace, RunChoice, RunLog, StoredSource, read_lines,
 };
 pub use queue::{Followed, Following, QueuePlace};
+pub use tasks::TasksSoFar;
 pub use watch::Watch;

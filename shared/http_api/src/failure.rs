@@ -44,6 +44,7 @@ impl Failure {
     }
 
     /// The same failure with another status.
+    #[must_use]
     pub fn with_status(self, status: StatusCode) -> Self {
         Self { status, ..self }
     }

@@ -81,6 +81,7 @@ impl QueryParameters {
     }
 
     /// Without the parameters that have no value: forms send all fields.
+    #[must_use]
     pub fn without_empty(self) -> Self {
         Self(self.0.into_iter().filter(|(_, value)| !value.is_empty()).collect())
     }

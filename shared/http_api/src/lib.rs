@@ -6,11 +6,13 @@
 mod api;
 mod archived;
 mod builds;
+mod connect;
 mod events;
 mod failure;
 mod farm;
 mod files;
 mod frames;
+mod guard;
 mod input;
 mod log;
 mod log_cache;

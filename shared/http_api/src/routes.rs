@@ -1,6 +1,6 @@
 //! The router: the routes of the table, and what is answered at other paths.
 
-use std::sync::Arc;
+use std::{net::SocketAddr, sync::Arc};
 
 use axum::{
     Router,
@@ -13,12 +13,12 @@ use axum::{
 use crate::{
     api::{self, Parameter},
     failure::Failure,
-    measure,
+    guard, measure,
     state::Api,
 };
 
-/// The HTTP API, and `more` routes with it.
-pub fn router(api: Api, more: Router<Api>) -> Router {
+/// The HTTP API, and `more` routes with it, on a server with this address.
+pub fn router(api: Api, more: Router<Api>, bound: SocketAddr) -> Router {
     let routes = api::all().into_iter().fold(Router::new(), |router, endpoint| {
         let path = endpoint.path;
         let known = Arc::new(Known(endpoint.query().cloned().collect()));
@@ -32,6 +32,7 @@ pub fn router(api: Api, more: Router<Api>) -> Router {
         .merge(more)
         .fallback(unknown)
         .method_not_allowed_fallback(wrong_method)
+        .layer(middleware::from_fn(move |request, next| guard::check(bound, request, next)))
         .layer(middleware::from_fn(measure::measure))
         .with_state(api)
 }

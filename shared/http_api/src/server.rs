@@ -18,7 +18,7 @@ pub struct HttpServer {
 }
 
 impl HttpServer {
-    /// Listens on `address`.
+    /// Listens on an address, for example `127.0.0.1:8080`.
     ///
     /// # Errors
     ///

@@ -9,11 +9,9 @@ use axum::body::Bytes;
 use cas::Cas;
 use client::{Client, ClientError, OpenLog, RunChoice};
 use model::BuildKey;
-use service::{Context, ServiceError};
-use telemetry::metrics::{Counter, Label, expect};
 use tokio_util::sync::CancellationToken;
 
-use crate::{events::WATCH_ENDPOINT, log_cache::LogCache, openapi};
+use crate::log_cache::LogCache;
 
 /// State shared by all request handlers. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -33,38 +31,7 @@ pub struct Api {
     pub(crate) openapi: Arc<LazyLock<Bytes>>,
 }
 
-/// Maximum number of messages buffered for a watcher that does not read. Messages beyond it are dropped and read
-/// from the stream later.
-const HEARD_AHEAD: usize = 32;
-
 impl Api {
-    /// Connects what handlers work with; none if the context was stopped meanwhile.
-    ///
-    /// # Errors
-    ///
-    /// Fails if the bus or the store cannot be used.
-    pub async fn connect(
-        context: &Context,
-        cas: Cas,
-        request_bytes_max: usize,
-    ) -> Result<Option<Self>, ServiceError> {
-        expect(Counter::ApiRequests, &[(Label::Endpoint, WATCH_ENDPOINT), (Label::Status, "unavailable")]);
-        let name = format!("forebay {} watches", context.instance);
-        let live = tokio::select! {
-            () = context.stop.cancelled() => return Ok(None),
-            live = context.bus.connect_live(&name, HEARD_AHEAD) => live?,
-        };
-        Ok(Some(Self {
-            client: Client::new(context.bus.clone()).with_live_connection(live),
-            cas,
-            request_bytes_max,
-            reading: context.limiter.patience().reading,
-            stop: context.stop.clone(),
-            logs: Arc::default(),
-            openapi: Arc::new(LazyLock::new(|| openapi().to_string().into())),
-        }))
-    }
-
     /// Opens the log of a run; of its index, only what is new is read.
     ///
     /// # Errors

@@ -35,7 +35,7 @@ pub(crate) fn path(digest: impl std::fmt::Display, group: Option<&Group>) -> Str
     }
 }
 
-/// Handles `GET /actions/{digest}`.
+/// Handles `GET /actions/{digest}`: shows an action.
 pub(crate) async fn view(site: Site, asked: Asked) -> Result<View, Failure> {
     let digest = blob::digest(asked.names.text("digest"))?;
     let group: Option<Group> = asked.query.parsed("group")?;
@@ -176,7 +176,7 @@ fn orders(digest: &BlobDigest, group: Option<&Group>, asked: &Asked, query: &str
                     summary { "Run it again" }
                     form method="post" action={ "/action-again/" (digest) } {
                         input type="hidden" name="group" value=(group);
-                        p { "It is executed on the farm without the cache, in group " (group) "." }
+                        p { "It is executed on the farm without the cache: in group " (group) " if that has an instance name of its own, else in the default group." }
                         button { "Run it again" }
                     }
                 }

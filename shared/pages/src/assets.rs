@@ -10,8 +10,6 @@ use axum::{
 };
 use model::Digest;
 
-use crate::site::Site;
-
 const STYLE: &str = include_str!("style.css");
 const SCRIPT: &str = include_str!("script.js");
 
@@ -27,7 +25,7 @@ fn path(content: &str, kind: &str) -> String {
 }
 
 /// The routes of style and script.
-pub(crate) fn routes() -> Router<Site> {
+pub(crate) fn routes<S: Clone + Send + Sync + 'static>() -> Router<S> {
     Router::new()
         .route(&STYLE_PATH, get(|| async { asset(STYLE, "text/css; charset=utf-8") }))
         .route(&SCRIPT_PATH, get(|| async { asset(SCRIPT, "text/javascript; charset=utf-8") }))

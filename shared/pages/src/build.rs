@@ -20,13 +20,14 @@ use crate::{
     layout::{badge, icon_title, path_of, short},
     list::work,
     patience::answer,
-    site::{Asked, Site},
+    site::{Asked, Scope, Site},
     view::{Changes, Part, View},
 };
 
 pub(crate) use again::quoted;
 pub(crate) use orders::{cancel, resubmit};
 pub(crate) use outputs::file;
+pub(crate) use targets::call;
 
 /// Time after which a waiting build is read again: its place changes without an event of its own.
 const AGAIN_WAITING: Duration = Duration::from_secs(2);
@@ -47,48 +48,67 @@ struct Facts {
 /// Handles `GET /builds/{group}/{id}`: shows a build.
 pub(crate) async fn view(site: Site, asked: Asked) -> Result<View, Failure> {
     let (key, shown) = (asked.names.key()?, console::Shown::of(&asked.query)?);
+    if asked.scope == Scope::Output {
+        return output(&site, &asked, &shown).await;
+    }
     let facts = read(&site, &asked, &shown).await?;
     let (log, view) = (&facts.log, &facts.log.build);
     let (base, now) = (console::Base::of(&key, log), site.now());
-    let shown = if asked.is_live { shown.only_state() } else { shown };
+    let is_page = asked.scope == Scope::Page;
+    let shown = if is_page { shown } else { shown.only_state() };
     let window = console::window(&site, log, &shown).await?;
     let last = if shown.is_end() {
         console::end_of(&window, &base)
     } else {
         html! {}
     };
-    let (job, tools) = tokio::join!(job::part(&site, view), targets::part(&site, view));
+    let (job, calls) = tokio::join!(job::part(&site, view), targets::read(&site, view));
+    let tests = targets::failed_tests(&calls);
     let text = asked.query.last("q");
-    let found = match (&text, asked.is_live) {
-        (Some(text), false) => console::found(&site, log, &base, text, &asked.query).await?,
-        (..) => html! {},
+    let found = if let (Some(text), true) = (&text, is_page) {
+        console::found(&site, log, &base, text, &asked.query).await?
+    } else {
+        html! {}
     };
     let mut parts = vec![
         Part::Live("head", head(view)),
-        Part::Live("why", overview::reasons(view, facts.why.as_ref(), &last, now)),
+        Part::Live("why", overview::reasons(view, facts.why.as_ref(), &tests, &last, now)),
         Part::Live("orders", orders::forms(view)),
         Part::Live("facts", overview::facts(view, &site.settings, now)),
         Part::Live("attempts", attempts(view, log.attempt, &facts.runs)),
         Part::Live("phases", phases::part(&facts, now)),
         Part::Live("job", job),
-        Part::Live("targets", tools),
+        Part::Live("targets", targets::part(&calls)),
         Part::Fixed(html! { h2 #console { "Console" } }),
         Part::Live("log", console::state(&window)),
     ];
-    if !asked.is_live {
+    if is_page {
         parts
             .push(Part::Fixed(html! { (found) (console::section(&base, &window, &shown, text.as_deref())) }));
     }
     parts.push(Part::Live("outputs", outputs::part(view)));
-    if !asked.is_live {
-        parts.push(Part::Fixed(again::part(view, &asked)));
+    if is_page {
+        parts.push(Part::Fixed(again::part(view, &asked, site.client().bus().url())));
     }
-    let changes = match view.state {
+    Ok(View { title: icon_title(&view.record, &work(view)), parts, changes: changes(view) })
+}
+
+/// Only how long the log is.
+async fn output(site: &Site, asked: &Asked, shown: &console::Shown) -> Result<View, Failure> {
+    let log = site.api.open_log(&asked.names.key()?, shown.choice).await?;
+    let window = console::window(site, &log, &shown.only_state()).await?;
+    let parts = vec![Part::Live("log", console::state(&window))];
+    Ok(View { title: String::new(), parts, changes: changes(&log.build) })
+}
+
+/// What changes the page while the build is in this state.
+fn changes(view: &BuildView) -> Changes {
+    let key = view.record.build.key();
+    match view.state {
         State::Enqueued => Changes::Build { key, again: AGAIN_WAITING },
         State::InProgress => Changes::Build { key, again: AGAIN_RUNNING },
         State::Finished => Changes::Never,
-    };
-    Ok(View { title: icon_title(&view.record, &work(view)), parts, changes })
+    }
 }
 
 async fn read(site: &Site, asked: &Asked, shown: &console::Shown) -> Result<Facts, Failure> {

@@ -81,6 +81,10 @@ fn path(
             // Writing to a String cannot fail.
             let _ = write!(path, "{}{:.1} {:.1}", if is_drawn { 'L' } else { 'M' }, x(*time), y(*value));
         }
+        if value.is_some() && !is_drawn {
+            // A single point is a dot.
+            path.push_str("h0");
+        }
         is_drawn = value.is_some();
     }
     path
@@ -92,15 +96,22 @@ pub(crate) fn bars(title: &str, unit: &str, all: &[(String, f64)]) -> Markup {
     html! {
         figure.chart {
             figcaption { (title) ", in " (unit) }
-            table.timeline {
-                tbody {
-                    @for (name, value) in all {
-                        tr {
-                            th scope="row" { (name) }
-                            td.number { (number(*value)) }
-                            td.bars { svg viewBox="0 0 1000 14" preserveAspectRatio="none" aria-hidden="true" { rect.run x="0" y="1" height="12" width=((value / most * 1000.0).max(0.0).round()) {} } }
-                        }
-                    }
+            div.wide tabindex="0" role="region" aria-label=(title) {
+                table.timeline { tbody { @for (name, value) in all { (bar(name, *value, most)) } } }
+            }
+        }
+    }
+}
+
+fn bar(name: &str, value: f64, most: f64) -> Markup {
+    let width = (value / most * 1000.0).max(0.0).round();
+    html! {
+        tr {
+            th scope="row" { (name) }
+            td.number { (number(value)) }
+            td.bars {
+                svg viewBox="0 0 1000 14" preserveAspectRatio="none" aria-hidden="true" {
+                    rect.run x="0" y="1" height="12" width=(width) {}
                 }
             }
         }
@@ -153,6 +164,6 @@ mod tests {
         let shown = over_time("c", "x", "ESU", &[Millis(0), Millis(5), Millis(10)], &[line]).into_string();
         assert!(shown.contains("d=\"M48.0 "), "{shown}");
         assert_eq!(shown.matches('M').count() - shown.matches("MN").count(), shown.matches('M').count());
-        assert_eq!([number(2.0), number(0.125), number(-1.5)], ["2", "0.13", "-1.5"].map(str::to_owned));
+        assert_eq!([number(2.0), number(0.126), number(-1.5)], ["2", "0.13", "-1.5"].map(str::to_owned));
     }
 }

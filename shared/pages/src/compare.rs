@@ -46,7 +46,7 @@ pub(crate) fn section(title: &str, all: &[Pair]) -> Markup {
             p { (differ.len()) " of " (all.len()) " differ." }
             div.wide tabindex="0" role="region" aria-label=(title) {
                 table.compare {
-                    thead { tr { th scope="col" { "" } th scope="col" { "A" } th scope="col" { "B" } } }
+                    thead { tr { th scope="col" { "Part" } th scope="col" { "A" } th scope="col" { "B" } } }
                     tbody { @for pair in differ.iter().take(500) { tr { th scope="row" { (escaped(&pair.name)) } td { (value(pair.a.as_ref())) } td { (value(pair.b.as_ref())) } } } }
                 }
             }

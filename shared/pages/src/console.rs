@@ -12,7 +12,7 @@ use telemetry::escaped;
 
 use crate::{
     ansi::{Colours, plain},
-    layout::{ErrorPage, path_of},
+    layout::{ErrorPage, count, path_of},
     site::Site,
 };
 
@@ -110,8 +110,12 @@ impl Base {
         format!("{}#console", self.with(""))
     }
 
-    fn lines(&self) -> String {
-        let attempt = self.attempt.map_or(0, |attempt| attempt.0);
+    /// Where the script reads lines: of the run that is shown, or always of the last one.
+    fn lines(&self, choice: RunChoice) -> String {
+        let attempt = match choice {
+            RunChoice::Attempt(attempt) => attempt.to_string(),
+            RunChoice::Last | RunChoice::Invocation(_) => String::new(),
+        };
         format!("{}/lines?attempt={attempt}", self.path)
     }
 
@@ -124,7 +128,7 @@ impl Base {
 /// How long the log is and whether it grows: changes while the build runs.
 pub(crate) fn state(window: &LogWindow) -> Markup {
     html! {
-        p #log-state data-total=(window.total_lines) data-complete=(window.complete) {
+        p #log-state data-total=(window.total_lines) data-complete=(window.complete) data-attempt=[window.attempt.map(|attempt| attempt.0)] {
             @match (window.total_lines, window.complete) {
                 (0, true) => { "It printed nothing." }
                 (0, false) => { "Nothing was printed yet." }
@@ -154,10 +158,10 @@ pub(crate) fn section(base: &Base, window: &LogWindow, shown: &Shown, query: Opt
             @if window.next_line.is_some() || !shown.is_end() { a href=(base.end()) { "Last lines" } " " }
             a href=(base.raw()) { "Plain text" } " "
             a href=(base.raw()) download="console.txt" { "Download" } " "
-            button #log-end.script-only type="button" hidden { "Follow the end" }
+            @if !window.complete { button #log-end.script-only type="button" hidden { "Follow the end" } }
         }
         div #log.console tabindex="0" role="region" aria-label="Console output" data-total=(window.total_lines)
-            data-complete=(window.complete) data-url=[base.attempt.map(|_| base.lines())] {
+            data-complete=(window.complete) data-url=(base.lines(shown.choice)) {
             (rows(window, base))
         }
     }
@@ -169,7 +173,7 @@ pub(crate) fn end_of(window: &LogWindow, base: &Base) -> Markup {
     let last = lines.iter().skip(lines.len().saturating_sub(END));
     html! {
         @if !lines.is_empty() {
-            pre { @for line in last { a href=(base.line(line.number)) { (line.number) } " " (plain(cut(&line.text))) "\n" } }
+            pre tabindex="0" { @for line in last { a href=(base.line(line.number)) { (line.number) } " " (plain(cut(&line.text))) "\n" } }
         }
     }
 }
@@ -214,6 +218,8 @@ fn lost(gap: &LogGap) -> Markup {
 
 /// Maximum number of found lines on a page.
 const FOUND_MAX: usize = 200;
+/// Maximum number of characters of the text to find.
+const TEXT_MAX: usize = 200;
 
 /// The lines of the log that contain a text, as links.
 pub(crate) async fn found(
@@ -223,6 +229,9 @@ pub(crate) async fn found(
     text: &str,
     query: &QueryParameters,
 ) -> Result<Markup, Failure> {
+    if text.chars().count() > TEXT_MAX {
+        return Err(Failure::invalid(format!("q: expected at most {TEXT_MAX} characters")));
+    }
     let from = query.number("from")?.unwrap_or(1);
     let blobs = StoreBlobs(site.api.cas.clone());
     let found = log.find(site.client(), &blobs, text, from, FOUND_MAX).await?;
@@ -231,7 +240,7 @@ pub(crate) async fn found(
             h3 #found {
                 @match (found.lines.len(), found.next_line) {
                     (0, None) => { "No line contains “" (escaped(text)) "”" }
-                    (lines, None) => { (lines) " lines contain “" (escaped(text)) "”" }
+                    (lines, None) => { (count(lines, "line contains", "lines contain")) " “" (escaped(text)) "”" }
                     (lines, Some(_)) => { "The first " (lines) " lines with “" (escaped(text)) "”" }
                 }
             }

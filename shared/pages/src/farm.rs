@@ -1,5 +1,5 @@
-//! The page of the farm: what needs attention, workers with what they run, executors, the autoscaler's plan, and what waits
-//! in each group.
+//! The page of the farm: what needs attention, workers with what they run, executors, the plan of the autoscaler, and what
+//! waits in each group.
 
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ const AGAIN: Duration = Duration::from_secs(2);
 /// A farm with fewer executors in a pool has no spare one if two fail.
 const FEW: usize = 3;
 
-/// Handles `GET /farm`.
+/// Handles `GET /farm`: shows the farm.
 pub(crate) async fn view(site: Site, _: Asked) -> Result<View, Failure> {
     let client = site.client();
     let executors = async { Ok(client.bus().leases().executors().await?) };
@@ -54,6 +54,7 @@ pub(crate) async fn view(site: Site, _: Asked) -> Result<View, Failure> {
         @if !plans.is_empty() { h2 { "Plan of the autoscaler" } (of_plans(&plans, now)) }
         h2 { "Queues" }
         (queues)
+        h2 { "Groups" }
         (of_groups(&groups))
     };
     let parts = vec![Part::Fixed(html! { h1 { "Farm" } }), Part::Live("farm", content)];
@@ -75,6 +76,12 @@ fn attention(workers: &[WorkerView], executors: &[ExecutorHeartbeat], groups: &[
         if broken > 0 {
             found.push(html! { "Worker " a href={ "#" (heartbeat.worker) } { (heartbeat.worker) } " has " (broken) " broken workspaces." });
         }
+    }
+    let workspaces = || workers.iter().flat_map(|it| &it.heartbeat.workspaces);
+    let waiting: u64 = groups.iter().map(|it| it.queued).sum();
+    let is_idle = |it: &WorkspaceState| matches!(it, WorkspaceState::Idle { .. });
+    if waiting > 0 && !workers.is_empty() && !workspaces().any(is_idle) {
+        found.push(html! { a href="/builds?state=ENQUEUED" { (waiting) " waiting" } ": all " (workspaces().count()) " workspaces are busy." });
     }
     for it in executors.iter().filter(|it| !it.window.red.is_empty()) {
         found.push(html! { "Executor " a href={ "#" (it.executor) } { (it.executor) } " is overloaded: " (escaped(&it.window.red.join("; "))) });
@@ -127,7 +134,7 @@ fn of_workers(workers: &[WorkerView], now: Millis) -> Markup {
             }
         }
     };
-    table("Workers", &["Worker", "Machine", "Status", "Workspaces", "Started", "Order"], &rows)
+    table("Workers", &["Worker", "Machine", "Status", "Workspaces", "Started", "Actions"], &rows)
 }
 
 fn worker_status(status: WorkerStatus) -> Markup {
@@ -191,7 +198,7 @@ fn of_executors(executors: &[ExecutorHeartbeat], now: Millis) -> Markup {
     ];
     html! {
         (table("Executors", &head, &rows))
-        @if executors.len() < FEW { p { "With fewer than " (FEW) " executors, one that fails is missed at once." } }
+        @if executors.len() < FEW { p { "There are fewer than " (FEW) " executors: if one fails, much of what they can do is gone." } }
     }
 }
 
@@ -339,12 +346,11 @@ async fn order(
 ) -> Result<Redirect, ErrorPage> {
     let bus = site.client().bus();
     let executors = bus.leases().executors().await.map_err(Failure::from)?;
-    match executors.iter().find(|it| it.executor.as_str() == id) {
-        Some(it) => bus.order_executor(&it.executor, &of_executor).await.map_err(Failure::from)?,
-        None => {
-            let worker: WorkerId = id.parse().map_err(Failure::from)?;
-            site.client().control(&worker, &of_worker).await.map_err(Failure::from)?;
-        }
+    if let Some(it) = executors.iter().find(|it| it.executor.as_str() == id) {
+        bus.order_executor(&it.executor, &of_executor).await.map_err(Failure::from)?;
+    } else {
+        let worker: WorkerId = id.parse().map_err(Failure::from)?;
+        site.client().control(&worker, &of_worker).await.map_err(Failure::from)?;
     }
     Ok(Redirect::to("/farm"))
 }

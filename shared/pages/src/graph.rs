@@ -29,7 +29,7 @@ pub(crate) fn picture(label: &str, nodes: &[Node]) -> Markup {
     let (width, height) = (columns * STEP.0, rows * STEP.1 + 10);
     html! {
         div.wide tabindex="0" role="region" aria-label="Graph" {
-            svg.graph role="img" aria-label=(label) width=(width) height=(height) viewBox={ "0 0 " (width) " " (height) } {
+            svg.graph role="group" aria-label=(label) width=(width) height=(height) viewBox={ "0 0 " (width) " " (height) } {
                 path.edges d=(edges(nodes, &places)) {}
                 @for (node, place) in nodes.iter().zip(&places) {
                     @match &node.link {

@@ -4,6 +4,7 @@ use http_api::Failure;
 use maud::html;
 
 use crate::{
+    layout::table,
     site::{Asked, Site},
     view::View,
 };
@@ -47,7 +48,7 @@ const KEYS: [(&str, &str); 10] = [
     ("?", "this page"),
 ];
 
-/// Handles `GET /help`.
+/// Handles `GET /help`: shows how to use the pages.
 pub(crate) async fn view(_: Site, _: Asked) -> Result<View, Failure> {
     let content = html! {
         h1 { "Help" }
@@ -57,7 +58,7 @@ pub(crate) async fn view(_: Site, _: Asked) -> Result<View, Failure> {
             "A line of the console has an address of its own: follow the number of the line." }
         h2 { "Keys" }
         p { label { input #keys type="checkbox" disabled checked; " Use these keys in this browser" } }
-        table { thead { tr { th scope="col" { "Key" } th scope="col" { "What it does" } } } tbody { @for (key, what) in KEYS { tr { td { kbd { (key) } } td { (what) } } } } }
+        (table("Keys", &["Key", "What it does"], &html! { @for (key, what) in KEYS { tr { td { kbd { (key) } } td { (what) } } } }))
         h2 { "Programs" }
         p { "Everything here comes from the HTTP API: " a href="/v1/openapi.json" { "its OpenAPI document" } "." }
     };

@@ -47,7 +47,7 @@ pub(crate) fn page(title: &str, content: &Markup, is_live: bool) -> Html<String>
                 header {
                     nav aria-label="Pages" {
                         a.brand href="/" { "Forebay" }
-                        @for (path, name) in LINKS { " " a href=(path) { (name) } }
+                        @for (path, name) in LINKS { " " a href=(path) aria-current=[(name == title).then_some("page")] { (name) } }
                     }
                     span #connection role="status" {}
                 }
@@ -210,7 +210,7 @@ pub(crate) fn one_of<'a>(
 #[cfg(test)]
 mod tests {
     use super::{short, span};
-    use std::time::{Duration, SystemTime};
+    use std::time::Duration;
 
     #[test]
     fn times_have_two_units_and_long_texts_are_cut() {

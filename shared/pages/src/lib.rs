@@ -15,11 +15,13 @@ mod console;
 mod farm;
 mod graph;
 mod help;
+mod hub;
 mod layout;
 mod list;
 mod live;
 mod patience;
 mod quota;
+mod route;
 mod simulate_page;
 mod site;
 mod test_grid;
@@ -38,7 +40,8 @@ use axum::{
 use http_api::{Api, Failure, header_text};
 use settings::PageSettings;
 
-use site::{Pages as _, Site};
+use route::Pages as _;
+use site::Site;
 
 const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
@@ -70,6 +73,7 @@ pub fn routes(api: &Api, settings: &PageSettings) -> Router<Api> {
         .page("/compare", compare::builds)
         .page("/compare-actions", compare::actions)
         .page("/tests", test_grid::view)
+        .page("/calls/{group}/{id}", build::call)
         .page("/farm", farm::view)
         .route("/farm/{id}/drain", post(farm::drain_one))
         .route("/farm/{id}/resume", post(farm::resume_one))

@@ -14,6 +14,7 @@ use serde::Deserialize;
 
 use crate::{
     layout::{ago, badge, choice, look, path_of, short, since, span, table, url_part},
+    patience::needed,
     site::{Asked, ME, Site},
     view::{Changes, Part, View},
 };
@@ -29,6 +30,17 @@ const WITHIN: [(&str, &str, u64); 4] = [
     ("30d", "the last 30 days", 30 * 86_400),
 ];
 
+/// Values and words of the filter by outcome.
+const OUTCOMES: [(&str, &str); 7] = [
+    ("succeeded", "succeeded"),
+    ("failed", "failed"),
+    ("timed_out", "timed out"),
+    ("cancelled", "cancelled"),
+    ("expired", "expired"),
+    ("lost", "lost"),
+    ("rejected", "rejected"),
+];
+
 /// Handles `GET /builds`: lists the builds that match.
 pub(crate) async fn view(site: Site, asked: Asked) -> Result<View, Failure> {
     let (query, now) = (&asked.query, site.now());
@@ -39,7 +51,7 @@ pub(crate) async fn view(site: Site, asked: Asked) -> Result<View, Failure> {
         request.since_ms = Some(Millis(now.0.saturating_sub(seconds * 1000)));
     }
     let group = query.parsed("group")?;
-    let found = site.client().builds(group.as_ref(), &request).await?;
+    let found = needed(site.client().builds(group.as_ref(), &request)).await?;
     let list = html! {
         @if found.builds.is_empty() { (nothing(query.is_empty())) } @else {
             (strip(&found.builds))
@@ -62,7 +74,7 @@ fn filter(query: &QueryParameters) -> Markup {
             label { "Command or label contains " input type="search" name="text" value=(value("text")); }
             @for (name, title) in TEXTS { label { (title) " " input name=(name) value=(value(name)); } }
             (choice("State", "state", states.into_iter(), &value("state")))
-            (choice("Outcome", "outcome", Outcome::ALL.map(|it| (it.as_str(), it.as_str())).into_iter(), &value("outcome")))
+            (choice("Outcome", "outcome", OUTCOMES.into_iter(), &value("outcome")))
             (choice("Priority", "priority", Priority::ALL.map(|it| (it.as_str(), it.as_str())).into_iter(), &value("priority")))
             (choice("Submitted in", "within", within, &value("within")))
             button { "Show" }
@@ -75,7 +87,7 @@ fn nothing(all: bool) -> Markup {
     html! {
         @if all {
             p { "There are no builds yet. Submit one:" }
-            pre { "forebay submit --follow -- sh -c 'echo hello'" }
+            pre tabindex="0" { "forebay submit --follow -- sh -c 'echo hello'" }
         } @else {
             p { "No build matches. " a href="/builds" { "Show all builds" } }
         }
@@ -89,9 +101,10 @@ fn strip(builds: &[BuildView]) -> Markup {
     let most = builds.iter().map(seconds).fold(0.001, f64::max);
     let width = builds.len() * WIDTH;
     html! {
-        svg.strip role="img" aria-label="The builds below as bars, the newest last" viewBox={ "0 0 " (width) " 40" } width=(width) height="40" {
+        p.caption { "One bar for each build below, the newest on the right; higher ones ran longer." }
+        svg.strip aria-hidden="true" viewBox={ "0 0 " (width) " 40" } width=(width) height="40" {
             @for (number, view) in builds.iter().rev().enumerate() {
-                @let height = (8.0 + 30.0 * (seconds(view) / most).sqrt()) as u64;
+                @let height = 8 + scaled(seconds(view) / most);
                 @let (class, sign, word) = look(&view.record);
                 a href=(path_of(&view.record.build.key())) tabindex="-1" {
                     title { (sign) " " (word) ": " (short(&work(view), 80)) }
@@ -100,6 +113,11 @@ fn strip(builds: &[BuildView]) -> Markup {
             }
         }
     }
+}
+
+/// Up to 30 for a share of 1; short ones are drawn larger than they are.
+fn scaled(share: f64) -> u64 {
+    (0..=30_u8).rev().find(|height| f64::from(*height) <= 30.0 * share.sqrt()).map_or(0, u64::from)
 }
 
 /// A table of builds.
@@ -188,22 +206,22 @@ pub(crate) async fn mine(site: Site, asked: Asked) -> Result<View, Failure> {
     let part = |title: &str, found: &ListReply| {
         html! { @if !found.builds.is_empty() { h2 { (title) } (builds(title, &found.builds, now)) } }
     };
-    let list = html! {
+    let shown = html! {
+        (part("Failed", &failed))
         (part("Waiting", &waiting))
         (part("Running", &running))
-        (part("Failed", &failed))
         @if last.builds.is_empty() {
             p { "There is no build of submitter " b { (short(me, 60)) } ". Name yourself when you submit:" }
-            pre { "forebay submit --submitter " (short(me, 60)) " -- make test" }
+            pre tabindex="0" { "forebay submit --submitter " (short(me, 60)) " -- make test" }
         }
-        (part("The last ones", &last))
+        (part("All, newest first", &last))
         p { a href={ "/builds?submitter=" (url_part(me)) } { "All builds of " (short(me, 60)) } }
     };
     let head = html! {
         h1 { "Builds of " (short(me, 60)) }
         details #who { summary { "This is not me" } (name_form()) }
     };
-    let parts = vec![Part::Fixed(head), Part::Live("list", list)];
+    let parts = vec![Part::Fixed(head), Part::Live("list", shown)];
     Ok(View { title: "My builds".to_owned(), parts, changes: Changes::Builds })
 }
 

@@ -17,7 +17,7 @@ use telemetry::escaped;
 
 use crate::{
     chart::{Line, over_time},
-    layout::{ErrorPage, one_of, short, table},
+    layout::{ErrorPage, one_of, table},
     site::{Asked, Site},
     view::{Changes, Part, View},
 };
@@ -27,10 +27,12 @@ const AGAIN: Duration = Duration::from_secs(2);
 const POINTS: u64 = 180;
 /// Maximum number of charts.
 const CHARTS_MAX: usize = 12;
+/// Maximum length in bytes of a quota as text.
+const TEXT_MAX: usize = 500;
 const WITHIN: [(&str, &str, u64); 4] =
     [("15m", "15 minutes", 900), ("1h", "hour", 3600), ("1d", "day", 86_400), ("7d", "7 days", 604_800)];
 
-/// Handles `GET /quota`.
+/// Handles `GET /quota`: shows quotas and their use.
 pub(crate) async fn view(site: Site, asked: Asked) -> Result<View, Failure> {
     let query = &asked.query;
     let within = query.last("within").unwrap_or_else(|| "15m".to_owned());
@@ -51,7 +53,11 @@ pub(crate) async fn view(site: Site, asked: Asked) -> Result<View, Failure> {
     };
     let head = html! {
         h1 { "Quota" @if let Some(group) = &chosen { " of " (group) } }
-        p { "1 ESU (executor service unit) is one processor or 2.5 GB of memory, of which a build uses more." }
+        p {
+            "1 ESU (executor service unit) is one processor or 2.5 GB of memory, whichever a build uses more of. The governor lets a group use "
+            "its quota and part of what others leave unused (set point, SP); from what it uses now (process variable, PV) it decides how much "
+            "more to start (manipulated variable, MV), and so the target up to which builds are in progress."
+        }
         (filter(chosen.as_ref(), &within))
     };
     let parts =
@@ -235,7 +241,7 @@ fn question(group: &Group, before: Option<&Quota>, after: Option<&Occupancy>, ch
         p { "It takes effect at the next decision of the governor. Builds that run go on." }
         form method="post" action="/quota" {
             input type="hidden" name="group" value=(group);
-            input type="hidden" name="esu" value=(short(&change.esu, 500));
+            input type="hidden" name="esu" value=(change.esu);
             input type="hidden" name="sure" value="yes";
             button { "Change it" }
             " " a href={ "/quota?group=" (group) } { "Leave it as it is" }
@@ -245,6 +251,9 @@ fn question(group: &Group, before: Option<&Quota>, after: Option<&Occupancy>, ch
 
 /// The quota that is written in the form; none: it is removed.
 fn parse(text: &str) -> Result<Option<Occupancy>, Failure> {
+    if text.len() > TEXT_MAX {
+        return Err(Failure::invalid(format!("a quota has at most {TEXT_MAX} bytes as text")));
+    }
     let mut esu = Occupancy::default();
     for word in text.split_whitespace() {
         let wrong = |why: String| Failure::invalid(format!("invalid quota {word:?}: {why}"));
@@ -254,6 +263,12 @@ fn parse(text: &str) -> Result<Option<Occupancy>, Failure> {
             kind.parse().map_err(|error: model::ParseIdError| wrong(error.to_string()))?;
         let amount: f64 = amount.parse().map_err(|_| wrong("expected a number".to_owned()))?;
         let amount = Esu::new(amount).map_err(|error| wrong(error.to_string()))?;
+        if amount.units() < 0.0 {
+            return Err(wrong("expected 0 or more".to_owned()));
+        }
+        if esu.iter().any(|(known, _)| *known == kind) {
+            return Err(wrong(format!("{kind} is given twice")));
+        }
         esu.add(&kind, amount);
     }
     Ok((!text.trim().is_empty()).then_some(esu))
@@ -268,7 +283,7 @@ mod tests {
         let esu = parse(" x86=4 gpu=0.5 ").unwrap().unwrap();
         assert_eq!(parse(&words(&esu)).unwrap().unwrap(), esu);
         assert!(parse("").unwrap().is_none());
-        for wrong in ["x86", "x86=", "x86=-1", "x86=nan", "=4", "x86=1e400"] {
+        for wrong in ["x86", "x86=", "x86=-1", "x86=nan", "=4", "x86=1e400", "x86=1 x86=2"] {
             assert!(parse(wrong).is_err(), "{wrong}");
         }
     }

@@ -25,7 +25,7 @@
   setInterval(times, 1000);
 
   // Live parts.
-  let source;
+  let source, heard = 0;
   const patch = parts => {
     for (const [name, html] of Object.entries(parts)) {
       const part = one(`[data-part="${name}"]`);
@@ -46,11 +46,16 @@
   const listen = () => {
     if (source || document.hidden || !('live' in body.dataset)) return;
     source = new EventSource(location.pathname + location.search);
-    source.onopen = () => state('live');
-    source.onmessage = event => patch(JSON.parse(event.data));
+    const alive = () => { heard = Date.now(); state('live'); };
+    source.onopen = alive;
+    source.onmessage = event => { alive(); patch(JSON.parse(event.data)); };
+    source.addEventListener('alive', alive);
+    source.addEventListener('stale', () => { heard = Date.now(); state('not up to date'); });
     source.onerror = () => { state('not connected'); if (source?.readyState === EventSource.CLOSED) { rest(); setTimeout(listen, 3000); } };
     source.addEventListener('end', () => { delete body.dataset.live; rest(); state(''); });
   };
+  // A server that hangs keeps its connections.
+  setInterval(() => { if (source && heard && Date.now() - heard > 20000) state('not up to date'); }, 2000);
   const rest = () => { source?.close(); source = undefined; };
   // A browser opens six connections to a server at most, for all of its tabs.
   document.addEventListener('visibilitychange', () => document.hidden ? rest() : listen());
@@ -101,10 +106,10 @@
   });
 
   // A log of any length: only the lines in sight are in the page, and a few windows of lines in memory.
-  const LINE = 19, WINDOW = 500, KEPT = 8, HEIGHT_MAX = 8e6;
+  const LINE = 24, WINDOW = 500, KEPT = 8, HEIGHT_MAX = 8e6;
   const show = box => {
     let total = Number(box.dataset.total), complete = box.dataset.complete === 'true';
-    let line = 0, marked = 0, expected = -1, following = false;
+    let line = 0, marked = 0, expected = -1, following = false, attempt = one('#log-state')?.dataset.attempt;
     const windows = new Map();
     const sizer = document.createElement('div'), rows = document.createElement('div');
     sizer.className = 'sizer';
@@ -205,6 +210,11 @@
       const news = one('#log-state');
       if (!news) return;
       complete = news.dataset.complete === 'true';
+      if (news.dataset.attempt !== attempt) {
+        attempt = news.dataset.attempt;
+        windows.clear();
+        following = !complete;
+      }
       if (Number(news.dataset.total) !== total) {
         total = Number(news.dataset.total);
         for (const [number, entry] of windows) if (!entry.full) windows.delete(number);

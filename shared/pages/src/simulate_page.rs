@@ -1,7 +1,7 @@
-//! The page of the simulator: what another policy, or another number of workspaces, would have made of the builds of the
-//! last days.
+//! The page of the simulator: what another policy, or another number of workspaces, would have made of the last
+//! days, by the builds that ended in them.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use bus::{EventSubject, Follower, Start, stream};
 use http_api::Failure;
@@ -39,7 +39,7 @@ const POLICIES: [(&str, &str); 6] = [
     ("1/multi-level/imprecise", "Several levels, by estimates"),
 ];
 
-/// Handles `GET /simulate`.
+/// Handles `GET /simulate`: simulates the last days.
 pub(crate) async fn view(site: Site, asked: Asked) -> Result<View, Failure> {
     let query = &asked.query;
     let days = query.last("days").unwrap_or_else(|| "7d".to_owned());
@@ -57,7 +57,7 @@ pub(crate) async fn view(site: Site, asked: Asked) -> Result<View, Failure> {
         .max(1);
     let form = html! {
         h1 { "Simulate" }
-        p { "Takes the builds of the last days as they arrived, with their run times, and shows what another policy or another number of workspaces would have made of them." }
+        p { "Takes the builds of the last days as they arrived, with their run times, and shows what another policy or another number of workspaces would have made of them. It does not know quotas, and leaves out builds that have not ended." }
         form.filter method="get" action="/simulate" {
             (one_of("The last", "days", DAYS.into_iter().map(|(name, word, _)| (name, word)), &days))
             label { "Group " input name="group" value=(group.as_ref().map(ToString::to_string).unwrap_or_default()); }
@@ -91,14 +91,18 @@ fn fleets(now_has: u64, asked: u64) -> Vec<u64> {
 
 /// The builds that were queued since then and have ended.
 async fn record(site: &Site, since: Millis, group: Option<Group>) -> Vec<RecordedBuild> {
-    let mut recorder = Recorder::new(Some(since), group);
+    let (mut recorder, now) = (Recorder::new(Some(since), group), site.now());
     let bus = site.client().bus();
     let mut follower = Follower::new(bus, stream::EVENTS, EventSubject::LIFECYCLES, Start::LastOfEachSubject);
     follower.open().await;
     let mut builds = Vec::new();
     while !follower.caught_up() {
         for stored in follower.next(BATCH).await {
-            if let Ok(record) = stored.record() {
+            // A time in the future is of a broken clock, and would make all other builds early.
+            if let Ok(record) = stored.record()
+                && record.build.submitted_at_ms <= now
+                && record.queue.enqueued_at_ms <= now
+            {
                 recorder.take(&record, stored.sequence);
             }
         }
@@ -152,7 +156,7 @@ fn results(builds: &[RecordedBuild], found: &[Simulated], asked: u64) -> Markup 
             .unwrap_or_default()
     };
     let busy_ms: u64 = builds.iter().map(|build| build.duration_ms).sum();
-    let ms = |ms: u64| span(std::time::Duration::from_millis(ms));
+    let ms = |ms: u64| span(Duration::from_millis(ms));
     let rows = html! {
         @for it in found {
             tr {
@@ -162,7 +166,7 @@ fn results(builds: &[RecordedBuild], found: &[Simulated], asked: u64) -> Markup 
                 td.number { (number(it.figures.late_pct + it.figures.extremely_late_pct)) " %" }
                 td.number { (number(it.figures.rel_wait_p50)) }
                 td.number { (number(it.figures.rel_wait_p95)) }
-                td.number { (ms((it.figures.makespan_s * 1000.0) as u64)) }
+                td.number { (span(Duration::try_from_secs_f64(it.figures.makespan_s).unwrap_or_default())) }
                 td.number { (number(it.figures.makespan_s * it.workspaces as f64 / 3600.0)) }
             }
         }

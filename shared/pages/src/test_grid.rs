@@ -11,7 +11,7 @@ use telemetry::escaped;
 
 use crate::{
     layout::{ago, short, span, url_part},
-    patience::answer,
+    patience::{answer, needed},
     site::{Asked, Site},
     view::View,
 };
@@ -19,10 +19,10 @@ use crate::{
 /// Maximum number of tests on the page.
 const ROWS_MAX: usize = 300;
 
-/// Handles `GET /tests`.
+/// Handles `GET /tests`: shows results of tests.
 pub(crate) async fn view(site: Site, asked: Asked) -> Result<View, Failure> {
     let request = test_grid_request(&asked.query)?;
-    let grid = site.client().test_grid(&request).await?;
+    let grid = needed(site.client().test_grid(&request)).await?;
     let mut rows: Vec<(&TestGridRow, Facts)> = grid.tests.iter().map(|row| (row, Facts::of(row))).collect();
     rows.sort_by_key(|(_, facts)| std::cmp::Reverse((facts.fails_now, facts.flips, facts.failed)));
     // One test has figures of more runs than the grid shows.
@@ -55,7 +55,7 @@ pub(crate) async fn view(site: Site, asked: Asked) -> Result<View, Failure> {
 fn nothing() -> Markup {
     html! {
         p { "No test is known. Bazel tells the farm about its tests with this option; inside of builds it does so by itself:" }
-        pre { "bazel test --bes_backend=grpc://127.0.0.1:8980 //..." }
+        pre tabindex="0" { "bazel test --bes_backend=grpc://127.0.0.1:8980 //..." }
     }
 }
 
@@ -101,12 +101,12 @@ impl Facts {
 fn table(grid: &TestGridReply, rows: &[(&TestGridRow, Facts)], site: &Site) -> Markup {
     let now = site.now();
     html! {
-        p { "The newest call is on the left. ✓ passed, ! flaky, ✗ failed, · did not run." }
+        p { "Failing tests come first, then those whose result changes often. The newest call is on the left: ✓ passed, ! flaky, ✗ failed, · did not run. Changes are how often the result differs from that of the call before." }
         div.wide tabindex="0" role="region" aria-label="Tests by call" {
             table.grid {
                 thead {
                     tr {
-                        th scope="col" { "Test" } th scope="col" { "Flips" } th scope="col" { "Took" } th scope="col" { "Failing since" }
+                        th scope="col" { "Test" } th scope="col" { "Changes" } th scope="col" { "Took" } th scope="col" { "Failing since" }
                         @for (number, call) in grid.calls.iter().enumerate() { th scope="col" { (head(number, call)) } }
                     }
                 }
@@ -132,13 +132,14 @@ fn link(call: &TestGridCall, shown: &Markup) -> Markup {
     html! {
         @match &call.build {
             Some(build) => a href={ "/builds/" (call.group) "/" (build) "#targets" } { (shown) },
-            None => { (shown) }
+            None => a href={ "/calls/" (call.group) "/" (call.id) } { (shown) },
         }
     }
 }
 
 fn head(number: usize, call: &TestGridCall) -> Markup {
-    link(call, &html! { span title=(call.id) { (number + 1) } })
+    let started = call.started_at_ms.map(client::text::date).unwrap_or_default();
+    link(call, &html! { span title={ (started) " " (call.id) } { (number + 1) } })
 }
 
 fn cell(result: Option<&TestGridResult>, call: Option<&TestGridCall>) -> Markup {

@@ -3,7 +3,7 @@
 use maud::{Markup, html};
 use model::Millis;
 
-use crate::layout::span;
+use crate::layout::{since, span};
 
 /// Maximum number of rows; the longest spans are shown.
 const ROWS_MAX: usize = 200;
@@ -46,7 +46,7 @@ pub(crate) fn table(name: &str, spans: &[Span], now: Millis) -> Markup {
                     @for it in &shown {
                         tr.critical[it.is_critical] {
                             td class={ "level" (it.level) } { @if it.is_critical { span.mark title="on the critical path" { "◆ " } } (it.name) }
-                            td.number { (span(it.end.unwrap_or(now).since(it.start))) @if it.end.is_none() { " so far" } }
+                            td.number { @match it.end { Some(end) => (span(end.since(it.start))), None => { (since(it.start, now)) " so far" } } }
                             td.bars { (bar(it, from, whole, now)) }
                         }
                     }

@@ -28,7 +28,7 @@ pub(crate) enum Part {
 /// What makes the live parts of a page change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Changes {
-    /// Nothing.
+    /// Nothing makes it change.
     Never,
     /// Events of a build.
     Build {
@@ -48,7 +48,7 @@ impl View {
         Self { title: title.into(), parts: vec![Part::Fixed(content)], changes: Changes::Never }
     }
 
-    /// The whole page.
+    /// The page with all of its parts.
     pub(crate) fn page(&self) -> Html<String> {
         let content = html! {
             @for part in &self.parts {

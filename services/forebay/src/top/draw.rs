@@ -31,6 +31,7 @@ const HELP: &str = "\
  /                       show only rows with a text; Esc: all rows
  s, <, >                 sort by the next or previous column; r: reverse
  c                       cancel the selected build, after a question
+ o                       address of the page of the selected build, or of the view
  p                       pause
  q, Ctrl-C               quit";
 

@@ -1,5 +1,7 @@
 //! What `forebay top` shows: the state of the farm at one time.
 
+use std::time::Duration;
+
 use client::{Client, ClientError};
 use model::{
     BuildKey, BuildView, ExecutorHeartbeat, ListRequest, Millis, QuotaReply, State, WhyReply, WorkerView,
@@ -24,6 +26,9 @@ pub(crate) struct Snapshot {
     /// Why the build that is shown in detail waits.
     #[serde(skip)]
     pub(crate) why: Option<WhyReply>,
+    /// Address of a gateway that this machine can reach, for its pages.
+    #[serde(skip)]
+    pub(crate) pages: Option<String>,
 }
 
 impl Snapshot {
@@ -33,13 +38,14 @@ impl Snapshot {
             |state| ListRequest { state: Some(state), limit: Some(BUILDS_MAX), ..ListRequest::default() };
         let (running, waiting) = (of(State::InProgress), of(State::Enqueued));
         let newest = ListRequest { limit: Some(BUILDS_MAX / 5), ..ListRequest::default() };
-        let (running, waiting, newest, workers, executors, quota) = tokio::try_join!(
+        let (running, waiting, newest, workers, executors, quota, pages) = tokio::try_join!(
             client.builds(None, &running),
             client.builds(None, &waiting),
             client.builds(None, &newest),
             client.workers(),
             async { Ok(client.bus().leases().executors().await?) },
             client.quota(),
+            async { Ok(pages(client).await) },
         )?;
         let why = match detail {
             // It may have started meanwhile, or be gone.
@@ -50,6 +56,14 @@ impl Snapshot {
         let ended = newest.builds.into_iter().filter(|view| view.state == State::Finished);
         let builds = running.builds.into_iter().chain(waiting.builds).chain(ended).collect();
         let at_ms = client.bus().now();
-        Ok(Self { at_ms, builds, more_builds, workers, executors, quota: Some(quota), why })
+        Ok(Self { at_ms, builds, more_builds, workers, executors, quota: Some(quota), why, pages })
     }
+}
+
+/// Time limit of the question for gateways: a farm may have none.
+const GATEWAYS: Duration = Duration::from_millis(300);
+
+async fn pages(client: &Client) -> Option<String> {
+    let found = tokio::time::timeout(GATEWAYS, client.bus().gateways().find(&service::host_name())).await;
+    Some(found.ok()?.ok()??.http)
 }

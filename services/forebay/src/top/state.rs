@@ -34,6 +34,8 @@ pub(crate) enum Effect {
     /// Ask the services at once.
     Read,
     Cancel(BuildKey),
+    /// Show the address of the page with this path.
+    Address(String),
 }
 
 /// What the user looks at.
@@ -185,6 +187,10 @@ impl Screen {
                 if let Some(key) = build {
                     self.mode = Mode::Confirm { key };
                 }
+            }
+            KeyCode::Char('o') => {
+                let path = build.map_or_else(|| self.view.page().to_owned(), |key| format!("/builds/{key}"));
+                return Effect::Address(path);
             }
             _ => {}
         }

@@ -175,6 +175,13 @@ impl Top<'_> {
                 self.reading = None;
                 self.read();
             }
+            Effect::Address(path) => {
+                let pages = self.snapshot.as_ref().and_then(|snapshot| snapshot.pages.as_ref());
+                self.status.message = Some(match pages {
+                    Some(pages) => format!("{pages}{path}"),
+                    None => "no gateway that serves pages answers".to_owned(),
+                });
+            }
             Effect::Cancel(build) => {
                 let farm = self.farm;
                 let order = async move {

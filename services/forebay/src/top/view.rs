@@ -18,6 +18,15 @@ impl View {
     pub(crate) const ALL: [Self; 6] =
         [Self::Overview, Self::Builds, Self::Workers, Self::Executors, Self::Queues, Self::Quota];
 
+    /// Path of the page that shows the same.
+    pub(crate) fn page(self) -> &'static str {
+        match self {
+            Self::Overview | Self::Builds => "/builds",
+            Self::Workers | Self::Executors | Self::Queues => "/farm",
+            Self::Quota => "/quota",
+        }
+    }
+
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Overview => "overview",

@@ -11,8 +11,8 @@ use build_events::{
 use bus::Stored;
 use bytes::BytesMut;
 use model::{
-    Group, HistoryOf, HistoryRequest, Millis, Sequence, TargetView, TargetsRequest, TestView, TestsRequest,
-    ToolInvocationsRequest,
+    Group, HistoryOf, HistoryRequest, Millis, Sequence, TargetView, TargetsRequest, TestGridRequest,
+    TestView, TestsRequest, ToolInvocationsRequest,
 };
 use prost::Message as _;
 
@@ -31,6 +31,7 @@ on_both! {
     pages_of_large_rows_fit_into_a_message,
     labels_with_any_characters_are_paged,
     a_history_of_a_test_counts_its_runs,
+    a_grid_compares_the_last_calls_with_tests,
     old_calls_are_removed,
     events_in_a_missing_blob_are_set_aside,
 }
@@ -298,6 +299,32 @@ async fn a_history_of_a_test_counts_its_runs(database: Database) {
     let request = HistoryRequest { group: Some(group()), of, days: None };
     let history = database.store.history(&request, Millis(START_MS + 1000)).await.unwrap();
     assert_eq!((history.total.runs, history.total.passed, history.total.p50_ms), (2, 1, 20), "{history:?}");
+}
+
+async fn a_grid_compares_the_last_calls_with_tests(database: Database) {
+    let mut writer = database.store.writer().await.unwrap();
+    let mut all = messages("old", &[tested("//a:t", 1, 1), tested("//a:u", 1, 1)], 2, 0, 0);
+    all.extend(messages("without", &[completed("//a:t", true)], 1, 0, 1000));
+    all.extend(messages("new", &[tested("//a:t", 1, 1), tested("//a:t", 2, 4)], 2, 0, 2000));
+    archive(&mut writer, &all, 10).await;
+    let grid = async |text: Option<&str>, calls| {
+        let text = text.map(str::to_owned);
+        let request = TestGridRequest { group: Some(group()), text, calls: Some(calls) };
+        database.store.test_grid(&request).await.unwrap()
+    };
+    let found = grid(None, 10).await;
+    let calls: Vec<&str> = found.calls.iter().map(|call| call.id.as_str()).collect();
+    assert_eq!(calls, ["new", "old"], "{found:?}");
+    let statuses = |row: usize| -> Vec<(usize, &str)> {
+        found.tests[row].results.iter().map(|result| (result.call, result.status.as_str())).collect()
+    };
+    assert_eq!((statuses(0), statuses(1)), (vec![(0, "failed"), (1, "passed")], vec![(1, "passed")]));
+    assert_eq!(grid(Some(":u"), 10).await.tests.len(), 1);
+    assert_eq!(grid(None, 1).await.tests[0].results.len(), 1);
+    let other = TestGridRequest { group: Some("other".parse().unwrap()), ..TestGridRequest::default() };
+    assert!(database.store.test_grid(&other).await.unwrap().calls.is_empty());
+    let none = TestGridRequest { calls: Some(0), ..TestGridRequest::default() };
+    assert!(database.store.test_grid(&none).await.is_err());
 }
 
 async fn old_calls_are_removed(database: Database) {

@@ -2,9 +2,10 @@
 
 use std::{sync::Arc, time::Duration};
 
-use aho_corasick::AhoCorasick;
+use aho_corasick::{AhoCorasick, AhoCorasickKind};
 use console_log::Piece;
 use futures::StreamExt as _;
+use model::ErrorCode;
 use tokio::time::Instant;
 
 use super::{LogSource as _, OpenLog, PieceContent, PiecePlace, RunLog, StoredSource, collector::LINE_MAX};
@@ -14,6 +15,8 @@ use crate::{Blobs, Client, ClientError, Frame, FrameContent};
 const AT_ONCE: usize = 4;
 /// Time after which a search stops and says where to go on.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// Maximum length in bytes of the text to find: preparing the search takes time that grows with its square.
+const NEEDLE_MAX: usize = 1000;
 /// Maximum length in bytes of the text of a found line.
 const TEXT_MAX: usize = 1024;
 
@@ -54,7 +57,7 @@ impl OpenLog {
     ///
     /// # Errors
     ///
-    /// Fails if the bus does not answer.
+    /// Fails if the text is longer than 1,000 bytes, or if the bus does not answer.
     pub async fn find<B: Blobs + Clone>(
         &self,
         client: &Client,
@@ -63,6 +66,10 @@ impl OpenLog {
         from: u64,
         limit: usize,
     ) -> Result<FoundLines, ClientError> {
+        if text.len() > NEEDLE_MAX {
+            let what = format!("the text to find is longer than {NEEDLE_MAX} bytes");
+            return Err(ClientError::api(ErrorCode::InvalidRequest, what));
+        }
         let mut found = Finding { lines: Vec::new(), lost_bytes: 0, open: Vec::new(), from };
         let Some((run, matcher)) = self.run().zip(matcher(text)) else { return Ok(found.end(None)) };
         let (began, first) = (Instant::now(), run.index.of_line(from.saturating_sub(1)).unwrap_or_default());
@@ -124,7 +131,10 @@ fn matcher(text: &str) -> Option<Arc<AhoCorasick>> {
     if text.is_empty() {
         return None;
     }
-    AhoCorasick::builder().ascii_case_insensitive(true).build([text]).ok().map(Arc::new)
+    // As fast for any text: the search for rare bytes that it would begin with is slow where they are not rare.
+    let mut builder = AhoCorasick::builder();
+    builder.ascii_case_insensitive(true).kind(Some(AhoCorasickKind::DFA)).prefilter(false);
+    builder.build([text]).ok().map(Arc::new)
 }
 
 fn scan(data: &[u8], matcher: &AhoCorasick) -> Scanned {
@@ -233,7 +243,7 @@ mod tests {
             let mut found = Finding { lines: Vec::new(), lost_bytes: 0, open: Vec::new(), from };
             let (mut first_line, mut first_byte) = (0, 0);
             for data in &pieces {
-                let lines = data.iter().filter(|byte| **byte == b'\n').count() as u64;
+                let lines = memchr::memchr_iter(b'\n', data).count() as u64;
                 let bytes = data.len() as u64;
                 let piece = Piece { place: PiecePlace::Nowhere("here"), first_byte, bytes, first_line, lines };
                 first_line = found.add(&piece, scan(data, &matcher), &matcher);

@@ -1,14 +1,16 @@
 //! Runs an action again, without the cache.
 
-use std::time::Duration;
+use std::{collections::BTreeSet, time::Duration};
 
 use axum::{
     extract::{Form, State as FromState},
     response::Redirect,
 };
 use http_api::{Failure, PathParameters};
-use model::{ErrorCode, Group};
-use remote::Remote;
+use model::{BlobDigest, ErrorCode, Group};
+use parking_lot::Mutex;
+use reapi::execution::ExecuteOperationMetadata;
+use remote::{Remote, RemoteError};
 use serde::Deserialize;
 use tokio::sync::{Semaphore, mpsc};
 
@@ -19,6 +21,25 @@ const AT_ONCE: usize = 16;
 static WAITING: Semaphore = Semaphore::const_new(AT_ONCE);
 /// Time to wait for the execution to be accepted.
 const PATIENCE: Duration = Duration::from_secs(5);
+
+/// The actions that this process runs again: each once at a time.
+static RUNNING: Mutex<BTreeSet<BlobDigest>> = Mutex::new(BTreeSet::new());
+
+/// An action that runs again, until it is dropped.
+struct Running(BlobDigest);
+
+impl Running {
+    /// None: it runs already.
+    fn begin(digest: BlobDigest) -> Option<Self> {
+        RUNNING.lock().insert(digest).then_some(Self(digest))
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        RUNNING.lock().remove(&self.0);
+    }
+}
 
 #[derive(Deserialize)]
 pub(crate) struct Again {
@@ -35,29 +56,41 @@ pub(crate) async fn again(
     let group: Group = form.group.parse().map_err(Failure::from)?;
     let busy =
         |_| Failure::new(ErrorCode::Unavailable, "16 actions that were run again have not ended: try later");
+    let shown = Redirect::to(&super::path(digest, Some(&group)));
+    let Some(running) = Running::begin(digest) else { return Ok(shown) };
     let permit = WAITING.try_acquire().map_err(busy)?;
     let gateway = site.client().bus().gateways().find(&service::host_name()).await.map_err(Failure::from)?;
     let none = || Failure::new(ErrorCode::Unavailable, "no gateway of the farm answers");
     let url = gateway.ok_or_else(none)?.grpc;
-    let failed =
-        |error: remote::RemoteError| Failure::new(ErrorCode::Unavailable, telemetry::error_chain(&error));
-    // By default, the empty instance name is the group `default`, and no other group has an instance of its own.
-    let instance = if group.as_str() == "default" { "" } else { group.as_str() };
-    let remote = Remote::connect(&url, instance, digest.function).await.map_err(failed)?;
+    let connect = async |instance: &str| {
+        Remote::connect(&url, instance, digest.function)
+            .await
+            .map_err(|error| Failure::new(ErrorCode::Unavailable, telemetry::error_chain(&error)))
+    };
+    // A farm need not have an instance for each group: the empty name is that of the default group.
+    let remotes = [connect(group.as_str()).await?, connect("").await?];
     let (accepted, mut news) = mpsc::unbounded_channel::<Result<(), String>>();
     // The execution goes on only as long as a client waits for it.
     tokio::spawn(async move {
-        let progress = accepted.clone();
-        let executed = remote
-            .execute(&digest, true, 0, move |_, _| {
+        let mut last = Ok(());
+        for remote in remotes {
+            let progress = accepted.clone();
+            let is_accepted = move |_: &str, _: &ExecuteOperationMetadata| {
+                // The page may have gone on already.
                 let _ = progress.send(Ok(()));
-            })
-            .await;
-        let _ = accepted.send(executed.map(drop).map_err(|error| telemetry::error_chain(&error)));
-        drop(permit);
+            };
+            let executed = remote.execute(&digest, true, 0, is_accepted).await;
+            let is_refused = executed.as_ref().is_err_and(RemoteError::is_invalid_request);
+            last = executed.map(drop).map_err(|error| telemetry::error_chain(&error));
+            if !is_refused {
+                break;
+            }
+        }
+        let _ = accepted.send(last);
+        drop((permit, running));
     });
     match tokio::time::timeout(PATIENCE, news.recv()).await {
         Ok(Some(Err(why))) => Err(Failure::new(ErrorCode::Unavailable, why).into()),
-        Ok(Some(Ok(()))) | Ok(None) | Err(_) => Ok(Redirect::to(&super::path(digest, Some(&group)))),
+        Ok(Some(Ok(())) | None) | Err(_) => Ok(shown),
     }
 }

@@ -8,7 +8,8 @@ use axum::{
 };
 use futures::{Stream, StreamExt as _, stream};
 use http_api::{Failure, PathParameters, header_text};
-use model::BlobDigest;
+use model::{BlobDigest, ErrorCode};
+use tokio::sync::Semaphore;
 
 use super::content::Content;
 use crate::{blob, build::quoted, layout::ErrorPage, site::Site};
@@ -16,6 +17,11 @@ use crate::{blob, build::quoted, layout::ErrorPage, site::Site};
 /// Maximum number of files and folders, and of bytes, of the inputs.
 const ENTRIES_MAX: usize = 100_000;
 const BYTES_MAX: u64 = 4 << 30;
+/// Maximum length of a path, and of all paths, in bytes.
+const PATH_MAX: usize = 4096;
+const PATHS_MAX: usize = 32 << 20;
+/// Maximum number of archives that this process makes at a time.
+static ARCHIVES: Semaphore = Semaphore::const_new(4);
 
 /// Handles `GET /action-script/{digest}`: a shell script that runs the action where it is called.
 pub(crate) async fn script(
@@ -30,9 +36,36 @@ pub(crate) async fn script(
     Ok(([(header::CONTENT_TYPE, "text/plain; charset=utf-8")], text).into_response())
 }
 
+/// Why a script could not do the same as the farm; none if it can.
+fn obstacle(content: &Content) -> Option<String> {
+    let command = &content.command;
+    let is_name = |name: &str| {
+        let mut bytes = name.bytes();
+        let first = bytes.next().is_some_and(|byte| byte.is_ascii_alphabetic() || byte == b'_');
+        first && bytes.all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+    };
+    let is_inside = |path: &str| !path.starts_with('/') && !path.split('/').any(|part| part == "..");
+    if command.arguments.is_empty() {
+        return Some("it has no command".to_owned());
+    }
+    if let Some(it) = command.environment_variables.iter().find(|it| !is_name(&it.name)) {
+        return Some(format!("no shell has a variable {:?}", it.name));
+    }
+    let mut paths = content.outputs();
+    paths.push(command.working_directory.clone());
+    let outside = paths.into_iter().find(|path| !is_inside(path))?;
+    Some(format!("the path {outside:?} leads out of its folder"))
+}
+
 fn script_of(content: &Content, origin: &str) -> String {
     let digest = &content.digest;
     let command = &content.command;
+    if let Some(why) = obstacle(content) {
+        return format!(
+            "#!/bin/sh\necho {} >&2\nexit 2\n",
+            quoted(&format!("this action cannot run outside of the farm: {why}"))
+        );
+    }
     let name: String = digest.to_string().trim_start_matches("blake3/").chars().take(12).collect();
     let parents = content
         .outputs()
@@ -44,7 +77,9 @@ fn script_of(content: &Content, origin: &str) -> String {
     let variables =
         command.environment_variables.iter().map(|it| quoted(&format!("{}={}", it.name, it.value)));
     let words = command.arguments.iter().map(|word| quoted(word));
-    let run: Vec<String> = variables.chain(words).collect();
+    // The shell in between takes the first word as the command, whatever characters it has.
+    let shell = ["/bin/sh".to_owned(), "-c".to_owned(), "'exec \"$@\"'".to_owned(), "sh".to_owned()];
+    let run: Vec<String> = variables.chain(shell).chain(words).collect();
     let folder = if command.working_directory.is_empty() {
         ".".to_owned()
     } else {
@@ -53,8 +88,9 @@ fn script_of(content: &Content, origin: &str) -> String {
     format!(
         "#!/bin/sh\n# Runs action {digest} with the inputs, the environment and the command that the farm has.\n# Usage: sh \
          SCRIPT [FOLDER]; FOREBAY_URL is the farm.\nset -eu\nfarm=${{FOREBAY_URL:-{}}}\nfolder=${{1:-action-{name}}}\nmkdir -p \
-         -- \"$folder\"\ncurl -fsS \"$farm/action-inputs/{digest}\" | tar -x -C \"$folder\"\nmkdir -p -- \"$folder\"/{folder}\ncd \
-         -- \"$folder\"/{folder}\n{make}exec env -i \\\n  {}\n",
+         -- \"$folder\"\ncurl -fsS -o \"$folder.tar\" \"$farm/action-inputs/{digest}\"\ntar -x -f \"$folder.tar\" -C \
+         \"$folder\"\nrm -f -- \"$folder.tar\"\nmkdir -p -- \"$folder\"/{folder}\ncd -- \"$folder\"/{folder}\n{make}exec env \
+         -i -- \\\n  {}\n",
         quoted(origin),
         run.join(" \\\n  ")
     )
@@ -75,16 +111,33 @@ pub(crate) async fn inputs(
     let digest = blob::digest(names.text("digest"))?;
     let content = Content::read(&site, digest).await?;
     let entries = entries(&site, content.root()?).await?;
-    let archive = archive(site, entries);
+    let busy = |_| Failure::new(ErrorCode::Unavailable, "4 archives are being sent: try again in a moment");
+    let permit = ARCHIVES.try_acquire().map_err(busy)?;
+    let archive = archive(site, entries).chain(stream::once(async move {
+        drop(permit);
+        Ok(Bytes::new())
+    }));
     Ok(([(header::CONTENT_TYPE, "application/x-tar")], Body::from_stream(archive)).into_response())
 }
 
 /// All entries below a folder; a folder comes before what it contains.
 async fn entries(site: &Site, root: BlobDigest) -> Result<Vec<Entry>, Failure> {
-    let (mut entries, mut bytes) = (Vec::new(), 0_u64);
+    let (mut entries, mut bytes, mut paths) = (Vec::new(), 0_u64, 0_usize);
     let mut open = vec![(String::new(), root)];
     while let Some((path, digest)) = open.pop() {
         let folder = Content::folder(site, &digest).await?;
+        let names =
+            folder.directories.iter().map(|it| &it.name).chain(folder.files.iter().map(|it| &it.name));
+        let names = names.chain(folder.symlinks.iter().map(|it| &it.name));
+        let longest = names.map(|name| {
+            paths = paths.saturating_add(path.len() + name.len());
+            path.len() + name.len()
+        });
+        if longest.max().unwrap_or_default() > PATH_MAX || paths > PATHS_MAX {
+            return Err(Failure::invalid(
+                "the paths of the inputs are too long for an archive: use forebay cas get",
+            ));
+        }
         reapi::directory::check(&folder).map_err(|fault| Failure::invalid(fault.to_string()))?;
         let wrong = || Failure::invalid(format!("folder {digest} names an invalid digest"));
         let of = |it: Option<&reapi::execution::Digest>| {
@@ -129,7 +182,7 @@ fn archive(site: Site, entries: Vec<Entry>) -> impl Stream<Item = Part> + Send {
 }
 
 async fn entry_parts(site: &Site, entry: Entry) -> stream::BoxStream<'static, Part> {
-    let (head, content, size) = match &entry {
+    let (head, blob, length) = match &entry {
         Entry::Folder(path) => (head(tar::EntryType::Directory, path, None, 0, 0o755), None, 0),
         Entry::Link { path, target } => {
             (head(tar::EntryType::Symlink, path, Some(target), 0, 0o777), None, 0)
@@ -140,14 +193,14 @@ async fn entry_parts(site: &Site, entry: Entry) -> stream::BoxStream<'static, Pa
         }
     };
     let head = stream::iter([head.map(Bytes::from)]);
-    let Some(digest) = content else { return head.boxed() };
+    let Some(digest) = blob else { return head.boxed() };
     let missing = move |why: String| std::io::Error::other(format!("blob {digest} cannot be read: {why}"));
     let content = match site.api.cas.read(&digest, 0, None).await {
         Ok(Some(parts)) => parts.map(move |part| part.map_err(|error| missing(error.to_string()))).boxed(),
         Ok(None) => stream::iter([Err(missing("the store has it no more".to_owned()))]).boxed(),
         Err(error) => stream::iter([Err(missing(error.to_string()))]).boxed(),
     };
-    let padding = usize::try_from((512 - size % 512) % 512).unwrap_or_default();
+    let padding = usize::try_from((512 - length % 512) % 512).unwrap_or_default();
     head.chain(content).chain(stream::iter([Ok(Bytes::from(vec![0; padding]))])).boxed()
 }
 

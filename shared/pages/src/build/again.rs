@@ -7,19 +7,24 @@ use super::orders::request_of;
 use crate::site::Asked;
 
 /// The three texts, each with a button that copies it.
-pub(super) fn part(view: &BuildView, asked: &Asked) -> Markup {
+pub(super) fn part(view: &BuildView, asked: &Asked, bus: &str) -> Markup {
+    let bus = without_user(bus);
     let build = &view.record.build;
     let json = serde_json::to_string_pretty(&request_of(build)).unwrap_or_default();
     let texts = [
         ("cli", "Command line", command_line(build)),
-        ("curl", "curl", curl(build, &json, asked.origin.as_deref().unwrap_or("http://127.0.0.1:8080"))),
-        ("python", "Python", python(build, &json)),
+        (
+            "curl",
+            "curl",
+            Some(curl(build, &json, asked.origin.as_deref().unwrap_or("http://127.0.0.1:8080"))),
+        ),
+        ("python", "Python", python(build, &json, &bus)),
     ];
     html! {
         details #again {
             summary { "Submit it from elsewhere: command line, curl, Python" }
             @for (id, title, text) in texts {
-                h3 { (title) " " button type="button" data-copy={ "copy-" (id) } hidden { "Copy" } }
+                h3 { (title) " " @if text.is_some() { button type="button" data-copy={ "copy-" (id) } hidden { "Copy" } } }
                 @if let Some(text) = text { pre #{ "copy-" (id) } tabindex="0" { (text) } }
                 @else { p { "Its workspace came from the machine of its submitter, or it is a job from a file: use another form." } }
             }
@@ -56,20 +61,26 @@ fn command_line(build: &Build) -> Option<String> {
     Some(format!("{} --follow -- {}", words.join(" \\\n  "), command.join(" ")))
 }
 
-fn curl(build: &Build, json: &str, origin: &str) -> Option<String> {
-    let url = format!("{origin}/v1/builds/{}", build.group);
-    Some(format!(
-        "curl -X POST {} -H 'Content-Type: application/json' \\\n  --data {}",
-        quoted(&url),
-        quoted(json)
-    ))
+/// The address of the bus without a name and password.
+fn without_user(bus: &str) -> String {
+    let shown = url::Url::parse(bus).ok().and_then(|mut url| {
+        url.set_username("").ok()?;
+        url.set_password(None).ok()?;
+        Some(url.to_string())
+    });
+    shown.unwrap_or_else(|| "nats://127.0.0.1:4222".to_owned())
 }
 
-fn python(build: &Build, json: &str) -> Option<String> {
+fn curl(build: &Build, json: &str, origin: &str) -> String {
+    let url = format!("{origin}/v1/builds/{}", build.group);
+    format!("curl -X POST {} -H 'Content-Type: application/json' \\\n  --data {}", quoted(&url), quoted(json))
+}
+
+fn python(build: &Build, json: &str, bus: &str) -> Option<String> {
     let text = serde_json::to_string(json).ok()?;
     Some(format!(
         "# pip install nats-py\nimport asyncio, nats, uuid\n\nREQUEST = {text}\n\nasync def main():\n    bus = await \
-         nats.connect(\"nats://127.0.0.1:4222\")\n    subject = \"forebay.build.request.{}.{}\"\n    await \
+         nats.connect(\"{bus}\")\n    subject = \"forebay.build.request.{}.{}\"\n    await \
          bus.jetstream().publish(subject, REQUEST.encode(), headers={{\"Nats-Msg-Id\": str(uuid.uuid4())}})\n    await \
          bus.close()\n\nasyncio.run(main())\n",
         build.group, build.priority

@@ -2,14 +2,16 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use client::text::size;
+use client::{TasksSoFar, text::size};
 use maud::{Markup, html};
-use model::{BuildView, Graph, Group, Job, JobLimits, TaskId, TaskReport, TaskStatus};
+use model::{
+    BuildView, Graph, Group, Job, JobLimits, Millis, RunningTasks, State, TaskId, TaskReport, TaskStatus,
+};
 use telemetry::escaped;
 
 use crate::{
     action, graph,
-    layout::{short, span},
+    layout::{count, short, since, span},
     patience::answer,
     site::Site,
     timeline::{Span, Step, critical_path, table},
@@ -27,13 +29,15 @@ pub(super) async fn part(site: &Site, view: &BuildView) -> Markup {
     if view.record.build.job.is_none() {
         return html! {};
     }
-    let (job, reports) = tokio::join!(read(site, view), reports(site, view));
+    let (job, tasks) = tokio::join!(read(site, view), tasks(site, view));
     let Some(job) = job else { return html! { p { "The job cannot be read: the store has it no more." } } };
-    let reports: HashMap<&TaskId, &TaskReport> = reports.iter().map(|report| (&report.id, report)).collect();
+    let reports: HashMap<&TaskId, &TaskReport> =
+        tasks.reports.iter().map(|report| (&report.id, report)).collect();
     let group = &view.record.build.group;
     html! {
         h2 #job { "Job" }
         (counts(view, &job, &reports))
+        @if let Some(running) = tasks.running.as_ref().filter(|_| view.state == State::InProgress) { (now_running(running, site.now())) }
         (picture(&job, &reports, group))
         (times(&job, &reports, group, site.now()))
         (list(&job, &reports, group))
@@ -48,32 +52,46 @@ async fn read(site: &Site, view: &BuildView) -> Option<Graph> {
     Graph::new(&job, &JobLimits::NONE).ok()
 }
 
-/// The reports of the tasks that ended: from the file of the result, or from the events while it runs.
-async fn reports(site: &Site, view: &BuildView) -> Vec<TaskReport> {
+/// The tasks so far: from the file of the result, or from the events while it runs.
+async fn tasks(site: &Site, view: &BuildView) -> TasksSoFar {
     let job = view.record.result().and_then(|result| result.job.as_ref());
     if let Some(file) = job.and_then(|job| job.report.as_ref())
         && let Ok(lines) = site.api.cas.read_whole(&file.blob(), BYTES_MAX).await
     {
-        return lines
-            .split(|byte| *byte == b'\n')
-            .filter_map(|line| serde_json::from_slice(line).ok())
-            .collect();
+        let lines = lines.split(|byte| *byte == b'\n');
+        let reports = lines.filter_map(|line| serde_json::from_slice(line).ok()).collect();
+        return TasksSoFar { reports, running: None };
     }
     let key = view.record.build.key();
-    answer(site.client().ended_tasks(&key, view.record.attempt)).await.unwrap_or_default()
+    answer(site.client().tasks_so_far(&key, view.record.attempt)).await.unwrap_or_default()
+}
+
+/// What runs now, and how long it will take at least.
+fn now_running(running: &RunningTasks, now: Millis) -> Markup {
+    html! {
+        p {
+            (count(usize::try_from(running.count).unwrap_or(usize::MAX), "task runs", "tasks run"))
+            @for (number, it) in running.longest.iter().enumerate() {
+                @if number == 0 { ": " } @else { ", " }
+                b { (short(it.id.as_str(), 60)) } " (" (since(it.since_ms, now)) ")"
+            }
+            "."
+            @if let Some(left) = running.critical_path_ms { " The critical path that is left takes about " (span(std::time::Duration::from_millis(left))) "." }
+        }
+    }
 }
 
 fn counts(view: &BuildView, job: &Graph, reports: &HashMap<&TaskId, &TaskReport>) -> Markup {
-    let count = |status: TaskStatus| reports.values().filter(|report| report.status == status).count();
-    let failed = reports.len() - count(TaskStatus::Succeeded) - count(TaskStatus::Skipped);
+    let of = |status: TaskStatus| reports.values().filter(|report| report.status == status).count();
+    let failed = reports.len() - of(TaskStatus::Succeeded) - of(TaskStatus::Skipped);
     let score = view.record.result().and_then(|result| result.job.as_ref()?.score);
     html! {
         p {
-            (reports.len()) " of " (job.len()) " tasks ended: " (count(TaskStatus::Succeeded)) " succeeded, "
-            (failed) " failed, " (count(TaskStatus::Skipped)) " skipped."
+            (reports.len()) " of " (job.len()) " tasks ended: " (of(TaskStatus::Succeeded)) " succeeded, "
+            (failed) " failed, " (of(TaskStatus::Skipped)) " skipped."
             @if let Some(score) = score { " Score " b { (format!("{score:.3}")) } "." }
         }
-        progress value=(reports.len()) max=(job.len()) aria-label="Tasks that ended" {}
+        progress.bad[failed > 0] value=(reports.len()) max=(job.len()) aria-label="Tasks that ended" {}
     }
 }
 
@@ -105,7 +123,7 @@ fn picture(job: &Graph, reports: &HashMap<&TaskId, &TaskReport>, group: &Group) 
     }
 }
 
-fn times(job: &Graph, reports: &HashMap<&TaskId, &TaskReport>, group: &Group, now: model::Millis) -> Markup {
+fn times(job: &Graph, reports: &HashMap<&TaskId, &TaskReport>, group: &Group, now: Millis) -> Markup {
     let ran: Vec<(usize, &TaskReport, Step)> = job
         .indexed()
         .filter_map(|(index, task)| {
@@ -150,10 +168,8 @@ fn times(job: &Graph, reports: &HashMap<&TaskId, &TaskReport>, group: &Group, no
 
 fn name(report: &TaskReport, group: &Group) -> Markup {
     let id = short(report.id.as_str(), 80);
-    match &report.action {
-        Some(digest) => html! { a href=(action::path(digest, Some(group))) { (id) } },
-        None => html! { (id) },
-    }
+    let path = report.action.as_ref().map(|digest| action::path(digest, Some(group)));
+    html! { @if let Some(path) = path { a href=(path) { (id) } } @else { (id) } }
 }
 
 fn list(job: &Graph, reports: &HashMap<&TaskId, &TaskReport>, group: &Group) -> Markup {
@@ -176,7 +192,7 @@ fn list(job: &Graph, reports: &HashMap<&TaskId, &TaskReport>, group: &Group) -> 
                                     td.number { (time(report.wall_ms)) }
                                     td.number { (report.memory_bytes.map(size).unwrap_or_default()) }
                                     td { (report.executor.as_deref().map(|it| short(it, 40)).unwrap_or_default()) }
-                                    td { (report.reason.as_deref().map(|it| short(it, 200)).unwrap_or_default()) }
+                                    td { (report.reason.as_deref().map(|it| short(it, 200)).unwrap_or_default()) @if let Some(task) = &report.because_of { " because " (short(task.as_str(), 60)) " did not succeed" } }
                                 }
                             }
                         }

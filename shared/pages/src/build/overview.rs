@@ -3,23 +3,32 @@
 use std::time::Duration;
 
 use maud::{Markup, html};
-use model::{BuildView, Context, Millis, WhyReply};
+use model::{BuildView, Context, Millis, Outcome, WhyReply};
 use settings::PageSettings;
 use telemetry::escaped;
 
 use crate::layout::{ago, fact, in_time, short, since, span, url_part};
 
 /// Why a build did not succeed, with the last lines of its output; or why it waits.
-pub(super) fn reasons(view: &BuildView, why: Option<&WhyReply>, last: &Markup, now: Millis) -> Markup {
+pub(super) fn reasons(
+    view: &BuildView,
+    why: Option<&WhyReply>,
+    tests: &Markup,
+    last: &Markup,
+    now: Millis,
+) -> Markup {
     let reason = view.record.result().and_then(|result| result.reason.as_ref());
     let retry = view.record.queue.retry.as_ref().filter(|_| view.record.result().is_none());
     html! {
         @if let Some(reason) = reason {
             section.alert aria-labelledby="failure" {
-                h2 #failure { "Why it did not succeed" }
+                h2 #failure { @if is_failure(view) { "Why it did not succeed" } @else { "Why it ended" } }
                 p { (escaped(&reason.message)) }
+                (tests)
                 (last)
-                p { a href=(similar(view)) { "Did it fail before? Builds with this command" } }
+                @if let Some((path, what)) = similar(view).filter(|_| is_failure(view)) {
+                    p { a href=(path) { "Did it fail before? Builds with this " (what) } }
+                }
             }
         }
         @if let Some(retry) = retry {
@@ -29,16 +38,22 @@ pub(super) fn reasons(view: &BuildView, why: Option<&WhyReply>, last: &Markup, n
     }
 }
 
-/// The list of builds with the same command.
-fn similar(view: &BuildView) -> String {
+/// Whether it ended by a fault, and not because somebody or its time limit in the queue ended it.
+fn is_failure(view: &BuildView) -> bool {
+    let outcome = view.record.result().map(|result| result.outcome);
+    !matches!(outcome, Some(Outcome::Cancelled | Outcome::Expired))
+}
+
+/// The list of builds that do the same, and what they have in common.
+fn similar(view: &BuildView) -> Option<(String, &'static str)> {
     let build = &view.record.build;
-    let text = if build.job.is_some() {
-        build.labels.values().next().cloned()
-    } else {
-        Some(build.command.join(" "))
+    let (parameter, value, what) = match (&build.job, build.labels.iter().next()) {
+        (None, _) => ("text", build.command.join(" "), "command"),
+        (Some(_), Some((name, value))) => ("label", format!("{name}={value}"), "label"),
+        (Some(_), None) => return None,
     };
-    let text: String = text.unwrap_or_default().chars().take(200).collect();
-    format!("/builds?group={}&text={}", build.group, url_part(&text))
+    let value: String = value.chars().take(200).collect();
+    Some((format!("/builds?group={}&{parameter}={}", build.group, url_part(&value)), what))
 }
 
 fn waits(why: &WhyReply, now: Millis) -> Markup {
@@ -56,14 +71,21 @@ fn waits(why: &WhyReply, now: Millis) -> Markup {
                         None => { "Its start cannot be predicted yet." }
                     }
                 }
-                @if !waiting.throttled_by.is_empty() {
+                @for it in &waiting.throttled_by {
                     p {
-                        "Its group uses what it may: "
-                        @for it in &waiting.throttled_by {
-                            (it.executor_type) ": needs " (it.needed) " ESU, " (it.remaining) " left. "
-                        }
+                        "Its group may have " (it.target) " ESU of " (it.executor_type) " in progress now: " (it.in_progress) " are, "
+                        (it.reserved) " are kept for the builds ahead of it, and it needs " (it.needed) ". "
                         a href={ "/quota?group=" (why.group) } { "Show the quota" }
                     }
+                }
+                @if !waiting.in_progress.is_empty() {
+                    p {
+                        "In progress in its group: "
+                        @for it in waiting.in_progress.iter().take(10) { a href={ "/builds/" (why.group) "/" (it.id) } { (short(&it.id.to_string(), 13)) } " " }
+                    }
+                }
+                @if waiting.idle_workspaces == 0 && waiting.workspaces > 0 {
+                    p { "All " (waiting.workspaces) " workspaces that could run it are busy. " a href="/farm" { "Show what they run" } }
                 }
             }
         }
@@ -104,8 +126,8 @@ pub(super) fn facts(view: &BuildView, settings: &PageSettings, now: Millis) -> M
         @if build.job.is_none() {
             details #command {
                 summary { "Command and environment" }
-                pre { @for word in &build.command { (escaped(word)) "\n" } }
-                @if !build.env.is_empty() { pre { @for (name, value) in &build.env { (escaped(name)) "=" (escaped(value)) "\n" } } }
+                pre tabindex="0" { @for word in &build.command { (escaped(word)) "\n" } }
+                @if !build.env.is_empty() { pre tabindex="0" { @for (name, value) in &build.env { (escaped(name)) "=" (escaped(value)) "\n" } } }
             }
         }
     }
@@ -141,8 +163,8 @@ fn trace(view: &BuildView, settings: &PageSettings) -> Option<Markup> {
     let id = view.record.build.traceparent.as_deref()?.split('-').nth(1)?.to_owned();
     let is_id = id.len() == 32 && id.bytes().all(|byte| byte.is_ascii_hexdigit());
     let template = &settings.trace_page_url;
-    is_id.then(|| match template.is_empty() {
-        true => html! { (id) },
-        false => html! { a href=(template.replace("{trace}", &id)) rel="noreferrer" { (id) } },
-    })
+    let link = (!template.is_empty()).then(|| template.replace("{trace}", &id));
+    is_id.then(
+        || html! { @if let Some(link) = link { a href=(link) rel="noreferrer" { (id) } } @else { (id) } },
+    )
 }

@@ -1,12 +1,14 @@
 //! The time of a build: its phases, and the actions that it sent, with the critical path.
 
+use std::time::Duration;
+
 use maud::{Markup, html};
 use model::{ActionView, BuildRecord, InvocationView, Millis};
 
 use super::Facts;
 use crate::{
     action,
-    layout::short,
+    layout::{count, short},
     timeline::{Span, Step, critical_path, table},
 };
 
@@ -22,7 +24,7 @@ pub(super) fn part(facts: &Facts, now: Millis) -> Markup {
         }
         @if !actions.is_empty() {
             details #actions open[actions.len() <= 50] {
-                summary { (actions.len()) @if facts.more_actions { "+" } " actions; ◆ marks the critical path" }
+                summary { @if facts.more_actions { "More than " } (count(actions.len(), "action", "actions")) "; ◆ marks the critical path" }
                 (table("Actions of the build", &actions, now))
             }
         }
@@ -63,8 +65,7 @@ fn phases(record: &BuildRecord, runs: &[InvocationView]) -> Vec<Span> {
     match (prepared, result) {
         (Some(prepared), result) => {
             spans.push(phase(&of("Prepared the workspace"), "prepare", run.started_at_ms, Some(prepared)));
-            let ran =
-                result.map(|result| Millis(prepared.0.saturating_add((result.wall_seconds * 1000.0) as u64)));
+            let ran = result.map(|result| prepared.after(seconds(result.wall_seconds)));
             let kind = if result.is_some_and(|result| result.reason.is_some()) { "bad" } else { "run" };
             spans.push(phase(&of("Ran"), kind, prepared, ran.map(|ran| ran.min(record.at_ms.max(prepared)))));
             if let Some(ran) = ran.filter(|ran| *ran < record.at_ms) {
@@ -75,6 +76,11 @@ fn phases(record: &BuildRecord, runs: &[InvocationView]) -> Vec<Span> {
         (None, None) => spans.push(phase(&of("Prepares or runs"), "run", run.started_at_ms, None)),
     }
     spans
+}
+
+/// A number of seconds; none for one that is no time.
+fn seconds(seconds: f64) -> Duration {
+    Duration::try_from_secs_f64(seconds).unwrap_or_default()
 }
 
 fn actions(actions: &[ActionView]) -> Vec<Span> {

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use http_api::Failure;
 use maud::{Markup, html};
 use model::{
     BlobDigest, BuildView, TargetView, TargetsRequest, TestView, TestsRequest, ToolInvocationView,
@@ -10,17 +11,25 @@ use model::{
 use telemetry::escaped;
 
 use crate::{
-    layout::{short, span, url_part},
+    layout::{ago, count, fact, short, span, url_part},
     patience::answer,
-    site::Site,
+    site::{Asked, Site},
+    view::View,
 };
 
 /// Maximum number of calls, and of targets and tests of each, on a page.
 const CALLS_MAX: usize = 10;
 const ROWS_MAX: usize = 500;
 
-/// The part about calls of build tools; empty without any.
-pub(super) async fn part(site: &Site, view: &BuildView) -> Markup {
+/// A call of a build tool, with its targets and tests; failed ones first.
+pub(crate) struct Call {
+    view: ToolInvocationView,
+    targets: Vec<TargetView>,
+    tests: Vec<TestView>,
+}
+
+/// The calls of build tools in a build, as far as the archive knows them.
+pub(super) async fn read(site: &Site, view: &BuildView) -> Vec<Call> {
     let build = &view.record.build;
     let request = ToolInvocationsRequest {
         group: Some(build.group.clone()),
@@ -28,44 +37,97 @@ pub(super) async fn part(site: &Site, view: &BuildView) -> Markup {
         limit: Some(CALLS_MAX),
         ..ToolInvocationsRequest::default()
     };
-    let calls = answer(site.client().tool_invocations(&request)).await.map(|reply| reply.tool_invocations);
-    let mut shown = Vec::new();
-    for call in calls.unwrap_or_default() {
-        shown.push(of_call(site, &call).await);
+    let found = answer(site.client().tool_invocations(&request)).await.map(|reply| reply.tool_invocations);
+    let mut calls = Vec::new();
+    for view in found.unwrap_or_default() {
+        calls.push(Call::read(site, view).await);
     }
+    calls
+}
+
+/// The part about calls of build tools; empty without any.
+pub(super) fn part(calls: &[Call]) -> Markup {
     html! {
-        @if !shown.is_empty() {
+        @if !calls.is_empty() {
             h2 #targets { "Targets and tests" }
-            @for call in &shown { (call) }
+            @for call in calls { (call.shown()) }
         }
     }
 }
 
-async fn of_call(site: &Site, call: &ToolInvocationView) -> Markup {
-    let (group, id, limit) = (call.group.clone(), call.id.clone(), Some(ROWS_MAX));
-    let targets = TargetsRequest { group: group.clone(), id: id.clone(), status: None, cursor: None, limit };
-    let tests = TestsRequest { group, id, status: None, cursor: None, limit };
-    let (targets, tests) =
-        tokio::join!(answer(site.client().targets(&targets)), answer(site.client().tests(&tests)));
-    let mut targets = targets.map(|reply| reply.targets).unwrap_or_default();
-    let mut tests = tests.map(|reply| reply.tests).unwrap_or_default();
-    tests.sort_by_key(|test| rank(&test.status));
-    targets.sort_by_key(|target| rank(target.status.as_deref().unwrap_or("running")));
-    let words = [call.command.as_deref(), call.patterns.as_deref()]
-        .into_iter()
-        .flatten()
-        .collect::<Vec<_>>()
-        .join(" ");
+/// The first tests that failed, with their logs.
+pub(super) fn failed_tests(calls: &[Call]) -> Markup {
+    let all = calls.iter().flat_map(|call| &call.tests);
+    let failed: Vec<&TestView> = all.filter(|test| rank(&test.status) == 0).take(FAILED_MAX).collect();
     html! {
-        h3 { (short(&words, 120)) " " @if let Some(name) = &call.exit_name { span class={ "badge " (if call.exit_code == Some(0) { "good" } else { "bad" }) } { (escaped(name)) } } }
-        p {
-            @if let Some(version) = &call.version { "Version " (escaped(version)) ", " }
-            "call " code { (call.id) } ", " (call.events) " events"
-            @if !call.complete { ", goes on or broke off" }
+        @if !failed.is_empty() {
+            ul { @for test in failed { li { (short(&test.label, 120)) " " (status(&test.status)) " " (log_link(test)) } } }
         }
-        @if !tests.is_empty() { (of_tests(call, &tests)) }
-        @if !targets.is_empty() { (of_targets(call, &targets)) }
     }
+}
+
+/// Maximum number of failed tests that are shown where a failure is explained.
+const FAILED_MAX: usize = 10;
+
+/// Handles `GET /calls/{group}/{id}`: a call of a build tool outside of builds.
+pub(crate) async fn call(site: Site, asked: Asked) -> Result<View, Failure> {
+    let (group, id) = (asked.names.group()?, asked.names.tool_invocation()?);
+    let missing = Failure::missing(format!("the archive has no call {id} of group {group}"));
+    let request =
+        ToolInvocationsRequest { group: Some(group), id: Some(id), ..ToolInvocationsRequest::default() };
+    let found = site.client().tool_invocations(&request).await?.tool_invocations;
+    let call = Call::read(&site, found.into_iter().next().ok_or(missing)?).await;
+    let now = site.now();
+    let content = html! {
+        h1 { "Call of a build tool" }
+        dl.facts {
+            (fact("Group", Some(call.view.group.to_string())))
+            (fact("User", call.view.user.as_deref().map(|user| short(user, 60))))
+            (fact("Machine", call.view.host.as_deref().map(|host| short(host, 60))))
+            (fact("Started", call.view.started_at_ms.map(|at| ago(at, now))))
+            (fact("Build", call.view.build.map(|build| html! { a href={ "/builds/" (call.view.group) "/" (build) } { (build) } })))
+        }
+        (call.shown())
+    };
+    Ok(View::fixed("Call of a build tool", content))
+}
+
+impl Call {
+    async fn read(site: &Site, view: ToolInvocationView) -> Self {
+        let (group, id, limit) = (view.group.clone(), view.id.clone(), Some(ROWS_MAX));
+        let targets =
+            TargetsRequest { group: group.clone(), id: id.clone(), status: None, cursor: None, limit };
+        let tests = TestsRequest { group, id, status: None, cursor: None, limit };
+        let (targets, tests) =
+            tokio::join!(answer(site.client().targets(&targets)), answer(site.client().tests(&tests)));
+        let mut targets = targets.map(|reply| reply.targets).unwrap_or_default();
+        let mut tests = tests.map(|reply| reply.tests).unwrap_or_default();
+        tests.sort_by_key(|test| rank(&test.status));
+        targets.sort_by_key(|target| rank(target.status.as_deref().unwrap_or("running")));
+        Self { view, targets, tests }
+    }
+
+    fn shown(&self) -> Markup {
+        let call = &self.view;
+        let words = [call.command.as_deref(), call.patterns.as_deref()];
+        let words = words.into_iter().flatten().collect::<Vec<_>>().join(" ");
+        let class = if call.exit_code == Some(0) { "good" } else { "bad" };
+        html! {
+            h3 { (short(&words, 120)) " " @if let Some(name) = &call.exit_name { span class={ "badge " (class) } { (escaped(name)) } } }
+            p {
+                @if let Some(version) = &call.version { "Version " (escaped(version)) ", " }
+                "call " code { (call.id) } ", " (call.events) " events"
+                @if !call.complete { ", goes on or broke off" }
+            }
+            @if !self.tests.is_empty() { (of_tests(call, &self.tests)) }
+            @if !self.targets.is_empty() { (of_targets(call, &self.targets)) }
+        }
+    }
+}
+
+/// The log of a test, if the store has it.
+fn log_link(test: &TestView) -> Markup {
+    html! { @if let Some(path) = test.log.as_deref().and_then(log_path) { a href={ (path) "?name=" (url_part(&test.label)) } { "Log" } } }
 }
 
 /// Failed ones first, then flaky ones, then the others.
@@ -91,7 +153,7 @@ pub(crate) fn status(text: &str) -> Markup {
 }
 
 fn of_tests(call: &ToolInvocationView, tests: &[TestView]) -> Markup {
-    let many = tests.iter().any(|test| test.run > 1 || test.shard > 1 || test.attempt > 1);
+    let is_one_of_many = |test: &TestView| test.run > 1 || test.shard > 1 || test.attempt > 1;
     html! {
         div.wide tabindex="0" role="region" aria-label="Tests" {
             table {
@@ -101,11 +163,11 @@ fn of_tests(call: &ToolInvocationView, tests: &[TestView]) -> Markup {
                         tr {
                             td {
                                 a href={ "/tests?group=" (call.group) "&text=" (url_part(&test.label)) } { (short(&test.label, 120)) }
-                                @if many { " run " (test.run) " shard " (test.shard) " attempt " (test.attempt) }
+                                @if is_one_of_many(test) { " (run " (test.run) ", shard " (test.shard) ", attempt " (test.attempt) ")" }
                             }
                             td { (status(&test.status)) @if test.cached { " (cached)" } }
                             td.number { (test.duration_ms.map(|ms| span(Duration::from_millis(ms))).unwrap_or_default()) }
-                            td { @if let Some(path) = test.log.as_deref().and_then(log_path) { a href={ (path) "?name=" (url_part(&test.label)) } { "Log" } } }
+                            td { (log_link(test)) }
                         }
                     }
                 }
@@ -118,7 +180,7 @@ fn of_targets(call: &ToolInvocationView, targets: &[TargetView]) -> Markup {
     let kind = |target: &TargetView| target.kind.as_deref().map(|kind| short(kind, 60)).unwrap_or_default();
     html! {
         details id={ "targets-" (call.id) } {
-            summary { (targets.len()) " targets" @if targets.len() == ROWS_MAX { " (the first)" } }
+            summary { (count(targets.len(), "target", "targets")) @if targets.len() == ROWS_MAX { " (the first)" } }
             div.wide tabindex="0" role="region" aria-label="Targets" {
                 table {
                     thead { tr { th scope="col" { "Target" } th scope="col" { "Status" } th scope="col" { "Kind" } } }

@@ -16,8 +16,11 @@ use crate::{
 
 /// Maximum number of folders of each side that are read.
 const FOLDERS_MAX: usize = 2000;
+/// Maximum number of entries that are compared, and length of a path in bytes.
+const ENTRIES_MAX: usize = 20_000;
+const PATH_MAX: usize = 4096;
 
-/// Handles `GET /compare-actions?a=DIGEST&b=DIGEST`.
+/// Handles `GET /compare-actions?a=DIGEST&b=DIGEST`: shows what differs.
 pub(crate) async fn view(site: Site, asked: Asked) -> Result<View, Failure> {
     let digest = |name: &str| {
         let text =
@@ -72,7 +75,7 @@ async fn inputs(site: &Site, a: &Content, b: &Content) -> Vec<Pair> {
     let (mut found, mut open, mut read) = (Vec::new(), vec![(String::new(), Some(a), Some(b))], 0);
     while let Some((path, a, b)) = open.pop() {
         read += 1;
-        if read > FOLDERS_MAX {
+        if read > FOLDERS_MAX || found.len() > ENTRIES_MAX || path.len() > PATH_MAX {
             found.push(Pair {
                 name: format!("{path} and more folders"),
                 a: None,

@@ -1,11 +1,12 @@
-//! Compares two builds.
+//! Compares two builds: their requests, results and actions.
 
 use std::collections::BTreeMap;
 
 use http_api::Failure;
 use maud::{Markup, html};
 use model::{
-    ActionView, ActionsRequest, BuildKey, BuildView, ListRequest, TargetsRequest, ToolInvocationsRequest,
+    ActionView, ActionsRequest, BuildKey, BuildView, ListRequest, State, TargetsRequest,
+    ToolInvocationsRequest,
 };
 
 use super::{Pair, pairs, section, words};
@@ -57,10 +58,12 @@ async fn choose(site: &Site, a: &BuildView) -> Result<Markup, Failure> {
     let build = &a.record.build;
     let same = ListRequest {
         text: build.job.is_none().then(|| build.command.join(" ").chars().take(200).collect()),
+        labels: if build.job.is_some() { build.labels.clone() } else { BTreeMap::default() },
+        state: Some(State::Finished),
         limit: Some(10),
         ..ListRequest::default()
     };
-    let recent = ListRequest { limit: Some(10), ..ListRequest::default() };
+    let recent = ListRequest { state: Some(State::Finished), limit: Some(10), ..ListRequest::default() };
     let (same, recent) = tokio::join!(
         answer(site.client().builds(Some(&build.group), &same)),
         answer(site.client().builds(Some(&build.group), &recent))
@@ -94,7 +97,7 @@ async fn choose(site: &Site, a: &BuildView) -> Result<Markup, Failure> {
 #[derive(Default)]
 struct More {
     actions: Vec<ActionView>,
-    /// Status by target.
+    /// Status of each target by its label.
     targets: BTreeMap<String, String>,
 }
 
@@ -136,9 +139,9 @@ fn heads(a: &BuildView, b: &BuildView, site: &Site) -> Markup {
             span(std::time::Duration::try_from_secs_f64(result.wall_seconds).unwrap_or_default())
         })
     };
-    html! {
+    let rows = html! {
         table.compare {
-            thead { tr { th scope="col" { "" } th scope="col" { "A" } th scope="col" { "B" } } }
+            thead { tr { th scope="col" { "Part" } th scope="col" { "A" } th scope="col" { "B" } } }
             tbody {
                 tr { th scope="row" { "Build" } @for it in [a, b] { td { a href=(path_of(&it.record.build.key())) { (it.record.build.id) } } } }
                 tr { th scope="row" { "Outcome" } @for it in [a, b] { td { (badge(&it.record)) } } }
@@ -146,7 +149,8 @@ fn heads(a: &BuildView, b: &BuildView, site: &Site) -> Markup {
                 tr { th scope="row" { "Ran for" } @for it in [a, b] { td { (took(it).unwrap_or_default()) } } }
             }
         }
-    }
+    };
+    html! { div.wide tabindex="0" role="region" aria-label="The two builds" { (rows) } }
 }
 
 /// Other parts of the request.

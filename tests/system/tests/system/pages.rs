@@ -68,6 +68,42 @@ async fn a_waiting_build_says_why_and_is_cancelled_only_from_its_page() {
 }
 
 #[tokio::test]
+async fn no_other_site_can_use_the_farm_in_the_name_of_a_reader() {
+    let farm = Farm::all().await;
+    let url = format!("{}/v1/builds/core", farm.http_url());
+    let body = r#"{"command": ["true"]}"#;
+    let post = |headers: &[(&str, &str)]| {
+        let request = client().post(&url).body(body);
+        headers.iter().fold(request, |request, (name, value)| request.header(*name, *value)).send()
+    };
+    // A form of another site can send JSON as plain text.
+    let foreign =
+        [("content-type", "text/plain"), ("origin", "http://elsewhere"), ("sec-fetch-site", "cross-site")];
+    assert_eq!(post(&foreign).await.unwrap().status(), StatusCode::FORBIDDEN);
+    assert_eq!(post(&[("host", "elsewhere")]).await.unwrap().status(), StatusCode::MISDIRECTED_REQUEST);
+    assert_eq!(post(&[]).await.unwrap().status(), StatusCode::CREATED, "no browser");
+    let rebound = client().get(format!("{}/builds", farm.http_url())).header("host", "elsewhere:80");
+    assert_eq!(rebound.send().await.unwrap().status(), StatusCode::MISDIRECTED_REQUEST);
+}
+
+#[tokio::test]
+async fn changes_of_what_does_not_exist_are_refused_and_those_of_an_ended_build_end() {
+    let farm = Farm::all().await;
+    let key = farm.submit("core", script("true")).await;
+    ended_as(&farm, &key, Outcome::Succeeded).await;
+    let changes = |path: String| {
+        let request = client().get(format!("{}{path}", farm.http_url()));
+        request.header("accept", "text/event-stream").send()
+    };
+    let missing = changes("/builds/core/01a2135a-00b6-76ff-8724-aa3376ecc374".to_owned()).await.unwrap();
+    assert_eq!(missing.status(), StatusCode::NOT_FOUND);
+    let wrong = changes("/quota?within=nonsense".to_owned()).await.unwrap();
+    assert_eq!(wrong.status(), StatusCode::BAD_REQUEST);
+    let ended = changes(format!("/builds/{key}")).await.unwrap().text().await.unwrap();
+    assert!(ended.contains("succeeded") && ended.contains("event: end"), "{ended}");
+}
+
+#[tokio::test]
 async fn nothing_of_a_build_is_markup() {
     let farm = Farm::all().await;
     let evil = "<script>alert(1)</script><img src=x onerror=alert(2)>\"'&";
@@ -119,8 +155,11 @@ async fn what_does_not_exist_is_a_page_too() {
     let wrong = get(&farm, "/builds?state=nonsense").await;
     assert_eq!(wrong.status(), StatusCode::BAD_REQUEST);
     assert!(text(&farm, "/builds?group=").await.contains("forebay submit"), "an empty list says what to do");
-    let style = get(&farm, "/pages/style.css").await;
+    let page = text(&farm, "/builds").await;
+    let path = page.split('"').find(|part| part.starts_with("/pages/")).unwrap();
+    let style = get(&farm, path).await;
     assert!(style.headers()["content-type"].to_str().unwrap().starts_with("text/css"));
+    assert!(style.headers()["cache-control"].to_str().unwrap().contains("immutable"));
 }
 
 #[tokio::test]

@@ -196,6 +196,7 @@ async fn archived(farm: &Farm, key: &BuildKey, cases: &mut Cases) {
         ),
         (ArchiveCall::Targets, "TargetsRequest", json!({"group": "g", "id": "a"}), "TargetsReply"),
         (ArchiveCall::Tests, "TestsRequest", json!({"group": "g", "id": "a"}), "TestsReply"),
+        (ArchiveCall::TestGrid, "TestGridRequest", json!({"group": "g", "calls": 7}), "TestGridReply"),
         (ArchiveCall::Report, "ReportRequest", json!({"since_ms": 0}), "ReportReply"),
     ];
     for (call, asked, question, answered) in calls {

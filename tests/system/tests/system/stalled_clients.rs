@@ -18,9 +18,9 @@ use crate::http;
 /// On a machine under load, an operation of at most one second takes less than this.
 const LATE: Duration = Duration::from_secs(40);
 
-const HALF_HEAD: &[u8] = b"GET / HTTP/1.1\r\nHost: x\r\n";
+const HALF_HEAD: &[u8] = b"GET / HTTP/1.1\r\nHost: localhost\r\n";
 const HALF_BODY: &[u8] =
-    b"POST /v1/builds/default HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 99999\r\n\r\n{";
+    b"POST /v1/builds/default HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 99999\r\n\r\n{";
 const HALF_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n";
 
 async fn farm() -> Farm {
@@ -153,7 +153,7 @@ async fn watch(to: SocketAddr, key: &BuildKey, after: u64) -> TcpStream {
     // The kernel buffers as little as possible, so that the gateway has to wait.
     socket.set_recv_buffer_size(4096).unwrap();
     let mut stream = socket.connect(to).await.unwrap();
-    stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: x\r\n\r\n").as_bytes()).await.unwrap();
+    stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n").as_bytes()).await.unwrap();
     stream
 }
 

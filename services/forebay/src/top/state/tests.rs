@@ -89,6 +89,15 @@ fn a_build_is_cancelled_only_after_yes() {
 }
 
 #[test]
+fn a_build_and_a_view_have_the_address_of_a_page() {
+    let all = table(&[("a", 1.0)]);
+    let key = all.rows[0].build.clone().unwrap();
+    let address = |view, table: &Table| press(&mut Screen::new(view), table, KeyCode::Char('o'));
+    assert_eq!(address(View::Builds, &all), Effect::Address(format!("/builds/{key}")));
+    assert_eq!(address(View::Quota, &table(&[])), Effect::Address("/quota".to_owned()));
+}
+
+#[test]
 fn every_view_is_one_key_away() {
     let none = table(&[]);
     let mut screen = Screen::new(View::Overview);

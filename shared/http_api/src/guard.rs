@@ -1,0 +1,103 @@
+//! Refuses what a browser sends for a page of another site.
+//!
+//! There is no login: what a browser may do here, any page that its user opens could otherwise do in its name.
+
+use std::net::{IpAddr, SocketAddr};
+
+use axum::{
+    extract::Request,
+    http::{HeaderName, Method, StatusCode, header},
+    middleware::Next,
+    response::{IntoResponse as _, Response},
+};
+
+use crate::{Failure, header_text};
+
+const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
+
+/// Passes on a request unless it comes from another site, or names a server that this one is not.
+pub(crate) async fn check(bound: SocketAddr, request: Request, next: Next) -> Response {
+    match find_fault(bound, &request) {
+        Some(fault) => fault.into_response(),
+        None => next.run(request).await,
+    }
+}
+
+fn find_fault(bound: SocketAddr, request: &Request) -> Option<Failure> {
+    let host = header_text(request.headers(), header::HOST).unwrap_or_default();
+    if bound.ip().is_loopback() && !is_local(host) {
+        let why = format!(
+            "this server is reached at {bound} only, not as {host:?}; a name can be made to lead here by another site"
+        );
+        return Some(Failure::invalid(why).with_status(StatusCode::MISDIRECTED_REQUEST));
+    }
+    let changes = !matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS);
+    if changes && !is_from_here(request, host) {
+        let why = "this request comes from a page of another site";
+        return Some(Failure::invalid(why).with_status(StatusCode::FORBIDDEN));
+    }
+    None
+}
+
+/// Whether a Host header names this machine by its loopback interface, or not at all.
+fn is_local(host: &str) -> bool {
+    let name = match host.rsplit_once(':') {
+        Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
+        Some(_) | None => host,
+    };
+    let name = name.trim_start_matches('[').trim_end_matches(']');
+    let is_loopback = name.parse::<IpAddr>().is_ok_and(|address| address.is_loopback());
+    is_loopback || name.is_empty() || name.eq_ignore_ascii_case("localhost")
+}
+
+/// Whether a request comes from a page of this server, or from no browser: browsers say it in one of two headers.
+fn is_from_here(request: &Request, host: &str) -> bool {
+    let headers = request.headers();
+    let is_same_site =
+        header_text(headers, FETCH_SITE).is_none_or(|site| matches!(site, "same-origin" | "none"));
+    let origin = header_text(headers, header::ORIGIN);
+    let is_same_origin =
+        origin.is_none_or(|origin| origin.split_once("://").is_some_and(|(_, authority)| authority == host));
+    is_same_site && is_same_origin
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::body::Body;
+
+    use super::{Request, find_fault, is_local};
+
+    fn is_refused(bound: &str, method: &str, headers: &[(&str, &str)]) -> bool {
+        let mut request = Request::builder().method(method);
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        find_fault(bound.parse().unwrap(), &request.body(Body::empty()).unwrap()).is_some()
+    }
+
+    #[test]
+    fn only_pages_of_this_server_change_anything() {
+        let (bound, host) = ("127.0.0.1:80", ("host", "127.0.0.1:80"));
+        assert!(!is_refused(bound, "POST", &[host]));
+        assert!(!is_refused(bound, "POST", &[host, ("origin", "http://127.0.0.1:80")]));
+        assert!(!is_refused(bound, "GET", &[host, ("sec-fetch-site", "cross-site")]));
+        for origin in ["http://evil.com", "null", "http://127.0.0.1:81", "http://127.0.0.2:80"] {
+            assert!(is_refused(bound, "POST", &[host, ("origin", origin)]), "{origin}");
+        }
+        for site in ["cross-site", "same-site", ""] {
+            assert!(is_refused(bound, "POST", &[host, ("sec-fetch-site", site)]), "{site}");
+        }
+    }
+
+    #[test]
+    fn a_server_on_loopback_has_no_other_name() {
+        assert!(is_refused("127.0.0.1:80", "GET", &[("host", "evil.com")]));
+        assert!(!is_refused("10.0.0.1:80", "GET", &[("host", "farm.example.com")]));
+        for name in ["127.0.0.1:8080", "localhost:1", "LOCALHOST", "[::1]:80", "127.0.0.2", ""] {
+            assert!(is_local(name), "{name}");
+        }
+        for name in ["evil.com", "127.0.0.1.evil.com:80", "10.0.0.1", "localhost.evil.com"] {
+            assert!(!is_local(name), "{name}");
+        }
+    }
+}

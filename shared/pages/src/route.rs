@@ -1,0 +1,86 @@
+//! How a page becomes a route.
+
+use std::sync::Arc;
+
+use axum::{
+    Router,
+    extract::State,
+    http::{HeaderMap, Uri, header},
+    response::{IntoResponse as _, Response},
+    routing::get,
+};
+use http_api::{Failure, PathParameters, QueryParameters, header_text};
+
+use crate::{
+    layout::ErrorPage,
+    live,
+    site::{Asked, ME, MakeView, Scope, Site},
+    view::View,
+};
+
+/// Adds pages to a router.
+pub(crate) trait Pages {
+    /// Adds the page at `path`, and its changes for those who ask for server-sent events.
+    fn page<F, V>(self, path: &str, make: F) -> Self
+    where
+        F: Fn(Site, Asked) -> V + Clone + Send + Sync + 'static,
+        V: Future<Output = Result<View, Failure>> + Send + 'static;
+}
+
+impl Pages for Router<Site> {
+    fn page<F, V>(self, path: &str, make: F) -> Self
+    where
+        F: Fn(Site, Asked) -> V + Clone + Send + Sync + 'static,
+        V: Future<Output = Result<View, Failure>> + Send + 'static,
+    {
+        let make: MakeView = Arc::new(move |site, asked| Box::pin(make(site, asked)));
+        let show = move |State(site): State<Site>,
+                         names: PathParameters,
+                         query: QueryParameters,
+                         headers: HeaderMap,
+                         uri: Uri| {
+            let make = make.clone();
+            async move { answer(site, make, (names, query), &headers, &uri).await }
+        };
+        self.route(path, get(show))
+    }
+}
+
+async fn answer(
+    site: Site,
+    make: MakeView,
+    (names, query): (PathParameters, QueryParameters),
+    headers: &HeaderMap,
+    uri: &Uri,
+) -> Response {
+    let wants_changes = header_text(headers, header::ACCEPT).is_some_and(|kinds| kinds == EVENTS);
+    let asked = Asked {
+        names: Arc::new(names),
+        query: Arc::new(query.without_empty()),
+        origin: header_text(headers, header::HOST).map(|host| format!("http://{host}")),
+        me: me(headers),
+        scope: if wants_changes { Scope::Live } else { Scope::Page },
+    };
+    if wants_changes {
+        // Pages of different readers differ by their name.
+        let name = format!("{uri} {}", asked.me.as_deref().unwrap_or_default());
+        return match live::changes(site, name, make, asked).await {
+            Ok(changes) => changes,
+            Err(failure) => ErrorPage::from(failure).into_response(),
+        };
+    }
+    match make(site, asked).await {
+        Ok(view) => view.page().into_response(),
+        Err(failure) => ErrorPage::from(failure).into_response(),
+    }
+}
+
+const EVENTS: &str = "text/event-stream";
+/// The reader's name in the cookie.
+fn me(headers: &HeaderMap) -> Option<String> {
+    let cookies = header_text(headers, header::COOKIE)?;
+    let value = cookies.split(';').find_map(|pair| pair.trim().strip_prefix(ME)?.strip_prefix('='))?;
+    let pair = format!("={value}");
+    let (_, name) = url::form_urlencoded::parse(pair.as_bytes()).next()?;
+    (!name.is_empty()).then(|| name.into_owned())
+}
