@@ -14,7 +14,7 @@ help: ## show this list
 tools: ## install missing tools (nats-server, redis-server, Python packages) into .tools/
 	@infra/tools/setup.sh
 
-clients: tools ## also install the clients and object stores for the tests (Bazel, moto, Azurite, schemathesis)
+clients: tools ## also install the clients and object stores for the tests (Bazel, moto, Azurite, schemathesis, Chromium)
 	@infra/tools/clients.sh
 
 build: ## compile the workspace
@@ -37,9 +37,22 @@ test: tools clients lint check-rules build ## run lint, then every test against 
 chaos: tools build ## run the chaos tests in their long form: FOREBAY_CHAOS_MINUTES=4
 	FOREBAY_CHAOS=long $(RUN_TESTS) --workspace chaos
 
-e2e: tools build ## run all end-to-end tests: Bazel and BuildStream against a real farm
+e2e: tools build ## run all end-to-end tests: Bazel, BuildStream and a browser against a real farm
 	@infra/tools/clients.sh --all
-	FOREBAY_E2E=all $(RUN_TESTS) -p e2e-tests
+	FOREBAY_E2E=all $(RUN_TESTS) -p e2e-tests -p browser-tests
+
+lighthouse: tools binary ## rate five pages with Lighthouse; fails below 95 of 100
+	@infra/tools/clients.sh --all
+	python3 infra/pages/lighthouse.py
+
+bench-pages: tools ## measure the pages: lists with 100,000 builds, a log of 500 MB, 1,000 watchers
+	@infra/tools/clients.sh
+	cargo build --release -p forebay
+	python3 infra/pages/measure.py
+
+screenshots: tools binary ## take the pictures of the README again
+	@infra/tools/clients.sh
+	python3 infra/pages/screenshots.py
 
 bench: tools ## measure builds, scheduling, actions, the store and logs on this machine
 	cargo build --release -p forebay
@@ -77,4 +90,4 @@ clean: ## remove build outputs, keep .tools/
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help tools clients build binary lint check-rules test chaos e2e bench bench-guard bench-baseline demo schemas install clean
+.PHONY: help tools clients build binary lint check-rules test chaos e2e lighthouse bench bench-pages screenshots bench-guard bench-baseline demo schemas install clean

@@ -1,14 +1,18 @@
 #!/usr/bin/env bash
 # usage: clients.sh [--all]
 # Installs the clients that tests/e2e runs, the sources that they build, and what tests/system needs besides setup.sh into
-# .tools/: always Bazel, moto (S3), Azurite (Azure blobs), and schemathesis and openapi-spec-validator (the HTTP API), with
-# --all also Bazel 2.1.0 and BuildStream if they are available (their tests report it if they are not).
+# .tools/: always Bazel, moto (S3), Azurite (Azure blobs), schemathesis and openapi-spec-validator (the HTTP API), and
+# Chromium with chromedriver and axe-core (the pages); with --all also Lighthouse, and Bazel 2.1.0 and BuildStream if they are
+# available (their tests report it if they are not).
 set -euo pipefail
 
 BAZEL_PACKAGE=@bazel/bazel-linux_x64@2.1.0 # the newest in the registry: an old release, to test a second version
 BUILDSTREAM_PYTHON=3.10
 AZURITE_PACKAGE=azurite@3.35.0
 AZURITE_DATE=2026-11-20 # its dependencies are those of this day: the package does not pin them
+AXE_PACKAGE=axe-core@4.14.1
+LIGHTHOUSE_PACKAGE=lighthouse@12.8.2 # the last one for Node.js before 22.19
+LIGHTHOUSE_DATE=2026-11-20
 SOURCES=(zlib bzip2 lua)
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -18,8 +22,11 @@ PATH=${PATH//"$tools/bin:"/} # check the machine itself, not the results of an e
 source "$here/apt.sh"
 
 case ${1:-} in
-  '') all= wanted=(bazel moto_server azurite-blob schemathesis openapi-spec-validator) ;;
-  --all) all=1 wanted=(bazel moto_server azurite-blob schemathesis openapi-spec-validator bazel-2.1 bst) ;;
+  '') all= wanted=(bazel moto_server azurite-blob schemathesis openapi-spec-validator chromium chromedriver) ;;
+  --all)
+    all=1
+    wanted=(bazel moto_server azurite-blob schemathesis openapi-spec-validator chromium chromedriver lighthouse bazel-2.1 bst)
+    ;;
   *) echo "usage: clients.sh [--all]" >&2 && exit 2 ;;
 esac
 
@@ -35,6 +42,7 @@ is_complete() {
     [ -x "$tools/bin/$name" ] || [ -f "$tools/absent/$name" ] || return 1
   done
   for name in "${SOURCES[@]}"; do [ -f "$tools/sources/$name.tar.gz" ] || return 1; done
+  [ -f "$tools/axe/axe.min.js" ] || return 1
   [ "$(cat "$tools/clients.stamp$all" 2>/dev/null)" = "$stamp" ]
 }
 
@@ -127,6 +135,43 @@ find_node() {
   DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends nodejs npm >/dev/null
 }
 
+# A browser and its driver, of the same version.
+install_chromium() {
+  local browser driver
+  if ! find_chromium && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
+    echo "clients: installing chromium chromium-driver"
+    apt-get -qq update
+    DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends chromium chromium-driver >/dev/null
+  fi
+  find_chromium || return 1
+  ln -sfn "$browser" "$tools/bin/chromium"
+  ln -sfn "$driver" "$tools/bin/chromedriver"
+}
+
+# Sets browser and driver of install_chromium.
+find_chromium() {
+  browser=$(command -v chromium || command -v chromium-browser || command -v google-chrome) || return 1
+  driver=$(command -v chromedriver) || return 1
+}
+
+# What checks that pages are accessible: one file.
+install_axe() {
+  local work
+  find_node || return 1
+  work=$(mktemp -d)
+  (cd "$work" && npm pack --silent "$AXE_PACKAGE" >/dev/null && tar -xzf ./*.tgz) || return 1
+  install -D -m 644 "$work/package/axe.min.js" "$tools/axe/axe.min.js"
+  rm -rf "$work"
+}
+
+install_lighthouse() {
+  local root=$tools/lighthouse
+  rm -rf "$root"
+  npm install --silent --prefix "$root" --before "$LIGHTHOUSE_DATE" --omit=dev --omit=optional --ignore-scripts \
+    --no-audit --no-fund "$LIGHTHOUSE_PACKAGE" >/dev/null || return 1
+  wrapper lighthouse "$(command -v node)" "$root/node_modules/lighthouse/cli/index.js"
+}
+
 # A Python that BuildStream supports: that of the machine, or a newer one from its version manager.
 find_python() {
   local candidate
@@ -174,7 +219,10 @@ install_bazel
 install_moto || fail "please check that PyPI is reachable: pip could not install moto"
 install_openapi || fail "please check that PyPI is reachable: pip could not install schemathesis"
 install_azurite || fail "please install Node.js and npm (Debian's nodejs and npm); they install $AZURITE_PACKAGE"
+install_chromium || fail "please install Chromium and chromedriver (Debian's chromium and chromium-driver)"
+install_axe || fail "please install npm; it fetches $AXE_PACKAGE"
 if [ -n "$all" ]; then
+  install_lighthouse || fail "npm could not install $LIGHTHOUSE_PACKAGE"
   install_old_bazel || absent bazel-2.1 "npm could not fetch $BAZEL_PACKAGE"
   install_buildstream || absent bst "it needs Python $BUILDSTREAM_PYTHON with venv, PyPI, and Debian's busybox-static"
 fi
