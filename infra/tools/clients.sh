@@ -141,7 +141,7 @@ install_chromium() {
   if ! find_chromium && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
     echo "clients: installing chromium chromium-driver"
     apt-get -qq update
-    DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends chromium chromium-driver >/dev/null
+    DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends chromium chromium-driver fonts-dejavu-core >/dev/null
   fi
   find_chromium || return 1
   ln -sfn "$browser" "$tools/bin/chromium"
