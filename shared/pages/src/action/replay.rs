@@ -227,7 +227,45 @@ fn head(
 
 #[cfg(test)]
 mod tests {
-    use super::head;
+    use reapi::execution::{Action, Command, command::EnvironmentVariable};
+
+    use super::{Content, head, script_of};
+
+    fn script(command: Command) -> String {
+        let digest = format!("{}/1", "a".repeat(64)).parse().unwrap();
+        script_of(&Content { digest, action: Action::default(), command }, "http://127.0.0.1:1")
+    }
+
+    fn command(words: &[&str]) -> Command {
+        Command { arguments: words.iter().map(|word| (*word).to_owned()).collect(), ..Command::default() }
+    }
+
+    #[test]
+    fn a_script_refuses_what_it_would_do_otherwise_than_the_farm() {
+        let variable =
+            EnvironmentVariable { name: "--split-string=touch x ".to_owned(), value: String::new() };
+        let refused = [
+            command(&[]),
+            Command { environment_variables: vec![variable], ..command(&["true"]) },
+            Command { working_directory: "../../out".to_owned(), ..command(&["true"]) },
+            Command { output_paths: vec!["../x/y".to_owned()], ..command(&["true"]) },
+            Command { output_paths: vec!["/etc/x".to_owned()], ..command(&["true"]) },
+        ];
+        for command in refused {
+            let text = script(command.clone());
+            assert!(
+                text.contains("cannot run outside of the farm") && !text.contains("curl"),
+                "{command:?}: {text}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_command_with_any_characters_is_run_as_it_is() {
+        let text = script(command(&["A=B", "-S touch x", "it's"]));
+        let run = text.split("exec env -i -- ").nth(1).unwrap();
+        assert!(run.contains("sh \\\n  A=B \\\n  '-S touch x' \\\n  'it'\\''s'"), "{run}");
+    }
 
     #[test]
     fn an_archive_of_heads_and_contents_is_read_back() {
