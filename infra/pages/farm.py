@@ -52,7 +52,7 @@ class Farm:
         return json.load(connection.getresponse())
 
     def run(self, *words):
-        """Calls the command line."""
+        """Runs a command of the binary against this farm; fails if it fails."""
         command = [self.binary, "--data", self.folder / "data", *words]
         subprocess.run(command, env=self.env, stdout=subprocess.DEVNULL, check=True)
 

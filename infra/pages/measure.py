@@ -109,7 +109,7 @@ def used(pid):
 
 
 async def watchers(farm, paths, count, seconds):
-    """What open pages cost the gateway, beside the work that it does anyway."""
+    """What open pages cost the gateway, in addition to its other work."""
     host, port = farm.http.removeprefix("http://").split(":")
     received = 0
 

@@ -11,7 +11,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 class Browser:
-    """One headless window."""
+    """A headless window at a size in pixels, in the light or dark theme."""
 
     def __init__(self, base, width=1280, height=900, dark=False):
         self.base = base

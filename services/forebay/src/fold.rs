@@ -9,7 +9,7 @@ use crate::record_text::state_line;
 /// When and how output is folded: the option `--fold`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Fold {
-    /// As the system in whose job this command runs needs it, unless stdout is a terminal
+    /// As the CI system that runs this command needs it, unless stdout is a terminal
     #[default]
     Auto,
     /// GitHub Actions: `::group::`, and `::error` on failure

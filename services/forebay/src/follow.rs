@@ -40,7 +40,7 @@ pub(crate) struct FollowArgs {
     /// Prefix every event, except console output, with its position; `forebay watch ID --from POSITION` continues after it
     #[arg(long)]
     positions: bool,
-    /// Fold the output of each attempt by marks on stdout; auto: as the CI system needs it in whose job this runs, unless
+    /// Fold the output of each attempt by marks on stdout; auto: as the CI system of this job needs it, unless
     /// this is a terminal. Not with --json
     #[arg(long, value_name = "SYSTEM", value_enum, default_value_t)]
     fold: Fold,

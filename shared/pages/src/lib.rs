@@ -37,7 +37,7 @@ use axum::{
     response::{IntoResponse as _, Redirect, Response},
     routing::{get, post},
 };
-use http_api::{Api, Failure, header_text};
+use http_api::{Api, Failure};
 use settings::PageSettings;
 
 use route::Pages as _;
@@ -86,10 +86,12 @@ pub fn routes(api: &Api, settings: &PageSettings) -> Router<Api> {
         .with_state(site)
 }
 
-/// Refuses what a page of another site sends, and says what the browser may do with a page.
+/// Refuses a form that does not say where it comes from, and says what the browser may do with a page. The HTTP API refuses
+/// what says that it comes from another site.
 async fn protect(request: Request, next: Next) -> Response {
-    if request.method() == Method::POST && !is_from_here(&request) {
-        let why = "this request comes from another site; use the page of the build";
+    let says_origin = [FETCH_SITE, header::ORIGIN].iter().any(|name| request.headers().contains_key(name));
+    if request.method() == Method::POST && !says_origin {
+        let why = "this request does not say where it comes from; use the page of the build";
         return Failure::invalid(why).with_status(StatusCode::FORBIDDEN).into_response();
     }
     let mut response = next.run(request).await;
@@ -99,15 +101,4 @@ async fn protect(request: Request, next: Next) -> Response {
     headers.insert(header::REFERRER_POLICY, HeaderValue::from_static("same-origin"));
     headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
     response
-}
-
-/// Whether a browser sends this for one of these pages. Browsers say where a request comes from, in one of two headers.
-fn is_from_here(request: &Request) -> bool {
-    let headers = request.headers();
-    let host = header_text(headers, header::HOST);
-    match (header_text(headers, FETCH_SITE), header_text(headers, header::ORIGIN)) {
-        (Some(site), _) => matches!(site, "same-origin" | "none"),
-        (None, Some(origin)) => origin.split_once("://").map(|(_, authority)| authority) == host,
-        (None, None) => false,
-    }
 }

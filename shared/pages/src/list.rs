@@ -211,7 +211,7 @@ pub(crate) async fn mine(site: Site, asked: Asked) -> Result<View, Failure> {
         (part("Waiting", &waiting))
         (part("Running", &running))
         @if last.builds.is_empty() {
-            p { "There is no build of submitter " b { (short(me, 60)) } ". Name yourself when you submit:" }
+            p { "There is no build of submitter " b { (short(me, 60)) } ". Set the submitter of a build like this:" }
             pre tabindex="0" { "forebay submit --submitter " (short(me, 60)) " -- make test" }
         }
         (part("All, newest first", &last))

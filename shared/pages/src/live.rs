@@ -20,7 +20,7 @@ use tokio::{
 use crate::{
     hub::{Parts, Shared},
     site::{Asked, MakeView, Scope, Site},
-    view::Changes,
+    view::{Changes, View},
 };
 
 /// Minimum time between two states of a page.
@@ -44,12 +44,11 @@ pub(crate) async fn changes(
     make: MakeView,
     asked: Asked,
 ) -> Result<Response, Failure> {
-    if !site.hub.has(&name) {
-        make(site.clone(), asked.clone()).await?;
-    }
+    let first = if site.hub.has(&name) { None } else { Some(make(site.clone(), asked.clone()).await?) };
     let stop = site.api.stop.clone();
     let hub = site.hub.clone();
-    let shared = hub.join(name, |sender| tokio::spawn(follow(site, make, asked, sender)).abort_handle());
+    let shared =
+        hub.join(name, |sender| tokio::spawn(follow(site, make, asked, first, sender)).abort_handle());
     let events = futures::StreamExt::take_until(events(shared), stop.cancelled_owned());
     // An event, not a comment: the script must see that the server lives.
     let alive = KeepAlive::new().interval(KEEP_ALIVE).event(Event::default().event("alive").data("{}"));
@@ -118,13 +117,22 @@ enum Source {
 }
 
 /// Makes a page again and again until nothing changes any more.
-async fn follow(site: Site, make: MakeView, asked: Asked, sender: watch::Sender<Arc<Parts>>) {
+async fn follow(
+    site: Site,
+    make: MakeView,
+    asked: Asked,
+    mut first: Option<View>,
+    sender: watch::Sender<Arc<Parts>>,
+) {
     let mut parts = Parts::default();
     let mut source: Option<Source> = None;
     let mut scope = Scope::Live;
     loop {
         let began = Instant::now();
-        let answer = timeout(PATIENCE, make(site.clone(), Asked { scope, ..asked.clone() })).await;
+        let answer = match first.take() {
+            Some(view) => Ok(Ok(view)),
+            None => timeout(PATIENCE, make(site.clone(), Asked { scope, ..asked.clone() })).await,
+        };
         let Ok(Ok(view)) = answer else {
             parts.is_stale = true;
             sender.send_replace(Arc::new(parts.clone()));

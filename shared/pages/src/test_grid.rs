@@ -54,7 +54,7 @@ pub(crate) async fn view(site: Site, asked: Asked) -> Result<View, Failure> {
 
 fn nothing() -> Markup {
     html! {
-        p { "No test is known. Bazel tells the farm about its tests with this option; inside of builds it does so by itself:" }
+        p { "The archive has no tests yet. Bazel reports its tests to the farm with this option, which builds of the farm set:" }
         pre tabindex="0" { "bazel test --bes_backend=grpc://127.0.0.1:8980 //..." }
     }
 }

@@ -24,7 +24,7 @@ pub(crate) fn of_bytes(data: &[u8]) -> Markup {
 
 fn lines(data: &[u8], is_whole: bool) -> Markup {
     if data.contains(&0) {
-        return html! { p { "This is no text: download it to see what it contains." } };
+        return html! { p { "This is not text: download it to see what it contains." } };
     }
     let text = String::from_utf8_lossy(data);
     let mut colours = Colours::default();

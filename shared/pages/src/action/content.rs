@@ -30,7 +30,7 @@ pub(crate) async fn message<M: Message + Default>(
         Failure::missing(format!("{what} {digest} cannot be read: {}", telemetry::error_chain(&error)))
     };
     let bytes = site.api.cas.read_whole(digest, MESSAGE_MAX).await.map_err(missing)?;
-    M::decode(bytes).map_err(|_| Failure::invalid(format!("blob {digest} is no {what}")))
+    M::decode(bytes).map_err(|_| Failure::invalid(format!("blob {digest} is not a valid {what}")))
 }
 
 impl Content {

@@ -77,7 +77,7 @@ fn script_of(content: &Content, origin: &str) -> String {
     let variables =
         command.environment_variables.iter().map(|it| quoted(&format!("{}={}", it.name, it.value)));
     let words = command.arguments.iter().map(|word| quoted(word));
-    // The shell in between takes the first word as the command, whatever characters it has.
+    // The shell in between runs the first word as the command, also if `env` would read it as an option or a variable.
     let shell = ["/bin/sh".to_owned(), "-c".to_owned(), "'exec \"$@\"'".to_owned(), "sh".to_owned()];
     let run: Vec<String> = variables.chain(shell).chain(words).collect();
     let folder = if command.working_directory.is_empty() {
@@ -219,7 +219,7 @@ fn head(
     let mut builder = tar::Builder::new(Vec::new());
     match target {
         Some(target) => builder.append_link(&mut header, path, target)?,
-        // The content follows by itself.
+        // The content is sent after it.
         None => builder.append_data(&mut header, path, std::io::empty())?,
     }
     Ok(builder.get_ref().clone())

@@ -38,7 +38,7 @@ pub(super) fn reasons(
     }
 }
 
-/// Whether it ended by a fault, and not because somebody or its time limit in the queue ended it.
+/// Whether it ended by a fault: it was neither cancelled nor too long in the queue.
 fn is_failure(view: &BuildView) -> bool {
     let outcome = view.record.result().map(|result| result.outcome);
     !matches!(outcome, Some(Outcome::Cancelled | Outcome::Expired))

@@ -78,7 +78,7 @@ fn phases(record: &BuildRecord, runs: &[InvocationView]) -> Vec<Span> {
     spans
 }
 
-/// A number of seconds; none for one that is no time.
+/// A number of seconds; 0 if it is negative or not finite.
 fn seconds(seconds: f64) -> Duration {
     Duration::try_from_secs_f64(seconds).unwrap_or_default()
 }
