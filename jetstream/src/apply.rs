@@ -55,9 +55,10 @@ pub async fn ensure(bus: &Bus, topology: &Topology) -> Result<Vec<Difference>, T
 
 /// Opens the queue of a durable consumer that `ensure` created.
 pub async fn open(bus: &Bus, stream: &str, name: &str) -> Result<WorkQueue, TopologyError> {
-    let failed = TopologyError::at(format!("consumer {stream}/{name}"), "opened");
+    let failed = || TopologyError::at(format!("consumer {stream}/{name}"), "opened");
     let consumer = bus.jetstream().get_consumer_from_stream(name, stream).await;
-    Ok(WorkQueue::new(bus, consumer.map_err(|source| failed(Box::new(source)))?))
+    let consumer = consumer.map_err(|source| failed()(Box::new(source)))?;
+    WorkQueue::open(bus, consumer).await.map_err(|source| failed()(Box::new(source)))
 }
 
 impl TopologyError {

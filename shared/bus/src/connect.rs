@@ -1,6 +1,10 @@
 //! Connecting to NATS, and noticing lost and restored connections.
 
-use std::{io, sync::Arc, time::Duration};
+use std::{
+    io,
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
 
 use async_nats::{ConnectOptions, Event, ServerAddr, connection::State, jetstream};
 use invariant::Present as _;
@@ -27,6 +31,8 @@ pub struct Bus {
     pub(crate) js: jetstream::Context,
     pub(crate) clock: FarmClock,
     reconnects: watch::Receiver<u64>,
+    /// The subscription to elections, shared by all that ask for it.
+    pub(crate) elections: Arc<OnceLock<watch::Receiver<u64>>>,
     url: Arc<str>,
 }
 
@@ -179,7 +185,7 @@ impl Bus {
             debug!(%error, "cannot measure the time of nats-server yet");
         }
         tokio::spawn(clock.clone().remeasure(client.clone(), reconnects.clone()));
-        Ok(Self { client, js, clock, reconnects, url: url.into() })
+        Ok(Self { client, js, clock, reconnects, elections: Arc::default(), url: url.into() })
     }
 
     /// Waits until the server has all messages that were sent, at most for `limit`.

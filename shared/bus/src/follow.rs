@@ -4,14 +4,15 @@ use std::time::{Duration, SystemTime};
 
 use async_nats::jetstream::{
     self,
-    consumer::{AckPolicy, DeliverPolicy, pull},
+    consumer::{AckPolicy, Consumer, DeliverPolicy, pull},
 };
 use futures::{FutureExt as _, StreamExt as _};
 use invariant::impossible;
 use model::Sequence;
+use tokio::time::timeout;
 use tracing::{debug, warn};
 
-use crate::{Bus, BusError, Reconnects, Stored};
+use crate::{Bus, BusError, Reconnects, Stored, elections::Elections};
 
 /// Position at which a follower starts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,13 +36,25 @@ pub struct Follower {
     cursor: Sequence,
     source: Option<Source>,
     reconnects: Reconnects,
+    elections: Elections,
 }
 
 struct Source {
+    consumer: Consumer<pull::Config>,
     messages: pull::Stream,
+    /// Whether the consumer may have been lost with a server of the cluster.
+    is_doubtful: bool,
     /// Messages that the server had yet to deliver when the last one was received.
     pending: u64,
     delivered: u64,
+}
+
+impl Source {
+    /// Whether a server still has the consumer. The server of one that is kept in memory may have died with it.
+    async fn is_alive(&mut self) -> bool {
+        self.is_doubtful = !matches!(timeout(ALIVE_TIMEOUT, self.consumer.get_info()).await, Ok(Ok(_)));
+        !self.is_doubtful
+    }
 }
 
 impl std::fmt::Debug for Source {
@@ -52,6 +65,8 @@ impl std::fmt::Debug for Source {
 
 const HEARTBEAT: Duration = Duration::from_secs(15);
 const RETRY_DELAY: Duration = Duration::from_millis(100);
+/// Time limit for a server to describe the consumer that it has.
+const ALIVE_TIMEOUT: Duration = Duration::from_secs(1);
 
 impl Follower {
     /// Creates a follower of `stream`; sends nothing to the server yet.
@@ -60,7 +75,8 @@ impl Follower {
             Start::After(sequence) => sequence,
             Start::LastOfEachSubject => Sequence(0),
         };
-        Self { bus: bus.clone(), stream, filter, start, cursor, source: None, reconnects: bus.reconnects() }
+        let (reconnects, elections) = (bus.reconnects(), bus.elections());
+        Self { bus: bus.clone(), stream, filter, start, cursor, source: None, reconnects, elections }
     }
 
     /// The position up to which all messages have been returned.
@@ -107,9 +123,17 @@ impl Follower {
                 impossible!("the consumer of {} is not open after it was opened", self.stream);
                 continue;
             };
+            if source.is_doubtful && !source.is_alive().await {
+                self.reopen();
+                continue;
+            }
             let first = tokio::select! {
                 message = source.messages.next() => message,
                 () = self.reconnects.next() => None,
+                () = self.elections.next() => {
+                    source.is_doubtful = true;
+                    continue;
+                }
             };
             let mut next = first;
             loop {
@@ -222,6 +246,6 @@ impl Follower {
             .messages()
             .await
             .map_err(BusError::failed(what()))?;
-        Ok(Source { messages, pending, delivered: 0 })
+        Ok(Source { consumer, messages, is_doubtful: false, pending, delivered: 0 })
     }
 }

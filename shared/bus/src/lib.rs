@@ -16,6 +16,7 @@ mod codec;
 mod connect;
 mod console;
 mod decisions;
+mod elections;
 mod entries;
 mod error;
 mod follow;

@@ -17,7 +17,7 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
-use crate::{Bus, Published, Reconnects};
+use crate::{Bus, BusError, Published, Reconnects, elections::ConsumerElections};
 
 /// The messages of a durable consumer. A message is delivered again until it is done.
 ///
@@ -26,6 +26,7 @@ pub struct WorkQueue {
     consumer: Consumer<pull::Config>,
     batch: Option<pull::Batch>,
     reconnects: Reconnects,
+    elections: ConsumerElections,
 }
 
 /// How many messages of a queue are handled at once.
@@ -66,8 +67,10 @@ const RETRY_DELAY: Duration = Duration::from_millis(200);
 
 impl WorkQueue {
     /// Creates a queue of the messages of `consumer`.
-    pub fn new(bus: &Bus, consumer: Consumer<pull::Config>) -> Self {
-        Self { consumer, batch: None, reconnects: bus.reconnects() }
+    pub async fn open(bus: &Bus, consumer: Consumer<pull::Config>) -> Result<Self, BusError> {
+        let info = consumer.cached_info();
+        let elections = bus.consumer_elections(&info.stream_name, &info.name).await?;
+        Ok(Self { consumer, batch: None, reconnects: bus.reconnects(), elections })
     }
 
     /// Handles messages until `stop`, then waits for those in progress. Messages that are not `wanted` are removed
@@ -135,11 +138,13 @@ impl WorkQueue {
                 self.pull(room().max(1)).await;
                 continue;
             };
-            // A request that was in flight when the connection broke is never answered.
+            // A request that was in flight when the connection broke, or that a server had which leads the consumer no
+            // more, is never answered.
             let message = tokio::select! {
                 biased;
                 () = self.reconnects.next() => None,
                 message = batch.next() => message,
+                () = self.elections.next() => None,
             };
             match message {
                 Some(Ok(message)) => {
