@@ -52,6 +52,8 @@ impl Api {
 enum Call {
     Group(ApiCall),
     Groups,
+    /// Lists the builds of all groups.
+    Builds,
     Workers,
     Quota,
 }
@@ -61,6 +63,7 @@ impl Call {
         match self {
             Self::Group(call) => call.as_str(),
             Self::Groups => "groups",
+            Self::Builds => "list_all",
             Self::Workers => "workers",
             Self::Quota => "quota",
         }
@@ -70,6 +73,7 @@ impl Call {
         match self {
             Self::Group(call) => call.filter(),
             Self::Groups => Subject::ApiGroups.to_string(),
+            Self::Builds => Subject::Builds.to_string(),
             Self::Workers => Subject::Workers.to_string(),
             Self::Quota => Subject::Quota.to_string(),
         }
@@ -100,7 +104,12 @@ pub(crate) async fn start(
     let permits = Arc::new(Semaphore::new(CALLS_MAX as usize));
     let (context, permits_of_calls) = (context.clone(), permits.clone());
     let handler = Handler { context, index, intake, permits: permits_of_calls, emergency_workspaces };
-    let calls = ApiCall::ALL.into_iter().map(Call::Group).chain([Call::Groups, Call::Workers, Call::Quota]);
+    let calls = ApiCall::ALL.into_iter().map(Call::Group).chain([
+        Call::Groups,
+        Call::Builds,
+        Call::Workers,
+        Call::Quota,
+    ]);
     for call in calls {
         let endpoint = service.endpoint(call.name(), call.filter()).await.map_err(failed)?;
         tokio::spawn(handler.clone().serve(call, endpoint));
@@ -141,6 +150,7 @@ impl Handler {
         let bus = &self.context.bus;
         let call = match call {
             Call::Groups => return Ok(list::groups(&self.index).await?.encode(encoding)),
+            Call::Builds => return Ok(self.list(None, &filter(encoding, payload)?).await?.encode(encoding)),
             Call::Workers => return Ok(list::workers(bus, &self.index).await?.encode(encoding)),
             Call::Quota => {
                 let estimates = self.intake.occupancy_error();
@@ -166,21 +176,20 @@ impl Handler {
                 let kept = self.emergency_workspaces as u64;
                 Ok(why::why_of(bus, &self.index, &view.record, kept).await?.encode(encoding))
             }
-            ApiCall::List => {
-                let wanted =
-                    if payload.is_empty() { model::ListRequest::default() } else { read(encoding, payload)? };
-                Ok(self.list(&group, &wanted).await?.encode(encoding))
-            }
+            ApiCall::List => Ok(self.list(Some(&group), &filter(encoding, payload)?).await?.encode(encoding)),
         }
     }
 
-    /// Builds of the index, completed by the archive; of the archive alone where only it can tell.
-    async fn list(&self, group: &Group, wanted: &ListRequest) -> Result<ListReply, ApiError> {
+    /// Builds of a group, or of all, of the index, completed by the archive; of the archive alone where only it can tell.
+    async fn list(&self, group: Option<&Group>, wanted: &ListRequest) -> Result<ListReply, ApiError> {
         let bus = &self.context.bus;
         if wanted.is_for_archive() {
             return archived::page(bus, group, wanted).await;
         }
-        let live = list::list(bus, &self.index, group, wanted).await?;
+        let live = match group {
+            Some(group) => list::list(bus, &self.index, group, wanted).await?,
+            None => list::of_all_groups(bus, &self.index, wanted).await?,
+        };
         match wanted.state {
             // What waits is in the order in which it will start.
             Some(State::Enqueued | State::InProgress) => Ok(live),
@@ -238,6 +247,11 @@ fn group_of(call: ApiCall, message: &Published) -> Result<Group, ApiError> {
     let prefix = call.filter();
     let name = message.subject().strip_prefix(prefix.trim_end_matches('*')).unwrap_or_default();
     name.parse().map_err(|error: model::ParseIdError| invalid(error.to_string()))
+}
+
+/// The filter of a list, which may be absent.
+fn filter(encoding: Encoding, payload: &[u8]) -> Result<ListRequest, ApiError> {
+    if payload.is_empty() { Ok(ListRequest::default()) } else { read(encoding, payload) }
 }
 
 fn read<T: FromClient>(encoding: Encoding, payload: &[u8]) -> Result<T, ApiError> {

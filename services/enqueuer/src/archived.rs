@@ -29,8 +29,12 @@ pub(crate) async fn build(bus: &Bus, key: &BuildKey) -> Result<BuildView, ApiErr
     Err(ApiError::new(ErrorCode::NotFound, why))
 }
 
-/// A page of archived builds, for a request that only an archive can answer.
-pub(crate) async fn page(bus: &Bus, group: &Group, list: &ListRequest) -> Result<ListReply, ApiError> {
+/// A page of archived builds of a group, or of all, for a request that only an archive can answer.
+pub(crate) async fn page(
+    bus: &Bus,
+    group: Option<&Group>,
+    list: &ListRequest,
+) -> Result<ListReply, ApiError> {
     let unanswered = || {
         let why = format!(
             "priority, submitter, times, requirements, text and cursor need an archive; {NO_ARCHIVE}"
@@ -40,10 +44,10 @@ pub(crate) async fn page(bus: &Bus, group: &Group, list: &ListRequest) -> Result
     try_page(bus, group, list.clone()).await?.ok_or_else(unanswered)
 }
 
-/// Completes the builds of the index by older ones of the archive, if one answers.
+/// Completes the builds of a group, or of all, in the index by older ones of the archive, if one answers.
 pub(crate) async fn complete(
     bus: &Bus,
-    group: &Group,
+    group: Option<&Group>,
     request: &ListRequest,
     live: ListReply,
 ) -> Result<ListReply, ApiError> {
@@ -51,6 +55,9 @@ pub(crate) async fn complete(
     let Some(mut archived) = try_page(bus, group, request.clone()).await.unwrap_or(None) else {
         return Ok(live);
     };
+    if archived.builds.is_empty() {
+        return Ok(live);
+    }
     let newer = listing::not_archived(&live.builds, &archived);
     let left = limit.saturating_sub(newer.len());
     if !newer.is_empty() && left > 0 {
@@ -63,8 +70,12 @@ pub(crate) async fn complete(
     Ok(listing::with_archived(newer, archived, &live.builds, limit))
 }
 
-async fn try_page(bus: &Bus, group: &Group, list: ListRequest) -> Result<Option<ListReply>, ApiError> {
-    let request = ArchivedBuildsRequest { group: Some(group.clone()), list };
+async fn try_page(
+    bus: &Bus,
+    group: Option<&Group>,
+    list: ListRequest,
+) -> Result<Option<ListReply>, ApiError> {
+    let request = ArchivedBuildsRequest { group: group.cloned(), list };
     ask(bus, ArchiveCall::List, request.to_json()).await
 }
 

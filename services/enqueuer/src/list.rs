@@ -3,11 +3,13 @@
 use std::collections::HashSet;
 
 use bus::{Bus, FromJson as _, Message as _};
+use futures::{StreamExt as _, TryStreamExt as _};
 use index::Index;
 use model::{
     ApiError, BuildId, BuildKey, BuildView, ErrorCode, Group, GroupsReply, Heartbeat, ListReply, ListRequest,
     Millis, Outcome, State, WorkerView, Workspace, WorkspaceState,
 };
+use policy::listing;
 use tracing::debug;
 
 use crate::failure::unavailable;
@@ -16,6 +18,8 @@ use crate::failure::unavailable;
 const LIST_BYTES_MAX: usize = 900 << 10;
 const LIMIT: usize = 50;
 const LIMIT_MAX: usize = 1000;
+/// Number of groups whose builds are read at a time.
+const GROUPS_AT_ONCE: usize = 16;
 /// Maximum number of running builds that are matched to workspaces.
 const RUNNING_MAX: isize = 1000;
 
@@ -69,6 +73,44 @@ pub(crate) async fn list(
         builds.push(view);
     }
     Ok(ListReply { builds, truncated: false, next: None })
+}
+
+/// The newest builds of all groups. Few are read of each group first, then more of those whose next ones can be
+/// among the newest, too.
+pub(crate) async fn of_all_groups(
+    bus: &Bus,
+    index: &Index,
+    request: &ListRequest,
+) -> Result<ListReply, ApiError> {
+    let groups = index.groups().await.map_err(unavailable)?;
+    let limit = request.limit.unwrap_or(LIMIT);
+    let first = match request.state {
+        // What waits is in the order in which it will start.
+        Some(State::Enqueued) => limit,
+        Some(State::InProgress | State::Finished) | None => listing::first_of_each(groups.len(), limit),
+    };
+    let mut replies =
+        of_each(bus, index, &groups, &ListRequest { limit: Some(first), ..request.clone() }).await?;
+    let again = listing::to_ask_again(&replies, first, limit);
+    let asked: Vec<Group> = again.iter().filter_map(|at| groups.get(*at)).cloned().collect();
+    let more = of_each(bus, index, &asked, &ListRequest { limit: Some(limit), ..request.clone() }).await?;
+    for (at, reply) in again.into_iter().zip(more) {
+        if let Some(known) = replies.get_mut(at) {
+            *known = reply;
+        }
+    }
+    Ok(listing::of_all_groups(replies, limit))
+}
+
+/// The newest builds of each group, in the order of `groups`.
+async fn of_each(
+    bus: &Bus,
+    index: &Index,
+    groups: &[Group],
+    request: &ListRequest,
+) -> Result<Vec<ListReply>, ApiError> {
+    let list = |group: Group| async move { list(bus, index, &group, request).await };
+    futures::stream::iter(groups.iter().cloned().map(list)).buffered(GROUPS_AT_ONCE).try_collect().await
 }
 
 fn outcome_of(view: &BuildView) -> Option<Outcome> {

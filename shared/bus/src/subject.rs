@@ -337,6 +337,8 @@ pub enum Subject {
     Archive(ArchiveCall),
     /// Lists the groups: an API call without a group.
     ApiGroups,
+    /// Lists the builds of all groups: an API call without a group.
+    Builds,
     /// Reports refused build requests of a group.
     Rejected(Group),
     /// Offers builds to a worker.
@@ -395,6 +397,7 @@ impl fmt::Display for Subject {
             Self::Api(call, group) => write!(f, "forebay.api.{}.{group}", call.as_str()),
             Self::Archive(call) => write!(f, "forebay.archive.{}", call.as_str()),
             Self::ApiGroups => f.write_str("forebay.api.groups"),
+            Self::Builds => f.write_str("forebay.api.list"),
             Self::Rejected(group) => write!(f, "forebay.build.rejected.{group}"),
             Self::Offer(worker) => write!(f, "forebay.worker.offer.{worker}"),
             Self::Control(worker) => write!(f, "forebay.worker.control.{worker}"),

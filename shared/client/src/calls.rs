@@ -27,12 +27,12 @@ pub struct Client {
     live_connection: LiveConnection,
 }
 
-const ENQUEUER: &str = "enqueuer";
+pub(crate) const ENQUEUER: &str = "enqueuer";
 const ARCHIVE: &str = "archive";
 /// The content of a request without parameters.
 const NO_QUESTION: Bytes = Bytes::from_static(b"{}");
 /// Maximum number of tries of a call without a reply; each try waits for the reply timeout of the bus.
-const TRIES: u32 = 4;
+pub(crate) const TRIES: u32 = 4;
 const RETRY_DELAY: Duration = Duration::from_millis(100);
 
 impl Client {
@@ -259,7 +259,7 @@ impl Client {
         self.call(&Subject::Archive(call), ARCHIVE, question, None, TRIES).await
     }
 
-    async fn call<A: Message>(
+    pub(crate) async fn call<A: Message>(
         &self,
         subject: &Subject,
         who: &'static str,

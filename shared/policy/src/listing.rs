@@ -29,6 +29,27 @@ pub fn with_archived(newer: Vec<BuildView>, page: ListReply, live: &[BuildView],
     ListReply { builds, truncated, next: page.next.filter(|_| !full) }
 }
 
+/// Number of builds to request first from each of so many groups for a list of `limit` of all of them.
+pub fn first_of_each(groups: usize, limit: usize) -> usize {
+    (2 * limit.div_ceil(groups.max(1))).clamp(1, limit.max(1))
+}
+
+/// Indices of the groups that may have more builds on a list of `limit` of all groups than they answered, if each was
+/// asked for `asked` builds.
+pub fn to_ask_again(replies: &[ListReply], asked: usize, limit: usize) -> Vec<usize> {
+    if asked >= limit {
+        return Vec::new();
+    }
+    let mut places: Vec<u64> = replies.iter().flat_map(|reply| &reply.builds).map(place).collect();
+    places.sort_unstable_by(|one, other| other.cmp(one));
+    let last = limit.checked_sub(1).and_then(|at| places.get(at)).copied().unwrap_or(0);
+    let is_cut = |reply: &ListReply| {
+        reply.builds.len() >= asked
+            && reply.builds.iter().map(place).min().is_some_and(|oldest| oldest >= last)
+    };
+    (0..).zip(replies).filter(|(_, reply)| is_cut(reply)).map(|(at, _)| at).collect()
+}
+
 /// One list of the builds of several groups, newest first, at most `limit`.
 pub fn of_all_groups(replies: Vec<ListReply>, limit: usize) -> ListReply {
     let cut = replies.iter().any(|reply| reply.truncated);
@@ -122,6 +143,46 @@ mod tests {
                 prop_assert_eq!(&seen[..], &expected[..limit.min(expected.len())]);
             }
         }
+    }
+
+    /// The newest `most` of the builds of a group, which are at `places`.
+    fn newest(places: &[u64], most: usize) -> ListReply {
+        let mut places = places.to_vec();
+        places.sort_unstable_by(|one, other| other.cmp(one));
+        let builds = places.into_iter().take(most).map(|place| view(place, place)).collect();
+        ListReply { builds, truncated: false, next: None }
+    }
+
+    proptest! {
+        #[test]
+        fn few_builds_of_each_group_and_more_of_some_are_the_newest_of_all(
+            owners in proptest::collection::vec(0_usize..6, 0..80), limit in 1_usize..30
+        ) {
+            let mut groups = vec![Vec::new(); 6];
+            for (owner, place) in owners.iter().zip(1..) {
+                groups[*owner].push(place);
+            }
+            let asked = first_of_each(groups.len(), limit);
+            prop_assert!((1..=limit).contains(&asked));
+            let mut replies: Vec<_> = groups.iter().map(|places| newest(places, asked)).collect();
+            let again = to_ask_again(&replies, asked, limit);
+            for at in &again {
+                prop_assert!(groups[*at].len() >= asked, "{again:?}");
+                replies[*at] = newest(&groups[*at], limit);
+            }
+            let all: Vec<_> = groups.iter().map(|places| newest(places, limit)).collect();
+            let (found, wanted) = (of_all_groups(replies, limit), of_all_groups(all, limit));
+            prop_assert_eq!(found.builds, wanted.builds);
+            prop_assert_eq!(found.truncated, wanted.truncated);
+        }
+    }
+
+    #[test]
+    fn groups_whose_builds_are_older_are_not_asked_again() {
+        let replies = [newest(&[1, 2, 3], 2), newest(&[4, 5, 6], 2), newest(&[7], 2)];
+        assert_eq!(to_ask_again(&replies, 2, 3), [1]);
+        assert_eq!(to_ask_again(&replies, 2, 10), [0, 1]);
+        assert_eq!(first_of_each(20, 50), 6);
     }
 
     #[test]
