@@ -3,10 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use bus::{Bus, millis};
-use index::{Index, Standing, StandingLimits, Traits, WaitingBuild};
+use index::{Index, Standing, StandingLimits, Traits, WaitingBuild, WaitingCount};
 use model::{
-    ApiError, BuildRecord, BuildRequirements, ErrorCode, EstimateError, ExecutorType, Group, GroupStanding,
-    Millis, Occupancy, QuotaReply, State, Waiting, WhyReply, WorkerCounts, WorkerStatus, WorkerView,
+    ApiError, BuildId, BuildKey, BuildRecord, BuildRequirements, ErrorCode, EstimateError, ExecutorType,
+    Group, GroupStanding, Millis, Occupancy, QuotaReply, State, Waiting, WaitingBuilds, WhyReply,
+    WorkerCounts, WorkerStatus, WorkerView,
 };
 use policy::{
     Admission, Allowance, Busy, Stand, Supplied, Supply, WorkspaceCounts, Workspaces, can_run, share_of,
@@ -22,6 +23,8 @@ use crate::{
 /// Limits: builds read ahead of one, builds in progress listed, builds of all groups in progress read,
 /// and waiting groups read.
 const MOST: StandingLimits = StandingLimits { ahead: 4096, running: 20, busy: 512, groups: 64 };
+/// Maximum number of first builds whose times are read for the state of the quotas.
+const FIRSTS_MAX: usize = 200;
 /// Workspaces with room: the question about quotas ignores workspaces.
 const ANY_WORKSPACE: Workspaces<'static> =
     Workspaces { idle: 1, kept: 0, busy: 0, busy_with: &[], share: 1.0 };
@@ -257,11 +260,13 @@ pub(crate) async fn quota(
             quota: quotas.groups.get(group).cloned(),
             governed: decided.groups.get(group).cloned().unwrap_or_default(),
             queued: demand.map_or(0, |demand| demand.queued),
+            waiting: Vec::new(),
             throttled,
             in_progress,
         }
     };
-    let groups = names.into_iter().map(standing).collect();
+    let mut groups: Vec<GroupStanding> = names.into_iter().map(standing).collect();
+    count_waiting(bus, index, &mut groups).await?;
     Ok(QuotaReply {
         tick: decided.tick,
         decided_at_ms: decided.at_ms,
@@ -270,4 +275,27 @@ pub(crate) async fn quota(
         executors: decided.executors,
         estimates,
     })
+}
+
+/// Adds the waiting builds of each group by priority.
+async fn count_waiting(bus: &Bus, index: &Index, groups: &mut [GroupStanding]) -> Result<(), ApiError> {
+    let waiting: Vec<Group> = groups.iter().filter(|it| it.queued > 0).map(|it| it.group.clone()).collect();
+    if waiting.is_empty() {
+        return Ok(());
+    }
+    let counts = index.waiting_counts(&waiting).await.map_err(unavailable)?;
+    let key = |count: &WaitingCount| BuildKey { group: count.group.clone(), id: count.first };
+    let firsts: Vec<BuildKey> = counts.iter().take(FIRSTS_MAX).map(key).collect();
+    let records = bus.records().latest_many(&firsts).await.map_err(unavailable)?;
+    let since: BTreeMap<BuildId, Millis> =
+        records.into_iter().map(|(_, record)| (record.build.id, record.queue.enqueued_at_ms)).collect();
+    let mut by_group: BTreeMap<Group, Vec<WaitingBuilds>> = BTreeMap::new();
+    for WaitingCount { group, priority, count, first } in counts {
+        let first_since_ms = since.get(&first).copied();
+        by_group.entry(group).or_default().push(WaitingBuilds { priority, count, first_since_ms });
+    }
+    for standing in groups {
+        standing.waiting = by_group.remove(&standing.group).unwrap_or_default();
+    }
+    Ok(())
 }

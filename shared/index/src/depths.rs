@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use model::{Priority, Sequence};
+use model::{BuildId, Group, Priority, Sequence};
 
 use crate::{Index, IndexError, script::META};
 
@@ -24,7 +24,36 @@ pub struct QueueDepth {
     pub oldest: Option<Sequence>,
 }
 
+/// The waiting builds of a group that have one priority.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WaitingCount {
+    pub group: Group,
+    pub priority: Priority,
+    /// Number of these builds.
+    pub count: u64,
+    /// The build that is the first of them in the queue.
+    pub first: BuildId,
+}
+
 impl Index {
+    /// Counts what waits in `groups`, by priority; priorities without waiting builds are left out.
+    pub async fn waiting_counts(&self, groups: &[Group]) -> Result<Vec<WaitingCount>, IndexError> {
+        let what = "waiting_counts";
+        let mut invocation = self.scripts.waiting_counts.prepare_invoke();
+        invocation.key(META).arg(Priority::ALL.len());
+        for group in groups {
+            invocation.arg(group.as_str());
+        }
+        let raw: Vec<String> = self.invoke(what, &invocation).await?;
+        let places = groups.iter().flat_map(|group| Priority::ALL.map(|priority| (group, priority)));
+        let counts = places.zip(raw.chunks(2)).filter_map(|((group, priority), pair)| {
+            let [count, first] = pair else { return None };
+            let first = first.parse().ok()?;
+            Some(WaitingCount { group: group.clone(), priority, count: count.parse().ok()?, first })
+        });
+        Ok(counts.collect())
+    }
+
     /// Counts what waits; `None` if the index is not complete.
     pub async fn depths(&self) -> Result<Option<Depths>, IndexError> {
         let what = "queue_depths";

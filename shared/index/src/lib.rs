@@ -15,7 +15,7 @@ mod script;
 mod why;
 
 pub use connection::{Index, IndexError};
-pub use depths::{Depths, QueueDepth};
+pub use depths::{Depths, QueueDepth, WaitingCount};
 pub use dispatch::{
     CommitLimits, Heads, Held, Pick, Settlement, Verdict, WaitingBuild, WaitingGroup, Wanted,
 };

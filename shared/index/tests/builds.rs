@@ -144,14 +144,21 @@ async fn depths_count_what_waits_in_all_queues_by_priority() {
     assert_eq!(depths.queues, Priority::ALL.map(|priority| (priority, nothing)).into());
     let urgent = key("one");
     test.enqueue_as(&urgent, Priority::Emergency, "x86=1").await;
-    for group in ["one", "two", "two"] {
-        test.enqueue_as(&key(group), Priority::Batch, "x86=1").await;
+    let waiting = ["one", "two", "two"].map(key);
+    for waits in &waiting {
+        test.enqueue_as(waits, Priority::Batch, "x86=1").await;
     }
     test.start_build(&urgent, 0, "x86=1").await;
     let depths = test.index.depths().await.unwrap().unwrap();
     assert_eq!(depths.running, 1);
     assert_eq!(depths.queues[&Priority::Batch], QueueDepth { waiting: 3, oldest: Some(Sequence(2)) });
     assert_eq!(depths.queues[&Priority::Emergency], nothing);
+    let of_groups =
+        test.index.waiting_counts(&["two", "none", "one"].map(|name| name.parse().unwrap())).await.unwrap();
+    let counts: Vec<_> =
+        of_groups.iter().map(|it| (it.group.as_str(), it.priority, it.count, it.first)).collect();
+    let (two, one) = (waiting[1].id, waiting[0].id);
+    assert_eq!(counts, [("two", Priority::Batch, 2, two), ("one", Priority::Batch, 1, one)]);
     assert!(test.index.begin_rebuild().await.unwrap().is_some());
     assert_eq!(test.index.depths().await.unwrap(), None, "the index is not complete");
 }

@@ -182,6 +182,18 @@ pub struct EstimateError {
     pub mean_square: f64,
 }
 
+/// The waiting builds of a group that have one priority.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct WaitingBuilds {
+    /// Priority of all of them.
+    pub priority: Priority,
+    /// Number of these builds.
+    pub count: u64,
+    /// Since when the first of them waits; absent if many groups wait and this one was not read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub first_since_ms: Option<Millis>,
+}
+
 /// Quota, use and queue of one group.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct GroupStanding {
@@ -197,6 +209,9 @@ pub struct GroupStanding {
     pub in_progress: Occupancy,
     /// Number of builds in its queue.
     pub queued: u64,
+    /// Its waiting builds by priority, the most urgent first; absent if none waits, or from an older enqueuer.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub waiting: Vec<WaitingBuilds>,
     /// Why the first build in its queue waits; absent if none waits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub throttled: Option<String>,
