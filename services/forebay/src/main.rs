@@ -1,6 +1,5 @@
 //! `forebay`: the single binary with every service, the command line, and `up`, which runs a whole farm.
 
-mod amount;
 mod bench;
 mod build_status;
 mod bytes_text;

@@ -9,11 +9,10 @@ use std::{
 use bus::{QuotaChange, QuotaOf};
 use clap::{Args, Subcommand};
 use comfy_table::Table;
-use model::{Esu, ExecutorType, Group, GroupStanding, Occupancy, Quota, QuotaReply};
+use model::{Esu, ExecutorType, Group, GroupStanding, Occupancy, Quota, QuotaReply, parse_amount};
 use settings::Settings;
 
 use crate::{
-    amount::parse_amount,
     failure::{Failure, say},
     farm::Farm,
     globals::Globals,
@@ -147,7 +146,7 @@ fn set(default: bool, words: &[String], settings: &Settings) -> Result<Changes, 
     }
     let mut quota = Quota::default();
     for text in amounts {
-        let (kind, units) = parse_amount(text).map_err(Failure::usage)?;
+        let (kind, units) = parse_amount(text).map_err(|error| Failure::usage(error.to_string()))?;
         if quota.esu.0.insert(kind.clone(), units).is_some() {
             return Err(Failure::usage(format!("executor type {kind} is given twice")));
         }

@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use model::{BuildId, Digest, Esu, ExecutorType, Group, Priority};
+use model::{BuildId, Digest, Esu, ExecutorType, Group, Priority, parse_amount};
 
-use crate::{amount::parse_amount, follow::FollowArgs, job::JobArgs, remote::GatewayArgs};
+use crate::{follow::FollowArgs, job::JobArgs, remote::GatewayArgs};
 
 const EXAMPLES: &str = "\
 Examples:

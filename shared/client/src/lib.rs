@@ -12,6 +12,7 @@ mod frame;
 mod kind;
 mod line;
 mod log;
+mod orders;
 mod queue;
 mod tasks;
 pub mod text;
@@ -29,6 +30,7 @@ pub use log::{
     BuildLogs, FoundLine, FoundLines, LINES_DEFAULT, LINES_MAX, LogGap, LogLine, LogLines, LogRange,
     LogSource, LogWindow, OpenLog, PieceContent, PiecePlace, RunChoice, RunLog, StoredSource, read_lines,
 };
+pub use orders::{Order, Ordered};
 pub use queue::{Followed, Following, QueuePlace};
 pub use tasks::TasksSoFar;
 pub use watch::Watch;

@@ -174,6 +174,28 @@ impl JsonSchema for Esu {
 #[serde(transparent)]
 pub struct Occupancy(pub BTreeMap<ExecutorType, Esu>);
 
+/// A text that is not an amount of ESU of one type.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("invalid amount {text:?}: {why}")]
+pub struct ParseAmountError {
+    text: String,
+    why: String,
+}
+
+/// Parses an amount of ESU of one type, `TYPE=ESU`, which must not be negative.
+pub fn parse_amount(text: &str) -> Result<(ExecutorType, Esu), ParseAmountError> {
+    let wrong = |why: String| ParseAmountError { text: text.to_owned(), why };
+    let wanted = || wrong("expected TYPE=ESU, for example x86=4".to_owned());
+    let (kind, units) = text.split_once('=').ok_or_else(wanted)?;
+    let kind = kind.parse().map_err(|error: crate::ParseIdError| wrong(error.to_string()))?;
+    let units: f64 = units.parse().map_err(|_| wanted())?;
+    let amount = Esu::new(units).map_err(|error| wrong(error.to_string()))?;
+    if amount < Esu::ZERO {
+        return Err(wrong("expected at least 0 ESU".to_owned()));
+    }
+    Ok((kind, amount))
+}
+
 impl Occupancy {
     /// Assigns `amount` to each of `types`.
     pub fn of_each(types: impl IntoIterator<Item = ExecutorType>, amount: Esu) -> Self {
@@ -225,6 +247,15 @@ impl fmt::Display for Occupancy {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_amount_is_written_with_its_type() {
+        assert_eq!(parse_amount("gpu=0.5"), Ok(("gpu".parse().unwrap(), Esu::new(0.5).unwrap())));
+        for bad in ["x86", "x86=", "x86=-1", "x86=NaN", "x86=2e9", "=1", "x 86=1"] {
+            let why = parse_amount(bad).unwrap_err().to_string();
+            assert!(why.starts_with(&format!("invalid amount {bad:?}: ")), "{why}");
+        }
+    }
 
     #[test]
     fn amounts_are_exact_and_nonsense_is_refused() {

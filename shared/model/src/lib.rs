@@ -64,7 +64,7 @@ pub use build_requirements::{
 pub use digest::{Digest, ParseDigestError};
 pub use endpoints::Endpoints;
 pub use estimator::EstimatorKind;
-pub use esu::{Esu, ExecutorType, NotEsu, Occupancy};
+pub use esu::{Esu, ExecutorType, NotEsu, Occupancy, ParseAmountError, parse_amount};
 pub use execution::{ClientTool, Execution, ExecutionKey, SendingBuild};
 pub use execution_record::{ExecutionOutcome, ExecutionPhase, ExecutionRecord, SoFar, StoredResult};
 pub use executor::{
@@ -73,8 +73,8 @@ pub use executor::{
     RoomReport, WaitAgain, WindowState,
 };
 pub use explain::{
-    EstimateError, GroupStanding, InProgress, QuotaReply, StartBasis, ThrottledBy, Waiting, WhyReply,
-    WhyRequest, WorkerCounts,
+    EstimateError, GroupStanding, InProgress, QuotaReply, StartBasis, ThrottledBy, Waiting, WaitingBuilds,
+    WhyReply, WhyRequest, WorkerCounts,
 };
 pub use farm::{
     FARM_DATA_MARK, FarmId, FarmRecord, GatewayAddress, KeepTrace, KnownStore, StoreId, WhereQuestion,

@@ -4,18 +4,17 @@
 use std::time::Duration;
 
 use axum::{extract::State as FromState, response::Redirect};
-use client::text::size;
+use client::{Order, text::size};
 use http_api::{Failure, PathParameters};
 use maud::{Markup, html};
 use model::{
-    Control, ExecutorControl, ExecutorHeartbeat, ExecutorStatus, GroupStanding, ListRequest, Millis,
-    Priority, ScalePlan, State, WorkerId, WorkerStatus, WorkerView, WorkspaceState,
+    ExecutorHeartbeat, ExecutorStatus, GroupStanding, Millis, ScalePlan, WorkerStatus, WorkerView,
+    WorkspaceState,
 };
 use telemetry::escaped;
 
 use crate::{
-    layout::{ErrorPage, ago, short, span, table},
-    patience::answer,
+    layout::{ErrorPage, ago, short, since, table},
     site::{Asked, Site},
     view::{Changes, Part, View},
 };
@@ -43,7 +42,6 @@ pub(crate) async fn view(site: Site, _: Asked) -> Result<View, Failure> {
     });
     let mut groups = quota.groups;
     groups.sort_by(|a, b| b.queued.cmp(&a.queued).then_with(|| a.group.cmp(&b.group)));
-    let queues = queues(&site, &groups).await;
     let now = site.now();
     let content = html! {
         (attention(&workers, &executors, &groups))
@@ -53,7 +51,7 @@ pub(crate) async fn view(site: Site, _: Asked) -> Result<View, Failure> {
         (of_executors(&executors, now))
         @if !plans.is_empty() { h2 { "Plan of the autoscaler" } (of_plans(&plans, now)) }
         h2 { "Queues" }
-        (queues)
+        (queues(&groups, now))
         h2 { "Groups" }
         (of_groups(&groups))
     };
@@ -265,39 +263,23 @@ fn of_plans(plans: &[ScalePlan], now: Millis) -> Markup {
     )
 }
 
-/// Number of waiting builds of each priority, and how long the oldest of them waits.
-async fn queues(site: &Site, groups: &[GroupStanding]) -> Markup {
-    if groups.iter().all(|it| it.queued == 0) {
+/// Number of waiting builds of each priority, and how long the first of them waits.
+fn queues(groups: &[GroupStanding], now: Millis) -> Markup {
+    let waiting = || groups.iter().flat_map(|it| it.waiting.iter().map(move |waiting| (&it.group, waiting)));
+    if waiting().next().is_none() {
         return html! { p { "No build waits." } };
     }
-    let now = site.now();
-    let mut rows = Vec::new();
-    for standing in groups.iter().filter(|it| it.queued > 0).take(20) {
-        let waiting =
-            ListRequest { state: Some(State::Enqueued), limit: Some(1000), ..ListRequest::default() };
-        let found = answer(site.client().list(&standing.group, &waiting))
-            .await
-            .map(|it| it.builds)
-            .unwrap_or_default();
-        for priority in Priority::ALL {
-            let waits = found.iter().filter(|view| view.record.build.priority == priority);
-            let since: Vec<Millis> = waits.map(|view| view.record.queue.enqueued_at_ms).collect();
-            if let Some(oldest) = since.iter().min() {
-                rows.push((standing.group.clone(), priority, since.len(), now.since(*oldest)));
-            }
-        }
-    }
     let rows = html! {
-        @for (group, priority, count, wait) in &rows {
+        @for (group, it) in waiting() {
             tr {
                 td { a href={ "/builds?state=ENQUEUED&group=" (group) } { (group) } }
-                td { (priority) }
-                td.number { (count) }
-                td.number { (span(*wait)) }
+                td { (it.priority) }
+                td.number { (it.count) }
+                td.number { @if let Some(at) = it.first_since_ms { (since(at, now)) } }
             }
         }
     };
-    table("Queues", &["Group", "Priority", "Waiting", "The oldest waits"], &rows)
+    table("Queues", &["Group", "Priority", "Waiting", "The first waits"], &rows)
 }
 
 fn of_groups(groups: &[GroupStanding]) -> Markup {
@@ -327,7 +309,7 @@ pub(crate) async fn drain_one(
     FromState(site): FromState<Site>,
     names: PathParameters,
 ) -> Result<Redirect, ErrorPage> {
-    order(&site, names.text("id"), Control::Drain, ExecutorControl::Drain).await
+    order(&site, names.text("id"), Order::Drain).await
 }
 
 /// Handles `POST /farm/{id}/resume`: the worker or executor accepts work again.
@@ -335,22 +317,10 @@ pub(crate) async fn resume_one(
     FromState(site): FromState<Site>,
     names: PathParameters,
 ) -> Result<Redirect, ErrorPage> {
-    order(&site, names.text("id"), Control::Resume, ExecutorControl::Resume).await
+    order(&site, names.text("id"), Order::Resume).await
 }
 
-async fn order(
-    site: &Site,
-    id: &str,
-    of_worker: Control,
-    of_executor: ExecutorControl,
-) -> Result<Redirect, ErrorPage> {
-    let bus = site.client().bus();
-    let executors = bus.leases().executors().await.map_err(Failure::from)?;
-    if let Some(it) = executors.iter().find(|it| it.executor.as_str() == id) {
-        bus.order_executor(&it.executor, &of_executor).await.map_err(Failure::from)?;
-    } else {
-        let worker: WorkerId = id.parse().map_err(Failure::from)?;
-        site.client().control(&worker, &of_worker).await.map_err(Failure::from)?;
-    }
+async fn order(site: &Site, id: &str, order: Order) -> Result<Redirect, ErrorPage> {
+    site.client().order(id, order).await.map_err(Failure::from)?;
     Ok(Redirect::to("/farm"))
 }

@@ -11,6 +11,7 @@ use http_api::Failure;
 use maud::{Markup, html};
 use model::{
     Esu, ExecutorType, Governed, GovernorRecord, Group, GroupStanding, Millis, Occupancy, Quota, QuotaReply,
+    parse_amount,
 };
 use serde::Deserialize;
 use telemetry::escaped;
@@ -256,18 +257,9 @@ fn parse(text: &str) -> Result<Option<Occupancy>, Failure> {
     }
     let mut esu = Occupancy::default();
     for word in text.split_whitespace() {
-        let wrong = |why: String| Failure::invalid(format!("invalid quota {word:?}: {why}"));
-        let (kind, amount) =
-            word.split_once('=').ok_or_else(|| wrong("expected TYPE=ESU, for example x86=4".to_owned()))?;
-        let kind: ExecutorType =
-            kind.parse().map_err(|error: model::ParseIdError| wrong(error.to_string()))?;
-        let amount: f64 = amount.parse().map_err(|_| wrong("expected a number".to_owned()))?;
-        let amount = Esu::new(amount).map_err(|error| wrong(error.to_string()))?;
-        if amount.units() < 0.0 {
-            return Err(wrong("expected 0 or more".to_owned()));
-        }
+        let (kind, amount) = parse_amount(word).map_err(|error| Failure::invalid(error.to_string()))?;
         if esu.iter().any(|(known, _)| *known == kind) {
-            return Err(wrong(format!("{kind} is given twice")));
+            return Err(Failure::invalid(format!("invalid amount {word:?}: {kind} is given twice")));
         }
         esu.add(&kind, amount);
     }
