@@ -25,9 +25,10 @@ use crate::{
 };
 
 pub(crate) use again::quoted;
+pub(crate) use job::{status_badge, tasks as tasks_so_far};
 pub(crate) use orders::{cancel, resubmit};
 pub(crate) use outputs::file;
-pub(crate) use targets::call;
+pub(crate) use targets::{call, statuses as target_statuses};
 
 /// Time after which a waiting build is read again: its place changes without an event of its own.
 const AGAIN_WAITING: Duration = Duration::from_secs(2);

@@ -2,6 +2,7 @@
 
 mod actions;
 mod builds;
+mod tasks;
 
 use maud::{Markup, html};
 use telemetry::escaped;

@@ -53,7 +53,7 @@ async fn read(site: &Site, view: &BuildView) -> Option<Graph> {
 }
 
 /// The tasks so far: from the file of the result, or from the events while it runs.
-async fn tasks(site: &Site, view: &BuildView) -> TasksSoFar {
+pub(crate) async fn tasks(site: &Site, view: &BuildView) -> TasksSoFar {
     let job = view.record.result().and_then(|result| result.job.as_ref());
     if let Some(file) = job.and_then(|job| job.report.as_ref())
         && let Ok(lines) = site.api.cas.read_whole(&file.blob(), BYTES_MAX).await
@@ -188,7 +188,7 @@ fn list(job: &Graph, reports: &HashMap<&TaskId, &TaskReport>, group: &Group) -> 
                             @for report in rows.iter().take(ROWS_MAX) {
                                 tr {
                                     td { (name(report, group)) }
-                                    td { span class={ "badge " (class(report.status)) } { (sign(report.status)) " " (report.status.as_str().replace('_', " ")) } @if report.cached { " (cached)" } }
+                                    td { (status_badge(report)) }
                                     td.number { (time(report.wall_ms)) }
                                     td.number { (report.memory_bytes.map(size).unwrap_or_default()) }
                                     td { (report.executor.as_deref().map(|it| short(it, 40)).unwrap_or_default()) }
@@ -201,6 +201,15 @@ fn list(job: &Graph, reports: &HashMap<&TaskId, &TaskReport>, group: &Group) -> 
                 @if rows.len() > ROWS_MAX { p { (rows.len() - ROWS_MAX) " more tasks" } }
             }
         }
+    }
+}
+
+/// How a task ended, in a word.
+pub(crate) fn status_badge(report: &TaskReport) -> Markup {
+    let status = report.status;
+    html! {
+        span class={ "badge " (class(status)) } { (sign(status)) " " (status.as_str().replace('_', " ")) }
+        @if report.cached { " (cached)" }
     }
 }
 

@@ -1,6 +1,6 @@
 //! The calls of build tools in a build, with their targets and tests.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 use http_api::Failure;
 use maud::{Markup, html};
@@ -43,6 +43,12 @@ pub(super) async fn read(site: &Site, view: &BuildView) -> Vec<Call> {
         calls.push(Call::read(site, view).await);
     }
     calls
+}
+
+/// Status of each target of the calls in a build by its label.
+pub(crate) async fn statuses(site: &Site, view: &BuildView) -> BTreeMap<String, String> {
+    let targets = read(site, view).await.into_iter().flat_map(|call| call.targets);
+    targets.map(|it| (it.label, it.test_status.or(it.status).unwrap_or_default())).collect()
 }
 
 /// The part about calls of build tools; empty without any.

@@ -4,14 +4,12 @@ use std::collections::BTreeMap;
 
 use http_api::Failure;
 use maud::{Markup, html};
-use model::{
-    ActionView, ActionsRequest, BuildKey, BuildView, ListRequest, State, TargetsRequest,
-    ToolInvocationsRequest,
-};
+use model::{ActionView, ActionsRequest, BuildKey, BuildView, ListRequest, State, TaskReport};
 
-use super::{Pair, pairs, section, words};
+use super::{Pair, pairs, section, tasks, words};
 use crate::{
     action,
+    build::{target_statuses, tasks_so_far},
     layout::{ago, badge, path_of, short, span},
     list::work,
     patience::answer,
@@ -38,6 +36,7 @@ pub(crate) async fn view(site: Site, asked: Asked) -> Result<View, Failure> {
         (section("Labels", &pairs(strings(&a.record.build.labels), strings(&b.record.build.labels))))
         (section("Outputs", &outputs(&a, &b)))
         (section("Targets", &pairs(strings(&of_a.targets), strings(&of_b.targets))))
+        (tasks::part(&of_a.tasks, &of_b.tasks, &a.record.build.group))
         (actions(&of_a.actions, &of_b.actions))
     };
     Ok(View::fixed("Compare builds", content))
@@ -93,9 +92,9 @@ async fn choose(site: &Site, a: &BuildView) -> Result<Markup, Failure> {
     })
 }
 
-/// What the archive knows of a build.
-#[derive(Default)]
+/// The tasks of a build, and what the archive knows of it.
 struct More {
+    tasks: Vec<TaskReport>,
     actions: Vec<ActionView>,
     /// Status of each target by its label.
     targets: BTreeMap<String, String>,
@@ -111,24 +110,11 @@ impl More {
             limit: Some(ACTIONS_MAX),
             ..ActionsRequest::default()
         };
-        let calls = ToolInvocationsRequest { group, build: id, ..ToolInvocationsRequest::default() };
-        let client = site.client();
-        let (actions, calls) =
-            tokio::join!(answer(client.actions(&request)), answer(client.tool_invocations(&calls)));
-        let mut targets = BTreeMap::new();
-        for call in calls.map(|reply| reply.tool_invocations).unwrap_or_default() {
-            let request = TargetsRequest {
-                group: call.group,
-                id: call.id,
-                status: None,
-                cursor: None,
-                limit: Some(1000),
-            };
-            for it in answer(client.targets(&request)).await.map(|reply| reply.targets).unwrap_or_default() {
-                targets.insert(it.label, it.test_status.or(it.status).unwrap_or_default());
-            }
-        }
-        Self { actions: actions.map(|reply| reply.actions).unwrap_or_default(), targets }
+        let tasks =
+            async { if build.job.is_some() { tasks_so_far(site, view).await.reports } else { Vec::new() } };
+        let (tasks, actions, targets) =
+            tokio::join!(tasks, answer(site.client().actions(&request)), target_statuses(site, view));
+        Self { tasks, actions: actions.map(|reply| reply.actions).unwrap_or_default(), targets }
     }
 }
 
