@@ -50,9 +50,10 @@ pub(crate) async fn changes(
     let shared =
         hub.join(name, |sender| tokio::spawn(follow(site, make, asked, first, sender)).abort_handle());
     let events = futures::StreamExt::take_until(events(shared), stop.cancelled_owned());
-    // An event, not a comment: the script must see that the server lives.
-    let alive = KeepAlive::new().interval(KEEP_ALIVE).event(Event::default().event("alive").data("{}"));
-    Ok(Sse::new(events).keep_alive(alive).into_response())
+    // An event, not a comment: the script must see that the server lives. The page may be stale all the same.
+    let heartbeat =
+        KeepAlive::new().interval(KEEP_ALIVE).event(Event::default().event("heartbeat").data("{}"));
+    Ok(Sse::new(events).keep_alive(heartbeat).into_response())
 }
 
 /// What one reader has received so far.

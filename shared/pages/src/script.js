@@ -46,11 +46,14 @@
   const listen = () => {
     if (source || document.hidden || !('live' in body.dataset)) return;
     source = new EventSource(location.pathname + location.search);
-    const alive = () => { heard = Date.now(); state('live'); };
+    let stale = false;
+    const hear = it => { heard = Date.now(); stale = it; state(stale ? 'not up to date' : 'live'); };
+    const alive = () => hear(false);
     source.onopen = alive;
     source.onmessage = event => { alive(); patch(JSON.parse(event.data)); };
     source.addEventListener('alive', alive);
-    source.addEventListener('stale', () => { heard = Date.now(); state('not up to date'); });
+    source.addEventListener('heartbeat', () => hear(stale));
+    source.addEventListener('stale', () => hear(true));
     source.onerror = () => { state('not connected'); if (source?.readyState === EventSource.CLOSED) { rest(); setTimeout(listen, 3000); } };
     source.addEventListener('end', () => { delete body.dataset.live; rest(); state(''); });
   };
