@@ -44,7 +44,7 @@ async fn state(farm: &Farm, key: &BuildKey) -> State {
 }
 
 /// Returns when this number of executions waits in the default pool.
-async fn waiting_executions(farm: &Farm, count: u64) {
+pub(crate) async fn waiting_executions(farm: &Farm, count: u64) {
     let index = Index::connect(&farm.servers.redis_url(), true).await.unwrap();
     let looks = async {
         loop {

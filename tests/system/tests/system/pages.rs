@@ -2,9 +2,12 @@
 
 use farm::{Farm, SOON};
 use model::{BuildRequest, Outcome, State};
+use prost::Message as _;
+use reapi::execution::{Action, Directory, DirectoryNode};
 use reqwest::{Response, StatusCode};
 
 use crate::{
+    acting,
     check::{ended_as, script},
     http::client,
 };
@@ -55,6 +58,9 @@ async fn a_waiting_build_says_why_and_is_cancelled_only_from_its_page() {
     let path = format!("/builds/{key}");
     let page = text(&farm, &path).await;
     assert!(page.contains("Why it waits") && page.contains("no worker"), "{page}");
+    let farm_page = text(&farm, "/farm").await;
+    let queue = farm_page.split("<caption").find(|part| part.contains("Queues")).unwrap_or_default();
+    assert!(queue.contains("interactive") && queue.contains("<td class=\"number\">1</td>"), "{farm_page}");
     let url = format!("{}{path}/cancel", farm.http_url());
     let foreign = [("origin", "http://elsewhere"), ("sec-fetch-site", "cross-site"), ("x-none", "")];
     for (name, value) in foreign {
@@ -172,4 +178,57 @@ async fn the_farm_shows_what_runs_and_what_waits() {
     assert!(page.contains("href=\"/builds?group=core\""), "{page}");
     let none = Farm::builder().without("worker").start().await;
     assert!(text(&none, "/farm").await.contains("forebay serve worker"));
+}
+
+#[tokio::test]
+async fn a_long_search_is_refused() {
+    let farm = Farm::all().await;
+    let key = farm.submit("core", script("echo it")).await;
+    ended_as(&farm, &key, Outcome::Succeeded).await;
+    let search =
+        async |length: usize| get(&farm, &format!("/builds/{key}?q={}", "é".repeat(length))).await.status();
+    assert_eq!(search(200).await, StatusCode::OK);
+    assert_eq!(search(201).await, StatusCode::BAD_REQUEST);
+}
+
+#[tokio::test]
+async fn inputs_with_paths_that_no_archive_has_are_refused() {
+    let farm = acting::builder().start().await;
+    let remote = acting::remote(&farm).await;
+    let nested = async |levels: usize| {
+        let mut root = acting::put(&remote, Directory::default().encode_to_vec()).await;
+        for _ in 0..levels {
+            let digest = Some(reapi::digest::to_proto(&root));
+            let folder = DirectoryNode { name: "n".repeat(250), digest };
+            let parent = Directory { directories: vec![folder], ..Directory::default() };
+            root = acting::put(&remote, parent.encode_to_vec()).await;
+        }
+        let action = acting::upload_as(&remote, &acting::sh("true"), Action::default(), &root).await;
+        get(&farm, &format!("/action-inputs/{action}")).await
+    };
+    assert_eq!(nested(16).await.status(), StatusCode::OK);
+    let refused = nested(17).await;
+    assert_eq!(refused.status(), StatusCode::BAD_REQUEST);
+    assert!(refused.text().await.unwrap().contains("too long for an archive"));
+}
+
+#[tokio::test]
+async fn a_page_whose_farm_does_not_answer_says_that_it_is_stale_until_it_does() {
+    let farm = Farm::all().await;
+    let request = client().get(format!("{}/farm", farm.http_url())).header("accept", "text/event-stream");
+    let mut changes = request.send().await.unwrap();
+    assert_eq!(changes.status(), StatusCode::OK);
+    let mut until = async |event: &str| {
+        let mut text = String::new();
+        while !text.contains(&format!("event: {event}\n")) {
+            let chunk = tokio::time::timeout(SOON, changes.chunk()).await.expect("an event of the page");
+            text.push_str(&String::from_utf8_lossy(&chunk.unwrap().expect("the page ends")));
+        }
+    };
+    let enqueuer = farm.take("enqueuer");
+    enqueuer.pause();
+    until("stale").await;
+    enqueuer.resume();
+    until("alive").await;
+    farm.keep(enqueuer);
 }

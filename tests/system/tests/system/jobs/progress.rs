@@ -9,6 +9,7 @@ use model::{BuildKey, Outcome, RunningTasks, Sequence, TaskReport, ToolEvent};
 use serde_json::{Value, json};
 
 use super::{builder, ended, job, request, sh, start};
+use crate::emergencies::waiting_executions;
 
 /// A task that runs until the file exists.
 fn until_exists(id: &str, file: &Path) -> Value {
@@ -68,14 +69,18 @@ async fn what_runs_is_told_before_anything_ends() {
 
 #[tokio::test]
 async fn what_waits_for_an_executor_does_not_run_and_what_is_left_is_known() {
-    let farm = start(builder().env("FOREBAY_EXECUTOR_SLOTS", "1")).await;
-    let (first, second) = (farm.folder().join("first"), farm.folder().join("second"));
+    let farm = start(builder().workspaces(2).env("FOREBAY_EXECUTOR_SLOTS", "1")).await;
+    let [earlier, first, second] = ["earlier", "first", "second"].map(|name| farm.folder().join(name));
+    // Another build has both executors until the first tasks are queued, so that their priorities give their order.
+    let both = json!([until_exists("one", &earlier), until_exists("other", &earlier)]);
+    let holder = farm.submit("g", request(job(&both))).await;
+    wait_for(&farm, &holder, |event| event.running.count == 2).await;
     let with = |mut task: Value, name: &str, value: Value| {
         task[name] = value;
         task
     };
     let mut tasks = vec![
-        with(sh("known", "sleep 0.3"), "priority", json!(9)),
+        with(sh("known", "sleep 0.3"), "priority", json!(10)),
         with(until_exists("first", &first), "priority", json!(9)),
         with(until_exists("second", &second), "priority", json!(9)),
     ];
@@ -85,6 +90,8 @@ async fn what_waits_for_an_executor_does_not_run_and_what_is_left_is_known() {
     }
     tasks.push(with(sh("last", "true last"), "dependencies", json!(["waits7"])));
     let key = farm.submit("g", request(job(&tasks.into()))).await;
+    waiting_executions(&farm, 3).await;
+    fs::write(&earlier, "").unwrap();
     // They occupy both executors, so that the others wait.
     let held = |event: &Event| ["first", "second"].iter().all(|id| event.names().contains(id));
     let (event, _) = wait_for(&farm, &key, |event| event.ended == 1 && held(event)).await;
