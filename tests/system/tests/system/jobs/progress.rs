@@ -11,9 +11,9 @@ use serde_json::{Value, json};
 use super::{builder, ended, job, request, sh, start};
 use crate::emergencies::waiting_executions;
 
-/// A task that runs until the file exists.
+/// A task that runs until the file exists. Its command differs from that of other tasks: equal ones are executed once.
 fn until_exists(id: &str, file: &Path) -> Value {
-    sh(id, &format!("while [ ! -e '{}' ]; do sleep 0.02; done", file.display()))
+    sh(id, &format!(": {id}; while [ ! -e '{}' ]; do sleep 0.02; done", file.display()))
 }
 
 /// One event about the tasks of a job.
