@@ -2,8 +2,10 @@
 
 import base64
 import json
+import os
 import re
 import subprocess
+import tempfile
 import urllib.request
 from pathlib import Path
 
@@ -16,7 +18,9 @@ class Browser:
     def __init__(self, base, width=1280, height=900, dark=False):
         self.base = base
         command = [ROOT / ".tools/bin/chromedriver", "--port=0"]
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)
+        self.temporary = tempfile.TemporaryDirectory(prefix="forebay-browser-", ignore_cleanup_errors=True)
+        env = os.environ | {"TMPDIR": self.temporary.name}
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True, env=env)
         for line in self.process.stdout:
             if found := re.search(r"started successfully on port (\d+)", line):
                 self.url = f"http://127.0.0.1:{found[1]}"
@@ -61,3 +65,4 @@ class Browser:
         finally:
             self.process.terminate()
             self.process.wait()
+            self.temporary.cleanup()

@@ -42,8 +42,8 @@ impl Browser {
     pub async fn start(base: &str, look: Look) -> Self {
         // reqwest has no provider of its own here; a second one is refused.
         let _ = rustls::crypto::ring::default_provider().install_default();
-        let driver = Driver::start();
         let profile = tempfile::tempdir().expect("a folder for the profile");
+        let driver = Driver::start(profile.path());
         let web = WebDriver::new(driver.url(), capabilities(&profile, look)).await.expect("a browser");
         let browser =
             Self { web: ManuallyDrop::new(web), base: base.to_owned(), _driver: driver, _profile: profile };

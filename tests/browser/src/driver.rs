@@ -3,6 +3,7 @@
 use std::{
     io::{BufRead as _, BufReader},
     os::unix::process::CommandExt as _,
+    path::Path,
     process::{Child, Command, Stdio},
 };
 
@@ -19,9 +20,11 @@ pub(crate) struct Driver {
 }
 
 impl Driver {
-    /// Starts a driver and waits until it says its port.
-    pub(crate) fn start() -> Self {
+    /// Starts a driver with this folder for temporary files, and waits until it says its port.
+    pub(crate) fn start(temporary: &Path) -> Self {
         let mut command = Command::new(farm::tool("chromedriver"));
+        // A browser that is killed leaves files there.
+        command.env("TMPDIR", temporary);
         command.arg("--port=0").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
         let mut process = command.process_group(0).spawn().expect("chromedriver: run `make clients`");
         let stdout = process.stdout.take().expect("the stdout of chromedriver");
