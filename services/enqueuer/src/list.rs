@@ -30,11 +30,7 @@ pub(crate) async fn list(
     group: &Group,
     request: &ListRequest,
 ) -> Result<ListReply, ApiError> {
-    let limit = request.limit.unwrap_or(LIMIT);
-    if !(1..=LIMIT_MAX).contains(&limit) {
-        let why = format!("invalid field limit {limit}: expected 1 to {LIMIT_MAX}");
-        return Err(ApiError::new(ErrorCode::InvalidRequest, why));
-    }
+    let limit = limit_of(request)?;
     let filtered = request.outcome.is_some() || !request.labels.is_empty() || request.id_prefix.is_some();
     // The results are filtered below, so more are read than requested.
     let all = filtered || matches!(request.state, Some(State::InProgress | State::Finished));
@@ -62,17 +58,32 @@ pub(crate) async fn list(
             && request.outcome.is_none_or(|outcome| outcome_of(view) == Some(outcome))
             && request.labels.iter().all(|(name, value)| labels.get(name) == Some(value))
     };
-    let mut builds = Vec::new();
-    let mut room = LIST_BYTES_MAX;
-    for view in ids.iter().filter_map(|id| found.remove(id)).filter(wanted).take(limit) {
-        let size = view.to_json().len();
-        if size > room {
-            return Ok(ListReply { builds, truncated: true, next: None });
-        }
-        room -= size;
-        builds.push(view);
+    let builds = ids.iter().filter_map(|id| found.remove(id)).filter(wanted).take(limit).collect();
+    Ok(within_a_message(ListReply { builds, truncated: false, next: None }))
+}
+
+fn limit_of(request: &ListRequest) -> Result<usize, ApiError> {
+    let limit = request.limit.unwrap_or(LIMIT);
+    if (1..=LIMIT_MAX).contains(&limit) {
+        return Ok(limit);
     }
-    Ok(ListReply { builds, truncated: false, next: None })
+    let why = format!("invalid field limit {limit}: expected 1 to {LIMIT_MAX}");
+    Err(ApiError::new(ErrorCode::InvalidRequest, why))
+}
+
+/// The first builds of the list, as many as fit into one message.
+fn within_a_message(mut list: ListReply) -> ListReply {
+    let mut room = LIST_BYTES_MAX;
+    let fits = |view: &BuildView| {
+        let size = view.to_json().len();
+        let fits = size <= room;
+        room = room.saturating_sub(size);
+        fits
+    };
+    let count = list.builds.iter().map(fits).take_while(|fits| *fits).count();
+    list.truncated |= count < list.builds.len();
+    list.builds.truncate(count);
+    list
 }
 
 /// The newest builds of all groups. Few are read of each group first, then more of those whose next ones can be
@@ -83,7 +94,7 @@ pub(crate) async fn of_all_groups(
     request: &ListRequest,
 ) -> Result<ListReply, ApiError> {
     let groups = index.groups().await.map_err(unavailable)?;
-    let limit = request.limit.unwrap_or(LIMIT);
+    let limit = limit_of(request)?;
     let first = match request.state {
         // What waits is in the order in which it will start.
         Some(State::Enqueued) => limit,
@@ -99,7 +110,7 @@ pub(crate) async fn of_all_groups(
             *known = reply;
         }
     }
-    Ok(listing::of_all_groups(replies, limit))
+    Ok(within_a_message(listing::of_all_groups(replies, limit)))
 }
 
 /// The newest builds of each group, in the order of `groups`.

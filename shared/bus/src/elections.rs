@@ -4,7 +4,10 @@ use std::time::Duration;
 
 use async_nats::Subscriber;
 use futures::{StreamExt as _, stream::select_all};
-use tokio::sync::watch;
+use tokio::{
+    sync::watch,
+    time::{Instant, timeout_at},
+};
 use tracing::warn;
 
 use crate::{Bus, BusError};
@@ -13,6 +16,8 @@ const CONSUMERS: &str = "$JS.EVENT.ADVISORY.CONSUMER.LEADER_ELECTED";
 const STREAMS: &str = "$JS.EVENT.ADVISORY.STREAM.LEADER_ELECTED";
 /// Elections come in groups when a server dies: a signal follows the last of them by this time.
 const PAUSE: Duration = Duration::from_millis(200);
+/// Maximum time from the first election of a group to its signal.
+const PAUSE_MAX: Duration = Duration::from_secs(1);
 
 /// The elections of one durable consumer. A single server holds none.
 #[derive(Debug)]
@@ -79,7 +84,8 @@ async fn report(client: async_nats::Client, elected: watch::Sender<u64>) {
     }
     let mut elections = select_all(subscribed);
     while elections.next().await.is_some() {
-        while let Ok(Some(_)) = tokio::time::timeout(PAUSE, elections.next()).await {}
+        let until = Instant::now() + PAUSE_MAX;
+        while let Ok(Some(_)) = timeout_at(until.min(Instant::now() + PAUSE), elections.next()).await {}
         elected.send_modify(|count| *count += 1);
     }
 }

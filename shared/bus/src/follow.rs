@@ -69,7 +69,7 @@ const RETRY_DELAY: Duration = Duration::from_millis(100);
 const ALIVE_TIMEOUT: Duration = Duration::from_secs(1);
 
 impl Follower {
-    /// Creates a follower of `stream`; sends nothing to the server yet.
+    /// Creates a follower of `stream`; opens no consumer yet. Requires a tokio runtime.
     pub fn new(bus: &Bus, stream: &'static str, filter: &'static str, start: Start) -> Self {
         let cursor = match start {
             Start::After(sequence) => sequence,

@@ -10,7 +10,7 @@ use async_nats::jetstream::{
     consumer::{Consumer, pull},
     message::Acker,
 };
-use futures::StreamExt as _;
+use futures::{FutureExt as _, StreamExt as _};
 use invariant::impossible;
 use model::Millis;
 use tokio::sync::Semaphore;
@@ -165,6 +165,8 @@ impl WorkQueue {
     }
 
     async fn pull(&mut self, room: usize) {
+        // Elections until now do not concern this request.
+        while self.elections.next().now_or_never().is_some() {}
         match self.consumer.batch().max_messages(room).expires(PULL_EXPIRY).messages().await {
             Ok(batch) => self.batch = Some(batch),
             Err(error) => {

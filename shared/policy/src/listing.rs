@@ -31,7 +31,7 @@ pub fn with_archived(newer: Vec<BuildView>, page: ListReply, live: &[BuildView],
 
 /// Number of builds to request first from each of so many groups for a list of `limit` of all of them.
 pub fn first_of_each(groups: usize, limit: usize) -> usize {
-    (2 * limit.div_ceil(groups.max(1))).clamp(1, limit.max(1))
+    limit.div_ceil(groups.max(1)).saturating_mul(2).clamp(1, limit.max(1))
 }
 
 /// Indices of the groups that may have more builds on a list of `limit` of all groups than they answered, if each was
