@@ -35,23 +35,64 @@ pub(crate) fn pairs<'a>(
     all.into_iter().map(|(name, (a, b))| Pair { name: name.to_owned(), a: owned(a), b: owned(b) }).collect()
 }
 
-/// A section with what differs; a sentence if nothing does.
-pub(crate) fn section(title: &str, all: &[Pair]) -> Markup {
+/// Sections with what differs, and a sentence about the others.
+pub(crate) fn sections(all: &[(&str, Vec<Pair>)]) -> Markup {
+    let differs = |pairs: &[Pair]| pairs.iter().any(|pair| pair.a != pair.b);
+    let names = |wanted: &dyn Fn(&[Pair]) -> bool| -> Vec<String> {
+        all.iter().filter(|(_, pairs)| wanted(pairs)).map(|(title, _)| title.to_lowercase()).collect()
+    };
+    let equal = names(&|pairs| !pairs.is_empty() && !differs(pairs));
+    let absent = names(&|pairs| pairs.is_empty());
+    html! {
+        @for (title, pairs) in all.iter().filter(|(_, pairs)| differs(pairs)) { (section(title, pairs)) }
+        @if !equal.is_empty() { p.good { "✓ Equal: " (equal.join(", ")) "." } }
+        @if !absent.is_empty() { p { "Neither has: " (absent.join(", ")) "." } }
+    }
+}
+
+fn section(title: &str, all: &[Pair]) -> Markup {
     let differ: Vec<&Pair> = all.iter().filter(|pair| pair.a != pair.b).collect();
-    let value = |text: Option<&String>| html! { @match text { Some(text) => code { (escaped(text)) }, None => span.idle { "absent" } } };
     html! {
         h2 { (title) }
-        @if differ.is_empty() {
-            p { @if all.is_empty() { "Neither has any." } @else { "✓ Equal (" (all.len()) ")." } }
-        } @else {
-            p { (differ.len()) " of " (all.len()) " differ." }
-            div.wide tabindex="0" role="region" aria-label=(title) {
-                table.compare {
-                    thead { tr { th scope="col" { "Part" } th scope="col" { "A" } th scope="col" { "B" } } }
-                    tbody { @for pair in differ.iter().take(500) { tr { th scope="row" { (escaped(&pair.name)) } td { (value(pair.a.as_ref())) } td { (value(pair.b.as_ref())) } } } }
+        p { (differ.len()) " of " (all.len()) " differ." }
+        div.wide tabindex="0" role="region" aria-label=(title) {
+            table.compare {
+                thead { tr { th scope="col" { "Part" } th scope="col" { "A" } th scope="col" { "B" } } }
+                tbody {
+                    @for pair in differ.iter().take(500) {
+                        tr {
+                            th scope="row" { (escaped(&pair.name)) }
+                            td { (value(pair.a.as_deref(), pair.b.as_deref())) }
+                            td { (value(pair.b.as_deref(), pair.a.as_deref())) }
+                        }
+                    }
                 }
             }
-            @if differ.len() > 500 { p { (differ.len() - 500) " more" } }
+        }
+        @if differ.len() > 500 { p { (differ.len() - 500) " more" } }
+    }
+}
+
+/// Number of equal characters that are shown before and after a difference.
+const AROUND: usize = 40;
+
+/// A value, with a mark where it differs from the other one. Most of what is equal in long values is left out.
+fn value(text: Option<&str>, other: Option<&str>) -> Markup {
+    let Some(text) = text else { return html! { span.idle { "absent" } } };
+    let Some(other) = other else { return html! { code { (escaped(text)) } } };
+    let (mine, others): (Vec<char>, Vec<char>) = (text.chars().collect(), other.chars().collect());
+    let start = mine.iter().zip(&others).take_while(|(a, b)| a == b).count();
+    let rest = mine.len().min(others.len()) - start;
+    let end = mine.iter().rev().zip(others.iter().rev()).take(rest).take_while(|(a, b)| a == b).count();
+    let part = |from: usize, to: usize| -> String {
+        escaped(&mine.get(from..to).unwrap_or_default().iter().collect::<String>())
+    };
+    let (first, last) = (start.saturating_sub(AROUND), (mine.len() - end + AROUND).min(mine.len()));
+    html! {
+        code {
+            @if first > 0 { "…" }
+            (part(first, start)) mark { (part(start, mine.len() - end)) } (part(mine.len() - end, last))
+            @if last < mine.len() { "…" }
         }
     }
 }
@@ -77,7 +118,7 @@ pub(crate) fn words(a: &[String], b: &[String]) -> Vec<Pair> {
 mod tests {
     use proptest::prelude::*;
 
-    use super::{pairs, words};
+    use super::{pairs, value, words};
 
     proptest! {
         #[test]
@@ -85,6 +126,19 @@ mod tests {
             let differs = words(&a, &b).iter().any(|pair| pair.a != pair.b);
             prop_assert_eq!(differs, a != b);
         }
+    }
+
+    #[test]
+    fn a_difference_is_marked_and_long_equal_parts_are_left_out() {
+        let shown = |a: &str, b: &str| value(Some(a), Some(b)).into_string();
+        assert_eq!(shown("exit 0", "exit 2"), "<code>exit <mark>0</mark></code>");
+        assert_eq!(shown("aa", "aaa"), "<code>aa<mark></mark></code>");
+        assert_eq!(shown("aaa", "aa"), "<code>aa<mark>a</mark></code>");
+        let long = "x".repeat(100);
+        let marked = shown(&format!("{long}é{long}"), &format!("{long}e{long}"));
+        let around = "x".repeat(40);
+        assert_eq!(marked, format!("<code>…{around}<mark>é</mark>{around}…</code>"));
+        assert!(shown("<b>", "<i>").contains("&lt;<mark>b</mark>&gt;"));
     }
 
     #[test]

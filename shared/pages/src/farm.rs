@@ -1,20 +1,21 @@
 //! The page of the farm: what needs attention, workers with what they run, executors, the plan of the autoscaler, and what
 //! waits in each group.
 
-use std::time::Duration;
+use std::{cmp::Reverse, time::Duration};
 
 use axum::{extract::State as FromState, response::Redirect};
 use client::{Order, text::size};
 use http_api::{Failure, PathParameters};
 use maud::{Markup, html};
 use model::{
-    ExecutorHeartbeat, ExecutorStatus, GroupStanding, Millis, ScalePlan, WorkerStatus, WorkerView,
-    WorkspaceState,
+    ExecutorHeartbeat, ExecutorStatus, Group, GroupStanding, Millis, ScalePlan, WaitingBuilds, WorkerStatus,
+    WorkerView, WorkspaceState,
 };
 use telemetry::escaped;
 
 use crate::{
     layout::{ErrorPage, ago, short, since, table},
+    quota::NOT_QUOTA,
     site::{Asked, Site},
     view::{Changes, Part, View},
 };
@@ -265,21 +266,23 @@ fn of_plans(plans: &[ScalePlan], now: Millis) -> Markup {
 
 /// Number of waiting builds of each priority, and how long the first of them waits.
 fn queues(groups: &[GroupStanding], now: Millis) -> Markup {
-    let waiting = || groups.iter().flat_map(|it| it.waiting.iter().map(move |waiting| (&it.group, waiting)));
-    if waiting().next().is_none() {
+    let mut waiting: Vec<(&Group, &WaitingBuilds)> =
+        groups.iter().flat_map(|it| it.waiting.iter().map(|waiting| (&it.group, waiting))).collect();
+    if waiting.is_empty() {
         return html! { p { "No build waits." } };
     }
+    waiting.sort_by_key(|(_, it)| (it.priority.rank(), Reverse(it.count)));
     let rows = html! {
-        @for (group, it) in waiting() {
+        @for (group, it) in waiting {
             tr {
-                td { a href={ "/builds?state=ENQUEUED&group=" (group) } { (group) } }
                 td { (it.priority) }
+                td { a href={ "/builds?state=ENQUEUED&group=" (group) "&priority=" (it.priority) } { (group) } }
                 td.number { (it.count) }
                 td.number { @if let Some(at) = it.first_since_ms { (since(at, now)) } }
             }
         }
     };
-    table("Queues", &["Group", "Priority", "Waiting", "The first waits"], &rows)
+    table("Queues", &["Priority", "Group", "Waiting", "The first waits"], &rows)
 }
 
 fn of_groups(groups: &[GroupStanding]) -> Markup {
@@ -293,13 +296,13 @@ fn of_groups(groups: &[GroupStanding]) -> Markup {
                 td.number { (it.queued) }
                 td { @if it.in_progress.is_empty() { "none" } @else { (it.in_progress) } }
                 td { a href={ "/quota?group=" (it.group) } { @match &it.quota { Some(quota) => { (quota.esu) } None => { "none" } } } }
-                td { (it.throttled.as_deref().map(|why| short(why, 200)).unwrap_or_default()) }
+                td { @if it.queued > 0 { (short(it.throttled.as_deref().unwrap_or(NOT_QUOTA), 200)) } }
             }
         }
     };
     table(
         "Groups",
-        &["Group", "Waiting", "ESU in progress", "Quota, ESU", "The first build waits for"],
+        &["Group", "Waiting", "ESU in progress", "Quota, ESU", "Why the first build waits"],
         &rows,
     )
 }

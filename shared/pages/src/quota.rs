@@ -10,15 +10,17 @@ use bus::QuotaOf;
 use http_api::Failure;
 use maud::{Markup, html};
 use model::{
-    Esu, ExecutorType, Governed, GovernorRecord, Group, GroupStanding, Millis, Occupancy, Quota, QuotaReply,
-    parse_amount,
+    Esu, ExecutorType, Governed, GovernorRecord, Group, GroupStanding, ListReply, ListRequest, Millis,
+    Occupancy, Quota, QuotaReply, State, parse_amount,
 };
 use serde::Deserialize;
 use telemetry::escaped;
 
 use crate::{
     chart::{Line, over_time},
-    layout::{ErrorPage, one_of, table},
+    layout::{ErrorPage, count, one_of, table},
+    list::builds,
+    patience::answer,
     site::{Asked, Site},
     view::{Changes, Part, View},
 };
@@ -46,9 +48,15 @@ pub(crate) async fn view(site: Site, asked: Asked) -> Result<View, Failure> {
     let (quota, decisions) = (quota?, decisions.unwrap_or_default());
     let groups: Vec<&GroupStanding> =
         quota.groups.iter().filter(|it| chosen.as_ref().is_none_or(|group| it.group == *group)).collect();
+    let builds = if let Some(group) = &chosen {
+        builds_of(&site, group).await
+    } else {
+        html! {}
+    };
     let live = html! {
         (standings(&groups))
         (waits(&groups))
+        (builds)
         (charts(&groups, &decisions))
         @if groups.is_empty() { p { "No group has a quota or a build. Without any quota, no group is limited." } }
     };
@@ -109,20 +117,50 @@ fn standings(groups: &[&GroupStanding]) -> Markup {
     html! { @if groups.iter().any(|it| !it.governed.is_empty()) { h2 { "Now" } (table("Quotas of the groups", &head, &rows)) } }
 }
 
-/// Who waits for whom: groups that wait for their quota while others borrow.
+/// Why the first build of a group waits if it has quota.
+pub(crate) const NOT_QUOTA: &str = "waits for a workspace or a worker, not for quota";
+/// Maximum number of builds of a group that are listed, of each kind.
+const BUILDS_MAX: usize = 20;
+
+/// The builds of a group that use its quota, and those that wait.
+async fn builds_of(site: &Site, group: &Group) -> Markup {
+    let of = |state| ListRequest { state: Some(state), limit: Some(BUILDS_MAX), ..ListRequest::default() };
+    let (running, waiting) = (of(State::InProgress), of(State::Enqueued));
+    let client = site.client();
+    let (running, waiting) =
+        tokio::join!(answer(client.list(group, &running)), answer(client.list(group, &waiting)));
+    let now = site.now();
+    let part = |title: &str, none: &str, found: Option<ListReply>| {
+        let found = found.map(|reply| reply.builds).unwrap_or_default();
+        html! {
+            h2 { (title) }
+            @if found.is_empty() { p { (none) } } @else { (builds(title, &found, now)) }
+        }
+    };
+    html! {
+        (part("Builds that use the quota", "No build of this group runs.", running))
+        (part("Builds that wait, the next one first", "No build of this group waits.", waiting))
+    }
+}
+
+/// Who waits for whom: groups with waiting builds, and those that borrow.
 fn waits(groups: &[&GroupStanding]) -> Markup {
     let borrowers: Vec<&Group> = groups
         .iter()
         .filter(|it| it.governed.values().any(|governed| governed.borrowed.units() > 0.0))
         .map(|it| &it.group)
         .collect();
-    let waiting: Vec<&&GroupStanding> = groups.iter().filter(|it| it.throttled.is_some()).collect();
+    let waiting: Vec<&&GroupStanding> = groups.iter().filter(|it| it.queued > 0).collect();
     html! {
         @if !waiting.is_empty() {
             h2 { "Who waits" }
             ul {
                 @for it in waiting {
-                    li { b { (it.group) } ": " (it.throttled.as_deref().map(escaped).unwrap_or_default()) }
+                    li {
+                        a href={ "/quota?group=" (it.group) } { (it.group) } ", "
+                        (count(usize::try_from(it.queued).unwrap_or(usize::MAX), "build", "builds")) ": "
+                        (escaped(it.throttled.as_deref().unwrap_or(NOT_QUOTA)))
+                    }
                 }
             }
             @if !borrowers.is_empty() {

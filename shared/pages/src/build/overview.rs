@@ -27,7 +27,7 @@ pub(super) fn reasons(
                 (tests)
                 (last)
                 @if let Some((path, what)) = similar(view).filter(|_| is_failure(view)) {
-                    p { a href=(path) { "Did it fail before? Builds with this " (what) } }
+                    p { a href=(path) { "Did it fail before? Builds " (what) } }
                 }
             }
         }
@@ -38,6 +38,9 @@ pub(super) fn reasons(
     }
 }
 
+/// Maximum number of characters of a text that is searched for.
+const TEXT_MAX: usize = 200;
+
 /// Whether it ended by a fault: it was neither cancelled nor too long in the queue.
 fn is_failure(view: &BuildView) -> bool {
     let outcome = view.record.result().map(|result| result.outcome);
@@ -45,15 +48,20 @@ fn is_failure(view: &BuildView) -> bool {
 }
 
 /// The list of builds that do the same, and what they have in common.
-fn similar(view: &BuildView) -> Option<(String, &'static str)> {
+fn similar(view: &BuildView) -> Option<(String, String)> {
     let build = &view.record.build;
     let (parameter, value, what) = match (&build.job, build.labels.iter().next()) {
-        (None, _) => ("text", build.command.join(" "), "command"),
-        (Some(_), Some((name, value))) => ("label", format!("{name}={value}"), "label"),
+        (None, _) => ("text", build.command.join(" "), "with this command".to_owned()),
+        (Some(_), Some((name, value))) => {
+            let label = format!("{name}={value}");
+            let what = format!("with the label {}", short(&label, 60));
+            ("label", label, what)
+        }
         (Some(_), None) => return None,
     };
-    let value: String = value.chars().take(200).collect();
-    Some((format!("/builds?group={}&{parameter}={}", build.group, url_part(&value)), what))
+    let searched: String = value.chars().take(TEXT_MAX).collect();
+    let what = if searched == value { what } else { "whose command begins like this one".to_owned() };
+    Some((format!("/builds?group={}&{parameter}={}", build.group, url_part(&searched)), what))
 }
 
 fn waits(why: &WhyReply, now: Millis) -> Markup {

@@ -5,7 +5,7 @@ use maud::html;
 use model::{BlobDigest, Group};
 use reapi::execution::Directory;
 
-use super::{Pair, pairs, section, words};
+use super::{Pair, pairs, sections, words};
 use crate::{
     action::{self, Content},
     blob,
@@ -41,11 +41,13 @@ pub(crate) async fn view(site: Site, asked: Asked) -> Result<View, Failure> {
         @if a.digest == b.digest {
             p.good { "✓ They are the same action: the result of one is the result of the other." }
         } @else {
-            (section("Command", &words(&a.command.arguments, &b.command.arguments)))
-            (section("Environment", &pairs(texts(&variables(&a)), texts(&variables(&b)))))
-            (section("Platform", &pairs(texts(&a.platform()), texts(&b.platform()))))
-            (section("Inputs", &inputs))
-            (section("Expected outputs", &others(&a, &b)))
+            (sections(&[
+                ("Command", words(&a.command.arguments, &b.command.arguments)),
+                ("Environment", pairs(texts(&variables(&a)), texts(&variables(&b)))),
+                ("Platform", pairs(texts(&a.platform()), texts(&b.platform()))),
+                ("Inputs", inputs),
+                ("Outputs and limits", others(&a, &b)),
+            ]))
         }
     };
     Ok(View::fixed("Compare actions", content))

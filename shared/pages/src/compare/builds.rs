@@ -6,7 +6,7 @@ use http_api::Failure;
 use maud::{Markup, html};
 use model::{ActionView, ActionsRequest, BuildKey, BuildView, ListRequest, State, TaskReport};
 
-use super::{Pair, pairs, section, tasks, words};
+use super::{Pair, pairs, sections, tasks, words};
 use crate::{
     action,
     build::{target_statuses, tasks_so_far},
@@ -24,19 +24,23 @@ pub(crate) async fn view(site: Site, asked: Asked) -> Result<View, Failure> {
     let key = |name: &str| asked.query.last(name).map(|text| key(&text)).transpose();
     let Some(a) = key("a")? else { return Err(Failure::invalid("expected a and b, as GROUP/ID")) };
     let a = site.client().get(&a).await?;
-    let Some(b) = key("b")? else { return Ok(View::fixed("Compare builds", choose(&site, &a).await?)) };
-    let b = site.client().get(&b).await?;
+    let Some(b) = asked.query.last("b") else {
+        return Ok(View::fixed("Compare builds", choose(&site, &a).await?));
+    };
+    let b = site.client().get(&other(&site, &a, &b).await?).await?;
     let (of_a, of_b) = tokio::join!(More::read(&site, &a), More::read(&site, &b));
     let content = html! {
         h1 { "Compare two builds" }
         (heads(&a, &b, &site))
-        (section("Command", &words(&a.record.build.command, &b.record.build.command)))
-        (section("Environment", &pairs(strings(&a.record.build.env), strings(&b.record.build.env))))
-        (section("Request", &request(&a, &b)))
-        (section("Labels", &pairs(strings(&a.record.build.labels), strings(&b.record.build.labels))))
-        (section("Outputs", &outputs(&a, &b)))
-        (section("Targets", &pairs(strings(&of_a.targets), strings(&of_b.targets))))
         (tasks::part(&of_a.tasks, &of_b.tasks, &a.record.build.group))
+        (sections(&[
+            ("Command", words(&a.record.build.command, &b.record.build.command)),
+            ("Environment", pairs(strings(&a.record.build.env), strings(&b.record.build.env))),
+            ("Request", request(&a, &b)),
+            ("Labels", pairs(strings(&a.record.build.labels), strings(&b.record.build.labels))),
+            ("Outputs", outputs(&a, &b)),
+            ("Targets", pairs(strings(&of_a.targets), strings(&of_b.targets))),
+        ]))
         (actions(&of_a.actions, &of_b.actions))
     };
     Ok(View::fixed("Compare builds", content))
@@ -46,6 +50,27 @@ fn key(text: &str) -> Result<BuildKey, Failure> {
     let wrong = || Failure::invalid(format!("invalid build {text:?}: expected GROUP/ID"));
     let (group, id) = text.trim().split_once('/').ok_or_else(wrong)?;
     Ok(BuildKey { group: group.parse()?, id: id.parse()? })
+}
+
+/// The build to compare with: GROUP/ID, or an id of the same group or the start of one.
+async fn other(site: &Site, a: &BuildView, text: &str) -> Result<BuildKey, Failure> {
+    let text = text.trim();
+    if text.contains('/') {
+        return key(text);
+    }
+    let group = &a.record.build.group;
+    if let Ok(id) = text.parse() {
+        return Ok(BuildKey { group: group.clone(), id });
+    }
+    let request = ListRequest { id_prefix: Some(text.to_owned()), limit: Some(2), ..ListRequest::default() };
+    let found = site.client().list(group, &request).await?.builds;
+    match found.as_slice() {
+        [only] => Ok(only.record.build.key()),
+        [] => Err(Failure::missing(format!("no build of group {group} has an id that begins with {text:?}"))),
+        _ => Err(Failure::invalid(format!(
+            "several builds of group {group} have an id that begins with {text:?}"
+        ))),
+    }
 }
 
 fn strings(map: &BTreeMap<String, String>) -> impl Iterator<Item = (&str, &str)> {
@@ -86,7 +111,7 @@ async fn choose(site: &Site, a: &BuildView) -> Result<Markup, Failure> {
         }
         form.filter method="get" action="/compare" {
             input type="hidden" name="a" value=(build.key());
-            label { "Another build, as GROUP/ID " input name="b" required; }
+            label { "Another build: its id or the start of it, or GROUP/ID " input name="b" required; }
             button { "Compare" }
         }
     })
