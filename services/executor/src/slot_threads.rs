@@ -10,7 +10,7 @@ use futures::future::LocalBoxFuture;
 use input_root::Owner;
 use sandbox::{Bubblewrap, Cgroups, Ended, Parent, Sandbox, SandboxError, Slot, SlotConfig, User};
 use service::ServiceError;
-use settings::{ExecutorSettings, SandboxKind};
+use settings::{ExecutorSettings, SandboxKind, SandboxSettings};
 use tokio::sync::oneshot;
 use tokio::time::{error::Elapsed, timeout};
 use tracing::warn;
@@ -78,18 +78,18 @@ impl SlotThreads {
         let mut threads = ThreadHandles::default();
         let (queue, waiting) = async_channel::unbounded();
         let mut starting = Vec::new();
+        let SandboxSettings { read_only, hidden, filter } = settings.sandboxes.clone();
+        let bubblewrap = Bubblewrap { filter, ..Bubblewrap::default() }.showing(read_only).hiding(hidden);
         for number in 0..settings.slots {
             let folder = folder.slot(number);
             std::fs::create_dir_all(&folder)
                 .map_err(|error| ServiceError::failed("creating the directory of a slot", error))?;
-            let defaults = Bubblewrap::default();
-            let read_only = defaults.read_only.iter().chain(&settings.sandbox_read_only).cloned().collect();
             let config = SlotConfig {
                 name: format!("forebay-{}-{number}", std::process::id()),
                 program: program.clone(),
                 work: folder.join("work"),
                 sandbox,
-                bubblewrap: Bubblewrap { read_only, ..defaults },
+                bubblewrap: bubblewrap.clone(),
                 user: owner.map(|Owner { uid, gid }| User { uid, gid }),
                 processes_max: None,
                 cgroups: cgroups.clone(),

@@ -60,7 +60,8 @@ impl Run<'_> {
 
     /// Whether the command called Bazel. Few builds do: the others pay one look.
     pub(crate) fn called_bazel(&self) -> bool {
-        self.workspace.folder.tool_events.symlink_metadata().is_ok()
+        let events = std::fs::read_dir(&self.workspace.folder.tool_events);
+        events.is_ok_and(|mut events| events.next().is_some())
     }
 
     /// What the calls of Bazel of a command that ended reported.

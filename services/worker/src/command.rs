@@ -1,11 +1,15 @@
 //! Runs one command of a run under the shim, with its output on the bus, until it exits or is stopped.
 
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::{
+    sync::Arc,
+    time::{SystemTime, UNIX_EPOCH},
+};
 
 use bus::ChunkFault;
-use model::{Attempt, BuildRecord, Millis, OutputStream};
+use model::{Attempt, BuildRecord, Millis, OutputStream, Reason, ReasonCode};
+use sandbox::WorkspaceLimits;
 use service::{Step, crash_point};
-use shim::{Cause as ExitCause, Command, Event, Exit, Running, ShimError};
+use shim::{Cause as ExitCause, Command, Event, Exit, Limit, Over, Running, ShimError};
 use telemetry::metrics::{Histogram, Label, observe};
 
 use crate::{
@@ -17,9 +21,19 @@ use crate::{
     stop::Stop,
 };
 
+/// Where a command runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// Outside of the sandbox of builds: a program of the worker that fetches sources.
+    Preparation,
+    /// In the sandbox of builds, if there is one.
+    Build,
+}
+
 /// Runs `argv` with the variables `env` in the workspace of `run` until the command ends.
 pub(crate) async fn run(
     run: &mut Run<'_>,
+    place: Place,
     argv: Vec<String>,
     env: Vec<(String, String)>,
 ) -> Result<Ending, ChunkFault> {
@@ -33,8 +47,30 @@ pub(crate) async fn run(
         cwd: workspace.folder.build.clone(),
         deadline: Some(*workspace.lease.deadline.borrow_and_update()),
     };
-    let shim = &mut workspace.shim;
-    let begun = if workspace.warm { shim.run_and_keep(&command).await } else { shim.run(&command).await };
+    let limits = workspace.shim.limits();
+    let bounded = limits.as_ref().map_or_else(|| Ok(shim::Limits::default()), |limits| limits.begin());
+    let shim = match place {
+        Place::Preparation => Ok(workspace.shim.plain()),
+        Place::Build => tokio::select! {
+            shim = workspace.shim.of_build(&workspace.folder) => shim,
+            () = run.stop.wanted() => return Ok(Ending::stopped(run.stop.cause(), &run.shared.id, None)),
+            () = tokio::time::sleep_until(run.timeout_at) => return Ok(Ending::TimedOut(None)),
+        },
+    };
+    let shim = match shim {
+        Ok(shim) => shim,
+        Err(error) => {
+            workspace.shim_lives = false;
+            return Ok(Ending::shim_gone(&error));
+        }
+    };
+    let begun = match bounded {
+        Ok(limits) => shim.run_limited(&command, workspace.warm, &limits).await,
+        Err(error) => {
+            let message = format!("the workspace cannot be limited: {}", telemetry::error_chain(&error));
+            return Ok(Ending::GiveBack(Reason { code: ReasonCode::WorkerFault, message }));
+        }
+    };
     let running = match begun {
         Ok(running) => running,
         Err(error @ ShimError::TooLarge { .. }) => return Ok(Ending::not_started(error.to_string())),
@@ -58,6 +94,7 @@ pub(crate) async fn run(
         started_at_us: None,
         fault: None,
         shared: run.shared,
+        limits,
         number: workspace.number,
     };
     let end = loop {
@@ -87,6 +124,8 @@ struct Watched<'a> {
     started_at_us: Option<u64>,
     fault: Option<ChunkFault>,
     shared: &'a Shared,
+    /// Limits of the workspace that apply to the command.
+    limits: Option<Arc<WorkspaceLimits>>,
     /// Number of the workspace.
     number: u16,
 }
@@ -125,11 +164,52 @@ impl Watched<'_> {
     fn exited(&self, exit: Exit) -> Ending {
         // A passed deadline means that the lease was not renewed.
         let stopped = self.stop.cause().is_some() || exit.cause == ExitCause::Deadline;
-        let ended = Ended { exit, started_at_us: self.started_at_us };
+        let mut ended = Ended { exit, started_at_us: self.started_at_us, over: None };
         if stopped {
             return Ending::stopped(self.stop.cause(), &self.shared.id, Some(ended));
         }
-        if self.guard.has_timed_out() { Ending::TimedOut(Some(ended)) } else { Ending::Exited(ended) }
+        if self.guard.has_timed_out() {
+            return Ending::TimedOut(Some(ended));
+        }
+        ended.over = self.exceeded(&ended).and_then(over_limit);
+        Ending::Exited(ended)
+    }
+
+    /// The limit that a command which did not succeed exceeded, if any.
+    fn exceeded(&self, ended: &Ended) -> Option<ExitCause> {
+        if ended.is_success() {
+            return None;
+        }
+        let seen = Some(ended.exit.cause).filter(|cause| matches!(cause, ExitCause::OverLimit(_)));
+        seen.or_else(|| self.limits.as_ref()?.exceeded())
+    }
+}
+
+/// Why a build failed that exceeded a limit of its workspace.
+fn over_limit(cause: ExitCause) -> Option<Reason> {
+    let memory = |more: String| Reason {
+        code: ReasonCode::OutOfMemory,
+        message: format!(
+            "the build needed more memory than its workspace may use (workspace_memory_bytes){more}"
+        ),
+    };
+    match cause {
+        ExitCause::OutOfMemory => Some(memory(String::new())),
+        ExitCause::OverLimit(Over { limit: Limit::Memory, allowed, used }) => {
+            Some(memory(format!(": {used} bytes of {allowed}")))
+        }
+        ExitCause::OverLimit(Over { limit: Limit::Processes, allowed, .. }) => Some(Reason {
+            code: ReasonCode::TooManyProcesses,
+            message: format!(
+                "the build had more processes and threads than the {allowed} that its workspace may have \
+                 (workspace_processes_max)"
+            ),
+        }),
+        ExitCause::OverLimit(_)
+        | ExitCause::Ended
+        | ExitCause::Killed
+        | ExitCause::Deadline
+        | ExitCause::OutputTooLarge(..) => None,
     }
 }
 

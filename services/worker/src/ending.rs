@@ -36,6 +36,8 @@ pub(crate) enum Ending {
 pub(crate) struct Ended {
     pub(crate) exit: Exit,
     pub(crate) started_at_us: Option<u64>,
+    /// The limit of its workspace that the command exceeded.
+    pub(crate) over: Option<Reason>,
 }
 
 impl Ended {
@@ -57,6 +59,16 @@ impl Ending {
     /// The command could not be started.
     pub(crate) fn not_started(message: String) -> Self {
         Self::Failed(Reason { code: ReasonCode::CommandNotStarted, message }, None)
+    }
+
+    /// The workspace could not be made or filled: the build is given back if this machine is the reason, and fails if
+    /// its own files are.
+    pub(crate) fn of_workspace(reason: Reason) -> Self {
+        if reason.code == ReasonCode::WorkerFault {
+            Self::GiveBack(reason)
+        } else {
+            Self::Failed(reason, None)
+        }
     }
 
     /// The shim died, and the command with it.
@@ -164,6 +176,9 @@ impl Ending {
         let (outcome, reason) = match self {
             Self::NotOurs | Self::GiveBack(_) | Self::NotFetched(_) => return None,
             Self::Exited(ended) if ended.is_success() => (Outcome::Succeeded, None),
+            Self::Exited(Ended { over: Some(reason), .. })
+            | Self::Failed(reason, _)
+            | Self::NoContent(reason) => (Outcome::Failed, Some(reason.clone())),
             Self::Exited(ended) => {
                 failed(ReasonCode::CommandFailed, format!("the command failed: {}", ended.text()))
             }
@@ -175,13 +190,12 @@ impl Ending {
                 let message = format!("the build exceeded its timeout of {timeout_seconds} s");
                 (Outcome::TimedOut, Some(Reason { code: ReasonCode::RunningTooLong, message }))
             }
-            Self::Failed(reason, _) | Self::NoContent(reason) => (Outcome::Failed, Some(reason.clone())),
         };
         let unmeasured = BuildResult::without_run(outcome, ReasonCode::CommandFailed, "");
         let result = BuildResult { reason, ..unmeasured };
         Some(match self.ended() {
             None => result,
-            Some(Ended { exit, started_at_us }) => BuildResult {
+            Some(Ended { exit, started_at_us, .. }) => BuildResult {
                 exit_code: exit.exit_code,
                 signal: exit.signal,
                 command_started_at_us: *started_at_us,

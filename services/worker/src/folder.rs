@@ -19,6 +19,8 @@ const NEW: &str = ".new-";
 /// Name of the file with console output that exceeds the limit of the bus.
 /// Name of the folder with the events of Bazel, which its wrapper writes too.
 const TOOL_EVENTS: &str = "tool-events";
+/// Name of the folder with Bazel's outputs.
+const BAZEL: &str = "bazel";
 /// Bytes below which a disk counts as full: a command that runs out of space rarely leaves zero bytes free.
 const FULL: u64 = 256 << 10;
 
@@ -126,7 +128,7 @@ pub(crate) struct RunFolder {
     pub(crate) temporary: PathBuf,
     /// `HOME` of the command.
     pub(crate) home: PathBuf,
-    /// Events that the calls of Bazel wrote for the worker; exists only after such a call.
+    /// Events that the calls of Bazel wrote for the worker; without such a call it is empty, or missing.
     pub(crate) tool_events: PathBuf,
     /// Files of the preparation.
     own: PathBuf,
@@ -137,6 +139,21 @@ impl RunFolder {
         fs::create_dir_all(&self.build)?;
         fs::create_dir_all(&self.temporary)?;
         fs::create_dir_all(&self.home)
+    }
+
+    /// The folders that a build may write to, each of which exists then: also those of Bazel.
+    pub(crate) fn writable(&self) -> io::Result<Vec<PathBuf>> {
+        let bazel = self.root.join(BAZEL);
+        for folder in [&bazel, &self.tool_events] {
+            fs::create_dir_all(folder)?;
+        }
+        let folders = [&self.build, &self.temporary, &self.home, &self.tool_events, &bazel];
+        Ok(folders.into_iter().cloned().collect())
+    }
+
+    /// The folder that contains all others.
+    pub(crate) fn root(&self) -> &Path {
+        &self.root
     }
 
     /// A folder for the preparation's files, which the build does not use.
@@ -156,8 +173,12 @@ impl RunFolder {
 
     /// Whether the folder contains only what a run starts with. A build may also write outside its build folder.
     fn is_as_new(&self) -> bool {
-        let known =
-            |path: &Path| [&self.build, &self.temporary, &self.home].iter().any(|known| *known == path);
+        let known = |path: &Path| {
+            let bazel = self.root.join(BAZEL);
+            [&self.build, &self.temporary, &self.home, &self.own, &self.tool_events, &bazel]
+                .iter()
+                .any(|known| *known == path)
+        };
         is_usable(&self.root)
             && fs::read_dir(&self.root).is_ok_and(|mut entries| {
                 entries.all(|entry| {
@@ -261,7 +282,7 @@ mod tests {
             |it| fs::write(it.build.join("x"), "").unwrap(),
             |it| fs::write(it.home.join("x"), "").unwrap(),
             |it| fs::write(it.temporary.join("x"), "").unwrap(),
-            |it| fs::create_dir(&it.own).unwrap(),
+            |it| fs::write(it.own().unwrap().join("x"), "").unwrap(),
             |it| fs::write(it.root.join("x"), "").unwrap(),
             |it| fs::create_dir_all(it.root.join("bazel/x")).unwrap(),
             |it| {

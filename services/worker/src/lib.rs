@@ -40,21 +40,26 @@ mod usage;
 mod warm;
 mod workspace;
 mod workspace_loop;
+mod workspace_shim;
 mod workspaces;
 
-use std::{sync::Arc, time::Duration};
+use std::{path::Path, sync::Arc, time::Duration};
 
 use model::WorkerId;
+use sandbox::{Bubblewrap, Cgroups, Network, Parent, WorkspaceLimits, WorkspaceSandbox};
 use service::{
     Context, Ready, Running, ServiceError, StartError, host_name, report_disk, send_final_heartbeat,
     send_heartbeat, serve_heartbeats,
 };
-use settings::WorkerSettings;
+use settings::{BuildNetwork, SandboxKind, SandboxSettings, WorkerSettings};
 use telemetry::metrics::{Counter, Label, expect};
 use tokio::task::JoinSet;
 use tracing::info;
 
-use crate::{folder::WorkerFolder, gateway::Gateways, shared::Shared, usage::Usage, workspaces::Workspaces};
+use crate::{
+    folder::WorkerFolder, gateway::Gateways, shared::Shared, usage::Usage, workspace_shim::Bounds,
+    workspaces::Workspaces,
+};
 
 /// Time limit for all workspaces to close at shutdown.
 const CLOSING: Duration = Duration::from_secs(2);
@@ -87,6 +92,7 @@ async fn serve_all(context: Context, settings: WorkerSettings) -> Result<(), Ser
     bazel::install(&folder.programs()).map_err(|source| {
         ServiceError::Start(StartError::Write { path: root.display().to_string(), source })
     })?;
+    let sandbox = sandbox(&settings, &folder, &program).await?;
     context.bus.buckets().announce_worker(&settings.properties).await?;
     let count = settings.workspaces;
     let shared = Arc::new(Shared {
@@ -102,8 +108,11 @@ async fn serve_all(context: Context, settings: WorkerSettings) -> Result<(), Ser
         settings,
     });
     let mut workspace_loops = JoinSet::new();
+    let cgroups = cgroups(&shared.settings);
     for number in 0..count {
-        workspace_loops.spawn(workspace_loop::serve(shared.clone(), number, program.clone()));
+        let limits = cgroups.as_ref().map(|cgroups| limits(&shared, cgroups, number));
+        let bounds = Bounds { sandbox: sandbox.clone(), limits };
+        workspace_loops.spawn(workspace_loop::serve(shared.clone(), number, program.clone(), bounds));
     }
     let mut tasks = JoinSet::new();
     tasks.spawn(offers::serve(shared.clone()));
@@ -130,6 +139,42 @@ async fn serve_all(context: Context, settings: WorkerSettings) -> Result<(), Ser
     workspace_loops.shutdown().await;
     shared.folder.remove();
     Ok(())
+}
+
+/// The control groups of this machine, if workspaces have limits.
+fn cgroups(settings: &WorkerSettings) -> Option<Cgroups> {
+    settings.memory_bytes_max.or(settings.processes_max)?;
+    let cgroups = Cgroups::detect(&Parent::default());
+    cgroups.sweep();
+    Some(cgroups)
+}
+
+fn limits(shared: &Shared, cgroups: &Cgroups, number: u16) -> Arc<WorkspaceLimits> {
+    let WorkerSettings { memory_bytes_max, processes_max, .. } = shared.settings;
+    let name = format!("worker-{}-{number}", std::process::id());
+    Arc::new(WorkspaceLimits::new(cgroups, &name, memory_bytes_max, processes_max))
+}
+
+/// The sandbox of builds, if the settings want one; fails if this machine does not support it.
+async fn sandbox(
+    settings: &WorkerSettings,
+    folder: &WorkerFolder,
+    program: &Path,
+) -> Result<Option<Arc<WorkspaceSandbox>>, ServiceError> {
+    if settings.sandbox == SandboxKind::None {
+        return Ok(None);
+    }
+    let SandboxSettings { read_only, hidden, filter } = settings.sandboxes.clone();
+    let network = match settings.network {
+        BuildNetwork::Host => Network::Host,
+        BuildNetwork::Loopback => Network::Loopback,
+    };
+    let bubblewrap = Bubblewrap { filter, tmp_bytes_max: settings.memory_bytes_max, ..Bubblewrap::default() };
+    let bubblewrap = bubblewrap.showing(read_only).hiding(hidden);
+    let sandbox = WorkspaceSandbox { bubblewrap, network, programs: folder.programs() };
+    let failed = |error| ServiceError::failed("preparing the sandbox of builds", error);
+    sandbox.check(program, folder.path()).await.map_err(failed)?;
+    Ok(Some(Arc::new(sandbox)))
 }
 
 async fn follow_gateways(shared: Arc<Shared>) -> Result<(), ServiceError> {

@@ -2,6 +2,7 @@
 //! itself: they die with the lease, and their output is part of the build's console output.
 
 use std::{
+    io::ErrorKind,
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -12,6 +13,7 @@ use download::{DownloadError, Downloader};
 use futures::FutureExt as _;
 use jobs::passing_code;
 use model::{BlobDigest, Context, Digest, DigestFunction, Reason, ReasonCode};
+use nix::errno::Errno;
 
 use crate::{
     folder::RunFolder,
@@ -245,9 +247,37 @@ fn unavailable(message: String) -> Fault {
     Fault::NoContent(Reason { code: ReasonCode::ContextUnavailable, message })
 }
 
-/// The reason for a failure of the worker's disk.
+/// The reason for a failure to write files of the workspace.
 pub(crate) fn broken(what: &str, error: &std::io::Error) -> Reason {
-    let full = error.kind() == std::io::ErrorKind::StorageFull;
-    let code = if full { ReasonCode::DiskFull } else { ReasonCode::ContextUnavailable };
+    let of_machine = error.raw_os_error().map(Errno::from_raw).is_some_and(is_of_machine);
+    let code = if error.kind() == ErrorKind::StorageFull {
+        ReasonCode::DiskFull
+    } else if of_machine {
+        ReasonCode::WorkerFault
+    } else {
+        ReasonCode::ContextUnavailable
+    };
     Reason { code, message: format!("{what} failed: {error}") }
+}
+
+/// Errors that no content of a build causes: of disks, memory, and too many open files.
+fn is_of_machine(error: Errno) -> bool {
+    matches!(
+        error,
+        Errno::EIO
+            | Errno::EMFILE
+            | Errno::ENFILE
+            | Errno::ENODEV
+            | Errno::ENOMEM
+            | Errno::EROFS
+            | Errno::ESTALE
+            | Errno::EDQUOT
+    )
+}
+
+/// The reason for a workspace that cannot be made, which no build causes.
+pub(crate) fn unusable(error: &std::io::Error) -> Reason {
+    let full = error.kind() == ErrorKind::StorageFull;
+    let code = if full { ReasonCode::DiskFull } else { ReasonCode::WorkerFault };
+    Reason { code, message: format!("creating the workspace failed: {error}") }
 }

@@ -18,7 +18,7 @@ use tracing::debug;
 
 use crate::{
     build_run::Run,
-    command,
+    command::{self, Place},
     ending::Ending,
     environment, home,
     prepare::{self, NO_CONTENT, PrepareOptions},
@@ -97,10 +97,7 @@ impl Run<'_> {
             self.workspace.shim_lives = false;
             return Err(Ending::shim_gone(&error));
         }
-        self.workspace.folder.wipe().map_err(|error| {
-            let reason = prepare::broken("creating the workspace", &error);
-            Ending::Failed(reason, None)
-        })
+        self.workspace.folder.wipe().map_err(|error| Ending::GiveBack(prepare::unusable(&error)))
     }
 
     async fn fill(&mut self) -> Result<Option<Ending>, ChunkFault> {
@@ -156,7 +153,7 @@ impl Run<'_> {
             }
         };
         env.extend(more);
-        let ending = command::run(self, argv, env).await?;
+        let ending = command::run(self, Place::Preparation, argv, env).await?;
         let Ending::Exited(ended) = ending else { return Ok(Some(ending)) };
         if ended.is_success() {
             return Ok(None);
@@ -275,7 +272,7 @@ impl Run<'_> {
             Fault::NoContent(reason) => Ending::NoContent(reason),
             Fault::StoreUnreachable(reason) => Ending::NotFetched(reason),
             Fault::StoreLost(reason) => Ending::GiveBack(reason),
-            Fault::Workspace(reason) => Ending::Failed(reason, None),
+            Fault::Workspace(reason) => Ending::of_workspace(reason),
         })
     }
 }

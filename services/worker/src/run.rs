@@ -5,17 +5,16 @@ use std::{convert::Infallible, sync::Arc, time::Duration};
 use bus::{Bus, GuardedWriter};
 use cas::PutProgress;
 use jobs::{JobEnd, StoreWait};
-use model::{BuildRecord, LogSummary, OutputNotKept, Reason, ReasonCode};
+use model::{BuildId, BuildRecord, LogSummary, OutputNotKept, Reason, ReasonCode};
 use service::{Step, crash_point};
-use shim::Shim;
 use telemetry::escaped;
 use tokio::time::Instant;
-use tracing::{Instrument as _, debug, debug_span};
+use tracing::{Instrument as _, debug, debug_span, warn};
 
 use crate::{
     build_run::Run,
     claim::Claimed,
-    command,
+    command::{self, Place},
     console::{Console, Hurry, Limits},
     ending::Ending,
     environment, event_stream,
@@ -27,6 +26,7 @@ use crate::{
     stop::{Cause, Stop},
     warm::{self, WarmWorkspace},
     workspace::{After, Workspace},
+    workspace_shim::WorkspaceShim,
 };
 
 /// How long a run that was stopped continues to store its outputs: a worker that drains exits at least 5 s after it.
@@ -40,7 +40,7 @@ const WARNINGS_MAX: usize = 20;
 pub(crate) async fn run(
     shared: &Arc<Shared>,
     number: u16,
-    shim: Shim,
+    shim: WorkspaceShim,
     left: Option<WarmWorkspace>,
     claimed: Claimed,
     stop: Stop,
@@ -53,7 +53,7 @@ pub(crate) async fn run(
 async fn run_inside(
     shared: &Arc<Shared>,
     number: u16,
-    shim: Shim,
+    shim: WorkspaceShim,
     left: Option<WarmWorkspace>,
     claimed: Claimed,
     stop: Stop,
@@ -71,8 +71,9 @@ async fn run_inside(
     let folder = match left.map_or_else(|| shared.folder.run_folder(number), |left| Ok(left.folder)) {
         Ok(folder) => folder,
         Err(error) => {
-            let reason = prepare::broken("creating the workspace", &error);
-            finish.write(&mut lease, Ending::Failed(reason, None), RunResults::default()).await;
+            let ending = Ending::GiveBack(prepare::unusable(&error));
+            note_faults(shared, record.build.id, &ending);
+            finish.write(&mut lease, ending, RunResults::default()).await;
             return After { shim: Some(shim), left: None };
         }
     };
@@ -123,12 +124,34 @@ async fn run_inside(
     if keys.is_none() {
         workspace.end_processes().await;
     }
+    note_faults(shared, record.build.id, &ending);
     let used = shared.usage.end(number, ending.ended().map(|ended| &ended.exit));
     let kept = RunResults { preparation_seconds, outputs, log, used, left: keys.clone(), tool, job };
     let ours = finish.write(&mut workspace.lease, ending, kept).await;
     match keys.filter(|_| ours) {
         Some(keys) => workspace.leave_warm(record.build.group, keys).await,
         None => workspace.leave_empty(set_aside).await,
+    }
+}
+
+/// Closes a worker that cannot run builds, and lets it try again after a pause.
+fn note_faults(shared: &Arc<Shared>, build: BuildId, ending: &Ending) {
+    match ending {
+        Ending::GiveBack(Reason { code: ReasonCode::WorkerFault, message }) => {
+            let Some(pause) = shared.workspaces.note_fault(build, message) else { return };
+            warn!(seconds = pause.as_secs(), why = message, "the worker accepts no builds for a while");
+            let shared = Arc::clone(shared);
+            tokio::spawn(async move {
+                tokio::time::sleep(pause).await;
+                shared.workspaces.try_again();
+            });
+        }
+        Ending::Exited(_) | Ending::Tasks { .. } | Ending::TimedOut(_) => shared.workspaces.note_success(),
+        Ending::GiveBack(_)
+        | Ending::Failed(..)
+        | Ending::NoContent(_)
+        | Ending::NotFetched(_)
+        | Ending::NotOurs => {}
     }
 }
 
@@ -151,7 +174,7 @@ impl Run<'_> {
             self.run_job(job).await
         } else {
             let env = environment::variables(self.shared, self.record, &self.workspace.folder);
-            command::run(self, build.command.clone(), env).await
+            command::run(self, Place::Build, build.command.clone(), env).await
         };
         ended.unwrap_or_else(|fault| self.fault(&fault))
     }

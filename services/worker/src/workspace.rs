@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use model::{Group, WorkspaceKeys};
-use shim::Shim;
 use tracing::{debug, warn};
 
 use crate::{
@@ -11,12 +10,13 @@ use crate::{
     guard::Guard,
     lease_keeper::LeaseKeeper,
     warm::{WarmWorkspace, WorkspaceOrigin},
+    workspace_shim::WorkspaceShim,
 };
 
 /// The workspace of one run.
 pub(crate) struct Workspace {
     pub(crate) number: u16,
-    pub(crate) shim: Shim,
+    pub(crate) shim: WorkspaceShim,
     pub(crate) shim_lives: bool,
     pub(crate) folder: RunFolder,
     pub(crate) lease: LeaseKeeper,
@@ -31,7 +31,7 @@ pub(crate) struct Workspace {
 /// The state of the workspace after a run.
 pub(crate) struct After {
     /// The shim, if it can be used again.
-    pub(crate) shim: Option<Shim>,
+    pub(crate) shim: Option<WorkspaceShim>,
     pub(crate) left: Option<WarmWorkspace>,
 }
 
@@ -71,7 +71,7 @@ impl Workspace {
 }
 
 /// Ends all remaining processes; returns whether the shim lives.
-pub(crate) async fn forget(shim: &mut Shim) -> bool {
+pub(crate) async fn forget(shim: &mut WorkspaceShim) -> bool {
     match shim.forget(Duration::ZERO).await {
         Ok(()) => true,
         Err(error) => {

@@ -1,7 +1,7 @@
 //! The loop of one workspace.
 
 use std::{
-    path::{Path, PathBuf},
+    path::PathBuf,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -10,7 +10,6 @@ use futures::FutureExt as _;
 use invariant::impossible;
 use model::{Attempt, OfferVerdict, WorkspaceKind};
 use service::ServiceError;
-use shim::{Options, Shim, ShimError};
 use telemetry::metrics::{Counter, Label, count};
 use tracing::{debug, info, warn};
 
@@ -20,6 +19,7 @@ use crate::{
     stop::Stop,
     warm::WarmWorkspace,
     workspace::forget,
+    workspace_shim::{Bounds, WorkspaceShim},
     workspaces::{Assignment, Phase, ShutDown, Warmth, WorkspaceReceivers},
 };
 
@@ -32,7 +32,8 @@ struct WorkspaceLoop {
     shared: Arc<Shared>,
     number: u16,
     program: PathBuf,
-    shim: Option<Shim>,
+    bounds: Bounds,
+    shim: Option<WorkspaceShim>,
     /// Files and keys of the last build, if another build can reuse them.
     left: Option<WarmWorkspace>,
     /// When that build ended.
@@ -40,13 +41,18 @@ struct WorkspaceLoop {
 }
 
 /// The loop of one workspace: claims the builds offered to it and runs them.
-pub(crate) async fn serve(shared: Arc<Shared>, number: u16, program: PathBuf) -> Result<(), ServiceError> {
+pub(crate) async fn serve(
+    shared: Arc<Shared>,
+    number: u16,
+    program: PathBuf,
+    bounds: Bounds,
+) -> Result<(), ServiceError> {
     let mut receivers = shared
         .workspaces
         .take_receivers(number)
         .ok_or_else(|| ServiceError::failed("a workspace", "the workspace already has a loop"))?;
     let mut workspace =
-        WorkspaceLoop { shared, number, program, shim: None, left: None, since: Instant::now() };
+        WorkspaceLoop { shared, number, program, bounds, shim: None, left: None, since: Instant::now() };
     loop {
         let closing = workspace.shared.workspaces.closing.clone();
         let Some(shim) = workspace.ready(&mut receivers).await else { continue };
@@ -67,19 +73,13 @@ pub(crate) async fn serve(shared: Arc<Shared>, number: u16, program: PathBuf) ->
     }
 }
 
-/// Starts a shim for builds: a process tree that was frozen as a whole when its lease expired
-/// dies without running again.
-async fn start_shim(program: &Path) -> Result<Shim, ShimError> {
-    Shim::start_with(program, &Options { kernel_deadline: true, ..Options::default() }).await
-}
-
 impl WorkspaceLoop {
     /// The workspace's shim, started if necessary: ahead of the first build, which then does not wait for it. `None`
     /// after a failed start and a pause.
-    async fn ready(&mut self, receivers: &mut WorkspaceReceivers) -> Option<&mut Shim> {
+    async fn ready(&mut self, receivers: &mut WorkspaceReceivers) -> Option<&mut WorkspaceShim> {
         let workspaces = &self.shared.workspaces;
         if self.shim.is_none() {
-            match start_shim(&self.program).await {
+            match WorkspaceShim::start(&self.program, self.bounds.clone()).await {
                 Ok(started) => self.shim = Some(started),
                 Err(error) => {
                     warn!(error = telemetry::error_chain(&error), "cannot start a shim");
@@ -106,7 +106,7 @@ impl WorkspaceLoop {
 
     /// Marks the workspace as idle and publishes its warmth.
     fn set_idle(&self) {
-        let tools = self.shim.as_ref().is_some_and(Shim::has_survivors);
+        let tools = self.shim.as_ref().is_some_and(WorkspaceShim::has_survivors);
         let keys = self.left.as_ref().map(|left| left.keys.clone());
         let warmth = Warmth { keys, tools_since: tools.then_some(self.since) };
         self.shared.workspaces.set(self.number, Phase::Idle(warmth));
@@ -164,7 +164,7 @@ impl WorkspaceLoop {
             }
             if !forget(shim).await
                 // The run reports a shim that cannot be started.
-                && let Ok(started) = start_shim(&self.program).await
+                && let Ok(started) = WorkspaceShim::start(&self.program, self.bounds.clone()).await
             {
                 *shim = started;
             }

@@ -2,15 +2,17 @@
 
 use std::{
     sync::atomic::{AtomicBool, Ordering},
+    time::Duration,
     time::Instant,
 };
 
 use invariant::impossible;
 use model::{
-    Attempt, BuildKey, BuildRecord, Offer, OfferVerdict, Sequence, WorkerStatus, WorkspaceKeys,
+    Attempt, BuildId, BuildKey, BuildRecord, Offer, OfferVerdict, Sequence, WorkerStatus, WorkspaceKeys,
     WorkspaceState,
 };
 use parking_lot::Mutex;
+use policy::pause_after_faults;
 use tokio::sync::{Notify, mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
@@ -79,6 +81,8 @@ pub(crate) struct Workspaces {
     shortage: Mutex<Option<String>>,
     /// That the store does not answer, while no offers are accepted for that reason.
     store_away: Mutex<Option<String>>,
+    /// Faults of this worker, and the pause that follows from them.
+    faults: Mutex<Faults>,
     /// Signalled when a workspace starts a build.
     pub(crate) begun: Notify,
     /// Signalled when the dispatchers' view is out of date: send a heartbeat now.
@@ -88,6 +92,16 @@ pub(crate) struct Workspaces {
     /// Cancelled at shutdown: workspaces close.
     pub(crate) closing: CancellationToken,
     idle: Notify,
+}
+
+/// Builds that were given back because of faults of this worker.
+#[derive(Debug, Default)]
+struct Faults {
+    /// Number of different builds since one ran.
+    in_a_row: u32,
+    last: Option<BuildId>,
+    /// Why no offers are accepted, during a pause.
+    closed: Option<String>,
 }
 
 impl Workspaces {
@@ -105,6 +119,7 @@ impl Workspaces {
             draining: AtomicBool::new(false),
             shortage: Mutex::default(),
             store_away: Mutex::default(),
+            faults: Mutex::default(),
             begun: Notify::new(),
             announce: Notify::new(),
             tools: Notify::new(),
@@ -163,9 +178,41 @@ impl Workspaces {
         self.shortage.lock().clone()
     }
 
-    /// Why no offers are accepted, if it is for the disk or the store.
+    /// Why no offers are accepted, if it is for the disk, the store or faults of this worker.
     pub(crate) fn closed_because(&self) -> Option<String> {
-        self.shortage().or_else(|| self.store_away.lock().clone())
+        self.shortage()
+            .or_else(|| self.store_away.lock().clone())
+            .or_else(|| self.faults.lock().closed.clone())
+    }
+
+    /// Notes that a build was given back because of a fault of this worker. After some in a row, refuses offers and
+    /// returns for how long; then call [`Workspaces::try_again`].
+    pub(crate) fn note_fault(&self, build: BuildId, message: &str) -> Option<Duration> {
+        let mut faults = self.faults.lock();
+        // Builds that ran when the worker closed are of the same incident; one that is given back again may be the reason.
+        if faults.closed.is_some() || faults.last.replace(build) == Some(build) {
+            return None;
+        }
+        faults.in_a_row = faults.in_a_row.saturating_add(1);
+        let pause = pause_after_faults(faults.in_a_row)?;
+        faults.closed = Some(format!(
+            "{} builds in a row were given back, the last because {message}; trying again after {} s",
+            faults.in_a_row,
+            pause.as_secs()
+        ));
+        self.announce.notify_one();
+        Some(pause)
+    }
+
+    /// Accepts offers again after faults; the next fault closes the worker for longer.
+    pub(crate) fn try_again(&self) {
+        self.faults.lock().closed = None;
+        self.announce.notify_one();
+    }
+
+    /// Notes that a build ran.
+    pub(crate) fn note_success(&self) {
+        self.faults.lock().in_a_row = 0;
     }
 
     /// Refuses offers while the store does not answer, or accepts them again.

@@ -194,6 +194,10 @@ pub enum ReasonCode {
     OutputNotKept,
     /// An output glob matched no kept file, and the request has `require_outputs`.
     OutputMissing,
+    /// The build used more memory than its workspace may use.
+    OutOfMemory,
+    /// The build had more processes and threads than its workspace may have.
+    TooManyProcesses,
     /// The build ran longer than its timeout.
     RunningTooLong,
     /// The build waited longer than its queue timeout.

@@ -45,7 +45,7 @@ pub enum WorkerStatus {
     Ready,
     /// It finishes running builds and accepts nothing new.
     Draining,
-    /// It accepts nothing new, because its disk is full or its store does not answer.
+    /// It accepts nothing new, because its disk is full, its store does not answer, or it could not run several builds.
     Full,
     /// It is stopping now and accepts nothing.
     Gone,

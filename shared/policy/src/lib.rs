@@ -33,6 +33,7 @@ mod store_wait;
 mod tool_facts;
 mod unread;
 mod why;
+mod worker_faults;
 mod worker_offers;
 pub mod workspace;
 
@@ -59,4 +60,5 @@ pub use store_wait::{store_retry_delay, store_stall_limit, store_time_limit};
 pub use tool_facts::{ConfiguredTarget, tool_facts};
 pub use unread::{StreamPosition, Unread, unread};
 pub use why::{Busy, Stand, Workspaces, basis_text, share_of, why, why_text, with_workers};
+pub use worker_faults::pause_after_faults;
 pub use worker_offers::{NoWorker, WorkspaceCounts, can_run, check_requirements, workspace_counts};

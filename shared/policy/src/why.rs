@@ -196,7 +196,11 @@ pub fn why_text(waiting: &Waiting) -> String {
         reasons.push(without_workspace(waiting));
     } else if waiting.idle_workspaces <= waiting.kept_workspaces {
         let kept = waiting.kept_workspaces;
-        reasons.push(format!("all idle workspaces, {kept}, are kept for emergencies (emergency_workspaces)"));
+        reasons.push(if kept == 1 {
+            "the only idle workspace is kept for emergencies (emergency_workspaces)".to_owned()
+        } else {
+            format!("all idle workspaces, {kept}, are kept for emergencies (emergency_workspaces)")
+        });
     }
     if reasons.is_empty() {
         return match waiting.place {

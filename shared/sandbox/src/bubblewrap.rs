@@ -5,7 +5,9 @@ use std::env;
 use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
 
+use invariant::impossible;
 use nix::unistd::{AccessFlags, access};
 
 use crate::error::SandboxError;
@@ -20,6 +22,18 @@ pub(crate) const PRIVATE: [&str; 3] = ["/tmp", "/dev/shm", "/dev/mqueue"];
 const SYSTEM: [&str; 10] =
     ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc", "/opt", "/sys"];
 
+/// Passwords and keys of the machine: a worker that is root could read them inside, too.
+const SECRETS: [&str; 8] = [
+    "/etc/shadow",
+    "/etc/shadow-",
+    "/etc/gshadow",
+    "/etc/gshadow-",
+    "/etc/sudoers",
+    "/etc/sudoers.d",
+    "/etc/ssl/private",
+    "/etc/forebay",
+];
+
 /// The largest size of a file system in memory that bubblewrap accepts.
 const SIZE_MOST: u64 = i64::MAX.unsigned_abs();
 
@@ -31,8 +45,11 @@ pub struct Bubblewrap {
     /// The files and folders of the host that commands can read. Missing paths are left out; a symbolic
     /// link stays a link.
     pub read_only: Vec<PathBuf>,
-    /// Folders that commands see as empty although they are below one of `read_only`: the data folder.
+    /// Files that commands cannot read, and folders that they see as empty, although they are below one of
+    /// `read_only`: the data folder.
     pub hidden: Vec<PathBuf>,
+    /// Whether system calls are refused that only few programs need and most escapes use.
+    pub filter: bool,
     /// Maximum bytes in `/tmp` and in `/dev/shm`, each of which is in memory; half of the machine's memory if absent.
     pub tmp_bytes_max: Option<u64>,
 }
@@ -40,14 +57,38 @@ pub struct Bubblewrap {
 impl Default for Bubblewrap {
     fn default() -> Self {
         let read_only = SYSTEM.map(PathBuf::from).to_vec();
-        Self { program: "bwrap".into(), read_only, hidden: Vec::new(), tmp_bytes_max: None }
+        let hidden = SECRETS.map(PathBuf::from).to_vec();
+        Self { program: "bwrap".into(), read_only, hidden, filter: true, tmp_bytes_max: None }
     }
 }
 
+/// What sandboxed builds reach over the network.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Network {
+    /// All that the machine reaches.
+    Host,
+    /// Only processes in the same sandbox.
+    Loopback,
+}
+
 /// A command line of bubblewrap, without the program to execute.
-type Call = Vec<OsString>;
+pub(crate) type Call = Vec<OsString>;
 
 impl Bubblewrap {
+    /// The same with more that commands can read.
+    #[must_use]
+    pub fn showing(mut self, paths: impl IntoIterator<Item = PathBuf>) -> Self {
+        self.read_only.extend(paths);
+        self
+    }
+
+    /// The same with more that commands do not see.
+    #[must_use]
+    pub fn hiding(mut self, paths: impl IntoIterator<Item = PathBuf>) -> Self {
+        self.hidden.extend(paths);
+        self
+    }
+
     /// The sandbox of a slot, with its folder at [`INSIDE`].
     pub(crate) fn kept(&self, work: &Path) -> Result<Call, SandboxError> {
         let mut call = self.begin()?;
@@ -58,6 +99,7 @@ impl Bubblewrap {
         self.put_devices(&mut call, true);
         put(&mut call, &["--mqueue", "/dev/mqueue"]);
         bind(&mut call, work, INSIDE);
+        self.put_hidden_read_only(&mut call);
         put(&mut call, &["--remount-ro", "/", "--chdir", "/", "--"]);
         Ok(call)
     }
@@ -88,6 +130,7 @@ impl Bubblewrap {
             self.put_system(&mut call);
             self.put_devices(&mut call, true);
             bind(&mut call, root, INSIDE_ROOT);
+            self.put_hidden_read_only(&mut call);
             // Each separately: mounts below them stay as they are.
             put(&mut call, &["--remount-ro", "/dev", "--remount-ro", "/"]);
             INSIDE_ROOT
@@ -113,10 +156,76 @@ impl Bubblewrap {
         found.ok_or_else(|| SandboxError::NoBubblewrap { program: self.program.clone() })
     }
 
+    /// The sandbox of the builds of a workspace: `folder` is readable at its own path, and `places` in it are writable.
+    /// Each of them is a mount, which cannot be moved or replaced.
+    pub(crate) fn workspace(
+        &self,
+        folder: &Path,
+        places: &[PathBuf],
+        programs: &Path,
+        network: Network,
+    ) -> Result<Call, SandboxError> {
+        let mut call = vec![self.find()?.into_os_string()];
+        put(&mut call, &["--unshare-pid", "--unshare-ipc", "--unshare-cgroup-try", "--die-with-parent"]);
+        put(&mut call, &["--as-pid-1", "--cap-drop", "ALL"]);
+        self.put_filter(&mut call);
+        self.put_system(&mut call);
+        match network {
+            Network::Loopback => put(&mut call, &["--unshare-net"]),
+            Network::Host => put_resolver(&mut call),
+        }
+        self.put_devices(&mut call, true);
+        put(&mut call, &["--mqueue", "/dev/mqueue"]);
+        for path in [folder, programs] {
+            call.extend(["--ro-bind".into(), path.into(), path.into()]);
+        }
+        for path in places {
+            call.extend(["--bind".into(), path.into(), path.into()]);
+        }
+        self.put_hidden_read_only(&mut call);
+        put(&mut call, &["--remount-ro", "/", "--chdir", "/", "--"]);
+        Ok(call)
+    }
+
+    /// Executes nothing in this sandbox: the error says what bubblewrap reported, and how to fix it.
+    pub(crate) fn attempt(call: Call) -> Result<(), SandboxError> {
+        let mut arguments = call.into_iter();
+        let Some(program) = arguments.next() else {
+            impossible!("the command line of bubblewrap is empty");
+            return Ok(());
+        };
+        let mut command = std::process::Command::new(&program);
+        while let Some(argument) = arguments.next() {
+            // This call passes no descriptors.
+            if argument == "--json-status-fd" || argument == "--add-seccomp-fd" {
+                arguments.next();
+            } else {
+                command.arg(argument);
+            }
+        }
+        let output = command.arg("/bin/true").env_clear().stdin(Stdio::null()).output();
+        let output = output.map_err(|source| SandboxError::file("executing", &program, source))?;
+        if output.status.success() {
+            return Ok(());
+        }
+        let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+        let advice = advice(&said);
+        Err(SandboxError::Bubblewrap { said, advice })
+    }
+
+    fn put_filter(&self, call: &mut Call) {
+        if self.filter {
+            for descriptor in shim::FILTER_DESCRIPTORS {
+                put(call, &["--add-seccomp-fd", &descriptor.to_string()]);
+            }
+        }
+    }
+
     fn begin(&self) -> Result<Call, SandboxError> {
         let mut call = vec![self.find()?.into_os_string()];
         put(&mut call, &["--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts"]);
         put(&mut call, &["--unshare-cgroup-try", "--hostname", "forebay", "--die-with-parent"]);
+        self.put_filter(&mut call);
         Ok(call)
     }
 
@@ -128,13 +237,39 @@ impl Bubblewrap {
                 call.extend(["--ro-bind".into(), path.into(), path.into()]);
             }
         }
-        for path in &self.hidden {
-            // Only visible folders need hiding; hiding another one would reveal that it exists.
-            if self.read_only.iter().any(|shown| path.starts_with(shown)) && path.exists() {
+        self.put_masks(call);
+        put(call, &["--dir", "/var", "--dir", "/run", "--symlink", "/tmp", "/var/tmp"]);
+    }
+
+    /// The hidden files and folders, at the paths at which they would be visible. Hiding others would reveal that they
+    /// exist.
+    fn masked(&self) -> Vec<PathBuf> {
+        let shown = || self.read_only.iter().filter(|shown| fs::read_link(shown).is_err());
+        let inside = |path: PathBuf| {
+            shown().filter_map(move |shown| {
+                let below = path.strip_prefix(shown.canonicalize().ok()?).ok()?.to_owned();
+                // Without a trailing slash, which a file must not have.
+                Some(within(shown, &below))
+            })
+        };
+        self.hidden.iter().filter_map(|path| path.canonicalize().ok()).flat_map(inside).collect()
+    }
+
+    fn put_masks(&self, call: &mut Call) {
+        for path in self.masked() {
+            if path.is_dir() {
                 call.extend(["--tmpfs".into(), path.into()]);
+            } else {
+                call.extend(["--ro-bind".into(), "/dev/null".into(), path.into()]);
             }
         }
-        put(call, &["--dir", "/var", "--dir", "/run", "--symlink", "/tmp", "/var/tmp"]);
+    }
+
+    /// After all mounts below them: nothing can be written where hidden folders are.
+    fn put_hidden_read_only(&self, call: &mut Call) {
+        for path in self.masked().into_iter().filter(|path| path.is_dir()) {
+            call.extend(["--remount-ro".into(), path.into()]);
+        }
     }
 
     fn put_devices(&self, call: &mut Call, tmp: bool) {
@@ -156,6 +291,16 @@ pub(crate) fn within(root: &Path, path: &Path) -> PathBuf {
 
 fn put(call: &mut Call, arguments: &[&str]) {
     call.extend(arguments.iter().map(OsString::from));
+}
+
+/// The file with name servers, if a link in `/etc` leads to it.
+fn put_resolver(call: &mut Call) {
+    let path = Path::new("/etc/resolv.conf");
+    if let Ok(target) = path.canonicalize()
+        && target != path
+    {
+        call.extend(["--ro-bind".into(), target.clone().into(), target.into()]);
+    }
 }
 
 fn bind(call: &mut Call, from: &Path, to: &str) {

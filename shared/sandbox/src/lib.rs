@@ -34,8 +34,9 @@ mod log;
 mod outcome;
 mod running;
 mod slot;
+mod workspace;
 
-pub use bubblewrap::Bubblewrap;
+pub use bubblewrap::{Bubblewrap, Network};
 pub use cgroups::{Cgroups, Parent, Version, memory_groups};
 pub use config::{Limits, Run, Sandbox, SlotConfig};
 pub use error::SandboxError;
@@ -44,3 +45,4 @@ pub use outcome::{Ended, NotStarted, Outcome};
 pub use running::{Control, Event, Running};
 pub use shim::{Cause, Limit, Over, Stream, User};
 pub use slot::Slot;
+pub use workspace::{WorkspaceLimits, WorkspaceSandbox};

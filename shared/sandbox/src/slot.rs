@@ -12,7 +12,7 @@ use nix::unistd::{getegid, geteuid};
 use shim::{Command, Deadline, Files, Options, Shim, ShimError};
 use tokio::sync::watch;
 
-use crate::bubblewrap::{self, INSIDE, PRIVATE, within};
+use crate::bubblewrap::{self, Bubblewrap, Call, INSIDE, PRIVATE, within};
 use crate::cgroups::Group;
 use crate::config::{Run, Sandbox, SlotConfig};
 use crate::error::SandboxError;
@@ -199,6 +199,7 @@ impl Slot {
             user: self.config.user,
             join: self.group.join_files(),
             processes_max: self.config.processes_max.filter(|_| !self.group.limits_processes()),
+            filter: self.config.bubblewrap.filter,
             ..Options::default()
         };
         match kind {
@@ -223,34 +224,11 @@ impl Slot {
     }
 
     /// Runs bubblewrap with an empty command to get its error message.
-    fn try_bubblewrap(&self, call: Option<Vec<OsString>>) -> Result<(), SandboxError> {
-        let call = match call {
+    fn try_bubblewrap(&self, call: Option<Call>) -> Result<(), SandboxError> {
+        Bubblewrap::attempt(match call {
             Some(call) => call,
             None => self.config.bubblewrap.alone(&self.config.work, Path::new(""), false)?,
-        };
-        // This call passes no status descriptor.
-        let call: Vec<_> = call.into_iter().collect();
-        let Some((program, arguments)) = call.split_first() else {
-            impossible!("the command line of bubblewrap is empty");
-            return Ok(());
-        };
-        let mut command = std::process::Command::new(program);
-        let mut arguments = arguments.iter();
-        while let Some(argument) = arguments.next() {
-            if argument == "--json-status-fd" {
-                arguments.next();
-            } else {
-                command.arg(argument);
-            }
-        }
-        let output = command.arg("/bin/true").env_clear().stdin(std::process::Stdio::null()).output();
-        let output = output.map_err(|source| SandboxError::file("executing", program, source))?;
-        if output.status.success() {
-            return Ok(());
-        }
-        let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-        let advice = bubblewrap::advice(&said);
-        Err(SandboxError::Bubblewrap { said, advice })
+        })
     }
 
     /// Whether the commands' user can enter the slot's folder by its path.

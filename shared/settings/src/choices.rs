@@ -26,13 +26,23 @@ pub enum GroupsWithoutQuota {
     Refuse,
 }
 
-/// How actions are separated from the machine.
+/// How actions, or builds, are separated from the machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SandboxKind {
     Bubblewrap,
-    /// Actions run without a sandbox, on machines that do not support it.
+    /// They run without a sandbox, on machines that do not support it.
     None,
+}
+
+/// What sandboxed builds reach over the network.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum BuildNetwork {
+    /// All that the machine reaches.
+    Host,
+    /// Only processes of the same workspace, over a loopback interface of its own.
+    Loopback,
 }
 
 impl FromStr for SandboxKind {

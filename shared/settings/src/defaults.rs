@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, path::PathBuf};
 use invariant::impossible;
 use model::{ActionOrder, BandOrder, EstimatorKind, ExecutorType, Occupancy};
 
-use crate::{GroupsWithoutQuota, LogFormat, SandboxKind, Settings};
+use crate::{BuildNetwork, GroupsWithoutQuota, LogFormat, SandboxKind, Settings};
 
 /// Instruction set of the machine, as spelt in platform properties.
 fn isa() -> &'static str {
@@ -110,6 +110,10 @@ impl Default for Settings {
             keep_failed_workspaces: false,
             worker_properties: properties(),
             unpacked_bytes_max: 10 << 30,
+            workspace_memory_bytes: 0,
+            workspace_processes_max: 0,
+            build_sandbox: SandboxKind::None,
+            build_network: BuildNetwork::Host,
             git_config_file: None,
             job_tasks_in_flight: 512,
             instances: "=default main=default main/*=default".into(),
@@ -156,6 +160,8 @@ impl Default for Settings {
             starting_max: 0,
             sandbox: SandboxKind::Bubblewrap,
             sandbox_read_only: Vec::new(),
+            sandbox_hidden: Vec::new(),
+            sandbox_filter: true,
             pool: "default".into(),
             pool_properties: properties(),
             pool_root_is_input: false,

@@ -29,13 +29,13 @@ mod variables;
 
 pub use autoscale::PoolScaling;
 pub use check::SettingsError;
-pub use choices::{GroupsWithoutQuota, LogFormat, SandboxKind};
+pub use choices::{BuildNetwork, GroupsWithoutQuota, LogFormat, SandboxKind};
 pub use descriptions::DescribedSetting;
 pub use parts::{
     ArchiveSettings, AutoscalerSettings, CasSettings, ConnectionSettings, DispatcherSettings,
     EnqueuerSettings, ExecutorSettings, GatewaySettings, GovernorSettings, HedgeSettings, PageSettings,
-    ReaperSettings, SchedulerSettings, ServiceSettings, StoreSettings, TopologySettings, TrainerSettings,
-    WatchdogSettings, WebSettings, WorkerSettings,
+    ReaperSettings, SandboxSettings, SchedulerSettings, ServiceSettings, StoreSettings, TopologySettings,
+    TrainerSettings, WatchdogSettings, WebSettings, WorkerSettings,
 };
 pub use variables::unknown_variables;
 
@@ -205,6 +205,17 @@ pub struct Settings {
     pub worker_properties: BTreeMap<String, Vec<String>>,
     /// Maximum unpacked size of the archive of a build in bytes.
     pub unpacked_bytes_max: u64,
+    /// Maximum memory of all processes in a workspace in bytes: of a build, and of the tool servers that it uses. A build
+    /// that needs more fails. 0: no limit.
+    pub workspace_memory_bytes: u64,
+    /// Maximum number of processes and threads in a workspace. 0: no limit.
+    pub workspace_processes_max: u64,
+    /// Sandbox of builds: `bubblewrap`, or `none`. Their sources are fetched outside of it.
+    #[serde(deserialize_with = "choices::named")]
+    pub build_sandbox: SandboxKind,
+    /// Network of sandboxed builds: `host`, or `loopback`, without any other machine and without the farm.
+    #[serde(deserialize_with = "choices::named")]
+    pub build_network: BuildNetwork,
     /// File with git settings for fetching sources: proxies, mirrors, credential helpers, filters. The settings of the
     /// machine and of the worker's user are ignored, because a build could have written them.
     pub git_config_file: Option<PathBuf>,
@@ -313,9 +324,16 @@ pub struct Settings {
     /// Sandbox of actions: `bubblewrap`, or `none` on machines that do not support it.
     #[serde(deserialize_with = "choices::named")]
     pub sandbox: SandboxKind,
-    /// Folders of the machine that sandboxed actions can read, in addition to system folders.
+    /// Folders of the machine that sandboxed actions and builds can read, in addition to system folders.
     #[serde(deserialize_with = "structured")]
     pub sandbox_read_only: Vec<PathBuf>,
+    /// Files and folders of the machine that sandboxed actions and builds never see, in addition to the data folder and
+    /// the passwords and keys in `/etc`.
+    #[serde(deserialize_with = "structured")]
+    pub sandbox_hidden: Vec<PathBuf>,
+    /// Whether sandboxed actions and builds are refused system calls that most escapes from sandboxes use, for example
+    /// those that create user namespaces.
+    pub sandbox_filter: bool,
     /// Name of the pool of this machine's executors.
     pub pool: String,
     /// Platform properties that they offer, with the values of each.

@@ -160,6 +160,17 @@ impl Shim {
         self.launch(command, Vec::new(), true, &Limits::default()).await
     }
 
+    /// Like [`Shim::run_and_keep`] with `keep`, else like [`Shim::run`], and restricted by `limits`. Survivors of earlier
+    /// commands count, too.
+    pub async fn run_limited(
+        &mut self,
+        command: &Command,
+        keep: bool,
+        limits: &Limits,
+    ) -> Result<Running<'_>, ShimError> {
+        self.launch(command, Vec::new(), keep, limits).await
+    }
+
     /// Like [`Shim::run`], with its output going into files, and restricted by `limits`.
     pub async fn run_into(
         &mut self,

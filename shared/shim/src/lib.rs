@@ -28,6 +28,7 @@
 mod client;
 mod control;
 mod error;
+mod filter;
 mod frame;
 mod guardian;
 mod link;
@@ -40,6 +41,7 @@ mod server;
 pub use client::{Running, Shim};
 pub use control::Control;
 pub use error::ShimError;
+pub use filter::FILTER_DESCRIPTORS;
 pub use model::{
     Cause, Command, Deadline, Event, Exit, Limit, Limits, Measured, Mode, Moment, Over, SpawnErrorKind,
     Stream,

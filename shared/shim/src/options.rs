@@ -25,6 +25,9 @@ pub struct Options {
     /// A program and arguments that create the namespaces instead of the shim: the path of an executable and its
     /// arguments are appended, and this must become the first process of a new PID namespace.
     pub wrapper: Vec<OsString>,
+    /// Whether wrappers get filters of system calls at [`crate::FILTER_DESCRIPTORS`]. Wrappers are `wrapper` and the
+    /// commands that have a [`Files::status`].
+    pub filter: bool,
     /// Private folders that are emptied after each command. If there are any, a shim also checks for other traces of
     /// a command in its IPC and network namespaces; see [`crate::Shim::is_spent`].
     pub tidy: Vec<PathBuf>,
@@ -91,6 +94,9 @@ impl Options {
         for folder in &self.tidy {
             arguments.extend(["--tidy".into(), folder.into()]);
         }
+        if self.filter {
+            arguments.push("--filter".into());
+        }
         if self.kernel_deadline {
             arguments.push("--kernel-deadline".into());
         }
@@ -119,6 +125,7 @@ pub(crate) fn role(arguments: impl IntoIterator<Item = OsString>) -> Option<Role
             "--user" => options.user = Some(user(&arguments.next()?)?),
             "--processes" => options.processes_max = Some(arguments.next()?.to_str()?.parse().ok()?),
             "--join" => options.join.push(arguments.next()?.into()),
+            "--filter" => options.filter = true,
             "--kernel-deadline" => options.kernel_deadline = true,
             "--tidy" => options.tidy.push(arguments.next()?.into()),
             _ => return None,
@@ -149,6 +156,7 @@ mod tests {
             processes_max: Some(9),
             wrapper: vec!["bwrap".into(), "--user".into()],
             tidy: vec!["/tmp".into()],
+            filter: true,
             kernel_deadline: true,
         };
         assert_eq!(role(options.outer_arguments()), Some(Role::Outer(options.clone())));
@@ -156,7 +164,8 @@ mod tests {
         let Role::Inner { mode, wrapped: true, options: inner } = inner else { panic!("{inner:?}") };
         assert_eq!(mode, Mode::PidNamespace);
         assert_eq!((inner.user, inner.processes_max), (options.user, options.processes_max));
-        assert_eq!((inner.tidy, inner.kernel_deadline), (options.tidy, options.kernel_deadline));
+        assert_eq!(inner.tidy, options.tidy);
+        assert!(inner.kernel_deadline && inner.filter);
         for foreign in [vec!["--help"], vec!["--user", "root"], vec!["--mode"], vec!["bwrap"]] {
             assert_eq!(role(foreign.into_iter().map(OsString::from)), None);
         }

@@ -113,6 +113,7 @@ fn spawn_inner(mode: Mode, options: &Options) -> io::Result<(Child, UnixStream)>
             // Passed as a descriptor: the wrapper's file system may not contain the file.
             let program = File::open(program)?;
             server::pass_descriptor(program.as_fd())?;
+            let _filters = options.filter.then(server::pass_filters).transpose()?;
             let path = format!("/proc/self/fd/{}", program.as_raw_fd());
             Command::new(wrapper).args(first).arg(path).arg("shim").args(arguments).stdout(held).spawn()?
         }
@@ -140,6 +141,10 @@ fn inner(mode: Mode, wrapped: bool, options: Options) -> io::Result<()> {
     if let Some(user) = options.user {
         server::become_user(user)?;
     }
+    if wrapped {
+        // A command of the same user could change this program through /proc, or trace this process.
+        prctl::set_dumpable(false)?;
+    }
     if mode == Mode::PidNamespace {
         // Set after the change of user, which clears it.
         prctl::set_pdeathsig(Signal::SIGKILL)?;
@@ -153,7 +158,7 @@ fn inner(mode: Mode, wrapped: bool, options: Options) -> io::Result<()> {
     let null = null()?;
     dup2_stdin(&null)?;
     dup2_stdout(&null)?;
-    server::serve(socket, guardian, mode, options.tidy)
+    server::serve(socket, guardian, mode, options)
 }
 
 /// Mounts a `/proc` that shows the new namespace. A container may refuse it; then the old one

@@ -15,7 +15,6 @@ use std::io;
 use std::ops::ControlFlow;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use invariant::{Present as _, impossible};
@@ -26,12 +25,14 @@ use nix::sys::signalfd::{SfdFlags, SignalFd};
 use crate::frame::{self, HEADER, Reply, Request};
 use crate::guardian::Guardian;
 use crate::model::{Cause, Command, Deadline, Event, Exit, Limits, Mode, Moment, SpawnErrorKind, Stream};
+use crate::options::Options;
 use alarm::Alarm;
 use cleaner::Cleaner;
 use limit_monitor::LimitMonitor;
 use outbox::Outbox;
 use run::{Run, RunEnd, RunOptions};
 use spawn::Outputs;
+pub(crate) use spawn::pass_filters;
 use survivors::Survivors;
 pub(crate) use sys::{
     become_user, default_child_signal, keep_mount_right, pass_descriptor, pass_no_descriptors, pass_no_rights,
@@ -42,13 +43,8 @@ pub(crate) use tree::{Tree, own_cpu};
 const READ_SIZE: usize = 16 * 1024;
 
 /// Serves the worker at the other end of `socket` until that end or `guardian`'s closes; afterwards no process is
-/// alive. The folders of `tidy` are emptied after each command.
-pub(crate) fn serve(
-    socket: UnixStream,
-    guardian: Guardian,
-    mode: Mode,
-    tidy: Vec<PathBuf>,
-) -> io::Result<()> {
+/// alive. Of `options`, those about commands apply.
+pub(crate) fn serve(socket: UnixStream, guardian: Guardian, mode: Mode, options: Options) -> io::Result<()> {
     default_child_signal()?;
     let mut signals = SigSet::empty();
     signals.add(Signal::SIGCHLD);
@@ -61,7 +57,8 @@ pub(crate) fn serve(
         children,
         alarm: Alarm::new()?,
         tree: Tree::new(mode),
-        cleaner: Cleaner::new(tidy),
+        cleaner: Cleaner::new(options.tidy),
+        filter: options.filter,
         inbox: Vec::new(),
         files: Vec::new(),
         outbox: Outbox::new(),
@@ -81,6 +78,8 @@ struct Server {
     alarm: Alarm,
     tree: Tree,
     cleaner: Cleaner,
+    /// Whether wrappers get filters of system calls.
+    filter: bool,
     inbox: Vec<u8>,
     /// Received descriptors whose request has not arrived yet.
     files: Vec<OwnedFd>,
@@ -304,7 +303,7 @@ impl Server {
         let mut signals = SigSet::empty();
         signals.add(Signal::SIGCHLD);
         signals.thread_unblock()?;
-        let spawned = spawn::spawn(command, outputs, &limits);
+        let spawned = spawn::spawn(command, outputs, &limits, self.filter);
         signals.thread_block()?;
         match spawned {
             Ok(spawned) => {

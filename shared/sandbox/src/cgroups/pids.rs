@@ -52,16 +52,16 @@ impl Pids {
             before.limit = limit;
             before.unsure = false;
         }
-        if limit.is_some() {
+        if limit.or(self.usual).is_some() {
             before.refused = self.refused();
         }
         Ok(())
     }
 
-    /// Whether a process was refused since the run began, because of the run's own limit.
+    /// Whether a process was refused since the run began.
     pub(super) fn is_over(&self) -> bool {
         let before = *self.before.lock();
-        before.limit.is_some() && self.refused() > before.refused
+        before.limit.or(self.usual).is_some() && self.refused() > before.refused
     }
 
     fn write(&self, limit: Option<u64>) -> Result<(), SandboxError> {

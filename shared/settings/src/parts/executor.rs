@@ -1,7 +1,8 @@
-use std::{collections::BTreeMap, path::PathBuf, time::Duration};
+use std::{collections::BTreeMap, time::Duration};
 
 use model::{Amount, ExecutorType, ResourceName, TaskLimits};
 
+use super::sandbox::SandboxSettings;
 use crate::{SandboxKind, Settings};
 
 /// Settings of the service `executor`.
@@ -18,7 +19,7 @@ pub struct ExecutorSettings {
     pub pool_properties: BTreeMap<String, Vec<String>>,
     pub pool_root_is_input: bool,
     pub sandbox: SandboxKind,
-    pub sandbox_read_only: Vec<PathBuf>,
+    pub sandboxes: SandboxSettings,
     pub action_uid: u32,
     pub action_limits: TaskLimits,
     pub action_output_bytes_max: u64,
@@ -49,7 +50,7 @@ impl Settings {
             pool_properties: self.pool_properties.clone(),
             pool_root_is_input: self.pool_root_is_input,
             sandbox: self.sandbox,
-            sandbox_read_only: self.sandbox_read_only.clone(),
+            sandboxes: self.sandboxes(),
             action_uid: self.action_uid,
             action_limits: self.action_limits(),
             action_output_bytes_max: self.action_output_bytes_max,

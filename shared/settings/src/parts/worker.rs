@@ -2,7 +2,8 @@ use std::{path::PathBuf, time::Duration};
 
 use model::{ExecutorType, WorkerProperties};
 
-use crate::Settings;
+use super::sandbox::SandboxSettings;
+use crate::{BuildNetwork, SandboxKind, Settings};
 
 /// Settings of the service `worker`.
 #[derive(Debug, Clone)]
@@ -18,6 +19,11 @@ pub struct WorkerSettings {
     pub log_bytes_max: u64,
     pub output_bytes_max: u64,
     pub unpacked_bytes_max: u64,
+    pub memory_bytes_max: Option<u64>,
+    pub processes_max: Option<u64>,
+    pub sandbox: SandboxKind,
+    pub network: BuildNetwork,
+    pub sandboxes: SandboxSettings,
     pub git_config_file: Option<PathBuf>,
     pub job_tasks_in_flight: usize,
     pub action_output_bytes_max: u64,
@@ -40,6 +46,11 @@ impl Settings {
             log_bytes_max: self.log_bytes_max,
             output_bytes_max: self.output_bytes_max,
             unpacked_bytes_max: self.unpacked_bytes_max,
+            memory_bytes_max: Some(self.workspace_memory_bytes).filter(|bytes| *bytes > 0),
+            processes_max: Some(self.workspace_processes_max).filter(|count| *count > 0),
+            sandbox: self.build_sandbox,
+            network: self.build_network,
+            sandboxes: self.sandboxes(),
             git_config_file: self.git_config_file.clone(),
             job_tasks_in_flight: self.job_tasks_in_flight,
             action_output_bytes_max: self.action_output_bytes_max,

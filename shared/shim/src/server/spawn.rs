@@ -14,6 +14,7 @@ use nix::sys::resource::Resource;
 use nix::unistd::{AccessFlags, access};
 
 use super::sys::{self, ResourceLimit};
+use crate::filter::{self, FILTER_DESCRIPTORS};
 use crate::model::{Command, Limits, SpawnErrorKind};
 use crate::options::STATUS_DESCRIPTOR;
 
@@ -56,8 +57,19 @@ pub(crate) struct SpawnError {
     pub(crate) message: String,
 }
 
-/// Starts a command in its own process group.
-pub(crate) fn spawn(command: &Command, outputs: Outputs, limits: &Limits) -> Result<Spawned, SpawnError> {
+/// Passes the filters of system calls to the wrapper that is started next, as long as the result exists.
+pub(crate) fn pass_filters() -> io::Result<[sys::Passed; 2]> {
+    let ([refused, missing], [first, second]) = (filter::files()?, FILTER_DESCRIPTORS);
+    Ok([sys::Passed::at(refused, first)?, sys::Passed::at(missing, second)?])
+}
+
+/// Starts a command in its own process group; `filter`: a wrapper gets filters of system calls.
+pub(crate) fn spawn(
+    command: &Command,
+    outputs: Outputs,
+    limits: &Limits,
+    filter: bool,
+) -> Result<Spawned, SpawnError> {
     let Some((name, arguments)) = command.argv.split_first() else {
         return Err(error(SpawnErrorKind::InvalidInput, "the command is empty".to_owned()));
     };
@@ -74,6 +86,9 @@ pub(crate) fn spawn(command: &Command, outputs: Outputs, limits: &Limits) -> Res
     };
     let wrapper = status.is_some();
     let _passed = status.map(|file| sys::Passed::at(file, STATUS_DESCRIPTOR)).transpose().map_err(no_pipe)?;
+    let no_filter =
+        |source| error(kind_of(&source), format!("cannot filter the calls of `{name}`: {source}"));
+    let _filters = (wrapper && filter).then(pass_filters).transpose().map_err(no_filter)?;
     // Standard input is the shim's own, /dev/null. The program is given as a path because a search in the command's
     // PATH would make the standard library fork.
     let mut call = std::process::Command::new(&program);

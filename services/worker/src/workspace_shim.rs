@@ -1,0 +1,126 @@
+//! The processes of a workspace: a shim for the preparation, and one inside the sandbox for the commands of builds. Without a
+//! sandbox, one shim runs both.
+
+use std::{
+    fs, io,
+    os::unix::fs::MetadataExt as _,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+
+use sandbox::{WorkspaceLimits, WorkspaceSandbox};
+use shim::{Options, Shim, ShimError};
+
+use crate::folder::RunFolder;
+
+/// Runs the commands of one workspace.
+pub(crate) struct WorkspaceShim {
+    program: PathBuf,
+    plain: Shim,
+    bounds: Bounds,
+    inside: Option<Inside>,
+}
+
+/// What separates the builds of a workspace from others, and limits them.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Bounds {
+    pub(crate) sandbox: Option<Arc<WorkspaceSandbox>>,
+    pub(crate) limits: Option<Arc<WorkspaceLimits>>,
+}
+
+impl Bounds {
+    fn join_files(&self) -> Vec<PathBuf> {
+        self.limits.as_ref().map(|limits| limits.join_files()).unwrap_or_default()
+    }
+}
+
+/// A shim in a sandbox around a folder.
+struct Inside {
+    shim: Shim,
+    /// Device and number of each of its folders: a new one at the same path is not visible in the sandbox.
+    folders: Vec<(u64, u64)>,
+}
+
+impl WorkspaceShim {
+    /// Starts a shim for builds: a process tree that was frozen as a whole when its lease expired dies without running
+    /// again. The sandbox is started for the first command in it.
+    pub(crate) async fn start(program: &Path, bounds: Bounds) -> Result<Self, ShimError> {
+        // With a sandbox, only what is in it is limited.
+        let join = if bounds.sandbox.is_some() { Vec::new() } else { bounds.join_files() };
+        let options = Options { kernel_deadline: true, join, ..Options::default() };
+        let plain = Shim::start_with(program, &options).await?;
+        Ok(Self { program: program.to_owned(), plain, bounds, inside: None })
+    }
+
+    /// The limits of the workspace, if it has any.
+    pub(crate) fn limits(&self) -> Option<Arc<WorkspaceLimits>> {
+        self.bounds.limits.clone()
+    }
+
+    /// The shim for programs of the worker, which see the machine.
+    pub(crate) fn plain(&mut self) -> &mut Shim {
+        &mut self.plain
+    }
+
+    /// The shim for the commands of a build in `folder`.
+    pub(crate) async fn of_build(&mut self, folder: &RunFolder) -> Result<&mut Shim, ShimError> {
+        let Some(sandbox) = &self.bounds.sandbox else { return Ok(&mut self.plain) };
+        let failed = |source| ShimError::Start { program: sandbox.bubblewrap.program.clone(), source };
+        let places = folder.writable().map_err(failed)?;
+        let folders = std::iter::once(folder.root())
+            .chain(places.iter().map(PathBuf::as_path))
+            .map(|path| fs::symlink_metadata(path).map(|it| (it.dev(), it.ino())))
+            .collect::<io::Result<Vec<_>>>()
+            .map_err(failed)?;
+        if let Some(mut inside) = self.inside.take() {
+            if inside.folders == folders && !inside.shim.is_gone() {
+                return Ok(&mut self.inside.insert(inside).shim);
+            }
+            inside.shim.end().await?;
+        }
+        let options =
+            sandbox.options(folder.root(), &places).map_err(|error| failed(io::Error::other(error)))?;
+        let options = Options { join: self.bounds.join_files(), ..options };
+        let shim = Shim::start_with(&self.program, &options).await?;
+        Ok(&mut self.inside.insert(Inside { shim, folders }).shim)
+    }
+
+    /// Whether a command left processes alive, according to the last report.
+    pub(crate) fn has_survivors(&self) -> bool {
+        self.plain.has_survivors() || self.inside.as_ref().is_some_and(|inside| inside.shim.has_survivors())
+    }
+
+    /// Ends the processes that commands left: SIGTERM to all, and SIGKILL after `grace`. The sandbox ends with them: the
+    /// next build finds nothing in `/tmp` and in shared memory. May be dropped and repeated.
+    pub(crate) async fn forget(&mut self, grace: Duration) -> Result<(), ShimError> {
+        self.plain.forget(grace).await?;
+        if let Some(inside) = &mut self.inside {
+            inside.shim.forget(grace).await?;
+            inside.shim.end().await?;
+        }
+        self.inside = None;
+        Ok(())
+    }
+
+    /// Waits while no command runs; returns when the processes that commands left have ended on their own, and fails
+    /// when a shim has ended. May be dropped at any time.
+    pub(crate) async fn idle(&mut self) -> Result<(), ShimError> {
+        match &mut self.inside {
+            Some(inside) => tokio::select! {
+                ended = self.plain.idle() => ended,
+                ended = inside.shim.idle() => ended,
+            },
+            None => self.plain.idle().await,
+        }
+    }
+
+    /// Ends all processes; returns when they are dead.
+    pub(crate) async fn end(&mut self) -> Result<(), ShimError> {
+        let inside = match &mut self.inside {
+            Some(inside) => inside.shim.end().await,
+            None => Ok(()),
+        };
+        self.plain.end().await.and(inside)
+    }
+}

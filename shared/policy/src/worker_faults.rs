@@ -1,0 +1,29 @@
+//! When a worker that cannot run builds closes itself.
+
+use std::time::Duration;
+
+/// Number of builds in a row that a worker gives back because of its own faults before it closes.
+const IN_A_ROW: u32 = 3;
+const FIRST: Duration = Duration::from_secs(10);
+const MOST: Duration = Duration::from_secs(600);
+
+/// For how long a worker accepts no builds after it gave back this many in a row because of its own faults; none if it
+/// goes on. It then tries one more, and each further fault doubles the pause, up to 10 minutes.
+pub fn pause_after_faults(in_a_row: u32) -> Option<Duration> {
+    let doublings = in_a_row.checked_sub(IN_A_ROW)?;
+    Some(FIRST.saturating_mul(2_u32.saturating_pow(doublings)).min(MOST))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_pause_grows_up_to_its_limit() {
+        let seconds = |faults| pause_after_faults(faults).map(|pause| pause.as_secs());
+        assert_eq!(
+            [0, 2, 3, 4, 5, 9, u32::MAX].map(seconds),
+            [None, None, Some(10), Some(20), Some(40), Some(600), Some(600)]
+        );
+    }
+}

@@ -1,0 +1,104 @@
+//! The sandbox and the limits of the builds in a workspace, which are kept for many builds together with the tool servers
+//! in it.
+
+use std::path::{Path, PathBuf};
+
+use shim::{Cause, Limit, Options, Over, Shim};
+
+use crate::bubblewrap::{Bubblewrap, Network};
+use crate::cgroups::{Cgroups, Group};
+use crate::error::SandboxError;
+
+/// How the builds of a worker are isolated from the machine and from each other.
+#[derive(Debug, Clone)]
+pub struct WorkspaceSandbox {
+    pub bubblewrap: Bubblewrap,
+    pub network: Network,
+    /// A folder with programs of the worker, which builds can read.
+    pub programs: PathBuf,
+}
+
+impl WorkspaceSandbox {
+    /// The options of a shim whose commands can write to `places`, and to private folders in memory. All are folders
+    /// that exist. Commands cannot replace them, and cannot write elsewhere in `folder`, which contains them.
+    ///
+    /// # Errors
+    ///
+    /// Fails if bubblewrap is not installed.
+    pub fn options(&self, folder: &Path, places: &[PathBuf]) -> Result<Options, SandboxError> {
+        Ok(Options {
+            wrapper: self.bubblewrap.workspace(folder, places, &self.programs, self.network)?,
+            filter: self.bubblewrap.filter,
+            kernel_deadline: true,
+            ..Options::default()
+        })
+    }
+
+    /// Checks whether this machine supports the sandbox; the error says why not and how to fix it. `program` is the
+    /// executable of shims.
+    ///
+    /// # Errors
+    ///
+    /// Fails if bubblewrap is not installed, or the machine refuses the sandbox or its filters.
+    pub async fn check(&self, program: &Path, folder: &Path) -> Result<(), SandboxError> {
+        match Shim::start_with(program, &self.options(folder, &[])?).await {
+            Ok(shim) => Ok(shim.stop().await?),
+            Err(error) => {
+                Bubblewrap::attempt(self.bubblewrap.workspace(folder, &[], &self.programs, self.network)?)?;
+                Err(error.into())
+            }
+        }
+    }
+}
+
+/// Processes of the shims in the group of a workspace, which do not count for its limit.
+const SHIMS: u64 = 6;
+/// Memory of these processes in bytes, which does not count either.
+const SHIM_MEMORY: u64 = 32 << 20;
+
+/// Limits on all processes of a workspace together. Control groups enforce them where this machine allows that, otherwise
+/// the shim.
+#[derive(Debug)]
+pub struct WorkspaceLimits {
+    group: Group,
+    memory_bytes: Option<u64>,
+    processes: Option<u64>,
+}
+
+impl WorkspaceLimits {
+    /// The limits of a workspace; `name` is unique on this machine, of letters, digits and hyphens.
+    pub fn new(cgroups: &Cgroups, name: &str, memory_bytes: Option<u64>, processes: Option<u64>) -> Self {
+        let all = processes.map(|count| count.saturating_add(SHIMS));
+        Self { group: cgroups.group(name, all), memory_bytes, processes }
+    }
+
+    /// The files through which a shim enters the control groups.
+    pub fn join_files(&self) -> Vec<PathBuf> {
+        self.group.join_files()
+    }
+
+    /// Before a command: returns the limits that the shim must enforce.
+    ///
+    /// # Errors
+    ///
+    /// Fails if a control group cannot be written.
+    pub fn begin(&self) -> Result<shim::Limits, SandboxError> {
+        let memory = self.memory_bytes.map(|bytes| bytes.saturating_add(SHIM_MEMORY));
+        self.group.begin(memory, None)?;
+        Ok(shim::Limits {
+            memory_bytes: self.memory_bytes.filter(|_| !self.group.has_memory()),
+            processes: self.processes.filter(|_| !self.group.has_processes()),
+            ..shim::Limits::default()
+        })
+    }
+
+    /// After a command: whether a limit of the control groups stopped one of its processes.
+    pub fn exceeded(&self) -> Option<Cause> {
+        if self.memory_bytes.is_some() && self.group.end().1 {
+            return Some(Cause::OutOfMemory);
+        }
+        let allowed = self.processes.filter(|_| self.group.is_over_processes())?;
+        let used = allowed.saturating_add(1);
+        Some(Cause::OverLimit(Over { limit: Limit::Processes, allowed, used }))
+    }
+}

@@ -1,0 +1,121 @@
+//! What commands must not see although it lies in a folder that they see.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "these are tests"
+)]
+
+mod support;
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::Path;
+
+use nix::unistd::geteuid;
+use sandbox::{Network, Slot, WorkspaceSandbox};
+use shim::{Command, Event, Shim};
+use support::{Place, Way, host};
+
+/// A folder with a file that all users of the machine can read.
+fn secrets(folder: &Path) {
+    fs::create_dir_all(folder.join("deep")).unwrap();
+    fs::write(folder.join("deep/key"), "secret").unwrap();
+    fs::write(folder.join("settings.toml"), "secret").unwrap();
+    fs::set_permissions(folder, Permissions::from_mode(0o755)).unwrap();
+}
+
+/// Runs a script in a slot that hides `hidden`, and returns its output.
+async fn output(place: &Place, shown: &Path, hidden: &[&Path], script: &str) -> String {
+    let mut config = place.config();
+    config.bubblewrap =
+        config.bubblewrap.showing([shown.to_path_buf()]).hiding(hidden.iter().map(|path| path.to_path_buf()));
+    let mut slot = Slot::start(config).await.unwrap();
+    place.ended(&mut slot, place.script(script)).await;
+    place.stdout() + &place.stderr()
+}
+
+#[tokio::test]
+async fn a_data_folder_is_not_visible_below_a_folder_that_is() {
+    let place = Place::new(Way::Kept);
+    // Not below /tmp, of which commands have their own.
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let shown = folder.path().join("shown");
+    secrets(&shown.join("data"));
+    secrets(&shown.join("other"));
+    symlink(shown.join("data"), place.path("link")).unwrap();
+    let file = shown.join("other/settings.toml");
+    let script = format!(
+        "cd {}; cat data/deep/key data/settings.toml other/settings.toml; ls -A data; cat other/deep/key; echo x >data/x",
+        shown.display()
+    );
+    let seen = output(&place, &shown, &[], &script).await;
+    assert_eq!(seen.matches("secret").count(), 4, "{seen}");
+    // Also by another path.
+    for path in [shown.join("data"), place.path("link")] {
+        let seen = output(&place, &shown, &[&path, &file], &script).await;
+        assert_eq!(seen.matches("secret").count(), 1, "only the other folder's: {seen}");
+        assert!(!seen.contains("deep\n") && !shown.join("data/x").exists(), "{seen}");
+    }
+}
+
+#[tokio::test]
+async fn a_data_folder_below_opt_is_not_visible() {
+    if !geteuid().is_root() {
+        return; // It cannot create a folder there.
+    }
+    for parent in ["/opt", "/usr/local"] {
+        let data = tempfile::Builder::new().prefix("forebay-hidden-").tempdir_in(parent).unwrap();
+        secrets(data.path());
+        let place = Place::new(Way::Kept);
+        let script = format!("cat {}/deep/key", data.path().display());
+        let shown = Path::new(parent);
+        assert!(output(&place, shown, &[], &script).await.contains("secret"), "{parent}");
+        assert!(!output(&place, shown, &[data.path()], &script).await.contains("secret"), "{parent}");
+    }
+}
+
+#[tokio::test]
+async fn passwords_of_the_machine_are_not_readable_even_for_root() {
+    let place = Place::new(Way::None);
+    let folder = place.root();
+    let sandbox = WorkspaceSandbox {
+        bubblewrap: sandbox::Bubblewrap::default(),
+        network: Network::Host,
+        programs: place.path("work"),
+    };
+    let mut shim = Shim::start_with(
+        host(),
+        &sandbox.options(&place.path("work"), std::slice::from_ref(&folder)).unwrap(),
+    )
+    .await
+    .unwrap();
+    let script = "cat /etc/shadow; cat /etc/passwd | head -1; echo x >/usr/x; echo y >y && echo written; mv ../root ../x; ln -s / ../y; chmod 700 /proc/1/exe";
+    let command = Command {
+        argv: vec!["/bin/sh".into(), "-c".into(), script.into()],
+        env: vec![("PATH".into(), "/usr/bin:/bin".into())],
+        cwd: folder.clone(),
+        deadline: None,
+    };
+    let mut running = shim.run(&command).await.unwrap();
+    let mut output = String::new();
+    while let Some(event) = running.next_event().await.unwrap() {
+        if let Event::Output { data, .. } = &event {
+            output.push_str(&String::from_utf8_lossy(data));
+        }
+        if matches!(event, Event::Exited(_) | Event::SpawnFailed { .. }) {
+            break;
+        }
+    }
+    assert!(output.contains("root:x:0") && output.contains("written"), "{output}");
+    assert!(
+        !output.contains("$y$") && !output.contains("root:*") && output.contains("/etc/shadow"),
+        "{output}"
+    );
+    assert_eq!(fs::read_to_string(folder.join("y")).unwrap(), "y\n");
+    let names: Vec<_> =
+        fs::read_dir(place.path("work")).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(names, ["root"], "its folder cannot be replaced: {output}");
+    assert!(output.contains("/proc/1/exe"), "the shim's program cannot be changed: {output}");
+}

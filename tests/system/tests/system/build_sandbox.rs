@@ -1,0 +1,160 @@
+//! Builds in the sandbox of their worker.
+
+use std::{fs, time::Duration};
+
+use bus::EventKind;
+use farm::{Builder, Farm, SOON};
+use model::{BuildKey, BuildRequest, Context, Outcome, WorkspaceKind, WorkspaceUse};
+
+use crate::check::{ended_as, processes_of, script, until};
+
+fn builder() -> Builder {
+    Farm::builder().without("gateway").workspaces(1).env("FOREBAY_BUILD_SANDBOX", "bubblewrap")
+}
+
+/// Output of a build that succeeds.
+async fn output(farm: &Farm, request: BuildRequest) -> String {
+    let key = farm.submit("g", request).await;
+    ended_as(farm, &key, Outcome::Succeeded).await;
+    said(farm, &key).await
+}
+
+async fn said(farm: &Farm, key: &BuildKey) -> String {
+    let log = farm.cli(&["logs", &key.to_string()]).await;
+    assert_eq!(log.code, 0, "{log:?}");
+    log.stdout
+}
+
+#[tokio::test]
+async fn a_build_changes_only_its_workspace_and_sees_no_other_data() {
+    let farm = builder().start().await;
+    let data = farm.data();
+    fs::write(data.join("secret"), "seen").unwrap();
+    let text = format!(
+        "exec 2>&1; echo a >file; echo b >\"$HOME/file\"; echo c >\"$TMPDIR/file\"; echo d >/tmp/forebay-file; cat file \"$HOME/file\" \"$TMPDIR/file\" /tmp/forebay-file
+         cat {data}/secret; ls {data}; ls {data}/workspaces/*/ | head -20; echo x >/usr/forebay-file; echo x >/etc/forebay-file
+         head -c 3 /etc/shadow; unshare -U true; tr '\\0' '\\n' </proc/1/environ; echo pids $(ls /proc | grep -c '^[0-9]')
+         grep -c processor /proc/cpuinfo >/dev/null; cc --version | head -1; exit 0",
+        data = data.display()
+    );
+    let mut request = script(&text);
+    request.outputs = vec!["file".to_owned()];
+    let key = farm.submit("g", request).await;
+    let record = ended_as(&farm, &key, Outcome::Succeeded).await;
+    let said = said(&farm, &key).await;
+    assert!(said.starts_with("a\nb\nc\nd\n"), "{said}");
+    assert!(!said.contains("seen") && !said.contains("FOREBAY_NATS_URL") && !said.contains("roo"), "{said}");
+    for hint in ["/usr/forebay-file: Read-only", "/etc/forebay-file: Read-only", "Operation not permitted"] {
+        assert!(said.contains(hint), "{hint}: {said}");
+    }
+    let pids: u32 = said.lines().find_map(|line| line.strip_prefix("pids ")?.parse().ok()).unwrap();
+    assert!(pids < 10, "{said}");
+    assert_eq!(record.result().unwrap().outputs.len(), 1);
+    assert!(!std::path::Path::new("/tmp/forebay-file").exists());
+}
+
+#[tokio::test]
+async fn builds_have_the_network_that_their_worker_gives_them() {
+    let own = "python3 -c 'import socket as s; l = s.create_server((\"127.0.0.1\", 0)); \
+               s.create_connection(l.getsockname()); print(\"own\")'";
+    for (network, reaches) in [("host", true), ("loopback", false)] {
+        let farm = builder().env("FOREBAY_BUILD_NETWORK", network).start().await;
+        let port = farm.servers.nats_url().rsplit(':').next().unwrap().to_owned();
+        let other = format!(
+            "python3 -c 'import socket as s; s.create_connection((\"127.0.0.1\", {port})); print(\"other\")'"
+        );
+        let said = output(&farm, script(&format!("{own}; {other} 2>&1; exit 0"))).await;
+        assert!(said.contains("own"), "{network}: {said}");
+        assert_eq!(said.contains("other"), reaches, "{network}: {said}");
+    }
+}
+
+#[tokio::test]
+async fn a_tool_server_in_the_sandbox_serves_the_next_similar_build() {
+    let farm = builder().start().await;
+    let warm = |text: &str| BuildRequest { workspace: WorkspaceUse::Warm, ..script(text) };
+    let serve = "[ -e pid ] || { setsid sleep 1000 </dev/null >/dev/null 2>&1 & echo $! > pid; }; kill -0 $(cat pid); cat pid";
+    let first = output(&farm, warm(serve)).await;
+    let key = farm.submit("g", warm(serve)).await;
+    let record = ended_as(&farm, &key, Outcome::Succeeded).await;
+    assert_eq!(record.invocation().unwrap().workspace_kind, Some(WorkspaceKind::Exact));
+    assert_eq!(said(&farm, &key).await, first, "the same process");
+    // A build of another group gets another workspace and none of the processes.
+    let other = farm.submit("h", script("ls -A; ls /proc | grep -c '^[0-9]'")).await;
+    ended_as(&farm, &other, Outcome::Succeeded).await;
+    let seen = said(&farm, &other).await;
+    assert!(!seen.contains("pid") && seen.trim().parse::<u32>().unwrap() < 8, "{seen}");
+}
+
+#[tokio::test]
+async fn nothing_of_a_build_is_left_for_one_of_another_group() {
+    let farm = builder().start().await;
+    // It leaves no files in its folder, so that the folder itself is used again.
+    let leave = "exec 2>&1; echo secret >/tmp/left; echo secret >/dev/shm/left; ipcmk -M 100; setsid sleep 1000 & sleep 0.1; \
+                 cd ..; mv build moved; ln -s /etc build; rm -rf build; echo x >x; ls -d build";
+    let key = farm.submit("g", script(leave)).await;
+    ended_as(&farm, &key, Outcome::Succeeded).await;
+    let first = said(&farm, &key).await;
+    assert!(first.contains("Read-only file system") || first.contains("busy"), "{first}");
+    assert!(first.ends_with("build\n"), "its folder is still there: {first}");
+    let other = farm
+        .submit(
+            "h",
+            script("cat /tmp/left /dev/shm/left; ipcs -m | wc -l; ls -A; ls /proc | grep -c '^[0-9]'"),
+        )
+        .await;
+    ended_as(&farm, &other, Outcome::Succeeded).await;
+    let seen = said(&farm, &other).await;
+    let shown: Vec<&str> = seen.lines().collect();
+    assert!(!seen.contains("secret") && shown.first() == Some(&"4"), "{seen}");
+    assert!(shown.last().unwrap().parse::<u32>().unwrap() < 8, "{seen}");
+}
+
+#[tokio::test]
+async fn a_cancelled_build_leaves_no_process_in_its_sandbox() {
+    let farm = builder().start().await;
+    let key = farm.submit("g", script("setsid sleep 1000 & sleep 1000 & echo up; wait")).await;
+    farm.wait_event(&key, SOON, &[EventKind::Console], |_| true).await;
+    assert!(!processes_of(key.id).is_empty());
+    farm.client().cancel(&key, None).await.unwrap();
+    ended_as(&farm, &key, Outcome::Cancelled).await;
+    until("its processes are dead", Duration::from_secs(5), || processes_of(key.id).is_empty()).await;
+}
+
+#[tokio::test]
+async fn sources_are_fetched_outside_and_built_inside() {
+    let farm = builder().env("FOREBAY_BUILD_NETWORK", "loopback").start().await;
+    let repository = farm.folder().join("repository");
+    fs::create_dir(&repository).unwrap();
+    fs::write(
+        repository.join("hello.c"),
+        "int puts(const char *); int main(void) { return puts(\"hello\") < 0; }",
+    )
+    .unwrap();
+    let git = |arguments: &[&str]| {
+        let done =
+            std::process::Command::new("git").arg("-C").arg(&repository).args(arguments).output().unwrap();
+        assert!(done.status.success(), "{done:?}");
+    };
+    git(&["init", "-q", "-b", "main"]);
+    git(&["add", "."]);
+    git(&["-c", "user.name=a", "-c", "user.email=a@b", "commit", "-q", "-m", "x"]);
+    let mut request = script(
+        "exec 2>&1; cc -o hello hello.c && ./hello && git log --oneline | wc -l
+         shared=$(cat .git/objects/info/alternates) && touch \"$shared/x\"; test -d \"$shared\"",
+    );
+    request.context =
+        Context::Git { url: repository.display().to_string(), revision: "main".to_owned(), patch: None };
+    let said = output(&farm, request).await;
+    assert!(said.starts_with("hello\n1\n") && said.contains("Read-only file system"), "{said}");
+}
+
+#[tokio::test]
+async fn a_worker_whose_machine_allows_no_sandbox_says_so() {
+    let farm = Farm::builder().without("gateway").without("worker").start().await;
+    let env = [("FOREBAY_BUILD_SANDBOX", "bubblewrap"), ("PATH", "/nowhere")];
+    let mut worker = farm.start_unready("worker", &env);
+    assert!(!worker.wait_exit(SOON).await.success());
+    let log = worker.log_text();
+    assert!(log.contains("bubblewrap not found") && log.contains("choose the sandbox `none`"), "{log}");
+}
