@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use comfy_table::Table;
 use model::{Millis, WorkerProperties, WorkerStatus, WorkerView, WorkspaceState};
 use settings::Settings;
+use telemetry::escaped;
 
 use crate::{
     bytes_text::age,
@@ -27,6 +28,11 @@ pub(crate) async fn run(globals: &Globals, settings: &Settings) -> Result<ExitCo
         stdout::line("no worker is running: start one with `forebay serve worker`")?;
     } else {
         stdout::line(&table(&workers, farm.now()).trim_fmt())?;
+        for WorkerView { heartbeat } in &workers {
+            if let Some(why) = &heartbeat.short {
+                stdout::line(&format!("worker {} accepts no builds: {}", heartbeat.worker, escaped(why)))?;
+            }
+        }
     }
     Ok(ExitCode::SUCCESS)
 }

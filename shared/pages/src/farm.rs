@@ -126,7 +126,7 @@ fn of_workers(workers: &[WorkerView], now: Millis) -> Markup {
             tr id=(heartbeat.worker) {
                 td { (heartbeat.worker) }
                 td { (escaped(&heartbeat.host)) }
-                td { (worker_status(heartbeat.status)) }
+                td { (worker_status(heartbeat.status, heartbeat.short.as_deref())) }
                 td.slots { (workspaces(&heartbeat.workspaces)) }
                 td { (ago(heartbeat.started_at_ms, now)) }
                 td { (drain(heartbeat.worker.as_str(), heartbeat.status == WorkerStatus::Draining)) }
@@ -136,14 +136,17 @@ fn of_workers(workers: &[WorkerView], now: Millis) -> Markup {
     table("Workers", &["Worker", "Machine", "Status", "Workspaces", "Started", "Actions"], &rows)
 }
 
-fn worker_status(status: WorkerStatus) -> Markup {
+fn worker_status(status: WorkerStatus, short: Option<&str>) -> Markup {
     let (class, text) = match status {
         WorkerStatus::Ready => ("good", "✓ ready"),
         WorkerStatus::Draining => ("warn", "○ draining"),
-        WorkerStatus::Full => ("bad", "! accepts nothing: disk full, or store away"),
+        WorkerStatus::Full => ("bad", "! accepts nothing"),
         WorkerStatus::Gone => ("bad", "✗ gone"),
     };
-    html! { span class={ "badge " (class) } { (text) } }
+    html! {
+        span class={ "badge " (class) } { (text) }
+        @if let Some(why) = short { ": " (escaped(why)) }
+    }
 }
 
 /// Each workspace as a box, in which a build is a link.

@@ -241,8 +241,8 @@ impl Bubblewrap {
         put(call, &["--dir", "/var", "--dir", "/run", "--symlink", "/tmp", "/var/tmp"]);
     }
 
-    /// The hidden files and folders, at the paths at which they would be visible. Hiding others would reveal that they
-    /// exist.
+    /// The hidden files and folders, at the paths at which they would be visible. If others were hidden, commands would
+    /// learn that they exist.
     fn masked(&self) -> Vec<PathBuf> {
         let shown = || self.read_only.iter().filter(|shown| fs::read_link(shown).is_err());
         let inside = |path: PathBuf| {

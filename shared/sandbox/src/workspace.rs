@@ -1,5 +1,5 @@
-//! The sandbox and the limits of the builds in a workspace, which are kept for many builds together with the tool servers
-//! in it.
+//! The sandbox and the limits of the builds in a workspace. Both are kept for many builds, together with the tool servers
+//! in the workspace.
 
 use std::path::{Path, PathBuf};
 
@@ -34,8 +34,8 @@ impl WorkspaceSandbox {
         })
     }
 
-    /// Checks whether this machine supports the sandbox; the error says why not and how to fix it. `program` is the
-    /// executable of shims.
+    /// Checks whether this machine supports the sandbox; the error says why not and how to fix it.
+    /// `program` is the executable of shims.
     ///
     /// # Errors
     ///
@@ -56,8 +56,8 @@ const SHIMS: u64 = 6;
 /// Memory of these processes in bytes, which does not count either.
 const SHIM_MEMORY: u64 = 32 << 20;
 
-/// Limits on all processes of a workspace together. Control groups enforce them where this machine allows that, otherwise
-/// the shim.
+/// Limits on all processes of a workspace together. Control groups enforce them where this machine allows that;
+/// elsewhere the shim does.
 #[derive(Debug)]
 pub struct WorkspaceLimits {
     group: Group,

@@ -160,8 +160,8 @@ impl Shim {
         self.launch(command, Vec::new(), true, &Limits::default()).await
     }
 
-    /// Like [`Shim::run_and_keep`] with `keep`, else like [`Shim::run`], and restricted by `limits`. Survivors of earlier
-    /// commands count, too.
+    /// Like [`Shim::run_and_keep`] with `keep`, else like [`Shim::run`], and restricted by `limits`.
+    /// Survivors of earlier commands count, too.
     pub async fn run_limited(
         &mut self,
         command: &Command,

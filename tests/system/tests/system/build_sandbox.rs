@@ -143,6 +143,8 @@ async fn sources_are_fetched_outside_and_built_inside() {
         "exec 2>&1; cc -o hello hello.c && ./hello && git log --oneline | wc -l
          shared=$(cat .git/objects/info/alternates) && touch \"$shared/x\"; test -d \"$shared\"",
     );
+    // A warm workspace reads its objects from the repository of the worker.
+    request.workspace = WorkspaceUse::Warm;
     request.context =
         Context::Git { url: repository.display().to_string(), revision: "main".to_owned(), patch: None };
     let said = output(&farm, request).await;
