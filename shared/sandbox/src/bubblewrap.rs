@@ -234,6 +234,7 @@ impl Bubblewrap {
             if let Ok(target) = fs::read_link(path) {
                 call.extend(["--symlink".into(), target.into(), path.into()]);
             } else if path.exists() {
+                put_parents(call, path);
                 call.extend(["--ro-bind".into(), path.into(), path.into()]);
             }
         }
@@ -291,6 +292,15 @@ pub(crate) fn within(root: &Path, path: &Path) -> PathBuf {
 
 fn put(call: &mut Call, arguments: &[&str]) {
     call.extend(arguments.iter().map(OsString::from));
+}
+
+/// The folders above a path, which other users can enter: those that bubblewrap creates for a mount are its own user's.
+fn put_parents(call: &mut Call, path: &Path) {
+    let mut above: Vec<&Path> = path.ancestors().skip(1).filter(|it| it.parent().is_some()).collect();
+    above.reverse();
+    for folder in above {
+        call.extend(["--dir".into(), folder.into()]);
+    }
 }
 
 /// The file with name servers, if a link in `/etc` leads to it.

@@ -1,5 +1,4 @@
-//! The sandbox and the limits of the builds in a workspace. Both are kept for many builds, together with the tool servers
-//! in the workspace.
+//! The sandbox and the limits of the builds in a workspace. Both are kept for many builds, together with tool servers.
 
 use std::path::{Path, PathBuf};
 

@@ -41,6 +41,7 @@ async fn a_data_folder_is_not_visible_below_a_folder_that_is() {
     let place = Place::new(Way::Kept);
     // Not below /tmp, of which commands have their own.
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    fs::set_permissions(folder.path(), Permissions::from_mode(0o755)).unwrap();
     let shown = folder.path().join("shown");
     secrets(&shown.join("data"));
     secrets(&shown.join("other"));
@@ -79,19 +80,19 @@ async fn a_data_folder_below_opt_is_not_visible() {
 #[tokio::test]
 async fn passwords_of_the_machine_are_not_readable_even_for_root() {
     let place = Place::new(Way::None);
-    let folder = place.root();
+    let parent = place.path("workspace");
+    let folder = parent.join("build");
+    fs::create_dir_all(&folder).unwrap();
     let sandbox = WorkspaceSandbox {
         bubblewrap: sandbox::Bubblewrap::default(),
         network: Network::Host,
         programs: place.path("work"),
     };
-    let mut shim = Shim::start_with(
-        host(),
-        &sandbox.options(&place.path("work"), std::slice::from_ref(&folder)).unwrap(),
-    )
-    .await
-    .unwrap();
-    let script = "cat /etc/shadow; cat /etc/passwd | head -1; echo x >/usr/x; echo y >y && echo written; mv ../root ../x; ln -s / ../y; chmod 700 /proc/1/exe";
+    let mut shim =
+        Shim::start_with(host(), &sandbox.options(&parent, std::slice::from_ref(&folder)).unwrap())
+            .await
+            .unwrap();
+    let script = "cat /etc/shadow; cat /etc/passwd | head -1; echo x >/usr/x; echo y >y && echo written; mv ../build ../x; ln -s / ../y; chmod 700 /proc/1/exe";
     let command = Command {
         argv: vec!["/bin/sh".into(), "-c".into(), script.into()],
         env: vec![("PATH".into(), "/usr/bin:/bin".into())],
@@ -114,8 +115,7 @@ async fn passwords_of_the_machine_are_not_readable_even_for_root() {
         "{output}"
     );
     assert_eq!(fs::read_to_string(folder.join("y")).unwrap(), "y\n");
-    let names: Vec<_> =
-        fs::read_dir(place.path("work")).unwrap().map(|entry| entry.unwrap().file_name()).collect();
-    assert_eq!(names, ["root"], "its folder cannot be replaced: {output}");
+    let names: Vec<_> = fs::read_dir(&parent).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(names, ["build"], "its folder cannot be replaced: {output}");
     assert!(output.contains("/proc/1/exe"), "the shim's program cannot be changed: {output}");
 }

@@ -53,6 +53,8 @@ fn settings() -> Settings {
         log_bytes_max: 181,
         output_bytes_max: 191,
         unpacked_bytes_max: 193,
+        workspace_memory_bytes: 5003,
+        workspace_processes_max: 5009,
         action_output_bytes_max: 197,
         action_memory_bytes_max: 199,
         action_disk_bytes_max: 211,
@@ -182,6 +184,7 @@ fn sizes_and_limits_reach_their_parts() {
     let worker = settings.worker();
     assert_eq!([worker.console_bytes_max, worker.log_bytes_max], [179, 181]);
     assert_eq!([worker.output_bytes_max, worker.unpacked_bytes_max], [191, 193]);
+    assert_eq!([worker.memory_bytes_max, worker.processes_max], [Some(5003), Some(5009)]);
     assert_eq!((worker.action_output_bytes_max, worker.job_tasks_in_flight), (197, 263));
     assert_eq!([worker.tool_memory_percent, worker.disk_left_percent], [61, 71]);
     let executor = settings.executor();

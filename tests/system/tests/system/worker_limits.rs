@@ -67,7 +67,15 @@ async fn status_is(farm: &Farm, worker: &WorkerId, wanted: WorkerStatus) -> Opti
 #[tokio::test]
 async fn a_worker_that_cannot_run_builds_gives_them_back_and_closes_until_it_can() {
     let farm = Farm::builder().without("gateway").workspaces(1).start().await;
-    let worker = farm.client().workers().await.unwrap()[0].heartbeat.worker.clone();
+    let first = async {
+        loop {
+            if let Some(view) = farm.client().workers().await.unwrap().into_iter().next() {
+                return view.heartbeat.worker;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    let worker = tokio::time::timeout(SOON, first).await.expect("a worker");
     // No folder can be made there.
     let folder = farm.data().join("workspaces").join(worker.as_str()).join("0");
     let _ = fs::remove_dir_all(&folder);
