@@ -156,6 +156,8 @@ async fn a_cancellation_is_decided_soon() {
     let gateway = farm.gateway().await;
     let orders = bus::Subject::ExecutorControl(executor.id.clone()).to_string();
     let mut orders = farm.bus.client().subscribe(orders).await.unwrap();
+    // The gateway has another connection: the server must know the subscription before its order.
+    farm.bus.client().flush().await.unwrap();
     let mut took = Vec::new();
     for number in 0..5 {
         let (name, mut stream) = begun(&gateway, request(&farm.action(&number.to_string()).await)).await;
