@@ -5,7 +5,7 @@ use std::{convert::Infallible, sync::Arc, time::Duration};
 use bus::{Bus, GuardedWriter};
 use cas::PutProgress;
 use jobs::{JobEnd, StoreWait};
-use model::{BuildId, BuildRecord, LogSummary, OutputNotKept, Reason, ReasonCode};
+use model::{BuildRecord, LogSummary, OutputNotKept, Reason, ReasonCode};
 use service::{Step, crash_point};
 use telemetry::escaped;
 use tokio::time::Instant;
@@ -72,7 +72,7 @@ async fn run_inside(
         Ok(folder) => folder,
         Err(error) => {
             let ending = Ending::GiveBack(prepare::unusable(&error));
-            note_faults(shared, record.build.id, &ending);
+            note_faults(shared, &ending);
             finish.write(&mut lease, ending, RunResults::default()).await;
             return After { shim: Some(shim), left: None };
         }
@@ -124,7 +124,7 @@ async fn run_inside(
     if keys.is_none() {
         workspace.end_processes().await;
     }
-    note_faults(shared, record.build.id, &ending);
+    note_faults(shared, &ending);
     let used = shared.usage.end(number, ending.ended().map(|ended| &ended.exit));
     let kept = RunResults { preparation_seconds, outputs, log, used, left: keys.clone(), tool, job };
     let ours = finish.write(&mut workspace.lease, ending, kept).await;
@@ -135,10 +135,10 @@ async fn run_inside(
 }
 
 /// Closes a worker that cannot run builds, and lets it try again after a pause.
-fn note_faults(shared: &Arc<Shared>, build: BuildId, ending: &Ending) {
+fn note_faults(shared: &Arc<Shared>, ending: &Ending) {
     match ending {
         Ending::GiveBack(Reason { code: ReasonCode::WorkerFault, message }) => {
-            let Some(pause) = shared.workspaces.note_fault(build, message) else { return };
+            let Some(pause) = shared.workspaces.note_fault(message) else { return };
             warn!(seconds = pause.as_secs(), why = message, "the worker accepts no builds for a while");
             let shared = Arc::clone(shared);
             tokio::spawn(async move {

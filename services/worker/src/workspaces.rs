@@ -8,7 +8,7 @@ use std::{
 
 use invariant::impossible;
 use model::{
-    Attempt, BuildId, BuildKey, BuildRecord, Offer, OfferVerdict, Sequence, WorkerStatus, WorkspaceKeys,
+    Attempt, BuildKey, BuildRecord, Offer, OfferVerdict, Sequence, WorkerStatus, WorkspaceKeys,
     WorkspaceState,
 };
 use parking_lot::Mutex;
@@ -97,9 +97,8 @@ pub(crate) struct Workspaces {
 /// Builds that were given back because of faults of this worker.
 #[derive(Debug, Default)]
 struct Faults {
-    /// Number of different builds since one ran.
+    /// Number of them since a build ran.
     in_a_row: u32,
-    last: Option<BuildId>,
     /// Why no offers are accepted, during a pause.
     closed: Option<String>,
 }
@@ -187,10 +186,10 @@ impl Workspaces {
 
     /// Notes that a build was given back because of a fault of this worker. After some in a row, refuses offers and
     /// returns for how long; then call [`Workspaces::try_again`].
-    pub(crate) fn note_fault(&self, build: BuildId, message: &str) -> Option<Duration> {
+    pub(crate) fn note_fault(&self, message: &str) -> Option<Duration> {
         let mut faults = self.faults.lock();
-        // Builds that ran when the worker closed are of the same incident; one that is given back again may be the reason.
-        if faults.closed.is_some() || faults.last.replace(build) == Some(build) {
+        // Builds that ran when the worker closed are of the same incident.
+        if faults.closed.is_some() {
             return None;
         }
         faults.in_a_row = faults.in_a_row.saturating_add(1);
