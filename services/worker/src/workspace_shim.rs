@@ -40,6 +40,15 @@ struct Inside {
     shim: Shim,
     /// Device and number of each of its folders: a new one at the same path is not visible in the sandbox.
     folders: Vec<(u64, u64)>,
+    /// Whether there may be traces of a build outside of these folders: without processes that stay, the shim removes
+    /// them after each command, or reports that it cannot.
+    has_traces: bool,
+}
+
+impl Inside {
+    fn note_traces(&mut self) {
+        self.has_traces |= self.shim.has_survivors() || self.shim.is_spent();
+    }
 }
 
 impl WorkspaceShim {
@@ -74,6 +83,7 @@ impl WorkspaceShim {
             .collect::<io::Result<Vec<_>>>()
             .map_err(failed)?;
         if let Some(mut inside) = self.inside.take() {
+            inside.note_traces();
             if inside.folders == folders && !inside.shim.is_gone() {
                 return Ok(&mut self.inside.insert(inside).shim);
             }
@@ -83,7 +93,7 @@ impl WorkspaceShim {
             sandbox.options(folder.root(), &places).map_err(|error| failed(io::Error::other(error)))?;
         let options = Options { join: self.bounds.join_files(), ..options };
         let shim = Shim::start_with(&self.program, &options).await?;
-        Ok(&mut self.inside.insert(Inside { shim, folders }).shim)
+        Ok(&mut self.inside.insert(Inside { shim, folders, has_traces: false }).shim)
     }
 
     /// Whether a command left processes alive, according to the last report.
@@ -91,12 +101,17 @@ impl WorkspaceShim {
         self.plain.has_survivors() || self.inside.as_ref().is_some_and(|inside| inside.shim.has_survivors())
     }
 
-    /// Ends the processes that commands left: SIGTERM to all, and SIGKILL after `grace`. The sandbox ends with them: the
-    /// next build finds nothing in `/tmp` and in shared memory. May be dropped and repeated.
+    /// Ends the processes that commands left: SIGTERM to all, and SIGKILL after `grace`. A sandbox that may have other
+    /// traces of builds, in `/tmp` or shared memory, ends with them. May be dropped and repeated.
     pub(crate) async fn forget(&mut self, grace: Duration) -> Result<(), ShimError> {
         self.plain.forget(grace).await?;
         if let Some(inside) = &mut self.inside {
+            inside.note_traces();
             inside.shim.forget(grace).await?;
+            inside.note_traces();
+            if !inside.has_traces {
+                return Ok(());
+            }
             inside.shim.end().await?;
         }
         self.inside = None;
@@ -107,10 +122,13 @@ impl WorkspaceShim {
     /// when a shim has ended. May be dropped at any time.
     pub(crate) async fn idle(&mut self) -> Result<(), ShimError> {
         match &mut self.inside {
-            Some(inside) => tokio::select! {
-                ended = self.plain.idle() => ended,
-                ended = inside.shim.idle() => ended,
-            },
+            Some(inside) => {
+                inside.note_traces();
+                tokio::select! {
+                    ended = self.plain.idle() => ended,
+                    ended = inside.shim.idle() => ended,
+                }
+            }
             None => self.plain.idle().await,
         }
     }

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use shim::{Cause, Limit, Options, Over, Shim};
 
-use crate::bubblewrap::{Bubblewrap, Network};
+use crate::bubblewrap::{Bubblewrap, Network, PRIVATE};
 use crate::cgroups::{Cgroups, Group};
 use crate::error::SandboxError;
 
@@ -28,6 +28,8 @@ impl WorkspaceSandbox {
         Ok(Options {
             wrapper: self.bubblewrap.workspace(folder, places, &self.programs, self.network)?,
             filter: self.bubblewrap.filter,
+            tidy: PRIVATE.map(PathBuf::from).to_vec(),
+            shares_network: self.network == Network::Host,
             kernel_deadline: true,
             ..Options::default()
         })

@@ -31,6 +31,8 @@ pub struct Options {
     /// Private folders that are emptied after each command. If there are any, a shim also checks for other traces of
     /// a command in its IPC and network namespaces; see [`crate::Shim::is_spent`].
     pub tidy: Vec<PathBuf>,
+    /// Whether the network is that of the machine: then its sockets are no traces of a command.
+    pub shares_network: bool,
     /// Whether the kernel enforces deadlines too: then a shim that is stopped together with its command dies with it.
     /// Without a PID namespace of the shim this has no effect.
     pub kernel_deadline: bool,
@@ -97,6 +99,9 @@ impl Options {
         if self.filter {
             arguments.push("--filter".into());
         }
+        if self.shares_network {
+            arguments.push("--shares-network".into());
+        }
         if self.kernel_deadline {
             arguments.push("--kernel-deadline".into());
         }
@@ -126,6 +131,7 @@ pub(crate) fn role(arguments: impl IntoIterator<Item = OsString>) -> Option<Role
             "--processes" => options.processes_max = Some(arguments.next()?.to_str()?.parse().ok()?),
             "--join" => options.join.push(arguments.next()?.into()),
             "--filter" => options.filter = true,
+            "--shares-network" => options.shares_network = true,
             "--kernel-deadline" => options.kernel_deadline = true,
             "--tidy" => options.tidy.push(arguments.next()?.into()),
             _ => return None,
@@ -157,6 +163,7 @@ mod tests {
             wrapper: vec!["bwrap".into(), "--user".into()],
             tidy: vec!["/tmp".into()],
             filter: true,
+            shares_network: true,
             kernel_deadline: true,
         };
         assert_eq!(role(options.outer_arguments()), Some(Role::Outer(options.clone())));
@@ -165,7 +172,7 @@ mod tests {
         assert_eq!(mode, Mode::PidNamespace);
         assert_eq!((inner.user, inner.processes_max), (options.user, options.processes_max));
         assert_eq!(inner.tidy, options.tidy);
-        assert!(inner.kernel_deadline && inner.filter);
+        assert!(inner.kernel_deadline && inner.filter && inner.shares_network);
         for foreign in [vec!["--help"], vec!["--user", "root"], vec!["--mode"], vec!["bwrap"]] {
             assert_eq!(role(foreign.into_iter().map(OsString::from)), None);
         }

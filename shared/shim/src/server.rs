@@ -57,7 +57,7 @@ pub(crate) fn serve(socket: UnixStream, guardian: Guardian, mode: Mode, options:
         children,
         alarm: Alarm::new()?,
         tree: Tree::new(mode),
-        cleaner: Cleaner::new(options.tidy),
+        cleaner: Cleaner::new(options.tidy, options.shares_network),
         filter: options.filter,
         inbox: Vec::new(),
         files: Vec::new(),

@@ -38,11 +38,14 @@ pub(crate) struct Private {
 }
 
 impl Cleaner {
-    /// Covers these folders and, if there are any, the namespaces of this process.
-    pub(crate) fn new(folders: Vec<PathBuf>) -> Self {
+    /// Covers these folders and, if there are any, the namespaces of this process; not the network namespace if it is
+    /// that of the machine.
+    pub(crate) fn new(folders: Vec<PathBuf>, shares_network: bool) -> Self {
         let lists = if folders.is_empty() { &[][..] } else { &OBJECT_LISTS };
+        let is_own = |path: &str| !shares_network || !path.starts_with("/proc/net/");
         let open = |(path, is_clean): &(&str, IsClean)| Some((File::open(path).ok()?, *is_clean));
-        Self { lists: lists.iter().filter_map(open).collect(), folders }
+        let lists = lists.iter().filter(|(path, _)| is_own(path)).filter_map(open).collect();
+        Self { folders, lists }
     }
 
     /// Usage of the folders, as their file systems count it.
@@ -124,7 +127,7 @@ mod tests {
         std::os::unix::fs::symlink("/", folder.path().join("root")).unwrap();
         empty(folder.path()).unwrap();
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
-        assert!(!Cleaner::new(vec!["/no/such/folder".into()]).clean());
+        assert!(!Cleaner::new(vec!["/no/such/folder".into()], false).clean());
         assert!(Cleaner::default().clean());
     }
 }
