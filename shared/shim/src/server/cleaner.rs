@@ -1,6 +1,6 @@
 //! Removes traces of a command in a sandbox that the next command will use too.
 
-use std::fs::{self, DirEntry, File};
+use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
@@ -63,20 +63,30 @@ impl Cleaner {
 
     /// Empties the folders, when no other process is alive; returns whether the folders and namespaces are clean.
     pub(crate) fn clean(&self) -> bool {
-        self.folders.iter().all(|folder| empty(folder).is_ok())
+        let emptied = |folder: &PathBuf| empty(folder, fs::metadata(folder)?.dev());
+        self.folders.iter().all(|folder| emptied(folder).is_ok())
             && self.lists.iter().all(|(file, is_clean)| is_list_clean(file, *is_clean).unwrap_or(false))
     }
 }
 
-fn empty(folder: &Path) -> io::Result<()> {
+/// Empties a folder of this device; returns whether another file system is mounted below it. What is mounted there, such
+/// as a workspace below `/tmp`, is no trace and stays.
+fn empty(folder: &Path, device: u64) -> io::Result<bool> {
+    let mut has_mounts = false;
     for entry in fs::read_dir(folder)? {
-        remove(&entry?)?;
+        let entry = entry?;
+        let (path, metadata) = (entry.path(), entry.metadata()?);
+        if metadata.dev() != device {
+            has_mounts = true;
+        } else if !metadata.is_dir() {
+            fs::remove_file(path)?;
+        } else if empty(&path, device)? {
+            has_mounts = true;
+        } else {
+            fs::remove_dir(path)?;
+        }
     }
-    Ok(())
-}
-
-fn remove(entry: &DirEntry) -> io::Result<()> {
-    if entry.file_type()?.is_dir() { fs::remove_dir_all(entry.path()) } else { fs::remove_file(entry.path()) }
+    Ok(has_mounts)
 }
 
 fn is_list_clean(file: &File, is_clean: IsClean) -> io::Result<bool> {
@@ -125,7 +135,8 @@ mod tests {
         fs::create_dir_all(folder.path().join("a/b")).unwrap();
         fs::write(folder.path().join("a/b/c"), "x").unwrap();
         std::os::unix::fs::symlink("/", folder.path().join("root")).unwrap();
-        empty(folder.path()).unwrap();
+        let device = fs::metadata(folder.path()).unwrap().dev();
+        assert!(!empty(folder.path(), device).unwrap());
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
         assert!(!Cleaner::new(vec!["/no/such/folder".into()], false).clean());
         assert!(Cleaner::default().clean());

@@ -118,6 +118,26 @@ async fn leaves_nothing(more: &str) {
 }
 
 #[tokio::test]
+async fn files_of_a_warm_workspace_stay() {
+    // Its folder is below /tmp here, which is emptied after each command.
+    let farm = builder().start().await;
+    let files = "file \"$HOME/.cache/file\" ../bazel/file";
+    let text = format!(
+        "mkdir -p \"$HOME/.cache\"; cat {files} | wc -l; for it in {files}; do echo kept >>\"$it\"; done; touch /tmp/left"
+    );
+    let warm = || {
+        let request = BuildRequest { workspace: WorkspaceUse::Warm, ..script(&text) };
+        BuildRequest { outputs: vec!["file".to_owned()], ..request }
+    };
+    for before in ["0\n", "3\n", "6\n"] {
+        let key = farm.submit("g", warm()).await;
+        let record = ended_as(&farm, &key, Outcome::Succeeded).await;
+        assert_eq!(said(&farm, &key).await, before);
+        assert_eq!(record.result().unwrap().outputs.len(), 1);
+    }
+}
+
+#[tokio::test]
 async fn a_cancelled_build_leaves_no_process_in_its_sandbox() {
     let farm = builder().start().await;
     let key = farm.submit("g", script("setsid sleep 1000 & sleep 1000 & echo up; wait")).await;
