@@ -200,3 +200,18 @@ fn sizes_and_limits_reach_their_parts() {
         assert_eq!(limit.output_bytes, Some(197));
     }
 }
+
+#[test]
+fn both_sandboxes_hide_the_data_folder_and_what_the_setting_lists() {
+    let settings = Settings {
+        data: "/opt/farm".into(),
+        sandbox_hidden: vec!["/etc/keys".into()],
+        sandbox_filter: false,
+        ..Settings::default()
+    };
+    for of in [settings.executor().sandboxes, settings.worker().sandboxes] {
+        let hidden: Vec<_> = of.hidden.iter().map(|path| path.to_str().unwrap()).collect();
+        assert_eq!((hidden, of.filter), (vec!["/etc/keys", "/opt/farm"], false));
+    }
+    assert!(Settings::default().executor().sandboxes.filter);
+}

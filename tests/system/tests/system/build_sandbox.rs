@@ -1,12 +1,15 @@
 //! Builds in the sandbox of their worker.
 
-use std::{fs, time::Duration};
+use std::{fs, os::unix::fs::PermissionsExt as _, time::Duration};
 
 use bus::EventKind;
 use farm::{Builder, Farm, SOON};
 use model::{BuildKey, BuildRequest, Context, Outcome, WorkspaceKind, WorkspaceUse};
 
-use crate::check::{ended_as, processes_of, script, until};
+use crate::{
+    acting,
+    check::{ended_as, processes_of, script, until},
+};
 
 fn builder() -> Builder {
     Farm::builder().without("gateway").workspaces(1).env("FOREBAY_BUILD_SANDBOX", "bubblewrap")
@@ -134,6 +137,29 @@ async fn files_of_a_warm_workspace_stay() {
         let record = ended_as(&farm, &key, Outcome::Succeeded).await;
         assert_eq!(said(&farm, &key).await, before);
         assert_eq!(record.result().unwrap().outputs.len(), 1);
+    }
+}
+
+#[tokio::test]
+async fn actions_and_builds_do_not_see_what_the_settings_hide() {
+    // Only root can make a folder there.
+    let Ok(hidden) = tempfile::Builder::new().prefix("forebay-hidden-").tempdir_in("/opt") else { return };
+    fs::set_permissions(hidden.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    fs::write(hidden.path().join("key"), "secret").unwrap();
+    let look = format!("cat {}/key; echo looked", hidden.path().display());
+    for (setting, seen) in [("[]".to_owned(), true), (format!("[{:?}]", hidden.path()), false)] {
+        let farm = builder().env("FOREBAY_SANDBOX_HIDDEN", &setting).start().await;
+        let said = output(&farm, script(&look)).await;
+        assert_eq!((said.contains("secret"), said.contains("looked")), (seen, true), "a build: {said}");
+        let farm = acting::builder()
+            .env("FOREBAY_SANDBOX", "bubblewrap")
+            .env("FOREBAY_SANDBOX_HIDDEN", &setting)
+            .start()
+            .await;
+        let remote = acting::remote(&farm).await;
+        let action = acting::upload(&remote, &format!("{look} {setting:?}")).await;
+        let said = acting::stdout(&remote, &acting::executed(&remote, action).await).await;
+        assert_eq!((said.contains("secret"), said.contains("looked")), (seen, true), "an action: {said}");
     }
 }
 
