@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use model::Resources;
+use model::{Amount, Resources};
 use service::ServiceError;
 use settings::ExecutorSettings;
 
@@ -24,12 +24,17 @@ pub(crate) fn capacity(settings: &ExecutorSettings, proc: &Path) -> Result<Resou
         }
         bytes => bytes,
     };
-    Ok(Resources { cpu_millis, memory_bytes, custom: settings.resources.clone() })
+    let devices = settings.devices.iter().map(|(name, all)| (name.clone(), count(all.len())));
+    let custom = devices.chain(settings.resources.clone()).collect();
+    Ok(Resources { cpu_millis, memory_bytes, custom })
+}
+
+fn count(devices: usize) -> Amount {
+    Amount::whole(u32::try_from(devices).unwrap_or(u32::MAX))
 }
 
 #[cfg(test)]
 mod tests {
-    use model::Amount;
     use settings::Settings;
 
     use super::*;
@@ -47,6 +52,9 @@ mod tests {
         let all = capacity(&settings, Path::new("/nowhere")).unwrap();
         assert_eq!((all.cpu_millis, all.memory_bytes), (2500, 77));
         assert_eq!(all.custom(&"gpu".parse().unwrap()), Amount::whole(2));
+        settings.devices.insert("board".parse().unwrap(), vec![vec!["/dev/null".into()]; 3]);
+        let all = capacity(&settings, Path::new("/nowhere")).unwrap();
+        assert_eq!(all.custom(&"board".parse().unwrap()), Amount::whole(3));
         settings.memory_bytes = 0;
         assert!(capacity(&settings, Path::new("/nowhere")).is_err());
     }

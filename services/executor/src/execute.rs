@@ -20,6 +20,7 @@ use trace::CopyTimes;
 use tracing::warn;
 
 use crate::{
+    devices::Assigned,
     held_actions::{Outputs, Work},
     limits::{self, ExceededLimit},
     memory,
@@ -50,6 +51,8 @@ pub(crate) struct Left {
     pub(crate) root: Option<InputRoot>,
     /// Times of its phases.
     pub(crate) times: CopyTimes,
+    /// Its devices, which others may get when its processes are dead.
+    pub(crate) devices: Assigned,
 }
 
 /// Executes an action. `fetched` is the time already spent on fetching its inputs.
@@ -71,6 +74,7 @@ pub(crate) async fn execute(
     observe_queue_time(&work.claimed.record, times.started);
     progress.enter(ExecutionStage::Fetching).await;
     let spec = Spec::read(&shared.cas, execution).await?;
+    left.devices = shared.devices.assign(&work.claimed.size.custom).map_err(|why| Fault::unassigned(&why))?;
     let outputs = OutputSpec::of(&spec.command).map_err(|error| Fault::unprepared(&error))?;
     let prepared = shared.inputs.prepare(slot_thread.work(), &spec.input_root, &outputs).await;
     let root = &*left.root.insert(prepared.map_err(|error| Fault::unprepared(&error))?);
@@ -81,7 +85,7 @@ pub(crate) async fn execute(
     observe(Histogram::ActionFetchSeconds, &[], took(times.fetch_started, times.fetch_ended));
     crash_point(Step::ActionInputsReady);
     let limits = limits::effective(spec.limits, spec.timeout, &shared.settings.action_limits);
-    let ended = command(shared, work, slot_thread, (&spec, &limits), root, progress).await?;
+    let ended = command(shared, work, slot_thread, (&spec, &limits, &left.devices), root, progress).await?;
     crash_point(Step::ActionCommandEnded);
     let in_farm = in_farm_time(clock, &ended);
     left.times.command = Some((in_farm.started_at, in_farm.ended_at));
@@ -102,18 +106,22 @@ async fn command(
     shared: &Shared,
     work: &Work,
     slot_thread: &mut SlotThread,
-    (spec, limits): (&Spec, &TaskLimits),
+    (spec, limits, devices): (&Spec, &TaskLimits, &Assigned),
     root: &InputRoot,
     progress: &Progress<'_>,
 ) -> Result<Ended, Fault> {
     let settings = &shared.settings;
     let (stdout, stderr) = slot_thread.outputs();
+    let mut env = spec.environment();
+    shared.devices.put_variables(devices, &mut env);
     let run = Run {
         argv: spec.command.arguments.clone(),
-        env: spec.environment(),
+        env,
         cwd: spec.command.working_directory.clone().into(),
         root: root.path().to_owned(),
         root_is_input: shared.pool.root_is_input,
+        devices: shared.devices.nodes(devices),
+        shares_network: false,
         timeout: Some(spec.timeout),
         kill_grace: settings.kill_grace,
         stdout: stdout.clone(),

@@ -17,6 +17,7 @@ mod cancelled;
 mod capacity;
 mod completion_rate;
 mod control;
+mod devices;
 mod execute;
 mod finish;
 mod folder;
@@ -56,13 +57,14 @@ use service::{
     Context, Ready, Running, ServiceError, StartError, host_name, report_disk, report_usage,
     send_final_heartbeat, send_heartbeat, serve_heartbeats,
 };
-use settings::ExecutorSettings;
+use settings::{ExecutorSettings, SandboxKind};
 use tokio::{runtime::Handle, sync::Notify, task::JoinSet};
 use tracing::{info, warn};
 
 use crate::{
-    admission::Admission, allocation::Allocation, cancelled::Cancelled, folder::ExecutorFolder,
-    held_actions::HeldActions, memory::OomKills, shared::Shared, slot_threads::SlotThreads, usage::Usage,
+    admission::Admission, allocation::Allocation, cancelled::Cancelled, devices::Devices,
+    folder::ExecutorFolder, held_actions::HeldActions, memory::OomKills, shared::Shared,
+    slot_threads::SlotThreads, usage::Usage,
 };
 
 /// Mount point of the kernel's process information.
@@ -93,6 +95,11 @@ async fn serve_all(context: Context, settings: Arc<ExecutorSettings>) -> Result<
     let owner = nix::unistd::geteuid().is_root().then_some(Owner { uid, gid: uid });
     let inputs = InputRoots::open(InputRootsConfig::new(cas.clone(), folder.roots(), owner))
         .map_err(|error| ServiceError::failed("preparing the directory of input roots", error))?;
+    let devices = Arc::new(Devices::new(
+        settings.devices.clone(),
+        settings.device_variables.clone(),
+        settings.sandbox == SandboxKind::Bubblewrap,
+    )?);
     let slot_threads = SlotThreads::start(&settings, &folder, owner).await?;
     context.bus.buckets().announce_pool(&pool).await?;
     let mut first = true;
@@ -120,6 +127,7 @@ async fn serve_all(context: Context, settings: Arc<ExecutorSettings>) -> Result<
             started_at: context.bus.now(),
             cas: cas.clone(),
             inputs: inputs.clone(),
+            devices: devices.clone(),
             actions: HeldActions::new(all, settings.starting_max),
             changed: Notify::new(),
             cancelled: Cancelled::default(),

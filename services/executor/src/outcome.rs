@@ -9,7 +9,7 @@ use policy::actions::CopyEnd;
 use reapi::protobuf::Timestamp;
 use sandbox::{Cause, Ended, NotStarted};
 
-use crate::limits::ExceededLimit;
+use crate::{devices::Unassigned, limits::ExceededLimit};
 
 /// Status codes of `google.rpc.Code`.
 mod code {
@@ -66,6 +66,14 @@ impl Fault {
                 Self::precondition(message)
             }
             NotStarted::TooLarge | NotStarted::Invalid => Self::invalid(message),
+        }
+    }
+
+    /// The action gets no devices.
+    pub(crate) fn unassigned(why: &Unassigned) -> Self {
+        match why {
+            Unassigned::Part { .. } => Self::precondition(why.to_string()),
+            Unassigned::Busy { .. } => Self::machine(why),
         }
     }
 

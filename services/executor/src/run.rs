@@ -7,16 +7,17 @@ use std::{
 };
 
 use futures::FutureExt as _;
-use model::{Claimed, Esu, Execution, ExecutionStage};
+use model::{Claimed, Esu, Execution, ExecutionStage, Resources};
 use policy::actions::{AfterCopy, CopyEnd};
 use service::trace_copy_ended;
 use telemetry::spans;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use trace::{CopyTimes, Ended};
-use tracing::debug;
+use tracing::{debug, warn};
 
 use crate::{
+    devices::Assigned,
     execute::{self, Left},
     finish,
     held_actions::{ActionHandle, Work},
@@ -110,10 +111,11 @@ async fn run_in_slot(
     });
     // Otherwise processes of the command may still write to its input root.
     let has_ended = end.is_some() && !slot_thread.is_broken();
-    slot_thread.clean_up().await;
+    let is_dead = slot_thread.clean_up().await;
+    let freed = freed(&shared, &work, left.devices, is_dead);
     let esu = shared.usage.end(&key);
     let mut next = None;
-    for work in shared.actions.leave_slot(&key, &work.handle, &work.claimed.size) {
+    for work in shared.actions.leave_slot(&key, &work.handle, &freed) {
         match ready(&shared, work) {
             Some(work) if next.is_none() => next = Some(work),
             Some(work) => shared.slot_threads.submit(work),
@@ -126,6 +128,20 @@ async fn run_in_slot(
         shared.inputs.release(root).await;
     }
     next
+}
+
+/// The resources that an action frees which has left its slot. If processes of it may be alive, no other action gets its
+/// devices until the executor is started again.
+fn freed(shared: &Shared, work: &Work, devices: Assigned, is_dead: bool) -> Resources {
+    let mut freed = work.claimed.size.clone();
+    if is_dead || devices.is_empty() {
+        shared.devices.release(devices);
+    } else {
+        let key = work.key();
+        warn!(%key, ?devices, "an action does not die: no other gets its devices before a restart");
+        freed.custom.retain(|name, _| !devices.has(name));
+    }
+    freed
 }
 
 /// Runs the action; `None` if its end is not wanted.

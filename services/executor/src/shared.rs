@@ -10,8 +10,8 @@ use settings::ExecutorSettings;
 use tokio::{runtime::Handle, sync::Notify};
 
 use crate::{
-    admission::Admission, cancelled::Cancelled, held_actions::HeldActions, memory::OomKills,
-    slot_threads::SlotThreads, usage::Usage,
+    admission::Admission, cancelled::Cancelled, devices::Devices, held_actions::HeldActions,
+    memory::OomKills, slot_threads::SlotThreads, usage::Usage,
 };
 
 /// State shared by all parts of one session.
@@ -26,6 +26,7 @@ pub(crate) struct Shared {
     pub(crate) started_at: Millis,
     pub(crate) cas: Cas,
     pub(crate) inputs: InputRoots,
+    pub(crate) devices: Arc<Devices>,
     pub(crate) actions: HeldActions,
     /// Notified when the content of the lease is outdated.
     pub(crate) changed: Notify,

@@ -80,6 +80,7 @@ impl SlotThreads {
         let mut starting = Vec::new();
         let SandboxSettings { read_only, hidden, filter } = settings.sandboxes.clone();
         let bubblewrap = Bubblewrap { filter, ..Bubblewrap::default() }.showing(read_only).hiding(hidden);
+        let needs_alone = settings.devices.values().any(|all| !all.is_empty());
         for number in 0..settings.slots {
             let folder = folder.slot(number);
             std::fs::create_dir_all(&folder)
@@ -95,7 +96,7 @@ impl SlotThreads {
                 cgroups: cgroups.clone(),
             };
             let thread = SlotThread { config, slot: None, broken: false, folder };
-            let (started, thread) = thread.start_thread(number, waiting.clone())?;
+            let (started, thread) = thread.start_thread(number, needs_alone, waiting.clone())?;
             threads.0.push(thread);
             starting.push(started);
         }
@@ -121,10 +122,11 @@ impl SlotThreads {
 type Started = oneshot::Receiver<Result<(), SandboxError>>;
 
 impl SlotThread {
-    /// Starts the thread, which runs one action after another.
+    /// Starts the thread, which runs one action after another. `needs_alone`: some actions need a sandbox of their own.
     fn start_thread(
         mut self,
         number: u16,
+        needs_alone: bool,
         queue: Receiver<RunInSlot>,
     ) -> Result<(Started, JoinHandle<()>), ServiceError> {
         let failed = |error| ServiceError::failed("starting the thread of a slot", error);
@@ -133,9 +135,9 @@ impl SlotThread {
         let serve = move || {
             cas::dedicate_thread();
             runtime.block_on(async {
-                match self.slot().await {
+                match self.first_slot(needs_alone).await {
                     // The receiver has gone if another slot failed to start: then all threads end.
-                    Ok(_) => {
+                    Ok(()) => {
                         let _ = started.send(Ok(()));
                     }
                     Err(error) => {
@@ -177,6 +179,11 @@ impl SlotThread {
         (self.folder.join("stdout"), self.folder.join("stderr"))
     }
 
+    async fn first_slot(&mut self, needs_alone: bool) -> Result<(), SandboxError> {
+        let slot = self.slot().await?;
+        if needs_alone { slot.check_alone() } else { Ok(()) }
+    }
+
     /// The slot, restarted if it is broken.
     pub(crate) async fn slot(&mut self) -> Result<&mut Slot, SandboxError> {
         if self.broken {
@@ -201,25 +208,24 @@ impl SlotThread {
     }
 
     /// Called after an action, even if it was stopped: returns when none of its processes is left that could
-    /// affect the next action.
-    pub(crate) async fn clean_up(&mut self) {
+    /// affect the next action, and whether that is certain.
+    pub(crate) async fn clean_up(&mut self) -> bool {
         if let Some(slot) = &mut self.slot
             && !self.broken
             && !in_time(timeout(PATIENCE, slot.settle()).await, &self.config.name, "settle")
         {
             self.broken = true;
         }
-        if self.broken {
-            self.end_slot().await;
-        }
+        !self.broken || self.end_slot().await
     }
 
-    /// Ends the slot, if there is one, with its control groups.
-    async fn end_slot(&mut self) {
+    /// Ends the slot, if there is one, with its control groups; returns whether all of its processes are dead.
+    async fn end_slot(&mut self) -> bool {
         self.broken = false;
-        if let Some(slot) = self.slot.take() {
+        match self.slot.take() {
             // A slot that does not end in time is abandoned: a new one replaces it.
-            in_time(timeout(PATIENCE, slot.stop()).await, &self.config.name, "end");
+            Some(slot) => in_time(timeout(PATIENCE, slot.stop()).await, &self.config.name, "end"),
+            None => true,
         }
     }
 }

@@ -62,13 +62,33 @@ impl Default for Bubblewrap {
     }
 }
 
-/// What sandboxed builds reach over the network.
+/// What sandboxed commands reach over the network.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Network {
     /// All that the machine reaches.
     Host,
     /// Only processes in the same sandbox.
     Loopback,
+}
+
+/// One command and what its own sandbox contains.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Alone<'a> {
+    /// The input root and the working directory in it.
+    pub(crate) root: &'a Path,
+    pub(crate) cwd: &'a Path,
+    /// Whether the input root is `/`, and the command runs as root.
+    pub(crate) as_root: bool,
+    /// Nodes of the host's devices that it can use.
+    pub(crate) devices: &'a [PathBuf],
+    pub(crate) network: Network,
+}
+
+impl<'a> Alone<'a> {
+    /// A command with an empty working directory and nothing of the host.
+    pub(crate) fn in_root(root: &'a Path) -> Self {
+        Self { root, cwd: Path::new(""), as_root: false, devices: &[], network: Network::Loopback }
+    }
 }
 
 /// A command line of bubblewrap, without the program to execute.
@@ -91,7 +111,7 @@ impl Bubblewrap {
 
     /// The sandbox of a slot, with its folder at [`INSIDE`].
     pub(crate) fn kept(&self, work: &Path) -> Result<Call, SandboxError> {
-        let mut call = self.begin()?;
+        let mut call = self.begin(Network::Loopback)?;
         // The shim needs these two to switch to the commands' user, and drops them then.
         put(&mut call, &["--as-pid-1", "--cap-drop", "ALL", "--cap-add", "CAP_SETUID"]);
         put(&mut call, &["--cap-add", "CAP_SETGID"]);
@@ -113,30 +133,37 @@ impl Bubblewrap {
         }
     }
 
-    /// The sandbox of one command. `root` is at [`INSIDE_ROOT`], or, if `as_root`, is `/` and the
-    /// command runs as root.
-    pub(crate) fn alone(&self, root: &Path, cwd: &Path, as_root: bool) -> Result<Call, SandboxError> {
-        let mut call = self.begin()?;
+    /// The sandbox of one command. Its input root is at [`INSIDE_ROOT`] or is `/`.
+    pub(crate) fn alone(&self, alone: Alone<'_>) -> Result<Call, SandboxError> {
+        let mut call = self.begin(alone.network)?;
         put(&mut call, &["--new-session", "--unshare-user"]);
         put(&mut call, &["--json-status-fd", &shim::STATUS_DESCRIPTOR.to_string()]);
-        let inside = if as_root {
+        let inside = if alone.as_root {
             put(&mut call, &["--uid", "0", "--gid", "0"]);
-            bind(&mut call, root, "/");
+            bind(&mut call, alone.root, "/");
             // The input root's own `/tmp`, if it exists, because it may contain inputs.
-            self.put_devices(&mut call, fs::symlink_metadata(root.join("tmp")).is_err());
-            put(&mut call, &["--remount-ro", "/dev"]);
+            self.put_devices(&mut call, fs::symlink_metadata(alone.root.join("tmp")).is_err());
             "/"
         } else {
             self.put_system(&mut call);
+            if alone.network == Network::Host {
+                put_resolver(&mut call);
+            }
             self.put_devices(&mut call, true);
-            bind(&mut call, root, INSIDE_ROOT);
+            bind(&mut call, alone.root, INSIDE_ROOT);
             self.put_hidden_read_only(&mut call);
-            // Each separately: mounts below them stay as they are.
-            put(&mut call, &["--remount-ro", "/dev", "--remount-ro", "/"]);
             INSIDE_ROOT
         };
+        for node in alone.devices {
+            call.extend(["--dev-bind".into(), node.into(), node.into()]);
+        }
+        // Each separately: mounts below them stay as they are.
+        put(&mut call, &["--remount-ro", "/dev"]);
+        if !alone.as_root {
+            put(&mut call, &["--remount-ro", "/"]);
+        }
         call.push("--chdir".into());
-        call.push(within(Path::new(inside), cwd).into());
+        call.push(within(Path::new(inside), alone.cwd).into());
         put(&mut call, &["--"]);
         Ok(call)
     }
@@ -221,9 +248,12 @@ impl Bubblewrap {
         }
     }
 
-    fn begin(&self) -> Result<Call, SandboxError> {
+    fn begin(&self, network: Network) -> Result<Call, SandboxError> {
         let mut call = vec![self.find()?.into_os_string()];
-        put(&mut call, &["--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts"]);
+        put(&mut call, &["--unshare-pid", "--unshare-ipc", "--unshare-uts"]);
+        if network == Network::Loopback {
+            put(&mut call, &["--unshare-net"]);
+        }
         put(&mut call, &["--unshare-cgroup-try", "--hostname", "forebay", "--die-with-parent"]);
         self.put_filter(&mut call);
         Ok(call)
@@ -364,7 +394,7 @@ mod tests {
     fn room_is_the_least_that_is_allowed_and_what_bubblewrap_takes() {
         let usual = Bubblewrap { program: "/bin/true".into(), ..Bubblewrap::default() };
         let size = |most| {
-            let call = usual.with_room(most).alone(Path::new("/work"), Path::new(""), false).unwrap();
+            let call = usual.with_room(most).alone(Alone::in_root(Path::new("/work"))).unwrap();
             let at = call.iter().position(|argument| argument == "--size")?;
             call.get(at + 1)?.to_str()?.parse::<u64>().ok()
         };

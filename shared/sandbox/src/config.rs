@@ -84,6 +84,11 @@ pub struct Run {
     /// Whether the input root becomes the command's `/`, and the command becomes root of its own
     /// user namespace. Requires [`Sandbox::Bubblewrap`].
     pub root_is_input: bool,
+    /// Device nodes of the host that the command can use, at the same paths. A sandbox with any serves only this command.
+    pub devices: Vec<PathBuf>,
+    /// Whether the command shares the network of the host, in a sandbox that serves only this command. Without a sandbox,
+    /// all commands do.
+    pub shares_network: bool,
     /// Maximum run time; `None` means unlimited. Only the command's own time counts.
     pub timeout: Option<Duration>,
     /// Time between SIGTERM and the kill of all processes, at a timeout.

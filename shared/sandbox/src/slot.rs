@@ -12,7 +12,7 @@ use nix::unistd::{getegid, geteuid};
 use shim::{Command, Deadline, Files, Options, Shim, ShimError};
 use tokio::sync::watch;
 
-use crate::bubblewrap::{self, Bubblewrap, Call, INSIDE, PRIVATE, within};
+use crate::bubblewrap::{self, Alone, Bubblewrap, Call, INSIDE, Network, PRIVATE, within};
 use crate::cgroups::Group;
 use crate::config::{Run, Sandbox, SlotConfig};
 use crate::error::SandboxError;
@@ -50,13 +50,23 @@ impl Slot {
         own_folder(&config.work)?;
         let group = config.cgroups.group(&config.name, config.processes_max);
         let mut slot = Self { config, shim: None, group };
-        let kind = slot.kind(false);
+        let kind = slot.usual_kind();
         slot.ready(kind).await?;
         if slot.config.sandbox == Sandbox::Bubblewrap && kind == Kind::Bare {
             // The sandbox has not been tested yet.
             slot.try_bubblewrap(None)?;
         }
         Ok(slot)
+    }
+
+    /// Checks whether this machine supports sandboxes for one command; the error says why not and how to fix it. A slot that
+    /// keeps its sandbox needs them only for some commands.
+    pub fn check_alone(&self) -> Result<(), SandboxError> {
+        if self.config.sandbox == Sandbox::None {
+            return Ok(());
+        }
+        self.check_access()?;
+        self.try_bubblewrap(None)
     }
 
     /// Checks whether this machine supports such a slot; the error says why not and how to fix it.
@@ -78,7 +88,7 @@ impl Slot {
         match self.config.sandbox {
             Sandbox::None => run.root.clone(),
             Sandbox::Bubblewrap if run.root_is_input => PathBuf::from("/"),
-            Sandbox::Bubblewrap => match self.kind(false) {
+            Sandbox::Bubblewrap => match self.kind(run) {
                 // A root without a name is refused when the command is started.
                 Kind::Kept => Path::new(INSIDE).join(run.root.file_name().unwrap_or_default()),
                 Kind::Bare => bubblewrap::INSIDE_ROOT.into(),
@@ -126,15 +136,14 @@ impl Slot {
             log.map_err(|source| SandboxError::file("creating", path, source))
         };
         let (stdout, stderr) = (log(&run.stdout)?, log(&run.stderr)?);
-        let alone = self.config.sandbox == Sandbox::Bubblewrap
-            && (run.root_is_input || self.kind(false) == Kind::Bare);
+        let kind = self.kind(&run);
+        let alone = self.config.sandbox == Sandbox::Bubblewrap && kind == Kind::Bare;
         let status = alone.then(|| memfd_create("status", MFdFlags::MFD_CLOEXEC)).transpose();
         let status = status
             .map_err(|error| SandboxError::Resources(error.to_string()))?
             .map(|file| Arc::new(file.into()));
         let made = if run.root_is_input { missing_mount_points(&run.root) } else { Vec::new() };
         let command = self.command(&run, alone);
-        let kind = self.kind(run.root_is_input);
         self.ready(kind).await?;
         let own = || self.shim.as_ref().and_then(|(_, shim)| shim.own_cpu());
         let guard = Guard::new(&run, &made, &self.group, own);
@@ -178,11 +187,20 @@ impl Slot {
         Ok(())
     }
 
-    fn kind(&self, root_is_input: bool) -> Kind {
+    /// The kind for commands that need nothing special.
+    fn usual_kind(&self) -> Kind {
         match self.config.sandbox {
-            Sandbox::Bubblewrap if self.config.user.is_some() && !root_is_input => Kind::Kept,
+            Sandbox::Bubblewrap if self.config.user.is_some() => Kind::Kept,
             Sandbox::Bubblewrap | Sandbox::None => Kind::Bare,
         }
+    }
+
+    /// A kept sandbox has nothing of the host that later commands must not have.
+    fn kind(&self, run: &Run) -> Kind {
+        if run.root_is_input || run.shares_network || !run.devices.is_empty() {
+            return Kind::Bare;
+        }
+        self.usual_kind()
     }
 
     /// Ensures that there is a process of this kind, unused or clean.
@@ -227,7 +245,7 @@ impl Slot {
     fn try_bubblewrap(&self, call: Option<Call>) -> Result<(), SandboxError> {
         Bubblewrap::attempt(match call {
             Some(call) => call,
-            None => self.config.bubblewrap.alone(&self.config.work, Path::new(""), false)?,
+            None => self.config.bubblewrap.alone(Alone::in_root(&self.config.work))?,
         })
     }
 
@@ -263,7 +281,13 @@ impl Slot {
         if alone {
             let bubblewrap =
                 self.config.bubblewrap.with_room([run.limits.disk_bytes, run.limits.memory_bytes]);
-            let call = bubblewrap.alone(&run.root, &run.cwd, run.root_is_input)?;
+            let call = bubblewrap.alone(Alone {
+                root: &run.root,
+                cwd: &run.cwd,
+                as_root: run.root_is_input,
+                devices: &run.devices,
+                network: if run.shares_network { Network::Host } else { Network::Loopback },
+            })?;
             let not_text = |path: OsString| SandboxError::Root { path: path.into(), why: "it is not UTF-8" };
             let call = call.into_iter().map(|argument| argument.into_string().map_err(not_text));
             argv = call.chain(argv.into_iter().map(Ok)).collect::<Result<_, _>>()?;

@@ -119,6 +119,7 @@ impl Settings {
         self.check_amounts()?;
         self.check_scheduling()?;
         self.check_autoscale()?;
+        self.check_devices()?;
         if self.attempts == 0 || self.attempts > self.attempts_max {
             return Err(invalid("attempts", &self.attempts, "expected 1 to attempts_max"));
         }
@@ -243,6 +244,6 @@ impl Settings {
     }
 }
 
-fn invalid(name: &'static str, value: &dyn std::fmt::Display, wanted: &str) -> SettingsError {
+pub(crate) fn invalid(name: &'static str, value: &dyn std::fmt::Display, wanted: &str) -> SettingsError {
     SettingsError::Invalid { name, value: value.to_string(), wanted: wanted.to_owned() }
 }

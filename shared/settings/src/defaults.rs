@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, path::PathBuf};
 
 use invariant::impossible;
-use model::{ActionOrder, BandOrder, EstimatorKind, ExecutorType, Occupancy};
+use model::{ActionOrder, BandOrder, EstimatorKind, ExecutorType, Occupancy, ResourceName};
 
 use crate::{BuildNetwork, GroupsWithoutQuota, LogFormat, SandboxKind, Settings};
 
@@ -21,6 +21,13 @@ fn properties() -> BTreeMap<String, Vec<String>> {
     [("OSFamily", "linux"), ("ISA", isa())]
         .map(|(name, value)| (name.to_owned(), vec![value.to_owned()]))
         .into()
+}
+
+/// Programs that use graphics processors look for the numbers of theirs in this variable.
+fn device_variables() -> BTreeMap<ResourceName, String> {
+    let gpu = "gpu".parse();
+    let gpu = gpu.inspect_err(|error| impossible!("default resource: {error}")).ok();
+    gpu.into_iter().map(|name| (name, "CUDA_VISIBLE_DEVICES".to_owned())).collect()
 }
 
 /// Executor types of the paper, with its example signs.
@@ -149,6 +156,8 @@ impl Default for Settings {
             executor_cpu_millis: 0,
             executor_memory_bytes: 0,
             executor_resources: BTreeMap::new(),
+            executor_devices: BTreeMap::new(),
+            executor_device_variables: device_variables(),
             congestion_window: true,
             window_start_points: 0,
             window_points_max: 0,

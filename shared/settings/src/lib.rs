@@ -22,6 +22,7 @@ mod check;
 mod choices;
 mod defaults;
 mod descriptions;
+mod devices;
 mod limits;
 mod parts;
 mod units;
@@ -302,6 +303,14 @@ pub struct Settings {
     /// Custom resources of this machine's executors, which actions request by `resources:NAME`, for example `gpu = 2`.
     #[serde(deserialize_with = "structured")]
     pub executor_resources: BTreeMap<ResourceName, Amount>,
+    /// Devices of this machine that its executors give to actions, by the resource that requests them, for example
+    /// `{ gpu = ["/dev/nvidia0+/dev/nvidiactl", "/dev/nvidia1+/dev/nvidiactl"] }`: each entry is one device with its nodes.
+    /// Their number is also the amount of the resource.
+    #[serde(deserialize_with = "structured")]
+    pub executor_devices: BTreeMap<ResourceName, Vec<String>>,
+    /// Environment variables that contain the numbers of an action's devices, by resource.
+    #[serde(deserialize_with = "structured")]
+    pub executor_device_variables: BTreeMap<ResourceName, String>,
     /// Whether an executor limits its actions by a congestion window, which shrinks when the machine is overloaded.
     pub congestion_window: bool,
     /// Initial size of the window in points; an action costs 5, plus 5 for each slot that it holds. 0: all slots.

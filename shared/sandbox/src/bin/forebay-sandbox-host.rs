@@ -41,6 +41,8 @@ async fn work(sandbox: Sandbox, folder: PathBuf, script: &str) {
         cwd: PathBuf::new(),
         root: folder.join("work/root"),
         root_is_input: false,
+        devices: Vec::new(),
+        shares_network: false,
         timeout: None,
         kill_grace: Duration::ZERO,
         stdout: folder.join("stdout"),

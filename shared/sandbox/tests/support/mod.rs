@@ -116,6 +116,8 @@ impl Place {
             cwd: PathBuf::new(),
             root: self.root(),
             root_is_input: self.way == Way::Rooted,
+            devices: Vec::new(),
+            shares_network: false,
             timeout: Some(Duration::from_secs(30)),
             kill_grace: Duration::ZERO,
             stdout: self.path("stdout"),

@@ -1,4 +1,4 @@
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
 use model::{Amount, ExecutorType, ResourceName, TaskLimits};
 
@@ -15,6 +15,10 @@ pub struct ExecutorSettings {
     pub cpu_millis: u64,
     pub memory_bytes: u64,
     pub resources: BTreeMap<ResourceName, Amount>,
+    /// The nodes of each device, by resource.
+    pub devices: BTreeMap<ResourceName, Vec<Vec<PathBuf>>>,
+    /// Environment variables with the numbers of an action's devices.
+    pub device_variables: BTreeMap<ResourceName, String>,
     pub pool: String,
     pub pool_properties: BTreeMap<String, Vec<String>>,
     pub pool_root_is_input: bool,
@@ -46,6 +50,8 @@ impl Settings {
             cpu_millis: self.executor_cpu_millis,
             memory_bytes: self.executor_memory_bytes,
             resources: self.executor_resources.clone(),
+            devices: self.device_nodes(),
+            device_variables: self.executor_device_variables.clone(),
             pool: self.pool.clone(),
             pool_properties: self.pool_properties.clone(),
             pool_root_is_input: self.pool_root_is_input,
@@ -67,5 +73,12 @@ impl Settings {
             kill_grace: Duration::from_millis(self.kill_grace_ms),
             drain: Duration::from_secs(self.drain_seconds),
         }
+    }
+
+    /// The nodes of each device; entries are checked to be absolute paths.
+    fn device_nodes(&self) -> BTreeMap<ResourceName, Vec<Vec<PathBuf>>> {
+        let nodes = |entry: &String| entry.split('+').map(PathBuf::from).collect();
+        let all = self.executor_devices.iter();
+        all.map(|(name, entries)| (name.clone(), entries.iter().map(nodes).collect())).collect()
     }
 }

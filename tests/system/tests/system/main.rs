@@ -25,6 +25,7 @@ mod cluster;
 mod collector;
 mod command_line;
 mod contexts;
+mod devices;
 mod documents;
 mod emergencies;
 mod estimates;
