@@ -74,6 +74,12 @@ pub(crate) async fn execute(
     observe_queue_time(&work.claimed.record, times.started);
     progress.enter(ExecutionStage::Fetching).await;
     let spec = Spec::read(&shared.cas, execution).await?;
+    if spec.network && !shared.settings.action_network {
+        // Schedulers do not send it here; the record of an earlier version may lack the requirement.
+        return Err(Fault::precondition(
+            "this executor gives no network to actions (action_network)".to_owned(),
+        ));
+    }
     left.devices = shared.devices.assign(&work.claimed.size.custom).map_err(|why| Fault::unassigned(&why))?;
     let outputs = OutputSpec::of(&spec.command).map_err(|error| Fault::unprepared(&error))?;
     let prepared = shared.inputs.prepare(slot_thread.work(), &spec.input_root, &outputs).await;
@@ -121,7 +127,7 @@ async fn command(
         root: root.path().to_owned(),
         root_is_input: shared.pool.root_is_input,
         devices: shared.devices.nodes(devices),
-        shares_network: false,
+        shares_network: spec.network,
         timeout: Some(spec.timeout),
         kill_grace: settings.kill_grace,
         stdout: stdout.clone(),

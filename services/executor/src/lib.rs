@@ -44,6 +44,7 @@ mod testing;
 mod usage;
 
 use std::{
+    collections::BTreeMap,
     path::Path,
     sync::{Arc, atomic::AtomicBool},
     time::Duration,
@@ -53,6 +54,7 @@ use bus::Subject;
 use input_root::{InputRoots, InputRootsConfig, Owner};
 use invariant::Present as _;
 use model::{ExecutorId, Pool, PoolName};
+use policy::actions::network;
 use service::{
     Context, Ready, Running, ServiceError, StartError, host_name, report_disk, report_usage,
     send_final_heartbeat, send_heartbeat, serve_heartbeats,
@@ -224,11 +226,23 @@ fn pool(settings: &ExecutorSettings) -> Result<Pool, ServiceError> {
         .map_err(|error: model::ParseIdError| ServiceError::failed("the setting pool", error))?;
     Ok(Pool {
         name,
-        properties: settings.pool_properties.clone(),
+        properties: properties(settings),
         root_is_input: settings.pool_root_is_input,
         capacity: capacity::capacity(settings, Path::new(PROC))?,
         executor_type: settings.executor_type.clone(),
     })
+}
+
+/// The offered platform properties, with the network if actions may have it.
+fn properties(settings: &ExecutorSettings) -> BTreeMap<String, Vec<String>> {
+    let mut properties = settings.pool_properties.clone();
+    if settings.action_network {
+        let (name, value) = network::OFFER;
+        let values = properties.entry(name.to_owned()).or_default();
+        values.retain(|other| other != value);
+        values.push(value.to_owned());
+    }
+    properties
 }
 
 fn executor_id() -> Result<ExecutorId, ServiceError> {

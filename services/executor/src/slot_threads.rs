@@ -80,7 +80,7 @@ impl SlotThreads {
         let mut starting = Vec::new();
         let SandboxSettings { read_only, hidden, filter } = settings.sandboxes.clone();
         let bubblewrap = Bubblewrap { filter, ..Bubblewrap::default() }.showing(read_only).hiding(hidden);
-        let needs_alone = settings.devices.values().any(|all| !all.is_empty());
+        let needs_alone = settings.devices.values().any(|all| !all.is_empty()) || settings.action_network;
         for number in 0..settings.slots {
             let folder = folder.slot(number);
             std::fs::create_dir_all(&folder)

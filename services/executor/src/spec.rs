@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use cas::Cas;
 use model::{BlobDigest, Execution, TaskLimits};
-use policy::actions::limits;
+use policy::actions::{limits, network};
 use prost::Message as _;
 use reapi::execution::{Action, Command, Platform};
 
@@ -18,6 +18,8 @@ pub(crate) struct Spec {
     pub(crate) timeout: Duration,
     /// Limits set by its client.
     pub(crate) limits: TaskLimits,
+    /// Whether it asks for the network of the machine.
+    pub(crate) network: bool,
 }
 
 impl Spec {
@@ -41,10 +43,11 @@ impl Spec {
         if command.arguments.is_empty() {
             return Err(Fault::invalid("the command has no arguments".to_owned()));
         }
-        let limits = limits::read(&platform(action.platform.as_ref(), &command));
+        let platform = platform(action.platform.as_ref(), &command);
+        let limits = limits::read(&platform);
         let limits = limits.map_err(|invalid| Fault::invalid(invalid.to_string()))?;
         let timeout = Duration::from_millis(execution.timeout_ms);
-        Ok(Self { command, input_root, timeout, limits })
+        Ok(Self { command, input_root, timeout, limits, network: network::is_asked(&platform) })
     }
 
     /// The environment variables as pairs.

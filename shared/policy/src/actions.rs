@@ -9,6 +9,7 @@ mod history;
 mod invalid_need;
 mod keys;
 pub mod limits;
+pub mod network;
 mod offers;
 mod order;
 mod processing_set;

@@ -171,6 +171,7 @@ impl Default for Settings {
             sandbox_read_only: Vec::new(),
             sandbox_hidden: Vec::new(),
             sandbox_filter: true,
+            action_network: false,
             pool: "default".into(),
             pool_properties: properties(),
             pool_root_is_input: false,

@@ -1,4 +1,4 @@
-//! Validation of the devices that actions may get of the machine.
+//! Validation of what actions may get of the machine: devices and its network.
 
 use std::{collections::BTreeSet, path::Path};
 
@@ -35,6 +35,12 @@ impl Settings {
                 return Err(invalid("executor_device_variables", &value, wanted));
             }
         }
+        let offers_network =
+            self.pool_properties.get("network").is_some_and(|all| all.iter().any(|it| it == "on"));
+        if offers_network && !self.action_network {
+            let wanted = "expected action_network = true, which offers the network of this machine";
+            return Err(invalid("pool_properties", &"network = on", wanted));
+        }
         Ok(())
     }
 }
@@ -65,9 +71,11 @@ mod tests {
             (r#"executor_devices = { gpu = ["/dev/a0+"] }"#, "absolute paths"),
             (r#"executor_devices = { gpu = ["/dev/a0", "/dev/a0"] }"#, "each device once"),
             (r#"executor_device_variables = { gpu = "A=B" }"#, "environment variable"),
+            ("[pool_properties]\nnetwork = [\"on\"]", "action_network"),
         ] {
             let error = of(toml).unwrap_err();
             assert!(error.contains(wanted), "{toml}: {error}");
         }
+        assert!(of("action_network = true\n[pool_properties]\nnetwork = [\"on\"]").is_ok());
     }
 }

@@ -343,6 +343,9 @@ pub struct Settings {
     /// Whether sandboxed actions and builds are refused system calls that most escapes from sandboxes use, for example
     /// those that create user namespaces.
     pub sandbox_filter: bool,
+    /// Whether actions of this machine's executors reach its network if they ask for it by the platform property
+    /// `network = on`. They then also reach what listens on the machine's loopback interface.
+    pub action_network: bool,
     /// Name of the pool of this machine's executors.
     pub pool: String,
     /// Platform properties that they offer, with the values of each.

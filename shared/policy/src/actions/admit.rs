@@ -4,7 +4,7 @@ use std::{cmp::Reverse, collections::BTreeSet, fmt::Write as _};
 
 use model::{Amount, Needs, Pool, Requirements, ResourceName};
 
-use super::offers::Offers;
+use super::{network, offers::Offers};
 use crate::requirements::{POOL_PROPERTY, satisfies, value_matches, values};
 
 use super::size::{CPU_PROPERTY, MEMORY_PROPERTY, RESOURCE_PREFIX, Shortage, wanted};
@@ -213,7 +213,7 @@ fn refusal(requirements: &[Requirement<'_>], pools: &[&Pool]) -> Refusal {
     }
     let offered = if here.is_empty() { everywhere } else { here };
     // Writing to a `String` cannot fail.
-    let _ = write!(message, "; available{most}: {}", list(&offered));
+    let _ = write!(message, "; available{most}: {}{}", list(&offered), network::advice(&blamed.property()));
     Refusal { property: blamed.property(), value: blamed.value(), offered, message }
 }
 
@@ -241,10 +241,11 @@ fn unknown(requirements: &[Requirement<'_>], pools: &[&Pool]) -> Option<Refusal>
     });
     let (requirement, what, offered): (Requirement<'_>, _, Vec<String>) = found?;
     let message = format!(
-        "no pool knows the {what} {:?} (requested with value {:?}); known: {}",
+        "no pool knows the {what} {:?} (requested with value {:?}); known: {}{}",
         shortened(&requirement.property()),
         shortened(&requirement.value()),
-        list(&offered)
+        list(&offered),
+        network::advice(&requirement.property())
     );
     Some(Refusal { property: requirement.property(), value: requirement.value(), offered, message })
 }

@@ -18,7 +18,7 @@
 
 use model::{Amount, Needs, ResourceName, Resources, TaskLimits, TestSize};
 
-use super::{history::Learned, invalid_need::InvalidNeed, limits};
+use super::{history::Learned, invalid_need::InvalidNeed, limits, network};
 
 /// The property that asks for processors.
 pub const CPU_PROPERTY: &str = "EstimatedCPU";
@@ -87,7 +87,7 @@ pub fn read_needs(
             let most = needs.custom.get(&resource).copied().unwrap_or_default().max(amount);
             needs.custom.insert(resource, most);
         } else if !limits::take(&mut found.limits, name, value)? {
-            found.platform.push((name.clone(), value.clone()));
+            found.platform.extend(network::requirement(name, value));
         }
     }
     if let Some(units) = units {

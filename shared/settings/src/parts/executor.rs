@@ -24,6 +24,8 @@ pub struct ExecutorSettings {
     pub pool_root_is_input: bool,
     pub sandbox: SandboxKind,
     pub sandboxes: SandboxSettings,
+    /// Whether actions reach the network of the machine if they ask for it.
+    pub action_network: bool,
     pub action_uid: u32,
     pub action_limits: TaskLimits,
     pub action_output_bytes_max: u64,
@@ -57,6 +59,7 @@ impl Settings {
             pool_root_is_input: self.pool_root_is_input,
             sandbox: self.sandbox,
             sandboxes: self.sandboxes(),
+            action_network: self.action_network,
             action_uid: self.action_uid,
             action_limits: self.action_limits(),
             action_output_bytes_max: self.action_output_bytes_max,

@@ -10,6 +10,7 @@
 mod acting;
 mod action_commands;
 mod action_limits;
+mod action_network;
 mod actions;
 mod archive;
 mod archive_faults;

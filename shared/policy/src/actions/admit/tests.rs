@@ -190,6 +190,20 @@ fn size_refused(platform: &[(&str, &str)], needs: &Needs) -> Refusal {
 }
 
 #[test]
+fn the_refusal_of_a_network_names_the_setting_and_only_that_one_does() {
+    let offers = [pool("on", &[("network", &["on"])])];
+    assert!(admit(&ask(&[("network", "on")]), &Needs::default(), &offers).is_ok());
+    for pools in [farm(), vec![pool("other", &[("network", &["10g"])])]] {
+        let refused = |name, value| match admit(&ask(&[(name, value)]), &Needs::default(), &pools) {
+            Err(AdmitError::Refused(refusal)) => refusal.message,
+            other => panic!("{other:?}"),
+        };
+        assert!(refused("network", "on").ends_with("with the setting action_network"));
+        assert!(!refused("OSFamily", "plan9").contains("action_network"));
+    }
+}
+
+#[test]
 fn what_is_large_goes_to_where_it_fits_and_what_is_not_stays_off_special_machines() {
     let to = |needs: &Needs| admit(&[], needs, &machines()).unwrap().to_string();
     assert_eq!(to(&needs(Some(64_000), None, &[])), "large");

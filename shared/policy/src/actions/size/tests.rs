@@ -93,9 +93,11 @@ fn names_are_read_without_regard_to_case_and_the_rest_is_left_for_pools() {
         ("EstimatedCPU", "3"),
         ("estimatedcpu", "2"),
         ("limit-files", "7"),
+        ("Network", "off"),
+        ("dockerNetwork", "bridge"),
     ]);
     let found = read_needs(&platform, &pairs(&[("HOME", "/"), ("TEST_SIZE", "large")])).unwrap();
-    assert_eq!(found.platform, pairs(&[("OSFamily", "linux"), ("Pool", "x")]));
+    assert_eq!(found.platform, pairs(&[("OSFamily", "linux"), ("Pool", "x"), ("network", "on")]));
     let gpu = BTreeMap::from([("gpu".parse().unwrap(), "0.5".parse().unwrap())]);
     let needs = Needs {
         cpu_millis: Some(3000),
