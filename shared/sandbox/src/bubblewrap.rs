@@ -4,6 +4,8 @@ use std::borrow::Cow;
 use std::env;
 use std::ffi::OsString;
 use std::fs;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
@@ -11,6 +13,7 @@ use invariant::impossible;
 use nix::unistd::{AccessFlags, access};
 
 use crate::error::SandboxError;
+use crate::private::private;
 
 /// The folder that contains the input root, as commands see it.
 pub const INSIDE: &str = "/forebay";
@@ -21,6 +24,9 @@ pub(crate) const PRIVATE: [&str; 3] = ["/tmp", "/dev/shm", "/dev/mqueue"];
 /// Paths of the host that are visible by default.
 const SYSTEM: [&str; 10] =
     ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc", "/opt", "/sys"];
+
+/// Settings of the programs of the machine, among them private ones.
+const SETTINGS: &str = "/etc";
 
 /// Passwords and keys of the machine: a worker that is root could read them inside, too.
 const SECRETS: [&str; 8] = [
@@ -33,6 +39,16 @@ const SECRETS: [&str; 8] = [
     "/etc/ssl/private",
     "/etc/forebay",
 ];
+
+/// Files of `/proc` about the memory, keys and timers of the machine.
+const MASKED_FILES: [&str; 5] =
+    ["/proc/kcore", "/proc/keys", "/proc/timer_list", "/proc/sched_debug", "/proc/latency_stats"];
+/// Folders of `/proc` about its disks and its power supply.
+const MASKED_FOLDERS: [&str; 2] = ["/proc/scsi", "/proc/acpi"];
+/// The right of other users to read a file.
+const OTHERS_READ: u32 = 0o004;
+/// Settings of the kernel in `/proc`. The user root may write them without any capability.
+const READ_ONLY: [&str; 5] = ["/proc/sys", "/proc/bus", "/proc/irq", "/proc/fs", "/proc/sysrq-trigger"];
 
 /// The largest size of a file system in memory that bubblewrap accepts.
 const SIZE_MOST: u64 = i64::MAX.unsigned_abs();
@@ -116,7 +132,7 @@ impl Bubblewrap {
         put(&mut call, &["--as-pid-1", "--cap-drop", "ALL", "--cap-add", "CAP_SETUID"]);
         put(&mut call, &["--cap-add", "CAP_SETGID"]);
         self.put_system(&mut call);
-        self.put_devices(&mut call, true);
+        self.put_devices(&mut call, true, true);
         put(&mut call, &["--mqueue", "/dev/mqueue"]);
         bind(&mut call, work, INSIDE);
         self.put_hidden_read_only(&mut call);
@@ -142,14 +158,14 @@ impl Bubblewrap {
             put(&mut call, &["--uid", "0", "--gid", "0"]);
             bind(&mut call, alone.root, "/");
             // The input root's own `/tmp`, if it exists, because it may contain inputs.
-            self.put_devices(&mut call, fs::symlink_metadata(alone.root.join("tmp")).is_err());
+            self.put_devices(&mut call, fs::symlink_metadata(alone.root.join("tmp")).is_err(), false);
             "/"
         } else {
             self.put_system(&mut call);
             if alone.network == Network::Host {
                 put_resolver(&mut call);
             }
-            self.put_devices(&mut call, true);
+            self.put_devices(&mut call, true, false);
             bind(&mut call, alone.root, INSIDE_ROOT);
             self.put_hidden_read_only(&mut call);
             INSIDE_ROOT
@@ -192,6 +208,18 @@ impl Bubblewrap {
         programs: &Path,
         network: Network,
     ) -> Result<Call, SandboxError> {
+        // Builds run as the user of the worker, and could read what only this user can.
+        let all = self.clone().hiding(private(Path::new(SETTINGS), &self.read_only));
+        all.workspace_with_its_hidden(folder, places, programs, network)
+    }
+
+    fn workspace_with_its_hidden(
+        &self,
+        folder: &Path,
+        places: &[PathBuf],
+        programs: &Path,
+        network: Network,
+    ) -> Result<Call, SandboxError> {
         let mut call = vec![self.find()?.into_os_string()];
         put(&mut call, &["--unshare-pid", "--unshare-ipc", "--unshare-cgroup-try", "--die-with-parent"]);
         put(&mut call, &["--as-pid-1", "--cap-drop", "ALL"]);
@@ -201,7 +229,7 @@ impl Bubblewrap {
             Network::Loopback => put(&mut call, &["--unshare-net"]),
             Network::Host => put_resolver(&mut call),
         }
-        self.put_devices(&mut call, true);
+        self.put_devices(&mut call, true, true);
         put(&mut call, &["--mqueue", "/dev/mqueue"]);
         for path in [folder, programs] {
             call.extend(["--ro-bind".into(), path.into(), path.into()]);
@@ -303,8 +331,9 @@ impl Bubblewrap {
         }
     }
 
-    fn put_devices(&self, call: &mut Call, tmp: bool) {
+    fn put_devices(&self, call: &mut Call, tmp: bool, as_root: bool) {
         put(call, &["--proc", "/proc", "--dev", "/dev"]);
+        put_proc_masks(call, as_root);
         for folder in ["/dev/shm", "/tmp"].into_iter().filter(|folder| tmp || *folder != "/tmp") {
             put(call, &["--perms", "1777"]);
             if let Some(bytes) = self.tmp_bytes_max {
@@ -313,6 +342,19 @@ impl Bubblewrap {
             put(call, &["--tmpfs", folder]);
         }
     }
+}
+
+/// The program of a command line, and its arguments without the last, `--`, as bubblewrap reads them from a file: the
+/// processes of a sandbox can read the command line of bubblewrap, which must not name folders of the host.
+pub(crate) fn by_file(call: Call) -> (OsString, Vec<u8>) {
+    let mut call = call.into_iter();
+    let program = call.next().unwrap_or_default();
+    let mut bytes = Vec::with_capacity(4096);
+    for argument in call.filter(|argument| argument != "--") {
+        bytes.extend_from_slice(argument.as_bytes());
+        bytes.push(0);
+    }
+    (program, bytes)
 }
 
 /// A path below another, without a trailing slash.
@@ -330,6 +372,21 @@ fn put_parents(call: &mut Call, path: &Path) {
     above.reverse();
     for folder in above {
         call.extend(["--dir".into(), folder.into()]);
+    }
+}
+
+/// Hides what `/proc` shows of the machine, as far as the user of the commands may be able to read it: each mount costs time.
+/// Only root can write to the others, and bubblewrap protects only folders that are writable themselves.
+fn put_proc_masks(call: &mut Call, as_root: bool) {
+    let is_shown = |path: &&str| fs::metadata(path).is_ok_and(|of| as_root || of.mode() & OTHERS_READ != 0);
+    for path in MASKED_FILES.into_iter().filter(is_shown) {
+        put(call, &["--ro-bind", "/dev/null", path]);
+    }
+    for path in MASKED_FOLDERS.into_iter().filter(is_shown) {
+        put(call, &["--tmpfs", path, "--remount-ro", path]);
+    }
+    for path in READ_ONLY.into_iter().filter(|path| as_root && Path::new(path).exists()) {
+        put(call, &["--ro-bind", path, path]);
     }
 }
 

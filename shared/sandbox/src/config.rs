@@ -86,8 +86,8 @@ pub struct Run {
     pub root_is_input: bool,
     /// Device nodes of the host that the command can use, at the same paths. A sandbox with any serves only this command.
     pub devices: Vec<PathBuf>,
-    /// Whether the command shares the network of the host, in a sandbox that serves only this command. Without a sandbox,
-    /// all commands do.
+    /// Whether the command shares the network of the host, in a sandbox that serves only this command. Without a
+    /// sandbox, all commands share it.
     pub shares_network: bool,
     /// Maximum run time; `None` means unlimited. Only the command's own time counts.
     pub timeout: Option<Duration>,

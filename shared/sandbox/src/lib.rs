@@ -32,6 +32,7 @@ mod growth;
 mod limits;
 mod log;
 mod outcome;
+mod private;
 mod running;
 mod slot;
 mod workspace;

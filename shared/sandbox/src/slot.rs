@@ -1,7 +1,8 @@
 //! One slot: the process that runs its commands, and how it is started.
 
 use std::ffi::OsString;
-use std::fs;
+use std::fs::{self, File};
+use std::io::{Seek as _, Write as _};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
@@ -9,7 +10,7 @@ use std::sync::Arc;
 use invariant::impossible;
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::unistd::{getegid, geteuid};
-use shim::{Command, Deadline, Files, Options, Shim, ShimError};
+use shim::{Command, Deadline, Files, Options, Shim, ShimError, WrapperFiles};
 use tokio::sync::watch;
 
 use crate::bubblewrap::{self, Alone, Bubblewrap, Call, INSIDE, Network, PRIVATE, within};
@@ -33,6 +34,9 @@ pub struct Slot {
     shim: Option<(Kind, Shim)>,
     group: Group,
 }
+
+/// A command for the shim, and the arguments of bubblewrap if it is started for this command.
+type Prepared = (Command, Option<Arc<File>>);
 
 /// The environment of the shim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -138,17 +142,14 @@ impl Slot {
         let (stdout, stderr) = (log(&run.stdout)?, log(&run.stderr)?);
         let kind = self.kind(&run);
         let alone = self.config.sandbox == Sandbox::Bubblewrap && kind == Kind::Bare;
-        let status = alone.then(|| memfd_create("status", MFdFlags::MFD_CLOEXEC)).transpose();
-        let status = status
-            .map_err(|error| SandboxError::Resources(error.to_string()))?
-            .map(|file| Arc::new(file.into()));
+        let status = alone.then(|| memory_file("status", b"")).transpose()?;
         let made = if run.root_is_input { missing_mount_points(&run.root) } else { Vec::new() };
         let command = self.command(&run, alone);
         self.ready(kind).await?;
         let own = || self.shim.as_ref().and_then(|(_, shim)| shim.own_cpu());
         let guard = Guard::new(&run, &made, &self.group, own);
         let context = RunContext { run, stdout, stderr, status, made, over, guard };
-        let command = match command? {
+        let (command, arguments) = match command? {
             Ok(command) => command,
             Err((why, message)) => {
                 return Ok(Running::not_started(context, Outcome::NotStarted { why, message }));
@@ -158,7 +159,7 @@ impl Slot {
         self.group.begin(memory, processes)?;
         let uid = self.config.user.map_or_else(|| geteuid().as_raw(), |user| user.uid);
         let limits = limits::shims(&context.run, context.guard.as_ref(), &self.group, uid);
-        let files = context.files();
+        let files = context.files(arguments);
         let Some((_, shim)) = &mut self.shim else {
             impossible!("a slot that is ready has no process");
             return Err(ShimError::Gone.into());
@@ -266,8 +267,12 @@ impl Slot {
         Ok(())
     }
 
-    /// The command for the shim; the inner error is the command's fault.
-    fn command(&self, run: &Run, alone: bool) -> Result<Result<Command, (NotStarted, String)>, SandboxError> {
+    /// Prepares a command for the shim; the inner error is the command's fault.
+    fn command(
+        &self,
+        run: &Run,
+        alone: bool,
+    ) -> Result<Result<Prepared, (NotStarted, String)>, SandboxError> {
         if !run.cwd.components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir)) {
             let message = format!("the working directory {} is outside the input root", run.cwd.display());
             return Ok(Err((NotStarted::WorkingDirectory, message)));
@@ -278,6 +283,7 @@ impl Slot {
         let longest =
             run.timeout.map(|timeout| timeout.saturating_add(run.kill_grace).saturating_add(BACKSTOP));
         let (mut argv, mut cwd) = (run.argv.clone(), within(&self.path_inside(run), &run.cwd));
+        let mut arguments = None;
         if alone {
             let bubblewrap =
                 self.config.bubblewrap.with_room([run.limits.disk_bytes, run.limits.memory_bytes]);
@@ -288,21 +294,42 @@ impl Slot {
                 devices: &run.devices,
                 network: if run.shares_network { Network::Host } else { Network::Loopback },
             })?;
+            let (program, hidden) = bubblewrap::by_file(call);
+            arguments = Some(memory_file("arguments", &hidden)?);
             let not_text = |path: OsString| SandboxError::Root { path: path.into(), why: "it is not UTF-8" };
-            let call = call.into_iter().map(|argument| argument.into_string().map_err(not_text));
-            argv = call.chain(argv.into_iter().map(Ok)).collect::<Result<_, _>>()?;
+            let descriptor = shim::ARGUMENTS_DESCRIPTOR.to_string();
+            argv = vec![
+                program.into_string().map_err(not_text)?,
+                "--args".to_owned(),
+                descriptor,
+                "--".to_owned(),
+            ];
+            argv.extend(run.argv.iter().cloned());
             cwd = "/".into();
         }
         let deadline = longest.map(Deadline::after);
-        Ok(Ok(Command { argv, env: run.env.clone(), cwd, deadline }))
+        Ok(Ok((Command { argv, env: run.env.clone(), cwd, deadline }, arguments)))
     }
 }
 
 impl RunContext {
-    fn files(&self) -> Files {
+    fn files(&self, arguments: Option<Arc<File>>) -> Files {
         let (stdout, stderr) = (self.stdout.descriptor(), self.stderr.descriptor());
-        Files { stdout, stderr, status: self.status.clone() }
+        let wrapper = self.status.clone().zip(arguments);
+        let wrapper = wrapper.map(|(status, arguments)| WrapperFiles { status, arguments });
+        Files { stdout, stderr, wrapper }
     }
+}
+
+/// A file in memory with this content, to be read from its beginning.
+fn memory_file(name: &str, content: &[u8]) -> Result<Arc<File>, SandboxError> {
+    let made = memfd_create(name, MFdFlags::MFD_CLOEXEC).map_err(std::io::Error::from).and_then(|file| {
+        let mut file = File::from(file);
+        file.write_all(content)?;
+        file.rewind()?;
+        Ok(file)
+    });
+    made.map(Arc::new).map_err(|error| SandboxError::Resources(error.to_string()))
 }
 
 fn absolute(path: &Path) -> Result<PathBuf, SandboxError> {

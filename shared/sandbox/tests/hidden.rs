@@ -16,7 +16,7 @@ use std::path::Path;
 use nix::unistd::geteuid;
 use sandbox::{Network, Slot, WorkspaceSandbox};
 use shim::{Command, Event, Shim};
-use support::{Place, Way, host};
+use support::{Kind, Place, Way, host};
 
 /// A folder with a file that all users of the machine can read.
 fn secrets(folder: &Path) {
@@ -78,7 +78,24 @@ async fn a_data_folder_below_opt_is_not_visible() {
 }
 
 #[tokio::test]
-async fn passwords_of_the_machine_are_not_readable_even_for_root() {
+async fn s1_a_build_of_root_cannot_read_what_only_root_can() {
+    if !geteuid().is_root() {
+        return; // It can read as much as others.
+    }
+    // All that this machine has; the search itself has tests of its own.
+    let program = "
+import os
+for folder, _, files in os.walk('/etc'):
+    for path in (os.path.join(folder, name) for name in files):
+        try: of = os.stat(path); open(path).close()
+        except (OSError, UnicodeError): continue
+        if of.st_mode & 0o4 == 0: print('readable', path)
+print('ok')";
+    assert_eq!(Place::new(Way::Kept).output_in(Kind::Build, &["python3", "-c", program]).await, "ok\n");
+}
+
+#[tokio::test]
+async fn s1_passwords_of_the_machine_are_not_readable_even_for_root() {
     let place = Place::new(Way::None);
     let parent = place.path("workspace");
     let folder = parent.join("build");

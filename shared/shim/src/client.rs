@@ -178,8 +178,10 @@ impl Shim {
         files: Files,
         limits: &Limits,
     ) -> Result<Running<'_>, ShimError> {
-        let Files { stdout, stderr, status } = files;
-        self.launch(command, [stdout, stderr].into_iter().chain(status).collect(), false, limits).await
+        let Files { stdout, stderr, wrapper } = files;
+        let of_wrapper = wrapper.into_iter().flat_map(|files| [files.status, files.arguments]);
+        let files = [stdout, stderr].into_iter().chain(of_wrapper).collect();
+        self.launch(command, files, false, limits).await
     }
 
     async fn launch(
@@ -190,7 +192,7 @@ impl Shim {
         limits: &Limits,
     ) -> Result<Running<'_>, ShimError> {
         let mut frame = Vec::with_capacity(1024);
-        let count = u8::try_from(files.len()).present("a command has more than three files");
+        let count = u8::try_from(files.len()).present("a command has more than four files");
         let (run, limits, command) = (self.run + 1, *limits, Cow::Borrowed(command));
         frame::put_request(&mut frame, &Request::Run { run, files: count, keep, limits, command });
         let bytes = frame.len() - HEADER;

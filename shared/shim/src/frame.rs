@@ -37,7 +37,7 @@ pub(crate) enum Malformed {
 /// cannot affect the next.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Request<'a> {
-    /// `files` descriptors came with it: standard output and error, then a wrapper's status file. With `keep`,
+    /// `files` descriptors came with it: standard output and error, then a wrapper's status and arguments. With `keep`,
     /// processes that outlive the command's own process stay alive.
     Run {
         run: u64,

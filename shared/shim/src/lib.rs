@@ -46,5 +46,5 @@ pub use model::{
     Cause, Command, Deadline, Event, Exit, Limit, Limits, Measured, Mode, Moment, Over, SpawnErrorKind,
     Stream,
 };
-pub use options::{Files, Options, STATUS_DESCRIPTOR, User};
+pub use options::{ARGUMENTS_DESCRIPTOR, Files, Options, STATUS_DESCRIPTOR, User, WrapperFiles};
 pub use outer::main;

@@ -7,8 +7,10 @@ use std::sync::Arc;
 
 use crate::model::Mode;
 
-/// The descriptor at which a wrapper ([`Files::status`]) finds its status file.
+/// The descriptor at which a wrapper finds its status file.
 pub const STATUS_DESCRIPTOR: i32 = 100;
+/// The descriptor at which a wrapper finds its arguments: other processes, also those of its command, cannot read them.
+pub const ARGUMENTS_DESCRIPTOR: i32 = 103;
 
 /// The options of a shim. [`crate::Shim::start`] uses the default.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -26,7 +28,7 @@ pub struct Options {
     /// arguments are appended, and this must become the first process of a new PID namespace.
     pub wrapper: Vec<OsString>,
     /// Whether wrappers get filters of system calls at [`crate::FILTER_DESCRIPTORS`]. Wrappers are `wrapper` and the
-    /// commands that have a [`Files::status`].
+    /// commands that have [`Files::wrapper`].
     pub filter: bool,
     /// Private folders that are emptied after each command. If there are any, a shim also checks for other traces of
     /// a command in its IPC and network namespaces; see [`crate::Shim::is_spent`].
@@ -53,9 +55,18 @@ pub struct Files {
     pub stdout: Arc<File>,
     /// Receives the command's standard error.
     pub stderr: Arc<File>,
-    /// Set if the command is a wrapper that starts the real one in its own namespaces. The wrapper gets this file at
-    /// [`STATUS_DESCRIPTOR`]; SIGTERM is sent to its descendants and not to the wrapper.
-    pub status: Option<Arc<File>>,
+    /// Set if the command is a wrapper that starts the real one in its own namespaces. SIGTERM is sent to its descendants
+    /// and not to the wrapper.
+    pub wrapper: Option<WrapperFiles>,
+}
+
+/// Open files that only a wrapper gets.
+#[derive(Debug, Clone)]
+pub struct WrapperFiles {
+    /// Receives its status, at [`STATUS_DESCRIPTOR`].
+    pub status: Arc<File>,
+    /// Contains arguments, at [`ARGUMENTS_DESCRIPTOR`].
+    pub arguments: Arc<File>,
 }
 
 impl Options {

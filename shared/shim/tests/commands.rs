@@ -10,12 +10,12 @@
 mod support;
 
 use std::fs::File;
-use std::io::Seek;
+use std::io::{Seek, Write};
 use std::time::{Duration, Instant};
 
 use shim::{
-    Cause, Event, Exit, Files, Limit, Limits, Mode, Options, Over, STATUS_DESCRIPTOR, Shim, SpawnErrorKind,
-    Stream, User,
+    ARGUMENTS_DESCRIPTOR, Cause, Event, Exit, Files, Limit, Limits, Mode, Options, Over, STATUS_DESCRIPTOR,
+    Shim, SpawnErrorKind, Stream, User, WrapperFiles,
 };
 use support::{command, finish, host, output, run, script, shim};
 
@@ -216,7 +216,7 @@ async fn outputs_may_go_into_files(mode: Option<Mode>) {
         let files = Files {
             stdout: stdout.try_clone().unwrap().into(),
             stderr: stderr.try_clone().unwrap().into(),
-            status: None,
+            wrapper: None,
         };
         let asked = script(&format!("echo {round}; echo err >&2; ls /proc/self/fd | wc -l"));
         let outcome = finish(shim.run_into(&asked, files, &Limits::default()).await.unwrap()).await;
@@ -229,8 +229,14 @@ async fn outputs_may_go_into_files(mode: Option<Mode>) {
     // A wrapper finds its status file, and is not sent SIGTERM itself.
     let (status, log) = (file(), file());
     let own = |file: &File| file.try_clone().unwrap().into();
-    let files = Files { stdout: own(&log), stderr: own(&log), status: Some(own(&status)) };
-    let asked = script(&format!("sh -c 'echo up; exec sleep 1000' >&{STATUS_DESCRIPTOR}; echo $? >&2"));
+    let mut arguments = file();
+    arguments.write_all(b"given").unwrap();
+    arguments.rewind().unwrap();
+    let wrapper = Some(WrapperFiles { status: own(&status), arguments: own(&arguments) });
+    let files = Files { stdout: own(&log), stderr: own(&log), wrapper };
+    let asked = script(&format!(
+        "sh -c 'echo up; exec sleep 1000' >&{STATUS_DESCRIPTOR}; code=$?; cat <&{ARGUMENTS_DESCRIPTOR} >&2; echo $code >&2"
+    ));
     let asked = shim::Command { argv: vec!["/bin/bash".into(), "-c".into(), asked.argv[2].clone()], ..asked };
     let running = shim.run_into(&asked, files, &Limits::default()).await.unwrap();
     while status.metadata().unwrap().len() == 0 {
@@ -240,7 +246,7 @@ async fn outputs_may_go_into_files(mode: Option<Mode>) {
     let outcome = finish(running).await;
     assert_eq!((outcome.exit().exit_code, outcome.exit().cause), (Some(0), Cause::Killed));
     assert_eq!(text(status), "up\n");
-    assert!(text(log).ends_with("143\n"));
+    assert!(text(log).ends_with("given143\n"));
 }
 
 async fn commands_may_be_another_user(mode: Option<Mode>) {
@@ -285,7 +291,7 @@ async fn shells_may_wait_for_what_they_started(mode: Option<Mode>) {
 /// Runs a script with its output discarded.
 async fn run_limited(shim: &mut Shim, text: &str, limits: Limits) -> Exit {
     let null = || File::options().write(true).open("/dev/null").unwrap().into();
-    let files = Files { stdout: null(), stderr: null(), status: None };
+    let files = Files { stdout: null(), stderr: null(), wrapper: None };
     finish(shim.run_into(&script(text), files, &limits).await.unwrap()).await.exit().clone()
 }
 

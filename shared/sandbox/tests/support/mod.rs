@@ -8,7 +8,11 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use nix::unistd::geteuid;
-use sandbox::{Bubblewrap, Cgroups, Ended, Limits, Outcome, Run, Sandbox, Slot, SlotConfig, User};
+use sandbox::{
+    Bubblewrap, Cgroups, Ended, Limits, Network, Outcome, Run, Sandbox, Slot, SlotConfig, User,
+    WorkspaceSandbox,
+};
+use shim::{Command, Event, Shim};
 use tempfile::TempDir;
 
 /// The executable that acts as `forebay`.
@@ -146,6 +150,66 @@ impl Place {
             Outcome::Ended(ended) => ended,
             other @ Outcome::NotStarted { .. } => panic!("{other:?}"),
         }
+    }
+}
+
+/// The sandboxes that there are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// That of a slot, for one action after another.
+    Kept,
+    /// That of one action.
+    Alone,
+    /// That of the builds of a workspace, with a loopback interface of its own.
+    Build,
+}
+
+impl Kind {
+    pub(crate) const ALL: [Self; 3] = [Self::Kept, Self::Alone, Self::Build];
+}
+
+impl Place {
+    /// What a command writes in such a sandbox; both outputs.
+    pub(crate) async fn output_in(&self, kind: Kind, argv: &[&str]) -> String {
+        if kind == Kind::Build {
+            return self.output_of_build(argv).await;
+        }
+        let mut slot = self.slot().await;
+        // A device that every sandbox has.
+        let devices = if kind == Kind::Alone { vec!["/dev/null".into()] } else { Vec::new() };
+        let ended = self.ended(&mut slot, Run { devices, ..self.run(argv) }).await;
+        assert_eq!(ended.cause, sandbox::Cause::Ended, "{ended:?}");
+        self.stdout() + &self.stderr()
+    }
+
+    async fn output_of_build(&self, argv: &[&str]) -> String {
+        let parent = self.path("workspace");
+        let folder = parent.join("build");
+        fs::create_dir_all(&folder).unwrap();
+        let sandbox = WorkspaceSandbox {
+            bubblewrap: Bubblewrap::default(),
+            network: Network::Loopback,
+            programs: self.path("work"),
+        };
+        let options = sandbox.options(&parent, std::slice::from_ref(&folder)).unwrap();
+        let mut shim = Shim::start_with(host(), &options).await.unwrap();
+        let command = Command {
+            argv: argv.iter().map(|&argument| argument.to_owned()).collect(),
+            env: vec![("PATH".into(), "/usr/local/bin:/usr/bin:/bin".into())],
+            cwd: folder,
+            deadline: None,
+        };
+        let mut running = shim.run(&command).await.unwrap();
+        let mut output = String::new();
+        while let Some(event) = running.next_event().await.unwrap() {
+            if let Event::Output { data, .. } = &event {
+                output.push_str(&String::from_utf8_lossy(data));
+            }
+            if matches!(event, Event::Exited(_) | Event::SpawnFailed { .. }) {
+                break;
+            }
+        }
+        output
     }
 }
 

@@ -16,7 +16,7 @@ use nix::unistd::{AccessFlags, access};
 use super::sys::{self, ResourceLimit};
 use crate::filter::{self, FILTER_DESCRIPTORS};
 use crate::model::{Command, Limits, SpawnErrorKind};
-use crate::options::STATUS_DESCRIPTOR;
+use crate::options::{ARGUMENTS_DESCRIPTOR, STATUS_DESCRIPTOR};
 
 /// Default search path when the environment has no `PATH`.
 const DEFAULT_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
@@ -26,17 +26,16 @@ const DEFAULT_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 pub(crate) enum Outputs {
     /// Pipes that the shim reads.
     Pipes,
-    /// Files; a status file means that the command is a wrapper.
-    Files { stdout: OwnedFd, stderr: OwnedFd, status: Option<OwnedFd> },
+    /// Files; those of a wrapper are its status and its arguments.
+    Files { stdout: OwnedFd, stderr: OwnedFd, wrapper: Option<[OwnedFd; 2]> },
 }
 
 impl Outputs {
     /// Uses these files, in the order of their sending; pipes if there are none.
     pub(crate) fn of(mut files: impl Iterator<Item = OwnedFd>) -> Self {
-        match (files.next(), files.next(), files.next()) {
-            (Some(stdout), Some(stderr), status) => Self::Files { stdout, stderr, status },
-            _ => Self::Pipes,
-        }
+        let (Some(stdout), Some(stderr)) = (files.next(), files.next()) else { return Self::Pipes };
+        let wrapper = files.next().zip(files.next()).map(|(status, arguments)| [status, arguments]);
+        Self::Files { stdout, stderr, wrapper }
     }
 }
 
@@ -63,6 +62,11 @@ pub(crate) fn pass_filters() -> io::Result<[sys::Passed; 2]> {
     Ok([sys::Passed::at(refused, first)?, sys::Passed::at(missing, second)?])
 }
 
+/// Passes its status file and its arguments to the wrapper that is started next, as long as the result exists.
+fn pass_files([status, arguments]: [OwnedFd; 2]) -> io::Result<[sys::Passed; 2]> {
+    Ok([sys::Passed::at(status, STATUS_DESCRIPTOR)?, sys::Passed::at(arguments, ARGUMENTS_DESCRIPTOR)?])
+}
+
 /// Starts a command in its own process group; `filter`: a wrapper gets filters of system calls.
 pub(crate) fn spawn(
     command: &Command,
@@ -76,16 +80,16 @@ pub(crate) fn spawn(
     let program = find(name, command)?;
     let no_pipe =
         |source: io::Error| error(kind_of(&source), format!("cannot create a pipe for `{name}`: {source}"));
-    let (stdout, stderr, stdout_end, stderr_end, status) = match outputs {
-        Outputs::Files { stdout, stderr, status } => (None, None, stdout.into(), stderr.into(), status),
+    let (stdout, stderr, stdout_end, stderr_end, own) = match outputs {
+        Outputs::Files { stdout, stderr, wrapper } => (None, None, stdout.into(), stderr.into(), wrapper),
         Outputs::Pipes => {
             let (stdout, stdout_end) = pipe().map_err(no_pipe)?;
             let (stderr, stderr_end) = pipe().map_err(no_pipe)?;
             (Some(stdout), Some(stderr), Stdio::from(stdout_end), Stdio::from(stderr_end), None)
         }
     };
-    let wrapper = status.is_some();
-    let _passed = status.map(|file| sys::Passed::at(file, STATUS_DESCRIPTOR)).transpose().map_err(no_pipe)?;
+    let wrapper = own.is_some();
+    let _passed = own.map(pass_files).transpose().map_err(no_pipe)?;
     let no_filter =
         |source| error(kind_of(&source), format!("cannot filter the calls of `{name}`: {source}"));
     let _filters = (wrapper && filter).then(pass_filters).transpose().map_err(no_filter)?;
