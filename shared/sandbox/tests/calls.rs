@@ -12,7 +12,7 @@ mod support;
 use std::collections::BTreeMap;
 
 use sandbox::Cause;
-use support::{Place, Way};
+use support::{Kind, Place, Way};
 
 /// Prints the error number of each call, 0 for none.
 const CALLS: &str = r#"
@@ -78,7 +78,13 @@ const NEEDED: [&str; 8] = [
 ];
 
 #[tokio::test]
-async fn calls_that_reach_rare_parts_of_the_kernel_are_refused() {
+async fn s3_a_build_is_refused_the_same_calls() {
+    let place = Place::new(Way::Kept);
+    check(&place.output_in(Kind::Build, &["python3", "-c", CALLS]).await, "");
+}
+
+#[tokio::test]
+async fn s3_calls_that_reach_rare_parts_of_the_kernel_are_refused() {
     let place = Place::new(Way::Kept);
     let mut slot = place.slot().await;
     // Twice: each command of a slot gets the filters.
@@ -90,7 +96,7 @@ async fn calls_that_reach_rare_parts_of_the_kernel_are_refused() {
 }
 
 #[tokio::test]
-async fn a_command_in_its_own_sandbox_is_refused_the_same_calls() {
+async fn s3_a_command_in_its_own_sandbox_is_refused_the_same_calls() {
     let place = Place::new(Way::Kept);
     let mut config = place.config();
     // Without a user of its own, each command has its own sandbox.

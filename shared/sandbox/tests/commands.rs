@@ -27,7 +27,7 @@ in_all_ways! {
     outputs_can_be_followed
     scripts_may_open_their_outputs_by_name
     many_in_one_slot
-    a_slot_recovers_from_the_death_of_its_process
+    s16_a_slot_recovers_from_the_death_of_its_process
 }
 
 async fn codes_and_signals_are_told(way: Way) {
@@ -206,7 +206,7 @@ async fn many_in_one_slot(way: Way) {
     assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
 }
 
-async fn a_slot_recovers_from_the_death_of_its_process(way: Way) {
+async fn s16_a_slot_recovers_from_the_death_of_its_process(way: Way) {
     let place = Place::new(way);
     let mut slot = place.slot().await;
     let kill = |slot: &Slot| {

@@ -22,14 +22,14 @@ use support::{Place, USER, Way, exists, host};
 use tokio::process::Command;
 
 in_all_ways! {
-    an_input_cannot_be_changed
-    nothing_of_a_command_outlives_it
+    s2_an_input_cannot_be_changed
+    s9_nothing_of_a_command_outlives_it
     a_timeout_is_kept_against_the_deaf
     a_polite_command_may_finish_at_its_timeout
     a_killed_command_says_so
-    endless_output_is_stopped
+    s15_endless_output_is_stopped
     a_dropped_command_is_dead_before_the_next
-    no_descriptor_or_variable_of_the_executor_shows
+    s13_no_descriptor_or_variable_of_the_executor_shows
 }
 
 /// An input as the executor creates it: a link into the cache, owned by root.
@@ -41,7 +41,7 @@ fn input(place: &Place) -> File {
     File::open(cached).unwrap()
 }
 
-async fn an_input_cannot_be_changed(way: Way) {
+async fn s2_an_input_cannot_be_changed(way: Way) {
     if !geteuid().is_root() {
         return; // Its inputs are copies.
     }
@@ -81,7 +81,7 @@ async fn lives(place: &Place) -> bool {
     length() != before
 }
 
-async fn nothing_of_a_command_outlives_it(way: Way) {
+async fn s9_nothing_of_a_command_outlives_it(way: Way) {
     let place = Place::new(way);
     let mut slot = place.slot().await;
     let script = format!("{DAEMON} while ! [ -e alive ]; do sleep 0.01; done; exit 3");
@@ -135,7 +135,7 @@ async fn a_killed_command_says_so(way: Way) {
     assert!(matches!(outcome, sandbox::Outcome::Ended(ended) if ended.exit_code == 4));
 }
 
-async fn endless_output_is_stopped(way: Way) {
+async fn s15_endless_output_is_stopped(way: Way) {
     let place = Place::new(way);
     let mut slot = place.slot().await;
     let mut run = place.script("echo fine; while :; do echo 0123456789 >&2; done");
@@ -181,7 +181,7 @@ async fn a_dropped_command_leaves_no_trace_either() {
     }
 }
 
-async fn no_descriptor_or_variable_of_the_executor_shows(way: Way) {
+async fn s13_no_descriptor_or_variable_of_the_executor_shows(way: Way) {
     let place = Place::new(way);
     let mut slot = place.slot().await;
     // The tests' environment represents the executor's secrets: nextest and cargo fill it.
@@ -193,7 +193,7 @@ async fn no_descriptor_or_variable_of_the_executor_shows(way: Way) {
 }
 
 #[tokio::test]
-async fn a_gigabyte_of_output_takes_no_memory_of_ours() {
+async fn s15_a_gigabyte_of_output_takes_no_memory_of_ours() {
     let place = Place::new(Way::Kept);
     let mut slot = place.slot().await;
     let ended = place.ended(&mut slot, place.script("head -c 1073741824 /dev/zero")).await;
@@ -205,7 +205,7 @@ async fn a_gigabyte_of_output_takes_no_memory_of_ours() {
 }
 
 #[tokio::test]
-async fn the_host_does_not_show_in_a_sandbox() {
+async fn s1_the_host_does_not_show_in_a_sandbox() {
     for way in [Way::Kept, Way::Rooted] {
         let place = Place::new(way);
         let mut slot = place.slot().await;
@@ -273,7 +273,7 @@ server, _ = listener.accept()
 server.close(); client.close()'"#;
 
 #[tokio::test]
-async fn no_command_finds_traces_of_another() {
+async fn s14_no_command_finds_traces_of_another() {
     let place = Place::new(Way::Kept);
     let mut slot = place.slot().await;
     for (leave, look) in TRACES {
@@ -291,7 +291,7 @@ async fn no_command_finds_traces_of_another() {
 }
 
 #[tokio::test]
-async fn two_slots_do_not_see_each_other() {
+async fn s5_two_slots_do_not_see_each_other() {
     let (one, two) = (Place::new(Way::Kept), Place::new(Way::Kept));
     let (mut first, mut second) = (one.slot().await, two.slot().await);
     let mut running =
@@ -309,7 +309,7 @@ async fn two_slots_do_not_see_each_other() {
 }
 
 #[tokio::test]
-async fn killing_the_executor_kills_its_command() {
+async fn s16_killing_the_executor_kills_its_command() {
     for sandbox in ["none", "bubblewrap"] {
         let place = Place::new(Way::Kept);
         let script = format!("{DAEMON} sleep 1000");
@@ -328,7 +328,7 @@ async fn killing_the_executor_kills_its_command() {
 }
 
 #[tokio::test]
-async fn a_fork_bomb_is_bounded() {
+async fn s6_a_fork_bomb_is_bounded() {
     if !geteuid().is_root() {
         return;
     }
@@ -362,7 +362,7 @@ async fn a_fork_bomb_is_bounded() {
 const USER_OF_BOMB: User = User { uid: 61000, gid: 61000 };
 
 #[tokio::test]
-async fn rights_are_not_to_be_had() {
+async fn s11_rights_are_not_to_be_had() {
     if !geteuid().is_root() {
         return;
     }

@@ -22,9 +22,9 @@ in_all_ways! {
     processor_time_of_those_that_are_no_more_counts
     a_fork_bomb_is_stopped
     as_many_processes_as_allowed_may_live
-    memory_counts_for_all_processes_together
-    files_and_folders_are_counted
-    what_is_added_on_disk_is_counted
+    s7_memory_counts_for_all_processes_together
+    s8_files_and_folders_are_counted
+    s8_what_is_added_on_disk_is_counted
     many_files_fill_a_disk_too
     a_file_without_a_name_fills_a_disk_too
     who_does_not_heed_the_kernel_is_stopped_as_well
@@ -123,7 +123,7 @@ async fn as_many_processes_as_allowed_may_live(way: Way) {
     }
 }
 
-async fn memory_counts_for_all_processes_together(way: Way) {
+async fn s7_memory_counts_for_all_processes_together(way: Way) {
     let place = Place::new(way);
     let limits = Limits { memory_bytes: Some(100 * MIB), ..Limits::default() };
     let one = "dd if=/dev/zero of=/dev/null bs=32M count=100 2>/dev/null";
@@ -139,7 +139,7 @@ async fn memory_counts_for_all_processes_together(way: Way) {
     }
 }
 
-async fn files_and_folders_are_counted(way: Way) {
+async fn s8_files_and_folders_are_counted(way: Way) {
     let place = Place::new(way);
     for mut slot in slots(&place).await {
         clear(&place);
@@ -160,7 +160,7 @@ async fn files_and_folders_are_counted(way: Way) {
     clear(&place);
 }
 
-async fn what_is_added_on_disk_is_counted(way: Way) {
+async fn s8_what_is_added_on_disk_is_counted(way: Way) {
     let place = Place::new(way);
     for mut slot in slots(&place).await {
         let run = |script: &str, disk_bytes| {
@@ -266,7 +266,7 @@ fn python(place: &Place, program: &str, limits: Limits) -> Run {
 }
 
 #[tokio::test]
-async fn threads_are_counted() {
+async fn s6_threads_are_counted() {
     for way in [Way::None, Way::Kept] {
         let place = Place::new(way);
         let program = "import threading, time
@@ -318,7 +318,7 @@ time.sleep(100)";
 }
 
 #[tokio::test]
-async fn what_is_put_into_private_folders_counts() {
+async fn s7_what_is_put_into_private_folders_counts() {
     if !geteuid().is_root() {
         return; // Its sandbox is made for one command, with no more room than that may use.
     }

@@ -88,9 +88,9 @@ async fn files_directories_and_what_is_not_there() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn stored_files_belong_to_us_and_are_read_only() {
+async fn s11_stored_files_belong_to_us_and_are_read_only() {
     let rig = Rig::new();
-    let result = act(&rig, "echo content > out; chmod 777 out", &outputs(&["out"])).await.unwrap();
+    let result = act(&rig, "echo content > out; chmod 6777 out", &outputs(&["out"])).await.unwrap();
     let digest = from_proto(result.output_files[0].digest.as_ref().unwrap(), SHA).unwrap();
     let path = rig.cas.local_path(&digest, false).await.unwrap().unwrap();
     let meta = fs::metadata(path).unwrap();
@@ -230,7 +230,7 @@ async fn absolute_symlinks_are_refused_unless_they_are_allowed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nothing_outside_of_the_input_root_is_read() {
+async fn s10_nothing_outside_of_the_input_root_is_read() {
     let rig = Rig::with(|config| config.absolute_targets = AbsoluteTargets::Allowed);
     for script in [
         "ln -s /etc d",
@@ -248,7 +248,7 @@ async fn nothing_outside_of_the_input_root_is_read() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn special_files_are_named_and_not_opened() {
+async fn s10_special_files_are_named_and_not_opened() {
     let rig = Rig::new();
     for (script, shown) in [("mkfifo out", "out"), ("mkdir -p out/d; mkfifo out/d/pipe", "out/d/pipe")] {
         let spec = outputs(&["out"]);

@@ -178,7 +178,7 @@ async fn a_copied_input_may_be_changed_and_the_store_is_not() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn very_deep_leftovers_are_removed() {
+async fn s8_very_deep_leftovers_are_removed() {
     let rig = Rig::new();
     let digest = sample(&rig).await;
     let root = rig.prepare(&digest).await;

@@ -1,5 +1,6 @@
 //! What the tree must keep and people forget.
 
+mod attacks;
 mod circles;
 mod dependencies;
 mod documents;
