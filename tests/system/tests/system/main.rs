@@ -24,6 +24,7 @@ mod clocks;
 mod cluster;
 mod collector;
 mod command_line;
+mod context_limits;
 mod contexts;
 mod documents;
 mod emergencies;
