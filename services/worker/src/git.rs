@@ -10,7 +10,6 @@
 
 mod address;
 mod linked;
-mod relay;
 mod remote;
 mod view;
 
@@ -21,7 +20,6 @@ use std::{
 
 use invariant::impossible;
 
-pub(crate) use relay::Relay;
 pub(crate) use remote::{Remote, reach};
 
 use crate::{

@@ -30,6 +30,7 @@ mod outputs;
 mod prepare;
 mod prepare_step;
 mod preparing;
+mod relay;
 mod run;
 mod shared;
 mod sources;

@@ -8,7 +8,7 @@ use std::{
 use futures::future::BoxFuture;
 use model::Reason;
 
-use crate::{git::Relay, sync::Progress};
+use crate::{relay::Relay, sync::Progress};
 
 /// Why a workspace was not filled.
 pub(crate) enum Fault {

@@ -20,11 +20,10 @@ use crate::{
     build_run::Run,
     command::{self, Place},
     ending::Ending,
-    environment,
-    git::Relay,
-    home,
+    environment, home,
     prepare::{self, NO_CONTENT, PrepareOptions},
     prepare_step::{Fault, Fetch, FileWork, PrepareStep, Work},
+    relay::Relay,
     sync::Progress,
     warm::WorkspaceOrigin,
 };

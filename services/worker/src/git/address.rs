@@ -7,7 +7,7 @@ use percent_encoding::percent_decode_str;
 /// Where a repository is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Address {
-    /// On this machine.
+    /// At a path of this machine.
     Local(PathBuf),
     /// On a host, which git reaches over HTTP.
     Http(Endpoint),

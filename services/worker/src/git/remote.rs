@@ -4,12 +4,14 @@ use std::path::Path;
 
 use download::{Reach, ReachError};
 
-use crate::sources::{Refusal, Sources};
+use crate::{
+    relay::Relay,
+    sources::{Refusal, Sources},
+};
 
 use super::{
     address::{Address, Endpoint},
     linked,
-    relay::Relay,
 };
 
 /// A repository that may be fetched from.

@@ -19,7 +19,7 @@ use tracing::debug;
 
 /// The server of one preparation. Its connections end when it is dropped.
 pub(crate) struct Relay {
-    pub(super) address: SocketAddr,
+    pub(crate) address: SocketAddr,
     refused: Refused,
     _serving: AbortOnDropHandle<()>,
 }
@@ -35,7 +35,7 @@ const NOT_SUPPORTED: u8 = 7;
 
 impl Relay {
     /// Starts a server on a loopback address that connects to hosts within `reach`.
-    pub(super) async fn start(reach: Reach) -> io::Result<Self> {
+    pub(crate) async fn start(reach: Reach) -> io::Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let address = listener.local_addr()?;
         let refused = Refused::default();
