@@ -48,8 +48,8 @@ impl Reach {
         self.hosts.as_ref().is_none_or(|hosts| fetch::is_named(hosts, host, port))
     }
 
-    /// Resolves a host, given by name or as an IP address, to those of its addresses that may be connected to. There is
-    /// at least one.
+    /// Resolves a host, given by name or as an IP address, to those of its addresses that may be connected to. The result
+    /// has at least one.
     pub async fn resolve(&self, host: &str, port: u16) -> Result<Vec<SocketAddr>, ReachError> {
         let unresolved = |source| ReachError::Unresolved { host: host.to_owned(), source };
         let found: Vec<SocketAddr> =

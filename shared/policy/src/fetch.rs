@@ -1,5 +1,5 @@
-//! What a farm fetches for its clients, and from where: otherwise a client could reach through the farm what it cannot
-//! reach itself.
+//! What a farm fetches for its clients, and from where: otherwise a client could reach through the farm what is closed
+//! to the client itself.
 
 use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr},

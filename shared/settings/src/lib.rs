@@ -209,8 +209,8 @@ pub struct Settings {
     pub context_paths: Vec<PathBuf>,
     /// Hosts that clients may name in the URLs of archives, git repositories and assets although they are at an address
     /// of the machine itself or of its link: a name, `*.` and a domain, an address, or a network such as `127.0.0.0/8`,
-    /// each with or without `:PORT`. All other addresses, also private ones, are open. `forebay up` adds the loopback
-    /// addresses.
+    /// each with or without `:PORT`. All other addresses, also private ones, are open. `forebay up` adds all addresses
+    /// of the loopback interface.
     #[serde(deserialize_with = "structured")]
     pub fetch_hosts: Vec<FetchHost>,
     /// Maximum unpacked size of the archive of a build in bytes.
