@@ -62,7 +62,8 @@ class DemoError(Exception):
 def environment():
     """The environment of this process, with .tools/bin first in PATH and without settings of another farm."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("FOREBAY_")}
-    return {**kept, "PATH": f"{ROOT}/.tools/bin:{kept.get('PATH', os.defpath)}"}
+    sources = json.dumps([f"{ROOT}/.tools/sources"])
+    return {**kept, "PATH": f"{ROOT}/.tools/bin:{kept.get('PATH', os.defpath)}", "FOREBAY_CONTEXT_PATHS": sources}
 
 
 @contextlib.contextmanager

@@ -64,7 +64,9 @@ pub(crate) async fn measure(args: &WorkspacesArgs) -> Result<BenchReport, BenchE
         tempfile::tempdir().map_err(|error| BenchError::new("cannot create a temporary folder", &error))?;
     let repository = folder.path().join("project");
     let stream = plan(args, &repository)?;
-    let farm = BenchFarm::start(args.workspaces, &[]).await?;
+    let folders = serde_json::json!([folder.path()]).to_string();
+    let settings = [("FOREBAY_CONTEXT_PATHS", folders.as_str())];
+    let farm = BenchFarm::start_with(args.workspaces, &[], &settings).await?;
     let (mut fresh, mut warm) = (Vec::new(), Vec::new());
     for (turn, part) in stream.chunks(TURN).enumerate() {
         say(&format!("builds {} to {} of {}", turn * TURN + 1, turn * TURN + part.len(), stream.len()));

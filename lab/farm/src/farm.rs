@@ -215,7 +215,11 @@ impl Farm {
     /// Prepares `forebay ARGS` for this farm without starting it.
     pub fn command(&self, args: &[&str]) -> Command {
         let mut command = bare_command(args);
+        // Tests have their sources below this folder, and their servers on this machine.
+        let folders = serde_json::json!([self.folder()]).to_string();
         command
+            .env("FOREBAY_CONTEXT_PATHS", folders)
+            .env("FOREBAY_FETCH_HOSTS", r#"["127.0.0.1", "::1"]"#)
             .envs(&self.env)
             .env("FOREBAY_NATS_URL", self.servers.nats_url())
             .env("FOREBAY_REDIS_URL", self.servers.redis_url())

@@ -43,7 +43,9 @@ impl Up {
         if !args.contains(&"--grpc-port") {
             command.args(["--grpc-port", "0"]);
         }
-        command.args(args).arg("--data").arg(&data).envs(env.iter().copied());
+        command.args(args).arg("--data").arg(&data);
+        let folders = serde_json::json!([folder]).to_string();
+        command.env("FOREBAY_CONTEXT_PATHS", folders).envs(env.iter().copied());
         let process = Process::start("up", command, &folder.join("up.log"), guard);
         Self { process, data }
     }

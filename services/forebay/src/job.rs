@@ -126,6 +126,22 @@ tasks:
     }
 
     #[test]
+    fn c6_aliases_and_depth_cannot_make_a_short_text_a_huge_job() {
+        let level = |level: u32| {
+            let before = format!("*a{}, ", level - 1).repeat(9);
+            format!("a{level}: &a{level} [{before}]\n")
+        };
+        let bomb: Vec<String> = (1..40).map(level).collect();
+        let command = format!("a0: &a0 [x]\n{}tasks:\n  - {{id: a, command: *a39}}\n", bomb.concat());
+        let deep = format!("tasks: {}", "[".repeat(1000));
+        let own = "tasks: &t\n  - {id: a, command: [*t]}\n".to_owned();
+        for text in [command, deep, own, "tasks: [{id: a, command: [x], limits: {cpu_ms: 1e400}}]".to_owned()]
+        {
+            assert!(parse(&text).unwrap_err().starts_with("job"), "{}", parse(&text).unwrap_err());
+        }
+    }
+
+    #[test]
     fn an_error_names_the_field() {
         let wrong = |text: &str| parse(text).unwrap_err();
         let yaml = wrong(&YAML.replace("outputs: [a.o]", "limits: {cpu_ms: much}"));

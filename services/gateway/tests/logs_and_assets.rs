@@ -176,6 +176,45 @@ async fn assets_are_fetched_and_checked() {
 }
 
 #[tokio::test]
+async fn g13_assets_come_from_no_closed_address_and_through_no_redirect_to_one() {
+    let closed = origin().await;
+    let port = closed.strip_prefix("http://127.0.0.1:").unwrap().to_owned();
+    let to = format!("http://localhost:{port}/hello");
+    let redirect = async move || axum::response::Redirect::temporary(&to);
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let open = listener.local_addr().unwrap();
+    let router = Router::new().route("/elsewhere", get(redirect)).route("/here", get(async || "here"));
+    tokio::spawn(async move { axum::serve(listener, router).await });
+
+    let mut farm = Farm::start().await;
+    farm.settings.fetch_hosts = vec![open.to_string().parse().unwrap()];
+    let gateway = farm.gateway().await;
+    let hosts = [
+        "127.0.0.1",
+        "localhost",
+        "[::1]",
+        "0.0.0.0",
+        "2130706433",
+        "0x7f000001",
+        "0177.0.0.1",
+        "127.1",
+        "[::ffff:127.0.0.1]",
+        "[::ffff:7f00:1]",
+        "[::]",
+        "user:pass@localhost",
+        "example.com@127.0.0.1",
+    ];
+    let urls = hosts.map(|host| format!("http://{host}:{port}/hello")).into_iter();
+    let others = ["http://169.254.169.254/latest".to_owned(), "http://127.0.0.1:6379/".to_owned()];
+    for url in urls.chain(others).chain([format!("http://{open}/elsewhere")]) {
+        let status = fetch(&gateway, blob_request(&url, Vec::new())).await.unwrap().status.unwrap();
+        assert_eq!(Code::from_i32(status.code), Code::PermissionDenied, "{url}: {status:?}");
+        assert!(status.message.contains("fetch_hosts"), "{url}: {status:?}");
+    }
+    assert_eq!(code(&gateway, blob_request(&format!("http://{open}/here"), Vec::new())).await, Code::Ok);
+}
+
+#[tokio::test]
 async fn what_was_pushed_is_fetched_by_exactly_its_name() {
     let farm = Farm::start().await;
     let gateway = farm.gateway().await;

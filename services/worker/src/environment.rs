@@ -39,31 +39,35 @@ pub(crate) fn variables(shared: &Shared, record: &BuildRecord, folder: &RunFolde
     all.into_iter().collect()
 }
 
-/// Git variables that a request may set for the preparation: how to reach a server, and what to trace.
-const GIT: [&str; 9] = [
-    "GIT_SSH",
-    "GIT_ASKPASS",
-    "GIT_SSL_",
-    "GIT_HTTP_",
-    "GIT_CURL_",
-    "GIT_TRACE",
-    "GIT_CONFIG_COUNT",
-    "GIT_CONFIG_KEY_",
-    "GIT_CONFIG_VALUE_",
+/// Variables that a request may set for the preparation. They choose no program, file, server or proxy: the preparation
+/// runs outside of the sandbox of builds.
+const OF_PREPARATION: [&str; 5] = [
+    "GIT_CURL_VERBOSE",
+    "GIT_HTTP_LOW_SPEED_LIMIT",
+    "GIT_HTTP_LOW_SPEED_TIME",
+    "GIT_HTTP_USER_AGENT",
+    "GIT_SSL_NO_VERIFY",
 ];
-/// Prefixes of variables that could make a preparation run the workspace's programs or read its files.
-const STEERING: [&str; 8] = ["PATH", "HOME", "TMPDIR", "ENV", "BASH_ENV", "IFS", "LD_", "XDG_"];
+/// Beginning of the names of variables that turn on traces of git. Other values than these could name a file to write.
+const TRACE: &str = "GIT_TRACE";
+const TRACE_VALUES: [&str; 6] = ["0", "1", "2", "true", "false", ""];
 
-/// The variables of a preparation's programs, whose folder is `own`: those of the request, except the ones that could
-/// give the workspace influence over the preparation.
+/// The variables of a preparation's programs, whose folder is `own`: those of the request that cannot give the build
+/// influence over the worker.
 pub(crate) fn of_preparation(build: &Build, own: &Path) -> Vec<(String, String)> {
-    let steers = |name: &String| {
-        let starts = |list: &[&str]| list.iter().any(|start| name.starts_with(start));
-        starts(&STEERING) || (name.starts_with("GIT_") && !starts(&GIT))
+    let is_harmless = |name: &str, value: &str| {
+        OF_PREPARATION.contains(&name) || (name.starts_with(TRACE) && TRACE_VALUES.contains(&value))
     };
     let mut all: BTreeMap<String, String> = build.env.clone();
-    all.retain(|name, _| !steers(name));
+    all.retain(|name, value| is_harmless(name, value));
+    let mut count: usize = 0;
+    for (key, value) in headers(&build.env) {
+        all.insert(format!("GIT_CONFIG_KEY_{count}"), key.to_owned());
+        all.insert(format!("GIT_CONFIG_VALUE_{count}"), value.to_owned());
+        count += 1;
+    }
     let mut set = |name: &str, value: String| all.insert(name.to_owned(), value);
+    set("GIT_CONFIG_COUNT", count.to_string());
     set("PATH", path());
     set("HOME", own.join("home").display().to_string());
     set("TMPDIR", own.display().to_string());
@@ -74,6 +78,88 @@ pub(crate) fn of_preparation(build: &Build, own: &Path) -> Vec<(String, String)>
     all.into_iter().collect()
 }
 
+/// The headers of HTTP requests, such as credentials, that a request gives to git by `GIT_CONFIG_COUNT`. Any other
+/// setting of git could run programs.
+fn headers(env: &BTreeMap<String, String>) -> impl Iterator<Item = (&str, &str)> {
+    let count = env.get("GIT_CONFIG_COUNT").and_then(|count| count.parse::<usize>().ok()).unwrap_or(0);
+    let entry = |number: usize| {
+        let key = env.get(&format!("GIT_CONFIG_KEY_{number}"))?;
+        let value = env.get(&format!("GIT_CONFIG_VALUE_{number}"))?;
+        let lower = key.to_ascii_lowercase();
+        (lower.starts_with("http.") && lower.ends_with(".extraheader")).then_some((&**key, &**value))
+    };
+    (0..count.min(HEADERS_MAX)).filter_map(entry)
+}
+
+/// Maximum number of settings of git in a request.
+const HEADERS_MAX: usize = 100;
+
 fn path() -> String {
     std::env::var("PATH").unwrap_or_else(|_| "/usr/local/bin:/usr/bin:/bin".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use model::{BuildId, BuildRequest, Group, Millis, Priority, RequestLimits, TimeLimits};
+
+    use super::*;
+
+    fn build(request: BuildRequest) -> Build {
+        let times = TimeLimits { timeout_seconds: 60, queue_timeout_seconds: 60, lease_ttl_seconds: 5 };
+        let limits = RequestLimits {
+            request_bytes_max: 1 << 20,
+            times,
+            times_max: times,
+            attempts: 1,
+            attempts_max: 1,
+            ..RequestLimits::default()
+        };
+        let group: Group = "g".parse().unwrap();
+        let request = BuildRequest { id: Some(BuildId::generate()), ..request };
+        request.validate(&group, Some(Priority::Interactive), None, &limits, Millis(1)).unwrap().build
+    }
+
+    #[test]
+    fn c1_a_request_cannot_steer_how_its_sources_are_fetched() {
+        let steering = [
+            ("GIT_SSH_COMMAND", "id"),
+            ("GIT_SSH", "/x"),
+            ("GIT_ASKPASS", "/x"),
+            ("GIT_PROXY_COMMAND", "/x"),
+            ("GIT_TRACE", "/etc/cron.d/x"),
+            ("GIT_TRACE2_EVENT", "af_unix:/x"),
+            ("GIT_EXEC_PATH", "/x"),
+            ("GIT_SSL_CERT", "/etc/shadow"),
+            ("https_proxy", "http://127.0.0.1"),
+            ("NO_PROXY", "*"),
+            ("TAR_OPTIONS", "--to-command=id"),
+            ("LD_PRELOAD", "/x"),
+            ("GCONV_PATH", "/x"),
+            ("SSH_ASKPASS", "/x"),
+        ];
+        let harmless = [("GIT_TRACE", "1"), ("GIT_HTTP_LOW_SPEED_TIME", "9"), ("GIT_SSL_NO_VERIFY", "1")];
+        let configured = [
+            ("GIT_CONFIG_COUNT", "3"),
+            ("GIT_CONFIG_KEY_0", "core.fsmonitor"),
+            ("GIT_CONFIG_VALUE_0", "id"),
+            ("GIT_CONFIG_KEY_1", "http.https://h/.extraHeader"),
+            ("GIT_CONFIG_VALUE_1", "Authorization: x"),
+            ("GIT_CONFIG_KEY_2", "http.proxy"),
+            ("GIT_CONFIG_VALUE_2", ""),
+        ];
+        let of = |env: &[(&str, &str)]| -> BTreeMap<String, String> {
+            let env = env.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+            let request = BuildRequest { env, command: vec!["true".into()], ..BuildRequest::default() };
+            let found = of_preparation(&build(request), "/own".as_ref()).into_iter();
+            found.filter(|(name, _)| name != "FOREBAY_BUILD_ID").collect()
+        };
+        let plain = of(&[]);
+        assert_eq!(of(&steering), plain);
+        let (with, without) = (of(&harmless), plain.len());
+        assert_eq!((with["GIT_TRACE"].as_str(), with.len()), ("1", without + 3));
+        let configured = of(&configured);
+        assert_eq!(configured["GIT_CONFIG_COUNT"], "1");
+        assert_eq!(configured["GIT_CONFIG_KEY_0"], "http.https://h/.extraHeader");
+        assert!(!configured.contains_key("GIT_CONFIG_KEY_1"));
+    }
 }

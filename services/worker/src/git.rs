@@ -8,6 +8,9 @@
 //! A file that a build changed is detected by size, times, inode and status change time, which no program can set
 //! back; git compares the content of files that changed at the same time as its index.
 
+mod address;
+mod linked;
+mod remote;
 mod view;
 
 use std::{
@@ -16,6 +19,8 @@ use std::{
 };
 
 use invariant::impossible;
+
+pub(crate) use remote::{Remote, reach};
 
 use crate::{
     prepare_step::{PrepareStep, Work, shell},
@@ -33,6 +38,10 @@ if [ "$3" = reused ]; then
   }
   rm -f "$GIT_DIR"/*.lock
   find "$GIT_DIR/refs" -name '*.lock' -delete
+fi
+if [ -n "$4" ]; then
+  GIT_SSH_COMMAND="$(git config --get core.sshCommand || echo ssh) $4"
+  export GIT_SSH_COMMAND
 fi
 fetch() { git fetch -q --force --no-tags --no-recurse-submodules "$@"; }
 if fetch --depth 1 -- "$1" "$2" 2>/dev/null; then
@@ -104,7 +113,7 @@ fi
 "#;
 
 /// Settings for every git command of a preparation; they override the repository's configuration.
-const SETTINGS: &str = r#"[core]
+const SETTINGS: &str = "[core]
 	hooksPath = /dev/null
 	fsmonitor = false
 	attributesFile = /dev/null
@@ -123,21 +132,20 @@ const SETTINGS: &str = r#"[core]
 	autoDetach = false
 [maintenance]
 	autoDetach = false
-[protocol "ext"]
-	allow = never
-[protocol "fd"]
-	allow = never
-"#;
+";
 
 /// The configuration of the worker's repository and of the one that the build gets.
 const CONFIG: &str = "[core]\n\trepositoryformatversion = 0\n\tfilemode = true\n\tbare = false\n";
 
 /// The sources to check out.
 pub(crate) struct Wanted<'a> {
+    /// The URL as the build has it.
     pub(crate) url: &'a str,
     pub(crate) revision: &'a str,
     /// Path of a patch file to apply.
     pub(crate) patch: Option<PathBuf>,
+    /// The checked place of the repository.
+    pub(crate) remote: Remote,
 }
 
 /// The repository that sources are fetched through.
@@ -147,6 +155,8 @@ pub(crate) struct Repository {
     work: PathBuf,
     /// The file with [`SETTINGS`].
     settings: PathBuf,
+    /// The protocols that git may use.
+    protocols: &'static str,
     origin: WorkspaceOrigin,
 }
 
@@ -157,6 +167,7 @@ impl Repository {
         own: &Path,
         work: &Path,
         origin: WorkspaceOrigin,
+        remote: &Remote,
         more: Option<&Path>,
     ) -> io::Result<Self> {
         let git = if origin == WorkspaceOrigin::Fresh { work.join(".git") } else { own.join("git") };
@@ -165,30 +176,37 @@ impl Repository {
         let settings = home.join(".gitconfig");
         let more =
             more.map(|file| format!("[include]\n\tpath = \"{}\"\n", file.display())).unwrap_or_default();
-        fs::write(&settings, format!("{more}{SETTINGS}"))?;
+        // The operator's file may name another proxy, which then decides what git reaches.
+        let proxy =
+            remote.relay.as_ref().map(|relay| format!("[http]\n\tproxy = socks5h://{}\n", relay.address));
+        fs::write(&settings, format!("{}{more}{SETTINGS}", proxy.unwrap_or_default()))?;
         if origin == WorkspaceOrigin::Reused {
             restore(&git)?;
         } else {
             create(&git)?;
         }
-        Ok(Self { git, work: work.to_owned(), settings, origin })
+        Ok(Self { git, work: work.to_owned(), settings, protocols: remote.protocols, origin })
     }
 
     /// The preparation steps, in order.
-    pub(crate) fn steps(self, wanted: &Wanted<'_>) -> Vec<PrepareStep> {
-        let Wanted { url, revision, patch } = wanted;
+    pub(crate) fn steps(self, wanted: Wanted<'_>) -> Vec<PrepareStep> {
+        let Wanted { url, revision, patch, remote } = wanted;
         let reused = self.origin == WorkspaceOrigin::Reused;
         let how = if reused { "reused" } else { "" };
         let checkout = if reused { [CLEAN, CHECKOUT, VERIFY].concat() } else { CHECKOUT.to_owned() };
         let fetching = format!("fetching {revision} from {url}");
+        let arguments = [&*remote.url, revision, how, &remote.ssh_options];
         let mut steps = match patch {
-            None => vec![self.shell(fetching, &[FETCH, &checkout].concat(), &[url, revision, how])],
+            None => vec![self.shell(fetching, &[FETCH, &checkout].concat(), &arguments)],
             Some(file) => vec![
-                self.shell(fetching, FETCH, &[url, revision, how]),
+                self.shell(fetching, FETCH, &arguments),
                 self.shell("applying the patch".to_owned(), APPLY, &[&file.display().to_string()]),
                 self.shell(format!("checking out {revision}"), &checkout, &[]),
             ],
         };
+        if let Some(PrepareStep { work: Work::Command { relay, .. }, .. }) = steps.first_mut() {
+            *relay = remote.relay;
+        }
         if self.origin != WorkspaceOrigin::Fresh {
             let work =
                 Work::Files { work: Box::new(move |_| view::make(&self.git, &self.work)), progress: None };
@@ -205,6 +223,8 @@ impl Repository {
                 ("GIT_DIR".to_owned(), path(&self.git)),
                 ("GIT_WORK_TREE".to_owned(), path(&self.work)),
                 ("GIT_CONFIG_GLOBAL".to_owned(), path(&self.settings)),
+                ("GIT_ALLOW_PROTOCOL".to_owned(), self.protocols.to_owned()),
+                ("GIT_NO_LAZY_FETCH".to_owned(), "1".to_owned()),
                 ("GIT_CONFIG_NOSYSTEM".to_owned(), "1".to_owned()),
                 ("GIT_ATTR_NOSYSTEM".to_owned(), "1".to_owned()),
                 ("GIT_NO_REPLACE_OBJECTS".to_owned(), "1".to_owned()),

@@ -77,6 +77,7 @@ impl Run<'_> {
             workspace: &folder.build,
             timeout_at: self.timeout_at,
             tasks_in_flight: settings.job_tasks_in_flight,
+            reach: &shared.sources.reach,
             bytes_max: settings.action_output_bytes_max,
         };
         let (ending, end) = run.run(job).await?;

@@ -7,6 +7,7 @@ mod bazel;
 mod build_run;
 mod claim;
 mod command;
+mod confined;
 mod console;
 mod control;
 mod disk_watch;
@@ -29,8 +30,10 @@ mod outputs;
 mod prepare;
 mod prepare_step;
 mod preparing;
+mod relay;
 mod run;
 mod shared;
+mod sources;
 mod stall;
 mod stop;
 mod store_watch;
@@ -57,8 +60,8 @@ use tokio::task::JoinSet;
 use tracing::info;
 
 use crate::{
-    folder::WorkerFolder, gateway::Gateways, shared::Shared, usage::Usage, workspace_shim::Bounds,
-    workspaces::Workspaces,
+    folder::WorkerFolder, gateway::Gateways, shared::Shared, sources::Sources, usage::Usage,
+    workspace_shim::Bounds, workspaces::Workspaces,
 };
 
 /// Time limit for all workspaces to close at shutdown.
@@ -105,6 +108,7 @@ async fn serve_all(context: Context, settings: WorkerSettings) -> Result<(), Ser
         workspaces: Workspaces::new(count),
         usage: Usage::new(settings.executor_type.clone()),
         gateways: Gateways::default(),
+        sources: Sources::new(&settings.contexts, &context.settings.store.data),
         settings,
     });
     let mut workspace_loops = JoinSet::new();

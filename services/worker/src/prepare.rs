@@ -2,29 +2,34 @@
 //! itself: they die with the lease, and their output is part of the build's console output.
 
 use std::{
-    io::ErrorKind,
+    fs,
+    io::{self, ErrorKind, Read as _},
     path::{Path, PathBuf},
     sync::Arc,
 };
 
 use cas::Cas;
 use disk::Reserve;
-use download::{DownloadError, Downloader};
+use download::{DownloadError, Downloader, Reach};
 use futures::FutureExt as _;
 use jobs::passing_code;
 use model::{BlobDigest, Context, Digest, DigestFunction, Reason, ReasonCode};
 use nix::errno::Errno;
 
 use crate::{
+    confined::{self, Confined},
     folder::RunFolder,
-    git::{Repository, Wanted},
+    git::{self, Repository, Wanted},
     prepare_step::{Fault, Fetch, FileWork, PrepareStep, Work, shell},
+    sources::{Refusal, Sources},
     sync::{Choice, FolderSource, Source, StoreAway, Sync, TransferMode, TreeError, TreeFetch},
     warm::WorkspaceOrigin,
 };
 
 /// Settings common to all preparations of a worker.
 pub(crate) struct PrepareOptions<'a> {
+    /// Where sources may come from.
+    pub(crate) sources: &'a Sources,
     /// The operator's file with settings of git.
     pub(crate) git_settings: Option<&'a Path>,
     /// The worker's data folder, which is excluded from every copy.
@@ -39,9 +44,12 @@ pub(crate) struct PrepareOptions<'a> {
 /// Exit code of a step's program when the wanted content is unavailable and no file of the workspace was touched.
 pub(crate) const NO_CONTENT: i32 = 69;
 
+/// Bytes of an archive that are copied at once.
+const PIECE: u64 = 64 << 20;
 /// Bytes of a tar record, the unit of tar's checkpoints.
 const TAR_RECORD: u64 = 10_240;
-/// Stops unpacking at the size limit: GNU tar counts the bytes it reads after decompression.
+/// Stops unpacking at the size limit: GNU tar counts the bytes it reads after decompression. As root, tar also makes
+/// devices, through which a build could reach the machine's disks.
 const UNPACK: &str = r#"ulimit -f "$(($3 * 20))"
 if tar --version 2>/dev/null | grep -q GNU; then
   export WORD="$4"
@@ -52,6 +60,11 @@ fi
 file=$1 folder=$2
 shift 2
 tar "$@" -xf "$file" -C "$folder" || exit 69
+device=$(find "$folder" '(' -type b -o -type c ')' -print -exec rm -f '{}' ';') || exit 69
+if [ -n "$device" ]; then
+  echo "the archive holds a device: $device" >&2
+  exit 69
+fi
 "#;
 const ASIDE: &str = r#"rm -rf "$2" && mkdir "$2" || exit
 "#;
@@ -67,7 +80,7 @@ pub(crate) async fn steps(
         Context::Empty => Ok(Vec::new()),
         Context::Directory { path, ignore_files } => {
             let choice = Choice { ignore_files: *ignore_files, data: Some(options.data.to_owned()) };
-            directory(path, choice, sync_to(folder, origin, options.reserve)?)
+            directory(path, choice, sync_to(folder, origin, options.reserve)?, options.sources)
         }
         Context::Tree { digest, source } => tree(digest, source.as_deref(), folder, origin, options),
         Context::Git { url, revision, patch } => {
@@ -81,12 +94,14 @@ pub(crate) async fn steps(
                     Some(file)
                 }
             };
-            let repository = Repository::ready(own, &folder.build, origin, options.git_settings)
+            let remote = git::reach(url, revision, options.sources).await;
+            let remote = remote.map_err(|Refusal(message)| unavailable(message))?;
+            let repository = Repository::ready(own, &folder.build, origin, &remote, options.git_settings)
                 .map_err(|error| Fault::Workspace(broken("preparing the git repository", &error)))?;
-            Ok(repository.steps(&Wanted { url, revision, patch }))
+            Ok(repository.steps(Wanted { url, revision, patch, remote }))
         }
         Context::Archive { location, digest } => {
-            let file = archive(location, digest.as_ref(), folder).await?;
+            let file = archive(location, digest.as_ref(), folder, options.sources).await?;
             let what = format!("unpacking {location}");
             let most = options.unpacked_bytes_max;
             let records = most.div_ceil(TAR_RECORD).max(1).to_string();
@@ -110,11 +125,11 @@ pub(crate) async fn steps(
     }
 }
 
-fn directory(path: &str, choice: Choice, sync: Sync) -> Result<Vec<PrepareStep>, Fault> {
-    if !Path::new(path).is_dir() {
-        return Err(unavailable(format!("folder {path} not found on this worker")));
-    }
-    let source = FolderSource { folder: path.into(), choice, mode: TransferMode::Copy };
+fn directory(path: &str, choice: Choice, sync: Sync, sources: &Sources) -> Result<Vec<PrepareStep>, Fault> {
+    let folder = sources.local(Path::new(path)).map_err(|Refusal(message)| unavailable(message))?;
+    let opened = Confined::open(&folder)
+        .map_err(|error| unavailable(format!("cannot open the folder {path} on this worker: {error}")))?;
+    let source = FolderSource { folder, choice, mode: TransferMode::Copy(opened) };
     Ok(vec![copying(path, sync, source)])
 }
 
@@ -198,22 +213,46 @@ fn own(folder: &RunFolder) -> Result<&Path, Fault> {
 }
 
 /// The archive as a verified local file; returns its path.
-async fn archive(location: &str, wanted: Option<&Digest>, folder: &RunFolder) -> Result<String, Fault> {
-    let (file, found) = if location.starts_with('/') {
-        // Checked in place: it is unpacked from there.
-        (location.to_owned(), if wanted.is_some() { Some(hash(location).await?) } else { None })
+async fn archive(
+    location: &str,
+    wanted: Option<&Digest>,
+    folder: &RunFolder,
+    sources: &Sources,
+) -> Result<String, Fault> {
+    let file = own(folder)?.join("archive").display().to_string();
+    let found = if location.starts_with('/') {
+        copy_archive(location, &file, sources).await?;
+        if wanted.is_some() { Some(hash(&file).await?) } else { None }
     } else {
-        let file = own(folder)?.join("archive").display().to_string();
-        (file.clone(), Some(download(location, &file).await?))
+        Some(download(location, &file, &sources.reach).await?)
     };
-    if !Path::new(&file).is_file() {
-        return Err(unavailable(format!("archive {location} not found on this worker")));
-    }
     match (wanted, found) {
         (Some(wanted), Some(found)) if *wanted != found => {
             Err(unavailable(format!("archive {location} has digest {found}, expected {wanted}")))
         }
         (_, _) => Ok(file),
+    }
+}
+
+/// Copies an archive of this machine: others may replace the file after its path was checked.
+async fn copy_archive(location: &str, to: &str, sources: &Sources) -> Result<(), Fault> {
+    let path = sources.local(Path::new(location)).map_err(|Refusal(message)| unavailable(message))?;
+    let from = confined::open_file(&path)
+        .map_err(|error| unavailable(format!("cannot read archive {location}: {error}")))?;
+    let written = |error: io::Error| Fault::Workspace(broken("copying the archive", &error));
+    let mut files = (from, fs::File::create(to).map_err(written)?);
+    loop {
+        // In pieces, so that a stopped build does not leave a long copy behind.
+        let piece = tokio::task::spawn_blocking(move || {
+            let (from, mut to) = files;
+            let bytes = io::copy(&mut (&from).take(PIECE), &mut to)?;
+            Ok((bytes, (from, to)))
+        });
+        let piece = piece.await.map_err(io::Error::other).and_then(|piece| piece);
+        match piece.map_err(written)? {
+            (0, _) => return Ok(()),
+            (_, rest) => files = rest,
+        }
     }
 }
 
@@ -223,12 +262,14 @@ async fn hash(path: &str) -> Result<Digest, Fault> {
     Ok(Digest::from_sha256(found.hash))
 }
 
-async fn download(url: &str, to: &str) -> Result<Digest, Fault> {
+async fn download(url: &str, to: &str, reach: &Reach) -> Result<Digest, Fault> {
     let failed = |error: DownloadError| match error {
         DownloadError::Write(error) => Fault::Workspace(broken("writing the archive", &error)),
         DownloadError::Client(_)
         | DownloadError::Invalid(_)
         | DownloadError::Redirect(_)
+        | DownloadError::Closed(_)
+        | DownloadError::Unresolved(_)
         | DownloadError::TimedOut(_)
         | DownloadError::Unreachable(_)
         | DownloadError::Refused(_)
@@ -236,14 +277,15 @@ async fn download(url: &str, to: &str) -> Result<Digest, Fault> {
             unavailable(format!("cannot fetch archive {url}: {}", telemetry::error_chain(&error)))
         }
     };
-    let downloader = Downloader::new().map_err(failed)?;
+    let downloader = Downloader::new(reach.clone()).map_err(failed)?;
     // The limit applies to the unpacked files.
     let archive =
         downloader.download(url, &[], Path::new(to), u64::MAX, DigestFunction::Sha256.hasher()).await;
     Ok(Digest::from_sha256(archive.map_err(failed)?.hash))
 }
 
-fn unavailable(message: String) -> Fault {
+/// The fault for content that the build cannot get on this worker.
+pub(crate) fn unavailable(message: String) -> Fault {
     Fault::NoContent(Reason { code: ReasonCode::ContextUnavailable, message })
 }
 

@@ -8,7 +8,7 @@ use std::{
 use futures::future::BoxFuture;
 use model::Reason;
 
-use crate::sync::Progress;
+use crate::{relay::Relay, sync::Progress};
 
 /// Why a workspace was not filled.
 pub(crate) enum Fault {
@@ -36,6 +36,8 @@ pub(crate) enum Work {
         argv: Vec<String>,
         /// Variables in addition to those of every preparation ([`crate::environment::of_preparation`]).
         env: Vec<(String, String)>,
+        /// What the program connects through.
+        relay: Option<Relay>,
     },
     /// Work of the worker that leaves the workspace unchanged, and returns the next step. It may be repeated.
     Fetch { fetch: Fetch, progress: Arc<Progress> },
@@ -54,5 +56,5 @@ pub(crate) type FileWork = Box<dyn FnOnce(&AtomicBool) -> io::Result<()> + Send>
 pub(crate) fn shell(what: String, script: &str, arguments: &[&str]) -> PrepareStep {
     let mut argv = vec!["/bin/sh".to_owned(), "-c".to_owned(), script.to_owned(), "forebay".to_owned()];
     argv.extend(arguments.iter().map(|argument| (*argument).to_owned()));
-    PrepareStep { what, work: Work::Command { argv, env: Vec::new() } }
+    PrepareStep { what, work: Work::Command { argv, env: Vec::new(), relay: None } }
 }

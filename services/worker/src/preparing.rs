@@ -23,6 +23,7 @@ use crate::{
     environment, home,
     prepare::{self, NO_CONTENT, PrepareOptions},
     prepare_step::{Fault, Fetch, FileWork, PrepareStep, Work},
+    relay::Relay,
     sync::Progress,
     warm::WorkspaceOrigin,
 };
@@ -104,6 +105,7 @@ impl Run<'_> {
         let shared = self.shared;
         let settings = &shared.settings;
         let options = PrepareOptions {
+            sources: &shared.sources,
             git_settings: settings.git_config_file.as_deref(),
             data: &shared.context.settings.store.data,
             unpacked_bytes_max: settings.unpacked_bytes_max,
@@ -122,7 +124,9 @@ impl Run<'_> {
         };
         while let Some(PrepareStep { what, work }) = steps.pop_front() {
             let ending = match work {
-                Work::Command { argv, env } => self.prepare_command(&what, argv, env).await?,
+                Work::Command { argv, env, relay } => {
+                    self.prepare_command(&what, argv, env, relay.as_ref()).await?
+                }
                 Work::Fetch { fetch, progress } => match self.prepare_fetch(&what, fetch, &progress).await? {
                     Ok(next) => {
                         steps.push_front(next);
@@ -144,6 +148,7 @@ impl Run<'_> {
         what: &str,
         argv: Vec<String>,
         more: Vec<(String, String)>,
+        relay: Option<&Relay>,
     ) -> Result<Option<Ending>, ChunkFault> {
         let own = self.workspace.folder.own();
         let mut env = match own.map(|own| environment::of_preparation(&self.record.build, own)) {
@@ -157,6 +162,9 @@ impl Run<'_> {
         let Ending::Exited(ended) = ending else { return Ok(Some(ending)) };
         if ended.is_success() {
             return Ok(None);
+        }
+        if let Some(refusal) = relay.and_then(Relay::refusal) {
+            return self.failed(prepare::unavailable(format!("{what} failed: {refusal}"))).await.map(Some);
         }
         let message = format!("{what} failed: {}", ended.text());
         let reason = Reason { code: ReasonCode::ContextUnavailable, message };

@@ -6,7 +6,9 @@ use service::Context;
 use settings::WorkerSettings;
 use tracing::warn;
 
-use crate::{folder::WorkerFolder, gateway::Gateways, usage::Usage, workspaces::Workspaces};
+use crate::{
+    folder::WorkerFolder, gateway::Gateways, sources::Sources, usage::Usage, workspaces::Workspaces,
+};
 
 /// State shared by all loops of the worker.
 pub(crate) struct Shared {
@@ -20,6 +22,7 @@ pub(crate) struct Shared {
     pub(crate) workspaces: Workspaces,
     pub(crate) usage: Usage,
     pub(crate) gateways: Gateways,
+    pub(crate) sources: Sources,
 }
 
 impl Shared {

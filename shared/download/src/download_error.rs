@@ -4,6 +4,8 @@ use std::io;
 
 use reqwest::StatusCode;
 
+use crate::reach::ReachError;
+
 /// Why a file could not be downloaded. The texts do not repeat the requested URL.
 #[derive(Debug, thiserror::Error)]
 pub enum DownloadError {
@@ -14,8 +16,14 @@ pub enum DownloadError {
     #[error(transparent)]
     Invalid(reqwest::Error),
     /// The server redirected too often, or to a URL that is neither http nor https.
+    #[error("{0}")]
+    Redirect(&'static str),
+    /// The host is at an address that is closed to downloads, also after a redirect.
     #[error(transparent)]
-    Redirect(reqwest::Error),
+    Closed(ReachError),
+    /// The name of the host is unknown.
+    #[error(transparent)]
+    Unresolved(ReachError),
     /// The server did not accept the connection or sent no data in time.
     #[error(transparent)]
     TimedOut(reqwest::Error),
@@ -39,10 +47,17 @@ impl From<reqwest::Error> for DownloadError {
             Self::TimedOut(error)
         } else if error.is_builder() {
             Self::Invalid(error)
-        } else if error.is_redirect() {
-            Self::Redirect(error)
         } else {
             Self::Unreachable(error)
+        }
+    }
+}
+
+impl From<ReachError> for DownloadError {
+    fn from(error: ReachError) -> Self {
+        match error {
+            ReachError::Closed { .. } => Self::Closed(error),
+            ReachError::Unresolved { .. } => Self::Unresolved(error),
         }
     }
 }

@@ -1,12 +1,18 @@
 //! The HTTP client of downloads.
 
-use std::{path::Path, time::Duration};
+use std::{net::SocketAddr, path::Path, sync::Arc, time::Duration};
 
 use futures::StreamExt as _;
 use hashing::{ContentHasher, CopyError, copy_stream};
-use reqwest::{Client, redirect::Policy};
+use parking_lot::Mutex;
+use reqwest::{
+    Client, ClientBuilder, Request, Response,
+    header::{AUTHORIZATION, COOKIE, LOCATION, PROXY_AUTHORIZATION},
+    redirect::Policy,
+};
+use url::{Host, Url};
 
-use crate::download_error::DownloadError;
+use crate::{download_error::DownloadError, reach::Reach};
 
 /// Time limit for a connection.
 const CONNECT: Duration = Duration::from_secs(15);
@@ -17,27 +23,28 @@ const REDIRECTS_MAX: usize = 10;
 /// Downloads files over HTTP and HTTPS. Clones share their connections.
 #[derive(Debug, Clone)]
 pub struct Downloader {
+    reach: Reach,
+    /// Makes requests, and sends those to hosts that need no check of their addresses.
+    client: Client,
+    /// The client of the last host whose addresses were checked.
+    last: Arc<Mutex<Option<HostClient>>>,
+}
+
+/// A client that connects to one host at these addresses only.
+#[derive(Debug)]
+struct HostClient {
+    host: String,
+    addresses: Vec<SocketAddr>,
     client: Client,
 }
 
 impl Downloader {
-    /// Creates a downloader without connections.
-    pub fn new() -> Result<Self, DownloadError> {
+    /// Creates a downloader without connections, which connects to hosts within `reach`.
+    pub fn new(reach: Reach) -> Result<Self, DownloadError> {
         // reqwest panics without a provider, even for plain HTTP. A provider that is already installed stays.
         let _ = rustls::crypto::ring::default_provider().install_default();
-        // Redirects may lead only to the schemes that URLs may have.
-        let policy = Policy::custom(|attempt| {
-            if attempt.previous().len() > REDIRECTS_MAX {
-                attempt.error("too many redirects")
-            } else if matches!(attempt.url().scheme(), "http" | "https") {
-                attempt.follow()
-            } else {
-                attempt.error("redirected to a URL that is neither http nor https")
-            }
-        });
-        let client =
-            Client::builder().connect_timeout(CONNECT).read_timeout(SILENCE).redirect(policy).build();
-        Ok(Self { client: client.map_err(DownloadError::Client)? })
+        let client = builder().build().map_err(DownloadError::Client)?;
+        Ok(Self { reach, client, last: Arc::default() })
     }
 
     /// Returns the content of `url` with a query, of at most `bytes_max` bytes.
@@ -49,10 +56,7 @@ impl Downloader {
     ) -> Result<Vec<u8>, DownloadError> {
         let mut request = self.client.get(url).build()?;
         request.url_mut().query_pairs_mut().extend_pairs(query);
-        let response = self.client.execute(request).await?;
-        if !response.status().is_success() {
-            return Err(DownloadError::Refused(response.status()));
-        }
+        let response = self.execute(request).await?;
         let mut content = Vec::new();
         let mut pieces = response.bytes_stream();
         while let Some(piece) = pieces.next().await {
@@ -78,10 +82,7 @@ impl Downloader {
         for (name, value) in headers {
             request = request.header(name, value);
         }
-        let response = request.send().await?;
-        if !response.status().is_success() {
-            return Err(DownloadError::Refused(response.status()));
-        }
+        let response = self.execute(request.build()?).await?;
         if response.content_length().is_some_and(|length| length > bytes_max) {
             return Err(DownloadError::TooLarge { bytes_max });
         }
@@ -97,6 +98,82 @@ impl Downloader {
             CopyError::Write(error) => DownloadError::Write(error),
         })
     }
+
+    /// Sends a request without a body, follows redirects, and returns the response if it is a success. The addresses
+    /// of each host on the way are checked: a redirect may lead to another host.
+    async fn execute(&self, mut request: Request) -> Result<Response, DownloadError> {
+        for _ in 0..=REDIRECTS_MAX {
+            let client = self.client_for(request.url()).await?;
+            let (from, headers) = (request.url().clone(), request.headers().clone());
+            let response = client.execute(request).await?;
+            let Some(to) = redirection(&from, &response)? else {
+                let status = response.status();
+                return if status.is_success() { Ok(response) } else { Err(DownloadError::Refused(status)) };
+            };
+            request = self.client.get(to).build()?;
+            let is_same_host = from.origin() == request.url().origin();
+            for (name, value) in &headers {
+                // Credentials are for the host that they were given for.
+                let is_secret = [AUTHORIZATION, COOKIE, PROXY_AUTHORIZATION].contains(name);
+                if (is_same_host || !is_secret) && !request.headers().contains_key(name) {
+                    request.headers_mut().append(name, value.clone());
+                }
+            }
+        }
+        Err(DownloadError::Redirect("too many redirects"))
+    }
+
+    /// A client that connects only to addresses that are open now: a name may resolve to others the next time.
+    async fn client_for(&self, url: &Url) -> Result<Client, DownloadError> {
+        let (Some(host), Some(port)) = (url.host(), url.port_or_known_default()) else {
+            return Ok(self.client.clone());
+        };
+        let name = match host {
+            // Numbers in any notation are addresses here.
+            Host::Ipv4(address) => {
+                self.reach.resolve(&address.to_string(), port).await?;
+                return Ok(self.client.clone());
+            }
+            Host::Ipv6(address) => {
+                self.reach.resolve(&address.to_string(), port).await?;
+                return Ok(self.client.clone());
+            }
+            Host::Domain(name) => name,
+        };
+        // A proxy may know a name that cannot be resolved here.
+        if self.reach.is_named(name, port) {
+            return Ok(self.client.clone());
+        }
+        let mut addresses = self.reach.resolve(name, port).await?;
+        addresses.sort_unstable();
+        let mut last = self.last.lock();
+        if let Some(known) = last.as_ref().filter(|it| it.host == name && it.addresses == addresses) {
+            return Ok(known.client.clone());
+        }
+        let client = builder().resolve_to_addrs(name, &addresses).build().map_err(DownloadError::Client)?;
+        *last = Some(HostClient { host: name.to_owned(), addresses, client: client.clone() });
+        Ok(client)
+    }
+}
+
+fn builder() -> ClientBuilder {
+    Client::builder().connect_timeout(CONNECT).read_timeout(SILENCE).redirect(Policy::none())
+}
+
+/// Where a response redirects to: only to the schemes that URLs may have.
+fn redirection(from: &Url, response: &Response) -> Result<Option<Url>, DownloadError> {
+    if !matches!(response.status().as_u16(), 301 | 302 | 303 | 307 | 308) {
+        return Ok(None);
+    }
+    let Some(location) = response.headers().get(LOCATION) else { return Ok(None) };
+    let invalid = DownloadError::Redirect("redirected to an invalid URL");
+    let Some(to) = location.to_str().ok().and_then(|location| from.join(location).ok()) else {
+        return Err(invalid);
+    };
+    if !matches!(to.scheme(), "http" | "https") {
+        return Err(DownloadError::Redirect("redirected to a URL that is neither http nor https"));
+    }
+    Ok(Some(to))
 }
 
 #[cfg(test)]

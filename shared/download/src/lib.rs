@@ -2,7 +2,9 @@
 
 mod download_error;
 mod downloader;
+mod reach;
 
 pub use download_error::DownloadError;
 pub use downloader::Downloader;
+pub use reach::{Reach, ReachError};
 pub use reqwest::StatusCode;

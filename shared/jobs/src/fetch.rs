@@ -35,7 +35,9 @@ fn failed(url: &str, error: &DownloadError) -> TaskError {
             TaskError::Own(format!("{url} is larger than the limit of {bytes_max} bytes"))
         }
         DownloadError::Write(error) => TaskError::Farm(format!("cannot write the content of {url}: {error}")),
-        DownloadError::Invalid(_) | DownloadError::Redirect(_) => TaskError::Own(text()),
+        DownloadError::Invalid(_) | DownloadError::Redirect(_) | DownloadError::Closed(_) => {
+            TaskError::Own(text())
+        }
         DownloadError::Refused(status)
             if status.is_client_error() && *status != StatusCode::TOO_MANY_REQUESTS =>
         {
@@ -44,6 +46,7 @@ fn failed(url: &str, error: &DownloadError) -> TaskError {
         DownloadError::Client(_)
         | DownloadError::TimedOut(_)
         | DownloadError::Unreachable(_)
+        | DownloadError::Unresolved(_)
         | DownloadError::Refused(_) => TaskError::Farm(text()),
     }
 }

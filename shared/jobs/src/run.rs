@@ -8,6 +8,7 @@ use std::{
 
 use bus::FarmClock;
 use cas::Cas;
+use download::Reach;
 use model::{BuildRecord, JobResult, Reason, WorkerId};
 use tokio::time::Instant;
 
@@ -27,6 +28,8 @@ pub struct JobRun<'a> {
     pub timeout_at: Instant,
     /// Maximum number of tasks that run at the same time.
     pub tasks_in_flight: usize,
+    /// Hosts that the step `fetch` may connect to.
+    pub reach: &'a Reach,
     /// Maximum bytes that an internal step may write.
     pub bytes_max: u64,
 }

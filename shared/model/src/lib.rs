@@ -17,6 +17,7 @@ mod execution_record;
 mod executor;
 mod explain;
 mod farm;
+mod fetch_host;
 mod hash_key;
 mod ids;
 mod job;
@@ -79,6 +80,7 @@ pub use explain::{
 pub use farm::{
     FARM_DATA_MARK, FarmId, FarmRecord, GatewayAddress, KeepTrace, KnownStore, StoreId, WhereQuestion,
 };
+pub use fetch_host::{FetchHost, ParseFetchHostError};
 pub use ids::{
     Attempt, BuildId, BuildKey, ExecutionId, ExecutorHome, ExecutorId, Group, InvocationId, Millis,
     ParseIdError, PoolName, Priority, Sequence, TaskId, ToolInvocation, WorkerId, Workspace,

@@ -14,6 +14,7 @@ mod dispatch;
 pub mod estimate;
 mod executor_limit;
 mod executor_types;
+pub mod fetch;
 mod governor;
 pub mod graph;
 mod hash;

@@ -116,6 +116,9 @@ impl Settings {
         if !self.executor_types.contains_key(&self.executor_type) {
             return Err(invalid("executor_type", &self.executor_type, "expected one of executor_types"));
         }
+        if let Some(path) = self.context_paths.iter().find(|path| !path.is_absolute()) {
+            return Err(invalid("context_paths", &path.display(), "expected absolute paths"));
+        }
         self.check_amounts()?;
         self.check_scheduling()?;
         self.check_autoscale()?;

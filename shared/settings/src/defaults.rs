@@ -116,6 +116,8 @@ impl Default for Settings {
             output_bytes_max: 4 << 30,
             keep_failed_workspaces: false,
             worker_properties: properties(),
+            context_paths: Vec::new(),
+            fetch_hosts: Vec::new(),
             unpacked_bytes_max: 10 << 30,
             workspace_memory_bytes: 0,
             workspace_processes_max: 0,

@@ -12,8 +12,8 @@ use std::{
 use config::{Config, Environment, File, FileFormat};
 use invariant::Present as _;
 use model::{
-    ActionOrder, Amount, BandOrder, EstimatorKind, ExecutorType, Group, Occupancy, Priority, ResourceName,
-    ScaledPool, SomeTimeLimits,
+    ActionOrder, Amount, BandOrder, EstimatorKind, ExecutorType, FetchHost, Group, Occupancy, Priority,
+    ResourceName, ScaledPool, SomeTimeLimits,
 };
 use serde::{Deserialize, Deserializer, Serialize, de::DeserializeOwned};
 
@@ -33,10 +33,10 @@ pub use check::SettingsError;
 pub use choices::{BuildNetwork, GroupsWithoutQuota, LogFormat, SandboxKind};
 pub use descriptions::DescribedSetting;
 pub use parts::{
-    ArchiveSettings, AutoscalerSettings, CasSettings, ConnectionSettings, DispatcherSettings,
-    EnqueuerSettings, ExecutorSettings, GatewaySettings, GovernorSettings, HedgeSettings, PageSettings,
-    ReaperSettings, SandboxSettings, SchedulerSettings, ServiceSettings, StoreSettings, TopologySettings,
-    TrainerSettings, WatchdogSettings, WebSettings, WorkerSettings,
+    ArchiveSettings, AutoscalerSettings, CasSettings, ConnectionSettings, ContextSettings,
+    DispatcherSettings, EnqueuerSettings, ExecutorSettings, GatewaySettings, GovernorSettings, HedgeSettings,
+    PageSettings, ReaperSettings, SandboxSettings, SchedulerSettings, ServiceSettings, StoreSettings,
+    TopologySettings, TrainerSettings, WatchdogSettings, WebSettings, WorkerSettings,
 };
 pub use variables::unknown_variables;
 
@@ -204,6 +204,16 @@ pub struct Settings {
     /// Properties that this machine's workers offer to builds, with the values of each.
     #[serde(deserialize_with = "structured")]
     pub worker_properties: BTreeMap<String, Vec<String>>,
+    /// Folders of this machine from which builds may ask for sources: folders, archives and git repositories in or below
+    /// them. Empty: none. `forebay up` adds the current folder and the user's home folder.
+    #[serde(deserialize_with = "structured")]
+    pub context_paths: Vec<PathBuf>,
+    /// Hosts that clients may name in the URLs of archives, git repositories and assets although they are at an address
+    /// of the machine itself or of its link: a name, `*.` and a domain, an address, or a network such as `127.0.0.0/8`,
+    /// each with or without `:PORT`. All other addresses, also private ones, are open. `forebay up` adds all addresses
+    /// of the loopback interface.
+    #[serde(deserialize_with = "structured")]
+    pub fetch_hosts: Vec<FetchHost>,
     /// Maximum unpacked size of the archive of a build in bytes.
     pub unpacked_bytes_max: u64,
     /// Maximum memory of all processes in a workspace in bytes: of a build, and of the tool servers that it uses. A build

@@ -22,6 +22,7 @@ use crate::{
     args::UpArgs,
     bus_watch::BusWatch,
     child::{Spec, Supervisor},
+    contexts,
     error::UpError,
     folder::Folder,
     names, nats, ports, redis,
@@ -50,6 +51,8 @@ pub(crate) struct Farm {
     began: Instant,
     /// Creates the processes of autoscaled pools.
     spec_factory: Option<services::SpecFactory>,
+    /// What builds may read, for the user.
+    contexts: String,
 }
 
 /// Maximum attempts to use a free port, which another process may occupy first.
@@ -77,6 +80,8 @@ impl Farm {
         if let Some(sandbox) = args.sandbox {
             settings.sandbox = sandbox;
         }
+        let has_own_bus = settings.nats_url == Settings::default().nats_url;
+        let contexts = contexts::open(&mut settings, has_own_bus);
         let roster = Roster::new(folder.root());
         let pools = Pool::all(&settings);
         Self {
@@ -90,7 +95,13 @@ impl Farm {
             pools,
             began: Instant::now(),
             spec_factory: None,
+            contexts,
         }
+    }
+
+    /// What builds may read, for the user.
+    pub(crate) fn contexts(&self) -> &str {
+        &self.contexts
     }
 
     /// Stops the processes of an earlier `up`. Must run to completion, since afterwards they are no longer listed.

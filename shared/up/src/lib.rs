@@ -6,6 +6,7 @@
 mod args;
 mod bus_watch;
 mod child;
+mod contexts;
 mod error;
 mod farm;
 mod find;
@@ -50,7 +51,7 @@ pub async fn run(args: UpArgs, settings: Settings, patience: Patience, json: boo
         () = signals.next() => Ok(None),
     };
     if let Ok(Some(endpoints)) = &started {
-        announce(endpoints, json, began);
+        announce(endpoints, farm.contexts(), json, began);
         tokio::select! {
             () = signals.next() => {}
             () = farm.scale(&endpoints.nats) => {}
@@ -66,8 +67,8 @@ pub async fn run(args: UpArgs, settings: Settings, patience: Patience, json: boo
 }
 
 /// Prints the endpoints: a banner on stderr, and JSON on stdout if requested.
-fn announce(endpoints: &Endpoints, json: bool, began: Instant) {
-    print_to_stderr(&banner(endpoints, began.elapsed().as_secs_f64()));
+fn announce(endpoints: &Endpoints, contexts: &str, json: bool, began: Instant) {
+    print_to_stderr(&banner(endpoints, contexts, began.elapsed().as_secs_f64()));
     if json {
         let line = serde_json::to_string(endpoints).present("the endpoints as JSON");
         // The reader may have closed stdout; the farm keeps running.
@@ -80,7 +81,7 @@ fn print_to_stderr(text: &str) {
     let _ = std::io::stderr().write_all(text.as_bytes());
 }
 
-fn banner(endpoints: &Endpoints, seconds: f64) -> String {
+fn banner(endpoints: &Endpoints, contexts: &str, seconds: f64) -> String {
     let Endpoints { nats, redis, data, pid, .. } = endpoints;
     // Writing to a String cannot fail.
     let mut text = format!("forebay is up after {seconds:.1} s (process {pid})\n");
@@ -90,7 +91,10 @@ fn banner(endpoints: &Endpoints, seconds: f64) -> String {
     if let Some(grpc) = &endpoints.grpc {
         let _ = writeln!(text, "  gRPC    {grpc} (bazel build --remote_executor={grpc})");
     }
-    let _ = writeln!(text, "  NATS    {nats}\n  Redis   {redis}\n  data    {data} (logs/, endpoints.json)");
+    let _ = writeln!(
+        text,
+        "  NATS    {nats}\n  Redis   {redis}\n  data    {data} (logs/, endpoints.json)\n  {contexts}"
+    );
     let next = if endpoints.http.is_some() {
         format!("try     forebay submit --data {data} --follow -- echo hello")
     } else {

@@ -4,7 +4,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use comfy_table::{CellAlignment, Table, presets};
-use download::Downloader;
+use download::{Downloader, Reach};
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -80,7 +80,7 @@ pub(super) async fn read(url: &str, range: Duration) -> Result<Vec<CallFigures>,
     let failed = |error: &dyn std::error::Error| {
         Failure::new(UNREACHABLE, format!("reading metrics from Prometheus at {url}"), error)
     };
-    let downloader = Downloader::new().map_err(|error| failed(&error))?;
+    let downloader = Downloader::new(Reach::everywhere()).map_err(|error| failed(&error))?;
     let address = format!("{}/api/v1/query", url.trim_end_matches('/'));
     let mut calls: BTreeMap<String, CallFigures> = BTreeMap::new();
     for (name, expression) in FIGURES {

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use download::Reach;
 use model::{Attempt, TaskLimits};
 use policy::{InstanceRules, ParseRuleError};
 use settings::GatewaySettings;
@@ -33,6 +34,8 @@ pub struct GrpcConfig {
     pub fetch_timeout: Duration,
     /// Maximum size of a fetched asset, in bytes.
     pub fetch_bytes_max: u64,
+    /// Hosts that assets may be fetched from.
+    pub(crate) fetch_reach: Reach,
 }
 
 /// Invalid settings of the gRPC side.
@@ -57,6 +60,7 @@ impl GrpcConfig {
             trace_actions_max: settings.trace_actions_max,
             fetch_timeout: settings.fetch_timeout,
             fetch_bytes_max: settings.fetch_bytes_max,
+            fetch_reach: Reach::within(&settings.fetch_hosts),
         })
     }
 }

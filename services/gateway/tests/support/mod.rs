@@ -62,6 +62,7 @@ impl Farm {
             redis_url: servers.redis_url(),
             data: servers.folder().join("data"),
             grpc_listen: "127.0.0.1:0".into(),
+            fetch_hosts: vec!["127.0.0.1".parse().unwrap()],
             action_waiter_grace_ms: 300,
             action_timeout_seconds_max: 3600,
             instances: "=default main=default,other;priority=-10..10 ro=default;readonly".into(),

@@ -42,9 +42,9 @@ pub(super) fn copy(
     }
 }
 
-/// Whether `target` has the content of `source`.
-pub(super) fn is_same(source: &Path, target: &Path, cancelled: &AtomicBool) -> io::Result<bool> {
-    let (mut one, mut other) = (File::open(source)?, File::open(target)?);
+/// Whether `target` has the content of `one`.
+pub(super) fn is_same(mut one: File, target: &Path, cancelled: &AtomicBool) -> io::Result<bool> {
+    let mut other = File::open(target)?;
     let (mut left, mut right) = (vec![0; BUFFER], vec![0; BUFFER]);
     loop {
         check(cancelled)?;

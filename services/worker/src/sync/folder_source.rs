@@ -9,6 +9,8 @@ use std::{
     time::SystemTime,
 };
 
+use crate::confined::Confined;
+
 use super::{
     bounds::Bounds,
     choice::Choice,
@@ -18,10 +20,10 @@ use super::{
 };
 
 /// How a file is brought from the source.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub(crate) enum TransferMode {
-    /// The source stays unchanged.
-    Copy,
+    /// The source, which others may change meanwhile, stays as it is: it is read through the folder that was opened.
+    Copy(Confined),
     /// The source is not needed afterwards. Its times mean nothing: the content decides.
     Move,
 }
@@ -38,16 +40,19 @@ pub(crate) struct FolderSource {
 impl Source for FolderSource {
     fn entries(&self, target: &Path, cancelled: &AtomicBool) -> io::Result<BTreeMap<PathBuf, Entry>> {
         let mut found = self.choice.scan(&self.folder, target, cancelled)?;
-        if self.mode == TransferMode::Move {
-            for entry in found.values_mut() {
-                entry.source = None;
-            }
+        match self.mode {
+            TransferMode::Copy(_) => {}
+            TransferMode::Move => found.values_mut().for_each(|entry| entry.source = None),
         }
         Ok(found)
     }
 
     fn attributes(&self, path: &Path, kind: Kind) -> Option<Attributes> {
-        let meta = fs::symlink_metadata(self.folder.join(path)).ok()?;
+        let meta = match &self.mode {
+            TransferMode::Copy(folder) => folder.metadata(path),
+            TransferMode::Move => fs::symlink_metadata(self.folder.join(path)),
+        };
+        let meta = meta.ok()?;
         (Kind::of(&meta) == kind).then(|| Attributes {
             size: meta.len(),
             mode: meta.mode() & 0o7777,
@@ -56,24 +61,30 @@ impl Source for FolderSource {
     }
 
     fn link_target(&self, path: &Path) -> io::Result<PathBuf> {
-        fs::read_link(self.folder.join(path))
+        match &self.mode {
+            TransferMode::Copy(folder) => folder.link_target(path),
+            TransferMode::Move => fs::read_link(self.folder.join(path)),
+        }
     }
 
     fn is_same(&self, path: &Path, target: &Path, cancelled: &AtomicBool) -> io::Result<bool> {
-        is_same(&self.folder.join(path), target, cancelled)
+        let file = match &self.mode {
+            TransferMode::Copy(folder) => folder.file(path),
+            TransferMode::Move => fs::File::open(self.folder.join(path)),
+        };
+        is_same(file?, target, cancelled)
     }
 
     fn fetch(&self, path: &Path, target: &Path, keep_time: bool, bounds: &Bounds<'_>) -> io::Result<()> {
-        let source = self.folder.join(path);
-        match self.mode {
-            TransferMode::Copy => {
-                let from = fs::File::open(source)?;
+        match &self.mode {
+            TransferMode::Copy(folder) => {
+                let from = folder.file(path)?;
                 let meta = from.metadata()?;
                 let modified = if keep_time { Some(meta.modified()?) } else { None };
                 copy(&from, target, meta.mode() & 0o777, modified, bounds)
             }
             TransferMode::Move => {
-                fs::rename(source, target)?;
+                fs::rename(self.folder.join(path), target)?;
                 if keep_time {
                     return Ok(());
                 }

@@ -6,6 +6,7 @@ use std::{
 use tempfile::TempDir;
 
 use super::*;
+use crate::confined::Confined;
 
 /// A source, a target and the list of brought entries.
 struct Place {
@@ -40,17 +41,21 @@ impl Place {
         sync.run(&self.folder_source(mode), &AtomicBool::new(false)).unwrap()
     }
 
+    fn copied(&self) -> TransferMode {
+        TransferMode::Copy(Confined::open(&self.source("").canonicalize().unwrap()).unwrap())
+    }
+
     fn folder_source(&self, mode: TransferMode) -> FolderSource {
         FolderSource { folder: self.source(""), choice: self.choice.clone(), mode }
     }
 
     /// Syncs for the first build.
     fn first(&self) {
-        self.sync(TransferMode::Copy, true);
+        self.sync(self.copied(), true);
     }
 
     fn again(&self) -> (u64, u64) {
-        let Done { changed, removed } = self.sync(TransferMode::Copy, false);
+        let Done { changed, removed } = self.sync(self.copied(), false);
         (changed, removed)
     }
 
@@ -247,7 +252,7 @@ fn names_may_be_anything() {
 #[test]
 fn a_list_that_is_missing_or_broken_is_a_failure() {
     let place = Place::new();
-    let source = place.folder_source(TransferMode::Copy);
+    let source = place.folder_source(place.copied());
     let sync = Sync {
         target: place.target(""),
         manifest: Some(place.folder.path().join("manifest")),
@@ -316,7 +321,7 @@ fn a_folder_that_holds_its_own_copy_is_copied_without_it() {
     let source = FolderSource {
         folder: place.folder.path().to_owned(),
         choice: place.choice.clone(),
-        mode: TransferMode::Copy,
+        mode: TransferMode::Copy(Confined::open(&place.folder.path().canonicalize().unwrap()).unwrap()),
     };
     let (target, reserve) = (place.target(""), Reserve::new(0));
     let sync = Sync { target, manifest: None, fresh: true, reserve, progress: Arc::default() };

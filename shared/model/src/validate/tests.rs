@@ -51,6 +51,7 @@ fn what_is_wrong_is_named() {
     assert!(refused(|r| r.command = vec![" ".into()]).contains("command is empty"));
     assert!(refused(|r| r.command.push("a\0b".into())).contains("NUL"));
     assert!(refused(|r| r.outputs = vec!["../x".into()]).contains("leaves the workspace"));
+    assert!(refused(|r| r.outputs = vec!["../**".into()]).contains("leaves the workspace"));
     assert!(refused(|r| r.outputs = vec!["a/../../x".into()]).contains("leaves the workspace"));
     assert!(refused(|r| r.outputs = vec!["/etc/passwd".into()]).contains("leaves the workspace"));
     assert!(refused(|r| r.group = Some("other".parse().unwrap())).contains("the call is for group"));

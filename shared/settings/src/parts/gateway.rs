@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use model::{Attempt, TaskLimits};
+use model::{Attempt, FetchHost, TaskLimits};
 
 use crate::{PageSettings, Settings};
 
@@ -22,6 +22,7 @@ pub struct GatewaySettings {
     pub trace_actions_max: u32,
     pub fetch_timeout: Duration,
     pub fetch_bytes_max: u64,
+    pub fetch_hosts: Vec<FetchHost>,
 }
 
 impl Settings {
@@ -42,6 +43,7 @@ impl Settings {
             trace_actions_max: self.trace_actions_max,
             fetch_timeout: Duration::from_secs(self.fetch_timeout_seconds),
             fetch_bytes_max: self.cas_blob_bytes_max,
+            fetch_hosts: self.fetch_hosts.clone(),
         }
     }
 }

@@ -215,3 +215,21 @@ fn both_sandboxes_hide_the_data_folder_and_what_the_setting_lists() {
     }
     assert!(Settings::default().executor().sandboxes.filter);
 }
+
+#[test]
+fn where_sources_may_come_from_reaches_those_who_fetch_them() {
+    let hosts = vec!["127.0.0.0/8".parse().unwrap(), "[::1]:80".parse().unwrap()];
+    let settings = Settings {
+        context_paths: vec!["/srv/src".into()],
+        fetch_hosts: hosts.clone(),
+        ..Settings::default()
+    };
+    let contexts = settings.worker().contexts;
+    assert_eq!((contexts.context_paths, contexts.fetch_hosts), (vec!["/srv/src".into()], hosts.clone()));
+    assert_eq!(settings.gateway().fetch_hosts, hosts);
+    assert!(settings.check().is_ok());
+    let relative = Settings { context_paths: vec!["src".into()], ..settings };
+    assert!(relative.check().is_err_and(|error| error.to_string().contains("context_paths is src")));
+    let nothing = Settings::default().worker().contexts;
+    assert!(nothing.context_paths.is_empty() && nothing.fetch_hosts.is_empty());
+}

@@ -2,7 +2,7 @@ use std::{path::PathBuf, time::Duration};
 
 use model::{ExecutorType, WorkerProperties};
 
-use super::sandbox::SandboxSettings;
+use super::{contexts::ContextSettings, sandbox::SandboxSettings};
 use crate::{BuildNetwork, SandboxKind, Settings};
 
 /// Settings of the service `worker`.
@@ -24,6 +24,7 @@ pub struct WorkerSettings {
     pub sandbox: SandboxKind,
     pub network: BuildNetwork,
     pub sandboxes: SandboxSettings,
+    pub contexts: ContextSettings,
     pub git_config_file: Option<PathBuf>,
     pub job_tasks_in_flight: usize,
     pub action_output_bytes_max: u64,
@@ -51,6 +52,7 @@ impl Settings {
             sandbox: self.build_sandbox,
             network: self.build_network,
             sandboxes: self.sandboxes(),
+            contexts: self.contexts(),
             git_config_file: self.git_config_file.clone(),
             job_tasks_in_flight: self.job_tasks_in_flight,
             action_output_bytes_max: self.action_output_bytes_max,

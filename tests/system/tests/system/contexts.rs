@@ -16,7 +16,7 @@ async fn farm() -> Farm {
 }
 
 /// Runs `text` in a workspace with this content, keeps `out.txt`, and returns that output and the record.
-async fn run_in(farm: &Farm, context: Context, text: &str) -> (String, BuildRecord) {
+pub(crate) async fn run_in(farm: &Farm, context: Context, text: &str) -> (String, BuildRecord) {
     let key =
         farm.submit("g", BuildRequest { context, outputs: vec!["out.txt".into()], ..script(text) }).await;
     let record = ended_as(farm, &key, Outcome::Succeeded).await;
@@ -25,7 +25,7 @@ async fn run_in(farm: &Farm, context: Context, text: &str) -> (String, BuildReco
     (output.stdout, record)
 }
 
-async fn assert_unavailable(farm: &Farm, context: Context, named: &str) {
+pub(crate) async fn assert_unavailable(farm: &Farm, context: Context, named: &str) {
     let key = farm.submit("g", BuildRequest { context, ..script("echo ran") }).await;
     let record = ended_as(farm, &key, Outcome::Failed).await;
     let result = record.result().unwrap();
@@ -35,19 +35,19 @@ async fn assert_unavailable(farm: &Farm, context: Context, named: &str) {
     assert_eq!((result.command_started_at_us, result.log.stdout_bytes), (None, 0));
 }
 
-fn sh(folder: &Path, text: &str) -> String {
+pub(crate) fn sh(folder: &Path, text: &str) -> String {
     let output = Command::new("/bin/sh").args(["-ec", text]).current_dir(folder).output().unwrap();
     assert!(output.status.success(), "{text}: {}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap().trim().to_owned()
 }
 
-fn folder(farm: &Farm, name: &str) -> PathBuf {
+pub(crate) fn folder(farm: &Farm, name: &str) -> PathBuf {
     let path = farm.folder().join(name);
     std::fs::create_dir_all(&path).unwrap();
     path
 }
 
-fn text(path: &Path) -> String {
+pub(crate) fn text(path: &Path) -> String {
     path.to_str().unwrap().to_owned()
 }
 
@@ -71,8 +71,8 @@ async fn a_folder_is_copied_and_left_as_it_was() {
     assert_eq!((kept[0].path.as_str(), kept[0].size_bytes, kept.len()), ("out.txt", 8, 1));
     assert_unavailable(
         &farm,
-        Context::Directory { path: "/nowhere/at/all".into(), ignore_files: false },
-        "/nowhere/at/all",
+        Context::Directory { path: text(&farm.folder().join("nowhere")), ignore_files: false },
+        "nowhere not found on this worker",
     )
     .await;
 }
@@ -109,8 +109,9 @@ async fn a_git_revision_is_a_branch_a_tag_or_a_commit_and_takes_a_patch() {
     assert_eq!(out, "patched\n");
     assert_unavailable(&farm, git("v1", Some(patch)), "patch").await;
     assert_unavailable(&farm, git("no-such-branch", None), "no-such-branch").await;
-    let nowhere = Context::Git { url: "/nowhere.git".into(), revision: "main".into(), patch: None };
-    assert_unavailable(&farm, nowhere, "/nowhere.git").await;
+    let nowhere =
+        Context::Git { url: text(&farm.folder().join("nowhere.git")), revision: "main".into(), patch: None };
+    assert_unavailable(&farm, nowhere, "nowhere.git not found on this worker").await;
 }
 
 /// Serves the files of a folder over HTTP.
@@ -155,21 +156,26 @@ async fn an_archive_comes_by_path_or_by_url_and_must_have_its_digest() {
     let wrong = Digest::of(b"something else");
     assert_unavailable(&farm, archive(&text(&path), Some(&wrong)), wrong.as_str()).await;
     assert_unavailable(&farm, archive(&by_url, Some(&wrong)), wrong.as_str()).await;
-    assert_unavailable(&farm, archive("/nowhere.tar", None), "/nowhere.tar").await;
+    assert_unavailable(
+        &farm,
+        archive(&text(&farm.folder().join("nowhere.tar")), None),
+        "nowhere.tar not found",
+    )
+    .await;
     assert_unavailable(&farm, archive(&text(&farm.folder().join("bad.tar")), None), "bad.tar").await;
     assert_unavailable(&farm, archive(&format!("{url}/missing.tar"), None), "missing.tar").await;
     assert_unavailable(&farm, archive("http://127.0.0.1:1/x.tar", None), "127.0.0.1:1").await;
 }
 
 #[tokio::test]
-async fn outputs_are_kept_by_glob_and_links_out_of_the_workspace_are_not() {
+async fn c5_outputs_are_kept_by_glob_and_links_out_of_the_workspace_are_not() {
     let farm = farm().await;
     let secret = folder(&farm, "outside");
     std::fs::write(secret.join("secret.txt"), "secret").unwrap();
     let make = format!(
         "mkdir -p a/b; printf one > a/1.txt; printf two > a/b/2.txt; printf no > a/b/3.log; printf '\\0\\377' > bin.txt
          chmod +x bin.txt; ln -s {outside}/secret.txt stolen.txt; ln -s {outside} folder; ln -s a/1.txt inside.txt
-         ln -s nowhere dangling.txt",
+         ln -s nowhere dangling.txt; ln -s .. a/b/loop",
         outside = secret.display()
     );
     let outputs = vec!["*.txt".into(), "a/**/*.txt".into(), "folder/**".into(), "none/*".into()];
@@ -280,7 +286,7 @@ async fn outputs_that_are_not_made_or_cannot_be_kept_are_named() {
 }
 
 #[tokio::test]
-async fn an_archive_that_unpacks_to_too_much_is_stopped() {
+async fn c3_an_archive_that_unpacks_to_too_much_is_stopped() {
     let farm = Farm::builder().env("FOREBAY_UNPACKED_BYTES_MAX", "4000000").start().await;
     let source = folder(&farm, "source");
     sh(

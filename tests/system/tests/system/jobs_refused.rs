@@ -34,6 +34,8 @@ fn bad_jobs() -> Vec<(Value, &'static str)> {
         (json!([makes("a", "../x")]), "job.tasks[0] (a).outputs[0]: \"../x\" leaves the workspace"),
         (json!([task("a", json!({"limits": {"cpu_ms": 0}}))]), "job.tasks[0] (a).limits.cpu_ms: it is 0"),
         (json!([{"id": "a"}]), "job.tasks[0] (a): it has no step"),
+        (json!([after("a", "a")]), "dependency cycle: a -> a"),
+        (json!((0..6).map(|id| task(&format!("t{id}"), json!({}))).collect::<Vec<_>>()), "6 tasks"),
         (json!([]), "job.tasks: the job has no tasks"),
     ]
 }
@@ -58,8 +60,9 @@ async fn refusal(farm: &Farm, request: &BuildRequest) -> (ErrorCode, String) {
 }
 
 #[tokio::test]
-async fn what_is_wrong_is_told_with_its_path_by_api_message_and_command_line() {
-    let farm = Farm::builder().without("gateway").without("worker").start().await;
+async fn c6_what_is_wrong_is_told_with_its_path_by_api_message_and_command_line() {
+    let farm =
+        Farm::builder().without("gateway").without("worker").env("FOREBAY_JOB_TASKS_MAX", "5").start().await;
     let mut told = farm.bus().client().subscribe("forebay.build.rejected.g").await.unwrap();
     farm.bus().jetstream().query_account().await.unwrap();
     let file = farm.folder().join("bad.json");

@@ -25,6 +25,7 @@ mod clocks;
 mod cluster;
 mod collector;
 mod command_line;
+mod context_limits;
 mod contexts;
 mod devices;
 mod documents;

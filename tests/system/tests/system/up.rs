@@ -33,6 +33,28 @@ fn json(output: &Output) -> serde_json::Value {
 }
 
 #[tokio::test]
+async fn up_opens_the_users_folders_and_says_so() {
+    let place = Place::new();
+    let home = place.folder.path().join("home");
+    let [source, other] = [home.join("source"), place.folder.path().join("other")];
+    for folder in [&source, &other] {
+        std::fs::create_dir_all(folder).unwrap();
+        std::fs::write(folder.join("file"), "x").unwrap();
+    }
+    let env = [("HOME", home.to_str().unwrap()), ("FOREBAY_CONTEXT_PATHS", "[]")];
+    let up = Up::start(place.folder.path(), &place.guard, &["--workspaces", "1"], &env).await;
+    let [inside, outside] = [&source, &other].map(|folder| folder.to_str().unwrap());
+    let built = up.cli(&["submit", "--follow", "--worker-dir", inside, "--", "cat", "file"]).await;
+    assert_eq!((built.code, built.stdout.as_str()), (0, "x"), "{built:?}");
+    let refused = up.cli(&["submit", "--follow", "--worker-dir", outside, "--", "cat", "file"]).await;
+    let said = format!("{}{}", refused.stdout, refused.stderr);
+    assert!(refused.code != 0 && said.contains("context_paths"), "{refused:?}");
+    let log = std::fs::read_to_string(place.folder.path().join("up.log")).unwrap();
+    let line = log.lines().find(|line| line.contains("builds may read")).unwrap();
+    assert!(line.contains(home.to_str().unwrap()) && line.contains("127.0.0.0/8"), "{line}");
+}
+
+#[tokio::test]
 async fn up_says_where_everything_is_and_runs_builds() {
     let place = Place::new();
     let mut up = place.up(&["--workers", "2", "--workspaces", "1"]).await;

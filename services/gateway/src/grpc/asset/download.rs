@@ -36,9 +36,11 @@ fn failed(uri: &str, error: &DownloadError) -> rpc::Status {
             fault(Code::DeadlineExceeded, format!("fetching {uri} timed out: {}", text()))
         }
         DownloadError::Invalid(_) => fault(Code::NotFound, format!("invalid URI {uri}: {}", text())),
-        DownloadError::Client(_) | DownloadError::Redirect(_) | DownloadError::Unreachable(_) => {
-            fault(Code::NotFound, format!("cannot fetch {uri}: {}", text()))
-        }
+        DownloadError::Closed(_) => fault(Code::PermissionDenied, format!("cannot fetch {uri}: {}", text())),
+        DownloadError::Client(_)
+        | DownloadError::Redirect(_)
+        | DownloadError::Unreachable(_)
+        | DownloadError::Unresolved(_) => fault(Code::NotFound, format!("cannot fetch {uri}: {}", text())),
         DownloadError::Refused(status) => refused(uri, *status),
         DownloadError::TooLarge { bytes_max } => {
             fault(Code::ResourceExhausted, format!("{uri} exceeds the limit of {bytes_max} bytes"))

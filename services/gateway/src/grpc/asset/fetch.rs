@@ -187,8 +187,8 @@ impl AssetApi {
             return Err(status::retry(Code::ResourceExhausted, text, RETRY));
         };
         let since = self.core.bus.now();
-        let downloader =
-            Downloader::new().map_err(|error| Status::internal(telemetry::error_chain(&error)))?;
+        let downloader = Downloader::new(self.core.config.fetch_reach.clone());
+        let downloader = downloader.map_err(|error| Status::internal(telemetry::error_chain(&error)))?;
         let file = tempfile::Builder::new().prefix("fetch-").tempfile_in(&*self.folder);
         let path = file
             .map_err(|error| Status::internal(format!("cannot create a file for a download: {error}")))?

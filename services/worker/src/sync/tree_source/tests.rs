@@ -15,6 +15,7 @@ use reapi::{
 use tempfile::TempDir;
 
 use super::*;
+use crate::confined::Confined;
 use crate::sync::{Choice, Done, FolderSource, Sync, TransferMode};
 
 /// A store, a workspace and the list of brought entries.
@@ -254,7 +255,7 @@ async fn after_another_kind_of_source_the_content_decides() {
     let source = place.folder.path().join("source");
     put(source.join("same"), "same");
     put(source.join("other"), "aaaa");
-    let mode = TransferMode::Copy;
+    let mode = TransferMode::Copy(Confined::open(&source.canonicalize().unwrap()).unwrap());
     let source = FolderSource { folder: source, choice: Choice::default(), mode };
     place.sync(source, true).await.unwrap();
     let old = age(&place.target("same"));

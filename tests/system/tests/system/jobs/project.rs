@@ -28,9 +28,10 @@ fn done(command: &mut Command) -> Vec<u8> {
 }
 
 impl Project {
-    fn lua() -> Self {
+    /// Fetches it into a folder below `parent`.
+    fn lua_in(parent: &Path) -> Self {
         let repository = farm::repository();
-        let folder = tempfile::tempdir().unwrap();
+        let folder = tempfile::tempdir_in(parent).unwrap();
         done(Command::new(repository.join("infra/demo/fetch.sh")).arg("lua").arg(folder.path()));
         let script = repository.join("examples/jobs/make_job.py");
         let mut make = Command::new(script);
@@ -100,8 +101,8 @@ fn owned(ids: Vec<&str>) -> BTreeSet<String> {
 
 #[tokio::test]
 async fn a_real_project_is_built_as_by_make_and_then_only_what_changed() {
-    let project = Project::lua();
     let farm = start(builder()).await;
+    let project = Project::lua_in(farm.folder());
     let all = project.job.tasks.len();
     assert!(all > 40, "{all} tasks");
 

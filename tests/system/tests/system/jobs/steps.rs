@@ -16,7 +16,7 @@ use super::{builder, console, job, request, request_in, run, sh, start};
 #[tokio::test]
 async fn a_task_that_fails_says_why_and_skips_only_what_depends_on_it() {
     let farm = start(builder()).await;
-    let folder = tempfile::tempdir().unwrap();
+    let folder = tempfile::tempdir_in(farm.folder()).unwrap();
     fs::write(folder.path().join("file"), "text").unwrap();
     let outside = farm.folder().join("outside");
     fs::create_dir(&outside).unwrap();
@@ -113,7 +113,7 @@ async fn steps_need_no_executor_and_feed_those_that_do() {
         .unwrap();
     let (archive, digest) = (packed.stdout.clone(), Digest::of(&packed.stdout));
     let url = format!("http://{}/src.tar.gz", serve(archive).await);
-    let folder = tempfile::tempdir().unwrap();
+    let folder = tempfile::tempdir_in(farm.folder()).unwrap();
     fs::create_dir(folder.path().join("data")).unwrap();
     fs::write(folder.path().join("data/one"), "1\n").unwrap();
     let wrong = Digest::of(b"other");

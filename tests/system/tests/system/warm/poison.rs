@@ -107,7 +107,7 @@ fn repository(folder: &Path, text: &str) {
 }
 
 #[tokio::test]
-async fn no_build_chooses_the_sources_of_the_next() {
+async fn c1_no_build_chooses_the_sources_of_the_next() {
     let farm = one_workspace().await;
     let [good, evil] = ["good", "evil"].map(|name| farm.folder().join(name));
     repository(&good, "first");
