@@ -16,6 +16,7 @@ use crate::{
     rates::{self, BuildLoad},
     report::BenchReport,
     rounds::{Rounds, Windows},
+    sandboxed,
 };
 
 /// Options of `forebay bench builds`, which starts farms in temporary folders.
@@ -36,7 +37,7 @@ pub(crate) struct BuildsArgs {
     /// Compare the dispatch rate with this many queued builds to that with 1,000; 0 skips this part
     #[arg(long, value_name = "N", default_value_t = 0)]
     queued: u64,
-    /// Measure only this part: latency, rates, sync or queue
+    /// Measure only this part: latency, rates, sync, sandbox or queue
     #[arg(long, value_name = "PART")]
     only: Option<String>,
 }
@@ -82,6 +83,9 @@ pub(crate) async fn measure(args: &BuildsArgs) -> Result<BenchReport, BenchError
         farm.stop().await;
     }
     figures.append(gets).append(latencies);
+    if args.wants("sandbox") {
+        figures.part("sandbox", sandboxed::compare(args.workspaces, window).await?);
+    }
     if args.queued > 0 && args.wants("queue") {
         figures.part("queue", queue::compare(args.workspaces, args.queued).await?);
     }

@@ -40,6 +40,7 @@ mod redis_info;
 mod replay;
 mod report;
 mod rounds;
+mod sandboxed;
 mod scenarios;
 mod scheduling;
 mod sharing;

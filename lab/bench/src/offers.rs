@@ -53,6 +53,7 @@ async fn serve(bus: Bus, accepted: Arc<AtomicU64>) -> Result<(), BenchError> {
         started_at_ms: bus.now(),
         status: WorkerStatus::Ready,
         short: None,
+        window: model::WindowState::default(),
         properties: model::WorkerProperties::default(),
         workspaces: vec![WorkspaceState::Idle { warm: None }; WORKSPACES],
         ttl_ms: 3_600_000,

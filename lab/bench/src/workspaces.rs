@@ -150,7 +150,7 @@ async fn build(
             patch: None,
         },
         tool: Some(tool),
-        workspace,
+        workspace: Some(workspace),
         ..BuildRequest::default()
     };
     let failed = |error: &dyn std::error::Error| BenchError::new("a build of the benchmark", error);

@@ -219,6 +219,8 @@ impl Farm {
         let folders = serde_json::json!([self.folder()]).to_string();
         command
             .env("FOREBAY_CONTEXT_PATHS", folders)
+            // Actions that must be alone are alone in their test.
+            .env("FOREBAY_MACHINE_LOCK", self.folder().join("machine-lock"))
             .env("FOREBAY_FETCH_HOSTS", r#"["127.0.0.1", "::1"]"#)
             .envs(&self.env)
             .env("FOREBAY_NATS_URL", self.servers.nats_url())
@@ -395,6 +397,10 @@ pub fn bare_command(args: &[&str]) -> Command {
     }
     // All tests together load the machine; this must not slow down the executors of one test.
     command.args(args).env("PATH", with_tools()).env("FOREBAY_LOAD_MAX", "0");
+    // Most tests are about what follows once a window has grown to all slots.
+    command.env("FOREBAY_WINDOW_START_POINTS", "100000");
+    // Builds of tests tell their tests what they do by files of the machine.
+    command.env("FOREBAY_BUILD_SANDBOX", "none");
     // For the same reason a farm may take longer to start than a user would wait.
     command.env("FOREBAY_WAIT", "120s");
     command

@@ -45,6 +45,7 @@ impl Up {
         }
         command.args(args).arg("--data").arg(&data);
         let folders = serde_json::json!([folder]).to_string();
+        command.env("FOREBAY_MACHINE_LOCK", folder.join("machine-lock"));
         command.env("FOREBAY_CONTEXT_PATHS", folders).envs(env.iter().copied());
         let process = Process::start("up", command, &folder.join("up.log"), guard);
         Self { process, data }

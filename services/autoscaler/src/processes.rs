@@ -6,6 +6,7 @@ use model::{
     ExecutorHeartbeat, ExecutorStatus, Heartbeat, Millis, PoolName, ScaleObservation, WorkerStatus,
     WorkspaceState,
 };
+use policy::counted_slots;
 use tracing::debug;
 
 use crate::work::Work;
@@ -30,10 +31,15 @@ pub(crate) async fn workers(index: &Index, now: Millis) -> Result<Vec<Process>, 
             WorkerStatus::Draining | WorkerStatus::Gone => false,
         },
         busy: heartbeat.workspaces.iter().any(|state| matches!(state, WorkspaceState::Busy { .. })),
-        slots: heartbeat.workspaces.iter().filter(|state| !matches!(state, WorkspaceState::Broken)).count()
-            as u64,
+        slots: workspaces(&heartbeat),
     };
     Ok(decode(&index.workers(now).await?).map(read).collect())
+}
+
+/// Workspaces of a worker that builds can use, as far as its sensors allow.
+fn workspaces(heartbeat: &Heartbeat) -> u64 {
+    let usable = heartbeat.workspaces.iter().filter(|state| !matches!(state, WorkspaceState::Broken)).count();
+    counted_slots(&heartbeat.window, u16::try_from(usable).unwrap_or(u16::MAX))
 }
 
 /// The live executors of a pool.
@@ -49,7 +55,7 @@ pub(crate) async fn executors(
             ExecutorStatus::Draining | ExecutorStatus::Gone => false,
         },
         busy: !heartbeat.running.is_empty(),
-        slots: u64::from(heartbeat.slots),
+        slots: counted_slots(&heartbeat.window, heartbeat.slots),
     };
     let all = actions.executors(now).await?;
     Ok(decode::<ExecutorHeartbeat>(&all).filter(|heartbeat| heartbeat.pool == *pool).map(read).collect())

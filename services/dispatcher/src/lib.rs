@@ -3,6 +3,7 @@
 //! in: lifecycle events, heartbeats, quotas and the governor's decisions · out: offers to workers · Redis: the
 //! whole index · decides with `policy::Allowance` (Algorithm 1), `policy::place` and `policy::workspace`
 
+mod avoided;
 mod dispatch;
 mod error;
 mod farm_metrics;

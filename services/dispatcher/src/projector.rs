@@ -4,14 +4,18 @@ use std::sync::Arc;
 
 use bus::{BusError, EventSubject, Stored, stream};
 use index::{Applied, Health, Index, IndexError, IndexEvent, RebuildToken};
-use model::{Heartbeat, Sequence, WorkspaceKeys};
+use model::{Heartbeat, Sequence};
 use projection::{Projection, Steps};
 use service::{Context, ServiceError, Step, request_heartbeats};
 use settings::DispatcherSettings;
 use tokio::sync::Notify;
 use tracing::info;
 
-use crate::{Wakes, records, workers::Workers};
+use crate::{
+    Wakes,
+    records::{self, BuildEvent},
+    workers::Workers,
+};
 
 /// Maintains the index until the service stops.
 pub(crate) async fn run(
@@ -44,8 +48,7 @@ impl Projection for Builds {
     const STEPS: Steps =
         Steps { read: Step::EventsRead, applied: Step::EventsApplied, rebuild_begun: Step::RebuildBegun };
 
-    /// An event, and the keys of the workspace that its build leaves.
-    type Record = (IndexEvent, Option<WorkspaceKeys>);
+    type Record = BuildEvent;
     type Effects = ();
 
     fn missing(&self) -> &Notify {
@@ -77,7 +80,7 @@ impl Projection for Builds {
     }
 
     fn note(&self, records: &[Self::Record]) {
-        self.workers.follow(records.iter().map(|(event, left)| (event, left.as_ref())));
+        self.workers.follow(records);
     }
 
     async fn apply(
@@ -112,6 +115,6 @@ impl Projection for Builds {
     }
 }
 
-fn events(records: &[(IndexEvent, Option<WorkspaceKeys>)]) -> Vec<&IndexEvent> {
-    records.iter().map(|(event, _)| event).collect()
+fn events(records: &[BuildEvent]) -> Vec<&IndexEvent> {
+    records.iter().map(|it| &it.event).collect()
 }

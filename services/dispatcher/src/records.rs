@@ -4,14 +4,17 @@ use std::time::Duration;
 
 use bus::{BusError, Stored};
 use index::{Change, IndexEvent, Traits};
-use model::{Attempt, BuildKey, LifecycleEvent, Priority, RecordHead, Workspace, WorkspaceKeys};
+use model::{
+    Attempt, BuildKey, BuildRecord, LifecycleEvent, Priority, RecordHead, WorkerId, Workspace, WorkspaceKeys,
+    WorkspaceUse,
+};
 use policy::{
-    band_rank,
+    avoids_worker, band_rank,
     queue::{UNKNOWN_ESTIMATE_MS, Waiting},
+    workspace::live_keys,
 };
 use settings::DispatcherSettings;
-
-use crate::workers::left_by;
+use tracing::debug;
 
 /// The order of a queued build within its priority. It derives from the record alone, so a build has the same place
 /// whenever the index is built.
@@ -34,12 +37,20 @@ pub(crate) fn order_of_queues(settings: &DispatcherSettings) -> String {
     orders.join(" ")
 }
 
-/// Parses a lifecycle message, and the keys of the workspace that the build leaves.
-pub(crate) fn read(
-    stored: &Stored,
-    settings: &DispatcherSettings,
-) -> Result<(IndexEvent, Option<WorkspaceKeys>), BusError> {
+/// What a lifecycle message says.
+pub(crate) struct BuildEvent {
+    pub(crate) event: IndexEvent,
+    /// The keys of the workspace that the build leaves.
+    pub(crate) left: Option<WorkspaceKeys>,
+    /// The worker that gave the build back because of a fault of its own.
+    pub(crate) avoid: Option<WorkerId>,
+}
+
+/// Parses a lifecycle message.
+pub(crate) fn read(stored: &Stored, settings: &DispatcherSettings) -> Result<BuildEvent, BusError> {
     let head: RecordHead = stored.read()?;
+    let faulty = head.queue.retry.as_ref().filter(|retry| avoids_worker(retry.reason.code));
+    let avoid = faulty.map(|retry| retry.worker.clone());
     let rank = rank(settings, &head, stored);
     let workspace = head
         .invocation
@@ -79,5 +90,21 @@ pub(crate) fn read(
         }
     };
     let key = BuildKey { group: head.group, id: head.id };
-    Ok((IndexEvent { key, sequence: stored.sequence, change }, left))
+    Ok(BuildEvent { event: IndexEvent { key, sequence: stored.sequence, change }, left, avoid })
+}
+
+/// The keys that an ended build leaves for the next build in its workspace, from its lifecycle message.
+fn left_by(stored: &Stored, requested: WorkspaceUse) -> Option<WorkspaceKeys> {
+    if requested.is_fresh() {
+        return None;
+    }
+    let record = stored.record().inspect_err(|error| {
+        debug!(error = telemetry::error_chain(error), "cannot read what a build left in its workspace");
+    });
+    let record: BuildRecord = record.ok()?;
+    // Without an exit code it was killed, together with everything that it left running.
+    record.result()?.exit_code?;
+    // Without a kind, no warm workspace was requested, and nothing is left.
+    record.invocation()?.workspace_kind?;
+    Some(live_keys(&record.build).workspace)
 }

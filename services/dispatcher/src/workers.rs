@@ -7,20 +7,20 @@ use std::{
     time::Duration,
 };
 
-use bus::Stored;
-use index::{Change, IndexEvent};
+use index::Change;
 use model::{
-    BuildKey, BuildRecord, BuildRequirements, Heartbeat, WorkerCounts, WorkerId, WorkerProperties,
-    WorkerStatus, Workspace, WorkspaceKeys, WorkspaceState, WorkspaceUse,
+    BuildKey, BuildRequirements, Heartbeat, WorkerCounts, WorkerId, WorkerProperties, WorkerStatus,
+    Workspace, WorkspaceState,
 };
 use parking_lot::Mutex;
 use policy::{
     Supplied, Supply, WorkspaceCounts, can_run,
-    workspace::{Assignment, IdleWorkspaces, Wish, live_keys},
+    workspace::{Assignment, IdleWorkspaces, Wish},
     workspace_counts,
 };
 use tokio::time::Instant;
-use tracing::debug;
+
+use crate::{avoided::Avoided, records::BuildEvent};
 
 /// Maximum number of idle workspaces of workers that offer the same that a pass considers beyond the sample of the index.
 const SUPPLIED_MAX: usize = 64;
@@ -42,6 +42,7 @@ struct Known {
     workers: HashMap<WorkerId, Worker>,
     /// The build that ended last in each workspace.
     ended: HashMap<Workspace, BuildKey>,
+    avoided: Avoided,
     /// Time of the last check for workers that died without a message.
     looked: Option<Instant>,
 }
@@ -81,7 +82,10 @@ impl Workers {
                     known.idle.insert(workspace, warm.clone());
                 }
                 (WorkerStatus::Draining | WorkerStatus::Full | WorkerStatus::Gone, _)
-                | (WorkerStatus::Ready, WorkspaceState::Busy { .. } | WorkspaceState::Broken) => {
+                | (
+                    WorkerStatus::Ready,
+                    WorkspaceState::Busy { .. } | WorkspaceState::Closed { .. } | WorkspaceState::Broken,
+                ) => {
                     known.idle.remove(&workspace);
                 }
             }
@@ -90,21 +94,39 @@ impl Workers {
     }
 
     /// Applies lifecycle events: between two heartbeats they are the only source about a workspace.
-    pub(crate) fn follow<'a>(
-        &self,
-        events: impl Iterator<Item = (&'a IndexEvent, Option<&'a WorkspaceKeys>)>,
-    ) {
+    pub(crate) fn follow(&self, events: &[BuildEvent]) {
         let mut known = self.0.lock();
-        for (event, keys) in events {
+        for BuildEvent { event, left, avoid } in events {
             match &event.change {
                 Change::Started { workspace, .. } => known.idle.remove(workspace),
-                Change::Finished { workspace: Some(workspace), .. } => {
-                    known.ended.insert(workspace.clone(), event.key.clone());
-                    known.idle.insert(workspace.clone(), keys.cloned());
+                Change::Finished { workspace, .. } => {
+                    known.avoided.remove(&event.key);
+                    if let Some(workspace) = workspace {
+                        known.ended.insert(workspace.clone(), event.key.clone());
+                        known.idle.insert(workspace.clone(), left.clone());
+                    }
                 }
-                Change::Finished { workspace: None, .. } | Change::Enqueued { .. } => {}
+                Change::Enqueued { .. } => {
+                    if let Some(worker) = avoid {
+                        known.avoided.add(&event.key, worker);
+                    }
+                }
             }
         }
+    }
+
+    /// The workers that must not run the build: they gave it back, and another worker that accepts builds can run it.
+    pub(crate) fn avoided(&self, key: &BuildKey, requirements: &BuildRequirements) -> Vec<WorkerId> {
+        let known = self.0.lock();
+        let avoided = known.avoided.of(key);
+        let now = Instant::now();
+        let is_other = |(id, worker): (&WorkerId, &Worker)| {
+            worker.until > now
+                && worker.status == WorkerStatus::Ready
+                && !avoided.contains(id)
+                && can_run(&worker.offers, requirements)
+        };
+        if !avoided.is_empty() && known.workers.iter().any(is_other) { avoided.to_vec() } else { Vec::new() }
     }
 
     /// Numbers of live workers.
@@ -147,7 +169,7 @@ impl Workers {
         idle: Vec<Workspace>,
     ) -> Vec<Option<Assignment<Workspace>>> {
         let known = self.0.lock();
-        known.idle.assign(builds, idle, |workspace| known.offers(&workspace.worker))
+        known.idle.assign(builds, idle, |it| known.offers(&it.worker), |it, worker| it.worker == *worker)
     }
 }
 
@@ -250,25 +272,9 @@ fn address(offers: &Arc<WorkerProperties>) -> usize {
     Arc::as_ptr(offers) as usize
 }
 
-/// The keys that an ended build leaves for the next build in its workspace, from its lifecycle message.
-pub(crate) fn left_by(stored: &Stored, requested: WorkspaceUse) -> Option<WorkspaceKeys> {
-    if requested.is_fresh() {
-        return None;
-    }
-    let record = stored.record().inspect_err(|error| {
-        debug!(error = telemetry::error_chain(error), "cannot read what a build left in its workspace");
-    });
-    let record: BuildRecord = record.ok()?;
-    // Without an exit code it was killed, together with everything that it left running.
-    record.result()?.exit_code?;
-    // Without a kind, no warm workspace was requested, and nothing is left.
-    record.invocation()?.workspace_kind?;
-    Some(live_keys(&record.build).workspace)
-}
-
 #[cfg(test)]
 mod tests {
-    use model::{BuildId, Millis, Sequence, WarmKey};
+    use model::{BuildId, Millis, Sequence, WarmKey, WorkspaceKeys};
 
     use super::*;
 
@@ -280,6 +286,7 @@ mod tests {
             started_at_ms: Millis(0),
             status: WorkerStatus::Ready,
             short: None,
+            window: model::WindowState::default(),
             properties: WorkerProperties([("hwgroup".to_owned(), vec![group.to_owned()])].into()),
             workspaces,
             ttl_ms: 10_000,
@@ -328,13 +335,13 @@ mod tests {
         let workers = Workers::default();
         workers.announce(&heartbeat("a", "a", vec![IDLE]));
         let key = BuildKey { group: "g".parse().unwrap(), id: BuildId::generate() };
-        let ended = IndexEvent {
+        let ended = index::IndexEvent {
             key: key.clone(),
             sequence: Sequence(2),
             change: Change::Finished { ended_at: Millis(0), workspace: Some(workspace("a", 0)), only: false },
         };
         let left = WorkspaceKeys { exact: WarmKey(1), version: WarmKey(2), prefixes: BTreeSet::new() };
-        workers.follow([(&ended, Some(&left))].into_iter());
+        workers.follow(&[BuildEvent { event: ended, left: Some(left), avoid: None }]);
         let busy = |id| WorkspaceState::Busy { group: key.group.clone(), id };
         workers.announce(&heartbeat("a", "a", vec![busy(key.id)]));
         assert_eq!(available(&workers, "a"), [workspace("a", 0)]);

@@ -185,7 +185,7 @@ pub(crate) async fn live_workers(index: &Index, now: Millis) -> Result<Vec<Worke
 fn build_of(state: &WorkspaceState) -> Option<BuildKey> {
     match state {
         WorkspaceState::Busy { group, id } => Some(BuildKey { group: group.clone(), id: *id }),
-        WorkspaceState::Idle { .. } | WorkspaceState::Broken => None,
+        WorkspaceState::Idle { .. } | WorkspaceState::Closed { .. } | WorkspaceState::Broken => None,
     }
 }
 
@@ -204,6 +204,8 @@ fn current_state(
         {
             WorkspaceState::Idle { warm: None }
         }
-        (WorkspaceState::Busy { .. } | WorkspaceState::Idle { .. }, None) => state.clone(),
+        (WorkspaceState::Busy { .. } | WorkspaceState::Idle { .. } | WorkspaceState::Closed { .. }, None) => {
+            state.clone()
+        }
     }
 }

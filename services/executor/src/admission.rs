@@ -1,15 +1,12 @@
-//! The sensors, the congestion window by the settings, and whether actions are accepted.
+//! The sensors, and whether actions are accepted.
 
 use std::{
     sync::atomic::{AtomicBool, Ordering},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use parking_lot::Mutex;
-use policy::actions::Window;
-use settings::ExecutorSettings;
-
-use crate::sensors::Sensor;
+use sensors::Sensors;
 
 /// The sensors, and whether actions are accepted.
 pub(crate) struct Admission {
@@ -19,27 +16,14 @@ pub(crate) struct Admission {
     open: AtomicBool,
 }
 
-pub(crate) struct Sensors {
-    pub(crate) all: Vec<Box<dyn Sensor>>,
-    pub(crate) read_at: Option<Instant>,
-}
-
 impl Admission {
     /// Creates the state before the first reading of the sensors.
-    pub(crate) fn new(every: Duration, all: Vec<Box<dyn Sensor>>) -> Self {
-        let sensors = Mutex::new(Sensors { all, read_at: None });
-        Self { sensors, every, open: AtomicBool::new(true) }
+    pub(crate) fn new(every: Duration, sensors: Sensors) -> Self {
+        Self { sensors: Mutex::new(sensors), every, open: AtomicBool::new(true) }
     }
 
     /// Sets whether actions are accepted; returns whether that changed.
     pub(crate) fn set_open(&self, is_open: bool) -> bool {
         self.open.swap(is_open, Ordering::Relaxed) != is_open
     }
-}
-
-/// The congestion window according to the settings; `None` if it is disabled.
-pub(crate) fn window(settings: &ExecutorSettings) -> Option<Window> {
-    settings
-        .congestion_window
-        .then(|| Window::new(settings.window_start_points, settings.window_points_max, settings.slots))
 }

@@ -1,7 +1,7 @@
 //! Free room of an executor, and the next action that may start: only sums and comparisons.
 
 use model::{KeptRoom, Resources, WindowState};
-use policy::actions::{Signal, Window, points};
+use policy::{Signal, Window, points};
 
 /// The room that an action needs while it runs.
 #[derive(Debug, Clone, Copy)]
@@ -230,6 +230,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use model::{Amount, ResourceName};
+    use policy::WindowRules;
 
     use super::*;
 
@@ -249,7 +250,12 @@ mod tests {
     }
 
     fn machine() -> Allocation {
-        Allocation::new(with_gpu(slots(8)), 8, 0, Some(Window::new(0, 0, 8)))
+        Allocation::new(
+            with_gpu(slots(8)),
+            8,
+            0,
+            Some(Window::new(WindowRules { start: u32::MAX, ..WindowRules::default() }, 8)),
+        )
     }
 
     fn demands(waiting: &[One]) -> impl Iterator<Item = Demand<'_>> {
@@ -400,7 +406,12 @@ mod tests {
         let room = Allocation::new(whole.clone(), 4, 3, None);
         let demand = Demand { size: &whole, exclusive: false, emergency: false };
         assert_eq!(room.next([demand]), Some(0));
-        let narrow = Allocation::new(whole, 4, 3, Some(Window::new(10, 0, 4)));
+        let narrow = Allocation::new(
+            whole,
+            4,
+            3,
+            Some(Window::new(WindowRules { start: 10, ..WindowRules::default() }, 4)),
+        );
         let free = narrow.free([]).unwrap();
         assert_eq!(
             (free.starts, free.starts_of_others()),

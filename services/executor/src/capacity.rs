@@ -3,10 +3,9 @@
 use std::path::Path;
 
 use model::{Amount, Resources};
+use sensors::machine_memory;
 use service::ServiceError;
 use settings::ExecutorSettings;
-
-use crate::sensors::machine_memory;
 
 /// Processors, memory and custom resources that actions may hold together. `proc` is the path of `/proc`.
 pub(crate) fn capacity(settings: &ExecutorSettings, proc: &Path) -> Result<Resources, ServiceError> {

@@ -14,6 +14,7 @@ use policy::actions::CopyEnd;
 use prost::Message as _;
 use reapi::execution::ActionResult;
 use sandbox::{Cause, Ended, Event, Outcome, Run};
+use sensors::{Alone, Together};
 use service::{Step, crash_point};
 use telemetry::metrics::{Histogram, Label, observe};
 use trace::CopyTimes;
@@ -53,6 +54,25 @@ pub(crate) struct Left {
     pub(crate) times: CopyTimes,
     /// Its devices, which others may get when its processes are dead.
     pub(crate) devices: Assigned,
+    /// Its turn on the machine, which lasts until its processes are dead.
+    pub(crate) turn: Option<Turn>,
+}
+
+/// What an action may run beside.
+pub(crate) enum Turn {
+    Together(#[expect(dead_code, reason = "held until it is dropped")] Together),
+    Alone(#[expect(dead_code, reason = "held until it is dropped")] Alone),
+}
+
+impl Turn {
+    /// Waits for the turn of an action.
+    async fn of(shared: &Shared, work: &Work) -> Self {
+        if work.claimed.record.execution.needs.exclusive {
+            Self::Alone(shared.machine.alone(shared.settings.alone_patience).await)
+        } else {
+            Self::Together(shared.machine.together().await)
+        }
+    }
 }
 
 /// Executes an action. `fetched` is the time already spent on fetching its inputs.
@@ -90,6 +110,7 @@ pub(crate) async fn execute(
     let took = |from: SystemTime, to: SystemTime| to.duration_since(from).unwrap_or_default();
     observe(Histogram::ActionFetchSeconds, &[], took(times.fetch_started, times.fetch_ended));
     crash_point(Step::ActionInputsReady);
+    left.turn = Some(Turn::of(shared, work).await);
     let limits = limits::effective(spec.limits, spec.timeout, &shared.settings.action_limits);
     let ended = command(shared, work, slot_thread, (&spec, &limits, &left.devices), root, progress).await?;
     crash_point(Step::ActionCommandEnded);
@@ -143,7 +164,10 @@ async fn command(
     let outcome = watch(shared, work, slot, run, Outputs { stdout, stderr }, progress).await;
     match outcome {
         Ok(Outcome::Ended(mut ended)) => {
-            shared.oom.explain(&mut ended, kills);
+            // If the command has a control group, the sandbox has already determined this.
+            if ended.cause == Cause::Ended && shared.oom.explain(ended.exit_code, kills) {
+                ended.cause = Cause::OutOfMemory;
+            }
             Ok(ended)
         }
         Ok(Outcome::NotStarted { why, message }) => Err(Fault::not_started(why, message)),

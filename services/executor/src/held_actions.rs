@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use model::{Claimed, ExecutionKey, ExecutorStatus, Resources, Room};
 use parking_lot::Mutex;
-use policy::actions::Signal;
+use policy::Signal;
 use tokio::{sync::Notify, task::JoinHandle};
 
 use self::state::State;

@@ -35,7 +35,6 @@ mod progress;
 mod room;
 mod run;
 mod sensor_readings;
-mod sensors;
 mod shared;
 mod slot_threads;
 mod spec;
@@ -55,6 +54,7 @@ use input_root::{InputRoots, InputRootsConfig, Owner};
 use invariant::Present as _;
 use model::{ExecutorId, Pool, PoolName};
 use policy::actions::network;
+use sensors::{MachineLock, OomKills, Sensors};
 use service::{
     Context, Ready, Running, ServiceError, StartError, host_name, report_disk, report_usage,
     send_final_heartbeat, send_heartbeat, serve_heartbeats,
@@ -65,8 +65,8 @@ use tracing::{info, warn};
 
 use crate::{
     admission::Admission, allocation::Allocation, cancelled::Cancelled, devices::Devices,
-    folder::ExecutorFolder, held_actions::HeldActions, memory::OomKills, shared::Shared,
-    slot_threads::SlotThreads, usage::Usage,
+    folder::ExecutorFolder, held_actions::HeldActions, shared::Shared, slot_threads::SlotThreads,
+    usage::Usage,
 };
 
 /// Mount point of the kernel's process information.
@@ -91,6 +91,8 @@ async fn serve_all(context: Context, settings: Arc<ExecutorSettings>) -> Result<
         |source| ServiceError::Start(StartError::Write { path: root.display().to_string(), source });
     let folder = ExecutorFolder::hold(&root).map_err(unusable)?;
     let home = folder.home().map_err(unusable)?;
+    let machine = MachineLock::open(&settings.machine_lock)
+        .map_err(|error| ServiceError::failed("opening the lock of the machine (machine_lock)", error))?;
     let cas = context.cas().await?;
     store_bounds::keep_bounds(&context, &cas).await?;
     let uid = settings.action_uid;
@@ -116,9 +118,12 @@ async fn serve_all(context: Context, settings: Arc<ExecutorSettings>) -> Result<
             pool.capacity.clone(),
             settings.slots,
             settings.emergency_slots,
-            admission::window(&settings),
+            sensors::window(&settings.sensors, settings.slots, Duration::ZERO),
         );
-        let sensors = sensors::all(&settings, Path::new(PROC), &root, folder.path());
+        let sensors = Sensors::new(&settings.sensors, Path::new(PROC), folder.path(), settings.slots)
+            .with_disk(&root, settings.sensors.disk_left_percent)
+            .with_starting(settings.starting_max)
+            .with_lock(&machine);
         let shared = Arc::new(Shared {
             context: context.clone(),
             settings: settings.clone(),
@@ -134,10 +139,11 @@ async fn serve_all(context: Context, settings: Arc<ExecutorSettings>) -> Result<
             changed: Notify::new(),
             cancelled: Cancelled::default(),
             confirming: AtomicBool::new(false),
-            admission: Admission::new(settings.window_tick, sensors),
+            admission: Admission::new(settings.sensors.tick, sensors),
             slot_threads: slot_threads.clone(),
             usage: Usage::new(settings.executor_type.clone()),
             oom: OomKills::new(Path::new(PROC)),
+            machine: machine.clone(),
             main: Handle::current(),
         });
         match session(&shared, first).await? {

@@ -112,6 +112,7 @@ async fn run_in_slot(
     // Otherwise processes of the command may still write to its input root.
     let has_ended = end.is_some() && !slot_thread.is_broken();
     let is_dead = slot_thread.clean_up().await;
+    drop(left.turn);
     let freed = freed(&shared, &work, left.devices, is_dead);
     let esu = shared.usage.end(&key);
     let mut next = None;

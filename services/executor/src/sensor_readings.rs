@@ -1,17 +1,13 @@
 //! Reads the sensors while the executor has actions, and adjusts the congestion window.
 
-use std::{sync::Arc, time::Instant};
+use std::sync::Arc;
 
-use policy::actions::Signal;
+use sensors::{Readings, SensorInput};
 use service::ServiceError;
 use telemetry::metrics::{Gauge, Label, set};
 use tracing::info;
 
-use crate::{
-    hand_over, run,
-    sensors::{Kind, SensorInput},
-    shared::Shared,
-};
+use crate::{hand_over, run, shared::Shared};
 
 /// Reads the sensors until the session ends, while the executor has actions or a resource is short. An idle executor
 /// reads them when it reports its room and when it gets an action.
@@ -33,26 +29,12 @@ pub(crate) async fn serve(shared: Arc<Shared>) -> Result<(), ServiceError> {
 pub(crate) fn read(shared: &Arc<Shared>) {
     let admission = &shared.admission;
     let mut sensors = admission.sensors.lock();
-    if sensors.read_at.is_some_and(|at| at.elapsed() < admission.every / 2) {
-        return;
-    }
-    sensors.read_at = Some(Instant::now());
     let input = SensorInput { starting: shared.actions.starting() };
-    let (mut signals, mut red, mut shut) = (Vec::new(), Vec::new(), false);
-    for sensor in &mut sensors.all {
-        let reading = sensor.read(input);
-        let is_red = reading.signal != Signal::Green;
-        match sensor.kind() {
-            Kind::Congestion => signals.push(reading.signal),
-            Kind::Stop => shut |= is_red,
-            Kind::Limit => {}
-        }
-        if is_red {
-            red.push(reading.why);
-        }
-        set(Gauge::ActionSensorRed, &[(Label::Sensor, sensor.name())], i64::from(is_red));
+    let Some(Readings { signals, red, stop, by_name }) = sensors.read(input) else { return };
+    for (name, is_red) in by_name {
+        set(Gauge::ActionSensorRed, &[(Label::Sensor, name)], i64::from(is_red));
     }
-    let (begin, is_open) = shared.actions.apply_readings(&signals, red, shut);
+    let (begin, is_open) = shared.actions.apply_readings(&signals, red, stop);
     drop(sensors);
     for work in begin {
         run::begin(shared, work);

@@ -5,13 +5,14 @@ use std::sync::{Arc, atomic::AtomicBool};
 use cas::Cas;
 use input_root::InputRoots;
 use model::{ExecutorHome, ExecutorId, Millis, Pool, RoomReport};
+use sensors::{MachineLock, OomKills};
 use service::Context;
 use settings::ExecutorSettings;
 use tokio::{runtime::Handle, sync::Notify};
 
 use crate::{
     admission::Admission, cancelled::Cancelled, devices::Devices, held_actions::HeldActions,
-    memory::OomKills, slot_threads::SlotThreads, usage::Usage,
+    slot_threads::SlotThreads, usage::Usage,
 };
 
 /// State shared by all parts of one session.
@@ -37,6 +38,7 @@ pub(crate) struct Shared {
     pub(crate) slot_threads: SlotThreads,
     pub(crate) usage: Usage,
     pub(crate) oom: OomKills,
+    pub(crate) machine: MachineLock,
     /// The runtime for everything except the work of slots.
     pub(crate) main: Handle,
 }

@@ -14,6 +14,7 @@ use crate::{
     globals::Globals,
     stdout,
     style::{self, Tone},
+    workers,
 };
 
 /// Lists the executors with a valid lease, in the state of their last renewal.
@@ -27,6 +28,9 @@ pub(crate) async fn run(globals: &Globals, settings: &Settings) -> Result<ExitCo
         stdout::line("no executor is running: start one with `forebay serve executor`")?;
     } else {
         stdout::line(&table(&executors, farm.now()).trim_fmt())?;
+        for it in &executors {
+            workers::red(&it.window, "executor", it.executor.as_str())?;
+        }
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -56,7 +60,7 @@ fn table(executors: &[ExecutorHeartbeat], now: Millis) -> Table {
             format!("{}/{}", processors(held), processors(all)),
             format!("{}/{}", size(held.memory_bytes), size(all.memory_bytes)),
             custom(held, all),
-            format!("{}/{}", it.window.used, it.window.size),
+            workers::window(&it.window),
             age(it.started_at_ms, now),
         ]);
     }

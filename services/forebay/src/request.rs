@@ -3,7 +3,8 @@
 use std::{collections::BTreeMap, path::Path, time::Duration};
 
 use model::{
-    BuildId, BuildRequest, BuildRequirements, Context, Digest, DigestFunction, ToolCall, WorkspaceUse,
+    BuildId, BuildLimits, BuildRequest, BuildRequirements, Context, Digest, DigestFunction, ToolCall,
+    WorkspaceUse,
 };
 
 use crate::{failure::Failure, submit_args::SubmitArgs};
@@ -24,14 +25,45 @@ pub(crate) fn build_request(args: &SubmitArgs, id: BuildId) -> Result<BuildReque
         max_attempts: args.max_attempts,
         lease_ttl_seconds: args.lease_ttl.map(|span| whole_seconds(*span)),
         tool: tool(args),
-        workspace: if args.warm { WorkspaceUse::Warm } else { WorkspaceUse::Fresh },
+        workspace: workspace(args),
         executor_types: args.executor_type.iter().cloned().collect(),
         requirements: BuildRequirements(pairs("--requirement", &args.requirement)?),
+        limits: limits(&args.limit)?,
         occupancy: args.esu.iter().cloned().collect(),
         outputs: args.output.clone(),
         require_outputs: args.require_outputs,
         labels: pairs("--label", &args.label)?,
     })
+}
+
+fn workspace(args: &SubmitArgs) -> Option<WorkspaceUse> {
+    match (args.warm, args.fresh) {
+        (true, _) => Some(WorkspaceUse::Warm),
+        (false, true) => Some(WorkspaceUse::Fresh),
+        (false, false) => None,
+    }
+}
+
+fn limits(given: &[String]) -> Result<BuildLimits, Failure> {
+    let mut limits = BuildLimits::default();
+    for (name, value) in pairs("--limit", given)? {
+        let number: u64 = value.parse().map_err(|_| {
+            Failure::usage(format!("invalid --limit {name}={value}: expected a whole number, without a unit"))
+        })?;
+        let field = match name.as_str() {
+            "memory_bytes" => &mut limits.memory_bytes,
+            "processes" => &mut limits.processes,
+            "cpu_millis" => &mut limits.cpu_millis,
+            "disk_bytes" => &mut limits.disk_bytes,
+            "output_bytes" => &mut limits.output_bytes,
+            _ => {
+                let known = "memory_bytes, processes, cpu_millis, disk_bytes or output_bytes";
+                return Err(Failure::usage(format!("invalid --limit {name}={value}: expected {known}")));
+            }
+        };
+        *field = Some(number);
+    }
+    Ok(limits)
 }
 
 /// The tool call: from the flags, completed from the command line. `None` if no flag describes it.

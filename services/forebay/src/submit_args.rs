@@ -84,6 +84,9 @@ pub(crate) struct SubmitArgs {
     /// Reuse a warm workspace from a similar build and keep this one for the next
     #[arg(long)]
     pub(crate) warm: bool,
+    /// Start in an empty workspace, also where the farm reuses warm ones by default
+    #[arg(long, conflicts_with = "warm")]
+    pub(crate) fresh: bool,
     /// Branch of the code repository (used to match warm workspaces)
     #[arg(long, value_name = "NAME")]
     pub(crate) branch: Option<String>,
@@ -111,6 +114,10 @@ pub(crate) struct SubmitArgs {
     /// Property that the worker must offer, e.g. hwgroup=a|b (repeatable); `forebay workers` lists what is on offer
     #[arg(long, value_name = "NAME=VALUE")]
     pub(crate) requirement: Vec<String>,
+    /// Limit on the resources of the build (repeatable): `memory_bytes`, `processes`, `cpu_millis`, `disk_bytes` or
+    /// `output_bytes`
+    #[arg(long, value_name = "NAME=NUMBER")]
+    pub(crate) limit: Vec<String>,
     /// Output files to keep, a glob relative to the workspace (repeatable)
     #[arg(long, value_name = "GLOB")]
     pub(crate) output: Vec<String>,

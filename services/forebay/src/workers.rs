@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use comfy_table::Table;
-use model::{Millis, WorkerProperties, WorkerStatus, WorkerView, WorkspaceState};
+use model::{Millis, WindowState, WorkerProperties, WorkerStatus, WorkerView, WorkspaceState};
 use settings::Settings;
 use telemetry::escaped;
 
@@ -31,6 +31,8 @@ pub(crate) async fn run(globals: &Globals, settings: &Settings) -> Result<ExitCo
         for WorkerView { heartbeat } in &workers {
             if let Some(why) = &heartbeat.short {
                 stdout::line(&format!("worker {} accepts no builds: {}", heartbeat.worker, escaped(why)))?;
+            } else {
+                red(&heartbeat.window, "worker", heartbeat.worker.as_str())?;
             }
         }
     }
@@ -39,7 +41,7 @@ pub(crate) async fn run(globals: &Globals, settings: &Settings) -> Result<ExitCo
 
 fn table(workers: &[WorkerView], now: Millis) -> Table {
     let mut table = style::table();
-    table.set_header(["WORKER", "HOST", "PID", "STATUS", "BUSY", "UP", "OFFERS", "BUILDS"]);
+    table.set_header(["WORKER", "HOST", "PID", "STATUS", "BUSY", "WINDOW", "UP", "OFFERS", "BUILDS"]);
     for WorkerView { heartbeat } in workers {
         let builds: Vec<String> = heartbeat.workspaces.iter().filter_map(build_of).collect();
         table.add_row([
@@ -48,6 +50,7 @@ fn table(workers: &[WorkerView], now: Millis) -> Table {
             heartbeat.pid.to_string(),
             with_skew(status(heartbeat.status).to_owned(), heartbeat.clock_skew_ms),
             format!("{}/{}", builds.len(), heartbeat.workspaces.len()),
+            window(&heartbeat.window),
             age(heartbeat.started_at_ms, now),
             offers(&heartbeat.properties),
             builds.join(" "),
@@ -61,9 +64,22 @@ fn offers(properties: &WorkerProperties) -> String {
     properties.0.iter().map(property).collect::<Vec<_>>().join(" ")
 }
 
+/// The points of a congestion window: those in use, and its size.
+pub(crate) fn window(state: &WindowState) -> String {
+    if state.size == 0 { "off".to_owned() } else { format!("{}/{}", state.used, state.size) }
+}
+
+/// Prints what the sensors of a worker or executor report.
+pub(crate) fn red(window: &WindowState, kind: &str, name: &str) -> Result<(), Failure> {
+    for why in &window.red {
+        stdout::line(&format!("{kind} {name}: {}", escaped(why)))?;
+    }
+    Ok(())
+}
+
 pub(crate) fn build_of(workspace: &WorkspaceState) -> Option<String> {
     match workspace {
-        WorkspaceState::Idle { .. } => None,
+        WorkspaceState::Idle { .. } | WorkspaceState::Closed { .. } => None,
         WorkspaceState::Busy { group, id } => Some(format!("{group}/{id}")),
         WorkspaceState::Broken => Some("broken".to_owned()),
     }

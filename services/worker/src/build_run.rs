@@ -2,7 +2,7 @@
 
 use bus::ChunkFault;
 use jobs::JobEnd;
-use model::{BuildRecord, ToolFacts, WorkspaceKeys};
+use model::{BuildLimits, BuildRecord, ToolFacts, WorkspaceKeys};
 use policy::workspace::live_keys;
 use tokio::time::Instant;
 use tracing::debug;
@@ -25,6 +25,8 @@ pub(crate) struct Run<'a> {
     pub(crate) console: &'a mut Console,
     pub(crate) record: &'a BuildRecord,
     pub(crate) timeout_at: Instant,
+    /// The limits of the build and of its workspace together.
+    pub(crate) limits: BuildLimits,
     /// Duration of filling the workspace, if it was attempted.
     pub(crate) preparation_seconds: Option<f64>,
     /// The result of its job, if it is one.
@@ -39,7 +41,7 @@ impl Run<'_> {
 
     /// The ending of a run that cannot write to its console.
     pub(crate) fn fault(&self, fault: &ChunkFault) -> Ending {
-        if matches!(self.stop.cause(), Some(Cause::FilledDisk { .. })) {
+        if self.stop.cause().is_some_and(Cause::is_of_own_files) {
             return self.stopped(None);
         }
         debug!(build = %self.record.build.id, error = telemetry::error_chain(fault), "console lost, the run ends");

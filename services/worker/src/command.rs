@@ -6,10 +6,10 @@ use std::{
 };
 
 use bus::ChunkFault;
-use model::{Attempt, BuildRecord, Millis, OutputStream, Reason, ReasonCode};
-use sandbox::WorkspaceLimits;
+use model::{Attempt, BuildLimits, BuildRecord, Millis, OutputStream, Reason, ReasonCode};
+use sandbox::{WorkspaceBounds, WorkspaceLimits};
 use service::{Step, crash_point};
-use shim::{Cause as ExitCause, Command, Event, Exit, Limit, Over, Running, ShimError};
+use shim::{Cause as ExitCause, Command, Event, Exit, Running, ShimError};
 use telemetry::metrics::{Histogram, Label, observe};
 
 use crate::{
@@ -17,6 +17,7 @@ use crate::{
     console::Console,
     ending::{Ended, Ending},
     guard::Guard,
+    limits,
     shared::Shared,
     stop::Stop,
 };
@@ -48,28 +49,29 @@ pub(crate) async fn run(
         deadline: Some(*workspace.lease.deadline.borrow_and_update()),
     };
     let limits = workspace.shim.limits();
-    let bounded = limits.as_ref().map_or_else(|| Ok(shim::Limits::default()), |limits| limits.begin());
+    let (bounds, sandbox) = match place {
+        // Programs of the worker are not limited by what the build may use.
+        Place::Preparation => (WorkspaceBounds::default(), None),
+        Place::Build => {
+            let bounds = limits::bounds(&run.limits, &run.shared.settings);
+            (bounds, run.shared.isolation.of(&run.record.build.requirements))
+        }
+    };
+    let of_shim = match limits.begin(bounds) {
+        Ok(limits) => limits,
+        Err(error) => return Ok(Ending::not_limited(&error)),
+    };
     let shim = match place {
         Place::Preparation => Ok(workspace.shim.plain()),
         Place::Build => tokio::select! {
-            shim = workspace.shim.of_build(&workspace.folder) => shim,
+            shim = workspace.shim.of_build(&workspace.folder, sandbox.as_ref()) => shim,
             () = run.stop.wanted() => return Ok(Ending::stopped(run.stop.cause(), &run.shared.id, None)),
             () = tokio::time::sleep_until(run.timeout_at) => return Ok(Ending::TimedOut(None)),
         },
     };
-    let shim = match shim {
-        Ok(shim) => shim,
-        Err(error) => {
-            workspace.shim_lives = false;
-            return Ok(Ending::shim_gone(&error));
-        }
-    };
-    let begun = match bounded {
-        Ok(limits) => shim.run_limited(&command, workspace.warm, &limits).await,
-        Err(error) => {
-            let message = format!("the workspace cannot be limited: {}", telemetry::error_chain(&error));
-            return Ok(Ending::GiveBack(Reason { code: ReasonCode::WorkerFault, message }));
-        }
+    let begun = match shim {
+        Ok(shim) => shim.run_limited(&command, workspace.warm, &of_shim).await,
+        Err(error) => Err(error),
     };
     let running = match begun {
         Ok(running) => running,
@@ -83,7 +85,8 @@ pub(crate) async fn run(
     workspace.guard = None;
     let grace = run.shared.settings.kill_grace;
     let deadline = workspace.lease.deadline.clone();
-    let guard = Guard::start(running.control(), deadline, run.stop.clone(), run.timeout_at, grace);
+    let guard =
+        Guard::start(running.control(), deadline, run.stop.clone(), limits.clone(), (run.timeout_at, grace));
     run.shared.usage.command_started(workspace.number, running.control());
     let mut watched = Watched {
         running,
@@ -95,6 +98,9 @@ pub(crate) async fn run(
         fault: None,
         shared: run.shared,
         limits,
+        allowed: run.limits,
+        kills: run.shared.oom.before(),
+        printed: 0,
         number: workspace.number,
     };
     let end = loop {
@@ -125,7 +131,12 @@ struct Watched<'a> {
     fault: Option<ChunkFault>,
     shared: &'a Shared,
     /// Limits of the workspace that apply to the command.
-    limits: Option<Arc<WorkspaceLimits>>,
+    limits: Arc<WorkspaceLimits>,
+    allowed: BuildLimits,
+    /// Processes that the kernel had killed for lack of memory before.
+    kills: u64,
+    /// Bytes that it has printed.
+    printed: u64,
     /// Number of the workspace.
     number: u16,
 }
@@ -142,6 +153,15 @@ impl Watched<'_> {
                 None
             }
             Event::Output { stream, data } => {
+                let before = self.printed;
+                self.printed = before.saturating_add(data.len() as u64);
+                if self.prints_too_much() {
+                    let is_first = self.allowed.output_bytes.is_some_and(|most| before <= most);
+                    if is_first {
+                        self.guard.kill().await;
+                    }
+                    return None;
+                }
                 if self.fault.is_none()
                     && let Err(fault) = self.console.write(stream_of(stream), data).await
                 {
@@ -171,8 +191,39 @@ impl Watched<'_> {
         if self.guard.has_timed_out() {
             return Ending::TimedOut(Some(ended));
         }
-        ended.over = self.exceeded(&ended).and_then(over_limit);
-        Ending::Exited(ended)
+        ended.over = if self.prints_too_much() {
+            self.allowed.output_bytes.map(limits::too_much_output)
+        } else {
+            self.exceeded(&ended).and_then(limits::over)
+        };
+        match &ended.over {
+            Some(reason)
+                if reason.code == ReasonCode::OutOfMemory
+                    && limits::may_have_more(self.record, &self.allowed, &self.shared.settings) =>
+            {
+                Ending::GiveBack(reason.clone())
+            }
+            None if self.was_killed_with_others(&ended) => {
+                self.shared.workspaces.note_killed();
+                Ending::GiveBack(Reason {
+                    code: ReasonCode::WorkerOutOfMemory,
+                    message: "the machine of the worker ran out of memory, and the kernel killed the build"
+                        .to_owned(),
+                })
+            }
+            Some(_) | None => Ending::Exited(ended),
+        }
+    }
+
+    fn prints_too_much(&self) -> bool {
+        self.allowed.output_bytes.is_some_and(|most| self.printed > most)
+    }
+
+    /// Whether the kernel killed the command because the builds of this machine together used all of its memory.
+    fn was_killed_with_others(&self, ended: &Ended) -> bool {
+        let code = ended.exit.exit_code.or(ended.exit.signal.map(|signal| 128 + signal));
+        code.is_some_and(|code| self.shared.oom.explain(code, self.kills))
+            && self.shared.workspaces.busy().len() > 1
     }
 
     /// The limit that a command which did not succeed exceeded, if any.
@@ -181,35 +232,7 @@ impl Watched<'_> {
             return None;
         }
         let seen = Some(ended.exit.cause).filter(|cause| matches!(cause, ExitCause::OverLimit(_)));
-        seen.or_else(|| self.limits.as_ref()?.exceeded())
-    }
-}
-
-/// Why a build failed that exceeded a limit of its workspace.
-fn over_limit(cause: ExitCause) -> Option<Reason> {
-    let memory = |more: String| Reason {
-        code: ReasonCode::OutOfMemory,
-        message: format!(
-            "the build needed more memory than its workspace may use (workspace_memory_bytes){more}"
-        ),
-    };
-    match cause {
-        ExitCause::OutOfMemory => Some(memory(String::new())),
-        ExitCause::OverLimit(Over { limit: Limit::Memory, allowed, used }) => {
-            Some(memory(format!(": {used} bytes of {allowed}")))
-        }
-        ExitCause::OverLimit(Over { limit: Limit::Processes, allowed, .. }) => Some(Reason {
-            code: ReasonCode::TooManyProcesses,
-            message: format!(
-                "the build had more processes and threads than the {allowed} that its workspace may have \
-                 (workspace_processes_max)"
-            ),
-        }),
-        ExitCause::OverLimit(_)
-        | ExitCause::Ended
-        | ExitCause::Killed
-        | ExitCause::Deadline
-        | ExitCause::OutputTooLarge(..) => None,
+        seen.or_else(|| self.limits.exceeded())
     }
 }
 

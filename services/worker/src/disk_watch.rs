@@ -29,6 +29,7 @@ const ROOM_BACK: Duration = Duration::from_secs(2);
 /// Watches until the worker ends. Checks frequently only while a build runs or space is short.
 pub(crate) async fn serve(shared: Arc<Shared>) -> Result<(), ServiceError> {
     let reserve = Reserve::new(shared.settings.disk_left_percent);
+    let mut begun = shared.workspaces.begun();
     let mut watch = Watch { shared, reserve, first: None, is_unreadable: false };
     loop {
         let next = watch.check().await;
@@ -36,7 +37,7 @@ pub(crate) async fn serve(shared: Arc<Shared>) -> Result<(), ServiceError> {
         if idle {
             // The start of a run wakes this loop; an idle worker still checks at each heartbeat.
             tokio::select! {
-                () = watch.shared.workspaces.begun.notified() => {}
+                _ = begun.changed() => {}
                 () = tokio::time::sleep(watch.shared.settings.heartbeat) => {}
             }
         } else {

@@ -4,9 +4,10 @@ use std::path::PathBuf;
 
 use jobs::{JobEnd, shortcoming};
 use model::{BuildResult, Outcome, Reason, ReasonCode, WorkerId};
+use sandbox::SandboxError;
 use shim::{Exit, ShimError};
 
-use crate::stop::Cause;
+use crate::{limits, stop::Cause};
 
 /// How a run, or one of its commands, ended.
 pub(crate) enum Ending {
@@ -71,6 +72,12 @@ impl Ending {
         }
     }
 
+    /// The limits of the workspace cannot be set.
+    pub(crate) fn not_limited(error: &SandboxError) -> Self {
+        let message = format!("the workspace cannot be limited: {}", telemetry::error_chain(error));
+        Self::GiveBack(Reason { code: ReasonCode::WorkerFault, message })
+    }
+
     /// The shim died, and the command with it.
     pub(crate) fn shim_gone(error: &ShimError) -> Self {
         let message = format!("the shim of the workspace died: {}", telemetry::error_chain(error));
@@ -91,6 +98,9 @@ impl Ending {
                      {resource} were left, and {reserve} must stay free (disk_left_percent)"
                 );
                 Self::Failed(Reason { code: ReasonCode::DiskFull, message }, ended)
+            }
+            Some(Cause::OverDisk { used, allowed }) => {
+                Self::Failed(limits::too_much_disk(used, allowed), ended)
             }
             Some(Cause::EndedElsewhere | Cause::LeaseLost) | None => Self::NotOurs,
         }

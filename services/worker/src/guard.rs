@@ -8,10 +8,14 @@ use std::{
     time::Duration,
 };
 
+use sandbox::WorkspaceLimits;
 use shim::{Control, Deadline};
 use tokio::{sync::watch, task::JoinHandle, time::Instant};
 
 use crate::stop::{Cause, Stop};
+
+/// Time between two checks of the control groups.
+const LIMITS_TICK: Duration = Duration::from_millis(200);
 
 /// Renews the deadline of a command and kills it when it must end, independently of what the run waits for.
 pub(crate) struct Guard {
@@ -25,12 +29,12 @@ impl Guard {
         control: Control,
         deadline: watch::Receiver<Deadline>,
         stop: Stop,
-        timeout_at: Instant,
-        grace: Duration,
+        limits: Arc<WorkspaceLimits>,
+        (timeout_at, grace): (Instant, Duration),
     ) -> Self {
         let timed_out = Arc::new(AtomicBool::new(false));
         let timeout = (timeout_at, timed_out.clone());
-        let task = tokio::spawn(guard(control.clone(), deadline, stop, timeout, grace));
+        let task = tokio::spawn(guard(control.clone(), deadline, (stop, limits), timeout, grace));
         Self { control, timed_out, task }
     }
 
@@ -64,11 +68,11 @@ impl Drop for Guard {
 async fn guard(
     control: Control,
     mut deadline: watch::Receiver<Deadline>,
-    stop: Stop,
+    (stop, limits): (Stop, Arc<WorkspaceLimits>),
     (timeout_at, timed_out): (Instant, Arc<AtomicBool>),
     grace: Duration,
 ) {
-    let mut stopping = false;
+    let (mut stopping, mut over) = (false, false);
     loop {
         tokio::select! {
             Ok(()) = deadline.changed() => {
@@ -88,6 +92,14 @@ async fn guard(
                 timed_out.store(true, Ordering::Relaxed);
                 // If the shim is gone, its processes are dead too.
                 let _ = control.kill(grace).await;
+            }
+            // What cannot start more processes may try again and again, and disturb other builds.
+            () = tokio::time::sleep(LIMITS_TICK), if !over => {
+                over = limits.is_over_processes();
+                if over {
+                    // If the shim is gone, its processes are dead too.
+                    let _ = control.kill(Duration::ZERO).await;
+                }
             }
             else => return,
         }

@@ -37,14 +37,17 @@ impl HeartbeatSource for Shared {
 fn content(shared: &Shared, status: WorkerStatus) -> Heartbeat {
     let workspaces = shared.workspaces.states();
     let idle = workspaces.iter().filter(|state| matches!(state, WorkspaceState::Idle { .. })).count();
+    let kept_out = workspaces.iter().filter(|state| matches!(state, WorkspaceState::Closed { .. })).count();
     let gauge = |state, count: usize| {
         set(Gauge::Workspaces, &[(Label::State, state)], i64::try_from(count).unwrap_or(i64::MAX));
     };
     // No build is offered to a worker that drains or whose disk is full.
-    let (offered, closed) = if status == WorkerStatus::Ready { (idle, 0) } else { (0, idle) };
+    let (offered, closed) =
+        if status == WorkerStatus::Ready { (idle, kept_out) } else { (0, idle + kept_out) };
     gauge("idle", offered);
     gauge("closed", closed);
-    gauge("busy", workspaces.len() - idle);
+    let busy = workspaces.iter().filter(|state| matches!(state, WorkspaceState::Busy { .. })).count();
+    gauge("busy", busy);
     let short = match status {
         WorkerStatus::Full => shared.workspaces.closed_because(),
         WorkerStatus::Ready | WorkerStatus::Draining | WorkerStatus::Gone => None,
@@ -56,7 +59,8 @@ fn content(shared: &Shared, status: WorkerStatus) -> Heartbeat {
         started_at_ms: shared.started_at,
         status,
         short,
-        properties: shared.settings.properties.clone(),
+        window: shared.workspaces.window(),
+        properties: shared.properties.clone(),
         workspaces,
         ttl_ms: heartbeat_ttl_ms(shared.interval()),
         clock_skew_ms: shared.context.bus.clock().skew(),

@@ -3,6 +3,7 @@
 //! in: offers and orders · out: the lease, INVOCATION_STARTED, console and tool events, INVOCATION_FINISHED · Redis:
 //! none · decides with `policy::after_loss`
 
+mod admission;
 mod bazel;
 mod build_run;
 mod claim;
@@ -10,6 +11,7 @@ mod command;
 mod confined;
 mod console;
 mod control;
+mod disk_limit;
 mod disk_watch;
 mod ending;
 mod environment;
@@ -22,8 +24,10 @@ mod git;
 mod guard;
 mod heartbeat;
 mod home;
+mod isolation;
 mod job;
 mod lease_keeper;
+mod limits;
 mod memory;
 mod offers;
 mod outputs;
@@ -32,6 +36,7 @@ mod prepare_step;
 mod preparing;
 mod relay;
 mod run;
+mod sensor_readings;
 mod shared;
 mod sources;
 mod stall;
@@ -49,21 +54,24 @@ mod workspaces;
 use std::{path::Path, sync::Arc, time::Duration};
 
 use model::WorkerId;
-use sandbox::{Bubblewrap, Cgroups, Network, Parent, WorkspaceLimits, WorkspaceSandbox};
+use sandbox::{Cgroups, Parent, WorkspaceLimits};
+use sensors::{MachineLock, OomKills};
 use service::{
     Context, Ready, Running, ServiceError, StartError, host_name, report_disk, send_final_heartbeat,
     send_heartbeat, serve_heartbeats,
 };
-use settings::{BuildNetwork, SandboxKind, SandboxSettings, WorkerSettings};
+use settings::WorkerSettings;
 use telemetry::metrics::{Counter, Label, expect};
 use tokio::task::JoinSet;
 use tracing::info;
 
 use crate::{
-    folder::WorkerFolder, gateway::Gateways, shared::Shared, sources::Sources, usage::Usage,
-    workspace_shim::Bounds, workspaces::Workspaces,
+    folder::WorkerFolder, gateway::Gateways, isolation::Isolation, shared::Shared, sources::Sources,
+    usage::Usage, workspaces::Workspaces,
 };
 
+/// Mount point of the kernel's process information.
+const PROC: &str = "/proc";
 /// Time limit for all workspaces to close at shutdown.
 const CLOSING: Duration = Duration::from_secs(2);
 
@@ -83,8 +91,6 @@ async fn serve_all(context: Context, settings: WorkerSettings) -> Result<(), Ser
         .instance
         .parse()
         .map_err(|error: model::ParseIdError| ServiceError::failed("naming the worker", error))?;
-    let offered = settings.properties.check();
-    offered.map_err(|error| ServiceError::failed("the setting worker_properties", error))?;
     let cas = context.cas_with_small_caches().await?;
     store_bounds::keep_bounds(&context, &cas).await?;
     let root = context.data_folder("workspaces")?;
@@ -95,8 +101,13 @@ async fn serve_all(context: Context, settings: WorkerSettings) -> Result<(), Ser
     bazel::install(&folder.programs()).map_err(|source| {
         ServiceError::Start(StartError::Write { path: root.display().to_string(), source })
     })?;
-    let sandbox = sandbox(&settings, &folder, &program).await?;
-    context.bus.buckets().announce_worker(&settings.properties).await?;
+    let machine = MachineLock::open(&settings.machine_lock)
+        .map_err(|error| ServiceError::failed("opening the lock of the machine (machine_lock)", error))?;
+    let isolation = Isolation::new(&settings, &folder, &program).await?;
+    let properties = isolation.properties(&settings.properties);
+    let offered = properties.check();
+    offered.map_err(|error| ServiceError::failed("the setting worker_properties", error))?;
+    context.bus.buckets().announce_worker(&properties).await?;
     let count = settings.workspaces;
     let shared = Arc::new(Shared {
         context: context.clone(),
@@ -105,18 +116,23 @@ async fn serve_all(context: Context, settings: WorkerSettings) -> Result<(), Ser
         started_at: context.bus.now(),
         cas,
         folder,
-        workspaces: Workspaces::new(count),
+        workspaces: Workspaces::new(count, sensors::window(&settings.sensors, count, settings.window_growth)),
+        oom: OomKills::new(Path::new(PROC)),
+        machine,
         usage: Usage::new(settings.executor_type.clone()),
         gateways: Gateways::default(),
+        isolation,
+        properties,
         sources: Sources::new(&settings.contexts, &context.settings.store.data),
         settings,
     });
     let mut workspace_loops = JoinSet::new();
-    let cgroups = cgroups(&shared.settings);
+    let cgroups = Cgroups::detect(&Parent::default());
+    cgroups.sweep();
     for number in 0..count {
-        let limits = cgroups.as_ref().map(|cgroups| limits(&shared, cgroups, number));
-        let bounds = Bounds { sandbox: sandbox.clone(), limits };
-        workspace_loops.spawn(workspace_loop::serve(shared.clone(), number, program.clone(), bounds));
+        let name = format!("worker-{}-{number}", std::process::id());
+        let limits = Arc::new(WorkspaceLimits::new(&cgroups, &name));
+        workspace_loops.spawn(workspace_loop::serve(shared.clone(), number, program.clone(), limits));
     }
     let mut tasks = JoinSet::new();
     tasks.spawn(offers::serve(shared.clone()));
@@ -125,6 +141,8 @@ async fn serve_all(context: Context, settings: WorkerSettings) -> Result<(), Ser
     tasks.spawn(follow_gateways(shared.clone()));
     tasks.spawn(memory::serve(shared.clone()));
     tasks.spawn(disk_watch::serve(shared.clone()));
+    tasks.spawn(disk_limit::serve(shared.clone()));
+    tasks.spawn(sensor_readings::serve(shared.clone(), root));
     tasks.spawn(store_watch::serve(shared.clone()));
     tasks.spawn(report_usage(shared.clone()));
     context.ready(Ready::default()).await?;
@@ -143,42 +161,6 @@ async fn serve_all(context: Context, settings: WorkerSettings) -> Result<(), Ser
     workspace_loops.shutdown().await;
     shared.folder.remove();
     Ok(())
-}
-
-/// The control groups of this machine, if workspaces have limits.
-fn cgroups(settings: &WorkerSettings) -> Option<Cgroups> {
-    settings.memory_bytes_max.or(settings.processes_max)?;
-    let cgroups = Cgroups::detect(&Parent::default());
-    cgroups.sweep();
-    Some(cgroups)
-}
-
-fn limits(shared: &Shared, cgroups: &Cgroups, number: u16) -> Arc<WorkspaceLimits> {
-    let WorkerSettings { memory_bytes_max, processes_max, .. } = shared.settings;
-    let name = format!("worker-{}-{number}", std::process::id());
-    Arc::new(WorkspaceLimits::new(cgroups, &name, memory_bytes_max, processes_max))
-}
-
-/// The sandbox of builds, if the settings want one; fails if this machine does not support it.
-async fn sandbox(
-    settings: &WorkerSettings,
-    folder: &WorkerFolder,
-    program: &Path,
-) -> Result<Option<Arc<WorkspaceSandbox>>, ServiceError> {
-    if settings.sandbox == SandboxKind::None {
-        return Ok(None);
-    }
-    let SandboxSettings { read_only, hidden, filter } = settings.sandboxes.clone();
-    let network = match settings.network {
-        BuildNetwork::Host => Network::Host,
-        BuildNetwork::Loopback => Network::Loopback,
-    };
-    let bubblewrap = Bubblewrap { filter, tmp_bytes_max: settings.memory_bytes_max, ..Bubblewrap::default() };
-    let bubblewrap = bubblewrap.showing(read_only).hiding(hidden);
-    let sandbox = WorkspaceSandbox { bubblewrap, network, programs: folder.programs() };
-    let failed = |error| ServiceError::failed("preparing the sandbox of builds", error);
-    sandbox.check(program, folder.path()).await.map_err(failed)?;
-    Ok(Some(Arc::new(sandbox)))
 }
 
 async fn follow_gateways(shared: Arc<Shared>) -> Result<(), ServiceError> {

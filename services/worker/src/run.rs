@@ -6,6 +6,7 @@ use bus::{Bus, GuardedWriter};
 use cas::PutProgress;
 use jobs::{JobEnd, StoreWait};
 use model::{BuildRecord, LogSummary, OutputNotKept, Reason, ReasonCode};
+use sensors::Together;
 use service::{Step, crash_point};
 use telemetry::escaped;
 use tokio::time::Instant;
@@ -20,6 +21,7 @@ use crate::{
     environment, event_stream,
     finish::{Finish, RunResults},
     lease_keeper::LeaseKeeper,
+    limits,
     outputs::{self, OutputStore, Outputs},
     prepare,
     shared::Shared,
@@ -78,10 +80,11 @@ async fn run_inside(
         }
     };
     let writer = GuardedWriter::new(bus.clone(), &record, started_at);
-    let limits = Limits { bus: settings.console_bytes_max, total: settings.log_bytes_max };
+    let limits = limits::of(&record, settings);
+    let kept = Limits { bus: settings.console_bytes_max, total: settings.log_bytes_max };
     let timeout_at = Instant::now() + Duration::from_secs(record.build.timeout_seconds);
     let hurry = Hurry { stop: stop.clone(), timeout_at };
-    let mut console = Console::new(writer, limits, shared.cas.clone(), hurry);
+    let mut console = Console::new(writer, kept, shared.cas.clone(), hurry);
     shared.usage.begin(number, &record);
     let workspace = Workspace { number, shim, shim_lives: true, folder, lease, warm, origin, guard: None };
     let mut run = Run {
@@ -91,9 +94,12 @@ async fn run_inside(
         console: &mut console,
         record: &record,
         timeout_at,
+        limits,
         preparation_seconds: None,
         job: None,
     };
+    shared.workspaces.set_disk_limit(number, limits.disk_bytes);
+    let turn = run.turn().await;
     let ending = run.prepare_and_run().await;
     let (keys, untouched) = (run.keys(&ending, before), run.is_untouched(&ending));
     run.workspace.end_dead_shim().await;
@@ -105,7 +111,7 @@ async fn run_inside(
     let (ending, outputs) = run.keep_outputs(ending).await;
     let Run { mut workspace, job, preparation_seconds, .. } = run;
     let disk_is_full = workspace.folder.disk_is_full();
-    let filled_disk = matches!(stop.cause(), Some(Cause::FilledDisk { .. }));
+    let filled_disk = stop.cause().is_some_and(Cause::is_of_own_files);
     let blames_disk = (disk_is_full || ending.lacked_room()) && !filled_disk;
     let ending = if blames_disk { ending.blame_disk() } else { ending };
     let failed = !ending.is_success(job.as_deref());
@@ -124,6 +130,7 @@ async fn run_inside(
     if keys.is_none() {
         workspace.end_processes().await;
     }
+    drop(turn);
     note_faults(shared, &ending);
     let used = shared.usage.end(number, ending.ended().map(|ended| &ended.exit));
     let kept = RunResults { preparation_seconds, outputs, log, used, left: keys.clone(), tool, job };
@@ -156,6 +163,19 @@ fn note_faults(shared: &Arc<Shared>, ending: &Ending) {
 }
 
 impl Run<'_> {
+    /// Waits while an action must be alone on this machine. A build that sends actions does not wait, and does not keep
+    /// them waiting: it may be waiting for that very action. `None` also if the run is stopped.
+    async fn turn(&self) -> Option<Together> {
+        if self.record.build.sends_actions || self.record.build.job.is_some() {
+            return None;
+        }
+        tokio::select! {
+            turn = self.shared.machine.together() => Some(turn),
+            () = self.stop.wanted() => None,
+            () = tokio::time::sleep_until(self.timeout_at) => None,
+        }
+    }
+
     /// Prepares the workspace and runs the command or the job.
     async fn prepare_and_run(&mut self) -> Ending {
         let build = &self.record.build;
@@ -252,7 +272,7 @@ async fn storing_ends(stop: &Stop) {
         Some(Cause::EndedElsewhere) => {}
         Some(Cause::LeaseLost | Cause::Drained) | None => tokio::time::sleep(STOPPED_PATIENCE).await,
         // The command has ended: it no longer fills the disk.
-        Some(Cause::FilledDisk { .. }) => std::future::pending().await,
+        Some(Cause::FilledDisk { .. } | Cause::OverDisk { .. }) => std::future::pending().await,
     }
 }
 

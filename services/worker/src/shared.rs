@@ -1,13 +1,15 @@
 //! The state shared by all loops of the worker.
 
 use cas::Cas;
-use model::{Millis, WorkerId};
+use model::{Millis, WorkerId, WorkerProperties};
+use sensors::{MachineLock, OomKills};
 use service::Context;
 use settings::WorkerSettings;
 use tracing::warn;
 
 use crate::{
-    folder::WorkerFolder, gateway::Gateways, sources::Sources, usage::Usage, workspaces::Workspaces,
+    folder::WorkerFolder, gateway::Gateways, isolation::Isolation, sources::Sources, usage::Usage,
+    workspaces::Workspaces,
 };
 
 /// State shared by all loops of the worker.
@@ -22,6 +24,11 @@ pub(crate) struct Shared {
     pub(crate) workspaces: Workspaces,
     pub(crate) usage: Usage,
     pub(crate) gateways: Gateways,
+    pub(crate) oom: OomKills,
+    pub(crate) machine: MachineLock,
+    pub(crate) isolation: Isolation,
+    /// Properties that the worker offers to builds.
+    pub(crate) properties: WorkerProperties,
     pub(crate) sources: Sources,
 }
 

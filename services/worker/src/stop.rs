@@ -26,6 +26,15 @@ pub(crate) enum Cause {
         /// Amount that must stay free.
         reserve: u64,
     },
+    /// The files of the build are larger than they may be, in bytes.
+    OverDisk { used: u64, allowed: u64 },
+}
+
+impl Cause {
+    /// Whether the run ends because of the size of its own files.
+    pub(crate) fn is_of_own_files(self) -> bool {
+        matches!(self, Self::FilledDisk { .. } | Self::OverDisk { .. })
+    }
 }
 
 /// Handle that stops a run. Only the first cause counts.

@@ -3,6 +3,7 @@
 
 use std::{
     collections::{BTreeMap, HashMap},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -12,6 +13,8 @@ use model::{
     ActionUsage, Attempt, BuildId, BuildRecord, BuildUse, Esu, ExecutorType, Group, Occupancy, WorkerId,
 };
 use parking_lot::Mutex;
+use policy::{MemoryHistory, MemoryUse};
+use sandbox::WorkspaceLimits;
 use service::{ServiceError, Subscription, UsageSource, report_usage};
 use shim::{Control, Exit, Measured};
 use tokio::sync::Notify;
@@ -19,6 +22,8 @@ use tracing::debug;
 
 /// Maximum wait for a shim's answer; a later answer is read at the next measurement.
 const ANSWER: Duration = Duration::from_millis(50);
+/// Maximum number of characters of a build's command that its memory is remembered by.
+const KIND_CHARS: usize = 1000;
 /// Minimum run time that is counted: usage is divided by it.
 const LEAST: Duration = Duration::from_millis(1);
 
@@ -34,6 +39,10 @@ pub(crate) struct Usage {
 #[derive(Default)]
 struct State {
     runs: HashMap<u16, RunUse>,
+    /// Tool servers that builds left in workspaces.
+    tools: HashMap<u16, ToolUse>,
+    /// What builds that ended needed.
+    memory: MemoryHistory,
     /// ESU-seconds in use since the last report, by group.
     unreported: BTreeMap<Group, f64>,
 }
@@ -45,6 +54,27 @@ pub(crate) struct UsedEsu {
     pub(crate) all: Occupancy,
     /// Part of `all` that its actions held on executors.
     pub(crate) on_executors: Occupancy,
+}
+
+/// Processor time of tool servers between two builds.
+struct ToolUse {
+    /// Group of the build that left them.
+    group: Group,
+    limits: Arc<WorkspaceLimits>,
+    /// Processor time of the workspace that is counted.
+    counted: Duration,
+}
+
+impl ToolUse {
+    /// Counts usage since the last call.
+    fn count(&mut self, unreported: &mut BTreeMap<Group, f64>) {
+        let Some(cpu) = self.limits.cpu() else { return };
+        let used = cpu.saturating_sub(self.counted);
+        if used >= LEAST {
+            self.counted = cpu;
+            *unreported.entry(self.group.clone()).or_default() += used.as_secs_f64();
+        }
+    }
 }
 
 /// Executor usage of one run.
@@ -63,6 +93,10 @@ struct RunUse {
     /// For the current command: sum and number of memory samples, and after its end their average.
     samples: (u64, u64),
     memory_bytes: u64,
+    /// Maximum memory of its commands so far.
+    peak_memory_bytes: u64,
+    /// What the build is known by in the history of memory.
+    kind: String,
     /// ESU-seconds held by its actions.
     actions: Occupancy,
 }
@@ -83,6 +117,7 @@ impl RunUse {
     fn add_sample(&mut self, measured: Measured) {
         self.samples = (self.samples.0.saturating_add(measured.memory_bytes), self.samples.1 + 1);
         self.memory_bytes = measured.memory_bytes;
+        self.peak_memory_bytes = self.peak_memory_bytes.max(measured.memory_bytes);
     }
 
     /// Average usage over `wall`.
@@ -99,6 +134,13 @@ impl RunUse {
     }
 }
 
+/// Builds of a group with the same command need about the same memory.
+fn kind_of(record: &BuildRecord) -> String {
+    let job = record.build.job.as_ref().map(|job| job.digest.to_string()).unwrap_or_default();
+    let text = format!("{}\0{}\0{job}", record.build.group, record.build.command.join("\0"));
+    text.chars().take(KIND_CHARS).collect()
+}
+
 impl Usage {
     pub(crate) fn new(kind: ExecutorType) -> Self {
         Self { kind, state: Mutex::default(), begun: Notify::new() }
@@ -106,6 +148,7 @@ impl Usage {
 
     /// Begins to count a run in workspace `number`.
     pub(crate) fn begin(&self, number: u16, record: &BuildRecord) {
+        self.end_tools(number);
         let now = Instant::now();
         let run = RunUse {
             group: record.build.group.clone(),
@@ -118,10 +161,30 @@ impl Usage {
             counted_cpu: Duration::ZERO,
             samples: (0, 0),
             memory_bytes: 0,
+            peak_memory_bytes: 0,
+            kind: kind_of(record),
             actions: Occupancy::default(),
         };
         self.state.lock().runs.insert(number, run);
         self.begun.notify_one();
+    }
+
+    /// Counts what tool servers in workspace `number` use from now on for `group`, if control groups measure it: at the
+    /// next measurement of builds, or at the latest when the workspace is used again.
+    pub(crate) fn leave_tools(&self, number: u16, group: &Group, limits: &Arc<WorkspaceLimits>) {
+        if let Some(counted) = limits.cpu() {
+            let tools = ToolUse { group: group.clone(), limits: Arc::clone(limits), counted };
+            self.state.lock().tools.entry(number).or_insert(tools);
+        }
+    }
+
+    /// The tool servers of workspace `number` end, or a build uses them.
+    pub(crate) fn end_tools(&self, number: u16) {
+        let mut state = self.state.lock();
+        let State { tools, unreported, .. } = &mut *state;
+        if let Some(mut ended) = tools.remove(&number) {
+            ended.count(unreported);
+        }
     }
 
     /// A command of the run in workspace `number` started.
@@ -141,6 +204,7 @@ impl Usage {
             run.ended_cpu += exit.cpu;
             // A command without samples was short: use the peak memory of its largest process.
             run.memory_bytes = run.samples.0.checked_div(run.samples.1).unwrap_or(exit.peak_memory_bytes);
+            run.peak_memory_bytes = run.peak_memory_bytes.max(exit.peak_memory_bytes);
         } else {
             impossible!("a command ended in workspace {number}, which has no run");
         }
@@ -154,10 +218,34 @@ impl Usage {
             return UsedEsu::default();
         };
         run.count(Instant::now(), run.ended_cpu, &mut state.unreported);
+        if exit.is_some() {
+            state.memory.note(&run.kind, run.peak_memory_bytes);
+        }
         match exit {
             Some(exit) => run.average(exit.wall, exit.cpu, &self.kind),
             None if run.actions.is_empty() => UsedEsu::default(),
             None => run.average(run.begun_at.elapsed(), run.ended_cpu, &self.kind),
+        }
+    }
+
+    /// Memory of the runs, and the memory that one more is expected to need; 0 before the first end of a build.
+    pub(crate) fn memory(&self) -> (Vec<MemoryUse>, u64) {
+        let state = self.state.lock();
+        let of = |run: &RunUse| {
+            let measured = run.command.as_ref().and_then(Control::measured);
+            let now = measured.map_or(run.memory_bytes, |measured| measured.memory_bytes);
+            MemoryUse { now, expected: state.memory.of(&run.kind) }
+        };
+        (state.runs.values().map(of).collect(), state.memory.typical())
+    }
+
+    /// Asks for the memory of all runs, which [`Usage::memory`] knows a moment later.
+    pub(crate) async fn ask_for_memory(&self) {
+        let commands: Vec<Control> =
+            self.state.lock().runs.values().filter_map(|run| run.command.clone()).collect();
+        for command in commands {
+            // A stopped process must not delay the others.
+            let _ = tokio::time::timeout(ANSWER, command.measure()).await;
         }
     }
 
@@ -242,7 +330,10 @@ impl UsageSource for Usage {
             tokio::time::sleep(ANSWER).await;
         }
         let mut state = self.state.lock();
-        let State { runs, unreported } = &mut *state;
+        let State { runs, tools, unreported, memory: _ } = &mut *state;
+        for tools in tools.values_mut() {
+            tools.count(unreported);
+        }
         for (number, _) in &asked {
             let Some(run) = runs.get_mut(number) else { continue };
             // By now the workspace may run another command, or none.

@@ -70,7 +70,7 @@ mod tests {
             id: Some(BuildId::generate()),
             command: vec!["make".into(), target.into()],
             context,
-            workspace,
+            workspace: Some(workspace),
             ..BuildRequest::default()
         };
         let times = TimeLimits { timeout_seconds: 60, queue_timeout_seconds: 60, lease_ttl_seconds: 5 };

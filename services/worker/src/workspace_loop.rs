@@ -9,6 +9,7 @@ use std::{
 use futures::FutureExt as _;
 use invariant::impossible;
 use model::{Attempt, OfferVerdict, WorkspaceKind};
+use sandbox::WorkspaceLimits;
 use service::ServiceError;
 use telemetry::metrics::{Counter, Label, count};
 use tracing::{debug, info, warn};
@@ -19,7 +20,7 @@ use crate::{
     stop::Stop,
     warm::WarmWorkspace,
     workspace::forget,
-    workspace_shim::{Bounds, WorkspaceShim},
+    workspace_shim::WorkspaceShim,
     workspaces::{Assignment, Phase, ShutDown, Warmth, WorkspaceReceivers},
 };
 
@@ -32,7 +33,7 @@ struct WorkspaceLoop {
     shared: Arc<Shared>,
     number: u16,
     program: PathBuf,
-    bounds: Bounds,
+    limits: Arc<WorkspaceLimits>,
     shim: Option<WorkspaceShim>,
     /// Files and keys of the last build, if another build can reuse them.
     left: Option<WarmWorkspace>,
@@ -45,14 +46,14 @@ pub(crate) async fn serve(
     shared: Arc<Shared>,
     number: u16,
     program: PathBuf,
-    bounds: Bounds,
+    limits: Arc<WorkspaceLimits>,
 ) -> Result<(), ServiceError> {
     let mut receivers = shared
         .workspaces
         .take_receivers(number)
         .ok_or_else(|| ServiceError::failed("a workspace", "the workspace already has a loop"))?;
     let mut workspace =
-        WorkspaceLoop { shared, number, program, bounds, shim: None, left: None, since: Instant::now() };
+        WorkspaceLoop { shared, number, program, limits, shim: None, left: None, since: Instant::now() };
     loop {
         let closing = workspace.shared.workspaces.closing.clone();
         let Some(shim) = workspace.ready(&mut receivers).await else { continue };
@@ -79,7 +80,7 @@ impl WorkspaceLoop {
     async fn ready(&mut self, receivers: &mut WorkspaceReceivers) -> Option<&mut WorkspaceShim> {
         let workspaces = &self.shared.workspaces;
         if self.shim.is_none() {
-            match WorkspaceShim::start(&self.program, self.bounds.clone()).await {
+            match WorkspaceShim::start(&self.program, self.limits.clone()).await {
                 Ok(started) => self.shim = Some(started),
                 Err(error) => {
                     warn!(error = telemetry::error_chain(&error), "cannot start a shim");
@@ -110,6 +111,10 @@ impl WorkspaceLoop {
         let keys = self.left.as_ref().map(|left| left.keys.clone());
         let warmth = Warmth { keys, tools_since: tools.then_some(self.since) };
         self.shared.workspaces.set(self.number, Phase::Idle(warmth));
+        match &self.left {
+            Some(left) if tools => self.shared.usage.leave_tools(self.number, &left.group, &self.limits),
+            Some(_) | None => self.shared.usage.end_tools(self.number),
+        }
         if tools && self.shared.workspaces.is_draining() {
             // The loop of this workspace carries out the order; its end is not awaited.
             drop(self.shared.workspaces.shut_down(self.number, "drain"));
@@ -164,7 +169,7 @@ impl WorkspaceLoop {
             }
             if !forget(shim).await
                 // The run reports a shim that cannot be started.
-                && let Ok(started) = WorkspaceShim::start(&self.program, self.bounds.clone()).await
+                && let Ok(started) = WorkspaceShim::start(&self.program, self.limits.clone()).await
             {
                 *shim = started;
             }

@@ -18,26 +18,14 @@ use crate::folder::RunFolder;
 pub(crate) struct WorkspaceShim {
     program: PathBuf,
     plain: Shim,
-    bounds: Bounds,
+    limits: Arc<WorkspaceLimits>,
     inside: Option<Inside>,
-}
-
-/// What separates the builds of a workspace from others, and limits them.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Bounds {
-    pub(crate) sandbox: Option<Arc<WorkspaceSandbox>>,
-    pub(crate) limits: Option<Arc<WorkspaceLimits>>,
-}
-
-impl Bounds {
-    fn join_files(&self) -> Vec<PathBuf> {
-        self.limits.as_ref().map(|limits| limits.join_files()).unwrap_or_default()
-    }
 }
 
 /// A shim in a sandbox around a folder.
 struct Inside {
     shim: Shim,
+    sandbox: Arc<WorkspaceSandbox>,
     /// Device and number of each of its folders: a new one at the same path is not visible in the sandbox.
     folders: Vec<(u64, u64)>,
     /// Whether there may be traces of a build outside of these folders: without processes that stay, the shim removes
@@ -54,17 +42,16 @@ impl Inside {
 impl WorkspaceShim {
     /// Starts a shim for builds: a process tree that was frozen as a whole when its lease expired dies without running
     /// again. The sandbox is started for the first command in it.
-    pub(crate) async fn start(program: &Path, bounds: Bounds) -> Result<Self, ShimError> {
-        // With a sandbox, only what is in it is limited.
-        let join = if bounds.sandbox.is_some() { Vec::new() } else { bounds.join_files() };
+    pub(crate) async fn start(program: &Path, limits: Arc<WorkspaceLimits>) -> Result<Self, ShimError> {
+        let join = limits.join_files();
         let options = Options { kernel_deadline: true, join, ..Options::default() };
         let plain = Shim::start_with(program, &options).await?;
-        Ok(Self { program: program.to_owned(), plain, bounds, inside: None })
+        Ok(Self { program: program.to_owned(), plain, limits, inside: None })
     }
 
-    /// The limits of the workspace, if it has any.
-    pub(crate) fn limits(&self) -> Option<Arc<WorkspaceLimits>> {
-        self.bounds.limits.clone()
+    /// The limits of the workspace.
+    pub(crate) fn limits(&self) -> Arc<WorkspaceLimits> {
+        self.limits.clone()
     }
 
     /// The shim for programs of the worker, which see the machine.
@@ -72,9 +59,13 @@ impl WorkspaceShim {
         &mut self.plain
     }
 
-    /// The shim for the commands of a build in `folder`.
-    pub(crate) async fn of_build(&mut self, folder: &RunFolder) -> Result<&mut Shim, ShimError> {
-        let Some(sandbox) = &self.bounds.sandbox else { return Ok(&mut self.plain) };
+    /// The shim for the commands of a build in `folder`, in this sandbox if it has one.
+    pub(crate) async fn of_build(
+        &mut self,
+        folder: &RunFolder,
+        sandbox: Option<&Arc<WorkspaceSandbox>>,
+    ) -> Result<&mut Shim, ShimError> {
+        let Some(sandbox) = sandbox else { return Ok(&mut self.plain) };
         let failed = |source| ShimError::Start { program: sandbox.bubblewrap.program.clone(), source };
         let places = folder.writable().map_err(failed)?;
         let folders = std::iter::once(folder.root())
@@ -84,16 +75,20 @@ impl WorkspaceShim {
             .map_err(failed)?;
         if let Some(mut inside) = self.inside.take() {
             inside.note_traces();
-            if inside.folders == folders && !inside.shim.is_gone() {
+            let is_same = inside.folders == folders && Arc::ptr_eq(&inside.sandbox, sandbox);
+            if is_same && !inside.shim.is_gone() {
                 return Ok(&mut self.inside.insert(inside).shim);
             }
             inside.shim.end().await?;
         }
         let options =
             sandbox.options(folder.root(), &places).map_err(|error| failed(io::Error::other(error)))?;
-        let options = Options { join: self.bounds.join_files(), ..options };
+        let options = Options { join: self.limits.join_files(), ..options };
         let shim = Shim::start_with(&self.program, &options).await?;
-        Ok(&mut self.inside.insert(Inside { shim, folders, has_traces: false }).shim)
+        Ok(&mut self
+            .inside
+            .insert(Inside { shim, sandbox: Arc::clone(sandbox), folders, has_traces: false })
+            .shim)
     }
 
     /// Whether a command left processes alive, according to the last report.

@@ -8,15 +8,19 @@ use std::{
 
 use invariant::impossible;
 use model::{
-    Attempt, BuildKey, BuildRecord, Offer, OfferVerdict, Sequence, WorkerStatus, WorkspaceKeys,
+    Attempt, BuildKey, BuildRecord, Offer, OfferVerdict, Sequence, WindowState, WorkerStatus, WorkspaceKeys,
     WorkspaceState,
 };
 use parking_lot::Mutex;
-use policy::pause_after_faults;
-use tokio::sync::{Notify, mpsc, oneshot};
+use policy::{Window, pause_after_faults};
+use sensors::Readings;
+use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
-use crate::stop::{Cause, Stop};
+use crate::{
+    admission::{Admission, MemoryRoom},
+    stop::{Cause, Stop},
+};
 
 /// A build offered to a workspace.
 pub(crate) struct Assignment {
@@ -71,6 +75,8 @@ struct WorkspaceEntry {
     offers: mpsc::Sender<Assignment>,
     orders: mpsc::Sender<ShutDown>,
     receivers: Option<WorkspaceReceivers>,
+    /// Maximum size of the files of its build in bytes.
+    disk_bytes_max: Option<u64>,
 }
 
 /// All workspaces of the worker.
@@ -83,8 +89,10 @@ pub(crate) struct Workspaces {
     store_away: Mutex<Option<String>>,
     /// Faults of this worker, and the pause that follows from them.
     faults: Mutex<Faults>,
-    /// Signalled when a workspace starts a build.
-    pub(crate) begun: Notify,
+    /// What limits the number of builds.
+    admission: Mutex<Admission>,
+    /// Changes when a workspace starts a build.
+    begun: watch::Sender<()>,
     /// Signalled when the dispatchers' view is out of date: send a heartbeat now.
     pub(crate) announce: Notify,
     /// Signalled when a workspace has new tool servers.
@@ -103,15 +111,29 @@ struct Faults {
     closed: Option<String>,
 }
 
+/// Number of workspaces that have a build, or got one that they have not claimed yet.
+fn running(workspaces: &[WorkspaceEntry]) -> u32 {
+    let has_one = |workspace: &&WorkspaceEntry| {
+        matches!(workspace.phase, Phase::Busy { .. }) || workspace.offers.capacity() == 0
+    };
+    u32::try_from(workspaces.iter().filter(has_one).count()).unwrap_or(u32::MAX)
+}
+
 impl Workspaces {
-    /// Creates `count` idle workspaces.
-    pub(crate) fn new(count: u16) -> Self {
+    /// Creates `count` idle workspaces, limited by `window`.
+    pub(crate) fn new(count: u16, window: Option<Window>) -> Self {
         let workspace = |_| {
             // The channel holds one message in addition to the one being handled.
             let (offers, offered) = mpsc::channel(1);
             let (orders, ordered) = mpsc::channel(1);
             let receivers = Some(WorkspaceReceivers { offers: offered, orders: ordered });
-            WorkspaceEntry { phase: Phase::Idle(Warmth::default()), offers, orders, receivers }
+            WorkspaceEntry {
+                phase: Phase::Idle(Warmth::default()),
+                offers,
+                orders,
+                receivers,
+                disk_bytes_max: None,
+            }
         };
         Self {
             all: Mutex::new((0..count).map(workspace).collect()),
@@ -119,7 +141,8 @@ impl Workspaces {
             shortage: Mutex::default(),
             store_away: Mutex::default(),
             faults: Mutex::default(),
-            begun: Notify::new(),
+            admission: Mutex::new(Admission::new(window)),
+            begun: watch::Sender::new(()),
             announce: Notify::new(),
             tools: Notify::new(),
             closing: CancellationToken::new(),
@@ -139,10 +162,14 @@ impl Workspaces {
             return refuse(assignment);
         }
         let workspaces = self.all.lock();
+        if self.admission.lock().room(running(&workspaces)) == 0 {
+            return refuse(assignment);
+        }
         match workspaces.get(usize::from(assignment.offer.workspace)) {
             Some(WorkspaceEntry { phase: Phase::Idle(_) | Phase::Ending(_), offers, .. }) => {
-                if let Err(error) = offers.try_send(assignment) {
-                    refuse(error.into_inner());
+                match offers.try_send(assignment) {
+                    Ok(()) => self.admission.lock().note_running(running(&workspaces)),
+                    Err(error) => refuse(error.into_inner()),
                 }
             }
             Some(WorkspaceEntry { phase: Phase::Busy { .. } | Phase::Broken, .. }) | None => {
@@ -151,14 +178,73 @@ impl Workspaces {
         }
     }
 
-    /// The state of every workspace, for a heartbeat.
+    /// The state of every workspace, for a heartbeat. Warm workspaces are the first that builds may use.
     pub(crate) fn states(&self) -> Vec<WorkspaceState> {
-        let state = |workspace: &WorkspaceEntry| match &workspace.phase {
-            Phase::Idle(warmth) | Phase::Ending(warmth) => WorkspaceState::Idle { warm: warmth.keys.clone() },
-            Phase::Busy { key, .. } => WorkspaceState::Busy { group: key.group.clone(), id: key.id },
-            Phase::Broken => WorkspaceState::Broken,
-        };
-        self.all.lock().iter().map(state).collect()
+        let workspaces = self.all.lock();
+        let mut room = self.admission.lock().room(running(&workspaces));
+        let is_warm = |workspace: &WorkspaceEntry| matches!(&workspace.phase, Phase::Idle(warmth) | Phase::Ending(warmth) if warmth.keys.is_some());
+        let mut states = vec![WorkspaceState::Broken; workspaces.len()];
+        let (warm, cold): (Vec<_>, Vec<_>) =
+            states.iter_mut().zip(workspaces.iter()).partition(|(_, workspace)| is_warm(workspace));
+        for (state, workspace) in warm.into_iter().chain(cold) {
+            *state = match &workspace.phase {
+                Phase::Idle(warmth) | Phase::Ending(warmth) => {
+                    let warm = warmth.keys.clone();
+                    let admitted = room > 0;
+                    room = room.saturating_sub(1);
+                    if admitted { WorkspaceState::Idle { warm } } else { WorkspaceState::Closed { warm } }
+                }
+                Phase::Busy { key, .. } => WorkspaceState::Busy { group: key.group.clone(), id: key.id },
+                Phase::Broken => WorkspaceState::Broken,
+            };
+        }
+        states
+    }
+
+    /// The state of the congestion window, for heartbeats.
+    pub(crate) fn window(&self) -> WindowState {
+        let running = running(&self.all.lock());
+        self.admission.lock().state(running)
+    }
+
+    /// Applies what the sensors read, and returns the state of the window.
+    pub(crate) fn apply_readings(&self, readings: Readings, memory: Option<MemoryRoom>) -> WindowState {
+        let running = running(&self.all.lock());
+        let mut admission = self.admission.lock();
+        let look =
+            |admission: &Admission| (admission.room(running), admission.closed_because(running).is_some());
+        let before = look(&admission);
+        admission.apply(readings, memory, running);
+        if look(&admission) != before {
+            self.announce.notify_one();
+        }
+        admission.state(running)
+    }
+
+    /// Notes that the kernel killed a build for lack of memory.
+    pub(crate) fn note_killed(&self) {
+        self.admission.lock().note_killed();
+    }
+
+    /// Why the sensors allow no build now, if they do not.
+    pub(crate) fn sensors_closed(&self) -> Option<String> {
+        let running = running(&self.all.lock());
+        self.admission.lock().closed_because(running)
+    }
+
+    /// Whether a sensor reports overload.
+    pub(crate) fn is_short(&self) -> bool {
+        self.admission.lock().is_short()
+    }
+
+    /// Whether no build runs.
+    pub(crate) fn is_idle(&self) -> bool {
+        running(&self.all.lock()) == 0
+    }
+
+    /// Changes whenever a build starts.
+    pub(crate) fn begun(&self) -> watch::Receiver<()> {
+        self.begun.subscribe()
     }
 
     /// Whether the worker accepts offers.
@@ -177,11 +263,12 @@ impl Workspaces {
         self.shortage.lock().clone()
     }
 
-    /// Why no offers are accepted, if it is for the disk, the store or faults of this worker.
+    /// Why no offers are accepted, if it is for the disk, the store, faults of this worker, or a sensor.
     pub(crate) fn closed_because(&self) -> Option<String> {
         self.shortage()
             .or_else(|| self.store_away.lock().clone())
             .or_else(|| self.faults.lock().closed.clone())
+            .or_else(|| self.sensors_closed())
     }
 
     /// Notes that a build was given back because of a fault of this worker. After some in a row, refuses offers and
@@ -243,6 +330,23 @@ impl Workspaces {
             .zip(workspaces.iter())
             .filter(|(_, workspace)| matches!(workspace.phase, Phase::Busy { .. }));
         busy.map(|(number, _)| number).collect()
+    }
+
+    /// Limits the files of the build in workspace `number` while it is busy.
+    pub(crate) fn set_disk_limit(&self, number: u16, bytes_max: Option<u64>) {
+        if let Some(workspace) = self.all.lock().get_mut(usize::from(number)) {
+            workspace.disk_bytes_max = bytes_max;
+        }
+        self.begun.send_replace(());
+    }
+
+    /// The workspaces with a build whose files are limited, and the limits.
+    pub(crate) fn disk_limits(&self) -> Vec<(u16, u64)> {
+        let workspaces = self.all.lock();
+        let limited = (0..).zip(workspaces.iter()).filter_map(|(number, workspace)| {
+            matches!(workspace.phase, Phase::Busy { .. }).then_some((number, workspace.disk_bytes_max?))
+        });
+        limited.collect()
     }
 
     /// Stops the run in workspace `number`.
@@ -337,7 +441,7 @@ impl Workspaces {
         }
         self.idle.notify_waiters();
         if begins {
-            self.begun.notify_one();
+            self.begun.send_replace(());
         }
         if has_tools {
             self.tools.notify_one();

@@ -5,7 +5,7 @@
 -- ARGV[2]  expires_ms  when it counts as gone
 -- ARGV[3]  status      ready, draining, full or gone
 -- ARGV[4]  heartbeat   as it was sent
--- ARGV[5...] one for each workspace: 'idle', 'broken', or the build (group/id) that it runs
+-- ARGV[5...] one for each workspace: 'idle', 'closed', 'broken', or the build (group/id) that it runs
 -- returns  {whether the index is ready, workspaces that became idle}
 -- cost     O(slots)
 assert(#KEYS == 1 and #ARGV >= 4, 'announce_worker: 1 key, 4 args and 1 a workspace')
@@ -28,7 +28,7 @@ for slot = 0, slots - 1 do
   local free = status == 'ready' and does == 'idle'
   if free and redis.call('HEXISTS', P .. 'taken', ws) == 0 then
     fresh = fresh + redis.call('SADD', P .. 'idle', ws)
-  elseif not free and (status ~= 'ready' or does == 'broken' or redis.call('HEXISTS', P .. 'builds', does) == 1) then
+  elseif not free and (status ~= 'ready' or does == 'broken' or does == 'closed' or redis.call('HEXISTS', P .. 'builds', does) == 1) then
     -- A heartbeat may be older than the end of the build that it names: then the workspace is free.
     redis.call('SREM', P .. 'idle', ws)
   end

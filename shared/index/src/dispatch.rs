@@ -264,6 +264,7 @@ impl Index {
         for workspace in &heartbeat.workspaces {
             match workspace {
                 WorkspaceState::Idle { .. } => invocation.arg("idle"),
+                WorkspaceState::Closed { .. } => invocation.arg("closed"),
                 WorkspaceState::Broken => invocation.arg("broken"),
                 WorkspaceState::Busy { group, id } => {
                     invocation.arg(BuildKey { group: group.clone(), id: *id }.to_string())

@@ -48,6 +48,7 @@ fn heartbeat(workspaces: usize) -> Heartbeat {
         started_at_ms: NOW,
         status: WorkerStatus::Ready,
         short: None,
+        window: model::WindowState::default(),
         properties: model::WorkerProperties::default(),
         workspaces: vec![WorkspaceState::Idle { warm: None }; workspaces],
         ttl_ms: 60_000,

@@ -111,6 +111,13 @@ pub struct WindowState {
     pub red: Vec<String>,
 }
 
+impl WindowState {
+    /// Whether there is no window, and no sensor reports overload.
+    pub fn is_off(&self) -> bool {
+        self.size == 0 && self.red.is_empty()
+    }
+}
+
 /// Whether an executor accepts work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]

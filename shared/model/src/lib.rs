@@ -7,6 +7,7 @@ mod archive;
 mod archived_console;
 mod band;
 mod blob;
+mod build_limits;
 mod build_requirements;
 mod digest;
 mod endpoints;
@@ -59,6 +60,7 @@ pub use archived_console::{
 };
 pub use band::{ActionOrder, BandOrder, ParseActionOrderError};
 pub use blob::{BlobDigest, BlobHasher, DigestFunction, ParseBlobDigestError};
+pub use build_limits::{BuildLimits, WrongLimit};
 pub use build_requirements::{
     BuildRequirements, InvalidProperties, InvalidRequirements, WorkerProperties, WorkerPropertiesId,
 };
@@ -100,7 +102,7 @@ pub use record_head::{
     AcceptedHead, ExecutionEvent, ExecutionHead, InvocationHead, LifecycleEvent, QueueHead, RecordHead,
 };
 pub use report::{PriorityReport, ReportReply, ReportRequest};
-pub use request::{BuildRequest, Context, RequestLimits, SomeTimeLimits, TimeLimits};
+pub use request::{BuildRequest, Context, RequestLimits, SomeTimeLimits, TimeLimits, WarmDefaults};
 pub use requirements::{RequestedProperty, Requirements, RequirementsId};
 pub use resources::{Amount, ResourceName, Resources};
 pub use result::{

@@ -10,9 +10,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Attempt, BlobDigest, BuildId, BuildKey, BuildRequirements, BuildResult, Context, Digest, ExecutorType,
-    Group, InvocationId, Millis, Occupancy, OutputFile, Priority, Reason, Sequence, ToolCall, ToolHints,
-    WorkerId, WorkspaceKind, WorkspaceUse,
+    Attempt, BlobDigest, BuildId, BuildKey, BuildLimits, BuildRequirements, BuildResult, Context, Digest,
+    ExecutorType, Group, InvocationId, Millis, Occupancy, OutputFile, Priority, Reason, Sequence, ToolCall,
+    ToolHints, WorkerId, WorkspaceKind, WorkspaceUse,
 };
 
 /// An accepted build: the request with defaults filled in. Never changes.
@@ -65,6 +65,9 @@ pub struct Build {
     /// Properties that its worker must offer, by name.
     #[serde(default, skip_serializing_if = "BuildRequirements::is_empty")]
     pub requirements: BuildRequirements,
+    /// Limits on its resources, in addition to those of its worker.
+    #[serde(default, skip_serializing_if = "BuildLimits::is_empty")]
+    pub limits: BuildLimits,
     /// Expected ESU for each executor type that the build uses.
     #[serde(default, skip_serializing_if = "Occupancy::is_empty")]
     pub occupancy: Occupancy,
@@ -146,6 +149,10 @@ impl Build {
         }
         if !self.requirements.is_empty() {
             content.extend(serde_json::to_vec(&self.requirements).present("requirements as JSON"));
+        }
+        if !self.limits.is_empty() {
+            content.extend_from_slice(b"limits");
+            content.extend(serde_json::to_vec(&self.limits).present("limits as JSON"));
         }
         Digest::of(&content)
     }

@@ -4,8 +4,8 @@ use serde::Deserialize;
 
 use crate::{
     ActionKeys, Attempt, BlobDigest, BuildId, BuildRequirements, ClientTool, ExecutionId, ExecutionKey,
-    ExecutorHome, ExecutorId, Group, Measured, Millis, Needs, Occupancy, Priority, Requirements, Sequence,
-    WorkerId, WorkspaceUse,
+    ExecutorHome, ExecutorId, Group, Measured, Millis, Needs, Occupancy, Priority, ReasonCode, Requirements,
+    Sequence, WorkerId, WorkspaceUse,
 };
 
 /// Some fields of a [`crate::BuildRecord`].
@@ -47,12 +47,27 @@ pub enum LifecycleEvent {
 }
 
 /// Some fields of [`crate::Queued`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct QueueHead {
     #[serde(default)]
     pub first_sequence: Option<Sequence>,
     pub enqueued_at_ms: Millis,
     pub expires_at_ms: Millis,
+    #[serde(default)]
+    pub retry: Option<RetryHead>,
+}
+
+/// Some fields of [`crate::Retry`].
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+pub struct RetryHead {
+    pub reason: ReasonHead,
+    pub worker: WorkerId,
+}
+
+/// Some fields of [`crate::Reason`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+pub struct ReasonHead {
+    pub code: ReasonCode,
 }
 
 /// Some fields of [`crate::Invocation`].

@@ -6,8 +6,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    BlobDigest, BuildId, BuildRequirements, Digest, ExecutorType, Group, JobSource, Occupancy, Priority,
-    ToolCall, WorkspaceUse,
+    BlobDigest, BuildId, BuildLimits, BuildRequirements, Digest, ExecutorType, Group, JobSource, Occupancy,
+    Priority, ToolCall, WorkspaceUse,
 };
 
 /// A build request. Published by any client, read by the enqueuer.
@@ -63,15 +63,19 @@ pub struct BuildRequest {
     /// Build tool call, used to estimate occupancy and find a warm workspace. Default: derived from the command line.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tool: Option<ToolCall>,
-    /// Whether to start in an empty workspace or in one left by a similar build. Default: fresh.
-    #[serde(default, skip_serializing_if = "WorkspaceUse::is_fresh")]
-    pub workspace: WorkspaceUse,
+    /// Whether to start in an empty workspace or in one left by a similar build. Default: the settings `warm_by_default`,
+    /// `warm_groups` and `warm_labels`, else fresh.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub workspace: Option<WorkspaceUse>,
     /// Executor types that the build uses in addition to x86. Default: derived from its flags, tags and rules.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub executor_types: BTreeSet<ExecutorType>,
     /// Properties that its worker must offer, by name: at most 32, and 512 bytes. Default: any worker can run it.
     #[serde(default, skip_serializing_if = "BuildRequirements::is_empty")]
     pub requirements: BuildRequirements,
+    /// Limits on its resources, at most those of its group. Default: the setting `build_limits`.
+    #[serde(default, skip_serializing_if = "BuildLimits::is_empty")]
+    pub limits: BuildLimits,
     /// Expected ESU by executor type, 0 to 100,000 each. Default: predicted by the occupancy model.
     #[serde(default, skip_serializing_if = "Occupancy::is_empty")]
     pub occupancy: Occupancy,
@@ -160,6 +164,33 @@ pub struct RequestLimits {
     pub attempts_max: u32,
     /// Executor types of this farm.
     pub executor_types: BTreeSet<ExecutorType>,
+    /// Limits of builds by group; those of [`RequestLimits::OTHER_GROUPS`] complete them, and apply to all other groups.
+    pub build_limits: BTreeMap<String, BuildLimits>,
+    /// Builds that start in a warm workspace although they do not ask for one.
+    pub warm: WarmDefaults,
+}
+
+/// Builds that start in a warm workspace although they do not ask for one.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct WarmDefaults {
+    /// Whether all builds do.
+    pub all: bool,
+    /// Quota groups whose builds do.
+    pub groups: BTreeSet<Group>,
+    /// Labels of builds that do.
+    pub labels: BTreeMap<String, String>,
+}
+
+impl WarmDefaults {
+    /// The workspace of a build that does not ask for one.
+    pub fn of(&self, group: &Group, labels: &BTreeMap<String, String>) -> WorkspaceUse {
+        let has_label = || labels.iter().any(|(name, value)| self.labels.get(name) == Some(value));
+        if self.all || self.groups.contains(group) || has_label() {
+            WorkspaceUse::Warm
+        } else {
+            WorkspaceUse::Fresh
+        }
+    }
 }
 
 /// Time limits of a build in seconds.
@@ -189,6 +220,15 @@ pub struct SomeTimeLimits {
 }
 
 impl RequestLimits {
+    /// The name in `build_limits` that stands for all groups.
+    pub const OTHER_GROUPS: &str = "*";
+
+    /// The maximum limits of builds of `group`, which are those of builds that ask for none.
+    pub fn build_limits_of(&self, group: &Group) -> BuildLimits {
+        let of = |name: &str| self.build_limits.get(name).copied().unwrap_or_default();
+        of(group.as_str()).or(of(Self::OTHER_GROUPS))
+    }
+
     /// The default times of a build of `priority`.
     pub fn times_of(&self, priority: Priority) -> TimeLimits {
         let some = self.times_by_priority.get(&priority).copied().unwrap_or_default();

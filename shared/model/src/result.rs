@@ -198,6 +198,12 @@ pub enum ReasonCode {
     OutOfMemory,
     /// The build had more processes and threads than its workspace may have.
     TooManyProcesses,
+    /// The files of the build were larger than its workspace may be.
+    TooMuchDisk,
+    /// The build printed more than it may.
+    TooMuchOutput,
+    /// The kernel killed the build because the worker's machine ran out of memory.
+    WorkerOutOfMemory,
     /// The build ran longer than its timeout.
     RunningTooLong,
     /// The build waited longer than its queue timeout.

@@ -6,7 +6,7 @@ use invariant::Present as _;
 
 use crate::{
     Attempt, Build, BuildId, BuildJob, BuildRequest, Context, Digest, DigestFunction, Esu, ExecutorType,
-    Group, InvalidRequirements, JobSource, Millis, Priority, RequestLimits, ToolHints,
+    Group, InvalidRequirements, JobSource, Millis, Priority, RequestLimits, ToolHints, WrongLimit,
 };
 
 /// Why a request was rejected.
@@ -44,6 +44,8 @@ pub enum InvalidRequest {
     BadOccupancy { kind: ExecutorType, amount: Esu },
     #[error(transparent)]
     Requirements(#[from] InvalidRequirements),
+    #[error("field {} is {}: expected {} to {} (setting build_limits)", .0.field, .0.value, .0.range.0, .0.range.1)]
+    WrongLimit(WrongLimit),
     #[error("field {field} is {value}: expected 1 to {max}")]
     OutOfRange { field: &'static str, value: u64, max: u64 },
 }
@@ -80,6 +82,8 @@ impl BuildRequest {
         check_context(&self.context)?;
         self.check_occupancy(limits)?;
         self.requirements.check()?;
+        let limits_of_group = limits.build_limits_of(group);
+        self.limits.wrong(&limits_of_group).map_or(Ok(()), |wrong| Err(InvalidRequest::WrongLimit(wrong)))?;
         let (times, most) = (limits.times_of(priority), limits.times_max);
         let timeout_seconds =
             ranged("timeout_seconds", self.timeout_seconds, times.timeout_seconds, most.timeout_seconds)?;
@@ -119,8 +123,9 @@ impl BuildRequest {
             expected_ms: None,
             tool: self.tool,
             tool_hints: ToolHints::default(),
-            workspace: self.workspace,
+            workspace: self.workspace.unwrap_or_default(),
             requirements: self.requirements,
+            limits: self.limits,
             occupancy: self.occupancy,
             estimated_by: None,
             sends_actions: false,
@@ -129,6 +134,9 @@ impl BuildRequest {
             traceparent: None,
         };
         build.request_digest = build.content_digest(&self.executor_types);
+        // The digest does not depend on settings.
+        build.workspace = self.workspace.unwrap_or_else(|| limits.warm.of(group, &build.labels));
+        build.limits = build.limits.or(limits_of_group);
         Ok(Accepted { build, executor_types: self.executor_types, job: self.job })
     }
 

@@ -6,7 +6,7 @@ use serde_json::value::RawValue;
 
 use crate::{
     Attempt, BuildId, BuildRecord, Group, Millis, Occupancy, RunningTasks, Sequence, Skew, TaskReport,
-    WorkerId, WorkerProperties, WorkspaceKeys, WorkspaceKind,
+    WindowState, WorkerId, WorkerProperties, WorkspaceKeys, WorkspaceKind,
 };
 
 /// Heartbeat of a worker with the state of its workspaces. Plain message, worker to any dispatcher.
@@ -28,6 +28,9 @@ pub struct Heartbeat {
     /// Properties that it offers to builds; absent if it offers none.
     #[serde(default, skip_serializing_if = "WorkerProperties::is_empty")]
     pub properties: WorkerProperties,
+    /// State of its congestion window, counted in points: 10 for each build.
+    #[serde(default, skip_serializing_if = "WindowState::is_off")]
+    pub window: WindowState,
     /// State of each workspace, ordered by number from 0.
     pub workspaces: Vec<WorkspaceState>,
     /// Milliseconds without a heartbeat after which it counts as lost.
@@ -45,7 +48,8 @@ pub enum WorkerStatus {
     Ready,
     /// It finishes running builds and accepts nothing new.
     Draining,
-    /// It accepts nothing new, because its disk is full, its store does not answer, or it could not run several builds.
+    /// It accepts nothing new: its disk is full, its store does not answer, it could not run several builds, or one
+    /// of its sensors reports overload.
     Full,
     /// It is stopping now and accepts nothing.
     Gone,
@@ -67,6 +71,12 @@ pub enum WorkspaceState {
         group: Group,
         /// Id of the build.
         id: BuildId,
+    },
+    /// Idle, but the congestion window of its worker admits no build in it now.
+    Closed {
+        /// Keys of its last build if it left warm state; absent if the workspace is empty.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        warm: Option<WorkspaceKeys>,
     },
     /// Cannot run builds: its shim does not start.
     Broken,

@@ -8,8 +8,8 @@ use client::{Order, text::size};
 use http_api::{Failure, PathParameters};
 use maud::{Markup, html};
 use model::{
-    ExecutorHeartbeat, ExecutorStatus, Group, GroupStanding, Millis, ScalePlan, WaitingBuilds, WorkerStatus,
-    WorkerView, WorkspaceState,
+    ExecutorHeartbeat, ExecutorStatus, Group, GroupStanding, Millis, ScalePlan, WaitingBuilds, WindowState,
+    WorkerStatus, WorkerView, WorkspaceState,
 };
 use telemetry::escaped;
 
@@ -68,7 +68,7 @@ fn attention(workers: &[WorkerView], executors: &[ExecutorHeartbeat], groups: &[
     }
     for WorkerView { heartbeat } in workers {
         match heartbeat.status {
-            WorkerStatus::Full => found.push(html! { "Worker " a href={ "#" (heartbeat.worker) } { (heartbeat.worker) } " accepts nothing: its disk is full, or its store does not answer." }),
+            WorkerStatus::Full => found.push(html! { "Worker " a href={ "#" (heartbeat.worker) } { (heartbeat.worker) } " accepts nothing: " (escaped(heartbeat.short.as_deref().unwrap_or("it does not say why"))) }),
             WorkerStatus::Gone | WorkerStatus::Draining | WorkerStatus::Ready => {}
         }
         let broken = heartbeat.workspaces.iter().filter(|it| matches!(it, WorkspaceState::Broken)).count();
@@ -80,7 +80,12 @@ fn attention(workers: &[WorkerView], executors: &[ExecutorHeartbeat], groups: &[
     let waiting: u64 = groups.iter().map(|it| it.queued).sum();
     let is_idle = |it: &WorkspaceState| matches!(it, WorkspaceState::Idle { .. });
     if waiting > 0 && !workers.is_empty() && !workspaces().any(is_idle) {
-        found.push(html! { a href="/builds?state=ENQUEUED" { (waiting) " waiting" } ": all " (workspaces().count()) " workspaces are busy." });
+        found.push(html! { a href="/builds?state=ENQUEUED" { (waiting) " waiting" } ": all " (workspaces().count()) " workspaces are busy or closed." });
+    }
+    for WorkerView { heartbeat: it } in
+        workers.iter().filter(|it| it.heartbeat.short.is_none() && !it.heartbeat.window.red.is_empty())
+    {
+        found.push(html! { "Worker " a href={ "#" (it.worker) } { (it.worker) } " is overloaded: " (escaped(&it.window.red.join("; "))) });
     }
     for it in executors.iter().filter(|it| !it.window.red.is_empty()) {
         found.push(html! { "Executor " a href={ "#" (it.executor) } { (it.executor) } " is overloaded: " (escaped(&it.window.red.join("; "))) });
@@ -128,12 +133,13 @@ fn of_workers(workers: &[WorkerView], now: Millis) -> Markup {
                 td { (escaped(&heartbeat.host)) }
                 td { (worker_status(heartbeat.status, heartbeat.short.as_deref())) }
                 td.slots { (workspaces(&heartbeat.workspaces)) }
+                td { (window(&heartbeat.window)) }
                 td { (ago(heartbeat.started_at_ms, now)) }
                 td { (drain(heartbeat.worker.as_str(), heartbeat.status == WorkerStatus::Draining)) }
             }
         }
     };
-    table("Workers", &["Worker", "Machine", "Status", "Workspaces", "Started", "Actions"], &rows)
+    table("Workers", &["Worker", "Machine", "Status", "Workspaces", "Window", "Started", "Actions"], &rows)
 }
 
 fn worker_status(status: WorkerStatus, short: Option<&str>) -> Markup {
@@ -149,12 +155,21 @@ fn worker_status(status: WorkerStatus, short: Option<&str>) -> Markup {
     }
 }
 
+/// The points of a congestion window in use and its size, with what sensors report.
+fn window(state: &WindowState) -> Markup {
+    html! {
+        @if state.size > 0 { (state.used) " of " (state.size) } @else { "off" }
+        @for why in &state.red { br; span.warn { (escaped(why)) } }
+    }
+}
+
 /// Each workspace as a box, in which a build is a link.
 fn workspaces(all: &[WorkspaceState]) -> Markup {
     html! {
         @for state in all {
             @match state {
                 WorkspaceState::Idle { .. } => { span.slot title="idle" { "idle" } }
+                WorkspaceState::Closed { .. } => { span.slot title="idle, and the congestion window admits no build" { "closed" } }
                 WorkspaceState::Broken => { span.slot.bad title="broken" { "broken" } }
                 WorkspaceState::Busy { group, id } => {
                     a.slot.busy href={ "/builds/" (group) "/" (id) } title={ (group) "/" (id) } { (group) }
@@ -180,7 +195,7 @@ fn of_executors(executors: &[ExecutorHeartbeat], now: Millis) -> Markup {
                 td { (slots(it)) }
                 td { (processors(it.held.cpu_millis)) " of " (processors(it.capacity.cpu_millis)) }
                 td { (size(it.held.memory_bytes)) " of " (size(it.capacity.memory_bytes)) }
-                td { @if it.window.size > 0 { (it.window.used) " of " (it.window.size) } @else { "off" } }
+                td { (window(&it.window)) }
                 td { (ago(it.started_at_ms, now)) }
                 td { (drain(it.executor.as_str(), it.status == ExecutorStatus::Draining)) }
             }

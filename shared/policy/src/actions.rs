@@ -19,7 +19,6 @@ mod size;
 mod turns;
 mod wait;
 mod warmth;
-mod window;
 
 pub use admit::{AdmitError, DEFAULT_POOL, Refusal, admit, preferred_pool};
 pub use ending::{
@@ -43,4 +42,3 @@ pub use size::{
 pub use turns::{WaitingGroup, turns};
 pub use wait::expected_wait;
 pub use warmth::Warmth;
-pub use window::{Signal, Window, points, window_share};

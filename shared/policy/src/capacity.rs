@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use model::{Esu, ExecutorHeartbeat, ExecutorStatus, ExecutorType, Occupancy, PoolName, Resources};
 
-use crate::actions::{occupancy, window_share};
+use crate::{actions::occupancy, window_share};
 
 /// A pool of executors that is scaled: processes up to `max` may still be started.
 #[derive(Debug, Clone, PartialEq, Eq)]

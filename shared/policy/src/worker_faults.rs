@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use model::ReasonCode;
+
 /// Number of builds in a row that a worker gives back because of its own faults before it closes.
 const IN_A_ROW: u32 = 3;
 const FIRST: Duration = Duration::from_secs(10);
@@ -12,6 +14,33 @@ const MOST: Duration = Duration::from_secs(600);
 pub fn pause_after_faults(in_a_row: u32) -> Option<Duration> {
     let doublings = in_a_row.checked_sub(IN_A_ROW)?;
     Some(FIRST.saturating_mul(2_u32.saturating_pow(doublings)).min(MOST))
+}
+
+/// Whether a build that a worker gave back for this reason should run on another worker.
+pub fn avoids_worker(code: ReasonCode) -> bool {
+    match code {
+        ReasonCode::WorkerFault
+        | ReasonCode::DiskFull
+        | ReasonCode::StoreUnreachable
+        | ReasonCode::GatewayUnreachable
+        | ReasonCode::WorkerOutOfMemory
+        | ReasonCode::LeaseExpired => true,
+        ReasonCode::CommandFailed
+        | ReasonCode::CommandNotStarted
+        | ReasonCode::TasksFailed
+        | ReasonCode::ContextUnavailable
+        | ReasonCode::OutputNotKept
+        | ReasonCode::OutputMissing
+        | ReasonCode::OutOfMemory
+        | ReasonCode::TooManyProcesses
+        | ReasonCode::TooMuchDisk
+        | ReasonCode::TooMuchOutput
+        | ReasonCode::RunningTooLong
+        | ReasonCode::QueuedTooLong
+        | ReasonCode::Cancelled
+        | ReasonCode::WorkerDrained
+        | ReasonCode::InvalidRequest => false,
+    }
 }
 
 #[cfg(test)]

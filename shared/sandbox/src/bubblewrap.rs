@@ -85,6 +85,8 @@ pub enum Network {
     Host,
     /// Only processes in the same sandbox.
     Loopback,
+    /// Nothing, if system calls are filtered; else as `Loopback`.
+    None,
 }
 
 /// One command and what its own sandbox contains.
@@ -114,7 +116,12 @@ impl Bubblewrap {
     /// The same with more that commands can read.
     #[must_use]
     pub fn showing(mut self, paths: impl IntoIterator<Item = PathBuf>) -> Self {
-        self.read_only.extend(paths);
+        for path in paths {
+            // What is visible already, such as `/sbin`, may be a link, which can be made only once.
+            if !self.read_only.iter().any(|shown| path.starts_with(shown)) {
+                self.read_only.push(path);
+            }
+        }
         self
     }
 
@@ -221,12 +228,13 @@ impl Bubblewrap {
         network: Network,
     ) -> Result<Call, SandboxError> {
         let mut call = vec![self.find()?.into_os_string()];
-        put(&mut call, &["--unshare-pid", "--unshare-ipc", "--unshare-cgroup-try", "--die-with-parent"]);
+        // No namespace of control groups: Java looks for its group by the path outside, and fails without it.
+        put(&mut call, &["--unshare-pid", "--unshare-ipc", "--die-with-parent"]);
         put(&mut call, &["--as-pid-1", "--cap-drop", "ALL"]);
         self.put_filter(&mut call);
         self.put_system(&mut call);
         match network {
-            Network::Loopback => put(&mut call, &["--unshare-net"]),
+            Network::Loopback | Network::None => put(&mut call, &["--unshare-net"]),
             Network::Host => put_resolver(&mut call),
         }
         self.put_devices(&mut call, true, true);
@@ -282,7 +290,7 @@ impl Bubblewrap {
         if network == Network::Loopback {
             put(&mut call, &["--unshare-net"]);
         }
-        put(&mut call, &["--unshare-cgroup-try", "--hostname", "forebay", "--die-with-parent"]);
+        put(&mut call, &["--hostname", "forebay", "--die-with-parent"]);
         self.put_filter(&mut call);
         Ok(call)
     }

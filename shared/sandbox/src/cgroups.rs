@@ -7,6 +7,7 @@
 mod locked_group;
 mod memory;
 mod pids;
+mod processors;
 
 use std::collections::HashSet;
 use std::fs;
@@ -16,6 +17,8 @@ use std::time::Duration;
 use locked_group::LockedGroup;
 use memory::Memory;
 use pids::Pids;
+pub use processors::CpuLimits;
+use processors::Processors;
 
 use crate::error::SandboxError;
 
@@ -45,6 +48,8 @@ pub struct Cgroups {
     pids: Option<(Version, PathBuf)>,
     /// Version 2 provides processor time in every group; version 1 has a separate hierarchy for it.
     cpu: Option<(Version, PathBuf)>,
+    /// The controller that distributes processor time.
+    processors: Option<(Version, PathBuf)>,
 }
 
 /// The interface version of a group.
@@ -94,11 +99,13 @@ impl Cgroups {
         let alone = folder(own, mounts, Some("cpu"), true) != folder(own, mounts, Some("cpuacct"), true);
         let cpu = memory.iter().chain(&pids).find(|(version, _)| *version == Version::Two).cloned();
         let cpu = cpu.or_else(|| usable("cpuacct").filter(|(version, _)| alone && *version == Version::One));
-        Self { memory, pids, cpu }
+        let processors = usable("cpu");
+        Self { memory, pids, cpu, processors }
     }
 
-    /// A group of this name with the usable controllers; a controller that fails is logged and left out.
-    pub(crate) fn group(&self, name: &str, processes_max: Option<u64>) -> Group {
+    /// A group of this name with the usable controllers; a controller that fails is logged and left out. Only a group that
+    /// `distributes` can limit processor time: where others have no group of their own, it changes their shares.
+    pub(crate) fn group(&self, name: &str, processes_max: Option<u64>, distributes: bool) -> Group {
         let mut locked: Vec<LockedGroup> = Vec::new();
         let mut make = |place: &Option<(Version, PathBuf)>| {
             let (version, parent) = place.as_ref()?;
@@ -113,12 +120,14 @@ impl Cgroups {
         let memory = make(&self.memory).and_then(|(version, folder)| usable(Memory::new(version, folder)));
         let pids = make(&self.pids).and_then(|(_, folder)| usable(Pids::new(folder, processes_max)));
         let cpu = make(&self.cpu);
-        Group { memory, pids, cpu, locked }
+        let processors = if distributes { make(&self.processors) } else { None };
+        let processors = processors.and_then(|(version, folder)| usable(Processors::new(version, folder)));
+        Group { memory, pids, cpu, processors, locked }
     }
 
     /// Removes the groups of executors that have died. Groups of live executors are not touched.
     pub fn sweep(&self) {
-        let parents: HashSet<&Path> = [&self.memory, &self.pids, &self.cpu]
+        let parents: HashSet<&Path> = [&self.memory, &self.pids, &self.cpu, &self.processors]
             .into_iter()
             .flatten()
             .map(|(_, path)| path.as_path())
@@ -144,15 +153,15 @@ fn usable<T>(part: Result<T, SandboxError>) -> Option<T> {
     .ok()
 }
 
-/// The group that counts the memory of a process, and its visible ancestors: the limit of each of them applies. `own`
-/// and `mounts` are the contents of its `cgroup` and `mountinfo` in `/proc`.
-pub fn memory_groups(own: &str, mounts: &str) -> Option<(Version, Vec<PathBuf>)> {
+/// The group of a process in the hierarchy of a controller, and its visible ancestors: the limit of each of them applies.
+/// `own` and `mounts` are the contents of its `cgroup` and `mountinfo` in `/proc`.
+pub fn control_groups(controller: &str, own: &str, mounts: &str) -> Option<(Version, Vec<PathBuf>)> {
     let at = |controller| {
         let (point, below) = place(own, mounts, controller)?;
         let groups = below.ancestors().map(|path| point.join(path).components().collect());
         Some(groups.collect::<Vec<PathBuf>>())
     };
-    let one = at(Some("memory")).map(|groups| (Version::One, groups));
+    let one = at(Some(controller)).map(|groups| (Version::One, groups));
     one.or_else(|| at(None).map(|groups| (Version::Two, groups)))
 }
 
@@ -232,6 +241,7 @@ pub(crate) struct Group {
     memory: Option<Memory>,
     pids: Option<Pids>,
     cpu: Option<(Version, PathBuf)>,
+    processors: Option<Processors>,
     locked: Vec<LockedGroup>,
 }
 
@@ -265,6 +275,18 @@ impl Group {
     ) -> Result<(), SandboxError> {
         self.memory.as_ref().map_or(Ok(()), |memory| memory.begin(memory_bytes_max))?;
         self.pids.as_ref().map_or(Ok(()), |pids| pids.begin(processes))
+    }
+
+    /// Before a run in a group that is kept: sets the limits of all its processes together, and resets the peak.
+    pub(crate) fn begin_kept(
+        &self,
+        memory_bytes_max: Option<u64>,
+        processes_max: Option<u64>,
+        cpu: CpuLimits,
+    ) -> Result<(), SandboxError> {
+        self.memory.as_ref().map_or(Ok(()), |memory| memory.begin(memory_bytes_max))?;
+        self.processors.as_ref().map_or(Ok(()), |processors| processors.begin(cpu))?;
+        self.pids.as_ref().map_or(Ok(()), |pids| pids.begin_total(processes_max))
     }
 
     /// Whether the run was refused a process or thread because of its limit.

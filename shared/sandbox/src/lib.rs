@@ -38,7 +38,7 @@ mod slot;
 mod workspace;
 
 pub use bubblewrap::{Bubblewrap, Network};
-pub use cgroups::{Cgroups, Parent, Version, memory_groups};
+pub use cgroups::{Cgroups, CpuLimits, Parent, Version, control_groups};
 pub use config::{Limits, Run, Sandbox, SlotConfig};
 pub use error::SandboxError;
 pub use log::{Log, Tail};
@@ -46,4 +46,4 @@ pub use outcome::{Ended, NotStarted, Outcome};
 pub use running::{Control, Event, Running};
 pub use shim::{Cause, Limit, Over, Stream, User};
 pub use slot::Slot;
-pub use workspace::{WorkspaceLimits, WorkspaceSandbox};
+pub use workspace::{WorkspaceBounds, WorkspaceLimits, WorkspaceSandbox};

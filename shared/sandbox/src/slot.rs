@@ -10,7 +10,7 @@ use std::sync::Arc;
 use invariant::impossible;
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::unistd::{getegid, geteuid};
-use shim::{Command, Deadline, Files, Options, Shim, ShimError, WrapperFiles};
+use shim::{Command, Deadline, Files, Filter, Options, Shim, ShimError, WrapperFiles};
 use tokio::sync::watch;
 
 use crate::bubblewrap::{self, Alone, Bubblewrap, Call, INSIDE, Network, PRIVATE, within};
@@ -52,7 +52,7 @@ impl Slot {
     pub async fn start(mut config: SlotConfig) -> Result<Self, SandboxError> {
         config.work = absolute(&config.work)?;
         own_folder(&config.work)?;
-        let group = config.cgroups.group(&config.name, config.processes_max);
+        let group = config.cgroups.group(&config.name, config.processes_max, false);
         let mut slot = Self { config, shim: None, group };
         let kind = slot.usual_kind();
         slot.ready(kind).await?;
@@ -218,7 +218,7 @@ impl Slot {
             user: self.config.user,
             join: self.group.join_files(),
             processes_max: self.config.processes_max.filter(|_| !self.group.limits_processes()),
-            filter: self.config.bubblewrap.filter,
+            filter: self.config.bubblewrap.filter.then_some(Filter::Escapes),
             ..Options::default()
         };
         match kind {

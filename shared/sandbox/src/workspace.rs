@@ -1,11 +1,13 @@
 //! The sandbox and the limits of the builds in a workspace. Both are kept for many builds, together with tool servers.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-use shim::{Cause, Limit, Options, Over, Shim};
+use parking_lot::Mutex;
+use shim::{Cause, Filter, Limit, Options, Over, Shim};
 
 use crate::bubblewrap::{Bubblewrap, Network, PRIVATE};
-use crate::cgroups::{Cgroups, Group};
+use crate::cgroups::{Cgroups, CpuLimits, Group};
 use crate::error::SandboxError;
 
 /// How the builds of a worker are isolated from the machine and from each other.
@@ -27,7 +29,10 @@ impl WorkspaceSandbox {
     pub fn options(&self, folder: &Path, places: &[PathBuf]) -> Result<Options, SandboxError> {
         Ok(Options {
             wrapper: self.bubblewrap.workspace(folder, places, &self.programs, self.network)?,
-            filter: self.bubblewrap.filter,
+            filter: self.bubblewrap.filter.then_some(match self.network {
+                Network::None => Filter::Internet,
+                Network::Host | Network::Loopback => Filter::Escapes,
+            }),
             tidy: PRIVATE.map(PathBuf::from).to_vec(),
             shares_network: self.network == Network::Host,
             kernel_deadline: true,
@@ -52,25 +57,36 @@ impl WorkspaceSandbox {
     }
 }
 
+/// Processes and threads of a workspace without a limit, if control groups can enforce it: a fork bomb must not
+/// stop the whole machine.
+const USUAL_PROCESSES: u64 = 4096;
 /// Processes of the shims in the group of a workspace, which do not count for its limit.
 const SHIMS: u64 = 6;
 /// Memory of these processes in bytes, which does not count either.
 const SHIM_MEMORY: u64 = 32 << 20;
+
+/// What all processes of a workspace may use together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct WorkspaceBounds {
+    pub memory_bytes: Option<u64>,
+    /// Number of processes and threads.
+    pub processes: Option<u64>,
+    /// Enforced by control groups only.
+    pub cpu: CpuLimits,
+}
 
 /// Limits on all processes of a workspace together. Control groups enforce them where this machine allows that;
 /// elsewhere the shim does.
 #[derive(Debug)]
 pub struct WorkspaceLimits {
     group: Group,
-    memory_bytes: Option<u64>,
-    processes: Option<u64>,
+    bounds: Mutex<WorkspaceBounds>,
 }
 
 impl WorkspaceLimits {
     /// The limits of a workspace; `name` is unique on this machine, of letters, digits and hyphens.
-    pub fn new(cgroups: &Cgroups, name: &str, memory_bytes: Option<u64>, processes: Option<u64>) -> Self {
-        let all = processes.map(|count| count.saturating_add(SHIMS));
-        Self { group: cgroups.group(name, all), memory_bytes, processes }
+    pub fn new(cgroups: &Cgroups, name: &str) -> Self {
+        Self { group: cgroups.group(name, None, true), bounds: Mutex::default() }
     }
 
     /// The files through which a shim enters the control groups.
@@ -83,22 +99,36 @@ impl WorkspaceLimits {
     /// # Errors
     ///
     /// Fails if a control group cannot be written.
-    pub fn begin(&self) -> Result<shim::Limits, SandboxError> {
-        let memory = self.memory_bytes.map(|bytes| bytes.saturating_add(SHIM_MEMORY));
-        self.group.begin(memory, None)?;
+    pub fn begin(&self, mut bounds: WorkspaceBounds) -> Result<shim::Limits, SandboxError> {
+        bounds.processes = bounds.processes.or(self.group.has_processes().then_some(USUAL_PROCESSES));
+        let memory = bounds.memory_bytes.map(|bytes| bytes.saturating_add(SHIM_MEMORY));
+        let processes = bounds.processes.map(|count| count.saturating_add(SHIMS));
+        self.group.begin_kept(memory, processes, bounds.cpu)?;
+        *self.bounds.lock() = bounds;
         Ok(shim::Limits {
-            memory_bytes: self.memory_bytes.filter(|_| !self.group.has_memory()),
-            processes: self.processes.filter(|_| !self.group.has_processes()),
+            memory_bytes: bounds.memory_bytes.filter(|_| !self.group.has_memory()),
+            processes: bounds.processes.filter(|_| !self.group.has_processes()),
             ..shim::Limits::default()
         })
     }
 
+    /// Processor time of all processes that ever were in the workspace, if control groups count it.
+    pub fn cpu(&self) -> Option<Duration> {
+        self.group.cpu()
+    }
+
+    /// Whether a process was refused since the command began.
+    pub fn is_over_processes(&self) -> bool {
+        self.group.is_over_processes()
+    }
+
     /// After a command: whether a limit of the control groups stopped one of its processes.
     pub fn exceeded(&self) -> Option<Cause> {
-        if self.memory_bytes.is_some() && self.group.end().1 {
+        let bounds = *self.bounds.lock();
+        if bounds.memory_bytes.is_some() && self.group.end().1 {
             return Some(Cause::OutOfMemory);
         }
-        let allowed = self.processes.filter(|_| self.group.is_over_processes())?;
+        let allowed = bounds.processes.filter(|_| self.group.is_over_processes())?;
         let used = allowed.saturating_add(1);
         Some(Cause::OverLimit(Over { limit: Limit::Processes, allowed, used }))
     }

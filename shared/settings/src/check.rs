@@ -3,7 +3,7 @@
 use std::{io, path::Path};
 
 use config::ConfigError;
-use model::{Esu, ExecutorType};
+use model::{BuildLimits, Esu, ExecutorType, Group, RequestLimits};
 
 use crate::{Settings, units::days};
 
@@ -186,6 +186,7 @@ impl Settings {
         if self.window_tick_ms < 10 {
             return Err(invalid("window_tick_ms", &self.window_tick_ms, "expected at least 10"));
         }
+        self.check_window()?;
         if self.memory_left_percent >= 100 {
             return Err(invalid("memory_left_percent", &self.memory_left_percent, "expected 0 to 99"));
         }
@@ -194,6 +195,55 @@ impl Settings {
         }
         if self.load_max.is_nan() || self.load_max < 0.0 {
             return Err(invalid("load_max", &self.load_max, "expected 0 or more"));
+        }
+        Ok(())
+    }
+
+    fn check_window(&self) -> Result<(), SettingsError> {
+        for (name, value, from, to) in [
+            ("window_growth_percent", self.window_growth_percent, 1, 1000),
+            ("window_cut_percent", self.window_cut_percent, 1, 99),
+            ("window_threshold_percent", self.window_threshold_percent, 1, 100),
+            ("throttled_percent_max", self.throttled_percent_max, 0, 100),
+            ("cpu_pressure_percent_max", self.cpu_pressure_percent_max, 0, 100),
+            ("memory_pressure_percent_max", self.memory_pressure_percent_max, 0, 100),
+            ("io_pressure_percent_max", self.io_pressure_percent_max, 0, 100),
+            ("workspace_cpu_weight", self.workspace_cpu_weight, 0, 10_000),
+        ] {
+            if !(from..=to).contains(&value) {
+                return Err(invalid(name, &value, &format!("expected {from} to {to}")));
+            }
+        }
+        if self.alone_patience_seconds == 0 {
+            return Err(invalid(
+                "alone_patience_seconds",
+                &self.alone_patience_seconds,
+                "expected at least 1",
+            ));
+        }
+        if self.sensor_seconds == 0 {
+            return Err(invalid("sensor_seconds", &self.sensor_seconds, "expected at least 1"));
+        }
+        if self.sensor_max.is_nan() {
+            return Err(invalid("sensor_max", &self.sensor_max, "expected a number"));
+        }
+        if self.workspace_cpu_millis > 0 && self.workspace_cpu_millis < 10 {
+            return Err(invalid(
+                "workspace_cpu_millis",
+                &self.workspace_cpu_millis,
+                "expected 0, or at least 10",
+            ));
+        }
+        let factor = self.out_of_memory_factor;
+        if factor.is_nan() || (factor != 0.0 && !(1.1..=10.0).contains(&factor)) {
+            return Err(invalid("out_of_memory_factor", &factor, "expected 0, or 1.1 to 10"));
+        }
+        for (group, limits) in &self.build_limits {
+            let is_group = group == RequestLimits::OTHER_GROUPS || group.parse::<Group>().is_ok();
+            if !is_group || limits.wrong(&BuildLimits::default()).is_some() {
+                let wanted = "expected a quota group or *, and limits of at least 1 (cpu_millis: 10)";
+                return Err(invalid("build_limits", group, wanted));
+            }
         }
         Ok(())
     }

@@ -35,14 +35,50 @@ pub enum SandboxKind {
     None,
 }
 
-/// What sandboxed builds reach over the network.
+/// How builds are separated from the machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum BuildSandbox {
+    /// By bubblewrap where the machine supports it.
+    Auto,
+    Bubblewrap,
+    None,
+}
+
+/// What sandboxed builds reach over the network.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum BuildNetwork {
     /// All that the machine reaches.
     Host,
     /// Only processes of the same workspace, over a loopback interface of its own.
     Loopback,
+    /// Nothing: sockets of the internet protocols cannot be created.
+    None,
+}
+
+impl BuildNetwork {
+    /// All, from the least to the most isolated.
+    pub const ALL: [Self; 3] = [Self::Host, Self::Loopback, Self::None];
+
+    /// The name in settings and requirements.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Host => "host",
+            Self::Loopback => "loopback",
+            Self::None => "none",
+        }
+    }
+}
+
+impl SandboxKind {
+    /// The name in settings and requirements.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Bubblewrap => "bubblewrap",
+            Self::None => "none",
+        }
+    }
 }
 
 impl FromStr for SandboxKind {

@@ -1,11 +1,14 @@
 //! Default values of all settings.
 
-use std::{collections::BTreeMap, path::PathBuf};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::PathBuf,
+};
 
 use invariant::impossible;
 use model::{ActionOrder, BandOrder, EstimatorKind, ExecutorType, Occupancy, ResourceName};
 
-use crate::{BuildNetwork, GroupsWithoutQuota, LogFormat, SandboxKind, Settings};
+use crate::{BuildNetwork, BuildSandbox, GroupsWithoutQuota, LogFormat, SandboxKind, Settings};
 
 /// Instruction set of the machine, as spelt in platform properties.
 fn isa() -> &'static str {
@@ -47,6 +50,7 @@ fn default_executor_types() -> BTreeMap<ExecutorType, Vec<String>> {
 }
 
 impl Default for Settings {
+    #[expect(clippy::too_many_lines, reason = "it has a line for each setting")]
     fn default() -> Self {
         Self {
             nats_url: "nats://127.0.0.1:4222".into(),
@@ -104,6 +108,12 @@ impl Default for Settings {
             autoscale: BTreeMap::new(),
             autoscale_tick_ms: 2000,
             warm_workspaces: true,
+            warm_by_default: false,
+            warm_groups: BTreeSet::new(),
+            warm_labels: BTreeMap::new(),
+            tool_age_seconds: 0,
+            machine_lock: PathBuf::new(),
+            alone_patience_seconds: 60,
             emergency_workspaces: 0,
             tool_memory_percent: 85,
             training_seconds: 24 * 3600,
@@ -121,8 +131,14 @@ impl Default for Settings {
             unpacked_bytes_max: 10 << 30,
             workspace_memory_bytes: 0,
             workspace_processes_max: 0,
-            build_sandbox: SandboxKind::None,
+            workspace_cpu_millis: 0,
+            workspace_cpu_weight: 0,
+            workspace_disk_bytes: 0,
+            build_limits: BTreeMap::new(),
+            out_of_memory_factor: 0.0,
+            build_sandbox: BuildSandbox::Auto,
             build_network: BuildNetwork::Host,
+            build_sandbox_by_request: false,
             git_config_file: None,
             job_tasks_in_flight: 512,
             instances: "=default main=default main/*=default".into(),
@@ -164,11 +180,24 @@ impl Default for Settings {
             window_start_points: 0,
             window_points_max: 0,
             window_tick_ms: 250,
+            window_growth_percent: 100,
+            window_cut_percent: 25,
+            window_threshold_percent: 75,
+            build_window_growth_ms: 2000,
             // Builds of this machine's workers count too.
             load_max: 4.0,
             memory_left_percent: 5,
             disk_left_percent: 2,
             starting_max: 0,
+            throttled_percent_max: 80,
+            // With more runnable processes than processors this is always close to 100: load_max decides.
+            cpu_pressure_percent_max: 0,
+            memory_pressure_percent_max: 30,
+            io_pressure_percent_max: 95,
+            sensor_command: Vec::new(),
+            sensor_file: None,
+            sensor_max: 1.0,
+            sensor_seconds: 5,
             sandbox: SandboxKind::Bubblewrap,
             sandbox_read_only: Vec::new(),
             sandbox_hidden: Vec::new(),

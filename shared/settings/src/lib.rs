@@ -4,7 +4,7 @@
 //! `FOREBAY_LEASE_TTL_SECONDS` in the environment.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -12,8 +12,8 @@ use std::{
 use config::{Config, Environment, File, FileFormat};
 use invariant::Present as _;
 use model::{
-    ActionOrder, Amount, BandOrder, EstimatorKind, ExecutorType, FetchHost, Group, Occupancy, Priority,
-    ResourceName, ScaledPool, SomeTimeLimits,
+    ActionOrder, Amount, BandOrder, BuildLimits, EstimatorKind, ExecutorType, FetchHost, Group, Occupancy,
+    Priority, ResourceName, ScaledPool, SomeTimeLimits,
 };
 use serde::{Deserialize, Deserializer, Serialize, de::DeserializeOwned};
 
@@ -30,13 +30,14 @@ mod variables;
 
 pub use autoscale::PoolScaling;
 pub use check::SettingsError;
-pub use choices::{BuildNetwork, GroupsWithoutQuota, LogFormat, SandboxKind};
+pub use choices::{BuildNetwork, BuildSandbox, GroupsWithoutQuota, LogFormat, SandboxKind};
 pub use descriptions::DescribedSetting;
 pub use parts::{
     ArchiveSettings, AutoscalerSettings, CasSettings, ConnectionSettings, ContextSettings,
     DispatcherSettings, EnqueuerSettings, ExecutorSettings, GatewaySettings, GovernorSettings, HedgeSettings,
-    PageSettings, ReaperSettings, SandboxSettings, SchedulerSettings, ServiceSettings, StoreSettings,
-    TopologySettings, TrainerSettings, WatchdogSettings, WebSettings, WorkerSettings,
+    PageSettings, ReaperSettings, SandboxSettings, SchedulerSettings, SensorSettings, ServiceSettings,
+    StoreSettings, TopologySettings, TrainerSettings, WatchdogSettings, WebSettings, WindowSettings,
+    WorkerSettings,
 };
 pub use variables::unknown_variables;
 
@@ -176,6 +177,22 @@ pub struct Settings {
     pub autoscale_tick_ms: u64,
     /// Whether to use warm workspaces. If off, each build starts in an empty workspace.
     pub warm_workspaces: bool,
+    /// Whether builds that do not say how they start (`workspace`) start in a warm workspace.
+    pub warm_by_default: bool,
+    /// Quota groups whose builds start in a warm workspace unless they say otherwise.
+    #[serde(deserialize_with = "structured")]
+    pub warm_groups: BTreeSet<Group>,
+    /// Labels of builds that start in a warm workspace unless they say otherwise: values by name.
+    #[serde(deserialize_with = "structured")]
+    pub warm_labels: BTreeMap<String, String>,
+    /// Seconds after its last build at which an idle tool server is shut down. 0: only when memory runs short.
+    pub tool_age_seconds: u64,
+    /// Folder of the lock by which an action that must be alone keeps other executors and workers of the machine from
+    /// starting anything. Empty: `/run/lock/forebay`, or the data folder if that cannot be used.
+    pub machine_lock: PathBuf,
+    /// Seconds that such an action waits for what runs on the machine; then others may start for as long before it tries
+    /// again. At least 1.
+    pub alone_patience_seconds: u64,
     /// Number of idle workspaces of the farm that stay free for emergency builds.
     pub emergency_workspaces: usize,
     /// Percentage of the machine's memory in use, 1 to 100, above which idle tool servers are shut
@@ -219,14 +236,33 @@ pub struct Settings {
     /// Maximum memory of all processes in a workspace in bytes: of a build, and of the tool servers that it uses. A build
     /// that needs more fails. 0: no limit.
     pub workspace_memory_bytes: u64,
-    /// Maximum number of processes and threads in a workspace. 0: no limit.
+    /// Maximum number of processes and threads in a workspace. 0: 4096, if control groups can enforce it.
     pub workspace_processes_max: u64,
-    /// Sandbox of builds: `bubblewrap`, or `none`. Their sources are fetched outside of it.
+    /// Processors that all processes in a workspace may use at a time, in thousandths, at least 10. Only control groups can
+    /// limit this. 0: no limit.
+    pub workspace_cpu_millis: u64,
+    /// Share of the processors that a workspace gets while others want them too, in proportion to the shares of the
+    /// others: 1 to 10,000. 0: the default of the machine, 100.
+    pub workspace_cpu_weight: u32,
+    /// Maximum size of everything in a workspace in bytes. A build that fills it fails. 0: no limit.
+    pub workspace_disk_bytes: u64,
+    /// Limits of builds by quota group, `*` for all others: `memory_bytes`, `processes`, `cpu_millis`, `disk_bytes`,
+    /// `output_bytes`. A build that asks for none has these, and none may ask for more.
+    #[serde(deserialize_with = "structured")]
+    pub build_limits: BTreeMap<String, BuildLimits>,
+    /// Factor by which the memory limit of a build grows when it is requeued because it exceeded it, up to the limit of its
+    /// group and its workspace. 0: it is not requeued.
+    pub out_of_memory_factor: f64,
+    /// Sandbox of builds: `bubblewrap`, `none`, or `auto`, which is bubblewrap where the machine supports it. Their sources
+    /// are fetched outside of it.
     #[serde(deserialize_with = "choices::named")]
-    pub build_sandbox: SandboxKind,
-    /// Network of sandboxed builds: `host`, or `loopback`, without any other machine and without the farm.
+    pub build_sandbox: BuildSandbox,
+    /// Network of sandboxed builds: `host`; `loopback`, without any other machine and without the farm; or `none`.
     #[serde(deserialize_with = "choices::named")]
     pub build_network: BuildNetwork,
+    /// Whether builds may ask for less isolation than these two, by the requirements `sandbox` and `network`. They may
+    /// always ask for more.
+    pub build_sandbox_by_request: bool,
     /// File with git settings for fetching sources: proxies, mirrors, credential helpers, filters. The settings of the
     /// machine and of the worker's user are ignored, because a build could have written them.
     pub git_config_file: Option<PathBuf>,
@@ -321,14 +357,25 @@ pub struct Settings {
     /// Environment variables that contain the numbers of an action's devices, by resource.
     #[serde(deserialize_with = "structured")]
     pub executor_device_variables: BTreeMap<ResourceName, String>,
-    /// Whether an executor limits its actions by a congestion window, which shrinks when the machine is overloaded.
+    /// Whether executors limit their actions, and workers their builds, by a congestion window, which shrinks when the
+    /// machine is short of a resource.
     pub congestion_window: bool,
-    /// Initial size of the window in points; an action costs 5, plus 5 for each slot that it holds. 0: all slots.
+    /// Initial size of the window in points. An action costs 5, plus 5 for each slot that it holds; a build costs 10. 0: a
+    /// quarter of all slots or workspaces.
     pub window_start_points: u32,
-    /// Maximum size of the window in points. 0: all slots.
+    /// Maximum size of the window in points. 0: all slots or workspaces.
     pub window_points_max: u32,
-    /// Milliseconds between two readings of the sensors while actions run, at least 10.
+    /// Milliseconds between two readings of the sensors while something runs, at least 10.
     pub window_tick_ms: u64,
+    /// Growth of a window in percent before the first shortage, 1 to 1000; after it, a window grows by one slot at a time.
+    pub window_growth_percent: u32,
+    /// Percentage of the points in use by which a window is cut below them when a resource becomes short, 1 to 99.
+    pub window_cut_percent: u32,
+    /// Percentage of a window that must be in use before it grows, 1 to 100.
+    pub window_threshold_percent: u32,
+    /// Milliseconds that all sensors of a worker must be green before its window grows by one step: builds need most of
+    /// their memory some time after their start.
+    pub build_window_growth_ms: u64,
     /// One-minute load above which the machine counts as overloaded, per processor or slot, whichever
     /// are more. 0: never.
     pub load_max: f64,
@@ -340,6 +387,26 @@ pub struct Settings {
     pub disk_left_percent: u8,
     /// Maximum number of actions that fetch their inputs at a time. 0: no limit.
     pub starting_max: u16,
+    /// Percentage of the periods of the control group's processor limit in which it was reached, over 10 seconds: 0 to
+    /// 100. Above it, the machine counts as overloaded. 0: never.
+    pub throttled_percent_max: u32,
+    /// Percentage of the last 10 seconds in which some process waited for a processor, as the kernel measures it (PSI): 0
+    /// to 100. Above it, the machine counts as overloaded. 0: never.
+    pub cpu_pressure_percent_max: u32,
+    /// The same for processes that waited for memory.
+    pub memory_pressure_percent_max: u32,
+    /// The same for time in which all processes waited for disks.
+    pub io_pressure_percent_max: u32,
+    /// Program with arguments that prints a number, run every `sensor_seconds`: above `sensor_max`, the machine counts as
+    /// overloaded. The rest of its first line is shown as the reason.
+    #[serde(deserialize_with = "structured")]
+    pub sensor_command: Vec<String>,
+    /// File with such a number, read with the other sensors.
+    pub sensor_file: Option<PathBuf>,
+    /// Maximum of the numbers of `sensor_command` and `sensor_file`.
+    pub sensor_max: f64,
+    /// Seconds between two runs of `sensor_command`, at least 1; it may run for as long.
+    pub sensor_seconds: u64,
     /// Sandbox of actions: `bubblewrap`, or `none` on machines that do not support it.
     #[serde(deserialize_with = "choices::named")]
     pub sandbox: SandboxKind,

@@ -1,6 +1,6 @@
 //! Limits of requests and actions as configured by the operator.
 
-use model::{RequestLimits, TaskLimits, TimeLimits};
+use model::{RequestLimits, TaskLimits, TimeLimits, WarmDefaults};
 
 use crate::Settings;
 
@@ -23,6 +23,12 @@ impl Settings {
             attempts: self.attempts,
             attempts_max: self.attempts_max,
             executor_types: self.executor_types.keys().cloned().collect(),
+            build_limits: self.build_limits.clone(),
+            warm: WarmDefaults {
+                all: self.warm_by_default,
+                groups: self.warm_groups.clone(),
+                labels: self.warm_labels.clone(),
+            },
         }
     }
 

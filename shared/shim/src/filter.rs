@@ -97,8 +97,30 @@ const TERMINAL_INPUT: [u64; 2] = [libc::TIOCSTI, 0x541c];
 #[cfg(target_arch = "x86_64")]
 const X32: u32 = 0x4000_0000;
 
+/// Which system calls wrappers and their commands may not use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Filter {
+    /// Those that most escapes from sandboxes use.
+    Escapes,
+    /// Also sockets of the internet protocols.
+    Internet,
+}
+
+impl Filter {
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::Escapes => "escapes",
+            Self::Internet => "internet",
+        }
+    }
+
+    pub(crate) fn from_name(name: &str) -> Option<Self> {
+        [Self::Escapes, Self::Internet].into_iter().find(|filter| filter.as_str() == name)
+    }
+}
+
 /// The bytes of both filters.
-fn filters() -> Result<[Vec<u8>; 2], BackendError> {
+fn filters(filter: Filter) -> Result<[Vec<u8>; 2], BackendError> {
     let mut refused: BTreeMap<i64, Vec<Rule>> = BTreeMap::new();
     for call in REFUSED.iter().chain(REFUSED_HERE) {
         refused.insert(*call, Vec::new());
@@ -112,7 +134,9 @@ fn filters() -> Result<[Vec<u8>; 2], BackendError> {
         Rule::new(values.iter().map(differs).collect::<Result<_, _>>()?)
     };
     refused.insert(libc::SYS_personality, vec![none_of(&PERSONALITIES)?]);
-    let families = FAMILIES.map(|family| u64::try_from(family).unwrap_or_default());
+    let internet = [libc::AF_INET, libc::AF_INET6];
+    let families = FAMILIES.iter().filter(|family| filter == Filter::Escapes || !internet.contains(family));
+    let families: Vec<u64> = families.map(|family| u64::try_from(*family).unwrap_or_default()).collect();
     let netlink = u64::try_from(libc::AF_NETLINK).unwrap_or_default();
     let route = u64::try_from(libc::NETLINK_ROUTE).unwrap_or_default();
     let other_netlink = Rule::new(vec![
@@ -163,8 +187,8 @@ fn bytes(program: BpfProgram) -> Vec<u8> {
 }
 
 /// Both filters as files, for [`FILTER_DESCRIPTORS`]. They can be read once.
-pub(crate) fn files() -> io::Result<[OwnedFd; 2]> {
-    let [refused, missing] = filters().map_err(io::Error::other)?;
+pub(crate) fn files(filter: Filter) -> io::Result<[OwnedFd; 2]> {
+    let [refused, missing] = filters(filter).map_err(io::Error::other)?;
     Ok([file(&refused)?, file(&missing)?])
 }
 
@@ -225,12 +249,12 @@ mod tests {
 
     fn answers(call: i64, arguments: [u64; 6]) -> [u32; 2] {
         let number = u32::try_from(call).unwrap();
-        filters().unwrap().map(|program| answer(&program, number, NATIVE, arguments))
+        filters(Filter::Escapes).unwrap().map(|program| answer(&program, number, NATIVE, arguments))
     }
 
     #[test]
     fn calls_of_x32_and_of_other_architectures_do_not_pass() {
-        let [refused, missing] = filters().unwrap();
+        let [refused, missing] = filters(Filter::Escapes).unwrap();
         for call in [libc::SYS_read, libc::SYS_mount] {
             let number = u32::try_from(call).unwrap();
             assert_eq!(answer(&refused, number | X32, NATIVE, [0; 6]), refuses(libc::EPERM));
@@ -269,5 +293,19 @@ mod tests {
         for call in REFUSED.iter().chain(REFUSED_HERE) {
             assert_eq!(answers(*call, [0; 6]), refused, "{call}");
         }
+    }
+
+    #[test]
+    fn without_the_internet_only_its_sockets_are_refused_too() {
+        let [program, _] = filters(Filter::Internet).unwrap();
+        let call = u32::try_from(libc::SYS_socket).unwrap();
+        let opens = |family: i32| {
+            let family = u64::try_from(family).unwrap();
+            answer(&program, call, NATIVE, [family, 1, 0, 0, 0, 0]) != refuses(libc::EPERM)
+        };
+        assert_eq!(
+            [libc::AF_UNIX, libc::AF_INET, libc::AF_INET6, libc::AF_NETLINK].map(opens),
+            [true, false, false, true]
+        );
     }
 }

@@ -41,7 +41,7 @@ mod server;
 pub use client::{Running, Shim};
 pub use control::Control;
 pub use error::ShimError;
-pub use filter::FILTER_DESCRIPTORS;
+pub use filter::{FILTER_DESCRIPTORS, Filter};
 pub use model::{
     Cause, Command, Deadline, Event, Exit, Limit, Limits, Measured, Mode, Moment, Over, SpawnErrorKind,
     Stream,

@@ -5,6 +5,7 @@ use std::fs::File;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use crate::filter::Filter;
 use crate::model::Mode;
 
 /// The descriptor at which a wrapper finds its status file.
@@ -27,9 +28,9 @@ pub struct Options {
     /// A program and arguments that create the namespaces instead of the shim: the path of an executable and its
     /// arguments are appended, and this must become the first process of a new PID namespace.
     pub wrapper: Vec<OsString>,
-    /// Whether wrappers get filters of system calls at [`crate::FILTER_DESCRIPTORS`]. Wrappers are `wrapper` and the
+    /// Filters of system calls that wrappers get at [`crate::FILTER_DESCRIPTORS`]. Wrappers are `wrapper` and the
     /// commands that have [`Files::wrapper`].
-    pub filter: bool,
+    pub filter: Option<Filter>,
     /// Private folders that are emptied after each command. If there are any, a shim also checks for other traces of
     /// a command in its IPC and network namespaces; see [`crate::Shim::is_spent`].
     pub tidy: Vec<PathBuf>,
@@ -107,8 +108,8 @@ impl Options {
         for folder in &self.tidy {
             arguments.extend(["--tidy".into(), folder.into()]);
         }
-        if self.filter {
-            arguments.push("--filter".into());
+        if let Some(filter) = self.filter {
+            arguments.extend(["--filter".into(), filter.as_str().into()]);
         }
         if self.shares_network {
             arguments.push("--shares-network".into());
@@ -141,7 +142,7 @@ pub(crate) fn role(arguments: impl IntoIterator<Item = OsString>) -> Option<Role
             "--user" => options.user = Some(user(&arguments.next()?)?),
             "--processes" => options.processes_max = Some(arguments.next()?.to_str()?.parse().ok()?),
             "--join" => options.join.push(arguments.next()?.into()),
-            "--filter" => options.filter = true,
+            "--filter" => options.filter = Some(Filter::from_name(arguments.next()?.to_str()?)?),
             "--shares-network" => options.shares_network = true,
             "--kernel-deadline" => options.kernel_deadline = true,
             "--tidy" => options.tidy.push(arguments.next()?.into()),
@@ -173,7 +174,7 @@ mod tests {
             processes_max: Some(9),
             wrapper: vec!["bwrap".into(), "--user".into()],
             tidy: vec!["/tmp".into()],
-            filter: true,
+            filter: Some(Filter::Internet),
             shares_network: true,
             kernel_deadline: true,
         };
@@ -183,7 +184,8 @@ mod tests {
         assert_eq!(mode, Mode::PidNamespace);
         assert_eq!((inner.user, inner.processes_max), (options.user, options.processes_max));
         assert_eq!(inner.tidy, options.tidy);
-        assert!(inner.kernel_deadline && inner.filter && inner.shares_network);
+        assert!(inner.kernel_deadline && inner.shares_network);
+        assert_eq!(inner.filter, options.filter);
         for foreign in [vec!["--help"], vec!["--user", "root"], vec!["--mode"], vec!["bwrap"]] {
             assert_eq!(role(foreign.into_iter().map(OsString::from)), None);
         }

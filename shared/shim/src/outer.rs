@@ -113,7 +113,7 @@ fn spawn_inner(mode: Mode, options: &Options) -> io::Result<(Child, UnixStream)>
             // Passed as a descriptor: the wrapper's file system may not contain the file.
             let program = File::open(program)?;
             server::pass_descriptor(program.as_fd())?;
-            let _filters = options.filter.then(server::pass_filters).transpose()?;
+            let _filters = options.filter.map(server::pass_filters).transpose()?;
             let path = format!("/proc/self/fd/{}", program.as_raw_fd());
             Command::new(wrapper).args(first).arg(path).arg("shim").args(arguments).stdout(held).spawn()?
         }

@@ -22,6 +22,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 
+use crate::filter::Filter;
 use crate::frame::{self, HEADER, Reply, Request};
 use crate::guardian::Guardian;
 use crate::model::{Cause, Command, Deadline, Event, Exit, Limits, Mode, Moment, SpawnErrorKind, Stream};
@@ -78,8 +79,8 @@ struct Server {
     alarm: Alarm,
     tree: Tree,
     cleaner: Cleaner,
-    /// Whether wrappers get filters of system calls.
-    filter: bool,
+    /// The filters of system calls that wrappers get.
+    filter: Option<Filter>,
     inbox: Vec<u8>,
     /// Received descriptors whose request has not arrived yet.
     files: Vec<OwnedFd>,

@@ -27,7 +27,7 @@ use crate::{
     folder::Folder,
     names, nats, ports, redis,
     roster::Roster,
-    running::running,
+    running::{heartbeats, running},
     scale::Pool,
     services,
     signals::Signals,
@@ -330,17 +330,31 @@ impl Farm {
 impl Farm {
     /// Message for the user: the builds that `up` waits for, how long, and their fate after that.
     pub(crate) async fn what_stops(&self, nats: &str) -> String {
+        // If the bus does not answer in time, the message names no builds.
+        let found = self.ask(nats, async |bus, workers| running(bus, workers).await).await;
+        let builds: Vec<BuildKey> = found.unwrap_or_default().into_values().flatten().collect();
+        stopping_text(&builds, self.settings.drain_seconds, self.folder.text())
+    }
+}
+
+impl Farm {
+    /// The sandbox in which the workers of this `up` run builds; `None` without workers.
+    pub(crate) async fn build_sandbox(&self, nats: &str) -> Option<String> {
+        let found = self.ask(nats, async |bus, workers| heartbeats(bus, workers).await).await?;
+        let beat = found.into_values().next()?;
+        beat.properties.values("sandbox").next().map(str::to_owned)
+    }
+
+    /// Asks the workers of this `up` on a connection of its own.
+    async fn ask<T>(&self, nats: &str, question: impl AsyncFnOnce(&Bus, &[u32]) -> T) -> Option<T> {
         let asked = async {
             let bus = Bus::connect(nats, "forebay up", Patience::None).await.ok()?;
-            let found = running(&bus, &self.roster.workers()).await;
-            // Closed in time, since the server stops soon and a lost connection would be logged.
+            let answer = question(&bus, &self.roster.workers()).await;
+            // Closed in time, since the server may stop soon and a lost connection would be logged.
             bus.close(Duration::from_secs(1)).await;
-            Some(found)
+            Some(answer)
         };
-        // If the bus does not answer in time, the message names no builds.
-        let found = tokio::time::timeout(ASKING, asked).await.ok().flatten().unwrap_or_default();
-        let builds: Vec<BuildKey> = found.into_values().flatten().collect();
-        stopping_text(&builds, self.settings.drain_seconds, self.folder.text())
+        tokio::time::timeout(ASKING, asked).await.ok().flatten()
     }
 }
 

@@ -51,7 +51,9 @@ pub async fn run(args: UpArgs, settings: Settings, patience: Patience, json: boo
         () = signals.next() => Ok(None),
     };
     if let Ok(Some(endpoints)) = &started {
-        announce(endpoints, farm.contexts(), json, began);
+        let sandbox = farm.build_sandbox(&endpoints.nats).await;
+        let notes = [sandbox.as_deref().map(sandbox_text), Some(farm.contexts())];
+        announce(endpoints, &notes.into_iter().flatten().collect::<Vec<_>>(), json, began);
         tokio::select! {
             () = signals.next() => {}
             () = farm.scale(&endpoints.nats) => {}
@@ -67,8 +69,8 @@ pub async fn run(args: UpArgs, settings: Settings, patience: Patience, json: boo
 }
 
 /// Prints the endpoints: a banner on stderr, and JSON on stdout if requested.
-fn announce(endpoints: &Endpoints, contexts: &str, json: bool, began: Instant) {
-    print_to_stderr(&banner(endpoints, contexts, began.elapsed().as_secs_f64()));
+fn announce(endpoints: &Endpoints, notes: &[&str], json: bool, began: Instant) {
+    print_to_stderr(&banner(endpoints, notes, began.elapsed().as_secs_f64()));
     if json {
         let line = serde_json::to_string(endpoints).present("the endpoints as JSON");
         // The reader may have closed stdout; the farm keeps running.
@@ -81,7 +83,17 @@ fn print_to_stderr(text: &str) {
     let _ = std::io::stderr().write_all(text.as_bytes());
 }
 
-fn banner(endpoints: &Endpoints, contexts: &str, seconds: f64) -> String {
+/// How the workers separate builds from the machine.
+fn sandbox_text(sandbox: &str) -> &'static str {
+    match sandbox {
+        "bubblewrap" => {
+            "sandbox builds run in a sandbox, without home folders (build_sandbox, docs/sandboxes.md)"
+        }
+        _ => "sandbox builds run without a sandbox (build_sandbox, docs/sandboxes.md)",
+    }
+}
+
+fn banner(endpoints: &Endpoints, notes: &[&str], seconds: f64) -> String {
     let Endpoints { nats, redis, data, pid, .. } = endpoints;
     // Writing to a String cannot fail.
     let mut text = format!("forebay is up after {seconds:.1} s (process {pid})\n");
@@ -91,10 +103,10 @@ fn banner(endpoints: &Endpoints, contexts: &str, seconds: f64) -> String {
     if let Some(grpc) = &endpoints.grpc {
         let _ = writeln!(text, "  gRPC    {grpc} (bazel build --remote_executor={grpc})");
     }
-    let _ = writeln!(
-        text,
-        "  NATS    {nats}\n  Redis   {redis}\n  data    {data} (logs/, endpoints.json)\n  {contexts}"
-    );
+    let _ = writeln!(text, "  NATS    {nats}\n  Redis   {redis}\n  data    {data} (logs/, endpoints.json)");
+    for note in notes {
+        let _ = writeln!(text, "  {note}");
+    }
     let next = if endpoints.http.is_some() {
         format!("try     forebay submit --data {data} --follow -- echo hello")
     } else {

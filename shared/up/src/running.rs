@@ -1,4 +1,4 @@
-//! Running builds on the workers of this `up`, queried from the workers so that the answer is current.
+//! What the workers of this `up` say of themselves, queried from the workers so that the answer is current.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -13,6 +13,18 @@ const ANSWERS: Duration = Duration::from_secs(1);
 
 /// Running builds by worker, for workers with a process id in `pids`. Workers that do not answer in time are omitted.
 pub(crate) async fn running(bus: &Bus, pids: &[u32]) -> BTreeMap<WorkerId, Vec<BuildKey>> {
+    let builds = |beat: Heartbeat| {
+        let of = |workspace| match workspace {
+            WorkspaceState::Busy { group, id } => Some(BuildKey { group, id }),
+            WorkspaceState::Idle { .. } | WorkspaceState::Closed { .. } | WorkspaceState::Broken => None,
+        };
+        beat.workspaces.into_iter().filter_map(of).collect()
+    };
+    heartbeats(bus, pids).await.into_iter().map(|(worker, beat)| (worker, builds(beat))).collect()
+}
+
+/// The heartbeats of workers with a process id in `pids`, of those that answer in time.
+pub(crate) async fn heartbeats(bus: &Bus, pids: &[u32]) -> BTreeMap<WorkerId, Heartbeat> {
     let mut found = BTreeMap::new();
     let mut beats = match bus.listen::<Heartbeat>(&()).await {
         Ok(beats) => beats,
@@ -33,11 +45,7 @@ pub(crate) async fn running(bus: &Bus, pids: &[u32]) -> BTreeMap<WorkerId, Vec<B
         if beat.host != host || !pids.contains(&beat.pid) || beat.status == WorkerStatus::Gone {
             continue;
         }
-        let builds = beat.workspaces.into_iter().filter_map(|workspace| match workspace {
-            WorkspaceState::Busy { group, id } => Some(BuildKey { group, id }),
-            WorkspaceState::Idle { .. } | WorkspaceState::Broken => None,
-        });
-        found.insert(beat.worker, builds.collect());
+        found.insert(beat.worker.clone(), beat);
     }
     found
 }

@@ -1,7 +1,7 @@
 use std::collections::BTreeMap;
 
 use model::{Amount, KeptRoom, Priority};
-use policy::actions::Window;
+use policy::{Window, WindowRules};
 
 use super::*;
 use crate::testing;
@@ -13,7 +13,7 @@ fn slots(count: u64) -> Resources {
 }
 
 fn actions(count: u16) -> HeldActions {
-    let window = Window::new(0, 0, count);
+    let window = Window::new(WindowRules { start: u32::MAX, ..WindowRules::default() }, count);
     HeldActions::new(Allocation::new(slots(u64::from(count)), count, 0, Some(window)), 0)
 }
 

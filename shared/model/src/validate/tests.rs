@@ -1,9 +1,15 @@
 use super::*;
-use crate::{SomeTimeLimits, TimeLimits};
+use crate::{BuildLimits, SomeTimeLimits, TimeLimits, WarmDefaults, WorkspaceUse};
 
 fn limits() -> RequestLimits {
     let batch = SomeTimeLimits { lease_ttl_seconds: Some(60), ..SomeTimeLimits::default() };
     RequestLimits {
+        warm: WarmDefaults {
+            labels: [("tool".to_owned(), "bazel".to_owned())].into(),
+            ..WarmDefaults::default()
+        },
+        build_limits: [("*".to_owned(), BuildLimits { processes: Some(100), ..BuildLimits::default() })]
+            .into(),
         request_bytes_max: 1000,
         times: TimeLimits { timeout_seconds: 10, queue_timeout_seconds: 20, lease_ttl_seconds: 15 },
         times_by_priority: [(Priority::Batch, batch)].into(),
@@ -36,6 +42,39 @@ fn defaults_are_filled_in() {
     assert_eq!(build.priority, Priority::Batch);
     assert_eq!(build.lease_ttl_seconds, 60, "as the settings say for this priority");
     assert_eq!(request(|r| r.lease_ttl_seconds = Some(7)).unwrap().lease_ttl_seconds, 7);
+}
+
+#[test]
+fn limits_of_the_group_apply_and_none_may_be_exceeded() {
+    let with = |processes| {
+        request(|r| r.limits = BuildLimits { processes, memory_bytes: Some(7), ..BuildLimits::default() })
+    };
+    let asked = BuildLimits { processes: Some(9), memory_bytes: Some(7), ..BuildLimits::default() };
+    assert_eq!(with(Some(9)).unwrap().limits, asked);
+    let plain = request(|_| ()).unwrap();
+    assert_eq!(plain.limits, BuildLimits { processes: Some(100), ..BuildLimits::default() });
+    let error = with(Some(101)).unwrap_err().to_string();
+    assert_eq!(error, "field limits.processes is 101: expected 1 to 100 (setting build_limits)");
+    assert!(with(Some(0)).is_err());
+    // What the settings add is not a part of what is asked.
+    let asks_the_same = request(|r| r.limits = BuildLimits::default()).unwrap();
+    assert_eq!(plain.request_digest, asks_the_same.request_digest);
+    assert_ne!(plain.request_digest, with(Some(9)).unwrap().request_digest);
+}
+
+#[test]
+fn builds_with_a_label_of_the_settings_are_warm_unless_they_say_otherwise() {
+    let with = |tool: &str, workspace| {
+        let build = request(|r| {
+            r.labels = [("tool".to_owned(), tool.to_owned())].into();
+            r.workspace = workspace;
+        });
+        build.unwrap().workspace
+    };
+    assert_eq!(with("bazel", None), WorkspaceUse::Warm);
+    assert_eq!(with("make", None), WorkspaceUse::Fresh);
+    assert_eq!(with("bazel", Some(WorkspaceUse::Fresh)), WorkspaceUse::Fresh);
+    assert_eq!(with("make", Some(WorkspaceUse::Warm)), WorkspaceUse::Warm);
 }
 
 #[test]
@@ -92,6 +131,8 @@ fn a_build_is_a_command_or_a_job() {
     assert_eq!(by_digest.request_digest, build.request_digest, "it is the same build, wherever its job was");
     let mut counted = build.clone();
     counted.job.as_mut().unwrap().tasks = 1;
+    // These are of the settings.
+    counted.limits = BuildLimits::default();
     assert_eq!(counted.content_digest(&BTreeSet::new()), build.request_digest);
     assert_eq!(request(|r| r.job = job()), Err(InvalidRequest::CommandAndJob));
     let env = |r: &mut BuildRequest| {
@@ -120,6 +161,7 @@ fn the_same_request_has_the_same_digest_whenever_it_comes() {
     let mut later = first.clone();
     later.submitted_at_ms = Millis(99);
     later.estimated_by = Some(3);
+    later.limits = BuildLimits::default();
     later.traceparent = Some("00-1-2-01".into());
     assert_eq!(first.request_digest, later.content_digest(&BTreeSet::new()));
     let other = request(|r| r.command.push("x".into())).unwrap();

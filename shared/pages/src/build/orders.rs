@@ -52,9 +52,10 @@ pub(super) fn request_of(build: &Build) -> BuildRequest {
         outputs: build.outputs.clone(),
         require_outputs: build.require_outputs,
         tool: build.tool.clone(),
-        workspace: build.workspace,
+        workspace: Some(build.workspace),
         executor_types: build.occupancy.iter().map(|(kind, _)| kind.clone()).collect(),
         requirements: build.requirements.clone(),
+        limits: build.limits,
         // An estimate of the farm is made again.
         occupancy: Occupancy::default(),
         submitter: build.submitter.clone(),

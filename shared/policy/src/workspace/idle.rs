@@ -6,7 +6,7 @@ use std::{
 };
 
 use invariant::impossible;
-use model::{BuildRequirements, WarmKey, WorkerProperties, WorkspaceKeys, WorkspaceKind};
+use model::{BuildRequirements, WarmKey, WorkerId, WorkerProperties, WorkspaceKeys, WorkspaceKind};
 use roaring::RoaringBitmap;
 
 use super::BuildKeys;
@@ -23,6 +23,8 @@ pub struct Wish<'a> {
     pub keys: Option<&'a BuildKeys>,
     /// Properties that its worker must offer.
     pub requirements: &'a BuildRequirements,
+    /// Workers that must not run it.
+    pub avoid: &'a [WorkerId],
 }
 
 /// A workspace for a build.
@@ -121,6 +123,7 @@ impl<W: Clone + Eq + Hash> IdleWorkspaces<W> {
         builds: &[Wish<'_>],
         mut sample: Vec<W>,
         offers: impl Fn(&W) -> &'a WorkerProperties,
+        is_of: impl Fn(&W, &WorkerId) -> bool,
     ) -> Vec<Option<Assignment<W>>>
     where
         W: Ord,
@@ -129,9 +132,11 @@ impl<W: Clone + Eq + Hash> IdleWorkspaces<W> {
         sample.sort_by_cached_key(|id| (offers(id).0.len(), self.value(id), id.clone()));
         let mut left = Left { excluded: RoaringBitmap::new(), sample: sample.into() };
         // Builds with requirements come first: they have the smaller choice.
-        let is_plain = |build: &Wish<'_>| build.requirements.is_empty();
+        let is_plain = |build: &Wish<'_>| build.requirements.is_empty() && build.avoid.is_empty();
         for (build, assignment) in builds.iter().zip(&mut assigned).filter(|(build, _)| !is_plain(build)) {
-            let suits = |id: &W| can_run(offers(id), build.requirements);
+            let suits = |id: &W| {
+                !build.avoid.iter().any(|worker| is_of(id, worker)) && can_run(offers(id), build.requirements)
+            };
             *assignment =
                 self.take_warm(build, &mut left, suits).or_else(|| self.take_new(build, &mut left, suits));
         }

@@ -56,6 +56,7 @@ mod tests {
             lease_ttl_seconds: 1,
             max_attempts: Attempt::FIRST,
             outputs: Vec::new(),
+            limits: model::BuildLimits::default(),
             require_outputs: false,
             labels: BTreeMap::new(),
             tool: None,

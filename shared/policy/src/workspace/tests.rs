@@ -1,6 +1,6 @@
 use std::collections::BTreeSet;
 
-use model::{BuildRequirements, ToolCall, WorkerProperties, WorkspaceKind};
+use model::{BuildRequirements, ToolCall, WorkerId, WorkerProperties, WorkspaceKind};
 use proptest::prelude::*;
 
 use super::*;
@@ -116,10 +116,10 @@ fn a_workspace_without_anything_is_worth_least() {
 fn each_build_gets_another_workspace_and_the_cold_ones_go_first() {
     let all = idle(&["a 7 - p:1", "a 7 - p:1", "none"]);
     let (same, any) = (keys(&[], &call("a 7 - p:1")), BuildRequirements::default());
-    let plain = Wish { keys: None, requirements: &any };
+    let plain = Wish { keys: None, requirements: &any, avoid: &[] };
     let warm = Wish { keys: Some(&same), ..plain };
     let no_properties = WorkerProperties::default();
-    let assigned = all.assign(&[plain, warm, warm, warm], vec![0, 1, 2, 9], |_| &no_properties);
+    let assigned = all.assign(&[plain, warm, warm, warm], vec![0, 1, 2, 9], |_| &no_properties, |_, _| false);
     let found: Vec<_> = assigned.into_iter().map(|a| a.map(|a| (a.workspace, a.kind))).collect();
     let exact = Some(WorkspaceKind::Exact);
     // 9 is unknown: nothing shows that it is warm.
@@ -127,7 +127,7 @@ fn each_build_gets_another_workspace_and_the_cold_ones_go_first() {
         found,
         [Some((2, None)), Some((1, exact)), Some((0, exact)), Some((9, Some(WorkspaceKind::New)))]
     );
-    assert_eq!(all.assign(&[plain], Vec::<usize>::new(), |_| &no_properties), [None]);
+    assert_eq!(all.assign(&[plain], Vec::<usize>::new(), |_| &no_properties, |_, _| false), [None]);
 }
 
 #[test]
@@ -142,18 +142,18 @@ fn a_workspace_is_chosen_for_its_warmth_only_if_its_worker_offers_what_the_build
     let (special, ordinary) = (with(&[("gpu", "1"), ("os", "x")]), with(&[("os", "x")]));
     let offers = |id: &usize| if *id < 2 { &special } else { &ordinary };
     let (any, gpu) = (BuildRequirements::default(), BuildRequirements([("gpu".into(), "1".into())].into()));
-    let plain = Wish { keys: None, requirements: &any };
-    let warm = Wish { keys: Some(&same), requirements: &any };
-    let warm_gpu = Wish { keys: Some(&same), requirements: &gpu };
+    let plain = Wish { keys: None, requirements: &any, avoid: &[] };
+    let warm = Wish { keys: Some(&same), requirements: &any, avoid: &[] };
+    let warm_gpu = Wish { keys: Some(&same), requirements: &gpu, avoid: &[] };
     let chosen = |builds: &[Wish<'_>]| -> Vec<Option<usize>> {
-        let assigned = all.assign(builds, vec![0, 1, 2, 3], offers);
+        let assigned = all.assign(builds, vec![0, 1, 2, 3], offers, |_, _| false);
         assigned.into_iter().map(|assignment| assignment.map(|assignment| assignment.workspace)).collect()
     };
     assert_eq!(chosen(&[plain]), [Some(3)], "the cold one of the ordinary worker");
     assert_eq!(chosen(&[warm_gpu]), [Some(0)], "2 is as warm and more recent, but has no GPU");
     assert_eq!(chosen(&[warm, warm, warm_gpu]), [Some(2), Some(3), Some(0)]);
     assert_eq!(chosen(&[warm_gpu, warm_gpu, warm_gpu]), [Some(0), Some(1), None]);
-    let cold_gpu = Wish { keys: None, requirements: &gpu };
+    let cold_gpu = Wish { keys: None, requirements: &gpu, avoid: &[] };
     assert_eq!(
         chosen(&[cold_gpu, cold_gpu, warm, warm]),
         [Some(1), Some(0), Some(2), Some(3)],
@@ -239,4 +239,21 @@ proptest! {
         prop_assert!(all.is_empty());
         prop_assert!(calls.iter().all(|call| all.choose(&keys(&[], call)).is_none()));
     }
+}
+
+#[test]
+fn a_build_that_a_worker_gave_back_goes_to_another_one() {
+    let (any, none) = (BuildRequirements::default(), WorkerProperties::default());
+    let (faulty, sound): (WorkerId, WorkerId) = ("faulty".parse().unwrap(), "sound".parse().unwrap());
+    let avoid = [faulty.clone()];
+    let given_back = Wish { keys: None, requirements: &any, avoid: &avoid };
+    let plain = Wish { avoid: &[], ..given_back };
+    let workers = [&faulty, &faulty, &sound];
+    let all = IdleWorkspaces::<usize>::default();
+    let chosen = |builds: &[Wish<'_>], sample: Vec<usize>| -> Vec<Option<usize>> {
+        let assigned = all.assign(builds, sample, |_| &none, |id, worker| workers[*id] == worker);
+        assigned.into_iter().map(|assignment| assignment.map(|it| it.workspace)).collect()
+    };
+    assert_eq!(chosen(&[plain, given_back, plain], vec![0, 1, 2]), [Some(0), Some(2), Some(1)]);
+    assert_eq!(chosen(&[given_back], vec![0, 1]), [None]);
 }

@@ -42,10 +42,14 @@ impl Pids {
 
     /// Before a run that may have `limit` processes and threads in addition to the existing ones.
     pub(super) fn begin(&self, limit: Option<u64>) -> Result<(), SandboxError> {
-        let mut before = self.before.lock();
         let current = || number_in(&self.folder.join("pids.current"), "");
         // If the number cannot be read, the limit includes the existing ones.
-        let limit = limit.map(|limit| limit.saturating_add(current().unwrap_or_default()));
+        self.begin_total(limit.map(|limit| limit.saturating_add(current().unwrap_or_default())))
+    }
+
+    /// Before a run during which all processes and threads of the group may be `limit`.
+    pub(super) fn begin_total(&self, limit: Option<u64>) -> Result<(), SandboxError> {
+        let mut before = self.before.lock();
         if before.unsure || before.limit != limit {
             before.unsure = true;
             self.write(limit.into_iter().chain(self.usual).min())?;

@@ -25,10 +25,13 @@ fn only_what_is_ours_is_used() {
 #[test]
 fn the_groups_that_count_our_memory_are_our_own_and_those_above() {
     let groups = ["/some/service", "/some", ""].map(|group| format!("/sys/fs/cgroup/memory{group}").into());
-    assert_eq!(memory_groups(OWN, MOUNTS), Some((Version::One, groups.to_vec())));
+    assert_eq!(control_groups("memory", OWN, MOUNTS), Some((Version::One, groups.to_vec())));
     let unified = MOUNTS.replace("rw,memory", "rw,cpuset");
-    assert_eq!(memory_groups(OWN, &unified), Some((Version::Two, vec!["/sys/fs/cgroup/unified".into()])));
-    assert_eq!(memory_groups("", MOUNTS), None);
+    assert_eq!(
+        control_groups("memory", OWN, &unified),
+        Some((Version::Two, vec!["/sys/fs/cgroup/unified".into()]))
+    );
+    assert_eq!(control_groups("memory", "", MOUNTS), None);
 }
 
 #[test]
@@ -43,7 +46,7 @@ fn a_group_of_version_two_limits_and_tells() {
     fs::create_dir(&folder).unwrap();
     fs::write(file("memory.events"), "low 0\noom 3\noom_kill 2\n").unwrap();
     fs::write(file("memory.peak"), "4096\n").unwrap();
-    let group = cgroups.group("one", Some(77));
+    let group = cgroups.group("one", Some(77), false);
     assert_eq!(group.join_files(), [file("cgroup.procs")]);
     assert_eq!(fs::read_to_string(file("pids.max")).unwrap(), "77");
     group.begin(Some(1 << 20), None).unwrap();
@@ -101,7 +104,7 @@ fn a_group_of_version_one_limits_and_tells() {
     fs::create_dir(&folder).unwrap();
     fs::write(folder.join("memory.oom_control"), "oom_kill_disable 0\nunder_oom 0\noom_kill 0\n").unwrap();
     fs::write(folder.join("memory.max_usage_in_bytes"), "4096\n").unwrap();
-    let group = cgroups.group("one", None);
+    let group = cgroups.group("one", None, false);
     group.begin(Some(5000), None).unwrap();
     for file in ["memory.limit_in_bytes", "memory.memsw.limit_in_bytes"] {
         assert_eq!(fs::read_to_string(folder.join(file)).unwrap(), "5000");
@@ -131,7 +134,7 @@ fn what_dead_executors_left_is_swept_away_and_no_more() {
         fs::create_dir_all(root.path().join(name)).unwrap();
     }
     // A real group is empty although there are files in it.
-    let group = cgroups.group("held", None);
+    let group = cgroups.group("held", None, false);
     fs::remove_file(root.path().join("forebay-held/memory.max")).unwrap();
     fs::remove_file(root.path().join("forebay-held/memory.swap.max")).unwrap();
     let there = || {

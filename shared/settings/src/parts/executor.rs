@@ -2,7 +2,7 @@ use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
 use model::{Amount, ExecutorType, ResourceName, TaskLimits};
 
-use super::sandbox::SandboxSettings;
+use super::{sandbox::SandboxSettings, sensors::SensorSettings};
 use crate::{SandboxKind, Settings};
 
 /// Settings of the service `executor`.
@@ -29,13 +29,9 @@ pub struct ExecutorSettings {
     pub action_uid: u32,
     pub action_limits: TaskLimits,
     pub action_output_bytes_max: u64,
-    pub congestion_window: bool,
-    pub window_start_points: u32,
-    pub window_points_max: u32,
-    pub window_tick: Duration,
-    pub load_max: f64,
-    pub memory_left_percent: u8,
-    pub disk_left_percent: u8,
+    pub sensors: SensorSettings,
+    pub machine_lock: Vec<PathBuf>,
+    pub alone_patience: Duration,
     pub starting_max: u16,
     pub heartbeat: Duration,
     pub lease_ttl: Duration,
@@ -63,13 +59,9 @@ impl Settings {
             action_uid: self.action_uid,
             action_limits: self.action_limits(),
             action_output_bytes_max: self.action_output_bytes_max,
-            congestion_window: self.congestion_window,
-            window_start_points: self.window_start_points,
-            window_points_max: self.window_points_max,
-            window_tick: Duration::from_millis(self.window_tick_ms),
-            load_max: self.load_max,
-            memory_left_percent: self.memory_left_percent,
-            disk_left_percent: self.disk_left_percent,
+            sensors: self.sensors(),
+            machine_lock: self.machine_locks(),
+            alone_patience: Duration::from_secs(self.alone_patience_seconds),
             starting_max: self.starting_max,
             heartbeat: Duration::from_secs(self.heartbeat_seconds),
             lease_ttl: Duration::from_secs(self.lease_ttl_seconds),

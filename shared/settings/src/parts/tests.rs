@@ -55,6 +55,11 @@ fn settings() -> Settings {
         unpacked_bytes_max: 193,
         workspace_memory_bytes: 5003,
         workspace_processes_max: 5009,
+        workspace_disk_bytes: 5011,
+        sensor_seconds: 5021,
+        tool_age_seconds: 5039,
+        alone_patience_seconds: 5051,
+        build_window_growth_ms: 5023,
         action_output_bytes_max: 197,
         action_memory_bytes_max: 199,
         action_disk_bytes_max: 211,
@@ -114,7 +119,11 @@ fn times_of_services_reach_their_parts() {
     let executor = settings.executor();
     assert_eq!([executor.heartbeat, executor.lease_ttl], [seconds(29), seconds(17)]);
     assert_eq!([executor.kill_grace, executor.drain], [millis(47), seconds(53)]);
-    assert_eq!(executor.window_tick, millis(107));
+    assert_eq!(executor.sensors.tick, millis(107));
+    assert_eq!((executor.sensors.every, worker.window_growth), (seconds(5021), millis(5023)));
+    assert_eq!(worker.limits.disk_bytes, Some(5011));
+    assert_eq!(worker.tool_age, Some(seconds(5039)));
+    assert_eq!(executor.alone_patience, seconds(5051));
     let watchdog = settings.watchdog();
     assert_eq!([watchdog.orphan_patience, watchdog.drain], [seconds(59), seconds(53)]);
     assert_eq!(settings.governor().tick, millis(37));
@@ -184,13 +193,13 @@ fn sizes_and_limits_reach_their_parts() {
     let worker = settings.worker();
     assert_eq!([worker.console_bytes_max, worker.log_bytes_max], [179, 181]);
     assert_eq!([worker.output_bytes_max, worker.unpacked_bytes_max], [191, 193]);
-    assert_eq!([worker.memory_bytes_max, worker.processes_max], [Some(5003), Some(5009)]);
+    assert_eq!([worker.limits.memory_bytes, worker.limits.processes], [Some(5003), Some(5009)]);
     assert_eq!((worker.action_output_bytes_max, worker.job_tasks_in_flight), (197, 263));
     assert_eq!([worker.tool_memory_percent, worker.disk_left_percent], [61, 71]);
     let executor = settings.executor();
     assert_eq!([executor.cpu_millis, executor.memory_bytes], [251, 233]);
     assert_eq!(executor.action_output_bytes_max, 197);
-    assert_eq!([executor.memory_left_percent, executor.disk_left_percent], [67, 71]);
+    assert_eq!([executor.sensors.memory_left_percent, executor.sensors.disk_left_percent], [67, 71]);
     assert_eq!((settings.store().disk_left_percent, settings.gateway().fetch_bytes_max), (71, 229));
     let limits = [executor.action_limits, settings.gateway().action_limits, enqueuer.job_limits.task_max];
     for limit in limits {

@@ -1,9 +1,9 @@
 use std::{path::PathBuf, time::Duration};
 
-use model::{ExecutorType, WorkerProperties};
+use model::{BuildLimits, ExecutorType, WorkerProperties};
 
-use super::{contexts::ContextSettings, sandbox::SandboxSettings};
-use crate::{BuildNetwork, SandboxKind, Settings};
+use super::{contexts::ContextSettings, sandbox::SandboxSettings, sensors::SensorSettings};
+use crate::{BuildNetwork, BuildSandbox, Settings};
 
 /// Settings of the service `worker`.
 #[derive(Debug, Clone)]
@@ -14,15 +14,21 @@ pub struct WorkerSettings {
     pub warm_workspaces: bool,
     pub keep_failed_workspaces: bool,
     pub tool_memory_percent: u8,
+    pub tool_age: Option<Duration>,
     pub disk_left_percent: u8,
     pub console_bytes_max: u64,
     pub log_bytes_max: u64,
     pub output_bytes_max: u64,
     pub unpacked_bytes_max: u64,
-    pub memory_bytes_max: Option<u64>,
-    pub processes_max: Option<u64>,
-    pub sandbox: SandboxKind,
+    pub limits: BuildLimits,
+    pub cpu_weight: Option<u32>,
+    pub out_of_memory_factor: Option<f64>,
+    pub sensors: SensorSettings,
+    pub machine_lock: Vec<PathBuf>,
+    pub window_growth: Duration,
+    pub sandbox: BuildSandbox,
     pub network: BuildNetwork,
+    pub sandbox_by_request: bool,
     pub sandboxes: SandboxSettings,
     pub contexts: ContextSettings,
     pub git_config_file: Option<PathBuf>,
@@ -42,15 +48,21 @@ impl Settings {
             warm_workspaces: self.warm_workspaces,
             keep_failed_workspaces: self.keep_failed_workspaces,
             tool_memory_percent: self.tool_memory_percent,
+            tool_age: Some(self.tool_age_seconds).filter(|age| *age > 0).map(Duration::from_secs),
             disk_left_percent: self.disk_left_percent,
             console_bytes_max: self.console_bytes_max,
             log_bytes_max: self.log_bytes_max,
             output_bytes_max: self.output_bytes_max,
             unpacked_bytes_max: self.unpacked_bytes_max,
-            memory_bytes_max: Some(self.workspace_memory_bytes).filter(|bytes| *bytes > 0),
-            processes_max: Some(self.workspace_processes_max).filter(|count| *count > 0),
+            limits: self.workspace_limits(),
+            cpu_weight: Some(self.workspace_cpu_weight).filter(|weight| *weight > 0),
+            out_of_memory_factor: Some(self.out_of_memory_factor).filter(|factor| *factor > 0.0),
+            sensors: self.sensors(),
+            machine_lock: self.machine_locks(),
+            window_growth: Duration::from_millis(self.build_window_growth_ms),
             sandbox: self.build_sandbox,
             network: self.build_network,
+            sandbox_by_request: self.build_sandbox_by_request,
             sandboxes: self.sandboxes(),
             contexts: self.contexts(),
             git_config_file: self.git_config_file.clone(),
@@ -59,6 +71,18 @@ impl Settings {
             heartbeat: Duration::from_secs(self.heartbeat_seconds),
             kill_grace: Duration::from_millis(self.kill_grace_ms),
             drain: Duration::from_secs(self.drain_seconds),
+        }
+    }
+
+    /// Limits of each workspace, whatever its builds ask for.
+    fn workspace_limits(&self) -> BuildLimits {
+        let most = |most: u64| (most > 0).then_some(most);
+        BuildLimits {
+            memory_bytes: most(self.workspace_memory_bytes),
+            processes: most(self.workspace_processes_max),
+            cpu_millis: most(self.workspace_cpu_millis),
+            disk_bytes: most(self.workspace_disk_bytes),
+            output_bytes: None,
         }
     }
 }

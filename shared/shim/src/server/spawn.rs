@@ -14,7 +14,7 @@ use nix::sys::resource::Resource;
 use nix::unistd::{AccessFlags, access};
 
 use super::sys::{self, ResourceLimit};
-use crate::filter::{self, FILTER_DESCRIPTORS};
+use crate::filter::{self, FILTER_DESCRIPTORS, Filter};
 use crate::model::{Command, Limits, SpawnErrorKind};
 use crate::options::{ARGUMENTS_DESCRIPTOR, STATUS_DESCRIPTOR};
 
@@ -57,8 +57,8 @@ pub(crate) struct SpawnError {
 }
 
 /// Passes the filters of system calls to the wrapper that is started next, as long as the result exists.
-pub(crate) fn pass_filters() -> io::Result<[sys::Passed; 2]> {
-    let ([refused, missing], [first, second]) = (filter::files()?, FILTER_DESCRIPTORS);
+pub(crate) fn pass_filters(filter: Filter) -> io::Result<[sys::Passed; 2]> {
+    let ([refused, missing], [first, second]) = (filter::files(filter)?, FILTER_DESCRIPTORS);
     Ok([sys::Passed::at(refused, first)?, sys::Passed::at(missing, second)?])
 }
 
@@ -72,7 +72,7 @@ pub(crate) fn spawn(
     command: &Command,
     outputs: Outputs,
     limits: &Limits,
-    filter: bool,
+    filter: Option<Filter>,
 ) -> Result<Spawned, SpawnError> {
     let Some((name, arguments)) = command.argv.split_first() else {
         return Err(error(SpawnErrorKind::InvalidInput, "the command is empty".to_owned()));
@@ -92,7 +92,7 @@ pub(crate) fn spawn(
     let _passed = own.map(pass_files).transpose().map_err(no_pipe)?;
     let no_filter =
         |source| error(kind_of(&source), format!("cannot filter the calls of `{name}`: {source}"));
-    let _filters = (wrapper && filter).then(pass_filters).transpose().map_err(no_filter)?;
+    let _filters = filter.filter(|_| wrapper).map(pass_filters).transpose().map_err(no_filter)?;
     // Standard input is the shim's own, /dev/null. The program is given as a path because a search in the command's
     // PATH would make the standard library fork.
     let mut call = std::process::Command::new(&program);

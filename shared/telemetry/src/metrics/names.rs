@@ -187,6 +187,9 @@ metrics! {
         ArchiveLagPositions "forebay_archive_lag_positions" [Log] "Messages of a stream that are not archived yet";
         ArchiveLagSeconds "forebay_archive_lag_seconds" [Log] "Age of the last archived message of a stream while others wait, in seconds; else 0";
         ArchiveWriter "forebay_archive_writer" [] "Whether this process writes the archive (1) or waits for the right to do so (0)";
+        BuildSensorRed "forebay_build_sensor_red" [Sensor] "Whether a sensor of this worker reports overload (1) or not (0)";
+        BuildWindowPoints "forebay_build_window_points" [] "Size of this worker's congestion window in points; 0 if it is off";
+        BuildWindowUsedPoints "forebay_build_window_used_points" [] "Points in use of this worker's congestion window";
         BuildsOldestWaitSeconds "forebay_builds_oldest_wait_seconds" [Priority] "Longest current wait of a build in seconds; 0 without one";
         BuildsWaiting "forebay_builds_waiting" [Priority] "Builds in all queues of the farm";
         BesOldestUnackedSeconds "forebay_bes_oldest_unacked_seconds" [] "Age of the oldest build event of Bazel that this gateway has not acknowledged";

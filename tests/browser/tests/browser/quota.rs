@@ -23,7 +23,7 @@ async fn a_quota_is_changed_and_its_chart_moves() {
     farm.submit("core", script(&busy)).await;
     // The line of the use rises from the bottom of the chart.
     let rises = "const line = document.querySelector('.line-pv'); if (!line) return false; \
-        const heights = line.getAttribute('d').match(/ [0-9.]+/g).map(Number); return Math.max(...heights) - Math.min(...heights) > 30";
+        const heights = line.getAttribute('d').match(/ [0-9.]+/g).map(Number); return Math.max(...heights) - Math.min(...heights) > 8";
     browser.holds(rises).await;
     browser.is_sound("the page of quotas").await;
     std::fs::write(&gate, "").unwrap();

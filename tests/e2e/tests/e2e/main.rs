@@ -1,9 +1,10 @@
-//! Bazel and `BuildStream` against `forebay up`. The tests of `short` and `events` run in `make test`, all in `make e2e`.
+//! Bazel and `BuildStream` against `forebay up`. The tests of `short`, `events` and `inside` run in `make test`, all in `make e2e`.
 #![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 mod bazel;
 mod buildstream;
 mod events;
+mod inside;
 mod kills;
 mod scenarios;
 mod short;

@@ -4,7 +4,7 @@ use std::{fs, os::unix::fs::PermissionsExt as _, time::Duration};
 
 use bus::EventKind;
 use farm::{Builder, Farm, SOON};
-use model::{BuildKey, BuildRequest, Context, Outcome, WorkspaceKind, WorkspaceUse};
+use model::{BuildKey, BuildRequest, BuildRequirements, Context, Outcome, WorkspaceKind, WorkspaceUse};
 
 use crate::{
     acting,
@@ -75,7 +75,7 @@ async fn builds_have_the_network_that_their_worker_gives_them() {
 #[tokio::test]
 async fn a_tool_server_in_the_sandbox_serves_the_next_similar_build() {
     let farm = builder().start().await;
-    let warm = |text: &str| BuildRequest { workspace: WorkspaceUse::Warm, ..script(text) };
+    let warm = |text: &str| BuildRequest { workspace: Some(WorkspaceUse::Warm), ..script(text) };
     let serve = "[ -e pid ] || { setsid sleep 1000 </dev/null >/dev/null 2>&1 & echo $! > pid; }; kill -0 $(cat pid); cat pid";
     let first = output(&farm, warm(serve)).await;
     let key = farm.submit("g", warm(serve)).await;
@@ -129,7 +129,7 @@ async fn files_of_a_warm_workspace_stay() {
         "mkdir -p \"$HOME/.cache\"; cat {files} | wc -l; for it in {files}; do echo kept >>\"$it\"; done; touch /tmp/left"
     );
     let warm = || {
-        let request = BuildRequest { workspace: WorkspaceUse::Warm, ..script(&text) };
+        let request = BuildRequest { workspace: Some(WorkspaceUse::Warm), ..script(&text) };
         BuildRequest { outputs: vec!["file".to_owned()], ..request }
     };
     for before in ["0\n", "3\n", "6\n"] {
@@ -197,7 +197,7 @@ async fn sources_are_fetched_outside_and_built_inside() {
          shared=$(cat .git/objects/info/alternates) && touch \"$shared/x\"; test -d \"$shared\"",
     );
     // A warm workspace reads its objects from the repository of the worker.
-    request.workspace = WorkspaceUse::Warm;
+    request.workspace = Some(WorkspaceUse::Warm);
     request.context =
         Context::Git { url: repository.display().to_string(), revision: "main".to_owned(), patch: None };
     let said = output(&farm, request).await;
@@ -212,4 +212,61 @@ async fn a_worker_whose_machine_allows_no_sandbox_says_so() {
     assert!(!worker.wait_exit(SOON).await.success());
     let log = worker.log_text();
     assert!(log.contains("bubblewrap not found") && log.contains("choose the sandbox `none`"), "{log}");
+}
+
+fn requiring(text: &str, asked: &[(&str, &str)]) -> BuildRequest {
+    let requirements = asked.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+    BuildRequest { requirements: BuildRequirements(requirements.collect()), ..script(text) }
+}
+
+/// Says whether a build sees the machine's `/tmp`, and whether it can make internet sockets.
+fn look(farm: &Farm) -> String {
+    let mark = farm.folder().join("mark");
+    fs::write(&mark, "").unwrap();
+    format!(
+        "[ -e {} ] && echo outside || echo inside; python3 -c 'import socket; socket.socket()' 2>/dev/null && echo sockets || echo none",
+        mark.display()
+    )
+}
+
+#[tokio::test]
+async fn a_build_may_ask_for_more_isolation_and_for_less_where_a_setting_allows_it() {
+    let farm = Farm::builder().without("gateway").workspaces(1).start().await;
+    let look = look(&farm);
+    assert_eq!(output(&farm, script(&look)).await, "outside\nsockets\n");
+    assert_eq!(output(&farm, requiring(&look, &[("sandbox", "bubblewrap")])).await, "inside\nsockets\n");
+    assert_eq!(output(&farm, requiring(&look, &[("network", "none")])).await, "inside\nnone\n");
+    assert_eq!(output(&farm, script(&look)).await, "outside\nsockets\n", "the next one asks for nothing");
+    let strict = builder().start().await;
+    let refused = requiring("true", &[("sandbox", "none")]);
+    let reason = strict.client().create(&"g".parse().unwrap(), &refused, None).await.unwrap_err().to_string();
+    assert!(reason.contains("sandbox") && reason.contains("offered: bubblewrap"), "{reason}");
+    let open = builder().env("FOREBAY_BUILD_SANDBOX_BY_REQUEST", "true").start().await;
+    let look = self::look(&open);
+    assert_eq!(output(&open, script(&look)).await, "inside\nsockets\n");
+    assert_eq!(output(&open, requiring(&look, &[("sandbox", "none")])).await, "outside\nsockets\n");
+}
+
+#[tokio::test]
+async fn a_worker_chooses_the_sandbox_that_its_machine_supports() {
+    let farm = Farm::builder()
+        .without("gateway")
+        .workspaces(1)
+        .env("FOREBAY_BUILD_SANDBOX", "auto")
+        // One of the system folders, which is a link.
+        .env("FOREBAY_SANDBOX_READ_ONLY", r#"["/sbin"]"#)
+        .start()
+        .await;
+    assert_eq!(output(&farm, script(&look(&farm))).await, "inside\nsockets\n");
+    let without = Farm::builder()
+        .without("gateway")
+        .workspaces(1)
+        .env("FOREBAY_BUILD_SANDBOX", "auto")
+        .env("PATH", "/nowhere")
+        .start()
+        .await;
+    let text = look(&without).replace("python3", "/usr/bin/python3");
+    assert_eq!(output(&without, script(&text)).await, "outside\nsockets\n");
+    let listed = without.cli(&["workers"]).await.stdout;
+    assert!(listed.contains("sandbox=none"), "{listed}");
 }

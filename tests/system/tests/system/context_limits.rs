@@ -182,7 +182,9 @@ async fn c3_an_archive_writes_and_links_nothing_outside_of_its_workspace() {
         names.iter().flat_map(|name| [(name, WorkspaceUse::Fresh), (name, WorkspaceUse::Warm)])
     {
         let context = archive(&text(&farm.folder().join(name)));
-        let key = farm.submit("g", BuildRequest { context, workspace, ..script("cat b; exit 0") }).await;
+        let key = farm
+            .submit("g", BuildRequest { context, workspace: Some(workspace), ..script("cat b; exit 0") })
+            .await;
         ended(&farm, &key).await;
         let shown = farm.cli(&["watch", &key.id.to_string()]).await;
         assert!(!format!("{}{}", shown.stdout, shown.stderr).contains("SECRET"), "{name}: {shown:?}");

@@ -300,7 +300,9 @@ async fn c3_an_archive_that_unpacks_to_too_much_is_stopped() {
     for workspace in [model::WorkspaceUse::Fresh, model::WorkspaceUse::Warm] {
         for name in ["large.tar.gz", "sparse.tar.gz"] {
             let context = archive(name);
-            let key = farm.submit("g", BuildRequest { context, workspace, ..script("echo ran") }).await;
+            let key = farm
+                .submit("g", BuildRequest { context, workspace: Some(workspace), ..script("echo ran") })
+                .await;
             let record = ended_as(&farm, &key, Outcome::Failed).await;
             let reason = record.result().unwrap().reason.clone().unwrap();
             assert_eq!(reason.code, ReasonCode::ContextUnavailable, "{reason:?}");

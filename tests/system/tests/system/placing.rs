@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use bus::Message;
-use farm::SOON;
+use farm::{Farm, SOON};
 use futures::StreamExt as _;
-use model::Grants;
+use model::{Grants, Outcome};
 use remote::RemoteError;
 
 use crate::{
     acting::{self, SHA256},
-    check::until,
+    check::{self, script, until},
     marks::{Begun, Marks, asking, history_of, phases, upload_asking},
 };
 
@@ -178,6 +178,44 @@ async fn what_wants_its_executor_for_itself_has_it() {
     marks.begun("after", 1).await;
     marks.go("after");
     after.ended().await;
+}
+
+#[tokio::test]
+async fn what_must_be_alone_is_alone_on_the_machine() {
+    let farm = Farm::builder()
+        .with_actions()
+        .env("FOREBAY_SANDBOX", "none")
+        .workspaces(1)
+        .lease_ttl(10)
+        .start()
+        .await;
+    let (remote, marks) = (acting::remote(&farm).await, Marks::of(&farm));
+    let _other = farm.machine("other", &[("FOREBAY_EXECUTOR_SLOTS", "4")]).await;
+    let plain = async |name: &str| {
+        let action = acting::upload(&remote, &marks.script(name)).await;
+        Begun::new(&remote, &action).await
+    };
+    let build = farm.submit("g", script(&marks.script("build"))).await;
+    marks.begun("build", 1).await;
+    let alone = upload_asking(&remote, &marks.script("alone"), &[("exclusive", "true")]).await;
+    let alone = Begun::new(&remote, &alone).await;
+    tokio::time::sleep(NOTHING_MORE).await;
+    assert!(marks.runs("alone").is_empty(), "a build runs on the machine");
+    marks.go("build");
+    check::ended_as(&farm, &build, Outcome::Succeeded).await;
+    marks.begun("alone", 1).await;
+    let next = farm.submit("g", script(&marks.script("next"))).await;
+    let after = plain("after").await;
+    tokio::time::sleep(NOTHING_MORE).await;
+    assert!(marks.runs("after").is_empty() && marks.runs("next").is_empty(), "something started beside it");
+    marks.go("alone");
+    assert_eq!(alone.stdout(&remote).await, "alone\n");
+    for name in ["after", "next"] {
+        marks.begun(name, 1).await;
+        marks.go(name);
+    }
+    after.ended().await;
+    check::ended_as(&farm, &next, Outcome::Succeeded).await;
 }
 
 #[tokio::test]

@@ -19,7 +19,7 @@ async fn one_workspace() -> Farm {
 
 /// Creates a shell script that uses the workspace of a similar build, and leaves its own.
 fn warm(text: &str) -> BuildRequest {
-    BuildRequest { workspace: WorkspaceUse::Warm, ..script(text) }
+    BuildRequest { workspace: Some(WorkspaceUse::Warm), ..script(text) }
 }
 
 /// Creates a build that uses a warm workspace with this content.

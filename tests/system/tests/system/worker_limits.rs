@@ -3,7 +3,7 @@
 use std::{fs, time::Duration};
 
 use farm::{Builder, Farm, SOON};
-use model::{BuildRequest, Outcome, ReasonCode, WorkerId, WorkerStatus};
+use model::{BuildLimits, BuildRequest, Outcome, ReasonCode, State, WorkerId, WorkerStatus};
 
 use crate::check::{ended_as, script};
 
@@ -99,4 +99,125 @@ async fn a_worker_that_cannot_run_builds_gives_them_back_and_closes_until_it_can
     assert_eq!(attempts.iter().sum::<u32>(), 6, "three were given back: {attempts:?}");
     fs::remove_file(&folder).unwrap();
     status_is(&farm, &worker, WorkerStatus::Ready).await;
+}
+
+#[tokio::test]
+async fn a_build_that_a_worker_gave_back_waits_for_another_one() {
+    let farm = Farm::builder().without("gateway").workspaces(1).start().await;
+    let gate = farm.folder().join("gate");
+    let first =
+        farm.submit("g", script(&format!("while [ ! -e {} ]; do sleep 0.02; done", gate.display()))).await;
+    farm.wait_until(&first, SOON, |record| record.state() == State::InProgress).await;
+    let sound = farm.client().workers().await.unwrap()[0].heartbeat.worker.clone();
+    farm.keep(farm.spawn("worker").await);
+    let broken = async {
+        loop {
+            let workers = farm.client().workers().await.unwrap();
+            if let Some(view) = workers.into_iter().find(|it| it.heartbeat.worker != sound) {
+                return view.heartbeat.worker;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    let broken = tokio::time::timeout(SOON, broken).await.expect("the second worker");
+    let folder = farm.data().join("workspaces").join(broken.as_str()).join("0");
+    let _ = fs::remove_dir_all(&folder);
+    fs::write(&folder, "").unwrap();
+    // Its second attempt is its last one: on the same worker it would be lost.
+    let key = farm.submit("g", BuildRequest { max_attempts: Some(2), ..script("true") }).await;
+    farm.wait_until(&key, SOON, |record| record.attempt.0 == 2 && record.state() == State::Enqueued).await;
+    fs::write(&gate, "").unwrap();
+    let record = ended_as(&farm, &key, Outcome::Succeeded).await;
+    assert_eq!(record.invocation().unwrap().worker, sound);
+}
+
+#[tokio::test]
+async fn a_build_ends_with_the_reason_of_the_limit_that_it_asked_for() {
+    let farm = Farm::builder()
+        .without("gateway")
+        .workspaces(1)
+        .env("FOREBAY_BUILD_LIMITS", r#"{"*": {"memory_bytes": 400000000, "output_bytes": 1000000}}"#)
+        .start()
+        .await;
+    let limits = |field: &str, value: u64| -> BuildLimits {
+        serde_json::from_value(serde_json::json!({ field: value })).unwrap()
+    };
+    let fills = "while :; do head -c 1000000 /dev/zero >> fill; sleep 0.02; done";
+    for (command, asked, expected) in [
+        (HOG, limits("memory_bytes", 100_000_000), ReasonCode::OutOfMemory),
+        (HOG, BuildLimits::default(), ReasonCode::OutOfMemory),
+        (BOMB, limits("processes", 50), ReasonCode::TooManyProcesses),
+        (fills, limits("disk_bytes", 5_000_000), ReasonCode::TooMuchDisk),
+        ("yes", BuildLimits::default(), ReasonCode::TooMuchOutput),
+    ] {
+        let key = farm.submit("g", BuildRequest { limits: asked, ..script(command) }).await;
+        let record = ended_as(&farm, &key, Outcome::Failed).await;
+        let reason = record.result().unwrap().reason.clone().unwrap();
+        assert_eq!(reason.code, expected, "{reason:?}");
+    }
+    // No build may ask for more than the settings allow.
+    let wants_more = BuildRequest { limits: limits("memory_bytes", 400_000_001), ..script("true") };
+    let error = farm.client().create(&"g".parse().unwrap(), &wants_more, None).await.unwrap_err().to_string();
+    assert!(error.contains("build_limits"), "{error}");
+}
+
+#[tokio::test]
+async fn a_build_gets_more_memory_after_it_ran_out_where_a_setting_says_so() {
+    let farm = Farm::builder()
+        .without("gateway")
+        .workspaces(1)
+        .env("FOREBAY_OUT_OF_MEMORY_FACTOR", "3")
+        .start()
+        .await;
+    let limits = BuildLimits { memory_bytes: Some(200_000_000), ..BuildLimits::default() };
+    let key = farm.submit("g", BuildRequest { limits, ..script(HOG) }).await;
+    let record = ended_as(&farm, &key, Outcome::Succeeded).await;
+    assert_eq!(record.attempt.0, 2, "{record:#?}");
+    assert_eq!(record.queue.retry.unwrap().reason.code, ReasonCode::OutOfMemory);
+}
+
+#[tokio::test]
+async fn a_build_uses_only_the_processors_that_it_may() {
+    if !std::path::Path::new("/sys/fs/cgroup/cpu/cgroup.procs").exists() {
+        return;
+    }
+    let farm = Farm::builder().without("gateway").workspaces(1).start().await;
+    let limits = BuildLimits { cpu_millis: Some(200), ..BuildLimits::default() };
+    let busy = script("timeout 2 sh -c 'while :; do :; done'; true");
+    let key = farm.submit("g", BuildRequest { limits, ..busy }).await;
+    let record = ended_as(&farm, &key, Outcome::Succeeded).await;
+    let result = record.result().unwrap();
+    assert!(
+        result.cpu_seconds < 0.8,
+        "{} s of processor time in {} s",
+        result.cpu_seconds,
+        result.wall_seconds
+    );
+}
+
+#[tokio::test]
+async fn a_fork_bomb_is_stopped_by_the_kernel_beside_busy_builds() {
+    for sandbox in ["none", "bubblewrap"] {
+        let farm = Farm::builder()
+            .without("gateway")
+            .workspaces(6)
+            .env("FOREBAY_BUILD_SANDBOX", sandbox)
+            .env("FOREBAY_WORKSPACE_PROCESSES_MAX", "200")
+            .start()
+            .await;
+        let mut busy = Vec::new();
+        for _ in 0..5 {
+            busy.push(farm.submit("g", script("timeout 3 sh -c 'while :; do :; done'; true")).await);
+        }
+        let bomb = "b() { b | b & }; b; sleep 60";
+        let key = farm.submit("g", BuildRequest { timeout_seconds: Some(5), ..script(bomb) }).await;
+        let record = farm.wait_finished(&key, SOON).await;
+        let result = record.result().unwrap();
+        assert!(result.outcome != Outcome::Succeeded, "{sandbox}: {record:#?}");
+        for key in &busy {
+            ended_as(&farm, key, Outcome::Succeeded).await;
+        }
+        let next = farm.submit("g", script("true")).await;
+        ended_as(&farm, &next, Outcome::Succeeded).await;
+    }
 }

@@ -65,7 +65,10 @@ impl Hand {
         let idle = |heartbeat: &Heartbeat| matches!(heartbeat.workspaces[0], WorkspaceState::Idle { .. });
         match &self.heartbeat(idle).await.workspaces[0] {
             WorkspaceState::Idle { warm } => warm.clone(),
-            other @ (WorkspaceState::Busy { .. } | WorkspaceState::Broken) => panic!("{other:?}"),
+            other
+            @ (WorkspaceState::Busy { .. } | WorkspaceState::Closed { .. } | WorkspaceState::Broken) => {
+                panic!("{other:?}")
+            }
         }
     }
 

@@ -5,10 +5,12 @@ use std::time::Duration;
 use bus::{FromJson as _, Subject};
 use farm::{Farm, SOON};
 use futures::StreamExt as _;
-use model::{BuildKey, BuildRecord, BuildRequest, Context, Outcome, UsageReport, WorkspaceKind};
+use model::{
+    BuildKey, BuildRecord, BuildRequest, Context, Outcome, UsageReport, WorkspaceKind, WorkspaceUse,
+};
 
 use super::{kind_of, one_workspace, run, warm, warm_in};
-use crate::check::{ended_within, processes_of, script, until};
+use crate::check::{ended_as, ended_within, processes_of, script, until};
 
 #[tokio::test]
 async fn survivors_serve_until_a_fresh_build_comes() {
@@ -207,4 +209,32 @@ async fn the_version_of_bazel_in_a_folder_of_the_store_selects_the_workspace() {
     assert_eq!(kind("7.4.1\n").await, Some(WorkspaceKind::New));
     assert_eq!(kind("7.4.1\n").await, Some(WorkspaceKind::Exact));
     assert_eq!(kind("8.0.0\n").await, Some(WorkspaceKind::New));
+}
+
+/// The usage of tool servers between two builds counts for the group that left them.
+#[tokio::test]
+async fn what_a_tool_server_uses_between_builds_counts_for_its_group() {
+    if !std::path::Path::new("/sys/fs/cgroup/cpuacct/cgroup.procs").exists() {
+        return;
+    }
+    let farm = one_workspace().await;
+    let mut reports = farm.bus().client().subscribe("forebay.usage").await.unwrap();
+    let busy =
+        "(timeout 2 sh -c 'while :; do :; done' >/dev/null 2>&1; exec sleep 60 >/dev/null 2>&1) & exit 0";
+    let first =
+        farm.submit("left", BuildRequest { workspace: Some(WorkspaceUse::Warm), ..script(busy) }).await;
+    ended_as(&farm, &first, Outcome::Succeeded).await;
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    let next = farm.submit("next", script("sleep 2.5")).await;
+    let mut used = 0.0;
+    let end = tokio::time::Instant::now() + SOON;
+    // Half a second, because the machine may be busy.
+    while used < 0.5 {
+        let message = tokio::time::timeout_at(end, reports.next()).await.expect("usage is reported").unwrap();
+        let report = UsageReport::from_json(&message.payload).unwrap();
+        if let Some(of) = report.groups.get(&"left".parse().unwrap()) {
+            used += of.iter().map(|(_, esu)| esu.units()).sum::<f64>() * 2.0;
+        }
+    }
+    ended_as(&farm, &next, Outcome::Succeeded).await;
 }

@@ -3,7 +3,12 @@ use proptest::prelude::*;
 use super::*;
 
 fn signal() -> impl Strategy<Value = Signal> {
-    prop_oneof![Just(Signal::Green), Just(Signal::Easing), Just(Signal::Red)]
+    prop_oneof![Just(Signal::Green), Just(Signal::Hold), Just(Signal::Easing), Just(Signal::Red)]
+}
+
+/// A window that starts with all of its slots.
+fn open(slots: u16) -> Window {
+    Window::new(WindowRules { start: u32::MAX, ..WindowRules::default() }, slots)
 }
 
 /// Resources that `actions` hold on a machine with one GB of memory per slot.
@@ -27,16 +32,46 @@ fn an_action_costs_five_points_and_five_for_each_slot() {
 }
 
 #[test]
-fn all_slots_are_admitted_at_once_where_nothing_is_set() {
-    let window = Window::new(0, 0, 16);
-    assert!(window.is_open());
+fn it_starts_with_a_quarter_of_all_slots_where_nothing_is_set() {
+    let room = |slots| Window::new(WindowRules::default(), slots).room(0);
+    assert_eq!([1, 2, 4, 5, 16].map(room), [1, 1, 1, 2, 4]);
+    let window = open(16);
+    assert!(window.is_open() && window.admits(160, false));
     assert_eq!(window.room(0), 16);
-    assert!(window.admits(160, false));
+}
+
+#[test]
+fn growth_cut_threshold_and_pace_follow_the_rules() {
+    let rules = WindowRules {
+        start: 40,
+        growth_percent: 50,
+        cut_percent: 50,
+        threshold_percent: 50,
+        green_ticks: 2,
+        ..WindowRules::default()
+    };
+    let mut window = Window::new(rules, 16);
+    let mut sizes = Vec::new();
+    for (used, signal) in [
+        (20, Signal::Green),
+        (20, Signal::Green),
+        (29, Signal::Green),
+        (30, Signal::Green),
+        (30, Signal::Hold),
+        (30, Signal::Green),
+        (30, Signal::Green),
+        (80, Signal::Red),
+    ] {
+        window.tick(used, [signal]);
+        sizes.push(window.size());
+    }
+    // Used less than half, it does not count as green; a resource that suffices only just starts the count again.
+    assert_eq!(sizes, [40, 60, 60, 60, 60, 60, 90, 40]);
 }
 
 #[test]
 fn it_doubles_until_the_first_shortage_and_then_grows_by_one_action() {
-    let mut window = Window::new(10, 0, 16);
+    let mut window = Window::new(WindowRules { start: 10, ..WindowRules::default() }, 16);
     let mut sizes = Vec::new();
     for signal in [Signal::Green, Signal::Green, Signal::Red, Signal::Green, Signal::Green] {
         window.tick(window.size(), [signal, Signal::Green]);
@@ -47,7 +82,7 @@ fn it_doubles_until_the_first_shortage_and_then_grows_by_one_action() {
 
 #[test]
 fn a_shortage_that_eases_off_is_not_answered_twice() {
-    let mut window = Window::new(0, 0, 16);
+    let mut window = open(16);
     window.tick(160, [Signal::Red]);
     let size = window.size();
     window.tick(160, [Signal::Easing]);
@@ -59,7 +94,7 @@ fn a_shortage_that_eases_off_is_not_answered_twice() {
 
 #[test]
 fn a_large_action_runs_alone_in_the_smallest_window() {
-    let mut window = Window::new(0, 0, 16);
+    let mut window = open(16);
     for _ in 0..100 {
         window.tick(0, [Signal::Red]);
     }
@@ -68,13 +103,26 @@ fn a_large_action_runs_alone_in_the_smallest_window() {
     assert_eq!((window.room(0), window.room(10)), (1, 0));
 }
 
+#[test]
+fn a_window_counts_as_fewer_slots_only_while_a_sensor_is_red() {
+    let state = |size, red: &[&str]| WindowState {
+        size,
+        used: 0,
+        red: red.iter().map(|why| (*why).to_owned()).collect(),
+    };
+    assert_eq!(counted_slots(&state(20, &[]), 8), 8);
+    assert_eq!(counted_slots(&state(35, &["hot"]), 8), 3);
+    assert_eq!(counted_slots(&state(0, &["paused"]), 8), 8);
+    assert_eq!(counted_slots(&state(500, &["hot"]), 8), 8);
+}
+
 proptest! {
     #[test]
     fn it_stays_between_one_action_and_its_maximum(
         start in 0_u32..500, max in 0_u32..500, slots in 1_u16..64,
         ticks in prop::collection::vec((0_u32..1000, signal()), 0..200),
     ) {
-        let mut window = Window::new(start, max, slots);
+        let mut window = Window::new(WindowRules { start, max, ..WindowRules::default() }, slots);
         let top = if max == 0 { u32::from(slots) * 10 } else { max.max(10) };
         for (used, signal) in ticks {
             let before = window.size();
@@ -83,7 +131,7 @@ proptest! {
             prop_assert!((10..=top).contains(&after));
             match signal {
                 Signal::Red => prop_assert!(after <= before && (after < used || after == 10)),
-                Signal::Easing => prop_assert_eq!(after, before),
+                Signal::Hold | Signal::Easing => prop_assert_eq!(after, before),
                 Signal::Green => prop_assert!(after >= before),
             }
         }
@@ -91,7 +139,7 @@ proptest! {
 
     #[test]
     fn it_never_stays_shut_while_all_is_green(slots in 1_u16..64, reds in 0_u32..100, used in 1_u32..640) {
-        let mut window = Window::new(0, 0, slots);
+        let mut window = open(slots);
         for _ in 0..reds {
             window.tick(used, [Signal::Red]);
         }
@@ -105,7 +153,7 @@ proptest! {
 
     #[test]
     fn it_grows_when_it_keeps_an_action_out_and_not_when_hardly_used(used in 10_u32..600, slots in 8_u16..64) {
-        let mut window = Window::new(0, 0, slots);
+        let mut window = open(slots);
         window.tick(used, [Signal::Red]);
         let size = window.size();
         prop_assume!(!window.is_open());
@@ -129,6 +177,6 @@ proptest! {
                 (all, actions) = (more, actions + 1);
             }
         }
-        prop_assert!(Window::new(0, 0, slots).admits(points(actions, &all, &machine, slots), false));
+        prop_assert!(open(slots).admits(points(actions, &all, &machine, slots), false));
     }
 }

@@ -4,9 +4,9 @@ use std::path::{Path, PathBuf};
 
 use nix::sys::statvfs::statvfs;
 
-use super::{Kind, Reading, Sensor, SensorInput};
+use crate::{Kind, Reading, Sensor, SensorInput};
 
-pub(super) struct Disk {
+pub(crate) struct Disk {
     folder: PathBuf,
     left_percent: u8,
 }
@@ -22,7 +22,7 @@ struct Space {
 }
 
 impl Disk {
-    pub(super) fn new(folder: &Path, left_percent: u8) -> Self {
+    pub(crate) fn new(folder: &Path, left_percent: u8) -> Self {
         Self { folder: folder.to_owned(), left_percent }
     }
 
@@ -69,7 +69,7 @@ impl Sensor for Disk {
 
 #[cfg(test)]
 mod tests {
-    use policy::actions::Signal;
+    use policy::Signal;
 
     use super::*;
 
@@ -88,7 +88,7 @@ mod tests {
     #[test]
     fn it_reads_a_real_file_system() {
         let folder = tempfile::tempdir().unwrap();
-        assert_eq!(Disk::new(folder.path(), 0).read(SensorInput { starting: 0 }), Reading::green());
-        assert_eq!(Disk::new(folder.path(), 100).read(SensorInput { starting: 0 }).signal, Signal::Red);
+        assert_eq!(Disk::new(folder.path(), 0).read(SensorInput::default()), Reading::green());
+        assert_eq!(Disk::new(folder.path(), 100).read(SensorInput::default()).signal, Signal::Red);
     }
 }

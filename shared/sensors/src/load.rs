@@ -5,11 +5,11 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use policy::actions::Signal;
+use policy::Signal;
 
-use super::{Kind, Reading, Sensor, SensorInput};
+use crate::{Kind, Reading, Sensor, SensorInput};
 
-pub(super) struct Load {
+pub(crate) struct Load {
     file: PathBuf,
     most: f64,
     before: f64,
@@ -17,7 +17,7 @@ pub(super) struct Load {
 
 impl Load {
     /// `each` is the maximum load per processor or slot, whichever are more.
-    pub(super) fn new(proc: &Path, each: f64, slots: u16) -> Self {
+    pub(crate) fn new(proc: &Path, each: f64, slots: u16) -> Self {
         let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         let many = u16::try_from(processors).unwrap_or(u16::MAX).max(slots);
         Self { file: proc.join("loadavg"), most: each * f64::from(many), before: 0.0 }
@@ -61,7 +61,7 @@ mod tests {
         let mut sensor = Load::new(proc.path(), 0.5, 1000);
         let mut read = |loads: &str| {
             fs::write(proc.path().join("loadavg"), loads).unwrap();
-            sensor.read(SensorInput { starting: 0 }).signal
+            sensor.read(SensorInput::default()).signal
         };
         assert_eq!(read("499.00 700.1 1.00 1/999 12345\n"), Signal::Green);
         assert_eq!(read("501.00 1.00 1.00 1/999 12345\n"), Signal::Red);

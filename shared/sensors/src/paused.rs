@@ -3,15 +3,15 @@
 
 use std::{fs, path::Path, path::PathBuf};
 
-use super::{Kind, Reading, Sensor, SensorInput};
+use crate::{Kind, Reading, Sensor, SensorInput};
 
 /// Maximum number of characters of the reported reason.
 const REASON: usize = 200;
 
-pub(super) struct Paused(PathBuf);
+pub(crate) struct Paused(PathBuf);
 
 impl Paused {
-    pub(super) fn new(own: &Path) -> Self {
+    pub(crate) fn new(own: &Path) -> Self {
         Self(own.join("paused"))
     }
 }
@@ -38,7 +38,7 @@ impl Sensor for Paused {
 
 #[cfg(test)]
 mod tests {
-    use policy::actions::Signal;
+    use policy::Signal;
 
     use super::*;
 
@@ -46,7 +46,7 @@ mod tests {
     fn it_is_paused_as_long_as_the_file_is_there() {
         let folder = tempfile::tempdir().unwrap();
         let mut sensor = Paused::new(folder.path());
-        let mut read = || sensor.read(SensorInput { starting: 0 });
+        let mut read = || sensor.read(SensorInput::default());
         assert_eq!(read(), Reading::green());
         fs::write(folder.path().join("paused"), "a new kernel\n").unwrap();
         let reading = read();

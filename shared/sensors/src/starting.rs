@@ -1,12 +1,12 @@
 //! The number of actions that fetch their inputs. No more are requested than the limit allows, so this is red
 //! only at the limit.
 
-use super::{Kind, Reading, Sensor, SensorInput};
+use crate::{Kind, Reading, Sensor, SensorInput};
 
-pub(super) struct Starting(u16);
+pub(crate) struct Starting(u16);
 
 impl Starting {
-    pub(super) fn new(most: u16) -> Self {
+    pub(crate) fn new(most: u16) -> Self {
         Self(most)
     }
 }

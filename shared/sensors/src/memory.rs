@@ -5,35 +5,48 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use sandbox::{Version, memory_groups};
+use sandbox::{Version, control_groups};
 
-use super::{Kind, Reading, Sensor, SensorInput};
+use crate::{Kind, Reading, Sensor, SensorInput};
 
 /// A limit from this value on means no limit: version 1 reports `9223372036854771712` for that.
 const NO_LIMIT: u64 = 1 << 60;
 
 /// Memory of the machine or of a control group, in bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct MemoryState {
+pub struct MemoryState {
     /// The owner, for messages.
-    owner: String,
-    all: u64,
+    pub owner: String,
+    pub all: u64,
     /// Memory available without swapping or killing.
-    left: u64,
+    pub left: u64,
+}
+
+impl MemoryState {
+    /// Part that is available, from 0 to 1.
+    pub fn left_share(&self) -> f64 {
+        self.left as f64 / self.all.max(1) as f64
+    }
+}
+
+/// The state of which the smallest part is available.
+pub fn scarcest(states: Vec<MemoryState>) -> Option<MemoryState> {
+    states.into_iter().min_by(|a, b| a.left_share().total_cmp(&b.left_share()))
 }
 
 /// Memory available to actions in bytes: that of the machine, or less if control groups limit it. `proc` is
 /// the path of `/proc`.
-pub(crate) fn machine_memory(proc: &Path) -> io::Result<u64> {
-    let least = states(proc).into_iter().map(|state| state.all).min();
+pub fn machine_memory(proc: &Path) -> io::Result<u64> {
+    let least = memory_states(proc).into_iter().map(|state| state.all).min();
     least.ok_or_else(|| io::Error::other(format!("{} has no MemTotal", proc.join("meminfo").display())))
 }
 
-fn states(proc: &Path) -> Vec<MemoryState> {
+/// Memory of the machine, and of each control group of this process that limits it. `proc` is the path of `/proc`.
+pub fn memory_states(proc: &Path) -> Vec<MemoryState> {
     // A system without control groups has only the machine's memory.
     let read = |name: &str| fs::read_to_string(proc.join(name)).unwrap_or_default();
     let mut states: Vec<MemoryState> = of_machine(&read("meminfo")).into_iter().collect();
-    if let Some((version, groups)) = memory_groups(&read("self/cgroup"), &read("self/mountinfo")) {
+    if let Some((version, groups)) = control_groups("memory", &read("self/cgroup"), &read("self/mountinfo")) {
         states.extend(groups.iter().filter_map(|group| of_group(version, group)));
     }
     states
@@ -77,13 +90,13 @@ fn of_group(version: Version, group: &Path) -> Option<MemoryState> {
     Some(MemoryState { owner: format!("the control group {}", group.display()), all, left })
 }
 
-pub(super) struct Memory {
+pub(crate) struct Memory {
     proc: PathBuf,
     left_percent: u8,
 }
 
 impl Memory {
-    pub(super) fn new(proc: &Path, left_percent: u8) -> Self {
+    pub(crate) fn new(proc: &Path, left_percent: u8) -> Self {
         Self { proc: proc.to_owned(), left_percent }
     }
 }
@@ -98,12 +111,9 @@ impl Sensor for Memory {
     }
 
     fn read(&mut self, _: SensorInput) -> Reading {
-        let share = |state: &MemoryState| state.left as f64 / state.all.max(1) as f64 * 100.0;
-        let states = states(&self.proc);
-        let scarcest = states.iter().min_by(|a, b| share(a).total_cmp(&share(b)));
         let wanted = f64::from(self.left_percent);
-        match scarcest.map(|state| (state, share(state))) {
-            Some((state, left)) if left < wanted => Reading::red(format!(
+        match scarcest(memory_states(&self.proc)).map(|state| (state.left_share() * 100.0, state)) {
+            Some((left, state)) if left < wanted => Reading::red(format!(
                 "{left:.1} % of the memory of {} is free, below the minimum of {wanted} %",
                 state.owner
             )),
@@ -114,7 +124,7 @@ impl Sensor for Memory {
 
 #[cfg(test)]
 mod tests {
-    use policy::actions::Signal;
+    use policy::Signal;
     use tempfile::TempDir;
 
     use super::*;
@@ -153,7 +163,7 @@ mod tests {
         }
 
         fn read(&self) -> Reading {
-            Memory::new(&self.proc(), 5).read(SensorInput { starting: 0 })
+            Memory::new(&self.proc(), 5).read(SensorInput::default())
         }
     }
 

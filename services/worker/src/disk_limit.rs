@@ -1,0 +1,44 @@
+//! Ends builds whose files are larger than they may be.
+
+use std::{path::PathBuf, sync::Arc, time::Duration};
+
+use disk::Used;
+use service::ServiceError;
+use tokio::time::Instant;
+use tracing::{info, warn};
+
+use crate::{shared::Shared, stop::Cause};
+
+/// Minimum time between two measurements.
+const INTERVAL: Duration = Duration::from_millis(200);
+/// Measuring uses at most one part in this many of a processor.
+const SHARE: u32 = 20;
+
+/// Measures the workspaces of builds that have a limit, until the worker ends.
+pub(crate) async fn serve(shared: Arc<Shared>) -> Result<(), ServiceError> {
+    let mut begun = shared.workspaces.begun();
+    loop {
+        let limited = shared.workspaces.disk_limits();
+        if limited.is_empty() {
+            // The sender lives as long as the workspaces.
+            let _ = begun.changed().await;
+            continue;
+        }
+        let started = Instant::now();
+        for (number, allowed) in limited {
+            let folder = shared.folder.path().join(number.to_string());
+            let used = measure(folder).await;
+            if used > allowed {
+                info!(workspace = number, used, allowed, "ending a build whose files are too large");
+                shared.workspaces.stop(number, Cause::OverDisk { used, allowed });
+                shared.workspaces.set_disk_limit(number, None);
+            }
+        }
+        tokio::time::sleep((started.elapsed() * SHARE).max(INTERVAL)).await;
+    }
+}
+
+async fn measure(folder: PathBuf) -> u64 {
+    let measured = tokio::task::spawn_blocking(move || Used::of(&folder).bytes).await;
+    measured.inspect_err(|error| warn!(%error, "cannot measure a workspace")).unwrap_or_default()
+}

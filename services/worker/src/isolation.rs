@@ -1,0 +1,191 @@
+//! How the builds of this worker are separated from the machine: what it offers, and what a build gets.
+
+use std::{path::Path, sync::Arc};
+
+use model::{BuildRequirements, WorkerProperties};
+use sandbox::{Bubblewrap, Network, SandboxError, WorkspaceSandbox};
+use service::ServiceError;
+use settings::{BuildNetwork, BuildSandbox, SandboxKind, SandboxSettings, WorkerSettings};
+use tracing::{info, warn};
+
+use crate::folder::WorkerFolder;
+
+/// Requirement that chooses the sandbox of a build.
+const SANDBOX: &str = "sandbox";
+/// Requirement that chooses the network of a build.
+const NETWORK: &str = "network";
+
+/// The sandboxes that builds may have here.
+pub(crate) struct Isolation {
+    choices: Choices,
+    /// One for each network; empty if this machine does not support them.
+    sandboxes: Vec<(BuildNetwork, Arc<WorkspaceSandbox>)>,
+}
+
+/// What a build gets, and what it may ask for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Choices {
+    /// The network of the sandbox of a build that asks for nothing; without one, it has no sandbox.
+    usual: Option<BuildNetwork>,
+    /// Whether the machine supports sandboxes.
+    supported: bool,
+    /// Whether builds may ask for less isolation than usual.
+    less: bool,
+}
+
+impl Choices {
+    /// The network of the sandbox that the build gets; `None`: no sandbox. Dispatchers offer builds only to workers that
+    /// have what they require.
+    fn of(self, requirements: &BuildRequirements) -> Option<BuildNetwork> {
+        let asked = |name: &str| requirements.iter().find(|(it, _)| *it == name).map(|(_, value)| value);
+        let network = asked(NETWORK)
+            .and_then(|name| BuildNetwork::ALL.into_iter().find(|network| network.as_str() == name))
+            .filter(|network| self.networks().contains(network));
+        if asked(SANDBOX) == Some(SandboxKind::None.as_str()) && self.kinds().contains(&SandboxKind::None) {
+            return None;
+        }
+        if asked(SANDBOX) == Some(SandboxKind::Bubblewrap.as_str()) && self.supported {
+            return Some(network.or(self.usual).unwrap_or(BuildNetwork::Host));
+        }
+        match (network, self.usual) {
+            // Without a sandbox the network is that of the machine.
+            (None | Some(BuildNetwork::Host), None) => None,
+            (network, usual) => network.or(usual),
+        }
+    }
+
+    fn kinds(self) -> Vec<SandboxKind> {
+        let (bubblewrap, none) = (SandboxKind::Bubblewrap, SandboxKind::None);
+        match (self.usual, self.less) {
+            (Some(_), true) => vec![bubblewrap, none],
+            (Some(_), false) => vec![bubblewrap],
+            (None, _) if self.supported => vec![none, bubblewrap],
+            (None, _) => vec![none],
+        }
+    }
+
+    fn networks(self) -> Vec<BuildNetwork> {
+        let usual = self.usual.unwrap_or(BuildNetwork::Host);
+        let offered =
+            |network: &BuildNetwork| *network == usual || self.supported && (self.less || *network > usual);
+        let mut networks: Vec<BuildNetwork> = BuildNetwork::ALL.into_iter().filter(offered).collect();
+        // The usual one comes first.
+        networks.sort_by_key(|network| (*network != usual, *network));
+        networks
+    }
+}
+
+impl Isolation {
+    /// Prepares the sandboxes that the settings want and this machine supports; fails if it does not support the usual one.
+    pub(crate) async fn new(
+        settings: &WorkerSettings,
+        folder: &WorkerFolder,
+        program: &Path,
+    ) -> Result<Self, ServiceError> {
+        let with = |network| Arc::new(sandbox(settings, folder, network));
+        let sandboxes = BuildNetwork::ALL.map(|network| (network, with(network)));
+        let usual = sandbox(settings, folder, settings.network);
+        let checked = usual.check(program, folder.path()).await;
+        let less = settings.sandbox_by_request;
+        let choices = match (settings.sandbox, checked) {
+            (BuildSandbox::Bubblewrap, Err(error)) => {
+                return Err(ServiceError::failed("preparing the sandbox of builds", error));
+            }
+            (BuildSandbox::None, checked) => Choices { usual: None, supported: checked.is_ok(), less },
+            (BuildSandbox::Bubblewrap | BuildSandbox::Auto, Ok(())) => {
+                info!(network = settings.network.as_str(), "builds run in a sandbox");
+                Choices { usual: Some(settings.network), supported: true, less }
+            }
+            (BuildSandbox::Auto, Err(error)) => {
+                warn_of(&error);
+                Choices { usual: None, supported: false, less }
+            }
+        };
+        let sandboxes = if choices.supported { sandboxes.to_vec() } else { Vec::new() };
+        Ok(Self { choices, sandboxes })
+    }
+
+    /// The properties of the worker by which builds choose, and those of its settings.
+    pub(crate) fn properties(&self, own: &WorkerProperties) -> WorkerProperties {
+        let kinds = self.choices.kinds().iter().map(|kind| kind.as_str().to_owned()).collect();
+        let networks = self.choices.networks().iter().map(|network| network.as_str().to_owned()).collect();
+        let mut all = own.clone();
+        all.0.insert(SANDBOX.to_owned(), kinds);
+        all.0.insert(NETWORK.to_owned(), networks);
+        all
+    }
+
+    /// The sandbox of a build; `None`: it runs without.
+    pub(crate) fn of(&self, requirements: &BuildRequirements) -> Option<Arc<WorkspaceSandbox>> {
+        let wanted = self.choices.of(requirements)?;
+        self.sandboxes.iter().find(|(network, _)| *network == wanted).map(|(_, sandbox)| Arc::clone(sandbox))
+    }
+}
+
+fn warn_of(error: &SandboxError) {
+    let error = telemetry::error_chain(error);
+    warn!(error, "builds run without a sandbox, because this machine does not support it (build_sandbox)");
+}
+
+fn sandbox(settings: &WorkerSettings, folder: &WorkerFolder, network: BuildNetwork) -> WorkspaceSandbox {
+    let SandboxSettings { read_only, hidden, filter } = settings.sandboxes.clone();
+    let network = match network {
+        BuildNetwork::Host => Network::Host,
+        BuildNetwork::Loopback => Network::Loopback,
+        BuildNetwork::None => Network::None,
+    };
+    let tmp_bytes_max = settings.limits.memory_bytes;
+    let bubblewrap = Bubblewrap { filter, tmp_bytes_max, ..Bubblewrap::default() };
+    let bubblewrap = bubblewrap.showing(read_only).hiding(hidden);
+    WorkspaceSandbox { bubblewrap, network, programs: folder.programs() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn choices(usual: Option<BuildNetwork>, less: bool) -> Choices {
+        Choices { usual, supported: true, less }
+    }
+
+    fn requirements(asked: &[(&str, &str)]) -> BuildRequirements {
+        BuildRequirements(asked.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect())
+    }
+
+    #[test]
+    fn a_build_may_always_ask_for_more_isolation() {
+        let plain = choices(None, false);
+        assert_eq!(plain.of(&requirements(&[])), None);
+        assert_eq!(plain.of(&requirements(&[("network", "host")])), None);
+        assert_eq!(plain.of(&requirements(&[("network", "none")])), Some(BuildNetwork::None));
+        assert_eq!(plain.of(&requirements(&[("sandbox", "bubblewrap")])), Some(BuildNetwork::Host));
+        let both = requirements(&[("sandbox", "bubblewrap"), ("network", "loopback")]);
+        assert_eq!(plain.of(&both), Some(BuildNetwork::Loopback));
+        assert_eq!(plain.kinds(), [SandboxKind::None, SandboxKind::Bubblewrap]);
+        assert_eq!(plain.networks(), BuildNetwork::ALL);
+    }
+
+    #[test]
+    fn less_isolation_is_given_only_where_the_settings_allow_it() {
+        let less = requirements(&[("sandbox", "none"), ("network", "host")]);
+        let strict = choices(Some(BuildNetwork::Loopback), false);
+        assert_eq!(
+            (strict.kinds(), strict.of(&less)),
+            (vec![SandboxKind::Bubblewrap], Some(BuildNetwork::Loopback))
+        );
+        assert_eq!(strict.networks(), [BuildNetwork::Loopback, BuildNetwork::None]);
+        let open = choices(Some(BuildNetwork::Loopback), true);
+        assert_eq!(open.of(&less), None);
+        assert_eq!(open.networks(), [BuildNetwork::Loopback, BuildNetwork::Host, BuildNetwork::None]);
+    }
+
+    #[test]
+    fn a_machine_without_sandboxes_offers_none() {
+        let without = Choices { usual: None, supported: false, less: false };
+        assert_eq!(
+            (without.kinds(), without.networks()),
+            (vec![SandboxKind::None], vec![BuildNetwork::Host])
+        );
+        assert_eq!(without.of(&requirements(&[("sandbox", "bubblewrap")])), None);
+    }
+}

@@ -1,0 +1,87 @@
+//! The limits of a build: which apply, and what exceeding one means.
+
+use model::{BuildLimits, BuildRecord, Reason, ReasonCode};
+use sandbox::{CpuLimits, WorkspaceBounds};
+use settings::WorkerSettings;
+use shim::{Cause, Limit, Over};
+
+/// The limits of the build and of its workspace together. After attempts that ran out of memory, the build gets more.
+pub(crate) fn of(record: &BuildRecord, settings: &WorkerSettings) -> BuildLimits {
+    let mut limits = record.build.limits;
+    if let Some(factor) = settings.out_of_memory_factor
+        && record.queue.retry.as_ref().is_some_and(|retry| retry.reason.code == ReasonCode::OutOfMemory)
+    {
+        let attempts = i32::try_from(record.attempt.0).unwrap_or(i32::MAX).saturating_sub(1);
+        limits.memory_bytes = limits.memory_bytes.map(|bytes| grown(bytes, factor.powi(attempts)));
+    }
+    limits.least(settings.limits)
+}
+
+fn grown(bytes: u64, factor: f64) -> u64 {
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a cast from f64 saturates")]
+    let grown = (bytes as f64 * factor) as u64;
+    grown
+}
+
+/// Whether an attempt that ran out of memory is followed by one with more.
+pub(crate) fn may_have_more(record: &BuildRecord, limits: &BuildLimits, settings: &WorkerSettings) -> bool {
+    let most = settings.limits.memory_bytes.unwrap_or(u64::MAX);
+    settings.out_of_memory_factor.is_some()
+        && record.build.limits.memory_bytes.is_some()
+        && limits.memory_bytes.is_some_and(|bytes| bytes < most)
+        && record.attempt < record.build.max_attempts
+}
+
+/// The limits that control groups and the shim enforce.
+pub(crate) fn bounds(limits: &BuildLimits, settings: &WorkerSettings) -> WorkspaceBounds {
+    WorkspaceBounds {
+        memory_bytes: limits.memory_bytes,
+        processes: limits.processes,
+        cpu: CpuLimits { millis: limits.cpu_millis, weight: settings.cpu_weight },
+    }
+}
+
+/// Why a build failed that exceeded a limit.
+pub(crate) fn over(cause: Cause) -> Option<Reason> {
+    let memory = |more: String| Reason {
+        code: ReasonCode::OutOfMemory,
+        message: format!(
+            "the build needed more memory than it may use (memory_bytes of its limits, or workspace_memory_bytes){more}"
+        ),
+    };
+    match cause {
+        Cause::OutOfMemory => Some(memory(String::new())),
+        Cause::OverLimit(Over { limit: Limit::Memory, allowed, used }) => {
+            Some(memory(format!(": {used} bytes of {allowed}")))
+        }
+        Cause::OverLimit(Over { limit: Limit::Processes, allowed, .. }) => Some(Reason {
+            code: ReasonCode::TooManyProcesses,
+            message: format!(
+                "the build had more processes and threads than the {allowed} that it may have (processes of its limits, \
+                 or workspace_processes_max)"
+            ),
+        }),
+        Cause::OverLimit(_) | Cause::Ended | Cause::Killed | Cause::Deadline | Cause::OutputTooLarge(..) => {
+            None
+        }
+    }
+}
+
+/// Why a build failed that printed more than `allowed` bytes.
+pub(crate) fn too_much_output(allowed: u64) -> Reason {
+    Reason {
+        code: ReasonCode::TooMuchOutput,
+        message: format!("the build printed more than {allowed} bytes (output_bytes of its limits)"),
+    }
+}
+
+/// Why a build failed whose files were larger than `allowed` bytes.
+pub(crate) fn too_much_disk(used: u64, allowed: u64) -> Reason {
+    Reason {
+        code: ReasonCode::TooMuchDisk,
+        message: format!(
+            "the files of the build had {used} bytes, and it may have {allowed} (disk_bytes of its limits, or \
+             workspace_disk_bytes)"
+        ),
+    }
+}
