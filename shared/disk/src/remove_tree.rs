@@ -16,7 +16,7 @@ pub const REMOVING: &str = ".removing-";
 ///
 /// Fails if an entry cannot be removed; the others may be removed or not.
 pub fn remove_tree(path: &Path) -> io::Result<()> {
-    let flat = new_folder_beside(path)?;
+    let flat = room_for_folder_beside(path)?;
     let mut left = Vec::new();
     let mut moved = 0_u64;
     let mut move_away = |folder: &Path, left: &mut Vec<PathBuf>| {
@@ -55,6 +55,37 @@ fn move_folder(from: &Path, to: &Path) -> io::Result<()> {
         accessible()?;
     }
     fs::rename(from, to)
+}
+
+/// Makes a folder beside `path`. On a disk without a free inode, entries of `path` make room for it: other processes may take
+/// the room of the first ones.
+fn room_for_folder_beside(path: &Path) -> io::Result<PathBuf> {
+    loop {
+        match new_folder_beside(path) {
+            Err(error) if error.kind() == io::ErrorKind::StorageFull && path.is_dir() => remove_one(path)?,
+            made => return made,
+        }
+    }
+}
+
+/// Removes one entry that is no folder, or the deepest folder on the way to it. Fails if `path` itself is all there is.
+fn remove_one(path: &Path) -> io::Result<()> {
+    let mut folder = path.to_owned();
+    loop {
+        let mut below = None;
+        for entry in fs::read_dir(&folder)? {
+            let entry = entry?;
+            if !entry.file_type()?.is_dir() {
+                return fs::remove_file(entry.path());
+            }
+            below = Some(entry.path());
+        }
+        match below {
+            Some(deeper) => folder = deeper,
+            None if folder == path => return Err(io::ErrorKind::StorageFull.into()),
+            None => return fs::remove_dir(&folder),
+        }
+    }
 }
 
 fn new_folder_beside(path: &Path) -> io::Result<PathBuf> {
@@ -100,6 +131,46 @@ mod tests {
         remove_tree(&root).unwrap();
         let left: Vec<_> = fs::read_dir(place.path()).unwrap().map(|it| it.unwrap().file_name()).collect();
         assert_eq!(left, ["kept"]);
+    }
+
+    /// A file system in memory with this number of inodes; `None` where nothing can be mounted.
+    struct Mounted(tempfile::TempDir);
+
+    impl Mounted {
+        fn new(inodes: u32) -> Option<Self> {
+            let folder = tempfile::tempdir().unwrap();
+            let options = format!("size=4M,nr_inodes={inodes}");
+            let mut mount = std::process::Command::new("mount");
+            mount.args(["-t", "tmpfs", "-o", &options, "tmpfs"]).arg(folder.path());
+            mount.output().is_ok_and(|output| output.status.success()).then(|| Self(folder))
+        }
+    }
+
+    impl Drop for Mounted {
+        fn drop(&mut self) {
+            let _ = std::process::Command::new("umount").arg(self.0.path()).status();
+        }
+    }
+
+    #[test]
+    fn a_folder_is_removed_although_the_disk_has_no_free_inode() {
+        let Some(disk) = Mounted::new(50) else { return };
+        for (name, of_folders) in [("files", false), ("folders", true)] {
+            let root = disk.0.path().join(name);
+            fs::create_dir_all(root.join("deep")).unwrap();
+            let mut number = 0;
+            loop {
+                let path = root.join("deep").join(number.to_string());
+                let made = if of_folders { fs::create_dir(&path) } else { fs::write(&path, "") };
+                if made.is_err() {
+                    break;
+                }
+                number += 1;
+            }
+            assert!(number > 10 && fs::create_dir(disk.0.path().join("more")).is_err());
+            remove_tree(&root).unwrap();
+            assert_eq!(fs::read_dir(disk.0.path()).unwrap().count(), 0);
+        }
     }
 
     #[test]
