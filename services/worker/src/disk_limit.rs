@@ -16,12 +16,10 @@ const SHARE: u32 = 20;
 
 /// Measures the workspaces of builds that have a limit, until the worker ends.
 pub(crate) async fn serve(shared: Arc<Shared>) -> Result<(), ServiceError> {
-    let mut begun = shared.workspaces.begun();
     loop {
         let limited = shared.workspaces.disk_limits();
         if limited.is_empty() {
-            // The sender lives as long as the workspaces.
-            let _ = begun.changed().await;
+            shared.workspaces.limited.notified().await;
             continue;
         }
         let started = Instant::now();

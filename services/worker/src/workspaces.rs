@@ -91,8 +91,12 @@ pub(crate) struct Workspaces {
     faults: Mutex<Faults>,
     /// What limits the number of builds.
     admission: Mutex<Admission>,
+    /// Whether the last heartbeat said that a sensor allows no build.
+    said_closed: AtomicBool,
     /// Changes when a workspace starts a build.
     begun: watch::Sender<()>,
+    /// Signalled when a build starts whose files are limited.
+    pub(crate) limited: Notify,
     /// Signalled when the dispatchers' view is out of date: send a heartbeat now.
     pub(crate) announce: Notify,
     /// Signalled when a workspace has new tool servers.
@@ -142,7 +146,9 @@ impl Workspaces {
             store_away: Mutex::default(),
             faults: Mutex::default(),
             admission: Mutex::new(Admission::new(window)),
+            said_closed: AtomicBool::new(false),
             begun: watch::Sender::new(()),
+            limited: Notify::new(),
             announce: Notify::new(),
             tools: Notify::new(),
             closing: CancellationToken::new(),
@@ -211,11 +217,10 @@ impl Workspaces {
     pub(crate) fn apply_readings(&self, readings: Readings, memory: Option<MemoryRoom>) -> WindowState {
         let running = running(&self.all.lock());
         let mut admission = self.admission.lock();
-        let look =
-            |admission: &Admission| (admission.room(running), admission.closed_because(running).is_some());
-        let before = look(&admission);
+        let before = admission.room(running);
         admission.apply(readings, memory, running);
-        if look(&admission) != before {
+        let is_closed = admission.closed_because(running).is_some();
+        if admission.room(running) != before || is_closed != self.said_closed.load(Ordering::Relaxed) {
             self.announce.notify_one();
         }
         admission.state(running)
@@ -247,8 +252,9 @@ impl Workspaces {
         self.begun.subscribe()
     }
 
-    /// Whether the worker accepts offers.
+    /// Whether the worker accepts offers, for a heartbeat.
     pub(crate) fn status(&self) -> WorkerStatus {
+        self.said_closed.store(self.sensors_closed().is_some(), Ordering::Relaxed);
         if self.is_draining() {
             WorkerStatus::Draining
         } else if self.closed_because().is_some() {
@@ -337,7 +343,9 @@ impl Workspaces {
         if let Some(workspace) = self.all.lock().get_mut(usize::from(number)) {
             workspace.disk_bytes_max = bytes_max;
         }
-        self.begun.send_replace(());
+        if bytes_max.is_some() {
+            self.limited.notify_one();
+        }
     }
 
     /// The workspaces with a build whose files are limited, and the limits.
@@ -440,6 +448,10 @@ impl Workspaces {
             impossible!("workspace {number} does not exist, but changes its state");
         }
         self.idle.notify_waiters();
+        // The end of a build may leave room that no sensor has to be read for.
+        if self.said_closed.load(Ordering::Relaxed) && self.sensors_closed().is_none() {
+            self.announce.notify_one();
+        }
         if begins {
             self.begun.send_replace(());
         }
@@ -460,5 +472,31 @@ impl Workspaces {
     /// The receiving ends of workspace `number`; available once.
     pub(crate) fn take_receivers(&self, number: u16) -> Option<WorkspaceReceivers> {
         self.all.lock().get_mut(usize::from(number))?.receivers.take()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::FutureExt as _;
+    use model::BuildId;
+
+    use super::*;
+
+    fn busy() -> Phase {
+        let key = BuildKey { group: "g".parse().unwrap(), id: BuildId::generate() };
+        Phase::Busy { key, attempt: Attempt::FIRST, stop: Stop::default() }
+    }
+
+    #[tokio::test]
+    async fn the_end_of_a_build_that_leaves_room_is_announced_at_once() {
+        let workspaces = Workspaces::new(4, None);
+        (0..2).for_each(|number| workspaces.set(number, busy()));
+        let readings = Readings { red: vec!["no memory is left".to_owned()], ..Readings::default() };
+        workspaces.apply_readings(readings, Some(MemoryRoom { running: 2, room: 0 }));
+        assert!(workspaces.announce.notified().now_or_never().is_some());
+        assert_eq!(workspaces.status(), WorkerStatus::Full);
+        workspaces.set_ending(0, None);
+        assert!(workspaces.announce.notified().now_or_never().is_some());
+        assert_eq!(workspaces.status(), WorkerStatus::Ready);
     }
 }
