@@ -22,6 +22,10 @@ impl Avoided {
         self.0.remove(key);
     }
 
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     pub(crate) fn of(&self, key: &BuildKey) -> &[WorkerId] {
         self.0.get(key).map_or(&[], Vec::as_slice)
     }

@@ -9,7 +9,7 @@ use std::{
 use bus::Stored;
 use index::{CommitLimits, Heads, Held, Index, Pick, WaitingBuild, WaitingGroup};
 use invariant::impossible;
-use model::{BuildKey, BuildRequirements, Group, Millis, Occupancy, WorkerId, WorkspaceKind};
+use model::{BuildKey, BuildRequirements, Group, Millis, Occupancy, WorkspaceKind};
 use policy::{
     IdleWorkspaces, Lending, Placement, Random, Taken, place,
     workspace::{BuildKeys, Wish, live_keys},
@@ -200,7 +200,11 @@ impl Dispatcher {
         let (keys, records): (Vec<_>, Vec<_>) =
             self.read_warm(heads, &placed).await?.into_iter().map(Option::unzip).unzip();
         let required = placed.iter().map(|placement| &placement.build.build.traits.requirements);
-        let avoided = self.avoided(heads, &placed);
+        let to_place = placed.iter().filter_map(|placement| {
+            let (head, build) = (head_of(heads, placement)?, &placement.build.build);
+            Some((BuildKey { group: head.group.clone(), id: build.id }, &build.traits.requirements))
+        });
+        let avoided = self.workers.avoided(to_place).unwrap_or_else(|| vec![Vec::new(); placed.len()]);
         let wishes: Vec<Wish<'_>> = required
             .zip(&keys)
             .zip(&avoided)
@@ -243,17 +247,6 @@ impl Dispatcher {
     fn idle(&self, heads: &Heads, usable: usize) -> IdleWorkspaces {
         let kept = self.settings.emergency_workspaces;
         IdleWorkspaces { usable, all: heads.all_idle, kept }
-    }
-
-    /// For each placed build: the workers that must not run it.
-    fn avoided(&self, heads: &Heads, placed: &[Placement<Startable>]) -> Vec<Vec<WorkerId>> {
-        let of = |placement: &Placement<Startable>| {
-            let head = head_of(heads, placement)?;
-            let build = &placement.build.build;
-            let key = BuildKey { group: head.group.clone(), id: build.id };
-            Some(self.workers.avoided(&key, &build.traits.requirements))
-        };
-        placed.iter().map(|placement| of(placement).unwrap_or_default()).collect()
     }
 
     /// For each placed build that requests a warm workspace: the keys by which it is chosen, and the record with them.

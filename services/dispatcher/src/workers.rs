@@ -115,18 +115,32 @@ impl Workers {
         }
     }
 
-    /// The workers that must not run the build: they gave it back, and another worker that accepts builds can run it.
-    pub(crate) fn avoided(&self, key: &BuildKey, requirements: &BuildRequirements) -> Vec<WorkerId> {
+    /// For each of the builds, the workers that must not run it: they gave it back, and another worker that accepts builds can
+    /// run it. `None`: no build avoids any.
+    pub(crate) fn avoided<'a>(
+        &self,
+        builds: impl Iterator<Item = (BuildKey, &'a BuildRequirements)>,
+    ) -> Option<Vec<Vec<WorkerId>>> {
         let known = self.0.lock();
-        let avoided = known.avoided.of(key);
+        if known.avoided.is_empty() {
+            return None;
+        }
         let now = Instant::now();
-        let is_other = |(id, worker): (&WorkerId, &Worker)| {
-            worker.until > now
-                && worker.status == WorkerStatus::Ready
-                && !avoided.contains(id)
-                && can_run(&worker.offers, requirements)
+        let of = |(key, requirements): (BuildKey, &BuildRequirements)| {
+            let avoided = known.avoided.of(&key);
+            let is_other = |(id, worker): (&WorkerId, &Worker)| {
+                worker.until > now
+                    && worker.status == WorkerStatus::Ready
+                    && !avoided.contains(id)
+                    && can_run(&worker.offers, requirements)
+            };
+            if !avoided.is_empty() && known.workers.iter().any(is_other) {
+                avoided.to_vec()
+            } else {
+                Vec::new()
+            }
         };
-        if !avoided.is_empty() && known.workers.iter().any(is_other) { avoided.to_vec() } else { Vec::new() }
+        Some(builds.map(of).collect())
     }
 
     /// Numbers of live workers.
