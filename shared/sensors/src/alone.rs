@@ -116,25 +116,27 @@ impl Inner {
         if held.alone || self.is_wanted_elsewhere() {
             return false;
         }
-        if held.together == 0 && self.run.try_lock_shared().is_err() {
+        if held.together == 0 && is_locked_elsewhere(&self.run.try_lock_shared()) {
             return false;
         }
         held.together += 1;
         true
     }
 
-    /// Whether work of another process wants to be alone, or is. Without support for locks, nothing does.
+    /// Whether work of another process wants to be alone, or is.
     fn is_wanted_elsewhere(&self) -> bool {
-        match self.seen.try_lock_shared() {
-            Ok(()) => {
-                // A file that cannot be unlocked was not locked.
-                let _ = self.seen.unlock();
-                false
-            }
-            Err(TryLockError::WouldBlock) => true,
-            Err(TryLockError::Error(_)) => false,
+        let is_wanted = is_locked_elsewhere(&self.seen.try_lock_shared());
+        if !is_wanted {
+            // A file that cannot be unlocked was not locked.
+            let _ = self.seen.unlock();
         }
+        is_wanted
     }
+}
+
+/// Whether another process has the lock. On a file system without locks, no process has it: nothing waits there for ever.
+fn is_locked_elsewhere(tried: &Result<(), TryLockError>) -> bool {
+    matches!(tried, Err(TryLockError::WouldBlock))
 }
 
 /// The wish of this process to be alone, which ends with it unless it is granted.
@@ -153,13 +155,13 @@ impl<'a> Wish<'a> {
         let mut held = self.inner.held.lock();
         if !self.is_announced {
             // One after another: also those of this process.
-            if held.alone || self.inner.wanted.try_lock().is_err() {
+            if held.alone || is_locked_elsewhere(&self.inner.wanted.try_lock()) {
                 return false;
             }
             held.alone = true;
             self.is_announced = true;
         }
-        held.together == 0 && self.inner.run.try_lock().is_ok()
+        held.together == 0 && !is_locked_elsewhere(&self.inner.run.try_lock())
     }
 }
 
