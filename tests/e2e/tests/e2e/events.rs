@@ -31,11 +31,11 @@ async fn archived(client: &Client, wanted: &ToolInvocationsRequest) -> ToolInvoc
     }
 }
 
-/// Bazel waited at most a second for its events after the time in `BuildFinished`.
+/// Bazel did not wait for its events after the time in `BuildFinished`: what it waits for takes minutes.
 fn ended_at_once(call: &ToolInvocationView, ended: Millis) {
     let waited = ended.0 - call.finished_at_ms.unwrap().0;
     println!("{waited} ms from the end of the build to the end of Bazel");
-    assert!(waited <= 1000, "{waited} ms: {call:?}");
+    assert!(waited <= 5000, "{waited} ms: {call:?}");
 }
 
 /// Its targets and tests are those of the build.

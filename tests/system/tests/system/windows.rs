@@ -2,8 +2,9 @@
 
 use std::{fs, path::PathBuf, time::Duration};
 
+use bus::Subject;
 use farm::{Builder, Farm, SOON};
-use model::{BuildKey, Outcome, State, WindowState, WorkerStatus, WorkspaceState};
+use model::{BuildKey, Heartbeat, Outcome, State, WindowState, WorkerStatus, WorkspaceState};
 
 use crate::{
     acting,
@@ -46,28 +47,40 @@ struct Seen {
     closed: usize,
 }
 
-async fn seen(farm: &Farm) -> Option<Seen> {
-    let view = farm.client().workers().await.unwrap().into_iter().next()?;
-    let heartbeat = view.heartbeat;
-    let count = |is: fn(&WorkspaceState) -> bool| heartbeat.workspaces.iter().filter(|it| is(it)).count();
-    Some(Seen {
-        status: heartbeat.status,
-        busy: count(|it| matches!(it, WorkspaceState::Busy { .. })),
-        closed: count(|it| matches!(it, WorkspaceState::Closed { .. })),
-        window: heartbeat.window,
-        short: heartbeat.short,
-    })
+impl Seen {
+    fn new(heartbeat: Heartbeat) -> Self {
+        let count = |is: fn(&WorkspaceState) -> bool| heartbeat.workspaces.iter().filter(|it| is(it)).count();
+        Self {
+            status: heartbeat.status,
+            busy: count(|it| matches!(it, WorkspaceState::Busy { .. })),
+            closed: count(|it| matches!(it, WorkspaceState::Closed { .. })),
+            window: heartbeat.window,
+            short: heartbeat.short,
+        }
+    }
 }
 
-async fn seen_when(farm: &Farm, what: &str, is: impl Fn(&Seen) -> bool) -> Seen {
-    let end = tokio::time::Instant::now() + SOON;
-    loop {
-        let found = seen(farm).await;
-        match found {
-            Some(found) if is(&found) => return found,
-            other => assert!(tokio::time::Instant::now() < end, "waited for {what}: {other:#?}"),
+/// All heartbeats of the only worker: also a state that it leaves soon is seen.
+struct Beats(bus::Listener<Heartbeat>);
+
+impl Beats {
+    async fn of(farm: &Farm) -> Self {
+        let beats = Self(farm.bus().listen(&()).await.unwrap());
+        farm.bus().signal(&Subject::Announce).await.unwrap();
+        beats
+    }
+
+    async fn until(&mut self, what: &str, is: impl Fn(&Seen) -> bool) -> Seen {
+        let mut last = None;
+        let end = tokio::time::Instant::now() + SOON;
+        while let Ok(Some(beat)) = tokio::time::timeout_at(end, self.0.next()).await {
+            let seen = Seen::new(beat.content);
+            if is(&seen) {
+                return seen;
+            }
+            last = Some(seen);
         }
-        tokio::time::sleep(Duration::from_millis(10)).await;
+        panic!("waited for {what}: {last:#?}");
     }
 }
 
@@ -86,7 +99,8 @@ async fn metric(farm: &Farm, service: &str, line: &str) -> Option<f64> {
 async fn the_window_of_a_worker_grows_is_cut_closes_and_opens_again() {
     let file = SensorFile::new();
     let farm = with_sensor(Farm::builder().without("gateway").workspaces(8), &file.name()).start().await;
-    let start = seen_when(&farm, "a quarter of the workspaces", |it| it.closed == 6).await;
+    let mut beats = Beats::of(&farm).await;
+    let start = beats.until("a quarter of the workspaces", |it| it.closed == 6).await;
     assert_eq!((start.status, start.window.size), (WorkerStatus::Ready, 20));
     let gate = |number: usize| farm.folder().join(format!("gate-{number}"));
     let waits = |number| format!("while [ ! -e {} ]; do sleep 0.02; done", gate(number).display());
@@ -95,9 +109,9 @@ async fn the_window_of_a_worker_grows_is_cut_closes_and_opens_again() {
         keys.push(farm.submit("g", script(&waits(number))).await);
     }
     // Slow start: it doubles while it is used and all is green.
-    seen_when(&farm, "all workspaces in use", |it| it.busy == 8 && it.window.size == 80).await;
+    beats.until("all workspaces in use", |it| it.busy == 8 && it.window.size == 80).await;
     fs::write(file.path(), "3 hot").unwrap();
-    let cut = seen_when(&farm, "a cut below what runs", |it| it.window.size == 60).await;
+    let cut = beats.until("a cut below what runs", |it| it.window.size == 60).await;
     assert_eq!((cut.status, cut.window.used), (WorkerStatus::Full, 80));
     assert!(cut.short.unwrap().contains("is 3, above the maximum of 1: hot"));
     let listed = farm.cli(&["workers"]).await.stdout;
@@ -109,13 +123,13 @@ async fn the_window_of_a_worker_grows_is_cut_closes_and_opens_again() {
         fs::write(gate(number), "").unwrap();
         ended_as(&farm, &keys[number], Outcome::Succeeded).await;
     }
-    seen_when(&farm, "six builds", |it| it.busy == 6).await;
+    beats.until("six builds", |it| it.busy == 6).await;
     tokio::time::sleep(Duration::from_millis(500)).await;
     assert_eq!(running(&farm, &keys).await, 6, "a red sensor lets nothing start");
     // Green again, it grows by one build at a time.
     fs::write(file.path(), "0").unwrap();
-    seen_when(&farm, "room for one more build", |it| it.window.size == 70).await;
-    seen_when(&farm, "all workspaces in use", |it| it.busy == 8).await;
+    beats.until("room for one more build", |it| (it.busy, it.closed) == (6, 1)).await;
+    beats.until("all workspaces in use", |it| it.busy == 8).await;
     (2..12).for_each(|number| fs::write(gate(number), "").unwrap());
     for key in &keys {
         ended_as(&farm, key, Outcome::Succeeded).await;
@@ -123,7 +137,7 @@ async fn the_window_of_a_worker_grows_is_cut_closes_and_opens_again() {
     // An operator pauses the idle worker.
     let paused = farm.data().join("workspaces/paused");
     fs::write(&paused, "a new kernel").unwrap();
-    let stopped = seen_when(&farm, "a pause", |it| it.status == WorkerStatus::Full).await;
+    let stopped = beats.until("a pause", |it| it.status == WorkerStatus::Full).await;
     assert!(stopped.short.unwrap().ends_with("paused: a new kernel"));
     let key = farm.submit("g", script("true")).await;
     fs::remove_file(&paused).unwrap();
@@ -206,7 +220,6 @@ impl Drop for MemoryGroup {
 #[tokio::test]
 async fn builds_that_need_memory_all_succeed_although_all_of_them_do_not_fit() {
     let Some(group) = MemoryGroup::new("forebay-test-window", 700 << 20) else { return };
-    // Bash enters the group before it becomes the worker.
     let farm = Farm::builder().without("gateway").without("worker").start().await;
     let worker = farm.start_unready(
         "worker",

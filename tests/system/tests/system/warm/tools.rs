@@ -219,17 +219,22 @@ async fn what_a_tool_server_uses_between_builds_counts_for_its_group() {
     }
     let farm = one_workspace().await;
     let mut reports = farm.bus().client().subscribe("forebay.usage").await.unwrap();
-    let busy =
-        "(timeout 2 sh -c 'while :; do :; done' >/dev/null 2>&1; exec sleep 60 >/dev/null 2>&1) & exit 0";
+    // A second of processor time.
+    let used_up = farm.folder().join("used-up");
+    let spin = "sh -c 'ulimit -t 1; while :; do :; done'";
+    let busy = format!("({spin}; touch {}; exec sleep 60) >/dev/null 2>&1 & exit 0", used_up.display());
     let first =
-        farm.submit("left", BuildRequest { workspace: Some(WorkspaceUse::Warm), ..script(busy) }).await;
+        farm.submit("left", BuildRequest { workspace: Some(WorkspaceUse::Warm), ..script(&busy) }).await;
     ended_as(&farm, &first, Outcome::Succeeded).await;
-    tokio::time::sleep(Duration::from_secs(3)).await;
+    let end = tokio::time::Instant::now() + SOON;
+    while !used_up.exists() {
+        assert!(tokio::time::Instant::now() < end, "the tool server used no second of processor time");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
     let next = farm.submit("next", script("sleep 2.5")).await;
     let mut used = 0.0;
     let end = tokio::time::Instant::now() + SOON;
-    // Half a second, because the machine may be busy.
-    while used < 0.5 {
+    while used < 0.9 {
         let message = tokio::time::timeout_at(end, reports.next()).await.expect("usage is reported").unwrap();
         let report = UsageReport::from_json(&message.payload).unwrap();
         if let Some(of) = report.groups.get(&"left".parse().unwrap()) {
