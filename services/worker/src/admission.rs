@@ -1,11 +1,8 @@
 //! How many builds this worker admits: its congestion window, its sensors, and the memory that builds will need.
 
 use model::WindowState;
-use policy::{Signal, Window};
+use policy::{BUILD_POINTS, Signal, Window};
 use sensors::Readings;
-
-/// Points of a build in the window.
-const BUILD: u32 = 10;
 
 /// What limits the number of builds.
 #[derive(Debug, Default)]
@@ -50,7 +47,7 @@ impl Admission {
             return 0;
         }
         let window =
-            self.window.as_ref().map_or(u32::MAX, |window| window.room(running.saturating_mul(BUILD)));
+            self.window.as_ref().map_or(u32::MAX, |window| window.room(running.saturating_mul(BUILD_POINTS)));
         let memory = self.memory.map_or(u32::MAX, |memory| memory.with(running));
         let room = window.min(memory);
         if running == 0 { room.max(1) } else { room }
@@ -79,7 +76,7 @@ impl Admission {
         }
         let peak = std::mem::replace(&mut self.peak, running).max(running);
         if let Some(window) = &mut self.window {
-            window.tick(peak.saturating_mul(BUILD), signals);
+            window.tick(peak.saturating_mul(BUILD_POINTS), signals);
         }
     }
 
@@ -96,7 +93,7 @@ impl Admission {
     /// The state for heartbeats and metrics.
     pub(crate) fn state(&self, running: u32) -> WindowState {
         let size = self.window.as_ref().map_or(0, Window::size);
-        WindowState { size, used: running.saturating_mul(BUILD), red: self.red.clone() }
+        WindowState { size, used: running.saturating_mul(BUILD_POINTS), red: self.red.clone() }
     }
 }
 

@@ -153,11 +153,10 @@ impl Watched<'_> {
                 None
             }
             Event::Output { stream, data } => {
-                let before = self.printed;
-                self.printed = before.saturating_add(data.len() as u64);
+                let is_killed = self.prints_too_much();
+                self.printed = self.printed.saturating_add(data.len() as u64);
                 if self.prints_too_much() {
-                    let is_first = self.allowed.output_bytes.is_some_and(|most| before <= most);
-                    if is_first {
+                    if !is_killed {
                         self.guard.kill().await;
                     }
                     return None;

@@ -100,23 +100,13 @@ fn path() -> String {
 
 #[cfg(test)]
 mod tests {
-    use model::{BuildId, BuildRequest, Group, Millis, Priority, RequestLimits, TimeLimits};
+    use model::BuildRequest;
 
     use super::*;
+    use crate::testing;
 
     fn build(request: BuildRequest) -> Build {
-        let times = TimeLimits { timeout_seconds: 60, queue_timeout_seconds: 60, lease_ttl_seconds: 5 };
-        let limits = RequestLimits {
-            request_bytes_max: 1 << 20,
-            times,
-            times_max: times,
-            attempts: 1,
-            attempts_max: 1,
-            ..RequestLimits::default()
-        };
-        let group: Group = "g".parse().unwrap();
-        let request = BuildRequest { id: Some(BuildId::generate()), ..request };
-        request.validate(&group, Some(Priority::Interactive), None, &limits, Millis(1)).unwrap().build
+        testing::build("g", request)
     }
 
     #[test]

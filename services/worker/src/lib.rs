@@ -43,6 +43,8 @@ mod stall;
 mod stop;
 mod store_watch;
 mod sync;
+#[cfg(test)]
+mod testing;
 mod tool_events;
 mod usage;
 mod warm;

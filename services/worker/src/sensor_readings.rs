@@ -5,7 +5,6 @@ use std::{
     sync::Arc,
 };
 
-use parking_lot::Mutex;
 use policy::MemoryAhead;
 use sensors::{Readings, SensorInput, Sensors, memory_states};
 use service::ServiceError;
@@ -21,11 +20,11 @@ const PROC: &str = "/proc";
 pub(crate) async fn serve(shared: Arc<Shared>, root: PathBuf) -> Result<(), ServiceError> {
     let settings = &shared.settings;
     let sensors = Sensors::new(&settings.sensors, Path::new(PROC), &root, settings.workspaces);
-    let sensors = Mutex::new(sensors.with_lock(&shared.machine));
+    let mut sensors = sensors.with_lock(&shared.machine);
     let mut begun = shared.workspaces.begun();
     let mut closed = false;
     loop {
-        let readings = sensors.lock().read(SensorInput::default());
+        let readings = sensors.read(SensorInput::default());
         // What a build uses now may be more than what was measured, and then less of it is still to come.
         if readings.is_some_and(|readings| apply(&shared, readings)) {
             shared.usage.ask_for_memory().await;

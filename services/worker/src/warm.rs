@@ -60,30 +60,20 @@ pub(crate) fn kind(
 
 #[cfg(test)]
 mod tests {
-    use model::{BuildId, BuildRequest, Context, Group, Millis, Priority, RequestLimits, TimeLimits};
+    use model::{BuildRequest, Context};
 
     use super::*;
+    use crate::testing;
 
     fn build(workspace: WorkspaceUse, revision: &str, target: &str) -> Build {
         let context = Context::Git { url: "u".into(), revision: revision.into(), patch: None };
         let request = BuildRequest {
-            id: Some(BuildId::generate()),
             command: vec!["make".into(), target.into()],
             context,
             workspace: Some(workspace),
             ..BuildRequest::default()
         };
-        let times = TimeLimits { timeout_seconds: 60, queue_timeout_seconds: 60, lease_ttl_seconds: 5 };
-        let limits = RequestLimits {
-            request_bytes_max: 1 << 20,
-            times,
-            times_max: times,
-            attempts: 1,
-            attempts_max: 1,
-            ..RequestLimits::default()
-        };
-        let group: Group = "g".parse().unwrap();
-        request.validate(&group, Some(Priority::Interactive), None, &limits, Millis(1)).unwrap().build
+        testing::build("g", request)
     }
 
     #[test]

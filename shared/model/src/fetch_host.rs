@@ -6,6 +6,7 @@ use std::{
     str::FromStr,
 };
 
+use ipnet::{IpNet, Ipv4Net};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 const WANTED: &str = "expected a host name, `*.` and a domain, an address, or a network such as 10.0.0.0/8, each with or \
@@ -30,15 +31,16 @@ enum Hosts {
     Name(String),
     /// All hosts below this domain, in lower case.
     Below(String),
-    /// The addresses whose first bits are those of this one.
-    Network { address: IpAddr, bits: u8 },
+    /// The addresses of a network, or one address.
+    Network(IpNet),
 }
 
 impl FetchHost {
     /// All addresses of the machine itself.
     pub fn loopback() -> [Self; 2] {
-        let network = |address, bits| Self { hosts: Hosts::Network { address, bits }, port: None };
-        [network(IpAddr::V4(Ipv4Addr::new(127, 0, 0, 0)), 8), network(IpAddr::V6(Ipv6Addr::LOCALHOST), 128)]
+        let network = |network| Self { hosts: Hosts::Network(network), port: None };
+        let v4 = Ipv4Net::new_assert(Ipv4Addr::new(127, 0, 0, 0), 8);
+        [network(v4.into()), network(IpAddr::V6(Ipv6Addr::LOCALHOST).into())]
     }
 
     /// Whether the host `name` at `port` is meant by its name.
@@ -50,29 +52,19 @@ impl FetchHost {
                 Hosts::Below(domain) => name
                     .strip_suffix(domain.as_str())
                     .is_some_and(|rest| rest.len() > 1 && rest.ends_with('.')),
-                Hosts::Network { .. } => false,
+                Hosts::Network(_) => false,
             }
     }
 
     /// Whether `address` at `port` is meant. An IPv4 address inside an IPv6 address is that IPv4 address too.
     pub fn is_address(&self, address: IpAddr, port: u16) -> bool {
-        let Hosts::Network { address: network, bits } = &self.hosts else { return false };
-        self.has_port(port) && shares(*network, address.to_canonical(), *bits)
+        let Hosts::Network(network) = &self.hosts else { return false };
+        self.has_port(port) && network.contains(&address.to_canonical())
     }
 
     fn has_port(&self, port: u16) -> bool {
         self.port.is_none_or(|only| only == port)
     }
-}
-
-/// Whether the first `bits` of both addresses are the same.
-fn shares(one: IpAddr, other: IpAddr, bits: u8) -> bool {
-    let differ = match (one, other) {
-        (IpAddr::V4(one), IpAddr::V4(other)) => u128::from(one.to_bits() ^ other.to_bits()) << 96,
-        (IpAddr::V6(one), IpAddr::V6(other)) => one.to_bits() ^ other.to_bits(),
-        (IpAddr::V4(_), IpAddr::V6(_)) | (IpAddr::V6(_), IpAddr::V4(_)) => return false,
-    };
-    u8::try_from(differ.leading_zeros()).is_ok_and(|same| same >= bits)
 }
 
 impl FromStr for FetchHost {
@@ -97,12 +89,11 @@ impl FromStr for FetchHost {
 }
 
 fn hosts(text: &str) -> Option<Hosts> {
-    let (address, bits) = text.split_once('/').map_or((text, None), |(address, bits)| (address, Some(bits)));
-    if let Ok(address) = address.parse::<IpAddr>() {
-        let address = address.to_canonical();
-        let most = if address.is_ipv4() { 32 } else { 128 };
-        let bits = bits.map_or(Some(most), |bits| bits.parse().ok()).filter(|bits| *bits <= most)?;
-        return Some(Hosts::Network { address, bits });
+    if let Ok(address) = text.parse::<IpAddr>() {
+        return Some(Hosts::Network(address.to_canonical().into()));
+    }
+    if let Ok(network) = text.parse() {
+        return Some(Hosts::Network(network));
     }
     let name = text.to_ascii_lowercase();
     let is_name = |name: &str| {
@@ -121,12 +112,13 @@ fn hosts(text: &str) -> Option<Hosts> {
 
 impl fmt::Display for FetchHost {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let whole = |address: &IpAddr| if address.is_ipv4() { 32 } else { Ipv6Addr::BITS };
         let host = match &self.hosts {
             Hosts::Name(name) => name.clone(),
             Hosts::Below(domain) => format!("*.{domain}"),
-            Hosts::Network { address, bits } if u32::from(*bits) == whole(address) => address.to_string(),
-            Hosts::Network { address, bits } => format!("{address}/{bits}"),
+            Hosts::Network(network) if network.prefix_len() == network.max_prefix_len() => {
+                network.addr().to_string()
+            }
+            Hosts::Network(network) => network.to_string(),
         };
         match self.port {
             None => f.write_str(&host),

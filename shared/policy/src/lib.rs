@@ -64,6 +64,6 @@ pub use store_wait::{store_retry_delay, store_stall_limit, store_time_limit};
 pub use tool_facts::{ConfiguredTarget, tool_facts};
 pub use unread::{StreamPosition, Unread, unread};
 pub use why::{Busy, Stand, Workspaces, basis_text, share_of, why, why_text, with_workers};
-pub use window::{Signal, Window, WindowRules, counted_slots, points, window_share};
+pub use window::{BUILD_POINTS, Signal, Window, WindowRules, counted_slots, points, window_share};
 pub use worker_faults::{avoids_worker, pause_after_faults};
 pub use worker_offers::{NoWorker, WorkspaceCounts, can_run, check_requirements, workspace_counts};

@@ -11,6 +11,8 @@ use model::{Resources, WindowState};
 const EACH: u32 = 5;
 /// Points of an action that holds one slot, or of a build: the minimum size of a window.
 const ACTION: u32 = EACH + EACH;
+/// Points of a build in the window of its worker, whose workspaces are its slots.
+pub const BUILD_POINTS: u32 = ACTION;
 /// Part of all slots that a window starts with, one in this many.
 const START: u16 = 4;
 

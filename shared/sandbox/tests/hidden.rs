@@ -14,9 +14,8 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 
 use nix::unistd::geteuid;
-use sandbox::{Network, Slot, WorkspaceSandbox};
-use shim::{Command, Event, Shim};
-use support::{Kind, Place, Way, host};
+use sandbox::{Network, Slot};
+use support::{Kind, Place, Way};
 
 /// A folder with a file that all users of the machine can read.
 fn secrets(folder: &Path) {
@@ -97,42 +96,16 @@ print('ok')";
 #[tokio::test]
 async fn s1_passwords_of_the_machine_are_not_readable_even_for_root() {
     let place = Place::new(Way::None);
-    let parent = place.path("workspace");
-    let folder = parent.join("build");
-    fs::create_dir_all(&folder).unwrap();
-    let sandbox = WorkspaceSandbox {
-        bubblewrap: sandbox::Bubblewrap::default(),
-        network: Network::Host,
-        programs: place.path("work"),
-    };
-    let mut shim =
-        Shim::start_with(host(), &sandbox.options(&parent, std::slice::from_ref(&folder)).unwrap())
-            .await
-            .unwrap();
     let script = "cat /etc/shadow; cat /etc/passwd | head -1; echo x >/usr/x; echo y >y && echo written; mv ../build ../x; ln -s / ../y; chmod 700 /proc/1/exe";
-    let command = Command {
-        argv: vec!["/bin/sh".into(), "-c".into(), script.into()],
-        env: vec![("PATH".into(), "/usr/bin:/bin".into())],
-        cwd: folder.clone(),
-        deadline: None,
-    };
-    let mut running = shim.run(&command).await.unwrap();
-    let mut output = String::new();
-    while let Some(event) = running.next_event().await.unwrap() {
-        if let Event::Output { data, .. } = &event {
-            output.push_str(&String::from_utf8_lossy(data));
-        }
-        if matches!(event, Event::Exited(_) | Event::SpawnFailed { .. }) {
-            break;
-        }
-    }
+    let output = place.output_of_build(&["/bin/sh", "-c", script], Network::Host).await;
     assert!(output.contains("root:x:0") && output.contains("written"), "{output}");
     assert!(
         !output.contains("$y$") && !output.contains("root:*") && output.contains("/etc/shadow"),
         "{output}"
     );
-    assert_eq!(fs::read_to_string(folder.join("y")).unwrap(), "y\n");
-    let names: Vec<_> = fs::read_dir(&parent).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(fs::read_to_string(place.path("workspace/build/y")).unwrap(), "y\n");
+    let names: Vec<_> =
+        fs::read_dir(place.path("workspace")).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     assert_eq!(names, ["build"], "its folder cannot be replaced: {output}");
     assert!(output.contains("/proc/1/exe"), "the shim's program cannot be changed: {output}");
 }

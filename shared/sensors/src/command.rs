@@ -1,6 +1,6 @@
 //! A program that prints a number. It runs in the background, because it may be slow.
 
-use std::{process::Stdio, sync::Arc, time::Duration};
+use std::{io, process::Stdio, sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
 use tokio::{io::AsyncReadExt as _, process::Command, task::JoinHandle};
@@ -49,16 +49,15 @@ async fn run(command: Vec<String>, every: Duration, most: f64, last: Arc<Mutex<R
     let source = command.join(" ");
     let mut fails = false;
     loop {
-        let reading = match tokio::time::timeout(every, output(&command)).await {
-            Ok(Ok(text)) => {
+        let late = |_| Err(io::ErrorKind::TimedOut.into());
+        let reading = match tokio::time::timeout(every, output(&command)).await.unwrap_or_else(late) {
+            Ok(text) => {
                 fails = false;
                 value::judge(&source, &text, most)
             }
-            failed => {
-                let error =
-                    failed.map_or_else(|_| "it takes too long".to_owned(), |it| format!("{:?}", it.err()));
+            Err(error) => {
                 if !std::mem::replace(&mut fails, true) {
-                    warn!(command = source, error, "the command of the sensor fails: it counts as green");
+                    warn!(command = source, %error, "the command of the sensor fails: it counts as green");
                 }
                 Reading::green()
             }
@@ -69,7 +68,7 @@ async fn run(command: Vec<String>, every: Duration, most: f64, last: Arc<Mutex<R
 }
 
 /// The beginning of what the command prints.
-async fn output(command: &[String]) -> std::io::Result<String> {
+async fn output(command: &[String]) -> io::Result<String> {
     let [program, args @ ..] = command else { return Ok(String::new()) };
     let mut child = Command::new(program)
         .args(args)
@@ -83,7 +82,7 @@ async fn output(command: &[String]) -> std::io::Result<String> {
         stdout.take(BYTES).read_to_end(&mut text).await?;
     }
     if !child.wait().await?.success() {
-        return Err(std::io::Error::other("it did not succeed"));
+        return Err(io::Error::other("it did not succeed"));
     }
     Ok(String::from_utf8_lossy(&text).into_owned())
 }

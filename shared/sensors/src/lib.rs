@@ -43,6 +43,26 @@ impl Reading {
     }
 }
 
+/// A value that lags behind what the machine does, because it is a mean over some time.
+#[derive(Debug, Default)]
+struct Lagging {
+    before: f64,
+}
+
+impl Lagging {
+    /// The signal of a value: red above `most`, and easing while it falls there, because the last reduction was enough.
+    fn signal(&mut self, now: f64, most: f64) -> Signal {
+        let before = std::mem::replace(&mut self.before, now);
+        if now <= most {
+            Signal::Green
+        } else if now < before {
+            Signal::Easing
+        } else {
+            Signal::Red
+        }
+    }
+}
+
 /// The consequence of a red sensor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {

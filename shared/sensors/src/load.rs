@@ -7,12 +7,12 @@ use std::{
 
 use policy::Signal;
 
-use crate::{Kind, Reading, Sensor, SensorInput};
+use crate::{Kind, Lagging, Reading, Sensor, SensorInput};
 
 pub(crate) struct Load {
     file: PathBuf,
     most: f64,
-    before: f64,
+    lagging: Lagging,
 }
 
 impl Load {
@@ -20,7 +20,7 @@ impl Load {
     pub(crate) fn new(proc: &Path, each: f64, slots: u16) -> Self {
         let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         let many = u16::try_from(processors).unwrap_or(u16::MAX).max(slots);
-        Self { file: proc.join("loadavg"), most: each * f64::from(many), before: 0.0 }
+        Self { file: proc.join("loadavg"), most: each * f64::from(many), lagging: Lagging::default() }
     }
 
     fn now(&self) -> Option<f64> {
@@ -40,12 +40,10 @@ impl Sensor for Load {
 
     fn read(&mut self, _: SensorInput) -> Reading {
         let Some(load) = self.now() else { return Reading::green() };
-        let before = std::mem::replace(&mut self.before, load);
-        if load <= self.most {
+        let signal = self.lagging.signal(load, self.most);
+        if signal == Signal::Green {
             return Reading::green();
         }
-        // The load lags by a minute: while it falls, the last reduction was enough.
-        let signal = if load < before { Signal::Easing } else { Signal::Red };
         Reading { signal, why: format!("the load is {load:.1}, above the maximum of {:.1}", self.most) }
     }
 }

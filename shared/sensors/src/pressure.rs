@@ -8,7 +8,7 @@ use std::{
 use policy::Signal;
 use sandbox::{Version, control_groups};
 
-use crate::{Kind, Reading, Sensor, SensorInput};
+use crate::{Kind, Lagging, Reading, Sensor, SensorInput};
 
 /// The resource that processes wait for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,7 +48,7 @@ pub(crate) struct Pressure {
     what: Of,
     file: PathBuf,
     most: f64,
-    before: f64,
+    lagging: Lagging,
 }
 
 impl Pressure {
@@ -62,7 +62,7 @@ impl Pressure {
             .and_then(|(_, groups)| groups.into_iter().next())
             .map(|group| group.join(format!("{}.pressure", what.file())))
             .filter(|file| file.exists());
-        Self { what, file: own.unwrap_or(machine), most: f64::from(most), before: 0.0 }
+        Self { what, file: own.unwrap_or(machine), most: f64::from(most), lagging: Lagging::default() }
     }
 
     /// Percentage of the last 10 seconds.
@@ -84,8 +84,8 @@ impl Sensor for Pressure {
 
     fn read(&mut self, _: SensorInput) -> Reading {
         let Some(now) = self.now() else { return Reading::green() };
-        let before = std::mem::replace(&mut self.before, now);
-        if now <= self.most {
+        let signal = self.lagging.signal(now, self.most);
+        if signal == Signal::Green {
             return Reading::green();
         }
         let (who, what) = match self.what {
@@ -93,8 +93,6 @@ impl Sensor for Pressure {
             Of::Memory => ("some", "memory"),
             Of::Disks => ("all", "disks"),
         };
-        // It is a mean of 10 seconds: while it falls, the last reduction was enough.
-        let signal = if now < before { Signal::Easing } else { Signal::Red };
         let why = format!(
             "{who} processes waited for {what} in {now:.0} % of the last 10 s, above the maximum of {:.0} % ({})",
             self.most,

@@ -9,7 +9,7 @@ use std::{
 
 use policy::Signal;
 
-use crate::{Kind, Reading, Sensor, SensorInput};
+use crate::{Kind, Lagging, Reading, Sensor, SensorInput};
 
 /// Time over which the share is measured.
 const OVER: Duration = Duration::from_secs(10);
@@ -31,12 +31,12 @@ pub(crate) struct Throttling {
 struct Group {
     folder: PathBuf,
     seen: VecDeque<(Instant, Periods)>,
-    before: f64,
+    lagging: Lagging,
 }
 
 impl Throttling {
     pub(crate) fn new(groups: Vec<PathBuf>, most: u32) -> Self {
-        let group = |folder| Group { folder, seen: VecDeque::new(), before: 0.0 };
+        let group = |folder| Group { folder, seen: VecDeque::new(), lagging: Lagging::default() };
         Self { groups: groups.into_iter().map(group).collect(), most }
     }
 }
@@ -77,10 +77,8 @@ impl Sensor for Throttling {
         let now = Instant::now();
         for group in &mut self.groups {
             let percent = group.percent(now);
-            let before = std::mem::replace(&mut group.before, percent);
-            if percent > f64::from(self.most) {
-                // The share is that of some seconds: while it falls, the last reduction was enough.
-                let signal = if percent < before { Signal::Easing } else { Signal::Red };
+            let signal = group.lagging.signal(percent, f64::from(self.most));
+            if signal != Signal::Green {
                 let why = format!(
                     "the control group {} reached its processor limit in {percent:.0} % of its periods, above the \
                      maximum of {} %",

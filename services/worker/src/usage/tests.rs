@@ -1,27 +1,14 @@
-use model::{BuildRequest, Digest, Millis, Priority, RequestLimits, SendingBuild, TimeLimits};
+use model::{BuildRequest, Digest, SendingBuild};
 use shim::Cause;
 
 use super::*;
+use crate::testing;
 
 fn record(group: &str) -> BuildRecord {
-    let request = BuildRequest {
-        id: Some(BuildId::generate()),
-        command: vec!["true".into()],
-        ..BuildRequest::default()
-    };
-    let times = TimeLimits { timeout_seconds: 60, queue_timeout_seconds: 60, lease_ttl_seconds: 5 };
-    let limits = RequestLimits {
-        request_bytes_max: 1 << 20,
-        times,
-        times_max: times,
-        attempts: 1,
-        attempts_max: 1,
-        ..RequestLimits::default()
-    };
-    let group: Group = group.parse().unwrap();
-    let accepted = request.validate(&group, Some(Priority::Interactive), None, &limits, Millis(1)).unwrap();
-    assert_ne!(accepted.build.request_digest, Digest::of(b""));
-    BuildRecord::enqueued(accepted.build)
+    let request = BuildRequest { command: vec!["true".into()], ..BuildRequest::default() };
+    let build = testing::build(group, request);
+    assert_ne!(build.request_digest, Digest::of(b""));
+    BuildRecord::enqueued(build)
 }
 
 fn ended(wall_ms: u64, cpu_ms: u64, peak_memory_bytes: u64) -> Exit {

@@ -172,7 +172,7 @@ impl Place {
     /// What a command writes in such a sandbox; both outputs.
     pub(crate) async fn output_in(&self, kind: Kind, argv: &[&str]) -> String {
         if kind == Kind::Build {
-            return self.output_of_build(argv).await;
+            return self.output_of_build(argv, Network::Loopback).await;
         }
         let mut slot = self.slot().await;
         // A device that every sandbox has.
@@ -182,15 +182,13 @@ impl Place {
         self.stdout() + &self.stderr()
     }
 
-    async fn output_of_build(&self, argv: &[&str]) -> String {
+    /// What a command writes in the sandbox of a workspace, with its folder `workspace/build`.
+    pub(crate) async fn output_of_build(&self, argv: &[&str], network: Network) -> String {
         let parent = self.path("workspace");
         let folder = parent.join("build");
         fs::create_dir_all(&folder).unwrap();
-        let sandbox = WorkspaceSandbox {
-            bubblewrap: Bubblewrap::default(),
-            network: Network::Loopback,
-            programs: self.path("work"),
-        };
+        let sandbox =
+            WorkspaceSandbox { bubblewrap: Bubblewrap::default(), network, programs: self.path("work") };
         let options = sandbox.options(&parent, std::slice::from_ref(&folder)).unwrap();
         let mut shim = Shim::start_with(host(), &options).await.unwrap();
         let command = Command {

@@ -8,8 +8,9 @@ use reapi::{
     execution::{Action, Platform, platform::Property},
     protobuf::Duration,
 };
-use remote::Remote;
+use remote::{Executed, Remote, RemoteError};
 use tempfile::TempDir;
+use tokio::task::JoinHandle;
 
 use crate::{
     acting::{self, ACTING, SHA256, processes_with},
@@ -68,6 +69,19 @@ async fn asking(remote: &Remote, script: &str, gpus: &str, timeout: Option<i64>)
     acting::upload_as(remote, &acting::sh(script), action, &SHA256.empty()).await
 }
 
+/// What the actions wrote, sorted: it is not known which of them gets which device.
+async fn sorted_outputs(
+    remote: &Remote,
+    actions: Vec<JoinHandle<Result<Executed, RemoteError>>>,
+) -> Vec<String> {
+    let mut said = Vec::new();
+    for action in actions {
+        said.push(acting::stdout(remote, &action.await.unwrap().unwrap().response).await);
+    }
+    said.sort();
+    said
+}
+
 #[tokio::test]
 async fn two_actions_at_once_get_different_devices_and_others_see_none() {
     let nodes = Nodes::of(&["a0", "a1", "ctl"]);
@@ -87,11 +101,7 @@ async fn two_actions_at_once_get_different_devices_and_others_see_none() {
         until("it runs", SOON, || !processes_with(name).is_empty()).await;
     }
     fs::write(&go, "").unwrap();
-    let mut said = Vec::new();
-    for action in waiting {
-        said.push(acting::stdout(&remote, &action.await.unwrap().unwrap().response).await);
-    }
-    said.sort();
+    let said = sorted_outputs(&remote, waiting).await;
     assert_eq!(said, ["a0\nctl\n2\n2\nvariable=0\n", "a1\nctl\n2\n2\nvariable=0\n"]);
     // Both slots had devices before.
     for _ in 0..2 {
@@ -131,7 +141,7 @@ async fn more_devices_than_there_are_and_parts_of_one_are_refused() {
                 let status = executed.response.status.unwrap();
                 (tonic::Code::from(status.code), status.message)
             }
-            Err(remote::RemoteError::Refused { status, .. }) => (status.code(), status.message().to_owned()),
+            Err(RemoteError::Refused { status, .. }) => (status.code(), status.message().to_owned()),
             Err(error) => panic!("{error:?}"),
         };
         assert_eq!(code, tonic::Code::FailedPrecondition, "{message}");
@@ -154,10 +164,6 @@ async fn without_a_sandbox_the_variable_has_the_positions_of_the_devices() {
         until("it runs", SOON, || !processes_with(name).is_empty()).await;
     }
     fs::write(&go, "").unwrap();
-    let mut said = Vec::new();
-    for action in waiting {
-        said.push(acting::stdout(&remote, &action.await.unwrap().unwrap().response).await);
-    }
-    said.sort();
+    let said = sorted_outputs(&remote, waiting).await;
     assert_eq!(said, ["0\n", "1\n"]);
 }

@@ -213,7 +213,8 @@ async fn a_fork_bomb_is_stopped_by_the_kernel_beside_busy_builds() {
         let key = farm.submit("g", BuildRequest { timeout_seconds: Some(5), ..script(bomb) }).await;
         let record = farm.wait_finished(&key, SOON).await;
         let result = record.result().unwrap();
-        assert!(result.outcome != Outcome::Succeeded, "{sandbox}: {record:#?}");
+        assert_eq!(result.outcome, Outcome::Failed, "{sandbox}: {record:#?}");
+        assert_eq!(result.reason.as_ref().unwrap().code, ReasonCode::TooManyProcesses, "{sandbox}");
         for key in &busy {
             ended_as(&farm, key, Outcome::Succeeded).await;
         }
