@@ -278,6 +278,8 @@ fn ourselves() -> Result<Command, BenchError> {
     }
     // The load is caused by the benchmark itself.
     command.env("FOREBAY_LOAD_MAX", "0");
+    // Rates are measured in the first seconds, in which congestion windows would still grow.
+    command.env("FOREBAY_WINDOW_START_POINTS", "100000");
     Ok(command)
 }
 
