@@ -58,6 +58,7 @@ bench: tools ## measure builds, scheduling, actions, the store and logs on this 
 	cargo build --release -p forebay
 	$(RELEASE) bench builds --queued 1000000
 	$(RELEASE) bench scheduling
+	$(RELEASE) bench workers
 	cargo run -q --release -p occupancy --example fit
 	lua=$$(mktemp -d) && trap "rm -rf $$lua" EXIT && infra/demo/fetch.sh lua $$lua && \
 	  $(RELEASE) bench workspaces --project $$lua --make "make -f plain.mk" \

@@ -9,18 +9,18 @@ use std::{
     time::Duration,
 };
 
-use bus::{Bus, Patience, QuotaOf};
-use client::Client;
+use bus::{Bus, EventKind, Patience, QuotaOf};
+use client::{Client, WatchBody};
 use index::Index;
 use model::{
-    BuildId, BuildRequest, Control, DigestFunction, Endpoints, Esu, ExecutorType, GovernorRecord, Group,
-    Occupancy, Quota,
+    BuildId, BuildKey, BuildRecord, BuildRequest, Control, DigestFunction, Endpoints, Esu, ExecutorType,
+    GovernorRecord, Group, Occupancy, Quota, Sequence,
 };
 use nix::sys::signal::Signal;
 use remote::Remote;
 use tokio::process::{Child, Command};
 
-use crate::error::BenchError;
+use crate::{error::BenchError, memory_group::MemoryGroup};
 
 /// A `forebay up` in a temporary folder, and connections to it.
 pub(crate) struct BenchFarm {
@@ -118,26 +118,35 @@ impl BenchFarm {
         self.executor_within(name, settings, None).await
     }
 
-    /// Starts another executor in this control group: a folder with `cgroup.procs`.
+    /// Starts another executor in this control group.
     pub(crate) async fn executor_within(
         &self,
         name: &str,
         settings: &[(&str, &str)],
-        group: Option<&Path>,
+        group: Option<&MemoryGroup>,
     ) -> Result<Executor, BenchError> {
         let cas = self.endpoints.cas.as_deref();
         let cas = cas.ok_or_else(|| BenchError::plain("the farm has no content-addressable store"))?;
-        let mut command = ourselves()?;
-        if let Some(group) = group {
-            let own = command.as_std().get_program().to_owned();
-            command = Command::new("/bin/sh");
-            command.args(["-c", "echo $$ > \"$0\" && exec \"$@\""]).arg(group.join("cgroup.procs")).arg(own);
-        }
+        let mut command = ourselves_within(group)?;
         command.args(["serve", "executor", "--sandbox", "none"]).env("FOREBAY_CAS_URL", cas);
         command.envs(settings.iter().copied());
         let data = self.folder.path().join("machines").join(name);
         let child = self.serve(command, name, &data).await?;
         Ok(Executor { child, data })
+    }
+
+    /// Starts a worker with these settings in this control group, and waits until it runs builds. It is killed when dropped.
+    pub(crate) async fn worker_within(
+        &self,
+        settings: &[(&str, &str)],
+        group: &MemoryGroup,
+    ) -> Result<Child, BenchError> {
+        let mut command = ourselves_within(Some(group))?;
+        command.args(["serve", "worker"]).envs(settings.iter().copied());
+        let child = self.serve(command, "worker", &self.folder.path().join("worker")).await?;
+        let request = BuildRequest { command: vec!["/bin/true".to_owned()], ..BuildRequest::default() };
+        self.build(&request, |_| ()).await?;
+        Ok(child)
     }
 
     /// Starts another scheduler with this name and these settings.
@@ -192,6 +201,30 @@ impl BenchFarm {
         let created = self.client.create(&self.group, &request, None).await;
         created.map_err(|error| BenchError::new("create failed", &error))?;
         Ok(id)
+    }
+
+    /// Runs one build and waits for its end; `observe` gets its record whenever it changes.
+    pub(crate) async fn build(
+        &self,
+        request: &BuildRequest,
+        mut observe: impl FnMut(&BuildRecord),
+    ) -> Result<BuildRecord, BenchError> {
+        let id = request.id.unwrap_or_else(BuildId::generate);
+        let created =
+            self.client.create(&self.group, &BuildRequest { id: Some(id), ..request.clone() }, None).await;
+        created.map_err(|error| BenchError::new("create failed", &error))?;
+        let failed = |error: &dyn std::error::Error| BenchError::new("watching a build", error);
+        let key = BuildKey { group: self.group.clone(), id };
+        let mut watch = self.client.watch(&key, Sequence(0), &[EventKind::Lifecycle]);
+        while let Some(event) = watch.next().await.map_err(|error| failed(&error))? {
+            if let WatchBody::Lifecycle(record) = event.body {
+                observe(&record);
+                if record.result().is_some() {
+                    return Ok(*record);
+                }
+            }
+        }
+        Err(BenchError::plain("a build did not finish"))
     }
 
     /// Sets a quota of x86 for the group and waits for a decision of the governor.
@@ -280,6 +313,29 @@ fn ourselves() -> Result<Command, BenchError> {
     command.env("FOREBAY_LOAD_MAX", "0");
     // Rates are measured in the first seconds, in which congestion windows would still grow.
     command.env("FOREBAY_WINDOW_START_POINTS", "100000");
+    Ok(command)
+}
+
+/// The same, in this control group.
+fn ourselves_within(group: Option<&MemoryGroup>) -> Result<Command, BenchError> {
+    let mut command = ourselves()?;
+    if let Some(group) = group {
+        let own = command.as_std().get_program().to_owned();
+        let inherited: Vec<_> = command
+            .as_std()
+            .get_envs()
+            .map(|(name, value)| (name.to_owned(), value.map(ToOwned::to_owned)))
+            .collect();
+        command = Command::new("/bin/sh");
+        for (name, value) in inherited {
+            match value {
+                Some(value) => command.env(name, value),
+                None => command.env_remove(name),
+            };
+        }
+        let procs = group.folder.join("cgroup.procs");
+        command.args(["-c", "echo $$ > \"$0\" && exec \"$@\""]).arg(procs).arg(own);
+    }
     Ok(command)
 }
 

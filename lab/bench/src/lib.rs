@@ -22,6 +22,7 @@ mod fit;
 mod floor;
 mod granting;
 mod guard;
+mod hungry_builds;
 mod index_wait;
 mod input_roots;
 mod join;
@@ -30,7 +31,9 @@ mod ledger;
 mod light_executors;
 mod log;
 mod memory;
+mod memory_group;
 mod merge;
+mod neighbours;
 mod offers;
 mod processor;
 mod progress;
@@ -53,6 +56,7 @@ mod vec_stream;
 mod waiters;
 mod window;
 mod work;
+mod workers;
 mod workspaces;
 
 use clap::{Args, Subcommand};
@@ -63,7 +67,7 @@ pub use report::BenchReport;
 use self::{
     actions::ActionsArgs, archive::ArchiveArgs, builds::BuildsArgs, cas::CasArgs, console::LogArgs,
     granting::FarmArgs, guard::GuardArgs, scheduling::SchedulingArgs, traces::TracesArgs,
-    workspaces::WorkspacesArgs,
+    workers::WorkersArgs, workspaces::WorkspacesArgs,
 };
 
 /// Options of `forebay bench`.
@@ -81,6 +85,8 @@ enum BenchCommand {
     Actions(ActionsArgs),
     /// Benchmark the scheduler: decisions, warm workspaces, offers to workers
     Scheduling(SchedulingArgs),
+    /// Benchmark workers that protect themselves and their builds from builds that need much
+    Workers(WorkersArgs),
     /// Benchmark warm workspaces compared with empty ones, for a stream of builds of a real project
     Workspaces(WorkspacesArgs),
     /// Benchmark the content-addressable store: look-ups, small blobs, streams compared with a bare gRPC stream
@@ -103,6 +109,7 @@ pub async fn measure(args: &BenchArgs) -> Result<BenchReport, BenchError> {
         BenchCommand::Builds(args) => builds::measure(args).await,
         BenchCommand::Actions(args) => Box::pin(actions::measure(args)).await,
         BenchCommand::Scheduling(args) => scheduling::measure(args).await,
+        BenchCommand::Workers(args) => Box::pin(workers::measure(args)).await,
         BenchCommand::Workspaces(args) => workspaces::measure(args).await,
         BenchCommand::Cas(args) => cas::measure(args).await,
         BenchCommand::Archive(args) => Box::pin(archive::measure(args)).await,

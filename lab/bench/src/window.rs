@@ -7,16 +7,15 @@
 //! the window limits concurrent hungry actions. The result of fixed slots depends on their number, which would have to
 //! be known in advance.
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
 use futures::{StreamExt as _, stream::FuturesUnordered};
 use model::BlobDigest;
 
-use crate::{error::BenchError, farm::BenchFarm, figures::Figures, progress::say, shell::Shell};
+use crate::{
+    error::BenchError, farm::BenchFarm, figures::Figures, memory_group::MemoryGroup, progress::say,
+    shell::Shell,
+};
 
 const LIMIT_BYTES: u64 = 1200 << 20;
 const LIGHT: usize = 1500;
@@ -32,8 +31,8 @@ const SAFE: &str = "10";
 
 /// Runs the scenario. `None` if no control group can be created.
 pub(crate) async fn measure() -> Result<Option<Figures>, BenchError> {
-    if let Err(why) = Group::new("probe") {
-        say(&format!("skipping the window: cannot create a control group ({why})"));
+    if let Err(why) = MemoryGroup::new("probe", LIMIT_BYTES) {
+        say(&format!("skipping the window: {why}"));
         return Ok(None);
     }
     say("running bursts of memory-hungry actions with the congestion window");
@@ -59,12 +58,11 @@ pub(crate) async fn measure() -> Result<Option<Figures>, BenchError> {
 /// Figures of one way of admission, in a control group of this name.
 async fn way(group: &str, admission: &[(&str, &str)], name: &str) -> Result<Figures, BenchError> {
     let farm = BenchFarm::of_actions(&[("FOREBAY_ACTION_SIZING", "false")]).await?;
-    let group =
-        Group::new(group).map_err(|error| BenchError::new("cannot create a control group", &error))?;
+    let group = MemoryGroup::new(group, LIMIT_BYTES)?;
     // More than the machine has, so that sizes limit nothing.
     let mut settings = vec![("FOREBAY_EXECUTOR_MEMORY_BYTES", "64000000000")];
     settings.extend_from_slice(admission);
-    let executor = farm.executor_within("one", &settings, Some(&group.folder)).await?;
+    let executor = farm.executor_within("one", &settings, Some(&group)).await?;
     let shell = Shell::new(&farm, 4).await?;
     let light = shell.upload_many(LIGHT_SCRIPT, &[], LIGHT).await?;
     let hungry = shell.upload_many(HUNGRY_SCRIPT, &[], BURSTS.len() * HUNGRY as usize).await?;
@@ -89,66 +87,4 @@ async fn way(group: &str, admission: &[(&str, &str)], name: &str) -> Result<Figu
     let rate = done as f64 / took.as_secs_f64();
     figures.figure("actions_per_s", &format!("{name}, successful actions"), rate, "/s");
     Ok(figures)
-}
-
-/// A control group with a memory limit, below that of this process. It is removed when dropped.
-struct Group {
-    folder: PathBuf,
-}
-
-impl Group {
-    fn new(name: &str) -> std::io::Result<Self> {
-        let parent = own_group()
-            .ok_or_else(|| std::io::Error::other("cannot find the control group of this process"))?;
-        let folder = parent.join(format!("forebay-bench-{}-{name}", std::process::id()));
-        fs::create_dir(&folder)?;
-        let group = Self { folder };
-        let limit = ["memory.limit_in_bytes", "memory.max"].map(|file| group.folder.join(file));
-        let file = limit.iter().find(|file| file.exists());
-        let file = file.ok_or_else(|| std::io::Error::other("the control group has no memory limit"))?;
-        fs::write(file, LIMIT_BYTES.to_string())?;
-        Ok(group)
-    }
-
-    /// Number of its processes killed because the memory was full.
-    fn kills(&self) -> u64 {
-        let read = |file: &str| fs::read_to_string(self.folder.join(file)).unwrap_or_default();
-        let text = read("memory.oom_control") + &read("memory.events");
-        let count = text.lines().find_map(|line| line.strip_prefix("oom_kill ")?.trim().parse().ok());
-        count.unwrap_or_default()
-    }
-}
-
-impl Drop for Group {
-    fn drop(&mut self) {
-        let end = Instant::now() + Duration::from_secs(5);
-        // Killed processes must be reaped first.
-        while fs::remove_dir(&self.folder).is_err() && Instant::now() < end {
-            std::thread::sleep(Duration::from_millis(20));
-        }
-    }
-}
-
-/// Folder of the control group that limits the memory of this process: version 1, else version 2.
-fn own_group() -> Option<PathBuf> {
-    let own = fs::read_to_string("/proc/self/cgroup").ok()?;
-    let mounts = fs::read_to_string("/proc/self/mounts").ok()?;
-    let path = |wanted: &str| {
-        own.lines().find_map(|line| {
-            let (controllers, path) = line.split_once(':')?.1.split_once(':')?;
-            controllers.split(',').any(|one| one == wanted).then_some(path)
-        })
-    };
-    // Each line is `SOURCE POINT TYPE OPTIONS ...`.
-    let point = |kind: &str, option: &str| {
-        mounts.lines().find_map(|line| {
-            let words: Vec<&str> = line.split(' ').collect();
-            let [_, point, found, options, ..] = words.as_slice() else { return None };
-            let fits = *found == kind && (option.is_empty() || options.split(',').any(|one| one == option));
-            fits.then_some(Path::new(*point))
-        })
-    };
-    let one = path("memory").zip(point("cgroup", "memory"));
-    let (path, point) = one.or_else(|| path("").zip(point("cgroup2", "")))?;
-    Some(point.join(path.trim_start_matches('/')))
 }

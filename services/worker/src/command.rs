@@ -22,6 +22,10 @@ use crate::{
     stop::Stop,
 };
 
+/// Bytes that are kept of the end of what a program of the worker prints, and characters of its last line in a reason.
+const TAIL: usize = 4096;
+const LINE: usize = 300;
+
 /// Where a command runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Place {
@@ -102,18 +106,16 @@ pub(crate) async fn run(
         kills: run.shared.oom.before(),
         printed: 0,
         number: workspace.number,
+        place,
+        is_sandboxed: sandbox.is_some(),
+        tail: Vec::new(),
     };
-    let end = loop {
-        let error = match watched.running.next_event().await {
-            Ok(Some(event)) => match watched.handle_event(event).await {
-                Some(end) => break end,
-                None => continue,
-            },
-            Ok(None) => ShimError::Gone,
-            Err(error) => error,
-        };
-        workspace.shim_lives = false;
-        return Ok(Ending::shim_gone(&error));
+    let end = match watched.until_the_end().await {
+        Ok(end) => end,
+        Err(error) => {
+            workspace.shim_lives = false;
+            return Ok(Ending::shim_gone(&error));
+        }
     };
     // Until the run is over, processes that the command left must not outlive the lease either.
     let Watched { running, guard, .. } = watched;
@@ -139,9 +141,23 @@ struct Watched<'a> {
     printed: u64,
     /// Number of the workspace.
     number: u16,
+    place: Place,
+    is_sandboxed: bool,
+    /// The end of what a program of the worker printed.
+    tail: Vec<u8>,
 }
 
 impl Watched<'_> {
+    /// Handles all events; fails if the shim dies.
+    async fn until_the_end(&mut self) -> Result<Result<Ending, ChunkFault>, ShimError> {
+        loop {
+            let event = self.running.next_event().await?.ok_or(ShimError::Gone)?;
+            if let Some(end) = self.handle_event(event).await {
+                return Ok(end);
+            }
+        }
+    }
+
     /// Handles an event; returns the end of the command with the last one.
     async fn handle_event(&mut self, event: Event) -> Option<Result<Ending, ChunkFault>> {
         match event {
@@ -153,15 +169,17 @@ impl Watched<'_> {
                 None
             }
             Event::Output { stream, data } => {
+                let left = self.allowed.output_bytes.map(|most| most.saturating_sub(self.printed));
                 let is_killed = self.prints_too_much();
                 self.printed = self.printed.saturating_add(data.len() as u64);
-                if self.prints_too_much() {
-                    if !is_killed {
-                        self.guard.kill().await;
-                    }
-                    return None;
+                if self.prints_too_much() && !is_killed {
+                    self.guard.kill().await;
                 }
+                self.note_last_line(&data);
+                let kept = left.and_then(|left| usize::try_from(left).ok()).unwrap_or(usize::MAX);
+                let data = data.slice(..kept.min(data.len()));
                 if self.fault.is_none()
+                    && !data.is_empty()
                     && let Err(fault) = self.console.write(stream_of(stream), data).await
                 {
                     self.fault = Some(fault);
@@ -169,7 +187,13 @@ impl Watched<'_> {
                 }
                 None
             }
-            Event::SpawnFailed { message, .. } => Some(Ok(Ending::not_started(message))),
+            Event::SpawnFailed { message, .. } => Some(Ok(Ending::not_started(if self.is_sandboxed {
+                format!(
+                    "{message}; the sandbox of builds shows only system folders and those of sandbox_read_only"
+                )
+            } else {
+                message
+            }))),
             Event::Exited(exit) => {
                 self.shared.usage.command_ended(self.number, &exit);
                 Some(match self.fault.take() {
@@ -183,7 +207,8 @@ impl Watched<'_> {
     fn exited(&self, exit: Exit) -> Ending {
         // A passed deadline means that the lease was not renewed.
         let stopped = self.stop.cause().is_some() || exit.cause == ExitCause::Deadline;
-        let mut ended = Ended { exit, started_at_us: self.started_at_us, over: None };
+        let said = last_line(&self.tail);
+        let mut ended = Ended { exit, started_at_us: self.started_at_us, over: None, said };
         if stopped {
             return Ending::stopped(self.stop.cause(), &self.shared.id, Some(ended));
         }
@@ -214,6 +239,15 @@ impl Watched<'_> {
         }
     }
 
+    /// Keeps the end of what a program of the worker prints.
+    fn note_last_line(&mut self, data: &[u8]) {
+        if self.place == Place::Preparation {
+            self.tail.extend_from_slice(data);
+            let drop = self.tail.len().saturating_sub(TAIL);
+            self.tail.drain(..drop);
+        }
+    }
+
     fn prints_too_much(&self) -> bool {
         self.allowed.output_bytes.is_some_and(|most| self.printed > most)
     }
@@ -233,6 +267,13 @@ impl Watched<'_> {
         let seen = Some(ended.exit.cause).filter(|cause| matches!(cause, ExitCause::OverLimit(_)));
         seen.or_else(|| self.limits.exceeded())
     }
+}
+
+/// The last line that is not empty, without control characters.
+fn last_line(text: &[u8]) -> String {
+    let text = String::from_utf8_lossy(text);
+    let line = text.lines().rev().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default();
+    line.chars().filter(|c| !c.is_control()).take(LINE).collect()
 }
 
 /// Records how long a build waited for its start.

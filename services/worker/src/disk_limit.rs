@@ -11,6 +11,8 @@ use crate::{shared::Shared, stop::Cause};
 
 /// Minimum time between two measurements.
 const INTERVAL: Duration = Duration::from_millis(200);
+/// Bytes that a file or folder counts for its inode.
+const INODE: u64 = 256;
 /// Measuring uses at most one part in this many of a processor.
 const SHARE: u32 = 20;
 
@@ -36,7 +38,12 @@ pub(crate) async fn serve(shared: Arc<Shared>) -> Result<(), ServiceError> {
     }
 }
 
-async fn measure(folder: PathBuf) -> u64 {
-    let measured = tokio::task::spawn_blocking(move || Used::of(&folder).bytes).await;
+/// Bytes of all files and folders, each of which also counts for its inode.
+pub(crate) async fn measure(folder: PathBuf) -> u64 {
+    let all = move || {
+        let used = Used::of(&folder);
+        used.bytes.saturating_add(used.inodes.saturating_mul(INODE))
+    };
+    let measured = tokio::task::spawn_blocking(all).await;
     measured.inspect_err(|error| warn!(%error, "cannot measure a workspace")).unwrap_or_default()
 }

@@ -142,6 +142,18 @@ impl Watch {
     }
 }
 
+/// Whether the files of this workspace are the reason that the disk is full.
+pub(crate) async fn is_own_fault(shared: &Shared, number: u16) -> bool {
+    let reserve = Reserve::new(shared.settings.disk_left_percent);
+    let Ok(space) = Space::of(shared.folder.path()) else { return true };
+    let sizes = sizes(shared.folder.path(), vec![number]).await;
+    let used = sizes.get(&number).copied().unwrap_or_default();
+    Resource::ALL.into_iter().any(|resource| {
+        let least = reserve.for_new_work(space.total(resource));
+        space.left(resource) < least.max(1) && policy::disk::is_own_fault(used.amount(resource), least)
+    })
+}
+
 /// Minimum time in which `amount` can be filled at `rate` per second, halved for safety.
 fn until(amount: u64, rate: u64) -> Duration {
     Duration::from_secs_f64(amount as f64 / rate as f64 / 2.0).clamp(FAST, SLOW)

@@ -3,7 +3,8 @@
 use std::path::PathBuf;
 
 use jobs::{JobEnd, shortcoming};
-use model::{BuildResult, Outcome, Reason, ReasonCode, WorkerId};
+use model::{BuildRecord, BuildResult, Outcome, Reason, ReasonCode, WorkerId};
+use policy::may_be_prepared_elsewhere;
 use sandbox::SandboxError;
 use shim::{Exit, ShimError};
 
@@ -39,11 +40,13 @@ pub(crate) struct Ended {
     pub(crate) started_at_us: Option<u64>,
     /// The limit of its workspace that the command exceeded.
     pub(crate) over: Option<Reason>,
+    /// The last line that a program of the worker printed; empty for builds.
+    pub(crate) said: String,
 }
 
 impl Ended {
     pub(crate) fn is_success(&self) -> bool {
-        self.exit.exit_code == Some(0)
+        self.exit.exit_code == Some(0) && self.over.is_none()
     }
 
     /// How the command ended, as text for the user.
@@ -62,14 +65,11 @@ impl Ending {
         Self::Failed(Reason { code: ReasonCode::CommandNotStarted, message }, None)
     }
 
-    /// The workspace could not be made or filled: the build is given back if this machine is the reason, and fails if
-    /// its own files are.
-    pub(crate) fn of_workspace(reason: Reason) -> Self {
-        if reason.code == ReasonCode::WorkerFault {
-            Self::GiveBack(reason)
-        } else {
-            Self::Failed(reason, None)
-        }
+    /// The workspace could not be made or filled: the build is given back if this machine is the reason, or may be.
+    pub(crate) fn of_workspace(reason: Reason, record: &BuildRecord) -> Self {
+        let goes_elsewhere = reason.code == ReasonCode::WorkerFault
+            || reason.code == ReasonCode::ContextUnavailable && may_be_prepared_elsewhere(record);
+        if goes_elsewhere { Self::GiveBack(reason) } else { Self::Failed(reason, None) }
     }
 
     /// The limits of the workspace cannot be set.
@@ -106,18 +106,18 @@ impl Ending {
         }
     }
 
-    /// Attributes a failure to the full disk. A build whose command did not run is requeued until there is room.
-    pub(crate) fn blame_disk(self) -> Self {
+    /// Attributes a failure to the full disk. The build is requeued, unless its own files are the reason.
+    pub(crate) fn blame_disk(self, is_own_fault: bool) -> Self {
         let full = |reason: Reason| {
             if reason.code == ReasonCode::DiskFull { reason } else { disk_full(&reason.message) }
         };
         match self {
             Self::Exited(ended) if !ended.is_success() => {
                 let reason = disk_full(&format!("the command failed: {}", ended.text()));
-                Self::Failed(reason, Some(ended))
+                if is_own_fault { Self::Failed(reason, Some(ended)) } else { Self::GiveBack(reason) }
             }
-            Self::Failed(reason, Some(ended)) => Self::Failed(full(reason), Some(ended)),
-            Self::Failed(reason, None) | Self::NoContent(reason) => Self::GiveBack(full(reason)),
+            Self::Failed(reason, Some(ended)) if is_own_fault => Self::Failed(full(reason), Some(ended)),
+            Self::Failed(reason, _) | Self::NoContent(reason) => Self::GiveBack(full(reason)),
             Self::Exited(_)
             | Self::Tasks { .. }
             | Self::NotFetched(_)

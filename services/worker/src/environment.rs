@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, path::Path};
 use model::{Build, BuildRecord, SendingBuild};
 use trace::BuildTrace;
 
-use crate::{bazel, folder::RunFolder, shared::Shared};
+use crate::{bazel, folder::RunFolder, owner, shared::Shared};
 
 /// The variables of the commands of `record`: of the worker's environment they get only `PATH`.
 pub(crate) fn variables(shared: &Shared, record: &BuildRecord, folder: &RunFolder) -> Vec<(String, String)> {
@@ -17,6 +17,11 @@ pub(crate) fn variables(shared: &Shared, record: &BuildRecord, folder: &RunFolde
     set("HOME", folder.home.display().to_string());
     set("TMPDIR", folder.temporary.display().to_string());
     set("LANG", "C.UTF-8".to_owned());
+    if owner::of_workspace(&shared.settings, 0).is_some() {
+        // The user of the build has no name on the machine.
+        set("USER", "build".to_owned());
+        set("LOGNAME", "build".to_owned());
+    }
     set("FOREBAY_BUILD_ID", build.id.to_string());
     let sender = SendingBuild { worker: shared.id.clone(), id: build.id, attempt: record.attempt };
     set("FOREBAY_BUILD", sender.to_string());

@@ -16,7 +16,6 @@ use tracing::{debug, info};
 
 /// Prefix of the name of a folder that is not locked yet.
 const NEW: &str = ".new-";
-/// Name of the file with console output that exceeds the limit of the bus.
 /// Name of the folder with the events of Bazel, which its wrapper writes too.
 const TOOL_EVENTS: &str = "tool-events";
 /// Name of the folder with Bazel's outputs.

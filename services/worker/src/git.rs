@@ -49,7 +49,7 @@ if fetch --depth 1 -- "$1" "$2" 2>/dev/null; then
 else
   if [ -f "$GIT_DIR/shallow" ]; then deep=--unshallow; fi
   fetch --prune $deep -- "$1" "+refs/heads/*:refs/remotes/origin/*" "+refs/tags/*:refs/tags/*" || {
-    GIT_DIR=/dev/null git ls-remote -q -- "$1" >/dev/null 2>&1 || exit 69
+    GIT_DIR=/dev/null git ls-remote -q -- "$1" >/dev/null 2>&1 || exit 70
     exit 1
   }
   wanted=$(git rev-parse -q --verify "refs/remotes/origin/$2^{commit}" || git rev-parse -q --verify "$2^{commit}") || {

@@ -16,6 +16,7 @@ mod disk_watch;
 mod ending;
 mod environment;
 mod event_stream;
+mod faults;
 mod finish;
 mod folder;
 mod frames;
@@ -31,6 +32,7 @@ mod limits;
 mod memory;
 mod offers;
 mod outputs;
+mod owner;
 mod prepare;
 mod prepare_step;
 mod preparing;
@@ -128,14 +130,7 @@ async fn serve_all(context: Context, settings: WorkerSettings) -> Result<(), Ser
         sources: Sources::new(&settings.contexts, &context.settings.store.data),
         settings,
     });
-    let mut workspace_loops = JoinSet::new();
-    let cgroups = Cgroups::detect(&Parent::default());
-    cgroups.sweep();
-    for number in 0..count {
-        let name = format!("worker-{}-{number}", std::process::id());
-        let limits = Arc::new(WorkspaceLimits::new(&cgroups, &name));
-        workspace_loops.spawn(workspace_loop::serve(shared.clone(), number, program.clone(), limits));
-    }
+    let mut workspace_loops = start_workspaces(&shared, &program);
     let mut tasks = JoinSet::new();
     tasks.spawn(offers::serve(shared.clone()));
     tasks.spawn(control::serve(shared.clone()));
@@ -163,6 +158,19 @@ async fn serve_all(context: Context, settings: WorkerSettings) -> Result<(), Ser
     workspace_loops.shutdown().await;
     shared.folder.remove();
     Ok(())
+}
+
+fn start_workspaces(shared: &Arc<Shared>, program: &Path) -> JoinSet<Result<(), ServiceError>> {
+    let mut loops = JoinSet::new();
+    let cgroups = Cgroups::detect(&Parent::default());
+    cgroups.sweep();
+    for number in 0..shared.settings.workspaces {
+        let name = format!("worker-{}-{number}", std::process::id());
+        let user = owner::of_workspace(&shared.settings, number);
+        let limits = Arc::new(WorkspaceLimits::new(&cgroups, &name, user.is_some()));
+        loops.spawn(workspace_loop::serve(shared.clone(), number, program.to_owned(), limits));
+    }
+    loops
 }
 
 async fn follow_gateways(shared: Arc<Shared>) -> Result<(), ServiceError> {

@@ -12,9 +12,15 @@ pub(crate) fn of(record: &BuildRecord, settings: &WorkerSettings) -> BuildLimits
         && record.queue.retry.as_ref().is_some_and(|retry| retry.reason.code == ReasonCode::OutOfMemory)
     {
         let attempts = i32::try_from(record.attempt.0).unwrap_or(i32::MAX).saturating_sub(1);
-        limits.memory_bytes = limits.memory_bytes.map(|bytes| grown(bytes, factor.powi(attempts)));
+        let grown = limits.memory_bytes.map(|bytes| grown(bytes, factor.powi(attempts)));
+        limits.memory_bytes = grown.into_iter().chain(most_memory(record, settings)).min();
     }
     limits.least(settings.limits)
+}
+
+/// The most memory that the build may ever have: that of its group, and of its workspace.
+fn most_memory(record: &BuildRecord, settings: &WorkerSettings) -> Option<u64> {
+    BuildLimits::of_group(&settings.group_limits, &record.build.group).least(settings.limits).memory_bytes
 }
 
 fn grown(bytes: u64, factor: f64) -> u64 {
@@ -25,7 +31,7 @@ fn grown(bytes: u64, factor: f64) -> u64 {
 
 /// Whether an attempt that ran out of memory is followed by one with more.
 pub(crate) fn may_have_more(record: &BuildRecord, limits: &BuildLimits, settings: &WorkerSettings) -> bool {
-    let most = settings.limits.memory_bytes.unwrap_or(u64::MAX);
+    let most = most_memory(record, settings).unwrap_or(u64::MAX);
     settings.out_of_memory_factor.is_some()
         && record.build.limits.memory_bytes.is_some()
         && limits.memory_bytes.is_some_and(|bytes| bytes < most)
@@ -46,7 +52,8 @@ pub(crate) fn over(cause: Cause) -> Option<Reason> {
     let memory = |more: String| Reason {
         code: ReasonCode::OutOfMemory,
         message: format!(
-            "the build needed more memory than it may use (memory_bytes of its limits, or workspace_memory_bytes){more}"
+            "the build needed more memory than it may use (memory_bytes of its limits or \
+             of its group in build_limits, or workspace_memory_bytes){more}"
         ),
     };
     match cause {
@@ -57,8 +64,8 @@ pub(crate) fn over(cause: Cause) -> Option<Reason> {
         Cause::OverLimit(Over { limit: Limit::Processes, allowed, .. }) => Some(Reason {
             code: ReasonCode::TooManyProcesses,
             message: format!(
-                "the build had more processes and threads than the {allowed} that it may have (processes of its limits, \
-                 or workspace_processes_max)"
+                "the build had more processes and threads than the {allowed} that it may have (processes of its limits \
+                 or of its group in build_limits, or workspace_processes_max)"
             ),
         }),
         Cause::OverLimit(_) | Cause::Ended | Cause::Killed | Cause::Deadline | Cause::OutputTooLarge(..) => {
@@ -71,7 +78,9 @@ pub(crate) fn over(cause: Cause) -> Option<Reason> {
 pub(crate) fn too_much_output(allowed: u64) -> Reason {
     Reason {
         code: ReasonCode::TooMuchOutput,
-        message: format!("the build printed more than {allowed} bytes (output_bytes of its limits)"),
+        message: format!(
+            "the build printed more than {allowed} bytes (output_bytes of its limits, or of its group in build_limits)"
+        ),
     }
 }
 
@@ -80,8 +89,39 @@ pub(crate) fn too_much_disk(used: u64, allowed: u64) -> Reason {
     Reason {
         code: ReasonCode::TooMuchDisk,
         message: format!(
-            "the files of the build had {used} bytes, and it may have {allowed} (disk_bytes of its limits, or \
-             workspace_disk_bytes)"
+            "the files of the build had {used} bytes, and it may have {allowed} (disk_bytes of its limits or of its \
+             group in build_limits, or workspace_disk_bytes)"
         ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use model::{Attempt, BuildRequest, Retry};
+    use settings::Settings;
+
+    use super::*;
+    use crate::testing;
+
+    #[test]
+    fn a_build_that_ran_out_of_memory_gets_more_up_to_the_limit_of_its_group() {
+        let memory = |bytes| BuildLimits { memory_bytes: Some(bytes), ..BuildLimits::default() };
+        let settings = Settings {
+            out_of_memory_factor: 2.0,
+            build_limits: [("ci".to_owned(), memory(300)), ("*".to_owned(), memory(900))].into(),
+            ..Settings::default()
+        };
+        let settings = settings.worker();
+        let request =
+            BuildRequest { command: vec!["true".into()], limits: memory(100), ..Default::default() };
+        let mut record = BuildRecord::enqueued(testing::build("ci", request));
+        let reason = Reason { code: ReasonCode::OutOfMemory, message: String::new() };
+        for (attempt, wanted) in [(2, 200), (3, 300), (4, 300)] {
+            record.attempt = Attempt(attempt);
+            record.queue.retry =
+                Some(Retry { reason: reason.clone(), worker: "w".parse().unwrap(), invocation: None });
+            assert_eq!(of(&record, &settings).memory_bytes, Some(wanted), "attempt {attempt}");
+        }
+        assert!(!may_have_more(&record, &memory(300), &settings));
     }
 }

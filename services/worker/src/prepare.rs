@@ -43,6 +43,9 @@ pub(crate) struct PrepareOptions<'a> {
 
 /// Exit code of a step's program when the wanted content is unavailable and no file of the workspace was touched.
 pub(crate) const NO_CONTENT: i32 = 69;
+/// Exit code of a step's program when the wanted content could not be fetched, perhaps only by this machine, and no file
+/// of the workspace was touched.
+pub(crate) const NOT_HERE: i32 = 70;
 
 /// Bytes of an archive that are copied at once.
 const PIECE: u64 = 64 << 20;
@@ -128,7 +131,7 @@ pub(crate) async fn steps(
 fn directory(path: &str, choice: Choice, sync: Sync, sources: &Sources) -> Result<Vec<PrepareStep>, Fault> {
     let folder = sources.local(Path::new(path)).map_err(|Refusal(message)| unavailable(message))?;
     let opened = Confined::open(&folder)
-        .map_err(|error| unavailable(format!("cannot open the folder {path} on this worker: {error}")))?;
+        .map_err(|error| not_here(format!("cannot open the folder {path} on this worker: {error}")))?;
     let source = FolderSource { folder, choice, mode: TransferMode::Copy(opened) };
     Ok(vec![copying(path, sync, source)])
 }
@@ -238,7 +241,7 @@ async fn archive(
 async fn copy_archive(location: &str, to: &str, sources: &Sources) -> Result<(), Fault> {
     let path = sources.local(Path::new(location)).map_err(|Refusal(message)| unavailable(message))?;
     let from = confined::open_file(&path)
-        .map_err(|error| unavailable(format!("cannot read archive {location}: {error}")))?;
+        .map_err(|error| not_here(format!("cannot read archive {location}: {error}")))?;
     let written = |error: io::Error| Fault::Workspace(broken("copying the archive", &error));
     let mut files = (from, fs::File::create(to).map_err(written)?);
     loop {
@@ -263,19 +266,19 @@ async fn hash(path: &str) -> Result<Digest, Fault> {
 }
 
 async fn download(url: &str, to: &str, reach: &Reach) -> Result<Digest, Fault> {
+    let not_fetched =
+        |error: &DownloadError| format!("cannot fetch archive {url}: {}", telemetry::error_chain(error));
     let failed = |error: DownloadError| match error {
         DownloadError::Write(error) => Fault::Workspace(broken("writing the archive", &error)),
         DownloadError::Client(_)
-        | DownloadError::Invalid(_)
-        | DownloadError::Redirect(_)
-        | DownloadError::Closed(_)
         | DownloadError::Unresolved(_)
         | DownloadError::TimedOut(_)
-        | DownloadError::Unreachable(_)
+        | DownloadError::Unreachable(_) => not_here(not_fetched(&error)),
+        DownloadError::Invalid(_)
+        | DownloadError::Redirect(_)
+        | DownloadError::Closed(_)
         | DownloadError::Refused(_)
-        | DownloadError::TooLarge { .. } => {
-            unavailable(format!("cannot fetch archive {url}: {}", telemetry::error_chain(&error)))
-        }
+        | DownloadError::TooLarge { .. } => unavailable(not_fetched(&error)),
     };
     let downloader = Downloader::new(reach.clone()).map_err(failed)?;
     // The limit applies to the unpacked files.
@@ -284,7 +287,12 @@ async fn download(url: &str, to: &str, reach: &Reach) -> Result<Digest, Fault> {
     Ok(Digest::from_sha256(archive.map_err(failed)?.hash))
 }
 
-/// The fault for content that the build cannot get on this worker.
+/// The fault for content that could not be fetched, perhaps only by this machine.
+fn not_here(message: String) -> Fault {
+    Fault::NotHere(Reason { code: ReasonCode::ContextUnavailable, message })
+}
+
+/// The fault for content that no worker with these settings can get.
 pub(crate) fn unavailable(message: String) -> Fault {
     Fault::NoContent(Reason { code: ReasonCode::ContextUnavailable, message })
 }

@@ -14,6 +14,8 @@ use crate::{relay::Relay, sync::Progress};
 pub(crate) enum Fault {
     /// The wanted content is unavailable. The workspace is unchanged.
     NoContent(Reason),
+    /// The wanted content could not be fetched, perhaps only by this machine. The workspace is unchanged.
+    NotHere(Reason),
     /// The store does not answer. The workspace is unchanged.
     StoreUnreachable(Reason),
     /// The store did not answer while the workspace was changed.

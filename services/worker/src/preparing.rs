@@ -12,6 +12,7 @@ use disk::Reserve;
 use invariant::impossible;
 use jobs::{Cancel, StoreWait};
 use model::{Reason, ReasonCode, ToolEvent};
+use policy::may_be_prepared_elsewhere;
 use telemetry::metrics::{Histogram, Label, observe};
 use tokio::time::Instant;
 use tracing::debug;
@@ -21,7 +22,7 @@ use crate::{
     command::{self, Place},
     ending::Ending,
     environment, home,
-    prepare::{self, NO_CONTENT, PrepareOptions},
+    prepare::{self, NO_CONTENT, NOT_HERE, PrepareOptions},
     prepare_step::{Fault, Fetch, FileWork, PrepareStep, Work},
     relay::Relay,
     sync::Progress,
@@ -64,13 +65,13 @@ impl Run<'_> {
     fn in_the_way<'a>(&self, ending: &'a Ending) -> Option<&'a Reason> {
         match ending {
             Ending::Failed(reason, None) => Some(reason),
+            Ending::GiveBack(reason) => (reason.code == ReasonCode::ContextUnavailable).then_some(reason),
             Ending::NoContent(reason) => self.workspace.folder.disk_is_full().then_some(reason),
             Ending::Failed(_, Some(_))
             | Ending::Exited(_)
             | Ending::Tasks { .. }
             | Ending::NotFetched(_)
             | Ending::TimedOut(_)
-            | Ending::GiveBack(_)
             | Ending::NotOurs => None,
         }
     }
@@ -166,10 +167,14 @@ impl Run<'_> {
         if let Some(refusal) = relay.and_then(Relay::refusal) {
             return self.failed(prepare::unavailable(format!("{what} failed: {refusal}"))).await.map(Some);
         }
-        let message = format!("{what} failed: {}", ended.text());
+        let said = if ended.said.is_empty() { ended.text() } else { ended.said.clone() };
+        let message = format!("{what} failed: {said}");
         let reason = Reason { code: ReasonCode::ContextUnavailable, message };
-        let touched = ended.exit.exit_code != Some(NO_CONTENT);
-        let fault = if touched { Fault::Workspace(reason) } else { Fault::NoContent(reason) };
+        let fault = match ended.exit.exit_code {
+            Some(NO_CONTENT) => Fault::NoContent(reason),
+            Some(NOT_HERE) => Fault::NotHere(reason),
+            _ => Fault::Workspace(reason),
+        };
         self.failed(fault).await.map(Some)
     }
 
@@ -272,15 +277,17 @@ impl Run<'_> {
 
     async fn failed(&mut self, fault: Fault) -> Result<Ending, ChunkFault> {
         let (Fault::NoContent(reason)
+        | Fault::NotHere(reason)
         | Fault::StoreUnreachable(reason)
         | Fault::StoreLost(reason)
         | Fault::Workspace(reason)) = &fault;
         self.console.say(&reason.message).await?;
         Ok(match fault {
-            Fault::NoContent(reason) => Ending::NoContent(reason),
+            Fault::NotHere(reason) if may_be_prepared_elsewhere(self.record) => Ending::NotFetched(reason),
+            Fault::NoContent(reason) | Fault::NotHere(reason) => Ending::NoContent(reason),
             Fault::StoreUnreachable(reason) => Ending::NotFetched(reason),
             Fault::StoreLost(reason) => Ending::GiveBack(reason),
-            Fault::Workspace(reason) => Ending::of_workspace(reason),
+            Fault::Workspace(reason) => Ending::of_workspace(reason, self.record),
         })
     }
 }

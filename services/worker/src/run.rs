@@ -10,15 +10,16 @@ use sensors::Together;
 use service::{Step, crash_point};
 use telemetry::escaped;
 use tokio::time::Instant;
-use tracing::{Instrument as _, debug, debug_span, warn};
+use tracing::{Instrument as _, debug, debug_span};
 
 use crate::{
     build_run::Run,
     claim::Claimed,
     command::{self, Place},
     console::{Console, Hurry, Limits},
+    disk_limit, disk_watch,
     ending::Ending,
-    environment, event_stream,
+    environment, event_stream, faults,
     finish::{Finish, RunResults},
     lease_keeper::LeaseKeeper,
     limits,
@@ -74,7 +75,7 @@ async fn run_inside(
         Ok(folder) => folder,
         Err(error) => {
             let ending = Ending::GiveBack(prepare::unusable(&error));
-            note_faults(shared, &ending);
+            faults::note(shared, &record, &ending);
             finish.write(&mut lease, ending, RunResults::default()).await;
             return After { shim: Some(shim), left: None };
         }
@@ -113,7 +114,7 @@ async fn run_inside(
     let disk_is_full = workspace.folder.disk_is_full();
     let filled_disk = stop.cause().is_some_and(Cause::is_of_own_files);
     let blames_disk = (disk_is_full || ending.lacked_room()) && !filled_disk;
-    let ending = if blames_disk { ending.blame_disk() } else { ending };
+    let ending = if blames_disk { blame_disk(ending, shared, number).await } else { ending };
     let failed = !ending.is_success(job.as_deref());
     let set_aside = settings.keep_failed_workspaces && failed && !untouched;
     let keys = keys.filter(|_| !disk_is_full && !set_aside);
@@ -131,7 +132,7 @@ async fn run_inside(
         workspace.end_processes().await;
     }
     drop(turn);
-    note_faults(shared, &ending);
+    faults::note(shared, &record, &ending);
     let used = shared.usage.end(number, ending.ended().map(|ended| &ended.exit));
     let kept = RunResults { preparation_seconds, outputs, log, used, left: keys.clone(), tool, job };
     let ours = finish.write(&mut workspace.lease, ending, kept).await;
@@ -141,25 +142,9 @@ async fn run_inside(
     }
 }
 
-/// Closes a worker that cannot run builds, and lets it try again after a pause.
-fn note_faults(shared: &Arc<Shared>, ending: &Ending) {
-    match ending {
-        Ending::GiveBack(Reason { code: ReasonCode::WorkerFault, message }) => {
-            let Some(pause) = shared.workspaces.note_fault(message) else { return };
-            warn!(seconds = pause.as_secs(), why = message, "the worker accepts no builds for a while");
-            let shared = Arc::clone(shared);
-            tokio::spawn(async move {
-                tokio::time::sleep(pause).await;
-                shared.workspaces.try_again();
-            });
-        }
-        Ending::Exited(_) | Ending::Tasks { .. } | Ending::TimedOut(_) => shared.workspaces.note_success(),
-        Ending::GiveBack(_)
-        | Ending::Failed(..)
-        | Ending::NoContent(_)
-        | Ending::NotFetched(_)
-        | Ending::NotOurs => {}
-    }
+/// The build is requeued if the disk is full, and its own files are not the reason.
+async fn blame_disk(ending: Ending, shared: &Shared, number: u16) -> Ending {
+    ending.blame_disk(disk_watch::is_own_fault(shared, number).await)
 }
 
 impl Run<'_> {
@@ -196,7 +181,18 @@ impl Run<'_> {
             let env = environment::variables(self.shared, self.record, &self.workspace.folder);
             command::run(self, Place::Build, build.command.clone(), env).await
         };
-        ended.unwrap_or_else(|fault| self.fault(&fault))
+        let ending = ended.unwrap_or_else(|fault| self.fault(&fault));
+        self.within_disk_limit(ending).await
+    }
+
+    /// Measures the files of a build once more at its end, which may have been too soon for the measurements before.
+    async fn within_disk_limit(&self, ending: Ending) -> Ending {
+        let (Ending::Exited(ended), Some(allowed)) = (&ending, self.limits.disk_bytes) else { return ending };
+        let used = disk_limit::measure(self.workspace.folder.root().to_owned()).await;
+        if used <= allowed {
+            return ending;
+        }
+        Ending::Failed(limits::too_much_disk(used, allowed), Some(ended.clone()))
     }
 
     /// Stores the outputs of a command that ended, even if it failed: test reports are outputs.

@@ -2,23 +2,26 @@
 //! sandbox, one shim runs both.
 
 use std::{
-    fs, io,
-    os::unix::fs::MetadataExt as _,
+    fs::{self, Permissions},
+    io,
+    os::unix::fs::{MetadataExt as _, PermissionsExt as _},
     path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
 };
 
 use sandbox::{WorkspaceLimits, WorkspaceSandbox};
-use shim::{Options, Shim, ShimError};
+use shim::{Options, Shim, ShimError, User};
 
-use crate::folder::RunFolder;
+use crate::{folder::RunFolder, owner};
 
 /// Runs the commands of one workspace.
 pub(crate) struct WorkspaceShim {
     program: PathBuf,
     plain: Shim,
     limits: Arc<WorkspaceLimits>,
+    /// The user of sandboxed builds.
+    user: Option<User>,
     inside: Option<Inside>,
 }
 
@@ -42,11 +45,15 @@ impl Inside {
 impl WorkspaceShim {
     /// Starts a shim for builds: a process tree that was frozen as a whole when its lease expired dies without running
     /// again. The sandbox is started for the first command in it.
-    pub(crate) async fn start(program: &Path, limits: Arc<WorkspaceLimits>) -> Result<Self, ShimError> {
+    pub(crate) async fn start(
+        program: &Path,
+        limits: Arc<WorkspaceLimits>,
+        user: Option<User>,
+    ) -> Result<Self, ShimError> {
         let join = limits.join_files();
         let options = Options { kernel_deadline: true, join, ..Options::default() };
         let plain = Shim::start_with(program, &options).await?;
-        Ok(Self { program: program.to_owned(), plain, limits, inside: None })
+        Ok(Self { program: program.to_owned(), plain, limits, user, inside: None })
     }
 
     /// The limits of the workspace.
@@ -73,6 +80,14 @@ impl WorkspaceShim {
             .map(|path| fs::symlink_metadata(path).map(|it| (it.dev(), it.ino())))
             .collect::<io::Result<Vec<_>>>()
             .map_err(failed)?;
+        if let Some(user) = self.user {
+            // The folder that holds the others, which only the user of the worker may enter with some umasks.
+            fs::set_permissions(folder.root(), Permissions::from_mode(0o755)).map_err(failed)?;
+            let given = places.clone();
+            let giving = move || given.iter().try_for_each(|place| owner::give(place, user));
+            let given = tokio::task::spawn_blocking(giving).await;
+            given.map_err(io::Error::other).and_then(|given| given).map_err(failed)?;
+        }
         if let Some(mut inside) = self.inside.take() {
             inside.note_traces();
             let is_same = inside.folders == folders && Arc::ptr_eq(&inside.sandbox, sandbox);
@@ -81,8 +96,9 @@ impl WorkspaceShim {
             }
             inside.shim.end().await?;
         }
-        let options =
-            sandbox.options(folder.root(), &places).map_err(|error| failed(io::Error::other(error)))?;
+        let options = sandbox
+            .options(folder.root(), &places, self.user)
+            .map_err(|error| failed(io::Error::other(error)))?;
         let options = Options { join: self.limits.join_files(), ..options };
         let shim = Shim::start_with(&self.program, &options).await?;
         Ok(&mut self

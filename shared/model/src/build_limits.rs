@@ -1,7 +1,11 @@
 //! Limits on the resources of a build.
 
+use std::collections::BTreeMap;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+
+use crate::{Group, RequestLimits};
 
 /// Limits on all processes of a build together; absent limits come from the settings of farm and worker. A build that exceeds
 /// one of them fails.
@@ -37,6 +41,12 @@ pub struct WrongLimit {
 }
 
 impl BuildLimits {
+    /// The limits of `group` in the setting `build_limits`.
+    pub fn of_group(limits: &BTreeMap<String, Self>, group: &Group) -> Self {
+        let of = |name: &str| limits.get(name).copied().unwrap_or_default();
+        of(group.as_str()).or(of(RequestLimits::OTHER_GROUPS))
+    }
+
     /// Whether no limit is set.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()

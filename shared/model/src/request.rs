@@ -225,8 +225,7 @@ impl RequestLimits {
 
     /// The maximum limits of builds of `group`, which are those of builds that ask for none.
     pub fn build_limits_of(&self, group: &Group) -> BuildLimits {
-        let of = |name: &str| self.build_limits.get(name).copied().unwrap_or_default();
-        of(group.as_str()).or(of(Self::OTHER_GROUPS))
+        BuildLimits::of_group(&self.build_limits, group)
     }
 
     /// The default times of a build of `priority`.

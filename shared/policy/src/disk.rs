@@ -24,6 +24,12 @@ pub fn to_blame(runs: &[DiskUse], lost: u64, least: u64) -> Option<usize> {
     (worst.growth() > 0 && worst.growth() >= least && together >= lost / 4).then_some(index)
 }
 
+/// Whether a build that failed because the disk was full is itself the reason: removing its `used` bytes or inodes would bring
+/// the `reserve` back that must stay free.
+pub fn is_own_fault(used: u64, reserve: u64) -> bool {
+    used >= reserve
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -41,6 +47,12 @@ mod tests {
         assert_eq!(to_blame(&[run(9_000, 9_010)], 0, 100), None);
         assert_eq!(to_blame(&[run(9_000, 8_000)], 0, 0), None);
         assert_eq!(to_blame(&[], 600, 0), None);
+    }
+
+    #[test]
+    fn a_full_disk_is_the_fault_of_a_build_that_used_the_reserve() {
+        assert!(is_own_fault(1000, 1000) && !is_own_fault(999, 1000));
+        assert!(is_own_fault(0, 0), "without a reserve, any build may be the reason");
     }
 
     #[test]

@@ -58,7 +58,7 @@ pub use memory_ahead::{MemoryAhead, MemoryHistory, MemoryUse};
 pub use occupancy_error::OccupancyError;
 pub use quota_rows::{OTHER_GROUPS, QuotaRow, quota_rows};
 pub use random::Random;
-pub use retry::{AfterLoss, after_loss, overrun_at};
+pub use retry::{AfterLoss, after_loss, may_be_prepared_elsewhere, overrun_at, was_prepared_elsewhere};
 pub use sends_actions::{ADDRESS_VARIABLE, ActionSenders};
 pub use store_wait::{store_retry_delay, store_stall_limit, store_time_limit};
 pub use tool_facts::{ConfiguredTarget, tool_facts};

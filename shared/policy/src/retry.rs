@@ -40,6 +40,22 @@ pub fn after_loss(record: &BuildRecord, worker: WorkerId, reason: Reason, now: M
     )))
 }
 
+/// Whether a build whose context a worker could not prepare is tried on another one. What two workers
+/// cannot prepare is unavailable.
+pub fn may_be_prepared_elsewhere(record: &BuildRecord) -> bool {
+    let again = |retry: &Retry| retry.reason.code == ReasonCode::ContextUnavailable;
+    record.attempt < record.build.max_attempts && !record.queue.retry.as_ref().is_some_and(again)
+}
+
+/// Whether the build of this record, which a worker gave back after attempt `given_back` because it could not prepare the context,
+/// shows a fault of that worker: another one prepared it. `None` while that is open.
+pub fn was_prepared_elsewhere(record: &BuildRecord, given_back: Attempt, worker: &WorkerId) -> Option<bool> {
+    let result = record.result()?;
+    let by_other = record.invocation().is_some_and(|run| run.worker != *worker);
+    let has_run = result.command_started_at_us.is_some();
+    Some(record.attempt > given_back && by_other && has_run)
+}
+
 /// The time at which a build in progress must be ended: `overrun` has passed since its timeout at `timeout_at`, and
 /// since its worker last stored a part of its outputs at `stored_at`. The timeout does not include
 /// the storing of outputs.

@@ -230,11 +230,10 @@ fn without_worker(workers: Option<WorkerCounts>) -> &'static str {
             "no worker is running: start one with `forebay serve worker`"
         }
         Some(WorkerCounts { ready: 0, draining: 0, full: _ }) => {
-            "no worker accepts builds, because its disk is full or its store does not answer: `forebay doctor` reports \
-             which"
+            "no worker accepts builds: `forebay workers` says why"
         }
         Some(WorkerCounts { ready: 0, draining: _, full: 1.. }) => {
-            "every worker is draining, or its disk is full or its store does not answer: run `forebay doctor` for details"
+            "every worker is draining or accepts no builds: `forebay workers` says why"
         }
         Some(WorkerCounts { ready: 0, draining: _, full: 0 }) => {
             "every worker is draining and accepts no builds: start another with `forebay serve worker`, or undo a drain \

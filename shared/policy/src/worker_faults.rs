@@ -21,6 +21,7 @@ pub fn avoids_worker(code: ReasonCode) -> bool {
     match code {
         ReasonCode::WorkerFault
         | ReasonCode::DiskFull
+        | ReasonCode::ContextUnavailable
         | ReasonCode::StoreUnreachable
         | ReasonCode::GatewayUnreachable
         | ReasonCode::WorkerOutOfMemory
@@ -28,7 +29,6 @@ pub fn avoids_worker(code: ReasonCode) -> bool {
         ReasonCode::CommandFailed
         | ReasonCode::CommandNotStarted
         | ReasonCode::TasksFailed
-        | ReasonCode::ContextUnavailable
         | ReasonCode::OutputNotKept
         | ReasonCode::OutputMissing
         | ReasonCode::OutOfMemory

@@ -14,8 +14,8 @@ const SHOWN: usize = 200;
 pub enum NoWorker {
     #[error("requirements: no worker has offered the property {name}; known properties: {known}")]
     UnknownProperty { name: String, known: String },
-    #[error("requirements: no worker has offered {name} = {value:?}; offered: {offered}")]
-    UnknownValue { name: String, value: String, offered: String },
+    #[error("requirements: no worker has offered {name} = {value:?}; offered: {offered}{hint}")]
+    UnknownValue { name: String, value: String, offered: String, hint: &'static str },
     #[error("requirements: no worker has offered all of {required}")]
     NotTogether { required: String },
 }
@@ -70,7 +70,14 @@ pub fn check_requirements(
             known.iter().flat_map(|known| known.0.keys()).map(String::as_str).collect();
         return Err(NoWorker::UnknownProperty { name: shortened(name), known: listed(names) });
     }
-    Err(NoWorker::UnknownValue { name: shortened(name), value: shortened(value), offered: listed(offered) })
+    let hint = match name {
+        "sandbox" | "network" => {
+            " (settings of workers: build_sandbox, build_network, and build_sandbox_by_request for less isolation)"
+        }
+        _ => "",
+    };
+    let (name, value, offered) = (shortened(name), shortened(value), listed(offered));
+    Err(NoWorker::UnknownValue { name, value, offered, hint })
 }
 
 fn listed(texts: BTreeSet<&str>) -> String {

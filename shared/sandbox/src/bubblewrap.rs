@@ -11,6 +11,7 @@ use std::process::Stdio;
 
 use invariant::impossible;
 use nix::unistd::{AccessFlags, access};
+use shim::User;
 
 use crate::error::SandboxError;
 use crate::private::private;
@@ -214,10 +215,11 @@ impl Bubblewrap {
         places: &[PathBuf],
         programs: &Path,
         network: Network,
+        user: Option<User>,
     ) -> Result<Call, SandboxError> {
-        // Builds run as the user of the worker, and could read what only this user can.
+        // Builds may run as the user of the worker, and could read what only this user can.
         let all = self.clone().hiding(private(Path::new(SETTINGS), &self.read_only));
-        all.workspace_with_its_hidden(folder, places, programs, network)
+        all.workspace_with_its_hidden(folder, places, programs, network, user)
     }
 
     fn workspace_with_its_hidden(
@@ -226,11 +228,16 @@ impl Bubblewrap {
         places: &[PathBuf],
         programs: &Path,
         network: Network,
+        user: Option<User>,
     ) -> Result<Call, SandboxError> {
         let mut call = vec![self.find()?.into_os_string()];
         // No namespace of control groups: Java looks for its group by the path outside, and fails without it.
         put(&mut call, &["--unshare-pid", "--unshare-ipc", "--die-with-parent"]);
         put(&mut call, &["--as-pid-1", "--cap-drop", "ALL"]);
+        if user.is_some() {
+            // The shim needs these two to switch to the user, and drops them then.
+            put(&mut call, &["--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"]);
+        }
         self.put_filter(&mut call);
         self.put_system(&mut call);
         match network {
@@ -240,6 +247,10 @@ impl Bubblewrap {
         self.put_devices(&mut call, true, true);
         put(&mut call, &["--mqueue", "/dev/mqueue"]);
         for path in [folder, programs] {
+            if user.is_some() {
+                // Only the user who makes the folders above could enter them otherwise.
+                put_parents(&mut call, path);
+            }
             call.extend(["--ro-bind".into(), path.into(), path.into()]);
         }
         for path in places {

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use shim::{Cause, Filter, Limit, Options, Over, Shim};
+use shim::{Cause, Filter, Limit, Options, Over, Shim, User};
 
 use crate::bubblewrap::{Bubblewrap, Network, PRIVATE};
 use crate::cgroups::{Cgroups, CpuLimits, Group};
@@ -21,14 +21,21 @@ pub struct WorkspaceSandbox {
 
 impl WorkspaceSandbox {
     /// The options of a shim whose commands can write to `places`, and to private folders in memory. All are folders
-    /// that exist. Commands cannot replace them, and cannot write elsewhere in `folder`, which contains them.
+    /// that exist. Commands cannot replace them, and cannot write elsewhere in `folder`, which contains them. They
+    /// run as `user`, which requires root.
     ///
     /// # Errors
     ///
     /// Fails if bubblewrap is not installed.
-    pub fn options(&self, folder: &Path, places: &[PathBuf]) -> Result<Options, SandboxError> {
+    pub fn options(
+        &self,
+        folder: &Path,
+        places: &[PathBuf],
+        user: Option<User>,
+    ) -> Result<Options, SandboxError> {
         Ok(Options {
-            wrapper: self.bubblewrap.workspace(folder, places, &self.programs, self.network)?,
+            wrapper: self.bubblewrap.workspace(folder, places, &self.programs, self.network, user)?,
+            user,
             filter: self.bubblewrap.filter.then_some(match self.network {
                 Network::None => Filter::Internet,
                 Network::Host | Network::Loopback => Filter::Escapes,
@@ -47,23 +54,31 @@ impl WorkspaceSandbox {
     ///
     /// Fails if bubblewrap is not installed, or the machine refuses the sandbox or its filters.
     pub async fn check(&self, program: &Path, folder: &Path) -> Result<(), SandboxError> {
-        match Shim::start_with(program, &self.options(folder, &[])?).await {
+        match Shim::start_with(program, &self.options(folder, &[], None)?).await {
             Ok(shim) => Ok(shim.stop().await?),
             Err(error) => {
-                Bubblewrap::attempt(self.bubblewrap.workspace(folder, &[], &self.programs, self.network)?)?;
+                let call = self.bubblewrap.workspace(folder, &[], &self.programs, self.network, None)?;
+                Bubblewrap::attempt(call)?;
                 Err(error.into())
             }
         }
     }
 }
 
-/// Processes and threads of a workspace without a limit, if control groups can enforce it: a fork bomb must not
-/// stop the whole machine.
-const USUAL_PROCESSES: u64 = 4096;
+/// Processes and threads of a workspace without a limit, if control groups can enforce it, for each processor of the machine, and
+/// the least and the most: the kernel needs several processors for seconds to start and end many more, which slows down others.
+const USUAL_PROCESSES: u64 = 768;
+const USUAL_BOUNDS: [u64; 2] = [1024, 4096];
 /// Processes of the shims in the group of a workspace, which do not count for its limit.
 const SHIMS: u64 = 6;
 /// Memory of these processes in bytes, which does not count either.
 const SHIM_MEMORY: u64 = 32 << 20;
+
+fn usual_processes() -> u64 {
+    let processors = std::thread::available_parallelism().map_or(1, usize::from) as u64;
+    let [least, most] = USUAL_BOUNDS;
+    USUAL_PROCESSES.saturating_mul(processors).clamp(least, most)
+}
 
 /// What all processes of a workspace may use together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -80,13 +95,16 @@ pub struct WorkspaceBounds {
 #[derive(Debug)]
 pub struct WorkspaceLimits {
     group: Group,
+    /// Whether only processes of the workspace run as its user.
+    has_own_user: bool,
     bounds: Mutex<WorkspaceBounds>,
 }
 
 impl WorkspaceLimits {
-    /// The limits of a workspace; `name` is unique on this machine, of letters, digits and hyphens.
-    pub fn new(cgroups: &Cgroups, name: &str) -> Self {
-        Self { group: cgroups.group(name, None, true), bounds: Mutex::default() }
+    /// The limits of a workspace; `name` is unique on this machine, of letters, digits and hyphens. With a user of its own, the
+    /// kernel limits its processes also without control groups.
+    pub fn new(cgroups: &Cgroups, name: &str, has_own_user: bool) -> Self {
+        Self { group: cgroups.group(name, None, true), has_own_user, bounds: Mutex::default() }
     }
 
     /// The files through which a shim enters the control groups.
@@ -100,7 +118,7 @@ impl WorkspaceLimits {
     ///
     /// Fails if a control group cannot be written.
     pub fn begin(&self, mut bounds: WorkspaceBounds) -> Result<shim::Limits, SandboxError> {
-        bounds.processes = bounds.processes.or(self.group.has_processes().then_some(USUAL_PROCESSES));
+        bounds.processes = bounds.processes.or_else(|| self.group.has_processes().then(usual_processes));
         let memory = bounds.memory_bytes.map(|bytes| bytes.saturating_add(SHIM_MEMORY));
         let processes = bounds.processes.map(|count| count.saturating_add(SHIMS));
         self.group.begin_kept(memory, processes, bounds.cpu)?;
@@ -108,6 +126,8 @@ impl WorkspaceLimits {
         Ok(shim::Limits {
             memory_bytes: bounds.memory_bytes.filter(|_| !self.group.has_memory()),
             processes: bounds.processes.filter(|_| !self.group.has_processes()),
+            // More, because the shim reports the limit.
+            user_processes: processes.filter(|_| self.has_own_user && !self.group.has_processes()),
             ..shim::Limits::default()
         })
     }

@@ -44,7 +44,13 @@ impl Sensor for Load {
         if signal == Signal::Green {
             return Reading::green();
         }
-        Reading { signal, why: format!("the load is {load:.1}, above the maximum of {:.1}", self.most) }
+        Reading {
+            signal,
+            why: format!(
+                "the load is {load:.1}, above the maximum of {:.1} for this machine (load_max)",
+                self.most
+            ),
+        }
     }
 }
 

@@ -114,7 +114,7 @@ impl Sensor for Memory {
         let wanted = f64::from(self.left_percent);
         match scarcest(memory_states(&self.proc)).map(|state| (state.left_share() * 100.0, state)) {
             Some((left, state)) if left < wanted => Reading::red(format!(
-                "{left:.1} % of the memory of {} is free, below the minimum of {wanted} %",
+                "{left:.1} % of the memory of {} is free, below the minimum of {wanted} % (memory_left_percent)",
                 state.owner
             )),
             Some(_) | None => Reading::green(),
@@ -171,7 +171,10 @@ mod tests {
     fn what_the_machine_has_available_counts() {
         assert_eq!(Machine::new("cgroup2", GB).read(), Reading::green());
         let short = Machine::new("cgroup2", GB / 2).read();
-        assert_eq!(short.why, "3.1 % of the memory of the machine is free, below the minimum of 5 %");
+        assert_eq!(
+            short.why,
+            "3.1 % of the memory of the machine is free, below the minimum of 5 % (memory_left_percent)"
+        );
         assert_eq!(machine_memory(&Machine::new("cgroup2", GB).proc()).unwrap(), 16 * GB);
         assert!(machine_memory(Path::new("/nowhere")).is_err());
     }

@@ -72,6 +72,9 @@ impl SettingsError {
 /// Maximum number of days of a retention.
 const DAYS_MAX: u64 = 36_500;
 
+/// Folders of which each sandbox has its own.
+const PRIVATE: [&str; 3] = ["/tmp", "/dev", "/proc"];
+
 impl Settings {
     /// Checks constraints that types cannot express.
     pub fn check(&self) -> Result<(), SettingsError> {
@@ -237,6 +240,13 @@ impl Settings {
         let factor = self.out_of_memory_factor;
         if factor.is_nan() || (factor != 0.0 && !(1.1..=10.0).contains(&factor)) {
             return Err(invalid("out_of_memory_factor", &factor, "expected 0, or 1.1 to 10"));
+        }
+        for path in &self.sandbox_read_only {
+            let is_private = PRIVATE.iter().any(|private| path.starts_with(private));
+            if !path.is_absolute() || is_private {
+                let wanted = "expected absolute paths (without ~) outside of /tmp, /dev and /proc, of which a sandbox has its own";
+                return Err(invalid("sandbox_read_only", &path.display(), wanted));
+            }
         }
         for (group, limits) in &self.build_limits {
             let is_group = group == RequestLimits::OTHER_GROUPS || group.parse::<Group>().is_ok();

@@ -236,7 +236,8 @@ pub struct Settings {
     /// Maximum memory of all processes in a workspace in bytes: of a build, and of the tool servers that it uses. A build
     /// that needs more fails. 0: no limit.
     pub workspace_memory_bytes: u64,
-    /// Maximum number of processes and threads in a workspace. 0: 4096, if control groups can enforce it.
+    /// Maximum number of processes and threads in a workspace. 0: 768 for each processor, at least 1024 and at most 4096, if control
+    /// groups can enforce it.
     pub workspace_processes_max: u64,
     /// Processors that all processes in a workspace may use at a time, in thousandths, at least 10. Only control groups can
     /// limit this. 0: no limit.
@@ -263,6 +264,9 @@ pub struct Settings {
     /// Whether builds may ask for less isolation than these two, by the requirements `sandbox` and `network`. They may
     /// always ask for more.
     pub build_sandbox_by_request: bool,
+    /// User and group id of the sandboxed builds of the first workspace if the worker runs as root; each further workspace has
+    /// the next one. These users must not own any files. 0: builds run as the user of the worker.
+    pub build_uid: u32,
     /// File with git settings for fetching sources: proxies, mirrors, credential helpers, filters. The settings of the
     /// machine and of the worker's user are ignored, because a build could have written them.
     pub git_config_file: Option<PathBuf>,

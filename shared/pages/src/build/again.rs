@@ -1,7 +1,7 @@
 //! The request of a build as text to copy: a command line, a call of the HTTP API, and a program.
 
 use maud::{Markup, html};
-use model::{Build, BuildView, Context};
+use model::{Build, BuildView, Context, WorkspaceUse};
 
 use super::orders::request_of;
 use crate::site::Asked;
@@ -38,27 +38,42 @@ fn command_line(build: &Build) -> Option<String> {
         "forebay submit".to_owned(),
         format!("--group {}", build.group),
         format!("--priority {}", build.priority),
-        format!("--timeout {}", build.timeout_seconds),
+        format!("--timeout {}s", build.timeout_seconds),
+        format!("--max-attempts {}", build.max_attempts.0),
     ];
     match &build.context {
         Context::Empty => {}
         Context::Git { url, revision, patch: None } => {
             words.push(format!("--git {} --revision {}", quoted(url), quoted(revision)));
         }
-        Context::Archive { location, .. } => words.push(format!("--archive {}", quoted(location))),
+        Context::Archive { location, digest } => {
+            words.push(format!("--archive {}", quoted(location)));
+            words.extend(digest.as_ref().map(|digest| format!("--archive-digest {digest}")));
+        }
         Context::Git { .. } | Context::Directory { .. } | Context::Tree { .. } => return None,
     }
     if build.job.is_some() {
         return None;
     }
-    let pair = |flag: &str, (name, value): (&String, &String)| {
-        format!("{flag} {}", quoted(&format!("{name}={value}")))
-    };
-    words.extend(build.env.iter().map(|it| pair("--env", it)));
-    words.extend(build.labels.iter().map(|it| pair("--label", it)));
+    let pair = |flag: &str, name: &str, value: &str| format!("{flag} {}", quoted(&format!("{name}={value}")));
+    words.extend(build.env.iter().map(|(name, value)| pair("--env", name, value)));
+    words.extend(build.labels.iter().map(|(name, value)| pair("--label", name, value)));
+    words.extend(build.requirements.iter().map(|(name, value)| pair("--requirement", name, value)));
+    words.extend(limits(build));
+    match build.workspace {
+        WorkspaceUse::Warm => words.push("--warm".to_owned()),
+        WorkspaceUse::Fresh => words.push("--fresh".to_owned()),
+    }
+    words.extend(build.require_outputs.then(|| "--require-outputs".to_owned()));
     words.extend(build.outputs.iter().map(|glob| format!("--output {}", quoted(glob))));
     let command: Vec<String> = build.command.iter().map(|word| quoted(word)).collect();
     Some(format!("{} --follow -- {}", words.join(" \\\n  "), command.join(" ")))
+}
+
+fn limits(build: &Build) -> Vec<String> {
+    let limits = serde_json::to_value(build.limits).unwrap_or_default();
+    let named = limits.as_object().into_iter().flatten();
+    named.map(|(name, value)| format!("--limit {name}={value}")).collect()
 }
 
 /// The address of the bus without a name and password.

@@ -52,6 +52,7 @@ fn settings() -> Settings {
         console_bytes_max: 179,
         log_bytes_max: 181,
         output_bytes_max: 191,
+        build_uid: 5021,
         unpacked_bytes_max: 193,
         workspace_memory_bytes: 5003,
         workspace_processes_max: 5009,
@@ -196,6 +197,7 @@ fn sizes_and_limits_reach_their_parts() {
     assert_eq!([worker.limits.memory_bytes, worker.limits.processes], [Some(5003), Some(5009)]);
     assert_eq!((worker.action_output_bytes_max, worker.job_tasks_in_flight), (197, 263));
     assert_eq!([worker.tool_memory_percent, worker.disk_left_percent], [61, 71]);
+    assert_eq!((worker.first_uid, Settings::default().worker().first_uid), (Some(5021), None));
     let executor = settings.executor();
     assert_eq!([executor.cpu_millis, executor.memory_bytes], [251, 233]);
     assert_eq!(executor.action_output_bytes_max, 197);

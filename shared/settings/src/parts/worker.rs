@@ -1,4 +1,4 @@
-use std::{path::PathBuf, time::Duration};
+use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
 use model::{BuildLimits, ExecutorType, WorkerProperties};
 
@@ -21,6 +21,7 @@ pub struct WorkerSettings {
     pub output_bytes_max: u64,
     pub unpacked_bytes_max: u64,
     pub limits: BuildLimits,
+    pub group_limits: BTreeMap<String, BuildLimits>,
     pub cpu_weight: Option<u32>,
     pub out_of_memory_factor: Option<f64>,
     pub sensors: SensorSettings,
@@ -29,6 +30,7 @@ pub struct WorkerSettings {
     pub sandbox: BuildSandbox,
     pub network: BuildNetwork,
     pub sandbox_by_request: bool,
+    pub first_uid: Option<u32>,
     pub sandboxes: SandboxSettings,
     pub contexts: ContextSettings,
     pub git_config_file: Option<PathBuf>,
@@ -55,6 +57,7 @@ impl Settings {
             output_bytes_max: self.output_bytes_max,
             unpacked_bytes_max: self.unpacked_bytes_max,
             limits: self.workspace_limits(),
+            group_limits: self.build_limits.clone(),
             cpu_weight: Some(self.workspace_cpu_weight).filter(|weight| *weight > 0),
             out_of_memory_factor: Some(self.out_of_memory_factor).filter(|factor| *factor > 0.0),
             sensors: self.sensors(),
@@ -63,6 +66,7 @@ impl Settings {
             sandbox: self.build_sandbox,
             network: self.build_network,
             sandbox_by_request: self.build_sandbox_by_request,
+            first_uid: Some(self.build_uid).filter(|uid| *uid > 0),
             sandboxes: self.sandboxes(),
             contexts: self.contexts(),
             git_config_file: self.git_config_file.clone(),

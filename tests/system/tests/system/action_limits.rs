@@ -228,7 +228,7 @@ async fn what_uses_more_than_it_may_fails_by_its_own_fault() {
     let none = TaskLimits::default();
     let cases = [
         ("cpu_ms", TaskLimits { cpu_ms: Some(300), ..none }, "while :; do :; done"),
-        ("wall_ms", TaskLimits { wall_ms: Some(300), ..none }, "sleep 1000"),
+        ("wall_ms", TaskLimits { wall_ms: Some(2000), ..none }, "sleep 1000"),
         (
             "memory_bytes",
             TaskLimits { memory_bytes: Some(50_000_000), ..none },

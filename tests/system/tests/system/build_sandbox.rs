@@ -4,7 +4,9 @@ use std::{fs, os::unix::fs::PermissionsExt as _, time::Duration};
 
 use bus::EventKind;
 use farm::{Builder, Farm, SOON};
-use model::{BuildKey, BuildRequest, BuildRequirements, Context, Outcome, WorkspaceKind, WorkspaceUse};
+use model::{
+    BuildKey, BuildRequest, BuildRequirements, Context, Outcome, State, WorkspaceKind, WorkspaceUse,
+};
 
 use crate::{
     acting,
@@ -54,6 +56,18 @@ async fn a_build_changes_only_its_workspace_and_sees_no_other_data() {
     assert!(pids < 10, "{said}");
     assert_eq!(record.result().unwrap().outputs.len(), 1);
     assert!(!std::path::Path::new("/tmp/forebay-file").exists());
+}
+
+#[tokio::test]
+async fn s18_a_build_cannot_read_how_its_worker_reaches_the_servers() {
+    let farm = builder().start().await;
+    fs::write(farm.data().join("forebay.toml"), "nats_url = \"seed\"").unwrap();
+    let server = farm.servers.nats_url().rsplit('/').next().unwrap().to_owned();
+    let look = "exec 2>&1; for file in /proc/[0-9]*/environ /proc/[0-9]*/cmdline /proc/[0-9]*/maps; do head -c 100000 $file | tr '\\0' '\\n'; done
+                find / -xdev -name forebay.toml -exec cat {} +; echo looked";
+    let said = output(&farm, script(look)).await;
+    assert!(said.contains("looked") && said.contains("FOREBAY_BUILD_ID"), "it saw its own variables: {said}");
+    assert!(!said.contains(&server) && !said.contains("seed"), "{server}: {said}");
 }
 
 #[tokio::test]
@@ -118,6 +132,63 @@ async fn leaves_nothing(more: &str) {
     let shown: Vec<&str> = seen.lines().collect();
     assert!(!seen.contains("secret") && shown.first() == Some(&"4"), "{seen}");
     assert!(shown.last().unwrap().parse::<u32>().unwrap() < 8, "{seen}");
+}
+
+#[tokio::test]
+async fn each_workspace_has_a_user_of_its_own_that_owns_what_was_fetched() {
+    if !nix::unistd::geteuid().is_root() {
+        return;
+    }
+    let farm = Farm::builder()
+        .without("gateway")
+        .workspaces(2)
+        .env("FOREBAY_BUILD_SANDBOX", "bubblewrap")
+        .env("FOREBAY_BUILD_UID", "41000")
+        .start()
+        .await;
+    let source = crate::contexts::folder(&farm, "source");
+    let git = "git init -q -b main .; mkdir deep; echo one > deep/file; git add .; git -c user.name=a -c user.email=a@b commit -qm x";
+    crate::contexts::sh(&source, git);
+    let text = |number: u32| {
+        format!(
+            "exec 2>&1; id -u; stat -c %u . deep deep/file .git \"$HOME\" \"$TMPDIR\" | sort -u; git log --format=%s
+             echo two >> deep/file; git diff --stat | tail -1; echo x > \"$HOME/file\"; echo y > /tmp/file; cat /etc/shadow
+             echo {number}; echo done > out"
+        )
+    };
+    let request = |number| {
+        let context =
+            Context::Git { url: source.display().to_string(), revision: "main".into(), patch: None };
+        let request = BuildRequest { context, workspace: Some(WorkspaceUse::Warm), ..script(&text(number)) };
+        BuildRequest { outputs: vec!["out".to_owned()], ..request }
+    };
+    // The second one finds the workspace of the first, and what was fetched for it is its own as well.
+    for number in 0..2 {
+        let said = output(&farm, request(number)).await;
+        let lines: Vec<&str> = said.lines().collect();
+        let user: u32 = lines[0].parse().unwrap();
+        assert!((41_000..41_002).contains(&user), "{said}");
+        assert_eq!(lines[1..3], [lines[0], "x"], "{said}");
+        assert!(said.contains("1 file changed") && said.contains("shadow: "), "{said}");
+        crate::contexts::sh(
+            &source,
+            "echo more > deep/more; git add .; git -c user.name=a -c user.email=a@b commit -qm x",
+        );
+    }
+    // Two at a time have different users.
+    let mut keys = Vec::new();
+    for _ in 0..2 {
+        let key = farm.submit("g", script("id -u; sleep 3")).await;
+        farm.wait_until(&key, SOON, |record| record.state() == State::InProgress).await;
+        keys.push(key);
+    }
+    let mut users = Vec::new();
+    for key in &keys {
+        ended_as(&farm, key, Outcome::Succeeded).await;
+        users.push(said(&farm, key).await);
+    }
+    users.sort();
+    assert_eq!(users, ["41000\n", "41001\n"]);
 }
 
 #[tokio::test]

@@ -171,13 +171,20 @@ async fn an_emergency_starts_although_the_executors_are_full_and_is_counted() {
         let key = farm.submit("g", sleeping(number, 600.0)).await;
         farm.wait_until(&key, SOON, |record| record.state() == State::InProgress).await;
     }
+    // Until their actions use the executors, the governor may start more.
+    decided(&farm, |record| {
+        let governed = on_executors(record);
+        governed.pv >= esu(1.9) && governed.target < esu(3.0)
+    })
+    .await;
     let later = farm.submit("g", sleeping(2, 600.0)).await;
     for number in 3..5 {
         let request = BuildRequest { priority: Some(Priority::Emergency), ..sleeping(number, 600.0) };
         let urgent = farm.submit("g", request).await;
         farm.wait_until(&urgent, SOON, |record| record.state() == State::InProgress).await;
     }
-    assert_eq!(farm.client().get(&later).await.unwrap().state, State::Enqueued);
+    let governor = farm.client().bus().buckets().get::<GovernorRecord>(&()).await.unwrap().1;
+    assert_eq!(farm.client().get(&later).await.unwrap().state, State::Enqueued, "{governor:#?}");
     why_when(&farm, &later, |why| {
         throttled_by(why)
             .is_some_and(|by| by.of_executors && (by.needed, by.in_progress) == (Esu::ONE, esu(4.0)))

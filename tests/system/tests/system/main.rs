@@ -88,4 +88,5 @@ mod warm;
 mod watch;
 mod windows;
 mod worker_death;
+mod worker_faults;
 mod worker_limits;

@@ -149,11 +149,19 @@ async fn a_build_ends_with_the_reason_of_the_limit_that_it_asked_for() {
         (BOMB, limits("processes", 50), ReasonCode::TooManyProcesses),
         (fills, limits("disk_bytes", 5_000_000), ReasonCode::TooMuchDisk),
         ("yes", BuildLimits::default(), ReasonCode::TooMuchOutput),
+        // They succeed before anything is measured.
+        ("echo 12345", limits("output_bytes", 3), ReasonCode::TooMuchOutput),
+        ("head -c 6000000 /dev/zero > file", limits("disk_bytes", 5_000_000), ReasonCode::TooMuchDisk),
+        ("seq 1 30000 | xargs touch", limits("disk_bytes", 5_000_000), ReasonCode::TooMuchDisk),
     ] {
         let key = farm.submit("g", BuildRequest { limits: asked, ..script(command) }).await;
         let record = ended_as(&farm, &key, Outcome::Failed).await;
         let reason = record.result().unwrap().reason.clone().unwrap();
         assert_eq!(reason.code, expected, "{reason:?}");
+        if command == "echo 12345" {
+            let log = farm.cli(&["logs", &key.to_string()]).await.stdout;
+            assert_eq!(log, "123", "what is allowed is kept");
+        }
     }
     // No build may ask for more than the settings allow.
     let wants_more = BuildRequest { limits: limits("memory_bytes", 400_000_001), ..script("true") };

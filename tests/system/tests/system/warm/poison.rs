@@ -2,10 +2,11 @@
 
 use std::{fs, path::Path, process::Command};
 
+use farm::Farm;
 use model::{BuildRequest, Context, Outcome, ToolCall};
 
 use super::{kind_of, one_workspace, warm_in};
-use crate::check::ended;
+use crate::check::{ended, processes_of};
 
 /// Ways in which an earlier build could interfere, and the script that tries. `$EVIL` is a repository with
 /// other content and the same branch; `$MARK` is a file that no preparation creates, and `$TOUCH` a
@@ -153,4 +154,47 @@ async fn c1_no_build_chooses_the_sources_of_the_next() {
     }
     assert!(warm > VECTORS.len() * 3 / 4, "only {warm} were found warm");
     assert_eq!(sh(&evil, "cat file other d/deep; git status --porcelain"), "EVIL\nEVIL\nEVIL");
+}
+
+/// What a hostile build leaves: files, settings of git, hooks, a set-user-ID program, a server, and a timer that writes later.
+const LEAVE: &str = r#"exec 2>&1; set -e
+echo secret > left; echo secret > ~/left; echo secret > "$TMPDIR/left"
+git config forebay.left secret; git config --global forebay.left secret
+mkdir -p .git/hooks; printf '#!/bin/sh\necho secret\n' > .git/hooks/post-checkout; chmod +x .git/hooks/post-checkout
+cp /bin/sh shell; chmod 4755 shell
+setsid sh -c 'while :; do echo secret > serving; sleep 0.1; done' >/dev/null 2>&1 &
+setsid sh -c "trap '' TERM HUP; sleep 2; echo secret > '$PWD/late'; echo secret > ~/late" >/dev/null 2>&1 &
+sleep 0.3"#;
+
+/// Waits for the timer, and prints what it finds of the other build.
+const LOOK: &str = r#"exec 2>&1; sleep 3
+find . ~ "$TMPDIR" ../bazel -name left -o -name late -o -name serving -o -perm -4000 -o -name post-checkout 2>/dev/null
+git config --get-all forebay.left
+grep -rl secret . ~ "$TMPDIR" 2>/dev/null
+for one in /proc/[0-9]*; do tr '\0' '\n' < $one/environ 2>/dev/null | grep -q '^FOREBAY_GROUP=first$' && echo $one; done
+echo looked"#;
+
+#[tokio::test]
+async fn c7_a_workspace_is_never_given_to_another_group() {
+    for sandbox in ["none", "bubblewrap"] {
+        let farm = Farm::builder()
+            .without("gateway")
+            .workspaces(1)
+            .env("FOREBAY_BUILD_SANDBOX", sandbox)
+            .start()
+            .await;
+        let source = farm.folder().join("source");
+        repository(&source, "first");
+        let context =
+            Context::Git { url: source.display().to_string(), revision: "main".into(), patch: None };
+        let first = farm.submit("first", warm_in(&context, &["/bin/sh", "-c", LEAVE])).await;
+        let record = ended(&farm, &first).await;
+        assert_eq!(record.result().unwrap().outcome, Outcome::Succeeded, "{record:#?}");
+        let second = farm.submit("second", warm_in(&context, &["/bin/sh", "-c", LOOK])).await;
+        let record = ended(&farm, &second).await;
+        assert_eq!(kind_of(&record), Some(model::WorkspaceKind::New), "{sandbox}");
+        let said = farm.cli(&["logs", &second.id.to_string()]).await.stdout;
+        assert_eq!(said, "looked\n", "{sandbox}");
+        assert!(processes_of(first.id).is_empty(), "{sandbox}");
+    }
 }

@@ -1,0 +1,99 @@
+//! Users of builds: with `build_uid`, each workspace has one of its own, which owns the files of its builds.
+
+use std::{
+    fs::{self, File},
+    io,
+    os::{
+        fd::{AsRawFd as _, OwnedFd},
+        unix::fs::MetadataExt as _,
+    },
+    path::Path,
+};
+
+use nix::{
+    fcntl::{AT_FDCWD, AtFlags, OFlag, openat},
+    sys::stat::Mode,
+    unistd::{Gid, Uid, fchownat, geteuid},
+};
+use settings::WorkerSettings;
+use shim::User;
+
+/// The user of sandboxed builds in workspace `number`; `None`: that of the worker.
+pub(crate) fn of_workspace(settings: &WorkerSettings, number: u16) -> Option<User> {
+    let id = settings.first_uid?.checked_add(u32::from(number))?;
+    geteuid().is_root().then_some(User { uid: id, gid: id })
+}
+
+/// Gives the folder, and what the worker made in it, to the user. Links are not followed, although processes of that user may
+/// change the folder at the same time. A file with several names stays as it is: it may have a name elsewhere.
+pub(crate) fn give(folder: &Path, user: User) -> io::Result<()> {
+    let first = open(AT_FDCWD, folder)?;
+    if !give_one(&first, user)? {
+        return Ok(());
+    }
+    let mut folders = vec![first];
+    while let Some(folder) = folders.pop() {
+        // Through the descriptor, because the path may lead elsewhere by now.
+        for entry in fs::read_dir(format!("/proc/self/fd/{}", folder.as_raw_fd()))? {
+            let entry = match open(&folder, Path::new(&entry?.file_name())) {
+                // A process of the user removed it.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+                opened => opened?,
+            };
+            if give_one(&entry, user)? {
+                folders.push(entry);
+            }
+        }
+    }
+    Ok(())
+}
+
+fn open(at: impl std::os::fd::AsFd, path: &Path) -> io::Result<OwnedFd> {
+    Ok(openat(at, path, OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC, Mode::empty())?)
+}
+
+/// Returns whether it is a folder.
+fn give_one(entry: &OwnedFd, user: User) -> io::Result<bool> {
+    let metadata = File::from(entry.try_clone()?).metadata()?;
+    let is_ours = metadata.uid() == geteuid().as_raw();
+    if is_ours && (metadata.is_dir() || metadata.nlink() == 1) {
+        let (uid, gid) = (Uid::from_raw(user.uid), Gid::from_raw(user.gid));
+        fchownat(entry, "", Some(uid), Some(gid), AtFlags::AT_EMPTY_PATH)?;
+    }
+    Ok(metadata.is_dir())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    const USER: User = User { uid: 41_007, gid: 41_007 };
+
+    #[test]
+    fn files_are_given_and_what_they_link_to_is_not() {
+        if !geteuid().is_root() {
+            return;
+        }
+        let place = tempfile::tempdir().unwrap();
+        let (folder, outside) = (place.path().join("folder"), place.path().join("outside"));
+        fs::create_dir_all(folder.join("deep/er")).unwrap();
+        fs::write(folder.join("deep/er/file"), "").unwrap();
+        fs::write(&outside, "").unwrap();
+        symlink(&outside, folder.join("link")).unwrap();
+        symlink(place.path(), folder.join("deep/to-folder")).unwrap();
+        fs::hard_link(&outside, folder.join("second-name")).unwrap();
+        give(&folder, USER).unwrap();
+        let owner = |path: &Path| fs::symlink_metadata(path).unwrap().uid();
+        for name in ["", "deep", "deep/er", "deep/er/file", "link", "deep/to-folder"] {
+            assert_eq!(owner(&folder.join(name)), USER.uid, "{name}");
+        }
+        for path in [place.path(), &outside] {
+            assert_eq!(owner(path), 0, "{}", path.display());
+        }
+        symlink(place.path(), place.path().join("link")).unwrap();
+        assert!(give(&place.path().join("link"), USER).is_ok());
+        assert_eq!(owner(place.path()), 0);
+    }
+}
