@@ -67,7 +67,9 @@ impl Run<'_> {
     }
 
     /// What the calls of Bazel of a command that ended reported.
-    pub(crate) async fn tool_facts(&self, ending: &Ending) -> Option<Box<ToolFacts>> {
+    pub(crate) async fn tool_facts(&mut self, ending: &Ending) -> Option<Box<ToolFacts>> {
+        // From here on, the worker reads what the build wrote.
+        self.workspace.hold(true).await;
         let folder = self.workspace.folder.tool_events.clone();
         if !ending.is_complete() || !self.called_bazel() {
             return None;

@@ -9,7 +9,7 @@ use bus::ChunkFault;
 use model::{Attempt, BuildLimits, BuildRecord, Millis, OutputStream, Reason, ReasonCode};
 use sandbox::{WorkspaceBounds, WorkspaceLimits};
 use service::{Step, crash_point};
-use shim::{Cause as ExitCause, Command, Event, Exit, Running, ShimError};
+use shim::{Cause as ExitCause, Command, Event, Exit, Running, ShimError, SpawnErrorKind};
 use telemetry::metrics::{Histogram, Label, observe};
 
 use crate::{
@@ -187,6 +187,12 @@ impl Watched<'_> {
                 }
                 None
             }
+            // With its own limit reached, the build is the reason.
+            Event::SpawnFailed { kind: SpawnErrorKind::Resources, message }
+                if !self.limits.is_over_processes() =>
+            {
+                Some(Ok(Ending::GiveBack(Reason { code: ReasonCode::WorkerFault, message })))
+            }
             Event::SpawnFailed { message, .. } => Some(Ok(Ending::not_started(if self.is_sandboxed {
                 format!(
                     "{message}; the sandbox of builds shows only system folders and those of sandbox_read_only"
@@ -218,7 +224,9 @@ impl Watched<'_> {
         ended.over = if self.prints_too_much() {
             self.allowed.output_bytes.map(limits::too_much_output)
         } else {
-            self.exceeded(&ended).and_then(limits::over)
+            self.exceeded(&ended)
+                .and_then(limits::over)
+                .or_else(|| limits::too_much_memory(self.allowed.memory_bytes?, ended.exit.peak_memory_bytes))
         };
         match &ended.over {
             Some(reason)

@@ -49,17 +49,10 @@ pub(crate) fn bounds(limits: &BuildLimits, settings: &WorkerSettings) -> Workspa
 
 /// Why a build failed that exceeded a limit.
 pub(crate) fn over(cause: Cause) -> Option<Reason> {
-    let memory = |more: String| Reason {
-        code: ReasonCode::OutOfMemory,
-        message: format!(
-            "the build needed more memory than it may use (memory_bytes of its limits or \
-             of its group in build_limits, or workspace_memory_bytes){more}"
-        ),
-    };
     match cause {
-        Cause::OutOfMemory => Some(memory(String::new())),
+        Cause::OutOfMemory => Some(out_of_memory("")),
         Cause::OverLimit(Over { limit: Limit::Memory, allowed, used }) => {
-            Some(memory(format!(": {used} bytes of {allowed}")))
+            Some(out_of_memory(&format!(": {used} bytes of {allowed}")))
         }
         Cause::OverLimit(Over { limit: Limit::Processes, allowed, .. }) => Some(Reason {
             code: ReasonCode::TooManyProcesses,
@@ -71,6 +64,21 @@ pub(crate) fn over(cause: Cause) -> Option<Reason> {
         Cause::OverLimit(_) | Cause::Ended | Cause::Killed | Cause::Deadline | Cause::OutputTooLarge(..) => {
             None
         }
+    }
+}
+
+/// Why a build failed whose largest process had more memory than `allowed`, which ended before that was noticed.
+pub(crate) fn too_much_memory(allowed: u64, peak: u64) -> Option<Reason> {
+    (peak > allowed).then(|| out_of_memory(&format!(": {peak} bytes of {allowed}")))
+}
+
+fn out_of_memory(more: &str) -> Reason {
+    Reason {
+        code: ReasonCode::OutOfMemory,
+        message: format!(
+            "the build needed more memory than it may use (memory_bytes of its limits or of its group in build_limits, or \
+             workspace_memory_bytes){more}"
+        ),
     }
 }
 

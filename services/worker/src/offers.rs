@@ -45,10 +45,20 @@ async fn assign_all(shared: &Arc<Shared>, mut offers: Offers) -> OfferReply {
     let traced = if spans::trace_enabled() { keys.as_slice() } else { &[] };
     let queued = traced.iter().map(|key| records.get(key).map(|(_, record)| queued(record))).collect();
     let mut waiting = Vec::with_capacity(keys.len());
+    // The sensor for it may have been read some time ago.
+    let is_closed = shared.machine.is_wanted();
+    if is_closed {
+        shared.workspaces.read_sensors();
+    }
     for (offer, key) in offers.offers.into_iter().zip(keys) {
         let (verdict, answer) = oneshot::channel();
         let record = records.remove(&key);
-        shared.workspaces.assign(Assignment { offer, key, record, verdict });
+        if is_closed {
+            // The worker shuts down if the offer's handler has gone.
+            let _ = verdict.send(OfferVerdict::Busy);
+        } else {
+            shared.workspaces.assign(Assignment { offer, key, record, verdict });
+        }
         waiting.push(answer);
     }
     let mut verdicts = Vec::with_capacity(waiting.len());

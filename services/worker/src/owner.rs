@@ -7,16 +7,18 @@ use std::{
         fd::{AsRawFd as _, OwnedFd},
         unix::fs::MetadataExt as _,
     },
-    path::Path,
+    path::{Path, PathBuf},
 };
 
 use nix::{
-    fcntl::{AT_FDCWD, AtFlags, OFlag, openat},
-    sys::stat::Mode,
+    fcntl::{AT_FDCWD, AtFlags, OFlag, OpenHow, ResolveFlag, openat2},
     unistd::{Gid, Uid, fchownat, geteuid},
 };
 use settings::WorkerSettings;
 use shim::User;
+
+/// Longest path that the kernel accepts, in bytes.
+const PATH_MAX: usize = 4096;
 
 /// The user of sandboxed builds in workspace `number`; `None`: that of the worker.
 pub(crate) fn of_workspace(settings: &WorkerSettings, number: u16) -> Option<User> {
@@ -27,29 +29,34 @@ pub(crate) fn of_workspace(settings: &WorkerSettings, number: u16) -> Option<Use
 /// Gives the folder, and what the worker made in it, to the user. Links are not followed, although processes of that user may
 /// change the folder at the same time. A file with several names stays as it is: it may have a name elsewhere.
 pub(crate) fn give(folder: &Path, user: User) -> io::Result<()> {
-    let first = open(AT_FDCWD, folder)?;
-    if !give_one(&first, user)? {
+    let top = open(AT_FDCWD, folder, ResolveFlag::empty())?;
+    if !give_one(&top, user)? {
         return Ok(());
     }
-    let mut folders = vec![first];
-    while let Some(folder) = folders.pop() {
+    let mut folders = vec![PathBuf::from(".")];
+    while let Some(path) = folders.pop() {
+        let folder = open(&top, &path, ResolveFlag::RESOLVE_BENEATH | ResolveFlag::RESOLVE_NO_SYMLINKS)?;
         // Through the descriptor, because the path may lead elsewhere by now.
         for entry in fs::read_dir(format!("/proc/self/fd/{}", folder.as_raw_fd()))? {
-            let entry = match open(&folder, Path::new(&entry?.file_name())) {
+            let name = entry?.file_name();
+            let opened = match open(&folder, Path::new(&name), ResolveFlag::RESOLVE_NO_SYMLINKS) {
                 // A process of the user removed it.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
                 opened => opened?,
             };
-            if give_one(&entry, user)? {
-                folders.push(entry);
+            let below = path.join(name);
+            // The worker makes nothing that deep.
+            if give_one(&opened, user)? && below.as_os_str().len() < PATH_MAX {
+                folders.push(below);
             }
         }
     }
     Ok(())
 }
 
-fn open(at: impl std::os::fd::AsFd, path: &Path) -> io::Result<OwnedFd> {
-    Ok(openat(at, path, OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC, Mode::empty())?)
+fn open(at: impl std::os::fd::AsFd, path: &Path, resolve: ResolveFlag) -> io::Result<OwnedFd> {
+    let how = OpenHow::new().flags(OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC);
+    Ok(openat2(at, path, how.resolve(resolve))?)
 }
 
 /// Returns whether it is a folder.

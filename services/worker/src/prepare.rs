@@ -62,7 +62,10 @@ else
 fi
 file=$1 folder=$2
 shift 2
-tar "$@" -xf "$file" -C "$folder" || exit 69
+tar "$@" -xf "$file" -C "$folder" || {
+  tar --version >/dev/null 2>&1 || exit 70
+  exit 69
+}
 device=$(find "$folder" '(' -type b -o -type c ')' -print -exec rm -f '{}' ';') || exit 69
 if [ -n "$device" ]; then
   echo "the archive holds a device: $device" >&2

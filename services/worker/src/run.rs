@@ -164,6 +164,7 @@ impl Run<'_> {
     /// Prepares the workspace and runs the command or the job.
     async fn prepare_and_run(&mut self) -> Ending {
         let build = &self.record.build;
+        self.workspace.hold(true).await;
         if let Err(ending) = self.clear_home().await {
             return ending;
         }
@@ -175,6 +176,10 @@ impl Run<'_> {
             }
         }
         crash_point(Step::WorkspacePrepared);
+        if let Err(error) = self.workspace.shim.give(&self.workspace.folder).await {
+            return Ending::GiveBack(prepare::unusable(&error));
+        }
+        self.workspace.hold(false).await;
         let ended = if let Some(job) = &build.job {
             self.run_job(job).await
         } else {

@@ -45,6 +45,17 @@ impl Workspace {
         }
     }
 
+    /// Stops the remaining processes, or lets them go on; if that fails, all of them end.
+    pub(crate) async fn hold(&mut self, hold: bool) {
+        if self.shim_lives
+            && let Err(error) = self.shim.hold(hold).await
+        {
+            warn!(error = telemetry::error_chain(&error), "a shim failed to stop its remaining processes");
+            self.shim_lives = false;
+            self.end_dead_shim().await;
+        }
+    }
+
     /// Ends all remaining processes.
     pub(crate) async fn end_processes(&mut self) {
         if self.shim_lives {
@@ -65,6 +76,7 @@ impl Workspace {
         if let Some(guard) = self.guard.take() {
             self.shim_lives = guard.release().await;
         }
+        self.hold(false).await;
         let Self { shim, shim_lives, folder, .. } = self;
         After { shim: shim_lives.then_some(shim), left: Some(WarmWorkspace { group, keys, folder }) }
     }

@@ -66,6 +66,16 @@ impl WorkspaceShim {
         &mut self.plain
     }
 
+    /// Gives the files of the workspace to the user of its builds, if it has one.
+    pub(crate) async fn give(&self, folder: &RunFolder) -> io::Result<()> {
+        let Some(user) = self.user else { return Ok(()) };
+        let places = folder.writable()?;
+        // The folder that holds the others, which only the user of the worker may enter with some umasks.
+        fs::set_permissions(folder.root(), Permissions::from_mode(0o755))?;
+        let giving = move || places.iter().try_for_each(|place| owner::give(place, user));
+        tokio::task::spawn_blocking(giving).await.map_err(io::Error::other).and_then(|given| given)
+    }
+
     /// The shim for the commands of a build in `folder`, in this sandbox if it has one.
     pub(crate) async fn of_build(
         &mut self,
@@ -80,14 +90,6 @@ impl WorkspaceShim {
             .map(|path| fs::symlink_metadata(path).map(|it| (it.dev(), it.ino())))
             .collect::<io::Result<Vec<_>>>()
             .map_err(failed)?;
-        if let Some(user) = self.user {
-            // The folder that holds the others, which only the user of the worker may enter with some umasks.
-            fs::set_permissions(folder.root(), Permissions::from_mode(0o755)).map_err(failed)?;
-            let given = places.clone();
-            let giving = move || given.iter().try_for_each(|place| owner::give(place, user));
-            let given = tokio::task::spawn_blocking(giving).await;
-            given.map_err(io::Error::other).and_then(|given| given).map_err(failed)?;
-        }
         if let Some(mut inside) = self.inside.take() {
             inside.note_traces();
             let is_same = inside.folders == folders && Arc::ptr_eq(&inside.sandbox, sandbox);
@@ -110,6 +112,16 @@ impl WorkspaceShim {
     /// Whether a command left processes alive, according to the last report.
     pub(crate) fn has_survivors(&self) -> bool {
         self.plain.has_survivors() || self.inside.as_ref().is_some_and(|inside| inside.shim.has_survivors())
+    }
+
+    /// Stops the processes that commands left (`true`) while the worker reads or changes files of the workspace, or lets them go
+    /// on: they could replace a folder by a link that the worker follows.
+    pub(crate) async fn hold(&mut self, hold: bool) -> Result<(), ShimError> {
+        self.plain.hold(hold).await?;
+        match &mut self.inside {
+            Some(inside) => inside.shim.hold(hold).await,
+            None => Ok(()),
+        }
     }
 
     /// Ends the processes that commands left: SIGTERM to all, and SIGKILL after `grace`. A sandbox that may have other

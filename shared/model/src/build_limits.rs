@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{Group, RequestLimits};
+use crate::Group;
 
 /// Limits on all processes of a build together; absent limits come from the settings of farm and worker. A build that exceeds
 /// one of them fails.
@@ -41,10 +41,13 @@ pub struct WrongLimit {
 }
 
 impl BuildLimits {
+    /// The name in the setting `build_limits` that stands for all groups.
+    pub const OTHER_GROUPS: &str = "*";
+
     /// The limits of `group` in the setting `build_limits`.
     pub fn of_group(limits: &BTreeMap<String, Self>, group: &Group) -> Self {
         let of = |name: &str| limits.get(name).copied().unwrap_or_default();
-        of(group.as_str()).or(of(RequestLimits::OTHER_GROUPS))
+        of(group.as_str()).or(of(Self::OTHER_GROUPS))
     }
 
     /// Whether no limit is set.

@@ -164,7 +164,7 @@ pub struct RequestLimits {
     pub attempts_max: u32,
     /// Executor types of this farm.
     pub executor_types: BTreeSet<ExecutorType>,
-    /// Limits of builds by group; those of [`RequestLimits::OTHER_GROUPS`] complete them, and apply to all other groups.
+    /// Limits of builds by group; those of [`BuildLimits::OTHER_GROUPS`] complete them, and apply to all other groups.
     pub build_limits: BTreeMap<String, BuildLimits>,
     /// Builds that start in a warm workspace although they do not ask for one.
     pub warm: WarmDefaults,
@@ -220,9 +220,6 @@ pub struct SomeTimeLimits {
 }
 
 impl RequestLimits {
-    /// The name in `build_limits` that stands for all groups.
-    pub const OTHER_GROUPS: &str = "*";
-
     /// The maximum limits of builds of `group`, which are those of builds that ask for none.
     pub fn build_limits_of(&self, group: &Group) -> BuildLimits {
         BuildLimits::of_group(&self.build_limits, group)

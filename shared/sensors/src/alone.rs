@@ -9,6 +9,7 @@ use std::{
     time::Duration,
 };
 
+use nix::fcntl::OFlag;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
@@ -68,6 +69,8 @@ impl MachineLock {
         let file = |name: &str| {
             let path = folder.join(name);
             let mut options = OpenOptions::new();
+            // Others can make files in the folder if they made it first.
+            options.custom_flags(OFlag::O_NOFOLLOW.bits());
             // Processes of other users lock the same files, which needs no right to write.
             match options.read(true).write(true).create(true).truncate(false).mode(0o644).open(&path) {
                 Err(error) if error.kind() == io::ErrorKind::PermissionDenied => File::open(&path),
@@ -76,6 +79,12 @@ impl MachineLock {
         };
         let (run, wanted, seen) = (file("run")?, file("alone")?, file("alone")?);
         Ok(Self(Arc::new(Inner { run, wanted, seen, held: Mutex::default() })))
+    }
+
+    /// Whether work of another process is alone on the machine, or wants to be.
+    pub fn is_wanted(&self) -> bool {
+        let _held = self.0.held.lock();
+        self.0.is_wanted_elsewhere()
     }
 
     /// Waits until nothing on the machine is alone or wants to be, then runs beside other work.

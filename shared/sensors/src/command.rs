@@ -2,8 +2,16 @@
 
 use std::{io, process::Stdio, sync::Arc, time::Duration};
 
+use nix::{
+    sys::signal::{Signal, killpg},
+    unistd::Pid,
+};
 use parking_lot::Mutex;
-use tokio::{io::AsyncReadExt as _, process::Command, task::JoinHandle};
+use tokio::{
+    io::AsyncReadExt as _,
+    process::{Child, Command},
+    task::JoinHandle,
+};
 use tracing::warn;
 
 use crate::{Kind, Reading, Sensor, SensorInput, value};
@@ -67,6 +75,22 @@ async fn run(command: Vec<String>, every: Duration, most: f64, last: Arc<Mutex<R
     }
 }
 
+/// The processes that a command starts, which end with its turn.
+struct ProcessGroup(Option<Pid>);
+
+impl ProcessGroup {
+    fn of(child: &Child) -> Self {
+        Self(child.id().and_then(|pid| i32::try_from(pid).ok()).map(Pid::from_raw))
+    }
+}
+
+impl Drop for ProcessGroup {
+    fn drop(&mut self) {
+        // Usually it has no process any more.
+        let _ = self.0.map(|group| killpg(group, Signal::SIGKILL));
+    }
+}
+
 /// The beginning of what the command prints.
 async fn output(command: &[String]) -> io::Result<String> {
     let [program, args @ ..] = command else { return Ok(String::new()) };
@@ -75,8 +99,10 @@ async fn output(command: &[String]) -> io::Result<String> {
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
+        .process_group(0)
         .kill_on_drop(true)
         .spawn()?;
+    let _group = ProcessGroup::of(&child);
     let mut text = Vec::new();
     if let Some(stdout) = child.stdout.take() {
         stdout.take(BYTES).read_to_end(&mut text).await?;
@@ -89,7 +115,7 @@ async fn output(command: &[String]) -> io::Result<String> {
 
 #[cfg(test)]
 mod tests {
-    use policy::Signal;
+    use policy::Signal as Reported;
 
     use super::*;
 
@@ -98,7 +124,7 @@ mod tests {
         CommandSensor::start(&command, Duration::from_millis(200), 1.0)
     }
 
-    async fn until(sensor: &mut CommandSensor, signal: Signal) -> Reading {
+    async fn until(sensor: &mut CommandSensor, signal: Reported) -> Reading {
         loop {
             let reading = sensor.read(SensorInput::default());
             if reading.signal == signal {
@@ -114,10 +140,10 @@ mod tests {
         let value = folder.path().join("value");
         std::fs::write(&value, "2 hot").unwrap();
         let mut sensor = shell(&format!("cat {}", value.display()));
-        let red = until(&mut sensor, Signal::Red).await;
+        let red = until(&mut sensor, Reported::Red).await;
         assert!(red.why.ends_with("is 2, above the maximum of 1: hot"), "{}", red.why);
         std::fs::write(&value, "1").unwrap();
-        until(&mut sensor, Signal::Green).await;
+        until(&mut sensor, Reported::Green).await;
     }
 
     #[tokio::test]

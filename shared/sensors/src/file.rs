@@ -1,11 +1,11 @@
 //! A file with a number, which something outside of the farm writes.
 
 use std::{
-    fs::File,
     io::Read as _,
     path::{Path, PathBuf},
 };
 
+use crate::open_regular;
 use crate::{Kind, Reading, Sensor, SensorInput, value};
 
 /// Number of bytes that are read.
@@ -34,7 +34,7 @@ impl Sensor for FileSensor {
     fn read(&mut self, _: SensorInput) -> Reading {
         let mut text = Vec::new();
         // Without the file, nothing says that the machine is overloaded.
-        let read = File::open(&self.file).and_then(|file| file.take(BYTES).read_to_end(&mut text));
+        let read = open_regular(&self.file).and_then(|file| file.take(BYTES).read_to_end(&mut text));
         if read.is_err() {
             return Reading::green();
         }

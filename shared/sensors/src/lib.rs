@@ -15,10 +15,14 @@ mod throttling;
 mod value;
 
 use std::{
+    fs::File,
+    io,
+    os::unix::fs::OpenOptionsExt as _,
     path::Path,
     time::{Duration, Instant},
 };
 
+use nix::fcntl::OFlag;
 use policy::{Signal, Window, WindowRules};
 use settings::SensorSettings;
 
@@ -41,6 +45,12 @@ impl Reading {
     fn red(why: String) -> Self {
         Self { signal: Signal::Red, why }
     }
+}
+
+/// Opens a file for reading; fails for a pipe or a device, which could block or have no end.
+fn open_regular(path: &Path) -> io::Result<File> {
+    let file = File::options().read(true).custom_flags(OFlag::O_NONBLOCK.bits()).open(path)?;
+    if file.metadata()?.is_file() { Ok(file) } else { Err(io::Error::other("it is not a regular file")) }
 }
 
 /// A value that lags behind what the machine does, because it is a mean over some time.

@@ -1,12 +1,14 @@
 //! Whether an operator has paused this executor with a file `paused` in its directory (`executor/0` in the data
 //! directory, for example). The content of the file is reported as the reason. Running actions continue.
 
-use std::{fs, path::Path, path::PathBuf};
+use std::{io::Read as _, path::Path, path::PathBuf};
 
-use crate::{Kind, Reading, Sensor, SensorInput};
+use crate::{Kind, Reading, Sensor, SensorInput, open_regular};
 
 /// Maximum number of characters of the reported reason.
 const REASON: usize = 200;
+/// Number of bytes that are read.
+const BYTES: u64 = 4096;
 
 pub(crate) struct Paused(PathBuf);
 
@@ -29,8 +31,11 @@ impl Sensor for Paused {
         if !self.0.exists() {
             return Reading::green();
         }
-        let said: String =
-            fs::read_to_string(&self.0).unwrap_or_default().trim().chars().take(REASON).collect();
+        let mut text = Vec::new();
+        // A file that cannot be read is there all the same.
+        let _ = open_regular(&self.0).and_then(|file| file.take(BYTES).read_to_end(&mut text));
+        let text = String::from_utf8_lossy(&text);
+        let said: String = text.trim().chars().filter(|c| !c.is_control()).take(REASON).collect();
         let colon = if said.is_empty() { "" } else { ": " };
         Reading::red(format!("paused by {}{colon}{said}", self.0.display()))
     }
@@ -38,6 +43,8 @@ impl Sensor for Paused {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use policy::Signal;
 
     use super::*;

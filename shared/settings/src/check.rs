@@ -3,7 +3,7 @@
 use std::{io, path::Path};
 
 use config::ConfigError;
-use model::{BuildLimits, Esu, ExecutorType, Group, RequestLimits};
+use model::{BuildLimits, Esu, ExecutorType, Group};
 
 use crate::{Settings, units::days};
 
@@ -249,7 +249,7 @@ impl Settings {
             }
         }
         for (group, limits) in &self.build_limits {
-            let is_group = group == RequestLimits::OTHER_GROUPS || group.parse::<Group>().is_ok();
+            let is_group = group == BuildLimits::OTHER_GROUPS || group.parse::<Group>().is_ok();
             if !is_group || limits.wrong(&BuildLimits::default()).is_some() {
                 let wanted = "expected a quota group or *, and limits of at least 1 (cpu_millis: 10)";
                 return Err(invalid("build_limits", group, wanted));

@@ -53,6 +53,9 @@ pub struct Shim {
     /// Number of the latest request to end the survivors, and of the latest one answered.
     forget: u64,
     forgotten: u64,
+    /// The same of requests to stop the survivors or to let them go on.
+    hold: u64,
+    held: u64,
     /// The latest measurement, with the number of its command.
     measured: watch::Sender<(u64, Measured)>,
 }
@@ -93,6 +96,8 @@ impl Shim {
             spent: false,
             kept: false,
             forget: 0,
+            hold: 0,
+            held: 0,
             forgotten: 0,
             measured: watch::Sender::default(),
         };
@@ -106,6 +111,7 @@ impl Shim {
             | Reply::Spent
             | Reply::Kept(_)
             | Reply::Forgotten(_)
+            | Reply::Held(_)
             | Reply::Measured(..)) => {
                 return Err(ShimError::Protocol(format!("{early:?} before it was ready")));
             }
@@ -237,6 +243,22 @@ impl Shim {
         self.finish_forgetting().await
     }
 
+    /// Stops the survivors (`true`), so that they change no file, or lets them go on. Those that cannot be stopped within half
+    /// a second are killed. Returns when that is done. May be dropped and called again.
+    pub async fn hold(&mut self, hold: bool) -> Result<(), ShimError> {
+        self.settle().await?;
+        if !self.kept {
+            return Ok(());
+        }
+        self.hold += 1;
+        let number = self.hold;
+        self.link.send(|out| frame::put_request(out, &Request::Hold { number, hold })).await?;
+        while self.held < number {
+            self.receive_event().await?;
+        }
+        Ok(())
+    }
+
     /// Waits while no command runs; returns when the survivors have ended on their own, and fails when the shim has
     /// ended. May be dropped at any time.
     pub async fn idle(&mut self) -> Result<(), ShimError> {
@@ -295,6 +317,7 @@ impl Shim {
                 self.forgotten = number;
                 self.kept = false;
             }
+            Reply::Held(number) => self.held = number,
             Reply::Measured(run, measured) => {
                 self.measured.send_replace((run, measured));
             }

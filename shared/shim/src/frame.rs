@@ -63,6 +63,11 @@ pub(crate) enum Request<'a> {
     Measure {
         run: u64,
     },
+    /// Stops the survivors, or lets them go on. Also numbered.
+    Hold {
+        number: u64,
+        hold: bool,
+    },
 }
 
 /// A message from shim to worker.
@@ -77,6 +82,8 @@ pub(crate) enum Reply {
     Forgotten(u64),
     /// Usage of the command of this number.
     Measured(u64, Measured),
+    /// The request of this number is carried out.
+    Held(u64),
     Event(Event),
 }
 

@@ -246,8 +246,8 @@ impl Server {
             Request::Run { .. } if current.is_some() || self.survivors.kill_at().is_some() => {
                 Err(io::Error::other("the worker started a command before the previous one ended"))
             }
-            Request::Forget { .. } if current.is_some() => {
-                Err(io::Error::other("the worker asked to end survivors while a command runs"))
+            Request::Forget { .. } | Request::Hold { .. } if current.is_some() => {
+                Err(io::Error::other("the worker asked to end or stop survivors while a command runs"))
             }
             Request::Run { run, files, keep, limits, command } => {
                 let files = usize::from(files).min(self.files.len());
@@ -255,6 +255,7 @@ impl Server {
                 self.start(&command, outputs, (run, keep, limits))
             }
             Request::Forget { number, grace } => self.forget(number, grace),
+            Request::Hold { number, hold } => self.hold(number, hold),
             Request::Measure { run: number } => {
                 if let Some(run) = current.filter(|run| run.number == number) {
                     let measured = run.measure();

@@ -34,6 +34,7 @@ in_both_modes! {
     use_is_counted_in_the_command_that_causes_it
     a_running_command_can_be_measured
     a_command_that_cannot_start_leaves_survivors_be
+    held_survivors_change_nothing_until_they_go_on
 }
 
 /// Runs a command to its end and keeps its survivors.
@@ -302,4 +303,38 @@ async fn a_command_that_cannot_start_leaves_survivors_be(mode: Option<Mode>) {
     assert!(shim.has_survivors() && life.is_held());
     shim.forget(Duration::ZERO).await.unwrap();
     assert!(!life.is_held());
+}
+
+async fn held_survivors_change_nothing_until_they_go_on(mode: Option<Mode>) {
+    let mut shim = shim(mode).await;
+    let life = Life::new();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("beat");
+    // Two of them wake all others as often as they can.
+    let body = format!(
+        "for i in 1 2; do (while :; do kill -CONT 0; done) & done; while :; do echo x >> {}; done",
+        file.display()
+    );
+    leave(&mut shim, &life, &body).await;
+    let length = || std::fs::metadata(&file).map_or(0, |file| file.len());
+    let until_it_grows = async |before: u64| {
+        while length() <= before {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    until_it_grows(0).await;
+    for _ in 0..3 {
+        shim.hold(true).await.unwrap();
+        let held = length();
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        assert_eq!(length(), held);
+        shim.hold(false).await.unwrap();
+        if !shim.has_survivors() {
+            return; // They could not be stopped, so they were killed.
+        }
+        until_it_grows(held).await;
+    }
+    shim.hold(true).await.unwrap();
+    shim.forget(Duration::from_secs(20)).await.unwrap();
+    assert!(!shim.has_survivors());
 }

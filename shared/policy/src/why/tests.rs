@@ -74,9 +74,9 @@ fn a_farm_without_a_worker_that_takes_builds_promises_no_start() {
     assert!(text.starts_with("every worker is draining"), "{text}");
     assert_eq!(of(0, 2).expected_start_ms, None);
     let text = why_text(&counted(WorkerCounts { ready: 0, draining: 0, full: 2 }));
-    assert!(text.starts_with("no worker accepts builds, because its disk is full"), "{text}");
+    assert!(text.starts_with("no worker accepts builds: `forebay workers`"), "{text}");
     let text = why_text(&counted(WorkerCounts { ready: 0, draining: 1, full: 1 }));
-    assert!(text.starts_with("every worker is draining, or its disk is full"), "{text}");
+    assert!(text.starts_with("every worker is draining or accepts no builds"), "{text}");
     assert_eq!(why_text(&of(1, 2)), "no workspace is idle");
     assert!(of(1, 2).expected_start_ms.is_some());
 }

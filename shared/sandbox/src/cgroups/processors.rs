@@ -10,6 +10,8 @@ use crate::error::SandboxError;
 
 /// Period of the limit in microseconds.
 const PERIOD: u64 = 100_000;
+/// More processors than any machine has: the kernel refuses numbers that are much larger.
+const QUOTA_MOST: u64 = 1_000_000 * PERIOD;
 /// The weight of a group without one, in both versions: version 1 counts 1024 shares for it.
 const WEIGHT: u32 = 100;
 const SHARES: u64 = 1024;
@@ -45,7 +47,7 @@ impl Processors {
             return Ok(());
         }
         *written = None;
-        let quota = limits.millis.map(|millis| millis.saturating_mul(PERIOD / 1000));
+        let quota = limits.millis.map(|millis| millis.saturating_mul(PERIOD / 1000).min(QUOTA_MOST));
         let weight = u64::from(limits.weight.unwrap_or(WEIGHT));
         match self.version {
             Version::One => {

@@ -14,6 +14,9 @@ use crate::model::Deadline;
 /// Longest time that survivors get: an `Instant` cannot be arbitrarily late.
 const GRACE_MAX: Duration = Duration::from_hours(100 * 365 * 24);
 
+/// Time for processes to stop: those in a call of the kernel finish it first.
+const STOPPED_WITHIN: Duration = Duration::from_millis(500);
+
 /// The survivors of the last command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Survivors {
@@ -63,10 +66,26 @@ impl Server {
             Some(at) if !grace.is_zero() && self.survivors != Survivors::None => {
                 self.survivors = Survivors::Ending { number, at };
                 self.tree.signal(Signal::SIGTERM)?;
+                // Stopped ones would not notice.
+                self.tree.signal(Signal::SIGCONT)?;
                 self.reap_survivors()
             }
             _ => self.forget_now(number),
         }
+    }
+
+    /// Stops the survivors, or lets them go on. Those that cannot be stopped are killed.
+    pub(crate) fn hold(&mut self, number: u64, hold: bool) -> io::Result<()> {
+        if self.survivors == Survivors::None {
+        } else if !hold {
+            self.tree.signal(Signal::SIGCONT)?;
+        } else if !self.tree.stop(STOPPED_WITHIN)? {
+            self.tree.destroy(|_| ())?;
+            self.survivors = Survivors::None;
+            self.outbox.put_urgent(&Reply::Kept(false));
+        }
+        self.outbox.put_urgent(&Reply::Held(number));
+        Ok(())
     }
 
     /// Kills the survivors now.

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::fs;
 use std::io;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use invariant::Present as _;
 use nix::sys::signal::{Signal, kill};
@@ -52,6 +52,26 @@ impl Tree {
         }
     }
 
+    /// Stops all; returns whether none runs any more. One of them can let another go on before it stops itself, so that
+    /// one signal may not be enough.
+    pub(crate) fn stop(self, patience: Duration) -> io::Result<bool> {
+        let until = Instant::now() + patience;
+        loop {
+            self.signal(Signal::SIGSTOP)?;
+            if !is_visible() {
+                return Ok(false);
+            }
+            let all = alive(Budget::ANY, u64::MAX).ok().present(UNLIMITED);
+            if all.iter().all(|process| is_stopped(process.pid)) {
+                return Ok(true);
+            }
+            if Instant::now() >= until {
+                return Ok(false);
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
     /// Sends a signal to all, once.
     pub(crate) fn signal(self, signal: Signal) -> io::Result<()> {
         match self.mode {
@@ -85,6 +105,17 @@ pub(crate) fn descendants() -> io::Result<Vec<i32>> {
         .into_iter()
         .filter_map(|process| namespace_pids(proc, process.pid).get(depth).copied())
         .collect())
+}
+
+/// Whether no thread of the process runs.
+fn is_stopped(pid: i32) -> bool {
+    let Ok(threads) = fs::read_dir(Path::new(PROC).join(pid.to_string()).join("task")) else { return true };
+    threads.flatten().all(|thread| {
+        // The state follows the name, which may contain parentheses. A thread that is gone runs no more.
+        let Ok(stat) = fs::read_to_string(thread.path().join("stat")) else { return true };
+        let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
+        matches!(state, Some('T' | 't' | 'Z' | 'X' | 'x'))
+    })
 }
 
 /// Usage of all living descendants.

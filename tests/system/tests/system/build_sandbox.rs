@@ -172,7 +172,7 @@ async fn each_workspace_has_a_user_of_its_own_that_owns_what_was_fetched() {
         assert!(said.contains("1 file changed") && said.contains("shadow: "), "{said}");
         crate::contexts::sh(
             &source,
-            "echo more > deep/more; git add .; git -c user.name=a -c user.email=a@b commit -qm x",
+            "echo more >> deep/more; git add .; git -c user.name=a -c user.email=a@b commit -qm x",
         );
     }
     // Two at a time have different users.

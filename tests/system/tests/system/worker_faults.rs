@@ -210,11 +210,8 @@ async fn a_git_that_is_broken_fails_no_build_and_closes_its_worker() {
     pair.is_back(of_git()).await;
     // What no worker can fetch fails after the second one.
     pair.farm.client().control(&pair.sound, &Control::Resume).await.unwrap();
-    let away = Context::Git {
-        url: place.path().join("none").display().to_string(),
-        revision: "main".into(),
-        patch: None,
-    };
+    let away =
+        Context::Git { url: "http://127.0.0.1:1/none.git".into(), revision: "main".into(), patch: None };
     let key = pair.farm.submit("g", BuildRequest { context: away, ..script("true") }).await;
     let record = ended_as(&pair.farm, &key, Outcome::Failed).await;
     assert_eq!(record.attempt.0, 2, "{record:#?}");

@@ -171,7 +171,7 @@ const LOOK: &str = r#"exec 2>&1; sleep 3
 find . ~ "$TMPDIR" ../bazel -name left -o -name late -o -name serving -o -perm -4000 -o -name post-checkout 2>/dev/null
 git config --get-all forebay.left
 grep -rl secret . ~ "$TMPDIR" 2>/dev/null
-for one in /proc/[0-9]*; do tr '\0' '\n' < $one/environ 2>/dev/null | grep -q '^FOREBAY_GROUP=first$' && echo $one; done
+for one in /proc/[0-9]*; do cat $one/environ 2>/dev/null | tr '\0' '\n' | grep -q '^FOREBAY_GROUP=first$' && echo $one; done
 echo looked"#;
 
 #[tokio::test]
@@ -197,4 +197,62 @@ async fn c7_a_workspace_is_never_given_to_another_group() {
         assert_eq!(said, "looked\n", "{sandbox}");
         assert!(processes_of(first.id).is_empty(), "{sandbox}");
     }
+}
+
+/// Replaces folders by links out of the workspace and back, without a pause.
+const SWAP: &str = r#"
+import os, sys
+pairs = [("out", sys.argv[1]), ("d", sys.argv[2]), (os.environ["HOME"] + "/.cargo", sys.argv[2])]
+while True:
+    for name, target in pairs:
+        try:
+            os.rename(name, name + ".x")
+            os.symlink(target, name)
+            os.unlink(name)
+            os.rename(name + ".x", name)
+        except OSError:
+            pass
+"#;
+
+/// The processes that a build leaves are stopped while the worker reads, writes and removes files of the workspace.
+#[tokio::test]
+async fn what_a_build_left_running_leads_the_worker_nowhere() {
+    let farm = Farm::builder()
+        .without("gateway")
+        .workspaces(1)
+        .env("FOREBAY_BUILD_SANDBOX", "bubblewrap")
+        .start()
+        .await;
+    let [source, secret, victim] = ["source", "secret", "victim"].map(|name| farm.folder().join(name));
+    for folder in [&source.join("d"), &secret, &victim.join("deep")] {
+        fs::create_dir_all(folder).unwrap();
+    }
+    for number in 0..200 {
+        fs::write(secret.join(format!("f{number}")), "secret").unwrap();
+    }
+    fs::write(victim.join("deep/kept"), "").unwrap();
+    fs::write(source.join("swap.py"), SWAP).unwrap();
+    let before = sh(&victim, "ls -lR --time-style=full-iso");
+    let text = format!(
+        "exec 2>/dev/null; mkdir -p out ~/.cargo/junk; for i in $(seq 0 199); do echo mine > out/f$i; touch ~/.cargo/junk/$i; done
+         setsid python3 swap.py {} {} </dev/null >/dev/null & sleep 0.1; exit 0",
+        secret.display(),
+        victim.display()
+    );
+    let mut kept = 0;
+    for round in 0..6 {
+        for number in 0..200 {
+            fs::write(source.join(format!("d/f{number}")), format!("{round}")).unwrap();
+        }
+        let context = Context::Directory { path: source.display().to_string(), ignore_files: false };
+        let request = warm_in(&context, &["/bin/sh", "-c", &text]);
+        let request = BuildRequest { outputs: vec!["out/*".to_owned()], ..request };
+        let key = farm.submit("g", request).await;
+        let record = ended(&farm, &key).await;
+        let outputs = &record.result().unwrap().outputs;
+        kept += outputs.len();
+        assert!(outputs.iter().all(|file| file.size_bytes == 5), "round {round}: {outputs:?}");
+        assert_eq!(sh(&victim, "ls -lR --time-style=full-iso"), before, "round {round}");
+    }
+    assert!(kept > 0, "some outputs are kept");
 }
