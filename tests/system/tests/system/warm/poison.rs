@@ -216,7 +216,7 @@ while True:
 
 /// The processes that a build leaves are stopped while the worker reads, writes and removes files of the workspace.
 #[tokio::test]
-async fn what_a_build_left_running_leads_the_worker_nowhere() {
+async fn s10_what_a_build_left_running_leads_the_worker_nowhere() {
     let farm = Farm::builder()
         .without("gateway")
         .workspaces(1)
