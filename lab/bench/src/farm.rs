@@ -144,8 +144,7 @@ impl BenchFarm {
         let mut command = ourselves_within(Some(group))?;
         command.args(["serve", "worker"]).envs(settings.iter().copied());
         let child = self.serve(command, "worker", &self.folder.path().join("worker")).await?;
-        let request = BuildRequest { command: vec!["/bin/true".to_owned()], ..BuildRequest::default() };
-        self.build(&request, |_| ()).await?;
+        self.build(&no_op(), |_| ()).await?;
         Ok(child)
     }
 
@@ -196,8 +195,7 @@ impl BenchFarm {
     /// Queues one build of `/bin/true`.
     pub(crate) async fn create(&self) -> Result<BuildId, BenchError> {
         let id = BuildId::generate();
-        let request =
-            BuildRequest { id: Some(id), command: vec!["/bin/true".to_owned()], ..BuildRequest::default() };
+        let request = BuildRequest { id: Some(id), ..no_op() };
         let created = self.client.create(&self.group, &request, None).await;
         created.map_err(|error| BenchError::new("create failed", &error))?;
         Ok(id)
@@ -298,6 +296,11 @@ impl Drop for BenchFarm {
     fn drop(&mut self) {
         self.terminate();
     }
+}
+
+/// A build of `/bin/true`.
+pub(crate) fn no_op() -> BuildRequest {
+    BuildRequest { command: vec!["/bin/true".to_owned()], ..BuildRequest::default() }
 }
 
 /// A command of this program without inherited settings in its environment.

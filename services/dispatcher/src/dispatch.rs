@@ -200,7 +200,7 @@ impl Dispatcher {
         let (keys, records): (Vec<_>, Vec<_>) =
             self.read_warm(heads, &placed).await?.into_iter().map(Option::unzip).unzip();
         let required = placed.iter().map(|placement| &placement.build.build.traits.requirements);
-        let to_place = placed.iter().filter_map(|placement| {
+        let to_place = placed.iter().map(|placement| {
             let (head, build) = (head_of(heads, placement)?, &placement.build.build);
             Some((BuildKey { group: head.group.clone(), id: build.id }, &build.traits.requirements))
         });

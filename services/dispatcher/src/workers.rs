@@ -119,7 +119,7 @@ impl Workers {
     /// run it. `None`: no build avoids any.
     pub(crate) fn avoided<'a>(
         &self,
-        builds: impl Iterator<Item = (BuildKey, &'a BuildRequirements)>,
+        builds: impl Iterator<Item = Option<(BuildKey, &'a BuildRequirements)>>,
     ) -> Option<Vec<Vec<WorkerId>>> {
         let known = self.0.lock();
         if known.avoided.is_empty() {
@@ -140,7 +140,7 @@ impl Workers {
                 Vec::new()
             }
         };
-        Some(builds.map(of).collect())
+        Some(builds.map(|build| build.map(of).unwrap_or_default()).collect())
     }
 
     /// Numbers of live workers.

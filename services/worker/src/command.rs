@@ -108,6 +108,7 @@ pub(crate) async fn run(
         number: workspace.number,
         place,
         is_sandboxed: sandbox.is_some(),
+        measured_memory: of_shim.memory_bytes,
         tail: Vec::new(),
     };
     let end = match watched.until_the_end().await {
@@ -143,6 +144,8 @@ struct Watched<'a> {
     number: u16,
     place: Place,
     is_sandboxed: bool,
+    /// Its limit of memory if no control group enforces it: the kernel counts pages of files otherwise.
+    measured_memory: Option<u64>,
     /// The end of what a program of the worker printed.
     tail: Vec<u8>,
 }
@@ -226,7 +229,7 @@ impl Watched<'_> {
         } else {
             self.exceeded(&ended)
                 .and_then(limits::over)
-                .or_else(|| limits::too_much_memory(self.allowed.memory_bytes?, ended.exit.peak_memory_bytes))
+                .or_else(|| limits::too_much_memory(self.measured_memory?, ended.exit.peak_memory_bytes))
         };
         match &ended.over {
             Some(reason)

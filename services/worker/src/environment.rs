@@ -17,7 +17,8 @@ pub(crate) fn variables(shared: &Shared, record: &BuildRecord, folder: &RunFolde
     set("HOME", folder.home.display().to_string());
     set("TMPDIR", folder.temporary.display().to_string());
     set("LANG", "C.UTF-8".to_owned());
-    if owner::of_workspace(&shared.settings, 0).is_some() {
+    let has_own_user = owner::of_workspace(&shared.settings, 0).is_some();
+    if has_own_user && shared.isolation.of(&build.requirements).is_some() {
         // The user of the build has no name on the machine.
         set("USER", "build".to_owned());
         set("LOGNAME", "build".to_owned());

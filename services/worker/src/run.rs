@@ -176,7 +176,8 @@ impl Run<'_> {
             }
         }
         crash_point(Step::WorkspacePrepared);
-        if let Err(error) = self.workspace.shim.give(&self.workspace.folder).await {
+        let is_sandboxed = self.shared.isolation.of(&build.requirements).is_some();
+        if is_sandboxed && let Err(error) = self.workspace.shim.give(&self.workspace.folder).await {
             return Ending::GiveBack(prepare::unusable(&error));
         }
         self.workspace.hold(false).await;

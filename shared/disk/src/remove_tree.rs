@@ -1,10 +1,20 @@
 //! Removes folders of any depth.
 
 use std::{
+    ffi::OsString,
     fs, io,
-    os::unix::fs::PermissionsExt as _,
+    os::{
+        fd::{AsFd, AsRawFd as _, OwnedFd},
+        unix::fs::PermissionsExt as _,
+    },
     path::{Path, PathBuf},
     sync::atomic::{AtomicU64, Ordering},
+};
+
+use nix::{
+    fcntl::{AT_FDCWD, OFlag, openat},
+    sys::stat::Mode,
+    unistd::{UnlinkatFlags, unlinkat},
 };
 
 /// Prefix of the names of folders that are being removed: what a process leaves that dies meanwhile.
@@ -46,13 +56,14 @@ pub fn remove_tree(path: &Path) -> io::Result<()> {
 
 /// Moves a folder, and makes it accessible for its removal.
 fn move_folder(from: &Path, to: &Path) -> io::Result<()> {
-    let accessible = || fs::set_permissions(from, fs::Permissions::from_mode(0o700));
     let metadata = fs::symlink_metadata(from)?;
     if !metadata.is_dir() {
         return Err(io::ErrorKind::NotADirectory.into());
     }
     if metadata.permissions().mode() & 0o700 != 0o700 {
-        accessible()?;
+        // Not by path, which may lead elsewhere by now.
+        let folder = open_folder(AT_FDCWD, from)?;
+        fs::set_permissions(seen(&folder), fs::Permissions::from_mode(0o700))?;
     }
     fs::rename(from, to)
 }
@@ -68,24 +79,41 @@ fn room_for_folder_beside(path: &Path) -> io::Result<PathBuf> {
     }
 }
 
-/// Removes one entry that is no folder, or the deepest folder on the way to it. Fails if `path` itself is all there is.
+/// Removes one entry that is no folder, or the deepest folder on the way to it. Fails if `path` itself is all there is. By
+/// descriptors: a process may replace a folder by a link meanwhile, which is not followed.
 fn remove_one(path: &Path) -> io::Result<()> {
-    let mut folder = path.to_owned();
+    let mut folder = open_folder(AT_FDCWD, path)?;
+    let mut above: Option<(OwnedFd, OsString)> = None;
     loop {
         let mut below = None;
-        for entry in fs::read_dir(&folder)? {
+        for entry in fs::read_dir(seen(&folder))? {
             let entry = entry?;
             if !entry.file_type()?.is_dir() {
-                return fs::remove_file(entry.path());
+                return Ok(unlinkat(&folder, entry.file_name().as_os_str(), UnlinkatFlags::NoRemoveDir)?);
             }
-            below = Some(entry.path());
+            below = Some(entry.file_name());
         }
-        match below {
-            Some(deeper) => folder = deeper,
-            None if folder == path => return Err(io::ErrorKind::StorageFull.into()),
-            None => return fs::remove_dir(&folder),
+        match (below, above) {
+            (Some(name), _) => {
+                let deeper = open_folder(&folder, Path::new(&name))?;
+                above = Some((std::mem::replace(&mut folder, deeper), name));
+            }
+            (None, Some((above, name))) => {
+                return Ok(unlinkat(&above, name.as_os_str(), UnlinkatFlags::RemoveDir)?);
+            }
+            (None, None) => return Err(io::ErrorKind::StorageFull.into()),
         }
     }
+}
+
+fn open_folder(at: impl AsFd, path: &Path) -> io::Result<OwnedFd> {
+    let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+    Ok(openat(at, path, flags, Mode::empty())?)
+}
+
+/// The path by which this process sees what the descriptor refers to.
+fn seen(folder: &OwnedFd) -> String {
+    format!("/proc/self/fd/{}", folder.as_raw_fd())
 }
 
 fn new_folder_beside(path: &Path) -> io::Result<PathBuf> {

@@ -76,13 +76,14 @@ impl Server {
 
     /// Stops the survivors, or lets them go on. Those that cannot be stopped are killed.
     pub(crate) fn hold(&mut self, number: u64, hold: bool) -> io::Result<()> {
-        if self.survivors == Survivors::None {
-        } else if !hold {
-            self.tree.signal(Signal::SIGCONT)?;
-        } else if !self.tree.stop(STOPPED_WITHIN)? {
-            self.tree.destroy(|_| ())?;
-            self.survivors = Survivors::None;
-            self.outbox.put_urgent(&Reply::Kept(false));
+        if self.survivors != Survivors::None {
+            if !hold {
+                self.tree.signal(Signal::SIGCONT)?;
+            } else if !self.tree.stop(STOPPED_WITHIN)? {
+                self.tree.destroy(|_| ())?;
+                self.survivors = Survivors::None;
+                self.outbox.put_urgent(&Reply::Kept(false));
+            }
         }
         self.outbox.put_urgent(&Reply::Held(number));
         Ok(())

@@ -14,7 +14,13 @@ use crate::check::{ended_as, script};
 
 /// Starts a farm with one worker and one workspace, so that the choice is certain.
 async fn one_workspace() -> Farm {
-    Farm::builder().without("gateway").workspaces(1).start().await
+    one_workspace_in("none").await
+}
+
+/// The same with builds in this sandbox.
+async fn one_workspace_in(sandbox: &str) -> Farm {
+    let builder = Farm::builder().without("gateway").workspaces(1);
+    builder.env("FOREBAY_BUILD_SANDBOX", sandbox).start().await
 }
 
 /// Creates a shell script that uses the workspace of a similar build, and leaves its own.

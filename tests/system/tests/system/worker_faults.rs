@@ -8,7 +8,7 @@ use model::{
 };
 
 use crate::{
-    check::{ended_as, ended_within, script, until},
+    check::{ended_as, ended_within, script},
     contexts::sh,
 };
 
@@ -233,5 +233,5 @@ async fn a_worker_without_a_folder_for_temporary_files_runs_builds() {
         ended_as(&pair.farm, &key, Outcome::Succeeded).await;
     }
     pair.is_back(uses()).await;
-    until("the folder is away", SOON, || temporary.is_file()).await;
+    assert!(temporary.is_file(), "the folder is away");
 }

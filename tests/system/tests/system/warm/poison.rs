@@ -2,10 +2,9 @@
 
 use std::{fs, path::Path, process::Command};
 
-use farm::Farm;
 use model::{BuildRequest, Context, Outcome, ToolCall};
 
-use super::{kind_of, one_workspace, warm_in};
+use super::{kind_of, one_workspace, one_workspace_in, warm_in};
 use crate::check::{ended, processes_of};
 
 /// Ways in which an earlier build could interfere, and the script that tries. `$EVIL` is a repository with
@@ -177,12 +176,7 @@ echo looked"#;
 #[tokio::test]
 async fn c7_a_workspace_is_never_given_to_another_group() {
     for sandbox in ["none", "bubblewrap"] {
-        let farm = Farm::builder()
-            .without("gateway")
-            .workspaces(1)
-            .env("FOREBAY_BUILD_SANDBOX", sandbox)
-            .start()
-            .await;
+        let farm = one_workspace_in(sandbox).await;
         let source = farm.folder().join("source");
         repository(&source, "first");
         let context =
@@ -216,12 +210,7 @@ while True:
 /// The processes that a build leaves are stopped while the worker reads, writes and removes files of the workspace.
 #[tokio::test]
 async fn s10_what_a_build_left_running_leads_the_worker_nowhere() {
-    let farm = Farm::builder()
-        .without("gateway")
-        .workspaces(1)
-        .env("FOREBAY_BUILD_SANDBOX", "bubblewrap")
-        .start()
-        .await;
+    let farm = one_workspace_in("bubblewrap").await;
     let [source, secret, victim] = ["source", "secret", "victim"].map(|name| farm.folder().join(name));
     for folder in [&source.join("d"), &secret, &victim.join("deep")] {
         fs::create_dir_all(folder).unwrap();
