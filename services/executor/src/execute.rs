@@ -253,6 +253,10 @@ fn end(shared: &Shared, work: &Work, ended: &Ended, outcome: ExecutionOutcome) -
         wall_ms: millis(ended.wall),
         cpu_ms: millis(ended.cpu),
         memory_bytes: ended.peak_memory_bytes,
+        wall_us: micros(ended.wall),
+        cpu_us: micros(ended.cpu),
+        voluntary_switches: ended.switches.voluntary,
+        involuntary_switches: ended.switches.involuntary,
     };
     let outcome = ExecutionOutcome { executor: Some(shared.id.clone()), measured: Some(measured), ..outcome };
     if ended.cause != Cause::OutOfMemory {
@@ -261,6 +265,10 @@ fn end(shared: &Shared, work: &Work, ended: &Ended, outcome: ExecutionOutcome) -
     let limit = memory::limit(&work.claimed, shared.settings.action_limits.memory_bytes);
     let had = limit.unwrap_or_else(|| work.claimed.size.memory_bytes.max(ended.peak_memory_bytes));
     CopyEnd::OutOfMemory { outcome, had, most: shared.pool.capacity.memory_bytes }
+}
+
+fn micros(duration: std::time::Duration) -> u64 {
+    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
 }
 
 /// The output that a command had written when it was killed.

@@ -114,6 +114,7 @@ mod tests {
             wall: Duration::from_millis(1530),
             cpu: Duration::ZERO,
             peak_memory_bytes: 0,
+            switches: sandbox::Switches::default(),
             started_at: now,
             ended_at: now,
             stdout_bytes: 0,

@@ -81,6 +81,8 @@ fn usage(ended: &Ended, broken: Option<&ExceededLimit>) -> Any {
         ("peak_memory_bytes", ended.peak_memory_bytes as f64),
         ("stdout_bytes", ended.stdout_bytes as f64),
         ("stderr_bytes", ended.stderr_bytes as f64),
+        ("voluntary_context_switches", ended.switches.voluntary as f64),
+        ("involuntary_context_switches", ended.switches.involuntary as f64),
     ];
     let limit = broken.map(|broken| {
         let name = Value { kind: Some(Kind::StringValue(broken.limit.name().to_owned())) };

@@ -94,6 +94,24 @@ pub struct Measured {
     pub cpu_ms: u64,
     /// Peak memory in bytes.
     pub memory_bytes: u64,
+    /// Wall-clock run time in microseconds; 0 in records of earlier versions.
+    #[serde(default, skip_serializing_if = "is_nothing")]
+    pub wall_us: u64,
+    /// CPU time in microseconds, user and system; 0 in records of earlier versions.
+    #[serde(default, skip_serializing_if = "is_nothing")]
+    pub cpu_us: u64,
+    /// Number of times that its processes gave up the processor to wait; 0 in records of earlier versions.
+    #[serde(default, skip_serializing_if = "is_nothing")]
+    pub voluntary_switches: u64,
+    /// Number of times that the processor was given to another process although they could go on; 0 in records of
+    /// earlier versions.
+    #[serde(default, skip_serializing_if = "is_nothing")]
+    pub involuntary_switches: u64,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_nothing(number: &u64) -> bool {
+    *number == 0
 }
 
 /// Requirements of a waiting execution, as the index stores them next to its record.

@@ -44,6 +44,6 @@ pub use error::SandboxError;
 pub use log::{Log, Tail};
 pub use outcome::{Ended, NotStarted, Outcome};
 pub use running::{Control, Event, Running};
-pub use shim::{Cause, Limit, Over, Stream, User};
+pub use shim::{Cause, Limit, Over, Stream, Switches, User};
 pub use slot::Slot;
 pub use workspace::{WorkspaceBounds, WorkspaceLimits, WorkspaceSandbox};

@@ -1,6 +1,6 @@
 use std::time::{Duration, SystemTime};
 
-use shim::{Cause, SpawnErrorKind};
+use shim::{Cause, SpawnErrorKind, Switches};
 
 /// How a run ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -60,6 +60,8 @@ pub struct Ended {
     /// Peak memory including the page cache, if a control group counts it; otherwise the largest resident set of
     /// one of its processes.
     pub peak_memory_bytes: u64,
+    /// Context switches of all its processes.
+    pub switches: Switches,
     pub started_at: SystemTime,
     /// When all its processes were dead.
     pub ended_at: SystemTime,

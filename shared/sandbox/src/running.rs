@@ -194,6 +194,7 @@ impl<'slot> Running<'slot> {
             wall: started.elapsed().unwrap_or_default(),
             cpu: Duration::ZERO,
             peak_memory_bytes: 0,
+            switches: shim::Switches::default(),
         };
         self.reason = Some(self.context.out_of_memory(None));
         self.ended(&exit).map(Event::Done)
@@ -289,6 +290,7 @@ impl<'slot> Running<'slot> {
             wall: exit.wall,
             cpu: exit.cpu,
             peak_memory_bytes: peak.unwrap_or(exit.peak_memory_bytes),
+            switches: exit.switches,
             started_at,
             // The wall clock may have been set back, and the start is received slightly later.
             ended_at: (started_at + exit.wall).min(SystemTime::now()).max(started_at),

@@ -44,7 +44,7 @@ pub use error::ShimError;
 pub use filter::{FILTER_DESCRIPTORS, Filter};
 pub use model::{
     Cause, Command, Deadline, Event, Exit, Limit, Limits, Measured, Mode, Moment, Over, SpawnErrorKind,
-    Stream,
+    Stream, Switches,
 };
 pub use options::{ARGUMENTS_DESCRIPTOR, Files, Options, STATUS_DESCRIPTOR, User, WrapperFiles};
 pub use outer::main;

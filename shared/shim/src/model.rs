@@ -127,6 +127,24 @@ pub struct Exit {
     /// The largest resident set of a single process, in bytes. Never less than the shim's own (a few MB): the kernel
     /// carries that over into a process that was spawned without copying memory.
     pub peak_memory_bytes: u64,
+    /// Context switches of all its processes.
+    pub switches: Switches,
+}
+
+/// How often the kernel switched from the processes of a command to others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Switches {
+    /// A process gave up the processor, to wait for something.
+    pub voluntary: u64,
+    /// The processor was given to another process although this one could go on.
+    pub involuntary: u64,
+}
+
+impl std::ops::AddAssign for Switches {
+    fn add_assign(&mut self, other: Self) {
+        self.voluntary = self.voluntary.saturating_add(other.voluntary);
+        self.involuntary = self.involuntary.saturating_add(other.involuntary);
+    }
 }
 
 /// Usage of the processes of a command.

@@ -25,7 +25,9 @@ use nix::sys::signalfd::{SfdFlags, SignalFd};
 use crate::filter::Filter;
 use crate::frame::{self, HEADER, Reply, Request};
 use crate::guardian::Guardian;
-use crate::model::{Cause, Command, Deadline, Event, Exit, Limits, Mode, Moment, SpawnErrorKind, Stream};
+use crate::model::{
+    Cause, Command, Deadline, Event, Exit, Limits, Mode, Moment, SpawnErrorKind, Stream, Switches,
+};
 use crate::options::Options;
 use alarm::Alarm;
 use cleaner::Cleaner;
@@ -398,5 +400,6 @@ fn never_started() -> Exit {
         wall: Duration::ZERO,
         cpu: Duration::ZERO,
         peak_memory_bytes: 0,
+        switches: Switches::default(),
     }
 }

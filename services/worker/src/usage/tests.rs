@@ -19,6 +19,7 @@ fn ended(wall_ms: u64, cpu_ms: u64, peak_memory_bytes: u64) -> Exit {
         wall: Duration::from_millis(wall_ms),
         cpu: Duration::from_millis(cpu_ms),
         peak_memory_bytes,
+        switches: shim::Switches::default(),
     }
 }
 

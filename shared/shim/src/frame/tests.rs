@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt as _;
 
 use super::*;
-use crate::model::{Cause, Exit, Limit, Over, SpawnErrorKind};
+use crate::model::{Cause, Exit, Limit, Over, SpawnErrorKind, Switches};
 
 fn through_request(sent: &Request<'_>) -> Request<'static> {
     let mut bytes = Vec::new();
@@ -63,6 +63,7 @@ fn replies_survive_the_wire() {
         wall: Duration::from_millis(3),
         cpu: Duration::from_micros(5),
         peak_memory_bytes: 1 << 40,
+        switches: Switches { voluntary: 7, involuntary: 1 << 40 },
     };
     let failure = Event::SpawnFailed { kind: SpawnErrorKind::TooLarge, message: "too large".into() };
     let output = Event::Output { stream: Stream::Stderr, data: Bytes::from_static(b"\xff\0") };

@@ -16,7 +16,7 @@ use super::outbox::Outbox;
 use super::spawn::Spawned;
 use super::sys::{Reaped, Waited, wait_any};
 use super::tree::{Alive, Tree, descendants, measure};
-use crate::model::{Cause, Deadline, Exit, Limits, Measured, Over, Stream};
+use crate::model::{Cause, Deadline, Exit, Limits, Measured, Over, Stream, Switches};
 
 /// Maximum number of ended processes that are reaped before other work continues.
 const REAPED_AT_ONCE: usize = 64;
@@ -68,6 +68,7 @@ struct Usage {
     status: Option<ExitStatus>,
     cpu: Duration,
     peak_memory_bytes: u64,
+    switches: Switches,
 }
 
 impl Usage {
@@ -75,6 +76,7 @@ impl Usage {
         // The usage of a child includes the children that it reaped; an orphan that the shim
         // adopted is counted separately.
         self.cpu += reaped.cpu;
+        self.switches += reaped.switches;
         self.peak_memory_bytes = self.peak_memory_bytes.max(reaped.peak_memory_bytes);
         if reaped.pid == main {
             self.status = Some(reaped.status);
@@ -258,6 +260,7 @@ impl Run {
             wall: self.started.elapsed(),
             cpu,
             peak_memory_bytes: self.usage.peak_memory_bytes.max(alive.largest_bytes),
+            switches: self.usage.switches,
         };
         Ok(RunEnd { exit, kept })
     }

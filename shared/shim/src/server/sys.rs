@@ -18,6 +18,7 @@ use nix::sys::signal::{SigHandler, Signal, signal};
 use nix::sys::socket::{ControlMessageOwned, MsgFlags, recvmsg};
 use nix::unistd::{Gid, Uid, setgroups, setresgid, setresuid};
 
+use crate::model::Switches;
 use crate::options::User;
 
 /// A child that ended and was reaped.
@@ -29,6 +30,8 @@ pub(crate) struct Reaped {
     pub(crate) cpu: Duration,
     /// Its largest resident set, or that of a child it waited for, in bytes.
     pub(crate) peak_memory_bytes: u64,
+    /// Its own context switches, and those of the children it waited for.
+    pub(crate) switches: Switches,
 }
 
 /// The result of a wait.
@@ -60,6 +63,10 @@ pub(crate) fn wait_any(block: bool) -> io::Result<Waited> {
                     cpu: duration(usage.ru_utime) + duration(usage.ru_stime),
                     peak_memory_bytes: u64::try_from(usage.ru_maxrss).present("a resident set is negative")
                         * 1024,
+                    switches: Switches {
+                        voluntary: count(usage.ru_nvcsw),
+                        involuntary: count(usage.ru_nivcsw),
+                    },
                 }));
             }
             Err(_) => match io::Error::last_os_error() {
@@ -204,6 +211,10 @@ pub(crate) fn pass_no_rights() {
 
 fn checked(result: libc::c_long) -> io::Result<()> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+fn count(number: libc::c_long) -> u64 {
+    u64::try_from(number).present("a number of context switches is negative")
 }
 
 fn duration(time: libc::timeval) -> Duration {

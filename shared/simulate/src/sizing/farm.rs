@@ -186,6 +186,7 @@ impl<'a> Farm<'a> {
                 wall_ms: millis(seconds),
                 cpu_ms: millis(job.processors * job.seconds),
                 memory_bytes: job.peak,
+                ..Measured::default()
             };
             if self.sizes == Sizes::Learned {
                 self.history.learn(&job.keys, &measured);

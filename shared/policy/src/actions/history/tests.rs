@@ -10,11 +10,11 @@ fn keys(history: &[u64]) -> ActionKeys {
 
 /// A run of one second at `cpu_millis`.
 fn used(cpu_millis: u64, memory_bytes: u64) -> Measured {
-    Measured { wall_ms: 1000, cpu_ms: cpu_millis, memory_bytes }
+    Measured { wall_ms: 1000, cpu_ms: cpu_millis, memory_bytes, ..Measured::default() }
 }
 
 fn took(wall_ms: u64) -> Measured {
-    Measured { wall_ms, cpu_ms: wall_ms, memory_bytes: MB }
+    Measured { wall_ms, cpu_ms: wall_ms, memory_bytes: MB, ..Measured::default() }
 }
 
 /// A history in which one key had `runs`.
@@ -126,7 +126,7 @@ fn freaks_pass() {
 
 #[test]
 fn short_runs_do_not_look_like_many_processors() {
-    let short = Measured { wall_ms: 1, cpu_ms: 10, memory_bytes: MB };
+    let short = Measured { wall_ms: 1, cpu_ms: 10, memory_bytes: MB, ..Measured::default() };
     assert_eq!(size(&of(&[short])).cpu_millis, Some(1000));
     assert_eq!(size(&of(&[Measured { wall_ms: 0, ..short }])).cpu_millis, Some(1000));
 }
@@ -169,6 +169,7 @@ fn any_run() -> impl Strategy<Value = Measured> {
         wall_ms,
         cpu_ms,
         memory_bytes,
+        ..Measured::default()
     })
 }
 
