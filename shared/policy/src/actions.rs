@@ -36,8 +36,8 @@ pub use processing_set::{ProcessingSet, independent};
 pub use rank::{band_of, rank};
 pub use room::{AHEAD_PER_SLOT, claims_max, credible_room};
 pub use size::{
-    AskedFor, CPU_PROPERTY, EXCLUSIVE_PROPERTY, MEMORY_PROPERTY, RESOURCE_PREFIX, Shortage, UNITS_PROPERTY,
-    asked, packing, read_needs, shortage,
+    AskedFor, CACHE_PROPERTY, CPU_PROPERTY, EXCLUSIVE_PROPERTY, MEMORY_PROPERTY, RESOURCE_PREFIX, Shortage,
+    UNITS_PROPERTY, asked, packing, read_needs, refuses_cache, shortage,
 };
 pub use turns::{WaitingGroup, turns};
 pub use wait::expected_wait;

@@ -103,7 +103,7 @@ pub(crate) async fn submit(
     let admitted = admit(core, headers, instance, asked, sender.as_ref()).await?;
     let content = core.cas.get(&action).await.map_err(|error| faults::store(&error))?;
     let message = content.map(|content| validate::decode_action(&action, &content)).transpose()?;
-    let may_be_cached = !request.skip_cache_lookup && !message.as_ref().is_some_and(|m| m.do_not_cache);
+    let may_be_cached = !request.skip_cache_lookup && !message.as_ref().is_some_and(validate::refuses_cache);
     // An action with a cached result needs no inputs, not even the action itself.
     if may_be_cached && let Some(result) = cached::look_up(core, instance, &action).await? {
         count(Counter::ActionsCached, &[], 1);
@@ -151,7 +151,7 @@ pub(crate) async fn submit(
         priority: admitted.priority,
         requirements,
         timeout_ms: bus::millis(checked.timeout).max(1),
-        do_not_cache: checked.do_not_cache,
+        do_not_cache: checked.do_not_cache || asked.do_not_cache,
         accepted_at_ms: now,
         expires_at_ms: now.after(core.config.queue_timeout),
         max_attempts: core.config.attempts.max(Attempt::FIRST),

@@ -40,6 +40,13 @@ pub(crate) fn decode_action(digest: &BlobDigest, content: &[u8]) -> Result<Actio
     Action::decode(content).map_err(|error| malformed("Action", digest, &error.to_string()))
 }
 
+/// Whether an action says by itself that it must run. Only the command may say so in earlier versions of the protocol.
+pub(crate) fn refuses_cache(action: &Action) -> bool {
+    let properties = action.platform.iter().flat_map(|platform| &platform.properties);
+    let platform: Vec<_> = properties.map(|one| (one.name.clone(), one.value.clone())).collect();
+    action.do_not_cache || policy::actions::refuses_cache(&platform)
+}
+
 /// Checks the fields of an `Action`.
 pub(crate) fn check_action(
     digest: &BlobDigest,

@@ -12,8 +12,9 @@
 //! | `EstimatedComputeUnits` | units of 1 processor and 2.5e9 bytes; the two above override their part of it |
 //! | `resources:NAME` | an amount of the custom resource `NAME`, spelt as its executors spell it: `1`, `0.5` |
 //! | `exclusive` | `true`: the action has its executor for itself, for stable measurements; `false` |
+//! | `cache` | `false`: it always runs, its result is not cached, and it is not merged with others; `true` |
 //!
-//! If a property is given more than once, the largest value counts. Limits on what an action may use have
+//! If a property is given more than once, the largest value counts, and of `cache` the value `false`. Limits on what an action may use have
 //! other properties: see [`super::limits`].
 
 use model::{Amount, Needs, ResourceName, Resources, TaskLimits, TestSize};
@@ -30,6 +31,8 @@ pub const UNITS_PROPERTY: &str = "EstimatedComputeUnits";
 pub const RESOURCE_PREFIX: &str = "resources:";
 /// The property that asks for exclusive use of an executor.
 pub const EXCLUSIVE_PROPERTY: &str = "exclusive";
+/// The property by which an action with the value `false` is not cached.
+pub const CACHE_PROPERTY: &str = "cache";
 /// The environment variable in which Bazel passes the size of a test.
 const TEST_SIZE: &str = "TEST_SIZE";
 
@@ -47,7 +50,7 @@ const MEMORY_WANTED: &str = "expected a number of bytes above 0, such as 2GB, 51
 const UNITS_WANTED: &str = "expected a number above 0, such as 2 or 0.5";
 const AMOUNT_WANTED: &str = "expected an amount from 0 to 1e9, such as 1 or 0.5";
 const NAME_WANTED: &str = "expected the name of a resource after the colon, such as resources:gpu";
-const EXCLUSIVE_WANTED: &str = "expected true or false";
+const TRUTH_WANTED: &str = "expected true or false";
 
 /// The parts of a client's request.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -56,6 +59,8 @@ pub struct AskedFor {
     pub needs: Needs,
     /// Limits on what the action may use.
     pub limits: TaskLimits,
+    /// Whether it must run, and its result must not be cached.
+    pub do_not_cache: bool,
     /// The remaining properties, in their order: those by which a pool is chosen.
     pub platform: Vec<(String, String)>,
 }
@@ -80,7 +85,9 @@ pub fn read_needs(
             let asked = number(value).filter(|units| *units > 0.0 && *units <= MOST.0);
             units = Some(asked.ok_or_else(|| wrong(UNITS_WANTED))?.max(units.unwrap_or_default()));
         } else if name.eq_ignore_ascii_case(EXCLUSIVE_PROPERTY) {
-            needs.exclusive |= truth(value).ok_or_else(|| wrong(EXCLUSIVE_WANTED))?;
+            needs.exclusive |= truth(value).ok_or_else(|| wrong(TRUTH_WANTED))?;
+        } else if name.eq_ignore_ascii_case(CACHE_PROPERTY) {
+            found.do_not_cache |= !truth(value).ok_or_else(|| wrong(TRUTH_WANTED))?;
         } else if let Some(resource) = resource(name) {
             let resource: ResourceName = resource.parse().map_err(|_| wrong(NAME_WANTED))?;
             let amount: Amount = value.parse().map_err(|_| wrong(AMOUNT_WANTED))?;
@@ -96,6 +103,13 @@ pub fn read_needs(
     }
     needs.test_size = test_size(environment);
     Ok(found)
+}
+
+/// Whether these platform properties say that the action must run and that its result must not be cached.
+pub fn refuses_cache(platform: &[(String, String)]) -> bool {
+    platform
+        .iter()
+        .any(|(name, value)| name.eq_ignore_ascii_case(CACHE_PROPERTY) && truth(value) == Some(false))
 }
 
 /// Resources that an executor must have in total to run the action, in a pool whose largest executor has `capacity`.
