@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, fmt::Write as _, time::Duration};
 
-use model::{Attempt, JobResult, Millis, RunningTasks, TaskReport, TaskStatus};
+use model::{Attempt, JobResult, Millis, RunningTasks, TaskReport, TaskStatus, TimeSummary};
 use telemetry::escaped;
 
 use crate::bytes_text::{about, age, seconds};
@@ -21,6 +21,9 @@ pub(crate) fn report_line(report: &TaskReport) -> String {
     }
     if report.cached {
         line.push_str(" from the cache");
+    } else if let Some(measured) = &report.measurement {
+        let runs = if measured.cpu.n == 1 { "1 run".to_owned() } else { format!("{} runs", measured.cpu.n) };
+        let _ = write!(line, " in {runs}, {}", times_text(&measured.cpu));
     } else if let Some(wall) = report.wall_ms {
         let _ = write!(line, " in {}", seconds(wall as f64 / 1000.0));
     }
@@ -31,6 +34,19 @@ pub(crate) fn report_line(report: &TaskReport) -> String {
         (None, _, None) => String::new(),
     };
     line + &cause
+}
+
+/// Formats the report of a measured task after its first run, e.g. `task test succeeded with score 1 in 1 run, 12.034 ms of
+/// processor time (preliminary, may change)`.
+pub(crate) fn preliminary_line(report: &TaskReport) -> String {
+    format!("{} (preliminary, may change)", report_line(report))
+}
+
+/// Formats CPU times, e.g. `12.034 ms of processor time (11.9 to 12.2)`.
+fn times_text(times: &TimeSummary) -> String {
+    let ms = |us: u64| us as f64 / 1000.0;
+    let median = format!("{} ms of processor time", ms(times.median_us));
+    if times.n == 1 { median } else { format!("{median} ({} to {})", ms(times.low_us), ms(times.high_us)) }
 }
 
 /// Formats the counts, e.g. `120 tasks: 117 succeeded (100 from the cache), 1 failed, 2 skipped, score 0.5`.

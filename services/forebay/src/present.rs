@@ -16,7 +16,7 @@ use crate::{
     bytes_text::{about, seconds, size},
     failure::Failure,
     fold::{Folder, Folds},
-    job_text::{TaskProgress, report_line},
+    job_text::{TaskProgress, preliminary_line, report_line},
     live::{self, Live},
     record_text::state_line,
     stdout,
@@ -233,12 +233,13 @@ impl Presenter {
         if let (ToolEvent::WorkspacePrepared { wall_seconds, .. }, Some(status)) = (tool, &mut self.status) {
             status.prepared(*wall_seconds);
         }
-        let (Some(progress), ToolEvent::TasksEnded { attempt, ended, tasks, reports, running }) =
+        let (Some(progress), ToolEvent::TasksEnded { attempt, ended, tasks, reports, running, preliminary }) =
             (&mut self.tasks, tool)
         else {
             return;
         };
         let mut lines = progress.note(*attempt, (*ended, *tasks), reports);
+        lines.splice(0..0, preliminary.iter().map(preliminary_line));
         progress.note_running(running.as_ref());
         if progress.is_due() && !self.live.is_on() {
             lines.push(progress.counts());
@@ -376,10 +377,11 @@ fn tool_line(tool: &ToolEvent) -> String {
         ToolEvent::WorkspacePrepared { wall_seconds, .. } => {
             format!("workspace prepared in {}", seconds(*wall_seconds))
         }
-        ToolEvent::TasksEnded { ended, tasks, reports, running, .. } => {
+        ToolEvent::TasksEnded { ended, tasks, reports, running, preliminary, .. } => {
             let running = running.as_ref().map(|running| format!(", {} running", running.count));
-            let colon = if reports.is_empty() { "" } else { ":" };
-            let lines = reports.iter().map(|report| format!("\n  {}", escaped(&report_line(report))));
+            let colon = if reports.is_empty() && preliminary.is_empty() { "" } else { ":" };
+            let lines = preliminary.iter().map(preliminary_line).chain(reports.iter().map(report_line));
+            let lines = lines.map(|line| format!("\n  {}", escaped(&line)));
             let lines = lines.collect::<String>();
             format!("{ended} of {tasks} tasks ended{}{colon}{lines}", running.unwrap_or_default())
         }

@@ -61,10 +61,15 @@ impl WatchFilter {
         if self.tasks.is_empty() {
             return Some(tool);
         }
-        let ToolEvent::TasksEnded { attempt, ended, tasks, reports, running } = tool else { return None };
+        let ToolEvent::TasksEnded { attempt, ended, tasks, reports, running, preliminary } = tool else {
+            return None;
+        };
         let is_wanted = |report: &TaskReport| self.tasks.contains(&report.id);
-        let reports: Vec<TaskReport> = reports.into_iter().filter(is_wanted).collect();
-        (!reports.is_empty()).then_some(ToolEvent::TasksEnded { attempt, ended, tasks, reports, running })
+        let wanted =
+            |reports: Vec<TaskReport>| -> Vec<TaskReport> { reports.into_iter().filter(is_wanted).collect() };
+        let (reports, preliminary) = (wanted(reports), wanted(preliminary));
+        let is_empty = reports.is_empty() && preliminary.is_empty();
+        (!is_empty).then_some(ToolEvent::TasksEnded { attempt, ended, tasks, reports, running, preliminary })
     }
 
     fn narrow_bazel(&self, events: BazelEvents) -> Option<BazelEvents> {
@@ -107,7 +112,9 @@ mod tests {
     fn ended(ids: &[&str]) -> WatchEvent {
         let report = |id: &&str| TaskReport::new(id.parse().unwrap(), TaskStatus::Succeeded);
         let reports = ids.iter().map(report).collect();
-        let ended = ToolEvent::TasksEnded { attempt: Attempt(1), ended: 2, tasks: 9, reports, running: None };
+        let (running, preliminary) = (None, Vec::new());
+        let attempt = Attempt(1);
+        let ended = ToolEvent::TasksEnded { attempt, ended: 2, tasks: 9, reports, running, preliminary };
         event(WatchBody::Tool(ended))
     }
 

@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 
 use invariant::Present as _;
-use model::{BlobDigest, CommandStep, JobPath};
-use policy::actions::limits;
+use model::{BlobDigest, CommandStep, JobPath, TaskLimits};
+use policy::actions::limits::properties;
 use reapi::{
     canonical::{encode, sort_command, sort_platform},
     digest::to_proto,
@@ -26,15 +26,36 @@ pub(crate) struct TaskAction {
     pub(crate) blobs: HashMap<BlobDigest, Source>,
 }
 
+/// Which run of a task's command an action is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ActionRun {
+    /// The only run of the command.
+    Single,
+    /// One of several runs of a measured command, numbered from 1.
+    Repeated(u32),
+}
+
+impl ActionRun {
+    /// Makes each run of a command another action.
+    fn salt(self) -> Vec<u8> {
+        match self {
+            Self::Single => Vec::new(),
+            Self::Repeated(number) => format!("run {number}").into_bytes(),
+        }
+    }
+}
+
 /// The action of `step` over an input root.
-pub(crate) fn action_of(step: &CommandStep, input_root: &BlobDigest) -> TaskAction {
+pub(crate) fn action_of(step: &CommandStep, input_root: &BlobDigest, run: ActionRun) -> TaskAction {
+    let limits = step.limits_of_a_run();
     let (command_digest, command) = encode(&command(step), FUNCTION);
     let action = Action {
         command_digest: Some(to_proto(&command_digest)),
         input_root_digest: Some(to_proto(input_root)),
-        timeout: step.limits.wall_ms.map(duration),
-        platform: platform(step),
-        ..Action::default()
+        timeout: limits.wall_ms.map(duration),
+        platform: platform(step, &limits),
+        do_not_cache: !step.cache,
+        salt: run.salt(),
     };
     let (digest, action) = encode(&action, FUNCTION);
     let blobs = [(command_digest, Source::Bytes(command)), (digest, Source::Bytes(action))];
@@ -68,10 +89,10 @@ pub(crate) fn relative(folder: &JobPath, path: &JobPath) -> String {
     names.join("/")
 }
 
-fn platform(step: &CommandStep) -> Option<Platform> {
+fn platform(step: &CommandStep, limits: &TaskLimits) -> Option<Platform> {
     let asked = step.platform.iter().map(|(name, value)| (name.clone(), value.clone()));
     let property = |(name, value)| Property { name, value };
-    let properties: Vec<Property> = asked.chain(limits::properties(&step.limits)).map(property).collect();
+    let properties: Vec<Property> = asked.chain(properties(limits)).map(property).collect();
     if properties.is_empty() {
         return None;
     }
@@ -122,9 +143,9 @@ mod tests {
         let digest = |name: &str, value: serde_json::Value| {
             let mut task = task.clone();
             task[name] = value;
-            action_of(&step(&task), &root).digest
+            action_of(&step(&task), &root, ActionRun::Single).digest
         };
-        let same = action_of(&step(&task), &root).digest;
+        let same = action_of(&step(&task), &root, ActionRun::Single).digest;
         assert_eq!(digest("id", "other".into()), same);
         assert_eq!(digest("priority", 7.into()), same);
         assert_eq!(digest("outputs", serde_json::json!(["a", "./b"])), same);
@@ -135,9 +156,29 @@ mod tests {
             ("limits", serde_json::json!({"wall_ms": 1500})),
             ("limits", serde_json::json!({"memory_bytes": 1_000_000})),
             ("platform", serde_json::json!({"OSFamily": "linux"})),
+            ("cache", false.into()),
         ] {
             assert_ne!(digest(name, value), same, "{name}");
         }
+    }
+
+    #[test]
+    fn each_run_of_a_measured_command_is_another_action_that_is_not_cached() {
+        let measured = step(&serde_json::json!({
+            "id": "a", "command": ["x"], "limits": {"wall_ms": 1000, "cpu_ms": 300}, "measure": {"runs": 3}
+        }));
+        let decoded = |run| {
+            let made = action_of(&measured, &FUNCTION.empty(), run);
+            let Some(Source::Bytes(bytes)) = made.blobs.get(&made.digest) else { panic!() };
+            <Action as prost::Message>::decode(bytes.clone()).unwrap()
+        };
+        let (first, second) = (decoded(ActionRun::Repeated(1)), decoded(ActionRun::Repeated(2)));
+        assert!(first.do_not_cache && second.do_not_cache);
+        assert_ne!(first.salt, second.salt);
+        assert_eq!(first.timeout.as_ref().map(|timeout| timeout.seconds), Some(2), "the limit times 2");
+        let cpu = first.platform.iter().flat_map(|platform| &platform.properties);
+        assert_eq!(cpu.map(|one| one.value.as_str()).collect::<Vec<_>>(), ["600"]);
+        assert_eq!(Action { salt: first.salt.clone(), ..second }, first, "nothing else differs");
     }
 
     #[test]

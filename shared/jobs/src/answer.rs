@@ -3,7 +3,7 @@
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use bus::millis;
-use model::{BlobDigest, CommandStep, Task, TaskReport, TaskStatus};
+use model::{BlobDigest, CommandStep, RunFigures, Step, Task, TaskReport, TaskStatus};
 use policy::{actions::limits::Limit, graph::judged};
 use prost::Message as _;
 use prost_types::{Struct, value::Kind};
@@ -39,6 +39,7 @@ pub(crate) fn report(
     report.wall_ms = used.wall.map(millis);
     report.cpu_ms = used.cpu.map(millis);
     report.memory_bytes = used.memory_bytes;
+    report.figures = used.figures();
     report.exit_code = result.filter(|_| status.code == 0).map(|result| result.exit_code);
     if status.code != 0 {
         report.status = fault(Code::from(status.code), &used);
@@ -50,7 +51,7 @@ pub(crate) fn report(
         report.reason = Some("the execution succeeded without a result".to_owned());
         return report;
     };
-    if task.judge.is_some() {
+    if prints_score(task) {
         match judged(result.exit_code, stdout) {
             Ok(score) => report.score = Some(score),
             Err(bad) => fail(&mut report, bad.to_string()),
@@ -59,6 +60,19 @@ pub(crate) fn report(
         fail(&mut report, format!("exit code {}", result.exit_code));
     }
     report
+}
+
+/// Whether the command of a task is a judge: the score of `compare` is found without what the command prints.
+pub(crate) fn prints_score(task: &Task) -> bool {
+    match &task.step {
+        Step::Command(command) => task.judge.is_some() && command.compare.is_none(),
+        Step::Fetch { .. }
+        | Step::Extract { .. }
+        | Step::Copy { .. }
+        | Step::MakeFolder(_)
+        | Step::Remove(_)
+        | Step::Compare(_) => false,
+    }
 }
 
 /// Marks the task itself as failed.
@@ -100,6 +114,8 @@ struct Used {
     wall: Option<Duration>,
     cpu: Option<Duration>,
     memory_bytes: Option<u64>,
+    /// Voluntary and involuntary context switches.
+    switches: (u64, u64),
     /// Whether the metadata names an exceeded limit.
     limit: bool,
 }
@@ -130,13 +146,27 @@ impl Used {
         };
         used.cpu = number("cpu_seconds").and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "checked; saturates")]
-        let bytes = number("peak_memory_bytes").map(|bytes| bytes as u64);
-        used.memory_bytes = bytes;
+        let whole = |name: &str| number(name).map(|number| number as u64);
+        used.memory_bytes = whole("peak_memory_bytes");
+        let switches = |kind: &str| whole(&format!("{kind}_context_switches")).unwrap_or_default();
+        used.switches = (switches("voluntary"), switches("involuntary"));
         used.limit = matches!(
             usage.fields.get(LIMIT).and_then(|value| value.kind.as_ref()),
             Some(Kind::StringValue(name)) if Limit::ALL.iter().any(|limit| limit.name() == name)
         );
         used
+    }
+
+    /// The figures of the run, if its times are known.
+    fn figures(&self) -> Option<RunFigures> {
+        let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+        Some(RunFigures {
+            cpu_us: micros(self.cpu?),
+            wall_us: micros(self.wall?),
+            memory_bytes: self.memory_bytes.unwrap_or_default(),
+            voluntary_switches: self.switches.0,
+            involuntary_switches: self.switches.1,
+        })
     }
 }
 

@@ -20,6 +20,7 @@ use crate::{
     runner::Runner,
     running::RunningTries,
     scan::{hash_all, scan},
+    series::MeasuredTasks,
     store_wait::{StoreWait, passing_code},
     tree::FUNCTION,
     uploads::Uploads,
@@ -67,6 +68,8 @@ impl JobRun<'_> {
                 folder,
                 bytes_max: self.bytes_max,
                 running: RunningTries::new(self.clock.clone()),
+                measured_tasks: MeasuredTasks::default(),
+                comparing: tokio::sync::Mutex::new(()),
             })
         };
         match self.unless_over(runner).await {

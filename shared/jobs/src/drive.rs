@@ -21,7 +21,8 @@ use crate::{
     outputs,
     patience::Answering,
     run::{JobEnd, JobEnding, JobRun},
-    runner::{Runner, TaskEnd},
+    runner::Runner,
+    task_end::TaskEnd,
     task_reports::{self, UnpublishedReports},
     visible::{IndirectDependencies, VisibleEffects},
 };
@@ -184,7 +185,7 @@ impl Drive<'_> {
         visible: VisibleEffects,
         end: TaskEnd,
     ) -> Result<(), ChunkFault> {
-        let TaskEnd { report, effect, output } = end;
+        let TaskEnd { report, effect, output, reported_us: _ } = end;
         // Recorded before a task that depends on it can start.
         if let (TaskStatus::Succeeded, Some(effect)) = (report.status, effect) {
             self.runner.job_files.record_effect(index, effect);
@@ -210,14 +211,16 @@ impl Drive<'_> {
             self.times.add(task, report);
         }
         if !report.cached {
-            self.cpu += Duration::from_millis(report.cpu_ms.unwrap_or_default());
+            let all_runs = report.measurement.as_ref().map(|all| Duration::from_micros(all.total_cpu_us()));
+            let one_run = || Duration::from_millis(report.cpu_ms.unwrap_or_default());
+            self.cpu += all_runs.unwrap_or_else(one_run);
             self.peak_memory_bytes = self.peak_memory_bytes.max(report.memory_bytes.unwrap_or_default());
         }
     }
 
     async fn written(&mut self, report: TaskReport, output: TaskOutput) -> Result<(), ChunkFault> {
         output.write(&report, self.run.host).await?;
-        self.unpublished.push(report);
+        self.unpublished.push(&report);
         if self.unpublished.is_full() { self.publish_reports().await } else { Ok(()) }
     }
 
@@ -241,7 +244,7 @@ impl Drive<'_> {
         }
         for index in skipped.into_iter().chain(cancelled) {
             if let Some(report) = self.graph.report(index) {
-                self.unpublished.push(report.clone());
+                self.unpublished.push(report);
             } else {
                 impossible!("skipped task {} has no report", index.get());
             }
@@ -252,13 +255,15 @@ impl Drive<'_> {
     fn is_publishing_due(&self) -> bool {
         let (at, changes) = self.published;
         let is_due = at.elapsed() >= task_reports::RUNNING_EVERY && self.runner.running.changes() != changes;
-        is_due || !self.unpublished.is_empty()
+        is_due || !self.unpublished.is_empty() || self.runner.measured_tasks.has_preliminary()
     }
 
     async fn publish_reports(&mut self) -> Result<(), ChunkFault> {
         self.published = (Instant::now(), self.runner.running.changes());
         let running = self.runner.running.executing(&self.graph, self.times);
-        for event in self.unpublished.take(self.run.record.attempt, &self.graph, running) {
+        let has_ended = |task: TaskIndex| self.graph.report(task).is_some();
+        let preliminary = self.runner.measured_tasks.take_preliminary(has_ended);
+        for event in self.unpublished.take(self.run.record.attempt, &self.graph, running, preliminary) {
             self.run.host.tool(&event).await?;
         }
         Ok(())

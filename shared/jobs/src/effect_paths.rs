@@ -22,6 +22,7 @@ impl EffectPaths {
                 Step::Command(command) => command.outputs.iter().for_each(add),
                 Step::Fetch { to, .. } | Step::Extract { to, .. } | Step::Copy { to, .. } => add(to),
                 Step::MakeFolder(path) | Step::Remove(path) => add(path),
+                Step::Compare(_) => {}
             }
         }
         Self { tasks }

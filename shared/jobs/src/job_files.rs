@@ -39,6 +39,8 @@ pub(crate) struct JobFiles {
     rank: Vec<u32>,
     /// The inputs of each task, and the tasks that affect them.
     reads: Vec<Vec<Read>>,
+    /// The file that the output of each task is compared with, if it has a command: the command does not see it.
+    expected: Vec<Option<Read>>,
     globs: HashMap<String, GlobView>,
 }
 
@@ -93,7 +95,8 @@ impl JobFiles {
         let (mut globs, mut by_path) = (HashMap::new(), HashMap::new());
         let reads =
             graph.tasks().iter().map(|task| reads(task, &effect_paths, &mut globs, &mut by_path)).collect();
-        Self { graph, base, effects, rank, reads, globs }
+        let expected = graph.tasks().iter().map(|task| expected(task, &effect_paths, &mut by_path)).collect();
+        Self { graph, base, effects, rank, reads, expected, globs }
     }
 
     pub(crate) fn graph(&self) -> &Arc<Graph> {
@@ -103,10 +106,10 @@ impl JobFiles {
     /// Tasks whose effects are visible to tasks that do not directly depend on them.
     pub(crate) fn watched(&self) -> RoaringBitmap {
         let mut watched = RoaringBitmap::new();
-        for ((index, task), reads) in self.graph.indexed().zip(&self.reads) {
+        for (((index, task), reads), expected) in self.graph.indexed().zip(&self.reads).zip(&self.expected) {
             let mut close: RoaringBitmap = task.dependencies.iter().map(|it| number(*it)).collect();
             close.insert(number(index));
-            for read in reads {
+            for read in reads.iter().chain(expected) {
                 if !read.by.is_subset(&close) {
                     watched |= &*read.by - &close;
                 }
@@ -215,10 +218,26 @@ impl JobFiles {
         effects: &VisibleEffects,
     ) -> Result<Node, ViewError> {
         let reads = self.reads.get(index.get()).map(Vec::as_slice).present("the inputs of a task");
+        self.target(reads, path, effects)
+    }
+
+    /// The file that the output of a command is compared with.
+    pub(crate) fn expected(
+        &self,
+        index: TaskIndex,
+        path: &JobPath,
+        effects: &VisibleEffects,
+    ) -> Result<Node, ViewError> {
+        let expected = self.expected.get(index.get()).map(Option::as_slice).unwrap_or_default();
+        self.target(expected, path, effects)
+    }
+
+    /// The node at `path`, one of `reads`: the target of symlinks, not the symlinks themselves.
+    fn target(&self, reads: &[Read], path: &JobPath, effects: &VisibleEffects) -> Result<Node, ViewError> {
         let missing = || ViewError::Missing(path.to_string());
-        let found =
-            self.find(&self.view_for(reads, effects), path, reads.first().ok_or_else(missing)?, effects)?;
-        // The target of symlinks, not the symlinks themselves.
+        let is_it = |read: &&Read| matches!(&read.what, Wanted::Path(wanted) if wanted == path);
+        let read = reads.iter().find(is_it).ok_or_else(missing)?;
+        let found = self.find(&self.view_for(reads, effects), path, read, effects)?;
         found.into_iter().next_back().map(|(_, node)| node).ok_or_else(missing)
     }
 
@@ -369,6 +388,26 @@ fn contents(folder: &Folder, files: &mut Vec<Arc<Content>>) {
     }
 }
 
+/// What the output of a command is compared with.
+fn expected(
+    task: &Task,
+    effect_paths: &EffectPaths,
+    by_path: &mut HashMap<JobPath, Arc<RoaringBitmap>>,
+) -> Option<Read> {
+    let Step::Command(command) = &task.step else { return None };
+    Some(read_path(&command.compare.as_ref()?.expected, effect_paths, by_path))
+}
+
+/// The read of a path. Each path is looked up once, even if many tasks read it.
+fn read_path(
+    path: &JobPath,
+    effect_paths: &EffectPaths,
+    by_path: &mut HashMap<JobPath, Arc<RoaringBitmap>>,
+) -> Read {
+    let by = by_path.entry(path.clone()).or_insert_with(|| Arc::new(effect_paths.affecting(path.as_str())));
+    Read { what: Wanted::Path(path.clone()), by: Arc::clone(by) }
+}
+
 /// The inputs of a task.
 fn reads(
     task: &Task,
@@ -376,12 +415,7 @@ fn reads(
     globs: &mut HashMap<String, GlobView>,
     by_path: &mut HashMap<JobPath, Arc<RoaringBitmap>>,
 ) -> Vec<Read> {
-    // Each path is looked up once, even if many tasks read it.
-    let mut path = |path: &JobPath| {
-        let by =
-            by_path.entry(path.clone()).or_insert_with(|| Arc::new(effect_paths.affecting(path.as_str())));
-        Read { what: Wanted::Path(path.clone()), by: Arc::clone(by) }
-    };
+    let mut path = |path: &JobPath| read_path(path, effect_paths, by_path);
     match &task.step {
         Step::Command(command) => command
             .inputs
@@ -396,6 +430,7 @@ fn reads(
             })
             .collect(),
         Step::Extract { from, .. } | Step::Copy { from, .. } => vec![path(from)],
+        Step::Compare(compare) => vec![path(&compare.found), path(&compare.expected)],
         Step::Fetch { .. } | Step::MakeFolder(_) | Step::Remove(_) => Vec::new(),
     }
 }

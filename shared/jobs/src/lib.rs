@@ -2,7 +2,8 @@
 //!
 //! The worker keeps a content-addressed tree of the build's files (`tree`), and which effects of other tasks each
 //! task may see (`job_files`, `visible`). A task's command is an action of the farm (`action`, `answer`, `runner`);
-//! internal steps need no process and transfer only files from other servers (`fetch`, `extract`). `policy::graph`
+//! internal steps need no process and transfer only files from other servers (`fetch`, `extract`). A measured
+//! task runs its action several times (`measured`, `series`), and outputs are judged without a process (`compare`). `policy::graph`
 //! decides when each task starts and what follows from its end (`drive`).
 
 mod action;
@@ -10,22 +11,29 @@ mod answer;
 mod begin;
 mod blobs;
 mod cancel;
+mod compare;
 mod drive;
 mod effect_paths;
+mod examine;
 mod extent;
 mod extract;
 mod fetch;
 mod host;
 mod job_files;
+mod measured;
 mod output;
 mod outputs;
 mod patience;
 mod remake;
+mod reported;
 mod run;
 mod runner;
 mod running;
 mod scan;
+mod series;
+mod small_file;
 mod store_wait;
+mod task_end;
 mod task_error;
 mod task_number;
 mod task_reports;

@@ -36,6 +36,12 @@ impl TaskOutput {
         &self.stdout
     }
 
+    /// Adds a line that the farm itself says about the task.
+    pub(crate) fn add_line(&mut self, line: &str) {
+        let gap = if self.stdout.last().is_none_or(|last| *last == b'\n') { "" } else { "\n" };
+        self.stdout = [&self.stdout[..], gap.as_bytes(), line.as_bytes(), b"\n"].concat().into();
+    }
+
     /// Writes the output to the console under the task's name, with the reason if the task failed.
     pub(crate) async fn write(self, report: &TaskReport, host: &mut dyn Host) -> Result<(), ChunkFault> {
         let silent = self.stdout.is_empty() && self.stderr.is_empty();

@@ -6,9 +6,7 @@ use invariant::impossible;
 use model::{BlobDigest, Step, TaskIndex};
 
 use crate::{
-    job_files::Effect,
-    runner::{Runner, TaskEnd},
-    task_error::TaskError,
+    action::ActionRun, job_files::Effect, runner::Runner, task_end::TaskEnd, task_error::TaskError,
     tree::each_file,
 };
 
@@ -56,8 +54,9 @@ impl Runner {
             impossible!("task {} is run again, but has no command", task.id);
             return Ok(HashSet::new());
         };
-        let TaskEnd { report, effect, .. } =
-            self.command(index, task, command, &self.job_files.visible_to(index)).await?;
+        let TaskEnd { report, effect, .. } = self
+            .run_action(index, task, command, &self.job_files.visible_to(index), ActionRun::Single)
+            .await?;
         let Some(Effect::Adds(added)) = effect else {
             let why = report.reason.as_deref().unwrap_or("unknown reason");
             return Err(TaskError::Farm(format!(

@@ -20,13 +20,15 @@ use tonic::{
 };
 
 use crate::{
-    action::{TaskAction, action_of, priority},
+    action::{ActionRun, TaskAction, action_of, priority},
     answer::{self, ProducedOutput, fail},
-    blobs, extract, fetch,
+    blobs, compare, extract, fetch,
     job_files::{Effect, JobFiles},
     output::TaskOutput,
     patience::Patience,
     running::RunningTries,
+    series::MeasuredTasks,
+    task_end::TaskEnd,
     task_error::TaskError,
     tree::{Folder, Node},
     unsent::Unsent,
@@ -58,29 +60,9 @@ pub(crate) struct Runner {
     /// Maximum bytes that an internal step may write.
     pub(crate) bytes_max: u64,
     pub(crate) running: RunningTries,
-}
-
-/// The end of one try of a task.
-pub(crate) struct TaskEnd {
-    pub(crate) report: TaskReport,
-    /// Its effect on the files, if it succeeded.
-    pub(crate) effect: Option<Effect>,
-    pub(crate) output: TaskOutput,
-}
-
-impl TaskEnd {
-    /// The end of a task that an internal fault aborted.
-    pub(crate) fn dropped(task: &Task) -> Self {
-        Self::failed(task, TaskError::Farm("internal error: the worker dropped the task".to_owned()))
-    }
-
-    fn failed(task: &Task, error: TaskError) -> Self {
-        let status =
-            if matches!(error, TaskError::Own(_)) { TaskStatus::Failed } else { TaskStatus::FarmFailed };
-        let reason = Some(model::brief(error.into_reason()));
-        let report = TaskReport { reason, ..TaskReport::new(task.id.clone(), status) };
-        Self { report, effect: None, output: TaskOutput::default() }
-    }
+    pub(crate) measured_tasks: MeasuredTasks,
+    /// Held during a comparison of two files.
+    pub(crate) comparing: tokio::sync::Mutex<()>,
 }
 
 impl Runner {
@@ -118,7 +100,8 @@ impl Runner {
             | Step::Extract { .. }
             | Step::Copy { .. }
             | Step::MakeFolder(_)
-            | Step::Remove(_)) => self.step(index, task, step, visible).await?,
+            | Step::Remove(_)
+            | Step::Compare(_)) => self.step(index, task, step, visible).await?,
         };
         if let Some(Effect::Adds(added)) = &end.effect {
             for (path, node) in added {
@@ -137,6 +120,8 @@ impl Runner {
     ) -> Result<TaskEnd, TaskError> {
         let began = std::time::Instant::now();
         self.running.start(index, None);
+        let mut report = TaskReport::new(task.id.clone(), TaskStatus::Succeeded);
+        let mut output = TaskOutput::default();
         let effect = match step {
             Step::Fetch { url, to, digest } => {
                 let file = self.folder.join(format!("{}", index.get()));
@@ -159,34 +144,71 @@ impl Runner {
                 Effect::Adds(vec![(path.as_str().to_owned(), Node::Folder(Arc::default()))])
             }
             Step::Remove(path) => Effect::Removes(path.as_str().to_owned()),
+            Step::Compare(wanted) => {
+                let found = self.job_files.source(index, &wanted.found, visible)?;
+                let expected = self.job_files.source(index, &wanted.expected, visible)?;
+                let _turn = self.comparing.lock().await;
+                let farm = (&self.remote, &self.patience);
+                let judged = compare::compare(wanted, (&found, &expected), farm).await?;
+                compare::conclude(wanted, judged, &mut report, &mut output);
+                Effect::Adds(Vec::new())
+            }
             Step::Command(_) => {
                 impossible!("the command of task {} is run as an internal step", task.id);
                 return Err(TaskError::Own("it is not an internal step".to_owned()));
             }
         };
-        let mut report = TaskReport::new(task.id.clone(), TaskStatus::Succeeded);
         report.wall_ms = Some(bus::millis(began.elapsed()));
-        Ok(TaskEnd { report, effect: Some(effect), output: TaskOutput::default() })
+        Ok(TaskEnd { effect: Some(effect), output, ..TaskEnd::of(report) })
     }
 
-    pub(crate) async fn command(
+    async fn command(
         &self,
         index: TaskIndex,
         task: &Task,
         command: &CommandStep,
         visible: &VisibleEffects,
     ) -> Result<TaskEnd, TaskError> {
+        match &command.measure {
+            Some(plan) => self.measured(index, task, (command, plan), visible).await,
+            None => self.run_action(index, task, command, visible, ActionRun::Single).await,
+        }
+    }
+
+    /// Runs a command once, reads what it reports itself, and judges its output.
+    pub(crate) async fn run_action(
+        &self,
+        index: TaskIndex,
+        task: &Task,
+        command: &CommandStep,
+        visible: &VisibleEffects,
+        run: ActionRun,
+    ) -> Result<TaskEnd, TaskError> {
         let root = self.job_files.input_root(index, command, visible)?;
-        let action = action_of(command, &root.message()?.0);
+        let action = action_of(command, &root.message()?.0, run);
+        let end = self.result_of(index, task, command, &action, &root).await?;
+        self.examine(index, command, visible, end).await
+    }
+
+    async fn result_of(
+        &self,
+        index: TaskIndex,
+        task: &Task,
+        command: &CommandStep,
+        action: &TaskAction,
+        root: &Arc<Folder>,
+    ) -> Result<TaskEnd, TaskError> {
         self.running.start(index, Some(action.digest));
-        let known = self.patience.patiently(|| self.remote.cached(&action.digest)).await?;
-        if let Some(result) = known.filter(|result| result.exit_code == 0) {
-            return self.task_end(task, command, &rpc::Status::default(), Some(result), true).await;
+        if command.cache {
+            let known = self.patience.patiently(|| self.remote.cached(&action.digest)).await?;
+            if let Some(result) = known.filter(|result| result.exit_code == 0) {
+                return self.task_end(task, command, &rpc::Status::default(), Some(result), true).await;
+            }
         }
         let mut all = false;
         for _ in 0..SENDINGS {
-            self.send(&action, &root, all).await?;
-            let executed = self.execute(index, task, &action).await;
+            self.send(action, root, all).await?;
+            let executed = self.execute(index, task, action).await;
             let (status, result, cached) = match executed {
                 Ok(response) => {
                     (response.status.unwrap_or_default(), response.result, response.cached_result)
@@ -202,7 +224,7 @@ impl Runner {
             if !all {
                 return self.task_end(task, command, &status, result, cached).await;
             }
-            let lost = lost(&missing, &action, &root)?;
+            let lost = lost(&missing, action, root)?;
             if !lost.is_empty() {
                 return Err(TaskError::Lost(lost));
             }
@@ -266,11 +288,11 @@ impl Runner {
     ) -> Result<TaskEnd, TaskError> {
         let Some(result) = result else {
             let report = answer::report(task, status, None, cached, &[]);
-            return Ok(TaskEnd { report, effect: None, output: TaskOutput::default() });
+            return Ok(TaskEnd::of(report));
         };
         let output = match self.patience.patiently(|| TaskOutput::of(&self.remote, &result)).await {
             Ok(output) => output,
-            Err(error) if task.judge.is_some() => return Err(error.into()),
+            Err(error) if answer::prints_score(task) => return Err(error.into()),
             // Console output is not an output file: a task does not fail because it is missing.
             Err(_) => TaskOutput::default(),
         };
@@ -286,7 +308,7 @@ impl Runner {
         } else {
             None
         };
-        Ok(TaskEnd { report, effect, output })
+        Ok(TaskEnd { effect, output, ..TaskEnd::of(report) })
     }
 
     async fn load_outputs(

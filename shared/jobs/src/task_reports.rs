@@ -27,7 +27,8 @@ pub(crate) struct UnpublishedReports {
 
 impl UnpublishedReports {
     /// Adds a report to publish.
-    pub(crate) fn push(&mut self, report: TaskReport) {
+    pub(crate) fn push(&mut self, report: &TaskReport) {
+        let report = report.without_runs();
         // Measured as JSON: there a character may need six bytes.
         self.bytes += serde_json::to_vec(&report).map(|json| json.len() + 1).present("a task report as JSON");
         self.reports.push(report);
@@ -43,23 +44,39 @@ impl UnpublishedReports {
         self.bytes >= BYTES_MAX
     }
 
-    /// Removes all reports and returns the events to publish, at least one. The last one says what runs.
-    pub(crate) fn take(&mut self, attempt: Attempt, run: &GraphRun, running: RunningTasks) -> Vec<ToolEvent> {
+    /// Removes all reports and returns the events to publish, at least one. The last one says what runs, and
+    /// contains the preliminary reports.
+    pub(crate) fn take(
+        &mut self,
+        attempt: Attempt,
+        run: &GraphRun,
+        running: RunningTasks,
+        preliminary: Vec<TaskReport>,
+    ) -> Vec<ToolEvent> {
         let tasks = run.graph().len() as u64;
         let mut left = run.tasks_ended().saturating_sub(self.reports.len() as u64);
         let mut events = Vec::new();
         let mut part = Self::default();
         for report in std::mem::take(self).reports {
-            part.push(report);
+            part.push(&report);
             if part.is_full() {
                 left += part.reports.len() as u64;
                 let reports = std::mem::take(&mut part).reports;
-                events.push(ToolEvent::TasksEnded { attempt, ended: left, tasks, reports, running: None });
+                let preliminary = Vec::new();
+                events.push(ToolEvent::TasksEnded {
+                    attempt,
+                    ended: left,
+                    tasks,
+                    reports,
+                    running: None,
+                    preliminary,
+                });
             }
         }
         let ended = left + part.reports.len() as u64;
         let running = Some(running);
-        events.push(ToolEvent::TasksEnded { attempt, ended, tasks, reports: part.reports, running });
+        let reports = part.reports;
+        events.push(ToolEvent::TasksEnded { attempt, ended, tasks, reports, running, preliminary });
         events
     }
 }
@@ -102,18 +119,24 @@ mod tests {
                 let reason = Some("be\u{1}cause ".repeat(100));
                 let report = TaskReport { reason, ..TaskReport::new(id, TaskStatus::Failed) };
                 run.ended(index, report.clone());
-                unpublished.push(report);
+                unpublished.push(&report);
             }
             let (at_ms, count) = (Millis(7), round);
             let running = RunningTasks { at_ms, count, longest: Vec::new(), critical_path_ms: None };
-            let events = unpublished.take(Attempt(2), &run, running.clone());
+            let early = vec![TaskReport::new("early".parse().unwrap(), TaskStatus::Succeeded)];
+            let events = unpublished.take(Attempt(2), &run, running.clone(), early.clone());
             let said = |event: &ToolEvent| {
                 let ToolEvent::TasksEnded { running, .. } = event else { panic!() };
                 running.clone()
             };
             let (last, others) = events.split_last().unwrap();
             assert_eq!(said(last), Some(running));
-            assert!(others.iter().all(|event| said(event).is_none()));
+            let early_in = |event: &ToolEvent| {
+                let ToolEvent::TasksEnded { preliminary, .. } = event else { panic!() };
+                preliminary.clone()
+            };
+            assert_eq!(early_in(last), early);
+            assert!(others.iter().all(|event| said(event).is_none() && early_in(event).is_empty()));
             assert!(unpublished.is_empty() && events.len() > 1);
             for event in events {
                 assert!(serde_json::to_vec(&event).unwrap().len() < 900 << 10);

@@ -1,10 +1,14 @@
 //! Jobs: graphs of tasks that a build runs instead of a command.
 
 mod check;
+mod compare;
 mod fault;
 mod graph;
 mod links;
 mod location;
+mod measure;
+mod measurement;
+mod number;
 mod path;
 mod source;
 
@@ -15,11 +19,15 @@ use serde::{Deserialize, Serialize};
 
 use crate::{BlobDigest, Digest, Millis, OutputFile, TaskId};
 
+pub use compare::{Compare, CompareBy, CompareRequest, CompareRule};
 pub use fault::{InvalidJob, JobFault};
 pub use graph::{
     CommandStep, DEFAULT_PRIORITY, DEFAULT_RETRIES, DEFAULT_WEIGHT, Graph, Input, JobLimits, Step, Task,
     TaskIndex,
 };
+pub use measure::{MeasurePlan, MeasureRequest};
+pub use measurement::{MeasuredRun, Measurement, MeasurementState, RunFigures, TimeSummary};
+pub use number::Fraction;
 pub use path::{BadPath, JobGlob, JobPath};
 
 /// A graph of tasks, as its author writes it (section 1.2.5 of the thesis). YAML or JSON.
@@ -62,7 +70,7 @@ impl TaskDefaults {
 }
 
 /// One task, as its author writes it: exactly one of `command`, `fetch`, `extract`,
-/// `copy`, `make_folder` and `remove`.
+/// `copy`, `make_folder` and `remove`, or `compare` alone.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TaskRequest {
@@ -86,6 +94,10 @@ pub struct TaskRequest {
     /// Internal step: removes the file or folder at this path. It is not an error if it does not exist.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub remove: Option<String>,
+    /// Built-in judge: compares a file with the expected one. Alone it is an internal step; with a command it judges an
+    /// output of every run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub compare: Option<CompareRequest>,
     /// Paths and globs of files and folders that the command reads. Naming exactly an output of another task makes
     /// this task depend on it; other files made by a task may be named only by tasks that depend on it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -111,6 +123,17 @@ pub struct TaskRequest {
     /// Platform properties that the executor must offer, by name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub platform: BTreeMap<String, String>,
+    /// Whether the action cache may answer the command and keep its result, and whether it may be merged with the same
+    /// action of others. Default: true; with `measure` always false.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cache: Option<bool>,
+    /// Repeated runs of the command, to measure its time. Default: one run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub measure: Option<MeasureRequest>,
+    /// Path of an output with times that the program reports itself, in seconds: numbers separated by white space, or a
+    /// JSON document, of which all numbers count. At most 1000 numbers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reported_times: Option<String>,
     /// Maximum number of retries after a failure of the farm, 0 to 100; a failure of the task itself
     /// is final. Default: 2.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -122,8 +145,8 @@ pub struct TaskRequest {
     /// accepted, any other is a failure. Default: false.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub judge: bool,
-    /// Weight of a judge's score in the job's score, which is the weighted mean over all judges: 1
-    /// to 1,000,000. Default: 1.
+    /// Weight of a judge's score, or of that of `compare`, in the job's score, which is the weighted mean over all
+    /// judges: 1 to 1,000,000. Default: 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub weight: Option<u32>,
 }
@@ -285,6 +308,16 @@ pub struct TaskReport {
     /// Peak memory in bytes; absent if unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory_bytes: Option<u64>,
+    /// The same figures more precisely, and the context switches of its processes. Of a measured task: the median times,
+    /// the largest memory, and the sums of the switches. Absent if unknown, and in reports of earlier versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub figures: Option<RunFigures>,
+    /// Its repeated runs; absent if it is not measured, or no run came to its end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub measurement: Option<Box<Measurement>>,
+    /// Summary of the times that the program reported itself, over all runs; absent if it reported none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reported: Option<TimeSummary>,
     /// Start of its last try, in milliseconds since 1970: when its command was submitted for execution, its cached
     /// result was looked up, or its internal step began. Absent if it never started, and in reports of earlier versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -312,10 +345,23 @@ impl TaskReport {
             wall_ms: None,
             cpu_ms: None,
             memory_bytes: None,
+            figures: None,
+            measurement: None,
+            reported: None,
             started_at_ms: None,
             ended_at_ms: None,
             action: None,
         }
+    }
+
+    /// The report without the single runs of a measurement, which may be large.
+    #[must_use]
+    pub fn without_runs(&self) -> Self {
+        let mut report = self.clone();
+        if let Some(measurement) = &mut report.measurement {
+            measurement.runs.clear();
+        }
+        report
     }
 }
 

@@ -88,9 +88,11 @@ pub use ids::{
     ParseIdError, PoolName, Priority, Sequence, TaskId, ToolInvocation, WorkerId, Workspace,
 };
 pub use job::{
-    BadPath, CommandStep, DEFAULT_PRIORITY, DEFAULT_RETRIES, DEFAULT_WEIGHT, FetchStep, FromTo, Graph, Input,
-    InvalidJob, Job, JobFault, JobGlob, JobLimits, JobPath, JobResult, JobSource, RunningTask, RunningTasks,
-    Step, StoredJob, Task, TaskDefaults, TaskIndex, TaskLimits, TaskReport, TaskRequest, TaskStatus,
+    BadPath, CommandStep, Compare, CompareBy, CompareRequest, CompareRule, DEFAULT_PRIORITY, DEFAULT_RETRIES,
+    DEFAULT_WEIGHT, FetchStep, Fraction, FromTo, Graph, Input, InvalidJob, Job, JobFault, JobGlob, JobLimits,
+    JobPath, JobResult, JobSource, MeasurePlan, MeasureRequest, MeasuredRun, Measurement, MeasurementState,
+    RunFigures, RunningTask, RunningTasks, Step, StoredJob, Task, TaskDefaults, TaskIndex, TaskLimits,
+    TaskReport, TaskRequest, TaskStatus, TimeSummary,
 };
 pub use needs::{ActionKey, ActionKeys, Demand, Measured, Needs, TestSize};
 pub use open_schema::allow_more;

@@ -103,8 +103,7 @@ pub struct Measured {
     /// Number of times that its processes gave up the processor to wait; 0 in records of earlier versions.
     #[serde(default, skip_serializing_if = "is_nothing")]
     pub voluntary_switches: u64,
-    /// Number of times that the processor was given to another process although they could go on; 0 in records of
-    /// earlier versions.
+    /// Number of times that another process got the processor although they could go on; 0 in records of earlier versions.
     #[serde(default, skip_serializing_if = "is_nothing")]
     pub involuntary_switches: u64,
 }

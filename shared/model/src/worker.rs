@@ -236,5 +236,9 @@ pub enum ToolEvent {
         /// Tasks that run now. Absent if the next event follows at once, and in events of earlier versions.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         running: Option<RunningTasks>,
+        /// Preliminary reports of measured tasks whose first run ended since the previous event. They are not among those
+        /// that ended, and their status, score and times may change.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        preliminary: Vec<TaskReport>,
     },
 }

@@ -199,7 +199,7 @@ impl GraphRun {
             failed: self.counts.failed,
             skipped: self.counts.skipped,
             score: self.score(),
-            failures: failures.take(FAILURES_MAX).cloned().collect(),
+            failures: failures.take(FAILURES_MAX).map(TaskReport::without_runs).collect(),
             skipped_tasks: skipped.take(SKIPPED_MAX).map(|report| report.id.clone()).collect(),
             report: None,
         }

@@ -24,8 +24,13 @@ fn status(code: Code) -> rpc::Status {
 
 fn ran(exit_code: i32, limit: Option<&str>) -> ActionResult {
     let number = |value| Value { kind: Some(Kind::NumberValue(value)) };
-    let mut fields: std::collections::BTreeMap<String, Value> =
-        [("cpu_seconds".into(), number(1.5)), ("peak_memory_bytes".into(), number(4096.0))].into();
+    let mut fields: std::collections::BTreeMap<String, Value> = [
+        ("cpu_seconds".into(), number(1.5)),
+        ("peak_memory_bytes".into(), number(4096.0)),
+        ("voluntary_context_switches".into(), number(12.0)),
+        ("involuntary_context_switches".into(), number(3.0)),
+    ]
+    .into();
     if let Some(limit) = limit {
         fields.insert("limit".into(), Value { kind: Some(Kind::StringValue(limit.into())) });
     }
@@ -49,6 +54,9 @@ fn an_end_of_a_command_is_told_with_what_it_used() {
     assert_eq!((good.status, good.cached, good.exit_code), (TaskStatus::Succeeded, true, Some(0)));
     assert_eq!(good.executor.as_deref(), Some("executor-1"));
     assert_eq!((good.wall_ms, good.cpu_ms, good.memory_bytes), (Some(2500), Some(1500), Some(4096)));
+    let figures = good.figures.unwrap();
+    assert_eq!((figures.wall_us, figures.cpu_us, figures.memory_bytes), (2_500_000, 1_500_000, 4096));
+    assert_eq!((figures.voluntary_switches, figures.involuntary_switches), (12, 3));
     let bad = report(first(&graph), &status(Code::Ok), Some(&ran(2, None)), false, b"");
     assert_eq!((bad.status, bad.reason.as_deref()), (TaskStatus::Failed, Some("exit code 2")));
 }

@@ -72,6 +72,13 @@ fn run_in(graph: &Arc<Graph>, base: &[&str], order: &[TaskIndex]) -> Vec<Result<
             Step::Remove(path) => Effect::Removes(path.as_str().to_owned()),
             Step::Extract { to, .. } => added(to, Node::Folder(tree(&["in/archive", "top"]))),
             Step::Fetch { to, .. } => added(to, file("fetched")),
+            Step::Compare(compare) => {
+                let both = [&compare.found, &compare.expected];
+                let found = both.map(|path| job_files.source(*index, path, &seen).map(|_| path.to_string()));
+                let found: Result<Vec<String>, _> = found.into_iter().collect();
+                saw[index.get()] = found.map_err(|error| error.to_string());
+                Effect::Adds(Vec::new())
+            }
         };
         job_files.record_effect(*index, effect);
     }
@@ -268,4 +275,32 @@ fn who_made_a_file_is_known_and_sees_again_what_it_saw() {
         job_files.producers(&[digest(text)].into()).iter().map(|at| at.get()).collect::<Vec<_>>()
     };
     assert_eq!((producers("a"), producers("c"), producers("base")), (vec![0], vec![2], vec![]));
+}
+
+#[test]
+fn what_a_command_is_judged_by_is_not_seen_by_it() {
+    let graph = graph(&serde_json::json!([
+        {"id": "wanted", "command": ["x"], "outputs": ["wanted"]},
+        {"id": "test", "command": ["x"], "inputs": ["in"], "outputs": ["found"],
+         "compare": {"found": "found", "expected": "wanted"}},
+        {"id": "judge", "compare": {"found": "found", "expected": "in"}},
+        {"id": "unseen", "compare": {"found": "found", "expected": "elsewhere"}},
+    ]));
+    let dependencies = |at: usize| -> Vec<usize> {
+        graph.tasks()[at].dependencies.iter().map(|index| index.get()).collect()
+    };
+    assert_eq!((dependencies(1), dependencies(2)), (vec![0], vec![1]), "the expected file is waited for");
+    let saw = run(&graph, &["in"]);
+    assert_eq!(saw[1].as_ref().unwrap(), &["in"]);
+    assert_eq!(saw[2].as_ref().unwrap(), &["found", "in"]);
+    assert_eq!(saw[3].as_ref().unwrap_err(), "elsewhere does not exist");
+    // The worker itself finds the expected file.
+    let job_files = JobFiles::new(Arc::clone(&graph), tree(&["in"]));
+    let mut indirect = IndirectDependencies::new(&graph, job_files.watched());
+    let all: Vec<TaskIndex> = graph.indexed().map(|(index, _)| index).collect();
+    let _ = indirect.begin(&graph, all[0]);
+    job_files.record_effect(all[0], Effect::Adds(vec![("wanted".to_owned(), file("text"))]));
+    let seen = indirect.begin(&graph, all[1]);
+    let wanted = JobPath::parse("wanted").unwrap();
+    assert!(matches!(job_files.expected(all[1], &wanted, &seen), Ok(Node::File { .. })));
 }

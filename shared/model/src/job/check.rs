@@ -11,8 +11,8 @@ use super::{
     location::{FieldFault, TaskLocation},
 };
 use crate::{
-    BadPath, CommandStep, FetchStep, FromTo, Graph, Input, InvalidJob, Job, JobFault, JobGlob, JobLimits,
-    JobPath, Step, Task, TaskId, TaskIndex, TaskLimits, TaskRequest,
+    BadPath, CommandStep, Compare, FetchStep, FromTo, Graph, Input, InvalidJob, Job, JobFault, JobGlob,
+    JobLimits, JobPath, MeasurePlan, Step, Task, TaskId, TaskIndex, TaskLimits, TaskRequest,
 };
 
 /// Maximum number of retries of a task.
@@ -99,7 +99,10 @@ fn dependencies(task: &TaskRequest, ids: &HashMap<&TaskId, TaskIndex>) -> Result
 
 /// Builds the task without its dependencies.
 fn task(request: &TaskRequest, defaults: &Defaults, limits: &JobLimits) -> Result<Task, FieldFault> {
-    let judge = match (request.judge, request.weight) {
+    if request.judge && request.compare.is_some() {
+        return Err(FieldFault::new("judge", JobFault::TwoJudges));
+    }
+    let judge = match (request.judge || request.compare.is_some(), request.weight) {
         (false, Some(_)) => return Err(FieldFault::new("weight", JobFault::NeedsJudge)),
         (true, Some(weight)) if weight > WEIGHT_MAX => {
             return Err(out_of_range("weight", weight, WEIGHT_MAX));
@@ -127,6 +130,7 @@ fn step(request: &TaskRequest, defaults: &Defaults, limits: &JobLimits) -> Resul
         ("copy", request.copy.is_some()),
         ("make_folder", request.make_folder.is_some()),
         ("remove", request.remove.is_some()),
+        ("compare", request.compare.is_some() && request.command.is_empty()),
     ];
     let named: Vec<&str> = named.into_iter().filter_map(|(name, given)| given.then_some(name)).collect();
     if named.len() != 1 {
@@ -161,6 +165,9 @@ fn step(request: &TaskRequest, defaults: &Defaults, limits: &JobLimits) -> Resul
     if let Some(path) = &request.remove {
         return Ok(Step::Remove(path_inside("remove", path)?));
     }
+    if let Some(compare) = request.compare.as_ref().filter(|_| request.command.is_empty()) {
+        return Ok(Step::Compare(Box::new(Compare::new(compare)?)));
+    }
     command(request, defaults, limits).map(|command| Step::Command(Box::new(command)))
 }
 
@@ -174,6 +181,9 @@ fn only_commands(request: &TaskRequest) -> Result<(), FieldFault> {
         ("limits", !request.limits.is_empty()),
         ("platform", !request.platform.is_empty()),
         ("judge", request.judge),
+        ("cache", request.cache.is_some()),
+        ("measure", request.measure.is_some()),
+        ("reported_times", request.reported_times.is_some()),
     ];
     match given.into_iter().find(|(_, given)| *given) {
         Some((field, _)) => Err(FieldFault::new(field, JobFault::NeedsCommand)),
@@ -207,7 +217,15 @@ fn command(
     outputs.sort_unstable();
     outputs.dedup();
     let folder = request.folder.as_deref().unwrap_or(".");
-    Ok(CommandStep {
+    if request.cache == Some(true) && request.measure.is_some() {
+        return Err(FieldFault::new("cache", JobFault::MeasuredCache));
+    }
+    let reported_times = request.reported_times.as_deref().map(|text| path_inside("reported_times", text));
+    let reported_times = reported_times.transpose()?;
+    check_output("reported_times", reported_times.as_ref(), &outputs)?;
+    let compare = request.compare.as_ref().map(Compare::new).transpose()?;
+    check_output("compare.found", compare.as_ref().map(|compare| &compare.found), &outputs)?;
+    let step = CommandStep {
         argv: request.command.clone(),
         inputs,
         outputs,
@@ -215,7 +233,39 @@ fn command(
         folder: JobPath::parse(folder).map_err(|bad| FieldFault::new("folder", bad))?,
         limits: request.limits.or(defaults.limits),
         platform: merged(&defaults.platform, &request.platform),
-    })
+        cache: request.cache.unwrap_or(true) && request.measure.is_none(),
+        measure: request.measure.as_ref().map(MeasurePlan::new).transpose()?,
+        reported_times,
+        compare,
+    };
+    check_run_limits(&step, limits.task_max)?;
+    Ok(step)
+}
+
+/// Rejects a path that is read after the command and that is neither an output nor lies in one.
+fn check_output(field: &str, path: Option<&JobPath>, outputs: &[JobPath]) -> Result<(), FieldFault> {
+    let is_output = |path: &JobPath| {
+        path.with_folders().any(|folder| outputs.iter().any(|output| output.as_str() == folder))
+    };
+    match path.filter(|path| !is_output(path)) {
+        Some(path) => Err(FieldFault::new(field, JobFault::NotAnOutput(path.to_string()))),
+        None => Ok(()),
+    }
+}
+
+/// Rejects a measured task of which a single run could take longer than the farm allows.
+fn check_run_limits(step: &CommandStep, most: TaskLimits) -> Result<(), FieldFault> {
+    let of_a_run = step.limits_of_a_run();
+    let times = [("cpu_ms", of_a_run.cpu_ms, most.cpu_ms), ("wall_ms", of_a_run.wall_ms, most.wall_ms)];
+    for (name, value, most) in times {
+        if let (Some(value), Some(most), Some(_)) = (value, most, step.measure)
+            && value > most
+        {
+            let fault = JobFault::RunLimit { name: name.to_owned(), value, most };
+            return Err(FieldFault::new("measure.limit_factor", fault));
+        }
+    }
+    Ok(())
 }
 
 fn input(text: &str) -> Result<Input, BadPath> {

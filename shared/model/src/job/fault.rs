@@ -32,7 +32,9 @@ pub enum JobFault {
     #[error("{path:?} is already an output of job.tasks[{first}] ({id})")]
     SameOutput { path: String, first: usize, id: TaskId },
     /// The task has no step, or more than one.
-    #[error("{found}: expected exactly one of command, fetch, extract, copy, make_folder and remove")]
+    #[error(
+        "{found}: expected exactly one of command, fetch, extract, copy, make_folder, remove and compare"
+    )]
     Steps { found: String },
     /// The field is set in a task without a command.
     #[error("allowed only in a task with a command")]
@@ -40,6 +42,25 @@ pub enum JobFault {
     /// The field is set in a task that is not a judge.
     #[error("allowed only in a judge: set judge to true")]
     NeedsJudge,
+    /// The task has both kinds of judges.
+    #[error("a task with `compare` already has a judge: remove `judge`")]
+    TwoJudges,
+    /// The cache cannot answer runs that are to be measured.
+    #[error("a measured task always runs: remove `cache` or `measure`")]
+    MeasuredCache,
+    /// Only a wanted width of the interval asks for more runs.
+    #[error("allowed only together with `until`")]
+    NeedsUntil,
+    #[error("allowed only with `by: float`")]
+    NeedsFloat,
+    /// A file to read after the run that the run does not leave.
+    #[error("{0:?} is not an output of the task: add it to `outputs`")]
+    NotAnOutput(String),
+    #[error("it is {value}: expected {least} to {most}")]
+    OutsideRange { value: String, least: String, most: String },
+    /// A time limit of a single run, above the limit of the farm.
+    #[error("with `limit_factor`, {name} of a run is {value}: expected at most {most}")]
+    RunLimit { name: String, value: u64, most: u64 },
     #[error("the program is empty")]
     NoProgram,
     /// No process can be passed a NUL byte.

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use invariant::Present as _;
 
 use super::location::TaskLocation;
-use crate::{Digest, JobGlob, JobPath, TaskId, TaskLimits};
+use crate::{Compare, Digest, JobGlob, JobPath, MeasurePlan, TaskId, TaskLimits};
 
 /// Default number of times that a task is retried after a failure of the farm.
 pub const DEFAULT_RETRIES: u32 = 2;
@@ -118,6 +118,8 @@ pub enum Step {
     MakeFolder(JobPath),
     /// Removes a file or folder.
     Remove(JobPath),
+    /// Compares a file with the expected one.
+    Compare(Box<Compare>),
 }
 
 impl Step {
@@ -130,6 +132,7 @@ impl Step {
             Self::Copy { .. } => "copy",
             Self::MakeFolder(_) => "make_folder",
             Self::Remove(_) => "remove",
+            Self::Compare(_) => "compare",
         }
     }
 }
@@ -151,6 +154,21 @@ pub struct CommandStep {
     pub limits: TaskLimits,
     /// Platform properties that the executor must offer. Shared between tasks that add none to the defaults.
     pub platform: Arc<BTreeMap<String, String>>,
+    /// Whether the action cache may answer it and keep its result; false if it is measured.
+    pub cache: bool,
+    /// Its repeated runs; absent: it runs once.
+    pub measure: Option<MeasurePlan>,
+    /// Output with times that the program reports itself.
+    pub reported_times: Option<JobPath>,
+    /// Judge of one of its outputs, in every run.
+    pub compare: Option<Compare>,
+}
+
+impl CommandStep {
+    /// The limits that a single run is killed at.
+    pub fn limits_of_a_run(&self) -> TaskLimits {
+        self.measure.map_or(self.limits, |plan| plan.limits_of_a_run(self.limits))
+    }
 }
 
 /// An input of a command.

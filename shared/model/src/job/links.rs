@@ -87,7 +87,7 @@ impl<'a> Makers<'a> {
                 Step::Copy { to, .. } => add("copy.to".to_owned(), to, false)?,
                 Step::Extract { to, .. } => add("extract.to".to_owned(), to, true)?,
                 Step::MakeFolder(path) => add("make_folder".to_owned(), path, true)?,
-                Step::Remove(_) => {}
+                Step::Remove(_) | Step::Compare(_) => {}
             }
         }
         Ok(makers)
@@ -122,7 +122,8 @@ impl<'a> Makers<'a> {
             | Step::Fetch { .. }
             | Step::Copy { .. }
             | Step::MakeFolder(_)
-            | Step::Remove(_) => None,
+            | Step::Remove(_)
+            | Step::Compare(_) => None,
         };
         let mut add = |path: &'a JobPath| {
             for path in path.with_folders() {
@@ -136,7 +137,7 @@ impl<'a> Makers<'a> {
         };
         match &task.step {
             Step::Command(command) => {
-                let CommandStep { inputs, folder, .. } = command.as_ref();
+                let CommandStep { inputs, folder, compare, .. } = command.as_ref();
                 for input in inputs {
                     match input {
                         Input::Path(path) => add(path),
@@ -144,6 +145,13 @@ impl<'a> Makers<'a> {
                     }
                 }
                 add(folder);
+                if let Some(compare) = compare {
+                    add(&compare.expected);
+                }
+            }
+            Step::Compare(compare) => {
+                add(&compare.found);
+                add(&compare.expected);
             }
             Step::Extract { from, .. } | Step::Copy { from, .. } | Step::Remove(from) => add(from),
             Step::Fetch { .. } | Step::MakeFolder(_) => {}

@@ -29,8 +29,9 @@ impl RunTimes {
     pub fn add(&mut self, task: &Task, report: &TaskReport) {
         let Some(ms) = report.wall_ms.filter(|_| !report.cached) else { return };
         let sum = if is_command(task) { &mut self.commands } else { &mut self.steps };
+        let runs = report.measurement.as_ref().map_or(1, |measured| measured.wall.n);
         sum.tasks += 1;
-        sum.ms = sum.ms.saturating_add(ms);
+        sum.ms = sum.ms.saturating_add(ms.saturating_mul(runs));
     }
 
     /// The expected run time of a task in milliseconds; `None` if none of its kind has run.

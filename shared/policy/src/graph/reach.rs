@@ -39,7 +39,8 @@ pub fn reachable(graph: &Graph, offers: &Offers) -> Result<(), Unreachable> {
             | Step::Extract { .. }
             | Step::Copy { .. }
             | Step::MakeFolder(_)
-            | Step::Remove(_) => {}
+            | Step::Remove(_)
+            | Step::Compare(_) => {}
         }
     }
     Ok(())

@@ -1,0 +1,17 @@
+//! Statistics of repeated measurements: summaries of a sample, bootstrap intervals, the comparison of two samples, and
+//! whether another run of a measured task is needed. All results depend on the arguments alone.
+
+mod compare;
+mod interval;
+mod repeat;
+mod sample;
+mod summary;
+
+pub use compare::{Comparison, Speed, Stability, compare};
+pub use interval::{Interval, Relation};
+pub use repeat::{NextRun, next_run, slow_median};
+pub use sample::{Sample, Statistic};
+pub use summary::{measurement, time_summary};
+
+#[cfg(test)]
+mod tests;
