@@ -1,7 +1,10 @@
 //! Builds that are a job: whole graphs on a real farm.
 
+mod exercise;
 mod faults;
+mod judging;
 mod large;
+mod measured;
 mod progress;
 mod project;
 mod steps;
