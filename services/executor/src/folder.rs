@@ -5,6 +5,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use disk::remove_tree;
 use model::{ExecutorHome, ExecutorId};
 use nix::fcntl::{Flock, FlockArg};
 
@@ -42,12 +43,18 @@ impl ExecutorFolder {
     fn clear(&self) -> io::Result<()> {
         for name in ["roots", "slots"] {
             let path = self.path.join(name);
-            match fs::remove_dir_all(&path) {
-                Ok(()) => {}
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                Err(error) => return Err(error),
-            }
-            fs::create_dir(&path)?;
+            let removed = match fs::symlink_metadata(&path) {
+                // Actions make folders of any depth, and some that their owner may not enter.
+                Ok(it) if it.is_dir() => remove_tree(&path),
+                Ok(_) => fs::remove_file(&path),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+                Err(error) => Err(error),
+            };
+            let named = |error: io::Error| {
+                let message = format!("cannot empty {}: {error}; remove it by hand", path.display());
+                io::Error::new(error.kind(), message)
+            };
+            removed.and_then(|()| fs::create_dir(&path)).map_err(named)?;
         }
         Ok(())
     }
@@ -100,6 +107,25 @@ impl ExecutorFolder {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn whatever_a_killed_action_left_is_removed() {
+        let root = tempfile::tempdir().unwrap();
+        let first = ExecutorFolder::hold(root.path()).unwrap();
+        let slot = first.slot(0);
+        let mut deep = slot.join("work");
+        for level in 0..500 {
+            deep.push(level.to_string());
+        }
+        fs::create_dir_all(&deep).unwrap();
+        let closed = std::os::unix::fs::PermissionsExt::from_mode(0o500);
+        fs::set_permissions(slot.join("work/0/1"), closed).unwrap();
+        fs::remove_dir(first.roots()).unwrap();
+        fs::write(first.roots(), "a file in the way").unwrap();
+        drop(first);
+        let next = ExecutorFolder::hold(root.path()).unwrap();
+        assert!(next.roots().is_dir() && !next.slot(0).exists());
+    }
 
     #[test]
     fn who_has_the_folder_next_has_its_name() {

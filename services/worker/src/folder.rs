@@ -2,17 +2,19 @@
 //! of a similar run.
 
 use std::{
+    collections::BTreeMap,
     fs, io,
-    os::unix::fs::MetadataExt as _,
+    os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _},
     path::{Path, PathBuf},
 };
 
 use disk::{REMOVING, remove_tree};
 use nix::{
-    fcntl::{Flock, FlockArg},
+    fcntl::{Flock, FlockArg, OFlag},
     sys::statvfs::statvfs,
 };
-use tracing::{debug, info};
+use parking_lot::Mutex;
+use tracing::{debug, info, warn};
 
 /// Prefix of the name of a folder that is not locked yet.
 const NEW: &str = ".new-";
@@ -20,12 +22,19 @@ const NEW: &str = ".new-";
 const TOOL_EVENTS: &str = "tool-events";
 /// Name of the folder with Bazel's outputs.
 const BAZEL: &str = "bazel";
+/// Rights without which the owner of a folder cannot use it.
+const OWNER: u32 = 0o700;
 /// Bytes below which a disk counts as full: a command that runs out of space rarely leaves zero bytes free.
 const FULL: u64 = 256 << 10;
+
+/// Number of folders that a workspace tries: those before cannot be emptied.
+const TRIES: u32 = 100;
 
 /// The worker's folder, locked as long as the worker lives.
 pub(crate) struct WorkerFolder {
     path: PathBuf,
+    /// The folders of workspaces whose first ones could not be emptied.
+    replaced: Mutex<BTreeMap<u16, u32>>,
     _lock: Flock<fs::File>,
 }
 
@@ -41,7 +50,7 @@ impl WorkerFolder {
             .map_err(|(_, error)| io::Error::from(error))?;
         let path = root.join(name);
         fs::rename(&new, &path)?;
-        Ok(Self { path, _lock: lock })
+        Ok(Self { path, replaced: Mutex::default(), _lock: lock })
     }
 
     /// The folder that comes first in the `PATH` of builds.
@@ -49,19 +58,37 @@ impl WorkerFolder {
         self.path.join("bin")
     }
 
-    /// Creates an empty folder for a run in workspace `number`.
+    /// The folder of workspace `number`.
+    fn root(&self, number: u16) -> PathBuf {
+        let replaced = self.replaced.lock().get(&number).copied().unwrap_or_default();
+        self.path.join(if replaced == 0 { number.to_string() } else { format!("{number}-{replaced}") })
+    }
+
+    /// Creates an empty folder for a run in workspace `number`. A folder that cannot be emptied is never used again: it may
+    /// contain files of another group.
     pub(crate) fn run_folder(&self, number: u16) -> io::Result<RunFolder> {
-        let root = self.path.join(number.to_string());
-        let folder = RunFolder {
-            build: root.join("build"),
-            temporary: root.join("tmp"),
-            home: root.join("home"),
-            own: root.join("own"),
-            tool_events: root.join(TOOL_EVENTS),
-            root,
-        };
-        folder.create()?;
-        Ok(folder)
+        // A build without a sandbox may have closed it.
+        open_for_owner(&self.path)?;
+        let mut was_moved = false;
+        for _ in 0..TRIES {
+            let folder = RunFolder::at(self.root(number));
+            match folder.create_empty() {
+                Ok(()) => return Ok(folder),
+                // Another error would be the same in the next one.
+                Err(error) if !is_of_content(&error) || was_moved => return Err(error),
+                Err(error) => {
+                    let path = folder.root.display();
+                    warn!(%path, %error, "a workspace cannot be emptied and is replaced; remove its folder by hand");
+                    if folder.root.exists() {
+                        *self.replaced.lock().entry(number).or_default() += 1;
+                    } else {
+                        // Its removal began, so that its name is free.
+                        was_moved = true;
+                    }
+                }
+            }
+        }
+        Err(io::Error::other(format!("{TRIES} folders of workspace {number} cannot be emptied")))
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -71,7 +98,7 @@ impl WorkerFolder {
     /// Removes the files of the build in workspace `number`, although it may still run: the space is needed now. If one
     /// folder cannot be moved or made again, the others are still emptied.
     pub(crate) fn empty(&self, number: u16) -> io::Result<()> {
-        let root = self.path.join(number.to_string());
+        let root = self.root(number);
         let mut emptied = Ok(());
         for folder in ["build", "tmp", "home"].map(|name| root.join(name)) {
             // No folder is created for it first: a full disk may have no space for one.
@@ -96,7 +123,9 @@ impl WorkerFolder {
     }
 }
 
+/// Removes what dead workers left, in the background: it may be much.
 fn clear_dead(root: &Path) -> io::Result<()> {
+    let mut dead = Vec::new();
     for entry in fs::read_dir(root)? {
         let entry = entry?;
         if entry.file_name().to_string_lossy().starts_with(NEW) {
@@ -105,15 +134,50 @@ fn clear_dead(root: &Path) -> io::Result<()> {
         let path = entry.path();
         if entry.file_name().to_string_lossy().starts_with(REMOVING) {
             // Its worker died during the removal. If it lives, both remove it.
-            remove(&path);
+            dead.push((path, None));
             continue;
         }
         // Without a lock it is not the folder of a worker.
-        let Ok(file) = fs::File::open(path.join("lock")) else { continue };
-        if Flock::lock(file, FlockArg::LockExclusiveNonblock).is_ok() {
+        let Ok(file) = open_lock(&path.join("lock")) else { continue };
+        if let Ok(lock) = Flock::lock(file, FlockArg::LockExclusiveNonblock) {
+            dead.push((path, Some(lock)));
+        }
+    }
+    // The runtime would wait for it at its end, and what is left is removed by the next worker.
+    std::thread::Builder::new().name("clear-dead".to_owned()).spawn(move || {
+        for (path, lock) in dead {
             info!(path = %path.display(), "removing the folder of a dead worker");
             remove(&path);
+            drop(lock);
         }
+    })?;
+    Ok(())
+}
+
+/// Opens a lock, which must be a file: a build may have put something else there.
+fn open_lock(path: &Path) -> io::Result<fs::File> {
+    let flags = OFlag::O_NONBLOCK | OFlag::O_NOFOLLOW;
+    let file = fs::OpenOptions::new().read(true).custom_flags(flags.bits()).open(path)?;
+    if file.metadata()?.is_file() { Ok(file) } else { Err(io::ErrorKind::InvalidInput.into()) }
+}
+
+/// Whether what is in a folder is the reason that it cannot be emptied.
+fn is_of_content(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::PermissionDenied
+            | io::ErrorKind::ResourceBusy
+            | io::ErrorKind::DirectoryNotEmpty
+            | io::ErrorKind::NotADirectory
+            | io::ErrorKind::Other
+    )
+}
+
+/// Gives the owner of a folder all rights in it.
+fn open_for_owner(folder: &Path) -> io::Result<()> {
+    let metadata = fs::symlink_metadata(folder)?;
+    if metadata.is_dir() && metadata.mode() & OWNER != OWNER {
+        fs::set_permissions(folder, fs::Permissions::from_mode(metadata.mode() & 0o7777 | OWNER))?;
     }
     Ok(())
 }
@@ -134,6 +198,31 @@ pub(crate) struct RunFolder {
 }
 
 impl RunFolder {
+    fn at(root: PathBuf) -> Self {
+        Self {
+            build: root.join("build"),
+            temporary: root.join("tmp"),
+            home: root.join("home"),
+            own: root.join("own"),
+            tool_events: root.join(TOOL_EVENTS),
+            root,
+        }
+    }
+
+    /// Creates the folders, without anything of an earlier run.
+    fn create_empty(&self) -> io::Result<()> {
+        if self.root.exists() {
+            open_for_owner(&self.root)?;
+        }
+        self.create()?;
+        if self.is_as_new() {
+            return Ok(());
+        }
+        remove_tree(&self.root)?;
+        self.create()?;
+        if self.is_as_new() { Ok(()) } else { Err(io::Error::other("it has files of an earlier build")) }
+    }
+
     fn create(&self) -> io::Result<()> {
         fs::create_dir_all(&self.build)?;
         fs::create_dir_all(&self.temporary)?;
@@ -220,7 +309,7 @@ impl RunFolder {
 
 /// Whether this is a folder, not a link to one, that its owner may use.
 fn is_usable(folder: &Path) -> bool {
-    fs::symlink_metadata(folder).is_ok_and(|it| it.is_dir() && it.mode() & 0o700 == 0o700)
+    fs::symlink_metadata(folder).is_ok_and(|it| it.is_dir() && it.mode() & OWNER == OWNER)
 }
 
 fn is_empty(folder: &Path) -> bool {
@@ -296,6 +385,68 @@ mod tests {
         for (number, dirt) in dirty.into_iter().enumerate() {
             assert!(!after(dirt), "{number}");
         }
+    }
+
+    #[tokio::test]
+    async fn a_workspace_that_cannot_be_emptied_is_replaced() {
+        let data = tempfile::tempdir().unwrap();
+        let worker = WorkerFolder::create(data.path(), "w").unwrap();
+        let first = worker.run_folder(0).unwrap();
+        fs::write(first.build.join("secret"), "of another group").unwrap();
+        // Root can do anything but unmount what it is not told about: a mount cannot be removed.
+        let held = first.build.join("held");
+        fs::create_dir(&held).unwrap();
+        let none: Option<&str> = None;
+        if nix::mount::mount(Some("tmpfs"), &held, Some("tmpfs"), nix::mount::MsFlags::empty(), none).is_err()
+        {
+            return;
+        }
+        let next = worker.run_folder(0);
+        // It may have been moved.
+        let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
+        let own = data.path().to_str().unwrap();
+        for place in mounts.lines().filter_map(|line| line.split(' ').nth(4)).filter(|it| it.starts_with(own))
+        {
+            nix::mount::umount(place).unwrap();
+        }
+        let next = next.unwrap();
+        assert!(next.is_as_new(), "{}", next.root.display());
+        assert!(worker.run_folder(1).unwrap().is_as_new());
+    }
+
+    #[tokio::test]
+    async fn a_workspace_that_a_build_closed_is_opened_again() {
+        let data = tempfile::tempdir().unwrap();
+        let worker = WorkerFolder::create(data.path(), "w").unwrap();
+        let first = worker.run_folder(0).unwrap();
+        fs::write(first.build.join("secret"), "x").unwrap();
+        for folder in [&first.build, &first.root, &worker.path().to_owned()] {
+            fs::set_permissions(folder, fs::Permissions::from_mode(0o500)).unwrap();
+        }
+        first.clear(false);
+        let next = worker.run_folder(0).unwrap();
+        assert!(next.is_as_new());
+    }
+
+    #[test]
+    fn what_dead_workers_left_does_not_hold_up_the_start() {
+        let data = tempfile::tempdir().unwrap();
+        let dead = WorkerFolder::create(data.path(), "dead").unwrap();
+        let path = dead.path().to_owned();
+        drop(dead);
+        nix::unistd::mkfifo(&data.path().join("fifo-lock"), nix::sys::stat::Mode::S_IRWXU).unwrap();
+        let odd = data.path().join("odd");
+        fs::create_dir(&odd).unwrap();
+        fs::rename(data.path().join("fifo-lock"), odd.join("lock")).unwrap();
+        let _next = WorkerFolder::create(data.path(), "next").unwrap();
+        for _ in 0..1000 {
+            if !path.exists() {
+                break;
+            }
+            std::thread::yield_now();
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+        assert!(!path.exists() && odd.exists());
     }
 
     #[tokio::test]

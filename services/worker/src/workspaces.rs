@@ -292,11 +292,11 @@ impl Workspaces {
         }
         faults.in_a_row = faults.in_a_row.saturating_add(1);
         let pause = pause_after_faults(faults.in_a_row)?;
-        faults.closed = Some(format!(
-            "{} builds in a row were given back, the last because {message}; trying again after {} s",
-            faults.in_a_row,
-            pause.as_secs()
-        ));
+        let given_back = match faults.in_a_row {
+            1 => "a build was given back because".to_owned(),
+            more => format!("{more} builds in a row were given back, the last because"),
+        };
+        faults.closed = Some(format!("{given_back} {message}; trying again after {} s", pause.as_secs()));
         self.announce.notify_one();
         Some(pause)
     }

@@ -4,16 +4,19 @@ use std::time::Duration;
 
 use model::ReasonCode;
 
-/// Number of builds in a row that a worker gives back because of its own faults before it closes.
-const IN_A_ROW: u32 = 3;
-const FIRST: Duration = Duration::from_secs(10);
+/// Pauses after the first faults: where there is no other worker, a fault that soon passes must not
+/// use up all attempts of a build.
+const FIRST: [Duration; 3] = [Duration::from_secs(2), Duration::from_secs(5), Duration::from_secs(10)];
 const MOST: Duration = Duration::from_secs(600);
 
-/// For how long a worker accepts no builds after it gave back this many in a row because of its own faults; none if it
-/// goes on. It then tries one more, and each further fault doubles the pause, up to 10 minutes.
+/// For how long a worker accepts no builds after it gave back this many in a row because of its own faults; none without a
+/// fault. It then tries one more, and after the third fault each further one doubles the pause, up to 10 minutes.
 pub fn pause_after_faults(in_a_row: u32) -> Option<Duration> {
-    let doublings = in_a_row.checked_sub(IN_A_ROW)?;
-    Some(FIRST.saturating_mul(2_u32.saturating_pow(doublings)).min(MOST))
+    let index = usize::try_from(in_a_row.checked_sub(1)?).unwrap_or(usize::MAX);
+    let [.., last] = FIRST;
+    let doublings = in_a_row.saturating_sub(u32::try_from(FIRST.len()).unwrap_or(u32::MAX));
+    let later = || last.saturating_mul(2_u32.saturating_pow(doublings)).min(MOST);
+    Some(FIRST.get(index).copied().unwrap_or_else(later))
 }
 
 /// Whether a build that a worker gave back for this reason should run on another worker.
@@ -51,8 +54,8 @@ mod tests {
     fn the_pause_grows_up_to_its_limit() {
         let seconds = |faults| pause_after_faults(faults).map(|pause| pause.as_secs());
         assert_eq!(
-            [0, 2, 3, 4, 5, 9, u32::MAX].map(seconds),
-            [None, None, Some(10), Some(20), Some(40), Some(600), Some(600)]
+            [0, 1, 2, 3, 4, 5, 9, u32::MAX].map(seconds),
+            [None, Some(2), Some(5), Some(10), Some(20), Some(40), Some(600), Some(600)]
         );
     }
 }

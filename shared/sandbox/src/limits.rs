@@ -29,9 +29,11 @@ const OWN_MEMORY: u64 = 8 << 20;
 const OWN_SHARE: u32 = 10;
 /// Processes of bubblewrap if it is started for the command.
 const WRAPPER: u64 = 2;
-/// Number of processes and threads that other processes of the same user may start while the limit of a command
-/// is checked by measuring.
-const OTHERS: u64 = 2048;
+/// Number of processes and threads that other processes of the same user may start while the limit of a command is checked
+/// by measuring, for each processor, and the least and the most: a command that starts processes as fast as it can has as
+/// many, and the kernel needs several processors for seconds to end thousands.
+const OTHERS: u64 = 128;
+const OTHERS_BOUNDS: [u64; 2] = [256, 4096];
 
 /// Checks the limits of one run.
 #[derive(Debug)]
@@ -160,8 +162,15 @@ pub(crate) fn shims(run: &Run, guard: Option<&Guard>, group: &Group, uid: u32) -
         disk_bytes,
         files,
         file_bytes: guard.and_then(|guard| guard.file_bytes(run)),
-        user_processes: processes.map(|limit| limit.saturating_add(threads_of(uid)).saturating_add(OTHERS)),
+        user_processes: processes.map(|limit| limit.saturating_add(threads_of(uid)).saturating_add(others())),
     }
+}
+
+/// Number of processes and threads that others of the same user may start meanwhile.
+fn others() -> u64 {
+    let processors = std::thread::available_parallelism().map_or(1, usize::from) as u64;
+    let [least, most] = OTHERS_BOUNDS;
+    OTHERS.saturating_mul(processors).clamp(least, most)
 }
 
 /// The limits for the run's control group: bytes of memory, and processes.

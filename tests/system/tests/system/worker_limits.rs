@@ -77,15 +77,15 @@ async fn a_worker_that_cannot_run_builds_gives_them_back_and_closes_until_it_can
     };
     let worker = tokio::time::timeout(SOON, first).await.expect("a worker");
     // No folder can be made there.
-    let folder = farm.data().join("workspaces").join(worker.as_str()).join("0");
-    let _ = fs::remove_dir_all(&folder);
-    fs::write(&folder, "").unwrap();
+    let folder = farm.data().join("workspaces").join(worker.as_str());
+    let away = folder.with_extension("away");
+    fs::rename(&folder, &away).unwrap();
     let mut keys = Vec::new();
     for _ in 0..3 {
         keys.push(farm.submit("g", BuildRequest { max_attempts: Some(9), ..script("true") }).await);
     }
     let why = status_is(&farm, &worker, WorkerStatus::Full).await.unwrap();
-    assert!(why.contains("3 builds in a row") && why.contains("creating the workspace failed"), "{why}");
+    assert!(why.contains("given back") && why.contains("creating the workspace failed"), "{why}");
     let listed = farm.cli(&["workers"]).await;
     assert!(listed.stdout.contains("creating the workspace failed"), "{listed:?}");
     // Another worker runs it.
@@ -96,9 +96,24 @@ async fn a_worker_that_cannot_run_builds_gives_them_back_and_closes_until_it_can
         assert_ne!(record.invocation().unwrap().worker, worker);
         attempts.push(record.attempt.0);
     }
-    assert_eq!(attempts.iter().sum::<u32>(), 6, "three were given back: {attempts:?}");
-    fs::remove_file(&folder).unwrap();
+    // It was closed before it could take all of them as often as it liked.
+    assert!((4..=6).contains(&attempts.iter().sum::<u32>()), "{attempts:?}");
+    fs::rename(&away, &folder).unwrap();
     status_is(&farm, &worker, WorkerStatus::Ready).await;
+}
+
+#[tokio::test]
+async fn a_fault_that_soon_passes_costs_no_build_although_there_is_no_other_worker() {
+    let farm = Farm::builder().without("gateway").workspaces(1).start().await;
+    let workers = farm.client().workers().await.unwrap();
+    let folder = farm.data().join("workspaces").join(workers[0].heartbeat.worker.as_str());
+    let away = folder.with_extension("away");
+    fs::rename(&folder, &away).unwrap();
+    let key = farm.submit("g", script("true")).await;
+    farm.wait_until(&key, SOON, |record| record.attempt.0 == 2).await;
+    fs::rename(&away, &folder).unwrap();
+    let record = ended_as(&farm, &key, Outcome::Succeeded).await;
+    assert!(record.attempt.0 <= 3, "{record:?}");
 }
 
 #[tokio::test]
@@ -120,9 +135,8 @@ async fn a_build_that_a_worker_gave_back_waits_for_another_one() {
         }
     };
     let broken = tokio::time::timeout(SOON, broken).await.expect("the second worker");
-    let folder = farm.data().join("workspaces").join(broken.as_str()).join("0");
-    let _ = fs::remove_dir_all(&folder);
-    fs::write(&folder, "").unwrap();
+    let folder = farm.data().join("workspaces").join(broken.as_str());
+    fs::rename(&folder, folder.with_extension("away")).unwrap();
     // Its second attempt is its last one: on the same worker it would be lost.
     let key = farm.submit("g", BuildRequest { max_attempts: Some(2), ..script("true") }).await;
     farm.wait_until(&key, SOON, |record| record.attempt.0 == 2 && record.state() == State::Enqueued).await;
