@@ -111,6 +111,7 @@ pub(crate) fn execution(group: &Group, now: Millis) -> Execution {
         priority: 0,
         requirements: Requirements::default(),
         timeout_ms: millis(RUN_MAX),
+        image: None,
         do_not_cache: false,
         accepted_at_ms: now,
         expires_at_ms: now.after(WAIT_MAX),

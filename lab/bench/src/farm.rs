@@ -183,6 +183,11 @@ impl BenchFarm {
         Ok(child)
     }
 
+    /// The part of the data folder with this name.
+    pub(crate) fn data(&self, name: &str) -> PathBuf {
+        self.folder.path().join("data").join(name)
+    }
+
     /// Creates a folder of this name that actions may write to.
     pub(crate) fn open_folder(&self, name: &str) -> Result<PathBuf, BenchError> {
         let path = self.folder.path().join(name);

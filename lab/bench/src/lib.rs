@@ -23,6 +23,9 @@ mod floor;
 mod granting;
 mod guard;
 mod hungry_builds;
+mod image_blobs;
+mod image_table;
+mod images;
 mod index_wait;
 mod input_roots;
 mod join;
@@ -49,6 +52,7 @@ mod scheduling;
 mod sharing;
 mod shell;
 mod sizing;
+mod stability;
 mod statistics;
 mod tail;
 mod traces;
@@ -66,8 +70,8 @@ pub use report::BenchReport;
 
 use self::{
     actions::ActionsArgs, archive::ArchiveArgs, builds::BuildsArgs, cas::CasArgs, console::LogArgs,
-    granting::FarmArgs, guard::GuardArgs, scheduling::SchedulingArgs, traces::TracesArgs,
-    workers::WorkersArgs, workspaces::WorkspacesArgs,
+    granting::FarmArgs, guard::GuardArgs, images::ImagesArgs, scheduling::SchedulingArgs,
+    stability::StabilityArgs, traces::TracesArgs, workers::WorkersArgs, workspaces::WorkspacesArgs,
 };
 
 /// Options of `forebay bench`.
@@ -99,6 +103,10 @@ enum BenchCommand {
     Log(LogArgs),
     /// Benchmark schedulers, Redis and the bus with many executors that run nothing
     Farm(FarmArgs),
+    /// Benchmark actions in container images: their first start, later ones, and the disk that images take
+    Images(ImagesArgs),
+    /// Measure how far measured times can be trusted on this machine, and how many measurements it can bear at a time
+    Stability(StabilityArgs),
     /// Compare the cost of builds and actions with a file of expected figures, and fail if it grew
     Guard(GuardArgs),
 }
@@ -116,6 +124,8 @@ pub async fn measure(args: &BenchArgs) -> Result<BenchReport, BenchError> {
         BenchCommand::Traces(args) => Box::pin(traces::measure(args)).await,
         BenchCommand::Log(args) => Box::pin(console::measure(args)).await,
         BenchCommand::Farm(args) => Box::pin(granting::measure(args)).await,
+        BenchCommand::Images(args) => Box::pin(images::measure(args)).await,
+        BenchCommand::Stability(args) => Box::pin(stability::measure(args)).await,
         BenchCommand::Guard(args) => Box::pin(guard::measure(args)).await,
     }
 }

@@ -1,9 +1,11 @@
 //! Execution of an action in a slot: prepares the input root, runs the command, stores the outputs.
 
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use bus::{FarmClock, millis};
+use images::Image;
 use input_root::{CollectError, Collected, InputRoot, OutputSpec};
 use invariant::Present as _;
 use model::{
@@ -23,6 +25,7 @@ use tracing::warn;
 use crate::{
     devices::Assigned,
     held_actions::{Outputs, Work},
+    image,
     limits::{self, ExceededLimit},
     memory,
     metadata::{Times, metadata},
@@ -54,6 +57,8 @@ pub(crate) struct Left {
     pub(crate) times: CopyTimes,
     /// Its devices, which others may get when its processes are dead.
     pub(crate) devices: Assigned,
+    /// Its image, of which no file is removed while this exists.
+    pub(crate) image: Option<Arc<Image>>,
     /// Its turn on the machine, which lasts until its processes are dead.
     pub(crate) turn: Option<Turn>,
 }
@@ -101,6 +106,7 @@ pub(crate) async fn execute(
         ));
     }
     left.devices = shared.devices.assign(&work.claimed.size.custom).map_err(|why| Fault::unassigned(&why))?;
+    left.image = image::get(shared, execution, progress.pull()).await?;
     let outputs = OutputSpec::of(&spec.command).map_err(|error| Fault::unprepared(&error))?;
     let prepared = shared.inputs.prepare(slot_thread.work(), &spec.input_root, &outputs).await;
     let root = &*left.root.insert(prepared.map_err(|error| Fault::unprepared(&error))?);
@@ -112,7 +118,8 @@ pub(crate) async fn execute(
     crash_point(Step::ActionInputsReady);
     left.turn = Some(Turn::of(shared, work).await);
     let limits = limits::effective(spec.limits, spec.timeout, &shared.settings.action_limits);
-    let ended = command(shared, work, slot_thread, (&spec, &limits, &left.devices), root, progress).await?;
+    let given = (&left.devices, left.image.as_ref());
+    let ended = command(shared, work, slot_thread, (&spec, &limits, given), root, progress).await?;
     crash_point(Step::ActionCommandEnded);
     let in_farm = in_farm_time(clock, &ended);
     left.times.command = Some((in_farm.started_at, in_farm.ended_at));
@@ -133,7 +140,7 @@ async fn command(
     shared: &Shared,
     work: &Work,
     slot_thread: &mut SlotThread,
-    (spec, limits, devices): (&Spec, &TaskLimits, &Assigned),
+    (spec, limits, (devices, image)): (&Spec, &TaskLimits, (&Assigned, Option<&Arc<Image>>)),
     root: &InputRoot,
     progress: &Progress<'_>,
 ) -> Result<Ended, Fault> {
@@ -141,12 +148,16 @@ async fn command(
     let (stdout, stderr) = slot_thread.outputs();
     let mut env = spec.environment();
     shared.devices.put_variables(devices, &mut env);
+    if let Some(image) = image {
+        env = image::environment(env, image);
+    }
     let run = Run {
         argv: spec.command.arguments.clone(),
         env,
         cwd: spec.command.working_directory.clone().into(),
         root: root.path().to_owned(),
         root_is_input: shared.pool.root_is_input,
+        image: image.map(Image::root),
         devices: shared.devices.nodes(devices),
         shares_network: spec.network,
         timeout: Some(spec.timeout),

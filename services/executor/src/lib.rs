@@ -25,6 +25,7 @@ mod grants;
 mod hand_over;
 mod heartbeat;
 mod held_actions;
+mod image;
 mod keeper;
 mod limits;
 mod live_output;
@@ -53,7 +54,7 @@ use bus::Subject;
 use input_root::{InputRoots, InputRootsConfig, Owner};
 use invariant::Present as _;
 use model::{ExecutorId, Pool, PoolName};
-use policy::actions::network;
+use policy::actions::{IMAGE_OFFER, network};
 use sensors::{MachineLock, OomKills, Sensors};
 use service::{
     Context, Ready, Running, ServiceError, StartError, host_name, report_disk, report_usage,
@@ -99,6 +100,7 @@ async fn serve_all(context: Context, settings: Arc<ExecutorSettings>) -> Result<
     let owner = nix::unistd::geteuid().is_root().then_some(Owner { uid, gid: uid });
     let inputs = InputRoots::open(InputRootsConfig::new(cas.clone(), folder.roots(), owner))
         .map_err(|error| ServiceError::failed("preparing the directory of input roots", error))?;
+    let images = image::open(&context, &settings, &cas).await?;
     let devices = Arc::new(Devices::new(
         settings.devices.clone(),
         settings.device_variables.clone(),
@@ -135,6 +137,7 @@ async fn serve_all(context: Context, settings: Arc<ExecutorSettings>) -> Result<
             cas: cas.clone(),
             inputs: inputs.clone(),
             devices: devices.clone(),
+            images: images.clone(),
             actions: HeldActions::new(all, settings.starting_max),
             changed: Notify::new(),
             cancelled: Cancelled::default(),
@@ -239,14 +242,17 @@ fn pool(settings: &ExecutorSettings) -> Result<Pool, ServiceError> {
     })
 }
 
-/// The offered platform properties, with the network if actions may have it.
+/// The offered platform properties, with the network and images if actions may have them.
 fn properties(settings: &ExecutorSettings) -> BTreeMap<String, Vec<String>> {
     let mut properties = settings.pool_properties.clone();
-    if settings.action_network {
-        let (name, value) = network::OFFER;
-        let values = properties.entry(name.to_owned()).or_default();
-        values.retain(|other| other != value);
-        values.push(value.to_owned());
+    // Where the input root is `/`, there is no place for an image.
+    let images = settings.images.is_some() && !settings.pool_root_is_input;
+    for (offered, (name, value)) in [(settings.action_network, network::OFFER), (images, IMAGE_OFFER)] {
+        if offered {
+            let values = properties.entry(name.to_owned()).or_default();
+            values.retain(|other| other != value);
+            values.push(value.to_owned());
+        }
     }
     properties
 }

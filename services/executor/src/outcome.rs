@@ -15,6 +15,7 @@ use crate::{devices::Unassigned, limits::ExceededLimit};
 mod code {
     pub(crate) const INVALID_ARGUMENT: i32 = 3;
     pub(crate) const DEADLINE_EXCEEDED: i32 = 4;
+    pub(crate) const PERMISSION_DENIED: i32 = 7;
     pub(crate) const RESOURCE_EXHAUSTED: i32 = 8;
     pub(crate) const FAILED_PRECONDITION: i32 = 9;
 }
@@ -47,6 +48,10 @@ impl Fault {
 
     pub(crate) fn precondition(message: String) -> Self {
         Self::new(code::FAILED_PRECONDITION, message)
+    }
+
+    pub(crate) fn denied(message: String) -> Self {
+        Self::new(code::PERMISSION_DENIED, message)
     }
 
     pub(crate) fn missing(missing: Vec<BlobDigest>) -> Self {

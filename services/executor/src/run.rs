@@ -21,19 +21,23 @@ use crate::{
     execute::{self, Left},
     finish,
     held_actions::{ActionHandle, Work},
+    image,
     progress::Progress,
     shared::Shared,
     slot_threads::{RunInSlot, SlotThread},
     spec::Spec,
 };
 
-/// Fetches the inputs of a claimed action before it occupies a slot, if they are remote. Yields the duration.
+/// Fetches the inputs and the image of a claimed action before it occupies a slot, if they are remote. Yields the duration.
 pub(crate) fn fetch(
     shared: &Arc<Shared>,
     claimed: &Claimed,
     handle: &ActionHandle,
 ) -> Option<JoinHandle<Duration>> {
-    shared.cas.config().backing.as_ref()?;
+    let is_remote = shared.cas.config().backing.is_some();
+    if !is_remote && !image::is_missing(shared, &claimed.record.execution) {
+        return None;
+    }
     let (shared, stop) = (Arc::clone(shared), handle.stop.clone());
     let execution = claimed.record.execution.clone();
     let main = shared.main.clone();
@@ -52,7 +56,12 @@ async fn fetch_inputs(shared: &Shared, execution: &Execution, stop: &Cancellatio
     let progress = Progress::of(shared, &key);
     progress.enter(ExecutionStage::Fetching).await;
     let fetch = async {
-        if let Ok(spec) = Spec::read(&shared.cas, execution).await
+        // A failure is final, or retried in the slot.
+        if let Err(fault) = image::get(shared, execution, progress.pull()).await {
+            debug!(%key, ?fault, "the image is asked for again in the slot");
+        }
+        if shared.cas.config().backing.is_some()
+            && let Ok(spec) = Spec::read(&shared.cas, execution).await
             && let Err(error) = shared.inputs.fetch(&spec.input_root).await
         {
             debug!(%key, error = telemetry::error_chain(&error), "the fetch is retried in the slot");

@@ -3,6 +3,7 @@
 use std::sync::{Arc, atomic::AtomicBool};
 
 use cas::Cas;
+use images::Images;
 use input_root::InputRoots;
 use model::{ExecutorHome, ExecutorId, Millis, Pool, RoomReport};
 use sensors::{MachineLock, OomKills};
@@ -28,6 +29,8 @@ pub(crate) struct Shared {
     pub(crate) cas: Cas,
     pub(crate) inputs: InputRoots,
     pub(crate) devices: Arc<Devices>,
+    /// The images of this machine, if actions may have them.
+    pub(crate) images: Option<Images>,
     pub(crate) actions: HeldActions,
     /// Notified when the content of the lease is outdated.
     pub(crate) changed: Notify,

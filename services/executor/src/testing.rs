@@ -13,6 +13,7 @@ pub(crate) fn claimed() -> Claimed {
         priority: 0,
         requirements: model::Requirements::default(),
         timeout_ms: 1000,
+        image: None,
         do_not_cache: false,
         accepted_at_ms: Millis(0),
         expires_at_ms: Millis(1000),

@@ -10,6 +10,7 @@ mod cancel;
 mod config;
 mod execution;
 mod faults;
+mod images;
 mod interest;
 mod live;
 mod log_streams;
@@ -37,12 +38,14 @@ use std::{
 
 use bus::Bus;
 use cas::Cas;
+use download::DownloadError;
 use invariant::impossible;
 use tokio_util::sync::CancellationToken;
 
 pub use config::{ConfigError, GrpcConfig};
 pub use server::{Serving, serve};
 
+use images::ImageNames;
 use index::actions::Actions;
 use merging::Merging;
 use pools::Pools;
@@ -66,19 +69,27 @@ pub(crate) struct Core {
     pub(crate) waiters: Waiters,
     pub(crate) merging: Merging,
     pub(crate) traces: TraceBudget,
+    pub(crate) images: ImageNames,
     /// Cancelled when the gateway must stop.
     pub(crate) stop: CancellationToken,
 }
 
 impl Core {
-    pub(crate) fn new(bus: Bus, cas: Cas, config: GrpcConfig, stop: CancellationToken) -> Self {
+    pub(crate) fn new(
+        bus: Bus,
+        cas: Cas,
+        config: GrpcConfig,
+        stop: CancellationToken,
+    ) -> Result<Self, DownloadError> {
         let index = Arc::default();
         let waiters = Waiters::new(bus.clone(), config.grace, stop.clone());
         let merging = Merging::new(config.merging, Arc::clone(&index));
         let pools = Pools::new(bus.clone(), Arc::clone(&index));
         let senders = Senders::new(bus.clone());
         let traces = TraceBudget::new(bus.clone(), config.trace_actions_max, stop.clone());
-        Self { bus, cas, config: Arc::new(config), index, pools, senders, waiters, merging, traces, stop }
+        let images = ImageNames::new(cas.clone(), &config)?;
+        let config = Arc::new(config);
+        Ok(Self { bus, cas, config, index, pools, senders, waiters, merging, traces, images, stop })
     }
 
     /// Makes the index available to all calls.

@@ -7,7 +7,7 @@ use hashing::{ContentHasher, CopyError, copy_stream};
 use parking_lot::Mutex;
 use reqwest::{
     Client, ClientBuilder, Request, Response,
-    header::{AUTHORIZATION, COOKIE, LOCATION, PROXY_AUTHORIZATION},
+    header::{AUTHORIZATION, COOKIE, HeaderName, LOCATION, PROXY_AUTHORIZATION},
     redirect::Policy,
 };
 use url::{Host, Url};
@@ -99,17 +99,38 @@ impl Downloader {
         })
     }
 
-    /// Sends a request without a body, follows redirects, and returns the response if it is a success. The addresses
-    /// of each host on the way are checked: a redirect may lead to another host.
-    async fn execute(&self, mut request: Request) -> Result<Response, DownloadError> {
+    /// Requests `url` and returns the response, whatever its status, after redirects.
+    ///
+    /// # Errors
+    ///
+    /// Fails if there is no response, or if its host may not be connected to.
+    pub async fn respond(
+        &self,
+        url: &str,
+        headers: &[(HeaderName, String)],
+    ) -> Result<Response, DownloadError> {
+        let mut request = self.client.get(url);
+        for (name, value) in headers {
+            request = request.header(name, value);
+        }
+        self.follow(request.build()?).await
+    }
+
+    /// Sends a request without a body, and returns the response after redirects if it is a success.
+    async fn execute(&self, request: Request) -> Result<Response, DownloadError> {
+        let response = self.follow(request).await?;
+        let status = response.status();
+        if status.is_success() { Ok(response) } else { Err(DownloadError::Refused(status)) }
+    }
+
+    /// Sends a request without a body, and follows redirects. The addresses of each host on the way are checked: a redirect
+    /// may lead to another host.
+    async fn follow(&self, mut request: Request) -> Result<Response, DownloadError> {
         for _ in 0..=REDIRECTS_MAX {
             let client = self.client_for(request.url()).await?;
             let (from, headers) = (request.url().clone(), request.headers().clone());
             let response = client.execute(request).await?;
-            let Some(to) = redirection(&from, &response)? else {
-                let status = response.status();
-                return if status.is_success() { Ok(response) } else { Err(DownloadError::Refused(status)) };
-            };
+            let Some(to) = redirection(&from, &response)? else { return Ok(response) };
             request = self.client.get(to).build()?;
             let is_same_host = from.origin() == request.url().origin();
             for (name, value) in &headers {

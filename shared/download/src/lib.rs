@@ -7,4 +7,7 @@ mod reach;
 pub use download_error::DownloadError;
 pub use downloader::Downloader;
 pub use reach::{Reach, ReachError};
-pub use reqwest::StatusCode;
+pub use reqwest::{
+    Error as TransferError, Response, StatusCode,
+    header::{self, HeaderMap, HeaderName, HeaderValue},
+};

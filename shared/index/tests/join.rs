@@ -32,6 +32,7 @@ fn execution(group: &str) -> Execution {
         priority: 0,
         requirements: model::Requirements::default(),
         timeout_ms: 1,
+        image: None,
         do_not_cache: false,
         accepted_at_ms: NOW,
         expires_at_ms: NOW,

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use invariant::Present as _;
 use model::{BlobDigest, CommandStep, JobPath, TaskLimits};
-use policy::actions::limits::properties;
+use policy::actions::{IMAGE_PROPERTY, limits::properties};
 use reapi::{
     canonical::{encode, sort_command, sort_platform},
     digest::to_proto,
@@ -66,7 +66,9 @@ fn command(step: &CommandStep) -> Command {
     let variable =
         |(name, value): (&String, &String)| EnvironmentVariable { name: name.clone(), value: value.clone() };
     let mut variables: Vec<EnvironmentVariable> = step.env.iter().map(variable).collect();
-    if !step.env.contains_key("PATH") {
+    // An image has its own.
+    let has_image = step.platform.iter().any(|(name, _)| name.eq_ignore_ascii_case(IMAGE_PROPERTY));
+    if !step.env.contains_key("PATH") && !has_image {
         variables.push(EnvironmentVariable { name: "PATH".to_owned(), value: PATH.to_owned() });
     }
     let mut command = Command {

@@ -38,6 +38,11 @@ impl Digest {
         Self(text)
     }
 
+    /// The hash of a blob, which SHA-256 must have made; images name their blobs so.
+    pub fn of_blob(blob: &BlobDigest) -> Self {
+        Self::from_sha256(blob.hash)
+    }
+
     /// The digest of a blob of `size` bytes with this hash.
     pub fn of_size(&self, size: u64) -> BlobDigest {
         let hash = decode_hex(self.hex().as_bytes()).present("the bytes of a digest");

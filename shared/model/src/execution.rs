@@ -6,8 +6,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    ActionKeys, Attempt, BlobDigest, BuildId, ExecutionId, Group, Millis, Needs, ParseIdError, Priority,
-    Requirements, Urgency, WorkerId,
+    ActionKeys, Attempt, BlobDigest, BuildId, ExecutionId, Group, Millis, Needs, ParseIdError, PinnedImage,
+    Priority, Requirements, Urgency, WorkerId,
 };
 
 /// Full name of an execution, written `GROUP/ID`.
@@ -59,6 +59,9 @@ pub struct Execution {
     pub requirements: Requirements,
     /// Maximum run time of the command in milliseconds.
     pub timeout_ms: u64,
+    /// Image in which its command runs; absent if it sees the files of the machine.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub image: Option<PinnedImage>,
     /// Whether the result must not be cached and the execution must not be shared between clients.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub do_not_cache: bool,

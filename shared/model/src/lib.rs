@@ -21,6 +21,7 @@ mod farm;
 mod fetch_host;
 mod hash_key;
 mod ids;
+mod image;
 mod job;
 mod needs;
 mod open_schema;
@@ -72,8 +73,8 @@ pub use execution::{ClientTool, Execution, ExecutionKey, SendingBuild};
 pub use execution_record::{ExecutionOutcome, ExecutionPhase, ExecutionRecord, SoFar, StoredResult};
 pub use executor::{
     Claimed, ExecutionProgress, ExecutionStage, ExecutorControl, ExecutorHeartbeat, ExecutorStatus,
-    GrantNotice, GrantNotices, Grants, HandOver, KeptRoom, LiveOutputReply, LiveOutputRequest, Pool, Room,
-    RoomReport, WaitAgain, WindowState,
+    GrantNotice, GrantNotices, Grants, HandOver, ImageFetch, KeptRoom, LiveOutputReply, LiveOutputRequest,
+    Pool, Room, RoomReport, WaitAgain, WindowState,
 };
 pub use explain::{
     EstimateError, GroupStanding, InProgress, QuotaReply, StartBasis, ThrottledBy, Waiting, WaitingBuilds,
@@ -87,6 +88,7 @@ pub use ids::{
     Attempt, BuildId, BuildKey, ExecutionId, ExecutorHome, ExecutorId, Group, InvocationId, Millis,
     ParseIdError, PoolName, Priority, Sequence, TaskId, ToolInvocation, WorkerId, Workspace,
 };
+pub use image::{ImageReference, ParseImageError, PinnedImage};
 pub use job::{
     BadPath, CommandStep, Compare, CompareBy, CompareRequest, CompareRule, DEFAULT_PRIORITY, DEFAULT_RETRIES,
     DEFAULT_WEIGHT, FetchStep, Fraction, FromTo, Graph, Input, InvalidJob, Job, JobFault, JobGlob, JobLimits,

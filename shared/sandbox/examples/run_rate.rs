@@ -140,6 +140,7 @@ async fn one_slot(mut slot: Slot, place: PathBuf, root_is_input: bool, time: Dur
         cwd: PathBuf::new(),
         root: place.join("work/root"),
         root_is_input,
+        image: None,
         devices: Vec::new(),
         shares_network: false,
         timeout: Some(Duration::from_secs(60)),

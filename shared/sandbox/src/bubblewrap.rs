@@ -14,6 +14,8 @@ use nix::unistd::{AccessFlags, access};
 use shim::User;
 
 use crate::error::SandboxError;
+use crate::image_root::ImageRoot;
+use crate::loader::put_libraries;
 use crate::private::private;
 
 /// The folder that contains the input root, as commands see it.
@@ -98,6 +100,8 @@ pub(crate) struct Alone<'a> {
     pub(crate) cwd: &'a Path,
     /// Whether the input root is `/`, and the command runs as root.
     pub(crate) as_root: bool,
+    /// The files that it sees instead of those of the host.
+    pub(crate) image: Option<&'a ImageRoot>,
     /// Nodes of the host's devices that it can use.
     pub(crate) devices: &'a [PathBuf],
     pub(crate) network: Network,
@@ -106,7 +110,14 @@ pub(crate) struct Alone<'a> {
 impl<'a> Alone<'a> {
     /// A command with an empty working directory and nothing of the host.
     pub(crate) fn in_root(root: &'a Path) -> Self {
-        Self { root, cwd: Path::new(""), as_root: false, devices: &[], network: Network::Loopback }
+        Self {
+            root,
+            cwd: Path::new(""),
+            as_root: false,
+            image: None,
+            devices: &[],
+            network: Network::Loopback,
+        }
     }
 }
 
@@ -135,16 +146,34 @@ impl Bubblewrap {
 
     /// The sandbox of a slot, with its folder at [`INSIDE`].
     pub(crate) fn kept(&self, work: &Path) -> Result<Call, SandboxError> {
-        let mut call = self.begin(Network::Loopback)?;
-        // The shim needs these two to switch to the commands' user, and drops them then.
-        put(&mut call, &["--as-pid-1", "--cap-drop", "ALL", "--cap-add", "CAP_SETUID"]);
-        put(&mut call, &["--cap-add", "CAP_SETGID"]);
+        let mut call = self.begin_kept()?;
         self.put_system(&mut call);
         self.put_devices(&mut call, true, true);
         put(&mut call, &["--mqueue", "/dev/mqueue"]);
         bind(&mut call, work, INSIDE);
         self.put_hidden_read_only(&mut call);
         put(&mut call, &["--remount-ro", "/", "--chdir", "/", "--"]);
+        Ok(call)
+    }
+
+    /// The same with the files of an image at `root` instead of those of the host.
+    pub(crate) fn kept_in_image(&self, root: &Path, work: &Path) -> Result<Call, SandboxError> {
+        let mut call = self.begin_kept()?;
+        put_image(&mut call, root, Network::Loopback);
+        self.put_devices(&mut call, true, true);
+        put(&mut call, &["--mqueue", "/dev/mqueue"]);
+        bind(&mut call, work, INSIDE);
+        let start = put_libraries(&mut call);
+        put(&mut call, &["--chdir", "/", "--"]);
+        call.extend(start);
+        Ok(call)
+    }
+
+    fn begin_kept(&self) -> Result<Call, SandboxError> {
+        let mut call = self.begin(Network::Loopback)?;
+        // The shim needs these two to switch to the commands' user, and drops them then.
+        put(&mut call, &["--as-pid-1", "--cap-drop", "ALL", "--cap-add", "CAP_SETUID"]);
+        put(&mut call, &["--cap-add", "CAP_SETGID"]);
         Ok(call)
     }
 
@@ -168,6 +197,16 @@ impl Bubblewrap {
             // The input root's own `/tmp`, if it exists, because it may contain inputs.
             self.put_devices(&mut call, fs::symlink_metadata(alone.root.join("tmp")).is_err(), false);
             "/"
+        } else if let Some(image) = alone.image {
+            if let Some(User { uid, gid }) = image.user {
+                put(&mut call, &["--uid", &uid.to_string(), "--gid", &gid.to_string()]);
+            }
+            put_image(&mut call, &image.at, alone.network);
+            self.put_devices(&mut call, true, false);
+            put(&mut call, &["--tmpfs", INSIDE]);
+            bind(&mut call, alone.root, INSIDE_ROOT);
+            put(&mut call, &["--remount-ro", INSIDE]);
+            INSIDE_ROOT
         } else {
             self.put_system(&mut call);
             if alone.network == Network::Host {
@@ -183,7 +222,7 @@ impl Bubblewrap {
         }
         // Each separately: mounts below them stay as they are.
         put(&mut call, &["--remount-ro", "/dev"]);
-        if !alone.as_root {
+        if !alone.as_root && alone.image.is_none() {
             put(&mut call, &["--remount-ro", "/"]);
         }
         call.push("--chdir".into());
@@ -406,6 +445,19 @@ fn put_proc_masks(call: &mut Call, as_root: bool) {
     }
     for path in READ_ONLY.into_iter().filter(|path| as_root && Path::new(path).exists()) {
         put(call, &["--ro-bind", path, path]);
+    }
+}
+
+/// The files of an image, which are mounted read-only, and of the host only what the kernel says about the machine.
+fn put_image(call: &mut Call, root: &Path, network: Network) {
+    call.extend(["--ro-bind".into(), root.into(), "/".into()]);
+    put(call, &["--ro-bind", "/sys", "/sys"]);
+    if network == Network::Host {
+        for path in ["/etc/resolv.conf", "/etc/hosts"] {
+            if let Ok(file) = Path::new(path).canonicalize() {
+                call.extend(["--ro-bind".into(), file.into(), path.into()]);
+            }
+        }
     }
 }
 

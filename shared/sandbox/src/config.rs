@@ -7,6 +7,7 @@ use shim::User;
 
 use crate::bubblewrap::Bubblewrap;
 use crate::cgroups::Cgroups;
+use crate::image_root::ImageRoot;
 
 /// How a command is isolated from the host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -84,6 +85,8 @@ pub struct Run {
     /// Whether the input root becomes the command's `/`, and the command becomes root of its own
     /// user namespace. Requires [`Sandbox::Bubblewrap`].
     pub root_is_input: bool,
+    /// The image whose files the command sees instead of those of the host. Requires [`Sandbox::Bubblewrap`].
+    pub image: Option<ImageRoot>,
     /// Device nodes of the host that the command can use, at the same paths. A sandbox with any serves only this command.
     pub devices: Vec<PathBuf>,
     /// Whether the command shares the network of the host, in a sandbox that serves only this command. Without a

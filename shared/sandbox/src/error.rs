@@ -35,6 +35,9 @@ pub enum SandboxError {
         "an action with its input root as `/` requires the sandbox `bubblewrap`, but this slot has `none`"
     )]
     RootNeedsBubblewrap,
+    /// Without namespaces a command sees the files of the host.
+    #[error("an action in an image requires the sandbox `bubblewrap`, but this slot has `none`")]
+    ImageNeedsBubblewrap,
     /// A path in the wrong place, or one that cannot be passed to the shim.
     #[error("{path} is not an input root of this slot: {why}")]
     Root { path: PathBuf, why: &'static str },

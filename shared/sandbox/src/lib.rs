@@ -19,8 +19,11 @@
 //!   `/dev/shm` and `/dev/mqueue`, and checks for other remains: System V IPC objects and sockets that are not
 //!   fully closed. If there are any, the sandbox is discarded and the next command gets a new one.
 //! * *Alone*: bubblewrap is started for each command. This is for commands with their input root as `/`
-//!   ([`Run::root_is_input`]), with devices or with the network of the host, and for an executor that is not root: its commands run as the same user, so only a
+//!   ([`Run::root_is_input`]), with another user inside ([`ImageRoot::user`]), with devices or with the network of the host, and for an executor that is not root: its commands run as the same user, so only a
 //!   separate mount restricts a command to its input root.
+//!
+//! A command may have an image ([`Run::image`]): it sees the files of the image, read-only, and nothing of the host but
+//! `/sys`. Its sandbox is kept, too, until a command needs another image.
 //!
 //! With [`Sandbox::None`] a command sees the host as that user does.
 
@@ -29,8 +32,11 @@ mod cgroups;
 mod config;
 mod error;
 mod growth;
+mod image_root;
 mod limits;
+mod loader;
 mod log;
+mod mounts;
 mod outcome;
 mod private;
 mod running;
@@ -41,7 +47,9 @@ pub use bubblewrap::{Bubblewrap, Network};
 pub use cgroups::{Cgroups, CpuLimits, Parent, Version, control_groups};
 pub use config::{Limits, Run, Sandbox, SlotConfig};
 pub use error::SandboxError;
+pub use image_root::ImageRoot;
 pub use log::{Log, Tail};
+pub use mounts::mounts_overlays;
 pub use outcome::{Ended, NotStarted, Outcome};
 pub use running::{Control, Event, Running};
 pub use shim::{Cause, Limit, Over, Stream, Switches, User};

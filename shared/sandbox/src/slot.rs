@@ -10,13 +10,14 @@ use std::sync::Arc;
 use invariant::impossible;
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::unistd::{getegid, geteuid};
-use shim::{Command, Deadline, Files, Filter, Options, Shim, ShimError, WrapperFiles};
+use shim::{Command, Deadline, Files, Filter, Options, Overlay, Shim, ShimError, WrapperFiles};
 use tokio::sync::watch;
 
 use crate::bubblewrap::{self, Alone, Bubblewrap, Call, INSIDE, Network, PRIVATE, within};
 use crate::cgroups::Group;
 use crate::config::{Run, Sandbox, SlotConfig};
 use crate::error::SandboxError;
+use crate::image_root::ImageRoot;
 use crate::limits::{self, Guard};
 use crate::log::Log;
 use crate::outcome::{NotStarted, Outcome};
@@ -39,13 +40,32 @@ pub struct Slot {
 type Prepared = (Command, Option<Arc<File>>);
 
 /// The environment of the shim.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Kind {
+    way: Way,
+    /// The image that it is for, which is mounted if necessary.
+    image: Option<MountedImage>,
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum Way {
     /// A sandbox that is kept for many commands.
     Kept,
     /// No isolation from the host; bubblewrap may isolate each command.
     Bare,
 }
+
+/// An image that is in use as long as the shim lives.
+#[derive(Debug, Clone)]
+struct MountedImage(ImageRoot);
+
+impl PartialEq for MountedImage {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.id == other.0.id
+    }
+}
+
+impl Eq for MountedImage {}
 
 impl Slot {
     /// Creates the folder and starts the process. Fails if this machine does not allow the sandbox.
@@ -54,9 +74,9 @@ impl Slot {
         own_folder(&config.work)?;
         let group = config.cgroups.group(&config.name, config.processes_max, false);
         let mut slot = Self { config, shim: None, group };
-        let kind = slot.usual_kind();
-        slot.ready(kind).await?;
-        if slot.config.sandbox == Sandbox::Bubblewrap && kind == Kind::Bare {
+        let way = slot.usual_way();
+        slot.ready(Kind { way, image: None }).await?;
+        if slot.config.sandbox == Sandbox::Bubblewrap && way == Way::Bare {
             // The sandbox has not been tested yet.
             slot.try_bubblewrap(None)?;
         }
@@ -92,10 +112,10 @@ impl Slot {
         match self.config.sandbox {
             Sandbox::None => run.root.clone(),
             Sandbox::Bubblewrap if run.root_is_input => PathBuf::from("/"),
-            Sandbox::Bubblewrap => match self.kind(run) {
+            Sandbox::Bubblewrap => match self.way(run) {
                 // A root without a name is refused when the command is started.
-                Kind::Kept => Path::new(INSIDE).join(run.root.file_name().unwrap_or_default()),
-                Kind::Bare => bubblewrap::INSIDE_ROOT.into(),
+                Way::Kept => Path::new(INSIDE).join(run.root.file_name().unwrap_or_default()),
+                Way::Bare => bubblewrap::INSIDE_ROOT.into(),
             },
         }
     }
@@ -104,7 +124,7 @@ impl Slot {
     /// earlier call, for example while outputs are stored, avoids the delay there.
     pub async fn refresh(&mut self) -> Result<(), SandboxError> {
         self.settle().await?;
-        match self.shim.as_ref().map(|(kind, _)| *kind) {
+        match self.shim.as_ref().map(|(kind, _)| kind.clone()) {
             Some(kind) => self.ready(kind).await,
             None => Ok(()),
         }
@@ -124,8 +144,13 @@ impl Slot {
     }
 
     pub async fn run(&mut self, mut run: Run) -> Result<Running<'_>, SandboxError> {
-        if run.root_is_input && self.config.sandbox == Sandbox::None {
-            return Err(SandboxError::RootNeedsBubblewrap);
+        if self.config.sandbox == Sandbox::None {
+            if run.root_is_input {
+                return Err(SandboxError::RootNeedsBubblewrap);
+            }
+            if run.image.is_some() {
+                return Err(SandboxError::ImageNeedsBubblewrap);
+            }
         }
         run.root = absolute(&run.root)?;
         if run.root.file_name().is_none() || run.root.parent() != Some(self.config.work.as_path()) {
@@ -140,8 +165,8 @@ impl Slot {
             log.map_err(|source| SandboxError::file("creating", path, source))
         };
         let (stdout, stderr) = (log(&run.stdout)?, log(&run.stderr)?);
-        let kind = self.kind(&run);
-        let alone = self.config.sandbox == Sandbox::Bubblewrap && kind == Kind::Bare;
+        let kind = Kind { way: self.way(&run), image: run.image.clone().map(MountedImage) };
+        let alone = self.config.sandbox == Sandbox::Bubblewrap && kind.way == Way::Bare;
         let status = alone.then(|| memory_file("status", b"")).transpose()?;
         let made = if run.root_is_input { missing_mount_points(&run.root) } else { Vec::new() };
         let command = self.command(&run, alone);
@@ -188,20 +213,21 @@ impl Slot {
         Ok(())
     }
 
-    /// The kind for commands that need nothing special.
-    fn usual_kind(&self) -> Kind {
+    /// The way for commands that need nothing special.
+    fn usual_way(&self) -> Way {
         match self.config.sandbox {
-            Sandbox::Bubblewrap if self.config.user.is_some() => Kind::Kept,
-            Sandbox::Bubblewrap | Sandbox::None => Kind::Bare,
+            Sandbox::Bubblewrap if self.config.user.is_some() => Way::Kept,
+            Sandbox::Bubblewrap | Sandbox::None => Way::Bare,
         }
     }
 
     /// A kept sandbox has nothing of the host that later commands must not have.
-    fn kind(&self, run: &Run) -> Kind {
-        if run.root_is_input || run.shares_network || !run.devices.is_empty() {
-            return Kind::Bare;
+    fn way(&self, run: &Run) -> Way {
+        let has_user = run.image.as_ref().is_some_and(|image| image.user.is_some());
+        if run.root_is_input || run.shares_network || !run.devices.is_empty() || has_user {
+            return Way::Bare;
         }
-        self.usual_kind()
+        self.usual_way()
     }
 
     /// Ensures that there is a process of this kind, unused or clean.
@@ -219,19 +245,24 @@ impl Slot {
             join: self.group.join_files(),
             processes_max: self.config.processes_max.filter(|_| !self.group.limits_processes()),
             filter: self.config.bubblewrap.filter.then_some(Filter::Escapes),
+            overlay: kind.image.as_ref().and_then(|image| overlay(&image.0)),
             ..Options::default()
         };
-        match kind {
-            Kind::Kept => {
-                options.wrapper = self.config.bubblewrap.kept(&self.config.work)?;
+        match kind.way {
+            Way::Kept => {
+                options.wrapper = match &kind.image {
+                    None => self.config.bubblewrap.kept(&self.config.work)?,
+                    Some(image) => self.config.bubblewrap.kept_in_image(&image.0.at, &self.config.work)?,
+                };
                 options.tidy = PRIVATE.map(PathBuf::from).to_vec();
             }
-            Kind::Bare => self.check_access()?,
+            Way::Bare => self.check_access()?,
         }
         let shim = match Shim::start_with(&self.config.program, &options).await {
             Ok(shim) => shim,
             Err(error) => {
-                if kind == Kind::Kept {
+                // An image may not have the program that is tried.
+                if kind.way == Way::Kept && kind.image.is_none() {
                     self.try_bubblewrap(Some(options.wrapper))?;
                 }
                 return Err(error.into());
@@ -291,6 +322,7 @@ impl Slot {
                 root: &run.root,
                 cwd: &run.cwd,
                 as_root: run.root_is_input,
+                image: run.image.as_ref(),
                 devices: &run.devices,
                 network: if run.shares_network { Network::Host } else { Network::Loopback },
             })?;
@@ -330,6 +362,12 @@ fn memory_file(name: &str, content: &[u8]) -> Result<Arc<File>, SandboxError> {
         Ok(file)
     });
     made.map(Arc::new).map_err(|error| SandboxError::Resources(error.to_string()))
+}
+
+/// What has to be mounted for an image.
+fn overlay(image: &ImageRoot) -> Option<Overlay> {
+    let ImageRoot { lower, at, .. } = image;
+    (!lower.is_empty()).then(|| Overlay { lower: lower.clone(), at: at.clone() })
 }
 
 fn absolute(path: &Path) -> Result<PathBuf, SandboxError> {

@@ -126,6 +126,7 @@ impl Settings {
         self.check_scheduling()?;
         self.check_autoscale()?;
         self.check_devices()?;
+        self.check_images()?;
         if self.attempts == 0 || self.attempts > self.attempts_max {
             return Err(invalid("attempts", &self.attempts, "expected 1 to attempts_max"));
         }

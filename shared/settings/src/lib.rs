@@ -35,9 +35,9 @@ pub use descriptions::DescribedSetting;
 pub use parts::{
     ArchiveSettings, AutoscalerSettings, CasSettings, ConnectionSettings, ContextSettings,
     DispatcherSettings, EnqueuerSettings, ExecutorSettings, GatewaySettings, GovernorSettings, HedgeSettings,
-    PageSettings, ReaperSettings, SandboxSettings, SchedulerSettings, SensorSettings, ServiceSettings,
-    StoreSettings, TopologySettings, TrainerSettings, WatchdogSettings, WebSettings, WindowSettings,
-    WorkerSettings,
+    ImageSettings, PageSettings, ReaperSettings, RegistrySettings, SandboxSettings, SchedulerSettings,
+    SensorSettings, ServiceSettings, StoreSettings, TopologySettings, TrainerSettings, WatchdogSettings,
+    WebSettings, WindowSettings, WorkerSettings,
 };
 pub use variables::unknown_variables;
 
@@ -231,6 +231,26 @@ pub struct Settings {
     /// of the loopback interface.
     #[serde(deserialize_with = "structured")]
     pub fetch_hosts: Vec<FetchHost>,
+    /// Whether executors run actions in the container images that they ask for (`container-image`). Requires a sandbox.
+    pub images: bool,
+    /// Repositories from which images may be read, such as `docker.io/library` or `registry.example.com/team/tools`: those
+    /// named and all below them. Empty: all.
+    #[serde(deserialize_with = "structured")]
+    pub image_repositories: Vec<String>,
+    /// Images by name, which actions ask for by the property `env`: `{ gcc = "docker://registry.example.com/tools/gcc:11" }`. A
+    /// name `GROUP/NAME` is for actions of that quota group only.
+    #[serde(deserialize_with = "structured")]
+    pub environments: BTreeMap<String, String>,
+    /// Whether executors fetch the images of `environments` when they start.
+    pub prefetch_images: bool,
+    /// Registries of images that need more than their name, by host: `mirrors` (URLs that are asked first), `plain_http`,
+    /// `username` and `password_file`. Only services read this; clients never see or send credentials.
+    #[serde(deserialize_with = "structured")]
+    pub registries: BTreeMap<String, RegistrySettings>,
+    /// Maximum bytes of unpacked images on a machine, without those in use; also the maximum of one layer.
+    pub image_bytes_max: u64,
+    /// Seconds for which a tag of an image means the same content after it was looked up in its registry.
+    pub image_tag_seconds: u64,
     /// Maximum unpacked size of the archive of a build in bytes.
     pub unpacked_bytes_max: u64,
     /// Maximum memory of all processes in a workspace in bytes: of a build, and of the tool servers that it uses. A build

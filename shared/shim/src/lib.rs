@@ -35,6 +35,7 @@ mod link;
 mod model;
 mod options;
 mod outer;
+mod overlay;
 mod own;
 mod server;
 
@@ -46,5 +47,5 @@ pub use model::{
     Cause, Command, Deadline, Event, Exit, Limit, Limits, Measured, Mode, Moment, Over, SpawnErrorKind,
     Stream, Switches,
 };
-pub use options::{ARGUMENTS_DESCRIPTOR, Files, Options, STATUS_DESCRIPTOR, User, WrapperFiles};
+pub use options::{ARGUMENTS_DESCRIPTOR, Files, Options, Overlay, STATUS_DESCRIPTOR, User, WrapperFiles};
 pub use outer::main;

@@ -34,11 +34,22 @@ pub struct Options {
     /// Private folders that are emptied after each command. If there are any, a shim also checks for other traces of
     /// a command in its IPC and network namespaces; see [`crate::Shim::is_spent`].
     pub tidy: Vec<PathBuf>,
+    /// File systems that it mounts first, in a mount namespace of its own.
+    pub overlay: Option<Overlay>,
     /// Whether the network is that of the machine: then its sockets are no traces of a command.
     pub shares_network: bool,
     /// Whether the kernel enforces deadlines too: then a shim that is stopped together with its command dies with it.
     /// Without a PID namespace of the shim this has no effect.
     pub kernel_deadline: bool,
+}
+
+/// Folders that are combined, to be read only: an overlay mount of Linux. Requires root.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Overlay {
+    /// The folders, the topmost first; at least two.
+    pub lower: Vec<PathBuf>,
+    /// The folder that they are mounted on.
+    pub at: PathBuf,
 }
 
 /// A user and a group, by number.
@@ -79,6 +90,12 @@ impl Options {
         }
         for file in &self.join {
             arguments.extend(["--join".into(), file.into()]);
+        }
+        if let Some(Overlay { lower, at }) = &self.overlay {
+            arguments.extend(["--overlay".into(), at.into()]);
+            for folder in lower {
+                arguments.extend(["--lower".into(), folder.into()]);
+            }
         }
         self.put_common(&mut arguments);
         if !self.wrapper.is_empty() {
@@ -141,6 +158,10 @@ pub(crate) fn role(arguments: impl IntoIterator<Item = OsString>) -> Option<Role
             "--init" => init = Some(Mode::from_name(arguments.next()?.to_str()?)?),
             "--user" => options.user = Some(user(&arguments.next()?)?),
             "--processes" => options.processes_max = Some(arguments.next()?.to_str()?.parse().ok()?),
+            "--overlay" => {
+                options.overlay = Some(Overlay { lower: Vec::new(), at: arguments.next()?.into() });
+            }
+            "--lower" => options.overlay.as_mut()?.lower.push(arguments.next()?.into()),
             "--join" => options.join.push(arguments.next()?.into()),
             "--filter" => options.filter = Some(Filter::from_name(arguments.next()?.to_str()?)?),
             "--shares-network" => options.shares_network = true,
@@ -175,6 +196,7 @@ mod tests {
             wrapper: vec!["bwrap".into(), "--user".into()],
             tidy: vec!["/tmp".into()],
             filter: Some(Filter::Internet),
+            overlay: Some(Overlay { lower: vec!["/c".into(), "/d".into()], at: "/e".into() }),
             shares_network: true,
             kernel_deadline: true,
         };
@@ -186,7 +208,9 @@ mod tests {
         assert_eq!(inner.tidy, options.tidy);
         assert!(inner.kernel_deadline && inner.shares_network);
         assert_eq!(inner.filter, options.filter);
-        for foreign in [vec!["--help"], vec!["--user", "root"], vec!["--mode"], vec!["bwrap"]] {
+        for foreign in
+            [vec!["--help"], vec!["--user", "root"], vec!["--mode"], vec!["--lower", "/a"], vec!["bwrap"]]
+        {
             assert_eq!(role(foreign.into_iter().map(OsString::from)), None);
         }
     }

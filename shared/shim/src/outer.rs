@@ -24,6 +24,7 @@ use nix::unistd::{dup2_stdin, dup2_stdout, getgid, getuid, setsid};
 use crate::guardian::{self, Guardian};
 use crate::model::Mode;
 use crate::options::{Options, Role, role};
+use crate::overlay::mount_overlay;
 use crate::server::{self, Tree};
 
 /// The entry point of `forebay shim`. Call it before any thread is started, with the program's arguments unchanged:
@@ -53,6 +54,9 @@ fn outer(options: &Options) -> io::Result<()> {
         // Writing zero moves the writer itself.
         let joined = OpenOptions::new().write(true).open(group).and_then(|mut file| file.write_all(b"0"));
         joined.map_err(|error| io::Error::other(format!("cannot enter {}: {error}", group.display())))?;
+    }
+    if let Some(overlay) = &options.overlay {
+        mount_overlay(overlay)?;
     }
     let mode = match options.mode {
         _ if !options.wrapper.is_empty() => Mode::PidNamespace,

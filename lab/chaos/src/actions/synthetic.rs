@@ -55,6 +55,7 @@ fn accepted(number: usize, wanted: &str) -> Option<ExecutionRecord> {
         priority: 5,
         requirements: model::Requirements::default(),
         timeout_ms: 1000,
+        image: None,
         do_not_cache: false,
         accepted_at_ms: at,
         expires_at_ms: Millis(at.0 + 60_000),

@@ -5,7 +5,7 @@ use std::time::Duration;
 use download::Reach;
 use model::{Attempt, TaskLimits};
 use policy::{InstanceRules, ParseRuleError};
-use settings::GatewaySettings;
+use settings::{GatewaySettings, ImageSettings};
 
 use super::validate::TimeoutLimits;
 
@@ -34,8 +34,10 @@ pub struct GrpcConfig {
     pub fetch_timeout: Duration,
     /// Maximum size of a fetched asset, in bytes.
     pub fetch_bytes_max: u64,
-    /// Hosts that assets may be fetched from.
+    /// Hosts that assets and images may be fetched from.
     pub(crate) fetch_reach: Reach,
+    /// Where images come from.
+    pub(crate) images: ImageSettings,
 }
 
 /// Invalid settings of the gRPC side.
@@ -61,6 +63,7 @@ impl GrpcConfig {
             fetch_timeout: settings.fetch_timeout,
             fetch_bytes_max: settings.fetch_bytes_max,
             fetch_reach: Reach::within(&settings.fetch_hosts),
+            images: settings.images.clone(),
         })
     }
 }

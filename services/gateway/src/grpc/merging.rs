@@ -141,6 +141,7 @@ mod tests {
             priority: 0,
             requirements: model::Requirements::default(),
             timeout_ms: 1,
+            image: None,
             do_not_cache,
             accepted_at_ms: Millis(0),
             expires_at_ms: Millis(0),

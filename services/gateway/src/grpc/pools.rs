@@ -406,6 +406,7 @@ mod tests {
             priority: 0,
             requirements: big(),
             timeout_ms: 1,
+            image: None,
             do_not_cache: false,
             accepted_at_ms: Millis(0),
             expires_at_ms: Millis(0),

@@ -51,7 +51,8 @@ pub async fn serve(context: &Context, cas: Cas, config: GrpcConfig) -> Result<Se
     let address = listener.local_addr().map_err(unusable)?;
     store_bounds::StoreUsage::join(&cas, &context.bus, context.stop.clone()).await?;
     let downloads = cas.config().root.join("tmp");
-    let core = Core::new(context.bus.clone(), cas, config, context.stop.clone());
+    let core = Core::new(context.bus.clone(), cas, config, context.stop.clone())
+        .map_err(|error| ServiceError::failed("preparing downloads of images", error))?;
     let assets = AssetApi::new(core.clone(), downloads);
     // Everything works without the index, only less well, so the start does not wait longer for it.
     let (filled, asking) = (core.clone(), context.clone());

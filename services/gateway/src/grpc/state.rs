@@ -4,8 +4,8 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use invariant::Present as _;
 use model::{
-    ExecutionPhase, ExecutionProgress, ExecutionRecord, ExecutionStage, ExecutorId, Millis, OutputStream,
-    Sequence,
+    ExecutionPhase, ExecutionProgress, ExecutionRecord, ExecutionStage, ExecutorId, ImageFetch, Millis,
+    OutputStream, Sequence,
 };
 use prost_types::{Struct, Value, value::Kind};
 use reapi::{
@@ -116,6 +116,7 @@ pub(crate) struct ClientView {
     stage: Stage,
     worker: Option<String>,
     running: bool,
+    image: Option<ImageFetch>,
     why: Option<Why>,
 }
 
@@ -126,6 +127,7 @@ pub(crate) fn client_view(known: &Known, why: Option<&Why>) -> ClientView {
         stage,
         worker: known.progress().map(|progress| progress.executor.to_string()),
         running: known.progress().is_some_and(|progress| progress.stage != ExecutionStage::Fetching),
+        image: known.progress().and_then(|progress| progress.image),
         why: why.filter(|_| stage == Stage::Queued).cloned(),
     }
 }
@@ -174,7 +176,7 @@ pub(crate) fn done_metadata(action: &model::BlobDigest) -> Any {
 /// The `ExecuteOperationMetadata` of an execution. The reason for waiting is in
 /// `partial_execution_metadata.auxiliary_metadata`, as the message of a `google.rpc.Status` with code 0. Its details are
 /// the place in the queue, if it is known: a `google.protobuf.Struct` with `ahead_of_group`, `ahead_of_others` and
-/// `expected_start_seconds`.
+/// `expected_start_seconds`. While an image is fetched, another `Struct` has `image_bytes` and `image_fetched_bytes`.
 pub(crate) fn metadata(name: &OperationName, known: &Known, why: Option<&Why>) -> Any {
     let stage = stage(known);
     let action = known.record().map(|record| record.execution.action);
@@ -207,6 +209,8 @@ fn partial(known: &Known, why: Option<&Why>) -> ExecutedActionMetadata {
             rpc::Status { code: 0, message: why.text.clone(), details: details.into_iter().collect() };
         status::any(&sentence, STATUS)
     });
+    let image = progress.and_then(|progress| progress.image);
+    let image = image.map(|image| status::any(&image_struct(image), STRUCT));
     ExecutedActionMetadata {
         worker: progress.map(|progress| progress.executor.to_string()).unwrap_or_default(),
         queued_timestamp: accepted.map(timestamp),
@@ -216,9 +220,15 @@ fn partial(known: &Known, why: Option<&Why>) -> ExecutedActionMetadata {
         execution_start_timestamp: running.map(|progress| timestamp(progress.at_ms)),
         execution_completed_timestamp: uploading.map(|progress| timestamp(progress.at_ms)),
         output_upload_start_timestamp: uploading.map(|progress| timestamp(progress.at_ms)),
-        auxiliary_metadata: why.into_iter().collect(),
+        auxiliary_metadata: why.into_iter().chain(image).collect(),
         ..ExecutedActionMetadata::default()
     }
+}
+
+fn image_struct(image: ImageFetch) -> Struct {
+    let number = |value: u64| Value { kind: Some(Kind::NumberValue(value as f64)) };
+    let fields = [("image_bytes", image.bytes), ("image_fetched_bytes", image.fetched_bytes)];
+    Struct { fields: fields.into_iter().map(|(name, value)| (name.to_owned(), number(value))).collect() }
 }
 
 fn position_struct(position: Position) -> Struct {

@@ -2,7 +2,8 @@
 
 use cas::TreeCheck;
 use model::{
-    Attempt, BlobDigest, ClientTool, Execution, ExecutionId, Group, PoolName, Priority, SendingBuild, brief,
+    Attempt, BlobDigest, ClientTool, Execution, ExecutionId, Group, PinnedImage, PoolName, Priority,
+    SendingBuild, brief,
 };
 use policy::{
     Admitted, InstanceRefusal,
@@ -10,7 +11,7 @@ use policy::{
     requirements::POOL_PROPERTY,
 };
 use reapi::{
-    execution::{ActionResult, Command, ExecuteRequest, RequestMetadata},
+    execution::{Action, ActionResult, Command, ExecuteRequest, RequestMetadata},
     status,
 };
 use telemetry::metrics::{Counter, Label, count};
@@ -20,6 +21,7 @@ use super::{
     Core,
     accept::{Accepted, Outcome, accept_or_join},
     cached, faults,
+    images::with_pinned_image,
     interest::{Invocation, Role},
     trace::CallTrace,
     validate::{self, CheckedAction},
@@ -101,8 +103,7 @@ pub(crate) async fn submit(
     let sender: Option<SendingBuild> =
         headers.get(BUILD_HEADER).and_then(|value| value.to_str().ok()?.parse().ok());
     let admitted = admit(core, headers, instance, asked, sender.as_ref()).await?;
-    let content = core.cas.get(&action).await.map_err(|error| faults::store(&error))?;
-    let message = content.map(|content| validate::decode_action(&action, &content)).transpose()?;
+    let (action, message, image) = read_action(core, &admitted.group, action).await?;
     let may_be_cached = !request.skip_cache_lookup && !message.as_ref().is_some_and(validate::refuses_cache);
     // An action with a cached result needs no inputs, not even the action itself.
     if may_be_cached && let Some(result) = cached::look_up(core, instance, &action).await? {
@@ -136,6 +137,7 @@ pub(crate) async fn submit(
         arguments: &command.arguments,
         environment: &environment,
         platform: &asked.platform,
+        image: image.as_ref().map(|image| &image.manifest),
         outputs: validate::outputs(&command),
         target: &client.target,
         mnemonic: &client.mnemonic,
@@ -151,6 +153,7 @@ pub(crate) async fn submit(
         priority: admitted.priority,
         requirements,
         timeout_ms: bus::millis(checked.timeout).max(1),
+        image,
         do_not_cache: checked.do_not_cache || asked.do_not_cache,
         accepted_at_ms: now,
         expires_at_ms: now.after(core.config.queue_timeout),
@@ -168,6 +171,19 @@ pub(crate) async fn submit(
             Submitted::Cached(result)
         }
     })
+}
+
+/// The action that a request means, if it is stored, with its image.
+async fn read_action(
+    core: &Core,
+    group: &Group,
+    digest: BlobDigest,
+) -> Result<(BlobDigest, Option<Action>, Option<PinnedImage>), Status> {
+    let content = core.cas.get(&digest).await.map_err(|error| faults::store(&error))?;
+    let Some(content) = content else { return Ok((digest, None, None)) };
+    let action = validate::decode_action(&digest, &content)?;
+    let found = with_pinned_image(core, group, digest, action).await.inspect_err(|_| refused("image"))?;
+    Ok((found.digest, Some(found.action), found.image))
 }
 
 /// Checks the command and the input tree. Returns the command, or all missing blobs.

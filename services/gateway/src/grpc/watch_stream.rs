@@ -157,7 +157,12 @@ impl Watching {
             None => {}
             Some(Whereabouts::With(executor)) => {
                 let stage = ExecutionStage::Fetching;
-                self.waiter.learn_progress(ExecutionProgress { executor, stage, at_ms: self.core.bus.now() });
+                self.waiter.learn_progress(ExecutionProgress {
+                    executor,
+                    stage,
+                    at_ms: self.core.bus.now(),
+                    image: None,
+                });
             }
             Some(Whereabouts::Waits(why)) => {
                 if self.why.as_ref() != Some(&why) {
@@ -184,7 +189,7 @@ pub(crate) async fn current_operation(core: &Core, name: &OperationName, known: 
         Some(Whereabouts::With(executor)) => {
             let stage = ExecutionStage::Fetching;
             let mut known = known.clone();
-            known.apply_progress(ExecutionProgress { executor, stage, at_ms: core.bus.now() });
+            known.apply_progress(ExecutionProgress { executor, stage, at_ms: core.bus.now(), image: None });
             state::pending(name, &known, None)
         }
     }

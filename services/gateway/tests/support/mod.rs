@@ -332,8 +332,12 @@ impl Executor {
     }
 
     pub(crate) async fn progress(&self, key: &ExecutionKey, stage: ExecutionStage) {
-        let progress =
-            ExecutionProgress { executor: self.id.clone(), stage, at_ms: Millis::of_this_machine() };
+        let progress = ExecutionProgress {
+            executor: self.id.clone(),
+            stage,
+            at_ms: Millis::of_this_machine(),
+            image: None,
+        };
         self.bus.publish_progress(key, &progress).await.unwrap();
     }
 

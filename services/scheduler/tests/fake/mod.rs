@@ -141,6 +141,7 @@ impl Test {
             priority: 0,
             requirements: model::Requirements::default(),
             timeout_ms: 60_000,
+            image: None,
             do_not_cache: false,
             accepted_at_ms: now,
             expires_at_ms: now.after(Duration::from_secs(600)),

@@ -4,7 +4,7 @@ use std::{cmp::Reverse, collections::BTreeSet, fmt::Write as _};
 
 use model::{Amount, Needs, Pool, Requirements, ResourceName};
 
-use super::{network, offers::Offers};
+use super::{image, network, offers::Offers};
 use crate::requirements::{POOL_PROPERTY, satisfies, value_matches, values};
 
 use super::size::{CPU_PROPERTY, MEMORY_PROPERTY, RESOURCE_PREFIX, Shortage, wanted};
@@ -213,7 +213,7 @@ fn refusal(requirements: &[Requirement<'_>], pools: &[&Pool]) -> Refusal {
     }
     let offered = if here.is_empty() { everywhere } else { here };
     // Writing to a `String` cannot fail.
-    let _ = write!(message, "; available{most}: {}{}", list(&offered), network::advice(&blamed.property()));
+    let _ = write!(message, "; available{most}: {}{}", list(&offered), advice(&blamed.property()));
     Refusal { property: blamed.property(), value: blamed.value(), offered, message }
 }
 
@@ -245,7 +245,7 @@ fn unknown(requirements: &[Requirement<'_>], pools: &[&Pool]) -> Option<Refusal>
         shortened(&requirement.property()),
         shortened(&requirement.value()),
         list(&offered),
-        network::advice(&requirement.property())
+        advice(&requirement.property())
     );
     Some(Refusal { property: requirement.property(), value: requirement.value(), offered, message })
 }
@@ -285,6 +285,11 @@ fn blocking_requirement<'a>(requirements: &[Requirement<'_>], pools: &[&'a Pool]
         left = next;
     }
     (0, left)
+}
+
+/// What an operator can do if no pool offers this property.
+fn advice(property: &str) -> String {
+    [network::advice(property), image::advice(property)].concat()
 }
 
 /// A number of processors for a message, such as `2.5`.

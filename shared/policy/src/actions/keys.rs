@@ -40,6 +40,8 @@ pub struct KeyedAction<'a> {
     pub environment: &'a [(String, String)],
     /// Requested platform properties; their order does not matter.
     pub platform: &'a [(String, String)],
+    /// The image that its command runs in.
+    pub image: Option<&'a BlobDigest>,
     /// Its `output_paths`, `output_files` and `output_directories`.
     pub outputs: [&'a [String]; 3],
     /// The target as reported by the client; may be empty.
@@ -56,7 +58,8 @@ pub struct KeyedAction<'a> {
 /// Warmth is looked up by the first output, which identifies an action best, then by the target, on the same platform
 /// in the same instance. A CI run, that is, an action that names a repository and belongs to no target, is looked up by
 /// its repository and branch, then by its repository: build tools pass on the variables of the CI run that they are
-/// part of, and that must not send all of its actions to one machine. An action without any of these is warm nowhere.
+/// part of, and that must not send all of its actions to one machine. After these, an action in an image is warm where the
+/// image is. An action without any of these is warm nowhere.
 pub fn action_keys(action: &KeyedAction<'_>) -> ActionKeys {
     ActionKeys { history: history(action), affinity: affinity(action) }
 }
@@ -91,17 +94,19 @@ fn affinity(action: &KeyedAction<'_>) -> Vec<ActionKey> {
     let here = |purpose: &str| {
         Hasher::new(purpose).text(action.group.as_str()).text(action.instance).all(texts.iter().copied())
     };
+    // Images have no secrets of a group that their users could see in each other's start time.
+    let image = action.image.map(|image| Hasher::new("warm image").text(&image.to_string()).key());
     let repository = named(action, &REPOSITORY).filter(|_| action.target.is_empty());
     if let Some(repository) = repository {
         let branch = named(action, &BRANCH);
         let both = branch.map(|branch| here("warm branch").text(repository).text(branch).key());
         let alone = here("warm repository").text(repository).key();
-        return both.into_iter().chain([alone]).map(ActionKey).collect();
+        return both.into_iter().chain([alone]).chain(image).map(ActionKey).collect();
     }
     let output = action.outputs.iter().find_map(|outputs| outputs.first());
     let output = output.map(|output| here("warm output").text(output).key());
     let target = (!action.target.is_empty()).then(|| here("warm target").text(action.target).key());
-    output.into_iter().chain(target).map(ActionKey).collect()
+    output.into_iter().chain(target).chain(image).map(ActionKey).collect()
 }
 
 /// The value of the first of `names` that is set.

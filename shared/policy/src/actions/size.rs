@@ -19,7 +19,7 @@
 
 use model::{Amount, Needs, ResourceName, Resources, TaskLimits, TestSize};
 
-use super::{history::Learned, invalid_need::InvalidNeed, limits, network};
+use super::{history::Learned, image, invalid_need::InvalidNeed, limits, network};
 
 /// The property that asks for processors.
 pub const CPU_PROPERTY: &str = "EstimatedCPU";
@@ -94,7 +94,8 @@ pub fn read_needs(
             let most = needs.custom.get(&resource).copied().unwrap_or_default().max(amount);
             needs.custom.insert(resource, most);
         } else if !limits::take(&mut found.limits, name, value)? {
-            found.platform.extend(network::requirement(name, value));
+            let required = network::requirement(name, value);
+            found.platform.extend(required.and_then(|(name, value)| image::requirement(name, value)));
         }
     }
     if let Some(units) = units {

@@ -41,6 +41,7 @@ async fn work(sandbox: Sandbox, folder: PathBuf, script: &str) {
         cwd: PathBuf::new(),
         root: folder.join("work/root"),
         root_is_input: false,
+        image: None,
         devices: Vec::new(),
         shares_network: false,
         timeout: None,

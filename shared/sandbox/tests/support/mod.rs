@@ -120,6 +120,7 @@ impl Place {
             cwd: PathBuf::new(),
             root: self.root(),
             root_is_input: self.way == Way::Rooted,
+            image: None,
             devices: Vec::new(),
             shares_network: false,
             timeout: Some(Duration::from_secs(30)),

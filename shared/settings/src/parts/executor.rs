@@ -1,8 +1,8 @@
 use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
-use model::{Amount, ExecutorType, ResourceName, TaskLimits};
+use model::{Amount, ExecutorType, FetchHost, ResourceName, TaskLimits};
 
-use super::{sandbox::SandboxSettings, sensors::SensorSettings};
+use super::{images::ImageSettings, sandbox::SandboxSettings, sensors::SensorSettings};
 use crate::{SandboxKind, Settings};
 
 /// Settings of the service `executor`.
@@ -24,11 +24,14 @@ pub struct ExecutorSettings {
     pub pool_root_is_input: bool,
     pub sandbox: SandboxKind,
     pub sandboxes: SandboxSettings,
+    /// `None` if actions get no images.
+    pub images: Option<ImageSettings>,
     /// Whether actions reach the network of the machine if they ask for it.
     pub action_network: bool,
     pub action_uid: u32,
     pub action_limits: TaskLimits,
     pub action_output_bytes_max: u64,
+    pub fetch_hosts: Vec<FetchHost>,
     pub sensors: SensorSettings,
     pub machine_lock: Vec<PathBuf>,
     pub alone_patience: Duration,
@@ -55,10 +58,12 @@ impl Settings {
             pool_root_is_input: self.pool_root_is_input,
             sandbox: self.sandbox,
             sandboxes: self.sandboxes(),
+            images: (self.images && self.sandbox == SandboxKind::Bubblewrap).then(|| self.image_settings()),
             action_network: self.action_network,
             action_uid: self.action_uid,
             action_limits: self.action_limits(),
             action_output_bytes_max: self.action_output_bytes_max,
+            fetch_hosts: self.fetch_hosts.clone(),
             sensors: self.sensors(),
             machine_lock: self.machine_locks(),
             alone_patience: Duration::from_secs(self.alone_patience_seconds),

@@ -2,6 +2,7 @@ use std::time::Duration;
 
 use model::{Attempt, FetchHost, TaskLimits};
 
+use super::images::ImageSettings;
 use crate::{PageSettings, Settings};
 
 /// Settings of the service `gateway`.
@@ -23,6 +24,7 @@ pub struct GatewaySettings {
     pub fetch_timeout: Duration,
     pub fetch_bytes_max: u64,
     pub fetch_hosts: Vec<FetchHost>,
+    pub images: ImageSettings,
 }
 
 impl Settings {
@@ -44,6 +46,7 @@ impl Settings {
             fetch_timeout: Duration::from_secs(self.fetch_timeout_seconds),
             fetch_bytes_max: self.cas_blob_bytes_max,
             fetch_hosts: self.fetch_hosts.clone(),
+            images: self.image_settings(),
         }
     }
 }

@@ -34,6 +34,8 @@ fn settings() -> Settings {
         action_affinity_wait_ms: 101,
         custom_resource_patience_seconds: 103,
         window_tick_ms: 107,
+        image_bytes_max: 5077,
+        image_tag_seconds: 5081,
         cas_keep_seconds: 109,
         cas_keep_min_seconds: 113,
         events_days: 127,
@@ -201,6 +203,10 @@ fn sizes_and_limits_reach_their_parts() {
     let executor = settings.executor();
     assert_eq!([executor.cpu_millis, executor.memory_bytes], [251, 233]);
     assert_eq!(executor.action_output_bytes_max, 197);
+    assert_eq!(
+        (settings.gateway().images.bytes_max, settings.gateway().images.tag_ttl),
+        (5077, seconds(5081))
+    );
     assert_eq!([executor.sensors.memory_left_percent, executor.sensors.disk_left_percent], [67, 71]);
     assert_eq!((settings.store().disk_left_percent, settings.gateway().fetch_bytes_max), (71, 229));
     let limits = [executor.action_limits, settings.gateway().action_limits, enqueuer.job_limits.task_max];

@@ -248,6 +248,7 @@ fn accepted_record(job: &Job) -> Option<ExecutionRecord> {
         priority: 0,
         requirements: Requirements::default(),
         timeout_ms: 3_600_000,
+        image: None,
         do_not_cache: false,
         accepted_at_ms: Millis(0),
         expires_at_ms: Millis(u64::MAX),

@@ -165,6 +165,7 @@ impl Target {
             arguments: &[],
             environment: &[],
             platform: &[],
+            image: None,
             outputs: [&output, &[], &[]],
             target: &format!("//t:{}", self.id),
             mnemonic: self.mnemonic,

@@ -148,7 +148,8 @@ impl Buckets {
             | Histogram::BuildQueueSeconds
             | Histogram::BuildStartSeconds
             | Histogram::BuildRunSeconds
-            | Histogram::ExecutionSeconds => LONG,
+            | Histogram::ExecutionSeconds
+            | Histogram::ImageSeconds => LONG,
         }
     }
 }

@@ -246,6 +246,7 @@ metrics! {
         BuildStartSeconds "forebay_build_start_seconds" [Priority] "Time from the creation of a build to the start of its process";
         BuildRunSeconds "forebay_build_run_seconds" [Priority] "Run time of builds";
         BusPublishSeconds "forebay_bus_publish_seconds" [] "Time until a stored message is acknowledged";
+        ImageSeconds "forebay_image_seconds" [] "Time to fetch and unpack the image of an action, where a machine did not have all of it";
         IndexCallSeconds "forebay_index_call_seconds" [Call] "Time of a call of Redis";
         ExecutionSeconds "forebay_execution_seconds" [Priority] "Time from the acceptance of an execution to its result";
     }

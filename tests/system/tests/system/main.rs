@@ -40,6 +40,7 @@ mod harness;
 mod hedging;
 mod http;
 mod idle;
+mod images;
 mod jobs;
 mod jobs_refused;
 mod kept_blobs;

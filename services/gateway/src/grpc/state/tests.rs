@@ -15,6 +15,7 @@ fn record() -> ExecutionRecord {
         priority: 0,
         requirements: model::Requirements::default(),
         timeout_ms: 1000,
+        image: None,
         do_not_cache: false,
         accepted_at_ms: Millis(1_234_567),
         expires_at_ms: Millis(2_000_000),
@@ -29,7 +30,7 @@ fn record() -> ExecutionRecord {
 
 fn progress(executor: &str, stage: ExecutionStage, at: u64) -> ExecutionProgress {
     let executor: ExecutorId = executor.parse().unwrap();
-    ExecutionProgress { executor, stage, at_ms: Millis(at) }
+    ExecutionProgress { executor, stage, at_ms: Millis(at), image: None }
 }
 
 fn name(record: &ExecutionRecord) -> OperationName {

@@ -14,6 +14,7 @@ fn accepted(max_attempts: u32) -> ExecutionRecord {
         priority: 0,
         requirements: Requirements::of([("Arch", "arm64")]),
         timeout_ms: 1000,
+        image: None,
         do_not_cache: false,
         accepted_at_ms: Millis(1000),
         expires_at_ms: Millis(61_000),

@@ -48,6 +48,7 @@ impl Parts {
             arguments: &self.arguments,
             environment: &self.environment,
             platform: &self.platform,
+            image: None,
             outputs: [paths, files, directories],
             target: &self.target,
             mnemonic: &self.mnemonic,
