@@ -39,6 +39,7 @@ chaos: tools build ## run the chaos tests in their long form: FOREBAY_CHAOS_MINU
 
 e2e: tools build ## run all end-to-end tests: Bazel, BuildStream and a browser against a real farm
 	@infra/tools/clients.sh --all
+	@infra/tools/image.sh
 	FOREBAY_E2E=all $(RUN_TESTS) -p e2e-tests -p browser-tests
 
 lighthouse: tools binary ## rate five pages with Lighthouse; fails below 95 of 100
@@ -69,6 +70,8 @@ bench: tools ## measure builds, scheduling, actions, the store and logs on this 
 	$(RELEASE) bench archive
 	$(RELEASE) bench traces
 	$(RELEASE) bench log
+	$(RELEASE) bench images
+	$(RELEASE) bench stability
 
 bench-guard: tools binary ## fail if builds or actions cost more than docs/benchmarks.json says
 	TMPDIR=$(BENCH_TMPDIR) $(FOREBAY) bench guard

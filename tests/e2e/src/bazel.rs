@@ -97,6 +97,11 @@ impl Bazel {
         }
     }
 
+    /// Returns the folder of all that Bazel makes.
+    pub fn base(&self) -> &Path {
+        &self.base
+    }
+
     /// Returns the path of the workspace.
     pub fn workspace(&self) -> &Path {
         &self.workspace

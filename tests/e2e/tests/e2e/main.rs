@@ -4,6 +4,7 @@
 mod bazel;
 mod buildstream;
 mod events;
+mod image;
 mod inside;
 mod kills;
 mod scenarios;
