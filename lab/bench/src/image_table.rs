@@ -1,7 +1,7 @@
 //! Mounting the layers of an image compared with unpacking them.
 
 use std::{
-    path::{Path, PathBuf},
+    path::Path,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -9,11 +9,12 @@ use std::{
 use cas::{Cas, CasConfig};
 use download::{Downloader, Reach};
 use images::{Image, Images, PullProgress, Registries};
-use sandbox::{Bubblewrap, Cgroups, Limits, Run, Sandbox, Slot, SlotConfig, User};
+use sandbox::{Cgroups, Run, Sandbox, Slot};
 use settings::Settings;
 
 use crate::{
-    error::BenchError, figures::Figures, image_blobs::ImageBlobs, progress::say, statistics::median_and_worst,
+    error::BenchError, figures::Figures, image_blobs::ImageBlobs, progress::say, slots,
+    statistics::median_and_worst,
 };
 
 /// Names of the images, their layers and their bytes.
@@ -21,14 +22,11 @@ const IMAGES: [(&str, u64, u64); 3] =
     [("small", 1, 5_000_000), ("medium", 3, 150_000_000), ("large", 10, 500_000_000)];
 /// Times that each is unpacked and removed, and that a sandbox is made in it.
 const TIMES: usize = 5;
-/// The user of the commands.
-const NOBODY: u32 = 65534;
 
 /// A store and the images of a machine, in a temporary folder.
 struct Place {
     cas: Cas,
     images: Images,
-    program: PathBuf,
     overlays: bool,
 }
 
@@ -45,7 +43,7 @@ impl Place {
         let overlays = overlays.map_err(|error| failed("trying to mount an image", &error))?;
         let images = Images::open(folder.join("images"), 40 << 30, overlays, (cas.clone(), registries));
         let images = images.map_err(|error| failed("cannot open the images", &error))?;
-        Ok(Self { cas, images, program, overlays })
+        Ok(Self { cas, images, overlays })
     }
 
     async fn store(&self, blobs: &ImageBlobs) -> Result<(), BenchError> {
@@ -93,7 +91,7 @@ pub(crate) async fn measure() -> Result<Figures, BenchError> {
             place.images.remove_unused().await.map_err(|error| failed("removing an image", &error))?;
             remove.push(millis(begun.elapsed()));
         }
-        let (plain, inside) = sandboxes(&place.program, folder.path(), &place.get(&blobs).await?).await?;
+        let (plain, inside) = sandboxes(folder.path(), &place.get(&blobs).await?).await?;
         let title = |what: &str| format!("{name} image, {} MB: {what}", blobs.bytes() / 1_000_000);
         let median = |mut of: Vec<f64>| median_and_worst(&mut of).0;
         let mut part = Figures::default();
@@ -107,46 +105,17 @@ pub(crate) async fn measure() -> Result<Figures, BenchError> {
 }
 
 /// Times of the first commands in new sandboxes: without an image, and in it.
-async fn sandboxes(
-    program: &Path,
-    folder: &Path,
-    image: &Arc<Image>,
-) -> Result<(Vec<f64>, Vec<f64>), BenchError> {
+async fn sandboxes(folder: &Path, image: &Arc<Image>) -> Result<(Vec<f64>, Vec<f64>), BenchError> {
     let failed = |error: sandbox::SandboxError| BenchError::new("running a command in an image", &error);
-    let work = folder.join("work");
-    let config = SlotConfig {
-        name: format!("bench-{}", std::process::id()),
-        program: program.to_owned(),
-        work: work.clone(),
-        sandbox: Sandbox::Bubblewrap,
-        bubblewrap: Bubblewrap::default(),
-        user: nix::unistd::geteuid().is_root().then_some(User { uid: NOBODY, gid: NOBODY }),
-        processes_max: None,
-        cgroups: Cgroups::default(),
-    };
+    let name = format!("bench-{}", std::process::id());
+    let config = slots::config(name, folder, Sandbox::Bubblewrap, Cgroups::default())?;
     let mut slot = Slot::start(config).await.map_err(failed)?;
-    let at = work.join("root");
-    std::fs::create_dir_all(&at).map_err(|error| BenchError::new("creating an input root", &error))?;
+    std::fs::create_dir_all(folder.join("work/root"))
+        .map_err(|error| BenchError::new("creating an input root", &error))?;
     let mut times = [Vec::new(), Vec::new()];
     for _ in 0..TIMES * 2 {
         for (image, times) in [None, Some(image.root())].into_iter().zip(&mut times) {
-            let run = Run {
-                argv: vec!["/bin/true".to_owned()],
-                env: Vec::new(),
-                cwd: PathBuf::new(),
-                root: at.clone(),
-                root_is_input: false,
-                image,
-                devices: Vec::new(),
-                shares_network: false,
-                timeout: None,
-                kill_grace: Duration::ZERO,
-                stdout: folder.join("stdout"),
-                stderr: folder.join("stderr"),
-                output_bytes_max: 1 << 20,
-                memory_bytes_max: None,
-                limits: Limits::default(),
-            };
+            let run = Run { image, ..slots::run(vec!["/bin/true".to_owned()], folder) };
             let begun = Instant::now();
             slot.run(run).await.map_err(failed)?.finish().await.map_err(failed)?;
             times.push(millis(begun.elapsed()));

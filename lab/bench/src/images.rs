@@ -140,7 +140,7 @@ async fn cache() -> Result<Figures, BenchError> {
     let (count, layers, bytes) = CACHE;
     let first = ImageBlobs::make(layers, bytes, "cache-first")?;
     first.upload(&remote).await?;
-    // It reads a file of its image again and again, while all others come and go.
+    // It reads a file of its image again and again, while actions run in the other images.
     let script = "n=0; while [ $n -lt 600 ]; do cat /marks/cache-first-0 >/dev/null || exit 7; sleep 1; n=$((n+1)); done";
     let held = {
         let (remote, script) = (remote.clone(), script.to_owned());

@@ -52,6 +52,7 @@ mod scheduling;
 mod sharing;
 mod shell;
 mod sizing;
+mod slots;
 mod stability;
 mod statistics;
 mod tail;
@@ -105,7 +106,7 @@ enum BenchCommand {
     Farm(FarmArgs),
     /// Benchmark actions in container images: their first start, later ones, and the disk that images take
     Images(ImagesArgs),
-    /// Measure how far measured times can be trusted on this machine, and how many measurements it can bear at a time
+    /// Measure how far measured times can be trusted on this machine, and how many measurements at a time do not disturb each other
     Stability(StabilityArgs),
     /// Compare the cost of builds and actions with a file of expected figures, and fail if it grew
     Guard(GuardArgs),

@@ -1,7 +1,7 @@
 //! `forebay bench stability`: how far measured times of programs can be trusted on this machine (thesis on load balancing in
 //! evaluation systems, chapter 2).
 
-mod slots;
+mod setups;
 mod workloads;
 
 use std::{path::Path, sync::Arc};
@@ -19,7 +19,7 @@ use crate::{
     progress::say,
     report::{BenchReport, processors},
 };
-use slots::{Measured, Setup, Times};
+use setups::{Measured, Setup, Times};
 use workloads::Workload;
 
 /// Processor time of one run, in microseconds, that workloads are adjusted to.
@@ -50,7 +50,7 @@ pub(crate) struct StabilityArgs {
 enum Part {
     /// Kinds of isolation compared with none
     Setups,
-    /// Several programs at a time compared with one, and the number that this machine can bear
+    /// Several programs at a time compared with one, and the number that do not disturb each other
     Parallel,
     /// How often a slowdown of 3 % is found, and how often one is reported that is not there
     Detection,
@@ -196,7 +196,7 @@ async fn setups(
 async fn parallel(folder: &Path, workloads: &[Workload], runs: usize) -> Result<Figures, BenchError> {
     let mut figures = Figures::default();
     let most = processors() * 2;
-    let mut bearable = most;
+    let mut undisturbed = most;
     for workload in workloads {
         say(&format!("measuring {} beside others like it", workload.name));
         let mut alone: Option<Sample> = None;
@@ -209,7 +209,7 @@ async fn parallel(folder: &Path, workloads: &[Workload], runs: usize) -> Result<
                 compared.stability == Stability::LessStable || ratio > DISTURBED
             });
             if is_disturbed {
-                bearable = bearable.min(count.saturating_sub(1));
+                undisturbed = undisturbed.min(count.saturating_sub(1));
             }
             let mut part = Figures::default();
             part.lines.push(format!(
@@ -227,7 +227,12 @@ async fn parallel(folder: &Path, workloads: &[Workload], runs: usize) -> Result<
             alone.get_or_insert(cpu);
         }
     }
-    figures.figure("measure_slots", "measurements that it can bear at a time", bearable.max(1) as u64, "");
+    figures.figure(
+        "measure_slots",
+        "measurements that do not disturb each other",
+        undisturbed.max(1) as u64,
+        "",
+    );
     Ok(figures)
 }
 

@@ -55,7 +55,11 @@ impl ExceededLimit {
         };
         match ended.cause {
             Cause::Ended | Cause::Killed | Cause::OutOfMemory => None,
-            Cause::Deadline => broken(Limit::Wall, millis(ended.wall), None),
+            // The kill may come within the millisecond that was still allowed.
+            Cause::Deadline => {
+                let over = limits.wall_ms.map_or(0, |allowed| allowed.saturating_add(1));
+                broken(Limit::Wall, millis(ended.wall).max(over), None)
+            }
             Cause::OutputTooLarge(stream, written) => broken(Limit::Output, written, Some(stream)),
             Cause::OverLimit(Over { limit, allowed, used }) => {
                 let limit = match limit {

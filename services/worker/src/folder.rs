@@ -393,7 +393,7 @@ mod tests {
         let worker = WorkerFolder::create(data.path(), "w").unwrap();
         let first = worker.run_folder(0).unwrap();
         fs::write(first.build.join("secret"), "of another group").unwrap();
-        // Root can do anything but unmount what it is not told about: a mount cannot be removed.
+        // Even root cannot remove a mount.
         let held = first.build.join("held");
         fs::create_dir(&held).unwrap();
         let none: Option<&str> = None;

@@ -101,8 +101,6 @@ impl Downloader {
 
     /// Requests `url` and returns the response, whatever its status, after redirects.
     ///
-    /// # Errors
-    ///
     /// Fails if there is no response, or if its host may not be connected to.
     pub async fn respond(
         &self,

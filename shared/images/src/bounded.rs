@@ -1,22 +1,21 @@
 //! The content of a layer: decompressed, counted, and hashed.
 
 use std::{
-    io::{self, BufReader, Read},
+    io::{self, Read},
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
 };
 
+use archives::{DecompressError, decompress};
 use bytes::{Buf as _, Bytes};
-use flate2::read::MultiGzDecoder;
 use model::Digest;
 use sha2::{Digest as _, Sha256};
 use tokio::sync::mpsc;
 
 use crate::error::ImageError;
 
-const BUFFER: usize = 256 << 10;
 /// Maximum bytes that a compressed byte may become, and the size from which this is checked: text and zeros of real images
 /// become at most a tenth of that.
 const RATIO_MAX: u64 = 200;
@@ -71,34 +70,18 @@ pub(crate) struct Bounded {
 impl Bounded {
     /// The content of a layer of `compressed` bytes, of which `most` bytes may be unpacked.
     pub(crate) fn new(
-        mut pieces: Pieces,
+        pieces: Pieces,
         wanted: Digest,
         compressed: u64,
         most: u64,
     ) -> Result<Self, ImageError> {
         let broken = Arc::clone(&pieces.broken);
-        let mut start = [0_u8; 6];
-        let mut filled = 0;
-        let unreadable = |error: io::Error| ImageError::file("reading a layer from the store", error);
-        while let Some(room) = start.get_mut(filled..).filter(|room| !room.is_empty()) {
-            match pieces.read(room).map_err(unreadable)? {
-                0 => break,
-                count => filled += count,
+        let content = decompress(pieces).map_err(|error| match error {
+            DecompressError::Unreadable(error) => ImageError::file("reading a layer from the store", error),
+            DecompressError::Unsupported => {
+                ImageError::Invalid(format!("a layer cannot be unpacked: {error}"))
             }
-        }
-        let begin = io::Cursor::new(start.get(..filled).unwrap_or_default().to_vec());
-        let file = BufReader::with_capacity(BUFFER, Read::chain(begin, pieces));
-        let content: Box<dyn Read> = match start {
-            [0x1f, 0x8b, ..] => Box::new(MultiGzDecoder::new(file)),
-            [0x28, 0xb5, 0x2f, 0xfd, ..] => {
-                Box::new(zstd::stream::read::Decoder::with_buffer(file).map_err(unreadable)?)
-            }
-            [0xfd, b'7', b'z', b'X', b'Z', _] | [b'B', b'Z', b'h', ..] => {
-                let why = "a layer is compressed with xz or bzip2, expected gzip, zstd or none";
-                return Err(ImageError::Invalid(why.to_owned()));
-            }
-            _ => Box::new(file),
-        };
+        })?;
         let of_ratio = compressed.saturating_mul(RATIO_MAX).max(RATIO_FROM);
         Ok(Self {
             content,

@@ -1,4 +1,4 @@
-//! The challenge of a registry that wants to know who asks (RFC 9110, section 11.6.1).
+//! The challenge of a registry that wants credentials (RFC 9110, section 11.6.1).
 
 use download::HeaderValue;
 

@@ -98,7 +98,7 @@ impl Image {
             Files::Folder(folder) => (folder.clone(), Vec::new()),
         };
         let keep: Arc<dyn Any + Send + Sync> = Arc::clone(self) as _;
-        ImageRoot { id: self.digest.to_string(), at, lower, user: None, keep }
+        ImageRoot { id: self.digest.to_string(), at, lower, keep }
     }
 }
 
@@ -111,8 +111,6 @@ impl std::fmt::Debug for Images {
 impl Images {
     /// Opens the images in `folder`. Layers take at most `bytes_max` bytes, without those
     /// in use. `may_overlay`: whether this machine mounts overlays.
-    ///
-    /// # Errors
     ///
     /// Fails if the folder cannot be written.
     pub fn open(
@@ -168,8 +166,6 @@ impl Images {
 
     /// Removes all layers that nothing uses. Returns how many.
     ///
-    /// # Errors
-    ///
     /// Fails if the folder cannot be read or changed.
     pub async fn remove_unused(&self) -> Result<u64, ImageError> {
         self.evict(0).await
@@ -182,19 +178,8 @@ impl Images {
         spawn_blocking(evict).await.map_err(joined)?
     }
 
-    /// Bytes of all unpacked layers.
-    ///
-    /// # Errors
-    ///
-    /// Fails if the folder cannot be read.
-    pub fn bytes(&self) -> Result<u64, ImageError> {
-        self.parts.caches().map(Cache::bytes).sum()
-    }
-
-    /// Fetches and unpacks what this machine does not have of an image. Each layer is fetched once, however many want it, also
+    /// Fetches and unpacks what this machine does not have of an image. Each layer is fetched once, for all callers, also
     /// in several processes. `progress` is informed.
-    ///
-    /// # Errors
     ///
     /// Fails if a part cannot be fetched, or if the image is invalid or too large.
     pub async fn get(&self, image: &PinnedImage, progress: &PullProgress) -> Result<Arc<Image>, ImageError> {
@@ -328,7 +313,7 @@ impl Images {
         let made = spawn_blocking(move || parts.layers.make(&id)).await.map_err(joined)??;
         let Ok(making) = made else { return Ok(()) };
         let blob = layer.blob();
-        progress.expect(blob.size);
+        progress.announce(blob.size);
         let begun = tokio::time::Instant::now();
         if !self.parts.cas.contains(&blob).await.map_err(ImageError::Store)? {
             let count = |bytes| progress.add(bytes);

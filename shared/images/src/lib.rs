@@ -12,7 +12,6 @@ mod bounded;
 mod cache;
 mod challenge;
 mod error;
-mod headers;
 mod images;
 mod manifest;
 mod merge;

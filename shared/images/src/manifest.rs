@@ -22,8 +22,6 @@ const LAYERS_MAX: usize = 500;
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Descriptor {
-    #[serde(default)]
-    pub(crate) media_type: String,
     digest: Digest,
     size: u64,
     #[serde(default)]
@@ -126,14 +124,6 @@ fn architecture() -> &'static str {
 pub struct ImageConfig {
     /// Its environment variables. Those of a command come before them.
     pub env: Vec<(String, String)>,
-    /// Its user, such as `1000`, `1000:1000` or `builder`; empty if it names none.
-    pub user: String,
-    /// Its working directory; empty if it names none.
-    pub working_dir: String,
-    /// Program and first arguments of a service.
-    pub entrypoint: Vec<String>,
-    /// Further arguments of a service, or its whole command without `entrypoint`.
-    pub command: Vec<String>,
 }
 
 /// The configuration and the digests of the uncompressed layers, lowest first.
@@ -142,10 +132,6 @@ pub(crate) fn read_config(content: &[u8], layers: usize) -> Result<(ImageConfig,
     #[serde(rename_all = "PascalCase", default)]
     struct Inner {
         env: Option<Vec<String>>,
-        user: Option<String>,
-        working_dir: Option<String>,
-        entrypoint: Option<Vec<String>>,
-        cmd: Option<Vec<String>>,
     }
     #[derive(Deserialize)]
     struct RootFs {
@@ -170,14 +156,8 @@ pub(crate) fn read_config(content: &[u8], layers: usize) -> Result<(ImageConfig,
         let is_valid = !name.is_empty() && !text.contains('\0');
         is_valid.then(|| (name.to_owned(), value.to_owned()))
     };
-    let config = ImageConfig {
-        env: inner.env.unwrap_or_default().into_iter().filter_map(pair).collect(),
-        user: inner.user.unwrap_or_default(),
-        working_dir: inner.working_dir.unwrap_or_default(),
-        entrypoint: inner.entrypoint.unwrap_or_default(),
-        command: inner.cmd.unwrap_or_default(),
-    };
-    Ok((config, diff_ids))
+    let env = inner.env.unwrap_or_default().into_iter().filter_map(pair).collect();
+    Ok((ImageConfig { env }, diff_ids))
 }
 
 #[cfg(test)]
@@ -238,7 +218,7 @@ mod tests {
         let (config, layers) = read_config(content.as_bytes(), 1).unwrap();
         let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
         assert_eq!(config.env, [pair("A", "1"), pair("B", "")]);
-        assert_eq!((config.user.as_str(), layers.len(), config.entrypoint), ("7", 1, vec!["/e".to_owned()]));
+        assert_eq!(layers.len(), 1);
         assert!(read_config(content.as_bytes(), 2).unwrap_err().to_string().contains("its manifest 2"));
         let bare = r#"{"rootfs":{"diff_ids":[]}}"#;
         assert_eq!(read_config(bare.as_bytes(), 0).unwrap().0, ImageConfig::default());

@@ -15,7 +15,7 @@ impl PullProgress {
         (self.expected.load(Ordering::Relaxed), self.fetched.load(Ordering::Relaxed))
     }
 
-    pub(crate) fn expect(&self, bytes: u64) {
+    pub(crate) fn announce(&self, bytes: u64) {
         self.expected.fetch_add(bytes, Ordering::Relaxed);
     }
 

@@ -1,6 +1,6 @@
 //! Reads images from registries (OCI Distribution Specification 1.1, "Pull").
 
-use std::{collections::HashMap, fs, io, path::Path, sync::Arc, time::Duration};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use bytes::Bytes;
@@ -82,8 +82,6 @@ impl Registries {
 
     /// The manifest or index of an image, checked against its digest if the name has one, and stored.
     ///
-    /// # Errors
-    ///
     /// Fails if the settings do not allow the image, or no registry gives it.
     pub async fn manifest(&self, image: &ImageReference, cas: &Cas) -> Result<BlobDigest, ImageError> {
         self.check_allowed(image)?;
@@ -109,8 +107,6 @@ impl Registries {
     }
 
     /// Copies a blob of an image to the store, which checks its digest. `progress` gets the number of bytes of each piece.
-    ///
-    /// # Errors
     ///
     /// Fails if the settings do not allow the image, no registry gives the blob, or the store does not take it.
     pub(crate) async fn blob(
@@ -164,8 +160,6 @@ impl Registries {
     }
 
     /// Whether the settings allow an image.
-    ///
-    /// # Errors
     ///
     /// Fails if they do not, and says which setting.
     pub fn check_allowed(&self, image: &ImageReference) -> Result<(), ImageError> {
@@ -245,7 +239,7 @@ impl Registries {
         headers: &HeaderMap,
     ) -> Result<Token, ImageError> {
         let host = &endpoint.host;
-        let basic = credentials(endpoint)?;
+        let basic = credentials(endpoint).await?;
         let denied =
             || ImageError::Denied { registry: host.clone(), status: StatusCode::UNAUTHORIZED.to_string() };
         let challenge = Challenge::find(headers.get_all(header::WWW_AUTHENTICATE)).ok_or_else(denied)?;
@@ -300,19 +294,15 @@ fn after(seconds: u64) -> Instant {
 }
 
 /// The header with the configured credentials of a registry.
-fn credentials(endpoint: &Endpoint<'_>) -> Result<Option<String>, ImageError> {
+async fn credentials(endpoint: &Endpoint<'_>) -> Result<Option<String>, ImageError> {
     let Some(settings) = endpoint.settings.filter(|settings| !settings.username.is_empty()) else {
         return Ok(None);
     };
-    let password = read_password(&settings.password_file);
+    let password = tokio::fs::read_to_string(&settings.password_file).await;
     let doing =
         || format!("reading the password of {} from {}", endpoint.host, settings.password_file.display());
     let password = password.map_err(|source| ImageError::file(doing(), source))?;
     Ok(Some(format!("Basic {}", STANDARD.encode(format!("{}:{}", settings.username, password.trim_end())))))
-}
-
-fn read_password(path: &Path) -> io::Result<String> {
-    if path.as_os_str().is_empty() { Ok(String::new()) } else { fs::read_to_string(path) }
 }
 
 /// The response if it is a success.
@@ -331,7 +321,7 @@ fn accepted(
     }))
 }
 
-/// The error for a response that is no success. `own` is the one for a fault of the request.
+/// The error for a response that is not a success. `own` is the one for a fault of the request.
 fn refusal(response: &Response, registry: &str, own: impl Fn() -> ImageError) -> ImageError {
     let status = response.status();
     let is_temporary = matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::REQUEST_TIMEOUT);

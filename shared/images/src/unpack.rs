@@ -8,12 +8,12 @@ use std::{
     path::{Component, Path, PathBuf},
 };
 
+use archives::EntryHeaders;
 use tar::Entry;
 
 use crate::{
     bounded::Bounded,
     error::{ImageError, shown},
-    headers::Extra,
     place::{Attributes, Place, Whiteouts},
 };
 
@@ -71,32 +71,35 @@ fn unreadable(error: &io::Error) -> ImageError {
 impl Layer {
     fn read(&mut self, archive: &mut tar::Archive<&mut Bounded>) -> Result<(), ImageError> {
         let entries = archive.entries().map_err(|error| unreadable(&error))?.raw(true);
-        let mut extra = Extra::default();
+        let mut headers = EntryHeaders::default();
         for entry in entries {
             self.unpacked.entries += 1;
             if self.unpacked.entries > ENTRIES_MAX {
                 return Err(ImageError::Invalid(format!("a layer has more than {ENTRIES_MAX} entries")));
             }
             let mut entry = entry.map_err(|error| unreadable(&error))?;
-            if !extra.read(&mut entry)? {
-                self.add(entry, std::mem::take(&mut extra))?;
+            let is_header = headers.read(&mut entry);
+            if !is_header
+                .map_err(|error| ImageError::Invalid(format!("a layer cannot be unpacked: {error}")))?
+            {
+                self.add(entry, std::mem::take(&mut headers))?;
             }
         }
         Ok(())
     }
 
-    fn add(&mut self, entry: Entry<'_, &mut Bounded>, extra: Extra) -> Result<(), ImageError> {
+    fn add(&mut self, entry: Entry<'_, &mut Bounded>, headers: EntryHeaders) -> Result<(), ImageError> {
         let header = entry.header();
-        let name = extra.path.unwrap_or_else(|| header.path_bytes().into_owned());
+        let name = headers.path.unwrap_or_else(|| header.path_bytes().into_owned());
         let path = relative(&name)?;
         let kind = header.entry_type();
         let attributes = Attributes {
             // The oldest format has no owners, and some writers leave fields empty.
-            uid: extra
+            uid: headers
                 .uid
                 .or_else(|| header.uid().ok().and_then(|uid| uid.try_into().ok()))
                 .unwrap_or_default(),
-            gid: extra
+            gid: headers
                 .gid
                 .or_else(|| header.gid().ok().and_then(|gid| gid.try_into().ok()))
                 .unwrap_or_default(),
@@ -116,7 +119,7 @@ impl Layer {
             self.unpacked.bytes += BLOCK;
             return self.place.folder(&parent, file_name, &attributes.with_mode(FOLDER_MODE), &path);
         }
-        let link = || extra.link.or_else(|| header.link_name_bytes().map(std::borrow::Cow::into_owned));
+        let link = || headers.link.or_else(|| header.link_name_bytes().map(std::borrow::Cow::into_owned));
         if kind.is_file() || kind.is_contiguous() {
             return self.file(&parent, file_name, entry, &attributes.with_mode(FILE_MODE), &path);
         }

@@ -4,8 +4,8 @@
 //! name into a tree.
 
 use std::{
-    fs::{self, File},
-    io::{self, BufReader, Read, Seek as _},
+    fs::File,
+    io::{self, Read},
     path::{Path, PathBuf},
     sync::{
         Arc,
@@ -13,11 +13,10 @@ use std::{
     },
 };
 
-use flate2::read::MultiGzDecoder;
+use archives::{DecompressError, EntryHeaders, decompress};
 use hashing::CopyError;
 use model::JobPath;
 use remote::Remote;
-use tar::EntryType;
 
 use crate::{
     blobs,
@@ -29,9 +28,6 @@ use crate::{
 
 /// Maximum number of entries of an archive.
 const ENTRIES_MAX: u64 = 1_000_000;
-/// Maximum bytes of a name or of another header that precedes an entry.
-const EXTRA_MAX: u64 = 1 << 20;
-const BUFFER: usize = 256 << 10;
 
 /// The content of the archive `from`, which is called `name`. Its files are stored in the new folder `folder`;
 /// together they may have at most `bytes_max` bytes.
@@ -92,19 +88,12 @@ struct Unpacking {
     cancelled: Arc<AtomicBool>,
 }
 
-/// Headers that precede an entry and apply to it.
-#[derive(Default)]
-struct Extra {
-    path: Option<Vec<u8>>,
-    link: Option<Vec<u8>>,
-}
-
 impl Unpacking {
     fn run(mut self, archive: &Path) -> Result<Arc<Folder>, UnpackError> {
         let mut archive = tar::Archive::new(open(archive)?);
         let entries = archive.entries().map_err(|error| UnpackError::unreadable(&error))?.raw(true);
         let mut root = Arc::default();
-        let mut extra = Extra::default();
+        let mut headers = EntryHeaders::default();
         for (count, entry) in (1..).zip(entries) {
             if self.cancelled.load(Ordering::Relaxed) {
                 return Err(UnpackError::Disk(io::ErrorKind::Interrupted.into()));
@@ -113,15 +102,10 @@ impl Unpacking {
                 return Err(UnpackError::Archive(format!("it has more than {ENTRIES_MAX} entries")));
             }
             let mut entry = entry.map_err(|error| UnpackError::unreadable(&error))?;
-            let kind = entry.header().entry_type();
-            if kind == EntryType::GNULongName {
-                extra.path = Some(trimmed(read_extra(&mut entry)?));
-            } else if kind == EntryType::GNULongLink {
-                extra.link = Some(trimmed(read_extra(&mut entry)?));
-            } else if kind == EntryType::XHeader {
-                extra.read_pax(&read_extra(&mut entry)?)?;
-            } else if kind != EntryType::XGlobalHeader {
-                self.add_entry(&mut root, &mut entry, std::mem::take(&mut extra))?;
+            let is_header =
+                headers.read(&mut entry).map_err(|error| UnpackError::Archive(error.to_string()))?;
+            if !is_header {
+                self.add_entry(&mut root, &mut entry, std::mem::take(&mut headers))?;
             }
         }
         Ok(root)
@@ -131,15 +115,15 @@ impl Unpacking {
         &mut self,
         root: &mut Arc<Folder>,
         entry: &mut tar::Entry<'_, impl Read>,
-        extra: Extra,
+        headers: EntryHeaders,
     ) -> Result<(), UnpackError> {
-        let name = extra.path.unwrap_or_else(|| entry.header().path_bytes().into_owned());
+        let name = headers.path.unwrap_or_else(|| entry.header().path_bytes().into_owned());
         let name = String::from_utf8(name).map_err(|_| UnpackError::archive("a name in it is not UTF-8"))?;
         let path =
             JobPath::parse(&name).map_err(|bad| UnpackError::Archive(format!("entry {name:?}: {bad}")))?;
         let link = || {
             let own = entry.header().link_name_bytes().map(std::borrow::Cow::into_owned);
-            let target = extra.link.clone().or(own).unwrap_or_default();
+            let target = headers.link.clone().or(own).unwrap_or_default();
             String::from_utf8(target).map_err(|_| UnpackError::archive("a target in it is not UTF-8"))
         };
         let kind = entry.header().entry_type();
@@ -192,65 +176,13 @@ impl Unpacking {
 
 /// Opens an archive, decompressing it if necessary.
 fn open(path: &Path) -> Result<Box<dyn Read>, UnpackError> {
-    let unreadable = |error: io::Error| UnpackError::unreadable(&error);
-    let mut file = fs::File::open(path).map_err(unreadable)?;
-    let mut start = [0_u8; 6];
-    let mut filled = 0;
-    while let Some(room) = start.get_mut(filled..).filter(|room| !room.is_empty()) {
-        match file.read(room).map_err(unreadable)? {
-            0 => break,
-            count => filled += count,
+    let file = File::open(path).map_err(|error| UnpackError::unreadable(&error))?;
+    decompress(file).map_err(|error| match error {
+        DecompressError::Unreadable(error) => UnpackError::unreadable(&error),
+        DecompressError::Unsupported => {
+            UnpackError::Archive(format!("{error}: run tar in a command task instead"))
         }
-    }
-    file.rewind().map_err(unreadable)?;
-    let file = BufReader::with_capacity(BUFFER, file);
-    match start {
-        [0x1f, 0x8b, ..] => Ok(Box::new(MultiGzDecoder::new(file))),
-        [0x28, 0xb5, 0x2f, 0xfd, ..] => {
-            Ok(Box::new(zstd::stream::read::Decoder::with_buffer(file).map_err(unreadable)?))
-        }
-        [0xfd, b'7', b'z', b'X', b'Z', _] | [b'B', b'Z', b'h', ..] => Err(UnpackError::archive(
-            "it is compressed with xz or bzip2, expected gzip, zstd or none: run tar in a command task instead",
-        )),
-        _ => Ok(Box::new(file)),
-    }
-}
-
-/// The content of an entry that describes the next one.
-fn read_extra(entry: &mut impl Read) -> Result<Vec<u8>, UnpackError> {
-    let mut content = Vec::new();
-    entry.take(EXTRA_MAX + 1).read_to_end(&mut content).map_err(|error| UnpackError::unreadable(&error))?;
-    if content.len() as u64 > EXTRA_MAX {
-        Err(UnpackError::archive("a name in it is too long"))
-    } else {
-        Ok(content)
-    }
-}
-
-fn trimmed(mut name: Vec<u8>) -> Vec<u8> {
-    while name.last() == Some(&0) {
-        name.pop();
-    }
-    name
-}
-
-impl Extra {
-    /// Parses repeated records `LENGTH KEY=VALUE\n`.
-    fn read_pax(&mut self, records: &[u8]) -> Result<(), UnpackError> {
-        for record in tar::PaxExtensions::new(records) {
-            let record = record.map_err(|error| UnpackError::unreadable(&error))?;
-            match record.key_bytes() {
-                b"path" => self.path = Some(record.value_bytes().to_vec()),
-                b"linkpath" => self.link = Some(record.value_bytes().to_vec()),
-                b"size" => return Err(UnpackError::archive("a file in it is larger than 8 GiB")),
-                key if key.starts_with(b"GNU.sparse.") => {
-                    return Err(UnpackError::archive("it has sparse files: pack it without --sparse"));
-                }
-                _ => {}
-            }
-        }
-        Ok(())
-    }
+    })
 }
 
 /// A symlink whose target does not leave the archive.

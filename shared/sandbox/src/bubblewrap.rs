@@ -198,9 +198,6 @@ impl Bubblewrap {
             self.put_devices(&mut call, fs::symlink_metadata(alone.root.join("tmp")).is_err(), false);
             "/"
         } else if let Some(image) = alone.image {
-            if let Some(User { uid, gid }) = image.user {
-                put(&mut call, &["--uid", &uid.to_string(), "--gid", &gid.to_string()]);
-            }
             put_image(&mut call, &image.at, alone.network);
             self.put_devices(&mut call, true, false);
             put(&mut call, &["--tmpfs", INSIDE]);

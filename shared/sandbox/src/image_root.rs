@@ -5,8 +5,6 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use shim::User;
-
 /// The files of an image, as the root of a sandbox. They have empty folders for what is mounted there.
 #[derive(Clone)]
 pub struct ImageRoot {
@@ -16,15 +14,12 @@ pub struct ImageRoot {
     pub at: PathBuf,
     /// Folders that are mounted as overlay, the topmost first; empty if `at` has the files.
     pub lower: Vec<PathBuf>,
-    /// The user that the command has inside; `None` for that of the slot. Another one has a sandbox for each command, and is
-    /// the same user outside.
-    pub user: Option<User>,
     /// Keeps the files while a sandbox uses them.
     pub keep: Arc<dyn Any + Send + Sync>,
 }
 
 impl fmt::Debug for ImageRoot {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ImageRoot").field("id", &self.id).field("user", &self.user).finish_non_exhaustive()
+        f.debug_struct("ImageRoot").field("id", &self.id).finish_non_exhaustive()
     }
 }

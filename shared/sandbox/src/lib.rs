@@ -19,7 +19,7 @@
 //!   `/dev/shm` and `/dev/mqueue`, and checks for other remains: System V IPC objects and sockets that are not
 //!   fully closed. If there are any, the sandbox is discarded and the next command gets a new one.
 //! * *Alone*: bubblewrap is started for each command. This is for commands with their input root as `/`
-//!   ([`Run::root_is_input`]), with another user inside ([`ImageRoot::user`]), with devices or with the network of the host, and for an executor that is not root: its commands run as the same user, so only a
+//!   ([`Run::root_is_input`]), with devices or with the network of the host, and for an executor that is not root: its commands run as the same user, so only a
 //!   separate mount restricts a command to its input root.
 //!
 //! A command may have an image ([`Run::image`]): it sees the files of the image, read-only, and nothing of the host but

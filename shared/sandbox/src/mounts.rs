@@ -10,8 +10,6 @@ use crate::error::SandboxError;
 /// Whether slots can mount images as overlay with layers in `folder`: containers may not be allowed to, and not all file
 /// systems can be layers. `program` is that of the slots.
 ///
-/// # Errors
-///
 /// Fails if `folder` cannot be written.
 pub async fn mounts_overlays(program: &Path, folder: &Path) -> Result<bool, SandboxError> {
     let probe = folder.join(format!("overlay-{}", std::process::id()));

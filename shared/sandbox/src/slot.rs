@@ -223,8 +223,7 @@ impl Slot {
 
     /// A kept sandbox has nothing of the host that later commands must not have.
     fn way(&self, run: &Run) -> Way {
-        let has_user = run.image.as_ref().is_some_and(|image| image.user.is_some());
-        if run.root_is_input || run.shares_network || !run.devices.is_empty() || has_user {
+        if run.root_is_input || run.shares_network || !run.devices.is_empty() {
             return Way::Bare;
         }
         self.usual_way()

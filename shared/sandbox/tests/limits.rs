@@ -294,7 +294,7 @@ time.sleep(0.5)";
         for mut slot in slots(&place).await {
             let ended = place.ended(&mut slot, python(&place, program, limits)).await;
             assert_eq!((ended.cause, ended.exit_code), (Cause::Ended, 0), "{}", place.stderr());
-            let own = program.replace("time.sleep", "block = b'y' * 60_000_000\ntime.sleep");
+            let own = program.replace("time.sleep(0.5)", "block = b'y' * 60_000_000\ntime.sleep(100)");
             let ended = place.ended(&mut slot, python(&place, &own, limits)).await;
             broken(&ended, Limit::Memory);
         }

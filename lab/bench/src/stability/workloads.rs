@@ -32,7 +32,7 @@ pub(super) struct Workload {
 }
 
 impl Workload {
-    /// The programs, with an amount of work to begin with.
+    /// The programs, each with a first amount of work.
     pub(super) fn all() -> Vec<Self> {
         let of = |name, count| Self { name, count, is_python: false };
         let mut all = vec![

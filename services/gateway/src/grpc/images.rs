@@ -1,4 +1,4 @@
-//! Finds out which image a name means, so that an action runs in the same one wherever and whenever it runs.
+//! Finds out which image a name means, so that an action runs in the same image on every executor.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -10,14 +10,14 @@ use parking_lot::Mutex;
 use policy::actions::{InvalidNeed, asked_image, with_environments, with_image};
 use prost::Message as _;
 use reapi::{
-    execution::{Action, Command, Platform, platform::Property},
+    execution::{Action, Platform, platform::Property},
     status,
 };
 use tokio::{sync::Mutex as AsyncMutex, time::Instant};
 use tonic::{Code, Status};
 use tracing::warn;
 
-use super::{Core, RETRY, config::GrpcConfig, faults, validate};
+use super::{Core, RETRY, config::GrpcConfig, faults};
 
 /// Maximum number of names that are remembered.
 const KNOWN_MAX: usize = 10_000;
@@ -95,15 +95,14 @@ pub(crate) struct WithImage {
     pub(crate) image: Option<PinnedImage>,
 }
 
-/// Finds the image of an action. If the action names it by a tag, the result is another action, which names it by digest:
-/// results are cached for that one, so that a tag that moves never gives the result of an older image.
+/// Finds the image that an action with these platform properties asks for. If a tag names it, the result is another action,
+/// which names it by digest: results are cached for that action, and a moved tag never gives the result of an older image.
 pub(crate) async fn with_pinned_image(
     core: &Core,
     group: &Group,
-    digest: BlobDigest,
-    action: Action,
+    (digest, action): (BlobDigest, Action),
+    platform: Vec<(String, String)>,
 ) -> Result<WithImage, Status> {
-    let platform = platform(core, &digest, &action).await?;
     let find = |name: &str| core.config.images.environment(group, name).cloned();
     let named = with_environments(&platform, find);
     let is_named = named.is_some();
@@ -123,26 +122,6 @@ pub(crate) async fn with_pinned_image(
     let digest = core.cas.put_bytes(digest.function, content.into()).await;
     let digest = digest.map_err(|error| faults::store(&error))?;
     Ok(WithImage { digest, action, image: Some(pinned) })
-}
-
-/// The platform properties of an action, or of its command if it has none itself. Empty if the
-/// command is missing: that is reported later.
-async fn platform(
-    core: &Core,
-    digest: &BlobDigest,
-    action: &Action,
-) -> Result<Vec<(String, String)>, Status> {
-    let is_own = action.platform.as_ref().is_some_and(|platform| !platform.properties.is_empty());
-    let mut command = Command::default();
-    if !is_own
-        && let Some(of_command) = &action.command_digest
-        && let Ok(of_command) = reapi::digest::from_proto(of_command, digest.function)
-        && let Some(content) = core.cas.get(&of_command).await.map_err(|error| faults::store(&error))?
-    {
-        // A malformed command is reported later, too.
-        command = Command::decode(content).unwrap_or_default();
-    }
-    Ok(validate::platform(action.platform.as_ref(), &command))
 }
 
 fn refusal(image: &ImageReference, error: &ImageError) -> Status {

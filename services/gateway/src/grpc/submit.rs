@@ -2,16 +2,15 @@
 
 use cas::TreeCheck;
 use model::{
-    Attempt, BlobDigest, ClientTool, Execution, ExecutionId, Group, PinnedImage, PoolName, Priority,
-    SendingBuild, brief,
+    Attempt, BlobDigest, ClientTool, Execution, ExecutionId, Group, PoolName, Priority, SendingBuild, brief,
 };
 use policy::{
     Admitted, InstanceRefusal,
-    actions::{KeyedAction, action_keys, limits, read_needs},
+    actions::{AskedFor, KeyedAction, action_keys, limits, read_needs},
     requirements::POOL_PROPERTY,
 };
 use reapi::{
-    execution::{Action, ActionResult, Command, ExecuteRequest, RequestMetadata},
+    execution::{ActionResult, Command, ExecuteRequest, RequestMetadata},
     status,
 };
 use telemetry::metrics::{Counter, Label, count};
@@ -21,7 +20,7 @@ use super::{
     Core,
     accept::{Accepted, Outcome, accept_or_join},
     cached, faults,
-    images::with_pinned_image,
+    images::{WithImage, with_pinned_image},
     interest::{Invocation, Role},
     trace::CallTrace,
     validate::{self, CheckedAction},
@@ -103,29 +102,31 @@ pub(crate) async fn submit(
     let sender: Option<SendingBuild> =
         headers.get(BUILD_HEADER).and_then(|value| value.to_str().ok()?.parse().ok());
     let admitted = admit(core, headers, instance, asked, sender.as_ref()).await?;
-    let (action, message, image) = read_action(core, &admitted.group, action).await?;
-    let may_be_cached = !request.skip_cache_lookup && !message.as_ref().is_some_and(validate::refuses_cache);
+    let found = read_action(core, &admitted.group, action).await?;
+    let may_be_cached =
+        !request.skip_cache_lookup && !found.as_ref().is_some_and(|it| validate::refuses_cache(&it.action));
     // An action with a cached result needs no inputs, not even the action itself.
-    if may_be_cached && let Some(result) = cached::look_up(core, instance, &action).await? {
-        count(Counter::ActionsCached, &[], 1);
-        return Ok(Submitted::Cached(Box::new(result)));
+    let digest = found.as_ref().map_or(action, |found| found.digest);
+    if may_be_cached && let Some(cached) = look_up(core, instance, &digest).await? {
+        return Ok(cached);
     }
-    let Some(message) = message else { return Ok(refuse_missing(&[action])) };
-    let checked = validate::check_action(&action, &message, core.config.timeouts)?;
+    let Some(found) = found else { return Ok(refuse_missing(&[action])) };
+    let checked = validate::check_action(&found.digest, &found.action, core.config.timeouts)?;
     let command = match check_inputs(core, &checked).await? {
         Ok(command) => command,
         Err(missing) => return Ok(refuse_missing(&missing)),
     };
+    let found = with_platform_of(core, &admitted.group, found, &command).await?;
+    if found.digest != digest
+        && may_be_cached
+        && let Some(cached) = look_up(core, instance, &found.digest).await?
+    {
+        return Ok(cached);
+    }
+    let WithImage { digest: action, action: message, image } = found;
     let environment: Vec<(String, String)> = validate::environment(&command);
-    let platform = validate::platform(checked.platform.as_ref(), &command);
-    let asked = read_needs(&platform, &environment).map_err(|invalid| {
-        refused("invalid");
-        Status::invalid_argument(invalid.to_string())
-    })?;
-    limits::check(&asked.limits, &core.config.limits).map_err(|too_high| {
-        refused("limits");
-        Status::failed_precondition(too_high.to_string())
-    })?;
+    let platform = validate::platform(message.platform.as_ref(), &command);
+    let asked = read_asked(core, &platform, &environment)?;
     let placed = with_pool(&asked.platform, admitted.pool.as_ref());
     let requirements = core.pools.admit(&placed, &asked.needs).await.inspect_err(|_| refused("no pool"))?;
     let client = client(&reapi::metadata::request_metadata(headers));
@@ -166,24 +167,63 @@ pub(crate) async fn submit(
     };
     Ok(match accept_or_join(core, execution, &role, may_be_cached).await? {
         Outcome::Accepted(accepted) => Submitted::Accepted(accepted),
-        Outcome::Cached(result) => {
-            count(Counter::ActionsCached, &[], 1);
-            Submitted::Cached(result)
-        }
+        Outcome::Cached(result) => answered(result),
     })
 }
 
-/// The action that a request means, if it is stored, with its image.
-async fn read_action(
+/// The answer from the action cache, if there is one.
+async fn look_up(core: &Core, instance: &str, action: &BlobDigest) -> Result<Option<Submitted>, Status> {
+    let result = cached::look_up(core, instance, action).await?;
+    Ok(result.map(|result| answered(Box::new(result))))
+}
+
+/// An answer from the action cache, which is counted.
+fn answered(result: Box<ActionResult>) -> Submitted {
+    count(Counter::ActionsCached, &[], 1);
+    Submitted::Cached(result)
+}
+
+/// What an action asks for, within the limits of this gateway.
+fn read_asked(
+    core: &Core,
+    platform: &[(String, String)],
+    environment: &[(String, String)],
+) -> Result<AskedFor, Status> {
+    let asked = read_needs(platform, environment).map_err(|invalid| {
+        refused("invalid");
+        Status::invalid_argument(invalid.to_string())
+    })?;
+    limits::check(&asked.limits, &core.config.limits).map_err(|too_high| {
+        refused("limits");
+        Status::failed_precondition(too_high.to_string())
+    })?;
+    Ok(asked)
+}
+
+/// The action with this digest, if it is stored, with the image that its own platform asks for.
+async fn read_action(core: &Core, group: &Group, digest: BlobDigest) -> Result<Option<WithImage>, Status> {
+    let content = core.cas.get(&digest).await.map_err(|error| faults::store(&error))?;
+    let Some(content) = content else { return Ok(None) };
+    let action = validate::decode_action(&digest, &content)?;
+    let platform = validate::platform(action.platform.as_ref(), &Command::default());
+    let found = with_pinned_image(core, group, (digest, action), platform).await;
+    found.map(Some).inspect_err(|_| refused("image"))
+}
+
+/// The same action with the image that the platform of its command asks for: clients of 2.1 set only that.
+async fn with_platform_of(
     core: &Core,
     group: &Group,
-    digest: BlobDigest,
-) -> Result<(BlobDigest, Option<Action>, Option<PinnedImage>), Status> {
-    let content = core.cas.get(&digest).await.map_err(|error| faults::store(&error))?;
-    let Some(content) = content else { return Ok((digest, None, None)) };
-    let action = validate::decode_action(&digest, &content)?;
-    let found = with_pinned_image(core, group, digest, action).await.inspect_err(|_| refused("image"))?;
-    Ok((found.digest, Some(found.action), found.image))
+    found: WithImage,
+    command: &Command,
+) -> Result<WithImage, Status> {
+    let is_own = found.action.platform.as_ref().is_some_and(|platform| !platform.properties.is_empty());
+    if is_own {
+        return Ok(found);
+    }
+    let platform = validate::platform(None, command);
+    let found = with_pinned_image(core, group, (found.digest, found.action), platform).await;
+    found.inspect_err(|_| refused("image"))
 }
 
 /// Checks the command and the input tree. Returns the command, or all missing blobs.

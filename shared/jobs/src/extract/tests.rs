@@ -1,6 +1,6 @@
-use std::{collections::BTreeMap, io::Write as _};
+use std::{collections::BTreeMap, fs, io::Write as _};
 
-use tar::{Builder, Header};
+use tar::{Builder, EntryType, Header};
 
 use super::*;
 

@@ -23,8 +23,6 @@ fn asks(name: &str, value: &str) -> Option<Result<ImageReference, ParseImageErro
 
 /// The image that an action with these properties asks for.
 ///
-/// # Errors
-///
 /// Fails if the value names no image, or if there are two different ones.
 pub fn asked_image(platform: &[(String, String)]) -> Result<Option<ImageReference>, InvalidNeed> {
     let mut found: Option<ImageReference> = None;
@@ -42,7 +40,7 @@ pub fn asked_image(platform: &[(String, String)]) -> Result<Option<ImageReferenc
 }
 
 /// The property that asks for an image by the name of an environment.
-pub const ENVIRONMENT_PROPERTY: &str = "env";
+const ENVIRONMENT_PROPERTY: &str = "env";
 
 /// The same properties with the image of each environment that `find` knows in place of its name; `None` if there is no such
 /// environment. Other values of `env` stay ordinary properties.
@@ -100,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn an_image_is_one_requirement_whichever_it_is() {
+    fn every_image_is_the_same_requirement() {
         let required = |name: &str, value: &str| requirement(name.to_owned(), value.to_owned());
         let on = Some(("images".to_owned(), "on".to_owned()));
         assert_eq!(required("container-image", "docker://debian:12"), on);

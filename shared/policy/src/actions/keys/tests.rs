@@ -11,6 +11,7 @@ struct Parts {
     arguments: Vec<String>,
     environment: Vec<(String, String)>,
     platform: Vec<(String, String)>,
+    image: Option<BlobDigest>,
     outputs: [Vec<String>; 3],
     target: String,
     mnemonic: String,
@@ -28,6 +29,7 @@ fn compile() -> Parts {
         arguments: ["/usr/bin/cc", "-c", "a.c"].map(str::to_owned).to_vec(),
         environment: Vec::new(),
         platform: pairs(&[("OSFamily", "linux"), ("Arch", "arm64")]),
+        image: None,
         outputs: [vec!["out/a.o".into(), "out/a.d".into()], Vec::new(), Vec::new()],
         target: "//a:a".into(),
         mnemonic: "CppCompile".into(),
@@ -48,12 +50,23 @@ impl Parts {
             arguments: &self.arguments,
             environment: &self.environment,
             platform: &self.platform,
-            image: None,
+            image: self.image.as_ref(),
             outputs: [paths, files, directories],
             target: &self.target,
             mnemonic: &self.mnemonic,
         })
     }
+}
+
+#[test]
+fn an_action_without_a_warm_output_is_warm_where_its_image_is() {
+    let in_image = |name: &str, image: &str| {
+        let outputs = [vec![name.to_owned()], Vec::new(), Vec::new()];
+        Parts { image: Some(digest(image)), outputs, target: name.to_owned(), ..compile() }.keys().affinity
+    };
+    let (one, two) = (in_image("a", "debian"), in_image("b", "debian"));
+    assert_eq!((one.len(), one.last()), (compile().keys().affinity.len() + 1, two.last()));
+    assert_ne!(one.last(), in_image("a", "alpine").last());
 }
 
 /// Which of both kinds of keys of a compilation stay the same under `change`, in their order.

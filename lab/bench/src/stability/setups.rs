@@ -7,13 +7,10 @@ use std::{
 };
 
 use images::Image;
-use sandbox::{Bubblewrap, Cgroups, Limits, Outcome, Parent, Run, Sandbox, Slot, SlotConfig, User};
+use sandbox::{Cgroups, Outcome, Parent, Run, Sandbox, Slot};
 
 use super::workloads::{Workload, install};
-use crate::error::BenchError;
-
-/// The user of the programs.
-const NOBODY: u32 = 65534;
+use crate::{error::BenchError, slots};
 
 /// How a program is isolated from the machine and from others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -94,18 +91,11 @@ impl Measured {
         image: Option<&Arc<Image>>,
     ) -> Result<Self, BenchError> {
         let folder = folder.join(format!("{setup:?}-{number}"));
-        let program =
-            std::env::current_exe().map_err(|error| BenchError::new("finding this program", &error))?;
-        let config = SlotConfig {
-            name: format!("stability-{}-{setup:?}-{number}", std::process::id()),
-            program,
-            work: folder.join("work"),
-            sandbox: if setup == Setup::None { Sandbox::None } else { Sandbox::Bubblewrap },
-            bubblewrap: Bubblewrap::default(),
-            user: nix::unistd::geteuid().is_root().then_some(User { uid: NOBODY, gid: NOBODY }),
-            processes_max: None,
-            cgroups: if setup.has_group() { Cgroups::detect(&Parent::default()) } else { Cgroups::default() },
-        };
+        let name = format!("stability-{}-{setup:?}-{number}", std::process::id());
+        let sandbox = if setup == Setup::None { Sandbox::None } else { Sandbox::Bubblewrap };
+        let cgroups =
+            if setup.has_group() { Cgroups::detect(&Parent::default()) } else { Cgroups::default() };
+        let config = slots::config(name, &folder, sandbox, cgroups)?;
         let slot = Slot::start(config).await.map_err(failed)?;
         install(&folder.join("work/root"))?;
         let image = image.filter(|_| setup.has_image()).cloned();
@@ -120,22 +110,10 @@ impl Measured {
             argv = pin.into_iter().chain(argv).collect();
         }
         let run = Run {
-            argv,
-            env: vec![("PATH".to_owned(), "/usr/bin:/bin".to_owned())],
-            cwd: PathBuf::new(),
-            root: self.folder.join("work/root"),
-            root_is_input: false,
             image: self.image.as_ref().map(Image::root),
-            devices: Vec::new(),
             // Such a command has a sandbox of its own.
             shares_network: self.setup == Setup::Alone,
-            timeout: None,
-            kill_grace: Duration::ZERO,
-            stdout: self.folder.join("stdout"),
-            stderr: self.folder.join("stderr"),
-            output_bytes_max: 1 << 20,
-            memory_bytes_max: None,
-            limits: Limits::default(),
+            ..slots::run(argv, &self.folder)
         };
         match self.slot.run(run).await.map_err(failed)?.finish().await.map_err(failed)? {
             Outcome::Ended(ended) if ended.exit_code == 0 => {
