@@ -31,6 +31,7 @@ use crate::{
     metadata::{Times, metadata},
     outcome::{Fault, verdict},
     progress::Progress,
+    services::ActionServices,
     shared::Shared,
     slot_threads::SlotThread,
     spec::Spec,
@@ -59,6 +60,8 @@ pub(crate) struct Left {
     pub(crate) devices: Assigned,
     /// Its image, of which no file is removed while this exists.
     pub(crate) image: Option<Arc<Image>>,
+    /// The commands that serve its command.
+    pub(crate) services: Option<ActionServices>,
     /// Its turn on the machine, which lasts until its processes are dead.
     pub(crate) turn: Option<Turn>,
 }
@@ -116,10 +119,20 @@ pub(crate) async fn execute(
     let took = |from: SystemTime, to: SystemTime| to.duration_since(from).unwrap_or_default();
     observe(Histogram::ActionFetchSeconds, &[], took(times.fetch_started, times.fetch_ended));
     crash_point(Step::ActionInputsReady);
+    let memory = memory::limit(&work.claimed, shared.settings.action_limits.memory_bytes);
+    left.services = ActionServices::prepare(shared, &spec, slot_thread, (memory, progress.pull())).await?;
     left.turn = Some(Turn::of(shared, work).await);
+    if let Some(services) = &mut left.services {
+        services.start().await?;
+    }
     let limits = limits::effective(spec.limits, spec.timeout, &shared.settings.action_limits);
-    let given = (&left.devices, left.image.as_ref());
-    let ended = command(shared, work, slot_thread, (&spec, &limits, given), root, progress).await?;
+    let given = (&left.devices, left.image.as_ref(), left.services.as_mut());
+    let mut ended = command(shared, work, slot_thread, (&spec, &limits, given), root, progress).await?;
+    let mut service_logs = Vec::new();
+    if let Some(services) = &mut left.services {
+        services.stop(&mut ended).await;
+        service_logs = services.keep_logs(shared, execution.action.function).await?;
+    }
     crash_point(Step::ActionCommandEnded);
     let in_farm = in_farm_time(clock, &ended);
     left.times.command = Some((in_farm.started_at, in_farm.ended_at));
@@ -132,15 +145,18 @@ pub(crate) async fn execute(
     let collected = shared.inputs.collect(root, &outputs, &console, execution.action.function).await;
     times.upload_ended = clock.system_time();
     observe(Histogram::ActionUploadSeconds, &[], took(times.upload_started, times.upload_ended));
-    conclude(shared, work, (&in_farm, &limits), collected, times).await
+    conclude(shared, work, (&in_farm, &limits, service_logs), collected, times).await
 }
 
-/// Runs the command until it ends.
+/// What a command gets: devices, its image, and the commands that serve it.
+type Given<'a> = (&'a Assigned, Option<&'a Arc<Image>>, Option<&'a mut ActionServices>);
+
+/// Runs the command until it ends, or until one of those that serve it fails.
 async fn command(
     shared: &Shared,
     work: &Work,
     slot_thread: &mut SlotThread,
-    (spec, limits, (devices, image)): (&Spec, &TaskLimits, (&Assigned, Option<&Arc<Image>>)),
+    (spec, limits, (devices, image, services)): (&Spec, &TaskLimits, Given<'_>),
     root: &InputRoot,
     progress: &Progress<'_>,
 ) -> Result<Ended, Fault> {
@@ -171,8 +187,19 @@ async fn command(
         limits: limits::in_sandbox(limits),
     };
     let kills = shared.oom.before();
-    let slot = slot_thread.slot().await.map_err(|error| Fault::machine(&error))?;
-    let outcome = watch(shared, work, slot, run, Outputs { stdout, stderr }, progress).await;
+    let slot = match &services {
+        None => slot_thread.slot().await,
+        Some(services) => slot_thread.slot_in(services.network()).await,
+    };
+    let slot = slot.map_err(|error| Fault::machine(&error))?;
+    let running = watch(shared, work, slot, run, Outputs { stdout, stderr }, progress);
+    let outcome = match services {
+        None => running.await,
+        Some(services) => tokio::select! {
+            outcome = running => outcome,
+            fault = services.fault() => return Err(fault),
+        },
+    };
     match outcome {
         Ok(Outcome::Ended(mut ended)) => {
             // If the command has a control group, the sandbox has already determined this.
@@ -217,7 +244,7 @@ fn in_farm_time(clock: &FarmClock, ended: &Ended) -> Ended {
 async fn conclude(
     shared: &Shared,
     work: &Work,
-    (ended, limits): (&Ended, &TaskLimits),
+    (ended, limits, service_logs): (&Ended, &TaskLimits, Vec<(String, BlobDigest)>),
     collected: Result<Collected, CollectError>,
     mut times: Times,
 ) -> Result<CopyEnd, Fault> {
@@ -247,7 +274,10 @@ async fn conclude(
         }
         crash_point(Step::ActionCached);
     }
-    let server_logs = if status.is_some() { logs(&result, execution.action.function) } else { Vec::new() };
+    let mut server_logs = service_logs;
+    if status.is_some() {
+        server_logs.extend(logs(&result, execution.action.function));
+    }
     let (code, message) = status.unwrap_or_default();
     let outcome = ExecutionOutcome {
         exit_code: Some(result.exit_code),

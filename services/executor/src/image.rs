@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use cas::Cas;
 use download::{Downloader, Reach};
 use images::{Image, ImageError, Images, PullProgress, Registries};
-use model::{Digest, Execution, ImageReference, PinnedImage};
+use model::{Execution, ImageReference};
 use sandbox::mounts_overlays;
 use service::{Context, ServiceError};
 use settings::ExecutorSettings;
@@ -38,16 +38,10 @@ pub(crate) async fn open(
     let bytes_max = of_images.bytes_max;
     let (prefetch, environments) = (of_images.prefetch, of_images.environments.clone());
     let registries = Registries::new(of_images, downloader);
-    let images =
-        Images::open(folder, bytes_max, overlays, (cas.clone(), registries.clone())).map_err(failed)?;
+    let images = Images::open(folder, bytes_max, overlays, (cas.clone(), registries)).map_err(failed)?;
     info!(overlays = images.overlays(), "actions may run in images");
     if prefetch {
-        tokio::spawn(fetch_ahead(
-            images.clone(),
-            (registries, environments),
-            cas.clone(),
-            context.stop.clone(),
-        ));
+        tokio::spawn(fetch_ahead(images.clone(), environments, context.stop.clone()));
     }
     let (maintained, stop) = (images.clone(), context.stop.clone());
     tokio::spawn(async move {
@@ -62,16 +56,11 @@ pub(crate) async fn open(
 /// Fetches the images of environments before actions ask for them.
 async fn fetch_ahead(
     images: Images,
-    (registries, environments): (Registries, BTreeMap<String, ImageReference>),
-    cas: Cas,
+    environments: BTreeMap<String, ImageReference>,
     stop: CancellationToken,
 ) {
     for (name, image) in environments {
-        let fetch = async {
-            let manifest = registries.manifest(&image, &cas).await?;
-            let reference = image.pinned(Digest::of_blob(&manifest));
-            images.get(&PinnedImage { reference, manifest }, &PullProgress::default()).await
-        };
+        let fetch = async { images.get(&images.pin(&image).await?, &PullProgress::default()).await };
         let fetched = tokio::select! {
             () = stop.cancelled() => return,
             fetched = fetch => fetched,
@@ -104,6 +93,19 @@ pub(crate) async fn get(
         observe(Histogram::ImageSeconds, &[], begun.elapsed());
     }
     Ok(Some(image))
+}
+
+/// The image with this name, fetched and unpacked.
+pub(crate) async fn named(
+    shared: &Shared,
+    reference: &ImageReference,
+    progress: &PullProgress,
+) -> Result<Arc<Image>, Fault> {
+    let Some(images) = &shared.images else {
+        return Err(Fault::precondition("this executor runs no services in images (images)".to_owned()));
+    };
+    let get = async { images.get(&images.pin(reference).await?, progress).await };
+    get.await.map_err(|error| fault(reference, &error))
 }
 
 /// Whether the image of an execution has to be fetched or unpacked first.

@@ -36,6 +36,7 @@ mod progress;
 mod room;
 mod run;
 mod sensor_readings;
+mod services;
 mod shared;
 mod slot_threads;
 mod spec;
@@ -54,7 +55,7 @@ use bus::Subject;
 use input_root::{InputRoots, InputRootsConfig, Owner};
 use invariant::Present as _;
 use model::{ExecutorId, Pool, PoolName};
-use policy::actions::{IMAGE_OFFER, network};
+use policy::actions::{IMAGE_OFFER, SERVICES_OFFER, network};
 use sensors::{MachineLock, OomKills, Sensors};
 use service::{
     Context, Ready, Running, ServiceError, StartError, host_name, report_disk, report_usage,
@@ -242,12 +243,15 @@ fn pool(settings: &ExecutorSettings) -> Result<Pool, ServiceError> {
     })
 }
 
-/// The offered platform properties, with the network and images if actions may have them.
+/// The offered platform properties, with the network, images and services if actions may have them.
 fn properties(settings: &ExecutorSettings) -> BTreeMap<String, Vec<String>> {
     let mut properties = settings.pool_properties.clone();
     // Where the input root is `/`, there is no place for an image.
     let images = settings.images.is_some() && !settings.pool_root_is_input;
-    for (offered, (name, value)) in [(settings.action_network, network::OFFER), (images, IMAGE_OFFER)] {
+    let services = settings.sandbox == SandboxKind::Bubblewrap && !settings.pool_root_is_input;
+    for (offered, (name, value)) in
+        [(settings.action_network, network::OFFER), (images, IMAGE_OFFER), (services, SERVICES_OFFER)]
+    {
         if offered {
             let values = properties.entry(name.to_owned()).or_default();
             values.retain(|other| other != value);

@@ -120,7 +120,10 @@ async fn run_in_slot(
     });
     // Otherwise processes of the command may still write to its input root.
     let has_ended = end.is_some() && !slot_thread.is_broken();
-    let is_dead = slot_thread.clean_up().await;
+    let mut is_dead = slot_thread.clean_up().await;
+    if let Some(services) = left.services {
+        is_dead &= services.end(&shared).await;
+    }
     drop(left.turn);
     let freed = freed(&shared, &work, left.devices, is_dead);
     let esu = shared.usage.end(&key);

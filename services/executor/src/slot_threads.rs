@@ -8,7 +8,9 @@ use std::time::Duration;
 use async_channel::{Receiver, Sender};
 use futures::future::LocalBoxFuture;
 use input_root::Owner;
-use sandbox::{Bubblewrap, Cgroups, Ended, Parent, Sandbox, SandboxError, Slot, SlotConfig, User};
+use sandbox::{
+    Bubblewrap, Cgroups, Ended, Parent, Sandbox, SandboxError, SharedNetwork, Slot, SlotConfig, User,
+};
 use service::ServiceError;
 use settings::{ExecutorSettings, SandboxKind, SandboxSettings};
 use tokio::sync::oneshot;
@@ -54,6 +56,8 @@ impl Drop for ThreadHandles {
 pub(crate) struct SlotThread {
     config: SlotConfig,
     slot: Option<Slot>,
+    /// The slot of an action with services, which shares a network with them.
+    beside: Option<Slot>,
     /// Whether the slot must be replaced.
     broken: bool,
     folder: PathBuf,
@@ -94,8 +98,9 @@ impl SlotThreads {
                 user: owner.map(|Owner { uid, gid }| User { uid, gid }),
                 processes_max: None,
                 cgroups: cgroups.clone(),
+                network: None,
             };
-            let thread = SlotThread { config, slot: None, broken: false, folder };
+            let thread = SlotThread { config, slot: None, beside: None, broken: false, folder };
             let (started, thread) = thread.start_thread(number, needs_alone, waiting.clone())?;
             threads.0.push(thread);
             starting.push(started);
@@ -196,6 +201,28 @@ impl SlotThread {
         Ok(self.slot.insert(slot))
     }
 
+    /// A slot for one action in a network that it shares.
+    pub(crate) async fn slot_in(&mut self, network: SharedNetwork) -> Result<&mut Slot, SandboxError> {
+        let name = format!("{}-beside", self.config.name);
+        let slot = Slot::start(SlotConfig { name, network: Some(network), ..self.config.clone() }).await?;
+        Ok(self.beside.insert(slot))
+    }
+
+    /// The configuration of the slot of a service in `work`.
+    pub(crate) fn slot_of_service(&self, service: &str, work: PathBuf, network: SharedNetwork) -> SlotConfig {
+        let name = format!("{}-{service}", self.config.name);
+        SlotConfig { name, work, network: Some(network), ..self.config.clone() }
+    }
+
+    pub(crate) fn config(&self) -> &SlotConfig {
+        &self.config
+    }
+
+    /// The folder of the slot, which its commands do not see.
+    pub(crate) fn folder(&self) -> &Path {
+        &self.folder
+    }
+
     /// Marks the slot as broken: it is replaced before the next action.
     pub(crate) fn break_slot(&mut self) {
         warn!(slot = self.config.name, "restarting a broken slot");
@@ -210,13 +237,17 @@ impl SlotThread {
     /// Called after an action, even if it was stopped: returns when none of its processes is left that could
     /// affect the next action, and whether that is certain.
     pub(crate) async fn clean_up(&mut self) -> bool {
+        let beside = match self.beside.take() {
+            Some(slot) => in_time(timeout(PATIENCE, slot.stop()).await, &self.config.name, "end"),
+            None => true,
+        };
         if let Some(slot) = &mut self.slot
             && !self.broken
             && !in_time(timeout(PATIENCE, slot.settle()).await, &self.config.name, "settle")
         {
             self.broken = true;
         }
-        !self.broken || self.end_slot().await
+        (!self.broken || self.end_slot().await) && beside
     }
 
     /// Ends the slot, if there is one, with its control groups; returns whether all of its processes are dead.

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use cas::Cas;
-use model::{BlobDigest, Execution, TaskLimits};
-use policy::actions::{limits, network};
+use model::{BlobDigest, Execution, ServiceRequest, TaskLimits};
+use policy::actions::{asked_services, limits, network};
 use prost::Message as _;
 use reapi::execution::{Action, Command, Platform};
 
@@ -20,6 +20,8 @@ pub(crate) struct Spec {
     pub(crate) limits: TaskLimits,
     /// Whether it asks for the network of the machine.
     pub(crate) network: bool,
+    /// Commands that serve its command while it runs.
+    pub(crate) services: Vec<ServiceRequest>,
 }
 
 impl Spec {
@@ -46,8 +48,10 @@ impl Spec {
         let platform = platform(action.platform.as_ref(), &command);
         let limits = limits::read(&platform);
         let limits = limits.map_err(|invalid| Fault::invalid(invalid.to_string()))?;
+        let services = asked_services(&platform).map_err(|invalid| Fault::invalid(invalid.to_string()))?;
         let timeout = Duration::from_millis(execution.timeout_ms);
-        Ok(Self { command, input_root, timeout, limits, network: network::is_asked(&platform) })
+        let network = network::is_asked(&platform);
+        Ok(Self { command, input_root, timeout, limits, network, services })
     }
 
     /// The environment variables as pairs.

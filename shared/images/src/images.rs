@@ -12,7 +12,7 @@ use std::{
 use bytes::Bytes;
 use cas::Cas;
 use futures::{FutureExt as _, StreamExt as _, TryStreamExt as _, stream};
-use model::{BlobDigest, Digest, PinnedImage};
+use model::{BlobDigest, Digest, ImageReference, PinnedImage};
 use parking_lot::Mutex;
 use sandbox::ImageRoot;
 use tokio::{
@@ -176,6 +176,13 @@ impl Images {
         let parts = Arc::clone(&self.parts);
         let evict = move || parts.caches().map(|cache| cache.evict(most)).sum::<Result<u64, _>>();
         spawn_blocking(evict).await.map_err(joined)?
+    }
+
+    /// What a name means now. A name with a digest is looked for in the store first.
+    ///
+    /// Fails if the registry is not allowed or does not answer.
+    pub async fn pin(&self, image: &ImageReference) -> Result<PinnedImage, ImageError> {
+        self.parts.registries.pin(image, &self.parts.cas).await
     }
 
     /// Fetches and unpacks what this machine does not have of an image. Each layer is fetched once, for all callers, also

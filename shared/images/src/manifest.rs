@@ -124,6 +124,8 @@ fn architecture() -> &'static str {
 pub struct ImageConfig {
     /// Its environment variables. Those of a command come before them.
     pub env: Vec<(String, String)>,
+    /// The program and arguments of a service without a command: its entry point, then its usual arguments.
+    pub command: Vec<String>,
 }
 
 /// The configuration and the digests of the uncompressed layers, lowest first.
@@ -132,6 +134,8 @@ pub(crate) fn read_config(content: &[u8], layers: usize) -> Result<(ImageConfig,
     #[serde(rename_all = "PascalCase", default)]
     struct Inner {
         env: Option<Vec<String>>,
+        entrypoint: Option<Vec<String>>,
+        cmd: Option<Vec<String>>,
     }
     #[derive(Deserialize)]
     struct RootFs {
@@ -156,8 +160,9 @@ pub(crate) fn read_config(content: &[u8], layers: usize) -> Result<(ImageConfig,
         let is_valid = !name.is_empty() && !text.contains('\0');
         is_valid.then(|| (name.to_owned(), value.to_owned()))
     };
-    let env = inner.env.unwrap_or_default().into_iter().filter_map(pair).collect();
-    Ok((ImageConfig { env }, diff_ids))
+    let env = inner.env.into_iter().flatten().filter_map(pair).collect();
+    let command = [inner.entrypoint, inner.cmd].into_iter().flatten().flatten().collect();
+    Ok((ImageConfig { env, command }, diff_ids))
 }
 
 #[cfg(test)]
@@ -212,12 +217,13 @@ mod tests {
     #[test]
     fn the_configuration_is_read_with_and_without_its_parts() {
         let content = format!(
-            r#"{{"config":{{"Env":["A=1","B","=x"],"User":"7","Cmd":null,"Entrypoint":["/e"]}},"rootfs":{{"diff_ids":["{}"]}}}}"#,
+            r#"{{"config":{{"Env":["A=1","B","=x"],"User":"7","Cmd":["a","b"],"Entrypoint":["/e"]}},"rootfs":{{"diff_ids":["{}"]}}}}"#,
             digest('a')
         );
         let (config, layers) = read_config(content.as_bytes(), 1).unwrap();
         let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
         assert_eq!(config.env, [pair("A", "1"), pair("B", "")]);
+        assert_eq!(config.command, ["/e", "a", "b"]);
         assert_eq!(layers.len(), 1);
         assert!(read_config(content.as_bytes(), 2).unwrap_err().to_string().contains("its manifest 2"));
         let bare = r#"{"rootfs":{"diff_ids":[]}}"#;

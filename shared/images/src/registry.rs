@@ -7,7 +7,7 @@ use bytes::Bytes;
 use cas::Cas;
 use download::{Downloader, HeaderMap, HeaderName, Response, StatusCode, header};
 use futures::StreamExt as _;
-use model::{BlobDigest, Digest, ImageReference};
+use model::{BlobDigest, Digest, ImageReference, PinnedImage};
 use parking_lot::Mutex;
 use settings::{ImageSettings, RegistrySettings};
 use tokio::time::{Instant, timeout};
@@ -78,6 +78,22 @@ impl Registries {
     /// Registries as the settings describe them, which `downloader` connects to.
     pub fn new(settings: ImageSettings, downloader: Downloader) -> Self {
         Self { downloader, settings: Arc::new(settings), tokens: Arc::default() }
+    }
+
+    /// What a name means now. The manifest of a name with a digest is looked for in the store first.
+    ///
+    /// Fails if the settings do not allow the image, or no registry gives its manifest.
+    pub async fn pin(&self, image: &ImageReference, cas: &Cas) -> Result<PinnedImage, ImageError> {
+        self.check_allowed(image)?;
+        let stored = match image.digest() {
+            Some(digest) => cas.resolve(digest, None).await.ok(),
+            None => None,
+        };
+        let manifest = match stored {
+            Some(manifest) => manifest,
+            None => self.manifest(image, cas).await?,
+        };
+        Ok(PinnedImage { reference: image.pinned(Digest::of_blob(&manifest)), manifest })
     }
 
     /// The manifest or index of an image, checked against its digest if the name has one, and stored.

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use invariant::Present as _;
 use model::{BlobDigest, CommandStep, JobPath, TaskLimits};
-use policy::actions::{IMAGE_PROPERTY, limits::properties};
+use policy::actions::{IMAGE_PROPERTY, SERVICES_PROPERTY, limits::properties, services_value};
 use reapi::{
     canonical::{encode, sort_command, sort_platform},
     digest::to_proto,
@@ -93,8 +93,10 @@ pub(crate) fn relative(folder: &JobPath, path: &JobPath) -> String {
 
 fn platform(step: &CommandStep, limits: &TaskLimits) -> Option<Platform> {
     let asked = step.platform.iter().map(|(name, value)| (name.clone(), value.clone()));
+    let services =
+        (!step.services.is_empty()).then(|| (SERVICES_PROPERTY.to_owned(), services_value(&step.services)));
     let property = |(name, value)| Property { name, value };
-    let properties: Vec<Property> = asked.chain(properties(limits)).map(property).collect();
+    let properties: Vec<Property> = asked.chain(services).chain(properties(limits)).map(property).collect();
     if properties.is_empty() {
         return None;
     }
@@ -158,6 +160,7 @@ mod tests {
             ("limits", serde_json::json!({"wall_ms": 1500})),
             ("limits", serde_json::json!({"memory_bytes": 1_000_000})),
             ("platform", serde_json::json!({"OSFamily": "linux"})),
+            ("services", serde_json::json!([{"name": "db", "command": ["d"]}])),
             ("cache", false.into()),
         ] {
             assert_ne!(digest(name, value), same, "{name}");

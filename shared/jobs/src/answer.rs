@@ -1,6 +1,10 @@
 //! Reads the result of an execution: how the task ended, its usage, its outputs, and what it printed.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+    time::Duration,
+};
 
 use bus::millis;
 use model::{BlobDigest, CommandStep, RunFigures, Step, Task, TaskReport, TaskStatus};
@@ -10,7 +14,7 @@ use prost_types::{Struct, value::Kind};
 use reapi::{
     digest::from_proto,
     directory::{AbsoluteTargets, check_with},
-    execution::{ActionResult, Directory, ExecutedActionMetadata, Tree},
+    execution::{ActionResult, Directory, ExecutedActionMetadata, LogFile, Tree},
     rpc,
 };
 use tonic::Code;
@@ -60,6 +64,20 @@ pub(crate) fn report(
         fail(&mut report, format!("exit code {}", result.exit_code));
     }
     report
+}
+
+/// The logs of the services of a task's command, among those that the executor kept.
+pub(crate) fn service_logs(
+    command: &CommandStep,
+    logs: &HashMap<String, LogFile>,
+) -> BTreeMap<String, BlobDigest> {
+    let is_service = |name: &str| command.services.iter().any(|service| service.name.as_str() == name);
+    let log = |(name, log): (&String, &LogFile)| {
+        let (service, _) = name.split_once('.')?;
+        let digest = from_proto(log.digest.as_ref()?, FUNCTION).ok()?;
+        is_service(service).then(|| (name.clone(), digest))
+    };
+    logs.iter().filter_map(log).collect()
 }
 
 /// Whether the command of a task is a judge: the score of `compare` is found without what the command prints.

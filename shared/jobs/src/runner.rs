@@ -8,9 +8,8 @@ use invariant::impossible;
 use model::{BlobDigest, CommandStep, Step, Task, TaskIndex, TaskReport, TaskStatus};
 use prost::Message as _;
 use reapi::{
-    execution::{ActionResult, ExecuteOperationMetadata, RequestMetadata, ToolDetails, execution_stage},
+    execution::{ExecuteOperationMetadata, ExecuteResponse, RequestMetadata, ToolDetails, execution_stage},
     metadata::REQUEST_METADATA,
-    rpc,
     status::missing_blobs,
 };
 use remote::{Remote, RemoteError};
@@ -202,27 +201,32 @@ impl Runner {
         if command.cache {
             let known = self.patience.patiently(|| self.remote.cached(&action.digest)).await?;
             if let Some(result) = known.filter(|result| result.exit_code == 0) {
-                return self.task_end(task, command, &rpc::Status::default(), Some(result), true).await;
+                let known = ExecuteResponse {
+                    result: Some(result),
+                    cached_result: true,
+                    ..ExecuteResponse::default()
+                };
+                return self.task_end(task, command, known).await;
             }
         }
         let mut all = false;
         for _ in 0..SENDINGS {
             self.send(action, root, all).await?;
             let executed = self.execute(index, task, action).await;
-            let (status, result, cached) = match executed {
-                Ok(response) => {
-                    (response.status.unwrap_or_default(), response.result, response.cached_result)
-                }
-                Err(RemoteError::Refused { status, .. }) if is_missing(&status) => {
-                    (reapi::status::rpc_status(&status), None, false)
-                }
+            let response = match executed {
+                Ok(response) => response,
+                Err(RemoteError::Refused { status, .. }) if is_missing(&status) => ExecuteResponse {
+                    status: Some(reapi::status::rpc_status(&status)),
+                    ..ExecuteResponse::default()
+                },
                 Err(error) => return Err(error.into()),
             };
             // Blobs may be evicted between upload and use.
+            let status = response.status.clone().unwrap_or_default();
             let missing = missing_blobs(&status);
             all = status.code == i32::from(Code::FailedPrecondition) && !missing.is_empty();
             if !all {
-                return self.task_end(task, command, &status, result, cached).await;
+                return self.task_end(task, command, response).await;
             }
             let lost = lost(&missing, action, root)?;
             if !lost.is_empty() {
@@ -248,7 +252,7 @@ impl Runner {
         index: TaskIndex,
         task: &Task,
         action: &TaskAction,
-    ) -> Result<reapi::execution::ExecuteResponse, RemoteError> {
+    ) -> Result<ExecuteResponse, RemoteError> {
         let remote = self.remote.with_headers(self.headers_of(task));
         let note = |name: &str, metadata: &ExecuteOperationMetadata| {
             let executes = metadata.stage == i32::from(execution_stage::Value::Executing);
@@ -282,13 +286,13 @@ impl Runner {
         &self,
         task: &Task,
         command: &CommandStep,
-        status: &rpc::Status,
-        result: Option<ActionResult>,
-        cached: bool,
+        response: ExecuteResponse,
     ) -> Result<TaskEnd, TaskError> {
-        let Some(result) = result else {
-            let report = answer::report(task, status, None, cached, &[]);
-            return Ok(TaskEnd::of(report));
+        let service_logs = answer::service_logs(command, &response.server_logs);
+        let (status, cached) = (response.status.unwrap_or_default(), response.cached_result);
+        let Some(result) = response.result else {
+            let report = answer::report(task, &status, None, cached, &[]);
+            return Ok(TaskEnd::of(TaskReport { service_logs, ..report }));
         };
         let output = match self.patience.patiently(|| TaskOutput::of(&self.remote, &result)).await {
             Ok(output) => output,
@@ -296,7 +300,8 @@ impl Runner {
             // Console output is not an output file: a task does not fail because it is missing.
             Err(_) => TaskOutput::default(),
         };
-        let mut report = answer::report(task, status, Some(&result), cached, output.stdout());
+        let mut report = answer::report(task, &status, Some(&result), cached, output.stdout());
+        report.service_logs = service_logs;
         let effect = if report.status == TaskStatus::Succeeded {
             match answer::outputs(command, &result) {
                 Ok(made) => Some(Effect::Adds(self.load_outputs(made).await?)),

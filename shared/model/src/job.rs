@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{BlobDigest, Digest, Millis, OutputFile, TaskId};
+use crate::{BlobDigest, Digest, Millis, OutputFile, ServiceRequest, TaskId, TaskLimits};
 
 pub use compare::{Compare, CompareBy, CompareRequest, CompareRule};
 pub use fault::{InvalidJob, JobFault};
@@ -108,6 +108,9 @@ pub struct TaskRequest {
     /// Ids of tasks that must succeed before it starts.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub dependencies: Vec<TaskId>,
+    /// Commands that run beside its command and serve it, such as a database. At most 8.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub services: Vec<ServiceRequest>,
     /// Priority: ready tasks with a higher value start first; any 32-bit integer. Default: 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub priority: Option<i32>,
@@ -172,54 +175,6 @@ pub struct FromTo {
     pub from: String,
     /// Path of the target, relative to the workspace.
     pub to: String,
-}
-
-/// Limits of a task; absent limits come from the farm's settings. A task that exceeds a limit is killed and fails.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct TaskLimits {
-    /// CPU time in milliseconds, user and system, of all its processes; at least 1.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub cpu_ms: Option<u64>,
-    /// Wall-clock run time in milliseconds; at least 1.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub wall_ms: Option<u64>,
-    /// Memory in bytes of all its processes; at least 1.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub memory_bytes: Option<u64>,
-    /// Number of processes and threads at a time; at least 1.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub processes: Option<u64>,
-    /// Number of files and folders that it may add; at least 1.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub files: Option<u64>,
-    /// Number of bytes by which its folder may grow; at least 1.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub disk_bytes: Option<u64>,
-    /// Number of bytes of standard output, and separately of standard error; at least 1.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub output_bytes: Option<u64>,
-}
-
-impl TaskLimits {
-    /// Whether no limit is set.
-    pub fn is_empty(&self) -> bool {
-        *self == Self::default()
-    }
-
-    /// These limits, completed by those of `others`.
-    #[must_use]
-    pub fn or(self, others: Self) -> Self {
-        Self {
-            cpu_ms: self.cpu_ms.or(others.cpu_ms),
-            wall_ms: self.wall_ms.or(others.wall_ms),
-            memory_bytes: self.memory_bytes.or(others.memory_bytes),
-            processes: self.processes.or(others.processes),
-            files: self.files.or(others.files),
-            disk_bytes: self.disk_bytes.or(others.disk_bytes),
-            output_bytes: self.output_bytes.or(others.output_bytes),
-        }
-    }
 }
 
 /// Job of a request: inline, or stored because it is too large for a message.
@@ -318,6 +273,10 @@ pub struct TaskReport {
     /// Summary of the times that the program reported itself, over all runs; absent if it reported none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reported: Option<TimeSummary>,
+    /// What its services wrote, as blobs of the farm's store, by the name of the service, a dot, and `stdout` or `stderr`.
+    /// Empty outputs are left out, and of a cached result all.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub service_logs: BTreeMap<String, BlobDigest>,
     /// Start of its last try, in milliseconds since 1970: when its command was submitted for execution, its cached
     /// result was looked up, or its internal step began. Absent if it never started, and in reports of earlier versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -348,6 +307,7 @@ impl TaskReport {
             figures: None,
             measurement: None,
             reported: None,
+            service_logs: BTreeMap::new(),
             started_at_ms: None,
             ended_at_ms: None,
             action: None,

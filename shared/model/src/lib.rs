@@ -36,7 +36,9 @@ mod requirements;
 mod resources;
 mod result;
 mod scale;
+mod service_request;
 mod skew;
+mod task_limits;
 mod text_digest;
 mod tool;
 mod urgency;
@@ -93,8 +95,8 @@ pub use job::{
     BadPath, CommandStep, Compare, CompareBy, CompareRequest, CompareRule, DEFAULT_PRIORITY, DEFAULT_RETRIES,
     DEFAULT_WEIGHT, FetchStep, Fraction, FromTo, Graph, Input, InvalidJob, Job, JobFault, JobGlob, JobLimits,
     JobPath, JobResult, JobSource, MeasurePlan, MeasureRequest, MeasuredRun, Measurement, MeasurementState,
-    RunFigures, RunningTask, RunningTasks, Step, StoredJob, Task, TaskDefaults, TaskIndex, TaskLimits,
-    TaskReport, TaskRequest, TaskStatus, TimeSummary,
+    RunFigures, RunningTask, RunningTasks, Step, StoredJob, Task, TaskDefaults, TaskIndex, TaskReport,
+    TaskRequest, TaskStatus, TimeSummary,
 };
 pub use needs::{ActionKey, ActionKeys, Demand, Measured, Needs, TestSize};
 pub use open_schema::allow_more;
@@ -113,7 +115,11 @@ pub use result::{
     BuildResult, LogSummary, Outcome, OutputStream, Reason, ReasonCode, UnknownOutputStream, brief,
 };
 pub use scale::{ParseScaledPoolError, ScaleObservation, ScalePlan, ScaledPool};
+pub use service_request::{
+    HttpCheck, InvalidService, ParseServiceNameError, ReadyCheck, ServiceName, ServiceRequest,
+};
 pub use skew::Skew;
+pub use task_limits::TaskLimits;
 pub use tool::{TargetFacts, ToolCall, ToolFacts, ToolHints, WorkspaceKind, WorkspaceUse};
 pub use urgency::Urgency;
 pub use validate::{Accepted, InvalidRequest};

@@ -16,6 +16,7 @@ mod order;
 mod processing_set;
 mod rank;
 mod room;
+mod services;
 mod size;
 mod turns;
 mod wait;
@@ -37,6 +38,7 @@ pub use order::{Place, place};
 pub use processing_set::{ProcessingSet, independent};
 pub use rank::{band_of, rank};
 pub use room::{AHEAD_PER_SLOT, claims_max, credible_room};
+pub use services::{SERVICES_OFFER, SERVICES_PROPERTY, asked_services, services_value, with_services};
 pub use size::{
     AskedFor, CACHE_PROPERTY, CPU_PROPERTY, EXCLUSIVE_PROPERTY, MEMORY_PROPERTY, RESOURCE_PREFIX, Shortage,
     UNITS_PROPERTY, asked, packing, read_needs, refuses_cache, shortage,

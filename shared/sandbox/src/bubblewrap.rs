@@ -28,6 +28,9 @@ pub(crate) const PRIVATE: [&str; 3] = ["/tmp", "/dev/shm", "/dev/mqueue"];
 const SYSTEM: [&str; 10] =
     ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc", "/opt", "/sys"];
 
+/// The file with the names of machines.
+const HOSTS: &str = "/etc/hosts";
+
 /// Settings of the programs of the machine, among them private ones.
 const SETTINGS: &str = "/etc";
 
@@ -92,6 +95,17 @@ pub enum Network {
     None,
 }
 
+/// The network of the commands of a slot.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum SlotNetwork<'a> {
+    /// One that bubblewrap creates: only processes in the same sandbox.
+    Own,
+    /// All that the machine reaches.
+    Host,
+    /// That of the shim, which others share. The file has the names of their machine.
+    Shared { hosts: &'a Path },
+}
+
 /// One command and what its own sandbox contains.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Alone<'a> {
@@ -104,7 +118,7 @@ pub(crate) struct Alone<'a> {
     pub(crate) image: Option<&'a ImageRoot>,
     /// Nodes of the host's devices that it can use.
     pub(crate) devices: &'a [PathBuf],
-    pub(crate) network: Network,
+    pub(crate) network: SlotNetwork<'a>,
 }
 
 impl<'a> Alone<'a> {
@@ -116,7 +130,7 @@ impl<'a> Alone<'a> {
             as_root: false,
             image: None,
             devices: &[],
-            network: Network::Loopback,
+            network: SlotNetwork::Own,
         }
     }
 }
@@ -145,9 +159,10 @@ impl Bubblewrap {
     }
 
     /// The sandbox of a slot, with its folder at [`INSIDE`].
-    pub(crate) fn kept(&self, work: &Path) -> Result<Call, SandboxError> {
-        let mut call = self.begin_kept()?;
+    pub(crate) fn kept(&self, work: &Path, network: SlotNetwork<'_>) -> Result<Call, SandboxError> {
+        let mut call = self.begin_kept(network)?;
         self.put_system(&mut call);
+        put_hosts(&mut call, network);
         self.put_devices(&mut call, true, true);
         put(&mut call, &["--mqueue", "/dev/mqueue"]);
         bind(&mut call, work, INSIDE);
@@ -157,9 +172,14 @@ impl Bubblewrap {
     }
 
     /// The same with the files of an image at `root` instead of those of the host.
-    pub(crate) fn kept_in_image(&self, root: &Path, work: &Path) -> Result<Call, SandboxError> {
-        let mut call = self.begin_kept()?;
-        put_image(&mut call, root, Network::Loopback);
+    pub(crate) fn kept_in_image(
+        &self,
+        root: &Path,
+        work: &Path,
+        network: SlotNetwork<'_>,
+    ) -> Result<Call, SandboxError> {
+        let mut call = self.begin_kept(network)?;
+        put_image(&mut call, root, network);
         self.put_devices(&mut call, true, true);
         put(&mut call, &["--mqueue", "/dev/mqueue"]);
         bind(&mut call, work, INSIDE);
@@ -169,8 +189,8 @@ impl Bubblewrap {
         Ok(call)
     }
 
-    fn begin_kept(&self) -> Result<Call, SandboxError> {
-        let mut call = self.begin(Network::Loopback)?;
+    fn begin_kept(&self, network: SlotNetwork<'_>) -> Result<Call, SandboxError> {
+        let mut call = self.begin(network)?;
         // The shim needs these two to switch to the commands' user, and drops them then.
         put(&mut call, &["--as-pid-1", "--cap-drop", "ALL", "--cap-add", "CAP_SETUID"]);
         put(&mut call, &["--cap-add", "CAP_SETGID"]);
@@ -206,9 +226,7 @@ impl Bubblewrap {
             INSIDE_ROOT
         } else {
             self.put_system(&mut call);
-            if alone.network == Network::Host {
-                put_resolver(&mut call);
-            }
+            put_hosts(&mut call, alone.network);
             self.put_devices(&mut call, true, false);
             bind(&mut call, alone.root, INSIDE_ROOT);
             self.put_hidden_read_only(&mut call);
@@ -331,11 +349,12 @@ impl Bubblewrap {
         }
     }
 
-    fn begin(&self, network: Network) -> Result<Call, SandboxError> {
+    fn begin(&self, network: SlotNetwork<'_>) -> Result<Call, SandboxError> {
         let mut call = vec![self.find()?.into_os_string()];
         put(&mut call, &["--unshare-pid", "--unshare-ipc", "--unshare-uts"]);
-        if network == Network::Loopback {
-            put(&mut call, &["--unshare-net"]);
+        match network {
+            SlotNetwork::Own => put(&mut call, &["--unshare-net"]),
+            SlotNetwork::Host | SlotNetwork::Shared { .. } => {}
         }
         put(&mut call, &["--hostname", "forebay", "--die-with-parent"]);
         self.put_filter(&mut call);
@@ -446,15 +465,32 @@ fn put_proc_masks(call: &mut Call, as_root: bool) {
 }
 
 /// The files of an image, which are mounted read-only, and of the host only what the kernel says about the machine.
-fn put_image(call: &mut Call, root: &Path, network: Network) {
+fn put_image(call: &mut Call, root: &Path, network: SlotNetwork<'_>) {
     call.extend(["--ro-bind".into(), root.into(), "/".into()]);
     put(call, &["--ro-bind", "/sys", "/sys"]);
-    if network == Network::Host {
-        for path in ["/etc/resolv.conf", "/etc/hosts"] {
-            if let Ok(file) = Path::new(path).canonicalize() {
-                call.extend(["--ro-bind".into(), file.into(), path.into()]);
+    match network {
+        SlotNetwork::Own => {}
+        SlotNetwork::Host => {
+            for path in ["/etc/resolv.conf", HOSTS] {
+                if let Ok(file) = Path::new(path).canonicalize() {
+                    call.extend(["--ro-bind".into(), file.into(), path.into()]);
+                }
             }
         }
+        // Every image has the file.
+        SlotNetwork::Shared { hosts } => call.extend(["--ro-bind".into(), hosts.into(), HOSTS.into()]),
+    }
+}
+
+/// The names of other machines, among the files of the host.
+fn put_hosts(call: &mut Call, network: SlotNetwork<'_>) {
+    match network {
+        SlotNetwork::Host => put_resolver(call),
+        SlotNetwork::Shared { hosts } if Path::new(HOSTS).exists() => {
+            call.extend(["--ro-bind".into(), hosts.into(), HOSTS.into()]);
+        }
+        // There is nothing to know, or no place for it.
+        SlotNetwork::Own | SlotNetwork::Shared { .. } => {}
     }
 }
 
@@ -510,7 +546,7 @@ mod tests {
     fn the_data_folder_is_hidden_where_it_would_show() {
         let hidden = vec!["/usr/lib".into(), "/home".into()];
         let bubblewrap = Bubblewrap { program: "/bin/true".into(), hidden, ..Bubblewrap::default() };
-        let call = bubblewrap.kept(Path::new("/work")).unwrap();
+        let call = bubblewrap.kept(Path::new("/work"), SlotNetwork::Own).unwrap();
         let at = |text: &str| call.iter().position(|argument| argument == text);
         assert!(at("/usr/lib") > at("/usr") && at("/home").is_none(), "{call:?}");
     }

@@ -8,6 +8,7 @@ use shim::User;
 use crate::bubblewrap::Bubblewrap;
 use crate::cgroups::Cgroups;
 use crate::image_root::ImageRoot;
+use crate::shared_network::SharedNetwork;
 
 /// How a command is isolated from the host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,6 +50,9 @@ pub struct SlotConfig {
     pub processes_max: Option<u64>,
     /// The control groups to use.
     pub cgroups: Cgroups,
+    /// The network that its commands share with those of other slots, which requires [`Sandbox::Bubblewrap`]. `None` gives
+    /// the slot a network of its own.
+    pub network: Option<SharedNetwork>,
 }
 
 /// Limits on the usage of all processes of a command together; an absent limit does not apply. A command that exceeds

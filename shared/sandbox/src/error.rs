@@ -38,6 +38,9 @@ pub enum SandboxError {
     /// Without namespaces a command sees the files of the host.
     #[error("an action in an image requires the sandbox `bubblewrap`, but this slot has `none`")]
     ImageNeedsBubblewrap,
+    /// Without namespaces all commands share the network of the host.
+    #[error("a command with services requires the sandbox `bubblewrap`, but this slot has `none`")]
+    NetworkNeedsBubblewrap,
     /// A path in the wrong place, or one that cannot be passed to the shim.
     #[error("{path} is not an input root of this slot: {why}")]
     Root { path: PathBuf, why: &'static str },

@@ -25,6 +25,9 @@
 //! A command may have an image ([`Run::image`]): it sees the files of the image, read-only, and nothing of the host but
 //! `/sys`. Its sandbox is kept, too, until a command needs another image.
 //!
+//! A command may have [`Services`]: other commands, each in a slot of its own, that run beside it in one [`SharedNetwork`],
+//! which reaches nothing outside.
+//!
 //! With [`Sandbox::None`] a command sees the host as that user does.
 
 pub mod bubblewrap;
@@ -40,6 +43,8 @@ mod mounts;
 mod outcome;
 mod private;
 mod running;
+mod services;
+mod shared_network;
 mod slot;
 mod workspace;
 
@@ -52,6 +57,8 @@ pub use log::{Log, Tail};
 pub use mounts::mounts_overlays;
 pub use outcome::{Ended, NotStarted, Outcome};
 pub use running::{Control, Event, Running};
-pub use shim::{Cause, Limit, Over, Stream, Switches, User};
+pub use services::{Readiness, Service, ServiceEnd, ServiceFault, Services, StopMode};
+pub use shared_network::SharedNetwork;
+pub use shim::{Cause, Limit, Over, Probe, Stream, Switches, User};
 pub use slot::Slot;
 pub use workspace::{WorkspaceBounds, WorkspaceLimits, WorkspaceSandbox};

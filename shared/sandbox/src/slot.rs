@@ -10,10 +10,12 @@ use std::sync::Arc;
 use invariant::impossible;
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::unistd::{getegid, geteuid};
-use shim::{Command, Deadline, Files, Filter, Options, Overlay, Shim, ShimError, WrapperFiles};
+use shim::{
+    Command, Deadline, Files, Filter, Options, Overlay, PrivateNetwork, Shim, ShimError, WrapperFiles,
+};
 use tokio::sync::watch;
 
-use crate::bubblewrap::{self, Alone, Bubblewrap, Call, INSIDE, Network, PRIVATE, within};
+use crate::bubblewrap::{self, Alone, Bubblewrap, Call, INSIDE, PRIVATE, SlotNetwork, within};
 use crate::cgroups::Group;
 use crate::config::{Run, Sandbox, SlotConfig};
 use crate::error::SandboxError;
@@ -22,6 +24,7 @@ use crate::limits::{self, Guard};
 use crate::log::Log;
 use crate::outcome::{NotStarted, Outcome};
 use crate::running::{RunContext, Running};
+use crate::shared_network::SharedNetwork;
 
 /// How much longer than its timeout and grace a command lives if the executor is stopped.
 const BACKSTOP: std::time::Duration = std::time::Duration::from_secs(5);
@@ -151,6 +154,9 @@ impl Slot {
             if run.image.is_some() {
                 return Err(SandboxError::ImageNeedsBubblewrap);
             }
+            if self.config.network.is_some() {
+                return Err(SandboxError::NetworkNeedsBubblewrap);
+            }
         }
         run.root = absolute(&run.root)?;
         if run.root.file_name().is_none() || run.root.parent() != Some(self.config.work.as_path()) {
@@ -245,13 +251,24 @@ impl Slot {
             processes_max: self.config.processes_max.filter(|_| !self.group.limits_processes()),
             filter: self.config.bubblewrap.filter.then_some(Filter::Escapes),
             overlay: kind.image.as_ref().and_then(|image| overlay(&image.0)),
+            network: self
+                .config
+                .network
+                .as_ref()
+                .map(SharedNetwork::pid)
+                .transpose()?
+                .map(PrivateNetwork::Of),
+            shares_network: self.config.network.is_some(),
             ..Options::default()
         };
+        let network = self.network(false);
         match kind.way {
             Way::Kept => {
                 options.wrapper = match &kind.image {
-                    None => self.config.bubblewrap.kept(&self.config.work)?,
-                    Some(image) => self.config.bubblewrap.kept_in_image(&image.0.at, &self.config.work)?,
+                    None => self.config.bubblewrap.kept(&self.config.work, network)?,
+                    Some(image) => {
+                        self.config.bubblewrap.kept_in_image(&image.0.at, &self.config.work, network)?
+                    }
                 };
                 options.tidy = PRIVATE.map(PathBuf::from).to_vec();
             }
@@ -270,6 +287,15 @@ impl Slot {
         tracing::debug!(slot = self.config.name, ?kind, mode = ?shim.mode(), "started a new process for the slot");
         self.shim = Some((kind, shim));
         Ok(())
+    }
+
+    /// The network of a command, which may ask for that of the host.
+    fn network(&self, is_host: bool) -> SlotNetwork<'_> {
+        match &self.config.network {
+            Some(network) => SlotNetwork::Shared { hosts: network.hosts() },
+            None if is_host => SlotNetwork::Host,
+            None => SlotNetwork::Own,
+        }
     }
 
     /// Runs bubblewrap with an empty command to get its error message.
@@ -323,7 +349,7 @@ impl Slot {
                 as_root: run.root_is_input,
                 image: run.image.as_ref(),
                 devices: &run.devices,
-                network: if run.shares_network { Network::Host } else { Network::Loopback },
+                network: self.network(run.shares_network),
             })?;
             let (program, hidden) = bubblewrap::by_file(call);
             arguments = Some(memory_file("arguments", &hidden)?);
@@ -366,7 +392,7 @@ fn memory_file(name: &str, content: &[u8]) -> Result<Arc<File>, SandboxError> {
 /// What has to be mounted for an image.
 fn overlay(image: &ImageRoot) -> Option<Overlay> {
     let ImageRoot { lower, at, .. } = image;
-    (!lower.is_empty()).then(|| Overlay { lower: lower.clone(), at: at.clone() })
+    (!lower.is_empty()).then(|| Overlay { lower: lower.clone(), at: at.clone(), writable_bytes: None })
 }
 
 fn absolute(path: &Path) -> Result<PathBuf, SandboxError> {

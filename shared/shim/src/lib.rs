@@ -21,7 +21,7 @@
 //! command, in any namespace.
 //!
 //! A shim may run as another user than its owner, and inside a wrapper program that builds a sandbox around it
-//! ([`Options`]); its commands may write their output to files instead of pipes ([`Files`]).
+//! ([`Options`]), and in a network that only chosen shims share ([`PrivateNetwork`]); its commands may write their output to files instead of pipes ([`Files`]).
 //!
 //! The worker's half is [`Shim`] (tokio); the process's half is [`main`] (no runtime, no threads).
 
@@ -33,10 +33,14 @@ mod frame;
 mod guardian;
 mod link;
 mod model;
+mod namespaces;
+mod network;
 mod options;
 mod outer;
 mod overlay;
 mod own;
+mod private_network;
+mod probe;
 mod server;
 
 pub use client::{Running, Shim};
@@ -49,3 +53,5 @@ pub use model::{
 };
 pub use options::{ARGUMENTS_DESCRIPTOR, Files, Options, Overlay, STATUS_DESCRIPTOR, User, WrapperFiles};
 pub use outer::main;
+pub use private_network::{PrivateNetwork, Probe};
+pub use probe::wait_until;

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use crate::filter::Filter;
 use crate::model::Mode;
+use crate::private_network::{PrivateNetwork, Probe};
 
 /// The descriptor at which a wrapper finds its status file.
 pub const STATUS_DESCRIPTOR: i32 = 100;
@@ -34,22 +35,26 @@ pub struct Options {
     /// Private folders that are emptied after each command. If there are any, a shim also checks for other traces of
     /// a command in its IPC and network namespaces; see [`crate::Shim::is_spent`].
     pub tidy: Vec<PathBuf>,
+    /// The network that it enters first; `None` leaves it in that of its owner.
+    pub network: Option<PrivateNetwork>,
     /// File systems that it mounts first, in a mount namespace of its own.
     pub overlay: Option<Overlay>,
-    /// Whether the network is that of the machine: then its sockets are no traces of a command.
+    /// Whether others use its network, too: then sockets in it are no traces of a command.
     pub shares_network: bool,
     /// Whether the kernel enforces deadlines too: then a shim that is stopped together with its command dies with it.
     /// Without a PID namespace of the shim this has no effect.
     pub kernel_deadline: bool,
 }
 
-/// Folders that are combined, to be read only: an overlay mount of Linux. Requires root.
+/// Folders that are combined: an overlay mount of Linux. Requires root.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Overlay {
     /// The folders, the topmost first; at least two.
     pub lower: Vec<PathBuf>,
     /// The folder that they are mounted on.
     pub at: PathBuf,
+    /// Maximum bytes that can be written to it, which are kept in memory and vanish with the shim; `None` makes it read-only.
+    pub writable_bytes: Option<u64>,
 }
 
 /// A user and a group, by number.
@@ -91,8 +96,14 @@ impl Options {
         for file in &self.join {
             arguments.extend(["--join".into(), file.into()]);
         }
-        if let Some(Overlay { lower, at }) = &self.overlay {
+        if let Some(network) = self.network {
+            arguments.extend(["--network".into(), network.text().into()]);
+        }
+        if let Some(Overlay { lower, at, writable_bytes }) = &self.overlay {
             arguments.extend(["--overlay".into(), at.into()]);
+            if let Some(bytes) = writable_bytes {
+                arguments.extend(["--writable".into(), bytes.to_string().into()]);
+            }
             for folder in lower {
                 arguments.extend(["--lower".into(), folder.into()]);
             }
@@ -144,12 +155,14 @@ pub(crate) enum Role {
     Outer(Options),
     /// Serves the worker, in the namespaces of a wrapper if `wrapped`.
     Inner { mode: Mode, wrapped: bool, options: Options },
+    /// Waits until a server in a network is ready.
+    Probe { network: PrivateNetwork, probe: Probe },
 }
 
 /// Parses the arguments after `shim`; `None` if a worker did not write them.
 pub(crate) fn role(arguments: impl IntoIterator<Item = OsString>) -> Option<Role> {
     let mut arguments = arguments.into_iter();
-    let (mut options, mut init, mut wrapped) = (Options::default(), None, false);
+    let (mut options, mut init, mut wrapped, mut probe) = (Options::default(), None, false, None);
     while let Some(name) = arguments.next() {
         match name.to_str()? {
             "--" => options.wrapper = arguments.by_ref().collect(),
@@ -159,7 +172,17 @@ pub(crate) fn role(arguments: impl IntoIterator<Item = OsString>) -> Option<Role
             "--user" => options.user = Some(user(&arguments.next()?)?),
             "--processes" => options.processes_max = Some(arguments.next()?.to_str()?.parse().ok()?),
             "--overlay" => {
-                options.overlay = Some(Overlay { lower: Vec::new(), at: arguments.next()?.into() });
+                let at = arguments.next()?.into();
+                options.overlay = Some(Overlay { lower: Vec::new(), at, writable_bytes: None });
+            }
+            "--writable" => {
+                options.overlay.as_mut()?.writable_bytes = Some(arguments.next()?.to_str()?.parse().ok()?);
+            }
+            "--network" => options.network = Some(PrivateNetwork::parse(arguments.next()?.to_str()?)?),
+            "--tcp" => probe = Some(Probe::Tcp(arguments.next()?.to_str()?.parse().ok()?)),
+            "--http" => {
+                let port = arguments.next()?.to_str()?.parse().ok()?;
+                probe = Some(Probe::Http { port, path: arguments.next()?.into_string().ok()? });
             }
             "--lower" => options.overlay.as_mut()?.lower.push(arguments.next()?.into()),
             "--join" => options.join.push(arguments.next()?.into()),
@@ -170,9 +193,10 @@ pub(crate) fn role(arguments: impl IntoIterator<Item = OsString>) -> Option<Role
             _ => return None,
         }
     }
-    Some(match init {
-        Some(mode) => Role::Inner { mode, wrapped, options },
-        None => Role::Outer(options),
+    Some(match (init, probe) {
+        (Some(mode), None) => Role::Inner { mode, wrapped, options },
+        (None, None) => Role::Outer(options),
+        (_, Some(probe)) => Role::Probe { network: options.network?, probe },
     })
 }
 
@@ -196,7 +220,12 @@ mod tests {
             wrapper: vec!["bwrap".into(), "--user".into()],
             tidy: vec!["/tmp".into()],
             filter: Some(Filter::Internet),
-            overlay: Some(Overlay { lower: vec!["/c".into(), "/d".into()], at: "/e".into() }),
+            network: Some(PrivateNetwork::Of(12)),
+            overlay: Some(Overlay {
+                lower: vec!["/c".into(), "/d".into()],
+                at: "/e".into(),
+                writable_bytes: Some(13),
+            }),
             shares_network: true,
             kernel_deadline: true,
         };
@@ -208,9 +237,19 @@ mod tests {
         assert_eq!(inner.tidy, options.tidy);
         assert!(inner.kernel_deadline && inner.shares_network);
         assert_eq!(inner.filter, options.filter);
-        for foreign in
-            [vec!["--help"], vec!["--user", "root"], vec!["--mode"], vec!["--lower", "/a"], vec!["bwrap"]]
-        {
+        for probe in [Probe::Tcp(5), Probe::Http { port: 6, path: "/ready".into() }] {
+            let network = ["--network", "new"].map(OsString::from);
+            let read = role(network.into_iter().chain(probe.arguments()));
+            assert_eq!(read, Some(Role::Probe { network: PrivateNetwork::New, probe }));
+        }
+        for foreign in [
+            vec!["--help"],
+            vec!["--user", "root"],
+            vec!["--mode"],
+            vec!["--lower", "/a"],
+            vec!["--tcp", "5"],
+            vec!["bwrap"],
+        ] {
             assert_eq!(role(foreign.into_iter().map(OsString::from)), None);
         }
     }

@@ -7,7 +7,7 @@
 //! socket: when the inner shim dies, the worker notices at once.
 
 use std::env;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -19,12 +19,15 @@ use nix::sched::{CloneFlags, unshare};
 use nix::sys::prctl;
 use nix::sys::resource::{Resource, setrlimit};
 use nix::sys::signal::Signal;
-use nix::unistd::{dup2_stdin, dup2_stdout, getgid, getuid, setsid};
+use nix::unistd::{dup2_stdin, dup2_stdout, setsid};
 
 use crate::guardian::{self, Guardian};
 use crate::model::Mode;
+use crate::namespaces::unshare_as_own_user;
+use crate::network;
 use crate::options::{Options, Role, role};
 use crate::overlay::mount_overlay;
+use crate::probe;
 use crate::server::{self, Tree};
 
 /// The entry point of `forebay shim`. Call it before any thread is started, with the program's arguments unchanged:
@@ -35,6 +38,7 @@ pub fn main() -> ExitCode {
     let result = match role(env::args_os().skip(2)) {
         Some(Role::Outer(options)) => outer(&options),
         Some(Role::Inner { mode, wrapped, options }) => inner(mode, wrapped, options),
+        Some(Role::Probe { network, probe }) => probe::run(network, &probe),
         None => Err(io::Error::other("a shim is started by a worker, not by hand")),
     };
     match result {
@@ -54,6 +58,9 @@ fn outer(options: &Options) -> io::Result<()> {
         // Writing zero moves the writer itself.
         let joined = OpenOptions::new().write(true).open(group).and_then(|mut file| file.write_all(b"0"));
         joined.map_err(|error| io::Error::other(format!("cannot enter {}: {error}", group.display())))?;
+    }
+    if let Some(network) = options.network {
+        network::enter(network)?;
     }
     if let Some(overlay) = &options.overlay {
         mount_overlay(overlay)?;
@@ -90,14 +97,10 @@ fn outer(options: &Options) -> io::Result<()> {
 /// capability, inside a user namespace that keeps the user and group ids.
 fn isolate() -> io::Result<()> {
     let namespaces = CloneFlags::CLONE_NEWPID | CloneFlags::CLONE_NEWNS;
-    let (uid, gid) = (getuid(), getgid());
     if unshare(namespaces).is_ok() {
         return Ok(());
     }
-    unshare(namespaces | CloneFlags::CLONE_NEWUSER)?;
-    fs::write("/proc/self/setgroups", "deny")?;
-    fs::write("/proc/self/uid_map", format!("{uid} {uid} 1"))?;
-    fs::write("/proc/self/gid_map", format!("{gid} {gid} 1"))?;
+    unshare_as_own_user(namespaces)?;
     // Without this right `/proc` stays as it is, which `mount_proc` tolerates.
     let _ = server::keep_mount_right();
     Ok(())

@@ -12,6 +12,12 @@ use crate::options::Overlay;
 /// Options against features of overlays that read-only layers do not need, and that could lead out of them.
 const OPTIONS: &str = "redirect_dir=off,metacopy=off";
 
+/// Size of the file system in memory that has the short names of the folders, without what is written.
+const NAMES_BYTES: u64 = 1 << 20;
+/// The folder with what is written, and the one that the kernel prepares it in.
+const UPPER: &str = "upper";
+const WORK: &str = "work";
+
 /// Mounts an overlay in a new mount namespace of this process, with which it vanishes.
 pub(crate) fn mount_overlay(overlay: &Overlay) -> io::Result<()> {
     let failed = |error: io::Error| {
@@ -27,7 +33,9 @@ fn try_mount(overlay: &Overlay) -> io::Result<()> {
     mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_SLAVE, none)?;
     let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
     // The options have at most a page, so the folders get short names.
-    mount(Some("tmpfs"), &overlay.at, Some("tmpfs"), flags, Some("size=1m,mode=755"))?;
+    let bytes = NAMES_BYTES.saturating_add(overlay.writable_bytes.unwrap_or(0));
+    let options = format!("size={bytes},mode=755");
+    mount(Some("tmpfs"), &overlay.at, Some("tmpfs"), flags, Some(options.as_str()))?;
     let mut names = Vec::with_capacity(overlay.lower.len());
     for (number, folder) in overlay.lower.iter().enumerate() {
         let name = number.to_string();
@@ -37,8 +45,15 @@ fn try_mount(overlay: &Overlay) -> io::Result<()> {
         names.push(name);
     }
     env::set_current_dir(&overlay.at)?;
-    let options = format!("lowerdir={},{OPTIONS}", names.join(":"));
-    let flags = flags | MsFlags::MS_RDONLY;
+    let lower = format!("lowerdir={},{OPTIONS}", names.join(":"));
+    let (flags, options) = if overlay.writable_bytes.is_some() {
+        for folder in [UPPER, WORK] {
+            fs::create_dir(overlay.at.join(folder))?;
+        }
+        (flags, format!("{lower},upperdir={UPPER},workdir={WORK}"))
+    } else {
+        (flags | MsFlags::MS_RDONLY, lower)
+    };
     mount(Some("overlay"), &overlay.at, Some("overlay"), flags, Some(options.as_str()))?;
     env::set_current_dir("/")
 }

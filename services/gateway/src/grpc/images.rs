@@ -5,9 +5,11 @@ use std::{collections::HashMap, sync::Arc};
 use ::images::{ImageError, Registries};
 use cas::Cas;
 use download::{DownloadError, Downloader};
-use model::{BlobDigest, Group, ImageReference, PinnedImage};
+use model::{BlobDigest, Group, ImageReference, PinnedImage, ServiceRequest};
 use parking_lot::Mutex;
-use policy::actions::{InvalidNeed, asked_image, with_environments, with_image};
+use policy::actions::{
+    InvalidNeed, asked_image, asked_services, with_environments, with_image, with_services,
+};
 use prost::Message as _;
 use reapi::{
     execution::{Action, Platform, platform::Property},
@@ -63,8 +65,8 @@ impl ImageNames {
         {
             return Ok(pinned.clone());
         }
-        let manifest = match self.manifest(image).await {
-            Ok(manifest) => manifest,
+        let pinned = match self.registries.pin(image, &self.cas).await {
+            Ok(pinned) => pinned,
             Err(error) => match &*known {
                 Some((pinned, _)) if !error.is_final() => {
                     warn!(%image, error = telemetry::error_chain(&error), "using what the tag meant before");
@@ -73,18 +75,8 @@ impl ImageNames {
                 Some(_) | None => return Err(error),
             },
         };
-        let pinned = PinnedImage { reference: image.pinned(model::Digest::of_blob(&manifest)), manifest };
         *known = Some((pinned.clone(), Instant::now()));
         Ok(pinned)
-    }
-
-    async fn manifest(&self, image: &ImageReference) -> Result<BlobDigest, ImageError> {
-        if let Some(digest) = image.digest()
-            && let Ok(blob) = self.cas.resolve(digest, None).await
-        {
-            return Ok(blob);
-        }
-        self.registries.manifest(image, &self.cas).await
     }
 }
 
@@ -95,8 +87,9 @@ pub(crate) struct WithImage {
     pub(crate) image: Option<PinnedImage>,
 }
 
-/// Finds the image that an action with these platform properties asks for. If a tag names it, the result is another action,
-/// which names it by digest: results are cached for that action, and a moved tag never gives the result of an older image.
+/// Finds the images that an action with these platform properties, and its services, ask for. If a tag or the name of an
+/// environment means one, the result is another action, which names it by digest: results are cached for that action, and a
+/// moved tag never gives the result of an older image.
 pub(crate) async fn with_pinned_image(
     core: &Core,
     group: &Group,
@@ -104,24 +97,55 @@ pub(crate) async fn with_pinned_image(
     platform: Vec<(String, String)>,
 ) -> Result<WithImage, Status> {
     let find = |name: &str| core.config.images.environment(group, name).cloned();
-    let named = with_environments(&platform, find);
-    let is_named = named.is_some();
-    let platform = named.unwrap_or(platform);
     let invalid = |error: InvalidNeed| Status::invalid_argument(error.to_string());
-    let Some(asked) = asked_image(&platform).map_err(invalid)? else {
-        return Ok(WithImage { digest, action, image: None });
+    let mut pinned_platform = with_environments(&platform, find);
+    let named = pinned_platform.as_ref().unwrap_or(&platform);
+    let image = match asked_image(named).map_err(invalid)? {
+        None => None,
+        Some(asked) => {
+            let pinned = core.images.pin(&asked).await.map_err(|error| refusal(&asked, &error))?;
+            if asked.digest().is_none() {
+                pinned_platform = Some(with_image(named, &pinned.reference));
+            }
+            Some(pinned)
+        }
     };
-    let pinned = core.images.pin(&asked).await.map_err(|error| refusal(&asked, &error))?;
-    if asked.digest().is_some() && !is_named {
-        return Ok(WithImage { digest, action, image: Some(pinned) });
+    let services = asked_services(&platform).map_err(invalid)?;
+    if let Some(services) = with_pinned_images(core, group, &services).await? {
+        let named = pinned_platform.as_ref().unwrap_or(&platform);
+        pinned_platform = Some(with_services(named, &services));
     }
-    let properties = with_image(&platform, &pinned.reference).into_iter();
-    let properties = properties.map(|(name, value)| Property { name, value }).collect();
+    let Some(platform) = pinned_platform else { return Ok(WithImage { digest, action, image }) };
+    let properties = platform.into_iter().map(|(name, value)| Property { name, value }).collect();
     let action = Action { platform: Some(Platform { properties }), ..action };
     let content = action.encode_to_vec();
     let digest = core.cas.put_bytes(digest.function, content.into()).await;
     let digest = digest.map_err(|error| faults::store(&error))?;
-    Ok(WithImage { digest, action, image: Some(pinned) })
+    Ok(WithImage { digest, action, image })
+}
+
+/// The same services with images by digest; `None` if they have no other images.
+async fn with_pinned_images(
+    core: &Core,
+    group: &Group,
+    services: &[ServiceRequest],
+) -> Result<Option<Vec<ServiceRequest>>, Status> {
+    let mut changed = services.to_vec();
+    for service in &mut changed {
+        if let Some(name) = service.environment.take() {
+            let image = core.config.images.environment(group, &name).cloned();
+            service.image = Some(image.ok_or_else(|| {
+                let message =
+                    format!("the service {} asks for the environment {name}, which is unknown", service.name);
+                Status::failed_precondition(message)
+            })?);
+        }
+        if let Some(asked) = &service.image {
+            let pinned = core.images.pin(asked).await.map_err(|error| refusal(asked, &error))?;
+            service.image = Some(pinned.reference);
+        }
+    }
+    Ok((changed != services).then_some(changed))
 }
 
 fn refusal(image: &ImageReference, error: &ImageError) -> Status {

@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     BadPath, CommandStep, Compare, FetchStep, FromTo, Graph, Input, InvalidJob, Job, JobFault, JobGlob,
-    JobLimits, JobPath, MeasurePlan, Step, Task, TaskId, TaskIndex, TaskLimits, TaskRequest,
+    JobLimits, JobPath, MeasurePlan, ServiceRequest, Step, Task, TaskId, TaskIndex, TaskLimits, TaskRequest,
 };
 
 /// Maximum number of retries of a task.
@@ -180,6 +180,7 @@ fn only_commands(request: &TaskRequest) -> Result<(), FieldFault> {
         ("folder", request.folder.is_some()),
         ("limits", !request.limits.is_empty()),
         ("platform", !request.platform.is_empty()),
+        ("services", !request.services.is_empty()),
         ("judge", request.judge),
         ("cache", request.cache.is_some()),
         ("measure", request.measure.is_some()),
@@ -223,6 +224,7 @@ fn command(
     let reported_times = request.reported_times.as_deref().map(|text| path_inside("reported_times", text));
     let reported_times = reported_times.transpose()?;
     check_output("reported_times", reported_times.as_ref(), &outputs)?;
+    ServiceRequest::check_all(&request.services).map_err(|fault| FieldFault::new("services", fault))?;
     let compare = request.compare.as_ref().map(Compare::new).transpose()?;
     check_output("compare.found", compare.as_ref().map(|compare| &compare.found), &outputs)?;
     let step = CommandStep {
@@ -237,6 +239,7 @@ fn command(
         measure: request.measure.as_ref().map(MeasurePlan::new).transpose()?,
         reported_times,
         compare,
+        services: request.services.clone(),
     };
     check_run_limits(&step, limits.task_max)?;
     Ok(step)

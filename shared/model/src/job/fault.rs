@@ -1,6 +1,6 @@
 //! Errors in a job and their locations.
 
-use crate::{BadPath, TaskId};
+use crate::{BadPath, InvalidService, TaskId};
 
 /// A job that was rejected.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -73,6 +73,8 @@ pub enum JobFault {
     /// A limit given as a platform property.
     #[error("{0:?} is a limit: set it under `limits`")]
     LimitAsProperty(String),
+    #[error(transparent)]
+    Service(#[from] InvalidService),
     #[error(transparent)]
     Path(#[from] BadPath),
     #[error("invalid URL {0:?}: expected http:// or https://")]

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use invariant::Present as _;
 
 use super::location::TaskLocation;
-use crate::{Compare, Digest, JobGlob, JobPath, MeasurePlan, TaskId, TaskLimits};
+use crate::{Compare, Digest, JobGlob, JobPath, MeasurePlan, ServiceRequest, TaskId, TaskLimits};
 
 /// Default number of times that a task is retried after a failure of the farm.
 pub const DEFAULT_RETRIES: u32 = 2;
@@ -162,6 +162,8 @@ pub struct CommandStep {
     pub reported_times: Option<JobPath>,
     /// Judge of one of its outputs, in every run.
     pub compare: Option<Compare>,
+    /// Commands that serve it while it runs.
+    pub services: Vec<ServiceRequest>,
 }
 
 impl CommandStep {

@@ -1,5 +1,7 @@
 //! The error for a platform property with an invalid value.
 
+use std::borrow::Cow;
+
 /// Maximum number of characters of a client's text that a message repeats.
 const SHOWN: usize = 200;
 
@@ -12,12 +14,12 @@ pub struct InvalidNeed {
     /// Its value, which is invalid.
     pub value: String,
     /// Description of the valid values.
-    pub expected: &'static str,
+    pub expected: Cow<'static, str>,
 }
 
 impl InvalidNeed {
-    pub(super) fn of(name: &str, value: &str, expected: &'static str) -> Self {
+    pub(super) fn of(name: &str, value: &str, expected: impl Into<Cow<'static, str>>) -> Self {
         let shown = |text: &str| text.chars().take(SHOWN).collect();
-        Self { property: shown(name), value: shown(value), expected }
+        Self { property: shown(name), value: shown(value), expected: expected.into() }
     }
 }

@@ -13,13 +13,14 @@
 //! | `resources:NAME` | an amount of the custom resource `NAME`, spelt as its executors spell it: `1`, `0.5` |
 //! | `exclusive` | `true`: the action has its executor for itself, for stable measurements; `false` |
 //! | `cache` | `false`: it always runs, its result is not cached, and it is not merged with others; `true` |
+//! | `forebay-services` | commands that serve the action while it runs, as JSON: see [`super::asked_services`] |
 //!
 //! If a property is given more than once, the largest value counts, and of `cache` the value `false`. Limits on what an action may use have
 //! other properties: see [`super::limits`].
 
 use model::{Amount, Needs, ResourceName, Resources, TaskLimits, TestSize};
 
-use super::{history::Learned, image, invalid_need::InvalidNeed, limits, network};
+use super::{history::Learned, image, invalid_need::InvalidNeed, limits, network, services};
 
 /// The property that asks for processors.
 pub const CPU_PROPERTY: &str = "EstimatedCPU";
@@ -93,6 +94,8 @@ pub fn read_needs(
             let amount: Amount = value.parse().map_err(|_| wrong(AMOUNT_WANTED))?;
             let most = needs.custom.get(&resource).copied().unwrap_or_default().max(amount);
             needs.custom.insert(resource, most);
+        } else if let Some(required) = services::requirements(name, value) {
+            found.platform.extend(required?);
         } else if !limits::take(&mut found.limits, name, value)? {
             let required = network::requirement(name, value);
             found.platform.extend(required.and_then(|(name, value)| image::requirement(name, value)));
@@ -103,6 +106,11 @@ pub fn read_needs(
         needs.memory_bytes.get_or_insert(rounded(units * UNIT.1));
     }
     needs.test_size = test_size(environment);
+    let has = |(name, value): (&str, &str)| found.platform.iter().any(|it| it.0 == name && it.1 == value);
+    if has(services::SERVICES_OFFER) && has(network::OFFER) {
+        let (name, value) = network::OFFER;
+        return Err(InvalidNeed::of(name, value, "expected no other network for an action with services"));
+    }
     Ok(found)
 }
 

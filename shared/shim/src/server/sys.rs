@@ -1,5 +1,5 @@
 //! The calls without a safe wrapper: wait4, the disposition of SIGCHLD, `close_range`,
-//! descriptors by number, capabilities.
+//! descriptors by number, capabilities, the state of a network interface.
 #![expect(unsafe_code, reason = "these calls have no safe wrapper that serves here")]
 
 use std::io::{self, IoSliceMut};
@@ -15,7 +15,7 @@ use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use nix::sys::prctl;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::{SigHandler, Signal, signal};
-use nix::sys::socket::{ControlMessageOwned, MsgFlags, recvmsg};
+use nix::sys::socket::{AddressFamily, ControlMessageOwned, MsgFlags, SockFlag, SockType, recvmsg, socket};
 use nix::unistd::{Gid, Uid, setgroups, setresgid, setresuid};
 
 use crate::model::Switches;
@@ -207,6 +207,20 @@ pub(crate) fn keep_mount_right() -> io::Result<()> {
 pub(crate) fn pass_no_rights() {
     // SAFETY: the call has only numbers as arguments. It fails only on kernels without ambient capabilities.
     unsafe { libc::syscall(libc::SYS_prctl, libc::PR_CAP_AMBIENT, libc::PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0) };
+}
+
+/// Starts the loopback interface of this process's network namespace.
+pub(crate) fn start_loopback() -> io::Result<()> {
+    let socket = socket(AddressFamily::Inet, SockType::Datagram, SockFlag::SOCK_CLOEXEC, None)?;
+    // SAFETY: all-zero is a valid ifreq.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    for (to, from) in request.ifr_name.iter_mut().zip(c"lo".to_bytes()) {
+        *to = libc::c_char::from_ne_bytes([*from]);
+    }
+    let flags = libc::c_short::try_from(libc::IFF_UP | libc::IFF_RUNNING);
+    request.ifr_ifru.ifru_flags = flags.present("the flags of an interface have 16 bits");
+    // SAFETY: the kernel reads exactly one ifreq.
+    checked(unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFFLAGS, &raw const request) }.into())
 }
 
 fn checked(result: libc::c_long) -> io::Result<()> {

@@ -149,7 +149,8 @@ impl Buckets {
             | Histogram::BuildStartSeconds
             | Histogram::BuildRunSeconds
             | Histogram::ExecutionSeconds
-            | Histogram::ImageSeconds => LONG,
+            | Histogram::ImageSeconds
+            | Histogram::ServicesReadySeconds => LONG,
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Actions in container images.
 
-mod registry;
+pub(crate) mod registry;
 
 use std::{fs, time::Duration};
 

@@ -72,6 +72,7 @@ mod results;
 mod scenario;
 mod schemas;
 mod servers_die;
+mod services;
 mod sharing;
 mod stale_leases;
 mod stalled_clients;

@@ -18,7 +18,7 @@ const TOKEN: &str = "a-token";
 
 /// The answer to a request that is not the content.
 #[derive(Debug, Clone)]
-pub(super) enum Fault {
+pub(crate) enum Fault {
     Status(u16, &'static str),
     /// Other content of this length.
     Wrong,
@@ -43,13 +43,13 @@ struct Content {
 
 /// A registry. Its clones are one.
 #[derive(Clone)]
-pub(super) struct Registry {
+pub(crate) struct Registry {
     content: Arc<Mutex<Content>>,
     host: String,
 }
 
 impl Registry {
-    pub(super) async fn start() -> Self {
+    pub(crate) async fn start() -> Self {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let host = listener.local_addr().unwrap().to_string();
         let registry = Self { content: Arc::default(), host };
@@ -63,44 +63,44 @@ impl Registry {
     }
 
     /// The setting `registries` with which a farm reads from it.
-    pub(super) fn setting(&self) -> String {
+    pub(crate) fn setting(&self) -> String {
         serde_json::json!({ &self.host: { "plain_http": true } }).to_string()
     }
 
     /// The same with a name and a password.
-    pub(super) fn setting_with(&self, username: &str, password_file: &Path) -> String {
+    pub(crate) fn setting_with(&self, username: &str, password_file: &Path) -> String {
         let own =
             serde_json::json!({ "plain_http": true, "username": username, "password_file": password_file });
         serde_json::json!({ &self.host: own }).to_string()
     }
 
     /// A name for the value of `container-image`.
-    pub(super) fn image(&self, name: &str) -> String {
+    pub(crate) fn image(&self, name: &str) -> String {
         format!("docker://{}/{name}", self.host)
     }
 
-    pub(super) fn host(&self) -> &str {
+    pub(crate) fn host(&self) -> &str {
         &self.host
     }
 
-    pub(super) fn require(&self, name: &str, password: &str) {
+    pub(crate) fn require(&self, name: &str, password: &str) {
         self.content.lock().credentials = Some(format!("{name}:{password}"));
     }
 
-    pub(super) fn fail(&self, path: &str, fault: Fault) {
+    pub(crate) fn fail(&self, path: &str, fault: Fault) {
         self.content.lock().faults.push((path.to_owned(), fault));
     }
 
-    pub(super) fn mend(&self) {
+    pub(crate) fn mend(&self) {
         self.content.lock().faults.clear();
     }
 
     /// How often blobs of layers and configurations were read.
-    pub(super) fn blobs_read(&self) -> usize {
+    pub(crate) fn blobs_read(&self) -> usize {
         self.content.lock().read.iter().filter(|path| path.contains("/blobs/")).count()
     }
 
-    pub(super) fn reads(&self) -> usize {
+    pub(crate) fn reads(&self) -> usize {
         self.content.lock().read.len()
     }
 
@@ -112,14 +112,14 @@ impl Registry {
     }
 
     /// Puts an image of uncompressed layers, and lets the tag `repository:tag` mean it. Returns the digest of its manifest.
-    pub(super) fn push(&self, tag: &str, layers: &[Vec<u8>], config: &serde_json::Value) -> String {
+    pub(crate) fn push(&self, tag: &str, layers: &[Vec<u8>], config: &serde_json::Value) -> String {
         let diff_ids: Vec<String> = layers.iter().map(|layer| Digest::of(layer).to_string()).collect();
         let layers: Vec<Vec<u8>> = layers.to_vec();
         self.push_as(tag, layers, &diff_ids, config)
     }
 
     /// The same with any layers and any digests of their content.
-    pub(super) fn push_as(
+    pub(crate) fn push_as(
         &self,
         tag: &str,
         layers: Vec<Vec<u8>>,
@@ -202,7 +202,7 @@ impl Registry {
 }
 
 /// A layer with programs of this machine and the libraries that they need.
-pub(super) fn programs(names: &[&str]) -> Vec<u8> {
+pub(crate) fn programs(names: &[&str]) -> Vec<u8> {
     let mut files: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
     for name in names {
         let output = Command::new("ldd").arg(name).output().unwrap();
@@ -223,7 +223,7 @@ pub(super) fn programs(names: &[&str]) -> Vec<u8> {
 }
 
 /// A layer with these files, whatever their names.
-pub(super) fn files(files: &[(&str, &str)]) -> Vec<u8> {
+pub(crate) fn files(files: &[(&str, &str)]) -> Vec<u8> {
     let mut layer = tar::Builder::new(Vec::new());
     for (name, content) in files {
         let mut header = tar::Header::new_gnu();

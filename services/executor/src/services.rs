@@ -1,0 +1,266 @@
+//! The services of an action: commands that serve its command while it runs, each in a slot and input root of its own.
+
+use std::{
+    fs,
+    io::{self, Read as _, Seek as _, SeekFrom},
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+
+use ::images::{Image, PullProgress};
+use input_root::{InputRoot, OutputSpec};
+use model::{BlobDigest, DigestFunction, HttpCheck, ReadyCheck, ServiceName, ServiceRequest, TaskLimits};
+use sandbox::{
+    Ended, Probe, Readiness, Run, SandboxError, Service, ServiceFault, Services, SharedNetwork, StopMode,
+};
+use telemetry::metrics::{Histogram, observe};
+use tokio::time::{Instant, timeout};
+use tracing::warn;
+
+use crate::{image, limits, outcome::Fault, shared::Shared, slot_threads::SlotThread, spec::Spec};
+
+/// The search path of programs if neither a service nor its image has one.
+const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
+/// Time limit for services to end, beyond what they ask for.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Maximum bytes at the end of a log that a message repeats.
+const SHOWN_BYTES: u64 = 500;
+
+/// The services of an action, and what they use.
+pub(crate) struct ActionServices {
+    services: Services,
+    network: SharedNetwork,
+    folder: PathBuf,
+    logs: Vec<(ServiceName, [PathBuf; 2])>,
+    roots: Vec<InputRoot>,
+    /// Images, of which no file is removed while a service runs in it.
+    images: Vec<Arc<Image>>,
+    grace: Duration,
+}
+
+impl ActionServices {
+    /// Prepares the services of an action; `None` if it has none. `memory_bytes` is the limit of those without one.
+    pub(crate) async fn prepare(
+        shared: &Shared,
+        spec: &Spec,
+        slot_thread: &SlotThread,
+        (memory_bytes, progress): (Option<u64>, &PullProgress),
+    ) -> Result<Option<Self>, Fault> {
+        if spec.services.is_empty() {
+            return Ok(None);
+        }
+        let folder = slot_thread.folder().join("services");
+        let failed = |error: io::Error| Fault::machine(&error);
+        remove(&folder).and_then(|()| fs::create_dir(&folder)).map_err(failed)?;
+        let names: Vec<String> =
+            spec.services.iter().flat_map(ServiceRequest::hosts).map(str::to_owned).collect();
+        let program = &slot_thread.config().program;
+        let network = SharedNetwork::create(program, folder.join("hosts"), &names).await;
+        let network = network.map_err(|error| Fault::machine(&error))?;
+        let grace = spec.services.iter().map(ServiceRequest::stop_grace).max().unwrap_or_default();
+        let (services, logs) = (Services::of(Vec::new()), Vec::new());
+        let (roots, images) = (Vec::new(), Vec::new());
+        let mut made = Self { services, network, folder, logs, roots, images, grace };
+        let mut all = Vec::with_capacity(spec.services.len());
+        for request in &spec.services {
+            all.push(made.service(shared, (spec, request), slot_thread, (memory_bytes, progress)).await?);
+        }
+        made.services = Services::of(all);
+        Ok(Some(made))
+    }
+
+    /// The network of the services and the command.
+    pub(crate) fn network(&self) -> SharedNetwork {
+        self.network.clone()
+    }
+
+    async fn service(
+        &mut self,
+        shared: &Shared,
+        (spec, request): (&Spec, &ServiceRequest),
+        slot_thread: &SlotThread,
+        (memory_bytes, progress): (Option<u64>, &PullProgress),
+    ) -> Result<Service, Fault> {
+        let folder = self.folder.join(request.name.as_str());
+        let work = folder.join("work");
+        fs::create_dir_all(&work).map_err(|error| Fault::machine(&error))?;
+        let root = shared.inputs.prepare(&work, &spec.input_root, &OutputSpec::default()).await;
+        let root = root.map_err(|error| Fault::unprepared(&error))?;
+        let path = root.path().to_owned();
+        self.roots.push(root);
+        let image = match &request.image {
+            Some(reference) => Some(image::named(shared, reference, progress).await?),
+            None => None,
+        };
+        let argv = match &image {
+            Some(image) if request.command.is_empty() => image.config.command.clone(),
+            Some(_) | None => request.command.clone(),
+        };
+        let mut env: Vec<(String, String)> = request.env.clone().into_iter().collect();
+        if let Some(image) = &image {
+            env = image::environment(env, image);
+        }
+        if !env.iter().any(|(name, _)| name == "PATH") {
+            env.push(("PATH".to_owned(), PATH.to_owned()));
+        }
+        let limits = most(request.limits, &shared.settings.action_limits);
+        let output_bytes_max = limits.output_bytes.unwrap_or(shared.settings.action_output_bytes_max);
+        let [stdout, stderr] = ["stdout", "stderr"].map(|name| folder.join(name));
+        self.logs.push((request.name.clone(), [stdout.clone(), stderr.clone()]));
+        let run = Run {
+            argv,
+            env,
+            cwd: PathBuf::new(),
+            root: path,
+            root_is_input: false,
+            image: image.as_ref().map(Image::root),
+            devices: Vec::new(),
+            shares_network: false,
+            timeout: limits.wall_ms.map(Duration::from_millis),
+            kill_grace: request.stop_grace(),
+            stdout,
+            stderr,
+            output_bytes_max,
+            memory_bytes_max: limits.memory_bytes.or(memory_bytes),
+            limits: limits::in_sandbox(&limits),
+        };
+        self.images.extend(image);
+        Ok(Service {
+            name: request.name.to_string(),
+            slot: slot_thread.slot_of_service(request.name.as_str(), work, self.network()),
+            network: self.network(),
+            run,
+            after: request.after.iter().map(ServiceName::to_string).collect(),
+            ready: readiness(request.ready.as_ref()),
+            ready_within: request.ready_within(),
+            stop_grace: request.stop_grace(),
+        })
+    }
+
+    /// Starts the services; returns when all are ready.
+    pub(crate) async fn start(&mut self) -> Result<(), Fault> {
+        let begun = Instant::now();
+        let ready = self.services.ready().await;
+        ready.map_err(|fault| self.explain(&fault))?;
+        observe(Histogram::ServicesReadySeconds, &[], begun.elapsed());
+        Ok(())
+    }
+
+    /// Returns when a service has ended although the command still runs.
+    pub(crate) async fn fault(&mut self) -> Fault {
+        let fault = self.services.fault().await;
+        self.explain(&fault)
+    }
+
+    /// Stops the services as they ask for, and adds what they used to the usage of the command.
+    pub(crate) async fn stop(&mut self, ended: &mut Ended) {
+        for end in self.services.stop(StopMode::Gently).await {
+            if let Some(ServiceFault::Sandbox { .. }) = &end.fault {
+                warn!(service = end.name, fault = ?end.fault, "the sandbox of a service failed");
+            }
+            if let Some(used) = end.ended {
+                ended.cpu += used.cpu;
+                ended.peak_memory_bytes = ended.peak_memory_bytes.saturating_add(used.peak_memory_bytes);
+                ended.switches += used.switches;
+            }
+        }
+    }
+
+    /// Stores what the services wrote, by the name of the service and of the stream. Empty outputs are left out.
+    pub(crate) async fn keep_logs(
+        &self,
+        shared: &Shared,
+        function: DigestFunction,
+    ) -> Result<Vec<(String, BlobDigest)>, Fault> {
+        let mut kept = Vec::new();
+        for (name, [stdout, stderr]) in &self.logs {
+            for (stream, path) in [("stdout", stdout), ("stderr", stderr)] {
+                if fs::metadata(path).is_ok_and(|file| file.len() > 0) {
+                    let stored = shared.cas.put_file(function, path, false).await;
+                    let digest = stored.map_err(|error| Fault::machine(&error))?;
+                    kept.push((format!("{name}.{stream}"), digest));
+                }
+            }
+        }
+        Ok(kept)
+    }
+
+    /// Kills what still runs and removes the files of the services. Returns whether all processes are dead.
+    pub(crate) async fn end(mut self, shared: &Shared) -> bool {
+        let patience = PATIENCE.saturating_add(self.grace);
+        let is_dead = timeout(patience, self.services.stop(StopMode::AtOnce)).await.is_ok();
+        if !is_dead {
+            warn!(folder = %self.folder.display(), "the services of an action do not end in time");
+            return false;
+        }
+        for root in self.roots {
+            shared.inputs.release(root).await;
+        }
+        if let Err(error) = remove(&self.folder) {
+            warn!(%error, folder = %self.folder.display(), "cannot remove the files of services");
+        }
+        true
+    }
+
+    /// The fault of the action, with the end of the service's output.
+    fn explain(&self, fault: &ServiceFault) -> Fault {
+        let (name, is_machines) = match fault {
+            ServiceFault::NotStarted { name, .. }
+            | ServiceFault::NotReady { name, .. }
+            | ServiceFault::Ended { name, .. } => (name, false),
+            ServiceFault::Sandbox { name, source } => (name, !matches!(source, SandboxError::Root { .. })),
+        };
+        let message = telemetry::error_chain(fault);
+        if is_machines {
+            return Fault::Machine { reason: message };
+        }
+        let log = self.logs.iter().find(|(other, _)| other.as_str() == name);
+        let said: Vec<String> =
+            log.into_iter().flat_map(|(_, paths)| paths).map(|path| end_of(path)).collect();
+        let said = said.join("\n");
+        let said = said.trim();
+        if said.is_empty() {
+            return Fault::precondition(message);
+        }
+        Fault::precondition(format!("{message}; it wrote: {said}"))
+    }
+}
+
+/// The limits of a service: never more than the settings allow.
+fn most(asked: TaskLimits, allowed: &TaskLimits) -> TaskLimits {
+    let wall_ms = asked.wall_ms;
+    TaskLimits { wall_ms, ..limits::effective(asked, Duration::ZERO, allowed) }
+}
+
+fn readiness(check: Option<&ReadyCheck>) -> Readiness {
+    match check {
+        None => Readiness::Started,
+        Some(ReadyCheck::Tcp(port)) => Readiness::Answers(Probe::Tcp(*port)),
+        Some(ReadyCheck::Http(HttpCheck { port, path })) => {
+            Readiness::Answers(Probe::Http { port: *port, path: path.clone() })
+        }
+        Some(ReadyCheck::Command(argv)) => Readiness::Command(argv.clone()),
+    }
+}
+
+/// The end of a log, for a message.
+fn end_of(path: &Path) -> String {
+    let read = || {
+        let mut file = fs::File::open(path)?;
+        let length = file.metadata()?.len();
+        file.seek(SeekFrom::Start(length.saturating_sub(SHOWN_BYTES)))?;
+        let mut bytes = Vec::new();
+        file.take(SHOWN_BYTES).read_to_end(&mut bytes)?;
+        io::Result::Ok(bytes)
+    };
+    // A service that was not started has no log.
+    String::from_utf8_lossy(&read().unwrap_or_default()).into_owned()
+}
+
+fn remove(folder: &Path) -> io::Result<()> {
+    match disk::remove_tree(folder) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        other => other,
+    }
+}

@@ -1,0 +1,346 @@
+//! Commands that serve another one while it runs.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use futures::future::{LocalBoxFuture, join_all};
+use futures::stream::{FuturesUnordered, StreamExt as _};
+use shim::{Cause, Limit, Over, Probe, wait_until};
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep, sleep_until};
+
+use crate::config::{Run, SlotConfig};
+use crate::error::SandboxError;
+use crate::outcome::{Ended, Outcome};
+use crate::running::{Event, Running};
+use crate::shared_network::SharedNetwork;
+use crate::slot::Slot;
+
+/// Pause between two runs of a command that asks whether a service is ready.
+const CHECK_PAUSE: Duration = Duration::from_millis(50);
+/// Time limit of one such run.
+const CHECK_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// A command that serves another one, in a slot and a folder of its own.
+#[derive(Debug, Clone)]
+pub struct Service {
+    pub name: String,
+    pub slot: SlotConfig,
+    /// The network that it shares with the command that it serves; the same as that of its slot.
+    pub network: SharedNetwork,
+    pub run: Run,
+    /// Names of the services that must be ready before it starts. A name that is unknown counts as ready.
+    pub after: Vec<String>,
+    pub ready: Readiness,
+    /// Maximum time from its start until it is ready.
+    pub ready_within: Duration,
+    /// Time between SIGTERM and the kill of all its processes.
+    pub stop_grace: Duration,
+}
+
+/// When a service counts as ready.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Readiness {
+    /// As soon as its process runs.
+    Started,
+    /// When a server in the network answers.
+    Answers(Probe),
+    /// When this command exits with code 0 in the sandbox of the service.
+    Command(Vec<String>),
+}
+
+impl fmt::Display for Readiness {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Started => write!(f, "it runs"),
+            Self::Answers(Probe::Tcp(port)) => write!(f, "it accepts connections on port {port}"),
+            Self::Answers(Probe::Http { port, path }) => {
+                write!(f, "it answers http://localhost:{port}{path} with a status from 200 to 399")
+            }
+            Self::Command(argv) => write!(f, "`{}` exits with code 0", argv.join(" ")),
+        }
+    }
+}
+
+/// Why a command has no services.
+#[derive(Debug, thiserror::Error)]
+pub enum ServiceFault {
+    /// The command of a service is at fault.
+    #[error("the service {name} cannot be started: {message}")]
+    NotStarted { name: String, message: String },
+    #[error("the service {name} was not ready within {} s: it counts as ready when {ready}", within.as_secs_f64())]
+    NotReady { name: String, ready: Readiness, within: Duration },
+    /// It ended without being stopped.
+    #[error("the service {name} {}", how(*cause, *exit_code))]
+    Ended { name: String, cause: Cause, exit_code: i32 },
+    /// The machine failed, not the service.
+    #[error("the sandbox of the service {name} failed")]
+    Sandbox {
+        name: String,
+        #[source]
+        source: SandboxError,
+    },
+}
+
+/// How the command of a service ended, for a message.
+fn how(cause: Cause, exit_code: i32) -> String {
+    match cause {
+        Cause::Ended | Cause::Killed => format!("ended with exit code {exit_code}"),
+        Cause::Deadline => "was killed at its time limit".to_owned(),
+        Cause::OutOfMemory => "ran out of memory".to_owned(),
+        Cause::OutputTooLarge(_, bytes) => format!("was killed after it wrote {bytes} bytes of output"),
+        Cause::OverLimit(Over { limit, allowed, used }) => {
+            let unit = match limit {
+                Limit::Cpu => "ms of processor time",
+                Limit::Memory => "bytes of memory",
+                Limit::Processes => "processes",
+                Limit::Disk => "bytes of disk",
+                Limit::Files => "files",
+            };
+            format!("was killed because it used {used} of {allowed} {unit}")
+        }
+    }
+}
+
+/// How a service ended.
+#[derive(Debug)]
+pub struct ServiceEnd {
+    pub name: String,
+    /// Its usage, if its command ran.
+    pub ended: Option<Ended>,
+    /// Why it ended, unless it was stopped.
+    pub fault: Option<ServiceFault>,
+}
+
+/// How services are stopped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StopMode {
+    /// By SIGTERM, and after the grace of each service by SIGKILL.
+    Gently,
+    /// By SIGKILL, without a grace.
+    AtOnce,
+}
+
+/// The services of one command. They make progress only while a method of this value is awaited. Dropping it kills them.
+pub struct Services {
+    running: FuturesUnordered<LocalBoxFuture<'static, ServiceEnd>>,
+    ready: Vec<watch::Receiver<bool>>,
+    ended: Vec<ServiceEnd>,
+    stop: watch::Sender<Option<StopMode>>,
+}
+
+impl fmt::Debug for Services {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Services").field("running", &self.running.len()).finish_non_exhaustive()
+    }
+}
+
+impl Services {
+    /// The services, which are started by [`Services::ready`].
+    pub fn of(all: Vec<Service>) -> Self {
+        let stop = watch::Sender::new(None);
+        let senders: Vec<(String, watch::Sender<bool>)> =
+            all.iter().map(|service| (service.name.clone(), watch::Sender::new(false))).collect();
+        let ready = senders.iter().map(|(_, sender)| sender.subscribe()).collect();
+        let before = |service: &Service| -> Vec<watch::Receiver<bool>> {
+            let is_before = |name: &String| service.after.contains(name);
+            senders.iter().filter(|(name, _)| is_before(name)).map(|(_, sender)| sender.subscribe()).collect()
+        };
+        let before: Vec<_> = all.iter().map(before).collect();
+        let running = FuturesUnordered::new();
+        for ((service, before), (_, ready)) in all.into_iter().zip(before).zip(senders) {
+            let stop = stop.subscribe();
+            let future: LocalBoxFuture<'static, ServiceEnd> = Box::pin(serve(service, before, ready, stop));
+            running.push(future);
+        }
+        Self { running, ready, ended: Vec::new(), stop }
+    }
+
+    /// Starts the services; returns when all are ready. Fails if one of them ends.
+    pub async fn ready(&mut self) -> Result<(), ServiceFault> {
+        let mut all = self.ready.clone();
+        let ready = join_all(all.iter_mut().map(|ready| ready.wait_for(|ready| *ready)));
+        tokio::select! {
+            fault = fault(&mut self.running, &mut self.ended) => Err(fault),
+            _ = ready => Ok(()),
+        }
+    }
+
+    /// Returns when a service has ended without being stopped; never if there is none.
+    pub async fn fault(&mut self) -> ServiceFault {
+        fault(&mut self.running, &mut self.ended).await
+    }
+
+    /// Stops all services; returns how each of them ended, when all their processes are dead.
+    pub async fn stop(&mut self, mode: StopMode) -> Vec<ServiceEnd> {
+        self.stop.send_replace(Some(mode));
+        while let Some(end) = self.running.next().await {
+            self.ended.push(end);
+        }
+        std::mem::take(&mut self.ended)
+    }
+}
+
+async fn fault(
+    running: &mut FuturesUnordered<LocalBoxFuture<'static, ServiceEnd>>,
+    ended: &mut Vec<ServiceEnd>,
+) -> ServiceFault {
+    loop {
+        let Some(mut end) = running.next().await else { return std::future::pending().await };
+        let fault = end.fault.take();
+        ended.push(end);
+        if let Some(fault) = fault {
+            return fault;
+        }
+    }
+}
+
+/// Returns when services are to be stopped, and how. `before` is what is known already.
+async fn stopped(stop: &mut watch::Receiver<Option<StopMode>>, before: Option<StopMode>) -> StopMode {
+    match stop.wait_for(|mode| mode.is_some() && *mode != before).await.ok().and_then(|mode| *mode) {
+        Some(mode) => mode,
+        // Without a sender they are dropped soon.
+        None => std::future::pending().await,
+    }
+}
+
+/// Runs a service when those `before` it are ready, until it ends or is stopped.
+async fn serve(
+    service: Service,
+    mut before: Vec<watch::Receiver<bool>>,
+    ready: watch::Sender<bool>,
+    mut stop: watch::Receiver<Option<StopMode>>,
+) -> ServiceEnd {
+    let name = service.name.clone();
+    let all = join_all(before.iter_mut().map(|ready| ready.wait_for(|ready| *ready)));
+    let is_stopped = tokio::select! {
+        _ = stopped(&mut stop, None) => true,
+        // Without an answer of one of them this one is dropped soon.
+        all = all => all.iter().any(Result::is_err),
+    };
+    if is_stopped {
+        return ServiceEnd { name, ended: None, fault: None };
+    }
+    let run = async {
+        let mut slot = Slot::start(service.slot.clone()).await?;
+        let ended = attend(&service, &mut slot, &ready, &mut stop).await;
+        slot.stop().await?;
+        ended
+    };
+    match run.await {
+        Ok((ended, fault)) => ServiceEnd { name, ended, fault },
+        Err(source) => {
+            let fault = Some(ServiceFault::Sandbox { name: name.clone(), source });
+            ServiceEnd { name, ended: None, fault }
+        }
+    }
+}
+
+async fn attend(
+    service: &Service,
+    slot: &mut Slot,
+    ready: &watch::Sender<bool>,
+    stop: &mut watch::Receiver<Option<StopMode>>,
+) -> Result<(Option<Ended>, Option<ServiceFault>), SandboxError> {
+    let name = || service.name.clone();
+    let mut running = slot.run(service.run.clone()).await?;
+    if let Some(outcome) = started(&mut running).await? {
+        return Ok(end_of(service, outcome, false));
+    }
+    let mut becoming_ready = Box::pin(service.becomes_ready());
+    let deadline = Instant::now().checked_add(service.ready_within);
+    let (mut is_ready, mut is_late, mut mode) = (false, false, None);
+    loop {
+        tokio::select! {
+            event = running.next_event() => match event? {
+                Event::Started(_) => {}
+                Event::Done(Outcome::Ended(ended)) if is_late => {
+                    let (ready, within) = (service.ready.clone(), service.ready_within);
+                    return Ok((Some(ended), Some(ServiceFault::NotReady { name: name(), ready, within })));
+                }
+                Event::Done(outcome) => return Ok(end_of(service, outcome, mode.is_some())),
+            },
+            answered = &mut becoming_ready, if !is_ready => {
+                answered?;
+                is_ready = true;
+                ready.send_replace(true);
+            }
+            () = until(deadline), if !is_ready && !is_late && mode.is_none() => {
+                is_late = true;
+                running.control().kill(Duration::ZERO).await?;
+            }
+            asked = stopped(stop, mode), if mode != Some(StopMode::AtOnce) => {
+                mode = Some(asked);
+                let grace = match asked {
+                    StopMode::Gently => service.stop_grace,
+                    StopMode::AtOnce => Duration::ZERO,
+                };
+                running.control().kill(grace).await?;
+            }
+        }
+    }
+}
+
+/// Waits for the start of a command; returns how it ended if it does not start.
+async fn started(running: &mut Running<'_>) -> Result<Option<Outcome>, SandboxError> {
+    Ok(match running.next_event().await? {
+        Event::Started(_) => None,
+        Event::Done(outcome) => Some(outcome),
+    })
+}
+
+fn end_of(service: &Service, outcome: Outcome, is_stopped: bool) -> (Option<Ended>, Option<ServiceFault>) {
+    let name = service.name.clone();
+    match outcome {
+        Outcome::NotStarted { message, .. } => (None, Some(ServiceFault::NotStarted { name, message })),
+        Outcome::Ended(ended) => {
+            let fault = ServiceFault::Ended { name, cause: ended.cause, exit_code: ended.exit_code };
+            (Some(ended), (!is_stopped).then_some(fault))
+        }
+    }
+}
+
+async fn until(deadline: Option<Instant>) {
+    match deadline {
+        Some(deadline) => sleep_until(deadline).await,
+        None => std::future::pending().await,
+    }
+}
+
+impl Service {
+    async fn becomes_ready(&self) -> Result<(), SandboxError> {
+        match &self.ready {
+            Readiness::Started => Ok(()),
+            Readiness::Answers(probe) => {
+                let pid = self.network.pid()?;
+                let answered = wait_until(&self.slot.program, pid, probe).await;
+                answered.map_err(|source| SandboxError::file("executing", &self.slot.program, source))
+            }
+            Readiness::Command(argv) => self.check_succeeds(argv).await,
+        }
+    }
+
+    /// Returns when this command has exited with code 0.
+    async fn check_succeeds(&self, argv: &[String]) -> Result<(), SandboxError> {
+        let config = SlotConfig { name: format!("{}-check", self.slot.name), ..self.slot.clone() };
+        let mut slot = Slot::start(config).await?;
+        let beside = |path: &PathBuf| path.with_extension("check");
+        let run = Run {
+            argv: argv.to_vec(),
+            stdout: beside(&self.run.stdout),
+            stderr: beside(&self.run.stderr),
+            timeout: Some(CHECK_TIMEOUT),
+            kill_grace: Duration::ZERO,
+            ..self.run.clone()
+        };
+        loop {
+            let outcome = slot.run(run.clone()).await?.finish().await?;
+            // A command that is not there will not be there later.
+            if matches!(&outcome, Outcome::Ended(ended) if ended.exit_code == 0) {
+                return slot.stop().await;
+            }
+            sleep(CHECK_PAUSE).await;
+        }
+    }
+}

@@ -1,0 +1,263 @@
+//! Actions and tasks with services beside them.
+
+use std::{collections::BTreeSet, fs};
+
+use farm::{Builder, Farm, SOON};
+use model::{BlobDigest, Outcome, TaskStatus};
+use reapi::execution::{Action, ExecuteResponse, Platform, platform::Property};
+use remote::{Remote, RemoteError};
+use serde_json::{Value, json};
+use tonic::Code;
+
+use crate::{
+    acting::{self, ACTING, SHA256, processes_with},
+    check::until,
+    images::registry::{Registry, files, programs},
+    jobs,
+};
+
+/// A server on port 5432 that sends what it is started with, and the script of a client.
+const SERVER: &str = "import socketserver, sys
+class Handler(socketserver.BaseRequestHandler):
+    def handle(self):
+        self.request.sendall(sys.argv[1].encode())
+socketserver.TCPServer.allow_reuse_address = True
+print('serves', flush=True)
+socketserver.TCPServer(('', 5432), Handler).serve_forever()";
+const CLIENT: &str = "import socket, sys
+print(socket.create_connection((sys.argv[1], 5432)).recv(100).decode(), end='')";
+
+fn builder() -> Builder {
+    Farm::builder().only(&ACTING)
+}
+
+/// A service that sends `text` to each client.
+fn server(name: &str, text: &str) -> Value {
+    let command = ["/usr/bin/python3", "-c", SERVER, text];
+    json!({"name": name, "command": command, "ready": {"tcp": 5432}})
+}
+
+async fn asking(remote: &Remote, services: &Value, argv: &[&str]) -> BlobDigest {
+    let property = Property { name: "forebay-services".to_owned(), value: services.to_string() };
+    let action = Action { platform: Some(Platform { properties: vec![property] }), ..Action::default() };
+    let mut command = acting::sh("");
+    command.arguments = argv.iter().map(|&argument| argument.to_owned()).collect();
+    acting::upload_as(remote, &command, action, &SHA256.empty()).await
+}
+
+async fn run(remote: &Remote, services: &Value, argv: &[&str]) -> Result<ExecuteResponse, RemoteError> {
+    let action = asking(remote, services, argv).await;
+    let ended = tokio::time::timeout(4 * SOON, remote.execute(&action, false, 0, |_, _| {})).await;
+    ended.expect("the execution ends").map(|executed| executed.response)
+}
+
+fn refusal(result: Result<ExecuteResponse, RemoteError>) -> (Code, String) {
+    match result {
+        Ok(response) => {
+            let status = response.status.expect("a status");
+            (Code::from_i32(status.code), status.message)
+        }
+        Err(RemoteError::Refused { status, .. }) => (status.code(), status.message().to_owned()),
+        Err(other) => panic!("{other:?}"),
+    }
+}
+
+async fn log(remote: &Remote, response: &ExecuteResponse, name: &str) -> Option<String> {
+    let digest = response.server_logs.get(name)?.digest.as_ref()?;
+    let digest = reapi::digest::from_proto(digest, SHA256).unwrap();
+    Some(String::from_utf8(remote.read(&digest).await.unwrap()).unwrap())
+}
+
+#[tokio::test]
+async fn an_action_reaches_its_services_and_what_they_write_is_kept() {
+    let farm = builder().start().await;
+    let remote = acting::remote(&farm).await;
+    let mut database = server("db", "rows");
+    database["aliases"] = json!(["database"]);
+    for name in ["db", "database", "localhost"] {
+        let client = ["/usr/bin/python3", "-c", CLIENT, name];
+        let response = run(&remote, &json!([database]), &client).await.unwrap();
+        assert_eq!(acting::stdout(&remote, &response).await, "rows");
+        assert_eq!(log(&remote, &response, "db.stdout").await.as_deref(), Some("serves\n"));
+        assert_eq!(log(&remote, &response, "db.stderr").await, None, "it wrote nothing");
+    }
+    // The next action on the same slot reaches no service, and no other network.
+    let alone =
+        ["/usr/bin/python3", "-c", "import socket; print(socket.socket().connect_ex(('127.0.0.1', 5432)))"];
+    let response = run(&remote, &json!([]), &alone).await.unwrap();
+    assert_eq!(acting::stdout(&remote, &response).await, "111\n");
+}
+
+#[tokio::test]
+async fn many_services_have_the_same_port_at_once() {
+    let farm = builder().env("FOREBAY_EXECUTOR_SLOTS", "8").start().await;
+    let remote = acting::remote(&farm).await;
+    let client = ["/usr/bin/python3", "-c", CLIENT, "db"];
+    let one = async |number: usize| {
+        let text = format!("rows {number}");
+        let response = run(&remote, &json!([server("db", &text)]), &client).await.unwrap();
+        assert_eq!(acting::stdout(&remote, &response).await, text);
+    };
+    futures::future::join_all((0..8).map(one)).await;
+}
+
+#[tokio::test]
+async fn what_is_wrong_with_a_service_is_said_with_what_it_wrote() {
+    let farm = builder().start().await;
+    let remote = acting::remote(&farm).await;
+    let script = |script: &str| json!({"name": "db", "command": ["/bin/sh", "-c", script]});
+    let ready = |mut service: Value, ready: Value, seconds: u32| {
+        service["ready"] = ready;
+        service["ready_seconds"] = seconds.into();
+        json!([service])
+    };
+    let port = json!({"tcp": 5432});
+    let wait = ["/bin/sleep", "100"];
+    for (services, code, expected) in [
+        (json!("db"), Code::InvalidArgument, "expected services as JSON"),
+        (json!([{"name": "db"}]), Code::InvalidArgument, "neither a command nor an image"),
+        (
+            json!([{"name": "db", "environment": "pg"}]),
+            Code::FailedPrecondition,
+            "environment pg, which is unknown",
+        ),
+        (
+            ready(script("echo no room >&2; exit 7"), port.clone(), 60),
+            Code::FailedPrecondition,
+            "the service db ended with exit code 7; it wrote: no room",
+        ),
+        (
+            ready(script("echo waits; sleep 100"), port, 1),
+            Code::FailedPrecondition,
+            "was not ready within 1 s: it counts as ready when it accepts connections on port 5432; it wrote: waits",
+        ),
+        // It dies while the command runs, which would run for long.
+        (
+            json!([script("sleep 0.3; exit 9")]),
+            Code::FailedPrecondition,
+            "the service db ended with exit code 9",
+        ),
+        (
+            json!([{"name": "db", "command": ["/no/server"]}]),
+            Code::FailedPrecondition,
+            "db cannot be started",
+        ),
+    ] {
+        let (found, message) = refusal(run(&remote, &services, &wait).await);
+        assert_eq!(found, code, "{services}: {message}");
+        assert!(message.contains(expected), "{services}: {message}");
+    }
+    let plain = Farm::builder().only(&ACTING).env("FOREBAY_SANDBOX", "none").start().await;
+    let remote = acting::remote(&plain).await;
+    let (code, message) = refusal(run(&remote, &json!([server("db", "x")]), &wait).await);
+    assert_eq!(code, Code::FailedPrecondition, "{message}");
+    assert!(message.contains("an executor runs actions with services if"), "{message}");
+}
+
+/// The network namespaces of the processes with this text on their command lines.
+fn networks_of(text: &str) -> BTreeSet<std::path::PathBuf> {
+    let of = |pid: u32| fs::read_link(format!("/proc/{pid}/ns/net")).ok();
+    processes_with(text).into_iter().filter_map(of).collect()
+}
+
+fn all_networks() -> BTreeSet<std::path::PathBuf> {
+    let all = fs::read_dir("/proc").unwrap().flatten();
+    all.filter_map(|entry| fs::read_link(entry.path().join("ns/net")).ok()).collect()
+}
+
+/// Rounds of a test that kills executors; 20 in the long form of the chaos tests.
+fn rounds() -> u32 {
+    if std::env::var_os("FOREBAY_CHAOS").is_some_and(|form| form == "long") { 20 } else { 3 }
+}
+
+#[tokio::test]
+async fn chaos_a_killed_executor_leaves_nothing_of_its_services() {
+    let farm = builder().start().await;
+    let remote = acting::remote(&farm).await;
+    for round in 0..rounds() {
+        let marker = format!("88{round}77.5");
+        let services = json!([
+            {"name": "one", "command": ["/bin/sh", "-c", format!("trap '' TERM; sleep {marker} & sleep {marker}")]},
+            {"name": "two", "command": ["/bin/sleep", marker], "after": ["one"]},
+        ]);
+        let action = asking(&remote, &services, &["/bin/sleep", &marker]).await;
+        let running = acting::execute(&remote, action);
+        // Two of the first service, one of the second, and the command.
+        until("all run", SOON, || processes_with(&format!("sleep\0{marker}")).len() >= 4).await;
+        let networks = networks_of(&format!("sleep\0{marker}"));
+        assert_eq!(networks.len(), 1, "they share a network");
+        let mut executor = farm.take("executor");
+        executor.kill9();
+        executor.wait_exit(SOON).await;
+        until("its processes are dead", SOON, || processes_with(&marker).is_empty()).await;
+        until("its network is gone", SOON, || all_networks().is_disjoint(&networks)).await;
+        running.abort();
+        farm.keep(farm.spawn("executor").await);
+        let left = || {
+            fs::read_dir(farm.data().join("executor/0/slots"))
+                .is_ok_and(|slots| slots.flatten().all(|slot| !slot.path().join("services").exists()))
+        };
+        until("its files are gone", SOON, left).await;
+    }
+}
+
+#[tokio::test]
+async fn a_service_runs_in_the_image_that_it_names() {
+    let registry = Registry::start().await;
+    let base = programs(&["/bin/sh", "/bin/cat", "/bin/sleep"]);
+    let config = json!({
+        "Env": ["GREETING=from the image"],
+        "Entrypoint": ["/bin/sh", "-c"],
+        "Cmd": ["echo $GREETING; echo yes > up; exec /bin/sleep 1000"],
+    });
+    let push =
+        |version: &str| registry.push("db:1", &[base.clone(), files(&[("version", version)])], &config);
+    push("one");
+    let environments = json!({"db": registry.image("db:1")});
+    let farm = builder()
+        .env("FOREBAY_REGISTRIES", registry.setting())
+        .env("FOREBAY_IMAGE_TAG_SECONDS", "0")
+        .env("FOREBAY_ENVIRONMENTS", environments.to_string())
+        .start()
+        .await;
+    let remote = acting::remote(&farm).await;
+    let ready = json!({"command": ["/bin/cat", "up"]});
+    let by_tag = json!([{"name": "db", "image": registry.image("db:1"), "ready": ready}]);
+    let by_name = json!([{"name": "db", "environment": "db", "ready": ready}]);
+    let done = ["/bin/echo", "done"];
+    for services in [&by_tag, &by_name] {
+        let response = run(&remote, services, &done).await.unwrap();
+        assert_eq!(acting::stdout(&remote, &response).await, "done\n");
+        if !response.cached_result {
+            assert_eq!(log(&remote, &response, "db.stdout").await.as_deref(), Some("from the image\n"));
+        }
+    }
+    assert!(run(&remote, &by_tag, &done).await.unwrap().cached_result);
+    // Under a tag that moved it is another action.
+    push("two");
+    assert!(!run(&remote, &by_tag, &done).await.unwrap().cached_result);
+}
+
+#[tokio::test]
+async fn a_task_of_a_job_has_services_with_its_own_files() {
+    let farm = jobs::start(Farm::builder().with_actions().workspaces(1)).await;
+    let tasks = json!([
+        {"id": "server", "command": ["/bin/sh", "-c", format!("cat > server.py <<'END'\n{SERVER}\nEND")],
+         "outputs": ["server.py"]},
+        {"id": "test", "command": ["/usr/bin/python3", "-c", CLIENT, "app"], "inputs": ["server.py"],
+         "services": [{"name": "app", "command": ["/usr/bin/python3", "server.py", "built here"],
+                       "ready": {"tcp": 5432}}]},
+        {"id": "broken", "command": ["/bin/true"], "cache": false,
+         "services": [{"name": "app", "command": ["/bin/sh", "-c", "echo cannot bind >&2; exit 1"],
+                       "ready": {"tcp": 5432}}]},
+    ]);
+    let ended = jobs::run(&farm, jobs::request(jobs::job(&tasks))).await;
+    assert_eq!(ended.outcome(), Outcome::Failed);
+    assert_eq!(ended.task("test").status, TaskStatus::Succeeded, "{:#?}", ended.reports);
+    let logs: Vec<&str> = ended.task("test").service_logs.keys().map(String::as_str).collect();
+    assert_eq!(logs, ["app.stdout"]);
+    let broken = ended.task("broken");
+    assert_eq!(broken.status, TaskStatus::Failed);
+    let reason = broken.reason.as_deref().unwrap();
+    assert!(reason.contains("the service app ended with exit code 1; it wrote: cannot bind"), "{reason}");
+}
