@@ -3,10 +3,8 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use cas::Cas;
-use download::{Downloader, Reach};
-use images::{Image, ImageError, Images, PullProgress, Registries};
+use images::{Image, ImageError, Images, PullProgress};
 use model::{Execution, ImageReference};
-use sandbox::mounts_overlays;
 use service::{Context, ServiceError};
 use settings::ExecutorSettings;
 use telemetry::metrics::{Histogram, observe};
@@ -16,9 +14,6 @@ use tracing::{info, warn};
 
 use crate::{outcome::Fault, shared::Shared};
 
-/// The folder of images in the data folder. All executors of a machine that have the same data folder share it.
-const FOLDER: &str = "images";
-
 /// Opens the images of this machine; `None` if the settings allow none.
 pub(crate) async fn open(
     context: &Context,
@@ -26,19 +21,10 @@ pub(crate) async fn open(
     cas: &Cas,
 ) -> Result<Option<Images>, ServiceError> {
     let Some(of_images) = settings.images.clone() else { return Ok(None) };
-    let folder = context.data_folder(FOLDER)?;
-    let program = std::env::current_exe()
-        .map_err(|error| ServiceError::failed("finding the path of this program", error))?;
-    let failed = |error| ServiceError::failed("preparing the folder of images", error);
-    let overlays = mounts_overlays(&program, &folder)
-        .await
-        .map_err(|error| ServiceError::failed("trying to mount an image", error))?;
-    let downloader = Downloader::new(Reach::within(&settings.fetch_hosts))
-        .map_err(|error| ServiceError::failed("preparing downloads of images", error))?;
-    let bytes_max = of_images.bytes_max;
+    let folder = context.data_folder(::images::FOLDER)?;
     let (prefetch, environments) = (of_images.prefetch, of_images.environments.clone());
-    let registries = Registries::new(of_images, downloader);
-    let images = Images::open(folder, bytes_max, overlays, (cas.clone(), registries)).map_err(failed)?;
+    let images = ::images::open(folder, of_images, &settings.fetch_hosts, cas.clone()).await;
+    let images = images.map_err(|error| ServiceError::failed("preparing the folder of images", error))?;
     info!(overlays = images.overlays(), "actions may run in images");
     if prefetch {
         tokio::spawn(fetch_ahead(images.clone(), environments, context.stop.clone()));

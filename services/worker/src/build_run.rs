@@ -1,9 +1,13 @@
 //! A run of a claimed build: its workspace, its console, and what stops it.
 
+use std::sync::Arc;
+
 use bus::ChunkFault;
+use images::Image;
 use jobs::JobEnd;
 use model::{BuildLimits, BuildRecord, ToolFacts, WorkspaceKeys};
 use policy::workspace::live_keys;
+use sandbox::WorkspaceSandbox;
 use tokio::time::Instant;
 use tracing::debug;
 
@@ -27,6 +31,8 @@ pub(crate) struct Run<'a> {
     pub(crate) timeout_at: Instant,
     /// The limits of the build and of its workspace together.
     pub(crate) limits: BuildLimits,
+    /// The image that its command runs in, if it asks for one.
+    pub(crate) image: Option<Arc<Image>>,
     /// Duration of filling the workspace, if it was attempted.
     pub(crate) preparation_seconds: Option<f64>,
     /// The result of its job, if it is one.
@@ -37,6 +43,11 @@ impl Run<'_> {
     /// The ending for the cause that the run was stopped for; `ended` holds the measurements of its command.
     pub(crate) fn stopped(&self, ended: Option<Ended>) -> Ending {
         Ending::stopped(self.stop.cause(), &self.shared.id, ended)
+    }
+
+    /// The sandbox of its command; `None`: it runs without.
+    pub(crate) fn sandbox(&self) -> Option<Arc<WorkspaceSandbox>> {
+        self.shared.isolation.of(&self.record.build.requirements, self.image.is_some())
     }
 
     /// The ending of a run that cannot write to its console.

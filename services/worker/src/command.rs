@@ -45,6 +45,7 @@ pub(crate) async fn run(
     if run.stop.cause().is_some() {
         return Ok(run.stopped(None));
     }
+    let (sandbox, image) = (run.sandbox(), run.image.clone());
     let workspace = &mut run.workspace;
     let command = Command {
         argv,
@@ -58,7 +59,7 @@ pub(crate) async fn run(
         Place::Preparation => (WorkspaceBounds::default(), None),
         Place::Build => {
             let bounds = limits::bounds(&run.limits, &run.shared.settings);
-            (bounds, run.shared.isolation.of(&run.record.build.requirements))
+            (bounds, sandbox)
         }
     };
     let of_shim = match limits.begin(bounds) {
@@ -68,7 +69,7 @@ pub(crate) async fn run(
     let shim = match place {
         Place::Preparation => Ok(workspace.shim.plain()),
         Place::Build => tokio::select! {
-            shim = workspace.shim.of_build(&workspace.folder, sandbox.as_ref()) => shim,
+            shim = workspace.shim.of_build(&workspace.folder, sandbox.as_ref(), image.as_ref()) => shim,
             () = run.stop.wanted() => return Ok(Ending::stopped(run.stop.cause(), &run.shared.id, None)),
             () = tokio::time::sleep_until(run.timeout_at) => return Ok(Ending::TimedOut(None)),
         },

@@ -2,14 +2,16 @@
 
 use std::{collections::BTreeMap, path::Path};
 
-use model::{Build, BuildRecord, SendingBuild};
+use model::{Build, SendingBuild};
 use trace::BuildTrace;
 
-use crate::{bazel, folder::RunFolder, owner, shared::Shared};
+use crate::{bazel, build_run::Run, image, owner};
 
-/// The variables of the commands of `record`: of the worker's environment they get only `PATH`.
-pub(crate) fn variables(shared: &Shared, record: &BuildRecord, folder: &RunFolder) -> Vec<(String, String)> {
-    let path = format!("{}:{}", shared.folder.programs().display(), path());
+/// The variables of the commands of a run: of the worker's environment they get only `PATH`.
+pub(crate) fn variables(run: &Run<'_>) -> Vec<(String, String)> {
+    let (shared, record, folder) = (run.shared, run.record, &run.workspace.folder);
+    let programs = shared.folder.programs().display().to_string();
+    let path = format!("{programs}:{}", path());
     let build = &record.build;
     let mut all: BTreeMap<String, String> = BTreeMap::new();
     let mut set = |name: &str, value: String| all.insert(name.to_owned(), value);
@@ -18,7 +20,7 @@ pub(crate) fn variables(shared: &Shared, record: &BuildRecord, folder: &RunFolde
     set("TMPDIR", folder.temporary.display().to_string());
     set("LANG", "C.UTF-8".to_owned());
     let has_own_user = owner::of_workspace(&shared.settings, 0).is_some();
-    if has_own_user && shared.isolation.of(&build.requirements).is_some() {
+    if has_own_user && run.sandbox().is_some() {
         // The user of the build has no name on the machine.
         set("USER", "build".to_owned());
         set("LOGNAME", "build".to_owned());
@@ -42,7 +44,11 @@ pub(crate) fn variables(shared: &Shared, record: &BuildRecord, folder: &RunFolde
         set("TRACEPARENT", trace.to_string());
     }
     all.extend(build.env.clone());
-    all.into_iter().collect()
+    let mut all: Vec<(String, String)> = all.into_iter().collect();
+    if let Some(image) = &run.image {
+        image::put_variables(&mut all, image, build, &programs);
+    }
+    all
 }
 
 /// Variables that a request may set for the preparation. They choose no program, file, server or proxy: the preparation

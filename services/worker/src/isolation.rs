@@ -34,17 +34,19 @@ struct Choices {
 }
 
 impl Choices {
-    /// The network of the sandbox that the build gets; `None`: no sandbox. Dispatchers offer builds only to workers that
+    /// The network of the sandbox that the build gets; `None`: no sandbox, which builds in images need. Dispatchers offer builds only to workers that
     /// have what they require.
-    fn of(self, requirements: &BuildRequirements) -> Option<BuildNetwork> {
+    fn of(self, requirements: &BuildRequirements, has_image: bool) -> Option<BuildNetwork> {
         let asked = |name: &str| requirements.iter().find(|(it, _)| *it == name).map(|(_, value)| value);
         let network = asked(NETWORK)
             .and_then(|name| BuildNetwork::ALL.into_iter().find(|network| network.as_str() == name))
             .filter(|network| self.networks().contains(network));
-        if asked(SANDBOX) == Some(SandboxKind::None.as_str()) && self.kinds().contains(&SandboxKind::None) {
+        let asks_for_none = asked(SANDBOX) == Some(SandboxKind::None.as_str()) && !has_image;
+        if asks_for_none && self.kinds().contains(&SandboxKind::None) {
             return None;
         }
-        if asked(SANDBOX) == Some(SandboxKind::Bubblewrap.as_str()) && self.supported {
+        let is_sandboxed = asked(SANDBOX) == Some(SandboxKind::Bubblewrap.as_str()) || has_image;
+        if is_sandboxed && self.supported {
             return Some(network.or(self.usual).unwrap_or(BuildNetwork::Host));
         }
         match (network, self.usual) {
@@ -115,9 +117,18 @@ impl Isolation {
         all
     }
 
-    /// The sandbox of a build; `None`: it runs without.
-    pub(crate) fn of(&self, requirements: &BuildRequirements) -> Option<Arc<WorkspaceSandbox>> {
-        let wanted = self.choices.of(requirements)?;
+    /// Whether this machine supports sandboxes.
+    pub(crate) fn is_supported(&self) -> bool {
+        self.choices.supported
+    }
+
+    /// The sandbox of a build; `None`: it runs without, which no build in an image does.
+    pub(crate) fn of(
+        &self,
+        requirements: &BuildRequirements,
+        has_image: bool,
+    ) -> Option<Arc<WorkspaceSandbox>> {
+        let wanted = self.choices.of(requirements, has_image)?;
         self.sandboxes.iter().find(|(network, _)| *network == wanted).map(|(_, sandbox)| Arc::clone(sandbox))
     }
 }
@@ -155,12 +166,13 @@ mod tests {
     #[test]
     fn a_build_may_always_ask_for_more_isolation() {
         let plain = choices(None, false);
-        assert_eq!(plain.of(&requirements(&[])), None);
-        assert_eq!(plain.of(&requirements(&[("network", "host")])), None);
-        assert_eq!(plain.of(&requirements(&[("network", "none")])), Some(BuildNetwork::None));
-        assert_eq!(plain.of(&requirements(&[("sandbox", "bubblewrap")])), Some(BuildNetwork::Host));
+        assert_eq!(plain.of(&requirements(&[]), false), None);
+        assert_eq!(plain.of(&requirements(&[("network", "host")]), false), None);
+        assert_eq!(plain.of(&requirements(&[("network", "none")]), false), Some(BuildNetwork::None));
+        assert_eq!(plain.of(&requirements(&[("sandbox", "bubblewrap")]), false), Some(BuildNetwork::Host));
         let both = requirements(&[("sandbox", "bubblewrap"), ("network", "loopback")]);
-        assert_eq!(plain.of(&both), Some(BuildNetwork::Loopback));
+        assert_eq!(plain.of(&both, false), Some(BuildNetwork::Loopback));
+        assert_eq!(plain.of(&requirements(&[("sandbox", "none")]), true), Some(BuildNetwork::Host));
         assert_eq!(plain.kinds(), [SandboxKind::None, SandboxKind::Bubblewrap]);
         assert_eq!(plain.networks(), BuildNetwork::ALL);
     }
@@ -170,12 +182,12 @@ mod tests {
         let less = requirements(&[("sandbox", "none"), ("network", "host")]);
         let strict = choices(Some(BuildNetwork::Loopback), false);
         assert_eq!(
-            (strict.kinds(), strict.of(&less)),
+            (strict.kinds(), strict.of(&less, false)),
             (vec![SandboxKind::Bubblewrap], Some(BuildNetwork::Loopback))
         );
         assert_eq!(strict.networks(), [BuildNetwork::Loopback, BuildNetwork::None]);
         let open = choices(Some(BuildNetwork::Loopback), true);
-        assert_eq!(open.of(&less), None);
+        assert_eq!(open.of(&less, false), None);
         assert_eq!(open.networks(), [BuildNetwork::Loopback, BuildNetwork::Host, BuildNetwork::None]);
     }
 
@@ -186,6 +198,6 @@ mod tests {
             (without.kinds(), without.networks()),
             (vec![SandboxKind::None], vec![BuildNetwork::Host])
         );
-        assert_eq!(without.of(&requirements(&[("sandbox", "bubblewrap")])), None);
+        assert_eq!(without.of(&requirements(&[("sandbox", "bubblewrap")]), false), None);
     }
 }

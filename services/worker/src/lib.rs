@@ -25,6 +25,7 @@ mod git;
 mod guard;
 mod heartbeat;
 mod home;
+mod image;
 mod isolation;
 mod job;
 mod lease_keeper;
@@ -70,8 +71,8 @@ use tokio::task::JoinSet;
 use tracing::info;
 
 use crate::{
-    folder::WorkerFolder, gateway::Gateways, isolation::Isolation, shared::Shared, sources::Sources,
-    usage::Usage, workspaces::Workspaces,
+    folder::WorkerFolder, gateway::Gateways, image::BuildImages, isolation::Isolation, shared::Shared,
+    sources::Sources, usage::Usage, workspaces::Workspaces,
 };
 
 /// Mount point of the kernel's process information.
@@ -108,7 +109,12 @@ async fn serve_all(context: Context, settings: WorkerSettings) -> Result<(), Ser
     let machine = MachineLock::open(&settings.machine_lock)
         .map_err(|error| ServiceError::failed("opening the lock of the machine (machine_lock)", error))?;
     let isolation = Isolation::new(&settings, &folder, &program).await?;
-    let properties = isolation.properties(&settings.properties);
+    let images =
+        if isolation.is_supported() { BuildImages::open(&context, &settings, &cas).await? } else { None };
+    let mut properties = isolation.properties(&settings.properties);
+    if let Some(images) = &images {
+        images.offer(&mut properties);
+    }
     let offered = properties.check();
     offered.map_err(|error| ServiceError::failed("the setting worker_properties", error))?;
     context.bus.buckets().announce_worker(&properties).await?;
@@ -126,6 +132,7 @@ async fn serve_all(context: Context, settings: WorkerSettings) -> Result<(), Ser
         usage: Usage::new(settings.executor_type.clone()),
         gateways: Gateways::default(),
         isolation,
+        images,
         properties,
         sources: Sources::new(&settings.contexts, &context.settings.store.data),
         settings,

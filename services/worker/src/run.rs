@@ -21,6 +21,7 @@ use crate::{
     ending::Ending,
     environment, event_stream, faults,
     finish::{Finish, RunResults},
+    image::NoImage,
     lease_keeper::LeaseKeeper,
     limits,
     outputs::{self, OutputStore, Outputs},
@@ -62,14 +63,13 @@ async fn run_inside(
     stop: Stop,
 ) -> After {
     let Claimed { key: _, record, started_at, lease, deadline, lost } = claimed;
-    let settings = &shared.settings;
+    let (settings, bus) = (&shared.settings, &shared.context.bus);
     if let Some(cause) = lost {
         stop.now(cause);
     }
-    let bus = &shared.context.bus;
     let mut lease = LeaseKeeper::start(bus.clone(), lease, started_at, deadline, stop.clone());
     let finish = Finish { shared, number, record: &record, started_at };
-    let (warm, origin) = warm::origin(settings.warm_workspaces, &record, left.is_some());
+    let (warm, origin) = warm::origin(shared.may_be_warm(&record.build), &record, left.is_some());
     let before = left.as_ref().map(|left| left.keys.clone());
     let folder = match left.map_or_else(|| shared.folder.run_folder(number), |left| Ok(left.folder)) {
         Ok(folder) => folder,
@@ -96,6 +96,7 @@ async fn run_inside(
         record: &record,
         timeout_at,
         limits,
+        image: None,
         preparation_seconds: None,
         job: None,
     };
@@ -164,6 +165,9 @@ impl Run<'_> {
     /// Prepares the workspace and runs the command or the job.
     async fn prepare_and_run(&mut self) -> Ending {
         let build = &self.record.build;
+        if let Err(ending) = self.fetch_image().await {
+            return ending;
+        }
         self.workspace.hold(true).await;
         if let Err(ending) = self.clear_home().await {
             return ending;
@@ -176,19 +180,41 @@ impl Run<'_> {
             }
         }
         crash_point(Step::WorkspacePrepared);
-        let is_sandboxed = self.shared.isolation.of(&build.requirements).is_some();
-        if is_sandboxed && let Err(error) = self.workspace.shim.give(&self.workspace.folder).await {
+        if self.sandbox().is_some()
+            && let Err(error) = self.workspace.shim.give(&self.workspace.folder).await
+        {
             return Ending::GiveBack(prepare::unusable(&error));
         }
         self.workspace.hold(false).await;
         let ended = if let Some(job) = &build.job {
             self.run_job(job).await
         } else {
-            let env = environment::variables(self.shared, self.record, &self.workspace.folder);
+            let env = environment::variables(self);
             command::run(self, Place::Build, build.command.clone(), env).await
         };
         let ending = ended.unwrap_or_else(|fault| self.fault(&fault));
         self.within_disk_limit(ending).await
+    }
+
+    /// Fetches the image that the build asks for.
+    async fn fetch_image(&mut self) -> Result<(), Ending> {
+        let Some(images) = &self.shared.images else { return Ok(()) };
+        let Some(asked) = images.asked(&self.record.build) else { return Ok(()) };
+        let found = tokio::select! {
+            found = images.get(&asked) => found,
+            () = self.stop.wanted() => return Err(self.stopped(None)),
+            () = tokio::time::sleep_until(self.timeout_at) => return Err(Ending::TimedOut(None)),
+        };
+        match found {
+            Ok(image) => {
+                let line = format!("runs in the image {}", asked.pinned(image.digest.clone()));
+                self.image = Some(image);
+                say(self.console, &line).await;
+                Ok(())
+            }
+            Err(NoImage { reason, is_final: true }) => Err(Ending::Failed(reason, None)),
+            Err(NoImage { reason, is_final: false }) => Err(Ending::GiveBack(reason)),
+        }
     }
 
     /// Measures the files of a build once more at its end, which may have been too soon for the measurements before.

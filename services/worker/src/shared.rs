@@ -1,15 +1,15 @@
 //! The state shared by all loops of the worker.
 
 use cas::Cas;
-use model::{Millis, WorkerId, WorkerProperties};
+use model::{Build, Millis, WorkerId, WorkerProperties};
 use sensors::{MachineLock, OomKills};
 use service::Context;
 use settings::WorkerSettings;
 use tracing::warn;
 
 use crate::{
-    folder::WorkerFolder, gateway::Gateways, isolation::Isolation, sources::Sources, usage::Usage,
-    workspaces::Workspaces,
+    folder::WorkerFolder, gateway::Gateways, image::BuildImages, isolation::Isolation, sources::Sources,
+    usage::Usage, workspaces::Workspaces,
 };
 
 /// State shared by all loops of the worker.
@@ -27,12 +27,21 @@ pub(crate) struct Shared {
     pub(crate) oom: OomKills,
     pub(crate) machine: MachineLock,
     pub(crate) isolation: Isolation,
+    /// The images of this machine, if builds may have them.
+    pub(crate) images: Option<BuildImages>,
     /// Properties that the worker offers to builds.
     pub(crate) properties: WorkerProperties,
     pub(crate) sources: Sources,
 }
 
 impl Shared {
+    /// Whether the workspace of a build may be kept for the next one. What a tag means may change, and what another image
+    /// made would stay.
+    pub(crate) fn may_be_warm(&self, build: &Build) -> bool {
+        let image = self.images.as_ref().and_then(|images| images.asked(build));
+        self.settings.warm_workspaces && image.is_none_or(|image| image.digest().is_some())
+    }
+
     /// Removes the files of a build that ends because of the disk, before anything waits for the bus: the bus may be
     /// waiting for this space.
     pub(crate) fn empty_workspace(&self, number: u16) {

@@ -10,6 +10,7 @@ use std::{
     time::Duration,
 };
 
+use images::Image;
 use sandbox::{WorkspaceLimits, WorkspaceSandbox};
 use shim::{Options, Shim, ShimError, User};
 
@@ -29,6 +30,8 @@ pub(crate) struct WorkspaceShim {
 struct Inside {
     shim: Shim,
     sandbox: Arc<WorkspaceSandbox>,
+    /// The image whose files are in it, which stay as long as this exists.
+    image: Option<Arc<Image>>,
     /// Device and number of each of its folders: a new one at the same path is not visible in the sandbox.
     folders: Vec<(u64, u64)>,
     /// Whether there may be traces of a build outside of these folders: without processes that stay, the shim removes
@@ -76,11 +79,12 @@ impl WorkspaceShim {
         tokio::task::spawn_blocking(giving).await.map_err(io::Error::other).and_then(|given| given)
     }
 
-    /// The shim for the commands of a build in `folder`, in this sandbox if it has one.
+    /// The shim for the commands of a build in `folder`, in this sandbox and with the files of this image if it has them.
     pub(crate) async fn of_build(
         &mut self,
         folder: &RunFolder,
         sandbox: Option<&Arc<WorkspaceSandbox>>,
+        image: Option<&Arc<Image>>,
     ) -> Result<&mut Shim, ShimError> {
         let Some(sandbox) = sandbox else { return Ok(&mut self.plain) };
         let failed = |source| ShimError::Start { program: sandbox.bubblewrap.program.clone(), source };
@@ -92,20 +96,28 @@ impl WorkspaceShim {
             .map_err(failed)?;
         if let Some(mut inside) = self.inside.take() {
             inside.note_traces();
-            let is_same = inside.folders == folders && Arc::ptr_eq(&inside.sandbox, sandbox);
+            let is_image =
+                inside.image.as_ref().map(|image| &image.digest) == image.map(|image| &image.digest);
+            let is_same = inside.folders == folders && Arc::ptr_eq(&inside.sandbox, sandbox) && is_image;
             if is_same && !inside.shim.is_gone() {
                 return Ok(&mut self.inside.insert(inside).shim);
             }
             inside.shim.end().await?;
         }
         let options = sandbox
-            .options(folder.root(), &places, self.user)
+            .options(folder.root(), &places, (self.user, image.map(Image::root).as_ref()))
             .map_err(|error| failed(io::Error::other(error)))?;
         let options = Options { join: self.limits.join_files(), ..options };
         let shim = Shim::start_with(&self.program, &options).await?;
         Ok(&mut self
             .inside
-            .insert(Inside { shim, sandbox: Arc::clone(sandbox), folders, has_traces: false })
+            .insert(Inside {
+                shim,
+                sandbox: Arc::clone(sandbox),
+                image: image.cloned(),
+                folders,
+                has_traces: false,
+            })
             .shim)
     }
 

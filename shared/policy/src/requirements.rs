@@ -2,6 +2,8 @@
 
 use model::{Pool, RequestedProperty, Requirements};
 
+use crate::actions::{IMAGE_PROPERTY, names_image};
+
 /// The property that asks for a pool by name. Every pool offers it.
 pub const POOL_PROPERTY: &str = "Pool";
 /// Properties whose values are compared without regard to case.
@@ -11,10 +13,14 @@ const HARDWARE_GROUP: &str = "hwgroup";
 /// Property for threads: at least the requested number.
 const THREADS: &str = "threads";
 
+/// The value of `container-image` by which a worker offers to run builds in any image.
+pub const ANY_IMAGE: &str = "docker://";
+
 /// Whether the values that a machine offers, by `offered` for each property, meet all requirements in `asked`.
 ///
 /// - `hwgroup`: any of the requested groups, `a|b`;
 /// - `threads`: at least the requested number;
+/// - `container-image`: the name of an image of a registry is met by [`ANY_IMAGE`];
 /// - any other property, including `env`: one of the offered values equals the requested one; `Pool`, `OSFamily`, `Arch`
 ///   and `ISA` without regard to case.
 ///
@@ -48,6 +54,7 @@ pub fn value_matches<'a>(name: &str, asked: &str, mut offered: impl Iterator<Ite
             let most = offered.filter_map(number).max();
             number(asked).zip(most).is_some_and(|(asked, most)| most >= asked)
         }
+        IMAGE_PROPERTY if names_image(asked) => offered.any(|value| value == ANY_IMAGE),
         _ if CASELESS.contains(&name) => offered.any(|value| value.eq_ignore_ascii_case(asked)),
         _ => offered.any(|value| value == asked),
     }
@@ -74,6 +81,17 @@ mod tests {
             capacity: Resources::default(),
             executor_type: ExecutorType::x86(),
         }
+    }
+
+    #[test]
+    fn any_image_of_a_registry_is_met_where_any_is_offered() {
+        let met =
+            |asked: &str, offered: &[&str]| value_matches("container-image", asked, offered.iter().copied());
+        assert!(met("docker://a.b/c:1", &["docker://"]));
+        assert!(!met("docker://a.b/c:1", &[]) && !met("docker://A", &["docker://"]));
+        assert!(
+            met("debian-12", &["debian-12", "docker://"]) && !met("debian-11", &["debian-12", "docker://"])
+        );
     }
 
     #[test]

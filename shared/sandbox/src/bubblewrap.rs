@@ -179,7 +179,7 @@ impl Bubblewrap {
         network: SlotNetwork<'_>,
     ) -> Result<Call, SandboxError> {
         let mut call = self.begin_kept(network)?;
-        put_image(&mut call, root, network);
+        put_image(&mut call, "--ro-bind", root, network);
         self.put_devices(&mut call, true, true);
         put(&mut call, &["--mqueue", "/dev/mqueue"]);
         bind(&mut call, work, INSIDE);
@@ -218,7 +218,7 @@ impl Bubblewrap {
             self.put_devices(&mut call, fs::symlink_metadata(alone.root.join("tmp")).is_err(), false);
             "/"
         } else if let Some(image) = alone.image {
-            put_image(&mut call, &image.at, alone.network);
+            put_image(&mut call, "--ro-bind", &image.at, alone.network);
             self.put_devices(&mut call, true, false);
             put(&mut call, &["--tmpfs", INSIDE]);
             bind(&mut call, alone.root, INSIDE_ROOT);
@@ -269,11 +269,11 @@ impl Bubblewrap {
         places: &[PathBuf],
         programs: &Path,
         network: Network,
-        user: Option<User>,
+        (user, image): (Option<User>, Option<&Path>),
     ) -> Result<Call, SandboxError> {
         // Builds may run as the user of the worker, and could read what only this user can.
         let all = self.clone().hiding(private(Path::new(SETTINGS), &self.read_only));
-        all.workspace_with_its_hidden(folder, places, programs, network, user)
+        all.workspace_with_its_hidden(folder, places, programs, network, (user, image))
     }
 
     fn workspace_with_its_hidden(
@@ -282,7 +282,7 @@ impl Bubblewrap {
         places: &[PathBuf],
         programs: &Path,
         network: Network,
-        user: Option<User>,
+        (user, image): (Option<User>, Option<&Path>),
     ) -> Result<Call, SandboxError> {
         let mut call = vec![self.find()?.into_os_string()];
         // No namespace of control groups: Java looks for its group by the path outside, and fails without it.
@@ -293,11 +293,18 @@ impl Bubblewrap {
             put(&mut call, &["--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"]);
         }
         self.put_filter(&mut call);
-        self.put_system(&mut call);
-        match network {
-            Network::Loopback | Network::None => put(&mut call, &["--unshare-net"]),
-            Network::Host => put_resolver(&mut call),
+        let of_slot = match network {
+            Network::Loopback | Network::None => SlotNetwork::Own,
+            Network::Host => SlotNetwork::Host,
+        };
+        if let Some(image) = image {
+            // Writable until the places are mounted: the image has no folders for them.
+            put_image(&mut call, "--bind", image, of_slot);
+        } else {
+            self.put_system(&mut call);
+            put_hosts(&mut call, of_slot);
         }
+        put_network(&mut call, of_slot);
         self.put_devices(&mut call, true, true);
         put(&mut call, &["--mqueue", "/dev/mqueue"]);
         for path in [folder, programs] {
@@ -310,8 +317,14 @@ impl Bubblewrap {
         for path in places {
             call.extend(["--bind".into(), path.into(), path.into()]);
         }
-        self.put_hidden_read_only(&mut call);
+        let start = if image.is_some() {
+            put_libraries(&mut call)
+        } else {
+            self.put_hidden_read_only(&mut call);
+            Vec::new()
+        };
         put(&mut call, &["--remount-ro", "/", "--chdir", "/", "--"]);
+        call.extend(start);
         Ok(call)
     }
 
@@ -352,10 +365,7 @@ impl Bubblewrap {
     fn begin(&self, network: SlotNetwork<'_>) -> Result<Call, SandboxError> {
         let mut call = vec![self.find()?.into_os_string()];
         put(&mut call, &["--unshare-pid", "--unshare-ipc", "--unshare-uts"]);
-        match network {
-            SlotNetwork::Own => put(&mut call, &["--unshare-net"]),
-            SlotNetwork::Host | SlotNetwork::Shared { .. } => {}
-        }
+        put_network(&mut call, network);
         put(&mut call, &["--hostname", "forebay", "--die-with-parent"]);
         self.put_filter(&mut call);
         Ok(call)
@@ -464,9 +474,16 @@ fn put_proc_masks(call: &mut Call, as_root: bool) {
     }
 }
 
-/// The files of an image, which are mounted read-only, and of the host only what the kernel says about the machine.
-fn put_image(call: &mut Call, root: &Path, network: SlotNetwork<'_>) {
-    call.extend(["--ro-bind".into(), root.into(), "/".into()]);
+fn put_network(call: &mut Call, network: SlotNetwork<'_>) {
+    match network {
+        SlotNetwork::Own => put(call, &["--unshare-net"]),
+        SlotNetwork::Host | SlotNetwork::Shared { .. } => {}
+    }
+}
+
+/// The files of an image, mounted by the option `how`, and of the host only what the kernel says about the machine.
+fn put_image(call: &mut Call, how: &str, root: &Path, network: SlotNetwork<'_>) {
+    call.extend([how.into(), root.into(), "/".into()]);
     put(call, &["--ro-bind", "/sys", "/sys"]);
     match network {
         SlotNetwork::Own => {}

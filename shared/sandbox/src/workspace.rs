@@ -4,11 +4,15 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use shim::{Cause, Filter, Limit, Options, Over, Shim, User};
+use shim::{Cause, Filter, Limit, Options, Over, Overlay, Shim, User};
 
 use crate::bubblewrap::{Bubblewrap, Network, PRIVATE};
 use crate::cgroups::{Cgroups, CpuLimits, Group};
 use crate::error::SandboxError;
+use crate::image_root::ImageRoot;
+
+/// Room in memory for the folders that are mounted on in an image.
+const MOUNT_POINTS_BYTES: u64 = 1 << 20;
 
 /// How the builds of a worker are isolated from the machine and from each other.
 #[derive(Debug, Clone)]
@@ -22,7 +26,7 @@ pub struct WorkspaceSandbox {
 impl WorkspaceSandbox {
     /// The options of a shim whose commands can write to `places`, and to private folders in memory. All are folders
     /// that exist. Commands cannot replace them, and cannot write elsewhere in `folder`, which contains them. They
-    /// run as `user`, which requires root.
+    /// run as `user`, which requires root, and see the files of `image`, which is mounted as overlay.
     ///
     /// # Errors
     ///
@@ -31,10 +35,16 @@ impl WorkspaceSandbox {
         &self,
         folder: &Path,
         places: &[PathBuf],
-        user: Option<User>,
+        (user, image): (Option<User>, Option<&ImageRoot>),
     ) -> Result<Options, SandboxError> {
+        let overlay = image.map(|image| {
+            let lower = image.lower.clone();
+            Overlay { lower, at: image.at.clone(), writable_bytes: Some(MOUNT_POINTS_BYTES) }
+        });
+        let more = (user, image.map(|image| image.at.as_path()));
         Ok(Options {
-            wrapper: self.bubblewrap.workspace(folder, places, &self.programs, self.network, user)?,
+            wrapper: self.bubblewrap.workspace(folder, places, &self.programs, self.network, more)?,
+            overlay,
             user,
             filter: self.bubblewrap.filter.then_some(match self.network {
                 Network::None => Filter::Internet,
@@ -54,10 +64,11 @@ impl WorkspaceSandbox {
     ///
     /// Fails if bubblewrap is not installed, or the machine refuses the sandbox or its filters.
     pub async fn check(&self, program: &Path, folder: &Path) -> Result<(), SandboxError> {
-        match Shim::start_with(program, &self.options(folder, &[], None)?).await {
+        match Shim::start_with(program, &self.options(folder, &[], (None, None))?).await {
             Ok(shim) => Ok(shim.stop().await?),
             Err(error) => {
-                let call = self.bubblewrap.workspace(folder, &[], &self.programs, self.network, None)?;
+                let call =
+                    self.bubblewrap.workspace(folder, &[], &self.programs, self.network, (None, None))?;
                 Bubblewrap::attempt(call)?;
                 Err(error.into())
             }

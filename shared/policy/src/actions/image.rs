@@ -21,6 +21,11 @@ fn asks(name: &str, value: &str) -> Option<Result<ImageReference, ParseImageErro
     (is_image && SCHEMES.iter().any(|scheme| value.starts_with(scheme))).then(|| value.parse())
 }
 
+/// Whether a value of the property is the name of an image of a registry.
+pub fn names_image(value: &str) -> bool {
+    matches!(asks(IMAGE_PROPERTY, value), Some(Ok(_)))
+}
+
 /// The image that an action with these properties asks for.
 ///
 /// Fails if the value names no image, or if there are two different ones.

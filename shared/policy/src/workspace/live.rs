@@ -5,15 +5,17 @@ use std::borrow::Cow;
 use model::{Build, Context, ToolCall};
 
 use super::{BuildKeys, keys};
+use crate::actions::IMAGE_PROPERTY;
 
-/// The keys of `build`, among builds of its group whose workspaces are filled from the same source.
+/// The keys of `build`, among builds of its group in the same image whose workspaces are filled from the same source.
 pub fn live_keys(build: &Build) -> BuildKeys {
     let mut call: Cow<'_, ToolCall> = build.tool_call();
     let (kind, location) = source_of(&build.context);
     if let (Context::Git { revision, .. }, true) = (&build.context, call.branch.is_empty()) {
         call.to_mut().branch.clone_from(revision);
     }
-    keys(&[build.group.as_str(), kind, &location], &call)
+    let image = build.requirements.0.get(IMAGE_PROPERTY).map_or("", String::as_str);
+    keys(&[build.group.as_str(), kind, &location, image], &call)
 }
 
 /// Where a workspace is filled from: the kind of the source and its location, the same for all of its revisions.

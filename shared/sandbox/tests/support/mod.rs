@@ -191,7 +191,7 @@ impl Place {
         fs::create_dir_all(&folder).unwrap();
         let sandbox =
             WorkspaceSandbox { bubblewrap: Bubblewrap::default(), network, programs: self.path("work") };
-        let options = sandbox.options(&parent, std::slice::from_ref(&folder), None).unwrap();
+        let options = sandbox.options(&parent, std::slice::from_ref(&folder), (None, None)).unwrap();
         let mut shim = Shim::start_with(host(), &options).await.unwrap();
         let command = Command {
             argv: argv.iter().map(|&argument| argument.to_owned()).collect(),

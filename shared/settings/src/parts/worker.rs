@@ -2,7 +2,9 @@ use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
 use model::{BuildLimits, ExecutorType, WorkerProperties};
 
-use super::{contexts::ContextSettings, sandbox::SandboxSettings, sensors::SensorSettings};
+use super::{
+    contexts::ContextSettings, images::ImageSettings, sandbox::SandboxSettings, sensors::SensorSettings,
+};
 use crate::{BuildNetwork, BuildSandbox, Settings};
 
 /// Settings of the service `worker`.
@@ -32,6 +34,8 @@ pub struct WorkerSettings {
     pub sandbox_by_request: bool,
     pub first_uid: Option<u32>,
     pub sandboxes: SandboxSettings,
+    /// `None` if builds get no images.
+    pub images: Option<ImageSettings>,
     pub contexts: ContextSettings,
     pub git_config_file: Option<PathBuf>,
     pub job_tasks_in_flight: usize,
@@ -68,6 +72,7 @@ impl Settings {
             sandbox_by_request: self.build_sandbox_by_request,
             first_uid: Some(self.build_uid).filter(|uid| *uid > 0),
             sandboxes: self.sandboxes(),
+            images: self.images.then(|| self.image_settings()),
             contexts: self.contexts(),
             git_config_file: self.git_config_file.clone(),
             job_tasks_in_flight: self.job_tasks_in_flight,

@@ -41,6 +41,7 @@ mod hedging;
 mod http;
 mod idle;
 mod images;
+mod images_of_builds;
 mod jobs;
 mod jobs_refused;
 mod kept_blobs;
