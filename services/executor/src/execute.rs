@@ -101,7 +101,7 @@ pub(crate) async fn execute(
     left.times.started = Some(times.started);
     observe_queue_time(&work.claimed.record, times.started);
     progress.enter(ExecutionStage::Fetching).await;
-    let spec = Spec::read(&shared.cas, execution).await?;
+    let spec = Spec::read(&shared.cas, execution, &shared.settings.pool_properties).await?;
     if spec.network && !shared.settings.action_network {
         // Schedulers do not send it here; the record of an earlier version may lack the requirement.
         return Err(Fault::precondition(

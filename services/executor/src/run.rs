@@ -61,7 +61,7 @@ async fn fetch_inputs(shared: &Shared, execution: &Execution, stop: &Cancellatio
             debug!(%key, ?fault, "the image is asked for again in the slot");
         }
         if shared.cas.config().backing.is_some()
-            && let Ok(spec) = Spec::read(&shared.cas, execution).await
+            && let Ok(spec) = Spec::read(&shared.cas, execution, &shared.settings.pool_properties).await
             && let Err(error) = shared.inputs.fetch(&spec.input_root).await
         {
             debug!(%key, error = telemetry::error_chain(&error), "the fetch is retried in the slot");

@@ -1,6 +1,6 @@
 //! The specification of an action: its Action and Command, read from the CAS and checked.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 use cas::Cas;
 use model::{BlobDigest, Execution, ServiceRequest, TaskLimits};
@@ -26,7 +26,11 @@ pub(crate) struct Spec {
 
 impl Spec {
     /// Reads the Action and Command of `execution`.
-    pub(crate) async fn read(cas: &Cas, execution: &Execution) -> Result<Self, Fault> {
+    pub(crate) async fn read(
+        cas: &Cas,
+        execution: &Execution,
+        offered: &BTreeMap<String, Vec<String>>,
+    ) -> Result<Self, Fault> {
         let function = execution.action.function;
         let action = fetch(cas, &execution.action).await?;
         let action = Action::decode(action.as_slice()).map_err(|error| malformed("Action", &error))?;
@@ -49,7 +53,9 @@ impl Spec {
         let limits = limits::read(&platform);
         let limits = limits.map_err(|invalid| Fault::invalid(invalid.to_string()))?;
         let services = asked_services(&platform).map_err(|invalid| Fault::invalid(invalid.to_string()))?;
-        let timeout = Duration::from_millis(execution.timeout_ms);
+        let limits = limits::on_executor(&limits, offered);
+        let timeout = execution.timeout_ms.min(limits.wall_ms.unwrap_or(u64::MAX));
+        let timeout = Duration::from_millis(timeout);
         let network = network::is_asked(&platform);
         Ok(Self { command, input_root, timeout, limits, network, services })
     }

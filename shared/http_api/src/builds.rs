@@ -7,9 +7,7 @@ use axum::{
     http::{HeaderMap, HeaderName, StatusCode, header},
     response::IntoResponse,
 };
-use model::{
-    BuildId, BuildRequest, BuildView, CancelBody, CancelReply, ListReply, ListRequest, Millis, WhyReply,
-};
+use model::{BuildId, BuildView, CancelBody, CancelReply, ListReply, ListRequest, Millis, WhyReply};
 
 use crate::{
     failure::Failure,
@@ -28,7 +26,7 @@ pub(crate) async fn create(
 ) -> Result<impl IntoResponse, Failure> {
     let group = names.group()?;
     let body = input::read(body, api.request_bytes_max).await?;
-    let mut request: BuildRequest = input::decode(&headers, &body)?;
+    let mut request = input::decode_build(&headers, &body, api.request_bytes_max)?;
     // With an id, the request can be repeated on the bus without queueing the build twice.
     request.id.get_or_insert_with(BuildId::generate);
     let trace =

@@ -7,12 +7,14 @@ use axum::{
     extract::{FromRequestParts, Path, Query},
     http::{HeaderMap, HeaderName, StatusCode, header, request::Parts},
 };
-use bus::{Encoding, FromClient};
+use bus::{Encoding, FromClient, Message as _};
 use bytes::{Bytes, BytesMut};
 use futures::StreamExt as _;
 use invariant::impossible;
 use listener::TooSlow;
-use model::{BuildKey, Digest, Group, InvocationId, Outcome, ParseIdError, State, ToolInvocation};
+use model::{
+    BuildKey, BuildRequest, Digest, Group, InvocationId, Outcome, ParseIdError, State, ToolInvocation,
+};
 
 use crate::failure::Failure;
 
@@ -183,10 +185,14 @@ pub(crate) async fn read(body: Body, limit: usize) -> Result<Bytes, Failure> {
         }
     }
     if length > limit {
-        let message = format!("the request body exceeds the limit of {limit} bytes");
-        return Err(Failure::invalid(message).with_status(StatusCode::PAYLOAD_TOO_LARGE));
+        return Err(too_large("the request body", limit));
     }
     Ok(content.freeze())
+}
+
+fn too_large(what: &str, limit: usize) -> Failure {
+    let message = format!("{what} exceeds the limit of {limit} bytes");
+    Failure::invalid(message).with_status(StatusCode::PAYLOAD_TOO_LARGE)
 }
 
 fn broke_off(error: &axum::Error) -> Failure {
@@ -198,6 +204,25 @@ fn broke_off(error: &axum::Error) -> Failure {
 pub(crate) fn decode<T: FromClient>(headers: &HeaderMap, body: &[u8]) -> Result<T, Failure> {
     let encoding = Encoding::of(header_text(headers, header::CONTENT_TYPE), body);
     T::decode(encoding, body).map_err(|error| Failure::invalid(telemetry::error_chain(&error)))
+}
+
+/// Media types of YAML.
+const YAML: [&str; 4] = ["application/yaml", "application/x-yaml", "text/yaml", "text/x-yaml"];
+
+/// Decodes the request for a build: JSON or MessagePack, or YAML, which may also be only its job. As JSON, a request from
+/// YAML may have at most `limit` bytes.
+pub(crate) fn decode_build(headers: &HeaderMap, body: &[u8], limit: usize) -> Result<BuildRequest, Failure> {
+    let media_type = header_text(headers, header::CONTENT_TYPE).unwrap_or_default();
+    let media_type = media_type.split(';').next().unwrap_or_default().trim();
+    if !YAML.iter().any(|yaml| yaml.eq_ignore_ascii_case(media_type)) {
+        return decode(headers, body);
+    }
+    let text = std::str::from_utf8(body)
+        .map_err(|error| Failure::invalid(format!("the request body is not UTF-8: {error}")))?;
+    let request = BuildRequest::from_yaml(text).map_err(|invalid| Failure::invalid(invalid.to_string()))?;
+    // Aliases can make a short text a long request.
+    let length = request.to_json().len();
+    if length > limit { Err(too_large("the request as JSON", limit)) } else { Ok(request) }
 }
 
 #[cfg(test)]

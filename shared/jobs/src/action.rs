@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use invariant::Present as _;
-use model::{BlobDigest, CommandStep, JobPath, TaskLimits};
+use model::{BlobDigest, CommandLimits, CommandStep, JobPath};
 use policy::actions::{IMAGE_PROPERTY, SERVICES_PROPERTY, limits::properties, services_value};
 use reapi::{
     canonical::{encode, sort_command, sort_platform},
@@ -52,7 +52,7 @@ pub(crate) fn action_of(step: &CommandStep, input_root: &BlobDigest, run: Action
     let action = Action {
         command_digest: Some(to_proto(&command_digest)),
         input_root_digest: Some(to_proto(input_root)),
-        timeout: limits.wall_ms.map(duration),
+        timeout: limits.longest_wall_ms().map(duration),
         platform: platform(step, &limits),
         do_not_cache: !step.cache,
         salt: run.salt(),
@@ -91,7 +91,7 @@ pub(crate) fn relative(folder: &JobPath, path: &JobPath) -> String {
     names.join("/")
 }
 
-fn platform(step: &CommandStep, limits: &TaskLimits) -> Option<Platform> {
+fn platform(step: &CommandStep, limits: &CommandLimits) -> Option<Platform> {
     let asked = step.platform.iter().map(|(name, value)| (name.clone(), value.clone()));
     let services =
         (!step.services.is_empty()).then(|| (SERVICES_PROPERTY.to_owned(), services_value(&step.services)));

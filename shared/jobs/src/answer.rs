@@ -86,7 +86,11 @@ pub(crate) fn prints_score(task: &Task) -> bool {
         Step::Command(command) => task.judge.is_some() && command.compare.is_none(),
         Step::Fetch { .. }
         | Step::Extract { .. }
+        | Step::Archive { .. }
         | Step::Copy { .. }
+        | Step::Rename { .. }
+        | Step::Truncate { .. }
+        | Step::Exists { .. }
         | Step::MakeFolder(_)
         | Step::Remove(_)
         | Step::Compare(_) => false,

@@ -62,6 +62,7 @@ impl JobRun<'_> {
                 uploads: Uploads::start(remote.clone()),
                 patience: Patience::new(),
                 remote,
+                cas: self.cas.clone(),
                 downloader: Downloader::new(self.reach.clone()).map_err(io::Error::other)?,
                 headers: self.headers(),
                 invocation: format!("{}/{}", self.record.build.id, self.record.attempt),

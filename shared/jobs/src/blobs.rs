@@ -6,6 +6,7 @@ use futures::TryStreamExt as _;
 use hashing::{CopyError, copy_stream};
 use model::BlobDigest;
 use remote::{Remote, RemoteError};
+use tokio::io::AsyncWriteExt as _;
 
 use crate::tree::FUNCTION;
 
@@ -35,6 +36,35 @@ pub(crate) async fn fetch(remote: &Remote, digest: &BlobDigest, path: &Path) -> 
         CopyError::Write(source) => failed(source),
     })?;
     check(digest, found)
+}
+
+/// Writes at most the first `bytes` bytes of a blob to `path`, and returns their digest. If that is not the whole blob, its
+/// own digest is not checked.
+pub(crate) async fn fetch_start(
+    remote: &Remote,
+    digest: &BlobDigest,
+    bytes: u64,
+    path: &Path,
+) -> Result<BlobDigest, RemoteError> {
+    if digest.size <= bytes {
+        return fetch(remote, digest, path).await.map(|()| *digest);
+    }
+    let failed = |source| RemoteError::File { path: path.display().to_string(), source };
+    let mut out = tokio::fs::File::create(path).await.map_err(failed)?;
+    let (mut left, mut pieces) = (bytes, open(remote, digest).await?);
+    let mut hasher = FUNCTION.hasher();
+    while left > 0 {
+        let Some(mut piece) = pieces.try_next().await? else {
+            let why = format!("its content ends {left} bytes early");
+            return Err(RemoteError::Answer { what: format!("reading {digest}"), why });
+        };
+        piece.truncate(usize::try_from(left).unwrap_or(usize::MAX));
+        hasher.update(&piece);
+        out.write_all(&piece).await.map_err(failed)?;
+        left -= piece.len() as u64;
+    }
+    out.flush().await.map_err(failed)?;
+    Ok(hasher.finish())
 }
 
 type Pieces = futures::stream::BoxStream<'static, Result<bytes::Bytes, RemoteError>>;

@@ -355,9 +355,10 @@ impl Drive<'_> {
     }
 }
 
-/// A text that lists the tasks that did not succeed; `None` if all did.
+/// A text that says what failed; `None` if no task did. Without a failure, tasks are skipped only because they would have
+/// followed a failure.
 pub fn shortcoming(result: &JobResult) -> Option<String> {
-    if result.failed == 0 && result.skipped == 0 {
+    if result.failed == 0 {
         return None;
     }
     let failed = format!("{} of {} tasks failed", result.failed, result.tasks);

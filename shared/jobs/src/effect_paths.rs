@@ -20,9 +20,17 @@ impl EffectPaths {
                 |path: &JobPath| tasks.entry(path.as_str().to_owned()).or_default().push(number(index));
             match &task.step {
                 Step::Command(command) => command.outputs.iter().for_each(add),
-                Step::Fetch { to, .. } | Step::Extract { to, .. } | Step::Copy { to, .. } => add(to),
+                Step::Fetch { to, .. }
+                | Step::Extract { to, .. }
+                | Step::Archive { to, .. }
+                | Step::Copy { to, .. }
+                | Step::Truncate { to, .. } => add(to),
+                Step::Rename { from, to } => {
+                    add(from);
+                    add(to);
+                }
                 Step::MakeFolder(path) | Step::Remove(path) => add(path),
-                Step::Compare(_) => {}
+                Step::Exists { .. } | Step::Compare(_) => {}
             }
         }
         Self { tasks }

@@ -188,18 +188,24 @@ fn open(path: &Path) -> Result<Box<dyn Read>, UnpackError> {
 /// A symlink whose target does not leave the archive.
 fn symlink(path: &JobPath, target: String) -> Result<Node, UnpackError> {
     let leaves = || UnpackError::Archive(format!("symlink {path} leads out of the archive, to {target:?}"));
+    let depth = path.names().count().saturating_sub(1);
+    if leads_out(depth, &target) { Err(leaves()) } else { Ok(Node::Link(target.into())) }
+}
+
+/// Whether the target of a symlink, which lies below `depth` folders of an archive, is outside of it.
+pub(crate) fn leads_out(mut depth: usize, target: &str) -> bool {
     if target.is_empty() || target.starts_with('/') || target.contains('\0') {
-        return Err(leaves());
+        return true;
     }
-    let mut depth = path.names().count().saturating_sub(1);
     for name in target.split('/') {
         match name {
             "" | "." => {}
-            ".." => depth = depth.checked_sub(1).ok_or_else(leaves)?,
+            ".." if depth == 0 => return true,
+            ".." => depth -= 1,
             _ => depth += 1,
         }
     }
-    Ok(Node::Link(target.into()))
+    false
 }
 
 /// Checks that no parent of `path` is a file or symlink.

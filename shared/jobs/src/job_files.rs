@@ -27,6 +27,8 @@ pub(crate) enum Effect {
     Adds(Vec<(String, Node)>),
     /// The task removed this path.
     Removes(String),
+    /// The task moved this entry.
+    Moves { from: String, to: String, node: Node },
 }
 
 /// The files of a job as each of its tasks sees them.
@@ -74,6 +76,9 @@ pub(crate) enum ViewError {
     /// Another task makes the input, and this one does not depend on it.
     #[error("{path} does not exist for this task: it is produced by task {by}; add {by} to `dependencies`")]
     Unseen { path: String, by: String },
+    /// The path leads through a symlink, which the step does not follow.
+    #[error("{path} leads through symlink {link}: use the path without symlinks")]
+    BehindLink { path: String, link: String },
     /// The input exists but cannot be sent.
     #[error(transparent)]
     Tree(#[from] TreeError),
@@ -221,6 +226,24 @@ impl JobFiles {
         self.target(reads, path, effects)
     }
 
+    /// What an internal step moves: the file, folder or symlink that has exactly this path.
+    pub(crate) fn entry(
+        &self,
+        index: TaskIndex,
+        path: &JobPath,
+        effects: &VisibleEffects,
+    ) -> Result<Node, ViewError> {
+        let reads = self.reads.get(index.get()).map(Vec::as_slice).present("the inputs of a task");
+        if let Some(node) = self.view_for(reads, effects).at(path.as_str()) {
+            return Ok(node.clone());
+        }
+        let first = self.found(reads, path, effects)?.into_iter().next();
+        Err(match first {
+            Some((link, _)) => ViewError::BehindLink { path: path.to_string(), link },
+            None => ViewError::Missing(path.to_string()),
+        })
+    }
+
     /// The file that the output of a command is compared with.
     pub(crate) fn expected(
         &self,
@@ -234,11 +257,20 @@ impl JobFiles {
 
     /// The node at `path`, one of `reads`: the target of symlinks, not the symlinks themselves.
     fn target(&self, reads: &[Read], path: &JobPath, effects: &VisibleEffects) -> Result<Node, ViewError> {
-        let missing = || ViewError::Missing(path.to_string());
+        let last = self.found(reads, path, effects)?.into_iter().next_back();
+        last.map(|(_, node)| node).ok_or_else(|| ViewError::Missing(path.to_string()))
+    }
+
+    /// The nodes on the way to `path`, one of `reads`.
+    fn found(
+        &self,
+        reads: &[Read],
+        path: &JobPath,
+        effects: &VisibleEffects,
+    ) -> Result<Vec<(String, Node)>, ViewError> {
         let is_it = |read: &&Read| matches!(&read.what, Wanted::Path(wanted) if wanted == path);
-        let read = reads.iter().find(is_it).ok_or_else(missing)?;
-        let found = self.find(&self.view_for(reads, effects), path, read, effects)?;
-        found.into_iter().next_back().map(|(_, node)| node).ok_or_else(missing)
+        let read = reads.iter().find(is_it).ok_or_else(|| ViewError::Missing(path.to_string()))?;
+        self.find(&self.view_for(reads, effects), path, read, effects)
     }
 
     /// All files at the end: those of the workspace with the effects of all tasks.
@@ -269,9 +301,9 @@ impl JobFiles {
         effects: &VisibleEffects,
     ) -> Result<Vec<(String, Node)>, ViewError> {
         view.resolve(path.as_str()).ok_or_else(|| {
-            let other =
-                (&*read.by - &effects.of(&read.by)).iter().find_map(|at| self.graph.tasks().get(at as usize));
-            match other {
+            let unseen = &*read.by - &effects.of(&read.by);
+            let mut others = unseen.iter().filter_map(|at| self.graph.tasks().get(at as usize));
+            match others.find(|other| !only_removes(&other.step, path)) {
                 Some(other) => ViewError::Unseen { path: path.to_string(), by: other.id.to_string() },
                 None => ViewError::Missing(path.to_string()),
             }
@@ -297,6 +329,10 @@ impl JobFiles {
                     }
                 }
                 Effect::Removes(path) => Folder::remove_at(&mut view, path),
+                Effect::Moves { from, to, node } => {
+                    Folder::remove_at(&mut view, from);
+                    Folder::insert_at(&mut view, to, node.clone());
+                }
             }
         }
         view
@@ -348,6 +384,15 @@ impl GlobView {
         *last = Some((visible.clone(), Arc::clone(&files)));
         Ok(files)
     }
+}
+
+/// Whether a step that affects `path` does no more than remove it.
+fn only_removes(step: &Step, path: &JobPath) -> bool {
+    let is_in = |inner: &JobPath, outer: &JobPath| inner.with_folders().any(|it| it == outer.as_str());
+    if let Step::Rename { to, .. } = step {
+        return !is_in(path, to) && !is_in(to, path);
+    }
+    matches!(step, Step::Remove(_))
 }
 
 fn folder_at<'a>(root: &'a Folder, path: &str) -> Option<&'a Folder> {
@@ -429,7 +474,12 @@ fn reads(
                 }
             })
             .collect(),
-        Step::Extract { from, .. } | Step::Copy { from, .. } => vec![path(from)],
+        Step::Extract { from, .. }
+        | Step::Archive { from, .. }
+        | Step::Copy { from, .. }
+        | Step::Rename { from, .. }
+        | Step::Truncate { from, .. }
+        | Step::Exists { path: from, .. } => vec![path(from)],
         Step::Compare(compare) => vec![path(&compare.found), path(&compare.expected)],
         Step::Fetch { .. } | Step::MakeFolder(_) | Step::Remove(_) => Vec::new(),
     }

@@ -2,6 +2,7 @@
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
+use cas::Cas;
 use download::Downloader;
 use futures::{StreamExt as _, stream};
 use invariant::impossible;
@@ -21,7 +22,7 @@ use tonic::{
 use crate::{
     action::{ActionRun, TaskAction, action_of, priority},
     answer::{self, ProducedOutput, fail},
-    blobs, compare, extract, fetch,
+    blobs,
     job_files::{Effect, JobFiles},
     output::TaskOutput,
     patience::Patience,
@@ -47,6 +48,8 @@ const CANCELS: usize = 16;
 pub(crate) struct Runner {
     pub(crate) job_files: Arc<JobFiles>,
     pub(crate) remote: Remote,
+    /// The farm's store, for files that are known by their hash only.
+    pub(crate) cas: Cas,
     pub(crate) uploads: Uploads,
     pub(crate) patience: Patience,
     pub(crate) downloader: Downloader,
@@ -97,68 +100,21 @@ impl Runner {
             Step::Command(command) => self.command(index, task, command, visible).await?,
             step @ (Step::Fetch { .. }
             | Step::Extract { .. }
+            | Step::Archive { .. }
             | Step::Copy { .. }
+            | Step::Rename { .. }
+            | Step::Truncate { .. }
+            | Step::Exists { .. }
             | Step::MakeFolder(_)
             | Step::Remove(_)
             | Step::Compare(_)) => self.step(index, task, step, visible).await?,
         };
-        if let Some(Effect::Adds(added)) = &end.effect {
-            for (path, node) in added {
-                node.check(path)?;
-            }
+        match &end.effect {
+            Some(Effect::Adds(added)) => added.iter().try_for_each(|(path, node)| node.check(path))?,
+            Some(Effect::Moves { to, node, .. }) => node.check(to)?,
+            Some(Effect::Removes(_)) | None => {}
         }
         Ok(end)
-    }
-
-    async fn step(
-        &self,
-        index: TaskIndex,
-        task: &Task,
-        step: &Step,
-        visible: &VisibleEffects,
-    ) -> Result<TaskEnd, TaskError> {
-        let began = std::time::Instant::now();
-        self.running.start(index, None);
-        let mut report = TaskReport::new(task.id.clone(), TaskStatus::Succeeded);
-        let mut output = TaskOutput::default();
-        let effect = match step {
-            Step::Fetch { url, to, digest } => {
-                let file = self.folder.join(format!("{}", index.get()));
-                let node =
-                    fetch::fetch(&self.downloader, url, digest.as_ref(), &file, self.bytes_max).await?;
-                Effect::Adds(vec![(to.as_str().to_owned(), node)])
-            }
-            Step::Extract { from, to } => {
-                let archive = self.job_files.source(index, from, visible)?;
-                let folder = self.folder.join(format!("{}", index.get()));
-                let farm = (&self.remote, &self.patience);
-                let node = extract::extract(&archive, from.as_str(), folder, self.bytes_max, farm).await?;
-                Effect::Adds(vec![(to.as_str().to_owned(), Node::Folder(node))])
-            }
-            Step::Copy { from, to } => {
-                let node = self.job_files.source(index, from, visible)?;
-                Effect::Adds(vec![(to.as_str().to_owned(), node)])
-            }
-            Step::MakeFolder(path) => {
-                Effect::Adds(vec![(path.as_str().to_owned(), Node::Folder(Arc::default()))])
-            }
-            Step::Remove(path) => Effect::Removes(path.as_str().to_owned()),
-            Step::Compare(wanted) => {
-                let found = self.job_files.source(index, &wanted.found, visible)?;
-                let expected = self.job_files.source(index, &wanted.expected, visible)?;
-                let _turn = self.comparing.lock().await;
-                let farm = (&self.remote, &self.patience);
-                let judged = compare::compare(wanted, (&found, &expected), farm).await?;
-                compare::conclude(wanted, judged, &mut report, &mut output);
-                Effect::Adds(Vec::new())
-            }
-            Step::Command(_) => {
-                impossible!("the command of task {} is run as an internal step", task.id);
-                return Err(TaskError::Own("it is not an internal step".to_owned()));
-            }
-        };
-        report.wall_ms = Some(bus::millis(began.elapsed()));
-        Ok(TaskEnd { effect: Some(effect), output, ..TaskEnd::of(report) })
     }
 
     async fn command(

@@ -145,7 +145,8 @@ impl Series {
     /// The report of a task whose runs were all good: the median of their times keeps the limits or does not.
     fn good_report(&self, first: &TaskReport, command: &CommandStep, state: MeasurementState) -> TaskReport {
         let mut report = TaskReport { score: self.score, ..self.with_figures(first, state) };
-        let slow = report.measurement.as_ref().and_then(|measured| slow_median(&command.limits, measured));
+        let slow =
+            report.measurement.as_ref().and_then(|measured| slow_median(&command.limits.common, measured));
         if let Some(reason) = slow {
             report.status = TaskStatus::OverLimit;
             report.reason = Some(reason);

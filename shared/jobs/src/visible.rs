@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use invariant::{Present as _, impossible};
-use model::{Graph, TaskIndex};
+use model::{DependencyRole, Graph, TaskIndex};
 use roaring::RoaringBitmap;
 
 use crate::task_number::number;
@@ -31,6 +31,12 @@ impl VisibleEffects {
     }
 }
 
+/// Whether `task` also sees what its dependency saw: only if that must succeed. Others may never run, or have ended in any
+/// way, so what they saw would depend on more than the results.
+fn passes_on(graph: &Graph, task: TaskIndex, dependency: TaskIndex) -> bool {
+    graph.task(task).is_some_and(|task| task.role(dependency) == DependencyRole::MustSucceed)
+}
+
 impl VisibleEffects {
     /// The visible tasks of `task`, for a task that [`IndirectDependencies`] was already queried for. The cost grows
     /// with the number of all its dependencies.
@@ -39,11 +45,14 @@ impl VisibleEffects {
             graph.task(index).map(|task| task.dependencies.as_slice()).present("a task of the job")
         };
         let direct = dependencies(task).iter().map(|it| number(*it)).collect();
-        let mut behind = RoaringBitmap::new();
-        let mut next: Vec<TaskIndex> = dependencies(task).to_vec();
+        let (mut behind, mut passed) = (RoaringBitmap::new(), RoaringBitmap::new());
+        let mut next: Vec<TaskIndex> = vec![task];
         while let Some(index) = next.pop() {
-            if behind.insert(number(index)) {
-                next.extend_from_slice(dependencies(index));
+            for dependency in dependencies(index) {
+                behind.insert(number(*dependency));
+                if passes_on(graph, index, *dependency) && passed.insert(number(*dependency)) {
+                    next.push(*dependency);
+                }
             }
         }
         Self { direct, indirect: Arc::new(behind & watched) }
@@ -87,7 +96,8 @@ impl IndirectDependencies {
                 impossible!("task {} has no place for the effects that it passes on", dependency.get());
                 continue;
             };
-            if let Some(more) = passed_on.as_ref().filter(|more| !Arc::ptr_eq(more, &indirect)) {
+            let is_open = passes_on(graph, index, *dependency);
+            if let Some(more) = passed_on.as_ref().filter(|more| is_open && !Arc::ptr_eq(more, &indirect)) {
                 if indirect.is_empty() {
                     indirect = Arc::clone(more);
                 } else {
@@ -104,6 +114,11 @@ impl IndirectDependencies {
             }
         }
         let mut passed = Arc::clone(&indirect);
+        for seen in dependencies.iter().filter(|it| !passes_on(graph, index, **it)).map(|it| number(*it)) {
+            if self.watched.contains(seen) {
+                Arc::make_mut(&mut passed).insert(seen);
+            }
+        }
         if self.watched.contains(number(index)) {
             Arc::make_mut(&mut passed).insert(number(index));
         }

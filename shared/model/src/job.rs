@@ -2,8 +2,11 @@
 
 mod check;
 mod compare;
+mod conditions;
+mod dependency;
 mod fault;
 mod graph;
+mod hwgroups;
 mod links;
 mod location;
 mod measure;
@@ -11,6 +14,7 @@ mod measurement;
 mod number;
 mod path;
 mod source;
+mod text;
 
 use std::collections::BTreeMap;
 
@@ -20,15 +24,19 @@ use serde::{Deserialize, Serialize};
 use crate::{BlobDigest, Digest, Millis, OutputFile, ServiceRequest, TaskId, TaskLimits};
 
 pub use compare::{Compare, CompareBy, CompareRequest, CompareRule};
+pub use conditions::{Conditions, DependencyRole};
+pub use dependency::Dependency;
 pub use fault::{InvalidJob, JobFault};
 pub use graph::{
-    CommandStep, DEFAULT_PRIORITY, DEFAULT_RETRIES, DEFAULT_WEIGHT, Graph, Input, JobLimits, Step, Task,
-    TaskIndex,
+    CommandStep, DEFAULT_PRIORITY, DEFAULT_RETRIES, DEFAULT_WEIGHT, FetchSource, Graph, Input, JobLimits,
+    Step, Task, TaskIndex,
 };
+pub use hwgroups::CommandLimits;
 pub use measure::{MeasurePlan, MeasureRequest};
 pub use measurement::{MeasuredRun, Measurement, MeasurementState, RunFigures, TimeSummary};
 pub use number::Fraction;
 pub use path::{BadPath, JobGlob, JobPath};
+pub use text::InvalidText;
 
 /// A graph of tasks, as its author writes it (section 1.2.5 of the thesis). YAML or JSON.
 ///
@@ -69,8 +77,8 @@ impl TaskDefaults {
     }
 }
 
-/// One task, as its author writes it: exactly one of `command`, `fetch`, `extract`,
-/// `copy`, `make_folder` and `remove`, or `compare` alone.
+/// One task, as its author writes it: exactly one of `command`, `fetch`, `extract`, `archive`, `copy`, `rename`,
+/// `truncate`, `make_folder`, `remove` and `exists`, or `compare` alone.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TaskRequest {
@@ -79,15 +87,27 @@ pub struct TaskRequest {
     /// Program and arguments of an action, which runs in a sandbox of an executor.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub command: Vec<String>,
-    /// Internal step: downloads a file from a URL.
+    /// Internal step: downloads a file from a URL, or takes it from the farm's store.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fetch: Option<FetchStep>,
     /// Internal step: unpacks a tar archive into a folder.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub extract: Option<FromTo>,
+    /// Internal step: packs a file or folder into a tar archive, compressed with gzip if its name ends with `.gz` or `.tgz`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub archive: Option<FromTo>,
     /// Internal step: copies a file or folder.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub copy: Option<FromTo>,
+    /// Internal step: moves a file, a folder or a symlink.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rename: Option<FromTo>,
+    /// Internal step: copies the first bytes of a file.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub truncate: Option<TruncateStep>,
+    /// Internal step: fails if a file or folder is missing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exists: Option<ExistsStep>,
     /// Internal step: creates the folder at this path and its missing parents.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub make_folder: Option<String>,
@@ -105,9 +125,10 @@ pub struct TaskRequest {
     /// Paths of files and folders that the command makes. The task fails if one of them is missing at its end.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub outputs: Vec<String>,
-    /// Ids of tasks that must succeed before it starts.
+    /// Tasks that must have ended before it starts: `a` must succeed, of `{any: [a, b]}` at least one, and `{failed: a}` must
+    /// fail.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub dependencies: Vec<TaskId>,
+    pub dependencies: Vec<Dependency>,
     /// Commands that run beside its command and serve it, such as a database. At most 8.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub services: Vec<ServiceRequest>,
@@ -123,6 +144,10 @@ pub struct TaskRequest {
     /// Limits of the command; absent limits come from the job's defaults.
     #[serde(default, skip_serializing_if = "TaskLimits::is_empty")]
     pub limits: TaskLimits,
+    /// Limits of the command on executors of a hardware group, by the value of their property `hwgroup`; each limit
+    /// replaces that of `limits`. If `platform` asks for groups, only these may be named.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub limits_by_hwgroup: BTreeMap<String, TaskLimits>,
     /// Platform properties that the executor must offer, by name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub platform: BTreeMap<String, String>,
@@ -158,13 +183,49 @@ pub struct TaskRequest {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct FetchStep {
-    /// URL starting with `http://` or `https://`.
-    pub url: String,
+    /// URL starting with `http://` or `https://`. Default: the file is in the farm's store.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub url: Option<String>,
     /// Path of the downloaded file, relative to the workspace.
     pub to: String,
-    /// Expected digest of the content. Default: not checked.
+    /// Digest of the content; required without a URL. Default: not checked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub digest: Option<Digest>,
+    /// Size of the file in the store, only without a URL. Default: looked up, which a store behind `grpc://` does not
+    /// support.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub size_bytes: Option<u64>,
+}
+
+/// Copy of the first bytes of a file.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct TruncateStep {
+    /// Path of the file, relative to the workspace.
+    pub from: String,
+    /// Path of the copy, relative to the workspace.
+    pub to: String,
+    /// Maximum number of bytes of the copy; a shorter file is copied whole.
+    pub bytes: u64,
+}
+
+/// Check that a file or folder exists.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ExistsStep {
+    /// Path of the file or folder, relative to the workspace. Symlinks are followed.
+    pub path: String,
+    /// What it must be. Default: either.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kind: Option<PathKind>,
+}
+
+/// What a path leads to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum PathKind {
+    File,
+    Folder,
 }
 
 /// Source and target of an internal step.

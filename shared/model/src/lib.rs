@@ -92,11 +92,12 @@ pub use ids::{
 };
 pub use image::{ImageReference, ParseImageError, PinnedImage};
 pub use job::{
-    BadPath, CommandStep, Compare, CompareBy, CompareRequest, CompareRule, DEFAULT_PRIORITY, DEFAULT_RETRIES,
-    DEFAULT_WEIGHT, FetchStep, Fraction, FromTo, Graph, Input, InvalidJob, Job, JobFault, JobGlob, JobLimits,
+    BadPath, CommandLimits, CommandStep, Compare, CompareBy, CompareRequest, CompareRule, Conditions,
+    DEFAULT_PRIORITY, DEFAULT_RETRIES, DEFAULT_WEIGHT, Dependency, DependencyRole, ExistsStep, FetchSource,
+    FetchStep, Fraction, FromTo, Graph, Input, InvalidJob, InvalidText, Job, JobFault, JobGlob, JobLimits,
     JobPath, JobResult, JobSource, MeasurePlan, MeasureRequest, MeasuredRun, Measurement, MeasurementState,
-    RunFigures, RunningTask, RunningTasks, Step, StoredJob, Task, TaskDefaults, TaskIndex, TaskReport,
-    TaskRequest, TaskStatus, TimeSummary,
+    PathKind, RunFigures, RunningTask, RunningTasks, Step, StoredJob, Task, TaskDefaults, TaskIndex,
+    TaskReport, TaskRequest, TaskStatus, TimeSummary, TruncateStep,
 };
 pub use needs::{ActionKey, ActionKeys, Demand, Measured, Needs, TestSize};
 pub use open_schema::allow_more;

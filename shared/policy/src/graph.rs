@@ -1,14 +1,17 @@
 //! The run of a job's graph: which tasks may start, what follows from the end of a task, and the reports on all tasks.
 
+mod conditions;
 mod critical_path;
 mod judge;
 mod reach;
+mod score;
 
 use std::{cmp::Reverse, collections::BinaryHeap, sync::Arc, time::Duration};
 
-use invariant::{Present as _, impossible};
-use model::{Graph, JobResult, Task, TaskIndex, TaskReport, TaskStatus};
+use invariant::impossible;
+use model::{Graph, JobResult, TaskIndex, TaskReport, TaskStatus};
 
+use conditions::{SkipReason, Verdict};
 pub use critical_path::RunTimes;
 pub use judge::{BadVerdict, judged};
 pub use reach::{Unreachable, reachable};
@@ -38,7 +41,7 @@ pub struct GraphRun {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum TaskState {
-    /// Number of dependencies that have not succeeded yet.
+    /// Number of dependencies that have not ended yet.
     Waiting(usize),
     Ready,
     /// Number of times that the farm failed it.
@@ -100,7 +103,7 @@ impl GraphRun {
         &self.graph
     }
 
-    /// Returns the task to start next and marks it as running: of those whose dependencies have all succeeded, the one
+    /// Returns the task to start next and marks it as running: of those whose dependencies have all ended as they must, the one
     /// with the highest priority, then the first in the job.
     pub fn start_next(&mut self) -> Option<TaskIndex> {
         while let Some((_, Reverse(at))) = self.ready.pop() {
@@ -131,8 +134,7 @@ impl GraphRun {
                 self.counts.succeeded += 1;
                 self.counts.cached += u64::from(report.cached);
                 self.end(task, report);
-                self.release(asked);
-                AfterTask::Ended(Consequences::default())
+                AfterTask::Ended(self.inform_dependants(task))
             }
             TaskStatus::Failed | TaskStatus::OverLimit | TaskStatus::FarmFailed | TaskStatus::Skipped => {
                 self.counts.failed += 1;
@@ -140,7 +142,7 @@ impl GraphRun {
                 AfterTask::Ended(if asked.fatal {
                     self.stop(&format!("task {} is fatal and failed", asked.id), Some(task))
                 } else {
-                    self.skip_dependants(task, asked)
+                    self.inform_dependants(task)
                 })
             }
         }
@@ -205,42 +207,29 @@ impl GraphRun {
         }
     }
 
-    /// The weighted mean of the judges' scores; a judge without a score counts as 0.
-    fn score(&self) -> Option<f64> {
-        let (mut given, mut weights) = (0.0, 0.0);
-        for (task, report) in self.graph.tasks().iter().zip(&self.reports) {
-            let Some(weight) = task.judge.map(f64::from) else { continue };
-            let score = report.as_ref().filter(|report| report.status == TaskStatus::Succeeded);
-            given += weight * score.and_then(|report| report.score).unwrap_or_default();
-            weights += weight;
-        }
-        (weights > 0.0).then(|| given / weights)
-    }
-
-    fn release(&mut self, task: &Task) {
-        for dependant in &task.dependants {
-            let Some(TaskState::Waiting(missing)) = self.state(*dependant) else { continue };
-            if missing > 1 {
-                self.set(*dependant, TaskState::Waiting(missing - 1));
-                continue;
-            }
-            self.set(*dependant, TaskState::Ready);
-            let priority = self.graph.task(*dependant).map(|task| task.priority);
-            let priority = priority.present_or(0, "a dependant that is in the graph");
-            self.ready.push((priority, Reverse(*dependant)));
-        }
-    }
-
-    /// Skips everything that depends on `failed`, directly or indirectly.
-    fn skip_dependants(&mut self, failed: TaskIndex, task: &Task) -> Consequences {
+    /// Starts or skips the tasks that depend on the ended task `first`, and skips what depends on skipped ones.
+    fn inform_dependants(&mut self, first: TaskIndex) -> Consequences {
         let graph = self.graph.clone();
         let mut skipped = Vec::new();
-        let mut next: Vec<TaskIndex> = task.dependants.clone();
-        while let Some(at) = next.pop() {
-            let Some(TaskState::Waiting(_)) = self.state(at) else { continue };
-            self.skip(at, None, Some(failed));
-            skipped.push(at);
-            next.extend(graph.task(at).into_iter().flat_map(|task| &task.dependants));
+        let mut next = vec![first];
+        while let Some(ended) = next.pop() {
+            for at in graph.task(ended).into_iter().flat_map(|task| &task.dependants).copied() {
+                let (Some(TaskState::Waiting(missing)), Some(task)) = (self.state(at), graph.task(at)) else {
+                    continue;
+                };
+                match self.verdict(task, ended, missing) {
+                    Verdict::Waits => self.set(at, TaskState::Waiting(missing.saturating_sub(1))),
+                    Verdict::Starts => {
+                        self.set(at, TaskState::Ready);
+                        self.ready.push((task.priority, Reverse(at)));
+                    }
+                    Verdict::Never(why) => {
+                        self.skip(at, why);
+                        skipped.push(at);
+                        next.push(at);
+                    }
+                }
+            }
         }
         skipped.sort_unstable();
         Consequences { skipped, cancelled: Vec::new() }
@@ -258,18 +247,18 @@ impl GraphRun {
                 Some(TaskState::Running(_)) => consequences.cancelled.push(at),
                 Some(TaskState::Ended) | None => continue,
             }
-            self.skip(at, Some(reason), because_of);
+            let because_of = because_of.and_then(|at| graph.task(at)).map(|task| task.id.clone());
+            self.skip(at, SkipReason { reason: Some(reason.to_owned()), because_of });
         }
         consequences
     }
 
-    fn skip(&mut self, task: TaskIndex, reason: Option<&str>, because_of: Option<TaskIndex>) {
+    fn skip(&mut self, task: TaskIndex, why: SkipReason) {
         let Some(id) = self.graph.task(task).map(|task| task.id.clone()) else {
             impossible!("task {} is skipped and is not in the graph", task.get());
             return;
         };
-        let because_of = because_of.and_then(|at| self.graph.task(at)).map(|task| task.id.clone());
-        let reason = reason.map(str::to_owned);
+        let SkipReason { reason, because_of } = why;
         self.counts.skipped += 1;
         self.end(task, TaskReport { reason, because_of, ..TaskReport::new(id, TaskStatus::Skipped) });
     }

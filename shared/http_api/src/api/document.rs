@@ -83,8 +83,14 @@ fn parameter_object(parameter: &Parameter, schemas: &mut Components) -> Value {
 
 fn request_body(body: Body, schemas: &mut Components) -> Value {
     let schema = schemas.request(body.schema);
-    let content =
-        json!({ "application/json": { "schema": schema }, "application/msgpack": { "schema": schema } });
+    let mut content = Map::new();
+    for media_type in ["application/json", "application/msgpack"] {
+        content.insert(media_type.to_owned(), json!({ "schema": schema }));
+    }
+    if !body.yaml.is_empty() {
+        let any: Vec<Value> = body.yaml.iter().map(|of| schemas.request(*of)).collect();
+        content.insert("application/yaml".to_owned(), json!({ "schema": { "anyOf": any } }));
+    }
     json!({ "required": body.required, "content": content })
 }
 

@@ -89,11 +89,13 @@ impl Shape {
     }
 }
 
-/// The body of a request, as JSON or MessagePack.
+/// The body of a request, as JSON or MessagePack, and perhaps YAML.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Body {
     pub(crate) schema: Schemas,
     pub(crate) required: bool,
+    /// What it may be as YAML.
+    pub(crate) yaml: &'static [Schemas],
 }
 
 /// A reply that is no failure of the API.
@@ -227,7 +229,14 @@ impl Endpoint {
     }
 
     pub(super) fn body<T: JsonSchema>(mut self, required: bool) -> Self {
-        self.body = Some(Body { schema: schema_of::<T>, required });
+        self.body = Some(Body { schema: schema_of::<T>, required, yaml: &[] });
+        self
+    }
+
+    /// Accepts the required body `T` as YAML too, or only a part of it, `P`.
+    pub(super) fn yaml_body<T: JsonSchema, P: JsonSchema>(mut self) -> Self {
+        let yaml = &[schema_of::<T> as Schemas, schema_of::<P>];
+        self.body = Some(Body { schema: schema_of::<T>, required: true, yaml });
         self
     }
 

@@ -5,7 +5,7 @@ use client::{LINES_MAX, LogWindow};
 use model::{
     ActionsReply, ArchiveStatus, BuildId, BuildRequest, BuildView, CancelBody, CancelReply, CreateReply,
     Digest, ExecutorHeartbeat, GovernorRecord, Group, GroupsReply, HistoryReply, InvocationId,
-    InvocationReply, InvocationsReply, ListReply, Outcome, Priority, QuotaReply, ReportReply, State,
+    InvocationReply, InvocationsReply, Job, ListReply, Outcome, Priority, QuotaReply, ReportReply, State,
     TargetsReply, TaskId, TestGridReply, TestsReply, ToolInvocation, ToolInvocationsReply, WhyReply,
     WorkerView,
 };
@@ -70,7 +70,7 @@ fn one_build() -> Vec<Endpoint> {
     vec![
         Endpoint::post("/v1/builds/{group}", "createBuild", "Queue a build", builds::create)
             .takes([group(), traceparent])
-            .body::<BuildRequest>(true)
+            .yaml_body::<BuildRequest, Job>()
             .replies(Reply::new(201, "The build was queued", created).with(location))
             .replies(Reply::new(200, "A build with this id and content exists", created).with(location))
             .fails(&[409, 503]),

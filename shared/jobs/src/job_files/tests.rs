@@ -47,7 +47,11 @@ fn run(graph: &Arc<Graph>, base: &[&str]) -> Vec<Result<Vec<String>, String>> {
 }
 
 fn run_in(graph: &Arc<Graph>, base: &[&str], order: &[TaskIndex]) -> Vec<Result<Vec<String>, String>> {
-    let job_files = JobFiles::new(Arc::clone(graph), tree(base));
+    run_on(graph, tree(base), order)
+}
+
+fn run_on(graph: &Arc<Graph>, base: Arc<Folder>, order: &[TaskIndex]) -> Vec<Result<Vec<String>, String>> {
+    let job_files = JobFiles::new(Arc::clone(graph), base);
     let mut indirect = IndirectDependencies::new(graph, job_files.watched());
     let mut saw = vec![Ok(Vec::new()); graph.len()];
     for index in order {
@@ -68,6 +72,19 @@ fn run_in(graph: &Arc<Graph>, base: &[&str], order: &[TaskIndex]) -> Vec<Result<
                     continue;
                 }
             },
+            Step::Rename { from, to } => match job_files.entry(*index, from, &seen) {
+                Ok(node) => Effect::Moves { from: from.to_string(), to: to.to_string(), node },
+                Err(error) => {
+                    saw[index.get()] = Err(error.to_string());
+                    continue;
+                }
+            },
+            Step::Exists { path, .. } => {
+                let found = job_files.source(*index, path, &seen);
+                saw[index.get()] = found.map(|_| Vec::new()).map_err(|error| error.to_string());
+                Effect::Adds(Vec::new())
+            }
+            Step::Archive { to, .. } | Step::Truncate { to, .. } => added(to, file("made")),
             Step::MakeFolder(path) => added(path, Node::Folder(Arc::default())),
             Step::Remove(path) => Effect::Removes(path.as_str().to_owned()),
             Step::Extract { to, .. } => added(to, Node::Folder(tree(&["in/archive", "top"]))),
@@ -147,6 +164,32 @@ fn steps_change_what_those_see_that_depend_on_them() {
 }
 
 #[test]
+fn what_is_renamed_is_gone_from_where_it_was() {
+    let graph = graph(&serde_json::json!([
+        {"id": "make", "command": ["x"], "outputs": ["out/a"]},
+        {"id": "move", "rename": {"from": "out/a", "to": "new/b"}},
+        {"id": "folder", "rename": {"from": "src", "to": "kept/src"}},
+        {"id": "link", "rename": {"from": "current", "to": "latest"}},
+        {"id": "behind", "rename": {"from": "current/x", "to": "y"}},
+        {"id": "gone", "rename": {"from": "nowhere", "to": "z"}},
+        {"id": "outside", "rename": {"from": "leaves", "to": "left"}},
+        {"id": "after", "command": ["x"], "inputs": ["**"], "dependencies": ["move", "folder", "link", "outside"]},
+        {"id": "before", "command": ["x"], "inputs": ["out/*"], "dependencies": ["make"]},
+        {"id": "next", "exists": {"path": "new/b"}},
+    ]));
+    let mut base = tree(&["src/one", "src/two", "v1/x"]);
+    Folder::insert_at(&mut base, "current", Node::Link("v1".into()));
+    Folder::insert_at(&mut base, "leaves", Node::Link("../..".into()));
+    let saw = run_on(&graph, base, graph.order());
+    let strings = |all: &[&str]| Ok(all.iter().map(|it| (*it).to_owned()).collect::<Vec<String>>());
+    assert_eq!(saw[7], strings(&["kept/src/one", "kept/src/two", "latest", "left", "new/b", "v1/x"]));
+    assert_eq!(saw[8], strings(&["out/a"]));
+    let behind = "current/x leads through symlink current: use the path without symlinks";
+    assert_eq!(saw[4], Err(behind.to_owned()));
+    assert_eq!((saw[5].clone(), saw[9].clone()), (Err("nowhere does not exist".to_owned()), Ok(Vec::new())));
+}
+
+#[test]
 fn only_files_that_a_task_reads_are_hashed_in_advance() {
     let graph = graph(&serde_json::json!([
         {"id": "a", "command": ["x"], "inputs": ["one", "glob/*.c"], "outputs": ["out"]},
@@ -216,6 +259,32 @@ proptest! {
             seen.sort();
             prop_assert_eq!(seen, expected);
         }
+    }
+}
+
+#[test]
+fn of_alternatives_only_their_own_files_are_seen() {
+    let graph = graph(&serde_json::json!([
+        {"id": "source", "command": ["x"], "outputs": ["out/source"]},
+        {"id": "one", "command": ["x"], "outputs": ["out/one"], "dependencies": ["source"]},
+        {"id": "two", "command": ["x"], "outputs": ["out/two"], "dependencies": ["source"]},
+        {"id": "either", "command": ["x"], "inputs": ["out/*"], "outputs": ["out/either"],
+            "dependencies": [{"any": ["one", "two"]}]},
+        {"id": "after", "command": ["x"], "inputs": ["out/*"], "outputs": ["after"], "dependencies": ["either"]},
+        {"id": "last", "command": ["x"], "inputs": ["out/*"], "dependencies": ["after", "one"]},
+    ]));
+    let saw = run(&graph, &[]);
+    let named = |names: &[&str]| Ok(names.iter().map(|name| format!("out/{name}")).collect::<Vec<_>>());
+    assert_eq!(saw[3], named(&["one", "two"]));
+    assert_eq!(saw[4], named(&["either", "one", "two"]));
+    assert_eq!(saw[5], named(&["either", "one", "source", "two"]));
+    let job_files = JobFiles::new(Arc::clone(&graph), Arc::default());
+    for (index, task) in graph.indexed() {
+        let Step::Command(command) = &task.step else { panic!() };
+        let made = |path: &JobPath| (path.as_str().to_owned(), file(task.id.as_str()));
+        job_files.record_effect(index, Effect::Adds(command.outputs.iter().map(made).collect()));
+        let again = job_files.input_root(index, command, &job_files.visible_to(index)).unwrap();
+        assert_eq!(Ok(paths(&again)), saw[index.get()], "{} runs again", task.id);
     }
 }
 

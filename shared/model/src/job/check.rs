@@ -6,13 +6,15 @@ use std::{
 };
 
 use super::{
+    conditions::NamedConditions,
     graph::{DEFAULT_PRIORITY, DEFAULT_RETRIES, DEFAULT_WEIGHT},
     links,
     location::{FieldFault, TaskLocation},
 };
 use crate::{
-    BadPath, CommandStep, Compare, FetchStep, FromTo, Graph, Input, InvalidJob, Job, JobFault, JobGlob,
-    JobLimits, JobPath, MeasurePlan, ServiceRequest, Step, Task, TaskId, TaskIndex, TaskLimits, TaskRequest,
+    BadPath, CommandLimits, CommandStep, Compare, Dependency, ExistsStep, FetchSource, FetchStep, FromTo,
+    Graph, Input, InvalidJob, Job, JobFault, JobGlob, JobLimits, JobPath, MeasurePlan, ServiceRequest, Step,
+    Task, TaskId, TaskIndex, TaskLimits, TaskRequest, TruncateStep,
 };
 
 /// Maximum number of retries of a task.
@@ -39,13 +41,16 @@ impl Graph {
         let defaults = Defaults::new(job, limits)?;
         let ids = ids(&job.tasks)?;
         let mut tasks = Vec::with_capacity(job.tasks.len());
+        let mut conditions = Vec::with_capacity(job.tasks.len());
         for (at, request) in job.tasks.iter().enumerate() {
             let place = TaskLocation { at, id: &request.id };
             let mut task = task(request, &defaults, limits).map_err(|wrong| place.wrong(wrong))?;
-            task.dependencies = dependencies(request, &ids).map_err(|wrong| place.wrong(wrong))?;
+            let (required, others) = dependencies(request, &ids).map_err(|wrong| place.wrong(wrong))?;
+            task.dependencies = required;
             tasks.push(task);
+            conditions.push(others);
         }
-        links::graph(tasks)
+        links::graph(tasks, conditions)
     }
 }
 
@@ -63,7 +68,7 @@ impl Defaults {
         let checked = || {
             check_env(&given.env)?;
             check_platform(&given.platform)?;
-            check_limits(given.limits, limits.task_max)?;
+            check_limits("limits", given.limits, limits.task_max)?;
             retries(given.retries)
         };
         let retries = checked()
@@ -89,12 +94,34 @@ fn ids(tasks: &[TaskRequest]) -> Result<HashMap<&TaskId, TaskIndex>, InvalidJob>
     Ok(ids)
 }
 
-fn dependencies(task: &TaskRequest, ids: &HashMap<&TaskId, TaskIndex>) -> Result<Vec<TaskIndex>, FieldFault> {
-    let find = |(at, id): (usize, &TaskId)| {
-        let unknown = || FieldFault::at("dependencies", at, JobFault::UnknownDependency(id.to_string()));
-        ids.get(id).copied().ok_or_else(unknown)
-    };
-    task.dependencies.iter().enumerate().map(find).collect()
+/// The tasks that must succeed before `task`, and its other conditions.
+fn dependencies(
+    task: &TaskRequest,
+    ids: &HashMap<&TaskId, TaskIndex>,
+) -> Result<(Vec<TaskIndex>, NamedConditions), FieldFault> {
+    let (mut required, mut conditions) =
+        (Vec::with_capacity(task.dependencies.len()), NamedConditions::default());
+    for (at, dependency) in task.dependencies.iter().enumerate() {
+        let find = |more: &str, id: &TaskId| {
+            let unknown = || {
+                let fault = JobFault::UnknownDependency(id.to_string());
+                FieldFault(format!("dependencies[{at}]{more}"), fault)
+            };
+            ids.get(id).copied().ok_or_else(unknown)
+        };
+        match dependency {
+            Dependency::Succeeded(id) => required.push(find("", id)?),
+            Dependency::Failed { failed } => conditions.failed.push(find(".failed", failed)?),
+            Dependency::Any { any } if any.is_empty() => {
+                return Err(FieldFault::at("dependencies", at, JobFault::EmptyAny));
+            }
+            Dependency::Any { any } => {
+                let group = any.iter().enumerate().map(|(at, id)| find(&format!(".any[{at}]"), id));
+                conditions.any.push(group.collect::<Result<_, _>>()?);
+            }
+        }
+    }
+    Ok((required, conditions))
 }
 
 /// Builds the task without its dependencies.
@@ -114,6 +141,7 @@ fn task(request: &TaskRequest, defaults: &Defaults, limits: &JobLimits) -> Resul
         id: request.id.clone(),
         step: step(request, defaults, limits)?,
         dependencies: Vec::new(),
+        conditions: None,
         dependants: Vec::new(),
         priority: request.priority.unwrap_or(DEFAULT_PRIORITY),
         retries: retries(request.retries)?.unwrap_or(defaults.retries),
@@ -127,9 +155,13 @@ fn step(request: &TaskRequest, defaults: &Defaults, limits: &JobLimits) -> Resul
         ("command", !request.command.is_empty()),
         ("fetch", request.fetch.is_some()),
         ("extract", request.extract.is_some()),
+        ("archive", request.archive.is_some()),
         ("copy", request.copy.is_some()),
+        ("rename", request.rename.is_some()),
+        ("truncate", request.truncate.is_some()),
         ("make_folder", request.make_folder.is_some()),
         ("remove", request.remove.is_some()),
+        ("exists", request.exists.is_some()),
         ("compare", request.compare.is_some() && request.command.is_empty()),
     ];
     let named: Vec<&str> = named.into_iter().filter_map(|(name, given)| given.then_some(name)).collect();
@@ -144,31 +176,72 @@ fn step(request: &TaskRequest, defaults: &Defaults, limits: &JobLimits) -> Resul
     if request.command.is_empty() {
         only_commands(request)?;
     }
-    if let Some(FetchStep { url, to, digest }) = &request.fetch {
-        check_url(url)?;
-        return Ok(Step::Fetch {
-            url: url.clone(),
-            to: path_inside("fetch.to", to)?,
-            digest: digest.clone(),
-        });
+    match internal_step(request)? {
+        Some(step) => Ok(step),
+        None => command(request, defaults, limits).map(|command| Step::Command(Box::new(command))),
+    }
+}
+
+/// The step of a task without a command.
+fn internal_step(request: &TaskRequest) -> Result<Option<Step>, FieldFault> {
+    if let Some(fetch) = &request.fetch {
+        return Ok(Some(Step::Fetch { from: fetch_source(fetch)?, to: path_inside("fetch.to", &fetch.to)? }));
     }
     if let Some(FromTo { from, to }) = &request.extract {
         let to = JobPath::parse(to).map_err(|bad| FieldFault::new("extract.to", bad))?;
-        return Ok(Step::Extract { from: path_inside("extract.from", from)?, to });
+        return Ok(Some(Step::Extract { from: path_inside("extract.from", from)?, to }));
     }
     if let Some(FromTo { from, to }) = &request.copy {
-        return Ok(Step::Copy { from: path_inside("copy.from", from)?, to: path_inside("copy.to", to)? });
+        let (from, to) = (path_inside("copy.from", from)?, path_inside("copy.to", to)?);
+        return Ok(Some(Step::Copy { from, to }));
+    }
+    if let Some(FromTo { from, to }) = &request.archive {
+        let (from, to) = (path_inside("archive.from", from)?, path_inside("archive.to", to)?);
+        return Ok(Some(Step::Archive { from, to }));
+    }
+    if let Some(FromTo { from, to }) = &request.rename {
+        let (from, to) = (path_inside("rename.from", from)?, path_inside("rename.to", to)?);
+        let is_in = |inner: &JobPath, outer: &JobPath| inner.with_folders().any(|it| it == outer.as_str());
+        if is_in(&from, &to) || is_in(&to, &from) {
+            let (from, to) = (from.to_string(), to.to_string());
+            return Err(FieldFault::new("rename.to", JobFault::MoveIntoItself { from, to }));
+        }
+        return Ok(Some(Step::Rename { from, to }));
+    }
+    if let Some(TruncateStep { from, to, bytes }) = &request.truncate {
+        let (from, to) = (path_inside("truncate.from", from)?, path_inside("truncate.to", to)?);
+        return Ok(Some(Step::Truncate { from, to, bytes: *bytes }));
+    }
+    if let Some(ExistsStep { path, kind }) = &request.exists {
+        return Ok(Some(Step::Exists { path: path_inside("exists.path", path)?, kind: *kind }));
     }
     if let Some(path) = &request.make_folder {
-        return Ok(Step::MakeFolder(path_inside("make_folder", path)?));
+        return Ok(Some(Step::MakeFolder(path_inside("make_folder", path)?)));
     }
     if let Some(path) = &request.remove {
-        return Ok(Step::Remove(path_inside("remove", path)?));
+        return Ok(Some(Step::Remove(path_inside("remove", path)?)));
     }
     if let Some(compare) = request.compare.as_ref().filter(|_| request.command.is_empty()) {
-        return Ok(Step::Compare(Box::new(Compare::new(compare)?)));
+        return Ok(Some(Step::Compare(Box::new(Compare::new(compare)?))));
     }
-    command(request, defaults, limits).map(|command| Step::Command(Box::new(command)))
+    Ok(None)
+}
+
+/// Where `fetch` finds its file.
+fn fetch_source(fetch: &FetchStep) -> Result<FetchSource, FieldFault> {
+    match fetch {
+        FetchStep { url: Some(_), size_bytes: Some(_), .. } => {
+            Err(FieldFault::new("fetch.size_bytes", JobFault::SizeOfUrl))
+        }
+        FetchStep { url: Some(url), digest, size_bytes: None, .. } => {
+            check_url(url)?;
+            Ok(FetchSource::Url { url: url.clone(), digest: digest.clone() })
+        }
+        FetchStep { url: None, digest: Some(digest), size_bytes, .. } => {
+            Ok(FetchSource::Store { digest: digest.clone(), size_bytes: *size_bytes })
+        }
+        FetchStep { url: None, digest: None, .. } => Err(FieldFault::new("fetch", JobFault::NoSource)),
+    }
 }
 
 /// Rejects fields that an internal step would ignore.
@@ -179,6 +252,7 @@ fn only_commands(request: &TaskRequest) -> Result<(), FieldFault> {
         ("env", !request.env.is_empty()),
         ("folder", request.folder.is_some()),
         ("limits", !request.limits.is_empty()),
+        ("limits_by_hwgroup", !request.limits_by_hwgroup.is_empty()),
         ("platform", !request.platform.is_empty()),
         ("services", !request.services.is_empty()),
         ("judge", request.judge),
@@ -205,7 +279,7 @@ fn command(
     }
     check_env(&request.env)?;
     check_platform(&request.platform)?;
-    check_limits(request.limits, limits.task_max)?;
+    check_limits("limits", request.limits, limits.task_max)?;
     let inputs = request.inputs.iter().enumerate();
     let inputs = inputs.map(|(at, text)| input(text).map_err(|bad| FieldFault::at("inputs", at, bad)));
     let mut inputs: Vec<Input> = inputs.collect::<Result<_, _>>()?;
@@ -227,14 +301,20 @@ fn command(
     ServiceRequest::check_all(&request.services).map_err(|fault| FieldFault::new("services", fault))?;
     let compare = request.compare.as_ref().map(Compare::new).transpose()?;
     check_output("compare.found", compare.as_ref().map(|compare| &compare.found), &outputs)?;
+    let platform = merged(&defaults.platform, &request.platform);
+    let of_groups = &request.limits_by_hwgroup;
+    let command_limits = CommandLimits::new(request.limits.or(defaults.limits), of_groups, &platform)?;
+    for (group, of_group) in of_groups {
+        check_limits(&format!("limits_by_hwgroup.{group}"), *of_group, limits.task_max)?;
+    }
     let step = CommandStep {
         argv: request.command.clone(),
         inputs,
         outputs,
         env: merged(&defaults.env, &request.env),
         folder: JobPath::parse(folder).map_err(|bad| FieldFault::new("folder", bad))?,
-        limits: request.limits.or(defaults.limits),
-        platform: merged(&defaults.platform, &request.platform),
+        limits: command_limits,
+        platform,
         cache: request.cache.unwrap_or(true) && request.measure.is_none(),
         measure: request.measure.as_ref().map(MeasurePlan::new).transpose()?,
         reported_times,
@@ -258,7 +338,10 @@ fn check_output(field: &str, path: Option<&JobPath>, outputs: &[JobPath]) -> Res
 
 /// Rejects a measured task of which a single run could take longer than the farm allows.
 fn check_run_limits(step: &CommandStep, most: TaskLimits) -> Result<(), FieldFault> {
-    let of_a_run = step.limits_of_a_run();
+    if step.measure.is_some() && !step.limits.by_hwgroup.is_empty() {
+        return Err(FieldFault::new("limits_by_hwgroup", JobFault::MeasuredGroups));
+    }
+    let of_a_run = step.limits_of_a_run().common;
     let times = [("cpu_ms", of_a_run.cpu_ms, most.cpu_ms), ("wall_ms", of_a_run.wall_ms, most.wall_ms)];
     for (name, value, most) in times {
         if let (Some(value), Some(most), Some(_)) = (value, most, step.measure)
@@ -330,7 +413,7 @@ fn check_platform(platform: &NamedValues) -> Result<(), FieldFault> {
     Ok(())
 }
 
-fn check_limits(given: TaskLimits, most: TaskLimits) -> Result<(), FieldFault> {
+fn check_limits(field: &str, given: TaskLimits, most: TaskLimits) -> Result<(), FieldFault> {
     let fields = [
         ("cpu_ms", given.cpu_ms, most.cpu_ms),
         ("wall_ms", given.wall_ms, most.wall_ms),
@@ -343,7 +426,7 @@ fn check_limits(given: TaskLimits, most: TaskLimits) -> Result<(), FieldFault> {
     for (name, value, most) in fields {
         let most = most.unwrap_or(u64::MAX);
         if let Some(value) = value.filter(|value| !(1..=most).contains(value)) {
-            return Err(FieldFault(format!("limits.{name}"), JobFault::OutOfRange { value, most }));
+            return Err(FieldFault(format!("{field}.{name}"), JobFault::OutOfRange { value, most }));
         }
     }
     Ok(())

@@ -12,6 +12,9 @@ pub struct InvalidJob {
     pub fault: JobFault,
 }
 
+/// Maximum length in characters of the name of a hardware group.
+pub(super) const GROUP_MAX: usize = 200;
+
 /// An error in a job.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum JobFault {
@@ -24,6 +27,20 @@ pub enum JobFault {
     DuplicateId { id: String, first: usize },
     #[error("unknown task {0:?}")]
     UnknownDependency(String),
+    /// A group of tasks without tasks.
+    #[error("`any` is empty: expected at least one task")]
+    EmptyAny,
+    /// The task would never start.
+    #[error(
+        "task {0:?} must fail, but must also succeed: it is named without `failed`, or makes an input of this task"
+    )]
+    BothWays(String),
+    /// The task would never start.
+    #[error("all tasks of an `any` must fail, such as {0:?}: this task could never start")]
+    AnyFails(String),
+    /// The job ends with the failure.
+    #[error("task {0:?} is fatal: no task starts after its failure")]
+    FatalFails(String),
     #[error("with this task, the job has more than {most} dependencies, named and implied by inputs")]
     TooManyDependencies { most: usize },
     /// The task ids of the cycle, joined by `->`.
@@ -33,7 +50,8 @@ pub enum JobFault {
     SameOutput { path: String, first: usize, id: TaskId },
     /// The task has no step, or more than one.
     #[error(
-        "{found}: expected exactly one of command, fetch, extract, copy, make_folder, remove and compare"
+        "{found}: expected exactly one of command, fetch, extract, archive, copy, rename, truncate, make_folder, remove, \
+         exists and compare"
     )]
     Steps { found: String },
     /// The field is set in a task without a command.
@@ -61,6 +79,20 @@ pub enum JobFault {
     /// A time limit of a single run, above the limit of the farm.
     #[error("with `limit_factor`, {name} of a run is {value}: expected at most {most}")]
     RunLimit { name: String, value: u64, most: u64 },
+    /// A file or folder can be moved neither into itself nor onto a folder around it.
+    #[error("{from:?} cannot become {to:?}: one of them is in the other, or both are the same")]
+    MoveIntoItself { from: String, to: String },
+    /// A value of the property `hwgroup` that no executor can have.
+    #[error(
+        "{0:?} is not a hardware group: expected 1 to {GROUP_MAX} characters without '|' and without white space at the ends"
+    )]
+    BadGroup(String),
+    /// Limits for hardware on which the task never runs.
+    #[error("the task never runs on {0:?}: add it to `hwgroup` in `platform`, or remove these limits")]
+    OtherGroup(String),
+    /// Runs on different hardware are not a sample of one time.
+    #[error("a measured task must ask for exactly one hwgroup in `platform`")]
+    MeasuredGroups,
     #[error("the program is empty")]
     NoProgram,
     /// No process can be passed a NUL byte.
@@ -77,6 +109,12 @@ pub enum JobFault {
     Service(#[from] InvalidService),
     #[error(transparent)]
     Path(#[from] BadPath),
+    /// A download from nowhere.
+    #[error("it has neither `url` nor `digest`: set `url`, or the `digest` of a file in the farm's store")]
+    NoSource,
+    /// A server says how large its file is.
+    #[error("allowed only without `url`")]
+    SizeOfUrl,
     #[error("invalid URL {0:?}: expected http:// or https://")]
     BadUrl(String),
     #[error("it is {value}: expected 1 to {most}")]

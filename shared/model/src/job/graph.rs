@@ -5,7 +5,10 @@ use std::{collections::BTreeMap, sync::Arc};
 use invariant::Present as _;
 
 use super::location::TaskLocation;
-use crate::{Compare, Digest, JobGlob, JobPath, MeasurePlan, ServiceRequest, TaskId, TaskLimits};
+use crate::{
+    CommandLimits, Compare, Conditions, DependencyRole, Digest, JobGlob, JobPath, MeasurePlan, PathKind,
+    ServiceRequest, TaskId, TaskLimits,
+};
 
 /// Default number of times that a task is retried after a failure of the farm.
 pub const DEFAULT_RETRIES: u32 = 2;
@@ -72,8 +75,10 @@ pub struct Task {
     pub id: TaskId,
     /// The step that the task performs.
     pub step: Step,
-    /// Tasks that must succeed before it starts: named dependencies, and makers of its inputs. Ascending, each once.
+    /// Tasks that must have ended before it starts: named dependencies, and makers of its inputs. Ascending, each once.
     pub dependencies: Vec<TaskIndex>,
+    /// What the dependencies must have done; absent: all must have succeeded.
+    pub conditions: Option<Box<Conditions>>,
     /// Tasks that depend on it. Ascending, each once.
     pub dependants: Vec<TaskIndex>,
     /// Priority: ready tasks with a higher value start first.
@@ -86,19 +91,29 @@ pub struct Task {
     pub judge: Option<u32>,
 }
 
+impl Task {
+    /// What one of its dependencies must do so that it can start.
+    pub fn role(&self, dependency: TaskIndex) -> DependencyRole {
+        self.conditions.as_ref().map_or(DependencyRole::MustSucceed, |conditions| conditions.role(dependency))
+    }
+
+    /// Groups of its dependencies, of each of which at least one must succeed.
+    pub fn any(&self) -> &[Vec<TaskIndex>] {
+        self.conditions.as_ref().map_or(&[], |conditions| conditions.any())
+    }
+}
+
 /// The step that a task performs.
 #[derive(Debug, Clone)]
 pub enum Step {
     /// Runs a command as an action.
     Command(Box<CommandStep>),
-    /// Downloads a file from a URL.
+    /// Downloads a file.
     Fetch {
-        /// URL starting with `http://` or `https://`.
-        url: String,
+        /// Where the file is.
+        from: FetchSource,
         /// Path of the downloaded file.
         to: JobPath,
-        /// Expected digest of the content; absent: not checked.
-        digest: Option<Digest>,
     },
     /// Unpacks an archive into a folder, keeping the files that are there.
     Extract {
@@ -114,12 +129,61 @@ pub enum Step {
         /// Path of the copy.
         to: JobPath,
     },
+    /// Packs a file or folder into an archive.
+    Archive {
+        /// Path of the file or folder.
+        from: JobPath,
+        /// Path of the archive.
+        to: JobPath,
+    },
+    /// Moves a file or folder.
+    Rename {
+        /// Path before the move.
+        from: JobPath,
+        /// Path after the move; neither path is in the other.
+        to: JobPath,
+    },
+    /// Copies the first bytes of a file.
+    Truncate {
+        /// Path of the file.
+        from: JobPath,
+        /// Path of the copy.
+        to: JobPath,
+        /// Maximum number of bytes of the copy.
+        bytes: u64,
+    },
+    /// Fails if a file or folder is missing.
+    Exists {
+        /// Path of the file or folder.
+        path: JobPath,
+        /// What it must be; absent: either.
+        kind: Option<PathKind>,
+    },
     /// Creates a folder and its missing parents.
     MakeFolder(JobPath),
     /// Removes a file or folder.
     Remove(JobPath),
     /// Compares a file with the expected one.
     Compare(Box<Compare>),
+}
+
+/// Where a file is downloaded from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum FetchSource {
+    /// A server.
+    Url {
+        /// URL starting with `http://` or `https://`.
+        url: String,
+        /// Expected digest of the content; absent: not checked.
+        digest: Option<Digest>,
+    },
+    /// The farm's store.
+    Store {
+        /// Digest of the file.
+        digest: Digest,
+        /// Size of the file in bytes; absent: looked up.
+        size_bytes: Option<u64>,
+    },
 }
 
 impl Step {
@@ -129,7 +193,11 @@ impl Step {
             Self::Command(_) => "command",
             Self::Fetch { .. } => "fetch",
             Self::Extract { .. } => "extract",
+            Self::Archive { .. } => "archive",
             Self::Copy { .. } => "copy",
+            Self::Rename { .. } => "rename",
+            Self::Truncate { .. } => "truncate",
+            Self::Exists { .. } => "exists",
             Self::MakeFolder(_) => "make_folder",
             Self::Remove(_) => "remove",
             Self::Compare(_) => "compare",
@@ -150,8 +218,8 @@ pub struct CommandStep {
     pub env: Arc<BTreeMap<String, String>>,
     /// Folder in which the command starts.
     pub folder: JobPath,
-    /// Limits of the command.
-    pub limits: TaskLimits,
+    /// Limits of the command, for each hardware group that it may run on.
+    pub limits: CommandLimits,
     /// Platform properties that the executor must offer. Shared between tasks that add none to the defaults.
     pub platform: Arc<BTreeMap<String, String>>,
     /// Whether the action cache may answer it and keep its result; false if it is measured.
@@ -168,8 +236,9 @@ pub struct CommandStep {
 
 impl CommandStep {
     /// The limits that a single run is killed at.
-    pub fn limits_of_a_run(&self) -> TaskLimits {
-        self.measure.map_or(self.limits, |plan| plan.limits_of_a_run(self.limits))
+    pub fn limits_of_a_run(&self) -> CommandLimits {
+        let of_a_run = |limits| self.measure.map_or(limits, |plan| plan.limits_of_a_run(limits));
+        self.limits.map(of_a_run)
     }
 }
 

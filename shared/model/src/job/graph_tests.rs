@@ -3,7 +3,7 @@ use std::time::Duration;
 use nix::time::{ClockId, clock_gettime};
 
 use super::*;
-use crate::{FetchStep, FromTo, InvalidJob, Job, JobSource, TaskDefaults, TaskRequest};
+use crate::{Dependency, FetchStep, FromTo, InvalidJob, Job, JobSource, TaskDefaults, TaskRequest};
 
 fn job(text: &str) -> Job {
     serde_json::from_str(text).unwrap()
@@ -32,8 +32,143 @@ fn from_to(from: &str, to: &str) -> FromTo {
     FromTo { from: from.into(), to: to.into() }
 }
 
+/// A dependency on the success of this task.
+fn after(id: &str) -> Dependency {
+    Dependency::Succeeded(id.parse().unwrap())
+}
+
 fn dependencies(graph: &Graph, at: usize) -> Vec<usize> {
     graph.tasks()[at].dependencies.iter().map(|at| at.get()).collect()
+}
+
+#[test]
+fn dependencies_may_be_alternatives_and_failures() {
+    let job = job(r#"{"tasks": [
+            {"id": "a", "command": ["x"], "outputs": ["made"]},
+            {"id": "b", "command": ["x"]},
+            {"id": "c", "command": ["x"], "dependencies": [{"any": ["a", "b"]}, {"failed": "d"}]},
+            {"id": "d", "command": ["x"]},
+            {"id": "e", "command": ["x"], "inputs": ["made"], "dependencies": [{"any": ["a", "b"]}]}
+        ]}"#);
+    let graph = graph(&job).unwrap();
+    assert_eq!((dependencies(&graph, 2), dependencies(&graph, 4)), (vec![0, 1, 3], vec![0]));
+    let role = |at: usize, of: usize| graph.tasks()[at].role(TaskIndex::at(of));
+    assert_eq!([0, 1].map(|of| role(2, of)), [DependencyRole::OneOfSeveral; 2]);
+    assert_eq!((role(2, 3), role(4, 0)), (DependencyRole::MustFail, DependencyRole::MustSucceed));
+    let again = serde_json::to_string(&job).unwrap();
+    assert!(again.contains(r#""dependencies":[{"any":["a","b"]},{"failed":"d"}]"#), "{again}");
+    assert_eq!(serde_json::from_str::<Job>(&again).unwrap(), job);
+}
+
+#[test]
+fn dependencies_that_can_never_be_met_are_refused() {
+    let error = |dependencies: &str| {
+        let text = format!(
+            r#"{{"tasks": [
+                {{"id": "a", "command": ["x"], "outputs": ["made"]}},
+                {{"id": "b", "command": ["x"], "fatal": true}},
+                {{"id": "t", "command": ["x"], "inputs": ["made"], "dependencies": {dependencies}}}
+            ]}}"#
+        );
+        match serde_json::from_str::<Job>(&text) {
+            Ok(job) => graph(&job).unwrap_err().to_string(),
+            Err(error) => error.to_string(),
+        }
+    };
+    for (dependencies, wanted) in [
+        (
+            r#"[{"failed": "a"}]"#,
+            "job.tasks[2] (t).dependencies: task \"a\" must fail, but must also succeed",
+        ),
+        (r#"[{"failed": "b"}]"#, "job.tasks[2] (t).dependencies: task \"b\" is fatal"),
+        (
+            r#"[{"any": ["a"]}, {"failed": "a"}]"#,
+            "job.tasks[2] (t).dependencies: all tasks of an `any` must fail",
+        ),
+        (r#"["a", {"any": []}]"#, "job.tasks[2] (t).dependencies[1]: `any` is empty"),
+        (r#"[{"any": ["a", "x"]}]"#, "job.tasks[2] (t).dependencies[0].any[1]: unknown task \"x\""),
+        (r#"[{"failed": "x"}]"#, "job.tasks[2] (t).dependencies[0].failed: unknown task \"x\""),
+        (r#"[{"failed": "t"}]"#, "job.tasks[2] (t).dependencies: dependency cycle: t -> t"),
+        (r#"[{"any": ["a"], "failed": "b"}]"#, "expected either `any` or `failed`"),
+        (r#"[{"all": ["a"]}]"#, "unknown field `all`, expected `any` or `failed`"),
+        ("[5]", "expected the id of a task, {any: [ids]} or {failed: id}"),
+    ] {
+        let found = error(dependencies);
+        assert!(found.starts_with(wanted), "{dependencies}: {found}");
+    }
+}
+
+#[test]
+fn steps_wait_for_what_they_read_and_are_waited_for() {
+    let job = job(r#"{"tasks": [
+            {"id": "make", "command": ["x"], "outputs": ["a"]},
+            {"id": "there", "exists": {"path": "a", "kind": "file"}},
+            {"id": "move", "rename": {"from": "a", "to": "b"}},
+            {"id": "cut", "truncate": {"from": "b", "to": "c", "bytes": 3}},
+            {"id": "pack", "archive": {"from": "c", "to": "c.tar.gz"}},
+            {"id": "use", "command": ["y"], "inputs": ["c.tar.gz"]}
+        ]}"#);
+    let graph = graph(&job).unwrap();
+    let all: Vec<Vec<usize>> = (0..graph.len()).map(|at| dependencies(&graph, at)).collect();
+    assert_eq!(all, [vec![], vec![0], vec![0], vec![2], vec![3], vec![4]]);
+    let step = |text: &str| {
+        let text = format!(r#"{{"tasks": [{{"id": "t", {text}}}]}}"#);
+        Graph::new(&serde_json::from_str(&text).unwrap(), &JobLimits::NONE).unwrap_err().to_string()
+    };
+    for (field, text) in [
+        ("archive.from", r#""archive": {"from": "../a", "to": "b"}"#),
+        ("archive.to", r#""archive": {"from": "a", "to": "/b"}"#),
+        ("rename.from", r#""rename": {"from": "a/../../b", "to": "b"}"#),
+        ("rename.to", r#""rename": {"from": "a", "to": "."}"#),
+        ("truncate.to", r#""truncate": {"from": "a", "to": "..", "bytes": 1}"#),
+        ("exists.path", r#""exists": {"path": "/etc/passwd"}"#),
+        ("fetch", r#""fetch": {"to": "a"}"#),
+        ("fetch.size_bytes", r#""fetch": {"url": "http://a/b", "to": "a", "size_bytes": 1}"#),
+    ] {
+        let error = step(text);
+        assert!(error.starts_with(&format!("job.tasks[0] (t).{field}: ")), "{error}");
+    }
+    for (from, to) in [("a", "a"), ("a", "a/b"), ("a/b", "a"), ("./a//b", "a/b/c")] {
+        let error = step(&format!(r#""rename": {{"from": "{from}", "to": "{to}"}}"#));
+        assert!(
+            error.starts_with("job.tasks[0] (t).rename.to: ") && error.contains("cannot become"),
+            "{error}"
+        );
+    }
+}
+
+#[test]
+fn limits_by_hwgroup_are_for_groups_that_the_task_may_run_on() {
+    let refused = |task: &str| {
+        let job: Job = serde_json::from_str(&format!(r#"{{"tasks": [{{"id": "t", {task}}}]}}"#)).unwrap();
+        let limits = JobLimits {
+            task_max: TaskLimits { cpu_ms: Some(100), ..TaskLimits::default() },
+            ..JobLimits::NONE
+        };
+        Graph::new(&job, &limits).unwrap_err().to_string()
+    };
+    let with = |more: &str| refused(&format!(r#""command": ["x"], "limits_by_hwgroup": {more}"#));
+    let five = r#"{"g1": {"cpu_ms": 5}}"#;
+    let cases = [
+        (
+            with(&format!(r#"{five}, "platform": {{"hwgroup": "g2"}}"#)),
+            "limits_by_hwgroup.g1: the task never runs",
+        ),
+        (
+            with(&format!(r#"{five}, "measure": {{"runs": 2}}"#)),
+            "limits_by_hwgroup: a measured task must ask for",
+        ),
+        (with(r#"{"g1": {"cpu_ms": 0}}"#), "limits_by_hwgroup.g1.cpu_ms: it is 0: expected 1 to 100"),
+        (with(r#"{"g1": {"cpu_ms": 101}}"#), "limits_by_hwgroup.g1.cpu_ms: it is 101: expected 1 to 100"),
+        (with(r#"{" g1": {"cpu_ms": 5}}"#), "limits_by_hwgroup: \" g1\" is not a hardware group"),
+        (
+            refused(&format!(r#""remove": "a", "limits_by_hwgroup": {five}"#)),
+            "limits_by_hwgroup: allowed only",
+        ),
+    ];
+    for (found, wanted) in cases {
+        assert!(found.starts_with(&format!("job.tasks[0] (t).{wanted}")), "{found}");
+    }
 }
 
 #[test]
@@ -120,7 +255,8 @@ fn fields_are_checked() {
     let fetch = |url: &str| {
         refused(|task| {
             task.command.clear();
-            task.fetch = Some(FetchStep { url: url.into(), to: "x".into(), digest: None });
+            task.fetch =
+                Some(FetchStep { url: Some(url.into()), to: "x".into(), digest: None, size_bytes: None });
         })
     };
     for url in ["file:///etc/passwd", "http://", "https://a b", "x"] {
@@ -144,8 +280,7 @@ fn the_farm_has_the_last_word_on_limits() {
 
 #[test]
 fn a_cycle_is_told_whole() {
-    let after =
-        |id: &str, before: &str| TaskRequest { dependencies: vec![before.parse().unwrap()], ..command(id) };
+    let after = |id: &str, before: &str| TaskRequest { dependencies: vec![after(before)], ..command(id) };
     let error =
         graph(&tasks(vec![command("x"), after("c", "a"), after("a", "b"), after("b", "c"), after("y", "b")]));
     assert_eq!(
@@ -219,7 +354,7 @@ fn defaults_are_merged_and_shared() {
         command.as_ref()
     };
     assert_eq!(step(0).env.values().map(String::as_str).collect::<Vec<_>>(), ["1", "2"]);
-    assert_eq!((step(0).limits.cpu_ms, step(0).limits.files), (Some(5), Some(9)));
+    assert_eq!((step(0).limits.common.cpu_ms, step(0).limits.common.files), (Some(5), Some(9)));
     assert!(std::sync::Arc::ptr_eq(&step(1).platform, &step(2).platform));
     let [a, b, c] = graph.tasks() else { panic!() };
     assert_eq!((a.retries, b.retries, a.priority, b.priority), (7, 0, DEFAULT_PRIORITY, -3));
@@ -229,7 +364,7 @@ fn defaults_are_merged_and_shared() {
 #[test]
 fn the_order_has_dependencies_first_then_priority_then_the_job() {
     let mut job = tasks(vec![command("last"), command("b"), command("a"), command("urgent")]);
-    job.tasks[0].dependencies = vec!["a".parse().unwrap()];
+    job.tasks[0].dependencies = vec![after("a")];
     job.tasks[0].priority = Some(50);
     job.tasks[3].priority = Some(9);
     let graph = graph(&job).unwrap();
@@ -249,7 +384,7 @@ fn timed(count: usize, task: impl Fn(usize) -> TaskRequest) -> Duration {
 #[test]
 fn fifty_thousand_tasks_are_checked_fast_whatever_their_shape() {
     const COUNT: usize = 50_000;
-    let id = |at: usize| format!("t{at}").parse().unwrap();
+    let id = |at: usize| after(&format!("t{at}"));
     let chain = timed(COUNT, |at| TaskRequest {
         dependencies: (at > 0).then(|| id(at - 1)).into_iter().collect(),
         ..command(&format!("t{at}"))
@@ -300,7 +435,12 @@ fn inputs_that_many_tasks_make_together_count_once() {
 fn archives_are_unpacked_into_the_folder_that_they_lie_in() {
     let archive = |id: &str| TaskRequest { command: Vec::new(), ..command(id) };
     let fetched = |id: &str, to: &str| TaskRequest {
-        fetch: Some(FetchStep { url: "http://localhost/a".into(), to: to.into(), digest: None }),
+        fetch: Some(FetchStep {
+            url: Some("http://localhost/a".into()),
+            to: to.into(),
+            digest: None,
+            size_bytes: None,
+        }),
         ..archive(id)
     };
     let unpacked = |id: &str, from: &str, to: &str| TaskRequest {

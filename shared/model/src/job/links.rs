@@ -7,7 +7,10 @@ use std::{
 
 use invariant::{Present as _, impossible};
 
-use super::location::{FieldFault, TaskLocation};
+use super::{
+    conditions::{Contradiction, NamedConditions},
+    location::{FieldFault, TaskLocation},
+};
 use crate::{CommandStep, Graph, Input, InvalidJob, JobFault, JobPath, Step, Task, TaskIndex};
 
 /// Maximum number of tasks of a cycle that a message names.
@@ -15,14 +18,26 @@ const CYCLE_SHOWN: usize = 20;
 /// Maximum number of dependencies of all tasks together, named and implied.
 const LINKS_MAX: usize = 4_000_000;
 
-/// Builds the graph of `tasks`, whose named dependencies are resolved.
-pub(super) fn graph(mut tasks: Vec<Task>) -> Result<Graph, InvalidJob> {
-    let implied = implied(&tasks)?;
-    for (task, implied) in tasks.iter_mut().zip(implied) {
+/// Builds the graph of `tasks`, whose dependencies are those named tasks that must succeed; `conditions` are the others.
+pub(super) fn graph(mut tasks: Vec<Task>, conditions: Vec<NamedConditions>) -> Result<Graph, InvalidJob> {
+    let implied = implied(&tasks, &conditions)?;
+    let mut contradiction = None;
+    for (at, ((task, implied), named)) in tasks.iter_mut().zip(implied).zip(conditions).enumerate() {
         task.dependencies.extend(implied);
         task.dependencies.sort_unstable();
         task.dependencies.dedup();
+        match named.resolve(&mut task.dependencies) {
+            Ok(conditions) => task.conditions = conditions,
+            Err(found) => {
+                contradiction = Some((at, found));
+                break;
+            }
+        }
     }
+    if let Some((at, found)) = contradiction {
+        return Err(contradicted(&tasks, at, found));
+    }
+    check_fatal(&tasks)?;
     let mut dependants: Vec<Vec<TaskIndex>> = vec![Vec::new(); tasks.len()];
     for (at, task) in tasks.iter().enumerate() {
         for dependency in &task.dependencies {
@@ -40,17 +55,47 @@ pub(super) fn graph(mut tasks: Vec<Task>) -> Result<Graph, InvalidJob> {
     Ok(Graph { tasks, order })
 }
 
+/// The error for a task whose conditions can never be met.
+fn contradicted(tasks: &[Task], at: usize, found: Contradiction) -> InvalidJob {
+    let id = |task: TaskIndex| tasks.get(task.get()).map(|task| task.id.to_string()).unwrap_or_default();
+    let fault = match found {
+        Contradiction::BothWays(task) => JobFault::BothWays(id(task)),
+        Contradiction::AllFail(task) => JobFault::AnyFails(id(task)),
+    };
+    wrong_dependencies(tasks, at, fault)
+}
+
+/// Rejects tasks that wait for a failure which ends the job.
+fn check_fatal(tasks: &[Task]) -> Result<(), InvalidJob> {
+    for (at, task) in tasks.iter().enumerate() {
+        let failed = task.conditions.as_ref().map_or(&[][..], |conditions| conditions.failed());
+        let mut failed = failed.iter().filter_map(|failed| tasks.get(failed.get()));
+        if let Some(failed) = failed.find(|failed| failed.fatal) {
+            return Err(wrong_dependencies(tasks, at, JobFault::FatalFails(failed.id.to_string())));
+        }
+    }
+    Ok(())
+}
+
+fn wrong_dependencies(tasks: &[Task], at: usize, fault: JobFault) -> InvalidJob {
+    let field = "dependencies";
+    match tasks.get(at) {
+        Some(task) => TaskLocation { at, id: &task.id }.wrong(FieldFault::new(field, fault)),
+        None => InvalidJob { at: format!("job.tasks[{at}].{field}"), fault },
+    }
+}
+
 /// The tasks that make the inputs of each task.
-fn implied(tasks: &[Task]) -> Result<Vec<Vec<TaskIndex>>, InvalidJob> {
+fn implied(tasks: &[Task], conditions: &[NamedConditions]) -> Result<Vec<Vec<TaskIndex>>, InvalidJob> {
     let makers = Makers::of(tasks)?;
     let mut implied = Vec::with_capacity(tasks.len());
     let mut links = 0;
-    for (at, task) in tasks.iter().enumerate() {
+    for (at, (task, conditions)) in tasks.iter().zip(conditions).enumerate() {
         let found = makers.of_inputs(TaskIndex::at(at), task);
-        links += task.dependencies.len() + found.len();
+        links += task.dependencies.len() + conditions.len() + found.len();
         if links > LINKS_MAX {
             let fault = JobFault::TooManyDependencies { most: LINKS_MAX };
-            return Err(TaskLocation { at, id: &task.id }.wrong(FieldFault("dependencies".to_owned(), fault)));
+            return Err(wrong_dependencies(tasks, at, fault));
         }
         implied.push(found);
     }
@@ -85,9 +130,12 @@ impl<'a> Makers<'a> {
                 }
                 Step::Fetch { to, .. } => add("fetch.to".to_owned(), to, false)?,
                 Step::Copy { to, .. } => add("copy.to".to_owned(), to, false)?,
+                Step::Archive { to, .. } => add("archive.to".to_owned(), to, false)?,
+                Step::Rename { to, .. } => add("rename.to".to_owned(), to, false)?,
+                Step::Truncate { to, .. } => add("truncate.to".to_owned(), to, false)?,
                 Step::Extract { to, .. } => add("extract.to".to_owned(), to, true)?,
                 Step::MakeFolder(path) => add("make_folder".to_owned(), path, true)?,
-                Step::Remove(_) | Step::Compare(_) => {}
+                Step::Remove(_) | Step::Exists { .. } | Step::Compare(_) => {}
             }
         }
         Ok(makers)
@@ -120,9 +168,13 @@ impl<'a> Makers<'a> {
             Step::Extract { to, .. } => Some(to.as_str()),
             Step::Command(_)
             | Step::Fetch { .. }
+            | Step::Archive { .. }
             | Step::Copy { .. }
+            | Step::Rename { .. }
+            | Step::Truncate { .. }
             | Step::MakeFolder(_)
             | Step::Remove(_)
+            | Step::Exists { .. }
             | Step::Compare(_) => None,
         };
         let mut add = |path: &'a JobPath| {
@@ -153,7 +205,13 @@ impl<'a> Makers<'a> {
                 add(&compare.found);
                 add(&compare.expected);
             }
-            Step::Extract { from, .. } | Step::Copy { from, .. } | Step::Remove(from) => add(from),
+            Step::Extract { from, .. }
+            | Step::Archive { from, .. }
+            | Step::Copy { from, .. }
+            | Step::Rename { from, .. }
+            | Step::Truncate { from, .. }
+            | Step::Remove(from)
+            | Step::Exists { path: from, .. } => add(from),
             Step::Fetch { .. } | Step::MakeFolder(_) => {}
         }
         found.retain(|maker| *maker != own);

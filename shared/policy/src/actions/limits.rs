@@ -13,9 +13,15 @@
 //! | `limit-disk-bytes` | bytes that its folder may grow by |
 //! | `limit-output-bytes` | bytes on standard output, and as many on standard error |
 //!
+//! A limit that only applies on executors of one hardware group, the value of their property `hwgroup`, has the name of
+//! the group behind a colon: `limit-cpu-ms:g1`. It replaces the limit for all groups. There, `limit-wall-ms:g1` limits the
+//! run time, which is never longer than the action's `timeout`.
+//!
 //! If a property is given more than once, the smallest value counts. The run time is limited by the action's `timeout`.
 
-use model::TaskLimits;
+use std::collections::BTreeMap;
+
+use model::{CommandLimits, TaskLimits};
 
 use super::invalid_need::InvalidNeed;
 
@@ -23,6 +29,7 @@ use super::invalid_need::InvalidNeed;
 pub const PREFIX: &str = "limit-";
 
 const WANTED: &str = "expected a whole number above 0, such as 1000";
+const GROUP_WANTED: &str = "expected the name of a hardware group after the colon, such as limit-cpu-ms:g1";
 const KNOWN: &str = "expected limit-cpu-ms, limit-memory-bytes, limit-processes, limit-files, limit-disk-bytes or \
                      limit-output-bytes";
 
@@ -108,17 +115,47 @@ impl Limit {
     }
 }
 
+/// The property of the run time, which exists for single hardware groups only.
+const WALL_PROPERTY: &str = "limit-wall-ms";
+/// The property of executors that is their hardware group.
+const GROUP_PROPERTY: &str = "hwgroup";
+
 /// The platform properties for these limits, sorted by name, without the action's `timeout`.
-pub fn properties(limits: &TaskLimits) -> Vec<(String, String)> {
-    let pair = |limit: Limit| Some((limit.property()?.to_owned(), limit.of(limits)?.to_string()));
-    let mut found: Vec<_> = Limit::ALL.into_iter().filter_map(pair).collect();
+pub fn properties(limits: &CommandLimits) -> Vec<(String, String)> {
+    let common = Limit::ALL
+        .into_iter()
+        .filter_map(|limit| Some((limit.property()?.to_owned(), limit.of(&limits.common)?.to_string())));
+    let of_groups = limits.by_hwgroup.iter().flat_map(|(group, limits)| {
+        Limit::ALL.into_iter().filter_map(move |limit| {
+            let name = limit.property().unwrap_or(WALL_PROPERTY);
+            Some((format!("{name}:{group}"), limit.of(limits)?.to_string()))
+        })
+    });
+    let mut found: Vec<_> = common.chain(of_groups).collect();
     found.sort();
     found
 }
 
+/// The limits that apply on an executor with these properties: those of its hardware group replace the others. Of several
+/// groups that it offers, the smallest counts.
+pub fn on_executor(limits: &CommandLimits, offered: &BTreeMap<String, Vec<String>>) -> TaskLimits {
+    let groups = offered.get(GROUP_PROPERTY).into_iter().flatten();
+    let of_groups = groups.filter_map(|group| limits.by_hwgroup.get(group));
+    of_groups.copied().reduce(smaller).map_or(limits.common, |limits_here| limits_here.or(limits.common))
+}
+
+/// The smaller one of each limit.
+fn smaller(mut one: TaskLimits, mut other: TaskLimits) -> TaskLimits {
+    for limit in Limit::ALL {
+        let field = limit.field(&mut one);
+        *field = field.iter().chain(limit.field(&mut other).iter()).min().copied();
+    }
+    one
+}
+
 /// Reads the limits from the properties of a `platform`.
-pub fn read(platform: &[(String, String)]) -> Result<TaskLimits, InvalidNeed> {
-    let mut found = TaskLimits::default();
+pub fn read(platform: &[(String, String)]) -> Result<CommandLimits, InvalidNeed> {
+    let mut found = CommandLimits::default();
     for (name, value) in platform {
         take(&mut found, name, value)?;
     }
@@ -126,16 +163,25 @@ pub fn read(platform: &[(String, String)]) -> Result<TaskLimits, InvalidNeed> {
 }
 
 /// Stores a property if it is a limit, and returns whether it is.
-pub(super) fn take(found: &mut TaskLimits, name: &str, value: &str) -> Result<bool, InvalidNeed> {
+pub(super) fn take(found: &mut CommandLimits, name: &str, value: &str) -> Result<bool, InvalidNeed> {
     let is_limit = name.get(..PREFIX.len()).is_some_and(|start| start.eq_ignore_ascii_case(PREFIX));
     if !is_limit {
         return Ok(false);
     }
     let wrong = |expected| InvalidNeed::of(name, value, expected);
-    let called = |limit: &Limit| limit.property().is_some_and(|property| property.eq_ignore_ascii_case(name));
+    let (kind, group) = name.split_once(':').map_or((name, None), |(kind, group)| (kind, Some(group)));
+    let called = |limit: &Limit| {
+        let property = limit.property().or(group.map(|_| WALL_PROPERTY));
+        property.is_some_and(|property| property.eq_ignore_ascii_case(kind))
+    };
     let limit = Limit::ALL.into_iter().find(called).ok_or_else(|| wrong(KNOWN))?;
     let value: u64 = value.trim().parse().ok().filter(|value| *value > 0).ok_or_else(|| wrong(WANTED))?;
-    let field = limit.field(found);
+    let limits = match group {
+        None => &mut found.common,
+        Some("") => return Err(wrong(GROUP_WANTED)),
+        Some(group) => found.by_hwgroup.entry(group.to_owned()).or_default(),
+    };
+    let field = limit.field(limits);
     *field = Some(field.map_or(value, |before| before.min(value)));
     Ok(true)
 }
@@ -153,8 +199,9 @@ pub struct LimitTooHigh {
 }
 
 /// Checks that no limit is above the corresponding limit of `most`.
-pub fn check(limits: &TaskLimits, most: &TaskLimits) -> Result<(), LimitTooHigh> {
-    for limit in Limit::ALL {
+pub fn check(limits: &CommandLimits, most: &TaskLimits) -> Result<(), LimitTooHigh> {
+    for (limit, limits) in Limit::ALL.into_iter().flat_map(|limit| limits.all().map(move |all| (limit, all)))
+    {
         if let (Some(asked), Some(most)) = (limit.of(limits), limit.of(most))
             && asked > most
         {
@@ -174,6 +221,35 @@ mod tests {
         pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
     }
 
+    fn everywhere(common: TaskLimits) -> CommandLimits {
+        CommandLimits { common, ..CommandLimits::default() }
+    }
+
+    #[test]
+    fn on_an_executor_the_limits_of_its_group_replace_the_others() {
+        let platform = pairs(&[
+            ("limit-cpu-ms", "1000"),
+            ("limit-files", "3"),
+            ("Limit-CPU-ms:g1", "2000"),
+            ("limit-wall-ms:g1", "70"),
+            ("limit-cpu-ms:g2", "500"),
+            ("limit-wall-ms:g2", "80"),
+        ]);
+        let limits = read(&platform).unwrap();
+        let on = |groups: &[&str]| {
+            let groups = groups.iter().map(|group| (*group).to_owned()).collect();
+            let found = on_executor(&limits, &[("hwgroup".to_owned(), groups)].into());
+            (found.cpu_ms, found.wall_ms, found.files)
+        };
+        assert_eq!(on(&[]), (Some(1000), None, Some(3)));
+        assert_eq!(on(&["g3"]), (Some(1000), None, Some(3)));
+        assert_eq!(on(&["g1"]), (Some(2000), Some(70), Some(3)));
+        assert_eq!(on(&["g1", "g2"]), (Some(500), Some(70), Some(3)), "the smallest of each");
+        for bad in ["limit-cpu-ms:", "limit-wall-ms", "limit-colour:g1"] {
+            assert!(read(&pairs(&[(bad, "1")])).is_err(), "{bad}");
+        }
+    }
+
     #[test]
     fn limits_are_read_whatever_the_case_and_the_smallest_counts() {
         let platform = pairs(&[
@@ -183,7 +259,7 @@ mod tests {
             ("limit-files", "3"),
         ]);
         let wanted = TaskLimits { cpu_ms: Some(1000), files: Some(3), ..TaskLimits::default() };
-        assert_eq!(read(&platform).unwrap(), wanted);
+        assert_eq!(read(&platform).unwrap(), everywhere(wanted));
     }
 
     #[test]
@@ -202,8 +278,10 @@ mod tests {
         let most = TaskLimits { cpu_ms: Some(10), disk_bytes: Some(5), ..TaskLimits::default() };
         let asked =
             |cpu_ms| TaskLimits { cpu_ms: Some(cpu_ms), files: Some(u64::MAX), ..TaskLimits::default() };
-        assert_eq!(check(&asked(10), &most), Ok(()));
-        let error = check(&asked(11), &most).unwrap_err();
+        assert_eq!(check(&everywhere(asked(10)), &most), Ok(()));
+        let error = check(&everywhere(asked(11)), &most).unwrap_err();
+        let in_a_group = CommandLimits { by_hwgroup: [("g".to_owned(), asked(11))].into(), common: asked(1) };
+        assert_eq!(check(&in_a_group, &most), Err(error));
         assert_eq!(error, LimitTooHigh { limit: Limit::Cpu, asked: 11, most: 10 });
         let text = error.to_string();
         assert!(text.contains("limit-cpu-ms") && text.contains("11") && text.contains("10"), "{text}");
@@ -229,10 +307,18 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read(values in prop::array::uniform6(prop::option::of(1..u64::MAX))) {
+        fn what_is_written_is_read(
+            values in prop::array::uniform6(prop::option::of(1..u64::MAX)),
+            groups in prop::collection::btree_map("[a-z]{1,5}", prop::array::uniform2(prop::option::of(1..u64::MAX)), 0..3),
+        ) {
             let [cpu_ms, memory_bytes, processes, files, disk_bytes, output_bytes] = values;
-            let limits =
+            let common =
                 TaskLimits { cpu_ms, wall_ms: None, memory_bytes, processes, files, disk_bytes, output_bytes };
+            let of_group = |[cpu_ms, wall_ms]: [Option<u64>; 2]| TaskLimits { cpu_ms, wall_ms, ..TaskLimits::default() };
+            let by_hwgroup = groups.into_iter().map(|(group, limits)| (group, of_group(limits)));
+            // A group without limits cannot be told from one that is not named.
+            let by_hwgroup = by_hwgroup.filter(|(_, limits)| !limits.is_empty()).collect();
+            let limits = CommandLimits { common, by_hwgroup };
             prop_assert_eq!(read(&properties(&limits)).unwrap(), limits);
         }
     }

@@ -18,7 +18,7 @@
 //! If a property is given more than once, the largest value counts, and of `cache` the value `false`. Limits on what an action may use have
 //! other properties: see [`super::limits`].
 
-use model::{Amount, Needs, ResourceName, Resources, TaskLimits, TestSize};
+use model::{Amount, CommandLimits, Needs, ResourceName, Resources, TestSize};
 
 use super::{history::Learned, image, invalid_need::InvalidNeed, limits, network, services};
 
@@ -59,7 +59,7 @@ pub struct AskedFor {
     /// Size that the action asks for.
     pub needs: Needs,
     /// Limits on what the action may use.
-    pub limits: TaskLimits,
+    pub limits: CommandLimits,
     /// Whether it must run, and its result must not be cached.
     pub do_not_cache: bool,
     /// The remaining properties, in their order: those by which a pool is chosen.

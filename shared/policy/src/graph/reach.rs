@@ -37,7 +37,11 @@ pub fn reachable(graph: &Graph, offers: &Offers) -> Result<(), Unreachable> {
             Step::Command(_)
             | Step::Fetch { .. }
             | Step::Extract { .. }
+            | Step::Archive { .. }
             | Step::Copy { .. }
+            | Step::Rename { .. }
+            | Step::Truncate { .. }
+            | Step::Exists { .. }
             | Step::MakeFolder(_)
             | Step::Remove(_)
             | Step::Compare(_) => {}

@@ -1,4 +1,4 @@
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use model::{Job, JobLimits, TaskId, TaskRequest};
 use proptest::prelude::*;
@@ -133,6 +133,91 @@ fn giving_up_ends_what_has_not_ended() {
     assert_eq!(run.give_up("again"), Consequences::default());
 }
 
+/// A task with these dependencies, as JSON.
+fn conditional(id: &str, dependencies: &str) -> TaskRequest {
+    serde_json::from_str(&format!(r#"{{"id": {id:?}, "command": ["true"], "dependencies": {dependencies}}}"#))
+        .unwrap()
+}
+
+/// Ends the next tasks with these results; returns the tasks that each end made superfluous.
+fn play_named(run: &mut GraphRun, results: &[(&str, TaskStatus)]) -> Vec<Vec<String>> {
+    let each = results.iter().map(|(id, status)| {
+        let at = run.start_next().unwrap();
+        assert_eq!(name(run, at), *id);
+        let AfterTask::Ended(after) = end(run, at, *status) else { panic!("{id} is retried") };
+        names(run, &after.skipped)
+    });
+    each.collect()
+}
+
+#[test]
+fn a_task_after_a_failure_runs_only_then_and_a_build_without_failures_has_none() {
+    let tasks = || {
+        let judge = |weight, task| TaskRequest { judge: true, weight: Some(weight), ..task };
+        vec![
+            judge(1, task("strict", &[])),
+            judge(3, conditional("lenient", r#"[{"failed": "strict"}]"#)),
+            task("behind", &["lenient"]),
+            conditional("either", r#"[{"any": ["strict", "lenient"]}]"#),
+        ]
+    };
+    let mut good = run(tasks());
+    let skipped =
+        play_named(&mut good, &[("strict", TaskStatus::Succeeded), ("either", TaskStatus::Succeeded)]);
+    assert_eq!(skipped, [vec!["lenient", "behind"], vec![]]);
+    let why = |run: &GraphRun, at: usize| {
+        let report = run.reports().nth(at).unwrap().clone();
+        (report.reason, report.because_of.map(|task| task.to_string()))
+    };
+    let text = "it runs only if task strict fails, which succeeded";
+    assert_eq!(why(&good, 1), (Some(text.to_owned()), None));
+    assert_eq!(why(&good, 2), (Some("task lenient was skipped".to_owned()), None));
+    let result = good.result();
+    assert_eq!((result.failed, result.skipped, result.score), (0, 2, Some(0.0)), "strict printed no score");
+    let mut bad = run(tasks());
+    let results = [("strict", TaskStatus::OverLimit), ("lenient", TaskStatus::Failed)];
+    assert_eq!(play_named(&mut bad, &results), [vec![], vec!["behind", "either"]]);
+    assert_eq!(why(&bad, 2), (None, Some("lenient".to_owned())));
+    let none = "none of the tasks strict, lenient succeeded";
+    assert_eq!(why(&bad, 3), (Some(none.to_owned()), Some("strict".to_owned())));
+    assert!(bad.is_over());
+}
+
+#[test]
+fn of_several_tasks_one_is_enough_but_all_are_waited_for() {
+    let tasks = vec![task("a", &[]), task("b", &[]), conditional("c", r#"[{"any": ["a", "b"]}]"#)];
+    let mut any = run(tasks);
+    let (a, b) = (any.start_next().unwrap(), any.start_next().unwrap());
+    assert_eq!(end(&mut any, b, TaskStatus::Succeeded), AfterTask::Ended(Consequences::default()));
+    assert_eq!(any.start_next(), None, "the files of a could still come");
+    assert_eq!(end(&mut any, a, TaskStatus::Failed), AfterTask::Ended(Consequences::default()));
+    assert_eq!(any.start_next().map(|at| name(&any, at)).as_deref(), Some("c"));
+}
+
+#[test]
+fn a_judge_that_was_not_needed_does_not_count_and_one_behind_a_failure_does() {
+    let judge = |task| TaskRequest { judge: true, ..task };
+    let tasks = |build: TaskStatus| {
+        let mut run = run(vec![
+            task("build", &[]),
+            judge(task("test", &["build"])),
+            judge(conditional("fallback", r#"[{"failed": "test"}]"#)),
+        ]);
+        let at = run.start_next().unwrap();
+        end(&mut run, at, build);
+        run
+    };
+    let mut good = tasks(TaskStatus::Succeeded);
+    let at = good.start_next().unwrap();
+    let report = TaskReport { score: Some(0.5), ..report(&good, at, TaskStatus::Succeeded) };
+    good.ended(at, report);
+    assert_eq!((good.is_over(), good.result().score), (true, Some(0.5)));
+    let bad = tasks(TaskStatus::Failed);
+    assert_eq!((bad.is_over(), bad.result().skipped, bad.result().score), (true, 2, Some(0.0)));
+    let fallback = bad.reports().nth(2).unwrap();
+    assert_eq!(fallback.because_of.as_ref().map(TaskId::as_str), Some("build"));
+}
+
 #[test]
 fn the_score_is_the_weighted_mean_and_a_judge_that_gave_nothing_counts_as_zero() {
     let judge = |id: &str, weight| TaskRequest { judge: true, weight, ..task(id, &[]) };
@@ -192,26 +277,54 @@ fn fifty_thousand_tasks_are_no_trouble() {
 #[derive(Debug, Clone)]
 struct Drawn {
     dependencies: Vec<usize>,
+    /// Groups of which one task must succeed.
+    any: Vec<Vec<usize>>,
+    /// Tasks that must fail; none is fatal or in another dependency.
+    failed: Vec<usize>,
     priority: i32,
     fatal: bool,
     /// The result: 0 to 5 succeed, 6 fails, 7 is failed by the farm once, 8 is always failed by the farm.
     fate: u8,
 }
 
+impl Drawn {
+    /// Whether the task may run, if all that it depends on has ended.
+    fn may_run(&self, ended: impl Fn(usize) -> Option<TaskStatus>) -> Option<bool> {
+        let all = self.dependencies.iter().chain(self.any.iter().flatten()).chain(&self.failed);
+        let has_ended = all.map(|at| ended(*at)).all(|status| status.is_some());
+        let good = |at: &usize| ended(*at) == Some(TaskStatus::Succeeded);
+        let bad = |at: &usize| !good(at) && ended(*at) != Some(TaskStatus::Skipped);
+        let any = self.any.iter().all(|group| group.iter().any(good));
+        has_ended.then(|| any && self.dependencies.iter().all(good) && self.failed.iter().all(bad))
+    }
+}
+
 fn drawn() -> impl Strategy<Value = (Vec<Drawn>, Vec<prop::sample::Index>, usize)> {
+    let some = |most| prop::collection::vec(any::<prop::sample::Index>(), 0..most);
     let one = (
-        prop::collection::vec(any::<prop::sample::Index>(), 0..4),
+        (some(3), prop::collection::vec(some(3), 0..2), some(2)),
         -2..3,
         prop::bool::weighted(0.03),
         0_u8..9,
     );
     (prop::collection::vec(one, 1..40), prop::collection::vec(any::<prop::sample::Index>(), 200), 1_usize..8)
         .prop_map(|(ones, choices, places)| {
-            let drawn = ones.into_iter().enumerate().map(|(at, (before, priority, fatal, fate))| {
-                let before = before.iter().filter(|_| at > 0).map(|index| index.index(at.max(1)));
-                Drawn { dependencies: before.collect(), priority, fatal, fate }
-            });
-            (drawn.collect(), choices, places)
+            let mut drawn: Vec<Drawn> = Vec::new();
+            for (at, ((before, any, failed), priority, fatal, fate)) in ones.into_iter().enumerate() {
+                let tasks = |some: Vec<prop::sample::Index>| -> Vec<usize> {
+                    some.iter().filter(|_| at > 0).map(|index| index.index(at.max(1))).collect()
+                };
+                let (dependencies, mut failed) = (tasks(before), tasks(failed));
+                let any: Vec<Vec<usize>> =
+                    any.into_iter().map(tasks).filter(|group| !group.is_empty()).collect();
+                failed.retain(|it| {
+                    !drawn[*it].fatal
+                        && !dependencies.contains(it)
+                        && !any.iter().flatten().any(|any| any == it)
+                });
+                drawn.push(Drawn { dependencies, any, failed, priority, fatal, fate });
+            }
+            (drawn, choices, places)
         })
 }
 
@@ -222,8 +335,15 @@ fn play(
     places: usize,
 ) -> (GraphRun, BTreeMap<usize, TaskStatus>) {
     let tasks = drawn.iter().enumerate().map(|(at, drawn)| {
-        let before: Vec<String> = drawn.dependencies.iter().map(|at| format!("t{at}")).collect();
-        let mut task = task(&format!("t{at}"), &before.iter().map(String::as_str).collect::<Vec<_>>());
+        let id = |at: &usize| format!("t{at}");
+        let all = drawn.dependencies.iter().map(|at| serde_json::json!(id(at)));
+        let any = drawn
+            .any
+            .iter()
+            .map(|group| serde_json::json!({"any": group.iter().map(id).collect::<Vec<_>>()}));
+        let failed = drawn.failed.iter().map(|at| serde_json::json!({"failed": id(at)}));
+        let dependencies: Vec<serde_json::Value> = all.chain(any).chain(failed).collect();
+        let mut task = conditional(&id(&at), &serde_json::json!(dependencies).to_string());
         (task.priority, task.fatal, task.retries) = (Some(drawn.priority), drawn.fatal, Some(1));
         task
     });
@@ -240,8 +360,7 @@ fn play(
             let Some(at) = run.start_next() else { break };
             let is_ready = |at: usize| {
                 let started = ended.contains_key(&at) || running.iter().any(|task| task.get() == at);
-                let done = |at: &usize| ended.get(at) == Some(&TaskStatus::Succeeded);
-                !started && drawn[at].dependencies.iter().all(done)
+                !started && drawn[at].may_run(|at| ended.get(&at).copied()) == Some(true)
             };
             assert!(is_ready(at.get()), "{at:?} started too early or twice");
             let first = (0..drawn.len())
@@ -282,7 +401,7 @@ fn play(
 
 proptest! {
     #[test]
-    fn every_task_ends_once_and_only_what_depends_on_a_failure_is_skipped((drawn, choices, places) in drawn()) {
+    fn every_task_ends_once_and_runs_only_if_its_conditions_are_met((drawn, choices, places) in drawn()) {
         let (run, ended) = play(&drawn, &choices, places);
         prop_assert!(run.is_over());
         prop_assert_eq!(ended.len(), drawn.len());
@@ -296,13 +415,16 @@ proptest! {
         });
         prop_assert_eq!(run.is_stopped(), stopped);
         if !stopped {
-            let mut bad: BTreeSet<usize> = BTreeSet::new();
             for (at, drawn) in drawn.iter().enumerate() {
-                let skipped = drawn.dependencies.iter().any(|before| bad.contains(before));
-                prop_assert_eq!(ended[&at] == TaskStatus::Skipped, skipped, "task {}", at);
-                if ended[&at] != TaskStatus::Succeeded {
-                    bad.insert(at);
-                }
+                let runs = drawn.may_run(|at| ended.get(&at).copied());
+                let wanted = match (runs, drawn.fate) {
+                    (Some(false), _) => TaskStatus::Skipped,
+                    (Some(true), 6) => TaskStatus::Failed,
+                    (Some(true), 8) => TaskStatus::FarmFailed,
+                    (Some(true), _) => TaskStatus::Succeeded,
+                    (None, _) => unreachable!("all tasks have ended"),
+                };
+                prop_assert_eq!(ended[&at], wanted, "task {}", at);
             }
         }
     }

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use farm::SOON;
-use model::TaskLimits;
+use model::{CommandLimits, TaskLimits};
 use policy::actions::limits;
 use prost::Message as _;
 use prost_types::{Struct, value::Kind};
@@ -202,7 +202,8 @@ async fn an_action_that_writes_to_its_inputs_changes_no_blob() {
 /// Creates an action with only these limits.
 fn limited(limits: &TaskLimits) -> Action {
     let property = |(name, value)| Property { name, value };
-    let properties = limits::properties(limits).into_iter().map(property).collect();
+    let all = CommandLimits { common: *limits, ..CommandLimits::default() };
+    let properties = limits::properties(&all).into_iter().map(property).collect();
     let timeout = limits.wall_ms.map(|millis| reapi::protobuf::Duration {
         seconds: i64::try_from(millis / 1000).unwrap(),
         nanos: i32::try_from(millis % 1000 * 1_000_000).unwrap(),

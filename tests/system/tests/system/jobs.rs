@@ -1,7 +1,10 @@
 //! Builds that are a job: whole graphs on a real farm.
 
+mod conditions;
 mod exercise;
 mod faults;
+mod file_steps;
+mod hwgroups;
 mod judging;
 mod large;
 mod measured;

@@ -107,7 +107,7 @@ fn names_are_read_without_regard_to_case_and_the_rest_is_left_for_pools() {
         test_size: TestSize::Large,
     };
     assert_eq!(found.needs, needs);
-    assert_eq!(found.limits.files, Some(7));
+    assert_eq!(found.limits.common.files, Some(7));
     assert!(read_needs(&pairs(&[("limit-files", "0")]), &[]).is_err());
     assert_eq!(read_needs(&[], &[]).unwrap(), AskedFor::default());
 }
