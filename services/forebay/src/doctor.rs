@@ -7,11 +7,13 @@ mod clock_checks;
 mod disk_checks;
 mod executor_checks;
 mod machine_checks;
+mod measure;
 mod quota_checks;
 mod store_checks;
 
 use std::process::ExitCode;
 
+use clap::Args;
 use serde::Serialize;
 use settings::Settings;
 
@@ -21,6 +23,23 @@ use crate::{
     stdout,
     style::Tone,
 };
+
+/// Options of `forebay doctor`.
+#[derive(Debug, Args)]
+pub(crate) struct DoctorArgs {
+    /// Check whether times measured on this machine can be compared, instead of the farm
+    ///
+    /// Takes one second and needs no farm. Exit code 1: something disturbs measurements.
+    #[arg(long)]
+    measure: bool,
+}
+
+impl DoctorArgs {
+    /// Whether the checks need a farm and its settings.
+    pub(crate) fn asks_a_farm(&self) -> bool {
+        !self.measure
+    }
+}
 
 /// Result of a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -78,9 +97,18 @@ impl Finding {
 
 /// Runs all checks without waiting for servers. Exit codes: 0 no failure, 1 a check failed, 4 a server
 /// or service is unreachable.
-pub(crate) async fn run(globals: &Globals, settings: &Settings) -> Result<ExitCode, Failure> {
-    let mut findings = bus_checks::run(globals, settings).await;
-    findings.extend(machine_checks::run());
+pub(crate) async fn run(
+    args: &DoctorArgs,
+    globals: &Globals,
+    settings: &Settings,
+) -> Result<ExitCode, Failure> {
+    let findings = if args.measure {
+        measure::run().await
+    } else {
+        let mut findings = bus_checks::run(globals, settings).await;
+        findings.extend(machine_checks::run());
+        findings
+    };
     if globals.json {
         stdout::json(&findings)?;
     } else {

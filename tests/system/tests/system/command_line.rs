@@ -160,3 +160,46 @@ async fn a_service_without_servers_exits_with_4_or_waits_for_them() {
         assert!(process.wait_exit(Duration::from_secs(5)).await.success(), "{}", process.log_tail());
     }
 }
+
+/// It reports on the machine of the test, so which checks fail is unknown.
+#[tokio::test]
+async fn doctor_measure_needs_no_farm_and_no_valid_settings() {
+    let folder = tempfile::tempdir().unwrap();
+    let settings = folder.path().join("invalid.toml");
+    std::fs::write(&settings, "nats_port = [").unwrap();
+    let run = async |more: &[&str]| {
+        let mut command = bare_command(&["doctor", "--measure", "--nats", "nats://127.0.0.1:1", "--config"]);
+        command.arg(&settings).args(more);
+        Output::of(command).await
+    };
+    let output = run(&["--json"]).await;
+    let findings: Vec<serde_json::Value> =
+        serde_json::from_str(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"));
+    let disturbs = findings.iter().any(|finding| finding["status"] == "fail");
+    assert_eq!((output.code, output.stderr.as_str()), (i32::from(disturbs), ""), "{output:?}");
+    let checks: Vec<&str> = findings.iter().filter_map(|finding| finding["check"].as_str()).collect();
+    let expected = [
+        "virtual",
+        "governor",
+        "turbo",
+        "throttling",
+        "smt",
+        "cores",
+        "caches",
+        "isolated",
+        "hugepages",
+        "khugepaged",
+        "swap",
+        "aslr",
+        "steal",
+        "load",
+        "slots",
+        "summary",
+    ];
+    assert_eq!(checks, expected);
+    let output = run(&[]).await;
+    assert!([0, 1].contains(&output.code), "{output:?}");
+    for (line, check) in output.stdout.lines().zip(expected) {
+        assert_eq!(line.split_whitespace().nth(1), Some(check), "{output:?}");
+    }
+}
