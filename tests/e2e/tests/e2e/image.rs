@@ -1,8 +1,13 @@
-//! Bazel with its actions in a container image, from a real registry.
+//! Container images from a real registry: actions of Bazel in one, and a database beside tests.
 
-use std::{fs, path::Path, process::Command};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+    time::Duration,
+};
 
-use e2e_tests::{Bazel, Place, Rig, Version, everything};
+use e2e_tests::{Bazel, Place, Rig, Version, everything, processes_with_word, until};
 use farm::{Port, Process, repository};
 
 use crate::scenarios::SOON;
@@ -10,7 +15,7 @@ use crate::scenarios::SOON;
 /// Where Debian's compiler keeps its own headers, by version: Bazel knows those of this machine.
 const VERSIONED: [&str; 3] = ["gcc/x86_64-linux-gnu/", "include/c++/", "x86_64-linux-gnu/c++/"];
 
-/// A `docker-registry` with the image `tools:1`.
+/// A `docker-registry` with one image.
 struct Registry {
     address: String,
     _process: Process,
@@ -18,7 +23,8 @@ struct Registry {
 }
 
 impl Registry {
-    async fn start(place: &Place, layout: &Path) -> Self {
+    /// Serves the image of this layout as `name`.
+    async fn start(place: &Place, layout: &Path, name: &str) -> Self {
         let folder = place.folder("registry");
         let port = Port::reserve();
         let address = format!("127.0.0.1:{}", port.number());
@@ -32,18 +38,32 @@ impl Registry {
         let process = Process::start("docker-registry", command, &folder.join("log"), place.guard());
         fs::write(folder.join("policy.json"), r#"{"default":[{"type":"insecureAcceptAnything"}]}"#).unwrap();
         let listens = || std::net::TcpStream::connect(&address).is_ok();
-        e2e_tests::until("the registry listens", SOON, listens).await;
+        until("the registry listens", SOON, listens).await;
         let copied = Command::new("skopeo")
             .arg("--policy")
             .arg(folder.join("policy.json"))
             .args(["copy", "--quiet", "--dest-tls-verify=false"])
             .arg(format!("oci:{}:latest", layout.display()))
-            .arg(format!("docker://{address}/tools:1"))
+            .arg(format!("docker://{address}/{name}"))
             .output()
             .unwrap();
         assert!(copied.status.success(), "{}", String::from_utf8_lossy(&copied.stderr));
         Self { address, _process: process, _port: port }
     }
+
+    /// The setting with which a farm reads from it.
+    fn setting(&self) -> String {
+        serde_json::json!({ &self.address: { "plain_http": true } }).to_string()
+    }
+}
+
+/// An image that `make e2e` has made.
+fn layout(name: &str) -> Option<PathBuf> {
+    let layout = repository().join(".tools/images").join(name);
+    if everything() && !layout.join("index.json").is_file() {
+        eprintln!("skipped: infra/tools/image.sh has not made the image {name}");
+    }
+    Some(layout).filter(|layout| everything() && layout.join("index.json").is_file())
 }
 
 /// The toolchain that Bazel found on this machine, with the headers of the compiler in the image.
@@ -67,18 +87,10 @@ fn toolchain(bazel: &Bazel, place: &Place) -> String {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn zlib_is_built_by_the_compiler_of_an_image() {
-    let layout = repository().join(".tools/images/gcc-11");
-    if !everything() {
-        return;
-    }
-    if !layout.join("index.json").is_file() {
-        eprintln!("skipped: infra/tools/image.sh has not made the image");
-        return;
-    }
+    let Some(layout) = layout("gcc-11") else { return };
     let place = Place::new();
-    let registry = Registry::start(&place, &layout).await;
-    let setting = serde_json::json!({ &registry.address: { "plain_http": true } }).to_string();
-    let rig = Rig::start(&place, &[("FOREBAY_REGISTRIES", &setting)]).await;
+    let registry = Registry::start(&place, &layout, "tools:1").await;
+    let rig = Rig::start(&place, &[("FOREBAY_REGISTRIES", &registry.setting())]).await;
     let bazel = Bazel::new(&place, "zlib", Version::Four);
     // Bazel looks for the compiler of this machine.
     let _looked = bazel.local("build", &["--nobuild", "//:minigzip"]).await.ok();
@@ -98,4 +110,50 @@ async fn zlib_is_built_by_the_compiler_of_an_image() {
     let said = Command::new("readelf").args(["-p", ".comment"]).arg(&program).output().unwrap();
     let said = String::from_utf8_lossy(&said.stdout).into_owned();
     assert!(said.contains("GCC: (Debian 11"), "{said}");
+}
+
+/// Databases, and tests that use them, at once.
+const DATABASES: usize = 8;
+/// A word on the command line of each database.
+const WORD: &str = "cluster_name=forebay-e2e";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tests_have_a_database_each_on_the_same_port() {
+    let Some(layout) = layout("postgres-15") else { return };
+    let place = Place::new();
+    let registry = Registry::start(&place, &layout, "postgres:15").await;
+    let slots = DATABASES.to_string();
+    let settings = [("FOREBAY_REGISTRIES", registry.setting()), ("FOREBAY_EXECUTOR_SLOTS", slots)];
+    let settings: Vec<(&str, &str)> = settings.iter().map(|(name, value)| (*name, value.as_str())).collect();
+    let rig = Rig::start(&place, &settings).await;
+    let image = format!("docker://{}/postgres:15", registry.address);
+    let start = format!("initdb -D data -U test >/dev/null && exec postgres -D data -k /tmp -c {WORD}");
+    let database = serde_json::json!({
+        "name": "db", "image": image, "command": ["sh", "-c", start],
+        "ready": {"command": ["pg_isready", "--quiet", "--host", "localhost"]},
+    });
+    // All wait for each other in the test, outside of their databases.
+    let query = "create table t (n int); insert into t values (NUMBER); select pg_sleep(3); select sum(n) * 10 from t";
+    let task = |number: usize| {
+        let query = query.replace("NUMBER", &number.to_string());
+        let script = format!(
+            "psql --host db --username test postgres --quiet --tuples-only --command '{query}' | tail -2"
+        );
+        serde_json::json!({
+            "id": format!("test-{number}"), "command": ["sh", "-c", script], "cache": false,
+            "platform": {"container-image": image}, "services": [database],
+        })
+    };
+    let job = serde_json::json!({"tasks": (0..DATABASES).map(task).collect::<Vec<_>>()});
+    let file = place.folder("job").join("job.json");
+    fs::write(&file, job.to_string()).unwrap();
+    let args = ["submit", "--follow", "--job", file.to_str().unwrap()];
+    let all_run =
+        until("all databases run", Duration::from_secs(100), || processes_with_word(WORD).len() >= DATABASES);
+    let (ended, _) = tokio::join!(rig.up().cli(&args), all_run);
+    assert_eq!(ended.code, 0, "{ended:?}");
+    for number in 0..DATABASES {
+        assert!(ended.stdout.contains(&format!(" {}\n", number * 10)), "{number}: {ended:?}");
+    }
+    until("no database is left", SOON, || processes_with_word(WORD).is_empty()).await;
 }
