@@ -29,6 +29,7 @@ pub(crate) fn config(
         user: nix::unistd::geteuid().is_root().then_some(User { uid: COMMAND_UID, gid: COMMAND_UID }),
         processes_max: None,
         cgroups,
+        cores: Vec::new(),
         network: None,
     })
 }

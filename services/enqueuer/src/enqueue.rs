@@ -118,7 +118,7 @@ impl Intake {
         patience: Duration,
     ) -> Result<Enqueued, NotEnqueued> {
         if let Some(job) = accepted.job.take() {
-            match self.jobs.accept(job).await {
+            match self.jobs.accept(job, &accepted.build.group).await {
                 Ok(job) => accepted.build.job = Some(job),
                 // The build may have been accepted before, when the farm had what is missing now.
                 Err(why) => return self.find(&accepted.build).await?.ok_or_else(|| why.into()),

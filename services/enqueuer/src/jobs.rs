@@ -6,8 +6,11 @@ use bus::{Bus, BusError};
 use bytes::Bytes;
 use cas::CasError;
 use invariant::impossible;
-use model::{BuildJob, Digest, DigestFunction, Graph, InvalidJob, Job, JobLimits, JobSource, StoredJob};
+use model::{
+    BuildJob, Digest, DigestFunction, Graph, Group, InvalidJob, Job, JobLimits, JobSource, StoredJob,
+};
 use policy::graph::{Unreachable, reachable};
+use settings::ImageSettings;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
 use crate::store::{Store, StoreError};
@@ -20,6 +23,7 @@ struct Inner {
     bus: Bus,
     store: Store,
     limits: JobLimits,
+    images: ImageSettings,
     /// One permit for each KiB of JSON of jobs in progress: a parsed job takes about ten times as much memory.
     memory: Semaphore,
 }
@@ -73,13 +77,13 @@ pub(crate) enum NotAccepted {
 }
 
 impl Jobs {
-    pub(crate) fn new(bus: Bus, store: Store, limits: JobLimits) -> Self {
-        Self(Arc::new(Inner { bus, store, limits, memory: Semaphore::new(JSON_KIB_MAX as usize) }))
+    pub(crate) fn new(bus: Bus, store: Store, (limits, images): (JobLimits, ImageSettings)) -> Self {
+        Self(Arc::new(Inner { bus, store, limits, images, memory: Semaphore::new(JSON_KIB_MAX as usize) }))
     }
 
-    /// Reads a job and returns it in the form of a build's job: checked, able to run on this farm, and stored.
-    pub(crate) async fn accept(&self, source: JobSource) -> Result<BuildJob, NotAccepted> {
-        let Inner { bus, store, limits, .. } = self.0.as_ref();
+    /// Reads a job of a group and returns it in the form of a build's job: checked, able to run on this farm, and stored.
+    pub(crate) async fn accept(&self, source: JobSource, group: &Group) -> Result<BuildJob, NotAccepted> {
+        let Inner { bus, store, limits, images, .. } = self.0.as_ref();
         let limits = *limits;
         let (content, stored, _memory) = match source {
             JobSource::Inline(job) => {
@@ -105,7 +109,8 @@ impl Jobs {
         });
         let graph = checked.await.map_err(NotNow::Stopped)??;
         let (offers, _) = service::offers(bus).await.map_err(NotNow::Bus)?;
-        reachable(&graph, &offers).map_err(|error| match error {
+        let environment = |name: &str| images.environment(group, name).cloned();
+        reachable(&graph, &offers, &environment).map_err(|error| match error {
             Unreachable::NothingRegistered { .. } => NotAccepted::NotNow(NotNow::NoPool(error)),
             Unreachable::Refused { .. } => NotAccepted::Bad(BadJob::Unreachable(error)),
         })?;

@@ -52,7 +52,8 @@ async fn serve_all(context: Context, settings: EnqueuerSettings) -> Result<(), S
     tasks.spawn(models::follow(context.clone(), cas.clone(), models));
     tasks.spawn(expected::follow(context.clone(), expected));
     let store = store::Store::new(cas);
-    let jobs = jobs::Jobs::new(context.bus.clone(), store.clone(), settings.job_limits);
+    let of_jobs = (settings.job_limits, settings.images.clone());
+    let jobs = jobs::Jobs::new(context.bus.clone(), store.clone(), of_jobs);
     let intake = enqueue::Intake::new(context.bus.clone(), store, estimator, jobs);
     for priority in Priority::ALL {
         tasks.spawn(requests::serve(context.clone(), intake.clone(), priority));

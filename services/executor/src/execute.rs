@@ -123,7 +123,7 @@ pub(crate) async fn execute(
     left.services = ActionServices::prepare(shared, &spec, slot_thread, (memory, progress.pull())).await?;
     left.turn = Some(Turn::of(shared, work).await);
     if let Some(services) = &mut left.services {
-        services.start().await?;
+        services.start(shared, execution.action.function).await?;
     }
     let limits = limits::effective(spec.limits, spec.timeout, &shared.settings.action_limits);
     let given = (&left.devices, left.image.as_ref(), left.services.as_mut());
@@ -197,7 +197,7 @@ async fn command(
         None => running.await,
         Some(services) => tokio::select! {
             outcome = running => outcome,
-            fault = services.fault() => return Err(fault),
+            fault = services.fault(shared, work.claimed.record.execution.action.function) => return Err(fault),
         },
     };
     match outcome {

@@ -32,6 +32,7 @@ mod live_output;
 mod memory;
 mod metadata;
 mod outcome;
+mod processors;
 mod progress;
 mod room;
 mod run;
@@ -55,13 +56,16 @@ use bus::Subject;
 use input_root::{InputRoots, InputRootsConfig, Owner};
 use invariant::Present as _;
 use model::{ExecutorId, Pool, PoolName};
-use policy::actions::{IMAGE_OFFER, SERVICES_OFFER, network};
+use policy::{
+    CORES_OFFER,
+    actions::{IMAGE_OFFER, SERVICES_OFFER, network},
+};
 use sensors::{MachineLock, OomKills, Sensors};
 use service::{
     Context, Ready, Running, ServiceError, StartError, host_name, report_disk, report_usage,
     send_final_heartbeat, send_heartbeat, serve_heartbeats,
 };
-use settings::{ExecutorSettings, SandboxKind};
+use settings::{ExecutorSettings, SandboxKind, SlotCores};
 use tokio::{runtime::Handle, sync::Notify, task::JoinSet};
 use tracing::{info, warn};
 
@@ -243,15 +247,18 @@ fn pool(settings: &ExecutorSettings) -> Result<Pool, ServiceError> {
     })
 }
 
-/// The offered platform properties, with the network, images and services if actions may have them.
+/// The offered platform properties, with what the settings give to actions: the network, images, services, and own cores.
 fn properties(settings: &ExecutorSettings) -> BTreeMap<String, Vec<String>> {
     let mut properties = settings.pool_properties.clone();
     // Where the input root is `/`, there is no place for an image.
     let images = settings.images.is_some() && !settings.pool_root_is_input;
     let services = settings.sandbox == SandboxKind::Bubblewrap && !settings.pool_root_is_input;
-    for (offered, (name, value)) in
-        [(settings.action_network, network::OFFER), (images, IMAGE_OFFER), (services, SERVICES_OFFER)]
-    {
+    for (offered, (name, value)) in [
+        (settings.action_network, network::OFFER),
+        (images, IMAGE_OFFER),
+        (services, SERVICES_OFFER),
+        (settings.slot_cores != SlotCores::Shared, CORES_OFFER),
+    ] {
         if offered {
             let values = properties.entry(name.to_owned()).or_default();
             values.retain(|other| other != value);

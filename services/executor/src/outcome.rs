@@ -30,6 +30,8 @@ pub(crate) enum Fault {
         message: String,
         /// Digests of the missing inputs.
         missing: Vec<BlobDigest>,
+        /// What its services wrote, by name.
+        logs: Vec<(String, BlobDigest)>,
     },
     /// The executor or the machine failed: the action may succeed elsewhere.
     Machine { reason: String },
@@ -39,7 +41,15 @@ pub(crate) enum Fault {
 
 impl Fault {
     pub(crate) fn new(code: i32, message: String) -> Self {
-        Self::Ends { code, message, missing: Vec::new() }
+        Self::Ends { code, message, missing: Vec::new(), logs: Vec::new() }
+    }
+
+    /// The same with these logs.
+    pub(crate) fn with_logs(mut self, of_services: Vec<(String, BlobDigest)>) -> Self {
+        if let Self::Ends { logs, .. } = &mut self {
+            *logs = of_services;
+        }
+        self
     }
 
     pub(crate) fn invalid(message: String) -> Self {
@@ -56,7 +66,7 @@ impl Fault {
 
     pub(crate) fn missing(missing: Vec<BlobDigest>) -> Self {
         let message = format!("{} blobs of the action are missing from the CAS", missing.len());
-        Self::Ends { code: code::FAILED_PRECONDITION, message, missing }
+        Self::Ends { code: code::FAILED_PRECONDITION, message, missing, logs: Vec::new() }
     }
 
     /// A failure of the executor or the machine.
@@ -102,9 +112,10 @@ impl Fault {
         match self {
             Self::Stopped => None,
             Self::Machine { reason } => Some(CopyEnd::Infrastructure { reason }),
-            Self::Ends { code, message, missing } => Some(CopyEnd::Outcome(ExecutionOutcome {
+            Self::Ends { code, message, missing, logs } => Some(CopyEnd::Outcome(ExecutionOutcome {
                 executor: Some(executor.clone()),
                 missing,
+                server_logs: logs,
                 ..ExecutionOutcome::without_run(code, message)
             })),
         }

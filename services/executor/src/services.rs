@@ -11,9 +11,7 @@ use std::{
 use ::images::{Image, PullProgress};
 use input_root::{InputRoot, OutputSpec};
 use model::{BlobDigest, DigestFunction, HttpCheck, ReadyCheck, ServiceName, ServiceRequest, TaskLimits};
-use sandbox::{
-    Ended, Probe, Readiness, Run, SandboxError, Service, ServiceFault, Services, SharedNetwork, StopMode,
-};
+use sandbox::{Ended, Probe, Readiness, Run, Service, ServiceFault, Services, SharedNetwork, StopMode};
 use telemetry::metrics::{Histogram, observe};
 use tokio::time::{Instant, timeout};
 use tracing::warn;
@@ -22,6 +20,8 @@ use crate::{image, limits, outcome::Fault, shared::Shared, slot_threads::SlotThr
 
 /// The search path of programs if neither a service nor its image has one.
 const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
+/// The file with the names of the services, beside their folders: no service has a dot in its name.
+const HOSTS: &str = "etc.hosts";
 /// Time limit for services to end, beyond what they ask for.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Maximum bytes at the end of a log that a message repeats.
@@ -56,7 +56,7 @@ impl ActionServices {
         let names: Vec<String> =
             spec.services.iter().flat_map(ServiceRequest::hosts).map(str::to_owned).collect();
         let program = &slot_thread.config().program;
-        let network = SharedNetwork::create(program, folder.join("hosts"), &names).await;
+        let network = SharedNetwork::create(program, folder.join(HOSTS), &names).await;
         let network = network.map_err(|error| Fault::machine(&error))?;
         let grace = spec.services.iter().map(ServiceRequest::stop_grace).max().unwrap_or_default();
         let (services, logs) = (Services::of(Vec::new()), Vec::new());
@@ -97,6 +97,13 @@ impl ActionServices {
             Some(image) if request.command.is_empty() => image.config.command.clone(),
             Some(_) | None => request.command.clone(),
         };
+        if argv.is_empty() {
+            let message = format!(
+                "the image of the service {} has neither an entry point nor a command: give the service a `command`",
+                request.name
+            );
+            return Err(Fault::precondition(message));
+        }
         let mut env: Vec<(String, String)> = request.env.clone().into_iter().collect();
         if let Some(image) = &image {
             env = image::environment(env, image);
@@ -118,7 +125,8 @@ impl ActionServices {
             devices: Vec::new(),
             shares_network: false,
             timeout: limits.wall_ms.map(Duration::from_millis),
-            kill_grace: request.stop_grace(),
+            // Limits are no request to end.
+            kill_grace: Duration::ZERO,
             stdout,
             stderr,
             output_bytes_max,
@@ -139,18 +147,19 @@ impl ActionServices {
     }
 
     /// Starts the services; returns when all are ready.
-    pub(crate) async fn start(&mut self) -> Result<(), Fault> {
+    pub(crate) async fn start(&mut self, shared: &Shared, function: DigestFunction) -> Result<(), Fault> {
         let begun = Instant::now();
-        let ready = self.services.ready().await;
-        ready.map_err(|fault| self.explain(&fault))?;
+        if let Err(fault) = self.services.ready().await {
+            return Err(self.explain(shared, function, &fault).await);
+        }
         observe(Histogram::ServicesReadySeconds, &[], begun.elapsed());
         Ok(())
     }
 
     /// Returns when a service has ended although the command still runs.
-    pub(crate) async fn fault(&mut self) -> Fault {
+    pub(crate) async fn fault(&mut self, shared: &Shared, function: DigestFunction) -> Fault {
         let fault = self.services.fault().await;
-        self.explain(&fault)
+        self.explain(shared, function, &fault).await
     }
 
     /// Stops the services as they ask for, and adds what they used to the usage of the command.
@@ -203,34 +212,34 @@ impl ActionServices {
         true
     }
 
-    /// The fault of the action, with the end of the service's output.
-    fn explain(&self, fault: &ServiceFault) -> Fault {
-        let (name, is_machines) = match fault {
-            ServiceFault::NotStarted { name, .. }
-            | ServiceFault::NotReady { name, .. }
-            | ServiceFault::Ended { name, .. } => (name, false),
-            ServiceFault::Sandbox { name, source } => (name, !matches!(source, SandboxError::Root { .. })),
-        };
+    /// The fault of the action, with the end of the service's output, and all of it as logs.
+    async fn explain(&self, shared: &Shared, function: DigestFunction, fault: &ServiceFault) -> Fault {
         let message = telemetry::error_chain(fault);
-        if is_machines {
-            return Fault::Machine { reason: message };
-        }
+        let name = match fault {
+            ServiceFault::NotStarted { name, .. }
+            | ServiceFault::NotChecked { name, .. }
+            | ServiceFault::NotReady { name, .. }
+            | ServiceFault::Ended { name, .. } => name,
+            ServiceFault::Sandbox { .. } => return Fault::Machine { reason: message },
+        };
         let log = self.logs.iter().find(|(other, _)| other.as_str() == name);
         let said: Vec<String> =
             log.into_iter().flat_map(|(_, paths)| paths).map(|path| end_of(path)).collect();
         let said = said.join("\n");
         let said = said.trim();
-        if said.is_empty() {
-            return Fault::precondition(message);
+        let message = if said.is_empty() { message } else { format!("{message}; it wrote: {said}") };
+        match self.keep_logs(shared, function).await {
+            Ok(logs) => Fault::precondition(message).with_logs(logs),
+            Err(fault) => fault,
         }
-        Fault::precondition(format!("{message}; it wrote: {said}"))
     }
 }
 
 /// The limits of a service: never more than the settings allow.
 fn most(asked: TaskLimits, allowed: &TaskLimits) -> TaskLimits {
     let wall_ms = asked.wall_ms;
-    TaskLimits { wall_ms, ..limits::effective(asked, Duration::ZERO, allowed) }
+    let memory_bytes = asked.memory_bytes.into_iter().chain(allowed.memory_bytes).min();
+    TaskLimits { wall_ms, memory_bytes, ..limits::effective(asked, Duration::ZERO, allowed) }
 }
 
 fn readiness(check: Option<&ReadyCheck>) -> Readiness {

@@ -17,7 +17,7 @@ use tokio::sync::oneshot;
 use tokio::time::{error::Elapsed, timeout};
 use tracing::warn;
 
-use crate::folder::ExecutorFolder;
+use crate::{folder::ExecutorFolder, processors};
 
 /// Time limit for a slot to kill its processes, or to end.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -85,6 +85,7 @@ impl SlotThreads {
         let SandboxSettings { read_only, hidden, filter } = settings.sandboxes.clone();
         let bubblewrap = Bubblewrap { filter, ..Bubblewrap::default() }.showing(read_only).hiding(hidden);
         let needs_alone = settings.devices.values().any(|all| !all.is_empty()) || settings.action_network;
+        let mut cores = processors::of_slots(settings)?.unwrap_or_default().into_iter();
         for number in 0..settings.slots {
             let folder = folder.slot(number);
             std::fs::create_dir_all(&folder)
@@ -98,6 +99,7 @@ impl SlotThreads {
                 user: owner.map(|Owner { uid, gid }| User { uid, gid }),
                 processes_max: None,
                 cgroups: cgroups.clone(),
+                cores: cores.next().unwrap_or_default(),
                 network: None,
             };
             let thread = SlotThread { config, slot: None, beside: None, broken: false, folder };
@@ -210,7 +212,7 @@ impl SlotThread {
 
     /// The configuration of the slot of a service in `work`.
     pub(crate) fn slot_of_service(&self, service: &str, work: PathBuf, network: SharedNetwork) -> SlotConfig {
-        let name = format!("{}-{service}", self.config.name);
+        let name = format!("{}-service-{service}", self.config.name);
         SlotConfig { name, work, network: Some(network), ..self.config.clone() }
     }
 

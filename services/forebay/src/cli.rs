@@ -83,7 +83,7 @@ enum Command {
     /// Benchmark Forebay on this machine
     Bench(bench::BenchArgs),
     /// Check that all dependencies and services are healthy
-    Doctor,
+    Doctor(doctor::DoctorArgs),
     /// List all settings with their descriptions, values and defaults
     Settings,
     /// Stop the processes of a killed `forebay up`; `up` starts this automatically
@@ -123,7 +123,7 @@ impl Command {
             | Self::Drain(_)
             | Self::Topology(_)
             | Self::Bench(_)
-            | Self::Doctor
+            | Self::Doctor(_)
             | Self::Settings
             | Self::Schema(_)
             | Self::Completions(_) => "cli",
@@ -150,6 +150,7 @@ impl Cli {
     fn try_run(self) -> Result<ExitCode, Failure> {
         // A command that contacts no farm must not fail because of an invalid settings file.
         let alone = matches!(&self.command, Command::Sim(args) if !args.asks_a_farm())
+            || matches!(&self.command, Command::Doctor(args) if !args.asks_a_farm())
             || matches!(&self.command, Command::Policy(_) | Command::Schema(_) | Command::Completions(_));
         let settings = if alone { settings::Settings::default() } else { self.globals.settings()? };
         let log = match settings.log_format {
@@ -217,7 +218,7 @@ async fn dispatch(
         Command::Drain(args) => drain::run(&args, globals, &settings).await,
         Command::Topology(args) => topology::run(&args, globals, &settings).await,
         Command::Bench(args) => bench::run(&args, globals).await,
-        Command::Doctor => doctor::run(globals, &settings).await,
+        Command::Doctor(args) => doctor::run(&args, globals, &settings).await,
         Command::Settings => settings_list::run(globals, &settings),
         Command::Schema(args) => schema::run(&args),
         Command::Completions(args) => completions::run(&args, &mut Cli::command()),

@@ -1,14 +1,15 @@
 //! The images that builds run in.
 
-use std::sync::Arc;
+use std::{collections::HashMap, sync::Arc};
 
 use cas::Cas;
 use images::{Image, ImageError, Images, PullProgress};
-use model::{Build, ImageReference, Reason, ReasonCode, WorkerProperties};
+use model::{Build, ImageReference, PinnedImage, Reason, ReasonCode, WorkerProperties};
+use parking_lot::Mutex;
 use policy::{actions::IMAGE_PROPERTY, requirements::ANY_IMAGE};
 use service::{Context, ServiceError};
 use settings::{ImageSettings, WorkerSettings};
-use tracing::info;
+use tracing::{info, warn};
 
 /// Requirement that names an environment, which has an image.
 const ENVIRONMENT: &str = "env";
@@ -17,13 +18,30 @@ const ENVIRONMENT: &str = "env";
 pub(crate) struct BuildImages {
     images: Images,
     settings: ImageSettings,
+    /// The environments that the properties of the worker offer, which are no images.
+    own_environments: Vec<String>,
+    /// What names meant when they were looked up last.
+    known: Mutex<HashMap<ImageReference, PinnedImage>>,
+}
+
+/// What a build asks for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum AskedImage {
+    /// The files of the machine.
+    None,
+    Image(ImageReference),
+    /// An environment that only other groups have.
+    NotForGroup(String),
 }
 
 /// Why a build cannot have its image.
-pub(crate) struct NoImage {
-    pub(crate) reason: Reason,
-    /// Whether no machine could run it.
-    pub(crate) is_final: bool,
+pub(crate) enum NoImage {
+    /// No machine could run it.
+    Never(Reason),
+    /// Its registry does not answer here; it may answer another machine.
+    NotHere(Reason),
+    /// This machine is at fault.
+    Fault(Reason),
 }
 
 impl BuildImages {
@@ -50,7 +68,8 @@ impl BuildImages {
                 never = maintained.maintain() => match never {},
             }
         });
-        Ok(Some(Self { images, settings: of_images }))
+        let own_environments = settings.properties.0.get(ENVIRONMENT).cloned().unwrap_or_default();
+        Ok(Some(Self { images, settings: of_images, own_environments, known: Mutex::default() }))
     }
 
     /// Adds what builds can ask for to the properties of the worker.
@@ -72,32 +91,66 @@ impl BuildImages {
         }
     }
 
-    /// The image that a build asks for, if any.
-    pub(crate) fn asked(&self, build: &Build) -> Option<ImageReference> {
+    /// The image that a build asks for. The tasks of a job ask for their own.
+    pub(crate) fn asked(&self, build: &Build) -> AskedImage {
+        if build.job.is_some() {
+            return AskedImage::None;
+        }
         let required = |name: &str| build.requirements.0.get(name);
-        let named = required(IMAGE_PROPERTY).and_then(|image| image.parse().ok());
-        let environment = || self.settings.environment(&build.group, required(ENVIRONMENT)?).cloned();
-        named.or_else(environment)
+        if let Some(image) = required(IMAGE_PROPERTY).and_then(|image| image.parse().ok()) {
+            return AskedImage::Image(image);
+        }
+        let Some(name) = required(ENVIRONMENT) else { return AskedImage::None };
+        match self.settings.environment(&build.group, name) {
+            Some(image) => AskedImage::Image(image.clone()),
+            None if self.own_environments.contains(name) => AskedImage::None,
+            None => AskedImage::NotForGroup(name.clone()),
+        }
     }
 
-    /// Fetches and unpacks an image.
+    /// Fetches and unpacks an image. If its registry does not answer, a name means what it meant before.
     pub(crate) async fn get(&self, image: &ImageReference) -> Result<Arc<Image>, NoImage> {
-        let get = async { self.images.get(&self.images.pin(image).await?, &PullProgress::default()).await };
+        let pinned = match self.images.pin(image).await {
+            Ok(pinned) => {
+                self.known.lock().insert(image.clone(), pinned.clone());
+                Ok(pinned)
+            }
+            Err(error) => {
+                let known = self.known.lock().get(image).cloned().filter(|_| !error.is_final());
+                if known.is_some() {
+                    warn!(%image, error = telemetry::error_chain(&error), "using what the tag meant before");
+                }
+                known.ok_or(error)
+            }
+        };
+        let get = async { self.images.get(&pinned?, &PullProgress::default()).await };
         get.await.map_err(|error| refusal(image, &error))
     }
 }
 
 fn refusal(image: &ImageReference, error: &ImageError) -> NoImage {
     let message = format!("the image {image} cannot be used: {}", telemetry::error_chain(error));
-    let is_final = match error {
+    let unavailable = |message| Reason { code: ReasonCode::ContextUnavailable, message };
+    match error {
         ImageError::Denied { .. }
         | ImageError::NotAllowed { .. }
         | ImageError::Invalid(_)
-        | ImageError::NotFound(_) => true,
-        ImageError::Unavailable { .. } | ImageError::Store(_) | ImageError::File { .. } => false,
-    };
-    let code = if is_final { ReasonCode::ContextUnavailable } else { ReasonCode::WorkerFault };
-    NoImage { reason: Reason { code, message }, is_final }
+        | ImageError::NotFound(_) => NoImage::Never(unavailable(message)),
+        ImageError::Unavailable { .. } => NoImage::NotHere(unavailable(message)),
+        ImageError::Store(_) | ImageError::File { .. } => {
+            NoImage::Fault(Reason { code: ReasonCode::WorkerFault, message })
+        }
+    }
+}
+
+/// The reason of a build that asks for an environment of other groups.
+pub(crate) fn not_for_group(name: &str, build: &Build) -> Reason {
+    let message = format!(
+        "the environment {name} is not for the group {}: name another one (env), or let the setting environments have it \
+         for all groups",
+        build.group
+    );
+    Reason { code: ReasonCode::ContextUnavailable, message }
 }
 
 /// The variables of a build in an image: the search path of the image after `programs`, and what else the image sets and

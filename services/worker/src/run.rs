@@ -21,7 +21,7 @@ use crate::{
     ending::Ending,
     environment, event_stream, faults,
     finish::{Finish, RunResults},
-    image::NoImage,
+    image::{self, AskedImage, NoImage},
     lease_keeper::LeaseKeeper,
     limits,
     outputs::{self, OutputStore, Outputs},
@@ -199,7 +199,14 @@ impl Run<'_> {
     /// Fetches the image that the build asks for.
     async fn fetch_image(&mut self) -> Result<(), Ending> {
         let Some(images) = &self.shared.images else { return Ok(()) };
-        let Some(asked) = images.asked(&self.record.build) else { return Ok(()) };
+        let asked = match images.asked(&self.record.build) {
+            AskedImage::None => return Ok(()),
+            AskedImage::Image(asked) => asked,
+            AskedImage::NotForGroup(name) => {
+                return Err(Ending::Failed(image::not_for_group(&name, &self.record.build), None));
+            }
+        };
+        say(self.console, &format!("fetching the image {asked}")).await;
         let found = tokio::select! {
             found = images.get(&asked) => found,
             () = self.stop.wanted() => return Err(self.stopped(None)),
@@ -212,8 +219,9 @@ impl Run<'_> {
                 say(self.console, &line).await;
                 Ok(())
             }
-            Err(NoImage { reason, is_final: true }) => Err(Ending::Failed(reason, None)),
-            Err(NoImage { reason, is_final: false }) => Err(Ending::GiveBack(reason)),
+            Err(NoImage::Never(reason)) => Err(Ending::Failed(reason, None)),
+            Err(NoImage::NotHere(reason)) => Err(Ending::of_workspace(reason, self.record)),
+            Err(NoImage::Fault(reason)) => Err(Ending::GiveBack(reason)),
         }
     }
 

@@ -206,20 +206,36 @@ pub(crate) fn decode<T: FromClient>(headers: &HeaderMap, body: &[u8]) -> Result<
     T::decode(encoding, body).map_err(|error| Failure::invalid(telemetry::error_chain(&error)))
 }
 
+/// Requests as YAML are parsed one at a time: a hostile one takes seconds.
+static PARSING: tokio::sync::Semaphore = tokio::sync::Semaphore::const_new(1);
+
 /// Media types of YAML.
 const YAML: [&str; 4] = ["application/yaml", "application/x-yaml", "text/yaml", "text/x-yaml"];
 
 /// Decodes the request for a build: JSON or MessagePack, or YAML, which may also be only its job. As JSON, a request from
 /// YAML may have at most `limit` bytes.
-pub(crate) fn decode_build(headers: &HeaderMap, body: &[u8], limit: usize) -> Result<BuildRequest, Failure> {
+pub(crate) async fn decode_build(
+    headers: &HeaderMap,
+    body: Bytes,
+    limit: usize,
+) -> Result<BuildRequest, Failure> {
     let media_type = header_text(headers, header::CONTENT_TYPE).unwrap_or_default();
     let media_type = media_type.split(';').next().unwrap_or_default().trim();
     if !YAML.iter().any(|yaml| yaml.eq_ignore_ascii_case(media_type)) {
-        return decode(headers, body);
+        return decode(headers, &body);
     }
-    let text = std::str::from_utf8(body)
-        .map_err(|error| Failure::invalid(format!("the request body is not UTF-8: {error}")))?;
-    let request = BuildRequest::from_yaml(text).map_err(|invalid| Failure::invalid(invalid.to_string()))?;
+    // Never closed: only then there would be no turn.
+    let turn = PARSING.acquire().await;
+    // Whether the client still waits or not, the turn ends with the parser.
+    let parsed = tokio::task::spawn_blocking(move || {
+        let _turn = turn;
+        let text =
+            std::str::from_utf8(&body).map_err(|error| format!("the request body is not UTF-8: {error}"));
+        text.and_then(|text| BuildRequest::from_yaml(text).map_err(|invalid| invalid.to_string()))
+    });
+    let parsed =
+        parsed.await.map_err(|error| Failure::invalid(format!("the request cannot be parsed: {error}")))?;
+    let request = parsed.map_err(Failure::invalid)?;
     // Aliases can make a short text a long request.
     let length = request.to_json().len();
     if length > limit { Err(too_large("the request as JSON", limit)) } else { Ok(request) }

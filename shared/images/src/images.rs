@@ -201,8 +201,13 @@ impl Images {
         let digest = parsed.manifest.clone();
         let (files, held) = if self.overlays() {
             let top = mount_points::folder(&self.parts.folder);
-            let lower = layers.iter().rev().map(|layer| layer.content().to_owned());
-            let lower = [top].into_iter().chain(lower).collect();
+            let mut lower = vec![top];
+            for layer in layers.iter().rev().map(|layer| layer.content().to_owned()) {
+                // The kernel takes each folder once. The topmost copy of a layer hides all of the lower ones.
+                if !lower.contains(&layer) {
+                    lower.push(layer);
+                }
+            }
             (Files::Layers { lower, at: mount_points::mount(&self.parts.folder) }, layers)
         } else {
             let combined = self.combined(&digest, layers).await?;

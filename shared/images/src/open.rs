@@ -1,10 +1,15 @@
 //! Opens the images of a machine, as its services share them.
 
-use std::{io, path::PathBuf};
+use std::{
+    fs::{self, File},
+    io,
+    path::PathBuf,
+};
 
 use cas::Cas;
 use download::{Downloader, Reach};
 use model::FetchHost;
+use nix::fcntl::{Flock, FlockArg};
 use sandbox::mounts_overlays;
 use settings::ImageSettings;
 
@@ -23,6 +28,15 @@ pub async fn open(
     cas: Cas,
 ) -> Result<Images, ImageError> {
     let file = |what: &str, error: io::Error| ImageError::file(what, error);
+    // Other processes may open the same folder now.
+    let lock = folder.clone();
+    let locking = tokio::task::spawn_blocking(move || {
+        fs::create_dir_all(&lock)?;
+        let opening = File::create(lock.join("opening"))?;
+        Flock::lock(opening, FlockArg::LockExclusive).map_err(|(_, error)| io::Error::from(error))
+    });
+    let locked = locking.await.map_err(io::Error::other).and_then(|locked| locked);
+    let _lock = locked.map_err(|error| file("locking the folder of images", error))?;
     let program = std::env::current_exe().map_err(|error| file("finding the path of this program", error))?;
     let overlays = mounts_overlays(&program, &folder).await;
     let overlays = overlays.map_err(|error| file("trying to mount an image", io::Error::other(error)))?;

@@ -22,7 +22,7 @@ use crate::{
 
 /// Where the registry of Docker Hub is.
 const DOCKER_HUB: (&str, &str) = ("docker.io", "registry-1.docker.io");
-/// Time limit for a manifest or a token.
+/// Time limit for a manifest with its token, from each server.
 const SMALL: Duration = Duration::from_secs(60);
 /// Bytes of a layer that a registry must send in each second, on average after [`SMALL`].
 const PACE: u64 = 64 << 10;
@@ -39,6 +39,8 @@ pub struct Registries {
     downloader: Downloader,
     settings: Arc<ImageSettings>,
     tokens: Arc<Mutex<HashMap<String, Token>>>,
+    /// [`SMALL`], except in tests.
+    patience: Duration,
 }
 
 /// A header that authorises requests, for a while.
@@ -77,7 +79,7 @@ impl Endpoint<'_> {
 impl Registries {
     /// Registries as the settings describe them, which `downloader` connects to.
     pub fn new(settings: ImageSettings, downloader: Downloader) -> Self {
-        Self { downloader, settings: Arc::new(settings), tokens: Arc::default() }
+        Self { downloader, settings: Arc::new(settings), tokens: Arc::default(), patience: SMALL }
     }
 
     /// What a name means now. The manifest of a name with a digest is looked for in the store first.
@@ -104,7 +106,8 @@ impl Registries {
         let path = format!("manifests/{}", image.version());
         let mut result = Err(ImageError::NotFound(image.to_string()));
         for endpoint in self.endpoints(image.registry()) {
-            result = self.read(image, &endpoint, &path).await;
+            let content = timeout(self.patience, self.read(image, &endpoint, &path)).await;
+            result = content.unwrap_or_else(|_| Err(too_slow(&endpoint.host, self.patience)));
             match &result {
                 Ok(_) => break,
                 Err(error) => endpoint.note(error),
@@ -133,7 +136,7 @@ impl Registries {
         progress: &(dyn Fn(u64) + Send + Sync),
     ) -> Result<(), ImageError> {
         self.check_allowed(image)?;
-        let most = SMALL.saturating_add(Duration::from_secs(digest.size / PACE));
+        let most = self.patience.saturating_add(Duration::from_secs(digest.size / PACE));
         let mut result = Err(ImageError::NotFound(image.to_string()));
         for endpoint in self.endpoints(image.registry()) {
             let copied = timeout(most, self.copy(image, &endpoint, digest, (cas, progress))).await;
@@ -355,24 +358,22 @@ fn refusal(response: &Response, registry: &str, own: impl Fn() -> ImageError) ->
 }
 
 fn too_slow(registry: &str, limit: Duration) -> ImageError {
-    let why = format!("it took more than {} s", limit.as_secs());
+    let why = format!("it took more than {} s", limit.as_secs_f64());
     ImageError::Unavailable { registry: registry.to_owned(), why, retry_after: None }
 }
 
 /// The whole content of a response, of at most `most` bytes.
 async fn read(response: Response, most: u64, registry: &str) -> Result<Bytes, ImageError> {
-    let content = timeout(SMALL, async {
-        let mut content = Vec::new();
-        let mut pieces = response.bytes_stream();
-        while let Some(piece) = pieces.next().await {
-            content.extend_from_slice(&piece.map_err(|error| ImageError::request(registry, &error.into()))?);
-            if content.len() as u64 > most {
-                return Err(ImageError::Invalid(format!(
-                    "a response of {registry} is larger than {most} bytes"
-                )));
-            }
+    let mut content = Vec::new();
+    let mut pieces = response.bytes_stream();
+    while let Some(piece) = pieces.next().await {
+        content.extend_from_slice(&piece.map_err(|error| ImageError::request(registry, &error.into()))?);
+        if content.len() as u64 > most {
+            return Err(ImageError::Invalid(format!("a response of {registry} is larger than {most} bytes")));
         }
-        Ok(content.into())
-    });
-    content.await.unwrap_or_else(|_| Err(too_slow(registry, SMALL)))
+    }
+    Ok(content.into())
 }
+
+#[cfg(test)]
+mod tests;

@@ -355,8 +355,8 @@ impl Drive<'_> {
     }
 }
 
-/// A text that says what failed; `None` if no task did. Without a failure, tasks are skipped only because they would have
-/// followed a failure.
+/// A text that says what failed; `None` if no task did. Without a failure, tasks are skipped only because
+/// they would have followed a failure.
 pub fn shortcoming(result: &JobResult) -> Option<String> {
     if result.failed == 0 {
         return None;

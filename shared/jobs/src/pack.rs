@@ -136,7 +136,7 @@ impl Packing {
         Ok(missing.into_iter().collect())
     }
 
-    /// Writes the archive.
+    /// Writes the archive of `node`.
     fn write(&self, node: &Node, fetched: &Fetched) -> Result<Node, TaskError> {
         let ours = |error| failed(&self.name, &error);
         let file = File::create(&self.archive).map_err(ours)?;

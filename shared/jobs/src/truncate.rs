@@ -17,8 +17,8 @@ use crate::{
     tree::{Content, FUNCTION, Node},
 };
 
-/// Copies the first `bytes` bytes of the file `node`, which is called `name`, into the new file `to`. Fails if they are
-/// more than `bytes_max`.
+/// Copies the first `bytes` bytes of the file `node`, which is called `name`, into the new file `to`.
+/// Fails if they are more than `bytes_max`.
 pub(crate) async fn truncate(
     node: &Node,
     name: &str,

@@ -125,8 +125,8 @@ pub struct TaskRequest {
     /// Paths of files and folders that the command makes. The task fails if one of them is missing at its end.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub outputs: Vec<String>,
-    /// Tasks that must have ended before it starts: `a` must succeed, of `{any: [a, b]}` at least one, and `{failed: a}` must
-    /// fail.
+    /// Tasks that must have ended before it starts: `a` must succeed, of `{any: [a, b]}` at least one, and
+    /// `{failed: a}` must fail.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub dependencies: Vec<Dependency>,
     /// Commands that run beside its command and serve it, such as a database. At most 8.
@@ -191,8 +191,8 @@ pub struct FetchStep {
     /// Digest of the content; required without a URL. Default: not checked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub digest: Option<Digest>,
-    /// Size of the file in the store, only without a URL. Default: looked up, which a store behind `grpc://` does not
-    /// support.
+    /// Size of the file in the store, only without a URL. Default: looked up, which a store behind
+    /// `grpc://` does not support.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size_bytes: Option<u64>,
 }

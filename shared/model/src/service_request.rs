@@ -15,6 +15,8 @@ use crate::{ImageReference, TaskLimits};
 const SERVICES_MAX: usize = 8;
 /// Maximum characters of a service's name: that of a host in the Domain Name System.
 const NAME_MAX: usize = 63;
+/// Names that every command has for its machine.
+const OWN_NAMES: [&str; 2] = ["localhost", "forebay"];
 /// Default and maximum seconds until a service is ready, and until it has stopped.
 const READY_SECONDS: (u32, u32) = (60, 3600);
 const STOP_SECONDS: (u32, u32) = (5, 300);
@@ -187,6 +189,8 @@ pub enum InvalidService {
     TooMany(usize),
     #[error("the name {0} is used twice")]
     SameName(ServiceName),
+    #[error("the name {0} is that of the machine itself")]
+    OwnName(ServiceName),
     #[error("the service {0} has neither a command nor an image")]
     NoCommand(ServiceName),
     #[error("the service {0} has both an image and an environment: remove one of them")]
@@ -209,6 +213,9 @@ impl ServiceRequest {
             let earlier: BTreeSet<&ServiceName> =
                 all.iter().take_while(|other| other.name != service.name).map(|other| &other.name).collect();
             for name in [&service.name].into_iter().chain(&service.aliases) {
+                if OWN_NAMES.contains(&name.as_str()) {
+                    return Err(InvalidService::OwnName(name.clone()));
+                }
                 if !names.insert(name) {
                     return Err(InvalidService::SameName(name.clone()));
                 }
@@ -319,6 +326,7 @@ mod tests {
                 r#"[{"name":"a","command":["x"]},{"name":"b","aliases":["a"],"command":["x"]}]"#,
                 "a is used twice",
             ),
+            (r#"[{"name":"a","aliases":["localhost"],"command":["x"]}]"#, "machine itself"),
             (r#"[{"name":"a"}]"#, "neither a command nor an image"),
             (r#"[{"name":"a","image":"docker://a.b/c","environment":"d"}]"#, "both"),
             (r#"[{"name":"a","command":["x"],"after":["a"]}]"#, "not listed before"),

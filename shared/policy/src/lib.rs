@@ -8,6 +8,7 @@ pub mod build_events;
 mod build_work;
 mod capacity;
 pub mod connections;
+mod cores;
 mod dequeue;
 pub mod disk;
 mod dispatch;
@@ -46,6 +47,7 @@ pub use allowance::{Admission, Allowance, Clamped, Held, Lending, QuotaTotals, S
 pub use band::band_rank;
 pub use build_work::BuildWork;
 pub use capacity::{ScaledExecutors, capacity, executor_capacity};
+pub use cores::{CORES_OFFER, CoreSharing, Processor, TooFewCores, core_sets};
 pub use dequeue::{Dequeue, Lack, Throttled, dequeue};
 pub use dispatch::{GroupHead, IdleWorkspaces, Placement, Supplied, Supply, Taken, draws, place, weight};
 pub use executor_limit::{ExecutorAdmission, ExecutorLimit, why_executors};

@@ -4,7 +4,10 @@ use std::collections::BTreeSet;
 
 use model::{BuildRequirements, Heartbeat, WorkerProperties, WorkerStatus, WorkspaceState};
 
-use crate::requirements::{matches, value_matches};
+use crate::{
+    actions::IMAGE_PROPERTY,
+    requirements::{matches, value_matches},
+};
 
 /// Maximum number of characters of a client's text that a message repeats.
 const SHOWN: usize = 200;
@@ -74,6 +77,7 @@ pub fn check_requirements(
         "sandbox" | "network" => {
             " (settings of workers: build_sandbox, build_network, and build_sandbox_by_request for less isolation)"
         }
+        IMAGE_PROPERTY => " (expected docker://HOST/REPOSITORY[:TAG][@sha256:DIGEST])",
         _ => "",
     };
     let (name, value, offered) = (shortened(name), shortened(value), listed(offered));

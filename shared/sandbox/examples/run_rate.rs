@@ -129,6 +129,7 @@ async fn start(place: &Path, sandbox: Sandbox) -> Slot {
         user: Some(USER),
         processes_max: Some(10_000),
         cgroups: Cgroups::detect(&Parent::Auto),
+        cores: Vec::new(),
         network: None,
     };
     Slot::start(config).await.unwrap()

@@ -323,7 +323,8 @@ impl Bubblewrap {
             self.put_hidden_read_only(&mut call);
             Vec::new()
         };
-        put(&mut call, &["--remount-ro", "/", "--chdir", "/", "--"]);
+        // What root puts into `/dev` would stay for the next build. Mounts below it stay as they are.
+        put(&mut call, &["--remount-ro", "/dev", "--remount-ro", "/", "--chdir", "/", "--"]);
         call.extend(start);
         Ok(call)
     }

@@ -50,6 +50,8 @@ pub struct SlotConfig {
     pub processes_max: Option<u64>,
     /// The control groups to use.
     pub cgroups: Cgroups,
+    /// Numbers of the processors that its commands use; empty for all.
+    pub cores: Vec<u16>,
     /// The network that its commands share with those of other slots, which requires [`Sandbox::Bubblewrap`]. `None` gives
     /// the slot a network of its own.
     pub network: Option<SharedNetwork>,

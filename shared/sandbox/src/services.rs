@@ -71,6 +71,9 @@ pub enum ServiceFault {
     NotStarted { name: String, message: String },
     #[error("the service {name} was not ready within {} s: it counts as ready when {ready}", within.as_secs_f64())]
     NotReady { name: String, ready: Readiness, within: Duration },
+    /// The command that asks whether it is ready is at fault.
+    #[error("the command that says whether the service {name} is ready cannot be started: {message}")]
+    NotChecked { name: String, message: String },
     /// It ended without being stopped.
     #[error("the service {name} {}", how(*cause, *exit_code))]
     Ended { name: String, cause: Cause, exit_code: i32 },
@@ -243,31 +246,50 @@ async fn attend(
     ready: &watch::Sender<bool>,
     stop: &mut watch::Receiver<Option<StopMode>>,
 ) -> Result<(Option<Ended>, Option<ServiceFault>), SandboxError> {
-    let name = || service.name.clone();
     let mut running = slot.run(service.run.clone()).await?;
     if let Some(outcome) = started(&mut running).await? {
         return Ok(end_of(service, outcome, false));
     }
-    let mut becoming_ready = Box::pin(service.becomes_ready());
+    let mut check = service.check_slot().await?;
+    let ended = until_the_end(service, running, check.as_mut(), ready, stop).await;
+    if let Some(check) = check {
+        // Only then can its control groups be removed.
+        check.stop().await?;
+    }
+    ended
+}
+
+async fn until_the_end(
+    service: &Service,
+    mut running: Running<'_>,
+    check: Option<&mut Slot>,
+    ready: &watch::Sender<bool>,
+    stop: &mut watch::Receiver<Option<StopMode>>,
+) -> Result<(Option<Ended>, Option<ServiceFault>), SandboxError> {
+    let name = || service.name.clone();
+    let mut becoming_ready = Box::pin(service.becomes_ready(check));
     let deadline = Instant::now().checked_add(service.ready_within);
-    let (mut is_ready, mut is_late, mut mode) = (false, false, None);
+    let (mut is_ready, mut failure, mut mode) = (false, None, None);
     loop {
         tokio::select! {
             event = running.next_event() => match event? {
                 Event::Started(_) => {}
-                Event::Done(Outcome::Ended(ended)) if is_late => {
-                    let (ready, within) = (service.ready.clone(), service.ready_within);
-                    return Ok((Some(ended), Some(ServiceFault::NotReady { name: name(), ready, within })));
-                }
+                Event::Done(Outcome::Ended(ended)) if failure.is_some() => return Ok((Some(ended), failure)),
                 Event::Done(outcome) => return Ok(end_of(service, outcome, mode.is_some())),
             },
-            answered = &mut becoming_ready, if !is_ready => {
-                answered?;
-                is_ready = true;
-                ready.send_replace(true);
-            }
-            () = until(deadline), if !is_ready && !is_late && mode.is_none() => {
-                is_late = true;
+            answered = &mut becoming_ready, if !is_ready && failure.is_none() => match answered? {
+                Ok(()) => {
+                    is_ready = true;
+                    ready.send_replace(true);
+                }
+                Err(message) => {
+                    failure = Some(ServiceFault::NotChecked { name: name(), message });
+                    running.control().kill(Duration::ZERO).await?;
+                }
+            },
+            () = until(deadline), if !is_ready && failure.is_none() && mode.is_none() => {
+                let (ready, within) = (service.ready.clone(), service.ready_within);
+                failure = Some(ServiceFault::NotReady { name: name(), ready, within });
                 running.control().kill(Duration::ZERO).await?;
             }
             asked = stopped(stop, mode), if mode != Some(StopMode::AtOnce) => {
@@ -309,22 +331,38 @@ async fn until(deadline: Option<Instant>) {
 }
 
 impl Service {
-    async fn becomes_ready(&self) -> Result<(), SandboxError> {
+    /// Returns when it is ready. The inner error is why that cannot be found out.
+    async fn becomes_ready(&self, check: Option<&mut Slot>) -> Result<Result<(), String>, SandboxError> {
         match &self.ready {
-            Readiness::Started => Ok(()),
+            Readiness::Started => Ok(Ok(())),
             Readiness::Answers(probe) => {
                 let pid = self.network.pid()?;
                 let answered = wait_until(&self.slot.program, pid, probe).await;
-                answered.map_err(|source| SandboxError::file("executing", &self.slot.program, source))
+                answered.map_err(|source| SandboxError::file("executing", &self.slot.program, source))?;
+                Ok(Ok(()))
             }
-            Readiness::Command(argv) => self.check_succeeds(argv).await,
+            Readiness::Command(argv) => match check {
+                Some(slot) => self.check_succeeds(slot, argv).await,
+                None => Ok(Ok(())),
+            },
         }
     }
 
-    /// Returns when this command has exited with code 0.
-    async fn check_succeeds(&self, argv: &[String]) -> Result<(), SandboxError> {
-        let config = SlotConfig { name: format!("{}-check", self.slot.name), ..self.slot.clone() };
-        let mut slot = Slot::start(config).await?;
+    /// The slot of the command that says whether it is ready. No service has such a name: theirs have small letters.
+    async fn check_slot(&self) -> Result<Option<Slot>, SandboxError> {
+        if !matches!(self.ready, Readiness::Command(_)) {
+            return Ok(None);
+        }
+        let config = SlotConfig { name: format!("{}-CHECK", self.slot.name), ..self.slot.clone() };
+        Slot::start(config).await.map(Some)
+    }
+
+    /// Returns when this command has exited with code 0. The inner error is why it cannot run.
+    async fn check_succeeds(
+        &self,
+        slot: &mut Slot,
+        argv: &[String],
+    ) -> Result<Result<(), String>, SandboxError> {
         let beside = |path: &PathBuf| path.with_extension("check");
         let run = Run {
             argv: argv.to_vec(),
@@ -336,9 +374,11 @@ impl Service {
         };
         loop {
             let outcome = slot.run(run.clone()).await?.finish().await?;
-            // A command that is not there will not be there later.
-            if matches!(&outcome, Outcome::Ended(ended) if ended.exit_code == 0) {
-                return slot.stop().await;
+            match outcome {
+                Outcome::Ended(ended) if ended.exit_code == 0 => return Ok(Ok(())),
+                Outcome::Ended(_) => {}
+                // A command that is not there will not be there later.
+                Outcome::NotStarted { message, .. } => return Ok(Err(message)),
             }
             sleep(CHECK_PAUSE).await;
         }

@@ -259,6 +259,7 @@ impl Slot {
                 .transpose()?
                 .map(PrivateNetwork::Of),
             shares_network: self.config.network.is_some(),
+            cores: self.config.cores.clone(),
             ..Options::default()
         };
         let network = self.network(false);
@@ -392,7 +393,12 @@ fn memory_file(name: &str, content: &[u8]) -> Result<Arc<File>, SandboxError> {
 /// What has to be mounted for an image.
 fn overlay(image: &ImageRoot) -> Option<Overlay> {
     let ImageRoot { lower, at, .. } = image;
-    (!lower.is_empty()).then(|| Overlay { lower: lower.clone(), at: at.clone(), writable_bytes: None })
+    (!lower.is_empty()).then(|| Overlay {
+        lower: lower.clone(),
+        at: at.clone(),
+        writable_bytes: None,
+        folders: Vec::new(),
+    })
 }
 
 fn absolute(path: &Path) -> Result<PathBuf, SandboxError> {

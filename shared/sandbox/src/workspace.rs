@@ -39,7 +39,9 @@ impl WorkspaceSandbox {
     ) -> Result<Options, SandboxError> {
         let overlay = image.map(|image| {
             let lower = image.lower.clone();
-            Overlay { lower, at: image.at.clone(), writable_bytes: Some(MOUNT_POINTS_BYTES) }
+            // An image must not lead these paths elsewhere.
+            let folders = vec![folder.to_owned(), self.programs.clone()];
+            Overlay { lower, at: image.at.clone(), writable_bytes: Some(MOUNT_POINTS_BYTES), folders }
         });
         let more = (user, image.map(|image| image.at.as_path()));
         Ok(Options {

@@ -194,6 +194,12 @@ async fn what_keeps_a_service_from_serving_is_named() {
     );
     let fault = fault_of(together.service("four", &["/no/program"], port())).await.to_string();
     assert!(fault.starts_with("the service four cannot be started: "), "{fault}");
+    let check = Readiness::Command(vec!["/no/check".to_owned()]);
+    let fault = fault_of(service("six", "sleep 1000", check)).await.to_string();
+    assert!(
+        fault.starts_with("the command that says whether the service six is ready cannot be started"),
+        "{fault}"
+    );
     let limits = sandbox::Limits { cpu: Some(Duration::from_millis(200)), ..sandbox::Limits::default() };
     let mut busy = service("five", "while :; do :; done", port());
     busy.run.limits = limits;

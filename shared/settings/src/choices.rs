@@ -35,6 +35,18 @@ pub enum SandboxKind {
     None,
 }
 
+/// Whether the slots of an executor share the processors of its machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SlotCores {
+    /// Each slot may use all processors.
+    Shared,
+    /// Each slot owns physical cores, of which it uses one thread each.
+    Own,
+    /// Each slot owns physical cores with all of their threads.
+    OwnWithSiblings,
+}
+
 /// How builds are separated from the machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

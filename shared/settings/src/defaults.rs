@@ -8,7 +8,7 @@ use std::{
 use invariant::impossible;
 use model::{ActionOrder, BandOrder, EstimatorKind, ExecutorType, Occupancy, ResourceName};
 
-use crate::{BuildNetwork, BuildSandbox, GroupsWithoutQuota, LogFormat, SandboxKind, Settings};
+use crate::{BuildNetwork, BuildSandbox, GroupsWithoutQuota, LogFormat, SandboxKind, Settings, SlotCores};
 
 /// Instruction set of the machine, as spelt in platform properties.
 fn isa() -> &'static str {
@@ -197,6 +197,7 @@ impl Default for Settings {
             memory_left_percent: 5,
             disk_left_percent: 2,
             starting_max: 0,
+            slot_cores: SlotCores::Shared,
             throttled_percent_max: 80,
             // With more runnable processes than processors this is always close to 100: load_max decides.
             cpu_pressure_percent_max: 0,

@@ -30,7 +30,7 @@ mod variables;
 
 pub use autoscale::PoolScaling;
 pub use check::SettingsError;
-pub use choices::{BuildNetwork, BuildSandbox, GroupsWithoutQuota, LogFormat, SandboxKind};
+pub use choices::{BuildNetwork, BuildSandbox, GroupsWithoutQuota, LogFormat, SandboxKind, SlotCores};
 pub use descriptions::DescribedSetting;
 pub use parts::{
     ArchiveSettings, AutoscalerSettings, CasSettings, ConnectionSettings, ContextSettings,
@@ -231,7 +231,8 @@ pub struct Settings {
     /// of the loopback interface.
     #[serde(deserialize_with = "structured")]
     pub fetch_hosts: Vec<FetchHost>,
-    /// Whether executors run actions in the container images that they ask for (`container-image`). Requires a sandbox.
+    /// Whether executors run actions, and workers builds, in the container images that they ask for (`container-image`).
+    /// Requires a sandbox.
     pub images: bool,
     /// Repositories from which images may be read, such as `docker.io/library` or `registry.example.com/team/tools`: those
     /// named and all below them. Empty: all.
@@ -431,6 +432,11 @@ pub struct Settings {
     pub sensor_max: f64,
     /// Seconds between two runs of `sensor_command`, at least 1; it may run for as long.
     pub sensor_seconds: u64,
+    /// Whether each slot of an executor owns physical cores, so that actions measure stable times: `shared` (it may use all
+    /// processors), `own` (further threads of its cores stay unused) or `own_with_siblings`. Executors with own cores offer
+    /// the property `cores = own`.
+    #[serde(deserialize_with = "choices::named")]
+    pub slot_cores: SlotCores,
     /// Sandbox of actions: `bubblewrap`, or `none` on machines that do not support it.
     #[serde(deserialize_with = "choices::named")]
     pub sandbox: SandboxKind,

@@ -35,6 +35,8 @@ pub struct Options {
     /// Private folders that are emptied after each command. If there are any, a shim also checks for other traces of
     /// a command in its IPC and network namespaces; see [`crate::Shim::is_spent`].
     pub tidy: Vec<PathBuf>,
+    /// Numbers of the processors that it and its commands use; empty for all.
+    pub cores: Vec<u16>,
     /// The network that it enters first; `None` leaves it in that of its owner.
     pub network: Option<PrivateNetwork>,
     /// File systems that it mounts first, in a mount namespace of its own.
@@ -55,6 +57,9 @@ pub struct Overlay {
     pub at: PathBuf,
     /// Maximum bytes that can be written to it, which are kept in memory and vanish with the shim; `None` makes it read-only.
     pub writable_bytes: Option<u64>,
+    /// Absolute paths of folders that it has, whatever the lower folders have there: no link of these leads elsewhere. They
+    /// require `writable_bytes`.
+    pub folders: Vec<PathBuf>,
 }
 
 /// A user and a group, by number.
@@ -96,16 +101,23 @@ impl Options {
         for file in &self.join {
             arguments.extend(["--join".into(), file.into()]);
         }
+        if !self.cores.is_empty() {
+            let numbers: Vec<String> = self.cores.iter().map(u16::to_string).collect();
+            arguments.extend(["--cores".into(), numbers.join(",").into()]);
+        }
         if let Some(network) = self.network {
             arguments.extend(["--network".into(), network.text().into()]);
         }
-        if let Some(Overlay { lower, at, writable_bytes }) = &self.overlay {
+        if let Some(Overlay { lower, at, writable_bytes, folders }) = &self.overlay {
             arguments.extend(["--overlay".into(), at.into()]);
             if let Some(bytes) = writable_bytes {
                 arguments.extend(["--writable".into(), bytes.to_string().into()]);
             }
             for folder in lower {
                 arguments.extend(["--lower".into(), folder.into()]);
+            }
+            for folder in folders {
+                arguments.extend(["--folder".into(), folder.into()]);
             }
         }
         self.put_common(&mut arguments);
@@ -173,10 +185,16 @@ pub(crate) fn role(arguments: impl IntoIterator<Item = OsString>) -> Option<Role
             "--processes" => options.processes_max = Some(arguments.next()?.to_str()?.parse().ok()?),
             "--overlay" => {
                 let at = arguments.next()?.into();
-                options.overlay = Some(Overlay { lower: Vec::new(), at, writable_bytes: None });
+                let (lower, folders) = (Vec::new(), Vec::new());
+                options.overlay = Some(Overlay { lower, at, writable_bytes: None, folders });
             }
             "--writable" => {
                 options.overlay.as_mut()?.writable_bytes = Some(arguments.next()?.to_str()?.parse().ok()?);
+            }
+            "--cores" => {
+                let numbers = arguments.next()?;
+                options.cores =
+                    numbers.to_str()?.split(',').map(|number| number.parse().ok()).collect::<Option<_>>()?;
             }
             "--network" => options.network = Some(PrivateNetwork::parse(arguments.next()?.to_str()?)?),
             "--tcp" => probe = Some(Probe::Tcp(arguments.next()?.to_str()?.parse().ok()?)),
@@ -184,6 +202,7 @@ pub(crate) fn role(arguments: impl IntoIterator<Item = OsString>) -> Option<Role
                 let port = arguments.next()?.to_str()?.parse().ok()?;
                 probe = Some(Probe::Http { port, path: arguments.next()?.into_string().ok()? });
             }
+            "--folder" => options.overlay.as_mut()?.folders.push(arguments.next()?.into()),
             "--lower" => options.overlay.as_mut()?.lower.push(arguments.next()?.into()),
             "--join" => options.join.push(arguments.next()?.into()),
             "--filter" => options.filter = Some(Filter::from_name(arguments.next()?.to_str()?)?),
@@ -220,11 +239,13 @@ mod tests {
             wrapper: vec!["bwrap".into(), "--user".into()],
             tidy: vec!["/tmp".into()],
             filter: Some(Filter::Internet),
+            cores: vec![0, 31],
             network: Some(PrivateNetwork::Of(12)),
             overlay: Some(Overlay {
                 lower: vec!["/c".into(), "/d".into()],
                 at: "/e".into(),
                 writable_bytes: Some(13),
+                folders: vec!["/f/g".into()],
             }),
             shares_network: true,
             kernel_deadline: true,
@@ -248,6 +269,7 @@ mod tests {
             vec!["--mode"],
             vec!["--lower", "/a"],
             vec!["--tcp", "5"],
+            vec!["--cores", "a"],
             vec!["bwrap"],
         ] {
             assert_eq!(role(foreign.into_iter().map(OsString::from)), None);

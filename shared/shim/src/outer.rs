@@ -15,11 +15,11 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitCode};
 
 use nix::mount::{MsFlags, mount};
-use nix::sched::{CloneFlags, unshare};
+use nix::sched::{CloneFlags, CpuSet, sched_setaffinity, unshare};
 use nix::sys::prctl;
 use nix::sys::resource::{Resource, setrlimit};
 use nix::sys::signal::Signal;
-use nix::unistd::{dup2_stdin, dup2_stdout, setsid};
+use nix::unistd::{Pid, dup2_stdin, dup2_stdout, setsid};
 
 use crate::guardian::{self, Guardian};
 use crate::model::Mode;
@@ -58,6 +58,14 @@ fn outer(options: &Options) -> io::Result<()> {
         // Writing zero moves the writer itself.
         let joined = OpenOptions::new().write(true).open(group).and_then(|mut file| file.write_all(b"0"));
         joined.map_err(|error| io::Error::other(format!("cannot enter {}: {error}", group.display())))?;
+    }
+    if !options.cores.is_empty() {
+        let mut processors = CpuSet::new();
+        for core in &options.cores {
+            processors.set(usize::from(*core))?;
+        }
+        // Inherited by all processes that it starts.
+        sched_setaffinity(Pid::from_raw(0), &processors)?;
     }
     if let Some(network) = options.network {
         network::enter(network)?;

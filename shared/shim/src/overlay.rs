@@ -50,6 +50,10 @@ fn try_mount(overlay: &Overlay) -> io::Result<()> {
         for folder in [UPPER, WORK] {
             fs::create_dir(overlay.at.join(folder))?;
         }
+        for folder in &overlay.folders {
+            // Nothing else is there: no link can be followed.
+            fs::create_dir_all(overlay.at.join(UPPER).join(folder.strip_prefix("/").unwrap_or(folder)))?;
+        }
         (flags, format!("{lower},upperdir={UPPER},workdir={WORK}"))
     } else {
         (flags | MsFlags::MS_RDONLY, lower)

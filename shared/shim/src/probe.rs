@@ -46,9 +46,9 @@ fn address(port: u16) -> SocketAddr {
 /// Whether an answer begins with a status from 200 to 399.
 fn is_success(answer: &[u8]) -> bool {
     let text = String::from_utf8_lossy(answer);
-    let mut words = text.split(' ');
+    let mut words = text.split_whitespace();
     let is_http = words.next().is_some_and(|version| version.starts_with("HTTP/1."));
-    let status = words.next().and_then(|status| status.get(..3)?.parse::<u16>().ok());
+    let status = words.next().and_then(|status| status.parse::<u16>().ok());
     is_http && status.is_some_and(|status| (200..400).contains(&status))
 }
 
@@ -92,6 +92,7 @@ mod tests {
             ("HTTP/1.1 204\r\n", true),
             ("HTTP/1.1 503 Service Unavailable\r\n", false),
             ("HTTP/1.1 404 Not Found", false),
+            ("HTTP/1.1 2000 OK", false),
             ("220 mail.example ESMTP", false),
             ("", false),
         ] {

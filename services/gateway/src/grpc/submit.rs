@@ -2,11 +2,12 @@
 
 use cas::TreeCheck;
 use model::{
-    Attempt, BlobDigest, ClientTool, Execution, ExecutionId, Group, PoolName, Priority, SendingBuild, brief,
+    Attempt, BlobDigest, ClientTool, CommandLimits, Execution, ExecutionId, Group, PoolName, Priority,
+    SendingBuild, brief,
 };
 use policy::{
     Admitted, InstanceRefusal,
-    actions::{AskedFor, KeyedAction, action_keys, limits, read_needs},
+    actions::{AskedFor, KeyedAction, action_keys, asked_services, limits, read_needs},
     requirements::POOL_PROPERTY,
 };
 use reapi::{
@@ -193,10 +194,20 @@ fn read_asked(
         refused("invalid");
         Status::invalid_argument(invalid.to_string())
     })?;
-    limits::check(&asked.limits, &core.config.limits).map_err(|too_high| {
-        refused("limits");
-        Status::failed_precondition(too_high.to_string())
+    let services = asked_services(platform).map_err(|invalid| {
+        refused("invalid");
+        Status::invalid_argument(invalid.to_string())
     })?;
+    let too_high = |message: String| {
+        refused("limits");
+        Status::failed_precondition(message)
+    };
+    limits::check(&asked.limits, &core.config.limits).map_err(|error| too_high(error.to_string()))?;
+    for service in &services {
+        let given = CommandLimits { common: service.limits, ..CommandLimits::default() };
+        let checked = limits::check(&given, &core.config.limits);
+        checked.map_err(|error| too_high(format!("the service {}: {error}", service.name)))?;
+    }
     Ok(asked)
 }
 

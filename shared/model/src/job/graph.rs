@@ -108,7 +108,7 @@ impl Task {
 pub enum Step {
     /// Runs a command as an action.
     Command(Box<CommandStep>),
-    /// Downloads a file.
+    /// Downloads a file from a source.
     Fetch {
         /// Where the file is.
         from: FetchSource,
@@ -170,14 +170,14 @@ pub enum Step {
 /// Where a file is downloaded from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FetchSource {
-    /// A server.
+    /// A server on the network.
     Url {
         /// URL starting with `http://` or `https://`.
         url: String,
         /// Expected digest of the content; absent: not checked.
         digest: Option<Digest>,
     },
-    /// The farm's store.
+    /// The store of the farm.
     Store {
         /// Digest of the file.
         digest: Digest,

@@ -91,7 +91,7 @@ fn dependencies_that_can_never_be_met_are_refused() {
         (r#"[{"failed": "t"}]"#, "job.tasks[2] (t).dependencies: dependency cycle: t -> t"),
         (r#"[{"any": ["a"], "failed": "b"}]"#, "expected either `any` or `failed`"),
         (r#"[{"all": ["a"]}]"#, "unknown field `all`, expected `any` or `failed`"),
-        ("[5]", "expected the id of a task, {any: [ids]} or {failed: id}"),
+        ("[5]", "invalid type: integer `5`, expected the id of a task, {any: [ids]} or {failed: id}"),
     ] {
         let found = error(dependencies);
         assert!(found.starts_with(wanted), "{dependencies}: {found}");

@@ -18,8 +18,8 @@ pub struct CommandLimits {
 }
 
 impl CommandLimits {
-    /// Resolves the limits of a task that runs on executors of `platform`. If that names exactly one group, only its limits
-    /// count.
+    /// Resolves the limits of a task that runs on executors of `platform`. If that names exactly one group,
+    /// only its limits count.
     pub(super) fn new(
         common: TaskLimits,
         by_hwgroup: &BTreeMap<String, TaskLimits>,

@@ -16,6 +16,27 @@ struct Shape {
     tasks: Option<IgnoredAny>,
 }
 
+/// Maximum number of brackets that are open at any place of a text: the parser of YAML needs time in its square.
+const NESTING_MAX: usize = 1000;
+
+/// Refuses a text with too many open brackets, those in strings included.
+fn check_nesting(name: &str, text: &str) -> Result<(), InvalidText> {
+    let mut open = 0_usize;
+    for byte in text.bytes() {
+        match byte {
+            b'[' | b'{' => open += 1,
+            b']' | b'}' => open = open.saturating_sub(1),
+            _ => {}
+        }
+        if open > NESTING_MAX {
+            return Err(InvalidText(format!(
+                "{name}: more than {NESTING_MAX} brackets are open at one place"
+            )));
+        }
+    }
+    Ok(())
+}
+
 impl Job {
     /// Reads JSON if the text begins with `{`, else YAML. An error names the field.
     pub fn from_text(text: &str) -> Result<Self, InvalidText> {
@@ -26,6 +47,7 @@ impl Job {
 impl BuildRequest {
     /// Reads a request as YAML or JSON; or a job, as [`Job::from_text`] does, which becomes a request without other fields.
     pub fn from_yaml(text: &str) -> Result<Self, InvalidText> {
+        check_nesting("request", text)?;
         let first = serde_norway::Deserializer::from_str(text).next().map(Shape::deserialize);
         let Some(Ok(Shape { tasks: Some(_) })) = first else { return read("request", text) };
         Ok(Self { job: Some(JobSource::Inline(Job::from_text(text)?)), ..Self::default() })
@@ -43,6 +65,7 @@ fn read<T: DeserializeOwned>(name: &str, text: &str) -> Result<T, InvalidText> {
     if text.trim().is_empty() {
         return Err(InvalidText(format!("{name}: the text is empty")));
     }
+    check_nesting(name, text)?;
     let mut documents = serde_norway::Deserializer::from_str(text);
     let no_document = || InvalidText(format!("{name}: the text contains no YAML document"));
     let first = documents.next().ok_or_else(no_document)?;
@@ -110,6 +133,16 @@ tasks:
     }
 
     #[test]
+    fn brackets_without_end_are_refused_before_they_are_parsed() {
+        for open in ["[", "{a: ", "[{a: "] {
+            let text = format!("tasks: {}", open.repeat(60_000));
+            let error = BuildRequest::from_yaml(&text).unwrap_err().to_string();
+            assert!(error.contains("more than 1000 brackets"), "{error:.200}");
+            assert!(parse(&text).unwrap_err().contains("more than 1000 brackets"));
+        }
+    }
+
+    #[test]
     fn an_error_names_the_field() {
         let wrong = |text: &str| parse(text).unwrap_err();
         let yaml = wrong(&YAML.replace("outputs: [a.o]", "limits: {cpu_ms: much}"));
@@ -127,6 +160,7 @@ tasks:
             assert!(error.contains(line) && error.contains("column"), "{text:?}: {error}");
         }
     }
+
     #[test]
     fn a_request_is_read_from_yaml_and_so_is_its_job_alone() {
         let alone = BuildRequest::from_yaml(YAML).unwrap();

@@ -89,6 +89,10 @@ pub(super) fn requirement(name: String, value: String) -> Option<(String, String
 pub(super) fn advice(property: &str) -> &'static str {
     if property == IMAGE_OFFER.0 {
         "; an executor runs actions in images (container-image) if it has a sandbox and the setting images"
+    } else if property.eq_ignore_ascii_case(IMAGE_PROPERTY) {
+        "; an image of a registry is written docker://HOST/REPOSITORY[:TAG][@sha256:DIGEST]"
+    } else if property == ENVIRONMENT_PROPERTY {
+        "; the setting environments names images"
     } else {
         ""
     }

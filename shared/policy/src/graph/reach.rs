@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use model::{Graph, Step, TaskIndex};
+use model::{Graph, ImageReference, Step, TaskIndex};
 
-use crate::actions::{AdmitError, Offers, admit, read_needs};
+use crate::actions::{AdmitError, Offers, admit, read_needs, with_environments};
 
 /// Why a job cannot be run on this farm.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -25,14 +25,18 @@ pub enum Unreachable {
     },
 }
 
-/// Checks that some pool can run each command of a job. Equal sets of requirements are checked once, for the first
+/// Checks that some pool can run each command of a job; `environment` finds the image of an environment. Equal sets of requirements are checked once, for the first
 /// task that has them.
-pub fn reachable(graph: &Graph, offers: &Offers) -> Result<(), Unreachable> {
+pub fn reachable(
+    graph: &Graph,
+    offers: &Offers,
+    environment: &dyn Fn(&str) -> Option<ImageReference>,
+) -> Result<(), Unreachable> {
     let mut seen: HashSet<&BTreeMap<String, String>> = HashSet::new();
     for (at, task) in graph.indexed() {
         match &task.step {
             Step::Command(command) if seen.insert(command.platform.as_ref()) => {
-                check(graph, at, &command.platform, offers)?;
+                check(graph, at, &command.platform, offers, environment)?;
             }
             Step::Command(_)
             | Step::Fetch { .. }
@@ -55,10 +59,12 @@ fn check(
     at: TaskIndex,
     platform: &BTreeMap<String, String>,
     offers: &Offers,
+    environment: &dyn Fn(&str) -> Option<ImageReference>,
 ) -> Result<(), Unreachable> {
     let refused = |why: String| Unreachable::Refused { at: format!("{}.platform", graph.place(at)), why };
     let platform: Vec<(String, String)> =
         platform.iter().map(|(name, value)| (name.clone(), value.clone())).collect();
+    let platform = with_environments(&platform, environment).unwrap_or(platform);
     let asked = read_needs(&platform, &[]).map_err(|invalid| refused(invalid.to_string()))?;
     match admit(&asked.platform, &asked.needs, offers) {
         Ok(_) => Ok(()),
@@ -92,7 +98,8 @@ mod tests {
         let job: Job = serde_json::from_str(&format!(r#"{{"tasks": [{tasks}]}}"#)).unwrap();
         let graph = Graph::new(&job, &JobLimits::NONE).unwrap();
         let offers = Offers { present: pools.to_vec(), departed: Vec::new() };
-        reachable(&graph, &offers).map_err(|error| error.to_string())
+        let gcc = |name: &str| (name == "gcc").then(|| "docker://a.b/gcc".parse().unwrap());
+        reachable(&graph, &offers, &gcc).map_err(|error| error.to_string())
     }
 
     #[test]
@@ -105,6 +112,16 @@ mod tests {
         for part in ["hwgroup", "group9", "group1", "group2"] {
             assert!(error.contains(part), "{part} is missing: {error}");
         }
+    }
+
+    #[test]
+    fn an_environment_is_an_image_wherever_images_are_on_offer() {
+        let task =
+            |name: &str| format!(r#"{{"id": "a", "command": ["x"], "platform": {{"env": "{name}"}}}}"#);
+        let images = [pool("default", &[("images", "on")])];
+        assert_eq!(reach(&task("gcc"), &images), Ok(()));
+        assert!(reach(&task("java"), &images).unwrap_err().contains("\"env\""));
+        assert!(reach(&task("gcc"), &[pool("plain", &[])]).unwrap_err().contains("images"));
     }
 
     #[test]

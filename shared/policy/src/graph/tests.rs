@@ -314,14 +314,20 @@ fn drawn() -> impl Strategy<Value = (Vec<Drawn>, Vec<prop::sample::Index>, usize
                 let tasks = |some: Vec<prop::sample::Index>| -> Vec<usize> {
                     some.iter().filter(|_| at > 0).map(|index| index.index(at.max(1))).collect()
                 };
-                let (dependencies, mut failed) = (tasks(before), tasks(failed));
-                let any: Vec<Vec<usize>> =
-                    any.into_iter().map(tasks).filter(|group| !group.is_empty()).collect();
+                let (mut dependencies, mut failed) = (tasks(before), tasks(failed));
+                let mut any: Vec<Vec<usize>> = any.into_iter().map(tasks).collect();
                 failed.retain(|it| {
                     !drawn[*it].fatal
                         && !dependencies.contains(it)
                         && !any.iter().flatten().any(|any| any == it)
                 });
+                for group in &mut any {
+                    group.sort_unstable();
+                    group.dedup();
+                }
+                dependencies.extend(any.iter().filter(|group| group.len() == 1).flatten());
+                // Of a group with a task that must succeed, the others have no effect.
+                any.retain(|group| !group.is_empty() && !group.iter().any(|it| dependencies.contains(it)));
                 drawn.push(Drawn { dependencies, any, failed, priority, fatal, fate });
             }
             (drawn, choices, places)

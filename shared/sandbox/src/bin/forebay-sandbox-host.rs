@@ -33,6 +33,7 @@ async fn work(sandbox: Sandbox, folder: PathBuf, script: &str) {
         user: nix::unistd::geteuid().is_root().then_some(User { uid: 65534, gid: 65534 }),
         processes_max: None,
         cgroups: Cgroups::default(),
+        cores: Vec::new(),
         network: None,
     };
     let mut slot = Slot::start(config).await.unwrap();

@@ -106,6 +106,7 @@ impl Place {
             user: geteuid().is_root().then_some(USER),
             processes_max: None,
             cgroups: Cgroups::default(),
+            cores: Vec::new(),
             network: None,
         }
     }

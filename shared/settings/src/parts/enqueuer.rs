@@ -2,6 +2,7 @@ use std::collections::BTreeMap;
 
 use model::{EstimatorKind, ExecutorType, JobLimits, RequestLimits};
 
+use super::images::ImageSettings;
 use crate::{GroupsWithoutQuota, Settings};
 
 /// Settings of the service `enqueuer`.
@@ -14,6 +15,8 @@ pub struct EnqueuerSettings {
     pub estimator: EstimatorKind,
     /// Number of idle workspaces of the farm that are left for emergencies.
     pub emergency_workspaces: usize,
+    /// The environments that tasks of jobs may name.
+    pub images: ImageSettings,
 }
 
 impl Settings {
@@ -29,6 +32,7 @@ impl Settings {
             groups_without_quota: self.groups_without_quota,
             estimator: self.estimator,
             emergency_workspaces: self.emergency_workspaces,
+            images: self.image_settings(),
         }
     }
 }

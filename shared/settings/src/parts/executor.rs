@@ -3,7 +3,7 @@ use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 use model::{Amount, ExecutorType, FetchHost, ResourceName, TaskLimits};
 
 use super::{images::ImageSettings, sandbox::SandboxSettings, sensors::SensorSettings};
-use crate::{SandboxKind, Settings};
+use crate::{SandboxKind, Settings, SlotCores};
 
 /// Settings of the service `executor`.
 #[derive(Debug, Clone)]
@@ -22,6 +22,7 @@ pub struct ExecutorSettings {
     pub pool: String,
     pub pool_properties: BTreeMap<String, Vec<String>>,
     pub pool_root_is_input: bool,
+    pub slot_cores: SlotCores,
     pub sandbox: SandboxKind,
     pub sandboxes: SandboxSettings,
     /// `None` if actions get no images.
@@ -56,6 +57,7 @@ impl Settings {
             pool: self.pool.clone(),
             pool_properties: self.pool_properties.clone(),
             pool_root_is_input: self.pool_root_is_input,
+            slot_cores: self.slot_cores,
             sandbox: self.sandbox,
             sandboxes: self.sandboxes(),
             images: (self.images && self.sandbox == SandboxKind::Bubblewrap).then(|| self.image_settings()),

@@ -47,6 +47,13 @@ impl ImageSettings {
     }
 }
 
+/// Whether a text can name an environment, for all groups or for one.
+fn is_environment(text: &str) -> bool {
+    let is_known = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
+    let mut parts = text.split('/');
+    parts.clone().count() <= 2 && parts.all(|part| !part.is_empty() && part.bytes().all(is_known))
+}
+
 impl Settings {
     pub(super) fn image_settings(&self) -> ImageSettings {
         ImageSettings {
@@ -74,6 +81,10 @@ impl Settings {
             }
         }
         for (name, image) in &self.environments {
+            if !is_environment(name) {
+                let wanted = "expected NAME or GROUP/NAME of letters, digits, dots, hyphens and underscores";
+                return Err(invalid("environments", name, wanted));
+            }
             if let Err(error) = image.parse::<ImageReference>() {
                 return Err(invalid("environments", &format!("{image} for {name}"), &error.to_string()));
             }
@@ -146,6 +157,11 @@ mod tests {
             (
                 checked(|it| it.environments = [("x".into(), "gcc".into())].into()).unwrap_err(),
                 "docker://HOST",
+            ),
+            (
+                checked(|it| it.environments = [("a/b/c".into(), "docker://a.b/c".into())].into())
+                    .unwrap_err(),
+                "NAME or GROUP/NAME",
             ),
             (
                 checked(|it| it.registries = [("a/b".into(), RegistrySettings::default())].into())

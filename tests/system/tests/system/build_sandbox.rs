@@ -341,3 +341,16 @@ async fn a_worker_chooses_the_sandbox_that_its_machine_supports() {
     let listed = without.cli(&["workers"]).await.stdout;
     assert!(listed.contains("sandbox=none"), "{listed}");
 }
+
+#[tokio::test]
+async fn nothing_that_a_build_puts_beside_devices_stays_for_the_next() {
+    let farm = builder().start().await;
+    let text = "rm -f /dev/stdin; echo evil > /dev/stdin; echo secret > /dev/leak; exit 0";
+    let key = farm.submit("one", script(text)).await;
+    ended_as(&farm, &key, Outcome::Succeeded).await;
+    let text = "echo good | cat /dev/stdin; [ -e /dev/leak ] || echo nothing; echo x > /dev/null; ls /dev/shm /dev/mqueue";
+    let key = farm.submit("two", script(text)).await;
+    ended_as(&farm, &key, Outcome::Succeeded).await;
+    let found = said(&farm, &key).await;
+    assert!(found.starts_with("good\nnothing\n"), "{found}");
+}

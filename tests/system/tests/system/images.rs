@@ -14,6 +14,8 @@ use tonic::Code;
 use crate::{
     acting::{self, ACTING, SHA256, processes_with},
     check::until,
+    jobs,
+    services::rounds,
 };
 
 /// Programs that the images of these tests have.
@@ -294,13 +296,13 @@ async fn an_environment_is_the_image_that_the_settings_name_and_is_fetched_ahead
 }
 
 #[tokio::test]
-async fn a_killed_executor_leaves_no_process_and_no_mount() {
+async fn chaos_a_killed_executor_leaves_no_process_and_no_mount() {
     let registry = Registry::start().await;
     registry.push("tools:1", &[programs(&PROGRAMS), files(&[("a", "b")])], &config());
     let farm = builder(&registry).start().await;
     let remote = acting::remote(&farm).await;
     let folder = farm.data().join("images");
-    for round in 0..3 {
+    for round in 0..rounds() {
         let marker = format!("99{round}77.5");
         let action = asking(&remote, &registry.image("tools:1"), &format!("sleep {marker}")).await;
         let running = acting::execute(&remote, action);
@@ -334,4 +336,23 @@ async fn limits_hold_inside_of_an_image() {
         assert_eq!(Code::from_i32(status.code), Code::ResourceExhausted, "{status:?}");
         assert!(status.message.contains(limit), "{status:?}");
     }
+}
+
+#[tokio::test]
+async fn a_task_of_a_job_names_an_environment() {
+    let registry = Registry::start().await;
+    registry.push("tools:1", &[programs(&PROGRAMS), files(&[("etc/version", "one")])], &config());
+    let environments = serde_json::json!({ "sh": registry.image("tools:1") });
+    let builder = Farm::builder().with_actions().workspaces(1).env("FOREBAY_REGISTRIES", registry.setting());
+    let farm = jobs::start(builder.env("FOREBAY_ENVIRONMENTS", environments.to_string())).await;
+    let task = |name: &str| {
+        serde_json::json!([{"id": "a", "command": ["/bin/sh", "-c", "cat /etc/version > kept"],
+            "outputs": ["kept"], "platform": {"env": name}}])
+    };
+    let ended = jobs::run(&farm, jobs::request(jobs::job(&task("sh")))).await;
+    assert_eq!(ended.outcome(), model::Outcome::Succeeded, "{:#?}", ended.reports);
+    let refused =
+        farm.client().create(&"g".parse().unwrap(), &jobs::request(jobs::job(&task("java"))), None).await;
+    let error = refused.unwrap_err().to_string();
+    assert!(error.contains("\"env\"") && error.contains("the setting environments names images"), "{error}");
 }

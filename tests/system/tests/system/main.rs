@@ -27,6 +27,7 @@ mod collector;
 mod command_line;
 mod context_limits;
 mod contexts;
+mod cores;
 mod devices;
 mod documents;
 mod emergencies;

@@ -89,6 +89,27 @@ async fn an_action_reaches_its_services_and_what_they_write_is_kept() {
 }
 
 #[tokio::test]
+async fn any_name_is_as_good_as_another_and_limits_are_those_of_one_service() {
+    let farm = builder().env("FOREBAY_ACTION_MEMORY_BYTES_MAX", "400000000").start().await;
+    let remote = acting::remote(&farm).await;
+    for name in ["hosts", "beside", "etc", "services", "a--check"] {
+        let services = json!([
+            {"name": name, "command": ["/bin/sleep", "100"], "limits": {"cpu_ms": 200}, "ready": {"command": ["true"]}},
+            {"name": format!("{name}-check"), "command": ["/bin/sleep", "100"]},
+        ]);
+        // The time that the command uses is not that of the service.
+        let busy = ["/bin/sh", "-c", "i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done; echo done"];
+        let response = run(&remote, &services, &busy).await.unwrap();
+        assert_eq!(acting::stdout(&remote, &response).await, "done\n", "{name}");
+    }
+    let greedy =
+        json!([{"name": "db", "command": ["/bin/sleep", "9"], "limits": {"memory_bytes": 500_000_000}}]);
+    let (code, message) = refusal(run(&remote, &greedy, &["/bin/true"]).await);
+    assert_eq!(code, Code::FailedPrecondition, "{message}");
+    assert!(message.starts_with("the service db: "), "{message}");
+}
+
+#[tokio::test]
 async fn many_services_have_the_same_port_at_once() {
     let farm = builder().env("FOREBAY_EXECUTOR_SLOTS", "8").start().await;
     let remote = acting::remote(&farm).await;
@@ -166,7 +187,7 @@ fn all_networks() -> BTreeSet<std::path::PathBuf> {
 }
 
 /// Rounds of a test that kills executors; 20 in the long form of the chaos tests.
-fn rounds() -> u32 {
+pub(crate) fn rounds() -> u32 {
     if std::env::var_os("FOREBAY_CHAOS").is_some_and(|form| form == "long") { 20 } else { 3 }
 }
 
@@ -260,4 +281,5 @@ async fn a_task_of_a_job_has_services_with_its_own_files() {
     assert_eq!(broken.status, TaskStatus::Failed);
     let reason = broken.reason.as_deref().unwrap();
     assert!(reason.contains("the service app ended with exit code 1; it wrote: cannot bind"), "{reason}");
+    assert!(broken.service_logs.contains_key("app.stderr"), "{broken:#?}");
 }

@@ -143,7 +143,8 @@ fn an_unknown_name_is_named_with_the_known_ones() {
     assert_eq!(
         refusal.message,
         "no pool knows the platform property \"container-image\" (requested with value \"x\"); \
-         known: Arch, ISA, OSFamily, Pool, gpu"
+         known: Arch, ISA, OSFamily, Pool, gpu; an image of a registry is written \
+         docker://HOST/REPOSITORY[:TAG][@sha256:DIGEST]"
     );
 }
 

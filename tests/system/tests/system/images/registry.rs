@@ -222,6 +222,16 @@ pub(crate) fn programs(names: &[&str]) -> Vec<u8> {
     layer.into_inner().unwrap()
 }
 
+/// A layer with one symbolic link.
+pub(crate) fn link(name: &str, target: &str) -> Vec<u8> {
+    let mut layer = tar::Builder::new(Vec::new());
+    let mut header = tar::Header::new_gnu();
+    header.set_entry_type(tar::EntryType::Symlink);
+    header.set_size(0);
+    layer.append_link(&mut header, name, target).unwrap();
+    layer.into_inner().unwrap()
+}
+
 /// A layer with these files, whatever their names.
 pub(crate) fn files(files: &[(&str, &str)]) -> Vec<u8> {
     let mut layer = tar::Builder::new(Vec::new());
