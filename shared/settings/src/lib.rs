@@ -231,8 +231,8 @@ pub struct Settings {
     /// of the loopback interface.
     #[serde(deserialize_with = "structured")]
     pub fetch_hosts: Vec<FetchHost>,
-    /// Whether executors run actions, and workers builds, in the container images that they ask for (`container-image`).
-    /// Requires a sandbox.
+    /// Whether executors run actions, and workers builds, in the container images that they ask for (`container-image`). This
+    /// requires a sandbox on their machine.
     pub images: bool,
     /// Repositories from which images may be read, such as `docker.io/library` or `registry.example.com/team/tools`: those
     /// named and all below them. Empty: all.

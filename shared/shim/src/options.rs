@@ -57,8 +57,8 @@ pub struct Overlay {
     pub at: PathBuf,
     /// Maximum bytes that can be written to it, which are kept in memory and vanish with the shim; `None` makes it read-only.
     pub writable_bytes: Option<u64>,
-    /// Absolute paths of folders that it has, whatever the lower folders have there: no link of these leads elsewhere. They
-    /// require `writable_bytes`.
+    /// Absolute paths of folders that it has, whatever the lower folders have there: no link of these leads elsewhere. Without
+    /// `writable_bytes` there can be none.
     pub folders: Vec<PathBuf>,
 }
 

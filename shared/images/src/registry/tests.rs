@@ -51,7 +51,7 @@ async fn a_registry_that_sends_a_byte_now_and_then_is_given_up() {
         let host = dripping(begin).await;
         let registries = registries(&host);
         let image: ImageReference = format!("docker://{host}/a/b:1").parse().unwrap();
-        let blob = Digest::of(b"layer").of_size(5);
+        let blob = Digest::of(b"layer").of_size(1000);
         let results = [
             registries.manifest(&image, &cas).await.map(|_| ()),
             registries.blob(&image, &blob, &cas, &|_| ()).await,

@@ -1,6 +1,6 @@
 //! The HTTP API and its OpenAPI document: a validator reads the document, and a fuzzer calls everything that it describes.
 
-use std::fmt::Write as _;
+use std::{fmt::Write as _, process::Stdio, time::Duration};
 
 use farm::{Farm, Output, SOON, tool, with_tools};
 use model::{BuildKey, BuildRequest, BuildView, InvocationsReply, Job, JobSource, Outcome};
@@ -30,10 +30,17 @@ async fn fuzz(farm: &Farm, config: Option<&str>, cases: &str, args: &[&str]) -> 
     command.args(["run", &document, "--seed", "7", "--no-color", "--generation-database", "none"]);
     command.args(["--phases", "coverage,fuzzing", "--max-examples", cases]);
     command.args(["--continue-on-failure", "--request-timeout", "20", "--exclude-checks", UNFIT]).args(args);
-    let output = Output::of(command).await;
-    assert_eq!(output.code, 0, "{}\n{}", output.stdout, output.stderr);
-    output.stdout
+    command.stdin(Stdio::null()).kill_on_drop(true);
+    // On two busy processors it takes more than a minute.
+    let ended = tokio::time::timeout(FUZZING, command.output()).await;
+    let output = ended.expect("the fuzzer ends").expect("the fuzzer starts");
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    assert!(output.status.success(), "{}\n{}", text(&output.stdout), text(&output.stderr));
+    text(&output.stdout)
 }
+
+/// Time limit of one run of the fuzzer.
+const FUZZING: Duration = Duration::from_secs(300);
 
 /// Values of parameters that name what the farm has.
 fn known(key: &BuildKey, rest: &[(&str, &str, &str)]) -> String {
