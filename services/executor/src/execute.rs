@@ -119,8 +119,11 @@ pub(crate) async fn execute(
     let took = |from: SystemTime, to: SystemTime| to.duration_since(from).unwrap_or_default();
     observe(Histogram::ActionFetchSeconds, &[], took(times.fetch_started, times.fetch_ended));
     crash_point(Step::ActionInputsReady);
-    let memory = memory::limit(&work.claimed, shared.settings.action_limits.memory_bytes);
-    left.services = ActionServices::prepare(shared, &spec, slot_thread, (memory, progress.pull())).await?;
+    if !spec.services.is_empty() {
+        let memory = memory::limit(&work.claimed, shared.settings.action_limits.memory_bytes);
+        let services = left.services.insert(ActionServices::create(&spec, slot_thread).await?);
+        services.prepare(shared, &spec, slot_thread, (memory, progress.pull())).await?;
+    }
     left.turn = Some(Turn::of(shared, work).await);
     if let Some(services) = &mut left.services {
         services.start(shared, execution.action.function).await?;

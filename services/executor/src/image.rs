@@ -29,13 +29,7 @@ pub(crate) async fn open(
     if prefetch {
         tokio::spawn(fetch_ahead(images.clone(), environments, context.stop.clone()));
     }
-    let (maintained, stop) = (images.clone(), context.stop.clone());
-    tokio::spawn(async move {
-        tokio::select! {
-            () = stop.cancelled() => {}
-            never = maintained.maintain() => match never {},
-        }
-    });
+    images.maintain_until(context.stop.clone().cancelled_owned());
     Ok(Some(images))
 }
 

@@ -4,7 +4,6 @@ use std::{
     fs,
     io::{self, Read as _, Seek as _, SeekFrom},
     path::{Path, PathBuf},
-    sync::Arc,
     time::Duration,
 };
 
@@ -22,7 +21,7 @@ use crate::{image, limits, outcome::Fault, shared::Shared, slot_threads::SlotThr
 const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 /// The file with the names of the services, beside their folders: no service has a dot in its name.
 const HOSTS: &str = "etc.hosts";
-/// Time limit for services to end, beyond what they ask for.
+/// Time limit for services to end after they were killed.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Maximum bytes at the end of a log that a message repeats.
 const SHOWN_BYTES: u64 = 500;
@@ -34,22 +33,11 @@ pub(crate) struct ActionServices {
     folder: PathBuf,
     logs: Vec<(ServiceName, [PathBuf; 2])>,
     roots: Vec<InputRoot>,
-    /// Images, of which no file is removed while a service runs in it.
-    images: Vec<Arc<Image>>,
-    grace: Duration,
 }
 
 impl ActionServices {
-    /// Prepares the services of an action; `None` if it has none. `memory_bytes` is the limit of those without one.
-    pub(crate) async fn prepare(
-        shared: &Shared,
-        spec: &Spec,
-        slot_thread: &SlotThread,
-        (memory_bytes, progress): (Option<u64>, &PullProgress),
-    ) -> Result<Option<Self>, Fault> {
-        if spec.services.is_empty() {
-            return Ok(None);
-        }
+    /// Creates the folder and the network of the services. They need [`ActionServices::end`] from then on.
+    pub(crate) async fn create(spec: &Spec, slot_thread: &SlotThread) -> Result<Self, Fault> {
         let folder = slot_thread.folder().join("services");
         let failed = |error: io::Error| Fault::machine(&error);
         remove(&folder).and_then(|()| fs::create_dir(&folder)).map_err(failed)?;
@@ -58,16 +46,24 @@ impl ActionServices {
         let program = &slot_thread.config().program;
         let network = SharedNetwork::create(program, folder.join(HOSTS), &names).await;
         let network = network.map_err(|error| Fault::machine(&error))?;
-        let grace = spec.services.iter().map(ServiceRequest::stop_grace).max().unwrap_or_default();
-        let (services, logs) = (Services::of(Vec::new()), Vec::new());
-        let (roots, images) = (Vec::new(), Vec::new());
-        let mut made = Self { services, network, folder, logs, roots, images, grace };
+        let services = Services::of(Vec::new());
+        Ok(Self { services, network, folder, logs: Vec::new(), roots: Vec::new() })
+    }
+
+    /// Prepares the input roots and images. `memory_bytes` is the limit of services without one.
+    pub(crate) async fn prepare(
+        &mut self,
+        shared: &Shared,
+        spec: &Spec,
+        slot_thread: &SlotThread,
+        (memory_bytes, progress): (Option<u64>, &PullProgress),
+    ) -> Result<(), Fault> {
         let mut all = Vec::with_capacity(spec.services.len());
         for request in &spec.services {
-            all.push(made.service(shared, (spec, request), slot_thread, (memory_bytes, progress)).await?);
+            all.push(self.service(shared, (spec, request), slot_thread, (memory_bytes, progress)).await?);
         }
-        made.services = Services::of(all);
-        Ok(Some(made))
+        self.services = Services::of(all);
+        Ok(())
     }
 
     /// The network of the services and the command.
@@ -133,10 +129,9 @@ impl ActionServices {
             memory_bytes_max: limits.memory_bytes.or(memory_bytes),
             limits: limits::in_sandbox(&limits),
         };
-        self.images.extend(image);
         Ok(Service {
             name: request.name.to_string(),
-            slot: slot_thread.slot_of_service(request.name.as_str(), work, self.network()),
+            slot: slot_thread.slot_of_service(request.name.as_str(), work),
             network: self.network(),
             run,
             after: request.after.iter().map(ServiceName::to_string).collect(),
@@ -197,8 +192,7 @@ impl ActionServices {
 
     /// Kills what still runs and removes the files of the services. Returns whether all processes are dead.
     pub(crate) async fn end(mut self, shared: &Shared) -> bool {
-        let patience = PATIENCE.saturating_add(self.grace);
-        let is_dead = timeout(patience, self.services.stop(StopMode::AtOnce)).await.is_ok();
+        let is_dead = timeout(PATIENCE, self.services.stop(StopMode::AtOnce)).await.is_ok();
         if !is_dead {
             warn!(folder = %self.folder.display(), "the services of an action do not end in time");
             return false;

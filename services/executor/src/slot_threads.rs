@@ -211,9 +211,9 @@ impl SlotThread {
     }
 
     /// The configuration of the slot of a service in `work`.
-    pub(crate) fn slot_of_service(&self, service: &str, work: PathBuf, network: SharedNetwork) -> SlotConfig {
+    pub(crate) fn slot_of_service(&self, service: &str, work: PathBuf) -> SlotConfig {
         let name = format!("{}-service-{service}", self.config.name);
-        SlotConfig { name, work, network: Some(network), ..self.config.clone() }
+        SlotConfig { name, work, ..self.config.clone() }
     }
 
     pub(crate) fn config(&self) -> &SlotConfig {

@@ -36,16 +36,16 @@ use std::{
     time::Duration,
 };
 
+use ::images::{ImageNames, Registries};
 use bus::Bus;
 use cas::Cas;
-use download::DownloadError;
+use download::{DownloadError, Downloader};
 use invariant::impossible;
 use tokio_util::sync::CancellationToken;
 
 pub use config::{ConfigError, GrpcConfig};
 pub use server::{Serving, serve};
 
-use images::ImageNames;
 use index::actions::Actions;
 use merging::Merging;
 use pools::Pools;
@@ -87,7 +87,8 @@ impl Core {
         let pools = Pools::new(bus.clone(), Arc::clone(&index));
         let senders = Senders::new(bus.clone());
         let traces = TraceBudget::new(bus.clone(), config.trace_actions_max, stop.clone());
-        let images = ImageNames::new(cas.clone(), &config)?;
+        let downloader = Downloader::new(config.fetch_reach.clone())?;
+        let images = ImageNames::new(cas.clone(), Registries::new(config.images.clone(), downloader));
         let config = Arc::new(config);
         Ok(Self { bus, cas, config, index, pools, senders, waiters, merging, traces, images, stop })
     }

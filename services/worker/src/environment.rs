@@ -5,15 +5,17 @@ use std::{collections::BTreeMap, path::Path};
 use model::{Build, SendingBuild};
 use trace::BuildTrace;
 
-use crate::{bazel, build_run::Run, image, owner};
+use crate::{bazel, build_run::Run, owner};
 
-/// The variables of the commands of a run: of the worker's environment they get only `PATH`.
+/// The variables of the commands of a run: those of its image, then those of the farm, then its own. Of the worker's environment
+/// they get only `PATH`, and not in an image that has one.
 pub(crate) fn variables(run: &Run<'_>) -> Vec<(String, String)> {
     let (shared, record, folder) = (run.shared, run.record, &run.workspace.folder);
-    let programs = shared.folder.programs().display().to_string();
-    let path = format!("{programs}:{}", path());
     let build = &record.build;
-    let mut all: BTreeMap<String, String> = BTreeMap::new();
+    let mut all: BTreeMap<String, String> =
+        run.image.iter().flat_map(|image| image.config.env.iter().cloned()).collect();
+    let path = all.remove("PATH").unwrap_or_else(path);
+    let path = format!("{}:{path}", shared.folder.programs().display());
     let mut set = |name: &str, value: String| all.insert(name.to_owned(), value);
     set("PATH", path);
     set("HOME", folder.home.display().to_string());
@@ -44,11 +46,7 @@ pub(crate) fn variables(run: &Run<'_>) -> Vec<(String, String)> {
         set("TRACEPARENT", trace.to_string());
     }
     all.extend(build.env.clone());
-    let mut all: Vec<(String, String)> = all.into_iter().collect();
-    if let Some(image) = &run.image {
-        image::put_variables(&mut all, image, build, &programs);
-    }
-    all
+    all.into_iter().collect()
 }
 
 /// Variables that a request may set for the preparation. They choose no program, file, server or proxy: the preparation

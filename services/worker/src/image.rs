@@ -1,15 +1,14 @@
 //! The images that builds run in.
 
-use std::{collections::HashMap, sync::Arc};
+use std::sync::Arc;
 
 use cas::Cas;
 use images::{Image, ImageError, Images, PullProgress};
-use model::{Build, ImageReference, PinnedImage, Reason, ReasonCode, WorkerProperties};
-use parking_lot::Mutex;
+use model::{Build, ImageReference, Reason, ReasonCode, WorkerProperties};
 use policy::{actions::IMAGE_PROPERTY, requirements::ANY_IMAGE};
 use service::{Context, ServiceError};
 use settings::{ImageSettings, WorkerSettings};
-use tracing::{info, warn};
+use tracing::info;
 
 /// Requirement that names an environment, which has an image.
 const ENVIRONMENT: &str = "env";
@@ -20,8 +19,6 @@ pub(crate) struct BuildImages {
     settings: ImageSettings,
     /// The environments that the properties of the worker offer, which are no images.
     own_environments: Vec<String>,
-    /// What names meant when they were looked up last.
-    known: Mutex<HashMap<ImageReference, PinnedImage>>,
 }
 
 /// What a build asks for.
@@ -61,15 +58,9 @@ impl BuildImages {
             return Ok(None);
         }
         info!("builds may run in images");
-        let (maintained, stop) = (images.clone(), context.stop.clone());
-        tokio::spawn(async move {
-            tokio::select! {
-                () = stop.cancelled() => {}
-                never = maintained.maintain() => match never {},
-            }
-        });
+        images.maintain_until(context.stop.clone().cancelled_owned());
         let own_environments = settings.properties.0.get(ENVIRONMENT).cloned().unwrap_or_default();
-        Ok(Some(Self { images, settings: of_images, own_environments, known: Mutex::default() }))
+        Ok(Some(Self { images, settings: of_images, own_environments }))
     }
 
     /// Adds what builds can ask for to the properties of the worker.
@@ -108,22 +99,9 @@ impl BuildImages {
         }
     }
 
-    /// Fetches and unpacks an image. If its registry does not answer, a name means what it meant before.
+    /// Fetches and unpacks an image.
     pub(crate) async fn get(&self, image: &ImageReference) -> Result<Arc<Image>, NoImage> {
-        let pinned = match self.images.pin(image).await {
-            Ok(pinned) => {
-                self.known.lock().insert(image.clone(), pinned.clone());
-                Ok(pinned)
-            }
-            Err(error) => {
-                let known = self.known.lock().get(image).cloned().filter(|_| !error.is_final());
-                if known.is_some() {
-                    warn!(%image, error = telemetry::error_chain(&error), "using what the tag meant before");
-                }
-                known.ok_or(error)
-            }
-        };
-        let get = async { self.images.get(&pinned?, &PullProgress::default()).await };
+        let get = async { self.images.get(&self.images.pin(image).await?, &PullProgress::default()).await };
         get.await.map_err(|error| refusal(image, &error))
     }
 }
@@ -152,22 +130,3 @@ pub(crate) fn not_for_group(name: &str, build: &Build) -> Reason {
     );
     Reason { code: ReasonCode::ContextUnavailable, message }
 }
-
-/// The variables of a build in an image: the search path of the image after `programs`, and what else the image sets and
-/// the build does not.
-pub(crate) fn put_variables(all: &mut Vec<(String, String)>, image: &Image, asked: &Build, programs: &str) {
-    for (name, value) in &image.config.env {
-        let value = if name == PATH { format!("{programs}:{value}") } else { value.clone() };
-        if asked.env.contains_key(name) {
-            continue;
-        }
-        match all.iter_mut().find(|(other, _)| other == name) {
-            Some((_, own)) if name == PATH => *own = value,
-            // What the worker sets is about the workspace.
-            Some(_) => {}
-            None => all.push((name.clone(), value)),
-        }
-    }
-}
-
-const PATH: &str = "PATH";

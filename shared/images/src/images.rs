@@ -27,6 +27,7 @@ use crate::{
     error::ImageError,
     manifest::{Descriptor, Document, ImageConfig, MANIFEST_BYTES_MAX, of_this_machine, read_config},
     merge, mount_points,
+    names::ImageNames,
     place::{Whiteouts, can_overlay},
     progress::PullProgress,
     registry::Registries,
@@ -51,6 +52,7 @@ pub struct Images {
 struct Parts {
     cas: Cas,
     registries: Registries,
+    names: ImageNames,
     folder: PathBuf,
     layers: Cache,
     /// Combined layers; `None` if they are mounted as overlay.
@@ -128,9 +130,11 @@ impl Images {
         let name = if overlays { "layers" } else { "layers-to-combine" };
         let layers = Cache::open(folder.join(name))?;
         let combined = (!overlays).then(|| Cache::open(folder.join("combined"))).transpose()?;
+        let names = ImageNames::new(cas.clone(), registries.clone());
         let parts = Parts {
             cas,
             registries,
+            names,
             folder,
             layers,
             combined,
@@ -147,8 +151,19 @@ impl Images {
         self.parts.combined.is_none()
     }
 
-    /// Removes unused layers beyond the limit and writes new ones to the disk, whenever layers were unpacked. Never returns.
-    pub async fn maintain(&self) -> std::convert::Infallible {
+    /// Starts to remove unused layers beyond the limit and to write new ones to the disk, whenever layers were unpacked, until
+    /// `stop` is over.
+    pub fn maintain_until(&self, stop: impl Future<Output = ()> + Send + 'static) {
+        let images = self.clone();
+        tokio::spawn(async move {
+            tokio::select! {
+                () = stop => {}
+                never = images.maintain() => match never {},
+            }
+        });
+    }
+
+    async fn maintain(&self) -> std::convert::Infallible {
         loop {
             self.parts.unpacked.notified().await;
             let evicted = self.evict(self.parts.bytes_max).await;
@@ -178,11 +193,9 @@ impl Images {
         spawn_blocking(evict).await.map_err(joined)?
     }
 
-    /// What a name means now. A name with a digest is looked for in the store first.
-    ///
-    /// Fails if the registry is not allowed or does not answer.
+    /// The image that a name means, see [`ImageNames::pin`].
     pub async fn pin(&self, image: &ImageReference) -> Result<PinnedImage, ImageError> {
-        self.parts.registries.pin(image, &self.parts.cas).await
+        self.parts.names.pin(image).await
     }
 
     /// Fetches and unpacks what this machine does not have of an image. Each layer is fetched once, for all callers, also

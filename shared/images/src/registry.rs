@@ -85,7 +85,7 @@ impl Registries {
     /// What a name means now. The manifest of a name with a digest is looked for in the store first.
     ///
     /// Fails if the settings do not allow the image, or no registry gives its manifest.
-    pub async fn pin(&self, image: &ImageReference, cas: &Cas) -> Result<PinnedImage, ImageError> {
+    pub(crate) async fn pin(&self, image: &ImageReference, cas: &Cas) -> Result<PinnedImage, ImageError> {
         self.check_allowed(image)?;
         let stored = match image.digest() {
             Some(digest) => cas.resolve(digest, None).await.ok(),
@@ -101,7 +101,7 @@ impl Registries {
     /// The manifest or index of an image, checked against its digest if the name has one, and stored.
     ///
     /// Fails if the settings do not allow the image, or no registry gives it.
-    pub async fn manifest(&self, image: &ImageReference, cas: &Cas) -> Result<BlobDigest, ImageError> {
+    pub(crate) async fn manifest(&self, image: &ImageReference, cas: &Cas) -> Result<BlobDigest, ImageError> {
         self.check_allowed(image)?;
         let path = format!("manifests/{}", image.version());
         let mut result = Err(ImageError::NotFound(image.to_string()));
@@ -178,10 +178,15 @@ impl Registries {
         writer.finish().await.map_err(ImageError::stored)
     }
 
+    /// How long a tag that was looked up stands for the same content.
+    pub(crate) fn tag_ttl(&self) -> Duration {
+        self.settings.tag_ttl
+    }
+
     /// Whether the settings allow an image.
     ///
     /// Fails if they do not, and says which setting.
-    pub fn check_allowed(&self, image: &ImageReference) -> Result<(), ImageError> {
+    pub(crate) fn check_allowed(&self, image: &ImageReference) -> Result<(), ImageError> {
         let allowed = &self.settings.repositories;
         let place = image.place();
         let is_in = |prefix: &String| {

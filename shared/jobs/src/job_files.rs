@@ -186,7 +186,7 @@ impl JobFiles {
         effects: &VisibleEffects,
     ) -> Result<Arc<Folder>, ViewError> {
         let mut root = Arc::default();
-        let reads = self.reads.get(index.get()).map(Vec::as_slice).present("the inputs of a task");
+        let reads = self.reads_of(index);
         let view = self.view_for(reads, effects);
         for read in reads {
             match &read.what {
@@ -215,6 +215,11 @@ impl JobFiles {
         Ok(root)
     }
 
+    /// What a task reads.
+    fn reads_of(&self, index: TaskIndex) -> &[Read] {
+        self.reads.get(index.get()).map(Vec::as_slice).present("the inputs of a task")
+    }
+
     /// The input of an internal step.
     pub(crate) fn source(
         &self,
@@ -222,8 +227,7 @@ impl JobFiles {
         path: &JobPath,
         effects: &VisibleEffects,
     ) -> Result<Node, ViewError> {
-        let reads = self.reads.get(index.get()).map(Vec::as_slice).present("the inputs of a task");
-        self.target(reads, path, effects)
+        self.target(self.reads_of(index), path, effects)
     }
 
     /// What an internal step moves: the file, folder or symlink that has exactly this path.
@@ -233,7 +237,7 @@ impl JobFiles {
         path: &JobPath,
         effects: &VisibleEffects,
     ) -> Result<Node, ViewError> {
-        let reads = self.reads.get(index.get()).map(Vec::as_slice).present("the inputs of a task");
+        let reads = self.reads_of(index);
         if let Some(node) = self.view_for(reads, effects).at(path.as_str()) {
             return Ok(node.clone());
         }

@@ -20,7 +20,7 @@ pub const ANY_IMAGE: &str = "docker://";
 ///
 /// - `hwgroup`: any of the requested groups, `a|b`;
 /// - `threads`: at least the requested number;
-/// - `container-image`: the name of an image of a registry is met by [`ANY_IMAGE`];
+/// - `container-image`: the name of an image of a registry is met by that name and by [`ANY_IMAGE`];
 /// - any other property, including `env`: one of the offered values equals the requested one; `Pool`, `OSFamily`, `Arch`
 ///   and `ISA` without regard to case.
 ///
@@ -54,7 +54,7 @@ pub fn value_matches<'a>(name: &str, asked: &str, mut offered: impl Iterator<Ite
             let most = offered.filter_map(number).max();
             number(asked).zip(most).is_some_and(|(asked, most)| most >= asked)
         }
-        IMAGE_PROPERTY if names_image(asked) => offered.any(|value| value == ANY_IMAGE),
+        IMAGE_PROPERTY if names_image(asked) => offered.any(|value| value == ANY_IMAGE || value == asked),
         _ if CASELESS.contains(&name) => offered.any(|value| value.eq_ignore_ascii_case(asked)),
         _ => offered.any(|value| value == asked),
     }
@@ -88,6 +88,10 @@ mod tests {
         let met =
             |asked: &str, offered: &[&str]| value_matches("container-image", asked, offered.iter().copied());
         assert!(met("docker://a.b/c:1", &["docker://"]));
+        // A worker may itself run in an image.
+        assert!(
+            met("docker://a.b/c:1", &["docker://a.b/c:1"]) && !met("docker://a.b/c:1", &["docker://a.b/c"])
+        );
         assert!(!met("docker://a.b/c:1", &[]) && !met("docker://A", &["docker://"]));
         assert!(
             met("debian-12", &["debian-12", "docker://"]) && !met("debian-11", &["debian-12", "docker://"])

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use futures::future::{LocalBoxFuture, join_all};
 use futures::stream::{FuturesUnordered, StreamExt as _};
+use invariant::impossible;
 use shim::{Cause, Limit, Over, Probe, wait_until};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until};
@@ -26,8 +27,9 @@ const CHECK_TIMEOUT: Duration = Duration::from_secs(10);
 #[derive(Debug, Clone)]
 pub struct Service {
     pub name: String,
+    /// Its slot, whose network is replaced by that of the service.
     pub slot: SlotConfig,
-    /// The network that it shares with the command that it serves; the same as that of its slot.
+    /// The network that it shares with the command that it serves.
     pub network: SharedNetwork,
     pub run: Run,
     /// Names of the services that must be ready before it starts. A name that is unknown counts as ready.
@@ -226,7 +228,7 @@ async fn serve(
         return ServiceEnd { name, ended: None, fault: None };
     }
     let run = async {
-        let mut slot = Slot::start(service.slot.clone()).await?;
+        let mut slot = service.start_slot(service.slot.name.clone()).await?;
         let ended = attend(&service, &mut slot, &ready, &mut stop).await;
         slot.stop().await?;
         ended
@@ -333,18 +335,19 @@ async fn until(deadline: Option<Instant>) {
 impl Service {
     /// Returns when it is ready. The inner error is why that cannot be found out.
     async fn becomes_ready(&self, check: Option<&mut Slot>) -> Result<Result<(), String>, SandboxError> {
-        match &self.ready {
-            Readiness::Started => Ok(Ok(())),
-            Readiness::Answers(probe) => {
+        match (&self.ready, check) {
+            (Readiness::Started, _) => Ok(Ok(())),
+            (Readiness::Answers(probe), _) => {
                 let pid = self.network.pid()?;
                 let answered = wait_until(&self.slot.program, pid, probe).await;
                 answered.map_err(|source| SandboxError::file("executing", &self.slot.program, source))?;
                 Ok(Ok(()))
             }
-            Readiness::Command(argv) => match check {
-                Some(slot) => self.check_succeeds(slot, argv).await,
-                None => Ok(Ok(())),
-            },
+            (Readiness::Command(argv), Some(slot)) => self.check_succeeds(slot, argv).await,
+            (Readiness::Command(_), None) => {
+                impossible!("the check of the service {} has no slot", self.name);
+                Ok(Err("it has no sandbox".to_owned()))
+            }
         }
     }
 
@@ -353,8 +356,12 @@ impl Service {
         if !matches!(self.ready, Readiness::Command(_)) {
             return Ok(None);
         }
-        let config = SlotConfig { name: format!("{}-CHECK", self.slot.name), ..self.slot.clone() };
-        Slot::start(config).await.map(Some)
+        self.start_slot(format!("{}-CHECK", self.slot.name)).await.map(Some)
+    }
+
+    async fn start_slot(&self, name: String) -> Result<Slot, SandboxError> {
+        let network = Some(self.network.clone());
+        Slot::start(SlotConfig { name, network, ..self.slot.clone() }).await
     }
 
     /// Returns when this command has exited with code 0. The inner error is why it cannot run.

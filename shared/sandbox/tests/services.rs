@@ -56,7 +56,7 @@ impl Together {
         let of_service = |stream: &str| self.place.path(&format!("{name}-{stream}"));
         Service {
             name: name.to_owned(),
-            slot: SlotConfig { work, network: Some(self.network.clone()), ..config },
+            slot: SlotConfig { work, ..config },
             network: self.network.clone(),
             run: Run {
                 root,

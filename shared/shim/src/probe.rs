@@ -1,6 +1,6 @@
 //! Waits until a server on the loopback interface of a private network answers.
 
-use std::io::{self, Read as _, Write as _};
+use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::Path;
 use std::process::Stdio;
@@ -18,8 +18,8 @@ const PAUSE: Duration = Duration::from_millis(10);
 /// Time limits of one attempt: to connect, and for each part of an answer.
 const CONNECT: Duration = Duration::from_secs(1);
 const ANSWER: Duration = Duration::from_secs(5);
-/// Maximum bytes of an answer that are read: its first line says enough.
-const ANSWER_BYTES: usize = 64;
+/// Maximum bytes of the first line of an answer that are read: its beginning says enough.
+const LINE_BYTES: usize = 64;
 
 impl Probe {
     fn is_answered(&self) -> io::Result<bool> {
@@ -31,9 +31,10 @@ impl Probe {
                 stream.set_write_timeout(Some(ANSWER))?;
                 let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
                 stream.write_all(request.as_bytes())?;
-                let mut answer = Vec::with_capacity(ANSWER_BYTES);
-                stream.take(ANSWER_BYTES as u64).read_to_end(&mut answer)?;
-                Ok(is_success(&answer))
+                // Not the whole answer: the server may keep the connection open.
+                let mut line = Vec::with_capacity(LINE_BYTES);
+                BufReader::new(stream).take(LINE_BYTES as u64).read_until(b'\n', &mut line)?;
+                Ok(is_success(&line))
             }
         }
     }
@@ -83,6 +84,24 @@ pub async fn wait_until(program: &Path, shim: u32, probe: &Probe) -> io::Result<
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_short_answer_on_a_connection_that_stays_open_is_read_at_once() {
+        let server = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let port = server.local_addr().unwrap().port();
+        let (keep, end) = std::sync::mpsc::channel::<()>();
+        let serving = std::thread::spawn(move || {
+            let (mut stream, _) = server.accept().unwrap();
+            stream.write_all(b"HTTP/1.1 204 X\r\n").unwrap();
+            // Held until the answer was read.
+            let _ = end.recv();
+        });
+        let begun = std::time::Instant::now();
+        assert!(Probe::Http { port, path: "/".to_owned() }.is_answered().unwrap());
+        assert!(begun.elapsed() < ANSWER);
+        drop(keep);
+        serving.join().unwrap();
+    }
 
     #[test]
     fn an_answer_is_a_success_by_its_status() {

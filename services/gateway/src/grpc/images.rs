@@ -1,12 +1,7 @@
-//! Finds out which image a name means, so that an action runs in the same image on every executor.
+//! Puts the digests of images into an action in place of names, so that it runs in the same image on every executor.
 
-use std::{collections::HashMap, sync::Arc};
-
-use ::images::{ImageError, Registries};
-use cas::Cas;
-use download::{DownloadError, Downloader};
+use ::images::ImageError;
 use model::{BlobDigest, Group, ImageReference, PinnedImage, ServiceRequest};
-use parking_lot::Mutex;
 use policy::actions::{
     InvalidNeed, asked_image, asked_services, with_environments, with_image, with_services,
 };
@@ -15,70 +10,9 @@ use reapi::{
     execution::{Action, Platform, platform::Property},
     status,
 };
-use tokio::{sync::Mutex as AsyncMutex, time::Instant};
 use tonic::{Code, Status};
-use tracing::warn;
 
-use super::{Core, RETRY, config::GrpcConfig, faults};
-
-/// Maximum number of names that are remembered.
-const KNOWN_MAX: usize = 10_000;
-
-/// The images that names mean, looked up in their registries. Cheap to clone.
-#[derive(Clone)]
-pub(crate) struct ImageNames {
-    cas: Cas,
-    registries: Registries,
-    tag_ttl: std::time::Duration,
-    known: Arc<Mutex<HashMap<ImageReference, Arc<Name>>>>,
-}
-
-/// One name. Calls that ask for it at the same time wait for one look-up.
-type Name = AsyncMutex<Option<(PinnedImage, Instant)>>;
-
-impl std::fmt::Debug for ImageNames {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("ImageNames").field("registries", &self.registries).finish_non_exhaustive()
-    }
-}
-
-impl ImageNames {
-    pub(crate) fn new(cas: Cas, config: &GrpcConfig) -> Result<Self, DownloadError> {
-        let downloader = Downloader::new(config.fetch_reach.clone())?;
-        let registries = Registries::new(config.images.clone(), downloader);
-        Ok(Self { cas, registries, tag_ttl: config.images.tag_ttl, known: Arc::default() })
-    }
-
-    /// The image that a name means now. A registry that does not answer does not change what a known name means.
-    async fn pin(&self, image: &ImageReference) -> Result<PinnedImage, ImageError> {
-        self.registries.check_allowed(image)?;
-        let name = {
-            let mut known = self.known.lock();
-            if known.len() >= KNOWN_MAX {
-                known.clear();
-            }
-            Arc::clone(known.entry(image.clone()).or_default())
-        };
-        let mut known = name.lock().await;
-        if let Some((pinned, at)) = &*known
-            && (image.digest().is_some() || at.elapsed() < self.tag_ttl)
-        {
-            return Ok(pinned.clone());
-        }
-        let pinned = match self.registries.pin(image, &self.cas).await {
-            Ok(pinned) => pinned,
-            Err(error) => match &*known {
-                Some((pinned, _)) if !error.is_final() => {
-                    warn!(%image, error = telemetry::error_chain(&error), "using what the tag meant before");
-                    return Ok(pinned.clone());
-                }
-                Some(_) | None => return Err(error),
-            },
-        };
-        *known = Some((pinned.clone(), Instant::now()));
-        Ok(pinned)
-    }
-}
+use super::{Core, RETRY, faults};
 
 /// An action with its image, if it asks for one.
 pub(crate) struct WithImage {

@@ -7,7 +7,7 @@ use model::{
 };
 use policy::{
     Admitted, InstanceRefusal,
-    actions::{AskedFor, KeyedAction, action_keys, asked_services, limits, read_needs},
+    actions::{AskedFor, InvalidNeed, KeyedAction, action_keys, asked_services, limits, read_needs},
     requirements::POOL_PROPERTY,
 };
 use reapi::{
@@ -190,14 +190,12 @@ fn read_asked(
     platform: &[(String, String)],
     environment: &[(String, String)],
 ) -> Result<AskedFor, Status> {
-    let asked = read_needs(platform, environment).map_err(|invalid| {
+    let invalid = |invalid: InvalidNeed| {
         refused("invalid");
         Status::invalid_argument(invalid.to_string())
-    })?;
-    let services = asked_services(platform).map_err(|invalid| {
-        refused("invalid");
-        Status::invalid_argument(invalid.to_string())
-    })?;
+    };
+    let asked = read_needs(platform, environment).map_err(invalid)?;
+    let services = asked_services(platform).map_err(invalid)?;
     let too_high = |message: String| {
         refused("limits");
         Status::failed_precondition(message)

@@ -56,7 +56,7 @@ async fn said(remote: &Remote, image: &str, script: &str) -> String {
 }
 
 /// The status of a refused request, or of an execution that failed.
-fn refusal(result: Result<ExecuteResponse, RemoteError>) -> (Code, String) {
+pub(crate) fn refusal(result: Result<ExecuteResponse, RemoteError>) -> (Code, String) {
     match result {
         Ok(response) => {
             let status = response.status.expect("a status");

@@ -14,6 +14,8 @@ use crate::{
 
 /// Test cases for each operation, of all kinds and with known ids.
 const CASES: [&str; 2] = ["40", "5"];
+/// Time limit of one run of the fuzzer.
+const FUZZING: Duration = Duration::from_secs(300);
 /// It would refuse what the document cannot express: cursors, parameters that exclude each other, and checks of whole
 /// builds. There is no authentication.
 const UNFIT: &str = "positive_data_acceptance,ignored_auth";
@@ -38,9 +40,6 @@ async fn fuzz(farm: &Farm, config: Option<&str>, cases: &str, args: &[&str]) -> 
     assert!(output.status.success(), "{}\n{}", text(&output.stdout), text(&output.stderr));
     text(&output.stdout)
 }
-
-/// Time limit of one run of the fuzzer.
-const FUZZING: Duration = Duration::from_secs(300);
 
 /// Values of parameters that name what the farm has.
 fn known(key: &BuildKey, rest: &[(&str, &str, &str)]) -> String {

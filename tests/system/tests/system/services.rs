@@ -12,7 +12,10 @@ use tonic::Code;
 use crate::{
     acting::{self, ACTING, SHA256, processes_with},
     check::until,
-    images::registry::{Registry, files, programs},
+    images::{
+        refusal,
+        registry::{Registry, files, programs},
+    },
     jobs,
 };
 
@@ -51,17 +54,6 @@ async fn run(remote: &Remote, services: &Value, argv: &[&str]) -> Result<Execute
     ended.expect("the execution ends").map(|executed| executed.response)
 }
 
-fn refusal(result: Result<ExecuteResponse, RemoteError>) -> (Code, String) {
-    match result {
-        Ok(response) => {
-            let status = response.status.expect("a status");
-            (Code::from_i32(status.code), status.message)
-        }
-        Err(RemoteError::Refused { status, .. }) => (status.code(), status.message().to_owned()),
-        Err(other) => panic!("{other:?}"),
-    }
-}
-
 async fn log(remote: &Remote, response: &ExecuteResponse, name: &str) -> Option<String> {
     let digest = response.server_logs.get(name)?.digest.as_ref()?;
     let digest = reapi::digest::from_proto(digest, SHA256).unwrap();
@@ -98,7 +90,7 @@ async fn any_name_is_as_good_as_another_and_limits_are_those_of_one_service() {
             {"name": format!("{name}-check"), "command": ["/bin/sleep", "100"]},
         ]);
         // The time that the command uses is not that of the service.
-        let busy = ["/bin/sh", "-c", "i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done; echo done"];
+        let busy = ["/bin/sh", "-c", "i=0; while [ $i -lt 1000000 ]; do i=$((i+1)); done; echo done"];
         let response = run(&remote, &services, &busy).await.unwrap();
         assert_eq!(acting::stdout(&remote, &response).await, "done\n", "{name}");
     }
