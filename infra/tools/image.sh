@@ -1,14 +1,12 @@
 #!/usr/bin/env bash
 # usage: image.sh
-# Makes the images of tests/e2e as OCI layouts in .tools/images, by Debian's mmdebstrap and umoci: gcc-11, Debian 12 with the
-# compiler that Bazel's actions use, and postgres-15, a service of tests. Also installs docker-registry and skopeo, which serve
-# them. Takes some minutes, once.
+# Makes the image gcc-11 of tests/e2e as an OCI layout in .tools/images: Debian 12 with the compiler that Bazel's actions use. Also
+# installs docker-registry and skopeo, which serve it, and what workers make environments with. Takes some minutes, once.
 set -euo pipefail
 
 SUITE=bookworm
 COMPILER=11 # not the compiler of Debian 12, which the machine may have
-POSTGRES=15
-PACKAGES=(mmdebstrap umoci skopeo docker-registry)
+PACKAGES=(mmdebstrap bubblewrap umoci skopeo docker-registry)
 
 tools=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)/.tools
 
@@ -54,4 +52,3 @@ make_image() {
 
 links="for tool in gcc g++ cpp; do ln -sf \$tool-$COMPILER \"\$1/usr/bin/\$tool\"; done; ln -sf gcc-$COMPILER \"\$1/usr/bin/cc\""
 make_image "gcc-$COMPILER" /usr/local/bin:/usr/bin:/bin "gcc-$COMPILER,g++-$COMPILER,libc6-dev,binutils,bash" --customize-hook="$links"
-make_image "postgres-$POSTGRES" "/usr/lib/postgresql/$POSTGRES/bin:/usr/bin:/bin" "postgresql-$POSTGRES"

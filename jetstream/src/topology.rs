@@ -77,6 +77,7 @@ impl Topology {
             decisions(settings),
             models(settings),
             scale(settings),
+            environments(settings),
             shared_settings(settings),
         ];
         Self { streams, consumers }
@@ -277,6 +278,19 @@ fn scale(settings: &TopologySettings) -> Config {
             headers_only: false,
         }),
         ..bucket_base(stream::SCALE, what, settings)
+    }
+}
+
+fn environments(settings: &TopologySettings) -> Config {
+    let what = "Environments: names of images, with their versions";
+    Config {
+        // What builds them and what fetches their images ahead subscribes here.
+        republish: Some(Republish {
+            source: "$KV.FOREBAY_ENVIRONMENTS.>".to_owned(),
+            destination: "forebay.environment.live.>".to_owned(),
+            headers_only: false,
+        }),
+        ..bucket_base(stream::ENVIRONMENTS, what, settings)
     }
 }
 

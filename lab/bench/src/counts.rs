@@ -22,7 +22,7 @@ const PART_MAX: usize = 20;
 /// Number of parts of a subject that name a kind of message.
 const PARTS_MAX: usize = 5;
 const SCRIPTS: [&str; 3] = ["eval", "evalsha", "fcall"];
-const STREAMS: [&str; 11] = [
+const STREAMS: [&str; 12] = [
     stream::REQUESTS,
     stream::EVENTS,
     stream::REJECTED,
@@ -33,6 +33,7 @@ const STREAMS: [&str; 11] = [
     stream::QUOTA,
     stream::MODELS,
     stream::SCALE,
+    stream::ENVIRONMENTS,
     stream::SETTINGS,
 ];
 

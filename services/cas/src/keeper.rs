@@ -15,8 +15,8 @@ use bus::{
 };
 use cas::{Cas, CasError, Evictor};
 use model::{
-    BlobDigest, BuildRecord, BuildRequest, Digest, JobSource, LifecycleEvent, ModelNotice, RecordHead,
-    Sequence,
+    BlobDigest, BuildRecord, BuildRequest, Digest, Environment, JobSource, LifecycleEvent, ModelNotice,
+    RecordHead, Sequence,
 };
 use policy::{StreamPosition, Unread, unread};
 use service::Context;
@@ -85,6 +85,8 @@ pub(crate) struct Keeper {
     events_read: Option<StreamPosition>,
     /// The folders that are kept, and until when, so that a folder is listed once a day.
     trees: HashMap<BlobDigest, SystemTime>,
+    /// The blobs of environments that are kept, and until when: each is kept again once a day.
+    environments: HashMap<BlobDigest, SystemTime>,
     /// When folders whose time has passed were last removed from these.
     cleaned: SystemTime,
     /// The retention, if the last read succeeded.
@@ -103,7 +105,7 @@ enum KeepError {
 impl Keeper {
     pub(crate) fn new(context: Context, cas: Cas, place: Place) -> Self {
         let retention = cas.config().retention;
-        let (trees, cleaned) = (HashMap::new(), SystemTime::UNIX_EPOCH);
+        let (trees, environments, cleaned) = (HashMap::new(), HashMap::new(), SystemTime::UNIX_EPOCH);
         let current = watch::Sender::new(None);
         let (records_read, requests_read, events_read) = (None, None, None);
         Self {
@@ -117,6 +119,7 @@ impl Keeper {
             requests_read,
             events_read,
             trees,
+            environments,
             cleaned,
             current,
         }
@@ -165,6 +168,7 @@ impl Keeper {
     async fn read(&mut self) -> Result<(), KeepError> {
         self.read_retention().await?;
         self.keep_model().await?;
+        self.keep_environments().await?;
         // The record of a request that an enqueuer reads meanwhile is read after it.
         self.read_requests().await?;
         self.read_build_events().await?;
@@ -185,7 +189,23 @@ impl Keeper {
             // What was read is kept until another day.
             (self.records_read, self.requests_read, self.events_read) = (None, None, None);
             self.trees.clear();
+            self.environments.clear();
             self.retention = retention;
+        }
+        Ok(())
+    }
+
+    /// Keeps the images of environments, for as long as these exist.
+    async fn keep_environments(&mut self) -> Result<(), KeepError> {
+        let until = self.now() + self.retention;
+        let all = self.context.bus.buckets().all::<Environment>().await?;
+        let named = all.values().flat_map(Environment::blobs);
+        let named: BTreeMap<_, _> = named
+            .filter(|blob| self.environments.get(blob).is_none_or(|kept| *kept + DAY < until))
+            .map(|blob| (blob, until))
+            .collect();
+        if self.keep(NamedBy::Environments, named.clone()).await? == 0 {
+            self.environments.extend(named);
         }
         Ok(())
     }
@@ -416,6 +436,7 @@ enum NamedBy {
     Requests,
     Records,
     BuildEvents,
+    Environments,
 }
 
 impl NamedBy {
@@ -425,6 +446,7 @@ impl NamedBy {
         match self {
             // A client can publish a request that names any blob.
             Self::Requests => debug!(count, some, "requests name blobs that the store does not have"),
+            Self::Environments => debug!(count, some, "environments name blobs that the store does not have"),
             Self::BuildEvents => warn!(count, some, "build events are in blobs that the store does not have"),
             Self::Records => warn!(count, some, "records of builds name blobs that the store does not have"),
         }

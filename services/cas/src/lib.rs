@@ -1,16 +1,18 @@
-//! `cas`: keeps the store within its bounds, keeps the blobs that records of builds name, and serves the store as a
+//! `cas`: keeps the store within its bounds, keeps the blobs that records and environments name, makes environments, and serves the store as a
 //! cache that executes nothing.
 //!
-//! in: bytes written to the store, lifecycle events, waiting requests · out: whether the store is full · decides with
-//! `policy::unread` · state: the folder
+//! in: bytes written to the store, lifecycle events, waiting requests, environments · out: whether the store is full, builds of
+//! environments and their results · decides with `policy::{unread, environments}` · state: the folder
 
 mod earlier_store;
+mod environments;
 mod keeper;
 
 use std::time::Duration;
 
 use cas::Cas;
 use cas_grpc::{BlobApi, Limits, routes, serve};
+use client::Client;
 use listener::{ClientListener, Protocol};
 use policy::InstanceRules;
 use service::{Context, Ready, Running, ServiceError, StartError, report_disk};
@@ -50,6 +52,7 @@ async fn serve_all(context: Context, settings: CasSettings) -> Result<(), Servic
     if cas.has_objects() {
         tasks.spawn(bound_objects(context.clone(), cas.clone()));
     }
+    tasks.spawn(make_environments(context.clone(), cas.clone()));
     tasks.spawn(bound_folder(context.clone(), cas));
     context.ready(Ready { grpc: Some(grpc), ..Ready::default() }).await?;
     while let Some(ended) = tasks.join_next().await {
@@ -75,6 +78,13 @@ async fn bound_folder(context: Context, cas: Cas) -> Result<(), ServiceError> {
         ended = store_bounds::run(&context, &cas, &evictor) => ended,
         ended = keeping => ended,
     }
+}
+
+/// Makes the images of environments that are approved.
+async fn make_environments(context: Context, cas: Cas) -> Result<(), ServiceError> {
+    let making = environments::make(Client::new(context.bus.clone()), cas);
+    context.stop.run_until_cancelled(making).await;
+    Ok(())
 }
 
 /// Keeps in the object store what records name, and deletes the rest in time.

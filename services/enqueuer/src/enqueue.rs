@@ -7,7 +7,12 @@ use model::{
     Accepted, BlobDigest, Build, BuildRecord, Context, ErrorCode, EstimateError, ExecutorType, Phase,
     RequestLimits, Sequence,
 };
-use policy::NoWorker;
+use policy::{
+    NoWorker,
+    actions::{ENVIRONMENT_PROPERTY, IMAGE_PROPERTY},
+    environments::NoEnvironment,
+};
+use service::{EnvironmentError, Environments};
 use telemetry::metrics::{Counter, Label, count};
 
 use crate::{
@@ -54,6 +59,9 @@ pub(crate) enum NotEnqueued {
     /// No worker can ever run it.
     #[error(transparent)]
     NoWorker(NoWorker),
+    /// The environment that it requires has no image.
+    #[error("requirements: {0}")]
+    Environment(NoEnvironment),
     /// Its job can never run.
     #[error(transparent)]
     Job(BadJob),
@@ -74,6 +82,7 @@ impl NotEnqueued {
             | Self::NoQuota(_)
             | Self::NoFolder(_)
             | Self::NoWorker(_)
+            | Self::Environment(_)
             | Self::Job(_) => ErrorCode::InvalidRequest,
             Self::Store(_) | Self::JobNotNow(_) | Self::Bus(_) => ErrorCode::Unavailable,
         }
@@ -92,13 +101,19 @@ pub(crate) struct Intake {
     store: Store,
     estimator: Estimator,
     jobs: Jobs,
+    environments: Environments,
     workers: KnownWorkers,
 }
 
 impl Intake {
-    pub(crate) fn new(bus: Bus, store: Store, estimator: Estimator, jobs: Jobs) -> Self {
+    pub(crate) fn new(
+        bus: Bus,
+        store: Store,
+        estimator: Estimator,
+        (jobs, environments): (Jobs, Environments),
+    ) -> Self {
         let workers = KnownWorkers::new(bus.clone());
-        Self { bus, store, estimator, jobs, workers }
+        Self { bus, store, estimator, jobs, environments, workers }
     }
 
     /// Limits that requests are checked against.
@@ -126,6 +141,9 @@ impl Intake {
         }
         if let Err(why) = self.check_folder(&accepted.build.context).await {
             return self.find(&accepted.build).await?.ok_or(why);
+        }
+        if let Err(why) = self.name_image(&mut accepted.build).await {
+            return self.find(&accepted.build).await?.ok_or_else(|| why.into());
         }
         if let Err(why) = self.workers.check(&accepted.build.requirements).await {
             // The build may have been accepted before a worker of another kind became known.
@@ -156,6 +174,18 @@ impl Intake {
         }
     }
 
+    /// Puts the image of the environment that a build requires in place of its name. The tasks of a job ask for their own.
+    async fn name_image(&self, build: &mut Build) -> Result<(), EnvironmentError> {
+        let required = &build.requirements.0;
+        let asked = required.get(ENVIRONMENT_PROPERTY).filter(|_| !required.contains_key(IMAGE_PROPERTY));
+        let Some(asked) = asked.filter(|_| build.job.is_none()) else { return Ok(()) };
+        if let Some(image) = self.environments.image(&build.group, asked).await? {
+            build.requirements.0.remove(ENVIRONMENT_PROPERTY);
+            build.requirements.0.insert(IMAGE_PROPERTY.to_owned(), image.to_string());
+        }
+        Ok(())
+    }
+
     /// Checks that the store has the folder of the build. What is in it is looked up where the build runs.
     async fn check_folder(&self, context: &Context) -> Result<(), NotEnqueued> {
         let Context::Tree { digest, .. } = context else { return Ok(()) };
@@ -184,6 +214,15 @@ fn record_metrics(build: &Build, size: usize) {
 fn same(build: &Build, (sequence, record): (Sequence, BuildRecord)) -> Option<Enqueued> {
     let is_same = record.build.request_digest == build.request_digest;
     is_same.then(|| Enqueued { sequence: first_position(sequence, &record), duplicate: true })
+}
+
+impl From<EnvironmentError> for NotEnqueued {
+    fn from(why: EnvironmentError) -> Self {
+        match why {
+            EnvironmentError::None(none) => Self::Environment(none),
+            EnvironmentError::Bus(error) => Self::Bus(error),
+        }
+    }
 }
 
 impl From<Unmet> for NotEnqueued {

@@ -9,8 +9,9 @@ use invariant::impossible;
 use model::{
     BuildJob, Digest, DigestFunction, Graph, Group, InvalidJob, Job, JobLimits, JobSource, StoredJob,
 };
-use policy::graph::{Unreachable, reachable};
-use settings::ImageSettings;
+use policy::environments::NoEnvironment;
+use policy::graph::{Unreachable, asked_environments, reachable};
+use service::{EnvironmentError, Environments};
 use tokio::sync::{Semaphore, SemaphorePermit};
 
 use crate::store::{Store, StoreError};
@@ -23,7 +24,7 @@ struct Inner {
     bus: Bus,
     store: Store,
     limits: JobLimits,
-    images: ImageSettings,
+    environments: Environments,
     /// One permit for each KiB of JSON of jobs in progress: a parsed job takes about ten times as much memory.
     memory: Semaphore,
 }
@@ -39,6 +40,9 @@ pub(crate) enum BadJob {
     /// No pool can ever run it.
     #[error("{0}")]
     Unreachable(Unreachable),
+    /// A task asks for an environment that has no image.
+    #[error("job: {0}")]
+    Environment(NoEnvironment),
     /// The stored content is not a job.
     #[error("job: invalid JSON in the store: {0}")]
     Unreadable(serde_json::Error),
@@ -77,13 +81,19 @@ pub(crate) enum NotAccepted {
 }
 
 impl Jobs {
-    pub(crate) fn new(bus: Bus, store: Store, (limits, images): (JobLimits, ImageSettings)) -> Self {
-        Self(Arc::new(Inner { bus, store, limits, images, memory: Semaphore::new(JSON_KIB_MAX as usize) }))
+    pub(crate) fn new(bus: Bus, store: Store, (limits, environments): (JobLimits, Environments)) -> Self {
+        Self(Arc::new(Inner {
+            bus,
+            store,
+            limits,
+            environments,
+            memory: Semaphore::new(JSON_KIB_MAX as usize),
+        }))
     }
 
     /// Reads a job of a group and returns it in the form of a build's job: checked, able to run on this farm, and stored.
     pub(crate) async fn accept(&self, source: JobSource, group: &Group) -> Result<BuildJob, NotAccepted> {
-        let Inner { bus, store, limits, images, .. } = self.0.as_ref();
+        let Inner { bus, store, limits, environments, .. } = self.0.as_ref();
         let limits = *limits;
         let (content, stored, _memory) = match source {
             JobSource::Inline(job) => {
@@ -109,8 +119,9 @@ impl Jobs {
         });
         let graph = checked.await.map_err(NotNow::Stopped)??;
         let (offers, _) = service::offers(bus).await.map_err(NotNow::Bus)?;
-        let environment = |name: &str| images.environment(group, name).cloned();
-        reachable(&graph, &offers, &environment).map_err(|error| match error {
+        let images = environments.images(group, asked_environments(&graph)).await;
+        let images = images.map_err(NotAccepted::of_environment)?;
+        reachable(&graph, &offers, &|name: &str| images.get(name).cloned()).map_err(|error| match error {
             Unreachable::NothingRegistered { .. } => NotAccepted::NotNow(NotNow::NoPool(error)),
             Unreachable::Refused { .. } => NotAccepted::Bad(BadJob::Unreachable(error)),
         })?;
@@ -131,6 +142,13 @@ impl Jobs {
 }
 
 impl NotAccepted {
+    fn of_environment(error: EnvironmentError) -> Self {
+        match error {
+            EnvironmentError::None(none) => Self::Bad(BadJob::Environment(none)),
+            EnvironmentError::Bus(error) => Self::NotNow(NotNow::Bus(error)),
+        }
+    }
+
     /// A missing blob will not appear later; a failed read may succeed later.
     fn of_store(error: StoreError) -> Self {
         match error {

@@ -23,7 +23,7 @@ mod version_file;
 mod why;
 
 use model::Priority;
-use service::{Context, Ready, Running, ServiceError, follow_governance};
+use service::{Context, Environments, Ready, Running, ServiceError, follow_governance};
 use settings::EnqueuerSettings;
 use telemetry::metrics::{Counter, Label, expect};
 use tokio::{sync::watch, task::JoinSet};
@@ -52,9 +52,10 @@ async fn serve_all(context: Context, settings: EnqueuerSettings) -> Result<(), S
     tasks.spawn(models::follow(context.clone(), cas.clone(), models));
     tasks.spawn(expected::follow(context.clone(), expected));
     let store = store::Store::new(cas);
-    let of_jobs = (settings.job_limits, settings.images.clone());
+    let environments = Environments::new(context.bus.clone(), settings.images.clone());
+    let of_jobs = (settings.job_limits, environments.clone());
     let jobs = jobs::Jobs::new(context.bus.clone(), store.clone(), of_jobs);
-    let intake = enqueue::Intake::new(context.bus.clone(), store, estimator, jobs);
+    let intake = enqueue::Intake::new(context.bus.clone(), store, estimator, (jobs, environments));
     for priority in Priority::ALL {
         tasks.spawn(requests::serve(context.clone(), intake.clone(), priority));
     }

@@ -1,18 +1,25 @@
 //! The images that actions run in.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, HashSet},
+    sync::Arc,
+    time::Duration,
+};
 
+use bus::{Bus, EnvironmentChanged};
 use cas::Cas;
 use images::{Image, ImageError, Images, PullProgress};
-use model::{Execution, ImageReference};
+use model::{Environment, Execution, ImageReference};
 use service::{Context, ServiceError};
 use settings::ExecutorSettings;
 use telemetry::metrics::{Histogram, observe};
 use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use crate::{outcome::Fault, shared::Shared};
+
+/// Time after which environments are looked at again if none changed.
+const LOOK_AGAIN: Duration = Duration::from_secs(300);
 
 /// Opens the images of this machine; `None` if the settings allow none.
 pub(crate) async fn open(
@@ -27,30 +34,50 @@ pub(crate) async fn open(
     let images = images.map_err(|error| ServiceError::failed("preparing the folder of images", error))?;
     info!(overlays = images.overlays(), "actions may run in images");
     if prefetch {
-        tokio::spawn(fetch_ahead(images.clone(), environments, context.stop.clone()));
+        let ahead = fetch_ahead(context.bus.clone(), images.clone(), environments);
+        let stop = context.stop.clone();
+        tokio::spawn(async move { stop.run_until_cancelled(ahead).await });
     }
     images.maintain_until(context.stop.clone().cancelled_owned());
     Ok(Some(images))
 }
 
-/// Fetches the images of environments before actions ask for them.
-async fn fetch_ahead(
-    images: Images,
-    environments: BTreeMap<String, ImageReference>,
-    stop: CancellationToken,
-) {
-    for (name, image) in environments {
-        let fetch = async { images.get(&images.pin(&image).await?, &PullProgress::default()).await };
-        let fetched = tokio::select! {
-            () = stop.cancelled() => return,
-            fetched = fetch => fetched,
-        };
-        match fetched {
-            Ok(_) => info!(name, %image, "fetched the image of an environment"),
-            Err(error) => {
-                let error = telemetry::error_chain(&error);
-                warn!(name, %image, error, "cannot fetch the image of an environment");
+/// Fetches the images of environments before actions ask for them: those of the settings, and what the newest versions of those of the
+/// farm are from now on.
+async fn fetch_ahead(bus: Bus, images: Images, of_settings: BTreeMap<String, ImageReference>) {
+    for (name, image) in &of_settings {
+        fetch(&images, name, image).await;
+    }
+    let mut fetched = HashSet::new();
+    loop {
+        // First, so that no change is missed.
+        let changes = bus.buckets().changes::<EnvironmentChanged>().await;
+        let environments = bus.buckets().all::<Environment>().await.unwrap_or_default();
+        for environment in environments.values() {
+            if let Some((_, image)) = environment.current()
+                && fetched.insert(image.clone())
+            {
+                fetch(&images, &environment.name.to_string(), image).await;
             }
+        }
+        let next = async {
+            match changes {
+                Ok(mut changes) => drop(changes.next().await),
+                Err(_) => std::future::pending().await,
+            }
+        };
+        // A change may be lost with the connection.
+        let _ = tokio::time::timeout(LOOK_AGAIN, next).await;
+    }
+}
+
+async fn fetch(images: &Images, name: &str, image: &ImageReference) {
+    let fetching = async { images.get(&images.pin(image).await?, &PullProgress::default()).await };
+    match fetching.await {
+        Ok(_) => info!(name, %image, "fetched the image of an environment"),
+        Err(error) => {
+            let error = telemetry::error_chain(&error);
+            warn!(name, %image, error, "cannot fetch the image of an environment");
         }
     }
 }
@@ -98,7 +125,7 @@ fn fault(image: &ImageReference, error: &ImageError) -> Fault {
     let message = format!("the image {image} cannot be used: {}", telemetry::error_chain(error));
     match error {
         ImageError::Denied { .. } | ImageError::NotAllowed { .. } => Fault::denied(message),
-        ImageError::Invalid(_) | ImageError::NotFound(_) => Fault::precondition(message),
+        ImageError::Invalid(_) | ImageError::NotFound(_) | ImageError::Gone => Fault::precondition(message),
         ImageError::Unavailable { .. } | ImageError::Store(_) | ImageError::File { .. } => {
             Fault::Machine { reason: message }
         }

@@ -5,7 +5,7 @@ use std::{io::IsTerminal as _, process::ExitCode};
 use clap::{CommandFactory as _, Parser, Subcommand};
 
 use crate::{
-    bench, cancel, cas, completions, conform, doctor, drain, exec, executors, failure::Failure, get,
+    bench, cancel, cas, completions, conform, doctor, drain, env, exec, executors, failure::Failure, get,
     globals::Globals, logs, ls, policy_line, pools, quota, report, schema, serve, settings_list, sim, submit,
     submit_args, top, topology, up, watch, why, workers,
 };
@@ -72,6 +72,8 @@ enum Command {
     Pools,
     /// Drain a worker or executor: finish running work, accept nothing new
     Drain(drain::DrainArgs),
+    /// Propose, approve, list and remove environments, the images that the farm makes
+    Env(env::EnvArgs),
     /// Show the usage and quotas of groups, and set quotas
     Quota(quota::QuotaArgs),
     /// Query the scheduler's decisions (JSON lines in, JSON lines out)
@@ -108,6 +110,7 @@ impl Command {
             | Self::Get(_)
             | Self::Cancel(_)
             | Self::Why(_)
+            | Self::Env(_)
             | Self::Quota(_)
             | Self::Policy(_)
             | Self::Sim(_)
@@ -202,6 +205,7 @@ async fn dispatch(
         Command::Get(args) => get::run(args, globals, &settings).await,
         Command::Cancel(args) => cancel::run(args, globals, &settings).await,
         Command::Why(args) => why::run(args, globals, &settings).await,
+        Command::Env(args) => env::run(args, globals, &settings).await,
         Command::Quota(args) => quota::run(args, globals, &settings).await,
         Command::Policy(args) => policy_line::run(&args),
         Command::Sim(args) => sim::run(&args, globals, &settings).await,

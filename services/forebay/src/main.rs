@@ -13,6 +13,7 @@ mod context_folder;
 mod doctor;
 mod download;
 mod drain;
+mod env;
 mod exec;
 mod exec_outputs;
 mod executors;

@@ -41,6 +41,7 @@ use bus::Bus;
 use cas::Cas;
 use download::{DownloadError, Downloader};
 use invariant::impossible;
+use service::Environments;
 use tokio_util::sync::CancellationToken;
 
 pub use config::{ConfigError, GrpcConfig};
@@ -70,6 +71,7 @@ pub(crate) struct Core {
     pub(crate) merging: Merging,
     pub(crate) traces: TraceBudget,
     pub(crate) images: ImageNames,
+    pub(crate) environments: Environments,
     /// Cancelled when the gateway must stop.
     pub(crate) stop: CancellationToken,
 }
@@ -89,8 +91,22 @@ impl Core {
         let traces = TraceBudget::new(bus.clone(), config.trace_actions_max, stop.clone());
         let downloader = Downloader::new(config.fetch_reach.clone())?;
         let images = ImageNames::new(cas.clone(), Registries::new(config.images.clone(), downloader));
+        let environments = Environments::new(bus.clone(), config.images.clone());
         let config = Arc::new(config);
-        Ok(Self { bus, cas, config, index, pools, senders, waiters, merging, traces, images, stop })
+        Ok(Self {
+            bus,
+            cas,
+            config,
+            index,
+            pools,
+            senders,
+            waiters,
+            merging,
+            traces,
+            images,
+            environments,
+            stop,
+        })
     }
 
     /// Makes the index available to all calls.

@@ -47,7 +47,7 @@ impl Run<'_> {
 
     /// The sandbox of its command; `None`: it runs without.
     pub(crate) fn sandbox(&self) -> Option<Arc<WorkspaceSandbox>> {
-        self.shared.isolation.of(&self.record.build.requirements, self.image.is_some())
+        self.shared.isolation.of(&self.record.build, self.image.is_some())
     }
 
     /// The ending of a run that cannot write to its console.

@@ -1,11 +1,15 @@
 //! How the builds of this worker are separated from the machine: what it offers, and what a build gets.
 
-use std::{path::Path, sync::Arc};
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
-use model::{BuildRequirements, WorkerProperties};
+use model::{Build, BuildRequirements, Group, WorkerProperties};
+use policy::environments::{BUILDS_ENVIRONMENTS, ENVIRONMENT_TOOLS};
 use sandbox::{Bubblewrap, Network, SandboxError, WorkspaceSandbox};
 use service::ServiceError;
-use settings::{BuildNetwork, BuildSandbox, SandboxKind, SandboxSettings, WorkerSettings};
+use settings::{BuildNetwork, BuildSandbox, EnvironmentBuilds, SandboxKind, SandboxSettings, WorkerSettings};
 use tracing::{info, warn};
 
 use crate::folder::WorkerFolder;
@@ -18,6 +22,8 @@ const NETWORK: &str = "network";
 /// The sandboxes that builds may have here.
 pub(crate) struct Isolation {
     choices: Choices,
+    /// Whether it makes the images of environments.
+    environments: bool,
     /// One for each network; empty if this machine does not support them.
     sandboxes: Vec<(BuildNetwork, Arc<WorkspaceSandbox>)>,
 }
@@ -104,7 +110,11 @@ impl Isolation {
             }
         };
         let sandboxes = if choices.supported { sandboxes.to_vec() } else { Vec::new() };
-        Ok(Self { choices, sandboxes })
+        let environments = settings.environments == EnvironmentBuilds::Allowed;
+        if environments {
+            check_tools()?;
+        }
+        Ok(Self { choices, environments, sandboxes })
     }
 
     /// The properties of the worker by which builds choose, and those of its settings.
@@ -114,7 +124,19 @@ impl Isolation {
         let mut all = own.clone();
         all.0.insert(SANDBOX.to_owned(), kinds);
         all.0.insert(NETWORK.to_owned(), networks);
+        if self.environments {
+            let (name, value) = BUILDS_ENVIRONMENTS;
+            all.0.insert(name.to_owned(), vec![value.to_owned()]);
+        }
         all
+    }
+
+    /// Whether a build makes the image of an environment, as only those of one group may: the right to publish to it is the right
+    /// to run without a sandbox.
+    fn makes_environment(&self, build: &Build) -> bool {
+        let (name, value) = BUILDS_ENVIRONMENTS;
+        let asks = build.requirements.0.get(name).is_some_and(|asked| asked == value);
+        self.environments && asks && build.group == Group::of_environments()
     }
 
     /// Whether this machine supports sandboxes.
@@ -123,14 +145,31 @@ impl Isolation {
     }
 
     /// The sandbox of a build; `None`: it runs without, which no build in an image does.
-    pub(crate) fn of(
-        &self,
-        requirements: &BuildRequirements,
-        has_image: bool,
-    ) -> Option<Arc<WorkspaceSandbox>> {
-        let wanted = self.choices.of(requirements, has_image)?;
+    pub(crate) fn of(&self, build: &Build, has_image: bool) -> Option<Arc<WorkspaceSandbox>> {
+        if self.makes_environment(build) {
+            return None;
+        }
+        let wanted = self.choices.of(&build.requirements, has_image)?;
         self.sandboxes.iter().find(|(network, _)| *network == wanted).map(|(_, sandbox)| Arc::clone(sandbox))
     }
+}
+
+/// Checks that the programs are there that make images.
+fn check_tools() -> Result<(), ServiceError> {
+    // As the build looks for them.
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let folders: Vec<PathBuf> =
+        std::env::split_paths(&path).chain(["/usr/sbin", "/sbin"].map(PathBuf::from)).collect();
+    let is_missing = |tool: &&&str| !folders.iter().any(|folder| folder.join(tool).is_file());
+    let missing: Vec<&str> = ENVIRONMENT_TOOLS.iter().filter(is_missing).copied().collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let missing = missing.join(", ");
+    Err(ServiceError::failed(
+        "preparing to make environments (build_environments)",
+        format!("this machine does not have {missing}: install them, or set build_environments = false"),
+    ))
 }
 
 fn warn_of(error: &SandboxError) {

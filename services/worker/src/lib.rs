@@ -112,8 +112,8 @@ async fn serve_all(context: Context, settings: WorkerSettings) -> Result<(), Ser
     let images =
         if isolation.is_supported() { BuildImages::open(&context, &settings, &cas).await? } else { None };
     let mut properties = isolation.properties(&settings.properties);
-    if let Some(images) = &images {
-        images.offer(&mut properties);
+    if images.is_some() {
+        BuildImages::offer(&mut properties);
     }
     let offered = properties.check();
     offered.map_err(|error| ServiceError::failed("the setting worker_properties", error))?;

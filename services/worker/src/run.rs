@@ -21,7 +21,7 @@ use crate::{
     ending::Ending,
     environment, event_stream, faults,
     finish::{Finish, RunResults},
-    image::{self, AskedImage, NoImage},
+    image::{BuildImages, NoImage},
     lease_keeper::LeaseKeeper,
     limits,
     outputs::{self, OutputStore, Outputs},
@@ -199,13 +199,7 @@ impl Run<'_> {
     /// Fetches the image that the build asks for.
     async fn fetch_image(&mut self) -> Result<(), Ending> {
         let Some(images) = &self.shared.images else { return Ok(()) };
-        let asked = match images.asked(&self.record.build) {
-            AskedImage::None => return Ok(()),
-            AskedImage::Image(asked) => asked,
-            AskedImage::NotForGroup(name) => {
-                return Err(Ending::Failed(image::not_for_group(&name, &self.record.build), None));
-            }
-        };
+        let Some(asked) = BuildImages::asked(&self.record.build) else { return Ok(()) };
         say(self.console, &format!("fetching the image {asked}")).await;
         let found = tokio::select! {
             found = images.get(&asked) => found,

@@ -8,13 +8,8 @@ use settings::WorkerSettings;
 use tracing::warn;
 
 use crate::{
-    folder::WorkerFolder,
-    gateway::Gateways,
-    image::{AskedImage, BuildImages},
-    isolation::Isolation,
-    sources::Sources,
-    usage::Usage,
-    workspaces::Workspaces,
+    folder::WorkerFolder, gateway::Gateways, image::BuildImages, isolation::Isolation, sources::Sources,
+    usage::Usage, workspaces::Workspaces,
 };
 
 /// State shared by all loops of the worker.
@@ -43,11 +38,8 @@ impl Shared {
     /// Whether the workspace of a build may be kept for the next one. What a tag means may change, and what the image made that
     /// it meant before would stay.
     pub(crate) fn may_be_warm(&self, build: &Build) -> bool {
-        let is_fixed = match self.images.as_ref().map(|images| images.asked(build)) {
-            Some(AskedImage::Image(image)) => image.digest().is_some(),
-            Some(AskedImage::None | AskedImage::NotForGroup(_)) | None => true,
-        };
-        self.settings.warm_workspaces && is_fixed
+        let is_fixed = |image: model::ImageReference| image.digest().is_some();
+        self.settings.warm_workspaces && BuildImages::asked(build).is_none_or(is_fixed)
     }
 
     /// Removes the files of a build that ends because of the disk, before anything waits for the bus: the bus may be

@@ -10,11 +10,12 @@ use bytes::Bytes;
 use futures::StreamExt as _;
 use model::{
     ActionsReply, ActionsRequest, ApiError, ArchiveStatus, ArchivedBuildRequest, ArchivedBuildsRequest,
-    BuildRequest, BuildView, CancelBody, CancelReply, CancelRequest, ConsoleReply, ConsoleRequest,
-    CreateReply, ErrorCode, FindReply, FindRequest, GetRequest, GroupsReply, HistoryReply, HistoryRequest,
-    InvocationReply, InvocationRequest, InvocationsReply, ListReply, ListRequest, QuotaReply, ReportReply,
-    ReportRequest, TargetsReply, TargetsRequest, TestGridReply, TestGridRequest, TestsReply, TestsRequest,
-    ToolInvocationsReply, ToolInvocationsRequest, WhyReply, WhyRequest, WorkerView,
+    BuildRequest, BuildView, CancelBody, CancelReply, CancelRequest, ChangeEnvironmentRequest, ConsoleReply,
+    ConsoleRequest, CreateReply, ErrorCode, FindReply, FindRequest, GetRequest, GroupsReply, HistoryReply,
+    HistoryRequest, InvocationReply, InvocationRequest, InvocationsReply, ListReply, ListRequest,
+    ProposeEnvironmentRequest, QuotaReply, ReportReply, ReportRequest, TargetsReply, TargetsRequest,
+    TestGridReply, TestGridRequest, TestsReply, TestsRequest, ToolInvocationsReply, ToolInvocationsRequest,
+    WhyReply, WhyRequest, WorkerView,
 };
 
 use crate::{
@@ -70,12 +71,14 @@ from_client!(
     BuildRequest,
     CancelBody,
     CancelRequest,
+    ChangeEnvironmentRequest,
     ConsoleRequest,
     FindRequest,
     GetRequest,
     HistoryRequest,
     InvocationRequest,
     ListRequest,
+    ProposeEnvironmentRequest,
     ReportRequest,
     TargetsRequest,
     TestGridRequest,

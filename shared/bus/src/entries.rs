@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use model::{
-    FarmRecord, GovernorRecord, Group, ModelNotice, Pool, PoolName, Quota, Quotas, ScalePlan, ScaledPool,
-    Sequence, WorkerProperties, WorkerPropertiesId,
+    Environment, EnvironmentName, FarmRecord, GovernorRecord, Group, ModelNotice, Pool, PoolName, Quota,
+    Quotas, ScalePlan, ScaledPool, Sequence, WorkerProperties, WorkerPropertiesId,
 };
 use serde::{Deserialize, Serialize};
 
@@ -14,6 +14,7 @@ message!(
     ActionsFloor,
     ArchivedBlobs,
     EarlierStore,
+    Environment,
     FarmRecord,
     GovernorRecord,
     ModelNotice,
@@ -116,6 +117,46 @@ impl ListedEntry for Quota {
             Some(name) => name.parse().ok().map(QuotaOf::Group),
             None => (subject == DEFAULT).then_some(QuotaOf::Others),
         }
+    }
+}
+
+/// Keys of environments of one group, `GROUP.NAME`, and of those of all.
+const ENVIRONMENT_OF_GROUP: &str = "$KV.FOREBAY_ENVIRONMENTS.group.";
+const SHARED_ENVIRONMENT: &str = "$KV.FOREBAY_ENVIRONMENTS.shared.";
+
+impl Entry for Environment {
+    type Key = EnvironmentName;
+    const STREAM: &str = stream::ENVIRONMENTS;
+
+    fn subject(name: &EnvironmentName) -> String {
+        match name.group() {
+            Some(group) => format!("{ENVIRONMENT_OF_GROUP}{group}.{}", name.name()),
+            None => format!("{SHARED_ENVIRONMENT}{}", name.name()),
+        }
+    }
+}
+
+impl ListedEntry for Environment {
+    const ALL: &str = "$KV.FOREBAY_ENVIRONMENTS.>";
+
+    fn key(subject: &str) -> Option<EnvironmentName> {
+        match subject.strip_prefix(ENVIRONMENT_OF_GROUP) {
+            // Names of groups have no dot.
+            Some(of_group) => of_group.replacen('.', "/", 1).parse().ok(),
+            None => subject.strip_prefix(SHARED_ENVIRONMENT)?.parse().ok(),
+        }
+    }
+}
+
+/// An environment changed or was removed: read it again.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EnvironmentChanged(pub EnvironmentName);
+
+impl EntryChange for EnvironmentChanged {
+    const LIVE: &str = "forebay.environment.live.>";
+
+    fn of(stored: &Stored) -> Option<Self> {
+        Environment::key(&stored.subject).map(Self)
     }
 }
 

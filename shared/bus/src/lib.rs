@@ -60,7 +60,7 @@ pub use codec::{DecodeError, Encoding, FromClient, FromJson, Message, ToClient, 
 pub use connect::{Bus, LiveConnection, Patience, Reconnects, ServerInfo};
 pub use console::{Chunk, ConsoleChunk, ConsoleFrame, GuardedWriter, RunPlace, invocation_of};
 pub use decisions::DECISIONS_SUBJECT;
-pub use entries::{ActionsFloor, ArchivedBlobs, QuotaChange, QuotaOf};
+pub use entries::{ActionsFloor, ArchivedBlobs, EnvironmentChanged, QuotaChange, QuotaOf};
 pub use error::BusError;
 pub use follow::{Follower, Start};
 pub use gateways::Gateways;

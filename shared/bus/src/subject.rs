@@ -28,6 +28,8 @@ pub mod stream {
     pub const DECISIONS: &str = "FOREBAY_DECISIONS";
     /// Occupancy models: the stream of the key-value bucket `FOREBAY_MODELS`.
     pub const MODELS: &str = "KV_FOREBAY_MODELS";
+    /// Environments and their versions: the stream of the key-value bucket `FOREBAY_ENVIRONMENTS`.
+    pub const ENVIRONMENTS: &str = "KV_FOREBAY_ENVIRONMENTS";
     /// Target sizes of pools: the stream of the key-value bucket `FOREBAY_SCALE`.
     pub const SCALE: &str = "KV_FOREBAY_SCALE";
     /// Settings that services share: the stream of the key-value bucket `FOREBAY_SETTINGS`.

@@ -5,6 +5,7 @@
 mod archived_console;
 mod builds;
 mod calls;
+mod environments;
 mod error;
 mod event;
 mod filter;

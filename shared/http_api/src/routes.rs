@@ -13,7 +13,7 @@ use axum::{
 use crate::{
     api::{self, Parameter},
     failure::Failure,
-    guard, measure,
+    guard, measure, registry,
     state::Api,
 };
 
@@ -29,6 +29,7 @@ pub fn router(api: Api, more: Router<Api>, bound: SocketAddr) -> Router {
         router.route(path, endpoint.handler.route_layer(middleware::from_fn(check)))
     });
     routes
+        .merge(registry::routes())
         .merge(more)
         .fallback(unknown)
         .method_not_allowed_fallback(wrong_method)

@@ -14,6 +14,11 @@ pub enum ImageError {
     /// The registry does not have it.
     #[error("its registry does not have {0}")]
     NotFound(String),
+    /// It was only in the farm's store, which does not have it any more.
+    #[error(
+        "the store of the farm does not have it any more: propose its environment again (forebay env add)"
+    )]
+    Gone,
     /// The registry does not give it to this farm.
     #[error(
         "the registry {registry} refuses to give it ({status}); the credentials are those of the setting registries"
@@ -50,7 +55,11 @@ impl ImageError {
     /// Whether another attempt, or another machine, has the same result.
     pub fn is_final(&self) -> bool {
         match self {
-            Self::Invalid(_) | Self::NotFound(_) | Self::Denied { .. } | Self::NotAllowed { .. } => true,
+            Self::Invalid(_)
+            | Self::NotFound(_)
+            | Self::Gone
+            | Self::Denied { .. }
+            | Self::NotAllowed { .. } => true,
             Self::Unavailable { .. } | Self::Store(_) | Self::File { .. } => false,
         }
     }

@@ -21,6 +21,7 @@ mod open;
 mod place;
 mod progress;
 mod registry;
+mod stored;
 mod unpack;
 
 pub use error::ImageError;
@@ -30,3 +31,4 @@ pub use names::ImageNames;
 pub use open::{FOLDER, open};
 pub use progress::PullProgress;
 pub use registry::Registries;
+pub use stored::{blobs_of_stored, manifest_of_layout};

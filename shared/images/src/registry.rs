@@ -104,8 +104,8 @@ impl Registries {
     pub(crate) async fn manifest(&self, image: &ImageReference, cas: &Cas) -> Result<BlobDigest, ImageError> {
         self.check_allowed(image)?;
         let path = format!("manifests/{}", image.version());
-        let mut result = Err(ImageError::NotFound(image.to_string()));
-        for endpoint in self.endpoints(image.registry()) {
+        let mut result = Err(not_found(image));
+        for endpoint in self.endpoints(image) {
             let content = timeout(self.patience, self.read(image, &endpoint, &path)).await;
             result = content.unwrap_or_else(|_| Err(too_slow(&endpoint.host, self.patience)));
             match &result {
@@ -137,8 +137,8 @@ impl Registries {
     ) -> Result<(), ImageError> {
         self.check_allowed(image)?;
         let most = self.patience.saturating_add(Duration::from_secs(digest.size / PACE));
-        let mut result = Err(ImageError::NotFound(image.to_string()));
-        for endpoint in self.endpoints(image.registry()) {
+        let mut result = Err(not_found(image));
+        for endpoint in self.endpoints(image) {
             let copied = timeout(most, self.copy(image, &endpoint, digest, (cas, progress))).await;
             result = copied.unwrap_or_else(|_| Err(too_slow(&endpoint.host, most)));
             match &result {
@@ -188,6 +188,9 @@ impl Registries {
     /// Fails if they do not, and says which setting.
     pub(crate) fn check_allowed(&self, image: &ImageReference) -> Result<(), ImageError> {
         let allowed = &self.settings.repositories;
+        if image.is_of_farm() {
+            return Ok(());
+        }
         let place = image.place();
         let is_in = |prefix: &String| {
             place.strip_prefix(prefix.as_str()).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
@@ -200,7 +203,11 @@ impl Registries {
     }
 
     /// The mirrors of a registry, then the registry.
-    fn endpoints(&self, registry: &str) -> Vec<Endpoint<'_>> {
+    fn endpoints(&self, image: &ImageReference) -> Vec<Endpoint<'_>> {
+        if image.is_of_farm() {
+            return Vec::new();
+        }
+        let registry = image.registry();
         let of = |host: &str| self.settings.registries.get(host);
         let own = of(registry);
         let mirrors = own.map(|own| own.mirrors.as_slice()).unwrap_or_default();
@@ -360,6 +367,11 @@ fn refusal(response: &Response, registry: &str, own: impl Fn() -> ImageError) ->
         why: format!("it responds with {status}"),
         retry_after,
     }
+}
+
+/// Before any server was asked.
+fn not_found(image: &ImageReference) -> ImageError {
+    if image.is_of_farm() { ImageError::Gone } else { ImageError::NotFound(image.to_string()) }
 }
 
 fn too_slow(registry: &str, limit: Duration) -> ImageError {

@@ -172,6 +172,13 @@ token!(
     "pool"
 );
 
+impl Group {
+    /// The quota group of the builds that make environments.
+    pub fn of_environments() -> Self {
+        Self("environments".to_owned())
+    }
+}
+
 impl ToolInvocation {
     /// The id that a tool states, whatever it is.
     pub fn of(text: &str) -> Self {

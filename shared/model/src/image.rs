@@ -13,6 +13,8 @@ const DOCKER_HUB: &str = "docker.io";
 const LIBRARY: &str = "library";
 /// The tag of images that are named without a tag and digest.
 const LATEST: &str = "latest";
+/// The registry in the names of images that are only in the farm's store. The domain is reserved for private use (ICANN, 2024).
+const FARM: &str = "forebay.internal";
 /// Maximum characters of a repository and of a tag (OCI Distribution Specification 1.1, "Pulling manifests").
 const REPOSITORY_MAX: usize = 255;
 const TAG_MAX: usize = 128;
@@ -42,6 +44,17 @@ pub struct ParseImageError {
 }
 
 impl ImageReference {
+    /// An image that is only in the farm's store. `repository` must have the form of one, as names of environments have.
+    pub(crate) fn of_farm(repository: &str, manifest: Digest) -> Self {
+        let (registry, repository) = (FARM.to_owned(), repository.to_owned());
+        Self(Parts { registry, repository, tag: None, digest: Some(manifest) })
+    }
+
+    /// Whether it is only in the farm's store, and in no registry.
+    pub fn is_of_farm(&self) -> bool {
+        self.0.registry == FARM
+    }
+
     /// The host of the registry, with its port if the name has one.
     pub fn registry(&self) -> &str {
         &self.0.registry

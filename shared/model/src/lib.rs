@@ -11,6 +11,7 @@ mod build_limits;
 mod build_requirements;
 mod digest;
 mod endpoints;
+mod environment;
 mod estimator;
 mod esu;
 mod execution;
@@ -69,6 +70,11 @@ pub use build_requirements::{
 };
 pub use digest::{Digest, ParseDigestError};
 pub use endpoints::Endpoints;
+pub use environment::{
+    AskedEnvironment, ChangeEnvironmentRequest, Environment, EnvironmentBase, EnvironmentChange,
+    EnvironmentDefinition, EnvironmentName, EnvironmentRecipe, EnvironmentState, EnvironmentVersion,
+    EnvironmentsReply, ProposeEnvironmentRequest,
+};
 pub use estimator::EstimatorKind;
 pub use esu::{Esu, ExecutorType, NotEsu, Occupancy, ParseAmountError, parse_amount};
 pub use execution::{ClientTool, Execution, ExecutionKey, SendingBuild};

@@ -1,4 +1,4 @@
-//! The page of the farm: what needs attention, workers with what they run, executors, the plan of the autoscaler, and what
+//! The page of the farm: what needs attention, workers with what they run, executors, the plan of the autoscaler, environments, and what
 //! waits in each group.
 
 use std::{cmp::Reverse, time::Duration};
@@ -14,6 +14,7 @@ use model::{
 use telemetry::escaped;
 
 use crate::{
+    environments::of_environments,
     layout::{ErrorPage, ago, short, since, table},
     quota::NOT_QUOTA,
     site::{Asked, Site},
@@ -29,6 +30,7 @@ pub(crate) async fn view(site: Site, _: Asked) -> Result<View, Failure> {
     let client = site.client();
     let executors = async { Ok(client.bus().leases().executors().await?) };
     let (mut workers, mut executors, quota) = tokio::try_join!(client.workers(), executors, client.quota())?;
+    let environments = client.environments().await.unwrap_or_default();
     let plans = client.bus().buckets().all().await.unwrap_or_default();
     let plans: Vec<ScalePlan> = plans.into_values().collect();
     workers.sort_by(|a, b| {
@@ -51,6 +53,7 @@ pub(crate) async fn view(site: Site, _: Asked) -> Result<View, Failure> {
         h2 { "Executors" }
         (of_executors(&executors, now))
         @if !plans.is_empty() { h2 { "Plan of the autoscaler" } (of_plans(&plans, now)) }
+        @if !environments.is_empty() { h2 { "Environments" } (of_environments(&environments, now)) }
         h2 { "Queues" }
         (queues(&groups, now))
         h2 { "Groups" }

@@ -12,6 +12,7 @@ mod build;
 mod chart;
 mod compare;
 mod console;
+mod environments;
 mod farm;
 mod graph;
 mod help;
@@ -75,6 +76,7 @@ pub fn routes(api: &Api, settings: &PageSettings) -> Router<Api> {
         .page("/tests", test_grid::view)
         .page("/calls/{group}/{id}", build::call)
         .page("/farm", farm::view)
+        .route("/farm/approve/{version}/{*name}", post(environments::approve_one))
         .route("/farm/{id}/drain", post(farm::drain_one))
         .route("/farm/{id}/resume", post(farm::resume_one))
         .page("/quota", quota::view)

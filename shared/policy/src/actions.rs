@@ -30,7 +30,10 @@ pub use fair::{HALF_LIFE, Standing, accrue, occupancy};
 pub use grant::{Ask, Decision, Grant, GrantRules, Member, Queue, Waiter, grant};
 pub use hedge::HedgeRules;
 pub use history::{History, Learned};
-pub use image::{IMAGE_OFFER, IMAGE_PROPERTY, asked_image, names_image, with_environments, with_image};
+pub use image::{
+    ENVIRONMENT_PROPERTY, IMAGE_OFFER, IMAGE_PROPERTY, asked_environments, asked_image, names_image,
+    with_environments, with_image,
+};
 pub use invalid_need::InvalidNeed;
 pub use keys::{KeyedAction, action_keys};
 pub use offers::Offers;

@@ -14,7 +14,7 @@ use model::{Graph, JobResult, TaskIndex, TaskReport, TaskStatus};
 use conditions::{SkipReason, Verdict};
 pub use critical_path::RunTimes;
 pub use judge::{BadVerdict, judged};
-pub use reach::{Unreachable, reachable};
+pub use reach::{Unreachable, asked_environments, reachable};
 
 /// The wait before a task is first tried elsewhere; each further wait is twice as long.
 const FIRST_WAIT: Duration = Duration::from_millis(200);

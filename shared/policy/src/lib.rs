@@ -12,6 +12,7 @@ mod cores;
 mod dequeue;
 pub mod disk;
 mod dispatch;
+pub mod environments;
 pub mod estimate;
 mod executor_limit;
 mod executor_types;

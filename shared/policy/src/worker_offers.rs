@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 use model::{BuildRequirements, Heartbeat, WorkerProperties, WorkerStatus, WorkspaceState};
 
 use crate::{
-    actions::IMAGE_PROPERTY,
+    actions::{ENVIRONMENT_PROPERTY, IMAGE_PROPERTY},
+    environments::BUILDS_ENVIRONMENTS,
     requirements::{matches, value_matches},
 };
 
@@ -15,8 +16,8 @@ const SHOWN: usize = 200;
 /// A build that no worker can run.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NoWorker {
-    #[error("requirements: no worker has offered the property {name}; known properties: {known}")]
-    UnknownProperty { name: String, known: String },
+    #[error("requirements: no worker has offered the property {name}{hint}; known properties: {known}")]
+    UnknownProperty { name: String, known: String, hint: &'static str },
     #[error("requirements: no worker has offered {name} = {value:?}; offered: {offered}{hint}")]
     UnknownValue { name: String, value: String, offered: String, hint: &'static str },
     #[error("requirements: no worker has offered all of {required}")]
@@ -71,7 +72,14 @@ pub fn check_requirements(
     if offered.is_empty() {
         let names: BTreeSet<&str> =
             known.iter().flat_map(|known| known.0.keys()).map(String::as_str).collect();
-        return Err(NoWorker::UnknownProperty { name: shortened(name), known: listed(names) });
+        let hint = match name {
+            _ if name == BUILDS_ENVIRONMENTS.0 => " (setting of workers: build_environments)",
+            ENVIRONMENT_PROPERTY => {
+                ", and there is no environment of this name (setting environments, or forebay env list)"
+            }
+            _ => "",
+        };
+        return Err(NoWorker::UnknownProperty { name: shortened(name), known: listed(names), hint });
     }
     let hint = match name {
         "sandbox" | "network" => {

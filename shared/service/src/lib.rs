@@ -4,6 +4,7 @@ mod clock;
 mod context;
 mod crash;
 mod disk_metrics;
+mod environments;
 mod error;
 mod governance;
 mod heartbeats;
@@ -18,6 +19,7 @@ mod usage_reports;
 pub use context::{Context, Ready, Running, open_cas};
 pub use crash::{Step, crash_point};
 pub use disk_metrics::report_disk;
+pub use environments::{EnvironmentError, Environments};
 pub use error::{ServiceError, StartError};
 pub use governance::{Current, Governance, follow_governance};
 pub use heartbeats::{

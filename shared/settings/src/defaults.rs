@@ -146,6 +146,7 @@ impl Default for Settings {
             build_sandbox: BuildSandbox::Auto,
             build_network: BuildNetwork::Host,
             build_sandbox_by_request: false,
+            build_environments: false,
             build_uid: 0,
             git_config_file: None,
             job_tasks_in_flight: 512,

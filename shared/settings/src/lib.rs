@@ -34,10 +34,10 @@ pub use choices::{BuildNetwork, BuildSandbox, GroupsWithoutQuota, LogFormat, San
 pub use descriptions::DescribedSetting;
 pub use parts::{
     ArchiveSettings, AutoscalerSettings, CasSettings, ConnectionSettings, ContextSettings,
-    DispatcherSettings, EnqueuerSettings, ExecutorSettings, GatewaySettings, GovernorSettings, HedgeSettings,
-    ImageSettings, PageSettings, ReaperSettings, RegistrySettings, SandboxSettings, SchedulerSettings,
-    SensorSettings, ServiceSettings, StoreSettings, TopologySettings, TrainerSettings, WatchdogSettings,
-    WebSettings, WindowSettings, WorkerSettings,
+    DispatcherSettings, EnqueuerSettings, EnvironmentBuilds, ExecutorSettings, GatewaySettings,
+    GovernorSettings, HedgeSettings, ImageSettings, PageSettings, ReaperSettings, RegistrySettings,
+    SandboxSettings, SchedulerSettings, SensorSettings, ServiceSettings, StoreSettings, TopologySettings,
+    TrainerSettings, WatchdogSettings, WebSettings, WindowSettings, WorkerSettings,
 };
 pub use variables::unknown_variables;
 
@@ -285,6 +285,9 @@ pub struct Settings {
     /// Whether builds may ask for less isolation than these two, by the requirements `sandbox` and `network`. They may
     /// always ask for more.
     pub build_sandbox_by_request: bool,
+    /// Whether the worker makes the images of environments, if it has bubblewrap, mmdebstrap, skopeo and umoci. Their builds, those of
+    /// the quota group `environments`, run without a sandbox, as the user of the worker.
+    pub build_environments: bool,
     /// User and group id of the sandboxed builds of the first workspace if the worker runs as root; each further workspace has
     /// the next one. These users must not own any files. 0: builds run as the user of the worker.
     pub build_uid: u32,

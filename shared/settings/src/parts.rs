@@ -45,7 +45,7 @@ pub use topology::TopologySettings;
 pub use trainer::TrainerSettings;
 pub use watchdog::WatchdogSettings;
 pub use web::{PageSettings, WebSettings};
-pub use worker::WorkerSettings;
+pub use worker::{EnvironmentBuilds, WorkerSettings};
 
 #[cfg(test)]
 mod tests;

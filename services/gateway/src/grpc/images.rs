@@ -3,13 +3,15 @@
 use ::images::ImageError;
 use model::{BlobDigest, Group, ImageReference, PinnedImage, ServiceRequest};
 use policy::actions::{
-    InvalidNeed, asked_image, asked_services, with_environments, with_image, with_services,
+    InvalidNeed, asked_environments, asked_image, asked_services, with_environments, with_image,
+    with_services,
 };
 use prost::Message as _;
 use reapi::{
     execution::{Action, Platform, platform::Property},
     status,
 };
+use service::EnvironmentError;
 use tonic::{Code, Status};
 
 use super::{Core, RETRY, faults};
@@ -30,9 +32,10 @@ pub(crate) async fn with_pinned_image(
     (digest, action): (BlobDigest, Action),
     platform: Vec<(String, String)>,
 ) -> Result<WithImage, Status> {
-    let find = |name: &str| core.config.images.environment(group, name).cloned();
     let invalid = |error: InvalidNeed| Status::invalid_argument(error.to_string());
-    let mut pinned_platform = with_environments(&platform, find);
+    let environments = core.environments.images(group, asked_environments(&platform)).await;
+    let environments = environments.map_err(|error| of_environment(&error))?;
+    let mut pinned_platform = with_environments(&platform, |name| environments.get(name).cloned());
     let named = pinned_platform.as_ref().unwrap_or(&platform);
     let image = match asked_image(named).map_err(invalid)? {
         None => None,
@@ -67,7 +70,8 @@ async fn with_pinned_images(
     let mut changed = services.to_vec();
     for service in &mut changed {
         if let Some(name) = service.environment.take() {
-            let image = core.config.images.environment(group, &name).cloned();
+            let image = core.environments.image(group, &name).await;
+            let image = image.map_err(|error| of_environment(&error))?;
             service.image = Some(image.ok_or_else(|| {
                 let message =
                     format!("the service {} asks for the environment {name}, which is unknown", service.name);
@@ -82,10 +86,21 @@ async fn with_pinned_images(
     Ok((changed != services).then_some(changed))
 }
 
+fn of_environment(error: &EnvironmentError) -> Status {
+    match error {
+        EnvironmentError::None(none) => Status::failed_precondition(none.to_string()),
+        EnvironmentError::Bus(error) => {
+            status::retry(Code::Unavailable, telemetry::error_chain(error), RETRY)
+        }
+    }
+}
+
 fn refusal(image: &ImageReference, error: &ImageError) -> Status {
     let message = format!("the image {image} cannot be used: {}", telemetry::error_chain(error));
     match error {
-        ImageError::Invalid(_) | ImageError::NotFound(_) => Status::failed_precondition(message),
+        ImageError::Invalid(_) | ImageError::NotFound(_) | ImageError::Gone => {
+            Status::failed_precondition(message)
+        }
         ImageError::Denied { .. } | ImageError::NotAllowed { .. } => Status::permission_denied(message),
         ImageError::Unavailable { retry_after, .. } => {
             status::retry(Code::Unavailable, message, retry_after.unwrap_or(RETRY))

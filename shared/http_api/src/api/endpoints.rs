@@ -3,16 +3,16 @@
 use build_events::EventName;
 use client::{LINES_MAX, LogWindow};
 use model::{
-    ActionsReply, ArchiveStatus, BuildId, BuildRequest, BuildView, CancelBody, CancelReply, CreateReply,
-    Digest, ExecutorHeartbeat, GovernorRecord, Group, GroupsReply, HistoryReply, InvocationId,
-    InvocationReply, InvocationsReply, Job, ListReply, Outcome, Priority, QuotaReply, ReportReply, State,
-    TargetsReply, TaskId, TestGridReply, TestsReply, ToolInvocation, ToolInvocationsReply, WhyReply,
-    WorkerView,
+    ActionsReply, ArchiveStatus, BuildId, BuildRequest, BuildView, CancelBody, CancelReply,
+    ChangeEnvironmentRequest, CreateReply, Digest, Environment, EnvironmentsReply, ExecutorHeartbeat,
+    GovernorRecord, Group, GroupsReply, HistoryReply, InvocationId, InvocationReply, InvocationsReply, Job,
+    ListReply, Outcome, Priority, ProposeEnvironmentRequest, QuotaReply, ReportReply, State, TargetsReply,
+    TaskId, TestGridReply, TestsReply, ToolInvocation, ToolInvocationsReply, WhyReply, WorkerView,
 };
 use telemetry::metrics;
 
 use super::endpoint::{Content, Endpoint, Parameter, Place, Reply, schema_of};
-use crate::{archived, builds, events, farm, files, input::INTEGER_MAX, log, openapi};
+use crate::{archived, builds, environments, events, farm, files, input::INTEGER_MAX, log, openapi};
 
 const NAME_AND_VALUE: &str = "^[^=]*=";
 /// Text of parameters that are compared with stored text.
@@ -28,6 +28,7 @@ pub(crate) fn all() -> Vec<Endpoint> {
     all.extend(tools());
     all.extend(figures());
     all.extend(farm());
+    all.extend(environments_of_farm());
     all
 }
 
@@ -346,6 +347,44 @@ fn figures() -> Vec<Endpoint> {
             archived::status,
         )
         .answers::<ArchiveStatus>("The positions"),
+    ]
+}
+
+fn environments_of_farm() -> Vec<Endpoint> {
+    vec![
+        Endpoint::get(
+            "/v1/environments",
+            "listEnvironments",
+            "List the environments that the farm has stored",
+            environments::list,
+        )
+        .answers::<EnvironmentsReply>("The environments, without those of the settings"),
+        Endpoint::post(
+            "/v1/environments",
+            "proposeEnvironment",
+            "Add a version to an environment, which waits for approval",
+            environments::propose,
+        )
+        .body::<ProposeEnvironmentRequest>(true)
+        .answers::<Environment>("The environment with the version"),
+        Endpoint::post(
+            "/v1/environments/approve",
+            "approveEnvironment",
+            "Let the farm make a version of an environment",
+            environments::approve,
+        )
+        .body::<ChangeEnvironmentRequest>(true)
+        .answers::<Environment>("The environment with the approved version")
+        .fails(&[404, 409]),
+        Endpoint::post(
+            "/v1/environments/remove",
+            "removeEnvironment",
+            "Remove a version of an environment, or all",
+            environments::remove,
+        )
+        .body::<ChangeEnvironmentRequest>(true)
+        .answers::<Environment>("The environment without the version")
+        .fails(&[404]),
     ]
 }
 

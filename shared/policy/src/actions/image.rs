@@ -45,7 +45,12 @@ pub fn asked_image(platform: &[(String, String)]) -> Result<Option<ImageReferenc
 }
 
 /// The property that asks for an image by the name of an environment.
-const ENVIRONMENT_PROPERTY: &str = "env";
+pub const ENVIRONMENT_PROPERTY: &str = "env";
+
+/// The names of environments that these properties may mean.
+pub fn asked_environments(platform: &[(String, String)]) -> impl Iterator<Item = &str> {
+    platform.iter().filter(|(name, _)| name == ENVIRONMENT_PROPERTY).map(|(_, value)| value.as_str())
+}
 
 /// The same properties with the image of each environment that `find` knows in place of its name; `None` if there is no such
 /// environment. Other values of `env` stay ordinary properties.
@@ -92,7 +97,7 @@ pub(super) fn advice(property: &str) -> &'static str {
     } else if property.eq_ignore_ascii_case(IMAGE_PROPERTY) {
         "; an image of a registry is written docker://HOST/REPOSITORY[:TAG][@sha256:DIGEST]"
     } else if property == ENVIRONMENT_PROPERTY {
-        "; the setting environments names images"
+        "; environments are in the setting environments, or made with `forebay env add`"
     } else {
         ""
     }

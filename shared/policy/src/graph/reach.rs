@@ -1,10 +1,10 @@
 //! Checks whether the farm can ever run what a job asks for.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use model::{Graph, ImageReference, Step, TaskIndex};
 
-use crate::actions::{AdmitError, Offers, admit, read_needs, with_environments};
+use crate::actions::{AdmitError, ENVIRONMENT_PROPERTY, Offers, admit, read_needs, with_environments};
 
 /// Why a job cannot be run on this farm.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -23,6 +23,24 @@ pub enum Unreachable {
         /// The requirement, and the available values.
         why: String,
     },
+}
+
+/// The names of environments that the tasks of a job may mean.
+pub fn asked_environments(graph: &Graph) -> BTreeSet<&str> {
+    let platforms = graph.indexed().filter_map(|(_, task)| match &task.step {
+        Step::Command(command) => command.platform.get(ENVIRONMENT_PROPERTY),
+        Step::Fetch { .. }
+        | Step::Extract { .. }
+        | Step::Archive { .. }
+        | Step::Copy { .. }
+        | Step::Rename { .. }
+        | Step::Truncate { .. }
+        | Step::Exists { .. }
+        | Step::MakeFolder(_)
+        | Step::Remove(_)
+        | Step::Compare(_) => None,
+    });
+    platforms.map(String::as_str).collect()
 }
 
 /// Checks that some pool can run each command of a job; `environment` finds the image of an environment. Equal sets of requirements are checked once, for the first

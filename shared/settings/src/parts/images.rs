@@ -40,10 +40,10 @@ pub struct ImageSettings {
 }
 
 impl ImageSettings {
-    /// The image of an environment, for actions of a group.
-    pub fn environment(&self, group: &Group, name: &str) -> Option<&ImageReference> {
-        let of_group = self.environments.get(&format!("{group}/{name}"));
-        of_group.or_else(|| self.environments.get(name).filter(|_| !name.contains('/')))
+    /// The images of the environments of a name that a group has, and that all have.
+    pub fn environment(&self, group: &Group, name: &str) -> [Option<&ImageReference>; 2] {
+        let shared = self.environments.get(name).filter(|_| !name.contains('/'));
+        [self.environments.get(&format!("{group}/{name}")), shared]
     }
 }
 
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn an_environment_is_that_of_the_group_or_else_of_all() {
+    fn a_group_has_its_environments_and_those_of_all() {
         let images = checked(|settings| {
             settings.environments =
                 [("gcc", "docker://a.b/all"), ("g/gcc", "docker://a.b/own"), ("h/only", "docker://a.b/h")]
@@ -133,10 +133,11 @@ mod tests {
         })
         .unwrap();
         let of = |group: &str, name: &str| {
-            images.environment(&group.parse().unwrap(), name).map(|image| image.repository().to_owned())
+            let found = images.environment(&group.parse().unwrap(), name);
+            found.map(|image| image.map(ImageReference::repository))
         };
-        assert_eq!([of("g", "gcc"), of("x", "gcc")], ["own", "all"].map(|name| Some(name.to_owned())));
-        assert_eq!([of("x", "only"), of("x", "h/only"), of("x", "none")], [None, None, None]);
+        assert_eq!([of("g", "gcc"), of("x", "gcc")], [[Some("own"), Some("all")], [None, Some("all")]]);
+        assert_eq!([of("x", "only"), of("x", "h/only"), of("x", "none")], [[None, None]; 3]);
     }
 
     #[test]

@@ -7,6 +7,13 @@ use super::{
 };
 use crate::{BuildNetwork, BuildSandbox, Settings};
 
+/// Whether the builds of environments, which have no sandbox, may run on a worker.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EnvironmentBuilds {
+    Allowed,
+    Refused,
+}
+
 /// Settings of the service `worker`.
 #[derive(Debug, Clone)]
 pub struct WorkerSettings {
@@ -32,6 +39,7 @@ pub struct WorkerSettings {
     pub sandbox: BuildSandbox,
     pub network: BuildNetwork,
     pub sandbox_by_request: bool,
+    pub environments: EnvironmentBuilds,
     pub first_uid: Option<u32>,
     pub sandboxes: SandboxSettings,
     /// `None` if builds get no images.
@@ -70,6 +78,11 @@ impl Settings {
             sandbox: self.build_sandbox,
             network: self.build_network,
             sandbox_by_request: self.build_sandbox_by_request,
+            environments: if self.build_environments {
+                EnvironmentBuilds::Allowed
+            } else {
+                EnvironmentBuilds::Refused
+            },
             first_uid: Some(self.build_uid).filter(|uid| *uid > 0),
             sandboxes: self.sandboxes(),
             images: self.images.then(|| self.image_settings()),

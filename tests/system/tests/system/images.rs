@@ -354,5 +354,5 @@ async fn a_task_of_a_job_names_an_environment() {
     let refused =
         farm.client().create(&"g".parse().unwrap(), &jobs::request(jobs::job(&task("java"))), None).await;
     let error = refused.unwrap_err().to_string();
-    assert!(error.contains("\"env\"") && error.contains("the setting environments names images"), "{error}");
+    assert!(error.contains("\"env\"") && error.contains("the setting environments"), "{error}");
 }

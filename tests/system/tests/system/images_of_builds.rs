@@ -96,11 +96,10 @@ async fn an_environment_names_the_image_of_a_build() {
         json!({"sh": image("tools:1"), "g/sh": image("tools:own"), "h/other": image("tools:own")});
     let farm = builder(&registry).env("FOREBAY_ENVIRONMENTS", environments.to_string()).start().await;
     assert!(said(&farm, requiring("env", "sh", "cat /etc/version")).await.ends_with("own"));
-    // Workers offer the environments of all groups.
-    let key = farm.submit("g", requiring("env", "other", "true")).await;
-    let record = ended_as(&farm, &key, Outcome::Failed).await;
-    let reason = record.result().unwrap().reason.clone().unwrap();
-    assert!(reason.message.contains("the environment other is not for the group g"), "{reason:?}");
+    let request = requiring("env", "other", "true");
+    let refused = farm.client().create(&"g".parse().unwrap(), &request, None).await;
+    let error = refused.unwrap_err().to_string();
+    assert!(error.contains("env") && error.contains("there is no environment of this name"), "{error}");
 }
 
 #[tokio::test]

@@ -31,6 +31,7 @@ mod cores;
 mod devices;
 mod documents;
 mod emergencies;
+mod environments;
 mod estimates;
 mod executor_faults;
 mod folding;

@@ -144,6 +144,26 @@ impl Registry {
         digest
     }
 
+    /// Writes an image as an OCI image layout.
+    pub(crate) fn write_layout(&self, manifest: &str, folder: &Path) {
+        let content = self.content.lock();
+        let blobs = folder.join("blobs/sha256");
+        fs::create_dir_all(&blobs).unwrap();
+        let mut wanted = vec![manifest.to_owned()];
+        let document: serde_json::Value = serde_json::from_slice(&content.blobs[manifest]).unwrap();
+        let layers = document["layers"].as_array().unwrap().iter();
+        let named = layers.chain([&document["config"]]).map(|it| it["digest"].as_str().unwrap().to_owned());
+        wanted.extend(named);
+        for digest in wanted {
+            fs::write(blobs.join(digest.trim_start_matches("sha256:")), &content.blobs[&digest]).unwrap();
+        }
+        let size = content.blobs[manifest].len();
+        let manifest = serde_json::json!({ "mediaType": MANIFEST, "digest": manifest, "size": size });
+        let index = serde_json::json!({ "schemaVersion": 2, "manifests": [manifest] });
+        fs::write(folder.join("index.json"), index.to_string()).unwrap();
+        fs::write(folder.join("oci-layout"), r#"{"imageLayoutVersion":"1.0.0"}"#).unwrap();
+    }
+
     fn answer(&self, request: &Request) -> Response {
         let path = request.uri().path().to_owned();
         let authorization = request.headers().get(header::AUTHORIZATION).and_then(|it| it.to_str().ok());

@@ -1,0 +1,201 @@
+//! Makes the images of environments: starts the build of an approved version, and records what became of it.
+//!
+//! What is under way is in the bucket only: any number of processes may do this, and the first result counts.
+
+use std::{collections::HashSet, time::Duration};
+
+use bus::{EnvironmentChanged, EventKind};
+use cas::Cas;
+use client::{Client, ClientError, WatchBody};
+use images::{ImageError, blobs_of_stored, manifest_of_layout};
+use model::{
+    BlobDigest, BuildId, BuildKey, BuildRequest, BuildResult, Digest, Environment, EnvironmentDefinition,
+    EnvironmentName, EnvironmentState, EnvironmentVersion, ErrorCode, Outcome as BuildOutcome, Sequence,
+};
+use policy::environments::{IMAGE_INDEX, Outcome, build_request};
+use telemetry::error_chain;
+use tokio::task::JoinSet;
+use tracing::{info, warn};
+
+/// Time after which all environments are read again, for a change that was missed.
+const REPAIR: Duration = Duration::from_secs(60);
+/// Pause before another try after a failure of the bus or the store.
+const RETRY: Duration = Duration::from_secs(5);
+/// Maximum bytes of an `index.json` that is read.
+const INDEX_BYTES_MAX: u64 = 1 << 20;
+
+/// An approved version that has no result yet.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct Pending {
+    name: EnvironmentName,
+    number: u32,
+    build: Option<BuildId>,
+}
+
+/// Makes what is approved until it is dropped.
+pub(crate) async fn make(client: Client, cas: Cas) {
+    let mut making = Making { client, cas, pending: HashSet::new(), tasks: JoinSet::new() };
+    loop {
+        if let Err(error) = making.follow().await {
+            warn!(error = error_chain(&error), "cannot read the environments, retrying");
+        }
+        tokio::time::sleep(RETRY).await;
+    }
+}
+
+struct Making {
+    client: Client,
+    cas: Cas,
+    /// What has a task.
+    pending: HashSet<Pending>,
+    tasks: JoinSet<Pending>,
+}
+
+impl Making {
+    /// Starts a task for each version that is approved, now or later. Ends if the subscription does.
+    async fn follow(&mut self) -> Result<(), ClientError> {
+        let mut changes = self.client.bus().buckets().changes::<EnvironmentChanged>().await?;
+        loop {
+            for environment in self.client.environments().await? {
+                self.start(&environment);
+            }
+            tokio::select! {
+                next = changes.next() => if next.is_none() { return Ok(()) },
+                Some(ended) = self.tasks.join_next() => if let Ok(ended) = ended {
+                    self.pending.remove(&ended);
+                },
+                () = tokio::time::sleep(REPAIR) => {}
+            }
+        }
+    }
+
+    fn start(&mut self, environment: &Environment) {
+        for version in &environment.versions {
+            let EnvironmentState::Approved { build } = version.state else { continue };
+            let pending = Pending { name: environment.name.clone(), number: version.number, build };
+            if self.pending.insert(pending.clone()) {
+                let (client, cas, version) = (self.client.clone(), self.cas.clone(), version.clone());
+                self.tasks.spawn(async move {
+                    finish(&client, &cas, &pending, &version).await;
+                    pending
+                });
+            }
+        }
+    }
+}
+
+/// Why a version was not made.
+#[derive(Debug, thiserror::Error)]
+enum NotMade {
+    /// Another attempt would end the same.
+    #[error("{0}")]
+    Failed(String),
+    /// The bus or the store does not answer.
+    #[error(transparent)]
+    Bus(#[from] ClientError),
+    #[error(transparent)]
+    Store(ImageError),
+}
+
+impl From<ImageError> for NotMade {
+    fn from(error: ImageError) -> Self {
+        if error.is_final() {
+            return Self::Failed(format!("its image cannot be used: {}", error_chain(&error)));
+        }
+        Self::Store(error)
+    }
+}
+
+/// Makes a version and records the result, however often the bus or the store fails meanwhile.
+async fn finish(client: &Client, cas: &Cas, pending: &Pending, version: &EnvironmentVersion) {
+    let Pending { name, number, build } = pending;
+    loop {
+        let outcome = match make_version(client, cas, pending, version).await {
+            Ok(blobs) => Ok(blobs),
+            Err(NotMade::Failed(reason)) => Ok(Outcome::Failed(reason)),
+            Err(error) => Err(error),
+        };
+        let finished = match &outcome {
+            Ok(outcome) => client.finish_environment(name, (*number, *build), outcome).await,
+            Err(_) => Ok(false),
+        };
+        let error = match (&outcome, &finished) {
+            (Ok(Outcome::Stored { image, .. }), Ok(_)) => {
+                info!(environment = %name, version = number, %image, "an environment is ready");
+                return;
+            }
+            (Ok(Outcome::Failed(reason)), Ok(_)) => {
+                warn!(environment = %name, version = number, reason, "an environment has failed");
+                return;
+            }
+            // It was removed.
+            (Ok(_), Err(ClientError::Api(error))) if error.error == ErrorCode::NotFound => return,
+            (Ok(_), Err(error)) => error_chain(error),
+            (Err(error), _) => error_chain(error),
+        };
+        warn!(environment = %name, version = number, error, "cannot make an environment, retrying");
+        tokio::time::sleep(RETRY).await;
+    }
+}
+
+async fn make_version(
+    client: &Client,
+    cas: &Cas,
+    pending: &Pending,
+    version: &EnvironmentVersion,
+) -> Result<Outcome, NotMade> {
+    let manifest = match (&version.definition, pending.build) {
+        (EnvironmentDefinition::Stored(manifest), _) => *manifest,
+        (EnvironmentDefinition::Recipe(recipe), Some(id)) => {
+            let request = build_request((&pending.name, pending.number), recipe, id);
+            let result = run(client, &pending.name.build_key(id), &request).await?;
+            manifest_of(cas, &result).await?
+        }
+        (EnvironmentDefinition::Recipe(_), None) | (EnvironmentDefinition::Image(_), _) => {
+            return Err(NotMade::Failed("it was approved without a build".to_owned()));
+        }
+    };
+    let blobs = blobs_of_stored(cas, &manifest).await?;
+    Ok(Outcome::Stored { image: pending.name.stored_image(Digest::of_blob(&manifest)), blobs })
+}
+
+/// Queues a build, unless it was, and waits for its result.
+async fn run(client: &Client, key: &BuildKey, request: &BuildRequest) -> Result<BuildResult, NotMade> {
+    match client.create(&key.group, request, None).await {
+        Ok(_) => {}
+        Err(ClientError::Api(error)) if error.error != ErrorCode::Unavailable => {
+            return Err(NotMade::Failed(format!("its build was refused: {error}")));
+        }
+        Err(error) => return Err(error.into()),
+    }
+    let mut watch = client.watch(key, Sequence(0), &[EventKind::Lifecycle]);
+    while let Some(event) = watch.next().await? {
+        if let WatchBody::Lifecycle(record) = event.body
+            && let Some(result) = record.result()
+        {
+            return Ok(result.clone());
+        }
+    }
+    Err(NotMade::Failed("its build ended without a result".to_owned()))
+}
+
+/// The manifest of the image that a build made.
+async fn manifest_of(cas: &Cas, result: &BuildResult) -> Result<BlobDigest, NotMade> {
+    if result.outcome != BuildOutcome::Succeeded {
+        let why = match &result.reason {
+            Some(reason) => format!(": {}", reason.message),
+            None => String::new(),
+        };
+        return Err(NotMade::Failed(format!("its build {}{why}", result.outcome.as_str())));
+    }
+    let index = result.outputs.iter().find(|output| output.path == IMAGE_INDEX);
+    let index = index.ok_or_else(|| NotMade::Failed(format!("its build has no output {IMAGE_INDEX}")))?;
+    let content = cas.read_whole(&index.blob(), INDEX_BYTES_MAX).await;
+    let content = content.map_err(|error| {
+        if error.is_about_content() {
+            return NotMade::Failed(format!("{IMAGE_INDEX} cannot be read: {}", error_chain(&error)));
+        }
+        NotMade::Store(ImageError::Store(error))
+    })?;
+    Ok(manifest_of_layout(&content)?)
+}
