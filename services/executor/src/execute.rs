@@ -26,10 +26,11 @@ use crate::{
     devices::Assigned,
     held_actions::{Outputs, Work},
     image,
+    interference::InterferenceWatch,
     limits::{self, ExceededLimit},
     memory,
     metadata::{Times, metadata},
-    outcome::{Fault, verdict},
+    outcome::{Fault, Ran, verdict},
     progress::Progress,
     services::ActionServices,
     shared::Shared,
@@ -125,6 +126,8 @@ pub(crate) async fn execute(
         services.prepare(shared, &spec, slot_thread, (memory, progress.pull())).await?;
     }
     left.turn = Some(Turn::of(shared, work).await);
+    let measured = execution.needs.measured;
+    let watch = measured.then(|| InterferenceWatch::start(&slot_thread.config().cores));
     if let Some(services) = &mut left.services {
         services.start(shared, execution.action.function).await?;
     }
@@ -136,9 +139,10 @@ pub(crate) async fn execute(
         services.stop(&mut ended).await;
         service_logs = services.keep_logs(shared, execution.action.function).await?;
     }
+    let interference = watch.and_then(|watch| watch.end(ended.cpu));
     crash_point(Step::ActionCommandEnded);
-    let in_farm = in_farm_time(clock, &ended);
-    left.times.command = Some((in_farm.started_at, in_farm.ended_at));
+    let ran = Ran { ended: in_farm_time(clock, &ended), interference };
+    left.times.command = Some((ran.ended.started_at, ran.ended.ended_at));
     shared.usage.set_memory(&work.key(), ended.peak_memory_bytes);
     let band = work.claimed.record.urgency().band;
     observe(Histogram::ActionRunSeconds, &[(Label::Priority, band.as_str())], ended.wall);
@@ -148,7 +152,7 @@ pub(crate) async fn execute(
     let collected = shared.inputs.collect(root, &outputs, &console, execution.action.function).await;
     times.upload_ended = clock.system_time();
     observe(Histogram::ActionUploadSeconds, &[], took(times.upload_started, times.upload_ended));
-    conclude(shared, work, (&in_farm, &limits, service_logs), collected, times).await
+    conclude(shared, work, (&ran, &limits, service_logs), collected, times).await
 }
 
 /// What a command gets: devices, its image, and the commands that serve it.
@@ -247,11 +251,12 @@ fn in_farm_time(clock: &FarmClock, ended: &Ended) -> Ended {
 async fn conclude(
     shared: &Shared,
     work: &Work,
-    (ended, limits, service_logs): (&Ended, &TaskLimits, Vec<(String, BlobDigest)>),
+    (ran, limits, service_logs): (&Ran, &TaskLimits, Vec<(String, BlobDigest)>),
     collected: Result<Collected, CollectError>,
     mut times: Times,
 ) -> Result<CopyEnd, Fault> {
     let execution = &work.claimed.record.execution;
+    let ended = &ran.ended;
     let broken = ExceededLimit::find(ended, limits);
     let status = verdict(ended, broken.as_ref())?;
     let collected = match (collected, &status) {
@@ -259,7 +264,7 @@ async fn conclude(
         // The reason for killing the command matters more than its outputs.
         (Err(error), Some((code, message))) => {
             let message = format!("{message}; {}", telemetry::error_chain(&error));
-            return Ok(end(shared, work, ended, ExecutionOutcome::without_run(*code, message)));
+            return Ok(end(shared, work, ran, ExecutionOutcome::without_run(*code, message)));
         }
         (Err(error), None) if error.is_the_actions() => return Err(Fault::precondition(error.to_string())),
         (Err(error), None) => return Err(Fault::uncollected(&error)),
@@ -267,7 +272,7 @@ async fn conclude(
     crash_point(Step::ActionOutputsKept);
     times.completed = shared.context.bus.clock().system_time();
     let result =
-        collected.into_result(ended.exit_code, metadata(shared.id.as_str(), &times, ended, broken.as_ref()));
+        collected.into_result(ended.exit_code, metadata(shared.id.as_str(), &times, ran, broken.as_ref()));
     let cacheable = status.is_none() && ended.exit_code == 0 && !execution.do_not_cache;
     if cacheable {
         let kept = shared.cas.put_action(&execution.instance, &execution.action, &result).await;
@@ -288,11 +293,12 @@ async fn conclude(
         server_logs,
         ..ExecutionOutcome::without_run(code, message)
     };
-    Ok(end(shared, work, ended, outcome))
+    Ok(end(shared, work, ran, outcome))
 }
 
 /// The end of the copy with this outcome, the executor, and the measured usage.
-fn end(shared: &Shared, work: &Work, ended: &Ended, outcome: ExecutionOutcome) -> CopyEnd {
+fn end(shared: &Shared, work: &Work, ran: &Ran, outcome: ExecutionOutcome) -> CopyEnd {
+    let ended = &ran.ended;
     let measured = Measured {
         wall_ms: millis(ended.wall),
         cpu_ms: millis(ended.cpu),
@@ -302,7 +308,12 @@ fn end(shared: &Shared, work: &Work, ended: &Ended, outcome: ExecutionOutcome) -
         voluntary_switches: ended.switches.voluntary,
         involuntary_switches: ended.switches.involuntary,
     };
-    let outcome = ExecutionOutcome { executor: Some(shared.id.clone()), measured: Some(measured), ..outcome };
+    let outcome = ExecutionOutcome {
+        executor: Some(shared.id.clone()),
+        measured: Some(measured),
+        interference: ran.interference.map(Box::new),
+        ..outcome
+    };
     if ended.cause != Cause::OutOfMemory {
         return CopyEnd::Outcome(outcome);
     }

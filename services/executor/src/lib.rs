@@ -26,6 +26,7 @@ mod hand_over;
 mod heartbeat;
 mod held_actions;
 mod image;
+mod interference;
 mod keeper;
 mod limits;
 mod live_output;

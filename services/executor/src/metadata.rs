@@ -2,6 +2,10 @@
 
 use std::time::SystemTime;
 
+use crate::{
+    limits::ExceededLimit,
+    outcome::{Ran, timestamp},
+};
 use invariant::Present as _;
 use prost::Message as _;
 use prost_types::{Struct, Value, value::Kind};
@@ -9,9 +13,6 @@ use reapi::{
     execution::ExecutedActionMetadata,
     protobuf::{Any, Duration},
 };
-use sandbox::Ended;
-
-use crate::{limits::ExceededLimit, outcome::timestamp};
 
 /// Times of the steps of an action, by the clock of the farm.
 #[derive(Debug, Clone, Copy)]
@@ -44,9 +45,10 @@ impl Times {
 pub(crate) fn metadata(
     worker: &str,
     times: &Times,
-    ended: &Ended,
+    ran: &Ran,
     broken: Option<&ExceededLimit>,
 ) -> ExecutedActionMetadata {
+    let ended = &ran.ended;
     let mut latest = times.queued;
     let mut next = |at: SystemTime| {
         latest = latest.max(at);
@@ -67,13 +69,14 @@ pub(crate) fn metadata(
             seconds: i64::try_from(ended.wall.as_secs()).unwrap_or(i64::MAX),
             nanos: i32::try_from(ended.wall.subsec_nanos()).present("nanoseconds are more than a second"),
         }),
-        auxiliary_metadata: vec![usage(ended, broken)],
+        auxiliary_metadata: vec![usage(ran, broken)],
     }
 }
 
 /// The resource usage as a `Struct` of numbers. For an exceeded limit it also has the name of the `limit`, the
-/// allowed amount, and the amount used when the excess was detected.
-fn usage(ended: &Ended, broken: Option<&ExceededLimit>) -> Any {
+/// allowed amount, and the amount used when the excess was detected. For a measured execution it also has
+/// what else happened on the processors.
+fn usage(Ran { ended, interference }: &Ran, broken: Option<&ExceededLimit>) -> Any {
     let number = |value: f64| Value { kind: Some(Kind::NumberValue(value)) };
     let fields = [
         ("cpu_seconds", ended.cpu.as_secs_f64()),
@@ -89,7 +92,19 @@ fn usage(ended: &Ended, broken: Option<&ExceededLimit>) -> Any {
         let (allowed, used) = (number(broken.allowed as f64), number(broken.used as f64));
         [("limit", name), ("limit_allowed", allowed), ("limit_used", used)]
     });
-    let fields = fields.into_iter().map(|(name, value)| (name, number(value)));
+    let seconds = |us: u64| us as f64 / 1e6;
+    let seen = interference.map(|seen| {
+        [
+            ("processors", f64::from(seen.processors)),
+            ("own_processors", f64::from(u8::from(seen.own_processors))),
+            ("steal_seconds", seconds(seen.steal_us)),
+            ("other_cpu_seconds", seconds(seen.other_us)),
+            ("throttled_periods", seen.throttled_periods as f64),
+            ("thermal_throttles", seen.thermal_throttles as f64),
+        ]
+    });
+    let fields = fields.into_iter().chain(seen.into_iter().flatten());
+    let fields = fields.map(|(name, value)| (name, number(value)));
     let fields = fields.chain(limit.into_iter().flatten());
     let fields = fields.map(|(name, value)| (name.to_owned(), value)).collect();
     let type_url = "type.googleapis.com/google.protobuf.Struct".to_owned();

@@ -4,7 +4,7 @@ use std::{error::Error, time::SystemTime};
 
 use input_root::{CollectError, InputError};
 use invariant::Present as _;
-use model::{BlobDigest, ExecutionOutcome, ExecutorId};
+use model::{BlobDigest, ExecutionOutcome, ExecutorId, Interference};
 use policy::actions::CopyEnd;
 use reapi::protobuf::Timestamp;
 use sandbox::{Cause, Ended, NotStarted};
@@ -18,6 +18,12 @@ mod code {
     pub(crate) const PERMISSION_DENIED: i32 = 7;
     pub(crate) const RESOURCE_EXHAUSTED: i32 = 8;
     pub(crate) const FAILED_PRECONDITION: i32 = 9;
+}
+
+/// How a command ended, and what else happened on its processors, if that was measured.
+pub(crate) struct Ran {
+    pub(crate) ended: Ended,
+    pub(crate) interference: Option<Interference>,
 }
 
 /// The reason why an action has no result.

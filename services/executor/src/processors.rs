@@ -14,7 +14,7 @@ use service::ServiceError;
 use settings::{ExecutorSettings, SlotCores};
 
 /// Where Linux describes processors.
-const SYSTEM: &str = "/sys/devices/system/cpu";
+pub(crate) const SYSTEM: &str = "/sys/devices/system/cpu";
 
 /// The processors of each slot; `None` if all slots share all processors.
 ///

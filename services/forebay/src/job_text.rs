@@ -24,6 +24,9 @@ pub(crate) fn report_line(report: &TaskReport) -> String {
     } else if let Some(measured) = &report.measurement {
         let runs = if measured.cpu.n == 1 { "1 run".to_owned() } else { format!("{} runs", measured.cpu.n) };
         let _ = write!(line, " in {runs}, {}", times_text(&measured.cpu));
+        if measured.disturbed > 0 {
+            let _ = write!(line, ", {} disturbed", measured.disturbed);
+        }
     } else if let Some(wall) = report.wall_ms {
         let _ = write!(line, " in {}", seconds(wall as f64 / 1000.0));
     }
@@ -97,8 +100,8 @@ pub(crate) struct TaskProgress {
 }
 
 impl TaskProgress {
-    /// Records tasks that ended. Returns the lines to show: each failure, and the number of tasks it
-    /// caused to be skipped.
+    /// Records tasks that ended. Returns the lines to show: each failure, each result of a measured task, and the number of
+    /// tasks that a failure caused to be skipped.
     pub(crate) fn note(
         &mut self,
         attempt: Attempt,
@@ -113,6 +116,8 @@ impl TaskProgress {
         let mut skipped: BTreeMap<&str, u64> = BTreeMap::new();
         for report in reports {
             match report.status {
+                // It replaces the preliminary result.
+                TaskStatus::Succeeded if report.measurement.is_some() => lines.push(report_line(report)),
                 TaskStatus::Succeeded => {}
                 TaskStatus::Failed | TaskStatus::OverLimit | TaskStatus::FarmFailed => {
                     self.failed += 1;
@@ -200,7 +205,7 @@ impl TaskProgress {
 
 #[cfg(test)]
 mod tests {
-    use model::RunningTask;
+    use model::{Measurement, MeasurementState, RunningTask};
 
     use super::*;
 
@@ -252,6 +257,28 @@ mod tests {
         let lines = progress.note(Attempt::FIRST, (4, 100), &reports);
         assert_eq!(lines, ["task a failed", "2 tasks skipped because a failed"]);
         assert_eq!(progress.counts(), "4 of 100 tasks ended, 1 failed, 2 skipped");
+        let cpu = TimeSummary {
+            n: 3,
+            median_us: 12_000,
+            low_us: 11_000,
+            high_us: 13_500,
+            ..TimeSummary::default()
+        };
+        let mut measured = report("m", TaskStatus::Succeeded);
+        measured.measurement = Some(Box::new(Measurement {
+            state: MeasurementState::AllRuns,
+            cpu,
+            wall: cpu,
+            memory_bytes: 0,
+            voluntary_switches: 0,
+            involuntary_switches: 0,
+            warmup: 0,
+            disturbed: 1,
+            runs: Vec::new(),
+        }));
+        let lines = progress.note(Attempt::FIRST, (5, 100), &[measured]);
+        let line = "task m succeeded in 3 runs, 12 ms of processor time (11 to 13.5), 1 disturbed";
+        assert_eq!(lines, [line], "it replaces the preliminary result");
         assert!(progress.note(Attempt::FIRST.next(), (1, 100), &[]).is_empty());
         assert_eq!(progress.counts(), "1 of 100 tasks ended", "another attempt starts at zero");
     }

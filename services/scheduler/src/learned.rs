@@ -61,13 +61,14 @@ impl Learned {
                 asked: (asked != size).then_some(asked),
                 size,
                 exclusive: needs.exclusive,
+                measured: needs.measured,
                 urgency: record.urgency(),
                 expected_ms: millis(wall),
                 since_ms: record.waits_since(),
                 avoid: record.so_far.avoid.clone(),
                 hedges: record.so_far.hedges,
                 more: record.copies().saturating_sub(1),
-                slow_after_ms: slow_after.filter(|_| !needs.exclusive).map(millis),
+                slow_after_ms: slow_after.map(millis),
             },
         }
     }

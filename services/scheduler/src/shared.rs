@@ -136,10 +136,14 @@ impl Shared {
         shares.reduce(|sum, share| sum + share)
     }
 
-    /// When an additional copy is due of an execution that starts at `now`; `None` if never.
+    /// When an additional copy is due of an execution that starts at `now`; `None` if never: another
+    /// copy would disturb one that is measured, and one that needs an executor for itself.
     pub(crate) fn hedge_at(&self, demand: &Demand, now: Millis) -> Option<Millis> {
         let slow_after = demand.slow_after_ms.map(Duration::from_millis);
-        self.hedges.due(now, demand.hedges, slow_after).filter(|_| !demand.exclusive)
+        if demand.exclusive || demand.measured {
+            return None;
+        }
+        self.hedges.due(now, demand.hedges, slow_after)
     }
 }
 

@@ -4,7 +4,9 @@ use std::collections::HashMap;
 
 use invariant::Present as _;
 use model::{BlobDigest, CommandLimits, CommandStep, JobPath};
-use policy::actions::{IMAGE_PROPERTY, SERVICES_PROPERTY, limits::properties, services_value};
+use policy::actions::{
+    IMAGE_PROPERTY, MEASURED_PROPERTY, SERVICES_PROPERTY, limits::properties, services_value,
+};
 use reapi::{
     canonical::{encode, sort_command, sort_platform},
     digest::to_proto,
@@ -43,6 +45,14 @@ impl ActionRun {
             Self::Repeated(number) => format!("run {number}").into_bytes(),
         }
     }
+
+    /// What it asks of the farm beside what its task asks.
+    fn property(self) -> Option<(String, String)> {
+        match self {
+            Self::Single => None,
+            Self::Repeated(_) => Some((MEASURED_PROPERTY.to_owned(), "true".to_owned())),
+        }
+    }
 }
 
 /// The action of `step` over an input root.
@@ -53,7 +63,7 @@ pub(crate) fn action_of(step: &CommandStep, input_root: &BlobDigest, run: Action
         command_digest: Some(to_proto(&command_digest)),
         input_root_digest: Some(to_proto(input_root)),
         timeout: limits.longest_wall_ms().map(duration),
-        platform: platform(step, &limits),
+        platform: platform(step, &limits, run),
         do_not_cache: !step.cache,
         salt: run.salt(),
     };
@@ -91,12 +101,13 @@ pub(crate) fn relative(folder: &JobPath, path: &JobPath) -> String {
     names.join("/")
 }
 
-fn platform(step: &CommandStep, limits: &CommandLimits) -> Option<Platform> {
+fn platform(step: &CommandStep, limits: &CommandLimits, run: ActionRun) -> Option<Platform> {
     let asked = step.platform.iter().map(|(name, value)| (name.clone(), value.clone()));
     let services =
         (!step.services.is_empty()).then(|| (SERVICES_PROPERTY.to_owned(), services_value(&step.services)));
     let property = |(name, value)| Property { name, value };
-    let properties: Vec<Property> = asked.chain(services).chain(properties(limits)).map(property).collect();
+    let properties: Vec<Property> =
+        asked.chain(services).chain(run.property()).chain(properties(limits)).map(property).collect();
     if properties.is_empty() {
         return None;
     }
@@ -181,8 +192,9 @@ mod tests {
         assert!(first.do_not_cache && second.do_not_cache);
         assert_ne!(first.salt, second.salt);
         assert_eq!(first.timeout.as_ref().map(|timeout| timeout.seconds), Some(2), "the limit times 2");
-        let cpu = first.platform.iter().flat_map(|platform| &platform.properties);
-        assert_eq!(cpu.map(|one| one.value.as_str()).collect::<Vec<_>>(), ["600"]);
+        let asked = first.platform.iter().flat_map(|platform| &platform.properties);
+        let asked: Vec<_> = asked.map(|one| (one.name.as_str(), one.value.as_str())).collect();
+        assert_eq!(asked, [("limit-cpu-ms", "600"), ("measured", "true")]);
         assert_eq!(Action { salt: first.salt.clone(), ..second }, first, "nothing else differs");
     }
 

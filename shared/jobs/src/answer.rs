@@ -7,7 +7,7 @@ use std::{
 };
 
 use bus::millis;
-use model::{BlobDigest, CommandStep, RunFigures, Step, Task, TaskReport, TaskStatus};
+use model::{BlobDigest, CommandStep, Interference, RunFigures, Step, Task, TaskReport, TaskStatus};
 use policy::{actions::limits::Limit, graph::judged};
 use prost::Message as _;
 use prost_types::{Struct, value::Kind};
@@ -138,6 +138,7 @@ struct Used {
     memory_bytes: Option<u64>,
     /// Voluntary and involuntary context switches.
     switches: (u64, u64),
+    interference: Option<Interference>,
     /// Whether the metadata names an exceeded limit.
     limit: bool,
 }
@@ -166,12 +167,21 @@ impl Used {
             | Kind::StructValue(_)
             | Kind::ListValue(_) => None,
         };
-        used.cpu = number("cpu_seconds").and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+        let time = |name: &str| Duration::try_from_secs_f64(number(name)?).ok();
+        used.cpu = time("cpu_seconds");
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "checked; saturates")]
         let whole = |name: &str| number(name).map(|number| number as u64);
         used.memory_bytes = whole("peak_memory_bytes");
         let switches = |kind: &str| whole(&format!("{kind}_context_switches")).unwrap_or_default();
         used.switches = (switches("voluntary"), switches("involuntary"));
+        used.interference = whole("processors").map(|processors| Interference {
+            processors: u32::try_from(processors).unwrap_or(u32::MAX),
+            own_processors: whole("own_processors") == Some(1),
+            steal_us: time("steal_seconds").map(micros).unwrap_or_default(),
+            other_us: time("other_cpu_seconds").map(micros).unwrap_or_default(),
+            throttled_periods: whole("throttled_periods").unwrap_or_default(),
+            thermal_throttles: whole("thermal_throttles").unwrap_or_default(),
+        });
         used.limit = matches!(
             usage.fields.get(LIMIT).and_then(|value| value.kind.as_ref()),
             Some(Kind::StringValue(name)) if Limit::ALL.iter().any(|limit| limit.name() == name)
@@ -181,15 +191,19 @@ impl Used {
 
     /// The figures of the run, if its times are known.
     fn figures(&self) -> Option<RunFigures> {
-        let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
         Some(RunFigures {
             cpu_us: micros(self.cpu?),
             wall_us: micros(self.wall?),
             memory_bytes: self.memory_bytes.unwrap_or_default(),
             voluntary_switches: self.switches.0,
             involuntary_switches: self.switches.1,
+            interference: self.interference,
         })
     }
+}
+
+fn micros(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
 
 /// An output of a task.

@@ -37,7 +37,7 @@ impl Runner {
         loop {
             let next = series.next(plan);
             if let NextRun::Done(state) = next {
-                return Ok(series.end(task, command, state));
+                return Ok(series.end(task, (command, plan), state));
             }
             let turn = self.measured_tasks.turn(plan).await;
             let run = ActionRun::Repeated(series.number());
@@ -61,7 +61,7 @@ impl Runner {
                 TaskStatus::OverLimit => MeasurementState::FarOverLimit,
                 TaskStatus::FarmFailed | TaskStatus::Skipped => return Ok(end),
             };
-            return Ok(series.bad_end(end, state));
+            return Ok(series.bad_end(end, plan, state));
         }
     }
 }

@@ -8,7 +8,7 @@ use model::{
     TaskStatus,
 };
 use parking_lot::Mutex;
-use policy::measurement::{NextRun, measurement, next_run, slow_median, time_summary};
+use policy::measurement::{NextRun, disturbances, measurement, next_run, reported_times, slow_median};
 use tokio::sync::{Semaphore, SemaphorePermit};
 
 use crate::task_end::TaskEnd;
@@ -85,8 +85,7 @@ pub(crate) struct Series {
 impl Series {
     /// What follows after the runs so far.
     pub(crate) fn next(&self, plan: &MeasurePlan) -> NextRun {
-        let cpu_us: Vec<u64> = self.runs.iter().map(|run| run.figures.cpu_us).collect();
-        next_run(plan, self.warmed, &cpu_us)
+        next_run(plan, self.warmed, &self.runs)
     }
 
     /// The number of the next run, from 1; those that do not count are numbered too.
@@ -103,10 +102,12 @@ impl Series {
     /// Adds a good run that is measured.
     pub(crate) fn add(&mut self, mut end: TaskEnd) {
         let report = &end.report;
+        let figures = report.figures.unwrap_or_default();
         self.runs.push(MeasuredRun {
-            figures: report.figures.unwrap_or_default(),
+            figures,
             executor: report.executor.clone(),
             reported_us: std::mem::take(&mut end.reported_us),
+            disturbed_by: disturbances(&figures),
         });
         self.score = self.score.into_iter().chain(report.score).reduce(f64::min);
         if self.first.is_none() {
@@ -118,23 +119,28 @@ impl Series {
     pub(crate) fn preliminary(&self, command: &CommandStep, plan: &MeasurePlan) -> Option<TaskReport> {
         let more = !matches!(self.next(plan), NextRun::Done(_));
         let first = self.first.as_ref().filter(|_| more && self.runs.len() == 1)?;
-        Some(self.good_report(&first.report, command, MeasurementState::Preliminary))
+        Some(self.good_report(&first.report, (command, plan), MeasurementState::Preliminary))
     }
 
     /// The end of the task after its last run, all of which were good.
-    pub(crate) fn end(&mut self, task: &Task, command: &CommandStep, state: MeasurementState) -> TaskEnd {
+    pub(crate) fn end(
+        &mut self,
+        task: &Task,
+        (command, plan): (&CommandStep, &MeasurePlan),
+        state: MeasurementState,
+    ) -> TaskEnd {
         let Some(first) = self.first.take() else {
             impossible!("the measurement of task {} is complete without a run", task.id);
             return TaskEnd::dropped(task);
         };
-        let report = self.good_report(&first.report, command, state);
+        let report = self.good_report(&first.report, (command, plan), state);
         let effect = first.effect.filter(|_| report.status == TaskStatus::Succeeded);
         TaskEnd { report, effect, output: first.output, reported_us: Vec::new() }
     }
 
     /// The end of the task with the run that ended as `end`, which was not good.
-    pub(crate) fn bad_end(&self, end: TaskEnd, state: MeasurementState) -> TaskEnd {
-        let mut report = self.with_figures(&end.report, state);
+    pub(crate) fn bad_end(&self, end: TaskEnd, plan: &MeasurePlan, state: MeasurementState) -> TaskEnd {
+        let mut report = self.with_figures(&end.report, plan, state);
         let number = self.number();
         if let Some(reason) = report.reason.take() {
             report.reason = Some(if number > 1 { format!("run {number}: {reason}") } else { reason });
@@ -143,8 +149,13 @@ impl Series {
     }
 
     /// The report of a task whose runs were all good: the median of their times keeps the limits or does not.
-    fn good_report(&self, first: &TaskReport, command: &CommandStep, state: MeasurementState) -> TaskReport {
-        let mut report = TaskReport { score: self.score, ..self.with_figures(first, state) };
+    fn good_report(
+        &self,
+        first: &TaskReport,
+        (command, plan): (&CommandStep, &MeasurePlan),
+        state: MeasurementState,
+    ) -> TaskReport {
+        let mut report = TaskReport { score: self.score, ..self.with_figures(first, plan, state) };
         let slow =
             report.measurement.as_ref().and_then(|measured| slow_median(&command.limits.common, measured));
         if let Some(reason) = slow {
@@ -154,22 +165,24 @@ impl Series {
         report
     }
 
-    /// The report of one run with the figures of all that were measured.
-    fn with_figures(&self, of_run: &TaskReport, state: MeasurementState) -> TaskReport {
-        let Some(measured) = measurement(&self.runs, self.warmed, state) else { return of_run.clone() };
+    /// The report of one run with the figures of all that were measured and count.
+    fn with_figures(&self, of_run: &TaskReport, plan: &MeasurePlan, state: MeasurementState) -> TaskReport {
+        let measured = measurement(plan, &self.runs, self.warmed, state);
+        let Some(measured) = measured else { return of_run.clone() };
         let figures = RunFigures {
             cpu_us: measured.cpu.median_us,
             wall_us: measured.wall.median_us,
             memory_bytes: measured.memory_bytes,
             voluntary_switches: measured.voluntary_switches,
             involuntary_switches: measured.involuntary_switches,
+            interference: None,
         };
         TaskReport {
             cpu_ms: Some(figures.cpu_us / 1000),
             wall_ms: Some(figures.wall_us / 1000),
             memory_bytes: Some(figures.memory_bytes),
             figures: Some(figures),
-            reported: time_summary(self.runs.iter().flat_map(|run| run.reported_us.iter().copied())),
+            reported: reported_times(plan, &self.runs),
             measurement: Some(Box::new(measured)),
             ..of_run.clone()
         }

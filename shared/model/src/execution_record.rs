@@ -4,7 +4,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Attempt, BlobDigest, Execution, ExecutorHome, ExecutorId, Measured, Millis, Priority, Sequence, Urgency,
+    Attempt, BlobDigest, Execution, ExecutorHome, ExecutorId, Interference, Measured, Millis, Priority,
+    Sequence, Urgency,
 };
 
 /// State of an execution: the last message on its subject. Written by gateways (accepted, cancelled), schedulers
@@ -60,7 +61,7 @@ pub enum ExecutionPhase {
     Raised,
     /// It has a result.
     #[serde(rename = "ACTION_FINISHED")]
-    Finished(ExecutionOutcome),
+    Finished(Box<ExecutionOutcome>),
 }
 
 /// Final result of an execution.
@@ -92,6 +93,9 @@ pub struct ExecutionOutcome {
     /// Resources that the command used; absent if it did not run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub measured: Option<Measured>,
+    /// What else happened on the processors of the command; only for executions that ask to be measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub interference: Option<Box<Interference>>,
 }
 
 impl ExecutionOutcome {
@@ -107,6 +111,7 @@ impl ExecutionOutcome {
             result: None,
             server_logs: Vec::new(),
             measured: None,
+            interference: None,
         }
     }
 
@@ -188,7 +193,7 @@ impl ExecutionRecord {
     /// The result; absent while the execution waits or runs.
     pub fn outcome(&self) -> Option<&ExecutionOutcome> {
         match &self.phase {
-            ExecutionPhase::Finished(outcome) => Some(outcome),
+            ExecutionPhase::Finished(outcome) => Some(outcome.as_ref()),
             ExecutionPhase::Accepted
             | ExecutionPhase::Requeued { .. }
             | ExecutionPhase::Hedged
@@ -225,7 +230,7 @@ impl ExecutionRecord {
     #[must_use]
     pub fn finished(&self, sequence: Sequence, outcome: ExecutionOutcome, now: Millis) -> Self {
         let so_far = SoFar { failure: None, ..self.so_far.clone() };
-        self.followed(sequence, self.attempt, so_far, ExecutionPhase::Finished(outcome), now)
+        self.followed(sequence, self.attempt, so_far, ExecutionPhase::Finished(Box::new(outcome)), now)
     }
 
     /// The next record after the last copy was lost: the execution waits for another executor. The claim of `executor`

@@ -7,6 +7,7 @@ mod dependency;
 mod fault;
 mod graph;
 mod hwgroups;
+mod interference;
 mod links;
 mod location;
 mod measure;
@@ -32,6 +33,7 @@ pub use graph::{
     Step, Task, TaskIndex,
 };
 pub use hwgroups::CommandLimits;
+pub use interference::{Disturbance, Interference};
 pub use measure::{MeasurePlan, MeasureRequest};
 pub use measurement::{MeasuredRun, Measurement, MeasurementState, RunFigures, TimeSummary};
 pub use number::Fraction;

@@ -99,11 +99,11 @@ pub use ids::{
 pub use image::{ImageReference, ParseImageError, PinnedImage};
 pub use job::{
     BadPath, CommandLimits, CommandStep, Compare, CompareBy, CompareRequest, CompareRule, Conditions,
-    DEFAULT_PRIORITY, DEFAULT_RETRIES, DEFAULT_WEIGHT, Dependency, DependencyRole, ExistsStep, FetchSource,
-    FetchStep, Fraction, FromTo, Graph, Input, InvalidJob, InvalidText, Job, JobFault, JobGlob, JobLimits,
-    JobPath, JobResult, JobSource, MeasurePlan, MeasureRequest, MeasuredRun, Measurement, MeasurementState,
-    PathKind, RunFigures, RunningTask, RunningTasks, Step, StoredJob, Task, TaskDefaults, TaskIndex,
-    TaskReport, TaskRequest, TaskStatus, TimeSummary, TruncateStep,
+    DEFAULT_PRIORITY, DEFAULT_RETRIES, DEFAULT_WEIGHT, Dependency, DependencyRole, Disturbance, ExistsStep,
+    FetchSource, FetchStep, Fraction, FromTo, Graph, Input, Interference, InvalidJob, InvalidText, Job,
+    JobFault, JobGlob, JobLimits, JobPath, JobResult, JobSource, MeasurePlan, MeasureRequest, MeasuredRun,
+    Measurement, MeasurementState, PathKind, RunFigures, RunningTask, RunningTasks, Step, StoredJob, Task,
+    TaskDefaults, TaskIndex, TaskReport, TaskRequest, TaskStatus, TimeSummary, TruncateStep,
 };
 pub use needs::{ActionKey, ActionKeys, Demand, Measured, Needs, TestSize};
 pub use open_schema::allow_more;

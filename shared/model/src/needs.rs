@@ -23,6 +23,9 @@ pub struct Needs {
     /// Whether it needs an executor exclusively.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub exclusive: bool,
+    /// Whether it is run to measure it: no further copy of it is started.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub measured: bool,
     /// Size class that determines the defaults if neither the client nor history gives a value.
     #[serde(skip_serializing_if = "TestSize::is_none")]
     pub test_size: TestSize,
@@ -127,6 +130,9 @@ pub struct Demand {
     /// Whether it needs an executor exclusively.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub exclusive: bool,
+    /// Whether it is run to measure it: no further copy of it is started.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub measured: bool,
     /// Order among the executions of its group.
     #[serde(default)]
     pub urgency: Urgency,

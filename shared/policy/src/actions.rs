@@ -43,8 +43,8 @@ pub use rank::{band_of, rank};
 pub use room::{AHEAD_PER_SLOT, claims_max, credible_room};
 pub use services::{SERVICES_OFFER, SERVICES_PROPERTY, asked_services, services_value, with_services};
 pub use size::{
-    AskedFor, CACHE_PROPERTY, CPU_PROPERTY, EXCLUSIVE_PROPERTY, MEMORY_PROPERTY, RESOURCE_PREFIX, Shortage,
-    UNITS_PROPERTY, asked, packing, read_needs, refuses_cache, shortage,
+    AskedFor, CACHE_PROPERTY, CPU_PROPERTY, EXCLUSIVE_PROPERTY, MEASURED_PROPERTY, MEMORY_PROPERTY,
+    RESOURCE_PREFIX, Shortage, UNITS_PROPERTY, asked, packing, read_needs, refuses_cache, shortage,
 };
 pub use turns::{WaitingGroup, turns};
 pub use wait::expected_wait;

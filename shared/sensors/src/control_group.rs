@@ -8,7 +8,7 @@ use std::{
 use sandbox::{Version, control_groups};
 
 /// The groups of this process, and those around them, that limit processor time. `proc` is the path of `/proc`.
-pub(crate) fn limiting_processors(proc: &Path) -> Vec<PathBuf> {
+pub fn limiting_processors(proc: &Path) -> Vec<PathBuf> {
     // A system without control groups has no limits.
     let read = |name: &str| fs::read_to_string(proc.join(name)).unwrap_or_default();
     let found = control_groups("cpu", &read("self/cgroup"), &read("self/mountinfo"));

@@ -27,6 +27,7 @@ use policy::{Signal, Window, WindowRules};
 use settings::SensorSettings;
 
 pub use alone::{Alone, MachineLock, Together};
+pub use control_group::limiting_processors;
 pub use memory::{MemoryState, machine_memory, memory_states, scarcest};
 pub use oom_kills::OomKills;
 

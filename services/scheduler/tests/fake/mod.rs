@@ -81,6 +81,7 @@ pub fn outcome(executor: Option<&str>) -> ExecutionOutcome {
         result: None,
         server_logs: Vec::new(),
         measured: None,
+        interference: None,
     }
 }
 

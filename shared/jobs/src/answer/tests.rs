@@ -29,6 +29,10 @@ fn ran(exit_code: i32, limit: Option<&str>) -> ActionResult {
         ("peak_memory_bytes".into(), number(4096.0)),
         ("voluntary_context_switches".into(), number(12.0)),
         ("involuntary_context_switches".into(), number(3.0)),
+        ("processors".into(), number(4.0)),
+        ("own_processors".into(), number(1.0)),
+        ("steal_seconds".into(), number(0.25)),
+        ("other_cpu_seconds".into(), number(0.5)),
     ]
     .into();
     if let Some(limit) = limit {
@@ -57,6 +61,11 @@ fn an_end_of_a_command_is_told_with_what_it_used() {
     let figures = good.figures.unwrap();
     assert_eq!((figures.wall_us, figures.cpu_us, figures.memory_bytes), (2_500_000, 1_500_000, 4096));
     assert_eq!((figures.voluntary_switches, figures.involuntary_switches), (12, 3));
+    let seen = figures.interference.unwrap();
+    assert_eq!(
+        (seen.processors, seen.own_processors, seen.steal_us, seen.other_us),
+        (4, true, 250_000, 500_000)
+    );
     let bad = report(first(&graph), &status(Code::Ok), Some(&ran(2, None)), false, b"");
     assert_eq!((bad.status, bad.reason.as_deref()), (TaskStatus::Failed, Some("exit code 2")));
 }

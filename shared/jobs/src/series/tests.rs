@@ -1,4 +1,4 @@
-use model::{Graph, Job, JobLimits, Step};
+use model::{Graph, Interference, Job, JobLimits, Step};
 
 use super::*;
 
@@ -42,7 +42,7 @@ fn the_first_run_gives_a_preliminary_report_and_the_last_one_the_end() {
     assert_eq!(series.preliminary(command, &plan), None, "only the first is preliminary");
     series.add(ended(task, 9500, Some(1.0)));
     assert_eq!(series.next(&plan), NextRun::Done(MeasurementState::AllRuns));
-    let end = series.end(task, command, MeasurementState::AllRuns).report;
+    let end = series.end(task, (command, &plan), MeasurementState::AllRuns).report;
     assert_eq!((end.status, end.score, end.reason), (TaskStatus::Succeeded, Some(0.5), None));
     assert_eq!((end.cpu_ms, end.figures.unwrap().cpu_us), (Some(9), 9500));
     let measured = end.measurement.unwrap();
@@ -51,18 +51,43 @@ fn the_first_run_gives_a_preliminary_report_and_the_last_one_the_end() {
 }
 
 #[test]
+fn a_disturbed_run_is_reported_but_changes_neither_times_nor_limits() {
+    let graph = graph(&serde_json::json!({"runs": 2}));
+    let (task, command, plan) = parts(&graph);
+    let disturbed = |task: &Task| {
+        let mut end = ended(task, 90_000, Some(0.5));
+        let seen = Interference { processors: 2, steal_us: 80_000, ..Interference::default() };
+        end.report.figures.as_mut().unwrap().interference = Some(seen);
+        end
+    };
+    let mut series = Series::default();
+    for end in [ended(task, 8000, Some(1.0)), disturbed(task), ended(task, 8000, Some(1.0))] {
+        assert_eq!(series.next(&plan), NextRun::Measured);
+        series.add(end);
+    }
+    assert_eq!(series.next(&plan), NextRun::Done(MeasurementState::AllRuns));
+    let end = series.end(task, (command, &plan), MeasurementState::AllRuns).report;
+    assert_eq!((end.status, end.score), (TaskStatus::Succeeded, Some(0.5)), "its output counts");
+    assert_eq!(end.reported.map(|times| times.max_us), Some(8000));
+    let measured = end.measurement.unwrap();
+    assert_eq!((measured.cpu.n, measured.cpu.max_us, measured.disturbed), (2, 8000, 1));
+    let marked: Vec<bool> = measured.runs.iter().map(|run| !run.disturbed_by.is_empty()).collect();
+    assert_eq!(marked, [false, true, false]);
+}
+
+#[test]
 fn a_bad_run_ends_the_task_with_the_figures_of_the_good_ones() {
     let graph = graph(&serde_json::json!({"runs": 3}));
-    let (task, _, _) = parts(&graph);
+    let (task, _, plan) = parts(&graph);
     let failed = || {
         let reason = Some("exit code 3".to_owned());
         TaskEnd::of(TaskReport { reason, ..TaskReport::new(task.id.clone(), TaskStatus::Failed) })
     };
     let mut series = Series::default();
-    let first = series.bad_end(failed(), MeasurementState::RunFailed).report;
+    let first = series.bad_end(failed(), &plan, MeasurementState::RunFailed).report;
     assert_eq!((first.reason.as_deref(), first.measurement), (Some("exit code 3"), None));
     series.add(ended(task, 8000, None));
-    let second = series.bad_end(failed(), MeasurementState::RunFailed).report;
+    let second = series.bad_end(failed(), &plan, MeasurementState::RunFailed).report;
     assert_eq!((second.status, second.reason.as_deref()), (TaskStatus::Failed, Some("run 2: exit code 3")));
     let measured = second.measurement.unwrap();
     assert_eq!((measured.state, measured.cpu.n), (MeasurementState::RunFailed, 1));

@@ -41,6 +41,10 @@ pub struct MeasureRequest {
     /// Whether its runs may take place while other measured tasks of the job run. Default: false, one run at a time.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub parallel: bool,
+    /// Maximum number of runs that are left out because something disturbed them, 0 to 1000: another run replaces each.
+    /// With 0 disturbed runs count like others. Default: `runs`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_disturbed: Option<u32>,
 }
 
 /// A checked plan of repeated runs, with its defaults applied.
@@ -58,6 +62,8 @@ pub struct MeasurePlan {
     pub limit_factor: f64,
     /// Whether its runs may take place beside those of other measured tasks of the job.
     pub parallel: bool,
+    /// Maximum number of disturbed runs that are left out; 0: disturbed runs count like others.
+    pub max_disturbed: u32,
 }
 
 impl MeasurePlan {
@@ -94,6 +100,7 @@ impl MeasurePlan {
             max_runs: number("measure.max_runs", max_runs, runs, RUNS_MAX)?,
             limit_factor,
             parallel: asked.parallel,
+            max_disturbed: number("measure.max_disturbed", asked.max_disturbed.unwrap_or(runs), 0, RUNS_MAX)?,
         })
     }
 
@@ -138,7 +145,7 @@ mod tests {
     fn defaults_of_a_plan_are_the_documented_ones() {
         let only_runs = plan(r#"{"runs": 7}"#).unwrap();
         assert_eq!((only_runs.warmup, only_runs.runs, only_runs.max_runs), (0, 7, 7));
-        assert_eq!((only_runs.until, only_runs.parallel), (None, false));
+        assert_eq!((only_runs.until, only_runs.parallel, only_runs.max_disturbed), (None, false, 7));
         let until = plan(r#"{"runs": 7, "until": 5}"#).unwrap();
         assert_eq!((until.max_runs, until.until), (35, Some(0.05)));
         assert_eq!(plan(r#"{"runs": 900, "until": 1}"#).unwrap().max_runs, 1000);
@@ -157,6 +164,10 @@ mod tests {
             (r#"{"runs": 5, "max_runs": 9}"#, "measure.max_runs: allowed only together with `until`"),
             (r#"{"runs": 5, "until": 0}"#, "measure.until: it is 0: expected more than 0 to 100"),
             (r#"{"runs": 5, "until": 101}"#, "measure.until: it is 101: expected more than 0 to 100"),
+            (
+                r#"{"runs": 5, "max_disturbed": 1001}"#,
+                "measure.max_disturbed: it is 1001: expected 0 to 1000",
+            ),
             (r#"{"runs": 5, "limit_factor": 0.5}"#, "measure.limit_factor: it is 0.5: expected 1 to 100"),
         ] {
             assert_eq!(plan(json).unwrap_err(), expected, "{json}");

@@ -3,6 +3,8 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::interference::{Disturbance, Interference};
+
 /// What one run of a command used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct RunFigures {
@@ -16,6 +18,9 @@ pub struct RunFigures {
     pub voluntary_switches: u64,
     /// Number of times that the processor was given to another process although they could go on.
     pub involuntary_switches: u64,
+    /// What else happened on its processors; absent if it was not measured, as for commands that no `measure` repeats.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub interference: Option<Interference>,
 }
 
 /// One measured run of a task.
@@ -30,6 +35,9 @@ pub struct MeasuredRun {
     /// Times that the program itself reported in this run, in microseconds; at most the first 1000.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub reported_us: Vec<u64>,
+    /// What disturbed the run; empty if nothing did that is known.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub disturbed_by: Vec<Disturbance>,
 }
 
 /// Summary of a sample of times, in microseconds.
@@ -69,6 +77,8 @@ pub enum MeasurementState {
     Narrow,
     /// The maximum number of runs was made, and the interval is still wider than requested.
     StillWide,
+    /// More than `max_disturbed` runs were disturbed: the summary contains disturbed runs too.
+    Disturbed,
     /// A run failed, with a wrong exit code for example; no further one was made.
     RunFailed,
     /// The judge rejected the output of a run; no further one was made.
@@ -82,26 +92,30 @@ pub enum MeasurementState {
 pub struct Measurement {
     /// Why there are this many runs, or that more follow.
     pub state: MeasurementState,
-    /// Summary of the CPU times of all runs.
+    /// Summary of the CPU times of the runs that count.
     pub cpu: TimeSummary,
-    /// Summary of the wall-clock run times of all runs.
+    /// Summary of the wall-clock run times of the runs that count.
     pub wall: TimeSummary,
-    /// Largest peak memory of a run, in bytes.
+    /// Largest peak memory of a run that counts, in bytes.
     pub memory_bytes: u64,
-    /// Sum of the voluntary context switches of all runs.
+    /// Sum of the voluntary context switches of the runs that count.
     pub voluntary_switches: u64,
-    /// Sum of the involuntary context switches of all runs.
+    /// Sum of the involuntary context switches of the runs that count.
     pub involuntary_switches: u64,
     /// Number of runs before the first measured one.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub warmup: u32,
-    /// The measured runs in their order. Only the file with the reports of all tasks has them.
+    /// Number of measured runs that something disturbed. They are left out of the summaries, unless `state` is `disturbed`,
+    /// `max_disturbed` is 0, or all runs were disturbed.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub disturbed: u32,
+    /// The measured runs in their order, with the disturbed ones. Only the file with the reports of all tasks has them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub runs: Vec<MeasuredRun>,
 }
 
 impl Measurement {
-    /// The sum of the CPU times of all runs, in microseconds: the mean times their number.
+    /// The sum of the CPU times of the runs that count, in microseconds: the mean times their number.
     pub fn total_cpu_us(&self) -> u64 {
         self.cpu.mean_us.saturating_mul(self.cpu.n)
     }

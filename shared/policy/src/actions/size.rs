@@ -12,6 +12,7 @@
 //! | `EstimatedComputeUnits` | units of 1 processor and 2.5e9 bytes; the two above override their part of it |
 //! | `resources:NAME` | an amount of the custom resource `NAME`, spelt as its executors spell it: `1`, `0.5` |
 //! | `exclusive` | `true`: the action has its executor for itself, for stable measurements; `false` |
+//! | `measured` | `true`: it always runs, alone in its execution: not cached, not merged, no further copy; `false` |
 //! | `cache` | `false`: it always runs, its result is not cached, and it is not merged with others; `true` |
 //! | `forebay-services` | commands that serve the action while it runs, as JSON: see [`super::asked_services`] |
 //!
@@ -32,6 +33,8 @@ pub const UNITS_PROPERTY: &str = "EstimatedComputeUnits";
 pub const RESOURCE_PREFIX: &str = "resources:";
 /// The property that asks for exclusive use of an executor.
 pub const EXCLUSIVE_PROPERTY: &str = "exclusive";
+/// The property by which an action with the value `true` is run to measure it.
+pub const MEASURED_PROPERTY: &str = "measured";
 /// The property by which an action with the value `false` is not cached.
 pub const CACHE_PROPERTY: &str = "cache";
 /// The environment variable in which Bazel passes the size of a test.
@@ -87,6 +90,9 @@ pub fn read_needs(
             units = Some(asked.ok_or_else(|| wrong(UNITS_WANTED))?.max(units.unwrap_or_default()));
         } else if name.eq_ignore_ascii_case(EXCLUSIVE_PROPERTY) {
             needs.exclusive |= truth(value).ok_or_else(|| wrong(TRUTH_WANTED))?;
+        } else if name.eq_ignore_ascii_case(MEASURED_PROPERTY) {
+            needs.measured |= truth(value).ok_or_else(|| wrong(TRUTH_WANTED))?;
+            found.do_not_cache |= needs.measured;
         } else if name.eq_ignore_ascii_case(CACHE_PROPERTY) {
             found.do_not_cache |= !truth(value).ok_or_else(|| wrong(TRUTH_WANTED))?;
         } else if let Some(resource) = resource(name) {
@@ -116,9 +122,13 @@ pub fn read_needs(
 
 /// Whether these platform properties say that the action must run and that its result must not be cached.
 pub fn refuses_cache(platform: &[(String, String)]) -> bool {
-    platform
-        .iter()
-        .any(|(name, value)| name.eq_ignore_ascii_case(CACHE_PROPERTY) && truth(value) == Some(false))
+    let refuses = [(CACHE_PROPERTY, false), (MEASURED_PROPERTY, true)];
+    let is_one = |name: &str, value: &str| {
+        refuses
+            .iter()
+            .any(|(property, said)| name.eq_ignore_ascii_case(property) && truth(value) == Some(*said))
+    };
+    platform.iter().any(|(name, value)| is_one(name, value))
 }
 
 /// Resources that an executor must have in total to run the action, in a pool whose largest executor has `capacity`.

@@ -1,8 +1,11 @@
 //! Whether a measured task runs once more, and what its runs say about its time limits.
 
-use model::{MeasurePlan, Measurement, MeasurementState, TaskLimits};
+use model::{MeasurePlan, MeasuredRun, Measurement, MeasurementState, TaskLimits};
 
-use super::sample::{Sample, Statistic};
+use super::{
+    disturbance::{counting, disturbed},
+    sample::{Sample, Statistic},
+};
 use crate::actions::limits::Limit;
 
 /// Minimum number of runs of which an interval can end a measurement: that of fewer says nothing.
@@ -19,21 +22,26 @@ pub enum NextRun {
     Done(MeasurementState),
 }
 
-/// What follows after `warmed` runs that do not count, and measured ones with these CPU times in microseconds.
-pub fn next_run(plan: &MeasurePlan, warmed: u32, cpu_us: &[u64]) -> NextRun {
-    let runs = u32::try_from(cpu_us.len()).unwrap_or(u32::MAX);
-    if runs == 0 && warmed < plan.warmup {
+/// What follows after `warmed` runs that do not count, and these measured ones. A disturbed run is replaced by another, as
+/// long as the plan leaves it out; after that all runs count, and the state says so.
+pub fn next_run(plan: &MeasurePlan, warmed: u32, runs: &[MeasuredRun]) -> NextRun {
+    if runs.is_empty() && warmed < plan.warmup {
         return NextRun::Warmup;
     }
-    if runs < plan.runs {
+    let counting = counting(plan, runs);
+    let number = u32::try_from(counting.len()).unwrap_or(u32::MAX);
+    if number < plan.runs {
         return NextRun::Measured;
     }
-    match plan.until {
-        None => NextRun::Done(MeasurementState::AllRuns),
-        Some(until) if is_narrow(cpu_us, until) => NextRun::Done(MeasurementState::Narrow),
-        Some(_) if runs >= plan.max_runs => NextRun::Done(MeasurementState::StillWide),
-        Some(_) => NextRun::Measured,
-    }
+    let cpu_us: Vec<u64> = counting.iter().map(|run| run.figures.cpu_us).collect();
+    let state = match plan.until {
+        None => MeasurementState::AllRuns,
+        Some(until) if is_narrow(&cpu_us, until) => MeasurementState::Narrow,
+        Some(_) if number >= plan.max_runs => MeasurementState::StillWide,
+        Some(_) => return NextRun::Measured,
+    };
+    let gave_up = plan.max_disturbed > 0 && disturbed(runs) > plan.max_disturbed;
+    NextRun::Done(if gave_up { MeasurementState::Disturbed } else { state })
 }
 
 /// Whether the interval of the median lies within the fraction `until` of the median.

@@ -1,8 +1,11 @@
 //! Summaries of measured runs, for reports.
 
-use model::{MeasuredRun, Measurement, MeasurementState, TimeSummary};
+use model::{MeasurePlan, MeasuredRun, Measurement, MeasurementState, TimeSummary};
 
-use super::sample::{Sample, Statistic};
+use super::{
+    disturbance::{disturbed, summarised},
+    sample::{Sample, Statistic},
+};
 
 /// The summary of times in microseconds; `None` if there are none.
 pub fn time_summary(times_us: impl IntoIterator<Item = u64>) -> Option<TimeSummary> {
@@ -23,8 +26,14 @@ pub fn time_summary(times_us: impl IntoIterator<Item = u64>) -> Option<TimeSumma
 }
 
 /// The measurement that consists of these runs, after `warmup` others; `None` if there are none.
-pub fn measurement(runs: &[MeasuredRun], warmup: u32, state: MeasurementState) -> Option<Measurement> {
-    let figures = || runs.iter().map(|run| run.figures);
+pub fn measurement(
+    plan: &MeasurePlan,
+    runs: &[MeasuredRun],
+    warmup: u32,
+    state: MeasurementState,
+) -> Option<Measurement> {
+    let summarised = summarised(plan, runs);
+    let figures = || summarised.iter().map(|run| run.figures);
     let sum = |all: &mut dyn Iterator<Item = u64>| all.fold(0_u64, u64::saturating_add);
     Some(Measurement {
         state,
@@ -34,8 +43,14 @@ pub fn measurement(runs: &[MeasuredRun], warmup: u32, state: MeasurementState) -
         voluntary_switches: sum(&mut figures().map(|run| run.voluntary_switches)),
         involuntary_switches: sum(&mut figures().map(|run| run.involuntary_switches)),
         warmup,
+        disturbed: disturbed(runs),
         runs: runs.to_vec(),
     })
+}
+
+/// The summary of the times that the program itself reported in the runs that count.
+pub fn reported_times(plan: &MeasurePlan, runs: &[MeasuredRun]) -> Option<TimeSummary> {
+    time_summary(summarised(plan, runs).into_iter().flat_map(|run| run.reported_us.iter().copied()))
 }
 
 #[expect(

@@ -1,6 +1,6 @@
 #![expect(clippy::float_cmp, reason = "these statistics are computed without rounding")]
 
-use model::{MeasurePlan, MeasuredRun, MeasurementState, RunFigures, TaskLimits};
+use model::{Disturbance, Interference, MeasurePlan, MeasuredRun, MeasurementState, RunFigures, TaskLimits};
 use proptest::prelude::*;
 
 use super::*;
@@ -62,25 +62,100 @@ fn samples_are_compared_by_mean_and_by_spread() {
 }
 
 fn plan(warmup: u32, runs: u32, until: Option<f64>, max_runs: u32) -> MeasurePlan {
-    MeasurePlan { warmup, runs, until, max_runs, limit_factor: 2.0, parallel: false }
+    MeasurePlan { warmup, runs, until, max_runs, limit_factor: 2.0, parallel: false, max_disturbed: 0 }
 }
 
 #[test]
 fn runs_follow_until_there_are_enough() {
     let fixed = plan(2, 3, None, 3);
-    assert_eq!(next_run(&fixed, 0, &[]), NextRun::Warmup);
-    assert_eq!(next_run(&fixed, 1, &[]), NextRun::Warmup);
-    assert_eq!(next_run(&fixed, 2, &[]), NextRun::Measured);
-    assert_eq!(next_run(&fixed, 2, &[1, 900]), NextRun::Measured);
-    assert_eq!(next_run(&fixed, 2, &[1, 900, 5]), NextRun::Done(MeasurementState::AllRuns));
+    let next = |plan, warmed, cpu_us: &[u64]| next_run(plan, warmed, &runs(cpu_us));
+    assert_eq!(next(&fixed, 0, &[]), NextRun::Warmup);
+    assert_eq!(next(&fixed, 1, &[]), NextRun::Warmup);
+    assert_eq!(next(&fixed, 2, &[]), NextRun::Measured);
+    assert_eq!(next(&fixed, 2, &[1, 900]), NextRun::Measured);
+    assert_eq!(next(&fixed, 2, &[1, 900, 5]), NextRun::Done(MeasurementState::AllRuns));
     let until = plan(0, 3, Some(0.05), 8);
     let steady = [100, 101, 100, 99, 100];
-    assert_eq!(next_run(&until, 0, &steady[..4]), NextRun::Measured, "four runs are too few for an interval");
-    assert_eq!(next_run(&until, 0, &steady), NextRun::Done(MeasurementState::Narrow));
+    assert_eq!(next(&until, 0, &steady[..4]), NextRun::Measured, "four runs are too few for an interval");
+    assert_eq!(next(&until, 0, &steady), NextRun::Done(MeasurementState::Narrow));
     let shaky = [100, 150, 60, 90, 140, 80, 100];
-    assert_eq!(next_run(&until, 0, &shaky), NextRun::Measured);
+    assert_eq!(next(&until, 0, &shaky), NextRun::Measured);
     let most = [shaky.as_slice(), &[70]].concat();
-    assert_eq!(next_run(&until, 0, &most), NextRun::Done(MeasurementState::StillWide));
+    assert_eq!(next(&until, 0, &most), NextRun::Done(MeasurementState::StillWide));
+}
+
+/// Runs of which those with `true` were disturbed.
+fn some_disturbed(disturbed: &[bool]) -> Vec<MeasuredRun> {
+    let mut all = runs(&vec![1000; disturbed.len()]);
+    for (run, is_disturbed) in all.iter_mut().zip(disturbed) {
+        if *is_disturbed {
+            run.disturbed_by = vec![Disturbance::Steal];
+            run.figures.cpu_us = 9000;
+        }
+    }
+    all
+}
+
+#[test]
+fn another_run_replaces_a_disturbed_one_until_too_many_were_disturbed() {
+    let plan = MeasurePlan { max_disturbed: 2, ..plan(0, 2, None, 2) };
+    let after = |disturbed: &[bool]| next_run(&plan, 0, &some_disturbed(disturbed));
+    assert_eq!(after(&[false, true]), NextRun::Measured);
+    assert_eq!(after(&[false, true, false]), NextRun::Done(MeasurementState::AllRuns));
+    assert_eq!(after(&[true, true]), NextRun::Measured);
+    assert_eq!(after(&[true, true, false, false]), NextRun::Done(MeasurementState::AllRuns));
+    assert_eq!(after(&[true, true, true]), NextRun::Done(MeasurementState::Disturbed));
+    let times = |disturbed: &[bool]| {
+        let found = measurement(&plan, &some_disturbed(disturbed), 0, MeasurementState::AllRuns).unwrap();
+        (found.cpu.n, found.cpu.max_us, found.disturbed, found.runs.len())
+    };
+    assert_eq!(times(&[false, true, false]), (2, 1000, 1, 3), "it is reported, but not in the summary");
+    assert_eq!(times(&[true]), (1, 9000, 1, 1), "a preliminary result has nothing else");
+    assert_eq!(times(&[true, true, false, true]), (4, 9000, 3, 4), "too many to leave them out");
+    let none_left_out = MeasurePlan { max_disturbed: 0, ..plan };
+    let done = next_run(&none_left_out, 0, &some_disturbed(&[true, true]));
+    assert_eq!(done, NextRun::Done(MeasurementState::AllRuns), "they count as others");
+}
+
+/// A run of one second with 5 involuntary switches, and what else happened.
+fn one_second(seen: Interference) -> RunFigures {
+    RunFigures {
+        cpu_us: 1_000_000,
+        wall_us: 1_000_000,
+        involuntary_switches: 5,
+        interference: Some(seen),
+        ..RunFigures::default()
+    }
+}
+
+#[test]
+fn a_run_is_disturbed_by_what_exceeds_its_limit() {
+    let own = Interference { processors: 1, own_processors: true, ..Interference::default() };
+    let shared = Interference { processors: 20, ..Interference::default() };
+    let found = |seen| disturbances(&one_second(seen));
+    assert_eq!(
+        disturbances(&RunFigures { interference: None, ..one_second(own) }),
+        [],
+        "it was not measured"
+    );
+    for (quiet, why) in [
+        (own, "nothing happened"),
+        (Interference { steal_us: 20_000, other_us: 20_000, ..own }, "two ticks may be one, rounded"),
+        (Interference { other_us: 900_000, ..shared }, "less than one of 20 processors"),
+    ] {
+        assert_eq!(found(quiet), [], "{why}");
+    }
+    assert_eq!(found(Interference { steal_us: 30_000, ..own }), [Disturbance::Steal]);
+    assert_eq!(found(Interference { other_us: 30_000, ..own }), [Disturbance::OtherLoad]);
+    assert_eq!(found(Interference { other_us: 1_100_000, ..shared }), [Disturbance::OtherLoad]);
+    assert_eq!(found(Interference { throttled_periods: 1, ..own }), [Disturbance::Throttled]);
+    assert_eq!(found(Interference { thermal_throttles: 1, ..own }), [Disturbance::ThermalThrottling]);
+    let switched = |other_us| {
+        let seen = Interference { other_us, ..shared };
+        disturbances(&RunFigures { involuntary_switches: 100, ..one_second(seen) })
+    };
+    assert_eq!(switched(300_000), [Disturbance::Preempted]);
+    assert_eq!(switched(0), [], "its own processes preempt each other");
 }
 
 fn runs(cpu_us: &[u64]) -> Vec<MeasuredRun> {
@@ -91,8 +166,9 @@ fn runs(cpu_us: &[u64]) -> Vec<MeasuredRun> {
             memory_bytes: 1000 + cpu_us % 7,
             voluntary_switches: 3,
             involuntary_switches: 1,
+            interference: None,
         };
-        MeasuredRun { figures, executor: None, reported_us: Vec::new() }
+        MeasuredRun { figures, ..MeasuredRun::default() }
     };
     cpu_us.iter().map(run).collect()
 }
@@ -100,17 +176,19 @@ fn runs(cpu_us: &[u64]) -> Vec<MeasuredRun> {
 #[test]
 fn a_measurement_sums_up_its_runs() {
     let all = runs(&[1000, 1003, 2000]);
-    let found = measurement(&all, 1, MeasurementState::AllRuns).unwrap();
+    let plan = plan(1, 3, None, 3);
+    let found = measurement(&plan, &all, 1, MeasurementState::AllRuns).unwrap();
     assert_eq!((found.cpu.n, found.cpu.median_us, found.cpu.mean_us), (3, 1003, 1334));
     assert_eq!((found.wall.median_us, found.wall.max_us), (2006, 4000));
     assert_eq!((found.voluntary_switches, found.involuntary_switches), (9, 3));
     assert_eq!((found.memory_bytes, found.warmup, found.runs.len()), (1006, 1, 3));
-    assert_eq!(measurement(&[], 0, MeasurementState::RunFailed), None);
+    assert_eq!(measurement(&plan, &[], 0, MeasurementState::RunFailed), None);
 }
 
 #[test]
 fn the_median_decides_about_time_limits() {
-    let measured = |cpu_us: &[u64]| measurement(&runs(cpu_us), 0, MeasurementState::AllRuns).unwrap();
+    let plan = plan(0, 3, None, 3);
+    let measured = |cpu_us: &[u64]| measurement(&plan, &runs(cpu_us), 0, MeasurementState::AllRuns).unwrap();
     let limits = TaskLimits { cpu_ms: Some(10), wall_ms: Some(30), ..TaskLimits::default() };
     assert_eq!(
         slow_median(&limits, &measured(&[9000, 10_000, 14_000])),
@@ -200,27 +278,51 @@ proptest! {
 
     #[test]
     fn a_measurement_ends_between_its_bounds(
-        times in prop::collection::vec(1_u64..2000, 60),
+        times in prop::collection::vec((1_u64..2000, prop::bool::weighted(0.3)), 120),
         warmup in 0_u32..3,
-        runs in 1_u32..20,
-        more in 0_u32..20,
+        (number, more, max_disturbed) in (1_u32..20, 0_u32..20, 0_u32..20),
         until in prop::option::of(0.001_f64..0.5),
     ) {
-        let most = if until.is_some() { runs + more } else { runs };
-        let plan = plan(warmup, runs, until, most);
+        let most = if until.is_some() { number + more } else { number };
+        let plan = MeasurePlan { max_disturbed, ..plan(warmup, number, until, most) };
+        let all: Vec<MeasuredRun> = runs(&times.iter().map(|(time, _)| *time).collect::<Vec<_>>())
+            .into_iter()
+            .zip(&times)
+            .map(|(run, (_, bad))| MeasuredRun { disturbed_by: vec![Disturbance::Steal; usize::from(*bad)], ..run })
+            .collect();
         let (mut warmed, mut done) = (0, 0);
         let state = loop {
-            match next_run(&plan, warmed, &times[..done]) {
+            match next_run(&plan, warmed, &all[..done]) {
                 NextRun::Warmup => warmed += 1,
                 NextRun::Measured => done += 1,
                 NextRun::Done(state) => break state,
             }
-            prop_assert!(done <= most as usize);
+            prop_assert!(done <= (most + max_disturbed) as usize);
         };
+        let found = measurement(&plan, &all[..done], warmed, state).unwrap();
         prop_assert_eq!(warmed, warmup);
-        prop_assert!(done >= runs as usize);
-        prop_assert_eq!(until.is_none(), state == MeasurementState::AllRuns);
-        prop_assert!(state != MeasurementState::StillWide || done == most as usize);
+        prop_assert!(done >= number as usize);
+        prop_assert!(found.cpu.n >= u64::from(number) && found.cpu.n <= u64::from(most + max_disturbed));
+        let gave_up = max_disturbed > 0 && found.disturbed > max_disturbed;
+        prop_assert_eq!(gave_up, state == MeasurementState::Disturbed);
+        prop_assert!(gave_up || (until.is_none() == (state == MeasurementState::AllRuns)));
+        let left_out = done as u64 - found.cpu.n;
+        prop_assert_eq!(left_out, if found.disturbed > max_disturbed { 0 } else { u64::from(found.disturbed) });
+    }
+
+    #[test]
+    fn more_interference_never_makes_a_run_less_disturbed(
+        (processors, own_processors) in (1_u32..64, any::<bool>()),
+        (wall_us, switches) in (1_u64..100_000_000, 0_u64..10_000),
+        (steal_us, other_us, more) in (0_u64..10_000_000, 0_u64..10_000_000, 0_u64..10_000_000),
+    ) {
+        let seen = Interference { processors, own_processors, steal_us, other_us, ..Interference::default() };
+        let run = |seen| RunFigures {
+            wall_us, involuntary_switches: switches, interference: Some(seen), ..RunFigures::default()
+        };
+        let before = disturbances(&run(seen));
+        let after = disturbances(&run(Interference { steal_us: steal_us + more, other_us: other_us + more, ..seen }));
+        prop_assert!(before.iter().all(|one| after.contains(one)), "{before:?} {after:?}");
     }
 
     #[test]

@@ -9,7 +9,7 @@ use remote::Remote;
 
 use crate::{
     acting::{self, SHA256},
-    marks::{Begun, Marks, only_history, phases},
+    marks::{Begun, Marks, only_history, phases, upload_asking},
 };
 
 /// Long enough to detect a copy that must not start.
@@ -227,4 +227,20 @@ async fn what_takes_longer_than_its_kind_gets_a_copy() {
     let records = crate::marks::history_of(&farm, &name).await;
     assert_eq!(phases(&records), ["accepted", "hedged", "finished"], "{records:#?}");
     assert_eq!((before, marks.runs("it").len()), (40, 2));
+}
+
+#[tokio::test]
+async fn an_action_that_is_measured_has_no_copies_and_no_cached_result() {
+    let (farm, remote, marks, _machines) = with_machines(hedging("2", "200"), &["one", "two"]).await;
+    let action = upload_asking(&remote, &marks.script("it"), &[("measured", "true")]).await;
+    let begun = Begun::new(&remote, &action).await;
+    marks.begun("it", 1).await;
+    tokio::time::sleep(NOTHING_MORE).await;
+    assert_eq!(marks.runs("it").len(), 1, "a copy would disturb it");
+    marks.go("it");
+    assert_eq!(begun.stdout(&remote).await, "it\n");
+    let records = only_history(&farm).await;
+    assert_eq!(phases(&records), ["accepted", "finished"], "{records:#?}");
+    assert_eq!(acting::stdout(&remote, &acting::executed(&remote, action).await).await, "it\n");
+    assert_eq!(marks.runs("it").len(), 2, "it ran again");
 }

@@ -53,6 +53,7 @@ fn a_bad_value_is_named_with_what_is_expected() {
         ("EstimatedComputeUnits", &["", "x", "0", "NaN"]),
         ("resources:gpu", &["blah", "", "-1", "1e10"]),
         ("exclusive", &["yes", "", "1"]),
+        ("measured", &["no", "2"]),
     ];
     for (property, values) in bad {
         for value in values {
@@ -104,12 +105,24 @@ fn names_are_read_without_regard_to_case_and_the_rest_is_left_for_pools() {
         memory_bytes: Some(1024),
         custom: gpu,
         exclusive: true,
+        measured: false,
         test_size: TestSize::Large,
     };
     assert_eq!(found.needs, needs);
     assert_eq!(found.limits.common.files, Some(7));
     assert!(read_needs(&pairs(&[("limit-files", "0")]), &[]).is_err());
     assert_eq!(read_needs(&[], &[]).unwrap(), AskedFor::default());
+}
+
+#[test]
+fn what_is_measured_is_not_cached() {
+    let asked = |value| read_needs(&pairs(&[("Measured", value)]), &[]).unwrap();
+    assert!(asked("true").needs.measured && asked("true").do_not_cache);
+    assert_eq!(asked("false"), AskedFor::default());
+    assert!(
+        refuses_cache(&pairs(&[("measured", "true")])) && !refuses_cache(&pairs(&[("measured", "false")]))
+    );
+    assert!(refuses_cache(&pairs(&[("cache", "false")])) && !refuses_cache(&pairs(&[("cache", "true")])));
 }
 
 #[test]
@@ -199,6 +212,7 @@ fn any_needs() -> impl Strategy<Value = Needs> {
         memory_bytes,
         custom: gpu.then(|| ("gpu".parse().unwrap(), Amount::whole(1))).into_iter().collect(),
         exclusive: false,
+        measured: false,
         test_size,
     })
 }

@@ -1,4 +1,5 @@
-//! Tasks that always run, and tasks that run several times to be measured.
+//! Tasks that always run, and tasks that run several times to be measured. Other tests disturb measured runs: `max_disturbed` of
+//! 0 lets disturbed runs count, where the number of runs matters.
 
 use std::{
     fs,
@@ -9,7 +10,7 @@ use std::{
 use bus::EventKind;
 use client::WatchBody;
 use farm::Farm;
-use model::{BuildKey, MeasurementState, Outcome, Sequence, TaskReport, TaskStatus, ToolEvent};
+use model::{BuildKey, Disturbance, MeasurementState, Outcome, Sequence, TaskReport, TaskStatus, ToolEvent};
 use serde_json::{Value, json};
 
 use super::{Ended, builder, ended, job, request, request_in, run, sh, start};
@@ -88,7 +89,7 @@ async fn measured_runs_take_place_one_at_a_time_and_are_all_reported() {
         let spins = "i=0; while [ $i -lt 3000 ]; do i=$((i+1)); done";
         let script =
             format!("echo {name} >> {0}; {spins}; echo end >> {0}; echo x > {name}.out", log.display());
-        let more = json!({"measure": {"runs": 4, "warmup": 1}, "outputs": [format!("{name}.out")]});
+        let more = json!({"measure": {"runs": 4, "warmup": 1, "max_disturbed": 0}, "outputs": [format!("{name}.out")]});
         with(sh(name, &script), &more)
     });
     let reader = with(sh("reader", "cat a.out b.out"), &json!({"inputs": ["a.out", "b.out"]}));
@@ -141,7 +142,8 @@ async fn alone(farm: &Farm, file: &Path, then: &str, more: &Value) -> Ended {
 async fn repeating_ends_with_the_first_run_that_fails() {
     let farm = start(builder()).await;
     let file = outside(&farm).join("exit-code");
-    let ended = alone(&farm, &file, "exit $((n == 3))", &json!({"measure": {"runs": 10}})).await;
+    let ended =
+        alone(&farm, &file, "exit $((n == 3))", &json!({"measure": {"runs": 10, "max_disturbed": 0}})).await;
     let report = ended.task("measured");
     assert_eq!((report.status, ended.reason("measured")), (TaskStatus::Failed, "run 3: exit code 1"));
     let measured = report.measurement.as_ref().unwrap();
@@ -155,7 +157,7 @@ async fn repeating_ends_with_the_first_run_that_fails() {
 
     // A judge that exits with 1 rejects.
     let file = outside(&farm).join("judge");
-    let judge = json!({"judge": true, "measure": {"runs": 10}});
+    let judge = json!({"judge": true, "measure": {"runs": 10, "max_disturbed": 0}});
     let ended = alone(&farm, &file, "echo $((n < 4)); exit $((n == 4))", &judge).await;
     let report = ended.task("measured");
     assert_eq!((report.status, report.score), (TaskStatus::Succeeded, Some(0.0)));
@@ -168,7 +170,8 @@ async fn repeating_ends_with_the_first_run_that_fails() {
 async fn the_median_decides_about_a_limit_and_a_far_slower_run_ends_the_task() {
     let farm = start(builder()).await;
     let file = outside(&farm).join("median");
-    let slow = json!({"limits": {"wall_ms": 300}, "measure": {"runs": 3, "limit_factor": 40}});
+    let slow =
+        json!({"limits": {"wall_ms": 300}, "measure": {"runs": 3, "limit_factor": 40, "max_disturbed": 0}});
     // The first run alone is too slow, and does not end the task.
     let ended = alone(&farm, &file, "[ $n -gt 1 ] || sleep 0.6", &slow).await;
     let report = ended.task("measured");
@@ -195,7 +198,7 @@ async fn the_median_decides_about_a_limit_and_a_far_slower_run_ends_the_task() {
 async fn runs_continue_until_the_interval_is_narrow() {
     let farm = start(builder()).await;
     let file = outside(&farm).join("narrow");
-    let until = json!({"measure": {"runs": 2, "until": 100, "max_runs": 60}});
+    let until = json!({"measure": {"runs": 2, "until": 100, "max_runs": 60, "max_disturbed": 0}});
     let ended = alone(&farm, &file, "i=0; while [ $i -lt 5000 ]; do i=$((i+1)); done", &until).await;
     let measured = ended.task("measured").measurement.as_deref().unwrap();
     assert_eq!(measured.state, MeasurementState::Narrow, "{measured:#?}");
@@ -204,7 +207,7 @@ async fn runs_continue_until_the_interval_is_narrow() {
 
     // Times of a few microseconds vary more than that.
     let file = outside(&farm).join("wide");
-    let until = json!({"measure": {"runs": 2, "until": 1e-6, "max_runs": 6}});
+    let until = json!({"measure": {"runs": 2, "until": 1e-6, "max_runs": 6, "max_disturbed": 0}});
     let ended = alone(&farm, &file, "true", &until).await;
     let measured = ended.task("measured").measurement.as_deref().unwrap();
     assert_eq!((measured.state, measured.cpu.n), (MeasurementState::StillWide, 6), "{measured:#?}");
@@ -221,7 +224,7 @@ async fn times_that_a_program_reports_are_summed_up_beside_the_measured_ones() {
     };
     let file = outside(&farm).join("runs");
     let script = counting(&file, r#"mkdir -p made; echo "[0.$n, {\"b\": 2}]" > made/times"#);
-    let measured = reports("many", &script, &json!({"measure": {"runs": 3}}));
+    let measured = reports("many", &script, &json!({"measure": {"runs": 3, "max_disturbed": 0}}));
     let many = run(&farm, request_in(job(&measured), folder.path())).await;
     let report = many.task("many");
     let reported = report.reported.unwrap_or_else(|| panic!("{report:#?}"));
@@ -239,4 +242,66 @@ async fn times_that_a_program_reports_are_summed_up_beside_the_measured_ones() {
     assert_eq!(bad.status("bad"), TaskStatus::Failed);
     assert!(bad.reason("bad").starts_with(r#"cannot read the times in made/times: "soon" is not"#));
     assert_eq!(bad.task("bad").exit_code, Some(0), "the report still says what ran");
+}
+
+/// Uses all processors of the machine until it is dropped, or for two minutes of processor time.
+struct Busy(Vec<std::process::Child>);
+
+impl Busy {
+    fn start() -> Self {
+        let processors = std::thread::available_parallelism().unwrap().get();
+        let one = || {
+            std::process::Command::new("/bin/sh")
+                .args(["-c", "ulimit -t 120; while :; do :; done"])
+                .spawn()
+                .unwrap()
+        };
+        Self((0..processors).map(|_| one()).collect())
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        for child in &mut self.0 {
+            // A child that has ended needs no kill.
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+#[tokio::test]
+async fn disturbed_runs_are_repeated_and_reported_and_the_result_says_if_there_were_too_many() {
+    let farm = start(builder()).await;
+    let file = outside(&farm).join("disturbed");
+    let busy = Busy::start();
+    let spins = "i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done";
+    let ended = alone(&farm, &file, spins, &json!({"measure": {"runs": 2, "max_disturbed": 2}})).await;
+    drop(busy);
+    let report = ended.task("measured");
+    let measured = report.measurement.as_ref().unwrap();
+    assert_eq!((measured.state, count(&file)), (MeasurementState::Disturbed, 3), "{report:#?}");
+    assert_eq!((measured.cpu.n, measured.disturbed, measured.runs.len()), (3, 3, 3));
+    for run in &measured.runs {
+        let seen = run.figures.interference.unwrap();
+        assert!(seen.processors > 0 && seen.other_us > 0, "{run:#?}");
+        assert!(run.disturbed_by.contains(&Disturbance::OtherLoad), "{run:#?}");
+    }
+
+    // The same runs count if the job says so, and are marked nevertheless.
+    let file = outside(&farm).join("counted");
+    let busy = Busy::start();
+    let ended = alone(&farm, &file, spins, &json!({"measure": {"runs": 2, "max_disturbed": 0}})).await;
+    drop(busy);
+    let measured = ended.task("measured").measurement.as_ref().unwrap();
+    assert_eq!((measured.state, count(&file)), (MeasurementState::AllRuns, 2));
+    assert_eq!((measured.cpu.n, measured.disturbed), (2, 2));
+}
+
+#[tokio::test]
+async fn only_measured_runs_pay_for_the_measurement() {
+    let farm = start(builder()).await;
+    let ended = run(&farm, request(job(&json!([sh("once", "true")])))).await;
+    let figures = ended.task("once").figures.unwrap();
+    assert_eq!(figures.interference, None);
 }
