@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use sandbox::{Bubblewrap, Cgroups, Limits, Run, Sandbox, SlotConfig, User};
+use sandbox::{Bubblewrap, Cgroups, Cores, Limits, Run, Sandbox, SlotConfig, User};
 
 use crate::error::BenchError;
 
@@ -29,7 +29,7 @@ pub(crate) fn config(
         user: nix::unistd::geteuid().is_root().then_some(User { uid: COMMAND_UID, gid: COMMAND_UID }),
         processes_max: None,
         cgroups,
-        cores: Vec::new(),
+        cores: Cores::default(),
         network: None,
     })
 }

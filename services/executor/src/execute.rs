@@ -127,7 +127,7 @@ pub(crate) async fn execute(
     }
     left.turn = Some(Turn::of(shared, work).await);
     let measured = execution.needs.measured;
-    let watch = measured.then(|| InterferenceWatch::start(&slot_thread.config().cores));
+    let watch = measured.then(|| InterferenceWatch::start(&slot_thread.config().cores.processors));
     if let Some(services) = &mut left.services {
         services.start(shared, execution.action.function).await?;
     }

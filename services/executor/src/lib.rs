@@ -61,6 +61,7 @@ use policy::{
     CORES_OFFER,
     actions::{IMAGE_OFFER, SERVICES_OFFER, network},
 };
+use sandbox::{Cgroups, Parent};
 use sensors::{MachineLock, OomKills, Sensors};
 use service::{
     Context, Ready, Running, ServiceError, StartError, host_name, report_disk, report_usage,
@@ -78,6 +79,11 @@ use crate::{
 
 /// Mount point of the kernel's process information.
 const PROC: &str = "/proc";
+
+/// Whether an executor that is started like this process keeps commands on the processors of their slot (`slot_cores`).
+pub fn binds_cores() -> bool {
+    Cgroups::default().with_cpuset(&Parent::default()).binds_cores()
+}
 
 /// The reason for the end of a session.
 enum SessionEnd {

@@ -12,7 +12,7 @@ use sandbox::{
     Bubblewrap, Cgroups, Ended, Parent, Sandbox, SandboxError, SharedNetwork, Slot, SlotConfig, User,
 };
 use service::ServiceError;
-use settings::{ExecutorSettings, SandboxKind, SandboxSettings};
+use settings::{ExecutorSettings, SandboxKind, SandboxSettings, SlotCores};
 use tokio::sync::oneshot;
 use tokio::time::{error::Elapsed, timeout};
 use tracing::warn;
@@ -77,7 +77,10 @@ impl SlotThreads {
             SandboxKind::Bubblewrap => Sandbox::Bubblewrap,
             SandboxKind::None => Sandbox::None,
         };
-        let cgroups = Cgroups::detect(&Parent::default());
+        let mut cgroups = Cgroups::detect(&Parent::default());
+        if settings.slot_cores != SlotCores::Shared {
+            cgroups = cgroups.with_cpuset(&Parent::default());
+        }
         cgroups.sweep();
         let mut threads = ThreadHandles::default();
         let (queue, waiting) = async_channel::unbounded();

@@ -1,7 +1,7 @@
 //! Which processors of a machine each slot of an executor owns, so that measured times depend on nothing that runs beside
 //! them (thesis, sections 2.2 and 2.5).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The property and value by which executors offer that each action has physical cores for itself.
 pub const CORES_OFFER: (&str, &str) = ("cores", "own");
@@ -73,10 +73,16 @@ pub fn core_sets(
     Ok(chunks.into_iter().take(slots).collect())
 }
 
+/// The memory nodes of the processors `owned`, to which a slot is bound, of a machine with memory in the nodes `existing`.
+/// Empty if there is nothing to choose, or if one of the processors has no memory of its own: then all memory is used.
+pub fn memory_nodes(processors: &[Processor], owned: &[u16], existing: &BTreeSet<u32>) -> BTreeSet<u32> {
+    let nodes: BTreeSet<u32> =
+        processors.iter().filter(|one| owned.contains(&one.id)).map(|one| one.node).collect();
+    if existing.len() < 2 || !nodes.is_subset(existing) { BTreeSet::new() } else { nodes }
+}
+
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
-
     use proptest::prelude::*;
 
     use super::*;
@@ -110,6 +116,20 @@ mod tests {
         let error = core_sets(&machine(1, 1, 2, 2), 3, CoreSharing::AllThreads).unwrap_err();
         assert_eq!(error, TooFewCores { slots: 3, cores: 2 });
         assert!(core_sets(&[], 1, CoreSharing::OneThread).is_err());
+    }
+
+    #[test]
+    fn memory_is_that_of_the_nodes_of_the_cores_if_there_is_a_choice() {
+        let server = machine(2, 1, 2, 2);
+        let nodes = |owned: &[u16], existing: &[u32]| {
+            let nodes = memory_nodes(&server, owned, &existing.iter().copied().collect());
+            nodes.into_iter().collect::<Vec<u32>>()
+        };
+        assert_eq!(nodes(&[0, 4], &[0, 1]), [0]);
+        assert_eq!(nodes(&[3, 7], &[0, 1]), [1]);
+        assert_eq!(nodes(&[1, 2], &[0, 1]), [0, 1]);
+        assert!(nodes(&[0], &[0]).is_empty(), "one node");
+        assert!(nodes(&[2], &[0, 5]).is_empty(), "a node without memory");
     }
 
     proptest! {

@@ -48,7 +48,7 @@ pub use allowance::{Admission, Allowance, Clamped, Held, Lending, QuotaTotals, S
 pub use band::band_rank;
 pub use build_work::BuildWork;
 pub use capacity::{ScaledExecutors, capacity, executor_capacity};
-pub use cores::{CORES_OFFER, CoreSharing, Processor, TooFewCores, core_sets};
+pub use cores::{CORES_OFFER, CoreSharing, Processor, TooFewCores, core_sets, memory_nodes};
 pub use dequeue::{Dequeue, Lack, Throttled, dequeue};
 pub use dispatch::{GroupHead, IdleWorkspaces, Placement, Supplied, Supply, Taken, draws, place, weight};
 pub use executor_limit::{ExecutorAdmission, ExecutorLimit, why_executors};

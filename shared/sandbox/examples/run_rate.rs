@@ -10,7 +10,7 @@ use std::process::{Command, ExitCode, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use sandbox::{Bubblewrap, Cgroups, Limits, Outcome, Parent, Run, Sandbox, Slot, SlotConfig, User};
+use sandbox::{Bubblewrap, Cgroups, Cores, Limits, Outcome, Parent, Run, Sandbox, Slot, SlotConfig, User};
 
 const USER: User = User { uid: 65534, gid: 65534 };
 
@@ -129,7 +129,7 @@ async fn start(place: &Path, sandbox: Sandbox) -> Slot {
         user: Some(USER),
         processes_max: Some(10_000),
         cgroups: Cgroups::detect(&Parent::Auto),
-        cores: Vec::new(),
+        cores: Cores::default(),
         network: None,
     };
     Slot::start(config).await.unwrap()

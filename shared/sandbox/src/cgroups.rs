@@ -4,6 +4,7 @@
 //! machine, or of a container), or one that the settings name. A service's own group belongs to the process
 //! that started the service.
 
+mod cpuset;
 mod locked_group;
 mod memory;
 mod pids;
@@ -19,6 +20,7 @@ use memory::Memory;
 use pids::Pids;
 pub use processors::CpuLimits;
 use processors::Processors;
+use shim::Cores;
 
 use crate::error::SandboxError;
 
@@ -50,6 +52,8 @@ pub struct Cgroups {
     cpu: Option<(Version, PathBuf)>,
     /// The controller that distributes processor time.
     processors: Option<(Version, PathBuf)>,
+    /// The controller that binds processes to processors, if it was asked for.
+    cpuset: Option<(Version, PathBuf)>,
 }
 
 /// The interface version of a group.
@@ -64,9 +68,20 @@ pub enum Version {
 impl Cgroups {
     /// Detects the usable controllers. Never fails: an unusable controller is absent.
     pub fn detect(parent: &Parent) -> Self {
-        let read = |path| fs::read_to_string(path).unwrap_or_default();
-        let (own, mounts) = (read("/proc/self/cgroup"), read("/proc/self/mountinfo"));
+        let (own, mounts) = hierarchies();
         Self::find(parent, &own, &mounts)
+    }
+
+    /// The same with the controller that binds commands to the processors of their slot, if it is usable.
+    #[must_use]
+    pub fn with_cpuset(self, parent: &Parent) -> Self {
+        let (own, mounts) = hierarchies();
+        Self { cpuset: usable_folder(parent, &own, &mounts, "cpuset"), ..self }
+    }
+
+    /// Whether commands cannot use other processors than those of their slot.
+    pub fn binds_cores(&self) -> bool {
+        self.cpuset.is_some()
     }
 
     /// Whether the memory of commands can be limited.
@@ -80,32 +95,26 @@ impl Cgroups {
     }
 
     fn find(parent: &Parent, own: &str, mounts: &str) -> Self {
-        let usable = |controller: &str| match parent {
-            Parent::Off => None,
-            Parent::At(path) if path.join("cgroup.controllers").exists() => {
-                delegate(path, controller).then(|| (Version::Two, path.clone()))
-            }
-            Parent::At(path) => is_v1(path, controller).then(|| (Version::One, path.clone())),
-            Parent::Auto | Parent::Own => {
-                let any = *parent == Parent::Own;
-                let one = folder(own, mounts, Some(controller), any).map(|path| (Version::One, path));
-                let two = || folder(own, mounts, None, any).map(|path| (Version::Two, path));
-                one.filter(|(_, path)| is_v1(path, controller))
-                    .or_else(|| two().filter(|(_, path)| delegate(path, controller)))
-            }
-        };
+        let usable = |controller: &str| usable_folder(parent, own, mounts, controller);
         let (memory, pids) = (usable("memory"), usable("pids"));
         // If that hierarchy also distributes processor time, a new group would change the shares.
         let alone = folder(own, mounts, Some("cpu"), true) != folder(own, mounts, Some("cpuacct"), true);
         let cpu = memory.iter().chain(&pids).find(|(version, _)| *version == Version::Two).cloned();
         let cpu = cpu.or_else(|| usable("cpuacct").filter(|(version, _)| alone && *version == Version::One));
         let processors = usable("cpu");
-        Self { memory, pids, cpu, processors }
+        Self { memory, pids, cpu, processors, cpuset: None }
     }
 
-    /// A group of this name with the usable controllers; a controller that fails is logged and left out. Only a group that
-    /// `distributes` can limit processor time: where others have no group of their own, it changes their shares.
-    pub(crate) fn group(&self, name: &str, processes_max: Option<u64>, distributes: bool) -> Group {
+    /// A group of this name with the usable controllers; a controller that fails is logged and left out. Its processes use
+    /// `cores`. Only a group that `distributes` can limit processor time: where others have no group of
+    /// their own, it changes their shares.
+    pub(crate) fn group(
+        &self,
+        name: &str,
+        processes_max: Option<u64>,
+        cores: &Cores,
+        distributes: bool,
+    ) -> Group {
         let mut locked: Vec<LockedGroup> = Vec::new();
         let mut make = |place: &Option<(Version, PathBuf)>| {
             let (version, parent) = place.as_ref()?;
@@ -122,12 +131,20 @@ impl Cgroups {
         let cpu = make(&self.cpu);
         let processors = if distributes { make(&self.processors) } else { None };
         let processors = processors.and_then(|(version, folder)| usable(Processors::new(version, folder)));
+        if let Some((version, parent)) = self.cpuset.as_ref().filter(|_| !cores.processors.is_empty()) {
+            let folder = parent.join(format!("{PREFIX}{name}"));
+            if locked.iter().any(|locked| locked.folder == folder) {
+                usable(cpuset::bind(*version, parent, &folder, cores));
+            } else {
+                locked.extend(usable(bound(*version, parent, &folder, cores)));
+            }
+        }
         Group { memory, pids, cpu, processors, locked }
     }
 
     /// Removes the groups of executors that have died. Groups of live executors are not touched.
     pub fn sweep(&self) {
-        let parents: HashSet<&Path> = [&self.memory, &self.pids, &self.cpu, &self.processors]
+        let parents: HashSet<&Path> = [&self.memory, &self.pids, &self.cpu, &self.processors, &self.cpuset]
             .into_iter()
             .flatten()
             .map(|(_, path)| path.as_path())
@@ -142,6 +159,37 @@ impl Cgroups {
             }
         }
     }
+}
+
+/// The control groups of this process, and what is mounted.
+fn hierarchies() -> (String, String) {
+    let read = |path| fs::read_to_string(path).unwrap_or_default();
+    (read("/proc/self/cgroup"), read("/proc/self/mountinfo"))
+}
+
+/// The folder below which groups with a controller may be created.
+fn usable_folder(parent: &Parent, own: &str, mounts: &str, controller: &str) -> Option<(Version, PathBuf)> {
+    match parent {
+        Parent::Off => None,
+        Parent::At(path) if path.join("cgroup.controllers").exists() => {
+            delegate(path, controller).then(|| (Version::Two, path.clone()))
+        }
+        Parent::At(path) => is_v1(path, controller).then(|| (Version::One, path.clone())),
+        Parent::Auto | Parent::Own => {
+            let any = *parent == Parent::Own;
+            let one = folder(own, mounts, Some(controller), any).map(|path| (Version::One, path));
+            let two = || folder(own, mounts, None, any).map(|path| (Version::Two, path));
+            one.filter(|(_, path)| is_v1(path, controller))
+                .or_else(|| two().filter(|(_, path)| delegate(path, controller)))
+        }
+    }
+}
+
+/// A group whose processes use these cores. A group that could not be bound is removed: no process could enter it.
+fn bound(version: Version, parent: &Path, group: &Path, cores: &Cores) -> Result<LockedGroup, SandboxError> {
+    let locked = LockedGroup::at(group).map_err(|source| SandboxError::file("creating", group, source))?;
+    cpuset::bind(version, parent, group, cores)?;
+    Ok(locked)
 }
 
 /// Logs an error and continues without the controller.

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use shim::User;
+use shim::{Cores, User};
 
 use crate::bubblewrap::Bubblewrap;
 use crate::cgroups::Cgroups;
@@ -50,8 +50,9 @@ pub struct SlotConfig {
     pub processes_max: Option<u64>,
     /// The control groups to use.
     pub cgroups: Cgroups,
-    /// Numbers of the processors that its commands use; empty for all.
-    pub cores: Vec<u16>,
+    /// The processors and the memory that its commands use. With [`Cgroups::with_cpuset`] they cannot use others;
+    /// otherwise they start there.
+    pub cores: Cores,
     /// The network that its commands share with those of other slots, which requires [`Sandbox::Bubblewrap`]. `None` gives
     /// the slot a network of its own.
     pub network: Option<SharedNetwork>,

@@ -75,7 +75,7 @@ impl Slot {
     pub async fn start(mut config: SlotConfig) -> Result<Self, SandboxError> {
         config.work = absolute(&config.work)?;
         own_folder(&config.work)?;
-        let group = config.cgroups.group(&config.name, config.processes_max, false);
+        let group = config.cgroups.group(&config.name, config.processes_max, &config.cores, false);
         let mut slot = Self { config, shim: None, group };
         let way = slot.usual_way();
         slot.ready(Kind { way, image: None }).await?;

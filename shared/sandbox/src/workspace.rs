@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use shim::{Cause, Filter, Limit, Options, Over, Overlay, Shim, User};
+use shim::{Cause, Cores, Filter, Limit, Options, Over, Overlay, Shim, User};
 
 use crate::bubblewrap::{Bubblewrap, Network, PRIVATE};
 use crate::cgroups::{Cgroups, CpuLimits, Group};
@@ -117,7 +117,11 @@ impl WorkspaceLimits {
     /// The limits of a workspace; `name` is unique on this machine, of letters, digits and hyphens. With a user of its own, the
     /// kernel limits its processes also without control groups.
     pub fn new(cgroups: &Cgroups, name: &str, has_own_user: bool) -> Self {
-        Self { group: cgroups.group(name, None, true), has_own_user, bounds: Mutex::default() }
+        Self {
+            group: cgroups.group(name, None, &Cores::default(), true),
+            has_own_user,
+            bounds: Mutex::default(),
+        }
     }
 
     /// The files through which a shim enters the control groups.

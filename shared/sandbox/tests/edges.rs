@@ -12,7 +12,7 @@ mod support;
 use std::fs;
 use std::time::Duration;
 
-use sandbox::{Cause, Cgroups, Limits, Parent, Run, Slot, SlotConfig};
+use sandbox::{Cause, Cgroups, Cores, Limits, Parent, Run, Slot, SlotConfig};
 use support::{Place, Way, exists};
 
 const MIB: u64 = 1 << 20;
@@ -72,4 +72,27 @@ async fn a_control_group_ends_with_its_slot() {
         assert_eq!(groups(), 0, "{way:?}");
         fs::remove_file(place.root().join("up")).unwrap();
     }
+}
+
+/// Whether the kernel knows NUMA nodes; without them there is nothing to bind to.
+fn has_nodes() -> bool {
+    std::path::Path::new("/proc/self/numa_maps").exists()
+        && std::path::Path::new("/sys/devices/system/node/node0").exists()
+}
+
+#[tokio::test]
+async fn commands_use_the_cores_and_the_memory_of_their_slot() {
+    if !has_nodes() {
+        return;
+    }
+    let place = Place::new(Way::Kept);
+    let cores = Cores { processors: vec![0], memory_nodes: vec![0] };
+    let mut slot = Slot::start(SlotConfig { cores, ..place.config() }).await.unwrap();
+    let script = "grep Cpus_allowed_list /proc/self/status | cut -f 2; grep -c bind:0 /proc/self/numa_maps";
+    place.ended(&mut slot, place.script(script)).await;
+    let printed = place.stdout();
+    let [processors, bound] = <[&str; 2]>::try_from(printed.lines().collect::<Vec<_>>()).unwrap();
+    assert_eq!(processors, "0");
+    assert!(bound.parse::<u32>().unwrap() > 0, "{printed}");
+    slot.stop().await.unwrap();
 }

@@ -51,7 +51,9 @@ pub use model::{
     Cause, Command, Deadline, Event, Exit, Limit, Limits, Measured, Mode, Moment, Over, SpawnErrorKind,
     Stream, Switches,
 };
-pub use options::{ARGUMENTS_DESCRIPTOR, Files, Options, Overlay, STATUS_DESCRIPTOR, User, WrapperFiles};
+pub use options::{
+    ARGUMENTS_DESCRIPTOR, Cores, Files, Options, Overlay, STATUS_DESCRIPTOR, User, WrapperFiles,
+};
 pub use outer::main;
 pub use private_network::{PrivateNetwork, Probe};
 pub use probe::wait_until;

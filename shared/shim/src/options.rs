@@ -35,8 +35,8 @@ pub struct Options {
     /// Private folders that are emptied after each command. If there are any, a shim also checks for other traces of
     /// a command in its IPC and network namespaces; see [`crate::Shim::is_spent`].
     pub tidy: Vec<PathBuf>,
-    /// Numbers of the processors that it and its commands use; empty for all.
-    pub cores: Vec<u16>,
+    /// The processors and the memory that it and its commands use.
+    pub cores: Cores,
     /// The network that it enters first; `None` leaves it in that of its owner.
     pub network: Option<PrivateNetwork>,
     /// File systems that it mounts first, in a mount namespace of its own.
@@ -46,6 +46,15 @@ pub struct Options {
     /// Whether the kernel enforces deadlines too: then a shim that is stopped together with its command dies with it.
     /// Without a PID namespace of the shim this has no effect.
     pub kernel_deadline: bool,
+}
+
+/// Processors and NUMA nodes of a machine, by their numbers.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Cores {
+    /// Processors that are used; empty for all.
+    pub processors: Vec<u16>,
+    /// NUMA nodes whose memory is used; empty for all.
+    pub memory_nodes: Vec<u16>,
 }
 
 /// Folders that are combined: an overlay mount of Linux. Requires root.
@@ -101,9 +110,12 @@ impl Options {
         for file in &self.join {
             arguments.extend(["--join".into(), file.into()]);
         }
-        if !self.cores.is_empty() {
-            let numbers: Vec<String> = self.cores.iter().map(u16::to_string).collect();
-            arguments.extend(["--cores".into(), numbers.join(",").into()]);
+        let Cores { processors, memory_nodes } = &self.cores;
+        for (name, numbers) in [("--cores", processors), ("--memory-nodes", memory_nodes)] {
+            if !numbers.is_empty() {
+                let numbers: Vec<String> = numbers.iter().map(u16::to_string).collect();
+                arguments.extend([name.into(), numbers.join(",").into()]);
+            }
         }
         if let Some(network) = self.network {
             arguments.extend(["--network".into(), network.text().into()]);
@@ -191,11 +203,8 @@ pub(crate) fn role(arguments: impl IntoIterator<Item = OsString>) -> Option<Role
             "--writable" => {
                 options.overlay.as_mut()?.writable_bytes = Some(arguments.next()?.to_str()?.parse().ok()?);
             }
-            "--cores" => {
-                let numbers = arguments.next()?;
-                options.cores =
-                    numbers.to_str()?.split(',').map(|number| number.parse().ok()).collect::<Option<_>>()?;
-            }
+            "--cores" => options.cores.processors = numbers(&arguments.next()?)?,
+            "--memory-nodes" => options.cores.memory_nodes = numbers(&arguments.next()?)?,
             "--network" => options.network = Some(PrivateNetwork::parse(arguments.next()?.to_str()?)?),
             "--tcp" => probe = Some(Probe::Tcp(arguments.next()?.to_str()?.parse().ok()?)),
             "--http" => {
@@ -219,6 +228,10 @@ pub(crate) fn role(arguments: impl IntoIterator<Item = OsString>) -> Option<Role
     })
 }
 
+fn numbers(text: &OsStr) -> Option<Vec<u16>> {
+    text.to_str()?.split(',').map(|number| number.parse().ok()).collect()
+}
+
 fn user(text: &OsStr) -> Option<User> {
     let (uid, gid) = text.to_str()?.split_once(':')?;
     Some(User { uid: uid.parse().ok()?, gid: gid.parse().ok()? })
@@ -239,7 +252,7 @@ mod tests {
             wrapper: vec!["bwrap".into(), "--user".into()],
             tidy: vec!["/tmp".into()],
             filter: Some(Filter::Internet),
-            cores: vec![0, 31],
+            cores: Cores { processors: vec![0, 31], memory_nodes: vec![1] },
             network: Some(PrivateNetwork::Of(12)),
             overlay: Some(Overlay {
                 lower: vec!["/c".into(), "/d".into()],
@@ -270,6 +283,7 @@ mod tests {
             vec!["--lower", "/a"],
             vec!["--tcp", "5"],
             vec!["--cores", "a"],
+            vec!["--memory-nodes", ""],
             vec!["bwrap"],
         ] {
             assert_eq!(role(foreign.into_iter().map(OsString::from)), None);

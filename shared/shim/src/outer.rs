@@ -25,7 +25,7 @@ use crate::guardian::{self, Guardian};
 use crate::model::Mode;
 use crate::namespaces::unshare_as_own_user;
 use crate::network;
-use crate::options::{Options, Role, role};
+use crate::options::{Cores, Options, Role, role};
 use crate::overlay::mount_overlay;
 use crate::probe;
 use crate::server::{self, Tree};
@@ -59,14 +59,7 @@ fn outer(options: &Options) -> io::Result<()> {
         let joined = OpenOptions::new().write(true).open(group).and_then(|mut file| file.write_all(b"0"));
         joined.map_err(|error| io::Error::other(format!("cannot enter {}: {error}", group.display())))?;
     }
-    if !options.cores.is_empty() {
-        let mut processors = CpuSet::new();
-        for core in &options.cores {
-            processors.set(usize::from(*core))?;
-        }
-        // Inherited by all processes that it starts.
-        sched_setaffinity(Pid::from_raw(0), &processors)?;
-    }
+    use_cores(&options.cores)?;
     if let Some(network) = options.network {
         network::enter(network)?;
     }
@@ -97,6 +90,22 @@ fn outer(options: &Options) -> io::Result<()> {
     if mode == Mode::Subreaper {
         // Orphans of a killed inner shim are children of this process now.
         Tree::new(mode).destroy(|_| ())?;
+    }
+    Ok(())
+}
+
+/// Limits this process, and all that it starts, to processors and memory.
+fn use_cores(cores: &Cores) -> io::Result<()> {
+    if !cores.processors.is_empty() {
+        let mut processors = CpuSet::new();
+        for core in &cores.processors {
+            processors.set(usize::from(*core))?;
+        }
+        sched_setaffinity(Pid::from_raw(0), &processors)?;
+    }
+    if !cores.memory_nodes.is_empty() {
+        // Some containers refuse it. Then Linux still uses the memory nearest to the processor first.
+        let _ = server::bind_memory(&cores.memory_nodes);
     }
     Ok(())
 }

@@ -38,7 +38,7 @@ use spawn::Outputs;
 pub(crate) use spawn::pass_filters;
 use survivors::Survivors;
 pub(crate) use sys::{
-    become_user, default_child_signal, keep_mount_right, pass_descriptor, pass_no_descriptors,
+    become_user, bind_memory, default_child_signal, keep_mount_right, pass_descriptor, pass_no_descriptors,
     pass_no_rights, start_loopback,
 };
 pub(crate) use tree::{Tree, own_cpu};

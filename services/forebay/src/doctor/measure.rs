@@ -27,11 +27,12 @@ pub(super) async fn run() -> Vec<Finding> {
     let before = Counters::read(&files);
     tokio::time::sleep(SAMPLE).await;
     let after = Counters::read(&files);
-    judge(&machine, &before, &after)
+    judge(&machine, &before, &after, executor::binds_cores())
 }
 
-/// All findings about a machine whose counters were read twice, and a summary of them.
-fn judge(machine: &Machine, before: &Counters, after: &Counters) -> Vec<Finding> {
+/// All findings about a machine whose counters were read twice, and a summary of them. `binds`: an executor can keep
+/// commands on the processors of their slot.
+fn judge(machine: &Machine, before: &Counters, after: &Counters, binds: bool) -> Vec<Finding> {
     let mut findings = vec![
         topology_checks::virtualisation(machine),
         frequency_checks::governor(machine),
@@ -41,6 +42,7 @@ fn judge(machine: &Machine, before: &Counters, after: &Counters) -> Vec<Finding>
         topology_checks::cores(machine),
         topology_checks::caches(machine),
         topology_checks::isolated(machine),
+        topology_checks::binding(binds),
         memory_checks::huge_pages(machine),
         memory_checks::khugepaged(machine),
         memory_checks::swap(machine),

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use sandbox::{Bubblewrap, Cgroups, Limits, Run, Sandbox, Slot, SlotConfig, User};
+use sandbox::{Bubblewrap, Cgroups, Cores, Limits, Run, Sandbox, Slot, SlotConfig, User};
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = env::args().skip(1).collect();
@@ -33,7 +33,7 @@ async fn work(sandbox: Sandbox, folder: PathBuf, script: &str) {
         user: nix::unistd::geteuid().is_root().then_some(User { uid: 65534, gid: 65534 }),
         processes_max: None,
         cgroups: Cgroups::default(),
-        cores: Vec::new(),
+        cores: Cores::default(),
         network: None,
     };
     let mut slot = Slot::start(config).await.unwrap();

@@ -46,7 +46,7 @@ fn a_group_of_version_two_limits_and_tells() {
     fs::create_dir(&folder).unwrap();
     fs::write(file("memory.events"), "low 0\noom 3\noom_kill 2\n").unwrap();
     fs::write(file("memory.peak"), "4096\n").unwrap();
-    let group = cgroups.group("one", Some(77), false);
+    let group = cgroups.group("one", Some(77), &Cores::default(), false);
     assert_eq!(group.join_files(), [file("cgroup.procs")]);
     assert_eq!(fs::read_to_string(file("pids.max")).unwrap(), "77");
     group.begin(Some(1 << 20), None).unwrap();
@@ -104,13 +104,47 @@ fn a_group_of_version_one_limits_and_tells() {
     fs::create_dir(&folder).unwrap();
     fs::write(folder.join("memory.oom_control"), "oom_kill_disable 0\nunder_oom 0\noom_kill 0\n").unwrap();
     fs::write(folder.join("memory.max_usage_in_bytes"), "4096\n").unwrap();
-    let group = cgroups.group("one", None, false);
+    let group = cgroups.group("one", None, &Cores::default(), false);
     group.begin(Some(5000), None).unwrap();
     for file in ["memory.limit_in_bytes", "memory.memsw.limit_in_bytes"] {
         assert_eq!(fs::read_to_string(folder.join(file)).unwrap(), "5000");
     }
     fs::write(folder.join("memory.oom_control"), "oom_kill 1\n").unwrap();
     assert!(group.end().1);
+}
+
+#[test]
+fn a_group_binds_to_cores_in_both_versions() {
+    let cores = |memory_nodes: &[u16]| Cores { processors: vec![2, 5], memory_nodes: memory_nodes.to_vec() };
+    for (version, all_memory) in [(Version::One, "0-1\n"), (Version::Two, "\n")] {
+        let root = tempfile::tempdir().unwrap();
+        let parent = Parent::At(root.path().to_owned());
+        match version {
+            Version::One => fs::write(root.path().join("cgroup.procs"), "").unwrap(),
+            Version::Two => {
+                fs::write(root.path().join("cgroup.controllers"), "cpuset\n").unwrap();
+                fs::write(root.path().join("cgroup.subtree_control"), "cpuset\n").unwrap();
+            }
+        }
+        fs::write(root.path().join("cpuset.mems"), "0-1\n").unwrap();
+        assert!(!Cgroups::detect(&parent).binds_cores(), "it was not asked for");
+        let cgroups = Cgroups::default().with_cpuset(&parent);
+        assert!(cgroups.binds_cores());
+        let folder = root.path().join("forebay-one");
+        fs::create_dir(&folder).unwrap();
+        let read = |file: &str| fs::read_to_string(folder.join(file)).unwrap();
+        let group = cgroups.group("one", None, &cores(&[1]), false);
+        assert_eq!(group.join_files(), [folder.join("cgroup.procs")]);
+        assert_eq!([read("cpuset.cpus"), read("cpuset.mems")], ["2,5\n", "1\n"]);
+        let _group = cgroups.group("one", None, &cores(&[]), false);
+        assert_eq!(read("cpuset.mems").trim(), all_memory.trim());
+        assert!(cgroups.group("one", None, &Cores::default(), false).join_files().is_empty());
+        // Without memory no process could enter a group of version 1.
+        if version == Version::One {
+            fs::remove_file(root.path().join("cpuset.mems")).unwrap();
+            assert!(cgroups.group("one", None, &cores(&[]), false).join_files().is_empty());
+        }
+    }
 }
 
 #[test]
@@ -134,7 +168,7 @@ fn what_dead_executors_left_is_swept_away_and_no_more() {
         fs::create_dir_all(root.path().join(name)).unwrap();
     }
     // A real group is empty although there are files in it.
-    let group = cgroups.group("held", None, false);
+    let group = cgroups.group("held", None, &Cores::default(), false);
     fs::remove_file(root.path().join("forebay-held/memory.max")).unwrap();
     fs::remove_file(root.path().join("forebay-held/memory.swap.max")).unwrap();
     let there = || {

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use nix::unistd::geteuid;
 use sandbox::{
-    Bubblewrap, Cgroups, Ended, Limits, Network, Outcome, Run, Sandbox, Slot, SlotConfig, User,
+    Bubblewrap, Cgroups, Cores, Ended, Limits, Network, Outcome, Run, Sandbox, Slot, SlotConfig, User,
     WorkspaceSandbox,
 };
 use shim::{Command, Event, Shim};
@@ -106,7 +106,7 @@ impl Place {
             user: geteuid().is_root().then_some(USER),
             processes_max: None,
             cgroups: Cgroups::default(),
-            cores: Vec::new(),
+            cores: Cores::default(),
             network: None,
         }
     }

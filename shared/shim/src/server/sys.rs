@@ -1,5 +1,5 @@
 //! The calls without a safe wrapper: wait4, the disposition of SIGCHLD, `close_range`,
-//! descriptors by number, capabilities, the state of a network interface.
+//! descriptors by number, capabilities, memory policies, the state of a network interface.
 #![expect(unsafe_code, reason = "these calls have no safe wrapper that serves here")]
 
 use std::io::{self, IoSliceMut};
@@ -207,6 +207,20 @@ pub(crate) fn keep_mount_right() -> io::Result<()> {
 pub(crate) fn pass_no_rights() {
     // SAFETY: the call has only numbers as arguments. It fails only on kernels without ambient capabilities.
     unsafe { libc::syscall(libc::SYS_prctl, libc::PR_CAP_AMBIENT, libc::PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0) };
+}
+
+/// Makes this process, and all that it starts, use memory of these NUMA nodes only.
+pub(crate) fn bind_memory(nodes: &[u16]) -> io::Result<()> {
+    // As many bits as Linux has nodes at most.
+    let mut mask = [0_u64; 16];
+    for node in nodes {
+        let word = mask.get_mut(usize::from(*node / 64));
+        *word.ok_or_else(|| io::Error::other(format!("there is no NUMA node {node}")))? |= 1 << (node % 64);
+    }
+    // The kernel counts one bit less than it is given.
+    let bits = size_of_val(&mask) * 8 + 1;
+    // SAFETY: the kernel only reads, and as many bits as the mask has.
+    checked(unsafe { libc::syscall(libc::SYS_set_mempolicy, libc::MPOL_BIND, mask.as_ptr(), bits) })
 }
 
 /// Starts the loopback interface of this process's network namespace.

@@ -187,6 +187,7 @@ async fn doctor_measure_needs_no_farm_and_no_valid_settings() {
         "cores",
         "caches",
         "isolated",
+        "binding",
         "hugepages",
         "khugepaged",
         "swap",

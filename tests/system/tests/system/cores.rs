@@ -67,3 +67,25 @@ async fn more_slots_than_cores_are_refused_with_the_settings_that_help() {
     let refused = remote.execute(&action, false, 0, |_, _| {}).await.unwrap_err().to_string();
     assert!(refused.contains("cores"), "{refused}");
 }
+
+#[tokio::test]
+async fn a_command_cannot_leave_its_cores_if_the_machine_can_prevent_it() {
+    let processors = std::thread::available_parallelism().unwrap().get();
+    if processors < 2 {
+        return; // There are no other cores.
+    }
+    let farm = builder(2).start().await;
+    let report = farm.cli(&["doctor", "--measure", "--json"]).await;
+    let findings: Vec<serde_json::Value> = serde_json::from_str(&report.stdout).unwrap();
+    let binding = findings.iter().find(|finding| finding["check"] == "binding").unwrap();
+    let remote = acting::remote(&farm).await;
+    let allowed = "sed -n 's/^Cpus_allowed_list:\\t//p' /proc/self/status";
+    let script = format!("{allowed}; taskset -pc 0-{} $$ >/dev/null 2>&1; {allowed}", processors - 1);
+    let property = Property { name: "cores".to_owned(), value: "own".to_owned() };
+    let action = Action { platform: Some(Platform { properties: vec![property] }), ..Action::default() };
+    let action = acting::upload_as(&remote, &acting::sh(&script), action, &SHA256.empty()).await;
+    let response = acting::executed(&remote, action).await;
+    let printed = acting::stdout(&remote, &response).await;
+    let [before, after] = <[&str; 2]>::try_from(printed.lines().collect::<Vec<_>>()).unwrap().map(numbers);
+    assert_eq!(before == after, binding["status"] == "ok", "{before:?} {after:?} {binding}");
+}

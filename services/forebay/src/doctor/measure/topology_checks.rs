@@ -136,3 +136,19 @@ pub(super) fn isolated(machine: &Machine) -> Finding {
         Reading::Unreadable(why) => unknown(CHECK, why, UNREADABLE),
     }
 }
+
+/// Judges whether commands can leave the processors of a slot that owns some (`slot_cores`).
+pub(super) fn binding(binds: bool) -> Finding {
+    const CHECK: &str = "binding";
+    if binds {
+        return Finding::ok(
+            CHECK,
+            "control groups (cpuset): commands cannot leave the cores of their slot (slot_cores)",
+        );
+    }
+    Finding::warn(
+        CHECK,
+        "affinity only: commands start on the cores of their slot (slot_cores), but can move to others",
+        "start the executor as root, and in a container with the controller cpuset and its own control groups",
+    )
+}
