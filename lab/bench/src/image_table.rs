@@ -11,9 +11,10 @@ use download::{Downloader, Reach};
 use images::{Image, Images, PullProgress, Registries};
 use sandbox::{Cgroups, Run, Sandbox, Slot};
 use settings::Settings;
+use simulate::IntervalRow;
 
 use crate::{
-    error::BenchError, figures::Figures, image_blobs::ImageBlobs, progress::say, slots,
+    error::BenchError, figures::Figures, image_blobs::ImageBlobs, plot_file::PlotFile, progress::say, slots,
     statistics::median_and_worst,
 };
 
@@ -69,7 +70,7 @@ pub(crate) async fn small_image(folder: &Path) -> Result<Arc<Image>, BenchError>
 }
 
 /// Measures the images of all sizes.
-pub(crate) async fn measure() -> Result<Figures, BenchError> {
+pub(crate) async fn measure(plot: &mut PlotFile) -> Result<Figures, BenchError> {
     let failed = |what: &str, error: &dyn std::error::Error| BenchError::new(what, error);
     let folder = tempfile::Builder::new()
         .permissions(std::os::unix::fs::PermissionsExt::from_mode(0o755))
@@ -93,6 +94,14 @@ pub(crate) async fn measure() -> Result<Figures, BenchError> {
         }
         let (plain, inside) = sandboxes(folder.path(), &place.get(&blobs).await?).await?;
         let title = |what: &str| format!("{name} image, {} MB: {what}", blobs.bytes() / 1_000_000);
+        let rows = [
+            ("unpack", &unpack),
+            ("mount, new sandbox", &inside),
+            ("no image, new sandbox", &plain),
+            ("remove", &remove),
+        ];
+        let rows = rows.map(|(what, times)| extremes_row(what, times)).to_vec();
+        plot.add(&format!("{name} image, {} MB", blobs.bytes() / 1_000_000), "time, ms", rows);
         let median = |mut of: Vec<f64>| median_and_worst(&mut of).0;
         let mut part = Figures::default();
         part.figure("unpack_ms", &title("unpack"), median(unpack), "ms");
@@ -102,6 +111,14 @@ pub(crate) async fn measure() -> Result<Figures, BenchError> {
         figures.part(name, part);
     }
     Ok(figures)
+}
+
+/// A row with the median of times, the fastest and the slowest.
+fn extremes_row(name: &str, times: &[f64]) -> IntervalRow {
+    let mut sorted = times.to_vec();
+    let (value, high) = median_and_worst(&mut sorted);
+    let low = sorted.first().copied().unwrap_or_default();
+    IntervalRow { name: name.to_owned(), low, value, high }
 }
 
 /// Times of the first commands in new sandboxes: without an image, and in it.

@@ -1,6 +1,9 @@
 //! `forebay bench images`: measures actions in images, and what images cost a machine.
 
-use std::time::{Duration, Instant};
+use std::{
+    path::PathBuf,
+    time::{Duration, Instant},
+};
 
 use clap::{Args, ValueEnum};
 use model::DigestFunction;
@@ -9,7 +12,7 @@ use remote::{Remote, action_of};
 
 use crate::{
     error::BenchError, farm::BenchFarm, figures::Figures, image_blobs::ImageBlobs, image_table,
-    memory::Memory, progress::say, report::BenchReport, statistics::median_and_worst,
+    memory::Memory, plot_file::PlotFile, progress::say, report::BenchReport, statistics::median_and_worst,
 };
 
 /// Unpacked bytes of the image whose start is measured.
@@ -29,6 +32,9 @@ pub(crate) struct ImagesArgs {
     /// Measure only this part
     #[arg(long, value_name = "PART")]
     only: Option<Part>,
+    /// Draw the times of mounting and of unpacking (part `table`) into this SVG file
+    #[arg(long, value_name = "FILE")]
+    plot: Option<PathBuf>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -44,9 +50,10 @@ enum Part {
 /// Measures all selected parts.
 pub(crate) async fn measure(args: &ImagesArgs) -> Result<BenchReport, BenchError> {
     let wants = |part| args.only.is_none_or(|only| only == part);
+    let mut plot = PlotFile::create(args.plot.as_deref(), wants(Part::Table))?;
     let mut figures = Figures::default();
     if wants(Part::Table) {
-        figures.part("table", image_table::measure().await?);
+        figures.part("table", image_table::measure(&mut plot).await?);
     }
     if wants(Part::Start) {
         figures.part("start", start().await?);
@@ -54,6 +61,7 @@ pub(crate) async fn measure(args: &ImagesArgs) -> Result<BenchReport, BenchError
     if wants(Part::Cache) {
         figures.part("cache", cache().await?);
     }
+    plot.write("Images: mounting layers and unpacking them", "median, fastest and slowest")?;
     Ok(BenchReport::new("", figures, Memory::default()))
 }
 

@@ -38,6 +38,7 @@ mod memory_group;
 mod merge;
 mod neighbours;
 mod offers;
+mod plot_file;
 mod processor;
 mod progress;
 mod queue;

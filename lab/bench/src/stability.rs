@@ -4,7 +4,10 @@
 mod setups;
 mod workloads;
 
-use std::{path::Path, sync::Arc};
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use clap::{Args, ValueEnum};
 use futures::future::try_join_all;
@@ -16,6 +19,7 @@ use crate::{
     figures::Figures,
     image_table,
     memory::Memory,
+    plot_file::{PlotFile, median_row},
     progress::say,
     report::{BenchReport, processors},
 };
@@ -32,6 +36,9 @@ const LEAST: f64 = 0.01;
 /// Increase of the mean time up to which parallel runs count as undisturbed.
 const DISTURBED: f64 = 1.05;
 
+/// Axis of the plots.
+const TIME_AXIS: &str = "processor time, ms";
+
 /// Options of `forebay bench stability`.
 #[derive(Debug, Args)]
 pub(crate) struct StabilityArgs {
@@ -44,6 +51,9 @@ pub(crate) struct StabilityArgs {
     /// Measure only this part
     #[arg(long, value_name = "PART")]
     only: Option<Part>,
+    /// Draw the processor times of set-ups and of parallel runs into this SVG file
+    #[arg(long, value_name = "FILE")]
+    plot: Option<PathBuf>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -59,6 +69,7 @@ enum Part {
 /// Measures all selected parts.
 pub(crate) async fn measure(args: &StabilityArgs) -> Result<BenchReport, BenchError> {
     let wants = |part| args.only.is_none_or(|only| only == part);
+    let mut plot = PlotFile::create(args.plot.as_deref(), wants(Part::Setups) || wants(Part::Parallel))?;
     let folder = tempfile::Builder::new()
         .permissions(std::os::unix::fs::PermissionsExt::from_mode(0o755))
         .tempdir()
@@ -68,14 +79,15 @@ pub(crate) async fn measure(args: &StabilityArgs) -> Result<BenchReport, BenchEr
     let workloads = adjusted(at).await?;
     let mut figures = Figures::default();
     if wants(Part::Setups) {
-        figures.part("setups", setups(at, &workloads, Some(&image), args.runs).await?);
+        figures.part("setups", setups(at, &workloads, Some(&image), args.runs, &mut plot).await?);
     }
     if wants(Part::Parallel) {
-        figures.part("parallel", parallel(at, &workloads, args.runs).await?);
+        figures.part("parallel", parallel(at, &workloads, args.runs, &mut plot).await?);
     }
     if wants(Part::Detection) {
         figures.part("detection", detection(at, &workloads, args.trials).await?);
     }
+    plot.write("Processor times of programs", "median and its 95 % interval")?;
     let options = format!(", {} runs of about {} ms each", args.runs, RUN / 1000.0);
     Ok(BenchReport::new(&options, figures, Memory::default()))
 }
@@ -161,11 +173,13 @@ async fn setups(
     workloads: &[Workload],
     image: Option<&Arc<Image>>,
     runs: usize,
+    plot: &mut PlotFile,
 ) -> Result<Figures, BenchError> {
     let mut figures = Figures::default();
     for workload in workloads {
         say(&format!("measuring {} under each kind of isolation", workload.name));
         let mut of_workload = Figures::default();
+        let mut rows = Vec::new();
         let mut none: Option<Sample> = None;
         for setup in Setup::ALL.into_iter().filter(|setup| setup.runs(workload, image.is_some())) {
             let times = sample(setup, 1, folder, (workload, image), runs).await?;
@@ -185,20 +199,28 @@ async fn setups(
             part.field("cpu_interval_percent", width(&cpu)).field("wall_spread_percent", spread(&wall));
             part.field("compared", compared);
             of_workload.part(setup.name(), part);
+            rows.push(median_row(setup.name(), &cpu));
             none.get_or_insert(cpu);
         }
         figures.part(workload.name, of_workload);
+        plot.add(&format!("{}: isolation", workload.name), TIME_AXIS, rows);
     }
     Ok(figures)
 }
 
 /// Compares several programs at a time with one, up to twice the processors.
-async fn parallel(folder: &Path, workloads: &[Workload], runs: usize) -> Result<Figures, BenchError> {
+async fn parallel(
+    folder: &Path,
+    workloads: &[Workload],
+    runs: usize,
+    plot: &mut PlotFile,
+) -> Result<Figures, BenchError> {
     let mut figures = Figures::default();
     let most = processors() * 2;
     let mut undisturbed = most;
     for workload in workloads {
         say(&format!("measuring {} beside others like it", workload.name));
+        let mut rows = Vec::new();
         let mut alone: Option<Sample> = None;
         for count in 1..=most {
             let times = sample(Setup::Kept, count, folder, (workload, None), runs).await?;
@@ -224,8 +246,10 @@ async fn parallel(folder: &Path, workloads: &[Workload], runs: usize) -> Result<
             part.field("cpu_ms", cpu.mean() / 1000.0).field("cpu_spread_percent", spread(&cpu));
             part.field("wall_spread_percent", spread(&wall));
             figures.part(&format!("{}_{count}", workload.name), part);
+            rows.push(median_row(format!("{count} at a time"), &cpu));
             alone.get_or_insert(cpu);
         }
+        plot.add(&format!("{}: beside others like it", workload.name), TIME_AXIS, rows);
     }
     figures.figure(
         "measure_slots",

@@ -8,6 +8,7 @@ mod builds;
 mod estimates;
 mod events;
 mod farm;
+mod intervals;
 mod measure;
 mod plot;
 pub mod queues;
@@ -24,6 +25,7 @@ pub use estimates::{
     EstimateFigures, EstimateItem, EstimateScenario, EstimateTrace, EstimatedBy, Habits, compare_estimates,
     read_estimate_items,
 };
+pub use intervals::{IntervalChart, IntervalRow, plot_intervals};
 pub use measure::{GroupPhase, QuotaMetrics};
 pub use plot::{plot_lateness, plot_makespans, plot_quota, plot_scaling, plot_waits};
 pub use quota_run::{QuotaRun, run};

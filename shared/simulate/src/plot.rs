@@ -16,18 +16,18 @@ use crate::{
 
 /// Width of a picture in pixels, like all lengths here.
 const WIDTH: u32 = 960;
-const FONT: (&str, i32) = ("sans-serif", 15);
+pub(crate) const FONT: (&str, i32) = ("sans-serif", 15);
 /// Number of small charts in a row.
 const COLUMNS: usize = 3;
 /// Number of points of a line: about as many as the picture has pixels.
 const POINTS: usize = 900;
 
 // Readers with colour blindness can distinguish these colours (Okabe and Ito).
-const BLUE: RGBColor = RGBColor(0x00, 0x72, 0xb2);
+pub(crate) const BLUE: RGBColor = RGBColor(0x00, 0x72, 0xb2);
 const ORANGE: RGBColor = RGBColor(0xd5, 0x5e, 0x00);
 const GREEN: RGBColor = RGBColor(0x00, 0x9e, 0x73);
 const YELLOW: RGBColor = RGBColor(0xe6, 0x9f, 0x00);
-const GREY: RGBColor = RGBColor(0x88, 0x88, 0x88);
+pub(crate) const GREY: RGBColor = RGBColor(0x88, 0x88, 0x88);
 const LIGHT_GREY: RGBColor = RGBColor(0xdd, 0xdd, 0xdd);
 
 /// Colours of the lateness classes, from good to bad.
@@ -39,8 +39,8 @@ const LATENESS: [(RGBColor, &str); 4] = [
 ];
 const QUEUES: [(RGBColor, &str); 2] = [(BLUE, "one queue"), (ORANGE, "a queue for each worker")];
 
-type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
-type PlotError = DrawingAreaErrorKind<io::Error>;
+pub(crate) type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
+pub(crate) type PlotError = DrawingAreaErrorKind<io::Error>;
 
 /// Draws usage (PV), set point (SP) and builds to start (MV) of each group over time: one chart per group.
 pub fn plot_quota(run: &QuotaRun) -> String {
@@ -257,12 +257,12 @@ impl LineChart {
 }
 
 /// Number of rows for this many small charts.
-fn rows(charts: usize) -> usize {
+pub(crate) fn rows(charts: usize) -> usize {
     charts.div_ceil(COLUMNS).max(1)
 }
 
 /// Draws small charts in rows.
-fn grid<T>(
+pub(crate) fn grid<T>(
     area: &Area<'_>,
     charts: &[T],
     draw: impl Fn(&Area<'_>, &T) -> Result<(), PlotError>,
@@ -272,7 +272,7 @@ fn grid<T>(
 }
 
 /// Draws a picture: title, meanings of the colours, and charts in rows of this number and height.
-fn picture(
+pub(crate) fn picture(
     title: &str,
     meanings: &[(RGBColor, &str)],
     (rows, height): (usize, u32),

@@ -204,3 +204,22 @@ async fn doctor_measure_needs_no_farm_and_no_valid_settings() {
         assert_eq!(line.split_whitespace().nth(1), Some(check), "{output:?}");
     }
 }
+
+#[tokio::test]
+async fn a_plot_that_cannot_be_made_is_refused_before_the_benchmark() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = async |part: &str, file: &std::path::Path| {
+        let mut command = bare_command(&["bench", "stability", "--only", part, "--plot"]);
+        command.arg(file);
+        Output::of(command).await
+    };
+    let plot = folder.path().join("plot.svg");
+    let output = run("detection", &plot).await;
+    assert_eq!(output.code, 2, "{output:?}");
+    assert!(output.stderr.contains("--plot: this part of the benchmark cannot be drawn"), "{output:?}");
+    assert!(!plot.exists());
+    let nowhere = folder.path().join("missing/plot.svg");
+    let output = run("setups", &nowhere).await;
+    assert_eq!(output.code, 2, "{output:?}");
+    assert!(output.stderr.contains("missing/plot.svg"), "{output:?}");
+}
