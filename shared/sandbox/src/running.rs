@@ -18,8 +18,10 @@ use crate::limits::Guard;
 use crate::log::Log;
 use crate::outcome::{Ended, NotStarted, Outcome};
 
-/// Time between two checks of the length of the outputs. A short command ends before the first check.
-const CHECK_INTERVAL: Duration = Duration::from_millis(250);
+/// Time between two checks of the length of the outputs, if they do not grow.
+const CHECK_INTERVAL: Duration = Duration::from_millis(100);
+/// Minimum time between two checks; also until the first one. A short command ends before it.
+const CHECK_INTERVAL_MIN: Duration = Duration::from_millis(10);
 /// Maximum bytes that are read of bubblewrap's error message.
 const ERROR_BYTES_MAX: usize = 4096;
 
@@ -57,7 +59,9 @@ pub struct Running<'slot> {
     reason: Option<Cause>,
     started_at: Option<SystemTime>,
     timeout_at: Option<Instant>,
+    /// When the lengths of the outputs are checked next, and what they were together at the last check.
     check_at: Instant,
+    checked: (Instant, u64),
 }
 
 #[derive(Debug)]
@@ -95,7 +99,8 @@ impl<'slot> Running<'slot> {
     fn new(context: RunContext, state: State<'slot>) -> Self {
         let now = Instant::now();
         let timeout_at = context.run.timeout.and_then(|timeout| now.checked_add(timeout));
-        Self { context, state, reason: None, started_at: None, timeout_at, check_at: now + CHECK_INTERVAL }
+        let (check_at, checked) = (now + CHECK_INTERVAL_MIN, (now, 0));
+        Self { context, state, reason: None, started_at: None, timeout_at, check_at, checked }
     }
 
     /// The log of standard output.
@@ -220,8 +225,12 @@ impl<'slot> Running<'slot> {
             self.control().kill(self.context.run.kill_grace).await?;
         }
         if self.check_at <= now {
-            self.check_at = now + CHECK_INTERVAL;
-            if let Some(cause) = self.context.too_large(self.context.lengths()) {
+            let lengths = self.context.lengths();
+            let (before_at, before) = std::mem::replace(&mut self.checked, (now, sum(lengths)));
+            let grown = sum(lengths).saturating_sub(before);
+            let left = self.context.run.output_bytes_max.saturating_sub(longest(lengths));
+            self.check_at = now + until_check(grown, now.saturating_duration_since(before_at), left);
+            if let Some(cause) = self.context.too_large(lengths) {
                 self.reason.get_or_insert(cause);
                 self.control().kill(Duration::ZERO).await?;
             }
@@ -359,6 +368,25 @@ impl RunContext {
     }
 }
 
+fn sum(lengths: [Option<u64>; 2]) -> u64 {
+    lengths.into_iter().flatten().fold(0, u64::saturating_add)
+}
+
+fn longest(lengths: [Option<u64>; 2]) -> u64 {
+    lengths.into_iter().flatten().max().unwrap_or_default()
+}
+
+/// Time until the next check of outputs that have grown by `grown` bytes in `elapsed`, and by `left` bytes more reach their
+/// limit: half of the time that this takes at the same speed.
+fn until_check(grown: u64, elapsed: Duration, left: u64) -> Duration {
+    if grown == 0 {
+        return CHECK_INTERVAL;
+    }
+    let seconds = elapsed.as_secs_f64() * (left as f64 / grown as f64) / 2.0;
+    let until = Duration::try_from_secs_f64(seconds).unwrap_or(CHECK_INTERVAL);
+    until.clamp(CHECK_INTERVAL_MIN, CHECK_INTERVAL)
+}
+
 /// The exit code from bubblewrap's status, `{ "exit-code": 3 }`. It is missing for a program that
 /// could not be executed.
 fn exit_code_in(status: &File) -> Option<i32> {
@@ -367,4 +395,18 @@ fn exit_code_in(status: &File) -> Option<i32> {
     let text = std::str::from_utf8(text.get(..length)?).ok()?;
     let (_, rest) = text.split_once("\"exit-code\":")?;
     rest.trim_start().split(|letter: char| !letter.is_ascii_digit()).next()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn outputs_that_grow_fast_are_checked_before_they_reach_their_limit() {
+        let second = Duration::from_secs(1);
+        assert_eq!(until_check(0, second, 10), CHECK_INTERVAL);
+        assert_eq!(until_check(1000, second, 100), Duration::from_millis(50));
+        assert_eq!(until_check(u64::MAX, second, 0), CHECK_INTERVAL_MIN);
+        assert_eq!(until_check(1, second, u64::MAX), CHECK_INTERVAL);
+    }
 }

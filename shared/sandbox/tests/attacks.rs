@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, geteuid};
-use sandbox::{Cause, Run, Stream};
+use sandbox::{Cause, Limits, Run, Stream};
 use support::{Kind, Place, Way, exists};
 
 /// Runs a Python program in one of the sandboxes and returns what it writes.
@@ -237,6 +237,17 @@ async fn s15_bytes_of_all_kinds_are_cut_at_the_limit() {
         let kept = fs::read(place.path("stdout")).unwrap();
         assert_eq!((kept.len(), &kept[..3]), (1_000_000, &b"\0\x1b]"[..]));
     }
+}
+
+#[tokio::test]
+async fn s15_a_limit_on_the_disk_bounds_the_output_exactly() {
+    let place = Place::new(Way::Kept);
+    let mut slot = place.slot().await;
+    let limits = Limits { disk_bytes: Some(2_000_000), ..Limits::default() };
+    let run = Run { output_bytes_max: 1_000_000, limits, ..place.script("exec cat /dev/zero") };
+    let ended = place.ended(&mut slot, run).await;
+    let Cause::OutputTooLarge(Stream::Stdout, written) = ended.cause else { panic!("{ended:?}") };
+    assert!(written <= 2_000_000 + 4096, "{ended:?}");
 }
 
 #[tokio::test]
