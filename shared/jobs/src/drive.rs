@@ -127,12 +127,10 @@ impl Drive<'_> {
 
     async fn say_answering(&mut self, now: &Answering) -> Result<(), ChunkFault> {
         let line = match now {
-            Answering::Well => "the farm's gateway answers again".to_owned(),
-            Answering::Late(reason) | Answering::NotAtAll(reason) => {
-                format!("the farm's gateway does not answer, retrying: {reason}")
-            }
+            Answering::Well => "calls to the farm's gateway succeed again",
+            Answering::Late(line) | Answering::NotAtAll(line) => line,
         };
-        self.run.host.say(&line).await
+        self.run.host.say(line).await
     }
 
     fn spawn(&mut self, index: TaskIndex, visible: VisibleEffects, wait: Duration) {

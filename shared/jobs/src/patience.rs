@@ -19,13 +19,14 @@ const QUIET: Duration = Duration::from_secs(3);
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Answering {
     Well,
-    /// It does not answer, for this reason: calls are retried.
+    /// It does not answer, or not as wanted: calls are retried. The line says so, with the reason.
     Late(String),
-    /// It did not answer for the maximum time.
+    /// It did not answer for the maximum time, for this reason.
     NotAtAll(String),
 }
 
-/// Retries calls while the farm is unreachable or full, for up to a minute, and reports the state. Cheap to clone.
+/// Retries calls while the farm is unreachable or full, or a registry of images does not answer, for up to a minute, and reports
+/// the state. Cheap to clone.
 #[derive(Debug, Clone)]
 pub(crate) struct Patience {
     answering: watch::Sender<Answering>,
@@ -65,6 +66,8 @@ impl Patience {
                     self.answering.send_replace(Answering::NotAtAll(reason));
                     return Err(error);
                 }
+                // The registry still does not answer: nothing has changed.
+                Err(error) if error.borrow().is_registry_unavailable() => return Err(error),
                 ended => {
                     self.answering.send_if_modified(|answering| {
                         let was_late = matches!(answering, Answering::Late(_));
@@ -83,7 +86,9 @@ impl Patience {
         self.answering.send_if_modified(|answering| {
             let is_news = *answering == Answering::Well;
             if is_news {
-                *answering = Answering::Late(telemetry::error_chain(error));
+                let what = if error.is_unreachable() { "does not answer" } else { "cannot run a task now" };
+                let reason = telemetry::error_chain(error);
+                *answering = Answering::Late(format!("the farm's gateway {what}, retrying: {reason}"));
             }
             is_news
         });
@@ -99,7 +104,7 @@ fn may_pass(error: &RemoteError) -> bool {
         | RemoteError::File { .. }
         | RemoteError::Answer { .. } => false,
     };
-    is_full || error.is_unreachable()
+    is_full || error.is_unreachable() || error.is_registry_unavailable()
 }
 
 #[cfg(test)]
@@ -137,6 +142,21 @@ mod tests {
         let answer: Result<(), RemoteError> =
             Patience::new().patiently(|| std::future::ready(Err(refused(Code::InvalidArgument)))).await;
         assert!(answer.is_err() && began.elapsed().is_zero());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_registry_that_does_not_answer_is_waited_for_and_named() {
+        let patience = Patience::new();
+        let mut heard = patience.listen();
+        let call = patience.patiently(|| {
+            let status = reapi::status::registry_unavailable("the registry r.example", Duration::ZERO);
+            let error = RemoteError::Refused { what: "x".into(), status: Box::new(status) };
+            std::future::ready(Err::<(), _>(error))
+        });
+        let error = call.await.unwrap_err();
+        assert!(error.to_string().contains("r.example"), "{error}");
+        let Answering::Late(line) = heard.borrow_and_update().clone() else { panic!("{heard:?}") };
+        assert!(line.contains("r.example") && !line.contains("does not answer"), "{line}");
     }
 
     #[tokio::test(start_paused = true)]

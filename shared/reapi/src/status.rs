@@ -55,12 +55,25 @@ pub struct RetryInfo {
     pub retry_delay: Option<crate::protobuf::Duration>,
 }
 
+/// `google.rpc.ErrorInfo`: the cause of an error, for programs.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub struct ErrorInfo {
+    #[prost(string, tag = "1")]
+    pub reason: String,
+    /// Name of the service that defines the reason.
+    #[prost(string, tag = "2")]
+    pub domain: String,
+}
+
 /// The kind of violation that names a blob to upload.
 pub const MISSING: &str = "MISSING";
 
 const PRECONDITION_FAILURE: &str = "google.rpc.PreconditionFailure";
 const BAD_REQUEST: &str = "google.rpc.BadRequest";
 const RETRY_INFO: &str = "google.rpc.RetryInfo";
+const ERROR_INFO: &str = "google.rpc.ErrorInfo";
+/// The reason of an error whose cause is a registry of images, and the service that defines it.
+const REGISTRY_UNAVAILABLE: (&str, &str) = ("REGISTRY_UNAVAILABLE", "forebay");
 const URL: &str = "type.googleapis.com/";
 
 /// Packs a message into an `Any` with its full type name, such as `google.rpc.RetryInfo`.
@@ -136,6 +149,20 @@ pub fn retry(code: Code, message: impl Into<String>, after: Duration) -> Status 
     with_details(code, message, vec![any(&retry_info(after), RETRY_INFO)])
 }
 
+/// `UNAVAILABLE` because a registry of images does not answer, with the delay before the next attempt.
+pub fn registry_unavailable(message: impl Into<String>, after: Duration) -> Status {
+    let (reason, domain) = REGISTRY_UNAVAILABLE;
+    let info = ErrorInfo { reason: reason.into(), domain: domain.into() };
+    let details = vec![any(&retry_info(after), RETRY_INFO), any(&info, ERROR_INFO)];
+    with_details(Code::Unavailable, message, details)
+}
+
+/// Whether the cause of an error is a registry of images, and not the server that sent it.
+pub fn is_registry_unavailable(status: &Status) -> bool {
+    let mut causes = rpc_status(status).details.into_iter().filter_map(|any| unpack(&any, ERROR_INFO));
+    causes.any(|info: ErrorInfo| (info.reason.as_str(), info.domain.as_str()) == REGISTRY_UNAVAILABLE)
+}
+
 fn retry_info(after: Duration) -> RetryInfo {
     let retry_delay = crate::protobuf::Duration {
         seconds: i64::try_from(after.as_secs()).unwrap_or(i64::MAX),
@@ -191,6 +218,10 @@ mod tests {
         let status = retry(Code::ResourceExhausted, "full", Duration::from_millis(1500));
         assert_eq!(retry_delay(&rpc_status(&status)), Some(Duration::from_millis(1500)));
         assert!(missing_blobs(&rpc_status(&status)).is_empty());
+        assert!(!is_registry_unavailable(&status));
+        let status = registry_unavailable("later", Duration::from_secs(1));
+        assert!(is_registry_unavailable(&status) && status.code() == Code::Unavailable);
+        assert_eq!(retry_delay(&rpc_status(&status)), Some(Duration::from_secs(1)));
         let status = bad_request("qualifiers.name", "\"x\" not supported");
         let violations = field_violations(&rpc_status(&status));
         assert_eq!(violations[0].field, "qualifiers.name");

@@ -1,6 +1,7 @@
 //! Errors of calls to a server.
 
 use model::BlobDigest;
+use reapi::status::is_registry_unavailable;
 use tonic::{Code, Status};
 
 /// A call that failed.
@@ -70,13 +71,26 @@ impl RemoteError {
         }
     }
 
+    /// Whether the server refused the call because a registry of images does not answer. A later attempt may succeed.
+    pub fn is_registry_unavailable(&self) -> bool {
+        match self {
+            Self::Refused { status, .. } => is_registry_unavailable(status),
+            Self::Missing { .. }
+            | Self::Unreachable { .. }
+            | Self::Lost { .. }
+            | Self::File { .. }
+            | Self::Answer { .. } => false,
+        }
+    }
+
     /// Whether the server was unreachable, so that a later attempt may succeed.
     pub fn is_unreachable(&self) -> bool {
         match self {
             Self::Unreachable { .. } | Self::Lost { .. } => true,
             // A status sent by the server has no source: one with a source comes from a broken connection.
             Self::Refused { status, .. } => {
-                status.code() == Code::Unavailable || std::error::Error::source(&**status).is_some()
+                let is_away = status.code() == Code::Unavailable && !is_registry_unavailable(status);
+                is_away || std::error::Error::source(&**status).is_some()
             }
             Self::Missing { .. } | Self::File { .. } | Self::Answer { .. } => false,
         }

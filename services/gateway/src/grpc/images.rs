@@ -103,7 +103,7 @@ fn refusal(image: &ImageReference, error: &ImageError) -> Status {
         }
         ImageError::Denied { .. } | ImageError::NotAllowed { .. } => Status::permission_denied(message),
         ImageError::Unavailable { retry_after, .. } => {
-            status::retry(Code::Unavailable, message, retry_after.unwrap_or(RETRY))
+            status::registry_unavailable(message, retry_after.unwrap_or(RETRY))
         }
         ImageError::Store(_) | ImageError::File { .. } => status::retry(Code::Unavailable, message, RETRY),
     }

@@ -198,3 +198,22 @@ async fn what_the_store_lost_of_earlier_tasks_is_made_again() {
     let outputs = ended.outputs(&farm).await;
     assert_eq!(outputs["z"], b"one\none\none\none\n", "{outputs:?}");
 }
+
+#[tokio::test]
+async fn a_registry_that_does_not_answer_is_named_and_fails_only_its_task() {
+    // No server has this port.
+    let registries = json!({"127.0.0.1:1": {"plain_http": true}}).to_string();
+    let farm =
+        Farm::builder().with_actions().workspaces(1).env("FOREBAY_REGISTRIES", &registries).start().await;
+    let mut task = sh("in-image", "true");
+    task["platform"] = json!({"container-image": "docker://127.0.0.1:1/tools/gcc:1"});
+    task["retries"] = json!(0);
+    let ended = run(&farm, request(job(&json!([task, sh("other", "true")])))).await;
+    assert_eq!(ended.status("other"), TaskStatus::Succeeded, "{:#?}", ended.reports);
+    assert_eq!(ended.status("in-image"), TaskStatus::FarmFailed, "{:#?}", ended.reports);
+    let reason = ended.reason("in-image");
+    assert!(reason.contains("the registry 127.0.0.1:1 does not give it now"), "{reason}");
+    let said = super::console(&farm, &ended.record.build.key()).await;
+    assert!(said.contains("cannot run a task now, retrying: ") && said.contains("the registry"), "{said}");
+    assert!(!said.contains("could not reach"), "{said}");
+}
