@@ -100,8 +100,8 @@ pub(crate) struct TaskProgress {
 }
 
 impl TaskProgress {
-    /// Records tasks that ended. Returns the lines to show: each failure, each result of a measured task, and the number of
-    /// tasks that a failure caused to be skipped.
+    /// Records tasks that ended. Returns the lines to show: each result of a measured task, and the number of tasks that each failure
+    /// caused to be skipped. The failure itself is in the console output of the build, before the output of the task.
     pub(crate) fn note(
         &mut self,
         attempt: Attempt,
@@ -112,7 +112,6 @@ impl TaskProgress {
             *self = Self { attempt: Some(attempt), ..Self::default() };
         }
         (self.ended, self.tasks) = (ended, tasks);
-        let mut lines = Vec::new();
         let mut skipped: BTreeMap<&str, u64> = BTreeMap::new();
         for report in reports {
             match report.status {
@@ -121,7 +120,6 @@ impl TaskProgress {
                 TaskStatus::Succeeded => {}
                 TaskStatus::Failed | TaskStatus::OverLimit | TaskStatus::FarmFailed => {
                     self.failed += 1;
-                    lines.push(report_line(report));
                 }
                 TaskStatus::Skipped => {
                     self.skipped += 1;
@@ -130,15 +128,20 @@ impl TaskProgress {
                 }
             }
         }
-        lines.extend(skipped.into_iter().map(|(because_of, count)| {
+        let line = |(because_of, count): (&str, u64)| {
             let tasks = if count == 1 { "1 task".to_owned() } else { format!("{count} tasks") };
             if because_of.is_empty() {
                 format!("{tasks} skipped")
             } else {
                 format!("{tasks} skipped because {because_of} failed")
             }
-        }));
-        lines
+        };
+        skipped.into_iter().map(line).collect()
+    }
+
+    /// Whether the tasks that ended so far have failures, which were shown.
+    pub(crate) fn has_failures(&self) -> bool {
+        self.failed > 0
     }
 
     /// Formats the counts, e.g. `37 of 120 tasks ended, 1 failed, 3 skipped`.
@@ -242,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn failures_are_told_one_by_one_and_skipped_tasks_by_their_cause() {
+    fn skipped_tasks_are_told_by_their_cause() {
         let mut progress = TaskProgress::default();
         let skipped = |id: &str| TaskReport {
             because_of: Some("a".parse().unwrap()),
@@ -255,7 +258,8 @@ mod tests {
             skipped("c"),
         ];
         let lines = progress.note(Attempt::FIRST, (4, 100), &reports);
-        assert_eq!(lines, ["task a failed", "2 tasks skipped because a failed"]);
+        assert_eq!(lines, ["2 tasks skipped because a failed"]);
+        assert!(progress.has_failures());
         assert_eq!(progress.counts(), "4 of 100 tasks ended, 1 failed, 2 skipped");
         let cpu = TimeSummary {
             n: 3,

@@ -7,7 +7,7 @@ use std::{
 
 use bus::{BazelEvents, ConsoleChunk, EventContent, EventKind, FarmClock};
 use client::{BazelEventLine, Frame, QueuePlace, WatchBody, WatchEvent, WatchKind};
-use model::{BuildRecord, BuildResult, Millis, OutputStream, Sequence, State, ToolEvent};
+use model::{BuildRecord, BuildResult, Millis, OutputStream, Phase, ReasonCode, Sequence, State, ToolEvent};
 
 use telemetry::escaped;
 
@@ -159,7 +159,7 @@ impl Presenter {
         }
         match &event.body {
             WatchBody::Lifecycle(record) => {
-                let line = Tone::of(record).stderr(&escaped(&state_line(record)));
+                let line = Tone::of(record).stderr(&escaped(&self.state_line(record)));
                 self.end_fold()?;
                 self.state(&self.placed(event.position, &line));
                 self.begin_fold(record)?;
@@ -219,7 +219,20 @@ impl Presenter {
         }
     }
 
-    /// Shows tool events in short form: the preparation of the workspace, the failed tasks of a job, and on a terminal
+    /// The line of a state. Failures of tasks that were shown are only counted there.
+    fn state_line(&self, record: &BuildRecord) -> String {
+        let mut record = record.clone();
+        if let Phase::Finished { result, .. } = &mut record.phase
+            && self.tasks.as_ref().is_some_and(TaskProgress::has_failures)
+            && let (Some(reason), Some(job)) = (&mut result.reason, &result.job)
+            && reason.code == ReasonCode::TasksFailed
+        {
+            reason.message = format!("{} of {} tasks failed", job.failed, job.tasks);
+        }
+        state_line(&record)
+    }
+
+    /// Shows tool events in short form: the preparation of the workspace, the skipped tasks of a job, and on a terminal
     /// the task counts in the last line.
     fn progress(&mut self, tool: &ToolEvent) {
         if let ToolEvent::WorkspacePreparing { .. } = tool {

@@ -70,6 +70,23 @@ async fn a_task_that_fails_says_why_and_skips_only_what_depends_on_it() {
 }
 
 #[tokio::test]
+async fn a_failure_is_said_once_to_who_follows_the_job() {
+    let farm = start(builder()).await;
+    let file = farm.folder().join("job.json");
+    let mut behind = sh("behind", "true");
+    behind["dependencies"] = json!(["bad"]);
+    let tasks = json!([sh("bad", "echo of the task; exit 3"), behind, sh("good", "true")]);
+    fs::write(&file, json!({ "tasks": tasks }).to_string()).unwrap();
+    let output = farm.cli(&["submit", "--follow", "--job", file.to_str().unwrap()]).await;
+    let said = &output.stderr;
+    assert_eq!(said.matches("exit code 3").count(), 1, "{said}");
+    assert!(said.contains("task bad failed: exit code 3"), "{said}");
+    assert!(said.contains("1 task skipped because bad failed"), "{said}");
+    assert!(said.contains("1 of 3 tasks failed (tasks_failed)"), "{said}");
+    assert_eq!(output.stdout, "of the task\n");
+}
+
+#[tokio::test]
 async fn a_fatal_failure_stops_the_job_and_what_runs_of_it() {
     let farm = start(builder()).await;
     let mut fatal = sh("fatal", "sleep 0.5; exit 1");
