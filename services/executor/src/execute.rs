@@ -12,10 +12,10 @@ use model::{
     BlobDigest, DigestFunction, ExecutionOutcome, ExecutionRecord, ExecutionStage, Measured, StoredResult,
     TaskLimits,
 };
-use policy::actions::CopyEnd;
+use policy::actions::{CopyEnd, deadlock, joint_exit_code};
 use prost::Message as _;
 use reapi::execution::ActionResult;
-use sandbox::{Cause, Ended, Event, Outcome, Run};
+use sandbox::{Cause, Ended, Event, JoinedStreams, Outcome, Run};
 use sensors::{Alone, Together};
 use service::{Step, crash_point};
 use telemetry::metrics::{Histogram, Label, observe};
@@ -26,6 +26,7 @@ use crate::{
     devices::Assigned,
     held_actions::{Outputs, Work},
     image,
+    interactor::{ActionInteractor, Roots},
     interference::InterferenceWatch,
     limits::{self, ExceededLimit},
     memory,
@@ -63,6 +64,8 @@ pub(crate) struct Left {
     pub(crate) image: Option<Arc<Image>>,
     /// The commands that serve its command.
     pub(crate) services: Option<ActionServices>,
+    /// The command that its command talks with.
+    pub(crate) interactor: Option<ActionInteractor>,
     /// Its turn on the machine, which lasts until its processes are dead.
     pub(crate) turn: Option<Turn>,
 }
@@ -112,7 +115,8 @@ pub(crate) async fn execute(
     left.devices = shared.devices.assign(&work.claimed.size.custom).map_err(|why| Fault::unassigned(&why))?;
     left.image = image::get(shared, execution, progress.pull()).await?;
     let outputs = OutputSpec::of(&spec.command).map_err(|error| Fault::unprepared(&error))?;
-    let prepared = shared.inputs.prepare(slot_thread.work(), &spec.input_root, &outputs).await;
+    let roots = Roots::of(shared, &spec, execution.action.function).await?;
+    let prepared = shared.inputs.prepare(slot_thread.work(), &roots.command, &outputs).await;
     let root = &*left.root.insert(prepared.map_err(|error| Fault::unprepared(&error))?);
     times.fetch_ended = clock.system_time();
     left.times.inputs_ready = Some(times.fetch_ended);
@@ -120,10 +124,15 @@ pub(crate) async fn execute(
     let took = |from: SystemTime, to: SystemTime| to.duration_since(from).unwrap_or_default();
     observe(Histogram::ActionFetchSeconds, &[], took(times.fetch_started, times.fetch_ended));
     crash_point(Step::ActionInputsReady);
+    let memory = memory::limit(&work.claimed, shared.settings.action_limits.memory_bytes);
     if !spec.services.is_empty() {
-        let memory = memory::limit(&work.claimed, shared.settings.action_limits.memory_bytes);
         let services = left.services.insert(ActionServices::create(&spec, slot_thread).await?);
         services.prepare(shared, &spec, slot_thread, (memory, progress.pull())).await?;
+    }
+    if let Some(asked) = &spec.interactor {
+        let given = (left.image.as_ref(), memory);
+        let asked = (&spec, asked, &roots);
+        left.interactor = Some(ActionInteractor::prepare(shared, asked, slot_thread, given).await?);
     }
     left.turn = Some(Turn::of(shared, work).await);
     let measured = execution.needs.measured;
@@ -131,19 +140,29 @@ pub(crate) async fn execute(
     if let Some(services) = &mut left.services {
         services.start(shared, execution.action.function).await?;
     }
+    if let Some(interactor) = &mut left.interactor {
+        interactor.start(shared, execution.action.function).await?;
+    }
     let limits = limits::effective(spec.limits, spec.timeout, &shared.settings.action_limits);
-    let given = (&left.devices, left.image.as_ref(), left.services.as_mut());
+    let beside = (left.services.as_mut(), left.interactor.as_mut());
+    let given = (&left.devices, left.image.as_ref(), beside);
     let mut ended = command(shared, work, slot_thread, (&spec, &limits, given), root, progress).await?;
     let mut service_logs = Vec::new();
     if let Some(services) = &mut left.services {
         services.stop(&mut ended).await;
         service_logs = services.keep_logs(shared, execution.action.function).await?;
     }
-    let interference = watch.and_then(|watch| watch.end(ended.cpu));
+    if let Some(interactor) = &left.interactor {
+        service_logs = interactor.keep_logs(shared, execution.action.function).await?;
+    }
+    let interactor = left.interactor.as_ref().and_then(ActionInteractor::ended);
+    let own = ended.cpu + interactor.map_or(Duration::ZERO, |ended| ended.cpu);
+    let interference = watch.and_then(|watch| watch.end(own));
     crash_point(Step::ActionCommandEnded);
     let ran = Ran { ended: in_farm_time(clock, &ended), interference };
     left.times.command = Some((ran.ended.started_at, ran.ended.ended_at));
-    shared.usage.set_memory(&work.key(), ended.peak_memory_bytes);
+    let beside = interactor.map_or(0, |ended| ended.peak_memory_bytes);
+    shared.usage.set_memory(&work.key(), ended.peak_memory_bytes.saturating_add(beside));
     let band = work.claimed.record.urgency().band;
     observe(Histogram::ActionRunSeconds, &[(Label::Priority, band.as_str())], ended.wall);
     progress.enter(ExecutionStage::Uploading).await;
@@ -152,18 +171,21 @@ pub(crate) async fn execute(
     let collected = shared.inputs.collect(root, &outputs, &console, execution.action.function).await;
     times.upload_ended = clock.system_time();
     observe(Histogram::ActionUploadSeconds, &[], took(times.upload_started, times.upload_ended));
-    conclude(shared, work, (&ran, &limits, service_logs), collected, times).await
+    conclude(shared, work, (&ran, interactor, &limits, service_logs), collected, times).await
 }
 
-/// What a command gets: devices, its image, and the commands that serve it.
-type Given<'a> = (&'a Assigned, Option<&'a Arc<Image>>, Option<&'a mut ActionServices>);
+/// What runs beside a command: those that serve it, or the one that it talks with.
+type Beside<'a> = (Option<&'a mut ActionServices>, Option<&'a mut ActionInteractor>);
 
-/// Runs the command until it ends, or until one of those that serve it fails.
+/// What a command gets: devices, its image, and what runs beside it.
+type Given<'a> = (&'a Assigned, Option<&'a Arc<Image>>, Beside<'a>);
+
+/// Runs the command until it and its interactor end, or until one of the commands beside it fails.
 async fn command(
     shared: &Shared,
     work: &Work,
     slot_thread: &mut SlotThread,
-    (spec, limits, (devices, image, services)): (&Spec, &TaskLimits, Given<'_>),
+    (spec, limits, (devices, image, (services, interactor))): (&Spec, &TaskLimits, Given<'_>),
     root: &InputRoot,
     progress: &Progress<'_>,
 ) -> Result<Ended, Fault> {
@@ -199,12 +221,15 @@ async fn command(
         Some(services) => slot_thread.slot_in(services.network()).await,
     };
     let slot = slot.map_err(|error| Fault::machine(&error))?;
-    let running = watch(shared, work, slot, run, Outputs { stdout, stderr }, progress);
-    let outcome = match services {
-        None => running.await,
-        Some(services) => tokio::select! {
+    let (mut interactor, function) = (interactor, work.claimed.record.execution.action.function);
+    let streams = interactor.as_mut().and_then(|interactor| interactor.take_streams());
+    let running = watch(shared, work, slot, (run, streams), Outputs { stdout, stderr }, progress);
+    let outcome = match (services, interactor) {
+        (None, None) => running.await,
+        (None, Some(interactor)) => interactor.beside(running, shared, function).await?,
+        (Some(services), _) => tokio::select! {
             outcome = running => outcome,
-            fault = services.fault(shared, work.claimed.record.execution.action.function) => return Err(fault),
+            fault = services.fault(shared, function) => return Err(fault),
         },
     };
     match outcome {
@@ -228,11 +253,14 @@ async fn watch(
     shared: &Shared,
     work: &Work,
     slot: &mut sandbox::Slot,
-    run: Run,
+    (run, streams): (Run, Option<JoinedStreams>),
     outputs: Outputs,
     progress: &Progress<'_>,
 ) -> Result<Outcome, sandbox::SandboxError> {
-    let mut running = slot.run(run).await?;
+    let mut running = match streams {
+        Some(streams) => slot.run_joined(run, streams).await?,
+        None => slot.run(run).await?,
+    };
     shared.actions.set_outputs(&work.key(), &work.handle, outputs);
     loop {
         match running.next_event().await? {
@@ -247,18 +275,24 @@ fn in_farm_time(clock: &FarmClock, ended: &Ended) -> Ended {
     Ended { started_at: clock.of_local(ended.started_at), ended_at: clock.of_local(ended.ended_at), ..*ended }
 }
 
+/// How the command and its interactor ended, the limits of the command, and the logs of those beside it.
+type OfRun<'a> = (&'a Ended, Option<&'a Ended>, &'a TaskLimits, Vec<(String, BlobDigest)>);
+
 /// Determines how the copy ended after its command has ended; a success is cached first.
 async fn conclude(
     shared: &Shared,
     work: &Work,
-    (ran, limits, service_logs): (&Ran, &TaskLimits, Vec<(String, BlobDigest)>),
+    (ran, interactor, limits, service_logs): OfRun<'_>,
     collected: Result<Collected, CollectError>,
     mut times: Times,
 ) -> Result<CopyEnd, Fault> {
     let execution = &work.claimed.record.execution;
     let ended = &ran.ended;
     let broken = ExceededLimit::find(ended, limits);
-    let status = verdict(ended, broken.as_ref())?;
+    let mut status = verdict(ended, broken.as_ref())?;
+    if let (Some((_, message)), Some(hint)) = (&mut status, stuck(ended, interactor)) {
+        *message = format!("{message}; {hint}");
+    }
     let collected = match (collected, &status) {
         (Ok(collected), _) => collected,
         // The reason for killing the command matters more than its outputs.
@@ -271,9 +305,11 @@ async fn conclude(
     };
     crash_point(Step::ActionOutputsKept);
     times.completed = shared.context.bus.clock().system_time();
-    let result =
-        collected.into_result(ended.exit_code, metadata(shared.id.as_str(), &times, ran, broken.as_ref()));
-    let cacheable = status.is_none() && ended.exit_code == 0 && !execution.do_not_cache;
+    let exit_code =
+        interactor.map_or(ended.exit_code, |other| joint_exit_code(ended.exit_code, other.exit_code));
+    let metadata = metadata(shared.id.as_str(), &times, (ran, interactor), broken.as_ref());
+    let result = collected.into_result(exit_code, metadata);
+    let cacheable = status.is_none() && exit_code == 0 && !execution.do_not_cache;
     if cacheable {
         let kept = shared.cas.put_action(&execution.instance, &execution.action, &result).await;
         if let Err(error) = kept {
@@ -294,6 +330,14 @@ async fn conclude(
         ..ExecutionOutcome::without_run(code, message)
     };
     Ok(end(shared, work, ran, outcome))
+}
+
+/// What is said of a command that was killed at its time limit while its interactor still ran.
+fn stuck(command: &Ended, interactor: Option<&Ended>) -> Option<String> {
+    // An interactor is killed only if its command was.
+    let interactor = interactor.filter(|interactor| interactor.cause == Cause::Killed)?;
+    let is_late = command.cause == Cause::Deadline;
+    is_late.then(|| deadlock(command.wall, [command.cpu, interactor.cpu])).flatten()
 }
 
 /// The end of the copy with this outcome, the executor, and the measured usage.

@@ -26,6 +26,7 @@ mod hand_over;
 mod heartbeat;
 mod held_actions;
 mod image;
+mod interactor;
 mod interference;
 mod keeper;
 mod limits;
@@ -42,6 +43,7 @@ mod services;
 mod shared;
 mod slot_threads;
 mod spec;
+mod split;
 #[cfg(test)]
 mod testing;
 mod usage;
@@ -59,7 +61,7 @@ use invariant::Present as _;
 use model::{ExecutorId, Pool, PoolName};
 use policy::{
     CORES_OFFER,
-    actions::{IMAGE_OFFER, SERVICES_OFFER, network},
+    actions::{IMAGE_OFFER, INTERACTOR_OFFER, SERVICES_OFFER, network},
 };
 use sandbox::{Cgroups, Parent};
 use sensors::{MachineLock, OomKills, Sensors};
@@ -254,16 +256,18 @@ fn pool(settings: &ExecutorSettings) -> Result<Pool, ServiceError> {
     })
 }
 
-/// The offered platform properties, with what the settings give to actions: the network, images, services, and own cores.
+/// The offered platform properties, with what the settings give to actions: the network, images, services, interactors,
+/// and cores of their own.
 fn properties(settings: &ExecutorSettings) -> BTreeMap<String, Vec<String>> {
     let mut properties = settings.pool_properties.clone();
-    // Where the input root is `/`, there is no place for an image.
+    // Where the input root is `/`, there is no place for an image or for the folders of other commands.
     let images = settings.images.is_some() && !settings.pool_root_is_input;
     let services = settings.sandbox == SandboxKind::Bubblewrap && !settings.pool_root_is_input;
     for (offered, (name, value)) in [
         (settings.action_network, network::OFFER),
         (images, IMAGE_OFFER),
         (services, SERVICES_OFFER),
+        (services, INTERACTOR_OFFER),
         (settings.slot_cores != SlotCores::Shared, CORES_OFFER),
     ] {
         if offered {

@@ -45,7 +45,7 @@ impl Times {
 pub(crate) fn metadata(
     worker: &str,
     times: &Times,
-    ran: &Ran,
+    (ran, interactor): (&Ran, Option<&Ended>),
     broken: Option<&ExceededLimit>,
 ) -> ExecutedActionMetadata {
     let ended = &ran.ended;
@@ -69,14 +69,19 @@ pub(crate) fn metadata(
             seconds: i64::try_from(ended.wall.as_secs()).unwrap_or(i64::MAX),
             nanos: i32::try_from(ended.wall.subsec_nanos()).present("nanoseconds are more than a second"),
         }),
-        auxiliary_metadata: vec![usage(ran, broken)],
+        auxiliary_metadata: vec![usage(ran, interactor, broken)],
     }
 }
 
 /// The resource usage as a `Struct` of numbers. For an exceeded limit it also has the name of the `limit`, the
 /// allowed amount, and the amount used when the excess was detected. For a measured execution it also has
-/// what else happened on the processors.
-fn usage(Ran { ended, interference }: &Ran, broken: Option<&ExceededLimit>) -> Any {
+/// what else happened on the processors; for an action with an interactor, the exit code
+/// of the command, and the exit code and usage of the interactor.
+fn usage(
+    Ran { ended, interference }: &Ran,
+    interactor: Option<&Ended>,
+    broken: Option<&ExceededLimit>,
+) -> Any {
     let number = |value: f64| Value { kind: Some(Kind::NumberValue(value)) };
     let fields = [
         ("cpu_seconds", ended.cpu.as_secs_f64()),
@@ -105,7 +110,18 @@ fn usage(Ran { ended, interference }: &Ran, broken: Option<&ExceededLimit>) -> A
     });
     let fields = fields.into_iter().chain(seen.into_iter().flatten());
     let fields = fields.map(|(name, value)| (name, number(value)));
-    let fields = fields.chain(limit.into_iter().flatten());
+    let of_interactor = interactor.map(|interactor| {
+        let fields = [
+            ("exit_code", f64::from(interactor.exit_code)),
+            ("cpu_seconds", interactor.cpu.as_secs_f64()),
+            ("wall_seconds", interactor.wall.as_secs_f64()),
+            ("peak_memory_bytes", interactor.peak_memory_bytes as f64),
+        ];
+        let fields = fields.into_iter().map(|(name, value)| (name.to_owned(), number(value))).collect();
+        let kind = Some(Kind::StructValue(Struct { fields }));
+        [("command_exit_code", number(f64::from(ended.exit_code))), ("interactor", Value { kind })]
+    });
+    let fields = fields.chain(limit.into_iter().flatten()).chain(of_interactor.into_iter().flatten());
     let fields = fields.map(|(name, value)| (name.to_owned(), value)).collect();
     let type_url = "type.googleapis.com/google.protobuf.Struct".to_owned();
     Any { type_url, value: Struct { fields }.encode_to_vec() }

@@ -124,6 +124,9 @@ async fn run_in_slot(
     if let Some(services) = left.services {
         is_dead &= services.end(&shared).await;
     }
+    if let Some(interactor) = left.interactor {
+        is_dead &= interactor.end(&shared).await;
+    }
     drop(left.turn);
     let freed = freed(&shared, &work, left.devices, is_dead);
     let esu = shared.usage.end(&key);

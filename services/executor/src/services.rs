@@ -18,11 +18,11 @@ use tracing::warn;
 use crate::{image, limits, outcome::Fault, shared::Shared, slot_threads::SlotThread, spec::Spec};
 
 /// The search path of programs if neither a service nor its image has one.
-const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
+pub(crate) const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 /// The file with the names of the services, beside their folders: no service has a dot in its name.
 const HOSTS: &str = "etc.hosts";
 /// Time limit for services to end after they were killed.
-const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 /// Maximum bytes at the end of a log that a message repeats.
 const SHOWN_BYTES: u64 = 500;
 
@@ -248,7 +248,7 @@ fn readiness(check: Option<&ReadyCheck>) -> Readiness {
 }
 
 /// The end of a log, for a message.
-fn end_of(path: &Path) -> String {
+pub(crate) fn end_of(path: &Path) -> String {
     let read = || {
         let mut file = fs::File::open(path)?;
         let length = file.metadata()?.len();
@@ -261,7 +261,7 @@ fn end_of(path: &Path) -> String {
     String::from_utf8_lossy(&read().unwrap_or_default()).into_owned()
 }
 
-fn remove(folder: &Path) -> io::Result<()> {
+pub(crate) fn remove(folder: &Path) -> io::Result<()> {
     match disk::remove_tree(folder) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         other => other,

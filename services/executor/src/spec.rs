@@ -3,8 +3,8 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use cas::Cas;
-use model::{BlobDigest, Execution, ServiceRequest, TaskLimits};
-use policy::actions::{asked_services, limits, network};
+use model::{BlobDigest, Execution, Interactor, ServiceRequest, TaskLimits};
+use policy::actions::{asked_interactor, asked_services, limits, network};
 use prost::Message as _;
 use reapi::execution::{Action, Command, Platform};
 
@@ -22,6 +22,8 @@ pub(crate) struct Spec {
     pub(crate) network: bool,
     /// Commands that serve its command while it runs.
     pub(crate) services: Vec<ServiceRequest>,
+    /// The command that its command talks with.
+    pub(crate) interactor: Option<Interactor>,
 }
 
 impl Spec {
@@ -53,11 +55,13 @@ impl Spec {
         let limits = limits::read(&platform);
         let limits = limits.map_err(|invalid| Fault::invalid(invalid.to_string()))?;
         let services = asked_services(&platform).map_err(|invalid| Fault::invalid(invalid.to_string()))?;
+        let interactor =
+            asked_interactor(&platform).map_err(|invalid| Fault::invalid(invalid.to_string()))?;
         let limits = limits::on_executor(&limits, offered);
         let timeout = execution.timeout_ms.min(limits.wall_ms.unwrap_or(u64::MAX));
         let timeout = Duration::from_millis(timeout);
         let network = network::is_asked(&platform);
-        Ok(Self { command, input_root, timeout, limits, network, services })
+        Ok(Self { command, input_root, timeout, limits, network, services, interactor })
     }
 
     /// The environment variables as pairs.

@@ -112,6 +112,7 @@ impl TaskProgress {
             *self = Self { attempt: Some(attempt), ..Self::default() };
         }
         (self.ended, self.tasks) = (ended, tasks);
+        let mut lines = Vec::new();
         let mut skipped: BTreeMap<&str, u64> = BTreeMap::new();
         for report in reports {
             match report.status {
@@ -136,7 +137,8 @@ impl TaskProgress {
                 format!("{tasks} skipped because {because_of} failed")
             }
         };
-        skipped.into_iter().map(line).collect()
+        lines.extend(skipped.into_iter().map(line));
+        lines
     }
 
     /// Whether the tasks that ended so far have failures, which were shown.

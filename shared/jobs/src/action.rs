@@ -3,9 +3,10 @@
 use std::collections::HashMap;
 
 use invariant::Present as _;
-use model::{BlobDigest, CommandLimits, CommandStep, JobPath};
+use model::{BlobDigest, CommandLimits, CommandStep, Interactor, JobPath, RESERVED_FOLDER};
 use policy::actions::{
-    IMAGE_PROPERTY, MEASURED_PROPERTY, SERVICES_PROPERTY, limits::properties, services_value,
+    IMAGE_PROPERTY, INTERACTOR_PROPERTY, MEASURED_PROPERTY, SERVICES_PROPERTY, interactor_value,
+    limits::properties, services_value,
 };
 use reapi::{
     canonical::{encode, sort_command, sort_platform},
@@ -105,9 +106,15 @@ fn platform(step: &CommandStep, limits: &CommandLimits, run: ActionRun) -> Optio
     let asked = step.platform.iter().map(|(name, value)| (name.clone(), value.clone()));
     let services =
         (!step.services.is_empty()).then(|| (SERVICES_PROPERTY.to_owned(), services_value(&step.services)));
+    let interactor = step.interactor.as_ref().map(|step| {
+        // Where the job's files of the command cannot be.
+        let folder = (!step.inputs.is_empty()).then(|| RESERVED_FOLDER.to_owned());
+        let interactor = Interactor { folder, ..step.interactor.clone() };
+        (INTERACTOR_PROPERTY.to_owned(), interactor_value(&interactor))
+    });
     let property = |(name, value)| Property { name, value };
     let properties: Vec<Property> =
-        asked.chain(services).chain(run.property()).chain(properties(limits)).map(property).collect();
+        asked.chain(services).chain(interactor).chain(run.property()).chain(properties(limits)).map(property).collect();
     if properties.is_empty() {
         return None;
     }
@@ -172,6 +179,7 @@ mod tests {
             ("limits", serde_json::json!({"memory_bytes": 1_000_000})),
             ("platform", serde_json::json!({"OSFamily": "linux"})),
             ("services", serde_json::json!([{"name": "db", "command": ["d"]}])),
+            ("interactor", serde_json::json!({"command": ["j"]})),
             ("cache", false.into()),
         ] {
             assert_ne!(digest(name, value), same, "{name}");

@@ -7,8 +7,13 @@ use std::{
 };
 
 use bus::millis;
-use model::{BlobDigest, CommandStep, Interference, RunFigures, Step, Task, TaskReport, TaskStatus};
-use policy::{actions::limits::Limit, graph::judged};
+use model::{
+    BlobDigest, CommandStep, Interference, InteractorReport, RunFigures, Step, Task, TaskReport, TaskStatus,
+};
+use policy::{
+    actions::{joint_failure, limits::Limit},
+    graph::judged,
+};
 use prost::Message as _;
 use prost_types::{Struct, value::Kind};
 use reapi::{
@@ -44,7 +49,9 @@ pub(crate) fn report(
     report.cpu_ms = used.cpu.map(millis);
     report.memory_bytes = used.memory_bytes;
     report.figures = used.figures();
-    report.exit_code = result.filter(|_| status.code == 0).map(|result| result.exit_code);
+    report.interactor.clone_from(&used.interactor);
+    let own_code = |result: &ActionResult| used.command_exit_code.unwrap_or(result.exit_code);
+    report.exit_code = result.filter(|_| status.code == 0).map(own_code);
     if status.code != 0 {
         report.status = fault(Code::from(status.code), &used);
         report.reason = Some(model::brief(status.message.clone()));
@@ -60,18 +67,25 @@ pub(crate) fn report(
             Ok(score) => report.score = Some(score),
             Err(bad) => fail(&mut report, bad.to_string()),
         }
+    } else if let Some(interactor) = &used.interactor {
+        if let Some(reason) = joint_failure(own_code(result), interactor.exit_code) {
+            fail(&mut report, reason);
+        }
     } else if result.exit_code != 0 {
         fail(&mut report, format!("exit code {}", result.exit_code));
     }
     report
 }
 
-/// The logs of the services of a task's command, among those that the executor kept.
+/// The logs of the services or the interactor of a task's command, among those that the executor kept.
 pub(crate) fn service_logs(
     command: &CommandStep,
     logs: &HashMap<String, LogFile>,
 ) -> BTreeMap<String, BlobDigest> {
-    let is_service = |name: &str| command.services.iter().any(|service| service.name.as_str() == name);
+    let is_service = |name: &str| {
+        let is_interactor = command.interactor.is_some() && name == "interactor";
+        is_interactor || command.services.iter().any(|service| service.name.as_str() == name)
+    };
     let log = |(name, log): (&String, &LogFile)| {
         let (service, _) = name.split_once('.')?;
         let digest = from_proto(log.digest.as_ref()?, FUNCTION).ok()?;
@@ -141,6 +155,9 @@ struct Used {
     interference: Option<Interference>,
     /// Whether the metadata names an exceeded limit.
     limit: bool,
+    /// The end of its interactor, and the exit code of the command itself, if it has one.
+    interactor: Option<InteractorReport>,
+    command_exit_code: Option<i32>,
 }
 
 impl Used {
@@ -158,30 +175,23 @@ impl Used {
         let Some(usage) = usage.and_then(|any| Struct::decode(any.value.as_slice()).ok()) else {
             return used;
         };
-        let number = |name: &str| match usage.fields.get(name)?.kind.as_ref()? {
-            Kind::NumberValue(number) if *number >= 0.0 => Some(*number),
-            Kind::NumberValue(_)
-            | Kind::NullValue(_)
-            | Kind::StringValue(_)
-            | Kind::BoolValue(_)
-            | Kind::StructValue(_)
-            | Kind::ListValue(_) => None,
-        };
-        let time = |name: &str| Duration::try_from_secs_f64(number(name)?).ok();
-        used.cpu = time("cpu_seconds");
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "checked; saturates")]
-        let whole = |name: &str| number(name).map(|number| number as u64);
-        used.memory_bytes = whole("peak_memory_bytes");
-        let switches = |kind: &str| whole(&format!("{kind}_context_switches")).unwrap_or_default();
+        used.cpu = seconds(&usage, "cpu_seconds");
+        used.memory_bytes = whole(&usage, "peak_memory_bytes");
+        let switches = |kind: &str| whole(&usage, &format!("{kind}_context_switches")).unwrap_or_default();
         used.switches = (switches("voluntary"), switches("involuntary"));
-        used.interference = whole("processors").map(|processors| Interference {
-            processors: u32::try_from(processors).unwrap_or(u32::MAX),
-            own_processors: whole("own_processors") == Some(1),
-            steal_us: time("steal_seconds").map(micros).unwrap_or_default(),
-            other_us: time("other_cpu_seconds").map(micros).unwrap_or_default(),
-            throttled_periods: whole("throttled_periods").unwrap_or_default(),
-            thermal_throttles: whole("thermal_throttles").unwrap_or_default(),
-        });
+        used.interference = interference(&usage);
+        used.command_exit_code = exit_code(&usage, "command_exit_code");
+        used.interactor = match usage.fields.get("interactor").and_then(|value| value.kind.as_ref()) {
+            Some(Kind::StructValue(interactor)) => interactor_report(interactor),
+            Some(
+                Kind::NumberValue(_)
+                | Kind::NullValue(_)
+                | Kind::StringValue(_)
+                | Kind::BoolValue(_)
+                | Kind::ListValue(_),
+            )
+            | None => None,
+        };
         used.limit = matches!(
             usage.fields.get(LIMIT).and_then(|value| value.kind.as_ref()),
             Some(Kind::StringValue(name)) if Limit::ALL.iter().any(|limit| limit.name() == name)
@@ -202,8 +212,56 @@ impl Used {
     }
 }
 
+/// A number of a usage, which is not negative.
+fn number(usage: &Struct, name: &str) -> Option<f64> {
+    match usage.fields.get(name)?.kind.as_ref()? {
+        Kind::NumberValue(number) if *number >= 0.0 => Some(*number),
+        Kind::NumberValue(_)
+        | Kind::NullValue(_)
+        | Kind::StringValue(_)
+        | Kind::BoolValue(_)
+        | Kind::StructValue(_)
+        | Kind::ListValue(_) => None,
+    }
+}
+
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "checked; saturates")]
+fn whole(usage: &Struct, name: &str) -> Option<u64> {
+    number(usage, name).map(|number| number as u64)
+}
+
+fn seconds(usage: &Struct, name: &str) -> Option<Duration> {
+    number(usage, name).and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
+}
+
+fn exit_code(usage: &Struct, name: &str) -> Option<i32> {
+    i32::try_from(whole(usage, name)?).ok()
+}
+
 fn micros(time: Duration) -> u64 {
     u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+}
+
+fn interference(usage: &Struct) -> Option<Interference> {
+    let time = |name: &str| seconds(usage, name).map(micros).unwrap_or_default();
+    let processors = whole(usage, "processors")?;
+    Some(Interference {
+        processors: u32::try_from(processors).unwrap_or(u32::MAX),
+        own_processors: whole(usage, "own_processors") == Some(1),
+        steal_us: time("steal_seconds"),
+        other_us: time("other_cpu_seconds"),
+        throttled_periods: whole(usage, "throttled_periods").unwrap_or_default(),
+        thermal_throttles: whole(usage, "thermal_throttles").unwrap_or_default(),
+    })
+}
+
+fn interactor_report(usage: &Struct) -> Option<InteractorReport> {
+    Some(InteractorReport {
+        exit_code: exit_code(usage, "exit_code")?,
+        wall_ms: seconds(usage, "wall_seconds").map(millis).unwrap_or_default(),
+        cpu_ms: seconds(usage, "cpu_seconds").map(millis).unwrap_or_default(),
+        memory_bytes: whole(usage, "peak_memory_bytes").unwrap_or_default(),
+    })
 }
 
 /// An output of a task.

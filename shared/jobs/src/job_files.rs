@@ -9,7 +9,9 @@ use std::{
 
 use globset::GlobMatcher;
 use invariant::{Present as _, impossible};
-use model::{BlobDigest, CommandStep, Graph, Input, JobGlob, JobPath, Step, Task, TaskIndex};
+use model::{
+    BlobDigest, CommandStep, Graph, Input, JobGlob, JobPath, RESERVED_FOLDER, Step, Task, TaskIndex,
+};
 use parking_lot::Mutex;
 use roaring::RoaringBitmap;
 
@@ -43,6 +45,8 @@ pub(crate) struct JobFiles {
     reads: Vec<Vec<Read>>,
     /// The file that the output of each task is compared with, if it has a command: the command does not see it.
     expected: Vec<Option<Read>>,
+    /// The inputs of the interactor of each task, which its command does not see.
+    of_interactors: Vec<Vec<Read>>,
     globs: HashMap<String, GlobView>,
 }
 
@@ -101,7 +105,12 @@ impl JobFiles {
         let reads =
             graph.tasks().iter().map(|task| reads(task, &effect_paths, &mut globs, &mut by_path)).collect();
         let expected = graph.tasks().iter().map(|task| expected(task, &effect_paths, &mut by_path)).collect();
-        Self { graph, base, effects, rank, reads, expected, globs }
+        let of_interactors = graph
+            .tasks()
+            .iter()
+            .map(|task| inputs(interactor_inputs(task), &effect_paths, &mut globs, &mut by_path))
+            .collect();
+        Self { graph, base, effects, rank, reads, expected, of_interactors, globs }
     }
 
     pub(crate) fn graph(&self) -> &Arc<Graph> {
@@ -111,10 +120,11 @@ impl JobFiles {
     /// Tasks whose effects are visible to tasks that do not directly depend on them.
     pub(crate) fn watched(&self) -> RoaringBitmap {
         let mut watched = RoaringBitmap::new();
-        for (((index, task), reads), expected) in self.graph.indexed().zip(&self.reads).zip(&self.expected) {
+        let others = self.expected.iter().zip(&self.of_interactors);
+        for (((index, task), reads), (expected, more)) in self.graph.indexed().zip(&self.reads).zip(others) {
             let mut close: RoaringBitmap = task.dependencies.iter().map(|it| number(*it)).collect();
             close.insert(number(index));
-            for read in reads.iter().chain(expected) {
+            for read in reads.iter().chain(expected).chain(more) {
                 if !read.by.is_subset(&close) {
                     watched |= &*read.by - &close;
                 }
@@ -134,7 +144,7 @@ impl JobFiles {
                 Folder::merge(&mut wanted, &files);
             }
         }
-        for read in self.reads.iter().flatten() {
+        for read in self.reads.iter().chain(&self.of_interactors).flatten() {
             let Wanted::Path(path) = &read.what else { continue };
             for (path, node) in self.base.resolve(path.as_str()).into_iter().flatten() {
                 Folder::insert_at(&mut wanted, &path, node);
@@ -178,15 +188,31 @@ impl JobFiles {
         commands.map(|(index, _)| index).filter(|index| made(*index)).collect()
     }
 
-    /// The input root of a command.
+    /// The input root of a command; with that of its interactor, if it has inputs, in the reserved folder.
     pub(crate) fn input_root(
         &self,
         index: TaskIndex,
         command: &CommandStep,
         effects: &VisibleEffects,
     ) -> Result<Arc<Folder>, ViewError> {
+        let mut root = self.all_of(self.reads_of(index), effects)?;
+        // The working directory must exist, possibly behind a symlink.
+        let start = command.folder.as_str();
+        if !start.is_empty() && root.resolve(start).is_none() {
+            Folder::insert_at(&mut root, start, Node::Folder(Arc::default()));
+        }
+        let of_interactor = self.of_interactors.get(index.get()).map(Vec::as_slice).unwrap_or_default();
+        if !of_interactor.is_empty() {
+            let folder = self.all_of(of_interactor, effects)?;
+            Folder::put(&mut root, RESERVED_FOLDER, Node::Folder(folder));
+        }
+        root.check("")?;
+        Ok(root)
+    }
+
+    /// The files that a command reads.
+    fn all_of(&self, reads: &[Read], effects: &VisibleEffects) -> Result<Arc<Folder>, ViewError> {
         let mut root = Arc::default();
-        let reads = self.reads_of(index);
         let view = self.view_for(reads, effects);
         for read in reads {
             match &read.what {
@@ -206,12 +232,6 @@ impl JobFiles {
                 }
             }
         }
-        // The working directory must exist, possibly behind a symlink.
-        let start = command.folder.as_str();
-        if !start.is_empty() && root.resolve(start).is_none() {
-            Folder::insert_at(&mut root, start, Node::Folder(Arc::default()));
-        }
-        root.check("")?;
         Ok(root)
     }
 
@@ -339,6 +359,8 @@ impl JobFiles {
                 }
             }
         }
+        // An archive that is unpacked into the workspace may have it.
+        Folder::remove_at(&mut view, RESERVED_FOLDER);
         view
     }
 }
@@ -457,6 +479,40 @@ fn read_path(
     Read { what: Wanted::Path(path.clone()), by: Arc::clone(by) }
 }
 
+/// The inputs of the interactor of a task.
+fn interactor_inputs(task: &Task) -> &[Input] {
+    match &task.step {
+        Step::Command(command) => command.interactor.as_ref().map_or(&[], |interactor| &interactor.inputs),
+        Step::Fetch { .. }
+        | Step::Extract { .. }
+        | Step::Archive { .. }
+        | Step::Copy { .. }
+        | Step::Rename { .. }
+        | Step::Truncate { .. }
+        | Step::Exists { .. }
+        | Step::MakeFolder(_)
+        | Step::Remove(_)
+        | Step::Compare(_) => &[],
+    }
+}
+
+fn inputs(
+    all: &[Input],
+    effect_paths: &EffectPaths,
+    globs: &mut HashMap<String, GlobView>,
+    by_path: &mut HashMap<JobPath, Arc<RoaringBitmap>>,
+) -> Vec<Read> {
+    let read = |input: &Input| match input {
+        Input::Path(wanted) => read_path(wanted, effect_paths, by_path),
+        Input::Glob(glob) => {
+            let text = glob.as_str().to_owned();
+            let view = globs.entry(text.clone()).or_insert_with(|| GlobView::new(glob, effect_paths));
+            Read { what: Wanted::Glob(text), by: Arc::clone(&view.by) }
+        }
+    };
+    all.iter().map(read).collect()
+}
+
 /// The inputs of a task.
 fn reads(
     task: &Task,
@@ -466,18 +522,7 @@ fn reads(
 ) -> Vec<Read> {
     let mut path = |path: &JobPath| read_path(path, effect_paths, by_path);
     match &task.step {
-        Step::Command(command) => command
-            .inputs
-            .iter()
-            .map(|input| match input {
-                Input::Path(wanted) => path(wanted),
-                Input::Glob(glob) => {
-                    let text = glob.as_str().to_owned();
-                    let view = globs.entry(text.clone()).or_insert_with(|| GlobView::new(glob, effect_paths));
-                    Read { what: Wanted::Glob(text), by: Arc::clone(&view.by) }
-                }
-            })
-            .collect(),
+        Step::Command(command) => inputs(&command.inputs, effect_paths, globs, by_path),
         Step::Extract { from, .. }
         | Step::Archive { from, .. }
         | Step::Copy { from, .. }

@@ -10,13 +10,15 @@ use std::{
     },
 };
 
+use model::RESERVED_FOLDER;
+
 use crate::{
     extent::DEPTH_MAX,
     tree::{Content, Folder, Node, TreeError},
 };
 
-/// Left out because it belongs to the tool that fetched the files and differs each time.
-const LEFT_OUT: &str = ".git";
+/// Left out: the first belongs to the tool that fetched the files and differs each time, the second is the farm's.
+const LEFT_OUT: [&str; 2] = [".git", RESERVED_FOLDER];
 /// Threads that read and hash files.
 const THREADS: usize = 4;
 
@@ -37,7 +39,7 @@ fn read(path: &Path, depth: usize, cancelled: &AtomicBool) -> io::Result<Folder>
     for entry in fs::read_dir(path)? {
         let entry = entry?;
         let Ok(name) = entry.file_name().into_string() else { continue };
-        if depth == 0 && name == LEFT_OUT {
+        if depth == 0 && LEFT_OUT.contains(&name.as_str()) {
             continue;
         }
         let kind = entry.file_type()?;

@@ -6,7 +6,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use cas::{Cas, CasError};
 use invariant::{Present as _, impossible};
-use model::{Attempt, Digest, DigestFunction, OutputFile, RunningTasks, TaskReport, ToolEvent};
+use model::{
+    Attempt, Digest, DigestFunction, OutputFile, RESERVED_FOLDER, RunningTasks, TaskReport, ToolEvent,
+};
 use policy::graph::GraphRun;
 
 /// Time between two events.
@@ -15,8 +17,8 @@ pub(crate) const EVERY: Duration = Duration::from_millis(250);
 pub(crate) const RUNNING_EVERY: Duration = Duration::from_secs(1);
 /// Approximate maximum bytes of reports in one message: the limit of the bus is four times as much.
 const BYTES_MAX: usize = 256 << 10;
-/// The path of the file with all reports.
-const FILE: &str = ".forebay/tasks.jsonl";
+/// The name of the file with all reports, in the reserved folder.
+const FILE: &str = "tasks.jsonl";
 
 /// Reports that are not published yet.
 #[derive(Debug, Default)]
@@ -92,7 +94,12 @@ pub(crate) async fn keep_reports(run: &GraphRun, cas: &Cas) -> Result<OutputFile
     }
     let blob = cas.put_bytes(DigestFunction::Sha256, Bytes::from(lines)).await?;
     let digest = Digest::from_sha256(blob.hash);
-    Ok(OutputFile { path: FILE.to_owned(), digest, size_bytes: blob.size, executable: false })
+    Ok(OutputFile {
+        path: format!("{RESERVED_FOLDER}/{FILE}"),
+        digest,
+        size_bytes: blob.size,
+        executable: false,
+    })
 }
 
 #[cfg(test)]

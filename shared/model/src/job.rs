@@ -22,22 +22,25 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{BlobDigest, Digest, Millis, OutputFile, ServiceRequest, TaskId, TaskLimits};
+use crate::{
+    BlobDigest, Digest, InteractorReport, InteractorRequest, Millis, OutputFile, ServiceRequest, TaskId,
+    TaskLimits,
+};
 
 pub use compare::{Compare, CompareBy, CompareRequest, CompareRule};
 pub use conditions::{Conditions, DependencyRole};
 pub use dependency::Dependency;
 pub use fault::{InvalidJob, JobFault};
 pub use graph::{
-    CommandStep, DEFAULT_PRIORITY, DEFAULT_RETRIES, DEFAULT_WEIGHT, FetchSource, Graph, Input, JobLimits,
-    Step, Task, TaskIndex,
+    CommandStep, DEFAULT_PRIORITY, DEFAULT_RETRIES, DEFAULT_WEIGHT, FetchSource, Graph, Input,
+    InteractorStep, JobLimits, Step, Task, TaskIndex,
 };
 pub use hwgroups::CommandLimits;
 pub use interference::{Disturbance, Interference};
 pub use measure::{MeasurePlan, MeasureRequest};
 pub use measurement::{MeasuredRun, Measurement, MeasurementState, RunFigures, TimeSummary};
 pub use number::Fraction;
-pub use path::{BadPath, JobGlob, JobPath};
+pub use path::{BadPath, JobGlob, JobPath, RESERVED_FOLDER};
 pub use text::InvalidText;
 
 /// A graph of tasks, as its author writes it (section 1.2.5 of the thesis). YAML or JSON.
@@ -134,6 +137,10 @@ pub struct TaskRequest {
     /// Commands that run beside its command and serve it, such as a database. At most 8.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub services: Vec<ServiceRequest>,
+    /// Command that talks with its command over standard input and output, and decides with its exit code
+    /// whether the task succeeds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub interactor: Option<InteractorRequest>,
     /// Priority: ready tasks with a higher value start first; any 32-bit integer. Default: 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub priority: Option<i32>,
@@ -336,10 +343,13 @@ pub struct TaskReport {
     /// Summary of the times that the program reported itself, over all runs; absent if it reported none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reported: Option<TimeSummary>,
-    /// What its services wrote, as blobs of the farm's store, by the name of the service, a dot, and `stdout` or `stderr`.
-    /// Empty outputs are left out, and of a cached result all.
+    /// What its services wrote, as blobs of the farm's store, by the name of the service, a dot, and `stdout` or `stderr`;
+    /// of an interactor `interactor.stderr`. Empty outputs are left out, and of a cached result all.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub service_logs: BTreeMap<String, BlobDigest>,
+    /// How its interactor ended; absent if it has none, or did not run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub interactor: Option<InteractorReport>,
     /// Start of its last try, in milliseconds since 1970: when its command was submitted for execution, its cached
     /// result was looked up, or its internal step began. Absent if it never started, and in reports of earlier versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -371,6 +381,7 @@ impl TaskReport {
             measurement: None,
             reported: None,
             service_logs: BTreeMap::new(),
+            interactor: None,
             started_at_ms: None,
             ended_at_ms: None,
             action: None,

@@ -23,6 +23,7 @@ mod fetch_host;
 mod hash_key;
 mod ids;
 mod image;
+mod interactor;
 mod job;
 mod needs;
 mod open_schema;
@@ -97,13 +98,15 @@ pub use ids::{
     ParseIdError, PoolName, Priority, Sequence, TaskId, ToolInvocation, WorkerId, Workspace,
 };
 pub use image::{ImageReference, ParseImageError, PinnedImage};
+pub use interactor::{Interactor, InteractorReport, InteractorRequest, InvalidInteractor};
 pub use job::{
     BadPath, CommandLimits, CommandStep, Compare, CompareBy, CompareRequest, CompareRule, Conditions,
     DEFAULT_PRIORITY, DEFAULT_RETRIES, DEFAULT_WEIGHT, Dependency, DependencyRole, Disturbance, ExistsStep,
-    FetchSource, FetchStep, Fraction, FromTo, Graph, Input, Interference, InvalidJob, InvalidText, Job,
-    JobFault, JobGlob, JobLimits, JobPath, JobResult, JobSource, MeasurePlan, MeasureRequest, MeasuredRun,
-    Measurement, MeasurementState, PathKind, RunFigures, RunningTask, RunningTasks, Step, StoredJob, Task,
-    TaskDefaults, TaskIndex, TaskReport, TaskRequest, TaskStatus, TimeSummary, TruncateStep,
+    FetchSource, FetchStep, Fraction, FromTo, Graph, Input, InteractorStep, Interference, InvalidJob,
+    InvalidText, Job, JobFault, JobGlob, JobLimits, JobPath, JobResult, JobSource, MeasurePlan,
+    MeasureRequest, MeasuredRun, Measurement, MeasurementState, PathKind, RESERVED_FOLDER, RunFigures,
+    RunningTask, RunningTasks, Step, StoredJob, Task, TaskDefaults, TaskIndex, TaskReport, TaskRequest,
+    TaskStatus, TimeSummary, TruncateStep,
 };
 pub use needs::{ActionKey, ActionKeys, Demand, Measured, Needs, TestSize};
 pub use open_schema::allow_more;

@@ -286,7 +286,8 @@ impl ServiceRequest {
 
 const COMMAND: &str = "a program that is not empty, and arguments without NUL bytes";
 
-fn is_command(argv: &[String]) -> bool {
+/// Whether it is a program with its arguments.
+pub(crate) fn is_command(argv: &[String]) -> bool {
     argv.first().is_some_and(|program| !program.trim().is_empty())
         && !argv.iter().any(|argument| argument.contains('\0'))
 }

@@ -7,6 +7,7 @@ mod grant;
 mod hedge;
 mod history;
 mod image;
+mod interaction;
 mod invalid_need;
 mod keys;
 pub mod limits;
@@ -33,6 +34,10 @@ pub use history::{History, Learned};
 pub use image::{
     ENVIRONMENT_PROPERTY, IMAGE_OFFER, IMAGE_PROPERTY, asked_environments, asked_image, names_image,
     with_environments, with_image,
+};
+pub use interaction::{
+    INTERACTOR_OFFER, INTERACTOR_PROPERTY, asked_interactor, deadlock, interactor_time, interactor_value,
+    joint_exit_code, joint_failure,
 };
 pub use invalid_need::InvalidNeed;
 pub use keys::{KeyedAction, action_keys};

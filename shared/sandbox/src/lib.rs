@@ -28,6 +28,9 @@
 //! A command may have [`Services`]: other commands, each in a slot of its own, that run beside it in one [`SharedNetwork`],
 //! which reaches nothing outside.
 //!
+//! A command may have an [`Interactor`]: another command in a slot of its own, which reads what it writes and writes what it
+//! reads. They share nothing but two pipes ([`JoinedStreams`]).
+//!
 //! With [`Sandbox::None`] a command sees the host as that user does.
 
 pub mod bubblewrap;
@@ -36,6 +39,8 @@ mod config;
 mod error;
 mod growth;
 mod image_root;
+mod interactor;
+mod joined_streams;
 mod limits;
 mod loader;
 mod log;
@@ -53,6 +58,8 @@ pub use cgroups::{Cgroups, CpuLimits, Parent, Version, control_groups};
 pub use config::{Limits, Run, Sandbox, SlotConfig};
 pub use error::SandboxError;
 pub use image_root::ImageRoot;
+pub use interactor::Interactor;
+pub use joined_streams::JoinedStreams;
 pub use log::{Log, Tail};
 pub use mounts::mounts_overlays;
 pub use outcome::{Ended, NotStarted, Outcome};

@@ -20,6 +20,7 @@ use crate::cgroups::Group;
 use crate::config::{Run, Sandbox, SlotConfig};
 use crate::error::SandboxError;
 use crate::image_root::ImageRoot;
+use crate::joined_streams::JoinedStreams;
 use crate::limits::{self, Guard};
 use crate::log::Log;
 use crate::outcome::{NotStarted, Outcome};
@@ -146,7 +147,24 @@ impl Slot {
         Ok(())
     }
 
-    pub async fn run(&mut self, mut run: Run) -> Result<Running<'_>, SandboxError> {
+    pub async fn run(&mut self, run: Run) -> Result<Running<'_>, SandboxError> {
+        self.start_command(run, None).await
+    }
+
+    /// Like [`Slot::run`], with streams that are joined to those of another command. Its file of standard output stays empty.
+    pub async fn run_joined(
+        &mut self,
+        run: Run,
+        streams: JoinedStreams,
+    ) -> Result<Running<'_>, SandboxError> {
+        self.start_command(run, Some(streams)).await
+    }
+
+    async fn start_command(
+        &mut self,
+        mut run: Run,
+        streams: Option<JoinedStreams>,
+    ) -> Result<Running<'_>, SandboxError> {
         if self.config.sandbox == Sandbox::None {
             if run.root_is_input {
                 return Err(SandboxError::RootNeedsBubblewrap);
@@ -190,7 +208,7 @@ impl Slot {
         self.group.begin(memory, processes)?;
         let uid = self.config.user.map_or_else(|| geteuid().as_raw(), |user| user.uid);
         let limits = limits::shims(&context.run, context.guard.as_ref(), &self.group, uid);
-        let files = context.files(arguments);
+        let files = context.files(arguments, streams);
         let Some((_, shim)) = &mut self.shim else {
             impossible!("a slot that is ready has no process");
             return Err(ShimError::Gone.into());
@@ -371,11 +389,15 @@ impl Slot {
 }
 
 impl RunContext {
-    fn files(&self, arguments: Option<Arc<File>>) -> Files {
-        let (stdout, stderr) = (self.stdout.descriptor(), self.stderr.descriptor());
+    fn files(&self, arguments: Option<Arc<File>>, streams: Option<JoinedStreams>) -> Files {
+        let (stdin, stdout) = match streams {
+            Some(JoinedStreams { stdin, stdout }) => (Some(stdin), stdout),
+            None => (None, self.stdout.descriptor()),
+        };
+        let stderr = self.stderr.descriptor();
         let wrapper = self.status.clone().zip(arguments);
         let wrapper = wrapper.map(|(status, arguments)| WrapperFiles { status, arguments });
-        Files { stdout, stderr, wrapper }
+        Files { stdin, stdout, stderr, wrapper }
     }
 }
 

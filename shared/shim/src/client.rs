@@ -151,7 +151,7 @@ impl Shim {
 
     /// Starts a command. If an earlier one was not followed to its end, that one is killed first.
     pub async fn run(&mut self, command: &Command) -> Result<Running<'_>, ShimError> {
-        self.launch(command, Vec::new(), false, &Limits::default()).await
+        self.launch(command, None, false, &Limits::default()).await
     }
 
     /// Like [`Shim::run`], but when the command's own process exits without being killed, its
@@ -163,7 +163,7 @@ impl Shim {
     ///
     /// Processor time of survivors counts for the command during which they use it.
     pub async fn run_and_keep(&mut self, command: &Command) -> Result<Running<'_>, ShimError> {
-        self.launch(command, Vec::new(), true, &Limits::default()).await
+        self.launch(command, None, true, &Limits::default()).await
     }
 
     /// Like [`Shim::run_and_keep`] with `keep`, else like [`Shim::run`], and restricted by `limits`.
@@ -174,7 +174,7 @@ impl Shim {
         keep: bool,
         limits: &Limits,
     ) -> Result<Running<'_>, ShimError> {
-        self.launch(command, Vec::new(), keep, limits).await
+        self.launch(command, None, keep, limits).await
     }
 
     /// Like [`Shim::run`], with its output going into files, and restricted by `limits`.
@@ -184,23 +184,22 @@ impl Shim {
         files: Files,
         limits: &Limits,
     ) -> Result<Running<'_>, ShimError> {
-        let Files { stdout, stderr, wrapper } = files;
-        let of_wrapper = wrapper.into_iter().flat_map(|files| [files.status, files.arguments]);
-        let files = [stdout, stderr].into_iter().chain(of_wrapper).collect();
-        self.launch(command, files, false, limits).await
+        self.launch(command, Some(files), false, limits).await
     }
 
     async fn launch(
         &mut self,
         command: &Command,
-        files: Vec<Arc<File>>,
+        files: Option<Files>,
         keep: bool,
         limits: &Limits,
     ) -> Result<Running<'_>, ShimError> {
+        let stdin = files.as_ref().is_some_and(|files| files.stdin.is_some());
+        let files: Vec<Arc<File>> = files.map(Files::in_order).unwrap_or_default();
         let mut frame = Vec::with_capacity(1024);
-        let count = u8::try_from(files.len()).present("a command has more than four files");
+        let count = u8::try_from(files.len()).present("a command has more than five files");
         let (run, limits, command) = (self.run + 1, *limits, Cow::Borrowed(command));
-        frame::put_request(&mut frame, &Request::Run { run, files: count, keep, limits, command });
+        frame::put_request(&mut frame, &Request::Run { run, files: count, stdin, keep, limits, command });
         let bytes = frame.len() - HEADER;
         if bytes > MAX_BODY {
             return Err(ShimError::TooLarge { bytes, limit: MAX_BODY });

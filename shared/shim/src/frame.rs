@@ -37,11 +37,12 @@ pub(crate) enum Malformed {
 /// cannot affect the next.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Request<'a> {
-    /// `files` descriptors came with it: standard output and error, then a wrapper's status and arguments. With `keep`,
-    /// processes that outlive the command's own process stay alive.
+    /// `files` descriptors came with it: standard output and error, then standard input if `stdin`, then a wrapper's status
+    /// and arguments. With `keep`, processes that outlive the command's own process stay alive.
     Run {
         run: u64,
         files: u8,
+        stdin: bool,
         keep: bool,
         limits: Limits,
         command: Cow<'a, Command>,

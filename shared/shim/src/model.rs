@@ -8,7 +8,7 @@ use invariant::Present as _;
 use nix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 
-/// One command to run: its standard input is `/dev/null`.
+/// One command to run: its standard input is `/dev/null`, unless [`Files::stdin`](crate::Files::stdin) is another file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Command {
     /// The program and its arguments. A program without a slash is searched in the `PATH` of `env`.

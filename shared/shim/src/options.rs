@@ -82,6 +82,8 @@ pub struct User {
 /// Open files that receive a command's output instead of pipes: no byte passes through shim and worker.
 #[derive(Debug)]
 pub struct Files {
+    /// The command's standard input; `None` means `/dev/null`.
+    pub stdin: Option<Arc<File>>,
     /// Receives the command's standard output.
     pub stdout: Arc<File>,
     /// Receives the command's standard error.
@@ -89,6 +91,14 @@ pub struct Files {
     /// Set if the command is a wrapper that starts the real one in its own namespaces. SIGTERM is sent to its descendants
     /// and not to the wrapper.
     pub wrapper: Option<WrapperFiles>,
+}
+
+impl Files {
+    /// The files in the order in which they are sent.
+    pub(crate) fn in_order(self) -> Vec<Arc<File>> {
+        let of_wrapper = self.wrapper.into_iter().flat_map(|files| [files.status, files.arguments]);
+        [self.stdout, self.stderr].into_iter().chain(self.stdin).chain(of_wrapper).collect()
+    }
 }
 
 /// Open files that only a wrapper gets.

@@ -34,7 +34,7 @@ use cleaner::Cleaner;
 use limit_monitor::LimitMonitor;
 use outbox::Outbox;
 use run::{Run, RunEnd, RunOptions};
-use spawn::Outputs;
+use spawn::Streams;
 pub(crate) use spawn::pass_filters;
 use survivors::Survivors;
 pub(crate) use sys::{
@@ -252,10 +252,10 @@ impl Server {
             Request::Forget { .. } | Request::Hold { .. } if current.is_some() => {
                 Err(io::Error::other("the worker asked to end or stop survivors while a command runs"))
             }
-            Request::Run { run, files, keep, limits, command } => {
+            Request::Run { run, files, stdin, keep, limits, command } => {
                 let files = usize::from(files).min(self.files.len());
-                let outputs = Outputs::of(self.files.drain(..files));
-                self.start(&command, outputs, (run, keep, limits))
+                let streams = Streams::of(self.files.drain(..files), stdin);
+                self.start(&command, streams, (run, keep, limits))
             }
             Request::Forget { number, grace } => self.forget(number, grace),
             Request::Hold { number, hold } => self.hold(number, hold),
@@ -289,7 +289,7 @@ impl Server {
     fn start(
         &mut self,
         command: &Command,
-        outputs: Outputs,
+        streams: Streams,
         (number, keep, limits): (u64, bool, Limits),
     ) -> io::Result<()> {
         let started = Instant::now();
@@ -308,7 +308,7 @@ impl Server {
         let mut signals = SigSet::empty();
         signals.add(Signal::SIGCHLD);
         signals.thread_unblock()?;
-        let spawned = spawn::spawn(command, outputs, &limits, self.filter);
+        let spawned = spawn::spawn(command, streams, &limits, self.filter);
         signals.thread_block()?;
         match spawned {
             Ok(spawned) => {

@@ -214,6 +214,7 @@ async fn outputs_may_go_into_files(mode: Option<Mode>) {
     for round in 0..20 {
         let (stdout, stderr) = (file(), file());
         let files = Files {
+            stdin: None,
             stdout: stdout.try_clone().unwrap().into(),
             stderr: stderr.try_clone().unwrap().into(),
             wrapper: None,
@@ -233,7 +234,7 @@ async fn outputs_may_go_into_files(mode: Option<Mode>) {
     arguments.write_all(b"given").unwrap();
     arguments.rewind().unwrap();
     let wrapper = Some(WrapperFiles { status: own(&status), arguments: own(&arguments) });
-    let files = Files { stdout: own(&log), stderr: own(&log), wrapper };
+    let files = Files { stdin: None, stdout: own(&log), stderr: own(&log), wrapper };
     let asked = script(&format!(
         "sh -c 'echo up; exec sleep 1000' >&{STATUS_DESCRIPTOR}; code=$?; cat <&{ARGUMENTS_DESCRIPTOR} >&2; echo $code >&2"
     ));
@@ -291,7 +292,7 @@ async fn shells_may_wait_for_what_they_started(mode: Option<Mode>) {
 /// Runs a script with its output discarded.
 async fn run_limited(shim: &mut Shim, text: &str, limits: Limits) -> Exit {
     let null = || File::options().write(true).open("/dev/null").unwrap().into();
-    let files = Files { stdout: null(), stderr: null(), wrapper: None };
+    let files = Files { stdin: None, stdout: null(), stderr: null(), wrapper: None };
     finish(shim.run_into(&script(text), files, &limits).await.unwrap()).await.exit().clone()
 }
 

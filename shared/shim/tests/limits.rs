@@ -22,7 +22,7 @@ use tempfile::TempDir;
 /// Runs a script with its output discarded.
 async fn limited(shim: &mut Shim, text: &str, limits: Limits) -> Exit {
     let null = || File::options().write(true).open("/dev/null").unwrap().into();
-    let files = Files { stdout: null(), stderr: null(), wrapper: None };
+    let files = Files { stdin: None, stdout: null(), stderr: null(), wrapper: None };
     finish(shim.run_into(&script(text), files, &limits).await.unwrap()).await.exit().clone()
 }
 

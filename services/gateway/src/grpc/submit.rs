@@ -7,7 +7,9 @@ use model::{
 };
 use policy::{
     Admitted, InstanceRefusal,
-    actions::{AskedFor, InvalidNeed, KeyedAction, action_keys, asked_services, limits, read_needs},
+    actions::{
+        AskedFor, InvalidNeed, KeyedAction, action_keys, asked_interactor, asked_services, limits, read_needs,
+    },
     requirements::POOL_PROPERTY,
 };
 use reapi::{
@@ -201,10 +203,13 @@ fn read_asked(
         Status::failed_precondition(message)
     };
     limits::check(&asked.limits, &core.config.limits).map_err(|error| too_high(error.to_string()))?;
-    for service in &services {
-        let given = CommandLimits { common: service.limits, ..CommandLimits::default() };
+    let interactor = asked_interactor(platform).map_err(invalid)?;
+    let of_interactor = interactor.iter().map(|interactor| ("interactor".to_owned(), interactor.limits));
+    let of_services = services.iter().map(|service| (format!("service {}", service.name), service.limits));
+    for (whose, limits) in of_services.chain(of_interactor) {
+        let given = CommandLimits { common: limits, ..CommandLimits::default() };
         let checked = limits::check(&given, &core.config.limits);
-        checked.map_err(|error| too_high(format!("the service {}: {error}", service.name)))?;
+        checked.map_err(|error| too_high(format!("the {whose}: {error}")))?;
     }
     Ok(asked)
 }

@@ -13,8 +13,9 @@ use super::{
 };
 use crate::{
     BadPath, CommandLimits, CommandStep, Compare, Dependency, ExistsStep, FetchSource, FetchStep, FromTo,
-    Graph, Input, InvalidJob, Job, JobFault, JobGlob, JobLimits, JobPath, MeasurePlan, ServiceRequest, Step,
-    Task, TaskId, TaskIndex, TaskLimits, TaskRequest, TruncateStep,
+    Graph, Input, Interactor, InteractorRequest, InteractorStep, InvalidJob, Job, JobFault, JobGlob,
+    JobLimits, JobPath, MeasurePlan, ServiceRequest, Step, Task, TaskId, TaskIndex, TaskLimits,
+    TaskRequest, TruncateStep,
 };
 
 /// Maximum number of retries of a task.
@@ -188,7 +189,7 @@ fn internal_step(request: &TaskRequest) -> Result<Option<Step>, FieldFault> {
         return Ok(Some(Step::Fetch { from: fetch_source(fetch)?, to: path_inside("fetch.to", &fetch.to)? }));
     }
     if let Some(FromTo { from, to }) = &request.extract {
-        let to = JobPath::parse(to).map_err(|bad| FieldFault::new("extract.to", bad))?;
+        let to = JobPath::parse_in_job(to).map_err(|bad| FieldFault::new("extract.to", bad))?;
         return Ok(Some(Step::Extract { from: path_inside("extract.from", from)?, to }));
     }
     if let Some(FromTo { from, to }) = &request.copy {
@@ -255,6 +256,7 @@ fn only_commands(request: &TaskRequest) -> Result<(), FieldFault> {
         ("limits_by_hwgroup", !request.limits_by_hwgroup.is_empty()),
         ("platform", !request.platform.is_empty()),
         ("services", !request.services.is_empty()),
+        ("interactor", request.interactor.is_some()),
         ("judge", request.judge),
         ("cache", request.cache.is_some()),
         ("measure", request.measure.is_some()),
@@ -280,11 +282,7 @@ fn command(
     check_env(&request.env)?;
     check_platform(&request.platform)?;
     check_limits("limits", request.limits, limits.task_max)?;
-    let inputs = request.inputs.iter().enumerate();
-    let inputs = inputs.map(|(at, text)| input(text).map_err(|bad| FieldFault::at("inputs", at, bad)));
-    let mut inputs: Vec<Input> = inputs.collect::<Result<_, _>>()?;
-    let mut seen = HashSet::new();
-    inputs.retain(|input| seen.insert(input.clone()));
+    let inputs = inputs("inputs", &request.inputs)?;
     let outputs = request.outputs.iter().enumerate();
     let outputs = outputs
         .map(|(at, text)| JobPath::parse_inside(text).map_err(|bad| FieldFault::at("outputs", at, bad)));
@@ -298,6 +296,8 @@ fn command(
     let reported_times = request.reported_times.as_deref().map(|text| path_inside("reported_times", text));
     let reported_times = reported_times.transpose()?;
     check_output("reported_times", reported_times.as_ref(), &outputs)?;
+    let interactor =
+        request.interactor.as_ref().map(|asked| interactor(asked, request, limits)).transpose()?;
     ServiceRequest::check_all(&request.services).map_err(|fault| FieldFault::new("services", fault))?;
     let compare = request.compare.as_ref().map(Compare::new).transpose()?;
     check_output("compare.found", compare.as_ref().map(|compare| &compare.found), &outputs)?;
@@ -312,7 +312,7 @@ fn command(
         inputs,
         outputs,
         env: merged(&defaults.env, &request.env),
-        folder: JobPath::parse(folder).map_err(|bad| FieldFault::new("folder", bad))?,
+        folder: JobPath::parse_in_job(folder).map_err(|bad| FieldFault::new("folder", bad))?,
         limits: command_limits,
         platform,
         cache: request.cache.unwrap_or(true) && request.measure.is_none(),
@@ -320,6 +320,7 @@ fn command(
         reported_times,
         compare,
         services: request.services.clone(),
+        interactor,
     };
     check_run_limits(&step, limits.task_max)?;
     Ok(step)
@@ -354,11 +355,40 @@ fn check_run_limits(step: &CommandStep, most: TaskLimits) -> Result<(), FieldFau
     Ok(())
 }
 
+/// Checks the interactor of the command that `request` asks for.
+fn interactor(
+    asked: &InteractorRequest,
+    request: &TaskRequest,
+    limits: &JobLimits,
+) -> Result<InteractorStep, FieldFault> {
+    if !request.services.is_empty() {
+        return Err(FieldFault::new("interactor", JobFault::InteractorWithServices));
+    }
+    if request.judge {
+        return Err(FieldFault::new("judge", JobFault::JudgeWithInteractor));
+    }
+    check_limits("interactor.limits", asked.limits, limits.task_max)?;
+    let InteractorRequest { command, env, limits, .. } = asked.clone();
+    let interactor = Interactor { command, folder: None, env, limits };
+    interactor.check().map_err(|fault| FieldFault::new("interactor", fault))?;
+    Ok(InteractorStep { inputs: inputs("interactor.inputs", &asked.inputs)?, interactor })
+}
+
+/// Reads inputs, each once.
+fn inputs(field: &str, texts: &[String]) -> Result<Vec<Input>, FieldFault> {
+    let inputs = texts.iter().enumerate();
+    let inputs = inputs.map(|(at, text)| input(text).map_err(|bad| FieldFault::at(field, at, bad)));
+    let mut inputs: Vec<Input> = inputs.collect::<Result<_, _>>()?;
+    let mut seen = HashSet::new();
+    inputs.retain(|input| seen.insert(input.clone()));
+    Ok(inputs)
+}
+
 fn input(text: &str) -> Result<Input, BadPath> {
     if JobGlob::is_glob(text) {
         JobGlob::parse(text).map(Input::Glob)
     } else {
-        JobPath::parse(text).map(Input::Path)
+        JobPath::parse_in_job(text).map(Input::Path)
     }
 }
 

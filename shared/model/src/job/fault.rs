@@ -1,6 +1,6 @@
 //! Errors in a job and their locations.
 
-use crate::{BadPath, InvalidService, TaskId};
+use crate::{BadPath, InvalidInteractor, InvalidService, TaskId};
 
 /// A job that was rejected.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -107,6 +107,16 @@ pub enum JobFault {
     LimitAsProperty(String),
     #[error(transparent)]
     Service(#[from] InvalidService),
+    #[error(transparent)]
+    Interactor(#[from] InvalidInteractor),
+    /// A command reaches its services over a network, and its interactor must not.
+    #[error("a task with an interactor cannot have services: remove one of them")]
+    InteractorWithServices,
+    /// What the command prints is read by the interactor.
+    #[error(
+        "a task with an interactor prints no score, because the interactor reads its output: remove `judge`"
+    )]
+    JudgeWithInteractor,
     #[error(transparent)]
     Path(#[from] BadPath),
     /// A download from nowhere.

@@ -6,8 +6,8 @@ use invariant::Present as _;
 
 use super::location::TaskLocation;
 use crate::{
-    CommandLimits, Compare, Conditions, DependencyRole, Digest, JobGlob, JobPath, MeasurePlan, PathKind,
-    ServiceRequest, TaskId, TaskLimits,
+    CommandLimits, Compare, Conditions, DependencyRole, Digest, Interactor, JobGlob, JobPath, MeasurePlan,
+    PathKind, ServiceRequest, TaskId, TaskLimits,
 };
 
 /// Default number of times that a task is retried after a failure of the farm.
@@ -232,6 +232,17 @@ pub struct CommandStep {
     pub compare: Option<Compare>,
     /// Commands that serve it while it runs.
     pub services: Vec<ServiceRequest>,
+    /// Command that it talks with over standard input and output.
+    pub interactor: Option<InteractorStep>,
+}
+
+/// Interactor of a task's command.
+#[derive(Debug, Clone)]
+pub struct InteractorStep {
+    /// Inputs of the interactor, each once. The command does not see them.
+    pub inputs: Vec<Input>,
+    /// The interactor, without the folder of its inputs.
+    pub interactor: Interactor,
 }
 
 impl CommandStep {

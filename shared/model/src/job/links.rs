@@ -189,8 +189,9 @@ impl<'a> Makers<'a> {
         };
         match &task.step {
             Step::Command(command) => {
-                let CommandStep { inputs, folder, compare, .. } = command.as_ref();
-                for input in inputs {
+                let CommandStep { inputs, folder, compare, interactor, .. } = command.as_ref();
+                let of_interactor = interactor.iter().flat_map(|interactor| &interactor.inputs);
+                for input in inputs.iter().chain(of_interactor) {
                     match input {
                         Input::Path(path) => add(path),
                         Input::Glob(_) => {}

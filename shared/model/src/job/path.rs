@@ -12,6 +12,8 @@ const NAME_MAX: usize = 255;
 const DEPTH_MAX: usize = 200;
 /// Maximum nesting depth of alternatives in a glob.
 const NESTED_MAX: usize = 10;
+/// The folder of a job that is the farm's: its files are never those of tasks.
+pub const RESERVED_FOLDER: &str = ".forebay";
 /// Characters that make a path a glob.
 const GLOB_CHARACTERS: [char; 4] = ['*', '?', '[', '{'];
 
@@ -41,6 +43,11 @@ pub enum BadPath {
     /// The folder of the job, which can be neither made nor removed.
     #[error("it is the workspace itself: expected a path inside it")]
     Workspace,
+    /// The path is in the folder that the farm keeps for its own files.
+    #[error(
+        "{0:?} is in the folder {RESERVED_FOLDER}, which is reserved for files of the farm: use another name"
+    )]
+    Reserved(String),
     #[error("invalid glob: {0}")]
     Glob(String),
 }
@@ -60,9 +67,15 @@ impl JobPath {
         Ok(Self(normalized(text)))
     }
 
-    /// Reads a path that is not the folder itself.
-    pub fn parse_inside(text: &str) -> Result<Self, BadPath> {
+    /// Reads a path of a job's files, which may be the folder itself, but is not the farm's.
+    pub fn parse_in_job(text: &str) -> Result<Self, BadPath> {
         let path = Self::parse(text)?;
+        if is_reserved(path.as_str()) { Err(BadPath::Reserved(path.0)) } else { Ok(path) }
+    }
+
+    /// Reads a path of a job's files that is not the folder itself.
+    pub fn parse_inside(text: &str) -> Result<Self, BadPath> {
+        let path = Self::parse_in_job(text)?;
         if path.is_workspace() { Err(BadPath::Workspace) } else { Ok(path) }
     }
 
@@ -117,7 +130,11 @@ impl JobGlob {
         if nesting_depth(text) > NESTED_MAX {
             return Err(BadPath::Glob(format!("more than {NESTED_MAX} nested braces")));
         }
-        let glob = GlobBuilder::new(&normalized(text)).literal_separator(true).build();
+        let text = normalized(text);
+        if is_reserved(&text) {
+            return Err(BadPath::Reserved(text));
+        }
+        let glob = GlobBuilder::new(&text).literal_separator(true).build();
         glob.map(Self).map_err(|error| BadPath::Glob(error.to_string()))
     }
 
@@ -129,6 +146,11 @@ impl JobGlob {
     pub fn matcher(&self) -> GlobMatcher {
         self.0.compile_matcher()
     }
+}
+
+/// Whether a path without empty names is the farm's folder or lies in it.
+fn is_reserved(path: &str) -> bool {
+    path.split('/').next() == Some(RESERVED_FOLDER)
 }
 
 /// Removes names that are empty or `.`.
@@ -195,6 +217,18 @@ mod tests {
         assert_eq!(JobPath::parse(&"x/".repeat(201)), Err(BadPath::Deep(201)));
         assert!(JobPath::parse(&"x/".repeat(200)).is_ok());
         assert_eq!(JobPath::parse_inside("./."), Err(BadPath::Workspace));
+    }
+
+    #[test]
+    fn the_farms_own_folder_is_refused_and_no_other() {
+        for text in [".forebay", "./.forebay/tasks.jsonl", ".forebay//x/*"] {
+            assert!(matches!(JobPath::parse_in_job(text), Err(BadPath::Reserved(_))), "{text}");
+            assert!(matches!(JobPath::parse_inside(text), Err(BadPath::Reserved(_))), "{text}");
+            assert!(matches!(JobGlob::parse(text), Err(BadPath::Reserved(_))), "{text}");
+        }
+        for text in ["a/.forebay", ".forebayignore", "forebay"] {
+            assert!(JobPath::parse_inside(text).is_ok() && JobGlob::parse(text).is_ok(), "{text}");
+        }
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::{cmp::Reverse, collections::BTreeSet, fmt::Write as _};
 
 use model::{Amount, Needs, Pool, Requirements, ResourceName};
 
-use super::{image, network, offers::Offers, services};
+use super::{image, interaction, network, offers::Offers, services};
 use crate::requirements::{POOL_PROPERTY, satisfies, value_matches, values};
 
 use super::size::{CPU_PROPERTY, MEMORY_PROPERTY, RESOURCE_PREFIX, Shortage, wanted};
@@ -289,7 +289,13 @@ fn blocking_requirement<'a>(requirements: &[Requirement<'_>], pools: &[&'a Pool]
 
 /// What an operator can do if no pool offers this property.
 fn advice(property: &str) -> String {
-    [network::advice(property), image::advice(property), services::advice(property)].concat()
+    [
+        network::advice(property),
+        image::advice(property),
+        services::advice(property),
+        interaction::advice(property),
+    ]
+    .concat()
 }
 
 /// A number of processors for a message, such as `2.5`.

@@ -15,13 +15,14 @@
 //! | `measured` | `true`: it always runs, alone in its execution: not cached, not merged, no further copy; `false` |
 //! | `cache` | `false`: it always runs, its result is not cached, and it is not merged with others; `true` |
 //! | `forebay-services` | commands that serve the action while it runs, as JSON: see [`super::asked_services`] |
+//! | `forebay-interactor` | a command that talks with that of the action, as JSON: see [`super::asked_interactor`] |
 //!
 //! If a property is given more than once, the largest value counts, and of `cache` the value `false`. Limits on what an action may use have
 //! other properties: see [`super::limits`].
 
 use model::{Amount, CommandLimits, Needs, ResourceName, Resources, TestSize};
 
-use super::{history::Learned, image, invalid_need::InvalidNeed, limits, network, services};
+use super::{history::Learned, image, interaction, invalid_need::InvalidNeed, limits, network, services};
 
 /// The property that asks for processors.
 pub const CPU_PROPERTY: &str = "EstimatedCPU";
@@ -102,6 +103,8 @@ pub fn read_needs(
             needs.custom.insert(resource, most);
         } else if let Some(required) = services::requirements(name, value) {
             found.platform.extend(required?);
+        } else if let Some(required) = interaction::requirement(name, value) {
+            found.platform.push(required?);
         } else if !limits::take(&mut found.limits, name, value)? {
             let required = network::requirement(name, value);
             found.platform.extend(required.and_then(|(name, value)| image::requirement(name, value)));
@@ -116,6 +119,10 @@ pub fn read_needs(
     if has(services::SERVICES_OFFER) && has(network::OFFER) {
         let (name, value) = network::OFFER;
         return Err(InvalidNeed::of(name, value, "expected no other network for an action with services"));
+    }
+    if has(services::SERVICES_OFFER) && has(interaction::INTERACTOR_OFFER) {
+        let (name, value) = interaction::INTERACTOR_OFFER;
+        return Err(InvalidNeed::of(name, value, "expected no interactor for an action with services"));
     }
     Ok(found)
 }

@@ -2,9 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
-use model::{Graph, ImageReference, Step, TaskIndex};
+use model::{CommandStep, Graph, ImageReference, Step, TaskIndex};
 
-use crate::actions::{AdmitError, ENVIRONMENT_PROPERTY, Offers, admit, read_needs, with_environments};
+use crate::actions::{
+    AdmitError, ENVIRONMENT_PROPERTY, INTERACTOR_OFFER, Offers, SERVICES_OFFER, admit, read_needs,
+    with_environments,
+};
 
 /// Why a job cannot be run on this farm.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -50,11 +53,11 @@ pub fn reachable(
     offers: &Offers,
     environment: &dyn Fn(&str) -> Option<ImageReference>,
 ) -> Result<(), Unreachable> {
-    let mut seen: HashSet<&BTreeMap<String, String>> = HashSet::new();
+    let mut seen: HashSet<(&BTreeMap<String, String>, Option<Offer>)> = HashSet::new();
     for (at, task) in graph.indexed() {
         match &task.step {
-            Step::Command(command) if seen.insert(command.platform.as_ref()) => {
-                check(graph, at, &command.platform, offers, environment)?;
+            Step::Command(command) if seen.insert((command.platform.as_ref(), offer(command))) => {
+                check(graph, at, command, offers, environment)?;
             }
             Step::Command(_)
             | Step::Fetch { .. }
@@ -72,16 +75,26 @@ pub fn reachable(
     Ok(())
 }
 
+/// A property and a value that executors offer.
+type Offer = (&'static str, &'static str);
+
+/// What an executor must offer for the other commands of a task; no task has both kinds.
+fn offer(command: &CommandStep) -> Option<Offer> {
+    let services = (!command.services.is_empty()).then_some(SERVICES_OFFER);
+    services.or_else(|| command.interactor.as_ref().map(|_| INTERACTOR_OFFER))
+}
+
 fn check(
     graph: &Graph,
     at: TaskIndex,
-    platform: &BTreeMap<String, String>,
+    command: &CommandStep,
     offers: &Offers,
     environment: &dyn Fn(&str) -> Option<ImageReference>,
 ) -> Result<(), Unreachable> {
     let refused = |why: String| Unreachable::Refused { at: format!("{}.platform", graph.place(at)), why };
-    let platform: Vec<(String, String)> =
-        platform.iter().map(|(name, value)| (name.clone(), value.clone())).collect();
+    let offered = offer(command).map(|(name, value)| (name.to_owned(), value.to_owned()));
+    let asked = command.platform.iter().map(|(name, value)| (name.clone(), value.clone()));
+    let platform: Vec<(String, String)> = asked.chain(offered).collect();
     let platform = with_environments(&platform, environment).unwrap_or(platform);
     let asked = read_needs(&platform, &[]).map_err(|invalid| refused(invalid.to_string()))?;
     match admit(&asked.platform, &asked.needs, offers) {
@@ -140,6 +153,21 @@ mod tests {
         assert_eq!(reach(&task("gcc"), &images), Ok(()));
         assert!(reach(&task("java"), &images).unwrap_err().contains("\"env\""));
         assert!(reach(&task("gcc"), &[pool("plain", &[])]).unwrap_err().contains("images"));
+    }
+
+    #[test]
+    fn commands_beside_a_task_need_an_executor_that_runs_them() {
+        let plain = [pool("plain", &[])];
+        for (field, offered) in [
+            (r#""interactor": {"command": ["judge"]}"#, "interactor"),
+            (r#""services": [{"name": "db", "command": ["d"]}]"#, "services"),
+        ] {
+            let task =
+                format!(r#"{{"id": "a", "command": ["x"]}}, {{"id": "b", "command": ["x"], {field}}}"#);
+            let error = reach(&task, &plain).unwrap_err();
+            assert!(error.starts_with("job.tasks[1] (b).platform: ") && error.contains(offered), "{error}");
+            assert_eq!(reach(&task, &[pool("able", &[(offered, "on")])]), Ok(()));
+        }
     }
 
     #[test]

@@ -15,7 +15,7 @@ fn through_request(sent: &Request<'_>) -> Request<'static> {
 }
 
 fn run(command: &Command, limits: Limits) -> Request<'_> {
-    Request::Run { run: 7, files: 2, keep: true, limits, command: Cow::Borrowed(command) }
+    Request::Run { run: 7, files: 2, stdin: false, keep: true, limits, command: Cow::Borrowed(command) }
 }
 
 fn command() -> Command {

@@ -21,21 +21,22 @@ use crate::options::{ARGUMENTS_DESCRIPTOR, STATUS_DESCRIPTOR};
 /// Default search path when the environment has no `PATH`.
 const DEFAULT_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 
-/// Destination of a command's outputs.
+/// The standard streams of a command.
 #[derive(Debug)]
-pub(crate) enum Outputs {
-    /// Pipes that the shim reads.
+pub(crate) enum Streams {
+    /// No input, and outputs to pipes that the shim reads.
     Pipes,
-    /// Files; those of a wrapper are its status and its arguments.
-    Files { stdout: OwnedFd, stderr: OwnedFd, wrapper: Option<[OwnedFd; 2]> },
+    /// Files, no input without one; those of a wrapper are its status and its arguments.
+    Files { stdin: Option<OwnedFd>, stdout: OwnedFd, stderr: OwnedFd, wrapper: Option<[OwnedFd; 2]> },
 }
 
-impl Outputs {
+impl Streams {
     /// Uses these files, in the order of their sending; pipes if there are none.
-    pub(crate) fn of(mut files: impl Iterator<Item = OwnedFd>) -> Self {
+    pub(crate) fn of(mut files: impl Iterator<Item = OwnedFd>, has_stdin: bool) -> Self {
         let (Some(stdout), Some(stderr)) = (files.next(), files.next()) else { return Self::Pipes };
+        let stdin = if has_stdin { files.next() } else { None };
         let wrapper = files.next().zip(files.next()).map(|(status, arguments)| [status, arguments]);
-        Self::Files { stdout, stderr, wrapper }
+        Self::Files { stdin, stdout, stderr, wrapper }
     }
 }
 
@@ -70,7 +71,7 @@ fn pass_files([status, arguments]: [OwnedFd; 2]) -> io::Result<[sys::Passed; 2]>
 /// Starts a command in its own process group; `filter`: a wrapper gets filters of system calls.
 pub(crate) fn spawn(
     command: &Command,
-    outputs: Outputs,
+    streams: Streams,
     limits: &Limits,
     filter: Option<Filter>,
 ) -> Result<Spawned, SpawnError> {
@@ -80,27 +81,32 @@ pub(crate) fn spawn(
     let program = find(name, command)?;
     let no_pipe =
         |source: io::Error| error(kind_of(&source), format!("cannot create a pipe for `{name}`: {source}"));
-    let (stdout, stderr, stdout_end, stderr_end, own) = match outputs {
-        Outputs::Files { stdout, stderr, wrapper } => (None, None, stdout.into(), stderr.into(), wrapper),
-        Outputs::Pipes => {
+    let (read, ends, own) = match streams {
+        Streams::Files { stdin, stdout, stderr, wrapper } => {
+            // Without a file it is the shim's own, /dev/null.
+            let stdin = stdin.map_or_else(Stdio::inherit, Stdio::from);
+            ([None, None], [stdin, stdout.into(), stderr.into()], wrapper)
+        }
+        Streams::Pipes => {
             let (stdout, stdout_end) = pipe().map_err(no_pipe)?;
             let (stderr, stderr_end) = pipe().map_err(no_pipe)?;
-            (Some(stdout), Some(stderr), Stdio::from(stdout_end), Stdio::from(stderr_end), None)
+            ([Some(stdout), Some(stderr)], [Stdio::inherit(), stdout_end.into(), stderr_end.into()], None)
         }
     };
+    let ([stdout, stderr], [stdin_end, stdout_end, stderr_end]) = (read, ends);
     let wrapper = own.is_some();
     let _passed = own.map(pass_files).transpose().map_err(no_pipe)?;
     let no_filter =
         |source| error(kind_of(&source), format!("cannot filter the calls of `{name}`: {source}"));
     let _filters = filter.filter(|_| wrapper).map(pass_filters).transpose().map_err(no_filter)?;
-    // Standard input is the shim's own, /dev/null. The program is given as a path because a search in the command's
-    // PATH would make the standard library fork.
+    // The program is given as a path because a search in the command's PATH would make the standard library fork.
     let mut call = std::process::Command::new(&program);
     call.arg0(name)
         .args(arguments)
         .env_clear()
         .envs(command.env.iter().map(|(name, value)| (name, value)))
         .current_dir(&command.cwd)
+        .stdin(stdin_end)
         .stdout(stdout_end)
         .stderr(stderr_end)
         .process_group(0);

@@ -32,6 +32,18 @@ fn bad_jobs() -> Vec<(Value, &'static str)> {
             "job.tasks[1] (b).outputs: \"x\" is already an output of job.tasks[0] (a)",
         ),
         (json!([makes("a", "../x")]), "job.tasks[0] (a).outputs[0]: \"../x\" leaves the workspace"),
+        (
+            json!([makes("a", ".forebay/tasks.jsonl")]),
+            "job.tasks[0] (a).outputs[0]: \".forebay/tasks.jsonl\" is in the folder .forebay, which is reserved",
+        ),
+        (
+            json!([task("a", json!({"interactor": {"command": ["j"], "inputs": ["../secret"]}}))]),
+            "job.tasks[0] (a).interactor.inputs[0]: \"../secret\" leaves the workspace",
+        ),
+        (
+            json!([task("a", json!({"judge": true, "interactor": {"command": ["j"]}}))]),
+            "job.tasks[0] (a).judge: a task with an interactor prints no score",
+        ),
         (json!([task("a", json!({"limits": {"cpu_ms": 0}}))]), "job.tasks[0] (a).limits.cpu_ms: it is 0"),
         (json!([{"id": "a"}]), "job.tasks[0] (a): it has no step"),
         (json!([after("a", "a")]), "dependency cycle: a -> a"),

@@ -44,6 +44,7 @@ mod http;
 mod idle;
 mod images;
 mod images_of_builds;
+mod interactors;
 mod jobs;
 mod jobs_refused;
 mod kept_blobs;

@@ -97,6 +97,34 @@ async fn what_cannot_be_packed_moved_or_cut_is_a_failure_that_says_why() {
 }
 
 #[tokio::test]
+async fn the_farms_own_report_cannot_be_made_by_a_task() {
+    let farm = start(builder()).await;
+    let folder = tempfile::tempdir_in(farm.folder()).unwrap();
+    fs::create_dir(folder.path().join(".forebay")).unwrap();
+    fs::write(folder.path().join(".forebay/tasks.jsonl"), "of the context").unwrap();
+    let mut make = sh(
+        "make",
+        "mkdir .forebay; echo forged > .forebay/tasks.jsonl; echo real > real; tar cf a.tar .forebay real",
+    );
+    make["outputs"] = json!(["a.tar"]);
+    let tasks = json!([
+        make,
+        {"id": "unpack", "extract": {"from": "a.tar", "to": "."}},
+        {"id": "seen", "command": ["/bin/sh", "-c", "ls -A > seen"], "inputs": ["**", "real"], "outputs": ["seen"]},
+    ]);
+    let mut request = request_in(job(&tasks), folder.path());
+    request.outputs = vec!["**".into()];
+    let ended = run(&farm, request).await;
+    assert_eq!(ended.outcome(), Outcome::Succeeded, "{:#?}", ended.reports);
+    let outputs = ended.outputs(&farm).await;
+    assert_eq!(outputs["real"], b"real\n");
+    let kept: Vec<&String> = outputs.keys().filter(|path| path.starts_with(".forebay")).collect();
+    assert!(kept.is_empty(), "{kept:?}");
+    assert!(!String::from_utf8_lossy(&outputs["seen"]).contains("forebay"), "{outputs:?}");
+    assert_eq!(ended.reports.len(), 3, "the report is the farm's");
+}
+
+#[tokio::test]
 async fn a_file_of_the_store_is_fetched_by_its_digest() {
     let farm = start(builder().env("FOREBAY_ACTION_OUTPUT_BYTES_MAX", "65536")).await;
     let put = async |bytes: Vec<u8>| {
