@@ -276,7 +276,7 @@ fn in_farm_time(clock: &FarmClock, ended: &Ended) -> Ended {
 }
 
 /// How the command and its interactor ended, the limits of the command, and the logs of those beside it.
-type OfRun<'a> = (&'a Ended, Option<&'a Ended>, &'a TaskLimits, Vec<(String, BlobDigest)>);
+type OfRun<'a> = (&'a Ran, Option<&'a Ended>, &'a TaskLimits, Vec<(String, BlobDigest)>);
 
 /// Determines how the copy ended after its command has ended; a success is cached first.
 async fn conclude(

@@ -4,12 +4,17 @@ use std::{fs, path::Path};
 
 use bus::EventKind;
 use client::WatchBody;
-use farm::Farm;
-use model::{BuildKey, Job, MeasurementState, Outcome, Sequence, TaskStatus, ToolEvent};
+use farm::{Builder, Farm};
+use model::{BuildKey, Digest, Job, MeasurementState, Outcome, Sequence, TaskStatus, ToolEvent};
 
-use super::{builder, ended, request_in, start};
+use super::{builder, content, ended, request_in, start};
 
 const TESTS: [&str; 3] = ["test-sum", "test-mean", "test-distinct"];
+
+/// Interactors need a sandbox.
+fn sandboxed() -> Builder {
+    builder().env("FOREBAY_SANDBOX", "bubblewrap")
+}
 
 /// A copy of the example with another solution, and its job.
 fn exercise(farm: &Farm, change: impl Fn(String) -> String) -> (tempfile::TempDir, Job) {
@@ -47,7 +52,7 @@ async fn submit(farm: &Farm, folder: &Path, job: Job) -> BuildKey {
 
 #[tokio::test]
 async fn a_right_submission_gets_the_full_score_after_preliminary_ones() {
-    let farm = start(builder()).await;
+    let farm = start(sandboxed()).await;
     let (folder, job) = exercise(&farm, |solution| solution);
     let key = submit(&farm, folder.path(), job).await;
     let ended = ended(&farm, &key).await;
@@ -55,6 +60,11 @@ async fn a_right_submission_gets_the_full_score_after_preliminary_ones() {
     assert_eq!(ended.job().score, Some(1.0));
     let runs = |id: &str| ended.task(id).measurement.as_ref().unwrap().cpu.n;
     assert_eq!([runs("test-sum"), runs("test-mean")], [3, 3]);
+    let guess = ended.task("test-guess");
+    assert_eq!(guess.interactor.as_ref().map(|interactor| interactor.exit_code), Some(0), "{guess:#?}");
+    let log = ended.task("test-guess").service_logs["interactor.stderr"];
+    let log = content(&farm, &Digest::from_sha256(log.hash)).await;
+    assert!(log.starts_with("right after "), "{log}");
     assert!((5..=15).contains(&runs("test-distinct")));
     let distinct = ended.task("test-distinct").measurement.as_ref().unwrap();
     assert!(
@@ -72,7 +82,7 @@ async fn a_right_submission_gets_the_full_score_after_preliminary_ones() {
 
 #[tokio::test]
 async fn a_wrong_submission_is_not_measured_further() {
-    let farm = start(builder()).await;
+    let farm = start(sandboxed()).await;
     // The mean is a whole number: wrong. The distinct numbers lack one of a thousand.
     let (folder, job) = exercise(&farm, |solution| {
         let wrong = solution.replace("(double)sum / numbers", "(double)(sum / numbers)");
@@ -98,8 +108,47 @@ async fn a_wrong_submission_is_not_measured_further() {
 }
 
 #[tokio::test]
+async fn a_submission_that_guesses_badly_or_never_flushes_fails_with_the_reason() {
+    let farm = start(sandboxed()).await;
+    for (changes, status, reason) in [
+        (("low + high) / 2", "low + 0 * high)"), TaskStatus::Failed, "its interactor ended with exit code 1"),
+        (("fflush(stdout);", ""), TaskStatus::OverLimit, "deadlock"),
+    ] {
+        let (folder, mut job) = exercise(&farm, |solution| solution.replace(changes.0, changes.1));
+        job.tasks.retain(|task| ["compile", "test-guess"].contains(&task.id.as_str()));
+        for task in &mut job.tasks {
+            task.limits.wall_ms = (task.id.as_str() == "test-guess").then_some(1500);
+        }
+        let key = submit(&farm, folder.path(), job).await;
+        let ended = ended(&farm, &key).await;
+        let guess = ended.task("test-guess");
+        assert_eq!(guess.status, status, "{guess:#?}");
+        assert!(ended.reason("test-guess").contains(reason), "{guess:#?}");
+    }
+}
+
+#[tokio::test]
+async fn a_slow_submission_passes_only_on_the_hardware_group_with_higher_limits() {
+    let slow = |solution: String| {
+        solution
+            .replace("int low = 1,", "for (volatile long i = 0; clock() < CLOCKS_PER_SEC; i++); int low = 1,")
+    };
+    let with_clock =
+        |solution: String| solution.replace("#include <string.h>", "#include <string.h>\n#include <time.h>");
+    for (group, wanted) in [("old", TaskStatus::Succeeded), ("new", TaskStatus::OverLimit)] {
+        let properties = format!(r#"{{"hwgroup": ["{group}"]}}"#);
+        let farm = start(sandboxed().env("FOREBAY_POOL_PROPERTIES", &properties)).await;
+        let (folder, mut job) = exercise(&farm, |solution| slow(with_clock(solution)));
+        job.tasks.retain(|task| ["compile", "test-guess"].contains(&task.id.as_str()));
+        let key = submit(&farm, folder.path(), job).await;
+        let ended = ended(&farm, &key).await;
+        assert_eq!(ended.status("test-guess"), wanted, "{group}: {:#?}", ended.reports);
+    }
+}
+
+#[tokio::test]
 async fn the_command_line_shows_the_preliminary_result_and_then_the_final_one() {
-    let farm = start(builder()).await;
+    let farm = start(sandboxed()).await;
     let (folder, _) = exercise(&farm, |solution| solution);
     let (dir, job) = (folder.path().to_str().unwrap(), folder.path().join("job.yaml"));
     let output = farm.cli(&["submit", "--follow", "--dir", dir, "--job", job.to_str().unwrap()]).await;
