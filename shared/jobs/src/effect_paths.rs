@@ -25,7 +25,7 @@ impl EffectPaths {
                 | Step::Archive { to, .. }
                 | Step::Copy { to, .. }
                 | Step::Truncate { to, .. } => add(to),
-                Step::Rename { from, to } => {
+                Step::Rename { from, to, .. } => {
                     add(from);
                     add(to);
                 }

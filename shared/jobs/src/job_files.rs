@@ -29,8 +29,8 @@ pub(crate) enum Effect {
     Adds(Vec<(String, Node)>),
     /// The task removed this path.
     Removes(String),
-    /// The task moved this entry.
-    Moves { from: String, to: String, node: Node },
+    /// The task moved this entry; `replace`: in place of what was at `to`.
+    Moves { from: String, to: String, node: Node, replace: bool },
 }
 
 /// The files of a job as each of its tasks sees them.
@@ -83,6 +83,9 @@ pub(crate) enum ViewError {
     /// The path leads through a symlink, which the step does not follow.
     #[error("{path} leads through symlink {link}: use the path without symlinks")]
     BehindLink { path: String, link: String },
+    /// The path that an entry is moved to is not free.
+    #[error("{0} exists already: to replace it, set `replace: true`")]
+    Exists(String),
     /// The input exists but cannot be sent.
     #[error(transparent)]
     Tree(#[from] TreeError),
@@ -250,6 +253,17 @@ impl JobFiles {
         self.target(self.reads_of(index), path, effects)
     }
 
+    /// Fails if there is something at the path that an internal step moves to.
+    pub(crate) fn check_free(
+        &self,
+        index: TaskIndex,
+        path: &JobPath,
+        effects: &VisibleEffects,
+    ) -> Result<(), ViewError> {
+        let view = self.view_for(self.reads_of(index), effects);
+        if view.at(path.as_str()).is_some() { Err(ViewError::Exists(path.to_string())) } else { Ok(()) }
+    }
+
     /// What an internal step moves: the file, folder or symlink that has exactly this path.
     pub(crate) fn entry(
         &self,
@@ -353,8 +367,11 @@ impl JobFiles {
                     }
                 }
                 Effect::Removes(path) => Folder::remove_at(&mut view, path),
-                Effect::Moves { from, to, node } => {
+                Effect::Moves { from, to, node, replace } => {
                     Folder::remove_at(&mut view, from);
+                    if *replace {
+                        Folder::remove_at(&mut view, to);
+                    }
                     Folder::insert_at(&mut view, to, node.clone());
                 }
             }
@@ -526,9 +543,9 @@ fn reads(
         Step::Extract { from, .. }
         | Step::Archive { from, .. }
         | Step::Copy { from, .. }
-        | Step::Rename { from, .. }
         | Step::Truncate { from, .. }
         | Step::Exists { path: from, .. } => vec![path(from)],
+        Step::Rename { from, to, .. } => vec![path(from), path(to)],
         Step::Compare(compare) => vec![path(&compare.found), path(&compare.expected)],
         Step::Fetch { .. } | Step::MakeFolder(_) | Step::Remove(_) => Vec::new(),
     }

@@ -55,10 +55,13 @@ impl Runner {
                 let node = pack::pack(node, names, folder, self.bytes_max, farm).await?;
                 Effect::Adds(vec![(to.as_str().to_owned(), node)])
             }
-            Step::Rename { from, to } => {
+            Step::Rename { from, to, replace } => {
                 let node = self.job_files.entry(index, from, visible)?;
+                if !replace {
+                    self.job_files.check_free(index, to, visible)?;
+                }
                 let (from, to) = (from.as_str().to_owned(), to.as_str().to_owned());
-                Effect::Moves { from, to, node }
+                Effect::Moves { from, to, node, replace: *replace }
             }
             Step::Truncate { from, to, bytes } => {
                 let node = self.job_files.source(index, from, visible)?;

@@ -106,7 +106,7 @@ pub struct TaskRequest {
     pub copy: Option<FromTo>,
     /// Internal step: moves a file, a folder or a symlink.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub rename: Option<FromTo>,
+    pub rename: Option<RenameStep>,
     /// Internal step: copies the first bytes of a file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub truncate: Option<TruncateStep>,
@@ -245,6 +245,19 @@ pub struct FromTo {
     pub from: String,
     /// Path of the target, relative to the workspace.
     pub to: String,
+}
+
+/// Move of a file, a folder or a symlink.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RenameStep {
+    /// Path of the source, relative to the workspace.
+    pub from: String,
+    /// Path of the target, relative to the workspace.
+    pub to: String,
+    /// Whether what is at the target is removed first. Default: false, the task fails if there is anything.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub replace: bool,
 }
 
 /// Job of a request: inline, or stored because it is too large for a message.

@@ -104,7 +104,7 @@ pub use job::{
     DEFAULT_PRIORITY, DEFAULT_RETRIES, DEFAULT_WEIGHT, Dependency, DependencyRole, Disturbance, ExistsStep,
     FetchSource, FetchStep, Fraction, FromTo, Graph, Input, InteractorStep, Interference, InvalidJob,
     InvalidText, Job, JobFault, JobGlob, JobLimits, JobPath, JobResult, JobSource, MeasurePlan,
-    MeasureRequest, MeasuredRun, Measurement, MeasurementState, PathKind, RESERVED_FOLDER, RunFigures,
+    MeasureRequest, MeasuredRun, Measurement, MeasurementState, PathKind, RESERVED_FOLDER, RenameStep, RunFigures,
     RunningTask, RunningTasks, Step, StoredJob, Task, TaskDefaults, TaskIndex, TaskReport, TaskRequest,
     TaskStatus, TimeSummary, TruncateStep,
 };

@@ -72,8 +72,10 @@ fn run_on(graph: &Arc<Graph>, base: Arc<Folder>, order: &[TaskIndex]) -> Vec<Res
                     continue;
                 }
             },
-            Step::Rename { from, to } => match job_files.entry(*index, from, &seen) {
-                Ok(node) => Effect::Moves { from: from.to_string(), to: to.to_string(), node },
+            Step::Rename { from, to, replace } => match job_files.entry(*index, from, &seen) {
+                Ok(node) => {
+                    Effect::Moves { from: from.to_string(), to: to.to_string(), node, replace: *replace }
+                }
                 Err(error) => {
                     saw[index.get()] = Err(error.to_string());
                     continue;

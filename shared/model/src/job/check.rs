@@ -14,7 +14,7 @@ use super::{
 use crate::{
     BadPath, CommandLimits, CommandStep, Compare, Dependency, ExistsStep, FetchSource, FetchStep, FromTo,
     Graph, Input, Interactor, InteractorRequest, InteractorStep, InvalidJob, Job, JobFault, JobGlob,
-    JobLimits, JobPath, MeasurePlan, ServiceRequest, Step, Task, TaskId, TaskIndex, TaskLimits,
+    JobLimits, JobPath, MeasurePlan, RenameStep, ServiceRequest, Step, Task, TaskId, TaskIndex, TaskLimits,
     TaskRequest, TruncateStep,
 };
 
@@ -200,14 +200,14 @@ fn internal_step(request: &TaskRequest) -> Result<Option<Step>, FieldFault> {
         let (from, to) = (path_inside("archive.from", from)?, path_inside("archive.to", to)?);
         return Ok(Some(Step::Archive { from, to }));
     }
-    if let Some(FromTo { from, to }) = &request.rename {
+    if let Some(RenameStep { from, to, replace }) = &request.rename {
         let (from, to) = (path_inside("rename.from", from)?, path_inside("rename.to", to)?);
         let is_in = |inner: &JobPath, outer: &JobPath| inner.with_folders().any(|it| it == outer.as_str());
         if is_in(&from, &to) || is_in(&to, &from) {
             let (from, to) = (from.to_string(), to.to_string());
             return Err(FieldFault::new("rename.to", JobFault::MoveIntoItself { from, to }));
         }
-        return Ok(Some(Step::Rename { from, to }));
+        return Ok(Some(Step::Rename { from, to, replace: *replace }));
     }
     if let Some(TruncateStep { from, to, bytes }) = &request.truncate {
         let (from, to) = (path_inside("truncate.from", from)?, path_inside("truncate.to", to)?);

@@ -142,6 +142,8 @@ pub enum Step {
         from: JobPath,
         /// Path after the move; neither path is in the other.
         to: JobPath,
+        /// Whether it takes the place of what is at `to`; otherwise that is a failure.
+        replace: bool,
     },
     /// Copies the first bytes of a file.
     Truncate {

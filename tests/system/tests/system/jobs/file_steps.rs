@@ -97,6 +97,31 @@ async fn what_cannot_be_packed_moved_or_cut_is_a_failure_that_says_why() {
 }
 
 #[tokio::test]
+async fn a_rename_replaces_only_on_request() {
+    let farm = start(builder()).await;
+    let folder = tempfile::tempdir_in(farm.folder()).unwrap();
+    for name in ["old", "kept", "new", "other"] {
+        fs::write(folder.path().join(name), name).unwrap();
+    }
+    fs::create_dir(folder.path().join("full")).unwrap();
+    fs::write(folder.path().join("full/inside"), "inside").unwrap();
+    let tasks = json!([
+        {"id": "refused", "rename": {"from": "new", "to": "kept"}},
+        {"id": "onto-folder", "rename": {"from": "new", "to": "full"}},
+        {"id": "replaced", "rename": {"from": "other", "to": "old", "replace": true}},
+    ]);
+    let mut request = request_in(job(&tasks), folder.path());
+    request.outputs = vec!["old".into(), "kept".into(), "other".into(), "full/*".into()];
+    let ended = run(&farm, request).await;
+    assert_eq!(ended.ids(|report| report.status == TaskStatus::Failed), ["refused", "onto-folder"]);
+    assert_eq!(ended.reason("refused"), "kept exists already: to replace it, set `replace: true`");
+    let outputs = ended.outputs(&farm).await;
+    let paths: Vec<&String> = outputs.keys().collect();
+    assert_eq!(paths, ["full/inside", "kept", "old"]);
+    assert_eq!((outputs["old"].as_slice(), outputs["kept"].as_slice()), (&b"other"[..], &b"kept"[..]));
+}
+
+#[tokio::test]
 async fn the_farms_own_report_cannot_be_made_by_a_task() {
     let farm = start(builder()).await;
     let folder = tempfile::tempdir_in(farm.folder()).unwrap();
