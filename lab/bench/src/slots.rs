@@ -31,6 +31,7 @@ pub(crate) fn config(
         cgroups,
         cores: Cores::default(),
         network: None,
+        lease: None,
     })
 }
 

@@ -5,6 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use bus::{FarmClock, millis};
+use command_services::{Failure, sandbox_limits};
 use images::Image;
 use input_root::{CollectError, Collected, InputRoot, OutputSpec};
 use invariant::Present as _;
@@ -31,7 +32,7 @@ use crate::{
     limits::{self, ExceededLimit},
     memory,
     metadata::{Times, metadata},
-    outcome::{Fault, Ran, verdict},
+    outcome::{Fault, Ran, blamed_service, verdict},
     progress::Progress,
     services::ActionServices,
     shared::Shared,
@@ -147,13 +148,13 @@ pub(crate) async fn execute(
     let beside = (left.services.as_mut(), left.interactor.as_mut());
     let given = (&left.devices, left.image.as_ref(), beside);
     let mut ended = command(shared, work, slot_thread, (&spec, &limits, given), root, progress).await?;
-    let mut service_logs = Vec::new();
+    let mut of_services = OfServices::default();
     if let Some(services) = &mut left.services {
-        services.stop(&mut ended).await;
-        service_logs = services.keep_logs(shared, execution.action.function).await?;
+        of_services.failure = services.stop(&mut ended).await;
+        of_services.logs = services.keep_logs(shared, execution.action.function).await?;
     }
     if let Some(interactor) = &left.interactor {
-        service_logs = interactor.keep_logs(shared, execution.action.function).await?;
+        of_services.logs = interactor.keep_logs(shared, execution.action.function).await?;
     }
     let interactor = left.interactor.as_ref().and_then(ActionInteractor::ended);
     let own = ended.cpu + interactor.map_or(Duration::ZERO, |ended| ended.cpu);
@@ -171,7 +172,7 @@ pub(crate) async fn execute(
     let collected = shared.inputs.collect(root, &outputs, &console, execution.action.function).await;
     times.upload_ended = clock.system_time();
     observe(Histogram::ActionUploadSeconds, &[], took(times.upload_started, times.upload_ended));
-    conclude(shared, work, (&ran, interactor, &limits, service_logs), collected, times).await
+    conclude(shared, work, (&ran, interactor, &limits, of_services), collected, times).await
 }
 
 /// What runs beside a command: those that serve it, or the one that it talks with.
@@ -194,7 +195,7 @@ async fn command(
     let mut env = spec.environment();
     shared.devices.put_variables(devices, &mut env);
     if let Some(image) = image {
-        env = image::environment(env, image);
+        env = image.complete(env);
     }
     let run = Run {
         argv: spec.command.arguments.clone(),
@@ -213,7 +214,7 @@ async fn command(
             .output_bytes
             .present_or(settings.action_output_bytes_max, "an action has no limit of output"),
         memory_bytes_max: memory::limit(&work.claimed, settings.action_limits.memory_bytes),
-        limits: limits::in_sandbox(limits),
+        limits: sandbox_limits(limits),
     };
     let kills = shared.oom.before();
     let slot = match &services {
@@ -275,21 +276,45 @@ fn in_farm_time(clock: &FarmClock, ended: &Ended) -> Ended {
     Ended { started_at: clock.of_local(ended.started_at), ended_at: clock.of_local(ended.ended_at), ..*ended }
 }
 
-/// How the command and its interactor ended, the limits of the command, and the logs of those beside it.
-type OfRun<'a> = (&'a Ran, Option<&'a Ended>, &'a TaskLimits, Vec<(String, BlobDigest)>);
+/// How the command and its interactor ended, the limits of the command, and what is left of those beside it.
+type OfRun<'a> = (&'a Ran, Option<&'a Ended>, &'a TaskLimits, OfServices);
+
+/// What is left of the services or the interactor of a command that ended.
+#[derive(Default)]
+struct OfServices {
+    logs: Vec<(String, BlobDigest)>,
+    /// Why one of the services had ended before.
+    failure: Option<Failure>,
+}
+
+impl OfServices {
+    /// The reason why a command did not succeed, if it is one of its services: the command may notice its end first.
+    fn is_to_blame(&self, ended: &Ended) -> Option<(i32, String)> {
+        let has_failed = ended.cause == Cause::Ended && ended.exit_code != 0;
+        match &self.failure {
+            Some(Failure::Service { message }) if has_failed => {
+                Some(blamed_service(message, ended.exit_code))
+            }
+            Some(Failure::Service { .. } | Failure::Machine { .. }) | None => None,
+        }
+    }
+}
 
 /// Determines how the copy ended after its command has ended; a success is cached first.
 async fn conclude(
     shared: &Shared,
     work: &Work,
-    (ran, interactor, limits, service_logs): OfRun<'_>,
+    (ran, interactor, limits, of_services): OfRun<'_>,
     collected: Result<Collected, CollectError>,
     mut times: Times,
 ) -> Result<CopyEnd, Fault> {
     let execution = &work.claimed.record.execution;
     let ended = &ran.ended;
     let broken = ExceededLimit::find(ended, limits);
-    let mut status = verdict(ended, broken.as_ref())?;
+    let mut status = match of_services.is_to_blame(ended) {
+        Some(blamed) => Some(blamed),
+        None => verdict(ended, broken.as_ref())?,
+    };
     if let (Some((_, message)), Some(hint)) = (&mut status, stuck(ended, interactor)) {
         *message = format!("{message}; {hint}");
     }
@@ -318,7 +343,7 @@ async fn conclude(
         }
         crash_point(Step::ActionCached);
     }
-    let mut server_logs = service_logs;
+    let mut server_logs = of_services.logs;
     if status.is_some() {
         server_logs.extend(logs(&result, execution.action.function));
     }

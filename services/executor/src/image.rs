@@ -131,11 +131,3 @@ fn fault(image: &ImageReference, error: &ImageError) -> Fault {
         }
     }
 }
-
-/// The environment of a command in an image: its own variables, then those of the image that it does not set.
-pub(crate) fn environment(own: Vec<(String, String)>, image: &Image) -> Vec<(String, String)> {
-    let is_set = |name: &str| own.iter().any(|(other, _)| other == name);
-    let missing = image.config.env.iter().filter(|(name, _)| !is_set(name));
-    let missing: Vec<_> = missing.cloned().collect();
-    own.into_iter().chain(missing).collect()
-}

@@ -6,32 +6,13 @@ use bus::millis;
 use invariant::Present as _;
 use model::TaskLimits;
 use policy::actions::limits::Limit;
-use sandbox::{Cause, Ended, Limits, Over, Stream};
+use sandbox::{Cause, Ended, Over, Stream};
 
 /// The limits of an action that asks for `asked`: never more than `most`, which the settings allow. If its client sets
 /// no memory limit, memory is limited by the action's size: see [`crate::memory`].
 pub(crate) fn effective(asked: TaskLimits, timeout: Duration, most: &TaskLimits) -> TaskLimits {
-    let least = |asked: Option<u64>, most: Option<u64>| asked.into_iter().chain(most).min();
-    TaskLimits {
-        cpu_ms: least(asked.cpu_ms, most.cpu_ms),
-        wall_ms: Some(millis(timeout)),
-        memory_bytes: asked.memory_bytes,
-        processes: least(asked.processes, most.processes),
-        files: least(asked.files, most.files),
-        disk_bytes: least(asked.disk_bytes, most.disk_bytes),
-        output_bytes: least(asked.output_bytes, most.output_bytes),
-    }
-}
-
-/// The limits that the sandbox enforces; time and output limits are passed to it separately.
-pub(crate) fn in_sandbox(limits: &TaskLimits) -> Limits {
-    Limits {
-        cpu: limits.cpu_ms.map(Duration::from_millis),
-        memory_bytes: limits.memory_bytes,
-        processes: limits.processes,
-        files: limits.files,
-        disk_bytes: limits.disk_bytes,
-    }
+    let (wall_ms, memory_bytes) = (Some(millis(timeout)), asked.memory_bytes);
+    TaskLimits { wall_ms, memory_bytes, ..asked.least(*most) }
 }
 
 /// A limit that a command exceeded.

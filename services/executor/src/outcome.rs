@@ -142,6 +142,11 @@ pub(crate) fn verdict(ended: &Ended, broken: Option<&ExceededLimit>) -> Result<O
     })
 }
 
+/// The status of an action whose command failed after one of its services had ended, as `message` says.
+pub(crate) fn blamed_service(message: &str, exit_code: i32) -> (i32, String) {
+    (code::FAILED_PRECONDITION, format!("{message}; then the command ended with exit code {exit_code}"))
+}
+
 /// Converts to the timestamp type of the protocol.
 pub(crate) fn timestamp(at: SystemTime) -> Timestamp {
     let since = at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();

@@ -104,6 +104,7 @@ impl SlotThreads {
                 cgroups: cgroups.clone(),
                 cores: cores.next().unwrap_or_default(),
                 network: None,
+                lease: None,
             };
             let thread = SlotThread { config, slot: None, beside: None, broken: false, folder };
             let (started, thread) = thread.start_thread(number, needs_alone, waiting.clone())?;

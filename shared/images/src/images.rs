@@ -93,6 +93,13 @@ enum Files {
 }
 
 impl Image {
+    /// The environment of a command in the image: its own variables, then those of the image that it does not set.
+    pub fn complete(&self, own: Vec<(String, String)>) -> Vec<(String, String)> {
+        let is_set = |name: &str| own.iter().any(|(other, _)| other == name);
+        let missing: Vec<_> = self.config.env.iter().filter(|(name, _)| !is_set(name)).cloned().collect();
+        own.into_iter().chain(missing).collect()
+    }
+
     /// The image as the root of a sandbox, which keeps its files.
     pub fn root(self: &Arc<Self>) -> ImageRoot {
         let (at, lower) = match &self.files {

@@ -43,6 +43,21 @@ impl TaskLimits {
         times.into_iter().chain(amounts).flatten().any(|value| value == 0)
     }
 
+    /// The lower of each limit and that of `others`.
+    #[must_use]
+    pub fn least(self, others: Self) -> Self {
+        let least = |one: Option<u64>, other: Option<u64>| one.into_iter().chain(other).min();
+        Self {
+            cpu_ms: least(self.cpu_ms, others.cpu_ms),
+            wall_ms: least(self.wall_ms, others.wall_ms),
+            memory_bytes: least(self.memory_bytes, others.memory_bytes),
+            processes: least(self.processes, others.processes),
+            files: least(self.files, others.files),
+            disk_bytes: least(self.disk_bytes, others.disk_bytes),
+            output_bytes: least(self.output_bytes, others.output_bytes),
+        }
+    }
+
     /// These limits, completed by those of `others`.
     #[must_use]
     pub fn or(self, others: Self) -> Self {

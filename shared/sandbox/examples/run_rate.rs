@@ -131,6 +131,7 @@ async fn start(place: &Path, sandbox: Sandbox) -> Slot {
         cgroups: Cgroups::detect(&Parent::Auto),
         cores: Cores::default(),
         network: None,
+        lease: None,
     };
     Slot::start(config).await.unwrap()
 }

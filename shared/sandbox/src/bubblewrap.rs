@@ -158,6 +158,12 @@ impl Bubblewrap {
         self
     }
 
+    /// The same without the settings of the machine that only the user of this process can read.
+    pub(crate) fn hiding_private_settings(self) -> Self {
+        let private = private(Path::new(SETTINGS), &self.read_only);
+        self.hiding(private)
+    }
+
     /// The sandbox of a slot, with its folder at [`INSIDE`].
     pub(crate) fn kept(&self, work: &Path, network: SlotNetwork<'_>) -> Result<Call, SandboxError> {
         let mut call = self.begin_kept(network)?;
@@ -268,11 +274,11 @@ impl Bubblewrap {
         folder: &Path,
         places: &[PathBuf],
         programs: &Path,
-        network: Network,
+        network: SlotNetwork<'_>,
         (user, image): (Option<User>, Option<&Path>),
     ) -> Result<Call, SandboxError> {
-        // Builds may run as the user of the worker, and could read what only this user can.
-        let all = self.clone().hiding(private(Path::new(SETTINGS), &self.read_only));
+        // Builds may run as the user of the worker.
+        let all = self.clone().hiding_private_settings();
         all.workspace_with_its_hidden(folder, places, programs, network, (user, image))
     }
 
@@ -281,7 +287,7 @@ impl Bubblewrap {
         folder: &Path,
         places: &[PathBuf],
         programs: &Path,
-        network: Network,
+        network: SlotNetwork<'_>,
         (user, image): (Option<User>, Option<&Path>),
     ) -> Result<Call, SandboxError> {
         let mut call = vec![self.find()?.into_os_string()];
@@ -293,18 +299,14 @@ impl Bubblewrap {
             put(&mut call, &["--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"]);
         }
         self.put_filter(&mut call);
-        let of_slot = match network {
-            Network::Loopback | Network::None => SlotNetwork::Own,
-            Network::Host => SlotNetwork::Host,
-        };
         if let Some(image) = image {
             // Writable until the places are mounted: the image has no folders for them.
-            put_image(&mut call, "--bind", image, of_slot);
+            put_image(&mut call, "--bind", image, network);
         } else {
             self.put_system(&mut call);
-            put_hosts(&mut call, of_slot);
+            put_hosts(&mut call, network);
         }
-        put_network(&mut call, of_slot);
+        put_network(&mut call, network);
         self.put_devices(&mut call, true, true);
         put(&mut call, &["--mqueue", "/dev/mqueue"]);
         for path in [folder, programs] {

@@ -3,7 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use shim::{Cores, User};
+use shim::{Cores, Deadline, User};
+use tokio::sync::watch;
 
 use crate::bubblewrap::Bubblewrap;
 use crate::cgroups::Cgroups;
@@ -56,6 +57,9 @@ pub struct SlotConfig {
     /// The network that its commands share with those of other slots, which requires [`Sandbox::Bubblewrap`]. `None` gives
     /// the slot a network of its own.
     pub network: Option<SharedNetwork>,
+    /// When all processes of its commands must be dead, also if their owner is stopped then. It moves as long as the owner
+    /// may go on. `None` means never.
+    pub lease: Option<watch::Receiver<Deadline>>,
 }
 
 /// Limits on the usage of all processes of a command together; an absent limit does not apply. A command that exceeds

@@ -66,6 +66,6 @@ pub use outcome::{Ended, NotStarted, Outcome};
 pub use running::{Control, Event, Running};
 pub use services::{Readiness, Service, ServiceEnd, ServiceFault, Services, StopMode};
 pub use shared_network::SharedNetwork;
-pub use shim::{Cause, Cores, Limit, Over, Probe, Stream, Switches, User};
+pub use shim::{Cause, Cores, Deadline, Limit, Over, Probe, Stream, Switches, User};
 pub use slot::Slot;
-pub use workspace::{WorkspaceBounds, WorkspaceLimits, WorkspaceSandbox};
+pub use workspace::{OwnParts, WorkspaceBounds, WorkspaceLimits, WorkspaceSandbox};

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use invariant::impossible;
-use shim::{Cause, Exit, Limit, Over, Stream};
+use shim::{Cause, Deadline, Exit, Limit, Over, Stream};
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
 
@@ -39,6 +39,46 @@ pub(crate) struct RunContext {
     pub(crate) over: watch::Sender<bool>,
     /// Checks its limits, if there are any to check here.
     pub(crate) guard: Option<Guard>,
+    /// When it must be dead, if that moves.
+    pub(crate) lease: Option<Lease>,
+}
+
+/// The right of a command to run until a moment that its owner moves.
+#[derive(Debug)]
+pub(crate) struct Lease {
+    deadline: watch::Receiver<Deadline>,
+    /// When it must be dead in any case.
+    latest: Option<Deadline>,
+    /// What the shim knows.
+    sent: Option<Deadline>,
+}
+
+impl Lease {
+    pub(crate) fn new(deadline: watch::Receiver<Deadline>, latest: Option<Deadline>) -> Self {
+        Self { deadline, latest, sent: None }
+    }
+
+    /// Sends the current deadline to the shim, unless it knows it. May be dropped and called again.
+    async fn renew(&mut self, control: &shim::Control) {
+        let now = *self.deadline.borrow_and_update();
+        let now = self.latest.map_or(now, |latest| now.min(latest));
+        if self.sent != Some(now) {
+            // If the shim is gone, the next event says so.
+            let _ = control.renew(now).await;
+            self.sent = Some(now);
+        }
+    }
+
+    /// Returns when the deadline has moved; never if there is none, or no owner that moves it.
+    async fn moved(lease: Option<&mut Self>) {
+        let has_moved = match lease {
+            Some(lease) => lease.deadline.changed().await.is_ok(),
+            None => false,
+        };
+        if !has_moved {
+            std::future::pending::<()>().await;
+        }
+    }
 }
 
 /// The events of a command: started (unless it cannot be started), then done.
@@ -144,7 +184,15 @@ impl<'slot> Running<'slot> {
                     return Ok(Event::Done(outcome));
                 }
             };
-            let Ok(event) = timeout_at(due, shim.next_event()).await else {
+            if let Some(lease) = &mut self.context.lease {
+                lease.renew(&shim.control()).await;
+            }
+            let event = tokio::select! {
+                biased;
+                event = timeout_at(due, shim.next_event()) => event,
+                () = Lease::moved(self.context.lease.as_mut()) => continue,
+            };
+            let Ok(event) = event else {
                 self.keep_limits().await?;
                 continue;
             };

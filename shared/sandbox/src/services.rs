@@ -1,14 +1,15 @@
 //! Commands that serve another one while it runs.
 
 use std::fmt;
+use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use futures::future::{LocalBoxFuture, join_all};
-use futures::stream::{FuturesUnordered, StreamExt as _};
+use futures::future::join_all;
 use invariant::impossible;
 use shim::{Cause, Limit, Over, Probe, wait_until};
 use tokio::sync::watch;
+use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::config::{Run, SlotConfig};
@@ -29,7 +30,7 @@ pub struct Service {
     pub name: String,
     /// Its slot, whose network is replaced by that of the service.
     pub slot: SlotConfig,
-    /// The network that it shares with the command that it serves.
+    /// The network that it shares with the command that it serves, as it sees it.
     pub network: SharedNetwork,
     pub run: Run,
     /// Names of the services that must be ready before it starts. A name that is unknown counts as ready.
@@ -46,21 +47,22 @@ pub struct Service {
 pub enum Readiness {
     /// As soon as its process runs.
     Started,
-    /// When a server in the network answers.
+    /// When a server at its address answers.
     Answers(Probe),
     /// When this command exits with code 0 in the sandbox of the service.
     Command(Vec<String>),
 }
 
-impl fmt::Display for Readiness {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl Readiness {
+    /// The condition in words, for a service with this address.
+    fn text(&self, address: Ipv4Addr) -> String {
         match self {
-            Self::Started => write!(f, "it runs"),
-            Self::Answers(Probe::Tcp(port)) => write!(f, "it accepts connections on port {port}"),
+            Self::Started => "it runs".to_owned(),
+            Self::Answers(Probe::Tcp(port)) => format!("it accepts connections on port {port} of {address}"),
             Self::Answers(Probe::Http { port, path }) => {
-                write!(f, "it answers http://localhost:{port}{path} with a status from 200 to 399")
+                format!("it answers http://{address}:{port}{path} with a status from 200 to 399")
             }
-            Self::Command(argv) => write!(f, "`{}` exits with code 0", argv.join(" ")),
+            Self::Command(argv) => format!("`{}` exits with code 0", argv.join(" ")),
         }
     }
 }
@@ -71,8 +73,8 @@ pub enum ServiceFault {
     /// The command of a service is at fault.
     #[error("the service {name} cannot be started: {message}")]
     NotStarted { name: String, message: String },
-    #[error("the service {name} was not ready within {} s: it counts as ready when {ready}", within.as_secs_f64())]
-    NotReady { name: String, ready: Readiness, within: Duration },
+    #[error("the service {name} was not ready within {} s: it counts as ready when {}", within.as_secs_f64(), ready.text(*address))]
+    NotReady { name: String, ready: Readiness, address: Ipv4Addr, within: Duration },
     /// The command that asks whether it is ready is at fault.
     #[error("the command that says whether the service {name} is ready cannot be started: {message}")]
     NotChecked { name: String, message: String },
@@ -114,7 +116,7 @@ pub struct ServiceEnd {
     pub name: String,
     /// Its usage, if its command ran.
     pub ended: Option<Ended>,
-    /// Why it ended, unless it was stopped.
+    /// Why it ended, unless it was stopped: also if it ended just before.
     pub fault: Option<ServiceFault>,
 }
 
@@ -127,9 +129,9 @@ pub enum StopMode {
     AtOnce,
 }
 
-/// The services of one command. They make progress only while a method of this value is awaited. Dropping it kills them.
+/// The services of one command, which run until they end or are stopped. Dropping it kills them.
 pub struct Services {
-    running: FuturesUnordered<LocalBoxFuture<'static, ServiceEnd>>,
+    running: JoinSet<ServiceEnd>,
     ready: Vec<watch::Receiver<bool>>,
     ended: Vec<ServiceEnd>,
     stop: watch::Sender<Option<StopMode>>,
@@ -142,7 +144,7 @@ impl fmt::Debug for Services {
 }
 
 impl Services {
-    /// The services, which are started by [`Services::ready`].
+    /// Starts the services, each in a task of the current runtime.
     pub fn of(all: Vec<Service>) -> Self {
         let stop = watch::Sender::new(None);
         let senders: Vec<(String, watch::Sender<bool>)> =
@@ -153,23 +155,23 @@ impl Services {
             senders.iter().filter(|(name, _)| is_before(name)).map(|(_, sender)| sender.subscribe()).collect()
         };
         let before: Vec<_> = all.iter().map(before).collect();
-        let running = FuturesUnordered::new();
+        let mut running = JoinSet::new();
         for ((service, before), (_, ready)) in all.into_iter().zip(before).zip(senders) {
             let stop = stop.subscribe();
-            let future: LocalBoxFuture<'static, ServiceEnd> = Box::pin(serve(service, before, ready, stop));
-            running.push(future);
+            running.spawn(serve(service, before, ready, stop));
         }
         Self { running, ready, ended: Vec::new(), stop }
     }
 
-    /// Starts the services; returns when all are ready. Fails if one of them ends.
+    /// Returns when all are ready. Fails if one of them ends.
     pub async fn ready(&mut self) -> Result<(), ServiceFault> {
         let mut all = self.ready.clone();
-        let ready = join_all(all.iter_mut().map(|ready| ready.wait_for(|ready| *ready)));
-        tokio::select! {
-            fault = fault(&mut self.running, &mut self.ended) => Err(fault),
-            _ = ready => Ok(()),
-        }
+        let ready = join_all(all.iter_mut().map(is_ready));
+        let all = tokio::select! {
+            fault = fault(&mut self.running, &mut self.ended) => return Err(fault),
+            all = ready => all,
+        };
+        if all.contains(&false) { Err(self.fault().await) } else { Ok(()) }
     }
 
     /// Returns when a service has ended without being stopped; never if there is none.
@@ -180,19 +182,37 @@ impl Services {
     /// Stops all services; returns how each of them ended, when all their processes are dead.
     pub async fn stop(&mut self, mode: StopMode) -> Vec<ServiceEnd> {
         self.stop.send_replace(Some(mode));
-        while let Some(end) = self.running.next().await {
+        while let Some(end) = next_end(&mut self.running).await {
             self.ended.push(end);
         }
         std::mem::take(&mut self.ended)
     }
 }
 
-async fn fault(
-    running: &mut FuturesUnordered<LocalBoxFuture<'static, ServiceEnd>>,
-    ended: &mut Vec<ServiceEnd>,
-) -> ServiceFault {
+/// Returns when a service is ready, or with `false` when it has ended before.
+async fn is_ready(ready: &mut watch::Receiver<bool>) -> bool {
+    ready.wait_for(|ready| *ready).await.is_ok()
+}
+
+/// How the next service ended; `None` if none is left.
+async fn next_end(running: &mut JoinSet<ServiceEnd>) -> Option<ServiceEnd> {
+    Some(match running.join_next().await? {
+        Ok(end) => end,
+        Err(error) => {
+            impossible!("the task of a service ended: {error}");
+            let (name, source) = ("of a command".to_owned(), SandboxError::Resources(error.to_string()));
+            ServiceEnd {
+                name: name.clone(),
+                ended: None,
+                fault: Some(ServiceFault::Sandbox { name, source }),
+            }
+        }
+    })
+}
+
+async fn fault(running: &mut JoinSet<ServiceEnd>, ended: &mut Vec<ServiceEnd>) -> ServiceFault {
     loop {
-        let Some(mut end) = running.next().await else { return std::future::pending().await };
+        let Some(mut end) = next_end(running).await else { return std::future::pending().await };
         let fault = end.fault.take();
         ended.push(end);
         if let Some(fault) = fault {
@@ -218,11 +238,11 @@ async fn serve(
     mut stop: watch::Receiver<Option<StopMode>>,
 ) -> ServiceEnd {
     let name = service.name.clone();
-    let all = join_all(before.iter_mut().map(|ready| ready.wait_for(|ready| *ready)));
+    let all = join_all(before.iter_mut().map(is_ready));
     let is_stopped = tokio::select! {
         _ = stopped(&mut stop, None) => true,
         // Without an answer of one of them this one is dropped soon.
-        all = all => all.iter().any(Result::is_err),
+        all = all => all.contains(&false),
     };
     if is_stopped {
         return ServiceEnd { name, ended: None, fault: None };
@@ -291,7 +311,8 @@ async fn until_the_end(
             },
             () = until(deadline), if !is_ready && failure.is_none() && mode.is_none() => {
                 let (ready, within) = (service.ready.clone(), service.ready_within);
-                failure = Some(ServiceFault::NotReady { name: name(), ready, within });
+                let address = service.network.address();
+                failure = Some(ServiceFault::NotReady { name: name(), ready, address, within });
                 running.control().kill(Duration::ZERO).await?;
             }
             asked = stopped(stop, mode), if mode != Some(StopMode::AtOnce) => {
@@ -319,8 +340,10 @@ fn end_of(service: &Service, outcome: Outcome, is_stopped: bool) -> (Option<Ende
     match outcome {
         Outcome::NotStarted { message, .. } => (None, Some(ServiceFault::NotStarted { name, message })),
         Outcome::Ended(ended) => {
+            // It may have ended before the request reached it.
+            let was_stopped = is_stopped && ended.cause == Cause::Killed;
             let fault = ServiceFault::Ended { name, cause: ended.cause, exit_code: ended.exit_code };
-            (Some(ended), (!is_stopped).then_some(fault))
+            (Some(ended), (!was_stopped).then_some(fault))
         }
     }
 }
@@ -339,7 +362,8 @@ impl Service {
             (Readiness::Started, _) => Ok(Ok(())),
             (Readiness::Answers(probe), _) => {
                 let pid = self.network.pid()?;
-                let answered = wait_until(&self.slot.program, pid, probe).await;
+                let address = self.network.address();
+                let answered = wait_until(&self.slot.program, pid, (address, probe)).await;
                 answered.map_err(|source| SandboxError::file("executing", &self.slot.program, source))?;
                 Ok(Ok(()))
             }

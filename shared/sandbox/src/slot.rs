@@ -24,7 +24,7 @@ use crate::joined_streams::JoinedStreams;
 use crate::limits::{self, Guard};
 use crate::log::Log;
 use crate::outcome::{NotStarted, Outcome};
-use crate::running::{RunContext, Running};
+use crate::running::{Lease, RunContext, Running};
 use crate::shared_network::SharedNetwork;
 
 /// How much longer than its timeout and grace a command lives if the executor is stopped.
@@ -197,7 +197,8 @@ impl Slot {
         self.ready(kind).await?;
         let own = || self.shim.as_ref().and_then(|(_, shim)| shim.own_cpu());
         let guard = Guard::new(&run, &made, &self.group, own);
-        let context = RunContext { run, stdout, stderr, status, made, over, guard };
+        let lease = self.config.lease.clone().map(|deadline| Lease::new(deadline, latest(&run)));
+        let context = RunContext { run, stdout, stderr, status, made, over, guard, lease };
         let (command, arguments) = match command? {
             Ok(command) => command,
             Err((why, message)) => {
@@ -278,6 +279,7 @@ impl Slot {
                 .map(PrivateNetwork::Of),
             shares_network: self.config.network.is_some(),
             cores: self.config.cores.clone(),
+            kernel_deadline: self.config.lease.is_some(),
             ..Options::default()
         };
         let network = self.network(false);
@@ -355,8 +357,6 @@ impl Slot {
         if run.argv.is_empty() {
             return Ok(Err((NotStarted::Invalid, "the command is empty".to_owned())));
         }
-        let longest =
-            run.timeout.map(|timeout| timeout.saturating_add(run.kill_grace).saturating_add(BACKSTOP));
         let (mut argv, mut cwd) = (run.argv.clone(), within(&self.path_inside(run), &run.cwd));
         let mut arguments = None;
         if alone {
@@ -383,9 +383,16 @@ impl Slot {
             argv.extend(run.argv.iter().cloned());
             cwd = "/".into();
         }
-        let deadline = longest.map(Deadline::after);
+        let lease = self.config.lease.as_ref().map(|deadline| *deadline.borrow());
+        let deadline = latest(run).into_iter().chain(lease).min();
         Ok(Ok((Command { argv, env: run.env.clone(), cwd, deadline }, arguments)))
     }
+}
+
+/// When a command must be dead that is not ended at its timeout.
+fn latest(run: &Run) -> Option<Deadline> {
+    let longest = run.timeout?.saturating_add(run.kill_grace).saturating_add(BACKSTOP);
+    Some(Deadline::after(longest))
 }
 
 impl RunContext {

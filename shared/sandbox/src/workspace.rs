@@ -4,12 +4,13 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use shim::{Cause, Cores, Filter, Limit, Options, Over, Overlay, Shim, User};
+use shim::{Cause, Cores, Filter, Limit, Options, Over, Overlay, PrivateNetwork, Shim, User};
 
-use crate::bubblewrap::{Bubblewrap, Network, PRIVATE};
+use crate::bubblewrap::{Bubblewrap, Network, PRIVATE, SlotNetwork};
 use crate::cgroups::{Cgroups, CpuLimits, Group};
 use crate::error::SandboxError;
 use crate::image_root::ImageRoot;
+use crate::shared_network::SharedNetwork;
 
 /// Room in memory for the folders that are mounted on in an image.
 const MOUNT_POINTS_BYTES: u64 = 1 << 20;
@@ -23,20 +24,31 @@ pub struct WorkspaceSandbox {
     pub programs: PathBuf,
 }
 
+/// What the commands of one sandbox have of their own.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct OwnParts<'a> {
+    /// The user that they run as, which requires root.
+    pub user: Option<User>,
+    /// The image whose files they see, which is mounted as overlay.
+    pub image: Option<&'a ImageRoot>,
+    /// The network that they share with services, instead of the usual one.
+    pub network: Option<&'a SharedNetwork>,
+}
+
 impl WorkspaceSandbox {
     /// The options of a shim whose commands can write to `places`, and to private folders in memory. All are folders
-    /// that exist. Commands cannot replace them, and cannot write elsewhere in `folder`, which contains them. They
-    /// run as `user`, which requires root, and see the files of `image`, which is mounted as overlay.
+    /// that exist. Commands cannot replace them, and cannot write elsewhere in `folder`, which contains them.
     ///
     /// # Errors
     ///
-    /// Fails if bubblewrap is not installed.
+    /// Fails if bubblewrap is not installed, or if the network of the services is gone.
     pub fn options(
         &self,
         folder: &Path,
         places: &[PathBuf],
-        (user, image): (Option<User>, Option<&ImageRoot>),
+        own: OwnParts<'_>,
     ) -> Result<Options, SandboxError> {
+        let OwnParts { user, image, network } = own;
         let overlay = image.map(|image| {
             let lower = image.lower.clone();
             // An image must not lead these paths elsewhere.
@@ -44,19 +56,40 @@ impl WorkspaceSandbox {
             Overlay { lower, at: image.at.clone(), writable_bytes: Some(MOUNT_POINTS_BYTES), folders }
         });
         let more = (user, image.map(|image| image.at.as_path()));
+        let joined = network.map(SharedNetwork::pid).transpose()?.map(PrivateNetwork::Of);
         Ok(Options {
-            wrapper: self.bubblewrap.workspace(folder, places, &self.programs, self.network, more)?,
+            wrapper: self.bubblewrap.workspace(
+                folder,
+                places,
+                &self.programs,
+                self.network(network),
+                more,
+            )?,
             overlay,
             user,
             filter: self.bubblewrap.filter.then_some(match self.network {
-                Network::None => Filter::Internet,
-                Network::Host | Network::Loopback => Filter::Escapes,
+                Network::None if network.is_none() => Filter::Internet,
+                Network::None | Network::Host | Network::Loopback => Filter::Escapes,
             }),
             tidy: PRIVATE.map(PathBuf::from).to_vec(),
-            shares_network: self.network == Network::Host,
+            network: joined,
+            shares_network: self.network == Network::Host || network.is_some(),
             kernel_deadline: true,
             ..Options::default()
         })
+    }
+
+    fn network<'a>(&self, shared: Option<&'a SharedNetwork>) -> SlotNetwork<'a> {
+        match (shared, self.network) {
+            (Some(network), _) => SlotNetwork::Shared { hosts: network.hosts() },
+            (None, Network::Loopback | Network::None) => SlotNetwork::Own,
+            (None, Network::Host) => SlotNetwork::Host,
+        }
+    }
+
+    /// What services of its commands see of the machine: no more than these do.
+    pub fn of_services(&self) -> Bubblewrap {
+        self.bubblewrap.clone().hiding_private_settings()
     }
 
     /// Checks whether this machine supports the sandbox; the error says why not and how to fix it.
@@ -66,11 +99,11 @@ impl WorkspaceSandbox {
     ///
     /// Fails if bubblewrap is not installed, or the machine refuses the sandbox or its filters.
     pub async fn check(&self, program: &Path, folder: &Path) -> Result<(), SandboxError> {
-        match Shim::start_with(program, &self.options(folder, &[], (None, None))?).await {
+        match Shim::start_with(program, &self.options(folder, &[], OwnParts::default())?).await {
             Ok(shim) => Ok(shim.stop().await?),
             Err(error) => {
-                let call =
-                    self.bubblewrap.workspace(folder, &[], &self.programs, self.network, (None, None))?;
+                let network = self.network(None);
+                let call = self.bubblewrap.workspace(folder, &[], &self.programs, network, (None, None))?;
                 Bubblewrap::attempt(call)?;
                 Err(error.into())
             }

@@ -16,7 +16,8 @@ use std::time::Duration;
 
 use nix::unistd::{chown, geteuid};
 use sandbox::{
-    Probe, Readiness, Run, Service, ServiceFault, Services, SharedNetwork, Slot, SlotConfig, StopMode,
+    Cause, Deadline, Probe, Readiness, Run, Service, ServiceFault, Services, SharedNetwork, Slot, SlotConfig,
+    StopMode,
 };
 
 use support::{Place, USER, Way, host};
@@ -38,14 +39,27 @@ struct Together {
 }
 
 impl Together {
+    /// The names of one service.
     async fn new(names: &[&str]) -> Self {
+        Self::of_services(&[names]).await
+    }
+
+    /// The names of each service.
+    async fn of_services(all: &[&[&str]]) -> Self {
         let place = Place::new(Way::Kept);
-        let names: Vec<String> = names.iter().map(|&name| name.to_owned()).collect();
-        let network = SharedNetwork::create(host(), place.path("hosts"), &names).await.unwrap();
+        let hosts: Vec<Vec<String>> =
+            all.iter().map(|names| names.iter().map(|&name| name.to_owned()).collect()).collect();
+        let folder = place.path("names");
+        fs::create_dir(&folder).unwrap();
+        let network = SharedNetwork::create(host(), &folder, &hosts).await.unwrap();
         Self { place, network }
     }
 
     fn service(&self, name: &str, argv: &[&str], ready: Readiness) -> Service {
+        self.service_number(0, name, argv, ready)
+    }
+
+    fn service_number(&self, number: usize, name: &str, argv: &[&str], ready: Readiness) -> Service {
         let work = self.place.path(name);
         let root = work.join("root");
         fs::create_dir_all(&root).unwrap();
@@ -57,7 +71,7 @@ impl Together {
         Service {
             name: name.to_owned(),
             slot: SlotConfig { work, ..config },
-            network: self.network.clone(),
+            network: self.network.of_service(number),
             run: Run {
                 root,
                 stdout: of_service("stdout"),
@@ -142,6 +156,59 @@ async fn many_have_the_same_port_at_once() {
     }
 }
 
+/// A server that says what it has on port 7000 of its own `localhost` only.
+const LOCAL_SERVER: &str = "import http.server, sys
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(sys.argv[1].encode())
+http.server.HTTPServer(('localhost', 7000), Handler).serve_forever()";
+
+#[tokio::test]
+async fn services_that_listen_on_their_own_address_have_the_same_port() {
+    let together = Together::of_services(&[&["one"], &["two"], &["three"]]).await;
+    let server = |number: usize, name: &str| {
+        let ready = Readiness::Answers(Probe::Http { port: 7000, path: "/ready".to_owned() });
+        let argv = ["/usr/bin/python3", "-c", LOCAL_SERVER, name];
+        together.service_number(number, name, &argv, ready)
+    };
+    let names = ["one", "two", "three"];
+    let all = names.into_iter().enumerate().map(|(number, name)| server(number, name));
+    let mut services = Services::of(all.collect());
+    services.ready().await.unwrap();
+    for name in names {
+        assert_eq!(together.output(&ask(name)).await, name);
+    }
+    assert_eq!(together.output(&ask("localhost")).await, "one", "the first has the address of the machine");
+}
+
+#[tokio::test]
+async fn a_check_is_not_answered_by_a_service_that_listens_elsewhere() {
+    let together = Together::of_services(&[&["one"], &["two"]]).await;
+    let port = || Readiness::Answers(Probe::Tcp(7000));
+    let argv = ["/usr/bin/python3", "-c", LOCAL_SERVER, "one"];
+    let one = together.service_number(0, "one", &argv, port());
+    let silent = together.service_number(1, "two", &["/bin/sleep", "1000"], port());
+    let two = Service { after: vec!["one".to_owned()], ready_within: Duration::from_millis(500), ..silent };
+    let mut services = Services::of(vec![one, two]);
+    let fault = services.ready().await.unwrap_err().to_string();
+    assert!(fault.contains("two was not ready") && fault.ends_with("of 127.0.0.2"), "{fault}");
+}
+
+#[tokio::test]
+async fn a_lease_that_is_not_renewed_ends_a_service() {
+    let together = Together::new(&["db"]).await;
+    let lease = tokio::sync::watch::Sender::new(Deadline::after(Duration::from_secs(600)));
+    let mut service = together.service("db", &["/bin/sleep", "1000"], Readiness::Started);
+    service.slot.lease = Some(lease.subscribe());
+    let mut services = Services::of(vec![service]);
+    services.ready().await.unwrap();
+    lease.send_replace(Deadline::after(Duration::from_millis(100)));
+    let fault = services.fault().await;
+    assert!(matches!(fault, ServiceFault::Ended { cause: Cause::Deadline, .. }), "{fault:?}");
+}
+
 #[tokio::test]
 async fn a_service_starts_when_those_before_it_are_ready() {
     let together = Together::new(&["db", "app"]).await;
@@ -190,7 +257,7 @@ async fn what_keeps_a_service_from_serving_is_named() {
     let fault = fault_of(late).await.to_string();
     assert_eq!(
         fault,
-        "the service three was not ready within 0.3 s: it counts as ready when it accepts connections on port 7000"
+        "the service three was not ready within 0.3 s: it counts as ready when it accepts connections on port 7000 of 127.0.0.1"
     );
     let fault = fault_of(together.service("four", &["/no/program"], port())).await.to_string();
     assert!(fault.starts_with("the service four cannot be started: "), "{fault}");

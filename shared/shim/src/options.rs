@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use crate::filter::Filter;
 use crate::model::Mode;
-use crate::private_network::{PrivateNetwork, Probe};
+use crate::private_network::{PrivateNetwork, Probe, Question};
 
 /// The descriptor at which a wrapper finds its status file.
 pub const STATUS_DESCRIPTOR: i32 = 100;
@@ -190,13 +190,14 @@ pub(crate) enum Role {
     /// Serves the worker, in the namespaces of a wrapper if `wrapped`.
     Inner { mode: Mode, wrapped: bool, options: Options },
     /// Waits until a server in a network is ready.
-    Probe { network: PrivateNetwork, probe: Probe },
+    Probe { network: PrivateNetwork, question: Question },
 }
 
 /// Parses the arguments after `shim`; `None` if a worker did not write them.
 pub(crate) fn role(arguments: impl IntoIterator<Item = OsString>) -> Option<Role> {
     let mut arguments = arguments.into_iter();
-    let (mut options, mut init, mut wrapped, mut probe) = (Options::default(), None, false, None);
+    let (mut options, mut init, mut wrapped) = (Options::default(), None, false);
+    let (mut address, mut probe) = (None, None);
     while let Some(name) = arguments.next() {
         match name.to_str()? {
             "--" => options.wrapper = arguments.by_ref().collect(),
@@ -216,6 +217,7 @@ pub(crate) fn role(arguments: impl IntoIterator<Item = OsString>) -> Option<Role
             "--cores" => options.cores.processors = numbers(&arguments.next()?)?,
             "--memory-nodes" => options.cores.memory_nodes = numbers(&arguments.next()?)?,
             "--network" => options.network = Some(PrivateNetwork::parse(arguments.next()?.to_str()?)?),
+            "--at" => address = Some(arguments.next()?.to_str()?.parse().ok()?),
             "--tcp" => probe = Some(Probe::Tcp(arguments.next()?.to_str()?.parse().ok()?)),
             "--http" => {
                 let port = arguments.next()?.to_str()?.parse().ok()?;
@@ -234,7 +236,9 @@ pub(crate) fn role(arguments: impl IntoIterator<Item = OsString>) -> Option<Role
     Some(match (init, probe) {
         (Some(mode), None) => Role::Inner { mode, wrapped, options },
         (None, None) => Role::Outer(options),
-        (_, Some(probe)) => Role::Probe { network: options.network?, probe },
+        (_, Some(probe)) => {
+            Role::Probe { network: options.network?, question: Question { address: address?, probe } }
+        }
     })
 }
 
@@ -283,8 +287,9 @@ mod tests {
         assert_eq!(inner.filter, options.filter);
         for probe in [Probe::Tcp(5), Probe::Http { port: 6, path: "/ready".into() }] {
             let network = ["--network", "new"].map(OsString::from);
-            let read = role(network.into_iter().chain(probe.arguments()));
-            assert_eq!(read, Some(Role::Probe { network: PrivateNetwork::New, probe }));
+            let question = Question { address: [127, 0, 0, 7].into(), probe };
+            let read = role(network.into_iter().chain(question.arguments()));
+            assert_eq!(read, Some(Role::Probe { network: PrivateNetwork::New, question }));
         }
         for foreign in [
             vec!["--help"],
@@ -292,6 +297,7 @@ mod tests {
             vec!["--mode"],
             vec!["--lower", "/a"],
             vec!["--tcp", "5"],
+            vec!["--network", "new", "--tcp", "5"],
             vec!["--cores", "a"],
             vec!["--memory-nodes", ""],
             vec!["bwrap"],

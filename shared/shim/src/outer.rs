@@ -38,7 +38,7 @@ pub fn main() -> ExitCode {
     let result = match role(env::args_os().skip(2)) {
         Some(Role::Outer(options)) => outer(&options),
         Some(Role::Inner { mode, wrapped, options }) => inner(mode, wrapped, options),
-        Some(Role::Probe { network, probe }) => probe::run(network, &probe),
+        Some(Role::Probe { network, question }) => probe::run(network, &question),
         None => Err(io::Error::other("a shim is started by a worker, not by hand")),
     };
     match result {

@@ -1,6 +1,7 @@
 //! A network that several shims share and that reaches nothing outside, and how to ask a server in it.
 
 use std::ffi::OsString;
+use std::net::Ipv4Addr;
 
 /// The network namespace of a shim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,6 +28,14 @@ impl PrivateNetwork {
     }
 }
 
+/// A question to a server on the loopback interface.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Question {
+    /// Its address.
+    pub(crate) address: Ipv4Addr,
+    pub(crate) probe: Probe,
+}
+
 /// What a server on the loopback interface must do to count as ready.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Probe {
@@ -36,12 +45,13 @@ pub enum Probe {
     Http { port: u16, path: String },
 }
 
-impl Probe {
+impl Question {
     /// Its form on the shim's command line.
     pub(crate) fn arguments(&self) -> Vec<OsString> {
-        match self {
-            Self::Tcp(port) => vec!["--tcp".into(), port.to_string().into()],
-            Self::Http { port, path } => vec!["--http".into(), port.to_string().into(), path.into()],
-        }
+        let probe = match &self.probe {
+            Probe::Tcp(port) => vec!["--tcp".into(), port.to_string().into()],
+            Probe::Http { port, path } => vec!["--http".into(), port.to_string().into(), path.into()],
+        };
+        ["--at".into(), self.address.to_string().into()].into_iter().chain(probe).collect()
     }
 }

@@ -11,7 +11,7 @@ use nix::sys::prctl;
 use nix::sys::signal::Signal;
 
 use crate::network::enter;
-use crate::private_network::{PrivateNetwork, Probe};
+use crate::private_network::{PrivateNetwork, Probe, Question};
 
 /// Pause between two attempts: a server that starts refuses connections at once.
 const PAUSE: Duration = Duration::from_millis(10);
@@ -21,12 +21,14 @@ const ANSWER: Duration = Duration::from_secs(5);
 /// Maximum bytes of the first line of an answer that are read: its beginning says enough.
 const LINE_BYTES: usize = 64;
 
-impl Probe {
+impl Question {
     fn is_answered(&self) -> io::Result<bool> {
-        match self {
-            Self::Tcp(port) => TcpStream::connect_timeout(&address(*port), CONNECT).map(|_| true),
-            Self::Http { port, path } => {
-                let mut stream = TcpStream::connect_timeout(&address(*port), CONNECT)?;
+        let connect =
+            |port: u16| TcpStream::connect_timeout(&SocketAddr::from((self.address, port)), CONNECT);
+        match &self.probe {
+            Probe::Tcp(port) => connect(*port).map(|_| true),
+            Probe::Http { port, path } => {
+                let mut stream = connect(*port)?;
                 stream.set_read_timeout(Some(ANSWER))?;
                 stream.set_write_timeout(Some(ANSWER))?;
                 let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
@@ -40,10 +42,6 @@ impl Probe {
     }
 }
 
-fn address(port: u16) -> SocketAddr {
-    (Ipv4Addr::LOCALHOST, port).into()
-}
-
 /// Whether an answer begins with a status from 200 to 399.
 fn is_success(answer: &[u8]) -> bool {
     let text = String::from_utf8_lossy(answer);
@@ -53,26 +51,27 @@ fn is_success(answer: &[u8]) -> bool {
     is_http && status.is_some_and(|status| (200..400).contains(&status))
 }
 
-/// The process of [`wait_until`]: ends without error as soon as the probe is answered.
-pub(crate) fn run(network: PrivateNetwork, probe: &Probe) -> io::Result<()> {
+/// The process of [`wait_until`]: ends without error as soon as the question is answered.
+pub(crate) fn run(network: PrivateNetwork, question: &Question) -> io::Result<()> {
     // The process that waits for it may be killed.
     prctl::set_pdeathsig(Signal::SIGKILL)?;
     enter(network)?;
     // Refused connections are what is waited out.
-    while !probe.is_answered().unwrap_or(false) {
+    while !question.is_answered().unwrap_or(false) {
         sleep(PAUSE);
     }
     Ok(())
 }
 
-/// Returns when a server in the network of the shim with this process id answers `probe`. Dropping it ends the process that
-/// asks. `program` is that of the shim.
+/// Returns when a server at `address`, in the network of the shim with this process id, answers `probe`. Dropping it ends the
+/// process that asks. `program` is that of the shim.
 ///
 /// Fails if that process cannot be started or cannot enter the network.
-pub async fn wait_until(program: &Path, shim: u32, probe: &Probe) -> io::Result<()> {
+pub async fn wait_until(program: &Path, shim: u32, (address, probe): (Ipv4Addr, &Probe)) -> io::Result<()> {
+    let question = Question { address, probe: probe.clone() };
     let mut command = tokio::process::Command::new(std::path::absolute(program)?);
     command.args(["shim", "--network"]).arg(PrivateNetwork::Of(shim).text());
-    command.args(probe.arguments()).env_clear().current_dir("/").kill_on_drop(true);
+    command.args(question.arguments()).env_clear().current_dir("/").kill_on_drop(true);
     let output = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).output().await?;
     if output.status.success() {
         return Ok(());
@@ -97,7 +96,8 @@ mod tests {
             let _ = end.recv();
         });
         let begun = std::time::Instant::now();
-        assert!(Probe::Http { port, path: "/".to_owned() }.is_answered().unwrap());
+        let probe = Probe::Http { port, path: "/".to_owned() };
+        assert!(Question { address: Ipv4Addr::LOCALHOST, probe }.is_answered().unwrap());
         assert!(begun.elapsed() < ANSWER);
         drop(keep);
         serving.join().unwrap();

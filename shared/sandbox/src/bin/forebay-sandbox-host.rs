@@ -35,6 +35,7 @@ async fn work(sandbox: Sandbox, folder: PathBuf, script: &str) {
         cgroups: Cgroups::default(),
         cores: Cores::default(),
         network: None,
+        lease: None,
     };
     let mut slot = Slot::start(config).await.unwrap();
     let run = Run {

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use nix::unistd::geteuid;
 use sandbox::{
-    Bubblewrap, Cgroups, Cores, Ended, Limits, Network, Outcome, Run, Sandbox, Slot, SlotConfig, User,
+    Bubblewrap, Cgroups, Cores, Ended, Limits, Network, Outcome, OwnParts, Run, Sandbox, Slot, SlotConfig, User,
     WorkspaceSandbox,
 };
 use shim::{Command, Event, Shim};
@@ -108,6 +108,7 @@ impl Place {
             cgroups: Cgroups::default(),
             cores: Cores::default(),
             network: None,
+            lease: None,
         }
     }
 
@@ -192,7 +193,7 @@ impl Place {
         fs::create_dir_all(&folder).unwrap();
         let sandbox =
             WorkspaceSandbox { bubblewrap: Bubblewrap::default(), network, programs: self.path("work") };
-        let options = sandbox.options(&parent, std::slice::from_ref(&folder), (None, None)).unwrap();
+        let options = sandbox.options(&parent, std::slice::from_ref(&folder), OwnParts::default()).unwrap();
         let mut shim = Shim::start_with(host(), &options).await.unwrap();
         let command = Command {
             argv: argv.iter().map(|&argument| argument.to_owned()).collect(),

@@ -19,15 +19,15 @@ use crate::{
     jobs,
 };
 
-/// A server on port 5432 that sends what it is started with, and the script of a client.
-const SERVER: &str = "import socketserver, sys
+/// A server on port 5432 that sends what it is started with, on all addresses or on that of a name, and the script of a client.
+pub(crate) const SERVER: &str = "import socketserver, sys
 class Handler(socketserver.BaseRequestHandler):
     def handle(self):
         self.request.sendall(sys.argv[1].encode())
 socketserver.TCPServer.allow_reuse_address = True
 print('serves', flush=True)
-socketserver.TCPServer(('', 5432), Handler).serve_forever()";
-const CLIENT: &str = "import socket, sys
+socketserver.TCPServer((sys.argv[2] if len(sys.argv) > 2 else '', 5432), Handler).serve_forever()";
+pub(crate) const CLIENT: &str = "import socket, sys
 print(socket.create_connection((sys.argv[1], 5432)).recv(100).decode(), end='')";
 
 fn builder() -> Builder {
@@ -35,7 +35,7 @@ fn builder() -> Builder {
 }
 
 /// A service that sends `text` to each client.
-fn server(name: &str, text: &str) -> Value {
+pub(crate) fn server(name: &str, text: &str) -> Value {
     let command = ["/usr/bin/python3", "-c", SERVER, text];
     json!({"name": name, "command": command, "ready": {"tcp": 5432}})
 }
@@ -115,6 +115,54 @@ async fn many_services_have_the_same_port_at_once() {
 }
 
 #[tokio::test]
+async fn services_of_one_action_have_the_same_port_on_their_own_addresses() {
+    let farm = builder().start().await;
+    let remote = acting::remote(&farm).await;
+    let on_own_address = |name: &str, listens: &str| {
+        let mut service = server(name, &format!("rows of {name}"));
+        service["command"].as_array_mut().unwrap().push(json!(listens));
+        service
+    };
+    let services = json!([
+        on_own_address("one", "one"),
+        on_own_address("two", "localhost"),
+        on_own_address("three", "three"),
+    ]);
+    let names = ["one", "two", "three"];
+    for name in names {
+        let client = ["/usr/bin/python3", "-c", CLIENT, name];
+        let response = run(&remote, &services, &client).await.unwrap();
+        assert_eq!(acting::stdout(&remote, &response).await, format!("rows of {name}"));
+    }
+    // One that listens on all addresses is found by its name, too.
+    let services = json!([{"name": "idle", "command": ["/bin/sleep", "100"]}, server("db", "all")]);
+    let response = run(&remote, &services, &["/usr/bin/python3", "-c", CLIENT, "db"]).await.unwrap();
+    assert_eq!(acting::stdout(&remote, &response).await, "all");
+}
+
+#[tokio::test]
+async fn a_command_that_fails_after_its_service_has_the_reason_and_its_output() {
+    let farm = builder().start().await;
+    let remote = acting::remote(&farm).await;
+    // It ends as soon as it was asked once, and the client fails when it asks again.
+    let once = SERVER.replace("serve_forever()", "handle_request()");
+    let services = json!([{"name": "db", "command": ["/usr/bin/python3", "-c", once, "last"],
+        "ready": {"command": ["true"]}, "stop_seconds": 0}]);
+    let twice = format!(
+        "import time
+while True:
+    try:
+        exec({CLIENT:?}); break
+    except OSError: time.sleep(0.02)
+exec({CLIENT:?})"
+    );
+    let response = run(&remote, &services, &["/usr/bin/python3", "-c", &twice, "db"]).await.unwrap();
+    let status = response.status.clone().unwrap();
+    assert_eq!(Code::from_i32(status.code), Code::FailedPrecondition, "{status:?}");
+    assert!(status.message.contains("the service db ended with exit code 0"), "{status:?}");
+}
+
+#[tokio::test]
 async fn what_is_wrong_with_a_service_is_said_with_what_it_wrote() {
     let farm = builder().start().await;
     let remote = acting::remote(&farm).await;
@@ -142,7 +190,7 @@ async fn what_is_wrong_with_a_service_is_said_with_what_it_wrote() {
         (
             ready(script("echo waits; sleep 100"), port, 1),
             Code::FailedPrecondition,
-            "was not ready within 1 s: it counts as ready when it accepts connections on port 5432; it wrote: waits",
+            "was not ready within 1 s: it counts as ready when it accepts connections on port 5432 of 127.0.0.1; it wrote: waits",
         ),
         // It dies while the command runs, which would run for long.
         (
@@ -168,12 +216,12 @@ async fn what_is_wrong_with_a_service_is_said_with_what_it_wrote() {
 }
 
 /// The network namespaces of the processes with this text on their command lines.
-fn networks_of(text: &str) -> BTreeSet<std::path::PathBuf> {
+pub(crate) fn networks_of(text: &str) -> BTreeSet<std::path::PathBuf> {
     let of = |pid: u32| fs::read_link(format!("/proc/{pid}/ns/net")).ok();
     processes_with(text).into_iter().filter_map(of).collect()
 }
 
-fn all_networks() -> BTreeSet<std::path::PathBuf> {
+pub(crate) fn all_networks() -> BTreeSet<std::path::PathBuf> {
     let all = fs::read_dir("/proc").unwrap().flatten();
     all.filter_map(|entry| fs::read_link(entry.path().join("ns/net")).ok()).collect()
 }
