@@ -11,6 +11,7 @@ use policy::{
     NoWorker,
     actions::{ENVIRONMENT_PROPERTY, IMAGE_PROPERTY},
     environments::NoEnvironment,
+    require_services,
 };
 use service::{EnvironmentError, Environments};
 use telemetry::metrics::{Counter, Label, count};
@@ -62,6 +63,8 @@ pub(crate) enum NotEnqueued {
     /// The environment that it requires has no image.
     #[error("requirements: {0}")]
     Environment(NoEnvironment),
+    #[error("services: {service} asks for the environment {name}, which is unknown")]
+    UnknownEnvironment { service: model::ServiceName, name: String },
     /// Its job can never run.
     #[error(transparent)]
     Job(BadJob),
@@ -83,6 +86,7 @@ impl NotEnqueued {
             | Self::NoFolder(_)
             | Self::NoWorker(_)
             | Self::Environment(_)
+            | Self::UnknownEnvironment { .. }
             | Self::Job(_) => ErrorCode::InvalidRequest,
             Self::Store(_) | Self::JobNotNow(_) | Self::Bus(_) => ErrorCode::Unavailable,
         }
@@ -142,9 +146,11 @@ impl Intake {
         if let Err(why) = self.check_folder(&accepted.build.context).await {
             return self.find(&accepted.build).await?.ok_or(why);
         }
-        if let Err(why) = self.name_image(&mut accepted.build).await {
-            return self.find(&accepted.build).await?.ok_or_else(|| why.into());
+        if let Err(why) = self.name_images(&mut accepted.build).await {
+            return self.find(&accepted.build).await?.ok_or(why);
         }
+        let Build { requirements, services, .. } = &mut accepted.build;
+        require_services(requirements, services);
         if let Err(why) = self.workers.check(&accepted.build.requirements).await {
             // The build may have been accepted before a worker of another kind became known.
             return self.find(&accepted.build).await?.ok_or_else(|| why.into());
@@ -174,8 +180,14 @@ impl Intake {
         }
     }
 
-    /// Puts the image of the environment that a build requires in place of its name. The tasks of a job ask for their own.
-    async fn name_image(&self, build: &mut Build) -> Result<(), EnvironmentError> {
+    /// Puts images in place of the names of environments that a build requires and its services have. The tasks of a job ask for their own.
+    async fn name_images(&self, build: &mut Build) -> Result<(), NotEnqueued> {
+        for service in &mut build.services {
+            let Some(name) = service.environment.take() else { continue };
+            let image = self.environments.image(&build.group, &name).await?;
+            let unknown = || NotEnqueued::UnknownEnvironment { service: service.name.clone(), name };
+            service.image = Some(image.ok_or_else(unknown)?);
+        }
         let required = &build.requirements.0;
         let asked = required.get(ENVIRONMENT_PROPERTY).filter(|_| !required.contains_key(IMAGE_PROPERTY));
         let Some(asked) = asked.filter(|_| build.job.is_none()) else { return Ok(()) };

@@ -105,6 +105,7 @@ pub(crate) async fn process(
                 | NotEnqueued::NoFolder(_)
                 | NotEnqueued::NoWorker(_)
                 | NotEnqueued::Environment(_)
+                | NotEnqueued::UnknownEnvironment { .. }
                 | NotEnqueued::Job(_) => Some(id),
                 // A store that does not answer is waited for.
                 NotEnqueued::Store(_) | NotEnqueued::JobNotNow(NotNow::Store(_)) => return Err(error),

@@ -4,6 +4,7 @@ use std::{fs, io, path::PathBuf, pin::pin, sync::Arc, time::Duration};
 
 use ::images::Image;
 use bus::millis;
+use command_services::{PATH, PATIENCE, end_of, remove_folder};
 use input_root::{InputRoot, OutputSpec};
 use model::{BlobDigest, DigestFunction, Interactor, TaskLimits};
 use policy::actions::interactor_time;
@@ -15,7 +16,6 @@ use crate::{
     image,
     limits::{self, ExceededLimit},
     outcome::Fault,
-    services::{PATH, PATIENCE, end_of, remove},
     shared::Shared,
     slot_threads::SlotThread,
     spec::Spec,
@@ -67,7 +67,7 @@ impl ActionInteractor {
         let folder = slot_thread.folder().join(NAME);
         let work = folder.join("work");
         let failed = |error: io::Error| Fault::machine(&error);
-        remove(&folder).and_then(|()| fs::create_dir_all(&work)).map_err(failed)?;
+        remove_folder(&folder).and_then(|()| fs::create_dir_all(&work)).map_err(failed)?;
         let config = slot_thread.slot_of_service(NAME, work.clone());
         let pair = JoinedStreams::pair(config.user).map_err(|error| Fault::machine(&error))?;
         let root = shared.inputs.prepare(&work, &roots.interactor, &OutputSpec::default()).await;
@@ -191,7 +191,7 @@ impl ActionInteractor {
             }
         }
         shared.inputs.release(self.root).await;
-        if let Err(error) = remove(&self.folder) {
+        if let Err(error) = remove_folder(&self.folder) {
             warn!(%error, folder = %self.folder.display(), "cannot remove the files of an interactor");
         }
         true

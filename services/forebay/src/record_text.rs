@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use model::{
     Build, BuildRecord, BuildView, Context, Invocation, JobResult, Millis, Outcome, Phase, Reason, Retry,
-    TaskId, WorkspaceKind,
+    ServiceRequest, TaskId, WorkspaceKind,
 };
 
 use telemetry::escaped;
@@ -35,6 +35,9 @@ pub(crate) fn state_line(record: &BuildRecord) -> String {
             if let Some(job) = &result.job {
                 let _ = write!(line, "; {}", counts_text(job));
             }
+            if let Some(logs) = service_logs(record) {
+                let _ = write!(line, "; logs of its services: {logs}");
+            }
             line
         }
     }
@@ -57,6 +60,9 @@ pub(crate) fn full_text(view: &BuildView, now: Millis) -> String {
     text.add("context", context_text(&build.context));
     for (name, value) in &build.env {
         text.add("env", format!("{name}={value}"));
+    }
+    for service in &build.services {
+        text.add("service", service_text(service));
     }
     if !build.requirements.is_empty() {
         text.add("requires", &build.requirements);
@@ -100,8 +106,28 @@ fn why(text: &mut Facts, record: &BuildRecord, now: Millis) {
             if let Some(reason) = &result.reason {
                 text.add("why", reason_text(reason));
             }
+            if let Some(logs) = service_logs(record) {
+                text.add("logs", logs);
+            }
         }
     }
+}
+
+/// A service by its name, and what it runs.
+fn service_text(service: &ServiceRequest) -> String {
+    let image = service.image.as_ref().map(|image| format!(" in {image}"));
+    let environment = service.environment.as_ref().map(|name| format!(" in the environment {name}"));
+    let command = (!service.command.is_empty()).then(|| format!(": {}", command_text(&service.command)));
+    [Some(service.name.to_string()), command, image, environment].into_iter().flatten().collect()
+}
+
+/// Where the logs of the services are of a build that did not succeed.
+fn service_logs(record: &BuildRecord) -> Option<String> {
+    let result = record.result().filter(|result| result.outcome != Outcome::Succeeded)?;
+    let is_log = |path: &str| !record.build.services.is_empty() && path.starts_with(".forebay/services/");
+    let paths: Vec<&str> = result.outputs.iter().map(|it| it.path.as_str()).filter(|it| is_log(it)).collect();
+    let first = paths.first()?;
+    Some(format!("{} (forebay get {} --output {first} -)", paths.join(", "), record.build.key()))
 }
 
 fn times(text: &mut Facts, record: &BuildRecord, now: Millis) {

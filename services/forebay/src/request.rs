@@ -3,11 +3,14 @@
 use std::{collections::BTreeMap, path::Path, time::Duration};
 
 use model::{
-    BuildId, BuildLimits, BuildRequest, BuildRequirements, Context, Digest, DigestFunction, ToolCall,
-    WorkspaceUse,
+    BuildId, BuildLimits, BuildRequest, BuildRequirements, Context, Digest, DigestFunction, ServiceRequest,
+    ToolCall, WorkspaceUse,
 };
 
-use crate::{failure::Failure, submit_args::SubmitArgs};
+use crate::{
+    failure::{Failure, USAGE},
+    submit_args::SubmitArgs,
+};
 
 /// Converts the flags to a build request, without its job and the folder of `--dir`, which may have to be uploaded.
 pub(crate) fn build_request(args: &SubmitArgs, id: BuildId) -> Result<BuildRequest, Failure> {
@@ -28,12 +31,24 @@ pub(crate) fn build_request(args: &SubmitArgs, id: BuildId) -> Result<BuildReque
         workspace: workspace(args),
         executor_types: args.executor_type.iter().cloned().collect(),
         requirements: BuildRequirements(pairs("--requirement", &args.requirement)?),
+        services: services(args)?,
         limits: limits(&args.limit)?,
         occupancy: args.esu.iter().cloned().collect(),
         outputs: args.output.clone(),
         require_outputs: args.require_outputs,
         labels: pairs("--label", &args.label)?,
     })
+}
+
+/// The services in the file of `--services`.
+fn services(args: &SubmitArgs) -> Result<Vec<ServiceRequest>, Failure> {
+    let Some(path) = &args.services else { return Ok(Vec::new()) };
+    let what = format!("--services {}", path.display());
+    let text = std::fs::read_to_string(path).map_err(|error| Failure::new(USAGE, &what, &error))?;
+    let wrong = |why: String| Failure::usage(format!("{what}: {why}"));
+    let services = ServiceRequest::list_from_text(&text).map_err(|error| wrong(error.to_string()))?;
+    ServiceRequest::check_all(&services).map_err(|error| wrong(error.to_string()))?;
+    Ok(services)
 }
 
 fn workspace(args: &SubmitArgs) -> Option<WorkspaceUse> {
@@ -191,6 +206,26 @@ mod tests {
         assert_eq!(found.timeout_seconds, Some(61));
         assert_eq!(found.outputs, ["out/*"]);
         assert_eq!(found.context, Context::Empty);
+    }
+
+    #[test]
+    fn services_are_read_from_a_file_and_checked_at_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("services.yaml");
+        let read = |text: &str| {
+            std::fs::write(&file, text).unwrap();
+            request(&["--services", file.to_str().unwrap(), "true"]).map(|request| request.services)
+        };
+        let found = read("- name: db\n  command: [postgres]\n  ready: { tcp: 5432 }\n").unwrap();
+        assert_eq!(found, read(&serde_json::to_string(&found).unwrap()).unwrap());
+        assert_eq!(found.len(), 1);
+        let refused = read("- name: db\n").unwrap_err();
+        assert!(
+            refused.ends_with("services.yaml: the service db has neither a command nor an image"),
+            "{refused}"
+        );
+        assert!(read("- name: db\n  comand: [x]\n").unwrap_err().contains("comand"));
+        assert!(request(&["--services", "/no/file", "true"]).unwrap_err().contains("--services /no/file"));
     }
 
     #[test]

@@ -114,6 +114,9 @@ pub(crate) struct SubmitArgs {
     /// Property that the worker must offer, e.g. hwgroup=a|b (repeatable); `forebay workers` lists what is on offer
     #[arg(long, value_name = "NAME=VALUE")]
     pub(crate) requirement: Vec<String>,
+    /// Run the services in this YAML or JSON file, a list, beside the command
+    #[arg(long, value_name = "FILE", conflicts_with = "file")]
+    pub(crate) services: Option<PathBuf>,
     /// Limit on the resources of the build (repeatable): `memory_bytes`, `processes`, `cpu_millis`, `disk_bytes` or
     /// `output_bytes`
     #[arg(long, value_name = "NAME=NUMBER")]

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use bus::ChunkFault;
+use command_services::CommandServices;
 use images::Image;
 use jobs::JobEnd;
 use model::{BuildLimits, BuildRecord, ToolFacts, WorkspaceKeys};
@@ -33,6 +34,8 @@ pub(crate) struct Run<'a> {
     pub(crate) limits: BuildLimits,
     /// The image that its command runs in, if it asks for one.
     pub(crate) image: Option<Arc<Image>>,
+    /// The services of its command, while there are any.
+    pub(crate) services: Option<CommandServices>,
     /// Duration of filling the workspace, if it was attempted.
     pub(crate) preparation_seconds: Option<f64>,
     /// The result of its job, if it is one.
@@ -47,7 +50,9 @@ impl Run<'_> {
 
     /// The sandbox of its command; `None`: it runs without.
     pub(crate) fn sandbox(&self) -> Option<Arc<WorkspaceSandbox>> {
-        self.shared.isolation.of(&self.record.build, self.image.is_some())
+        let build = &self.record.build;
+        let needs_one = self.image.is_some() || !build.services.is_empty();
+        self.shared.isolation.of(build, needs_one)
     }
 
     /// The ending of a run that cannot write to its console.

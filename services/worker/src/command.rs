@@ -6,11 +6,13 @@ use std::{
 };
 
 use bus::ChunkFault;
+use command_services::{CommandServices, Failure};
 use model::{Attempt, BuildLimits, BuildRecord, Millis, OutputStream, Reason, ReasonCode};
-use sandbox::{WorkspaceBounds, WorkspaceLimits};
+use sandbox::{WorkspaceBounds, WorkspaceLimits, WorkspaceSandbox};
 use service::{Step, crash_point};
-use shim::{Cause as ExitCause, Command, Event, Exit, Running, ShimError, SpawnErrorKind};
+use shim::{Cause as ExitCause, Command, Deadline, Event, Exit, Running, ShimError, SpawnErrorKind};
 use telemetry::metrics::{Histogram, Label, observe};
+use tokio::sync::watch;
 
 use crate::{
     build_run::Run,
@@ -45,7 +47,10 @@ pub(crate) async fn run(
     if run.stop.cause().is_some() {
         return Ok(run.stopped(None));
     }
-    let (sandbox, image) = (run.sandbox(), run.image.clone());
+    let (bounds, sandbox) = confinement(run, place);
+    let image = run.image.clone();
+    let network = run.services.as_ref().map(CommandServices::network);
+    let own = (image.as_ref(), network.as_ref());
     let workspace = &mut run.workspace;
     let command = Command {
         argv,
@@ -54,14 +59,6 @@ pub(crate) async fn run(
         deadline: Some(*workspace.lease.deadline.borrow_and_update()),
     };
     let limits = workspace.shim.limits();
-    let (bounds, sandbox) = match place {
-        // Programs of the worker are not limited by what the build may use.
-        Place::Preparation => (WorkspaceBounds::default(), None),
-        Place::Build => {
-            let bounds = limits::bounds(&run.limits, &run.shared.settings);
-            (bounds, sandbox)
-        }
-    };
     let of_shim = match limits.begin(bounds) {
         Ok(limits) => limits,
         Err(error) => return Ok(Ending::not_limited(&error)),
@@ -69,7 +66,7 @@ pub(crate) async fn run(
     let shim = match place {
         Place::Preparation => Ok(workspace.shim.plain()),
         Place::Build => tokio::select! {
-            shim = workspace.shim.of_build(&workspace.folder, sandbox.as_ref(), image.as_ref()) => shim,
+            shim = workspace.shim.of_build(&workspace.folder, sandbox.as_ref(), own) => shim,
             () = run.stop.wanted() => return Ok(Ending::stopped(run.stop.cause(), &run.shared.id, None)),
             () = tokio::time::sleep_until(run.timeout_at) => return Ok(Ending::TimedOut(None)),
         },
@@ -111,6 +108,9 @@ pub(crate) async fn run(
         is_sandboxed: sandbox.is_some(),
         measured_memory: of_shim.memory_bytes,
         tail: Vec::new(),
+        services: run.services.as_mut(),
+        failure: None,
+        deadline: workspace.lease.deadline.clone(),
     };
     let end = match watched.until_the_end().await {
         Ok(end) => end,
@@ -123,6 +123,15 @@ pub(crate) async fn run(
     let Watched { running, guard, .. } = watched;
     workspace.guard = running.has_survivors().then_some(guard);
     end
+}
+
+/// The limits and the sandbox of a command.
+fn confinement(run: &Run<'_>, place: Place) -> (WorkspaceBounds, Option<Arc<WorkspaceSandbox>>) {
+    match place {
+        // Programs of the worker are not limited by what the build may use.
+        Place::Preparation => (WorkspaceBounds::default(), None),
+        Place::Build => (limits::bounds(&run.limits, &run.shared.settings), run.sandbox()),
+    }
 }
 
 struct Watched<'a> {
@@ -149,13 +158,25 @@ struct Watched<'a> {
     measured_memory: Option<u64>,
     /// The end of what a program of the worker printed.
     tail: Vec<u8>,
+    /// The services of the command.
+    services: Option<&'a mut CommandServices>,
+    /// Why the command has no services any more.
+    failure: Option<Failure>,
+    deadline: watch::Receiver<Deadline>,
 }
 
 impl Watched<'_> {
     /// Handles all events; fails if the shim dies.
     async fn until_the_end(&mut self) -> Result<Result<Ending, ChunkFault>, ShimError> {
         loop {
-            let event = self.running.next_event().await?.ok_or(ShimError::Gone)?;
+            let event = tokio::select! {
+                event = self.running.next_event() => event?.ok_or(ShimError::Gone)?,
+                failure = failure_of(&mut self.services), if self.failure.is_none() => {
+                    self.failure = Some(failure);
+                    self.guard.kill().await;
+                    continue;
+                }
+            };
             if let Some(end) = self.handle_event(event).await {
                 return Ok(end);
             }
@@ -216,7 +237,8 @@ impl Watched<'_> {
 
     fn exited(&self, exit: Exit) -> Ending {
         // A passed deadline means that the lease was not renewed.
-        let stopped = self.stop.cause().is_some() || exit.cause == ExitCause::Deadline;
+        let is_lost = self.failure.is_some() && self.deadline.borrow().has_passed();
+        let stopped = self.stop.cause().is_some() || exit.cause == ExitCause::Deadline || is_lost;
         let said = last_line(&self.tail);
         let mut ended = Ended { exit, started_at_us: self.started_at_us, over: None, said };
         if stopped {
@@ -224,6 +246,9 @@ impl Watched<'_> {
         }
         if self.guard.has_timed_out() {
             return Ending::TimedOut(Some(ended));
+        }
+        if let Some(failure) = &self.failure {
+            return Ending::of_services(failure.clone(), Some(ended));
         }
         ended.over = if self.prints_too_much() {
             self.allowed.output_bytes.map(limits::too_much_output)
@@ -278,6 +303,14 @@ impl Watched<'_> {
         }
         let seen = Some(ended.exit.cause).filter(|cause| matches!(cause, ExitCause::OverLimit(_)));
         seen.or_else(|| self.limits.exceeded())
+    }
+}
+
+/// Returns when a service has ended; never if there is none.
+async fn failure_of(services: &mut Option<&mut CommandServices>) -> Failure {
+    match services {
+        Some(services) => services.failure().await,
+        None => std::future::pending().await,
     }
 }
 

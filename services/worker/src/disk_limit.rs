@@ -7,7 +7,7 @@ use service::ServiceError;
 use tokio::time::Instant;
 use tracing::{info, warn};
 
-use crate::{shared::Shared, stop::Cause};
+use crate::{folder::SERVICES, shared::Shared, stop::Cause};
 
 /// Minimum time between two measurements.
 const INTERVAL: Duration = Duration::from_millis(200);
@@ -38,10 +38,11 @@ pub(crate) async fn serve(shared: Arc<Shared>) -> Result<(), ServiceError> {
     }
 }
 
-/// Bytes of all files and folders, each of which also counts for its inode.
+/// Bytes of all files and folders of a workspace, each of which also counts for its inode, without those of services: their
+/// sandboxes limit them.
 pub(crate) async fn measure(folder: PathBuf) -> u64 {
     let all = move || {
-        let used = Used::of(&folder);
+        let used = Used::of_all_but(&folder, Some(&folder.join(SERVICES)));
         used.bytes.saturating_add(used.inodes.saturating_mul(INODE))
     };
     let measured = tokio::task::spawn_blocking(all).await;

@@ -180,6 +180,19 @@ impl Ending {
         }
     }
 
+    /// The same, to be changed.
+    pub(crate) fn ended_mut(&mut self) -> Option<&mut Ended> {
+        match self {
+            Self::Exited(ended) => Some(ended),
+            Self::Failed(_, ended) | Self::TimedOut(ended) => ended.as_mut(),
+            Self::Tasks { .. }
+            | Self::NoContent(_)
+            | Self::NotFetched(_)
+            | Self::GiveBack(_)
+            | Self::NotOurs => None,
+        }
+    }
+
     /// The result of the build, without what was kept of the run; `None` if this run gives it none.
     pub(crate) fn result(&self, timeout_seconds: u64, job: Option<&JobEnd>) -> Option<BuildResult> {
         let failed = |code, message| (Outcome::Failed, Some(Reason { code, message }));

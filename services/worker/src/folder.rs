@@ -22,6 +22,8 @@ const NEW: &str = ".new-";
 const TOOL_EVENTS: &str = "tool-events";
 /// Name of the folder with Bazel's outputs.
 const BAZEL: &str = "bazel";
+/// Name of the folder with the files of services.
+pub(crate) const SERVICES: &str = "services";
 /// Rights without which the owner of a folder cannot use it.
 const OWNER: u32 = 0o700;
 /// Bytes below which a disk counts as full: a command that runs out of space rarely leaves zero bytes free.
@@ -193,6 +195,8 @@ pub(crate) struct RunFolder {
     pub(crate) home: PathBuf,
     /// Events that the calls of Bazel wrote for the worker; without such a call it is empty, or missing.
     pub(crate) tool_events: PathBuf,
+    /// Files of the services of the build; without any it is missing.
+    pub(crate) services: PathBuf,
     /// Files of the preparation.
     own: PathBuf,
 }
@@ -205,6 +209,7 @@ impl RunFolder {
             home: root.join("home"),
             own: root.join("own"),
             tool_events: root.join(TOOL_EVENTS),
+            services: root.join(SERVICES),
             root,
         }
     }
@@ -248,6 +253,23 @@ impl RunFolder {
     pub(crate) fn own(&self) -> io::Result<&Path> {
         fs::create_dir_all(&self.own)?;
         Ok(&self.own)
+    }
+
+    /// The folder with what the services of the build wrote, after their end.
+    pub(crate) fn service_logs(&self) -> PathBuf {
+        self.services.join("kept.logs")
+    }
+
+    /// Removes the files of services, which are dead. Large trees are removed in the background.
+    pub(crate) fn remove_services(&self) {
+        let trash = trash_of(&self.root);
+        match fs::rename(&self.services, &trash) {
+            Ok(()) => remove_in_background(trash),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => {
+                warn!(path = %self.services.display(), %error, "cannot remove the files of services");
+            }
+        }
     }
 
     /// Empties the workspace of a run that continues. Large trees are removed in the background.

@@ -5,7 +5,10 @@ use std::sync::Arc;
 use cas::Cas;
 use images::{Image, ImageError, Images, PullProgress};
 use model::{Build, ImageReference, Reason, ReasonCode, WorkerProperties};
-use policy::{actions::IMAGE_PROPERTY, requirements::ANY_IMAGE};
+use policy::{
+    actions::{IMAGE_OFFER, IMAGE_PROPERTY},
+    requirements::ANY_IMAGE,
+};
 use service::{Context, ServiceError};
 use settings::WorkerSettings;
 use tracing::info;
@@ -47,9 +50,12 @@ impl BuildImages {
 
     /// Adds what builds can ask for to the properties of the worker.
     pub(crate) fn offer(properties: &mut WorkerProperties) {
-        let offered = properties.0.entry(IMAGE_PROPERTY.to_owned()).or_default();
-        if !offered.iter().any(|value| value == ANY_IMAGE) {
-            offered.push(ANY_IMAGE.to_owned());
+        let (of_services, on) = IMAGE_OFFER;
+        for (name, value) in [(IMAGE_PROPERTY, ANY_IMAGE), (of_services, on)] {
+            let offered = properties.0.entry(name.to_owned()).or_default();
+            if !offered.iter().any(|offer| offer == value) {
+                offered.push(value.to_owned());
+            }
         }
     }
 
@@ -60,8 +66,12 @@ impl BuildImages {
     }
 
     /// Fetches and unpacks an image.
-    pub(crate) async fn get(&self, image: &ImageReference) -> Result<Arc<Image>, NoImage> {
-        let get = async { self.images.get(&self.images.pin(image).await?, &PullProgress::default()).await };
+    pub(crate) async fn get(
+        &self,
+        image: &ImageReference,
+        progress: &PullProgress,
+    ) -> Result<Arc<Image>, NoImage> {
+        let get = async { self.images.get(&self.images.pin(image).await?, progress).await };
         get.await.map_err(|error| refusal(image, &error))
     }
 }

@@ -6,7 +6,10 @@ use std::{
 };
 
 use model::{Build, BuildRequirements, Group, WorkerProperties};
-use policy::environments::{BUILDS_ENVIRONMENTS, ENVIRONMENT_TOOLS};
+use policy::{
+    actions::SERVICES_OFFER,
+    environments::{BUILDS_ENVIRONMENTS, ENVIRONMENT_TOOLS},
+};
 use sandbox::{Bubblewrap, Network, SandboxError, WorkspaceSandbox};
 use service::ServiceError;
 use settings::{BuildNetwork, BuildSandbox, EnvironmentBuilds, SandboxKind, SandboxSettings, WorkerSettings};
@@ -40,18 +43,18 @@ struct Choices {
 }
 
 impl Choices {
-    /// The network of the sandbox that the build gets; `None`: no sandbox, which builds in images need. Dispatchers offer builds only to workers that
-    /// have what they require.
-    fn of(self, requirements: &BuildRequirements, has_image: bool) -> Option<BuildNetwork> {
+    /// The network of the sandbox that the build gets; `None`: no sandbox, which builds in images and with services need
+    /// (`needs_one`). Dispatchers offer builds only to workers that have what they require.
+    fn of(self, requirements: &BuildRequirements, needs_one: bool) -> Option<BuildNetwork> {
         let asked = |name: &str| requirements.iter().find(|(it, _)| *it == name).map(|(_, value)| value);
         let network = asked(NETWORK)
             .and_then(|name| BuildNetwork::ALL.into_iter().find(|network| network.as_str() == name))
             .filter(|network| self.networks().contains(network));
-        let asks_for_none = asked(SANDBOX) == Some(SandboxKind::None.as_str()) && !has_image;
+        let asks_for_none = asked(SANDBOX) == Some(SandboxKind::None.as_str()) && !needs_one;
         if asks_for_none && self.kinds().contains(&SandboxKind::None) {
             return None;
         }
-        let is_sandboxed = asked(SANDBOX) == Some(SandboxKind::Bubblewrap.as_str()) || has_image;
+        let is_sandboxed = asked(SANDBOX) == Some(SandboxKind::Bubblewrap.as_str()) || needs_one;
         if is_sandboxed && self.supported {
             return Some(network.or(self.usual).unwrap_or(BuildNetwork::Host));
         }
@@ -128,6 +131,10 @@ impl Isolation {
             let (name, value) = BUILDS_ENVIRONMENTS;
             all.0.insert(name.to_owned(), vec![value.to_owned()]);
         }
+        if self.choices.supported {
+            let (services, on) = SERVICES_OFFER;
+            all.0.insert(services.to_owned(), vec![on.to_owned()]);
+        }
         all
     }
 
@@ -144,12 +151,12 @@ impl Isolation {
         self.choices.supported
     }
 
-    /// The sandbox of a build; `None`: it runs without, which no build in an image does.
-    pub(crate) fn of(&self, build: &Build, has_image: bool) -> Option<Arc<WorkspaceSandbox>> {
+    /// The sandbox of a build; `None`: it runs without, which no build does that `needs_one`.
+    pub(crate) fn of(&self, build: &Build, needs_one: bool) -> Option<Arc<WorkspaceSandbox>> {
         if self.makes_environment(build) {
             return None;
         }
-        let wanted = self.choices.of(&build.requirements, has_image)?;
+        let wanted = self.choices.of(&build.requirements, needs_one)?;
         self.sandboxes.iter().find(|(network, _)| *network == wanted).map(|(_, sandbox)| Arc::clone(sandbox))
     }
 }

@@ -40,6 +40,7 @@ mod preparing;
 mod relay;
 mod run;
 mod sensor_readings;
+mod services;
 mod shared;
 mod sources;
 mod stall;
@@ -56,7 +57,11 @@ mod workspace_loop;
 mod workspace_shim;
 mod workspaces;
 
-use std::{path::Path, sync::Arc, time::Duration};
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
 
 use model::WorkerId;
 use sandbox::{Cgroups, Parent, WorkspaceLimits};
@@ -119,6 +124,8 @@ async fn serve_all(context: Context, settings: WorkerSettings) -> Result<(), Ser
     offered.map_err(|error| ServiceError::failed("the setting worker_properties", error))?;
     context.bus.buckets().announce_worker(&properties).await?;
     let count = settings.workspaces;
+    let cgroups = Cgroups::detect(&Parent::default());
+    cgroups.sweep();
     let shared = Arc::new(Shared {
         context: context.clone(),
         id,
@@ -132,23 +139,15 @@ async fn serve_all(context: Context, settings: WorkerSettings) -> Result<(), Ser
         usage: Usage::new(settings.executor_type.clone()),
         gateways: Gateways::default(),
         isolation,
+        program,
+        cgroups,
         images,
         properties,
         sources: Sources::new(&settings.contexts, &context.settings.store.data),
         settings,
     });
-    let mut workspace_loops = start_workspaces(&shared, &program);
-    let mut tasks = JoinSet::new();
-    tasks.spawn(offers::serve(shared.clone()));
-    tasks.spawn(control::serve(shared.clone()));
-    tasks.spawn(serve_heartbeats(shared.clone()));
-    tasks.spawn(follow_gateways(shared.clone()));
-    tasks.spawn(memory::serve(shared.clone()));
-    tasks.spawn(disk_watch::serve(shared.clone()));
-    tasks.spawn(disk_limit::serve(shared.clone()));
-    tasks.spawn(sensor_readings::serve(shared.clone(), root));
-    tasks.spawn(store_watch::serve(shared.clone()));
-    tasks.spawn(report_usage(shared.clone()));
+    let mut workspace_loops = start_workspaces(&shared);
+    let mut tasks = start_tasks(&shared, root);
     context.ready(Ready::default()).await?;
     tokio::select! {
         () = context.stop.cancelled() => drain(&shared).await,
@@ -167,15 +166,29 @@ async fn serve_all(context: Context, settings: WorkerSettings) -> Result<(), Ser
     Ok(())
 }
 
-fn start_workspaces(shared: &Arc<Shared>, program: &Path) -> JoinSet<Result<(), ServiceError>> {
+/// Starts the loops that are not of one workspace; `root` contains the workspaces.
+fn start_tasks(shared: &Arc<Shared>, root: PathBuf) -> JoinSet<Result<(), ServiceError>> {
+    let mut tasks = JoinSet::new();
+    tasks.spawn(offers::serve(shared.clone()));
+    tasks.spawn(control::serve(shared.clone()));
+    tasks.spawn(serve_heartbeats(shared.clone()));
+    tasks.spawn(follow_gateways(shared.clone()));
+    tasks.spawn(memory::serve(shared.clone()));
+    tasks.spawn(disk_watch::serve(shared.clone()));
+    tasks.spawn(disk_limit::serve(shared.clone()));
+    tasks.spawn(sensor_readings::serve(shared.clone(), root));
+    tasks.spawn(store_watch::serve(shared.clone()));
+    tasks.spawn(report_usage(shared.clone()));
+    tasks
+}
+
+fn start_workspaces(shared: &Arc<Shared>) -> JoinSet<Result<(), ServiceError>> {
     let mut loops = JoinSet::new();
-    let cgroups = Cgroups::detect(&Parent::default());
-    cgroups.sweep();
     for number in 0..shared.settings.workspaces {
         let name = format!("worker-{}-{number}", std::process::id());
         let user = owner::of_workspace(&shared.settings, number);
-        let limits = Arc::new(WorkspaceLimits::new(&cgroups, &name, user.is_some()));
-        loops.spawn(workspace_loop::serve(shared.clone(), number, program.to_owned(), limits));
+        let limits = Arc::new(WorkspaceLimits::new(&shared.cgroups, &name, user.is_some()));
+        loops.spawn(workspace_loop::serve(shared.clone(), number, shared.program.clone(), limits));
     }
     loops
 }

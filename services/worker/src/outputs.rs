@@ -77,8 +77,34 @@ pub(crate) struct Outputs {
     pub(crate) not_kept_count: u64,
 }
 
+/// Files to keep: those in a folder that match globs.
+pub(crate) struct OutputSource {
+    pub(crate) root: PathBuf,
+    pub(crate) patterns: Vec<String>,
+}
+
+/// Stores the files of all `sources`; of two with the same path, the one of the later source.
+pub(crate) async fn keep_all(
+    cas: &OutputStore<'_>,
+    sources: &[OutputSource],
+    size_max: u64,
+) -> Result<Outputs, Reason> {
+    let mut all = Outputs::default();
+    for OutputSource { root, patterns } in sources {
+        let Outputs { files, missing, not_kept, not_kept_count } =
+            keep(cas, root, patterns, size_max).await?;
+        all.files.retain(|earlier| files.iter().all(|file| file.path != earlier.path));
+        all.files.extend(files);
+        all.missing.extend(missing);
+        all.not_kept.extend(not_kept);
+        all.not_kept_count += not_kept_count;
+    }
+    all.files.sort_by(|a, b| a.path.cmp(&b.path));
+    Ok(all)
+}
+
 /// Stores the files under `root` that match `patterns`.
-pub(crate) async fn keep(
+async fn keep(
     cas: &OutputStore<'_>,
     root: &Path,
     patterns: &[String],

@@ -208,7 +208,7 @@ impl Run<'_> {
 
     /// Work on files has stopped when this returns, whatever the reason: the workspace is then free
     /// for the next build.
-    async fn prepare_files(
+    pub(crate) async fn prepare_files(
         &mut self,
         what: &str,
         work: FileWork,

@@ -1,11 +1,12 @@
 //! Runs a claimed build, from its claim to its end.
 
-use std::{convert::Infallible, sync::Arc, time::Duration};
+use std::{convert::Infallible, path::PathBuf, sync::Arc, time::Duration};
 
 use bus::{Bus, GuardedWriter};
 use cas::PutProgress;
+use images::{Image, PullProgress};
 use jobs::{JobEnd, StoreWait};
-use model::{BuildRecord, LogSummary, OutputNotKept, Reason, ReasonCode};
+use model::{BuildRecord, ImageReference, LogSummary, OutputNotKept, Reason, ReasonCode};
 use sensors::Together;
 use service::{Step, crash_point};
 use telemetry::escaped;
@@ -24,8 +25,8 @@ use crate::{
     image::{BuildImages, NoImage},
     lease_keeper::LeaseKeeper,
     limits,
-    outputs::{self, OutputStore, Outputs},
-    prepare,
+    outputs::{self, OutputSource, OutputStore, Outputs},
+    prepare, services,
     shared::Shared,
     stop::{Cause, Stop},
     warm::{self, WarmWorkspace},
@@ -37,6 +38,8 @@ use crate::{
 const STOPPED_PATIENCE: Duration = Duration::from_secs(3);
 /// Time between two looks at the progress of storing outputs.
 const PROGRESS_TICK: Duration = Duration::from_secs(1);
+/// Time between two lines about the fetch of an image.
+const FETCH_TICK: Duration = Duration::from_secs(5);
 /// Maximum number of console lines about outputs; the result lists more.
 const WARNINGS_MAX: usize = 20;
 
@@ -97,12 +100,13 @@ async fn run_inside(
         timeout_at,
         limits,
         image: None,
+        services: None,
         preparation_seconds: None,
         job: None,
     };
     shared.workspaces.set_disk_limit(number, limits.disk_bytes);
     let turn = run.turn().await;
-    let ending = run.prepare_and_run().await;
+    let ending = run.run_with_services().await;
     let (keys, untouched) = (run.keys(&ending, before), run.is_untouched(&ending));
     run.workspace.end_dead_shim().await;
     if matches!(ending, Ending::Exited(_)) && run.called_bazel() {
@@ -110,14 +114,13 @@ async fn run_inside(
     }
     let tool = run.tool_facts(&ending).await;
     crash_point(Step::CommandEnded);
-    let (ending, outputs) = run.keep_outputs(ending).await;
+    let (ending, outputs) = run.keep_all_outputs(ending).await;
     let Run { mut workspace, job, preparation_seconds, .. } = run;
     let disk_is_full = workspace.folder.disk_is_full();
     let filled_disk = stop.cause().is_some_and(Cause::is_of_own_files);
     let blames_disk = (disk_is_full || ending.lacked_room()) && !filled_disk;
     let ending = if blames_disk { blame_disk(ending, shared, number).await } else { ending };
-    let failed = !ending.is_success(job.as_deref());
-    let set_aside = settings.keep_failed_workspaces && failed && !untouched;
+    let set_aside = settings.keep_failed_workspaces && !ending.is_success(job.as_deref()) && !untouched;
     let keys = keys.filter(|_| !disk_is_full && !set_aside);
     if blames_disk && keys.is_none() && !set_aside {
         shared.empty_workspace(number);
@@ -162,6 +165,12 @@ impl Run<'_> {
         }
     }
 
+    /// Prepares and runs the build, until its services have ended, too.
+    async fn run_with_services(&mut self) -> Ending {
+        let ending = self.prepare_and_run().await;
+        self.end_services(ending).await
+    }
+
     /// Prepares the workspace and runs the command or the job.
     async fn prepare_and_run(&mut self) -> Ending {
         let build = &self.record.build;
@@ -179,6 +188,11 @@ impl Run<'_> {
                 Err(fault) => return self.fault(&fault),
             }
         }
+        match self.prepare_services().await {
+            Ok(None) => {}
+            Ok(Some(ending)) => return ending,
+            Err(fault) => return self.fault(&fault),
+        }
         crash_point(Step::WorkspacePrepared);
         if self.sandbox().is_some()
             && let Err(error) = self.workspace.shim.give(&self.workspace.folder).await
@@ -186,6 +200,9 @@ impl Run<'_> {
             return Ending::GiveBack(prepare::unusable(&error));
         }
         self.workspace.hold(false).await;
+        if let Err(ending) = self.start_services().await {
+            return ending;
+        }
         let ended = if let Some(job) = &build.job {
             self.run_job(job).await
         } else {
@@ -198,21 +215,33 @@ impl Run<'_> {
 
     /// Fetches the image that the build asks for.
     async fn fetch_image(&mut self) -> Result<(), Ending> {
-        let Some(images) = &self.shared.images else { return Ok(()) };
+        if self.shared.images.is_none() {
+            return Ok(());
+        }
         let Some(asked) = BuildImages::asked(&self.record.build) else { return Ok(()) };
+        let image = self.fetch(&asked).await?;
+        let line = format!("runs in the image {}", asked.pinned(image.digest.clone()));
+        self.image = Some(image);
+        say(self.console, &line).await;
+        Ok(())
+    }
+
+    /// Fetches an image for the build or one of its services.
+    pub(crate) async fn fetch(&mut self, asked: &ImageReference) -> Result<Arc<Image>, Ending> {
+        let Some(images) = &self.shared.images else {
+            let message = "this worker runs nothing in images (images)".to_owned();
+            return Err(Ending::GiveBack(Reason { code: ReasonCode::WorkerFault, message }));
+        };
         say(self.console, &format!("fetching the image {asked}")).await;
+        let progress = PullProgress::default();
         let found = tokio::select! {
-            found = images.get(&asked) => found,
+            found = images.get(asked, &progress) => found,
+            never = report_fetched(self.console, &progress) => match never {},
             () = self.stop.wanted() => return Err(self.stopped(None)),
             () = tokio::time::sleep_until(self.timeout_at) => return Err(Ending::TimedOut(None)),
         };
         match found {
-            Ok(image) => {
-                let line = format!("runs in the image {}", asked.pinned(image.digest.clone()));
-                self.image = Some(image);
-                say(self.console, &line).await;
-                Ok(())
-            }
+            Ok(image) => Ok(image),
             Err(NoImage::Never(reason)) => Err(Ending::Failed(reason, None)),
             Err(NoImage::NotHere(reason)) => Err(Ending::of_workspace(reason, self.record)),
             Err(NoImage::Fault(reason)) => Err(Ending::GiveBack(reason)),
@@ -229,18 +258,41 @@ impl Run<'_> {
         Ending::Failed(limits::too_much_disk(used, allowed), Some(ended.clone()))
     }
 
+    /// What is to be kept of a run: the outputs of its command or job, and what its services wrote, also if they are why it
+    /// failed.
+    fn output_sources(&self, ending: &Ending) -> Vec<OutputSource> {
+        let folder = &self.workspace.folder;
+        let of_command = match ending {
+            Ending::Exited(_) => Some(&folder.build),
+            Ending::Failed(reason, Some(_)) if reason.code == ReasonCode::ServiceFailed => {
+                Some(&folder.build)
+            }
+            Ending::Tasks { outputs } => Some(outputs),
+            Ending::Failed(..) | Ending::TimedOut(_) => None,
+            Ending::NoContent(_) | Ending::NotFetched(_) | Ending::GiveBack(_) | Ending::NotOurs => {
+                return Vec::new();
+            }
+        };
+        let source = |root: &PathBuf, patterns| OutputSource { root: root.clone(), patterns };
+        let logs = folder.service_logs();
+        let of_services = logs.exists().then(|| source(&logs, vec![services::OUTPUTS_GLOB.to_owned()]));
+        let of_command = of_command.map(|root| source(root, self.record.build.outputs.clone()));
+        of_command.into_iter().chain(of_services).collect()
+    }
+
+    /// Stores the outputs, and removes what is left of services.
+    async fn keep_all_outputs(&mut self, ending: Ending) -> (Ending, Outputs) {
+        let kept = self.keep_outputs(ending).await;
+        self.workspace.folder.remove_services();
+        kept
+    }
+
     /// Stores the outputs of a command that ended, even if it failed: test reports are outputs.
     async fn keep_outputs(&mut self, ending: Ending) -> (Ending, Outputs) {
-        let root = match &ending {
-            Ending::Exited(_) => &self.workspace.folder.build,
-            Ending::Tasks { outputs } => outputs,
-            Ending::Failed(..)
-            | Ending::NoContent(_)
-            | Ending::NotFetched(_)
-            | Ending::TimedOut(_)
-            | Ending::GiveBack(_)
-            | Ending::NotOurs => return (ending, Outputs::default()),
-        };
+        let sources = self.output_sources(&ending);
+        if sources.is_empty() {
+            return (ending, Outputs::default());
+        }
         let shared = self.shared;
         let most = shared.settings.output_bytes_max;
         let mut wait = StoreWait::default();
@@ -250,7 +302,7 @@ impl Run<'_> {
             let progress = Arc::<PutProgress>::default();
             let to = OutputStore { cas: &shared.cas, progress: &progress, wait_left: wait.left() };
             let kept = tokio::select! {
-                kept = outputs::keep(&to, root, &self.record.build.outputs, most) => kept,
+                kept = outputs::keep_all(&to, &sources, most) => kept,
                 never = report_stored(&self.workspace.lease, &progress, &shared.context.bus) => match never {},
                 () = storing_ends(self.stop) => {
                     return (self.stopped(ending.ended().cloned()), Outputs::default());
@@ -315,6 +367,19 @@ async fn report_stored(lease: &LeaseKeeper, progress: &PutProgress, bus: &Bus) -
             lease.report_stored(bus.now());
         }
         tokio::time::sleep(PROGRESS_TICK).await;
+    }
+}
+
+/// Prints how much of an image was fetched, as long as that takes.
+async fn report_fetched(console: &mut Console, progress: &PullProgress) -> Infallible {
+    loop {
+        tokio::time::sleep(FETCH_TICK).await;
+        let (expected, fetched) = progress.read();
+        let megabytes = |bytes: u64| bytes.div_ceil(1_000_000);
+        if expected > 0 {
+            let (fetched, expected) = (megabytes(fetched), megabytes(expected));
+            say(console, &format!("fetching the image, {fetched} of {expected} MB")).await;
+        }
     }
 }
 

@@ -1,7 +1,10 @@
 //! The state shared by all loops of the worker.
 
+use std::path::PathBuf;
+
 use cas::Cas;
 use model::{Build, Millis, WorkerId, WorkerProperties};
+use sandbox::Cgroups;
 use sensors::{MachineLock, OomKills};
 use service::Context;
 use settings::WorkerSettings;
@@ -27,6 +30,9 @@ pub(crate) struct Shared {
     pub(crate) oom: OomKills,
     pub(crate) machine: MachineLock,
     pub(crate) isolation: Isolation,
+    /// The executable of shims.
+    pub(crate) program: PathBuf,
+    pub(crate) cgroups: Cgroups,
     /// The images of this machine, if builds may have them.
     pub(crate) images: Option<BuildImages>,
     /// Properties that the worker offers to builds.

@@ -8,6 +8,7 @@ use std::{
 };
 
 use bus::Bus;
+use command_services::Used;
 use invariant::impossible;
 use model::{
     ActionUsage, Attempt, BuildId, BuildRecord, BuildUse, Esu, ExecutorType, Group, Occupancy, WorkerId,
@@ -207,6 +208,19 @@ impl Usage {
             run.peak_memory_bytes = run.peak_memory_bytes.max(exit.peak_memory_bytes);
         } else {
             impossible!("a command ended in workspace {number}, which has no run");
+        }
+    }
+
+    /// The services of the build in workspace `number` ended.
+    pub(crate) fn services_ended(&self, number: u16, used: &[Used]) {
+        if let Some(run) = self.state.lock().runs.get_mut(&number) {
+            for used in used {
+                run.ended_cpu += used.cpu;
+                run.memory_bytes = run.memory_bytes.saturating_add(used.peak_memory_bytes);
+                run.peak_memory_bytes = run.peak_memory_bytes.saturating_add(used.peak_memory_bytes);
+            }
+        } else {
+            impossible!("services ended in workspace {number}, which has no run");
         }
     }
 

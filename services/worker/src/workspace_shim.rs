@@ -11,7 +11,7 @@ use std::{
 };
 
 use images::Image;
-use sandbox::{WorkspaceLimits, WorkspaceSandbox};
+use sandbox::{OwnParts, SharedNetwork, WorkspaceLimits, WorkspaceSandbox};
 use shim::{Options, Shim, ShimError, User};
 
 use crate::{folder::RunFolder, owner};
@@ -34,6 +34,8 @@ struct Inside {
     image: Option<Arc<Image>>,
     /// Device and number of each of its folders: a new one at the same path is not visible in the sandbox.
     folders: Vec<(u64, u64)>,
+    /// Whether its network is that of services, which no other build may reach.
+    has_services: bool,
     /// Whether there may be traces of a build outside of these folders: without processes that stay, the shim removes
     /// them after each command, or reports that it cannot.
     has_traces: bool,
@@ -79,12 +81,13 @@ impl WorkspaceShim {
         tokio::task::spawn_blocking(giving).await.map_err(io::Error::other).and_then(|given| given)
     }
 
-    /// The shim for the commands of a build in `folder`, in this sandbox and with the files of this image if it has them.
+    /// The shim for the commands of a build in `folder`, in this sandbox, with the files of this image and in the network of
+    /// its services if it has them.
     pub(crate) async fn of_build(
         &mut self,
         folder: &RunFolder,
         sandbox: Option<&Arc<WorkspaceSandbox>>,
-        image: Option<&Arc<Image>>,
+        (image, network): (Option<&Arc<Image>>, Option<&SharedNetwork>),
     ) -> Result<&mut Shim, ShimError> {
         let Some(sandbox) = sandbox else { return Ok(&mut self.plain) };
         let failed = |source| ShimError::Start { program: sandbox.bubblewrap.program.clone(), source };
@@ -98,14 +101,19 @@ impl WorkspaceShim {
             inside.note_traces();
             let is_image =
                 inside.image.as_ref().map(|image| &image.digest) == image.map(|image| &image.digest);
-            let is_same = inside.folders == folders && Arc::ptr_eq(&inside.sandbox, sandbox) && is_image;
+            let has_services = network.is_some() || inside.has_services;
+            let is_same = inside.folders == folders
+                && Arc::ptr_eq(&inside.sandbox, sandbox)
+                && is_image
+                && !has_services;
             if is_same && !inside.shim.is_gone() {
                 return Ok(&mut self.inside.insert(inside).shim);
             }
             inside.shim.end().await?;
         }
+        let root = image.map(Image::root);
         let options = sandbox
-            .options(folder.root(), &places, (self.user, image.map(Image::root).as_ref()))
+            .options(folder.root(), &places, OwnParts { user: self.user, image: root.as_ref(), network })
             .map_err(|error| failed(io::Error::other(error)))?;
         let options = Options { join: self.limits.join_files(), ..options };
         let shim = Shim::start_with(&self.program, &options).await?;
@@ -115,10 +123,21 @@ impl WorkspaceShim {
                 shim,
                 sandbox: Arc::clone(sandbox),
                 image: image.cloned(),
+                has_services: network.is_some(),
                 folders,
                 has_traces: false,
             })
             .shim)
+    }
+
+    /// Ends the sandbox with all processes in it, if there is one.
+    pub(crate) async fn leave_sandbox(&mut self) -> Result<(), ShimError> {
+        match &mut self.inside {
+            Some(inside) => inside.shim.end().await?,
+            None => return Ok(()),
+        }
+        self.inside = None;
+        Ok(())
     }
 
     /// Whether a command left processes alive, according to the last report.

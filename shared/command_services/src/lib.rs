@@ -9,4 +9,5 @@ mod logs;
 mod services;
 
 pub use limits::sandbox_limits;
-pub use services::{CommandServices, Failure, NoCommand, Parts, Stopped, Used};
+pub use logs::end_of;
+pub use services::{CommandServices, Failure, NoCommand, PATH, Parts, PATIENCE, Stopped, Used, remove_folder};

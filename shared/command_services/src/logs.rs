@@ -47,7 +47,8 @@ impl ServiceLogs {
     }
 }
 
-fn end_of(path: &Path) -> String {
+/// The end of a log, for a message; nothing if there is none.
+pub fn end_of(path: &Path) -> String {
     let read = || {
         let mut file = fs::File::open(path)?;
         let length = file.metadata()?.len();

@@ -23,9 +23,9 @@ use crate::{
 };
 
 /// The search path of programs if neither a service nor its image has one.
-const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
+pub const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 /// Time limit for services to end after they were killed.
-const PATIENCE: Duration = Duration::from_secs(30);
+pub const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The services of one command. Dropping it kills them.
 #[derive(Debug)]
@@ -97,7 +97,7 @@ impl CommandServices {
         requests: &[ServiceRequest],
     ) -> Result<Self, SandboxError> {
         let failed = |source| SandboxError::File { doing: "creating", path: folder.clone(), source };
-        remove(&folder).and_then(|()| fs::create_dir(&folder)).map_err(failed)?;
+        remove_folder(&folder).and_then(|()| fs::create_dir(&folder)).map_err(failed)?;
         let hosts: Vec<Vec<String>> =
             requests.iter().map(|request| request.hosts().map(str::to_owned).collect()).collect();
         let network = SharedNetwork::create(program, &folder, &hosts).await?;
@@ -230,7 +230,7 @@ impl CommandServices {
 
     /// Removes the files of services that are dead.
     pub fn remove(self) {
-        if let Err(error) = remove(&self.folder) {
+        if let Err(error) = remove_folder(&self.folder) {
             warn!(%error, folder = %self.folder.display(), "cannot remove the files of services");
         }
     }
@@ -262,7 +262,8 @@ fn readiness(check: Option<&ReadyCheck>) -> Readiness {
     }
 }
 
-fn remove(folder: &Path) -> io::Result<()> {
+/// Removes a folder of a command, if there is one.
+pub fn remove_folder(folder: &Path) -> io::Result<()> {
     match disk::remove_tree(folder) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         other => other,

@@ -91,15 +91,19 @@ pub struct Used {
 impl Used {
     /// Reads it from the file system. Unreadable entries count as zero; a file with several names counts several times.
     pub fn of(folder: &Path) -> Self {
+        Self::of_all_but(folder, None)
+    }
+
+    /// The same without what is below the folder `left_out`.
+    pub fn of_all_but(folder: &Path, left_out: Option<&Path>) -> Self {
         let (mut used, mut folders) = (Self::default(), vec![folder.to_owned()]);
         while let Some(folder) = folders.pop() {
             for entry in fs::read_dir(&folder).into_iter().flatten().flatten() {
                 let Ok(meta) = entry.metadata() else { continue };
                 used.bytes = used.bytes.saturating_add(meta.blocks().saturating_mul(512));
                 used.inodes += 1;
-                if meta.is_dir() {
-                    folders.push(entry.path());
-                }
+                let path = meta.is_dir().then(|| entry.path());
+                folders.extend(path.filter(|path| left_out != Some(path.as_path())));
             }
         }
         used

@@ -11,8 +11,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     Attempt, BlobDigest, BuildId, BuildKey, BuildLimits, BuildRequirements, BuildResult, Context, Digest,
-    ExecutorType, Group, InvocationId, Millis, Occupancy, OutputFile, Priority, Reason, Sequence, ToolCall,
-    ToolHints, WorkerId, WorkspaceKind, WorkspaceUse,
+    ExecutorType, Group, InvocationId, Millis, Occupancy, OutputFile, Priority, Reason, Sequence,
+    ServiceRequest, ToolCall, ToolHints, WorkerId, WorkspaceKind, WorkspaceUse,
 };
 
 /// An accepted build: the request with defaults filled in. Never changes.
@@ -65,6 +65,9 @@ pub struct Build {
     /// Properties that its worker must offer, by name.
     #[serde(default, skip_serializing_if = "BuildRequirements::is_empty")]
     pub requirements: BuildRequirements,
+    /// Services of its command.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub services: Vec<ServiceRequest>,
     /// Limits on its resources, in addition to those of its worker.
     #[serde(default, skip_serializing_if = "BuildLimits::is_empty")]
     pub limits: BuildLimits,
@@ -153,6 +156,10 @@ impl Build {
         if !self.limits.is_empty() {
             content.extend_from_slice(b"limits");
             content.extend(serde_json::to_vec(&self.limits).present("limits as JSON"));
+        }
+        if !self.services.is_empty() {
+            content.extend_from_slice(b"services");
+            content.extend(serde_json::to_vec(&self.services).present("services as JSON"));
         }
         Digest::of(&content)
     }

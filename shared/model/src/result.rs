@@ -184,6 +184,8 @@ pub enum ReasonCode {
     CommandFailed,
     /// The command could not be started.
     CommandNotStarted,
+    /// A service of the command could not be started, was not ready in time, or ended before the command.
+    ServiceFailed,
     /// Tasks of the job failed.
     TasksFailed,
     /// The workspace could not be prepared: the folder, revision or archive is missing, or its digest differs.

@@ -1,4 +1,4 @@
-//! Services of a task or an action: commands that run beside its command and serve it.
+//! Services of a build, a task or an action: commands that run beside its command and serve it.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -71,7 +71,7 @@ impl<'de> Deserialize<'de> for ServiceName {
     }
 }
 
-/// A service, as the author of a task or action writes it: a command that runs beside the own command, in a network that
+/// A service, as the author of a build, task or action writes it: a command that runs beside the own command, in a network that
 /// only they and the other services share. It starts in a copy of the same input files, and ends with the command.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]

@@ -6,7 +6,8 @@ use invariant::Present as _;
 
 use crate::{
     Attempt, Build, BuildId, BuildJob, BuildRequest, Context, Digest, DigestFunction, Esu, ExecutorType,
-    Group, InvalidRequirements, JobSource, Millis, Priority, RequestLimits, ToolHints, WrongLimit,
+    Group, InvalidRequirements, InvalidService, JobSource, Millis, Priority, RequestLimits, ServiceRequest,
+    ToolHints, WrongLimit,
 };
 
 /// Why a request was rejected.
@@ -27,6 +28,10 @@ pub enum InvalidRequest {
     CommandAndJob,
     #[error("field env applies to a command: set env in the tasks of the job or in its defaults")]
     EnvOfJob,
+    #[error("field services applies to a command: set services in the tasks of the job")]
+    ServicesOfJob,
+    #[error("field services: {0}")]
+    Services(#[from] InvalidService),
     #[error("field submitter is {0:?}: expected 1 to {SUBMITTER_MAX} characters without control characters")]
     BadSubmitter(String),
     /// No process can be passed a NUL byte.
@@ -82,6 +87,7 @@ impl BuildRequest {
         check_context(&self.context)?;
         self.check_occupancy(limits)?;
         self.requirements.check()?;
+        ServiceRequest::check_all(&self.services)?;
         let limits_of_group = limits.build_limits_of(group);
         self.limits.wrong(&limits_of_group).map_or(Ok(()), |wrong| Err(InvalidRequest::WrongLimit(wrong)))?;
         let (times, most) = (limits.times_of(priority), limits.times_max);
@@ -125,6 +131,7 @@ impl BuildRequest {
             tool_hints: ToolHints::default(),
             workspace: self.workspace.unwrap_or_default(),
             requirements: self.requirements,
+            services: self.services,
             limits: self.limits,
             occupancy: self.occupancy,
             estimated_by: None,
@@ -149,6 +156,7 @@ impl BuildRequest {
             }
             Some(_) if !self.command.is_empty() => Err(InvalidRequest::CommandAndJob),
             Some(_) if !self.env.is_empty() => Err(InvalidRequest::EnvOfJob),
+            Some(_) if !self.services.is_empty() => Err(InvalidRequest::ServicesOfJob),
             Some(_) => Ok(()),
         }
     }

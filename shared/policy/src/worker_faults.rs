@@ -31,6 +31,7 @@ pub fn avoids_worker(code: ReasonCode) -> bool {
         | ReasonCode::LeaseExpired => true,
         ReasonCode::CommandFailed
         | ReasonCode::CommandNotStarted
+        | ReasonCode::ServiceFailed
         | ReasonCode::TasksFailed
         | ReasonCode::OutputNotKept
         | ReasonCode::OutputMissing

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use model::{BuildRequirements, Heartbeat, WorkerProperties, WorkerStatus, WorkspaceState};
+use model::{BuildRequirements, Heartbeat, ServiceRequest, WorkerProperties, WorkerStatus, WorkspaceState};
 
 use crate::{
-    actions::{ENVIRONMENT_PROPERTY, IMAGE_PROPERTY},
+    actions::{ENVIRONMENT_PROPERTY, IMAGE_OFFER, IMAGE_PROPERTY, SERVICES_OFFER},
     environments::BUILDS_ENVIRONMENTS,
     requirements::{matches, value_matches},
 };
@@ -22,6 +22,15 @@ pub enum NoWorker {
     UnknownValue { name: String, value: String, offered: String, hint: &'static str },
     #[error("requirements: no worker has offered all of {required}")]
     NotTogether { required: String },
+}
+
+/// Adds what a worker must offer to run these services of a build.
+pub fn require_services(requirements: &mut BuildRequirements, services: &[ServiceRequest]) {
+    let has_image = services.iter().any(|service| service.image.is_some() || service.environment.is_some());
+    let offers = [(!services.is_empty(), SERVICES_OFFER), (has_image, IMAGE_OFFER)];
+    for (_, (name, value)) in offers.into_iter().filter(|(is_required, _)| *is_required) {
+        requirements.0.entry(name.to_owned()).or_insert_with(|| value.to_owned());
+    }
 }
 
 /// Whether a worker that offers `properties` can run a build that requires `requirements`.
@@ -69,27 +78,35 @@ pub fn check_requirements(
         return Err(NoWorker::NotTogether { required: shortened(&requirements.to_string()) });
     };
     let offered = offers(name);
+    let hint = hint(name);
     if offered.is_empty() {
         let names: BTreeSet<&str> =
             known.iter().flat_map(|known| known.0.keys()).map(String::as_str).collect();
-        let hint = match name {
-            _ if name == BUILDS_ENVIRONMENTS.0 => " (setting of workers: build_environments)",
-            ENVIRONMENT_PROPERTY => {
-                ", and there is no environment of this name (setting environments, or forebay env list)"
-            }
-            _ => "",
-        };
         return Err(NoWorker::UnknownProperty { name: shortened(name), known: listed(names), hint });
     }
-    let hint = match name {
+    let (name, value, offered) = (shortened(name), shortened(value), listed(offered));
+    Err(NoWorker::UnknownValue { name, value, offered, hint })
+}
+
+/// What a client or an operator can do if no worker offers what a build requires of this property.
+fn hint(name: &str) -> &'static str {
+    match name {
         "sandbox" | "network" => {
             " (settings of workers: build_sandbox, build_network, and build_sandbox_by_request for less isolation)"
         }
         IMAGE_PROPERTY => " (expected docker://HOST/REPOSITORY[:TAG][@sha256:DIGEST])",
+        ENVIRONMENT_PROPERTY => {
+            ", and there is no environment of this name (setting environments, or forebay env list)"
+        }
+        name if name == BUILDS_ENVIRONMENTS.0 => " (setting of workers: build_environments)",
+        name if name == SERVICES_OFFER.0 => {
+            " (workers run builds with services on machines that support the sandbox bubblewrap)"
+        }
+        name if name == IMAGE_OFFER.0 => {
+            " (workers run services in images if they are root, on machines that support sandboxes and overlay mounts)"
+        }
         _ => "",
-    };
-    let (name, value, offered) = (shortened(name), shortened(value), listed(offered));
-    Err(NoWorker::UnknownValue { name, value, offered, hint })
+    }
 }
 
 fn listed(texts: BTreeSet<&str>) -> String {
@@ -139,6 +156,23 @@ mod tests {
             &[("hwgroup", "g1"), ("os", "fedora")],
             "requirements: no worker has offered all of hwgroup = \"g1\", os = \"fedora\"",
         );
+    }
+
+    #[test]
+    fn services_require_a_worker_that_runs_them_and_their_images() {
+        let required = |services: &str| {
+            let services: Vec<ServiceRequest> = serde_json::from_str(services).unwrap();
+            let mut requirements = BuildRequirements([("os".to_owned(), "fedora".to_owned())].into());
+            require_services(&mut requirements, &services);
+            requirements.to_string()
+        };
+        assert_eq!(required("[]"), r#"os = "fedora""#);
+        let plain = r#"[{"name":"db","command":["x"]}]"#;
+        assert_eq!(required(plain), r#"os = "fedora", services = "on""#);
+        let in_image = r#"[{"name":"db","image":"docker://a.b/c"}]"#;
+        assert_eq!(required(in_image), r#"images = "on", os = "fedora", services = "on""#);
+        let refused = check(&[("services", "on")], &[worker(&[])]).unwrap_err();
+        assert!(refused.contains("known properties: none (workers run builds with services"), "{refused}");
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use serde::{Deserialize, de::DeserializeOwned, de::IgnoredAny};
 
 use super::{Job, JobSource};
-use crate::BuildRequest;
+use crate::{BuildRequest, ServiceRequest};
 
 /// A text that is not a job or a request: where the error is, and what it is.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -41,6 +41,13 @@ impl Job {
     /// Reads JSON if the text begins with `{`, else YAML. An error names the field.
     pub fn from_text(text: &str) -> Result<Self, InvalidText> {
         read("job", text)
+    }
+}
+
+impl ServiceRequest {
+    /// Reads a list of services as YAML or JSON.
+    pub fn list_from_text(text: &str) -> Result<Vec<Self>, InvalidText> {
+        read("services", text)
     }
 }
 

@@ -52,7 +52,7 @@ fn command_line(build: &Build) -> Option<String> {
         }
         Context::Git { .. } | Context::Directory { .. } | Context::Tree { .. } => return None,
     }
-    if build.job.is_some() {
+    if build.job.is_some() || !build.services.is_empty() {
         return None;
     }
     let pair = |flag: &str, name: &str, value: &str| format!("{flag} {}", quoted(&format!("{name}={value}")));

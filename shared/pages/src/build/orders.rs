@@ -55,6 +55,7 @@ pub(super) fn request_of(build: &Build) -> BuildRequest {
         workspace: Some(build.workspace),
         executor_types: build.occupancy.iter().map(|(kind, _)| kind.clone()).collect(),
         requirements: build.requirements.clone(),
+        services: build.services.clone(),
         limits: build.limits,
         // An estimate of the farm is made again.
         occupancy: Occupancy::default(),

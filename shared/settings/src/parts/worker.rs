@@ -41,6 +41,8 @@ pub struct WorkerSettings {
     pub sandbox_by_request: bool,
     pub environments: EnvironmentBuilds,
     pub first_uid: Option<u32>,
+    /// The user of services of builds whose workspace has none, if the worker is root.
+    pub service_uid: u32,
     pub sandboxes: SandboxSettings,
     /// `None` if builds get no images.
     pub images: Option<ImageSettings>,
@@ -84,6 +86,7 @@ impl Settings {
                 EnvironmentBuilds::Refused
             },
             first_uid: Some(self.build_uid).filter(|uid| *uid > 0),
+            service_uid: self.action_uid,
             sandboxes: self.sandboxes(),
             images: self.images.then(|| self.image_settings()),
             contexts: self.contexts(),

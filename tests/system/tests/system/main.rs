@@ -77,6 +77,7 @@ mod scenario;
 mod schemas;
 mod servers_die;
 mod services;
+mod services_of_builds;
 mod sharing;
 mod stale_leases;
 mod stalled_clients;
