@@ -10,7 +10,7 @@ use reapi::execution::{
     Action, Command, ExecuteOperationMetadata, Platform, command::EnvironmentVariable, execution_stage,
     platform::Property,
 };
-use remote::{Executed, Meter, Remote, action_of};
+use remote::{Executed, Meter, Remote, action_of, image_fetch};
 use settings::Settings;
 
 use crate::{
@@ -186,7 +186,11 @@ async fn execute(
         if phase != now
             && let Some(line) = &now
         {
-            shown.phase(line.clone());
+            if image_fetch(metadata).is_some() {
+                shown.count(line.clone());
+            } else {
+                shown.phase(line.clone());
+            }
         }
         phase = now;
     };
@@ -228,6 +232,12 @@ impl Finish<'_> {
             let _ = std::io::Write::write_all(&mut std::io::stderr(), &err);
         }
         let status = response.status.unwrap_or_default();
+        let has_failed = status.code != 0 || result.exit_code != 0;
+        if has_failed && !globals.json {
+            for line in exec_outputs::service_logs(remote, &response.server_logs) {
+                say(&line);
+            }
+        }
         if status.code != 0 {
             let hint = shell_hint(&args.command).map(|hint| format!("; {hint}")).unwrap_or_default();
             return Err(Failure::plain(FAILED, format!("{}{hint}", status.message)));

@@ -5,10 +5,13 @@ use std::{collections::HashMap, path::Path};
 use globset::{Glob, GlobSet, GlobSetBuilder};
 use model::BlobDigest;
 use prost::Message as _;
-use reapi::execution::{ActionResult, Directory, ExecuteOperationMetadata, Tree, execution_stage};
-use remote::{Meter, Placed, Remote};
+use reapi::execution::{ActionResult, Directory, ExecuteOperationMetadata, LogFile, Tree, execution_stage};
+use remote::{Meter, Placed, Remote, image_fetch};
 
-use crate::failure::{FAILED, Failure};
+use crate::{
+    failure::{FAILED, Failure},
+    job_text::image_text,
+};
 
 /// The requested outputs. The protocol has paths only, so a glob is requested as the folder that contains its matches.
 pub(crate) struct RequestedOutputs {
@@ -89,9 +92,24 @@ pub(crate) fn phase(metadata: &ExecuteOperationMetadata) -> Option<String> {
     match execution_stage::Value::try_from(metadata.stage).ok()? {
         execution_stage::Value::CacheCheck => Some("checking the cache".to_owned()),
         execution_stage::Value::Queued => Some("waiting for an executor".to_owned()),
-        execution_stage::Value::Executing => Some(format!("running{on}")),
+        execution_stage::Value::Executing => Some(match image_fetch(metadata) {
+            Some(fetch) => format!("{}{on}", image_text(fetch)),
+            None => format!("running{on}"),
+        }),
         execution_stage::Value::Unknown | execution_stage::Value::Completed => None,
     }
+}
+
+/// The logs of services of an action that did not succeed: where each of them is.
+pub(crate) fn service_logs(remote: &Remote, logs: &HashMap<String, LogFile>) -> Vec<String> {
+    // The output of the command itself has a name without a dot.
+    let mut named: Vec<_> = logs.iter().filter(|(name, _)| name.contains('.')).collect();
+    named.sort_by_key(|(name, _)| name.as_str());
+    let line = |(name, log): (&String, &LogFile)| {
+        let digest = reapi::digest::from_proto(log.digest.as_ref()?, remote.function()).ok()?;
+        Some(format!("log of a service, {name}: forebay cas get {digest}"))
+    };
+    named.into_iter().filter_map(line).collect()
 }
 
 /// Downloads standard output and standard error.

@@ -1,14 +1,22 @@
 //! Results and progress of a job's tasks as text.
 
-use std::{collections::BTreeMap, fmt::Write as _, time::Duration};
+use std::{
+    collections::BTreeMap,
+    fmt::Write as _,
+    time::{Duration, Instant},
+};
 
-use model::{Attempt, JobResult, Millis, RunningTasks, TaskReport, TaskStatus, TimeSummary};
+use model::{
+    Attempt, ImageFetch, JobResult, Millis, RunningTask, RunningTasks, TaskReport, TaskStatus, TimeSummary,
+};
 use telemetry::escaped;
 
-use crate::bytes_text::{about, age, seconds};
+use crate::bytes_text::{about, age, seconds, size};
 
 /// Maximum number of progress lines per job if stderr is not a terminal.
 const STEPS: u64 = 10;
+/// Time between two lines about the fetch of images if stderr is not a terminal.
+const IMAGE_EVERY: Duration = Duration::from_secs(5);
 /// Maximum number of running tasks that are shown.
 const RUNNING_MAX: usize = 6;
 
@@ -36,7 +44,21 @@ pub(crate) fn report_line(report: &TaskReport) -> String {
         (None, _, Some(task)) => format!(": task {task} failed"),
         (None, _, None) => String::new(),
     };
-    line + &cause
+    line + &cause + &service_logs(report)
+}
+
+/// Where the logs of the services of a task are that did not succeed.
+fn service_logs(report: &TaskReport) -> String {
+    if report.status == TaskStatus::Succeeded || report.service_logs.is_empty() {
+        return String::new();
+    }
+    let named = report.service_logs.iter().map(|(name, digest)| format!("{name} (forebay cas get {digest})"));
+    format!("; logs of its services: {}", named.collect::<Vec<_>>().join(", "))
+}
+
+/// Formats how much of an image was fetched.
+pub(crate) fn image_text(fetch: ImageFetch) -> String {
+    format!("fetching the image, {} of {}", size(fetch.fetched_bytes), size(fetch.bytes))
 }
 
 /// Formats the report of a measured task after its first run, e.g. `task test succeeded with score 1 in 1 run, 12.034 ms of
@@ -97,6 +119,8 @@ pub(crate) struct TaskProgress {
     running: Option<RunningTasks>,
     /// Number of progress steps reported so far, at most [`STEPS`].
     told: u64,
+    /// When a line about the fetch of images was shown last.
+    image_shown_at: Option<Instant>,
 }
 
 impl TaskProgress {
@@ -165,6 +189,17 @@ impl TaskProgress {
         }
     }
 
+    /// The task whose image is being fetched, and how much of it was, if it is time for another line about that.
+    pub(crate) fn image_line(&mut self) -> Option<String> {
+        let longest = &self.running.as_ref()?.longest;
+        let (task, fetch) = longest.iter().find_map(|task| Some((task, task.image?)))?;
+        if self.image_shown_at.is_some_and(|at| at.elapsed() < IMAGE_EVERY) {
+            return None;
+        }
+        self.image_shown_at = Some(Instant::now());
+        Some(format!("task {}: {}", task.id, image_text(fetch)))
+    }
+
     /// Formats the counts and the tasks that run at `now`, for a job whose tasks run since `since`.
     pub(crate) fn live_lines(&self, now: Millis, since: Millis) -> Vec<String> {
         if self.tasks == 0 {
@@ -182,8 +217,11 @@ impl TaskProgress {
             let _ = write!(counts, ", about {} left", about(left));
         }
         let longest = self.running.iter().flat_map(|running| &running.longest).take(RUNNING_MAX);
-        let tasks =
-            longest.map(|task| format!("    {} {}", escaped(task.id.as_str()), age(task.since_ms, now)));
+        let line = |task: &RunningTask| {
+            let image = task.image.map(|fetch| format!(", {}", image_text(fetch))).unwrap_or_default();
+            format!("    {} {}{image}", escaped(task.id.as_str()), age(task.since_ms, now))
+        };
+        let tasks = longest.map(line);
         std::iter::once(counts).chain(tasks).collect()
     }
 
@@ -210,7 +248,7 @@ impl TaskProgress {
 
 #[cfg(test)]
 mod tests {
-    use model::{Measurement, MeasurementState, RunningTask};
+    use model::{Measurement, MeasurementState};
 
     use super::*;
 
@@ -228,6 +266,13 @@ mod tests {
         let mut link = report("link", TaskStatus::Failed);
         link.exit_code = Some(2);
         assert_eq!(report_line(&link), "task link failed: exit code 2");
+        let digest: model::BlobDigest = format!("{}/3", "0".repeat(64)).parse().unwrap();
+        link.service_logs.insert("db.stderr".into(), digest);
+        let wanted = format!(
+            "task link failed: exit code 2; logs of its services: db.stderr (forebay cas get {digest})"
+        );
+        assert_eq!(report_line(&link), wanted);
+        link.service_logs.clear();
         link.reason = Some("output a.out is missing".into());
         assert_eq!(report_line(&link), "task link failed: output a.out is missing");
         let mut test = report("test", TaskStatus::Skipped);
@@ -295,8 +340,11 @@ mod tests {
         assert!(progress.live_lines(Millis(0), Millis(0)).is_empty(), "nothing is known of a job");
         progress.note(Attempt::FIRST, (10, 40), &[report("a", TaskStatus::Failed)]);
         assert_eq!(progress.live_lines(Millis(0), Millis(0)), ["  10/40 tasks, 1 failed"]);
-        let task =
-            |at: u64| RunningTask { id: format!("t{at}").parse().unwrap(), since_ms: Millis(1000 * at) };
+        let task = |at: u64| RunningTask {
+            id: format!("t{at}").parse().unwrap(),
+            since_ms: Millis(1000 * at),
+            image: None,
+        };
         let running = |critical_path_ms| RunningTasks {
             at_ms: Millis(10_000),
             count: 9,

@@ -257,6 +257,9 @@ impl Presenter {
         if progress.is_due() && !self.live.is_on() {
             lines.push(progress.counts());
         }
+        if !self.live.is_on() {
+            lines.extend(progress.image_line());
+        }
         if let Some(status) = &mut self.status {
             status.runs();
         }

@@ -8,6 +8,7 @@ use std::{
 use clap::ValueEnum;
 use indicatif::{ProgressBar, ProgressStyle};
 use invariant::impossible;
+use parking_lot::Mutex;
 use remote::{Meter, Reading};
 
 use crate::{bytes_text::size, failure::say};
@@ -17,6 +18,8 @@ const FIRST: Duration = Duration::from_millis(400);
 const TICK: Duration = Duration::from_millis(120);
 /// Time between progress lines if stderr is not a terminal.
 const LINE_EVERY: Duration = Duration::from_secs(2);
+/// The same for counts of a server, which change often.
+const COUNT_EVERY: Duration = Duration::from_secs(5);
 
 /// When progress is shown: the option `--progress`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
@@ -33,6 +36,8 @@ pub(crate) enum When {
 /// Shows phases and transfer counts on stderr.
 pub(crate) struct Progress {
     mode: ProgressMode,
+    /// When a count was last printed as a line.
+    counted_at: Mutex<Option<Instant>>,
 }
 
 enum ProgressMode {
@@ -51,7 +56,7 @@ impl Progress {
             When::Always if !terminal => ProgressMode::Lines,
             When::Auto | When::Always => ProgressMode::Spinner(spinner()),
         };
-        Self { mode }
+        Self { mode, counted_at: Mutex::default() }
     }
 
     /// Runs `work`, which updates `meter`, and shows its progress.
@@ -85,6 +90,21 @@ impl Progress {
             ProgressMode::Nothing => {}
             ProgressMode::Lines => say(&line),
             ProgressMode::Spinner(spinner) => show(spinner, line),
+        }
+    }
+
+    /// Shows a count that changes often; as lines, at most one in some seconds.
+    pub(crate) fn count(&self, line: String) {
+        match &self.mode {
+            ProgressMode::Nothing => {}
+            ProgressMode::Spinner(spinner) => show(spinner, line),
+            ProgressMode::Lines => {
+                let mut counted_at = self.counted_at.lock();
+                if counted_at.is_none_or(|at| at.elapsed() >= COUNT_EVERY) {
+                    *counted_at = Some(Instant::now());
+                    say(&line);
+                }
+            }
         }
     }
 

@@ -13,7 +13,7 @@ use reapi::{
     metadata::REQUEST_METADATA,
     status::missing_blobs,
 };
-use remote::{Remote, RemoteError};
+use remote::{Remote, RemoteError, image_fetch};
 use tonic::{
     Code,
     metadata::{MetadataMap, MetadataValue},
@@ -212,7 +212,7 @@ impl Runner {
         let remote = self.remote.with_headers(self.headers_of(task));
         let note = |name: &str, metadata: &ExecuteOperationMetadata| {
             let executes = metadata.stage == i32::from(execution_stage::Value::Executing);
-            self.running.learn_operation(index, name, executes);
+            self.running.learn_operation(index, name, (executes, image_fetch(metadata)));
         };
         let remote = &remote;
         self.running.start(index, Some(action.digest));

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use bus::FarmClock;
-use model::{BlobDigest, Millis, RunningTask, RunningTasks, TaskIndex, TaskReport};
+use model::{BlobDigest, ImageFetch, Millis, RunningTask, RunningTasks, TaskIndex, TaskReport};
 use parking_lot::Mutex;
 use policy::graph::{GraphRun, RunTimes};
 
@@ -19,7 +19,7 @@ pub(crate) struct RunningTries {
 #[derive(Debug, Default)]
 struct Tries {
     of: HashMap<TaskIndex, Try>,
-    /// Number of times that an action or step began or ended to execute.
+    /// Number of times that an action or step began or ended to execute, or that more of its image was fetched.
     changes: u64,
 }
 
@@ -32,6 +32,8 @@ struct Try {
     operation: Option<String>,
     /// Since when an executor, or for an internal step the worker, executes it; `None` while it waits for an executor.
     executing_since: Option<Millis>,
+    /// How much of its image was fetched, while that goes on.
+    image: Option<ImageFetch>,
 }
 
 /// What a report says about the last try of its task.
@@ -52,13 +54,20 @@ impl RunningTries {
         let started_at = self.clock.now();
         let executing_since = action.is_none().then_some(started_at);
         let mut tries = self.tries.lock();
-        let before = tries.of.insert(task, Try { started_at, action, operation: None, executing_since });
+        let before =
+            tries.of.insert(task, Try { started_at, action, operation: None, executing_since, image: None });
         let was_executing = before.is_some_and(|before| before.executing_since.is_some());
         tries.changes += u64::from(was_executing != executing_since.is_some());
     }
 
-    /// Records the operation that executes the action of a task, and whether an executor does so now.
-    pub(crate) fn learn_operation(&self, task: TaskIndex, name: &str, executes: bool) {
+    /// Records the operation that executes the action of a task, whether an executor does so now, and how much of its image
+    /// was fetched.
+    pub(crate) fn learn_operation(
+        &self,
+        task: TaskIndex,
+        name: &str,
+        (executes, image): (bool, Option<ImageFetch>),
+    ) {
         let now = self.clock.now();
         let mut tries = self.tries.lock();
         let Some(known) = tries.of.get_mut(&task) else { return };
@@ -67,6 +76,11 @@ impl RunningTries {
         }
         if known.executing_since.is_some() != executes {
             known.executing_since = executes.then_some(now);
+            tries.changes += 1;
+        }
+        let Some(known) = tries.of.get_mut(&task) else { return };
+        if known.image != image {
+            known.image = image;
             tries.changes += 1;
         }
     }
@@ -83,13 +97,13 @@ impl RunningTries {
     /// Ends the try of a task; `None` if it had not started.
     pub(crate) fn end(&self, task: TaskIndex) -> Option<TryFacts> {
         let mut tries = self.tries.lock();
-        let Try { started_at, action, operation: _, executing_since } = tries.of.remove(&task)?;
+        let Try { started_at, action, operation: _, executing_since, image: _ } = tries.of.remove(&task)?;
         tries.changes += u64::from(executing_since.is_some());
         // The clock may be corrected backwards during the try.
         Some(TryFacts { started_at, ended_at: self.clock.now().max(started_at), action })
     }
 
-    /// Increases when other tasks execute than before.
+    /// Increases when other tasks execute than before, or when more of an image was fetched.
     pub(crate) fn changes(&self) -> u64 {
         self.tries.lock().changes
     }
@@ -97,11 +111,14 @@ impl RunningTries {
     /// The tasks of `run` that execute now; `times` are the run times of those that have ended.
     pub(crate) fn executing(&self, run: &GraphRun, times: RunTimes) -> RunningTasks {
         let now = self.clock.now();
-        let since: HashMap<TaskIndex, Millis> = {
+        let (since, images): (HashMap<TaskIndex, Millis>, HashMap<TaskIndex, ImageFetch>) = {
             let tries = self.tries.lock();
             // A task may run again for its lost outputs after it has ended.
-            let executing = tries.of.iter().filter(|(task, _)| run.report(**task).is_none());
-            executing.filter_map(|(task, one)| Some((*task, one.executing_since?))).collect()
+            let executing = || tries.of.iter().filter(|(task, _)| run.report(**task).is_none());
+            (
+                executing().filter_map(|(task, one)| Some((*task, one.executing_since?))).collect(),
+                executing().filter_map(|(task, one)| Some((*task, one.image?))).collect(),
+            )
         };
         let ran = |task: TaskIndex| since.get(&task).map_or(0, |since| bus::millis(now.since(*since)));
         let critical_path_ms = run.critical_path_ms(times, ran);
@@ -109,7 +126,8 @@ impl RunningTries {
             since.iter().map(|(task, since)| (*since, *task)).collect();
         longest.sort_unstable();
         let named = longest.into_iter().take(NAMED_MAX).filter_map(|(since_ms, task)| {
-            Some(RunningTask { id: run.graph().task(task)?.id.clone(), since_ms })
+            let image = images.get(&task).copied();
+            Some(RunningTask { id: run.graph().task(task)?.id.clone(), since_ms, image })
         });
         RunningTasks { at_ms: now, count: since.len() as u64, longest: named.collect(), critical_path_ms }
     }

@@ -23,8 +23,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    BlobDigest, Digest, InteractorReport, InteractorRequest, Millis, OutputFile, ServiceRequest, TaskId,
-    TaskLimits,
+    BlobDigest, Digest, ImageFetch, InteractorReport, InteractorRequest, Millis, OutputFile, ServiceRequest,
+    TaskId, TaskLimits,
 };
 
 pub use compare::{Compare, CompareBy, CompareRequest, CompareRule};
@@ -436,6 +436,9 @@ pub struct RunningTask {
     pub id: TaskId,
     /// Time since which it runs, in milliseconds since 1970.
     pub since_ms: Millis,
+    /// How much of its image its executor has fetched; absent if that is not going on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub image: Option<ImageFetch>,
 }
 
 /// Result of a job.

@@ -4,11 +4,12 @@ pub(crate) mod registry;
 
 use std::{fs, time::Duration};
 
-use farm::{Builder, Farm, SOON};
-use model::BlobDigest;
+use farm::{Builder, Farm, Process, SOON};
+use model::{BlobDigest, Digest};
 use reapi::execution::{Action, ExecuteResponse, Platform, platform::Property};
 use registry::{Fault, Registry, files, programs};
 use remote::{Remote, RemoteError};
+use tokio::sync::watch;
 use tonic::Code;
 
 use crate::{
@@ -315,6 +316,39 @@ async fn chaos_a_killed_executor_leaves_no_process_and_no_mount() {
         farm.keep(farm.spawn("executor").await);
     }
     assert_eq!(said(&remote, &registry.image("tools:1"), "cat /a").await, "b");
+}
+
+#[tokio::test]
+async fn those_who_wait_see_how_much_of_an_image_was_fetched() {
+    let registry = Registry::start().await;
+    let own_layer = |name: &str| files(&[("name", name)]);
+    for name in ["one:1", "two:1"] {
+        registry.push(name, &[programs(&PROGRAMS), own_layer(name)], &config());
+    }
+    let farm = Farm::builder().with_actions().workspaces(1).env("FOREBAY_REGISTRIES", registry.setting());
+    let farm = farm.start().await;
+    let image = |name: &str| registry.image(name);
+    let job = jobs::job(&serde_json::json!([
+        {"id": "a", "command": ["cat", "/name"], "platform": {"container-image": image("two:1")}},
+    ]));
+    let file = farm.folder().join("job.json");
+    fs::write(&file, serde_json::to_string(&job).unwrap()).unwrap();
+    let (url, platform) = (farm.grpc_url(), format!("container-image={}", image("one:1")));
+    let exec =
+        ["exec", "--grpc", &url, "--progress", "always", "--platform", &platform, "--", "cat", "/name"];
+    let submit = ["submit", "--follow", "--job", file.to_str().unwrap()];
+    for (call, name, line) in
+        [(&exec[..], "one:1", "fetching the image, "), (&submit[..], "two:1", "task a: fetching the image, ")]
+    {
+        let (release, held) = watch::channel(false);
+        registry.fail(&Digest::of(&own_layer(name)).to_string(), Fault::Held(held));
+        let log = farm.folder().join(format!("logs/{}.log", call[0]));
+        let mut process = Process::start(call[0], farm.command(call), &log, farm.servers.guard());
+        until(line, SOON, || process.log_text().contains(line)).await;
+        release.send_replace(true);
+        let status = process.wait_exit(SOON).await;
+        assert_eq!(status.code(), Some(0), "{status}: {}", process.log_tail());
+    }
 }
 
 #[tokio::test]

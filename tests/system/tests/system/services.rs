@@ -163,6 +163,23 @@ exec({CLIENT:?})"
 }
 
 #[tokio::test]
+async fn exec_says_where_the_logs_of_services_are() {
+    let farm = builder().start().await;
+    let services =
+        json!([{"name": "db", "command": ["/bin/sh", "-c", "echo no room >&2; exit 7"]}]).to_string();
+    let platform = format!("forebay-services={services}");
+    let failed = farm
+        .cli(&["exec", "--grpc", &farm.grpc_url(), "--platform", &platform, "--", "/bin/sleep", "100"])
+        .await;
+    assert_eq!(failed.code, 1, "{failed:?}");
+    assert!(failed.stderr.contains("the service db ended with exit code 7"), "{failed:?}");
+    let line = failed.stderr.lines().find(|line| line.contains("log of a service, db.stderr: ")).unwrap();
+    let digest = line.rsplit(' ').next().unwrap();
+    let log = farm.cli(&["cas", "--grpc", &farm.grpc_url(), "get", digest]).await;
+    assert_eq!(log.stdout, "no room\n", "{log:?}");
+}
+
+#[tokio::test]
 async fn what_is_wrong_with_a_service_is_said_with_what_it_wrote() {
     let farm = builder().start().await;
     let remote = acting::remote(&farm).await;
@@ -322,4 +339,7 @@ async fn a_task_of_a_job_has_services_with_its_own_files() {
     let reason = broken.reason.as_deref().unwrap();
     assert!(reason.contains("the service app ended with exit code 1; it wrote: cannot bind"), "{reason}");
     assert!(broken.service_logs.contains_key("app.stderr"), "{broken:#?}");
+    let shown = farm.cli(&["get", &ended.record.build.key().to_string()]).await.stdout;
+    let place = format!("app.stderr (forebay cas get {})", broken.service_logs["app.stderr"]);
+    assert!(shown.contains(&place), "{shown}");
 }

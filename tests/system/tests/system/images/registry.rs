@@ -10,8 +10,10 @@ use axum::{
     response::{IntoResponse as _, Response},
 };
 use bytes::Bytes;
+use futures::StreamExt as _;
 use model::Digest;
 use parking_lot::Mutex;
+use tokio::sync::watch;
 
 const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
 const TOKEN: &str = "a-token";
@@ -25,6 +27,8 @@ pub(crate) enum Fault {
     /// The first half of the content.
     Truncated,
     Redirect(String),
+    /// The first half of the content, and the rest when this is true.
+    Held(watch::Receiver<bool>),
 }
 
 #[derive(Default)]
@@ -212,6 +216,16 @@ impl Registry {
                     Ok(half),
                     Err(std::io::Error::other("the connection breaks")),
                 ]));
+                ([(header::CONTENT_LENGTH, found.len().to_string())], body).into_response()
+            }
+            Some(Fault::Held(mut release)) => {
+                let (half, rest) = (found.slice(..found.len() / 2), found.slice(found.len() / 2..));
+                let rest = futures::stream::once(async move {
+                    // Without a sender it is released, too.
+                    let _ = release.wait_for(|released| *released).await;
+                    std::io::Result::Ok(rest)
+                });
+                let body = Body::from_stream(futures::stream::iter([Ok(half)]).chain(rest));
                 ([(header::CONTENT_LENGTH, found.len().to_string())], body).into_response()
             }
             Some(Fault::Redirect(to)) => {
