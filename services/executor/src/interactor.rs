@@ -4,7 +4,7 @@ use std::{fs, io, path::PathBuf, pin::pin, sync::Arc, time::Duration};
 
 use ::images::Image;
 use bus::millis;
-use command_services::{PATH, PATIENCE, end_of, remove_folder};
+use command_services::{PATH, PATIENCE, end_of, remove_folder, sandbox_limits};
 use input_root::{InputRoot, OutputSpec};
 use model::{BlobDigest, DigestFunction, Interactor, TaskLimits};
 use policy::actions::interactor_time;
@@ -13,7 +13,6 @@ use tokio::time::timeout;
 use tracing::warn;
 
 use crate::{
-    image,
     limits::{self, ExceededLimit},
     outcome::Fault,
     shared::Shared,
@@ -81,7 +80,7 @@ impl ActionInteractor {
         };
         let mut env: Vec<(String, String)> = asked.env.clone().into_iter().collect();
         if let Some(image) = image {
-            env = image::environment(env, image);
+            env = image.complete(env);
         }
         if !env.iter().any(|(name, _)| name == "PATH") {
             env.push(("PATH".to_owned(), PATH.to_owned()));
@@ -103,7 +102,7 @@ impl ActionInteractor {
             stderr: stderr.clone(),
             output_bytes_max: limits.output_bytes.unwrap_or(shared.settings.action_output_bytes_max),
             memory_bytes_max: limits.memory_bytes.or(memory_bytes),
-            limits: limits::in_sandbox(&limits),
+            limits: sandbox_limits(&limits),
         };
         let [of_command, of_interactor] = pair;
         let interactor = sandbox::Interactor::new(config, run, of_interactor);

@@ -13,6 +13,7 @@ use reapi::{
     execution::ExecutedActionMetadata,
     protobuf::{Any, Duration},
 };
+use sandbox::Ended;
 
 /// Times of the steps of an action, by the clock of the farm.
 #[derive(Debug, Clone, Copy)]

@@ -34,7 +34,7 @@ Examples:
           debian: bookworm
           packages: [gcc-11, libc6-dev]
           run: [\"ln -s gcc-11 /usr/bin/gcc\"]
-  forebay env approve gcc-11 --wait
+  forebay env approve gcc-11 --follow
       approves it; a worker with build_environments = true makes the image
   forebay exec --platform env=gcc-11 -- gcc --version
       runs an action in the newest version; env=gcc-11@1 means version 1 for ever
@@ -72,7 +72,7 @@ enum EnvCommand {
         by: Option<String>,
         /// Wait until the version is ready or has failed
         #[arg(long)]
-        wait: bool,
+        follow: bool,
     },
     /// Remove a version, or all; its number is not used again
     Rm {
@@ -102,7 +102,7 @@ struct AddArgs {
     approve: bool,
     /// Wait until the version is ready or has failed
     #[arg(long, requires = "approve")]
-    wait: bool,
+    follow: bool,
     #[command(flatten)]
     remote: RemoteArgs,
 }
@@ -133,9 +133,9 @@ pub(crate) async fn run(args: EnvArgs, globals: &Globals, settings: &Settings) -
         EnvCommand::List { name } => {
             list(name.as_ref(), &Farm::connect(globals, settings).await?, globals).await
         }
-        EnvCommand::Approve { version: VersionArgs { of: (name, number) }, by, wait } => {
+        EnvCommand::Approve { version: VersionArgs { of: (name, number) }, by, follow } => {
             let farm = Farm::connect(globals, settings).await?;
-            approve(&name, (number, by), wait, &farm, globals).await
+            approve(&name, (number, by), follow, &farm, globals).await
         }
         EnvCommand::Rm { version: VersionArgs { of: (name, number) } } => {
             let farm = Farm::connect(globals, settings).await?;
@@ -175,7 +175,7 @@ async fn add(args: AddArgs, globals: &Globals, settings: &Settings) -> Result<Ex
     };
     let (environment, number) = farm.call(proposing).await?;
     if args.approve {
-        return approve(&name, (Some(number), by), args.wait, &farm, globals).await;
+        return approve(&name, (Some(number), by), args.follow, &farm, globals).await;
     }
     if globals.json {
         stdout::json(&environment)?;
@@ -203,7 +203,7 @@ fn read(file: &Path) -> Result<EnvironmentDefinition, Failure> {
 async fn approve(
     name: &EnvironmentName,
     (number, by): (Option<u32>, Option<String>),
-    wait: bool,
+    follow: bool,
     farm: &Farm,
     globals: &Globals,
 ) -> Result<ExitCode, Failure> {
@@ -215,7 +215,7 @@ async fn approve(
         let making = build.map(|build| format!(": its build is {}", name.build_key(build)));
         say(&format!("version {number} of the environment {name} is approved{}", making.unwrap_or_default()));
     }
-    let environment = if wait { finished(name, number, farm).await? } else { environment };
+    let environment = if follow { finished(name, number, farm).await? } else { environment };
     if globals.json {
         stdout::json(&environment)?;
     }
@@ -301,7 +301,7 @@ fn table(environments: &[Environment], now: Millis, all: bool) -> Table {
 
 fn change(change: Option<&EnvironmentChange>, now: Millis) -> String {
     let Some(EnvironmentChange { at_ms, by }) = change else { return "-".to_owned() };
-    let by = by.as_ref().map(|by| format!(" by {}", by));
+    let by = by.as_ref().map(|by| format!(" by {by}"));
     format!("{}{}", age(*at_ms, now), by.unwrap_or_default())
 }
 

@@ -38,8 +38,8 @@ pub(crate) async fn serve(shared: Arc<Shared>) -> Result<(), ServiceError> {
     }
 }
 
-/// Bytes of all files and folders of a workspace, each of which also counts for its inode, without those of services: their
-/// sandboxes limit them.
+/// Bytes of all files and folders of a workspace, each of which also counts for its inode. Those of services are left out:
+/// their own sandboxes limit them.
 pub(crate) async fn measure(folder: PathBuf) -> u64 {
     let all = move || {
         let used = Used::of_all_but(&folder, Some(&folder.join(SERVICES)));

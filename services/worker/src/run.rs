@@ -258,8 +258,8 @@ impl Run<'_> {
         Ending::Failed(limits::too_much_disk(used, allowed), Some(ended.clone()))
     }
 
-    /// What is to be kept of a run: the outputs of its command or job, and what its services wrote, also if they are why it
-    /// failed.
+    /// What is to be kept of a run: the outputs of its command or job, and what its services wrote, also if
+    /// they are why it failed.
     fn output_sources(&self, ending: &Ending) -> Vec<OutputSource> {
         let folder = &self.workspace.folder;
         let of_command = match ending {

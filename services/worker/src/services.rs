@@ -9,7 +9,7 @@ use disk::Reserve;
 use images::Image;
 use model::{BuildLimits, Reason, ReasonCode, ServiceRequest, TaskLimits};
 use nix::unistd::geteuid;
-use sandbox::{Sandbox, SandboxError, SlotConfig, StopMode};
+use sandbox::{Cores, Sandbox, SandboxError, SlotConfig, StopMode};
 use shim::User;
 use tracing::warn;
 
@@ -91,7 +91,7 @@ impl Run<'_> {
             user,
             processes_max: None,
             cgroups: self.shared.cgroups.clone(),
-            cores: Vec::new(),
+            cores: Cores::default(),
             network: None,
             lease: Some(self.workspace.lease.deadline.clone()),
         };
@@ -167,8 +167,8 @@ impl Run<'_> {
     /// The user that services run as: that of the build, and never root.
     fn user_of_services(&self) -> Option<User> {
         let settings = &self.shared.settings;
-        let nobody = User { uid: settings.service_uid, gid: settings.service_uid };
-        owner::of_workspace(settings, self.workspace.number).or_else(|| geteuid().is_root().then_some(nobody))
+        let other = User { uid: settings.service_uid, gid: settings.service_uid };
+        owner::of_workspace(settings, self.workspace.number).or_else(|| geteuid().is_root().then_some(other))
     }
 
     /// Copies the files of the workspace to the folder of a service, which `user` gets.

@@ -10,4 +10,6 @@ mod services;
 
 pub use limits::sandbox_limits;
 pub use logs::end_of;
-pub use services::{CommandServices, Failure, NoCommand, PATH, Parts, PATIENCE, Stopped, Used, remove_folder};
+pub use services::{
+    CommandServices, Failure, NoCommand, PATH, PATIENCE, Parts, Stopped, Used, remove_folder,
+};

@@ -113,8 +113,13 @@ fn platform(step: &CommandStep, limits: &CommandLimits, run: ActionRun) -> Optio
         (INTERACTOR_PROPERTY.to_owned(), interactor_value(&interactor))
     });
     let property = |(name, value)| Property { name, value };
-    let properties: Vec<Property> =
-        asked.chain(services).chain(interactor).chain(run.property()).chain(properties(limits)).map(property).collect();
+    let properties: Vec<Property> = asked
+        .chain(services)
+        .chain(interactor)
+        .chain(run.property())
+        .chain(properties(limits))
+        .map(property)
+        .collect();
     if properties.is_empty() {
         return None;
     }

@@ -8,7 +8,7 @@ use std::{
 
 use bus::millis;
 use model::{
-    BlobDigest, CommandStep, Interference, InteractorReport, RunFigures, Step, Task, TaskReport, TaskStatus,
+    BlobDigest, CommandStep, InteractorReport, Interference, RunFigures, Step, Task, TaskReport, TaskStatus,
 };
 use policy::{
     actions::{joint_failure, limits::Limit},

@@ -104,9 +104,9 @@ pub use job::{
     DEFAULT_PRIORITY, DEFAULT_RETRIES, DEFAULT_WEIGHT, Dependency, DependencyRole, Disturbance, ExistsStep,
     FetchSource, FetchStep, Fraction, FromTo, Graph, Input, InteractorStep, Interference, InvalidJob,
     InvalidText, Job, JobFault, JobGlob, JobLimits, JobPath, JobResult, JobSource, MeasurePlan,
-    MeasureRequest, MeasuredRun, Measurement, MeasurementState, PathKind, RESERVED_FOLDER, RenameStep, RunFigures,
-    RunningTask, RunningTasks, Step, StoredJob, Task, TaskDefaults, TaskIndex, TaskReport, TaskRequest,
-    TaskStatus, TimeSummary, TruncateStep,
+    MeasureRequest, MeasuredRun, Measurement, MeasurementState, PathKind, RESERVED_FOLDER, RenameStep,
+    RunFigures, RunningTask, RunningTasks, Step, StoredJob, Task, TaskDefaults, TaskIndex, TaskReport,
+    TaskRequest, TaskStatus, TimeSummary, TruncateStep,
 };
 pub use needs::{ActionKey, ActionKeys, Demand, Measured, Needs, TestSize};
 pub use open_schema::allow_more;

@@ -3,7 +3,10 @@
 use axum::{extract::State as FromState, response::Redirect};
 use http_api::{Failure, PathParameters};
 use maud::{Markup, html};
-use model::{Environment, EnvironmentChange, EnvironmentName, EnvironmentState, EnvironmentVersion, Millis};
+use model::{
+    Environment, EnvironmentChange, EnvironmentName, EnvironmentState, EnvironmentVersion, Millis,
+    ParseIdError,
+};
 use telemetry::escaped;
 
 use crate::{
@@ -83,13 +86,10 @@ pub(crate) async fn approve_one(
     FromState(site): FromState<Site>,
     names: PathParameters,
 ) -> Result<Redirect, ErrorPage> {
-    let name: EnvironmentName = names.text("name").parse().map_err(invalid)?;
+    let name: EnvironmentName =
+        names.text("name").parse().map_err(|error: ParseIdError| Failure::invalid(error.to_string()))?;
     let number =
         names.text("version").parse().map_err(|_| Failure::invalid("invalid version: expected a number"))?;
     site.client().approve_environment(&name, Some(number), None).await.map_err(Failure::from)?;
     Ok(Redirect::to("/farm"))
-}
-
-fn invalid(error: model::ParseIdError) -> Failure {
-    Failure::invalid(error.to_string())
 }

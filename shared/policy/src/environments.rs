@@ -335,7 +335,8 @@ mod tests {
                 }
                 let newest = environment.versions.iter().rev().find(|it| it.state.as_str() == "ready");
                 let found = image(&environment, &asked("gcc")).ok();
-                prop_assert_eq!(found, newest.map(|version| image_of(version.number)).as_ref());
+                let wanted = newest.map(|version| image_of(version.number));
+                prop_assert_eq!(found, wanted.as_ref());
             }
         }
     }

@@ -100,7 +100,7 @@ fn place(name: &Path) -> Option<PathBuf> {
     let name = name.strip_prefix("./").unwrap_or(name);
     let blob = name.strip_prefix(BLOBS).ok().and_then(Path::to_str);
     let is_blob = |name: &&str| name.len() == 64 && name.bytes().all(|byte| byte.is_ascii_hexdigit());
-    if name == Path::new(INDEX) || blob.filter(is_blob).is_some() { Some(name.to_owned()) } else { None }
+    if name == Path::new(INDEX) || blob.as_ref().is_some_and(is_blob) { Some(name.to_owned()) } else { None }
 }
 
 impl Layout {

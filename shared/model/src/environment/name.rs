@@ -145,7 +145,7 @@ mod tests {
             let asked = AskedEnvironment::parse(&text).unwrap();
             prop_assert_eq!((asked.name, asked.version), (name.as_str(), Some(version)));
             prop_assert_eq!(AskedEnvironment::parse(&name).unwrap().version, None);
-            let words = format!("{}@x", name);
+            let words = format!("{name}@x");
             prop_assert!(AskedEnvironment::parse(&words).is_none());
         }
     }

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use nix::unistd::geteuid;
 use sandbox::{
-    Bubblewrap, Cgroups, Cores, Ended, Limits, Network, Outcome, OwnParts, Run, Sandbox, Slot, SlotConfig, User,
-    WorkspaceSandbox,
+    Bubblewrap, Cgroups, Cores, Ended, Limits, Network, Outcome, OwnParts, Run, Sandbox, Slot, SlotConfig,
+    User, WorkspaceSandbox,
 };
 use shim::{Command, Event, Shim};
 use tempfile::TempDir;

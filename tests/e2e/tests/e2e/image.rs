@@ -136,8 +136,8 @@ async fn make_postgres(place: &Place, rig: &Rig) {
     fs::write(&file, definition).unwrap();
     let added = rig.up().cli(&["env", "add", "postgres", "--file", file.to_str().unwrap()]).await;
     assert_eq!(added.code, 0, "{added:?}");
-    let approving = rig.up().cli(&["env", "approve", "postgres", "--wait"]);
-    let made = tokio::time::timeout(Duration::from_secs(600), approving).await.expect("the build ends");
+    let approving = rig.up().cli(&["env", "approve", "postgres", "--follow"]);
+    let made = tokio::time::timeout(Duration::from_secs(600), approving).await.unwrap();
     assert_eq!(made.code, 0, "{made:?}");
     fs::write(folder.join("policy.json"), r#"{"default":[{"type":"insecureAcceptAnything"}]}"#).unwrap();
     let http = rig.up().read_endpoints().unwrap().http.unwrap();

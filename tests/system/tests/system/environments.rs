@@ -44,7 +44,7 @@ async fn add(farm: &Farm, name: &str, version: &str) -> String {
 }
 
 async fn approve(farm: &Farm, name: &str) {
-    let approved = env(farm, &["approve", name, "--wait", "--by", "Ada"]).await;
+    let approved = env(farm, &["approve", name, "--follow", "--by", "Ada"]).await;
     assert_eq!(approved.code, 0, "{approved:?}");
     assert!(approved.stderr.contains("is ready: docker://forebay.internal/"), "{approved:?}");
 }
@@ -131,7 +131,7 @@ async fn what_cannot_be_made_fails_with_the_reason() {
     let farm = builder().start().await;
     let recipe = farm.folder().join("recipe.yaml");
     fs::write(&recipe, "debian: bookworm\npackages: [hello]\n").unwrap();
-    let args = ["add", "hello", "--file", recipe.to_str().unwrap(), "--approve", "--wait"];
+    let args = ["add", "hello", "--file", recipe.to_str().unwrap(), "--approve", "--follow"];
     let failed = env(&farm, &args).await;
     assert!(failed.code == 1 && failed.stderr.contains("build_environments"), "{failed:?}");
     fs::write(&recipe, "debian: bookworm\npackages: [--force]\n").unwrap();
@@ -142,7 +142,7 @@ async fn what_cannot_be_made_fails_with_the_reason() {
     let name = "gone".parse().unwrap();
     let definition = model::EnvironmentDefinition::Stored(manifest);
     farm.client().propose_environment(&name, definition, None).await.unwrap();
-    let failed = env(&farm, &["approve", "gone", "--wait"]).await;
+    let failed = env(&farm, &["approve", "gone", "--follow"]).await;
     assert!(failed.code == 1 && failed.stderr.contains("does not have its part"), "{failed:?}");
     let unknown = env(&farm, &["approve", "nothing"]).await;
     assert!(unknown.code == 2 && unknown.stderr.contains("there is no environment nothing"), "{unknown:?}");
@@ -194,7 +194,7 @@ async fn the_blobs_of_an_environment_are_kept_for_as_long_as_it_exists() {
     let kept = || {
         let found =
             Command::new("find").arg(farm.data().join("cas/kept")).args(["-type", "f"]).output().unwrap();
-        found.stdout.iter().filter(|byte| **byte == b'\n').count()
+        String::from_utf8(found.stdout).unwrap().lines().count()
     };
     until("manifest, configuration and two layers are kept", SOON, || kept() == 4).await;
 }
