@@ -16,7 +16,7 @@ use model::{
 use policy::actions::{CopyEnd, deadlock, joint_exit_code};
 use prost::Message as _;
 use reapi::execution::ActionResult;
-use sandbox::{Cause, Ended, Event, JoinedStreams, Outcome, Run};
+use sandbox::{Cause, Ended, Event, ImageRoot, JoinedStreams, Outcome, Run};
 use sensors::{Alone, Together};
 use service::{Step, crash_point};
 use telemetry::metrics::{Histogram, Label, observe};
@@ -114,7 +114,7 @@ pub(crate) async fn execute(
         ));
     }
     left.devices = shared.devices.assign(&work.claimed.size.custom).map_err(|why| Fault::unassigned(&why))?;
-    left.image = image::get(shared, execution, progress.pull()).await?;
+    left.image.clone_from(&work.images.own);
     let outputs = OutputSpec::of(&spec.command).map_err(|error| Fault::unprepared(&error))?;
     let roots = Roots::of(shared, &spec, execution.action.function).await?;
     let prepared = shared.inputs.prepare(slot_thread.work(), &roots.command, &outputs).await;
@@ -128,7 +128,7 @@ pub(crate) async fn execute(
     let memory = memory::limit(&work.claimed, shared.settings.action_limits.memory_bytes);
     if !spec.services.is_empty() {
         let services = left.services.insert(ActionServices::create(&spec, slot_thread).await?);
-        services.prepare(shared, &spec, slot_thread, (memory, progress.pull())).await?;
+        services.prepare(shared, &spec, slot_thread, (memory, &work.images)).await?;
     }
     if let Some(asked) = &spec.interactor {
         let given = (left.image.as_ref(), memory);
@@ -197,13 +197,14 @@ async fn command(
     if let Some(image) = image {
         env = image.complete(env);
     }
+    let memory_bytes_max = memory::limit(&work.claimed, settings.action_limits.memory_bytes);
     let run = Run {
         argv: spec.command.arguments.clone(),
         env,
         cwd: spec.command.working_directory.clone().into(),
         root: root.path().to_owned(),
         root_is_input: shared.pool.root_is_input,
-        image: image.map(Image::root),
+        image: image.map(|image| image_root(image, spec, work, memory_bytes_max)),
         devices: shared.devices.nodes(devices),
         shares_network: spec.network,
         timeout: Some(spec.timeout),
@@ -213,7 +214,7 @@ async fn command(
         output_bytes_max: limits
             .output_bytes
             .present_or(settings.action_output_bytes_max, "an action has no limit of output"),
-        memory_bytes_max: memory::limit(&work.claimed, settings.action_limits.memory_bytes),
+        memory_bytes_max,
         limits: sandbox_limits(limits),
     };
     let kills = shared.oom.before();
@@ -248,6 +249,12 @@ async fn command(
             Err(Fault::machine(&error))
         }
     }
+}
+
+/// The image as the root of a command. What the command writes into its folders is in memory, which counts as its own.
+fn image_root(image: &Arc<Image>, spec: &Spec, work: &Work, memory_bytes_max: Option<u64>) -> ImageRoot {
+    let bytes = || memory_bytes_max.unwrap_or(work.claimed.size.memory_bytes);
+    ImageRoot { writable_bytes: spec.writable_root.then(bytes), ..image.root() }
 }
 
 async fn watch(

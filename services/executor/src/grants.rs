@@ -7,7 +7,7 @@ use service::{ServiceError, Step, Subscription, crash_point, send_heartbeat};
 use telemetry::metrics::{Counter, Label, count};
 use tracing::info;
 
-use crate::{control, hand_over, run, sensor_readings, shared::Shared};
+use crate::{control, hand_over, held_actions::Answers, image, run, sensor_readings, shared::Shared};
 
 /// Subscribes before the schedulers can know of this executor.
 pub(crate) async fn subscribe(shared: &Shared) -> Result<Subscription<Grants>, ServiceError> {
@@ -58,9 +58,13 @@ async fn receive(shared: &Arc<Shared>, grants: Grants) {
         .collect();
     let granted = grants.claimed.len() as u64;
     let fetch = |claimed: &_, handle: &_| run::fetch(shared, claimed, handle);
-    let mut refused: Vec<ExecutionKey> = shared.actions.accept_all(number, grants.claimed, fetch);
+    let images = |claimed: &_| image::needed(shared, claimed);
+    let Answers { fetching, mut refused } = shared.actions.accept_all(number, grants.claimed, images, fetch);
     count(Counter::ActionClaims, &[(Label::Verdict, "granted")], granted - refused.len() as u64);
     crash_point(Step::ActionTaken);
+    for (execution, handle) in fetching {
+        run::fetch_images(shared, execution, handle);
+    }
     confirm_later(shared);
     // The sensors of an idle executor were last read some time ago.
     sensor_readings::read(shared);

@@ -6,7 +6,7 @@ use model::{ExecutorHeartbeat, ExecutorStatus};
 use service::{Context, HeartbeatSource, heartbeat_ttl_ms};
 use tokio::sync::Notify;
 
-use crate::{held_actions::ExecutorLoad, shared::Shared};
+use crate::{held_actions::ExecutorLoad, image, shared::Shared};
 
 impl HeartbeatSource for Shared {
     type Heartbeat = ExecutorHeartbeat;
@@ -52,6 +52,8 @@ pub(crate) fn content(shared: &Shared) -> ExecutorHeartbeat {
         running: shared.actions.keys(),
         room: shared.actions.room(),
         window,
+        images: image::keys(shared),
+        image_names: Vec::new(),
         ttl_ms: heartbeat_ttl_ms(shared.interval()),
         clock_skew_ms: shared.context.bus.clock().skew(),
     }

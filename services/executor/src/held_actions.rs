@@ -4,14 +4,17 @@ mod state;
 
 use std::time::{Duration, Instant};
 
-use model::{Claimed, ExecutionKey, ExecutorStatus, Resources, Room};
+use model::{Claimed, Execution, ExecutionKey, ExecutorStatus, Resources, Room};
 use parking_lot::Mutex;
 use policy::Signal;
 use tokio::{sync::Notify, task::JoinHandle};
 
-use self::state::State;
+use self::state::{Accepted, State};
 pub(crate) use self::state::{ActionHandle, ExecutorLoad, Outputs, Phase, Work};
-use crate::allocation::Allocation;
+use crate::{
+    allocation::Allocation,
+    needed_images::{ActionImages, NeededImages},
+};
 
 /// How long an action claimed ahead may wait here before it is returned for other executors.
 const AHEAD_PATIENCE: Duration = Duration::from_secs(1);
@@ -27,6 +30,15 @@ pub(crate) struct HeldActions {
     changed: Notify,
 }
 
+/// What becomes of claimed actions that are not simply held.
+#[derive(Debug, Default)]
+pub(crate) struct Answers {
+    /// Those whose images must be fetched now.
+    pub(crate) fetching: Vec<(Execution, ActionHandle)>,
+    /// Those that are not accepted.
+    pub(crate) refused: Vec<ExecutionKey>,
+}
+
 impl HeldActions {
     /// Holds nothing yet. At most `starting_max` actions fetch their inputs at a time; 0 means no limit.
     pub(crate) fn new(allocation: Allocation, starting_max: u16) -> Self {
@@ -34,25 +46,61 @@ impl HeldActions {
         Self { state, room_changed: Notify::new(), announce: Notify::new(), changed: Notify::new() }
     }
 
-    /// Accepts claimed actions up to grant `number`; `fetch` starts to fetch the inputs of one if they are remote. Returns
-    /// all actions while draining. An action that is already held is left as it is.
+    /// Accepts claimed actions up to grant `number`; `images` says what one needs of images, and `fetch` starts to fetch its
+    /// inputs if they are remote. All are refused while draining, and those whose images must be fetched while too many wait
+    /// for that. An action that is already held is left as it is.
     pub(crate) fn accept_all(
         &self,
         number: u64,
         all: Vec<Claimed>,
+        images: impl Fn(&Claimed) -> NeededImages,
         fetch: impl Fn(&Claimed, &ActionHandle) -> Option<JoinHandle<Duration>>,
-    ) -> Vec<ExecutionKey> {
+    ) -> Answers {
+        let mut answers = Answers::default();
         let mut state = self.state.lock();
         state.note_granted(number);
         if state.draining {
-            return all.iter().map(|claimed| claimed.record.execution.key()).collect();
+            answers.refused = all.iter().map(|claimed| claimed.record.execution.key()).collect();
+            return answers;
         }
         for claimed in all {
-            state.accept(claimed, &fetch);
+            match state.accept(claimed, &images, &fetch) {
+                Accepted::Held => {}
+                Accepted::Fetching(execution, handle) => answers.fetching.push((*execution, handle)),
+                Accepted::Refused(key) => answers.refused.push(key),
+            }
         }
         drop(state);
+        if !answers.fetching.is_empty() {
+            // They hold no room, which the schedulers do not know yet.
+            self.room_changed.notify_one();
+        }
         self.changed.notify_waiters();
-        Vec::new()
+        answers
+    }
+
+    /// Lets an action whose images are here now wait for room. Returns the actions that start.
+    pub(crate) fn images_here(
+        &self,
+        handle: &ActionHandle,
+        images: (ActionImages, Duration),
+        fetch: impl Fn(&Claimed, &ActionHandle) -> Option<JoinHandle<Duration>>,
+    ) -> Vec<Work> {
+        let mut state = self.state.lock();
+        state.images_here(handle, images, &fetch);
+        let begin = state.start();
+        drop(state);
+        self.room_changed.notify_one();
+        self.changed.notify_waiters();
+        begin
+    }
+
+    /// Removes an action whose images cannot be fetched, so that its end can be written. `None` if that is not wanted.
+    pub(crate) fn images_failed(&self, handle: &ActionHandle) -> Option<Work> {
+        let failed = self.state.lock().images_failed(handle);
+        self.room_changed.notify_one();
+        self.changed.notify_waiters();
+        failed
     }
 
     /// Notes that grants up to `number` were sent to this executor.
@@ -139,7 +187,7 @@ impl HeldActions {
         if let Some(held) = state.held.get(key) {
             held.handle.stop.cancel();
         }
-        state.remove_waiting(|it| it.work.key() == *key);
+        state.remove_not_started(|work| work.key() == *key);
         drop(state);
         self.changed.notify_waiters();
         self.room_changed.notify_one();
@@ -149,14 +197,14 @@ impl HeldActions {
     pub(crate) fn stop_all(&self) {
         let mut state = self.state.lock();
         state.held.values().for_each(|held| held.handle.stop.cancel());
-        state.remove_waiting(|_| true);
+        state.remove_not_started(|_| true);
         drop(state);
         self.changed.notify_waiters();
     }
 
-    /// Removes all actions that wait for room, and returns their keys.
+    /// Removes all actions that have not started, and returns their keys.
     pub(crate) fn remove_all_waiting(&self) -> Vec<ExecutionKey> {
-        let down = self.state.lock().remove_waiting(|_| true);
+        let down = self.state.lock().remove_not_started(|_| true);
         self.changed.notify_waiters();
         down
     }

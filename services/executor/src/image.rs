@@ -9,14 +9,20 @@ use std::{
 use bus::{Bus, EnvironmentChanged};
 use cas::Cas;
 use images::{Image, ImageError, Images, PullProgress};
-use model::{Environment, Execution, ImageReference};
+use model::{ActionKey, Claimed, Environment, Execution, ImageReference};
+use policy::actions::{has_images_of_services, image_demand, image_key};
 use service::{Context, ServiceError};
 use settings::ExecutorSettings;
 use telemetry::metrics::{Histogram, observe};
 use tokio::time::Instant;
 use tracing::{info, warn};
 
-use crate::{outcome::Fault, shared::Shared};
+use crate::{
+    needed_images::{ActionImages, NeededImages},
+    outcome::Fault,
+    shared::Shared,
+    spec::Spec,
+};
 
 /// Time after which environments are looked at again if none changed.
 const LOOK_AGAIN: Duration = Duration::from_secs(300);
@@ -82,8 +88,63 @@ async fn fetch(images: &Images, name: &str, image: &ImageReference) {
     }
 }
 
+/// Whether the images of a claimed action are here.
+pub(crate) fn needed(shared: &Shared, claimed: &Claimed) -> NeededImages {
+    let execution = &claimed.record.execution;
+    let Some(demand) = image_demand(execution) else { return NeededImages::Here(ActionImages::default()) };
+    let of_services = demand.image.is_none();
+    let own = shared.images.as_ref().zip(execution.image.as_ref()).filter(|_| !of_services);
+    if let Some(image) = own.and_then(|(images, pinned)| images.in_use(pinned)) {
+        return NeededImages::Here(ActionImages { own: Some(image), ..ActionImages::default() });
+    }
+    let unpacked = own.is_some_and(|(images, pinned)| images.has_unpacked(pinned));
+    NeededImages::Missing { demand, unpacked }
+}
+
+/// The images of an execution and of its services, fetched and unpacked.
+pub(crate) async fn all(
+    shared: &Shared,
+    execution: &Execution,
+    progress: &PullProgress,
+) -> Result<ActionImages, Fault> {
+    let mut all = ActionImages { own: get(shared, execution, progress).await?, ..ActionImages::default() };
+    if has_images_of_services(&execution.requirements) {
+        let spec = Spec::read(&shared.cas, execution, &shared.settings.pool_properties).await?;
+        for reference in spec.services.iter().filter_map(|service| service.image.as_ref()) {
+            if !all.services.contains_key(reference) {
+                all.services.insert(reference.clone(), named(shared, reference, progress).await?);
+            }
+        }
+    }
+    Ok(all)
+}
+
+/// Reports other images as soon as they are unpacked, or removed, until the session ends.
+pub(crate) async fn serve(shared: Arc<Shared>) -> Result<(), ServiceError> {
+    let Some(images) = &shared.images else { return std::future::pending().await };
+    let mut changes = images.changes();
+    while changes.changed().await.is_ok() {
+        // Schedulers prefer executors that have an image, and the lease names it.
+        shared.actions.announce.notify_one();
+        shared.changed.notify_one();
+    }
+    Ok(())
+}
+
+/// The keys of the images that are unpacked here, for heartbeats.
+pub(crate) fn keys(shared: &Shared) -> Vec<ActionKey> {
+    let unpacked = shared.images.as_ref().map(Images::unpacked).unwrap_or_default();
+    unpacked.iter().map(|image| image_key(&image.manifest)).collect()
+}
+
+/// The names of these images.
+pub(crate) fn names(shared: &Shared) -> Vec<ImageReference> {
+    let unpacked = shared.images.as_ref().map(Images::unpacked).unwrap_or_default();
+    unpacked.into_iter().map(|image| image.reference).collect()
+}
+
 /// The image of an execution, fetched and unpacked; `None` if its command sees the files of the machine.
-pub(crate) async fn get(
+async fn get(
     shared: &Shared,
     execution: &Execution,
     progress: &PullProgress,
@@ -103,7 +164,7 @@ pub(crate) async fn get(
 }
 
 /// The image with this name, fetched and unpacked.
-pub(crate) async fn named(
+async fn named(
     shared: &Shared,
     reference: &ImageReference,
     progress: &PullProgress,
@@ -113,12 +174,6 @@ pub(crate) async fn named(
     };
     let get = async { images.get(&images.pin(reference).await?, progress).await };
     get.await.map_err(|error| fault(reference, &error))
-}
-
-/// Whether the image of an execution has to be fetched or unpacked first.
-pub(crate) fn is_missing(shared: &Shared, execution: &Execution) -> bool {
-    let images = shared.images.as_ref().zip(execution.image.as_ref());
-    images.is_some_and(|(images, pinned)| !images.is_ready(pinned))
 }
 
 fn fault(image: &ImageReference, error: &ImageError) -> Fault {

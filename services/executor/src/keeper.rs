@@ -10,7 +10,7 @@ use model::{ExecutorHeartbeat, ExecutorId};
 use service::ServiceError;
 use tracing::{debug, warn};
 
-use crate::{heartbeat, shared::Shared};
+use crate::{heartbeat, image, shared::Shared};
 
 /// A lease with its automatic renewal.
 pub(crate) struct Keeper {
@@ -102,5 +102,6 @@ impl Keeper {
 /// The content of the lease: the heartbeat without the running actions, which change too often.
 fn content(shared: &Shared) -> ExecutorHeartbeat {
     let ttl_ms = millis(shared.settings.lease_ttl);
-    ExecutorHeartbeat { running: Vec::new(), ttl_ms, ..heartbeat::content(shared) }
+    let image_names = image::names(shared);
+    ExecutorHeartbeat { running: Vec::new(), image_names, ttl_ms, ..heartbeat::content(shared) }
 }

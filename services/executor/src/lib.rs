@@ -33,6 +33,7 @@ mod limits;
 mod live_output;
 mod memory;
 mod metadata;
+mod needed_images;
 mod outcome;
 mod processors;
 mod progress;
@@ -55,13 +56,14 @@ use std::{
     time::Duration,
 };
 
+use ::images::Images;
 use bus::Subject;
 use input_root::{InputRoots, InputRootsConfig, Owner};
 use invariant::Present as _;
 use model::{ExecutorId, Pool, PoolName};
 use policy::{
     CORES_OFFER,
-    actions::{IMAGE_OFFER, INTERACTOR_OFFER, SERVICES_OFFER, network},
+    actions::{IMAGE_OFFER, INTERACTOR_OFFER, SERVICES_OFFER, WRITABLE_ROOT, network},
 };
 use sandbox::{Cgroups, Parent};
 use sensors::{MachineLock, OomKills, Sensors};
@@ -99,7 +101,7 @@ pub fn run(context: Context, settings: ExecutorSettings) -> Running {
 }
 
 async fn serve_all(context: Context, settings: Arc<ExecutorSettings>) -> Result<(), ServiceError> {
-    let pool = pool(&settings)?;
+    let mut pool = pool(&settings)?;
     let root = context.data_folder("executor")?;
     report_disk("executor", root.clone());
     let unusable =
@@ -115,6 +117,9 @@ async fn serve_all(context: Context, settings: Arc<ExecutorSettings>) -> Result<
     let inputs = InputRoots::open(InputRootsConfig::new(cas.clone(), folder.roots(), owner))
         .map_err(|error| ServiceError::failed("preparing the directory of input roots", error))?;
     let images = image::open(&context, &settings, &cas).await?;
+    if !pool.root_is_input && images.as_ref().is_some_and(Images::overlays) && owner.is_some() {
+        offer(&mut pool.properties, WRITABLE_ROOT);
+    }
     let devices = Arc::new(Devices::new(
         settings.devices.clone(),
         settings.device_variables.clone(),
@@ -182,6 +187,7 @@ async fn session(shared: &Arc<Shared>, first: bool) -> Result<SessionEnd, Servic
     tasks.spawn(sensor_readings::serve(shared.clone()));
     tasks.spawn(room::serve(shared.clone()));
     tasks.spawn(control::serve(shared.clone()));
+    tasks.spawn(image::serve(shared.clone()));
     tasks.spawn(live_output::serve(shared.clone()));
     tasks.spawn(serve_heartbeats(shared.clone()));
     tasks.spawn(serve_usage(shared.clone()));
@@ -271,12 +277,16 @@ fn properties(settings: &ExecutorSettings) -> BTreeMap<String, Vec<String>> {
         (settings.slot_cores != SlotCores::Shared, CORES_OFFER),
     ] {
         if offered {
-            let values = properties.entry(name.to_owned()).or_default();
-            values.retain(|other| other != value);
-            values.push(value.to_owned());
+            offer(&mut properties, (name, value));
         }
     }
     properties
+}
+
+fn offer(properties: &mut BTreeMap<String, Vec<String>>, (name, value): (&str, &str)) {
+    let values = properties.entry(name.to_owned()).or_default();
+    values.retain(|other| other != value);
+    values.push(value.to_owned());
 }
 
 fn executor_id() -> Result<ExecutorId, ServiceError> {

@@ -22,22 +22,60 @@ use crate::{
     finish,
     held_actions::{ActionHandle, Work},
     image,
+    needed_images::ActionImages,
+    outcome::Fault,
     progress::Progress,
     shared::Shared,
     slot_threads::{RunInSlot, SlotThread},
     spec::Spec,
 };
 
-/// Fetches the inputs and the image of a claimed action before it occupies a slot, if they are remote. Yields the duration.
+/// Fetches the images of an action that holds no room meanwhile; then it starts, or waits for room, or ends.
+pub(crate) fn fetch_images(shared: &Arc<Shared>, execution: Execution, handle: ActionHandle) {
+    let shared = Arc::clone(shared);
+    shared.main.clone().spawn(async move {
+        let begun = Instant::now();
+        let opening = AssertUnwindSafe(open_images(&shared, &execution, &handle.stop)).catch_unwind().await;
+        let panicked = || Err(Fault::Machine { reason: "the executor panicked".to_owned() });
+        match opening.unwrap_or_else(|_| panicked()) {
+            Ok(images) => {
+                let inputs = |claimed: &_, handle: &_| fetch(&shared, claimed, handle);
+                for work in shared.actions.images_here(&handle, (images, begun.elapsed()), inputs) {
+                    begin(&shared, work);
+                }
+            }
+            Err(fault) => {
+                if let Some(work) = shared.actions.images_failed(&handle) {
+                    let end = fault.end(&shared.id);
+                    write_end(shared, work, (end, CopyTimes::default()), Esu::default()).await;
+                }
+            }
+        }
+    });
+}
+
+async fn open_images(
+    shared: &Shared,
+    execution: &Execution,
+    stop: &CancellationToken,
+) -> Result<ActionImages, Fault> {
+    let key = execution.key();
+    let progress = Progress::of(shared, &key);
+    progress.enter(ExecutionStage::Fetching).await;
+    tokio::select! {
+        () = stop.cancelled() => Err(Fault::Stopped),
+        images = image::all(shared, execution, progress.pull()) => images,
+        never = progress.report_later() => match never {},
+    }
+}
+
+/// Fetches the inputs of a claimed action before it occupies a slot, if they are remote. Yields the duration.
 pub(crate) fn fetch(
     shared: &Arc<Shared>,
     claimed: &Claimed,
     handle: &ActionHandle,
 ) -> Option<JoinHandle<Duration>> {
-    let is_remote = shared.cas.config().backing.is_some();
-    if !is_remote && !image::is_missing(shared, &claimed.record.execution) {
-        return None;
-    }
+    shared.cas.config().backing.as_ref()?;
     let (shared, stop) = (Arc::clone(shared), handle.stop.clone());
     let execution = claimed.record.execution.clone();
     let main = shared.main.clone();
@@ -56,12 +94,7 @@ async fn fetch_inputs(shared: &Shared, execution: &Execution, stop: &Cancellatio
     let progress = Progress::of(shared, &key);
     progress.enter(ExecutionStage::Fetching).await;
     let fetch = async {
-        // A failure is final, or retried in the slot.
-        if let Err(fault) = image::get(shared, execution, progress.pull()).await {
-            debug!(%key, ?fault, "the image is asked for again in the slot");
-        }
-        if shared.cas.config().backing.is_some()
-            && let Ok(spec) = Spec::read(&shared.cas, execution, &shared.settings.pool_properties).await
+        if let Ok(spec) = Spec::read(&shared.cas, execution, &shared.settings.pool_properties).await
             && let Err(error) = shared.inputs.fetch(&spec.input_root).await
         {
             debug!(%key, error = telemetry::error_chain(&error), "the fetch is retried in the slot");
@@ -100,6 +133,7 @@ fn ready(shared: &Arc<Shared>, mut work: Work) -> Option<RunInSlot> {
 /// The work of a slot for an action whose inputs took `fetched` to fetch.
 fn in_slot(shared: &Arc<Shared>, work: Work, fetched: Duration) -> RunInSlot {
     let shared = Arc::clone(shared);
+    let fetched = fetched.saturating_add(work.images_took);
     RunInSlot(Box::new(move |slot_thread| Box::pin(run_in_slot(shared, work, slot_thread, fetched))))
 }
 

@@ -1,12 +1,13 @@
 //! The services of an action: each runs in a slot and an input root of its own.
 
-use ::images::PullProgress;
 use command_services::{CommandServices, Failure, Parts};
 use input_root::{InputRoot, OutputSpec};
 use model::{BlobDigest, DigestFunction, ServiceRequest};
 use sandbox::{Ended, SharedNetwork, StopMode};
 
-use crate::{image, outcome::Fault, shared::Shared, slot_threads::SlotThread, spec::Spec};
+use crate::{
+    needed_images::ActionImages, outcome::Fault, shared::Shared, slot_threads::SlotThread, spec::Spec,
+};
 
 /// The services of an action, and what they use.
 pub(crate) struct ActionServices {
@@ -29,10 +30,10 @@ impl ActionServices {
         shared: &Shared,
         spec: &Spec,
         slot_thread: &SlotThread,
-        (memory_bytes, progress): (Option<u64>, &PullProgress),
+        (memory_bytes, images): (Option<u64>, &ActionImages),
     ) -> Result<(), Fault> {
         for request in &spec.services {
-            self.add(shared, (spec, request), slot_thread, (memory_bytes, progress)).await?;
+            self.add(shared, (spec, request), slot_thread, (memory_bytes, images)).await?;
         }
         Ok(())
     }
@@ -47,7 +48,7 @@ impl ActionServices {
         shared: &Shared,
         (spec, request): (&Spec, &ServiceRequest),
         slot_thread: &SlotThread,
-        (memory_bytes, progress): (Option<u64>, &PullProgress),
+        (memory_bytes, images): (Option<u64>, &ActionImages),
     ) -> Result<(), Fault> {
         let work = self.services.work(request).map_err(|error| Fault::machine(&error))?;
         let root = shared.inputs.prepare(&work, &spec.input_root, &OutputSpec::default()).await;
@@ -55,7 +56,7 @@ impl ActionServices {
         let path = root.path().to_owned();
         self.roots.push(root);
         let image = match &request.image {
-            Some(reference) => Some(image::named(shared, reference, progress).await?),
+            Some(reference) => Some(images.of_service(reference)?),
             None => None,
         };
         let parts = Parts {

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use cas::Cas;
 use model::{BlobDigest, Execution, Interactor, ServiceRequest, TaskLimits};
-use policy::actions::{asked_interactor, asked_services, limits, network};
+use policy::actions::{asked_interactor, asked_services, asks_writable_root, limits, network};
 use prost::Message as _;
 use reapi::execution::{Action, Command, Platform};
 
@@ -20,6 +20,8 @@ pub(crate) struct Spec {
     pub(crate) limits: TaskLimits,
     /// Whether it asks for the network of the machine.
     pub(crate) network: bool,
+    /// Whether it writes to the folders of its image.
+    pub(crate) writable_root: bool,
     /// Commands that serve its command while it runs.
     pub(crate) services: Vec<ServiceRequest>,
     /// The command that its command talks with.
@@ -61,7 +63,11 @@ impl Spec {
         let timeout = execution.timeout_ms.min(limits.wall_ms.unwrap_or(u64::MAX));
         let timeout = Duration::from_millis(timeout);
         let network = network::is_asked(&platform);
-        Ok(Self { command, input_root, timeout, limits, network, services, interactor })
+        let writable_root = asks_writable_root(&platform);
+        if writable_root && execution.image.is_none() {
+            return Err(Fault::invalid("writable-root needs an image (container-image)".to_owned()));
+        }
+        Ok(Self { command, input_root, timeout, limits, network, writable_root, services, interactor })
     }
 
     /// The environment variables as pairs.

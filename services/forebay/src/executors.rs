@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use comfy_table::Table;
-use model::{ExecutorHeartbeat, ExecutorStatus, Millis, Resources};
+use model::{Digest, ExecutorHeartbeat, ExecutorStatus, ImageReference, Millis, Resources};
 use settings::Settings;
 
 use crate::{
@@ -17,6 +17,10 @@ use crate::{
     workers,
 };
 
+/// Maximum number of images of an executor in text, and of characters of their digests.
+const IMAGES_SHOWN: usize = 10;
+const DIGEST_SHOWN: usize = 12;
+
 /// Lists the executors with a valid lease, in the state of their last renewal.
 pub(crate) async fn run(globals: &Globals, settings: &Settings) -> Result<ExitCode, Failure> {
     let farm = Farm::connect(globals, settings).await?;
@@ -28,6 +32,9 @@ pub(crate) async fn run(globals: &Globals, settings: &Settings) -> Result<ExitCo
         stdout::line("no executor is running: start one with `forebay serve executor`")?;
     } else {
         stdout::line(&table(&executors, farm.now()).trim_fmt())?;
+        for it in executors.iter().filter(|it| !it.image_names.is_empty()) {
+            stdout::line(&images(it))?;
+        }
         for it in &executors {
             workers::red(&it.window, "executor", it.executor.as_str())?;
         }
@@ -46,6 +53,7 @@ fn table(executors: &[ExecutorHeartbeat], now: Millis) -> Table {
         "PROCESSORS",
         "MEMORY",
         "OTHER",
+        "IMAGES",
         "WINDOW",
         "UP",
     ]);
@@ -60,11 +68,25 @@ fn table(executors: &[ExecutorHeartbeat], now: Millis) -> Table {
             format!("{}/{}", processors(held), processors(all)),
             format!("{}/{}", size(held.memory_bytes), size(all.memory_bytes)),
             custom(held, all),
+            it.images.len().to_string(),
             workers::window(&it.window),
             age(it.started_at_ms, now),
         ]);
     }
     table
+}
+
+/// The images that an executor has, without the end of their digests.
+fn images(executor: &ExecutorHeartbeat) -> String {
+    let short = |image: &ImageReference| {
+        let digest = image.digest().map_or("", Digest::hex);
+        let digest: String = digest.chars().take(DIGEST_SHOWN).collect();
+        format!("{}@{digest}", image.place())
+    };
+    let names: Vec<String> = executor.image_names.iter().take(IMAGES_SHOWN).map(short).collect();
+    let more = executor.image_names.len().saturating_sub(IMAGES_SHOWN);
+    let more = if more > 0 { format!(", and {more} more (--json lists all)") } else { String::new() };
+    format!("images of {}: {}{more}", executor.executor, names.join(", "))
 }
 
 pub(crate) fn processors(of: &Resources) -> f64 {

@@ -1,15 +1,11 @@
 //! The dispatch loop: when something starts to wait or an executor has room again, it reads the waiting executions,
 //! decides which executor gets which, commits and sends them. A timer handles what is due.
 
-use std::{
-    collections::{BTreeSet, HashMap},
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use index::{IndexError, actions::Heads};
 use invariant::impossible;
-use model::{ExecutionKey, ExecutorId, Millis, RequirementsId};
+use model::{ExecutionKey, Millis, RequirementsId};
 use policy::{
     Random,
     actions::{Ask, Decision, ProcessingSet, Waiter, grant, independent},
@@ -251,10 +247,9 @@ impl<'a> Pass<'a> {
         let view = &self.shared.view;
         let waiting: HashMap<&ExecutionKey, &Waiter> =
             queues.iter().flat_map(|queue| &queue.waiting).map(|waiter| (&waiter.key, waiter)).collect();
-        let warm: BTreeSet<ExecutorId> =
-            waiting.values().flat_map(|waiter| waiter.warm_at.iter().cloned()).collect();
+        let wanted = view.wanted(queues.iter().flat_map(|queue| &queue.waiting));
         let mut random = Random::new(self.shared.next_seed());
-        let open = view.open_executors(&heads.kinds, EXECUTORS_MAX, &warm, &mut random);
+        let open = view.open_executors(&heads.kinds, EXECUTORS_MAX, &wanted, &mut random);
         let asks: Vec<Ask> = open.iter().map(|it| it.ask.clone()).collect();
         let members = || view.members(&heads.kinds);
         let Decision { grants, is_cut } = grant(&queues, &asks, &members, self.shared.grants, self.now);

@@ -4,7 +4,6 @@
 use std::collections::BTreeSet;
 
 use index::actions::{Change, Event};
-use model::ExecutorId;
 use policy::{
     Random,
     actions::{Ask, ProcessingSet, Queue, Standing, Waiter, grant, independent},
@@ -80,9 +79,9 @@ fn waiter(shared: &Shared, record: &ReadRecord, kinds: &KnownKinds) -> Option<Wa
 fn decide_part(shared: &Shared, able: &BTreeSet<usize>, mut waiting: Vec<Waiter>) -> Vec<Granted> {
     // In the order of bands, as a queue is: emergencies get the room before the others are considered.
     waiting.sort_by_key(|it| it.demand.urgency);
-    let warm: BTreeSet<ExecutorId> = waiting.iter().flat_map(|it| it.warm_at.iter().cloned()).collect();
+    let wanted = shared.view.wanted(waiting.iter());
     let mut random = Random::new(shared.next_seed());
-    let open = shared.view.open_executors(able, EXECUTORS_MAX, &warm, &mut random);
+    let open = shared.view.open_executors(able, EXECUTORS_MAX, &wanted, &mut random);
     let asks: Vec<Ask> = open.iter().map(|it| it.ask.clone()).collect();
     // All of them are granted, so the turns of groups do not matter.
     let standing = Standing { used: 0.0, held: 0.0, weight: 1 };

@@ -6,7 +6,7 @@ use std::time::Duration;
 use bus::millis;
 use model::{ActionKeys, Demand, ExecutionRecord, ExecutorHome, Measured, Resources};
 use parking_lot::Mutex;
-use policy::actions::{History, Warmth, asked, occupancy, packing};
+use policy::actions::{History, Warmth, asked, image_demand, occupancy, packing};
 
 /// Maximum number of keys whose warm executors are remembered.
 const WARMTH_MAX: usize = 200_000;
@@ -60,6 +60,7 @@ impl Learned {
                 requirements: execution.requirements.clone(),
                 asked: (asked != size).then_some(asked),
                 size,
+                images: image_demand(execution),
                 exclusive: needs.exclusive,
                 measured: needs.measured,
                 urgency: record.urgency(),

@@ -6,18 +6,19 @@ mod room;
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
+    sync::Arc,
     time::Duration,
 };
 
 use invariant::Present as _;
 use model::{
-    ExecutionKey, ExecutorHeartbeat, ExecutorHome, ExecutorId, ExecutorStatus, GrantNotice, PoolName,
-    Requirements, Resources, RoomReport,
+    ActionKey, ExecutionKey, ExecutorHeartbeat, ExecutorHome, ExecutorId, ExecutorStatus, GrantNotice,
+    PoolName, Requirements, Resources, RoomReport,
 };
 use parking_lot::Mutex;
 use policy::{
     Random,
-    actions::{Member, ProcessingSet, credible_room},
+    actions::{IMAGES_SAID, Member, ProcessingSet, Waiter, credible_room},
 };
 use quick_cache::unsync::Cache;
 use tokio::time::Instant;
@@ -27,6 +28,9 @@ pub(crate) use self::{kinds::KnownKinds, room::OpenExecutor};
 
 /// Maximum number of executions of which the warm places are remembered.
 const WARM_MAX: usize = 100_000;
+
+/// Number of executors with an image that are compared because of it.
+const IMAGE_HOLDERS: usize = 4;
 
 /// Numbers of live executors by what their heartbeats say.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -49,6 +53,8 @@ struct Inner {
     homes: HashMap<ExecutorHome, ExecutorId>,
     /// Where waiting executions are warm.
     warm: Cache<ExecutionKey, Vec<ExecutorHome>>,
+    /// The executors that have unpacked an image.
+    images: HashMap<ActionKey, BTreeSet<ExecutorId>>,
 }
 
 impl Default for Inner {
@@ -59,6 +65,7 @@ impl Default for Inner {
             open: BTreeMap::new(),
             homes: HashMap::new(),
             warm: Cache::new(WARM_MAX),
+            images: HashMap::new(),
         }
     }
 }
@@ -70,6 +77,7 @@ struct ExecutorState {
     capacity: Resources,
     slots: u16,
     room: KnownRoom,
+    images: Arc<BTreeSet<ActionKey>>,
     /// As of its last heartbeat.
     status: ExecutorStatus,
     is_ready: bool,
@@ -91,7 +99,8 @@ impl View {
         }
         let kind = inner.kinds.of(heartbeat);
         let known = inner.executors.remove(executor);
-        let mut room = known.map(|state| state.room).unwrap_or_default();
+        let (mut room, had) = known.map(|state| (state.room, state.images)).unwrap_or_default();
+        let images = inner.images_of(executor, had, &heartbeat.images);
         room.report(&credible_room(&heartbeat.room, &heartbeat.capacity, heartbeat.slots));
         let state = ExecutorState {
             kind,
@@ -99,6 +108,7 @@ impl View {
             capacity: heartbeat.capacity.clone(),
             slots: heartbeat.slots,
             room,
+            images,
             status: heartbeat.status,
             // A closed executor reports that it has no room, and soon that it has some again.
             is_ready: matches!(heartbeat.status, ExecutorStatus::Ready | ExecutorStatus::Closed),
@@ -183,6 +193,33 @@ impl View {
         inner.warm.peek(key).map_or_else(Vec::new, |homes| inner.executors_at(homes))
     }
 
+    /// The executors that are compared in any case: those where an execution is warm, and some that have its image.
+    pub(crate) fn wanted<'a>(
+        &self,
+        waiting: impl Iterator<Item = &'a Waiter> + Clone,
+    ) -> BTreeSet<ExecutorId> {
+        let image = |waiter: &Waiter| waiter.demand.images.as_ref()?.image;
+        let images: BTreeSet<ActionKey> = waiting.clone().filter_map(image).collect();
+        let warm = waiting.flat_map(|waiter| waiter.warm_at.iter().cloned());
+        warm.chain(self.with_images(&images)).collect()
+    }
+
+    /// Some executors with room that have one of these images.
+    fn with_images(&self, images: &BTreeSet<ActionKey>) -> Vec<ExecutorId> {
+        if images.is_empty() {
+            return Vec::new();
+        }
+        let inner = self.0.lock();
+        let is_open = |executor: &&ExecutorId| {
+            inner.executors.get(*executor).is_some_and(|state| state.is_ready && state.room.is_open())
+        };
+        let holders = |image: &ActionKey| {
+            let open = inner.images.get(image).into_iter().flatten().filter(is_open);
+            open.take(IMAGE_HOLDERS).cloned().collect::<Vec<_>>()
+        };
+        images.iter().flat_map(holders).collect()
+    }
+
     /// The live executors at these homes.
     pub(crate) fn executors_at(&self, homes: &[ExecutorHome]) -> Vec<ExecutorId> {
         self.0.lock().executors_at(homes)
@@ -229,7 +266,7 @@ impl View {
         let open = |executor: &ExecutorId| {
             let state = inner.executors.get(executor).filter(|state| state.until > now)?;
             let pool = inner.kinds.get(state.kind)?.name.clone();
-            Some(state.room.open(executor, state.kind, pool, &state.capacity, state.slots))
+            Some(state.room.open(executor, state.kind, pool, (&state.capacity, state.slots), &state.images))
         };
         chosen.into_iter().filter_map(open).collect()
     }
@@ -300,6 +337,34 @@ impl View {
 }
 
 impl Inner {
+    /// Notes the images of an executor that `had` others.
+    fn images_of(
+        &mut self,
+        executor: &ExecutorId,
+        had: Arc<BTreeSet<ActionKey>>,
+        images: &[ActionKey],
+    ) -> Arc<BTreeSet<ActionKey>> {
+        if had.len() == images.len() && images.iter().all(|image| had.contains(image)) {
+            return had;
+        }
+        let images: BTreeSet<ActionKey> = images.iter().take(IMAGES_SAID).copied().collect();
+        self.forget_images(executor, had.difference(&images));
+        for image in images.difference(&had) {
+            self.images.entry(*image).or_default().insert(executor.clone());
+        }
+        Arc::new(images)
+    }
+
+    fn forget_images<'a>(&mut self, executor: &ExecutorId, images: impl IntoIterator<Item = &'a ActionKey>) {
+        for image in images {
+            let Some(holders) = self.images.get_mut(image) else { continue };
+            holders.remove(executor);
+            if holders.is_empty() {
+                self.images.remove(image);
+            }
+        }
+    }
+
     fn executors_at(&self, homes: &[ExecutorHome]) -> Vec<ExecutorId> {
         homes.iter().filter_map(|home| self.homes.get(home)).cloned().collect()
     }
@@ -325,6 +390,7 @@ impl Inner {
             self.sort(executor);
         }
         let Some(state) = self.executors.remove(executor) else { return };
+        self.forget_images(executor, state.images.iter());
         if self.homes.get(&state.home) == Some(executor) {
             self.homes.remove(&state.home);
         }

@@ -170,6 +170,13 @@ impl Cache {
         Ok(Ok(Making { entry: self.folder.join(name), partial, _lock: making }))
     }
 
+    /// Waits until no other process fetches what `name` says. This function blocks as long as that takes.
+    pub(crate) fn fetching(&self, name: &Digest) -> Result<Flock<File>, ImageError> {
+        let name = format!("{}.fetch", name.hex());
+        Flock::lock(self.lock_file(&name)?, FlockArg::LockExclusive)
+            .map_err(|(_, error)| ImageError::file(format!("locking {name}"), error.into()))
+    }
+
     /// Makes the entry that `making` has filled visible. It takes `bytes` on the disk.
     pub(crate) fn made(&self, making: &Making, bytes: u64) -> Result<(), ImageError> {
         let about = About { bytes, boot: self.boot.clone() };

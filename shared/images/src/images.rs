@@ -16,7 +16,7 @@ use model::{BlobDigest, Digest, ImageReference, PinnedImage};
 use parking_lot::Mutex;
 use sandbox::ImageRoot;
 use tokio::{
-    sync::{Notify, mpsc},
+    sync::{Notify, mpsc, watch},
     task::spawn_blocking,
 };
 use tracing::{debug, info, warn};
@@ -25,6 +25,7 @@ use crate::{
     bounded::{Bounded, Pieces},
     cache::{Cache, Held},
     error::ImageError,
+    fetches::Fetches,
     manifest::{Descriptor, Document, ImageConfig, MANIFEST_BYTES_MAX, of_this_machine, read_config},
     merge, mount_points,
     names::ImageNames,
@@ -32,6 +33,7 @@ use crate::{
     progress::PullProgress,
     registry::Registries,
     unpack::unpack,
+    unpacked::Unpacked,
 };
 
 /// Layers of an image that are fetched and unpacked at once.
@@ -61,7 +63,11 @@ struct Parts {
     known: Mutex<HashMap<BlobDigest, Arc<Parsed>>>,
     /// Images in use: another action in one of them needs no look at the disk.
     used: Mutex<HashMap<BlobDigest, Weak<Image>>>,
-    unpacked: Notify,
+    /// Those that are unpacked, whether in use or not.
+    unpacked: Unpacked,
+    fetches: Fetches,
+    /// Notified after something was unpacked.
+    more: Notify,
 }
 
 /// The documents of an image.
@@ -107,7 +113,7 @@ impl Image {
             Files::Folder(folder) => (folder.clone(), Vec::new()),
         };
         let keep: Arc<dyn Any + Send + Sync> = Arc::clone(self) as _;
-        ImageRoot { id: self.digest.to_string(), at, lower, keep }
+        ImageRoot { id: self.digest.to_string(), at, lower, writable_bytes: None, keep }
     }
 }
 
@@ -148,7 +154,9 @@ impl Images {
             bytes_max,
             known: Mutex::default(),
             used: Mutex::default(),
-            unpacked: Notify::new(),
+            unpacked: Unpacked::default(),
+            fetches: Fetches::default(),
+            more: Notify::new(),
         };
         Ok(Self { parts: Arc::new(parts) })
     }
@@ -172,7 +180,7 @@ impl Images {
 
     async fn maintain(&self) -> std::convert::Infallible {
         loop {
-            self.parts.unpacked.notified().await;
+            self.parts.more.notified().await;
             let evicted = self.evict(self.parts.bytes_max).await;
             if let Err(error) = evicted {
                 warn!(error = telemetry::error_chain(&error), "removing unused layers failed");
@@ -197,7 +205,32 @@ impl Images {
     async fn evict(&self, most: u64) -> Result<u64, ImageError> {
         let parts = Arc::clone(&self.parts);
         let evict = move || parts.caches().map(|cache| cache.evict(most)).sum::<Result<u64, _>>();
-        spawn_blocking(evict).await.map_err(joined)?
+        let evicted = spawn_blocking(evict).await.map_err(joined)??;
+        if evicted > 0 {
+            let images = self.clone();
+            let look = move || {
+                let mut all = images.unpacked();
+                all.retain(|image| images.is_ready(image));
+                images.parts.unpacked.retain(|image| all.contains(image));
+            };
+            spawn_blocking(look).await.map_err(joined)?;
+        }
+        Ok(evicted)
+    }
+
+    /// The images that are unpacked here, the last used first: at most 100, and only those that this process has used.
+    pub fn unpacked(&self) -> Vec<PinnedImage> {
+        self.parts.unpacked.all()
+    }
+
+    /// Is changed when other images are among [`Images::unpacked`].
+    pub fn changes(&self) -> watch::Receiver<()> {
+        self.parts.unpacked.changes()
+    }
+
+    /// Whether an image is among [`Images::unpacked`].
+    pub fn has_unpacked(&self, image: &PinnedImage) -> bool {
+        self.parts.unpacked.has(&image.manifest)
     }
 
     /// The image that a name means, see [`ImageNames::pin`].
@@ -213,6 +246,19 @@ impl Images {
         if let Some(used) = self.in_use(image) {
             return Ok(used);
         }
+        let found = self.open_image(image, progress).await;
+        match &found {
+            Ok(_) => self.parts.unpacked.used(image),
+            Err(_) => self.parts.unpacked.retain(|other| other.manifest != image.manifest),
+        }
+        found
+    }
+
+    async fn open_image(
+        &self,
+        image: &PinnedImage,
+        progress: &PullProgress,
+    ) -> Result<Arc<Image>, ImageError> {
         let parsed = self.parsed(image).await?;
         let getting: Vec<_> = (parsed.layers.iter())
             .map(|(layer, diff_id)| self.layer(image, layer, diff_id, progress).boxed())
@@ -240,14 +286,20 @@ impl Images {
         Ok(found)
     }
 
-    /// An image that something uses already.
-    fn in_use(&self, image: &PinnedImage) -> Option<Arc<Image>> {
+    /// An image that something uses already: it needs no look at the disk.
+    pub fn in_use(&self, image: &PinnedImage) -> Option<Arc<Image>> {
+        let used = self.used(image)?;
+        self.parts.unpacked.used(image);
+        Some(used)
+    }
+
+    fn used(&self, image: &PinnedImage) -> Option<Arc<Image>> {
         self.parts.used.lock().get(&image.manifest).and_then(Weak::upgrade)
     }
 
     /// Whether all layers of an image are unpacked here, as far as that is known without reading.
     pub fn is_ready(&self, image: &PinnedImage) -> bool {
-        if self.in_use(image).is_some() {
+        if self.used(image).is_some() {
             return true;
         }
         let known = self.parts.known.lock().get(&image.manifest).cloned();
@@ -340,18 +392,22 @@ impl Images {
         diff_id: &Digest,
         progress: &PullProgress,
     ) -> Result<(), ImageError> {
+        let blob = layer.blob();
+        if blob.size > self.parts.bytes_max {
+            let (bytes, most) = (blob.size, self.parts.bytes_max);
+            return Err(ImageError::Invalid(format!(
+                "a layer of it has {bytes} bytes, at most {most} are unpacked (image_bytes_max)"
+            )));
+        }
+        progress.announce(blob.size);
+        let begun = tokio::time::Instant::now();
+        // Before the right to make the layer: another image has the same one, perhaps from a registry that answers.
+        self.fetch(image, &blob, progress).await?;
+        let pulled = begun.elapsed();
         let (parts, id) = (Arc::clone(&self.parts), diff_id.clone());
         // Another one may have made it in the meantime.
         let made = spawn_blocking(move || parts.layers.make(&id)).await.map_err(joined)??;
         let Ok(making) = made else { return Ok(()) };
-        let blob = layer.blob();
-        progress.announce(blob.size);
-        let begun = tokio::time::Instant::now();
-        if !self.parts.cas.contains(&blob).await.map_err(ImageError::Store)? {
-            let count = |bytes| progress.add(bytes);
-            self.parts.registries.blob(&image.reference, &blob, &self.parts.cas, &count).await?;
-        }
-        let pulled = begun.elapsed();
         let (sender, pieces) = mpsc::channel(AHEAD);
         let parts = Arc::clone(&self.parts);
         let (id, whiteouts) = (diff_id.clone(), self.whiteouts());
@@ -370,8 +426,30 @@ impl Images {
             (Ok(unpacked), Ok(())) => unpacked,
         };
         debug!(%diff_id, ?unpacked, pull_ms = pulled.as_millis(), all_ms = begun.elapsed().as_millis(), "unpacked a layer");
-        self.parts.unpacked.notify_one();
+        self.parts.more.notify_one();
         Ok(())
+    }
+
+    /// Copies a blob to the store if it is not there, once for all callers in all processes.
+    async fn fetch(
+        &self,
+        image: &PinnedImage,
+        blob: &BlobDigest,
+        progress: &PullProgress,
+    ) -> Result<(), ImageError> {
+        if self.parts.cas.contains(blob).await.map_err(ImageError::Store)? {
+            return Ok(());
+        }
+        let registry = image.reference.registry();
+        let _turn = self.parts.fetches.turn(registry, blob).await;
+        let (parts, name) = (Arc::clone(&self.parts), Digest::of(format!("{registry} {blob}").as_bytes()));
+        let locking = spawn_blocking(move || parts.layers.fetching(&name));
+        let _lock = locking.await.map_err(joined)??;
+        if self.parts.cas.contains(blob).await.map_err(ImageError::Store)? {
+            return Ok(());
+        }
+        let count = |bytes| progress.add(bytes);
+        self.parts.registries.blob(&image.reference, blob, &self.parts.cas, &count).await
     }
 
     fn whiteouts(&self) -> Whiteouts {
@@ -417,7 +495,7 @@ impl Images {
             }
         };
         let held = spawn_blocking(combine).await.map_err(joined)??;
-        self.parts.unpacked.notify_one();
+        self.parts.more.notify_one();
         Ok(held)
     }
 }

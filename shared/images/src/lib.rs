@@ -12,6 +12,7 @@ mod bounded;
 mod cache;
 mod challenge;
 mod error;
+mod fetches;
 mod images;
 mod manifest;
 mod merge;
@@ -23,6 +24,7 @@ mod progress;
 mod registry;
 mod stored;
 mod unpack;
+mod unpacked;
 
 pub use error::ImageError;
 pub use images::{Image, Images};

@@ -6,8 +6,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    ExecutionKey, ExecutionRecord, ExecutorHome, ExecutorId, ExecutorType, Millis, PoolName, RequirementsId,
-    Resources, Sequence, Skew,
+    ActionKey, ExecutionKey, ExecutionRecord, ExecutorHome, ExecutorId, ExecutorType, FetchRoom,
+    ImageReference, Millis, PoolName, RequirementsId, Resources, Sequence, Skew,
 };
 
 /// Capabilities of the executors of a pool. In the settings bucket under `pool.<name>`, written by each executor at
@@ -73,6 +73,12 @@ pub struct ExecutorHeartbeat {
     /// State of its congestion window.
     #[serde(default)]
     pub window: WindowState,
+    /// Keys of the images that it has unpacked, the last used first; at most 100.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub images: Vec<ActionKey>,
+    /// The names of these images, in its lease only: they are long.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub image_names: Vec<ImageReference>,
     /// Milliseconds without a heartbeat after which it counts as lost.
     pub ttl_ms: u64,
     /// Offset of its machine's clock from the farm's clock in milliseconds; absent if not measured.
@@ -171,6 +177,9 @@ pub struct Room {
     pub kept: KeptRoom,
     /// Whether it has claimed nothing, so that an exclusive action can start.
     pub idle: bool,
+    /// Room for executions whose images it has to fetch first; absent: for as many as it claims.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fetches: Option<FetchRoom>,
 }
 
 impl Room {

@@ -23,6 +23,7 @@ mod fetch_host;
 mod hash_key;
 mod ids;
 mod image;
+mod image_fetch;
 mod interactor;
 mod job;
 mod needs;
@@ -98,6 +99,7 @@ pub use ids::{
     ParseIdError, PoolName, Priority, Sequence, TaskId, ToolInvocation, WorkerId, Workspace,
 };
 pub use image::{ImageReference, ParseImageError, PinnedImage};
+pub use image_fetch::{FetchRoom, ImageDemand};
 pub use interactor::{Interactor, InteractorReport, InteractorRequest, InvalidInteractor};
 pub use job::{
     BadPath, CommandLimits, CommandStep, Compare, CompareBy, CompareRequest, CompareRule, Conditions,

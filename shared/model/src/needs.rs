@@ -5,7 +5,10 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{Amount, ExecutorId, Millis, Requirements, ResourceName, Resources, Urgency, hash_key::hash_key};
+use crate::{
+    Amount, ExecutorId, ImageDemand, Millis, Requirements, ResourceName, Resources, Urgency,
+    hash_key::hash_key,
+};
 
 /// Resources that the client requests for an action; anything absent comes from history or is the default.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -124,6 +127,9 @@ pub struct Demand {
     pub requirements: Requirements,
     /// Resources that it holds while it runs.
     pub size: Resources,
+    /// The images that it runs in; absent: none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub images: Option<ImageDemand>,
     /// Minimum capacity of its executor; absent: same as `size`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub asked: Option<Resources>,

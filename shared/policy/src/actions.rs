@@ -7,6 +7,7 @@ mod grant;
 mod hedge;
 mod history;
 mod image;
+mod image_fetch;
 mod interaction;
 mod invalid_need;
 mod keys;
@@ -32,8 +33,11 @@ pub use grant::{Ask, Decision, Grant, GrantRules, Member, Queue, Waiter, grant};
 pub use hedge::HedgeRules;
 pub use history::{History, Learned};
 pub use image::{
-    ENVIRONMENT_PROPERTY, IMAGE_OFFER, IMAGE_PROPERTY, asked_environments, asked_image, names_image,
-    with_environments, with_image,
+    ENVIRONMENT_PROPERTY, IMAGE_OFFER, IMAGE_PROPERTY, WRITABLE_ROOT, asked_environments, asked_image,
+    asks_writable_root, names_image, with_environments, with_image,
+};
+pub use image_fetch::{
+    FETCHES_PER_SLOT, IMAGES_SAID, fetch_room, has_images_of_services, image_demand, image_key, takes_images,
 };
 pub use interaction::{
     INTERACTOR_OFFER, INTERACTOR_PROPERTY, asked_interactor, deadlock, interactor_time, interactor_value,

@@ -89,6 +89,8 @@ mod tests {
             running: Vec::new(),
             room: model::Room::default(),
             window: WindowState { size: window, ..WindowState::default() },
+            images: Vec::new(),
+            image_names: Vec::new(),
             ttl_ms: 1,
             clock_skew_ms: None,
         }

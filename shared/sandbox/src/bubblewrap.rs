@@ -177,15 +177,15 @@ impl Bubblewrap {
         Ok(call)
     }
 
-    /// The same with the files of an image at `root` instead of those of the host.
+    /// The same with the files of an image instead of those of the host.
     pub(crate) fn kept_in_image(
         &self,
-        root: &Path,
+        image: &ImageRoot,
         work: &Path,
         network: SlotNetwork<'_>,
     ) -> Result<Call, SandboxError> {
         let mut call = self.begin_kept(network)?;
-        put_image(&mut call, "--ro-bind", root, network);
+        put_image(&mut call, bind_option(image), &image.at, network);
         self.put_devices(&mut call, true, true);
         put(&mut call, &["--mqueue", "/dev/mqueue"]);
         bind(&mut call, work, INSIDE);
@@ -224,7 +224,7 @@ impl Bubblewrap {
             self.put_devices(&mut call, fs::symlink_metadata(alone.root.join("tmp")).is_err(), false);
             "/"
         } else if let Some(image) = alone.image {
-            put_image(&mut call, "--ro-bind", &image.at, alone.network);
+            put_image(&mut call, bind_option(image), &image.at, alone.network);
             self.put_devices(&mut call, true, false);
             put(&mut call, &["--tmpfs", INSIDE]);
             bind(&mut call, alone.root, INSIDE_ROOT);
@@ -482,6 +482,11 @@ fn put_network(call: &mut Call, network: SlotNetwork<'_>) {
         SlotNetwork::Own => put(call, &["--unshare-net"]),
         SlotNetwork::Host | SlotNetwork::Shared { .. } => {}
     }
+}
+
+/// How the files of an image are mounted.
+fn bind_option(image: &ImageRoot) -> &'static str {
+    if image.writable_bytes.is_some() { "--bind" } else { "--ro-bind" }
 }
 
 /// The files of an image, mounted by the option `how`, and of the host only what the kernel says about the machine.

@@ -38,6 +38,9 @@ pub enum SandboxError {
     /// Without namespaces a command sees the files of the host.
     #[error("an action in an image requires the sandbox `bubblewrap`, but this slot has `none`")]
     ImageNeedsBubblewrap,
+    /// Files of a folder that several commands see must not be changed.
+    #[error("a writable root requires an image that is mounted as overlay, which this machine does not do")]
+    WritableNeedsOverlay,
     /// Without namespaces all commands share the network of the host.
     #[error("a command with services requires the sandbox `bubblewrap`, but this slot has `none`")]
     NetworkNeedsBubblewrap,

@@ -14,6 +14,9 @@ pub struct ImageRoot {
     pub at: PathBuf,
     /// Folders that are mounted as overlay, the topmost first; empty if `at` has the files.
     pub lower: Vec<PathBuf>,
+    /// Maximum bytes that a command may write into the folders of the image: they are kept in memory and vanish when the
+    /// command has ended. `None` makes all of it read-only. Requires `lower`.
+    pub writable_bytes: Option<u64>,
     /// Keeps the files while a sandbox uses them.
     pub keep: Arc<dyn Any + Send + Sync>,
 }

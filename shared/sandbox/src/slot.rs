@@ -11,7 +11,7 @@ use invariant::impossible;
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::unistd::{getegid, geteuid};
 use shim::{
-    Command, Deadline, Files, Filter, Options, Overlay, PrivateNetwork, Shim, ShimError, WrapperFiles,
+    Command, Deadline, Files, Filter, Options, Overlay, PrivateNetwork, Shim, ShimError, User, WrapperFiles,
 };
 use tokio::sync::watch;
 
@@ -59,13 +59,20 @@ enum Way {
     Bare,
 }
 
+impl Kind {
+    /// Whether it serves one command only.
+    fn is_for_one(&self) -> bool {
+        self.image.as_ref().is_some_and(|image| image.0.writable_bytes.is_some())
+    }
+}
+
 /// An image that is in use as long as the shim lives.
 #[derive(Debug, Clone)]
 struct MountedImage(ImageRoot);
 
 impl PartialEq for MountedImage {
     fn eq(&self, other: &Self) -> bool {
-        self.0.id == other.0.id
+        self.0.id == other.0.id && self.0.writable_bytes == other.0.writable_bytes
     }
 }
 
@@ -136,13 +143,14 @@ impl Slot {
 
     /// Returns when a command that was dropped before its end is dead and its events are consumed. [`Slot::run`] does
     /// this first; an earlier call ensures that processes of that command do not interfere with the slot's folder.
-    /// May be dropped and called again.
+    /// What the command wrote into the folders of its image is gone then. May be dropped and called again.
     pub async fn settle(&mut self) -> Result<(), SandboxError> {
-        if let Some((_, shim)) = &mut self.shim
-            && shim.settle().await.is_err()
-        {
-            // It has ended or violates the protocol. The next command gets another process.
-            self.end_shim().await?;
+        if let Some((kind, shim)) = &mut self.shim {
+            // A process that has ended or violates the protocol is replaced, too.
+            let is_over = shim.settle().await.is_err();
+            if is_over || kind.is_for_one() {
+                self.end_shim().await?;
+            }
         }
         Ok(())
     }
@@ -175,6 +183,9 @@ impl Slot {
             if self.config.network.is_some() {
                 return Err(SandboxError::NetworkNeedsBubblewrap);
             }
+        }
+        if run.image.as_ref().is_some_and(|image| image.writable_bytes.is_some() && image.lower.is_empty()) {
+            return Err(SandboxError::WritableNeedsOverlay);
         }
         run.root = absolute(&run.root)?;
         if run.root.file_name().is_none() || run.root.parent() != Some(self.config.work.as_path()) {
@@ -269,7 +280,7 @@ impl Slot {
             join: self.group.join_files(),
             processes_max: self.config.processes_max.filter(|_| !self.group.limits_processes()),
             filter: self.config.bubblewrap.filter.then_some(Filter::Escapes),
-            overlay: kind.image.as_ref().and_then(|image| overlay(&image.0)),
+            overlay: kind.image.as_ref().and_then(|image| overlay(&image.0, self.config.user)),
             network: self
                 .config
                 .network
@@ -288,7 +299,7 @@ impl Slot {
                 options.wrapper = match &kind.image {
                     None => self.config.bubblewrap.kept(&self.config.work, network)?,
                     Some(image) => {
-                        self.config.bubblewrap.kept_in_image(&image.0.at, &self.config.work, network)?
+                        self.config.bubblewrap.kept_in_image(&image.0, &self.config.work, network)?
                     }
                 };
                 options.tidy = PRIVATE.map(PathBuf::from).to_vec();
@@ -420,13 +431,14 @@ fn memory_file(name: &str, content: &[u8]) -> Result<Arc<File>, SandboxError> {
 }
 
 /// What has to be mounted for an image.
-fn overlay(image: &ImageRoot) -> Option<Overlay> {
-    let ImageRoot { lower, at, .. } = image;
+fn overlay(image: &ImageRoot, user: Option<User>) -> Option<Overlay> {
+    let ImageRoot { lower, at, writable_bytes, .. } = image;
     (!lower.is_empty()).then(|| Overlay {
         lower: lower.clone(),
         at: at.clone(),
-        writable_bytes: None,
+        writable_bytes: *writable_bytes,
         folders: Vec::new(),
+        owner: user.filter(|_| writable_bytes.is_some()),
     })
 }
 

@@ -53,7 +53,8 @@ impl WorkspaceSandbox {
             let lower = image.lower.clone();
             // An image must not lead these paths elsewhere.
             let folders = vec![folder.to_owned(), self.programs.clone()];
-            Overlay { lower, at: image.at.clone(), writable_bytes: Some(MOUNT_POINTS_BYTES), folders }
+            let writable_bytes = Some(MOUNT_POINTS_BYTES);
+            Overlay { lower, at: image.at.clone(), writable_bytes, folders, owner: None }
         });
         let more = (user, image.map(|image| image.at.as_path()));
         let joined = network.map(SharedNetwork::pid).transpose()?.map(PrivateNetwork::Of);

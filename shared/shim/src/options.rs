@@ -69,6 +69,9 @@ pub struct Overlay {
     /// Absolute paths of folders that it has, whatever the lower folders have there: no link of these leads elsewhere. Without
     /// `writable_bytes` there can be none.
     pub folders: Vec<PathBuf>,
+    /// The user whom all its folders belong to, whatever the lower ones say: so that user can add, replace and remove files in
+    /// them. Without `writable_bytes` there can be none.
+    pub owner: Option<User>,
 }
 
 /// A user and a group, by number.
@@ -130,10 +133,13 @@ impl Options {
         if let Some(network) = self.network {
             arguments.extend(["--network".into(), network.text().into()]);
         }
-        if let Some(Overlay { lower, at, writable_bytes, folders }) = &self.overlay {
+        if let Some(Overlay { lower, at, writable_bytes, folders, owner }) = &self.overlay {
             arguments.extend(["--overlay".into(), at.into()]);
             if let Some(bytes) = writable_bytes {
                 arguments.extend(["--writable".into(), bytes.to_string().into()]);
+            }
+            if let Some(User { uid, gid }) = owner {
+                arguments.extend(["--owner".into(), format!("{uid}:{gid}").into()]);
             }
             for folder in lower {
                 arguments.extend(["--lower".into(), folder.into()]);
@@ -209,7 +215,7 @@ pub(crate) fn role(arguments: impl IntoIterator<Item = OsString>) -> Option<Role
             "--overlay" => {
                 let at = arguments.next()?.into();
                 let (lower, folders) = (Vec::new(), Vec::new());
-                options.overlay = Some(Overlay { lower, at, writable_bytes: None, folders });
+                options.overlay = Some(Overlay { lower, at, writable_bytes: None, folders, owner: None });
             }
             "--writable" => {
                 options.overlay.as_mut()?.writable_bytes = Some(arguments.next()?.to_str()?.parse().ok()?);
@@ -223,6 +229,7 @@ pub(crate) fn role(arguments: impl IntoIterator<Item = OsString>) -> Option<Role
                 let port = arguments.next()?.to_str()?.parse().ok()?;
                 probe = Some(Probe::Http { port, path: arguments.next()?.into_string().ok()? });
             }
+            "--owner" => options.overlay.as_mut()?.owner = Some(user(&arguments.next()?)?),
             "--folder" => options.overlay.as_mut()?.folders.push(arguments.next()?.into()),
             "--lower" => options.overlay.as_mut()?.lower.push(arguments.next()?.into()),
             "--join" => options.join.push(arguments.next()?.into()),
@@ -273,6 +280,7 @@ mod tests {
                 at: "/e".into(),
                 writable_bytes: Some(13),
                 folders: vec!["/f/g".into()],
+                owner: Some(User { uid: 14, gid: 15 }),
             }),
             shares_network: true,
             kernel_deadline: true,

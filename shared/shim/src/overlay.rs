@@ -1,13 +1,17 @@
 //! Mounts the layers of an image.
 
-use std::{env, fs, io, os::unix::fs::symlink};
+use std::{
+    env, fs, io,
+    os::unix::fs::{lchown, symlink},
+    path::Path,
+};
 
 use nix::{
     mount::{MsFlags, mount},
     sched::{CloneFlags, unshare},
 };
 
-use crate::options::Overlay;
+use crate::options::{Overlay, User};
 
 /// Options against features of overlays that read-only layers do not need, and that could lead out of them.
 const OPTIONS: &str = "redirect_dir=off,metacopy=off";
@@ -59,5 +63,23 @@ fn try_mount(overlay: &Overlay) -> io::Result<()> {
         (flags | MsFlags::MS_RDONLY, lower)
     };
     mount(Some("overlay"), &overlay.at, Some("overlay"), flags, Some(options.as_str()))?;
+    if let Some(owner) = overlay.owner {
+        give_folders(&overlay.at, owner)?;
+    }
     env::set_current_dir("/")
+}
+
+/// Gives all folders to a user. No link is followed, and nothing else changes them meanwhile.
+fn give_folders(root: &Path, owner: User) -> io::Result<()> {
+    let mut left = vec![root.to_owned()];
+    while let Some(folder) = left.pop() {
+        lchown(&folder, Some(owner.uid), Some(owner.gid))?;
+        for entry in fs::read_dir(&folder)? {
+            let entry = entry?;
+            if entry.file_type()?.is_dir() {
+                left.push(entry.path());
+            }
+        }
+    }
+    Ok(())
 }

@@ -76,6 +76,8 @@ impl HeartbeatSource for LightExecutor {
             running: held.keys(),
             room: held.room(self.common.is_open()),
             window: WindowState::default(),
+            images: Vec::new(),
+            image_names: Vec::new(),
             ttl_ms: heartbeat_ttl_ms(settings.heartbeat),
             clock_skew_ms: self.context.bus.clock().skew(),
         }

@@ -7,13 +7,15 @@ use std::{
 };
 
 use invariant::impossible;
-use model::{Claimed, ExecutionKey, Resources, Room, WindowState};
+use model::{ActionKey, Claimed, Execution, ExecutionKey, FetchRoom, Resources, Room, WindowState};
+use policy::actions::{fetch_room, takes_images};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
     allocation::{Allocation, Demand, FreeRoom},
     completion_rate::CompletionRate,
+    needed_images::{ActionImages, NeededImages},
 };
 
 /// The handle of one held action. An action that is claimed again while its previous end is being
@@ -30,11 +32,20 @@ pub(crate) struct ActionHandle {
 pub(crate) struct Work {
     pub(crate) claimed: Box<Claimed>,
     pub(crate) handle: ActionHandle,
+    pub(crate) images: ActionImages,
+    /// How long its images were fetched.
+    pub(crate) images_took: Duration,
     /// The fetch of its remote inputs, if one was started; yields the duration of the fetch.
     pub(crate) fetching: Option<JoinHandle<Duration>>,
 }
 
 impl Work {
+    /// An action whose images and inputs are here, or are fetched later.
+    fn new(claimed: Claimed, handle: ActionHandle) -> Self {
+        let (claimed, images) = (Box::new(claimed), ActionImages::default());
+        Self { claimed, handle, images, images_took: Duration::ZERO, fetching: None }
+    }
+
     pub(crate) fn key(&self) -> ExecutionKey {
         self.claimed.record.execution.key()
     }
@@ -58,6 +69,8 @@ pub(crate) struct Outputs {
 /// The phase of a held action.
 #[derive(Debug, Clone)]
 pub(crate) enum Phase {
+    /// Its images are fetched; it holds no room.
+    Fetching,
     /// It waits for free room.
     Waiting,
     /// Its inputs are being prepared.
@@ -85,6 +98,8 @@ pub(crate) struct ExecutorLoad {
 #[derive(Debug)]
 pub(super) struct State {
     pub(super) held: HashMap<ExecutionKey, Held>,
+    /// Those whose images are fetched.
+    pub(super) fetching: Vec<Fetching>,
     pub(super) waiting: VecDeque<Waiting>,
     pub(super) allocation: Allocation,
     pub(super) completion_rate: CompletionRate,
@@ -104,6 +119,24 @@ pub(super) struct Held {
     pub(super) phase: Phase,
 }
 
+/// An action whose images are fetched.
+#[derive(Debug)]
+pub(super) struct Fetching {
+    work: Work,
+    /// The registry that it waits for; `None` if its images were unpacked here.
+    registry: Option<ActionKey>,
+}
+
+/// What becomes of a claimed action.
+pub(super) enum Accepted {
+    /// It is held, or was before.
+    Held,
+    /// It is held when its images have been fetched.
+    Fetching(Box<Execution>, ActionHandle),
+    /// Its images cannot be fetched now.
+    Refused(ExecutionKey),
+}
+
 #[derive(Debug)]
 pub(super) struct Waiting {
     pub(super) work: Work,
@@ -115,6 +148,7 @@ impl State {
     pub(super) fn new(allocation: Allocation, starting_max: u16) -> Self {
         Self {
             held: HashMap::new(),
+            fetching: Vec::new(),
             waiting: VecDeque::new(),
             allocation,
             completion_rate: CompletionRate::new(Instant::now()),
@@ -131,17 +165,71 @@ impl State {
     pub(super) fn accept(
         &mut self,
         claimed: Claimed,
+        images: &impl Fn(&Claimed) -> NeededImages,
         fetch: &impl Fn(&Claimed, &ActionHandle) -> Option<JoinHandle<Duration>>,
-    ) {
+    ) -> Accepted {
         let key = claimed.record.execution.key();
         if self.held.get(&key).is_some_and(|held| !matches!(held.phase, Phase::Finishing)) {
-            return;
+            return Accepted::Held;
+        }
+        let needed = images(&claimed);
+        if let NeededImages::Missing { demand, unpacked } = &needed
+            && !takes_images(demand, *unpacked, self.fetch_room().as_ref())
+        {
+            return Accepted::Refused(key);
         }
         self.count += 1;
         let handle = ActionHandle { stop: CancellationToken::new(), number: self.count };
-        let fetching = fetch(&claimed, &handle);
-        self.held.insert(key, Held { handle: handle.clone(), phase: Phase::Waiting });
-        let work = Work { claimed: Box::new(claimed), handle, fetching };
+        let mut work = Work::new(claimed, handle.clone());
+        match needed {
+            NeededImages::Here(images) => {
+                work.fetching = fetch(&work.claimed, &handle);
+                work.images = images;
+                self.wait(work);
+                self.held.insert(key, Held { handle, phase: Phase::Waiting });
+                Accepted::Held
+            }
+            NeededImages::Missing { demand, unpacked } => {
+                let execution = Box::new(work.claimed.record.execution.clone());
+                self.fetching.push(Fetching { work, registry: (!unpacked).then_some(demand.registry) });
+                self.held.insert(key, Held { handle: handle.clone(), phase: Phase::Fetching });
+                Accepted::Fetching(execution, handle)
+            }
+        }
+    }
+
+    /// Lets an action whose images are here wait for room.
+    pub(super) fn images_here(
+        &mut self,
+        handle: &ActionHandle,
+        (images, took): (ActionImages, Duration),
+        fetch: &impl Fn(&Claimed, &ActionHandle) -> Option<JoinHandle<Duration>>,
+    ) {
+        let Some(mut work) = self.take_fetching(handle) else { return };
+        (work.images, work.images_took) = (images, took);
+        work.fetching = fetch(&work.claimed, &work.handle);
+        self.enter(&work.key(), handle, Phase::Waiting);
+        self.wait(work);
+    }
+
+    /// Removes an action whose images cannot be fetched. `None` if it is stopped, or was returned.
+    pub(super) fn images_failed(&mut self, handle: &ActionHandle) -> Option<Work> {
+        let work = self.take_fetching(handle)?;
+        self.enter(&work.key(), handle, Phase::Finishing);
+        Some(work)
+    }
+
+    fn take_fetching(&mut self, handle: &ActionHandle) -> Option<Work> {
+        let at = self.fetching.iter().position(|it| it.work.handle.number == handle.number)?;
+        Some(self.fetching.swap_remove(at).work)
+    }
+
+    /// Room for actions whose images must be fetched.
+    fn fetch_room(&self) -> Option<FetchRoom> {
+        fetch_room(self.allocation.slots(), self.fetching.iter().filter_map(|it| it.registry))
+    }
+
+    fn wait(&mut self, work: Work) {
         // Emergencies go before what was claimed ahead.
         let emergencies = self.waiting.iter().take_while(|it| it.work.is_emergency()).count();
         let at = if work.is_emergency() { emergencies } else { self.waiting.len() };
@@ -186,13 +274,24 @@ impl State {
     pub(super) fn remove_waiting(&mut self, which: impl Fn(&Waiting) -> bool) -> Vec<ExecutionKey> {
         let (down, stay): (VecDeque<_>, _) = std::mem::take(&mut self.waiting).into_iter().partition(which);
         self.waiting = stay;
-        let release = |Waiting { work, .. }: Waiting| {
-            work.handle.stop.cancel();
-            let key = work.key();
-            self.release(&key, &work.handle);
-            key
-        };
-        down.into_iter().map(release).collect()
+        down.into_iter().map(|it| self.drop_work(&it.work)).collect()
+    }
+
+    /// Removes the selected actions that have not started, whatever they wait for, and returns their keys.
+    pub(super) fn remove_not_started(&mut self, which: impl Fn(&Work) -> bool) -> Vec<ExecutionKey> {
+        let (down, stay) = std::mem::take(&mut self.fetching).into_iter().partition(|it| which(&it.work));
+        self.fetching = stay;
+        let down: Vec<Fetching> = down;
+        let mut keys: Vec<ExecutionKey> = down.into_iter().map(|it| self.drop_work(&it.work)).collect();
+        keys.extend(self.remove_waiting(|it| which(&it.work)));
+        keys
+    }
+
+    fn drop_work(&mut self, work: &Work) -> ExecutionKey {
+        work.handle.stop.cancel();
+        let key = work.key();
+        self.release(&key, &work.handle);
+        key
     }
 
     /// Number of actions whose inputs are being prepared, in a slot or before.
@@ -227,6 +326,7 @@ impl State {
         {
             (room.free, room.starts, room.kept) = (free.resources, free.starts, free.kept);
             room.ahead = ahead;
+            room.fetches = self.fetch_room();
         }
         room
     }

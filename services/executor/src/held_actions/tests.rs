@@ -1,7 +1,7 @@
 use std::collections::BTreeMap;
 
 use model::{Amount, KeptRoom, Priority};
-use policy::{Window, WindowRules};
+use policy::{Window, WindowRules, actions::image_demand};
 
 use super::*;
 use crate::testing;
@@ -21,9 +21,18 @@ fn sized(size: Resources) -> Claimed {
     Claimed { size, ..testing::claimed() }
 }
 
+/// Accepts actions in the images of their records, none of which is here.
+fn accept_all(actions: &HeldActions, number: u64, all: Vec<Claimed>) -> Answers {
+    let images = |claimed: &Claimed| match image_demand(&claimed.record.execution) {
+        None => NeededImages::Here(ActionImages::default()),
+        Some(demand) => NeededImages::Missing { demand, unpacked: false },
+    };
+    actions.accept_all(number, all, images, |_, _| None)
+}
+
 fn accept(actions: &HeldActions, claimed: Claimed) -> ExecutionKey {
     let key = claimed.record.execution.key();
-    assert!(actions.accept_all(0, vec![claimed], |_, _| None).is_empty());
+    assert!(accept_all(actions, 0, vec![claimed]).refused.is_empty());
     key
 }
 
@@ -65,13 +74,12 @@ fn each_report_of_room_has_the_next_number_and_says_what_is_free() {
         granted,
         free: slots(starts),
         starts: u16::try_from(starts).unwrap(),
-        ahead: 0,
-        kept: KeptRoom::default(),
         idle,
+        ..Room::default()
     };
     assert_eq!(actions.room(), report(1, 0, 2, true));
     let two = vec![sized(slots(1)), sized(slots(1))];
-    assert!(actions.accept_all(7, two, |_, _| None).is_empty());
+    assert!(accept_all(&actions, 7, two).refused.is_empty());
     let work = actions.start();
     assert_eq!((work.len(), actions.room()), (2, report(2, 7, 0, false)));
     assert!(leave(&actions, &work[0]).is_empty());
@@ -184,7 +192,7 @@ fn one_that_drains_takes_nothing_and_gives_back_what_has_not_begun() {
     assert_eq!(actions.status(), ExecutorStatus::Draining);
     let late = sized(slots(1));
     let key = late.record.execution.key();
-    assert_eq!(actions.accept_all(1, vec![late], |_, _| None), [key]);
+    assert_eq!(accept_all(&actions, 1, vec![late]).refused, [key]);
     assert_eq!(actions.remove_all_waiting(), [waiting]);
     assert_eq!((actions.keys(), room(&actions)), (vec![running.clone()], (0, 0)));
     assert!(leave(&actions, &work[0]).is_empty());
@@ -263,4 +271,65 @@ fn a_window_that_opens_has_the_room_filled() {
     assert!(is_open && is_room_to_report(&actions));
     assert_eq!(room(&actions).0, 1);
     leave(&actions, &work[0]);
+}
+
+fn in_image(registry: &str) -> Claimed {
+    let mut claimed = sized(slots(1));
+    let reference: model::ImageReference = format!("docker://{registry}/a").parse().unwrap();
+    let manifest = model::Digest::of(registry.as_bytes());
+    let reference = reference.pinned(manifest.clone());
+    claimed.record.execution.image = Some(model::PinnedImage { reference, manifest: manifest.of_size(1) });
+    claimed
+}
+
+#[test]
+fn an_action_whose_image_is_fetched_holds_nothing_and_starts_when_the_image_is_there() {
+    let actions = actions(2);
+    let waiting =
+        accept_all(&actions, 1, vec![in_image("hangs.example"), in_image("hangs.example")]).fetching;
+    assert!(actions.start().is_empty() && is_room_to_report(&actions));
+    let room = actions.room();
+    let fetches = room.fetches.unwrap();
+    assert_eq!((room.starts, room.idle, fetches.left, fetches.full.len()), (2, true, 6, 1));
+    assert_eq!((actions.load().held, actions.keys().len()), (Resources::default(), 2));
+    // Others start beside it.
+    accept(&actions, sized(slots(1)));
+    assert_eq!(actions.start().len(), 1);
+    let here = |at: usize| {
+        actions.images_here(&waiting[at].1, (ActionImages::default(), Duration::from_secs(3)), |_, _| None)
+    };
+    let [first] = here(0).try_into().unwrap();
+    assert_eq!((first.key(), first.images_took), (waiting[0].0.key(), Duration::from_secs(3)));
+    assert!(here(0).is_empty() && here(1).is_empty(), "it is known already, or no slot is free");
+    assert_eq!(leave(&actions, &first)[0].key(), waiting[1].0.key());
+    assert_eq!(actions.room().fetches, None);
+}
+
+#[test]
+fn no_more_wait_for_a_registry_than_may_and_others_are_fetched_meanwhile() {
+    let actions = actions(1);
+    let two = vec![in_image("hangs.example"), in_image("hangs.example"), in_image("answers.example")];
+    let keys: Vec<_> = two.iter().map(|it| it.record.execution.key()).collect();
+    let answers = accept_all(&actions, 1, two);
+    assert_eq!(answers.refused, [keys[1].clone()]);
+    let fetching: Vec<_> = answers.fetching.iter().map(|(execution, _)| execution.key()).collect();
+    assert_eq!(fetching, [keys[0].clone(), keys[2].clone()]);
+    assert!(!actions.has(&keys[1]), "it can be claimed again");
+    // One whose image cannot be fetched leaves, and so does one that is stopped.
+    let failed = actions.images_failed(&answers.fetching[0].1).unwrap();
+    assert!(actions.has(&failed.key()), "its end is still to be written");
+    actions.stop(&keys[2]);
+    assert!(answers.fetching[1].1.stop.is_cancelled() && !actions.has(&keys[2]));
+    assert!(actions.images_failed(&answers.fetching[1].1).is_none());
+    assert_eq!(actions.room().fetches, None);
+}
+
+#[test]
+fn one_that_drains_returns_what_waits_for_images() {
+    let actions = actions(1);
+    let waiting = accept_all(&actions, 1, vec![in_image("hangs.example")]).fetching;
+    actions.set_draining(true);
+    assert_eq!(actions.remove_all_waiting(), [waiting[0].0.key()]);
+    let images = (ActionImages::default(), Duration::ZERO);
+    assert!(actions.images_here(&waiting[0].1, images, |_, _| None).is_empty() && !actions.holds_any());
 }

@@ -391,6 +391,8 @@ mod tests {
             running: (0..running).map(|_| key()).collect(),
             room: model::Room::default(),
             window: WindowState::default(),
+            images: Vec::new(),
+            image_names: Vec::new(),
             ttl_ms: 1000,
             clock_skew_ms: None,
         }

@@ -306,6 +306,8 @@ impl Executor {
             running: Vec::new(),
             room: model::Room::default(),
             window: WindowState::default(),
+            images: Vec::new(),
+            image_names: Vec::new(),
             ttl_ms: 60_000,
             clock_skew_ms: None,
         };

@@ -1,8 +1,11 @@
 //! The room of one executor: its last report, less what was granted since.
 
-use std::collections::VecDeque;
+use std::{
+    collections::{BTreeSet, VecDeque},
+    sync::Arc,
+};
 
-use model::{ExecutorId, GrantNotice, Grants, PoolName, Resources, Room};
+use model::{ActionKey, ExecutorId, GrantNotice, Grants, PoolName, Resources, Room};
 use policy::actions::{Ask, claims_max};
 use tokio::time::Instant;
 
@@ -121,8 +124,8 @@ impl KnownRoom {
         executor: &ExecutorId,
         kind: usize,
         pool: PoolName,
-        capacity: &Resources,
-        slots: u16,
+        (capacity, slots): (&Resources, u16),
+        images: &Arc<BTreeSet<ActionKey>>,
     ) -> OpenExecutor {
         let mut free = self.report.free.clone();
         self.later.iter().for_each(|later| free.take(&later.notice.size));
@@ -139,6 +142,8 @@ impl KnownRoom {
             kept,
             ahead,
             idle: self.report.idle && self.later.is_empty(),
+            images: Arc::clone(images),
+            fetches: self.report.fetches.clone(),
         };
         OpenExecutor { ask, pool, after: self.last, claims_max: claims_max(slots) }
     }
@@ -152,7 +157,7 @@ mod tests {
 
     fn report(number: u64, granted: u64, starts: u16) -> Room {
         let free = Resources::new(u64::from(starts) * 1000, u64::from(starts) << 30);
-        Room { number, granted, free, starts, ahead: 0, kept: KeptRoom::default(), idle: starts == 4 }
+        Room { number, granted, free, starts, idle: starts == 4, ..Room::default() }
     }
 
     fn notice(number: u64, starts: u16) -> GrantNotice {
@@ -162,7 +167,7 @@ mod tests {
 
     fn starts(room: &KnownRoom) -> (u32, u64) {
         let all = Resources::new(4000, 4 << 30);
-        let open = room.open(&"x".parse().unwrap(), 0, "p".parse().unwrap(), &all, 4);
+        let open = room.open(&"x".parse().unwrap(), 0, "p".parse().unwrap(), (&all, 4), &Arc::default());
         assert_eq!(open.ask.free.cpu_millis, u64::from(open.ask.starts) * 1000);
         (open.ask.starts, open.after)
     }
@@ -236,13 +241,14 @@ mod tests {
         let (starts, others) = (free.min(most), free.saturating_sub(kept).min(most));
         let kept = KeptRoom { starts: starts - others, resources: Resources::new(u64::from(kept) * 1000, 0) };
         let free = Resources::new(u64::from(free) * 1000, 0);
-        Room { number, granted: number - 1, free, starts, ahead: 0, kept, idle: false }
+        Room { number, granted: number - 1, free, starts, kept, ..Room::default() }
     }
 
     /// Whether the room after a grant of `count` executions is what the executor then reports.
     fn assert_follows(free: u16, kept: u16, most: u16, count: u16) {
         let ask = |room: &KnownRoom| {
-            room.open(&"x".parse().unwrap(), 0, "p".parse().unwrap(), &Resources::new(9000, 0), 9).ask
+            let all = Resources::new(9000, 0);
+            room.open(&"x".parse().unwrap(), 0, "p".parse().unwrap(), (&all, 9), &Arc::default()).ask
         };
         let mut known = KnownRoom::default();
         known.report(&keeping(1, free, kept, most));

@@ -30,15 +30,7 @@ fn execution() -> ExecutionKey {
 }
 
 fn room(number: u64, granted: u64, starts: u16) -> Room {
-    Room {
-        number,
-        granted,
-        free: Resources::new(2000, 4 << 30),
-        starts,
-        ahead: 0,
-        kept: KeptRoom::default(),
-        idle: true,
-    }
+    Room { number, granted, free: Resources::new(2000, 4 << 30), starts, idle: true, ..Room::default() }
 }
 
 fn heartbeat(name: &str, status: ExecutorStatus) -> ExecutorHeartbeat {
@@ -59,6 +51,8 @@ fn heartbeat(name: &str, status: ExecutorStatus) -> ExecutorHeartbeat {
         running: Vec::new(),
         room: room(1, 0, 2),
         window: WindowState::default(),
+        images: Vec::new(),
+        image_names: Vec::new(),
         ttl_ms: 60_000,
         clock_skew_ms: None,
     }
@@ -174,4 +168,28 @@ fn executors_that_offer_the_same_are_of_one_kind() {
     view.lost(&id("large"));
     assert_eq!(view.capacity(&Requirements::default()), Resources::new(2000, 4 << 30), "the largest left");
     assert_ne!(view.kinds().version, kinds.version);
+}
+
+#[test]
+fn an_executor_that_has_the_image_is_compared_even_if_many_others_have_room() {
+    let names: Vec<String> = (0..50).map(|number| format!("executor-{number}")).collect();
+    let view = of(&names.iter().map(String::as_str).collect::<Vec<_>>());
+    let image = model::ActionKey(7);
+    let images = model::ImageDemand { image: Some(image), registry: model::ActionKey(1) };
+    let demand = Demand { images: Some(images), ..Demand::default() };
+    let waiter =
+        Waiter { key: execution(), demand, holders: Vec::new(), warm_at: Vec::new(), set: set(&view) };
+    let has = |images: Vec<model::ActionKey>, number| ExecutorHeartbeat {
+        images,
+        room: room(number, 0, 2),
+        ..heartbeat("executor-7", ExecutorStatus::Ready)
+    };
+    view.heartbeat(&has(vec![image], 2));
+    let wanted = view.wanted([&waiter].into_iter());
+    assert_eq!(wanted, BTreeSet::from([id("executor-7")]));
+    let open = view.open_executors(&kind(), 5, &wanted, &mut Random::new(1));
+    let that = open.iter().find(|it| it.ask.executor == id("executor-7")).unwrap();
+    assert!(that.ask.images.contains(&image));
+    view.heartbeat(&has(Vec::new(), 3));
+    assert!(view.wanted([&waiter].into_iter()).is_empty(), "it was removed there");
 }

@@ -246,6 +246,8 @@ impl Inner {
             running: held.keys().cloned().collect(),
             room,
             window: WindowState::default(),
+            images: Vec::new(),
+            image_names: Vec::new(),
             ttl_ms: 30_000,
             clock_skew_ms: None,
         }

@@ -54,6 +54,8 @@ pub fn heartbeat(executor: &str, running: &[ExecutionKey]) -> ExecutorHeartbeat 
         running: running.to_vec(),
         room: model::Room::default(),
         window: WindowState::default(),
+        images: Vec::new(),
+        image_names: Vec::new(),
         ttl_ms: 900_000,
         clock_skew_ms: None,
     }

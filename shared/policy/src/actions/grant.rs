@@ -17,10 +17,14 @@ use std::{
 };
 
 use invariant::impossible;
-use model::{Demand, ExecutionKey, ExecutorId, KeptRoom, Millis, Priority, ResourceName, Resources};
+use model::{
+    ActionKey, Demand, ExecutionKey, ExecutorId, FetchRoom, KeptRoom, Millis, Priority, ResourceName,
+    Resources,
+};
 
 use super::{
     fair::{Standing, occupancy},
+    image_fetch::takes_images,
     processing_set::ProcessingSet,
     turns::Turn,
 };
@@ -74,6 +78,10 @@ pub struct Ask {
     pub ahead: u32,
     /// Whether it has no executions at all.
     pub idle: bool,
+    /// Keys of the images that it has.
+    pub images: Arc<BTreeSet<ActionKey>>,
+    /// Room for executions whose images it has to fetch; `None`: as many as it takes.
+    pub fetches: Option<FetchRoom>,
 }
 
 /// An executor, whether it has room or not.
@@ -218,6 +226,8 @@ struct AskingExecutor<'a> {
     starts: u32,
     ahead: u32,
     idle: bool,
+    /// Number of executions granted here whose images are fetched first.
+    fetching: u16,
     /// Room is reserved for an execution that does not fit, so the executor accepts nothing more in its queue.
     reserved: bool,
     /// Custom resources that are already reserved.
@@ -228,7 +238,8 @@ impl<'a> AskingExecutor<'a> {
     fn of(ask: &'a Ask) -> Self {
         let Ask { free, starts, ahead, idle, .. } = ask;
         let (free, reserved_custom) = (free.clone(), BTreeSet::new());
-        Self { ask, free, starts: *starts, ahead: *ahead, idle: *idle, reserved: false, reserved_custom }
+        let (starts, ahead, idle) = (*starts, *ahead, *idle);
+        Self { ask, free, starts, ahead, idle, fetching: 0, reserved: false, reserved_custom }
     }
 
     fn size(&self, demand: &Demand) -> Resources {
@@ -237,6 +248,20 @@ impl<'a> AskingExecutor<'a> {
             return Resources { custom: demand.size.custom.clone(), ..whole.clone() };
         }
         demand.size.clamped(&self.ask.capacity)
+    }
+
+    /// Whether it has the image of the execution, or the execution needs none.
+    fn has_image(&self, demand: &Demand) -> bool {
+        let has = |key: Option<ActionKey>| key.is_some_and(|key| self.ask.images.contains(&key));
+        demand.images.as_ref().is_none_or(|images| has(images.image))
+    }
+
+    /// Whether its room for fetched images is large enough.
+    fn takes_images(&self, demand: &Demand) -> bool {
+        let Some(images) = &demand.images else { return true };
+        let room = self.ask.fetches.as_ref();
+        let is_left = room.is_none_or(|room| room.left > self.fetching);
+        self.has_image(demand) || (is_left && takes_images(images, false, room))
     }
 
     /// What is kept for emergencies bounds neither them nor the first execution of an idle executor, which otherwise
@@ -265,6 +290,7 @@ impl<'a> AskingExecutors<'a> {
     fn eligible(&self, executor: &AskingExecutor<'_>, waiter: &Waiter) -> bool {
         let ask = executor.ask;
         may_run(&ask.executor, ask.kind, &ask.capacity, waiter)
+            && executor.takes_images(&waiter.demand)
             && (!waiter.demand.avoid.contains(&ask.executor) || self.has_no_better_executor(waiter))
     }
 
@@ -300,7 +326,7 @@ impl<'a> AskingExecutors<'a> {
         let rank = |executor: &AskingExecutor<'_>| {
             let warm = waiter.warm_at.contains(&executor.ask.executor);
             let plain = Reverse(waiter.set.special(executor.ask.kind));
-            ((warm, plain), 1.0 - executor.free.share_of(&executor.ask.capacity))
+            ((executor.has_image(demand), warm, plain), 1.0 - executor.free.share_of(&executor.ask.capacity))
         };
         let better = |a: &(usize, &AskingExecutor<'_>), b: &(usize, &AskingExecutor<'_>)| {
             let ((suits_a, full_a), (suits_b, full_b)) = (rank(a.1), rank(b.1));
@@ -321,6 +347,9 @@ impl<'a> AskingExecutors<'a> {
             return Resources::default();
         };
         let size = executor.size(&waiter.demand);
+        if !executor.has_image(&waiter.demand) {
+            executor.fetching = executor.fetching.saturating_add(1);
+        }
         if ahead {
             executor.ahead -= 1;
         } else {

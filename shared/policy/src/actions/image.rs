@@ -13,6 +13,9 @@ pub const IMAGE_PROPERTY: &str = "container-image";
 /// The property and value by which executors offer to run actions in images.
 pub const IMAGE_OFFER: (&str, &str) = ("images", "on");
 
+/// The property and value by which actions ask for an image whose folders they can write to, and executors offer it.
+pub const WRITABLE_ROOT: (&str, &str) = ("writable-root", "true");
+
 /// Schemes of values that name an image of a registry.
 const SCHEMES: [&str; 3] = ["docker://", "oci://", "oci:"];
 
@@ -42,6 +45,14 @@ pub fn asked_image(platform: &[(String, String)]) -> Result<Option<ImageReferenc
         found = Some(image);
     }
     Ok(found)
+}
+
+/// Whether an action with these properties asks for an image whose folders it can write to.
+pub fn asks_writable_root(platform: &[(String, String)]) -> bool {
+    let asks = |(name, value): &(String, String)| {
+        name.eq_ignore_ascii_case(WRITABLE_ROOT.0) && value.eq_ignore_ascii_case(WRITABLE_ROOT.1)
+    };
+    platform.iter().any(asks)
 }
 
 /// The property that asks for an image by the name of an environment.
@@ -86,6 +97,10 @@ pub(super) fn requirement(name: String, value: String) -> Option<(String, String
     if asks(&name, &value).is_some() {
         return Some((IMAGE_OFFER.0.to_owned(), IMAGE_OFFER.1.to_owned()));
     }
+    if name.eq_ignore_ascii_case(WRITABLE_ROOT.0) {
+        return (!value.eq_ignore_ascii_case("false"))
+            .then(|| (WRITABLE_ROOT.0.to_owned(), value.to_lowercase()));
+    }
     let is_none = name.eq_ignore_ascii_case(IMAGE_PROPERTY) && matches!(value.as_str(), "" | "none");
     (!is_none).then_some((name, value))
 }
@@ -96,6 +111,8 @@ pub(super) fn advice(property: &str) -> &'static str {
         "; an executor runs actions in images (container-image) if it has a sandbox and the setting images"
     } else if property.eq_ignore_ascii_case(IMAGE_PROPERTY) {
         "; an image of a registry is written docker://HOST/REPOSITORY[:TAG][@sha256:DIGEST]"
+    } else if property == WRITABLE_ROOT.0 {
+        "; an executor runs actions in images with a writable root if it is root and mounts images as overlay"
     } else if property == ENVIRONMENT_PROPERTY {
         "; environments are in the setting environments, or made with `forebay env add`"
     } else {
@@ -120,6 +137,11 @@ mod tests {
         for none in ["", "none"] {
             assert_eq!(required("container-image", none), None);
         }
+        let writable = Some(("writable-root".to_owned(), "true".to_owned()));
+        assert_eq!(required("Writable-Root", "True"), writable);
+        assert_eq!(required("writable-root", "false"), None);
+        assert!(asks_writable_root(&platform(&[("Writable-Root", "true")])));
+        assert!(!asks_writable_root(&platform(&[("writable-root", "false"), ("root", "true")])));
         let plain = Some(("container-image".to_owned(), "debian-12".to_owned()));
         assert_eq!(required("container-image", "debian-12"), plain);
     }

@@ -3,6 +3,7 @@
 use invariant::Present as _;
 use model::{ActionKey, ActionKeys, BlobDigest, Group};
 
+use super::image_fetch::image_key;
 use crate::hash::Hasher;
 
 /// Variables in the environment of the command or in its platform by which CI systems name the repository of a run:
@@ -95,18 +96,18 @@ fn affinity(action: &KeyedAction<'_>) -> Vec<ActionKey> {
         Hasher::new(purpose).text(action.group.as_str()).text(action.instance).all(texts.iter().copied())
     };
     // Images have no secrets of a group that their users could see in each other's start time.
-    let image = action.image.map(|image| Hasher::new("warm image").text(&image.to_string()).key());
+    let image = action.image.map(image_key);
     let repository = named(action, &REPOSITORY).filter(|_| action.target.is_empty());
     if let Some(repository) = repository {
         let branch = named(action, &BRANCH);
         let both = branch.map(|branch| here("warm branch").text(repository).text(branch).key());
         let alone = here("warm repository").text(repository).key();
-        return both.into_iter().chain([alone]).chain(image).map(ActionKey).collect();
+        return both.into_iter().chain([alone]).map(ActionKey).chain(image).collect();
     }
     let output = action.outputs.iter().find_map(|outputs| outputs.first());
     let output = output.map(|output| here("warm output").text(output).key());
     let target = (!action.target.is_empty()).then(|| here("warm target").text(action.target).key());
-    output.into_iter().chain(target).chain(image).map(ActionKey).collect()
+    output.into_iter().chain(target).map(ActionKey).chain(image).collect()
 }
 
 /// The value of the first of `names` that is set.

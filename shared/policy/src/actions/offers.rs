@@ -93,6 +93,8 @@ mod tests {
             running: Vec::new(),
             room: Room::default(),
             window: WindowState::default(),
+            images: Vec::new(),
+            image_names: Vec::new(),
             ttl_ms: 1,
             clock_skew_ms: None,
         }

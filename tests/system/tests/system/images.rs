@@ -20,25 +20,26 @@ use crate::{
 };
 
 /// Programs that the images of these tests have.
-const PROGRAMS: [&str; 6] = ["/bin/sh", "/bin/cat", "/bin/ls", "/usr/bin/id", "/usr/bin/touch", "/bin/sleep"];
+pub(crate) const PROGRAMS: [&str; 6] =
+    ["/bin/sh", "/bin/cat", "/bin/ls", "/usr/bin/id", "/usr/bin/touch", "/bin/sleep"];
 
-fn builder(registry: &Registry) -> Builder {
+pub(crate) fn builder(registry: &Registry) -> Builder {
     Farm::builder()
         .only(&ACTING)
         .env("FOREBAY_REGISTRIES", registry.setting())
         .env("FOREBAY_IMAGE_TAG_SECONDS", "0")
 }
 
-fn config() -> serde_json::Value {
+pub(crate) fn config() -> serde_json::Value {
     serde_json::json!({ "Env": ["PATH=/usr/bin:/bin", "FROM_IMAGE=yes"] })
 }
 
 /// Uploads an action that runs a script in an image.
-async fn asking(remote: &Remote, image: &str, script: &str) -> BlobDigest {
+pub(crate) async fn asking(remote: &Remote, image: &str, script: &str) -> BlobDigest {
     asking_with(remote, &[("container-image", image)], script).await
 }
 
-async fn asking_with(remote: &Remote, properties: &[(&str, &str)], script: &str) -> BlobDigest {
+pub(crate) async fn asking_with(remote: &Remote, properties: &[(&str, &str)], script: &str) -> BlobDigest {
     let property = |(name, value): &(&str, &str)| Property { name: (*name).into(), value: (*value).into() };
     let platform = Platform { properties: properties.iter().map(property).collect() };
     let action = Action { platform: Some(platform), ..Action::default() };
@@ -51,7 +52,7 @@ async fn run(remote: &Remote, image: &str, script: &str) -> Result<ExecuteRespon
     ended.expect("the execution ends").map(|executed| executed.response)
 }
 
-async fn said(remote: &Remote, image: &str, script: &str) -> String {
+pub(crate) async fn said(remote: &Remote, image: &str, script: &str) -> String {
     let response = run(remote, image, script).await.unwrap();
     acting::stdout(remote, &response).await
 }
@@ -370,6 +371,57 @@ async fn limits_hold_inside_of_an_image() {
         assert_eq!(Code::from_i32(status.code), Code::ResourceExhausted, "{status:?}");
         assert!(status.message.contains(limit), "{status:?}");
     }
+}
+
+#[tokio::test]
+async fn what_an_action_writes_into_a_writable_root_is_gone_with_it() {
+    let registry = Registry::start().await;
+    let layer = files(&[("etc/version", "one"), ("etc/other", "kept")]);
+    let more = programs(&["/bin/mkdir", "/bin/rm", "/usr/bin/head"]);
+    registry.push("tools:1", &[programs(&PROGRAMS), more, layer], &config());
+    let farm = builder(&registry).env("FOREBAY_EXECUTOR_SLOTS", "1").start().await;
+    let remote = acting::remote(&farm).await;
+    let image = registry.image("tools:1");
+    let writing = [("container-image", image.as_str()), ("writable-root", "true")];
+    let said = async |properties: &[(&str, &str)], script: &str| {
+        let action = asking_with(&remote, properties, script).await;
+        let response = acting::executed(&remote, action).await;
+        acting::stdout(&remote, &response).await
+    };
+    let script = "[ $(id -u) != 0 ] && cat /etc/version /etc/other; echo new > /etc/new; \
+                  mkdir -p /opt/a/b && echo x > /opt/a/b/c && rm /etc/other && [ ! -e /etc/other ] && echo gone; \
+                  rm /etc/version && echo two > /etc/version && cat /etc/version /etc/new /opt/a/b/c";
+    assert_eq!(said(&writing, script).await, "onekeptgone\ntwo\nnew\nx\n");
+    let look = "cat /etc/version /etc/other; ls /opt /etc/new 2>/dev/null";
+    for properties in [&writing[..], &writing[..1]] {
+        assert_eq!(said(properties, look).await, "onekept");
+    }
+    let plain = "echo x > /etc/new 2>/dev/null || echo read-only";
+    assert_eq!(said(&writing[..1], plain).await, "read-only\n");
+    // What is written is memory of the action: the file system is full, or the memory limit is reached.
+    let limited = [writing[0], writing[1], ("EstimatedMemory", "64M")];
+    let much = "head -c 300000000 /dev/zero > /full 2>/dev/null && echo all || echo full";
+    let response = acting::executed(&remote, asking_with(&remote, &limited, much).await).await;
+    match response.status.as_ref().map(|status| Code::from_i32(status.code)) {
+        None | Some(Code::Ok) => assert_eq!(acting::stdout(&remote, &response).await, "full\n"),
+        Some(code) => assert_eq!(code, Code::ResourceExhausted, "{response:?}"),
+    }
+    let without = asking_with(&remote, &writing[1..], "exit 0").await;
+    let (code, message) = refusal(Ok(acting::executed(&remote, without).await));
+    assert_eq!(code, Code::InvalidArgument, "{message}");
+}
+
+#[tokio::test]
+async fn a_writable_root_is_refused_if_no_executor_offers_it() {
+    let registry = Registry::start().await;
+    registry.push("tools:1", &[programs(&PROGRAMS)], &config());
+    let farm = builder(&registry).env("FOREBAY_IMAGES", "false").start().await;
+    let remote = acting::remote(&farm).await;
+    let action = asking_with(&remote, &[("writable-root", "true")], "exit 0").await;
+    let refused = remote.execute(&action, false, 0, |_, _| {}).await.map(|executed| executed.response);
+    let (code, message) = refusal(refused);
+    assert_eq!(code, Code::FailedPrecondition, "{message}");
+    assert!(message.contains("writable-root") && message.contains("overlay"), "{message}");
 }
 
 #[tokio::test]

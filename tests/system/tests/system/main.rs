@@ -42,6 +42,7 @@ mod harness;
 mod hedging;
 mod http;
 mod idle;
+mod image_fetches;
 mod images;
 mod images_of_builds;
 mod interactors;

@@ -1,6 +1,6 @@
 use std::collections::{BTreeMap, HashSet};
 
-use model::{Amount, ExecutionId, ExecutorType, Pool, Priority, Requirements};
+use model::{Amount, ExecutionId, ExecutorType, ImageDemand, Pool, Priority, Requirements};
 use proptest::prelude::*;
 
 use super::*;
@@ -55,7 +55,8 @@ fn queue(waiting: Vec<Waiter>) -> Queue {
 fn ask(name: &str, capacity: Resources, free: Resources) -> Ask {
     let starts = u32::try_from(capacity.cpu_millis / 1000).unwrap();
     let (executor, idle) = (name.parse().unwrap(), free == capacity);
-    Ask { executor, kind: 0, capacity, free, starts, kept: KeptRoom::default(), ahead: 0, idle }
+    let (kept, images) = (KeptRoom::default(), Arc::default());
+    Ask { executor, kind: 0, capacity, free, starts, kept, ahead: 0, idle, images, fetches: None }
 }
 
 fn idle(name: &str, count: u64) -> Ask {
@@ -442,4 +443,33 @@ fn room_is_reserved_only_on_executors_that_meet_the_requirements() {
     let all = queue(vec![large, small.clone()]);
     let grants = decide(&[all], &[busy("a", 0), busy("b", 1)]);
     assert_eq!(keys(&grants), [&small.key]);
+}
+
+fn in_image(image: u64, registry: u64) -> Waiter {
+    let images = ImageDemand { image: Some(ActionKey(image)), registry: ActionKey(registry) };
+    let plain = waiter(cpus(1));
+    Waiter { demand: Demand { images: Some(images), ..plain.demand.clone() }, ..plain }
+}
+
+fn having(image: u64, ask: Ask) -> Ask {
+    Ask { images: Arc::new([ActionKey(image)].into()), ..ask }
+}
+
+#[test]
+fn an_execution_goes_where_its_image_is_even_if_it_is_warm_elsewhere() {
+    let asks = [idle("empty", 8), having(1, idle("has", 2)), idle("warm", 8)];
+    let mut one = in_image(1, 9);
+    one.warm_at = vec![asks[2].executor.clone()];
+    let grants = decide(&[queue(vec![one, waiter(cpus(1))])], &asks);
+    assert_eq!(grants.iter().map(|grant| grant.ask).collect::<Vec<_>>(), [1, 0]);
+}
+
+#[test]
+fn a_registry_that_hangs_keeps_only_those_waiting_that_need_it() {
+    let full = FetchRoom { left: 1, full: vec![ActionKey(9)] };
+    let asks = [Ask { fetches: Some(full), ..having(1, idle("x", 4)) }];
+    let waiting = vec![in_image(2, 9), in_image(3, 8), in_image(4, 8), in_image(1, 9), waiter(cpus(1))];
+    let wanted: Vec<ExecutionKey> = [1, 3, 4].map(|at: usize| waiting[at].key.clone()).into();
+    let grants = decide(&[queue(waiting)], &asks);
+    assert_eq!(grants.iter().map(|grant| grant.key.clone()).collect::<Vec<_>>(), wanted);
 }

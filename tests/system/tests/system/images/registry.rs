@@ -29,6 +29,8 @@ pub(crate) enum Fault {
     Redirect(String),
     /// The first half of the content, and the rest when this is true.
     Held(watch::Receiver<bool>),
+    /// The headers at once, and the content when the registry is mended.
+    HeldUntilMended,
 }
 
 #[derive(Default)]
@@ -50,13 +52,14 @@ struct Content {
 pub(crate) struct Registry {
     content: Arc<Mutex<Content>>,
     host: String,
+    mended: Arc<watch::Sender<()>>,
 }
 
 impl Registry {
     pub(crate) async fn start() -> Self {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let host = listener.local_addr().unwrap().to_string();
-        let registry = Self { content: Arc::default(), host };
+        let registry = Self { content: Arc::default(), host, mended: Arc::new(watch::Sender::new(())) };
         let own = registry.clone();
         let router = Router::new().fallback(move |request: Request| {
             let answer = own.answer(&request);
@@ -97,6 +100,7 @@ impl Registry {
 
     pub(crate) fn mend(&self) {
         self.content.lock().faults.clear();
+        self.mended.send_replace(());
     }
 
     /// How often blobs of layers and configurations were read.
@@ -227,6 +231,14 @@ impl Registry {
                 });
                 let body = Body::from_stream(futures::stream::iter([Ok(half)]).chain(rest));
                 ([(header::CONTENT_LENGTH, found.len().to_string())], body).into_response()
+            }
+            Some(Fault::HeldUntilMended) => {
+                let mut mended = self.mended.subscribe();
+                let length = found.len().to_string();
+                let later = futures::stream::once(async move {
+                    mended.changed().await.map(|()| found).map_err(std::io::Error::other)
+                });
+                ([(header::CONTENT_LENGTH, length)], Body::from_stream(later)).into_response()
             }
             Some(Fault::Redirect(to)) => {
                 (StatusCode::TEMPORARY_REDIRECT, [(header::LOCATION, to)]).into_response()
