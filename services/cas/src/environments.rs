@@ -7,12 +7,13 @@ use std::{collections::HashSet, time::Duration};
 use bus::{EnvironmentChanged, EventKind};
 use cas::Cas;
 use client::{Client, ClientError, WatchBody};
-use images::{ImageError, blobs_of_stored, manifest_of_layout};
+use images::{ImageError, Images, PullProgress, blobs_of_stored, manifest_of_layout};
 use model::{
     BlobDigest, BuildId, BuildKey, BuildRequest, BuildResult, Digest, Environment, EnvironmentDefinition,
-    EnvironmentName, EnvironmentState, EnvironmentVersion, ErrorCode, Outcome as BuildOutcome, Sequence,
+    EnvironmentName, EnvironmentState, EnvironmentVersion, ErrorCode, Outcome as BuildOutcome, PinnedImage,
+    Sequence,
 };
-use policy::environments::{IMAGE_INDEX, Outcome, build_request};
+use policy::environments::{IMAGE_INDEX, Outcome, REFUSED, build_request};
 use telemetry::error_chain;
 use tokio::task::JoinSet;
 use tracing::{info, warn};
@@ -33,8 +34,9 @@ struct Pending {
 }
 
 /// Makes what is approved until it is dropped.
-pub(crate) async fn make(client: Client, cas: Cas) {
-    let mut making = Making { client, cas, pending: HashSet::new(), tasks: JoinSet::new() };
+pub(crate) async fn make(client: Client, cas: Cas, images: Images) {
+    let maker = Maker { client: client.clone(), cas, images };
+    let mut making = Making { client, maker, pending: HashSet::new(), tasks: JoinSet::new() };
     loop {
         if let Err(error) = making.follow().await {
             warn!(error = error_chain(&error), "cannot read the environments, retrying");
@@ -43,9 +45,18 @@ pub(crate) async fn make(client: Client, cas: Cas) {
     }
 }
 
-struct Making {
+/// What a task needs to make a version. Cheap to clone.
+#[derive(Clone)]
+struct Maker {
     client: Client,
     cas: Cas,
+    /// Images are unpacked here to find out whether they can be used.
+    images: Images,
+}
+
+struct Making {
+    client: Client,
+    maker: Maker,
     /// What has a task.
     pending: HashSet<Pending>,
     tasks: JoinSet<Pending>,
@@ -74,9 +85,9 @@ impl Making {
             let EnvironmentState::Approved { build } = version.state else { continue };
             let pending = Pending { name: environment.name.clone(), number: version.number, build };
             if self.pending.insert(pending.clone()) {
-                let (client, cas, version) = (self.client.clone(), self.cas.clone(), version.clone());
+                let (maker, version) = (self.maker.clone(), version.clone());
                 self.tasks.spawn(async move {
-                    finish(&client, &cas, &pending, &version).await;
+                    finish(&maker, &pending, &version).await;
                     pending
                 });
             }
@@ -107,16 +118,16 @@ impl From<ImageError> for NotMade {
 }
 
 /// Makes a version and records the result, however often the bus or the store fails meanwhile.
-async fn finish(client: &Client, cas: &Cas, pending: &Pending, version: &EnvironmentVersion) {
+async fn finish(maker: &Maker, pending: &Pending, version: &EnvironmentVersion) {
     let Pending { name, number, build } = pending;
     loop {
-        let outcome = match make_version(client, cas, pending, version).await {
+        let outcome = match make_version(maker, pending, version).await {
             Ok(blobs) => Ok(blobs),
             Err(NotMade::Failed(reason)) => Ok(Outcome::Failed(reason)),
             Err(error) => Err(error),
         };
         let finished = match &outcome {
-            Ok(outcome) => client.finish_environment(name, (*number, *build), outcome).await,
+            Ok(outcome) => maker.client.finish_environment(name, (*number, *build), outcome).await,
             Err(_) => Ok(false),
         };
         let error = match (&outcome, &finished) {
@@ -139,8 +150,7 @@ async fn finish(client: &Client, cas: &Cas, pending: &Pending, version: &Environ
 }
 
 async fn make_version(
-    client: &Client,
-    cas: &Cas,
+    Maker { client, cas, images }: &Maker,
     pending: &Pending,
     version: &EnvironmentVersion,
 ) -> Result<Outcome, NotMade> {
@@ -156,7 +166,10 @@ async fn make_version(
         }
     };
     let blobs = blobs_of_stored(cas, &manifest).await?;
-    Ok(Outcome::Stored { image: pending.name.stored_image(Digest::of_blob(&manifest)), blobs })
+    let image = pending.name.stored_image(Digest::of_blob(&manifest));
+    // What cannot be unpacked must not replace a version that can.
+    images.get(&PinnedImage { reference: image.clone(), manifest }, &PullProgress::default()).await?;
+    Ok(Outcome::Stored { image, blobs })
 }
 
 /// Queues a build, unless it was, and waits for its result.
@@ -164,7 +177,7 @@ async fn run(client: &Client, key: &BuildKey, request: &BuildRequest) -> Result<
     match client.create(&key.group, request, None).await {
         Ok(_) => {}
         Err(ClientError::Api(error)) if error.error != ErrorCode::Unavailable => {
-            return Err(NotMade::Failed(format!("its build was refused: {error}")));
+            return Err(NotMade::Failed(format!("{REFUSED}: {error}")));
         }
         Err(error) => return Err(error.into()),
     }

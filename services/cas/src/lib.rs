@@ -14,9 +14,10 @@ use cas::Cas;
 use cas_grpc::{BlobApi, Limits, routes, serve};
 use client::Client;
 use listener::{ClientListener, Protocol};
+use model::FetchHost;
 use policy::InstanceRules;
 use service::{Context, Ready, Running, ServiceError, StartError, report_disk};
-use settings::CasSettings;
+use settings::{CasSettings, ImageSettings};
 use store_bounds::StoreUsage;
 use tokio::{net::TcpListener, sync::watch, task::JoinSet};
 use tonic::service::Routes;
@@ -52,7 +53,8 @@ async fn serve_all(context: Context, settings: CasSettings) -> Result<(), Servic
     if cas.has_objects() {
         tasks.spawn(bound_objects(context.clone(), cas.clone()));
     }
-    tasks.spawn(make_environments(context.clone(), cas.clone()));
+    let of_images = (settings.images.clone(), settings.fetch_hosts.clone());
+    tasks.spawn(make_environments(context.clone(), cas.clone(), of_images));
     tasks.spawn(bound_folder(context.clone(), cas));
     context.ready(Ready { grpc: Some(grpc), ..Ready::default() }).await?;
     while let Some(ended) = tasks.join_next().await {
@@ -81,8 +83,16 @@ async fn bound_folder(context: Context, cas: Cas) -> Result<(), ServiceError> {
 }
 
 /// Makes the images of environments that are approved.
-async fn make_environments(context: Context, cas: Cas) -> Result<(), ServiceError> {
-    let making = environments::make(Client::new(context.bus.clone()), cas);
+async fn make_environments(
+    context: Context,
+    cas: Cas,
+    (settings, fetch_hosts): (ImageSettings, Vec<FetchHost>),
+) -> Result<(), ServiceError> {
+    let folder = context.data_folder(images::FOLDER)?;
+    let opened = images::open(folder, settings, &fetch_hosts, cas.clone()).await;
+    let images = opened.map_err(|error| ServiceError::failed("preparing the folder of images", error))?;
+    images.maintain_until(context.stop.clone().cancelled_owned());
+    let making = environments::make(Client::new(context.bus.clone()), cas, images);
     context.stop.run_until_cancelled(making).await;
     Ok(())
 }

@@ -63,6 +63,9 @@ pub(crate) enum NotEnqueued {
     /// The environment that it requires has no image.
     #[error("requirements: {0}")]
     Environment(NoEnvironment),
+    /// A requirement that has no effect there.
+    #[error("requirements: {0}")]
+    Misplaced(&'static str),
     #[error("services: {service} asks for the environment {name}, which is unknown")]
     UnknownEnvironment { service: model::ServiceName, name: String },
     /// Its job can never run.
@@ -87,6 +90,7 @@ impl NotEnqueued {
             | Self::NoWorker(_)
             | Self::Environment(_)
             | Self::UnknownEnvironment { .. }
+            | Self::Misplaced(_)
             | Self::Job(_) => ErrorCode::InvalidRequest,
             Self::Store(_) | Self::JobNotNow(_) | Self::Bus(_) => ErrorCode::Unavailable,
         }
@@ -189,9 +193,18 @@ impl Intake {
             service.image = Some(image.ok_or_else(unknown)?);
         }
         let required = &build.requirements.0;
-        let asked = required.get(ENVIRONMENT_PROPERTY).filter(|_| !required.contains_key(IMAGE_PROPERTY));
-        let Some(asked) = asked.filter(|_| build.job.is_none()) else { return Ok(()) };
+        let Some(asked) = required.get(ENVIRONMENT_PROPERTY) else { return Ok(()) };
         if let Some(image) = self.environments.image(&build.group, asked).await? {
+            if build.job.is_some() {
+                return Err(NotEnqueued::Misplaced(
+                    "the tasks of a job name their environments themselves (env in platform)",
+                ));
+            }
+            if required.contains_key(IMAGE_PROPERTY) {
+                return Err(NotEnqueued::Misplaced(
+                    "expected one image, but there are env and container-image",
+                ));
+            }
             build.requirements.0.remove(ENVIRONMENT_PROPERTY);
             build.requirements.0.insert(IMAGE_PROPERTY.to_owned(), image.to_string());
         }

@@ -106,6 +106,7 @@ pub(crate) async fn process(
                 | NotEnqueued::NoWorker(_)
                 | NotEnqueued::Environment(_)
                 | NotEnqueued::UnknownEnvironment { .. }
+                | NotEnqueued::Misplaced(_)
                 | NotEnqueued::Job(_) => Some(id),
                 // A store that does not answer is waited for.
                 NotEnqueued::Store(_) | NotEnqueued::JobNotNow(NotNow::Store(_)) => return Err(error),

@@ -26,7 +26,6 @@ use tracing::warn;
 use crate::{
     devices::Assigned,
     held_actions::{Outputs, Work},
-    image,
     interactor::{ActionInteractor, Roots},
     interference::InterferenceWatch,
     limits::{self, ExceededLimit},
@@ -137,7 +136,6 @@ pub(crate) async fn execute(
     }
     left.turn = Some(Turn::of(shared, work).await);
     let measured = execution.needs.measured;
-    let watch = measured.then(|| InterferenceWatch::start(&slot_thread.config().cores.processors));
     if let Some(services) = &mut left.services {
         services.start(shared, execution.action.function).await?;
     }
@@ -147,7 +145,9 @@ pub(crate) async fn execute(
     let limits = limits::effective(spec.limits, spec.timeout, &shared.settings.action_limits);
     let beside = (left.services.as_mut(), left.interactor.as_mut());
     let given = (&left.devices, left.image.as_ref(), beside);
+    let watch = measured.then(|| InterferenceWatch::start(&slot_thread.config().cores.processors));
     let mut ended = command(shared, work, slot_thread, (&spec, &limits, given), root, progress).await?;
+    let watched = watch.map(InterferenceWatch::end);
     let mut of_services = OfServices::default();
     if let Some(services) = &mut left.services {
         of_services.failure = services.stop(&mut ended).await;
@@ -158,7 +158,7 @@ pub(crate) async fn execute(
     }
     let interactor = left.interactor.as_ref().and_then(ActionInteractor::ended);
     let own = ended.cpu + interactor.map_or(Duration::ZERO, |ended| ended.cpu);
-    let interference = watch.and_then(|watch| watch.end(own));
+    let interference = watched.and_then(|watched| watched.beside(own));
     crash_point(Step::ActionCommandEnded);
     let ran = Ran { ended: in_farm_time(clock, &ended), interference };
     left.times.command = Some((ran.ended.started_at, ran.ended.ended_at));

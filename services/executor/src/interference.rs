@@ -35,6 +35,14 @@ pub(crate) struct InterferenceWatch {
     before: Counters,
 }
 
+/// Counters from the start of a command to its end.
+#[derive(Debug)]
+pub(crate) struct Watched {
+    watch: InterferenceWatch,
+    after: Counters,
+    elapsed: Duration,
+}
+
 /// What is read, and for which processors.
 #[derive(Debug)]
 struct Sources {
@@ -75,10 +83,10 @@ impl InterferenceWatch {
         Self { sources, own, begun: Instant::now(), before }
     }
 
-    /// What happened since the start beside a command that used `cpu`; `None` if the kernel does not show it.
-    pub(crate) fn end(&self, cpu: Duration) -> Option<Interference> {
-        let after = self.sources.read();
-        self.between(&after, self.begun.elapsed(), cpu)
+    /// Ends the watch when the command has ended.
+    pub(crate) fn end(self) -> Watched {
+        let (after, elapsed) = (self.sources.read(), self.begun.elapsed());
+        Watched { watch: self, after, elapsed }
     }
 
     fn between(&self, after: &Counters, elapsed: Duration, cpu: Duration) -> Option<Interference> {
@@ -99,6 +107,13 @@ impl InterferenceWatch {
             throttled_periods: since(self.before.throttled_periods, after.throttled_periods),
             thermal_throttles: since(self.before.thermal_throttles, after.thermal_throttles),
         })
+    }
+}
+
+impl Watched {
+    /// What happened beside commands that used `cpu`; `None` if the kernel does not show it.
+    pub(crate) fn beside(&self, cpu: Duration) -> Option<Interference> {
+        self.watch.between(&self.after, self.elapsed, cpu)
     }
 }
 
@@ -200,7 +215,7 @@ mod tests {
         let watch = InterferenceWatch::start(&[]);
         let until = Instant::now() + Duration::from_millis(200);
         while Instant::now() < until {}
-        let seen = watch.end(Duration::ZERO).unwrap();
+        let seen = watch.end().beside(Duration::ZERO).unwrap();
         // Of two hundred milliseconds, this thread may not have had all.
         assert!(seen.other_us + seen.steal_us > 100_000, "{seen:?}");
     }

@@ -15,6 +15,7 @@ use model::{
     Environment, EnvironmentChange, EnvironmentDefinition, EnvironmentName, EnvironmentState,
     EnvironmentVersion, ImageReference, Millis,
 };
+use policy::environments::REFUSED;
 use serde_json::json;
 use settings::Settings;
 
@@ -58,7 +59,7 @@ pub(crate) struct EnvArgs {
 enum EnvCommand {
     /// Propose a version of an environment
     Add(Box<AddArgs>),
-    /// List the environments, or the versions of one
+    /// List the environments, or the versions of one with their definitions
     List {
         /// Environment whose versions to list
         name: Option<EnvironmentName>,
@@ -207,9 +208,20 @@ async fn approve(
     farm: &Farm,
     globals: &Globals,
 ) -> Result<ExitCode, Failure> {
-    let approving =
-        async |client: &client::Client| client.approve_environment(name, number, by.clone()).await;
-    let (environment, number) = farm.call(approving).await?;
+    let is_under_way = |version: &EnvironmentVersion| {
+        matches!(version.state, EnvironmentState::Approved { .. } | EnvironmentState::Ready { .. })
+    };
+    let known = farm.call(async |client| client.environment(name).await).await?;
+    let asked = number.and_then(|number| known.version(number));
+    // There may be nothing to approve, but a result to wait for.
+    let under_way = asked.filter(|version| follow && is_under_way(version)).map(|version| version.number);
+    let (environment, number) = if let Some(number) = under_way {
+        (known, number)
+    } else {
+        let approving =
+            async |client: &client::Client| client.approve_environment(name, number, by.clone()).await;
+        farm.call(approving).await?
+    };
     let build = environment.version(number).and_then(|version| version.state.build());
     if !globals.json {
         let making = build.map(|build| format!(": its build is {}", name.build_key(build)));
@@ -233,6 +245,8 @@ async fn approve(
             Ok(ExitCode::SUCCESS)
         }
         EnvironmentState::Failed { reason, build } => {
+            // A build that was refused has none.
+            let build = build.filter(|_| !reason.starts_with(REFUSED));
             let logs = build.map(|build| format!("; see forebay logs {}", name.build_key(build)));
             let line = format!(
                 "version {number} of the environment {name} failed: {reason}{}",
@@ -273,8 +287,19 @@ async fn list(name: Option<&EnvironmentName>, farm: &Farm, globals: &Globals) ->
         )?;
     } else {
         stdout::line(&table(&environments, farm.now(), name.is_some()).trim_fmt())?;
+        if name.is_some() {
+            for version in environments.iter().flat_map(|environment| &environment.versions) {
+                stdout::line(&format!("\nversion {}:\n{}", version.number, definition(version)))?;
+            }
+        }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// The definition of a version, as its author could have written it.
+fn definition(version: &EnvironmentVersion) -> String {
+    let text = serde_norway::to_string(&version.definition).unwrap_or_default();
+    text.lines().map(|line| format!("    {}", telemetry::escaped(line))).collect::<Vec<_>>().join("\n")
 }
 
 /// The versions: all of them, or of each environment the one that its name means and those after it.

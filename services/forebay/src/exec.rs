@@ -6,6 +6,7 @@ use clap::Args;
 use invariant::Present as _;
 use model::BlobDigest;
 use parking_lot::Mutex;
+use policy::actions::may_have_image;
 use reapi::execution::{
     Action, Command, ExecuteOperationMetadata, Platform, command::EnvironmentVariable, execution_stage,
     platform::Property,
@@ -125,7 +126,9 @@ fn command(args: &ExecArgs, wanted: &exec_outputs::RequestedOutputs) -> Command 
         .iter()
         .map(|(name, value)| EnvironmentVariable { name: name.clone(), value: value.clone() })
         .collect();
-    if !variables.iter().any(|variable| variable.name == "PATH") {
+    // An image has its own.
+    let has_image = may_have_image(args.platform.iter().map(|(name, _)| name.as_str()));
+    if !has_image && !variables.iter().any(|variable| variable.name == "PATH") {
         let value = "/usr/local/bin:/usr/bin:/bin".to_owned();
         variables.push(EnvironmentVariable { name: "PATH".to_owned(), value });
     }

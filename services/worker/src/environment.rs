@@ -7,14 +7,18 @@ use trace::BuildTrace;
 
 use crate::{bazel, build_run::Run, owner};
 
+/// The search path in an image that has none.
+const OF_IMAGES: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
 /// The variables of the commands of a run: those of its image, then those of the farm, then its own. Of the worker's environment
-/// they get only `PATH`, and not in an image that has one.
+/// they get only `PATH`, and not in an image.
 pub(crate) fn variables(run: &Run<'_>) -> Vec<(String, String)> {
     let (shared, record, folder) = (run.shared, run.record, &run.workspace.folder);
     let build = &record.build;
     let mut all: BTreeMap<String, String> =
         run.image.iter().flat_map(|image| image.config.env.iter().cloned()).collect();
-    let path = all.remove("PATH").unwrap_or_else(path);
+    let own = if run.image.is_some() { OF_IMAGES.to_owned() } else { path() };
+    let path = all.remove("PATH").unwrap_or(own);
     let path = format!("{}:{path}", shared.folder.programs().display());
     let mut set = |name: &str, value: String| all.insert(name.to_owned(), value);
     set("PATH", path);

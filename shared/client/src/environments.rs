@@ -14,7 +14,10 @@ impl Client {
     /// All environments that have versions, sorted by name.
     pub async fn environments(&self) -> Result<Vec<Environment>, ClientError> {
         let all = self.bus().buckets().all::<Environment>().await?;
-        Ok(all.into_values().filter(|environment| !environment.versions.is_empty()).collect())
+        // Others were not written by Forebay.
+        let has_own_key = |(key, environment): &(EnvironmentName, Environment)| *key == environment.name;
+        let all = all.into_iter().filter(has_own_key).map(|(_, environment)| environment);
+        Ok(all.filter(|environment| !environment.versions.is_empty()).collect())
     }
 
     /// Reads an environment with its versions.

@@ -1,4 +1,4 @@
-//! What services write.
+//! The files that services write their output to.
 
 use std::{
     fs,

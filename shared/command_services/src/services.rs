@@ -72,7 +72,7 @@ pub enum Failure {
     Machine { message: String },
 }
 
-/// What services used.
+/// Resources that services used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Used {
     pub cpu: Duration,

@@ -371,7 +371,13 @@ fn refusal(response: &Response, registry: &str, own: impl Fn() -> ImageError) ->
 
 /// Before any server was asked.
 fn not_found(image: &ImageReference) -> ImageError {
-    if image.is_of_farm() { ImageError::Gone } else { ImageError::NotFound(image.to_string()) }
+    match image.digest() {
+        Some(_) if image.is_of_farm() => ImageError::Gone,
+        None if image.is_of_farm() => {
+            ImageError::Invalid("images of the farm are named by digest, or as env = NAME".to_owned())
+        }
+        Some(_) | None => ImageError::NotFound(image.to_string()),
+    }
 }
 
 fn too_slow(registry: &str, limit: Duration) -> ImageError {

@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use invariant::Present as _;
 use model::{BlobDigest, CommandLimits, CommandStep, Interactor, JobPath, RESERVED_FOLDER};
 use policy::actions::{
-    IMAGE_PROPERTY, INTERACTOR_PROPERTY, MEASURED_PROPERTY, SERVICES_PROPERTY, interactor_value,
-    limits::properties, services_value,
+    INTERACTOR_PROPERTY, MEASURED_PROPERTY, SERVICES_PROPERTY, interactor_value, limits::properties,
+    may_have_image, services_value,
 };
 use reapi::{
     canonical::{encode, sort_command, sort_platform},
@@ -78,7 +78,7 @@ fn command(step: &CommandStep) -> Command {
         |(name, value): (&String, &String)| EnvironmentVariable { name: name.clone(), value: value.clone() };
     let mut variables: Vec<EnvironmentVariable> = step.env.iter().map(variable).collect();
     // An image has its own.
-    let has_image = step.platform.iter().any(|(name, _)| name.eq_ignore_ascii_case(IMAGE_PROPERTY));
+    let has_image = may_have_image(step.platform.keys().map(String::as_str));
     if !step.env.contains_key("PATH") && !has_image {
         variables.push(EnvironmentVariable { name: "PATH".to_owned(), value: PATH.to_owned() });
     }

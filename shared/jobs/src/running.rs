@@ -60,8 +60,8 @@ impl RunningTries {
         tries.changes += u64::from(was_executing != executing_since.is_some());
     }
 
-    /// Records the operation that executes the action of a task, whether an executor does so now, and how much of its image
-    /// was fetched.
+    /// Records the operation that executes the action of a task, whether an executor does so now,
+    /// and how much of its image it has fetched.
     pub(crate) fn learn_operation(
         &self,
         task: TaskIndex,

@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    ActionKey, ExecutionKey, ExecutionRecord, ExecutorHome, ExecutorId, ExecutorType, FetchRoom,
+    ActionKey, ExecutionKey, ExecutionRecord, ExecutorHome, ExecutorId, ExecutorType, FetchRoom, ImageFetch,
     ImageReference, Millis, PoolName, RequirementsId, Resources, Sequence, Skew,
 };
 
@@ -303,15 +303,6 @@ pub struct ExecutionProgress {
     /// How much of its image was fetched, while it is; absent otherwise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image: Option<ImageFetch>,
-}
-
-/// How much of an image was fetched from its registry.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct ImageFetch {
-    /// Bytes of the layers that the machine did not have.
-    pub bytes: u64,
-    /// Bytes of them that were fetched.
-    pub fetched_bytes: u64,
 }
 
 /// Stage of an execution on its executor.

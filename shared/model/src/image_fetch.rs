@@ -5,14 +5,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::ActionKey;
 
-/// What an execution needs of the images of its executor.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct ImageDemand {
-    /// Key of its image; absent if it may need several.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub image: Option<ActionKey>,
-    /// Key of the registry from which executors fetch it that do not have it.
-    pub registry: ActionKey,
+/// How much of an image was fetched from its registry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ImageFetch {
+    /// Bytes of the layers that the machine did not have.
+    pub bytes: u64,
+    /// Bytes of them that were fetched.
+    pub fetched_bytes: u64,
 }
 
 /// Room of an executor for executions whose images it has to fetch first: until then they hold nothing else of it.

@@ -83,8 +83,8 @@ pub use execution::{ClientTool, Execution, ExecutionKey, SendingBuild};
 pub use execution_record::{ExecutionOutcome, ExecutionPhase, ExecutionRecord, SoFar, StoredResult};
 pub use executor::{
     Claimed, ExecutionProgress, ExecutionStage, ExecutorControl, ExecutorHeartbeat, ExecutorStatus,
-    GrantNotice, GrantNotices, Grants, HandOver, ImageFetch, KeptRoom, LiveOutputReply, LiveOutputRequest,
-    Pool, Room, RoomReport, WaitAgain, WindowState,
+    GrantNotice, GrantNotices, Grants, HandOver, KeptRoom, LiveOutputReply, LiveOutputRequest, Pool, Room,
+    RoomReport, WaitAgain, WindowState,
 };
 pub use explain::{
     EstimateError, GroupStanding, InProgress, QuotaReply, StartBasis, ThrottledBy, Waiting, WaitingBuilds,
@@ -99,7 +99,7 @@ pub use ids::{
     ParseIdError, PoolName, Priority, Sequence, TaskId, ToolInvocation, WorkerId, Workspace,
 };
 pub use image::{ImageReference, ParseImageError, PinnedImage};
-pub use image_fetch::{FetchRoom, ImageDemand};
+pub use image_fetch::{FetchRoom, ImageFetch};
 pub use interactor::{Interactor, InteractorReport, InteractorRequest, InvalidInteractor};
 pub use job::{
     BadPath, CommandLimits, CommandStep, Compare, CompareBy, CompareRequest, CompareRule, Conditions,
@@ -110,7 +110,7 @@ pub use job::{
     RunFigures, RunningTask, RunningTasks, Step, StoredJob, Task, TaskDefaults, TaskIndex, TaskReport,
     TaskRequest, TaskStatus, TimeSummary, TruncateStep,
 };
-pub use needs::{ActionKey, ActionKeys, Demand, Measured, Needs, TestSize};
+pub use needs::{ActionKey, ActionKeys, Demand, ImageDemand, Measured, Needs, TestSize};
 pub use open_schema::allow_more;
 pub use output_file::{OutputFile, OutputNotKept};
 pub use output_globs::output_globs;

@@ -5,10 +5,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{
-    Amount, ExecutorId, ImageDemand, Millis, Requirements, ResourceName, Resources, Urgency,
-    hash_key::hash_key,
-};
+use crate::{Amount, ExecutorId, Millis, Requirements, ResourceName, Resources, Urgency, hash_key::hash_key};
 
 /// Resources that the client requests for an action; anything absent comes from history or is the default.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -117,6 +114,16 @@ pub struct Measured {
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
 fn is_nothing(number: &u64) -> bool {
     *number == 0
+}
+
+/// What an execution needs of the images of its executor.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ImageDemand {
+    /// Key of its image; absent if it may need several.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub image: Option<ActionKey>,
+    /// Key of the registry from which executors fetch it that do not have it.
+    pub registry: ActionKey,
 }
 
 /// Requirements of a waiting execution, as the index stores them next to its record.

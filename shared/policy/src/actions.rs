@@ -34,7 +34,7 @@ pub use hedge::HedgeRules;
 pub use history::{History, Learned};
 pub use image::{
     ENVIRONMENT_PROPERTY, IMAGE_OFFER, IMAGE_PROPERTY, WRITABLE_ROOT, asked_environments, asked_image,
-    asks_writable_root, names_image, with_environments, with_image,
+    asks_writable_root, may_have_image, names_image, with_environments, with_image,
 };
 pub use image_fetch::{
     FETCHES_PER_SLOT, IMAGES_SAID, fetch_room, has_images_of_services, image_demand, image_key, takes_images,

@@ -9,11 +9,15 @@ use model::{
 
 pub use build::{BUILDS_ENVIRONMENTS, ENVIRONMENT_TOOLS, IMAGE_INDEX, build_request};
 
-/// Maximum number of versions: all of them are in one message of at most 1 MiB, with definitions of at most 32 KiB.
-pub const VERSIONS_MAX: usize = 20;
+/// Maximum number of versions: all of them are in one message of at most 1 MiB, each with a definition of at most 16 KiB, and
+/// up to 500 blobs or a reason.
+pub const VERSIONS_MAX: usize = 15;
 /// Maximum characters of the name of an author, and of a reason.
 const AUTHOR_MAX: usize = 200;
 const REASON_MAX: usize = 2000;
+
+/// Beginning of the reason of a version whose build was not queued.
+pub const REFUSED: &str = "its build was refused";
 
 /// Why an environment cannot be changed so.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -100,7 +104,7 @@ pub fn propose(
     Ok((environment, number))
 }
 
-/// Approves a version, or the newest one that waits for it; one that has failed is made again. `build` is the id of its build, if it needs one. Returns the number.
+/// Approves a version, or the newest one that waits for it, or else the newest one if it has failed: it is made again. `build` is the id of its build, if it needs one. Returns the number.
 ///
 /// Fails if that version is approved already.
 pub fn approve(
@@ -112,6 +116,8 @@ pub fn approve(
     let name = environment.name.clone();
     let proposed = |version: &EnvironmentVersion| version.state == EnvironmentState::Proposed;
     let newest = environment.versions.iter().rev().find(|version| proposed(version));
+    let failed = |version: &&EnvironmentVersion| matches!(version.state, EnvironmentState::Failed { .. });
+    let newest = newest.or(environment.versions.last().filter(failed));
     let number = number.or(newest.map(|version| version.number));
     let number = number.ok_or_else(|| EnvironmentFault::NothingProposed(name.clone()))?;
     let version = version_of(environment, number)?;

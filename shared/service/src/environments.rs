@@ -36,6 +36,8 @@ impl Environments {
     ///
     /// Fails if the environment or the version has no image that is ready, or if the bus does not answer.
     pub async fn image(&self, group: &Group, text: &str) -> Result<Option<ImageReference>, EnvironmentError> {
+        // Its own may also be named as `forebay env list` does.
+        let text = text.strip_prefix(&format!("{group}/")).unwrap_or(text);
         let Some(asked) = AskedEnvironment::parse(text) else { return Ok(None) };
         let [own, shared] = self.settings.environment(group, text);
         let stored = EnvironmentName::candidates(group, asked.name);

@@ -31,7 +31,7 @@ impl PrivateNetwork {
 /// A question to a server on the loopback interface.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Question {
-    /// Its address.
+    /// Address of the server.
     pub(crate) address: Ipv4Addr,
     pub(crate) probe: Probe,
 }

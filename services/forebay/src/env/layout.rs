@@ -15,6 +15,8 @@ use crate::failure::{FAILED, Failure, USAGE};
 
 const INDEX: &str = "index.json";
 const BLOBS: &str = "blobs/sha256";
+/// First bytes of archives that are compressed by gzip, zstd and xz.
+const COMPRESSED: [&[u8]; 3] = [&[0x1f, 0x8b], &[0x28, 0xb5, 0x2f, 0xfd], &[0xfd, b'7', b'z']];
 /// Maximum bytes of an index that is read.
 const INDEX_BYTES_MAX: u64 = 1 << 20;
 
@@ -43,7 +45,22 @@ pub(super) fn read(path: &Path) -> Result<Layout, Failure> {
         Failure::new(USAGE, format!("{} is no OCI image layout", path.display()), error)
     };
     let mut index = Vec::new();
-    let opened = File::open(folder.join(INDEX)).map_err(|error| unreadable(&error))?;
+    let opened = if folder.join(INDEX).is_file() {
+        File::open(folder.join(INDEX))
+    } else {
+        Err(io::ErrorKind::NotFound.into())
+    };
+    if opened.is_err() && folder.join("manifest.json").is_file() {
+        let line = format!(
+            "{} is an image of Docker: skopeo copy docker-archive:… oci:… makes a layout of it",
+            path.display()
+        );
+        return Err(Failure::usage(line));
+    }
+    if opened.is_err() {
+        return Err(Failure::usage(format!("{} is no OCI image layout: it has no {INDEX}", path.display())));
+    }
+    let opened = opened.map_err(|error| unreadable(&error))?;
     opened.take(INDEX_BYTES_MAX).read_to_end(&mut index).map_err(|error| unreadable(&error))?;
     let manifest = images::manifest_of_layout(&index).map_err(|error| unreadable(&error))?;
     let blobs = blobs(&folder.join(BLOBS)).map_err(|error| unreadable(&error))?;
@@ -85,7 +102,14 @@ fn blobs(folder: &Path) -> io::Result<HashMap<BlobDigest, Source>> {
 fn unpack(archive: &Path) -> io::Result<TempDir> {
     let folder = tempfile::tempdir()?;
     fs::create_dir_all(folder.path().join(BLOBS))?;
-    let mut archive = tar::Archive::new(BufReader::new(File::open(archive)?));
+    let mut file = File::open(archive)?;
+    let mut start = [0; 4];
+    let read = file.read(&mut start)?;
+    if COMPRESSED.iter().any(|magic| start.get(..read).is_some_and(|start| start.starts_with(magic))) {
+        return Err(io::Error::other("it is compressed: decompress it first"));
+    }
+    io::Seek::rewind(&mut file)?;
+    let mut archive = tar::Archive::new(BufReader::new(file));
     for entry in archive.entries()? {
         let mut entry = entry?;
         let name = entry.path()?.into_owned();
@@ -100,7 +124,11 @@ fn place(name: &Path) -> Option<PathBuf> {
     let name = name.strip_prefix("./").unwrap_or(name);
     let blob = name.strip_prefix(BLOBS).ok().and_then(Path::to_str);
     let is_blob = |name: &&str| name.len() == 64 && name.bytes().all(|byte| byte.is_ascii_hexdigit());
-    if name == Path::new(INDEX) || blob.as_ref().is_some_and(is_blob) { Some(name.to_owned()) } else { None }
+    if name == Path::new(INDEX) || name == Path::new("manifest.json") || blob.as_ref().is_some_and(is_blob) {
+        Some(name.to_owned())
+    } else {
+        None
+    }
 }
 
 impl Layout {

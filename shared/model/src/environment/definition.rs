@@ -11,7 +11,7 @@ use crate::{BlobDigest, ImageReference};
 const PACKAGES_MAX: usize = 500;
 const RUN_MAX: usize = 50;
 const TEXT_MAX: usize = 4096;
-const DEFINITION_BYTES_MAX: usize = 32 << 10;
+const DEFINITION_BYTES_MAX: usize = 16 << 10;
 
 /// How the image of a version is made, or where it is.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -88,6 +88,12 @@ impl TryFrom<Fields> for EnvironmentDefinition {
     type Error = String;
 
     fn try_from(fields: Fields) -> Result<Self, Self::Error> {
+        let bytes = serde_json::to_string(&fields).map_or(usize::MAX, |json| json.len());
+        if bytes > DEFINITION_BYTES_MAX {
+            return Err(format!(
+                "the definition has {bytes} bytes as JSON, the limit is {DEFINITION_BYTES_MAX}: put long texts into a package or base image"
+            ));
+        }
         let Fields { debian, mirror, base, packages, run, env, command, image, manifest } = fields;
         let base = match (debian, base, image, manifest) {
             (Some(release), None, None, None) => {
@@ -151,19 +157,13 @@ impl EnvironmentRecipe {
         if let Some(name) = self.env.keys().find(|name| !is_variable(name)) {
             return Err(format!("invalid variable {name:?}: expected letters, digits and underscores"));
         }
-        let texts = self.run.iter().chain(self.env.values()).chain(&self.command);
-        let mut bytes = self.packages.iter().map(String::len).sum::<usize>();
-        for text in texts {
+        for text in self.run.iter().chain(self.env.values()).chain(&self.command) {
             if text.len() > TEXT_MAX || text.contains('\0') {
                 return Err(format!(
                     "a command or value is invalid: expected at most {TEXT_MAX} bytes without NUL, put longer ones into a \
                      package or base image"
                 ));
             }
-            bytes += text.len();
-        }
-        if bytes > DEFINITION_BYTES_MAX {
-            return Err(format!("the definition has {bytes} bytes, the limit is {DEFINITION_BYTES_MAX}"));
         }
         Ok(())
     }
@@ -237,6 +237,8 @@ mod tests {
             (r#"{"debian":"bookworm","packages":["a,b"]}"#, "invalid package"),
             (r#"{"debian":"bookworm","env":{"A=B":"c"}}"#, "invalid variable"),
             (r#"{"debain":"bookworm"}"#, "unknown field"),
+            (&format!(r#"{{"debian":"{}"}}"#, "b".repeat(17_000)), "bytes as JSON"),
+            (&format!(r#"{{"debian":"b","run":["{}"]}}"#, "\\u0001".repeat(3000)), "bytes as JSON"),
         ] {
             let error = read(json).unwrap_err();
             assert!(error.contains(expected), "{json}: {error}");

@@ -58,6 +58,11 @@ pub fn asks_writable_root(platform: &[(String, String)]) -> bool {
 /// The property that asks for an image by the name of an environment.
 pub const ENVIRONMENT_PROPERTY: &str = "env";
 
+/// Whether an action with these properties may run in an image, which has its own search path.
+pub fn may_have_image<'a>(mut properties: impl Iterator<Item = &'a str>) -> bool {
+    properties.any(|name| name.eq_ignore_ascii_case(IMAGE_PROPERTY) || name == ENVIRONMENT_PROPERTY)
+}
+
 /// The names of environments that these properties may mean.
 pub fn asked_environments(platform: &[(String, String)]) -> impl Iterator<Item = &str> {
     platform.iter().filter(|(name, _)| name == ENVIRONMENT_PROPERTY).map(|(_, value)| value.as_str())

@@ -50,8 +50,8 @@ pub fn takes_images(demand: &ImageDemand, has_image: bool, room: Option<&FetchRo
     has_image || room.is_none_or(|room| room.left > 0 && !room.full.contains(&demand.registry))
 }
 
-/// The room of an executor with `slots` that fetches from these registries, one for each execution. `None` if it fetches
-/// nothing.
+/// The room of an executor with `slots` that fetches from these registries, one for each execution. `None` if
+/// it fetches nothing now.
 pub fn fetch_room(slots: u16, fetching: impl IntoIterator<Item = ActionKey>) -> Option<FetchRoom> {
     let mut registries: BTreeMap<ActionKey, u16> = BTreeMap::new();
     for registry in fetching {

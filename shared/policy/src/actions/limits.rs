@@ -122,9 +122,12 @@ const GROUP_PROPERTY: &str = "hwgroup";
 
 /// The platform properties for these limits, sorted by name, without the action's `timeout`.
 pub fn properties(limits: &CommandLimits) -> Vec<(String, String)> {
-    let common = Limit::ALL
-        .into_iter()
-        .filter_map(|limit| Some((limit.property()?.to_owned(), limit.of(&limits.common)?.to_string())));
+    let has_groups = !limits.by_hwgroup.is_empty();
+    let common = Limit::ALL.into_iter().filter_map(|limit| {
+        // The `timeout` allows the longest time of any group.
+        let name = limit.property().or(has_groups.then_some(WALL_PROPERTY))?;
+        Some((name.to_owned(), limit.of(&limits.common)?.to_string()))
+    });
     let of_groups = limits.by_hwgroup.iter().flat_map(|(group, limits)| {
         Limit::ALL.into_iter().filter_map(move |limit| {
             let name = limit.property().unwrap_or(WALL_PROPERTY);
@@ -170,10 +173,7 @@ pub(super) fn take(found: &mut CommandLimits, name: &str, value: &str) -> Result
     }
     let wrong = |expected| InvalidNeed::of(name, value, expected);
     let (kind, group) = name.split_once(':').map_or((name, None), |(kind, group)| (kind, Some(group)));
-    let called = |limit: &Limit| {
-        let property = limit.property().or(group.map(|_| WALL_PROPERTY));
-        property.is_some_and(|property| property.eq_ignore_ascii_case(kind))
-    };
+    let called = |limit: &Limit| limit.property().unwrap_or(WALL_PROPERTY).eq_ignore_ascii_case(kind);
     let limit = Limit::ALL.into_iter().find(called).ok_or_else(|| wrong(KNOWN))?;
     let value: u64 = value.trim().parse().ok().filter(|value| *value > 0).ok_or_else(|| wrong(WANTED))?;
     let limits = match group {
@@ -226,6 +226,15 @@ mod tests {
     }
 
     #[test]
+    fn a_time_limit_applies_also_where_a_group_has_a_longer_one() {
+        let wall = |ms| TaskLimits { wall_ms: Some(ms), ..TaskLimits::default() };
+        let limits = CommandLimits { common: wall(5), by_hwgroup: [("old".to_owned(), wall(70))].into() };
+        let read = read(&properties(&limits)).unwrap();
+        assert_eq!(on_executor(&read, &BTreeMap::new()).wall_ms, Some(5));
+        assert!(properties(&everywhere(wall(5))).is_empty(), "the action has a timeout");
+    }
+
+    #[test]
     fn on_an_executor_the_limits_of_its_group_replace_the_others() {
         let platform = pairs(&[
             ("limit-cpu-ms", "1000"),
@@ -245,7 +254,7 @@ mod tests {
         assert_eq!(on(&["g3"]), (Some(1000), None, Some(3)));
         assert_eq!(on(&["g1"]), (Some(2000), Some(70), Some(3)));
         assert_eq!(on(&["g1", "g2"]), (Some(500), Some(70), Some(3)), "the smallest of each");
-        for bad in ["limit-cpu-ms:", "limit-wall-ms", "limit-colour:g1"] {
+        for bad in ["limit-cpu-ms:", "limit-colour", "limit-colour:g1"] {
             assert!(read(&pairs(&[(bad, "1")])).is_err(), "{bad}");
         }
     }

@@ -21,6 +21,7 @@ const MIRROR: &str = "ENVIRONMENT_MIRROR";
 const BASE: &str = "ENVIRONMENT_BASE";
 const PACKAGES: &str = "ENVIRONMENT_PACKAGES";
 const RUN: &str = "ENVIRONMENT_RUN";
+const SCRIPT_VARIABLE: &str = "ENVIRONMENT_SCRIPT";
 
 /// Makes `image/`. Its arguments are options of `umoci config`.
 const SCRIPT: &str = include_str!("build.sh");
@@ -49,7 +50,11 @@ pub fn build_request(
     }
     set(PACKAGES, recipe.packages.join(" "));
     set(RUN, recipe.run.join("\n"));
-    let mut command: Vec<String> = ["sh", "-c", SCRIPT, "environment"].map(str::to_owned).into();
+    set(SCRIPT_VARIABLE, SCRIPT.to_owned());
+    // What lists of builds show.
+    let title = format!("environment {name}@{number}");
+    let mut command: Vec<String> =
+        ["sh", "-c", "eval \"$ENVIRONMENT_SCRIPT\"", &title].map(str::to_owned).into();
     for (name, value) in &recipe.env {
         command.extend(["--config.env".to_owned(), format!("{name}={value}")]);
     }
@@ -89,7 +94,8 @@ mod tests {
         let hostile = r#"{"debian":"bookworm","packages":["hello","gcc-11"],"run":["echo '$(id)'"],
                           "env":{"A":"$(id)"},"command":["a b","--x"]}"#;
         let request = request(hostile);
-        assert_eq!(request.command[2], SCRIPT);
+        assert_eq!(request.command[2], "eval \"$ENVIRONMENT_SCRIPT\"");
+        assert_eq!(request.env[SCRIPT_VARIABLE], SCRIPT);
         assert_eq!(
             request.command[4..],
             ["--config.env", "A=$(id)", "--config.cmd", "a b", "--config.cmd", "--x"]

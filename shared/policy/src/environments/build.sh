@@ -13,7 +13,8 @@ inside() {
     --ro-bind-try /etc/resolv.conf /etc/resolv.conf --unshare-pid --unshare-ipc --die-with-parent $user --clearenv \
     --setenv PATH /usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin --setenv HOME /root \
     --setenv DEBIAN_FRONTEND noninteractive sh -ec "$1"
-  if [ -z "$had_resolver" ]; then rm -f bundle/rootfs/etc/resolv.conf; fi
+  # A link would lead to the machine.
+  if [ -z "$had_resolver" ] && [ ! -L bundle/rootfs/etc ]; then rm -f bundle/rootfs/etc/resolv.conf; fi
 }
 
 if [ -n "${ENVIRONMENT_BASE-}" ]; then

@@ -117,7 +117,7 @@ fn torn_and_foreign_frames_are_refused() {
 #[test]
 fn a_huge_count_is_refused() {
     // A request to run a command with 2^32 - 1 arguments.
-    let start = b"\x81\xa3Run\x95\x07\x02\xc3\x97\xc0\xc0\xc0\xc0\xc0\xc0\xc0\x94";
+    let start = b"\x81\xa3Run\x96\x07\x02\xc2\xc3\x97\xc0\xc0\xc0\xc0\xc0\xc0\xc0\x94";
     let none = [start.as_slice(), b"\x90\x90\x81\xa4Unix\x91\x2f\xc0".as_slice()].concat();
     assert!(request(MESSAGE, &none).is_ok());
     let huge = [start.as_slice(), b"\xdd\xff\xff\xff\xff".as_slice()].concat();

@@ -247,7 +247,7 @@ metrics! {
         BuildRunSeconds "forebay_build_run_seconds" [Priority] "Run time of builds";
         BusPublishSeconds "forebay_bus_publish_seconds" [] "Time until a stored message is acknowledged";
         ImageSeconds "forebay_image_seconds" [] "Time to fetch and unpack the image of an action, where a machine did not have all of it";
-        ServicesReadySeconds "forebay_services_ready_seconds" [] "Time from the start of the services of an action until all are ready";
+        ServicesReadySeconds "forebay_services_ready_seconds" [] "Time from the start of the services of a build or action until all are ready";
         IndexCallSeconds "forebay_index_call_seconds" [Call] "Time of a call of Redis";
         ExecutionSeconds "forebay_execution_seconds" [Priority] "Time from the acceptance of an execution to its result";
     }

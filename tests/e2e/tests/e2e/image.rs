@@ -136,9 +136,19 @@ async fn make_postgres(place: &Place, rig: &Rig) {
     fs::write(&file, definition).unwrap();
     let added = rig.up().cli(&["env", "add", "postgres", "--file", file.to_str().unwrap()]).await;
     assert_eq!(added.code, 0, "{added:?}");
-    let approving = rig.up().cli(&["env", "approve", "postgres", "--follow"]);
-    let made = tokio::time::timeout(Duration::from_secs(600), approving).await.unwrap();
-    assert_eq!(made.code, 0, "{made:?}");
+    let approved = rig.up().cli(&["env", "approve", "postgres"]).await;
+    assert_eq!(approved.code, 0, "{approved:?}");
+    let made = tokio::time::timeout(Duration::from_secs(600), async {
+        loop {
+            let listed = rig.up().cli(&["env", "list", "postgres"]).await.stdout;
+            if listed.contains("ready") || listed.contains("failed") {
+                return listed;
+            }
+            tokio::time::sleep(Duration::from_millis(500)).await;
+        }
+    });
+    let made = made.await.unwrap();
+    assert!(made.contains("ready, current"), "{made}");
     fs::write(folder.join("policy.json"), r#"{"default":[{"type":"insecureAcceptAnything"}]}"#).unwrap();
     let http = rig.up().read_endpoints().unwrap().http.unwrap();
     let address = http.trim_start_matches("http://");

@@ -129,6 +129,16 @@ async fn what_is_approved_while_no_service_makes_it_is_made_later_and_only_once(
 #[tokio::test]
 async fn what_cannot_be_made_fails_with_the_reason() {
     let farm = builder().start().await;
+    add(&farm, "sh", "one").await;
+    approve(&farm, "sh").await;
+    let registry = Registry::start().await;
+    let manifest = registry.push("bad:1", &[files(&[("../outside", "bad")])], &json!({}));
+    let folder = farm.folder().join("layout-bad");
+    registry.write_layout(&manifest, &folder);
+    let (grpc, path) = (farm.grpc_url(), folder.to_str().unwrap());
+    let bad = env(&farm, &["add", "sh", "--grpc", &grpc, "--layout", path, "--approve", "--follow"]).await;
+    assert!(bad.code == 1 && bad.stderr.contains("leaves the image"), "{bad:?}");
+    assert_eq!(said(&farm, "sh").await, "one", "it replaces none that can be used");
     let recipe = farm.folder().join("recipe.yaml");
     fs::write(&recipe, "debian: bookworm\npackages: [hello]\n").unwrap();
     let args = ["add", "hello", "--file", recipe.to_str().unwrap(), "--approve", "--follow"];
@@ -178,7 +188,6 @@ async fn a_registry_client_reads_ready_versions_and_nothing_else_of_the_store() 
         format!("g/sh/manifests/{other}"),
         format!("sh/blobs/{layer}"),
         "g/sh/manifests/2".to_owned(),
-        "../v1/builds".to_owned(),
     ] {
         assert_eq!(http::get(&url(&path)).await.0, 404, "{path}");
     }

@@ -163,7 +163,7 @@ async fn processor_time_of_the_interactor_is_not_that_of_the_command_and_each_ha
     let busy = "i=0; while [ $i -lt 1000000 ]; do i=$((i+1)); done";
     let mut cheap = task("cheap", "read line; exit 0", &format!("{busy}; echo done; read line; exit 0"));
     cheap["limits"] = json!({"cpu_ms": 300});
-    cheap["measure"] = json!({"runs": 2});
+    cheap["measure"] = json!({"runs": 2, "max_disturbed": 0});
     let mut dear = task("dear", "read line; exit 0", &format!("{busy}; {busy}; {busy}; echo done"));
     dear["interactor"]["limits"] = json!({"cpu_ms": 200});
     let ended = run(&farm, &[cheap, dear]).await;

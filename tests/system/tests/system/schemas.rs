@@ -253,6 +253,22 @@ async fn of_a_job(cases: &mut Cases) {
     }
 }
 
+/// Collects messages about environments.
+async fn environments(farm: &Farm, cases: &mut Cases) {
+    let url = |path: &str| format!("{}/v1/environments{path}", farm.http_url());
+    let propose = serde_json::json!({"name": "sh", "definition": {"image": "docker://a.b/c:1"}, "by": "Ada"});
+    cases.good("ProposeEnvironmentRequest", &propose);
+    let approve = serde_json::json!({"name": "sh", "version": 1});
+    cases.good("ChangeEnvironmentRequest", &approve);
+    for (path, body) in [("", propose), ("/approve", approve)] {
+        let answer = crate::http::client().post(url(path)).json(&body).send().await.unwrap();
+        assert!(answer.status().is_success(), "{answer:?}");
+        cases.good("Environment", &answer.json().await.unwrap());
+    }
+    let (_, all) = crate::http::get(&url("")).await;
+    cases.good("EnvironmentsReply", &serde_json::from_str(&all).unwrap());
+}
+
 /// Collects messages about quotas, usage, models and pools.
 async fn scheduled(farm: &Farm, key: &BuildKey, cases: &mut Cases) {
     let mut live = farm.bus().client().subscribe("forebay.>").await.unwrap();
@@ -277,6 +293,7 @@ async fn scheduled(farm: &Farm, key: &BuildKey, cases: &mut Cases) {
             cases.good(missing.remove(at).1, &serde_json::from_slice(&message.payload).unwrap());
         }
     }
+    environments(farm, cases).await;
     let (_, record) = farm.bus().buckets().get::<model::FarmRecord>(&()).await.unwrap();
     cases.good("FarmRecord", &serde_json::to_value(record.unwrap()).unwrap());
     for gateway in farm.bus().gateways().all("").await.unwrap() {
