@@ -131,6 +131,8 @@ async fn finish(maker: &Maker, pending: &Pending, version: &EnvironmentVersion) 
             Err(_) => Ok(false),
         };
         let error = match (&outcome, &finished) {
+            // Another process was first, or it was removed.
+            (Ok(_), Ok(false)) => return,
             (Ok(Outcome::Stored { image, .. }), Ok(_)) => {
                 info!(environment = %name, version = number, %image, "an environment is ready");
                 return;

@@ -58,12 +58,17 @@ async fn fetch_ahead(bus: Bus, images: Images, of_settings: BTreeMap<String, Ima
     loop {
         // First, so that no change is missed.
         let changes = bus.buckets().changes::<EnvironmentChanged>().await;
-        let environments = bus.buckets().all::<Environment>().await.unwrap_or_default();
+        let environments = bus.buckets().all::<Environment>().await.unwrap_or_else(|error| {
+            let error = telemetry::error_chain(&error);
+            warn!(error, "cannot read the environments to fetch their images, retrying");
+            BTreeMap::new()
+        });
         for environment in environments.values() {
             if let Some((_, image)) = environment.current()
-                && fetched.insert(image.clone())
+                && !fetched.contains(image)
+                && fetch(&images, &environment.name.to_string(), image).await
             {
-                fetch(&images, &environment.name.to_string(), image).await;
+                fetched.insert(image.clone());
             }
         }
         let next = async {
@@ -77,13 +82,18 @@ async fn fetch_ahead(bus: Bus, images: Images, of_settings: BTreeMap<String, Ima
     }
 }
 
-async fn fetch(images: &Images, name: &str, image: &ImageReference) {
+/// Fetches an image. Returns whether it is here.
+async fn fetch(images: &Images, name: &str, image: &ImageReference) -> bool {
     let fetching = async { images.get(&images.pin(image).await?, &PullProgress::default()).await };
     match fetching.await {
-        Ok(_) => info!(name, %image, "fetched the image of an environment"),
+        Ok(_) => {
+            info!(name, %image, "fetched the image of an environment");
+            true
+        }
         Err(error) => {
             let error = telemetry::error_chain(&error);
             warn!(name, %image, error, "cannot fetch the image of an environment");
+            false
         }
     }
 }

@@ -96,7 +96,7 @@ impl ActionInteractor {
             devices: Vec::new(),
             shares_network: false,
             timeout: Some(time),
-            // Limits are no request to end.
+            // A limit kills at once.
             kill_grace: Duration::ZERO,
             stdout,
             stderr: stderr.clone(),

@@ -26,8 +26,9 @@ pub(crate) async fn split(
     for name in path.split('/') {
         let directory = read(cas, &below).await?;
         let node = directory.directories.iter().find(|node| node.name == name).ok_or_else(missing)?;
-        let digest = node.digest.as_ref().and_then(|digest| from_proto(digest, root.function).ok());
-        below = digest.ok_or_else(missing)?;
+        let digest = node.digest.as_ref().ok_or_else(missing)?;
+        below = from_proto(digest, root.function)
+            .map_err(|error| Fault::invalid(format!("the folder {path:?} of the interactor: {error}")))?;
         above.push((name, directory));
     }
     let mut changed = None;

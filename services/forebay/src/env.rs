@@ -23,6 +23,7 @@ use crate::{
     bytes_text::age,
     failure::{FAILED, Failure, USAGE, say},
     farm::Farm,
+    file_argument,
     globals::Globals,
     remote::RemoteArgs,
     stdout, style,
@@ -38,7 +39,7 @@ Examples:
   forebay env approve gcc-11 --follow
       approves it; a worker with build_environments = true makes the image
   forebay exec --platform env=gcc-11 -- gcc --version
-      runs an action in the newest version; env=gcc-11@1 means version 1 for ever
+      runs an action in the newest version; env=gcc-11@1 always means version 1
   forebay env add courses/java --image docker://registry.example.com/java:17 --approve
       an image that exists, for the group courses only
   podman pull localhost:8080/gcc-11:latest
@@ -192,12 +193,7 @@ async fn add(args: AddArgs, globals: &Globals, settings: &Settings) -> Result<Ex
 fn read(file: &Path) -> Result<EnvironmentDefinition, Failure> {
     let unreadable =
         |error: &dyn std::error::Error| Failure::new(USAGE, format!("cannot read {}", file.display()), error);
-    let text = if file.as_os_str() == "-" {
-        std::io::read_to_string(std::io::stdin())
-    } else {
-        std::fs::read_to_string(file)
-    };
-    let text = text.map_err(|error| unreadable(&error))?;
+    let text = file_argument::text(file).map_err(|error| unreadable(&error))?;
     serde_norway::from_str(&text).map_err(|error| unreadable(&error))
 }
 
@@ -298,7 +294,8 @@ async fn list(name: Option<&EnvironmentName>, farm: &Farm, globals: &Globals) ->
 
 /// The definition of a version, as its author could have written it.
 fn definition(version: &EnvironmentVersion) -> String {
-    let text = serde_norway::to_string(&version.definition).unwrap_or_default();
+    let text = serde_norway::to_string(&version.definition);
+    let text = text.unwrap_or_else(|error| format!("it cannot be shown: {error}"));
     text.lines().map(|line| format!("    {}", telemetry::escaped(line))).collect::<Vec<_>>().join("\n")
 }
 

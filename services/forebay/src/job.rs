@@ -1,10 +1,6 @@
 //! The job of `forebay submit --job`: reads it, checks it, and stores it if it is large.
 
-use std::{
-    collections::HashMap,
-    io::Read as _,
-    path::{Path, PathBuf},
-};
+use std::{collections::HashMap, path::PathBuf};
 
 use clap::Args;
 use model::{Digest, DigestFunction, Graph, Job, JobLimits, JobSource, StoredJob};
@@ -14,6 +10,7 @@ use settings::Settings;
 use crate::{
     failure::{Failure, USAGE},
     farm::Farm,
+    file_argument,
     globals::Globals,
     remote::GatewayArgs,
 };
@@ -34,7 +31,7 @@ impl JobArgs {
     pub(crate) fn read(&self) -> Result<Option<Job>, Failure> {
         let Some(path) = &self.file else { return Ok(None) };
         let what = format!("--job {}", path.display());
-        let content = content(path).map_err(|error| Failure::new(USAGE, &what, &error))?;
+        let content = file_argument::text(path).map_err(|error| Failure::new(USAGE, &what, &error))?;
         let wrong = |why: String| Failure::usage(format!("{what}: {why}"));
         let job = Job::from_text(&content).map_err(|invalid| wrong(invalid.to_string()))?;
         // The limits depend on the farm, which checks them itself.
@@ -59,13 +56,4 @@ pub(crate) async fn source(
     let store = gateway.connect(farm, globals, settings).await?;
     store.upload(&HashMap::from([(blob, Source::Bytes(json.into()))])).await?;
     Ok(JobSource::Stored(StoredJob { digest: Digest::from_sha256(blob.hash), size_bytes: Some(blob.size) }))
-}
-
-fn content(path: &Path) -> std::io::Result<String> {
-    if path == Path::new("-") {
-        let mut text = String::new();
-        std::io::stdin().read_to_string(&mut text)?;
-        return Ok(text);
-    }
-    std::fs::read_to_string(path)
 }

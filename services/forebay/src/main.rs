@@ -21,6 +21,7 @@ mod exit_code;
 mod failure;
 mod farm;
 mod fetch;
+mod file_argument;
 mod fold;
 mod follow;
 mod frames;

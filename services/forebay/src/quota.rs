@@ -15,6 +15,7 @@ use settings::Settings;
 use crate::{
     failure::{Failure, say},
     farm::Farm,
+    file_argument,
     globals::Globals,
     stdout, style,
 };
@@ -211,12 +212,7 @@ fn load(settings: &Settings, file: &Path) -> Result<Changes, Failure> {
     let unreadable = |error: &dyn std::error::Error| {
         Failure::new(crate::failure::USAGE, format!("cannot read {}", file.display()), error)
     };
-    let text = if file.as_os_str() == "-" {
-        std::io::read_to_string(std::io::stdin())
-    } else {
-        std::fs::read_to_string(file)
-    };
-    let text = text.map_err(|error| unreadable(&error))?;
+    let text = file_argument::text(file).map_err(|error| unreadable(&error))?;
     // YAML includes JSON, except for tabs as indentation.
     let Unique(wanted) = match serde_json::from_str::<Unique>(&text) {
         Ok(quotas) => quotas,

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, path::Path};
 use model::{Build, SendingBuild};
 use trace::BuildTrace;
 
-use crate::{bazel, build_run::Run, owner};
+use crate::{bazel, build_run::Run, owner, search_path::search_path};
 
 /// The search path in an image that has none.
 const OF_IMAGES: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
@@ -17,7 +17,7 @@ pub(crate) fn variables(run: &Run<'_>) -> Vec<(String, String)> {
     let build = &record.build;
     let mut all: BTreeMap<String, String> =
         run.image.iter().flat_map(|image| image.config.env.iter().cloned()).collect();
-    let own = if run.image.is_some() { OF_IMAGES.to_owned() } else { path() };
+    let own = if run.image.is_some() { OF_IMAGES.to_owned() } else { search_path() };
     let path = all.remove("PATH").unwrap_or(own);
     let path = format!("{}:{path}", shared.folder.programs().display());
     let mut set = |name: &str, value: String| all.insert(name.to_owned(), value);
@@ -82,7 +82,7 @@ pub(crate) fn of_preparation(build: &Build, own: &Path) -> Vec<(String, String)>
     }
     let mut set = |name: &str, value: String| all.insert(name.to_owned(), value);
     set("GIT_CONFIG_COUNT", count.to_string());
-    set("PATH", path());
+    set("PATH", search_path());
     set("HOME", own.join("home").display().to_string());
     set("TMPDIR", own.display().to_string());
     set("LANG", "C.UTF-8".to_owned());
@@ -107,10 +107,6 @@ fn headers(env: &BTreeMap<String, String>) -> impl Iterator<Item = (&str, &str)>
 
 /// Maximum number of settings of git in a request.
 const HEADERS_MAX: usize = 100;
-
-fn path() -> String {
-    std::env::var("PATH").unwrap_or_else(|_| "/usr/local/bin:/usr/bin:/bin".to_owned())
-}
 
 #[cfg(test)]
 mod tests {

@@ -15,7 +15,7 @@ use service::ServiceError;
 use settings::{BuildNetwork, BuildSandbox, EnvironmentBuilds, SandboxKind, SandboxSettings, WorkerSettings};
 use tracing::{info, warn};
 
-use crate::folder::WorkerFolder;
+use crate::{folder::WorkerFolder, search_path::search_path};
 
 /// Requirement that chooses the sandbox of a build.
 const SANDBOX: &str = "sandbox";
@@ -164,9 +164,8 @@ impl Isolation {
 /// Checks that the programs are there that make images.
 fn check_tools() -> Result<(), ServiceError> {
     // As the build looks for them.
-    let path = std::env::var_os("PATH").unwrap_or_default();
     let folders: Vec<PathBuf> =
-        std::env::split_paths(&path).chain(["/usr/sbin", "/sbin"].map(PathBuf::from)).collect();
+        std::env::split_paths(&search_path()).chain(["/usr/sbin", "/sbin"].map(PathBuf::from)).collect();
     let is_missing = |tool: &&&str| !folders.iter().any(|folder| folder.join(tool).is_file());
     let missing: Vec<&str> = ENVIRONMENT_TOOLS.iter().filter(is_missing).copied().collect();
     if missing.is_empty() {

@@ -39,6 +39,7 @@ mod prepare_step;
 mod preparing;
 mod relay;
 mod run;
+mod search_path;
 mod sensor_readings;
 mod services;
 mod shared;

@@ -132,7 +132,12 @@ impl Run<'_> {
             }
         };
         // What does not end in time is killed when it is dropped.
-        let killed = services.kill().await.unwrap_or_default();
+        let killed = services.kill().await.unwrap_or_else(|| {
+            // Its processes must not run beside those of the next build.
+            warn!("the services of a build do not end in time");
+            self.workspace.shim_lives = false;
+            Stopped::default()
+        });
         let used = [stopped.used, killed.used];
         self.shared.usage.services_ended(self.workspace.number, &used);
         if let Some(ended) = ending.ended_mut() {

@@ -152,7 +152,7 @@ impl CommandServices {
             devices: Vec::new(),
             shares_network: false,
             timeout: limits.wall_ms.map(Duration::from_millis),
-            // Limits are no request to end.
+            // A limit kills at once.
             kill_grace: Duration::ZERO,
             stdout,
             stderr,

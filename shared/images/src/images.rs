@@ -166,8 +166,8 @@ impl Images {
         self.parts.combined.is_none()
     }
 
-    /// Starts to remove unused layers beyond the limit and to write new ones to the disk, whenever layers were unpacked, until
-    /// `stop` is over.
+    /// Starts to remove unused layers beyond the limit and to write new ones to the disk, whenever layers were
+    /// unpacked, until `stop` is over.
     pub fn maintain_until(&self, stop: impl Future<Output = ()> + Send + 'static) {
         let images = self.clone();
         tokio::spawn(async move {

@@ -10,7 +10,7 @@ use crate::{
 
 /// The manifest that an OCI image layout names in its `index.json`.
 ///
-/// Fails if the text is no index, or has more than one image.
+/// Fails if the text is not an index, or has more than one image.
 pub fn manifest_of_layout(index: &[u8]) -> Result<BlobDigest, ImageError> {
     let invalid = |why: &dyn std::fmt::Display| {
         ImageError::Invalid(format!("the index.json of its layout cannot be used: {why}"))

@@ -8,7 +8,7 @@ use std::{
 
 use bus::millis;
 use model::{
-    BlobDigest, CommandStep, InteractorReport, Interference, RunFigures, Step, Task, TaskReport, TaskStatus,
+    BlobDigest, CommandStep, InteractorReport, Interference, RunFigures, Task, TaskReport, TaskStatus,
 };
 use policy::{
     actions::{joint_failure, limits::Limit},
@@ -96,19 +96,7 @@ pub(crate) fn service_logs(
 
 /// Whether the command of a task is a judge: the score of `compare` is found without what the command prints.
 pub(crate) fn prints_score(task: &Task) -> bool {
-    match &task.step {
-        Step::Command(command) => task.judge.is_some() && command.compare.is_none(),
-        Step::Fetch { .. }
-        | Step::Extract { .. }
-        | Step::Archive { .. }
-        | Step::Copy { .. }
-        | Step::Rename { .. }
-        | Step::Truncate { .. }
-        | Step::Exists { .. }
-        | Step::MakeFolder(_)
-        | Step::Remove(_)
-        | Step::Compare(_) => false,
-    }
+    task.judge.is_some() && task.step.as_command().is_some_and(|command| command.compare.is_none())
 }
 
 /// Marks the task itself as failed.

@@ -498,19 +498,8 @@ fn read_path(
 
 /// The inputs of the interactor of a task.
 fn interactor_inputs(task: &Task) -> &[Input] {
-    match &task.step {
-        Step::Command(command) => command.interactor.as_ref().map_or(&[], |interactor| &interactor.inputs),
-        Step::Fetch { .. }
-        | Step::Extract { .. }
-        | Step::Archive { .. }
-        | Step::Copy { .. }
-        | Step::Rename { .. }
-        | Step::Truncate { .. }
-        | Step::Exists { .. }
-        | Step::MakeFolder(_)
-        | Step::Remove(_)
-        | Step::Compare(_) => &[],
-    }
+    let interactor = task.step.as_command().and_then(|command| command.interactor.as_ref());
+    interactor.map_or(&[], |interactor| &interactor.inputs)
 }
 
 fn inputs(

@@ -32,7 +32,7 @@ struct Try {
     operation: Option<String>,
     /// Since when an executor, or for an internal step the worker, executes it; `None` while it waits for an executor.
     executing_since: Option<Millis>,
-    /// How much of its image was fetched, while that goes on.
+    /// How much of its image was fetched, while it is fetched.
     image: Option<ImageFetch>,
 }
 

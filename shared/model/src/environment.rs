@@ -72,7 +72,7 @@ pub enum EnvironmentState {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         build: Option<BuildId>,
     },
-    /// It has no image and will have none.
+    /// It could not be made.
     Failed {
         /// What went wrong, for people.
         reason: String,

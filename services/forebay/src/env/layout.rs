@@ -31,7 +31,7 @@ pub(super) struct Layout {
 
 /// Reads and checks a layout.
 ///
-/// Fails if it is no layout of one image, or if a blob has another content than its name says.
+/// Fails if it is not a layout of one image, or if the content of a blob does not have the digest of its name.
 pub(super) fn read(path: &Path) -> Result<Layout, Failure> {
     let (folder, unpacked) = if path.is_dir() {
         (path.to_owned(), None)

@@ -93,8 +93,8 @@ impl JsonSchema for EnvironmentName {
     }
 }
 
-/// What an action or build asks for by the property `env`: a name of its group or of all, and perhaps a version, written
-/// `NAME` or `NAME@VERSION`.
+/// What an action or build asks for by the property `env`: a name of its group or of all, and perhaps a version, written `NAME` or
+/// `NAME@VERSION` with a number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AskedEnvironment<'a> {
     /// The name inside the group.

@@ -189,6 +189,23 @@ pub enum FetchSource {
 }
 
 impl Step {
+    /// The command of the step; `None` if it changes files without one.
+    pub fn as_command(&self) -> Option<&CommandStep> {
+        match self {
+            Self::Command(command) => Some(command),
+            Self::Fetch { .. }
+            | Self::Extract { .. }
+            | Self::Archive { .. }
+            | Self::Copy { .. }
+            | Self::Rename { .. }
+            | Self::Truncate { .. }
+            | Self::Exists { .. }
+            | Self::MakeFolder(_)
+            | Self::Remove(_)
+            | Self::Compare(_) => None,
+        }
+    }
+
     /// Name of the field in the JSON of a job.
     pub fn name(&self) -> &'static str {
         match self {

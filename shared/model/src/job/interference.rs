@@ -31,7 +31,7 @@ pub enum Disturbance {
     Steal,
     /// Other processes used its processors, or those of the machine that it shared.
     OtherLoad,
-    /// Other processes repeatedly got the processor although it could go on.
+    /// Other processes repeatedly got the processor although it could continue.
     Preempted,
     /// A control group of the executor had used up its processor time.
     Throttled,

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
-use model::{CommandStep, Graph, ImageReference, Step, TaskIndex};
+use model::{CommandStep, Graph, ImageReference, TaskIndex};
 
 use crate::actions::{
     AdmitError, ENVIRONMENT_PROPERTY, INTERACTOR_OFFER, Offers, SERVICES_OFFER, admit, read_needs,
@@ -30,20 +30,8 @@ pub enum Unreachable {
 
 /// The names of environments that the tasks of a job may mean.
 pub fn asked_environments(graph: &Graph) -> BTreeSet<&str> {
-    let platforms = graph.indexed().filter_map(|(_, task)| match &task.step {
-        Step::Command(command) => command.platform.get(ENVIRONMENT_PROPERTY),
-        Step::Fetch { .. }
-        | Step::Extract { .. }
-        | Step::Archive { .. }
-        | Step::Copy { .. }
-        | Step::Rename { .. }
-        | Step::Truncate { .. }
-        | Step::Exists { .. }
-        | Step::MakeFolder(_)
-        | Step::Remove(_)
-        | Step::Compare(_) => None,
-    });
-    platforms.map(String::as_str).collect()
+    let commands = graph.indexed().filter_map(|(_, task)| task.step.as_command());
+    commands.filter_map(|command| command.platform.get(ENVIRONMENT_PROPERTY)).map(String::as_str).collect()
 }
 
 /// Checks that some pool can run each command of a job; `environment` finds the image of an environment. Equal sets of requirements are checked once, for the first
@@ -55,21 +43,10 @@ pub fn reachable(
 ) -> Result<(), Unreachable> {
     let mut seen: HashSet<(&BTreeMap<String, String>, Option<Offer>)> = HashSet::new();
     for (at, task) in graph.indexed() {
-        match &task.step {
-            Step::Command(command) if seen.insert((command.platform.as_ref(), offer(command))) => {
-                check(graph, at, command, offers, environment)?;
-            }
-            Step::Command(_)
-            | Step::Fetch { .. }
-            | Step::Extract { .. }
-            | Step::Archive { .. }
-            | Step::Copy { .. }
-            | Step::Rename { .. }
-            | Step::Truncate { .. }
-            | Step::Exists { .. }
-            | Step::MakeFolder(_)
-            | Step::Remove(_)
-            | Step::Compare(_) => {}
+        if let Some(command) = task.step.as_command()
+            && seen.insert((command.platform.as_ref(), offer(command)))
+        {
+            check(graph, at, command, offers, environment)?;
         }
     }
     Ok(())

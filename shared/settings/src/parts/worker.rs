@@ -41,7 +41,7 @@ pub struct WorkerSettings {
     pub sandbox_by_request: bool,
     pub environments: EnvironmentBuilds,
     pub first_uid: Option<u32>,
-    /// The user of services of builds whose workspace has none, if the worker is root.
+    /// User of the services of builds whose workspace has no user of its own, if the worker is root.
     pub service_uid: u32,
     pub sandboxes: SandboxSettings,
     /// `None` if builds get no images.

@@ -145,7 +145,7 @@ async fn a_command_that_fails_after_its_service_has_the_reason_and_its_output() 
     let farm = builder().start().await;
     let remote = acting::remote(&farm).await;
     // It ends as soon as it was asked once, and the client fails when it asks again.
-    let once = SERVER.replace("serve_forever()", "handle_request()");
+    let once = SERVER.replace("serve_forever()", "handle_request(); import os; os._exit(0)");
     let services = json!([{"name": "db", "command": ["/usr/bin/python3", "-c", once, "last"],
         "ready": {"command": ["true"]}, "stop_seconds": 0}]);
     let twice = format!(
