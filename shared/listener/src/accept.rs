@@ -5,7 +5,11 @@ use std::{io, net::SocketAddr};
 use futures::{Stream, stream};
 use tokio::net::{TcpListener, TcpStream};
 
-use crate::{connection::ClientConnection, limiter::Limiter};
+use crate::{
+    connection::ClientConnection,
+    limiter::Limiter,
+    tls::{Tls, Transport},
+};
 
 /// Protocol of the clients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,12 +28,19 @@ pub struct ClientListener {
     listener: TcpListener,
     protocol: Protocol,
     limiter: Limiter,
+    tls: Option<Tls>,
 }
 
 impl ClientListener {
-    /// Counts the connections to `listener` in `limiter`.
+    /// Counts the connections to `listener` in `limiter`, without TLS.
     pub fn new(listener: TcpListener, protocol: Protocol, limiter: Limiter) -> Self {
-        Self { listener, protocol, limiter }
+        Self { listener, protocol, limiter, tls: None }
+    }
+
+    /// The same listener with TLS, if any.
+    #[must_use]
+    pub fn with_tls(self, tls: Option<Tls>) -> Self {
+        Self { tls, ..self }
     }
 
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
@@ -61,7 +72,7 @@ impl ClientListener {
 
     async fn admit(&self, stream: TcpStream, address: SocketAddr) -> Option<ClientConnection> {
         let Some(registration) = self.limiter.enter(address.ip().to_canonical()).await else {
-            if self.protocol == Protocol::Http1 {
+            if self.protocol == Protocol::Http1 && self.tls.is_none() {
                 // The connection is closed in any case; the answer only explains why.
                 let _ = stream.try_write(LIMIT_REACHED);
             }
@@ -71,7 +82,11 @@ impl ClientListener {
         let _ = stream.set_nodelay(true);
         let patience = self.limiter.patience();
         let preface = (self.protocol == Protocol::Http2).then_some(patience.head);
-        Some(ClientConnection::new(stream, registration, preface, patience.reading))
+        let transport = match &self.tls {
+            None => Transport::Plain(stream),
+            Some(tls) => tls.begin(stream, self.protocol),
+        };
+        Some(ClientConnection::new(transport, registration, preface, patience.reading))
     }
 
     /// All connections, as a stream for a gRPC server.

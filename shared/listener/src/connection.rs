@@ -10,12 +10,14 @@ use std::{
 
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
-    net::TcpStream,
     time::{Instant, Sleep, sleep},
 };
 use tonic::transport::server::Connected;
 
-use crate::limiter::{Registration, Usage};
+use crate::{
+    limiter::{Registration, Usage},
+    tls::Transport,
+};
 
 /// Number of bytes with which every HTTP/2 client begins.
 const PREFACE_BYTES: usize = 24;
@@ -23,7 +25,7 @@ const PREFACE_BYTES: usize = 24;
 /// A connection that fails when its first bytes do not arrive, when a write makes no progress for a while, or when it
 /// is closed in favour of another.
 #[derive(Debug)]
-pub struct ClientConnection<T = TcpStream> {
+pub struct ClientConnection<T = Transport> {
     inner: T,
     registration: Registration,
     /// Timer that runs until the first bytes of HTTP/2 have arrived.
@@ -37,6 +39,24 @@ pub struct ClientConnection<T = TcpStream> {
 struct PrefaceTimer {
     missing: usize,
     late: Pin<Box<Sleep>>,
+}
+
+/// Bytes that may need a handshake first.
+pub trait Establish {
+    /// Completes the handshake, and records in `usage` who the client is.
+    fn poll_established(&mut self, cx: &mut Context<'_>, usage: &Usage) -> Poll<io::Result<()>>;
+}
+
+impl Establish for Transport {
+    fn poll_established(&mut self, cx: &mut Context<'_>, usage: &Usage) -> Poll<io::Result<()>> {
+        self.poll_handshake(cx, usage)
+    }
+}
+
+impl<T: Establish> ClientConnection<T> {
+    fn poll_established(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.inner.poll_established(cx, self.registration.usage())
+    }
 }
 
 impl<T> ClientConnection<T> {
@@ -100,7 +120,7 @@ impl<T> ClientConnection<T> {
     }
 }
 
-impl<T: AsyncRead + Unpin> AsyncRead for ClientConnection<T> {
+impl<T: AsyncRead + Establish + Unpin> AsyncRead for ClientConnection<T> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -109,6 +129,11 @@ impl<T: AsyncRead + Unpin> AsyncRead for ClientConnection<T> {
         if self.registration.usage().is_closed(cx) {
             let why = "the connection was closed to make room for another";
             return Poll::Ready(Err(io::Error::new(io::ErrorKind::ConnectionAborted, why)));
+        }
+        match self.poll_established(cx) {
+            Poll::Ready(Ok(())) => {}
+            Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+            Poll::Pending => return self.on_read(cx, None),
         }
         let before = buf.filled().len();
         match Pin::new(&mut self.inner).poll_read(cx, buf) {
@@ -122,8 +147,9 @@ impl<T: AsyncRead + Unpin> AsyncRead for ClientConnection<T> {
     }
 }
 
-impl<T: AsyncWrite + Unpin> AsyncWrite for ClientConnection<T> {
+impl<T: AsyncWrite + Establish + Unpin> AsyncWrite for ClientConnection<T> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        ready!(self.poll_established(cx))?;
         let written = Pin::new(&mut self.inner).poll_write(cx, buf);
         self.limit_stall(cx, written)
     }
@@ -133,6 +159,7 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for ClientConnection<T> {
         cx: &mut Context<'_>,
         bufs: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
+        ready!(self.poll_established(cx))?;
         let written = Pin::new(&mut self.inner).poll_write_vectored(cx, bufs);
         self.limit_stall(cx, written)
     }

@@ -12,6 +12,7 @@ mod descriptors;
 mod grpc;
 mod http;
 mod limiter;
+mod tls;
 
 pub use accept::{ClientListener, Protocol};
 pub use body::TooSlow;
@@ -20,3 +21,4 @@ pub use descriptors::{Descriptors, descriptors, raise_descriptors};
 pub use grpc::CountedCalls;
 pub use http::serve_http;
 pub use limiter::{Limiter, Patience, Usage};
+pub use tls::{Tls, TlsError, TlsFiles, Transport};

@@ -4,7 +4,7 @@ use std::{
     collections::HashMap,
     net::IpAddr,
     sync::{
-        Arc,
+        Arc, OnceLock,
         atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
     },
     task::{Context, Waker},
@@ -80,11 +80,24 @@ pub struct Usage {
     /// Whether the connection must end.
     closed: AtomicBool,
     waker: AtomicWaker,
+    /// Names in the verified certificate of the client, once it is known.
+    certificate_names: OnceLock<Vec<String>>,
 }
 
 impl Usage {
     fn now_ms(&self) -> u64 {
         u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+
+    /// Names in the verified certificate of the client; empty if it has none.
+    pub fn certificate_names(&self) -> &[String] {
+        self.certificate_names.get().map_or(&[], Vec::as_slice)
+    }
+
+    /// Records the names in the certificate of the client, once.
+    pub(crate) fn set_certificate_names(&self, names: Vec<String>) {
+        // A connection has one handshake.
+        let _ = self.certificate_names.set(names);
     }
 
     /// Records that bytes arrived.
@@ -220,6 +233,7 @@ impl Limiter {
             awaited: AtomicU32::new(0),
             closed: AtomicBool::new(false),
             waker: AtomicWaker::new(),
+            certificate_names: OnceLock::new(),
         });
         usage.record_bytes();
         table.next += 1;

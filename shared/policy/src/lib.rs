@@ -1,5 +1,6 @@
 //! All decisions of the farm, as pure functions of values: no I/O, no clock, and no randomness except from arguments.
 
+pub mod access;
 pub mod actions;
 mod allowance;
 pub mod autoscale;

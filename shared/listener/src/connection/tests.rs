@@ -6,6 +6,12 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, duplex};
 use super::*;
 use crate::{Limiter, Patience};
 
+impl Establish for DuplexStream {
+    fn poll_established(&mut self, _: &mut Context<'_>, _: &Usage) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+}
+
 const SHORT: Duration = Duration::from_millis(300);
 
 async fn connection(preface: Option<Duration>) -> (ClientConnection<DuplexStream>, DuplexStream) {

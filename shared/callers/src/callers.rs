@@ -1,0 +1,229 @@
+//! The callers that a file of access rules knows.
+
+use std::{
+    fmt,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::{Duration, Instant, SystemTime},
+};
+
+use parking_lot::Mutex;
+use policy::access::{Proof, Reach, Right, Rights};
+use quick_cache::sync::Cache;
+
+use crate::{
+    build_token::BuildTokens,
+    caller::{Caller, Refusal},
+    credential::{Credential, Offered},
+    file::{AccessFile, AccessFileError},
+    issuer::claimed_issuer,
+    key::KeyHash,
+};
+
+/// Maximum time for which a changed file is not noticed.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// Maximum number of verified credentials that are remembered.
+const REMEMBERED: usize = 10_000;
+
+/// Finds out who calls. Cheap to clone.
+#[derive(Clone)]
+pub struct Callers(Option<Arc<Known>>);
+
+struct Known {
+    path: PathBuf,
+    builds: Option<BuildTokens>,
+    access: Mutex<Loaded>,
+}
+
+/// The file as it was read last.
+struct Loaded {
+    access: Arc<Access>,
+    stamp: Stamp,
+    looked_at: Instant,
+}
+
+/// Changes when the content of a file does.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Stamp(Option<(SystemTime, u64, u64)>);
+
+struct Access {
+    file: AccessFile,
+    builds: Option<BuildTokens>,
+    /// Callers by the hash of their credential, and when it expires.
+    verified: Cache<KeyHash, (Arc<Caller>, Option<SystemTime>)>,
+}
+
+impl Callers {
+    /// The callers of a farm without access rules: each may do everything.
+    pub fn anyone() -> Self {
+        Self(None)
+    }
+
+    /// Reads a file of access rules. Changes of the file apply within a second. With `builds`, the tokens of builds are accepted.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the file cannot be used.
+    pub fn of_file(path: &Path, builds: Option<BuildTokens>) -> Result<Self, AccessFileError> {
+        let stamp = Stamp::of(path);
+        let access = Arc::new(Access::new(AccessFile::read(path)?, builds.clone()));
+        let loaded = Loaded { access, stamp, looked_at: Instant::now() };
+        Ok(Self(Some(Arc::new(Known { path: path.to_owned(), builds, access: Mutex::new(loaded) }))))
+    }
+
+    /// Checks the text of access rules that a file will contain.
+    ///
+    /// # Errors
+    ///
+    /// Fails if gateways could not use it.
+    pub fn check_rules(path: &Path, text: &str) -> Result<(), AccessFileError> {
+        AccessFile::parse(&path.display().to_string(), text).map(drop)
+    }
+
+    /// Whether callers must prove who they are.
+    pub fn have_rules(&self) -> bool {
+        self.0.is_some()
+    }
+
+    /// The caller of a request.
+    ///
+    /// # Errors
+    ///
+    /// Fails if its credentials are missing or not accepted.
+    pub async fn identify(&self, offered: Offered<'_>) -> Result<Arc<Caller>, Refusal> {
+        let Some(known) = &self.0 else { return Ok(Caller::anyone()) };
+        let found = known.current().identify(offered).await;
+        found.inspect_err(Refusal::report)
+    }
+}
+
+impl fmt::Debug for Callers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let path = self.0.as_ref().map(|known| known.path.as_path());
+        f.debug_tuple("Callers").field(&path).finish()
+    }
+}
+
+impl Known {
+    /// The rules now. A file that cannot be used changes nothing, and is reported once.
+    fn current(&self) -> Arc<Access> {
+        let mut loaded = self.access.lock();
+        if loaded.looked_at.elapsed() < LOOK_EVERY {
+            return Arc::clone(&loaded.access);
+        }
+        loaded.looked_at = Instant::now();
+        let stamp = Stamp::of(&self.path);
+        if stamp != loaded.stamp {
+            loaded.stamp = stamp;
+            match AccessFile::read(&self.path) {
+                Ok(file) => {
+                    tracing::info!(path = %self.path.display(), "the access rules have changed");
+                    loaded.access = Arc::new(Access::new(file, self.builds.clone()));
+                }
+                Err(error) => {
+                    let error = telemetry::error_chain(&error);
+                    tracing::error!(error, "cannot use the changed access rules: the earlier ones apply");
+                }
+            }
+        }
+        Arc::clone(&loaded.access)
+    }
+}
+
+impl Stamp {
+    fn of(path: &Path) -> Self {
+        use std::os::unix::fs::MetadataExt as _;
+        let found = std::fs::metadata(path).ok();
+        Self(found.and_then(|found| Some((found.modified().ok()?, found.len(), found.ino()))))
+    }
+}
+
+impl Access {
+    fn new(file: AccessFile, builds: Option<BuildTokens>) -> Self {
+        Self { file, builds, verified: Cache::new(REMEMBERED) }
+    }
+
+    async fn identify(&self, offered: Offered<'_>) -> Result<Arc<Caller>, Refusal> {
+        let Some(credential) = offered.credential()? else {
+            return self.without_credential(offered.certificate);
+        };
+        if let Credential::Build(token) = &credential {
+            return self.of_build(token);
+        }
+        let hash = KeyHash::of(credential.secret());
+        if let Some((caller, expires)) = self.verified.get(&hash)
+            && expires.is_none_or(|at| SystemTime::now() < at)
+        {
+            return Ok(caller);
+        }
+        let (name, proof, expires) = self.verify(&credential, hash).await?;
+        let caller = self.caller(&name, &proof)?;
+        self.verified.insert(hash, (Arc::clone(&caller), expires));
+        Ok(caller)
+    }
+
+    /// The caller with the token of a build: it runs actions in the group of the build while the build may run.
+    fn of_build(&self, token: &str) -> Result<Arc<Caller>, Refusal> {
+        let tokens = self.builds.as_ref();
+        let tokens =
+            tokens.ok_or_else(|| Refusal::invalid("a token of a build, which this gateway cannot verify"))?;
+        let verified = tokens.verify(token);
+        let (build, expires) = verified.ok_or_else(|| Refusal::invalid("a forged token of a build"))?;
+        if expires <= SystemTime::now() {
+            return Err(Refusal::invalid(format!("the token of build {build} has expired")));
+        }
+        let rights = [Right::Execute, Right::CacheRead, Right::BlobWrite].into();
+        let groups = Reach::Listed([build.group.clone()].into());
+        let rights = Rights { rights, groups, priorities: [].into() };
+        Ok(Arc::new(Caller { name: format!("build:{build}"), rights }))
+    }
+
+    fn without_credential(&self, certificate: &[String]) -> Result<Arc<Caller>, Refusal> {
+        if let Some(first) = certificate.first() {
+            let proof = Proof::Certificate { names: certificate.to_vec() };
+            return self.caller(&format!("certificate:{first}"), &proof);
+        }
+        self.caller("", &Proof::Nothing).map_err(|_| Refusal::Missing)
+    }
+
+    async fn verify(
+        &self,
+        credential: &Credential,
+        hash: KeyHash,
+    ) -> Result<(String, Proof, Option<SystemTime>), Refusal> {
+        match credential {
+            Credential::Key(_) => {
+                let key = self.file.keys.get(&hash);
+                let key = key.ok_or_else(|| Refusal::invalid("an API key that is not listed"))?;
+                if key.expires.is_some_and(|at| at <= SystemTime::now()) {
+                    return Err(Refusal::invalid(format!("the API key {} has expired", key.name)));
+                }
+                let name = key.name.clone();
+                Ok((format!("key:{name}"), Proof::Key { name }, key.expires))
+            }
+            Credential::Build(_) => Err(Refusal::invalid("a token of a build is not a token of an issuer")),
+            Credential::Token(token) => {
+                let claimed =
+                    claimed_issuer(token).ok_or_else(|| Refusal::invalid("the token has no issuer"))?;
+                let issuer = self.file.issuers.iter().find(|issuer| issuer.url == claimed);
+                let issuer =
+                    issuer.ok_or_else(|| Refusal::invalid("a token of an issuer that is not listed"))?;
+                let verified = issuer.verify(token).await?;
+                let name = format!("{}:{}", issuer.name, verified.subject);
+                let proof = Proof::Token { issuer: issuer.name.clone(), claims: verified.claims };
+                Ok((name, proof, Some(verified.expires)))
+            }
+        }
+    }
+
+    fn caller(&self, name: &str, proof: &Proof) -> Result<Arc<Caller>, Refusal> {
+        let rights = self.file.rules.rights(proof);
+        let rights = rights.ok_or_else(|| Refusal::invalid(format!("no access rule is for {name:?}")))?;
+        // Names of subjects have any length and characters; builds and logs show them.
+        let name = name.chars().filter(|at| !at.is_control()).take(200).collect();
+        Ok(Arc::new(Caller { name, rights: rights.clone() }))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,324 @@
+//! The file with the access rules, as TOML.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    io,
+    path::{Path, PathBuf},
+    time::SystemTime,
+};
+
+use model::{Group, Priority};
+use policy::access::{AccessRules, Expected, Reach, Right, Rights, Who};
+use serde::Deserialize;
+
+use crate::{issuer::Issuer, key::KeyHash};
+
+/// Maximum bytes of the file.
+const BYTES_MAX: u64 = 1 << 20;
+
+/// A file of access rules that cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum AccessFileError {
+    #[error("cannot read the access rules {path}")]
+    Read {
+        path: String,
+        #[source]
+        source: io::Error,
+    },
+    #[error("the access rules {path} have more than {BYTES_MAX} bytes")]
+    TooLong { path: String },
+    #[error("invalid access rules {path}: {source}")]
+    Syntax {
+        path: String,
+        #[source]
+        source: Box<toml::de::Error>,
+    },
+    #[error("invalid access rules {path}: {entry}: {wanted}")]
+    Entry {
+        path: String,
+        /// The entry, for example `keys[2]` or `rules[1]`, counted from 1.
+        entry: String,
+        wanted: String,
+    },
+}
+
+/// What a file contains.
+#[derive(Debug)]
+pub(crate) struct AccessFile {
+    pub(crate) keys: HashMap<KeyHash, KeyEntry>,
+    pub(crate) issuers: Vec<Issuer>,
+    pub(crate) rules: AccessRules,
+}
+
+/// An API key that callers may have.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct KeyEntry {
+    pub(crate) name: String,
+    /// It is not accepted from this time on.
+    pub(crate) expires: Option<SystemTime>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Written {
+    #[serde(default)]
+    keys: Vec<WrittenKey>,
+    #[serde(default)]
+    issuers: Vec<WrittenIssuer>,
+    #[serde(default)]
+    rules: Vec<WrittenRule>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WrittenKey {
+    name: String,
+    sha256: String,
+    expires: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WrittenIssuer {
+    name: String,
+    url: String,
+    audience: Vec<String>,
+    keys_url: Option<String>,
+    keys_file: Option<PathBuf>,
+    #[serde(default)]
+    algorithms: Vec<String>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WrittenRule {
+    key: Option<String>,
+    certificate: Option<String>,
+    issuer: Option<String>,
+    #[serde(default)]
+    claims: BTreeMap<String, String>,
+    #[serde(default)]
+    anyone: bool,
+    #[serde(default)]
+    groups: Vec<String>,
+    priorities: Option<Vec<String>>,
+    rights: Vec<String>,
+}
+
+impl AccessFile {
+    /// Reads and checks a file.
+    pub(crate) fn read(path: &Path) -> Result<Self, AccessFileError> {
+        let name = path.display().to_string();
+        let unreadable = |source| AccessFileError::Read { path: name.clone(), source };
+        if std::fs::metadata(path).map_err(unreadable)?.len() > BYTES_MAX {
+            return Err(AccessFileError::TooLong { path: name });
+        }
+        let text = std::fs::read_to_string(path).map_err(unreadable)?;
+        Self::parse(&name, &text)
+    }
+
+    pub(crate) fn parse(path: &str, text: &str) -> Result<Self, AccessFileError> {
+        let written: Written = toml::from_str(text)
+            .map_err(|source| AccessFileError::Syntax { path: path.to_owned(), source: Box::new(source) })?;
+        let wrong = |list: &str, at: usize, wanted: String| AccessFileError::Entry {
+            path: path.to_owned(),
+            entry: format!("{list}[{}]", at + 1),
+            wanted,
+        };
+        let mut keys = HashMap::new();
+        for (at, key) in written.keys.into_iter().enumerate() {
+            let (hash, entry) = key.check().map_err(|wanted| wrong("keys", at, wanted))?;
+            if keys.insert(hash, entry).is_some() {
+                return Err(wrong("keys", at, "this key is listed twice".to_owned()));
+            }
+        }
+        let mut issuers: Vec<Issuer> = Vec::new();
+        for (at, issuer) in written.issuers.into_iter().enumerate() {
+            let issuer = issuer.check().map_err(|wanted| wrong("issuers", at, wanted))?;
+            if issuers.iter().any(|other| other.name == issuer.name || other.url == issuer.url) {
+                return Err(wrong("issuers", at, "its name or url is already listed".to_owned()));
+            }
+            issuers.push(issuer);
+        }
+        let names: Vec<&str> = issuers.iter().map(|issuer| issuer.name.as_str()).collect();
+        let rules = written
+            .rules
+            .into_iter()
+            .enumerate()
+            .map(|(at, rule)| rule.check(&names).map_err(|wanted| wrong("rules", at, wanted)));
+        let rules = AccessRules(rules.collect::<Result<_, _>>()?);
+        Ok(Self { keys, issuers, rules })
+    }
+}
+
+/// A name that appears in logs and as the submitter of builds.
+fn check_name(name: &str) -> Result<(), String> {
+    let is_fine = |at: char| at.is_ascii_alphanumeric() || matches!(at, '-' | '_' | '.' | '@' | '/');
+    if (1..=100).contains(&name.len()) && name.chars().all(is_fine) {
+        return Ok(());
+    }
+    Err(format!("name {name:?}: expected 1 to 100 letters, digits, and - _ . @ /"))
+}
+
+impl WrittenKey {
+    fn check(self) -> Result<(KeyHash, KeyEntry), String> {
+        check_name(&self.name)?;
+        let hash = self.sha256.parse().map_err(|error| format!("sha256 of {:?}: {error}", self.name))?;
+        let expires = self.expires.as_deref().map(|text| {
+            humantime::parse_rfc3339_weak(text)
+                .map_err(|_| format!("expires {text:?}: expected a time such as 2027-01-31T00:00:00Z"))
+        });
+        Ok((hash, KeyEntry { name: self.name, expires: expires.transpose()? }))
+    }
+}
+
+impl WrittenIssuer {
+    fn check(self) -> Result<Issuer, String> {
+        check_name(&self.name)?;
+        if self.audience.is_empty() {
+            return Err("audience: expected at least one, as the tokens name this farm".to_owned());
+        }
+        let source = match (self.keys_url, self.keys_file) {
+            (Some(url), None) if url.starts_with("https://") || url.starts_with("http://") => Ok(url.into()),
+            (None, Some(file)) => Ok(file.into()),
+            (Some(url), None) => Err(format!("keys_url {url:?}: expected https://...")),
+            (Some(_), Some(_)) | (None, None) => Err("expected either keys_url or keys_file".to_owned()),
+        };
+        Issuer::new(self.name, self.url, &self.audience, source?, &self.algorithms)
+    }
+}
+
+impl WrittenRule {
+    fn check(self, issuers: &[&str]) -> Result<(Who, Rights), String> {
+        let who = self.who(issuers)?;
+        let groups = if self.groups.iter().any(|group| group == "*") {
+            Reach::All
+        } else {
+            let groups =
+                self.groups.iter().map(|name| name.parse::<Group>().map_err(|error| error.to_string()));
+            Reach::Listed(groups.collect::<Result<_, _>>()?)
+        };
+        let rights = self.rights.iter().map(|name| name.parse::<Right>().map_err(|error| error.to_string()));
+        let priorities = self.priorities.map_or_else(
+            || Ok(Priority::ALL.into_iter().filter(|priority| !priority.is_emergency()).collect()),
+            |names| {
+                names
+                    .iter()
+                    .map(|name| name.parse().map_err(|error: model::ParseIdError| error.to_string()))
+                    .collect()
+            },
+        );
+        Ok((who, Rights { rights: rights.collect::<Result<_, _>>()?, groups, priorities: priorities? }))
+    }
+
+    fn who(&self, issuers: &[&str]) -> Result<Who, String> {
+        let expected = |text: &String| match text.as_str() {
+            "" => Err("an empty text matches nothing".to_owned()),
+            _ => Ok(Expected(text.clone())),
+        };
+        if self.issuer.is_none() && !self.claims.is_empty() {
+            return Err("claims are those of a token: expected issuer beside them".to_owned());
+        }
+        match (&self.key, &self.certificate, &self.issuer, self.anyone) {
+            (Some(key), None, None, false) => Ok(Who::Key(expected(key)?)),
+            (None, Some(name), None, false) => Ok(Who::Certificate(expected(name)?)),
+            (None, None, Some(issuer), false) if !issuers.contains(&issuer.as_str()) => {
+                Err(format!("issuer {issuer:?} is not in the list issuers"))
+            }
+            (None, None, Some(_), false) if self.claims.is_empty() => {
+                Err("expected claims: without them each token of the issuer has these rights".to_owned())
+            }
+            (None, None, Some(issuer), false) => {
+                let claims = self.claims.iter().map(|(name, value)| Ok((name.clone(), expected(value)?)));
+                Ok(Who::Token { issuer: issuer.clone(), claims: claims.collect::<Result<_, String>>()? })
+            }
+            (None, None, None, true) => Ok(Who::Anyone),
+            (_, _, _, _) => Err("expected one of key, certificate, issuer and anyone = true".to_owned()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use policy::access::Proof;
+
+    use super::*;
+
+    fn parse(text: &str) -> Result<AccessFile, String> {
+        AccessFile::parse("access.toml", text).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn rules_give_rights() {
+        let hash = "0".repeat(64);
+        let file = parse(&format!(
+            r#"
+            [[keys]]
+            name = "ci"
+            sha256 = "{hash}"
+            expires = "2027-01-31T00:00:00Z"
+
+            [[issuers]]
+            name = "github"
+            url = "https://token.actions.githubusercontent.com"
+            audience = ["forebay"]
+            keys_url = "https://token.actions.githubusercontent.com/.well-known/jwks"
+
+            [[rules]]
+            key = "ci"
+            groups = ["web"]
+            rights = ["submit", "read"]
+
+            [[rules]]
+            issuer = "github"
+            claims = {{ repository = "acme/*" }}
+            groups = ["*"]
+            priorities = ["emergency"]
+            rights = ["execute"]
+            "#
+        ))
+        .unwrap();
+        assert_eq!(file.keys.len(), 1);
+        let rights = file.rules.rights(&Proof::Key { name: "ci".into() }).unwrap();
+        let web = "web".parse().unwrap();
+        assert!(rights.check_submit(&web, Priority::Interactive).is_ok());
+        // An emergency passes the quota of its group: the right to it must be written.
+        assert!(rights.check_submit(&web, Priority::Emergency).is_err());
+        let claims = [("repository".to_owned(), vec!["acme/web".to_owned()])].into();
+        let proof = Proof::Token { issuer: "github".into(), claims };
+        assert_eq!(file.rules.rights(&proof).unwrap().groups, Reach::All);
+    }
+
+    #[test]
+    fn what_is_wrong_is_named() {
+        let hash = "0".repeat(64);
+        let key = |more: &str| format!("[[keys]]\nname = \"a\"\nsha256 = \"{hash}\"\n{more}");
+        let issuer = "[[issuers]]\nname = \"i\"\nurl = \"https://i\"\naudience = [\"f\"]\n";
+        let cases = [
+            ("key = 1".to_owned(), "unknown field `key`"),
+            (key("expires = \"soon\""), "keys[1]: expires \"soon\""),
+            (format!("{}{}", key(""), key("")), "keys[2]: this key is listed twice"),
+            ("[[keys]]\nname = \"a b\"\nsha256 = \"\"".into(), "keys[1]: name \"a b\""),
+            ("[[keys]]\nname = \"a\"\nsha256 = \"12\"".into(), "64 hexadecimal digits"),
+            (issuer.to_owned(), "issuers[1]: expected either keys_url or keys_file"),
+            (format!("{issuer}keys_url = \"ftp://x\""), "expected https://"),
+            (format!("{issuer}keys_file = \"x\"\nalgorithms = [\"HS256\"]"), "HS256"),
+            ("[[rules]]\nrights = []".into(), "rules[1]: expected one of key"),
+            ("[[rules]]\nkey = \"a\"\nanyone = true\nrights = []".into(), "rules[1]: expected one of key"),
+            ("[[rules]]\nkey = \"\"\nrights = []".into(), "rules[1]: an empty text"),
+            ("[[rules]]\nkey = \"a\"\nrights = [\"root\"]".into(), "unknown right \"root\"; known: read"),
+            ("[[rules]]\nkey = \"a\"\ngroups = [\"a b\"]\nrights = []".into(), "a b"),
+            ("[[rules]]\nkey = \"a\"\npriorities = [\"now\"]\nrights = []".into(), "now"),
+            (
+                "[[rules]]\nissuer = \"x\"\nclaims = { a = \"b\" }\nrights = []".into(),
+                "not in the list issuers",
+            ),
+            (format!("{issuer}keys_file = \"x\"\n[[rules]]\nissuer = \"i\"\nrights = []"), "expected claims"),
+            ("[[rules]]\nkey = \"a\"\nclaims = { a = \"b\" }\nrights = []".into(), "expected issuer"),
+        ];
+        for (text, expected) in cases {
+            let error = parse(&text).unwrap_err();
+            assert!(error.contains(expected), "{error}\nexpected {expected}");
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! The layer of gRPC servers: which right each method needs.
+
+use std::{
+    mem,
+    task::{Context, Poll},
+};
+
+use futures::{FutureExt as _, future::BoxFuture};
+use policy::access::{Need, Right};
+use tonic::{
+    Status,
+    body::Body,
+    codegen::{Service, http},
+};
+
+use crate::{
+    caller::{Caller, Refusal},
+    callers::Callers,
+    credential::Offered,
+};
+
+/// Header of an API key.
+pub(crate) const API_KEY: &str = "x-forebay-api-key";
+
+/// What each method needs, by the name of its service and its own. Methods that are not listed are refused to callers of a
+/// farm with access rules.
+const METHODS: &[(&str, &[&str], Needed)] = &[
+    ("grpc.health.v1.Health", &["Check", "Watch", "List"], Needed::Nothing),
+    ("build.bazel.remote.execution.v2.Capabilities", &["GetCapabilities"], Needed::Known),
+    (
+        "build.bazel.remote.execution.v2.Execution",
+        &["Execute", "WaitExecution"],
+        Needed::Right(Right::Execute),
+    ),
+    (
+        "google.longrunning.Operations",
+        &["GetOperation", "WaitOperation", "CancelOperation", "DeleteOperation", "ListOperations"],
+        Needed::Right(Right::Execute),
+    ),
+    ("build.bazel.remote.execution.v2.ActionCache", &["GetActionResult"], Needed::Right(Right::CacheRead)),
+    (
+        "build.bazel.remote.execution.v2.ActionCache",
+        &["UpdateActionResult"],
+        Needed::Right(Right::CacheWrite),
+    ),
+    (
+        "build.bazel.remote.execution.v2.ContentAddressableStorage",
+        &["FindMissingBlobs", "BatchReadBlobs", "GetTree", "SplitBlob"],
+        Needed::Right(Right::CacheRead),
+    ),
+    (
+        "build.bazel.remote.execution.v2.ContentAddressableStorage",
+        &["BatchUpdateBlobs", "SpliceBlob"],
+        Needed::Right(Right::BlobWrite),
+    ),
+    ("google.bytestream.ByteStream", &["Read"], Needed::Right(Right::CacheRead)),
+    ("google.bytestream.ByteStream", &["Write", "QueryWriteStatus"], Needed::Right(Right::BlobWrite)),
+    ("build.bazel.remote.asset.v1.Fetch", &["FetchBlob", "FetchDirectory"], Needed::Right(Right::BlobWrite)),
+    ("build.bazel.remote.asset.v1.Push", &["PushBlob", "PushDirectory"], Needed::Right(Right::CacheWrite)),
+    (
+        "build.bazel.remote.logstream.v1.LogStreamService",
+        &["CreateLogStream"],
+        Needed::Right(Right::BlobWrite),
+    ),
+    (
+        "google.devtools.build.v1.PublishBuildEvent",
+        &["PublishLifecycleEvent", "PublishBuildToolEventStream"],
+        Needed::Right(Right::Execute),
+    ),
+];
+
+/// What a method needs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Needed {
+    /// Not even a known caller.
+    Nothing,
+    Known,
+    Right(Right),
+}
+
+fn needed(path: &str) -> Option<Needed> {
+    let (service, method) = path.strip_prefix('/')?.split_once('/')?;
+    let found = METHODS.iter().find(|(name, methods, _)| *name == service && methods.contains(&method));
+    found.map(|(_, _, needed)| *needed)
+}
+
+/// The answer to a refused call.
+pub fn denied(refusal: &Refusal) -> Status {
+    match refusal {
+        Refusal::Missing | Refusal::Invalid { .. } => Status::unauthenticated(refusal.to_string()),
+        Refusal::Denied(_) => Status::permission_denied(refusal.to_string()),
+    }
+}
+
+/// A gRPC service that only known callers with sufficient rights reach. It adds the [`Caller`] to the extensions of a call.
+#[derive(Debug, Clone)]
+pub struct Guarded<S> {
+    inner: S,
+    callers: Callers,
+}
+
+impl<S> Guarded<S> {
+    pub fn new(inner: S, callers: Callers) -> Self {
+        Self { inner, callers }
+    }
+}
+
+impl<S, B> Service<http::Request<Body>> for Guarded<S>
+where
+    S: Service<http::Request<Body>, Response = http::Response<B>> + Clone + Send + 'static,
+    S::Future: Send + 'static,
+    S::Error: Send,
+    B: Default + Send + 'static,
+{
+    type Response = http::Response<B>;
+    type Error = S::Error;
+    type Future = futures::future::Either<S::Future, BoxFuture<'static, Result<Self::Response, S::Error>>>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, mut request: http::Request<Body>) -> Self::Future {
+        if !self.callers.have_rules() {
+            request.extensions_mut().insert(Caller::anyone());
+            return self.inner.call(request).left_future();
+        }
+        // The one that is ready handles this call.
+        let next = self.inner.clone();
+        let mut inner = mem::replace(&mut self.inner, next);
+        let callers = self.callers.clone();
+        async move {
+            match admit(&callers, &mut request).await {
+                Ok(()) => inner.call(request).await,
+                Err(refusal) => Ok(denied(&refusal).into_http()),
+            }
+        }
+        .boxed()
+        .right_future()
+    }
+}
+
+/// Finds the caller of a call, and checks its rights.
+async fn admit(callers: &Callers, request: &mut http::Request<Body>) -> Result<(), Refusal> {
+    let needed = needed(request.uri().path());
+    if needed == Some(Needed::Nothing) {
+        return Ok(());
+    }
+    let usage = request.extensions().get::<std::sync::Arc<listener::Usage>>().cloned();
+    let certificate = usage.as_ref().map_or(&[] as &[String], |usage| usage.certificate_names());
+    let caller = callers.identify(offered(request.headers(), certificate)).await?;
+    match needed {
+        Some(Needed::Nothing | Needed::Known) => {}
+        Some(Needed::Right(right)) => caller.check(Need::Right(right))?,
+        // Methods that the farm does not have are answered as such, to those who may do everything.
+        None => caller.check(Need::InAll(Right::Operate))?,
+    }
+    request.extensions_mut().insert(caller);
+    Ok(())
+}
+
+/// The credentials of a request.
+pub fn offered<'a>(headers: &'a http::HeaderMap, certificate: &'a [String]) -> Offered<'a> {
+    let all = |name: http::HeaderName| headers.get_all(name);
+    let (authorization, key) =
+        (all(http::header::AUTHORIZATION), all(http::HeaderName::from_static(API_KEY)));
+    Offered {
+        authorization: authorization.iter().next().map(http::HeaderValue::as_bytes),
+        api_key: key.iter().next().map(http::HeaderValue::as_bytes),
+        is_repeated: authorization.iter().nth(1).is_some() || key.iter().nth(1).is_some(),
+        certificate,
+    }
+}

@@ -1,0 +1,243 @@
+//! Issuers of tokens (JWT, RFC 7519), and their keys (JWKS, RFC 7517).
+
+use std::{
+    collections::BTreeMap,
+    path::PathBuf,
+    sync::Arc,
+    time::{Duration, Instant, SystemTime},
+};
+
+use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
+use download::{Downloader, Reach};
+use jsonwebtoken::{Algorithm, DecodingKey, Validation, decode, decode_header, jwk::JwkSet};
+use serde::Deserialize;
+use serde_json::{Map, Value};
+use tokio::sync::Mutex;
+
+use crate::caller::Refusal;
+
+/// Algorithms of issuers that name none. None of them uses a shared secret.
+const ALGORITHMS: [Algorithm; 4] = [Algorithm::RS256, Algorithm::ES256, Algorithm::ES384, Algorithm::EdDSA];
+/// Accepted difference between the clocks of issuer and farm, in seconds.
+const LEEWAY_SECONDS: u64 = 30;
+/// Minimum time between two reads of the keys, so that tokens with invented keys cause no flood of them.
+const READ_AGAIN: Duration = Duration::from_secs(10);
+/// Age of keys after which they are read again before use.
+const KEYS_AGE_MAX: Duration = Duration::from_secs(3600);
+const READ_TIMEOUT: Duration = Duration::from_secs(5);
+const KEYS_BYTES_MAX: u64 = 1 << 20;
+/// Maximum number of values of one claim; further ones are ignored.
+const VALUES_MAX: usize = 200;
+
+/// Where the keys of an issuer are.
+#[derive(Debug, Clone)]
+pub(crate) enum KeySource {
+    Url(String),
+    File(PathBuf),
+}
+
+impl From<String> for KeySource {
+    fn from(url: String) -> Self {
+        Self::Url(url)
+    }
+}
+
+impl From<PathBuf> for KeySource {
+    fn from(file: PathBuf) -> Self {
+        Self::File(file)
+    }
+}
+
+/// An issuer of tokens.
+#[derive(Debug)]
+pub(crate) struct Issuer {
+    /// Its name in rules.
+    pub(crate) name: String,
+    /// The claim `iss` of its tokens.
+    pub(crate) url: String,
+    validation: Validation,
+    source: KeySource,
+    keys: Mutex<Keys>,
+}
+
+#[derive(Debug, Default)]
+struct Keys {
+    set: Option<Arc<JwkSet>>,
+    /// When they were read last, or the reading failed.
+    read_at: Option<Instant>,
+}
+
+/// A verified token.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Verified {
+    pub(crate) subject: String,
+    pub(crate) claims: BTreeMap<String, Vec<String>>,
+    pub(crate) expires: SystemTime,
+}
+
+#[derive(Debug, Deserialize)]
+struct Claims {
+    exp: u64,
+    #[serde(default)]
+    sub: String,
+    #[serde(flatten)]
+    others: Map<String, Value>,
+}
+
+impl Issuer {
+    /// Describes an issuer; the first token reads its keys.
+    pub(crate) fn new(
+        name: String,
+        url: String,
+        audience: &[String],
+        source: KeySource,
+        algorithms: &[String],
+    ) -> Result<Self, String> {
+        let algorithms = if algorithms.is_empty() {
+            ALGORITHMS.to_vec()
+        } else {
+            algorithms.iter().map(|name| algorithm(name)).collect::<Result<_, _>>()?
+        };
+        let mut validation = Validation::new(Algorithm::ES256);
+        validation.algorithms = algorithms;
+        validation.leeway = LEEWAY_SECONDS;
+        validation.validate_nbf = true;
+        validation.set_audience(audience);
+        validation.set_issuer(&[&url]);
+        validation.set_required_spec_claims(&["exp", "iss", "aud"]);
+        Ok(Self { name, url, validation, source, keys: Mutex::default() })
+    }
+
+    /// Verifies a token of this issuer.
+    pub(crate) async fn verify(&self, token: &str) -> Result<Verified, Refusal> {
+        let invalid =
+            |error: jsonwebtoken::errors::Error| Refusal::invalid(format!("token of {}: {error}", self.name));
+        let header = decode_header(token).map_err(invalid)?;
+        if !self.validation.algorithms.contains(&header.alg) {
+            let alg = header.alg;
+            return Err(Refusal::invalid(format!(
+                "token of {}: algorithm {alg:?} is not allowed",
+                self.name
+            )));
+        }
+        let key = self.key(header.kid.as_deref()).await?;
+        // A key is used with its own kind of algorithm only.
+        let validation = Validation { algorithms: vec![header.alg], ..self.validation.clone() };
+        let decoded = decode::<Claims>(token, &key, &validation).map_err(invalid)?;
+        let Claims { exp, sub, others } = decoded.claims;
+        let mut claims: BTreeMap<String, Vec<String>> =
+            others.into_iter().map(|(name, value)| (name, texts(value))).collect();
+        claims.insert("sub".to_owned(), vec![sub.clone()]);
+        let lasts = Duration::from_secs(exp.saturating_add(LEEWAY_SECONDS).min(u64::from(u32::MAX)));
+        Ok(Verified { subject: sub, claims, expires: SystemTime::UNIX_EPOCH + lasts })
+    }
+
+    async fn key(&self, id: Option<&str>) -> Result<DecodingKey, Refusal> {
+        let mut keys = self.keys.lock().await;
+        let is_old = keys.read_at.is_none_or(|at| at.elapsed() > KEYS_AGE_MAX);
+        let found = keys.set.as_ref().and_then(|set| find(set, id));
+        let may_read = keys.read_at.is_none_or(|at| at.elapsed() > READ_AGAIN);
+        if is_old || (found.is_none() && may_read) {
+            keys.read_at = Some(Instant::now());
+            match self.read().await {
+                Ok(set) => keys.set = Some(Arc::new(set)),
+                Err(reason) => {
+                    tracing::warn!(issuer = self.name, reason, "cannot read the keys of an issuer");
+                }
+            }
+        }
+        let found = keys.set.as_ref().and_then(|set| find(set, id));
+        found.ok_or_else(|| Refusal::invalid(format!("token of {}: its key is not known", self.name)))
+    }
+
+    async fn read(&self) -> Result<JwkSet, String> {
+        let content = match &self.source {
+            KeySource::File(path) => {
+                tokio::fs::read(path).await.map_err(|error| format!("{}: {error}", path.display()))?
+            }
+            KeySource::Url(url) => {
+                let chain = |error: download::DownloadError| telemetry::error_chain(&error);
+                let downloader = Downloader::new(Reach::everywhere()).map_err(chain)?;
+                let reading = downloader.read(url, &[], KEYS_BYTES_MAX);
+                let late = |_| format!("{url} did not answer within {} s", READ_TIMEOUT.as_secs());
+                tokio::time::timeout(READ_TIMEOUT, reading).await.map_err(late)?.map_err(chain)?
+            }
+        };
+        read_keys(&content)
+    }
+}
+
+/// The keys of a document. Keys of kinds that are not supported are left out.
+fn read_keys(content: &[u8]) -> Result<JwkSet, String> {
+    #[derive(Deserialize)]
+    struct Document {
+        keys: Vec<Value>,
+    }
+    let document: Document = serde_json::from_slice(content).map_err(|error| error.to_string())?;
+    let keys = document.keys.into_iter().filter_map(|key| serde_json::from_value(key).ok()).collect();
+    Ok(JwkSet { keys })
+}
+
+/// The key with an id; the only key, for a token without an id.
+fn find(set: &JwkSet, id: Option<&str>) -> Option<DecodingKey> {
+    let key = match (id, set.keys.as_slice()) {
+        (Some(id), _) => set.find(id)?,
+        (None, [only]) => only,
+        (None, _) => return None,
+    };
+    // A shared secret in a public document is a mistake, and would let all forge tokens.
+    if let jsonwebtoken::jwk::AlgorithmParameters::OctetKey(_) = key.algorithm {
+        return None;
+    }
+    DecodingKey::from_jwk(key).ok()
+}
+
+/// The claim `iss` of a token that is not verified yet, to choose the issuer whose keys verify it.
+pub(crate) fn claimed_issuer(token: &str) -> Option<String> {
+    #[derive(Deserialize)]
+    struct Claimed {
+        iss: String,
+    }
+    let payload = token.split('.').nth(1)?;
+    let claimed: Claimed = serde_json::from_slice(&URL_SAFE_NO_PAD.decode(payload).ok()?).ok()?;
+    Some(claimed.iss)
+}
+
+/// When a token expires, in seconds since 1970, as it says itself; none for a key.
+pub fn token_expiry(token: &str) -> Option<u64> {
+    #[derive(Deserialize)]
+    struct Claimed {
+        exp: u64,
+    }
+    let payload = token.split('.').nth(1)?;
+    let claimed: Claimed = serde_json::from_slice(&URL_SAFE_NO_PAD.decode(payload).ok()?).ok()?;
+    Some(claimed.exp)
+}
+
+fn algorithm(name: &str) -> Result<Algorithm, String> {
+    let wanted = || {
+        format!(
+            "algorithm {name:?}: expected RS256, RS384, RS512, PS256, PS384, PS512, ES256, ES384 or EdDSA"
+        )
+    };
+    let algorithm = name.parse().map_err(|_| wanted())?;
+    let is_shared = matches!(algorithm, Algorithm::HS256 | Algorithm::HS384 | Algorithm::HS512);
+    if is_shared { Err(wanted()) } else { Ok(algorithm) }
+}
+
+/// The values of a claim as text: rules compare text.
+fn texts(value: Value) -> Vec<String> {
+    match value {
+        Value::String(text) => vec![text],
+        Value::Bool(_) | Value::Number(_) => vec![value.to_string()],
+        Value::Array(values) => values
+            .into_iter()
+            .take(VALUES_MAX)
+            .filter_map(|value| if let Value::String(text) = value { Some(text) } else { None })
+            .collect(),
+        Value::Null | Value::Object(_) => Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,25 @@
+//! Who calls a gateway: verifies API keys, tokens (JWT) and client certificates, and finds the rights of the caller in the
+//! access rules of a file.
+//!
+//! [`Callers`] answers for HTTP and gRPC alike; [`Guarded`] is the layer of gRPC servers. What rights allow is decided by
+//! [`policy::access`].
+
+mod build_token;
+mod caller;
+mod callers;
+mod credential;
+mod file;
+mod grpc;
+mod issuer;
+mod key;
+#[cfg(test)]
+mod testing;
+
+pub use build_token::{BuildTokenKeyError, BuildTokens};
+pub use caller::{Caller, Refusal};
+pub use callers::Callers;
+pub use credential::Offered;
+pub use file::AccessFileError;
+pub use grpc::{Guarded, denied, offered};
+pub use issuer::token_expiry;
+pub use key::{ApiKey, KeyHash};
