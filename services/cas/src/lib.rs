@@ -10,8 +10,9 @@ mod keeper;
 
 use std::time::Duration;
 
+use callers::Guarded;
 use cas::Cas;
-use cas_grpc::{BlobApi, Limits, routes, serve};
+use cas_grpc::{BlobApi, Limits, guarded, routes, serve};
 use client::Client;
 use listener::{ClientListener, Protocol};
 use model::FetchHost;
@@ -43,13 +44,16 @@ async fn serve_all(context: Context, settings: CasSettings) -> Result<(), Servic
     let address = &settings.listen;
     let unusable = |source| StartError::Listen { address: address.clone(), source };
     let listener = TcpListener::bind(address).await.map_err(unusable)?;
-    let grpc = format!("grpc://{}", listener.local_addr().map_err(unusable)?);
+    let tls = context.tls()?;
+    let scheme = if tls.is_some() { "grpcs" } else { "grpc" };
+    let grpc = format!("{scheme}://{}", listener.local_addr().map_err(unusable)?);
     tracing::info!(grpc, "serving the cache");
-    let listener = ClientListener::new(listener, Protocol::Http2, context.limiter.clone());
+    let listener = ClientListener::new(listener, Protocol::Http2, context.limiter.clone()).with_tls(tls);
+    let callers = context.callers()?;
     // Until it holds the eviction lock, this process reports its writes like the others.
     StoreUsage::join(&cas, &context.bus, context.stop.clone()).await?;
     let mut tasks = JoinSet::new();
-    tasks.spawn(serve_cache(listener, cache(&cas, instances), context.clone()));
+    tasks.spawn(serve_cache(listener, guarded(cache(&cas, instances), callers), context.clone()));
     if cas.has_objects() {
         tasks.spawn(bound_objects(context.clone(), cas.clone()));
     }
@@ -139,7 +143,11 @@ fn cache(cas: &Cas, instances: InstanceRules) -> Routes {
     })
 }
 
-async fn serve_cache(listener: ClientListener, routes: Routes, context: Context) -> Result<(), ServiceError> {
+async fn serve_cache(
+    listener: ClientListener,
+    routes: Guarded<Routes>,
+    context: Context,
+) -> Result<(), ServiceError> {
     let served = serve(listener, routes, context.stop.clone().cancelled_owned());
     tokio::select! {
         served = served => served.map_err(|error| ServiceError::failed("the gRPC server", error)),

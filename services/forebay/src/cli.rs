@@ -5,9 +5,9 @@ use std::{io::IsTerminal as _, process::ExitCode};
 use clap::{CommandFactory as _, Parser, Subcommand};
 
 use crate::{
-    bench, cancel, cas, completions, conform, doctor, drain, env, exec, executors, failure::Failure, get,
-    globals::Globals, logs, ls, policy_line, pools, quota, report, schema, serve, settings_list, sim, submit,
-    submit_args, top, topology, up, watch, why, workers,
+    bench, cancel, cas, completions, conform, credential, credential_helper, doctor, drain, env, exec,
+    executors, failure::Failure, get, globals::Globals, logs, ls, policy_line, pools, quota, report, schema,
+    serve, settings_list, sim, submit, submit_args, top, topology, up, watch, why, workers,
 };
 
 const UP_EXAMPLES: &str = "\
@@ -74,6 +74,10 @@ enum Command {
     Drain(drain::DrainArgs),
     /// Propose, approve, list and remove environments, the images that the farm makes
     Env(env::EnvArgs),
+    /// Make API keys for callers of gateways, and show what a credential may do
+    Credential(credential::CredentialArgs),
+    /// Answer Bazel, which asks for the credentials of a request
+    CredentialHelper(credential_helper::CredentialHelperArgs),
     /// Show the usage and quotas of groups, and set quotas
     Quota(quota::QuotaArgs),
     /// Query the scheduler's decisions (JSON lines in, JSON lines out)
@@ -111,6 +115,8 @@ impl Command {
             | Self::Cancel(_)
             | Self::Why(_)
             | Self::Env(_)
+            | Self::Credential(_)
+            | Self::CredentialHelper(_)
             | Self::Quota(_)
             | Self::Policy(_)
             | Self::Sim(_)
@@ -206,6 +212,8 @@ async fn dispatch(
         Command::Cancel(args) => cancel::run(args, globals, &settings).await,
         Command::Why(args) => why::run(args, globals, &settings).await,
         Command::Env(args) => env::run(args, globals, &settings).await,
+        Command::Credential(args) => credential::run(args, &settings, globals.json).await,
+        Command::CredentialHelper(args) => credential_helper::run(&args, &settings),
         Command::Quota(args) => quota::run(args, globals, &settings).await,
         Command::Policy(args) => policy_line::run(&args),
         Command::Sim(args) => sim::run(&args, globals, &settings).await,

@@ -6,7 +6,7 @@ use bus::{Bus, Patience};
 use clap::Args;
 use model::Endpoints;
 use service::host_name;
-use settings::Settings;
+use settings::{GatewayLogin, Settings};
 use tracing::info;
 
 use crate::{
@@ -92,7 +92,8 @@ impl Globals {
         self.config.clone().unwrap_or_else(|| PathBuf::from("forebay.toml"))
     }
 
-    /// Loads the settings. Precedence, lowest first: defaults, file, environment, flags.
+    /// Loads the settings. Precedence, lowest first: defaults, file, environment, flags. This process calls gateways with the
+    /// credentials in them.
     pub(crate) fn settings(&self) -> Result<Settings, Failure> {
         let mut settings = Settings::load(&self.settings_file(), self.config.is_some())?;
         if let Some(url) = self.nats() {
@@ -104,6 +105,8 @@ impl Globals {
         if let Some(folder) = self.data() {
             settings.data = folder;
         }
+        let GatewayLogin { token, authorities, certificate } = settings.gateway_login();
+        remote::log_in(remote::Login { token, authorities, certificate });
         Ok(settings)
     }
 
@@ -205,7 +208,8 @@ fn known_grpc_url(settings: &Settings, nats: &str) -> Result<Option<String>, Fai
 fn chosen_grpc_url(settings: &Settings) -> Option<String> {
     let address = &settings.grpc_listen;
     let chosen = *address != Settings::default().grpc_listen && !address.ends_with(":0");
-    chosen.then(|| format!("grpc://{address}"))
+    let scheme = if settings.tls_certificate_file.is_some() { "grpcs" } else { "grpc" };
+    chosen.then(|| format!("{scheme}://{address}"))
 }
 
 fn default_grpc_url() -> String {

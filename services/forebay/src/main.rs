@@ -10,6 +10,8 @@ mod clock_text;
 mod completions;
 mod conform;
 mod context_folder;
+mod credential;
+mod credential_helper;
 mod doctor;
 mod download;
 mod drain;

@@ -192,7 +192,13 @@ async fn speaks_http1(url: &str) -> bool {
 
 impl From<RemoteError> for Failure {
     fn from(error: RemoteError) -> Self {
-        Self::of(exit_code(&error), &error)
+        let failure = Self::of(exit_code(&error), &error);
+        if error.lacks_credentials() {
+            return failure.with(
+                "set gateway_token_file (or FOREBAY_GATEWAY_TOKEN_FILE) to a file with an API key or token",
+            );
+        }
+        failure
     }
 }
 

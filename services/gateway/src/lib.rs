@@ -5,9 +5,9 @@
 pub mod grpc;
 mod whereabouts;
 
-use axum::Router;
+use callers::Callers;
 use grpc::GrpcConfig;
-use http_api::{Api, HttpServer, url};
+use http_api::{Api, HttpServer, Routes};
 use service::{Context, Ready, Running, ServiceError};
 use settings::GatewaySettings;
 
@@ -21,21 +21,45 @@ async fn serve_all(context: Context, settings: GatewaySettings) -> Result<(), Se
     let Some(api) = Api::connect(&context, cas.clone(), settings.request_bytes_max).await? else {
         return Ok(());
     };
-    let pages = settings.pages.as_ref().map_or_else(Router::new, |settings| pages::routes(&api, settings));
+    let pages =
+        settings.pages.as_ref().map_or_else(Routes::default, |settings| pages::routes(&api, settings));
     let server = HttpServer::bind(&context, &settings.http_listen).await?;
-    let bound = server.address();
-    let router = http_api::router(api, pages, bound);
+    let callers = context.callers()?;
+    let router = http_api::router(api, pages, &server, callers.clone());
+    warn_if_open(&context, &settings, &callers);
     let config = GrpcConfig::new(&settings);
     let config = config.map_err(|error| ServiceError::failed("configuring the gateway", error))?;
-    let serving = grpc::serve(&context, cas, config).await?;
-    let (http, grpc) = (url(bound), url(serving.address).replacen("http://", "grpc://", 1));
+    let serving = grpc::serve(&context, cas, config, callers).await?;
+    let (http, grpc) = (server.url(), serving.url());
     tracing::info!(http, grpc, "serving");
     let stop = context.stop.clone();
-    tokio::spawn(whereabouts::answer(context.bus.clone(), bound, serving.address, stop));
+    let bound = [server.bound(), serving.bound()];
+    tokio::spawn(whereabouts::answer(context.bus.clone(), bound, stop));
     context.ready(Ready { http: Some(http), grpc: Some(grpc), ..Ready::default() }).await?;
     let http = async {
         server.serve(&context, router).await;
         Ok(())
     };
     tokio::try_join!(http, serving.ended()).map(drop)
+}
+
+/// Says so if callers of other machines may do everything.
+fn warn_if_open(context: &Context, settings: &GatewaySettings, callers: &Callers) {
+    let has_required_certificate =
+        context.settings.access.tls.as_ref().is_some_and(|tls| tls.client_authorities.is_some());
+    if callers.have_rules() || has_required_certificate {
+        return;
+    }
+    let listens = [&settings.http_listen, &settings.grpc_listen];
+    let is_local = |listen: &str| {
+        let host = listen.rsplit_once(':').map_or(listen, |(host, _)| host);
+        let host = host.trim_start_matches('[').trim_end_matches(']');
+        host == "localhost" || host.parse().is_ok_and(|address: std::net::IpAddr| address.is_loopback())
+    };
+    if let Some(listen) = listens.into_iter().find(|listen| !is_local(listen)) {
+        tracing::warn!(
+            listen,
+            "this gateway has no access rules: every machine that reaches it may do everything (setting gateway_access_file)"
+        );
+    }
 }

@@ -2,7 +2,7 @@
 //!
 //! It keeps no state: any number of them may run.
 
-use http_api::{Api, HttpServer, url};
+use http_api::{Api, HttpServer};
 use service::{Context, Ready, Running, ServiceError};
 use settings::WebSettings;
 
@@ -18,8 +18,8 @@ async fn serve(context: Context, settings: WebSettings) -> Result<(), ServiceErr
     };
     let server = HttpServer::bind(&context, &settings.listen).await?;
     let pages = pages::routes(&api, &settings.pages);
-    let router = http_api::router(api, pages, server.address());
-    let http = url(server.address());
+    let router = http_api::router(api, pages, &server, context.callers()?);
+    let http = server.url();
     tracing::info!(http, "serving");
     context.ready(Ready { http: Some(http), ..Ready::default() }).await?;
     server.serve(&context, router).await;

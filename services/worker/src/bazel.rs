@@ -9,12 +9,17 @@ use std::{fs, io, os::unix::fs::PermissionsExt as _, path::Path};
 /// runs without the farm.
 pub(crate) const GRPC: &str = policy::ADDRESS_VARIABLE;
 
+/// The variable with the token of the build, if gateways have access rules.
+pub(crate) const TOKEN: &str = "FOREBAY_TOKEN";
+/// The variable with the path of the authorities of the certificates of gateways.
+pub(crate) const AUTHORITIES: &str = "FOREBAY_GATEWAY_CA_FILE";
+
 /// Options go into a file that is read first: the build's own files and command line are read later and win. The file
 /// has the same name and the same startup options for every run of a workspace, otherwise Bazel would restart its
 /// server. Values that change between runs are options of commands and not part of a configuration, so the server's
 /// caches stay valid. The first build command of an invocation gets its id; further ones have ids of their own,
 /// because an id names one stream of Bazel's events. The gateway recognises the build by the project id: Bazel has no
-/// headers for build events before version 5. Bazel's outputs and the data that it finds its server by are kept beside the
+/// headers for build events before version 5, so a version before it publishes none to gateways with access rules. Bazel's outputs and the data that it finds its server by are kept beside the
 /// build's folder: no checkout touches them there, and no wildcard of targets or outputs matches them. Bazel's events are
 /// kept there too, one file for each call: the worker reads from them which version ran, and the rules and tags of all
 /// targets of the call.
@@ -47,7 +52,18 @@ done
   fi
   if [ -n "$FOREBAY_GRPC" ]; then
     echo "build --remote_executor=$FOREBAY_GRPC"
-    echo "build --bes_backend=$FOREBAY_GRPC"
+    publishes=yes
+    if [ -n "$FOREBAY_TOKEN" ]; then
+      echo "build \"--remote_header=authorization=Bearer $FOREBAY_TOKEN\""
+      case $("$name" --version 2>/dev/null) in
+        bazel\ [5-9].* | bazel\ [1-9][0-9].*) echo "build \"--bes_header=authorization=Bearer $FOREBAY_TOKEN\"" ;;
+        *) publishes= ;;
+      esac
+    fi
+    if [ -r "$FOREBAY_GATEWAY_CA_FILE" ]; then
+      case $FOREBAY_GRPC in grpcs:*) echo "build --tls_certificate=$FOREBAY_GATEWAY_CA_FILE" ;; esac
+    fi
+    if [ -n "$publishes" ]; then echo "build --bes_backend=$FOREBAY_GRPC"; fi
     echo "build --project_id=forebay/$FOREBAY_GROUP/$FOREBAY_BUILD"
     echo "build --remote_header=x-forebay-group=$FOREBAY_GROUP"
     echo "build --remote_header=x-forebay-build=$FOREBAY_BUILD"

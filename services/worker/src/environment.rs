@@ -1,11 +1,18 @@
 //! The environment of a build's commands.
 
-use std::{collections::BTreeMap, path::Path};
+use std::{
+    collections::BTreeMap,
+    path::Path,
+    time::{Duration, SystemTime},
+};
 
 use model::{Build, SendingBuild};
 use trace::BuildTrace;
 
 use crate::{bazel, build_run::Run, owner, search_path::search_path};
+
+/// How much longer than the build its token is accepted.
+const TOKEN_RESERVE: Duration = Duration::from_secs(60);
 
 /// The search path in an image that has none.
 const OF_IMAGES: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
@@ -43,6 +50,14 @@ pub(crate) fn variables(run: &Run<'_>) -> Vec<(String, String)> {
     set("FOREBAY_WORKSPACE", folder.build.display().to_string());
     if let Some(url) = shared.gateways.for_tools() {
         set(bazel::GRPC, url);
+        if let Some(tokens) = &shared.build_tokens {
+            // The build ends before, with its time limit.
+            let lasts = Duration::from_secs(build.timeout_seconds) + TOKEN_RESERVE;
+            set(bazel::TOKEN, tokens.issue(&build.key(), SystemTime::now() + lasts));
+        }
+        if let Some(path) = &shared.settings.gateway_authorities {
+            set(bazel::AUTHORITIES, path.display().to_string());
+        }
     }
     // A prompt would wait forever: no person can answer it.
     set("GIT_TERMINAL_PROMPT", "0".to_owned());

@@ -144,6 +144,7 @@ async fn serve_all(context: Context, settings: WorkerSettings) -> Result<(), Ser
         cgroups,
         images,
         properties,
+        build_tokens: context.build_tokens()?,
         sources: Sources::new(&settings.contexts, &context.settings.store.data),
         settings,
     });

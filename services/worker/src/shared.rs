@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use callers::BuildTokens;
 use cas::Cas;
 use model::{Build, Millis, WorkerId, WorkerProperties};
 use sandbox::Cgroups;
@@ -38,6 +39,8 @@ pub(crate) struct Shared {
     /// Properties that the worker offers to builds.
     pub(crate) properties: WorkerProperties,
     pub(crate) sources: Sources,
+    /// Signs the tokens of builds, if the settings name a key.
+    pub(crate) build_tokens: Option<BuildTokens>,
 }
 
 impl Shared {

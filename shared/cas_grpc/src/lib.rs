@@ -24,4 +24,4 @@ pub use capabilities::{API_HIGH, API_LOW, NODE_PROPERTIES, PRIORITY_MAX, PRIORIT
 pub use fault::{bounded, status_of};
 pub use limits::{BATCH_BYTES_MAX, Limits};
 pub use log_streams::{LiveRead, LogPiece, LogProgress, LogStream, LogWrite};
-pub use server::{routes, serve, serve_by, server};
+pub use server::{guarded, routes, serve, serve_by, server};

@@ -1,6 +1,7 @@
 //! Interfaces of log streams, which other services store.
 
 use bytes::Bytes;
+use callers::Caller;
 use futures::{future::BoxFuture, stream::BoxStream};
 use tonic::Status;
 
@@ -10,9 +11,10 @@ pub type LogStream = BoxStream<'static, Result<Bytes, Status>>;
 /// Reads log streams: of running actions, and of clients.
 pub trait LiveRead: Send + Sync + 'static {
     /// Reads the stream `id` of `parent` from `offset` on, until it is complete or `limit` bytes are read.
-    /// `NOT_FOUND` for an unknown stream.
+    /// `NOT_FOUND` for an unknown stream, and for one that the caller may not see.
     fn read<'a>(
         &'a self,
+        caller: &'a Caller,
         parent: &'a str,
         id: &'a str,
         offset: u64,

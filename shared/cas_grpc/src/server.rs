@@ -2,6 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use callers::{Callers, Guarded};
 use listener::{ClientListener, CountedCalls};
 use reapi::execution::{
     action_cache_server::ActionCacheServer, capabilities_server::CapabilitiesServer,
@@ -56,10 +57,15 @@ pub fn routes(api: BlobApi) -> Routes {
         .add_service(ByteStreamService(shared))
 }
 
+/// The services, reached only by callers who may call them.
+pub fn guarded(routes: Routes, callers: Callers) -> Guarded<Routes> {
+    Guarded::new(routes.prepare(), callers)
+}
+
 /// Serves `routes` until `stop` resolves and the running calls have ended.
 pub async fn serve(
     listener: ClientListener,
-    routes: Routes,
+    routes: Guarded<Routes>,
     stop: impl Future<Output = ()>,
 ) -> Result<(), tonic::transport::Error> {
     serve_by(server(), listener, routes, stop).await
@@ -69,9 +75,9 @@ pub async fn serve(
 pub async fn serve_by(
     server: Server,
     listener: ClientListener,
-    routes: Routes,
+    routes: Guarded<Routes>,
     stop: impl Future<Output = ()>,
 ) -> Result<(), tonic::transport::Error> {
-    let attended = CountedCalls::new(routes.prepare(), listener.limiter().patience().body, MAY_PAUSE);
+    let attended = CountedCalls::new(routes, listener.limiter().patience().body, MAY_PAUSE);
     server.serve_with_incoming_shutdown(attended, listener.into_incoming(), stop).await
 }

@@ -50,7 +50,7 @@ impl Farm {
             let ended = async move { drop(stopped.await) };
             cas_grpc::serve(
                 ClientListener::new(listener, Protocol::Http2, Limiter::default()),
-                routes,
+                cas_grpc::guarded(routes, callers::Callers::anyone()),
                 ended,
             )
             .await

@@ -7,6 +7,7 @@ mod common;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use callers::Caller;
 use cas_grpc::{LiveRead, LogPiece, LogProgress, LogStream, LogWrite};
 use common::{Options, Server, pieces};
 use futures::{StreamExt as _, future::BoxFuture, stream, stream::BoxStream};
@@ -24,6 +25,7 @@ struct Log(Mutex<(Vec<u8>, bool)>);
 impl LiveRead for Log {
     fn read<'a>(
         &'a self,
+        _: &'a Caller,
         _: &'a str,
         id: &'a str,
         offset: u64,

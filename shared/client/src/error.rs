@@ -35,7 +35,11 @@ impl ClientError {
     pub fn exit_code(&self) -> u8 {
         match self {
             Self::Api(error) => match error.error {
-                ErrorCode::InvalidRequest | ErrorCode::Conflict | ErrorCode::NotFound => 2,
+                ErrorCode::InvalidRequest
+                | ErrorCode::Conflict
+                | ErrorCode::NotFound
+                | ErrorCode::Unauthenticated
+                | ErrorCode::PermissionDenied => 2,
                 ErrorCode::Unavailable => 4,
             },
             Self::Bus(BusError::Url { .. }) => 2,

@@ -1,13 +1,21 @@
 //! Handlers for builds: create, show, explain, cancel and list.
 
+use std::sync::Arc;
+
 use axum::{
     Json,
     body::Body,
-    extract::State as FromState,
+    extract::{Extension as FromExtensions, State as FromState},
     http::{HeaderMap, HeaderName, StatusCode, header},
     response::IntoResponse,
 };
-use model::{BuildId, BuildView, CancelBody, CancelReply, ListReply, ListRequest, Millis, WhyReply};
+use callers::Caller;
+use client::Client;
+use model::{
+    BuildId, BuildKey, BuildRequest, BuildView, CancelBody, CancelReply, Group, ListReply, ListRequest,
+    Millis, WhyReply,
+};
+use policy::access::{Need, Right};
 
 use crate::{
     failure::Failure,
@@ -21,12 +29,14 @@ const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 pub(crate) async fn create(
     FromState(api): FromState<Api>,
     names: PathParameters,
+    FromExtensions(caller): FromExtensions<Arc<Caller>>,
     headers: HeaderMap,
     body: Body,
 ) -> Result<impl IntoResponse, Failure> {
     let group = names.group()?;
     let body = input::read(body, api.request_bytes_max).await?;
     let mut request = input::decode_build(&headers, body, api.request_bytes_max).await?;
+    authorize_submit(&caller, &group, &mut request)?;
     // With an id, the request can be repeated on the bus without queueing the build twice.
     request.id.get_or_insert_with(BuildId::generate);
     let trace =
@@ -57,10 +67,12 @@ pub(crate) async fn why(
 pub(crate) async fn cancel(
     FromState(api): FromState<Api>,
     names: PathParameters,
+    FromExtensions(caller): FromExtensions<Arc<Caller>>,
     headers: HeaderMap,
     body: Body,
 ) -> Result<Json<CancelReply>, Failure> {
     let key = names.key()?;
+    authorize_cancel(&api.client, &caller, &key).await?;
     let body = input::read(body, api.request_bytes_max).await?;
     let CancelBody { reason } =
         if body.is_empty() { CancelBody::default() } else { input::decode(&headers, &body)? };
@@ -82,6 +94,35 @@ pub(crate) async fn list_all(
     query: QueryParameters,
 ) -> Result<Json<ListReply>, Failure> {
     Ok(Json(api.client.builds(None, &list_request(&query)?).await?))
+}
+
+/// Checks that a caller may queue a build, and names the caller as its submitter.
+///
+/// # Errors
+///
+/// Fails if the caller may not queue builds of this priority in the group.
+pub fn authorize_submit(caller: &Caller, group: &Group, request: &mut BuildRequest) -> Result<(), Failure> {
+    let checked = caller.rights.check_submit(group, request.priority.unwrap_or_default());
+    checked.map_err(|denied| caller.refused(denied))?;
+    if let Some(name) = caller.submitter() {
+        request.submitter = Some(name.to_owned());
+    }
+    Ok(())
+}
+
+/// Checks that a caller may cancel a build: one that it queued, or any with the right to that.
+///
+/// # Errors
+///
+/// Fails if it may not, or if there is no such build.
+pub async fn authorize_cancel(client: &Client, caller: &Caller, key: &BuildKey) -> Result<(), Failure> {
+    let Err(denied) = caller.rights.check(Need::In(Right::Cancel, &key.group)) else { return Ok(()) };
+    let view = client.get(key).await?;
+    let is_own = caller.submitter().is_some_and(|name| view.record.build.submitter.as_deref() == Some(name));
+    if is_own && caller.rights.check(Need::In(Right::Submit, &key.group)).is_ok() {
+        return Ok(());
+    }
+    Err(caller.refused(denied).into())
 }
 
 /// The list that a query means.

@@ -35,6 +35,7 @@ impl Api {
             cas,
             request_bytes_max,
             reading: context.limiter.patience().reading,
+            scheme: if context.settings.access.tls.is_some() { "https" } else { "http" },
             stop: context.stop.clone(),
             logs: Arc::default(),
             openapi: Arc::new(LazyLock::new(|| openapi().to_string().into())),

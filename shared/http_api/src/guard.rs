@@ -1,6 +1,7 @@
 //! Refuses what a browser sends for a page of another site.
 //!
-//! There is no login: what a browser may do here, any page that its user opens could otherwise do in its name.
+//! Without access rules there is no login, and with them a browser sends what its user entered with every request: what it may do
+//! here, any page that its user opens could otherwise do in its name.
 
 use std::net::{IpAddr, SocketAddr};
 

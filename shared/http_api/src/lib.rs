@@ -3,6 +3,7 @@
 //! It keeps no state of its own: calls go to the services over the bus, each event stream is a separate watch, and files
 //! are streamed from the store.
 
+mod access;
 mod api;
 mod archived;
 mod builds;
@@ -24,13 +25,14 @@ mod routes;
 mod server;
 mod state;
 
+pub use access::{RouteNeed, Routes, caller};
 pub use archived::test_grid_request;
-pub use builds::list_request;
+pub use builds::{authorize_cancel, authorize_submit, list_request};
 pub use failure::Failure;
 pub use frames::StoreBlobs;
 pub use input::{PathParameters, QueryParameters, header_text};
 pub use routes::router;
-pub use server::{HttpServer, url};
+pub use server::HttpServer;
 pub use state::Api;
 
 /// The OpenAPI document of the HTTP API.

@@ -4,20 +4,24 @@
 //! sent: other content of the store is not.
 
 use axum::{
-    Json, Router,
+    Json,
     body::Body,
     extract::{Path, State as FromState},
-    http::{HeaderName, HeaderValue, StatusCode, header},
+    http::{HeaderName, HeaderValue, Method, StatusCode, header},
     response::{IntoResponse, Response},
     routing,
 };
 use cas::CasError;
 use client::ClientError;
 use model::{BlobDigest, Digest, Environment, EnvironmentName, EnvironmentState, ErrorCode};
+use policy::access::Right;
 use serde::Deserialize;
 use serde_json::json;
 
-use crate::state::Api;
+use crate::{
+    access::{RouteNeed, Routes},
+    state::Api,
+};
 
 const DIGEST: HeaderName = HeaderName::from_static("docker-content-digest");
 const VERSION: (HeaderName, &str) =
@@ -28,8 +32,14 @@ const MANIFEST_BYTES_MAX: u64 = 4 << 20;
 const LATEST: &str = "latest";
 
 /// The routes of the registry.
-pub(crate) fn routes() -> Router<Api> {
-    Router::new().route("/v2/", routing::get(check)).route("/v2/{*path}", routing::get(read))
+pub(crate) fn routes() -> Routes<Api> {
+    let need = RouteNeed::Right(Right::CacheRead);
+    Routes::default().route(Method::GET, "/v2/", RouteNeed::Known, routing::get(check)).route(
+        Method::GET,
+        "/v2/{*path}",
+        need,
+        routing::get(read),
+    )
 }
 
 /// An error in the form of the specification.

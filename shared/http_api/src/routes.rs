@@ -1,6 +1,6 @@
 //! The router: the routes of the table, and what is answered at other paths.
 
-use std::{net::SocketAddr, sync::Arc};
+use std::sync::Arc;
 
 use axum::{
     Router,
@@ -10,27 +10,33 @@ use axum::{
     response::{IntoResponse as _, Response},
 };
 
+use callers::Callers;
+
 use crate::{
+    access::Routes,
     api::{self, Parameter},
     failure::Failure,
     guard, measure, registry,
+    server::HttpServer,
     state::Api,
 };
 
-/// The HTTP API, and `more` routes with it, on a server with this address.
-pub fn router(api: Api, more: Router<Api>, bound: SocketAddr) -> Router {
-    let routes = api::all().into_iter().fold(Router::new(), |router, endpoint| {
+/// The HTTP API, and `more` routes with it, on this server and for these callers.
+pub fn router(api: Api, more: Routes<Api>, server: &HttpServer, callers: Callers) -> Router {
+    let bound = server.address();
+    let routes = api::all().into_iter().fold(Routes::default(), |table, endpoint| {
         let path = endpoint.path;
         let known = Arc::new(Known(endpoint.query().cloned().collect()));
         let check = move |request, next| {
             let known = known.clone();
             async move { known.check(request, next).await }
         };
-        router.route(path, endpoint.handler.route_layer(middleware::from_fn(check)))
+        let handler = endpoint.handler.route_layer(middleware::from_fn(check));
+        table.route(endpoint.method, path, endpoint.need, handler)
     });
-    routes
-        .merge(registry::routes())
-        .merge(more)
+    let (guarded, access) = routes.merge(registry::routes()).merge(more).guarded(callers);
+    guarded
+        .layer(middleware::from_fn(move |request, next| access.clone().check(request, next)))
         .fallback(unknown)
         .method_not_allowed_fallback(wrong_method)
         .layer(middleware::from_fn(move |request, next| guard::check(bound, request, next)))

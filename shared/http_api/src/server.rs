@@ -4,7 +4,7 @@ use std::{net::SocketAddr, time::Duration};
 
 use axum::Router;
 use listener::{ClientListener, Protocol};
-use service::{Context, StartError};
+use service::{Bound, Context, StartError};
 use tokio::net::TcpListener;
 
 /// Time limit for requests that are still running after the stop signal. Event streams end immediately.
@@ -14,6 +14,7 @@ const DRAIN: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub struct HttpServer {
     listener: ClientListener,
+    is_tls: bool,
     address: SocketAddr,
 }
 
@@ -22,20 +23,30 @@ impl HttpServer {
     ///
     /// # Errors
     ///
-    /// Fails if the address is invalid or in use.
+    /// Fails if the address is invalid or in use, or if the certificate of the settings cannot be used.
     pub async fn bind(context: &Context, address: &str) -> Result<Self, StartError> {
         let unusable = |source| StartError::Listen { address: address.to_owned(), source };
         let listener = TcpListener::bind(address).await.map_err(unusable)?;
         let address = listener.local_addr().map_err(unusable)?;
-        Ok(Self {
-            listener: ClientListener::new(listener, Protocol::Http1, context.limiter.clone()),
-            address,
-        })
+        let tls = context.tls()?;
+        let is_tls = tls.is_some();
+        let listener = ClientListener::new(listener, Protocol::Http1, context.limiter.clone()).with_tls(tls);
+        Ok(Self { listener, is_tls, address })
     }
 
     /// The address on which it listens.
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// The address with its scheme.
+    pub fn bound(&self) -> Bound {
+        Bound { scheme: if self.is_tls { "https" } else { "http" }, address: self.address }
+    }
+
+    /// The URL at which a client on this machine reaches it.
+    pub fn url(&self) -> String {
+        self.bound().local_url()
     }
 
     /// Serves until the context is stopped, and a second longer for requests that are still running.
@@ -48,29 +59,5 @@ impl HttpServer {
             () = listener::serve_http(self.listener, router, context.stop.clone()) => {}
             () = late => {}
         }
-    }
-}
-
-/// The URL at which a client on this machine reaches `bound`.
-pub fn url(mut bound: SocketAddr) -> String {
-    if bound.ip().is_unspecified() {
-        bound.set_ip(if bound.is_ipv4() {
-            std::net::Ipv4Addr::LOCALHOST.into()
-        } else {
-            std::net::Ipv6Addr::LOCALHOST.into()
-        });
-    }
-    format!("http://{bound}")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::url;
-
-    #[test]
-    fn the_url_can_be_connected_to() {
-        assert_eq!(url("127.0.0.1:80".parse().unwrap()), "http://127.0.0.1:80");
-        assert_eq!(url("0.0.0.0:81".parse().unwrap()), "http://127.0.0.1:81");
-        assert_eq!(url("[::]:82".parse().unwrap()), "http://[::1]:82");
     }
 }

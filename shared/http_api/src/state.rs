@@ -23,6 +23,8 @@ pub struct Api {
     pub(crate) request_bytes_max: usize,
     /// How long a client may leave its response unread.
     pub(crate) reading: Duration,
+    /// Scheme of the addresses of this server: `http` or `https`.
+    pub scheme: &'static str,
     /// Cancelled when the process must stop.
     pub stop: CancellationToken,
     /// Indexes of logs that were read recently.

@@ -151,6 +151,10 @@ pub enum ErrorCode {
     Conflict,
     /// The build does not exist or is no longer retained (HTTP 404).
     NotFound,
+    /// The credentials of the request are missing or not accepted (HTTP 401).
+    Unauthenticated,
+    /// The caller has no right to this (HTTP 403).
+    PermissionDenied,
     /// The service cannot answer now; retry later (HTTP 503).
     Unavailable,
 }
@@ -162,6 +166,8 @@ impl ErrorCode {
             Self::InvalidRequest => "invalid_request",
             Self::Conflict => "conflict",
             Self::NotFound => "not_found",
+            Self::Unauthenticated => "unauthenticated",
+            Self::PermissionDenied => "permission_denied",
             Self::Unavailable => "unavailable",
         }
     }
@@ -172,6 +178,8 @@ impl ErrorCode {
             Self::InvalidRequest => 400,
             Self::Conflict => 409,
             Self::NotFound => 404,
+            Self::Unauthenticated => 401,
+            Self::PermissionDenied => 403,
             Self::Unavailable => 503,
         }
     }

@@ -3,11 +3,11 @@
 use std::sync::LazyLock;
 
 use axum::{
-    Router,
-    http::{HeaderValue, header},
+    http::{HeaderValue, Method, header},
     response::IntoResponse,
     routing::get,
 };
+use http_api::{RouteNeed, Routes};
 use model::Digest;
 
 const STYLE: &str = include_str!("style.css");
@@ -25,10 +25,15 @@ fn path(content: &str, kind: &str) -> String {
 }
 
 /// The routes of style and script.
-pub(crate) fn routes<S: Clone + Send + Sync + 'static>() -> Router<S> {
-    Router::new()
-        .route(&STYLE_PATH, get(|| async { asset(STYLE, "text/css; charset=utf-8") }))
-        .route(&SCRIPT_PATH, get(|| async { asset(SCRIPT, "text/javascript; charset=utf-8") }))
+pub(crate) fn routes<S: Clone + Send + Sync + 'static>() -> Routes<S> {
+    let style = get(|| async { asset(STYLE, "text/css; charset=utf-8") });
+    let script = get(|| async { asset(SCRIPT, "text/javascript; charset=utf-8") });
+    Routes::default().route(Method::GET, &STYLE_PATH, RouteNeed::Nothing, style).route(
+        Method::GET,
+        &SCRIPT_PATH,
+        RouteNeed::Nothing,
+        script,
+    )
 }
 
 fn asset(content: &'static str, kind: &'static str) -> impl IntoResponse {

@@ -31,14 +31,14 @@ mod timeline;
 mod view;
 
 use axum::{
-    Router,
     extract::Request,
     http::{HeaderName, HeaderValue, Method, StatusCode, header},
     middleware::{self, Next},
-    response::{IntoResponse as _, Redirect, Response},
+    response::{IntoResponse as _, Response},
     routing::{get, post},
 };
-use http_api::{Api, Failure};
+use http_api::{Api, Failure, RouteNeed, Routes};
+use policy::access::Right;
 use settings::PageSettings;
 
 use route::Pages as _;
@@ -53,39 +53,41 @@ const POLICY: HeaderValue = HeaderValue::from_static(
 );
 
 /// The routes of the pages.
-pub fn routes(api: &Api, settings: &PageSettings) -> Router<Api> {
+pub fn routes(api: &Api, settings: &PageSettings) -> Routes<Api> {
+    const READ: RouteNeed = RouteNeed::InGroup(Right::Read);
+    const BLOBS: RouteNeed = RouteNeed::Right(Right::CacheRead);
+    const OPERATE: RouteNeed = RouteNeed::Right(Right::Operate);
     let site = Site::new(api, settings);
-    Router::new()
-        .route("/", get(|| async { Redirect::to("/builds") }))
-        .page("/builds", list::view)
-        .page("/mine", list::mine)
-        .route("/mine", post(list::remember))
-        .page("/builds/{group}/{id}", build::view)
-        .route("/builds/{group}/{id}/lines", get(console::lines))
-        .route("/builds/{group}/{id}/file/{*path}", get(build::file))
-        .route("/builds/{group}/{id}/cancel", post(build::cancel))
-        .route("/builds/{group}/{id}/resubmit", post(build::resubmit))
-        .route("/blobs/{*digest}", get(blob::show))
-        .route("/blob-download/{*digest}", get(blob::download))
-        .page("/actions/{*digest}", action::view)
-        .route("/action-script/{*digest}", get(action::script))
-        .route("/action-inputs/{*digest}", get(action::inputs))
-        .route("/action-again/{*digest}", post(action::again))
-        .page("/compare", compare::builds)
-        .page("/compare-actions", compare::actions)
-        .page("/tests", test_grid::view)
-        .page("/calls/{group}/{id}", build::call)
-        .page("/farm", farm::view)
-        .route("/farm/approve/{version}/{*name}", post(environments::approve_one))
-        .route("/farm/{id}/drain", post(farm::drain_one))
-        .route("/farm/{id}/resume", post(farm::resume_one))
-        .page("/quota", quota::view)
-        .route("/quota", post(quota::change))
-        .page("/simulate", simulate_page::view)
-        .page("/help", help::view)
+    Routes::default()
+        .route(Method::GET, "/", RouteNeed::Known, get(list::first))
+        .page("/builds", READ, list::view)
+        .page("/mine", RouteNeed::InAll(Right::Read), list::mine)
+        .route(Method::POST, "/mine", RouteNeed::Known, post(list::remember))
+        .page("/builds/{group}/{id}", READ, build::view)
+        .route(Method::GET, "/builds/{group}/{id}/lines", READ, get(console::lines))
+        .route(Method::GET, "/builds/{group}/{id}/file/{*path}", READ, get(build::file))
+        .route(Method::POST, "/builds/{group}/{id}/cancel", READ, post(build::cancel))
+        .route(Method::POST, "/builds/{group}/{id}/resubmit", READ, post(build::resubmit))
+        .route(Method::GET, "/blobs/{*digest}", BLOBS, get(blob::show))
+        .route(Method::GET, "/blob-download/{*digest}", BLOBS, get(blob::download))
+        .page("/actions/{*digest}", BLOBS, action::view)
+        .route(Method::GET, "/action-script/{*digest}", BLOBS, get(action::script))
+        .route(Method::GET, "/action-inputs/{*digest}", BLOBS, get(action::inputs))
+        .route(Method::POST, "/action-again/{*digest}", RouteNeed::Right(Right::Execute), post(action::again))
+        .page("/compare", RouteNeed::InAll(Right::Read), compare::builds)
+        .page("/compare-actions", BLOBS, compare::actions)
+        .page("/tests", READ, test_grid::view)
+        .page("/calls/{group}/{id}", READ, build::call)
+        .page("/farm", RouteNeed::Farm, farm::view)
+        .route(Method::POST, "/farm/approve/{version}/{*name}", OPERATE, post(environments::approve_one))
+        .route(Method::POST, "/farm/{id}/drain", OPERATE, post(farm::drain_one))
+        .route(Method::POST, "/farm/{id}/resume", OPERATE, post(farm::resume_one))
+        .page("/quota", RouteNeed::Farm, quota::view)
+        .route(Method::POST, "/quota", OPERATE, post(quota::change))
+        .page("/simulate", RouteNeed::Farm, simulate_page::view)
+        .page("/help", RouteNeed::Known, help::view)
         .merge(assets::routes())
-        .layer(middleware::from_fn(protect))
-        .with_state(site)
+        .map(|router| router.layer(middleware::from_fn(protect)).with_state(site))
 }
 
 /// Refuses a form that does not say where it comes from, and says what the browser may do with a page. The HTTP API refuses

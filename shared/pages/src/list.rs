@@ -1,12 +1,13 @@
 //! The page with the list of builds, and the page with those of the reader.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use axum::{
-    extract::{Form, State as FromState},
+    extract::{Extension as FromExtensions, Form, State as FromState},
     http::{HeaderValue, header},
     response::{IntoResponse, Redirect},
 };
+use callers::Caller;
 use http_api::{Failure, QueryParameters, list_request};
 use maud::{Markup, html};
 use model::{BuildView, ListReply, ListRequest, Millis, Outcome, Priority, State};
@@ -40,6 +41,14 @@ const OUTCOMES: [(&str, &str); 7] = [
     ("lost", "lost"),
     ("rejected", "rejected"),
 ];
+
+/// Handles `GET /`: leads to the builds that the reader may see.
+pub(crate) async fn first(FromExtensions(caller): FromExtensions<Arc<Caller>>) -> Redirect {
+    match caller.rights.groups.only() {
+        Some(group) => Redirect::to(&format!("/builds?group={group}")),
+        None => Redirect::to("/builds"),
+    }
+}
 
 /// Handles `GET /builds`: lists the builds that match.
 pub(crate) async fn view(site: Site, asked: Asked) -> Result<View, Failure> {

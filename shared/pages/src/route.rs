@@ -3,13 +3,12 @@
 use std::sync::Arc;
 
 use axum::{
-    Router,
     extract::State,
-    http::{HeaderMap, Uri, header},
+    http::{HeaderMap, Method, Uri, header},
     response::{IntoResponse as _, Response},
     routing::get,
 };
-use http_api::{Failure, PathParameters, QueryParameters, header_text};
+use http_api::{Failure, PathParameters, QueryParameters, RouteNeed, Routes, header_text};
 
 use crate::{
     layout::ErrorPage,
@@ -21,14 +20,14 @@ use crate::{
 /// Adds pages to a router.
 pub(crate) trait Pages {
     /// Adds the page at `path`, and its changes for those who ask for server-sent events.
-    fn page<F, V>(self, path: &str, make: F) -> Self
+    fn page<F, V>(self, path: &str, need: RouteNeed, make: F) -> Self
     where
         F: Fn(Site, Asked) -> V + Clone + Send + Sync + 'static,
         V: Future<Output = Result<View, Failure>> + Send + 'static;
 }
 
-impl Pages for Router<Site> {
-    fn page<F, V>(self, path: &str, make: F) -> Self
+impl Pages for Routes<Site> {
+    fn page<F, V>(self, path: &str, need: RouteNeed, make: F) -> Self
     where
         F: Fn(Site, Asked) -> V + Clone + Send + Sync + 'static,
         V: Future<Output = Result<View, Failure>> + Send + 'static,
@@ -42,7 +41,7 @@ impl Pages for Router<Site> {
             let make = make.clone();
             async move { answer(site, make, (names, query), &headers, &uri).await }
         };
-        self.route(path, get(show))
+        self.route(Method::GET, path, need, get(show))
     }
 }
 
@@ -57,7 +56,7 @@ async fn answer(
     let asked = Asked {
         names: Arc::new(names),
         query: Arc::new(query.without_empty()),
-        origin: header_text(headers, header::HOST).map(|host| format!("http://{host}")),
+        origin: header_text(headers, header::HOST).map(|host| format!("{}://{host}", site.api.scheme)),
         me: me(headers),
         scope: if wants_changes { Scope::Live } else { Scope::Page },
     };

@@ -7,9 +7,10 @@ use bytes::Bytes;
 use prost::Message;
 use tonic::{
     IntoRequest, IntoStreamingRequest, Response, Status, Streaming,
-    client::Grpc,
+    body::Body,
+    client::{Grpc, GrpcService},
     codec::{BufferSettings, Codec, DecodeBuf, Decoder, EncodeBuf, Encoder},
-    codegen::http::uri::PathAndQuery,
+    codegen::{StdError, http::uri::PathAndQuery},
     transport::Channel,
 };
 
@@ -104,13 +105,19 @@ impl<U: Message + Default> Decoder for BytesDecoder<U> {
 }
 
 #[derive(Debug, Clone)]
-pub struct ByteStreamClient {
-    inner: Grpc<Channel>,
+pub struct ByteStreamClient<T = Channel> {
+    inner: Grpc<T>,
 }
 
-impl ByteStreamClient {
+impl<T> ByteStreamClient<T>
+where
+    T: GrpcService<Body>,
+    T::Error: Into<StdError>,
+    T::ResponseBody: http_body::Body<Data = Bytes> + Send + 'static,
+    <T::ResponseBody as http_body::Body>::Error: Into<StdError> + Send,
+{
     /// Creates a client over `channel`.
-    pub fn new(channel: Channel) -> Self {
+    pub fn new(channel: T) -> Self {
         Self { inner: Grpc::new(channel).max_decoding_message_size(16 << 20) }
     }
 
@@ -147,7 +154,8 @@ impl ByteStreamClient {
     }
 
     async fn ready(&mut self) -> Result<(), Status> {
-        self.inner.ready().await.map_err(|error| Status::unavailable(format!("cannot connect: {error}")))
+        let ready = self.inner.ready().await;
+        ready.map_err(|error| Status::unavailable(format!("cannot connect: {}", error.into())))
     }
 }
 

@@ -18,15 +18,22 @@ use tokio::time::Instant;
 use tonic::{
     Response,
     metadata::MetadataMap,
+    service::interceptor::InterceptedService,
     transport::{Channel, Endpoint},
 };
 
-use crate::RemoteError;
+use crate::{
+    RemoteError,
+    login::{self, Credentials},
+};
+
+/// A connection whose calls have the credentials of this process.
+pub type Connection = InterceptedService<Channel, Credentials>;
 
 /// A server of the Remote Execution API and one of its instances. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Remote {
-    pub(crate) channel: Channel,
+    pub(crate) channel: Connection,
     pub(crate) instance: String,
     pub(crate) function: DigestFunction,
     /// Headers of the calls that concern executions.
@@ -55,22 +62,23 @@ const FRAME: u32 = 256 << 10;
 const MESSAGE_MAX: usize = 64 << 20;
 
 impl Remote {
-    /// Connects to `url`: `grpc://HOST:PORT`, `http://HOST:PORT` or `HOST:PORT`.
+    /// Connects to `url`: `grpc://HOST:PORT`, `http://HOST:PORT` or `HOST:PORT`; with TLS to `grpcs://HOST:PORT` or
+    /// `https://HOST:PORT`.
     pub async fn connect(url: &str, instance: &str, function: DigestFunction) -> Result<Self, RemoteError> {
         let unreachable = |source| RemoteError::Unreachable { url: url.to_owned(), source };
-        let channel = endpoint(url).map_err(unreachable)?.connect().await.map_err(unreachable)?;
+        let channel = endpoint(url)?.connect().await.map_err(unreachable)?;
         Ok(Self::over(channel, instance, function))
     }
 
     /// Like [`Remote::connect`], but connects with the first call, and again whenever the connection is lost. Must be
     /// called within a Tokio runtime.
     pub fn lazily(url: &str, instance: &str, function: DigestFunction) -> Result<Self, RemoteError> {
-        let unreachable = |source| RemoteError::Unreachable { url: url.to_owned(), source };
-        let channel = endpoint(url).map_err(unreachable)?.connect_lazy();
+        let channel = endpoint(url)?.connect_lazy();
         Ok(Self::over(channel, instance, function))
     }
 
     fn over(channel: Channel, instance: &str, function: DigestFunction) -> Self {
+        let channel = InterceptedService::new(channel, Credentials::of_process());
         Self { channel, instance: instance.to_owned(), function, headers: MetadataMap::new(), resume: None }
     }
 
@@ -125,23 +133,23 @@ impl Remote {
         answer.map_err(RemoteError::refused("requesting the capabilities"))
     }
 
-    pub fn cas(&self) -> ContentAddressableStorageClient<Channel> {
+    pub fn cas(&self) -> ContentAddressableStorageClient<Connection> {
         ContentAddressableStorageClient::new(self.channel.clone()).max_decoding_message_size(MESSAGE_MAX)
     }
 
-    pub fn bytes(&self) -> ByteStreamClient {
+    pub fn bytes(&self) -> ByteStreamClient<Connection> {
         ByteStreamClient::new(self.channel.clone())
     }
 
-    pub fn action_cache(&self) -> ActionCacheClient<Channel> {
+    pub fn action_cache(&self) -> ActionCacheClient<Connection> {
         ActionCacheClient::new(self.channel.clone()).max_decoding_message_size(MESSAGE_MAX)
     }
 
-    pub fn execution(&self) -> ExecutionClient<Channel> {
+    pub fn execution(&self) -> ExecutionClient<Connection> {
         ExecutionClient::new(self.channel.clone()).max_decoding_message_size(MESSAGE_MAX)
     }
 
-    pub fn operations(&self) -> OperationsClient<Channel> {
+    pub fn operations(&self) -> OperationsClient<Connection> {
         OperationsClient::new(self.channel.clone())
     }
 
@@ -151,9 +159,18 @@ impl Remote {
     }
 }
 
-fn endpoint(url: &str) -> Result<Endpoint, tonic::transport::Error> {
-    let address = url.strip_prefix("grpc://").or_else(|| url.strip_prefix("http://")).unwrap_or(url);
-    let endpoint = Endpoint::from_shared(format!("http://{address}"))?;
+fn endpoint(url: &str) -> Result<Endpoint, RemoteError> {
+    let unreachable = |source| RemoteError::Unreachable { url: url.to_owned(), source };
+    let secure = url.strip_prefix("grpcs://").or_else(|| url.strip_prefix("https://"));
+    let plain = url.strip_prefix("grpc://").or_else(|| url.strip_prefix("http://"));
+    let address = match secure {
+        Some(address) => format!("https://{address}"),
+        None => format!("http://{}", plain.unwrap_or(url)),
+    };
+    let mut endpoint = Endpoint::from_shared(address).map_err(unreachable)?;
+    if secure.is_some() {
+        endpoint = endpoint.tls_config(login::tls()?).map_err(unreachable)?;
+    }
     Ok(endpoint
         .connect_timeout(CONNECT)
         .tcp_nodelay(true)

@@ -61,7 +61,11 @@ impl RemoteError {
         match self {
             Self::Refused { status, .. } => {
                 let is_permanent = status.code() == Code::FailedPrecondition && status.details().is_empty();
-                status.code() == Code::InvalidArgument || is_permanent
+                let is_refused = matches!(
+                    status.code(),
+                    Code::InvalidArgument | Code::Unauthenticated | Code::PermissionDenied
+                );
+                is_refused || is_permanent
             }
             Self::Missing { .. }
             | Self::Unreachable { .. }
@@ -69,6 +73,11 @@ impl RemoteError {
             | Self::File { .. }
             | Self::Answer { .. } => false,
         }
+    }
+
+    /// Whether the server does not accept the credentials of this process, or there are none.
+    pub fn lacks_credentials(&self) -> bool {
+        matches!(self, Self::Refused { status, .. } if status.code() == Code::Unauthenticated)
     }
 
     /// Whether the server refused the call because a registry of images does not answer. A later attempt may succeed.

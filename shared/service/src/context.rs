@@ -8,11 +8,12 @@ use std::{
 };
 
 use bus::{Bus, Patience};
+use callers::{BuildTokens, Callers};
 use cas::{Cas, CasConfig};
 use index::Index;
 use invariant::Present as _;
 use jetstream::Topology;
-use listener::{ClientListener, Limiter, Patience as ClientPatience, Protocol};
+use listener::{ClientListener, Limiter, Patience as ClientPatience, Protocol, Tls, TlsFiles};
 use model::FarmRecord;
 use policy::Claim;
 use policy::connections::ConnectionLimits;
@@ -92,6 +93,42 @@ impl Context {
             instance: instance.into(),
             limiter,
         })
+    }
+
+    /// The certificate of the servers of this process, if they have TLS.
+    ///
+    /// # Errors
+    ///
+    /// Fails if its files cannot be used.
+    pub fn tls(&self) -> Result<Option<Tls>, StartError> {
+        let access = &self.settings.access;
+        let files = access.tls.as_ref().map(|tls| TlsFiles {
+            certificate: tls.certificate.clone(),
+            key: tls.key.clone(),
+            client_authorities: tls.client_authorities.clone(),
+            // With access rules, a certificate is one of several credentials.
+            is_client_required: access.file.is_none(),
+        });
+        Ok(files.map(Tls::of_files).transpose()?)
+    }
+
+    /// Signs and verifies the tokens of builds, if the settings name a key.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the key cannot be used.
+    pub fn build_tokens(&self) -> Result<Option<BuildTokens>, StartError> {
+        Ok(self.settings.access.build_token_key.as_deref().map(BuildTokens::of_file).transpose()?)
+    }
+
+    /// Who may call the servers of this process.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the access rules cannot be used.
+    pub fn callers(&self) -> Result<Callers, StartError> {
+        let Some(file) = &self.settings.access.file else { return Ok(Callers::anyone()) };
+        Ok(Callers::of_file(file, self.build_tokens()?)?)
     }
 
     pub async fn index(&self) -> Result<Index, StartError> {

@@ -30,6 +30,12 @@ pub enum StartError {
     TooFewDescriptors(#[from] policy::connections::TooFewDescriptors),
     #[error("cannot read this process's limit of open files")]
     Descriptors(#[source] std::io::Error),
+    #[error("cannot use the settings of TLS")]
+    Tls(#[from] listener::TlsError),
+    #[error(transparent)]
+    Access(#[from] callers::AccessFileError),
+    #[error(transparent)]
+    BuildTokens(#[from] callers::BuildTokenKeyError),
     #[error("cannot listen on {address}")]
     Listen {
         address: String,
@@ -53,7 +59,15 @@ impl From<crate::OtherStore> for StartError {
 impl StartError {
     /// Whether the configuration or arguments must change: exit code 2.
     pub fn is_misuse(&self) -> bool {
-        matches!(self, Self::OtherStore(_) | Self::NoStore { .. } | Self::Cas(CasError::Unsupported { .. }))
+        matches!(
+            self,
+            Self::OtherStore(_)
+                | Self::NoStore { .. }
+                | Self::Cas(CasError::Unsupported { .. })
+                | Self::Tls(_)
+                | Self::Access(_)
+                | Self::BuildTokens(_)
+        )
     }
 
     /// Whether a server is unreachable: exit code 4.

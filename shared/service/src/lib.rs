@@ -1,5 +1,6 @@
 //! Common parts of all services: start, wait, become ready, drain, and (in tests) die at a chosen step.
 
+mod bound;
 mod clock;
 mod context;
 mod crash;
@@ -16,6 +17,7 @@ mod timer;
 mod traces;
 mod usage_reports;
 
+pub use bound::Bound;
 pub use context::{Context, Ready, Running, open_cas};
 pub use crash::{Step, crash_point};
 pub use disk_metrics::report_disk;

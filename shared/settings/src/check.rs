@@ -122,6 +122,7 @@ impl Settings {
         if let Some(path) = self.context_paths.iter().find(|path| !path.is_absolute()) {
             return Err(invalid("context_paths", &path.display(), "expected absolute paths"));
         }
+        self.check_tls()?;
         self.check_amounts()?;
         self.check_scheduling()?;
         self.check_autoscale()?;
@@ -138,6 +139,25 @@ impl Settings {
             return Err(invalid("action_attempts", &0, "expected at least 1"));
         }
         self.check_retentions()?;
+        Ok(())
+    }
+
+    fn check_tls(&self) -> Result<(), SettingsError> {
+        let shown = |path: &Option<std::path::PathBuf>| {
+            path.as_ref().map_or_else(|| "not set".to_owned(), |path| path.display().to_string())
+        };
+        if self.tls_certificate_file.is_some() != self.tls_key_file.is_some() {
+            let wanted = "expected both tls_certificate_file and tls_key_file";
+            return Err(invalid("tls_key_file", &shown(&self.tls_key_file), wanted));
+        }
+        if self.tls_client_ca_file.is_some() && self.tls_certificate_file.is_none() {
+            let wanted = "expected tls_certificate_file with it";
+            return Err(invalid("tls_client_ca_file", &shown(&self.tls_client_ca_file), wanted));
+        }
+        if self.gateway_certificate_file.is_some() != self.gateway_key_file.is_some() {
+            let wanted = "expected both gateway_certificate_file and gateway_key_file";
+            return Err(invalid("gateway_key_file", &shown(&self.gateway_key_file), wanted));
+        }
         Ok(())
     }
 

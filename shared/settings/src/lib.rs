@@ -33,11 +33,11 @@ pub use check::SettingsError;
 pub use choices::{BuildNetwork, BuildSandbox, GroupsWithoutQuota, LogFormat, SandboxKind, SlotCores};
 pub use descriptions::DescribedSetting;
 pub use parts::{
-    ArchiveSettings, AutoscalerSettings, CasSettings, ConnectionSettings, ContextSettings,
-    DispatcherSettings, EnqueuerSettings, EnvironmentBuilds, ExecutorSettings, GatewaySettings,
+    AccessSettings, ArchiveSettings, AutoscalerSettings, CasSettings, ConnectionSettings, ContextSettings,
+    DispatcherSettings, EnqueuerSettings, EnvironmentBuilds, ExecutorSettings, GatewayLogin, GatewaySettings,
     GovernorSettings, HedgeSettings, ImageSettings, PageSettings, ReaperSettings, RegistrySettings,
-    SandboxSettings, SchedulerSettings, SensorSettings, ServiceSettings, StoreSettings, TopologySettings,
-    TrainerSettings, WatchdogSettings, WebSettings, WindowSettings, WorkerSettings,
+    SandboxSettings, SchedulerSettings, SensorSettings, ServiceSettings, StoreSettings, TlsSettings,
+    TopologySettings, TrainerSettings, WatchdogSettings, WebSettings, WindowSettings, WorkerSettings,
 };
 pub use variables::unknown_variables;
 
@@ -52,6 +52,26 @@ pub struct Settings {
     pub redis_url: String,
     /// Path of the data folder.
     pub data: PathBuf,
+    /// File with the access rules of gateways and of the services `web` and `cas`: who may do what. Absent: every caller may do
+    /// everything.
+    pub gateway_access_file: Option<PathBuf>,
+    /// File with the certificate of the same servers, in PEM, with those that lead to its authority. Absent: no TLS.
+    pub tls_certificate_file: Option<PathBuf>,
+    /// File with the private key of the certificate, in PEM.
+    pub tls_key_file: Option<PathBuf>,
+    /// File with the authorities of client certificates, in PEM. Without `gateway_access_file`, a certificate is then required.
+    pub tls_client_ca_file: Option<PathBuf>,
+    /// File with at least 32 random bytes, the same for workers and gateways: workers sign a token for each build with it, with
+    /// which the Bazel of the build calls gateways that have access rules.
+    pub build_token_key_file: Option<PathBuf>,
+    /// File with the API key or token with which this process calls gateways. Changes apply to the next call.
+    pub gateway_token_file: Option<PathBuf>,
+    /// File with the authorities of the certificates of gateways, in PEM. Absent: those of the machine.
+    pub gateway_ca_file: Option<PathBuf>,
+    /// File with the certificate with which this process calls gateways, in PEM.
+    pub gateway_certificate_file: Option<PathBuf>,
+    /// File with the private key of that certificate, in PEM.
+    pub gateway_key_file: Option<PathBuf>,
     /// Listen address of the HTTP API.
     pub http_listen: String,
     /// Whether gateways also serve the pages for browsers, on the port of the HTTP API.

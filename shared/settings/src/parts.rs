@@ -1,6 +1,7 @@
 //! The parts of the settings: what each consumer reads, with its units as types. A field means what the setting does
 //! that it is made from.
 
+mod access;
 mod archive;
 mod autoscaler;
 mod cas;
@@ -24,6 +25,7 @@ mod watchdog;
 mod web;
 mod worker;
 
+pub use access::{AccessSettings, GatewayLogin, TlsSettings};
 pub use archive::ArchiveSettings;
 pub use autoscaler::AutoscalerSettings;
 pub use cas::CasSettings;

@@ -46,6 +46,15 @@ async fn gateway(address: &GatewayAddress) -> Finding {
         healthy(http).await.map_err(|error| format!("{http}/healthz: {error}"))
     };
     match tokio::time::timeout(ANSWER_TIMEOUT, called).await {
+        Ok(Ok(())) if http.starts_with("http://") && !is_here(http) => {
+            let found =
+                format!("answers at {grpc} and {http} without TLS: others can read and change what is sent");
+            Finding::warn(
+                "gateway",
+                found,
+                "set tls_certificate_file and tls_key_file: docs/gateway-access.md",
+            )
+        }
         Ok(Ok(())) => Finding::ok("gateway", format!("answers at {grpc} and {http}")),
         Ok(Err(error)) => Finding::unreachable("gateway", error, SEE_LOG),
         Err(_) => {
@@ -55,8 +64,23 @@ async fn gateway(address: &GatewayAddress) -> Finding {
     }
 }
 
+/// Whether an address is one of this machine only.
+fn is_here(http: &str) -> bool {
+    let host = url::Url::parse(http).ok().and_then(|url| url.host().map(|host| host.to_owned()));
+    match host {
+        Some(url::Host::Ipv4(address)) => address.is_loopback(),
+        Some(url::Host::Ipv6(address)) => address.is_loopback(),
+        Some(url::Host::Domain(name)) => name == "localhost",
+        None => false,
+    }
+}
+
 /// Checks the health endpoint of the HTTP API.
 async fn healthy(http: &str) -> std::io::Result<()> {
+    if let Some(address) = http.strip_prefix("https://") {
+        // The call over gRPC has checked its certificate, which is the same.
+        return TcpStream::connect(address).await.map(drop);
+    }
     let address = http.strip_prefix("http://").unwrap_or(http);
     let mut stream = TcpStream::connect(address).await?;
     let request = format!("GET /healthz HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");

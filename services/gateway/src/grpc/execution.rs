@@ -1,6 +1,8 @@
 //! The methods `Execute` and `WaitExecution`.
 
+use callers::Caller;
 use model::{BlobDigest, ExecutionRecord, Sequence};
+use policy::access::{Need, Right};
 use reapi::{
     execution::{ExecuteRequest, ExecuteResponse, WaitExecutionRequest, execution_server::Execution},
     longrunning::Operation,
@@ -38,12 +40,13 @@ impl Execution for ExecutionApi {
     type WaitExecutionStream = Operations;
 
     async fn execute(&self, request: Request<ExecuteRequest>) -> Result<Response<Operations>, Status> {
-        let (headers, _, mut request) = request.into_parts();
+        let (headers, extensions, mut request) = request.into_parts();
+        let caller = Caller::of(&extensions);
         reapi::instance::check(&request.instance_name)?;
         let mut trace = CallTrace::of(&self.core.traces, &headers);
         let (action, _) = validate::action_digest(request.action_digest.as_ref(), request.digest_function)?;
         let inline = Inline::of(&mut request);
-        let submitted = submit::submit(&self.core, &headers, &request, action, &trace).await?;
+        let submitted = submit::submit(&self.core, (&caller, &headers), &request, action, &trace).await?;
         let stream = match submitted {
             Submitted::Accepted(mut accepted) => {
                 trace.answered_by(accepted.answer());
@@ -68,7 +71,8 @@ impl Execution for ExecutionApi {
         request: Request<WaitExecutionRequest>,
     ) -> Result<Response<Operations>, Status> {
         let role = Role::Waits(Invocation::of(request.metadata()));
-        let name: OperationName = request.into_inner().name.parse()?;
+        let caller = Caller::of(request.extensions());
+        let name = visible(&caller, &request.into_inner().name)?;
         let waiter = find(&self.core, &name, role).await?;
         Ok(Response::new(Watching::new(&self.core, name, waiter).stream()))
     }
@@ -81,6 +85,17 @@ fn at_once(instance: &str, action: &BlobDigest, response: &ExecuteResponse) -> O
     let name = format!("{instance}{slash}operations/done/{}", action.hex());
     let operation: Operation = state::done(&name, state::done_metadata(action), response);
     Box::pin(futures::stream::once(async move { Ok(operation) }))
+}
+
+/// The operation of this name, if the caller may run actions in its group. Others are answered as unknown ones.
+pub(crate) fn visible(caller: &Caller, name: &str) -> Result<OperationName, Status> {
+    let name: OperationName = name.parse()?;
+    let checked = caller.rights.check(Need::In(Right::Execute, &name.key.group));
+    checked.map_err(|denied| {
+        caller.refused(denied);
+        unknown(&name)
+    })?;
+    Ok(name)
 }
 
 /// Waits for an operation that any gateway accepted.

@@ -2,12 +2,14 @@
 
 use std::sync::Arc;
 
+use callers::Caller;
 use cas_grpc::{BlobApi, Limits, LiveRead, LogPiece, LogProgress, LogStream, LogWrite};
 use futures::{
     FutureExt as _, StreamExt as _,
     future::BoxFuture,
     stream::{self, BoxStream},
 };
+use policy::access::{Need, Right};
 use tonic::Status;
 
 use super::{
@@ -34,6 +36,7 @@ struct Logs(Core);
 impl LiveRead for Logs {
     fn read<'a>(
         &'a self,
+        caller: &'a Caller,
         parent: &'a str,
         id: &'a str,
         offset: u64,
@@ -41,6 +44,9 @@ impl LiveRead for Logs {
     ) -> BoxFuture<'a, Result<LogStream, Status>> {
         async move {
             let pieces = match LiveName::of(id) {
+                Some(name) if !sees(caller, &name) => {
+                    return Err(Status::not_found(format!("unknown log stream {id:?}")));
+                }
                 Some(name) => live::follow(&self.0, parent, name, offset).await?,
                 None => log_streams::follow(&self.0, parent, id, offset).await?,
             };
@@ -51,6 +57,11 @@ impl LiveRead for Logs {
         }
         .boxed()
     }
+}
+
+/// Whether a caller may read the output of an execution.
+fn sees(caller: &Caller, name: &LiveName) -> bool {
+    caller.rights.check(Need::In(Right::Execute, &name.key.group)).is_ok()
 }
 
 /// The first `limit` bytes of `pieces`.

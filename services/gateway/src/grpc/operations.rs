@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use callers::Caller;
 use reapi::{
     longrunning::{
         CancelOperationRequest, DeleteOperationRequest, GetOperationRequest, ListOperationsRequest,
@@ -16,7 +17,6 @@ use super::{
     cancel::{self, Cancelled},
     execution, faults,
     interest::{Invocation, Role},
-    names::OperationName,
     watch_stream::{Watching, current_operation},
 };
 
@@ -40,7 +40,8 @@ impl Operations for OperationsApi {
         &self,
         request: Request<GetOperationRequest>,
     ) -> Result<Response<Operation>, Status> {
-        let name: OperationName = request.into_inner().name.parse()?;
+        let caller = Caller::of(request.extensions());
+        let name = execution::visible(&caller, &request.into_inner().name)?;
         let known = execution::current_state(&self.core, &name).await?;
         Ok(Response::new(current_operation(&self.core, &name, &known).await))
     }
@@ -50,9 +51,10 @@ impl Operations for OperationsApi {
         request: Request<WaitOperationRequest>,
     ) -> Result<Response<Operation>, Status> {
         let role = Role::Waits(Invocation::of(request.metadata()));
+        let caller = Caller::of(request.extensions());
         let request = request.into_inner();
         let limit = request.timeout.as_ref().map_or(WAIT, span);
-        let name: OperationName = request.name.parse()?;
+        let name = execution::visible(&caller, &request.name)?;
         let waiter = execution::find(&self.core, &name, role).await?;
         let mut watching = Watching::new(&self.core, name.clone(), waiter);
         let done = async {
@@ -77,11 +79,12 @@ impl Operations for OperationsApi {
         &self,
         request: Request<CancelOperationRequest>,
     ) -> Result<Response<protobuf::Empty>, Status> {
-        let caller = Invocation::of(request.metadata());
-        let name: OperationName = request.into_inner().name.parse()?;
+        let invocation = Invocation::of(request.metadata());
+        let caller = Caller::of(request.extensions());
+        let name = execution::visible(&caller, &request.into_inner().name)?;
         // The operation must belong to this instance.
         execution::current_state(&self.core, &name).await?;
-        match cancel::cancel(&self.core, &name.key, &caller).await.map_err(faults::bus)? {
+        match cancel::cancel(&self.core, &name.key, &invocation).await.map_err(faults::bus)? {
             Cancelled::Now | Cancelled::Over | Cancelled::Wanted => Ok(Response::new(protobuf::Empty {})),
             Cancelled::Unknown => Err(Status::not_found(format!("operation {name} not found"))),
         }
@@ -92,7 +95,8 @@ impl Operations for OperationsApi {
         &self,
         request: Request<DeleteOperationRequest>,
     ) -> Result<Response<protobuf::Empty>, Status> {
-        let name: OperationName = request.into_inner().name.parse()?;
+        let caller = Caller::of(request.extensions());
+        let name = execution::visible(&caller, &request.into_inner().name)?;
         execution::current_state(&self.core, &name).await?;
         Ok(Response::new(protobuf::Empty {}))
     }

@@ -1,7 +1,8 @@
 //! The gRPC server and its services.
 
-use std::{net::SocketAddr, time::Duration};
+use std::time::Duration;
 
+use callers::Callers;
 use cas::Cas;
 use listener::{ClientListener, Protocol};
 use reapi::{
@@ -10,7 +11,7 @@ use reapi::{
     logstream::log_stream_service_server::LogStreamServiceServer,
     longrunning::operations_server::OperationsServer,
 };
-use service::{Context, ServiceError, StartError};
+use service::{Bound, Context, ServiceError, StartError};
 use tokio::net::{TcpListener, TcpSocket};
 use tonic::service::Routes;
 
@@ -30,12 +31,21 @@ const INDEX_PATIENCE: Duration = Duration::from_millis(250);
 /// A running gRPC server.
 #[derive(Debug)]
 pub struct Serving {
-    /// The address that it listens on.
-    pub address: SocketAddr,
+    bound: Bound,
     server: tokio::task::JoinHandle<Result<(), tonic::transport::Error>>,
 }
 
 impl Serving {
+    /// The address on which it listens.
+    pub fn bound(&self) -> Bound {
+        self.bound
+    }
+
+    /// The URL at which a client on this machine reaches it.
+    pub fn url(&self) -> String {
+        self.bound.local_url()
+    }
+
     /// Waits until the server has ended.
     pub async fn ended(self) -> Result<(), ServiceError> {
         let ended = self.server.await.map_err(|error| ServiceError::failed("the gRPC server", error))?;
@@ -44,11 +54,18 @@ impl Serving {
 }
 
 /// Serves the Remote Execution API until the context is stopped. Returns as soon as the server accepts calls.
-pub async fn serve(context: &Context, cas: Cas, config: GrpcConfig) -> Result<Serving, ServiceError> {
+pub async fn serve(
+    context: &Context,
+    cas: Cas,
+    config: GrpcConfig,
+    callers: Callers,
+) -> Result<Serving, ServiceError> {
     let listen = config.listen.clone();
     let unusable = |source| StartError::Listen { address: listen.clone(), source };
     let listener = bind(&listen).map_err(unusable)?;
     let address = listener.local_addr().map_err(unusable)?;
+    let tls = context.tls()?;
+    let bound = Bound { scheme: if tls.is_some() { "grpcs" } else { "grpc" }, address };
     store_bounds::StoreUsage::join(&cas, &context.bus, context.stop.clone()).await?;
     let downloads = cas.config().root.join("tmp");
     let core = Core::new(context.bus.clone(), cas, config, context.stop.clone())
@@ -80,9 +97,10 @@ pub async fn serve(context: &Context, cas: Cas, config: GrpcConfig) -> Result<Se
         .http2_max_pending_accept_reset_streams(Some(RESETS_MAX))
         .http2_max_local_error_reset_streams(Some(RESETS_MAX))
         .http2_max_header_list_size(HEADERS_MAX);
-    let listener = ClientListener::new(listener, Protocol::Http2, context.limiter.clone());
-    let serving = cas_grpc::serve_by(server, listener, routes(&core, assets), stop.cancelled_owned());
-    Ok(Serving { address, server: tokio::spawn(serving) })
+    let listener = ClientListener::new(listener, Protocol::Http2, context.limiter.clone()).with_tls(tls);
+    let routes = cas_grpc::guarded(routes(&core, assets), callers);
+    let serving = cas_grpc::serve_by(server, listener, routes, stop.cancelled_owned());
+    Ok(Serving { bound, server: tokio::spawn(serving) })
 }
 
 fn routes(core: &Core, assets: AssetApi) -> Routes {

@@ -1,5 +1,6 @@
 //! Turns an `ExecuteRequest` into an accepted execution, or into a refusal with its reason.
 
+use callers::{Caller, denied};
 use cas::TreeCheck;
 use model::{
     Attempt, BlobDigest, ClientTool, CommandLimits, Execution, ExecutionId, Group, PoolName, Priority,
@@ -7,6 +8,7 @@ use model::{
 };
 use policy::{
     Admitted, InstanceRefusal,
+    access::group_of_action,
     actions::{
         AskedFor, InvalidNeed, KeyedAction, action_keys, asked_interactor, asked_services, limits, read_needs,
     },
@@ -50,7 +52,7 @@ pub(crate) enum Submitted {
 /// use its own group.
 async fn admit(
     core: &Core,
-    headers: &MetadataMap,
+    (caller, headers): (&Caller, &MetadataMap),
     instance: &str,
     priority: i32,
     sender: Option<&SendingBuild>,
@@ -60,16 +62,25 @@ async fn admit(
     // No group has the name `?`: a header that is not ASCII is refused like an unknown group.
     let asked = headers.get(GROUP_HEADER).map(|value| value.to_str().unwrap_or("?"));
     let refusal = match rules.admit(instance, asked, priority) {
-        Ok(admitted) => return Ok(admitted),
+        Ok(admitted) => return of_caller(caller, asked, admitted),
         Err(refusal) => refusal,
     };
     let group: Option<Group> = asked.and_then(|asked| asked.parse().ok());
     let (Some(group), Some(sender)) = (group, sender) else { return Err(refused(refusal)) };
     let own = rules.admit(instance, None, priority).map_err(refused)?;
     if core.senders.priority_of(&group, sender).await.map_err(faults::bus)?.is_some() {
-        return Ok(Admitted { group, ..own });
+        return of_caller(caller, asked, Admitted { group, ..own });
     }
     Err(refused(refusal))
+}
+
+/// The same rights in a group of the caller: the one that it asks for, its only one, or that of the instance name.
+fn of_caller(caller: &Caller, asked: Option<&str>, admitted: Admitted) -> Result<Admitted, Status> {
+    let asked = asked.map(|_| &admitted.group);
+    match group_of_action(&caller.rights, asked, &admitted.group) {
+        Ok(group) => Ok(Admitted { group, ..admitted }),
+        Err(refused) => Err(denied(&caller.refused(refused))),
+    }
 }
 
 /// The band of an execution of `group`: the priority of the build that sent it, if that is a running build of the
@@ -95,7 +106,7 @@ fn with_pool<'a>(
 /// Submits a request: looks up the cache, validates the action, and accepts or joins an execution.
 pub(crate) async fn submit(
     core: &Core,
-    headers: &MetadataMap,
+    (caller, headers): (&Caller, &MetadataMap),
     request: &ExecuteRequest,
     action: BlobDigest,
     trace: &CallTrace,
@@ -104,7 +115,7 @@ pub(crate) async fn submit(
     let asked = request.execution_policy.map_or(0, |policy| policy.priority);
     let sender: Option<SendingBuild> =
         headers.get(BUILD_HEADER).and_then(|value| value.to_str().ok()?.parse().ok());
-    let admitted = admit(core, headers, instance, asked, sender.as_ref()).await?;
+    let admitted = admit(core, (caller, headers), instance, asked, sender.as_ref()).await?;
     let found = read_action(core, &admitted.group, action).await?;
     let may_be_cached =
         !request.skip_cache_lookup && !found.as_ref().is_some_and(|it| validate::refuses_cache(&it.action));

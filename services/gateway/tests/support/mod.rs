@@ -7,6 +7,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use bus::{Bus, FromJson as _, Live, Message as _, Patience, Written};
+use callers::Callers;
 use cas::Cas;
 use farm::Servers;
 use futures::StreamExt as _;
@@ -76,10 +77,13 @@ impl Farm {
     pub(crate) async fn gateway(&self) -> Gateway {
         let context = connect(&self.settings).await;
         let cas = context.cas().await.unwrap();
-        let serving = serve(&context, cas, GrpcConfig::new(&self.settings.gateway()).unwrap()).await.unwrap();
-        let channel = Channel::from_shared(format!("http://{}", serving.address)).unwrap();
+        let serving =
+            serve(&context, cas, GrpcConfig::new(&self.settings.gateway()).unwrap(), Callers::anyone())
+                .await
+                .unwrap();
+        let channel = Channel::from_shared(format!("http://{}", serving.bound().address)).unwrap();
         let channel = channel.connect().await.unwrap();
-        Gateway { channel, address: serving.address, stop: context.stop, _serving: serving }
+        Gateway { channel, address: serving.bound().address, stop: context.stop, _serving: serving }
     }
 
     /// Announces the pool named `default`, whose executors left.

@@ -26,7 +26,8 @@ use crate::{
     put_progress::PutProgress,
 };
 
-const SCHEME: &str = "grpc://";
+/// Schemes of the address of a farm, without and with TLS.
+const SCHEMES: [&str; 2] = ["grpc://", "grpcs://"];
 /// Delays before an unanswered call is repeated.
 const WAITS: [Duration; 2] = [Duration::from_millis(100), Duration::from_millis(400)];
 /// Up to this many bytes (and `UNASKED` blobs) are sent without first asking whether the farm needs them.
@@ -48,14 +49,15 @@ pub(crate) struct Farm {
 
 impl Farm {
     pub(crate) fn is_farm_url(url: &str) -> bool {
-        url.starts_with(SCHEME)
+        SCHEMES.iter().any(|scheme| url.starts_with(scheme))
     }
 
     /// Opens the instance `main` of the server at `grpc://HOST:PORT/main`. Connects with the first call.
     pub(crate) fn open(url: &str, config: &CasConfig) -> Result<Self, CasError> {
         let unsupported = |why: String| CasError::Unsupported { url: url.to_owned(), why };
-        let rest =
-            url.strip_prefix(SCHEME).present_or(url, "the address of a farm's store").trim_end_matches('/');
+        let found = SCHEMES.iter().find_map(|scheme| Some((scheme, url.strip_prefix(scheme)?)));
+        let (scheme, rest) = found.present_or((&"grpc://", url), "the address of a farm's store");
+        let rest = rest.trim_end_matches('/');
         let (address, instance) = rest.split_once('/').unwrap_or((rest, ""));
         let port = address.rsplit_once(':').and_then(|(host, port)| Some((host, port.parse::<u16>().ok()?)));
         if port.is_none_or(|(host, _)| host.is_empty()) {
@@ -64,7 +66,7 @@ impl Farm {
         if Handle::try_current().is_err() {
             return Err(unsupported("a grpc:// store must be opened within a Tokio runtime".to_owned()));
         }
-        let remote = Remote::lazily(address, instance, DigestFunction::Sha256)
+        let remote = Remote::lazily(&format!("{scheme}{address}"), instance, DigestFunction::Sha256)
             .map_err(|error| unsupported(error.to_string()))?;
         Ok(Self {
             url: url.to_owned(),

@@ -1,5 +1,6 @@
 //! Log streams, which other services store.
 
+use callers::Caller;
 use futures::{StreamExt as _, stream};
 use tonic::Status;
 
@@ -12,14 +13,14 @@ use crate::{
 /// Reads a log stream.
 pub(super) async fn read(
     shared: &Shared,
-    parent: &str,
-    id: &str,
+    caller: &Caller,
+    (parent, id): (&str, &str),
     offset: u64,
     limit: Option<u64>,
 ) -> Result<LogStream, Status> {
     let live = shared.api.live.as_ref();
     let live = live.ok_or_else(|| Status::not_found(format!("unknown log stream {id:?}")))?;
-    live.read(parent, id, offset, limit).await
+    live.read(caller, parent, id, offset, limit).await
 }
 
 /// Writes a log stream and returns its progress.

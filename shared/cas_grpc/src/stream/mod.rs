@@ -15,6 +15,7 @@ use std::{
     task::{Context, Poll},
 };
 
+use callers::Caller;
 use futures::future::BoxFuture;
 use reapi::{
     bytestream::{QueryWriteStatusRequest, QueryWriteStatusResponse, ReadRequest},
@@ -51,9 +52,10 @@ impl Service<http::Request<Body>> for ByteStreamService {
         let shared = Arc::clone(&self.0);
         Box::pin(async move {
             let (parts, body) = request.into_parts();
+            let caller = Caller::of(&parts.extensions);
             let headers = MetadataMap::from_headers(parts.headers);
             let answer = match parts.uri.path() {
-                stream::READ => answer_read(&shared, &headers, body).await,
+                stream::READ => answer_read(&shared, &caller, &headers, body).await,
                 stream::WRITE => {
                     write::answer(&shared, headers, body).await.map(|message| wire::single_response(&message))
                 }
@@ -67,12 +69,13 @@ impl Service<http::Request<Body>> for ByteStreamService {
 
 async fn answer_read(
     shared: &Shared,
+    caller: &Caller,
     headers: &MetadataMap,
     body: Body,
 ) -> Result<http::Response<Body>, Status> {
     let request: ReadRequest = wire::single_request(body).await?;
     wire::check_repeated_name(headers, &request.resource_name)?;
-    Ok(wire::stream_response(read::open(shared, &request).await?))
+    Ok(wire::stream_response(read::open(shared, caller, &request).await?))
 }
 
 async fn answer_query(shared: &Shared, body: Body) -> Result<http::Response<Body>, Status> {

@@ -1,5 +1,6 @@
 //! The `Read` method of `ByteStream`.
 
+use callers::Caller;
 use futures::StreamExt as _;
 use reapi::{
     bytestream::ReadRequest,
@@ -18,7 +19,11 @@ use crate::{
 };
 
 /// Opens the requested resource at the requested offset.
-pub(super) async fn open(shared: &Shared, request: &ReadRequest) -> Result<LogStream, Status> {
+pub(super) async fn open(
+    shared: &Shared,
+    caller: &Caller,
+    request: &ReadRequest,
+) -> Result<LogStream, Status> {
     let name = ReadName::parse(&request.resource_name)?;
     let offset = u64::try_from(request.read_offset)
         .map_err(|_| Status::out_of_range(format!("read_offset {} is negative", request.read_offset)))?;
@@ -27,7 +32,7 @@ pub(super) async fn open(shared: &Shared, request: &ReadRequest) -> Result<LogSt
     let limit = (limit > 0).then_some(limit);
     match name {
         ReadName::Blob(blob) => open_blob(shared, &blob, offset, limit).await,
-        ReadName::Log { parent, id } => logs::read(shared, &parent, &id, offset, limit).await,
+        ReadName::Log { parent, id } => logs::read(shared, caller, (&parent, &id), offset, limit).await,
     }
 }
 

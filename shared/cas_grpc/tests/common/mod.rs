@@ -73,7 +73,7 @@ impl Server {
         let (stop, stopped) = oneshot::channel::<()>();
         tokio::spawn(cas_grpc::serve(
             ClientListener::new(listener, Protocol::Http2, Limiter::default()),
-            routes,
+            cas_grpc::guarded(routes, callers::Callers::anyone()),
             async move {
                 let _ = stopped.await;
             },

@@ -6,6 +6,8 @@ use model::{ApiError, allow_more};
 use schemars::{SchemaGenerator, generate::SchemaSettings};
 use serde_json::{Map, Value, json};
 
+use crate::access::RouteNeed;
+
 use super::endpoint::{Body, Content, Endpoint, Parameter, Place, Reply, Schemas, schema_of};
 
 const SCHEMAS: &str = "#/components/schemas/";
@@ -35,7 +37,12 @@ pub(crate) fn document(endpoints: &[Endpoint]) -> Value {
     });
     let components = schemas.finish(&mut document);
     if let Value::Object(members) = &mut document {
-        members.insert("components".to_owned(), json!({ "schemas": components }));
+        let security = json!({
+            "bearer": { "type": "http", "scheme": "bearer", "description": "An API key or a token (JWT)" },
+            "key": { "type": "apiKey", "in": "header", "name": "x-forebay-api-key" },
+        });
+        members
+            .insert("components".to_owned(), json!({ "schemas": components, "securitySchemes": security }));
     }
     document
 }
@@ -52,11 +59,27 @@ fn operation(endpoint: &Endpoint, schemas: &mut Components) -> Value {
         let failure = json!({ "description": meaning(*status), "content": { "application/json": { "schema": failed } } });
         responses.entry(status.to_string()).or_insert(failure);
     }
+    // A farm without access rules needs no credentials.
+    let security = match endpoint.need {
+        RouteNeed::Nothing => json!([]),
+        RouteNeed::Known
+        | RouteNeed::InGroup(_)
+        | RouteNeed::InAll(_)
+        | RouteNeed::Right(_)
+        | RouteNeed::Farm => json!([{}, { "bearer": [] }, { "key": [] }]),
+    };
+    if endpoint.need != RouteNeed::Nothing {
+        for status in [401, 403] {
+            let failure = json!({ "description": meaning(status), "content": { "application/json": { "schema": failed } } });
+            responses.insert(status.to_string(), failure);
+        }
+    }
     let mut operation = json!({
         "operationId": endpoint.id,
         "summary": endpoint.summary,
         "parameters": parameters,
         "responses": responses,
+        "security": security,
     });
     if let (Some(body), Value::Object(members)) = (endpoint.body, &mut operation) {
         members.insert("requestBody".to_owned(), request_body(body, schemas));
@@ -144,6 +167,8 @@ fn event(schemas: &mut Components) -> Value {
 fn meaning(status: u16) -> &'static str {
     match status {
         400 => "The request is invalid: repeating it cannot succeed",
+        401 => "The farm has access rules, and the credentials are missing or not accepted",
+        403 => "The caller has no right to this",
         404 => "Not found, or no longer retained",
         408 => "The request body came too slowly",
         409 => "The id belongs to a build with different content, or the build has ended",

@@ -8,7 +8,7 @@ use axum::{
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde_json::{Value, json};
 
-use crate::{failure::Failure, state::Api};
+use crate::{access::RouteNeed, failure::Failure, state::Api};
 
 /// Produces the schema of a type; types that it refers to are collected by the generator.
 pub(crate) type Schemas = fn(&mut SchemaGenerator) -> Schema;
@@ -18,6 +18,7 @@ pub(crate) struct Endpoint {
     pub(crate) method: Method,
     /// The path in axum's notation; `{*name}` matches the rest of a path.
     pub(crate) path: &'static str,
+    pub(crate) need: RouteNeed,
     /// Name of the operation for generated clients.
     pub(crate) id: &'static str,
     pub(crate) summary: &'static str,
@@ -194,33 +195,35 @@ impl Reply {
 impl Endpoint {
     pub(super) fn get<H: Handler<T, Api>, T: 'static>(
         path: &'static str,
+        need: RouteNeed,
         id: &'static str,
         summary: &'static str,
         handler: H,
     ) -> Self {
-        Self::new(Method::GET, path, id, summary, routing::get(handler))
+        Self::new(Method::GET, path, need, (id, summary), routing::get(handler))
     }
 
     pub(super) fn post<H: Handler<T, Api>, T: 'static>(
         path: &'static str,
+        need: RouteNeed,
         id: &'static str,
         summary: &'static str,
         handler: H,
     ) -> Self {
-        let endpoint = Self::new(Method::POST, path, id, summary, routing::post(handler));
+        let endpoint = Self::new(Method::POST, path, need, (id, summary), routing::post(handler));
         endpoint.fails(&[408, 413])
     }
 
     fn new(
         method: Method,
         path: &'static str,
-        id: &'static str,
-        summary: &'static str,
+        need: RouteNeed,
+        (id, summary): (&'static str, &'static str),
         handler: MethodRouter<Api>,
     ) -> Self {
         let failures = vec![400];
         let (parameters, replies) = (Vec::new(), Vec::new());
-        Self { method, path, id, summary, parameters, body: None, replies, failures, handler }
+        Self { method, path, need, id, summary, parameters, body: None, replies, failures, handler }
     }
 
     pub(super) fn takes(mut self, parameters: impl IntoIterator<Item = Parameter>) -> Self {

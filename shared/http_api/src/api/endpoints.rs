@@ -9,15 +9,21 @@ use model::{
     ListReply, Outcome, Priority, ProposeEnvironmentRequest, QuotaReply, ReportReply, State, TargetsReply,
     TaskId, TestGridReply, TestsReply, ToolInvocation, ToolInvocationsReply, WhyReply, WorkerView,
 };
+use policy::access::Right;
 use telemetry::metrics;
 
 use super::endpoint::{Content, Endpoint, Parameter, Place, Reply, schema_of};
-use crate::{archived, builds, environments, events, farm, files, input::INTEGER_MAX, log, openapi};
+use crate::{
+    access::RouteNeed, archived, builds, environments, events, farm, files, input::INTEGER_MAX, log, openapi,
+};
 
 const NAME_AND_VALUE: &str = "^[^=]*=";
 /// Text of parameters that are compared with stored text.
 const TEXT_MAX: usize = 4096;
 const PAGE_MAX: u64 = 1000;
+
+const READ: RouteNeed = RouteNeed::InGroup(Right::Read);
+const OPERATE: RouteNeed = RouteNeed::Right(Right::Operate);
 
 /// Every route, in the order of the document.
 pub(crate) fn all() -> Vec<Endpoint> {
@@ -69,23 +75,36 @@ fn one_build() -> Vec<Endpoint> {
     let location = &[("Location", "Path of the build")];
     let created = Content::Json(schema_of::<CreateReply>);
     vec![
-        Endpoint::post("/v1/builds/{group}", "createBuild", "Queue a build", builds::create)
-            .takes([group(), traceparent])
-            .yaml_body::<BuildRequest, Job>()
-            .replies(Reply::new(201, "The build was queued", created).with(location))
-            .replies(Reply::new(200, "A build with this id and content exists", created).with(location))
-            .fails(&[409, 503]),
-        Endpoint::get("/v1/builds/{group}/{id}", "getBuild", "Show a build", builds::show)
+        Endpoint::post(
+            "/v1/builds/{group}",
+            RouteNeed::InGroup(Right::Submit),
+            "createBuild",
+            "Queue a build",
+            builds::create,
+        )
+        .takes([group(), traceparent])
+        .yaml_body::<BuildRequest, Job>()
+        .replies(Reply::new(201, "The build was queued", created).with(location))
+        .replies(Reply::new(200, "A build with this id and content exists", created).with(location))
+        .fails(&[409, 503]),
+        Endpoint::get("/v1/builds/{group}/{id}", READ, "getBuild", "Show a build", builds::show)
             .takes(build())
             .answers::<BuildView>("The build and its state")
             .fails(&[404]),
-        Endpoint::post("/v1/builds/{group}/{id}/cancel", "cancelBuild", "Cancel a build", builds::cancel)
-            .takes(build())
-            .body::<CancelBody>(false)
-            .answers::<CancelReply>("The build in its final state")
-            .fails(&[404, 409]),
+        Endpoint::post(
+            "/v1/builds/{group}/{id}/cancel",
+            READ,
+            "cancelBuild",
+            "Cancel a build",
+            builds::cancel,
+        )
+        .takes(build())
+        .body::<CancelBody>(false)
+        .answers::<CancelReply>("The build in its final state")
+        .fails(&[404, 409]),
         Endpoint::get(
             "/v1/builds/{group}/{id}/why",
+            READ,
             "explainBuild",
             "Explain why a build waits",
             builds::why,
@@ -116,12 +135,18 @@ fn watch() -> Endpoint {
         Parameter::one_of("event", "Of Bazel's build events, only these", names).repeated(),
         resume,
     ];
-    Endpoint::get("/v1/builds/{group}/{id}/events", "watchBuild", "Stream a build's events", events::stream)
-        .takes(build())
-        .takes(parameters)
-        .replies(Reply::new(200, events, Content::Events))
-        .replies(Reply::new(204, "The build has ended, and no event follows the position", Content::Nothing))
-        .fails(&[404, 503])
+    Endpoint::get(
+        "/v1/builds/{group}/{id}/events",
+        READ,
+        "watchBuild",
+        "Stream a build's events",
+        events::stream,
+    )
+    .takes(build())
+    .takes(parameters)
+    .replies(Reply::new(200, events, Content::Events))
+    .replies(Reply::new(204, "The build has ended, and no event follows the position", Content::Nothing))
+    .fails(&[404, 503])
 }
 
 /// What a list of builds can be filtered by.
@@ -163,10 +188,10 @@ fn filters() -> Vec<Parameter> {
 fn lists_of_builds() -> Vec<Endpoint> {
     let newest = "Builds, newest first";
     vec![
-        Endpoint::get("/v1/builds", "listAllBuilds", "List the builds of all groups", builds::list_all)
+        Endpoint::get("/v1/builds", READ, "listAllBuilds", "List the builds of all groups", builds::list_all)
             .takes(filters())
             .answers::<ListReply>(newest),
-        Endpoint::get("/v1/builds/{group}", "listBuilds", "List the builds of a group", builds::list)
+        Endpoint::get("/v1/builds/{group}", READ, "listBuilds", "List the builds of a group", builds::list)
             .takes([group()])
             .takes(filters())
             .answers::<ListReply>(newest),
@@ -183,6 +208,7 @@ fn files() -> Vec<Endpoint> {
         log_of_build(),
         Endpoint::get(
             "/v1/builds/{group}/{id}/outputs/{*path}",
+            READ,
             "getOutput",
             "Read an output file",
             files::output,
@@ -193,13 +219,19 @@ fn files() -> Vec<Endpoint> {
         .replies(bytes("The file"))
         .replies(unchanged())
         .fails(&[404, 503]),
-        Endpoint::get("/v1/blobs/{digest}", "getBlob", "Read a blob", files::blob)
-            .takes([Parameter::path::<Digest>("digest", "SHA-256 of the blob")])
-            .takes([time("size_bytes", "Size of the blob, by which the store of another farm finds it")])
-            .takes([seen("If-None-Match")])
-            .replies(bytes("The blob"))
-            .replies(unchanged())
-            .fails(&[404, 503]),
+        Endpoint::get(
+            "/v1/blobs/{digest}",
+            RouteNeed::Right(Right::CacheRead),
+            "getBlob",
+            "Read a blob",
+            files::blob,
+        )
+        .takes([Parameter::path::<Digest>("digest", "SHA-256 of the blob")])
+        .takes([time("size_bytes", "Size of the blob, by which the store of another farm finds it")])
+        .takes([seen("If-None-Match")])
+        .replies(bytes("The blob"))
+        .replies(unchanged())
+        .fails(&[404, 503]),
     ]
 }
 
@@ -221,7 +253,7 @@ fn log_of_build() -> Endpoint {
         ),
         Parameter::query::<InvocationId>("invocation", "Output of this run; excludes `attempt`"),
     ];
-    Endpoint::get("/v1/builds/{group}/{id}/log", "getLog", "Read a build's console output", log::show)
+    Endpoint::get("/v1/builds/{group}/{id}/log", READ, "getLog", "Read a build's console output", log::show)
         .takes(build())
         .takes(parameters)
         .replies(Reply::new(
@@ -238,6 +270,7 @@ fn runs() -> Vec<Endpoint> {
     vec![
         Endpoint::get(
             "/v1/builds/{group}/{id}/invocations",
+            READ,
             "listInvocations",
             "List the runs of a build",
             archived::invocations,
@@ -247,6 +280,7 @@ fn runs() -> Vec<Endpoint> {
         .fails(&[404]),
         Endpoint::get(
             "/v1/builds/{group}/{id}/actions",
+            READ,
             "listActions",
             "List the actions that a build sent",
             archived::actions,
@@ -257,6 +291,7 @@ fn runs() -> Vec<Endpoint> {
         .answers::<ActionsReply>("The executions, newest first"),
         Endpoint::get(
             "/v1/invocations/{id}",
+            RouteNeed::InAll(Right::Read),
             "getInvocation",
             "Show one run and its build",
             archived::invocation,
@@ -277,6 +312,7 @@ fn tools() -> Vec<Endpoint> {
     vec![
         Endpoint::get(
             "/v1/tool_invocations",
+            READ,
             "listToolInvocations",
             "List calls of build tools that published their events",
             archived::tool_invocations,
@@ -286,6 +322,7 @@ fn tools() -> Vec<Endpoint> {
         .answers::<ToolInvocationsReply>("The calls, newest first"),
         Endpoint::get(
             "/v1/tool_invocations/{group}/{id}/targets",
+            READ,
             "listTargets",
             "List the targets of a call",
             archived::targets,
@@ -296,6 +333,7 @@ fn tools() -> Vec<Endpoint> {
         .answers::<TargetsReply>("The targets by label"),
         Endpoint::get(
             "/v1/tool_invocations/{group}/{id}/tests",
+            READ,
             "listTests",
             "List the attempts of the tests of a call",
             archived::tests,
@@ -306,6 +344,7 @@ fn tools() -> Vec<Endpoint> {
         .answers::<TestsReply>("The attempts by label"),
         Endpoint::get(
             "/v1/test_grid",
+            READ,
             "getTestGrid",
             "Compare the results of tests in the last calls of build tools",
             archived::test_grid,
@@ -327,21 +366,34 @@ fn figures() -> Vec<Endpoint> {
         NAME_AND_VALUE,
     );
     vec![
-        Endpoint::get("/v1/history", "getHistory", "Show figures of past runs by day", archived::history)
-            .takes([
-                label,
-                Parameter::text("command", "Builds with this command line", 0, TEXT_MAX),
-                Parameter::text("task", "Tasks with this name", 0, TEXT_MAX),
-                Parameter::text("test", "Tests with this label", 0, TEXT_MAX),
-                only_group(),
-                Parameter::whole("days", "Number of days", 1, 365),
-            ])
-            .answers::<HistoryReply>("The figures"),
-        Endpoint::get("/v1/report", "getReport", "Show what builds of each priority cost", archived::report)
-            .takes([time("since_ms", "Only builds that ended since, in ms since 1970"), only_group()])
-            .answers::<ReportReply>("The costs"),
+        Endpoint::get(
+            "/v1/history",
+            READ,
+            "getHistory",
+            "Show figures of past runs by day",
+            archived::history,
+        )
+        .takes([
+            label,
+            Parameter::text("command", "Builds with this command line", 0, TEXT_MAX),
+            Parameter::text("task", "Tasks with this name", 0, TEXT_MAX),
+            Parameter::text("test", "Tests with this label", 0, TEXT_MAX),
+            only_group(),
+            Parameter::whole("days", "Number of days", 1, 365),
+        ])
+        .answers::<HistoryReply>("The figures"),
+        Endpoint::get(
+            "/v1/report",
+            READ,
+            "getReport",
+            "Show what builds of each priority cost",
+            archived::report,
+        )
+        .takes([time("since_ms", "Only builds that ended since, in ms since 1970"), only_group()])
+        .answers::<ReportReply>("The costs"),
         Endpoint::get(
             "/v1/archive",
+            RouteNeed::Known,
             "getArchiveStatus",
             "Show how far the archive has read",
             archived::status,
@@ -354,6 +406,7 @@ fn environments_of_farm() -> Vec<Endpoint> {
     vec![
         Endpoint::get(
             "/v1/environments",
+            RouteNeed::Known,
             "listEnvironments",
             "List the environments that the farm has stored",
             environments::list,
@@ -361,6 +414,7 @@ fn environments_of_farm() -> Vec<Endpoint> {
         .answers::<EnvironmentsReply>("The environments, without those of the settings"),
         Endpoint::post(
             "/v1/environments",
+            RouteNeed::Right(Right::Submit),
             "proposeEnvironment",
             "Add a version to an environment, which waits for approval",
             environments::propose,
@@ -369,6 +423,7 @@ fn environments_of_farm() -> Vec<Endpoint> {
         .answers::<Environment>("The environment with the version"),
         Endpoint::post(
             "/v1/environments/approve",
+            OPERATE,
             "approveEnvironment",
             "Let the farm make a version of an environment",
             environments::approve,
@@ -378,6 +433,7 @@ fn environments_of_farm() -> Vec<Endpoint> {
         .fails(&[404, 409]),
         Endpoint::post(
             "/v1/environments/remove",
+            OPERATE,
             "removeEnvironment",
             "Remove a version of an environment, or all",
             environments::remove,
@@ -391,14 +447,15 @@ fn environments_of_farm() -> Vec<Endpoint> {
 fn farm() -> Vec<Endpoint> {
     let ready = |status, about| Reply::new(status, about, Content::Text("text/plain"));
     vec![
-        Endpoint::get("/v1/groups", "listGroups", "List the quota groups", farm::groups)
+        Endpoint::get("/v1/groups", RouteNeed::Farm, "listGroups", "List the quota groups", farm::groups)
             .answers::<GroupsReply>("The groups"),
-        Endpoint::get("/v1/workers", "listWorkers", "List the live workers", farm::workers)
+        Endpoint::get("/v1/workers", RouteNeed::Farm, "listWorkers", "List the live workers", farm::workers)
             .answers::<Vec<WorkerView>>("The workers"),
-        Endpoint::get("/v1/quota", "getQuota", "Show the quotas and their use", farm::quota)
+        Endpoint::get("/v1/quota", RouteNeed::Farm, "getQuota", "Show the quotas and their use", farm::quota)
             .answers::<QuotaReply>("The quotas"),
         Endpoint::get(
             "/v1/quota/decisions",
+            RouteNeed::Farm,
             "listDecisions",
             "List the governor's decisions of the last 7 days, at equal distances",
             farm::decisions,
@@ -408,14 +465,42 @@ fn farm() -> Vec<Endpoint> {
             Parameter::whole("points", "Maximum number of decisions", 1, PAGE_MAX),
         ])
         .answers::<Vec<GovernorRecord>>("The decisions, oldest first"),
-        Endpoint::get("/v1/executors", "listExecutors", "List the live executors", farm::executors)
-            .answers::<Vec<ExecutorHeartbeat>>("The executors"),
-        Endpoint::get("/v1/openapi.json", "getOpenApi", "Read this document", openapi::show)
-            .replies(Reply::new(200, "The OpenAPI document", Content::Object)),
-        Endpoint::get("/metrics", "getMetrics", "Read the metrics of this process", farm::metrics)
-            .replies(Reply::new(200, "Metrics in OpenMetrics text", Content::Text(metrics::CONTENT_TYPE))),
-        Endpoint::get("/healthz", "getHealth", "Check whether the process can serve", farm::health)
-            .replies(ready(200, "It can"))
-            .replies(ready(503, "It is stopping, or has no connection to nats-server")),
+        Endpoint::get(
+            "/v1/executors",
+            RouteNeed::Farm,
+            "listExecutors",
+            "List the live executors",
+            farm::executors,
+        )
+        .answers::<Vec<ExecutorHeartbeat>>("The executors"),
+        Endpoint::get(
+            "/v1/openapi.json",
+            RouteNeed::Nothing,
+            "getOpenApi",
+            "Read this document",
+            openapi::show,
+        )
+        .replies(Reply::new(200, "The OpenAPI document", Content::Object)),
+        Endpoint::get(
+            "/metrics",
+            RouteNeed::Farm,
+            "getMetrics",
+            "Read the metrics of this process",
+            farm::metrics,
+        )
+        .replies(Reply::new(
+            200,
+            "Metrics in OpenMetrics text",
+            Content::Text(metrics::CONTENT_TYPE),
+        )),
+        Endpoint::get(
+            "/healthz",
+            RouteNeed::Nothing,
+            "getHealth",
+            "Check whether the process can serve",
+            farm::health,
+        )
+        .replies(ready(200, "It can"))
+        .replies(ready(503, "It is stopping, or has no connection to nats-server")),
     ]
 }

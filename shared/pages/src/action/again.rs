@@ -1,14 +1,16 @@
 //! Runs an action again, without the cache.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use axum::{
-    extract::{Form, State as FromState},
+    extract::{Extension as FromExtensions, Form, State as FromState},
     response::Redirect,
 };
+use callers::Caller;
 use http_api::{Failure, PathParameters};
 use model::{BlobDigest, ErrorCode, Group};
 use parking_lot::Mutex;
+use policy::access::{Need, Right};
 use reapi::execution::ExecuteOperationMetadata;
 use remote::{Remote, RemoteError};
 use serde::Deserialize;
@@ -50,10 +52,12 @@ pub(crate) struct Again {
 pub(crate) async fn again(
     FromState(site): FromState<Site>,
     names: PathParameters,
+    FromExtensions(caller): FromExtensions<Arc<Caller>>,
     Form(form): Form<Again>,
 ) -> Result<Redirect, ErrorPage> {
     let digest = blob::digest(names.text("digest"))?;
     let group: Group = form.group.parse().map_err(Failure::from)?;
+    caller.check(Need::In(Right::Execute, &group)).map_err(Failure::from)?;
     let busy =
         |_| Failure::new(ErrorCode::Unavailable, "16 actions that were run again have not ended: try later");
     let shown = Redirect::to(&super::path(digest, Some(&group)));

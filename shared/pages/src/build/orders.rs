@@ -1,7 +1,13 @@
 //! Orders that people give on the page of a build: cancel it, or submit it again.
 
-use axum::{extract::State as FromState, response::Redirect};
-use http_api::PathParameters;
+use std::sync::Arc;
+
+use axum::{
+    extract::{Extension as FromExtensions, State as FromState},
+    response::Redirect,
+};
+use callers::Caller;
+use http_api::{PathParameters, authorize_cancel, authorize_submit};
 use maud::{Markup, html};
 use model::{Attempt, Build, BuildId, BuildRequest, BuildView, JobSource, Occupancy, State, StoredJob};
 
@@ -14,8 +20,10 @@ use crate::{
 pub(crate) async fn cancel(
     FromState(site): FromState<Site>,
     names: PathParameters,
+    FromExtensions(caller): FromExtensions<Arc<Caller>>,
 ) -> Result<Redirect, ErrorPage> {
     let key = names.key()?;
+    authorize_cancel(site.client(), &caller, &key).await?;
     site.client().cancel(&key, Some("cancelled on its page".to_owned())).await?;
     Ok(Redirect::to(&path_of(&key)))
 }
@@ -24,10 +32,12 @@ pub(crate) async fn cancel(
 pub(crate) async fn resubmit(
     FromState(site): FromState<Site>,
     names: PathParameters,
+    FromExtensions(caller): FromExtensions<Arc<Caller>>,
 ) -> Result<Redirect, ErrorPage> {
     let key = names.key()?;
     let view = site.client().get(&key).await?;
-    let request = BuildRequest { id: Some(BuildId::generate()), ..request_of(&view.record.build) };
+    let mut request = BuildRequest { id: Some(BuildId::generate()), ..request_of(&view.record.build) };
+    authorize_submit(&caller, &key.group, &mut request)?;
     let reply = site.client().create(&key.group, &request, None).await?;
     Ok(Redirect::to(&format!("/builds/{}/{}", reply.group, reply.id)))
 }

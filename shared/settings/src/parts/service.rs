@@ -1,4 +1,4 @@
-use super::{ConnectionSettings, StoreSettings, TopologySettings};
+use super::{AccessSettings, ConnectionSettings, StoreSettings, TopologySettings};
 use crate::Settings;
 
 /// Settings that every service reads.
@@ -8,6 +8,7 @@ pub struct ServiceSettings {
     pub redis_url: String,
     pub metrics_listen: String,
     pub connections: ConnectionSettings,
+    pub access: AccessSettings,
     pub store: StoreSettings,
     pub topology: TopologySettings,
 }
@@ -19,6 +20,7 @@ impl Settings {
             redis_url: self.redis_url.clone(),
             metrics_listen: self.metrics_listen.clone(),
             connections: self.connections(),
+            access: self.access(),
             store: self.store(),
             topology: self.topology(),
         }

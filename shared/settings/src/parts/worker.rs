@@ -48,6 +48,8 @@ pub struct WorkerSettings {
     pub images: Option<ImageSettings>,
     pub contexts: ContextSettings,
     pub git_config_file: Option<PathBuf>,
+    /// File with the authorities of the certificates of gateways, for the tools of builds.
+    pub gateway_authorities: Option<PathBuf>,
     pub job_tasks_in_flight: usize,
     pub action_output_bytes_max: u64,
     pub heartbeat: Duration,
@@ -91,6 +93,7 @@ impl Settings {
             images: self.images.then(|| self.image_settings()),
             contexts: self.contexts(),
             git_config_file: self.git_config_file.clone(),
+            gateway_authorities: self.gateway_ca_file.clone(),
             job_tasks_in_flight: self.job_tasks_in_flight,
             action_output_bytes_max: self.action_output_bytes_max,
             heartbeat: Duration::from_secs(self.heartbeat_seconds),

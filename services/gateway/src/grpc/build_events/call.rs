@@ -1,7 +1,7 @@
 //! One stream of build events: they are stored in their order, one message after the other, and acknowledged in their
 //! order when they are stored. While a message is written, the next events are collected.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use build_events::{
     pack, redact,
@@ -9,6 +9,7 @@ use build_events::{
 };
 use bus::{BazelEvents, ChunkFault, EventContent, EventOwner};
 use bytes::{Bytes, BytesMut};
+use callers::Caller;
 use model::{DigestFunction, ToolInvocation};
 use policy::build_events::{EventNumber, EventNumbers, MESSAGE_BYTES_MAX, events_go_to_store};
 use telemetry::metrics::{Counter, Label, count};
@@ -37,6 +38,7 @@ const BAZEL_EVENT: &str = "build_event_stream.BuildEvent";
 /// A stream of build events while it is open.
 pub(super) struct Call {
     core: Core,
+    caller: Arc<Caller>,
     headers: MetadataMap,
     acknowledged: mpsc::Sender<Result<ToolStreamResponse, Status>>,
     numbers: EventNumbers,
@@ -67,11 +69,19 @@ struct Batch {
 impl Call {
     pub(super) fn new(
         core: Core,
-        headers: MetadataMap,
+        (caller, headers): (Arc<Caller>, MetadataMap),
         unacknowledged: Unacknowledged,
         acknowledged: mpsc::Sender<Result<ToolStreamResponse, Status>>,
     ) -> Self {
-        Self { core, headers, acknowledged, numbers: EventNumbers::default(), opened: None, unacknowledged }
+        Self {
+            core,
+            caller,
+            headers,
+            acknowledged,
+            numbers: EventNumbers::default(),
+            opened: None,
+            unacknowledged,
+        }
     }
 
     /// Runs until the client sends no more, an error ends the stream, or the gateway stops.
@@ -166,7 +176,7 @@ impl Call {
     async fn find_owner(&self, project: &str) -> Result<Owner, Status> {
         let deadline = Instant::now() + PATIENCE;
         loop {
-            match owner(&self.core, &self.headers, project).await {
+            match owner(&self.core, (&self.caller, &self.headers), project).await {
                 Err(status) if is_temporary(&status) && Instant::now() < deadline => sleep(RETRY_DELAY).await,
                 found => return found,
             }

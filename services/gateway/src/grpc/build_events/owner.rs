@@ -1,7 +1,9 @@
 //! Whose build events a stream has: those of a running build, or of a tool outside.
 
 use bus::EventOwner;
+use callers::{Caller, denied};
 use model::{BuildKey, Group, SendingBuild, State};
+use policy::access::{Need, Right, group_of_action};
 use tonic::{Status, metadata::MetadataMap};
 
 use super::super::{Core, faults, submit::GROUP_HEADER};
@@ -20,14 +22,22 @@ pub(super) enum Owner {
 }
 
 /// The owner of a stream whose requests have these headers and this project id.
-pub(super) async fn owner(core: &Core, headers: &MetadataMap, project: &str) -> Result<Owner, Status> {
+pub(super) async fn owner(
+    core: &Core,
+    (caller, headers): (&Caller, &MetadataMap),
+    project: &str,
+) -> Result<Owner, Status> {
     if let Some(run) = project.strip_prefix(OF_BUILD) {
         let (group, sender) = parse(run).ok_or_else(|| malformed(project))?;
+        let checked = caller.rights.check(Need::In(Right::Execute, &group));
+        checked.map_err(|refused| denied(&caller.refused(refused)))?;
         return of_run(core, group, &sender).await;
     }
     let asked = headers.get(GROUP_HEADER).map(|value| value.to_str().unwrap_or("?"));
     let admitted = core.config.instances.admit(project, asked, 0);
-    let group = admitted.map_err(|refusal| Status::invalid_argument(refusal.to_string()))?.group;
+    let of_instance = admitted.map_err(|refusal| Status::invalid_argument(refusal.to_string()))?.group;
+    let group = group_of_action(&caller.rights, asked.map(|_| &of_instance), &of_instance)
+        .map_err(|refused| denied(&caller.refused(refused)))?;
     Ok(Owner::Known(EventOwner::Outside(group)))
 }
 

@@ -6,6 +6,7 @@ use std::{
 };
 
 use build_events::service::{Empty, LIFECYCLE, LifecycleRequest, SERVICE, TOOL_STREAM, ToolStreamResponse};
+use callers::Caller;
 use futures::{
     StreamExt as _,
     future::{BoxFuture, FutureExt as _},
@@ -76,9 +77,10 @@ impl BuildEvents {
     async fn stream(self, request: http::Request<Body>) -> http::Response<Body> {
         let (parts, body) = request.into_parts();
         let requests = Requests::new(body, self.room);
+        let caller = Caller::of(&parts.extensions);
         let headers = MetadataMap::from_headers(parts.headers);
         let (sender, receiver) = mpsc::channel(UNREAD_MAX);
-        tokio::spawn(Call::new(self.core, headers, self.unacknowledged, sender).run(requests));
+        tokio::spawn(Call::new(self.core, (caller, headers), self.unacknowledged, sender).run(requests));
         let unfold =
             |mut receiver: mpsc::Receiver<_>| async move { Some((receiver.recv().await?, receiver)) };
         let acknowledgements = futures::stream::unfold(receiver, unfold).boxed();

@@ -1,0 +1,140 @@
+//! `forebay credential`: makes API keys for callers of gateways, and says what a credential may do.
+
+use std::{
+    io::Write as _,
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
+
+use callers::{ApiKey, Callers, Offered};
+use clap::{Args, Subcommand};
+use policy::access::{Right, Rights};
+use serde::Serialize;
+use settings::Settings;
+
+use crate::{
+    failure::{FAILED, Failure, USAGE},
+    file_argument, stdout,
+};
+
+const EXAMPLES: &str = "\
+Examples:
+  forebay credential new ci > ci.key
+      makes an API key, and adds its hash to the access rules; the key itself is printed once and stored nowhere
+  forebay credential check - < ci.key
+      shows the name, groups and rights of the caller with this key or token
+
+The access rules are the file that the setting `gateway_access_file` names; docs/gateway-access.md describes them. To revoke a key,
+delete its entry: gateways notice within a second.";
+
+/// Options of `forebay credential`.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct CredentialArgs {
+    #[command(subcommand)]
+    command: CredentialCommand,
+    /// File of the access rules [default: the setting `gateway_access_file`]
+    #[arg(long, value_name = "FILE", global = true)]
+    rules: Option<PathBuf>,
+}
+
+#[derive(Debug, Subcommand)]
+enum CredentialCommand {
+    /// Make an API key and add it to the access rules
+    New {
+        /// Name by which rules mean the key, and which its builds have as their submitter
+        name: String,
+        /// Time from which it is not accepted, for example 2027-01-31T00:00:00Z [default: never]
+        #[arg(long, value_name = "TIME")]
+        expires: Option<String>,
+    },
+    /// Show which caller a key or token is, and its rights
+    Check {
+        /// File with the key or token; - is standard input
+        file: PathBuf,
+    },
+}
+
+/// Runs one of the subcommands.
+pub(crate) async fn run(args: CredentialArgs, settings: &Settings, json: bool) -> Result<ExitCode, Failure> {
+    let file = args.rules.as_ref().or(settings.gateway_access_file.as_ref()).ok_or_else(|| {
+        Failure::usage("no access rules: set gateway_access_file, or use --rules".to_owned())
+    })?;
+    match args.command {
+        CredentialCommand::New { name, expires } => new(file, &name, expires.as_deref())?,
+        CredentialCommand::Check { file: credential } => check(file, &credential, json).await?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn new(file: &Path, name: &str, expires: Option<&str>) -> Result<(), Failure> {
+    let key = ApiKey::generate().map_err(|error| Failure::new(FAILED, "cannot make a key", &error))?;
+    let expires = expires.map(|time| format!("expires = {time:?}\n")).unwrap_or_default();
+    let entry = format!("\n[[keys]]\nname = {name:?}\nsha256 = \"{}\"\n{expires}", key.hash());
+    let unwritable = |error: std::io::Error| {
+        Failure::new(FAILED, format!("cannot write the access rules {}", file.display()), &error)
+    };
+    let before = match std::fs::read_to_string(file) {
+        Ok(text) => text,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
+        Err(error) => return Err(unwritable(error)),
+    };
+    let text = format!("{before}{entry}");
+    Callers::check_rules(file, &text).map_err(|error| Failure::usage(telemetry::error_chain(&error)))?;
+    replace(file, &text).map_err(unwritable)?;
+    eprintln!("key {name} is in {}; rules with key = {name:?} give it rights", file.display());
+    stdout::line(key.reveal())
+}
+
+/// Replaces a file at once, so that a gateway reads the earlier or the new content.
+fn replace(file: &Path, text: &str) -> std::io::Result<()> {
+    let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let mut new = tempfile::NamedTempFile::new_in(folder)?;
+    new.write_all(text.as_bytes())?;
+    if let Ok(metadata) = std::fs::metadata(file) {
+        new.as_file().set_permissions(metadata.permissions())?;
+    }
+    new.as_file().sync_all()?;
+    new.persist(file)?;
+    Ok(())
+}
+
+/// A caller, for programs.
+#[derive(Debug, Serialize)]
+struct Shown<'a> {
+    name: &'a str,
+    groups: String,
+    rights: Vec<&'static str>,
+    priorities: Vec<&'static str>,
+}
+
+async fn check(file: &Path, credential: &Path, json: bool) -> Result<(), Failure> {
+    let callers =
+        Callers::of_file(file, None).map_err(|error| Failure::usage(telemetry::error_chain(&error)))?;
+    let text = file_argument::text(credential).map_err(|error| {
+        Failure::new(USAGE, format!("cannot read the credential {}", credential.display()), &error)
+    })?;
+    let header = format!("Bearer {}", text.trim());
+    let offered = Offered { authorization: Some(header.as_bytes()), ..Offered::default() };
+    let caller = callers.identify(offered).await.map_err(|refusal| {
+        let why = refusal.detail().unwrap_or_default();
+        Failure::plain(USAGE, format!("{refusal}: {why}"))
+    })?;
+    let Rights { rights, groups, priorities } = &caller.rights;
+    let shown = Shown {
+        name: &caller.name,
+        groups: groups.to_string(),
+        rights: rights.iter().map(|right: &Right| right.as_str()).collect(),
+        priorities: priorities.iter().map(|priority| priority.as_str()).collect(),
+    };
+    if json {
+        return stdout::json(&shown);
+    }
+    stdout::line(&format!(
+        "caller      {}\ngroups      {}\nrights      {}\npriorities  {}",
+        shown.name,
+        shown.groups,
+        shown.rights.join(", "),
+        shown.priorities.join(", ")
+    ))
+}

@@ -1,0 +1,152 @@
+//! The credentials with which this process calls gateways, and the authorities whose certificates it accepts.
+
+use std::{
+    fmt, io,
+    path::{Path, PathBuf},
+    sync::{Arc, OnceLock},
+    time::{Duration, Instant, SystemTime},
+};
+
+use parking_lot::Mutex;
+use tonic::{
+    Request, Status,
+    metadata::{Ascii, MetadataValue},
+    service::Interceptor,
+    transport::{Certificate, ClientTlsConfig, Identity},
+};
+
+use crate::RemoteError;
+
+/// Maximum time for which a changed token is not noticed.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// Files of a process that calls gateways, all in PEM but the token.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Login {
+    /// An API key or token.
+    pub token: Option<PathBuf>,
+    /// Authorities of the certificates of gateways; none: those of the machine.
+    pub authorities: Option<PathBuf>,
+    /// Certificate of this process and its private key.
+    pub certificate: Option<(PathBuf, PathBuf)>,
+}
+
+/// The credentials belong to the process: every connection that it opens to a gateway has them.
+static LOGIN: OnceLock<Known> = OnceLock::new();
+
+#[derive(Debug)]
+struct Known {
+    login: Login,
+    token: Option<Arc<TokenFile>>,
+}
+
+/// Sets the credentials of this process. Only the first call has an effect, and connections that exist do not change.
+pub fn log_in(login: Login) {
+    LOGIN.get_or_init(|| {
+        let token = login.token.clone().map(|path| Arc::new(TokenFile { path, read: Mutex::default() }));
+        Known { login, token }
+    });
+}
+
+/// TLS of a connection to a gateway.
+pub(crate) fn tls() -> Result<ClientTlsConfig, RemoteError> {
+    let login = LOGIN.get().map(|known| &known.login);
+    let config = ClientTlsConfig::new();
+    let config = match login.and_then(|login| login.authorities.as_deref()) {
+        Some(path) => config.ca_certificate(Certificate::from_pem(read(path)?)),
+        None => config.with_native_roots(),
+    };
+    let Some((certificate, key)) = login.and_then(|login| login.certificate.as_ref()) else {
+        return Ok(config);
+    };
+    Ok(config.identity(Identity::from_pem(read(certificate)?, read(key)?)))
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, RemoteError> {
+    std::fs::read(path).map_err(|source| RemoteError::File { path: path.display().to_string(), source })
+}
+
+/// Adds the token of this process to calls.
+#[derive(Debug, Clone)]
+pub struct Credentials(Option<Arc<TokenFile>>);
+
+impl Credentials {
+    pub(crate) fn of_process() -> Self {
+        Self(LOGIN.get().and_then(|known| known.token.clone()))
+    }
+}
+
+impl Interceptor for Credentials {
+    fn call(&mut self, mut request: Request<()>) -> Result<Request<()>, Status> {
+        if let Some(file) = &self.0 {
+            let header = file.header().map_err(|error| {
+                Status::unauthenticated(format!("cannot use the token in {}: {error}", file.path.display()))
+            })?;
+            request.metadata_mut().insert("authorization", header);
+        }
+        Ok(request)
+    }
+}
+
+/// A file with a token, which is read again when it changes.
+struct TokenFile {
+    path: PathBuf,
+    read: Mutex<Option<ReadToken>>,
+}
+
+struct ReadToken {
+    header: MetadataValue<Ascii>,
+    modified: SystemTime,
+    looked_at: Instant,
+}
+
+impl fmt::Debug for TokenFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("TokenFile").field(&self.path).finish()
+    }
+}
+
+impl TokenFile {
+    fn header(&self) -> io::Result<MetadataValue<Ascii>> {
+        let mut read = self.read.lock();
+        if let Some(known) = read.as_ref().filter(|known| known.looked_at.elapsed() < LOOK_EVERY) {
+            return Ok(known.header.clone());
+        }
+        let modified = std::fs::metadata(&self.path)?.modified()?;
+        let known = read.as_ref().filter(|known| known.modified == modified);
+        let header = if let Some(known) = known {
+            known.header.clone()
+        } else {
+            let token = std::fs::read_to_string(&self.path)?;
+            let header = format!("Bearer {}", token.trim());
+            let mut header: MetadataValue<Ascii> =
+                header.parse().map_err(|_| io::Error::other("it is not one line of text"))?;
+            // Not shown in logs.
+            header.set_sensitive(true);
+            header
+        };
+        *read = Some(ReadToken { header: header.clone(), modified, looked_at: Instant::now() });
+        Ok(header)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_is_read_again_when_it_changes() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("token");
+        let file = TokenFile { path: path.clone(), read: Mutex::default() };
+        assert!(file.header().is_err());
+        std::fs::write(&path, "one\n").unwrap();
+        assert_eq!(file.header().unwrap().to_str().unwrap(), "Bearer one");
+        std::fs::write(&path, "two").unwrap();
+        let later = SystemTime::now() + Duration::from_secs(5);
+        std::fs::File::options().write(true).open(&path).unwrap().set_modified(later).unwrap();
+        file.read.lock().as_mut().unwrap().looked_at = Instant::now().checked_sub(2 * LOOK_EVERY).unwrap();
+        assert_eq!(file.header().unwrap().to_str().unwrap(), "Bearer two");
+        assert!(!format!("{file:?}").contains("two"));
+    }
+}

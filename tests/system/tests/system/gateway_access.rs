@@ -1,0 +1,461 @@
+//! Access rules of gateways, against callers who want more than they may do.
+
+use std::{path::Path, time::Duration};
+
+use farm::{Authority, CLIENT, Certified, Farm, Locks, Output, SOON};
+use model::{Group, Priority};
+use reapi::{
+    execution::{
+        ActionResult, ExecuteRequest, FindMissingBlobsRequest, GetActionResultRequest,
+        GetCapabilitiesRequest, UpdateActionResultRequest, WaitExecutionRequest,
+    },
+    longrunning::{CancelOperationRequest, GetOperationRequest},
+};
+use serde_json::{Value, json};
+use tonic::{Code, Status, transport::Channel};
+
+use crate::{
+    acting,
+    check::{ended, until},
+    locked::{Calls, SHA256, bearer, channel, grpc, http, http_trusting, start},
+    warm::tools::has_bazel,
+};
+
+fn group(name: &str) -> Group {
+    name.parse().unwrap()
+}
+
+/// The path as text.
+fn path(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+async fn capabilities(calls: &Calls) -> Result<(), Status> {
+    calls.capabilities().get_capabilities(GetCapabilitiesRequest::default()).await.map(drop)
+}
+
+#[tokio::test]
+async fn g1_calls_without_valid_credentials_are_refused_with_the_same_words() {
+    let locks = Locks::new();
+    let farm = start(&locks, acting::builder()).await;
+    let known = grpc(&locks, &farm, Some(&locks.web)).await;
+    capabilities(&known).await.unwrap();
+    let stranger = grpc(&locks, &farm, None).await;
+    let unlisted = callers::ApiKey::generate().unwrap();
+    let refused = [
+        stranger.and("authorization", &format!("Bearer {}", unlisted.reveal())),
+        stranger.and("authorization", "Bearer a.b.c"),
+        stranger.and("authorization", "Bearer fbk_1234"),
+        stranger.and("authorization", "Basic eDp5"),
+        stranger.and("authorization", &format!("Bearer {}", "a".repeat(20_000))),
+        stranger.and("x-forebay-api-key", unlisted.reveal()),
+        known.and("authorization", &format!("Bearer {}", unlisted.reveal())),
+        known.and("x-forebay-api-key", locks.web.reveal()),
+    ];
+    for calls in &refused {
+        let status = capabilities(calls).await.unwrap_err();
+        assert_eq!(status.code(), Code::Unauthenticated, "{status:?}");
+        assert_eq!(status.message(), "the credentials are not accepted");
+    }
+    let status = capabilities(&stranger).await.unwrap_err();
+    assert_eq!(status.code(), Code::Unauthenticated, "{status:?}");
+    capabilities(&stranger.and("x-forebay-api-key", locks.web.reveal())).await.unwrap();
+}
+
+/// Executes a script by this caller in the group of a header, and returns the name of the operation.
+async fn execute(locks: &Locks, farm: &Farm, calls: &Calls, script: &str) -> Result<String, Status> {
+    remote::log_in(remote::Login {
+        token: Some(locks.path("operator.key")),
+        authorities: Some(locks.path("ca.pem")),
+        certificate: None,
+    });
+    let action = acting::upload(&acting::remote(farm).await, script).await;
+    let action_digest = Some(reapi::digest::to_proto(&action));
+    let request = ExecuteRequest { action_digest, ..ExecuteRequest::default() };
+    let mut stream = calls.execution().execute(request).await?.into_inner();
+    Ok(stream.message().await?.unwrap().name)
+}
+
+#[tokio::test]
+async fn g2_actions_run_in_groups_of_their_caller_only() {
+    let locks = Locks::new();
+    let builder = acting::builder().env("FOREBAY_INSTANCES", "=default,web,other,third");
+    let farm = start(&locks, builder).await;
+    let web = grpc(&locks, &farm, Some(&locks.web)).await;
+    let name = execute(&locks, &farm, &web, "echo own").await.unwrap();
+    assert!(name.contains("operations/web/"), "without a header the only group of the caller counts: {name}");
+    for foreign in ["other", "default"] {
+        let asks = web.and("x-forebay-group", foreign);
+        let status = execute(&locks, &farm, &asks, "echo foreign").await.unwrap_err();
+        assert_eq!(status.code(), Code::PermissionDenied, "{status:?}");
+        assert!(status.message().contains("its groups: web"), "{status:?}");
+    }
+    let reader = grpc(&locks, &farm, Some(&locks.reader)).await;
+    let status = execute(&locks, &farm, &reader, "echo reader").await.unwrap_err();
+    assert_eq!(status.code(), Code::PermissionDenied, "{status:?}");
+}
+
+#[tokio::test]
+async fn g3_only_those_who_may_write_the_action_cache() {
+    let locks = Locks::new();
+    let farm = start(&locks, acting::builder()).await;
+    let digest = reapi::digest::to_proto(&SHA256.digest(b"an action"));
+    let update = || UpdateActionResultRequest {
+        action_digest: Some(digest.clone()),
+        action_result: Some(ActionResult { exit_code: 7, ..ActionResult::default() }),
+        ..UpdateActionResultRequest::default()
+    };
+    let get = || GetActionResultRequest {
+        action_digest: Some(digest.clone()),
+        ..GetActionResultRequest::default()
+    };
+    for key in [&locks.web, &locks.reader] {
+        let calls = grpc(&locks, &farm, Some(key)).await;
+        let status = calls.action_cache().update_action_result(update()).await.unwrap_err();
+        assert_eq!(status.code(), Code::PermissionDenied, "{status:?}");
+        let missing = calls.action_cache().get_action_result(get()).await.unwrap_err();
+        assert_eq!(missing.code(), Code::NotFound, "{missing:?}");
+    }
+    let operator = grpc(&locks, &farm, Some(&locks.operator)).await;
+    operator.action_cache().update_action_result(update()).await.unwrap();
+    let reader = grpc(&locks, &farm, Some(&locks.reader)).await;
+    let found = reader.action_cache().get_action_result(get()).await.unwrap().into_inner();
+    assert_eq!(found.exit_code, 7);
+    let find = FindMissingBlobsRequest::default();
+    reader.cas().find_missing_blobs(find).await.unwrap();
+}
+
+#[tokio::test]
+async fn g6_an_operation_of_another_group_is_answered_as_an_unknown_one() {
+    let locks = Locks::new();
+    let farm = start(&locks, acting::builder()).await;
+    let web = grpc(&locks, &farm, Some(&locks.web)).await;
+    let marker = farm.folder().join("may-end");
+    let script = format!("while ! test -e {}; do sleep 0.05; done", marker.display());
+    let name = execute(&locks, &farm, &web, &script).await.unwrap();
+    let other = grpc(&locks, &farm, Some(&locks.other)).await;
+    let unknown =
+        name.rsplit_once('/').unwrap().0.to_owned() + "/" + &model::ExecutionId::generate().to_string();
+    let answers = async |calls: &Calls, name: &str| {
+        let name = || name.to_owned();
+        let mut operations = calls.operations();
+        [
+            operations.get_operation(GetOperationRequest { name: name() }).await.map(drop),
+            operations.cancel_operation(CancelOperationRequest { name: name() }).await.map(drop),
+            calls.execution().wait_execution(WaitExecutionRequest { name: name() }).await.map(drop),
+        ]
+    };
+    let (of_other, of_unknown) = (answers(&other, &name).await, answers(&web, &unknown).await);
+    for (foreign, unknown_one) in of_other.into_iter().zip(of_unknown) {
+        let (foreign, unknown_one) = (foreign.unwrap_err(), unknown_one.unwrap_err());
+        assert_eq!(foreign.code(), Code::NotFound, "{foreign:?}");
+        assert_eq!(foreign.message().replace(&name, "X"), unknown_one.message().replace(&unknown, "X"));
+    }
+    // It was not cancelled, and its own group sees it.
+    let mine = web.operations().get_operation(GetOperationRequest { name: name.clone() }).await.unwrap();
+    assert!(!mine.into_inner().done);
+    std::fs::write(marker, "").unwrap();
+}
+
+#[tokio::test]
+async fn g14_health_tells_nothing_and_metrics_need_a_right() {
+    let locks = Locks::new();
+    let farm = start(&locks, Farm::builder()).await;
+    let (client, url) = (http(&locks), farm.http_url());
+    let health = client.get(format!("{url}/healthz")).send().await.unwrap();
+    assert_eq!(health.status(), 200);
+    assert!(!health.text().await.unwrap().contains("web"));
+    let metrics = client.get(format!("{url}/metrics")).send().await.unwrap();
+    assert_eq!(metrics.status(), 401);
+    let challenge: Vec<&str> =
+        metrics.headers().get_all("www-authenticate").iter().filter_map(|text| text.to_str().ok()).collect();
+    assert!(challenge.iter().any(|text| text.starts_with("Basic")) && challenge.contains(&"Bearer"));
+    let metrics = client.get(format!("{url}/metrics")).bearer_auth(locks.web.reveal()).send().await.unwrap();
+    assert_eq!(metrics.status(), 403);
+    // As a browser sends what its user entered.
+    let metrics = client.get(format!("{url}/metrics")).basic_auth("me", Some(locks.operator.reveal()));
+    assert_eq!(metrics.send().await.unwrap().status(), 200);
+}
+
+/// The status and JSON of a request.
+async fn answer(request: reqwest::RequestBuilder, key: &callers::ApiKey) -> (u16, Value) {
+    let answer = request.bearer_auth(key.reveal()).send().await.unwrap();
+    let status = answer.status().as_u16();
+    (status, serde_json::from_slice(&answer.bytes().await.unwrap()).unwrap_or_default())
+}
+
+#[tokio::test]
+async fn http_callers_see_and_change_their_own_groups_only() {
+    let locks = Locks::new();
+    let farm = start(&locks, Farm::builder()).await;
+    let (client, url) = (http(&locks), farm.http_url());
+    let create = |group: &str, priority: &str| {
+        let body = json!({ "command": ["sleep", "60"], "priority": priority, "submitter": "forged" });
+        client.post(format!("{url}/v1/builds/{group}")).json(&body)
+    };
+    let get = |path: &str| client.get(format!("{url}{path}"));
+    let (status, reply) = answer(create("web", "interactive"), &locks.web).await;
+    assert_eq!(status, 201, "{reply}");
+    let path = format!("/v1/builds/web/{}", reply["id"].as_str().unwrap());
+    let (_, build) = answer(get(&path), &locks.web).await;
+    assert_eq!(build["submitter"], "key:web", "{build}");
+    for (what, status, request, key) in [
+        ("a higher priority", 403, create("web", "emergency"), &locks.web),
+        ("another group", 403, create("other", "interactive"), &locks.web),
+        ("without the right", 403, create("web", "interactive"), &locks.reader),
+        ("a build of another group", 403, get(&path), &locks.other),
+        ("its log", 403, get(&format!("{path}/log")), &locks.other),
+        ("its events", 403, get(&format!("{path}/events")), &locks.other),
+        ("builds of all groups", 403, get("/v1/builds"), &locks.web),
+        ("builds of an own group", 200, get("/v1/builds/web"), &locks.web),
+        ("all workers", 403, get("/v1/workers"), &locks.web),
+        ("all workers for an operator", 200, get("/v1/workers"), &locks.operator),
+        ("a page of another group", 403, get(&path.replace("/v1", "")), &locks.other),
+        ("a page of the own group", 200, get("/builds?group=web"), &locks.reader),
+        ("a page of two groups", 403, get("/builds?group=web&group=other"), &locks.reader),
+        ("a comparison beside an own group", 403, get("/compare?group=web&a=other/x&b=web/y"), &locks.reader),
+        ("the farm", 403, get("/farm"), &locks.reader),
+        ("its quotas", 403, client.post(format!("{url}/quota")).header("origin", &url), &locks.web),
+        (
+            "cancel the build of another caller",
+            403,
+            client.post(format!("{url}{path}/cancel")),
+            &locks.web_too,
+        ),
+        ("cancel without the right", 403, client.post(format!("{url}{path}/cancel")), &locks.reader),
+        ("cancel an own build", 200, client.post(format!("{url}{path}/cancel")), &locks.web),
+    ] {
+        let (actual, body) = answer(request, key).await;
+        assert_eq!(actual, status, "{what}: {body}");
+    }
+}
+
+#[tokio::test]
+async fn h6_an_api_key_in_a_url_is_refused() {
+    let locks = Locks::new();
+    let farm = start(&locks, Farm::builder()).await;
+    let url = format!("{}/v1/builds/web?key={}", farm.http_url(), locks.web.reveal());
+    let (status, body) = answer(http(&locks).get(url), &locks.web).await;
+    assert_eq!(status, 400, "{body}");
+    assert!(body["message"].as_str().unwrap().contains("send keys in a header"), "{body}");
+}
+
+#[tokio::test]
+async fn a_revoked_key_ends_within_five_seconds() {
+    let locks = Locks::new();
+    let farm = start(&locks, acting::builder()).await;
+    let web = grpc(&locks, &farm, Some(&locks.web)).await;
+    capabilities(&web).await.unwrap();
+    locks.write_rules_without("web", "");
+    let began = std::time::Instant::now();
+    while capabilities(&web).await.is_ok() {
+        assert!(began.elapsed() < Duration::from_secs(5));
+        tokio::task::yield_now().await;
+    }
+    // Rules that cannot be used change nothing.
+    locks.write("access.toml", "rules = 1");
+    let operator = grpc(&locks, &farm, Some(&locks.operator)).await;
+    let gateway = farm.take("gateway");
+    while !gateway.log_text().contains("the earlier ones apply") {
+        assert!(began.elapsed() < SOON);
+        capabilities(&operator).await.unwrap();
+    }
+    capabilities(&operator).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_client_certificate_is_a_credential() {
+    let locks = Locks::new();
+    let farm = start(&locks, acting::builder()).await;
+    let with = async |client: &Certified| -> Result<Channel, tonic::transport::Error> {
+        channel(&locks, &farm, Some(client)).await
+    };
+    let calls = |channel| Calls { channel, headers: bearer(None) };
+    let listed = locks.authority.certify(&[CLIENT]);
+    capabilities(&calls(with(&listed).await.unwrap())).await.unwrap();
+    let unlisted = locks.authority.certify(&["evil.example.com"]);
+    let status = capabilities(&calls(with(&unlisted).await.unwrap())).await.unwrap_err();
+    assert_eq!(status.code(), Code::Unauthenticated, "{status:?}");
+    let forged = Authority::new().certify(&[CLIENT]);
+    let refused = match with(&forged).await {
+        Err(_) => true,
+        Ok(channel) => capabilities(&calls(channel)).await.is_err_and(|status| status.code() != Code::Ok),
+    };
+    assert!(refused, "a certificate of another authority");
+}
+
+#[tokio::test]
+async fn a_server_with_tls_takes_no_plain_text_and_renews_its_certificate() {
+    let locks = Locks::new();
+    let farm = start(&locks, acting::builder()).await;
+    let plain = farm.grpc_url().replacen("grpcs://", "http://", 1);
+    let channel = tonic::transport::Endpoint::from_shared(plain).unwrap().connect_lazy();
+    let status = capabilities(&Calls { channel, headers: bearer(Some(&locks.web)) }).await.unwrap_err();
+    assert_ne!(status.code(), Code::Unauthenticated, "{status:?}");
+    let health = format!("{}/healthz", farm.http_url());
+    assert!(health.starts_with("https://"), "{health}");
+    let plain = http(&locks).get(health.replacen("https://", "http://", 1)).send().await;
+    assert!(plain.is_err(), "{plain:?}");
+    let next = Authority::new();
+    let trusts_next = http_trusting(&next.pem());
+    assert!(trusts_next.get(&health).send().await.is_err());
+    locks.certify_server(&next);
+    let renewed = async { while trusts_next.get(&health).send().await.is_err() {} };
+    tokio::time::timeout(SOON, renewed).await.expect("the certificate is renewed");
+}
+
+#[tokio::test]
+async fn the_command_line_has_a_credential() {
+    let locks = Locks::new();
+    let farm = start(&locks, acting::builder()).await;
+    let run = async |key: Option<&str>| {
+        let mut command = farm.command(&["--no-wait", "exec", "--", "echo", "hello"]);
+        match key {
+            Some(key) => command.env("FOREBAY_GATEWAY_TOKEN_FILE", locks.path(key)),
+            None => command.env_remove("FOREBAY_GATEWAY_TOKEN_FILE"),
+        };
+        Output::of(command).await
+    };
+    let output = run(Some("web.key")).await;
+    assert_eq!((output.code, output.stdout.as_str()), (0, "hello\n"), "{output:?}");
+    let output = run(None).await;
+    assert!(output.code == 2 && output.stderr.contains("send an API key or a token"), "{output:?}");
+}
+
+#[tokio::test]
+async fn builds_and_their_jobs_call_gateways_that_are_locked() {
+    let locks = Locks::new();
+    let farm = start(&locks, crate::jobs::builder()).await;
+    let job = json!({ "tasks": [{ "id": "make", "command": ["/bin/sh", "-c", "echo made > out"], "outputs": ["out"] }] });
+    let request = model::BuildRequest {
+        job: Some(serde_json::from_value(job).unwrap()),
+        ..model::BuildRequest::default()
+    };
+    let key = farm.submit("web", request).await;
+    let record = ended(&farm, &key).await;
+    assert_eq!(record.result().unwrap().outcome, model::Outcome::Succeeded, "{record:?}");
+    // The token of a build runs actions of its group, and nothing else.
+    let command = "echo token=$FOREBAY_TOKEN; echo grpc=$FOREBAY_GRPC";
+    let command = vec!["/bin/sh".to_owned(), "-c".to_owned(), command.to_owned()];
+    let request = model::BuildRequest {
+        command,
+        priority: Some(Priority::Interactive),
+        ..model::BuildRequest::default()
+    };
+    let key = farm.submit("web", request).await;
+    ended(&farm, &key).await;
+    let console = crate::jobs::console(&farm, &key).await;
+    let token = console.split("token=").nth(1).unwrap().lines().next().unwrap().to_owned();
+    assert!(console.contains("grpc=grpcs://127.0.0.1:"), "{console}");
+    let stranger = grpc(&locks, &farm, None).await;
+    let build = stranger.and("authorization", &format!("Bearer {token}"));
+    capabilities(&build).await.unwrap();
+    let status =
+        build.action_cache().update_action_result(UpdateActionResultRequest::default()).await.unwrap_err();
+    assert_eq!(status.code(), Code::PermissionDenied, "{status:?}");
+    let forged = stranger.and("authorization", &format!("Bearer {}", token.replace("/web/", "/other/")));
+    assert_eq!(capabilities(&forged).await.unwrap_err().code(), Code::Unauthenticated);
+    assert_eq!(key.group, group("web"));
+}
+
+#[tokio::test]
+async fn the_bazel_of_a_build_runs_actions_on_locked_gateways() {
+    if !has_bazel() {
+        return;
+    }
+    let locks = Locks::new();
+    // Debian's Bazel cannot speak TLS.
+    let farm = locks.without_tls(crate::jobs::builder()).start().await;
+    let source = farm.folder().join("project");
+    std::fs::create_dir(&source).unwrap();
+    std::fs::write(source.join("WORKSPACE"), "").unwrap();
+    let rule = "genrule(name = \"it\", outs = [\"it.txt\"], cmd = \"echo made > $@\")\n";
+    std::fs::write(source.join("BUILD"), rule).unwrap();
+    let command = ["bazel", "build", "--spawn_strategy=remote", "--genrule_strategy=remote", "//:it"];
+    let request = model::BuildRequest {
+        context: model::Context::Directory { path: path(&source).to_owned(), ignore_files: false },
+        ..crate::check::request(&command)
+    };
+    let key = farm.submit("web", request).await;
+    let record = farm.wait_finished(&key, crate::jobs::LONG).await;
+    let console = crate::jobs::console(&farm, &key).await;
+    assert_eq!(record.result().unwrap().outcome, model::Outcome::Succeeded, "{console}");
+    assert!(console.contains("1 remote"), "{console}");
+}
+
+#[tokio::test]
+async fn keys_are_made_and_checked_on_the_command_line() {
+    let locks = Locks::new();
+    let rules = locks.path("access.toml");
+    let run = async |args: &[&str]| {
+        let all: Vec<&str> = ["credential", "--rules", path(&rules)].iter().chain(args).copied().collect();
+        Output::of(farm::bare_command(&all)).await
+    };
+    let made = run(&["new", "web-ci", "--expires", "2099-01-01T00:00:00Z"]).await;
+    assert_eq!(made.code, 0, "{made:?}");
+    let key = made.stdout;
+    let file = locks.write("ci.key", &key);
+    let shown = run(&["check", path(&file)]).await;
+    assert!(shown.stdout.contains("key:web-ci") && shown.stdout.contains("groups      web"), "{shown:?}");
+    assert!(
+        !std::fs::read_to_string(&rules).unwrap().contains(key.trim()),
+        "the key itself is stored nowhere"
+    );
+    for (args, says) in [
+        (["new", "a b", "--expires", "2099-01-01T00:00:00Z"].as_slice(), "name \"a b\""),
+        (&["new", "x", "--expires", "soon"], "expires \"soon\""),
+        (&["check", "/nowhere"], "cannot read the credential /nowhere"),
+        (&["check", path(&rules)], "the credentials are not accepted"),
+    ] {
+        let output = run(args).await;
+        assert!(output.code == 2 && output.stderr.contains(says), "{output:?}");
+    }
+}
+
+#[tokio::test]
+async fn bazel_gets_the_credential_by_the_protocol_of_helpers() {
+    let locks = Locks::new();
+    let asked = async |uri: &str| {
+        let args = ["credential-helper", "--host", "farm.example.com", "get"];
+        let mut command = farm::bare_command(&args);
+        command.env("FOREBAY_GATEWAY_TOKEN_FILE", locks.path("web.key"));
+        let request = locks.write("request", &json!({ "uri": uri }).to_string());
+        command.stdin(std::fs::File::open(request).unwrap());
+        command.output().await.unwrap()
+    };
+    let output = asked("https://farm.example.com/build.bazel.remote.execution.v2.Execution").await;
+    let answer: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(answer["headers"]["Authorization"], json!([format!("Bearer {}", locks.web.reveal())]));
+    let output = asked("https://github.com/").await;
+    let answer: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(answer, json!({ "headers": {} }));
+    let output = asked("nonsense").await;
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+}
+
+#[tokio::test]
+async fn rules_that_cannot_be_used_stop_a_gateway_at_its_start() {
+    let locks = Locks::new();
+    let farm = Farm::builder().only(&[]).start().await;
+    let rules = locks.write("wrong.toml", "[[rules]]\nkey = \"a\"\nrights = [\"root\"]\n");
+    let run = async |name: &str, value: &str| {
+        let mut command = farm.command(&["--no-wait", "serve", "gateway"]);
+        command.env(name, value);
+        let output = Output::of(command).await;
+        (output.code, output.stderr)
+    };
+    let (code, error) = run("FOREBAY_GATEWAY_ACCESS_FILE", path(&rules)).await;
+    assert!(code == 2 && error.contains("rules[1]: unknown right \"root\""), "{code:?} {error}");
+    let (code, error) = run("FOREBAY_GATEWAY_ACCESS_FILE", "/nowhere").await;
+    assert!(code == 2 && error.contains("/nowhere"), "{code:?} {error}");
+    let (code, error) = run("FOREBAY_TLS_CERTIFICATE_FILE", "/nowhere").await;
+    assert!(code == 2 && error.contains("tls_key_file"), "{code:?} {error}");
+}
+
+#[tokio::test]
+async fn a_gateway_for_other_machines_without_rules_says_so() {
+    let farm = Farm::builder().only(&["gateway"]).env("FOREBAY_HTTP_LISTEN", "0.0.0.0:0").start().await;
+    let gateway = farm.take("gateway");
+    let log = || gateway.log_text();
+    until("the warning", SOON, || log().contains("every machine that reaches it may do everything")).await;
+}
