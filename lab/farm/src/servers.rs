@@ -155,6 +155,12 @@ impl Servers {
         assert_eq!(answer.as_deref(), Some("+OK\r\n"), "FLUSHALL");
     }
 
+    /// Gives every client of Redis the rights of these rules of an access control list, and no others.
+    pub fn limit_redis(&self, rules: &str) {
+        let answer = first_line(self.redis_port.number(), &format!("ACL SETUSER default {rules}\r\n"));
+        assert_eq!(answer.as_deref(), Some("+OK\r\n"), "ACL SETUSER");
+    }
+
     /// Port of a node.
     pub fn nats_port(&self, node: usize) -> u16 {
         self.node(node).client.number()

@@ -266,7 +266,7 @@ impl Bus {
     }
 }
 
-fn addresses(url: &str) -> Result<Vec<ServerAddr>, BusError> {
+pub(crate) fn addresses(url: &str) -> Result<Vec<ServerAddr>, BusError> {
     let unusable = |source| BusError::Url { url: url.to_owned(), source };
     let address = |server: &str| {
         if server.starts_with("ws") && server.contains("://") {

@@ -45,7 +45,7 @@ pub struct ParseSubjectError {
 }
 
 /// Subject on which clients publish build requests.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RequestSubject {
     /// The group; permission to publish on its subject is permission to use it.
     pub group: Group,
@@ -222,7 +222,7 @@ impl FromStr for LeaseSubject {
 }
 
 /// The calls of the request/reply API.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ApiCall {
     /// Create a new build.
     Create,

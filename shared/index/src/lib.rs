@@ -4,6 +4,7 @@
 //! The indexes can be rebuilt from the event stream and the workers' heartbeats. Only this crate contains the names of
 //! keys; atomic operations are scripts in `lua/`.
 
+mod acl;
 pub mod actions;
 mod connection;
 mod depths;
@@ -14,6 +15,7 @@ mod rebuild;
 mod script;
 mod why;
 
+pub use acl::acl_rules;
 pub use connection::{Index, IndexError};
 pub use depths::{Depths, QueueDepth, WaitingCount};
 pub use dispatch::{

@@ -61,6 +61,8 @@ impl Test {
     async fn start(workspaces: usize) -> Self {
         let servers = Servers::prepare(0);
         servers.start_redis().await;
+        // What the index needs is what users of a farm with access control have.
+        servers.limit_redis(&index::acl_rules());
         let index = Index::connect(&servers.redis_url(), true).await.unwrap();
         let token = index.begin_rebuild().await.unwrap().unwrap();
         assert!(index.finish_rebuild(&token, Sequence(0), "fcfs").await.unwrap());

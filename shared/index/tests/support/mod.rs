@@ -90,6 +90,8 @@ impl Test {
     pub async fn start() -> Self {
         let servers = Servers::prepare(0);
         servers.start_redis().await;
+        // What the index needs is what users of a farm with access control have.
+        servers.limit_redis(&index::acl_rules());
         let actions = Index::connect(&servers.redis_url(), true).await.unwrap().actions();
         let test = Self { servers, actions, last: 0 };
         test.rebuild(&[], &[]).await;

@@ -1,0 +1,231 @@
+//! Names of tenants, of their users, and of services.
+
+use std::{fmt, str::FromStr};
+
+use model::{ExecutorId, WorkerId};
+
+use crate::Role;
+
+/// A text that is not a valid name.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("invalid {kind} {text:?}: expected {wanted}")]
+pub struct NameError {
+    kind: &'static str,
+    text: String,
+    wanted: &'static str,
+}
+
+impl NameError {
+    fn new(kind: &'static str, text: &str, wanted: &'static str) -> Self {
+        Self { kind, text: text.chars().take(80).collect(), wanted }
+    }
+}
+
+/// Defines a name that is valid as one token of a subject.
+macro_rules! name {
+    ($(#[$doc:meta])* $name:ident, $kind:literal) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub struct $name(String);
+
+        impl $name {
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&self.0)
+            }
+        }
+
+        impl FromStr for $name {
+            type Err = NameError;
+
+            fn from_str(text: &str) -> Result<Self, Self::Err> {
+                let good = |c: u8| c.is_ascii_alphanumeric() || c == b'-' || c == b'_';
+                if (1..=64).contains(&text.len()) && text.bytes().all(good) {
+                    return Ok(Self(text.to_owned()));
+                }
+                Err(NameError::new($kind, text, "1 to 64 letters, digits, '-' or '_'"))
+            }
+        }
+    };
+}
+
+name!(
+    /// Distinguishes the processes of one role.
+    Instance,
+    "name of a process"
+);
+name!(
+    /// Name of a user of a tenant.
+    UserName,
+    "name of a user"
+);
+
+/// Name of a tenant, which differs from those of all roles.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TenantName(UserName);
+
+impl TenantName {
+    pub fn as_str(&self) -> &str {
+        self.0.as_str()
+    }
+}
+
+impl fmt::Display for TenantName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl FromStr for TenantName {
+    type Err = NameError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let is_role = text == WORKER || text == EXECUTOR || text.parse::<Role>().is_ok();
+        match text.parse() {
+            Ok(name) if !is_role => Ok(Self(name)),
+            Ok(_) => Err(NameError::new("name of a tenant", text, "a name that no role has")),
+            Err(_) => Err(NameError::new("name of a tenant", text, "1 to 64 letters, digits, '-' or '_'")),
+        }
+    }
+}
+
+const WORKER: &str = "worker";
+const EXECUTOR: &str = "executor";
+
+/// One process of the farm, or one operator.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum ServiceName {
+    /// A process of a role, by a name of its own.
+    Of(Role, Instance),
+    /// A worker, by its id.
+    Worker(WorkerId),
+    /// An executor, by its id.
+    Executor(ExecutorId),
+}
+
+impl ServiceName {
+    /// The name of the role.
+    pub fn role(&self) -> &'static str {
+        match self {
+            Self::Of(role, _) => role.as_str(),
+            Self::Worker(_) => WORKER,
+            Self::Executor(_) => EXECUTOR,
+        }
+    }
+
+    /// What distinguishes it from others of its role.
+    pub fn instance(&self) -> &str {
+        match self {
+            Self::Of(_, instance) => instance.as_str(),
+            Self::Worker(id) => id.as_str(),
+            Self::Executor(id) => id.as_str(),
+        }
+    }
+
+    /// Whether it uses the index in Redis.
+    pub fn uses_redis(&self) -> bool {
+        match self {
+            Self::Of(role, _) => role.uses_redis(),
+            Self::Worker(_) | Self::Executor(_) => false,
+        }
+    }
+
+    /// The process of a role with this name.
+    ///
+    /// # Errors
+    ///
+    /// Fails if no role has this name, or if the instance is not a valid name.
+    pub fn new(role: &str, instance: &str) -> Result<Self, NameError> {
+        let wanted = "1 to 64 letters, digits, '-' or '_'";
+        let wrong = || NameError::new("name of a process", instance, wanted);
+        match role {
+            WORKER => instance.parse().map(Self::Worker).map_err(|_| wrong()),
+            EXECUTOR => instance.parse().map(Self::Executor).map_err(|_| wrong()),
+            other => match other.parse() {
+                Ok(role) => instance.parse().map(|instance| Self::Of(role, instance)),
+                Err(()) => Err(NameError::new("role", other, ROLES)),
+            },
+        }
+    }
+}
+
+const ROLES: &str = "one of enqueuer, dispatcher, governor, trainer, autoscaler, reaper, archive, scheduler, gateway, \
+    web, cas, operator, topology, monitor, worker, executor";
+
+impl fmt::Display for ServiceName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.role(), self.instance())
+    }
+}
+
+impl FromStr for ServiceName {
+    type Err = NameError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let (role, instance) =
+            text.split_once('/').ok_or_else(|| NameError::new("service", text, "ROLE/NAME"))?;
+        Self::new(role, instance)
+    }
+}
+
+/// A user of a tenant: `TENANT/USER`.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct UserOf {
+    pub tenant: TenantName,
+    pub user: UserName,
+}
+
+impl fmt::Display for UserOf {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.tenant, self.user)
+    }
+}
+
+impl FromStr for UserOf {
+    type Err = NameError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let (tenant, user) =
+            text.split_once('/').ok_or_else(|| NameError::new("user", text, "TENANT/USER"))?;
+        Ok(Self { tenant: tenant.parse()?, user: user.parse()? })
+    }
+}
+
+/// A tenant, a user of one, or a service.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Who {
+    /// A tenant with all its users.
+    Tenant(TenantName),
+    /// One user of a tenant.
+    User(UserOf),
+    /// One process of the farm.
+    Service(ServiceName),
+}
+
+impl fmt::Display for Who {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tenant(tenant) => write!(f, "tenant {tenant}"),
+            Self::User(user) => write!(f, "user {user}"),
+            Self::Service(service) => write!(f, "service {service}"),
+        }
+    }
+}
+
+impl FromStr for Who {
+    type Err = NameError;
+
+    /// Reads `TENANT`, `TENANT/USER` or `ROLE/NAME`.
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text.split_once('/') {
+            None => text.parse().map(Self::Tenant),
+            Some((first, _)) if first.parse::<TenantName>().is_ok() => text.parse().map(Self::User),
+            Some(_) => text.parse().map(Self::Service),
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! Checks on running nats-servers that each tenant can do what the description says.
+
+use bus::{Credentials, Crossing, Probe, ProbeError};
+
+use crate::{Access, SeedFault, SeedFolder, Slot, UserOf, Who, tenants::User};
+
+/// A user of a tenant that cannot do what it should, or cannot be checked.
+#[derive(Debug, thiserror::Error)]
+pub enum Finding {
+    #[error("user {user}: no seed with its key in {folder}: it cannot be checked", folder = folder)]
+    NoSeed { user: UserOf, folder: String },
+    #[error("user {user}")]
+    Seed {
+        user: UserOf,
+        #[source]
+        source: SeedFault,
+    },
+    #[error("user {user} cannot connect to {url}")]
+    Connect {
+        user: UserOf,
+        url: String,
+        #[source]
+        source: Box<bus::BusError>,
+    },
+    #[error("user {user} on {url}")]
+    Denied {
+        user: UserOf,
+        url: String,
+        #[source]
+        source: Box<ProbeError>,
+    },
+}
+
+/// Connects as each user of each tenant to each server, and checks with requests that change nothing that its builds would be
+/// stored and that the builds of its groups can be read. Returns what fails.
+///
+/// After a change, nats-server may not connect the account of a tenant with that of the farm, without any message: requests
+/// of the tenant find no receiver then.
+pub async fn probe(access: &Access, seeds: &SeedFolder, urls: &[String]) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for user in access.users() {
+        let credentials = match credentials(&user, seeds) {
+            Ok(credentials) => credentials,
+            Err(finding) => {
+                findings.push(finding);
+                continue;
+            }
+        };
+        for url in urls {
+            findings.extend(check(&user, &credentials, url).await.err());
+        }
+    }
+    findings
+}
+
+/// The credentials of a seed whose public key the description has.
+fn credentials(user: &User<'_>, seeds: &SeedFolder) -> Result<Credentials, Finding> {
+    let who = Who::User(user.name.clone());
+    for slot in [Slot::Current, Slot::Next] {
+        let seed = seeds.read(&who, slot);
+        let seed = seed.map_err(|source| Finding::Seed { user: user.name.clone(), source })?;
+        if let Some(seed) = seed.filter(|seed| user.keys.iter().any(|key| key == seed.public())) {
+            return Ok(Credentials { seed: seed.reveal().to_owned(), inbox: user.inbox() });
+        }
+    }
+    let folder = seeds.path(&who, Slot::Current).display().to_string();
+    Err(Finding::NoSeed { user: user.name.clone(), folder })
+}
+
+async fn check(user: &User<'_>, credentials: &Credentials, url: &str) -> Result<(), Finding> {
+    let (name, url) = (|| user.name.clone(), url.to_owned());
+    let probe = Probe::connect(&url, credentials).await;
+    let probe = probe.map_err(|source| Finding::Connect {
+        user: name(),
+        url: url.clone(),
+        source: Box::new(source),
+    })?;
+    for crossing in &user.crossings {
+        let checked = match crossing {
+            Crossing::Request(request) => probe.may_publish(request).await,
+            Crossing::LastEvent(group) => probe.may_read(group).await,
+            // Services answer these calls, or nothing has to be sent yet.
+            Crossing::Api(..) | Crossing::Live(_) | Crossing::Rejected(_) => Ok(()),
+        };
+        checked.map_err(|source| Finding::Denied {
+            user: name(),
+            url: url.clone(),
+            source: Box::new(source),
+        })?;
+    }
+    Ok(())
+}

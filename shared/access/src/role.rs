@@ -1,0 +1,94 @@
+//! The services of a farm, and other processes that use its bus.
+
+use std::{fmt, str::FromStr};
+
+/// What a process of the farm is. Workers and executors have ids of their own: [`crate::ServiceName`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Role {
+    Enqueuer,
+    Dispatcher,
+    Governor,
+    Trainer,
+    Autoscaler,
+    Reaper,
+    Archive,
+    Scheduler,
+    Gateway,
+    Web,
+    Cas,
+    /// A person who operates the farm with the command line.
+    Operator,
+    /// Creates and changes streams and consumers, when the farm is installed or updated.
+    Topology,
+    /// Reads the state of nats-servers, in the system account.
+    Monitor,
+}
+
+impl Role {
+    /// All roles, in the order of declaration.
+    pub const ALL: [Self; 14] = [
+        Self::Enqueuer,
+        Self::Dispatcher,
+        Self::Governor,
+        Self::Trainer,
+        Self::Autoscaler,
+        Self::Reaper,
+        Self::Archive,
+        Self::Scheduler,
+        Self::Gateway,
+        Self::Web,
+        Self::Cas,
+        Self::Operator,
+        Self::Topology,
+        Self::Monitor,
+    ];
+
+    /// The name in files and on the command line.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Enqueuer => "enqueuer",
+            Self::Dispatcher => "dispatcher",
+            Self::Governor => "governor",
+            Self::Trainer => "trainer",
+            Self::Autoscaler => "autoscaler",
+            Self::Reaper => "reaper",
+            Self::Archive => "archive",
+            Self::Scheduler => "scheduler",
+            Self::Gateway => "gateway",
+            Self::Web => "web",
+            Self::Cas => "cas",
+            Self::Operator => "operator",
+            Self::Topology => "topology",
+            Self::Monitor => "monitor",
+        }
+    }
+
+    /// Whether it uses the index in Redis.
+    pub fn uses_redis(self) -> bool {
+        match self {
+            Self::Enqueuer
+            | Self::Dispatcher
+            | Self::Governor
+            | Self::Autoscaler
+            | Self::Reaper
+            | Self::Scheduler
+            | Self::Gateway
+            | Self::Operator => true,
+            Self::Trainer | Self::Archive | Self::Web | Self::Cas | Self::Topology | Self::Monitor => false,
+        }
+    }
+}
+
+impl fmt::Display for Role {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl FromStr for Role {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        Self::ALL.into_iter().find(|role| role.as_str() == text).ok_or(())
+    }
+}
