@@ -155,9 +155,10 @@ impl Servers {
         assert_eq!(answer.as_deref(), Some("+OK\r\n"), "FLUSHALL");
     }
 
-    /// Gives every client of Redis the rights of these rules of an access control list, and no others.
+    /// Gives every client of Redis the rights of these rules of an access control list, and that to delete all data.
     pub fn limit_redis(&self, rules: &str) {
-        let answer = first_line(self.redis_port.number(), &format!("ACL SETUSER default {rules}\r\n"));
+        let command = format!("ACL SETUSER default {rules} +flushall\r\n");
+        let answer = first_line(self.redis_port.number(), &command);
         assert_eq!(answer.as_deref(), Some("+OK\r\n"), "ACL SETUSER");
     }
 

@@ -5,9 +5,9 @@ use std::{io::IsTerminal as _, process::ExitCode};
 use clap::{CommandFactory as _, Parser, Subcommand};
 
 use crate::{
-    bench, cancel, cas, completions, conform, credential, credential_helper, doctor, drain, env, exec,
-    executors, failure::Failure, get, globals::Globals, logs, ls, policy_line, pools, quota, report, schema,
-    serve, settings_list, sim, submit, submit_args, top, topology, up, watch, why, workers,
+    access, bench, cancel, cas, completions, conform, credential, credential_helper, doctor, drain, env,
+    exec, executors, failure::Failure, get, globals::Globals, logs, ls, policy_line, pools, quota, report,
+    schema, serve, settings_list, sim, submit, submit_args, top, topology, up, watch, why, workers,
 };
 
 const UP_EXAMPLES: &str = "\
@@ -84,6 +84,8 @@ enum Command {
     Policy(policy_line::PolicyArgs),
     /// Simulate scheduling decisions in virtual time
     Sim(sim::SimArgs),
+    /// Describe who may use the bus and the index, and configure nats-server and Redis
+    Access(Box<access::AccessArgs>),
     /// Show the streams, buckets and consumers of a farm
     Topology(topology::TopologyArgs),
     /// Benchmark Forebay on this machine
@@ -130,6 +132,7 @@ impl Command {
             | Self::Executors
             | Self::Pools
             | Self::Drain(_)
+            | Self::Access(_)
             | Self::Topology(_)
             | Self::Bench(_)
             | Self::Doctor(_)
@@ -160,6 +163,7 @@ impl Cli {
         // A command that contacts no farm must not fail because of an invalid settings file.
         let alone = matches!(&self.command, Command::Sim(args) if !args.asks_a_farm())
             || matches!(&self.command, Command::Doctor(args) if !args.asks_a_farm())
+            || matches!(&self.command, Command::Access(args) if !args.asks_a_farm())
             || matches!(&self.command, Command::Policy(_) | Command::Schema(_) | Command::Completions(_));
         let settings = if alone { settings::Settings::default() } else { self.globals.settings()? };
         let log = match settings.log_format {
@@ -228,6 +232,7 @@ async fn dispatch(
         Command::Executors => executors::run(globals, &settings).await,
         Command::Pools => pools::run(globals, &settings).await,
         Command::Drain(args) => drain::run(&args, globals, &settings).await,
+        Command::Access(args) => access::run(*args, globals, &settings).await,
         Command::Topology(args) => topology::run(&args, globals, &settings).await,
         Command::Bench(args) => bench::run(&args, globals).await,
         Command::Doctor(args) => doctor::run(&args, globals, &settings).await,

@@ -1,5 +1,6 @@
 //! `forebay`: the single binary with every service, the command line, and `up`, which runs a whole farm.
 
+mod access;
 mod bench;
 mod build_status;
 mod bytes_text;

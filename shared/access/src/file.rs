@@ -158,7 +158,7 @@ fn parsed_one<'de, D: Deserializer<'de>, T: FromStr<Err: std::fmt::Display>>(
 }
 
 impl Access {
-    /// Reads a description.
+    /// Reads a description from its text.
     ///
     /// # Errors
     ///

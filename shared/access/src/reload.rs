@@ -32,7 +32,7 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// that configuration, who need not exist before.
 ///
 /// Once is not enough: an account that is new in a configuration does not get its imports before the second time
-/// (nats-server 2.15).
+/// (seen with nats-server 2.15).
 pub async fn reload(pids: &[u32], url: &str, monitor: &Credentials) -> Result<(), ReloadError> {
     for _ in 0..2 {
         let before = loaded(url, monitor).await.ok();

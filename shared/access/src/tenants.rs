@@ -12,7 +12,7 @@ use crate::{Access, Keys, PublicKey, Tenant, UserOf};
 pub enum Kind {
     /// Publishes builds, cancels them and sees them.
     Publisher,
-    /// Sees builds.
+    /// Sees builds of its groups.
     Watcher,
 }
 

@@ -123,8 +123,8 @@ impl Probe {
         }
     }
 
-    /// The time at which each server that answers loaded its configuration, with the name of the server. For users of the
-    /// system account.
+    /// The time at which each server that answers loaded its configuration, with the name of the server. Only users of
+    /// the system account may ask.
     pub async fn loaded(&self) -> Result<Vec<(String, String)>, BusError> {
         let what = || "asking the servers when they loaded their configuration".to_owned();
         let inbox = self.0.new_inbox();

@@ -25,15 +25,15 @@ pub enum EachOf {
     Api,
     /// Calls of the archive.
     Archive,
-    /// Offers to workers.
+    /// Offers of builds to workers.
     Offer,
-    /// Orders to workers.
+    /// Orders to all workers.
     Control,
     /// Reports to workers of what actions use.
     ActionUsage,
-    /// Grants to executors.
+    /// Grants of executions to executors.
     ExecutorGrant,
-    /// Orders to executors.
+    /// Orders to all executors.
     ExecutorControl,
     /// Requests for the output of executions.
     ExecutorOutput,
@@ -71,7 +71,7 @@ impl EachOf {
 pub enum LiveSubjects {
     /// Build requests of all groups.
     Requests,
-    /// Events of builds.
+    /// Events of all builds.
     Builds,
     /// Records of executions, and their progress.
     Executions,
@@ -85,7 +85,7 @@ pub enum LiveSubjects {
     Scale,
     /// Environments and their versions.
     Environments,
-    /// Refused build requests.
+    /// Refused build requests, with reasons.
     Rejected,
 }
 
@@ -111,7 +111,7 @@ impl LiveSubjects {
 pub enum WrittenSubjects {
     /// Build requests of all groups and priorities.
     Requests,
-    /// Records of builds.
+    /// Records of all builds.
     Lifecycles,
     /// Console output and tool events of builds.
     RunEvents,
@@ -119,13 +119,13 @@ pub enum WrittenSubjects {
     BazelEvents,
     /// Names of blobs with build events or console output.
     BazelBlobs,
-    /// Refused build requests.
+    /// Refused build requests, with reasons.
     Rejected,
-    /// Records of executions.
+    /// Records of all executions.
     Executions,
     /// Pieces of log streams.
     Logs,
-    /// Leases of builds.
+    /// Leases of all builds.
     Leases,
     /// Leases of all executors.
     ExecutorLeases,
@@ -151,7 +151,7 @@ pub enum WrittenSubjects {
     ArchivedBlobs,
     /// What executors of a pool offer.
     Pools,
-    /// What workers offer.
+    /// What each worker offers.
     WorkerProperties,
 }
 

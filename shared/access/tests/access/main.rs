@@ -15,5 +15,6 @@ mod files;
 mod properties;
 mod redis;
 mod reloads;
+mod rights;
 mod roles;
 mod support;

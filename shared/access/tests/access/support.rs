@@ -136,7 +136,7 @@ impl World {
         self.access = self.access.changed(change, new_key).unwrap();
     }
 
-    /// Writes the configuration.
+    /// Writes the configuration of nats-server.
     pub(crate) fn write(&self) {
         let users = access::nats_config(&self.access);
         let place = "  \"TENANT_a\" {";
@@ -297,7 +297,8 @@ impl User {
 
     pub(crate) async fn subscribe(&self, subject: &str) -> Subscriber {
         let subscriber = self.client.subscribe(subject.to_owned()).await.unwrap();
-        self.client.flush().await.unwrap();
+        // The server has the subscription when it answers what was sent after it.
+        self.client.request("$SYS.REQ.USER.INFO", Bytes::new()).await.unwrap();
         subscriber
     }
 

@@ -7,6 +7,7 @@
     reason = "tests fail by panicking"
 )]
 
+mod access;
 mod acting;
 mod action_commands;
 mod action_limits;

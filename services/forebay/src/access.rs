@@ -1,0 +1,167 @@
+//! `forebay access`: who may use the bus and the index of a farm, and for what.
+
+mod apply;
+mod change;
+mod show;
+mod store;
+
+use std::{path::PathBuf, process::ExitCode};
+
+use ::access::{ServiceName, TenantName, UserOf, Who};
+use clap::{Args, Subcommand};
+use model::{Group, Priority};
+use settings::Settings;
+
+use crate::{failure::Failure, globals::Globals};
+
+pub(crate) use apply::ApplyArgs;
+
+const EXAMPLES: &str = "\
+Examples:
+  forebay access init --seeds seeds
+      writes access.toml with a user for each service, and a file in `seeds` with the secret key of each
+  forebay access grant tenant payments --group payments --priority automated --priority batch
+  forebay access grant publisher payments/ci --seeds seeds
+      the tenant payments, and a user of it, who publishes builds of its groups with its priorities
+  forebay access apply --seeds seeds --nats-config users.conf --redis-acl users.acl --reload $(pgrep nats-server)
+      writes what nats-server and Redis read, has nats-server read it, and checks each user of each tenant
+
+NAME is TENANT, TENANT/USER, or ROLE/NAME for a service: gateway/1, worker/ID, executor/ID.";
+
+/// Options of `forebay access`.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct AccessArgs {
+    /// The description of all users
+    #[arg(long, global = true, default_value = "access.toml", value_name = "FILE")]
+    file: PathBuf,
+    #[command(subcommand)]
+    command: AccessCommand,
+}
+
+/// Where secret keys are.
+#[derive(Debug, Args)]
+pub(crate) struct Seeds {
+    /// Folder with the secret key of each user, in a file that only its owner can read
+    #[arg(long, value_name = "FOLDER")]
+    seeds: PathBuf,
+}
+
+#[derive(Debug, Subcommand)]
+enum AccessCommand {
+    /// Write a description with a user for each service; an existing one gets those that it lacks
+    Init(Seeds),
+    /// Add a tenant, a user or a service, or change what it may do
+    #[command(subcommand)]
+    Grant(Grant),
+    /// Remove a tenant with its users, a user, or a service
+    Revoke {
+        /// The tenant, user or service to remove
+        name: Who,
+        #[command(flatten)]
+        seeds: Seeds,
+    },
+    /// Replace the key of a user: a new one beside the old one, then, with --finish, without the old one
+    Rotate {
+        /// The user or service whose key to replace
+        name: Who,
+        /// Remove the old key, once the new one is in use
+        #[arg(long)]
+        finish: bool,
+        #[command(flatten)]
+        seeds: Seeds,
+    },
+    /// List tenants, their users, and services
+    List,
+    /// Show what a tenant, a user or a service may do
+    Show {
+        /// The tenant, user or service to show
+        name: Who,
+    },
+    /// Write the configuration of nats-server and the users of Redis, and check the running servers
+    Apply(ApplyArgs),
+}
+
+#[derive(Debug, Subcommand)]
+enum Grant {
+    /// Add a tenant, or add to its groups and priorities
+    Tenant {
+        /// Name of the tenant
+        name: TenantName,
+        /// Group that belongs to this tenant only; may be repeated
+        #[arg(long = "group", value_name = "GROUP")]
+        groups: Vec<Group>,
+        /// Priority with which it may publish builds; may be repeated; all for a new tenant without this option
+        #[arg(long = "priority", value_name = "PRIORITY")]
+        priorities: Vec<Priority>,
+        /// Group of another tenant that its users may watch; may be repeated
+        #[arg(long = "watch", value_name = "GROUP")]
+        watches: Vec<Group>,
+    },
+    /// Add a user who publishes builds and sees them, or replace what it may do
+    Publisher {
+        /// Name of the user, as TENANT/USER
+        name: UserOf,
+        /// Group of the tenant; may be repeated; all without this option
+        #[arg(long = "group", value_name = "GROUP")]
+        groups: Vec<Group>,
+        /// Priority of the tenant; may be repeated; all without this option
+        #[arg(long = "priority", value_name = "PRIORITY")]
+        priorities: Vec<Priority>,
+        #[command(flatten)]
+        seeds: Seeds,
+    },
+    /// Add a user who sees builds, or replace what it may see
+    Watcher {
+        /// Name of the user, as TENANT/USER
+        name: UserOf,
+        /// Group that the tenant has or watches; may be repeated; all without this option
+        #[arg(long = "group", value_name = "GROUP")]
+        groups: Vec<Group>,
+        #[command(flatten)]
+        seeds: Seeds,
+    },
+    /// Add a process of the farm, or an operator
+    Service {
+        /// Name of the service, as ROLE/NAME; workers and executors by their ids
+        name: ServiceName,
+        #[command(flatten)]
+        seeds: Seeds,
+    },
+}
+
+impl AccessArgs {
+    /// Whether the command contacts the servers of a farm.
+    pub(crate) fn asks_a_farm(&self) -> bool {
+        match &self.command {
+            AccessCommand::Apply(_) => true,
+            AccessCommand::Init(_)
+            | AccessCommand::Grant(_)
+            | AccessCommand::Revoke { .. }
+            | AccessCommand::Rotate { .. }
+            | AccessCommand::List
+            | AccessCommand::Show { .. } => false,
+        }
+    }
+}
+
+/// Changes, shows or applies the description.
+pub(crate) async fn run(
+    args: AccessArgs,
+    globals: &Globals,
+    settings: &Settings,
+) -> Result<ExitCode, Failure> {
+    let file = store::File::new(args.file);
+    match args.command {
+        AccessCommand::Init(Seeds { seeds }) => change::init(&file, &seeds, globals.json)?,
+        AccessCommand::Grant(grant) => change::grant(&file, grant, globals.json)?,
+        AccessCommand::Revoke { name, seeds } => change::revoke(&file, name, &seeds.seeds, globals.json)?,
+        AccessCommand::Rotate { name, finish, seeds } => {
+            change::rotate(&file, &name, finish, &seeds.seeds, globals.json)?;
+        }
+        AccessCommand::List => show::list(&file.read()?, globals.json)?,
+        AccessCommand::Show { name } => show::one(&file.read()?, &name, globals.json)?,
+        AccessCommand::Apply(args) => return apply::run(&file, &args, globals, settings).await,
+    }
+    Ok(ExitCode::SUCCESS)
+}

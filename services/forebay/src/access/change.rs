@@ -1,0 +1,158 @@
+//! Changes of the description and of the files of seeds.
+
+use std::path::{Path, PathBuf};
+
+use access::{Access, Change, ChangeError, Role, Rotation, Seed, SeedFault, SeedFolder, Slot, Who};
+use serde_json::json;
+
+use super::{
+    Grant, Seeds,
+    store::{File, Locked},
+};
+use crate::{
+    failure::{FAILED, Failure, USAGE, say},
+    stdout,
+};
+
+/// Adds a user for each role that has none.
+pub(super) fn init(file: &File, seeds: &Path, as_json: bool) -> Result<(), Failure> {
+    let locked = file.lock()?;
+    let mut access = locked.read()?.unwrap_or_default();
+    let mut made = Vec::new();
+    for role in Role::ALL {
+        if access.services().keys().any(|service| service.role() == role.as_str()) {
+            continue;
+        }
+        let name = access::ServiceName::new(role.as_str(), "1");
+        let change = Change::Service(name.map_err(|error| Failure::of(FAILED, &error))?);
+        let (changed, paths) = make(&access, &change, &SeedFolder::new(seeds))?;
+        // One by one: each seed on the disk belongs to the description, also after a kill.
+        locked.write(&changed)?;
+        access = changed;
+        made.extend(paths);
+    }
+    report(!made.is_empty(), &made, as_json)
+}
+
+/// Adds a tenant, a user or a service, or changes what it may do.
+pub(super) fn grant(file: &File, grant: Grant, as_json: bool) -> Result<(), Failure> {
+    let (change, seeds) = match grant {
+        Grant::Tenant { name, groups, priorities, watches } => {
+            let (groups, watches) = (groups.into_iter().collect(), watches.into_iter().collect());
+            let priorities = priorities.into_iter().collect();
+            (Change::Tenant { name, groups, priorities, watches }, None)
+        }
+        Grant::Publisher { name, groups, priorities, seeds: Seeds { seeds } } => {
+            let (groups, priorities) = (groups.into_iter().collect(), priorities.into_iter().collect());
+            (Change::Publisher { user: name, groups, priorities }, Some(seeds))
+        }
+        Grant::Watcher { name, groups, seeds: Seeds { seeds } } => {
+            (Change::Watcher { user: name, groups: groups.into_iter().collect() }, Some(seeds))
+        }
+        Grant::Service { name, seeds: Seeds { seeds } } => (Change::Service(name), Some(seeds)),
+    };
+    // A tenant has no key of its own.
+    let seeds = SeedFolder::new(&seeds.unwrap_or_default());
+    let locked = file.lock()?;
+    apply(&locked, &change, &seeds, as_json)
+}
+
+/// Removes a tenant, a user or a service, and its seeds.
+pub(super) fn revoke(file: &File, who: Who, seeds: &Path, as_json: bool) -> Result<(), Failure> {
+    let (seeds, locked) = (SeedFolder::new(seeds), file.lock()?);
+    let access = existing(&locked)?;
+    let of_tenant =
+        |owner: &Who| matches!((owner, &who), (Who::User(user), Who::Tenant(name)) if user.tenant == *name);
+    let gone = access
+        .key_owners()
+        .into_iter()
+        .map(|(owner, _)| owner)
+        .filter(|owner| *owner == who || of_tenant(owner));
+    let gone: Vec<Who> = gone.chain([who.clone()]).collect();
+    // First, so that a later user of the same name never gets an old key.
+    gone.iter().try_for_each(|owner| seeds.remove(owner)).map_err(|error| seed_failure(&error))?;
+    apply(&locked, &Change::Revoke(who), &seeds, as_json)
+}
+
+/// Begins or finishes the replacement of a key.
+pub(super) fn rotate(
+    file: &File,
+    who: &Who,
+    finish: bool,
+    seeds: &Path,
+    as_json: bool,
+) -> Result<(), Failure> {
+    let (seeds, locked) = (SeedFolder::new(seeds), file.lock()?);
+    let step = if finish { Rotation::Finish } else { Rotation::Begin };
+    let change = Change::Rotate(who.clone(), step);
+    if finish {
+        // Both keys are valid until the description changes.
+        make(&existing(&locked)?, &change, &seeds)?;
+        seeds.replace(who).map_err(|error| seed_failure(&error))?;
+    }
+    apply(&locked, &change, &seeds, as_json)
+}
+
+fn existing(locked: &Locked) -> Result<Access, Failure> {
+    let missing = || Failure::usage("the description does not exist: run `forebay access init`");
+    locked.read()?.ok_or_else(missing)
+}
+
+fn apply(locked: &Locked, change: &Change, seeds: &SeedFolder, as_json: bool) -> Result<(), Failure> {
+    let access = existing(locked)?;
+    let (changed, made) = make(&access, change, seeds)?;
+    let is_new = changed != access;
+    if is_new {
+        locked.write(&changed)?;
+    }
+    report(is_new, &made, as_json)
+}
+
+/// Makes a change. Seeds are written before the description that has their keys; a seed that is there already, from a
+/// command that was killed between both, is used.
+fn make(access: &Access, change: &Change, seeds: &SeedFolder) -> Result<(Access, Option<PathBuf>), Failure> {
+    let mut new = None;
+    let new_key = |who: &Who, slot: Slot| -> Result<Seed, SeedFault> {
+        if let Some(seed) = seeds.read(who, slot)? {
+            return Ok(seed);
+        }
+        let seed = Seed::generate()?;
+        new = Some((who.clone(), slot, seed.clone()));
+        Ok(seed)
+    };
+    let changed = access.changed(change, new_key).map_err(|error| match &error {
+        ChangeError::Seed(fault) => seed_failure(fault),
+        ChangeError::Unknown(_)
+        | ChangeError::NoTenant(_)
+        | ChangeError::NoGroups
+        | ChangeError::Tenant(_)
+        | ChangeError::InRotation(_)
+        | ChangeError::Content(_) => Failure::of(USAGE, &error),
+    })?;
+    let written = new.map(|(who, slot, seed)| seeds.write(&who, slot, &seed)).transpose();
+    Ok((changed, written.map_err(|error| seed_failure(&error))?))
+}
+
+fn seed_failure(error: &SeedFault) -> Failure {
+    Failure::of(FAILED, error)
+}
+
+fn report<'a>(
+    is_changed: bool,
+    made: impl IntoIterator<Item = &'a PathBuf>,
+    as_json: bool,
+) -> Result<(), Failure> {
+    let made: Vec<String> = made.into_iter().map(|path| path.display().to_string()).collect();
+    if as_json {
+        return stdout::json(&json!({ "changed": is_changed, "seeds": made }));
+    }
+    for path in &made {
+        say(&format!("new secret key: {path}"));
+    }
+    if is_changed {
+        say("changed; `forebay access apply` makes it effective");
+    } else {
+        say("nothing to change");
+    }
+    Ok(())
+}
