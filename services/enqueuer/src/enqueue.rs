@@ -192,6 +192,12 @@ impl Intake {
             let unknown = || NotEnqueued::UnknownEnvironment { service: service.name.clone(), name };
             service.image = Some(image.ok_or_else(unknown)?);
         }
+        self.name_image(build).await?;
+        policy::check_writable_root(&build.requirements, build.job.is_some()).map_err(NotEnqueued::Misplaced)
+    }
+
+    /// Puts the image in place of the environment that a build requires.
+    async fn name_image(&self, build: &mut Build) -> Result<(), NotEnqueued> {
         let required = &build.requirements.0;
         let Some(asked) = required.get(ENVIRONMENT_PROPERTY) else { return Ok(()) };
         if let Some(image) = self.environments.image(&build.group, asked).await? {

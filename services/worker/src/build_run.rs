@@ -7,19 +7,22 @@ use command_services::CommandServices;
 use images::Image;
 use jobs::JobEnd;
 use model::{BuildLimits, BuildRecord, ToolFacts, WorkspaceKeys};
-use policy::workspace::live_keys;
+use policy::{workspace::live_keys, writes_to_image};
 use sandbox::WorkspaceSandbox;
 use tokio::time::Instant;
-use tracing::debug;
+use tracing::{debug, warn};
 
 use crate::{
     console::Console,
     ending::{Ended, Ending},
+    limits,
+    owner::WorkspaceUsers,
     shared::Shared,
     stop::{Cause, Stop},
     tool_events,
     warm::WorkspaceOrigin,
     workspace::Workspace,
+    workspace_shim::BuildParts,
 };
 
 /// State shared by the steps of a run.
@@ -53,6 +56,34 @@ impl Run<'_> {
         let build = &self.record.build;
         let needs_one = self.image.is_some() || !build.services.is_empty();
         self.shared.isolation.of(build, needs_one)
+    }
+
+    /// What its command has of its own in its sandbox.
+    pub(crate) fn own_parts(&self) -> BuildParts {
+        let writes = self.image.is_some() && writes_to_image(&self.record.build.requirements);
+        BuildParts {
+            image: self.image.clone(),
+            writable_bytes: writes.then(|| limits::writable_bytes(&self.limits)),
+            network: self.services.as_ref().map(CommandServices::network),
+        }
+    }
+
+    /// Ends the sandbox of its command with all that is left in it, if no other build may have it.
+    pub(crate) async fn leave_own_sandbox(&mut self) {
+        if !self.workspace.shim_lives || !self.workspace.shim.is_for_one() {
+            return;
+        }
+        if let Err(error) = self.workspace.shim.leave_sandbox().await {
+            warn!(error = telemetry::error_chain(&error), "cannot end the sandbox of a build");
+            self.workspace.shim_lives = false;
+        }
+        // What the command left was in that sandbox.
+        self.workspace.guard = None;
+    }
+
+    /// The users of its commands.
+    pub(crate) fn users(&self) -> WorkspaceUsers {
+        WorkspaceUsers::of(&self.shared.settings, self.workspace.number)
     }
 
     /// The ending of a run that cannot write to its console.

@@ -48,9 +48,7 @@ pub(crate) async fn run(
         return Ok(run.stopped(None));
     }
     let (bounds, sandbox) = confinement(run, place);
-    let image = run.image.clone();
-    let network = run.services.as_ref().map(CommandServices::network);
-    let own = (image.as_ref(), network.as_ref());
+    let own = run.own_parts();
     let workspace = &mut run.workspace;
     let command = Command {
         argv,
@@ -66,7 +64,7 @@ pub(crate) async fn run(
     let shim = match place {
         Place::Preparation => Ok(workspace.shim.plain()),
         Place::Build => tokio::select! {
-            shim = workspace.shim.of_build(&workspace.folder, sandbox.as_ref(), own) => shim,
+            shim = workspace.shim.of_build(&workspace.folder, sandbox.as_ref(), &own) => shim,
             () = run.stop.wanted() => return Ok(Ending::stopped(run.stop.cause(), &run.shared.id, None)),
             () = tokio::time::sleep_until(run.timeout_at) => return Ok(Ending::TimedOut(None)),
         },

@@ -9,7 +9,7 @@ use std::{
 use model::{Build, SendingBuild};
 use trace::BuildTrace;
 
-use crate::{bazel, build_run::Run, owner, search_path::search_path};
+use crate::{bazel, build_run::Run, search_path::search_path};
 
 /// How much longer than the build its token is accepted.
 const TOKEN_RESERVE: Duration = Duration::from_secs(60);
@@ -32,11 +32,12 @@ pub(crate) fn variables(run: &Run<'_>) -> Vec<(String, String)> {
     set("HOME", folder.home.display().to_string());
     set("TMPDIR", folder.temporary.display().to_string());
     set("LANG", "C.UTF-8".to_owned());
-    let has_own_user = owner::of_workspace(&shared.settings, 0).is_some();
-    if has_own_user && run.sandbox().is_some() {
-        // The user of the build has no name on the machine.
-        set("USER", "build".to_owned());
-        set("LOGNAME", "build".to_owned());
+    let of_image = run.image.as_ref().and_then(|image| image.user.as_ref()?.name.clone());
+    // The user of the build has no name on the machine.
+    let of_farm = || run.users().own.filter(|_| run.sandbox().is_some()).map(|_| "build".to_owned());
+    if let Some(user) = of_image.or_else(of_farm) {
+        set("USER", user.clone());
+        set("LOGNAME", user);
     }
     set("FOREBAY_BUILD_ID", build.id.to_string());
     let sender = SendingBuild { worker: shared.id.clone(), id: build.id, attempt: record.attempt };

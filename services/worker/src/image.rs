@@ -6,7 +6,7 @@ use cas::Cas;
 use images::{Image, ImageError, Images, PullProgress};
 use model::{Build, ImageReference, Reason, ReasonCode, WorkerProperties};
 use policy::{
-    actions::{IMAGE_OFFER, IMAGE_PROPERTY},
+    actions::{IMAGE_OFFER, IMAGE_PROPERTY, WRITABLE_ROOT},
     requirements::ANY_IMAGE,
 };
 use service::{Context, ServiceError};
@@ -50,8 +50,7 @@ impl BuildImages {
 
     /// Adds what builds can ask for to the properties of the worker.
     pub(crate) fn offer(properties: &mut WorkerProperties) {
-        let (of_services, on) = IMAGE_OFFER;
-        for (name, value) in [(IMAGE_PROPERTY, ANY_IMAGE), (of_services, on)] {
+        for (name, value) in [(IMAGE_PROPERTY, ANY_IMAGE), IMAGE_OFFER, WRITABLE_ROOT] {
             let offered = properties.0.entry(name.to_owned()).or_default();
             if !offered.iter().any(|offer| offer == value) {
                 offered.push(value.to_owned());

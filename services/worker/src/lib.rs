@@ -77,8 +77,8 @@ use tokio::task::JoinSet;
 use tracing::info;
 
 use crate::{
-    folder::WorkerFolder, gateway::Gateways, image::BuildImages, isolation::Isolation, shared::Shared,
-    sources::Sources, usage::Usage, workspaces::Workspaces,
+    folder::WorkerFolder, gateway::Gateways, image::BuildImages, isolation::Isolation, owner::WorkspaceUsers,
+    shared::Shared, sources::Sources, usage::Usage, workspaces::Workspaces,
 };
 
 /// Mount point of the kernel's process information.
@@ -188,8 +188,8 @@ fn start_workspaces(shared: &Arc<Shared>) -> JoinSet<Result<(), ServiceError>> {
     let mut loops = JoinSet::new();
     for number in 0..shared.settings.workspaces {
         let name = format!("worker-{}-{number}", std::process::id());
-        let user = owner::of_workspace(&shared.settings, number);
-        let limits = Arc::new(WorkspaceLimits::new(&shared.cgroups, &name, user.is_some()));
+        let own = WorkspaceUsers::of(&shared.settings, number).own;
+        let limits = Arc::new(WorkspaceLimits::new(&shared.cgroups, &name, own.is_some()));
         loops.spawn(workspace_loop::serve(shared.clone(), number, shared.program.clone(), limits));
     }
     loops

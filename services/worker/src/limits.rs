@@ -1,9 +1,17 @@
 //! The limits of a build: which apply, and what exceeding one means.
 
+use std::path::Path;
+
 use model::{BuildLimits, BuildRecord, Reason, ReasonCode};
 use sandbox::{CpuLimits, WorkspaceBounds};
+use sensors::machine_memory;
 use settings::WorkerSettings;
 use shim::{Cause, Limit, Over};
+
+/// Mount point of the kernel's process information.
+const PROC: &str = "/proc";
+/// Most that a build may write into its image where the memory of the machine is unknown.
+const WRITABLE_BYTES: u64 = 1 << 30;
 
 /// The limits of the build and of its workspace together. After attempts that ran out of memory, the build gets more.
 pub(crate) fn of(record: &BuildRecord, settings: &WorkerSettings) -> BuildLimits {
@@ -45,6 +53,13 @@ pub(crate) fn bounds(limits: &BuildLimits, settings: &WorkerSettings) -> Workspa
         processes: limits.processes,
         cpu: CpuLimits { millis: limits.cpu_millis, weight: settings.cpu_weight },
     }
+}
+
+/// Most that a build with these limits may write into its image, in bytes of memory: without a limit, half of the machine's, as
+/// Linux has it for file systems in memory.
+pub(crate) fn writable_bytes(limits: &BuildLimits) -> u64 {
+    let of_machine = || machine_memory(Path::new(PROC)).map_or(WRITABLE_BYTES, |bytes| bytes / 2);
+    limits.memory_bytes.unwrap_or_else(of_machine)
 }
 
 /// Why a build failed that exceeded a limit.

@@ -1,4 +1,4 @@
-//! Users of builds: with `build_uid`, each workspace has one of its own, which owns the files of its builds.
+//! Users of builds, which own the files of their workspace: with `build_uid`, each workspace has one of its own.
 
 use std::{
     fs::{self, File},
@@ -10,9 +10,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use images::Image;
 use nix::{
     fcntl::{AT_FDCWD, AtFlags, OFlag, OpenHow, ResolveFlag, openat2},
-    unistd::{Gid, Uid, fchownat, geteuid},
+    unistd::{Gid, Uid, fchownat, getegid, geteuid},
 };
 use settings::WorkerSettings;
 use shim::User;
@@ -20,10 +21,44 @@ use shim::User;
 /// Longest path that the kernel accepts, in bytes.
 const PATH_MAX: usize = 4096;
 
-/// The user of sandboxed builds in workspace `number`; `None`: that of the worker.
-pub(crate) fn of_workspace(settings: &WorkerSettings, number: u16) -> Option<User> {
-    let id = settings.first_uid?.checked_add(u32::from(number))?;
-    geteuid().is_root().then_some(User { uid: id, gid: id })
+/// The users of the commands in a workspace; `None`: that of the worker.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct WorkspaceUsers {
+    /// The user of its sandboxed builds.
+    pub(crate) own: Option<User>,
+    /// The user of services, and of builds in images that name a user. It is never root.
+    pub(crate) without_rights: Option<User>,
+}
+
+impl WorkspaceUsers {
+    /// The users of workspace `number`.
+    pub(crate) fn of(settings: &WorkerSettings, number: u16) -> Self {
+        if !geteuid().is_root() {
+            return Self { own: None, without_rights: None };
+        }
+        let with = |id: u32| User { uid: id, gid: id };
+        let own = settings.first_uid.and_then(|first| first.checked_add(u32::from(number))).map(with);
+        Self { own, without_rights: own.or_else(|| Some(with(settings.service_uid))) }
+    }
+
+    /// The user of a sandboxed build in this image, if it has one. Root cannot appear as the user of an image.
+    pub(crate) fn of_build(self, image: Option<&Image>) -> Option<User> {
+        match image.and_then(|image| image.user.as_ref()) {
+            Some(_) => self.without_rights,
+            None => self.own,
+        }
+    }
+}
+
+/// Gives an empty folder, or one whose files have this owner already, to `user`, or else to the user of the worker.
+pub(crate) fn give_folder(folder: &Path, user: Option<User>) -> io::Result<()> {
+    let user = user.unwrap_or(User { uid: geteuid().as_raw(), gid: getegid().as_raw() });
+    let top = open(AT_FDCWD, folder, ResolveFlag::empty())?;
+    let metadata = File::from(top.try_clone()?).metadata()?;
+    if metadata.is_dir() && metadata.uid() != user.uid {
+        change(&top, user)?;
+    }
+    Ok(())
 }
 
 /// Gives the folder, and what the worker made in it, to the user. Links are not followed, although processes of that user may
@@ -64,10 +99,14 @@ fn give_one(entry: &OwnedFd, user: User) -> io::Result<bool> {
     let metadata = File::from(entry.try_clone()?).metadata()?;
     let is_ours = metadata.uid() == geteuid().as_raw();
     if is_ours && (metadata.is_dir() || metadata.nlink() == 1) {
-        let (uid, gid) = (Uid::from_raw(user.uid), Gid::from_raw(user.gid));
-        fchownat(entry, "", Some(uid), Some(gid), AtFlags::AT_EMPTY_PATH)?;
+        change(entry, user)?;
     }
     Ok(metadata.is_dir())
+}
+
+fn change(entry: &OwnedFd, user: User) -> io::Result<()> {
+    let (uid, gid) = (Uid::from_raw(user.uid), Gid::from_raw(user.gid));
+    Ok(fchownat(entry, "", Some(uid), Some(gid), AtFlags::AT_EMPTY_PATH)?)
 }
 
 #[cfg(test)]
@@ -77,6 +116,18 @@ mod tests {
     use super::*;
 
     const USER: User = User { uid: 41_007, gid: 41_007 };
+
+    #[test]
+    fn a_folder_has_the_owner_of_the_next_build() {
+        if !geteuid().is_root() {
+            return;
+        }
+        let place = tempfile::tempdir().unwrap();
+        for (user, wanted) in [(Some(USER), USER.uid), (Some(USER), USER.uid), (None, 0)] {
+            give_folder(place.path(), user).unwrap();
+            assert_eq!(fs::metadata(place.path()).unwrap().uid(), wanted);
+        }
+    }
 
     #[test]
     fn files_are_given_and_what_they_link_to_is_not() {

@@ -165,10 +165,12 @@ impl Run<'_> {
         }
     }
 
-    /// Prepares and runs the build, until its services have ended, too.
+    /// Prepares and runs the build, until its services have ended, too. What it wrote into its image is gone then.
     async fn run_with_services(&mut self) -> Ending {
         let ending = self.prepare_and_run().await;
-        self.end_services(ending).await
+        let ending = self.end_services(ending).await;
+        self.leave_own_sandbox().await;
+        ending
     }
 
     /// Prepares the workspace and runs the command or the job.
@@ -195,7 +197,7 @@ impl Run<'_> {
         }
         crash_point(Step::WorkspacePrepared);
         if self.sandbox().is_some()
-            && let Err(error) = self.workspace.shim.give(&self.workspace.folder).await
+            && let Err(error) = self.workspace.shim.give(&self.workspace.folder, self.image.as_deref()).await
         {
             return Ending::GiveBack(prepare::unusable(&error));
         }

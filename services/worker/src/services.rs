@@ -8,7 +8,6 @@ use command_services::{CommandServices, Failure, Parts, Stopped};
 use disk::Reserve;
 use images::Image;
 use model::{BuildLimits, Reason, ReasonCode, ServiceRequest, TaskLimits};
-use nix::unistd::geteuid;
 use sandbox::{Cores, Sandbox, SandboxError, SlotConfig, StopMode};
 use shim::User;
 use tracing::warn;
@@ -147,14 +146,7 @@ impl Run<'_> {
                 *peak = peak.saturating_add(used.peak_memory_bytes);
             }
         }
-        if self.workspace.shim_lives
-            && let Err(error) = self.workspace.shim.leave_sandbox().await
-        {
-            warn!(error = telemetry::error_chain(&error), "cannot end the sandbox of a build with services");
-            self.workspace.shim_lives = false;
-        }
-        // What the command left was in that sandbox.
-        self.workspace.guard = None;
+        self.leave_own_sandbox().await;
         if let Err(error) = keep_logs(&services, &self.workspace.folder) {
             warn!(%error, "cannot keep what the services of a build wrote");
         }
@@ -171,9 +163,7 @@ impl Run<'_> {
 
     /// The user that services run as: that of the build, and never root.
     fn user_of_services(&self) -> Option<User> {
-        let settings = &self.shared.settings;
-        let other = User { uid: settings.service_uid, gid: settings.service_uid };
-        owner::of_workspace(settings, self.workspace.number).or_else(|| geteuid().is_root().then_some(other))
+        self.users().without_rights
     }
 
     /// Copies the files of the workspace to the folder of a service, which `user` gets.

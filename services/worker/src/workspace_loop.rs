@@ -15,7 +15,9 @@ use telemetry::metrics::{Counter, Label, count};
 use tracing::{debug, info, warn};
 
 use crate::{
-    claim, owner, run,
+    claim,
+    owner::WorkspaceUsers,
+    run,
     shared::Shared,
     stop::Stop,
     warm::WarmWorkspace,
@@ -80,8 +82,8 @@ impl WorkspaceLoop {
     async fn ready(&mut self, receivers: &mut WorkspaceReceivers) -> Option<&mut WorkspaceShim> {
         let workspaces = &self.shared.workspaces;
         if self.shim.is_none() {
-            let user = owner::of_workspace(&self.shared.settings, self.number);
-            match WorkspaceShim::start(&self.program, self.limits.clone(), user).await {
+            let users = WorkspaceUsers::of(&self.shared.settings, self.number);
+            match WorkspaceShim::start(&self.program, self.limits.clone(), users).await {
                 Ok(started) => self.shim = Some(started),
                 Err(error) => {
                     warn!(error = telemetry::error_chain(&error), "cannot start a shim");
@@ -168,10 +170,10 @@ impl WorkspaceLoop {
             if shim.has_survivors() {
                 count(Counter::ToolServersStopped, &[(Label::Reason, "evicted")], 1);
             }
-            let user = owner::of_workspace(&self.shared.settings, self.number);
+            let users = WorkspaceUsers::of(&self.shared.settings, self.number);
             if !forget(shim).await
                 // The run reports a shim that cannot be started.
-                && let Ok(started) = WorkspaceShim::start(&self.program, self.limits.clone(), user).await
+                && let Ok(started) = WorkspaceShim::start(&self.program, self.limits.clone(), users).await
             {
                 *shim = started;
             }

@@ -11,19 +11,32 @@ use std::{
 };
 
 use images::Image;
-use sandbox::{OwnParts, SharedNetwork, WorkspaceLimits, WorkspaceSandbox};
-use shim::{Options, Shim, ShimError, User};
+use sandbox::{ImageRoot, SharedNetwork, WorkspaceLimits, WorkspaceSandbox};
+use shim::{Options, Shim, ShimError};
 
-use crate::{folder::RunFolder, owner};
+use crate::{
+    folder::RunFolder,
+    owner::{self, WorkspaceUsers},
+};
 
 /// Runs the commands of one workspace.
 pub(crate) struct WorkspaceShim {
     program: PathBuf,
     plain: Shim,
     limits: Arc<WorkspaceLimits>,
-    /// The user of sandboxed builds.
-    user: Option<User>,
+    /// The users of sandboxed builds.
+    users: WorkspaceUsers,
     inside: Option<Inside>,
+}
+
+/// What a build has of its own in its sandbox.
+pub(crate) struct BuildParts {
+    /// The image whose files it sees.
+    pub(crate) image: Option<Arc<Image>>,
+    /// Most that it may write into this image, in bytes; `None` if that is read-only.
+    pub(crate) writable_bytes: Option<u64>,
+    /// The network that it shares with its services.
+    pub(crate) network: Option<SharedNetwork>,
 }
 
 /// A shim in a sandbox around a folder.
@@ -34,8 +47,8 @@ struct Inside {
     image: Option<Arc<Image>>,
     /// Device and number of each of its folders: a new one at the same path is not visible in the sandbox.
     folders: Vec<(u64, u64)>,
-    /// Whether its network is that of services, which no other build may reach.
-    has_services: bool,
+    /// Whether no other build may have it: its network is that of services, or its image can be written to.
+    is_for_one: bool,
     /// Whether there may be traces of a build outside of these folders: without processes that stay, the shim removes
     /// them after each command, or reports that it cannot.
     has_traces: bool,
@@ -53,12 +66,12 @@ impl WorkspaceShim {
     pub(crate) async fn start(
         program: &Path,
         limits: Arc<WorkspaceLimits>,
-        user: Option<User>,
+        users: WorkspaceUsers,
     ) -> Result<Self, ShimError> {
         let join = limits.join_files();
         let options = Options { kernel_deadline: true, join, ..Options::default() };
         let plain = Shim::start_with(program, &options).await?;
-        Ok(Self { program: program.to_owned(), plain, limits, user, inside: None })
+        Ok(Self { program: program.to_owned(), plain, limits, users, inside: None })
     }
 
     /// The limits of the workspace.
@@ -71,24 +84,29 @@ impl WorkspaceShim {
         &mut self.plain
     }
 
-    /// Gives the files of the workspace to the user of its builds, if it has one.
-    pub(crate) async fn give(&self, folder: &RunFolder) -> io::Result<()> {
-        let Some(user) = self.user else { return Ok(()) };
+    /// Gives the files of the workspace to the user of a build in this image, if it has one.
+    pub(crate) async fn give(&self, folder: &RunFolder, image: Option<&Image>) -> io::Result<()> {
+        let user = self.users.of_build(image);
         let places = folder.writable()?;
+        // An empty folder may be left by a build of another user.
+        places.iter().try_for_each(|place| owner::give_folder(place, user))?;
+        let Some(user) = user else { return Ok(()) };
         // The folder that holds the others, which only the user of the worker may enter with some umasks.
         fs::set_permissions(folder.root(), Permissions::from_mode(0o755))?;
         let giving = move || places.iter().try_for_each(|place| owner::give(place, user));
         tokio::task::spawn_blocking(giving).await.map_err(io::Error::other).and_then(|given| given)
     }
 
-    /// The shim for the commands of a build in `folder`, in this sandbox, with the files of this image and in the network of
-    /// its services if it has them.
+    /// The shim for the commands of a build in `folder`, in this sandbox.
     pub(crate) async fn of_build(
         &mut self,
         folder: &RunFolder,
         sandbox: Option<&Arc<WorkspaceSandbox>>,
-        (image, network): (Option<&Arc<Image>>, Option<&SharedNetwork>),
+        own: &BuildParts,
     ) -> Result<&mut Shim, ShimError> {
+        let BuildParts { image, writable_bytes, network } = own;
+        let (image, network) = (image.as_ref(), network.as_ref());
+        let is_for_one = network.is_some() || writable_bytes.is_some();
         let Some(sandbox) = sandbox else { return Ok(&mut self.plain) };
         let failed = |source| ShimError::Start { program: sandbox.bubblewrap.program.clone(), source };
         let places = folder.writable().map_err(failed)?;
@@ -101,19 +119,19 @@ impl WorkspaceShim {
             inside.note_traces();
             let is_image =
                 inside.image.as_ref().map(|image| &image.digest) == image.map(|image| &image.digest);
-            let has_services = network.is_some() || inside.has_services;
-            let is_same = inside.folders == folders
-                && Arc::ptr_eq(&inside.sandbox, sandbox)
-                && is_image
-                && !has_services;
+            let is_for_one = is_for_one || inside.is_for_one;
+            let is_same =
+                inside.folders == folders && Arc::ptr_eq(&inside.sandbox, sandbox) && is_image && !is_for_one;
             if is_same && !inside.shim.is_gone() {
                 return Ok(&mut self.inside.insert(inside).shim);
             }
             inside.shim.end().await?;
         }
-        let root = image.map(Image::root);
+        let root = image.map(|image| ImageRoot { writable_bytes: *writable_bytes, ..image.root() });
+        let user = self.users.of_build(image.map(Arc::as_ref));
+        let parts = sandbox::OwnParts { user, image: root.as_ref(), network };
         let options = sandbox
-            .options(folder.root(), &places, OwnParts { user: self.user, image: root.as_ref(), network })
+            .options(folder.root(), &places, parts)
             .map_err(|error| failed(io::Error::other(error)))?;
         let options = Options { join: self.limits.join_files(), ..options };
         let shim = Shim::start_with(&self.program, &options).await?;
@@ -123,11 +141,16 @@ impl WorkspaceShim {
                 shim,
                 sandbox: Arc::clone(sandbox),
                 image: image.cloned(),
-                has_services: network.is_some(),
+                is_for_one,
                 folders,
                 has_traces: false,
             })
             .shim)
+    }
+
+    /// Whether there is a sandbox that no other build may have.
+    pub(crate) fn is_for_one(&self) -> bool {
+        self.inside.as_ref().is_some_and(|inside| inside.is_for_one)
     }
 
     /// Ends the sandbox with all processes in it, if there is one.

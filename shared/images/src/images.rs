@@ -32,8 +32,10 @@ use crate::{
     place::{Whiteouts, can_overlay},
     progress::PullProgress,
     registry::Registries,
+    tree::ImageTree,
     unpack::unpack,
     unpacked::Unpacked,
+    user::ImageUser,
 };
 
 /// Layers of an image that are fetched and unpacked at once.
@@ -85,6 +87,8 @@ pub struct Image {
     /// Digest of its manifest.
     pub digest: Digest,
     pub config: ImageConfig,
+    /// The user that its commands see themselves as; `None` if it names none.
+    pub user: Option<ImageUser>,
     files: Files,
     _held: Vec<Held>,
 }
@@ -96,6 +100,22 @@ enum Files {
     Layers { lower: Vec<PathBuf>, at: PathBuf },
     /// Combined in this one folder.
     Folder(PathBuf),
+}
+
+impl Files {
+    /// The folders that its files are in, the topmost first.
+    fn folders(&self) -> Vec<PathBuf> {
+        match self {
+            Self::Layers { lower, .. } => lower.clone(),
+            Self::Folder(folder) => vec![folder.clone()],
+        }
+    }
+}
+
+/// Finds the user that an image names, among its files.
+async fn user_of(named: String, folders: Vec<PathBuf>) -> Result<ImageUser, ImageError> {
+    let find = move || ImageUser::find(&named, &ImageTree::open(&folders)?);
+    spawn_blocking(find).await.map_err(joined)?
 }
 
 impl Image {
@@ -113,7 +133,8 @@ impl Image {
             Files::Folder(folder) => (folder.clone(), Vec::new()),
         };
         let keep: Arc<dyn Any + Send + Sync> = Arc::clone(self) as _;
-        ImageRoot { id: self.digest.to_string(), at, lower, writable_bytes: None, keep }
+        let user = self.user.as_ref().map(|user| user.ids);
+        ImageRoot { id: self.digest.to_string(), at, lower, writable_bytes: None, user, keep }
     }
 }
 
@@ -279,7 +300,17 @@ impl Images {
             let combined = self.combined(&digest, layers).await?;
             (Files::Folder(combined.content().to_owned()), vec![combined])
         };
-        let found = Arc::new(Image { digest, config: parsed.config.clone(), files, _held: held });
+        let mut config = parsed.config.clone();
+        let named = match config.user.clone() {
+            Some(name) => Some(user_of(name, files.folders()).await?),
+            None => None,
+        };
+        if let Some(user) = &named
+            && config.env.iter().all(|(name, _)| name != "HOME")
+        {
+            config.env.push(("HOME".to_owned(), user.home.clone()));
+        }
+        let found = Arc::new(Image { digest, config, user: named, files, _held: held });
         let mut used = self.parts.used.lock();
         used.retain(|_, image| image.strong_count() > 0);
         used.insert(image.manifest, Arc::downgrade(&found));

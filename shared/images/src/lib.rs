@@ -23,8 +23,10 @@ mod place;
 mod progress;
 mod registry;
 mod stored;
+mod tree;
 mod unpack;
 mod unpacked;
+mod user;
 
 pub use error::ImageError;
 pub use images::{Image, Images};
@@ -34,3 +36,4 @@ pub use open::{FOLDER, open};
 pub use progress::PullProgress;
 pub use registry::Registries;
 pub use stored::{blobs_of_stored, manifest_of_layout};
+pub use user::ImageUser;

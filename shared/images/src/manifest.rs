@@ -126,6 +126,8 @@ pub struct ImageConfig {
     pub env: Vec<(String, String)>,
     /// The program and arguments of a service without a command: its entry point, then its usual arguments.
     pub command: Vec<String>,
+    /// The user of its commands, as the image names it: `USER[:GROUP]`, each a name or a number.
+    pub user: Option<String>,
 }
 
 /// The configuration and the digests of the uncompressed layers, lowest first.
@@ -136,6 +138,7 @@ pub(crate) fn read_config(content: &[u8], layers: usize) -> Result<(ImageConfig,
         env: Option<Vec<String>>,
         entrypoint: Option<Vec<String>>,
         cmd: Option<Vec<String>>,
+        user: Option<String>,
     }
     #[derive(Deserialize)]
     struct RootFs {
@@ -162,7 +165,8 @@ pub(crate) fn read_config(content: &[u8], layers: usize) -> Result<(ImageConfig,
     };
     let env = inner.env.into_iter().flatten().filter_map(pair).collect();
     let command = [inner.entrypoint, inner.cmd].into_iter().flatten().flatten().collect();
-    Ok((ImageConfig { env, command }, diff_ids))
+    let user = inner.user.map(|user| user.trim().to_owned()).filter(|user| !user.is_empty());
+    Ok((ImageConfig { env, command, user }, diff_ids))
 }
 
 #[cfg(test)]
@@ -224,6 +228,7 @@ mod tests {
         let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
         assert_eq!(config.env, [pair("A", "1"), pair("B", "")]);
         assert_eq!(config.command, ["/e", "a", "b"]);
+        assert_eq!(config.user.as_deref(), Some("7"));
         assert_eq!(layers.len(), 1);
         assert!(read_config(content.as_bytes(), 2).unwrap_err().to_string().contains("its manifest 2"));
         let bare = r#"{"rootfs":{"diff_ids":[]}}"#;

@@ -12,7 +12,9 @@ use crate::error::ImageError;
 const FOLDERS: [&str; 8] = ["proc", "dev", "sys", "tmp", "run", "var", "etc", ".forebay"];
 /// The folder with the input root of an action.
 const INPUTS: &str = "forebay";
-const FILES: [(&str, &str); 3] = [
+const FILES: [(&str, &str); 4] = [
+    // It would load libraries of the image into the process of the slot, which is root until it has changed its user.
+    ("etc/ld.so.preload", ""),
     ("etc/hosts", "127.0.0.1\tlocalhost\n::1\tlocalhost\n127.0.1.1\tforebay\n"),
     ("etc/hostname", "forebay\n"),
     ("etc/resolv.conf", ""),

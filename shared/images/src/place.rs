@@ -43,7 +43,7 @@ impl Attributes {
 }
 
 /// The attribute by which the overlay file system knows that nothing of a folder in lower layers is visible.
-const OPAQUE_ATTRIBUTE: &str = "trusted.overlay.opaque";
+pub(crate) const OPAQUE_ATTRIBUTE: &str = "trusted.overlay.opaque";
 /// The same as a file of a copy, and the prefix of files that hide a name.
 pub(crate) const OPAQUE_FILE: &str = ".wh..wh..opq";
 pub(crate) const WHITEOUT_PREFIX: &str = ".wh.";

@@ -5,7 +5,9 @@ use std::collections::BTreeSet;
 use model::{BuildRequirements, Heartbeat, ServiceRequest, WorkerProperties, WorkerStatus, WorkspaceState};
 
 use crate::{
-    actions::{ENVIRONMENT_PROPERTY, IMAGE_OFFER, IMAGE_PROPERTY, SERVICES_OFFER},
+    actions::{
+        ENVIRONMENT_PROPERTY, IMAGE_OFFER, IMAGE_PROPERTY, SERVICES_OFFER, WRITABLE_ROOT, names_image,
+    },
     environments::BUILDS_ENVIRONMENTS,
     requirements::{matches, value_matches},
 };
@@ -30,6 +32,27 @@ pub fn require_services(requirements: &mut BuildRequirements, services: &[Servic
     let offers = [(!services.is_empty(), SERVICES_OFFER), (has_image, IMAGE_OFFER)];
     for (_, (name, value)) in offers.into_iter().filter(|(is_required, _)| *is_required) {
         requirements.0.entry(name.to_owned()).or_insert_with(|| value.to_owned());
+    }
+}
+
+/// Whether a build with these requirements writes to the folders of its image.
+pub fn writes_to_image(requirements: &BuildRequirements) -> bool {
+    let (name, value) = WRITABLE_ROOT;
+    requirements.0.get(name).is_some_and(|asked| asked == value)
+}
+
+/// Checks that a build that requires to write to its image has one, after the names of environments were replaced.
+///
+/// The error says what is wrong.
+pub fn check_writable_root(requirements: &BuildRequirements, is_job: bool) -> Result<(), &'static str> {
+    match (writes_to_image(requirements), is_job) {
+        (true, true) => {
+            Err("the tasks of a job ask for a writable root themselves (writable-root in platform)")
+        }
+        (true, false) if !requirements.0.get(IMAGE_PROPERTY).is_some_and(|image| names_image(image)) => {
+            Err("writable-root needs an image (container-image, or env)")
+        }
+        (true | false, _) => Ok(()),
     }
 }
 
@@ -98,6 +121,10 @@ fn hint(name: &str) -> &'static str {
         ENVIRONMENT_PROPERTY => {
             ", and there is no environment of this name (setting environments, or forebay env list)"
         }
+        name if name == WRITABLE_ROOT.0 => {
+            " (workers run builds in images with a writable root if they are root, on machines that support sandboxes and \
+             overlay mounts)"
+        }
         name if name == BUILDS_ENVIRONMENTS.0 => " (setting of workers: build_environments)",
         name if name == SERVICES_OFFER.0 => {
             " (workers run builds with services on machines that support the sandbox bubblewrap)"
@@ -134,6 +161,28 @@ mod tests {
     fn check(required: &[(&str, &str)], known: &[WorkerProperties]) -> Result<(), String> {
         let owned = required.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
         check_requirements(&BuildRequirements(owned.collect()), known).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn only_a_build_in_an_image_writes_to_it() {
+        let asked = |pairs: &[(&str, &str)]| {
+            let owned = pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+            BuildRequirements(owned.collect())
+        };
+        let (image, writes) = (("container-image", "docker://a/b:1"), ("writable-root", "true"));
+        assert_eq!(check_writable_root(&asked(&[image, writes]), false), Ok(()));
+        assert_eq!(check_writable_root(&asked(&[image]), true), Ok(()));
+        assert!(!writes_to_image(&asked(&[image])) && writes_to_image(&asked(&[writes])));
+        for (requirements, is_job, part) in [
+            (asked(&[writes]), false, "needs an image"),
+            (asked(&[("container-image", "none"), writes]), false, "needs an image"),
+            (asked(&[image, writes]), true, "platform"),
+        ] {
+            let refused = check_writable_root(&requirements, is_job).unwrap_err();
+            assert!(refused.contains(part), "{refused}");
+        }
+        let refused = check(&[image, writes], &[worker(&[("container-image", &["docker://"])])]).unwrap_err();
+        assert!(refused.contains("writable-root") && refused.contains("overlay"), "{refused}");
     }
 
     #[test]

@@ -215,6 +215,7 @@ impl Bubblewrap {
     /// The sandbox of one command. Its input root is at [`INSIDE_ROOT`] or is `/`.
     pub(crate) fn alone(&self, alone: Alone<'_>) -> Result<Call, SandboxError> {
         let mut call = self.begin(alone.network)?;
+        self.put_filter(&mut call);
         put(&mut call, &["--new-session", "--unshare-user"]);
         put(&mut call, &["--json-status-fd", &shim::STATUS_DESCRIPTOR.to_string()]);
         let inside = if alone.as_root {
@@ -225,6 +226,9 @@ impl Bubblewrap {
             "/"
         } else if let Some(image) = alone.image {
             put_image(&mut call, bind_option(image), &image.at, alone.network);
+            if let Some(User { uid, gid }) = image.user {
+                put(&mut call, &["--uid", &uid.to_string(), "--gid", &gid.to_string()]);
+            }
             self.put_devices(&mut call, true, false);
             put(&mut call, &["--tmpfs", INSIDE]);
             bind(&mut call, alone.root, INSIDE_ROOT);
@@ -275,7 +279,7 @@ impl Bubblewrap {
         places: &[PathBuf],
         programs: &Path,
         network: SlotNetwork<'_>,
-        (user, image): (Option<User>, Option<&Path>),
+        (user, image): (Option<User>, Option<&ImageRoot>),
     ) -> Result<Call, SandboxError> {
         // Builds may run as the user of the worker.
         let all = self.clone().hiding_private_settings();
@@ -288,7 +292,7 @@ impl Bubblewrap {
         places: &[PathBuf],
         programs: &Path,
         network: SlotNetwork<'_>,
-        (user, image): (Option<User>, Option<&Path>),
+        (user, image): (Option<User>, Option<&ImageRoot>),
     ) -> Result<Call, SandboxError> {
         let mut call = vec![self.find()?.into_os_string()];
         // No namespace of control groups: Java looks for its group by the path outside, and fails without it.
@@ -298,10 +302,9 @@ impl Bubblewrap {
             // The shim needs these two to switch to the user, and drops them then.
             put(&mut call, &["--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"]);
         }
-        self.put_filter(&mut call);
         if let Some(image) = image {
             // Writable until the places are mounted: the image has no folders for them.
-            put_image(&mut call, "--bind", image, network);
+            put_image(&mut call, "--bind", &image.at, network);
         } else {
             self.put_system(&mut call);
             put_hosts(&mut call, network);
@@ -326,7 +329,11 @@ impl Bubblewrap {
             Vec::new()
         };
         // What root puts into `/dev` would stay for the next build. Mounts below it stay as they are.
-        put(&mut call, &["--remount-ro", "/dev", "--remount-ro", "/", "--chdir", "/", "--"]);
+        put(&mut call, &["--remount-ro", "/dev"]);
+        if image.is_none_or(|image| image.writable_bytes.is_none()) {
+            put(&mut call, &["--remount-ro", "/"]);
+        }
+        put(&mut call, &["--chdir", "/", "--"]);
         call.extend(start);
         Ok(call)
     }
@@ -370,7 +377,6 @@ impl Bubblewrap {
         put(&mut call, &["--unshare-pid", "--unshare-ipc", "--unshare-uts"]);
         put_network(&mut call, network);
         put(&mut call, &["--hostname", "forebay", "--die-with-parent"]);
-        self.put_filter(&mut call);
         Ok(call)
     }
 

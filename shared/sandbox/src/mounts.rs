@@ -17,8 +17,7 @@ pub async fn mounts_overlays(program: &Path, folder: &Path) -> Result<bool, Sand
     for path in [&one, &two, &at] {
         fs::create_dir_all(path).map_err(|source| SandboxError::file("creating", path, source))?;
     }
-    let overlay =
-        Some(Overlay { lower: vec![one, two], at, writable_bytes: None, folders: Vec::new(), owner: None });
+    let overlay = Some(Overlay { lower: vec![one, two], at, ..Overlay::default() });
     // Where namespaces are refused, this mode still starts.
     let options = Options { overlay, mode: Some(Mode::Subreaper), ..Options::default() };
     let mounted = match Shim::start_with(program, &options).await {

@@ -10,9 +10,7 @@ use std::sync::Arc;
 use invariant::impossible;
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::unistd::{getegid, geteuid};
-use shim::{
-    Command, Deadline, Files, Filter, Options, Overlay, PrivateNetwork, Shim, ShimError, User, WrapperFiles,
-};
+use shim::{Command, Deadline, Files, Filter, Options, PrivateNetwork, Shim, ShimError, WrapperFiles};
 use tokio::sync::watch;
 
 use crate::bubblewrap::{self, Alone, Bubblewrap, Call, INSIDE, PRIVATE, SlotNetwork, within};
@@ -72,7 +70,8 @@ struct MountedImage(ImageRoot);
 
 impl PartialEq for MountedImage {
     fn eq(&self, other: &Self) -> bool {
-        self.0.id == other.0.id && self.0.writable_bytes == other.0.writable_bytes
+        let (own, other) = (&self.0, &other.0);
+        (&own.id, own.writable_bytes, own.user) == (&other.id, other.writable_bytes, other.user)
     }
 }
 
@@ -280,7 +279,7 @@ impl Slot {
             join: self.group.join_files(),
             processes_max: self.config.processes_max.filter(|_| !self.group.limits_processes()),
             filter: self.config.bubblewrap.filter.then_some(Filter::Escapes),
-            overlay: kind.image.as_ref().and_then(|image| overlay(&image.0, self.config.user)),
+            overlay: kind.image.as_ref().and_then(|it| it.0.overlay(self.config.user, Vec::new())),
             network: self
                 .config
                 .network
@@ -302,6 +301,7 @@ impl Slot {
                         self.config.bubblewrap.kept_in_image(&image.0, &self.config.work, network)?
                     }
                 };
+                options.inner_user = kind.image.as_ref().and_then(|image| image.0.user);
                 options.tidy = PRIVATE.map(PathBuf::from).to_vec();
             }
             Way::Bare => self.check_access()?,
@@ -428,18 +428,6 @@ fn memory_file(name: &str, content: &[u8]) -> Result<Arc<File>, SandboxError> {
         Ok(file)
     });
     made.map(Arc::new).map_err(|error| SandboxError::Resources(error.to_string()))
-}
-
-/// What has to be mounted for an image.
-fn overlay(image: &ImageRoot, user: Option<User>) -> Option<Overlay> {
-    let ImageRoot { lower, at, writable_bytes, .. } = image;
-    (!lower.is_empty()).then(|| Overlay {
-        lower: lower.clone(),
-        at: at.clone(),
-        writable_bytes: *writable_bytes,
-        folders: Vec::new(),
-        owner: user.filter(|_| writable_bytes.is_some()),
-    })
 }
 
 fn absolute(path: &Path) -> Result<PathBuf, SandboxError> {

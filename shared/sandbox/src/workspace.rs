@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use nix::unistd::{getegid, geteuid};
 use parking_lot::Mutex;
 use shim::{Cause, Cores, Filter, Limit, Options, Over, Overlay, PrivateNetwork, Shim, User};
 
@@ -14,6 +15,11 @@ use crate::shared_network::SharedNetwork;
 
 /// Room in memory for the folders that are mounted on in an image.
 const MOUNT_POINTS_BYTES: u64 = 1 << 20;
+
+/// The user of this process.
+fn own_user() -> User {
+    User { uid: geteuid().as_raw(), gid: getegid().as_raw() }
+}
 
 /// How the builds of a worker are isolated from the machine and from each other.
 #[derive(Debug, Clone)]
@@ -49,14 +55,15 @@ impl WorkspaceSandbox {
         own: OwnParts<'_>,
     ) -> Result<Options, SandboxError> {
         let OwnParts { user, image, network } = own;
-        let overlay = image.map(|image| {
-            let lower = image.lower.clone();
+        let overlay = image.and_then(|image| {
             // An image must not lead these paths elsewhere.
             let folders = vec![folder.to_owned(), self.programs.clone()];
-            let writable_bytes = Some(MOUNT_POINTS_BYTES);
-            Overlay { lower, at: image.at.clone(), writable_bytes, folders, owner: None }
+            let written = image.writable_bytes.unwrap_or(0);
+            let mount = image.overlay(user, folders)?;
+            let owner = mount.owner.or_else(|| image.writable_bytes.map(|_| own_user()));
+            let writable_bytes = Some(written.saturating_add(MOUNT_POINTS_BYTES));
+            Some(Overlay { owner, writable_bytes, ..mount })
         });
-        let more = (user, image.map(|image| image.at.as_path()));
         let joined = network.map(SharedNetwork::pid).transpose()?.map(PrivateNetwork::Of);
         Ok(Options {
             wrapper: self.bubblewrap.workspace(
@@ -64,10 +71,11 @@ impl WorkspaceSandbox {
                 places,
                 &self.programs,
                 self.network(network),
-                more,
+                (user, image),
             )?,
             overlay,
             user,
+            inner_user: user.and(image).and_then(|image| image.user),
             filter: self.bubblewrap.filter.then_some(match self.network {
                 Network::None if network.is_none() => Filter::Internet,
                 Network::None | Network::Host | Network::Loopback => Filter::Escapes,

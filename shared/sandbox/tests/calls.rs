@@ -11,7 +11,7 @@ mod support;
 
 use std::collections::BTreeMap;
 
-use sandbox::Cause;
+use sandbox::{Cause, Run, User};
 use support::{Kind, Place, Way};
 
 /// Prints the error number of each call, 0 for none.
@@ -92,6 +92,24 @@ async fn s3_calls_that_reach_rare_parts_of_the_kernel_are_refused() {
         let ended = place.ended(&mut slot, place.run(&["python3", "-c", CALLS])).await;
         assert_eq!(ended.cause, Cause::Ended, "{}", place.stderr());
         check(&place.stdout(), &place.stderr());
+    }
+}
+
+#[tokio::test]
+async fn s3_a_command_with_the_user_of_an_image_is_refused_the_same_calls() {
+    if !nix::unistd::geteuid().is_root() {
+        return; // Overlays need root.
+    }
+    for id in [0, 1000] {
+        // A device gives the command a sandbox of its own.
+        for devices in [Vec::new(), vec!["/dev/null".into()]] {
+            let place = Place::new(Way::Kept);
+            let image = Some(place.image(Some(User { uid: id, gid: id }), None));
+            let run = Run { image, devices, ..place.run(&["python3", "-c", CALLS]) };
+            let ended = place.ended(&mut place.slot().await, run).await;
+            assert_eq!(ended.cause, Cause::Ended, "{}", place.stderr());
+            check(&place.stdout(), &place.stderr());
+        }
     }
 }
 

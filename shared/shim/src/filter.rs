@@ -1,4 +1,4 @@
-//! The system calls that a wrapper refuses to sandboxed commands: those that reach parts of the kernel which compilers,
+//! The system calls that are refused to sandboxed commands: those that reach parts of the kernel which compilers,
 //! tests and debuggers do not need, and from which most escapes from containers start.
 //!
 //! Two filters, because each has one answer: EPERM for most calls, and ENOSYS for `clone3`, whose flags no filter can
@@ -16,7 +16,7 @@ use seccompiler::{
     SeccompCondition as Condition, SeccompFilter, SeccompRule as Rule, TargetArch, sock_filter,
 };
 
-/// The descriptors at which a wrapper finds the filters, if [`crate::Options::filter`] is set.
+/// The descriptors at which the wrapper of a command finds the filters, if [`crate::Options::filter`] is set.
 pub const FILTER_DESCRIPTORS: [i32; 2] = [101, 102];
 
 /// Calls that are refused with any arguments.
@@ -97,7 +97,7 @@ const TERMINAL_INPUT: [u64; 2] = [libc::TIOCSTI, 0x541c];
 #[cfg(target_arch = "x86_64")]
 const X32: u32 = 0x4000_0000;
 
-/// Which system calls wrappers and their commands may not use.
+/// Which system calls sandboxed commands may not use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Filter {
     /// Those that most escapes from sandboxes use.
@@ -119,8 +119,8 @@ impl Filter {
     }
 }
 
-/// The bytes of both filters.
-fn filters(filter: Filter) -> Result<[Vec<u8>; 2], BackendError> {
+/// Both filters, one for each answer.
+fn programs(filter: Filter) -> Result<[BpfProgram; 2], BackendError> {
     let mut refused: BTreeMap<i64, Vec<Rule>> = BTreeMap::new();
     for call in REFUSED.iter().chain(REFUSED_HERE) {
         refused.insert(*call, Vec::new());
@@ -149,7 +149,20 @@ fn filters(filter: Filter) -> Result<[Vec<u8>; 2], BackendError> {
     let request = |value| Rule::new(vec![Condition::new(1, Length::Dword, Compare::Eq, value)?]);
     refused.insert(libc::SYS_ioctl, TERMINAL_INPUT.into_iter().map(request).collect::<Result<_, _>>()?);
     let missing = BTreeMap::from([(libc::SYS_clone3, Vec::new())]);
-    Ok([bytes(program(refused, libc::EPERM)?), bytes(program(missing, libc::ENOSYS)?)])
+    Ok([program(refused, libc::EPERM)?, program(missing, libc::ENOSYS)?])
+}
+
+/// The bytes of both filters.
+fn filters(filter: Filter) -> Result<[Vec<u8>; 2], BackendError> {
+    Ok(programs(filter)?.map(bytes))
+}
+
+/// Refuses these calls to this process, which has one thread, and to all that it starts.
+pub(crate) fn apply(filter: Filter) -> io::Result<()> {
+    for program in programs(filter).map_err(io::Error::other)? {
+        seccompiler::apply_filter(&program).map_err(io::Error::other)?;
+    }
+    Ok(())
 }
 
 fn program(rules: BTreeMap<i64, Vec<Rule>>, errno: i32) -> Result<BpfProgram, BackendError> {

@@ -31,6 +31,7 @@ mod error;
 mod filter;
 mod frame;
 mod guardian;
+mod id_maps;
 mod link;
 mod model;
 mod namespaces;

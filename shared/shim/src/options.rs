@@ -29,9 +29,12 @@ pub struct Options {
     /// A program and arguments that create the namespaces instead of the shim: the path of an executable and its
     /// arguments are appended, and this must become the first process of a new PID namespace.
     pub wrapper: Vec<OsString>,
-    /// Filters of system calls that wrappers get at [`crate::FILTER_DESCRIPTORS`]. Wrappers are `wrapper` and the
-    /// commands that have [`Files::wrapper`].
+    /// System calls that are refused to commands: by the shim to itself if it has a `wrapper`, and otherwise by commands
+    /// that have [`Files::wrapper`], which find the filters at [`crate::FILTER_DESCRIPTORS`].
     pub filter: Option<Filter>,
+    /// The user that commands see themselves as, in a user namespace that has no other ids. Outside they are `user`, and
+    /// they have no right over anything.
+    pub inner_user: Option<User>,
     /// Private folders that are emptied after each command. If there are any, a shim also checks for other traces of
     /// a command in its IPC and network namespaces; see [`crate::Shim::is_spent`].
     pub tidy: Vec<PathBuf>,
@@ -58,7 +61,7 @@ pub struct Cores {
 }
 
 /// Folders that are combined: an overlay mount of Linux. Requires root.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Overlay {
     /// The folders, the topmost first; at least two.
     pub lower: Vec<PathBuf>,
@@ -72,6 +75,9 @@ pub struct Overlay {
     /// The user whom all its folders belong to, whatever the lower ones say: so that user can add, replace and remove files in
     /// them. Without `writable_bytes` there can be none.
     pub owner: Option<User>,
+    /// Two users whose files in `lower` are exchanged: what belongs to one appears as the other's. Where the kernel cannot do
+    /// this, files keep their owners.
+    pub exchanged: Option<[User; 2]>,
 }
 
 /// A user and a group, by number.
@@ -80,6 +86,12 @@ pub struct User {
     pub uid: u32,
     /// The only group id; there are no supplementary groups.
     pub gid: u32,
+}
+
+impl User {
+    fn text(self) -> String {
+        format!("{}:{}", self.uid, self.gid)
+    }
 }
 
 /// Open files that receive a command's output instead of pipes: no byte passes through shim and worker.
@@ -133,13 +145,16 @@ impl Options {
         if let Some(network) = self.network {
             arguments.extend(["--network".into(), network.text().into()]);
         }
-        if let Some(Overlay { lower, at, writable_bytes, folders, owner }) = &self.overlay {
+        if let Some(Overlay { lower, at, writable_bytes, folders, owner, exchanged }) = &self.overlay {
             arguments.extend(["--overlay".into(), at.into()]);
             if let Some(bytes) = writable_bytes {
                 arguments.extend(["--writable".into(), bytes.to_string().into()]);
             }
-            if let Some(User { uid, gid }) = owner {
-                arguments.extend(["--owner".into(), format!("{uid}:{gid}").into()]);
+            if let Some(owner) = owner {
+                arguments.extend(["--owner".into(), owner.text().into()]);
+            }
+            if let Some([one, other]) = exchanged {
+                arguments.extend(["--exchange".into(), one.text().into(), other.text().into()]);
             }
             for folder in lower {
                 arguments.extend(["--lower".into(), folder.into()]);
@@ -167,8 +182,11 @@ impl Options {
     }
 
     fn put_common(&self, arguments: &mut Vec<OsString>) {
-        if let Some(User { uid, gid }) = self.user {
-            arguments.extend(["--user".into(), format!("{uid}:{gid}").into()]);
+        if let Some(user) = self.user {
+            arguments.extend(["--user".into(), user.text().into()]);
+        }
+        if let Some(user) = self.inner_user {
+            arguments.extend(["--inner-user".into(), user.text().into()]);
         }
         if let Some(processes) = self.processes_max {
             arguments.extend(["--processes".into(), processes.to_string().into()]);
@@ -188,6 +206,9 @@ impl Options {
     }
 }
 
+/// The argument of a process that holds a user namespace.
+pub(crate) const NAMESPACE: &str = "--namespace";
+
 /// The role that a command line requests.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Role {
@@ -195,6 +216,8 @@ pub(crate) enum Role {
     Outer(Options),
     /// Serves the worker, in the namespaces of a wrapper if `wrapped`.
     Inner { mode: Mode, wrapped: bool, options: Options },
+    /// Holds a user namespace until its standard input ends.
+    Namespace,
     /// Waits until a server in a network is ready.
     Probe { network: PrivateNetwork, question: Question },
 }
@@ -208,14 +231,19 @@ pub(crate) fn role(arguments: impl IntoIterator<Item = OsString>) -> Option<Role
         match name.to_str()? {
             "--" => options.wrapper = arguments.by_ref().collect(),
             "--wrapped" => wrapped = true,
+            NAMESPACE => return arguments.next().is_none().then_some(Role::Namespace),
             "--mode" => options.mode = Some(Mode::from_name(arguments.next()?.to_str()?)?),
             "--init" => init = Some(Mode::from_name(arguments.next()?.to_str()?)?),
             "--user" => options.user = Some(user(&arguments.next()?)?),
+            "--inner-user" => options.inner_user = Some(user(&arguments.next()?)?),
+            "--exchange" => {
+                let users = [user(&arguments.next()?)?, user(&arguments.next()?)?];
+                options.overlay.as_mut()?.exchanged = Some(users);
+            }
             "--processes" => options.processes_max = Some(arguments.next()?.to_str()?.parse().ok()?),
             "--overlay" => {
                 let at = arguments.next()?.into();
-                let (lower, folders) = (Vec::new(), Vec::new());
-                options.overlay = Some(Overlay { lower, at, writable_bytes: None, folders, owner: None });
+                options.overlay = Some(Overlay { at, ..Overlay::default() });
             }
             "--writable" => {
                 options.overlay.as_mut()?.writable_bytes = Some(arguments.next()?.to_str()?.parse().ok()?);
@@ -273,6 +301,7 @@ mod tests {
             wrapper: vec!["bwrap".into(), "--user".into()],
             tidy: vec!["/tmp".into()],
             filter: Some(Filter::Internet),
+            inner_user: Some(User { uid: 16, gid: 17 }),
             cores: Cores { processors: vec![0, 31], memory_nodes: vec![1] },
             network: Some(PrivateNetwork::Of(12)),
             overlay: Some(Overlay {
@@ -281,6 +310,7 @@ mod tests {
                 writable_bytes: Some(13),
                 folders: vec!["/f/g".into()],
                 owner: Some(User { uid: 14, gid: 15 }),
+                exchanged: Some([User { uid: 16, gid: 17 }, User { uid: 14, gid: 15 }]),
             }),
             shares_network: true,
             kernel_deadline: true,
@@ -290,6 +320,7 @@ mod tests {
         let Role::Inner { mode, wrapped: true, options: inner } = inner else { panic!("{inner:?}") };
         assert_eq!(mode, Mode::PidNamespace);
         assert_eq!((inner.user, inner.processes_max), (options.user, options.processes_max));
+        assert_eq!(inner.inner_user, options.inner_user);
         assert_eq!(inner.tidy, options.tidy);
         assert!(inner.kernel_deadline && inner.shares_network);
         assert_eq!(inner.filter, options.filter);
@@ -299,11 +330,14 @@ mod tests {
             let read = role(network.into_iter().chain(question.arguments()));
             assert_eq!(read, Some(Role::Probe { network: PrivateNetwork::New, question }));
         }
+        assert_eq!(role([NAMESPACE.into()]), Some(Role::Namespace));
         for foreign in [
+            vec![NAMESPACE, "--user"],
             vec!["--help"],
             vec!["--user", "root"],
             vec!["--mode"],
             vec!["--lower", "/a"],
+            vec!["--overlay", "/a", "--exchange", "1:2"],
             vec!["--tcp", "5"],
             vec!["--network", "new", "--tcp", "5"],
             vec!["--cores", "a"],

@@ -21,9 +21,11 @@ use nix::sys::resource::{Resource, setrlimit};
 use nix::sys::signal::Signal;
 use nix::unistd::{Pid, dup2_stdin, dup2_stdout, setsid};
 
+use crate::filter;
 use crate::guardian::{self, Guardian};
+use crate::id_maps;
 use crate::model::Mode;
-use crate::namespaces::unshare_as_own_user;
+use crate::namespaces::{appear_as, unshare_as_own_user};
 use crate::network;
 use crate::options::{Cores, Options, Role, role};
 use crate::overlay::mount_overlay;
@@ -38,6 +40,7 @@ pub fn main() -> ExitCode {
     let result = match role(env::args_os().skip(2)) {
         Some(Role::Outer(options)) => outer(&options),
         Some(Role::Inner { mode, wrapped, options }) => inner(mode, wrapped, options),
+        Some(Role::Namespace) => id_maps::hold(),
         Some(Role::Probe { network, question }) => probe::run(network, &question),
         None => Err(io::Error::other("a shim is started by a worker, not by hand")),
     };
@@ -137,7 +140,6 @@ fn spawn_inner(mode: Mode, options: &Options) -> io::Result<(Child, UnixStream)>
             // Passed as a descriptor: the wrapper's file system may not contain the file.
             let program = File::open(program)?;
             server::pass_descriptor(program.as_fd())?;
-            let _filters = options.filter.map(server::pass_filters).transpose()?;
             let path = format!("/proc/self/fd/{}", program.as_raw_fd());
             Command::new(wrapper).args(first).arg(path).arg("shim").args(arguments).stdout(held).spawn()?
         }
@@ -165,9 +167,16 @@ fn inner(mode: Mode, wrapped: bool, options: Options) -> io::Result<()> {
     if let Some(user) = options.user {
         server::become_user(user)?;
     }
+    if let Some(inside) = options.inner_user {
+        appear_as(inside)?;
+    }
     if wrapped {
         // A command of the same user could change this program through /proc, or trace this process.
         prctl::set_dumpable(false)?;
+        if let Some(filter) = options.filter {
+            // Not before: the filters refuse user namespaces.
+            filter::apply(filter)?;
+        }
     }
     if mode == Mode::PidNamespace {
         // Set after the change of user, which clears it.

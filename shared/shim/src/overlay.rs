@@ -1,17 +1,30 @@
 //! Mounts the layers of an image.
 
 use std::{
-    env, fs, io,
-    os::unix::fs::{lchown, symlink},
+    env,
+    ffi::CString,
+    fs::{self, File},
+    io,
+    os::{
+        fd::AsFd as _,
+        unix::{
+            ffi::OsStrExt as _,
+            fs::{lchown, symlink},
+        },
+    },
     path::Path,
 };
 
 use nix::{
-    mount::{MsFlags, mount},
+    mount::{MntFlags, MsFlags, mount, umount2},
     sched::{CloneFlags, unshare},
 };
 
-use crate::options::{Overlay, User};
+use crate::{
+    id_maps::exchange,
+    options::{Overlay, User},
+    server::mount_mapped,
+};
 
 /// Options against features of overlays that read-only layers do not need, and that could lead out of them.
 const OPTIONS: &str = "redirect_dir=off,metacopy=off";
@@ -21,6 +34,9 @@ const NAMES_BYTES: u64 = 1 << 20;
 /// The folder with what is written, and the one that the kernel prepares it in.
 const UPPER: &str = "upper";
 const WORK: &str = "work";
+
+/// Longest path that the kernel accepts, in bytes.
+const PATH_MAX: usize = 4096;
 
 /// Mounts an overlay in a new mount namespace of this process, with which it vanishes.
 pub(crate) fn mount_overlay(overlay: &Overlay) -> io::Result<()> {
@@ -35,6 +51,21 @@ fn try_mount(overlay: &Overlay) -> io::Result<()> {
     unshare(CloneFlags::CLONE_NEWNS)?;
     // Slave: the machine must not see the mount, and what it unmounts must not stay mounted here.
     mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_SLAVE, none)?;
+    if let Some(users) = overlay.exchanged
+        // Older kernels and some file systems cannot do this.
+        && let Ok(maps) = exchange(users)
+    {
+        match mount_layers(overlay, Some(&maps)) {
+            Ok(()) => return Ok(()),
+            // What was mounted until then goes with the file system below it.
+            Err(_) => drop(umount2(&overlay.at, MntFlags::MNT_DETACH)),
+        }
+    }
+    mount_layers(overlay, None)
+}
+
+/// Mounts the folders with the owners of their files as `maps` has them.
+fn mount_layers(overlay: &Overlay, maps: Option<&File>) -> io::Result<()> {
     let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
     // The options have at most a page, so the folders get short names.
     let bytes = NAMES_BYTES.saturating_add(overlay.writable_bytes.unwrap_or(0));
@@ -45,7 +76,14 @@ fn try_mount(overlay: &Overlay) -> io::Result<()> {
         let name = number.to_string();
         // It would be an empty layer.
         fs::metadata(folder)?;
-        symlink(folder, overlay.at.join(&name))?;
+        let place = overlay.at.join(&name);
+        if let Some(maps) = maps {
+            fs::create_dir(&place)?;
+            let [folder, place] = [folder, &place].map(|path| CString::new(path.as_os_str().as_bytes()));
+            mount_mapped(&folder?, &place?, maps.as_fd())?;
+        } else {
+            symlink(folder, place)?;
+        }
         names.push(name);
     }
     env::set_current_dir(&overlay.at)?;
@@ -76,8 +114,10 @@ fn give_folders(root: &Path, owner: User) -> io::Result<()> {
         lchown(&folder, Some(owner.uid), Some(owner.gid))?;
         for entry in fs::read_dir(&folder)? {
             let entry = entry?;
-            if entry.file_type()?.is_dir() {
-                left.push(entry.path());
+            let path = entry.path();
+            // Deeper folders keep their owners: they have no path that the kernel takes.
+            if entry.file_type()?.is_dir() && path.as_os_str().len() < PATH_MAX {
+                left.push(path);
             }
         }
     }

@@ -35,11 +35,10 @@ use limit_monitor::LimitMonitor;
 use outbox::Outbox;
 use run::{Run, RunEnd, RunOptions};
 use spawn::Streams;
-pub(crate) use spawn::pass_filters;
 use survivors::Survivors;
 pub(crate) use sys::{
-    become_user, bind_memory, default_child_signal, keep_mount_right, pass_descriptor, pass_no_descriptors,
-    pass_no_rights, start_loopback,
+    become_user, bind_memory, default_child_signal, drop_rights, keep_mount_right, mount_mapped,
+    pass_descriptor, pass_no_descriptors, pass_no_rights, start_loopback,
 };
 pub(crate) use tree::{Tree, own_cpu};
 

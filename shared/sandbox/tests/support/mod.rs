@@ -4,13 +4,14 @@
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use nix::unistd::geteuid;
 use sandbox::{
-    Bubblewrap, Cgroups, Cores, Ended, Limits, Network, Outcome, OwnParts, Run, Sandbox, Slot, SlotConfig,
-    User, WorkspaceSandbox,
+    Bubblewrap, Cgroups, Cores, Ended, ImageRoot, Limits, Network, Outcome, OwnParts, Run, Sandbox, Slot,
+    SlotConfig, User, WorkspaceSandbox,
 };
 use shim::{Command, Event, Shim};
 use tempfile::TempDir;
@@ -55,35 +56,27 @@ macro_rules! in_all_ways {
 #[derive(Debug)]
 pub(crate) struct Place {
     pub(crate) folder: TempDir,
+    /// The layers of its image, on another file system than the programs of the machine, which are one of them.
+    layers: TempDir,
     pub(crate) way: Way,
 }
 
 impl Place {
     pub(crate) fn new(way: Way) -> Self {
-        let folder = TempDir::new().unwrap();
-        fs::set_permissions(folder.path(), Permissions::from_mode(0o755)).unwrap();
-        let place = Self { folder, way };
+        let (folder, layers) = (TempDir::new().unwrap(), TempDir::new_in("/dev/shm").unwrap());
+        for path in [folder.path(), layers.path()] {
+            fs::set_permissions(path, Permissions::from_mode(0o755)).unwrap();
+        }
+        let place = Self { folder, layers, way };
         fs::create_dir_all(place.root()).unwrap();
         fs::set_permissions(place.path("work"), Permissions::from_mode(0o755)).unwrap();
         if geteuid().is_root() {
             chown(place.root(), Some(USER.uid), Some(USER.gid)).unwrap();
         }
         if way == Way::Rooted {
-            place.furnish();
+            furnish(&place.root());
         }
         place
-    }
-
-    /// Gives the input root the files that a `/` needs to run a shell: copies from the host, because mounts
-    /// would be too much.
-    fn furnish(&self) {
-        let copy = std::process::Command::new("/bin/sh")
-            .args(["-c", FURNISH])
-            .arg("sh")
-            .arg(self.root())
-            .status()
-            .unwrap();
-        assert!(copy.success());
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
@@ -146,6 +139,29 @@ impl Place {
 
     pub(crate) fn stderr(&self) -> String {
         String::from_utf8(fs::read(self.path("stderr")).unwrap()).unwrap()
+    }
+
+    /// An image with the programs of this machine and, above them, the files in [`Place::layer`].
+    pub(crate) fn image(&self, user: Option<User>, writable_bytes: Option<u64>) -> ImageRoot {
+        let (top, at) = (self.layers.path().join("top"), self.layers.path().join("at"));
+        fs::create_dir_all(&at).unwrap();
+        for folder in ["proc", "dev", "sys", "tmp", "run", "var", "etc", "forebay", ".forebay"] {
+            fs::create_dir_all(top.join(folder)).unwrap();
+        }
+        let mut lower = vec![top, self.layer()];
+        // What is written to the programs of the machine would be too much: all their folders get an owner.
+        match writable_bytes {
+            Some(_) => furnish(&self.layer()),
+            None => lower.push("/".into()),
+        }
+        ImageRoot { id: "of the machine".to_owned(), at, lower, writable_bytes, user, keep: Arc::new(()) }
+    }
+
+    /// A folder of the layer of [`Place::image`].
+    pub(crate) fn layer(&self) -> PathBuf {
+        let layer = self.layers.path().join("layer");
+        fs::create_dir_all(layer.join("owned")).unwrap();
+        layer
     }
 
     /// Runs a command to its end, which must be an exit.
@@ -215,10 +231,16 @@ impl Place {
     }
 }
 
+/// Gives a folder the files that a `/` needs to run a shell: copies from the host, because mounts would be too much.
+fn furnish(root: &Path) {
+    let copy = std::process::Command::new("/bin/sh").args(["-c", FURNISH]).arg("sh").arg(root).status();
+    assert!(copy.unwrap().success());
+}
+
 /// A few programs and the libraries they need.
 const FURNISH: &str = r#"
 set -e; cd "$1"; mkdir -p bin usr/bin etc
-for program in sh ls cat sleep true env id head mkdir touch setsid kill pwd chmod ln mv rm dd; do
+for program in sh ls cat sleep true env id head mkdir touch setsid kill pwd chmod ln mv rm dd stat; do
     file=$(readlink -f /bin/$program); cp "$file" "bin/$program"
     for library in $(ldd "$file" 2>/dev/null | grep -o '/[^ ]*'); do
         mkdir -p ".$(dirname "$library")"; cp -L "$library" ".$library"

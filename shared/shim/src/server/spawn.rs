@@ -58,7 +58,7 @@ pub(crate) struct SpawnError {
 }
 
 /// Passes the filters of system calls to the wrapper that is started next, as long as the result exists.
-pub(crate) fn pass_filters(filter: Filter) -> io::Result<[sys::Passed; 2]> {
+fn pass_filters(filter: Filter) -> io::Result<[sys::Passed; 2]> {
     let ([refused, missing], [first, second]) = (filter::files(filter)?, FILTER_DESCRIPTORS);
     Ok([sys::Passed::at(refused, first)?, sys::Passed::at(missing, second)?])
 }

@@ -1,7 +1,8 @@
 //! The calls without a safe wrapper: wait4, the disposition of SIGCHLD, `close_range`,
-//! descriptors by number, capabilities, memory policies, the state of a network interface.
+//! descriptors by number, capabilities, memory policies, the state of a network interface, mounts with other owners.
 #![expect(unsafe_code, reason = "these calls have no safe wrapper that serves here")]
 
+use std::ffi::CStr;
 use std::io::{self, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
@@ -20,6 +21,9 @@ use nix::unistd::{Gid, Uid, setgroups, setresgid, setresuid};
 
 use crate::model::Switches;
 use crate::options::User;
+
+/// The version 3 of the calls about capabilities.
+const CAPABILITIES_VERSION: u32 = 0x2008_0522;
 
 /// A child that ended and was reaped.
 #[derive(Debug, Clone, Copy)]
@@ -187,9 +191,8 @@ pub(crate) fn become_user(user: User) -> io::Result<()> {
 /// Keeps the right to mount across the next exec of a user other than root, which would drop it. It is the right of a
 /// user namespace's creator, over that namespace only.
 pub(crate) fn keep_mount_right() -> io::Result<()> {
-    const VERSION_3: u32 = 0x2008_0522;
     const SYS_ADMIN: u32 = 21;
-    let ours = [VERSION_3, 0];
+    let ours = [CAPABILITIES_VERSION, 0];
     // Effective, permitted, inheritable; twice, for 64 bits.
     let mut sets = [0_u32; 6];
     // SAFETY: version 3 reads and writes exactly these two words and six words.
@@ -201,6 +204,58 @@ pub(crate) fn keep_mount_right() -> io::Result<()> {
     checked(unsafe {
         libc::syscall(libc::SYS_prctl, libc::PR_CAP_AMBIENT, libc::PR_CAP_AMBIENT_RAISE, SYS_ADMIN, 0, 0)
     })
+}
+
+/// Gives up all capabilities, also those that programs of the user 0 would get in the user namespace of this process.
+pub(crate) fn drop_rights() -> io::Result<()> {
+    const CAPABILITIES_MAX: libc::c_ulong = 64;
+    for capability in 0..CAPABILITIES_MAX {
+        // SAFETY: the call has only numbers as arguments.
+        let dropped = checked(unsafe { libc::prctl(libc::PR_CAPBSET_DROP, capability, 0, 0, 0) }.into());
+        match dropped {
+            // The kernel has no more of them.
+            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => break,
+            other => other?,
+        }
+    }
+    let none = [CAPABILITIES_VERSION, 0];
+    let sets = [0_u32; 6];
+    // SAFETY: version 3 reads exactly these two words and six words.
+    checked(unsafe { libc::syscall(libc::SYS_capset, none.as_ptr(), sets.as_ptr()) })?;
+    prctl::set_no_new_privs()?;
+    Ok(())
+}
+
+/// Mounts a folder read-only at `place`, with the owners of its files as the user namespace `maps` has them.
+pub(crate) fn mount_mapped(folder: &CStr, place: &CStr, maps: BorrowedFd<'_>) -> io::Result<()> {
+    #[repr(C)]
+    struct Attributes {
+        set: u64,
+        cleared: u64,
+        propagation: u64,
+        namespace: u64,
+    }
+    const READ_ONLY: u64 = 1;
+    const MAPPED: u64 = 0x10_0000;
+    let here = libc::AT_FDCWD;
+    let flags = libc::OPEN_TREE_CLONE | libc::OPEN_TREE_CLOEXEC;
+    // SAFETY: the kernel reads one text, which ends with a NUL byte.
+    let tree = unsafe { libc::syscall(libc::SYS_open_tree, here, folder.as_ptr(), flags) };
+    checked(tree)?;
+    let tree = RawFd::try_from(tree).map_err(io::Error::other)?;
+    // SAFETY: the kernel has just created this descriptor.
+    let tree = unsafe { OwnedFd::from_raw_fd(tree) };
+    let namespace = u64::try_from(maps.as_raw_fd()).map_err(io::Error::other)?;
+    let attributes = Attributes { set: READ_ONLY | MAPPED, cleared: 0, propagation: 0, namespace };
+    let (own, itself, size) = (tree.as_raw_fd(), c"".as_ptr(), size_of::<Attributes>());
+    // SAFETY: the kernel reads an empty text and a struct of this size.
+    checked(unsafe {
+        let attributes = &raw const attributes;
+        libc::syscall(libc::SYS_mount_setattr, own, itself, libc::AT_EMPTY_PATH, attributes, size)
+    })?;
+    let flags = libc::MOVE_MOUNT_F_EMPTY_PATH;
+    // SAFETY: the kernel reads two texts, which end with a NUL byte.
+    checked(unsafe { libc::syscall(libc::SYS_move_mount, own, itself, here, place.as_ptr(), flags) })
 }
 
 /// Undoes [`keep_mount_right`], so that commands start without it.

@@ -45,6 +45,7 @@ mod hedging;
 mod http;
 mod idle;
 mod image_fetches;
+mod image_users;
 mod images;
 mod images_of_builds;
 mod interactors;

@@ -292,3 +292,20 @@ pub(crate) fn files(files: &[(&str, &str)]) -> Vec<u8> {
     }
     layer.into_inner().unwrap()
 }
+
+/// A layer with files and folders (their names end with `/`) of these owners and modes.
+pub(crate) fn owned(entries: &[(&str, u32, u32, &str)]) -> Vec<u8> {
+    let mut layer = tar::Builder::new(Vec::new());
+    for (name, owner, mode, content) in entries {
+        let mut header = tar::Header::new_gnu();
+        if name.ends_with('/') {
+            header.set_entry_type(tar::EntryType::Directory);
+        }
+        header.set_size(content.len() as u64);
+        header.set_mode(*mode);
+        header.set_uid(u64::from(*owner));
+        header.set_gid(u64::from(*owner));
+        layer.append_data(&mut header, name, content.as_bytes()).unwrap();
+    }
+    layer.into_inner().unwrap()
+}
