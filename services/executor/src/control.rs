@@ -16,6 +16,7 @@ pub(crate) async fn serve(shared: Arc<Shared>) -> Result<(), ServiceError> {
             ExecutorControl::Cancel { execution } => {
                 tokio::spawn(cancel(shared.clone(), execution));
             }
+            ExecutorControl::StopServices { execution } => shared.services_here.stop(&execution),
             ExecutorControl::Drain => {
                 info!("draining: accepting no new actions");
                 shared.actions.set_draining(true);

@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use bus::{FarmClock, millis};
-use command_services::{Failure, sandbox_limits};
+use command_services::{Failure, Used, sandbox_limits};
 use images::Image;
 use input_root::{CollectError, Collected, InputRoot, OutputSpec};
 use invariant::Present as _;
@@ -35,6 +35,7 @@ use crate::{
     progress::Progress,
     services::ActionServices,
     shared::Shared,
+    shared_services::Joined,
     slot_threads::SlotThread,
     spec::Spec,
 };
@@ -126,8 +127,9 @@ pub(crate) async fn execute(
     crash_point(Step::ActionInputsReady);
     let memory = memory::limit(&work.claimed, shared.settings.action_limits.memory_bytes);
     if !spec.services.is_empty() {
-        let services = left.services.insert(ActionServices::create(&spec, slot_thread).await?);
-        services.prepare(shared, &spec, slot_thread, (memory, &work.images)).await?;
+        let place = slot_thread.place_of_services();
+        let services = left.services.insert(ActionServices::create(&spec, &place).await?);
+        services.prepare(shared, &spec, &place, (memory, &work.images)).await?;
     }
     if let Some(asked) = &spec.interactor {
         let given = (left.image.as_ref(), memory);
@@ -143,19 +145,14 @@ pub(crate) async fn execute(
         interactor.start(shared, execution.action.function).await?;
     }
     let limits = limits::effective(spec.limits, spec.timeout, &shared.settings.action_limits);
-    let beside = (left.services.as_mut(), left.interactor.as_mut());
+    let mut joined = join(shared, work, &spec)?;
+    let beside = (left.services.as_mut(), joined.as_mut(), left.interactor.as_mut());
     let given = (&left.devices, left.image.as_ref(), beside);
     let watch = measured.then(|| InterferenceWatch::start(&slot_thread.config().cores.processors));
     let mut ended = command(shared, work, slot_thread, (&spec, &limits, given), root, progress).await?;
     let watched = watch.map(InterferenceWatch::end);
-    let mut of_services = OfServices::default();
-    if let Some(services) = &mut left.services {
-        of_services.failure = services.stop(&mut ended).await;
-        of_services.logs = services.keep_logs(shared, execution.action.function).await?;
-    }
-    if let Some(interactor) = &left.interactor {
-        of_services.logs = interactor.keep_logs(shared, execution.action.function).await?;
-    }
+    let beside = (left.services.as_mut(), joined, left.interactor.as_ref());
+    let of_services = end_services(shared, beside, &mut ended, execution.action.function).await?;
     let interactor = left.interactor.as_ref().and_then(ActionInteractor::ended);
     let own = ended.cpu + interactor.map_or(Duration::ZERO, |ended| ended.cpu);
     let interference = watched.and_then(|watched| watched.beside(own));
@@ -175,8 +172,46 @@ pub(crate) async fn execute(
     conclude(shared, work, (&ran, interactor, &limits, of_services), collected, times).await
 }
 
-/// What runs beside a command: those that serve it, or the one that it talks with.
-type Beside<'a> = (Option<&'a mut ActionServices>, Option<&'a mut ActionInteractor>);
+/// Stops the services of a command that has ended, and keeps what those beside it wrote.
+async fn end_services(
+    shared: &Shared,
+    (services, joined, interactor): (Option<&mut ActionServices>, Option<Joined>, Option<&ActionInteractor>),
+    ended: &mut Ended,
+    function: DigestFunction,
+) -> Result<OfServices, Fault> {
+    let mut of_services = OfServices::default();
+    if let Some(services) = services {
+        let stopped = services.stop().await;
+        count_services(ended, &stopped.used);
+        of_services.failure = stopped.failure;
+        of_services.logs = services.keep_logs(shared, function).await?;
+    }
+    if let Some(mut joined) = joined.filter(|_| ended.cause == Cause::Ended && ended.exit_code != 0) {
+        of_services.failure = joined.failed_by_now().await.map(|message| Failure::Service { message });
+    }
+    if let Some(interactor) = interactor {
+        of_services.logs = interactor.keep_logs(shared, function).await?;
+    }
+    Ok(of_services)
+}
+
+/// Adds what the services of a command used to its own usage.
+fn count_services(ended: &mut Ended, used: &Used) {
+    ended.cpu += used.cpu;
+    ended.peak_memory_bytes = ended.peak_memory_bytes.saturating_add(used.peak_memory_bytes);
+    ended.switches += used.switches;
+}
+
+/// The shared services that an action uses; `None` if it uses none.
+fn join(shared: &Shared, work: &Work, spec: &Spec) -> Result<Option<Joined>, Fault> {
+    let Some((_, id)) = spec.shared_services else { return Ok(None) };
+    let joined = shared.services_here.join(id, &work.claimed.record.execution.group);
+    let ended = || Fault::Machine { reason: "the shared services do not run here any more".to_owned() };
+    joined.map(Some).ok_or_else(ended)
+}
+
+/// What runs beside a command: those that serve it, those that serve others too, or the one that it talks with.
+type Beside<'a> = (Option<&'a mut ActionServices>, Option<&'a mut Joined>, Option<&'a mut ActionInteractor>);
 
 /// What a command gets: devices, its image, and what runs beside it.
 type Given<'a> = (&'a Assigned, Option<&'a Arc<Image>>, Beside<'a>);
@@ -186,7 +221,7 @@ async fn command(
     shared: &Shared,
     work: &Work,
     slot_thread: &mut SlotThread,
-    (spec, limits, (devices, image, (services, interactor))): (&Spec, &TaskLimits, Given<'_>),
+    (spec, limits, (devices, image, (services, joined, interactor))): (&Spec, &TaskLimits, Given<'_>),
     root: &InputRoot,
     progress: &Progress<'_>,
 ) -> Result<Ended, Fault> {
@@ -218,20 +253,25 @@ async fn command(
         limits: sandbox_limits(limits),
     };
     let kills = shared.oom.before();
-    let slot = match &services {
+    let own = services.as_ref().map(|services| services.network());
+    let slot = match own.or_else(|| joined.as_ref().map(|joined| joined.network.clone())) {
         None => slot_thread.slot().await,
-        Some(services) => slot_thread.slot_in(services.network()).await,
+        Some(network) => slot_thread.slot_in(network).await,
     };
     let slot = slot.map_err(|error| Fault::machine(&error))?;
     let (mut interactor, function) = (interactor, work.claimed.record.execution.action.function);
     let streams = interactor.as_mut().and_then(|interactor| interactor.take_streams());
     let running = watch(shared, work, slot, (run, streams), Outputs { stdout, stderr }, progress);
-    let outcome = match (services, interactor) {
-        (None, None) => running.await,
-        (None, Some(interactor)) => interactor.beside(running, shared, function).await?,
-        (Some(services), _) => tokio::select! {
+    let outcome = match (services, joined, interactor) {
+        (None, None, None) => running.await,
+        (None, None, Some(interactor)) => interactor.beside(running, shared, function).await?,
+        (Some(services), _, _) => tokio::select! {
             outcome = running => outcome,
             fault = services.fault(shared, function) => return Err(fault),
+        },
+        (None, Some(joined), _) => tokio::select! {
+            outcome = running => outcome,
+            message = joined.failed() => return Err(Fault::precondition(message)),
         },
     };
     match outcome {
@@ -415,7 +455,7 @@ fn logs(result: &ActionResult, function: DigestFunction) -> Vec<(String, BlobDig
     vec![log("stdout", result.stdout_digest.as_ref()), log("stderr", result.stderr_digest.as_ref())]
 }
 
-async fn stored(shared: &Shared, result: &ActionResult) -> Result<StoredResult, Fault> {
+pub(crate) async fn stored(shared: &Shared, result: &ActionResult) -> Result<StoredResult, Fault> {
     let encoded = result.encode_to_vec();
     if encoded.len() <= INLINE_MAX {
         return Ok(StoredResult::Inline(STANDARD.encode(encoded)));

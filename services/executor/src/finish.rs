@@ -1,25 +1,61 @@
 //! Writes how a copy of an execution ended: the first result that is written counts.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use bus::Written;
 use model::{
-    Attempt, Claimed, ExecutionOutcome, ExecutionPhase, ExecutionRecord, ExecutorId, Millis, Pool, Sequence,
+    Attempt, Claimed, Esu, ExecutionOutcome, ExecutionPhase, ExecutionRecord, ExecutorId, Millis, Pool,
+    Sequence,
 };
 use policy::actions::{AfterCopy, CopyEnd, after_copy};
-use service::{Step, crash_point};
-use telemetry::metrics::{Counter, Label, count};
+use service::{Step, crash_point, trace_copy_ended};
+use telemetry::{
+    metrics::{Counter, Label, count},
+    spans,
+};
+use trace::{CopyTimes, Ended};
 use tracing::{debug, warn};
 
-use crate::{held_actions::ActionHandle, shared::Shared};
+use crate::{
+    held_actions::{ActionHandle, Work},
+    shared::Shared,
+};
 
 const PATIENCE: Duration = Duration::from_secs(5);
 const RETRY: Duration = Duration::from_millis(200);
 
+/// Writes how an action ended, unless its end is not wanted, and forgets it.
+pub(crate) async fn write_end(
+    shared: Arc<Shared>,
+    work: Work,
+    (end, times): (Option<CopyEnd>, CopyTimes),
+    used: Esu,
+) {
+    let Work { claimed, handle, .. } = work;
+    let bus = &shared.context.bus;
+    let key = claimed.record.execution.key();
+    shared.usage.report_to_build(bus, &claimed.record.execution, used).await;
+    let begun = spans::trace_enabled().then(|| claimed.record.clone());
+    let after = if let Some(end) = end {
+        finish(&shared, *claimed, &handle, end).await
+    } else {
+        debug!(%key, "action stopped");
+        None
+    };
+    if let Some(claimed) = &begun {
+        let (after, at) = (after.as_ref().map(AfterCopy::record), bus.clock().system_time());
+        trace_copy_ended(bus, &Ended { claimed, lost: false, after, executor: &shared.id, at }, &times);
+    }
+    if after.is_none() {
+        shared.actions.room_changed.notify_one();
+    }
+    shared.actions.release(&key, &handle);
+}
+
 /// Writes the consequence of the copy's end after the claimed record, or after its successor. A
 /// success counts whatever happened in the meantime. Retries until it is written or the lease is
 /// lost: then the action runs elsewhere. Returns what was written, which also reported the room.
-pub(crate) async fn finish(
+async fn finish(
     shared: &Shared,
     claimed: Claimed,
     handle: &ActionHandle,

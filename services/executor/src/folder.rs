@@ -41,7 +41,7 @@ impl ExecutorFolder {
 
     /// Removes the files that a killed executor left.
     fn clear(&self) -> io::Result<()> {
-        for name in ["roots", "slots"] {
+        for name in ["roots", "slots", "services"] {
             let path = self.path.join(name);
             let removed = match fs::symlink_metadata(&path) {
                 // Actions make folders of any depth, and some that their owner may not enter.
@@ -71,6 +71,11 @@ impl ExecutorFolder {
     /// The directory for the stdout and stderr of a slot's command.
     pub(crate) fn slot(&self, number: u16) -> PathBuf {
         self.path.join("slots").join(number.to_string())
+    }
+
+    /// The directory for the files of services that several actions share.
+    pub(crate) fn services(&self) -> PathBuf {
+        self.path.join("services")
     }
 
     /// The name of the directory, created once. The next executor that uses the directory finds the same warm state.

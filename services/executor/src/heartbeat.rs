@@ -54,6 +54,7 @@ pub(crate) fn content(shared: &Shared) -> ExecutorHeartbeat {
         window,
         images: image::keys(shared),
         image_names: Vec::new(),
+        shared_services: shared.services_here.ids(),
         ttl_ms: heartbeat_ttl_ms(shared.interval()),
         clock_skew_ms: shared.context.bus.clock().skew(),
     }

@@ -142,6 +142,24 @@ impl HeldActions {
         begin
     }
 
+    /// Frees the room of an action that runs services for others, which are ready. Returns the actions that start in its place.
+    pub(crate) fn serve(&self, key: &ExecutionKey, handle: &ActionHandle, size: &Resources) -> Vec<Work> {
+        let mut state = self.state.lock();
+        state.allocation.end(size);
+        state.enter(key, handle, Phase::Serving);
+        let begin = state.start();
+        drop(state);
+        self.room_changed.notify_one();
+        self.changed.notify_waiters();
+        begin
+    }
+
+    /// Notes that the services of an action have ended which held no room.
+    pub(crate) fn end_serving(&self, key: &ExecutionKey, handle: &ActionHandle) {
+        self.state.lock().enter(key, handle, Phase::Finishing);
+        self.changed.notify_waiters();
+    }
+
     /// Forgets an action after its end was written.
     pub(crate) fn release(&self, key: &ExecutionKey, handle: &ActionHandle) {
         self.state.lock().release(key, handle);
@@ -230,6 +248,12 @@ impl HeldActions {
     pub(crate) fn set_draining(&self, draining: bool) {
         self.state.lock().draining = draining;
         self.announce.notify_one();
+        self.changed.notify_waiters();
+    }
+
+    /// Waits until no work is accepted any more.
+    pub(crate) async fn until_draining(&self) {
+        self.until(|| self.state.lock().draining).await;
     }
 
     /// Applies the readings of the sensors; see [`Allocation::apply_readings`]. Returns the actions that start in freed

@@ -67,7 +67,7 @@ impl ActionInteractor {
         let work = folder.join("work");
         let failed = |error: io::Error| Fault::machine(&error);
         remove_folder(&folder).and_then(|()| fs::create_dir_all(&work)).map_err(failed)?;
-        let config = slot_thread.slot_of_service(NAME, work.clone());
+        let config = slot_thread.place_of_services().slot_of(NAME, work.clone());
         let pair = JoinedStreams::pair(config.user).map_err(|error| Fault::machine(&error))?;
         let root = shared.inputs.prepare(&work, &roots.interactor, &OutputSpec::default()).await;
         let root = root.map_err(|error| Fault::unprepared(&error))?;

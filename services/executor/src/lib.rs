@@ -35,13 +35,16 @@ mod memory;
 mod metadata;
 mod needed_images;
 mod outcome;
+mod place;
 mod processors;
 mod progress;
 mod room;
 mod run;
 mod sensor_readings;
 mod services;
+mod serving;
 mod shared;
+mod shared_services;
 mod slot_threads;
 mod spec;
 mod split;
@@ -77,8 +80,8 @@ use tracing::{info, warn};
 
 use crate::{
     admission::Admission, allocation::Allocation, cancelled::Cancelled, devices::Devices,
-    folder::ExecutorFolder, held_actions::HeldActions, shared::Shared, slot_threads::SlotThreads,
-    usage::Usage,
+    folder::ExecutorFolder, held_actions::HeldActions, shared::Shared, shared_services::SharedServicesHere,
+    slot_threads::SlotThreads, usage::Usage,
 };
 
 /// Mount point of the kernel's process information.
@@ -163,6 +166,7 @@ async fn serve_all(context: Context, settings: Arc<ExecutorSettings>) -> Result<
             confirming: AtomicBool::new(false),
             admission: Admission::new(settings.sensors.tick, sensors),
             slot_threads: slot_threads.clone(),
+            services_here: SharedServicesHere::default(),
             usage: Usage::new(settings.executor_type.clone()),
             oom: OomKills::new(Path::new(PROC)),
             machine: machine.clone(),

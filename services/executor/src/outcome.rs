@@ -12,7 +12,7 @@ use sandbox::{Cause, Ended, NotStarted};
 use crate::{devices::Unassigned, limits::ExceededLimit};
 
 /// Status codes of `google.rpc.Code`.
-mod code {
+pub(crate) mod code {
     pub(crate) const INVALID_ARGUMENT: i32 = 3;
     pub(crate) const DEADLINE_EXCEEDED: i32 = 4;
     pub(crate) const PERMISSION_DENIED: i32 = 7;

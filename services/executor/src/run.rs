@@ -8,12 +8,10 @@ use std::{
 
 use futures::FutureExt as _;
 use model::{Claimed, Esu, Execution, ExecutionStage, Resources};
-use policy::actions::{AfterCopy, CopyEnd};
-use service::trace_copy_ended;
-use telemetry::spans;
+use policy::actions::CopyEnd;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
-use trace::{CopyTimes, Ended};
+use trace::CopyTimes;
 use tracing::{debug, warn};
 
 use crate::{
@@ -25,6 +23,7 @@ use crate::{
     needed_images::ActionImages,
     outcome::Fault,
     progress::Progress,
+    serving,
     shared::Shared,
     slot_threads::{RunInSlot, SlotThread},
     spec::Spec,
@@ -40,14 +39,12 @@ pub(crate) fn fetch_images(shared: &Arc<Shared>, execution: Execution, handle: A
         match opening.unwrap_or_else(|_| panicked()) {
             Ok(images) => {
                 let inputs = |claimed: &_, handle: &_| fetch(&shared, claimed, handle);
-                for work in shared.actions.images_here(&handle, (images, begun.elapsed()), inputs) {
-                    begin(&shared, work);
-                }
+                begin_all(&shared, shared.actions.images_here(&handle, (images, begun.elapsed()), inputs));
             }
             Err(fault) => {
                 if let Some(work) = shared.actions.images_failed(&handle) {
                     let end = fault.end(&shared.id);
-                    write_end(shared, work, (end, CopyTimes::default()), Esu::default()).await;
+                    finish::write_end(shared, work, (end, CopyTimes::default()), Esu::default()).await;
                 }
             }
         }
@@ -107,6 +104,13 @@ async fn fetch_inputs(shared: &Shared, execution: &Execution, stop: &Cancellatio
     }
 }
 
+/// Begins all of these actions.
+pub(crate) fn begin_all(shared: &Arc<Shared>, all: Vec<Work>) {
+    for work in all {
+        begin(shared, work);
+    }
+}
+
 /// Runs an action in the next free slot and writes its end, unless it is stopped: then the end is not wanted.
 pub(crate) fn begin(shared: &Arc<Shared>, work: Work) {
     if let Some(work) = ready(shared, work) {
@@ -114,8 +118,13 @@ pub(crate) fn begin(shared: &Arc<Shared>, work: Work) {
     }
 }
 
-/// The work of a slot for an action. `None` if its inputs are still being fetched: then it is submitted later.
+/// The work of a slot for an action. `None` if its inputs are still being fetched: then it is submitted later. An action that runs
+/// services for others needs no slot.
 fn ready(shared: &Arc<Shared>, mut work: Work) -> Option<RunInSlot> {
+    if serving::is_for(&work) {
+        serving::begin(shared, work, begin_all);
+        return None;
+    }
     let Some(fetching) = work.fetching.take() else {
         return Some(in_slot(shared, work, Duration::ZERO));
     };
@@ -173,7 +182,7 @@ async fn run_in_slot(
         }
     }
     // The slot must not wait for the store, and the result must not wait for the slot.
-    shared.main.clone().spawn(write_end(shared.clone(), work, (end, left.times), esu));
+    shared.main.clone().spawn(finish::write_end(shared.clone(), work, (end, left.times), esu));
     if let Some(root) = left.root.filter(|_| has_ended) {
         shared.inputs.release(root).await;
     }
@@ -210,26 +219,4 @@ async fn run(
         never = progress.report_later() => match never {},
     };
     end.map_or_else(|fault| fault.end(&shared.id), Some)
-}
-
-async fn write_end(shared: Arc<Shared>, work: Work, (end, times): (Option<CopyEnd>, CopyTimes), used: Esu) {
-    let Work { claimed, handle, .. } = work;
-    let bus = &shared.context.bus;
-    let key = claimed.record.execution.key();
-    shared.usage.report_to_build(bus, &claimed.record.execution, used).await;
-    let begun = spans::trace_enabled().then(|| claimed.record.clone());
-    let after = if let Some(end) = end {
-        finish::finish(&shared, *claimed, &handle, end).await
-    } else {
-        debug!(%key, "action stopped");
-        None
-    };
-    if let Some(claimed) = &begun {
-        let (after, at) = (after.as_ref().map(AfterCopy::record), bus.clock().system_time());
-        trace_copy_ended(bus, &Ended { claimed, lost: false, after, executor: &shared.id, at }, &times);
-    }
-    if after.is_none() {
-        shared.actions.room_changed.notify_one();
-    }
-    shared.actions.release(&key, &handle);
 }

@@ -1,13 +1,11 @@
 //! The services of an action: each runs in a slot and an input root of its own.
 
-use command_services::{CommandServices, Failure, Parts};
+use command_services::{CommandServices, Failure, Parts, Stopped};
 use input_root::{InputRoot, OutputSpec};
 use model::{BlobDigest, DigestFunction, ServiceRequest};
-use sandbox::{Ended, SharedNetwork, StopMode};
+use sandbox::{SharedNetwork, StopMode};
 
-use crate::{
-    needed_images::ActionImages, outcome::Fault, shared::Shared, slot_threads::SlotThread, spec::Spec,
-};
+use crate::{needed_images::ActionImages, outcome::Fault, place::Place, shared::Shared, spec::Spec};
 
 /// The services of an action, and what they use.
 pub(crate) struct ActionServices {
@@ -17,9 +15,9 @@ pub(crate) struct ActionServices {
 
 impl ActionServices {
     /// Creates the folder and the network of the services. They need [`ActionServices::end`] from then on.
-    pub(crate) async fn create(spec: &Spec, slot_thread: &SlotThread) -> Result<Self, Fault> {
-        let folder = slot_thread.folder().join("services");
-        let created = CommandServices::create(folder, &slot_thread.config().program, &spec.services).await;
+    pub(crate) async fn create(spec: &Spec, place: &Place) -> Result<Self, Fault> {
+        let created =
+            CommandServices::create(place.folder.clone(), &place.slot.program, &spec.services).await;
         let services = created.map_err(|error| Fault::machine(&error))?;
         Ok(Self { services, roots: Vec::new() })
     }
@@ -29,16 +27,16 @@ impl ActionServices {
         &mut self,
         shared: &Shared,
         spec: &Spec,
-        slot_thread: &SlotThread,
+        place: &Place,
         (memory_bytes, images): (Option<u64>, &ActionImages),
     ) -> Result<(), Fault> {
         for request in &spec.services {
-            self.add(shared, (spec, request), slot_thread, (memory_bytes, images)).await?;
+            self.add(shared, (spec, request), place, (memory_bytes, images)).await?;
         }
         Ok(())
     }
 
-    /// The network of the services and the command.
+    /// The network of the services and of the commands that use them.
     pub(crate) fn network(&self) -> SharedNetwork {
         self.services.network()
     }
@@ -47,7 +45,7 @@ impl ActionServices {
         &mut self,
         shared: &Shared,
         (spec, request): (&Spec, &ServiceRequest),
-        slot_thread: &SlotThread,
+        place: &Place,
         (memory_bytes, images): (Option<u64>, &ActionImages),
     ) -> Result<(), Fault> {
         let work = self.services.work(request).map_err(|error| Fault::machine(&error))?;
@@ -60,7 +58,7 @@ impl ActionServices {
             None => None,
         };
         let parts = Parts {
-            slot: slot_thread.slot_of_service(request.name.as_str(), work),
+            slot: place.slot_of(request.name.as_str(), work),
             root: path,
             image,
             allowed: shared.settings.action_limits,
@@ -84,14 +82,9 @@ impl ActionServices {
         self.fault_of(shared, function, failure).await
     }
 
-    /// Stops the services as they ask for, and adds what they used to the usage of the command. Returns why one of them
-    /// had ended on its own.
-    pub(crate) async fn stop(&mut self, ended: &mut Ended) -> Option<Failure> {
-        let stopped = self.services.stop(StopMode::Gently).await;
-        ended.cpu += stopped.used.cpu;
-        ended.peak_memory_bytes = ended.peak_memory_bytes.saturating_add(stopped.used.peak_memory_bytes);
-        ended.switches += stopped.used.switches;
-        stopped.failure
+    /// Stops the services as they ask for. Returns what they used, and why one of them had ended on its own.
+    pub(crate) async fn stop(&mut self) -> Stopped {
+        self.services.stop(StopMode::Gently).await
     }
 
     /// Stores what the services wrote, by the name of the service and of the stream. Empty outputs are left out.

@@ -13,7 +13,7 @@ use tokio::{runtime::Handle, sync::Notify};
 
 use crate::{
     admission::Admission, cancelled::Cancelled, devices::Devices, held_actions::HeldActions,
-    slot_threads::SlotThreads, usage::Usage,
+    shared_services::SharedServicesHere, slot_threads::SlotThreads, usage::Usage,
 };
 
 /// State shared by all parts of one session.
@@ -39,6 +39,8 @@ pub(crate) struct Shared {
     pub(crate) confirming: AtomicBool,
     pub(crate) admission: Admission,
     pub(crate) slot_threads: SlotThreads,
+    /// The services that run here for several actions.
+    pub(crate) services_here: SharedServicesHere,
     pub(crate) usage: Usage,
     pub(crate) oom: OomKills,
     pub(crate) machine: MachineLock,

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -9,7 +10,7 @@ use async_channel::{Receiver, Sender};
 use futures::future::LocalBoxFuture;
 use input_root::Owner;
 use sandbox::{
-    Bubblewrap, Cgroups, Ended, Parent, Sandbox, SandboxError, SharedNetwork, Slot, SlotConfig, User,
+    Bubblewrap, Cgroups, Cores, Ended, Parent, Sandbox, SandboxError, SharedNetwork, Slot, SlotConfig, User,
 };
 use service::ServiceError;
 use settings::{ExecutorSettings, SandboxKind, SandboxSettings, SlotCores};
@@ -17,7 +18,7 @@ use tokio::sync::oneshot;
 use tokio::time::{error::Elapsed, timeout};
 use tracing::warn;
 
-use crate::{folder::ExecutorFolder, processors};
+use crate::{folder::ExecutorFolder, place::Place, processors};
 
 /// Time limit for a slot to kill its processes, or to end.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -34,6 +35,10 @@ type SlotWork = Box<dyn for<'a> FnOnce(&'a mut SlotThread) -> LocalBoxFuture<'a,
 pub(crate) struct SlotThreads {
     /// Dropped before the threads, which end when the last sender is gone.
     queue: Sender<RunInSlot>,
+    /// What slots of services that several actions share are made after, and the folder with their files.
+    shared: Arc<(SlotConfig, PathBuf)>,
+    /// Number of times that such services started.
+    places: Arc<AtomicU64>,
     _threads: Arc<ThreadHandles>,
 }
 
@@ -85,6 +90,7 @@ impl SlotThreads {
         let mut threads = ThreadHandles::default();
         let (queue, waiting) = async_channel::unbounded();
         let mut starting = Vec::new();
+        let mut template = None;
         let SandboxSettings { read_only, hidden, filter } = settings.sandboxes.clone();
         let bubblewrap = Bubblewrap { filter, ..Bubblewrap::default() }.showing(read_only).hiding(hidden);
         let needs_alone = settings.devices.values().any(|all| !all.is_empty()) || settings.action_network;
@@ -106,6 +112,7 @@ impl SlotThreads {
                 network: None,
                 lease: None,
             };
+            template.get_or_insert_with(|| SlotConfig { cores: Cores::default(), ..config.clone() });
             let thread = SlotThread { config, slot: None, beside: None, broken: false, folder };
             let (started, thread) = thread.start_thread(number, needs_alone, waiting.clone())?;
             threads.0.push(thread);
@@ -117,7 +124,18 @@ impl SlotThreads {
                 Err(_) => return Err(ServiceError::failed("starting a slot", "its thread ended")),
             }
         }
-        Ok(Self { queue, _threads: Arc::new(threads) })
+        let template =
+            template.ok_or_else(|| ServiceError::failed("starting the slots", "there are none"))?;
+        let shared = Arc::new((template, folder.services()));
+        Ok(Self { queue, shared, places: Arc::default(), _threads: Arc::new(threads) })
+    }
+
+    /// A new place for services that several actions share. They use any processor.
+    pub(crate) fn place_of_services(&self) -> Place {
+        let number = self.places.fetch_add(1, Ordering::Relaxed);
+        let (template, folder) = &*self.shared;
+        let name = format!("forebay-{}-shared-{number}", std::process::id());
+        Place { folder: folder.join(number.to_string()), slot: SlotConfig { name, ..template.clone() } }
     }
 
     /// Runs `work` in the next free slot.
@@ -214,10 +232,9 @@ impl SlotThread {
         Ok(self.beside.insert(slot))
     }
 
-    /// The configuration of the slot of a service in `work`.
-    pub(crate) fn slot_of_service(&self, service: &str, work: PathBuf) -> SlotConfig {
-        let name = format!("{}-service-{service}", self.config.name);
-        SlotConfig { name, work, ..self.config.clone() }
+    /// The place of services beside its command.
+    pub(crate) fn place_of_services(&self) -> Place {
+        Place { folder: self.folder.join("services"), slot: self.config.clone() }
     }
 
     pub(crate) fn config(&self) -> &SlotConfig {

@@ -3,8 +3,12 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use cas::Cas;
-use model::{BlobDigest, Execution, Interactor, ServiceRequest, TaskLimits};
-use policy::actions::{asked_interactor, asked_services, asks_writable_root, limits, network};
+use model::{
+    BlobDigest, Execution, Interactor, ServiceRequest, SharedServices, SharedServicesId, TaskLimits,
+};
+use policy::actions::{
+    asked_interactor, asked_services, asked_shared_services, asks_writable_root, limits, network,
+};
 use prost::Message as _;
 use reapi::execution::{Action, Command, Platform};
 
@@ -24,6 +28,8 @@ pub(crate) struct Spec {
     pub(crate) writable_root: bool,
     /// Commands that serve its command while it runs.
     pub(crate) services: Vec<ServiceRequest>,
+    /// What it has to do with services that several actions share, and their id.
+    pub(crate) shared_services: Option<(SharedServices, SharedServicesId)>,
     /// The command that its command talks with.
     pub(crate) interactor: Option<Interactor>,
 }
@@ -57,6 +63,8 @@ impl Spec {
         let limits = limits::read(&platform);
         let limits = limits.map_err(|invalid| Fault::invalid(invalid.to_string()))?;
         let services = asked_services(&platform).map_err(|invalid| Fault::invalid(invalid.to_string()))?;
+        let shared_services = asked_shared_services(&platform);
+        let shared_services = shared_services.map_err(|invalid| Fault::invalid(invalid.to_string()))?;
         let interactor =
             asked_interactor(&platform).map_err(|invalid| Fault::invalid(invalid.to_string()))?;
         let limits = limits::on_executor(&limits, offered);
@@ -64,10 +72,21 @@ impl Spec {
         let timeout = Duration::from_millis(timeout);
         let network = network::is_asked(&platform);
         let writable_root = asks_writable_root(&platform);
-        if writable_root && execution.image.is_none() {
+        let runs_services = matches!(shared_services, Some((SharedServices::Runs, _)));
+        if writable_root && execution.image.is_none() && !runs_services {
             return Err(Fault::invalid("writable-root needs an image (container-image)".to_owned()));
         }
-        Ok(Self { command, input_root, timeout, limits, network, writable_root, services, interactor })
+        Ok(Self {
+            command,
+            input_root,
+            timeout,
+            limits,
+            network,
+            writable_root,
+            services,
+            shared_services,
+            interactor,
+        })
     }
 
     /// The environment variables as pairs.

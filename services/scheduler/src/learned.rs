@@ -62,7 +62,7 @@ impl Learned {
                 size,
                 images: image_demand(execution),
                 exclusive: needs.exclusive,
-                measured: needs.measured,
+                single: needs.measured || !needs.shared_services.is_none(),
                 urgency: record.urgency(),
                 expected_ms: millis(wall),
                 since_ms: record.waits_since(),

@@ -137,10 +137,10 @@ impl Shared {
     }
 
     /// When an additional copy is due of an execution that starts at `now`; `None` if never: another
-    /// copy would disturb one that is measured, and one that needs an executor for itself.
+    /// copy would disturb one that is measured or uses shared services, and one that needs an executor for itself.
     pub(crate) fn hedge_at(&self, demand: &Demand, now: Millis) -> Option<Millis> {
         let slow_after = demand.slow_after_ms.map(Duration::from_millis);
-        if demand.exclusive || demand.measured {
+        if demand.exclusive || demand.single {
             return None;
         }
         self.hedges.due(now, demand.hedges, slow_after)

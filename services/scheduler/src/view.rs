@@ -18,7 +18,7 @@ use model::{
 use parking_lot::Mutex;
 use policy::{
     Random,
-    actions::{IMAGES_SAID, Member, ProcessingSet, Waiter, credible_room},
+    actions::{IMAGES_SAID, Member, ProcessingSet, Waiter, credible_room, of_pools},
 };
 use quick_cache::unsync::Cache;
 use tokio::time::Instant;
@@ -98,6 +98,7 @@ impl View {
             return;
         }
         let kind = inner.kinds.of(heartbeat);
+        inner.leave_kind(executor, kind);
         let known = inner.executors.remove(executor);
         let (mut room, had) = known.map(|state| (state.room, state.images)).unwrap_or_default();
         let images = inner.images_of(executor, had, &heartbeat.images);
@@ -298,10 +299,11 @@ impl View {
         of_kinds.map(member).collect()
     }
 
-    /// Resources of the largest live executor that meets `requirements`.
+    /// Resources of the largest live executor that meets `requirements`, wherever shared services run.
     pub(crate) fn capacity(&self, requirements: &Requirements) -> Resources {
         let KnownKinds { offers, .. } = self.kinds();
-        let able = offers.iter().filter(|offer| policy::requirements::satisfies(offer, requirements));
+        let requirements = of_pools(requirements);
+        let able = offers.iter().filter(|offer| policy::requirements::satisfies(offer, &requirements));
         able.fold(Resources::default(), |most, offer| most.max(&offer.capacity))
     }
 
@@ -382,6 +384,20 @@ impl Inner {
             }
         }
         is_open
+    }
+
+    /// Takes an executor out of its kind, if `next` is another one: shared services have started or ended there.
+    fn leave_kind(&mut self, executor: &ExecutorId, next: usize) {
+        let Some(state) = self.executors.get(executor).filter(|state| state.kind != next) else { return };
+        let (kind, capacity) = (state.kind, state.capacity.clone());
+        if let Some(open) = self.open.get_mut(&kind) {
+            open.remove(executor);
+            if open.is_empty() {
+                self.open.remove(&kind);
+            }
+        }
+        let others = self.executors.iter().filter(|(id, other)| *id != executor && other.kind == kind);
+        self.kinds.remove(kind, &capacity, others.map(|(_, other)| &other.capacity));
     }
 
     fn remove(&mut self, executor: &ExecutorId) {

@@ -6,7 +6,7 @@ use bus::ChunkFault;
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use jobs::{Host, JobEnding, JobRun};
-use model::{BuildJob, BuildRecord, OutputStream, ToolEvent};
+use model::{BuildJob, BuildRecord, ExecutionKey, ExecutorControl, ExecutorId, OutputStream, ToolEvent};
 
 use crate::{
     build_run::Run,
@@ -55,6 +55,11 @@ impl Host for JobHost<'_> {
 
     fn own_folder(&self) -> io::Result<PathBuf> {
         self.folder.own().map(ToOwned::to_owned)
+    }
+
+    fn stop_services<'a>(&'a self, executor: &'a ExecutorId, execution: ExecutionKey) -> BoxFuture<'a, ()> {
+        let order = ExecutorControl::StopServices { execution };
+        Box::pin(async move { self.shared.context.bus.send_or_log(executor, &order).await })
     }
 
     fn tasks_start(&self, at: SystemTime) {

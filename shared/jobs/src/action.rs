@@ -3,10 +3,10 @@
 use std::collections::HashMap;
 
 use invariant::Present as _;
-use model::{BlobDigest, CommandLimits, CommandStep, Interactor, JobPath, RESERVED_FOLDER};
+use model::{BlobDigest, CommandLimits, CommandStep, Interactor, JobPath, RESERVED_FOLDER, SharedServicesId};
 use policy::actions::{
-    INTERACTOR_PROPERTY, MEASURED_PROPERTY, SERVICES_PROPERTY, interactor_value, limits::properties,
-    may_have_image, services_value,
+    INTERACTOR_PROPERTY, MEASURED_PROPERTY, SERVICES_PROPERTY, SHARED_SERVICES_PROPERTY, interactor_value,
+    limits::properties, may_have_image, services_value,
 };
 use reapi::{
     canonical::{encode, sort_command, sort_platform},
@@ -31,29 +31,59 @@ pub(crate) struct TaskAction {
 
 /// Which run of a task's command an action is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum ActionRun {
-    /// The only run of the command.
-    Single,
-    /// One of several runs of a measured command, numbered from 1.
-    Repeated(u32),
+pub(crate) struct ActionRun {
+    /// The number of one of several runs of a measured command, from 1.
+    repeated: Option<u32>,
+    /// The services that it shares with other tasks.
+    services: Option<SharedServicesId>,
 }
 
 impl ActionRun {
+    /// The only run of a command.
+    pub(crate) const ONCE: Self = Self { repeated: None, services: None };
+
+    /// The only run of a command that uses shared services.
+    pub(crate) fn beside(services: SharedServicesId) -> Self {
+        Self { services: Some(services), ..Self::ONCE }
+    }
+
+    /// The same as one of several runs of a measured command, numbered from 1.
+    pub(crate) fn numbered(self, number: u32) -> Self {
+        Self { repeated: Some(number), ..self }
+    }
+
     /// Makes each run of a command another action.
     fn salt(self) -> Vec<u8> {
-        match self {
-            Self::Single => Vec::new(),
-            Self::Repeated(number) => format!("run {number}").into_bytes(),
-        }
+        self.repeated.map(|number| format!("run {number}").into_bytes()).unwrap_or_default()
     }
 
     /// What it asks of the farm beside what its task asks.
-    fn property(self) -> Option<(String, String)> {
-        match self {
-            Self::Single => None,
-            Self::Repeated(_) => Some((MEASURED_PROPERTY.to_owned(), "true".to_owned())),
-        }
+    fn properties(self) -> impl Iterator<Item = (String, String)> {
+        let measured = self.repeated.map(|_| (MEASURED_PROPERTY.to_owned(), "true".to_owned()));
+        measured.into_iter().chain(self.services.map(of_services))
     }
+}
+
+/// The property of what runs or uses the services with this id.
+fn of_services(id: SharedServicesId) -> (String, String) {
+    (SHARED_SERVICES_PROPERTY.to_owned(), id.to_string())
+}
+
+/// The action that runs shared services, which are in its platform. They see no files of the job.
+pub(crate) fn services_action(platform: Vec<(String, String)>, id: SharedServicesId) -> TaskAction {
+    // An action has a command; this one is never run.
+    let command = Command { arguments: vec!["true".to_owned()], ..Command::default() };
+    let (command_digest, command) = encode(&command, FUNCTION);
+    let action = Action {
+        command_digest: Some(to_proto(&command_digest)),
+        input_root_digest: Some(to_proto(&FUNCTION.empty())),
+        platform: platform_of(platform.into_iter().chain([of_services(id)])),
+        do_not_cache: true,
+        ..Action::default()
+    };
+    let (digest, action) = encode(&action, FUNCTION);
+    let blobs = [(command_digest, Source::Bytes(command)), (digest, Source::Bytes(action))];
+    TaskAction { digest, blobs: blobs.into_iter().collect() }
 }
 
 /// The action of `step` over an input root.
@@ -112,14 +142,12 @@ fn platform(step: &CommandStep, limits: &CommandLimits, run: ActionRun) -> Optio
         let interactor = Interactor { folder, ..step.interactor.clone() };
         (INTERACTOR_PROPERTY.to_owned(), interactor_value(&interactor))
     });
-    let property = |(name, value)| Property { name, value };
-    let properties: Vec<Property> = asked
-        .chain(services)
-        .chain(interactor)
-        .chain(run.property())
-        .chain(properties(limits))
-        .map(property)
-        .collect();
+    let asked = asked.chain(services).chain(interactor);
+    platform_of(asked.chain(run.properties()).chain(properties(limits)))
+}
+
+fn platform_of(properties: impl Iterator<Item = (String, String)>) -> Option<Platform> {
+    let properties: Vec<Property> = properties.map(|(name, value)| Property { name, value }).collect();
     if properties.is_empty() {
         return None;
     }
@@ -170,9 +198,9 @@ mod tests {
         let digest = |name: &str, value: serde_json::Value| {
             let mut task = task.clone();
             task[name] = value;
-            action_of(&step(&task), &root, ActionRun::Single).digest
+            action_of(&step(&task), &root, ActionRun::ONCE).digest
         };
-        let same = action_of(&step(&task), &root, ActionRun::Single).digest;
+        let same = action_of(&step(&task), &root, ActionRun::ONCE).digest;
         assert_eq!(digest("id", "other".into()), same);
         assert_eq!(digest("priority", 7.into()), same);
         assert_eq!(digest("outputs", serde_json::json!(["a", "./b"])), same);
@@ -201,7 +229,7 @@ mod tests {
             let Some(Source::Bytes(bytes)) = made.blobs.get(&made.digest) else { panic!() };
             <Action as prost::Message>::decode(bytes.clone()).unwrap()
         };
-        let (first, second) = (decoded(ActionRun::Repeated(1)), decoded(ActionRun::Repeated(2)));
+        let (first, second) = (decoded(ActionRun::ONCE.numbered(1)), decoded(ActionRun::ONCE.numbered(2)));
         assert!(first.do_not_cache && second.do_not_cache);
         assert_ne!(first.salt, second.salt);
         assert_eq!(first.timeout.as_ref().map(|timeout| timeout.seconds), Some(2), "the limit times 2");
@@ -209,6 +237,19 @@ mod tests {
         let asked: Vec<_> = asked.map(|one| (one.name.as_str(), one.value.as_str())).collect();
         assert_eq!(asked, [("limit-cpu-ms", "600"), ("measured", "true")]);
         assert_eq!(Action { salt: first.salt.clone(), ..second }, first, "nothing else differs");
+    }
+
+    #[test]
+    fn each_start_of_services_is_another_action_and_so_is_what_uses_it() {
+        let (one, other) = (SharedServicesId::generate(), SharedServicesId::generate());
+        let platform = vec![("Pool".to_owned(), "p".to_owned())];
+        let started = |id| services_action(platform.clone(), id).digest;
+        assert_ne!(started(one), started(other));
+        let task = step(&serde_json::json!({"id": "a", "command": ["x"]}));
+        let used = |run| action_of(&task, &FUNCTION.empty(), run).digest;
+        assert_ne!(used(ActionRun::beside(one)), used(ActionRun::beside(other)));
+        assert_ne!(used(ActionRun::beside(one)), used(ActionRun::beside(one).numbered(1)));
+        assert_eq!(used(ActionRun::beside(one)), used(ActionRun::beside(one)));
     }
 
     #[test]

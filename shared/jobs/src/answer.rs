@@ -8,7 +8,8 @@ use std::{
 
 use bus::millis;
 use model::{
-    BlobDigest, CommandStep, InteractorReport, Interference, RunFigures, Task, TaskReport, TaskStatus,
+    BlobDigest, CommandStep, InteractorReport, Interference, RunFigures, ServiceRequest, Task, TaskReport,
+    TaskStatus,
 };
 use policy::{
     actions::{joint_failure, limits::Limit},
@@ -82,10 +83,20 @@ pub(crate) fn service_logs(
     command: &CommandStep,
     logs: &HashMap<String, LogFile>,
 ) -> BTreeMap<String, BlobDigest> {
-    let is_service = |name: &str| {
-        let is_interactor = command.interactor.is_some() && name == "interactor";
-        is_interactor || command.services.iter().any(|service| service.name.as_str() == name)
-    };
+    let is_interactor = |name: &str| command.interactor.is_some() && name == "interactor";
+    logs_of(logs, |name| is_interactor(name) || is_of(&command.services, name))
+}
+
+/// Whether one of these services has this name.
+pub(crate) fn is_of(services: &[ServiceRequest], name: &str) -> bool {
+    services.iter().any(|service| service.name.as_str() == name)
+}
+
+/// The logs of those commands that `is_service` names.
+pub(crate) fn logs_of(
+    logs: &HashMap<String, LogFile>,
+    is_service: impl Fn(&str) -> bool,
+) -> BTreeMap<String, BlobDigest> {
     let log = |(name, log): (&String, &LogFile)| {
         let (service, _) = name.split_once('.')?;
         let digest = from_proto(log.digest.as_ref()?, FUNCTION).ok()?;

@@ -21,6 +21,7 @@ use crate::{
     running::RunningTries,
     scan::{hash_all, scan},
     series::MeasuredTasks,
+    shared_services::SharedServices,
     store_wait::{StoreWait, passing_code},
     tree::FUNCTION,
     uploads::Uploads,
@@ -56,8 +57,10 @@ impl JobRun<'_> {
             // A unique name, because an earlier run may still be writing to its folder.
             let folder = all.join(format!("{}-{}", self.record.build.id, self.record.attempt));
             fs::create_dir_all(&folder)?;
+            let services = SharedServices::new(&graph);
             let job_files = self.scan_workspace(graph).await?;
             Ok(Runner {
+                services,
                 job_files: Arc::new(job_files),
                 uploads: Uploads::start(remote.clone()),
                 patience: Patience::new(),

@@ -1,14 +1,16 @@
 //! Runs the tasks of a job, from the first to the last.
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeMap, HashMap},
     sync::Arc,
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
 use bus::ChunkFault;
 use invariant::impossible;
-use model::{BuildJob, JobResult, Reason, ReasonCode, TaskIndex, TaskReport, TaskStatus, output_globs};
+use model::{
+    BlobDigest, BuildJob, JobResult, Reason, ReasonCode, TaskIndex, TaskReport, TaskStatus, output_globs,
+};
 use policy::graph::{AfterTask, Consequences, GraphRun, RunTimes};
 use tokio::{
     task::{AbortHandle, Id, JoinError, JoinSet},
@@ -17,6 +19,7 @@ use tokio::{
 use tracing::warn;
 
 use crate::{
+    beside_services::ServicesGuard,
     output::TaskOutput,
     outputs,
     patience::Answering,
@@ -42,6 +45,7 @@ type JoinedTask = (TaskIndex, VisibleEffects, Option<TaskEnd>);
 struct Drive<'a> {
     run: JobRun<'a>,
     runner: Arc<Runner>,
+    services: ServicesGuard,
     graph: GraphRun,
     indirect: IndirectDependencies,
     tasks: JoinSet<JoinedTask>,
@@ -70,9 +74,11 @@ impl JobRun<'_> {
         self.host.tasks_start(began_at);
         let graph = Arc::clone(runner.job_files.graph());
         let indirect = IndirectDependencies::new(&graph, runner.job_files.watched());
+        let runner = Arc::new(runner);
         let mut drive = Drive {
             run: self,
-            runner: Arc::new(runner),
+            services: ServicesGuard(Arc::clone(&runner)),
+            runner,
             graph: GraphRun::new(graph),
             indirect,
             tasks: JoinSet::new(),
@@ -104,6 +110,7 @@ impl Drive<'_> {
                 let visible = self.indirect.begin(self.graph.graph(), index);
                 self.spawn(index, visible, Duration::ZERO);
             }
+            self.services.stop_if_done(&self.graph, self.run.host).await;
             if self.graph.is_over() {
                 return Ok(LoopEnd::Done);
             }
@@ -279,6 +286,10 @@ impl Drive<'_> {
         match over {
             Ok(LoopEnd::Done) => {
                 self.publish_rest().await?;
+                // If the run is over meanwhile, the reports have no logs.
+                let logs = self.run.unless_over(self.runner.services.logs()).await.unwrap_or_default();
+                add_service_logs(&mut self.graph, &logs);
+                self.services.cancel().await;
                 let ending = self.fetch_outputs().await?;
                 Ok((ending, Some(self.result().await)))
             }
@@ -292,11 +303,13 @@ impl Drive<'_> {
             Ok(LoopEnd::TimedOut) => {
                 let consequences = self.graph.give_up("the build exceeded its timeout");
                 self.follow(consequences).await?;
+                self.services.cancel().await;
                 self.publish_rest().await?;
                 Ok((JobEnding::TimedOut, Some(self.result().await)))
             }
             Ok(LoopEnd::Stopped) => {
                 self.tasks.shutdown().await;
+                self.services.cancel().await;
                 // The next attempt of the build joins the running actions; after any other end they are cancelled.
                 if self.run.host.is_ended_elsewhere() {
                     self.runner.cancel(None).await;
@@ -305,6 +318,7 @@ impl Drive<'_> {
             }
             Err(fault) => {
                 self.tasks.shutdown().await;
+                self.services.cancel().await;
                 self.runner.cancel(None).await;
                 Err(fault)
             }
@@ -350,6 +364,16 @@ impl Drive<'_> {
             cpu: self.cpu,
             peak_memory_bytes: self.peak_memory_bytes,
         })
+    }
+}
+
+/// Adds what the shared services wrote to the reports of the tasks that used them.
+fn add_service_logs(graph: &mut GraphRun, logs: &BTreeMap<String, BlobDigest>) {
+    let users: Vec<TaskIndex> = graph.graph().users_of_services().map(|(at, _)| at).collect();
+    for user in users.into_iter().filter(|_| !logs.is_empty()) {
+        if let Some(report) = graph.report_mut(user).filter(|report| report.status != TaskStatus::Skipped) {
+            report.service_logs.clone_from(logs);
+        }
     }
 }
 

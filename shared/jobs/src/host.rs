@@ -5,7 +5,7 @@ use std::{io, path::PathBuf, time::SystemTime};
 use bus::ChunkFault;
 use bytes::Bytes;
 use futures::future::BoxFuture;
-use model::{OutputStream, ToolEvent};
+use model::{ExecutionKey, ExecutorId, OutputStream, ToolEvent};
 
 /// The worker that runs a job, for one run.
 pub trait Host: Send + Sync {
@@ -29,6 +29,9 @@ pub trait Host: Send + Sync {
 
     /// A folder for files that the build does not use. Creates it if it is missing.
     fn own_folder(&self) -> io::Result<PathBuf>;
+
+    /// Tells an executor to stop the shared services of an execution.
+    fn stop_services<'a>(&'a self, executor: &'a ExecutorId, execution: ExecutionKey) -> BoxFuture<'a, ()>;
 
     /// Records that the first task may start, at this farm time.
     fn tasks_start(&self, at: SystemTime);

@@ -3,12 +3,14 @@
 //! The worker keeps a content-addressed tree of the build's files (`tree`), and which effects of other tasks each
 //! task may see (`job_files`, `visible`). A task's command is an action of the farm (`action`, `answer`, `runner`);
 //! internal steps need no process and transfer only files from other servers (`fetch`, `extract`). A measured
-//! task runs its action several times (`measured`, `series`), and outputs are judged without a process (`compare`). `policy::graph`
+//! task runs its action several times (`measured`, `series`), and outputs are judged without a process (`compare`). Services
+//! that tasks share are an execution of their own (`shared_services`, `beside_services`). `policy::graph`
 //! decides when each task starts and what follows from its end (`drive`).
 
 mod action;
 mod answer;
 mod begin;
+mod beside_services;
 mod blobs;
 mod cancel;
 mod compare;
@@ -32,6 +34,7 @@ mod runner;
 mod running;
 mod scan;
 mod series;
+mod shared_services;
 mod small_file;
 mod steps;
 mod store_wait;

@@ -10,16 +10,17 @@ use crate::{
 };
 
 impl Runner {
-    /// Runs a measured command as often as `plan` says.
+    /// Runs a measured command as often as `plan` says, each time like `run`.
     pub(crate) async fn measured(
         &self,
         index: TaskIndex,
         task: &Task,
         (command, plan): (&CommandStep, &MeasurePlan),
         visible: &VisibleEffects,
+        run: ActionRun,
     ) -> Result<TaskEnd, TaskError> {
         let mut series = self.measured_tasks.resume(index);
-        let ended = self.repeat(index, task, (command, plan), visible, &mut series).await;
+        let ended = self.repeat(index, task, (command, plan), visible, (&mut series, run)).await;
         if !matches!(&ended, Ok(end) if end.report.status != TaskStatus::FarmFailed) {
             self.measured_tasks.interrupt(index, series);
         }
@@ -32,7 +33,7 @@ impl Runner {
         task: &Task,
         (command, plan): (&CommandStep, &MeasurePlan),
         visible: &VisibleEffects,
-        series: &mut Series,
+        (series, run): (&mut Series, ActionRun),
     ) -> Result<TaskEnd, TaskError> {
         loop {
             let next = series.next(plan);
@@ -40,7 +41,7 @@ impl Runner {
                 return Ok(series.end(task, (command, plan), state));
             }
             let turn = self.measured_tasks.turn(plan).await;
-            let run = ActionRun::Repeated(series.number());
+            let run = run.numbered(series.number());
             let end = self.run_action(index, task, command, visible, run).await?;
             drop(turn);
             let state = match end.report.status {

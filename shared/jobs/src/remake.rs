@@ -54,9 +54,14 @@ impl Runner {
             impossible!("task {} is run again, but has no command", task.id);
             return Ok(HashSet::new());
         };
-        let TaskEnd { report, effect, .. } = self
-            .run_action(index, task, command, &self.job_files.visible_to(index), ActionRun::Single)
-            .await?;
+        if command.shared_services {
+            return Err(TaskError::Farm(format!(
+                "outputs of task {} were lost, and it is not run again, because it used shared services",
+                task.id
+            )));
+        }
+        let TaskEnd { report, effect, .. } =
+            self.run_action(index, task, command, &self.job_files.visible_to(index), ActionRun::ONCE).await?;
         let Some(Effect::Adds(added)) = effect else {
             let why = report.reason.as_deref().unwrap_or("unknown reason");
             return Err(TaskError::Farm(format!(

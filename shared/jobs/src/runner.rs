@@ -28,6 +28,7 @@ use crate::{
     patience::Patience,
     running::RunningTries,
     series::MeasuredTasks,
+    shared_services::SharedServices,
     task_end::TaskEnd,
     task_error::TaskError,
     tree::{Folder, Node},
@@ -63,13 +64,14 @@ pub(crate) struct Runner {
     pub(crate) bytes_max: u64,
     pub(crate) running: RunningTries,
     pub(crate) measured_tasks: MeasuredTasks,
+    pub(crate) services: SharedServices,
     /// Held during a comparison of two files.
     pub(crate) comparing: tokio::sync::Mutex<()>,
 }
 
 impl Runner {
     /// Runs a task that may see the effects in `visible`.
-    pub(crate) async fn run(&self, index: TaskIndex, visible: &VisibleEffects) -> Option<TaskEnd> {
+    pub(crate) async fn run(self: &Arc<Self>, index: TaskIndex, visible: &VisibleEffects) -> Option<TaskEnd> {
         let Some(task) = self.job_files.graph().task(index) else {
             impossible!("the job has no task {} to run", index.get());
             return None;
@@ -91,7 +93,7 @@ impl Runner {
     }
 
     async fn run_once(
-        &self,
+        self: &Arc<Self>,
         index: TaskIndex,
         task: &Task,
         visible: &VisibleEffects,
@@ -118,15 +120,31 @@ impl Runner {
     }
 
     async fn command(
-        &self,
+        self: &Arc<Self>,
         index: TaskIndex,
         task: &Task,
         command: &CommandStep,
         visible: &VisibleEffects,
     ) -> Result<TaskEnd, TaskError> {
+        if command.shared_services {
+            self.beside_services(index, task, command, visible).await
+        } else {
+            self.run_command(index, task, command, visible, ActionRun::ONCE).await
+        }
+    }
+
+    /// Runs a command like `run`, or as often as it is to be measured.
+    pub(crate) async fn run_command(
+        &self,
+        index: TaskIndex,
+        task: &Task,
+        command: &CommandStep,
+        visible: &VisibleEffects,
+        run: ActionRun,
+    ) -> Result<TaskEnd, TaskError> {
         match &command.measure {
-            Some(plan) => self.measured(index, task, (command, plan), visible).await,
-            None => self.run_action(index, task, command, visible, ActionRun::Single).await,
+            Some(plan) => self.measured(index, task, (command, plan), visible, run).await,
+            None => self.run_action(index, task, command, visible, run).await,
         }
     }
 
@@ -222,14 +240,23 @@ impl Runner {
     }
 
     fn headers_of(&self, task: &Task) -> MetadataMap {
+        self.headers_with(&task.id.to_string(), "Task")
+    }
+
+    /// The headers of the execution that runs the shared services.
+    pub(crate) fn headers_of_services(&self) -> MetadataMap {
+        self.headers_with("", "Services")
+    }
+
+    fn headers_with(&self, target: &str, mnemonic: &str) -> MetadataMap {
         let metadata = RequestMetadata {
             tool_details: Some(ToolDetails {
                 tool_name: "forebay".to_owned(),
                 tool_version: env!("CARGO_PKG_VERSION").to_owned(),
             }),
             tool_invocation_id: self.invocation.clone(),
-            target_id: task.id.to_string(),
-            action_mnemonic: "Task".to_owned(),
+            target_id: target.to_owned(),
+            action_mnemonic: mnemonic.to_owned(),
             ..RequestMetadata::default()
         };
         let mut headers = self.headers.clone();

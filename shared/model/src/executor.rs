@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     ActionKey, ExecutionKey, ExecutionRecord, ExecutorHome, ExecutorId, ExecutorType, FetchRoom, ImageFetch,
-    ImageReference, Millis, PoolName, RequirementsId, Resources, Sequence, Skew,
+    ImageReference, Millis, PoolName, RequirementsId, Resources, Sequence, SharedServicesId, Skew,
 };
 
 /// Capabilities of the executors of a pool. In the settings bucket under `pool.<name>`, written by each executor at
@@ -79,6 +79,9 @@ pub struct ExecutorHeartbeat {
     /// The names of these images, in its lease only: they are long.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub image_names: Vec<ImageReference>,
+    /// Ids of the shared services that run on it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub shared_services: Vec<SharedServicesId>,
     /// Milliseconds without a heartbeat after which it counts as lost.
     pub ttl_ms: u64,
     /// Offset of its machine's clock from the farm's clock in milliseconds; absent if not measured.
@@ -282,6 +285,12 @@ pub enum ExecutorControl {
     /// The execution ended elsewhere: kill its processes.
     Cancel {
         /// Execution to be killed.
+        execution: ExecutionKey,
+    },
+    /// The tasks that use the shared services of the execution have ended: stop them as they ask for, and end the execution.
+    #[serde(rename = "stop_services")]
+    StopServices {
+        /// Execution that runs the services.
         execution: ExecutionKey,
     },
     /// Finish running executions and accept nothing new.

@@ -52,6 +52,10 @@ pub struct Job {
     /// Defaults for every task of the job.
     #[serde(default, skip_serializing_if = "TaskDefaults::is_empty")]
     pub defaults: TaskDefaults,
+    /// Commands that serve those tasks which set `shared_services`, such as a database. They start once, before the first of
+    /// these tasks, and stop after the last one. At most 8.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub services: Vec<ServiceRequest>,
     /// Tasks of the job, at least one. Of the tasks that are ready, the one with the higher priority starts first,
     /// then the one listed first.
     pub tasks: Vec<TaskRequest>,
@@ -137,6 +141,9 @@ pub struct TaskRequest {
     /// Commands that run beside its command and serve it, such as a database. At most 8.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub services: Vec<ServiceRequest>,
+    /// Whether its command uses the services of the job, which it shares with other tasks. Default: false.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub shared_services: bool,
     /// Command that talks with its command over standard input and output, and decides with its exit code
     /// whether the task succeeds.
     #[serde(default, skip_serializing_if = "Option::is_none")]

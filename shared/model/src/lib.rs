@@ -96,7 +96,8 @@ pub use farm::{
 pub use fetch_host::{FetchHost, ParseFetchHostError};
 pub use ids::{
     Attempt, BuildId, BuildKey, ExecutionId, ExecutorHome, ExecutorId, Group, InvocationId, Millis,
-    ParseIdError, PoolName, Priority, Sequence, TaskId, ToolInvocation, WorkerId, Workspace,
+    ParseIdError, PoolName, Priority, Sequence, SharedServicesId, TaskId, ToolInvocation, WorkerId,
+    Workspace,
 };
 pub use image::{ImageReference, ParseImageError, PinnedImage};
 pub use image_fetch::{FetchRoom, ImageFetch};
@@ -110,7 +111,7 @@ pub use job::{
     RunFigures, RunningTask, RunningTasks, Step, StoredJob, Task, TaskDefaults, TaskIndex, TaskReport,
     TaskRequest, TaskStatus, TimeSummary, TruncateStep,
 };
-pub use needs::{ActionKey, ActionKeys, Demand, ImageDemand, Measured, Needs, TestSize};
+pub use needs::{ActionKey, ActionKeys, Demand, ImageDemand, Measured, Needs, SharedServices, TestSize};
 pub use open_schema::allow_more;
 pub use output_file::{OutputFile, OutputNotKept};
 pub use output_globs::output_globs;

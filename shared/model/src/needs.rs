@@ -26,6 +26,9 @@ pub struct Needs {
     /// Whether it is run to measure it: no further copy of it is started.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub measured: bool,
+    /// What it has to do with services that several executions share.
+    #[serde(skip_serializing_if = "SharedServices::is_none")]
+    pub shared_services: SharedServices,
     /// Size class that determines the defaults if neither the client nor history gives a value.
     #[serde(skip_serializing_if = "TestSize::is_none")]
     pub test_size: TestSize,
@@ -35,6 +38,27 @@ impl Needs {
     /// Whether the client requests nothing.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
+    }
+}
+
+/// What an execution has to do with services that several executions share. One that has anything to do with them runs once: a
+/// copy or another attempt of it would find another state.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum SharedServices {
+    /// It has nothing to do with any.
+    #[default]
+    None,
+    /// It runs them for others, and no other command.
+    Runs,
+    /// Its command uses them.
+    Uses,
+}
+
+impl SharedServices {
+    /// Whether it has nothing to do with any.
+    pub fn is_none(&self) -> bool {
+        *self == Self::None
     }
 }
 
@@ -143,9 +167,9 @@ pub struct Demand {
     /// Whether it needs an executor exclusively.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub exclusive: bool,
-    /// Whether it is run to measure it: no further copy of it is started.
+    /// Whether no further copy of it is started: it is measured, or has to do with shared services.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub measured: bool,
+    pub single: bool,
     /// Order among the executions of its group.
     #[serde(default)]
     pub urgency: Urgency,

@@ -19,6 +19,7 @@ mod processing_set;
 mod rank;
 mod room;
 mod services;
+mod shared_services;
 mod size;
 mod turns;
 mod wait;
@@ -51,6 +52,9 @@ pub use processing_set::{ProcessingSet, independent};
 pub use rank::{band_of, rank};
 pub use room::{AHEAD_PER_SLOT, claims_max, credible_room};
 pub use services::{SERVICES_OFFER, SERVICES_PROPERTY, asked_services, services_value, with_services};
+pub use shared_services::{
+    SHARED_SERVICES_PROPERTY, asked_shared_services, has_shared_services, of_pools, offer_now,
+};
 pub use size::{
     AskedFor, CACHE_PROPERTY, CPU_PROPERTY, EXCLUSIVE_PROPERTY, MEASURED_PROPERTY, MEMORY_PROPERTY,
     RESOURCE_PREFIX, Shortage, UNITS_PROPERTY, asked, packing, read_needs, refuses_cache, shortage,

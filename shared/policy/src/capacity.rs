@@ -91,6 +91,7 @@ mod tests {
             window: WindowState { size: window, ..WindowState::default() },
             images: Vec::new(),
             image_names: Vec::new(),
+            shared_services: Vec::new(),
             ttl_ms: 1,
             clock_skew_ms: None,
         }

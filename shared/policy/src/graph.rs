@@ -5,6 +5,7 @@ mod critical_path;
 mod judge;
 mod reach;
 mod score;
+mod services;
 
 use std::{cmp::Reverse, collections::BinaryHeap, sync::Arc, time::Duration};
 
@@ -15,6 +16,7 @@ use conditions::{SkipReason, Verdict};
 pub use critical_path::RunTimes;
 pub use judge::{BadVerdict, judged};
 pub use reach::{Unreachable, asked_environments, reachable};
+pub use services::{ServicesEnd, ServicesRun, ServicesStart, ServicesUse, services_platform};
 
 /// The wait before a task is first tried elsewhere; each further wait is twice as long.
 const FIRST_WAIT: Duration = Duration::from_millis(200);

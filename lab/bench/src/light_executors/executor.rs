@@ -78,6 +78,7 @@ impl HeartbeatSource for LightExecutor {
             window: WindowState::default(),
             images: Vec::new(),
             image_names: Vec::new(),
+            shared_services: Vec::new(),
             ttl_ms: heartbeat_ttl_ms(settings.heartbeat),
             clock_skew_ms: self.context.bus.clock().skew(),
         }
@@ -162,7 +163,7 @@ impl LightExecutor {
         loop {
             match orders.next().await?.content {
                 ExecutorControl::Cancel { .. } => self.common.ledger.cancelled(),
-                ExecutorControl::Drain | ExecutorControl::Resume => {}
+                ExecutorControl::StopServices { .. } | ExecutorControl::Drain | ExecutorControl::Resume => {}
             }
         }
     }

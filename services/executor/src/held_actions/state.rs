@@ -77,6 +77,8 @@ pub(crate) enum Phase {
     Starting,
     /// Its command runs and writes these files.
     Running(Outputs),
+    /// Its services run for other actions; it holds no room.
+    Serving,
     /// It has left its slot, and only its end must still be written.
     Finishing,
 }

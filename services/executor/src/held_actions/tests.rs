@@ -67,6 +67,22 @@ fn when_an_action_of_eight_slots_ends_eight_begin_in_one_wake_up() {
 }
 
 #[test]
+fn services_that_are_ready_hold_no_room_and_end_without_freeing_any() {
+    let actions = actions(1);
+    let key = accept(&actions, sized(slots(1)));
+    let services = actions.start().remove(0);
+    accept(&actions, sized(slots(1)));
+    assert!(actions.start().is_empty(), "they hold the only slot until they are ready");
+    let user = actions.serve(&key, &services.handle, &services.claimed.size).remove(0);
+    assert!(is_room_to_report(&actions) && room(&actions).0 == 0);
+    actions.end_serving(&key, &services.handle);
+    assert_eq!(room(&actions).0, 0, "the other still runs");
+    actions.release(&key, &services.handle);
+    leave(&actions, &user);
+    assert!(!actions.has(&key) && room(&actions).0 == 1);
+}
+
+#[test]
 fn each_report_of_room_has_the_next_number_and_says_what_is_free() {
     let actions = actions(2);
     let report = |number, granted, starts, idle| Room {

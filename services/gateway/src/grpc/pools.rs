@@ -393,6 +393,7 @@ mod tests {
             window: WindowState::default(),
             images: Vec::new(),
             image_names: Vec::new(),
+            shared_services: Vec::new(),
             ttl_ms: 1000,
             clock_skew_ms: None,
         }

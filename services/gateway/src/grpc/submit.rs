@@ -1,10 +1,12 @@
 //! Turns an `ExecuteRequest` into an accepted execution, or into a refusal with its reason.
 
+use std::time::Duration;
+
 use callers::{Caller, denied};
 use cas::TreeCheck;
 use model::{
     Attempt, BlobDigest, ClientTool, CommandLimits, Execution, ExecutionId, Group, PoolName, Priority,
-    SendingBuild, brief,
+    SendingBuild, SharedServices, brief,
 };
 use policy::{
     Admitted, InstanceRefusal,
@@ -167,12 +169,16 @@ pub(crate) async fn submit(
         band,
         priority: admitted.priority,
         requirements,
-        timeout_ms: bus::millis(checked.timeout).max(1),
+        timeout_ms: bus::millis(timeout(core, &checked, &asked)).max(1),
         image,
         do_not_cache: checked.do_not_cache || asked.do_not_cache,
         accepted_at_ms: now,
         expires_at_ms: now.after(core.config.queue_timeout),
-        max_attempts: core.config.attempts.max(Attempt::FIRST),
+        // Another attempt would find other services, or the same in another state.
+        max_attempts: match asked.needs.shared_services {
+            SharedServices::None => core.config.attempts.max(Attempt::FIRST),
+            SharedServices::Runs | SharedServices::Uses => Attempt::FIRST,
+        },
         traceparent: trace.parent(),
         client,
         build: sender,
@@ -183,6 +189,14 @@ pub(crate) async fn submit(
         Outcome::Accepted(accepted) => Submitted::Accepted(accepted),
         Outcome::Cached(result) => answered(result),
     })
+}
+
+/// The time limit of an action. Services that others use end with the wait for them, so they have no earlier one by default.
+fn timeout(core: &Core, checked: &CheckedAction, asked: &AskedFor) -> Duration {
+    match asked.needs.shared_services {
+        SharedServices::Runs if !checked.has_timeout => core.config.timeouts.max,
+        SharedServices::None | SharedServices::Runs | SharedServices::Uses => checked.timeout,
+    }
 }
 
 /// The answer from the action cache, if there is one.

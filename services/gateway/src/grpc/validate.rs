@@ -29,6 +29,8 @@ pub(crate) struct CheckedAction {
     pub(crate) input_root: BlobDigest,
     /// Run time limit of the command.
     pub(crate) timeout: Duration,
+    /// Whether its client set that limit.
+    pub(crate) has_timeout: bool,
     /// Whether its result must not be cached.
     pub(crate) do_not_cache: bool,
     /// The platform of the action, if it sets one.
@@ -64,6 +66,7 @@ pub(crate) fn check_action(
         command: inner(&action.command_digest, "command_digest")?,
         input_root: inner(&action.input_root_digest, "input_root_digest")?,
         timeout: timeout(action.timeout.as_ref(), limits)?,
+        has_timeout: action.timeout.is_some(),
         do_not_cache: action.do_not_cache,
         platform: action.platform.clone(),
     })

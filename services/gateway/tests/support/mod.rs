@@ -312,6 +312,7 @@ impl Executor {
             window: WindowState::default(),
             images: Vec::new(),
             image_names: Vec::new(),
+            shared_services: Vec::new(),
             ttl_ms: 60_000,
             clock_skew_ms: None,
         };

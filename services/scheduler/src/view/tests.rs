@@ -53,6 +53,7 @@ fn heartbeat(name: &str, status: ExecutorStatus) -> ExecutorHeartbeat {
         window: WindowState::default(),
         images: Vec::new(),
         image_names: Vec::new(),
+        shared_services: Vec::new(),
         ttl_ms: 60_000,
         clock_skew_ms: None,
     }
@@ -168,6 +169,52 @@ fn executors_that_offer_the_same_are_of_one_kind() {
     view.lost(&id("large"));
     assert_eq!(view.capacity(&Requirements::default()), Resources::new(2000, 4 << 30), "the largest left");
     assert_ne!(view.kinds().version, kinds.version);
+}
+
+/// A heartbeat of an executor on which these shared services run.
+fn serving(name: &str, number: u64, services: &[model::SharedServicesId]) -> ExecutorHeartbeat {
+    ExecutorHeartbeat {
+        shared_services: services.to_vec(),
+        room: room(number, 0, 2),
+        ..heartbeat(name, ExecutorStatus::Ready)
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_uses_shared_services_goes_where_they_run_as_long_as_they_do() {
+    let view = of(&["one", "two"]);
+    let services = model::SharedServicesId::generate();
+    let users = Requirements::of([("forebay-shared-services", services.to_string().as_str())]);
+    let able = || ProcessingSet::of(&users, view.kinds().offers.iter()).kinds().collect::<BTreeSet<usize>>();
+    assert!(able().is_empty());
+    assert_eq!(view.capacity(&users), Resources::new(2000, 4 << 30), "they may run on any executor");
+    view.heartbeat(&serving("one", 2, &[services]));
+    let members: Vec<ExecutorId> = view.members(&able()).into_iter().map(|it| it.executor).collect();
+    assert_eq!(members, [id("one")]);
+    assert!(view.has_room(&able()));
+    assert_eq!(open(&view), [(id("two"), 2)], "it is of another kind");
+    let all = view.open_executors(&view.open_kinds(), 10, &BTreeSet::new(), &mut Random::new(1));
+    assert_eq!(all.len(), 2, "it also runs what uses no services");
+    view.heartbeat(&serving("one", 3, &[]));
+    assert!(!view.has_room(&able()) && view.members(&able()).is_empty());
+    assert_eq!(open(&view).len(), 2);
+    // The kinds of services that have ended are used again, but not for those that a decision may still mean.
+    let kinds = |view: &View| view.kinds().offers.len();
+    assert_eq!(kinds(&view), 2);
+    let next = model::SharedServicesId::generate();
+    view.heartbeat(&serving("one", 4, &[next]));
+    assert_eq!(kinds(&view), 3);
+    view.lost(&id("one"));
+    tokio::time::advance(Duration::from_secs(61)).await;
+    for _ in 0..10 {
+        for number in [5, 6] {
+            let ids = [model::SharedServicesId::generate()];
+            view.heartbeat(&serving("three", number, &ids));
+        }
+        view.lost(&id("three"));
+        tokio::time::advance(Duration::from_secs(61)).await;
+    }
+    assert_eq!(kinds(&view), 3);
 }
 
 #[test]

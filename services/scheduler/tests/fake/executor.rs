@@ -248,6 +248,7 @@ impl Inner {
             window: WindowState::default(),
             images: Vec::new(),
             image_names: Vec::new(),
+            shared_services: Vec::new(),
             ttl_ms: 30_000,
             clock_skew_ms: None,
         }

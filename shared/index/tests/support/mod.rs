@@ -56,6 +56,7 @@ pub fn heartbeat(executor: &str, running: &[ExecutionKey]) -> ExecutorHeartbeat 
         window: WindowState::default(),
         images: Vec::new(),
         image_names: Vec::new(),
+        shared_services: Vec::new(),
         ttl_ms: 900_000,
         clock_skew_ms: None,
     }

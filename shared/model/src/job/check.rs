@@ -39,6 +39,7 @@ impl Graph {
             tasks if tasks > most => return wrong("job.tasks", JobFault::TooManyTasks { tasks, most }),
             _ => {}
         }
+        check_services(job)?;
         let defaults = Defaults::new(job, limits)?;
         let ids = ids(&job.tasks)?;
         let mut tasks = Vec::with_capacity(job.tasks.len());
@@ -51,7 +52,7 @@ impl Graph {
             tasks.push(task);
             conditions.push(others);
         }
-        links::graph(tasks, conditions)
+        Ok(Self { services: job.services.clone(), ..links::graph(tasks, conditions)? })
     }
 }
 
@@ -61,6 +62,8 @@ struct Defaults {
     platform: Arc<NamedValues>,
     limits: TaskLimits,
     retries: u32,
+    /// Whether the job has services that its tasks may share.
+    services: bool,
 }
 
 impl Defaults {
@@ -79,8 +82,17 @@ impl Defaults {
             platform: Arc::new(given.platform.clone()),
             limits: given.limits,
             retries: retries.unwrap_or(DEFAULT_RETRIES),
+            services: !job.services.is_empty(),
         })
     }
+}
+
+/// Checks the services that tasks share.
+fn check_services(job: &Job) -> Result<(), InvalidJob> {
+    let wrong = |fault| InvalidJob { at: "job.services".to_owned(), fault };
+    ServiceRequest::check_all(&job.services).map_err(|fault| wrong(fault.into()))?;
+    let is_used = job.tasks.iter().any(|task| task.shared_services);
+    if job.services.is_empty() || is_used { Ok(()) } else { Err(wrong(JobFault::UnusedServices)) }
 }
 
 /// Index of each task id.
@@ -256,6 +268,7 @@ fn only_commands(request: &TaskRequest) -> Result<(), FieldFault> {
         ("limits_by_hwgroup", !request.limits_by_hwgroup.is_empty()),
         ("platform", !request.platform.is_empty()),
         ("services", !request.services.is_empty()),
+        ("shared_services", request.shared_services),
         ("interactor", request.interactor.is_some()),
         ("judge", request.judge),
         ("cache", request.cache.is_some()),
@@ -293,6 +306,7 @@ fn command(
     if request.cache == Some(true) && request.measure.is_some() {
         return Err(FieldFault::new("cache", JobFault::MeasuredCache));
     }
+    check_shared_services(request, defaults)?;
     let reported_times = request.reported_times.as_deref().map(|text| path_inside("reported_times", text));
     let reported_times = reported_times.transpose()?;
     check_output("reported_times", reported_times.as_ref(), &outputs)?;
@@ -315,15 +329,35 @@ fn command(
         folder: JobPath::parse_in_job(folder).map_err(|bad| FieldFault::new("folder", bad))?,
         limits: command_limits,
         platform,
-        cache: request.cache.unwrap_or(true) && request.measure.is_none(),
+        cache: request.cache.unwrap_or(true) && request.measure.is_none() && !request.shared_services,
         measure: request.measure.as_ref().map(MeasurePlan::new).transpose()?,
         reported_times,
         compare,
         services: request.services.clone(),
+        shared_services: request.shared_services,
         interactor,
     };
     check_run_limits(&step, limits.task_max)?;
     Ok(step)
+}
+
+/// Rejects a task that cannot use the services of the job.
+fn check_shared_services(request: &TaskRequest, defaults: &Defaults) -> Result<(), FieldFault> {
+    if !request.shared_services {
+        return Ok(());
+    }
+    let fault = if !defaults.services {
+        JobFault::NoSharedServices
+    } else if !request.services.is_empty() {
+        JobFault::SharedAndOwnServices
+    } else if request.interactor.is_some() {
+        JobFault::InteractorWithServices
+    } else if request.cache == Some(true) {
+        JobFault::SharedServicesCache
+    } else {
+        return Ok(());
+    };
+    Err(FieldFault::new("shared_services", fault))
 }
 
 /// Rejects a path that is read after the command and that is neither an output nor lies in one.

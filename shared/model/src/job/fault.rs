@@ -112,6 +112,20 @@ pub enum JobFault {
     /// A command reaches its services over a network, and its interactor must not.
     #[error("a task with an interactor cannot have services: remove one of them")]
     InteractorWithServices,
+    /// A command is in one network only.
+    #[error(
+        "a task cannot use the services of the job and have its own: remove `services` or `shared_services`"
+    )]
+    SharedAndOwnServices,
+    /// The task would find nothing.
+    #[error("the job has no services: list them in the field `services` of the job")]
+    NoSharedServices,
+    /// Nothing would start the services.
+    #[error("no task uses the services of the job: set `shared_services: true` in those that do")]
+    UnusedServices,
+    /// The result depends on the state of the services.
+    #[error("a task with shared services always runs: remove `cache` or `shared_services`")]
+    SharedServicesCache,
     /// What the command prints is read by the interactor.
     #[error(
         "a task with an interactor prints no score, because the interactor reads its output: remove `judge`"

@@ -66,6 +66,7 @@ impl TaskIndex {
 pub struct Graph {
     pub(super) tasks: Vec<Task>,
     pub(super) order: Vec<TaskIndex>,
+    pub(super) services: Vec<ServiceRequest>,
 }
 
 /// One task of a [`Graph`], with the job's defaults applied.
@@ -241,7 +242,7 @@ pub struct CommandStep {
     pub limits: CommandLimits,
     /// Platform properties that the executor must offer. Shared between tasks that add none to the defaults.
     pub platform: Arc<BTreeMap<String, String>>,
-    /// Whether the action cache may answer it and keep its result; false if it is measured.
+    /// Whether the action cache may answer it and keep its result; false if it is measured or uses shared services.
     pub cache: bool,
     /// Its repeated runs; absent: it runs once.
     pub measure: Option<MeasurePlan>,
@@ -251,6 +252,8 @@ pub struct CommandStep {
     pub compare: Option<Compare>,
     /// Commands that serve it while it runs.
     pub services: Vec<ServiceRequest>,
+    /// Whether it uses the services of the job.
+    pub shared_services: bool,
     /// Command that it talks with over standard input and output.
     pub interactor: Option<InteractorStep>,
 }
@@ -290,6 +293,17 @@ impl Graph {
     /// The tasks with their indexes.
     pub fn indexed(&self) -> impl ExactSizeIterator<Item = (TaskIndex, &Task)> {
         self.tasks.iter().enumerate().map(|(at, task)| (TaskIndex::at(at), task))
+    }
+
+    /// The services that some of its tasks share.
+    pub fn services(&self) -> &[ServiceRequest] {
+        &self.services
+    }
+
+    /// The tasks that use the services of the job, in its order.
+    pub fn users_of_services(&self) -> impl Iterator<Item = (TaskIndex, &CommandStep)> {
+        let commands = self.indexed().map(|(at, task)| (at, task.step.as_command()));
+        commands.filter_map(|(at, command)| Some((at, command.filter(|command| command.shared_services)?)))
     }
 
     /// The task at `index`.

@@ -460,6 +460,33 @@ fn archives_are_unpacked_into_the_folder_that_they_lie_in() {
 }
 
 #[test]
+fn services_that_tasks_share_are_checked_with_the_tasks_that_use_them() {
+    let job = |services: &str, task: &str| {
+        let text = format!(r#"{{"services": {services}, "tasks": [{{"id": "a", {task}}}]}}"#);
+        Graph::new(&serde_json::from_str(&text).unwrap(), &JobLimits::NONE).map_err(|error| error.to_string())
+    };
+    let db = r#"[{"name": "db", "command": ["d"]}]"#;
+    let shares = r#""command": ["x"], "shared_services": true"#;
+    let good = job(db, shares).unwrap();
+    let users: Vec<usize> = good.users_of_services().map(|(at, _)| at.get()).collect();
+    assert_eq!((good.services().len(), users), (1, vec![0]));
+    assert!(good.users_of_services().all(|(_, command)| !command.cache));
+    let many: Vec<String> = (0..9).map(|at| format!(r#"{{"name": "s{at}", "command": ["d"]}}"#)).collect();
+    for (services, task, expected) in [
+        ("[]", shares, "job.tasks[0] (a).shared_services: the job has no services"),
+        (db, r#""command": ["x"]"#, "job.services: no task uses the services"),
+        (&format!("[{}]", many.join(",")), shares, "job.services: there are 9 services, at most 8"),
+        (db, &format!(r#"{shares}, "services": {db}"#), "job.tasks[0] (a).shared_services: a task cannot"),
+        (db, &format!(r#"{shares}, "interactor": {{"command": ["j"]}}"#), "interactor cannot have services"),
+        (db, &format!(r#"{shares}, "cache": true"#), "always runs"),
+        (db, r#""make_folder": "x", "shared_services": true"#, "only in a task with a command"),
+    ] {
+        let error = job(services, task).unwrap_err();
+        assert!(error.contains(expected), "{error}");
+    }
+}
+
+#[test]
 fn a_wrong_field_of_a_job_is_named() {
     let wrong = |text: &str| serde_json::from_str::<JobSource>(text).unwrap_err().to_string();
     assert!(wrong(r#"{"tasks": [{"id": "a", "comand": ["x"]}]}"#).contains("unknown field `comand`"));

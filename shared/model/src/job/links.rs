@@ -52,7 +52,7 @@ pub(super) fn graph(mut tasks: Vec<Task>, conditions: Vec<NamedConditions>) -> R
         task.dependants = dependants;
     }
     let order = order(&tasks)?;
-    Ok(Graph { tasks, order })
+    Ok(Graph { tasks, order, services: Vec::new() })
 }
 
 /// The error for a task whose conditions can never be met.

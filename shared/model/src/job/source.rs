@@ -5,7 +5,7 @@ use invariant::Present as _;
 use serde::{Deserialize, Deserializer, de::Error as _};
 
 use super::{Job, JobSource, StoredJob, TaskDefaults, TaskRequest};
-use crate::Digest;
+use crate::{Digest, ServiceRequest};
 
 /// Fields of a job, or a digest.
 #[derive(Deserialize)]
@@ -18,16 +18,19 @@ struct Either {
     #[serde(default)]
     defaults: Option<TaskDefaults>,
     #[serde(default)]
+    services: Option<Vec<ServiceRequest>>,
+    #[serde(default)]
     tasks: Option<Vec<TaskRequest>>,
 }
 
 impl<'de> Deserialize<'de> for JobSource {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         match Either::deserialize(deserializer)? {
-            Either { digest: None, size_bytes: None, defaults, tasks: Some(tasks) } => {
-                Ok(Self::Inline(Job { defaults: defaults.unwrap_or_default(), tasks }))
+            Either { digest: None, size_bytes: None, defaults, services, tasks: Some(tasks) } => {
+                let (defaults, services) = (defaults.unwrap_or_default(), services.unwrap_or_default());
+                Ok(Self::Inline(Job { defaults, services, tasks }))
             }
-            Either { digest: Some(digest), size_bytes, defaults: None, tasks: None } => {
+            Either { digest: Some(digest), size_bytes, defaults: None, services: None, tasks: None } => {
                 Ok(Self::Stored(StoredJob { digest, size_bytes }))
             }
             Either { .. } => {

@@ -4,7 +4,7 @@ use std::{cmp::Reverse, collections::BTreeSet, fmt::Write as _};
 
 use model::{Amount, Needs, Pool, Requirements, ResourceName};
 
-use super::{image, interaction, network, offers::Offers, services};
+use super::{image, interaction, network, offers::Offers, services, shared_services::is_of_services};
 use crate::requirements::{POOL_PROPERTY, satisfies, value_matches, values};
 
 use super::size::{CPU_PROPERTY, MEMORY_PROPERTY, RESOURCE_PREFIX, Shortage, wanted};
@@ -64,7 +64,7 @@ enum Requirement<'a> {
 /// `needs`; returns what its executor must offer. Some pool must offer every requested value, as matched by
 /// [`requirements`](crate::requirements), and its largest executor must have everything that the action needs. See
 /// [`super::read_needs`]. An action that only executors could run that left the farm is admitted too, and
-/// waits for one of them.
+/// waits for one of them. Shared services are of no pool: an action that uses them waits until an executor says that they run there.
 ///
 /// A pool where the input root is an action's `/` is only for actions that ask for it, see [`is_requested`].
 pub fn admit(
@@ -76,13 +76,15 @@ pub fn admit(
     if pools.is_empty() {
         return Err(AdmitError::NothingRegistered);
     }
+    let of_pools: Vec<RequestedProperty> =
+        platform.iter().filter(|asked| !is_of_services(asked)).cloned().collect();
     let requirements: Vec<Requirement<'_>> =
-        platform.iter().map(Requirement::Property).chain(wanted(needs).map(Requirement::Size)).collect();
+        of_pools.iter().map(Requirement::Property).chain(wanted(needs).map(Requirement::Size)).collect();
     let fits = || {
         let meets = |pool: &&&Pool| requirements.iter().all(|requirement| requirement.is_met_by(pool));
         pools.iter().filter(meets).copied()
     };
-    let mut candidates = fits().filter(|pool| is_requested(pool, platform, &pools)).peekable();
+    let mut candidates = fits().filter(|pool| is_requested(pool, &of_pools, &pools)).peekable();
     if candidates.peek().is_some() {
         let properties = platform.iter().map(|(name, value)| (name.as_str(), value.as_str()));
         let root_is_input = candidates.all(|pool| pool.root_is_input);

@@ -15,14 +15,18 @@
 //! | `measured` | `true`: it always runs, alone in its execution: not cached, not merged, no further copy; `false` |
 //! | `cache` | `false`: it always runs, its result is not cached, and it is not merged with others; `true` |
 //! | `forebay-services` | commands that serve the action while it runs, as JSON: see [`super::asked_services`] |
+//! | `forebay-shared-services` | services that the action shares with others: see [`super::asked_shared_services`] |
 //! | `forebay-interactor` | a command that talks with that of the action, as JSON: see [`super::asked_interactor`] |
 //!
 //! If a property is given more than once, the largest value counts, and of `cache` the value `false`. Limits on what an action may use have
 //! other properties: see [`super::limits`].
 
-use model::{Amount, CommandLimits, Needs, ResourceName, Resources, TestSize};
+use model::{Amount, CommandLimits, Needs, ResourceName, Resources, SharedServices, TestSize};
 
-use super::{history::Learned, image, interaction, invalid_need::InvalidNeed, limits, network, services};
+use super::{
+    asked_shared_services, history::Learned, image, interaction, invalid_need::InvalidNeed, limits, network,
+    services, shared_services,
+};
 
 /// The property that asks for processors.
 pub const CPU_PROPERTY: &str = "EstimatedCPU";
@@ -101,6 +105,8 @@ pub fn read_needs(
             let amount: Amount = value.parse().map_err(|_| wrong(AMOUNT_WANTED))?;
             let most = needs.custom.get(&resource).copied().unwrap_or_default().max(amount);
             needs.custom.insert(resource, most);
+        } else if shared_services::has(name) {
+            found.do_not_cache = true;
         } else if let Some(required) = services::requirements(name, value) {
             found.platform.extend(required?);
         } else if let Some(required) = interaction::requirement(name, value) {
@@ -115,12 +121,18 @@ pub fn read_needs(
         needs.memory_bytes.get_or_insert(rounded(units * UNIT.1));
     }
     needs.test_size = test_size(environment);
+    if let Some((role, id)) = asked_shared_services(platform)? {
+        needs.shared_services = role;
+        let is_user = role == SharedServices::Uses;
+        found.platform.extend(is_user.then(|| shared_services::requirement(id)));
+    }
     let has = |(name, value): (&str, &str)| found.platform.iter().any(|it| it.0 == name && it.1 == value);
-    if has(services::SERVICES_OFFER) && has(network::OFFER) {
+    let has_services = has(services::SERVICES_OFFER) || found.needs.shared_services == SharedServices::Uses;
+    if has_services && has(network::OFFER) {
         let (name, value) = network::OFFER;
         return Err(InvalidNeed::of(name, value, "expected no other network for an action with services"));
     }
-    if has(services::SERVICES_OFFER) && has(interaction::INTERACTOR_OFFER) {
+    if has_services && has(interaction::INTERACTOR_OFFER) {
         let (name, value) = interaction::INTERACTOR_OFFER;
         return Err(InvalidNeed::of(name, value, "expected no interactor for an action with services"));
     }
@@ -135,7 +147,7 @@ pub fn refuses_cache(platform: &[(String, String)]) -> bool {
             .iter()
             .any(|(property, said)| name.eq_ignore_ascii_case(property) && truth(value) == Some(*said))
     };
-    platform.iter().any(|(name, value)| is_one(name, value))
+    platform.iter().any(|(name, value)| is_one(name, value) || shared_services::has(name))
 }
 
 /// Resources that an executor must have in total to run the action, in a pool whose largest executor has `capacity`.

@@ -2,8 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
-use model::{CommandStep, Graph, ImageReference, TaskIndex};
+use model::{CommandStep, Graph, ImageReference};
 
+use super::services::{contradiction, services_platform};
 use crate::actions::{
     AdmitError, ENVIRONMENT_PROPERTY, INTERACTOR_OFFER, Offers, SERVICES_OFFER, admit, read_needs,
     with_environments,
@@ -46,10 +47,20 @@ pub fn reachable(
         if let Some(command) = task.step.as_command()
             && seen.insert((command.platform.as_ref(), offer(command)))
         {
-            check(graph, at, command, offers, environment)?;
+            let offered = offer(command).map(|(name, value)| (name.to_owned(), value.to_owned()));
+            let asked = command.platform.iter().map(|(name, value)| (name.clone(), value.clone()));
+            let place = graph.place(at);
+            check(&place, ".platform", asked.chain(offered).collect(), offers, environment)?;
         }
     }
-    Ok(())
+    if graph.services().is_empty() {
+        return Ok(());
+    }
+    let at = "job.services";
+    if let Some(why) = contradiction(graph) {
+        return Err(Unreachable::Refused { at: at.to_owned(), why });
+    }
+    check(at, "", services_platform(graph), offers, environment)
 }
 
 /// A property and a value that executors offer.
@@ -57,26 +68,25 @@ type Offer = (&'static str, &'static str);
 
 /// What an executor must offer for the other commands of a task; no task has both kinds.
 fn offer(command: &CommandStep) -> Option<Offer> {
-    let services = (!command.services.is_empty()).then_some(SERVICES_OFFER);
+    let has_services = command.shared_services || !command.services.is_empty();
+    let services = has_services.then_some(SERVICES_OFFER);
     services.or_else(|| command.interactor.as_ref().map(|_| INTERACTOR_OFFER))
 }
 
+/// Checks the platform at `place` of a job, in its field `field`.
 fn check(
-    graph: &Graph,
-    at: TaskIndex,
-    command: &CommandStep,
+    place: &str,
+    field: &str,
+    platform: Vec<(String, String)>,
     offers: &Offers,
     environment: &dyn Fn(&str) -> Option<ImageReference>,
 ) -> Result<(), Unreachable> {
-    let refused = |why: String| Unreachable::Refused { at: format!("{}.platform", graph.place(at)), why };
-    let offered = offer(command).map(|(name, value)| (name.to_owned(), value.to_owned()));
-    let asked = command.platform.iter().map(|(name, value)| (name.clone(), value.clone()));
-    let platform: Vec<(String, String)> = asked.chain(offered).collect();
+    let refused = |why: String| Unreachable::Refused { at: format!("{place}{field}"), why };
     let platform = with_environments(&platform, environment).unwrap_or(platform);
     let asked = read_needs(&platform, &[]).map_err(|invalid| refused(invalid.to_string()))?;
     match admit(&asked.platform, &asked.needs, offers) {
         Ok(_) => Ok(()),
-        Err(AdmitError::NothingRegistered) => Err(Unreachable::NothingRegistered { at: graph.place(at) }),
+        Err(AdmitError::NothingRegistered) => Err(Unreachable::NothingRegistered { at: place.to_owned() }),
         Err(AdmitError::Refused(refusal)) => Err(refused(refusal.message)),
     }
 }
@@ -145,6 +155,30 @@ mod tests {
             assert!(error.starts_with("job.tasks[1] (b).platform: ") && error.contains(offered), "{error}");
             assert_eq!(reach(&task, &[pool("able", &[(offered, "on")])]), Ok(()));
         }
+    }
+
+    #[test]
+    fn tasks_that_share_services_need_an_executor_for_all_of_them() {
+        let job = |one: &str, other: &str| {
+            let task = |id: &str, group: &str| {
+                serde_json::json!({"id": id, "command": ["x"], "shared_services": true,
+                    "platform": {"hwgroup": group}})
+            };
+            let job = serde_json::json!({"services": [{"name": "db", "command": ["d"]}],
+                "tasks": [task("a", one), task("b", other)]});
+            Graph::new(&serde_json::from_value(job).unwrap(), &JobLimits::NONE).unwrap()
+        };
+        let able = |group: &str| pool(group, &[("hwgroup", group), ("services", "on")]);
+        let reach = |graph: &Graph, pools: &[Pool]| {
+            let offers = Offers { present: pools.to_vec(), departed: Vec::new() };
+            reachable(graph, &offers, &|_| None).map_err(|error| error.to_string())
+        };
+        let pools = [able("one"), able("two")];
+        assert_eq!(reach(&job("one", "one|two"), &pools), Ok(()));
+        let error = reach(&job("one", "two"), &pools).unwrap_err();
+        assert!(error.starts_with("job.services: no pool offers hwgroup"), "{error}");
+        let error = reach(&job("one", "one"), &[pool("one", &[("hwgroup", "one")])]).unwrap_err();
+        assert!(error.starts_with("job.tasks[0] (a).platform: ") && error.contains("services"), "{error}");
     }
 
     #[test]

@@ -83,6 +83,7 @@ mod schemas;
 mod servers_die;
 mod services;
 mod services_of_builds;
+mod shared_services;
 mod sharing;
 mod stale_leases;
 mod stalled_clients;

@@ -106,6 +106,7 @@ fn names_are_read_without_regard_to_case_and_the_rest_is_left_for_pools() {
         custom: gpu,
         exclusive: true,
         measured: false,
+        shared_services: model::SharedServices::None,
         test_size: TestSize::Large,
     };
     assert_eq!(found.needs, needs);
@@ -213,6 +214,7 @@ fn any_needs() -> impl Strategy<Value = Needs> {
         custom: gpu.then(|| ("gpu".parse().unwrap(), Amount::whole(1))).into_iter().collect(),
         exclusive: false,
         measured: false,
+        shared_services: model::SharedServices::None,
         test_size,
     })
 }
