@@ -35,7 +35,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// Fails if there are too many versions, or the name of the author is invalid.
+    /// Fails if there are too many environments or versions, or the name of the author is invalid.
     pub async fn propose_environment(
         &self,
         name: &EnvironmentName,
@@ -43,6 +43,10 @@ impl Client {
         by: Option<String>,
     ) -> Result<(Environment, u32), ClientError> {
         let proposed = self.author(by)?;
+        let buckets = self.bus().buckets();
+        if buckets.get::<Environment>(name).await?.1.is_none() {
+            environments::check_count(buckets.all::<Environment>().await?.len())?;
+        }
         self.change_environment(name, |known| {
             environments::propose(known, name, definition.clone(), proposed.clone())
         })
@@ -142,7 +146,9 @@ impl From<EnvironmentFault> for ClientError {
             EnvironmentFault::NotProposed { .. } | EnvironmentFault::NothingProposed(_) => {
                 ErrorCode::Conflict
             }
-            EnvironmentFault::TooMany(_) | EnvironmentFault::Author => ErrorCode::InvalidRequest,
+            EnvironmentFault::TooMany(_) | EnvironmentFault::TooManyNames | EnvironmentFault::Author => {
+                ErrorCode::InvalidRequest
+            }
         };
         Self::api(code, fault.to_string())
     }

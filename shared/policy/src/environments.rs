@@ -12,6 +12,8 @@ pub use build::{BUILDS_ENVIRONMENTS, ENVIRONMENT_TOOLS, IMAGE_INDEX, build_reque
 /// Maximum number of versions: all of them are in one message of at most 1 MiB, each with a definition of at most 16 KiB, and
 /// up to 500 blobs or a reason.
 pub const VERSIONS_MAX: usize = 15;
+/// Maximum number of environments, with those whose versions are removed: their numbers are not given again.
+const ENVIRONMENTS_MAX: usize = 500;
 /// Maximum characters of the name of an author, and of a reason.
 const AUTHOR_MAX: usize = 200;
 const REASON_MAX: usize = 2000;
@@ -36,6 +38,8 @@ pub enum EnvironmentFault {
         "the environment {0} has {VERSIONS_MAX} versions, which is the limit: remove some first (forebay env rm {0}@VERSION)"
     )]
     TooMany(EnvironmentName),
+    #[error("the farm has {ENVIRONMENTS_MAX} environments, which is the limit: use an existing name")]
+    TooManyNames,
     #[error("the name of an author has at most {AUTHOR_MAX} characters, and no control characters")]
     Author,
 }
@@ -49,6 +53,15 @@ pub enum NoEnvironment {
     NotReady { name: EnvironmentName, number: u32, state: &'static str, why: String },
     #[error("no version of the environment {name} is ready; it has {has}")]
     NoneReady { name: EnvironmentName, has: String },
+}
+
+/// Whether a name may be added to `count` environments.
+///
+/// # Errors
+///
+/// Fails at the limit.
+pub fn check_count(count: usize) -> Result<(), EnvironmentFault> {
+    if count < ENVIRONMENTS_MAX { Ok(()) } else { Err(EnvironmentFault::TooManyNames) }
 }
 
 /// What was made of an approved version.
@@ -213,6 +226,12 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    #[test]
+    fn the_number_of_environments_is_limited() {
+        assert_eq!(check_count(ENVIRONMENTS_MAX - 1), Ok(()));
+        assert_eq!(check_count(ENVIRONMENTS_MAX), Err(EnvironmentFault::TooManyNames));
+    }
 
     fn by() -> EnvironmentChange {
         EnvironmentChange { at_ms: Millis(1), by: None }
