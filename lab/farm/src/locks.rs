@@ -13,9 +13,9 @@ pub struct Authority(CertifiedIssuer<'static, KeyPair>);
 /// A certificate and its private key, in PEM.
 #[derive(Debug, Clone)]
 pub struct Certified {
-    /// The certificate.
+    /// The certificate, in PEM.
     pub certificate: String,
-    /// Its private key.
+    /// Its private key, in PEM.
     pub key: String,
 }
 
@@ -26,7 +26,7 @@ impl Default for Authority {
 }
 
 impl Authority {
-    /// A new authority.
+    /// Makes a new authority.
     pub fn new() -> Self {
         let mut params = CertificateParams::new(Vec::new()).expect("a test can make its keys");
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -36,12 +36,12 @@ impl Authority {
         )
     }
 
-    /// Its certificate.
+    /// Its certificate in PEM.
     pub fn pem(&self) -> String {
         self.0.pem()
     }
 
-    /// Certifies these names.
+    /// Makes a certificate with these names.
     pub fn certify(&self, names: &[&str]) -> Certified {
         let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
         let key = KeyPair::generate().expect("a test can make its keys");
@@ -58,7 +58,7 @@ pub struct Locks {
     folder: tempfile::TempDir,
     /// Certifies the servers and clients.
     pub authority: Authority,
-    /// May do everything.
+    /// Caller who may do everything.
     pub operator: ApiKey,
     /// May do what developers do in group `web`.
     pub web: ApiKey,

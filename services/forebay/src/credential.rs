@@ -4,9 +4,10 @@ use std::{
     io::Write as _,
     path::{Path, PathBuf},
     process::ExitCode,
+    time::SystemTime,
 };
 
-use callers::{ApiKey, Callers, Offered};
+use callers::{ApiKey, Callers, KeyNames, Offered};
 use clap::{Args, Subcommand};
 use policy::access::{Right, Rights};
 use serde::Serialize;
@@ -80,7 +81,17 @@ fn new(file: &Path, name: &str, expires: Option<&str>) -> Result<(), Failure> {
         Err(error) => return Err(unwritable(error)),
     };
     let text = format!("{before}{entry}");
-    Callers::check_rules(file, &text).map_err(|error| Failure::usage(telemetry::error_chain(&error)))?;
+    let checked = Callers::check_rules(file, &text);
+    let KeyNames(keys) = checked.map_err(|error| Failure::usage(telemetry::error_chain(&error)))?;
+    if keys.iter().filter(|(other, _)| other == name).count() > 1 {
+        let taken = format!("there is a key {name} already: choose another name, or delete its entry");
+        return Err(Failure::usage(taken));
+    }
+    let now = SystemTime::now();
+    if keys.iter().any(|(other, expires)| other == name && expires.is_some_and(|at| at <= now)) {
+        let past = format!("the time of --expires has passed: key {name} would not be accepted");
+        return Err(Failure::usage(past));
+    }
     replace(file, &text).map_err(unwritable)?;
     eprintln!("key {name} is in {}; rules with key = {name:?} give it rights", file.display());
     stdout::line(key.reveal())

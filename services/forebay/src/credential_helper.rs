@@ -56,7 +56,7 @@ struct Answer {
     expires: Option<String>,
 }
 
-/// Answers one request.
+/// Answers one request of Bazel.
 pub(crate) fn run(args: &CredentialHelperArgs, settings: &Settings) -> Result<ExitCode, Failure> {
     let Verb::Get = args.verb;
     let mut text = String::new();

@@ -92,8 +92,8 @@ impl Globals {
         self.config.clone().unwrap_or_else(|| PathBuf::from("forebay.toml"))
     }
 
-    /// Loads the settings. Precedence, lowest first: defaults, file, environment, flags. This process calls gateways with the
-    /// credentials in them.
+    /// Loads the settings. Precedence, lowest first: defaults, file, environment, flags. This process calls gateways
+    /// with the credentials in them.
     pub(crate) fn settings(&self) -> Result<Settings, Failure> {
         let mut settings = Settings::load(&self.settings_file(), self.config.is_some())?;
         if let Some(url) = self.nats() {

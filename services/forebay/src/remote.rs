@@ -190,9 +190,15 @@ async fn speaks_http1(url: &str) -> bool {
     tokio::time::timeout(Duration::from_secs(3), ask).await.is_ok_and(|answer| answer.unwrap_or(false))
 }
 
+/// What to do about a certificate that is not accepted.
+pub(crate) const TRUST: &str = "set gateway_ca_file (or FOREBAY_GATEWAY_CA_FILE) to the authority of the certificate of the gateway, which must name its address";
+
 impl From<RemoteError> for Failure {
     fn from(error: RemoteError) -> Self {
         let failure = Self::of(exit_code(&error), &error);
+        if error.is_untrusted() {
+            return failure.with(TRUST);
+        }
         if error.lacks_credentials() {
             return failure.with(
                 "set gateway_token_file (or FOREBAY_GATEWAY_TOKEN_FILE) to a file with an API key or token",
@@ -205,7 +211,7 @@ impl From<RemoteError> for Failure {
 fn exit_code(error: &RemoteError) -> u8 {
     if error.is_unreachable() {
         UNREACHABLE
-    } else if error.is_invalid_request() {
+    } else if error.is_invalid_request() || error.is_untrusted() {
         USAGE
     } else {
         FAILED

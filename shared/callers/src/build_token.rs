@@ -49,7 +49,11 @@ impl BuildTokens {
     pub fn of_file(path: &Path) -> Result<Self, BuildTokenKeyError> {
         let name = || path.display().to_string();
         let unreadable = |source| BuildTokenKeyError::Read { path: name(), source };
-        let bytes = std::fs::metadata(path).map_err(unreadable)?.len();
+        let metadata = std::fs::metadata(path).map_err(unreadable)?;
+        if !metadata.is_file() {
+            return Err(unreadable(io::Error::other("it is not a regular file")));
+        }
+        let bytes = metadata.len();
         if bytes < KEY_BYTES_MIN as u64 || bytes > KEY_BYTES_MAX {
             return Err(BuildTokenKeyError::Length { path: name(), bytes });
         }

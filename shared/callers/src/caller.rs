@@ -1,9 +1,17 @@
 //! A caller whose identity is verified, and why a request has none.
 
-use std::sync::{Arc, LazyLock};
+use std::{
+    net::IpAddr,
+    sync::{Arc, LazyLock},
+    time::{Duration, Instant},
+};
 
+use parking_lot::Mutex;
 use policy::access::{Denied, Need, Reach, Rights};
 use telemetry::metrics::{Counter, Label, count};
+
+/// Minimum time between two log lines about callers that are not known: they can send any number of requests.
+const LOG_EVERY: Duration = Duration::from_millis(200);
 
 /// The caller of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -11,23 +19,26 @@ pub struct Caller {
     /// Its name: `key:NAME`, `ISSUER:SUBJECT` or `certificate:NAME`; empty if it proved nothing.
     pub name: String,
     pub rights: Rights,
+    /// Whether access rules gave it these rights; otherwise the farm has none.
+    pub is_ruled: bool,
 }
 
 impl Caller {
     /// The caller of every request to a farm without access rules.
     pub(crate) fn anyone() -> Arc<Self> {
-        static ANYONE: LazyLock<Arc<Caller>> =
-            LazyLock::new(|| Arc::new(Caller { name: String::new(), rights: Rights::all() }));
+        static ANYONE: LazyLock<Arc<Caller>> = LazyLock::new(|| {
+            Arc::new(Caller { name: String::new(), rights: Rights::all(), is_ruled: false })
+        });
         Arc::clone(&ANYONE)
     }
 
     /// A caller who may do nothing.
     fn stranger() -> Arc<Self> {
         let nothing = Rights { rights: [].into(), groups: Reach::Listed([].into()), priorities: [].into() };
-        Arc::new(Self { name: String::new(), rights: nothing })
+        Arc::new(Self { name: String::new(), rights: nothing, is_ruled: true })
     }
 
-    /// The caller that was found for a request. A request that nobody examined may do nothing.
+    /// The caller that was found for a request. A request that was not examined may do nothing.
     pub fn of(extensions: &tonic::codegen::http::Extensions) -> Arc<Self> {
         extensions.get::<Arc<Self>>().cloned().unwrap_or_else(Self::stranger)
     }
@@ -51,6 +62,23 @@ impl Caller {
         tracing::info!(caller = self.name, reason = %denied, "call refused");
         count(Counter::CallsRefused, &[(Label::Reason, "denied")], 1);
         Refusal::Denied(denied)
+    }
+}
+
+/// Whether a refusal may be logged: at most one in [`LOG_EVERY`]. Returns how many were not since the last one.
+fn log_line() -> Option<u64> {
+    static LAST: Mutex<Option<(Instant, u64)>> = Mutex::new(None);
+    let mut last = LAST.lock();
+    match &mut *last {
+        Some((at, left_out)) if at.elapsed() < LOG_EVERY => {
+            *left_out += 1;
+            None
+        }
+        before => {
+            let left_out = before.take().map_or(0, |(_, left_out)| left_out);
+            *before = Some((Instant::now(), 0));
+            Some(left_out)
+        }
     }
 }
 
@@ -84,15 +112,21 @@ impl Refusal {
         }
     }
 
-    /// Counts and logs a request whose caller is not known.
-    pub(crate) fn report(&self) {
+    /// Counts and logs a refused request: its path, and the address of its client.
+    pub fn report(&self, path: &str, client: Option<IpAddr>) {
+        let client = client.map(|client| client.to_string()).unwrap_or_default();
         let (label, reason) = match self {
             Self::Missing => ("missing", "no credentials"),
             Self::Invalid { reason } => ("invalid", reason.as_str()),
-            // Reported where it was found.
-            Self::Denied(_) => return,
+            // Counted where it was found.
+            Self::Denied(denied) => {
+                tracing::info!(path, client, reason = %denied, "call refused");
+                return;
+            }
         };
         count(Counter::CallsRefused, &[(Label::Reason, label)], 1);
-        tracing::info!(reason, "credentials not accepted");
+        if let Some(more) = log_line() {
+            tracing::warn!(path, client, reason, more, "credentials not accepted");
+        }
     }
 }

@@ -25,6 +25,10 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// Maximum number of verified credentials that are remembered.
 const REMEMBERED: usize = 10_000;
 
+/// The API keys of access rules: their names, and when they expire.
+#[derive(Debug)]
+pub struct KeyNames(pub Vec<(String, Option<SystemTime>)>);
+
 /// Finds out who calls. Cheap to clone.
 #[derive(Clone)]
 pub struct Callers(Option<Arc<Known>>);
@@ -71,13 +75,14 @@ impl Callers {
         Ok(Self(Some(Arc::new(Known { path: path.to_owned(), builds, access: Mutex::new(loaded) }))))
     }
 
-    /// Checks the text of access rules that a file will contain.
+    /// Checks the text of access rules that a file will contain, and returns its API keys.
     ///
     /// # Errors
     ///
     /// Fails if gateways could not use it.
-    pub fn check_rules(path: &Path, text: &str) -> Result<(), AccessFileError> {
-        AccessFile::parse(&path.display().to_string(), text).map(drop)
+    pub fn check_rules(path: &Path, text: &str) -> Result<KeyNames, AccessFileError> {
+        let file = AccessFile::parse(&path.display().to_string(), text)?;
+        Ok(KeyNames(file.keys.into_values().map(|key| (key.name, key.expires)).collect()))
     }
 
     /// Whether callers must prove who they are.
@@ -92,8 +97,7 @@ impl Callers {
     /// Fails if its credentials are missing or not accepted.
     pub async fn identify(&self, offered: Offered<'_>) -> Result<Arc<Caller>, Refusal> {
         let Some(known) = &self.0 else { return Ok(Caller::anyone()) };
-        let found = known.current().identify(offered).await;
-        found.inspect_err(Refusal::report)
+        known.current().identify(offered).await
     }
 }
 
@@ -116,7 +120,10 @@ impl Known {
         if stamp != loaded.stamp {
             loaded.stamp = stamp;
             match AccessFile::read(&self.path) {
-                Ok(file) => {
+                Ok(mut file) => {
+                    for issuer in &mut file.issuers {
+                        loaded.access.file.issuers.iter().for_each(|earlier| issuer.take_over(earlier));
+                    }
                     tracing::info!(path = %self.path.display(), "the access rules have changed");
                     loaded.access = Arc::new(Access::new(file, self.builds.clone()));
                 }
@@ -175,7 +182,7 @@ impl Access {
         let rights = [Right::Execute, Right::CacheRead, Right::BlobWrite].into();
         let groups = Reach::Listed([build.group.clone()].into());
         let rights = Rights { rights, groups, priorities: [].into() };
-        Ok(Arc::new(Caller { name: format!("build:{build}"), rights }))
+        Ok(Arc::new(Caller { name: format!("build:{build}"), rights, is_ruled: true }))
     }
 
     fn without_credential(&self, certificate: &[String]) -> Result<Arc<Caller>, Refusal> {
@@ -221,7 +228,7 @@ impl Access {
         let rights = rights.ok_or_else(|| Refusal::invalid(format!("no access rule is for {name:?}")))?;
         // Names of subjects have any length and characters; builds and logs show them.
         let name = name.chars().filter(|at| !at.is_control()).take(200).collect();
-        Ok(Arc::new(Caller { name, rights: rights.clone() }))
+        Ok(Arc::new(Caller { name, rights: rights.clone(), is_ruled: true }))
     }
 }
 

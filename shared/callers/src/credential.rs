@@ -12,7 +12,7 @@ const TOKEN_BYTES_MAX: usize = 8 << 10;
 pub struct Offered<'a> {
     /// The header `authorization`: `Bearer` with a key or token, or `Basic` with one as its password.
     pub authorization: Option<&'a [u8]>,
-    /// The header `x-forebay-api-key`.
+    /// The value of the header `x-forebay-api-key`.
     pub api_key: Option<&'a [u8]>,
     /// Whether one of both headers occurs more than once.
     pub is_repeated: bool,
@@ -20,12 +20,32 @@ pub struct Offered<'a> {
     pub certificate: &'a [String],
 }
 
+/// The credentials of a request, kept while its answer is sent. It has no `Debug`, so that it is not logged.
+#[derive(Clone)]
+pub struct Credentials {
+    authorization: Option<Vec<u8>>,
+    api_key: Option<Vec<u8>>,
+    certificate: Vec<String>,
+}
+
+impl Credentials {
+    /// What they offer as proof.
+    pub fn offered(&self) -> Offered<'_> {
+        Offered {
+            authorization: self.authorization.as_deref(),
+            api_key: self.api_key.as_deref(),
+            is_repeated: false,
+            certificate: &self.certificate,
+        }
+    }
+}
+
 /// A credential that is not verified yet. It has no `Debug`, so that it is not logged.
 pub(crate) enum Credential {
     Key(ApiKey),
     /// The token of a build.
     Build(String),
-    /// A token (JWT).
+    /// A token of an issuer (JWT).
     Token(String),
 }
 
@@ -55,6 +75,15 @@ impl Credential {
 }
 
 impl Offered<'_> {
+    /// A copy that outlives the request.
+    pub fn keep(&self) -> Credentials {
+        Credentials {
+            authorization: self.authorization.map(<[u8]>::to_vec),
+            api_key: self.api_key.map(<[u8]>::to_vec),
+            certificate: self.certificate.to_vec(),
+        }
+    }
+
     /// The credential; none if the request has none.
     pub(crate) fn credential(&self) -> Result<Option<Credential>, Refusal> {
         if self.is_repeated || (self.authorization.is_some() && self.api_key.is_some()) {

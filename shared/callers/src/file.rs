@@ -110,7 +110,12 @@ impl AccessFile {
     pub(crate) fn read(path: &Path) -> Result<Self, AccessFileError> {
         let name = path.display().to_string();
         let unreadable = |source| AccessFileError::Read { path: name.clone(), source };
-        if std::fs::metadata(path).map_err(unreadable)?.len() > BYTES_MAX {
+        let metadata = std::fs::metadata(path).map_err(unreadable)?;
+        if !metadata.is_file() {
+            // A pipe would block all callers.
+            return Err(unreadable(io::Error::other("it is not a regular file")));
+        }
+        if metadata.len() > BYTES_MAX {
             return Err(AccessFileError::TooLong { path: name });
         }
         let text = std::fs::read_to_string(path).map_err(unreadable)?;
@@ -151,6 +156,14 @@ impl AccessFile {
     }
 }
 
+/// Whether others cannot change what is read from a URL.
+fn is_secure(url: &str) -> bool {
+    let is_local = |start: &str| {
+        url.strip_prefix(start).is_some_and(|rest| rest.is_empty() || rest.starts_with([':', '/']))
+    };
+    url.starts_with("https://") || is_local("http://127.0.0.1") || is_local("http://localhost")
+}
+
 /// A name that appears in logs and as the submitter of builds.
 fn check_name(name: &str) -> Result<(), String> {
     let is_fine = |at: char| at.is_ascii_alphanumeric() || matches!(at, '-' | '_' | '.' | '@' | '/');
@@ -179,9 +192,11 @@ impl WrittenIssuer {
             return Err("audience: expected at least one, as the tokens name this farm".to_owned());
         }
         let source = match (self.keys_url, self.keys_file) {
-            (Some(url), None) if url.starts_with("https://") || url.starts_with("http://") => Ok(url.into()),
+            (Some(url), None) if is_secure(&url) => Ok(url.into()),
             (None, Some(file)) => Ok(file.into()),
-            (Some(url), None) => Err(format!("keys_url {url:?}: expected https://...")),
+            (Some(url), None) => {
+                Err(format!("keys_url {url:?}: expected https://..., or http://127.0.0.1 of this machine"))
+            }
             (Some(_), Some(_)) | (None, None) => Err("expected either keys_url or keys_file".to_owned()),
         };
         Issuer::new(self.name, self.url, &self.audience, source?, &self.algorithms)
@@ -302,6 +317,7 @@ mod tests {
             ("[[keys]]\nname = \"a\"\nsha256 = \"12\"".into(), "64 hexadecimal digits"),
             (issuer.to_owned(), "issuers[1]: expected either keys_url or keys_file"),
             (format!("{issuer}keys_url = \"ftp://x\""), "expected https://"),
+            (format!("{issuer}keys_url = \"http://127.0.0.1.evil.com/\""), "expected https://"),
             (format!("{issuer}keys_file = \"x\"\nalgorithms = [\"HS256\"]"), "HS256"),
             ("[[rules]]\nrights = []".into(), "rules[1]: expected one of key"),
             ("[[rules]]\nkey = \"a\"\nanyone = true\nrights = []".into(), "rules[1]: expected one of key"),

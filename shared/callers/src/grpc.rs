@@ -2,10 +2,12 @@
 
 use std::{
     mem,
+    sync::Arc,
     task::{Context, Poll},
 };
 
 use futures::{FutureExt as _, future::BoxFuture};
+use listener::Usage;
 use policy::access::{Need, Right};
 use tonic::{
     Status,
@@ -16,7 +18,8 @@ use tonic::{
 use crate::{
     caller::{Caller, Refusal},
     callers::Callers,
-    credential::Offered,
+    credential::{Credentials, Offered},
+    lapsing::Lapsing,
 };
 
 /// Header of an API key.
@@ -110,11 +113,11 @@ where
     S: Service<http::Request<Body>, Response = http::Response<B>> + Clone + Send + 'static,
     S::Future: Send + 'static,
     S::Error: Send,
-    B: Default + Send + 'static,
+    B: Default + http_body::Body + Send + Unpin + 'static,
 {
-    type Response = http::Response<B>;
+    type Response = http::Response<Lapsing<B>>;
     type Error = S::Error;
-    type Future = futures::future::Either<S::Future, BoxFuture<'static, Result<Self::Response, S::Error>>>;
+    type Future = BoxFuture<'static, Result<Self::Response, S::Error>>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
         self.inner.poll_ready(cx)
@@ -123,40 +126,62 @@ where
     fn call(&mut self, mut request: http::Request<Body>) -> Self::Future {
         if !self.callers.have_rules() {
             request.extensions_mut().insert(Caller::anyone());
-            return self.inner.call(request).left_future();
+            let answer = self.inner.call(request);
+            return async move { Ok(answer.await?.map(Lapsing::never)) }.boxed();
         }
         // The one that is ready handles this call.
         let next = self.inner.clone();
         let mut inner = mem::replace(&mut self.inner, next);
         let callers = self.callers.clone();
         async move {
+            let path = request.uri().path().to_owned();
             match admit(&callers, &mut request).await {
-                Ok(()) => inner.call(request).await,
-                Err(refusal) => Ok(denied(&refusal).into_http()),
+                Ok(None) => Ok(inner.call(request).await?.map(Lapsing::never)),
+                Ok(Some(credentials)) => {
+                    let answer = inner.call(request).await?;
+                    let is_allowed = move || is_allowed(callers.clone(), path.clone(), credentials.clone());
+                    Ok(answer.map(|body| Lapsing::while_allowed(body, is_allowed)))
+                }
+                Err(refusal) => {
+                    let usage = request.extensions().get::<Arc<Usage>>();
+                    refusal.report(&path, usage.map(|usage| usage.client()));
+                    Ok(denied(&refusal).into_http())
+                }
             }
         }
         .boxed()
-        .right_future()
     }
 }
 
-/// Finds the caller of a call, and checks its rights.
-async fn admit(callers: &Callers, request: &mut http::Request<Body>) -> Result<(), Refusal> {
+/// Whether the caller with these credentials may still call a method.
+async fn is_allowed(callers: Callers, path: String, credentials: Credentials) -> bool {
+    let found = callers.identify(credentials.offered()).await;
+    found.is_ok_and(|caller| check(&caller, needed(&path)).is_ok())
+}
+
+/// Finds the caller of a call, and checks its rights. Returns its credentials, unless the call needs none.
+async fn admit(callers: &Callers, request: &mut http::Request<Body>) -> Result<Option<Credentials>, Refusal> {
     let needed = needed(request.uri().path());
     if needed == Some(Needed::Nothing) {
-        return Ok(());
+        return Ok(None);
     }
-    let usage = request.extensions().get::<std::sync::Arc<listener::Usage>>().cloned();
+    let usage = request.extensions().get::<Arc<Usage>>().cloned();
     let certificate = usage.as_ref().map_or(&[] as &[String], |usage| usage.certificate_names());
-    let caller = callers.identify(offered(request.headers(), certificate)).await?;
-    match needed {
-        Some(Needed::Nothing | Needed::Known) => {}
-        Some(Needed::Right(right)) => caller.check(Need::Right(right))?,
-        // Methods that the farm does not have are answered as such, to those who may do everything.
-        None => caller.check(Need::InAll(Right::Operate))?,
-    }
+    let offered = offered(request.headers(), certificate);
+    let caller = callers.identify(offered).await?;
+    check(&caller, needed)?;
+    let credentials = offered.keep();
     request.extensions_mut().insert(caller);
-    Ok(())
+    Ok(Some(credentials))
+}
+
+fn check(caller: &Caller, needed: Option<Needed>) -> Result<(), Refusal> {
+    match needed {
+        Some(Needed::Nothing | Needed::Known) => Ok(()),
+        Some(Needed::Right(right)) => caller.check(Need::Right(right)),
+        // Methods that the farm does not have are answered as such, to those who may do everything.
+        None => caller.check(Need::InAll(Right::Operate)),
+    }
 }
 
 /// The credentials of a request.

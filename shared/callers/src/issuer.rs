@@ -10,9 +10,9 @@ use std::{
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use download::{Downloader, Reach};
 use jsonwebtoken::{Algorithm, DecodingKey, Validation, decode, decode_header, jwk::JwkSet};
+use parking_lot::Mutex;
 use serde::Deserialize;
 use serde_json::{Map, Value};
-use tokio::sync::Mutex;
 
 use crate::caller::Refusal;
 
@@ -30,7 +30,7 @@ const KEYS_BYTES_MAX: u64 = 1 << 20;
 const VALUES_MAX: usize = 200;
 
 /// Where the keys of an issuer are.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum KeySource {
     Url(String),
     File(PathBuf),
@@ -57,17 +57,18 @@ pub(crate) struct Issuer {
     pub(crate) url: String,
     validation: Validation,
     source: KeySource,
-    keys: Mutex<Keys>,
+    keys: Arc<Keys>,
 }
 
 #[derive(Debug, Default)]
 struct Keys {
-    set: Option<Arc<JwkSet>>,
-    /// When they were read last, or the reading failed.
-    read_at: Option<Instant>,
+    /// The keys, and when they were read.
+    set: Mutex<Option<(Arc<JwkSet>, Instant)>>,
+    /// Held while they are read; when that began last.
+    reading: tokio::sync::Mutex<Option<Instant>>,
 }
 
-/// A verified token.
+/// What a verified token says.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Verified {
     pub(crate) subject: String,
@@ -104,8 +105,15 @@ impl Issuer {
         validation.validate_nbf = true;
         validation.set_audience(audience);
         validation.set_issuer(&[&url]);
-        validation.set_required_spec_claims(&["exp", "iss", "aud"]);
-        Ok(Self { name, url, validation, source, keys: Mutex::default() })
+        validation.set_required_spec_claims(&["exp", "iss", "aud", "sub"]);
+        Ok(Self { name, url, validation, source, keys: Arc::default() })
+    }
+
+    /// Takes over the keys that were read for the same issuer: it may not answer now.
+    pub(crate) fn take_over(&mut self, earlier: &Self) {
+        if self.url == earlier.url && self.source == earlier.source {
+            self.keys = Arc::clone(&earlier.keys);
+        }
     }
 
     /// Verifies a token of this issuer.
@@ -113,6 +121,9 @@ impl Issuer {
         let invalid =
             |error: jsonwebtoken::errors::Error| Refusal::invalid(format!("token of {}: {error}", self.name));
         let header = decode_header(token).map_err(invalid)?;
+        if has_critical_extensions(token) {
+            return Err(Refusal::invalid(format!("token of {}: it needs an extension (crit)", self.name)));
+        }
         if !self.validation.algorithms.contains(&header.alg) {
             let alg = header.alg;
             return Err(Refusal::invalid(format!(
@@ -133,21 +144,33 @@ impl Issuer {
     }
 
     async fn key(&self, id: Option<&str>) -> Result<DecodingKey, Refusal> {
-        let mut keys = self.keys.lock().await;
-        let is_old = keys.read_at.is_none_or(|at| at.elapsed() > KEYS_AGE_MAX);
-        let found = keys.set.as_ref().and_then(|set| find(set, id));
-        let may_read = keys.read_at.is_none_or(|at| at.elapsed() > READ_AGAIN);
-        if is_old || (found.is_none() && may_read) {
-            keys.read_at = Some(Instant::now());
+        if let Some(key) = self.known(id) {
+            return Ok(key);
+        }
+        // Only those with unknown keys wait for the issuer.
+        let mut reading = self.keys.reading.lock().await;
+        let known = self.known(id);
+        if known.is_none() && reading.is_none_or(|at| at.elapsed() > READ_AGAIN) {
+            *reading = Some(Instant::now());
             match self.read().await {
-                Ok(set) => keys.set = Some(Arc::new(set)),
+                Ok(set) => *self.keys.set.lock() = Some((Arc::new(set), Instant::now())),
                 Err(reason) => {
                     tracing::warn!(issuer = self.name, reason, "cannot read the keys of an issuer");
                 }
             }
         }
-        let found = keys.set.as_ref().and_then(|set| find(set, id));
+        drop(reading);
+        // Keys whose issuer does not answer stay in use.
+        let set = self.keys.set.lock().as_ref().map(|(set, _)| Arc::clone(set));
+        let found = known.or_else(|| set.and_then(|set| find(&set, id)));
         found.ok_or_else(|| Refusal::invalid(format!("token of {}: its key is not known", self.name)))
+    }
+
+    /// The key with an id, if it was read a short time ago.
+    fn known(&self, id: Option<&str>) -> Option<DecodingKey> {
+        let set = self.keys.set.lock();
+        let (set, read_at) = set.as_ref()?;
+        if read_at.elapsed() > KEYS_AGE_MAX { None } else { find(set, id) }
     }
 
     async fn read(&self) -> Result<JwkSet, String> {
@@ -190,6 +213,17 @@ fn find(set: &JwkSet, id: Option<&str>) -> Option<DecodingKey> {
         return None;
     }
     DecodingKey::from_jwk(key).ok()
+}
+
+/// Whether a token says that who does not know some extensions must refuse it (RFC 7515, section 4.1.11).
+fn has_critical_extensions(token: &str) -> bool {
+    #[derive(Deserialize)]
+    struct Header {
+        crit: Option<Value>,
+    }
+    let header = token.split('.').next().and_then(|header| URL_SAFE_NO_PAD.decode(header).ok());
+    let header = header.and_then(|header| serde_json::from_slice::<Header>(&header).ok());
+    header.is_none_or(|header| header.crit.is_some())
 }
 
 /// The claim `iss` of a token that is not verified yet, to choose the issuer whose keys verify it.

@@ -90,7 +90,7 @@ impl FromStr for KeyHash {
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let mut bytes = [0; 32];
-        if text.len() != 64 || !text.is_ascii() {
+        if text.len() != 64 || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
             return Err(InvalidHash);
         }
         for (byte, at) in bytes.iter_mut().zip((0..64).step_by(2)) {

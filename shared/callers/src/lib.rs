@@ -1,8 +1,8 @@
 //! Who calls a gateway: verifies API keys, tokens (JWT) and client certificates, and finds the rights of the caller in the
 //! access rules of a file.
 //!
-//! [`Callers`] answers for HTTP and gRPC alike; [`Guarded`] is the layer of gRPC servers. What rights allow is decided by
-//! [`policy::access`].
+//! [`Callers`] answers for HTTP and gRPC alike; [`Guarded`] is the layer of gRPC servers. What rights allow is
+//! decided by [`policy::access`].
 
 mod build_token;
 mod caller;
@@ -12,14 +12,16 @@ mod file;
 mod grpc;
 mod issuer;
 mod key;
+mod lapsing;
 #[cfg(test)]
 mod testing;
 
 pub use build_token::{BuildTokenKeyError, BuildTokens};
 pub use caller::{Caller, Refusal};
-pub use callers::Callers;
-pub use credential::Offered;
+pub use callers::{Callers, KeyNames};
+pub use credential::{Credentials, Offered};
 pub use file::AccessFileError;
 pub use grpc::{Guarded, denied, offered};
 pub use issuer::token_expiry;
 pub use key::{ApiKey, KeyHash};
+pub use lapsing::Lapsing;

@@ -1,28 +1,29 @@
 //! Which right each route needs, and the check of every request.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{collections::HashMap, net::IpAddr, sync::Arc};
 
 use axum::{
     Router,
+    body::Body,
     extract::{FromRequestParts as _, MatchedPath, Query, RawPathParams, Request},
-    http::{HeaderMap, HeaderValue, Method, StatusCode, header},
+    http::{HeaderValue, Method, StatusCode, header},
     middleware::Next,
-    response::{IntoResponse as _, Response},
+    response::{Html, IntoResponse as _, Response},
     routing::MethodRouter,
 };
-use callers::{Caller, Callers, Refusal, offered};
+use callers::{Caller, Callers, Credentials, Lapsing, Refusal, offered};
 use listener::Usage;
 use model::{ErrorCode, Group};
 use policy::access::{Need, Right};
 
-use crate::Failure;
+use crate::{Failure, header_text};
 
 /// What a route needs of its caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RouteNeed {
     /// Not even credentials: it shows nothing of the farm.
     Nothing,
-    /// Credentials.
+    /// Credentials that are accepted.
     Known,
     /// A right in the group that the path or the parameter `group` names; in all groups if the request names none.
     InGroup(Right),
@@ -30,7 +31,7 @@ pub enum RouteNeed {
     InAll(Right),
     /// A right, whatever the group.
     Right(Right),
-    /// As [`Need::Farm`].
+    /// The same as [`Need::Farm`].
     Farm,
 }
 
@@ -85,19 +86,25 @@ impl Guard {
     /// Passes on a request of a caller who may make it, with the [`Caller`] in its extensions.
     pub(crate) async fn check(self, request: Request, next: Next) -> Response {
         match self.admit(request).await {
-            Ok(request) => next.run(request).await,
+            Ok((request, None)) => next.run(request).await,
+            Ok((request, Some(held))) => {
+                let answer = next.run(request).await;
+                let is_allowed = move || held.clone().allows();
+                answer.map(|body| Body::new(Lapsing::while_allowed(body, is_allowed)))
+            }
             Err(refused) => refused,
         }
     }
 
-    async fn admit(&self, mut request: Request) -> Result<Request, Response> {
+    /// The request with its caller, and what its answer depends on while it is sent.
+    async fn admit(&self, mut request: Request) -> Result<(Request, Option<Held>), Response> {
         let path = request.extensions().get::<MatchedPath>().map(|path| path.as_str().to_owned());
         // At other paths there is nothing to protect.
-        let Some(path) = path else { return Ok(request) };
+        let Some(path) = path else { return Ok((request, None)) };
         let method = if *request.method() == Method::HEAD { Method::GET } else { request.method().clone() };
         let need = self.needs.get(&(method, path)).copied();
         if need == Some(RouteNeed::Nothing) {
-            return Ok(request);
+            return Ok((request, None));
         }
         if self.callers.have_rules() && request.uri().query().is_some_and(|query| query.contains("fbk_")) {
             let why =
@@ -106,18 +113,42 @@ impl Guard {
         }
         let usage = request.extensions().get::<Arc<Usage>>().cloned();
         let certificate = usage.as_ref().map_or(&[] as &[String], |usage| usage.certificate_names());
-        let found = self.callers.identify(offered(request.headers(), certificate)).await;
-        let caller = found.map_err(|refusal| refused(refusal, request.headers()))?;
+        let offered = offered(request.headers(), certificate);
+        let credentials = self.callers.have_rules().then(|| offered.keep());
+        let found = self.callers.identify(offered).await;
+        let client = usage.as_ref().map(|usage| usage.client());
+        let caller = found.map_err(|refusal| refused(&refusal, &request, client))?;
         // A method that a path does not have is answered as such.
         if let Some(need) = need
             && self.callers.have_rules()
         {
             let groups =
                 if let RouteNeed::InGroup(_) = need { groups(&mut request).await } else { Vec::new() };
-            allow(&caller, need, &groups).map_err(|refusal| refused(refusal, request.headers()))?;
+            allow(&caller, need, &groups).map_err(|refusal| refused(&refusal, &request, client))?;
+            request.extensions_mut().insert(caller);
+            let callers = self.callers.clone();
+            let held = credentials.map(|credentials| Held { callers, credentials, need, groups });
+            return Ok((request, held));
         }
         request.extensions_mut().insert(caller);
-        Ok(request)
+        Ok((request, None))
+    }
+}
+
+/// What the answer to a request depends on while it is sent.
+#[derive(Clone)]
+struct Held {
+    callers: Callers,
+    credentials: Credentials,
+    need: RouteNeed,
+    groups: Vec<Group>,
+}
+
+impl Held {
+    /// Whether the caller may still have the answer.
+    async fn allows(self) -> bool {
+        let found = self.callers.identify(self.credentials.offered()).await;
+        found.is_ok_and(|caller| allow(&caller, self.need, &self.groups).is_ok())
     }
 }
 
@@ -148,9 +179,17 @@ async fn groups(request: &mut Request) -> Vec<Group> {
     named.iter().map(|name| name.parse()).collect::<Result<_, _>>().unwrap_or_default()
 }
 
-/// The caller of a request, as the check of its route found it.
-pub fn caller(extensions: &axum::http::Extensions) -> Arc<Caller> {
-    Caller::of(extensions)
+/// A refusal for people.
+fn page(failure: Failure) -> Response {
+    let (status, why) = failure.parts();
+    let why = why.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
+    let text = format!(
+        "<!DOCTYPE html><html lang=\"en\"><meta charset=\"utf-8\"><title>Not allowed</title><h1>Not allowed</h1><p>{why}</p>\
+         <p><a href=\"/\">Show my builds</a></p></html>"
+    );
+    let policy =
+        [(header::CONTENT_SECURITY_POLICY, "default-src 'none'"), (header::CACHE_CONTROL, "no-store")];
+    (status, policy, Html(text)).into_response()
 }
 
 impl From<Refusal> for Failure {
@@ -164,8 +203,12 @@ impl From<Refusal> for Failure {
 }
 
 /// The answer to a refused request. A browser then asks its user: for any name, and an API key as the password.
-fn refused(refusal: Refusal, headers: &HeaderMap) -> Response {
-    let mut response = Failure::from(refusal).into_response();
+fn refused(refusal: &Refusal, request: &Request, client: Option<IpAddr>) -> Response {
+    refusal.report(request.uri().path(), client);
+    let headers = request.headers();
+    let failure = Failure::from(refusal.clone());
+    let wants_page = header_text(headers, header::ACCEPT).is_some_and(|kinds| kinds.contains("text/html"));
+    let mut response = if wants_page { page(failure) } else { failure.into_response() };
     if response.status() == StatusCode::UNAUTHORIZED && !headers.contains_key("x-requested-with") {
         let challenge = HeaderValue::from_static("Basic realm=\"forebay\", charset=\"UTF-8\"");
         response.headers_mut().append(header::WWW_AUTHENTICATE, challenge);

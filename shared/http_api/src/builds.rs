@@ -117,9 +117,11 @@ pub fn authorize_submit(caller: &Caller, group: &Group, request: &mut BuildReque
 /// Fails if it may not, or if there is no such build.
 pub async fn authorize_cancel(client: &Client, caller: &Caller, key: &BuildKey) -> Result<(), Failure> {
     let Err(denied) = caller.rights.check(Need::In(Right::Cancel, &key.group)) else { return Ok(()) };
+    // Before the build is read: others learn not even whether there is one.
+    caller.check(Need::In(Right::Submit, &key.group))?;
     let view = client.get(key).await?;
     let is_own = caller.submitter().is_some_and(|name| view.record.build.submitter.as_deref() == Some(name));
-    if is_own && caller.rights.check(Need::In(Right::Submit, &key.group)).is_ok() {
+    if is_own {
         return Ok(());
     }
     Err(caller.refused(denied).into())

@@ -25,7 +25,7 @@ mod routes;
 mod server;
 mod state;
 
-pub use access::{RouteNeed, Routes, caller};
+pub use access::{RouteNeed, Routes};
 pub use archived::test_grid_request;
 pub use builds::{authorize_cancel, authorize_submit, list_request};
 pub use failure::Failure;

@@ -61,7 +61,8 @@ impl Patience {
                     tokio::time::sleep(wait).await;
                     wait = (2 * wait).min(LONGEST);
                 }
-                Err(error) if error.borrow().is_unreachable() => {
+                // Without credentials that are accepted, no task can run here: another worker may have some.
+                Err(error) if error.borrow().is_unreachable() || error.borrow().lacks_credentials() => {
                     let reason = telemetry::error_chain(error.borrow());
                     self.answering.send_replace(Answering::NotAtAll(reason));
                     return Err(error);
@@ -104,7 +105,7 @@ fn may_pass(error: &RemoteError) -> bool {
         | RemoteError::File { .. }
         | RemoteError::Answer { .. } => false,
     };
-    is_full || error.is_unreachable() || error.is_registry_unavailable()
+    is_full || error.is_unreachable() || error.lacks_credentials() || error.is_registry_unavailable()
 }
 
 #[cfg(test)]

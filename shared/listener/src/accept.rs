@@ -8,16 +8,9 @@ use tokio::net::{TcpListener, TcpStream};
 use crate::{
     connection::ClientConnection,
     limiter::Limiter,
+    protocol::Protocol,
     tls::{Tls, Transport},
 };
-
-/// Protocol of the clients.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Protocol {
-    Http1,
-    /// HTTP/2 without a preceding HTTP/1 upgrade, as in gRPC.
-    Http2,
-}
 
 /// Answer to an HTTP/1.1 client whose connection is refused, sent without waiting for a request.
 const LIMIT_REACHED: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nconnection: close\r\nretry-after: 1\r\ncontent-type: application/json\r\ncontent-length: 74\r\n\r\n{\"error\":\"unavailable\",\"message\":\"connection limit reached, retry later\"}\n";

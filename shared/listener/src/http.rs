@@ -72,6 +72,8 @@ async fn answer(
 ) -> Result<Response<ResponseBody<Body>>, Infallible> {
     let sending = !request.body().is_end_stream();
     let open = OpenRequest::new(Arc::clone(&usage));
+    let mut request = request;
+    request.extensions_mut().insert(Arc::clone(&usage));
     let request = if sending {
         request.map(|sent| Body::new(RequestBody::new(sent, Some(usage), Some(body), |slow| Box::new(slow))))
     } else {

@@ -12,13 +12,15 @@ mod descriptors;
 mod grpc;
 mod http;
 mod limiter;
+mod protocol;
 mod tls;
 
-pub use accept::{ClientListener, Protocol};
+pub use accept::ClientListener;
 pub use body::TooSlow;
 pub use connection::ClientConnection;
 pub use descriptors::{Descriptors, descriptors, raise_descriptors};
 pub use grpc::CountedCalls;
 pub use http::serve_http;
 pub use limiter::{Limiter, Patience, Usage};
+pub use protocol::Protocol;
 pub use tls::{Tls, TlsError, TlsFiles, Transport};

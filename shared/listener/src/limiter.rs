@@ -89,6 +89,11 @@ impl Usage {
         u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
+    /// The address of the client.
+    pub fn client(&self) -> IpAddr {
+        self.client
+    }
+
     /// Names in the verified certificate of the client; empty if it has none.
     pub fn certificate_names(&self) -> &[String] {
         self.certificate_names.get().map_or(&[], Vec::as_slice)

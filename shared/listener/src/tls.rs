@@ -1,5 +1,5 @@
-//! TLS of listening sockets: certificates that are read again when their files change, and the names in the certificates
-//! of clients.
+//! TLS of listening sockets: certificates that are read again when their files change, and the names in
+//! the certificates of clients.
 
 use std::{
     fmt, io,
@@ -23,7 +23,7 @@ use tokio::{
 use tokio_rustls::{Accept, TlsAcceptor, server::TlsStream};
 use webpki::EndEntityCert;
 
-use crate::{accept::Protocol, limiter::Usage};
+use crate::{limiter::Usage, protocol::Protocol};
 
 /// Maximum time for which changed files are not noticed.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -87,7 +87,7 @@ impl fmt::Debug for Tls {
 }
 
 impl Tls {
-    /// Reads the files.
+    /// Reads the files of a server.
     ///
     /// # Errors
     ///
@@ -153,6 +153,9 @@ impl TlsFiles {
     }
 
     fn read(&self) -> Result<Acceptors, TlsError> {
+        for path in self.paths() {
+            check_regular(path)?;
+        }
         let certificates = read_certificates(&self.certificate)?;
         let key = PrivateKeyDer::from_pem_file(&self.key).map_err(|error| unreadable(&self.key, &error))?;
         let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -187,6 +190,13 @@ impl TlsFiles {
         let builder = if self.is_client_required { builder } else { builder.allow_unauthenticated() };
         builder.build().map(|verifier| verifier as _).map_err(|error| unusable(error.to_string()))
     }
+}
+
+/// Rejects what could block the reading of it, such as a pipe.
+fn check_regular(path: &Path) -> Result<(), TlsError> {
+    let failed = |reason: String| TlsError::Read { path: path.display().to_string(), reason };
+    let metadata = std::fs::metadata(path).map_err(|error| failed(error.to_string()))?;
+    if metadata.is_file() { Ok(()) } else { Err(failed("it is not a regular file".to_owned())) }
 }
 
 fn read_certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {

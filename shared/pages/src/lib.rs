@@ -66,7 +66,7 @@ pub fn routes(api: &Api, settings: &PageSettings) -> Routes<Api> {
         .page("/builds/{group}/{id}", READ, build::view)
         .route(Method::GET, "/builds/{group}/{id}/lines", READ, get(console::lines))
         .route(Method::GET, "/builds/{group}/{id}/file/{*path}", READ, get(build::file))
-        .route(Method::POST, "/builds/{group}/{id}/cancel", READ, post(build::cancel))
+        .route(Method::POST, "/builds/{group}/{id}/cancel", RouteNeed::Known, post(build::cancel))
         .route(Method::POST, "/builds/{group}/{id}/resubmit", READ, post(build::resubmit))
         .route(Method::GET, "/blobs/{*digest}", BLOBS, get(blob::show))
         .route(Method::GET, "/blob-download/{*digest}", BLOBS, get(blob::download))

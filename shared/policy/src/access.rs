@@ -15,13 +15,13 @@ pub enum Right {
     Read,
     /// Queue builds, and cancel those that the same caller queued.
     Submit,
-    /// Cancel any build.
+    /// Cancel builds of any caller.
     Cancel,
     /// Run actions by the Remote Execution API, and cancel them.
     Execute,
     /// Read blobs and the action cache.
     CacheRead,
-    /// Upload blobs.
+    /// Upload blobs to the store.
     BlobWrite,
     /// Write results into the action cache.
     CacheWrite,
@@ -224,7 +224,7 @@ pub enum Proof {
     Token { issuer: String, claims: BTreeMap<String, Vec<String>> },
     /// It has the private key of a certificate with these names.
     Certificate { names: Vec<String> },
-    /// Nothing.
+    /// It has proved nothing.
     Nothing,
 }
 

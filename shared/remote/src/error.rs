@@ -75,6 +75,22 @@ impl RemoteError {
         }
     }
 
+    /// Whether the certificate of the server or of this process is not accepted: to wait does not help.
+    pub fn is_untrusted(&self) -> bool {
+        let mut cause: Option<&dyn std::error::Error> = Some(self);
+        while let Some(error) = cause {
+            let text = error.to_string();
+            if ["invalid peer certificate", "CertificateRequired", "UnknownCA"]
+                .iter()
+                .any(|sign| text.contains(sign))
+            {
+                return true;
+            }
+            cause = error.source();
+        }
+        false
+    }
+
     /// Whether the server does not accept the credentials of this process, or there are none.
     pub fn lacks_credentials(&self) -> bool {
         matches!(self, Self::Refused { status, .. } if status.code() == Code::Unauthenticated)
@@ -95,11 +111,11 @@ impl RemoteError {
     /// Whether the server was unreachable, so that a later attempt may succeed.
     pub fn is_unreachable(&self) -> bool {
         match self {
-            Self::Unreachable { .. } | Self::Lost { .. } => true,
+            Self::Unreachable { .. } | Self::Lost { .. } => !self.is_untrusted(),
             // A status sent by the server has no source: one with a source comes from a broken connection.
             Self::Refused { status, .. } => {
                 let is_away = status.code() == Code::Unavailable && !is_registry_unavailable(status);
-                is_away || std::error::Error::source(&**status).is_some()
+                is_away || (std::error::Error::source(&**status).is_some() && !self.is_untrusted())
             }
             Self::Missing { .. } | Self::File { .. } | Self::Answer { .. } => false,
         }

@@ -80,7 +80,8 @@ impl Interceptor for Credentials {
     fn call(&mut self, mut request: Request<()>) -> Result<Request<()>, Status> {
         if let Some(file) = &self.0 {
             let header = file.header().map_err(|error| {
-                Status::unauthenticated(format!("cannot use the token in {}: {error}", file.path.display()))
+                // Without the path: the answer to a job may quote this.
+                Status::unauthenticated(format!("cannot read the token of this process: {error}"))
             })?;
             request.metadata_mut().insert("authorization", header);
         }

@@ -52,8 +52,8 @@ pub struct Settings {
     pub redis_url: String,
     /// Path of the data folder.
     pub data: PathBuf,
-    /// File with the access rules of gateways and of the services `web` and `cas`: who may do what. Absent: every caller may do
-    /// everything.
+    /// File with the access rules of gateways and of the services `web` and `cas`: who may do what. Absent: every
+    /// caller may do everything.
     pub gateway_access_file: Option<PathBuf>,
     /// File with the certificate of the same servers, in PEM, with those that lead to its authority. Absent: no TLS.
     pub tls_certificate_file: Option<PathBuf>,

@@ -12,7 +12,8 @@ use crate::ports;
 pub(crate) fn open(settings: &mut Settings, has_own_bus: bool) -> String {
     let is_local =
         [&settings.http_listen, &settings.grpc_listen].into_iter().all(|listen| is_loopback(listen));
-    if has_own_bus && is_local {
+    // With access rules, callers are not all the user of this machine.
+    if has_own_bus && is_local && settings.gateway_access_file.is_none() {
         let found = [std::env::current_dir().ok(), std::env::var_os("HOME").map(PathBuf::from)];
         // A service of the machine often runs in `/`, which is not meant.
         let is_meant =
@@ -29,11 +30,15 @@ pub(crate) fn open(settings: &mut Settings, has_own_bus: bool) -> String {
     let hosts: Vec<String> = settings.fetch_hosts.iter().map(ToString::to_string).collect();
     let list =
         |items: &[String], none: &str| if items.is_empty() { none.to_owned() } else { items.join(", ") };
-    format!(
+    let line = format!(
         "builds may read {} (context_paths) and fetch from {} (fetch_hosts)",
         list(&folders, "no folder of this machine"),
         list(&hosts, "other machines only"),
-    )
+    );
+    if settings.gateway_access_file.is_some() && settings.gateway_token_file.is_none() {
+        return format!("{line}\n  jobs fail: gateways have access rules, and gateway_token_file is not set");
+    }
+    line
 }
 
 fn is_loopback(listen: &str) -> bool {
@@ -54,10 +59,12 @@ mod tests {
         assert!(line.contains("/srv, ") && line.contains("127.0.0.0/8, ::1"), "{line}");
         assert!(own.check().is_ok());
         let shared = Settings { grpc_listen: "0.0.0.0:8980".into(), ..Settings::default() };
-        for (mut settings, has_own_bus) in [(shared, true), (Settings::default(), false)] {
+        let ruled = Settings { gateway_access_file: Some("rules".into()), ..Settings::default() };
+        for (mut settings, has_own_bus) in [(shared, true), (ruled, true), (Settings::default(), false)] {
             let line = open(&mut settings, has_own_bus);
             assert!(settings.context_paths.is_empty() && settings.fetch_hosts.is_empty());
             assert!(line.contains("no folder of this machine"), "{line}");
+            assert_eq!(line.contains("gateway_token_file"), settings.gateway_access_file.is_some());
         }
     }
 }

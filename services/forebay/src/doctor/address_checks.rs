@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bus::Bus;
 use model::{DigestFunction, GatewayAddress};
-use remote::Remote;
+use remote::{Remote, RemoteError};
 use service::host_name;
 use telemetry::error_chain;
 use tokio::{
@@ -13,6 +13,7 @@ use tokio::{
 };
 
 use super::Finding;
+use crate::remote::TRUST;
 
 /// Time limit of the calls of one check.
 pub(super) const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
@@ -41,9 +42,9 @@ async fn gateway(address: &GatewayAddress) -> Finding {
     let GatewayAddress { grpc, http } = address;
     let called = async {
         let remote = Remote::connect(grpc, "", DigestFunction::Sha256).await;
-        let remote = remote.map_err(|error| format!("{grpc}: {}", error_chain(&error)))?;
-        remote.capabilities().await.map_err(|error| format!("{grpc}: {}", error_chain(&error)))?;
-        healthy(http).await.map_err(|error| format!("{http}/healthz: {error}"))
+        let failed = |error: RemoteError| (format!("{grpc}: {}", error_chain(&error)), advice(&error));
+        remote.map_err(failed)?.capabilities().await.map_err(failed)?;
+        healthy(http).await.map_err(|error| (format!("{http}/healthz: {error}"), SEE_LOG))
     };
     match tokio::time::timeout(ANSWER_TIMEOUT, called).await {
         Ok(Ok(())) if http.starts_with("http://") && !is_here(http) => {
@@ -56,11 +57,21 @@ async fn gateway(address: &GatewayAddress) -> Finding {
             )
         }
         Ok(Ok(())) => Finding::ok("gateway", format!("answers at {grpc} and {http}")),
-        Ok(Err(error)) => Finding::unreachable("gateway", error, SEE_LOG),
+        Ok(Err((error, advice))) => Finding::unreachable("gateway", error, advice),
         Err(_) => {
             let found = format!("{grpc} or {http} does not answer within {} s", ANSWER_TIMEOUT.as_secs());
             Finding::unreachable("gateway", found, SEE_LOG)
         }
+    }
+}
+
+fn advice(error: &RemoteError) -> &'static str {
+    if error.is_untrusted() {
+        TRUST
+    } else if error.lacks_credentials() {
+        "set gateway_token_file (or FOREBAY_GATEWAY_TOKEN_FILE) to a file with an API key or token"
+    } else {
+        SEE_LOG
     }
 }
 

@@ -63,23 +63,30 @@ async fn admit(
     let refused = |refusal: InstanceRefusal| Status::invalid_argument(refusal.to_string());
     // No group has the name `?`: a header that is not ASCII is refused like an unknown group.
     let asked = headers.get(GROUP_HEADER).map(|value| value.to_str().unwrap_or("?"));
+    if caller.is_ruled {
+        // The access rules say which groups a caller may use, whatever its instance name.
+        let of_instance = rules.admit(instance, None, priority).map_err(refused)?;
+        return of_caller(caller, asked, of_instance);
+    }
     let refusal = match rules.admit(instance, asked, priority) {
-        Ok(admitted) => return of_caller(caller, asked, admitted),
+        Ok(admitted) => return Ok(admitted),
         Err(refusal) => refusal,
     };
     let group: Option<Group> = asked.and_then(|asked| asked.parse().ok());
     let (Some(group), Some(sender)) = (group, sender) else { return Err(refused(refusal)) };
     let own = rules.admit(instance, None, priority).map_err(refused)?;
     if core.senders.priority_of(&group, sender).await.map_err(faults::bus)?.is_some() {
-        return of_caller(caller, asked, Admitted { group, ..own });
+        return Ok(Admitted { group, ..own });
     }
     Err(refused(refusal))
 }
 
 /// The same rights in a group of the caller: the one that it asks for, its only one, or that of the instance name.
 fn of_caller(caller: &Caller, asked: Option<&str>, admitted: Admitted) -> Result<Admitted, Status> {
-    let asked = asked.map(|_| &admitted.group);
-    match group_of_action(&caller.rights, asked, &admitted.group) {
+    let asked: Option<Group> = asked.map(str::parse).transpose().map_err(|error: model::ParseIdError| {
+        Status::invalid_argument(format!("header {GROUP_HEADER}: {error}"))
+    })?;
+    match group_of_action(&caller.rights, asked.as_ref(), &admitted.group) {
         Ok(group) => Ok(Admitted { group, ..admitted }),
         Err(refused) => Err(denied(&caller.refused(refused))),
     }

@@ -84,7 +84,8 @@ async fn services_follow_streams() {
         let mut user = world.connect(name).await;
         let context = async_nats::jetstream::new(user.client.clone());
         let config = async_nats::jetstream::consumer::pull::Config {
-            name: Some("follow-1".to_owned()),
+            // Of its own: the next user would find this one at its end.
+            name: Some(format!("follow-{}", name.replace('/', "-"))),
             filter_subject: "forebay.build.event.*.*.lifecycle".to_owned(),
             ack_policy: async_nats::jetstream::consumer::AckPolicy::None,
             ..Default::default()

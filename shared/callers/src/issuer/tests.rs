@@ -60,6 +60,7 @@ async fn g1_a_token_that_proves_nothing_is_refused() {
         ("without an end", without("exp")),
         ("without an audience", without("aud")),
         ("without an issuer", without("iss")),
+        ("without a subject", without("sub")),
         ("signed by another key", SigningKey::generate("one").sign(&claims())),
         ("of an unknown key", SigningKey::generate("two").sign(&claims())),
         ("with a shared secret", shared(Header { kid: Some("one".into()), ..Header::default() })),
@@ -92,6 +93,7 @@ async fn a_public_document_with_a_shared_secret_is_not_used() {
 fn unknown_kinds_of_keys_are_left_out() {
     let key = SigningKey::generate("one").public();
     let document = json!({ "keys": [{ "kty": "new" }, key, 1] });
-    assert_eq!(read_keys(document.to_string().as_bytes()).unwrap().keys.len(), 1);
+    let keys = read_keys(document.to_string().as_bytes()).unwrap();
+    assert!(find(&keys, Some("one")).is_some());
     assert!(read_keys(b"[]").is_err());
 }

@@ -93,7 +93,7 @@ fn one_build() -> Vec<Endpoint> {
             .fails(&[404]),
         Endpoint::post(
             "/v1/builds/{group}/{id}/cancel",
-            READ,
+            RouteNeed::Known,
             "cancelBuild",
             "Cancel a build",
             builds::cancel,
@@ -393,7 +393,7 @@ fn figures() -> Vec<Endpoint> {
         .answers::<ReportReply>("The costs"),
         Endpoint::get(
             "/v1/archive",
-            RouteNeed::Known,
+            RouteNeed::Farm,
             "getArchiveStatus",
             "Show how far the archive has read",
             archived::status,
@@ -406,7 +406,7 @@ fn environments_of_farm() -> Vec<Endpoint> {
     vec![
         Endpoint::get(
             "/v1/environments",
-            RouteNeed::Known,
+            RouteNeed::Right(Right::Read),
             "listEnvironments",
             "List the environments that the farm has stored",
             environments::list,

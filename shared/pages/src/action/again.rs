@@ -15,6 +15,7 @@ use reapi::execution::ExecuteOperationMetadata;
 use remote::{Remote, RemoteError};
 use serde::Deserialize;
 use tokio::sync::{Semaphore, mpsc};
+use tonic::metadata::MetadataMap;
 
 use crate::{blob, layout::ErrorPage, site::Site};
 
@@ -33,7 +34,9 @@ struct Running(BlobDigest);
 impl Running {
     /// None: it runs already.
     fn begin(digest: BlobDigest) -> Option<Self> {
-        RUNNING.lock().insert(digest).then_some(Self(digest))
+        // Not `then_some`: dropped while the lock is held, it would wait for it for ever.
+        let is_new = RUNNING.lock().insert(digest);
+        is_new.then(|| Self(digest))
     }
 }
 
@@ -71,8 +74,17 @@ pub(crate) async fn again(
             .await
             .map_err(|error| Failure::new(ErrorCode::Unavailable, telemetry::error_chain(&error)))
     };
-    // A farm need not have an instance for each group: the empty name is that of the default group.
-    let remotes = [connect(group.as_str()).await?, connect("").await?];
+    let remotes = if caller.is_ruled {
+        // In this group and no other: it is the one to which the caller has a right.
+        let mut headers = MetadataMap::new();
+        let value =
+            group.as_str().parse().map_err(|_| Failure::invalid("the name of the group is no header"))?;
+        headers.insert("x-forebay-group", value);
+        vec![connect("").await?.with_headers(headers)]
+    } else {
+        // A farm need not have an instance for each group: the empty name is that of the default group.
+        vec![connect(group.as_str()).await?, connect("").await?]
+    };
     let (accepted, mut news) = mpsc::unbounded_channel::<Result<(), String>>();
     // The execution goes on only as long as a client waits for it.
     tokio::spawn(async move {

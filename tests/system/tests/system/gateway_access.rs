@@ -79,11 +79,12 @@ async fn execute(locks: &Locks, farm: &Farm, calls: &Calls, script: &str) -> Res
 #[tokio::test]
 async fn g2_actions_run_in_groups_of_their_caller_only() {
     let locks = Locks::new();
-    let builder = acting::builder().env("FOREBAY_INSTANCES", "=default,web,other,third");
-    let farm = start(&locks, builder).await;
+    let farm = start(&locks, acting::builder()).await;
     let web = grpc(&locks, &farm, Some(&locks.web)).await;
     let name = execute(&locks, &farm, &web, "echo own").await.unwrap();
     assert!(name.contains("operations/web/"), "without a header the only group of the caller counts: {name}");
+    let named = execute(&locks, &farm, &web.and("x-forebay-group", "web"), "echo named").await.unwrap();
+    assert!(named.contains("operations/web/"), "{named}");
     for foreign in ["other", "default"] {
         let asks = web.and("x-forebay-group", foreign);
         let status = execute(&locks, &farm, &asks, "echo foreign").await.unwrap_err();
@@ -231,6 +232,53 @@ async fn http_callers_see_and_change_their_own_groups_only() {
 }
 
 #[tokio::test]
+async fn a_client_certificate_is_a_credential_over_http_too() {
+    let locks = Locks::new();
+    let farm = start(&locks, Farm::builder()).await;
+    let url = format!("{}/v1/builds/web", farm.http_url());
+    let get = async |client: &Certified| {
+        let pem = format!("{}{}", client.certificate, client.key);
+        let identity = reqwest::Identity::from_pem(pem.as_bytes()).unwrap();
+        let authority = reqwest::Certificate::from_pem(locks.authority.pem().as_bytes()).unwrap();
+        let http = reqwest::Client::builder().tls_certs_only([authority]).identity(identity).build().unwrap();
+        http.get(&url).send().await.unwrap().status().as_u16()
+    };
+    assert_eq!(get(&locks.authority.certify(&[CLIENT])).await, 200);
+    assert_eq!(get(&locks.authority.certify(&["evil.example.com"])).await, 401);
+}
+
+#[tokio::test]
+async fn what_is_still_sent_ends_with_the_right_to_it() {
+    let locks = Locks::new();
+    let farm = start(&locks, Farm::builder()).await;
+    let key = farm.submit("web", crate::check::request(&["sleep", "60"])).await;
+    let (client, url) = (http(&locks), farm.http_url());
+    let open = async |path: &str, accept: &str| {
+        let request = client.get(format!("{url}{path}")).bearer_auth(locks.web.reveal());
+        let answer = request.header("accept", accept).send().await.unwrap();
+        assert_eq!(answer.status(), 200, "{path}");
+        answer
+    };
+    let events = open(&format!("/v1/builds/{key}/events"), "*/*").await;
+    let page = open(&format!("/builds/{key}"), "text/event-stream").await;
+    locks.write_rules_without("web", "");
+    let ended = async { tokio::join!(events.text(), page.text()) };
+    let (events, page) = tokio::time::timeout(Duration::from_secs(8), ended).await.expect("both end");
+    assert!(events.is_ok() && page.is_ok());
+}
+
+#[tokio::test]
+async fn people_are_refused_on_a_page() {
+    let locks = Locks::new();
+    let farm = start(&locks, Farm::builder()).await;
+    let request = http(&locks).get(format!("{}/farm", farm.http_url())).header("accept", "text/html,*/*");
+    let answer = request.bearer_auth(locks.reader.reveal()).send().await.unwrap();
+    assert_eq!(answer.status(), 403);
+    let text = answer.text().await.unwrap();
+    assert!(text.contains("<h1>Not allowed</h1>") && text.contains("groups of the caller: web"), "{text}");
+}
+
+#[tokio::test]
 async fn h6_an_api_key_in_a_url_is_refused() {
     let locks = Locks::new();
     let farm = start(&locks, Farm::builder()).await;
@@ -320,6 +368,13 @@ async fn the_command_line_has_a_credential() {
     assert_eq!((output.code, output.stdout.as_str()), (0, "hello\n"), "{output:?}");
     let output = run(None).await;
     assert!(output.code == 2 && output.stderr.contains("send an API key or a token"), "{output:?}");
+    assert!(output.stderr.contains("gateway_token_file"), "{output:?}");
+    // A certificate that is not accepted is not waited for.
+    let other = locks.write("other.pem", &Authority::new().pem());
+    let mut command = farm.command(&["exec", "--", "echo", "hello"]);
+    command.env("FOREBAY_GATEWAY_CA_FILE", other);
+    let output = Output::of(command).await;
+    assert!(output.code == 2 && output.stderr.contains("gateway_ca_file"), "{output:?}");
 }
 
 #[tokio::test]
@@ -404,6 +459,8 @@ async fn keys_are_made_and_checked_on_the_command_line() {
     for (args, says) in [
         (["new", "a b", "--expires", "2099-01-01T00:00:00Z"].as_slice(), "name \"a b\""),
         (&["new", "x", "--expires", "soon"], "expires \"soon\""),
+        (&["new", "x", "--expires", "2020-01-01T00:00:00Z"], "the time of --expires has passed"),
+        (&["new", "web-ci"], "there is a key web-ci already"),
         (&["check", "/nowhere"], "cannot read the credential /nowhere"),
         (&["check", path(&rules)], "the credentials are not accepted"),
     ] {

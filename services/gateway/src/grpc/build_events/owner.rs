@@ -34,11 +34,25 @@ pub(super) async fn owner(
         return of_run(core, group, &sender).await;
     }
     let asked = headers.get(GROUP_HEADER).map(|value| value.to_str().unwrap_or("?"));
+    if caller.is_ruled {
+        return of_caller(core, caller, asked, project);
+    }
     let admitted = core.config.instances.admit(project, asked, 0);
-    let of_instance = admitted.map_err(|refusal| Status::invalid_argument(refusal.to_string()))?.group;
-    let group = group_of_action(&caller.rights, asked.map(|_| &of_instance), &of_instance)
-        .map_err(|refused| denied(&caller.refused(refused)))?;
+    let group = admitted.map_err(|refusal| Status::invalid_argument(refusal.to_string()))?.group;
     Ok(Owner::Known(EventOwner::Outside(group)))
+}
+
+/// The owner of events of a tool outside, in a group of its caller.
+fn of_caller(core: &Core, caller: &Caller, asked: Option<&str>, project: &str) -> Result<Owner, Status> {
+    let invalid = |why: String| Status::invalid_argument(why);
+    let of_instance = core.config.instances.admit(project, None, 0);
+    let of_instance = of_instance.map_err(|refusal| invalid(refusal.to_string()))?.group;
+    let asked: Option<Group> = asked
+        .map(str::parse)
+        .transpose()
+        .map_err(|error: model::ParseIdError| invalid(format!("header {GROUP_HEADER}: {error}")))?;
+    let group = group_of_action(&caller.rights, asked.as_ref(), &of_instance);
+    Ok(Owner::Known(EventOwner::Outside(group.map_err(|refused| denied(&caller.refused(refused)))?)))
 }
 
 fn parse(run: &str) -> Option<(Group, SendingBuild)> {

@@ -117,7 +117,7 @@ async fn a_submission_that_guesses_badly_or_never_flushes_fails_with_the_reason(
         let (folder, mut job) = exercise(&farm, |solution| solution.replace(changes.0, changes.1));
         job.tasks.retain(|task| ["compile", "test-guess"].contains(&task.id.as_str()));
         for task in &mut job.tasks {
-            task.limits.wall_ms = (task.id.as_str() == "test-guess").then_some(1500);
+            task.limits.wall_ms = (task.id.as_str() == "test-guess").then_some(5000);
         }
         let key = submit(&farm, folder.path(), job).await;
         let ended = ended(&farm, &key).await;

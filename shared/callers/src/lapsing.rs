@@ -1,0 +1,74 @@
+//! Answers that end when their caller loses the right to them.
+
+use std::{
+    pin::Pin,
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use futures::{FutureExt as _, future::BoxFuture};
+use http_body::{Body, Frame, SizeHint};
+
+/// How often the right to an answer that is still being sent is checked again.
+const CHECK_EVERY: Duration = Duration::from_secs(2);
+
+/// The body of an answer, which ends early when its caller loses its rights.
+pub struct Lapsing<B> {
+    inner: B,
+    lapsed: Option<BoxFuture<'static, ()>>,
+}
+
+impl<B> Lapsing<B> {
+    /// The body of a caller whose rights do not end.
+    pub fn never(inner: B) -> Self {
+        Self { inner, lapsed: None }
+    }
+
+    /// A body that ends soon after `is_allowed` has said no.
+    pub fn while_allowed<F>(inner: B, is_allowed: impl Fn() -> F + Send + 'static) -> Self
+    where
+        F: Future<Output = bool> + Send + 'static,
+    {
+        let lapsed = async move {
+            loop {
+                tokio::time::sleep(CHECK_EVERY).await;
+                if !is_allowed().await {
+                    return;
+                }
+            }
+        };
+        Self { inner, lapsed: Some(lapsed.boxed()) }
+    }
+}
+
+impl<B: Default> Default for Lapsing<B> {
+    fn default() -> Self {
+        Self::never(B::default())
+    }
+}
+
+impl<B: Body + Unpin> Body for Lapsing<B> {
+    type Data = B::Data;
+    type Error = B::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Self::Data>, Self::Error>>> {
+        if let Some(lapsed) = &mut self.lapsed
+            && lapsed.poll_unpin(cx).is_ready()
+        {
+            self.lapsed = None;
+            return Poll::Ready(None);
+        }
+        Pin::new(&mut self.inner).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.inner.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.inner.size_hint()
+    }
+}
