@@ -406,8 +406,8 @@ async fn conclude(
 
 /// What is said of a command that was killed at its time limit while its interactor still ran.
 fn stuck(command: &Ended, interactor: Option<&Ended>) -> Option<String> {
-    // An interactor is killed only if its command was.
-    let interactor = interactor.filter(|interactor| interactor.cause == Cause::Killed)?;
+    // It started before its command. Once that is killed, it may end by itself, at the end of its input.
+    let interactor = interactor.filter(|it| it.cause == Cause::Killed || it.wall >= command.wall)?;
     let is_late = command.cause == Cause::Deadline;
     is_late.then(|| deadlock(command.wall, [command.cpu, interactor.cpu])).flatten()
 }
