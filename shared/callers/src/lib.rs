@@ -1,8 +1,8 @@
 //! Who calls a gateway: verifies API keys, tokens (JWT) and client certificates, and finds the rights of the caller in the
 //! access rules of a file.
 //!
-//! [`Callers`] answers for HTTP and gRPC alike; [`Guarded`] is the layer of gRPC servers. What rights allow is
-//! decided by [`policy::access`].
+//! [`Callers`] answers for HTTP and gRPC alike; [`Guarded`] is the layer of gRPC servers. [`policy::access`]
+//! decides what these rights allow.
 
 mod build_token;
 mod caller;

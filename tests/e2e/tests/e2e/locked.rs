@@ -1,7 +1,7 @@
 //! Bazel against gateways with TLS and access rules.
 
 use e2e_tests::{Bazel, Place, Rig, Version, everything};
-use farm::{Authority, CLIENT, Locks};
+use farm::Locks;
 
 async fn start(place: &Place, env: &[(&'static str, String)]) -> Rig {
     let env: Vec<(&str, &str)> = env.iter().map(|(name, value)| (*name, value.as_str())).collect();
@@ -29,8 +29,9 @@ async fn bazel_proves_who_it_is_by_a_key() {
     assert_ne!(denied.code, 0, "{denied}");
 }
 
+/// Bazel 2.1 has no client certificates, and sends no headers when it asks for the capabilities.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn bazel_speaks_tls_and_has_a_certificate() {
+async fn bazel_speaks_tls() {
     if !everything() {
         return;
     }
@@ -39,25 +40,15 @@ async fn bazel_speaks_tls_and_has_a_certificate() {
         return;
     }
     let (locks, place) = (Locks::new(), Place::new());
-    let rig = start(&place, &locks.env()).await;
+    let of_tls =
+        |name: &str| ["_TLS_CERTIFICATE_", "_TLS_KEY_", "_GATEWAY_CA_"].iter().any(|it| name.contains(it));
+    let env: Vec<_> = locks.env().into_iter().filter(|(name, _)| of_tls(name)).collect();
+    let rig = start(&place, &env).await;
     assert!(rig.grpc().starts_with("grpcs://"), "{}", rig.grpc());
     let bazel = Bazel::new(&place, "bzip2", Version::Two);
+    let refused = bazel.remote(&rig, "build", &["//:bz2"]).await;
+    assert_ne!(refused.code, 0, "the authority is not known: {refused}");
     let authority = format!("--tls_certificate={}", locks.path("ca.pem").display());
-    let refused = bazel.remote(&rig, "build", &[&authority, "//:bz2"]).await;
-    assert_ne!(refused.code, 0, "{refused}");
-    let client = locks.authority.certify(&[CLIENT]);
-    let certificate = |name: &str, client: &farm::Certified| {
-        let certificate = locks.write(&format!("{name}.pem"), &client.certificate);
-        let key = locks.write(&format!("{name}.key"), &client.key);
-        [
-            format!("--tls_client_certificate={}", certificate.display()),
-            format!("--tls_client_key={}", key.display()),
-        ]
-    };
-    let [listed, listed_key] = certificate("client", &client);
-    let built = bazel.remote(&rig, "build", &[&authority, &listed, &listed_key, "//:bz2"]).await.ok();
+    let built = bazel.remote(&rig, "build", &[&authority, "//:bz2"]).await.ok();
     built.assert_none_local();
-    let [forged, forged_key] = certificate("forged", &Authority::new().certify(&[CLIENT]));
-    let refused = bazel.remote(&rig, "build", &[&authority, &forged, &forged_key, "//:bz2"]).await;
-    assert_ne!(refused.code, 0, "{refused}");
 }

@@ -236,6 +236,8 @@ async fn a_client_certificate_is_a_credential_over_http_too() {
     let locks = Locks::new();
     let farm = start(&locks, Farm::builder()).await;
     let url = format!("{}/v1/builds/web", farm.http_url());
+    // Installs what clients encrypt with.
+    drop(http(&locks));
     let get = async |client: &Certified| {
         let pem = format!("{}{}", client.certificate, client.key);
         let identity = reqwest::Identity::from_pem(pem.as_bytes()).unwrap();
@@ -515,4 +517,30 @@ async fn a_gateway_for_other_machines_without_rules_says_so() {
     let gateway = farm.take("gateway");
     let log = || gateway.log_text();
     until("the warning", SOON, || log().contains("every machine that reaches it may do everything")).await;
+}
+
+#[tokio::test]
+async fn an_action_that_already_runs_again_is_not_run_twice_and_stops_nothing() {
+    let locks = Locks::new();
+    let farm = start(&locks, acting::builder()).await;
+    let web = grpc(&locks, &farm, Some(&locks.web)).await;
+    let marker = farm.folder().join("may-end");
+    let script = format!("while ! test -e {}; do sleep 0.05; done", marker.display());
+    let name = execute(&locks, &farm, &web, &script).await.unwrap();
+    let digest = acting::upload(&acting::remote(&farm).await, &script).await;
+    let (client, url) = (http(&locks), farm.http_url());
+    let again = async |group: &str| {
+        let request = client.post(format!("{url}/action-again/{digest}")).bearer_auth(locks.web.reveal());
+        let request =
+            request.header("origin", &url).header("content-type", "application/x-www-form-urlencoded");
+        let request = request.body(format!("group={group}"));
+        let sent = tokio::time::timeout(SOON, request.send()).await;
+        sent.expect("an answer comes").unwrap().status().as_u16()
+    };
+    // Both lead to the page of the action, which refuses nothing to its reader.
+    let statuses = [again("web").await, again("web").await, again("other").await];
+    assert_eq!(statuses, [200, 200, 403], "{name}");
+    let health = client.get(format!("{url}/healthz")).send().await.unwrap();
+    assert_eq!(health.status(), 200);
+    std::fs::write(marker, "").unwrap();
 }
