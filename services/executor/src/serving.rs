@@ -25,7 +25,7 @@ use crate::{
     spec::Spec,
 };
 
-/// How often clients are told again that the services are ready: a message may be lost.
+/// Interval of the message that the services are ready: one may be lost.
 const SAY_AGAIN: Duration = Duration::from_secs(3);
 
 /// Whether an action runs shared services instead of a command.

@@ -1,13 +1,12 @@
 //! `forebay credential`: makes API keys for callers of gateways, and says what a credential may do.
 
 use std::{
-    io::Write as _,
     path::{Path, PathBuf},
     process::ExitCode,
     time::SystemTime,
 };
 
-use callers::{ApiKey, Callers, KeyNames, Offered};
+use callers::{ApiKey, Callers, Offered};
 use clap::{Args, Subcommand};
 use policy::access::{Right, Rights};
 use serde::Serialize;
@@ -15,7 +14,7 @@ use settings::Settings;
 
 use crate::{
     failure::{FAILED, Failure, USAGE},
-    file_argument, stdout,
+    file_argument, replaced_file, stdout,
 };
 
 const EXAMPLES: &str = "\
@@ -72,42 +71,31 @@ fn new(file: &Path, name: &str, expires: Option<&str>) -> Result<(), Failure> {
     let key = ApiKey::generate().map_err(|error| Failure::new(FAILED, "cannot make a key", &error))?;
     let expires = expires.map(|time| format!("expires = {time:?}\n")).unwrap_or_default();
     let entry = format!("\n[[keys]]\nname = {name:?}\nsha256 = \"{}\"\n{expires}", key.hash());
-    let unwritable = |error: std::io::Error| {
-        Failure::new(FAILED, format!("cannot write the access rules {}", file.display()), &error)
-    };
+    // Two commands at the same time both add their keys.
+    let _lock = replaced_file::lock(file)?;
     let before = match std::fs::read_to_string(file) {
         Ok(text) => text,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
-        Err(error) => return Err(unwritable(error)),
+        Err(error) => {
+            let what = format!("cannot read the access rules {}", file.display());
+            return Err(Failure::new(USAGE, what, &error));
+        }
     };
     let text = format!("{before}{entry}");
     let checked = Callers::check_rules(file, &text);
-    let KeyNames(keys) = checked.map_err(|error| Failure::usage(telemetry::error_chain(&error)))?;
-    if keys.iter().filter(|(other, _)| other == name).count() > 1 {
-        let taken = format!("there is a key {name} already: choose another name, or delete its entry");
-        return Err(Failure::usage(taken));
+    let keys = checked.map_err(|error| Failure::usage(telemetry::error_chain(&error)))?;
+    if keys.iter().filter(|key| key.name == name).count() > 1 {
+        let exists = format!("there is a key {name} already: choose another name, or delete its entry");
+        return Err(Failure::usage(exists));
     }
     let now = SystemTime::now();
-    if keys.iter().any(|(other, expires)| other == name && expires.is_some_and(|at| at <= now)) {
+    if keys.iter().any(|key| key.name == name && key.expires.is_some_and(|at| at <= now)) {
         let past = format!("the time of --expires has passed: key {name} would not be accepted");
         return Err(Failure::usage(past));
     }
-    replace(file, &text).map_err(unwritable)?;
+    replaced_file::replace(file, &text)?;
     eprintln!("key {name} is in {}; rules with key = {name:?} give it rights", file.display());
     stdout::line(key.reveal())
-}
-
-/// Replaces a file at once, so that a gateway reads the earlier or the new content.
-fn replace(file: &Path, text: &str) -> std::io::Result<()> {
-    let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let mut new = tempfile::NamedTempFile::new_in(folder)?;
-    new.write_all(text.as_bytes())?;
-    if let Ok(metadata) = std::fs::metadata(file) {
-        new.as_file().set_permissions(metadata.permissions())?;
-    }
-    new.as_file().sync_all()?;
-    new.persist(file)?;
-    Ok(())
 }
 
 /// A caller, for programs.

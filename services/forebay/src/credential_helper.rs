@@ -4,9 +4,10 @@ use std::{collections::BTreeMap, io::Read as _, process::ExitCode, time::SystemT
 
 use callers::token_expiry;
 use clap::{Args, ValueEnum};
+use model::is_loopback_host;
 use serde::{Deserialize, Serialize};
 use settings::Settings;
-use url::{Host, Url};
+use url::Url;
 
 use crate::{
     failure::{Failure, USAGE},
@@ -90,13 +91,8 @@ pub(crate) fn run(args: &CredentialHelperArgs, settings: &Settings) -> Result<Ex
 fn is_listed(hosts: &[String], uri: &str) -> Result<bool, Failure> {
     let parsed = Url::parse(uri).map_err(|error| Failure::usage(format!("invalid URI {uri:?}: {error}")))?;
     let is_secure = matches!(parsed.scheme(), "https" | "grpcs");
-    let is_local = match parsed.host() {
-        Some(Host::Ipv4(address)) => address.is_loopback(),
-        Some(Host::Ipv6(address)) => address.is_loopback(),
-        Some(Host::Domain(name)) => name == "localhost",
-        None => false,
-    };
     let host = parsed.host_str().unwrap_or_default();
+    let is_local = is_loopback_host(host);
     // A credential is not sent in the clear.
     Ok((is_secure || is_local) && hosts.iter().any(|listed| listed.eq_ignore_ascii_case(host)))
 }

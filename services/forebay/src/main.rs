@@ -45,6 +45,7 @@ mod quota;
 mod reconnect;
 mod record_text;
 mod remote;
+mod replaced_file;
 mod report;
 mod request;
 mod schema;

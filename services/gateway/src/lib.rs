@@ -8,6 +8,7 @@ mod whereabouts;
 use callers::Callers;
 use grpc::GrpcConfig;
 use http_api::{Api, HttpServer, Routes};
+use model::is_loopback_listen;
 use service::{Context, Ready, Running, ServiceError};
 use settings::GatewaySettings;
 
@@ -51,12 +52,7 @@ fn warn_if_open(context: &Context, settings: &GatewaySettings, callers: &Callers
         return;
     }
     let listens = [&settings.http_listen, &settings.grpc_listen];
-    let is_local = |listen: &str| {
-        let host = listen.rsplit_once(':').map_or(listen, |(host, _)| host);
-        let host = host.trim_start_matches('[').trim_end_matches(']');
-        host == "localhost" || host.parse().is_ok_and(|address: std::net::IpAddr| address.is_loopback())
-    };
-    if let Some(listen) = listens.into_iter().find(|listen| !is_local(listen)) {
+    if let Some(listen) = listens.into_iter().find(|listen| !is_loopback_listen(listen)) {
         tracing::warn!(
             listen,
             "this gateway has no access rules: every machine that reaches it may do everything (setting gateway_access_file)"

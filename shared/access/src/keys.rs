@@ -1,10 +1,8 @@
 //! Keys of users. The description has their public part; a seed is a secret in a file of its own.
 
-use std::{
-    fmt::{self, Write as _},
-    str::FromStr,
-};
+use std::{fmt, str::FromStr};
 
+use model::hex;
 use nkeys::{KeyPair, KeyPairType};
 use sha2::{Digest as _, Sha256};
 
@@ -183,14 +181,6 @@ impl Seed {
         let hash = || RedisHash(hex(&Sha256::digest(self.redis_password())));
         ServiceKey { public: self.public.clone(), redis: uses_redis.then(hash) }
     }
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::new(), |mut text, byte| {
-        // Writing to a String cannot fail.
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
 }
 
 #[cfg(test)]

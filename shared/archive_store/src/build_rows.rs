@@ -1,10 +1,10 @@
 //! The rows that a build's record gives.
 
-use model::{Build, BuildRecord, Outcome, Phase, ReasonCode};
+use model::{Build, BuildRecord, Outcome, Phase, ReasonCode, hex};
 use sha2::{Digest as _, Sha256};
 
 use crate::{
-    plain::{INDEXED_MAX, clean, hex, whole},
+    plain::{INDEXED_MAX, clean, whole},
     rows::{BuildRow, InvocationRow, OutputRow, PropertyRow, RecordRow, TextRow},
 };
 

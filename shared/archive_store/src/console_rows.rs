@@ -1,10 +1,10 @@
 //! The rows that console output of a build gives.
 
 use bus::{ConsoleChunk, ConsoleFrame, Stored};
-use model::BuildKey;
+use model::{BuildKey, hex};
 
 use crate::{
-    plain::{hex, whole},
+    plain::whole,
     rows::{ConsoleRow, PieceRow},
     unreadable::Unreadable,
 };

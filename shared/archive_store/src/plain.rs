@@ -17,10 +17,3 @@ pub(crate) fn natural(number: i64) -> u64 {
 pub(crate) fn clean(text: &str, most: usize) -> String {
     text.chars().take(most).map(|c| if c == '\0' { '\u{fffd}' } else { c }).collect()
 }
-
-/// Bytes in hexadecimal, in lower case.
-pub(crate) fn hex(bytes: &[u8]) -> String {
-    const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    let digit = |value: u8| char::from(DIGITS.get(usize::from(value)).copied().unwrap_or(b'0'));
-    bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
-}

@@ -6,7 +6,8 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use model::BuildKey;
+use disk::regular_bytes;
+use model::{BuildKey, hex};
 use ring::hmac;
 
 /// First characters of every token of a build.
@@ -49,11 +50,7 @@ impl BuildTokens {
     pub fn of_file(path: &Path) -> Result<Self, BuildTokenKeyError> {
         let name = || path.display().to_string();
         let unreadable = |source| BuildTokenKeyError::Read { path: name(), source };
-        let metadata = std::fs::metadata(path).map_err(unreadable)?;
-        if !metadata.is_file() {
-            return Err(unreadable(io::Error::other("it is not a regular file")));
-        }
-        let bytes = metadata.len();
+        let bytes = regular_bytes(path).map_err(unreadable)?;
         if bytes < KEY_BYTES_MIN as u64 || bytes > KEY_BYTES_MAX {
             return Err(BuildTokenKeyError::Length { path: name(), bytes });
         }
@@ -69,7 +66,7 @@ impl BuildTokens {
         let seconds = expires.duration_since(SystemTime::UNIX_EPOCH).unwrap_or(Duration::ZERO).as_secs();
         let signed = format!("{PREFIX}{seconds}/{build}");
         let tag = hmac::sign(&self.0, signed.as_bytes());
-        format!("{signed}/{}", crate::key::hex(tag.as_ref()))
+        format!("{signed}/{}", hex(tag.as_ref()))
     }
 
     /// The build of a token, and when the token expires; none if this key did not sign it.

@@ -4,10 +4,10 @@ use std::{
     fmt,
     path::{Path, PathBuf},
     sync::Arc,
-    time::{Duration, Instant, SystemTime},
+    time::SystemTime,
 };
 
-use parking_lot::Mutex;
+use disk::Changing;
 use policy::access::{Proof, Reach, Right, Rights};
 use quick_cache::sync::Cache;
 
@@ -15,19 +15,13 @@ use crate::{
     build_token::BuildTokens,
     caller::{Caller, Refusal},
     credential::{Credential, Offered},
-    file::{AccessFile, AccessFileError},
+    file::{AccessFile, AccessFileError, KeyEntry},
     issuer::claimed_issuer,
     key::KeyHash,
 };
 
-/// Maximum time for which a changed file is not noticed.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// Maximum number of verified credentials that are remembered.
 const REMEMBERED: usize = 10_000;
-
-/// The API keys of access rules: their names, and when they expire.
-#[derive(Debug)]
-pub struct KeyNames(pub Vec<(String, Option<SystemTime>)>);
 
 /// Finds out who calls. Cheap to clone.
 #[derive(Clone)]
@@ -36,19 +30,8 @@ pub struct Callers(Option<Arc<Known>>);
 struct Known {
     path: PathBuf,
     builds: Option<BuildTokens>,
-    access: Mutex<Loaded>,
+    access: Changing<Arc<Access>>,
 }
-
-/// The file as it was read last.
-struct Loaded {
-    access: Arc<Access>,
-    stamp: Stamp,
-    looked_at: Instant,
-}
-
-/// Changes when the content of a file does.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Stamp(Option<(SystemTime, u64, u64)>);
 
 struct Access {
     file: AccessFile,
@@ -69,10 +52,10 @@ impl Callers {
     ///
     /// Fails if the file cannot be used.
     pub fn of_file(path: &Path, builds: Option<BuildTokens>) -> Result<Self, AccessFileError> {
-        let stamp = Stamp::of(path);
-        let access = Arc::new(Access::new(AccessFile::read(path)?, builds.clone()));
-        let loaded = Loaded { access, stamp, looked_at: Instant::now() };
-        Ok(Self(Some(Arc::new(Known { path: path.to_owned(), builds, access: Mutex::new(loaded) }))))
+        let access = Changing::new(vec![path.to_owned()], || {
+            Ok(Arc::new(Access::new(AccessFile::read(path)?, builds.clone())))
+        })?;
+        Ok(Self(Some(Arc::new(Known { path: path.to_owned(), builds, access }))))
     }
 
     /// Checks the text of access rules that a file will contain, and returns its API keys.
@@ -80,9 +63,9 @@ impl Callers {
     /// # Errors
     ///
     /// Fails if gateways could not use it.
-    pub fn check_rules(path: &Path, text: &str) -> Result<KeyNames, AccessFileError> {
+    pub fn check_rules(path: &Path, text: &str) -> Result<Vec<KeyEntry>, AccessFileError> {
         let file = AccessFile::parse(&path.display().to_string(), text)?;
-        Ok(KeyNames(file.keys.into_values().map(|key| (key.name, key.expires)).collect()))
+        Ok(file.keys.into_values().collect())
     }
 
     /// Whether callers must prove who they are.
@@ -111,37 +94,20 @@ impl fmt::Debug for Callers {
 impl Known {
     /// The rules now. A file that cannot be used changes nothing, and is reported once.
     fn current(&self) -> Arc<Access> {
-        let mut loaded = self.access.lock();
-        if loaded.looked_at.elapsed() < LOOK_EVERY {
-            return Arc::clone(&loaded.access);
-        }
-        loaded.looked_at = Instant::now();
-        let stamp = Stamp::of(&self.path);
-        if stamp != loaded.stamp {
-            loaded.stamp = stamp;
-            match AccessFile::read(&self.path) {
-                Ok(mut file) => {
-                    for issuer in &mut file.issuers {
-                        loaded.access.file.issuers.iter().for_each(|earlier| issuer.take_over(earlier));
-                    }
-                    tracing::info!(path = %self.path.display(), "the access rules have changed");
-                    loaded.access = Arc::new(Access::new(file, self.builds.clone()));
+        self.access.current(|earlier| match AccessFile::read(&self.path) {
+            Ok(mut file) => {
+                for issuer in &mut file.issuers {
+                    earlier.file.issuers.iter().for_each(|earlier| issuer.take_over(earlier));
                 }
-                Err(error) => {
-                    let error = telemetry::error_chain(&error);
-                    tracing::error!(error, "cannot use the changed access rules: the earlier ones apply");
-                }
+                tracing::info!(path = %self.path.display(), "the access rules have changed");
+                Some(Arc::new(Access::new(file, self.builds.clone())))
             }
-        }
-        Arc::clone(&loaded.access)
-    }
-}
-
-impl Stamp {
-    fn of(path: &Path) -> Self {
-        use std::os::unix::fs::MetadataExt as _;
-        let found = std::fs::metadata(path).ok();
-        Self(found.and_then(|found| Some((found.modified().ok()?, found.len(), found.ino()))))
+            Err(error) => {
+                let error = telemetry::error_chain(&error);
+                tracing::error!(error, "cannot use the changed access rules: the earlier ones apply");
+                None
+            }
+        })
     }
 }
 

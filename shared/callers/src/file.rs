@@ -7,6 +7,7 @@ use std::{
     time::SystemTime,
 };
 
+use disk::regular_bytes;
 use model::{Group, Priority};
 use policy::access::{AccessRules, Expected, Reach, Right, Rights, Who};
 use serde::Deserialize;
@@ -52,10 +53,11 @@ pub(crate) struct AccessFile {
 
 /// An API key that callers may have.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct KeyEntry {
-    pub(crate) name: String,
+pub struct KeyEntry {
+    /// Its name in rules, in logs and as the submitter of builds.
+    pub name: String,
     /// It is not accepted from this time on.
-    pub(crate) expires: Option<SystemTime>,
+    pub expires: Option<SystemTime>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -110,12 +112,7 @@ impl AccessFile {
     pub(crate) fn read(path: &Path) -> Result<Self, AccessFileError> {
         let name = path.display().to_string();
         let unreadable = |source| AccessFileError::Read { path: name.clone(), source };
-        let metadata = std::fs::metadata(path).map_err(unreadable)?;
-        if !metadata.is_file() {
-            // A pipe would block all callers.
-            return Err(unreadable(io::Error::other("it is not a regular file")));
-        }
-        if metadata.len() > BYTES_MAX {
+        if regular_bytes(path).map_err(unreadable)? > BYTES_MAX {
             return Err(AccessFileError::TooLong { path: name });
         }
         let text = std::fs::read_to_string(path).map_err(unreadable)?;

@@ -2,6 +2,7 @@
 
 use std::{fmt, str::FromStr};
 
+use model::hex;
 use ring::rand::{SecureRandom as _, SystemRandom};
 use sha2::{Digest as _, Sha256};
 
@@ -105,15 +106,6 @@ fn checksum(digits: &str) -> String {
     let mut hash = hex(&Sha256::digest(digits.as_bytes()));
     hash.truncate(CHECK_DIGITS);
     hash
-}
-
-pub(crate) fn hex(bytes: &[u8]) -> String {
-    use fmt::Write as _;
-    bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut text, byte| {
-        // Writing to a string cannot fail.
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
 }
 
 #[cfg(test)]

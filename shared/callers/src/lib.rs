@@ -18,9 +18,9 @@ mod testing;
 
 pub use build_token::{BuildTokenKeyError, BuildTokens};
 pub use caller::{Caller, Refusal};
-pub use callers::{Callers, KeyNames};
+pub use callers::Callers;
 pub use credential::{Credentials, Offered};
-pub use file::AccessFileError;
+pub use file::{AccessFileError, KeyEntry};
 pub use grpc::{Guarded, denied, offered};
 pub use issuer::token_expiry;
 pub use key::{ApiKey, KeyHash};

@@ -8,7 +8,7 @@ use axum::{
     extract::{FromRequestParts as _, MatchedPath, Query, RawPathParams, Request},
     http::{HeaderValue, Method, StatusCode, header},
     middleware::Next,
-    response::{Html, IntoResponse as _, Response},
+    response::{IntoResponse as _, Response},
     routing::MethodRouter,
 };
 use callers::{Caller, Callers, Credentials, Lapsing, Refusal, offered};
@@ -40,11 +40,13 @@ pub enum RouteNeed {
 pub struct Routes<S> {
     router: Router<S>,
     needs: HashMap<(Method, String), RouteNeed>,
+    /// Makes the page that says why a person is refused; without one, the answer is that of the API.
+    refusal: Option<fn(Failure) -> Response>,
 }
 
 impl<S: Clone + Send + Sync + 'static> Default for Routes<S> {
     fn default() -> Self {
-        Self { router: Router::new(), needs: HashMap::new() }
+        Self { router: Router::new(), needs: HashMap::new(), refusal: None }
     }
 }
 
@@ -53,25 +55,32 @@ impl<S: Clone + Send + Sync + 'static> Routes<S> {
     #[must_use]
     pub fn route(mut self, method: Method, path: &str, need: RouteNeed, handler: MethodRouter<S>) -> Self {
         self.needs.insert((method, path.to_owned()), need);
-        Self { router: self.router.route(path, handler), needs: self.needs }
+        Self { router: self.router.route(path, handler), ..self }
     }
 
     /// Adds all routes of another.
     #[must_use]
     pub fn merge(mut self, other: Self) -> Self {
         self.needs.extend(other.needs);
-        Self { router: self.router.merge(other.router), needs: self.needs }
+        let refusal = self.refusal.or(other.refusal);
+        Self { router: self.router.merge(other.router), needs: self.needs, refusal }
     }
 
     /// Changes the router without adding routes, for example by a layer or its state.
     #[must_use]
     pub fn map<T>(self, change: impl FnOnce(Router<S>) -> Router<T>) -> Routes<T> {
-        Routes { router: change(self.router), needs: self.needs }
+        Routes { router: change(self.router), needs: self.needs, refusal: self.refusal }
+    }
+
+    /// Shows refusals to people by this page.
+    #[must_use]
+    pub fn refuse_by(self, page: fn(Failure) -> Response) -> Self {
+        Self { refusal: Some(page), ..self }
     }
 
     /// The router, and the check of requests to its routes.
     pub(crate) fn guarded(self, callers: Callers) -> (Router<S>, Guard) {
-        (self.router, Guard { callers, needs: Arc::new(self.needs) })
+        (self.router, Guard { callers, needs: Arc::new(self.needs), refusal: self.refusal })
     }
 }
 
@@ -80,6 +89,7 @@ impl<S: Clone + Send + Sync + 'static> Routes<S> {
 pub(crate) struct Guard {
     callers: Callers,
     needs: Arc<HashMap<(Method, String), RouteNeed>>,
+    refusal: Option<fn(Failure) -> Response>,
 }
 
 impl Guard {
@@ -117,14 +127,14 @@ impl Guard {
         let credentials = self.callers.have_rules().then(|| offered.keep());
         let found = self.callers.identify(offered).await;
         let client = usage.as_ref().map(|usage| usage.client());
-        let caller = found.map_err(|refusal| refused(&refusal, &request, client))?;
+        let caller = found.map_err(|refusal| self.refused(&refusal, &request, client))?;
         // A method that a path does not have is answered as such.
         if let Some(need) = need
             && self.callers.have_rules()
         {
             let groups =
                 if let RouteNeed::InGroup(_) = need { groups(&mut request).await } else { Vec::new() };
-            allow(&caller, need, &groups).map_err(|refusal| refused(&refusal, &request, client))?;
+            allow(&caller, need, &groups).map_err(|refusal| self.refused(&refusal, &request, client))?;
             request.extensions_mut().insert(caller);
             let callers = self.callers.clone();
             let held = credentials.map(|credentials| Held { callers, credentials, need, groups });
@@ -132,6 +142,25 @@ impl Guard {
         }
         request.extensions_mut().insert(caller);
         Ok((request, None))
+    }
+
+    /// The answer to a refused request. A browser then asks its user: for any name, and an API key as the password.
+    fn refused(&self, refusal: &Refusal, request: &Request, client: Option<IpAddr>) -> Response {
+        refusal.report(request.uri().path(), client);
+        let headers = request.headers();
+        let failure = Failure::from(refusal.clone());
+        let wants_page =
+            header_text(headers, header::ACCEPT).is_some_and(|kinds| kinds.contains("text/html"));
+        let mut response = match self.refusal {
+            Some(page) if wants_page => page(failure),
+            Some(_) | None => failure.into_response(),
+        };
+        if response.status() == StatusCode::UNAUTHORIZED && !headers.contains_key("x-requested-with") {
+            let challenge = HeaderValue::from_static("Basic realm=\"forebay\", charset=\"UTF-8\"");
+            response.headers_mut().append(header::WWW_AUTHENTICATE, challenge);
+            response.headers_mut().append(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        response
     }
 }
 
@@ -179,19 +208,6 @@ async fn groups(request: &mut Request) -> Vec<Group> {
     named.iter().map(|name| name.parse()).collect::<Result<_, _>>().unwrap_or_default()
 }
 
-/// A refusal for people.
-fn page(failure: Failure) -> Response {
-    let (status, why) = failure.parts();
-    let why = why.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
-    let text = format!(
-        "<!DOCTYPE html><html lang=\"en\"><meta charset=\"utf-8\"><title>Not allowed</title><h1>Not allowed</h1><p>{why}</p>\
-         <p><a href=\"/\">Show my builds</a></p></html>"
-    );
-    let policy =
-        [(header::CONTENT_SECURITY_POLICY, "default-src 'none'"), (header::CACHE_CONTROL, "no-store")];
-    (status, policy, Html(text)).into_response()
-}
-
 impl From<Refusal> for Failure {
     fn from(refusal: Refusal) -> Self {
         let code = match refusal {
@@ -200,19 +216,4 @@ impl From<Refusal> for Failure {
         };
         Self::new(code, refusal.to_string())
     }
-}
-
-/// The answer to a refused request. A browser then asks its user: for any name, and an API key as the password.
-fn refused(refusal: &Refusal, request: &Request, client: Option<IpAddr>) -> Response {
-    refusal.report(request.uri().path(), client);
-    let headers = request.headers();
-    let failure = Failure::from(refusal.clone());
-    let wants_page = header_text(headers, header::ACCEPT).is_some_and(|kinds| kinds.contains("text/html"));
-    let mut response = if wants_page { page(failure) } else { failure.into_response() };
-    if response.status() == StatusCode::UNAUTHORIZED && !headers.contains_key("x-requested-with") {
-        let challenge = HeaderValue::from_static("Basic realm=\"forebay\", charset=\"UTF-8\"");
-        response.headers_mut().append(header::WWW_AUTHENTICATE, challenge);
-        response.headers_mut().append(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
-    }
-    response
 }

@@ -3,7 +3,7 @@
 //! Without access rules there is no login, and with them a browser sends what its user entered with every request: what it may do
 //! here, any page that its user opens could otherwise do in its name.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 
 use axum::{
     extract::Request,
@@ -11,6 +11,8 @@ use axum::{
     middleware::Next,
     response::{IntoResponse as _, Response},
 };
+
+use model::is_loopback_host;
 
 use crate::{Failure, header_text};
 
@@ -46,9 +48,7 @@ fn is_local(host: &str) -> bool {
         Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
         Some(_) | None => host,
     };
-    let name = name.trim_start_matches('[').trim_end_matches(']');
-    let is_loopback = name.parse::<IpAddr>().is_ok_and(|address| address.is_loopback());
-    is_loopback || name.is_empty() || name.eq_ignore_ascii_case("localhost")
+    name.is_empty() || is_loopback_host(name)
 }
 
 /// Whether a request comes from a page of this server, or from no browser: browsers say it in one of two headers.

@@ -7,10 +7,9 @@ use std::{
     pin::Pin,
     sync::Arc,
     task::{Context, Poll, ready},
-    time::{Duration, Instant, SystemTime},
 };
 
-use parking_lot::Mutex;
+use disk::{Changing, regular_bytes};
 use rustls::{
     RootCertStore, ServerConfig,
     pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject as _},
@@ -24,9 +23,6 @@ use tokio_rustls::{Accept, TlsAcceptor, server::TlsStream};
 use webpki::EndEntityCert;
 
 use crate::{limiter::Usage, protocol::Protocol};
-
-/// Maximum time for which changed files are not noticed.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// The files of a server with TLS.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -64,13 +60,7 @@ pub struct Tls(Arc<Inner>);
 
 struct Inner {
     files: TlsFiles,
-    current: Mutex<Current>,
-}
-
-struct Current {
-    acceptors: Acceptors,
-    stamps: Vec<Option<(SystemTime, u64)>>,
-    looked_at: Instant,
+    acceptors: Changing<Acceptors>,
 }
 
 /// The same certificate for clients of both protocols.
@@ -93,9 +83,8 @@ impl Tls {
     ///
     /// Fails if they cannot be used.
     pub fn of_files(files: TlsFiles) -> Result<Self, TlsError> {
-        let stamps = files.stamps();
-        let current = Current { acceptors: files.read()?, stamps, looked_at: Instant::now() };
-        Ok(Self(Arc::new(Inner { files, current: Mutex::new(current) })))
+        let acceptors = Changing::new(files.paths(), || files.read())?;
+        Ok(Self(Arc::new(Inner { files, acceptors })))
     }
 
     /// Begins TLS on a connection. The handshake proceeds when the connection is read or written.
@@ -110,51 +99,37 @@ impl Tls {
 
     /// The certificate now. Files that cannot be used change nothing, and are reported once.
     fn current(&self) -> Acceptors {
-        let mut current = self.0.current.lock();
-        if current.looked_at.elapsed() < LOOK_EVERY {
-            return current.acceptors.clone();
-        }
-        current.looked_at = Instant::now();
-        let stamps = self.0.files.stamps();
-        if stamps != current.stamps {
-            current.stamps = stamps;
-            match self.0.files.read() {
-                Ok(acceptors) => {
-                    tracing::info!(certificate = %self.0.files.certificate.display(), "the certificate was renewed");
-                    current.acceptors = acceptors;
-                }
-                Err(error) => {
-                    let error = telemetry::error_chain(&error);
-                    tracing::error!(
-                        error,
-                        "cannot use the changed certificate: the earlier one stays in use"
-                    );
-                }
+        let files = &self.0.files;
+        self.0.acceptors.current(|_| match files.read() {
+            Ok(acceptors) => {
+                tracing::info!(certificate = %files.certificate.display(), "the certificate was renewed");
+                Some(acceptors)
             }
-        }
-        current.acceptors.clone()
+            Err(error) => {
+                let error = telemetry::error_chain(&error);
+                tracing::error!(error, "cannot use the changed certificate: the earlier one stays in use");
+                None
+            }
+        })
     }
 }
 
 impl TlsFiles {
-    fn paths(&self) -> impl Iterator<Item = &Path> {
+    fn paths(&self) -> Vec<PathBuf> {
         [Some(&self.certificate), Some(&self.key), self.client_authorities.as_ref()]
             .into_iter()
             .flatten()
-            .map(PathBuf::as_path)
-    }
-
-    fn stamps(&self) -> Vec<Option<(SystemTime, u64)>> {
-        let stamp = |path: &Path| {
-            let found = std::fs::metadata(path).ok()?;
-            Some((found.modified().ok()?, found.len()))
-        };
-        self.paths().map(stamp).collect()
+            .cloned()
+            .collect()
     }
 
     fn read(&self) -> Result<Acceptors, TlsError> {
         for path in self.paths() {
-            check_regular(path)?;
+            let failed = |error: io::Error| TlsError::Read {
+                path: path.display().to_string(),
+                reason: error.to_string(),
+            };
+            regular_bytes(&path).map_err(failed)?;
         }
         let certificates = read_certificates(&self.certificate)?;
         let key = PrivateKeyDer::from_pem_file(&self.key).map_err(|error| unreadable(&self.key, &error))?;
@@ -190,13 +165,6 @@ impl TlsFiles {
         let builder = if self.is_client_required { builder } else { builder.allow_unauthenticated() };
         builder.build().map(|verifier| verifier as _).map_err(|error| unusable(error.to_string()))
     }
-}
-
-/// Rejects what could block the reading of it, such as a pipe.
-fn check_regular(path: &Path) -> Result<(), TlsError> {
-    let failed = |reason: String| TlsError::Read { path: path.display().to_string(), reason };
-    let metadata = std::fs::metadata(path).map_err(|error| failed(error.to_string()))?;
-    if metadata.is_file() { Ok(()) } else { Err(failed("it is not a regular file".to_owned())) }
 }
 
 fn read_certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {

@@ -2,10 +2,11 @@
 
 use std::{borrow::Cow, fmt, str::FromStr};
 
-use invariant::Present as _;
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use sha2::{Digest as _, Sha256};
+
+use crate::hex;
 
 /// Hash function of a blob digest.
 #[derive(
@@ -129,11 +130,7 @@ impl BlobDigest {
 
     /// The hash as 64 lower-case hex digits.
     pub fn hex(&self) -> String {
-        const DIGITS: &[u8; 16] = b"0123456789abcdef";
-        let digit = |nibble: u8| {
-            char::from(DIGITS.get(usize::from(nibble)).copied().present_or(b'0', "the digit of four bits"))
-        };
-        self.hash.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
+        hex(&self.hash)
     }
 
     /// Whether this is the digest of the empty blob, which every store contains.

@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
-use crate::{BlobDigest, DigestFunction, blob::decode_hex};
+use crate::{BlobDigest, DigestFunction, blob::decode_hex, hex};
 
 /// SHA-256 of some content, written `sha256:` and 64 lower-case hex digits.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, JsonSchema)]
@@ -28,14 +28,7 @@ impl Digest {
 
     /// The digest with these bytes, a SHA-256 hash.
     pub fn from_sha256(hash: [u8; 32]) -> Self {
-        use fmt::Write as _;
-        let mut text = String::with_capacity(PREFIX.len() + 64);
-        text.push_str(PREFIX);
-        for byte in hash {
-            // Writing to a String cannot fail.
-            let _ = write!(text, "{byte:02x}");
-        }
-        Self(text)
+        Self(format!("{PREFIX}{}", hex(&hash)))
     }
 
     /// The hash of a blob, which SHA-256 must have made; images name their blobs so.

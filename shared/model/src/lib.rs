@@ -21,11 +21,13 @@ mod explain;
 mod farm;
 mod fetch_host;
 mod hash_key;
+mod hex;
 mod ids;
 mod image;
 mod image_fetch;
 mod interactor;
 mod job;
+mod loopback;
 mod needs;
 mod open_schema;
 mod output_file;
@@ -94,6 +96,7 @@ pub use farm::{
     FARM_DATA_MARK, FarmId, FarmRecord, GatewayAddress, KeepTrace, KnownStore, StoreId, WhereQuestion,
 };
 pub use fetch_host::{FetchHost, ParseFetchHostError};
+pub use hex::hex;
 pub use ids::{
     Attempt, BuildId, BuildKey, ExecutionId, ExecutorHome, ExecutorId, Group, InvocationId, Millis,
     ParseIdError, PoolName, Priority, Sequence, SharedServicesId, TaskId, ToolInvocation, WorkerId,
@@ -111,6 +114,7 @@ pub use job::{
     RunFigures, RunningTask, RunningTasks, Step, StoredJob, Task, TaskDefaults, TaskIndex, TaskReport,
     TaskRequest, TaskStatus, TimeSummary, TruncateStep,
 };
+pub use loopback::{is_loopback_host, is_loopback_listen};
 pub use needs::{ActionKey, ActionKeys, Demand, ImageDemand, Measured, Needs, SharedServices, TestSize};
 pub use open_schema::allow_more;
 pub use output_file::{OutputFile, OutputNotKept};

@@ -2,6 +2,8 @@
 
 use sha2::{Digest as _, Sha256};
 
+use crate::hex;
+
 /// Number of hexadecimal digits of an id.
 const DIGITS: usize = 32;
 
@@ -24,7 +26,9 @@ impl TextDigest {
     /// The id of what was added.
     pub(crate) fn id(self) -> String {
         let bytes: [u8; 32] = self.0.finalize().into();
-        bytes.iter().take(DIGITS / 2).map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().concat()
+        let mut text = hex(&bytes);
+        text.truncate(DIGITS);
+        text
     }
 }
 

@@ -70,11 +70,15 @@ impl<F: Into<Failure>> From<F> for ErrorPage {
 impl IntoResponse for ErrorPage {
     fn into_response(self) -> Response {
         let (status, why) = self.0.parts();
-        let title = if status == StatusCode::NOT_FOUND { "Not found" } else { "Not possible" };
+        let title = match status {
+            StatusCode::NOT_FOUND => "Not found",
+            StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => "Not allowed",
+            _ => "Not possible",
+        };
         let content = html! {
             h1 { (title) }
             p { (escaped(&why)) }
-            p { a href="/builds" { "Show the builds" } }
+            p { a href="/" { "Show the builds" } }
         };
         (status, page(title, &content, false)).into_response()
     }

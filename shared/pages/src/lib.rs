@@ -41,6 +41,7 @@ use http_api::{Api, Failure, RouteNeed, Routes};
 use policy::access::Right;
 use settings::PageSettings;
 
+use layout::ErrorPage;
 use route::Pages as _;
 use site::Site;
 
@@ -88,6 +89,7 @@ pub fn routes(api: &Api, settings: &PageSettings) -> Routes<Api> {
         .page("/help", RouteNeed::Known, help::view)
         .merge(assets::routes())
         .map(|router| router.layer(middleware::from_fn(protect)).with_state(site))
+        .refuse_by(|failure| restricted(ErrorPage::from(failure).into_response()))
 }
 
 /// Refuses a form that does not say where it comes from, and says what the browser may do with a page. The HTTP API refuses
@@ -98,7 +100,11 @@ async fn protect(request: Request, next: Next) -> Response {
         let why = "this request does not say where it comes from; use the page of the build";
         return Failure::invalid(why).with_status(StatusCode::FORBIDDEN).into_response();
     }
-    let mut response = next.run(request).await;
+    restricted(next.run(request).await)
+}
+
+/// The same page with what the browser may do with it.
+fn restricted(mut response: Response) -> Response {
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_SECURITY_POLICY, POLICY);
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));

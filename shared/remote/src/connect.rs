@@ -62,8 +62,8 @@ const FRAME: u32 = 256 << 10;
 const MESSAGE_MAX: usize = 64 << 20;
 
 impl Remote {
-    /// Connects to `url`: `grpc://HOST:PORT`, `http://HOST:PORT` or `HOST:PORT`; with TLS to `grpcs://HOST:PORT` or
-    /// `https://HOST:PORT`.
+    /// Connects to `url`: `grpc://HOST:PORT`, `http://HOST:PORT` or `HOST:PORT`; with TLS to
+    /// `grpcs://HOST:PORT` or `https://HOST:PORT`.
     pub async fn connect(url: &str, instance: &str, function: DigestFunction) -> Result<Self, RemoteError> {
         let unreachable = |source| RemoteError::Unreachable { url: url.to_owned(), source };
         let channel = endpoint(url)?.connect().await.map_err(unreachable)?;

@@ -1,13 +1,13 @@
 //! The credentials with which this process calls gateways, and the authorities whose certificates it accepts.
 
 use std::{
-    fmt, io,
+    convert::Infallible,
+    fmt,
     path::{Path, PathBuf},
     sync::{Arc, OnceLock},
-    time::{Duration, Instant, SystemTime},
 };
 
-use parking_lot::Mutex;
+use disk::Changing;
 use tonic::{
     Request, Status,
     metadata::{Ascii, MetadataValue},
@@ -16,9 +16,6 @@ use tonic::{
 };
 
 use crate::RemoteError;
-
-/// Maximum time for which a changed token is not noticed.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// Files of a process that calls gateways, all in PEM but the token.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -43,7 +40,7 @@ struct Known {
 /// Sets the credentials of this process. Only the first call has an effect, and connections that exist do not change.
 pub fn log_in(login: Login) {
     LOGIN.get_or_init(|| {
-        let token = login.token.clone().map(|path| Arc::new(TokenFile { path, read: Mutex::default() }));
+        let token = login.token.clone().map(|path| Arc::new(TokenFile::new(path)));
         Known { login, token }
     });
 }
@@ -92,13 +89,8 @@ impl Interceptor for Credentials {
 /// A file with a token, which is read again when it changes.
 struct TokenFile {
     path: PathBuf,
-    read: Mutex<Option<ReadToken>>,
-}
-
-struct ReadToken {
-    header: MetadataValue<Ascii>,
-    modified: SystemTime,
-    looked_at: Instant,
+    /// The header with the token, or why there is none.
+    header: Changing<Result<MetadataValue<Ascii>, String>>,
 }
 
 impl fmt::Debug for TokenFile {
@@ -108,27 +100,24 @@ impl fmt::Debug for TokenFile {
 }
 
 impl TokenFile {
-    fn header(&self) -> io::Result<MetadataValue<Ascii>> {
-        let mut read = self.read.lock();
-        if let Some(known) = read.as_ref().filter(|known| known.looked_at.elapsed() < LOOK_EVERY) {
-            return Ok(known.header.clone());
-        }
-        let modified = std::fs::metadata(&self.path)?.modified()?;
-        let known = read.as_ref().filter(|known| known.modified == modified);
-        let header = if let Some(known) = known {
-            known.header.clone()
-        } else {
-            let token = std::fs::read_to_string(&self.path)?;
-            let header = format!("Bearer {}", token.trim());
-            let mut header: MetadataValue<Ascii> =
-                header.parse().map_err(|_| io::Error::other("it is not one line of text"))?;
-            // Not shown in logs.
-            header.set_sensitive(true);
-            header
-        };
-        *read = Some(ReadToken { header: header.clone(), modified, looked_at: Instant::now() });
-        Ok(header)
+    fn new(path: PathBuf) -> Self {
+        let Ok(header) = Changing::new(vec![path.clone()], || Ok::<_, Infallible>(read_token(&path)));
+        Self { path, header }
     }
+
+    fn header(&self) -> Result<MetadataValue<Ascii>, String> {
+        self.header.current(|_| Some(read_token(&self.path)))
+    }
+}
+
+fn read_token(path: &Path) -> Result<MetadataValue<Ascii>, String> {
+    let token = std::fs::read_to_string(path).map_err(|error| error.to_string())?;
+    let header = format!("Bearer {}", token.trim());
+    let mut header: MetadataValue<Ascii> =
+        header.parse().map_err(|_| "it is not one line of text".to_owned())?;
+    // Not shown in logs.
+    header.set_sensitive(true);
+    Ok(header)
 }
 
 #[cfg(test)]
@@ -139,15 +128,13 @@ mod tests {
     fn a_token_is_read_again_when_it_changes() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("token");
-        let file = TokenFile { path: path.clone(), read: Mutex::default() };
+        let file = TokenFile::new(path.clone());
         assert!(file.header().is_err());
-        std::fs::write(&path, "one\n").unwrap();
-        assert_eq!(file.header().unwrap().to_str().unwrap(), "Bearer one");
-        std::fs::write(&path, "two").unwrap();
-        let later = SystemTime::now() + Duration::from_secs(5);
-        std::fs::File::options().write(true).open(&path).unwrap().set_modified(later).unwrap();
-        file.read.lock().as_mut().unwrap().looked_at = Instant::now().checked_sub(2 * LOOK_EVERY).unwrap();
-        assert_eq!(file.header().unwrap().to_str().unwrap(), "Bearer two");
-        assert!(!format!("{file:?}").contains("two"));
+        for (content, wanted) in [("one\n", "Bearer one"), ("other", "Bearer other")] {
+            std::fs::write(&path, content).unwrap();
+            file.header.look_now();
+            assert_eq!(file.header().unwrap().to_str().unwrap(), wanted);
+        }
+        assert!(!format!("{file:?}").contains("other"));
     }
 }

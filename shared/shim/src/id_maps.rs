@@ -1,4 +1,4 @@
-//! User namespaces that say whom the files of a mount belong to.
+//! User namespaces that map the owners of the files of a mount.
 
 use std::env;
 use std::fs::{self, File};

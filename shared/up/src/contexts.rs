@@ -2,16 +2,14 @@
 
 use std::path::PathBuf;
 
-use model::FetchHost;
+use model::{FetchHost, is_loopback_listen};
 use settings::Settings;
-
-use crate::ports;
 
 /// Opens the user's home folder, the current folder and the loopback addresses to the builds of a farm that other
 /// machines cannot reach; returns a line about it for the user.
 pub(crate) fn open(settings: &mut Settings, has_own_bus: bool) -> String {
     let is_local =
-        [&settings.http_listen, &settings.grpc_listen].into_iter().all(|listen| is_loopback(listen));
+        [&settings.http_listen, &settings.grpc_listen].into_iter().all(|listen| is_loopback_listen(listen));
     // With access rules, callers are not all the user of this machine.
     if has_own_bus && is_local && settings.gateway_access_file.is_none() {
         let found = [std::env::current_dir().ok(), std::env::var_os("HOME").map(PathBuf::from)];
@@ -39,11 +37,6 @@ pub(crate) fn open(settings: &mut Settings, has_own_bus: bool) -> String {
         return format!("{line}\n  jobs fail: gateways have access rules, and gateway_token_file is not set");
     }
     line
-}
-
-fn is_loopback(listen: &str) -> bool {
-    let (host, _) = ports::split(listen);
-    host == "localhost" || host.parse().is_ok_and(|address: std::net::IpAddr| address.is_loopback())
 }
 
 #[cfg(test)]

@@ -8,14 +8,11 @@ use clap::Args;
 use serde_json::json;
 use settings::Settings;
 
-use super::{
-    Seeds,
-    store::{self, File},
-};
+use super::{Seeds, store::File};
 use crate::{
     failure::{FAILED, Failure, UNREACHABLE, say},
     globals::Globals,
-    stdout,
+    replaced_file, stdout,
 };
 
 /// Options of `forebay access apply`.
@@ -48,8 +45,8 @@ pub(super) async fn run(
     let seeds = SeedFolder::new(&args.seeds.seeds);
     // Before anything is written.
     let monitor = if args.pids.is_empty() { None } else { Some(monitor(&access, &seeds)?) };
-    store::replace(&args.nats_config, &nats_config(&access))?;
-    store::replace(&args.redis_acl, &redis_acl(&access))?;
+    replaced_file::replace(&args.nats_config, &nats_config(&access))?;
+    replaced_file::replace(&args.redis_acl, &redis_acl(&access))?;
     let Some(monitor) = monitor else { return next_steps(args, globals) };
     let urls = if args.servers.is_empty() {
         globals.nats_url(settings)?.split(',').map(|url| url.trim().to_owned()).collect()

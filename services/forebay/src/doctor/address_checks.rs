@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bus::Bus;
-use model::{DigestFunction, GatewayAddress};
+use model::{DigestFunction, GatewayAddress, is_loopback_listen};
 use remote::{Remote, RemoteError};
 use service::host_name;
 use telemetry::error_chain;
@@ -47,7 +47,7 @@ async fn gateway(address: &GatewayAddress) -> Finding {
         healthy(http).await.map_err(|error| (format!("{http}/healthz: {error}"), SEE_LOG))
     };
     match tokio::time::timeout(ANSWER_TIMEOUT, called).await {
-        Ok(Ok(())) if http.starts_with("http://") && !is_here(http) => {
+        Ok(Ok(())) if http.strip_prefix("http://").is_some_and(|listen| !is_loopback_listen(listen)) => {
             let found =
                 format!("answers at {grpc} and {http} without TLS: others can read and change what is sent");
             Finding::warn(
@@ -72,17 +72,6 @@ fn advice(error: &RemoteError) -> &'static str {
         "set gateway_token_file (or FOREBAY_GATEWAY_TOKEN_FILE) to a file with an API key or token"
     } else {
         SEE_LOG
-    }
-}
-
-/// Whether an address is one of this machine only.
-fn is_here(http: &str) -> bool {
-    let host = url::Url::parse(http).ok().and_then(|url| url.host().map(|host| host.to_owned()));
-    match host {
-        Some(url::Host::Ipv4(address)) => address.is_loopback(),
-        Some(url::Host::Ipv6(address)) => address.is_loopback(),
-        Some(url::Host::Domain(name)) => name == "localhost",
-        None => false,
     }
 }
 

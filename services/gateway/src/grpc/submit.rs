@@ -66,7 +66,8 @@ async fn admit(
     if caller.is_ruled {
         // The access rules say which groups a caller may use, whatever its instance name.
         let of_instance = rules.admit(instance, None, priority).map_err(refused)?;
-        return of_caller(caller, asked, of_instance);
+        let group = group_of_caller(caller, asked, &of_instance.group)?;
+        return Ok(Admitted { group, ..of_instance });
     }
     let refusal = match rules.admit(instance, asked, priority) {
         Ok(admitted) => return Ok(admitted),
@@ -81,15 +82,17 @@ async fn admit(
     Err(refused(refusal))
 }
 
-/// The same rights in a group of the caller: the one that it asks for, its only one, or that of the instance name.
-fn of_caller(caller: &Caller, asked: Option<&str>, admitted: Admitted) -> Result<Admitted, Status> {
+/// The group of a caller with access rules: the one that its header asks for, its only one, or that of its instance name.
+pub(crate) fn group_of_caller(
+    caller: &Caller,
+    asked: Option<&str>,
+    of_instance: &Group,
+) -> Result<Group, Status> {
     let asked: Option<Group> = asked.map(str::parse).transpose().map_err(|error: model::ParseIdError| {
         Status::invalid_argument(format!("header {GROUP_HEADER}: {error}"))
     })?;
-    match group_of_action(&caller.rights, asked.as_ref(), &admitted.group) {
-        Ok(group) => Ok(Admitted { group, ..admitted }),
-        Err(refused) => Err(denied(&caller.refused(refused))),
-    }
+    let group = group_of_action(&caller.rights, asked.as_ref(), of_instance);
+    group.map_err(|refused| denied(&caller.refused(refused)))
 }
 
 /// The band of an execution of `group`: the priority of the build that sent it, if that is a running build of the

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use sha2::{Digest as _, Sha256};
 
 use super::query::Query;
-use crate::{Store, StoreError, plain::hex, sql::Dialect};
+use crate::{Store, StoreError, sql::Dialect};
 
 /// Tables whose content follows from the messages, with the columns that give their rows an order.
 const TABLES: [(&str, &str); 15] = [
@@ -54,7 +54,7 @@ impl Store {
                 hash.update(row.word(0).map_err(failed)?);
                 hash.update(b"\n");
             }
-            hashes.insert(table, hex(&hash.finalize()));
+            hashes.insert(table, model::hex(&hash.finalize()));
         }
         Ok(hashes)
     }

@@ -1,5 +1,7 @@
 use serde_json::json;
 
+use std::time::Duration;
+
 use super::*;
 use crate::{
     key::ApiKey,
@@ -133,8 +135,7 @@ async fn a_changed_file_applies_and_a_broken_one_does_not() {
 
 /// Lets the next request look at the file.
 fn wait_for_look(callers: &Callers) {
-    let known = callers.0.as_ref().unwrap();
-    known.access.lock().looked_at = Instant::now().checked_sub(2 * LOOK_EVERY).unwrap();
+    callers.0.as_ref().unwrap().access.look_now();
 }
 
 #[tokio::test]

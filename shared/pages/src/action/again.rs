@@ -34,7 +34,7 @@ struct Running(BlobDigest);
 impl Running {
     /// None: it runs already.
     fn begin(digest: BlobDigest) -> Option<Self> {
-        // Not `then_some`: dropped while the lock is held, it would wait for it for ever.
+        // Not `then_some`: a value that is dropped while the lock is held would deadlock.
         let is_new = RUNNING.lock().insert(digest);
         is_new.then(|| Self(digest))
     }
@@ -77,8 +77,10 @@ pub(crate) async fn again(
     let remotes = if caller.is_ruled {
         // In this group and no other: it is the one to which the caller has a right.
         let mut headers = MetadataMap::new();
-        let value =
-            group.as_str().parse().map_err(|_| Failure::invalid("the name of the group is no header"))?;
+        let value = group
+            .as_str()
+            .parse()
+            .map_err(|_| Failure::invalid("the name of the group cannot be a header"))?;
         headers.insert("x-forebay-group", value);
         vec![connect("").await?.with_headers(headers)]
     } else {

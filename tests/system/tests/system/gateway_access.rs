@@ -1,6 +1,9 @@
 //! Access rules of gateways, against callers who want more than they may do.
 
-use std::{path::Path, time::Duration};
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use farm::{Authority, CLIENT, Certified, Farm, Locks, Output, SOON};
 use model::{Group, Priority};
@@ -60,6 +63,13 @@ async fn g1_calls_without_valid_credentials_are_refused_with_the_same_words() {
     let status = capabilities(&stranger).await.unwrap_err();
     assert_eq!(status.code(), Code::Unauthenticated, "{status:?}");
     capabilities(&stranger.and("x-forebay-api-key", locks.web.reveal())).await.unwrap();
+}
+
+/// A script that ends when the file exists that is returned with it.
+fn waits(farm: &Farm) -> (PathBuf, String) {
+    let marker = farm.folder().join("may-end");
+    let script = format!("while ! test -e {}; do sleep 0.05; done", marker.display());
+    (marker, script)
 }
 
 /// Executes a script by this caller in the group of a header, and returns the name of the operation.
@@ -131,8 +141,7 @@ async fn g6_an_operation_of_another_group_is_answered_as_an_unknown_one() {
     let locks = Locks::new();
     let farm = start(&locks, acting::builder()).await;
     let web = grpc(&locks, &farm, Some(&locks.web)).await;
-    let marker = farm.folder().join("may-end");
-    let script = format!("while ! test -e {}; do sleep 0.05; done", marker.display());
+    let (marker, script) = waits(&farm);
     let name = execute(&locks, &farm, &web, &script).await.unwrap();
     let other = grpc(&locks, &farm, Some(&locks.other)).await;
     let unknown =
@@ -524,8 +533,7 @@ async fn an_action_that_already_runs_again_is_not_run_twice_and_stops_nothing() 
     let locks = Locks::new();
     let farm = start(&locks, acting::builder()).await;
     let web = grpc(&locks, &farm, Some(&locks.web)).await;
-    let marker = farm.folder().join("may-end");
-    let script = format!("while ! test -e {}; do sleep 0.05; done", marker.display());
+    let (marker, script) = waits(&farm);
     let name = execute(&locks, &farm, &web, &script).await.unwrap();
     let digest = acting::upload(&acting::remote(&farm).await, &script).await;
     let (client, url) = (http(&locks), farm.http_url());

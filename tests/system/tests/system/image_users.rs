@@ -47,8 +47,8 @@ fn push(registry: &Registry, name: &str, user: Option<&str>, passwd: &str) -> St
     registry.image(name)
 }
 
-/// Says whom a command is, and which files it can read.
-const WHOM: &str = "echo $(id -u) $(id -g) $(id -un 2>/dev/null) $HOME; cat /home/dev/own /var/lib/db/own /root/own 2>/dev/null; \
+/// Prints who a command is, and the files that it can read.
+const IDENTITY: &str = "echo $(id -u) $(id -g) $(id -un 2>/dev/null) $HOME; cat /home/dev/own /var/lib/db/own /root/own 2>/dev/null; \
                     ls /etc/ld.so.preload >/dev/null && [ ! -s /etc/ld.so.preload ] || echo preloads";
 
 const USERS: [(Option<&str>, &str); 8] = [
@@ -77,7 +77,7 @@ async fn an_action_is_the_user_that_its_image_names() {
     for (number, (user, wanted)) in USERS.into_iter().enumerate() {
         let image = push(&registry, &format!("users:{number}"), user, PASSWD);
         // One slot runs them all, each in the sandbox of its image.
-        let said = said(&remote, &image, WHOM).await;
+        let said = said(&remote, &image, IDENTITY).await;
         assert_eq!(said, wanted, "{user:?}");
     }
 }
@@ -145,7 +145,7 @@ async fn a_build_is_the_user_that_its_image_names() {
     for first in ["0", "41000"] {
         let farm = workers(&registry).env("FOREBAY_BUILD_UID", first).start().await;
         for ((user, wanted), image) in USERS.iter().zip(&images) {
-            let text = format!("{WHOM}; touch made $HOME/made && stat -c %u made");
+            let text = format!("{IDENTITY}; touch made $HOME/made && stat -c %u made");
             let printed = printed(&farm, build(&[("container-image", image)], &text)).await;
             let mut wanted_lines = wanted.lines();
             let ids = wanted_lines.next().unwrap().split(' ').take(2).collect::<Vec<_>>();

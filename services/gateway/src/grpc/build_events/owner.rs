@@ -3,10 +3,13 @@
 use bus::EventOwner;
 use callers::{Caller, denied};
 use model::{BuildKey, Group, SendingBuild, State};
-use policy::access::{Need, Right, group_of_action};
+use policy::access::{Need, Right};
 use tonic::{Status, metadata::MetadataMap};
 
-use super::super::{Core, faults, submit::GROUP_HEADER};
+use super::super::{
+    Core, faults,
+    submit::{GROUP_HEADER, group_of_caller},
+};
 
 /// The prefix of the project id that the Bazel of a build states, before `GROUP/WORKER/ID/ATTEMPT`: Bazel has no header
 /// for build events before version 5.
@@ -34,25 +37,13 @@ pub(super) async fn owner(
         return of_run(core, group, &sender).await;
     }
     let asked = headers.get(GROUP_HEADER).map(|value| value.to_str().unwrap_or("?"));
+    let instances = &core.config.instances;
+    let admitted = instances.admit(project, asked.filter(|_| !caller.is_ruled), 0);
+    let mut group = admitted.map_err(|refusal| Status::invalid_argument(refusal.to_string()))?.group;
     if caller.is_ruled {
-        return of_caller(core, caller, asked, project);
+        group = group_of_caller(caller, asked, &group)?;
     }
-    let admitted = core.config.instances.admit(project, asked, 0);
-    let group = admitted.map_err(|refusal| Status::invalid_argument(refusal.to_string()))?.group;
     Ok(Owner::Known(EventOwner::Outside(group)))
-}
-
-/// The owner of events of a tool outside, in a group of its caller.
-fn of_caller(core: &Core, caller: &Caller, asked: Option<&str>, project: &str) -> Result<Owner, Status> {
-    let invalid = |why: String| Status::invalid_argument(why);
-    let of_instance = core.config.instances.admit(project, None, 0);
-    let of_instance = of_instance.map_err(|refusal| invalid(refusal.to_string()))?.group;
-    let asked: Option<Group> = asked
-        .map(str::parse)
-        .transpose()
-        .map_err(|error: model::ParseIdError| invalid(format!("header {GROUP_HEADER}: {error}")))?;
-    let group = group_of_action(&caller.rights, asked.as_ref(), &of_instance);
-    Ok(Owner::Known(EventOwner::Outside(group.map_err(|refused| denied(&caller.refused(refused)))?)))
 }
 
 fn parse(run: &str) -> Option<(Group, SendingBuild)> {
