@@ -21,8 +21,25 @@ pub struct Difference {
     pub found: Value,
 }
 
+impl Difference {
+    pub(crate) fn missing(what: String) -> Self {
+        Self { what, field: EXISTENCE.to_owned(), wanted: Value::Bool(true), found: Value::Null }
+    }
+
+    /// Whether the stream or consumer does not exist.
+    pub fn is_missing(&self) -> bool {
+        self.field == EXISTENCE
+    }
+}
+
+/// The field of a stream or consumer that does not exist.
+const EXISTENCE: &str = "existence";
+
 impl std::fmt::Display for Difference {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if self.is_missing() {
+            return write!(f, "{} does not exist", self.what);
+        }
         write!(f, "{}: {} is {}, expected {}", self.what, self.field, self.found, self.wanted)
     }
 }
@@ -36,7 +53,7 @@ pub struct TopologyError {
     source: Box<dyn std::error::Error + Send + Sync>,
 }
 
-/// Creates what is missing and reports differences. Several services may run it at the same time.
+/// Creates what is missing and reports differences. Several processes may run it at the same time.
 pub async fn ensure(bus: &Bus, topology: &Topology) -> Result<Vec<Difference>, TopologyError> {
     let mut differences = Vec::new();
     for config in &topology.streams {
@@ -47,13 +64,18 @@ pub async fn ensure(bus: &Bus, topology: &Topology) -> Result<Vec<Difference>, T
         let found = ensure_consumer(bus, spec).await?;
         differences.extend(compare(&consumer_label(spec), &spec.config, &found));
     }
-    for difference in &differences {
-        warn!(%difference, "the topology on the server differs and is left unchanged");
-    }
+    report(&differences);
     Ok(differences)
 }
 
-/// Opens the queue of a durable consumer that `ensure` created.
+/// Logs what differs on the server.
+pub fn report(differences: &[Difference]) {
+    for difference in differences {
+        warn!(%difference, "the topology on the server differs and is left unchanged");
+    }
+}
+
+/// Opens the queue of a durable consumer that [`ensure`] created.
 pub async fn open(bus: &Bus, stream: &str, name: &str) -> Result<WorkQueue, TopologyError> {
     let failed = || TopologyError::at(format!("consumer {stream}/{name}"), "opened");
     let consumer = bus.jetstream().get_consumer_from_stream(name, stream).await;

@@ -2,7 +2,6 @@
 
 use async_nats::jetstream::{consumer, context::ConsumerInfoErrorKind, stream::Stream};
 use bus::Bus;
-use serde_json::{Value, json};
 
 use crate::{
     ConsumerSpec, Difference, Topology, TopologyError,
@@ -16,21 +15,17 @@ pub async fn check(bus: &Bus, topology: &Topology) -> Result<Vec<Difference>, To
         let what = format!("stream {}", config.name);
         match stream(bus, &config.name).await.map_err(read_error(&what))? {
             Some(found) => differences.extend(compare(&what, config, &found.cached_info().config)),
-            None => differences.push(missing(what)),
+            None => differences.push(Difference::missing(what)),
         }
     }
     for spec in &topology.consumers {
         let what = consumer_label(spec);
         match consumer(bus, spec).await.map_err(read_error(&what))? {
             Some(found) => differences.extend(compare(&what, &spec.config, &found)),
-            None => differences.push(missing(what)),
+            None => differences.push(Difference::missing(what)),
         }
     }
     Ok(differences)
-}
-
-fn missing(what: String) -> Difference {
-    Difference { what, field: "existence".to_owned(), wanted: json!(true), found: Value::Null }
 }
 
 type Cause = Box<dyn std::error::Error + Send + Sync>;

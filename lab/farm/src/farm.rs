@@ -223,8 +223,7 @@ impl Farm {
             .env("FOREBAY_MACHINE_LOCK", self.folder().join("machine-lock"))
             .env("FOREBAY_FETCH_HOSTS", r#"["127.0.0.1", "::1"]"#)
             .envs(&self.env)
-            .env("FOREBAY_NATS_URL", self.servers.nats_url())
-            .env("FOREBAY_REDIS_URL", self.servers.redis_url())
+            .envs(self.servers.env())
             .env("FOREBAY_DATA", self.data())
             .env("XDG_STATE_HOME", self.folder().join("state"));
         command
@@ -406,7 +405,7 @@ pub fn bare_command(args: &[&str]) -> Command {
     command
 }
 
-async fn ensure_topology(bus: &Bus, settings: &TopologySettings) {
+pub(crate) async fn ensure_topology(bus: &Bus, settings: &TopologySettings) {
     let topology = Topology::new(settings);
     let deadline = Instant::now() + Duration::from_secs(30);
     // A cluster answers before it has a leader.

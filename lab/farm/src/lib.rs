@@ -22,9 +22,11 @@ mod machine;
 mod object_server;
 mod port;
 mod process;
+mod secured;
 mod servers;
 mod service;
 mod small_disk;
+mod traffic;
 mod up;
 
 pub use binary::{forebay_binary, repository, tool, with_tools};

@@ -9,11 +9,19 @@ use std::{
     time::{Duration, Instant},
 };
 
+use bus::{Bus, Patience};
 use parking_lot::Mutex;
+use settings::Settings;
 use tempfile::TempDir;
 use tokio::process::Command;
 
-use crate::{Guard, Port, Process, SOON, SmallDisk, process::tail, tool};
+use crate::{
+    Guard, Port, Process, SOON, SmallDisk,
+    farm::ensure_topology,
+    process::tail,
+    secured::{Secured, TEST_USER},
+    tool, traffic,
+};
 
 /// The servers, and the folder with all files of a test.
 #[derive(Debug)]
@@ -21,6 +29,10 @@ pub struct Servers {
     nodes: Vec<Node>,
     redis: Mutex<Option<Process>>,
     redis_port: Port,
+    /// Port of Redis with TLS, of secured servers.
+    redis_tls_port: Port,
+    /// Keys and certificates, if the servers are secured.
+    secured: Option<Secured>,
     guard: Guard,
     folder: TempDir,
 }
@@ -75,20 +87,48 @@ impl Servers {
             disk: None,
         };
         let nodes: Vec<Node> = (0..count).map(node).collect();
-        let servers = Self { nodes, redis: Mutex::default(), redis_port: Port::reserve(), guard, folder };
+        let secured = Secured::if_asked(folder.path());
+        let (redis_port, redis_tls_port) = (Port::reserve(), Port::reserve());
+        let servers =
+            Self { nodes, redis: Mutex::default(), redis_port, redis_tls_port, secured, guard, folder };
         (0..count).for_each(|node| servers.write_config(node));
         servers
     }
 
-    /// URL `nats://127.0.0.1:PORT` of every node, separated by commas.
+    /// Creates all streams and consumers on the running servers.
+    pub async fn create_streams(&self) {
+        let bus = Bus::connect(&self.nats_url(), "test", Patience::Wait).await.expect("a valid URL");
+        ensure_topology(&bus, &Settings::default().topology()).await;
+    }
+
+    /// URL of every node for tests, separated by commas: `nats://127.0.0.1:PORT`, with a user if the servers are secured.
     pub fn nats_url(&self) -> String {
-        let url = |node: &Node| format!("nats://127.0.0.1:{}", node.client.number());
+        self.nats_urls(&format!("nats://{}", self.test_user()))
+    }
+
+    fn nats_urls(&self, start: &str) -> String {
+        let url = |node: &Node| format!("{start}127.0.0.1:{}", node.client.number());
         self.nodes.iter().map(url).collect::<Vec<_>>().join(",")
     }
 
-    /// URL `redis://127.0.0.1:PORT` of Redis.
+    /// URL of Redis for tests: `redis://127.0.0.1:PORT`, with a user if the servers are secured.
     pub fn redis_url(&self) -> String {
-        format!("redis://127.0.0.1:{}", self.redis_port.number())
+        format!("redis://{}127.0.0.1:{}", self.test_user(), self.redis_port.number())
+    }
+
+    fn test_user(&self) -> String {
+        self.secured.as_ref().map_or_else(String::new, |_| format!("{TEST_USER}:{TEST_USER}@"))
+    }
+
+    /// Settings of the farm's own processes: the URLs of both servers, and keys if these are secured.
+    pub fn env(&self) -> Vec<(&'static str, String)> {
+        let Some(secured) = &self.secured else {
+            return vec![("FOREBAY_NATS_URL", self.nats_url()), ("FOREBAY_REDIS_URL", self.redis_url())];
+        };
+        let redis = format!("rediss://127.0.0.1:{}", self.redis_tls_port.number());
+        let urls = [("FOREBAY_NATS_URL", self.nats_urls("tls://")), ("FOREBAY_REDIS_URL", redis)];
+        let files = secured.env().into_iter().map(|(name, path)| (name, path.display().to_string()));
+        urls.into_iter().chain(files).collect()
     }
 
     /// Address of the monitoring pages of a node.
@@ -151,15 +191,29 @@ impl Servers {
 
     /// Deletes all data in Redis.
     pub fn flush_redis(&self) {
-        let answer = first_line(self.redis_port.number(), "FLUSHALL\r\n");
+        let answer = self.ask_redis("FLUSHALL");
         assert_eq!(answer.as_deref(), Some("+OK\r\n"), "FLUSHALL");
     }
 
     /// Gives every client of Redis the rights of these rules of an access control list, and that to delete all data.
     pub fn limit_redis(&self, rules: &str) {
-        let command = format!("ACL SETUSER default {rules} +flushall\r\n");
-        let answer = first_line(self.redis_port.number(), &command);
-        assert_eq!(answer.as_deref(), Some("+OK\r\n"), "ACL SETUSER");
+        // Users of secured servers have these rights only.
+        if self.secured.is_none() {
+            let answer = self.ask_redis(&format!("ACL SETUSER default {rules} +flushall"));
+            assert_eq!(answer.as_deref(), Some("+OK\r\n"), "ACL SETUSER");
+        }
+    }
+
+    /// Sends a command to Redis, and returns the first line of its answer.
+    fn ask_redis(&self, command: &str) -> Option<String> {
+        let port = self.redis_port.number();
+        match &self.secured {
+            None => first_line(port, &format!("{command}\r\n")),
+            Some(_) => {
+                let both = format!("AUTH {TEST_USER} {TEST_USER}\r\n{command}\r\n");
+                lines(port, &both, 2)?.pop()
+            }
+        }
     }
 
     /// Port of a node.
@@ -221,6 +275,10 @@ impl Servers {
             let listen = format!("127.0.0.1:{}", node.route.number());
             let _ = writeln!(text, "cluster {{ name: test, listen: \"{listen}\", routes: [{routes}] }}");
         }
+        if let Some(secured) = &self.secured {
+            text.push_str(&secured.nats_lines(&folder));
+        }
+        text.push_str(&traffic::config_lines(&traffic::log_of(self.folder.path(), number)));
         fs::write(folder.join("nats.conf"), text).expect("the configuration of nats-server");
     }
 
@@ -238,6 +296,9 @@ impl Servers {
         let mut command = Command::new(tool("redis-server"));
         command.args(["--port", &port, "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"]);
         command.arg("--dir").arg(self.folder.path());
+        if let Some(secured) = &self.secured {
+            command.args(secured.redis_args(self.redis_tls_port.number()));
+        }
         let process = Process::start("redis", command, &self.log("redis"), &self.guard);
         *self.redis.lock() = Some(process);
     }
@@ -248,13 +309,13 @@ impl Servers {
     }
 
     async fn redis_answers(&self) {
-        let port = self.redis_port.number();
-        until(|| first_line(port, "PING\r\n").is_some_and(|line| line == "+PONG\r\n"), "redis-server").await;
+        until(|| self.ask_redis("PING").is_some_and(|line| line == "+PONG\r\n"), "redis-server").await;
     }
 }
 
 impl Drop for Servers {
     fn drop(&mut self) {
+        traffic::record((0..self.count()).map(|node| traffic::log_of(self.folder.path(), node)));
         if std::thread::panicking() {
             let logs = fs::read_dir(self.folder.path().join("logs")).into_iter().flatten().flatten();
             logs.for_each(|log| eprint!("{}", tail(&log.path())));
@@ -268,12 +329,22 @@ impl Drop for Servers {
 
 /// Sends `question` to a server on this machine, and returns the first line of its answer.
 pub(crate) fn first_line(port: u16, question: &str) -> Option<String> {
+    lines(port, question, 1)?.pop()
+}
+
+/// The same with the first `count` lines.
+fn lines(port: u16, question: &str, count: usize) -> Option<Vec<String>> {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).ok()?;
     stream.set_read_timeout(Some(Duration::from_secs(2))).ok()?;
     stream.write_all(question.as_bytes()).ok()?;
-    let mut line = String::new();
-    BufReader::new(stream).read_line(&mut line).ok()?;
-    Some(line)
+    let mut answers = BufReader::new(stream);
+    let mut found = Vec::new();
+    for _ in 0..count {
+        let mut line = String::new();
+        answers.read_line(&mut line).ok()?;
+        found.push(line);
+    }
+    Some(found)
 }
 
 pub(crate) async fn until(condition: impl Fn() -> bool, what: &str) {

@@ -10,6 +10,7 @@ use std::{
 
 use bus::{Bus, Patience};
 use client::Client;
+use credentials::Server;
 use model::Endpoints;
 use nix::{
     sys::signal::{Signal, kill},
@@ -87,8 +88,8 @@ impl Up {
 
     /// Creates a client of the farm's API.
     pub async fn client(&mut self) -> Client {
-        let url = self.endpoints().await.nats;
-        Client::new(Bus::connect(&url, "test", Patience::Wait).await.expect("a valid URL"))
+        let server = Server::nats_of(&self.endpoints().await);
+        Client::new(Bus::connect(server, "test", Patience::Wait).await.expect("a valid URL"))
     }
 
     /// Runs `forebay ARGS --data DIR` to its end.

@@ -27,7 +27,7 @@ async fn context(servers: &Servers, data: &Path) -> Context {
 async fn context_with(servers: &Servers, data: &Path, settings: Settings) -> Context {
     let settings =
         Settings { nats_url: servers.nats_url(), data: data.to_owned(), cas_bytes_max: ROOM, ..settings };
-    Context::connect(settings.service(), "cas", Patience::Wait, CancellationToken::new()).await.unwrap()
+    Context::connect(settings.service("cas"), "cas", Patience::Wait, CancellationToken::new()).await.unwrap()
 }
 
 fn run(context: &Context) -> JoinHandle<Result<(), ServiceError>> {
@@ -53,6 +53,7 @@ async fn until(what: &str, holds: impl Fn() -> bool) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn writers_hear_that_the_store_is_full_from_whoever_evicts() {
     let servers = Servers::start().await;
+    servers.create_streams().await;
     let data = servers.folder().join("data");
     let first = context(&servers, &data).await;
     let running = run(&first);
@@ -87,6 +88,7 @@ async fn writers_hear_that_the_store_is_full_from_whoever_evicts() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_writer_that_missed_that_there_is_space_hears_it_after_a_refused_write() {
     let servers = Servers::start().await;
+    servers.create_streams().await;
     let data = servers.folder().join("data");
     let first = context(&servers, &data).await;
     let running = run(&first);
@@ -150,6 +152,7 @@ fn is_kept(context: &Context, blob: &BlobDigest) -> bool {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_requests_and_records_name_is_kept_also_after_the_event_stream_was_created_again() {
     let servers = Servers::start().await;
+    servers.create_streams().await;
     let data = servers.folder().join("data");
     // Streams are read several times per second.
     let often = || Settings { cas_keep_seconds: 1, cas_keep_min_seconds: 1, ..Settings::default() };
@@ -186,6 +189,7 @@ fn kept_until(context: &Context, blob: &BlobDigest) -> Option<u64> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_records_name_is_kept_as_long_as_an_archive_keeps_its_rows() {
     let servers = Servers::start().await;
+    servers.create_streams().await;
     let data = servers.folder().join("data");
     let settings = Settings { cas_keep_seconds: 1, cas_keep_min_seconds: 1, ..Settings::default() };
     let context = context_with(&servers, &data, settings).await;

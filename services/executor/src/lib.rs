@@ -62,7 +62,6 @@ use std::{
 use ::images::Images;
 use bus::Subject;
 use input_root::{InputRoots, InputRootsConfig, Owner};
-use invariant::Present as _;
 use model::{ExecutorId, Pool, PoolName};
 use policy::{
     CORES_OFFER,
@@ -136,7 +135,7 @@ async fn serve_all(context: Context, settings: Arc<ExecutorSettings>) -> Result<
             // This process holds the directory lock, so the predecessor is dead and its actions can run elsewhere.
             context.bus.leases().revoke(&before).await?;
         }
-        let id = executor_id()?;
+        let id = executor_id(&context)?;
         folder.set_session(&id).map_err(unusable)?;
         let all = Allocation::new(
             pool.capacity.clone(),
@@ -293,8 +292,7 @@ fn offer(properties: &mut BTreeMap<String, Vec<String>>, (name, value): (&str, &
     values.push(value.to_owned());
 }
 
-fn executor_id() -> Result<ExecutorId, ServiceError> {
-    let random = uuid::Uuid::new_v4().simple().to_string();
-    let text = format!("executor-{}", random.get(..12).present("a UUID has fewer than 12 digits"));
+fn executor_id(context: &Context) -> Result<ExecutorId, ServiceError> {
+    let text = context.another_instance()?;
     text.parse().map_err(|error: model::ParseIdError| ServiceError::failed("naming the executor", error))
 }

@@ -5,7 +5,10 @@ mod change;
 mod show;
 mod store;
 
-use std::{path::PathBuf, process::ExitCode};
+use std::{
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
 
 use ::access::{ServiceName, TenantName, UserOf, Who};
 use clap::{Args, Subcommand};
@@ -26,15 +29,19 @@ Examples:
   forebay access apply --seeds seeds --nats-config users.conf --redis-acl users.acl --reload $(pgrep nats-server)
       writes what nats-server and Redis read, has nats-server read it, and checks each user of each tenant
 
+On the machine of `forebay up --secure`, omit the files: `forebay access grant tenant payments --group payments`, then
+`forebay access apply`.
+
 NAME is TENANT, TENANT/USER, or ROLE/NAME for a service: gateway/1, worker/ID, executor/ID.";
 
 /// Options of `forebay access`.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct AccessArgs {
-    /// The description of all users
-    #[arg(long, global = true, default_value = "access.toml", value_name = "FILE")]
-    file: PathBuf,
+    /// The description of all users [default: that of the farm that `forebay up --secure` runs in the data folder, else
+    /// access.toml]
+    #[arg(long, global = true, value_name = "FILE")]
+    file: Option<PathBuf>,
     #[command(subcommand)]
     command: AccessCommand,
 }
@@ -42,9 +49,9 @@ pub(crate) struct AccessArgs {
 /// Where secret keys are.
 #[derive(Debug, Args)]
 pub(crate) struct Seeds {
-    /// Folder with the secret key of each user, in a file that only its owner can read
+    /// Folder with the secret key of each user, in a file that only its owner can read [default: that of the farm]
     #[arg(long, value_name = "FOLDER")]
-    seeds: PathBuf,
+    seeds: Option<PathBuf>,
 }
 
 #[derive(Debug, Subcommand)]
@@ -130,9 +137,44 @@ enum Grant {
     },
 }
 
+/// Where the files of a description are.
+struct Place {
+    file: PathBuf,
+    /// The data folder of the farm, if the description is that of a farm of `forebay up --secure`.
+    farm: Option<PathBuf>,
+}
+
+impl Place {
+    fn of(file: Option<PathBuf>, data: &Path) -> Self {
+        let of_farm = data.join("secure/access.toml");
+        match file {
+            Some(file) => Self { file, farm: None },
+            None if of_farm.exists() => Self { file: of_farm, farm: Some(data.to_owned()) },
+            None => Self { file: PathBuf::from("access.toml"), farm: None },
+        }
+    }
+
+    /// A path that an option names, else that of the farm.
+    fn path(&self, given: Option<PathBuf>, option: &str, of_farm: &str) -> Result<PathBuf, Failure> {
+        let known = given.or_else(|| self.farm.as_ref().map(|farm| farm.join(of_farm)));
+        known.ok_or_else(|| {
+            Failure::usage(format!(
+                "{option} is missing: no farm of `forebay up --secure` is in the data folder"
+            ))
+        })
+    }
+
+    fn seeds(&self, seeds: Seeds) -> Result<PathBuf, Failure> {
+        self.path(seeds.seeds, "--seeds", "secure/seeds")
+    }
+}
+
 impl AccessArgs {
-    /// Whether the command contacts the servers of a farm.
+    /// Whether the command needs the settings: for the servers of a farm, or for its folder.
     pub(crate) fn asks_a_farm(&self) -> bool {
+        if self.file.is_none() {
+            return true;
+        }
         match &self.command {
             AccessCommand::Apply(_) => true,
             AccessCommand::Init(_)
@@ -151,17 +193,20 @@ pub(crate) async fn run(
     globals: &Globals,
     settings: &Settings,
 ) -> Result<ExitCode, Failure> {
-    let file = store::File::new(args.file);
+    let place = Place::of(args.file, &settings.data);
+    let file = store::File::new(place.file.clone());
     match args.command {
-        AccessCommand::Init(Seeds { seeds }) => change::init(&file, &seeds, globals.json)?,
-        AccessCommand::Grant(grant) => change::grant(&file, grant, globals.json)?,
-        AccessCommand::Revoke { name, seeds } => change::revoke(&file, name, &seeds.seeds, globals.json)?,
+        AccessCommand::Init(seeds) => change::init(&file, &place.seeds(seeds)?, globals.json)?,
+        AccessCommand::Grant(grant) => change::grant(&file, grant, &place, globals.json)?,
+        AccessCommand::Revoke { name, seeds } => {
+            change::revoke(&file, name, &place.seeds(seeds)?, globals.json)?;
+        }
         AccessCommand::Rotate { name, finish, seeds } => {
-            change::rotate(&file, &name, finish, &seeds.seeds, globals.json)?;
+            change::rotate(&file, &name, finish, &place.seeds(seeds)?, globals.json)?;
         }
         AccessCommand::List => show::list(&file.read()?, globals.json)?,
         AccessCommand::Show { name } => show::one(&file.read()?, &name, globals.json)?,
-        AccessCommand::Apply(args) => return apply::run(&file, &args, globals, settings).await,
+        AccessCommand::Apply(args) => return apply::run(&file, &args, &place, globals, settings).await,
     }
     Ok(ExitCode::SUCCESS)
 }

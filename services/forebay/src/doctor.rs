@@ -9,6 +9,7 @@ mod executor_checks;
 mod machine_checks;
 mod measure;
 mod quota_checks;
+mod security_checks;
 mod store_checks;
 
 use std::process::ExitCode;

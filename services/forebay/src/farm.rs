@@ -70,10 +70,10 @@ impl Farm {
     }
 
     async fn try_connect(globals: &Globals, settings: &Settings) -> Result<(Client, String), Failure> {
-        let url = globals.nats_url(settings)?;
-        let bus = match Bus::connect(&url, "forebay cli", Patience::None).await {
+        let server = globals.nats_server(settings)?;
+        let bus = match Bus::connect(&server, "forebay cli", Patience::None).await {
             Ok(bus) => bus,
-            Err(error) if url == Settings::default().nats_url => {
+            Err(error) if server.url == Settings::default().nats_url => {
                 let failure = Failure::from(error);
                 return Err(failure.with("start a farm with `forebay up`, or give its folder with --data"));
             }

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use bus::{Bus, Patience};
 use clap::Args;
+use credentials::Server;
 use model::Endpoints;
 use service::host_name;
 use settings::{GatewayLogin, Settings};
@@ -14,6 +15,8 @@ use crate::{
     wait::WaitLimit,
 };
 
+/// Role of people who use the command line.
+const OPERATOR: &str = "operator";
 const NATS_HELP: &str = "NATS URL [env: FOREBAY_NATS_URL] [default: from the running farm in the data folder, else \
     nats://127.0.0.1:4222]";
 const REDIS_HELP: &str = "Redis URL [env: FOREBAY_REDIS_URL] [default: from the running farm in the data folder, else \
@@ -105,23 +108,41 @@ impl Globals {
         if let Some(folder) = self.data() {
             settings.data = folder;
         }
-        let GatewayLogin { token, authorities, certificate } = settings.gateway_login();
+        let GatewayLogin { mut token, mut authorities, certificate } = settings.gateway_login();
+        let named = self.nats().is_some();
+        let chosen = self.endpoints(&settings, named, settings.nats_url != Settings::default().nats_url);
+        // A folder without a farm is reported when a command needs the farm.
+        if let Ok(Some(Endpoints { operator: Some(files), .. })) = chosen {
+            token.get_or_insert_with(|| files.token.into());
+            authorities.get_or_insert_with(|| files.authorities.into());
+        }
         remote::log_in(remote::Login { token, authorities, certificate });
         Ok(settings)
     }
 
-    /// URL of NATS for a client. A URL from a flag, variable or file takes precedence over the data folder.
-    pub(crate) fn nats_url(&self, settings: &Settings) -> Result<String, Failure> {
+    /// NATS for a client. A URL from a flag, variable or file takes precedence over the data folder.
+    pub(crate) fn nats_server(&self, settings: &Settings) -> Result<Server, Failure> {
         let named = self.nats().is_some();
         let found = self.endpoints(settings, named, settings.nats_url != Settings::default().nats_url)?;
-        Ok(found.map_or_else(|| settings.nats_url.clone(), |endpoints| endpoints.nats))
+        Ok(found.map_or_else(|| settings.nats(OPERATOR), |found| with_own(Server::nats_of(&found), settings)))
     }
 
-    /// URL of Redis for a client.
-    pub(crate) fn redis_url(&self, settings: &Settings) -> Result<String, Failure> {
+    /// URL of NATS for a client.
+    pub(crate) fn nats_url(&self, settings: &Settings) -> Result<String, Failure> {
+        Ok(self.nats_server(settings)?.url)
+    }
+
+    /// Redis for a client.
+    pub(crate) fn redis_server(&self, settings: &Settings) -> Result<Server, Failure> {
         let named = self.redis().is_some();
         let found = self.endpoints(settings, named, settings.redis_url != Settings::default().redis_url)?;
-        Ok(found.map_or_else(|| settings.redis_url.clone(), |endpoints| endpoints.redis))
+        Ok(found
+            .map_or_else(|| settings.redis(OPERATOR), |found| with_own(Server::redis_of(&found), settings)))
+    }
+
+    /// Endpoints of the farm that runs in the data folder.
+    pub(crate) fn endpoints_of_farm(&self, settings: &Settings) -> Result<Option<Endpoints>, Failure> {
+        read_endpoints(&settings.data)
     }
 
     /// URLs of NATS and Redis for a service. Explicit URLs take precedence over the data folder, which need
@@ -147,12 +168,12 @@ impl Globals {
     /// URL of the Remote Execution API for a client: from the data folder, else of a gateway found on the bus, else the
     /// address of the settings.
     pub(crate) async fn grpc_url(&self, settings: &Settings) -> Result<String, Failure> {
-        let nats = match self.nats_url(settings) {
+        let nats = match self.nats_server(settings) {
             Ok(nats) => nats,
             // Without a farm in the data folder, the address in the settings is enough.
             Err(failure) => return chosen_grpc_url(settings).ok_or(failure),
         };
-        if let Some(url) = known_grpc_url(settings, &nats)? {
+        if let Some(url) = known_grpc_url(settings, &nats.url)? {
             return Ok(url);
         }
         let found = match Bus::connect(&nats, "forebay cli", Patience::None).await {
@@ -192,6 +213,12 @@ impl Globals {
         }
         Ok(found)
     }
+}
+
+/// The server with the credentials of the settings, if these have a key.
+fn with_own(server: Server, settings: &Settings) -> Server {
+    let own = settings.operator_credentials();
+    if own.seed.is_some() { Server { credentials: own, ..server } } else { server }
 }
 
 fn no_farm_in(folder: &Path) -> String {

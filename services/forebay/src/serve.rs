@@ -241,7 +241,7 @@ async fn run_one(
 ) -> Result<(), Failure> {
     let name = service.name();
     let connected = tokio::select! {
-        connected = Context::connect(settings.service(), name, patience, stop.clone()) => connected,
+        connected = Context::connect(settings.service(name), name, patience, stop.clone()) => connected,
         // Stopped while waiting for a server, so there is nothing to drain.
         () = stop.cancelled() => return Ok(()),
     };

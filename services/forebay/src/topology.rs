@@ -1,4 +1,4 @@
-//! `forebay topology`: prints or checks streams, buckets and consumers.
+//! `forebay topology`: prints, checks or creates streams, buckets and consumers.
 
 use std::process::ExitCode;
 
@@ -23,17 +23,20 @@ pub(crate) struct TopologyArgs {
     /// Compare with the server without changing it; exit with 1 if they differ
     #[arg(long)]
     check: bool,
+    /// Create what the server lacks; exit with 1 if something else differs. `forebay up` does this, services do not
+    #[arg(long, conflicts_with_all = ["check", "yaml"])]
+    apply: bool,
 }
 
-/// Prints the topology of the settings, or compares the server with it.
+/// Prints the topology of the settings, or compares the server with it, or creates it there.
 pub(crate) async fn run(
     args: &TopologyArgs,
     globals: &Globals,
     settings: &Settings,
 ) -> Result<ExitCode, Failure> {
     let topology = Topology::new(&settings.topology());
-    if args.check {
-        return check(&topology, globals, settings).await;
+    if args.check || args.apply {
+        return compare(&topology, args.apply, globals, settings).await;
     }
     let yaml = jetstream::to_yaml(&topology);
     if args.yaml {
@@ -48,9 +51,17 @@ pub(crate) async fn run(
     Ok(ExitCode::SUCCESS)
 }
 
-async fn check(topology: &Topology, globals: &Globals, settings: &Settings) -> Result<ExitCode, Failure> {
+/// Compares the server with the topology, after creating what is missing if `create` is set.
+async fn compare(
+    topology: &Topology,
+    create: bool,
+    globals: &Globals,
+    settings: &Settings,
+) -> Result<ExitCode, Failure> {
     let farm = Farm::connect(globals, settings).await?;
-    let differences = jetstream::check(farm.client().bus(), topology).await;
+    let bus = farm.client().bus();
+    let differences =
+        if create { jetstream::ensure(bus, topology).await } else { jetstream::check(bus, topology).await };
     let differences =
         differences.map_err(|error| Failure::plain(UNREACHABLE, telemetry::error_chain(&error)))?;
     if globals.json {

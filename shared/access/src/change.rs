@@ -2,11 +2,12 @@
 
 use std::collections::BTreeSet;
 
+use credentials::{PublicKey, Seed, SeedFault};
 use model::{Group, Priority};
 
 use crate::{
-    Access, AccessError, Keys, PublicKey, Publisher, Seed, SeedFault, ServiceKey, ServiceName, Slot, Tenant,
-    TenantName, UserOf, Watcher, Who,
+    Access, AccessError, Keys, Publisher, ServiceKey, ServiceName, Slot, Tenant, TenantName, UserOf, Watcher,
+    Who,
 };
 
 /// A change of a description. A change that is repeated has no effect.
@@ -96,7 +97,7 @@ impl Access {
     fn add_service(&mut self, name: &ServiceName, new_key: impl NewKey) -> Result<(), ChangeError> {
         if !self.services.contains_key(name) {
             let seed = new_key(&Who::Service(name.clone()), Slot::Current)?;
-            self.services.insert(name.clone(), Keys::one(seed.service_key(name.uses_redis())));
+            self.services.insert(name.clone(), Keys::one(ServiceKey::of(&seed, name.uses_redis())));
         }
         Ok(())
     }
@@ -148,7 +149,7 @@ impl Access {
             return Ok(());
         }
         let seed = new_key(&Who::User(name.clone()), Slot::Current)?;
-        let publisher = Publisher { groups, priorities, keys: Keys::one(seed.user_key()) };
+        let publisher = Publisher { groups, priorities, keys: Keys::one(seed.public().clone()) };
         publishers.insert(name.user.clone(), publisher);
         Ok(())
     }
@@ -166,7 +167,7 @@ impl Access {
             return Ok(());
         }
         let seed = new_key(&Who::User(name.clone()), Slot::Current)?;
-        watchers.insert(name.user.clone(), Watcher { groups, keys: Keys::one(seed.user_key()) });
+        watchers.insert(name.user.clone(), Watcher { groups, keys: Keys::one(seed.public().clone()) });
         Ok(())
     }
 
@@ -192,8 +193,8 @@ impl Access {
         }
         let seed = new_key(who, Slot::Next)?;
         match keys {
-            KeysOf::Service(keys) => keys.next = Some(seed.service_key(uses_redis)),
-            KeysOf::User(keys) => keys.next = Some(seed.user_key()),
+            KeysOf::Service(keys) => keys.next = Some(ServiceKey::of(&seed, uses_redis)),
+            KeysOf::User(keys) => keys.next = Some(seed.public().clone()),
         }
         Ok(())
     }

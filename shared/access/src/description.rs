@@ -2,9 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use credentials::PublicKey;
 use model::{Group, Priority};
 
-use crate::{Keys, PublicKey, ServiceKey, ServiceName, TenantName, UserName, UserOf, Who};
+use crate::{Keys, ServiceKey, ServiceName, TenantName, UserName, UserOf, Who};
 
 /// All users of a farm. [`Access::checked`] makes sure that the parts agree.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

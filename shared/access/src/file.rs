@@ -6,11 +6,12 @@ use std::{
     str::FromStr,
 };
 
+use credentials::PublicKey;
 use model::{Group, Priority};
 use serde::{Deserialize, Deserializer};
 
 use crate::{
-    Access, AccessError, Keys, PublicKey, Publisher, RedisHash, ServiceKey, ServiceName, Tenant, TenantName,
+    Access, AccessError, Keys, NameError, Publisher, RedisHash, ServiceKey, ServiceName, Tenant, TenantName,
     UserName, Watcher,
 };
 
@@ -121,7 +122,8 @@ impl TryFrom<ServiceFields> for ServiceEntry {
     type Error = String;
 
     fn try_from(fields: ServiceFields) -> Result<Self, String> {
-        let name = ServiceName::new(&fields.role, &fields.name).map_err(|error| error.to_string())?;
+        let name = format!("{}/{}", fields.role, fields.name);
+        let name: ServiceName = name.parse().map_err(|error: NameError| error.to_string())?;
         if !fields.redis.is_empty() && fields.redis.len() != fields.keys.len() {
             let (hashes, keys) = (fields.redis.len(), fields.keys.len());
             return Err(format!(

@@ -2,8 +2,9 @@
 //!
 //! [`Access`] is the description, which a file keeps ([`Access::parse`], [`Access::to_toml`]) and [`Change`]s alter. From
 //! it, [`nats_config`] makes the accounts of nats-server and [`redis_acl`] the users of Redis. Public keys and hashes are
-//! in the description; seeds are only in files of their own ([`Seed`]).
+//! in the description; seeds are only in files of their own ([`SeedFolder`]).
 
+mod authority;
 mod change;
 mod description;
 mod file;
@@ -18,16 +19,17 @@ mod seed_folder;
 mod services;
 mod tenants;
 
+pub use authority::{Authority, CertificateError, Certified, Purpose};
 pub use change::{Change, ChangeError, Rotation};
 pub use description::{Access, AccessError, Publisher, Tenant, Watcher};
 pub use file::FileError;
-pub use keys::{Keys, PublicKey, RedisHash, Seed, SeedError, ServiceKey};
-pub use names::{Instance, ServiceName, TenantName, UserName, UserOf, Who};
+pub use keys::{Keys, RedisHash, ServiceKey};
+pub use names::{Instance, NameError, ServiceName, TenantName, UserName, UserOf, Who};
 pub use nats::nats_config;
 pub use probe::{Finding, probe};
 pub use redis::redis_acl;
 pub use reload::{ReloadError, reload};
 pub use role::Role;
-pub use seed_folder::{SeedFault, SeedFolder, Slot};
-pub use services::{inbox_of, rights_of};
+pub use seed_folder::{SeedFolder, Slot};
+pub use services::rights_of;
 pub use tenants::{Kind, User};

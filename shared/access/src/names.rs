@@ -2,7 +2,7 @@
 
 use std::{fmt, str::FromStr};
 
-use model::{ExecutorId, WorkerId};
+use credentials::BusUser;
 
 use crate::Role;
 
@@ -65,6 +65,18 @@ name!(
     "name of a user"
 );
 
+impl Instance {
+    /// The name of the first process of a role, where no better one is known: `1`.
+    pub fn first() -> Self {
+        Self("1".to_owned())
+    }
+
+    /// The name of one of several processes of a role on one machine: `worker-2`.
+    pub fn of(role: Role, number: u32) -> Self {
+        Self(format!("{role}-{number}"))
+    }
+}
+
 /// Name of a tenant, which differs from those of all roles.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TenantName(UserName);
@@ -85,7 +97,7 @@ impl FromStr for TenantName {
     type Err = NameError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let is_role = text == WORKER || text == EXECUTOR || text.parse::<Role>().is_ok();
+        let is_role = text.parse::<Role>().is_ok();
         match text.parse() {
             Ok(name) if !is_role => Ok(Self(name)),
             Ok(_) => Err(NameError::new("name of a tenant", text, "a name that no role has")),
@@ -94,68 +106,38 @@ impl FromStr for TenantName {
     }
 }
 
-const WORKER: &str = "worker";
-const EXECUTOR: &str = "executor";
-
 /// One process of the farm, or one operator.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum ServiceName {
-    /// A process of a role, by a name of its own.
-    Of(Role, Instance),
-    /// A worker, by its id.
-    Worker(WorkerId),
-    /// An executor, by its id.
-    Executor(ExecutorId),
+pub struct ServiceName {
+    role: Role,
+    instance: Instance,
 }
 
 impl ServiceName {
-    /// The name of the role.
-    pub fn role(&self) -> &'static str {
-        match self {
-            Self::Of(role, _) => role.as_str(),
-            Self::Worker(_) => WORKER,
-            Self::Executor(_) => EXECUTOR,
-        }
+    /// The process of a role with this name.
+    pub fn new(role: Role, instance: Instance) -> Self {
+        Self { role, instance }
     }
 
-    /// What distinguishes it from others of its role.
+    pub fn role(&self) -> Role {
+        self.role
+    }
+
+    /// What distinguishes it from others of its role. The ids of workers and executors begin with it.
     pub fn instance(&self) -> &str {
-        match self {
-            Self::Of(_, instance) => instance.as_str(),
-            Self::Worker(id) => id.as_str(),
-            Self::Executor(id) => id.as_str(),
-        }
+        self.instance.as_str()
+    }
+
+    /// Its name as a user of nats-server and Redis.
+    pub fn bus_user(&self) -> BusUser {
+        BusUser::new(self.role.as_str(), self.instance.as_str())
     }
 
     /// Whether it uses the index in Redis.
     pub fn uses_redis(&self) -> bool {
-        match self {
-            Self::Of(role, _) => role.uses_redis(),
-            Self::Worker(_) | Self::Executor(_) => false,
-        }
-    }
-
-    /// The process of a role with this name.
-    ///
-    /// # Errors
-    ///
-    /// Fails if no role has this name, or if the instance is not a valid name.
-    pub fn new(role: &str, instance: &str) -> Result<Self, NameError> {
-        let wanted = "1 to 64 letters, digits, '-' or '_'";
-        let wrong = || NameError::new("name of a process", instance, wanted);
-        match role {
-            WORKER => instance.parse().map(Self::Worker).map_err(|_| wrong()),
-            EXECUTOR => instance.parse().map(Self::Executor).map_err(|_| wrong()),
-            other => match other.parse() {
-                Ok(role) => instance.parse().map(|instance| Self::Of(role, instance)),
-                Err(()) => Err(NameError::new("role", other, ROLES)),
-            },
-        }
+        self.role.uses_redis()
     }
 }
-
-const ROLES: &str = "one of enqueuer, dispatcher, governor, trainer, autoscaler, reaper, archive, scheduler, gateway, \
-    web, cas, operator, topology, monitor, worker, executor";
 
 impl fmt::Display for ServiceName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -169,15 +151,26 @@ impl FromStr for ServiceName {
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let (role, instance) =
             text.split_once('/').ok_or_else(|| NameError::new("service", text, "ROLE/NAME"))?;
-        Self::new(role, instance)
+        let role = role.parse().map_err(|()| NameError::new("role", role, ROLES))?;
+        Ok(Self { role, instance: instance.parse()? })
     }
 }
+
+const ROLES: &str = "one of enqueuer, dispatcher, governor, trainer, autoscaler, reaper, archive, scheduler, gateway, \
+    web, cas, worker, executor, operator, topology, supervisor, monitor";
 
 /// A user of a tenant: `TENANT/USER`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct UserOf {
     pub tenant: TenantName,
     pub user: UserName,
+}
+
+impl UserOf {
+    /// Its name as a user of nats-server.
+    pub fn bus_user(&self) -> BusUser {
+        BusUser::new(self.tenant.as_str(), self.user.as_str())
+    }
 }
 
 impl fmt::Display for UserOf {

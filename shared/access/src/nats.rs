@@ -3,8 +3,9 @@
 use std::{collections::BTreeMap, fmt::Write as _};
 
 use bus::{Crossing, Rights};
+use credentials::PublicKey;
 
-use crate::{Access, PublicKey, Role, ServiceName, TenantName, rights_of};
+use crate::{Access, Role, ServiceName, TenantName, rights_of};
 
 /// The account that has JetStream, and all services.
 const FARM: &str = "FARM";
@@ -45,10 +46,7 @@ pub fn nats_config(access: &Access) -> String {
 const HEAD: &str = "# Written by `forebay access apply`, which replaces it: do not change it here.\n";
 
 fn is_system(name: &ServiceName) -> bool {
-    match name {
-        ServiceName::Of(role, _) => *role == Role::Monitor,
-        ServiceName::Worker(_) | ServiceName::Executor(_) => false,
-    }
+    name.role() == Role::Monitor
 }
 
 fn account_of(tenant: &TenantName) -> String {

@@ -1,8 +1,9 @@
 //! Checks on running nats-servers that each tenant can do what the description says.
 
-use bus::{Credentials, Crossing, Probe, ProbeError};
+use bus::{Crossing, Probe, ProbeError};
+use credentials::{Credentials, PemFiles, SeedFault, Server};
 
-use crate::{Access, SeedFault, SeedFolder, Slot, UserOf, Who, tenants::User};
+use crate::{Access, SeedFolder, Slot, UserOf, Who, tenants::User};
 
 /// A user of a tenant that cannot do what it should, or cannot be checked.
 #[derive(Debug, thiserror::Error)]
@@ -36,10 +37,10 @@ pub enum Finding {
 ///
 /// After a change, nats-server may not connect the account of a tenant with that of the farm, without any message: requests
 /// of the tenant find no receiver then.
-pub async fn probe(access: &Access, seeds: &SeedFolder, urls: &[String]) -> Vec<Finding> {
+pub async fn probe(access: &Access, seeds: &SeedFolder, urls: &[String], tls: &PemFiles) -> Vec<Finding> {
     let mut findings = Vec::new();
     for user in access.users() {
-        let credentials = match credentials(&user, seeds) {
+        let credentials = match credentials(&user, seeds, tls) {
             Ok(credentials) => credentials,
             Err(finding) => {
                 findings.push(finding);
@@ -47,29 +48,30 @@ pub async fn probe(access: &Access, seeds: &SeedFolder, urls: &[String]) -> Vec<
             }
         };
         for url in urls {
-            findings.extend(check(&user, &credentials, url).await.err());
+            let server = Server { url: url.clone(), credentials: credentials.clone() };
+            findings.extend(check(&user, &server).await.err());
         }
     }
     findings
 }
 
 /// The credentials of a seed whose public key the description has.
-fn credentials(user: &User<'_>, seeds: &SeedFolder) -> Result<Credentials, Finding> {
+fn credentials(user: &User<'_>, seeds: &SeedFolder, tls: &PemFiles) -> Result<Credentials, Finding> {
     let who = Who::User(user.name.clone());
     for slot in [Slot::Current, Slot::Next] {
         let seed = seeds.read(&who, slot);
         let seed = seed.map_err(|source| Finding::Seed { user: user.name.clone(), source })?;
-        if let Some(seed) = seed.filter(|seed| user.keys.iter().any(|key| key == seed.public())) {
-            return Ok(Credentials { seed: seed.reveal().to_owned(), inbox: user.inbox() });
+        if seed.is_some_and(|seed| user.keys.iter().any(|key| key == seed.public())) {
+            return Ok(Credentials { seed: Some(seeds.path(&who, slot)), tls: tls.clone() });
         }
     }
     let folder = seeds.path(&who, Slot::Current).display().to_string();
     Err(Finding::NoSeed { user: user.name.clone(), folder })
 }
 
-async fn check(user: &User<'_>, credentials: &Credentials, url: &str) -> Result<(), Finding> {
-    let (name, url) = (|| user.name.clone(), url.to_owned());
-    let probe = Probe::connect(&url, credentials).await;
+async fn check(user: &User<'_>, server: &Server) -> Result<(), Finding> {
+    let (name, url) = (|| user.name.clone(), server.shown());
+    let probe = Probe::connect(server).await;
     let probe = probe.map_err(|source| Finding::Connect {
         user: name(),
         url: url.clone(),

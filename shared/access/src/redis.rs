@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use crate::{Access, Role, ServiceName};
+use crate::{Access, Role};
 
 /// The content of Redis' file of users. Each service that uses the index has one, which may use the commands and keys of the
 /// index only; without a user nothing is allowed. Operators may also read the file again and look at the server.
@@ -13,23 +13,9 @@ pub fn redis_acl(access: &Access) -> String {
     for (name, all) in access.services().iter().filter(|(name, _)| name.uses_redis()) {
         let hashes = all.iter().filter_map(|key| key.redis.as_ref());
         let hashes: Vec<String> = hashes.map(|hash| format!("#{hash}")).collect();
-        let more = if is_operator(name) { " +acl|load +acl|whoami" } else { "" };
+        let more = if name.role() == Role::Operator { " +acl|load +acl|whoami" } else { "" };
         // Writing to a String cannot fail.
-        let _ = writeln!(text, "user {} on {} {rules}{more}", name.redis_user(), hashes.join(" "));
+        let _ = writeln!(text, "user {} on {} {rules}{more}", name.bus_user(), hashes.join(" "));
     }
     text
-}
-
-fn is_operator(name: &ServiceName) -> bool {
-    match name {
-        ServiceName::Of(role, _) => *role == Role::Operator,
-        ServiceName::Worker(_) | ServiceName::Executor(_) => false,
-    }
-}
-
-impl ServiceName {
-    /// The name of its user in Redis.
-    pub fn redis_user(&self) -> String {
-        format!("{}.{}", self.role(), self.instance())
-    }
 }

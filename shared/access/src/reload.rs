@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use bus::{BusError, Credentials, Probe};
+use bus::{BusError, Probe};
+use credentials::Server;
 use nix::{
     sys::signal::{Signal, kill},
     unistd::Pid,
@@ -28,20 +29,22 @@ pub enum ReloadError {
 const LIMIT: Duration = Duration::from_secs(20);
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Has each of the processes read its configuration twice, and waits for both times. `monitor` is a user of the system account of
-/// that configuration, who need not exist before.
+/// Has each of the processes read its configuration twice, and waits for both times. `server` is one of them, with the credentials of
+/// a user of the system account of that configuration, who need not exist before.
 ///
 /// Once is not enough: an account that is new in a configuration does not get its imports before the second time
 /// (seen with nats-server 2.15).
-pub async fn reload(pids: &[u32], url: &str, monitor: &Credentials) -> Result<(), ReloadError> {
+pub async fn reload(pids: &[u32], server: &Server) -> Result<(), ReloadError> {
     for _ in 0..2 {
-        let before = loaded(url, monitor).await.ok();
+        let before = loaded(server).await.ok();
         for pid in pids {
             signal(*pid)?;
         }
         let deadline = Instant::now() + LIMIT;
         loop {
-            let now = loaded(url, monitor).await;
+            // A server refuses connections while it reads its configuration.
+            tokio::time::sleep(PAUSE).await;
+            let now = loaded(server).await;
             let done = match (&before, &now) {
                 (_, Err(_)) => false,
                 (None, Ok(_)) => true,
@@ -55,14 +58,13 @@ pub async fn reload(pids: &[u32], url: &str, monitor: &Credentials) -> Result<()
             if Instant::now() >= deadline {
                 return Err(ReloadError::NotLoaded(now.err()));
             }
-            tokio::time::sleep(PAUSE).await;
         }
     }
     Ok(())
 }
 
-async fn loaded(url: &str, monitor: &Credentials) -> Result<Vec<(String, String)>, BusError> {
-    Probe::connect(url, monitor).await?.loaded().await
+async fn loaded(server: &Server) -> Result<Vec<(String, String)>, BusError> {
+    Probe::connect(server).await?.loaded().await
 }
 
 fn signal(pid: u32) -> Result<(), ReloadError> {

@@ -2,7 +2,7 @@
 
 use std::{fmt, str::FromStr};
 
-/// What a process of the farm is. Workers and executors have ids of their own: [`crate::ServiceName`].
+/// What a process of the farm is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Role {
     Enqueuer,
@@ -16,17 +16,21 @@ pub enum Role {
     Gateway,
     Web,
     Cas,
+    Worker,
+    Executor,
     /// A person who operates the farm with the command line.
     Operator,
     /// Creates and changes streams and consumers, when the farm is installed or updated.
     Topology,
+    /// The process `forebay up`, which starts the servers and the services of a machine.
+    Supervisor,
     /// Reads the state of nats-servers, in the system account.
     Monitor,
 }
 
 impl Role {
     /// All roles, in the order of declaration.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 17] = [
         Self::Enqueuer,
         Self::Dispatcher,
         Self::Governor,
@@ -38,8 +42,11 @@ impl Role {
         Self::Gateway,
         Self::Web,
         Self::Cas,
+        Self::Worker,
+        Self::Executor,
         Self::Operator,
         Self::Topology,
+        Self::Supervisor,
         Self::Monitor,
     ];
 
@@ -57,8 +64,11 @@ impl Role {
             Self::Gateway => "gateway",
             Self::Web => "web",
             Self::Cas => "cas",
+            Self::Worker => "worker",
+            Self::Executor => "executor",
             Self::Operator => "operator",
             Self::Topology => "topology",
+            Self::Supervisor => "supervisor",
             Self::Monitor => "monitor",
         }
     }
@@ -73,8 +83,16 @@ impl Role {
             | Self::Reaper
             | Self::Scheduler
             | Self::Gateway
-            | Self::Operator => true,
-            Self::Trainer | Self::Archive | Self::Web | Self::Cas | Self::Topology | Self::Monitor => false,
+            | Self::Operator
+            | Self::Supervisor => true,
+            Self::Trainer
+            | Self::Archive
+            | Self::Web
+            | Self::Cas
+            | Self::Worker
+            | Self::Executor
+            | Self::Topology
+            | Self::Monitor => false,
         }
     }
 }

@@ -3,11 +3,13 @@
 use std::{
     fs::{self, OpenOptions},
     io::{self, Write as _},
-    os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _},
+    os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _},
     path::{Path, PathBuf},
 };
 
-use crate::{Access, PublicKey, Seed, SeedError, Who};
+use credentials::{PublicKey, Seed, SeedFault};
+
+use crate::{Access, Change, ChangeError, Who};
 
 /// A folder with the seeds of users.
 #[derive(Debug, Clone)]
@@ -20,29 +22,6 @@ pub enum Slot {
     Next,
 }
 
-/// A seed that cannot be read or written.
-#[derive(Debug, thiserror::Error)]
-pub enum SeedFault {
-    #[error("the seed in {} cannot be used", path.display())]
-    Unusable {
-        path: PathBuf,
-        #[source]
-        source: SeedError,
-    },
-    #[error("{} can be read by others: make it private with `chmod 600 {}`; if they may have read it, replace the key with \
-             `forebay access rotate`", path.display(), path.display())]
-    Readable { path: PathBuf },
-    #[error("cannot {what} {}", path.display())]
-    File {
-        what: &'static str,
-        path: PathBuf,
-        #[source]
-        source: io::Error,
-    },
-    #[error(transparent)]
-    New(#[from] SeedError),
-}
-
 impl SeedFolder {
     /// The folder at `path`, which need not exist yet.
     pub fn new(path: &Path) -> Self {
@@ -51,11 +30,11 @@ impl SeedFolder {
 
     /// The file of a seed of `who`.
     pub fn path(&self, who: &Who, slot: Slot) -> PathBuf {
-        // Names have no dots, and no tenant has the name of a role.
         let name = match who {
             Who::Tenant(tenant) => tenant.to_string(),
-            Who::User(user) => format!("{}.{}", user.tenant, user.user),
-            Who::Service(service) => format!("{}.{}", service.role(), service.instance()),
+            // No tenant has the name of a role.
+            Who::User(user) => user.bus_user().to_string(),
+            Who::Service(service) => service.bus_user().to_string(),
         };
         let end = match slot {
             Slot::Current => "seed",
@@ -70,18 +49,7 @@ impl SeedFolder {
     ///
     /// Fails if the file cannot be read, has something else in it, or can be read by others.
     pub fn read(&self, who: &Who, slot: Slot) -> Result<Option<Seed>, SeedFault> {
-        let path = self.path(who, slot);
-        let mode = match fs::metadata(&path) {
-            Ok(found) => found.permissions().mode(),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(source) => return Err(SeedFault::File { what: "read", path, source }),
-        };
-        if mode & 0o077 != 0 {
-            return Err(SeedFault::Readable { path });
-        }
-        let text = fs::read_to_string(&path);
-        let text = text.map_err(|source| SeedFault::File { what: "read", path: path.clone(), source })?;
-        Seed::parse(&text).map(Some).map_err(|source| SeedFault::Unusable { path, source })
+        Seed::read(&self.path(who, slot))
     }
 
     /// Writes a seed into a new file. An existing file is not replaced.
@@ -106,6 +74,27 @@ impl SeedFolder {
         written.and_then(|()| fs::hard_link(&draft, &path)).map_err(failed("write", &path))?;
         fs::remove_file(&draft).map_err(failed("remove", &draft))?;
         Ok(path)
+    }
+
+    /// Makes a change of a description, and writes the seed of a new key before the description has it; returns the path of
+    /// that seed. A seed that is there already, from a process that was killed between both, is used.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the change is not possible, or if a seed cannot be read or written.
+    pub fn change(&self, access: &Access, change: &Change) -> Result<(Access, Option<PathBuf>), ChangeError> {
+        let mut new = None;
+        let new_key = |who: &Who, slot: Slot| -> Result<Seed, SeedFault> {
+            if let Some(seed) = self.read(who, slot)? {
+                return Ok(seed);
+            }
+            let seed = Seed::generate()?;
+            new = Some((who.clone(), slot, seed.clone()));
+            Ok(seed)
+        };
+        let changed = access.changed(change, new_key)?;
+        let written = new.map(|(who, slot, seed)| self.write(&who, slot, &seed)).transpose()?;
+        Ok((changed, written))
     }
 
     /// Removes the seeds of `who`, so that none of them is used for a later user of the same name.

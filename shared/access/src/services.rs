@@ -1,43 +1,33 @@
 //! What the services of a farm may do on its bus.
 
 use bus::{EachOf, LiveSubjects, Rights, Subject, WrittenSubjects, stream};
-use model::{ExecutorId, Priority, WorkerId};
+use model::Priority;
 
 use crate::{Role, ServiceName};
 
-/// The prefix of the inboxes of a service.
-pub fn inbox_of(service: &ServiceName) -> String {
-    Rights::inbox(service.role(), service.instance())
-}
-
 /// The rights of a service in its account.
 pub fn rights_of(service: &ServiceName) -> Rights {
-    let mut rights = Rights::with_inbox(&inbox_of(service));
-    let rights_of_role = match service {
-        ServiceName::Worker(id) => worker(&mut rights, id),
-        ServiceName::Executor(id) => executor(&mut rights, id),
-        ServiceName::Of(role, _) => of_role(&mut rights, *role),
+    let mut rights = Rights::with_inbox(&service.bus_user().inbox());
+    let rights_of_role = match service.role() {
+        Role::Enqueuer => enqueuer(&mut rights),
+        Role::Dispatcher => dispatcher(&mut rights),
+        Role::Governor => governor(&mut rights),
+        Role::Trainer => trainer(&mut rights),
+        Role::Autoscaler => autoscaler(&mut rights),
+        Role::Reaper => reaper(&mut rights),
+        Role::Archive => archive(&mut rights),
+        Role::Scheduler => scheduler(&mut rights),
+        Role::Gateway => gateway(&mut rights),
+        Role::Web => web(&mut rights),
+        Role::Cas => cas(&mut rights),
+        Role::Worker => worker(&mut rights, service.instance()),
+        Role::Executor => executor(&mut rights, service.instance()),
+        Role::Operator => operator(&mut rights),
+        Role::Topology => rights.take_part().apply_topology(),
+        Role::Supervisor => supervisor(&mut rights),
+        Role::Monitor => rights.monitor(),
     };
     rights_of_role.clone()
-}
-
-fn of_role(rights: &mut Rights, role: Role) -> &mut Rights {
-    match role {
-        Role::Enqueuer => enqueuer(rights),
-        Role::Dispatcher => dispatcher(rights),
-        Role::Governor => governor(rights),
-        Role::Trainer => trainer(rights),
-        Role::Autoscaler => autoscaler(rights),
-        Role::Reaper => reaper(rights),
-        Role::Archive => archive(rights),
-        Role::Scheduler => scheduler(rights),
-        Role::Gateway => gateway(rights),
-        Role::Web => web(rights),
-        Role::Cas => cas(rights),
-        Role::Operator => operator(rights),
-        Role::Topology => rights.take_part().apply_topology(),
-        Role::Monitor => rights.monitor(),
-    }
 }
 
 /// What processes with a store of blobs exchange.
@@ -98,6 +88,7 @@ fn archive(rights: &mut Rights) -> &mut Rights {
 
 fn scheduler(rights: &mut Rights) -> &mut Rights {
     rights.take_part().follow(stream::ACTIONS).read(stream::EXECUTORS);
+    rights.read(stream::QUOTA).hear(&[LiveSubjects::Quotas]);
     rights.drain(stream::EXECUTORS, jetstream::EXECUTOR_CONSUMER);
     rights.send_to(&[EachOf::ExecutorGrant, EachOf::ExecutorControl]);
     rights.send(&[Subject::ExecutorAnnounce, Subject::ExecutorGranted, Subject::ExecutionsAgain]);
@@ -160,13 +151,9 @@ fn cas(rights: &mut Rights) -> &mut Rights {
     store(rights.write(&[WrittenSubjects::Environments, WrittenSubjects::EarlierStore]))
 }
 
-fn worker<'a>(rights: &'a mut Rights, id: &WorkerId) -> &'a mut Rights {
+fn worker<'a>(rights: &'a mut Rights, name: &str) -> &'a mut Rights {
     rights.take_part().read(stream::EVENTS).read(stream::LEASES).read(stream::ENVIRONMENTS).answer();
-    rights.receive(&[
-        Subject::Offer(id.clone()),
-        Subject::Control(id.clone()),
-        Subject::ActionUsage(id.clone()),
-    ]);
+    rights.receive_as(&[EachOf::Offer, EachOf::Control, EachOf::ActionUsage], name);
     rights.receive(&[Subject::Announce, Subject::GatewayChanged, Subject::PoolChanged]);
     rights.send(&[Subject::Heartbeat, Subject::Usage]);
     store(rights.write(&[
@@ -178,14 +165,10 @@ fn worker<'a>(rights: &'a mut Rights, id: &WorkerId) -> &'a mut Rights {
     ]))
 }
 
-fn executor<'a>(rights: &'a mut Rights, id: &ExecutorId) -> &'a mut Rights {
+fn executor<'a>(rights: &'a mut Rights, name: &str) -> &'a mut Rights {
     rights.take_part().read(stream::ACTIONS).read(stream::EXECUTORS).read(stream::ENVIRONMENTS).answer();
-    rights.receive(&[
-        Subject::ExecutorGrant(id.clone()),
-        Subject::ExecutorControl(id.clone()),
-        Subject::ExecutorOutput(id.clone()),
-        Subject::ExecutorAnnounce,
-    ]);
+    rights.receive_as(&[EachOf::ExecutorGrant, EachOf::ExecutorControl, EachOf::ExecutorOutput], name);
+    rights.receive(&[Subject::ExecutorAnnounce]);
     rights.hear(&[LiveSubjects::Environments]).send_to(&[EachOf::ActionUsage]).report_progress();
     rights.send(&[
         Subject::ExecutorHeartbeat,
@@ -194,8 +177,16 @@ fn executor<'a>(rights: &'a mut Rights, id: &ExecutorId) -> &'a mut Rights {
         Subject::Usage,
         Subject::PoolChanged,
     ]);
-    let lease = WrittenSubjects::ExecutorLease(id.clone());
+    let lease = WrittenSubjects::ExecutorLeasesOf(name.to_owned());
     store(rights.write(&[WrittenSubjects::Executions, lease, WrittenSubjects::Pools]))
+}
+
+/// It applies the topology, watches whether streams accept writes, and starts and drains the processes of its machine.
+fn supervisor(rights: &mut Rights) -> &mut Rights {
+    rights.take_part().apply_topology().check_writes().read(stream::SCALE).follow(stream::SCALE);
+    rights.send_to(&[EachOf::Control, EachOf::ExecutorControl]);
+    rights.send(&[Subject::Announce, Subject::ExecutorAnnounce]);
+    store(rights.receive(&[Subject::Heartbeat, Subject::ExecutorHeartbeat]).hear(&[LiveSubjects::Scale]))
 }
 
 fn operator(rights: &mut Rights) -> &mut Rights {

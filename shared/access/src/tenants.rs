@@ -3,9 +3,10 @@
 use std::collections::BTreeSet;
 
 use bus::{ApiCall, Crossing, RequestSubject, Rights};
+use credentials::PublicKey;
 use model::{Group, Priority};
 
-use crate::{Access, Keys, PublicKey, Tenant, UserOf};
+use crate::{Access, Keys, Tenant, UserOf};
 
 /// What a user of a tenant is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,7 +39,7 @@ pub struct User<'a> {
 impl User<'_> {
     /// The prefix of its inboxes.
     pub fn inbox(&self) -> String {
-        Rights::inbox(self.kind.as_str(), self.name.user.as_str())
+        self.name.bus_user().inbox()
     }
 
     /// Its rights in the account of its tenant.

@@ -53,6 +53,11 @@ pub struct ExecutorLeaseSubject(pub ExecutorId);
 impl ExecutorLeaseSubject {
     /// Matches every lease of an executor.
     pub const ALL: &str = "$KV.FOREBAY_EXECUTORS.>";
+
+    /// Those of the executors of this name.
+    pub(crate) fn all_of(name: &str) -> String {
+        format!("$KV.FOREBAY_EXECUTORS.{name}.*")
+    }
 }
 
 impl fmt::Display for ExecutorLeaseSubject {

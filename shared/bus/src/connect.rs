@@ -6,7 +6,8 @@ use std::{
     time::Duration,
 };
 
-use async_nats::{ConnectOptions, Event, ServerAddr, connection::State, jetstream};
+use async_nats::{Auth, AuthError, ConnectOptions, Event, ServerAddr, connection::State, jetstream};
+use credentials::{Credentials, SeedFault, Server};
 use invariant::Present as _;
 use model::Millis;
 use telemetry::metrics::{Counter, Gauge, count, set};
@@ -33,7 +34,7 @@ pub struct Bus {
     reconnects: watch::Receiver<u64>,
     /// The subscription to elections, shared by all that ask for it.
     pub(crate) elections: Arc<OnceLock<watch::Receiver<u64>>>,
-    url: Arc<str>,
+    server: Arc<Server>,
 }
 
 /// Signals reconnections: replies awaited before one will not arrive.
@@ -58,6 +59,10 @@ pub struct ServerInfo {
     pub version: String,
     /// Whether JetStream is enabled.
     pub has_jetstream: bool,
+    /// Whether it admits only those who prove who they are.
+    pub needs_key: bool,
+    /// Whether it admits connections with TLS only.
+    pub needs_tls: bool,
 }
 
 /// A connection for plain messages, which may be lost. Cheap to clone.
@@ -86,10 +91,10 @@ impl Kind {
 }
 
 impl LiveConnection {
-    async fn connect(servers: &[ServerAddr], name: &str, kind: Kind) -> Result<Self, ConnectError> {
+    async fn connect(server: &Server, name: &str, kind: Kind) -> Result<Self, ConnectError> {
         let (sender, reconnects) = watch::channel(0_u64);
         let sender = Arc::new(sender);
-        let client = ConnectOptions::new()
+        let client = options(&server.credentials)?
             .name(name)
             .connection_timeout(Duration::from_secs(5))
             .request_timeout(Some(REQUEST_TIMEOUT))
@@ -112,7 +117,7 @@ impl LiveConnection {
                     }
                 }
             })
-            .connect(servers)
+            .connect(addresses(&server.url)?)
             .await?;
         Ok(Self { client, reconnects })
     }
@@ -139,16 +144,17 @@ type ConnectError = Box<dyn std::error::Error + Send + Sync>;
 
 /// Tries to connect until it succeeds, or once without patience.
 async fn connected<T, C: Future<Output = Result<T, ConnectError>>>(
-    url: &str,
+    server: &Server,
     patience: Patience,
     connect: impl Fn() -> C,
 ) -> Result<T, BusError> {
+    let url = server.shown();
     let mut warned = false;
     loop {
         match connect().await {
             Ok(connection) => return Ok(connection),
             Err(source) if patience == Patience::None => {
-                return Err(BusError::Unreachable { url: url.to_owned(), source });
+                return Err(BusError::Unreachable { url, source });
             }
             Err(error) => {
                 if !warned {
@@ -167,15 +173,23 @@ impl Bus {
         self.client.server_info().max_payload
     }
 
-    /// Connects to `url` (or several of one cluster, separated by commas) as `name`.
-    pub async fn connect(url: &str, name: &str, patience: Patience) -> Result<Self, BusError> {
-        let servers = addresses(url)?;
-        connected(url, patience, || Self::connect_once(&servers, url, name)).await
+    /// Connects to `server` as `name`. A key is read again at each connection, so that it can be replaced.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the URL or the credentials cannot be used, and without patience if the server is not reachable.
+    pub async fn connect(
+        server: impl Into<Server>,
+        name: &str,
+        patience: Patience,
+    ) -> Result<Self, BusError> {
+        let server = Arc::new(server.into());
+        usable(&server)?;
+        connected(&server, patience, || Self::connect_once(&server, name)).await
     }
 
-    async fn connect_once(servers: &[ServerAddr], url: &str, name: &str) -> Result<Self, ConnectError> {
-        let LiveConnection { client, reconnects } =
-            LiveConnection::connect(servers, name, Kind::Main).await?;
+    async fn connect_once(server: &Arc<Server>, name: &str) -> Result<Self, ConnectError> {
+        let LiveConnection { client, reconnects } = LiveConnection::connect(server, name, Kind::Main).await?;
         let js = jetstream::ContextBuilder::new()
             .timeout(REQUEST_TIMEOUT)
             .ack_timeout(ACK_TIMEOUT)
@@ -185,7 +199,7 @@ impl Bus {
             debug!(%error, "cannot measure the time of nats-server yet");
         }
         tokio::spawn(clock.clone().remeasure(client.clone(), reconnects.clone()));
-        Ok(Self { client, js, clock, reconnects, elections: Arc::default(), url: url.into() })
+        Ok(Self { client, js, clock, reconnects, elections: Arc::default(), server: Arc::clone(server) })
     }
 
     /// Waits until the server has all messages that were sent, at most for `limit`.
@@ -200,7 +214,13 @@ impl Bus {
     /// The server of this connection, as it described itself.
     pub fn server(&self) -> ServerInfo {
         let info = self.client.server_info();
-        ServerInfo { name: info.server_name, version: info.version, has_jetstream: info.jetstream }
+        ServerInfo {
+            name: info.server_name,
+            version: info.version,
+            has_jetstream: info.jetstream,
+            needs_key: info.auth_required,
+            needs_tls: info.tls_required,
+        }
     }
 
     pub fn is_connected(&self) -> bool {
@@ -209,7 +229,12 @@ impl Bus {
 
     /// URL of the server that this bus is connected to.
     pub fn url(&self) -> &str {
-        &self.url
+        &self.server.url
+    }
+
+    /// The server that this bus is connected to, with the credentials for it.
+    pub fn server_address(&self) -> &Server {
+        &self.server
     }
 
     pub fn clock(&self) -> &FarmClock {
@@ -219,6 +244,15 @@ impl Bus {
     /// The current farm time.
     pub fn now(&self) -> Millis {
         self.clock.now()
+    }
+
+    /// Waits until the server has processed what was sent before, for example subscriptions: it answers in order.
+    ///
+    /// # Errors
+    ///
+    /// Fails if it does not answer within two seconds.
+    pub async fn settle(&self) -> Result<(), BusError> {
+        self.clock.measure_server(&self.client, ACK_TIMEOUT).await
     }
 
     /// Measures the farm's time now. The clock also does so automatically: at every connection and every ten seconds.
@@ -241,9 +275,8 @@ impl Bus {
     /// Opens another connection whose subscriptions keep at most `capacity` unread messages: for readers that can read
     /// again what they missed. Waits while no server is reachable.
     pub async fn connect_live(&self, name: &str, capacity: usize) -> Result<LiveConnection, BusError> {
-        let servers = addresses(&self.url)?;
-        let connect = || LiveConnection::connect(&servers, name, Kind::Live(capacity));
-        connected(&self.url, Patience::Wait, connect).await
+        let connect = || LiveConnection::connect(&self.server, name, Kind::Live(capacity));
+        connected(&self.server, Patience::Wait, connect).await
     }
 
     /// The NATS client, for tests; the functions of [`Bus`] are for all others.
@@ -264,6 +297,45 @@ impl Bus {
         // The caller needs the connection no longer: if it stays open, it ends with the process.
         let _ = tokio::time::timeout(limit, self.client.drain()).await;
     }
+}
+
+/// Fails if no attempt to connect can succeed until the settings change.
+fn usable(server: &Server) -> Result<(), BusError> {
+    addresses(&server.url)?;
+    server.credentials.user()?;
+    server.credentials.key()?;
+    server.credentials.tls.client_config()?;
+    Ok(())
+}
+
+/// Options of a connection with these credentials.
+pub(crate) fn options(credentials: &Credentials) -> Result<ConnectOptions, BusError> {
+    let options = match credentials.user()? {
+        None => ConnectOptions::new(),
+        Some(user) => {
+            let credentials = credentials.clone();
+            let prove = move |nonce: Vec<u8>| {
+                let proof = proof(&credentials, &nonce).map_err(AuthError::new);
+                std::future::ready(proof)
+            };
+            ConnectOptions::with_auth_callback(prove).custom_inbox_prefix(user.inbox())
+        }
+    };
+    Ok(match credentials.tls.client_config()? {
+        None => options,
+        // With authorities named, a connection without TLS is a mistake.
+        Some(tls) => options.tls_client_config(tls).require_tls(true),
+    })
+}
+
+/// The answer to the number that a server chose for this connection.
+fn proof(credentials: &Credentials, nonce: &[u8]) -> Result<Auth, SeedFault> {
+    let mut auth = Auth::new();
+    if let Some(seed) = credentials.key()? {
+        auth.signature = Some(seed.sign(nonce)?);
+        auth.nkey = Some(seed.public().to_string());
+    }
+    Ok(auth)
 }
 
 pub(crate) fn addresses(url: &str) -> Result<Vec<ServerAddr>, BusError> {

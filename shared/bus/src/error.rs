@@ -2,6 +2,8 @@
 
 use std::error::Error as StdError;
 
+use credentials::{SeedFault, TlsFault, UserFault};
+
 /// A failed call to the bus.
 #[derive(Debug, thiserror::Error)]
 pub enum BusError {
@@ -17,6 +19,8 @@ pub enum BusError {
         #[source]
         source: Box<dyn StdError + Send + Sync>,
     },
+    #[error("the credentials for nats-server cannot be used")]
+    Credentials(#[source] Box<dyn StdError + Send + Sync>),
     /// A write or read did not finish in time; whether it took effect is not known.
     #[error("{what} did not finish in time")]
     Timeout {
@@ -45,6 +49,24 @@ pub enum BusError {
         /// Description of the message that was too large.
         what: String,
     },
+}
+
+impl From<UserFault> for BusError {
+    fn from(fault: UserFault) -> Self {
+        Self::Credentials(Box::new(fault))
+    }
+}
+
+impl From<SeedFault> for BusError {
+    fn from(fault: SeedFault) -> Self {
+        Self::Credentials(Box::new(fault))
+    }
+}
+
+impl From<TlsFault> for BusError {
+    fn from(fault: TlsFault) -> Self {
+        Self::Credentials(Box::new(fault))
+    }
 }
 
 impl BusError {

@@ -79,7 +79,7 @@ pub use live::{Live, LiveExecution};
 pub use log_stream::{LogEnd, LogHead, LogPiece, LogStream};
 pub use messages::ControlReply;
 pub use plain::{Answering, Answers, HeartbeatMessage, Listener, NoAnswer, Plain, Received, Signals};
-pub use probe::{Credentials, Probe, ProbeError};
+pub use probe::{Probe, ProbeError};
 pub use published::{AllMessages, Published, PublishedRequests};
 pub use queue::{Delivery, Handled, Limits, WorkQueue};
 pub use records::Records;

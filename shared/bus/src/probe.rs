@@ -1,28 +1,20 @@
 //! Checks that a user of the bus can do what it should, with requests that change nothing.
 
-use std::{fmt, time::Duration};
+use std::time::Duration;
 
-use async_nats::{Client, ConnectOptions, HeaderMap, client::RequestErrorKind};
+use async_nats::{Client, HeaderMap, client::RequestErrorKind};
 use bytes::Bytes;
+use credentials::Server;
 use futures::StreamExt as _;
 use model::{BuildId, BuildKey, Group};
 use serde::Deserialize;
 use tokio::time::{Instant, timeout_at};
 
-use crate::{BusError, EventSubject, RequestSubject, connect::addresses, crossing::last_event};
-
-/// How a user identifies itself to nats-server: the seed of its key, and the prefix of its inboxes.
-#[derive(Clone)]
-pub struct Credentials {
-    pub seed: String,
-    pub inbox: String,
-}
-
-impl fmt::Debug for Credentials {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Credentials").field("inbox", &self.inbox).finish_non_exhaustive()
-    }
-}
+use crate::{
+    BusError, EventSubject, RequestSubject,
+    connect::{addresses, options},
+    crossing::last_event,
+};
 
 /// A user that cannot do what it should.
 #[derive(Debug, thiserror::Error)]
@@ -79,20 +71,19 @@ const NO_STREAM: &str = "FOREBAY_PROBE";
 const OTHER_STREAM: u16 = 10060;
 
 impl Probe {
-    /// Connects to `url` as the user with these credentials.
+    /// Connects to `server` as the user with its credentials.
     ///
     /// # Errors
     ///
     /// Fails if the server is not reachable or does not know the user.
-    pub async fn connect(url: &str, credentials: &Credentials) -> Result<Self, BusError> {
-        let connected = ConnectOptions::with_nkey(credentials.seed.clone())
-            .custom_inbox_prefix(&credentials.inbox)
+    pub async fn connect(server: &Server) -> Result<Self, BusError> {
+        let connected = options(&server.credentials)?
             .name("forebay access")
             .connection_timeout(TIMEOUT)
             .request_timeout(Some(TIMEOUT))
-            .connect(addresses(url)?)
+            .connect(addresses(&server.url)?)
             .await;
-        let unreachable = |source| BusError::Unreachable { url: url.to_owned(), source };
+        let unreachable = |source| BusError::Unreachable { url: server.shown(), source };
         connected.map(Self).map_err(|error| unreachable(Box::new(error)))
     }
 

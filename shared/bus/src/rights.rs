@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use model::{ExecutorId, Priority};
+use model::Priority;
 
 use crate::{
     ActionSubject, BazelSubject, DECISIONS_SUBJECT, Entry as _, EntryChange as _, EnvironmentChanged,
@@ -52,17 +52,27 @@ impl EachOf {
         Self::ExecutorOutput,
     ];
 
-    fn filter(self) -> &'static str {
+    /// What the subjects begin with; then come names.
+    fn first(self) -> &'static str {
         match self {
-            Self::Api => "forebay.api.>",
-            Self::Archive => "forebay.archive.*",
-            Self::Offer => "forebay.worker.offer.*",
-            Self::Control => "forebay.worker.control.*",
-            Self::ActionUsage => "forebay.worker.usage.*",
-            Self::ExecutorGrant => "forebay.executor.grant.*",
-            Self::ExecutorControl => "forebay.executor.control.*",
-            Self::ExecutorOutput => "forebay.executor.output.*",
+            Self::Api => "forebay.api",
+            Self::Archive => "forebay.archive",
+            Self::Offer => "forebay.worker.offer",
+            Self::Control => "forebay.worker.control",
+            Self::ActionUsage => "forebay.worker.usage",
+            Self::ExecutorGrant => "forebay.executor.grant",
+            Self::ExecutorControl => "forebay.executor.control",
+            Self::ExecutorOutput => "forebay.executor.output",
         }
+    }
+
+    fn filter(self) -> String {
+        format!("{}.>", self.first())
+    }
+
+    /// Those of the workers or executors of this name: their ids are `NAME.` and a random part.
+    fn of(self, name: &str) -> String {
+        format!("{}.{name}.*", self.first())
     }
 }
 
@@ -129,8 +139,8 @@ pub enum WrittenSubjects {
     Leases,
     /// Leases of all executors.
     ExecutorLeases,
-    /// The lease of one executor.
-    ExecutorLease(ExecutorId),
+    /// Leases of the executors of this name: their ids are the name, a dot and a random part.
+    ExecutorLeasesOf(String),
     /// Quotas of groups and the default quota.
     Quotas,
     /// Decisions of the governor, and the copies of them over time.
@@ -173,7 +183,7 @@ impl WrittenSubjects {
             Self::Logs => one(LogSubject::ALL),
             Self::Leases => one(LeaseSubject::ALL),
             Self::ExecutorLeases => one(ExecutorLeaseSubject::ALL),
-            Self::ExecutorLease(executor) => vec![ExecutorLeaseSubject(executor.clone()).to_string()],
+            Self::ExecutorLeasesOf(name) => vec![ExecutorLeaseSubject::all_of(name)],
             Self::Quotas => {
                 vec!["$KV.FOREBAY_QUOTA.group.*".to_owned(), "$KV.FOREBAY_QUOTA.default".to_owned()]
             }
@@ -200,11 +210,6 @@ impl Rights {
         rights.subscribe.insert(format!("{inbox}.>"));
         rights.publish.insert("$SYS.REQ.USER.INFO".to_owned());
         rights
-    }
-
-    /// The prefix of the inboxes of a user: no other user of its account may subscribe to them.
-    pub fn inbox(role: &str, instance: &str) -> String {
-        format!("_INBOX_{role}.{instance}")
     }
 
     /// The subjects that the user may publish to.
@@ -245,7 +250,7 @@ impl Rights {
 
     /// Allows plain messages of these kinds to all receivers.
     pub fn send_to(&mut self, kinds: &[EachOf]) -> &mut Self {
-        self.publish.extend(kinds.iter().map(|kind| kind.filter().to_owned()));
+        self.publish.extend(kinds.iter().map(|kind| kind.filter()));
         self
     }
 
@@ -255,9 +260,15 @@ impl Rights {
         self
     }
 
+    /// Allows a worker or executor of this name to receive what is for it.
+    pub fn receive_as(&mut self, kinds: &[EachOf], name: &str) -> &mut Self {
+        self.subscribe.extend(kinds.iter().map(|kind| kind.of(name)));
+        self
+    }
+
     /// Allows to serve these kinds of calls: to receive them, to answer, and to be listed as a service of NATS.
     pub fn serve(&mut self, kinds: &[EachOf]) -> &mut Self {
-        self.subscribe.extend(kinds.iter().map(|kind| kind.filter().to_owned()));
+        self.subscribe.extend(kinds.iter().map(|kind| kind.filter()));
         self.subscribe.insert("$SRV.>".to_owned());
         self.answer()
     }
@@ -324,6 +335,12 @@ impl Rights {
             "CONSUMER.DURABLE.CREATE.*.*",
         ];
         self.publish.extend(calls.map(|call| format!("$JS.API.{call}")));
+        self
+    }
+
+    /// Allows to check whether streams accept writes, which asks for a purge of nothing: the server cannot tell it from others.
+    pub fn check_writes(&mut self) -> &mut Self {
+        self.publish.insert("$JS.API.STREAM.PURGE.*".to_owned());
         self
     }
 
@@ -419,9 +436,9 @@ mod tests {
             };
             for subject in subjects {
                 let subject = subject.to_string();
-                assert!(matches(kind.filter(), &subject), "{kind:?} {subject}");
+                assert!(matches(&kind.filter(), &subject), "{kind:?} {subject}");
                 let others = EachOf::ALL.into_iter().filter(|other| *other != kind);
-                assert_eq!(others.filter(|other| matches(other.filter(), &subject)).count(), 0, "{subject}");
+                assert_eq!(others.filter(|other| matches(&other.filter(), &subject)).count(), 0, "{subject}");
             }
         }
     }

@@ -25,7 +25,7 @@ impl Api {
         request_bytes_max: usize,
     ) -> Result<Option<Self>, ServiceError> {
         expect(Counter::ApiRequests, &[(Label::Endpoint, WATCH_ENDPOINT), (Label::Status, "unavailable")]);
-        let name = format!("forebay {} watches", context.instance);
+        let name = format!("forebay {} {} watches", context.name, context.instance);
         let live = tokio::select! {
             () = context.stop.cancelled() => return Ok(None),
             live = context.bus.connect_live(&name, HEARD_AHEAD) => live?,

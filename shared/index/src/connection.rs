@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use credentials::Server;
 use redis::{
     FromRedisValue, RedisError, ScriptInvocation,
     aio::{ConnectionManager, ConnectionManagerConfig},
@@ -10,7 +11,11 @@ use telemetry::metrics::{Counter, Histogram, Label, count, observe};
 use tokio::time::Instant;
 use tracing::warn;
 
-use crate::{actions::script::Scripts as ActionScripts, script::Scripts};
+use crate::{
+    actions::script::Scripts as ActionScripts,
+    login::{Login, client},
+    script::Scripts,
+};
 
 /// A failed call to Redis.
 #[derive(Debug, thiserror::Error)]
@@ -21,6 +26,8 @@ pub enum IndexError {
         #[source]
         source: redis::RedisError,
     },
+    #[error("the credentials for Redis cannot be used")]
+    Credentials(#[source] Box<dyn std::error::Error + Send + Sync>),
     #[error("Redis at {url} is not reachable")]
     Unreachable {
         url: String,
@@ -78,16 +85,36 @@ impl Index {
         measured(what, invocation.invoke_async(&mut self.connection.clone())).await
     }
 
-    /// Connects to `url`; if `wait` is set, waits until the server is available.
-    pub async fn connect(url: &str, wait: bool) -> Result<Self, IndexError> {
-        let client =
-            redis::Client::open(url).map_err(|source| IndexError::Url { url: url.to_owned(), source })?;
+    /// Has Redis read its file of users again, which only an operator may.
+    ///
+    /// # Errors
+    ///
+    /// Fails if Redis does not answer or refuses.
+    pub async fn load_users(&self) -> Result<(), IndexError> {
+        let mut command = redis::cmd("ACL");
+        command.arg("LOAD");
+        measured("load_users", command.query_async(&mut self.connection.clone())).await
+    }
+
+    /// Connects to `server`; if `wait` is set, waits until it is available. Its key is read again at each connection.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the URL or the credentials cannot be used, and without `wait` if the server is not available.
+    pub async fn connect(server: impl Into<Server>, wait: bool) -> Result<Self, IndexError> {
+        let server: Server = server.into();
+        let url = server.shown();
+        let client = client(&server)?;
         let config = ConnectionManagerConfig::new()
             .set_min_delay(Duration::from_millis(20))
             .set_max_delay(Duration::from_millis(200))
             .set_number_of_retries(2)
             .set_connection_timeout(Some(Duration::from_secs(2)))
             .set_response_timeout(Some(Duration::from_secs(5)));
+        let config = match Login::new(&server.credentials)? {
+            Some(login) => config.set_credentials_provider(login),
+            None => config,
+        };
         let mut warned = false;
         loop {
             match ConnectionManager::new_with_config(client.clone(), config.clone()).await {
@@ -98,7 +125,7 @@ impl Index {
                         action_scripts: ActionScripts::new(),
                     });
                 }
-                Err(source) if !wait => return Err(IndexError::Unreachable { url: url.to_owned(), source }),
+                Err(source) if !wait => return Err(IndexError::Unreachable { url, source }),
                 Err(error) => {
                     if !warned {
                         warn!(url, %error, "waiting for Redis");

@@ -10,6 +10,7 @@ mod connection;
 mod depths;
 mod dispatch;
 mod event;
+mod login;
 mod query;
 mod rebuild;
 mod script;

@@ -7,6 +7,21 @@ use serde::{Deserialize, Serialize};
 
 use crate::Millis;
 
+/// Paths of files of an operator.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct OperatorFiles {
+    /// The key for nats-server and Redis.
+    pub seed: String,
+    /// Authorities of the certificates of all servers, in PEM.
+    pub authorities: String,
+    /// The certificate for Redis, in PEM.
+    pub certificate: String,
+    /// The private key of the certificate, in PEM.
+    pub key: String,
+    /// The API key for gateways.
+    pub token: String,
+}
+
 /// Content of `endpoints.json`: written by `forebay up` once every service answers, removed when it stops.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Endpoints {
@@ -23,6 +38,9 @@ pub struct Endpoints {
     /// Address of the cache-only `cas` service: `grpc://HOST:PORT`; absent if it does not run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cas: Option<String>,
+    /// How a command on this machine proves that it is an operator; absent unless the farm was started with `--secure`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub operator: Option<OperatorFiles>,
     /// URL of the store of all blobs.
     pub store: String,
     /// Path of the data folder.

@@ -102,13 +102,52 @@ fn shorten(text: &str) -> String {
     text.chars().take(80).collect()
 }
 
+pub(crate) fn is_token(text: &str) -> bool {
+    let good = |c: u8| c.is_ascii_alphanumeric() || c == b'-' || c == b'_';
+    (1..=64).contains(&text.len()) && text.bytes().all(good)
+}
+
 /// Defines a name type whose values are valid as one token of a subject.
 macro_rules! token {
     ($(#[$doc:meta])* $name:ident, $kind:literal) => {
+        $crate::ids::subject_text!(
+            $(#[$doc])*
+            $name,
+            $kind,
+            r"^[A-Za-z0-9_-]{1,64}$",
+            $crate::ids::is_token,
+            "expected 1 to 64 letters, digits, '-' or '_'"
+        );
+    };
+}
+
+/// Whether the text is one token of a subject, or two, of at most 64 characters in all.
+fn is_process_id(text: &str) -> bool {
+    let (first, second) = text.split_once('.').map_or((text, None), |(first, second)| (first, Some(second)));
+    text.len() <= 64 && is_token(first) && second.is_none_or(is_token)
+}
+
+/// Defines the id of a process: one token of a subject, or two.
+macro_rules! process_id {
+    ($(#[$doc:meta])* $name:ident, $kind:literal) => {
+        $crate::ids::subject_text!(
+            $(#[$doc])*
+            $name,
+            $kind,
+            r"^[A-Za-z0-9_-]{1,64}(\.[A-Za-z0-9_-]{1,62})?$",
+            $crate::ids::is_process_id,
+            "expected 1 to 64 letters, digits, '-' or '_', with at most one dot between them"
+        );
+    };
+}
+
+/// Defines a text type whose values are valid as tokens of a subject.
+macro_rules! subject_text {
+    ($(#[$doc:meta])* $name:ident, $kind:literal, $pattern:literal, $is_valid:path, $wanted:literal) => {
         $(#[$doc])*
         #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, JsonSchema)]
         #[serde(transparent)]
-        pub struct $name(#[schemars(regex(pattern = r"^[A-Za-z0-9_-]{1,64}$"))] String);
+        pub struct $name(#[schemars(regex(pattern = $pattern))] String);
 
         impl $name {
             pub fn as_str(&self) -> &str {
@@ -126,12 +165,10 @@ macro_rules! token {
             type Err = $crate::ParseIdError;
 
             fn from_str(text: &str) -> Result<Self, Self::Err> {
-                let good = |c: u8| c.is_ascii_alphanumeric() || c == b'-' || c == b'_';
-                if (1..=64).contains(&text.len()) && text.bytes().all(good) {
+                if $is_valid(text) {
                     return Ok(Self(text.to_owned()));
                 }
-                let wanted = "expected 1 to 64 letters, digits, '-' or '_'";
-                Err($crate::ParseIdError::new($kind, text, wanted))
+                Err($crate::ParseIdError::new($kind, text, $wanted))
             }
         }
 
@@ -144,20 +181,22 @@ macro_rules! token {
     };
 }
 
-pub(crate) use token;
+pub(crate) use {subject_text, token};
 
 token!(
     /// Name of a quota group: 1 to 64 letters, digits, `-` or `_`.
     Group,
     "group"
 );
-token!(
-    /// Id of one worker process: 1 to 64 letters, digits, `-` or `_`. A restarted worker has a new id.
+process_id!(
+    /// Id of one worker process: `NAME.RANDOM` of a worker with a key, else one part of letters, digits, `-` or `_`. A restarted
+    /// worker has a new id.
     WorkerId,
     "worker id"
 );
-token!(
-    /// Id of one executor process: 1 to 64 letters, digits, `-` or `_`. A restarted executor has a new id.
+process_id!(
+    /// Id of one executor process: `NAME.RANDOM` of an executor with a key, else one part of letters, digits, `-` or `_`. A
+    /// restarted executor has a new id.
     ExecutorId,
     "executor id"
 );

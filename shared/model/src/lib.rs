@@ -73,7 +73,7 @@ pub use build_requirements::{
     BuildRequirements, InvalidProperties, InvalidRequirements, WorkerProperties, WorkerPropertiesId,
 };
 pub use digest::{Digest, ParseDigestError};
-pub use endpoints::Endpoints;
+pub use endpoints::{Endpoints, OperatorFiles};
 pub use environment::{
     AskedEnvironment, ChangeEnvironmentRequest, Environment, EnvironmentBase, EnvironmentChange,
     EnvironmentDefinition, EnvironmentName, EnvironmentRecipe, EnvironmentState, EnvironmentVersion,

@@ -1,7 +1,6 @@
 //! Context of a service.
 
 use std::{
-    net::SocketAddr,
     path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
@@ -10,17 +9,18 @@ use std::{
 use bus::{Bus, Patience};
 use callers::{BuildTokens, Callers};
 use cas::{Cas, CasConfig};
+use credentials::BusUser;
 use index::Index;
 use invariant::Present as _;
 use jetstream::Topology;
-use listener::{ClientListener, Limiter, Patience as ClientPatience, Protocol, Tls, TlsFiles};
+use listener::{Limiter, Patience as ClientPatience, Tls, TlsFiles};
 use model::FarmRecord;
 use policy::Claim;
 use policy::connections::ConnectionLimits;
 use settings::{ConnectionSettings, ServiceSettings, StoreSettings};
 use tokio_util::sync::CancellationToken;
 
-use crate::{StartError, clock, identity::remedy_for, join_store, traces};
+use crate::{StartError, clock, identity::remedy_for, join_store, metrics_server, traces};
 
 /// Future of a running service. Boxed, so that its code is compiled with its own crate and not again with every
 /// program that starts it.
@@ -28,6 +28,10 @@ pub type Running = std::pin::Pin<Box<dyn Future<Output = Result<(), crate::Servi
 
 /// How long to wait for the farm's time. A service cannot work without it and is restarted.
 const CLOCK_PATIENCE: Duration = Duration::from_secs(5);
+/// Pause before the topology is checked again.
+const TOPOLOGY_PAUSE: Duration = Duration::from_millis(200);
+/// Maximum number of checks that fail.
+const FAILURES_MAX: u32 = 50;
 
 /// Context of a service: the settings that every service reads, bus and stop signal. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -40,7 +44,7 @@ pub struct Context {
     pub patience: Patience,
     /// Name of the service.
     pub name: &'static str,
-    /// Unique name of the process.
+    /// Unique name of the process: of its user and a random part if it has a key, else of the service.
     pub instance: Arc<str>,
     /// Counts client connections on all addresses on which the service listens.
     pub limiter: Limiter,
@@ -58,28 +62,25 @@ pub struct Ready {
 }
 
 impl Context {
-    /// Connects to the bus and applies the topology.
+    /// Connects to the bus and checks the topology.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the credentials cannot be used, and without patience if the bus or a stream is missing.
     pub async fn connect(
         settings: ServiceSettings,
         name: &'static str,
         patience: Patience,
         stop: CancellationToken,
     ) -> Result<Self, StartError> {
-        let id = uuid::Uuid::new_v4().simple().to_string();
-        let instance = format!("{name}-{}", id.get(..12).present("the first 12 digits of a UUID"));
-        let limiter = limiter(&settings.connections)?;
-        let bus = Bus::connect(&settings.nats_url, &format!("forebay {instance}"), patience).await?;
-        let topology = Topology::new(&settings.topology);
-        let mut tries = 0;
-        // A server that has just started answers before JetStream does.
-        while let Err(error) = jetstream::ensure(&bus, &topology).await {
-            tries += 1;
-            if patience == Patience::None || tries > 50 {
-                return Err(error.into());
-            }
-            tracing::warn!(error = telemetry::error_chain(&error), "waiting for JetStream");
-            tokio::time::sleep(Duration::from_millis(200)).await;
+        let user = settings.nats.credentials.user().map_err(bus::BusError::from)?;
+        if let Some(user) = user.clone().filter(|user| user.role() != name) {
+            return Err(StartError::OtherSeed { user, service: name });
         }
+        let instance = new_instance(name, user.as_ref());
+        let limiter = limiter(&settings.connections)?;
+        let bus = Bus::connect(&settings.nats, &format!("forebay {name} {instance}"), patience).await?;
+        await_topology(&bus, &Topology::new(&settings.topology), patience).await?;
         // Measured again: the bucket whose messages date the expiry of leases exists now.
         bus.measure_clock(CLOCK_PATIENCE).await?;
         tokio::spawn(clock::watch_skew(bus.clone(), stop.clone()));
@@ -93,6 +94,16 @@ impl Context {
             instance: instance.into(),
             limiter,
         })
+    }
+
+    /// Another unique name of this process, for an executor that begins again.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the name of the seed is not that of a user.
+    pub fn another_instance(&self) -> Result<String, StartError> {
+        let user = self.settings.nats.credentials.user().map_err(bus::BusError::from)?;
+        Ok(new_instance(self.name, user.as_ref()))
     }
 
     /// The certificate of the servers of this process, if they have TLS.
@@ -110,6 +121,11 @@ impl Context {
             is_client_required: access.file.is_none(),
         });
         Ok(files.map(Tls::of_files).transpose()?)
+    }
+
+    /// Whether clients may have certificates.
+    fn client_certificates(&self) -> bool {
+        self.settings.access.tls.as_ref().is_some_and(|tls| tls.client_authorities.is_some())
     }
 
     /// Signs and verifies the tokens of builds, if the settings name a key.
@@ -132,7 +148,7 @@ impl Context {
     }
 
     pub async fn index(&self) -> Result<Index, StartError> {
-        Ok(Index::connect(&self.settings.redis_url, self.patience == Patience::Wait).await?)
+        Ok(Index::connect(&self.settings.redis, self.patience == Patience::Wait).await?)
     }
 
     /// Opens the store of blobs and action results. Fails if it does not belong to the farm.
@@ -180,27 +196,63 @@ impl Context {
 
     /// Serves `/metrics` and reports that the service is ready.
     pub async fn ready(&self, mut ready: Ready) -> Result<(), StartError> {
-        let address = &self.settings.metrics_listen;
-        let listen = |source| StartError::Listen { address: address.clone(), source };
-        let parsed: SocketAddr = address
-            .parse()
-            .map_err(|error| listen(std::io::Error::new(std::io::ErrorKind::InvalidInput, error)))?;
-        let listener = tokio::net::TcpListener::bind(parsed).await.map_err(listen)?;
-        let bound = listener.local_addr().map_err(listen)?;
-        let listener = ClientListener::new(listener, Protocol::Http1, self.limiter.clone());
-        // Served until the process ends, even while it drains.
-        tokio::spawn(listener::serve_http(listener, telemetry::metrics_routes(), CancellationToken::new()));
-        ready.metrics = Some(format!("http://{bound}/metrics"));
+        let (address, needs_certificate) = (&self.settings.metrics_listen, self.client_certificates());
+        let metrics =
+            metrics_server::serve(address, self.tls()?, needs_certificate, self.limiter.clone()).await?;
+        ready.metrics = Some(metrics.clone());
         // A server processes a connection in order: once it answers, it knows our subscriptions.
-        if let Err(error) = self.bus.jetstream().query_account().await {
+        if let Err(error) = self.bus.settle().await {
             tracing::debug!(%error, "cannot confirm that the server knows the subscriptions");
         }
         telemetry::set_ready(true);
-        tracing::info!(service = self.name, instance = &*self.instance, %bound, "ready");
+        tracing::info!(service = self.name, instance = &*self.instance, metrics, "ready");
         if let Some(path) = std::env::var_os("FOREBAY_LISTEN_FILE") {
             write_ready(Path::new(&path), &ready)?;
         }
         Ok(())
+    }
+}
+
+/// A name that no other process has. A user of the bus may use the subjects of those that begin with its own name.
+fn new_instance(service: &str, user: Option<&BusUser>) -> String {
+    let random = uuid::Uuid::new_v4().simple().to_string();
+    let random = random.get(..12).present("the first 12 digits of a UUID");
+    match user {
+        Some(user) => format!("{}.{random}", user.instance()),
+        None => format!("{service}-{random}"),
+    }
+}
+
+/// Waits until all streams and consumers exist.
+async fn await_topology(bus: &Bus, topology: &Topology, patience: Patience) -> Result<(), StartError> {
+    let (mut failures, mut waits) = (0, 0);
+    loop {
+        match jetstream::check(bus, topology).await {
+            Ok(differences) => match differences.iter().find(|difference| difference.is_missing()) {
+                None => {
+                    jetstream::report(&differences);
+                    return Ok(());
+                }
+                Some(missing) if patience == Patience::None => {
+                    return Err(StartError::NoTopology { missing: missing.clone() });
+                }
+                Some(missing) => {
+                    if waits == 0 {
+                        tracing::warn!(%missing, "waiting: `forebay topology --apply` creates what is missing");
+                    }
+                    waits += 1;
+                }
+            },
+            // A server that has just started answers before JetStream does.
+            Err(error) => {
+                failures += 1;
+                if patience == Patience::None || failures > FAILURES_MAX {
+                    return Err(error.into());
+                }
+                tracing::warn!(error = telemetry::error_chain(&error), "waiting for JetStream");
+            }
+        }
+        tokio::time::sleep(TOPOLOGY_PAUSE).await;
     }
 }
 

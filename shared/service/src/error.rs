@@ -13,6 +13,16 @@ pub enum StartError {
     Bus(#[from] BusError),
     #[error(transparent)]
     Topology(#[from] jetstream::TopologyError),
+    #[error("{missing}: create what is missing with `forebay topology --apply`")]
+    NoTopology {
+        /// A stream or consumer that does not exist.
+        missing: jetstream::Difference,
+    },
+    /// The key of another service, whose permissions do not suffice.
+    #[error(
+        "the seed of user {user} cannot be used by the service {service}: expected one of {service}.NAME"
+    )]
+    OtherSeed { user: credentials::BusUser, service: &'static str },
     #[error(transparent)]
     Index(#[from] IndexError),
     #[error(transparent)]
@@ -65,6 +75,9 @@ impl StartError {
                 | Self::NoStore { .. }
                 | Self::Cas(CasError::Unsupported { .. })
                 | Self::Tls(_)
+                | Self::OtherSeed { .. }
+                | Self::Bus(BusError::Credentials(_))
+                | Self::Index(IndexError::Credentials(_))
                 | Self::Access(_)
                 | Self::BuildTokens(_)
         )
@@ -77,6 +90,7 @@ impl StartError {
             Self::Bus(BusError::Unreachable { .. } | BusError::Timeout { .. })
                 | Self::Cas(CasError::Unreachable { .. })
                 | Self::Index(IndexError::Unreachable { .. })
+                | Self::NoTopology { .. }
         )
     }
 }

@@ -10,6 +10,7 @@ mod error;
 mod governance;
 mod heartbeats;
 mod identity;
+mod metrics_server;
 mod offers;
 mod other_store;
 mod subscription;

@@ -154,6 +154,10 @@ impl Settings {
             let wanted = "expected tls_certificate_file with it";
             return Err(invalid("tls_client_ca_file", &shown(&self.tls_client_ca_file), wanted));
         }
+        if self.servers_certificate_file.is_some() != self.servers_key_file.is_some() {
+            let wanted = "expected both servers_certificate_file and servers_key_file";
+            return Err(invalid("servers_key_file", &shown(&self.servers_key_file), wanted));
+        }
         if self.gateway_certificate_file.is_some() != self.gateway_key_file.is_some() {
             let wanted = "expected both gateway_certificate_file and gateway_key_file";
             return Err(invalid("gateway_key_file", &shown(&self.gateway_key_file), wanted));

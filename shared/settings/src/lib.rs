@@ -5,12 +5,10 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    path::{Path, PathBuf},
+    path::PathBuf,
     time::Duration,
 };
 
-use config::{Config, Environment, File, FileFormat};
-use invariant::Present as _;
 use model::{
     ActionOrder, Amount, BandOrder, BuildLimits, EstimatorKind, ExecutorType, FetchHost, Group, Occupancy,
     Priority, ResourceName, ScaledPool, SomeTimeLimits,
@@ -24,6 +22,7 @@ mod defaults;
 mod descriptions;
 mod devices;
 mod limits;
+mod loading;
 mod parts;
 mod units;
 mod variables;
@@ -32,6 +31,7 @@ pub use autoscale::PoolScaling;
 pub use check::SettingsError;
 pub use choices::{BuildNetwork, BuildSandbox, GroupsWithoutQuota, LogFormat, SandboxKind, SlotCores};
 pub use descriptions::DescribedSetting;
+pub use loading::earlier_names;
 pub use parts::{
     AccessSettings, ArchiveSettings, AutoscalerSettings, CasSettings, ConnectionSettings, ContextSettings,
     DispatcherSettings, EnqueuerSettings, EnvironmentBuilds, ExecutorSettings, GatewayLogin, GatewaySettings,
@@ -52,6 +52,16 @@ pub struct Settings {
     pub redis_url: String,
     /// Path of the data folder.
     pub data: PathBuf,
+    /// File with the key of this process for nats-server and Redis, as `forebay access` made and named it: `ROLE.NAME.seed`.
+    /// `{service}` in it is the name of the service; `operator` for commands. A changed key applies to the next connection.
+    /// Absent: without a key.
+    pub seed_file: Option<PathBuf>,
+    /// File with the authorities of the certificates of nats-server and Redis, in PEM. Absent: those of the machine.
+    pub servers_ca_file: Option<PathBuf>,
+    /// File with the certificate by which nats-server and Redis know this process, in PEM.
+    pub servers_certificate_file: Option<PathBuf>,
+    /// File with the private key of that certificate, in PEM.
+    pub servers_key_file: Option<PathBuf>,
     /// File with the access rules of gateways and of the services `web` and `cas`: who may do what. Absent: every
     /// caller may do everything.
     pub gateway_access_file: Option<PathBuf>,
@@ -507,21 +517,6 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Reads `file` (if it exists; it must if `required`, as when the user named it) and the environment.
-    pub fn load(file: &Path, required: bool) -> Result<Self, SettingsError> {
-        Self::load_with(file, required, Environment::with_prefix("FOREBAY"))
-    }
-
-    fn load_with(file: &Path, required: bool, environment: Environment) -> Result<Self, SettingsError> {
-        let source = File::from(file).format(FileFormat::Toml).required(required);
-        check_names(file, source.clone()).map_err(|error| error.of_file(file))?;
-        let merged =
-            Config::builder().add_source(source).add_source(environment.try_parsing(true)).build()?;
-        let settings: Self = merged.try_deserialize()?;
-        settings.check()?;
-        Ok(settings)
-    }
-
     /// How long blobs that records name are kept after the record's last change.
     pub(crate) fn objects_retention(&self) -> Duration {
         units::days(self.objects_days.max(self.events_days))
@@ -546,24 +541,6 @@ impl Settings {
     }
 }
 
-/// A setting of earlier versions, which has no effect: the service `cas` moves the blobs of that store.
-const EARLIER_STORE: &str = "store_url";
-
-/// Returns a message for each setting in `file` that only earlier versions had, with the setting to use instead.
-pub fn earlier_names(file: &Path) -> Vec<String> {
-    let source = File::from(file).format(FileFormat::Toml).required(false);
-    // A file that cannot be read is reported when the settings are loaded.
-    let found = named_in(source).unwrap_or_default().into_iter().filter(|name| name == EARLIER_STORE);
-    let file = file.display();
-    let message = |name: String| {
-        format!(
-            "the setting {name} in {file} has no effect; the farm's only store is cas_url, into which the service cas \
-             moves the blobs of the earlier store"
-        )
-    };
-    found.map(message).collect()
-}
-
 /// Deserialises a list or table: directly from a file, as JSON from a variable.
 fn structured<'de, D: Deserializer<'de>, T: DeserializeOwned>(deserializer: D) -> Result<T, D::Error> {
     let value = serde_json::Value::deserialize(deserializer)?;
@@ -573,24 +550,6 @@ fn structured<'de, D: Deserializer<'de>, T: DeserializeOwned>(deserializer: D) -
             .map_err(|error| serde::de::Error::custom(format!("{wanted}: {error}")));
     }
     serde_json::from_value(value).map_err(serde::de::Error::custom)
-}
-
-/// Rejects unknown names in a file, which would otherwise be ignored silently.
-fn check_names(file: &Path, source: File<config::FileSourceFile, FileFormat>) -> Result<(), SettingsError> {
-    let named = named_in(source)?;
-    // Serialised directly, because `Config` drops empty values.
-    let known = serde_json::to_value(Settings::default()).present("the default settings as JSON");
-    match named.into_iter().filter(|name| name != EARLIER_STORE && known.get(name).is_none()).min() {
-        None => Ok(()),
-        Some(name) => Err(SettingsError::Unknown { file: file.display().to_string(), name }),
-    }
-}
-
-/// The names of the settings in a file.
-fn named_in(source: File<config::FileSourceFile, FileFormat>) -> Result<Vec<String>, SettingsError> {
-    let named = Config::builder().add_source(source).build()?;
-    let table: std::collections::HashMap<String, config::Value> = named.try_deserialize()?;
-    Ok(table.into_keys().collect())
 }
 
 #[cfg(test)]

@@ -17,6 +17,7 @@ mod reaper;
 mod sandbox;
 mod scheduler;
 mod sensors;
+mod servers;
 mod service;
 mod store;
 mod topology;

@@ -1,3 +1,7 @@
+use std::path::Path;
+
+use config::Environment;
+
 use super::*;
 
 fn load(toml: &str, environment: &[(&str, &str)]) -> Result<Settings, SettingsError> {

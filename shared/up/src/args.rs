@@ -26,6 +26,10 @@ pub struct UpArgs {
     /// When nats-server syncs to disk: `always` survives a power failure but is slower
     #[arg(long, value_enum, value_name = "WHEN", env = "FOREBAY_NATS_SYNC", default_value = "default")]
     pub(crate) sync: Sync,
+    /// Admit only those who have a key, with TLS: make an authority, keys and rules in `secure` of the data folder, unless they
+    /// are there
+    #[arg(long)]
+    pub(crate) secure: bool,
     /// Start and set up the servers only, no services
     #[arg(long)]
     pub(crate) no_services: bool,

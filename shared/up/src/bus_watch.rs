@@ -4,6 +4,7 @@
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use bus::{Bus, Patience};
+use credentials::Server;
 use disk::{Reserve, Space};
 use tokio::{sync::Notify, time::Instant};
 use tracing::warn;
@@ -22,7 +23,7 @@ const AGAIN_MAX: Duration = Duration::from_secs(300);
 /// Watches the nats-server that `up` started.
 #[derive(Debug)]
 pub(crate) struct BusWatch {
-    pub(crate) url: String,
+    pub(crate) server: Server,
     pub(crate) folder: PathBuf,
     /// Disk space that is reserved for other uses.
     pub(crate) reserve: Reserve,
@@ -33,7 +34,7 @@ pub(crate) struct BusWatch {
 impl BusWatch {
     /// Watches without end. Notifies `restart` if a stream refuses writes although there is space.
     pub(crate) async fn restart_when_broken(self, restart: Arc<Notify>) {
-        let bus = match nats::connect(&self.url, Patience::Wait).await {
+        let bus = match nats::connect(&self.server, Patience::Wait).await {
             Ok(bus) => bus,
             Err(error) => {
                 warn!(%error, "nats-server is not watched: it is not restarted after a full disk");

@@ -78,6 +78,18 @@ pub enum UpError {
         #[source]
         source: io::Error,
     },
+    /// A file of `--secure` cannot be used.
+    #[error("cannot use {}", path.display())]
+    Secure {
+        path: PathBuf,
+        #[source]
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// Only servers that `up` starts read the configuration that it makes.
+    #[error(
+        "--secure needs servers that `forebay up` starts: omit {flag}; for farms of several machines use `forebay access`"
+    )]
+    Elsewhere { flag: &'static str },
     /// A call of the operating system failed.
     #[error("{what} failed")]
     System {
@@ -97,6 +109,8 @@ impl UpError {
             | Self::NotText { .. }
             | Self::NotInstalled { .. }
             | Self::TooOld { .. }
+            | Self::Secure { .. }
+            | Self::Elsewhere { .. }
             | Self::Busy { .. } => 2,
             Self::NotStarted { .. }
             | Self::Unreachable { .. }

@@ -8,6 +8,7 @@ use std::{
 };
 
 use bus::{Bus, Patience};
+use credentials::Server;
 use disk::Reserve;
 use futures::future::try_join_all;
 use invariant::{Present as _, impossible};
@@ -28,7 +29,8 @@ use crate::{
     names, nats, ports, redis,
     roster::Roster,
     running::{heartbeats, running},
-    scale::Pool,
+    scale::{self, Pool},
+    secure::{PoolSizes, Secure},
     services,
     signals::Signals,
     stages::{STAGES, stage},
@@ -41,6 +43,8 @@ pub(crate) struct Farm {
     roster: Roster,
     args: UpArgs,
     settings: Settings,
+    /// Keys, certificates and rules; none without `--secure`.
+    secure: Option<Secure>,
     patience: Patience,
     supervisors: Vec<Supervisor>,
     /// Task that restarts nats-server if its streams refuse writes.
@@ -55,6 +59,8 @@ pub(crate) struct Farm {
     contexts: String,
 }
 
+/// Role of this process.
+const SUPERVISOR: &str = "supervisor";
 /// Maximum attempts to use a free port, which another process may occupy first.
 const PORT_TRIES: u32 = 5;
 const STILL_WAITING: Duration = Duration::from_secs(10);
@@ -65,7 +71,12 @@ const NAMED: usize = 5;
 
 impl Farm {
     /// Creates a farm without starting it.
-    pub(crate) fn new(folder: Folder, args: UpArgs, mut settings: Settings, patience: Patience) -> Self {
+    pub(crate) fn new(
+        folder: Folder,
+        args: UpArgs,
+        mut settings: Settings,
+        patience: Patience,
+    ) -> Result<Self, UpError> {
         if let Some(port) = args.http_port {
             settings.http_listen = ports::with_port(&settings.http_listen, port);
         }
@@ -81,14 +92,16 @@ impl Farm {
             settings.sandbox = sandbox;
         }
         let has_own_bus = settings.nats_url == Settings::default().nats_url;
+        let secure = if args.secure { Some(secured(&folder, &args, &mut settings)?) } else { None };
         let contexts = contexts::open(&mut settings, has_own_bus);
         let roster = Roster::new(folder.root());
         let pools = Pool::all(&settings);
-        Self {
+        Ok(Self {
             folder,
             roster,
             args,
             settings,
+            secure,
             patience,
             supervisors: Vec::new(),
             watch: None,
@@ -96,7 +109,12 @@ impl Farm {
             began: Instant::now(),
             spec_factory: None,
             contexts,
-        }
+        })
+    }
+
+    /// nats-server at this URL, with the credentials of this process.
+    fn bus(&self, url: &str) -> Server {
+        Server { url: url.to_owned(), ..self.settings.nats(SUPERVISOR) }
     }
 
     /// What builds may read, for the user.
@@ -121,6 +139,7 @@ impl Farm {
             http: None,
             grpc: None,
             cas: None,
+            operator: self.secure.as_ref().map(Secure::operator),
             store,
             data: self.folder.text().to_owned(),
             pid: std::process::id(),
@@ -170,9 +189,11 @@ impl Farm {
         let server = nats::Server::prepare(&self.folder)?;
         let (sync, reserve) = (self.args.sync, Reserve::new(self.settings.disk_left_percent));
         let requested = RequestedPort { port: self.args.nats_port, name: names::NATS, flag: "--nats-port" };
-        let spec = |folder: &Folder, port| server.spec(folder, port, sync, reserve);
+        let secure = self.secure.clone();
+        let spec = |folder: &Folder, port| server.spec(folder, port, sync, reserve, secure.as_ref());
         let port = self.start_server(requested, spec, |port| server.answers(port)).await?;
-        let url = format!("nats://127.0.0.1:{port}");
+        let scheme = if secure.is_some() { "tls" } else { "nats" };
+        let url = format!("{scheme}://127.0.0.1:{port}");
         self.watch_nats(&url, reserve);
         Ok(url)
     }
@@ -182,7 +203,7 @@ impl Farm {
         let streams =
             Topology::new(&self.settings.topology()).streams.into_iter().map(|stream| stream.name).collect();
         let folder = self.folder.root().join("nats");
-        let watch = BusWatch { url: url.to_owned(), folder, reserve, streams };
+        let watch = BusWatch { server: self.bus(url), folder, reserve, streams };
         let supervisor = self.supervisors.iter().find(|supervisor| supervisor.name() == names::NATS);
         self.watch =
             supervisor.map(|supervisor| tokio::spawn(watch.restart_when_broken(supervisor.restart_signal())));
@@ -196,11 +217,23 @@ impl Farm {
         let program = redis::find()?;
         let requested =
             RequestedPort { port: self.args.redis_port, name: names::REDIS, flag: "--redis-port" };
-        let spec = |folder: &Folder, port| Ok(redis::spec(program.clone(), folder, port));
-        let roster = self.roster.clone();
-        let answers = |port| redis::answers(port, || roster.pid(names::REDIS));
+        let secure = self.secure.clone();
+        let spec = |folder: &Folder, port| Ok(redis::spec(program.clone(), folder, port, secure.as_ref()));
+        let url = |port| format!("{}://127.0.0.1:{port}", if secure.is_some() { "rediss" } else { "redis" });
+        let (roster, login) = (self.roster.clone(), self.settings.redis(SUPERVISOR));
+        let answers = |port| {
+            let server = Server { url: url(port), ..login.clone() };
+            let (roster, is_secure) = (roster.clone(), secure.is_some());
+            async move {
+                if is_secure {
+                    redis::admits(&server).await
+                } else {
+                    redis::answers(port, || roster.pid(names::REDIS)).await
+                }
+            }
+        };
         let port = self.start_server(requested, spec, answers).await?;
-        Ok(format!("redis://127.0.0.1:{port}"))
+        Ok(url(port))
     }
 
     /// Starts a server and waits until it answers on its port. Another server on the port is an error.
@@ -241,7 +274,7 @@ impl Farm {
 
     /// Creates streams and buckets, and records the store. Returns the URL of the store.
     async fn set_up(&self, nats: &str) -> Result<String, UpError> {
-        let bus = nats::connect(nats, self.patience).await?;
+        let bus = nats::connect(&self.bus(nats), self.patience).await?;
         jetstream::ensure(&bus, &Topology::new(&self.settings.topology())).await?;
         let store = StoreSettings { data: self.folder.root().to_owned(), ..self.settings.store() };
         let cas = service::open_cas(&store)?;
@@ -261,7 +294,8 @@ impl Farm {
     /// Starts the watchdog, which stops the other processes if this one is killed.
     fn start_watchdog(&mut self, endpoints: &Endpoints) -> Result<(), UpError> {
         if self.settings.orphan_seconds > 0 {
-            let spec_factory = services::SpecFactory::new(&self.child_settings(endpoints))?;
+            let spec_factory =
+                services::SpecFactory::new(&self.child_settings(endpoints), self.secure.clone())?;
             let spec = services::watchdog(&self.folder, &spec_factory);
             self.supervisors.push(Supervisor::start(spec, self.roster.clone()));
         }
@@ -283,7 +317,7 @@ impl Farm {
             workers: fixed(names::WORKER, self.args.workers),
             executors: fixed(names::EXECUTOR, self.args.executors),
         };
-        let spec_factory = services::SpecFactory::new(&settings)?;
+        let spec_factory = services::SpecFactory::new(&settings, self.secure.clone())?;
         let mut specs = services::specs(&self.folder, &settings, &spec_factory, counts);
         for pool in &mut self.pools {
             let names = pool.begin();
@@ -348,7 +382,7 @@ impl Farm {
     /// Asks the workers of this `up` on a connection of its own.
     async fn ask<T>(&self, nats: &str, question: impl AsyncFnOnce(&Bus, &[u32]) -> T) -> Option<T> {
         let asked = async {
-            let bus = Bus::connect(nats, "forebay up", Patience::None).await.ok()?;
+            let bus = Bus::connect(self.bus(nats), "forebay up", Patience::None).await.ok()?;
             let answer = question(&bus, &self.roster.workers()).await;
             // Closed in time, since the server may stop soon and a lost connection would be logged.
             bus.close(Duration::from_secs(1)).await;
@@ -356,6 +390,31 @@ impl Farm {
         };
         tokio::time::timeout(ASKING, asked).await.ok().flatten()
     }
+}
+
+/// Makes keys, certificates and rules, and sets them.
+fn secured(folder: &Folder, args: &UpArgs, settings: &mut Settings) -> Result<Secure, UpError> {
+    let defaults = Settings::default();
+    for (flag, is_elsewhere) in [
+        ("--nats (nats_url)", settings.nats_url != defaults.nats_url),
+        ("--redis (redis_url)", settings.redis_url != defaults.redis_url),
+    ] {
+        if is_elsewhere {
+            return Err(UpError::Elsewhere { flag });
+        }
+    }
+    // A process that stops keeps its key while the next one starts.
+    let scaled = |service: &str| {
+        let pools = settings.autoscale.iter().filter(|(pool, _)| scale::service_of(pool) == service);
+        pools.map(|(_, scaling)| 2 * u32::from(scaling.max)).max().unwrap_or(0)
+    };
+    let sizes = PoolSizes {
+        workers: scaled(names::WORKER).max(args.workers.into()),
+        executors: scaled(names::EXECUTOR).max(args.executors.into()),
+    };
+    let secure = Secure::prepare(folder, settings, sizes)?;
+    secure.apply(settings);
+    Ok(secure)
 }
 
 fn stopping_text(builds: &[BuildKey], drain_seconds: u64, data: &str) -> String {

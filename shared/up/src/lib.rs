@@ -19,6 +19,7 @@ mod redis;
 mod roster;
 mod running;
 mod scale;
+mod secure;
 mod services;
 mod signals;
 mod stages;
@@ -28,7 +29,7 @@ use std::{fmt::Write as _, io::Write as _};
 
 use bus::Patience;
 use invariant::Present as _;
-use model::Endpoints;
+use model::{Endpoints, OperatorFiles};
 use settings::Settings;
 use tokio::time::Instant;
 
@@ -44,7 +45,7 @@ pub async fn run(args: UpArgs, settings: Settings, patience: Patience, json: boo
     let began = Instant::now();
     let mut signals = Signals::listen()?;
     let folder = Folder::hold(&settings.data)?;
-    let mut farm = Farm::new(folder, args, settings, patience);
+    let mut farm = Farm::new(folder, args, settings, patience)?;
     farm.end_leftovers().await;
     let started = tokio::select! {
         started = farm.start() => started.map(Some),
@@ -93,6 +94,13 @@ fn sandbox_text(sandbox: &str) -> &'static str {
     }
 }
 
+/// How Bazel proves who it is.
+fn bazel_options(endpoints: &Endpoints) -> String {
+    endpoints.operator.as_ref().map_or_else(String::new, |OperatorFiles { authorities, token, .. }| {
+        format!(" --tls_certificate={authorities} --remote_header=authorization=\"Bearer $(cat {token})\"")
+    })
+}
+
 fn banner(endpoints: &Endpoints, notes: &[&str], seconds: f64) -> String {
     let Endpoints { nats, redis, data, pid, .. } = endpoints;
     // Writing to a String cannot fail.
@@ -101,9 +109,19 @@ fn banner(endpoints: &Endpoints, notes: &[&str], seconds: f64) -> String {
         let _ = writeln!(text, "  HTTP    {http}/v1/builds");
     }
     if let Some(grpc) = &endpoints.grpc {
-        let _ = writeln!(text, "  gRPC    {grpc} (bazel build --remote_executor={grpc})");
+        let _ = writeln!(
+            text,
+            "  gRPC    {grpc} (bazel build --remote_executor={grpc}{})",
+            bazel_options(endpoints)
+        );
     }
     let _ = writeln!(text, "  NATS    {nats}\n  Redis   {redis}\n  data    {data} (logs/, endpoints.json)");
+    if let Some(OperatorFiles { token, .. }) = &endpoints.operator {
+        let _ = writeln!(
+            text,
+            "  secure  {data}/secure (users of NATS and Redis, rules of gateways, docs/security.md); your API key: {token}"
+        );
+    }
     for note in notes {
         let _ = writeln!(text, "  {note}");
     }

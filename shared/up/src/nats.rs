@@ -24,6 +24,7 @@ use crate::{
     find::{self, Program},
     folder::{self, Folder},
     names,
+    secure::Secure,
 };
 
 const PROGRAM: Program = Program {
@@ -67,10 +68,14 @@ impl Server {
         port: u16,
         sync: Sync,
         reserve: Reserve,
+        secure: Option<&Secure>,
     ) -> Result<Spec, UpError> {
         let path = folder.root().join("nats/nats.conf");
         let max_file = max_file(&folder.root().join("nats"), reserve);
-        let config = config(&self.server_name, port, &format!("{}/nats", folder.text()), sync, max_file);
+        let mut config = config(&self.server_name, port, &format!("{}/nats", folder.text()), sync, max_file);
+        if let Some(secure) = secure {
+            config.push_str(&locks(secure));
+        }
         fs::write(&path, config).map_err(|source| UpError::Write { path: path.clone(), source })?;
         Ok(Spec {
             name: names::NATS.to_owned(),
@@ -97,14 +102,15 @@ impl Server {
 }
 
 /// Connects and waits until JetStream answers.
-pub(crate) async fn connect(url: &str, patience: Patience) -> Result<Bus, UpError> {
-    let bus = Bus::connect(url, "forebay up", patience).await?;
+pub(crate) async fn connect(server: &credentials::Server, patience: Patience) -> Result<Bus, UpError> {
+    let bus = Bus::connect(server, "forebay up", patience).await?;
+    let url = server.shown();
     let mut told = false;
     while let Err(error) = bus.jetstream().query_account().await {
         if patience == Patience::None {
             return Err(UpError::Unreachable {
                 name: "JetStream",
-                url: url.to_owned(),
+                url,
                 source: std::io::Error::other(error),
             });
         }
@@ -167,6 +173,17 @@ fn config(server_name: &str, port: u16, store: &str, sync: Sync, max_file: Optio
     }
     text.push_str("}\n");
     text
+}
+
+/// TLS and the users. The server reads both again at SIGHUP.
+fn locks(secure: &Secure) -> String {
+    let path = |name: &str| quoted(&secure.path(name).display().to_string());
+    format!(
+        "tls {{\n  cert_file: {}\n  key_file: {}\n  min_version: \"1.3\"\n}}\ninclude {}\n",
+        path("server.pem"),
+        path("server.key"),
+        Secure::USERS_OF_NATS
+    )
 }
 
 fn quoted(text: &str) -> String {

@@ -3,6 +3,8 @@
 use std::{collections::BTreeMap, ffi::OsString, io, path::PathBuf, time::Duration};
 
 use bus::Patience;
+use credentials::Server;
+use index::Index;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::TcpStream,
@@ -15,6 +17,7 @@ use crate::{
     find::{self, Program},
     folder::Folder,
     names, ports,
+    secure::Secure,
 };
 
 const PROGRAM: Program = Program {
@@ -32,10 +35,8 @@ pub(crate) fn find() -> Result<PathBuf, UpError> {
 }
 
 /// Specification of the server on `port`. It does not persist its data, which is rebuilt from the bus.
-pub(crate) fn spec(program: PathBuf, folder: &Folder, port: u16) -> Spec {
-    let port = port.to_string();
+pub(crate) fn spec(program: PathBuf, folder: &Folder, port: u16, secure: Option<&Secure>) -> Spec {
     let mut args: Vec<OsString> = [
-        ["--port", &port],
         ["--bind", "127.0.0.1"],
         ["--save", ""],
         ["--appendonly", "no"],
@@ -46,6 +47,7 @@ pub(crate) fn spec(program: PathBuf, folder: &Folder, port: u16) -> Spec {
     .map(OsString::from)
     .collect();
     args.extend(["--dir".into(), folder.root().join("redis").into()]);
+    args.extend(listening(folder, port, secure));
     Spec {
         name: names::REDIS.to_owned(),
         program,
@@ -56,6 +58,33 @@ pub(crate) fn spec(program: PathBuf, folder: &Folder, port: u16) -> Spec {
         tethered: false,
         remember: |_| BTreeMap::new(),
     }
+}
+
+/// The port, with TLS and users of a secured farm: there only processes of the farm connect, which have a certificate.
+fn listening(folder: &Folder, port: u16, secure: Option<&Secure>) -> Vec<OsString> {
+    let port = port.to_string();
+    let Some(secure) = secure else { return vec!["--port".into(), port.into()] };
+    let mut args: Vec<OsString> =
+        ["--port", "0", "--tls-port", &port, "--tls-auth-clients", "yes"].map(Into::into).to_vec();
+    args.extend(["--tls-protocols".into(), "TLSv1.3".into()]);
+    for (option, file) in [
+        ("--tls-cert-file", "server.pem"),
+        ("--tls-key-file", "server.key"),
+        ("--tls-ca-cert-file", "ca.pem"),
+    ] {
+        args.extend([option.into(), secure.path(file).into()]);
+    }
+    let users = folder.root().join("redis").join(Secure::USERS_OF_REDIS);
+    args.extend(["--aclfile".into(), users.into()]);
+    args
+}
+
+/// Waits until a server admits this process, which only the one with the users of this farm does.
+pub(crate) async fn admits(server: &Server) -> bool {
+    while Index::connect(server, false).await.is_err() {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    true
 }
 
 /// Waits until a server answers on `port`. Returns whether it is the process `pid`.

@@ -43,6 +43,14 @@ impl FromStr for Bounds {
     }
 }
 
+/// Service that the processes of a pool run.
+pub(crate) fn service_of(pool: &ScaledPool) -> &'static str {
+    match pool {
+        ScaledPool::Workers => names::WORKER,
+        ScaledPool::Executors(_) => names::EXECUTOR,
+    }
+}
+
 impl Bounds {
     /// Sets the bounds of the pool in the settings.
     pub(crate) fn apply(&self, settings: &mut Settings) {
@@ -152,10 +160,7 @@ impl Pool {
 
     /// Service that its processes run.
     pub(crate) fn service(&self) -> &'static str {
-        match self.name {
-            ScaledPool::Workers => names::WORKER,
-            ScaledPool::Executors(_) => names::EXECUTOR,
-        }
+        service_of(&self.name)
     }
 
     fn process(&self, number: u32) -> String {

@@ -17,10 +17,12 @@ use crate::{
         TRAINER, WATCHDOG, WORKER,
     },
     ports,
+    secure::Secure,
 };
 
 /// Variable with the path of the file in which a service reports that it is ready and its addresses.
 const LISTEN_FILE: &str = "FOREBAY_LISTEN_FILE";
+const SEED_FILE: &str = "FOREBAY_SEED_FILE";
 const HTTP_LISTEN: &str = "FOREBAY_HTTP_LISTEN";
 const GRPC_LISTEN: &str = "FOREBAY_GRPC_LISTEN";
 const CAS_LISTEN: &str = "FOREBAY_CAS_LISTEN";
@@ -39,19 +41,23 @@ struct Listening {
 pub(crate) struct SpecFactory {
     program: PathBuf,
     variables: BTreeMap<String, String>,
+    secure: Option<Secure>,
 }
 
 impl SpecFactory {
     /// A factory for services with these settings.
-    pub(crate) fn new(settings: &Settings) -> Result<Self, UpError> {
+    pub(crate) fn new(settings: &Settings, secure: Option<Secure>) -> Result<Self, UpError> {
         let program = std::env::current_exe();
         let program = program.map_err(|source| UpError::System { what: "finding this program", source })?;
-        Ok(Self { program, variables: variables(settings) })
+        Ok(Self { program, variables: variables(settings), secure })
     }
 
     /// Specification of one process of `service` called `name`.
     pub(crate) fn spec(&self, folder: &Folder, name: &str, service: &str) -> Spec {
-        spec(folder, self.program.clone(), self.variables.clone(), name, service)
+        let mut variables = self.variables.clone();
+        let seed = self.secure.as_ref().and_then(|secure| secure.seed_of(name, service));
+        variables.extend(seed.map(|seed| (SEED_FILE.to_owned(), seed.display().to_string())));
+        spec(folder, self.program.clone(), variables, name, service)
     }
 }
 

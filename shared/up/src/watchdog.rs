@@ -51,7 +51,7 @@ async fn watch(settings: &WatchdogSettings) {
         .filter(|(name, _)| names::is_worker(name))
         .map(|(_, (pid, _))| pid)
         .collect();
-    let bus = Bus::connect(&settings.nats_url, "forebay watchdog", Patience::None);
+    let bus = Bus::connect(&settings.nats, "forebay watchdog", Patience::None);
     if let Ok(Ok(bus)) = tokio::time::timeout(SILENCE, bus).await {
         until_idle(&bus, &workers).await;
     }

@@ -2,13 +2,14 @@
 
 use std::{path::PathBuf, process::ExitCode};
 
-use access::{Access, SeedFolder, Slot, Who, inbox_of, nats_config, probe, redis_acl, reload};
-use bus::Credentials;
+use access::{Access, Role, SeedFolder, Slot, Who, nats_config, probe, redis_acl, reload};
 use clap::Args;
+use credentials::{Credentials, PemFiles, Server};
+use index::Index;
 use serde_json::json;
 use settings::Settings;
 
-use super::{Seeds, store::File};
+use super::{Place, Seeds, store::File};
 use crate::{
     failure::{FAILED, Failure, UNREACHABLE, say},
     globals::Globals,
@@ -20,13 +21,14 @@ use crate::{
 pub(crate) struct ApplyArgs {
     #[command(flatten)]
     seeds: Seeds,
-    /// File with accounts and users, which the configuration of nats-server includes
+    /// File with accounts and users, which the configuration of nats-server includes [default: that of the farm]
     #[arg(long, value_name = "FILE")]
-    nats_config: PathBuf,
-    /// File with users of Redis, its `aclfile`
+    nats_config: Option<PathBuf>,
+    /// File with users of Redis, its `aclfile` [default: that of the farm]
     #[arg(long, value_name = "FILE")]
-    redis_acl: PathBuf,
-    /// Process id of a nats-server to reload; may be repeated. Without this option, print the commands instead
+    redis_acl: Option<PathBuf>,
+    /// Process id of a nats-server to reload; may be repeated. Without this option, print the commands instead [default:
+    /// that of the farm]
     #[arg(long = "reload", value_name = "PID")]
     pids: Vec<u32>,
     /// URL of a nats-server to check; may be repeated, once for each server of a cluster [default: as --nats]
@@ -34,33 +36,80 @@ pub(crate) struct ApplyArgs {
     servers: Vec<String>,
 }
 
+/// What to write, and which servers read it.
+struct Target {
+    seeds: SeedFolder,
+    nats_config: PathBuf,
+    redis_acl: PathBuf,
+    /// Processes of nats-server; none: print the commands.
+    pids: Vec<u32>,
+    urls: Vec<String>,
+    /// Redis, if it runs beside and can be asked.
+    redis: Option<Server>,
+}
+
+impl Target {
+    fn of(args: &ApplyArgs, place: &Place, globals: &Globals, settings: &Settings) -> Result<Self, Failure> {
+        let farm = if place.farm.is_some() { globals.endpoints_of_farm(settings)? } else { None };
+        let mut pids = args.pids.clone();
+        if pids.is_empty() {
+            pids.extend(farm.as_ref().and_then(|farm| farm.processes.get("nats-server")));
+        }
+        let urls = match (args.servers.as_slice(), &farm) {
+            ([], Some(farm)) => vec![farm.nats.clone()],
+            ([], None) => globals.nats_url(settings)?.split(',').map(|url| url.trim().to_owned()).collect(),
+            (given, _) => given.to_vec(),
+        };
+        Ok(Self {
+            seeds: SeedFolder::new(&place.path(args.seeds.seeds.clone(), "--seeds", "secure/seeds")?),
+            nats_config: place.path(args.nats_config.clone(), "--nats-config", "nats/users.conf")?,
+            redis_acl: place.path(args.redis_acl.clone(), "--redis-acl", "redis/users.acl")?,
+            pids,
+            urls,
+            redis: farm.map(|farm| Server::redis_of(&farm)),
+        })
+    }
+
+    fn written(&self) -> [String; 2] {
+        [&self.nats_config, &self.redis_acl].map(|path| path.display().to_string())
+    }
+}
+
 /// Applies the description to the servers.
 pub(super) async fn run(
     file: &File,
     args: &ApplyArgs,
+    place: &Place,
     globals: &Globals,
     settings: &Settings,
 ) -> Result<ExitCode, Failure> {
     let access = file.read()?;
-    let seeds = SeedFolder::new(&args.seeds.seeds);
+    let target = Target::of(args, place, globals, settings)?;
+    let tls = globals.nats_server(settings).unwrap_or_else(|_| settings.nats("operator")).credentials.tls;
     // Before anything is written.
-    let monitor = if args.pids.is_empty() { None } else { Some(monitor(&access, &seeds)?) };
-    replaced_file::replace(&args.nats_config, &nats_config(&access))?;
-    replaced_file::replace(&args.redis_acl, &redis_acl(&access))?;
-    let Some(monitor) = monitor else { return next_steps(args, globals) };
-    let urls = if args.servers.is_empty() {
-        globals.nats_url(settings)?.split(',').map(|url| url.trim().to_owned()).collect()
-    } else {
-        args.servers.clone()
-    };
-    let reloaded = reload(&args.pids, urls.first().map_or("", String::as_str), &monitor).await;
+    let monitor =
+        if target.pids.is_empty() { None } else { Some(monitor(&access, &target.seeds, tls.clone())?) };
+    replaced_file::replace(&target.nats_config, &nats_config(&access))?;
+    replaced_file::replace(&target.redis_acl, &redis_acl(&access))?;
+    let Some(monitor) = monitor else { return next_steps(&target, globals) };
+    let server = Server { url: target.urls.first().cloned().unwrap_or_default(), credentials: monitor };
+    let reloaded = reload(&target.pids, &server).await;
     reloaded.map_err(|error| Failure::of(UNREACHABLE, &error))?;
-    let findings = probe(&access, &seeds, &urls).await;
+    if let Some(redis) = &target.redis {
+        let index = Index::connect(redis, false).await.map_err(|error| Failure::of(UNREACHABLE, &error))?;
+        index.load_users().await.map_err(|error| Failure::of(UNREACHABLE, &error))?;
+    }
+    let findings = probe(&access, &target.seeds, &target.urls, &tls).await;
+    report(&target, &findings, globals)
+}
+
+/// Says what was done, and which users do not reach the farm.
+fn report(target: &Target, findings: &[access::Finding], globals: &Globals) -> Result<ExitCode, Failure> {
     let findings: Vec<String> = findings.iter().map(|finding| telemetry::error_chain(finding)).collect();
     if globals.json {
-        let written = [&args.nats_config, &args.redis_acl].map(|path| path.display().to_string());
+        let (written, pids, urls) = (target.written(), &target.pids, &target.urls);
         stdout::json(
-            &json!({ "written": written, "reloaded": args.pids, "checked": urls, "findings": findings }),
+            &json!({ "written": written, "reloaded": pids, "checked": urls, "findings": findings }),
         )?;
     }
     for finding in &findings {
@@ -71,17 +120,20 @@ pub(super) async fn run(
                       the nats-server";
         return Err(Failure::plain(FAILED, advice));
     }
-    say("all users of tenants reach the farm; for Redis, run `ACL LOAD` as operator");
+    say(match target.redis {
+        Some(_) => "all users of tenants reach the farm",
+        None => "all users of tenants reach the farm; for Redis, run `ACL LOAD` as operator",
+    });
     Ok(ExitCode::SUCCESS)
 }
 
 /// The credentials of a user of the system account, who sees when servers have read their configuration.
-fn monitor(access: &Access, seeds: &SeedFolder) -> Result<Credentials, Failure> {
-    let monitors = access.services().keys().filter(|service| service.role() == "monitor");
+fn monitor(access: &Access, seeds: &SeedFolder, tls: PemFiles) -> Result<Credentials, Failure> {
+    let monitors = access.services().keys().filter(|service| service.role() == Role::Monitor);
     for service in monitors {
-        let seed = seeds.read(&Who::Service(service.clone()), Slot::Current);
-        if let Some(seed) = seed.map_err(|error| Failure::of(FAILED, &error))? {
-            return Ok(Credentials { seed: seed.reveal().to_owned(), inbox: inbox_of(service) });
+        let who = Who::Service(service.clone());
+        if seeds.read(&who, Slot::Current).map_err(|error| Failure::of(FAILED, &error))?.is_some() {
+            return Ok(Credentials { seed: Some(seeds.path(&who, Slot::Current)), tls });
         }
     }
     Err(Failure::usage(
@@ -89,10 +141,10 @@ fn monitor(access: &Access, seeds: &SeedFolder) -> Result<Credentials, Failure> 
     ))
 }
 
-fn next_steps(args: &ApplyArgs, globals: &Globals) -> Result<ExitCode, Failure> {
+fn next_steps(target: &Target, globals: &Globals) -> Result<ExitCode, Failure> {
     let reload = "nats-server --signal reload=PID";
     if globals.json {
-        let written = [&args.nats_config, &args.redis_acl].map(|path| path.display().to_string());
+        let written = target.written();
         let commands = [reload, reload, "redis-cli ACL LOAD"];
         stdout::json(&json!({ "written": written, "commands": commands }))?;
     } else {

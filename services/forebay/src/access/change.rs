@@ -2,11 +2,12 @@
 
 use std::path::{Path, PathBuf};
 
-use access::{Access, Change, ChangeError, Role, Rotation, Seed, SeedFault, SeedFolder, Slot, Who};
+use access::{Access, Change, ChangeError, Instance, Role, Rotation, SeedFolder, ServiceName, Who};
+use credentials::SeedFault;
 use serde_json::json;
 
 use super::{
-    Grant, Seeds,
+    Grant, Place,
     store::{File, Locked},
 };
 use crate::{
@@ -20,11 +21,10 @@ pub(super) fn init(file: &File, seeds: &Path, as_json: bool) -> Result<(), Failu
     let mut access = locked.read()?.unwrap_or_default();
     let mut made = Vec::new();
     for role in Role::ALL {
-        if access.services().keys().any(|service| service.role() == role.as_str()) {
+        if access.services().keys().any(|service| service.role() == role) {
             continue;
         }
-        let name = access::ServiceName::new(role.as_str(), "1");
-        let change = Change::Service(name.map_err(|error| Failure::of(FAILED, &error))?);
+        let change = Change::Service(ServiceName::new(role, Instance::first()));
         let (changed, paths) = make(&access, &change, &SeedFolder::new(seeds))?;
         // One by one: each seed on the disk belongs to the description, also after a kill.
         locked.write(&changed)?;
@@ -35,24 +35,24 @@ pub(super) fn init(file: &File, seeds: &Path, as_json: bool) -> Result<(), Failu
 }
 
 /// Adds a tenant, a user or a service, or changes what it may do.
-pub(super) fn grant(file: &File, grant: Grant, as_json: bool) -> Result<(), Failure> {
+pub(super) fn grant(file: &File, grant: Grant, place: &Place, as_json: bool) -> Result<(), Failure> {
     let (change, seeds) = match grant {
         Grant::Tenant { name, groups, priorities, watches } => {
             let (groups, watches) = (groups.into_iter().collect(), watches.into_iter().collect());
             let priorities = priorities.into_iter().collect();
             (Change::Tenant { name, groups, priorities, watches }, None)
         }
-        Grant::Publisher { name, groups, priorities, seeds: Seeds { seeds } } => {
+        Grant::Publisher { name, groups, priorities, seeds } => {
             let (groups, priorities) = (groups.into_iter().collect(), priorities.into_iter().collect());
             (Change::Publisher { user: name, groups, priorities }, Some(seeds))
         }
-        Grant::Watcher { name, groups, seeds: Seeds { seeds } } => {
+        Grant::Watcher { name, groups, seeds } => {
             (Change::Watcher { user: name, groups: groups.into_iter().collect() }, Some(seeds))
         }
-        Grant::Service { name, seeds: Seeds { seeds } } => (Change::Service(name), Some(seeds)),
+        Grant::Service { name, seeds } => (Change::Service(name), Some(seeds)),
     };
     // A tenant has no key of its own.
-    let seeds = SeedFolder::new(&seeds.unwrap_or_default());
+    let seeds = SeedFolder::new(&seeds.map(|seeds| place.seeds(seeds)).transpose()?.unwrap_or_default());
     let locked = file.lock()?;
     apply(&locked, &change, &seeds, as_json)
 }
@@ -108,19 +108,8 @@ fn apply(locked: &Locked, change: &Change, seeds: &SeedFolder, as_json: bool) ->
     report(is_new, &made, as_json)
 }
 
-/// Makes a change. Seeds are written before the description that has their keys; a seed that is there already, from a
-/// command that was killed between both, is used.
 fn make(access: &Access, change: &Change, seeds: &SeedFolder) -> Result<(Access, Option<PathBuf>), Failure> {
-    let mut new = None;
-    let new_key = |who: &Who, slot: Slot| -> Result<Seed, SeedFault> {
-        if let Some(seed) = seeds.read(who, slot)? {
-            return Ok(seed);
-        }
-        let seed = Seed::generate()?;
-        new = Some((who.clone(), slot, seed.clone()));
-        Ok(seed)
-    };
-    let changed = access.changed(change, new_key).map_err(|error| match &error {
+    seeds.change(access, change).map_err(|error| match &error {
         ChangeError::Seed(fault) => seed_failure(fault),
         ChangeError::Unknown(_)
         | ChangeError::NoTenant(_)
@@ -128,9 +117,7 @@ fn make(access: &Access, change: &Change, seeds: &SeedFolder) -> Result<(Access,
         | ChangeError::Tenant(_)
         | ChangeError::InRotation(_)
         | ChangeError::Content(_) => Failure::of(USAGE, &error),
-    })?;
-    let written = new.map(|(who, slot, seed)| seeds.write(&who, slot, &seed)).transpose();
-    Ok((changed, written.map_err(|error| seed_failure(&error))?))
+    })
 }
 
 fn seed_failure(error: &SeedFault) -> Failure {

@@ -1,8 +1,9 @@
 //! What a description has, as text and as JSON.
 
-use access::{Access, Keys, PublicKey, Tenant, Who, inbox_of, rights_of};
+use access::{Access, Keys, Tenant, Who, rights_of};
 use bus::Rights;
 use comfy_table::Table;
+use credentials::PublicKey;
 use serde_json::{Value, json};
 
 use crate::{
@@ -74,7 +75,7 @@ pub(super) fn one(access: &Access, who: &Who, as_json: bool) -> Result<(), Failu
         }
         Who::Service(name) => access.services().get(name).map(|keys| {
             let keys = texts(keys.iter().map(|key| &key.public));
-            rights(&name.to_string(), &inbox_of(name), &keys, &rights_of(name))
+            rights(&name.to_string(), &name.bus_user().inbox(), &keys, &rights_of(name))
         }),
     };
     let unknown =

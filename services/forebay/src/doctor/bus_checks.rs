@@ -13,7 +13,7 @@ use telemetry::error_chain;
 
 use super::{
     Finding, address_checks, archive_checks, clock_checks, disk_checks, executor_checks, quota_checks,
-    store_checks,
+    security_checks, store_checks,
 };
 use crate::globals::Globals;
 
@@ -37,6 +37,10 @@ pub(super) async fn run(globals: &Globals, settings: &Settings) -> Vec<Finding> 
         findings.extend(disk_checks::run(bus, settings).await);
     }
     findings.extend(redis(globals, settings, bus.as_ref()).await);
+    // Without servers, another check reports why.
+    if let (Ok(nats), Ok(redis)) = (globals.nats_server(settings), globals.redis_server(settings)) {
+        findings.extend(security_checks::run(bus.as_ref(), &nats, &redis, settings).await);
+    }
     if let Some(bus) = bus {
         findings.extend(store_checks::run(&bus, settings).await);
         findings.extend(address_checks::run(&bus).await);
@@ -53,12 +57,14 @@ pub(super) async fn run(globals: &Globals, settings: &Settings) -> Vec<Finding> 
 
 async fn connect(globals: &Globals, settings: &Settings) -> Result<Bus, Finding> {
     let failed = |found: String| Finding::unreachable("nats", found, START_NATS);
-    let url = globals.nats_url(settings).map_err(|failure| failed(failure.line().to_owned()))?;
-    Bus::connect(&url, "forebay doctor", Patience::None).await.map_err(|error| failed(error_chain(&error)))
+    let server = globals.nats_server(settings).map_err(|failure| failed(failure.line().to_owned()))?;
+    Bus::connect(&server, "forebay doctor", Patience::None).await.map_err(|error| failed(error_chain(&error)))
 }
 
 /// Minimum version of nats-server: the first with per-message TTLs, markers and scheduled messages.
-const VERSION_MIN: (u64, u64) = (2, 12);
+const VERSION_MIN: (u64, u64, u64) = (2, 12, 0);
+/// The first version in which accounts cannot reach each other's streams (CVE-2026-33222, CVE-2026-33248).
+const VERSION_SAFE: (u64, u64, u64) = (2, 12, 6);
 
 fn server(bus: &Bus) -> Finding {
     let info = bus.server();
@@ -70,6 +76,11 @@ fn server(bus: &Bus) -> Finding {
             format!("upgrade to version {}.{} or later", VERSION_MIN.0, VERSION_MIN.1),
         );
     }
+    if version(&info.version).is_some_and(|version| version < VERSION_SAFE) {
+        let (major, minor, patch) = VERSION_SAFE;
+        let found = format!("{found} has faults by which one account reaches streams of others");
+        return Finding::warn("nats", found, format!("upgrade to version {major}.{minor}.{patch} or later"));
+    }
     if !info.has_jetstream {
         return Finding::fail(
             "nats",
@@ -80,9 +91,11 @@ fn server(bus: &Bus) -> Finding {
     Finding::ok("nats", found)
 }
 
-fn version(text: &str) -> Option<(u64, u64)> {
+/// Major, minor and patch level; text after a number, as of a release candidate, is ignored.
+fn version(text: &str) -> Option<(u64, u64, u64)> {
+    let number = |part: &str| part.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok();
     let mut parts = text.split('.');
-    Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
+    Some((number(parts.next()?)?, number(parts.next()?)?, parts.next().and_then(number).unwrap_or(0)))
 }
 
 async fn topology(bus: &Bus, settings: &Settings) -> Finding {
@@ -117,15 +130,15 @@ async fn topology(bus: &Bus, settings: &Settings) -> Finding {
 }
 
 async fn redis(globals: &Globals, settings: &Settings, bus: Option<&Bus>) -> Vec<Finding> {
-    let url = match globals.redis_url(settings) {
-        Ok(url) => url,
+    let server = match globals.redis_server(settings) {
+        Ok(server) => server,
         Err(failure) => return vec![Finding::unreachable("redis", failure.line(), START_REDIS)],
     };
-    let index = match Index::connect(&url, false).await {
+    let index = match Index::connect(&server, false).await {
         Ok(index) => index,
         Err(error) => return vec![Finding::unreachable("redis", error_chain(&error), START_REDIS)],
     };
-    let reached = Finding::ok("redis", format!("reachable at {url}"));
+    let reached = Finding::ok("redis", format!("reachable at {}", server.shown()));
     match bus {
         Some(bus) => vec![reached, index_state(&index, bus).await],
         None => vec![reached],
@@ -208,12 +221,13 @@ async fn workers(client: &Client) -> Finding {
 
 #[cfg(test)]
 mod tests {
-    use super::{VERSION_MIN, version};
+    use super::{VERSION_MIN, VERSION_SAFE, version};
 
     #[test]
     fn versions_are_compared_by_number() {
         assert!(version("2.9.25").unwrap() < VERSION_MIN);
         assert!(version("2.12.0-RC.1").unwrap() >= VERSION_MIN);
+        assert!(version("2.12.10").unwrap() > VERSION_SAFE && version("2.12.5").unwrap() < VERSION_SAFE);
         assert_eq!(version(""), None);
     }
 }

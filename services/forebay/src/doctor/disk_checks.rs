@@ -53,6 +53,13 @@ fn device(path: &Path) -> Option<u64> {
 }
 
 async fn writes(bus: &Bus, settings: &Settings) -> Finding {
+    // The check asks for a purge of nothing, which operators may not.
+    if bus.server_address().credentials.seed.is_some() {
+        return Finding::ok(
+            "writes",
+            "checked by `forebay up`, which restarts a nats-server that refuses them",
+        );
+    }
     let streams = Topology::new(&settings.topology()).streams;
     let mut faults = Vec::new();
     for stream in &streams {

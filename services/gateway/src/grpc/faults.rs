@@ -18,6 +18,7 @@ pub(crate) fn bus(error: BusError) -> Status {
         BusError::TooLarge { .. } => Status::invalid_argument(text),
         BusError::Corrupt { .. } => Status::internal(text),
         BusError::Url { .. }
+        | BusError::Credentials(_)
         | BusError::Unreachable { .. }
         | BusError::Timeout { .. }
         | BusError::Failed { .. } => status::retry(Code::Unavailable, text, RETRY),

@@ -58,6 +58,7 @@ pub(crate) struct Gateway {
 impl Farm {
     pub(crate) async fn start() -> Self {
         let servers = Servers::start().await;
+        servers.create_streams().await;
         let settings = Settings {
             nats_url: servers.nats_url(),
             redis_url: servers.redis_url(),
@@ -145,7 +146,7 @@ impl Farm {
 
 async fn connect(settings: &Settings) -> Context {
     let stop = CancellationToken::new();
-    Context::connect(settings.service(), "gateway", Patience::Wait, stop).await.unwrap()
+    Context::connect(settings.service("gateway"), "gateway", Patience::Wait, stop).await.unwrap()
 }
 
 impl Gateway {

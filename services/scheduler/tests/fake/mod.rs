@@ -92,6 +92,7 @@ impl Test {
 
     pub async fn start_with(change: impl FnOnce(&mut Settings)) -> Self {
         let servers = Servers::start().await;
+        servers.create_streams().await;
         let mut settings = Settings {
             nats_url: servers.nats_url(),
             redis_url: servers.redis_url(),
@@ -103,7 +104,7 @@ impl Test {
         };
         change(&mut settings);
         let stop = CancellationToken::new();
-        let context = Context::connect(settings.service(), "test", Patience::Wait, stop).await.unwrap();
+        let context = Context::connect(settings.service("test"), "test", Patience::Wait, stop).await.unwrap();
         let actions = Index::connect(&settings.redis_url, true).await.unwrap().actions();
         Self { bus: context.bus, actions, settings, servers }
     }
@@ -116,8 +117,9 @@ impl Test {
         let (started, ready) = tokio::sync::oneshot::channel();
         runtime.spawn(async move {
             let stop = CancellationToken::new();
-            let context =
-                Context::connect(settings.service(), "scheduler", Patience::Wait, stop).await.unwrap();
+            let context = Context::connect(settings.service("scheduler"), "scheduler", Patience::Wait, stop)
+                .await
+                .unwrap();
             let _ = started.send(());
             scheduler::run(context, settings.scheduler()).await.unwrap();
         });

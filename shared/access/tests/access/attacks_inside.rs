@@ -58,7 +58,7 @@ async fn n8_services_cannot_hear_what_is_for_others() {
         "_INBOX.>",
         "_INBOX_enqueuer.1.>",
         "_INBOX_worker.w-2.>",
-        "forebay.worker.offer.w-2",
+        "forebay.worker.offer.w-2.0f",
         "forebay.worker.offer.*",
         "forebay.build.live.>",
         "$SYS.>",
@@ -73,18 +73,18 @@ async fn n8_services_cannot_hear_what_is_for_others() {
 async fn n14_an_executor_cannot_act_as_another() {
     let world = World::start().await;
     let mut executor = world.connect("executor/e-1").await;
-    executor.stored("$KV.FOREBAY_EXECUTORS.e-1", "{}").await;
+    executor.stored("$KV.FOREBAY_EXECUTORS.e-1.0f", "{}").await;
     for subject in [
-        "$KV.FOREBAY_EXECUTORS.e-2",
+        "$KV.FOREBAY_EXECUTORS.e-2.0f",
         "$KV.FOREBAY_LEASES.a1.x",
-        "forebay.executor.grant.e-2",
-        "forebay.executor.control.e-2",
+        "forebay.executor.grant.e-2.0f",
+        "forebay.executor.control.e-2.0f",
         "forebay.build.event.a1.x.lifecycle",
     ] {
         executor.is_denied_publish(subject).await;
     }
     for subject in
-        ["forebay.executor.grant.e-2", "forebay.executor.control.e-2", "forebay.executor.output.e-2"]
+        ["forebay.executor.grant.e-2.0f", "forebay.executor.control.e-2.0f", "forebay.executor.output.e-2.0f"]
     {
         executor.is_denied_subscribe(subject).await;
     }
@@ -140,10 +140,10 @@ async fn a_user_without_permissions_may_do_nothing() {
 async fn a_service_cannot_answer_more_often_than_asked() {
     let world = World::start().await;
     let worker = world.connect("worker/w-1").await;
-    let mut offers = worker.subscribe("forebay.worker.offer.w-1").await;
+    let mut offers = worker.subscribe("forebay.worker.offer.w-1.0f").await;
     let dispatcher = world.connect("dispatcher/1").await;
     let mut answers = dispatcher.subscribe("_INBOX_dispatcher.1.x").await;
-    dispatcher.publish_with_reply("forebay.worker.offer.w-1", "_INBOX_dispatcher.1.x", "offer").await;
+    dispatcher.publish_with_reply("forebay.worker.offer.w-1.0f", "_INBOX_dispatcher.1.x", "offer").await;
     let reply = next(&mut offers).await.reply.unwrap();
     for body in ["first", "second"] {
         worker.client.publish(reply.clone(), body.into()).await.unwrap();

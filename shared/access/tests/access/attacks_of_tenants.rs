@@ -3,8 +3,8 @@
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 
-use access::Seed;
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
+use credentials::Seed;
 
 use crate::support::{World, json, next, nothing};
 
@@ -19,9 +19,8 @@ fn raw_connect(world: &World, seed: &Seed, nonce: Option<&str>) -> (String, Stri
     reader.read_line(&mut line).unwrap();
     let info: serde_json::Value = serde_json::from_str(line.trim_start_matches("INFO ")).unwrap();
     let own = info["nonce"].as_str().unwrap().to_owned();
-    let pair = nkeys::KeyPair::from_seed(seed.reveal()).unwrap();
-    let signature = URL_SAFE_NO_PAD.encode(pair.sign(nonce.unwrap_or(&own).as_bytes()).unwrap());
-    let connect = serde_json::json!({"verbose": false, "nkey": pair.public_key(), "sig": signature});
+    let signature = URL_SAFE_NO_PAD.encode(seed.sign(nonce.unwrap_or(&own).as_bytes()).unwrap());
+    let connect = serde_json::json!({"verbose": false, "nkey": seed.public().as_str(), "sig": signature});
     write!(stream, "CONNECT {connect}\r\nPING\r\n").unwrap();
     let mut answer = String::new();
     reader.read_line(&mut answer).unwrap();
@@ -58,7 +57,7 @@ async fn n2_tenants_publish_only_to_their_groups_and_priorities() {
         "forebay.build.request.a2.batch",
         "forebay.build.request.b1.batch",
         "forebay.build.event.a1.x.lifecycle",
-        "forebay.worker.control.w-1",
+        "forebay.worker.control.w-1.0f",
         "forebay.api.create.a1",
         "$KV.FOREBAY_QUOTA.default",
     ] {
@@ -78,7 +77,7 @@ async fn n2_tenants_publish_only_to_their_groups_and_priorities() {
         "forebay.archive.list",
         "$KV.FOREBAY_QUOTA.default",
         "$KV.FOREBAY_LEASES.a1.x",
-        "forebay.worker.control.w-1",
+        "forebay.worker.control.w-1.0f",
     ] {
         careless.finds_none_at(subject, "{}").await;
     }
@@ -100,13 +99,13 @@ async fn n2_a_priority_that_a_tenant_lacks_is_not_in_its_account() {
 async fn n3_answers_to_tenants_arrive_in_their_own_account() {
     let world = World::start().await;
     let worker = world.connect("worker/w-1").await;
-    let mut orders = worker.subscribe("forebay.worker.control.w-1").await;
+    let mut orders = worker.subscribe("forebay.worker.control.w-1.0f").await;
     let enqueuer = world.connect("enqueuer/1").await;
     let event = format!("forebay.build.event.a1.{ID}.lifecycle");
     enqueuer.stored(&event, "order").await;
     let careless = world.careless().await;
-    let mut own = careless.subscribe("forebay.worker.control.w-1").await;
-    let target = "forebay.worker.control.w-1";
+    let mut own = careless.subscribe("forebay.worker.control.w-1.0f").await;
+    let target = "forebay.worker.control.w-1.0f";
     careless.publish_with_reply("forebay.build.request.a1.batch", target, "{}").await;
     assert_eq!(json(&next(&mut own).await)["stream"], "FOREBAY_REQUESTS");
     careless.publish_with_reply(&format!("$JS.API.DIRECT.GET.FOREBAY_EVENTS.{event}"), target, "").await;
@@ -201,7 +200,7 @@ async fn n8_tenants_hear_only_their_groups() {
     let enqueuer = world.connect("enqueuer/1").await;
     enqueuer.stored(&format!("forebay.build.event.b1.{ID}.lifecycle"), "theirs").await;
     enqueuer.stored("forebay.build.rejected.b1", "theirs").await;
-    enqueuer.client.publish("forebay.worker.control.w-1", "order".into()).await.unwrap();
+    enqueuer.client.publish("forebay.worker.control.w-1.0f", "order".into()).await.unwrap();
     enqueuer.client.flush().await.unwrap();
     enqueuer.stored(&format!("forebay.build.event.a1.{ID}.lifecycle"), "ours").await;
     let first = loop {

@@ -2,7 +2,8 @@
 
 use std::os::unix::fs::PermissionsExt as _;
 
-use access::{Access, Change, ChangeError, Rotation, Seed, SeedFault, Slot, Who};
+use access::{Access, Change, ChangeError, Rotation, Slot, Who};
+use credentials::{Seed, SeedFault};
 
 use crate::support::{Acks, World, changes, publisher, service, tenant, watcher};
 

@@ -1,17 +1,18 @@
 //! Changes while nats-server runs.
 
-use access::{Change, Finding, Rotation, Slot, probe, reload};
-use bus::Credentials;
+use access::{Change, Finding, Rotation, Slot, Who, probe, reload};
+use credentials::{Credentials, PemFiles, Server};
 
 use crate::support::{Acks, World, changes, publisher, tenant, watcher};
 
-fn monitor(world: &World) -> Credentials {
-    let (seed, inbox) = world.credentials("monitor/1", Slot::Current);
-    Credentials { seed: seed.reveal().to_owned(), inbox }
+fn monitor(world: &World) -> Server {
+    let who = Who::Service("monitor/1".parse().unwrap());
+    let seed = Some(world.seeds.path(&who, Slot::Current));
+    Server { url: world.url(), credentials: Credentials { seed, tls: PemFiles::default() } }
 }
 
 async fn findings(world: &World) -> Vec<String> {
-    let found = probe(&world.access, &world.seeds, &[world.url()]).await;
+    let found = probe(&world.access, &world.seeds, &[world.url()], &PemFiles::default()).await;
     found.iter().map(|finding: &Finding| format!("{finding:?}")).collect()
 }
 
@@ -27,7 +28,7 @@ async fn a_tenant_that_is_added_while_the_server_runs_reaches_the_farm() {
     world.write();
     let before = findings(&world).await;
     assert!(before.len() == 2 && before.iter().all(|text| text.contains("Connect")), "{before:?}");
-    reload(&[world.pid()], &world.url(), &monitor(&world)).await.unwrap();
+    reload(&[world.pid()], &monitor(&world)).await.unwrap();
     assert_eq!(findings(&world).await, Vec::<String>::new());
     let ci = world.connect("c/ci").await;
     ci.stored("forebay.build.request.c1.batch", "{}").await;
@@ -54,7 +55,7 @@ async fn a_user_that_is_revoked_is_disconnected() {
     let other = world.connect("a/nightly").await;
     world.change(&Change::Revoke("a/ci".parse().unwrap()));
     world.write();
-    reload(&[world.pid()], &world.url(), &monitor(&world)).await.unwrap();
+    reload(&[world.pid()], &monitor(&world)).await.unwrap();
     assert!(world.try_connect(&seed, &inbox).await.is_err());
     other.stored("forebay.build.request.a1.batch", "{}").await;
 }
@@ -66,14 +67,14 @@ async fn both_keys_are_valid_during_a_rotation_and_only_the_new_one_after_it() {
         let (old, inbox) = world.credentials(name, Slot::Current);
         world.change(&Change::Rotate(name.parse().unwrap(), Rotation::Begin));
         world.write();
-        reload(&[world.pid()], &world.url(), &monitor(&world)).await.unwrap();
+        reload(&[world.pid()], &monitor(&world)).await.unwrap();
         let (new, _) = world.credentials(name, Slot::Next);
         assert!(world.try_connect(&old, &inbox).await.is_ok(), "{name}");
         assert!(world.try_connect(&new, &inbox).await.is_ok(), "{name}");
         world.seeds.replace(&name.parse().unwrap()).unwrap();
         world.change(&Change::Rotate(name.parse().unwrap(), Rotation::Finish));
         world.write();
-        reload(&[world.pid()], &world.url(), &monitor(&world)).await.unwrap();
+        reload(&[world.pid()], &monitor(&world)).await.unwrap();
         assert!(world.try_connect(&old, &inbox).await.is_err(), "{name}");
         world.connect(name).await;
     }
@@ -82,6 +83,6 @@ async fn both_keys_are_valid_during_a_rotation_and_only_the_new_one_after_it() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_reload_without_a_server_fails() {
     let world = World::prepare(Acks::First, &changes());
-    let error = reload(&[0], &world.url(), &monitor(&world)).await.unwrap_err();
+    let error = reload(&[0], &monitor(&world)).await.unwrap_err();
     assert_eq!(error.to_string(), "0 is not the id of a process");
 }

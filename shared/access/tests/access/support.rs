@@ -2,9 +2,10 @@
 
 use std::{collections::BTreeSet, fs, path::PathBuf, time::Duration};
 
-use access::{Access, Change, Seed, SeedFault, SeedFolder, ServiceName, Slot, Who};
+use access::{Access, Change, SeedFolder, ServiceName, Slot, Who};
 use async_nats::{Client, ConnectOptions, Event, Message, Request, Subscriber};
 use bytes::Bytes;
+use credentials::{Seed, SeedFault};
 use farm::{Guard, Port, Process, SOON, tool};
 use futures::StreamExt as _;
 use jetstream::Topology;
@@ -206,8 +207,8 @@ impl World {
     pub(crate) fn credentials(&self, name: &str, slot: Slot) -> (Seed, String) {
         let who: Who = name.parse().unwrap();
         let inbox = match &who {
-            Who::Service(service) => access::inbox_of(service),
-            Who::User(user) => self.access.users().iter().find(|one| one.name == *user).unwrap().inbox(),
+            Who::Service(service) => service.bus_user().inbox(),
+            Who::User(user) => user.bus_user().inbox(),
             Who::Tenant(_) => panic!("{name} is a tenant"),
         };
         (self.seeds.read(&who, slot).unwrap().unwrap(), inbox)

@@ -1,11 +1,13 @@
+use credentials::Server;
+
 use super::{AccessSettings, ConnectionSettings, StoreSettings, TopologySettings};
 use crate::Settings;
 
 /// Settings that every service reads.
 #[derive(Debug, Clone)]
 pub struct ServiceSettings {
-    pub nats_url: String,
-    pub redis_url: String,
+    pub nats: Server,
+    pub redis: Server,
     pub metrics_listen: String,
     pub connections: ConnectionSettings,
     pub access: AccessSettings,
@@ -14,10 +16,11 @@ pub struct ServiceSettings {
 }
 
 impl Settings {
-    pub fn service(&self) -> ServiceSettings {
+    /// Settings of the service with this name.
+    pub fn service(&self, name: &str) -> ServiceSettings {
         ServiceSettings {
-            nats_url: self.nats_url.clone(),
-            redis_url: self.redis_url.clone(),
+            nats: self.nats(name),
+            redis: self.redis(name),
             metrics_listen: self.metrics_listen.clone(),
             connections: self.connections(),
             access: self.access(),

@@ -110,7 +110,7 @@ fn every_time_and_size_has_a_value_of_its_own_here() {
 #[test]
 fn times_of_services_reach_their_parts() {
     let settings = settings();
-    let connections = settings.service().connections;
+    let connections = settings.service("cas").connections;
     assert_eq!(connections.request_head_timeout, seconds(2));
     assert_eq!(connections.request_body_timeout, seconds(3));
     let dispatcher = settings.dispatcher();

@@ -1,11 +1,13 @@
 use std::{path::PathBuf, time::Duration};
 
+use credentials::Server;
+
 use crate::Settings;
 
 /// Settings of the watchdog of `forebay up`.
 #[derive(Debug, Clone)]
 pub struct WatchdogSettings {
-    pub nats_url: String,
+    pub nats: Server,
     pub data: PathBuf,
     pub orphan_patience: Duration,
     pub drain: Duration,
@@ -14,7 +16,7 @@ pub struct WatchdogSettings {
 impl Settings {
     pub fn watchdog(&self) -> WatchdogSettings {
         WatchdogSettings {
-            nats_url: self.nats_url.clone(),
+            nats: self.nats("supervisor"),
             data: self.data.clone(),
             orphan_patience: Duration::from_secs(self.orphan_seconds),
             drain: Duration::from_secs(self.drain_seconds),

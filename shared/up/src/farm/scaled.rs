@@ -57,7 +57,7 @@ impl Farm {
     }
 
     async fn follow_plans(&mut self, url: &str) -> Result<(), UpError> {
-        let bus = nats::connect(url, self.patience).await?;
+        let bus = nats::connect(&self.bus(url), self.patience).await?;
         let mut plans = bus.buckets().changes::<ScalePlan>().await?;
         let mut workers = bus.listen::<Heartbeat>(&()).await?;
         let mut executors = bus.listen::<ExecutorHeartbeat>(&()).await?;

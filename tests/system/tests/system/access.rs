@@ -47,7 +47,7 @@ async fn users_are_described_changed_and_removed() {
     let folder = Folder::new();
     assert!(folder.refused("list").await.contains("forebay access init"));
     let made = folder.json("init --seeds seeds").await;
-    assert_eq!((made["changed"].as_bool(), made["seeds"].as_array().unwrap().len()), (Some(true), 14));
+    assert_eq!((made["changed"].as_bool(), made["seeds"].as_array().unwrap().len()), (Some(true), 17));
     assert_eq!(folder.json("init --seeds seeds").await["changed"], false);
     folder.json("grant tenant payments --group payments --priority batch").await;
     let made = folder.json("grant publisher payments/ci --seeds seeds").await;
@@ -60,7 +60,7 @@ async fn users_are_described_changed_and_removed() {
     let shown = folder.json("show payments/ci").await;
     let publish: Vec<&str> = shown["publish"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
     assert!(publish.contains(&"forebay.build.request.payments.batch"), "{publish:?}");
-    assert_eq!(shown["inbox"], "_INBOX_publisher.ci");
+    assert_eq!(shown["inbox"], "_INBOX_payments.ci");
     let listed = folder.json("list").await;
     assert_eq!(listed["tenants"][0]["users"][0]["name"], "payments/ci");
     assert!(folder.run("list").await.stdout.contains("payments/ci"));

@@ -139,6 +139,13 @@ async fn a_service_without_servers_exits_with_4_or_waits_for_them() {
         until("it says that it waits", SOON, || process.log_text().contains("waiting for nats-server")).await;
     }
     servers.start_nats().await;
+    for process in &waiting {
+        until("it names the command", SOON, || process.log_text().contains("forebay topology --apply")).await;
+    }
+    let output = Output::of(serve(&servers, "dispatcher", &["--no-wait"])).await;
+    assert!(output.code == 4 && output.stderr.contains("forebay topology --apply"), "{output:?}");
+    let created = Output::of(bare_command(&["topology", "--apply", "--nats", &servers.nats_url()])).await;
+    assert_eq!(created.code, 0, "{created:?}");
     // Services that need Redis keep waiting, and report it.
     for process in
         waiting.iter().filter(|process| ["enqueuer", "dispatcher", "reaper"].contains(&process.name()))

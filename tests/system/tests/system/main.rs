@@ -80,6 +80,7 @@ mod requirements;
 mod results;
 mod scenario;
 mod schemas;
+mod secured;
 mod servers_die;
 mod services;
 mod services_of_builds;

@@ -1,0 +1,197 @@
+//! Checks of what is open, weak or about to expire.
+
+use std::{fs, os::unix::fs::PermissionsExt as _, path::PathBuf};
+
+use bus::Bus;
+use credentials::{Credentials, Server};
+use index::Index;
+use model::is_loopback_host;
+use settings::Settings;
+use time::{Duration, OffsetDateTime};
+use x509_parser::pem::Pem;
+
+use super::Finding;
+
+const SECURE: &str =
+    "give keys to those who may use it: `forebay up --secure`, or `forebay access` (docs/security.md)";
+const RENEW: &str =
+    "renew it: a changed file applies without a restart; `forebay up --secure` makes new ones when it starts";
+/// Time before its end at which a certificate is reported.
+const SOON: Duration = Duration::days(30);
+
+/// Checks the servers and the files of this process. `bus` is the connection to nats-server, if there is one.
+pub(super) async fn run(
+    bus: Option<&Bus>,
+    nats: &Server,
+    redis: &Server,
+    settings: &Settings,
+) -> Vec<Finding> {
+    let mut findings: Vec<Finding> = bus.map(|bus| open_bus(bus, nats)).into_iter().collect();
+    findings.extend(open_index(redis).await);
+    findings.extend(certificates(&nats.credentials, settings));
+    findings.extend(secrets(&nats.credentials, settings).into_iter().filter_map(readable));
+    findings
+}
+
+fn open_bus(bus: &Bus, nats: &Server) -> Finding {
+    let server = bus.server();
+    match (server.needs_key, server.needs_tls || is_local(&nats.url)) {
+        (true, true) => Finding::ok("keys", "nats-server admits only those who have a key"),
+        (true, false) => Finding::warn(
+            "keys",
+            "nats-server is called without TLS: others can read and change what is sent",
+            "give it a certificate (`tls` in its configuration), and use tls:// in nats_url",
+        ),
+        (false, _) => open("nats-server", &nats.url),
+    }
+}
+
+async fn open_index(redis: &Server) -> Option<Finding> {
+    // A connection opens without a key: what matters is whether it may do something.
+    let stranger = async { Index::connect(redis.url.as_str(), false).await?.health().await }.await;
+    match (stranger, redis.credentials.seed.is_some()) {
+        (Ok(_), _) => Some(open("Redis", &redis.url)),
+        (Err(_), true) => Some(Finding::ok("keys", "Redis admits only those who have a key")),
+        // It is not reachable, or has a password in its URL: another check reports that.
+        (Err(_), false) => None,
+    }
+}
+
+fn open(name: &str, url: &str) -> Finding {
+    if is_local(url) {
+        return Finding::ok(
+            "keys",
+            format!("{name} admits every process of this machine, and no other machine"),
+        );
+    }
+    Finding::warn("keys", format!("{name} admits everyone who reaches it, without a key"), SECURE)
+}
+
+/// Whether all servers of a URL are on this machine.
+fn is_local(url: &str) -> bool {
+    url.split(',').all(|url| {
+        let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
+        let address = rest.rsplit_once('@').map_or(rest, |(_, address)| address);
+        let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
+        is_loopback_host(host.trim_matches(['[', ']']))
+    })
+}
+
+/// The end of each certificate that this process uses.
+fn certificates(credentials: &Credentials, settings: &Settings) -> Vec<Finding> {
+    let own = credentials.tls.certificate.as_ref().map(|(certificate, _)| certificate);
+    let files = [
+        credentials.tls.authorities.as_ref(),
+        own,
+        settings.tls_certificate_file.as_ref(),
+        settings.tls_client_ca_file.as_ref(),
+        settings.gateway_ca_file.as_ref(),
+        settings.gateway_certificate_file.as_ref(),
+    ];
+    let mut files: Vec<&PathBuf> = files.into_iter().flatten().collect();
+    files.sort();
+    files.dedup();
+    files.into_iter().flat_map(certificate).collect()
+}
+
+fn certificate(path: &PathBuf) -> Vec<Finding> {
+    let name = path.display();
+    let text = match fs::read(path) {
+        Ok(text) => text,
+        Err(error) => {
+            return vec![Finding::fail("expiry", format!("{name}: {error}"), "check the path")];
+        }
+    };
+    let now = OffsetDateTime::now_utc();
+    let mut findings = Vec::new();
+    for pem in Pem::iter_from_buffer(&text).flatten() {
+        let Ok(parsed) = pem.parse_x509() else { continue };
+        let end = parsed.validity().not_after.to_datetime();
+        let days = (end - now).whole_days();
+        findings.push(if end <= now {
+            Finding::fail("expiry", format!("{name} has expired {} days ago", -days), RENEW)
+        } else if end - now < SOON {
+            Finding::warn("expiry", format!("{name} expires in {days} days"), RENEW)
+        } else {
+            Finding::ok("expiry", format!("{name} is valid for {days} days"))
+        });
+    }
+    if findings.is_empty() {
+        let found = format!("{name} has no certificate that can be read");
+        findings.push(Finding::fail("expiry", found, "expected PEM"));
+    }
+    findings
+}
+
+/// Files with secrets that this process uses.
+fn secrets(credentials: &Credentials, settings: &Settings) -> Vec<PathBuf> {
+    let key = credentials.tls.certificate.as_ref().map(|(_, key)| key);
+    let files = [
+        key,
+        settings.tls_key_file.as_ref(),
+        settings.build_token_key_file.as_ref(),
+        settings.gateway_token_file.as_ref(),
+        settings.gateway_key_file.as_ref(),
+    ];
+    files.into_iter().flatten().cloned().collect()
+}
+
+fn readable(path: PathBuf) -> Option<Finding> {
+    let mode = fs::metadata(&path).ok()?.permissions().mode();
+    let name = path.display();
+    (mode & 0o077 != 0).then(|| {
+        Finding::warn(
+            "secret",
+            format!("{name} can be read by others (mode {:o})", mode & 0o777),
+            format!("chmod 600 {name}"),
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::doctor::Status;
+
+    #[test]
+    fn a_certificate_that_ends_soon_is_reported() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("server.pem");
+        for (days, wanted) in [(-1, Status::Fail), (29, Status::Warn), (31, Status::Ok)] {
+            let mut params = rcgen::CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
+            params.not_before = OffsetDateTime::now_utc() - Duration::days(400);
+            params.not_after = OffsetDateTime::now_utc() + Duration::days(days) + Duration::hours(1);
+            let key = rcgen::KeyPair::generate().unwrap();
+            fs::write(&path, params.self_signed(&key).unwrap().pem()).unwrap();
+            let found = certificate(&path);
+            assert_eq!((found.len(), found[0].status), (1, wanted), "{found:?}");
+        }
+        fs::write(&path, "none").unwrap();
+        assert_eq!(certificate(&path)[0].status, Status::Fail);
+        assert_eq!(certificate(&folder.path().join("missing.pem"))[0].status, Status::Fail);
+    }
+
+    #[test]
+    fn a_secret_that_others_can_read_is_reported_with_the_command() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("token");
+        fs::write(&path, "secret").unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
+        let found = readable(path.clone()).unwrap();
+        assert!(found.advice.unwrap().starts_with("chmod 600") && !found.found.contains("secret"));
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o400)).unwrap();
+        assert_eq!(readable(path), None);
+    }
+
+    #[test]
+    fn only_the_loopback_interface_is_this_machine() {
+        for (url, local) in [
+            ("nats://127.0.0.1:4222", true),
+            ("tls://me:pass@localhost:4222,tls://[::1]:4", true),
+            ("rediss://10.0.0.1:6379", false),
+            ("nats://127.0.0.1:1,nats://build.example.com:1", false),
+        ] {
+            assert_eq!(is_local(url), local, "{url}");
+        }
+    }
+}

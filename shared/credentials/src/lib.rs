@@ -1,0 +1,16 @@
+//! How a process reaches nats-server and Redis: their addresses, its key, and TLS.
+//!
+//! [`Server`] is an address with [`Credentials`], which name files. Keys are read again at each connection, so that a rotated
+//! key needs no restart.
+
+mod key;
+mod seed;
+mod server;
+mod tls;
+mod user;
+
+pub use key::{KeyError, PublicKey};
+pub use seed::{Seed, SeedError, SeedFault};
+pub use server::{Credentials, Server};
+pub use tls::{PemFiles, TlsFault};
+pub use user::{BusUser, UserFault};

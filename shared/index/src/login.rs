@@ -1,0 +1,62 @@
+//! How the index proves who it is to Redis.
+
+use std::pin::Pin;
+
+use credentials::{Credentials, Server, TlsFault};
+use futures::{Stream, StreamExt as _, stream};
+use redis::{
+    Client, ClientTlsConfig, ErrorKind, RedisError, RedisResult, TlsCertificates,
+    auth::{BasicAuth, StreamingCredentialsProvider},
+};
+
+use crate::IndexError;
+
+/// A client for the server, with TLS if its URL begins with `rediss:`.
+pub(crate) fn client(server: &Server) -> Result<Client, IndexError> {
+    let invalid = |source| IndexError::Url { url: server.shown(), source };
+    if !server.url.starts_with("rediss:") {
+        return Client::open(server.url.as_str()).map_err(invalid);
+    }
+    // The library takes the provider of the process; another part of it may have set it already.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let (root_cert, certificate) = server.credentials.tls.texts().map_err(unusable)?;
+    let client_tls = certificate.map(|(client_cert, client_key)| ClientTlsConfig { client_cert, client_key });
+    Client::build_with_tls(server.url.as_str(), TlsCertificates { client_tls, root_cert }).map_err(invalid)
+}
+
+fn unusable(fault: TlsFault) -> IndexError {
+    IndexError::Credentials(Box::new(fault))
+}
+
+/// Gives a connection the password that follows from the seed, as the file has it then.
+pub(crate) struct Login {
+    credentials: Credentials,
+    user: String,
+}
+
+impl Login {
+    /// The login of these credentials, if they have a seed.
+    pub(crate) fn new(credentials: &Credentials) -> Result<Option<Self>, IndexError> {
+        let user = credentials.user().map_err(|fault| IndexError::Credentials(Box::new(fault)))?;
+        // A file that cannot be used is reported now, and not at each attempt to connect.
+        credentials.key().map_err(|fault| IndexError::Credentials(Box::new(fault)))?;
+        Ok(user.map(|user| Self { credentials: credentials.clone(), user: user.to_string() }))
+    }
+
+    fn password(&self) -> RedisResult<BasicAuth> {
+        let failed =
+            |reason: String| RedisError::from((ErrorKind::AuthenticationFailed, "no password", reason));
+        match self.credentials.key() {
+            Ok(Some(seed)) => Ok(BasicAuth::new(self.user.clone(), seed.redis_password())),
+            Ok(None) => Err(failed("there is no seed".to_owned())),
+            Err(fault) => Err(failed(telemetry::error_chain(&fault))),
+        }
+    }
+}
+
+impl StreamingCredentialsProvider for Login {
+    fn subscribe(&self) -> Pin<Box<dyn Stream<Item = RedisResult<BasicAuth>> + Send + 'static>> {
+        // Redis keeps a connection whose password was replaced: the next one needs the new password.
+        Box::pin(stream::iter([self.password()]).chain(stream::pending()))
+    }
+}

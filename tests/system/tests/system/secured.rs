@@ -1,0 +1,220 @@
+//! Farms of `forebay up --secure`: only those who have a key use their servers.
+
+use std::{
+    fs,
+    os::unix::fs::PermissionsExt as _,
+    process::Stdio,
+    sync::atomic::{AtomicBool, Ordering},
+    time::{Duration, Instant},
+};
+
+use credentials::{Credentials, Server};
+use farm::{Guard, SOON, Up};
+use model::{BuildId, BuildRequest, Endpoints, Outcome};
+use tempfile::TempDir;
+use tokio::io::{AsyncBufReadExt as _, BufReader};
+
+use crate::python::python;
+
+struct Secured {
+    up: Up,
+    guard: Guard,
+    folder: TempDir,
+}
+
+impl Secured {
+    async fn start(args: &[&str]) -> Self {
+        let open = fs::Permissions::from_mode(0o755);
+        let folder = tempfile::Builder::new().prefix("forebay-test-").permissions(open).tempdir().unwrap();
+        let guard = Guard::start(folder.path());
+        let args: Vec<&str> = ["--secure"].into_iter().chain(args.iter().copied()).collect();
+        let up = Up::start(folder.path(), &guard, &args, &[]).await;
+        Self { up, guard, folder }
+    }
+
+    fn file(&self, name: &str) -> String {
+        self.up.data().join("secure").join(name).display().to_string()
+    }
+
+    /// Runs `forebay access` for this farm.
+    async fn access(&self, words: &[&str]) {
+        let words: Vec<&str> = ["access"].into_iter().chain(words.iter().copied()).collect();
+        let output = self.up.cli(&words).await;
+        assert_eq!(output.code, 0, "{words:?}: {output:?}");
+    }
+
+    async fn endpoints(&mut self) -> Endpoints {
+        self.up.endpoints().await
+    }
+}
+
+#[tokio::test]
+async fn commands_on_its_machine_use_a_secured_farm_as_any_other() {
+    let mut farm = Secured::start(&[]).await;
+    let output = farm.up.cli(&["submit", "--follow", "--", "sh", "-c", "echo from the build"]).await;
+    assert!(output.code == 0 && output.stdout.contains("from the build"), "{output:?}");
+    let output = farm.up.cli(&["exec", "--", "true"]).await;
+    assert_eq!(output.code, 0, "{output:?}");
+    for words in
+        [&["ls"][..], &["workers"], &["executors"], &["quota"], &["topology", "--check"], &["env", "list"]]
+    {
+        let output = farm.up.cli(words).await;
+        assert_eq!(output.code, 0, "{words:?}: {output:?}");
+    }
+    let output = farm.up.cli(&["doctor"]).await;
+    assert_eq!(output.code, 0, "{output:?}");
+    assert!(
+        !output.stdout.contains("warn") && output.stdout.contains("only those who have a key"),
+        "{output:?}"
+    );
+    // The keys outlive the farm, so that clients need no new ones.
+    let (before, key) =
+        (fs::read(farm.file("ca.pem")).unwrap(), fs::read(farm.file("operator.token")).unwrap());
+    farm.up.stop().await;
+    let Secured { up, guard, folder } = farm;
+    // It ends what is left in its folder, before the next one starts there.
+    drop(up);
+    let up = Up::start(folder.path(), &guard, &["--secure"], &[]).await;
+    let farm = Secured { up, guard, folder };
+    assert_eq!(fs::read(farm.file("ca.pem")).unwrap(), before);
+    assert_eq!(fs::read(farm.file("operator.token")).unwrap(), key);
+    let output = farm.up.cli(&["ls", "--json"]).await;
+    assert!(output.code == 0 && output.stdout.to_lowercase().contains("succeeded"), "{output:?}");
+}
+
+#[tokio::test]
+async fn n1_strangers_reach_no_server_of_a_secured_farm() {
+    let mut farm = Secured::start(&[]).await;
+    let endpoints = farm.endpoints().await;
+    let known = Server::nats_of(&endpoints).credentials;
+    // With the authority, and without a key; with a key of another farm; without TLS.
+    let without_key = Credentials { seed: None, ..known.clone() };
+    let server = Server { url: endpoints.nats.clone(), credentials: without_key.clone() };
+    let refused = bus::Bus::connect(&server, "stranger", bus::Patience::None).await.unwrap_err();
+    assert!(format!("{refused:?}").to_lowercase().contains("authorization"), "{refused:?}");
+    let other = Secured::start(&["--no-services"]).await;
+    let foreign =
+        Credentials { seed: Some(other.file("seeds/operator.operator-1.seed").into()), ..known.clone() };
+    let server = Server { url: endpoints.nats.clone(), credentials: foreign };
+    assert!(bus::Bus::connect(&server, "stranger", bus::Patience::None).await.is_err());
+    let plain = endpoints.nats.replace("tls://", "nats://");
+    assert!(bus::Bus::connect(plain.as_str(), "stranger", bus::Patience::None).await.is_err());
+    // Redis needs a certificate of the farm, and a key.
+    let redis = |credentials| Server { url: endpoints.redis.clone(), credentials };
+    // Without a key the connection has no rights, not even to be named.
+    let stranger = index::Index::connect(redis(without_key), false).await.unwrap();
+    let refused = format!("{:?}", stranger.health().await.unwrap_err());
+    assert!(refused.contains("Authentication required"), "{refused}");
+    assert!(index::Index::connect(redis(Credentials::default()), false).await.is_err());
+    index::Index::connect(redis(known), false).await.unwrap().health().await.unwrap();
+    // HTTP, gRPC and metrics.
+    let authority = reqwest::Certificate::from_pem(&fs::read(farm.file("ca.pem")).unwrap()).unwrap();
+    let client = reqwest::Client::builder().tls_certs_only([authority]).build().unwrap();
+    let http = endpoints.http.clone().unwrap();
+    let status = client.get(format!("{http}/v1/builds")).send().await.unwrap().status();
+    assert_eq!(status.as_u16(), 401);
+    let metrics = endpoints.metrics.get("enqueuer").unwrap();
+    assert!(metrics.starts_with("https://"), "{metrics}");
+    assert_eq!(client.get(metrics).send().await.unwrap().status().as_u16(), 403);
+    let health = metrics.replace("/metrics", "/healthz");
+    assert_eq!(client.get(health).send().await.unwrap().status().as_u16(), 200);
+    let plain = reqwest::get(format!("{}/v1/builds", http.replace("https:", "http:"))).await;
+    assert!(plain.is_err(), "{plain:?}");
+}
+
+#[tokio::test]
+async fn nothing_of_a_secured_farm_can_be_read_by_other_users_of_the_machine() {
+    let farm = Secured::start(&["--no-services"]).await;
+    let mut folders = vec![farm.up.data().join("secure")];
+    while let Some(folder) = folders.pop() {
+        let mode = fs::metadata(&folder).unwrap().permissions().mode() & 0o777;
+        assert_eq!(mode, 0o700, "{}", folder.display());
+        for entry in fs::read_dir(&folder).unwrap().flatten() {
+            if entry.file_type().unwrap().is_dir() {
+                folders.push(entry.path());
+            } else {
+                let mode = entry.metadata().unwrap().permissions().mode() & 0o777;
+                assert_eq!(mode, 0o600, "{}", entry.path().display());
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_tenant_is_added_to_a_running_farm_and_is_out_within_seconds_when_it_is_revoked() {
+    let mut farm = Secured::start(&[]).await;
+    let endpoints = farm.endpoints().await;
+    farm.access(&["grant", "tenant", "payments", "--group", "payments", "--priority", "batch"]).await;
+    farm.access(&["grant", "publisher", "payments/ci"]).await;
+    farm.access(&["apply"]).await;
+    let mut client = python("tests/system/python/tenant.py");
+    client.args([&endpoints.nats, &farm.file("ca.pem"), &farm.file("seeds/payments.ci.seed")]);
+    client.args(["_INBOX_payments.ci", "payments"]).stdout(Stdio::piped()).kill_on_drop(true);
+    let mut client = client.spawn().unwrap();
+    let mut lines = BufReader::new(client.stdout.take().unwrap()).lines();
+    let line = tokio::time::timeout(SOON, lines.next_line()).await.unwrap().unwrap();
+    assert_eq!(line.as_deref(), Some("succeeded"));
+    farm.access(&["revoke", "payments/ci"]).await;
+    farm.access(&["apply"]).await;
+    let line = tokio::time::timeout(Duration::from_secs(5), lines.next_line()).await;
+    assert_eq!(line.expect("the connection is closed within 5 s").unwrap().as_deref(), Some("closed"));
+}
+
+#[tokio::test]
+async fn keys_of_services_are_replaced_while_builds_run() {
+    let mut farm = Secured::start(&["--workspaces", "4"]).await;
+    let client = farm.up.client().await;
+    let ended = AtomicBool::new(false);
+    let builds = async {
+        let (mut all, group) = (Vec::new(), "ci".parse().unwrap());
+        while !ended.load(Ordering::Relaxed) {
+            let id = BuildId::generate();
+            let request =
+                BuildRequest { id: Some(id), command: vec!["true".to_owned()], ..BuildRequest::default() };
+            // A call whose answer was lost is repeated, as clients do.
+            let deadline = Instant::now() + SOON;
+            while let Err(error) = client.create(&group, &request, None).await {
+                assert!(error.is_unreachable() && Instant::now() < deadline, "{error:?}");
+            }
+            all.push(model::BuildKey { group: group.clone(), id });
+        }
+        all
+    };
+    let rotation = async {
+        for role in ["enqueuer", "dispatcher", "worker", "reaper", "governor", "gateway"] {
+            let (service, file) = (&*format!("{role}/{role}-1"), format!("seeds/{role}.{role}-1.seed"));
+            let before = fs::read(farm.file(&file)).unwrap();
+            farm.access(&["rotate", service]).await;
+            farm.access(&["apply"]).await;
+            farm.access(&["rotate", service, "--finish"]).await;
+            farm.access(&["apply"]).await;
+            assert_ne!(before, fs::read(farm.file(&file)).unwrap(), "{service}");
+        }
+        ended.store(true, Ordering::Relaxed);
+    };
+    let (all, ()) = tokio::join!(builds, rotation);
+    assert!(all.len() > 20, "{}", all.len());
+    for key in &all {
+        let deadline = Instant::now() + SOON;
+        let outcome = loop {
+            let view = client.get(key).await.unwrap();
+            if let Some(result) = view.record.result() {
+                break result.outcome;
+            }
+            assert!(Instant::now() < deadline, "{key} has not ended");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        };
+        assert_eq!(outcome, Outcome::Succeeded, "{key}");
+    }
+}
+
+#[tokio::test]
+async fn a_secured_farm_needs_servers_of_its_own() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().join("data").display().to_string();
+    for servers in [["--nats", "nats://127.0.0.1:1"], ["--redis", "redis://127.0.0.1:1"]] {
+        let words = ["up", "--secure", "--data", &data, servers[0], servers[1]];
+        let output = farm::Output::of(farm::bare_command(&words)).await;
+        assert!(output.code == 2 && output.stderr.contains(servers[0]), "{output:?}");
+    }
+}
