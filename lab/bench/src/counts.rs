@@ -9,6 +9,7 @@
 use std::{collections::BTreeMap, pin::pin, time::Duration};
 
 use bus::{Bus, Patience, stream};
+use credentials::Server;
 use tokio::time::Instant;
 
 use crate::{error::BenchError, farm::BenchFarm, figures::Figures, redis_info::RedisInfo};
@@ -88,7 +89,7 @@ impl PerItem {
         items: u64,
         run: impl Future<Output = Result<(), BenchError>>,
     ) -> Result<Self, BenchError> {
-        let bus = Bus::connect(&farm.endpoints.nats, "forebay bench", Patience::None).await;
+        let bus = Bus::connect(Server::nats_of(&farm.endpoints), "forebay bench", Patience::None).await;
         let bus = bus.map_err(|error| BenchError::new("connecting to the farm", &error))?;
         let mut received = bus.all_messages().await?;
         let mut counts: BTreeMap<String, u64> = BTreeMap::new();

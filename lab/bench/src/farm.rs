@@ -11,6 +11,7 @@ use std::{
 
 use bus::{Bus, EventKind, Patience, QuotaOf};
 use client::{Client, WatchBody};
+use credentials::Server;
 use index::Index;
 use model::{
     BuildId, BuildKey, BuildRecord, BuildRequest, Control, DigestFunction, Endpoints, Esu, ExecutorType,
@@ -90,10 +91,10 @@ impl BenchFarm {
             }
         });
         let endpoints = ready.await.map_err(|error| failed("the farm did not start", &error))?;
-        let bus = Bus::connect(&endpoints.nats, "forebay bench", Patience::None)
+        let bus = Bus::connect(Server::nats_of(&endpoints), "forebay bench", Patience::None)
             .await
             .map_err(|error| failed("connecting to the farm", &error))?;
-        let index = Index::connect(&endpoints.redis, false)
+        let index = Index::connect(Server::redis_of(&endpoints), false)
             .await
             .map_err(|error| failed("connecting to the farm", &error))?;
         let group =

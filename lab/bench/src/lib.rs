@@ -3,6 +3,7 @@
 mod accepted;
 mod actions;
 mod affinity;
+mod alternation;
 mod archive;
 mod bare_stream;
 mod builds;
@@ -50,6 +51,7 @@ mod rounds;
 mod sandboxed;
 mod scenarios;
 mod scheduling;
+mod secured;
 mod sharing;
 mod shell;
 mod sizing;
@@ -73,7 +75,8 @@ pub use report::BenchReport;
 use self::{
     actions::ActionsArgs, archive::ArchiveArgs, builds::BuildsArgs, cas::CasArgs, console::LogArgs,
     granting::FarmArgs, guard::GuardArgs, images::ImagesArgs, scheduling::SchedulingArgs,
-    stability::StabilityArgs, traces::TracesArgs, workers::WorkersArgs, workspaces::WorkspacesArgs,
+    secured::SecureArgs, stability::StabilityArgs, traces::TracesArgs, workers::WorkersArgs,
+    workspaces::WorkspacesArgs,
 };
 
 /// Options of `forebay bench`.
@@ -101,6 +104,8 @@ enum BenchCommand {
     Archive(ArchiveArgs),
     /// Benchmark what traces cost builds and actions
     Traces(TracesArgs),
+    /// Benchmark what keys and TLS cost builds and actions
+    Secure(SecureArgs),
     /// Benchmark long console output: how fast it is kept, followed and read again in windows
     Log(LogArgs),
     /// Benchmark schedulers, Redis and the bus with many executors that run nothing
@@ -124,6 +129,7 @@ pub async fn measure(args: &BenchArgs) -> Result<BenchReport, BenchError> {
         BenchCommand::Cas(args) => cas::measure(args).await,
         BenchCommand::Archive(args) => Box::pin(archive::measure(args)).await,
         BenchCommand::Traces(args) => Box::pin(traces::measure(args)).await,
+        BenchCommand::Secure(args) => Box::pin(secured::measure(args)).await,
         BenchCommand::Log(args) => Box::pin(console::measure(args)).await,
         BenchCommand::Farm(args) => Box::pin(granting::measure(args)).await,
         BenchCommand::Images(args) => Box::pin(images::measure(args)).await,

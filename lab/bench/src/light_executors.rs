@@ -64,7 +64,8 @@ impl LightExecutors {
         let mut contexts = Vec::new();
         for _ in 0..CONNECTIONS.min(pools.len()) {
             let connected =
-                Context::connect(settings.service(), "executor", Patience::None, stop.clone()).await;
+                Context::connect(settings.service("executor"), "executor", Patience::None, stop.clone())
+                    .await;
             contexts.push(connected.map_err(|error| BenchError::new("connecting executors", &error))?);
         }
         let kinds: BTreeMap<&PoolName, &Arc<Pool>> = pools.iter().map(|pool| (&pool.name, pool)).collect();

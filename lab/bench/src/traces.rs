@@ -7,7 +7,6 @@ use std::{
         Arc,
         atomic::{AtomicU64, Ordering},
     },
-    time::{Duration, Instant},
 };
 
 use clap::Args;
@@ -17,16 +16,14 @@ use tokio::{
 };
 
 use crate::{
+    alternation::{Run, Variant, alternate},
     error::BenchError,
     farm::BenchFarm,
     figures::Figures,
     memory::Memory,
-    processor::ProcessorTimes,
     progress::say,
     rates::BuildLoad,
     report::BenchReport,
-    rounds::{Load, items_in},
-    statistics::median_and_worst,
     work::{ActionLoad, Work},
 };
 
@@ -43,8 +40,6 @@ pub(crate) struct TracesArgs {
 
 /// Concurrent requests of the client that executes actions.
 const IN_FLIGHT: usize = 64;
-/// Items of the first batch, which is not measured.
-const WARM_UP: u64 = 300;
 
 /// Where a farm sends its traces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,8 +49,8 @@ enum Traces {
     Unanswered,
 }
 
-impl Traces {
-    const EACH: [Self; 3] = [Self::Off, Self::All, Self::Unanswered];
+impl Variant for Traces {
+    const EACH: &'static [Self] = &[Self::Off, Self::All, Self::Unanswered];
 
     fn name(self) -> &'static str {
         match self {
@@ -82,7 +77,7 @@ pub(crate) async fn measure(args: &TracesArgs) -> Result<BenchReport, BenchError
     let mut memory = Memory::default();
     let mut farms = Vec::new();
     for traces in Traces::EACH {
-        farms.push((traces, start(traces, &receiver).await?));
+        farms.push((*traces, start(*traces, &receiver).await?));
     }
     let mut figures = Figures::default();
     say("measuring builds of /bin/true on three farms in turn");
@@ -90,7 +85,7 @@ pub(crate) async fn measure(args: &TracesArgs) -> Result<BenchReport, BenchError
     for (traces, farm) in &farms {
         runs.push(Run::new(*traces, farm, BuildLoad { farm }));
     }
-    figures.part("builds", alternate(&mut runs, args).await?.figures("build"));
+    figures.part("builds", alternate(&mut runs, args.seconds, args.rounds).await?.figures("build"));
     say("measuring actions on three farms in turn");
     let mut works = Vec::new();
     for (traces, farm) in &farms {
@@ -99,7 +94,7 @@ pub(crate) async fn measure(args: &TracesArgs) -> Result<BenchReport, BenchError
     let load = |work| ActionLoad { work, in_flight: IN_FLIGHT };
     let mut runs: Vec<_> =
         works.iter().map(|(traces, farm, work)| Run::new(*traces, farm, load(work))).collect();
-    figures.part("actions", alternate(&mut runs, args).await?.figures("action"));
+    figures.part("actions", alternate(&mut runs, args.seconds, args.rounds).await?.figures("action"));
     figures.figure(
         "received_mb",
         "traces received",
@@ -130,88 +125,6 @@ async fn start(traces: Traces, receiver: &Receiver) -> Result<BenchFarm, BenchEr
         ],
     };
     BenchFarm::start_with(None, &["--sandbox", "none"], &settings).await
-}
-
-/// A load on one of the farms, and its windows.
-struct Run<'a, L> {
-    traces: Traces,
-    farm: &'a BenchFarm,
-    load: L,
-    /// Items of the last window, and its length.
-    last: (u64, Duration),
-    rates: Vec<f64>,
-    processor_us: Vec<f64>,
-}
-
-impl<'a, L: Load> Run<'a, L> {
-    fn new(traces: Traces, farm: &'a BenchFarm, load: L) -> Self {
-        let (last, rates, processor_us) = ((0, Duration::ZERO), Vec::new(), Vec::new());
-        Self { traces, farm, load, last, rates, processor_us }
-    }
-
-    async fn window(&mut self, items: u64) -> Result<(), BenchError> {
-        let batch = self.load.prepare(items).await?;
-        let (used, begun) = (ProcessorTimes::read(self.farm)?, Instant::now());
-        self.load.run(batch).await?;
-        self.last = (items, begun.elapsed());
-        let used = ProcessorTimes::read(self.farm)?.since(&used);
-        self.rates.push(items as f64 / self.last.1.as_secs_f64());
-        self.processor_us.push(used.of_farm() / items as f64);
-        Ok(())
-    }
-}
-
-/// Medians of the windows of each farm.
-struct Compared(Vec<(Traces, f64, f64)>);
-
-/// Runs windows of the farms in turn, so that a slow phase of the machine is shared by all.
-async fn alternate<L: Load>(runs: &mut [Run<'_, L>], args: &TracesArgs) -> Result<Compared, BenchError> {
-    for run in runs.iter_mut() {
-        run.window(WARM_UP).await?;
-        (run.rates, run.processor_us) = (Vec::new(), Vec::new());
-    }
-    for round in 0..args.rounds {
-        // Another farm is the first in each round.
-        runs.rotate_left(usize::from(round > 0));
-        for run in runs.iter_mut() {
-            let items = items_in(Duration::from_secs(args.seconds), run.last).max(WARM_UP);
-            run.window(items).await?;
-        }
-    }
-    let median = |values: &mut Vec<f64>| median_and_worst(values).0;
-    let compared =
-        runs.iter_mut().map(|run| (run.traces, median(&mut run.rates), median(&mut run.processor_us)));
-    Ok(Compared(compared.collect()))
-}
-
-impl Compared {
-    fn of(&self, traces: Traces) -> (f64, f64) {
-        let found = self.0.iter().find(|(of, ..)| *of == traces);
-        found.map_or((f64::NAN, f64::NAN), |(_, rate, processor)| (*rate, *processor))
-    }
-
-    fn figures(&self, item: &str) -> Figures {
-        let mut figures = Figures::default();
-        let (rate_off, processor_off) = self.of(Traces::Off);
-        for traces in Traces::EACH {
-            let (rate, processor) = self.of(traces);
-            let mut part = Figures::default();
-            part.figure("per_s", &format!("{item}s {traces}"), rate, "/s");
-            part.figure("processor_us", &format!("processor time per {item} {traces}"), processor, "us");
-            if traces != Traces::Off {
-                part.figure(
-                    "rate_ratio",
-                    &format!("{item}s {traces}, to those without"),
-                    rate / rate_off,
-                    "",
-                );
-                let name = format!("processor time per {item} {traces}, to that without");
-                part.figure("processor_ratio", &name, processor / processor_off, "");
-            }
-            figures.part(traces.name(), part);
-        }
-        figures
-    }
 }
 
 /// Two OTLP receivers over HTTP: one accepts everything, one reads and never answers.

@@ -4,7 +4,7 @@ use std::{
     convert::Infallible,
     fmt,
     path::{Path, PathBuf},
-    sync::{Arc, OnceLock},
+    sync::{Arc, PoisonError, RwLock},
 };
 
 use disk::Changing;
@@ -29,31 +29,35 @@ pub struct Login {
 }
 
 /// The credentials belong to the process: every connection that it opens to a gateway has them.
-static LOGIN: OnceLock<Known> = OnceLock::new();
+static LOGIN: RwLock<Known> =
+    RwLock::new(Known { login: Login { token: None, authorities: None, certificate: None }, token: None });
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Known {
     login: Login,
     token: Option<Arc<TokenFile>>,
 }
 
-/// Sets the credentials of this process. Only the first call has an effect, and connections that exist do not change.
+/// Sets the credentials of this process. Connections that exist do not change.
 pub fn log_in(login: Login) {
-    LOGIN.get_or_init(|| {
-        let token = login.token.clone().map(|path| Arc::new(TokenFile::new(path)));
-        Known { login, token }
-    });
+    let token = login.token.clone().map(|path| Arc::new(TokenFile::new(path)));
+    // The value is replaced as a whole: a panic of another thread leaves it usable.
+    *LOGIN.write().unwrap_or_else(PoisonError::into_inner) = Known { login, token };
+}
+
+fn known() -> Known {
+    LOGIN.read().unwrap_or_else(PoisonError::into_inner).clone()
 }
 
 /// TLS of a connection to a gateway.
 pub(crate) fn tls() -> Result<ClientTlsConfig, RemoteError> {
-    let login = LOGIN.get().map(|known| &known.login);
+    let login = known().login;
     let config = ClientTlsConfig::new();
-    let config = match login.and_then(|login| login.authorities.as_deref()) {
+    let config = match &login.authorities {
         Some(path) => config.ca_certificate(Certificate::from_pem(read(path)?)),
         None => config.with_native_roots(),
     };
-    let Some((certificate, key)) = login.and_then(|login| login.certificate.as_ref()) else {
+    let Some((certificate, key)) = &login.certificate else {
         return Ok(config);
     };
     Ok(config.identity(Identity::from_pem(read(certificate)?, read(key)?)))
@@ -69,7 +73,7 @@ pub struct Credentials(Option<Arc<TokenFile>>);
 
 impl Credentials {
     pub(crate) fn of_process() -> Self {
-        Self(LOGIN.get().and_then(|known| known.token.clone()))
+        Self(known().token)
     }
 }
 
