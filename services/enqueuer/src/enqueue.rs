@@ -11,7 +11,7 @@ use policy::{
     NoWorker,
     actions::{ENVIRONMENT_PROPERTY, IMAGE_PROPERTY},
     environments::NoEnvironment,
-    require_services,
+    require_secrets, require_services,
 };
 use service::{EnvironmentError, Environments};
 use telemetry::metrics::{Counter, Label, count};
@@ -155,6 +155,7 @@ impl Intake {
         }
         let Build { requirements, services, .. } = &mut accepted.build;
         require_services(requirements, services);
+        require_secrets(&mut accepted.build);
         if let Err(why) = self.workers.check(&accepted.build.requirements).await {
             // The build may have been accepted before a worker of another kind became known.
             return self.find(&accepted.build).await?.ok_or_else(|| why.into());

@@ -83,6 +83,7 @@ async fn end(
         workspace: WorkspaceUse::Fresh,
         tool_hints: model::ToolHints::default(),
         requirements: model::BuildRequirements::default(),
+        secrets: Vec::new(),
         services: Vec::new(),
         limits: model::BuildLimits::default(),
         occupancy: Occupancy::default(),

@@ -61,6 +61,10 @@ pub(crate) fn full_text(view: &BuildView, now: Millis) -> String {
     for (name, value) in &build.env {
         text.add("env", format!("{name}={value}"));
     }
+    if !build.secrets.is_empty() {
+        let secrets: Vec<String> = build.secrets.iter().map(ToString::to_string).collect();
+        text.add("secrets", secrets.join(" "));
+    }
     for service in &build.services {
         text.add("service", service_text(service));
     }

@@ -29,6 +29,7 @@ fn waiting() -> BuildRecord {
         workspace: WorkspaceUse::Fresh,
         tool_hints: model::ToolHints::default(),
         requirements: model::BuildRequirements::default(),
+        secrets: Vec::new(),
         services: Vec::new(),
         limits: model::BuildLimits::default(),
         occupancy: Occupancy::default(),

@@ -31,6 +31,7 @@ pub(crate) fn build_request(args: &SubmitArgs, id: BuildId) -> Result<BuildReque
         workspace: workspace(args),
         executor_types: args.executor_type.iter().cloned().collect(),
         requirements: BuildRequirements(pairs("--requirement", &args.requirement)?),
+        secrets: args.secret.clone(),
         services: services(args)?,
         limits: limits(&args.limit)?,
         occupancy: args.esu.iter().cloned().collect(),

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use model::{BuildId, Digest, Esu, ExecutorType, Group, Priority, parse_amount};
+use model::{BuildId, Digest, Esu, ExecutorType, Group, Priority, SecretRequest, parse_amount};
 
 use crate::{follow::FollowArgs, job::JobArgs, remote::GatewayArgs};
 
@@ -114,6 +114,10 @@ pub(crate) struct SubmitArgs {
     /// Property that the worker must offer, e.g. hwgroup=a|b (repeatable); `forebay workers` lists what is on offer
     #[arg(long, value_name = "NAME=VALUE")]
     pub(crate) requirement: Vec<String>,
+    /// Secret of the group that the command gets: in an environment variable, or in a file of the folder
+    /// $FOREBAY_SECRETS_DIR (repeatable). Only workers know its value
+    #[arg(long, value_name = "NAME[=VARIABLE]", conflicts_with = "file")]
+    pub(crate) secret: Vec<SecretRequest>,
     /// Run the services in this YAML or JSON file, a list, beside the command
     #[arg(long, value_name = "FILE", conflicts_with = "file")]
     pub(crate) services: Option<PathBuf>,

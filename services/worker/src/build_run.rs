@@ -13,6 +13,7 @@ use tokio::time::Instant;
 use tracing::{debug, warn};
 
 use crate::{
+    build_secrets::BuildSecrets,
     console::Console,
     ending::{Ended, Ending},
     limits,
@@ -37,6 +38,8 @@ pub(crate) struct Run<'a> {
     pub(crate) limits: BuildLimits,
     /// The image that its command runs in, if it asks for one.
     pub(crate) image: Option<Arc<Image>>,
+    /// The secrets of its command, if it asks for some.
+    pub(crate) secrets: Option<BuildSecrets>,
     /// The services of its command, while there are any.
     pub(crate) services: Option<CommandServices>,
     /// Duration of filling the workspace, if it was attempted.
@@ -54,7 +57,7 @@ impl Run<'_> {
     /// The sandbox of its command; `None`: it runs without.
     pub(crate) fn sandbox(&self) -> Option<Arc<WorkspaceSandbox>> {
         let build = &self.record.build;
-        let needs_one = self.image.is_some() || !build.services.is_empty();
+        let needs_one = self.image.is_some() || !build.services.is_empty() || !build.secrets.is_empty();
         self.shared.isolation.of(build, needs_one)
     }
 
@@ -65,6 +68,7 @@ impl Run<'_> {
             image: self.image.clone(),
             writable_bytes: writes.then(|| limits::writable_bytes(&self.limits)),
             network: self.services.as_ref().map(CommandServices::network),
+            secrets: self.secrets.as_ref().map(|secrets| secrets.mount(&self.workspace.folder)),
         }
     }
 

@@ -16,6 +16,7 @@ use tokio::sync::watch;
 
 use crate::{
     build_run::Run,
+    build_secrets::BuildSecrets,
     console::Console,
     ending::{Ended, Ending},
     guard::Guard,
@@ -73,6 +74,9 @@ pub(crate) async fn run(
         Ok(shim) => shim.run_limited(&command, workspace.warm, &of_shim).await,
         Err(error) => Err(error),
     };
+    if place == Place::Build {
+        run.secrets.as_mut().map(BuildSecrets::unstage);
+    }
     let running = match begun {
         Ok(running) => running,
         Err(error @ ShimError::TooLarge { .. }) => return Ok(Ending::not_started(error.to_string())),
@@ -174,6 +178,11 @@ impl Watched<'_> {
                     self.guard.kill().await;
                     continue;
                 }
+                () = self.console.held_back() => {
+                    let released = self.console.release().await;
+                    self.note_fault(released).await;
+                    continue;
+                }
             };
             if let Some(end) = self.handle_event(event).await {
                 return Ok(end);
@@ -201,12 +210,9 @@ impl Watched<'_> {
                 self.note_last_line(&data);
                 let kept = left.and_then(|left| usize::try_from(left).ok()).unwrap_or(usize::MAX);
                 let data = data.slice(..kept.min(data.len()));
-                if self.fault.is_none()
-                    && !data.is_empty()
-                    && let Err(fault) = self.console.write(stream_of(stream), data).await
-                {
-                    self.fault = Some(fault);
-                    self.guard.kill().await;
+                if self.fault.is_none() && !data.is_empty() {
+                    let written = self.console.write(stream_of(stream), data).await;
+                    self.note_fault(written).await;
                 }
                 None
             }
@@ -225,11 +231,22 @@ impl Watched<'_> {
             }))),
             Event::Exited(exit) => {
                 self.shared.usage.command_ended(self.number, &exit);
+                if self.fault.is_none() {
+                    self.fault = self.console.end_streams().await.err();
+                }
                 Some(match self.fault.take() {
                     Some(fault) => Err(fault),
                     None => Ok(self.exited(exit)),
                 })
             }
+        }
+    }
+
+    /// Notes that the console is lost; then the command must end.
+    async fn note_fault(&mut self, written: Result<(), ChunkFault>) {
+        if let Err(fault) = written {
+            self.fault = Some(fault);
+            self.guard.kill().await;
         }
     }
 

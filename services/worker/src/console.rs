@@ -2,6 +2,7 @@
 //! in the output at the place where it happens, so that readers know what they miss.
 
 use std::{
+    borrow::Cow,
     sync::{Arc, Weak},
     time::Duration,
 };
@@ -11,6 +12,7 @@ use bytes::Bytes;
 use cas::Cas;
 use console_log::Packer;
 use model::{LogSummary, OutputStream, ToolEvent};
+use secrets::Masks;
 use service::{Step, crash_point};
 use telemetry::metrics::{Counter, Label, count};
 use tokio::{
@@ -21,6 +23,7 @@ use tracing::warn;
 
 use crate::{
     frames::{Extent, Frames, Ready},
+    masking::Masking,
     stop::Stop,
 };
 
@@ -58,6 +61,8 @@ pub(crate) struct Console {
     /// Changes when a frame was stored or lost.
     changed: watch::Receiver<()>,
     hurry: Hurry,
+    /// Masks secrets, if the build has some.
+    masking: Option<Masking>,
 }
 
 /// Time limit for a write: after this the lease has expired and the run is over anyway.
@@ -81,11 +86,53 @@ impl Console {
             timed: false,
             fault: None,
         };
-        Self { output: Arc::new(Mutex::new(output)), changed, hurry }
+        Self { output: Arc::new(Mutex::new(output)), changed, hurry, masking: None }
     }
 
-    /// Writes a chunk of output.
+    /// Masks these secrets from now on.
+    pub(crate) fn mask(&mut self, masks: &Arc<Masks>) {
+        self.masking = Some(Masking::new(masks));
+    }
+
+    /// Writes a chunk of output of the command.
     pub(crate) async fn write(&mut self, stream: OutputStream, data: Bytes) -> Result<(), ChunkFault> {
+        let data = match &mut self.masking {
+            Some(masking) => masking.push(stream, &data),
+            None => data,
+        };
+        self.put(stream, data).await
+    }
+
+    /// Returns when output has been held back for a while that could be the beginning of a secret; never if there is none.
+    pub(crate) async fn held_back(&self) {
+        match &self.masking {
+            Some(masking) => masking.quiet().await,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Writes what was held back, as far as it shows nothing of a secret.
+    pub(crate) async fn release(&mut self) -> Result<(), ChunkFault> {
+        let Some(masking) = &mut self.masking else { return Ok(()) };
+        for (stream, data) in masking.pause() {
+            self.put(stream, data).await?;
+        }
+        Ok(())
+    }
+
+    /// Writes all that was held back: the command has ended.
+    pub(crate) async fn end_streams(&mut self) -> Result<(), ChunkFault> {
+        let Some(masking) = &mut self.masking else { return Ok(()) };
+        for (stream, data) in masking.finish() {
+            self.put(stream, data).await?;
+        }
+        Ok(())
+    }
+
+    async fn put(&mut self, stream: OutputStream, data: Bytes) -> Result<(), ChunkFault> {
+        if data.is_empty() {
+            return Ok(());
+        }
         let mut output = self.with_room().await?;
         output.write(stream, data).await?;
         let begin = output.waits() && !std::mem::replace(&mut output.timed, true);
@@ -120,7 +167,13 @@ impl Console {
 
     /// Writes a line from the worker into the command's output.
     pub(crate) async fn say(&mut self, line: &str) -> Result<(), ChunkFault> {
-        self.write(OutputStream::Stderr, Bytes::from(format!("forebay: {line}\n"))).await
+        let line = format!("forebay: {}\n", self.masked(line));
+        self.put(OutputStream::Stderr, Bytes::from(line)).await
+    }
+
+    /// A text without secrets.
+    pub(crate) fn masked<'a>(&self, text: &'a str) -> Cow<'a, str> {
+        self.masking.as_ref().map_or(Cow::Borrowed(text), |masking| masking.text(text))
     }
 
     /// Stores and publishes the output that still waits, until `stopped` returns. Returns the summary, in which output

@@ -167,6 +167,26 @@ impl Ending {
         }
     }
 
+    /// The same with other messages.
+    pub(crate) fn with_messages(self, change: impl Fn(String) -> String) -> Self {
+        let of_reason = |Reason { code, message }| Reason { code, message: change(message) };
+        let of_ended = |ended: Ended| Ended {
+            over: ended.over.map(of_reason),
+            said: change(ended.said),
+            exit: ended.exit,
+            started_at_us: ended.started_at_us,
+        };
+        match self {
+            Self::Exited(ended) => Self::Exited(of_ended(ended)),
+            Self::Failed(reason, ended) => Self::Failed(of_reason(reason), ended.map(of_ended)),
+            Self::NoContent(reason) => Self::NoContent(of_reason(reason)),
+            Self::NotFetched(reason) => Self::NotFetched(of_reason(reason)),
+            Self::TimedOut(ended) => Self::TimedOut(ended.map(of_ended)),
+            Self::GiveBack(reason) => Self::GiveBack(of_reason(reason)),
+            Self::Tasks { .. } | Self::NotOurs => self,
+        }
+    }
+
     /// The measurements of the command, if it ran.
     pub(crate) fn ended(&self) -> Option<&Ended> {
         match self {

@@ -66,6 +66,9 @@ pub(crate) fn variables(run: &Run<'_>) -> Vec<(String, String)> {
         set("TRACEPARENT", trace.to_string());
     }
     all.extend(build.env.clone());
+    if let Some(secrets) = &run.secrets {
+        all.extend(secrets.variables(&build.secrets, &folder.secrets()));
+    }
     all.into_iter().collect()
 }
 

@@ -24,6 +24,8 @@ const TOOL_EVENTS: &str = "tool-events";
 const BAZEL: &str = "bazel";
 /// Name of the folder with the files of services.
 pub(crate) const SERVICES: &str = "services";
+/// Name of the folder on which the secrets of a build are mounted in its sandbox; empty on the machine.
+const SECRETS: &str = "secrets";
 /// Rights without which the owner of a folder cannot use it.
 const OWNER: u32 = 0o700;
 /// Bytes below which a disk counts as full: a command that runs out of space rarely leaves zero bytes free.
@@ -255,6 +257,16 @@ impl RunFolder {
         Ok(&self.own)
     }
 
+    /// The folder in which the command finds its secrets.
+    pub(crate) fn secrets(&self) -> PathBuf {
+        self.root.join(SECRETS)
+    }
+
+    /// Makes the folder on which secrets are mounted.
+    pub(crate) fn make_secrets(&self) -> io::Result<()> {
+        fs::create_dir_all(self.secrets())
+    }
+
     /// The folder with what the services of the build wrote, after their end.
     pub(crate) fn service_logs(&self) -> PathBuf {
         self.services.join("kept.logs")
@@ -284,8 +296,8 @@ impl RunFolder {
     /// Whether the folder contains only what a run starts with. A build may also write outside its build folder.
     fn is_as_new(&self) -> bool {
         let known = |path: &Path| {
-            let bazel = self.root.join(BAZEL);
-            [&self.build, &self.temporary, &self.home, &self.own, &self.tool_events, &bazel]
+            let (bazel, secrets) = (self.root.join(BAZEL), self.secrets());
+            [&self.build, &self.temporary, &self.home, &self.own, &self.tool_events, &bazel, &secrets]
                 .iter()
                 .any(|known| *known == path)
         };

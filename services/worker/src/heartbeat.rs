@@ -60,7 +60,7 @@ fn content(shared: &Shared, status: WorkerStatus) -> Heartbeat {
         status,
         short,
         window: shared.workspaces.window(),
-        properties: shared.properties.clone(),
+        properties: shared.offered.properties(),
         workspaces,
         ttl_ms: heartbeat_ttl_ms(shared.interval()),
         clock_skew_ms: shared.context.bus.clock().skew(),

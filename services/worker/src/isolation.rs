@@ -138,6 +138,18 @@ impl Isolation {
         all
     }
 
+    /// Checks that no build can read the secrets of others: without a sandbox it could.
+    pub(crate) fn check_secrets(&self) -> Result<(), ServiceError> {
+        if self.choices.kinds().contains(&SandboxKind::None) {
+            return Err(ServiceError::failed(
+                "opening the secrets of builds (secrets_folder)",
+                "builds of this worker may run without a sandbox and could read all of them: set build_sandbox = bubblewrap, \
+                 and build_sandbox_by_request = false",
+            ));
+        }
+        Ok(())
+    }
+
     /// Whether a build makes the image of an environment, as only those of one group may: the right to publish to it is the right
     /// to run without a sandbox.
     fn makes_environment(&self, build: &Build) -> bool {

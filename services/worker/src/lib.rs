@@ -6,6 +6,7 @@
 mod admission;
 mod bazel;
 mod build_run;
+mod build_secrets;
 mod claim;
 mod command;
 mod confined;
@@ -30,7 +31,9 @@ mod isolation;
 mod job;
 mod lease_keeper;
 mod limits;
+mod masking;
 mod memory;
+mod offered;
 mod offers;
 mod outputs;
 mod owner;
@@ -40,6 +43,8 @@ mod preparing;
 mod relay;
 mod run;
 mod search_path;
+mod secret_files;
+mod secret_store;
 mod sensor_readings;
 mod services;
 mod shared;
@@ -64,7 +69,7 @@ use std::{
     time::Duration,
 };
 
-use model::WorkerId;
+use model::{WorkerId, WorkerProperties};
 use sandbox::{Cgroups, Parent, WorkspaceLimits};
 use sensors::{MachineLock, OomKills};
 use service::{
@@ -74,11 +79,12 @@ use service::{
 use settings::WorkerSettings;
 use telemetry::metrics::{Counter, Label, expect};
 use tokio::task::JoinSet;
-use tracing::info;
+use tracing::{info, warn};
 
 use crate::{
-    folder::WorkerFolder, gateway::Gateways, image::BuildImages, isolation::Isolation, owner::WorkspaceUsers,
-    shared::Shared, sources::Sources, usage::Usage, workspaces::Workspaces,
+    folder::WorkerFolder, gateway::Gateways, image::BuildImages, isolation::Isolation, offered::Offered,
+    owner::WorkspaceUsers, secret_files::SecretMemory, secret_store::SecretStore, shared::Shared,
+    sources::Sources, usage::Usage, workspaces::Workspaces,
 };
 
 /// Mount point of the kernel's process information.
@@ -96,6 +102,7 @@ async fn serve_all(context: Context, settings: WorkerSettings) -> Result<(), Ser
         expect(Counter::ApiRequests, &[(Label::Endpoint, call), (Label::Status, "unavailable")]);
     }
     expect(Counter::BuildsRequeued, &[(Label::Reason, "given_back")]);
+    keep_memory_private();
     let program = std::env::current_exe()
         .map_err(|error| ServiceError::failed("finding the path of this executable", error))?;
     let id: WorkerId = context
@@ -121,9 +128,8 @@ async fn serve_all(context: Context, settings: WorkerSettings) -> Result<(), Ser
     if images.is_some() {
         BuildImages::offer(&mut properties);
     }
-    let offered = properties.check();
-    offered.map_err(|error| ServiceError::failed("the setting worker_properties", error))?;
-    context.bus.buckets().announce_worker(&properties).await?;
+    let (offered, secret_memory) = open_secrets(&settings, &isolation, properties)?;
+    context.bus.buckets().announce_worker(&offered.properties()).await?;
     let count = settings.workspaces;
     let cgroups = Cgroups::detect(&Parent::default());
     cgroups.sweep();
@@ -143,9 +149,10 @@ async fn serve_all(context: Context, settings: WorkerSettings) -> Result<(), Ser
         program,
         cgroups,
         images,
-        properties,
+        offered,
+        secret_memory,
         build_tokens: context.build_tokens()?,
-        sources: Sources::new(&settings.contexts, &context.settings.store.data),
+        sources: Sources::new(&settings.contexts, &context.settings.store.data, settings.secrets.as_deref()),
         settings,
     });
     let mut workspace_loops = start_workspaces(&shared);
@@ -168,6 +175,29 @@ async fn serve_all(context: Context, settings: WorkerSettings) -> Result<(), Ser
     Ok(())
 }
 
+/// Keeps the memory of this process, which has keys of the farm and secrets of builds, out of core dumps, and other processes of
+/// its user from reading it and its environment. Programs that it starts are not affected.
+fn keep_memory_private() {
+    if let Err(error) = nix::sys::prctl::set_dumpable(false) {
+        warn!(%error, "the memory of this process may be written into a core dump");
+    }
+}
+
+/// What the worker offers, with the secrets of its builds.
+fn open_secrets(
+    settings: &WorkerSettings,
+    isolation: &Isolation,
+    properties: WorkerProperties,
+) -> Result<(Offered, Option<SecretMemory>), ServiceError> {
+    let Some(folder) = &settings.secrets else { return Ok((Offered::new(properties, None)?, None)) };
+    isolation.check_secrets()?;
+    let store = SecretStore::open(folder, &settings.contexts.context_paths)?;
+    let memory = SecretMemory::create().map_err(|error| {
+        ServiceError::failed("preparing memory for the secrets of builds (secrets_folder)", error)
+    })?;
+    Ok((Offered::new(properties, Some(store))?, Some(memory)))
+}
+
 /// Starts the loops that are not of one workspace; `root` contains the workspaces.
 fn start_tasks(shared: &Arc<Shared>, root: PathBuf) -> JoinSet<Result<(), ServiceError>> {
     let mut tasks = JoinSet::new();
@@ -180,6 +210,7 @@ fn start_tasks(shared: &Arc<Shared>, root: PathBuf) -> JoinSet<Result<(), Servic
     tasks.spawn(disk_limit::serve(shared.clone()));
     tasks.spawn(sensor_readings::serve(shared.clone(), root));
     tasks.spawn(store_watch::serve(shared.clone()));
+    tasks.spawn(offered::serve(shared.clone()));
     tasks.spawn(report_usage(shared.clone()));
     tasks
 }

@@ -101,6 +101,7 @@ async fn run_inside(
         limits,
         image: None,
         services: None,
+        secrets: None,
         preparation_seconds: None,
         job: None,
     };
@@ -115,7 +116,11 @@ async fn run_inside(
     let tool = run.tool_facts(&ending).await;
     crash_point(Step::CommandEnded);
     let (ending, outputs) = run.keep_all_outputs(ending).await;
-    let Run { mut workspace, job, preparation_seconds, .. } = run;
+    let Run { mut workspace, job, preparation_seconds, secrets, .. } = run;
+    let (ending, outputs, tool) = match &secrets {
+        Some(secrets) => secrets.mask_end(ending, outputs, tool),
+        None => (ending, outputs, tool),
+    };
     let disk_is_full = workspace.folder.disk_is_full();
     let filled_disk = stop.cause().is_some_and(Cause::is_of_own_files);
     let blames_disk = (disk_is_full || ending.lacked_room()) && !filled_disk;
@@ -176,6 +181,9 @@ impl Run<'_> {
     /// Prepares the workspace and runs the command or the job.
     async fn prepare_and_run(&mut self) -> Ending {
         let build = &self.record.build;
+        if let Err(ending) = self.take_secrets().await {
+            return ending;
+        }
         if let Err(ending) = self.fetch_image().await {
             return ending;
         }
@@ -208,6 +216,9 @@ impl Run<'_> {
         let ended = if let Some(job) = &build.job {
             self.run_job(job).await
         } else {
+            if let Err(ending) = self.stage_secrets() {
+                return ending;
+            }
             let env = environment::variables(self);
             command::run(self, Place::Build, build.command.clone(), env).await
         };
@@ -427,7 +438,8 @@ async fn warn_of(console: &mut Console, outputs: &Outputs) {
 async fn say(console: &mut Console, line: &str) -> bool {
     let said = console.say(line).await;
     if let Err(fault) = &said {
-        debug!(error = telemetry::error_chain(fault), text = line, "cannot write to the console");
+        let text = &*console.masked(line);
+        debug!(error = telemetry::error_chain(fault), text, "cannot write to the console");
     }
     said.is_ok()
 }

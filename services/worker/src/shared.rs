@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use callers::BuildTokens;
 use cas::Cas;
-use model::{Build, Millis, WorkerId, WorkerProperties};
+use model::{Build, Millis, WorkerId};
 use sandbox::Cgroups;
 use sensors::{MachineLock, OomKills};
 use service::Context;
@@ -12,8 +12,8 @@ use settings::WorkerSettings;
 use tracing::warn;
 
 use crate::{
-    folder::WorkerFolder, gateway::Gateways, image::BuildImages, isolation::Isolation, sources::Sources,
-    usage::Usage, workspaces::Workspaces,
+    folder::WorkerFolder, gateway::Gateways, image::BuildImages, isolation::Isolation, offered::Offered,
+    secret_files::SecretMemory, sources::Sources, usage::Usage, workspaces::Workspaces,
 };
 
 /// State shared by all loops of the worker.
@@ -36,8 +36,10 @@ pub(crate) struct Shared {
     pub(crate) cgroups: Cgroups,
     /// The images of this machine, if builds may have them.
     pub(crate) images: Option<BuildImages>,
-    /// Properties that the worker offers to builds.
-    pub(crate) properties: WorkerProperties,
+    /// What the worker offers to builds.
+    pub(crate) offered: Offered,
+    /// Where secrets are in memory, if builds may have some.
+    pub(crate) secret_memory: Option<SecretMemory>,
     pub(crate) sources: Sources,
     /// Signs the tokens of builds, if the settings name a key.
     pub(crate) build_tokens: Option<BuildTokens>,

@@ -18,15 +18,18 @@ pub(crate) struct Sources {
     folders: Vec<PathBuf>,
     /// The worker's data folder, in which no build's sources are.
     data: PathBuf,
+    /// The folder with secrets of builds, if there is one.
+    secrets: Option<PathBuf>,
     /// Hosts that sources may be fetched from.
     pub(crate) reach: Reach,
 }
 
 impl Sources {
     /// The sources that the settings of a worker with this data folder allow.
-    pub(crate) fn new(settings: &ContextSettings, data: &Path) -> Self {
+    pub(crate) fn new(settings: &ContextSettings, data: &Path, secrets: Option<&Path>) -> Self {
         let reach = Reach::within(&settings.fetch_hosts);
-        Self { folders: settings.context_paths.clone(), data: data.to_owned(), reach }
+        let (folders, secrets) = (settings.context_paths.clone(), secrets.map(Path::to_owned));
+        Self { folders, data: data.to_owned(), secrets, reach }
     }
 
     /// Whether a build may have any sources of this machine.
@@ -60,6 +63,11 @@ impl Sources {
                 path.display()
             )));
         }
+        let secrets = self.secrets.as_ref().and_then(|secrets| secrets.canonicalize().ok());
+        // A folder around it would be copied with it.
+        if secrets.is_some_and(|secrets| known.starts_with(&secrets) || secrets.starts_with(&known)) {
+            return Err(Refusal(format!("builds may not read {} on this worker", path.display())));
+        }
         found.map_err(|error| missing(path, &error))
     }
 }
@@ -82,7 +90,7 @@ mod tests {
     fn c2_only_what_is_really_in_a_folder_of_the_settings_is_read() {
         let place = tempfile::tempdir().unwrap();
         let at = |name: &str| place.path().join(name);
-        for folder in ["open/a", "open/data/w", "openly", "secret"] {
+        for folder in ["open/a", "open/data/w", "open/keys/secrets", "openly", "secret"] {
             fs::create_dir_all(at(folder)).unwrap();
         }
         fs::write(at("secret/key"), "x").unwrap();
@@ -90,7 +98,8 @@ mod tests {
         symlink(at("open"), at("name")).unwrap();
         let of = |paths: &[&str]| {
             let context_paths = paths.iter().map(|path| at(path)).collect();
-            Sources::new(&ContextSettings { context_paths, fetch_hosts: Vec::new() }, &at("open/data"))
+            let settings = ContextSettings { context_paths, fetch_hosts: Vec::new() };
+            Sources::new(&settings, &at("open/data"), None)
         };
         let sources = of(&["name"]);
         let root = place.path().canonicalize().unwrap();
@@ -117,6 +126,11 @@ mod tests {
             assert!(refused(&at(path)).contains("data folder"), "{path}");
         }
         assert!(refused(&at("open/none")).contains("not found on this worker"));
+        let secrets = Sources { secrets: Some(at("open/keys/secrets")), ..of(&["open"]) };
+        for path in ["open", "open/keys", "open/keys/secrets", "open/keys/secrets/none"] {
+            assert!(secrets.local(&at(path)).is_err_and(|why| why.0.contains("may not read")), "{path}");
+        }
+        assert!(secrets.local(&at("open/a")).is_ok());
         assert!(of(&[]).local(&at("open")).unwrap_err().0.contains("context_paths"));
     }
 }

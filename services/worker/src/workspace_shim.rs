@@ -11,7 +11,7 @@ use std::{
 };
 
 use images::Image;
-use sandbox::{ImageRoot, SharedNetwork, WorkspaceLimits, WorkspaceSandbox};
+use sandbox::{ImageRoot, SecretMount, SharedNetwork, WorkspaceLimits, WorkspaceSandbox};
 use shim::{Options, Shim, ShimError};
 
 use crate::{
@@ -37,6 +37,8 @@ pub(crate) struct BuildParts {
     pub(crate) writable_bytes: Option<u64>,
     /// The network that it shares with its services.
     pub(crate) network: Option<SharedNetwork>,
+    /// Its secrets.
+    pub(crate) secrets: Option<SecretMount>,
 }
 
 /// A shim in a sandbox around a folder.
@@ -47,7 +49,7 @@ struct Inside {
     image: Option<Arc<Image>>,
     /// Device and number of each of its folders: a new one at the same path is not visible in the sandbox.
     folders: Vec<(u64, u64)>,
-    /// Whether no other build may have it: its network is that of services, or its image can be written to.
+    /// Whether no other build may have it: its network is that of services, its image can be written to, or it has secrets.
     is_for_one: bool,
     /// Whether there may be traces of a build outside of these folders: without processes that stay, the shim removes
     /// them after each command, or reports that it cannot.
@@ -104,9 +106,9 @@ impl WorkspaceShim {
         sandbox: Option<&Arc<WorkspaceSandbox>>,
         own: &BuildParts,
     ) -> Result<&mut Shim, ShimError> {
-        let BuildParts { image, writable_bytes, network } = own;
+        let BuildParts { image, writable_bytes, network, secrets } = own;
         let (image, network) = (image.as_ref(), network.as_ref());
-        let is_for_one = network.is_some() || writable_bytes.is_some();
+        let is_for_one = network.is_some() || writable_bytes.is_some() || secrets.is_some();
         let Some(sandbox) = sandbox else { return Ok(&mut self.plain) };
         let failed = |source| ShimError::Start { program: sandbox.bubblewrap.program.clone(), source };
         let places = folder.writable().map_err(failed)?;
@@ -129,7 +131,7 @@ impl WorkspaceShim {
         }
         let root = image.map(|image| ImageRoot { writable_bytes: *writable_bytes, ..image.root() });
         let user = self.users.of_build(image.map(Arc::as_ref));
-        let parts = sandbox::OwnParts { user, image: root.as_ref(), network };
+        let parts = sandbox::OwnParts { user, image: root.as_ref(), network, secrets: secrets.as_ref() };
         let options = sandbox
             .options(folder.root(), &places, parts)
             .map_err(|error| failed(io::Error::other(error)))?;

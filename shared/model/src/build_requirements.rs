@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    ParseIdError,
+    ParseIdError, SECRETS_PROPERTY,
     text_digest::{TextDigest, is_text_digest},
 };
 
@@ -30,6 +30,8 @@ pub enum InvalidRequirements {
         "field requirements has {bytes} bytes of names and values: expected at most {REQUIREMENTS_BYTES_MAX}"
     )]
     TooLarge { bytes: usize },
+    #[error("field requirements has the property {name:?}: ask for secrets in the field secrets")]
+    Reserved { name: String },
     #[error(
         "invalid property {name:?} = {value:?} in field requirements: expected a name and a value, both without control \
          characters"
@@ -56,6 +58,9 @@ impl BuildRequirements {
         let bytes = self.iter().map(|(name, value)| name.len() + value.len()).sum();
         if bytes > REQUIREMENTS_BYTES_MAX {
             return Err(InvalidRequirements::TooLarge { bytes });
+        }
+        if let Some((name, _)) = self.iter().find(|(name, _)| name.starts_with(SECRETS_PROPERTY)) {
+            return Err(InvalidRequirements::Reserved { name: name.to_owned() });
         }
         match self.iter().find(|(name, value)| !is_sound(name) || !is_sound(value)) {
             Some((name, value)) => {

@@ -41,6 +41,7 @@ mod requirements;
 mod resources;
 mod result;
 mod scale;
+mod secret_request;
 mod service_request;
 mod skew;
 mod task_limits;
@@ -132,6 +133,10 @@ pub use result::{
     BuildResult, LogSummary, Outcome, OutputStream, Reason, ReasonCode, UnknownOutputStream, brief,
 };
 pub use scale::{ParseScaledPoolError, ScaleObservation, ScalePlan, ScaledPool};
+pub use secret_request::{
+    InvalidSecrets, SECRETS_MAX, SECRETS_PROPERTY, SecretName, SecretRequest, SecretVariable,
+    secrets_property,
+};
 pub use service_request::{
     HttpCheck, InvalidService, ParseServiceNameError, ReadyCheck, ServiceName, ServiceRequest,
 };

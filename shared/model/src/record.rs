@@ -11,8 +11,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     Attempt, BlobDigest, BuildId, BuildKey, BuildLimits, BuildRequirements, BuildResult, Context, Digest,
-    ExecutorType, Group, InvocationId, Millis, Occupancy, OutputFile, Priority, Reason, Sequence,
-    ServiceRequest, ToolCall, ToolHints, WorkerId, WorkspaceKind, WorkspaceUse,
+    ExecutorType, Group, InvocationId, Millis, Occupancy, OutputFile, Priority, Reason, SecretRequest,
+    Sequence, ServiceRequest, ToolCall, ToolHints, WorkerId, WorkspaceKind, WorkspaceUse,
 };
 
 /// An accepted build: the request with defaults filled in. Never changes.
@@ -65,6 +65,9 @@ pub struct Build {
     /// Properties that its worker must offer, by name.
     #[serde(default, skip_serializing_if = "BuildRequirements::is_empty")]
     pub requirements: BuildRequirements,
+    /// Secrets of its command, by name: no record contains their values.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub secrets: Vec<SecretRequest>,
     /// Services of its command.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub services: Vec<ServiceRequest>,
@@ -160,6 +163,10 @@ impl Build {
         if !self.services.is_empty() {
             content.extend_from_slice(b"services");
             content.extend(serde_json::to_vec(&self.services).present("services as JSON"));
+        }
+        if !self.secrets.is_empty() {
+            content.extend_from_slice(b"secrets");
+            content.extend(serde_json::to_vec(&self.secrets).present("secrets as JSON"));
         }
         Digest::of(&content)
     }

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     BlobDigest, BuildId, BuildLimits, BuildRequirements, Digest, ExecutorType, Group, JobSource, Occupancy,
-    Priority, ServiceRequest, ToolCall, WorkspaceUse,
+    Priority, SecretRequest, ServiceRequest, ToolCall, WorkspaceUse,
 };
 
 /// A build request. Published by any client, read by the enqueuer.
@@ -73,6 +73,9 @@ pub struct BuildRequest {
     /// Properties that its worker must offer, by name: at most 32, and 512 bytes. Default: any worker can run it.
     #[serde(default, skip_serializing_if = "BuildRequirements::is_empty")]
     pub requirements: BuildRequirements,
+    /// Secrets of the command, by name, at most 32: what its worker keeps for its group. Default: none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub secrets: Vec<SecretRequest>,
     /// Services of the command, at most 8: commands that run beside it and serve it. Default: none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub services: Vec<ServiceRequest>,

@@ -186,6 +186,8 @@ pub enum ReasonCode {
     CommandNotStarted,
     /// A service of the command could not be started, was not ready in time, or ended before the command.
     ServiceFailed,
+    /// A secret of the build is missing on its worker, or cannot be used as it was asked for.
+    SecretUnavailable,
     /// Tasks of the job failed.
     TasksFailed,
     /// The workspace could not be prepared: the folder, revision or archive is missing, or its digest differs.

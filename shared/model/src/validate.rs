@@ -6,8 +6,8 @@ use invariant::Present as _;
 
 use crate::{
     Attempt, Build, BuildId, BuildJob, BuildRequest, Context, Digest, DigestFunction, Esu, ExecutorType,
-    Group, InvalidRequirements, InvalidService, JobSource, Millis, Priority, RequestLimits, ServiceRequest,
-    ToolHints, WrongLimit,
+    Group, InvalidRequirements, InvalidSecrets, InvalidService, JobSource, Millis, Priority, RequestLimits,
+    SecretRequest, ServiceRequest, ToolHints, WrongLimit,
 };
 
 /// Why a request was rejected.
@@ -30,6 +30,13 @@ pub enum InvalidRequest {
     EnvOfJob,
     #[error("field services applies to a command: set services in the tasks of the job")]
     ServicesOfJob,
+    #[error(
+        "field secrets applies to a command: the tasks of a job are actions, whose results others get from the cache, and \
+         executors have no secrets"
+    )]
+    SecretsOfJob,
+    #[error("field secrets: {0}")]
+    Secrets(#[from] InvalidSecrets),
     #[error("field services: {0}")]
     Services(#[from] InvalidService),
     #[error("field submitter is {0:?}: expected 1 to {SUBMITTER_MAX} characters without control characters")]
@@ -88,6 +95,7 @@ impl BuildRequest {
         self.check_occupancy(limits)?;
         self.requirements.check()?;
         ServiceRequest::check_all(&self.services)?;
+        SecretRequest::check_all(&self.secrets, &self.env)?;
         let limits_of_group = limits.build_limits_of(group);
         self.limits.wrong(&limits_of_group).map_or(Ok(()), |wrong| Err(InvalidRequest::WrongLimit(wrong)))?;
         let (times, most) = (limits.times_of(priority), limits.times_max);
@@ -131,6 +139,7 @@ impl BuildRequest {
             tool_hints: ToolHints::default(),
             workspace: self.workspace.unwrap_or_default(),
             requirements: self.requirements,
+            secrets: self.secrets,
             services: self.services,
             limits: self.limits,
             occupancy: self.occupancy,
@@ -157,6 +166,7 @@ impl BuildRequest {
             Some(_) if !self.command.is_empty() => Err(InvalidRequest::CommandAndJob),
             Some(_) if !self.env.is_empty() => Err(InvalidRequest::EnvOfJob),
             Some(_) if !self.services.is_empty() => Err(InvalidRequest::ServicesOfJob),
+            Some(_) if !self.secrets.is_empty() => Err(InvalidRequest::SecretsOfJob),
             Some(_) => Ok(()),
         }
     }

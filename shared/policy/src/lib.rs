@@ -73,6 +73,6 @@ pub use why::{Busy, Stand, Workspaces, basis_text, share_of, why, why_text, with
 pub use window::{BUILD_POINTS, Signal, Window, WindowRules, counted_slots, points, window_share};
 pub use worker_faults::{avoids_worker, pause_after_faults};
 pub use worker_offers::{
-    NoWorker, WorkspaceCounts, can_run, check_requirements, check_writable_root, require_services,
-    workspace_counts, writes_to_image,
+    NoWorker, WorkspaceCounts, can_run, check_requirements, check_writable_root, require_secrets,
+    require_services, workspace_counts, writes_to_image,
 };

@@ -1,6 +1,8 @@
 //! Matches requirements of work with the properties of a machine, as the broker of `ReCodEx` does.
 
-use model::{Pool, RequestedProperty, Requirements};
+use std::collections::BTreeSet;
+
+use model::{Pool, RequestedProperty, Requirements, SECRETS_PROPERTY};
 
 use crate::actions::{IMAGE_PROPERTY, names_image};
 
@@ -21,6 +23,7 @@ pub const ANY_IMAGE: &str = "docker://";
 /// - `hwgroup`: any of the requested groups, `a|b`;
 /// - `threads`: at least the requested number;
 /// - `container-image`: the name of an image of a registry is met by that name and by [`ANY_IMAGE`];
+/// - `secrets/GROUP`: all of the requested secrets, `a,b`;
 /// - any other property, including `env`: one of the offered values equals the requested one; `Pool`, `OSFamily`, `Arch`
 ///   and `ISA` without regard to case.
 ///
@@ -55,9 +58,24 @@ pub fn value_matches<'a>(name: &str, asked: &str, mut offered: impl Iterator<Ite
             number(asked).zip(most).is_some_and(|(asked, most)| most >= asked)
         }
         IMAGE_PROPERTY if names_image(asked) => offered.any(|value| value == ANY_IMAGE || value == asked),
+        _ if name.starts_with(SECRETS_PROPERTY) => {
+            let offered: BTreeSet<&str> = offered.collect();
+            names_of_secrets(asked).all(|name| offered.contains(name))
+        }
         _ if CASELESS.contains(&name) => offered.any(|value| value.eq_ignore_ascii_case(asked)),
         _ => offered.any(|value| value == asked),
     }
+}
+
+/// The value by which a build requires these secrets of its group.
+pub(crate) fn secrets_value<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
+    let names: BTreeSet<&str> = names.into_iter().collect();
+    names.into_iter().collect::<Vec<_>>().join(",")
+}
+
+/// The secrets that such a value names.
+pub(crate) fn names_of_secrets(value: &str) -> impl Iterator<Item = &str> {
+    value.split(',')
 }
 
 #[cfg(test)]
@@ -96,6 +114,14 @@ mod tests {
         assert!(
             met("debian-12", &["debian-12", "docker://"]) && !met("debian-11", &["debian-12", "docker://"])
         );
+    }
+
+    #[test]
+    fn all_secrets_of_a_build_must_be_on_its_worker() {
+        let met = |asked: &str, offered: &[&str]| value_matches("secrets/g", asked, offered.iter().copied());
+        assert!(met("a", &["b", "a"]) && met("a,b", &["b", "a"]));
+        assert!(!met("a,b", &["a"]) && !met("a", &[]) && !met("a", &["a,b", "aa"]));
+        assert_eq!(secrets_value(["b", "a", "b"]), "a,b");
     }
 
     #[test]

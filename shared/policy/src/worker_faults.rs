@@ -25,6 +25,7 @@ pub fn avoids_worker(code: ReasonCode) -> bool {
         ReasonCode::WorkerFault
         | ReasonCode::DiskFull
         | ReasonCode::ContextUnavailable
+        | ReasonCode::SecretUnavailable
         | ReasonCode::StoreUnreachable
         | ReasonCode::GatewayUnreachable
         | ReasonCode::WorkerOutOfMemory

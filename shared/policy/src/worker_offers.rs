@@ -2,14 +2,17 @@
 
 use std::collections::BTreeSet;
 
-use model::{BuildRequirements, Heartbeat, ServiceRequest, WorkerProperties, WorkerStatus, WorkspaceState};
+use model::{
+    Build, BuildRequirements, Heartbeat, SECRETS_PROPERTY, SecretRequest, ServiceRequest, WorkerProperties,
+    WorkerStatus, WorkspaceState, secrets_property,
+};
 
 use crate::{
     actions::{
         ENVIRONMENT_PROPERTY, IMAGE_OFFER, IMAGE_PROPERTY, SERVICES_OFFER, WRITABLE_ROOT, names_image,
     },
     environments::BUILDS_ENVIRONMENTS,
-    requirements::{matches, value_matches},
+    requirements::{matches, names_of_secrets, secrets_value, value_matches},
 };
 
 /// Maximum number of characters of a client's text that a message repeats.
@@ -22,6 +25,11 @@ pub enum NoWorker {
     UnknownProperty { name: String, known: String, hint: &'static str },
     #[error("requirements: no worker has offered {name} = {value:?}; offered: {offered}{hint}")]
     UnknownValue { name: String, value: String, offered: String, hint: &'static str },
+    /// The secrets of other groups are as unknown as those that do not exist.
+    #[error(
+        "secrets: no worker has the secret {name} for the group {group}; it has {offered} (setting of workers: secrets_folder)"
+    )]
+    UnknownSecret { name: String, group: String, offered: String },
     #[error("requirements: no worker has offered all of {required}")]
     NotTogether { required: String },
 }
@@ -32,6 +40,14 @@ pub fn require_services(requirements: &mut BuildRequirements, services: &[Servic
     let offers = [(!services.is_empty(), SERVICES_OFFER), (has_image, IMAGE_OFFER)];
     for (_, (name, value)) in offers.into_iter().filter(|(is_required, _)| *is_required) {
         requirements.0.entry(name.to_owned()).or_insert_with(|| value.to_owned());
+    }
+}
+
+/// Adds what a worker must offer to run a build with secrets.
+pub fn require_secrets(build: &mut Build) {
+    if !build.secrets.is_empty() {
+        let value = secrets_value(build.secrets.iter().map(|SecretRequest { name, .. }| name.as_str()));
+        build.requirements.0.insert(secrets_property(&build.group), value);
     }
 }
 
@@ -94,21 +110,38 @@ pub fn check_requirements(
     }
     let offers =
         |name: &str| known.iter().flat_map(|properties| properties.values(name)).collect::<BTreeSet<_>>();
+    if let Some(unknown) = unknown_secret(requirements, known) {
+        return Err(unknown);
+    }
     let unmet = requirements.iter().find(|(name, value)| {
         !known.iter().any(|properties| value_matches(name, value, properties.values(name)))
     });
-    let Some((name, value)) = unmet else {
+    let Some((name, value)) = unmet.filter(|(name, _)| is_public(name)) else {
         return Err(NoWorker::NotTogether { required: shortened(&requirements.to_string()) });
     };
     let offered = offers(name);
     let hint = hint(name);
     if offered.is_empty() {
         let names: BTreeSet<&str> =
-            known.iter().flat_map(|known| known.0.keys()).map(String::as_str).collect();
+            known.iter().flat_map(|known| known.0.keys()).map(String::as_str).filter(is_public).collect();
         return Err(NoWorker::UnknownProperty { name: shortened(name), known: listed(names), hint });
     }
     let (name, value, offered) = (shortened(name), shortened(value), listed(offered));
     Err(NoWorker::UnknownValue { name, value, offered, hint })
+}
+
+/// The first secret that a build requires and no worker has.
+fn unknown_secret(requirements: &BuildRequirements, known: &[WorkerProperties]) -> Option<NoWorker> {
+    let (property, value) = requirements.iter().find(|(name, _)| !is_public(name))?;
+    let offered: BTreeSet<&str> = known.iter().flat_map(|properties| properties.values(property)).collect();
+    let name = names_of_secrets(value).find(|name| !offered.contains(name))?;
+    let group = property.strip_prefix(SECRETS_PROPERTY).unwrap_or(property);
+    Some(NoWorker::UnknownSecret { name: shortened(name), group: shortened(group), offered: listed(offered) })
+}
+
+/// Whether a property is for all groups to see.
+fn is_public(name: &&str) -> bool {
+    !name.starts_with(SECRETS_PROPERTY)
 }
 
 /// What a client or an operator can do if no worker offers what a build requires of this property.
@@ -226,6 +259,28 @@ mod tests {
                 && refused.ends_with("known properties: none"),
             "{refused}"
         );
+    }
+
+    #[test]
+    fn a_secret_of_another_group_is_refused_as_one_that_does_not_exist() {
+        let known = [
+            worker(&[("secrets/g", &["npm", "pypi"]), ("secrets/h", &["deploy"])]),
+            worker(&[("secrets/g", &["signing"])]),
+        ];
+        for met in ["npm", "npm,pypi", "signing"] {
+            assert_eq!(check(&[("secrets/g", met)], &known), Ok(()));
+        }
+        let refused = |group: &str, names: &str| check(&[(group, names)], &known).unwrap_err();
+        let of_other = refused("secrets/g", "deploy");
+        assert_eq!(of_other, refused("secrets/g", "absent").replace("absent", "deploy"));
+        assert!(
+            of_other.contains("the secret deploy for the group g; it has npm, pypi, signing"),
+            "{of_other}"
+        );
+        assert!(refused("secrets/i", "npm").contains("it has none"));
+        assert!(refused("secrets/g", "npm,signing").contains("all of"), "on different workers");
+        let public = refused("gpu", "1");
+        assert!(public.ends_with("known properties: none"), "{public}");
     }
 
     #[test]

@@ -16,6 +16,7 @@ use shim::User;
 use crate::error::SandboxError;
 use crate::image_root::ImageRoot;
 use crate::loader::put_libraries;
+use crate::own_parts::OwnParts;
 use crate::private::private;
 
 /// The folder that contains the input root, as commands see it.
@@ -279,11 +280,11 @@ impl Bubblewrap {
         places: &[PathBuf],
         programs: &Path,
         network: SlotNetwork<'_>,
-        (user, image): (Option<User>, Option<&ImageRoot>),
+        own: OwnParts<'_>,
     ) -> Result<Call, SandboxError> {
         // Builds may run as the user of the worker.
         let all = self.clone().hiding_private_settings();
-        all.workspace_with_its_hidden(folder, places, programs, network, (user, image))
+        all.workspace_with_its_hidden(folder, places, programs, network, own)
     }
 
     fn workspace_with_its_hidden(
@@ -292,7 +293,7 @@ impl Bubblewrap {
         places: &[PathBuf],
         programs: &Path,
         network: SlotNetwork<'_>,
-        (user, image): (Option<User>, Option<&ImageRoot>),
+        OwnParts { user, image, secrets, network: _ }: OwnParts<'_>,
     ) -> Result<Call, SandboxError> {
         let mut call = vec![self.find()?.into_os_string()];
         // No namespace of control groups: Java looks for its group by the path outside, and fails without it.
@@ -321,6 +322,9 @@ impl Bubblewrap {
         }
         for path in places {
             call.extend(["--bind".into(), path.into(), path.into()]);
+        }
+        if let Some(secrets) = secrets {
+            call.extend(secrets.arguments());
         }
         let start = if image.is_some() {
             put_libraries(&mut call)

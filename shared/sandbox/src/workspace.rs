@@ -10,7 +10,7 @@ use shim::{Cause, Cores, Filter, Limit, Options, Over, Overlay, PrivateNetwork, 
 use crate::bubblewrap::{Bubblewrap, Network, PRIVATE, SlotNetwork};
 use crate::cgroups::{Cgroups, CpuLimits, Group};
 use crate::error::SandboxError;
-use crate::image_root::ImageRoot;
+use crate::own_parts::OwnParts;
 use crate::shared_network::SharedNetwork;
 
 /// Room in memory for the folders that are mounted on in an image.
@@ -30,17 +30,6 @@ pub struct WorkspaceSandbox {
     pub programs: PathBuf,
 }
 
-/// What the commands of one sandbox have of their own.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct OwnParts<'a> {
-    /// The user that they run as, which requires root.
-    pub user: Option<User>,
-    /// The image whose files they see, which is mounted as overlay.
-    pub image: Option<&'a ImageRoot>,
-    /// The network that they share with services, instead of the usual one.
-    pub network: Option<&'a SharedNetwork>,
-}
-
 impl WorkspaceSandbox {
     /// The options of a shim whose commands can write to `places`, and to private folders in memory. All are folders
     /// that exist. Commands cannot replace them, and cannot write elsewhere in `folder`, which contains them.
@@ -54,7 +43,7 @@ impl WorkspaceSandbox {
         places: &[PathBuf],
         own: OwnParts<'_>,
     ) -> Result<Options, SandboxError> {
-        let OwnParts { user, image, network } = own;
+        let OwnParts { user, image, network, secrets: _ } = own;
         let overlay = image.and_then(|image| {
             // An image must not lead these paths elsewhere.
             let folders = vec![folder.to_owned(), self.programs.clone()];
@@ -66,13 +55,7 @@ impl WorkspaceSandbox {
         });
         let joined = network.map(SharedNetwork::pid).transpose()?.map(PrivateNetwork::Of);
         Ok(Options {
-            wrapper: self.bubblewrap.workspace(
-                folder,
-                places,
-                &self.programs,
-                self.network(network),
-                (user, image),
-            )?,
+            wrapper: self.bubblewrap.workspace(folder, places, &self.programs, self.network(network), own)?,
             overlay,
             user,
             inner_user: user.and(image).and_then(|image| image.user),
@@ -112,7 +95,8 @@ impl WorkspaceSandbox {
             Ok(shim) => Ok(shim.stop().await?),
             Err(error) => {
                 let network = self.network(None);
-                let call = self.bubblewrap.workspace(folder, &[], &self.programs, network, (None, None))?;
+                let call =
+                    self.bubblewrap.workspace(folder, &[], &self.programs, network, OwnParts::default())?;
                 Bubblewrap::attempt(call)?;
                 Err(error.into())
             }

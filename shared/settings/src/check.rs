@@ -122,6 +122,9 @@ impl Settings {
         if let Some(path) = self.context_paths.iter().find(|path| !path.is_absolute()) {
             return Err(invalid("context_paths", &path.display(), "expected absolute paths"));
         }
+        if let Some(path) = self.secrets_folder.as_ref().filter(|path| !path.is_absolute()) {
+            return Err(invalid("secrets_folder", &path.display(), "expected an absolute path"));
+        }
         self.check_tls()?;
         self.check_amounts()?;
         self.check_scheduling()?;

@@ -224,6 +224,7 @@ impl Default for Settings {
             sandbox: SandboxKind::Bubblewrap,
             sandbox_read_only: Vec::new(),
             sandbox_hidden: Vec::new(),
+            secrets_folder: None,
             sandbox_filter: true,
             action_network: false,
             pool: "default".into(),

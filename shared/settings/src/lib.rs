@@ -480,6 +480,8 @@ pub struct Settings {
     /// the passwords and keys in `/etc`.
     #[serde(deserialize_with = "structured")]
     pub sandbox_hidden: Vec<PathBuf>,
+    /// Folder with secrets of builds, in files `GROUP/NAME`, which only their owner may read. Absent: builds get none.
+    pub secrets_folder: Option<PathBuf>,
     /// Whether sandboxed actions and builds are refused system calls that most escapes from sandboxes use, for example
     /// those that create user namespaces.
     pub sandbox_filter: bool,

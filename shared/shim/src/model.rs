@@ -1,5 +1,6 @@
 //! Commands for a shim, and the events that it reports.
 
+use std::fmt;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
@@ -9,7 +10,7 @@ use nix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 
 /// One command to run: its standard input is `/dev/null`, unless [`Files::stdin`](crate::Files::stdin) is another file.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Command {
     /// The program and its arguments. A program without a slash is searched in the `PATH` of `env`.
     pub argv: Vec<String>,
@@ -19,6 +20,20 @@ pub struct Command {
     pub cwd: PathBuf,
     /// When everything is killed unless the deadline is renewed; `None` means never.
     pub deadline: Option<Deadline>,
+}
+
+impl fmt::Debug for Command {
+    /// Variables without their values: some are secrets.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names: Vec<&String> = self.env.iter().map(|(name, _)| name).collect();
+        let Self { argv, env: _, cwd, deadline } = self;
+        f.debug_struct("Command")
+            .field("argv", argv)
+            .field("env", &names)
+            .field("cwd", cwd)
+            .field("deadline", deadline)
+            .finish()
+    }
 }
 
 /// A moment in milliseconds of `CLOCK_BOOTTIME`, which clock adjustments do not move and

@@ -3,7 +3,7 @@
 use maud::{Markup, html};
 use model::{Build, BuildView, Context, WorkspaceUse};
 
-use super::orders::request_of;
+use super::orders::{request_of, requirements_of};
 use crate::site::Asked;
 
 /// The three texts, each with a button that copies it.
@@ -58,7 +58,8 @@ fn command_line(build: &Build) -> Option<String> {
     let pair = |flag: &str, name: &str, value: &str| format!("{flag} {}", quoted(&format!("{name}={value}")));
     words.extend(build.env.iter().map(|(name, value)| pair("--env", name, value)));
     words.extend(build.labels.iter().map(|(name, value)| pair("--label", name, value)));
-    words.extend(build.requirements.iter().map(|(name, value)| pair("--requirement", name, value)));
+    words.extend(requirements_of(build).iter().map(|(name, value)| pair("--requirement", name, value)));
+    words.extend(build.secrets.iter().map(|secret| format!("--secret {secret}")));
     words.extend(limits(build));
     match build.workspace {
         WorkspaceUse::Warm => words.push("--warm".to_owned()),

@@ -9,7 +9,10 @@ use axum::{
 use callers::Caller;
 use http_api::{PathParameters, authorize_cancel, authorize_submit};
 use maud::{Markup, html};
-use model::{Attempt, Build, BuildId, BuildRequest, BuildView, JobSource, Occupancy, State, StoredJob};
+use model::{
+    Attempt, Build, BuildId, BuildRequest, BuildRequirements, BuildView, JobSource, Occupancy,
+    SECRETS_PROPERTY, State, StoredJob,
+};
 
 use crate::{
     layout::{ErrorPage, path_of},
@@ -64,7 +67,8 @@ pub(super) fn request_of(build: &Build) -> BuildRequest {
         tool: build.tool.clone(),
         workspace: Some(build.workspace),
         executor_types: build.occupancy.iter().map(|(kind, _)| kind.clone()).collect(),
-        requirements: build.requirements.clone(),
+        requirements: requirements_of(build),
+        secrets: build.secrets.clone(),
         services: build.services.clone(),
         limits: build.limits,
         // An estimate of the farm is made again.
@@ -72,6 +76,13 @@ pub(super) fn request_of(build: &Build) -> BuildRequest {
         submitter: build.submitter.clone(),
         labels: build.labels.clone(),
     }
+}
+
+/// The requirements of the request, without those that follow from its secrets.
+pub(super) fn requirements_of(build: &Build) -> BuildRequirements {
+    let mut requirements = build.requirements.clone();
+    requirements.0.retain(|name, _| !name.starts_with(SECRETS_PROPERTY));
+    requirements
 }
 
 /// Buttons, each behind a question.

@@ -65,6 +65,7 @@ mod tests {
             workspace: WorkspaceUse::Warm,
             tool_hints: model::ToolHints::default(),
             requirements: model::BuildRequirements::default(),
+            secrets: Vec::new(),
             services: Vec::new(),
             occupancy: Occupancy::default(),
             estimated_by: None,

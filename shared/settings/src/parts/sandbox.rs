@@ -6,7 +6,7 @@ use crate::Settings;
 #[derive(Debug, Clone)]
 pub struct SandboxSettings {
     pub read_only: Vec<PathBuf>,
-    /// Files and folders that are never visible, with the data folder.
+    /// Files and folders that are never visible, with the data folder and that of secrets.
     pub hidden: Vec<PathBuf>,
     pub filter: bool,
 }
@@ -15,6 +15,7 @@ impl Settings {
     pub(super) fn sandboxes(&self) -> SandboxSettings {
         let mut hidden = self.sandbox_hidden.clone();
         hidden.push(self.data.clone());
+        hidden.extend(self.secrets_folder.clone());
         SandboxSettings { read_only: self.sandbox_read_only.clone(), hidden, filter: self.sandbox_filter }
     }
 }

@@ -224,11 +224,12 @@ fn both_sandboxes_hide_the_data_folder_and_what_the_setting_lists() {
         data: "/opt/farm".into(),
         sandbox_hidden: vec!["/etc/keys".into()],
         sandbox_filter: false,
+        secrets_folder: Some("/srv/secrets".into()),
         ..Settings::default()
     };
     for of in [settings.executor().sandboxes, settings.worker().sandboxes] {
         let hidden: Vec<_> = of.hidden.iter().map(|path| path.to_str().unwrap()).collect();
-        assert_eq!((hidden, of.filter), (vec!["/etc/keys", "/opt/farm"], false));
+        assert_eq!((hidden, of.filter), (vec!["/etc/keys", "/opt/farm", "/srv/secrets"], false));
     }
     assert!(Settings::default().executor().sandboxes.filter);
 }

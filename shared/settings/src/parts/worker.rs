@@ -47,6 +47,8 @@ pub struct WorkerSettings {
     /// `None` if builds get no images.
     pub images: Option<ImageSettings>,
     pub contexts: ContextSettings,
+    /// Folder with secrets of builds; `None` if builds get none.
+    pub secrets: Option<PathBuf>,
     pub git_config_file: Option<PathBuf>,
     /// File with the authorities of the certificates of gateways, for the tools of builds.
     pub gateway_authorities: Option<PathBuf>,
@@ -92,6 +94,7 @@ impl Settings {
             sandboxes: self.sandboxes(),
             images: self.images.then(|| self.image_settings()),
             contexts: self.contexts(),
+            secrets: self.secrets_folder.clone(),
             git_config_file: self.git_config_file.clone(),
             gateway_authorities: self.gateway_ca_file.clone(),
             job_tasks_in_flight: self.job_tasks_in_flight,
