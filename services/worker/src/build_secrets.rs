@@ -2,22 +2,16 @@
 
 use std::{borrow::Cow, collections::BTreeMap, io, path::Path, sync::Arc};
 
-use model::{
-    OutputFile, OutputNotKept, Reason, ReasonCode, SecretName, SecretRequest, TargetFacts, ToolFacts,
-};
+use model::{OutputFile, OutputNotKept, SecretName, SecretRequest, TargetFacts, ToolFacts};
 use sandbox::SecretMount;
 use secrets::{Masks, Secret};
-use tracing::warn;
+use shim::User;
 
 use crate::{
-    build_run::Run,
     ending::Ending,
     folder::RunFolder,
-    offered,
     outputs::{MissingOutput, Outputs},
-    prepare,
-    secret_files::StagedSecrets,
-    secret_store::{NoSecret, SecretStore},
+    secret_files::{SecretMemory, StagedSecrets},
 };
 
 /// The variable with the folder of the secrets that are files.
@@ -31,98 +25,31 @@ pub(crate) struct BuildSecrets {
     staged: Option<StagedSecrets>,
 }
 
-/// Why a run does not get its secrets.
-enum NotGiven {
-    /// Another worker may have it.
-    NotHere(String),
-    Never(String),
-}
-
-impl Run<'_> {
-    /// Reads the secrets that the build asks for. A build never runs without one.
-    pub(crate) async fn take_secrets(&mut self) -> Result<(), Ending> {
-        let build = &self.record.build;
-        if build.secrets.is_empty() {
-            return Ok(());
-        }
-        let reason = |message: String| Reason { code: ReasonCode::SecretUnavailable, message };
-        if self.sandbox().is_none() {
-            // Others on the machine could read them.
-            let why = "secrets: builds get them in a sandbox only, and this one runs without";
-            return Err(Ending::Failed(reason(why.to_owned()), None));
-        }
-        let (group, asked) = (build.group.clone(), build.secrets.clone());
-        let read = match self.shared.offered.secrets().cloned() {
-            Some(store) => {
-                let read = tokio::task::spawn_blocking(move || read(&store, &group, &asked)).await;
-                read.unwrap_or_else(|error| {
-                    Err(NotGiven::NotHere(format!("cannot read the secrets: {error}")))
-                })
-            }
-            None => Err(NotGiven::NotHere("this worker has no secrets (secrets_folder)".to_owned())),
-        };
-        match read {
-            Ok(secrets) => {
-                self.console.mask(&secrets.masks);
-                self.secrets = Some(secrets);
-                Ok(())
-            }
-            Err(NotGiven::Never(why)) => Err(Ending::Failed(reason(why), None)),
-            Err(NotGiven::NotHere(why)) => {
-                // Before the build is offered again.
-                offered::refresh(self.shared).await;
-                Err(Ending::GiveBack(reason(why)))
-            }
-        }
-    }
-
-    /// Puts the secrets that the build asks for as files where its sandbox gets them from.
-    pub(crate) fn stage_secrets(&mut self) -> Result<(), Ending> {
-        let user = self.users().of_build(self.image.as_deref());
-        let Some(secrets) = &mut self.secrets else { return Ok(()) };
-        let unusable = |error: &io::Error| Ending::GiveBack(prepare::unusable(error));
-        self.workspace.folder.make_secrets().map_err(|error| unusable(&error))?;
-        let files: Vec<(&SecretName, &Secret)> = files(&self.record.build.secrets)
-            .filter_map(|name| secrets.values.get(name).map(|value| (name, value)))
-            .collect();
-        let (Some(memory), false) = (&self.shared.secret_memory, files.is_empty()) else { return Ok(()) };
-        secrets.staged = Some(memory.stage(files, user).map_err(|error| unusable(&error))?);
-        Ok(())
-    }
-}
-
 fn files(asked: &[SecretRequest]) -> impl Iterator<Item = &SecretName> {
     asked.iter().filter(|secret| secret.variable.is_none()).map(|secret| &secret.name)
 }
 
-fn read(
-    store: &SecretStore,
-    group: &model::Group,
-    asked: &[SecretRequest],
-) -> Result<BuildSecrets, NotGiven> {
-    let mut values = BTreeMap::new();
-    for SecretRequest { name, variable } in asked {
-        if !values.contains_key(name) {
-            let value = store.load(group, name).map_err(|why| not_read(group, name, &why))?;
-            values.insert(name.clone(), value);
-        }
-        if variable.is_some()
-            && let Some(Err(why)) = values.get(name).map(Secret::reveal_as_variable)
-        {
-            return Err(NotGiven::Never(format!("the secret {name} of the group {group}: {why}")));
-        }
-    }
-    let masks = Masks::new(values.values())
-        .map_err(|why| NotGiven::Never(format!("the secrets of the build cannot be masked: {why}")))?;
-    Ok(BuildSecrets { values, masks, staged: None })
-}
-
-fn not_read(group: &model::Group, name: &SecretName, why: &NoSecret) -> NotGiven {
-    warn!(%group, %name, %why, "a secret that this worker offered cannot be given to a build");
-    NotGiven::NotHere(format!("the secret {name} of the group {group} cannot be used on this worker: {why}"))
-}
-
 impl BuildSecrets {
+    pub(crate) fn new(values: BTreeMap<SecretName, Secret>, masks: Arc<Masks>) -> Self {
+        Self { values, masks, staged: None }
+    }
+
+    pub(crate) fn masks(&self) -> &Arc<Masks> {
+        &self.masks
+    }
+
+    /// Puts the secrets that are asked for as files where the sandbox of the build, which runs as `user`, gets them from.
+    pub(crate) fn stage(
+        &mut self,
+        asked: &[SecretRequest],
+        memory: &SecretMemory,
+        user: Option<User>,
+    ) -> io::Result<()> {
+        let values = files(asked).filter_map(|name| self.values.get_key_value(name));
+        self.staged = Some(memory.stage(values, user)?);
+        Ok(())
+    }
+
     /// Where the sandbox of the build gets its secrets from.
     pub(crate) fn mount(&self, folder: &RunFolder) -> SecretMount {
         let files = self.staged.as_ref().map(|staged| staged.files.clone()).unwrap_or_default();

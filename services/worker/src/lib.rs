@@ -45,6 +45,7 @@ mod run;
 mod search_path;
 mod secret_files;
 mod secret_store;
+mod secret_watch;
 mod sensor_readings;
 mod services;
 mod shared;
@@ -53,6 +54,7 @@ mod stall;
 mod stop;
 mod store_watch;
 mod sync;
+mod take_secrets;
 #[cfg(test)]
 mod testing;
 mod tool_events;
@@ -210,7 +212,7 @@ fn start_tasks(shared: &Arc<Shared>, root: PathBuf) -> JoinSet<Result<(), Servic
     tasks.spawn(disk_limit::serve(shared.clone()));
     tasks.spawn(sensor_readings::serve(shared.clone(), root));
     tasks.spawn(store_watch::serve(shared.clone()));
-    tasks.spawn(offered::serve(shared.clone()));
+    tasks.spawn(secret_watch::serve(shared.clone()));
     tasks.spawn(report_usage(shared.clone()));
     tasks
 }

@@ -1,18 +1,13 @@
 //! Masks secrets in a stream of output, wherever it is cut into chunks.
 
-use std::{collections::VecDeque, ops::Range, sync::Arc};
+use std::{borrow::Cow, collections::VecDeque, ops::Range, sync::Arc};
 
 use aho_corasick::automaton::StateID;
 
-use crate::{Masks, SECRET_BYTES_MIN};
+use crate::{SECRET_BYTES_MIN, masks::Masks, spellings::is_skipped};
 
 /// What stands in place of a secret.
 const MASK: &[u8] = b"***";
-
-/// Line breaks do not count when secrets are searched for: programs cut long lines anywhere.
-pub(crate) fn is_skipped(byte: u8) -> bool {
-    matches!(byte, b'\n' | b'\r')
-}
 
 /// Masks the secrets in one stream. It holds output back only while its end can be the beginning of a secret.
 pub struct Masker {
@@ -160,6 +155,19 @@ impl Masker {
                 self.secrets.pop_front();
             }
         }
+    }
+}
+
+impl Masks {
+    /// A whole text, such as a name or an error, with all secrets masked.
+    pub fn mask<'a>(self: &Arc<Self>, text: &'a str) -> Cow<'a, str> {
+        let mut masker = Masker::new(self);
+        let mut masked = masker.push(text.as_bytes());
+        masked.extend(masker.finish());
+        if masked == text.as_bytes() {
+            return Cow::Borrowed(text);
+        }
+        Cow::Owned(String::from_utf8_lossy(&masked).into_owned())
     }
 }
 

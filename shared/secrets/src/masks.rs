@@ -1,6 +1,6 @@
 //! What is searched for in output.
 
-use std::{borrow::Cow, sync::Arc};
+use std::sync::Arc;
 
 use aho_corasick::{
     Anchored,
@@ -9,9 +9,8 @@ use aho_corasick::{
 };
 
 use crate::{
-    Masker, SECRET_BYTES_MAX, Secret,
-    masker::is_skipped,
-    spellings::{Spelling, spellings},
+    SECRET_BYTES_MAX, Secret,
+    spellings::{Spelling, is_skipped, spellings},
 };
 
 /// Masks for the secrets of one build: an automaton that finds all their spellings. It implements no trait that prints it.
@@ -101,17 +100,6 @@ impl Masks {
     pub(crate) fn harmless(&self, text: &[u8]) -> usize {
         let begins = |byte: &u8| self.begins.get(usize::from(*byte)).copied().unwrap_or(true);
         text.iter().position(begins).unwrap_or(text.len())
-    }
-
-    /// A whole text, such as a name or an error, with all secrets masked.
-    pub fn mask<'a>(self: &Arc<Self>, text: &'a str) -> Cow<'a, str> {
-        let mut masker = Masker::new(self);
-        let mut masked = masker.push(text.as_bytes());
-        masked.extend(masker.finish());
-        if masked == text.as_bytes() {
-            return Cow::Borrowed(text);
-        }
-        Cow::Owned(String::from_utf8_lossy(&masked).into_owned())
     }
 
     /// Whether a text contains a secret, in any spelling.

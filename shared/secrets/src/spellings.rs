@@ -21,6 +21,11 @@ const PATH: AsciiSet = STRICT.remove(b'/');
 /// A text to search for, without line breaks; cleared when it is dropped.
 pub(crate) type Spelling = Zeroizing<Vec<u8>>;
 
+/// Line breaks do not count when secrets are searched for: programs cut long lines anywhere.
+pub(crate) fn is_skipped(byte: u8) -> bool {
+    matches!(byte, b'\n' | b'\r')
+}
+
 /// All spellings of these secrets, without line breaks: output is searched without them, so that lines may be cut anywhere.
 pub(crate) fn spellings<'a>(secrets: impl IntoIterator<Item = &'a Secret>) -> Vec<Spelling> {
     let mut found = Vec::new();
@@ -46,7 +51,7 @@ pub(crate) fn spellings<'a>(secrets: impl IntoIterator<Item = &'a Secret>) -> Ve
 
 fn put(found: &mut Vec<Spelling>, text: impl Into<Vec<u8>>) {
     let mut text: Spelling = Zeroizing::new(text.into());
-    text.retain(|byte| !crate::masker::is_skipped(*byte));
+    text.retain(|byte| !is_skipped(*byte));
     found.push(text);
 }
 

@@ -80,6 +80,7 @@ mod requirements;
 mod results;
 mod scenario;
 mod schemas;
+mod secrets;
 mod secured;
 mod servers_die;
 mod services;
