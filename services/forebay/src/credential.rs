@@ -8,7 +8,10 @@ use std::{
 
 use callers::{ApiKey, Callers, Offered};
 use clap::{Args, Subcommand};
-use policy::access::{Right, Rights};
+use policy::{
+    access::{Right, Rights},
+    zones::{ParseZoneError, Zones},
+};
 use serde::Serialize;
 use settings::Settings;
 
@@ -60,14 +63,18 @@ pub(crate) async fn run(args: CredentialArgs, settings: &Settings, json: bool) -
     let file = args.rules.as_ref().or(settings.gateway_access_file.as_ref()).ok_or_else(|| {
         Failure::usage("no access rules: set gateway_access_file, or use --rules".to_owned())
     })?;
+    let zones: Zones = settings
+        .zones
+        .parse()
+        .map_err(|error: ParseZoneError| Failure::usage(format!("the setting zones: {error}")))?;
     match args.command {
-        CredentialCommand::New { name, expires } => new(file, &name, expires.as_deref())?,
-        CredentialCommand::Check { file: credential } => check(file, &credential, json).await?,
+        CredentialCommand::New { name, expires } => new((file, &zones), &name, expires.as_deref())?,
+        CredentialCommand::Check { file: credential } => check((file, zones), &credential, json).await?,
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn new(file: &Path, name: &str, expires: Option<&str>) -> Result<(), Failure> {
+fn new((file, zones): (&Path, &Zones), name: &str, expires: Option<&str>) -> Result<(), Failure> {
     let key = ApiKey::generate().map_err(|error| Failure::new(FAILED, "cannot make a key", &error))?;
     let expires = expires.map(|time| format!("expires = {time:?}\n")).unwrap_or_default();
     let entry = format!("\n[[keys]]\nname = {name:?}\nsha256 = \"{}\"\n{expires}", key.hash());
@@ -82,7 +89,7 @@ fn new(file: &Path, name: &str, expires: Option<&str>) -> Result<(), Failure> {
         }
     };
     let text = format!("{before}{entry}");
-    let checked = Callers::check_rules(file, &text);
+    let checked = Callers::check_rules(file, &text, zones);
     let keys = checked.map_err(|error| Failure::usage(telemetry::error_chain(&error)))?;
     if keys.iter().filter(|key| key.name == name).count() > 1 {
         let exists = format!("there is a key {name} already: choose another name, or delete its entry");
@@ -103,13 +110,17 @@ fn new(file: &Path, name: &str, expires: Option<&str>) -> Result<(), Failure> {
 struct Shown<'a> {
     name: &'a str,
     groups: String,
+    /// Absent in a farm without zones.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    zone: Option<String>,
     rights: Vec<&'static str>,
     priorities: Vec<&'static str>,
 }
 
-async fn check(file: &Path, credential: &Path, json: bool) -> Result<(), Failure> {
+async fn check((file, zones): (&Path, Zones), credential: &Path, json: bool) -> Result<(), Failure> {
+    let has_zones = zones.are_used();
     let callers =
-        Callers::of_file(file, None).map_err(|error| Failure::usage(telemetry::error_chain(&error)))?;
+        Callers::of_file(file, None, zones).map_err(|error| Failure::usage(telemetry::error_chain(&error)))?;
     let text = file_argument::text(credential).map_err(|error| {
         Failure::new(USAGE, format!("cannot read the credential {}", credential.display()), &error)
     })?;
@@ -119,10 +130,11 @@ async fn check(file: &Path, credential: &Path, json: bool) -> Result<(), Failure
         let why = refusal.detail().unwrap_or_default();
         Failure::plain(USAGE, format!("{refusal}: {why}"))
     })?;
-    let Rights { rights, groups, priorities } = &caller.rights;
+    let Rights { rights, groups, priorities, zone } = &caller.rights;
     let shown = Shown {
         name: &caller.name,
         groups: groups.to_string(),
+        zone: has_zones.then(|| zone.to_string()),
         rights: rights.iter().map(|right: &Right| right.as_str()).collect(),
         priorities: priorities.iter().map(|priority| priority.as_str()).collect(),
     };
@@ -130,9 +142,10 @@ async fn check(file: &Path, credential: &Path, json: bool) -> Result<(), Failure
         return stdout::json(&shown);
     }
     stdout::line(&format!(
-        "caller      {}\ngroups      {}\nrights      {}\npriorities  {}",
+        "caller      {}\ngroups      {}\n{}rights      {}\npriorities  {}",
         shown.name,
         shown.groups,
+        shown.zone.as_ref().map(|zone| format!("zone        {zone}\n")).unwrap_or_default(),
         shown.rights.join(", "),
         shown.priorities.join(", ")
     ))

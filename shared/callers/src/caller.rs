@@ -6,8 +6,12 @@ use std::{
     time::{Duration, Instant},
 };
 
+use model::{Group, Sight, Zone};
 use parking_lot::Mutex;
-use policy::access::{Denied, Need, Reach, Rights};
+use policy::{
+    access::{Denied, Need, Reach, Rights},
+    zones::{ZoneReach, Zones},
+};
 use telemetry::metrics::{Counter, Label, count};
 
 /// Minimum time between two log lines about callers that are not known: they can send any number of requests.
@@ -34,7 +38,12 @@ impl Caller {
 
     /// A caller who may do nothing.
     fn stranger() -> Arc<Self> {
-        let nothing = Rights { rights: [].into(), groups: Reach::Listed([].into()), priorities: [].into() };
+        let nothing = Rights {
+            rights: [].into(),
+            groups: Reach::Listed([].into()),
+            priorities: [].into(),
+            zone: ZoneReach::Only(Zone::default()),
+        };
         Arc::new(Self { name: String::new(), rights: nothing, is_ruled: true })
     }
 
@@ -55,6 +64,21 @@ impl Caller {
     /// Fails if the rights do not suffice.
     pub fn check(&self, need: Need<'_>) -> Result<(), Refusal> {
         self.rights.check(need).map_err(|denied| self.refused(denied))
+    }
+
+    /// What a call of this caller sees of the store; `None` in a farm without zones. `asked` is the zone that its header names.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the caller does not reach the zone that it asks for.
+    pub fn sight(
+        &self,
+        zones: &Zones,
+        asked: Option<&Zone>,
+        group: Option<&Group>,
+    ) -> Result<Option<Sight>, Refusal> {
+        let sight = zones.sight_of_call(&self.rights.zone, asked, group);
+        sight.map_err(|foreign| self.refused(Denied::Zone(foreign)))
     }
 
     /// Reports that this caller was refused something.

@@ -8,7 +8,10 @@ use std::{
 };
 
 use disk::Changing;
-use policy::access::{Proof, Reach, Right, Rights};
+use policy::{
+    access::{Proof, Reach, Right, Rights},
+    zones::{ZoneReach, Zones},
+};
 use quick_cache::sync::Cache;
 
 use crate::{
@@ -30,12 +33,14 @@ pub struct Callers(Option<Arc<Known>>);
 struct Known {
     path: PathBuf,
     builds: Option<BuildTokens>,
+    zones: Zones,
     access: Changing<Arc<Access>>,
 }
 
 struct Access {
     file: AccessFile,
     builds: Option<BuildTokens>,
+    zones: Zones,
     /// Callers by the hash of their credential, and when it expires.
     verified: Cache<KeyHash, (Arc<Caller>, Option<SystemTime>)>,
 }
@@ -51,11 +56,16 @@ impl Callers {
     /// # Errors
     ///
     /// Fails if the file cannot be used.
-    pub fn of_file(path: &Path, builds: Option<BuildTokens>) -> Result<Self, AccessFileError> {
+    pub fn of_file(
+        path: &Path,
+        builds: Option<BuildTokens>,
+        zones: Zones,
+    ) -> Result<Self, AccessFileError> {
         let access = Changing::new(vec![path.to_owned()], || {
-            Ok(Arc::new(Access::new(AccessFile::read(path)?, builds.clone())))
+            let file = AccessFile::read(path, &zones)?;
+            Ok(Arc::new(Access::new(file, builds.clone(), zones.clone())))
         })?;
-        Ok(Self(Some(Arc::new(Known { path: path.to_owned(), builds, access }))))
+        Ok(Self(Some(Arc::new(Known { path: path.to_owned(), builds, zones, access }))))
     }
 
     /// Checks the text of access rules that a file will contain, and returns its API keys.
@@ -63,8 +73,8 @@ impl Callers {
     /// # Errors
     ///
     /// Fails if gateways could not use it.
-    pub fn check_rules(path: &Path, text: &str) -> Result<Vec<KeyEntry>, AccessFileError> {
-        let file = AccessFile::parse(&path.display().to_string(), text)?;
+    pub fn check_rules(path: &Path, text: &str, zones: &Zones) -> Result<Vec<KeyEntry>, AccessFileError> {
+        let file = AccessFile::parse(&path.display().to_string(), text, zones)?;
         Ok(file.keys.into_values().collect())
     }
 
@@ -94,13 +104,13 @@ impl fmt::Debug for Callers {
 impl Known {
     /// The rules now. A file that cannot be used changes nothing, and is reported once.
     fn current(&self) -> Arc<Access> {
-        self.access.current(|earlier| match AccessFile::read(&self.path) {
+        self.access.current(|earlier| match AccessFile::read(&self.path, &self.zones) {
             Ok(mut file) => {
                 for issuer in &mut file.issuers {
                     earlier.file.issuers.iter().for_each(|earlier| issuer.take_over(earlier));
                 }
                 tracing::info!(path = %self.path.display(), "the access rules have changed");
-                Some(Arc::new(Access::new(file, self.builds.clone())))
+                Some(Arc::new(Access::new(file, self.builds.clone(), self.zones.clone())))
             }
             Err(error) => {
                 let error = telemetry::error_chain(&error);
@@ -112,8 +122,8 @@ impl Known {
 }
 
 impl Access {
-    fn new(file: AccessFile, builds: Option<BuildTokens>) -> Self {
-        Self { file, builds, verified: Cache::new(REMEMBERED) }
+    fn new(file: AccessFile, builds: Option<BuildTokens>, zones: Zones) -> Self {
+        Self { file, builds, zones, verified: Cache::new(REMEMBERED) }
     }
 
     async fn identify(&self, offered: Offered<'_>) -> Result<Arc<Caller>, Refusal> {
@@ -147,7 +157,8 @@ impl Access {
         }
         let rights = [Right::Execute, Right::CacheRead, Right::BlobWrite].into();
         let groups = Reach::Listed([build.group.clone()].into());
-        let rights = Rights { rights, groups, priorities: [].into() };
+        let zone = ZoneReach::Only(self.zones.of_group(&build.group).unwrap_or_default());
+        let rights = Rights { rights, groups, priorities: [].into(), zone };
         Ok(Arc::new(Caller { name: format!("build:{build}"), rights, is_ruled: true }))
     }
 

@@ -9,7 +9,10 @@ use std::{
 
 use disk::regular_bytes;
 use model::{Group, Priority};
-use policy::access::{AccessRules, Expected, Reach, Right, Rights, Who};
+use policy::{
+    access::{AccessRules, Expected, Reach, Right, Rights, Who},
+    zones::{ZoneReach, Zones},
+};
 use serde::Deserialize;
 
 use crate::{issuer::Issuer, key::KeyHash};
@@ -103,23 +106,24 @@ struct WrittenRule {
     anyone: bool,
     #[serde(default)]
     groups: Vec<String>,
+    zone: Option<String>,
     priorities: Option<Vec<String>>,
     rights: Vec<String>,
 }
 
 impl AccessFile {
     /// Reads and checks a file.
-    pub(crate) fn read(path: &Path) -> Result<Self, AccessFileError> {
+    pub(crate) fn read(path: &Path, zones: &Zones) -> Result<Self, AccessFileError> {
         let name = path.display().to_string();
         let unreadable = |source| AccessFileError::Read { path: name.clone(), source };
         if regular_bytes(path).map_err(unreadable)? > BYTES_MAX {
             return Err(AccessFileError::TooLong { path: name });
         }
         let text = std::fs::read_to_string(path).map_err(unreadable)?;
-        Self::parse(&name, &text)
+        Self::parse(&name, &text, zones)
     }
 
-    pub(crate) fn parse(path: &str, text: &str) -> Result<Self, AccessFileError> {
+    pub(crate) fn parse(path: &str, text: &str, zones: &Zones) -> Result<Self, AccessFileError> {
         let written: Written = toml::from_str(text)
             .map_err(|source| AccessFileError::Syntax { path: path.to_owned(), source: Box::new(source) })?;
         let wrong = |list: &str, at: usize, wanted: String| AccessFileError::Entry {
@@ -147,7 +151,7 @@ impl AccessFile {
             .rules
             .into_iter()
             .enumerate()
-            .map(|(at, rule)| rule.check(&names).map_err(|wanted| wrong("rules", at, wanted)));
+            .map(|(at, rule)| rule.check(&names, zones).map_err(|wanted| wrong("rules", at, wanted)));
         let rules = AccessRules(rules.collect::<Result<_, _>>()?);
         Ok(Self { keys, issuers, rules })
     }
@@ -200,8 +204,24 @@ impl WrittenIssuer {
     }
 }
 
+/// The zones that a rule for these groups gives. All groups are in all zones.
+fn reach_of(written: Option<&str>, groups: &Reach, zones: &Zones) -> Result<ZoneReach, String> {
+    match (written, groups) {
+        (Some("*"), _) if zones.are_used() => Ok(ZoneReach::All),
+        (None, Reach::All) => Ok(ZoneReach::All),
+        (Some(zone), Reach::All) => {
+            Err(format!("zone {zone:?}: a rule for all groups reaches all zones; list the groups of the zone"))
+        }
+        (written, Reach::Listed(groups)) => {
+            let chosen = written.map(str::parse).transpose();
+            let chosen = chosen.map_err(|error: model::ParseIdError| error.to_string())?;
+            zones.reach_of(chosen.as_ref(), groups)
+        }
+    }
+}
+
 impl WrittenRule {
-    fn check(self, issuers: &[&str]) -> Result<(Who, Rights), String> {
+    fn check(self, issuers: &[&str], zones: &Zones) -> Result<(Who, Rights), String> {
         let who = self.who(issuers)?;
         let groups = if self.groups.iter().any(|group| group == "*") {
             Reach::All
@@ -210,6 +230,7 @@ impl WrittenRule {
                 self.groups.iter().map(|name| name.parse::<Group>().map_err(|error| error.to_string()));
             Reach::Listed(groups.collect::<Result<_, _>>()?)
         };
+        let zone = reach_of(self.zone.as_deref(), &groups, zones)?;
         let rights = self.rights.iter().map(|name| name.parse::<Right>().map_err(|error| error.to_string()));
         let priorities = self.priorities.map_or_else(
             || Ok(Priority::ALL.into_iter().filter(|priority| !priority.is_emergency()).collect()),
@@ -220,7 +241,7 @@ impl WrittenRule {
                     .collect()
             },
         );
-        Ok((who, Rights { rights: rights.collect::<Result<_, _>>()?, groups, priorities: priorities? }))
+        Ok((who, Rights { rights: rights.collect::<Result<_, _>>()?, groups, priorities: priorities?, zone }))
     }
 
     fn who(&self, issuers: &[&str]) -> Result<Who, String> {
@@ -257,7 +278,7 @@ mod tests {
     use super::*;
 
     fn parse(text: &str) -> Result<AccessFile, String> {
-        AccessFile::parse("access.toml", text).map_err(|error| error.to_string())
+        AccessFile::parse("access.toml", text, &"main=web pulls<main=web-pulls".parse().unwrap()).map_err(|error| error.to_string())
     }
 
     #[test]
@@ -327,6 +348,19 @@ mod tests {
                 "not in the list issuers",
             ),
             (format!("{issuer}keys_file = \"x\"\n[[rules]]\nissuer = \"i\"\nrights = []"), "expected claims"),
+            ("[[rules]]\nkey = \"a\"\nzone = \"x\"\nrights = []".into(), "zone \"x\" is not in the setting"),
+            (
+                "[[rules]]\nkey = \"a\"\nzone = \"main\"\ngroups = [\"web-pulls\"]\nrights = []".into(),
+                "group web-pulls is in zone pulls",
+            ),
+            (
+                "[[rules]]\nkey = \"a\"\ngroups = [\"web\", \"web-pulls\"]\nrights = []".into(),
+                "make a rule for each zone",
+            ),
+            (
+                "[[rules]]\nkey = \"a\"\nzone = \"main\"\ngroups = [\"*\"]\nrights = []".into(),
+                "reaches all zones",
+            ),
             ("[[rules]]\nkey = \"a\"\nclaims = { a = \"b\" }\nrights = []".into(), "expected issuer"),
         ];
         for (text, expected) in cases {

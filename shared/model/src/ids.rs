@@ -217,6 +217,25 @@ token!(
     "pool"
 );
 
+token!(
+    /// Name of a trust zone: 1 to 64 letters, digits, `-` or `_`. `default` has all groups that no other zone has.
+    Zone,
+    "zone"
+);
+
+impl Default for Zone {
+    fn default() -> Self {
+        Self("default".to_owned())
+    }
+}
+
+impl Zone {
+    /// Whether it is the zone of all groups that no other zone has.
+    pub fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
 impl Group {
     /// The quota group of the builds that make environments.
     pub fn of_environments() -> Self {

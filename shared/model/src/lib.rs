@@ -43,6 +43,7 @@ mod result;
 mod scale;
 mod secret_request;
 mod service_request;
+mod sight;
 mod skew;
 mod task_limits;
 mod text_digest;
@@ -101,7 +102,7 @@ pub use hex::hex;
 pub use ids::{
     Attempt, BuildId, BuildKey, ExecutionId, ExecutorHome, ExecutorId, Group, InvocationId, Millis,
     ParseIdError, PoolName, Priority, Sequence, SharedServicesId, TaskId, ToolInvocation, WorkerId,
-    Workspace,
+    Workspace, Zone,
 };
 pub use image::{ImageReference, ParseImageError, PinnedImage};
 pub use image_fetch::{FetchRoom, ImageFetch};
@@ -140,6 +141,7 @@ pub use secret_request::{
 pub use service_request::{
     HttpCheck, InvalidService, ParseServiceNameError, ReadyCheck, ServiceName, ServiceRequest,
 };
+pub use sight::Sight;
 pub use skew::Skew;
 pub use task_limits::TaskLimits;
 pub use tool::{TargetFacts, ToolCall, ToolFacts, ToolHints, WorkspaceKind, WorkspaceUse};

@@ -8,6 +8,8 @@ use std::{
 
 use model::{Group, Priority};
 
+use crate::zones::{NoZone, ZoneReach};
+
 /// Something that a caller may do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Right {
@@ -122,6 +124,8 @@ pub struct Rights {
     pub groups: Reach,
     /// Priorities of the builds that it may queue.
     pub priorities: BTreeSet<Priority>,
+    /// Whose results of actions and blobs it sees. Has no meaning in a farm without zones.
+    pub zone: ZoneReach,
 }
 
 /// What a call needs.
@@ -151,6 +155,8 @@ pub enum Denied {
     AllGroups { needed: Right, held: String },
     #[error("the caller may not queue builds of priority {priority}; allowed: {held}")]
     Priority { priority: Priority, held: String },
+    #[error(transparent)]
+    Zone(#[from] NoZone),
 }
 
 impl Rights {
@@ -160,6 +166,7 @@ impl Rights {
             rights: Right::ALL.into(),
             groups: Reach::All,
             priorities: Priority::ALL.into_iter().collect(),
+            zone: ZoneReach::All,
         }
     }
 
@@ -320,6 +327,7 @@ mod tests {
             rights: of.iter().copied().collect(),
             groups: Reach::Listed(groups.iter().map(|name| group(name)).collect()),
             priorities: priorities.iter().copied().collect(),
+            zone: ZoneReach::All,
         }
     }
 

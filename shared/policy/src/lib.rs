@@ -44,6 +44,7 @@ mod window;
 mod worker_faults;
 mod worker_offers;
 pub mod workspace;
+pub mod zones;
 
 pub use allowance::{Admission, Allowance, Clamped, Held, Lending, QuotaTotals, Spare, set_point};
 pub use band::band_rank;

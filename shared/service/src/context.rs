@@ -16,7 +16,7 @@ use jetstream::Topology;
 use listener::{Limiter, Patience as ClientPatience, Tls, TlsFiles};
 use model::FarmRecord;
 use policy::Claim;
-use policy::connections::ConnectionLimits;
+use policy::{connections::ConnectionLimits, zones::Zones};
 use settings::{ConnectionSettings, ServiceSettings, StoreSettings};
 use tokio_util::sync::CancellationToken;
 
@@ -144,7 +144,16 @@ impl Context {
     /// Fails if the access rules cannot be used.
     pub fn callers(&self) -> Result<Callers, StartError> {
         let Some(file) = &self.settings.access.file else { return Ok(Callers::anyone()) };
-        Ok(Callers::of_file(file, self.build_tokens()?)?)
+        Ok(Callers::of_file(file, self.build_tokens()?, self.zones()?)?)
+    }
+
+    /// The trust zones of the farm.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the setting describes none.
+    pub fn zones(&self) -> Result<Zones, StartError> {
+        Ok(self.settings.store.zones.parse()?)
     }
 
     pub async fn index(&self) -> Result<Index, StartError> {

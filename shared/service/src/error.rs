@@ -44,6 +44,8 @@ pub enum StartError {
     Tls(#[from] listener::TlsError),
     #[error(transparent)]
     Access(#[from] callers::AccessFileError),
+    #[error("the setting zones is invalid")]
+    Zones(#[from] policy::zones::ParseZoneError),
     #[error(transparent)]
     BuildTokens(#[from] callers::BuildTokenKeyError),
     #[error("cannot listen on {address}")]
@@ -80,6 +82,7 @@ impl StartError {
                 | Self::Index(IndexError::Credentials(_))
                 | Self::Access(_)
                 | Self::BuildTokens(_)
+                | Self::Zones(_)
         )
     }
 

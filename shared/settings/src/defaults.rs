@@ -164,6 +164,7 @@ impl Default for Settings {
             git_config_file: None,
             job_tasks_in_flight: 512,
             instances: "=default main=default main/*=default".into(),
+            zones: String::new(),
             fetch_timeout_seconds: 600,
             actions_days: 3,
             actions_bytes_max: 0,

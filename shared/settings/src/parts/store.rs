@@ -15,6 +15,7 @@ pub struct StoreSettings {
     pub blob_bytes_max: u64,
     pub fsync: bool,
     pub disk_left_percent: u8,
+    pub zones: String,
 }
 
 impl Settings {
@@ -30,6 +31,7 @@ impl Settings {
             blob_bytes_max: self.cas_blob_bytes_max,
             fsync: self.cas_fsync,
             disk_left_percent: self.disk_left_percent,
+            zones: self.zones.clone(),
         }
     }
 }
