@@ -27,7 +27,7 @@ pub use meter::CasRoom;
 use meter::Meter;
 use scan::{Candidate, Scan, scan};
 
-use crate::{Cas, CasError, UsageSink, disk::put_back, layout::Entry, local::Local};
+use crate::{Cas, CasError, UsageSink, disk::put_back, layout::{Entry, Kind}, local::Local};
 
 /// Delay before another pass when linked files prevent eviction: unlinking a file sends no notification.
 const LINKED_AGAIN: Duration = Duration::from_secs(60);
@@ -305,6 +305,7 @@ impl EvictorInner {
         let started = Instant::now();
         let before = self.meter.written();
         let Scan { candidates, bytes } = scan(self.local.layout());
+        self.local.remove_stray_marks(SystemTime::now() - self.age_min);
         // Files written during the scan may be counted twice, until the next scan.
         self.meter.counted(bytes + (self.meter.written() - before));
         queue.candidates = candidates;
@@ -358,6 +359,9 @@ impl EvictorInner {
             return Ok(0);
         }
         self.local.forget(&entry.digest);
+        if entry.kind == Kind::Blob {
+            self.local.unmark(&entry.digest, cutoff);
+        }
         pass.deleted += 1;
         pass.freed += meta.blocks() * 512;
         Ok(meta.blocks() * 512)

@@ -86,9 +86,27 @@ impl Cas {
         let parts: Vec<Vec<PathBuf>> = paths.chunks(FILES).map(<[PathBuf]>::to_vec).collect();
         let progress = Arc::clone(progress);
         let call = Arc::new(PutCall { function, take, failed: FirstFailed::default(), progress });
-        let put = |(part, paths)| self.put_part(part * FILES, paths, &call);
+        let put = |(part, paths)| self.put_and_prove(part * FILES, paths, &call);
         let stored = stream::iter(parts.into_iter().enumerate()).map(put).buffered(2);
         StoredFiles::new(stored.collect::<Vec<_>>().await.into_iter().flatten())
+    }
+
+    /// Stores files as [`Cas::put_part`] does; the zone of this handle has then proved to have them.
+    async fn put_and_prove(
+        &self,
+        first: usize,
+        paths: Vec<PathBuf>,
+        call: &Arc<PutCall>,
+    ) -> Vec<Result<BlobDigest, CasError>> {
+        let outcomes = self.put_part(first, paths, call).await;
+        if self.view().is_none() {
+            return outcomes;
+        }
+        let digests: Vec<BlobDigest> = outcomes.iter().filter_map(|it| it.as_ref().ok()).copied().collect();
+        match self.prove(&digests).await {
+            Ok(()) => outcomes,
+            Err(error) => vec![Err(error)],
+        }
     }
 
     /// Stores files, of which the first has the number `first`. Returns the outcome of each, in their order, at least

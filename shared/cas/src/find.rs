@@ -28,6 +28,12 @@ impl Cas {
             found = objects.find(DigestFunction::Sha256, digest.hex()).await?;
         }
         let sized = !self.is_remote();
+        if let Some(blob) = &found
+            && !self.sees(blob).await?
+        {
+            // Its size is unknown to the zone.
+            found = None;
+        }
         found.ok_or_else(|| CasError::NotFound { digest: digest.clone(), sized })
     }
 

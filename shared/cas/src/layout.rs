@@ -7,6 +7,7 @@
 //! splits/<function>/<2 hex>/<hash>-<size>  chunk lists of blobs
 //! tmp/                                     files being written (small files: .tmp-* in their final folder)
 //! trash/                                   files being evicted
+//! zones/<zone>/<function>/<2 hex>/<hash>-<size>   empty: the zone has proved to have the blob
 //! kept/<day>/cas/<function>/<2 hex>/…      hard links to blobs that records name until that day, counted from 1970-01-01
 //! ```
 
@@ -18,7 +19,7 @@ use std::{
 };
 
 use invariant::Present as _;
-use model::{BlobDigest, DigestFunction};
+use model::{BlobDigest, DigestFunction, Zone};
 
 /// Permissions of a file in the store: read-only.
 pub(crate) const BLOB_MODE: u32 = 0o444;
@@ -26,6 +27,15 @@ pub(crate) const BLOB_MODE: u32 = 0o444;
 pub const ID_NAME: &str = "store-id";
 /// Prefix of the names of files that are written in their final folder.
 pub(crate) const TEMP_PREFIX: &str = ".tmp-";
+
+/// Name of the folder with the marks of zones.
+pub(crate) const ZONES: &str = "zones";
+
+/// The place of the mark that a zone has a blob, below the root; also its key in an object store.
+pub(crate) fn mark_place(zone: &Zone, blob: &BlobDigest) -> String {
+    let place = Entry::blob(*blob).relative_path();
+    format!("{ZONES}/{zone}/{}", place.strip_prefix("cas/").unwrap_or(&place))
+}
 
 /// The kind of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -69,9 +79,15 @@ impl Entry {
         Self { kind: Kind::Split, digest }
     }
 
-    /// The file of the result of `action` in `instance`.
-    pub(crate) fn action(instance: &str, action: &BlobDigest) -> Self {
+    /// The file of the result of `action` in `instance`, as the zone has it.
+    pub(crate) fn action(zone: Option<&Zone>, instance: &str, action: &BlobDigest) -> Self {
         let mut key = Vec::with_capacity(instance.len() + 41);
+        // A farm that gets zones has its earlier results in the default zone. No instance name begins with this byte.
+        if let Some(zone) = zone.filter(|zone| !zone.is_default()) {
+            key.push(0);
+            key.extend_from_slice(zone.as_str().as_bytes());
+            key.push(0);
+        }
         key.extend_from_slice(instance.as_bytes());
         key.push(0);
         key.extend_from_slice(&action.hash);
@@ -197,6 +213,15 @@ impl Layout {
         path
     }
 
+    /// The folder with a folder for each zone.
+    pub(crate) fn zones(&self) -> PathBuf {
+        self.root.join(ZONES)
+    }
+
+    pub(crate) fn mark_path(&self, zone: &Zone, blob: &BlobDigest) -> PathBuf {
+        self.root.join(mark_place(zone, blob))
+    }
+
     /// The folders of two hex digits that contain the files of `kind` and `function`.
     pub(crate) fn shards(&self, kind: Kind, function: DigestFunction) -> impl Iterator<Item = PathBuf> {
         let folder = self.root.join(kind.folder()).join(function.as_str());
@@ -240,7 +265,12 @@ mod tests {
     #[test]
     fn results_of_different_instances_lie_apart() {
         let action = DigestFunction::Sha256.digest(b"action");
-        assert_ne!(Entry::action("a", &action), Entry::action("b", &action));
-        assert_ne!(Entry::action("", &action), Entry::action("a", &action));
+        assert_ne!(Entry::action(None, "a", &action), Entry::action(None, "b", &action));
+        assert_ne!(Entry::action(None, "", &action), Entry::action(None, "a", &action));
+        let of = |zone: &str, instance| Entry::action(Some(&zone.parse().unwrap()), instance, &action);
+        assert_eq!(of("default", "a"), Entry::action(None, "a", &action));
+        assert_ne!(of("a", ""), Entry::action(None, "a", &action));
+        assert_ne!(of("a", "b"), of("b", "a"));
+        assert_ne!(of("a", "b"), of("ab", ""));
     }
 }

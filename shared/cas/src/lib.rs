@@ -30,6 +30,7 @@ mod store;
 mod trees;
 mod write;
 mod writer;
+mod zone;
 
 pub use blocking::{dedicate_thread, is_thread_dedicated};
 pub use config::CasConfig;

@@ -4,6 +4,7 @@
 
 mod files;
 mod list;
+mod marks;
 mod memory;
 mod read;
 mod records;

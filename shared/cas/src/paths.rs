@@ -27,13 +27,19 @@ impl Cas {
 
     /// Like [`Cas::local_path`], for many blobs, in their order.
     pub async fn local_paths(&self, wanted: &[(BlobDigest, bool)]) -> Result<Vec<Option<PathBuf>>, CasError> {
+        let digests: Vec<BlobDigest> = match self.view() {
+            Some(_) => wanted.iter().map(|(digest, _)| *digest).collect(),
+            None => Vec::new(),
+        };
+        let hidden = self.hidden(&digests).await?;
         let local = self.local();
         let now = local.now();
-        let cold: Vec<WantedFile> =
-            wanted.iter().filter(|wanted| !local.is_file_known(wanted, now)).copied().collect();
+        let is_cold = |wanted: &&WantedFile| !hidden.contains(&wanted.0) && !local.is_file_known(wanted, now);
+        let cold: Vec<WantedFile> = wanted.iter().filter(is_cold).copied().collect();
         let absent = self.have_files(cold).await?;
         let absent = if absent.is_empty() { absent } else { self.fetch_files(absent).await? };
-        let absent: HashSet<BlobDigest> = absent.into_iter().map(|(digest, _)| digest).collect();
+        let mut absent: HashSet<BlobDigest> = absent.into_iter().map(|(digest, _)| digest).collect();
+        absent.extend(hidden);
         let path = |(digest, executable): &WantedFile| {
             let kind = if *executable { Entry::twin(*digest) } else { Entry::blob(*digest) };
             (!absent.contains(digest)).then(|| local.path(&kind))

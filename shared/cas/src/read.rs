@@ -26,6 +26,7 @@ impl Cas {
 
     /// Reads whole blobs, in the order of the request. The caller bounds their total size.
     pub async fn get_many(&self, digests: &[BlobDigest]) -> Result<Vec<Option<Bytes>>, CasError> {
+        let hidden = self.hidden(digests).await?;
         let local = self.local();
         let now = local.now();
         let mut found: HashMap<BlobDigest, Bytes> = HashMap::new();
@@ -34,6 +35,10 @@ impl Cas {
         for digest in digests {
             if digest.size > WHOLE_BYTES_MAX {
                 return Err(CasError::TooLargeAtOnce { digest: *digest, max: WHOLE_BYTES_MAX });
+            }
+            if hidden.contains(digest) {
+                contents.push(None);
+                continue;
             }
             let content = if is_empty(digest) { Some(Bytes::new()) } else { local.recall(digest, now) };
             if content.is_none() {
@@ -75,6 +80,9 @@ impl Cas {
         let left = (digest.size - start).min(limit.unwrap_or(u64::MAX));
         if is_empty(digest) {
             return Ok(Some(stream::empty().boxed()));
+        }
+        if !self.sees(digest).await? {
+            return Ok(None);
         }
         if self.local().is_small(digest.size) {
             return Ok(self.get(digest).await?.map(|content| slice(&content, start, left)));

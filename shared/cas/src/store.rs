@@ -3,7 +3,7 @@
 use std::{collections::HashSet, sync::Arc};
 
 use futures::{StreamExt as _, TryStreamExt as _, stream};
-use model::BlobDigest;
+use model::{BlobDigest, Sight};
 
 use crate::{
     CasConfig, CasError, CasStats, Refusal, UsageSink,
@@ -15,6 +15,7 @@ use crate::{
     local::{Local, Tier},
     stats::Counter,
     trees::Trees,
+    zone::{View, Views},
 };
 
 /// Number of digests looked up in one blocking task.
@@ -40,9 +41,14 @@ const LOOK_UPS: usize = 2048;
 /// the disk, streams only by their length (their reader has the digest and the bytes); content from the
 /// object store is verified when it fills the local tier. A file of the wrong length, such as a power cut
 /// leaves, is removed at its next use.
+///
+/// A handle of [`Cas::seen_by`] sees the blobs and results of one zone. Handles of other crates are of the whole store
+/// unless they say otherwise.
 #[derive(Clone)]
 pub struct Cas {
     parts: Arc<Parts>,
+    /// What this handle sees; none: everything.
+    view: Option<Arc<View>>,
 }
 
 struct Parts {
@@ -54,6 +60,7 @@ struct Parts {
     actions: ActionCache,
     buffers: BufferSpace,
     blocking: BlockingCalls,
+    views: Views,
 }
 
 impl std::fmt::Debug for Cas {
@@ -79,9 +86,23 @@ impl Cas {
             actions: ActionCache::new(config.memo_bytes),
             buffers: BufferSpace::new(config.in_flight_bytes),
             blocking: BlockingCalls::new(),
+            views: Views::default(),
             config,
         };
-        Ok(Self { parts: Arc::new(parts) })
+        Ok(Self { parts: Arc::new(parts), view: None })
+    }
+
+    /// The same store, as this sight has it: results of its zone and its parent, and, if it is bounded, only blobs that
+    /// these have proved to have. What the handle stores is proved by its zone.
+    #[must_use]
+    pub fn seen_by(&self, sight: &Sight) -> Self {
+        let parts = Arc::clone(&self.parts);
+        let view = self.parts.views.get(sight, || View::new(sight, &parts.config, parts.backing.as_ref()));
+        Self { parts, view: Some(view) }
+    }
+
+    pub(crate) fn view(&self) -> Option<&View> {
+        self.view.as_deref()
     }
 
     pub fn config(&self) -> &CasConfig {
@@ -93,7 +114,8 @@ impl Cas {
     }
 
     pub(crate) fn trees(&self) -> &Trees {
-        &self.parts.trees
+        // What one zone has must not be known to another from its trees.
+        self.view().and_then(View::trees).unwrap_or(&self.parts.trees)
     }
 
     pub(crate) fn actions(&self) -> &ActionCache {
@@ -105,12 +127,12 @@ impl Cas {
     }
 
     pub(crate) fn backing(&self) -> Option<&Backing> {
-        self.parts.backing.as_ref()
+        self.view().and_then(View::backing).or(self.parts.backing.as_ref())
     }
 
     /// The object store, if the backing is one.
     pub(crate) fn objects(&self) -> Option<&Objects> {
-        match &self.parts.backing {
+        match self.backing() {
             Some(Backing::Objects(objects)) => Some(objects),
             Some(Backing::Remote(_)) | None => None,
         }
@@ -118,7 +140,7 @@ impl Cas {
 
     /// The farm, if the backing is one.
     pub(crate) fn farm(&self) -> Option<&Farm> {
-        match &self.parts.backing {
+        match self.backing() {
             Some(Backing::Remote(farm)) => Some(farm),
             Some(Backing::Objects(_)) | None => None,
         }
@@ -159,6 +181,19 @@ impl Cas {
     /// Returns the missing ones of `digests`, each once, in the order of the request. The others
     /// are kept for another [`CasConfig::keep`].
     pub async fn missing(&self, digests: &[BlobDigest]) -> Result<Vec<BlobDigest>, CasError> {
+        let hidden = self.hidden(digests).await?;
+        if hidden.is_empty() {
+            return self.not_stored(digests).await;
+        }
+        // What the zone does not have must not be kept for it.
+        let seen: Vec<BlobDigest> = digests.iter().filter(|it| !hidden.contains(it)).copied().collect();
+        let mut absent: HashSet<BlobDigest> = self.not_stored(&seen).await?.into_iter().collect();
+        absent.extend(hidden);
+        Ok(digests.iter().filter(|digest| absent.remove(digest)).copied().collect())
+    }
+
+    /// The same, whichever zone has them.
+    async fn not_stored(&self, digests: &[BlobDigest]) -> Result<Vec<BlobDigest>, CasError> {
         if let Some(farm) = self.farm() {
             return farm.missing(digests).await;
         }

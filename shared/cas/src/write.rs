@@ -39,13 +39,25 @@ impl Cas {
     /// does not affect the others.
     pub async fn put_many(&self, blobs: Vec<(BlobDigest, Bytes)>) -> Vec<Result<(), CasError>> {
         let count = blobs.len();
-        let outcome = match self.backing() {
-            None if is_short(&blobs) && !self.config().fsync => return self.local().put_many(&blobs),
+        let to_prove: Vec<BlobDigest> = match self.view() {
+            Some(_) => blobs.iter().map(|(digest, _)| *digest).collect(),
+            None => Vec::new(),
+        };
+        let outcomes = self.store_many(blobs).await;
+        let outcomes = outcomes.unwrap_or_else(|_| (0..count).map(|_| Err(CasError::Stopping)).collect());
+        self.prove_stored(&to_prove, outcomes).await
+    }
+
+    async fn store_many(
+        &self,
+        blobs: Vec<(BlobDigest, Bytes)>,
+    ) -> Result<Vec<Result<(), CasError>>, CasError> {
+        match self.backing() {
+            None if is_short(&blobs) && !self.config().fsync => Ok(self.local().put_many(&blobs)),
             None => self.run_blocking(move |local| Ok(local.put_many(&blobs))).await,
             Some(Backing::Objects(objects)) => self.put_many_through(objects, blobs).await,
             Some(Backing::Remote(farm)) => self.put_many_farm(farm, blobs).await,
-        };
-        outcome.unwrap_or_else(|_| (0..count).map(|_| Err(CasError::Stopping)).collect())
+        }
     }
 
     /// Writes to the object store first, then to the local tier.

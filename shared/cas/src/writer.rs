@@ -111,7 +111,14 @@ impl CasWriter {
     }
 
     /// Verifies the blob and makes it visible.
-    pub async fn finish(mut self) -> Result<(), CasError> {
+    pub async fn finish(self) -> Result<(), CasError> {
+        let (cas, digest, through) = (self.cas.clone(), self.digest, self.through);
+        self.store().await?;
+        // A copy of the backing proves nothing.
+        if through { cas.prove(&[digest]).await } else { Ok(()) }
+    }
+
+    async fn store(mut self) -> Result<(), CasError> {
         self.close_tail();
         let spool = self.take_spool().await?;
         let (digest, pending) = (self.digest, std::mem::take(&mut self.pending));

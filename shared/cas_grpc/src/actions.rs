@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use cas::Cas;
 use model::{BlobDigest, DigestFunction};
 use prost::Message as _;
 use reapi::{
@@ -29,17 +30,18 @@ impl ActionCache for ActionService {
         request: Request<GetActionResultRequest>,
     ) -> Result<Response<ActionResult>, Status> {
         let held = Held::of(request.extensions(), &self.0.budget);
+        let cas = self.0.seen_by(request.extensions(), request.metadata())?;
         let request = request.into_inner();
         self.0.instance(&request.instance_name)?;
         let function = digest::function(request.digest_function, request.action_digest.as_ref())?;
         let action = digest::required(request.action_digest.as_ref(), function, "action_digest")?;
-        let Some(found) = bounded(self.0.cas().get_action(&request.instance_name, &action)).await? else {
+        let Some(found) = bounded(cas.get_action(&request.instance_name, &action)).await? else {
             count(Counter::ActionCacheMisses, &[], 1);
             return Err(Status::not_found(format!("no result for action {action}")));
         };
         count(Counter::ActionCacheHits, &[], 1);
         let mut result = ActionResult::clone(&found);
-        Inlining { shared: &self.0, held, function, request: &request }.apply(&mut result).await?;
+        Inlining { cas: &cas, bytes_max: self.0.api.limits.batch_bytes_max, held, function, request: &request }.apply(&mut result).await?;
         name_worker(&mut result);
         Ok(Response::new(result))
     }
@@ -48,6 +50,7 @@ impl ActionCache for ActionService {
         &self,
         request: Request<UpdateActionResultRequest>,
     ) -> Result<Response<ActionResult>, Status> {
+        let cas = self.0.seen_by(request.extensions(), request.metadata())?;
         let request = request.into_inner();
         let instance = self.0.instance(&request.instance_name)?;
         if !instance.writable {
@@ -60,9 +63,13 @@ impl ActionCache for ActionService {
         let result = request.action_result;
         let mut result = result.ok_or_else(|| Status::invalid_argument("action_result is not set"))?;
         check(&result, function)?;
-        store_inlined(self.0.cas(), function, &mut result).await?;
+        store_inlined(&cas, function, &mut result).await?;
         name_worker(&mut result);
-        bounded(self.0.cas().put_action(&request.instance_name, &action, &result)).await?;
+        if cas.zone().is_some() && !bounded(cas.has_outputs_of(&result, &action)).await? {
+            let message = "action_result names blobs that the zone of the caller does not have; upload them first";
+            return Err(Status::failed_precondition(message));
+        }
+        bounded(cas.put_action(&request.instance_name, &action, &result)).await?;
         Ok(Response::new(result))
     }
 }
@@ -78,7 +85,9 @@ fn name_worker(result: &mut ActionResult) {
 
 /// Contents that the client wants inline in the answer.
 struct Inlining<'a> {
-    shared: &'a Shared,
+    cas: &'a Cas,
+    /// Maximum bytes of the answer.
+    bytes_max: u64,
     held: Held,
     function: DigestFunction,
     request: &'a GetActionResultRequest,
@@ -101,7 +110,7 @@ impl Inlining<'_> {
         if !self.request.inline_stdout && !self.request.inline_stderr && wanted.is_empty() {
             return Ok(());
         }
-        let mut room = self.shared.api.limits.batch_bytes_max.saturating_sub(result.encoded_len() as u64);
+        let mut room = self.bytes_max.saturating_sub(result.encoded_len() as u64);
         if self.request.inline_stdout {
             self.fill(result.stdout_digest.as_ref(), &mut result.stdout_raw, &mut room).await?;
         }
@@ -131,7 +140,7 @@ impl Inlining<'_> {
             return Ok(());
         }
         self.held.grow(blob.size * 2).await?;
-        if let Some(content) = bounded(self.shared.cas().get(&blob)).await? {
+        if let Some(content) = bounded(self.cas.get(&blob)).await? {
             *room -= content.len() as u64 + FIELD;
             count(Counter::CasBytesRead, &[], content.len() as u64);
             *place = content.into();
@@ -142,7 +151,7 @@ impl Inlining<'_> {
 
 /// Moves the inline contents of a client's result to the store.
 async fn store_inlined(
-    cas: &cas::Cas,
+    cas: &Cas,
     function: DigestFunction,
     result: &mut ActionResult,
 ) -> Result<(), Status> {

@@ -6,11 +6,13 @@ use std::{
     time::Duration,
 };
 
+use callers::Caller;
 use cas::Cas;
-use policy::{InstanceRule, InstanceRules};
+use policy::{InstanceRule, InstanceRules, zones::Zones};
 use tonic::{
     Status,
-    metadata::{Ascii, MetadataValue},
+    codegen::http::Extensions,
+    metadata::{Ascii, MetadataMap, MetadataValue},
 };
 
 use crate::{
@@ -19,6 +21,7 @@ use crate::{
     limits::Limits,
     log_streams::{LiveRead, LogWrite},
     uploads::Uploads,
+    zone::seen_by_call,
 };
 
 /// Time limit for reading the id of the store, which may be in an object store or on another machine.
@@ -31,6 +34,8 @@ pub struct BlobApi {
     pub cas: Cas,
     /// The served instances, and whether their clients may write the action cache.
     pub instances: InstanceRules,
+    /// The trust zones of the farm, whose callers see only what their zone has.
+    pub zones: Zones,
     pub limits: Limits,
     /// Whether this endpoint also executes actions; announced in the capabilities.
     pub executes: bool,
@@ -80,8 +85,19 @@ impl Shared {
         Ok(value.map(|value| self.store_id.get_or_init(|| value).clone()))
     }
 
-    pub(crate) fn cas(&self) -> &Cas {
+    /// The whole store, whatever the caller may see of it.
+    fn cas(&self) -> &Cas {
         &self.api.cas
+    }
+
+    /// The store as the caller of a call sees it.
+    pub(crate) fn seen_by(&self, extensions: &Extensions, headers: &MetadataMap) -> Result<Cas, Status> {
+        self.seen_by_caller(&Caller::of(extensions), headers)
+    }
+
+    /// The same for a caller that is known.
+    pub(crate) fn seen_by_caller(&self, caller: &Caller, headers: &MetadataMap) -> Result<Cas, Status> {
+        seen_by_call(&self.api.cas, &self.api.zones, (caller, headers), None)
     }
 
     /// Returns the rule of the instance that a request names.

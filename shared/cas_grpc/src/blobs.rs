@@ -34,10 +34,6 @@ use crate::{
 pub(crate) struct BlobService(pub(crate) Arc<Shared>);
 
 impl BlobService {
-    fn cas(&self) -> &cas::Cas {
-        self.0.cas()
-    }
-
     fn check_batch(&self, bytes: u64) -> Result<(), Status> {
         let max = self.0.api.limits.batch_bytes_max;
         if bytes <= max {
@@ -58,12 +54,13 @@ impl ContentAddressableStorage for BlobService {
         &self,
         request: Request<FindMissingBlobsRequest>,
     ) -> Result<Response<FindMissingBlobsResponse>, Status> {
+        let cas = self.0.seen_by(request.extensions(), request.metadata())?;
         let request = request.into_inner();
         self.0.instance(&request.instance_name)?;
         let function = digest::function(request.digest_function, request.blob_digests.first())?;
         let digests = digest::all(&request.blob_digests, function, "blob_digests")?;
         drop(request);
-        let missing = bounded(self.cas().missing(&digests)).await?;
+        let missing = bounded(cas.missing(&digests)).await?;
         count(Counter::CasBlobsMissing, &[], missing.len() as u64);
         count(Counter::CasBlobsFound, &[], digests.len().saturating_sub(missing.len()) as u64);
         let missing_blob_digests = missing.iter().map(digest::to_proto).collect();
@@ -74,13 +71,14 @@ impl ContentAddressableStorage for BlobService {
         &self,
         request: Request<BatchUpdateBlobsRequest>,
     ) -> Result<Response<BatchUpdateBlobsResponse>, Status> {
+        let cas = self.0.seen_by(request.extensions(), request.metadata())?;
         let request = request.into_inner();
         self.0.instance(&request.instance_name)?;
         let first = request.requests.first().and_then(|blob| blob.digest.as_ref());
         let function = digest::function(request.digest_function, first)?;
         let batch = Batch::read(request.requests, function)?;
         self.check_batch(batch.bytes)?;
-        Ok(Response::new(batch.store(self.cas()).await?))
+        Ok(Response::new(batch.store(&cas).await?))
     }
 
     async fn batch_read_blobs(
@@ -88,6 +86,7 @@ impl ContentAddressableStorage for BlobService {
         request: Request<BatchReadBlobsRequest>,
     ) -> Result<Response<BatchReadBlobsResponse>, Status> {
         let held = Held::of(request.extensions(), &self.0.budget);
+        let cas = self.0.seen_by(request.extensions(), request.metadata())?;
         let request = request.into_inner();
         self.0.instance(&request.instance_name)?;
         let function = digest::function(request.digest_function, request.digests.first())?;
@@ -100,7 +99,7 @@ impl ContentAddressableStorage for BlobService {
             .acceptable_compressors
             .iter()
             .any(|value| Compressor::from_proto(*value) == Some(Compressor::Zstd));
-        let contents = bounded(self.cas().get_many(&digests)).await?;
+        let contents = bounded(cas.get_many(&digests)).await?;
         let mut sent = 0;
         let answer = |(digest, content): (&BlobDigest, Option<Bytes>)| {
             sent += content.as_ref().map_or(0, Bytes::len);
@@ -116,43 +115,48 @@ impl ContentAddressableStorage for BlobService {
         request: Request<GetTreeRequest>,
     ) -> Result<Response<Self::GetTreeStream>, Status> {
         let held = Held::of(request.extensions(), &self.0.budget);
+        let cas = self.0.seen_by(request.extensions(), request.metadata())?;
         let request = request.into_inner();
         self.0.instance(&request.instance_name)?;
-        Ok(Response::new(tree::stream(self.cas().clone(), held, &request).await?))
+        Ok(Response::new(tree::stream(cas, held, &request).await?))
     }
 
     async fn split_blob(
         &self,
         request: Request<SplitBlobRequest>,
     ) -> Result<Response<SplitBlobResponse>, Status> {
+        let cas = self.0.seen_by(request.extensions(), request.metadata())?;
         let request = request.into_inner();
         self.0.instance(&request.instance_name)?;
-        Ok(Response::new(chunks::split(self.cas(), &request).await?))
+        Ok(Response::new(chunks::split(&cas, &request).await?))
     }
 
     async fn get_chunk_mapping(
         &self,
         request: Request<GetChunkMappingRequest>,
     ) -> Result<Response<Self::GetChunkMappingStream>, Status> {
+        let cas = self.0.seen_by(request.extensions(), request.metadata())?;
         let request = request.into_inner();
         self.0.instance(&request.instance_name)?;
-        Ok(Response::new(chunks::mapping(self.cas(), request).await?))
+        Ok(Response::new(chunks::mapping(&cas, request).await?))
     }
 
     async fn splice_blob(
         &self,
         request: Request<SpliceBlobRequest>,
     ) -> Result<Response<SpliceBlobResponse>, Status> {
+        let cas = self.0.seen_by(request.extensions(), request.metadata())?;
         let request = request.into_inner();
         self.0.instance(&request.instance_name)?;
-        Ok(Response::new(chunks::splice(self.cas(), &request).await?))
+        Ok(Response::new(chunks::splice(&cas, &request).await?))
     }
 
     async fn register_chunk_mapping(
         &self,
         request: Request<Streaming<RegisterChunkMappingRequest>>,
     ) -> Result<Response<RegisterChunkMappingResponse>, Status> {
-        Ok(Response::new(chunks::register(&self.0, request.into_inner()).await?))
+        let cas = self.0.seen_by(request.extensions(), request.metadata())?;
+        Ok(Response::new(chunks::register(&self.0, &cas, request.into_inner()).await?))
     }
 }
 

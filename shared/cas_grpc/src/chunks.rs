@@ -66,6 +66,7 @@ pub(crate) async fn splice(cas: &Cas, request: &SpliceBlobRequest) -> Result<Spl
 /// Splices a blob from any number of chunks.
 pub(crate) async fn register(
     shared: &Shared,
+    cas: &Cas,
     mut requests: Streaming<RegisterChunkMappingRequest>,
 ) -> Result<RegisterChunkMappingResponse, Status> {
     let first = next(&mut requests).await?;
@@ -81,7 +82,7 @@ pub(crate) async fn register(
             return Err(Status::invalid_argument(message));
         }
     }
-    store_spliced(shared.cas(), &blob, &chunks, first.chunking_function).await?;
+    store_spliced(cas, &blob, &chunks, first.chunking_function).await?;
     Ok(RegisterChunkMappingResponse { blob_digest: Some(digest::to_proto(&blob)) })
 }
 

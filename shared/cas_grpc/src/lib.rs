@@ -17,6 +17,7 @@ mod server;
 mod stream;
 mod tree;
 mod uploads;
+mod zone;
 
 pub use api::BlobApi;
 pub use budget::{Budget, Held, Metered};
@@ -25,3 +26,4 @@ pub use fault::{bounded, status_of};
 pub use limits::{BATCH_BYTES_MAX, Limits};
 pub use log_streams::{LiveRead, LogPiece, LogProgress, LogStream, LogWrite};
 pub use server::{guarded, routes, serve, serve_by, server};
+pub use zone::seen_by_call;

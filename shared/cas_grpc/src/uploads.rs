@@ -15,7 +15,7 @@ use std::{
 use cas::{Cas, CasWriter};
 use futures::FutureExt as _;
 use invariant::impossible;
-use model::BlobDigest;
+use model::{BlobDigest, Zone};
 use parking_lot::Mutex;
 use telemetry::metrics::{Counter, count};
 use tokio::{
@@ -34,6 +34,8 @@ const HAND_OVER: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct UploadKey {
+    /// An upload of one trust zone is unknown to the others.
+    zone: Option<Zone>,
     instance: String,
     uuid: String,
     digest: BlobDigest,
@@ -80,8 +82,16 @@ impl Uploads {
     }
 
     /// Returns the accepted bytes of an upload; 0 if it is unknown.
-    pub(crate) fn committed(&self, instance: &str, uuid: &str, digest: &BlobDigest) -> u64 {
-        let key = UploadKey { instance: instance.into(), uuid: uuid.into(), digest: *digest };
+    pub(crate) fn committed(
+        &self,
+        zone: Option<&Zone>,
+        instance: &str, uuid: &str, digest: &BlobDigest) -> u64 {
+        let key = UploadKey {
+            zone: zone.cloned(),
+            instance: instance.into(),
+            uuid: uuid.into(),
+            digest: *digest,
+        };
         self.table.lock().uploads.get(&key).map_or(0, |upload| upload.committed.load(Ordering::Relaxed))
     }
 
@@ -94,7 +104,12 @@ impl Uploads {
         digest: &BlobDigest,
         offset: u64,
     ) -> Result<UploadGuard, Status> {
-        let key = UploadKey { instance: instance.into(), uuid: uuid.into(), digest: *digest };
+        let key = UploadKey {
+            zone: cas.zone().cloned(),
+            instance: instance.into(),
+            uuid: uuid.into(),
+            digest: *digest,
+        };
         if offset > 0 {
             return self.resume(key, offset).await;
         }

@@ -40,6 +40,7 @@ impl Farm {
         let routes = cas_grpc::routes(BlobApi {
             cas: self.cas.clone(),
             instances: "*=default".parse().unwrap(),
+            zones: policy::zones::Zones::default(),
             limits: Limits::default(),
             executes: false,
             live: None,

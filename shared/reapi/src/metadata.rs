@@ -14,6 +14,12 @@ pub const RESOURCE_NAME: &str = "build.bazel.remote.execution.v2.resource-name";
 /// Name of the header in which a server of Forebay reports the id of its store with its capabilities.
 pub const STORE_ID: &str = "x-forebay-store-id";
 
+/// Name of the header that requests a quota group other than that of the instance name.
+pub const GROUP: &str = "x-forebay-group";
+
+/// Name of the header with which a caller that reaches all trust zones names the one that a call is for.
+pub const ZONE: &str = "x-forebay-zone";
+
 /// Tools of remote-apis-sdks and Siso, which accept only the uncompressed size as the end of a compressed upload.
 const COUNT_UNCOMPRESSED: [&str; 8] =
     ["siso", "re-client", "reclient", "reproxy", "rewrapper", "remote-apis-sdks", "remotetool", "casng"];

@@ -2,7 +2,7 @@
 
 use std::{fmt, sync::Arc, time::Duration};
 
-use model::{DigestFunction, StoreId};
+use model::{DigestFunction, Group, StoreId, Zone};
 use reapi::{
     execution::{
         GetCapabilitiesRequest, ServerCapabilities, action_cache_client::ActionCacheClient,
@@ -11,7 +11,7 @@ use reapi::{
         execution_client::ExecutionClient,
     },
     longrunning::operations_client::OperationsClient,
-    metadata::STORE_ID,
+    metadata::{GROUP, STORE_ID, ZONE},
     stream::ByteStreamClient,
 };
 use tokio::time::Instant;
@@ -34,6 +34,8 @@ pub type Connection = InterceptedService<Channel, Credentials>;
 #[derive(Debug, Clone)]
 pub struct Remote {
     pub(crate) channel: Connection,
+    /// The channel without credentials.
+    bare: Channel,
     pub(crate) instance: String,
     pub(crate) function: DigestFunction,
     /// Headers of the calls that concern executions.
@@ -78,8 +80,9 @@ impl Remote {
     }
 
     fn over(channel: Channel, instance: &str, function: DigestFunction) -> Self {
+        let bare = channel.clone();
         let channel = InterceptedService::new(channel, Credentials::of_process());
-        Self { channel, instance: instance.to_owned(), function, headers: MetadataMap::new(), resume: None }
+        Self { channel, bare, instance: instance.to_owned(), function, headers: MetadataMap::new(), resume: None }
     }
 
     /// The same connection, whose downloads continue as `resume` says when the connection is lost.
@@ -92,6 +95,23 @@ impl Remote {
     #[must_use]
     pub fn with_function(&self, function: DigestFunction) -> Self {
         Self { function, ..self.clone() }
+    }
+
+    /// The same connection, whose calls are for a trust zone. The server must allow this process all zones.
+    #[must_use]
+    pub fn in_zone(&self, zone: &Zone) -> Self {
+        self.acting_for(ZONE, zone.as_str())
+    }
+
+    /// The same connection, whose calls are for a quota group: what they upload is for its trust zone.
+    #[must_use]
+    pub fn in_group(&self, group: &Group) -> Self {
+        self.acting_for(GROUP, group.as_str())
+    }
+
+    fn acting_for(&self, header: &'static str, name: &str) -> Self {
+        let credentials = Credentials::of_process().acting_for(header, name);
+        Self { channel: InterceptedService::new(self.bare.clone(), credentials), ..self.clone() }
     }
 
     /// The same connection with another instance name.

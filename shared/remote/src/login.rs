@@ -67,19 +67,30 @@ fn read(path: &Path) -> Result<Vec<u8>, RemoteError> {
     std::fs::read(path).map_err(|source| RemoteError::File { path: path.display().to_string(), source })
 }
 
-/// Adds the token of this process to calls.
+/// Adds the token of this process to calls, and the zone or group that they are for.
 #[derive(Debug, Clone)]
-pub struct Credentials(Option<Arc<TokenFile>>);
+pub struct Credentials {
+    token: Option<Arc<TokenFile>>,
+    acts_for: Option<(&'static str, MetadataValue<Ascii>)>,
+}
 
 impl Credentials {
     pub(crate) fn of_process() -> Self {
-        Self(known().token)
+        Self { token: known().token, acts_for: None }
+    }
+
+    /// With this header on each call. The characters of names of zones and groups are those of a header.
+    pub(crate) fn acting_for(self, header: &'static str, name: &str) -> Self {
+        Self { acts_for: name.parse().ok().map(|name| (header, name)), ..self }
     }
 }
 
 impl Interceptor for Credentials {
     fn call(&mut self, mut request: Request<()>) -> Result<Request<()>, Status> {
-        if let Some(file) = &self.0 {
+        if let Some((header, name)) = &self.acts_for {
+            request.metadata_mut().insert(*header, name.clone());
+        }
+        if let Some(file) = &self.token {
             let header = file.header().map_err(|error| {
                 // Without the path: the answer to a job may quote this.
                 Status::unauthenticated(format!("cannot read the token of this process: {error}"))

@@ -41,13 +41,28 @@ impl Cas {
         if let Some(farm) = self.farm() {
             return farm.put_action(instance, action, result).await;
         }
-        let entry = Entry::action(instance, action);
+        let entry = Entry::action(self.zone(), instance, action);
         self.put_record(entry, &result.encode_to_vec()).await
+    }
+
+    /// Whether everything is there that a result of an action with this digest function references.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the store cannot be read, or the result is malformed.
+    pub async fn has_outputs_of(
+        &self,
+        result: &ActionResult,
+        action: &BlobDigest,
+    ) -> Result<bool, CasError> {
+        let wrong = |why| CasError::Malformed { digest: *action, wanted: "ActionResult", why };
+        let references = references(result, action.function).map_err(wrong)?;
+        references.are_complete(self).await
     }
 
     /// Removes the result of an action. Returns whether there was one.
     pub async fn remove_action(&self, instance: &str, action: &BlobDigest) -> Result<bool, CasError> {
-        let entry = Entry::action(instance, action);
+        let entry = Entry::action(self.zone(), instance, action);
         if let Some(farm) = self.farm() {
             return Err(farm.no_removal());
         }
@@ -83,16 +98,21 @@ impl ActionCache {
             counter.add(1);
             return Ok(found.map(Arc::new));
         }
-        let Some(parsed) = self.load(cas, Entry::action(instance, action)).await? else {
-            self.misses.add(1);
-            return Ok(None);
-        };
-        if is_complete(cas, &parsed).await? {
-            self.hits.add(1);
-            return Ok(Some(Arc::clone(&parsed.result)));
+        let mut is_there = false;
+        for zone in [Some(cas.zone()), cas.parent().map(Some)].into_iter().flatten() {
+            let Some(parsed) = self.load(cas, Entry::action(zone, instance, action)).await? else { continue };
+            if is_complete(cas, &parsed).await? {
+                self.hits.add(1);
+                return Ok(Some(Arc::clone(&parsed.result)));
+            }
+            is_there = true;
         }
-        self.incomplete.add(1);
-        tracing::debug!(%action, instance, "not serving a stored result: a blob that it references is gone");
+        if is_there {
+            self.incomplete.add(1);
+            tracing::debug!(%action, instance, "not serving a stored result: a blob that it references is gone");
+        } else {
+            self.misses.add(1);
+        }
         Ok(None)
     }
 
@@ -147,17 +167,26 @@ impl ActionCache {
 
 /// Whether the store has all that a result references; if so, all of it is kept for another `keep`.
 async fn is_complete(cas: &Cas, parsed: &Parsed) -> Result<bool, CasError> {
-    if !cas.missing(&parsed.blobs).await?.is_empty() {
+    are_complete(cas, &parsed.blobs, &parsed.trees, &parsed.roots).await
+}
+
+async fn are_complete(
+    cas: &Cas,
+    blobs: &[BlobDigest],
+    trees: &[BlobDigest],
+    roots: &[BlobDigest],
+) -> Result<bool, CasError> {
+    if !cas.missing(blobs).await?.is_empty() {
         return Ok(false);
     }
-    for tree in &parsed.trees {
+    for tree in trees {
         match cas.trees().is_output_complete(cas, tree).await {
             Ok(true) => {}
             Ok(false) | Err(CasError::Malformed { .. }) => return Ok(false),
             Err(error) => return Err(error),
         }
     }
-    for root in &parsed.roots {
+    for root in roots {
         if cas.trees().check(cas, root, Rule::Any).await? != TreeCheck::Complete {
             return Ok(false);
         }
@@ -184,6 +213,12 @@ struct References {
     blobs: Vec<BlobDigest>,
     trees: Vec<BlobDigest>,
     roots: Vec<BlobDigest>,
+}
+
+impl References {
+    async fn are_complete(&self, cas: &Cas) -> Result<bool, CasError> {
+        are_complete(cas, &self.blobs, &self.trees, &self.roots).await
+    }
 }
 
 fn references(result: &ActionResult, function: DigestFunction) -> Result<References, String> {

@@ -13,7 +13,7 @@ use std::{
 use bytes::Bytes;
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use invariant::Present as _;
-use model::{BlobDigest, DigestFunction, StoreId};
+use model::{BlobDigest, DigestFunction, StoreId, Zone};
 use reapi::execution::ActionResult;
 use remote::{Remote, RemoteError, Source};
 use tokio::{runtime::Handle, sync::watch};
@@ -74,6 +74,16 @@ impl Farm {
             known: Known::new(config.known_max, config.keep, config.floor()),
             away: watch::Sender::new(false),
         })
+    }
+
+    /// The same farm, asked on behalf of a zone.
+    pub(crate) fn in_zone(&self, zone: &Zone, config: &CasConfig) -> Self {
+        Self {
+            url: self.url.clone(),
+            remote: self.remote.in_zone(zone),
+            known: Known::new(config.known_max, config.keep, config.floor()),
+            away: self.away.clone(),
+        }
     }
 
     /// Returns the id that the farm's store reports.

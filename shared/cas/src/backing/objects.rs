@@ -12,7 +12,7 @@ use std::{
 use bytes::Bytes;
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use invariant::{Present as _, impossible};
-use model::{BlobDigest, DigestFunction, StoreId};
+use model::{BlobDigest, DigestFunction, StoreId, Zone};
 use object_store::{
     GetOptions, GetResult, ObjectMeta, ObjectStore, ObjectStoreExt as _, ObjectStoreScheme, PutMode,
     PutPayload, WriteMultipart,
@@ -24,7 +24,7 @@ use tokio::{sync::Semaphore, task::spawn_blocking};
 use crate::{
     CasError,
     empty_blob::is_empty,
-    layout::{Entry, ID_NAME, Kind},
+    layout::{Entry, ID_NAME, Kind, ZONES, mark_place},
     pieces::{BlobStream, read_some},
     put_progress::PutProgress,
 };
@@ -124,11 +124,16 @@ impl Objects {
     }
 
     fn key(&self, entry: &Entry) -> Key {
+        self.place(&entry.relative_path())
+    }
+
+    /// The key of what is at this place below the root of a store.
+    fn place(&self, relative: &str) -> Key {
         let mut key = self.prefix.to_string();
         if !key.is_empty() {
             key.push('/');
         }
-        key.push_str(&entry.relative_path());
+        key.push_str(relative);
         Key::from(key)
     }
 
@@ -191,12 +196,48 @@ impl Objects {
     }
 
     async fn look_up(&self, entry: &Entry) -> Result<Option<ObjectMeta>, CasError> {
-        let key = self.key(entry);
-        match self.store.head(&key).await {
-            Ok(meta) => Ok(entry.fits(meta.size).then_some(meta)),
+        let found = self.look_up_key(&self.key(entry)).await?;
+        Ok(found.filter(|meta| entry.fits(meta.size)))
+    }
+
+    async fn look_up_key(&self, key: &Key) -> Result<Option<ObjectMeta>, CasError> {
+        match self.store.head(key).await {
+            Ok(meta) => Ok(Some(meta)),
             Err(object_store::Error::NotFound { .. }) => Ok(None),
-            Err(error) => Err(Self::failed("looking up", &key)(error)),
+            Err(error) => Err(Self::failed("looking up", key)(error)),
         }
+    }
+
+    /// Looks up the marks that a zone has blobs. Returns the blobs with a mark, and those without.
+    pub(crate) async fn look_up_marks(
+        &self,
+        zone: &Zone,
+        blobs: Vec<BlobDigest>,
+    ) -> Result<(Vec<BlobDigest>, Vec<BlobDigest>), CasError> {
+        let looked: Vec<(BlobDigest, Option<ObjectMeta>)> = stream::iter(blobs)
+            .map(|blob| async move {
+                Ok::<_, CasError>((blob, self.look_up_key(&self.place(&mark_place(zone, &blob))).await?))
+            })
+            .buffered(LOOK_UPS)
+            .try_collect()
+            .await?;
+        let (mut there, mut absent) = (Vec::new(), Vec::new());
+        for (blob, meta) in looked {
+            match meta {
+                Some(meta) => {
+                    self.renew_if_old(&meta);
+                    there.push(blob);
+                }
+                None => absent.push(blob),
+            }
+        }
+        Ok((there, absent))
+    }
+
+    /// Makes the mark that a zone has a blob.
+    pub(crate) async fn put_mark(&self, zone: &Zone, blob: &BlobDigest) -> Result<(), CasError> {
+        let key = self.place(&mark_place(zone, blob));
+        self.store.put(&key, PutPayload::new()).await.map(drop).map_err(Self::failed("writing", &key))
     }
 
     /// Starts to renew an object in the second half of its retention, unless that was started already.
@@ -256,8 +297,8 @@ impl Objects {
     pub(crate) async fn sweep(&self, retention: Duration) -> Result<u64, CasError> {
         let most = deleted_after(retention);
         let mut deleted = 0;
-        for kind in Kind::ALL {
-            let folder: Key = self.prefix.parts().chain([PathPart::from(kind.folder())]).collect();
+        for folder in Kind::ALL.map(Kind::folder).into_iter().chain([ZONES]) {
+            let folder: Key = self.prefix.parts().chain([PathPart::from(folder)]).collect();
             let mut objects = self.store.list(Some(&folder));
             while let Some(meta) = objects.next().await {
                 let meta = meta.map_err(Self::failed("listing", &folder))?;

@@ -16,6 +16,7 @@ use std::{
 };
 
 use callers::Caller;
+use cas::Cas;
 use futures::future::BoxFuture;
 use reapi::{
     bytestream::{QueryWriteStatusRequest, QueryWriteStatusResponse, ReadRequest},
@@ -57,9 +58,9 @@ impl Service<http::Request<Body>> for ByteStreamService {
             let answer = match parts.uri.path() {
                 stream::READ => answer_read(&shared, &caller, &headers, body).await,
                 stream::WRITE => {
-                    write::answer(&shared, headers, body).await.map(|message| wire::single_response(&message))
+                    write::answer(&shared, &caller, headers, body).await.map(|message| wire::single_response(&message))
                 }
-                stream::QUERY_WRITE_STATUS => answer_query(&shared, body).await,
+                stream::QUERY_WRITE_STATUS => answer_query(&shared, &caller, &headers, body).await,
                 other => Err(Status::unimplemented(format!("method {other} is not supported"))),
             };
             Ok(answer.unwrap_or_else(Status::into_http))
@@ -75,12 +76,19 @@ async fn answer_read(
 ) -> Result<http::Response<Body>, Status> {
     let request: ReadRequest = wire::single_request(body).await?;
     wire::check_repeated_name(headers, &request.resource_name)?;
-    Ok(wire::stream_response(read::open(shared, caller, &request).await?))
+    let cas = shared.seen_by_caller(caller, headers)?;
+    Ok(wire::stream_response(read::open(shared, &cas, caller, &request).await?))
 }
 
-async fn answer_query(shared: &Shared, body: Body) -> Result<http::Response<Body>, Status> {
+async fn answer_query(
+    shared: &Shared,
+    caller: &Caller,
+    headers: &MetadataMap,
+    body: Body,
+) -> Result<http::Response<Body>, Status> {
     let request: QueryWriteStatusRequest = wire::single_request(body).await?;
-    let progress = query(shared, &request.resource_name).await?;
+    let cas = shared.seen_by_caller(caller, headers)?;
+    let progress = query(shared, &cas, &request.resource_name).await?;
     let answer = QueryWriteStatusResponse {
         committed_size: i64::try_from(progress.committed).unwrap_or(i64::MAX),
         complete: progress.complete,
@@ -89,15 +97,15 @@ async fn answer_query(shared: &Shared, body: Body) -> Result<http::Response<Body
 }
 
 /// Returns the progress of an upload. An unknown upload has no bytes yet: clients then start at the beginning.
-async fn query(shared: &Shared, name: &str) -> Result<LogProgress, Status> {
+async fn query(shared: &Shared, cas: &Cas, name: &str) -> Result<LogProgress, Status> {
     match WriteName::parse(name)? {
         WriteName::Log { parent, id, token } => logs::progress(shared, &parent, &id, &token).await,
         WriteName::Blob { blob, uuid } => {
             shared.instance(&blob.instance)?;
-            if bounded(shared.cas().contains(&blob.digest)).await? {
+            if bounded(cas.contains(&blob.digest)).await? {
                 return Ok(LogProgress { committed: blob.digest.size, complete: true });
             }
-            let committed = shared.uploads.committed(&blob.instance, &uuid, &blob.digest);
+            let committed = shared.uploads.committed(cas.zone(), &blob.instance, &uuid, &blob.digest);
             Ok(LogProgress { committed, complete: false })
         }
     }

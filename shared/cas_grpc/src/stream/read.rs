@@ -1,6 +1,7 @@
 //! The `Read` method of `ByteStream`.
 
 use callers::Caller;
+use cas::Cas;
 use futures::StreamExt as _;
 use reapi::{
     bytestream::ReadRequest,
@@ -21,6 +22,7 @@ use crate::{
 /// Opens the requested resource at the requested offset.
 pub(super) async fn open(
     shared: &Shared,
+    cas: &Cas,
     caller: &Caller,
     request: &ReadRequest,
 ) -> Result<LogStream, Status> {
@@ -31,13 +33,14 @@ pub(super) async fn open(
         .map_err(|_| Status::invalid_argument(format!("read_limit {} is negative", request.read_limit)))?;
     let limit = (limit > 0).then_some(limit);
     match name {
-        ReadName::Blob(blob) => open_blob(shared, &blob, offset, limit).await,
+        ReadName::Blob(blob) => open_blob(shared, cas, &blob, offset, limit).await,
         ReadName::Log { parent, id } => logs::read(shared, caller, (&parent, &id), offset, limit).await,
     }
 }
 
 async fn open_blob(
     shared: &Shared,
+    cas: &Cas,
     blob: &BlobName,
     offset: u64,
     limit: Option<u64>,
@@ -48,7 +51,7 @@ async fn open_blob(
         return Err(Status::invalid_argument("read_limit must be 0 for a compressed blob"));
     }
     let digest = blob.digest;
-    let content = bounded(shared.cas().read(&digest, offset, limit)).await?;
+    let content = bounded(cas.read(&digest, offset, limit)).await?;
     let content = content.ok_or_else(|| Status::not_found(format!("the store has no blob {digest}")))?;
     if offset > digest.size {
         return Err(Status::out_of_range(format!("read_offset {offset} is beyond the end of {digest}")));

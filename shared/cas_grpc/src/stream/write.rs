@@ -3,6 +3,8 @@
 use std::{sync::Arc, time::Duration};
 
 use bytes::{Bytes, BytesMut};
+use callers::Caller;
+use cas::Cas;
 use model::BlobDigest;
 use reapi::{
     bytestream::WriteResponse,
@@ -33,6 +35,7 @@ const PAUSE: Duration = Duration::from_millis(20);
 /// Answers a write call.
 pub(super) async fn answer(
     shared: &Arc<Shared>,
+    caller: &Caller,
     headers: MetadataMap,
     body: Body,
 ) -> Result<WriteResponse, Status> {
@@ -46,7 +49,8 @@ pub(super) async fn answer(
         WriteName::Blob { blob, uuid } => {
             let uncompressed = metadata::counts_uncompressed(&metadata::request_metadata(&headers));
             shared.instance(&blob.instance)?;
-            Write { shared, blob, uuid, uncompressed }.run(pieces).await
+            let cas = shared.seen_by_caller(caller, &headers)?;
+            Write { shared, cas, blob, uuid, uncompressed }.run(pieces).await
         }
     }
 }
@@ -54,6 +58,8 @@ pub(super) async fn answer(
 /// A blob that is being written.
 struct Write<'a> {
     shared: &'a Arc<Shared>,
+    /// The store as the caller sees it.
+    cas: Cas,
     blob: BlobName,
     uuid: String,
     /// Whether the client expects the uncompressed size as the result of a compressed upload.
@@ -66,7 +72,7 @@ impl Write<'_> {
     }
 
     async fn run(self, mut pieces: WriteRequests) -> Result<WriteResponse, Status> {
-        let cas = self.shared.cas();
+        let cas = &self.cas;
         if bounded(cas.contains(self.digest())).await? {
             pieces.drain(self.digest().size).await;
             return Ok(self.present());
@@ -131,7 +137,7 @@ impl Write<'_> {
         }
         let content = if more.is_empty() { one } else { more.freeze() };
         count(Counter::CasBytesWritten, &[], content.len() as u64);
-        bounded(self.shared.cas().put(self.digest(), content)).await?;
+        bounded(self.cas.put(self.digest(), content)).await?;
         pieces.await_end().await;
         Ok(self.present())
     }

@@ -63,6 +63,7 @@ impl Server {
         let routes = cas_grpc::routes(BlobApi {
             cas: cas.clone(),
             instances: INSTANCES.parse().unwrap(),
+            zones: policy::zones::Zones::default(),
             limits: options.limits,
             executes: options.executes,
             live: options.live,

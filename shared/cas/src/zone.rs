@@ -1,0 +1,126 @@
+//! What a handle sees of the store: the blobs and results of a zone, and of the zone that it reads from.
+//!
+//! Storage is shared by all zones. A zone sees a blob if it has proved to have it: it uploaded all of it, or its executors or
+//! workers stored it for the zone. A mark records the proof: an empty file beside the blobs, and an object where
+//! these are in an object store. The mark goes with the blob. One that outlives it does no harm, because the zone had the
+//! content.
+
+mod marks;
+
+use std::{
+    collections::HashMap,
+    sync::Arc,
+};
+
+use model::{BlobDigest, Sight, Zone};
+use parking_lot::Mutex;
+use quick_cache::sync::Cache;
+
+use crate::{Cas, CasConfig, backing::Backing, known::Moment, trees::Trees};
+
+/// How long a mark that was seen need not be looked up again: an object store may delete old ones.
+const SEEN_MS: Moment = 3600 * 1000;
+
+/// What a handle sees.
+#[derive(Debug)]
+pub(crate) struct View {
+    sight: Sight,
+    /// Present if the zone sees only the blobs that it has.
+    bounds: Option<Bounds>,
+}
+
+#[derive(Debug)]
+struct Bounds {
+    marks: SeenMarks,
+    trees: Trees,
+    /// The farm behind the store, asked on behalf of the zone: it has the marks.
+    backing: Option<Backing>,
+}
+
+/// The views of a store, each made once. Their number is bounded by the setting that names the zones.
+#[derive(Debug, Default)]
+pub(crate) struct Views(Mutex<HashMap<Sight, Arc<View>>>);
+
+impl Views {
+    pub(crate) fn get(&self, sight: &Sight, make: impl FnOnce() -> View) -> Arc<View> {
+        let mut views = self.0.lock();
+        if let Some(view) = views.get(sight) {
+            return Arc::clone(view);
+        }
+        let view = Arc::new(make());
+        views.insert(sight.clone(), Arc::clone(&view));
+        view
+    }
+}
+
+impl View {
+    pub(crate) fn new(sight: &Sight, config: &CasConfig, backing: Option<&Backing>) -> Self {
+        let bounds = sight.is_bounded.then(|| Bounds {
+            marks: SeenMarks(Cache::new(config.known_max.max(64))),
+            trees: Trees::new(config.memo_bytes),
+            backing: match backing {
+                Some(Backing::Remote(farm)) => {
+                    Some(Backing::Remote(Box::new(farm.in_zone(&sight.zone, config))))
+                }
+                Some(Backing::Objects(_)) | None => None,
+            },
+        });
+        Self { sight: sight.clone(), bounds }
+    }
+
+    pub(crate) fn trees(&self) -> Option<&Trees> {
+        self.bounds.as_ref().map(|bounds| &bounds.trees)
+    }
+
+    pub(crate) fn backing(&self) -> Option<&Backing> {
+        self.bounds.as_ref()?.backing.as_ref()
+    }
+
+    /// The zones whose blobs it sees, its own first, and the marks that were seen.
+    fn marks(&self) -> Option<(Vec<&Zone>, &SeenMarks)> {
+        let bounds = self.bounds.as_ref()?;
+        let zones = std::iter::once(&self.sight.zone).chain(&self.sight.parent).collect();
+        Some((zones, &bounds.marks))
+    }
+}
+
+impl Cas {
+    /// The zone of this handle; none in a farm without zones.
+    pub fn zone(&self) -> Option<&Zone> {
+        self.view().map(|view| &view.sight.zone)
+    }
+
+    /// The zone whose blobs this handle is bounded to; none if it sees all blobs.
+    pub fn bounds(&self) -> Option<&Zone> {
+        self.view().filter(|view| view.bounds.is_some()).map(|view| &view.sight.zone)
+    }
+
+    /// The zone whose results this handle reads too.
+    pub(crate) fn parent(&self) -> Option<&Zone> {
+        self.view()?.sight.parent.as_ref()
+    }
+}
+
+/// A mark that was seen.
+#[derive(Debug, Clone, Copy)]
+struct SeenMark {
+    at: Moment,
+    /// Whether it is of the own zone, and not of the one that it reads from.
+    is_own: bool,
+}
+
+/// The marks that this process has seen of a zone.
+#[derive(Debug)]
+struct SeenMarks(Cache<BlobDigest, SeenMark>);
+
+impl SeenMarks {
+    fn fresh(&self, blob: &BlobDigest, now: Moment) -> Option<SeenMark> {
+        self.0.get(blob).filter(|seen| now.saturating_sub(seen.at) < SEEN_MS)
+    }
+
+    fn note(&self, blobs: &[BlobDigest], at: Moment, is_own: bool) {
+        for blob in blobs {
+            self.0.insert(*blob, SeenMark { at, is_own });
+        }
+    }
+}
