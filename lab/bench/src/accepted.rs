@@ -113,6 +113,7 @@ pub(crate) fn execution(group: &Group, now: Millis) -> Execution {
         timeout_ms: millis(RUN_MAX),
         image: None,
         do_not_cache: false,
+        zone: None,
         accepted_at_ms: now,
         expires_at_ms: now.after(WAIT_MAX),
         max_attempts: Attempt(3),

@@ -147,7 +147,7 @@ impl Intake {
                 Err(why) => return self.find(&accepted.build).await?.ok_or_else(|| why.into()),
             }
         }
-        if let Err(why) = self.check_folder(&accepted.build.context).await {
+        if let Err(why) = self.check_folder(&accepted.build.context, &accepted.build.group).await {
             return self.find(&accepted.build).await?.ok_or(why);
         }
         if let Err(why) = self.name_images(&mut accepted.build).await {
@@ -160,7 +160,7 @@ impl Intake {
             // The build may have been accepted before a worker of another kind became known.
             return self.find(&accepted.build).await?.ok_or_else(|| why.into());
         }
-        let version_file = version_file(&self.store, &accepted.build).await;
+        let version_file = version_file(&self.store.of_group(&accepted.build.group), &accepted.build).await;
         let build = self.estimator.estimate(accepted, version_file.as_deref());
         self.estimator.check_quota(&build.group)?;
         for pattern in &build.outputs {
@@ -219,9 +219,9 @@ impl Intake {
     }
 
     /// Checks that the store has the folder of the build. What is in it is looked up where the build runs.
-    async fn check_folder(&self, context: &Context) -> Result<(), NotEnqueued> {
+    async fn check_folder(&self, context: &Context, group: &Group) -> Result<(), NotEnqueued> {
         let Context::Tree { digest, .. } = context else { return Ok(()) };
-        match self.store.contains(digest).await {
+        match self.store.of_group(group).contains(digest).await {
             Ok(true) => Ok(()),
             Ok(false) => Err(NotEnqueued::NoFolder(*digest)),
             Err(error) => Err(NotEnqueued::Store(error)),

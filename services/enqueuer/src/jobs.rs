@@ -95,6 +95,7 @@ impl Jobs {
     pub(crate) async fn accept(&self, source: JobSource, group: &Group) -> Result<BuildJob, NotAccepted> {
         let Inner { bus, store, limits, environments, .. } = self.0.as_ref();
         let limits = *limits;
+        let store = store.of_group(group);
         let (content, stored, _memory) = match source {
             JobSource::Inline(job) => {
                 let content = Bytes::from(job.to_json());

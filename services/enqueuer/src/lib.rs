@@ -51,7 +51,7 @@ async fn serve_all(context: Context, settings: EnqueuerSettings) -> Result<(), S
     store_bounds::keep_bounds(&context, &cas).await?;
     tasks.spawn(models::follow(context.clone(), cas.clone(), models));
     tasks.spawn(expected::follow(context.clone(), expected));
-    let store = store::Store::new(cas);
+    let store = store::Store::new(cas, context.zones()?);
     let environments = Environments::new(context.bus.clone(), settings.images.clone());
     let of_jobs = (settings.job_limits, environments.clone());
     let jobs = jobs::Jobs::new(context.bus.clone(), store.clone(), of_jobs);

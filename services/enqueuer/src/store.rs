@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use cas::{Cas, CasError};
-use model::{BlobDigest, Digest, DigestFunction};
-use policy::store_time_limit;
+use model::{BlobDigest, Digest, DigestFunction, Group};
+use policy::{store_time_limit, zones::Zones};
 
 /// The reason why a call to the store has no result.
 #[derive(Debug, thiserror::Error)]
@@ -18,11 +18,19 @@ pub(crate) enum StoreError {
 
 /// The store of blobs. Cheap to clone.
 #[derive(Clone)]
-pub(crate) struct Store(Cas);
+pub(crate) struct Store(Cas, Zones);
 
 impl Store {
-    pub(crate) fn new(cas: Cas) -> Self {
-        Self(cas)
+    pub(crate) fn new(cas: Cas, zones: Zones) -> Self {
+        Self(cas, zones)
+    }
+
+    /// The store as builds of a group see it: they may name only what their trust zone has.
+    pub(crate) fn of_group(&self, group: &Group) -> Self {
+        match self.1.sight_of_group(group) {
+            Some(sight) => Self(self.0.seen_by(&sight), self.1.clone()),
+            None => self.clone(),
+        }
     }
 
     pub(crate) async fn contains(&self, digest: &BlobDigest) -> Result<bool, StoreError> {

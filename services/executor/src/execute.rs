@@ -7,6 +7,7 @@ use base64::{Engine as _, engine::general_purpose::STANDARD};
 use bus::{FarmClock, millis};
 use command_services::{Failure, Used, sandbox_limits};
 use images::Image;
+use cas::Cas;
 use input_root::{CollectError, Collected, InputRoot, OutputSpec};
 use invariant::Present as _;
 use model::{
@@ -166,7 +167,8 @@ pub(crate) async fn execute(
     progress.enter(ExecutionStage::Uploading).await;
     times.upload_started = clock.system_time();
     let console = slot_thread.console(&ended);
-    let collected = shared.inputs.collect(root, &outputs, &console, execution.action.function).await;
+    let inputs = shared.inputs.storing_by(shared.store_of(execution));
+    let collected = inputs.collect(root, &outputs, &console, execution.action.function).await;
     times.upload_ended = clock.system_time();
     observe(Histogram::ActionUploadSeconds, &[], took(times.upload_started, times.upload_ended));
     conclude(shared, work, (&ran, interactor, &limits, of_services), collected, times).await
@@ -382,8 +384,9 @@ async fn conclude(
     let metadata = metadata(shared.id.as_str(), &times, (ran, interactor), broken.as_ref());
     let result = collected.into_result(exit_code, metadata);
     let cacheable = status.is_none() && exit_code == 0 && !execution.do_not_cache;
+    let store = shared.store_of(execution);
     if cacheable {
-        let kept = shared.cas.put_action(&execution.instance, &execution.action, &result).await;
+        let kept = store.put_action(&execution.instance, &execution.action, &result).await;
         if let Err(error) = kept {
             // The result is valid, it is only not cached.
             warn!(key = %execution.key(), error = telemetry::error_chain(&error), "failed to cache a result");
@@ -397,7 +400,7 @@ async fn conclude(
     let (code, message) = status.unwrap_or_default();
     let outcome = ExecutionOutcome {
         exit_code: Some(result.exit_code),
-        result: Some(stored(shared, &result).await?),
+        result: Some(stored(&store, &result).await?),
         server_logs,
         ..ExecutionOutcome::without_run(code, message)
     };
@@ -455,11 +458,11 @@ fn logs(result: &ActionResult, function: DigestFunction) -> Vec<(String, BlobDig
     vec![log("stdout", result.stdout_digest.as_ref()), log("stderr", result.stderr_digest.as_ref())]
 }
 
-pub(crate) async fn stored(shared: &Shared, result: &ActionResult) -> Result<StoredResult, Fault> {
+pub(crate) async fn stored(store: &Cas, result: &ActionResult) -> Result<StoredResult, Fault> {
     let encoded = result.encode_to_vec();
     if encoded.len() <= INLINE_MAX {
         return Ok(StoredResult::Inline(STANDARD.encode(encoded)));
     }
-    let kept = shared.cas.put_bytes(DigestFunction::Sha256, encoded.into()).await;
+    let kept = store.put_bytes(DigestFunction::Sha256, encoded.into()).await;
     kept.map(StoredResult::Blob).map_err(|error| Fault::machine(&error))
 }

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use bus::Written;
 use model::{
-    Attempt, Claimed, Esu, ExecutionOutcome, ExecutionPhase, ExecutionRecord, ExecutorId, Millis, Pool,
+    Attempt, BlobDigest, Claimed, Esu, ExecutionOutcome, ExecutionPhase, ExecutionRecord, ExecutorId, Millis, Pool,
     Sequence,
 };
 use policy::actions::{AfterCopy, CopyEnd, after_copy};
@@ -66,7 +66,10 @@ async fn finish(
             outcome.home = Some(shared.home.clone());
             *most = memory_most(shared).await;
         }
-        CopyEnd::Outcome(outcome) => outcome.home = Some(shared.home.clone()),
+        CopyEnd::Outcome(outcome) => {
+            outcome.home = Some(shared.home.clone());
+            prove_logs(shared, &claimed, outcome).await;
+        }
         CopyEnd::Infrastructure { .. } => {}
     }
     let key = claimed.record.execution.key();
@@ -98,6 +101,19 @@ async fn finish(
                 }
             }
         }
+    }
+}
+
+/// Records that the trust zone of an execution has the logs of what ran beside its command.
+async fn prove_logs(shared: &Shared, claimed: &Claimed, outcome: &ExecutionOutcome) {
+    let execution = &claimed.record.execution;
+    if execution.zone.is_none() || outcome.server_logs.is_empty() {
+        return;
+    }
+    let logs: Vec<BlobDigest> = outcome.server_logs.iter().map(|(_, log)| *log).collect();
+    if let Err(error) = shared.store_of(execution).prove(&logs).await {
+        let (key, error) = (execution.key(), telemetry::error_chain(&error));
+        warn!(%key, error, "the zone of an action cannot read the logs of its services");
     }
 }
 

@@ -169,7 +169,7 @@ impl Serving {
         let stopped = services.stop().await;
         shared.usage.set_memory(&work.key(), stopped.used.peak_memory_bytes);
         let server_logs = services.keep_logs(shared, function).await?;
-        let result = stored(shared, &ActionResult::default()).await?;
+        let result = stored(&shared.cas, &ActionResult::default()).await?;
         Ok(CopyEnd::Outcome(ExecutionOutcome {
             executor: Some(shared.id.clone()),
             exit_code: Some(0),

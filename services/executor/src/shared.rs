@@ -5,7 +5,7 @@ use std::sync::{Arc, atomic::AtomicBool};
 use cas::Cas;
 use images::Images;
 use input_root::InputRoots;
-use model::{ExecutorHome, ExecutorId, Millis, Pool, RoomReport};
+use model::{Execution, ExecutorHome, ExecutorId, Millis, Pool, RoomReport, Sight};
 use sensors::{MachineLock, OomKills};
 use service::Context;
 use settings::ExecutorSettings;
@@ -49,6 +49,12 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
+    /// The store as the trust zone of an execution sees it, for what the execution stores.
+    pub(crate) fn store_of(&self, execution: &Execution) -> Cas {
+        let Some(zone) = execution.zone.clone() else { return self.cas.clone() };
+        self.cas.seen_by(&Sight { zone, parent: None, is_bounded: true })
+    }
+
     /// The room of this executor now, as a new report.
     pub(crate) fn room_report(&self) -> RoomReport {
         RoomReport { executor: self.id.clone(), room: self.actions.room() }

@@ -15,6 +15,7 @@ pub(crate) fn claimed() -> Claimed {
         timeout_ms: 1000,
         image: None,
         do_not_cache: false,
+        zone: None,
         accepted_at_ms: Millis(0),
         expires_at_ms: Millis(1000),
         max_attempts: model::Attempt(3),

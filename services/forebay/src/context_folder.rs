@@ -5,7 +5,7 @@ use std::{
     sync::Arc,
 };
 
-use model::{Context, DigestFunction};
+use model::{Context, DigestFunction, Group};
 use remote::{Meter, Remote};
 use service::host_name;
 use settings::Settings;
@@ -52,6 +52,7 @@ impl ContextFolder {
         farm: &Farm,
         globals: &Globals,
         settings: &Settings,
+        group: &Group,
     ) -> Result<(Context, Uploaded), Failure> {
         let store = gateway.connect(farm, globals, settings).await.map_err(|failure| {
             if failure.is_unreachable() {
@@ -60,6 +61,7 @@ impl ContextFolder {
                 failure
             }
         })?;
+        let store = store.in_group(group);
         let progress = Progress::new(When::Auto);
         let mut tried = 1;
         loop {

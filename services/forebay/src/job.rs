@@ -3,7 +3,7 @@
 use std::{collections::HashMap, path::PathBuf};
 
 use clap::Args;
-use model::{Digest, DigestFunction, Graph, Job, JobLimits, JobSource, StoredJob};
+use model::{Digest, DigestFunction, Graph, Group, Job, JobLimits, JobSource, StoredJob};
 use remote::Source;
 use settings::Settings;
 
@@ -46,14 +46,14 @@ pub(crate) async fn source(
     farm: &Farm,
     globals: &Globals,
     settings: &Settings,
-    job: Job,
+    (job, group): (Job, &Group),
 ) -> Result<JobSource, Failure> {
     let json = job.to_json();
     if json.len() <= INLINE_BYTES_MAX {
         return Ok(JobSource::Inline(job));
     }
     let blob = DigestFunction::Sha256.digest(&json);
-    let store = gateway.connect(farm, globals, settings).await?;
+    let store = gateway.connect(farm, globals, settings).await?.in_group(group);
     store.upload(&HashMap::from([(blob, Source::Bytes(json.into()))])).await?;
     Ok(JobSource::Stored(StoredJob { digest: Digest::from_sha256(blob.hash), size_bytes: Some(blob.size) }))
 }

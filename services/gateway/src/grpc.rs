@@ -32,17 +32,22 @@ mod waiting;
 mod watch_stream;
 
 use std::{
+    borrow::Cow,
     sync::{Arc, OnceLock},
     time::Duration,
 };
 
 use ::images::{ImageNames, Registries};
 use bus::Bus;
+use callers::Caller;
 use cas::Cas;
 use download::{DownloadError, Downloader};
 use invariant::impossible;
+use model::Group;
+use policy::zones::Zones;
 use service::Environments;
 use tokio_util::sync::CancellationToken;
+use tonic::{Status, metadata::MetadataMap};
 
 pub use config::{ConfigError, GrpcConfig};
 pub use server::{Serving, serve};
@@ -61,7 +66,9 @@ const RETRY: Duration = Duration::from_secs(1);
 #[derive(Clone)]
 pub(crate) struct Core {
     pub(crate) bus: Bus,
+    /// The store: all of it, or as the caller of one call sees it.
     pub(crate) cas: Cas,
+    pub(crate) zones: Arc<Zones>,
     pub(crate) config: Arc<GrpcConfig>,
     /// Set once Redis has answered; until then the gateway works without the index.
     index: Arc<OnceLock<Actions>>,
@@ -80,7 +87,7 @@ impl Core {
     pub(crate) fn new(
         bus: Bus,
         cas: Cas,
-        config: GrpcConfig,
+        (config, zones): (GrpcConfig, Zones),
         stop: CancellationToken,
     ) -> Result<Self, DownloadError> {
         let index = Arc::default();
@@ -96,6 +103,7 @@ impl Core {
         Ok(Self {
             bus,
             cas,
+            zones: Arc::new(zones),
             config,
             index,
             pools,
@@ -107,6 +115,19 @@ impl Core {
             environments,
             stop,
         })
+    }
+
+    /// The same, with the store as the caller of a call sees it. `group` is the group that the call is for, if that is known.
+    pub(crate) fn seen_by(
+        &self,
+        call: (&Caller, &MetadataMap),
+        group: Option<&Group>,
+    ) -> Result<Cow<'_, Self>, Status> {
+        if !self.zones.are_used() {
+            return Ok(Cow::Borrowed(self));
+        }
+        let cas = cas_grpc::seen_by_call(&self.cas, &self.zones, call, group)?;
+        Ok(Cow::Owned(Self { cas, ..self.clone() }))
     }
 
     /// Makes the index available to all calls.

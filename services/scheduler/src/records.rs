@@ -70,12 +70,12 @@ impl ReadRecord {
 }
 
 fn finished(shared: &Shared, head: &ExecutionHead) -> Change {
-    let AcceptedHead { group, instance, action, do_not_cache, client, keys, .. } = &head.execution;
+    let AcceptedHead { group, instance, zone, action, do_not_cache, client, keys, .. } = &head.execution;
     // Other orders do not charge invocations.
     let measured = head.measured.as_ref().filter(|_| shared.order == ActionOrder::Turns);
     Change::Finished {
         executor: head.executor.clone(),
-        merge: (!do_not_cache).then(|| MergeKey::named(group, action, instance)),
+        merge: (!do_not_cache).then(|| MergeKey::named(zone.as_ref(), group, action, instance)),
         beyond: measured.map(|measured| (client.invocation.clone(), shared.learned.beyond(keys, measured))),
     }
 }

@@ -73,11 +73,12 @@ impl Run<'_> {
         let (shared, record, stop) = (self.shared, self.record, self.stop);
         let folder = &self.workspace.folder;
         let settings = &shared.settings;
+        let store = shared.store_of(&record.build.group);
         let run = JobRun {
             host: &mut JobHost { shared, console: self.console, folder, record, stop },
             record,
             worker: &shared.id,
-            cas: &shared.cas,
+            cas: &store,
             clock: shared.context.bus.clock(),
             workspace: &folder.build,
             timeout_at: self.timeout_at,

@@ -141,6 +141,7 @@ async fn serve_all(context: Context, settings: WorkerSettings) -> Result<(), Ser
         host: host_name(),
         started_at: context.bus.now(),
         cas,
+        zones: context.zones()?,
         folder,
         workspaces: Workspaces::new(count, sensors::window(&settings.sensors, count, settings.window_growth)),
         oom: OomKills::new(Path::new(PROC)),

@@ -105,13 +105,14 @@ impl Run<'_> {
     async fn fill(&mut self) -> Result<Option<Ending>, ChunkFault> {
         let shared = self.shared;
         let settings = &shared.settings;
+        let store = shared.store_of(&self.record.build.group);
         let options = PrepareOptions {
             sources: &shared.sources,
             git_settings: settings.git_config_file.as_deref(),
             data: &shared.context.settings.store.data,
             unpacked_bytes_max: settings.unpacked_bytes_max,
             reserve: Reserve::new(settings.disk_left_percent),
-            cas: &shared.cas,
+            cas: &store,
         };
         let context = &self.record.build.context;
         let steps = tokio::select! {

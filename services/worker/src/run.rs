@@ -88,7 +88,7 @@ async fn run_inside(
     let kept = Limits { bus: settings.console_bytes_max, total: settings.log_bytes_max };
     let timeout_at = Instant::now() + Duration::from_secs(record.build.timeout_seconds);
     let hurry = Hurry { stop: stop.clone(), timeout_at };
-    let mut console = Console::new(writer, kept, shared.cas.clone(), hurry);
+    let mut console = Console::new(writer, kept, shared.store_of(&record.build.group), hurry);
     shared.usage.begin(number, &record);
     let workspace = Workspace { number, shim, shim_lives: true, folder, lease, warm, origin, guard: None };
     let mut run = Run {
@@ -308,12 +308,13 @@ impl Run<'_> {
         }
         let shared = self.shared;
         let most = shared.settings.output_bytes_max;
+        let store = shared.store_of(&self.record.build.group);
         let mut wait = StoreWait::default();
         // The most that an attempt has done so far.
         let (mut files, mut work) = (0, 0);
         loop {
             let progress = Arc::<PutProgress>::default();
-            let to = OutputStore { cas: &shared.cas, progress: &progress, wait_left: wait.left() };
+            let to = OutputStore { cas: &store, progress: &progress, wait_left: wait.left() };
             let kept = tokio::select! {
                 kept = outputs::keep_all(&to, &sources, most) => kept,
                 never = report_stored(&self.workspace.lease, &progress, &shared.context.bus) => match never {},

@@ -4,7 +4,8 @@ use std::path::PathBuf;
 
 use callers::BuildTokens;
 use cas::Cas;
-use model::{Build, Millis, WorkerId};
+use model::{Build, Group, Millis, WorkerId};
+use policy::zones::Zones;
 use sandbox::Cgroups;
 use sensors::{MachineLock, OomKills};
 use service::Context;
@@ -23,7 +24,9 @@ pub(crate) struct Shared {
     pub(crate) id: WorkerId,
     pub(crate) host: String,
     pub(crate) started_at: Millis,
+    /// The whole store; builds see it by [`Shared::store_of`].
     pub(crate) cas: Cas,
+    pub(crate) zones: Zones,
     pub(crate) folder: WorkerFolder,
     pub(crate) workspaces: Workspaces,
     pub(crate) usage: Usage,
@@ -46,6 +49,12 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
+    /// The store as builds of a group see it.
+    pub(crate) fn store_of(&self, group: &Group) -> Cas {
+        let sight = self.zones.sight_of_group(group);
+        sight.map_or_else(|| self.cas.clone(), |sight| self.cas.seen_by(&sight))
+    }
+
     /// Whether the workspace of a build may be kept for the next one. What a tag means may change, and what the image made that
     /// it meant before would stay.
     pub(crate) fn may_be_warm(&self, build: &Build) -> bool {

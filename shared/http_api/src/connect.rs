@@ -33,6 +33,7 @@ impl Api {
         Ok(Some(Self {
             client: Client::new(context.bus.clone()).with_live_connection(live),
             cas,
+            zones: Arc::new(context.zones()?),
             request_bytes_max,
             reading: context.limiter.patience().reading,
             scheme: if context.settings.access.tls.is_some() { "https" } else { "http" },

@@ -1,11 +1,14 @@
 //! Output files and blobs, streamed from the store.
 
+use std::sync::Arc;
+
 use axum::{
     body::Body,
-    extract::State as FromState,
+    extract::{Extension as FromExtensions, State as FromState},
     http::{HeaderMap, HeaderValue, StatusCode, header},
     response::{IntoResponse, Response},
 };
+use callers::Caller;
 use cas::{Cas, CasError};
 use model::{BlobDigest, Digest};
 
@@ -39,8 +42,10 @@ pub(crate) async fn blob(
     FromState(api): FromState<Api>,
     names: PathParameters,
     query: QueryParameters,
+    FromExtensions(caller): FromExtensions<Arc<Caller>>,
     headers: HeaderMap,
 ) -> Result<Response, Failure> {
+    let api = api.seen_by(&caller)?;
     let digest = names.digest()?;
     let blob = api.cas.resolve(&digest, query.number("size_bytes")?).await?;
     send(&api.cas, &digest, blob, &headers).await

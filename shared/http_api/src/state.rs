@@ -6,9 +6,11 @@ use std::{
 };
 
 use axum::body::Bytes;
+use callers::{Caller, Refusal};
 use cas::Cas;
 use client::{Client, ClientError, OpenLog, RunChoice};
 use model::BuildKey;
+use policy::zones::Zones;
 use tokio_util::sync::CancellationToken;
 
 use crate::log_cache::LogCache;
@@ -19,6 +21,8 @@ pub struct Api {
     pub client: Client,
     /// Holds output files and the frames of console output.
     pub cas: Cas,
+    /// The trust zones of the farm.
+    pub(crate) zones: Arc<Zones>,
     /// Maximum size of a request body, in bytes.
     pub(crate) request_bytes_max: usize,
     /// How long a client may leave its response unread.
@@ -34,6 +38,19 @@ pub struct Api {
 }
 
 impl Api {
+    /// The same, with the store as a caller sees it.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the caller reaches no zone.
+    pub fn seen_by(&self, caller: &Caller) -> Result<Self, Refusal> {
+        let cas = match caller.sight(&self.zones, None, None)? {
+            Some(sight) => self.cas.seen_by(&sight),
+            None => self.cas.clone(),
+        };
+        Ok(Self { cas, ..self.clone() })
+    }
+
     /// Opens the log of a run; of its index, only what is new is read.
     ///
     /// # Errors

@@ -34,6 +34,7 @@ fn execution(group: &str) -> Execution {
         timeout_ms: 1,
         image: None,
         do_not_cache: false,
+        zone: None,
         accepted_at_ms: NOW,
         expires_at_ms: NOW,
         max_attempts: Attempt(1),

@@ -9,6 +9,7 @@ use std::{
     time::SystemTime,
 };
 
+use cas::Cas;
 use rustix::fs::CWD;
 use tokio::sync::Semaphore;
 
@@ -34,6 +35,8 @@ const PLANNED_ENTRIES: u64 = 400_000;
 #[derive(Clone)]
 pub struct InputRoots {
     pub(crate) inner: Arc<Inner>,
+    /// Where outputs are stored; none: in the store of the configuration.
+    outputs: Option<Cas>,
 }
 
 /// State shared by all copies of an [`InputRoots`].
@@ -129,7 +132,17 @@ impl InputRoots {
         let next = AtomicU64::new(0);
         let inner =
             Inner { config, plans, recycler, pool, sweeper, checker, backlog, next, link, coarse_clock };
-        Ok(Self { inner: Arc::new(inner) })
+        Ok(Self { inner: Arc::new(inner), outputs: None })
+    }
+
+    /// The same, with outputs stored by this handle of the store: for the trust zone of an action.
+    #[must_use]
+    pub fn storing_by(&self, outputs: Cas) -> Self {
+        Self { outputs: Some(outputs), ..self.clone() }
+    }
+
+    pub(crate) fn output_store(&self) -> &Cas {
+        self.outputs.as_ref().unwrap_or(&self.inner.config.cas)
     }
 
     /// Whether files are linked to the store's instead of copied.

@@ -6,6 +6,7 @@ use bus::ChunkFault;
 use cas::CasError;
 use download::Downloader;
 use model::{BuildJob, Graph, Job, JobLimits, Reason, ReasonCode, SendingBuild};
+use reapi::metadata::GROUP;
 use remote::Remote;
 use tokio::time::Instant;
 use tonic::metadata::{Ascii, MetadataMap, MetadataValue};
@@ -135,6 +136,10 @@ impl JobRun<'_> {
             };
             if let Some(url) = found {
                 return Ok(Remote::lazily(&url, INSTANCE, FUNCTION)
+                    .map(|remote| match self.cas.zone() {
+                        Some(zone) => remote.in_zone(zone),
+                        None => remote,
+                    })
                     .map_err(|error| failed(ReasonCode::WorkerFault, telemetry::error_chain(&error))));
             }
             let seconds = GATEWAY_PATIENCE.as_secs();
@@ -182,7 +187,7 @@ impl JobRun<'_> {
             Ok(value) => drop(headers.insert(name, value)),
             Err(error) => warn!(name, %error, "a header is left out of the calls of a job"),
         };
-        set("x-forebay-group", build.group.to_string());
+        set(GROUP, build.group.to_string());
         set("x-forebay-build", sender.to_string());
         if let Some(trace) = trace {
             set("traceparent", trace.to_string());

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     ActionKeys, Attempt, BlobDigest, BuildId, ExecutionId, Group, Millis, Needs, ParseIdError, PinnedImage,
-    Priority, Requirements, Urgency, WorkerId,
+    Priority, Requirements, Urgency, WorkerId, Zone,
 };
 
 /// Full name of an execution, written `GROUP/ID`.
@@ -45,6 +45,9 @@ pub struct Execution {
     /// Instance name that the client used; may be empty.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub instance: String,
+    /// Trust zone whose action cache gets the result; absent if the farm has no zones.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub zone: Option<Zone>,
     /// Digest of the `Action` message.
     pub action: BlobDigest,
     /// Priority of the build that sent the action; `interactive` if it came from outside a build, and in the records

@@ -5,7 +5,7 @@ use serde::Deserialize;
 use crate::{
     ActionKeys, Attempt, BlobDigest, BuildId, BuildRequirements, ClientTool, ExecutionId, ExecutionKey,
     ExecutorHome, ExecutorId, Group, Measured, Millis, Needs, Occupancy, Priority, ReasonCode, Requirements,
-    Sequence, WorkerId, WorkspaceUse,
+    Sequence, WorkerId, WorkspaceUse, Zone,
 };
 
 /// Some fields of a [`crate::BuildRecord`].
@@ -116,6 +116,8 @@ pub struct AcceptedHead {
     pub group: Group,
     #[serde(default)]
     pub instance: String,
+    #[serde(default)]
+    pub zone: Option<Zone>,
     pub action: BlobDigest,
     #[serde(default)]
     pub requirements: Requirements,

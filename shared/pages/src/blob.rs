@@ -1,11 +1,14 @@
 //! The page of a blob of the store, for example the log of a test.
 
+use std::sync::Arc;
+
 use axum::{
     body::Body,
-    extract::State as FromState,
+    extract::{Extension as FromExtensions, State as FromState},
     http::{HeaderValue, header},
     response::{Html, IntoResponse as _, Response},
 };
+use callers::Caller;
 use client::text::size;
 use http_api::{Failure, PathParameters, QueryParameters};
 use maud::html;
@@ -30,9 +33,11 @@ pub(crate) fn download_path(blob: &BlobDigest, name: &str) -> String {
 /// Handles `GET /blob-download/{digest}`: sends a blob as a file, which the browser does not show by itself.
 pub(crate) async fn download(
     FromState(site): FromState<Site>,
+    FromExtensions(caller): FromExtensions<Arc<Caller>>,
     names: PathParameters,
     query: QueryParameters,
 ) -> Result<Response, ErrorPage> {
+    let site = site.seen_by(&caller)?;
     let blob = digest(names.text("digest"))?;
     let missing = || Failure::missing(format!("the store has blob {blob} no more"));
     let parts = site.api.cas.read(&blob, 0, None).await.map_err(Failure::from)?.ok_or_else(missing)?;
@@ -52,9 +57,11 @@ pub(crate) async fn download(
 /// Handles `GET /blobs/{digest}`: shows a blob as text.
 pub(crate) async fn show(
     FromState(site): FromState<Site>,
+    FromExtensions(caller): FromExtensions<Arc<Caller>>,
     names: PathParameters,
     query: QueryParameters,
 ) -> Result<Html<String>, ErrorPage> {
+    let site = site.seen_by(&caller)?;
     let blob = digest(names.text("digest"))?;
     let shown = text_file::of(&site, &blob).await?;
     let name = query.last("name").map_or_else(|| blob.to_string(), |name| short(&name, 200));

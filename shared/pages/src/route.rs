@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use axum::{
-    extract::State,
+    extract::{Extension, State},
     http::{HeaderMap, Method, Uri, header},
     response::{IntoResponse as _, Response},
     routing::get,
 };
+use callers::Caller;
 use http_api::{Failure, PathParameters, QueryParameters, RouteNeed, Routes, header_text};
 
 use crate::{
@@ -37,9 +38,15 @@ impl Pages for Routes<Site> {
                          names: PathParameters,
                          query: QueryParameters,
                          headers: HeaderMap,
+                         Extension(caller): Extension<Arc<Caller>>,
                          uri: Uri| {
             let make = make.clone();
-            async move { answer(site, make, (names, query), &headers, &uri).await }
+            async move {
+                match site.seen_by(&caller) {
+                    Ok(site) => answer(site, make, (names, query), &headers, &uri).await,
+                    Err(failure) => ErrorPage::from(failure).into_response(),
+                }
+            }
         };
         self.route(Method::GET, path, need, get(show))
     }
@@ -61,8 +68,9 @@ async fn answer(
         scope: if wants_changes { Scope::Live } else { Scope::Page },
     };
     if wants_changes {
-        // Pages of different readers differ by their name.
-        let name = format!("{uri} {}", asked.me.as_deref().unwrap_or_default());
+        // Pages of different readers differ by their name, and by what they see of the store.
+        let zone = site.api.cas.bounds().map_or("", |zone| zone.as_str());
+        let name = format!("{uri} {zone} {}", asked.me.as_deref().unwrap_or_default());
         return match live::changes(site, name, make, asked).await {
             Ok(changes) => changes,
             Err(failure) => ErrorPage::from(failure).into_response(),

@@ -2,6 +2,7 @@
 
 use std::{pin::Pin, sync::Arc};
 
+use callers::Caller;
 use client::Client;
 use http_api::{Api, Failure, PathParameters, QueryParameters};
 use model::Millis;
@@ -20,6 +21,11 @@ pub(crate) struct Site {
 impl Site {
     pub(crate) fn new(api: &Api, settings: &PageSettings) -> Self {
         Self { api: api.clone(), settings: Arc::new(settings.clone()), hub: Arc::default() }
+    }
+
+    /// The same, with the store as a reader sees it.
+    pub(crate) fn seen_by(&self, caller: &Caller) -> Result<Self, Failure> {
+        Ok(Self { api: self.api.seen_by(caller)?, ..self.clone() })
     }
 
     pub(crate) fn client(&self) -> &Client {

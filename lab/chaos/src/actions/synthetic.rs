@@ -57,6 +57,7 @@ fn accepted(number: usize, wanted: &str) -> Option<ExecutionRecord> {
         timeout_ms: 1000,
         image: None,
         do_not_cache: false,
+        zone: None,
         accepted_at_ms: at,
         expires_at_ms: Millis(at.0 + 60_000),
         max_attempts: Attempt(ATTEMPTS),

@@ -11,6 +11,7 @@ mod sri;
 
 use std::{path::PathBuf, sync::Arc};
 
+use callers::Caller;
 use cas::{Cas, TreeCheck};
 use model::{BlobDigest, Millis};
 use prost::Message as _;
@@ -20,7 +21,7 @@ use reapi::{
     status,
 };
 use tokio::sync::Semaphore;
-use tonic::Status;
+use tonic::{Request, Status};
 
 use super::{Core, faults, state::timestamp};
 use key::AssetKind;
@@ -42,6 +43,15 @@ impl AssetApi {
     /// Creates the services; downloads are stored in `folder` until they are complete.
     pub(crate) fn new(core: Core, folder: PathBuf) -> Self {
         Self { core, folder: Arc::new(folder), downloads: Arc::new(Semaphore::new(DOWNLOADS_MAX)) }
+    }
+}
+
+impl AssetApi {
+    /// The same services, with the store as the caller of a call sees it.
+    fn seen_by<T>(&self, request: &Request<T>) -> Result<Self, Status> {
+        let caller = Caller::of(request.extensions());
+        let core = self.core.seen_by((&caller, request.metadata()), None)?.into_owned();
+        Ok(Self { core, ..self.clone() })
     }
 }
 

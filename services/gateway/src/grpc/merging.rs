@@ -143,6 +143,7 @@ mod tests {
             timeout_ms: 1,
             image: None,
             do_not_cache,
+            zone: None,
             accepted_at_ms: Millis(0),
             expires_at_ms: Millis(0),
             max_attempts: Attempt(1),

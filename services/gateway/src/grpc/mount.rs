@@ -9,7 +9,10 @@ use futures::{
     future::BoxFuture,
     stream::{self, BoxStream},
 };
-use policy::access::{Need, Right};
+use policy::{
+    access::{Need, Right},
+    zones::Zones,
+};
 use tonic::Status;
 
 use super::{
@@ -24,6 +27,7 @@ pub(crate) fn blob_api(core: &Core) -> BlobApi {
     BlobApi {
         cas: core.cas.clone(),
         instances: core.config.instances.clone(),
+        zones: Zones::clone(&core.zones),
         limits: Limits::default(),
         executes: true,
         live: Some(logs.clone()),

@@ -68,7 +68,7 @@ pub async fn serve(
     let bound = Bound { scheme: if tls.is_some() { "grpcs" } else { "grpc" }, address };
     store_bounds::StoreUsage::join(&cas, &context.bus, context.stop.clone()).await?;
     let downloads = cas.config().root.join("tmp");
-    let core = Core::new(context.bus.clone(), cas, config, context.stop.clone())
+    let core = Core::new(context.bus.clone(), cas, (config, context.zones()?), context.stop.clone())
         .map_err(|error| ServiceError::failed("preparing downloads of images", error))?;
     let assets = AssetApi::new(core.clone(), downloads);
     // Everything works without the index, only less well, so the start does not wait longer for it.

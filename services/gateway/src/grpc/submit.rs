@@ -18,6 +18,7 @@ use policy::{
 };
 use reapi::{
     execution::{ActionResult, Command, ExecuteRequest, RequestMetadata},
+    metadata::GROUP,
     status,
 };
 use telemetry::metrics::{Counter, Label, count};
@@ -33,8 +34,6 @@ use super::{
     validate::{self, CheckedAction},
 };
 
-/// Header that requests a quota group other than that of the instance name.
-pub(crate) const GROUP_HEADER: &str = "x-forebay-group";
 /// Header with which the Bazel of a build names that build, so that the build is charged for its actions.
 const BUILD_HEADER: &str = "x-forebay-build";
 /// Maximum size of error details in the trailers of a call, in bytes; clients accept 8 KiB of trailers.
@@ -62,7 +61,7 @@ async fn admit(
     let rules = &core.config.instances;
     let refused = |refusal: InstanceRefusal| Status::invalid_argument(refusal.to_string());
     // No group has the name `?`: a header that is not ASCII is refused like an unknown group.
-    let asked = headers.get(GROUP_HEADER).map(|value| value.to_str().unwrap_or("?"));
+    let asked = headers.get(GROUP).map(|value| value.to_str().unwrap_or("?"));
     if caller.is_ruled {
         // The access rules say which groups a caller may use, whatever its instance name.
         let of_instance = rules.admit(instance, None, priority).map_err(refused)?;
@@ -89,7 +88,7 @@ pub(crate) fn group_of_caller(
     of_instance: &Group,
 ) -> Result<Group, Status> {
     let asked: Option<Group> = asked.map(str::parse).transpose().map_err(|error: model::ParseIdError| {
-        Status::invalid_argument(format!("header {GROUP_HEADER}: {error}"))
+        Status::invalid_argument(format!("header {GROUP}: {error}"))
     })?;
     let group = group_of_action(&caller.rights, asked.as_ref(), of_instance);
     group.map_err(|refused| denied(&caller.refused(refused)))
@@ -128,6 +127,7 @@ pub(crate) async fn submit(
     let sender: Option<SendingBuild> =
         headers.get(BUILD_HEADER).and_then(|value| value.to_str().ok()?.parse().ok());
     let admitted = admit(core, (caller, headers), instance, asked, sender.as_ref()).await?;
+    let core = &*core.seen_by((caller, headers), Some(&admitted.group))?;
     let found = read_action(core, &admitted.group, action).await?;
     let may_be_cached =
         !request.skip_cache_lookup && !found.as_ref().is_some_and(|it| validate::refuses_cache(&it.action));
@@ -175,6 +175,7 @@ pub(crate) async fn submit(
         id: ExecutionId::generate(),
         group: admitted.group,
         instance: instance.clone(),
+        zone: core.cas.zone().cloned(),
         action,
         band,
         priority: admitted.priority,

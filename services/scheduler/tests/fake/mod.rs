@@ -146,6 +146,7 @@ impl Test {
             timeout_ms: 60_000,
             image: None,
             do_not_cache: false,
+            zone: None,
             accepted_at_ms: now,
             expires_at_ms: now.after(Duration::from_secs(600)),
             max_attempts: Attempt(3),

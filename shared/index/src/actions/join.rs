@@ -2,28 +2,32 @@
 
 use std::{fmt, time::Duration};
 
-use model::{BlobDigest, Execution, ExecutionKey, Group};
+use model::{BlobDigest, Execution, ExecutionKey, Group, Zone};
 
 use crate::{
     IndexError,
     actions::{Actions, script::META},
 };
 
-/// Key that executions must share to be merged: quota group, action (digest and digest function) and instance name,
-/// since results of instances are kept apart. Its text is the field in `merge`.
+/// Key that executions must share to be merged: trust zone, quota group, action (digest and digest function) and instance name,
+/// since results of zones and instances are kept apart. Its text is the field in `merge`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct MergeKey(String);
 
 impl MergeKey {
     /// The key of an execution; `None` if it may not be shared.
     pub fn of(execution: &Execution) -> Option<Self> {
-        let Execution { group, action, instance, .. } = execution;
-        (!execution.do_not_cache).then(|| Self::named(group, action, instance))
+        let Execution { group, action, instance, zone, .. } = execution;
+        (!execution.do_not_cache).then(|| Self::named(zone.as_ref(), group, action, instance))
     }
 
     /// The key of shareable executions of an action.
-    pub fn named(group: &Group, action: &BlobDigest, instance: &str) -> Self {
-        Self(format!("{group} {action} {instance}"))
+    pub fn named(zone: Option<&Zone>, group: &Group, action: &BlobDigest, instance: &str) -> Self {
+        match zone {
+            None => Self(format!("{group} {action} {instance}")),
+            // No name of a group has a slash.
+            Some(zone) => Self(format!("{zone}/{group} {action} {instance}")),
+        }
     }
 }
 

@@ -64,7 +64,7 @@ pub fn heartbeat(executor: &str, running: &[ExecutionKey]) -> ExecutorHeartbeat 
 
 /// The key under which executions of the group's action are merged.
 pub fn merge(group: &str) -> MergeKey {
-    MergeKey::named(&group.parse().unwrap(), &DigestFunction::Sha256.digest(b"a"), "")
+    MergeKey::named(None, &group.parse().unwrap(), &DigestFunction::Sha256.digest(b"a"), "")
 }
 
 /// A grant of one ESU by a scheduler that knows the grants to the executor up to number `after`.

@@ -53,7 +53,7 @@ impl InputRoots {
         stream: Stream,
         function: DigestFunction,
     ) -> Result<(Vec<u8>, Digest), CollectError> {
-        let cas = &self.inner.config.cas;
+        let cas = self.output_store();
         match stream {
             Stream::Short(bytes) if bytes.is_empty() => Ok((Vec::new(), to_proto(&function.empty()))),
             Stream::Short(bytes) => {

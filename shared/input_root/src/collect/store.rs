@@ -35,6 +35,11 @@ impl InputRoots {
             for file in found.files.get_mut(next..end).present("the next output files") {
                 file.digest = unchanged(file, inputs, function).or_else(|| known.get(&file.inode).copied());
             }
+            if self.output_store().zone().is_some() {
+                let next = found.files.get(next..end).present("the next output files");
+                let inputs: Vec<BlobDigest> = next.iter().filter_map(|file| file.digest).collect();
+                self.output_store().prove(&inputs).await?;
+            }
             let mut new: HashMap<u64, BlobDigest> = HashMap::new();
             for take in [true, false] {
                 let mut wanted = HashSet::new();
@@ -47,7 +52,7 @@ impl InputRoots {
                     }
                 }
                 if !paths.is_empty() {
-                    let stored = self.inner.config.cas.put_files(function, paths, take).await.all()?;
+                    let stored = self.output_store().put_files(function, paths, take).await.all()?;
                     new.extend(inodes.into_iter().zip(stored));
                 }
             }

@@ -57,7 +57,7 @@ impl InputRoots {
                 .map_err(failed)
         });
         let (directories, tree) = built.await?;
-        let cas = &self.inner.config.cas;
+        let cas = self.output_store();
         let mut output = OutputDirectory::default();
         match tree {
             Some(TreeBytes::Held(bytes)) => {
@@ -86,7 +86,7 @@ impl InputRoots {
             })
             .await?;
             next = end;
-            for stored in self.inner.config.cas.put_many(batch).await {
+            for stored in self.output_store().put_many(batch).await {
                 stored?;
             }
         }

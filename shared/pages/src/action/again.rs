@@ -69,10 +69,16 @@ pub(crate) async fn again(
     let gateway = site.client().bus().gateways().find(&service::host_name()).await.map_err(Failure::from)?;
     let none = || Failure::new(ErrorCode::Unavailable, "no gateway of the farm answers");
     let url = gateway.ok_or_else(none)?.grpc;
+    // This process may do more than its caller: an action may read only what the zone of the caller has.
+    let store = site.api.seen_by(&caller).map_err(Failure::from)?.cas;
     let connect = async |instance: &str| {
-        Remote::connect(&url, instance, digest.function)
+        let remote = Remote::connect(&url, instance, digest.function)
             .await
-            .map_err(|error| Failure::new(ErrorCode::Unavailable, telemetry::error_chain(&error)))
+            .map_err(|error| Failure::new(ErrorCode::Unavailable, telemetry::error_chain(&error)))?;
+        Ok::<_, Failure>(match store.bounds() {
+            Some(zone) => remote.in_zone(zone),
+            None => remote,
+        })
     };
     let remotes = if caller.is_ruled {
         // In this group and no other: it is the one to which the caller has a right.

@@ -1,11 +1,14 @@
 //! An action to run on another machine: a script, and its inputs as a tar archive.
 
+use std::sync::Arc;
+
 use axum::{
     body::{Body, Bytes},
-    extract::State as FromState,
+    extract::{Extension as FromExtensions, State as FromState},
     http::{HeaderMap, header},
     response::{IntoResponse, Response},
 };
+use callers::Caller;
 use futures::{Stream, StreamExt as _, stream};
 use http_api::{Failure, PathParameters, header_text};
 use model::{BlobDigest, ErrorCode};
@@ -26,9 +29,11 @@ static ARCHIVES: Semaphore = Semaphore::const_new(4);
 /// Handles `GET /action-script/{digest}`: a shell script that runs the action where it is called.
 pub(crate) async fn script(
     FromState(site): FromState<Site>,
+    FromExtensions(caller): FromExtensions<Arc<Caller>>,
     names: PathParameters,
     headers: HeaderMap,
 ) -> Result<Response, ErrorPage> {
+    let site = site.seen_by(&caller)?;
     let digest = blob::digest(names.text("digest"))?;
     let content = Content::read(&site, digest).await?;
     let host = header_text(&headers, header::HOST).unwrap_or("127.0.0.1:8080");
@@ -106,8 +111,10 @@ enum Entry {
 /// Handles `GET /action-inputs/{digest}`: the inputs as a tar archive.
 pub(crate) async fn inputs(
     FromState(site): FromState<Site>,
+    FromExtensions(caller): FromExtensions<Arc<Caller>>,
     names: PathParameters,
 ) -> Result<Response, ErrorPage> {
+    let site = site.seen_by(&caller)?;
     let digest = blob::digest(names.text("digest"))?;
     let content = Content::read(&site, digest).await?;
     let entries = entries(&site, content.root()?).await?;

@@ -250,6 +250,7 @@ fn accepted_record(job: &Job) -> Option<ExecutionRecord> {
         timeout_ms: 3_600_000,
         image: None,
         do_not_cache: false,
+        zone: None,
         accepted_at_ms: Millis(0),
         expires_at_ms: Millis(u64::MAX),
         max_attempts: Attempt(ATTEMPTS),

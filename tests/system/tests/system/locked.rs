@@ -10,6 +10,7 @@ use reapi::{
         execution_client::ExecutionClient,
     },
     longrunning::operations_client::OperationsClient,
+    stream::ByteStreamClient,
 };
 use tonic::{
     Request, Status,
@@ -102,6 +103,10 @@ impl Calls {
 
     pub(crate) fn cas(&self) -> ContentAddressableStorageClient<With> {
         ContentAddressableStorageClient::new(self.with())
+    }
+
+    pub(crate) fn bytes(&self) -> ByteStreamClient<With> {
+        ByteStreamClient::new(self.with())
     }
 
     pub(crate) fn execution(&self) -> ExecutionClient<With> {

@@ -105,3 +105,4 @@ mod windows;
 mod worker_death;
 mod worker_faults;
 mod worker_limits;
+mod zones;

@@ -46,13 +46,14 @@ impl Fetch for AssetApi {
         &self,
         request: Request<FetchBlobRequest>,
     ) -> Result<Response<FetchBlobResponse>, Status> {
-        self.answer(AssetKind::Blob, request.into_inner()).await.map(Response::new)
+        self.seen_by(&request)?.answer(AssetKind::Blob, request.into_inner()).await.map(Response::new)
     }
 
     async fn fetch_directory(
         &self,
         request: Request<FetchDirectoryRequest>,
     ) -> Result<Response<FetchDirectoryResponse>, Status> {
+        let api = self.seen_by(&request)?;
         let request = request.into_inner();
         // Both kinds of requests have the same fields.
         let request = FetchBlobRequest {
@@ -63,7 +64,7 @@ impl Fetch for AssetApi {
             qualifiers: request.qualifiers,
             digest_function: request.digest_function,
         };
-        let response = self.answer(AssetKind::Directory, request).await?;
+        let response = api.answer(AssetKind::Directory, request).await?;
         Ok(Response::new(FetchDirectoryResponse {
             status: response.status,
             uri: response.uri,

@@ -40,6 +40,7 @@ impl Push for AssetApi {
         &self,
         request: Request<PushBlobRequest>,
     ) -> Result<Response<PushBlobResponse>, Status> {
+        let api = self.seen_by(&request)?;
         let request = request.into_inner();
         let pushed = PushFields {
             kind: AssetKind::Blob,
@@ -53,7 +54,7 @@ impl Push for AssetApi {
             directories: request.references_directories,
             function: request.digest_function,
         };
-        self.push(pushed).await?;
+        api.push(pushed).await?;
         Ok(Response::new(PushBlobResponse {}))
     }
 
@@ -61,6 +62,7 @@ impl Push for AssetApi {
         &self,
         request: Request<PushDirectoryRequest>,
     ) -> Result<Response<PushDirectoryResponse>, Status> {
+        let api = self.seen_by(&request)?;
         let request = request.into_inner();
         let pushed = PushFields {
             kind: AssetKind::Directory,
@@ -74,7 +76,7 @@ impl Push for AssetApi {
             directories: request.references_directories,
             function: request.digest_function,
         };
-        self.push(pushed).await?;
+        api.push(pushed).await?;
         Ok(Response::new(PushDirectoryResponse {}))
     }
 }

@@ -1,6 +1,7 @@
 //! Whose build events a stream has: those of a running build, or of a tool outside.
 
 use bus::EventOwner;
+use reapi::metadata::GROUP;
 use callers::{Caller, denied};
 use model::{BuildKey, Group, SendingBuild, State};
 use policy::access::{Need, Right};
@@ -8,7 +9,7 @@ use tonic::{Status, metadata::MetadataMap};
 
 use super::super::{
     Core, faults,
-    submit::{GROUP_HEADER, group_of_caller},
+    submit::group_of_caller,
 };
 
 /// The prefix of the project id that the Bazel of a build states, before `GROUP/WORKER/ID/ATTEMPT`: Bazel has no header
@@ -36,7 +37,7 @@ pub(super) async fn owner(
         checked.map_err(|refused| denied(&caller.refused(refused)))?;
         return of_run(core, group, &sender).await;
     }
-    let asked = headers.get(GROUP_HEADER).map(|value| value.to_str().unwrap_or("?"));
+    let asked = headers.get(GROUP).map(|value| value.to_str().unwrap_or("?"));
     let instances = &core.config.instances;
     let admitted = instances.admit(project, asked.filter(|_| !caller.is_ruled), 0);
     let mut group = admitted.map_err(|refusal| Status::invalid_argument(refusal.to_string()))?.group;

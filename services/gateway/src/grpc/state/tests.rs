@@ -17,6 +17,7 @@ fn record() -> ExecutionRecord {
         timeout_ms: 1000,
         image: None,
         do_not_cache: false,
+        zone: None,
         accepted_at_ms: Millis(1_234_567),
         expires_at_ms: Millis(2_000_000),
         max_attempts: Attempt(3),

@@ -16,6 +16,7 @@ fn accepted(max_attempts: u32) -> ExecutionRecord {
         timeout_ms: 1000,
         image: None,
         do_not_cache: false,
+        zone: None,
         accepted_at_ms: Millis(1000),
         expires_at_ms: Millis(61_000),
         max_attempts: Attempt(max_attempts),
