@@ -114,6 +114,7 @@ pub(crate) fn execution(group: &Group, now: Millis) -> Execution {
         image: None,
         do_not_cache: false,
         zone: None,
+        caller: String::new(),
         accepted_at_ms: now,
         expires_at_ms: now.after(WAIT_MAX),
         max_attempts: Attempt(3),

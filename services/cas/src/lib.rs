@@ -8,7 +8,7 @@ mod earlier_store;
 mod environments;
 mod keeper;
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use callers::Guarded;
 use cas::Cas;
@@ -16,7 +16,7 @@ use cas_grpc::{BlobApi, Limits, guarded, routes, serve};
 use client::Client;
 use listener::{ClientListener, Protocol};
 use model::FetchHost;
-use policy::{InstanceRules, zones::Zones};
+use policy::InstanceRules;
 use service::{Context, Ready, Running, ServiceError, StartError, report_disk};
 use settings::{CasSettings, ImageSettings};
 use store_bounds::StoreUsage;
@@ -53,7 +53,7 @@ async fn serve_all(context: Context, settings: CasSettings) -> Result<(), Servic
     // Until it holds the eviction lock, this process reports its writes like the others.
     StoreUsage::join(&cas, &context.bus, context.stop.clone()).await?;
     let mut tasks = JoinSet::new();
-    tasks.spawn(serve_cache(listener, guarded(cache(&cas, instances, context.zones()?), callers), context.clone()));
+    tasks.spawn(serve_cache(listener, guarded(cache(&context, &cas, instances)?, callers), context.clone()));
     if cas.has_objects() {
         tasks.spawn(bound_objects(context.clone(), cas.clone()));
     }
@@ -132,16 +132,18 @@ async fn sweep(cas: &Cas, current: watch::Receiver<Option<Duration>>) {
     }
 }
 
-fn cache(cas: &Cas, instances: InstanceRules, zones: Zones) -> Routes {
-    routes(BlobApi {
+fn cache(context: &Context, cas: &Cas, instances: InstanceRules) -> Result<Routes, StartError> {
+    let bus = context.bus.clone();
+    Ok(routes(BlobApi {
         cas: cas.clone(),
         instances,
-        zones,
+        zones: context.zones()?,
         limits: Limits::default(),
+        now: Arc::new(move || bus.now()),
         executes: false,
         live: None,
         log_writes: None,
-    })
+    }))
 }
 
 async fn serve_cache(

@@ -34,6 +34,7 @@ use crate::{
     metadata::{Times, metadata},
     outcome::{Fault, Ran, blamed_service, verdict},
     progress::Progress,
+    provenance::provenance,
     services::ActionServices,
     shared::Shared,
     shared_services::Joined,
@@ -171,7 +172,7 @@ pub(crate) async fn execute(
     let collected = inputs.collect(root, &outputs, &console, execution.action.function).await;
     times.upload_ended = clock.system_time();
     observe(Histogram::ActionUploadSeconds, &[], took(times.upload_started, times.upload_ended));
-    conclude(shared, work, (&ran, interactor, &limits, of_services), collected, times).await
+    conclude(shared, work, (&ran, interactor, &limits, of_services), (collected, &spec), times).await
 }
 
 /// Stops the services of a command that has ended, and keeps what those beside it wrote.
@@ -354,7 +355,7 @@ async fn conclude(
     shared: &Shared,
     work: &Work,
     (ran, interactor, limits, of_services): OfRun<'_>,
-    collected: Result<Collected, CollectError>,
+    (collected, spec): (Result<Collected, CollectError>, &Spec),
     mut times: Times,
 ) -> Result<CopyEnd, Fault> {
     let execution = &work.claimed.record.execution;
@@ -386,7 +387,9 @@ async fn conclude(
     let cacheable = status.is_none() && exit_code == 0 && !execution.do_not_cache;
     let store = shared.store_of(execution);
     if cacheable {
-        let kept = store.put_action(&execution.instance, &execution.action, &result).await;
+        let mut entry = result.clone();
+        reapi::provenance::set(&mut entry, &provenance(shared, work, spec));
+        let kept = store.put_action(&execution.instance, &execution.action, &entry).await;
         if let Err(error) = kept {
             // The result is valid, it is only not cached.
             warn!(key = %execution.key(), error = telemetry::error_chain(&error), "failed to cache a result");

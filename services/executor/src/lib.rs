@@ -38,6 +38,7 @@ mod outcome;
 mod place;
 mod processors;
 mod progress;
+mod provenance;
 mod room;
 mod run;
 mod sensor_readings;

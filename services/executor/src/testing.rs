@@ -16,6 +16,7 @@ pub(crate) fn claimed() -> Claimed {
         image: None,
         do_not_cache: false,
         zone: None,
+        caller: String::new(),
         accepted_at_ms: Millis(0),
         expires_at_ms: Millis(1000),
         max_attempts: model::Attempt(3),

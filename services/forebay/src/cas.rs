@@ -2,7 +2,9 @@
 
 mod get;
 mod list;
+mod purge;
 mod put;
+mod why;
 
 use std::process::ExitCode;
 
@@ -18,7 +20,9 @@ Examples:
   forebay cas ls e3b0c442...852b855/83
       lists a folder by its digest
   forebay cas get e3b0c442...852b855/83 --output copy/
-      downloads that folder to copy/; without --output the folder is listed";
+      downloads that folder to copy/; without --output the folder is listed
+  forebay cas purge --by-executor executor-018f3a2b41c7 --dry-run
+      says which cached results of actions this executor made; without --dry-run they are deleted";
 
 /// Options of `forebay cas`.
 #[derive(Debug, Args)]
@@ -38,14 +42,24 @@ enum CasCommand {
     Get(get::GetArgs),
     /// List a folder by its digest
     Ls(list::ListArgs),
+    /// Show where the cached result of an action comes from
+    Why(why::WhyArgs),
+    /// Delete cached results of actions from the store of the settings, by where they come from
+    Purge(purge::PurgeArgs),
 }
 
 /// Runs the chosen subcommand.
 pub(crate) async fn run(args: CasArgs, globals: &Globals, settings: &Settings) -> Result<ExitCode, Failure> {
+    if let CasCommand::Purge(args) = &args.what {
+        // Without a gateway: the protocol has no such call. Gateways have one in their HTTP API.
+        return purge::run(args, globals, settings).await;
+    }
     let remote = args.remote.connect(globals, settings).await?;
     match args.what {
         CasCommand::Put(args) => put::run(&args, &remote, globals).await,
         CasCommand::Get(args) => get::run(&args, &remote, globals).await,
         CasCommand::Ls(args) => list::run(&args, &remote, globals).await,
+        CasCommand::Why(args) => why::run(&args, &remote, globals).await,
+        CasCommand::Purge(args) => purge::run(&args, globals, settings).await,
     }
 }

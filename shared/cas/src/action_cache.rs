@@ -1,6 +1,7 @@
 //! The action cache: results of actions by digest.
 
 mod memo;
+mod purge;
 mod results;
 
 use crate::stats::Counter;

@@ -3,7 +3,7 @@
 use crate::{Cas, CasError, layout::Entry, local::record_of};
 
 /// Maximum size in bytes of a record.
-const RECORD_BYTES_MAX: u64 = 64 << 20;
+pub(crate) const RECORD_BYTES_MAX: u64 = 64 << 20;
 
 impl Cas {
     /// Stores a small record that is not a blob: first in the object store, then in the local tier.

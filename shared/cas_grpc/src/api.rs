@@ -8,6 +8,7 @@ use std::{
 
 use callers::Caller;
 use cas::Cas;
+use model::Millis;
 use policy::{InstanceRule, InstanceRules, zones::Zones};
 use tonic::{
     Status,
@@ -37,6 +38,8 @@ pub struct BlobApi {
     /// The trust zones of the farm, whose callers see only what their zone has.
     pub zones: Zones,
     pub limits: Limits,
+    /// The time of the farm, for results that clients write.
+    pub now: Arc<dyn Fn() -> Millis + Send + Sync>,
     /// Whether this endpoint also executes actions; announced in the capabilities.
     pub executes: bool,
     /// Reader of log streams and of live action output, if there is one.

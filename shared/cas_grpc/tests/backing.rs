@@ -41,6 +41,7 @@ impl Farm {
             cas: self.cas.clone(),
             instances: "*=default".parse().unwrap(),
             zones: policy::zones::Zones::default(),
+            now: std::sync::Arc::new(model::Millis::of_this_machine),
             limits: Limits::default(),
             executes: false,
             live: None,

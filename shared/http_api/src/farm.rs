@@ -1,15 +1,22 @@
 //! Handlers for the farm as a whole: groups, workers, quotas, metrics and health.
 
+use std::sync::Arc;
+
 use axum::{
     Json,
-    extract::State as FromState,
-    http::{StatusCode, header},
+    body::Body,
+    extract::{Extension as FromExtensions, State as FromState},
+    http::{HeaderMap, StatusCode, header},
     response::IntoResponse,
 };
-use model::{ExecutorHeartbeat, GovernorRecord, GroupsReply, Millis, QuotaReply, WorkerView};
+use callers::Caller;
+use model::{
+    ExecutorHeartbeat, GovernorRecord, GroupsReply, Millis, PurgeReply, PurgeRequest, QuotaReply, WorkerView,
+};
+use policy::purge::Purge;
 use telemetry::metrics;
 
-use crate::{failure::Failure, input::QueryParameters, state::Api};
+use crate::{failure::Failure, input, input::QueryParameters, state::Api};
 
 /// Default number of decisions in a reply.
 const DECISIONS: u64 = 120;
@@ -44,6 +51,22 @@ pub(crate) async fn decisions(
     let since = query.number("since_ms")?.unwrap_or_default();
     let points = query.number("points")?.unwrap_or(DECISIONS);
     Ok(Json(api.client.bus().decisions(Millis(since), points).await?))
+}
+
+/// Handles `POST /v1/action-cache/purge`: deletes results of actions.
+pub(crate) async fn purge(
+    FromState(api): FromState<Api>,
+    FromExtensions(caller): FromExtensions<Arc<Caller>>,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Json<PurgeReply>, Failure> {
+    let body = input::read(body, api.request_bytes_max).await?;
+    let asked: PurgeRequest = input::decode(&headers, &body)?;
+    let mut purge = Purge::new(asked.clone()).map_err(|error| Failure::invalid(error.to_string()))?;
+    let removed = api.cas.purge_actions(|provenance| purge.deletes(provenance)).await?;
+    let reply = purge.reply(removed);
+    tracing::info!(caller = caller.name, ?asked, deleted = reply.deleted, "purged the action cache");
+    Ok(Json(reply))
 }
 
 /// Handles `GET /metrics`: returns the metrics of this process.

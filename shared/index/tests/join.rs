@@ -35,6 +35,7 @@ fn execution(group: &str) -> Execution {
         image: None,
         do_not_cache: false,
         zone: None,
+        caller: String::new(),
         accepted_at_ms: NOW,
         expires_at_ms: NOW,
         max_attempts: Attempt(1),

@@ -48,6 +48,9 @@ pub struct Execution {
     /// Trust zone whose action cache gets the result; absent if the farm has no zones.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub zone: Option<Zone>,
+    /// Caller that asked for it; empty in a farm without access rules.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub caller: String,
     /// Digest of the `Action` message.
     pub action: BlobDigest,
     /// Priority of the build that sent the action; `interactive` if it came from outside a build, and in the records

@@ -32,6 +32,7 @@ mod needs;
 mod open_schema;
 mod output_file;
 mod output_globs;
+mod provenance;
 mod quota;
 mod record;
 mod record_head;
@@ -121,6 +122,7 @@ pub use needs::{ActionKey, ActionKeys, Demand, ImageDemand, Measured, Needs, Sha
 pub use open_schema::allow_more;
 pub use output_file::{OutputFile, OutputNotKept};
 pub use output_globs::output_globs;
+pub use provenance::{Provenance, PurgeReply, PurgeRequest};
 pub use quota::{ActionUsage, Governed, GovernorRecord, ModelNotice, Quota, Quotas, UsageReport};
 pub use record::{Build, BuildJob, BuildRecord, Invocation, Phase, Queued, Retry, State};
 pub use record_head::{

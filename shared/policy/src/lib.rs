@@ -30,6 +30,7 @@ pub mod measurement;
 mod memory_ahead;
 mod occupancy_error;
 pub mod queue;
+pub mod purge;
 mod quota_rows;
 mod random;
 mod recent;

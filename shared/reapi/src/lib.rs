@@ -6,6 +6,7 @@ pub mod digest;
 pub mod directory;
 pub mod instance;
 pub mod metadata;
+pub mod provenance;
 pub mod resource;
 pub mod status;
 pub mod stream;

@@ -58,6 +58,7 @@ fn accepted(number: usize, wanted: &str) -> Option<ExecutionRecord> {
         image: None,
         do_not_cache: false,
         zone: None,
+        caller: String::new(),
         accepted_at_ms: at,
         expires_at_ms: Millis(at.0 + 60_000),
         max_attempts: Attempt(ATTEMPTS),

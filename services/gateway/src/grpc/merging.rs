@@ -144,6 +144,7 @@ mod tests {
             image: None,
             do_not_cache,
             zone: None,
+            caller: String::new(),
             accepted_at_ms: Millis(0),
             expires_at_ms: Millis(0),
             max_attempts: Attempt(1),

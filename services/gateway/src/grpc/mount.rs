@@ -24,11 +24,13 @@ use super::{
 /// The configuration of the CAS services.
 pub(crate) fn blob_api(core: &Core) -> BlobApi {
     let logs = Arc::new(Logs(core.clone()));
+    let bus = core.bus.clone();
     BlobApi {
         cas: core.cas.clone(),
         instances: core.config.instances.clone(),
         zones: Zones::clone(&core.zones),
         limits: Limits::default(),
+        now: Arc::new(move || bus.now()),
         executes: true,
         live: Some(logs.clone()),
         log_writes: Some(logs),

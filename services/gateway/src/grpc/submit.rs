@@ -176,6 +176,7 @@ pub(crate) async fn submit(
         group: admitted.group,
         instance: instance.clone(),
         zone: core.cas.zone().cloned(),
+        caller: caller.name.clone(),
         action,
         band,
         priority: admitted.priority,

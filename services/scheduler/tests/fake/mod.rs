@@ -147,6 +147,7 @@ impl Test {
             image: None,
             do_not_cache: false,
             zone: None,
+            caller: String::new(),
             accepted_at_ms: now,
             expires_at_ms: now.after(Duration::from_secs(600)),
             max_attempts: Attempt(3),

@@ -62,10 +62,13 @@ impl Cas {
 
     /// Removes the result of an action. Returns whether there was one.
     pub async fn remove_action(&self, instance: &str, action: &BlobDigest) -> Result<bool, CasError> {
-        let entry = Entry::action(self.zone(), instance, action);
         if let Some(farm) = self.farm() {
             return Err(farm.no_removal());
         }
+        self.remove_result(Entry::action(self.zone(), instance, action)).await
+    }
+
+    pub(super) async fn remove_result(&self, entry: Entry) -> Result<bool, CasError> {
         let local = self.run_blocking(move |local| local.remove(&entry)).await?;
         let stored = match self.objects() {
             Some(objects) => objects.remove(&entry).await?,

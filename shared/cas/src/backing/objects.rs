@@ -319,6 +319,25 @@ impl Objects {
         Ok(deleted)
     }
 
+    /// The entries of a kind whose hash begins with these digits.
+    pub(crate) async fn entries(
+        &self,
+        kind: Kind,
+        function: DigestFunction,
+        shard: u8,
+    ) -> Result<Vec<Entry>, CasError> {
+        let shard = format!("{shard:02x}");
+        let names = [kind.folder(), function.as_str(), shard.as_str()];
+        let folder: Key = self.prefix.parts().chain(names.map(PathPart::from)).collect();
+        let mut objects = self.store.list(Some(&folder));
+        let mut entries = Vec::new();
+        while let Some(meta) = objects.next().await {
+            let meta = meta.map_err(Self::failed("listing", &folder))?;
+            entries.extend(meta.location.filename().and_then(|name| Entry::parse(kind, function, name)));
+        }
+        Ok(entries)
+    }
+
     /// Looks for the blob with this hash.
     pub(crate) async fn find(
         &self,

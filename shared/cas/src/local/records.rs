@@ -26,6 +26,12 @@ pub(crate) fn record_of(content: &[u8]) -> Vec<u8> {
     record
 }
 
+/// The content of a record; none if it is damaged.
+pub(crate) fn content_of(record: &[u8]) -> Option<&[u8]> {
+    let (hash, content) = record.split_at_checked(HASH_BYTES)?;
+    (DigestFunction::Sha256.digest(content).hash == hash).then_some(content)
+}
+
 /// Distinguishes one version of a file from the next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Stamp {

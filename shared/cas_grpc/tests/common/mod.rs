@@ -64,6 +64,7 @@ impl Server {
             cas: cas.clone(),
             instances: INSTANCES.parse().unwrap(),
             zones: policy::zones::Zones::default(),
+            now: std::sync::Arc::new(model::Millis::of_this_machine),
             limits: options.limits,
             executes: options.executes,
             live: options.live,

@@ -6,7 +6,7 @@ use model::{
     ActionsReply, ArchiveStatus, BuildId, BuildRequest, BuildView, CancelBody, CancelReply,
     ChangeEnvironmentRequest, CreateReply, Digest, Environment, EnvironmentsReply, ExecutorHeartbeat,
     GovernorRecord, Group, GroupsReply, HistoryReply, InvocationId, InvocationReply, InvocationsReply, Job,
-    ListReply, Outcome, Priority, ProposeEnvironmentRequest, QuotaReply, ReportReply, State, TargetsReply,
+    ListReply, Outcome, Priority, ProposeEnvironmentRequest, PurgeReply, PurgeRequest, QuotaReply, ReportReply, State, TargetsReply,
     TaskId, TestGridReply, TestsReply, ToolInvocation, ToolInvocationsReply, WhyReply, WorkerView,
 };
 use policy::access::Right;
@@ -473,6 +473,16 @@ fn farm() -> Vec<Endpoint> {
             farm::executors,
         )
         .answers::<Vec<ExecutorHeartbeat>>("The executors"),
+        Endpoint::post(
+            "/v1/action-cache/purge",
+            RouteNeed::InAll(Right::Operate),
+            "purgeActionCache",
+            "Delete results of actions by where they come from; their blobs stay",
+            farm::purge,
+        )
+        .body::<PurgeRequest>(true)
+        .answers::<PurgeReply>("What was deleted")
+        .fails(&[503]),
         Endpoint::get(
             "/v1/openapi.json",
             RouteNeed::Nothing,

@@ -251,6 +251,7 @@ fn accepted_record(job: &Job) -> Option<ExecutionRecord> {
         image: None,
         do_not_cache: false,
         zone: None,
+        caller: String::new(),
         accepted_at_ms: Millis(0),
         expires_at_ms: Millis(u64::MAX),
         max_attempts: Attempt(ATTEMPTS),

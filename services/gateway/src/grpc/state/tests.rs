@@ -18,6 +18,7 @@ fn record() -> ExecutionRecord {
         image: None,
         do_not_cache: false,
         zone: None,
+        caller: String::new(),
         accepted_at_ms: Millis(1_234_567),
         expires_at_ms: Millis(2_000_000),
         max_attempts: Attempt(3),

@@ -17,6 +17,7 @@ fn accepted(max_attempts: u32) -> ExecutionRecord {
         image: None,
         do_not_cache: false,
         zone: None,
+        caller: String::new(),
         accepted_at_ms: Millis(1000),
         expires_at_ms: Millis(61_000),
         max_attempts: Attempt(max_attempts),

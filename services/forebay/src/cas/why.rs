@@ -1,0 +1,64 @@
+//! `forebay cas why`: where a result of the action cache comes from.
+
+use std::process::ExitCode;
+
+use clap::Args;
+use model::{BlobDigest, Provenance};
+use remote::Remote;
+
+use crate::{
+    failure::{FAILED, Failure},
+    globals::Globals,
+    stdout,
+};
+
+/// Options of `forebay cas why`.
+#[derive(Debug, Args)]
+pub(super) struct WhyArgs {
+    /// Digest of the action: HASH/SIZE
+    #[arg(value_name = "ACTION")]
+    action: BlobDigest,
+}
+
+/// Prints the provenance of a result.
+pub(super) async fn run(args: &WhyArgs, remote: &Remote, globals: &Globals) -> Result<ExitCode, Failure> {
+    let action = &args.action;
+    let none = || Failure::plain(FAILED, format!("the action cache has no result of action {action}"));
+    let result = remote.cached(action).await?.ok_or_else(none)?;
+    let unknown = || {
+        let why = "an earlier version of Forebay stored the result, which did not record where it comes from";
+        Failure::plain(FAILED, why.to_owned())
+    };
+    let provenance = reapi::provenance::of(&result).ok_or_else(unknown)?;
+    if globals.json {
+        stdout::json(&provenance)?;
+    } else {
+        stdout::line(&text(&provenance))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// One line for each fact that is known.
+fn text(found: &Provenance) -> String {
+    let at = humantime::format_rfc3339_millis(found.at_ms.into()).to_string();
+    let image = found.image.map(|image| image.to_string()).unwrap_or_default();
+    let zone = found.zone.as_ref().map(ToString::to_string).unwrap_or_default();
+    let who = if found.executor.is_empty() { "client" } else { "caller" };
+    let facts = [
+        (who, found.caller.as_str()),
+        ("build", &found.build),
+        ("zone", &zone),
+        ("instance", &found.instance),
+        ("command", &found.command),
+        ("target", &found.target),
+        ("execution", &found.execution),
+        ("executor", &found.executor),
+        ("folder", &found.home),
+        ("host", &found.host),
+        ("sandbox", &found.sandbox),
+        ("image", &image),
+        ("stored", &at),
+    ];
+    let known = facts.into_iter().filter(|(_, value)| !value.is_empty());
+    known.map(|(name, value)| format!("{name:<9}  {}", telemetry::escaped(value))).collect::<Vec<_>>().join("\n")
+}
