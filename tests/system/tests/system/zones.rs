@@ -132,7 +132,7 @@ fn kept(result: &ActionResult) -> BlobDigest {
 const UNLIKE: &str = "head -c 16 /dev/urandom | od -An -tx1 > kept";
 
 #[tokio::test]
-async fn g7_a_blob_of_another_zone_is_answered_as_one_that_nobody_has() {
+async fn g7_a_blob_of_another_zone_is_answered_as_one_that_no_zone_has() {
     let locks = Locks::new();
     let farm = start(&locks, zoned(Farm::builder().only(&["gateway"]), APART)).await;
     let (web, other) =
@@ -394,7 +394,7 @@ async fn b2_looking_for_blobs_of_another_zone_does_not_keep_them() {
     let locks = Locks::new();
     let farm = start(&locks, zoned(Farm::builder().only(&["gateway"]), APART)).await;
     let web = grpc(&locks, &farm, Some(&locks.web)).await;
-    let digest = upload(&web, &[b"nobody keeps it"]).await.remove(0);
+    let digest = upload(&web, &[b"kept by no zone"]).await.remove(0);
     let hash = digest.hex();
     let path = farm.data().join(format!("cas/cas/sha256/{}/{hash}-{}", &hash[..2], digest.size));
     let day = Duration::from_secs(24 * 3600);
@@ -412,4 +412,61 @@ async fn b2_looking_for_blobs_of_another_zone_does_not_keep_them() {
     let web = grpc(&locks, &farm, Some(&locks.web)).await;
     assert!(!is_missing(&web, &digest).await);
     assert!(age() < day, "the zone that has it keeps it: {:?}", age());
+}
+
+#[tokio::test]
+async fn g17_results_say_where_they_come_from_and_are_purged_by_it() {
+    let locks = Locks::new();
+    let writer = ApiKey::generate().unwrap();
+    locks.write_rules(&format!(
+        "[[keys]]\nname = \"writer\"\nsha256 = \"{}\"\n[[rules]]\nkey = \"writer\"\ngroups = [\"web\"]\nrights = [\"cache-read\", \"cache-write\", \"operate\"]\n",
+        writer.hash()
+    ));
+    let farm = start(&locks, zoned(acting::builder(), APART)).await;
+    let (web, operator) =
+        (grpc(&locks, &farm, Some(&locks.web)).await, grpc(&locks, &farm, Some(&locks.operator)).await);
+    let action = upload_action(&web, "echo made > kept", &SHA256.empty()).await;
+    execute(&web, &action).await.unwrap();
+    let found = reapi::provenance::of(&cached(&web, &action).await.unwrap()).unwrap();
+    assert_eq!((found.caller.as_str(), found.action), ("key:web", action));
+    assert_eq!(found.zone.as_ref().map(model::Zone::as_str), Some("web"));
+    assert!(found.command.contains("echo made") && found.execution.starts_with("web/"), "{found:?}");
+    assert!(!found.executor.is_empty() && !found.home.is_empty() && !found.host.is_empty(), "{found:?}");
+    // A client that claims another origin is named itself.
+    let forged = SHA256.digest(b"forged");
+    let mut result = ActionResult { exit_code: 1, ..Default::default() };
+    reapi::provenance::set(&mut result, &found);
+    let writing = grpc(&locks, &farm, Some(&writer)).await;
+    let request = UpdateActionResultRequest {
+        action_digest: Some(proto(&forged)),
+        action_result: Some(result),
+        ..Default::default()
+    };
+    writing.action_cache().update_action_result(request).await.unwrap();
+    let of_client = reapi::provenance::of(&cached(&web, &forged).await.unwrap()).unwrap();
+    assert_eq!((of_client.caller.as_str(), of_client.executor.as_str()), ("key:writer", ""));
+    let (client, url) = (http(&locks), format!("{}/v1/action-cache/purge", farm.http_url()));
+    let purge = async |key: &ApiKey, body: serde_json::Value| {
+        let answer = client.post(&url).json(&body).bearer_auth(key.reveal()).send().await.unwrap();
+        let status = answer.status().as_u16();
+        (status, answer.json::<serde_json::Value>().await.unwrap())
+    };
+    let of_executor = |dry_run: bool| json!({ "executor": found.executor, "dry_run": dry_run });
+    for key in [&locks.web, &writer] {
+        assert_eq!(purge(key, of_executor(false)).await.0, 403);
+    }
+    assert_eq!(purge(&locks.operator, json!({})).await.0, 400, "without a condition it would delete everything");
+    let (status, dry) = purge(&locks.operator, of_executor(true)).await;
+    assert_eq!((status, &dry["selected"], &dry["deleted"]), (200, &json!(1), &json!(0)), "{dry}");
+    assert!(cached(&web, &action).await.is_ok());
+    let (_, done) = purge(&locks.operator, of_executor(false)).await;
+    assert_eq!((&done["examined"], &done["deleted"]), (&json!(2), &json!(1)), "{done}");
+    assert_eq!(cached(&web, &action).await.unwrap_err(), Code::NotFound);
+    assert!(cached(&web, &forged).await.is_ok());
+    assert!(!is_missing(&operator, &action).await, "blobs stay");
+    // By the command line, without a gateway.
+    let forged = forged.to_string();
+    let output = farm.cli(&["cas", "purge", "--action", &forged, "--json"]).await;
+    let reply: serde_json::Value = serde_json::from_str(&output.stdout).unwrap();
+    assert_eq!(reply["deleted"], json!(1), "{output:?}");
 }
