@@ -34,8 +34,8 @@ struct Pending {
 }
 
 /// Makes what is approved until it is dropped.
-pub(crate) async fn make(client: Client, cas: Cas, images: Images) {
-    let maker = Maker { client: client.clone(), cas, images };
+pub(crate) async fn make(client: Client, (cas, of_images): (Cas, Cas), images: Images) {
+    let maker = Maker { client: client.clone(), cas, of_images, images };
     let mut making = Making { client, maker, pending: HashSet::new(), tasks: JoinSet::new() };
     loop {
         if let Err(error) = making.follow().await {
@@ -50,6 +50,8 @@ pub(crate) async fn make(client: Client, cas: Cas, images: Images) {
 struct Maker {
     client: Client,
     cas: Cas,
+    /// The store as images see it.
+    of_images: Cas,
     /// Images are unpacked here to find out whether they can be used.
     images: Images,
 }
@@ -62,6 +64,19 @@ struct Making {
     tasks: JoinSet<Pending>,
 }
 
+impl Maker {
+    /// Lets images have the blobs of the versions that are ready: they may be from a time when the farm had no zones.
+    async fn show_to_images(&self, environment: &Environment) {
+        for version in &environment.versions {
+            let EnvironmentState::Ready { blobs, .. } = &version.state else { continue };
+            if let Err(error) = self.of_images.prove(blobs).await {
+                let error = error_chain(&error);
+                warn!(environment = %environment.name, version = version.number, error, "its image cannot be used yet");
+            }
+        }
+    }
+}
+
 impl Making {
     /// Starts a task for each version that is approved, now or later. Ends if the subscription does.
     async fn follow(&mut self) -> Result<(), ClientError> {
@@ -69,6 +84,7 @@ impl Making {
         loop {
             for environment in self.client.environments().await? {
                 self.start(&environment);
+                self.maker.show_to_images(&environment).await;
             }
             tokio::select! {
                 next = changes.next() => if next.is_none() { return Ok(()) },
@@ -152,7 +168,7 @@ async fn finish(maker: &Maker, pending: &Pending, version: &EnvironmentVersion) 
 }
 
 async fn make_version(
-    Maker { client, cas, images }: &Maker,
+    Maker { client, cas, of_images, images }: &Maker,
     pending: &Pending,
     version: &EnvironmentVersion,
 ) -> Result<Outcome, NotMade> {
@@ -168,6 +184,7 @@ async fn make_version(
         }
     };
     let blobs = blobs_of_stored(cas, &manifest).await?;
+    of_images.prove(&blobs).await.map_err(|error| NotMade::Store(ImageError::Store(error)))?;
     let image = pending.name.stored_image(Digest::of_blob(&manifest));
     // What cannot be unpacked must not replace a version that can.
     images.get(&PinnedImage { reference: image.clone(), manifest }, &PullProgress::default()).await?;

@@ -93,10 +93,11 @@ async fn make_environments(
     (settings, fetch_hosts): (ImageSettings, Vec<FetchHost>),
 ) -> Result<(), ServiceError> {
     let folder = context.data_folder(images::FOLDER)?;
-    let opened = images::open(folder, settings, &fetch_hosts, cas.clone()).await;
+    let store = context.store_of_images(&cas)?;
+    let opened = images::open(folder, settings, &fetch_hosts, store.clone()).await;
     let images = opened.map_err(|error| ServiceError::failed("preparing the folder of images", error))?;
     images.maintain_until(context.stop.clone().cancelled_owned());
-    let making = environments::make(Client::new(context.bus.clone()), cas, images);
+    let making = environments::make(Client::new(context.bus.clone()), (cas, store), images);
     context.stop.run_until_cancelled(making).await;
     Ok(())
 }

@@ -36,7 +36,8 @@ pub(crate) async fn open(
     let Some(of_images) = settings.images.clone() else { return Ok(None) };
     let folder = context.data_folder(::images::FOLDER)?;
     let (prefetch, environments) = (of_images.prefetch, of_images.environments.clone());
-    let images = ::images::open(folder, of_images, &settings.fetch_hosts, cas.clone()).await;
+    let store = context.store_of_images(cas)?;
+    let images = ::images::open(folder, of_images, &settings.fetch_hosts, store).await;
     let images = images.map_err(|error| ServiceError::failed("preparing the folder of images", error))?;
     info!(overlays = images.overlays(), "actions may run in images");
     if prefetch {

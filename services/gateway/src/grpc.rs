@@ -97,7 +97,8 @@ impl Core {
         let senders = Senders::new(bus.clone());
         let traces = TraceBudget::new(bus.clone(), config.trace_actions_max, stop.clone());
         let downloader = Downloader::new(config.fetch_reach.clone())?;
-        let images = ImageNames::new(cas.clone(), Registries::new(config.images.clone(), downloader));
+        let of_images = zones.sight_of_images().map_or_else(|| cas.clone(), |sight| cas.seen_by(&sight));
+        let images = ImageNames::new(of_images, Registries::new(config.images.clone(), downloader));
         let environments = Environments::new(bus.clone(), config.images.clone());
         let config = Arc::new(config);
         Ok(Self {

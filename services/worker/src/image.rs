@@ -38,7 +38,8 @@ impl BuildImages {
     ) -> Result<Option<Self>, ServiceError> {
         let Some(of_images) = settings.images.clone() else { return Ok(None) };
         let folder = context.data_folder(images::FOLDER)?;
-        let opened = images::open(folder, of_images, &settings.contexts.fetch_hosts, cas.clone()).await;
+        let store = context.store_of_images(cas)?;
+        let opened = images::open(folder, of_images, &settings.contexts.fetch_hosts, store).await;
         let images = opened.map_err(|error| ServiceError::failed("preparing the folder of images", error))?;
         if !images.overlays() {
             return Ok(None);

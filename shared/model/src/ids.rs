@@ -230,6 +230,11 @@ impl Default for Zone {
 }
 
 impl Zone {
+    /// The zone that has the blobs of container images, and no groups.
+    pub fn of_images() -> Self {
+        Self("images".to_owned())
+    }
+
     /// Whether it is the zone of all groups that no other zone has.
     pub fn is_default(&self) -> bool {
         *self == Self::default()

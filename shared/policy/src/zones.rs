@@ -59,7 +59,8 @@ impl Zones {
 
     /// Whether the farm has this zone.
     pub fn has(&self, zone: &Zone) -> bool {
-        self.are_used() && (zone.is_default() || self.parents.contains_key(zone))
+        self.are_used()
+            && (zone.is_default() || *zone == Zone::of_images() || self.parents.contains_key(zone))
     }
 
     /// What a zone sees by itself: its own results and blobs, and those of its parent.
@@ -71,6 +72,12 @@ impl Zones {
     /// What builds and actions of a group see; `None` in a farm without zones.
     pub fn sight_of_group(&self, group: &Group) -> Option<Sight> {
         self.of_group(group).map(|zone| self.sight(zone))
+    }
+
+    /// What images see, of which anyone may name the blobs: those that came from a registry, or are in an environment. Otherwise an
+    /// image whose author names the blob of another zone as a layer would let an action read it.
+    pub fn sight_of_images(&self) -> Option<Sight> {
+        self.are_used().then(|| self.sight(Zone::of_images()))
     }
 
     /// What a call sees; `None` in a farm without zones. Callers that reach all zones may choose one, for which they act;
@@ -171,6 +178,9 @@ impl Zones {
         if zone.is_default() {
             return Err("zone default has the groups that no other zone has".to_owned());
         }
+        if zone == Zone::of_images() {
+            return Err("zone images has the blobs of container images".to_owned());
+        }
         for group in groups.split(',') {
             let group: Group = group.parse().map_err(id)?;
             if let Some(other) = self.groups.insert(group.clone(), zone.clone()) {
@@ -262,6 +272,7 @@ mod tests {
             ("a b=c", "expected ZONE="),
             ("a!=c", "zone"),
             ("default=web", "no other zone"),
+            ("images=web", "container images"),
             ("a=web b=web", "already in zone a"),
             ("a=web a=app", "twice"),
             ("a<a=web", "itself"),

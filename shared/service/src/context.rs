@@ -156,6 +156,16 @@ impl Context {
         Ok(self.settings.store.zones.parse()?)
     }
 
+    /// The store as container images see it.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the setting of the trust zones describes none.
+    pub fn store_of_images(&self, cas: &Cas) -> Result<Cas, StartError> {
+        let sight = self.zones()?.sight_of_images();
+        Ok(sight.map_or_else(|| cas.clone(), |sight| cas.seen_by(&sight)))
+    }
+
     pub async fn index(&self) -> Result<Index, StartError> {
         Ok(Index::connect(&self.settings.redis, self.patience == Patience::Wait).await?)
     }

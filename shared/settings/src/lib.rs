@@ -331,9 +331,8 @@ pub struct Settings {
     /// `PATTERN=GROUP[,GROUP...][;priority=MIN..MAX][;pool=POOL][;readonly]`. The pattern is a name, `NAME/*` or `*`;
     /// the first match applies. A client can select one of the further groups with the header `x-forebay-group`.
     pub instances: String,
-    /// Trust zones of a farm whose tenants must not see each other's blobs and results of actions, and their quota groups, separated
-    /// by spaces: `ZONE=GROUP[,GROUP...]`, or `ZONE<PARENT=GROUP[,GROUP...]` for one that also reads from another. All other
-    /// groups are in the zone `default`. All processes of the farm need the same. Empty: no zones.
+    /// Trust zones, which do not see each other's blobs and results of actions, and their quota groups: `ZONE=GROUP[,GROUP...]`, or
+    /// `ZONE<PARENT=...` for one that also reads from another. All processes of the farm need the same. Empty: no zones.
     pub zones: String,
     /// Maximum time in seconds to download an asset from its origin.
     pub fetch_timeout_seconds: u64,

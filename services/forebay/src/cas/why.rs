@@ -46,18 +46,18 @@ fn text(found: &Provenance) -> String {
     let who = if found.executor.is_empty() { "client" } else { "caller" };
     let facts = [
         (who, found.caller.as_str()),
-        ("build", &found.build),
-        ("zone", &zone),
-        ("instance", &found.instance),
-        ("command", &found.command),
-        ("target", &found.target),
-        ("execution", &found.execution),
-        ("executor", &found.executor),
-        ("folder", &found.home),
-        ("host", &found.host),
-        ("sandbox", &found.sandbox),
-        ("image", &image),
-        ("stored", &at),
+        ("build", found.build.as_str()),
+        ("zone", zone.as_str()),
+        ("instance", found.instance.as_str()),
+        ("command", found.command.as_str()),
+        ("target", found.target.as_str()),
+        ("execution", found.execution.as_str()),
+        ("executor", found.executor.as_str()),
+        ("folder", found.home.as_str()),
+        ("host", found.host.as_str()),
+        ("sandbox", found.sandbox.as_str()),
+        ("image", image.as_str()),
+        ("stored", at.as_str()),
     ];
     let known = facts.into_iter().filter(|(_, value)| !value.is_empty());
     known.map(|(name, value)| format!("{name:<9}  {}", telemetry::escaped(value))).collect::<Vec<_>>().join("\n")

@@ -14,3 +14,4 @@ mod retention;
 mod splits;
 mod support;
 mod trees;
+mod zones;

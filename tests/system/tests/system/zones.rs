@@ -11,7 +11,8 @@ use reapi::{
     execution::{
         Action, ActionResult, BatchReadBlobsRequest, BatchUpdateBlobsRequest, Directory, ExecuteRequest,
         ExecuteResponse, FileNode, FindMissingBlobsRequest, GetActionResultRequest, GetTreeRequest,
-        OutputFile, SplitBlobRequest, UpdateActionResultRequest, batch_update_blobs_request,
+        OutputFile, Platform, SplitBlobRequest, UpdateActionResultRequest, batch_update_blobs_request,
+        platform::Property,
     },
     longrunning::operation,
     stream::WriteRequest,
@@ -469,4 +470,35 @@ async fn g17_results_say_where_they_come_from_and_are_purged_by_it() {
     let output = farm.cli(&["cas", "purge", "--action", &forged, "--json"]).await;
     let reply: serde_json::Value = serde_json::from_str(&output.stdout).unwrap();
     assert_eq!(reply["deleted"], json!(1), "{output:?}");
+}
+
+#[tokio::test]
+async fn g18_an_image_of_the_own_making_has_no_blobs_of_another_zone() {
+    let locks = Locks::new();
+    let farm = start(&locks, zoned(acting::builder(), APART)).await;
+    let (web, other) =
+        (grpc(&locks, &farm, Some(&locks.web)).await, grpc(&locks, &farm, Some(&locks.other)).await);
+    let layer = upload(&web, &[b"a tar archive with secrets"]).await.remove(0);
+    let config = upload(&other, &[b"{\"rootfs\":{\"type\":\"layers\",\"diff_ids\":[]}}"]).await.remove(0);
+    let part = |kind: &str, blob: &BlobDigest| json!({ "mediaType": kind, "digest": format!("sha256:{}", blob.hex()), "size": blob.size });
+    let manifest = json!({
+        "schemaVersion": 2,
+        "mediaType": "application/vnd.oci.image.manifest.v1+json",
+        "config": part("application/vnd.oci.image.config.v1+json", &config),
+        "layers": [part("application/vnd.oci.image.layer.v1.tar", &layer)],
+    });
+    let manifest = upload(&other, &[manifest.to_string().as_bytes()]).await.remove(0);
+    let image = format!("docker://forebay.internal/mine@sha256:{}", manifest.hex());
+    let property = Property { name: "container-image".into(), value: image };
+    let platform = Some(Platform { properties: vec![property] });
+    let action = Action { platform, ..Action::default() };
+    let (action, blobs) = action_of(SHA256, &acting::sh("cat /secrets"), action, &SHA256.empty());
+    for source in blobs.into_values() {
+        if let Source::Bytes(content) = source {
+            upload(&other, &[&content]).await;
+        }
+    }
+    let status = execute(&other, &action).await.unwrap_err();
+    assert_eq!(status.code(), Code::FailedPrecondition, "{status:?}");
+    assert!(status.message().contains("cannot be used"), "the store has its manifest, images do not: {status:?}");
 }

@@ -10,8 +10,8 @@ const TABLES: [(&str, &str, usize); 7] = [
     ("docs/contexts.md", "C", 7),
     ("docs/security.md", "N", 12),
     ("docs/security.md", "O", 2),
-    ("docs/security.md", "G", 6),
-    ("docs/security.md", "H", 1),
+    ("docs/security.md", "G", 12),
+    ("docs/security.md", "H", 2),
     ("docs/security.md", "B", 1),
 ];
 
