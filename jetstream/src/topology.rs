@@ -7,7 +7,7 @@ use async_nats::jetstream::{
     stream::{Compression, Config, DiscardPolicy, Republish, RetentionPolicy, StorageType},
 };
 use bus::{
-    ActionSubject, BazelSubject, DECISIONS_SUBJECT, EventSubject, ExecutorLeaseSubject, LeaseSubject,
+    ActionSubject, AuditSubject, BazelSubject, DECISIONS_SUBJECT, EventSubject, ExecutorLeaseSubject, LeaseSubject,
     LogSubject, RequestSubject, stream,
 };
 use invariant::Present as _;
@@ -75,6 +75,7 @@ impl Topology {
             logs(settings),
             quotas(settings),
             decisions(settings),
+            audit(settings),
             models(settings),
             scale(settings),
             environments(settings),
@@ -253,6 +254,25 @@ fn decisions(settings: &TopologySettings) -> Config {
         compression: Some(Compression::S2),
         allow_direct: true,
         ..stream_base(stream::DECISIONS, what, vec![DECISIONS_SUBJECT.to_owned()], settings)
+    }
+}
+
+/// Maximum number of audit events: about 500 MB at most. Unlike a limit of bytes, it sets no part of the disk aside.
+const AUDIT_MAX: i64 = 1_000_000;
+
+fn audit(settings: &TopologySettings) -> Config {
+    let what = "Who did what to the farm, and whom it refused; nothing of it can be deleted";
+    Config {
+        max_age: settings.audit_retention,
+        max_bytes: size_limit(settings.audit_bytes_max),
+        max_messages: AUDIT_MAX,
+        // What happens now must not be lost because of what happened long ago; the archive has that.
+        discard: DiscardPolicy::Old,
+        duplicate_window: DEDUPE_EVENTS,
+        deny_delete: true,
+        deny_purge: true,
+        allow_direct: true,
+        ..stream_base(stream::AUDIT, what, vec![AuditSubject::ALL.to_owned()], settings)
     }
 }
 

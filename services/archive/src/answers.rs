@@ -10,7 +10,8 @@ use bus::{
 use bytes::Bytes;
 use invariant::impossible;
 use model::{
-    ActionsRequest, ApiError, ArchivedBuildRequest, ArchivedBuildsRequest, BuildKey, ConsoleRequest,
+    ActionsRequest, ApiError, ArchivedBuildRequest, ArchivedBuildsRequest, AuditRequest, BuildKey,
+    ConsoleRequest,
     ErrorCode, FindReply, FindRequest, HistoryRequest, InvocationRequest, InvocationsReply, ReportRequest,
     TargetsRequest, TestGridRequest, TestsRequest, ToolInvocationsRequest,
 };
@@ -152,6 +153,10 @@ impl Handler {
                 let wanted: ReportRequest = read(encoding, payload)?;
                 Ok(store.report(&wanted).await.map_err(failed)?.encode(encoding))
             }
+            ArchiveCall::Audit => {
+                let wanted: AuditRequest = read_or_default(encoding, payload)?;
+                Ok(store.audit(&wanted).await.map_err(failed)?.encode(encoding))
+            }
             ArchiveCall::Status => Ok(store.status().await.map_err(failed)?.encode(encoding)),
         }
     }
@@ -173,6 +178,7 @@ fn endpoint(call: ArchiveCall) -> &'static str {
         ArchiveCall::Tests => "archive.tests",
         ArchiveCall::TestGrid => "archive.test_grid",
         ArchiveCall::Report => "archive.report",
+        ArchiveCall::Audit => "archive.audit",
         ArchiveCall::Status => "archive.status",
     }
 }

@@ -19,5 +19,6 @@ pub(crate) fn label(stream: LogStream) -> &'static str {
         LogStream::Events => "events",
         LogStream::Actions => "actions",
         LogStream::Bazel => "bazel",
+        LogStream::Audit => "audit",
     }
 }

@@ -95,6 +95,7 @@ struct Cursors {
     events: Cursor,
     actions: Cursor,
     bazel: Cursor,
+    audit: Cursor,
 }
 
 impl Cursors {
@@ -103,6 +104,7 @@ impl Cursors {
             LogStream::Events => &mut self.events,
             LogStream::Actions => &mut self.actions,
             LogStream::Bazel => &mut self.bazel,
+            LogStream::Audit => &mut self.audit,
         }
     }
 }
@@ -142,8 +144,8 @@ impl<'a> Session<'a> {
             readers.spawn(read(source.clone(), stream, cursor, sender.clone()));
             cursors.push(cursor);
         }
-        let [events, actions, bazel] = cursors.try_into().map_err(|_| Interrupted::Reader)?;
-        let cursors = Cursors { events, actions, bazel };
+        let [events, actions, bazel, audit] = cursors.try_into().map_err(|_| Interrupted::Reader)?;
+        let cursors = Cursors { events, actions, bazel, audit };
         Ok(Self { context, writer, cursors, receiver, _readers: readers })
     }
 

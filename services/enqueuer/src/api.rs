@@ -2,6 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use audit::{Act, Actor, Audit};
 use bus::{
     ApiCall, ApiEndpoint, ApiRequest, ApiService, Bus, BusError, Encoding, FromClient, Published, RequestId,
     Subject, ToClient as _,
@@ -10,8 +11,8 @@ use bytes::Bytes;
 use index::Index;
 use invariant::impossible;
 use model::{
-    ApiError, BuildKey, BuildRequest, BuildView, CreateReply, GetRequest, Group, ListReply, ListRequest,
-    State,
+    ApiError, AuditKind, BuildKey, BuildRequest, BuildView, CreateReply, GetRequest, Group, ListReply,
+    ListRequest, State,
 };
 use service::{Context, ServiceError, Step, crash_point};
 use telemetry::metrics::{Counter, Histogram, Label, count, observe};
@@ -86,6 +87,7 @@ struct Handler {
     index: Index,
     intake: Intake,
     permits: Arc<Semaphore>,
+    audit: Audit,
     /// Number of idle workspaces of the farm that are left for emergencies.
     emergency_workspaces: usize,
 }
@@ -103,7 +105,8 @@ pub(crate) async fn start(
     let service = started.map_err(failed)?;
     let permits = Arc::new(Semaphore::new(CALLS_MAX as usize));
     let (context, permits_of_calls) = (context.clone(), permits.clone());
-    let handler = Handler { context, index, intake, permits: permits_of_calls, emergency_workspaces };
+    let audit = Audit::start(&context.bus, &context.instance);
+    let handler = Handler { context, index, intake, permits: permits_of_calls, audit, emergency_workspaces };
     let calls = ApiCall::ALL.into_iter().map(Call::Group).chain([
         Call::Groups,
         Call::Builds,
@@ -168,7 +171,12 @@ impl Handler {
             ApiCall::Cancel => {
                 let wanted: model::CancelRequest = read(encoding, payload)?;
                 let key = BuildKey { group, id: wanted.id };
-                Ok(cancel(bus, &key, wanted).await?.encode(encoding))
+                let reason = wanted.reason.clone();
+                let reply = cancel(bus, &key, wanted).await?;
+                if reply.cancelled {
+                    self.record_cancel(message, &key, reason);
+                }
+                Ok(reply.encode(encoding))
             }
             ApiCall::Why => {
                 let model::WhyRequest { id } = read(encoding, payload)?;
@@ -178,6 +186,18 @@ impl Handler {
             }
             ApiCall::List => Ok(self.list(Some(&group), &filter(encoding, payload)?).await?.encode(encoding)),
         }
+    }
+
+    /// Records for operators that a client of the bus cancelled a build. If the client is a gateway, it has recorded who called
+    /// it; here the name is only what the client says.
+    fn record_cancel(&self, message: &Published, key: &BuildKey, reason: Option<String>) {
+        let actor = Actor::stated(message.stated_caller());
+        let act = Act::new(actor, message.subject()).on(key.to_string());
+        let act = match reason {
+            Some(reason) => act.because(reason),
+            None => act,
+        };
+        self.audit.record(AuditKind::Cancel, act);
     }
 
     /// Builds of a group, or of all, of the index, completed by the archive; of the archive alone where only it can tell.

@@ -13,6 +13,7 @@ use crate::{
     globals::Globals,
     record_text::state_line,
     stdout,
+    user::user_at_host,
 };
 
 /// Options of `forebay cancel`.
@@ -32,8 +33,8 @@ pub(crate) async fn run(
     settings: &Settings,
 ) -> Result<ExitCode, Failure> {
     let farm = Farm::connect(globals, settings).await?;
-    let key = farm.resolve(&args.build).await?;
-    let reply = farm.call(async |client| client.cancel(&key, args.reason.clone()).await).await?;
+    let (key, user) = (farm.resolve(&args.build).await?, user_at_host());
+    let reply = farm.call(async |client| client.cancel_as(&key, args.reason.clone(), Some(&user)).await).await?;
     if globals.json {
         stdout::json(&reply)?;
     } else if reply.cancelled {

@@ -5,7 +5,7 @@ use std::{io::IsTerminal as _, process::ExitCode};
 use clap::{CommandFactory as _, Parser, Subcommand};
 
 use crate::{
-    access, bench, cancel, cas, completions, conform, credential, credential_helper, doctor, drain, env,
+    access, audit, bench, cancel, cas, completions, conform, credential, credential_helper, doctor, drain, env,
     exec, executors, failure::Failure, get, globals::Globals, logs, ls, policy_line, pools, quota, report,
     schema, serve, settings_list, sim, submit, submit_args, top, topology, up, watch, why, workers,
 };
@@ -80,6 +80,8 @@ enum Command {
     CredentialHelper(credential_helper::CredentialHelperArgs),
     /// Show the usage and quotas of groups, and set quotas
     Quota(quota::QuotaArgs),
+    /// Show what callers did to the farm, and what they were refused
+    Audit(audit::AuditArgs),
     /// Query the scheduler's decisions (JSON lines in, JSON lines out)
     Policy(policy_line::PolicyArgs),
     /// Simulate scheduling decisions in virtual time
@@ -120,6 +122,7 @@ impl Command {
             | Self::Credential(_)
             | Self::CredentialHelper(_)
             | Self::Quota(_)
+            | Self::Audit(_)
             | Self::Policy(_)
             | Self::Sim(_)
             | Self::Ls(_)
@@ -219,6 +222,7 @@ async fn dispatch(
         Command::Credential(args) => credential::run(args, &settings, globals.json).await,
         Command::CredentialHelper(args) => credential_helper::run(&args, &settings),
         Command::Quota(args) => quota::run(args, globals, &settings).await,
+        Command::Audit(args) => audit::run(args, globals, &settings).await,
         Command::Policy(args) => policy_line::run(&args),
         Command::Sim(args) => sim::run(&args, globals, &settings).await,
         Command::Ls(args) => ls::run(&args, globals, &settings).await,

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 use client::{Order, Ordered};
-use model::WorkerId;
+use model::{AuditKind, WorkerId};
 use serde_json::json;
 use settings::Settings;
 
@@ -30,6 +30,7 @@ pub(crate) async fn run(
     let farm = Farm::connect(globals, settings).await?;
     let order = if args.undo { Order::Resume } else { Order::Drain };
     let ordered = farm.call(async |client| client.order(args.worker.as_str(), order).await).await?;
+    farm.record(AuditKind::Drain, "forebay drain", args.worker.as_str(), Some(order.as_str())).await;
     let (kind, id, work) = match &ordered {
         Ordered::Worker(worker) => ("worker", worker.as_str(), "builds"),
         Ordered::Executor(executor) => ("executor", executor.as_str(), "actions"),

@@ -12,7 +12,7 @@ use bus::EnvironmentChanged;
 use clap::{Args, Subcommand};
 use comfy_table::Table;
 use model::{
-    Environment, EnvironmentChange, EnvironmentDefinition, EnvironmentName, EnvironmentState,
+    AuditKind, Environment, EnvironmentChange, EnvironmentDefinition, EnvironmentName, EnvironmentState,
     EnvironmentVersion, ImageReference, Millis,
 };
 use policy::environments::REFUSED;
@@ -142,6 +142,7 @@ pub(crate) async fn run(args: EnvArgs, globals: &Globals, settings: &Settings) -
         EnvCommand::Rm { version: VersionArgs { of: (name, number) } } => {
             let farm = Farm::connect(globals, settings).await?;
             let left = farm.call(async |client| client.remove_environment(&name, number).await).await?;
+            record(&farm, "rm", (&name, number), "removed").await;
             if globals.json {
                 stdout::json(&left)?;
             } else {
@@ -153,6 +154,17 @@ pub(crate) async fn run(args: EnvArgs, globals: &Globals, settings: &Settings) -
             Ok(ExitCode::SUCCESS)
         }
     }
+}
+
+/// Records a change for operators.
+async fn record(
+    farm: &Farm,
+    command: &str,
+    (name, number): (&EnvironmentName, Option<u32>),
+    change: &'static str,
+) {
+    let target = number.map_or_else(|| name.to_string(), |number| format!("{name}@{number}"));
+    farm.record(AuditKind::Environment, &format!("forebay env {command}"), &target, Some(change)).await;
 }
 
 async fn add(args: AddArgs, globals: &Globals, settings: &Settings) -> Result<ExitCode, Failure> {
@@ -176,6 +188,7 @@ async fn add(args: AddArgs, globals: &Globals, settings: &Settings) -> Result<Ex
         client.propose_environment(&name, definition.clone(), by.clone()).await
     };
     let (environment, number) = farm.call(proposing).await?;
+    record(&farm, "add", (&name, Some(number)), "proposed").await;
     if args.approve {
         return approve(&name, (Some(number), by), args.follow, &farm, globals).await;
     }
@@ -216,7 +229,9 @@ async fn approve(
     } else {
         let approving =
             async |client: &client::Client| client.approve_environment(name, number, by.clone()).await;
-        farm.call(approving).await?
+        let (environment, number) = farm.call(approving).await?;
+        record(farm, "approve", (name, Some(number)), "approved").await;
+        (environment, number)
     };
     let build = environment.version(number).and_then(|version| version.state.build());
     if !globals.json {

@@ -3,14 +3,15 @@
 use bus::{Bus, Patience};
 use clap::Args;
 use client::{Client, ClientError};
-use model::{BuildId, BuildKey, Group, ListRequest, Millis};
+use model::{AuditKind, BuildId, BuildKey, Group, ListRequest, Millis};
 use settings::Settings;
 
 use crate::{
-    failure::{Failure, UNREACHABLE},
+    failure::{Failure, UNREACHABLE, say},
     globals::Globals,
     last_build::{LAST, LastBuild},
     style::one_line,
+    user::user_at_host,
     wait::{Wait, WaitLimit},
 };
 
@@ -109,6 +110,16 @@ impl Farm {
                 Err(error) if error.is_unreachable() => wait.more(error.into()).await?,
                 Err(error) => return Err(error.into()),
             }
+        }
+    }
+
+    /// Records for operators what this command did on the bus without a service between. A failure changes nothing of that, and
+    /// is said.
+    pub(crate) async fn record(&self, kind: AuditKind, command: &str, target: &str, change: Option<&str>) {
+        let (bus, user) = (self.client.bus(), user_at_host());
+        if let Err(error) = audit::write_stated(bus, kind, (&user, command), target, change).await {
+            let error = telemetry::error_chain(&error);
+            say(&format!("this is done, but could not be recorded for `forebay audit`: {error}"));
         }
     }
 

@@ -1,6 +1,7 @@
 //! `forebay`: the single binary with every service, the command line, and `up`, which runs a whole farm.
 
 mod access;
+mod audit;
 mod bench;
 mod build_status;
 mod bytes_text;
@@ -60,6 +61,7 @@ mod submit_trace;
 mod top;
 mod topology;
 mod up;
+mod user;
 mod wait;
 mod watch;
 mod why;

@@ -9,7 +9,7 @@ use std::{
 use bus::{QuotaChange, QuotaOf};
 use clap::{Args, Subcommand};
 use comfy_table::Table;
-use model::{Esu, ExecutorType, Group, GroupStanding, Occupancy, Quota, QuotaReply, parse_amount};
+use model::{AuditKind, Esu, ExecutorType, Group, GroupStanding, Occupancy, Quota, QuotaReply, parse_amount};
 use settings::Settings;
 
 use crate::{
@@ -132,6 +132,14 @@ fn name(of: &QuotaOf) -> String {
     }
 }
 
+/// The group, as other audit events name it.
+fn target(of: &QuotaOf) -> String {
+    match of {
+        QuotaOf::Group(group) => group.to_string(),
+        QuotaOf::Others => "default quota".to_owned(),
+    }
+}
+
 /// Parses `GROUP TYPE=ESU...`, or `TYPE=ESU...` for the default quota.
 fn set(default: bool, words: &[String], settings: &Settings) -> Result<Changes, Failure> {
     let (group, amounts) = match words.split_first() {
@@ -181,6 +189,9 @@ async fn make(farm: &Farm, changes: Changes) -> Result<(), Failure> {
             continue;
         }
         bus.buckets().put(of, quota.as_ref()).await?;
+        let text = |quota: Option<&Quota>| quota.map_or_else(|| "none".to_owned(), |it| it.esu.to_string());
+        let change = format!("from {} to {}", text(had), text(quota.as_ref()));
+        farm.record(AuditKind::Quota, "forebay quota", &target(of), Some(&change)).await;
         match quota {
             Some(quota) => say(&format!("{}: {} ESU", name(of), quota.esu)),
             None => say(&format!("{}: quota removed", name(of))),

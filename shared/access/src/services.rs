@@ -50,6 +50,7 @@ fn enqueuer(rights: &mut Rights) -> &mut Rights {
         .send_to(&[EachOf::Control, EachOf::Archive]);
     // Orders to cancel revoke the lease of a worker that does not answer.
     rights.write(&[WrittenSubjects::Lifecycles, WrittenSubjects::Rejected, WrittenSubjects::Leases]);
+    rights.write(&[WrittenSubjects::Audit]);
     rights.hear(&[LiveSubjects::Requests, LiveSubjects::Quotas, LiveSubjects::Models]);
     store(rights)
 }
@@ -83,6 +84,7 @@ fn reaper(rights: &mut Rights) -> &mut Rights {
 
 fn archive(rights: &mut Rights) -> &mut Rights {
     rights.take_part().follow(stream::EVENTS).follow(stream::ACTIONS).follow(stream::BAZEL);
+    rights.follow(stream::AUDIT);
     store(rights.serve(&[EachOf::Archive]).write(&[WrittenSubjects::ArchivedBlobs]))
 }
 
@@ -118,12 +120,13 @@ fn pages(rights: &mut Rights) -> &mut Rights {
         stream::SCALE,
         stream::MODELS,
         stream::LOGS,
+        stream::AUDIT,
     ] {
         rights.read(read);
     }
     rights.send_to(&[EachOf::Api, EachOf::Archive, EachOf::Control]);
     rights.send_to(&[EachOf::ExecutorControl, EachOf::ExecutorOutput]);
-    rights.write(&[WrittenSubjects::Quotas, WrittenSubjects::Environments]);
+    rights.write(&[WrittenSubjects::Quotas, WrittenSubjects::Environments, WrittenSubjects::Audit]);
     rights.hear(&[LiveSubjects::Builds, LiveSubjects::Executions, LiveSubjects::Quotas]);
     store(rights)
 }
@@ -148,7 +151,11 @@ fn cas(rights: &mut Rights) -> &mut Rights {
     rights.take_part().follow(stream::EVENTS).follow(stream::BAZEL);
     rights.read(stream::REQUESTS).read(stream::MODELS).read(stream::ENVIRONMENTS);
     rights.hear(&[LiveSubjects::Environments, LiveSubjects::Builds]).send_to(&[EachOf::Api]);
-    store(rights.write(&[WrittenSubjects::Environments, WrittenSubjects::EarlierStore]))
+    store(rights.write(&[
+        WrittenSubjects::Environments,
+        WrittenSubjects::EarlierStore,
+        WrittenSubjects::Audit,
+    ]))
 }
 
 fn worker<'a>(rights: &'a mut Rights, name: &str) -> &'a mut Rights {
@@ -190,7 +197,7 @@ fn supervisor(rights: &mut Rights) -> &mut Rights {
 }
 
 fn operator(rights: &mut Rights) -> &mut Rights {
-    pages(rights).read(stream::LEASES).read(stream::REJECTED);
+    pages(rights).read(stream::LEASES).read(stream::REJECTED).follow(stream::AUDIT);
     rights.write(&[WrittenSubjects::Requests]).send(&[Subject::Announce, Subject::ExecutorAnnounce]);
     rights.receive(&[Subject::Heartbeat, Subject::ExecutorHeartbeat]);
     rights.hear(&[

@@ -7,11 +7,11 @@ use bus::{BazelEvents, BazelSubject, EventKind, EventSubject, Stored};
 use model::{BuildKey, Millis, Sequence};
 
 use crate::{
-    action_rows,
+    action_rows, audit_rows,
     build_rows::{self, BuildRows},
     console_rows, event_rows,
     plain::{clean, whole},
-    rows::{ActionRow, BuildRow, ConsoleRow, InvocationRow, PieceRow, PreparedRow, SetAsideRow, TaskRow},
+    rows::{ActionRow, AuditRow, BuildRow, ConsoleRow, InvocationRow, PieceRow, PreparedRow, SetAsideRow, TaskRow},
     stream::LogStream,
     tool_rows::{ToolMessage, ToolRows},
     unreadable::Unreadable,
@@ -35,6 +35,7 @@ pub struct Batch {
     pub(crate) tasks: BTreeMap<(BuildKey, i64, String), TaskRow>,
     pub(crate) actions: BTreeMap<i64, ActionRow>,
     pub(crate) tools: ToolRows,
+    pub(crate) audit: Vec<AuditRow>,
     pub(crate) set_aside: Vec<SetAsideRow>,
 }
 
@@ -55,6 +56,7 @@ impl Batch {
             tasks: BTreeMap::new(),
             actions: BTreeMap::new(),
             tools: ToolRows::default(),
+            audit: Vec::new(),
             set_aside: Vec::new(),
         }
     }
@@ -66,6 +68,7 @@ impl Batch {
             LogStream::Events => self.add_event(stored, position),
             LogStream::Actions => self.add_action(stored, position),
             LogStream::Bazel => self.add_outside_call(stored),
+            LogStream::Audit => audit_rows::row(stored, position).map(|row| self.audit.push(row)),
         };
         if let Err(error) = added {
             self.set_aside(stored, &telemetry::error_chain(&error));
@@ -93,7 +96,7 @@ impl Batch {
             self.builds.values().map(|rows| 3 + rows.properties.len() + rows.outputs.len()).sum::<usize>();
         let of_console = self.consoles.len() + self.pieces.len();
         let of_events = self.invocations.len() + self.prepared.len() + of_console + self.tasks.len();
-        of_builds + of_events + self.actions.len() + self.tools.len() + self.set_aside.len()
+        of_builds + of_events + self.actions.len() + self.tools.len() + self.audit.len() + self.set_aside.len()
     }
 
     /// Position and reason of each message that is set aside.

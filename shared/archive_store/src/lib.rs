@@ -5,6 +5,7 @@
 //! one transaction ([`Writer`]). A position is written once: what is delivered again changes nothing.
 
 mod action_rows;
+mod audit_rows;
 mod batch;
 mod build_rows;
 mod console_rows;

@@ -14,6 +14,7 @@ const SQLITE: &[&str] = &[
     include_str!("../migrations/sqlite/4_console_pieces.sql"),
     include_str!("../migrations/sqlite/5_groups_of_actions.sql"),
     include_str!("../migrations/sqlite/6_set_aside_by_age.sql"),
+    include_str!("../migrations/sqlite/7_audit.sql"),
 ];
 const POSTGRES: &[&str] = &[
     include_str!("../migrations/postgres/1_first.sql"),
@@ -22,6 +23,7 @@ const POSTGRES: &[&str] = &[
     include_str!("../migrations/postgres/4_console_pieces.sql"),
     include_str!("../migrations/postgres/5_groups_of_actions.sql"),
     include_str!("../migrations/postgres/6_set_aside_by_age.sql"),
+    include_str!("../migrations/postgres/7_audit.sql"),
 ];
 
 /// All migrations of a database, which never change after a release.

@@ -2,6 +2,7 @@
 //! selects rows; `tests` read the plans of all of them.
 
 mod actions;
+mod audit;
 mod builds;
 mod console;
 mod content;

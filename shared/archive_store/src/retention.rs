@@ -40,6 +40,8 @@ pub(crate) struct OldRows {
     pub(crate) calls: Vec<i64>,
     /// Messages that were set aside are removed if they are older than this, in milliseconds.
     pub(crate) set_aside_before: i64,
+    /// The same for audit events.
+    pub(crate) audit_before: i64,
 }
 
 /// What the archive keeps.
@@ -131,7 +133,8 @@ impl Writer {
         let set_aside_before = whole(now.0).saturating_sub(whole(bus::millis(retention.age)));
         let full = |keys: &[i64], of: &Aged| keys.len() as u64 >= natural(of.most);
         let more = full(&builds, &BUILDS) || full(&actions, &ACTIONS) || full(&calls, &CALLS);
-        let old = OldRows { builds, actions, calls, set_aside_before };
+        let audit_before = set_aside_before;
+        let old = OldRows { builds, actions, calls, set_aside_before, audit_before };
         self.transaction(REMOVING, async |writer| writer.remove_rows(&old).await.map_err(failed)).await?;
         Ok(more)
     }
@@ -144,7 +147,9 @@ impl Writer {
         }
         removed += self.remove("actions", "place", &old.actions).await?;
         let set_aside = "DELETE FROM set_aside WHERE at_ms < $1".into();
-        Ok(removed + self.run(&set_aside, &[old.set_aside_before.into()]).await?)
+        removed += self.run(&set_aside, &[old.set_aside_before.into()]).await?;
+        let audit = "DELETE FROM audit WHERE at_ms < $1".into();
+        Ok(removed + self.run(&audit, &[old.audit_before.into()]).await?)
     }
 
     /// Removes the builds at these places. Returns the number of rows.

@@ -268,6 +268,24 @@ row! {
 }
 
 row! {
+    /// What someone did to the farm, or was refused.
+    AuditRow {
+        position: i64 => Integer,
+        at_ms: i64 => Integer,
+        kind: &'static str => Text,
+        decision: &'static str => Text,
+        who: String => Text,
+        proof: &'static str => Text,
+        address: Option<String> => Text,
+        call: String => Text,
+        target: Option<String> => Text,
+        reason: Option<String> => Text,
+        source: String => Text,
+        dropped: i64 => Integer,
+    }
+}
+
+row! {
     /// A message that cannot be archived.
     SetAsideRow {
         stream: &'static str => Text,

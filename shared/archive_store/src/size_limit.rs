@@ -1,5 +1,5 @@
-//! Removing the oldest rows of an archive that is too large: builds, actions, calls of build tools, and messages that were
-//! set aside, alike by their time.
+//! Removing the oldest rows of an archive that is too large: builds, actions, calls of build tools, audit events, and
+//! messages that were set aside, alike by their time.
 
 use crate::{
     StoreError, Writer,
@@ -21,10 +21,11 @@ enum Kind {
     Action,
     Call,
     SetAside,
+    Audit,
 }
 
 /// The oldest rows of each kind: key and time in milliseconds.
-const OLDEST: [(Kind, &str); 4] = [
+const OLDEST: [(Kind, &str); 5] = [
     (
         Kind::Build,
         "SELECT place, submitted_ms FROM builds WHERE finished_ms IS NOT NULL ORDER BY place LIMIT $1",
@@ -32,6 +33,7 @@ const OLDEST: [(Kind, &str); 4] = [
     (Kind::Action, "SELECT place, accepted_ms FROM actions ORDER BY place LIMIT $1"),
     (Kind::Call, "SELECT call, place / 1048576 FROM tool_invocations ORDER BY place LIMIT $1"),
     (Kind::SetAside, "SELECT at_ms, at_ms FROM set_aside ORDER BY at_ms LIMIT $1"),
+    (Kind::Audit, "SELECT at_ms, at_ms FROM audit ORDER BY at_ms LIMIT $1"),
 ];
 
 impl Writer {
@@ -68,12 +70,13 @@ impl Writer {
         oldest.truncate(STEP);
         let of =
             |wanted: Kind| oldest.iter().filter(move |(_, kind, _)| *kind == wanted).map(|(.., key)| *key);
-        let set_aside = of(Kind::SetAside).max();
+        let before = |kind| of(kind).max().map_or(0, |at: i64| at.saturating_add(1));
         let old = OldRows {
             builds: of(Kind::Build).collect(),
             actions: of(Kind::Action).collect(),
             calls: of(Kind::Call).collect(),
-            set_aside_before: set_aside.map_or(0, |at| at.saturating_add(1)),
+            set_aside_before: before(Kind::SetAside),
+            audit_before: before(Kind::Audit),
         };
         self.remove_rows(&old).await
     }

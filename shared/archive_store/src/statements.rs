@@ -2,7 +2,7 @@
 
 use crate::{
     rows::{
-        ActionRow, BuildRow, ConsoleRow, InvocationRow, OutputRow, PieceRow, PropertyRow, RecordRow,
+        ActionRow, AuditRow, BuildRow, ConsoleRow, InvocationRow, OutputRow, PieceRow, PropertyRow, RecordRow,
         SetAsideRow, TableRow, TargetRow, TaskRow, TestRow, TextRow, ToolInvocationRow,
     },
     sql::{Dialect, Kind, Sql},
@@ -36,6 +36,7 @@ pub(crate) struct Statements {
     pub(crate) tool_invocations: Sql,
     pub(crate) targets: Sql,
     pub(crate) tests: Sql,
+    pub(crate) audit: Sql,
     pub(crate) set_aside: Sql,
 }
 
@@ -71,6 +72,7 @@ impl Statements {
             tool_invocations: with.tool_invocations(),
             targets: with.targets(),
             tests: with.once::<TestRow>("tests"),
+            audit: with.once::<AuditRow>("audit"),
             set_aside: with.once::<SetAsideRow>("set_aside"),
         }
     }

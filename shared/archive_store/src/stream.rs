@@ -9,11 +9,13 @@ pub enum LogStream {
     Actions,
     /// Build events of tools outside of builds.
     Bazel,
+    /// Who did what to the farm.
+    Audit,
 }
 
 impl LogStream {
     /// All streams, in the order of declaration.
-    pub const ALL: [Self; 3] = [Self::Events, Self::Actions, Self::Bazel];
+    pub const ALL: [Self; 4] = [Self::Events, Self::Actions, Self::Bazel, Self::Audit];
 
     /// Name of the stream on the bus, and in the database.
     pub fn name(self) -> &'static str {
@@ -21,6 +23,7 @@ impl LogStream {
             Self::Events => bus::stream::EVENTS,
             Self::Actions => bus::stream::ACTIONS,
             Self::Bazel => bus::stream::BAZEL,
+            Self::Audit => bus::stream::AUDIT,
         }
     }
 
@@ -30,6 +33,7 @@ impl LogStream {
             Self::Events => bus::EventSubject::ALL,
             Self::Actions => bus::ActionSubject::ALL,
             Self::Bazel => bus::BazelSubject::EVENTS,
+            Self::Audit => bus::AuditSubject::ALL,
         }
     }
 }

@@ -165,7 +165,7 @@ impl Writer {
     async fn write(&mut self, batch: &Batch) -> Result<(), sqlx::Error> {
         let stale = self.replace_builds(batch).await?;
         let Batch {
-            builds, invocations, prepared, consoles, pieces, tasks, actions, tools, set_aside, ..
+            builds, invocations, prepared, consoles, pieces, tasks, actions, tools, audit, set_aside, ..
         } = batch;
         let statements = &self.statements;
         let to = &mut self.connection;
@@ -192,6 +192,7 @@ impl Writer {
         put(to, &statements.tool_invocations, tools.invocations.values()).await?;
         put(to, &statements.targets, tools.targets.values()).await?;
         put(to, &statements.tests, tools.tests.values()).await?;
+        put(to, &statements.audit, audit.iter()).await?;
         put(to, &statements.set_aside, set_aside.iter()).await
     }
 

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use futures::StreamExt as _;
 use model::{
     ActionsReply, ActionsRequest, ApiError, ArchiveStatus, ArchivedBuildRequest, ArchivedBuildsRequest,
-    BuildRequest, BuildView, CancelBody, CancelReply, CancelRequest, ChangeEnvironmentRequest, ConsoleReply,
+    AuditReply, AuditRequest, BuildRequest, BuildView, CancelBody, CancelReply, CancelRequest, ChangeEnvironmentRequest, ConsoleReply,
     ConsoleRequest, CreateReply, ErrorCode, FindReply, FindRequest, GetRequest, GroupsReply, HistoryReply,
     HistoryRequest, InvocationReply, InvocationRequest, InvocationsReply, ListReply, ListRequest,
     ProposeEnvironmentRequest, QuotaReply, ReportReply, ReportRequest, TargetsReply, TargetsRequest,
@@ -31,6 +31,8 @@ message!(
     ArchiveStatus,
     ArchivedBuildRequest,
     ArchivedBuildsRequest,
+    AuditReply,
+    AuditRequest,
     BuildRequest,
     BuildView,
     CancelReply,
@@ -68,6 +70,7 @@ from_client!(
     ActionsRequest,
     ArchivedBuildRequest,
     ArchivedBuildsRequest,
+    AuditRequest,
     BuildRequest,
     CancelBody,
     CancelRequest,
@@ -90,6 +93,7 @@ to_client!(
     ActionsReply,
     ApiError,
     ArchiveStatus,
+    AuditReply,
     BuildRequest,
     BuildView,
     CancelReply,

@@ -8,11 +8,11 @@ use async_nats::{
     service::{NATS_SERVICE_ERROR, NATS_SERVICE_ERROR_CODE},
 };
 use bytes::Bytes;
-use model::{ApiError, ErrorCode};
+use model::{ApiError, AuditText, ErrorCode};
 
 use crate::{
     Bus, Encoding, Subject,
-    headers::{CONTENT_TYPE, TRACEPARENT, header},
+    headers::{CALLER, CONTENT_TYPE, TRACEPARENT, header},
 };
 
 /// A request without a successful answer.
@@ -47,9 +47,23 @@ impl Bus {
         traceparent: Option<&str>,
         payload: Bytes,
     ) -> Result<Bytes, AskError> {
+        self.ask_as(None, subject, traceparent, payload).await
+    }
+
+    /// The same with the name of the one for whom it is, which services do not check.
+    pub async fn ask_as(
+        &self,
+        caller: Option<&str>,
+        subject: &Subject,
+        traceparent: Option<&str>,
+        payload: Bytes,
+    ) -> Result<Bytes, AskError> {
         let bytes = payload.len();
         let mut headers = HeaderMap::new();
         headers.insert(CONTENT_TYPE, Encoding::Json.content_type());
+        if let Some(caller) = caller {
+            headers.insert(CALLER, AuditText::from(caller).as_str());
+        }
         if let Some(trace) = traceparent {
             headers.insert(TRACEPARENT, trace);
         }

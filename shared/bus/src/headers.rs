@@ -23,6 +23,8 @@ pub const HEADER_LINES: &str = "Forebay-Lines";
 /// On an empty console chunk: number of bytes omitted here, and whether they are kept.
 pub const HEADER_DROPPED: &str = "Forebay-Dropped";
 
+/// Name of the caller of a gateway for which it makes a call, or of the user of a command. Anyone on the bus can set it.
+pub(crate) const CALLER: &str = "Forebay-Caller";
 /// Identifies the writer, so that it recognises its own write after an uncertain answer.
 pub(crate) const WRITER: &str = "Forebay-Writer";
 /// Room of the executor that wrote the record, as a [`RoomReport`](model::RoomReport) in JSON.

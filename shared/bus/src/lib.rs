@@ -9,6 +9,7 @@ mod action_subject;
 mod advisories;
 mod api;
 mod ask;
+mod audit;
 mod bazel_events;
 mod bucket;
 mod clock;
@@ -48,6 +49,7 @@ pub use action_subject::{ActionSubject, BazelSubject, ExecutorLeaseSubject, LogS
 pub use advisories::{Advisories, AdvisoryKind};
 pub use api::{ApiEndpoint, ApiRequest, ApiService};
 pub use ask::AskError;
+pub use audit::AuditSubject;
 pub use bazel_events::{BazelEvents, EventContent, EventOwner, named_blob};
 pub use bucket::{Buckets, Entry, EntryChange, EntryChanges, ListedEntry};
 pub use clock::FarmClock;

@@ -10,7 +10,7 @@ use model::Priority;
 
 use crate::{
     Bus, BusError, Encoding, LeaseChange, RequestSubject,
-    headers::{CONTENT_TYPE, header, message_id, traceparent},
+    headers::{CALLER, CONTENT_TYPE, header, message_id, traceparent},
 };
 
 /// Filter that matches every subject.
@@ -65,6 +65,11 @@ impl Published {
     /// The W3C trace context, from header `traceparent`.
     pub fn traceparent(&self) -> Option<&str> {
         traceparent(self.0.headers.as_ref())
+    }
+
+    /// The name that the sender states for itself or for the one for whom it sends; nobody has checked it.
+    pub fn stated_caller(&self) -> Option<&str> {
+        header(self.0.headers.as_ref(), CALLER)
     }
 
     /// What happened to a lease, if this is a message of a bucket of leases.

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use model::Priority;
 
 use crate::{
-    ActionSubject, BazelSubject, DECISIONS_SUBJECT, Entry as _, EntryChange as _, EnvironmentChanged,
+    ActionSubject, AuditSubject, BazelSubject, DECISIONS_SUBJECT, Entry as _, EntryChange as _, EnvironmentChanged,
     EventSubject, ExecutorLeaseSubject, LeaseSubject, ListedEntry as _, LogSubject, QuotaChange,
     RequestSubject, Subject, stream,
 };
@@ -163,6 +163,8 @@ pub enum WrittenSubjects {
     Pools,
     /// What each worker offers.
     WorkerProperties,
+    /// Audit events of all kinds.
+    Audit,
 }
 
 impl WrittenSubjects {
@@ -199,6 +201,7 @@ impl WrittenSubjects {
             Self::ArchivedBlobs => vec![crate::ArchivedBlobs::subject(&())],
             Self::Pools => one(model::Pool::ALL),
             Self::WorkerProperties => one(model::WorkerProperties::ALL),
+            Self::Audit => one(AuditSubject::ALL),
         }
     }
 }

@@ -26,6 +26,8 @@ pub mod stream {
     pub const QUOTA: &str = "KV_FOREBAY_QUOTA";
     /// The governor's decisions of the last days: a log.
     pub const DECISIONS: &str = "FOREBAY_DECISIONS";
+    /// Who did what to the farm, and whom it refused: a log that cannot be changed.
+    pub const AUDIT: &str = "FOREBAY_AUDIT";
     /// Occupancy models: the stream of the key-value bucket `FOREBAY_MODELS`.
     pub const MODELS: &str = "KV_FOREBAY_MODELS";
     /// Environments and their versions: the stream of the key-value bucket `FOREBAY_ENVIRONMENTS`.
@@ -286,13 +288,15 @@ pub enum ArchiveCall {
     TestGrid,
     /// Report what builds of each priority cost.
     Report,
+    /// List audit events.
+    Audit,
     /// Report how far the archive has read.
     Status,
 }
 
 impl ArchiveCall {
     /// All calls, in the order of declaration.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::Get,
         Self::Find,
         Self::List,
@@ -306,6 +310,7 @@ impl ArchiveCall {
         Self::Tests,
         Self::TestGrid,
         Self::Report,
+        Self::Audit,
         Self::Status,
     ];
 
@@ -325,6 +330,7 @@ impl ArchiveCall {
             Self::Tests => "tests",
             Self::TestGrid => "test_grid",
             Self::Report => "report",
+            Self::Audit => "audit",
             Self::Status => "status",
         }
     }

@@ -1,12 +1,12 @@
 //! A caller whose identity is verified, and why a request has none.
 
 use std::{
-    net::IpAddr,
     sync::{Arc, LazyLock},
     time::{Duration, Instant},
 };
 
-use model::{Group, Sight, Zone};
+use audit::{Act, Actor};
+use model::{AuditKind, AuditProof, Group, Sight, Zone};
 use parking_lot::Mutex;
 use policy::{
     access::{Denied, Need, Reach, Rights},
@@ -14,24 +14,35 @@ use policy::{
 };
 use telemetry::metrics::{Counter, Label, count};
 
+use crate::place::Place;
+
 /// Minimum time between two log lines about callers that are not known: they can send any number of requests.
 const LOG_EVERY: Duration = Duration::from_millis(200);
 
 /// The caller of a request.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct Caller {
     /// Its name: `key:NAME`, `ISSUER:SUBJECT` or `certificate:NAME`; empty if it proved nothing.
     pub name: String,
-    pub rights: Rights,
+    pub proof: AuditProof,
+    pub rights: Arc<Rights>,
     /// Whether access rules gave it these rights; otherwise the farm has none.
     pub is_ruled: bool,
+    /// The call that it makes; none: only its identity is known.
+    pub(crate) place: Option<Arc<Place>>,
 }
 
 impl Caller {
+    /// A caller that access rules know.
+    pub(crate) fn ruled(name: String, proof: AuditProof, rights: Rights) -> Arc<Self> {
+        Arc::new(Self { name, proof, rights: Arc::new(rights), is_ruled: true, place: None })
+    }
+
     /// The caller of every request to a farm without access rules.
     pub(crate) fn anyone() -> Arc<Self> {
         static ANYONE: LazyLock<Arc<Caller>> = LazyLock::new(|| {
-            Arc::new(Caller { name: String::new(), rights: Rights::all(), is_ruled: false })
+            let (proof, rights) = (AuditProof::Nothing, Arc::new(Rights::all()));
+            Arc::new(Caller { name: String::new(), proof, rights, is_ruled: false, place: None })
         });
         Arc::clone(&ANYONE)
     }
@@ -44,12 +55,17 @@ impl Caller {
             priorities: [].into(),
             zone: ZoneReach::Only(Zone::default()),
         };
-        Arc::new(Self { name: String::new(), rights: nothing, is_ruled: true })
+        Self::ruled(String::new(), AuditProof::Nothing, nothing)
     }
 
     /// The caller that was found for a request. A request that was not examined may do nothing.
     pub fn of(extensions: &tonic::codegen::http::Extensions) -> Arc<Self> {
         extensions.get::<Arc<Self>>().cloned().unwrap_or_else(Self::stranger)
+    }
+
+    /// The same caller, who makes this call.
+    pub fn calling(&self, place: &Arc<Place>) -> Arc<Self> {
+        Arc::new(Self { place: Some(Arc::clone(place)), ..self.clone() })
     }
 
     /// The name as the submitter of builds; none for a caller without a name.
@@ -85,7 +101,24 @@ impl Caller {
     pub fn refused(&self, denied: Denied) -> Refusal {
         tracing::info!(caller = self.name, reason = %denied, "call refused");
         count(Counter::CallsRefused, &[(Label::Reason, "denied")], 1);
+        self.record(AuditKind::Refusal, |act| act.because(denied.to_string()));
         Refusal::Denied(denied)
+    }
+
+    /// Records for operators what this caller did: to what, and how it changed.
+    pub fn did(&self, kind: AuditKind, target: impl Into<String>, change: Option<&str>) {
+        self.record(kind, |act| match change {
+            Some(change) => act.on(target).because(change),
+            None => act.on(target),
+        });
+    }
+
+    fn record(&self, kind: AuditKind, complete: impl FnOnce(Act) -> Act) {
+        if let Some(place) = &self.place {
+            let actor =
+                Actor { name: self.name.clone(), proof: self.proof, address: place.address() };
+            place.record(kind, actor, complete);
+        }
     }
 }
 
@@ -136,19 +169,21 @@ impl Refusal {
         }
     }
 
-    /// Counts and logs a refused request: its path, and the address of its client.
-    pub fn report(&self, path: &str, client: Option<IpAddr>) {
+    /// Counts and logs a refused request, and records it for operators.
+    pub(crate) fn report(&self, place: &Place) {
+        let (path, client) = (place.path(), place.address());
         let client = client.map(|client| client.to_string()).unwrap_or_default();
         let (label, reason) = match self {
             Self::Missing => ("missing", "no credentials"),
             Self::Invalid { reason } => ("invalid", reason.as_str()),
-            // Counted where it was found.
+            // Counted and recorded where it was found.
             Self::Denied(denied) => {
                 tracing::info!(path, client, reason = %denied, "call refused");
                 return;
             }
         };
         count(Counter::CallsRefused, &[(Label::Reason, label)], 1);
+        place.record(AuditKind::Refusal, Actor::stranger(place.address()), |act| act.because(reason));
         if let Some(more) = log_line() {
             tracing::warn!(path, client, reason, more, "credentials not accepted");
         }

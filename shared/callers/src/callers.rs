@@ -2,12 +2,15 @@
 
 use std::{
     fmt,
+    net::IpAddr,
     path::{Path, PathBuf},
     sync::Arc,
     time::SystemTime,
 };
 
+use audit::Audit;
 use disk::Changing;
+use model::AuditProof;
 use policy::{
     access::{Proof, Reach, Right, Rights},
     zones::{ZoneReach, Zones},
@@ -21,6 +24,7 @@ use crate::{
     file::{AccessFile, AccessFileError, KeyEntry},
     issuer::claimed_issuer,
     key::KeyHash,
+    place::Place,
 };
 
 /// Maximum number of verified credentials that are remembered.
@@ -28,7 +32,11 @@ const REMEMBERED: usize = 10_000;
 
 /// Finds out who calls. Cheap to clone.
 #[derive(Clone)]
-pub struct Callers(Option<Arc<Known>>);
+pub struct Callers {
+    /// None: there are no access rules.
+    known: Option<Arc<Known>>,
+    audit: Audit,
+}
 
 struct Known {
     path: PathBuf,
@@ -48,7 +56,7 @@ struct Access {
 impl Callers {
     /// The callers of a farm without access rules: each may do everything.
     pub fn anyone() -> Self {
-        Self(None)
+        Self { known: None, audit: Audit::off() }
     }
 
     /// Reads a file of access rules. Changes of the file apply within a second. With `builds`, the tokens of builds are accepted.
@@ -65,7 +73,19 @@ impl Callers {
             let file = AccessFile::read(path, &zones)?;
             Ok(Arc::new(Access::new(file, builds.clone(), zones.clone())))
         })?;
-        Ok(Self(Some(Arc::new(Known { path: path.to_owned(), builds, zones, access }))))
+        let known = Known { path: path.to_owned(), builds, zones, access };
+        Ok(Self { known: Some(Arc::new(known)), audit: Audit::off() })
+    }
+
+    /// The same callers; what they do, and what they are refused, is recorded for operators.
+    #[must_use]
+    pub fn with_audit(self, audit: Audit) -> Self {
+        Self { audit, ..self }
+    }
+
+    /// A call from an address: its route or method, and its path if that says more.
+    pub fn place(&self, call: String, path: Option<String>, address: Option<IpAddr>) -> Arc<Place> {
+        Place::new(self.audit.clone(), call, path, address)
     }
 
     /// Checks the text of access rules that a file will contain, and returns its API keys.
@@ -80,23 +100,36 @@ impl Callers {
 
     /// Whether callers must prove who they are.
     pub fn have_rules(&self) -> bool {
-        self.0.is_some()
+        self.known.is_some()
     }
 
-    /// The caller of a request.
+    /// The caller of a call. It is recorded for operators that the caller was let in.
+    ///
+    /// # Errors
+    ///
+    /// Fails if its credentials are missing or not accepted.
+    pub async fn admit(&self, offered: Offered<'_>, place: &Arc<Place>) -> Result<Arc<Caller>, Refusal> {
+        let caller = self.identify(offered).await?;
+        if caller.is_ruled {
+            place.granted(&caller);
+        }
+        Ok(caller.calling(place))
+    }
+
+    /// The caller with some credentials.
     ///
     /// # Errors
     ///
     /// Fails if its credentials are missing or not accepted.
     pub async fn identify(&self, offered: Offered<'_>) -> Result<Arc<Caller>, Refusal> {
-        let Some(known) = &self.0 else { return Ok(Caller::anyone()) };
+        let Some(known) = &self.known else { return Ok(Caller::anyone()) };
         known.current().identify(offered).await
     }
 }
 
 impl fmt::Debug for Callers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let path = self.0.as_ref().map(|known| known.path.as_path());
+        let path = self.known.as_ref().map(|known| known.path.as_path());
         f.debug_tuple("Callers").field(&path).finish()
     }
 }
@@ -159,7 +192,7 @@ impl Access {
         let groups = Reach::Listed([build.group.clone()].into());
         let zone = ZoneReach::Only(self.zones.of_group(&build.group).unwrap_or_default());
         let rights = Rights { rights, groups, priorities: [].into(), zone };
-        Ok(Arc::new(Caller { name: format!("build:{build}"), rights, is_ruled: true }))
+        Ok(Caller::ruled(format!("build:{build}"), AuditProof::Build, rights))
     }
 
     fn without_credential(&self, certificate: &[String]) -> Result<Arc<Caller>, Refusal> {
@@ -205,7 +238,13 @@ impl Access {
         let rights = rights.ok_or_else(|| Refusal::invalid(format!("no access rule is for {name:?}")))?;
         // Names of subjects have any length and characters; builds and logs show them.
         let name = name.chars().filter(|at| !at.is_control()).take(200).collect();
-        Ok(Arc::new(Caller { name, rights: rights.clone(), is_ruled: true }))
+        let how = match proof {
+            Proof::Key { .. } => AuditProof::Key,
+            Proof::Token { .. } => AuditProof::Token,
+            Proof::Certificate { .. } => AuditProof::Certificate,
+            Proof::Nothing => AuditProof::Nothing,
+        };
+        Ok(Caller::ruled(name, how, rights.clone()))
     }
 }
 

@@ -20,6 +20,7 @@ use crate::{
     callers::Callers,
     credential::{Credentials, Offered},
     lapsing::Lapsing,
+    place::Place,
 };
 
 /// Header of an API key.
@@ -125,7 +126,12 @@ where
 
     fn call(&mut self, mut request: http::Request<Body>) -> Self::Future {
         if !self.callers.have_rules() {
-            request.extensions_mut().insert(Caller::anyone());
+            let caller = if is_recorded(request.uri().path()) {
+                Caller::anyone().calling(&place(&self.callers, &request))
+            } else {
+                Caller::anyone()
+            };
+            request.extensions_mut().insert(caller);
             let answer = self.inner.call(request);
             return async move { Ok(answer.await?.map(Lapsing::never)) }.boxed();
         }
@@ -135,7 +141,8 @@ where
         let callers = self.callers.clone();
         async move {
             let path = request.uri().path().to_owned();
-            match admit(&callers, &mut request).await {
+            let place = place(&callers, &request);
+            match admit(&callers, &place, &mut request).await {
                 Ok(None) => Ok(inner.call(request).await?.map(Lapsing::never)),
                 Ok(Some(credentials)) => {
                     let answer = inner.call(request).await?;
@@ -143,14 +150,24 @@ where
                     Ok(answer.map(|body| Lapsing::while_allowed(body, is_allowed)))
                 }
                 Err(refusal) => {
-                    let usage = request.extensions().get::<Arc<Usage>>();
-                    refusal.report(&path, usage.map(|usage| usage.client()));
+                    place.refused(&refusal);
                     Ok(denied(&refusal).into_http())
                 }
             }
         }
         .boxed()
     }
+}
+
+/// The call of a request.
+fn place(callers: &Callers, request: &http::Request<Body>) -> Arc<Place> {
+    let address = request.extensions().get::<Arc<Usage>>().map(|usage| usage.client());
+    callers.place(request.uri().path().to_owned(), None, address)
+}
+
+/// Whether what a method does is recorded also in a farm without access rules; to know the call costs something.
+fn is_recorded(path: &str) -> bool {
+    path == "/google.longrunning.Operations/CancelOperation"
 }
 
 /// Whether the caller with these credentials may still call a method.
@@ -160,7 +177,11 @@ async fn is_allowed(callers: Callers, path: String, credentials: Credentials) ->
 }
 
 /// Finds the caller of a call, and checks its rights. Returns its credentials, unless the call needs none.
-async fn admit(callers: &Callers, request: &mut http::Request<Body>) -> Result<Option<Credentials>, Refusal> {
+async fn admit(
+    callers: &Callers,
+    place: &Arc<Place>,
+    request: &mut http::Request<Body>,
+) -> Result<Option<Credentials>, Refusal> {
     let needed = needed(request.uri().path());
     if needed == Some(Needed::Nothing) {
         return Ok(None);
@@ -168,7 +189,7 @@ async fn admit(callers: &Callers, request: &mut http::Request<Body>) -> Result<O
     let usage = request.extensions().get::<Arc<Usage>>().cloned();
     let certificate = usage.as_ref().map_or(&[] as &[String], |usage| usage.certificate_names());
     let offered = offered(request.headers(), certificate);
-    let caller = callers.identify(offered).await?;
+    let caller = callers.admit(offered, place).await?;
     check(&caller, needed)?;
     let credentials = offered.keep();
     request.extensions_mut().insert(caller);

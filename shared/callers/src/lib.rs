@@ -13,6 +13,7 @@ mod grpc;
 mod issuer;
 mod key;
 mod lapsing;
+mod place;
 #[cfg(test)]
 mod testing;
 
@@ -25,3 +26,4 @@ pub use grpc::{Guarded, denied, offered};
 pub use issuer::token_expiry;
 pub use key::{ApiKey, KeyHash};
 pub use lapsing::Lapsing;
+pub use place::Place;

@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use bus::{
-    ApiCall, ArchiveCall, AskError, Bus, EventKind, EventSubject, LiveBuild, LiveConnection, Message,
+    ApiCall, ArchiveCall, AskError, Bus, EventKind, EventSubject, FromJson as _, LiveBuild, LiveConnection, Message,
     NoAnswer, Subject, WatchedKinds, stream,
 };
 use bytes::Bytes;
@@ -28,7 +28,7 @@ pub struct Client {
 }
 
 pub(crate) const ENQUEUER: &str = "enqueuer";
-const ARCHIVE: &str = "archive";
+pub(crate) const ARCHIVE: &str = "archive";
 /// The content of a request without parameters.
 const NO_QUESTION: Bytes = Bytes::from_static(b"{}");
 /// Maximum number of tries of a call without a reply; each try waits for the reply timeout of the bus.
@@ -86,8 +86,20 @@ impl Client {
 
     /// Cancels a build. Cancelling a finished build is not an error.
     pub async fn cancel(&self, key: &BuildKey, reason: Option<String>) -> Result<CancelReply, ClientError> {
+        self.cancel_as(key, reason, None).await
+    }
+
+    /// The same with the name of the one who wants it, for the record of operators.
+    pub async fn cancel_as(
+        &self,
+        key: &BuildKey,
+        reason: Option<String>,
+        caller: Option<&str>,
+    ) -> Result<CancelReply, ClientError> {
         let subject = Subject::Api(ApiCall::Cancel, key.group.clone());
-        self.call(&subject, ENQUEUER, CancelRequest { id: key.id, reason }.to_json(), None, TRIES).await
+        let question = CancelRequest { id: key.id, reason }.to_json();
+        let answer = self.ask(&subject, ENQUEUER, question, (None, caller), TRIES).await?;
+        CancelReply::from_json(&answer).map_err(|source| ClientError::Answer { who: ENQUEUER, source })
     }
 
     /// Recent builds of a group, newest first.
@@ -267,7 +279,7 @@ impl Client {
         traceparent: Option<&str>,
         tries: u32,
     ) -> Result<A, ClientError> {
-        let answer = self.ask(subject, who, question, traceparent, tries).await?;
+        let answer = self.ask(subject, who, question, (traceparent, None), tries).await?;
         A::from_json(&answer).map_err(|source| ClientError::Answer { who, source })
     }
 
@@ -276,13 +288,13 @@ impl Client {
         subject: &Subject,
         who: &'static str,
         payload: Bytes,
-        traceparent: Option<&str>,
+        (traceparent, caller): (Option<&str>, Option<&str>),
         tries: u32,
     ) -> Result<Bytes, ClientError> {
         let mut left = tries;
         loop {
             left = left.saturating_sub(1);
-            match self.bus.ask(subject, traceparent, payload.clone()).await {
+            match self.bus.ask_as(caller, subject, traceparent, payload.clone()).await {
                 Err(error @ AskError::Doubtful { .. }) if left > 0 => {
                     debug!(%subject, %error, "repeating the call");
                     tokio::time::sleep(RETRY_DELAY).await;

@@ -3,6 +3,7 @@
 //! Used by the command line, the HTTP gateway and the tests.
 
 mod archived_console;
+mod audit;
 mod builds;
 mod calls;
 mod environments;

@@ -13,6 +13,16 @@ pub enum Order {
     Resume,
 }
 
+impl Order {
+    /// Name in audit events.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Drain => "drain",
+            Self::Resume => "resume",
+        }
+    }
+}
+
 /// The process that received an order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Ordered {

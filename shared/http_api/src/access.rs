@@ -1,6 +1,6 @@
 //! Which right each route needs, and the check of every request.
 
-use std::{collections::HashMap, net::IpAddr, sync::Arc};
+use std::{collections::HashMap, sync::Arc};
 
 use axum::{
     Router,
@@ -11,7 +11,7 @@ use axum::{
     response::{IntoResponse as _, Response},
     routing::MethodRouter,
 };
-use callers::{Caller, Callers, Credentials, Lapsing, Refusal, offered};
+use callers::{Caller, Callers, Credentials, Lapsing, Place, Refusal, offered};
 use listener::Usage;
 use model::{ErrorCode, Group};
 use policy::access::{Need, Right};
@@ -112,29 +112,32 @@ impl Guard {
         // At other paths there is nothing to protect.
         let Some(path) = path else { return Ok((request, None)) };
         let method = if *request.method() == Method::HEAD { Method::GET } else { request.method().clone() };
+        let call = format!("{method} {path}");
         let need = self.needs.get(&(method, path)).copied();
         if need == Some(RouteNeed::Nothing) {
             return Ok((request, None));
         }
+        let usage = request.extensions().get::<Arc<Usage>>().cloned();
+        let address = usage.as_ref().map(|usage| usage.client());
+        let place = self.callers.place(call, Some(request.uri().path().to_owned()), address);
         if self.callers.have_rules() && request.uri().query().is_some_and(|query| query.contains("fbk_")) {
+            place.refused_because("an API key in its URL");
             let why =
                 "an API key in a URL ends in logs and histories: revoke this one, and send keys in a header";
             return Err(Failure::invalid(why).into_response());
         }
-        let usage = request.extensions().get::<Arc<Usage>>().cloned();
         let certificate = usage.as_ref().map_or(&[] as &[String], |usage| usage.certificate_names());
         let offered = offered(request.headers(), certificate);
         let credentials = self.callers.have_rules().then(|| offered.keep());
-        let found = self.callers.identify(offered).await;
-        let client = usage.as_ref().map(|usage| usage.client());
-        let caller = found.map_err(|refusal| self.refused(&refusal, &request, client))?;
+        let found = self.callers.admit(offered, &place).await;
+        let caller = found.map_err(|refusal| self.refused(&refusal, &request, &place))?;
         // A method that a path does not have is answered as such.
         if let Some(need) = need
             && self.callers.have_rules()
         {
             let groups =
                 if let RouteNeed::InGroup(_) = need { groups(&mut request).await } else { Vec::new() };
-            allow(&caller, need, &groups).map_err(|refusal| self.refused(&refusal, &request, client))?;
+            allow(&caller, need, &groups).map_err(|refusal| self.refused(&refusal, &request, &place))?;
             request.extensions_mut().insert(caller);
             let callers = self.callers.clone();
             let held = credentials.map(|credentials| Held { callers, credentials, need, groups });
@@ -145,8 +148,8 @@ impl Guard {
     }
 
     /// The answer to a refused request. A browser then asks its user: for any name, and an API key as the password.
-    fn refused(&self, refusal: &Refusal, request: &Request, client: Option<IpAddr>) -> Response {
-        refusal.report(request.uri().path(), client);
+    fn refused(&self, refusal: &Refusal, request: &Request, place: &Place) -> Response {
+        place.refused(refusal);
         let headers = request.headers();
         let failure = Failure::from(refusal.clone());
         let wants_page =

@@ -2,7 +2,7 @@
 
 use axum::{Json, extract::State as FromState};
 use model::{
-    ActionsReply, ActionsRequest, ArchiveStatus, Attempt, HistoryOf, HistoryReply, HistoryRequest,
+    ActionsReply, ActionsRequest, ArchiveStatus, Attempt, AuditReply, AuditRequest, HistoryOf, HistoryReply, HistoryRequest,
     InvocationReply, InvocationsReply, Millis, ReportReply, ReportRequest, TargetsReply, TargetsRequest,
     TestGridReply, TestGridRequest, TestsReply, TestsRequest, ToolInvocationsReply, ToolInvocationsRequest,
 };
@@ -19,6 +19,30 @@ pub(crate) async fn invocation(
     names: PathParameters,
 ) -> Result<Json<InvocationReply>, Failure> {
     Ok(Json(api.client.invocation(names.invocation()?).await?))
+}
+
+/// Handles `GET /v1/audit`: lists audit events.
+pub(crate) async fn audit(
+    FromState(api): FromState<Api>,
+    query: QueryParameters,
+) -> Result<Json<AuditReply>, Failure> {
+    Ok(Json(api.client.audit(&audit_request(&query)?).await?))
+}
+
+/// The audit events that a query means.
+///
+/// # Errors
+///
+/// Fails if a parameter is invalid.
+pub fn audit_request(query: &QueryParameters) -> Result<AuditRequest, Failure> {
+    Ok(AuditRequest {
+        who: query.last("who"),
+        kind: query.parsed("kind")?,
+        target: query.last("target"),
+        since_ms: query.number("since_ms")?.map(Millis),
+        cursor: query.last("cursor"),
+        limit: query.number("limit")?,
+    })
 }
 
 /// Handles `GET /v1/builds/{group}/{id}/invocations`: lists the runs of a build.

@@ -12,7 +12,7 @@ use axum::{
 use callers::Caller;
 use client::Client;
 use model::{
-    BuildId, BuildKey, BuildRequest, BuildView, CancelBody, CancelReply, Group, ListReply, ListRequest,
+    AuditKind, BuildId, BuildKey, BuildRequest, BuildView, CancelBody, CancelReply, Group, ListReply, ListRequest,
     Millis, WhyReply,
 };
 use policy::access::{Need, Right};
@@ -76,7 +76,9 @@ pub(crate) async fn cancel(
     let body = input::read(body, api.request_bytes_max).await?;
     let CancelBody { reason } =
         if body.is_empty() { CancelBody::default() } else { input::decode(&headers, &body)? };
-    Ok(Json(api.client.cancel(&key, reason).await?))
+    let reply = api.client.cancel_as(&key, reason.clone(), caller.submitter()).await?;
+    record_cancel(&caller, &reply, reason.as_deref());
+    Ok(Json(reply))
 }
 
 /// Handles `GET /v1/builds/{group}`: lists the builds of one group.
@@ -94,6 +96,13 @@ pub(crate) async fn list_all(
     query: QueryParameters,
 ) -> Result<Json<ListReply>, Failure> {
     Ok(Json(api.client.builds(None, &list_request(&query)?).await?))
+}
+
+/// Records for operators that a caller cancelled a build, unless it had ended.
+pub fn record_cancel(caller: &Caller, reply: &CancelReply, reason: Option<&str>) {
+    if reply.cancelled {
+        caller.did(AuditKind::Cancel, reply.build.record.build.key().to_string(), reason);
+    }
 }
 
 /// Checks that a caller may queue a build, and names the caller as its submitter.

@@ -1,7 +1,17 @@
 //! Handlers for environments: list, propose, approve and remove.
 
-use axum::{Json, body::Body, extract::State as FromState, http::HeaderMap};
-use model::{ChangeEnvironmentRequest, Environment, EnvironmentsReply, ProposeEnvironmentRequest};
+use std::sync::Arc;
+
+use axum::{
+    Json,
+    body::Body,
+    extract::{Extension as FromExtensions, State as FromState},
+    http::HeaderMap,
+};
+use callers::Caller;
+use model::{
+    AuditKind, ChangeEnvironmentRequest, Environment, EnvironmentsReply, ProposeEnvironmentRequest,
+};
 
 use crate::{failure::Failure, input, state::Api};
 
@@ -13,32 +23,42 @@ pub(crate) async fn list(FromState(api): FromState<Api>) -> Result<Json<Environm
 /// Handles `POST /v1/environments`: adds a version, which waits for approval.
 pub(crate) async fn propose(
     FromState(api): FromState<Api>,
+    FromExtensions(caller): FromExtensions<Arc<Caller>>,
     headers: HeaderMap,
     body: Body,
 ) -> Result<Json<Environment>, Failure> {
     let body = input::read(body, api.request_bytes_max).await?;
     let ProposeEnvironmentRequest { name, definition, by } = input::decode(&headers, &body)?;
-    Ok(Json(api.client.propose_environment(&name, definition, by).await?.0))
+    let (environment, number) = api.client.propose_environment(&name, definition, by).await?;
+    caller.did(AuditKind::Environment, format!("{name}@{number}"), Some("proposed"));
+    Ok(Json(environment))
 }
 
 /// Handles `POST /v1/environments/approve`: lets the farm make a version.
 pub(crate) async fn approve(
     FromState(api): FromState<Api>,
+    FromExtensions(caller): FromExtensions<Arc<Caller>>,
     headers: HeaderMap,
     body: Body,
 ) -> Result<Json<Environment>, Failure> {
     let ChangeEnvironmentRequest { name, version, by } = change(&api, &headers, body).await?;
-    Ok(Json(api.client.approve_environment(&name, version, by).await?.0))
+    let (environment, number) = api.client.approve_environment(&name, version, by).await?;
+    caller.did(AuditKind::Environment, format!("{name}@{number}"), Some("approved"));
+    Ok(Json(environment))
 }
 
 /// Handles `POST /v1/environments/remove`: removes a version, or all.
 pub(crate) async fn remove(
     FromState(api): FromState<Api>,
+    FromExtensions(caller): FromExtensions<Arc<Caller>>,
     headers: HeaderMap,
     body: Body,
 ) -> Result<Json<Environment>, Failure> {
     let ChangeEnvironmentRequest { name, version, .. } = change(&api, &headers, body).await?;
-    Ok(Json(api.client.remove_environment(&name, version).await?))
+    let left = api.client.remove_environment(&name, version).await?;
+    let target = version.map_or_else(|| name.to_string(), |number| format!("{name}@{number}"));
+    caller.did(AuditKind::Environment, target, Some("removed"));
+    Ok(Json(left))
 }
 
 async fn change(api: &Api, headers: &HeaderMap, body: Body) -> Result<ChangeEnvironmentRequest, Failure> {

@@ -43,6 +43,11 @@ impl Failure {
         (self.status, self.body.message)
     }
 
+    /// What is wrong.
+    pub(crate) fn message(&self) -> &str {
+        &self.body.message
+    }
+
     /// The same failure with another status.
     #[must_use]
     pub fn with_status(self, status: StatusCode) -> Self {

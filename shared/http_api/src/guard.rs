@@ -3,7 +3,7 @@
 //! Without access rules there is no login, and with them a browser sends what its user entered with every request: what it may do
 //! here, any page that its user opens could otherwise do in its name.
 
-use std::net::SocketAddr;
+use std::{net::SocketAddr, sync::Arc};
 
 use axum::{
     extract::Request,
@@ -11,7 +11,8 @@ use axum::{
     middleware::Next,
     response::{IntoResponse as _, Response},
 };
-
+use callers::Callers;
+use listener::Usage;
 use model::is_loopback_host;
 
 use crate::{Failure, header_text};
@@ -19,11 +20,12 @@ use crate::{Failure, header_text};
 const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
 /// Passes on a request unless it comes from another site, or names a server that this one is not.
-pub(crate) async fn check(bound: SocketAddr, request: Request, next: Next) -> Response {
-    match find_fault(bound, &request) {
-        Some(fault) => fault.into_response(),
-        None => next.run(request).await,
-    }
+pub(crate) async fn check(bound: SocketAddr, callers: &Callers, request: Request, next: Next) -> Response {
+    let Some(fault) = find_fault(bound, &request) else { return next.run(request).await };
+    let address = request.extensions().get::<Arc<Usage>>().map(|usage| usage.client());
+    let (method, path) = (request.method(), request.uri().path());
+    callers.place(method.to_string(), Some(path.to_owned()), address).refused_because(fault.message());
+    fault.into_response()
 }
 
 fn find_fault(bound: SocketAddr, request: &Request) -> Option<Failure> {

@@ -26,8 +26,8 @@ mod server;
 mod state;
 
 pub use access::{RouteNeed, Routes};
-pub use archived::test_grid_request;
-pub use builds::{authorize_cancel, authorize_submit, list_request};
+pub use archived::{audit_request, test_grid_request};
+pub use builds::{authorize_cancel, authorize_submit, list_request, record_cancel};
 pub use failure::Failure;
 pub use frames::StoreBlobs;
 pub use input::{PathParameters, QueryParameters, header_text};

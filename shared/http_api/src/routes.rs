@@ -34,12 +34,15 @@ pub fn router(api: Api, more: Routes<Api>, server: &HttpServer, callers: Callers
         let handler = endpoint.handler.route_layer(middleware::from_fn(check));
         table.route(endpoint.method, path, endpoint.need, handler)
     });
-    let (guarded, access) = routes.merge(registry::routes()).merge(more).guarded(callers);
+    let (guarded, access) = routes.merge(registry::routes()).merge(more).guarded(callers.clone());
     guarded
         .layer(middleware::from_fn(move |request, next| access.clone().check(request, next)))
         .fallback(unknown)
         .method_not_allowed_fallback(wrong_method)
-        .layer(middleware::from_fn(move |request, next| guard::check(bound, request, next)))
+        .layer(middleware::from_fn(move |request, next| {
+            let callers = callers.clone();
+            async move { guard::check(bound, &callers, request, next).await }
+        }))
         .layer(middleware::from_fn(measure::measure))
         .with_state(api)
 }

@@ -5,6 +5,7 @@
 mod api;
 mod archive;
 mod archived_console;
+mod audit;
 mod band;
 mod blob;
 mod build_limits;
@@ -68,6 +69,9 @@ pub use archive::{
 };
 pub use archived_console::{
     ConsoleContent, ConsoleOf, ConsoleOfBuild, ConsolePiece, ConsoleReply, ConsoleRequest,
+};
+pub use audit::{
+    AuditDecision, AuditEntry, AuditEvent, AuditKind, AuditProof, AuditReply, AuditRequest, AuditText,
 };
 pub use band::{ActionOrder, BandOrder, ParseActionOrderError};
 pub use blob::{BlobDigest, BlobHasher, DigestFunction, ParseBlobDigestError};

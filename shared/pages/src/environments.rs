@@ -1,10 +1,16 @@
 //! The environments that the farm stores, on its page: their versions, and a button that approves one.
 
-use axum::{extract::State as FromState, response::Redirect};
+use std::sync::Arc;
+
+use axum::{
+    extract::{Extension as FromExtensions, State as FromState},
+    response::Redirect,
+};
+use callers::Caller;
 use http_api::{Failure, PathParameters};
 use maud::{Markup, html};
 use model::{
-    Environment, EnvironmentChange, EnvironmentName, EnvironmentState, EnvironmentVersion, Millis,
+    AuditKind, Environment, EnvironmentChange, EnvironmentName, EnvironmentState, EnvironmentVersion, Millis,
     ParseIdError,
 };
 use telemetry::escaped;
@@ -85,11 +91,13 @@ fn content(name: &EnvironmentName, version: &EnvironmentVersion) -> Markup {
 pub(crate) async fn approve_one(
     FromState(site): FromState<Site>,
     names: PathParameters,
+    FromExtensions(caller): FromExtensions<Arc<Caller>>,
 ) -> Result<Redirect, ErrorPage> {
     let name: EnvironmentName =
         names.text("name").parse().map_err(|error: ParseIdError| Failure::invalid(error.to_string()))?;
     let number =
         names.text("version").parse().map_err(|_| Failure::invalid("invalid version: expected a number"))?;
     site.client().approve_environment(&name, Some(number), None).await.map_err(Failure::from)?;
+    caller.did(AuditKind::Environment, format!("{name}@{number}"), Some("approved"));
     Ok(Redirect::to("/farm"))
 }

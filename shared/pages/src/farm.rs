@@ -1,14 +1,18 @@
 //! The page of the farm: what needs attention, workers with what they run, executors, the plan of the autoscaler, environments, and what
 //! waits in each group.
 
-use std::{cmp::Reverse, time::Duration};
+use std::{cmp::Reverse, sync::Arc, time::Duration};
 
-use axum::{extract::State as FromState, response::Redirect};
+use axum::{
+    extract::{Extension as FromExtensions, State as FromState},
+    response::Redirect,
+};
+use callers::Caller;
 use client::{Order, text::size};
 use http_api::{Failure, PathParameters};
 use maud::{Markup, html};
 use model::{
-    ExecutorHeartbeat, ExecutorStatus, Group, GroupStanding, Millis, ScalePlan, WaitingBuilds, WindowState,
+    AuditKind, ExecutorHeartbeat, ExecutorStatus, Group, GroupStanding, Millis, ScalePlan, WaitingBuilds, WindowState,
     WorkerStatus, WorkerView, WorkspaceState,
 };
 use telemetry::escaped;
@@ -332,19 +336,22 @@ fn of_groups(groups: &[GroupStanding]) -> Markup {
 pub(crate) async fn drain_one(
     FromState(site): FromState<Site>,
     names: PathParameters,
+    FromExtensions(caller): FromExtensions<Arc<Caller>>,
 ) -> Result<Redirect, ErrorPage> {
-    order(&site, names.text("id"), Order::Drain).await
+    order(&site, &caller, names.text("id"), Order::Drain).await
 }
 
 /// Handles `POST /farm/{id}/resume`: the worker or executor accepts work again.
 pub(crate) async fn resume_one(
     FromState(site): FromState<Site>,
     names: PathParameters,
+    FromExtensions(caller): FromExtensions<Arc<Caller>>,
 ) -> Result<Redirect, ErrorPage> {
-    order(&site, names.text("id"), Order::Resume).await
+    order(&site, &caller, names.text("id"), Order::Resume).await
 }
 
-async fn order(site: &Site, id: &str, order: Order) -> Result<Redirect, ErrorPage> {
+async fn order(site: &Site, caller: &Caller, id: &str, order: Order) -> Result<Redirect, ErrorPage> {
     site.client().order(id, order).await.map_err(Failure::from)?;
+    caller.did(AuditKind::Drain, id, Some(order.as_str()));
     Ok(Redirect::to("/farm"))
 }

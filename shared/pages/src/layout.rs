@@ -27,8 +27,17 @@ const LINKS: [(&str, &str); 7] = [
 
 const ICON: &str = "data:image/svg+xml,%3Csvg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 8 8'%3E%3Cpath d='M1 1h6v2H3v1h3v2H3v2H1z' fill='%23366fc9'/%3E%3C/svg%3E";
 
+/// A further link, for those who may see what is there.
+const OPERATORS_LINK: (&str, &str) = ("/audit", "Audit");
+
 /// A page with a title. A live one receives its changes.
 pub(crate) fn page(title: &str, content: &Markup, is_live: bool) -> Html<String> {
+    page_for(title, content, is_live, false)
+}
+
+/// The same for a reader who may operate the farm, or not.
+pub(crate) fn page_for(title: &str, content: &Markup, is_live: bool, operates: bool) -> Html<String> {
+    let links = LINKS.into_iter().chain(operates.then_some(OPERATORS_LINK));
     let whole = html! {
         (DOCTYPE)
         html lang="en" {
@@ -47,7 +56,7 @@ pub(crate) fn page(title: &str, content: &Markup, is_live: bool) -> Html<String>
                 header {
                     nav aria-label="Pages" {
                         a.brand href="/" { "Forebay" }
-                        @for (path, name) in LINKS { " " a href=(path) aria-current=[(name == title).then_some("page")] { (name) } }
+                        @for (path, name) in links { " " a href=(path) aria-current=[(name == title).then_some("page")] { (name) } }
                     }
                     span #connection role="status" {}
                 }

@@ -7,6 +7,7 @@
 mod action;
 mod ansi;
 mod assets;
+mod audit;
 mod blob;
 mod build;
 mod chart;
@@ -85,6 +86,7 @@ pub fn routes(api: &Api, settings: &PageSettings) -> Routes<Api> {
         .route(Method::POST, "/farm/{id}/resume", OPERATE, post(farm::resume_one))
         .page("/quota", RouteNeed::Farm, quota::view)
         .route(Method::POST, "/quota", OPERATE, post(quota::change))
+        .page("/audit", OPERATE, audit::view)
         .page("/simulate", RouteNeed::Farm, simulate_page::view)
         .page("/help", RouteNeed::Known, help::view)
         .merge(assets::routes())

@@ -1,16 +1,17 @@
 //! The page of the quotas: what each group uses and may use, over time; and a form that changes a quota.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use axum::{
-    extract::{Form, State as FromState},
+    extract::{Extension as FromExtensions, Form, State as FromState},
     response::Redirect,
 };
 use bus::QuotaOf;
+use callers::Caller;
 use http_api::Failure;
 use maud::{Markup, html};
 use model::{
-    Esu, ExecutorType, Governed, GovernorRecord, Group, GroupStanding, ListReply, ListRequest, Millis,
+    AuditKind, Esu, ExecutorType, Governed, GovernorRecord, Group, GroupStanding, ListReply, ListRequest, Millis,
     Occupancy, Quota, QuotaReply, State, parse_amount,
 };
 use serde::Deserialize;
@@ -236,6 +237,7 @@ pub(crate) struct Change {
 /// Handles `POST /quota`: asks whether to change a quota, and changes it after the second form.
 pub(crate) async fn change(
     FromState(site): FromState<Site>,
+    FromExtensions(caller): FromExtensions<Arc<Caller>>,
     Form(change): Form<Change>,
 ) -> Result<axum::response::Response, ErrorPage> {
     use axum::response::IntoResponse as _;
@@ -252,8 +254,10 @@ pub(crate) async fn change(
         )
         .into_response());
     }
+    let changed = change_text(before.as_ref(), esu.as_ref());
     let quota = esu.map(|esu| Quota { esu });
     site.client().bus().buckets().put(&key, quota.as_ref()).await.map_err(Failure::from)?;
+    caller.did(AuditKind::Quota, group.to_string(), Some(&changed));
     Ok(Redirect::to(&format!("/quota?group={group}")).into_response())
 }
 
@@ -269,8 +273,17 @@ fn check(site: &Site, esu: Option<&Occupancy>) -> Result<(), Failure> {
     }
 }
 
+fn words_or_none(esu: Option<&Occupancy>) -> String {
+    esu.map_or_else(|| "none".to_owned(), words)
+}
+
+/// What changes, for the record of it.
+fn change_text(before: Option<&Quota>, after: Option<&Occupancy>) -> String {
+    format!("from {} to {}", words_or_none(before.map(|quota| &quota.esu)), words_or_none(after))
+}
+
 fn question(group: &Group, before: Option<&Quota>, after: Option<&Occupancy>, change: &Change) -> Markup {
-    let text = |esu: Option<&Occupancy>| esu.map_or_else(|| "none".to_owned(), words);
+    let text = words_or_none;
     html! {
         h1 { "Change the quota of " (group) "?" }
         dl.facts {

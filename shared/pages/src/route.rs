@@ -3,13 +3,14 @@
 use std::sync::Arc;
 
 use axum::{
-    extract::{Extension, State},
+    extract::{Extension as FromExtensions, State},
     http::{HeaderMap, Method, Uri, header},
     response::{IntoResponse as _, Response},
     routing::get,
 };
 use callers::Caller;
 use http_api::{Failure, PathParameters, QueryParameters, RouteNeed, Routes, header_text};
+use policy::access::{Need, Right};
 
 use crate::{
     layout::ErrorPage,
@@ -17,6 +18,8 @@ use crate::{
     site::{Asked, ME, MakeView, Scope, Site},
     view::View,
 };
+
+const OPERATE: Need<'_> = Need::Right(Right::Operate);
 
 /// Adds pages to a router.
 pub(crate) trait Pages {
@@ -37,13 +40,13 @@ impl Pages for Routes<Site> {
         let show = move |State(site): State<Site>,
                          names: PathParameters,
                          query: QueryParameters,
+                         FromExtensions(caller): FromExtensions<Arc<Caller>>,
                          headers: HeaderMap,
-                         Extension(caller): Extension<Arc<Caller>>,
                          uri: Uri| {
-            let make = make.clone();
+            let (make, operates) = (make.clone(), caller.rights.check(OPERATE).is_ok());
             async move {
                 match site.seen_by(&caller) {
-                    Ok(site) => answer(site, make, (names, query), &headers, &uri).await,
+                    Ok(site) => answer(site, make, (names, query), (&headers, &uri), operates).await,
                     Err(failure) => ErrorPage::from(failure).into_response(),
                 }
             }
@@ -56,8 +59,8 @@ async fn answer(
     site: Site,
     make: MakeView,
     (names, query): (PathParameters, QueryParameters),
-    headers: &HeaderMap,
-    uri: &Uri,
+    (headers, uri): (&HeaderMap, &Uri),
+    operates: bool,
 ) -> Response {
     let wants_changes = header_text(headers, header::ACCEPT).is_some_and(|kinds| kinds == EVENTS);
     let asked = Asked {
@@ -77,7 +80,7 @@ async fn answer(
         };
     }
     match make(site, asked).await {
-        Ok(view) => view.page().into_response(),
+        Ok(view) => view.page(operates).into_response(),
         Err(failure) => ErrorPage::from(failure).into_response(),
     }
 }

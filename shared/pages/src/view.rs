@@ -48,8 +48,8 @@ impl View {
         Self { title: title.into(), parts: vec![Part::Fixed(content)], changes: Changes::Never }
     }
 
-    /// The page with all of its parts.
-    pub(crate) fn page(&self) -> Html<String> {
+    /// The page with all of its parts, for a reader who may operate the farm, or not.
+    pub(crate) fn page(&self, operates: bool) -> Html<String> {
         let content = html! {
             @for part in &self.parts {
                 @match part {
@@ -58,7 +58,7 @@ impl View {
                 }
             }
         };
-        layout::page(&self.title, &content, self.changes != Changes::Never)
+        layout::page_for(&self.title, &content, self.changes != Changes::Never, operates)
     }
 
     /// The live parts by name.

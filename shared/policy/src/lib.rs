@@ -3,6 +3,7 @@
 pub mod access;
 pub mod actions;
 mod allowance;
+pub mod audit;
 pub mod autoscale;
 mod band;
 pub mod build_events;
@@ -33,6 +34,7 @@ pub mod queue;
 pub mod purge;
 mod quota_rows;
 mod random;
+pub mod rate;
 mod recent;
 pub mod requirements;
 mod retry;

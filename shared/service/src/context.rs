@@ -6,6 +6,7 @@ use std::{
     time::Duration,
 };
 
+use audit::Audit;
 use bus::{Bus, Patience};
 use callers::{BuildTokens, Callers};
 use cas::{Cas, CasConfig};
@@ -137,14 +138,17 @@ impl Context {
         Ok(self.settings.access.build_token_key.as_deref().map(BuildTokens::of_file).transpose()?)
     }
 
-    /// Who may call the servers of this process.
+    /// Who may call the servers of this process; what they do is recorded for operators.
     ///
     /// # Errors
     ///
     /// Fails if the access rules cannot be used.
     pub fn callers(&self) -> Result<Callers, StartError> {
-        let Some(file) = &self.settings.access.file else { return Ok(Callers::anyone()) };
-        Ok(Callers::of_file(file, self.build_tokens()?, self.zones()?)?)
+        let callers = match &self.settings.access.file {
+            None => Callers::anyone(),
+            Some(file) => Callers::of_file(file, self.build_tokens()?, self.zones()?)?,
+        };
+        Ok(callers.with_audit(Audit::start(&self.bus, &self.instance)))
     }
 
     /// The trust zones of the farm.

@@ -176,9 +176,13 @@ impl Settings {
             ("log_streams_days", self.log_streams_days),
             ("objects_days", self.objects_days),
             ("archive_days", self.archive_days),
+            ("audit_days", self.audit_days),
         ];
         if let Some((name, days)) = retentions.into_iter().find(|(_, days)| *days > DAYS_MAX) {
             return Err(invalid(name, &days, "expected at most 36500"));
+        }
+        if self.audit_days == 0 {
+            return Err(invalid("audit_days", &self.audit_days, "expected at least 1"));
         }
         let longest = self.action_queue_timeout_seconds.saturating_add(self.action_timeout_seconds_max);
         if days(self.actions_days).as_secs() <= longest {

@@ -91,6 +91,8 @@ impl Default for Settings {
             archive_days_by_group: BTreeMap::new(),
             archive_keeps_blobs: true,
             archive_bytes_max: 0,
+            audit_days: 90,
+            audit_bytes_max: 0,
             requests_bytes_max: 0,
             bazel_bytes_max: 0,
             rejected_days: 7,

@@ -132,6 +132,12 @@ pub struct Settings {
     pub archive_keeps_blobs: bool,
     /// Size of the archive in bytes above which its oldest rows are removed, also within `archive_days`. 0: no limit.
     pub archive_bytes_max: u64,
+    /// Retention of audit events on the bus in days, at least 1, and at most the last 1,000,000 events. The archive keeps them for
+    /// `archive_days`.
+    pub audit_days: u64,
+    /// Maximum size of audit events on the bus in bytes; when it is reached, the oldest are dropped. nats-server sets as much of
+    /// its disk aside. 0: no limit.
+    pub audit_bytes_max: u64,
     /// Maximum size of waiting requests in bytes; when it is reached, publishing fails. 0: no limit.
     pub requests_bytes_max: u64,
     /// Retention of rejections in days. 0: no limit.

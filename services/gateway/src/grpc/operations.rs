@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use callers::Caller;
+use model::AuditKind;
 use reapi::{
     longrunning::{
         CancelOperationRequest, DeleteOperationRequest, GetOperationRequest, ListOperationsRequest,
@@ -85,7 +86,11 @@ impl Operations for OperationsApi {
         // The operation must belong to this instance.
         execution::current_state(&self.core, &name).await?;
         match cancel::cancel(&self.core, &name.key, &invocation).await.map_err(faults::bus)? {
-            Cancelled::Now | Cancelled::Over | Cancelled::Wanted => Ok(Response::new(protobuf::Empty {})),
+            Cancelled::Now => {
+                caller.did(AuditKind::Cancel, name.to_string(), None);
+                Ok(Response::new(protobuf::Empty {}))
+            }
+            Cancelled::Over | Cancelled::Wanted => Ok(Response::new(protobuf::Empty {})),
             Cancelled::Unknown => Err(Status::not_found(format!("operation {name} not found"))),
         }
     }

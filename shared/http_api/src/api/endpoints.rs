@@ -3,7 +3,7 @@
 use build_events::EventName;
 use client::{LINES_MAX, LogWindow};
 use model::{
-    ActionsReply, ArchiveStatus, BuildId, BuildRequest, BuildView, CancelBody, CancelReply,
+    ActionsReply, ArchiveStatus, AuditKind, AuditReply, BuildId, BuildRequest, BuildView, CancelBody, CancelReply,
     ChangeEnvironmentRequest, CreateReply, Digest, Environment, EnvironmentsReply, ExecutorHeartbeat,
     GovernorRecord, Group, GroupsReply, HistoryReply, InvocationId, InvocationReply, InvocationsReply, Job,
     ListReply, Outcome, Priority, ProposeEnvironmentRequest, PurgeReply, PurgeRequest, QuotaReply, ReportReply, State, TargetsReply,
@@ -399,6 +399,21 @@ fn figures() -> Vec<Endpoint> {
             archived::status,
         )
         .answers::<ArchiveStatus>("The positions"),
+        Endpoint::get(
+            "/v1/audit",
+            OPERATE,
+            "listAuditEvents",
+            "List what callers did to the farm, and what they were refused",
+            archived::audit,
+        )
+        .takes([
+            Parameter::text("who", "Only of this caller; with `*` at its end, of names that begin so", 0, 300),
+            Parameter::one_of("kind", "Only of this kind", AuditKind::ALL.map(AuditKind::as_str)),
+            Parameter::text("target", "Only about this; with `*` at its end, about what begins so", 0, 300),
+            time("since_ms", "Only events since, in ms since 1970"),
+        ])
+        .takes(page())
+        .answers::<AuditReply>("The events, newest first"),
     ]
 }
 

@@ -8,7 +8,7 @@ use axum::{
 };
 use callers::Caller;
 use http_api::{Failure, PathParameters};
-use model::{BlobDigest, ErrorCode, Group};
+use model::{AuditKind, BlobDigest, ErrorCode, Group};
 use parking_lot::Mutex;
 use policy::access::{Need, Right};
 use reapi::execution::ExecuteOperationMetadata;
@@ -115,6 +115,9 @@ pub(crate) async fn again(
     });
     match tokio::time::timeout(PATIENCE, news.recv()).await {
         Ok(Some(Err(why))) => Err(Failure::new(ErrorCode::Unavailable, why).into()),
-        Ok(Some(Ok(())) | None) | Err(_) => Ok(shown),
+        Ok(Some(Ok(())) | None) | Err(_) => {
+            caller.did(AuditKind::RunAgain, digest.to_string(), Some(&format!("in group {group}")));
+            Ok(shown)
+        }
     }
 }

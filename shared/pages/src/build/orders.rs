@@ -7,10 +7,10 @@ use axum::{
     response::Redirect,
 };
 use callers::Caller;
-use http_api::{PathParameters, authorize_cancel, authorize_submit};
+use http_api::{PathParameters, authorize_cancel, authorize_submit, record_cancel};
 use maud::{Markup, html};
 use model::{
-    Attempt, Build, BuildId, BuildRequest, BuildRequirements, BuildView, JobSource, Occupancy,
+    Attempt, AuditKind, Build, BuildId, BuildRequest, BuildRequirements, BuildView, JobSource, Occupancy,
     SECRETS_PROPERTY, State, StoredJob,
 };
 
@@ -27,7 +27,9 @@ pub(crate) async fn cancel(
 ) -> Result<Redirect, ErrorPage> {
     let key = names.key()?;
     authorize_cancel(site.client(), &caller, &key).await?;
-    site.client().cancel(&key, Some("cancelled on its page".to_owned())).await?;
+    let reason = Some("cancelled on its page".to_owned());
+    let reply = site.client().cancel_as(&key, reason, caller.submitter()).await?;
+    record_cancel(&caller, &reply, None);
     Ok(Redirect::to(&path_of(&key)))
 }
 
@@ -42,6 +44,7 @@ pub(crate) async fn resubmit(
     let mut request = BuildRequest { id: Some(BuildId::generate()), ..request_of(&view.record.build) };
     authorize_submit(&caller, &key.group, &mut request)?;
     let reply = site.client().create(&key.group, &request, None).await?;
+    caller.did(AuditKind::RunAgain, key.to_string(), Some(&format!("as build {}", reply.id)));
     Ok(Redirect::to(&format!("/builds/{}/{}", reply.group, reply.id)))
 }
 

@@ -14,6 +14,8 @@ pub struct TopologySettings {
     pub actions_retention: Duration,
     pub actions_bytes_max: u64,
     pub log_streams_retention: Duration,
+    pub audit_retention: Duration,
+    pub audit_bytes_max: u64,
 }
 
 impl Settings {
@@ -28,6 +30,8 @@ impl Settings {
             actions_retention: days(self.actions_days),
             actions_bytes_max: self.actions_bytes_max,
             log_streams_retention: days(self.log_streams_days),
+            audit_retention: days(self.audit_days),
+            audit_bytes_max: self.audit_bytes_max,
         }
     }
 }

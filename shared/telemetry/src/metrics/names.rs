@@ -21,7 +21,7 @@ pub enum Label {
     ExecutorType,
     /// Quota group with a quota of its own; `other` adds up all others.
     Group,
-    /// Kind of an advisory of nats-server.
+    /// Kind of an advisory of nats-server, or of an audit event.
     Kind,
     /// Archived stream: `events` or `actions`.
     Log,
@@ -172,6 +172,8 @@ metrics! {
         ArchiveRows "forebay_archive_rows_total" [Log] "Rows written to the archive";
         ArchiveSetAside "forebay_archive_set_aside_total" [Log] "Messages that could not be archived";
         ArchiveGapPositions "forebay_archive_gap_positions_total" [Log] "Positions that were gone from their stream before they could be archived";
+        AuditEvents "forebay_audit_events_total" [Kind] "Audit events written by this process, by kind";
+        AuditDropped "forebay_audit_dropped_total" [Reason] "Audit events that were left out: rate (too many of a caller, counted in its next event), or bus_away";
         BusAdvisories "forebay_bus_advisories_total" [Kind] "Advisories of nats-server about streams and consumers: max_deliver, terminated, nak, stream_quorum_lost, consumer_quorum_lost, stream_leader_elected, consumer_leader_elected, other";
         BusPublishFailures "forebay_bus_publish_failures_total" [] "Messages that the bus did not acknowledge, without lost compare-and-sets";
         BusSlowConsumers "forebay_bus_slow_consumers_total" [] "Times that a subscription of this process was too slow and lost messages";
