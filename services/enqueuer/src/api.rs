@@ -245,7 +245,7 @@ impl Handler {
         accepted.build.traceparent = crate::request_trace::trace(message);
         let id = accepted.build.id;
         let queued = self.intake.enqueue(accepted, PATIENCE).await;
-        let queued = queued.map_err(|error| ApiError::new(error.code(), telemetry::error_chain(&error)))?;
+        let queued = queued.map_err(|error| error.for_client())?;
         crash_point(Step::CreateWritten);
         Ok(CreateReply { id, group: group.clone(), sequence: queued.sequence, duplicate: queued.duplicate })
     }

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use bus::{Bus, BusError, Message as _, Written};
 use model::{
-    Accepted, BlobDigest, Build, BuildRecord, Context, ErrorCode, EstimateError, ExecutorType, Phase,
+    Accepted, ApiError, BlobDigest, Build, BuildRecord, Context, ErrorCode, EstimateError, ExecutorType, Phase,
     RequestLimits, Sequence,
 };
 use policy::{
@@ -20,6 +20,7 @@ use crate::{
     estimate::{Estimator, NoQuota},
     jobs::{BadJob, Jobs, NotAccepted, NotNow},
     known_workers::{KnownWorkers, Unmet},
+    queues::{QueueFull, Queues},
     request_trace,
     store::{Store, StoreError},
     version_file::version_file,
@@ -57,6 +58,9 @@ pub(crate) enum NotEnqueued {
     NoFolder(BlobDigest),
     #[error("cannot look for the folder of the build in the store")]
     Store(#[source] StoreError),
+    /// Too many builds of its group wait.
+    #[error(transparent)]
+    QueueFull(#[from] QueueFull),
     /// No worker can ever run it.
     #[error(transparent)]
     NoWorker(NoWorker),
@@ -92,7 +96,29 @@ impl NotEnqueued {
             | Self::UnknownEnvironment { .. }
             | Self::Misplaced(_)
             | Self::Job(_) => ErrorCode::InvalidRequest,
+            Self::QueueFull(_) => ErrorCode::LimitReached,
             Self::Store(_) | Self::JobNotNow(_) | Self::Bus(_) => ErrorCode::Unavailable,
+        }
+    }
+
+    /// The error for the client that asked.
+    pub(crate) fn for_client(&self) -> ApiError {
+        let why = telemetry::error_chain(self);
+        match self {
+            Self::QueueFull(full) => ApiError::limit_reached(why, full.retry_seconds),
+            Self::Conflict { .. }
+            | Self::Glob(_)
+            | Self::TooLarge { .. }
+            | Self::NoQuota(_)
+            | Self::NoFolder(_)
+            | Self::Store(_)
+            | Self::NoWorker(_)
+            | Self::Environment(_)
+            | Self::UnknownEnvironment { .. }
+            | Self::Misplaced(_)
+            | Self::Job(_)
+            | Self::JobNotNow(_)
+            | Self::Bus(_) => ApiError::new(self.code(), why),
         }
     }
 
@@ -111,6 +137,7 @@ pub(crate) struct Intake {
     jobs: Jobs,
     environments: Environments,
     workers: KnownWorkers,
+    queues: Queues,
 }
 
 impl Intake {
@@ -118,10 +145,10 @@ impl Intake {
         bus: Bus,
         store: Store,
         estimator: Estimator,
-        (jobs, environments): (Jobs, Environments),
+        (jobs, environments, queues): (Jobs, Environments, Queues),
     ) -> Self {
         let workers = KnownWorkers::new(bus.clone());
-        Self { bus, store, estimator, jobs, environments, workers }
+        Self { bus, store, estimator, jobs, environments, workers, queues }
     }
 
     /// Limits that requests are checked against.
@@ -140,6 +167,9 @@ impl Intake {
         mut accepted: Accepted,
         patience: Duration,
     ) -> Result<Enqueued, NotEnqueued> {
+        if let Err(full) = self.queues.check(&accepted.build.group, accepted.build.priority) {
+            return self.find(&accepted.build).await?.ok_or_else(|| full.into());
+        }
         if let Some(job) = accepted.job.take() {
             match self.jobs.accept(job, &accepted.build.group).await {
                 Ok(job) => accepted.build.job = Some(job),
@@ -173,6 +203,7 @@ impl Intake {
         }
         match self.bus.transition(&record, Sequence(0), patience).await? {
             Written::Won(sequence) => {
+                self.queues.add(&record.build.group);
                 record_metrics(&record.build, size);
                 request_trace::enqueued(&self.bus, &record.build);
                 Ok(Enqueued { sequence, duplicate: false })

@@ -14,6 +14,7 @@ mod jobs;
 mod known_workers;
 mod list;
 mod models;
+mod queues;
 mod reject;
 mod repeats;
 mod request_trace;
@@ -22,6 +23,7 @@ mod store;
 mod version_file;
 mod why;
 
+use futures::FutureExt as _;
 use model::Priority;
 use service::{Context, Environments, Ready, Running, ServiceError, follow_governance};
 use settings::EnqueuerSettings;
@@ -55,7 +57,11 @@ async fn serve_all(context: Context, settings: EnqueuerSettings) -> Result<(), S
     let environments = Environments::new(context.bus.clone(), settings.images.clone());
     let of_jobs = (settings.job_limits, environments.clone());
     let jobs = jobs::Jobs::new(context.bus.clone(), store.clone(), of_jobs);
-    let intake = enqueue::Intake::new(context.bus.clone(), store, estimator, (jobs, environments));
+    let (most, by_group) = (settings.queue_builds_max, settings.queue_builds_max_by_group.clone());
+    let queues = queues::Queues::new(context.bus.clone(), most, by_group);
+    tasks.spawn(queues.clone().measure(index.clone()).map(Ok));
+    let checks = (jobs, environments, queues);
+    let intake = enqueue::Intake::new(context.bus.clone(), store, estimator, checks);
     for priority in Priority::ALL {
         tasks.spawn(requests::serve(context.clone(), intake.clone(), priority));
     }

@@ -104,6 +104,7 @@ pub(crate) async fn process(
                 | NotEnqueued::NoQuota(_)
                 | NotEnqueued::NoFolder(_)
                 | NotEnqueued::NoWorker(_)
+                | NotEnqueued::QueueFull(_)
                 | NotEnqueued::Environment(_)
                 | NotEnqueued::UnknownEnvironment { .. }
                 | NotEnqueued::Misplaced(_)

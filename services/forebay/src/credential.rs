@@ -130,7 +130,7 @@ async fn check((file, zones): (&Path, Zones), credential: &Path, json: bool) -> 
         let why = refusal.detail().unwrap_or_default();
         Failure::plain(USAGE, format!("{refusal}: {why}"))
     })?;
-    let Rights { rights, groups, priorities, zone } = &*caller.rights;
+    let Rights { rights, groups, priorities, zone, limits: _ } = &*caller.rights;
     let shown = Shown {
         name: &caller.name,
         groups: groups.to_string(),

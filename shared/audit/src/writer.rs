@@ -66,7 +66,7 @@ pub(crate) async fn send_held(inner: Arc<Inner>) {
 }
 
 /// Writes what a command did on the bus without a service between, and waits until it is stored. The user of the machine is
-/// named as the caller: a statement that nobody has checked.
+/// named as the caller: a statement that is not checked.
 ///
 /// # Errors
 ///

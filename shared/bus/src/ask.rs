@@ -95,7 +95,13 @@ fn answer(message: Message) -> Result<Bytes, AskError> {
 }
 
 fn error_code(status: &str) -> ErrorCode {
-    let all = [ErrorCode::InvalidRequest, ErrorCode::Conflict, ErrorCode::NotFound, ErrorCode::Unavailable];
+    let all = [
+        ErrorCode::InvalidRequest,
+        ErrorCode::Conflict,
+        ErrorCode::NotFound,
+        ErrorCode::LimitReached,
+        ErrorCode::Unavailable,
+    ];
     let known = |code: &ErrorCode| status.parse() == Ok(code.http_status());
     all.into_iter().find(known).unwrap_or(ErrorCode::Unavailable)
 }

@@ -67,7 +67,7 @@ impl Published {
         traceparent(self.0.headers.as_ref())
     }
 
-    /// The name that the sender states for itself or for the one for whom it sends; nobody has checked it.
+    /// The name that the sender states for itself or for the one for whom it sends. It is not checked.
     pub fn stated_caller(&self) -> Option<&str> {
         header(self.0.headers.as_ref(), CALLER)
     }

@@ -10,11 +10,16 @@ use model::{AuditKind, AuditProof, Group, Sight, Zone};
 use parking_lot::Mutex;
 use policy::{
     access::{Denied, Need, Reach, Rights},
+    limits::{CallerLimits, Exceeded},
     zones::{ZoneReach, Zones},
 };
 use telemetry::metrics::{Counter, Label, count};
 
-use crate::place::Place;
+use crate::{
+    limits::{Use, Watching},
+    place::Place,
+    slowed::Slowed,
+};
 
 /// Minimum time between two log lines about callers that are not known: they can send any number of requests.
 const LOG_EVERY: Duration = Duration::from_millis(200);
@@ -30,19 +35,21 @@ pub struct Caller {
     pub is_ruled: bool,
     /// The call that it makes; none: only its identity is known.
     pub(crate) place: Option<Arc<Place>>,
+    /// What it uses; none: it has no limits.
+    pub(crate) usage: Option<Arc<Use>>,
 }
 
 impl Caller {
     /// A caller that access rules know.
     pub(crate) fn ruled(name: String, proof: AuditProof, rights: Rights) -> Arc<Self> {
-        Arc::new(Self { name, proof, rights: Arc::new(rights), is_ruled: true, place: None })
+        Arc::new(Self { name, proof, rights: Arc::new(rights), is_ruled: true, place: None, usage: None })
     }
 
     /// The caller of every request to a farm without access rules.
     pub(crate) fn anyone() -> Arc<Self> {
         static ANYONE: LazyLock<Arc<Caller>> = LazyLock::new(|| {
             let (proof, rights) = (AuditProof::Nothing, Arc::new(Rights::all()));
-            Arc::new(Caller { name: String::new(), proof, rights, is_ruled: false, place: None })
+            Arc::new(Caller { name: String::new(), proof, rights, is_ruled: false, place: None, usage: None })
         });
         Arc::clone(&ANYONE)
     }
@@ -54,6 +61,7 @@ impl Caller {
             groups: Reach::Listed([].into()),
             priorities: [].into(),
             zone: ZoneReach::Only(Zone::default()),
+            limits: CallerLimits::default(),
         };
         Self::ruled(String::new(), AuditProof::Nothing, nothing)
     }
@@ -105,6 +113,43 @@ impl Caller {
         Refusal::Denied(denied)
     }
 
+    /// Reports that this caller has used up what it may use.
+    pub(crate) fn limited(&self, exceeded: Exceeded) -> Refusal {
+        count(Counter::CallsRefused, &[(Label::Reason, "limited")], 1);
+        self.record(AuditKind::Refusal, |act| act.because(exceeded.to_string()));
+        Refusal::Limited(exceeded)
+    }
+
+    /// Counts a build that this caller submits.
+    ///
+    /// # Errors
+    ///
+    /// Fails if it submits too many.
+    pub fn count_build(&self) -> Result<(), Refusal> {
+        let Some(usage) = &self.usage else { return Ok(()) };
+        usage.build().map_err(|exceeded| self.limited(exceeded))
+    }
+
+    /// Counts a watch of this caller, which is open until the value is dropped.
+    ///
+    /// # Errors
+    ///
+    /// Fails if too many are open.
+    pub fn watch(&self) -> Result<Option<Watching>, Refusal> {
+        let watching = self.usage.as_ref().map(Use::watch).transpose();
+        watching.map_err(|exceeded| self.limited(exceeded))
+    }
+
+    /// The body of a request of this caller, which is read as fast as the caller may upload.
+    pub fn slowed<B>(&self, body: B) -> Slowed<B> {
+        Slowed::new(body, self.usage.clone().filter(|usage| usage.limits_uploads()))
+    }
+
+    /// Whether the caller may upload only so fast.
+    pub fn is_slowed(&self) -> bool {
+        self.usage.as_ref().is_some_and(|usage| usage.limits_uploads())
+    }
+
     /// Records for operators what this caller did: to what, and how it changed.
     pub fn did(&self, kind: AuditKind, target: impl Into<String>, change: Option<&str>) {
         self.record(kind, |act| match change {
@@ -154,6 +199,9 @@ pub enum Refusal {
     /// Its caller is known, and may not do this.
     #[error(transparent)]
     Denied(Denied),
+    /// Its caller is known, and uses too much.
+    #[error(transparent)]
+    Limited(Exceeded),
 }
 
 impl Refusal {
@@ -165,7 +213,7 @@ impl Refusal {
     pub fn detail(&self) -> Option<&str> {
         match self {
             Self::Invalid { reason } => Some(reason),
-            Self::Missing | Self::Denied(_) => None,
+            Self::Missing | Self::Denied(_) | Self::Limited(_) => None,
         }
     }
 
@@ -179,6 +227,11 @@ impl Refusal {
             // Counted and recorded where it was found.
             Self::Denied(denied) => {
                 tracing::info!(path, client, reason = %denied, "call refused");
+                return;
+            }
+            // A line for each would be as many as the calls.
+            Self::Limited(exceeded) => {
+                tracing::debug!(path, client, reason = %exceeded, "call refused");
                 return;
             }
         };

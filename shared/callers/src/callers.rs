@@ -10,9 +10,11 @@ use std::{
 
 use audit::Audit;
 use disk::Changing;
+use listener::Usage;
 use model::AuditProof;
 use policy::{
     access::{Proof, Reach, Right, Rights},
+    limits::CallerLimits,
     zones::{ZoneReach, Zones},
 };
 use quick_cache::sync::Cache;
@@ -24,6 +26,7 @@ use crate::{
     file::{AccessFile, AccessFileError, KeyEntry},
     issuer::claimed_issuer,
     key::KeyHash,
+    limits::Uses,
     place::Place,
 };
 
@@ -36,6 +39,7 @@ pub struct Callers {
     /// None: there are no access rules.
     known: Option<Arc<Known>>,
     audit: Audit,
+    uses: Uses,
 }
 
 struct Known {
@@ -56,7 +60,7 @@ struct Access {
 impl Callers {
     /// The callers of a farm without access rules: each may do everything.
     pub fn anyone() -> Self {
-        Self { known: None, audit: Audit::off() }
+        Self { known: None, audit: Audit::off(), uses: Uses::default() }
     }
 
     /// Reads a file of access rules. Changes of the file apply within a second. With `builds`, the tokens of builds are accepted.
@@ -74,7 +78,7 @@ impl Callers {
             Ok(Arc::new(Access::new(file, builds.clone(), zones.clone())))
         })?;
         let known = Known { path: path.to_owned(), builds, zones, access };
-        Ok(Self { known: Some(Arc::new(known)), audit: Audit::off() })
+        Ok(Self { known: Some(Arc::new(known)), audit: Audit::off(), uses: Uses::default() })
     }
 
     /// The same callers; what they do, and what they are refused, is recorded for operators.
@@ -103,17 +107,28 @@ impl Callers {
         self.known.is_some()
     }
 
-    /// The caller of a call. It is recorded for operators that the caller was let in.
+    /// The caller of a call on a connection. It is recorded for operators that the caller was let in.
     ///
     /// # Errors
     ///
-    /// Fails if its credentials are missing or not accepted.
-    pub async fn admit(&self, offered: Offered<'_>, place: &Arc<Place>) -> Result<Arc<Caller>, Refusal> {
-        let caller = self.identify(offered).await?;
+    /// Fails if its credentials are missing or not accepted, or if it makes too many calls.
+    pub async fn admit(
+        &self,
+        offered: Offered<'_>,
+        place: &Arc<Place>,
+        connection: Option<&Usage>,
+    ) -> Result<Arc<Caller>, Refusal> {
+        let identity = self.identify(offered).await?;
+        let limits = identity.rights.limits;
+        let usage = (!limits.is_none()).then(|| self.uses.of(&identity.name, place.address(), limits));
+        let caller = Caller { place: Some(Arc::clone(place)), usage, ..(*identity).clone() };
+        if let Some(usage) = &caller.usage {
+            usage.call(connection).map_err(|exceeded| caller.limited(exceeded))?;
+        }
         if caller.is_ruled {
             place.granted(&caller);
         }
-        Ok(caller.calling(place))
+        Ok(Arc::new(caller))
     }
 
     /// The caller with some credentials.
@@ -191,7 +206,8 @@ impl Access {
         let rights = [Right::Execute, Right::CacheRead, Right::BlobWrite].into();
         let groups = Reach::Listed([build.group.clone()].into());
         let zone = ZoneReach::Only(self.zones.of_group(&build.group).unwrap_or_default());
-        let rights = Rights { rights, groups, priorities: [].into(), zone };
+        let limits = CallerLimits::default();
+        let rights = Rights { rights, groups, priorities: [].into(), zone, limits };
         Ok(Caller::ruled(format!("build:{build}"), AuditProof::Build, rights))
     }
 

@@ -11,6 +11,8 @@ use disk::regular_bytes;
 use model::{Group, Priority};
 use policy::{
     access::{AccessRules, Expected, Reach, Right, Rights, Who},
+    limits::CallerLimits,
+    rate::Rate,
     zones::{ZoneReach, Zones},
 };
 use serde::Deserialize;
@@ -109,6 +111,48 @@ struct WrittenRule {
     zone: Option<String>,
     priorities: Option<Vec<String>>,
     rights: Vec<String>,
+    #[serde(default)]
+    limits: WrittenLimits,
+}
+
+/// Limits of a caller on each gateway; what is absent is not limited.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WrittenLimits {
+    builds_per_second: Option<f64>,
+    builds_at_once: Option<u64>,
+    calls_per_second: Option<f64>,
+    calls_at_once: Option<u64>,
+    upload_bytes_per_second: Option<f64>,
+    watches: Option<u32>,
+    connections: Option<u32>,
+}
+
+impl WrittenLimits {
+    fn check(&self) -> Result<CallerLimits, String> {
+        Ok(CallerLimits {
+            builds: rate("builds", self.builds_per_second, self.builds_at_once)?,
+            calls: rate("calls", self.calls_per_second, self.calls_at_once)?,
+            // As much at once as in a second.
+            upload: rate("upload_bytes", self.upload_bytes_per_second, None)?,
+            watches: self.watches,
+            connections: self.connections,
+        })
+    }
+}
+
+/// A rate per second. Without a burst, as many at once as in a second, and at least 1.
+fn rate(of: &str, per_second: Option<f64>, at_once: Option<u64>) -> Result<Option<Rate>, String> {
+    let Some(per_second) = per_second else {
+        return match at_once {
+            None => Ok(None),
+            Some(_) => Err(format!("limits: expected {of}_per_second beside {of}_at_once")),
+        };
+    };
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "the cast saturates")]
+    let in_a_second = (per_second.ceil() as u64).max(1);
+    let rate = Rate::new(per_second, at_once.unwrap_or(in_a_second));
+    rate.map(Some).map_err(|error| format!("limits: {of}_per_second: {error}"))
 }
 
 impl AccessFile {
@@ -241,7 +285,8 @@ impl WrittenRule {
                     .collect()
             },
         );
-        Ok((who, Rights { rights: rights.collect::<Result<_, _>>()?, groups, priorities: priorities?, zone }))
+        let (rights, limits) = (rights.collect::<Result<_, _>>()?, self.limits.check()?);
+        Ok((who, Rights { rights, groups, priorities: priorities?, zone, limits }))
     }
 
     fn who(&self, issuers: &[&str]) -> Result<Who, String> {
@@ -343,6 +388,15 @@ mod tests {
             ("[[rules]]\nkey = \"a\"\nrights = [\"root\"]".into(), "unknown right \"root\"; known: read"),
             ("[[rules]]\nkey = \"a\"\ngroups = [\"a b\"]\nrights = []".into(), "a b"),
             ("[[rules]]\nkey = \"a\"\npriorities = [\"now\"]\nrights = []".into(), "now"),
+            (
+                "[[rules]]\nkey = \"a\"\nrights = []\nlimits = { builds_per_second = -1 }".into(),
+                "limits: builds_per_second: expected 0.001",
+            ),
+            (
+                "[[rules]]\nkey = \"a\"\nrights = []\nlimits = { calls_at_once = 5 }".into(),
+                "expected calls_per_second beside calls_at_once",
+            ),
+            ("[[rules]]\nkey = \"a\"\nrights = []\nlimits = { speed = 1 }".into(), "unknown field `speed`"),
             (
                 "[[rules]]\nissuer = \"x\"\nclaims = { a = \"b\" }\nrights = []".into(),
                 "not in the list issuers",

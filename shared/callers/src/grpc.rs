@@ -10,7 +10,7 @@ use futures::{FutureExt as _, future::BoxFuture};
 use listener::Usage;
 use policy::access::{Need, Right};
 use tonic::{
-    Status,
+    Code, Status,
     body::Body,
     codegen::{Service, http},
 };
@@ -93,6 +93,9 @@ pub fn denied(refusal: &Refusal) -> Status {
     match refusal {
         Refusal::Missing | Refusal::Invalid { .. } => Status::unauthenticated(refusal.to_string()),
         Refusal::Denied(_) => Status::permission_denied(refusal.to_string()),
+        Refusal::Limited(exceeded) => {
+            reapi::status::retry(Code::ResourceExhausted, refusal.to_string(), exceeded.retry)
+        }
     }
 }
 
@@ -145,7 +148,7 @@ where
             match admit(&callers, &place, &mut request).await {
                 Ok(None) => Ok(inner.call(request).await?.map(Lapsing::never)),
                 Ok(Some(credentials)) => {
-                    let answer = inner.call(request).await?;
+                    let answer = inner.call(slowed(request)).await?;
                     let is_allowed = move || is_allowed(callers.clone(), path.clone(), credentials.clone());
                     Ok(answer.map(|body| Lapsing::while_allowed(body, is_allowed)))
                 }
@@ -157,6 +160,12 @@ where
         }
         .boxed()
     }
+}
+
+/// The request with a body that is read as fast as its caller may upload.
+fn slowed(request: http::Request<Body>) -> http::Request<Body> {
+    let caller = Caller::of(request.extensions());
+    if caller.is_slowed() { request.map(|body| Body::new(caller.slowed(body))) } else { request }
 }
 
 /// The call of a request.
@@ -189,7 +198,7 @@ async fn admit(
     let usage = request.extensions().get::<Arc<Usage>>().cloned();
     let certificate = usage.as_ref().map_or(&[] as &[String], |usage| usage.certificate_names());
     let offered = offered(request.headers(), certificate);
-    let caller = callers.admit(offered, place).await?;
+    let caller = callers.admit(offered, place, usage.as_deref()).await?;
     check(&caller, needed)?;
     let credentials = offered.keep();
     request.extensions_mut().insert(caller);

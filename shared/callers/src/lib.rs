@@ -13,7 +13,9 @@ mod grpc;
 mod issuer;
 mod key;
 mod lapsing;
+mod limits;
 mod place;
+mod slowed;
 #[cfg(test)]
 mod testing;
 
@@ -26,4 +28,6 @@ pub use grpc::{Guarded, denied, offered};
 pub use issuer::token_expiry;
 pub use key::{ApiKey, KeyHash};
 pub use lapsing::Lapsing;
+pub use limits::Watching;
 pub use place::Place;
+pub use slowed::{Holding, Slowed};

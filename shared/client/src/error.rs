@@ -40,7 +40,7 @@ impl ClientError {
                 | ErrorCode::NotFound
                 | ErrorCode::Unauthenticated
                 | ErrorCode::PermissionDenied => 2,
-                ErrorCode::Unavailable => 4,
+                ErrorCode::LimitReached | ErrorCode::Unavailable => 4,
             },
             Self::Bus(BusError::Url { .. }) => 2,
             Self::Unreachable { .. } | Self::Doubtful { .. } | Self::Answer { .. } | Self::Bus(_) => 4,
@@ -51,7 +51,9 @@ impl ClientError {
     pub fn is_unreachable(&self) -> bool {
         match self {
             Self::Unreachable { .. } | Self::Doubtful { .. } => true,
-            Self::Api(error) => error.error == ErrorCode::Unavailable,
+            Self::Api(error) => {
+                matches!(error.error, ErrorCode::LimitReached | ErrorCode::Unavailable)
+            }
             Self::Bus(error) => {
                 matches!(
                     error,

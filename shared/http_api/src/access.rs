@@ -129,7 +129,7 @@ impl Guard {
         let certificate = usage.as_ref().map_or(&[] as &[String], |usage| usage.certificate_names());
         let offered = offered(request.headers(), certificate);
         let credentials = self.callers.have_rules().then(|| offered.keep());
-        let found = self.callers.admit(offered, &place).await;
+        let found = self.callers.admit(offered, &place, usage.as_deref()).await;
         let caller = found.map_err(|refusal| self.refused(&refusal, &request, &place))?;
         // A method that a path does not have is answered as such.
         if let Some(need) = need
@@ -138,6 +138,9 @@ impl Guard {
             let groups =
                 if let RouteNeed::InGroup(_) = need { groups(&mut request).await } else { Vec::new() };
             allow(&caller, need, &groups).map_err(|refusal| self.refused(&refusal, &request, &place))?;
+            if caller.is_slowed() {
+                request = request.map(|body| Body::new(caller.slowed(body)));
+            }
             request.extensions_mut().insert(caller);
             let callers = self.callers.clone();
             let held = credentials.map(|credentials| Held { callers, credentials, need, groups });
@@ -213,9 +216,12 @@ async fn groups(request: &mut Request) -> Vec<Group> {
 
 impl From<Refusal> for Failure {
     fn from(refusal: Refusal) -> Self {
-        let code = match refusal {
+        let code = match &refusal {
             Refusal::Missing | Refusal::Invalid { .. } => ErrorCode::Unauthenticated,
             Refusal::Denied(_) => ErrorCode::PermissionDenied,
+            Refusal::Limited(exceeded) => {
+                return Self::limit_reached(refusal.to_string(), exceeded.seconds());
+            }
         };
         Self::new(code, refusal.to_string())
     }

@@ -109,10 +109,11 @@ pub fn record_cancel(caller: &Caller, reply: &CancelReply, reason: Option<&str>)
 ///
 /// # Errors
 ///
-/// Fails if the caller may not queue builds of this priority in the group.
+/// Fails if the caller may not queue builds of this priority in the group, or queues too many.
 pub fn authorize_submit(caller: &Caller, group: &Group, request: &mut BuildRequest) -> Result<(), Failure> {
     let checked = caller.rights.check_submit(group, request.priority.unwrap_or_default());
     checked.map_err(|denied| caller.refused(denied))?;
+    caller.count_build()?;
     if let Some(name) = caller.submitter() {
         request.submitter = Some(name.to_owned());
     }

@@ -3,10 +3,11 @@
 mod ahead;
 mod watch;
 
-use std::{convert::Infallible, fmt::Display, str::FromStr, time::Duration};
+use std::{convert::Infallible, fmt::Display, str::FromStr, sync::Arc, time::Duration};
 
 use axum::{
-    extract::State as FromState,
+    body::Body,
+    extract::{Extension as FromExtensions, State as FromState},
     http::{HeaderMap, HeaderName, StatusCode},
     response::{
         IntoResponse, Response,
@@ -14,6 +15,7 @@ use axum::{
     },
 };
 use bus::EventKind;
+use callers::{Caller, Holding};
 use client::{Followed, QueuePlace, WatchEvent, WatchFilter, WatchKind};
 use futures::{Stream, stream};
 use model::{Sequence, State};
@@ -38,6 +40,7 @@ pub(crate) async fn stream(
     FromState(api): FromState<Api>,
     names: PathParameters,
     query: QueryParameters,
+    FromExtensions(caller): FromExtensions<Arc<Caller>>,
     headers: HeaderMap,
 ) -> Result<Response, Failure> {
     let key = names.key()?;
@@ -55,9 +58,11 @@ pub(crate) async fn stream(
         let last = wanted.then(|| Ok::<_, Infallible>(event_of(&event)));
         return Ok(Sse::new(stream::iter(last)).into_response());
     }
+    let watching = caller.watch()?;
     let keep_alive = KeepAlive::new().interval(KEEP_ALIVE);
     let events = events(ReadAhead { api, key, position: after, filter }.start());
-    Ok(Sse::new(events).keep_alive(keep_alive).into_response())
+    let answer = Sse::new(events).keep_alive(keep_alive).into_response();
+    Ok(answer.map(|body| Body::new(Holding::new(body, watching))))
 }
 
 fn position(query: &QueryParameters, headers: &HeaderMap) -> Result<Sequence, Failure> {

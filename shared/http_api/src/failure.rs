@@ -3,7 +3,7 @@
 use axum::{
     Json,
     extract::rejection::{PathRejection, QueryRejection},
-    http::StatusCode,
+    http::{StatusCode, header},
     response::{IntoResponse, Response},
 };
 use bus::BusError;
@@ -26,6 +26,16 @@ impl Failure {
         let status = StatusCode::from_u16(code.http_status())
             .present_or(StatusCode::INTERNAL_SERVER_ERROR, "an error code has an invalid HTTP status");
         Self { status, body: ApiError::new(code, message) }
+    }
+
+    /// The failure of a call of a service.
+    fn of(error: ApiError) -> Self {
+        Self { body: error.clone(), ..Self::new(error.error, "") }
+    }
+
+    /// A limit is reached; the same request may succeed after this time.
+    pub fn limit_reached(message: impl Into<String>, retry_after_seconds: u64) -> Self {
+        Self::of(ApiError::limit_reached(message, retry_after_seconds))
     }
 
     /// The request is invalid: repeating it cannot succeed.
@@ -60,14 +70,15 @@ impl IntoResponse for Failure {
         if self.status.is_server_error() {
             tracing::warn!(status = self.status.as_u16(), error = self.body.message, "request failed");
         }
-        (self.status, Json(self.body)).into_response()
+        let after = self.body.retry_after_seconds.map(|seconds| [(header::RETRY_AFTER, seconds.to_string())]);
+        (self.status, after, Json(self.body)).into_response()
     }
 }
 
 impl From<ClientError> for Failure {
     fn from(error: ClientError) -> Self {
         match error {
-            ClientError::Api(ApiError { error, message }) => Self::new(error, message),
+            ClientError::Api(error) => Self::of(error),
             ClientError::Unreachable { .. }
             | ClientError::Doubtful { .. }
             | ClientError::Answer { .. }

@@ -2,6 +2,7 @@
 
 use std::{
     collections::HashMap,
+    fmt,
     net::IpAddr,
     sync::{
         Arc, OnceLock,
@@ -82,6 +83,8 @@ pub struct Usage {
     waker: AtomicWaker,
     /// Names in the verified certificate of the client, once it is known.
     certificate_names: OnceLock<Vec<String>>,
+    /// What is kept as long as the connection is open, by its key.
+    kept: Mutex<Vec<(usize, Box<dyn fmt::Debug + Send + Sync>)>>,
 }
 
 impl Usage {
@@ -103,6 +106,23 @@ impl Usage {
     pub(crate) fn set_certificate_names(&self, names: Vec<String>) {
         // A connection has one handshake.
         let _ = self.certificate_names.set(names);
+    }
+
+    /// Keeps a value until the connection ends, unless there is one for `key`.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the value cannot be made.
+    pub fn keep_once<T: fmt::Debug + Send + Sync + 'static, E>(
+        &self,
+        key: usize,
+        make: impl FnOnce() -> Result<T, E>,
+    ) -> Result<(), E> {
+        let mut kept = self.kept.lock();
+        if kept.iter().all(|(known, _)| *known != key) {
+            kept.push((key, Box::new(make()?)));
+        }
+        Ok(())
     }
 
     /// Records that bytes arrived.
@@ -239,6 +259,7 @@ impl Limiter {
             closed: AtomicBool::new(false),
             waker: AtomicWaker::new(),
             certificate_names: OnceLock::new(),
+            kept: Mutex::default(),
         });
         usage.record_bytes();
         table.next += 1;

@@ -155,6 +155,8 @@ pub enum ErrorCode {
     Unauthenticated,
     /// The caller has no right to this (HTTP 403).
     PermissionDenied,
+    /// A limit is reached; retry after the time that the error names (HTTP 429).
+    LimitReached,
     /// The service cannot answer now; retry later (HTTP 503).
     Unavailable,
 }
@@ -168,6 +170,7 @@ impl ErrorCode {
             Self::NotFound => "not_found",
             Self::Unauthenticated => "unauthenticated",
             Self::PermissionDenied => "permission_denied",
+            Self::LimitReached => "limit_reached",
             Self::Unavailable => "unavailable",
         }
     }
@@ -180,6 +183,7 @@ impl ErrorCode {
             Self::NotFound => 404,
             Self::Unauthenticated => 401,
             Self::PermissionDenied => 403,
+            Self::LimitReached => 429,
             Self::Unavailable => 503,
         }
     }
@@ -193,11 +197,20 @@ pub struct ApiError {
     pub error: ErrorCode,
     /// Description of the error, for people.
     pub message: String,
+    /// Seconds after which the same request may succeed, if a limit is reached; also in the header `Retry-After` of HTTP.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retry_after_seconds: Option<u64>,
 }
 
 impl ApiError {
     pub fn new(error: ErrorCode, message: impl Into<String>) -> Self {
-        Self { error, message: brief(message.into()) }
+        Self { error, message: brief(message.into()), retry_after_seconds: None }
+    }
+
+    /// The error of a limit that is reached.
+    pub fn limit_reached(message: impl Into<String>, retry_after_seconds: u64) -> Self {
+        let retry_after_seconds = Some(retry_after_seconds);
+        Self { retry_after_seconds, ..Self::new(ErrorCode::LimitReached, message) }
     }
 }
 

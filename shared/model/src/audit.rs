@@ -24,7 +24,7 @@ pub enum AuditKind {
     Cancel,
     /// A quota was set or removed.
     Quota,
-    /// A worker or an executor was told to drain, or to accept work again.
+    /// A worker or an executor was ordered to drain, or to accept work again.
     Drain,
     /// A version of an environment was proposed, approved or removed.
     Environment,

@@ -3,12 +3,13 @@
 use std::sync::Arc;
 
 use axum::{
+    body::Body,
     extract::{Extension as FromExtensions, State},
     http::{HeaderMap, Method, Uri, header},
     response::{IntoResponse as _, Response},
     routing::get,
 };
-use callers::Caller;
+use callers::{Caller, Holding};
 use http_api::{Failure, PathParameters, QueryParameters, RouteNeed, Routes, header_text};
 use policy::access::{Need, Right};
 
@@ -43,10 +44,10 @@ impl Pages for Routes<Site> {
                          FromExtensions(caller): FromExtensions<Arc<Caller>>,
                          headers: HeaderMap,
                          uri: Uri| {
-            let (make, operates) = (make.clone(), caller.rights.check(OPERATE).is_ok());
+            let make = make.clone();
             async move {
                 match site.seen_by(&caller) {
-                    Ok(site) => answer(site, make, (names, query), (&headers, &uri), operates).await,
+                    Ok(site) => answer(site, make, (names, query), (&headers, &uri), &caller).await,
                     Err(failure) => ErrorPage::from(failure).into_response(),
                 }
             }
@@ -60,7 +61,7 @@ async fn answer(
     make: MakeView,
     (names, query): (PathParameters, QueryParameters),
     (headers, uri): (&HeaderMap, &Uri),
-    operates: bool,
+    caller: &Caller,
 ) -> Response {
     let wants_changes = header_text(headers, header::ACCEPT).is_some_and(|kinds| kinds == EVENTS);
     let asked = Asked {
@@ -74,13 +75,17 @@ async fn answer(
         // Pages of different readers differ by their name, and by what they see of the store.
         let zone = site.api.cas.bounds().map_or("", |zone| zone.as_str());
         let name = format!("{uri} {zone} {}", asked.me.as_deref().unwrap_or_default());
+        let watching = match caller.watch() {
+            Ok(watching) => watching,
+            Err(refusal) => return ErrorPage::from(refusal).into_response(),
+        };
         return match live::changes(site, name, make, asked).await {
-            Ok(changes) => changes,
+            Ok(changes) => changes.map(|body| Body::new(Holding::new(body, watching))),
             Err(failure) => ErrorPage::from(failure).into_response(),
         };
     }
     match make(site, asked).await {
-        Ok(view) => view.page(operates).into_response(),
+        Ok(view) => view.page(caller.rights.check(OPERATE).is_ok()).into_response(),
         Err(failure) => ErrorPage::from(failure).into_response(),
     }
 }

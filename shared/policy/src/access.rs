@@ -8,7 +8,10 @@ use std::{
 
 use model::{Group, Priority};
 
-use crate::zones::{NoZone, ZoneReach};
+use crate::{
+    limits::CallerLimits,
+    zones::{NoZone, ZoneReach},
+};
 
 /// Something that a caller may do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -126,6 +129,8 @@ pub struct Rights {
     pub priorities: BTreeSet<Priority>,
     /// Whose results of actions and blobs it sees. Has no meaning in a farm without zones.
     pub zone: ZoneReach,
+    /// How much it may use of each gateway.
+    pub limits: CallerLimits,
 }
 
 /// What a call needs.
@@ -167,6 +172,7 @@ impl Rights {
             groups: Reach::All,
             priorities: Priority::ALL.into_iter().collect(),
             zone: ZoneReach::All,
+            limits: CallerLimits::default(),
         }
     }
 
@@ -328,6 +334,7 @@ mod tests {
             groups: Reach::Listed(groups.iter().map(|name| group(name)).collect()),
             priorities: priorities.iter().copied().collect(),
             zone: ZoneReach::All,
+            limits: CallerLimits::default(),
         }
     }
 

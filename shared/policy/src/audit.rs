@@ -123,7 +123,7 @@ impl<E> Gate<E> {
             return false;
         }
         if key.is_refusal {
-            // Not taken before the caller's own: one that floods would use up what is for all.
+            // After the caller's own: one that floods would use up what is for all.
             let mut own = self.buckets.get(&key).copied().unwrap_or_default();
             if own.take(key.rate(), now).is_err() || self.all_refusals.take(ALL_REFUSALS, now).is_err() {
                 return false;

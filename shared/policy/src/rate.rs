@@ -1,6 +1,6 @@
 //! Token buckets: how often something may happen.
 
-use std::time::Duration;
+use std::{fmt, time::Duration};
 
 use model::Millis;
 
@@ -42,6 +42,11 @@ impl Rate {
         Self { milli_per_second: per_second, burst: if burst == 0 { 1 } else { burst as u64 } }
     }
 
+    /// Maximum number at once after a pause.
+    pub fn burst(self) -> u64 {
+        self.burst
+    }
+
     fn capacity(self) -> u64 {
         self.burst.saturating_mul(PARTS)
     }
@@ -52,10 +57,18 @@ impl Rate {
     }
 }
 
+impl fmt::Display for Rate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (whole, rest) = (self.milli_per_second / 1000, self.milli_per_second % 1000);
+        let rest = if rest == 0 { String::new() } else { format!(".{rest:03}") };
+        write!(f, "{whole}{} ({} at once)", rest.trim_end_matches('0'), self.burst)
+    }
+}
+
 /// What is left of a rate at a moment. Full at first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Bucket {
-    /// Parts of tokens that were taken out and have not come in again.
+    /// Parts of tokens that were removed and have not come in again.
     missing: u64,
     at: Millis,
 }
@@ -65,7 +78,7 @@ impl Bucket {
     ///
     /// # Errors
     ///
-    /// Returns the time until there is one; nothing is taken.
+    /// Returns the time until there is one; nothing is removed.
     pub fn take(&mut self, rate: Rate, now: Millis) -> Result<(), Duration> {
         self.refill(rate, now);
         let after = self.missing.saturating_add(PARTS);
@@ -84,7 +97,7 @@ impl Bucket {
         rate.time_for(self.missing.saturating_sub(rate.capacity()))
     }
 
-    /// Whether it is full at `now`, as if nothing had been taken.
+    /// Whether it is full at `now`, as if nothing had been removed.
     pub fn is_full(&self, rate: Rate, now: Millis) -> bool {
         let mut later = *self;
         later.refill(rate, now);
@@ -131,15 +144,15 @@ mod tests {
             steps in proptest::collection::vec(0..200_u64, 1..200),
         ) {
             let (rate, mut bucket) = (Rate::of(per_second, burst), Bucket::default());
-            let (mut now, mut taken) = (1_000_000_u64, Vec::new());
+            let (mut now, mut passed) = (1_000_000_u64, Vec::new());
             for step in steps {
                 now += step;
                 if bucket.take(rate, Millis(now)).is_ok() {
-                    taken.push(now);
+                    passed.push(now);
                 }
             }
-            for (first, from) in taken.iter().enumerate() {
-                for (last, to) in taken.iter().enumerate().skip(first) {
+            for (first, from) in passed.iter().enumerate() {
+                for (last, to) in passed.iter().enumerate().skip(first) {
                     let most = u64::from(burst) * 1000 + (to - from) * u64::from(per_second);
                     prop_assert!((last - first + 1) as u64 * 1000 <= most);
                 }

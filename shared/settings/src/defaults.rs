@@ -96,6 +96,8 @@ impl Default for Settings {
             requests_bytes_max: 0,
             bazel_bytes_max: 0,
             rejected_days: 7,
+            queue_builds_max: 1_000_000,
+            queue_builds_max_by_group: BTreeMap::new(),
             request_bytes_max: 256 << 10,
             job_tasks_max: 100_000,
             job_bytes_max: 64 << 20,

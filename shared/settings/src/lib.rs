@@ -143,6 +143,12 @@ pub struct Settings {
     /// Retention of rejections in days. 0: no limit.
     pub rejected_days: u64,
 
+    /// Maximum number of waiting builds of a group, about; further ones are refused. Emergencies are until there are twice as many.
+    /// 0: no limit.
+    pub queue_builds_max: u64,
+    /// The same for groups that differ from `queue_builds_max`.
+    #[serde(deserialize_with = "structured")]
+    pub queue_builds_max_by_group: BTreeMap<Group, u64>,
     /// Maximum size of a request message in bytes.
     pub request_bytes_max: usize,
     /// Maximum number of tasks of a job.

@@ -20,6 +20,7 @@ macro_rules! on_both {
     };
 }
 
+mod audit;
 mod consoles;
 mod databases;
 mod facts;

@@ -221,7 +221,7 @@ impl Endpoint {
         (id, summary): (&'static str, &'static str),
         handler: MethodRouter<Api>,
     ) -> Self {
-        let failures = vec![400];
+        let failures = vec![400, 429];
         let (parameters, replies) = (Vec::new(), Vec::new());
         Self { method, path, need, id, summary, parameters, body: None, replies, failures, handler }
     }

@@ -1,6 +1,6 @@
 use std::collections::BTreeMap;
 
-use model::{EstimatorKind, ExecutorType, JobLimits, RequestLimits};
+use model::{EstimatorKind, ExecutorType, Group, JobLimits, RequestLimits};
 
 use super::images::ImageSettings;
 use crate::{GroupsWithoutQuota, Settings};
@@ -9,6 +9,9 @@ use crate::{GroupsWithoutQuota, Settings};
 #[derive(Debug, Clone)]
 pub struct EnqueuerSettings {
     pub request_limits: RequestLimits,
+    /// Maximum number of waiting builds of a group; 0: no limit.
+    pub queue_builds_max: u64,
+    pub queue_builds_max_by_group: BTreeMap<Group, u64>,
     pub job_limits: JobLimits,
     pub executor_types: BTreeMap<ExecutorType, Vec<String>>,
     pub groups_without_quota: GroupsWithoutQuota,
@@ -23,6 +26,8 @@ impl Settings {
     pub fn enqueuer(&self) -> EnqueuerSettings {
         EnqueuerSettings {
             request_limits: self.request_limits(),
+            queue_builds_max: self.queue_builds_max,
+            queue_builds_max_by_group: self.queue_builds_max_by_group.clone(),
             job_limits: JobLimits {
                 tasks_max: self.job_tasks_max,
                 bytes_max: self.job_bytes_max,

@@ -142,7 +142,7 @@ metrics! {
         IndexCallFailures "forebay_index_call_failures_total" [Call] "Calls of Redis that failed";
         IndexApplied "forebay_index_applied_total" [] "Events applied to an index";
         ApiRequests "forebay_api_requests_total" [Endpoint, Status] "Requests answered by the API";
-        CallsRefused "forebay_calls_refused_total" [Reason] "Calls refused by access rules: missing, invalid, denied";
+        CallsRefused "forebay_calls_refused_total" [Reason] "Calls refused by access rules: missing, invalid, denied, or limited";
         ConnectionsClosed "forebay_connections_closed_total" [Reason] "Connections closed or refused because of a limit: for_another, refused, no_descriptors";
         ConsoleBytes "forebay_console_bytes_total" [Stream] "Bytes of console output read from builds";
         ScaleDecisions "forebay_scale_decisions_total" [Pool, Reason] "Changes of the target size of a pool";

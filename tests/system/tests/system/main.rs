@@ -21,6 +21,7 @@ mod bad_input;
 mod bench_farm;
 mod bench_guard;
 mod build_sandbox;
+mod caller_limits;
 mod capacity;
 mod check;
 mod clocks;
