@@ -94,7 +94,7 @@ impl LiveConnection {
     async fn connect(server: &Server, name: &str, kind: Kind) -> Result<Self, ConnectError> {
         let (sender, reconnects) = watch::channel(0_u64);
         let sender = Arc::new(sender);
-        let client = options(&server.credentials)?
+        let client = options(server)?
             .name(name)
             .connection_timeout(Duration::from_secs(5))
             .request_timeout(Some(REQUEST_TIMEOUT))
@@ -308,10 +308,14 @@ fn usable(server: &Server) -> Result<(), BusError> {
     Ok(())
 }
 
-/// Options of a connection with these credentials.
-pub(crate) fn options(credentials: &Credentials) -> Result<ConnectOptions, BusError> {
+/// Options of a connection with the credentials of the server, or else with the user in its URL.
+pub(crate) fn options(server: &Server) -> Result<ConnectOptions, BusError> {
+    let credentials = &server.credentials;
     let options = match credentials.user()? {
-        None => ConnectOptions::new(),
+        None => match user_in_url(server)? {
+            None => ConnectOptions::new(),
+            Some((user, password)) => ConnectOptions::with_user_and_password(user, password),
+        },
         Some(user) => {
             let credentials = credentials.clone();
             let prove = move |nonce: Vec<u8>| {
@@ -326,6 +330,12 @@ pub(crate) fn options(credentials: &Credentials) -> Result<ConnectOptions, BusEr
         // With authorities named, a connection without TLS is a mistake.
         Some(tls) => options.tls_client_config(tls).require_tls(true),
     })
+}
+
+/// The user and the password of the first URL that has them.
+fn user_in_url(server: &Server) -> Result<Option<(String, String)>, BusError> {
+    let both = |address: &ServerAddr| Some((address.username()?.to_owned(), address.password()?.to_owned()));
+    Ok(addresses(&server.url)?.iter().find_map(both))
 }
 
 /// The answer to the number that a server chose for this connection.

@@ -77,7 +77,7 @@ impl Probe {
     ///
     /// Fails if the server is not reachable or does not know the user.
     pub async fn connect(server: &Server) -> Result<Self, BusError> {
-        let connected = options(&server.credentials)?
+        let connected = options(server)?
             .name("forebay access")
             .connection_timeout(TIMEOUT)
             .request_timeout(Some(TIMEOUT))
