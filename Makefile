@@ -37,6 +37,12 @@ test: tools clients lint check-rules build ## run lint, then every test against 
 chaos: tools build ## run the chaos tests in their long form: FOREBAY_CHAOS_MINUTES=4
 	FOREBAY_CHAOS=long $(RUN_TESTS) --workspace chaos
 
+secure: tools build ## run the whole-system tests on servers that admit only those who have a key
+	FOREBAY_TEST_SECURE=1 $(RUN_TESTS) --workspace --test system
+
+permissions: tools build ## run the whole-system tests, and compare the subjects that each role used with its rights
+	@infra/security/permissions.sh
+
 e2e: tools build ## run all end-to-end tests: Bazel, BuildStream and a browser against a real farm
 	@infra/tools/clients.sh --all
 	@infra/tools/image.sh
@@ -94,4 +100,4 @@ clean: ## remove build outputs, keep .tools/
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help tools clients build binary lint check-rules test chaos e2e lighthouse bench bench-pages screenshots bench-guard bench-baseline demo schemas install clean
+.PHONY: help tools clients build binary lint check-rules test chaos secure permissions e2e lighthouse bench bench-pages screenshots bench-guard bench-baseline demo schemas install clean

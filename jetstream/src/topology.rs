@@ -7,8 +7,8 @@ use async_nats::jetstream::{
     stream::{Compression, Config, DiscardPolicy, Republish, RetentionPolicy, StorageType},
 };
 use bus::{
-    ActionSubject, AuditSubject, BazelSubject, DECISIONS_SUBJECT, EventSubject, ExecutorLeaseSubject, LeaseSubject,
-    LogSubject, RequestSubject, stream,
+    ActionSubject, AuditSubject, BazelSubject, DECISIONS_SUBJECT, EventSubject, ExecutorLeaseSubject,
+    LeaseSubject, LogSubject, RequestSubject, stream,
 };
 use invariant::Present as _;
 use model::Priority;

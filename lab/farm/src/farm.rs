@@ -10,13 +10,15 @@ use std::{
 
 use bus::{Bus, EventKind, EventSubject, Patience, Stored, WatchedKinds};
 use client::{Client, ClientError, WatchBody, WatchEvent};
-use jetstream::Topology;
 use model::{BuildId, BuildKey, BuildRecord, BuildRequest, ErrorCode, Group, Priority, Sequence, State};
 use parking_lot::Mutex;
-use settings::{Settings, TopologySettings};
+use settings::Settings;
 use tokio::{process::Command, time::Instant};
 
-use crate::{Builder, Effects, Process, SOON, Servers, ServiceProcess, binary::with_tools, forebay_binary};
+use crate::{
+    Builder, Effects, Process, SOON, Servers, ServiceProcess, binary::with_tools, forebay_binary,
+    topology::ensure_topology,
+};
 
 /// Servers and services, which all end when it is dropped.
 #[derive(Debug)]
@@ -403,14 +405,4 @@ pub fn bare_command(args: &[&str]) -> Command {
     // For the same reason a farm may take longer to start than a user would wait.
     command.env("FOREBAY_WAIT", "120s");
     command
-}
-
-pub(crate) async fn ensure_topology(bus: &Bus, settings: &TopologySettings) {
-    let topology = Topology::new(settings);
-    let deadline = Instant::now() + Duration::from_secs(30);
-    // A cluster answers before it has a leader.
-    while let Err(error) = jetstream::ensure(bus, &topology).await {
-        assert!(Instant::now() < deadline, "the topology cannot be applied: {error:?}");
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
 }

@@ -26,6 +26,7 @@ mod secured;
 mod servers;
 mod service;
 mod small_disk;
+mod topology;
 mod traffic;
 mod up;
 

@@ -34,7 +34,7 @@ impl Secured {
         fs::create_dir_all(folder.join("seeds")).expect("the folder of keys");
         let seeds = SeedFolder::new(&folder.join("seeds"));
         let add = |access: Access, role: Role| {
-            let change = Change::Service(ServiceName::new(role, Instance::first()));
+            let change = Change::Service(ServiceName::new(role, Instance::of(role, 1)));
             seeds.change(&access, &change).expect("a key").0
         };
         let access = Role::ALL.into_iter().fold(Access::default(), add);
@@ -104,7 +104,7 @@ impl Secured {
     /// Settings by which services and commands prove who they are.
     pub(crate) fn env(&self) -> Vec<(&'static str, PathBuf)> {
         vec![
-            ("FOREBAY_SEED_FILE", self.folder.join("seeds/{service}.1.seed")),
+            ("FOREBAY_SEED_FILE", self.folder.join("seeds/{service}.{service}-1.seed")),
             ("FOREBAY_SERVERS_CA_FILE", self.path("ca.pem")),
             ("FOREBAY_SERVERS_CERTIFICATE_FILE", self.path("client.pem")),
             ("FOREBAY_SERVERS_KEY_FILE", self.path("client.key")),

@@ -17,10 +17,11 @@ use tokio::process::Command;
 
 use crate::{
     Guard, Port, Process, SOON, SmallDisk,
-    farm::ensure_topology,
     process::tail,
     secured::{Secured, TEST_USER},
-    tool, traffic,
+    tool,
+    topology::ensure_topology,
+    traffic,
 };
 
 /// The servers, and the folder with all files of a test.
@@ -116,6 +117,16 @@ impl Servers {
         format!("redis://{}127.0.0.1:{}", self.test_user(), self.redis_port.number())
     }
 
+    /// How messages name the first nats-server: without a scheme and a user.
+    pub fn nats_address(&self) -> String {
+        format!("127.0.0.1:{}", self.nats_port(0))
+    }
+
+    /// How messages name Redis.
+    pub fn redis_address(&self) -> String {
+        format!("127.0.0.1:{}", self.redis_port.number())
+    }
+
     fn test_user(&self) -> String {
         self.secured.as_ref().map_or_else(String::new, |_| format!("{TEST_USER}:{TEST_USER}@"))
     }
@@ -207,13 +218,11 @@ impl Servers {
     /// Sends a command to Redis, and returns the first line of its answer.
     fn ask_redis(&self, command: &str) -> Option<String> {
         let port = self.redis_port.number();
-        match &self.secured {
-            None => first_line(port, &format!("{command}\r\n")),
-            Some(_) => {
-                let both = format!("AUTH {TEST_USER} {TEST_USER}\r\n{command}\r\n");
-                lines(port, &both, 2)?.pop()
-            }
+        if self.secured.is_none() {
+            return first_line(port, &format!("{command}\r\n"));
         }
+        let both = format!("AUTH {TEST_USER} {TEST_USER}\r\n{command}\r\n");
+        lines(port, &both, 2)?.pop()
     }
 
     /// Port of a node.

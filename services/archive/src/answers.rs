@@ -11,9 +11,8 @@ use bytes::Bytes;
 use invariant::impossible;
 use model::{
     ActionsRequest, ApiError, ArchivedBuildRequest, ArchivedBuildsRequest, AuditRequest, BuildKey,
-    ConsoleRequest,
-    ErrorCode, FindReply, FindRequest, HistoryRequest, InvocationRequest, InvocationsReply, ReportRequest,
-    TargetsRequest, TestGridRequest, TestsRequest, ToolInvocationsRequest,
+    ConsoleRequest, ErrorCode, FindReply, FindRequest, HistoryRequest, InvocationRequest, InvocationsReply,
+    ReportRequest, TargetsRequest, TestGridRequest, TestsRequest, ToolInvocationsRequest,
 };
 use service::{Context, ServiceError};
 use telemetry::metrics::{Counter, Histogram, Label, count, observe};

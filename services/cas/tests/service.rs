@@ -27,7 +27,9 @@ async fn context(servers: &Servers, data: &Path) -> Context {
 async fn context_with(servers: &Servers, data: &Path, settings: Settings) -> Context {
     let settings =
         Settings { nats_url: servers.nats_url(), data: data.to_owned(), cas_bytes_max: ROOM, ..settings };
-    Context::connect(settings.service("cas"), "cas", Patience::Wait, CancellationToken::new()).await.unwrap()
+    Box::pin(Context::connect(settings.service("cas"), "cas", Patience::Wait, CancellationToken::new()))
+        .await
+        .unwrap()
 }
 
 fn run(context: &Context) -> JoinHandle<Result<(), ServiceError>> {

@@ -4,8 +4,8 @@ use std::{collections::BTreeMap, time::Duration};
 
 use bus::{Bus, BusError, Message as _, Written};
 use model::{
-    Accepted, ApiError, BlobDigest, Build, BuildRecord, Context, ErrorCode, EstimateError, ExecutorType, Phase,
-    RequestLimits, Sequence,
+    Accepted, ApiError, BlobDigest, Build, BuildRecord, Context, ErrorCode, EstimateError, ExecutorType,
+    Group, Phase, RequestLimits, Sequence,
 };
 use policy::{
     NoWorker,

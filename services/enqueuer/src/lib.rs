@@ -24,11 +24,13 @@ mod version_file;
 mod why;
 
 use futures::FutureExt as _;
+use index::Index;
 use model::Priority;
 use service::{Context, Environments, Ready, Running, ServiceError, follow_governance};
 use settings::EnqueuerSettings;
 use telemetry::metrics::{Counter, Label, expect};
 use tokio::{sync::watch, task::JoinSet};
+use tokio_util::sync::CancellationToken;
 
 /// Runs the service until it is asked to stop.
 pub fn run(context: Context, settings: EnqueuerSettings) -> Running {
@@ -59,7 +61,7 @@ async fn serve_all(context: Context, settings: EnqueuerSettings) -> Result<(), S
     let jobs = jobs::Jobs::new(context.bus.clone(), store.clone(), of_jobs);
     let (most, by_group) = (settings.queue_builds_max, settings.queue_builds_max_by_group.clone());
     let queues = queues::Queues::new(context.bus.clone(), most, by_group);
-    tasks.spawn(queues.clone().measure(index.clone()).map(Ok));
+    tasks.spawn(measure(queues.clone(), index.clone(), context.stop.clone()).map(Ok));
     let checks = (jobs, environments, queues);
     let intake = enqueue::Intake::new(context.bus.clone(), store, estimator, checks);
     for priority in Priority::ALL {
@@ -82,4 +84,12 @@ async fn serve_all(context: Context, settings: EnqueuerSettings) -> Result<(), S
         ended.map_err(|error| ServiceError::failed("a request loop", error))??;
     }
     Ok(())
+}
+
+/// Measures queues until the service stops.
+async fn measure(queues: queues::Queues, index: Index, stop: CancellationToken) {
+    tokio::select! {
+        () = stop.cancelled() => {}
+        () = queues.measure(index) => {}
+    }
 }

@@ -11,15 +11,16 @@ use std::{
 
 use bus::Bus;
 use index::Index;
-use model::{Group, Priority};
+use model::{Group, Millis, Priority};
 use parking_lot::Mutex;
 use policy::{Full, QueueLength};
-use telemetry::metrics::{Counter, Label, count};
 use tokio::sync::Notify;
 use tracing::debug;
 
-/// Time between two measurements while builds arrive, or a queue is more than half full.
+/// Time between two measurements of a queue that is more than half full.
 const EVERY: Duration = Duration::from_millis(200);
+/// The same of another one to which builds are added: less than [`QueueLength`] considers too old.
+const SELDOM: Duration = Duration::from_secs(3);
 /// Maximum number of groups that are remembered.
 const GROUPS_MAX: usize = 10_000;
 
@@ -32,14 +33,16 @@ struct Inner {
     most: u64,
     by_group: BTreeMap<Group, u64>,
     known: Mutex<HashMap<Group, Known>>,
-    added: Notify,
+    /// Tells the measuring task that there is something to measure.
+    wanted: Notify,
 }
 
 #[derive(Default)]
 struct Known {
     length: QueueLength,
-    /// Whether builds arrived since the last measurement.
-    is_active: bool,
+    /// Whether it is to be measured because a build arrived.
+    is_wanted: bool,
+    measured_at: Millis,
 }
 
 /// The queue of a group is full.
@@ -56,7 +59,7 @@ pub(crate) struct QueueFull {
 
 impl Queues {
     pub(crate) fn new(bus: Bus, most: u64, by_group: BTreeMap<Group, u64>) -> Self {
-        Self(Arc::new(Inner { bus, most, by_group, known: Mutex::default(), added: Notify::new() }))
+        Self(Arc::new(Inner { bus, most, by_group, known: Mutex::default(), wanted: Notify::new() }))
     }
 
     fn most(&self, group: &Group) -> u64 {
@@ -71,31 +74,39 @@ impl Queues {
         }
         let full = {
             let mut known = self.0.known.lock();
-            // Refused ones count too: their group must be measured until it has room.
-            let known = known.entry(group.clone()).or_default();
-            known.is_active = true;
-            known.length.check(most, priority, self.0.bus.now())
+            let (now, known) = (self.0.bus.now(), known.entry(group.clone()).or_default());
+            if now.since(known.measured_at) >= SELDOM && !known.is_wanted {
+                known.is_wanted = true;
+                self.0.wanted.notify_one();
+            }
+            known.length.check(most, priority, now)
         };
-        self.0.added.notify_one();
-        full.map_err(|Full { waiting, most, retry_seconds }| {
-            count(Counter::CallsRefused, &[(Label::Reason, "queue_full")], 1);
-            QueueFull { group: group.clone(), waiting, most, retry_seconds }
+        full.map_err(|Full { waiting, most, retry_seconds }| QueueFull {
+            group: group.clone(),
+            waiting,
+            most,
+            retry_seconds,
         })
     }
 
     /// Counts a build that was added to the queue of its group.
     pub(crate) fn add(&self, group: &Group) {
-        if let Some(known) = self.0.known.lock().get_mut(group) {
-            known.length.add();
+        let most = self.most(group);
+        let mut known = self.0.known.lock();
+        let Some(known) = known.get_mut(group) else { return };
+        let was_filling = known.length.is_filling(most);
+        known.length.add();
+        if !was_filling && known.length.is_filling(most) {
+            self.0.wanted.notify_one();
         }
     }
 
-    /// Measures queues while builds arrive, or one of them is more than half full.
+    /// Measures queues to which builds are added, now and then, and often those that are more than half full.
     pub(crate) async fn measure(self, index: Index) {
         loop {
             let groups = self.to_measure();
             if groups.is_empty() {
-                self.0.added.notified().await;
+                self.0.wanted.notified().await;
                 continue;
             }
             match index.waiting_counts(&groups.keys().cloned().collect::<Vec<_>>()).await {
@@ -108,6 +119,7 @@ impl Queues {
                     for (group, added) in &groups {
                         if let Some(known) = known.get_mut(group) {
                             known.length.measure(waiting(group), *added, now);
+                            known.measured_at = now;
                         }
                     }
                 }
@@ -123,11 +135,10 @@ impl Queues {
     fn to_measure(&self) -> BTreeMap<Group, u64> {
         let mut all = self.0.known.lock();
         if all.len() > GROUPS_MAX {
-            all.retain(|group, known| known.is_active || known.length.is_filling(self.most(group)));
+            all.retain(|group, known| known.is_wanted || known.length.is_filling(self.most(group)));
         }
         let wanted = all.iter_mut().filter_map(|(group, known)| {
-            let is_active = std::mem::take(&mut known.is_active);
-            let is_wanted = is_active || known.length.is_filling(self.most(group));
+            let is_wanted = std::mem::take(&mut known.is_wanted) || known.length.is_filling(self.most(group));
             is_wanted.then(|| (group.clone(), known.length.added()))
         });
         wanted.collect()

@@ -5,9 +5,9 @@ use std::time::{Duration, SystemTime};
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use bus::{FarmClock, millis};
+use cas::Cas;
 use command_services::{Failure, Used, sandbox_limits};
 use images::Image;
-use cas::Cas;
 use input_root::{CollectError, Collected, InputRoot, OutputSpec};
 use invariant::Present as _;
 use model::{

@@ -4,8 +4,8 @@ use std::{sync::Arc, time::Duration};
 
 use bus::Written;
 use model::{
-    Attempt, BlobDigest, Claimed, Esu, ExecutionOutcome, ExecutionPhase, ExecutionRecord, ExecutorId, Millis, Pool,
-    Sequence,
+    Attempt, BlobDigest, Claimed, Esu, ExecutionOutcome, ExecutionPhase, ExecutionRecord, ExecutorId, Millis,
+    Pool, Sequence,
 };
 use policy::actions::{AfterCopy, CopyEnd, after_copy};
 use service::{Step, crash_point, trace_copy_ended};

@@ -41,7 +41,8 @@ pub(crate) async fn open(
     let images = images.map_err(|error| ServiceError::failed("preparing the folder of images", error))?;
     info!(overlays = images.overlays(), "actions may run in images");
     if prefetch {
-        let ahead = fetch_ahead(context.bus.clone(), images.clone(), environments);
+        // Boxed: its state is large.
+        let ahead = Box::pin(fetch_ahead(context.bus.clone(), images.clone(), environments));
         let stop = context.stop.clone();
         tokio::spawn(async move { stop.run_until_cancelled(ahead).await });
     }

@@ -38,8 +38,8 @@ NAME is TENANT, TENANT/USER, or ROLE/NAME for a service: gateway/1, worker/ID, e
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct AccessArgs {
-    /// The description of all users [default: that of the farm that `forebay up --secure` runs in the data folder, else
-    /// access.toml]
+    /// The description of all users [default: that of the farm that `forebay up --secure` runs in
+    /// the data folder, else access.toml]
     #[arg(long, global = true, value_name = "FILE")]
     file: Option<PathBuf>,
     #[command(subcommand)]

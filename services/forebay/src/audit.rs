@@ -1,5 +1,6 @@
 //! `forebay audit`: what callers did to the farm, and what they were refused.
 
+use std::fmt::Write as _;
 use std::process::ExitCode;
 
 use bus::{AuditSubject, Follower, Start, stream};
@@ -27,10 +28,10 @@ this command line does: no service has checked it.";
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct AuditArgs {
-    /// Only events of this caller, e.g. key:ci; with * at its end, of callers whose names begin so
+    /// Only events of this caller, e.g. `key:ci`; with * at its end, of callers whose names begin so
     #[arg(long, value_name = "NAME")]
     who: Option<String>,
-    /// Only events of this kind: refusal, grant, cancel, quota, drain, environment or run_again
+    /// Only events of this kind: refusal, grant, cancel, quota, drain, environment, purge or `run_again`
     #[arg(long)]
     kind: Option<AuditKind>,
     /// Only events about this build, group, worker or environment; with * at its end, about what begins so
@@ -111,14 +112,15 @@ fn text(event: &AuditEvent) -> String {
         event.proof.as_str(),
         event.call
     );
+    // Writing to a String cannot fail.
     if let Some(target) = &event.target {
-        line.push_str(&format!("  {target}"));
+        let _ = write!(line, "  {target}");
     }
     if let Some(reason) = &event.reason {
-        line.push_str(&format!("  {reason}"));
+        let _ = write!(line, "  {reason}");
     }
     if event.dropped > 0 {
-        line.push_str(&format!("  (and {} more before)", event.dropped));
+        let _ = write!(line, "  (and {} more before)", event.dropped);
     }
     line
 }

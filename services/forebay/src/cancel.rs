@@ -34,7 +34,8 @@ pub(crate) async fn run(
 ) -> Result<ExitCode, Failure> {
     let farm = Farm::connect(globals, settings).await?;
     let (key, user) = (farm.resolve(&args.build).await?, user_at_host());
-    let reply = farm.call(async |client| client.cancel_as(&key, args.reason.clone(), Some(&user)).await).await?;
+    let reply =
+        farm.call(async |client| client.cancel_as(&key, args.reason.clone(), Some(&user)).await).await?;
     if globals.json {
         stdout::json(&reply)?;
     } else if reply.cancelled {

@@ -5,9 +5,9 @@ use std::{io::IsTerminal as _, process::ExitCode};
 use clap::{CommandFactory as _, Parser, Subcommand};
 
 use crate::{
-    access, audit, bench, cancel, cas, completions, conform, credential, credential_helper, doctor, drain, env,
-    exec, executors, failure::Failure, get, globals::Globals, logs, ls, policy_line, pools, quota, report,
-    schema, serve, settings_list, sim, submit, submit_args, top, topology, up, watch, why, workers,
+    access, audit, bench, cancel, cas, completions, conform, credential, credential_helper, doctor, drain,
+    env, exec, executors, failure::Failure, get, globals::Globals, logs, ls, policy_line, pools, quota,
+    report, schema, serve, settings_list, sim, submit, submit_args, top, topology, up, watch, why, workers,
 };
 
 const UP_EXAMPLES: &str = "\

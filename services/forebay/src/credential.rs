@@ -119,8 +119,8 @@ struct Shown<'a> {
 
 async fn check((file, zones): (&Path, Zones), credential: &Path, json: bool) -> Result<(), Failure> {
     let has_zones = zones.are_used();
-    let callers =
-        Callers::of_file(file, None, zones).map_err(|error| Failure::usage(telemetry::error_chain(&error)))?;
+    let callers = Callers::of_file(file, None, zones)
+        .map_err(|error| Failure::usage(telemetry::error_chain(&error)))?;
     let text = file_argument::text(credential).map_err(|error| {
         Failure::new(USAGE, format!("cannot read the credential {}", credential.display()), &error)
     })?;

@@ -113,8 +113,7 @@ impl Farm {
         }
     }
 
-    /// Records for operators what this command did on the bus without a service between. A failure changes nothing of that, and
-    /// is said.
+    /// Records for operators what this command did on the bus without a service between. A failure to do so is reported.
     pub(crate) async fn record(&self, kind: AuditKind, command: &str, target: &str, change: Option<&str>) {
         let (bus, user) = (self.client.bus(), user_at_host());
         if let Err(error) = audit::write_stated(bus, kind, (&user, command), target, change).await {

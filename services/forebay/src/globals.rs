@@ -140,11 +140,6 @@ impl Globals {
             .map_or_else(|| settings.redis(OPERATOR), |found| with_own(Server::redis_of(&found), settings)))
     }
 
-    /// Endpoints of the farm that runs in the data folder.
-    pub(crate) fn endpoints_of_farm(&self, settings: &Settings) -> Result<Option<Endpoints>, Failure> {
-        read_endpoints(&settings.data)
-    }
-
     /// URLs of NATS and Redis for a service. Explicit URLs take precedence over the data folder, which need
     /// not contain a farm.
     pub(crate) fn servers(&self, settings: &Settings) -> Result<(String, String), Failure> {
@@ -248,7 +243,8 @@ fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
 }
 
-fn read_endpoints(folder: &Path) -> Result<Option<Endpoints>, Failure> {
+/// Reads the endpoints of the farm that runs in this data folder, if one does.
+pub(crate) fn read_endpoints(folder: &Path) -> Result<Option<Endpoints>, Failure> {
     let path = folder.join("endpoints.json");
     let unreadable = |cause: &dyn std::error::Error| {
         Failure::new(UNREACHABLE, format!("cannot read {}", path.display()), cause)

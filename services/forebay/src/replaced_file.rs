@@ -17,8 +17,8 @@ pub(crate) fn lock(path: &Path) -> Result<File, Failure> {
     lock.map_err(|error| Failure::new(FAILED, format!("cannot lock {}", path.display()), &error))
 }
 
-/// Writes a file so that it is the old one or the new one, also after a power cut. A new file can be read by all: it has no
-/// secrets.
+/// Writes a file so that it is the old one or the new one, also after a power cut. A new file can be
+/// read by all: it has no secrets.
 pub(crate) fn replace(path: &Path, text: &str) -> Result<(), Failure> {
     try_replace(path, text)
         .map_err(|error| Failure::new(FAILED, format!("cannot write {}", path.display()), &error))

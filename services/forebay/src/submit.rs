@@ -39,13 +39,13 @@ pub(crate) async fn run(
     let farm = Farm::connect(globals, settings).await?;
     let mut uploaded = None;
     if let Some(folder) = folder {
-        let (context, sent) = folder.upload(&args.gateway, &farm, globals, settings, &request.group).await?;
+        let (context, sent) = folder.upload(&args.gateway, &farm, globals, settings, &args.group).await?;
         request.context = context;
         // Reported after the id of the build, which is the first line.
         uploaded = sent.line().filter(|_| !globals.json);
     }
     if let Some(job) = job {
-        request.job = Some(job::source(&args.gateway, &farm, globals, settings, (job, &request.group)).await?);
+        request.job = Some(job::source(&args.gateway, &farm, globals, settings, (job, &args.group)).await?);
     }
     let key = BuildKey { group: args.group.clone(), id };
     let trace = SubmitTrace::begin();

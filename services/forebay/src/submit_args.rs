@@ -115,7 +115,7 @@ pub(crate) struct SubmitArgs {
     #[arg(long, value_name = "NAME=VALUE")]
     pub(crate) requirement: Vec<String>,
     /// Secret of the group that the command gets: in an environment variable, or in a file of the folder
-    /// $FOREBAY_SECRETS_DIR (repeatable). Only workers know its value
+    /// `$FOREBAY_SECRETS_DIR` (repeatable). Only workers know its value
     #[arg(long, value_name = "NAME[=VARIABLE]", conflicts_with = "file")]
     pub(crate) secret: Vec<SecretRequest>,
     /// Run the services in this YAML or JSON file, a list, beside the command

@@ -133,7 +133,11 @@ impl Run<'_> {
                 "reading the events of the build's tool was aborted"
             );
         });
-        taken.ok().flatten().map(Box::new)
+        let facts = taken.ok().flatten()?;
+        Some(Box::new(match &self.secrets {
+            Some(secrets) => secrets.mask_tool(facts),
+            None => facts,
+        }))
     }
 
     /// Whether the workspace still holds only the files of the build before.

@@ -1,6 +1,12 @@
 //! The secrets of a run: resolved at its start, given to its command, and masked in all that leaves it.
 
-use std::{borrow::Cow, collections::BTreeMap, io, path::Path, sync::Arc};
+use std::{
+    borrow::Cow,
+    collections::{BTreeMap, BTreeSet},
+    io,
+    path::Path,
+    sync::Arc,
+};
 
 use model::{OutputFile, OutputNotKept, SecretName, SecretRequest, TargetFacts, ToolFacts};
 use sandbox::SecretMount;
@@ -76,15 +82,9 @@ impl BuildSecrets {
         folder.into_iter().chain(values)
     }
 
-    /// Removes the secrets from all that says how the run ended.
-    pub(crate) fn mask_end(
-        &self,
-        ending: Ending,
-        outputs: Outputs,
-        tool: Option<Box<ToolFacts>>,
-    ) -> (Ending, Outputs, Option<Box<ToolFacts>>) {
-        let ending = ending.with_messages(|message| self.text(message));
-        (ending, self.outputs(outputs), tool.map(|tool| Box::new(self.tool(*tool))))
+    /// The same ending without secrets in its messages.
+    pub(crate) fn mask_ending(&self, ending: Ending) -> Ending {
+        ending.with_messages(|message| self.text(message))
     }
 
     fn text(&self, text: String) -> String {
@@ -94,7 +94,8 @@ impl BuildSecrets {
         }
     }
 
-    fn outputs(&self, outputs: Outputs) -> Outputs {
+    /// The same outputs without secrets in their names.
+    pub(crate) fn mask_outputs(&self, outputs: Outputs) -> Outputs {
         let Outputs { mut files, missing, not_kept, not_kept_count } = outputs;
         let not_kept_one = |OutputNotKept { path, reason }| OutputNotKept {
             path: self.text(path),
@@ -116,10 +117,9 @@ impl BuildSecrets {
         }
     }
 
-    fn tool(&self, tool: ToolFacts) -> ToolFacts {
-        let all = |texts: std::collections::BTreeSet<String>| {
-            texts.into_iter().map(|text| self.text(text)).collect()
-        };
+    /// The same facts without secrets in them.
+    pub(crate) fn mask_tool(&self, tool: ToolFacts) -> ToolFacts {
+        let all = |texts: BTreeSet<String>| texts.into_iter().map(|text| self.text(text)).collect();
         let facts = |TargetFacts { tags, rules }| TargetFacts { tags: all(tags), rules: all(rules) };
         let targets = tool.targets.into_iter();
         ToolFacts {

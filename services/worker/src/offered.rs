@@ -41,7 +41,7 @@ impl Offered {
         Ok(offered)
     }
 
-    /// The properties now.
+    /// The properties that it offers now.
     pub(crate) fn properties(&self) -> WorkerProperties {
         self.last.lock().properties.clone()
     }

@@ -84,10 +84,9 @@ async fn run_inside(
         }
     };
     let writer = GuardedWriter::new(bus.clone(), &record, started_at);
-    let limits = limits::of(&record, settings);
-    let kept = Limits { bus: settings.console_bytes_max, total: settings.log_bytes_max };
     let timeout_at = Instant::now() + Duration::from_secs(record.build.timeout_seconds);
     let hurry = Hurry { stop: stop.clone(), timeout_at };
+    let kept = Limits { bus: settings.console_bytes_max, total: settings.log_bytes_max };
     let mut console = Console::new(writer, kept, shared.store_of(&record.build.group), hurry);
     shared.usage.begin(number, &record);
     let workspace = Workspace { number, shim, shim_lives: true, folder, lease, warm, origin, guard: None };
@@ -98,14 +97,14 @@ async fn run_inside(
         console: &mut console,
         record: &record,
         timeout_at,
-        limits,
+        limits: limits::of(&record, settings),
         image: None,
         services: None,
         secrets: None,
         preparation_seconds: None,
         job: None,
     };
-    shared.workspaces.set_disk_limit(number, limits.disk_bytes);
+    shared.workspaces.set_disk_limit(number, run.limits.disk_bytes);
     let turn = run.turn().await;
     let ending = run.run_with_services().await;
     let (keys, untouched) = (run.keys(&ending, before), run.is_untouched(&ending));
@@ -116,11 +115,7 @@ async fn run_inside(
     let tool = run.tool_facts(&ending).await;
     crash_point(Step::CommandEnded);
     let (ending, outputs) = run.keep_all_outputs(ending).await;
-    let Run { mut workspace, job, preparation_seconds, secrets, .. } = run;
-    let (ending, outputs, tool) = match &secrets {
-        Some(secrets) => secrets.mask_end(ending, outputs, tool),
-        None => (ending, outputs, tool),
-    };
+    let Run { mut workspace, job, preparation_seconds, .. } = run;
     let disk_is_full = workspace.folder.disk_is_full();
     let filled_disk = stop.cause().is_some_and(Cause::is_of_own_files);
     let blames_disk = (disk_is_full || ending.lacked_room()) && !filled_disk;
@@ -293,11 +288,14 @@ impl Run<'_> {
         of_command.into_iter().chain(of_services).collect()
     }
 
-    /// Stores the outputs, and removes what is left of services.
+    /// Stores the outputs, and removes what is left of services. What is said about them and the end has no secrets.
     async fn keep_all_outputs(&mut self, ending: Ending) -> (Ending, Outputs) {
-        let kept = self.keep_outputs(ending).await;
+        let (ending, outputs) = self.keep_outputs(ending).await;
         self.workspace.folder.remove_services();
-        kept
+        match &self.secrets {
+            Some(secrets) => (secrets.mask_ending(ending), secrets.mask_outputs(outputs)),
+            None => (ending, outputs),
+        }
     }
 
     /// Stores the outputs of a command that ended, even if it failed: test reports are outputs.

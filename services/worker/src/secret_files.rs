@@ -48,7 +48,7 @@ impl SecretMemory {
 
     fn create_in(place: &Path) -> io::Result<Self> {
         if statfs(place)?.filesystem_type() != TMPFS_MAGIC {
-            let why = format!("{} is no file system in memory (tmpfs)", place.display());
+            let why = format!("{} is not a file system in memory (tmpfs)", place.display());
             return Err(io::Error::other(why));
         }
         clear_dead(place)?;

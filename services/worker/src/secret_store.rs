@@ -1,5 +1,5 @@
 //! The operator's files with secrets of builds: `GROUP/NAME` in the folder of the setting `secrets_folder`. What others could
-//! read or change is no secret, and is not offered.
+//! read or change is not a secret, and is not offered.
 
 use std::{
     collections::BTreeMap,
@@ -96,7 +96,7 @@ impl SecretStore {
             let entry = entry?;
             let name = entry.file_name();
             let Some(group) = name.to_str().and_then(|name| name.parse::<Group>().ok()) else {
-                found.unusable.push(format!("{}: its name is no group", entry.path().display()));
+                found.unusable.push(format!("{}: its name is not one of a group", entry.path().display()));
                 continue;
             };
             match fs::read_dir(entry.path()) {
@@ -196,7 +196,9 @@ mod tests {
             found.offers.iter().map(|(group, names)| format!("{group}: {}", names.join(" "))).collect();
         assert_eq!(offers, ["secrets/g: plain read-only", "secrets/h: other"]);
         let all = found.unusable.join("\n");
-        for name in ["g/open", "g/short", "g/a.b", "g/large", "g/link", "g/pipe", "linked", "open/plain"] {
+        for name in
+            ["g/open", "g/short", "g/a.b", "g/large", "g/link", "g/pipe", "linked/other", "open/plain"]
+        {
             assert!(all.contains(&format!("{name}: ")), "{name}: {all}");
         }
         assert!(found.unusable.len() == 8 && !all.contains("hunter"), "{all}");

@@ -63,7 +63,7 @@ fn watch(folder: &Path) -> io::Result<AsyncFd<OwnedFd>> {
         | AddWatchFlags::IN_ONLYDIR;
     inotify.add_watch(folder, events)?;
     for entry in std::fs::read_dir(folder)? {
-        // What is no folder is of no group.
+        // Only folders are of groups.
         let _ = inotify.add_watch(&entry?.path(), events);
     }
     AsyncFd::new(inotify.into())

@@ -61,6 +61,7 @@ impl Run<'_> {
     }
 
     /// Puts the secrets that the build asks for as files where its sandbox gets them from.
+    #[expect(clippy::result_large_err, reason = "at most one is made for a run")]
     pub(crate) fn stage_secrets(&mut self) -> Result<(), Ending> {
         let user = self.users().of_build(self.image.as_deref());
         let (Some(secrets), Some(memory)) = (&mut self.secrets, &self.shared.secret_memory) else {

@@ -37,7 +37,7 @@ pub(crate) struct BuildParts {
     pub(crate) writable_bytes: Option<u64>,
     /// The network that it shares with its services.
     pub(crate) network: Option<SharedNetwork>,
-    /// Its secrets.
+    /// The secrets of its build.
     pub(crate) secrets: Option<SecretMount>,
 }
 

@@ -9,6 +9,7 @@ mod change;
 mod description;
 mod file;
 mod keys;
+mod make_change;
 mod names;
 mod nats;
 mod probe;

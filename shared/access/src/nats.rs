@@ -37,12 +37,14 @@ pub fn nats_config(access: &Access) -> String {
             one.keys.iter().map(move |key| user(&label, key, &rights)).collect::<Vec<_>>()
         });
         let imports = block("imports", tenant.crossings().iter().map(import));
-        account(&mut text, &account_of(name), "", &of_tenant.collect::<String>(), &imports);
+        account(&mut text, &account_of(name), TENANT_LIMITS, &of_tenant.collect::<String>(), &imports);
     }
     text.push_str("}\n");
     text
 }
 
+/// What the users of a tenant may have together on one server.
+const TENANT_LIMITS: &str = "    limits { max_connections: 256, max_subscriptions: 10000 }\n";
 const HEAD: &str = "# Written by `forebay access apply`, which replaces it: do not change it here.\n";
 
 fn is_system(name: &ServiceName) -> bool {

@@ -9,13 +9,13 @@ use crate::{Access, Role};
 pub fn redis_acl(access: &Access) -> String {
     // Redis accepts no comments in this file.
     let mut text = String::from("user default off resetkeys resetchannels -@all\n");
-    let rules = index::acl_rules();
+    let (rules, of_operators) = (index::acl_rules(), index::operator_acl_rules());
     for (name, all) in access.services().iter().filter(|(name, _)| name.uses_redis()) {
         let hashes = all.iter().filter_map(|key| key.redis.as_ref());
         let hashes: Vec<String> = hashes.map(|hash| format!("#{hash}")).collect();
-        let more = if name.role() == Role::Operator { " +acl|load +acl|whoami" } else { "" };
+        let rules = if name.role() == Role::Operator { &of_operators } else { &rules };
         // Writing to a String cannot fail.
-        let _ = writeln!(text, "user {} on {} {rules}{more}", name.bus_user(), hashes.join(" "));
+        let _ = writeln!(text, "user {} on {} {rules}", name.bus_user(), hashes.join(" "));
     }
     text
 }

@@ -9,7 +9,7 @@ use std::{
 
 use credentials::{PublicKey, Seed, SeedFault};
 
-use crate::{Access, Change, ChangeError, Who};
+use crate::{Access, Who};
 
 /// A folder with the seeds of users.
 #[derive(Debug, Clone)]
@@ -74,27 +74,6 @@ impl SeedFolder {
         written.and_then(|()| fs::hard_link(&draft, &path)).map_err(failed("write", &path))?;
         fs::remove_file(&draft).map_err(failed("remove", &draft))?;
         Ok(path)
-    }
-
-    /// Makes a change of a description, and writes the seed of a new key before the description has it; returns the path of
-    /// that seed. A seed that is there already, from a process that was killed between both, is used.
-    ///
-    /// # Errors
-    ///
-    /// Fails if the change is not possible, or if a seed cannot be read or written.
-    pub fn change(&self, access: &Access, change: &Change) -> Result<(Access, Option<PathBuf>), ChangeError> {
-        let mut new = None;
-        let new_key = |who: &Who, slot: Slot| -> Result<Seed, SeedFault> {
-            if let Some(seed) = self.read(who, slot)? {
-                return Ok(seed);
-            }
-            let seed = Seed::generate()?;
-            new = Some((who.clone(), slot, seed.clone()));
-            Ok(seed)
-        };
-        let changed = access.changed(change, new_key)?;
-        let written = new.map(|(who, slot, seed)| self.write(&who, slot, &seed)).transpose()?;
-        Ok((changed, written))
     }
 
     /// Removes the seeds of `who`, so that none of them is used for a later user of the same name.

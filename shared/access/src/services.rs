@@ -40,7 +40,14 @@ fn enqueuer(rights: &mut Rights) -> &mut Rights {
     for priority in Priority::ALL {
         rights.drain(stream::REQUESTS, &jetstream::request_consumer(priority));
     }
-    for read in [stream::LEASES, stream::MODELS, stream::QUOTA, stream::ENVIRONMENTS, stream::EXECUTORS] {
+    for read in [
+        stream::LEASES,
+        stream::MODELS,
+        stream::QUOTA,
+        stream::ENVIRONMENTS,
+        stream::EXECUTORS,
+        stream::SCALE,
+    ] {
         rights.read(read);
     }
     rights
@@ -73,6 +80,7 @@ fn trainer(rights: &mut Rights) -> &mut Rights {
 
 fn autoscaler(rights: &mut Rights) -> &mut Rights {
     rights.take_part().follow(stream::EVENTS).follow(stream::ACTIONS);
+    rights.read(stream::QUOTA).hear(&[LiveSubjects::Quotas]);
     rights.read(stream::SCALE).read(stream::EXECUTORS).write(&[WrittenSubjects::Scale])
 }
 
@@ -163,6 +171,8 @@ fn worker<'a>(rights: &'a mut Rights, name: &str) -> &'a mut Rights {
     rights.receive_as(&[EachOf::Offer, EachOf::Control, EachOf::ActionUsage], name);
     rights.receive(&[Subject::Announce, Subject::GatewayChanged, Subject::PoolChanged]);
     rights.send(&[Subject::Heartbeat, Subject::Usage]);
+    // A job ends its shared services.
+    rights.send_to(&[EachOf::ExecutorControl]);
     store(rights.write(&[
         WrittenSubjects::Lifecycles,
         WrittenSubjects::RunEvents,

@@ -11,7 +11,9 @@ use crate::{
     build_rows::{self, BuildRows},
     console_rows, event_rows,
     plain::{clean, whole},
-    rows::{ActionRow, AuditRow, BuildRow, ConsoleRow, InvocationRow, PieceRow, PreparedRow, SetAsideRow, TaskRow},
+    rows::{
+        ActionRow, AuditRow, BuildRow, ConsoleRow, InvocationRow, PieceRow, PreparedRow, SetAsideRow, TaskRow,
+    },
     stream::LogStream,
     tool_rows::{ToolMessage, ToolRows},
     unreadable::Unreadable,
@@ -96,7 +98,12 @@ impl Batch {
             self.builds.values().map(|rows| 3 + rows.properties.len() + rows.outputs.len()).sum::<usize>();
         let of_console = self.consoles.len() + self.pieces.len();
         let of_events = self.invocations.len() + self.prepared.len() + of_console + self.tasks.len();
-        of_builds + of_events + self.actions.len() + self.tools.len() + self.audit.len() + self.set_aside.len()
+        of_builds
+            + of_events
+            + self.actions.len()
+            + self.tools.len()
+            + self.audit.len()
+            + self.set_aside.len()
     }
 
     /// Position and reason of each message that is set aside.

@@ -2,8 +2,8 @@
 
 use crate::{
     rows::{
-        ActionRow, AuditRow, BuildRow, ConsoleRow, InvocationRow, OutputRow, PieceRow, PropertyRow, RecordRow,
-        SetAsideRow, TableRow, TargetRow, TaskRow, TestRow, TextRow, ToolInvocationRow,
+        ActionRow, AuditRow, BuildRow, ConsoleRow, InvocationRow, OutputRow, PieceRow, PropertyRow,
+        RecordRow, SetAsideRow, TableRow, TargetRow, TaskRow, TestRow, TextRow, ToolInvocationRow,
     },
     sql::{Dialect, Kind, Sql},
 };

@@ -165,7 +165,17 @@ impl Writer {
     async fn write(&mut self, batch: &Batch) -> Result<(), sqlx::Error> {
         let stale = self.replace_builds(batch).await?;
         let Batch {
-            builds, invocations, prepared, consoles, pieces, tasks, actions, tools, audit, set_aside, ..
+            builds,
+            invocations,
+            prepared,
+            consoles,
+            pieces,
+            tasks,
+            actions,
+            tools,
+            audit,
+            set_aside,
+            ..
         } = batch;
         let statements = &self.statements;
         let to = &mut self.connection;

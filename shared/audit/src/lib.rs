@@ -114,7 +114,9 @@ impl Inner {
             let mut gate = self.gate.lock();
             (gate.due(now), gate.holds())
         };
-        due.into_iter().for_each(|(event, dropped)| self.send(event, dropped));
+        for (event, dropped) in due {
+            self.send(event, dropped);
+        }
         holds
     }
 }

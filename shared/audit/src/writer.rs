@@ -35,15 +35,13 @@ async fn write_all(bus: &Bus, mut left: Vec<(String, AuditEvent)>) {
         let written = join_all(left.iter().map(|(id, event)| bus.write_audit(id, event))).await;
         let mut failed: Option<BusError> = None;
         let mut results = written.into_iter();
-        left.retain(|(_, event)| match results.next() {
-            Some(Err(error)) => {
+        left.retain(|(_, event)| {
+            if let Some(Err(error)) = results.next() {
                 failed.get_or_insert(error);
-                true
+                return true;
             }
-            Some(Ok(())) | None => {
-                count(Counter::AuditEvents, &[(Label::Kind, event.kind.as_str())], 1);
-                false
-            }
+            count(Counter::AuditEvents, &[(Label::Kind, event.kind.as_str())], 1);
+            false
         });
         let Some(error) = failed else { return };
         if !is_reported {

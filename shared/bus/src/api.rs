@@ -10,12 +10,12 @@ use bytes::Bytes;
 use futures::StreamExt as _;
 use model::{
     ActionsReply, ActionsRequest, ApiError, ArchiveStatus, ArchivedBuildRequest, ArchivedBuildsRequest,
-    AuditReply, AuditRequest, BuildRequest, BuildView, CancelBody, CancelReply, CancelRequest, ChangeEnvironmentRequest, ConsoleReply,
-    ConsoleRequest, CreateReply, ErrorCode, FindReply, FindRequest, GetRequest, GroupsReply, HistoryReply,
-    HistoryRequest, InvocationReply, InvocationRequest, InvocationsReply, ListReply, ListRequest,
-    ProposeEnvironmentRequest, QuotaReply, ReportReply, ReportRequest, TargetsReply, TargetsRequest,
-    TestGridReply, TestGridRequest, TestsReply, TestsRequest, ToolInvocationsReply, ToolInvocationsRequest,
-    WhyReply, WhyRequest, WorkerView,
+    AuditReply, AuditRequest, BuildRequest, BuildView, CancelBody, CancelReply, CancelRequest,
+    ChangeEnvironmentRequest, ConsoleReply, ConsoleRequest, CreateReply, ErrorCode, FindReply, FindRequest,
+    GetRequest, GroupsReply, HistoryReply, HistoryRequest, InvocationReply, InvocationRequest,
+    InvocationsReply, ListReply, ListRequest, ProposeEnvironmentRequest, QuotaReply, ReportReply,
+    ReportRequest, TargetsReply, TargetsRequest, TestGridReply, TestGridRequest, TestsReply, TestsRequest,
+    ToolInvocationsReply, ToolInvocationsRequest, WhyReply, WhyRequest, WorkerView,
 };
 
 use crate::{

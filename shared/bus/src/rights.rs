@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 use model::Priority;
 
 use crate::{
-    ActionSubject, AuditSubject, BazelSubject, DECISIONS_SUBJECT, Entry as _, EntryChange as _, EnvironmentChanged,
-    EventSubject, ExecutorLeaseSubject, LeaseSubject, ListedEntry as _, LogSubject, QuotaChange,
-    RequestSubject, Subject, stream,
+    ActionSubject, AuditSubject, BazelSubject, DECISIONS_SUBJECT, Entry as _, EntryChange as _,
+    EnvironmentChanged, EventSubject, ExecutorLeaseSubject, LeaseSubject, ListedEntry as _, LogSubject,
+    QuotaChange, RequestSubject, Subject, stream,
 };
 
 /// The subjects that a user may publish and subscribe to; all others are denied.

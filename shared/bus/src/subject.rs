@@ -288,7 +288,7 @@ pub enum ArchiveCall {
     TestGrid,
     /// Report what builds of each priority cost.
     Report,
-    /// List audit events.
+    /// List audit events that match.
     Audit,
     /// Report how far the archive has read.
     Status,

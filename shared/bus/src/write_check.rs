@@ -9,6 +9,8 @@ const EMPTY_PURGE: &str = r#"{"filter":"forebay.nothing"}"#;
 
 /// The server's error code for a purge that its store refused.
 const PURGE_FAILED: u16 = 10051;
+/// The server's description of a stream that allows no purges: its error code (10110) is that of other failures, too.
+const NO_PURGE: &str = "stream purge not permitted";
 
 #[derive(Debug, Deserialize)]
 struct Reply {
@@ -37,6 +39,8 @@ impl StoredStream<'_> {
         Ok(match reply.error {
             // Other checks report a missing stream.
             Some(Fault { code: 404, .. }) | None => None,
+            // Other streams of the same disk tell.
+            Some(Fault { description, .. }) if description.contains(NO_PURGE) => None,
             Some(Fault { err_code: PURGE_FAILED, description, .. }) => Some(description),
             Some(Fault { description, .. }) => return Err(BusError::failed(what())(description)),
         })

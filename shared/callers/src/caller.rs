@@ -1,13 +1,9 @@
-//! A caller whose identity is verified, and why a request has none.
+//! A caller whose identity is verified.
 
-use std::{
-    sync::{Arc, LazyLock},
-    time::{Duration, Instant},
-};
+use std::sync::{Arc, LazyLock};
 
 use audit::{Act, Actor};
 use model::{AuditKind, AuditProof, Group, Sight, Zone};
-use parking_lot::Mutex;
 use policy::{
     access::{Denied, Need, Reach, Rights},
     limits::{CallerLimits, Exceeded},
@@ -18,11 +14,9 @@ use telemetry::metrics::{Counter, Label, count};
 use crate::{
     limits::{Use, Watching},
     place::Place,
+    refusal::Refusal,
     slowed::Slowed,
 };
-
-/// Minimum time between two log lines about callers that are not known: they can send any number of requests.
-const LOG_EVERY: Duration = Duration::from_millis(200);
 
 /// The caller of a request.
 #[derive(Debug, Clone)]
@@ -160,85 +154,8 @@ impl Caller {
 
     fn record(&self, kind: AuditKind, complete: impl FnOnce(Act) -> Act) {
         if let Some(place) = &self.place {
-            let actor =
-                Actor { name: self.name.clone(), proof: self.proof, address: place.address() };
+            let actor = Actor { name: self.name.clone(), proof: self.proof, address: place.address() };
             place.record(kind, actor, complete);
-        }
-    }
-}
-
-/// Whether a refusal may be logged: at most one in [`LOG_EVERY`]. Returns how many were not since the last one.
-fn log_line() -> Option<u64> {
-    static LAST: Mutex<Option<(Instant, u64)>> = Mutex::new(None);
-    let mut last = LAST.lock();
-    match &mut *last {
-        Some((at, left_out)) if at.elapsed() < LOG_EVERY => {
-            *left_out += 1;
-            None
-        }
-        before => {
-            let left_out = before.take().map_or(0, |(_, left_out)| left_out);
-            *before = Some((Instant::now(), 0));
-            Some(left_out)
-        }
-    }
-}
-
-/// Why a request is refused.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Refusal {
-    /// It has no credentials, and no rule is for callers without them.
-    #[error("this farm has access rules: send an API key or a token")]
-    Missing,
-    /// Its credentials prove nothing, or no rule is for its caller. The answer does not say which.
-    #[error("the credentials are not accepted")]
-    Invalid {
-        /// For the log of the gateway only.
-        reason: String,
-    },
-    /// Its caller is known, and may not do this.
-    #[error(transparent)]
-    Denied(Denied),
-    /// Its caller is known, and uses too much.
-    #[error(transparent)]
-    Limited(Exceeded),
-}
-
-impl Refusal {
-    pub(crate) fn invalid(reason: impl Into<String>) -> Self {
-        Self::Invalid { reason: reason.into() }
-    }
-
-    /// Why the credentials were not accepted, for operators.
-    pub fn detail(&self) -> Option<&str> {
-        match self {
-            Self::Invalid { reason } => Some(reason),
-            Self::Missing | Self::Denied(_) | Self::Limited(_) => None,
-        }
-    }
-
-    /// Counts and logs a refused request, and records it for operators.
-    pub(crate) fn report(&self, place: &Place) {
-        let (path, client) = (place.path(), place.address());
-        let client = client.map(|client| client.to_string()).unwrap_or_default();
-        let (label, reason) = match self {
-            Self::Missing => ("missing", "no credentials"),
-            Self::Invalid { reason } => ("invalid", reason.as_str()),
-            // Counted and recorded where it was found.
-            Self::Denied(denied) => {
-                tracing::info!(path, client, reason = %denied, "call refused");
-                return;
-            }
-            // A line for each would be as many as the calls.
-            Self::Limited(exceeded) => {
-                tracing::debug!(path, client, reason = %exceeded, "call refused");
-                return;
-            }
-        };
-        count(Counter::CallsRefused, &[(Label::Reason, label)], 1);
-        place.record(AuditKind::Refusal, Actor::stranger(place.address()), |act| act.because(reason));
-        if let Some(more) = log_line() {
-            tracing::warn!(path, client, reason, more, "credentials not accepted");
         }
     }
 }

@@ -21,13 +21,14 @@ use quick_cache::sync::Cache;
 
 use crate::{
     build_token::BuildTokens,
-    caller::{Caller, Refusal},
+    caller::Caller,
     credential::{Credential, Offered},
     file::{AccessFile, AccessFileError, KeyEntry},
     issuer::claimed_issuer,
     key::KeyHash,
     limits::Uses,
     place::Place,
+    refusal::Refusal,
 };
 
 /// Maximum number of verified credentials that are remembered.
@@ -68,11 +69,7 @@ impl Callers {
     /// # Errors
     ///
     /// Fails if the file cannot be used.
-    pub fn of_file(
-        path: &Path,
-        builds: Option<BuildTokens>,
-        zones: Zones,
-    ) -> Result<Self, AccessFileError> {
+    pub fn of_file(path: &Path, builds: Option<BuildTokens>, zones: Zones) -> Result<Self, AccessFileError> {
         let access = Changing::new(vec![path.to_owned()], || {
             let file = AccessFile::read(path, &zones)?;
             Ok(Arc::new(Access::new(file, builds.clone(), zones.clone())))
@@ -126,7 +123,7 @@ impl Callers {
             usage.call(connection).map_err(|exceeded| caller.limited(exceeded))?;
         }
         if caller.is_ruled {
-            place.granted(&caller);
+            place.granted(&caller.name, caller.proof);
         }
         Ok(Arc::new(caller))
     }

@@ -2,7 +2,7 @@
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 
-use crate::{build_token::is_build_token, caller::Refusal, key::ApiKey};
+use crate::{build_token::is_build_token, key::ApiKey, refusal::Refusal};
 
 /// Maximum bytes of a token; longer ones are refused unread.
 const TOKEN_BYTES_MAX: usize = 8 << 10;

@@ -253,9 +253,9 @@ fn reach_of(written: Option<&str>, groups: &Reach, zones: &Zones) -> Result<Zone
     match (written, groups) {
         (Some("*"), _) if zones.are_used() => Ok(ZoneReach::All),
         (None, Reach::All) => Ok(ZoneReach::All),
-        (Some(zone), Reach::All) => {
-            Err(format!("zone {zone:?}: a rule for all groups reaches all zones; list the groups of the zone"))
-        }
+        (Some(zone), Reach::All) => Err(format!(
+            "zone {zone:?}: a rule for all groups reaches all zones; list the groups of the zone"
+        )),
         (written, Reach::Listed(groups)) => {
             let chosen = written.map(str::parse).transpose();
             let chosen = chosen.map_err(|error: model::ParseIdError| error.to_string())?;
@@ -323,7 +323,8 @@ mod tests {
     use super::*;
 
     fn parse(text: &str) -> Result<AccessFile, String> {
-        AccessFile::parse("access.toml", text, &"main=web pulls<main=web-pulls".parse().unwrap()).map_err(|error| error.to_string())
+        AccessFile::parse("access.toml", text, &"main=web pulls<main=web-pulls".parse().unwrap())
+            .map_err(|error| error.to_string())
     }
 
     #[test]

@@ -16,11 +16,12 @@ use tonic::{
 };
 
 use crate::{
-    caller::{Caller, Refusal},
+    caller::Caller,
     callers::Callers,
     credential::{Credentials, Offered},
     lapsing::Lapsing,
     place::Place,
+    refusal::Refusal,
 };
 
 /// Header of an API key.

@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use crate::caller::Refusal;
+use crate::refusal::Refusal;
 
 /// Algorithms of issuers that name none. None of them uses a shared secret.
 const ALGORITHMS: [Algorithm; 4] = [Algorithm::RS256, Algorithm::ES256, Algorithm::ES384, Algorithm::EdDSA];

@@ -15,12 +15,13 @@ mod key;
 mod lapsing;
 mod limits;
 mod place;
+mod refusal;
 mod slowed;
 #[cfg(test)]
 mod testing;
 
 pub use build_token::{BuildTokenKeyError, BuildTokens};
-pub use caller::{Caller, Refusal};
+pub use caller::Caller;
 pub use callers::Callers;
 pub use credential::{Credentials, Offered};
 pub use file::{AccessFileError, KeyEntry};
@@ -30,4 +31,5 @@ pub use key::{ApiKey, KeyHash};
 pub use lapsing::Lapsing;
 pub use limits::Watching;
 pub use place::Place;
+pub use refusal::Refusal;
 pub use slowed::{Holding, Slowed};

@@ -1,11 +1,20 @@
 //! Where a call comes from, and what it is: for the records of operators.
 
-use std::{net::IpAddr, sync::Arc};
+use std::{
+    net::IpAddr,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use audit::{Act, Actor, Audit};
-use model::AuditKind;
+use model::{AuditKind, AuditProof};
+use parking_lot::Mutex;
+use telemetry::metrics::{Counter, Label, count};
 
-use crate::caller::{Caller, Refusal};
+use crate::refusal::Refusal;
+
+/// Minimum time between two log lines about callers that are not known: they can send any number of requests.
+const LOG_EVERY: Duration = Duration::from_millis(200);
 
 /// A call to a server.
 #[derive(Debug)]
@@ -20,7 +29,12 @@ pub struct Place {
 
 impl Place {
     /// A call from an address.
-    pub(crate) fn new(audit: Audit, call: String, path: Option<String>, address: Option<IpAddr>) -> Arc<Self> {
+    pub(crate) fn new(
+        audit: Audit,
+        call: String,
+        path: Option<String>,
+        address: Option<IpAddr>,
+    ) -> Arc<Self> {
         Arc::new(Self { audit, call, path, address })
     }
 
@@ -29,13 +43,33 @@ impl Place {
         self.address
     }
 
-    pub(crate) fn path(&self) -> &str {
+    fn path(&self) -> &str {
         self.path.as_deref().unwrap_or(&self.call)
     }
 
-    /// Reports that the call was refused.
+    /// Counts and logs that the call was refused, and records it for operators.
     pub fn refused(&self, refusal: &Refusal) {
-        refusal.report(self);
+        let path = self.path();
+        let client = self.address.map(|client| client.to_string()).unwrap_or_default();
+        let (label, reason) = match refusal {
+            Refusal::Missing => ("missing", "no credentials"),
+            Refusal::Invalid { reason } => ("invalid", reason.as_str()),
+            // Counted and recorded where it was found.
+            Refusal::Denied(denied) => {
+                tracing::info!(path, client, reason = %denied, "call refused");
+                return;
+            }
+            // A line for each would be as many as the calls.
+            Refusal::Limited(exceeded) => {
+                tracing::debug!(path, client, reason = %exceeded, "call refused");
+                return;
+            }
+        };
+        count(Counter::CallsRefused, &[(Label::Reason, label)], 1);
+        self.refused_because(reason);
+        if let Some(more) = log_line() {
+            tracing::warn!(path, client, reason, more, "credentials not accepted");
+        }
     }
 
     /// Records that the call was refused for a reason that is not about its caller.
@@ -44,10 +78,9 @@ impl Place {
     }
 
     /// Records that a caller was let in, once in a while.
-    pub(crate) fn granted(&self, caller: &Caller) {
-        self.audit.granted(&caller.name, self.address, || {
-            let actor = Actor { name: caller.name.clone(), proof: caller.proof, address: self.address };
-            self.complete(actor)
+    pub(crate) fn granted(&self, name: &str, proof: AuditProof) {
+        self.audit.granted(name, self.address, || {
+            self.complete(Actor { name: name.to_owned(), proof, address: self.address })
         });
     }
 
@@ -60,6 +93,23 @@ impl Place {
         match &self.path {
             Some(path) => act.on(path.as_str()),
             None => act,
+        }
+    }
+}
+
+/// Whether a refusal may be logged: at most one in [`LOG_EVERY`]. Returns how many were not since the last one.
+fn log_line() -> Option<u64> {
+    static LAST: Mutex<Option<(Instant, u64)>> = Mutex::new(None);
+    let mut last = LAST.lock();
+    match &mut *last {
+        Some((at, left_out)) if at.elapsed() < LOG_EVERY => {
+            *left_out += 1;
+            None
+        }
+        before => {
+            let left_out = before.take().map_or(0, |(_, left_out)| left_out);
+            *before = Some((Instant::now(), 0));
+            Some(left_out)
         }
     }
 }

@@ -27,7 +27,12 @@ pub use meter::CasRoom;
 use meter::Meter;
 use scan::{Candidate, Scan, scan};
 
-use crate::{Cas, CasError, UsageSink, disk::put_back, layout::{Entry, Kind}, local::Local};
+use crate::{
+    Cas, CasError, UsageSink,
+    disk::put_back,
+    layout::{Entry, Kind},
+    local::Local,
+};
 
 /// Delay before another pass when linked files prevent eviction: unlinking a file sends no notification.
 const LINKED_AGAIN: Duration = Duration::from_secs(60);

@@ -31,6 +31,7 @@ mod trees;
 mod write;
 mod writer;
 mod zone;
+mod zone_of_handle;
 
 pub use blocking::{dedicate_thread, is_thread_dedicated};
 pub use config::CasConfig;

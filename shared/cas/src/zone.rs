@@ -2,21 +2,18 @@
 //!
 //! Storage is shared by all zones. A zone sees a blob if it has proved to have it: it uploaded all of it, or its executors or
 //! workers stored it for the zone. A mark records the proof: an empty file beside the blobs, and an object where
-//! these are in an object store. The mark goes with the blob. One that outlives it does no harm, because the zone had the
-//! content.
+//! these are in an object store. The mark goes with the blob. One that outlives it does no harm, because
+//! the zone had the content.
 
 mod marks;
 
-use std::{
-    collections::HashMap,
-    sync::Arc,
-};
+use std::{collections::HashMap, sync::Arc};
 
 use model::{BlobDigest, Sight, Zone};
 use parking_lot::Mutex;
 use quick_cache::sync::Cache;
 
-use crate::{Cas, CasConfig, backing::Backing, known::Moment, trees::Trees};
+use crate::{CasConfig, backing::Backing, known::Moment, trees::Trees};
 
 /// How long a mark that was seen need not be looked up again: an object store may delete old ones.
 const SEEN_MS: Moment = 3600 * 1000;
@@ -76,28 +73,26 @@ impl View {
         self.bounds.as_ref()?.backing.as_ref()
     }
 
+    /// The zone of the handle.
+    pub(crate) fn zone(&self) -> &Zone {
+        &self.sight.zone
+    }
+
+    /// The zone whose results it reads too.
+    pub(crate) fn parent(&self) -> Option<&Zone> {
+        self.sight.parent.as_ref()
+    }
+
+    /// Whether it sees only the blobs that its zones have.
+    pub(crate) fn is_bounded(&self) -> bool {
+        self.bounds.is_some()
+    }
+
     /// The zones whose blobs it sees, its own first, and the marks that were seen.
     fn marks(&self) -> Option<(Vec<&Zone>, &SeenMarks)> {
         let bounds = self.bounds.as_ref()?;
         let zones = std::iter::once(&self.sight.zone).chain(&self.sight.parent).collect();
         Some((zones, &bounds.marks))
-    }
-}
-
-impl Cas {
-    /// The zone of this handle; none in a farm without zones.
-    pub fn zone(&self) -> Option<&Zone> {
-        self.view().map(|view| &view.sight.zone)
-    }
-
-    /// The zone whose blobs this handle is bounded to; none if it sees all blobs.
-    pub fn bounds(&self) -> Option<&Zone> {
-        self.view().filter(|view| view.bounds.is_some()).map(|view| &view.sight.zone)
-    }
-
-    /// The zone whose results this handle reads too.
-    pub(crate) fn parent(&self) -> Option<&Zone> {
-        self.view()?.sight.parent.as_ref()
     }
 }
 

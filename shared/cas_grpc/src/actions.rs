@@ -9,11 +9,12 @@ use model::{BlobDigest, DigestFunction, Provenance};
 use policy::zones::ZoneReach;
 use prost::Message as _;
 use reapi::{
-    digest, provenance,
+    digest,
     execution::{
         self, ActionResult, GetActionResultRequest, OutputFile, UpdateActionResultRequest,
         action_cache_server::ActionCache,
     },
+    provenance,
 };
 use telemetry::metrics::{Counter, count};
 use tonic::{Request, Response, Status};
@@ -43,7 +44,15 @@ impl ActionCache for ActionService {
         };
         count(Counter::ActionCacheHits, &[], 1);
         let mut result = ActionResult::clone(&found);
-        Inlining { cas: &cas, bytes_max: self.0.api.limits.batch_bytes_max, held, function, request: &request }.apply(&mut result).await?;
+        Inlining {
+            cas: &cas,
+            bytes_max: self.0.api.limits.batch_bytes_max,
+            held,
+            function,
+            request: &request,
+        }
+        .apply(&mut result)
+        .await?;
         name_worker(&mut result);
         Ok(Response::new(result))
     }
@@ -69,7 +78,8 @@ impl ActionCache for ActionService {
         store_inlined(&cas, function, &mut result).await?;
         name_worker(&mut result);
         if cas.zone().is_some() && !bounded(cas.has_outputs_of(&result, &action)).await? {
-            let message = "action_result names blobs that the zone of the caller does not have; upload them first";
+            let message =
+                "action_result names blobs that the zone of the caller does not have; upload them first";
             return Err(Status::failed_precondition(message));
         }
         self.sign(&caller, &cas, (&request.instance_name, &action), &mut result);
@@ -186,11 +196,7 @@ impl Inlining<'_> {
 }
 
 /// Moves the inline contents of a client's result to the store.
-async fn store_inlined(
-    cas: &Cas,
-    function: DigestFunction,
-    result: &mut ActionResult,
-) -> Result<(), Status> {
+async fn store_inlined(cas: &Cas, function: DigestFunction, result: &mut ActionResult) -> Result<(), Status> {
     let mut blobs: Vec<(BlobDigest, Bytes)> = Vec::new();
     let outputs = [
         (&mut result.stdout_raw, &mut result.stdout_digest),

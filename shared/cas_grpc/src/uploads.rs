@@ -85,13 +85,12 @@ impl Uploads {
     pub(crate) fn committed(
         &self,
         zone: Option<&Zone>,
-        instance: &str, uuid: &str, digest: &BlobDigest) -> u64 {
-        let key = UploadKey {
-            zone: zone.cloned(),
-            instance: instance.into(),
-            uuid: uuid.into(),
-            digest: *digest,
-        };
+        instance: &str,
+        uuid: &str,
+        digest: &BlobDigest,
+    ) -> u64 {
+        let key =
+            UploadKey { zone: zone.cloned(), instance: instance.into(), uuid: uuid.into(), digest: *digest };
         self.table.lock().uploads.get(&key).map_or(0, |upload| upload.committed.load(Ordering::Relaxed))
     }
 

@@ -8,8 +8,8 @@ use reapi::metadata::{GROUP, ZONE};
 use tonic::{Status, metadata::MetadataMap};
 
 /// The store as a call sees it: in a farm with trust zones, what the zone of its caller has. A caller that reaches all zones
-/// sees everything, and results of the zone of `group`; or it acts for the zone, or for the group, that its headers name, and sees
-/// what that has.
+/// sees everything, and results of the zone of `group`; or it acts for the zone, or for the group, that its headers name, and
+/// sees what that has.
 ///
 /// # Errors
 ///

@@ -3,8 +3,8 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use bus::{
-    ApiCall, ArchiveCall, AskError, Bus, EventKind, EventSubject, FromJson as _, LiveBuild, LiveConnection, Message,
-    NoAnswer, Subject, WatchedKinds, stream,
+    ApiCall, ArchiveCall, AskError, Bus, EventKind, EventSubject, FromJson as _, LiveBuild, LiveConnection,
+    Message, NoAnswer, Subject, WatchedKinds, stream,
 };
 use bytes::Bytes;
 use model::{

@@ -82,21 +82,17 @@ impl PemFiles {
 
     fn roots(&self) -> Result<RootCertStore, TlsFault> {
         let mut roots = RootCertStore::empty();
-        match &self.authorities {
-            Some(path) => {
-                for certificate in certificates(path)? {
-                    roots.add(certificate).map_err(|error| TlsFault::file(path, error))?;
-                }
+        if let Some(path) = &self.authorities {
+            for certificate in certificates(path)? {
+                roots.add(certificate).map_err(|error| TlsFault::file(path, error))?;
             }
-            None => {
-                let found = rustls_native_certs::load_native_certs();
-                roots.add_parsable_certificates(found.certs);
-                if roots.is_empty() {
-                    let reason =
-                        found.errors.first().map_or("there are none".to_owned(), ToString::to_string);
-                    return Err(TlsFault::Machine { reason });
-                }
-            }
+            return Ok(roots);
+        }
+        let found = rustls_native_certs::load_native_certs();
+        roots.add_parsable_certificates(found.certs);
+        if roots.is_empty() {
+            let reason = found.errors.first().map_or("there are none".to_owned(), ToString::to_string);
+            return Err(TlsFault::Machine { reason });
         }
         Ok(roots)
     }
@@ -114,7 +110,7 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsFault> {
 
 /// The certificate of a client.
 struct Certificate {
-    certificate: PathBuf,
+    path: PathBuf,
     key: PathBuf,
     provider: Arc<CryptoProvider>,
     current: Changing<Arc<CertifiedKey>>,
@@ -122,7 +118,7 @@ struct Certificate {
 
 impl fmt::Debug for Certificate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Certificate").field("certificate", &self.certificate).finish_non_exhaustive()
+        f.debug_struct("Certificate").field("path", &self.path).finish_non_exhaustive()
     }
 }
 
@@ -130,7 +126,7 @@ impl Certificate {
     fn read(certificate: &Path, key: &Path, provider: Arc<CryptoProvider>) -> Result<Self, TlsFault> {
         let paths = vec![certificate.to_owned(), key.to_owned()];
         let current = Changing::new(paths, || certified(certificate, key, &provider))?;
-        Ok(Self { certificate: certificate.to_owned(), key: key.to_owned(), provider, current })
+        Ok(Self { path: certificate.to_owned(), key: key.to_owned(), provider, current })
     }
 }
 
@@ -147,7 +143,7 @@ fn certified(
 
 impl ResolvesClientCert for Certificate {
     fn resolve(&self, _: &[&[u8]], _: &[SignatureScheme]) -> Option<Arc<CertifiedKey>> {
-        Some(self.current.current(|_| match certified(&self.certificate, &self.key, &self.provider) {
+        Some(self.current.current(|_| match certified(&self.path, &self.key, &self.provider) {
             Ok(renewed) => Some(renewed),
             Err(error) => {
                 tracing::error!(%error, "cannot use the changed certificate: the earlier one stays in use");

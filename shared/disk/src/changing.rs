@@ -11,8 +11,8 @@ use std::{
 /// Maximum time for which a change is not noticed.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// A value that is read from files, and again when one of them has changed. Files are looked at when the value is used, at most
-/// once a second.
+/// A value that is read from files, and again when one of them has changed. Files are looked at when the value is
+/// used, at most once a second.
 #[derive(Debug)]
 pub struct Changing<T> {
     paths: Vec<PathBuf>,

@@ -2,9 +2,10 @@
 
 use axum::{Json, extract::State as FromState};
 use model::{
-    ActionsReply, ActionsRequest, ArchiveStatus, Attempt, AuditReply, AuditRequest, HistoryOf, HistoryReply, HistoryRequest,
-    InvocationReply, InvocationsReply, Millis, ReportReply, ReportRequest, TargetsReply, TargetsRequest,
-    TestGridReply, TestGridRequest, TestsReply, TestsRequest, ToolInvocationsReply, ToolInvocationsRequest,
+    ActionsReply, ActionsRequest, ArchiveStatus, Attempt, AuditReply, AuditRequest, HistoryOf, HistoryReply,
+    HistoryRequest, InvocationReply, InvocationsReply, Millis, ReportReply, ReportRequest, TargetsReply,
+    TargetsRequest, TestGridReply, TestGridRequest, TestsReply, TestsRequest, ToolInvocationsReply,
+    ToolInvocationsRequest,
 };
 
 use crate::{

@@ -12,8 +12,8 @@ use axum::{
 use callers::Caller;
 use client::Client;
 use model::{
-    AuditKind, BuildId, BuildKey, BuildRequest, BuildView, CancelBody, CancelReply, Group, ListReply, ListRequest,
-    Millis, WhyReply,
+    AuditKind, BuildId, BuildKey, BuildRequest, BuildView, CancelBody, CancelReply, Group, ListReply,
+    ListRequest, Millis, WhyReply,
 };
 use policy::access::{Need, Right};
 

@@ -9,9 +9,7 @@ use axum::{
     http::HeaderMap,
 };
 use callers::Caller;
-use model::{
-    AuditKind, ChangeEnvironmentRequest, Environment, EnvironmentsReply, ProposeEnvironmentRequest,
-};
+use model::{AuditKind, ChangeEnvironmentRequest, Environment, EnvironmentsReply, ProposeEnvironmentRequest};
 
 use crate::{failure::Failure, input, state::Api};
 

@@ -46,6 +46,8 @@ pub(crate) async fn stream(
     let key = names.key()?;
     let after = position(&query, &headers)?;
     let filter = filter(&query)?;
+    // Before the build is read: one that may not watch costs nothing.
+    let watching = caller.watch()?;
     let build = api.client.get(&key).await?;
     if build.state == State::Finished && after >= build.sequence {
         // Only this status keeps a browser from reconnecting.
@@ -58,7 +60,6 @@ pub(crate) async fn stream(
         let last = wanted.then(|| Ok::<_, Infallible>(event_of(&event)));
         return Ok(Sse::new(stream::iter(last)).into_response());
     }
-    let watching = caller.watch()?;
     let keep_alive = KeepAlive::new().interval(KEEP_ALIVE);
     let events = events(ReadAhead { api, key, position: after, filter }.start());
     let answer = Sse::new(events).keep_alive(keep_alive).into_response();

@@ -30,7 +30,8 @@ impl Failure {
 
     /// The failure of a call of a service.
     fn of(error: ApiError) -> Self {
-        Self { body: error.clone(), ..Self::new(error.error, "") }
+        let status = Self::new(error.error, "").status;
+        Self { status, body: error }
     }
 
     /// A limit is reached; the same request may succeed after this time.
@@ -53,7 +54,7 @@ impl Failure {
         (self.status, self.body.message)
     }
 
-    /// What is wrong.
+    /// What is wrong, for people.
     pub(crate) fn message(&self) -> &str {
         &self.body.message
     }

@@ -6,12 +6,13 @@ use axum::{
     Json,
     body::Body,
     extract::{Extension as FromExtensions, State as FromState},
-    http::{HeaderMap, StatusCode, header},
+    http::{StatusCode, header},
     response::IntoResponse,
 };
 use callers::Caller;
 use model::{
-    ExecutorHeartbeat, GovernorRecord, GroupsReply, Millis, PurgeReply, PurgeRequest, QuotaReply, WorkerView,
+    AuditKind, ExecutorHeartbeat, GovernorRecord, GroupsReply, Millis, PurgeReply, PurgeRequest, QuotaReply,
+    WorkerView,
 };
 use policy::purge::Purge;
 use telemetry::metrics;
@@ -57,16 +58,27 @@ pub(crate) async fn decisions(
 pub(crate) async fn purge(
     FromState(api): FromState<Api>,
     FromExtensions(caller): FromExtensions<Arc<Caller>>,
-    headers: HeaderMap,
     body: Body,
 ) -> Result<Json<PurgeReply>, Failure> {
     let body = input::read(body, api.request_bytes_max).await?;
-    let asked: PurgeRequest = input::decode(&headers, &body)?;
+    let asked: PurgeRequest = serde_json::from_slice(&body)
+        .map_err(|error| Failure::invalid(format!("the request body: {error}")))?;
     let mut purge = Purge::new(asked.clone()).map_err(|error| Failure::invalid(error.to_string()))?;
     let removed = api.cas.purge_actions(|provenance| purge.deletes(provenance)).await?;
     let reply = purge.reply(removed);
+    if !asked.dry_run {
+        caller.did(AuditKind::Purge, selection(&asked), Some(&format!("deleted {}", reply.deleted)));
+    }
     tracing::info!(caller = caller.name, ?asked, deleted = reply.deleted, "purged the action cache");
     Ok(Json(reply))
+}
+
+/// The conditions of a purge.
+fn selection(asked: &PurgeRequest) -> String {
+    let executor = asked.executor.as_ref().map(|id| format!("executor {id}"));
+    let action = asked.action.map(|action| format!("action {action}"));
+    let since = asked.since_ms.map(|since| format!("since_ms {}", since.0));
+    [executor, action, since].into_iter().flatten().collect::<Vec<_>>().join(", ")
 }
 
 /// Handles `GET /metrics`: returns the metrics of this process.

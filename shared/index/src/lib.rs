@@ -9,6 +9,7 @@ pub mod actions;
 mod connection;
 mod depths;
 mod dispatch;
+mod error;
 mod event;
 mod login;
 mod query;
@@ -16,12 +17,13 @@ mod rebuild;
 mod script;
 mod why;
 
-pub use acl::acl_rules;
-pub use connection::{Index, IndexError};
+pub use acl::{acl_rules, operator_acl_rules};
+pub use connection::Index;
 pub use depths::{Depths, QueueDepth, WaitingCount};
 pub use dispatch::{
     CommitLimits, Heads, Held, Pick, Settlement, Verdict, WaitingBuild, WaitingGroup, Wanted,
 };
+pub use error::IndexError;
 pub use event::{Change, IndexEvent, Traits};
 pub use query::{Counts, Health};
 pub use rebuild::{Applied, RebuildToken};

@@ -11,9 +11,7 @@ use crate::{Millis, ParseIdError, Sequence};
 const TEXT_MAX: usize = 300;
 
 /// What an audit event is about.
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
-)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum AuditKind {
     /// A call was refused: its credentials, its rights or its limits did not suffice.
@@ -30,11 +28,13 @@ pub enum AuditKind {
     Environment,
     /// A build was submitted again, or an action was run again.
     RunAgain,
+    /// Results were deleted from the action cache.
+    Purge,
 }
 
 impl AuditKind {
     /// All kinds, in the order of declaration.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Refusal,
         Self::Grant,
         Self::Cancel,
@@ -42,6 +42,7 @@ impl AuditKind {
         Self::Drain,
         Self::Environment,
         Self::RunAgain,
+        Self::Purge,
     ];
 
     /// Name in messages, and the token in the subject.
@@ -54,6 +55,7 @@ impl AuditKind {
             Self::Drain => "drain",
             Self::Environment => "environment",
             Self::RunAgain => "run_again",
+            Self::Purge => "purge",
         }
     }
 
@@ -61,9 +63,13 @@ impl AuditKind {
     pub fn decision(self) -> AuditDecision {
         match self {
             Self::Refusal => AuditDecision::Refused,
-            Self::Grant | Self::Cancel | Self::Quota | Self::Drain | Self::Environment | Self::RunAgain => {
-                AuditDecision::Allowed
-            }
+            Self::Grant
+            | Self::Cancel
+            | Self::Quota
+            | Self::Drain
+            | Self::Environment
+            | Self::RunAgain
+            | Self::Purge => AuditDecision::Allowed,
         }
     }
 }
@@ -90,7 +96,7 @@ impl FromStr for AuditKind {
 pub enum AuditDecision {
     /// It was done, or its caller was let in.
     Allowed,
-    /// It changed nothing.
+    /// The call changed nothing.
     Refused,
 }
 
@@ -147,7 +153,7 @@ impl AuditProof {
 pub struct AuditText(String);
 
 impl AuditText {
-    /// The text.
+    /// The text with its replacements.
     pub fn as_str(&self) -> &str {
         &self.0
     }

@@ -8,8 +8,8 @@ use crate::{BlobDigest, Millis, Zone};
 /// Who had an action executed, what it was, and where and when it ran. Kept with its result in the action cache.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Provenance {
-    /// Caller that asked for it first: `key:NAME`, `ISSUER:SUBJECT`, `certificate:NAME` or `build:GROUP/ID`; empty in a farm without
-    /// access rules.
+    /// Caller that asked for it first: `key:NAME`, `ISSUER:SUBJECT`, `certificate:NAME` or `build:GROUP/ID`; empty
+    /// in a farm without access rules.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub caller: String,
     /// Build that sent it, as `WORKER/ID/ATTEMPT`; empty if it came from outside a build.

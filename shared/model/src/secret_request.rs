@@ -60,8 +60,8 @@ impl FromStr for SecretRequest {
     }
 }
 
-/// Environment variable that has the value of a secret: 1 to 64 letters, digits or `_`, no digit first, and none that the farm
-/// sets.
+/// Environment variable that has the value of a secret: 1 to 64 letters, digits or `_`, no digit first, and none
+/// that the farm sets.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, JsonSchema)]
 #[serde(transparent)]
 pub struct SecretVariable(#[schemars(regex(pattern = r"^[A-Za-z_][A-Za-z0-9_]{0,63}$"))] String);

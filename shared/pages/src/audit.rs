@@ -63,12 +63,17 @@ fn word(kind: AuditKind) -> &'static str {
         AuditKind::Drain => "drained or resumed",
         AuditKind::Environment => "environment changed",
         AuditKind::RunAgain => "run again",
+        AuditKind::Purge => "cache purged",
     }
 }
 
 fn events(events: &[AuditEntry], now: Millis) -> Markup {
     let rows = html! { @for entry in events { (row(&entry.event, now)) } };
-    table("Audit events", &["When", "What", "Caller", "Proved by", "Address", "Call", "About", "Reason"], &rows)
+    table(
+        "Audit events",
+        &["When", "What", "Caller", "Proved by", "Address", "Call", "About", "Reason"],
+        &rows,
+    )
 }
 
 fn row(event: &AuditEvent, now: Millis) -> Markup {

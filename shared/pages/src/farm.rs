@@ -12,8 +12,8 @@ use client::{Order, text::size};
 use http_api::{Failure, PathParameters};
 use maud::{Markup, html};
 use model::{
-    AuditKind, ExecutorHeartbeat, ExecutorStatus, Group, GroupStanding, Millis, ScalePlan, WaitingBuilds, WindowState,
-    WorkerStatus, WorkerView, WorkspaceState,
+    AuditKind, ExecutorHeartbeat, ExecutorStatus, Group, GroupStanding, Millis, ScalePlan, WaitingBuilds,
+    WindowState, WorkerStatus, WorkerView, WorkspaceState,
 };
 use telemetry::escaped;
 

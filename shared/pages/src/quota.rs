@@ -11,8 +11,8 @@ use callers::Caller;
 use http_api::Failure;
 use maud::{Markup, html};
 use model::{
-    AuditKind, Esu, ExecutorType, Governed, GovernorRecord, Group, GroupStanding, ListReply, ListRequest, Millis,
-    Occupancy, Quota, QuotaReply, State, parse_amount,
+    AuditKind, Esu, ExecutorType, Governed, GovernorRecord, Group, GroupStanding, ListReply, ListRequest,
+    Millis, Occupancy, Quota, QuotaReply, State, parse_amount,
 };
 use serde::Deserialize;
 use telemetry::escaped;

@@ -16,11 +16,10 @@ const CALLERS_MAX: usize = 10_000;
 /// Time between two grants of the same caller from the same address that are written.
 const GRANT_EVERY_MS: u64 = 60_000;
 
-/// A caller, and whether its events are refusals: these have a limit of their own, so that what it did is not lost among
-/// them.
+/// A caller, and whether its events are refusals: these have a limit of their own, so that they hide nothing else.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct Key {
-    /// Identifies the caller.
+    /// Number that identifies the caller.
     caller: u64,
     is_refusal: bool,
 }
@@ -163,8 +162,9 @@ mod tests {
     #[test]
     fn any_number_of_strangers_write_a_limited_number_of_refusals() {
         let mut gate = Gate::default();
-        let passed = (0..50_000_u64)
-            .filter(|caller| matches!(gate.pass(*caller, AuditKind::Refusal, (), at(0)), Passage::Write { .. }));
+        let passed = (0..50_000_u64).filter(|caller| {
+            matches!(gate.pass(*caller, AuditKind::Refusal, (), at(0)), Passage::Write { .. })
+        });
         assert_eq!(passed.count(), 1000);
         assert!(gate.buckets.len() <= CALLERS_MAX && gate.held.len() <= CALLERS_MAX);
         assert!(matches!(gate.pass(60_000, AuditKind::Quota, (), at(0)), Passage::Write { .. }));

@@ -78,7 +78,7 @@ impl CallerLimits {
 }
 
 impl CallerUse {
-    /// Counts a call.
+    /// Counts a call of the caller.
     ///
     /// # Errors
     ///

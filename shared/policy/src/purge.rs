@@ -18,7 +18,7 @@ pub struct Purge {
 pub struct NoCondition;
 
 impl Purge {
-    /// Begins a purge.
+    /// Begins a purge with these conditions.
     ///
     /// # Errors
     ///

@@ -129,7 +129,7 @@ mod tests {
     #[test]
     fn a_burst_passes_and_then_the_rate() {
         let (rate, mut bucket) = (Rate::of(10, 3), Bucket::default());
-        let at = |ms| Millis(1_000_000 + ms);
+        let at = |ms: u64| Millis(1_000_000 + ms);
         assert_eq!((0..5).filter(|_| bucket.take(rate, at(0)).is_ok()).count(), 3);
         assert_eq!(bucket.take(rate, at(40)), Err(Duration::from_millis(60)));
         assert_eq!(bucket.take(rate, at(100)), Ok(()));

@@ -54,7 +54,10 @@ fn value_of(json: &serde_json::Value) -> Value {
 fn json_of(value: &Value) -> Option<serde_json::Value> {
     Some(match value.kind.as_ref()? {
         Kind::StructValue(of) => serde_json::Value::Object(
-            of.fields.iter().map(|(name, value)| Some((name.clone(), json_of(value)?))).collect::<Option<_>>()?,
+            of.fields
+                .iter()
+                .map(|(name, value)| Some((name.clone(), json_of(value)?)))
+                .collect::<Option<_>>()?,
         ),
         Kind::StringValue(text) => text.clone().into(),
         Kind::NumberValue(number) => whole(*number)?.into(),

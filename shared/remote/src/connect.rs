@@ -82,7 +82,14 @@ impl Remote {
     fn over(channel: Channel, instance: &str, function: DigestFunction) -> Self {
         let bare = channel.clone();
         let channel = InterceptedService::new(channel, Credentials::of_process());
-        Self { channel, bare, instance: instance.to_owned(), function, headers: MetadataMap::new(), resume: None }
+        Self {
+            channel,
+            bare,
+            instance: instance.to_owned(),
+            function,
+            headers: MetadataMap::new(),
+            resume: None,
+        }
     }
 
     /// The same connection, whose downloads continue as `resume` says when the connection is lost.

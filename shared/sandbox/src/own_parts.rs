@@ -34,8 +34,8 @@ pub struct SecretMount {
 }
 
 impl SecretMount {
-    /// The arguments of bubblewrap. Each file is mounted by itself: its folder on the host need not be open to the user of the
-    /// sandbox.
+    /// The arguments of bubblewrap. Each file is mounted by itself: its folder on the host need not be open to the
+    /// user of the sandbox.
     pub(crate) fn arguments(&self) -> Vec<OsString> {
         let mut arguments: Vec<OsString> =
             ["--perms", "0755", "--size", SECRETS_SIZE, "--tmpfs"].map(OsString::from).to_vec();

@@ -28,7 +28,7 @@ pub enum BadSecret {
     TooShort(usize),
     #[error("it has more than {SECRET_BYTES_MAX} bytes")]
     TooLarge,
-    #[error("it is no UTF-8 text without NUL bytes, as variables must be: ask for it as a file")]
+    #[error("it is not UTF-8 text without NUL bytes, as variables must be: ask for it as a file")]
     NoText,
 }
 

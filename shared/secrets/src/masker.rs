@@ -77,7 +77,8 @@ impl Masker {
         if self.undecided() >= SECRET_BYTES_MIN
             && let (Some(first), Some(last)) = (self.searched.front(), self.searched.back())
         {
-            self.cover(*first..*last + 1);
+            let secret = *first..*last + 1;
+            self.cover(secret);
         }
         let mut out = Vec::new();
         self.release(self.end(), &mut out);
@@ -162,12 +163,12 @@ impl Masks {
     /// A whole text, such as a name or an error, with all secrets masked.
     pub fn mask<'a>(self: &Arc<Self>, text: &'a str) -> Cow<'a, str> {
         let mut masker = Masker::new(self);
-        let mut masked = masker.push(text.as_bytes());
-        masked.extend(masker.finish());
-        if masked == text.as_bytes() {
+        let mut shown = masker.push(text.as_bytes());
+        shown.extend(masker.finish());
+        if shown == text.as_bytes() {
             return Cow::Borrowed(text);
         }
-        Cow::Owned(String::from_utf8_lossy(&masked).into_owned())
+        Cow::Owned(String::from_utf8_lossy(&shown).into_owned())
     }
 }
 

@@ -53,7 +53,9 @@ impl Masks {
             .map_err(|error| no(&error))?;
         let start = automaton.start_state(Anchored::No).map_err(|error| no(&error))?;
         let mut masks = Self { automaton, start, depths: Vec::new(), begins: [false; 256] };
-        spellings.iter().for_each(|spelling| masks.note(spelling));
+        for spelling in &spellings {
+            masks.note(spelling);
+        }
         Ok(Arc::new(masks))
     }
 

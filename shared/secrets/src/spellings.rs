@@ -84,8 +84,11 @@ fn put_base64(found: &mut Vec<Spelling>, value: &[u8]) {
 }
 
 fn put_hex(found: &mut Vec<Spelling>, value: &[u8]) {
-    put(found, value.iter().map(|byte| format!("{byte:02x}")).collect::<String>());
-    put(found, value.iter().map(|byte| format!("{byte:02X}")).collect::<String>());
+    const DIGITS: [u8; 16] = *b"0123456789abcdef";
+    let digit = |half: u8| DIGITS.get(usize::from(half)).copied().unwrap_or_default();
+    let hex: Vec<u8> = value.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect();
+    put(found, hex.to_ascii_uppercase());
+    put(found, hex);
 }
 
 /// In a URL or a form.

@@ -81,7 +81,8 @@ impl Context {
         let instance = new_instance(name, user.as_ref());
         let limiter = limiter(&settings.connections)?;
         let bus = Bus::connect(&settings.nats, &format!("forebay {name} {instance}"), patience).await?;
-        await_topology(&bus, &Topology::new(&settings.topology), patience).await?;
+        // Boxed: its state is large, and all services contain it.
+        Box::pin(await_topology(&bus, &Topology::new(&settings.topology), patience)).await?;
         // Measured again: the bucket whose messages date the expiry of leases exists now.
         bus.measure_clock(CLOCK_PATIENCE).await?;
         tokio::spawn(clock::watch_skew(bus.clone(), stop.clone()));
@@ -257,7 +258,7 @@ async fn await_topology(bus: &Bus, topology: &Topology, patience: Patience) -> R
                     return Ok(());
                 }
                 Some(missing) if patience == Patience::None => {
-                    return Err(StartError::NoTopology { missing: missing.clone() });
+                    return Err(StartError::NoTopology { missing: Box::new(missing.clone()) });
                 }
                 Some(missing) => {
                     if waits == 0 {

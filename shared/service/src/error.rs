@@ -16,7 +16,7 @@ pub enum StartError {
     #[error("{missing}: create what is missing with `forebay topology --apply`")]
     NoTopology {
         /// A stream or consumer that does not exist.
-        missing: jetstream::Difference,
+        missing: Box<jetstream::Difference>,
     },
     /// The key of another service, whose permissions do not suffice.
     #[error(

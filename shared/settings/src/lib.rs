@@ -143,8 +143,7 @@ pub struct Settings {
     /// Retention of rejections in days. 0: no limit.
     pub rejected_days: u64,
 
-    /// Maximum number of waiting builds of a group, about; further ones are refused. Emergencies are until there are twice as many.
-    /// 0: no limit.
+    /// Maximum number of waiting builds of a group, about; further ones are refused, emergencies above twice as many. 0: no limit.
     pub queue_builds_max: u64,
     /// The same for groups that differ from `queue_builds_max`.
     #[serde(deserialize_with = "structured")]

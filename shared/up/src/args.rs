@@ -9,6 +9,7 @@ use crate::scale::Bounds;
 ///
 /// All data is in the folder --data, which only one `up` at a time may use. It starts a nats-server and a
 /// redis-server unless --nats or --redis (or the settings) point elsewhere.
+#[expect(clippy::struct_excessive_bools, reason = "each is an independent option")]
 #[derive(Debug, Clone, clap::Args)]
 pub struct UpArgs {
     /// Port for nats-server (0 = any free port); ignored if --nats points elsewhere
@@ -26,8 +27,8 @@ pub struct UpArgs {
     /// When nats-server syncs to disk: `always` survives a power failure but is slower
     #[arg(long, value_enum, value_name = "WHEN", env = "FOREBAY_NATS_SYNC", default_value = "default")]
     pub(crate) sync: Sync,
-    /// Admit only those who have a key, with TLS: make an authority, keys and rules in `secure` of the data folder, unless they
-    /// are there
+    /// Admit only those who have a key, with TLS: make an authority, keys and rules in `secure` of the data folder,
+    /// unless they are there
     #[arg(long)]
     pub(crate) secure: bool,
     /// Start and set up the servers only, no services

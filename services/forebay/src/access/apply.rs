@@ -12,7 +12,7 @@ use settings::Settings;
 use super::{Place, Seeds, store::File};
 use crate::{
     failure::{FAILED, Failure, UNREACHABLE, say},
-    globals::Globals,
+    globals::{Globals, read_endpoints},
     replaced_file, stdout,
 };
 
@@ -50,7 +50,7 @@ struct Target {
 
 impl Target {
     fn of(args: &ApplyArgs, place: &Place, globals: &Globals, settings: &Settings) -> Result<Self, Failure> {
-        let farm = if place.farm.is_some() { globals.endpoints_of_farm(settings)? } else { None };
+        let farm = if place.farm.is_some() { read_endpoints(&settings.data)? } else { None };
         let mut pids = args.pids.clone();
         if pids.is_empty() {
             pids.extend(farm.as_ref().and_then(|farm| farm.processes.get("nats-server")));

@@ -35,7 +35,11 @@ pub(super) struct PurgeArgs {
 }
 
 /// Deletes the results that meet all conditions from the store of the settings.
-pub(super) async fn run(args: &PurgeArgs, globals: &Globals, settings: &Settings) -> Result<ExitCode, Failure> {
+pub(super) async fn run(
+    args: &PurgeArgs,
+    globals: &Globals,
+    settings: &Settings,
+) -> Result<ExitCode, Failure> {
     let now = Millis::from(SystemTime::now());
     let asked = PurgeRequest {
         executor: args.by_executor.clone(),
@@ -63,7 +67,9 @@ fn text(reply: &PurgeReply, dry_run: bool, store: &str) -> String {
     let mut lines: Vec<String> = results
         .iter()
         .take(SHOWN)
-        .map(|result| format!("{}  {}  {}", result.action, result.executor, telemetry::escaped(&result.command)))
+        .map(|result| {
+            format!("{}  {}  {}", result.action, result.executor, telemetry::escaped(&result.command))
+        })
         .collect();
     let more = selected.saturating_sub(lines.len() as u64);
     if more > 0 {

@@ -60,5 +60,8 @@ fn text(found: &Provenance) -> String {
         ("stored", at.as_str()),
     ];
     let known = facts.into_iter().filter(|(_, value)| !value.is_empty());
-    known.map(|(name, value)| format!("{name:<9}  {}", telemetry::escaped(value))).collect::<Vec<_>>().join("\n")
+    known
+        .map(|(name, value)| format!("{name:<9}  {}", telemetry::escaped(value)))
+        .collect::<Vec<_>>()
+        .join("\n")
 }

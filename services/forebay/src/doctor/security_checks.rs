@@ -1,6 +1,10 @@
 //! Checks of what is open, weak or about to expire.
 
-use std::{fs, os::unix::fs::PermissionsExt as _, path::PathBuf};
+use std::{
+    fs,
+    os::unix::fs::PermissionsExt as _,
+    path::{Path, PathBuf},
+};
 
 use bus::Bus;
 use credentials::{Credentials, Server};
@@ -29,7 +33,7 @@ pub(super) async fn run(
     let mut findings: Vec<Finding> = bus.map(|bus| open_bus(bus, nats)).into_iter().collect();
     findings.extend(open_index(redis).await);
     findings.extend(certificates(&nats.credentials, settings));
-    findings.extend(secrets(&nats.credentials, settings).into_iter().filter_map(readable));
+    findings.extend(secrets(&nats.credentials, settings).iter().filter_map(|path| readable(path)));
     findings
 }
 
@@ -136,8 +140,8 @@ fn secrets(credentials: &Credentials, settings: &Settings) -> Vec<PathBuf> {
     files.into_iter().flatten().cloned().collect()
 }
 
-fn readable(path: PathBuf) -> Option<Finding> {
-    let mode = fs::metadata(&path).ok()?.permissions().mode();
+fn readable(path: &Path) -> Option<Finding> {
+    let mode = fs::metadata(path).ok()?.permissions().mode();
     let name = path.display();
     (mode & 0o077 != 0).then(|| {
         Finding::warn(
@@ -177,10 +181,10 @@ mod tests {
         let path = folder.path().join("token");
         fs::write(&path, "secret").unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
-        let found = readable(path.clone()).unwrap();
+        let found = readable(&path).unwrap();
         assert!(found.advice.unwrap().starts_with("chmod 600") && !found.found.contains("secret"));
         fs::set_permissions(&path, fs::Permissions::from_mode(0o400)).unwrap();
-        assert_eq!(readable(path), None);
+        assert_eq!(readable(&path), None);
     }
 
     #[test]

@@ -87,9 +87,10 @@ pub(crate) fn group_of_caller(
     asked: Option<&str>,
     of_instance: &Group,
 ) -> Result<Group, Status> {
-    let asked: Option<Group> = asked.map(str::parse).transpose().map_err(|error: model::ParseIdError| {
-        Status::invalid_argument(format!("header {GROUP}: {error}"))
-    })?;
+    let asked: Option<Group> = asked
+        .map(str::parse)
+        .transpose()
+        .map_err(|error: model::ParseIdError| Status::invalid_argument(format!("header {GROUP}: {error}")))?;
     let group = group_of_action(&caller.rights, asked.as_ref(), of_instance);
     group.map_err(|refused| denied(&caller.refused(refused)))
 }

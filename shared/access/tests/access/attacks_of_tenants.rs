@@ -181,6 +181,32 @@ async fn n6_tenants_cannot_receive_requests() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn n12_a_tenant_cannot_use_up_connections_or_subscriptions() {
+    let world = World::start().await;
+    let (seed, inbox) = world.credentials("a/ci", access::Slot::Current);
+    let mut held = Vec::new();
+    let refused = loop {
+        match world.try_connect(&seed, &inbox).await {
+            Ok(user) => held.push(user),
+            Err(error) => break error,
+        }
+        assert!(held.len() <= 256, "no limit of connections");
+    };
+    assert!(held.len() == 256, "{} {refused}", held.len());
+    // Others connect as before.
+    world.connect("b/ci").await;
+    world.connect("enqueuer/1").await;
+    let mut one = held.pop().unwrap();
+    drop(held);
+    let mut subscriptions = Vec::new();
+    for number in 0..10_001 {
+        subscriptions.push(one.client.subscribe(format!("forebay.build.live.a1.{number}")).await.unwrap());
+    }
+    one.denial("maximum subscriptions exceeded").await;
+    world.connect("b/ci").await.subscribe("forebay.build.live.b1.>").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn n8_tenants_hear_only_their_groups() {
     let world = World::start().await;
     let mut dashboard = world.connect("a/dashboard").await;

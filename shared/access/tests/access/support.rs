@@ -273,7 +273,8 @@ impl User {
         self.denial(&wanted).await;
     }
 
-    async fn denial(&mut self, wanted: &str) {
+    /// Waits until the server has refused something with this text.
+    pub(crate) async fn denial(&mut self, wanted: &str) {
         let found = async {
             loop {
                 let error = self.denied.recv().await.unwrap();

@@ -13,7 +13,8 @@ const CREATED: Millis = Millis(5);
 
 /// Event `number`, as many seconds after the start: each third is a refusal.
 fn event(number: u64) -> Stored {
-    let (kind, decision) = if number % 3 == 0 { ("refusal", "refused") } else { ("cancel", "allowed") };
+    let (kind, decision) =
+        if number.is_multiple_of(3) { ("refusal", "refused") } else { ("cancel", "allowed") };
     let event = json!({
         "at_ms": START_MS + number * 1000, "kind": kind, "decision": decision, "proof": "key",
         "who": format!("key:ci-{}", number % 2), "call": "POST /v1/builds/{group}/{id}/cancel",
@@ -86,8 +87,7 @@ async fn events_are_found_by_what_they_say(database: Database) {
 async fn events_are_removed_by_age(database: Database) {
     let mut writer = database.store.writer().await.unwrap();
     archive(&mut writer, 1..=10).await;
-    let retention =
-        Retention { age: Duration::from_secs(60), age_by_group: BTreeMap::new(), size_max: 0 };
+    let retention = Retention { age: Duration::from_secs(60), age_by_group: BTreeMap::new(), size_max: 0 };
     writer.sweep(&retention, Millis(START_MS + 65_500)).await.unwrap();
     assert_eq!(found(&database.store, AuditRequest::default()).await, [10, 9, 8, 7, 6]);
 }

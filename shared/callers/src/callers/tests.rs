@@ -135,7 +135,7 @@ async fn a_changed_file_applies_and_a_broken_one_does_not() {
 
 /// Lets the next request look at the file.
 fn wait_for_look(callers: &Callers) {
-    callers.0.as_ref().unwrap().access.look_now();
+    callers.known.as_ref().unwrap().access.look_now();
 }
 
 #[tokio::test]

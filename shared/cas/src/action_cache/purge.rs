@@ -23,7 +23,7 @@ impl Cas {
     /// Fails if results cannot be read or removed, or if another farm has them.
     pub async fn purge_actions(
         &self,
-        mut removes: impl FnMut(Option<&Provenance>) -> bool + Send,
+        mut is_selected: impl FnMut(Option<&Provenance>) -> bool + Send,
     ) -> Result<u64, CasError> {
         let mut removed = 0;
         if let Some(farm) = self.farm() {
@@ -38,7 +38,7 @@ impl Cas {
                 }
                 for (entry, content) in results {
                     let Ok(result) = ActionResult::decode(content.as_slice()) else { continue };
-                    if removes(reapi::provenance::of(&result).as_ref()) {
+                    if is_selected(reapi::provenance::of(&result).as_ref()) {
                         removed += u64::from(self.remove_result(entry).await?);
                     }
                 }
@@ -69,11 +69,7 @@ impl Local {
 
 impl crate::backing::objects::Objects {
     /// The results in the object store with these first two digits.
-    async fn results(
-        &self,
-        function: DigestFunction,
-        shard: u8,
-    ) -> Result<Vec<(Entry, Vec<u8>)>, CasError> {
+    async fn results(&self, function: DigestFunction, shard: u8) -> Result<Vec<(Entry, Vec<u8>)>, CasError> {
         let mut results = Vec::new();
         for entry in self.entries(Kind::Action, function, shard).await? {
             let record = self.get_whole(&entry, crate::records::RECORD_BYTES_MAX).await?;

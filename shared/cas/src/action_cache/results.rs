@@ -50,11 +50,7 @@ impl Cas {
     /// # Errors
     ///
     /// Fails if the store cannot be read, or the result is malformed.
-    pub async fn has_outputs_of(
-        &self,
-        result: &ActionResult,
-        action: &BlobDigest,
-    ) -> Result<bool, CasError> {
+    pub async fn has_outputs_of(&self, result: &ActionResult, action: &BlobDigest) -> Result<bool, CasError> {
         let wrong = |why| CasError::Malformed { digest: *action, wanted: "ActionResult", why };
         let references = references(result, action.function).map_err(wrong)?;
         references.are_complete(self).await

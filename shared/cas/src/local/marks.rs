@@ -43,8 +43,8 @@ impl Local {
         Ok(())
     }
 
-    /// Removes the marks of a blob that was deleted, of all zones, unless they are younger than `cutoff`: then the blob is
-    /// being stored again.
+    /// Removes the marks of a blob that was deleted, of all zones, unless they are younger than `cutoff`: then
+    /// the blob is being stored again.
     pub(crate) fn unmark(&self, blob: &BlobDigest, cutoff: SystemTime) {
         for zone in self.marked_zones() {
             let path = self.layout().mark_path(&zone, blob);
@@ -84,9 +84,8 @@ impl Local {
 
 fn is_marked(path: &Path, age_max: Option<Duration>) -> io::Result<bool> {
     match fs::metadata(path) {
-        Ok(meta) => Ok(age_max.is_none_or(|max| {
-            meta.modified().is_ok_and(|at| at.elapsed().is_ok_and(|age| age <= max))
-        })),
+        Ok(meta) => Ok(age_max
+            .is_none_or(|max| meta.modified().is_ok_and(|at| at.elapsed().is_ok_and(|age| age <= max)))),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
         Err(error) => Err(error),
     }

@@ -164,7 +164,8 @@ async fn a_purge_removes_the_results_that_are_chosen() {
         for (number, handle) in zones.iter().enumerate() {
             for executor in ["e1", "e2"] {
                 let mut entry = ActionResult { exit_code: 0, ..ActionResult::default() };
-                let provenance = serde_json::json!({ "action": action(number), "executor": executor, "at_ms": 1 });
+                let provenance =
+                    serde_json::json!({ "action": action(number), "executor": executor, "at_ms": 1 });
                 reapi::provenance::set(&mut entry, &serde_json::from_value(provenance).unwrap());
                 handle.put_action(executor, &action(number), &entry).await.unwrap();
             }

@@ -57,9 +57,9 @@ impl Service<http::Request<Body>> for ByteStreamService {
             let headers = MetadataMap::from_headers(parts.headers);
             let answer = match parts.uri.path() {
                 stream::READ => answer_read(&shared, &caller, &headers, body).await,
-                stream::WRITE => {
-                    write::answer(&shared, &caller, headers, body).await.map(|message| wire::single_response(&message))
-                }
+                stream::WRITE => write::answer(&shared, &caller, headers, body)
+                    .await
+                    .map(|message| wire::single_response(&message)),
                 stream::QUERY_WRITE_STATUS => answer_query(&shared, &caller, &headers, body).await,
                 other => Err(Status::unimplemented(format!("method {other} is not supported"))),
             };

@@ -3,11 +3,12 @@
 use build_events::EventName;
 use client::{LINES_MAX, LogWindow};
 use model::{
-    ActionsReply, ArchiveStatus, AuditKind, AuditReply, BuildId, BuildRequest, BuildView, CancelBody, CancelReply,
-    ChangeEnvironmentRequest, CreateReply, Digest, Environment, EnvironmentsReply, ExecutorHeartbeat,
-    GovernorRecord, Group, GroupsReply, HistoryReply, InvocationId, InvocationReply, InvocationsReply, Job,
-    ListReply, Outcome, Priority, ProposeEnvironmentRequest, PurgeReply, PurgeRequest, QuotaReply, ReportReply, State, TargetsReply,
-    TaskId, TestGridReply, TestsReply, ToolInvocation, ToolInvocationsReply, WhyReply, WorkerView,
+    ActionsReply, ArchiveStatus, AuditKind, AuditReply, BuildId, BuildRequest, BuildView, CancelBody,
+    CancelReply, ChangeEnvironmentRequest, CreateReply, Digest, Environment, EnvironmentsReply,
+    ExecutorHeartbeat, GovernorRecord, Group, GroupsReply, HistoryReply, InvocationId, InvocationReply,
+    InvocationsReply, Job, ListReply, Outcome, Priority, ProposeEnvironmentRequest, PurgeReply, PurgeRequest,
+    QuotaReply, ReportReply, State, TargetsReply, TaskId, TestGridReply, TestsReply, ToolInvocation,
+    ToolInvocationsReply, WhyReply, WorkerView,
 };
 use policy::access::Right;
 use telemetry::metrics;
@@ -407,7 +408,12 @@ fn figures() -> Vec<Endpoint> {
             archived::audit,
         )
         .takes([
-            Parameter::text("who", "Only of this caller; with `*` at its end, of names that begin so", 0, 300),
+            Parameter::text(
+                "who",
+                "Only of this caller; with `*` at its end, of names that begin so",
+                0,
+                300,
+            ),
             Parameter::one_of("kind", "Only of this kind", AuditKind::ALL.map(AuditKind::as_str)),
             Parameter::text("target", "Only about this; with `*` at its end, about what begins so", 0, 300),
             time("since_ms", "Only events since, in ms since 1970"),

@@ -113,11 +113,9 @@ pub(crate) async fn again(
         let _ = accepted.send(last);
         drop((permit, running));
     });
-    match tokio::time::timeout(PATIENCE, news.recv()).await {
-        Ok(Some(Err(why))) => Err(Failure::new(ErrorCode::Unavailable, why).into()),
-        Ok(Some(Ok(())) | None) | Err(_) => {
-            caller.did(AuditKind::RunAgain, digest.to_string(), Some(&format!("in group {group}")));
-            Ok(shown)
-        }
+    if let Ok(Some(Err(why))) = tokio::time::timeout(PATIENCE, news.recv()).await {
+        return Err(Failure::new(ErrorCode::Unavailable, why).into());
     }
+    caller.did(AuditKind::RunAgain, digest.to_string(), Some(&format!("in group {group}")));
+    Ok(shown)
 }

@@ -39,6 +39,8 @@ fn settings() -> Settings {
         cas_keep_seconds: 109,
         cas_keep_min_seconds: 113,
         events_days: 127,
+        audit_days: 277,
+        audit_bytes_max: 281,
         rejected_days: 131,
         archive_days: 269,
         archive_bytes_max: 271,
@@ -184,6 +186,7 @@ fn times_and_sizes_of_stores_and_streams_reach_their_parts() {
     assert_eq!([topology.actions_retention, topology.log_streams_retention], [days(137), days(139)]);
     assert_eq!([topology.events_bytes_max, topology.requests_bytes_max], [151, 157]);
     assert_eq!(topology.bazel_bytes_max, 153);
+    assert_eq!((topology.audit_retention, topology.audit_bytes_max), (days(277), 281));
     assert_eq!(topology.actions_bytes_max, 163);
 }
 

@@ -113,9 +113,33 @@ async fn a_cancel_is_recorded_by_the_gateway_and_by_the_enqueuer() {
 }
 
 #[tokio::test]
+async fn a_purge_of_the_action_cache_is_recorded_unless_it_only_asks() {
+    let locks = Locks::new();
+    let farm = start(&locks, builder()).await;
+    let url = format!("{}/v1/action-cache/purge", farm.http_url());
+    for dry_run in [true, false] {
+        let purge = json!({ "executor": "executor-1", "dry_run": dry_run });
+        let asked = http(&locks).post(&url).bearer_auth(locks.operator.reveal()).json(&purge);
+        assert_eq!(asked.send().await.unwrap().status(), 200);
+    }
+    let found = recorded(&farm, of(AuditKind::Purge), |found| !found.is_empty()).await;
+    let event = &found[0].event;
+    assert_eq!((found.len(), event.who.as_str()), (1, "key:operator"));
+    assert_eq!(event.target.as_ref().unwrap().as_str(), "executor executor-1");
+    assert_eq!(event.reason.as_ref().unwrap().as_str(), "deleted 0");
+}
+
+#[tokio::test]
 async fn commands_record_what_they_do_on_the_bus() {
-    let farm = Farm::builder().only(&["enqueuer", "worker"]).start().await;
-    let worker = farm.client().workers().await.unwrap()[0].heartbeat.worker.to_string();
+    let farm = Farm::builder().only(&["enqueuer", "dispatcher", "worker"]).start().await;
+    let began = Instant::now();
+    let worker = loop {
+        if let Some(found) = farm.client().workers().await.unwrap().first() {
+            break found.heartbeat.worker.to_string();
+        }
+        assert!(began.elapsed() < SOON, "the worker has not reported");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    };
     for args in [
         &["quota", "set", "ci", "x86=4"] as &[&str],
         &["drain", &worker],
@@ -132,7 +156,7 @@ async fn commands_record_what_they_do_on_the_bus() {
     assert_eq!(shown.code, 0, "{shown:?}");
     let lines: Vec<&str> = shown.stdout.lines().collect();
     let expected = [
-        ("quota", "forebay quota  ci  from none to x86=4"),
+        ("quota", "forebay quota  ci  from none to x86 4"),
         ("drain", "forebay drain  WORKER  drain"),
         ("environment", "forebay env add  gcc@1  proposed"),
         ("environment", "forebay env approve  gcc@1  approved"),
@@ -162,10 +186,13 @@ async fn o4_hostile_text_stays_in_its_line_in_logs_and_in_the_record() {
     let key = farm.submit("web", request(&["true"])).await;
     let cancel = client.post(format!("{url}/v1/builds/{key}/cancel")).bearer_auth(locks.operator.reveal());
     assert_eq!(cancel.json(&body).send().await.unwrap().status(), 200);
-    let encoded: String = hostile.bytes().map(|byte| format!("%{byte:02x}")).collect();
+    let encoded = percent_encoding::percent_encode(hostile.as_bytes(), percent_encoding::NON_ALPHANUMERIC);
     let path = format!("{url}/v1/builds/{encoded}");
     assert_eq!(client.get(path).bearer_auth(locks.web.reveal()).send().await.unwrap().status(), 403);
-    farm.client().cancel_as(&farm.submit("web", request(&["true"])).await, None, Some(hostile)).await.unwrap();
+    farm.client()
+        .cancel_as(&farm.submit("web", request(&["true"])).await, None, Some(hostile))
+        .await
+        .unwrap();
     let all = recorded(&farm, AuditRequest::default(), |found| {
         let of = |kind| found.iter().filter(|entry| entry.event.kind == kind).count();
         of(AuditKind::Cancel) >= 3 && of(AuditKind::Refusal) >= 1

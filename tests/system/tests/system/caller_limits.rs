@@ -46,7 +46,10 @@ async fn o1_a_caller_that_submits_too_fast_is_asked_to_wait() {
     let refused = submit(&key).await.unwrap();
     let after: u64 = refused.headers()["retry-after"].to_str().unwrap().parse().unwrap();
     let body: Value = refused.json().await.unwrap();
-    assert_eq!((body["error"].as_str(), body["retry_after_seconds"].as_u64()), (Some("limit_reached"), Some(after)));
+    assert_eq!(
+        (body["error"].as_str(), body["retry_after_seconds"].as_u64()),
+        (Some("limit_reached"), Some(after))
+    );
     assert!(body["message"].as_str().unwrap().contains("0.5 (3 at once)"), "{body}");
     // Others are not affected, and the caller is served once it has waited as it was asked to.
     assert_eq!(submit(&locks.web).await.unwrap().status(), 201);
@@ -59,7 +62,13 @@ async fn calls_above_the_limit_are_refused_over_http_and_grpc() {
     let (locks, key) = locks_with("calls_per_second = 0.1, calls_at_once = 2");
     let farm = start(&locks, Farm::builder().only(&["enqueuer", "gateway"])).await;
     let calls = grpc(&locks, &farm, Some(&key)).await;
-    let ask = async || calls.capabilities().get_capabilities(Default::default()).await.map(drop);
+    let ask = async || {
+        calls
+            .capabilities()
+            .get_capabilities(reapi::execution::GetCapabilitiesRequest::default())
+            .await
+            .map(drop)
+    };
     ask().await.unwrap();
     ask().await.unwrap();
     let status = ask().await.unwrap_err();
@@ -108,7 +117,11 @@ async fn connections_above_the_limit_are_refused_until_others_end() {
     let (locks, key) = locks_with("connections = 2");
     let farm = start(&locks, Farm::builder().only(&["enqueuer", "gateway"])).await;
     let ask = async |calls: &crate::locked::Calls| {
-        calls.capabilities().get_capabilities(Default::default()).await.map(drop)
+        calls
+            .capabilities()
+            .get_capabilities(reapi::execution::GetCapabilitiesRequest::default())
+            .await
+            .map(drop)
     };
     let first = grpc(&locks, &farm, Some(&key)).await;
     let second = grpc(&locks, &farm, Some(&key)).await;
@@ -136,7 +149,7 @@ async fn uploads_arrive_as_fast_as_the_caller_may_upload() {
         let digest = reapi::digest::to_proto(&crate::locked::SHA256.digest(&data));
         let one = reapi::execution::batch_update_blobs_request::Request {
             digest: Some(digest),
-            data: data.into(),
+            data,
             ..Default::default()
         };
         let request = reapi::execution::BatchUpdateBlobsRequest { requests: vec![one], ..Default::default() };
@@ -167,8 +180,7 @@ async fn o1_a_group_that_floods_its_queue_is_refused_and_others_go_on() {
         for _ in 0..60 {
             let calls = (0..50).map(|_| async {
                 let group = "flood".parse().unwrap();
-                let request =
-                    BuildRequest { id: Some(model::BuildId::generate()), ..request(&["true"]) };
+                let request = BuildRequest { id: Some(model::BuildId::generate()), ..request(&["true"]) };
                 farm.client().create(&group, &request, None).await
             });
             for answer in join_all(calls).await {

@@ -82,7 +82,10 @@ async fn where_nobody_answers_it_exits_with_4_or_waits() {
     for args in [&["submit", "--no-wait", "--", "true"][..], &["ls", "--no-wait"], &["workers", "--no-wait"]]
     {
         let output = farm.cli(args).await;
-        assert!(output.code == 4 && output.stderr.contains(&farm.servers.nats_url()), "{args:?} {output:?}");
+        assert!(
+            output.code == 4 && output.stderr.contains(&farm.servers.nats_address()),
+            "{args:?} {output:?}"
+        );
     }
 }
 
@@ -128,7 +131,7 @@ async fn a_service_without_servers_exits_with_4_or_waits_for_them() {
     for service in farm::SERVICES {
         let output = Output::of(serve(&servers, service, &["--no-wait"])).await;
         assert_eq!(output.code, 4, "{service}: {output:?}");
-        assert!(output.stderr.contains(&servers.nats_url()), "{service}: {output:?}");
+        assert!(output.stderr.contains(&servers.nats_address()), "{service}: {output:?}");
     }
     let start = |service: &str| {
         let log = servers.folder().join("logs").join(format!("{service}.log"));
@@ -155,7 +158,7 @@ async fn a_service_without_servers_exits_with_4_or_waits_for_them() {
     let mut output = serve(&servers, "dispatcher", &["--no-wait"]);
     output.env_remove("FOREBAY_LISTEN_FILE");
     let output = Output::of(output).await;
-    assert!(output.code == 4 && output.stderr.contains(&servers.redis_url()), "{output:?}");
+    assert!(output.code == 4 && output.stderr.contains(&servers.redis_address()), "{output:?}");
     servers.start_redis().await;
     for process in &mut waiting {
         let listen = servers.folder().join(format!("{}.json", process.name()));

@@ -44,6 +44,7 @@ mod full_disk;
 mod gateway_access;
 mod harness;
 mod hedging;
+mod hostile_tenant;
 mod http;
 mod idle;
 mod image_fetches;

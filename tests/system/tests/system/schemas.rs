@@ -164,6 +164,9 @@ async fn executed(cases: &mut Cases) {
 
 /// Collects questions to the archive and its answers.
 async fn archived(farm: &Farm, key: &BuildKey, cases: &mut Cases) {
+    assert_eq!(farm.cli(&["quota", "set", "audited", "x86=4"]).await.code, 0);
+    let event = farm.bus().stream(stream::AUDIT).last("forebay.audit.quota").await.unwrap().unwrap();
+    cases.good("AuditEvent", &serde_json::from_slice(&event.payload).unwrap());
     farm.keep(farm.spawn("archive").await);
     let named = json!({"group": key.group, "id": key.id});
     // It reads events from the first one on.
@@ -171,6 +174,7 @@ async fn archived(farm: &Farm, key: &BuildKey, cases: &mut Cases) {
     let invocation = found["invocation"]["id"].clone();
     let calls = [
         (ArchiveCall::Get, "ArchivedBuildRequest", named.clone(), "BuildView"),
+        (ArchiveCall::Audit, "AuditRequest", json!({"kind": "quota", "limit": 1}), "AuditReply"),
         (ArchiveCall::Find, "FindRequest", json!({"id": key.id}), "FindReply"),
         (
             ArchiveCall::List,

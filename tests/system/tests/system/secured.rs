@@ -16,14 +16,14 @@ use tokio::io::{AsyncBufReadExt as _, BufReader};
 
 use crate::python::python;
 
-struct Secured {
-    up: Up,
+pub(crate) struct Secured {
+    pub(crate) up: Up,
     guard: Guard,
     folder: TempDir,
 }
 
 impl Secured {
-    async fn start(args: &[&str]) -> Self {
+    pub(crate) async fn start(args: &[&str]) -> Self {
         let open = fs::Permissions::from_mode(0o755);
         let folder = tempfile::Builder::new().prefix("forebay-test-").permissions(open).tempdir().unwrap();
         let guard = Guard::start(folder.path());
@@ -32,18 +32,18 @@ impl Secured {
         Self { up, guard, folder }
     }
 
-    fn file(&self, name: &str) -> String {
+    pub(crate) fn file(&self, name: &str) -> String {
         self.up.data().join("secure").join(name).display().to_string()
     }
 
     /// Runs `forebay access` for this farm.
-    async fn access(&self, words: &[&str]) {
+    pub(crate) async fn access(&self, words: &[&str]) {
         let words: Vec<&str> = ["access"].into_iter().chain(words.iter().copied()).collect();
         let output = self.up.cli(&words).await;
         assert_eq!(output.code, 0, "{words:?}: {output:?}");
     }
 
-    async fn endpoints(&mut self) -> Endpoints {
+    pub(crate) async fn endpoints(&mut self) -> Endpoints {
         self.up.endpoints().await
     }
 }

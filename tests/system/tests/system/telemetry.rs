@@ -213,7 +213,7 @@ async fn bus(farm: &Farm) {
         assert!(value("ack_pending") < 100.0 && value("oldest_seconds") < 60.0, "{consumer}");
     }
     let streams = reaper.samples.keys().filter(|name| name.starts_with("forebay_stream_messages{"));
-    assert_eq!(streams.count(), 14);
+    assert_eq!(streams.count(), 15);
     reaper.assert_some(&[
         "stream_bytes{stream=\"FOREBAY_EVENTS\"}",
         "stream_messages{stream=\"FOREBAY_EVENTS\"}",

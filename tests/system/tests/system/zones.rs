@@ -37,7 +37,7 @@ fn proto(digest: &BlobDigest) -> reapi::execution::Digest {
     reapi::digest::to_proto(digest)
 }
 
-/// Uploads blobs.
+/// Uploads blobs as this caller.
 async fn upload(calls: &Calls, contents: &[&[u8]]) -> Vec<BlobDigest> {
     let request = |content: &&[u8]| batch_update_blobs_request::Request {
         digest: Some(proto(&SHA256.digest(content))),
@@ -266,7 +266,10 @@ async fn g4_results_and_inputs_name_blobs_of_the_own_zone_only() {
     let action = upload_action(&web, "cat input > kept", &root).await;
     let result = execute(&web, &action).await.unwrap().result.unwrap();
     assert_eq!(kept(&result), secret);
-    assert_eq!(writer.action_cache().update_action_result(request).await.unwrap_err().code(), Code::FailedPrecondition);
+    assert_eq!(
+        writer.action_cache().update_action_result(request).await.unwrap_err().code(),
+        Code::FailedPrecondition
+    );
 }
 
 #[tokio::test]
@@ -456,7 +459,11 @@ async fn g17_results_say_where_they_come_from_and_are_purged_by_it() {
     for key in [&locks.web, &writer] {
         assert_eq!(purge(key, of_executor(false)).await.0, 403);
     }
-    assert_eq!(purge(&locks.operator, json!({})).await.0, 400, "without a condition it would delete everything");
+    assert_eq!(
+        purge(&locks.operator, json!({})).await.0,
+        400,
+        "without a condition it would delete everything"
+    );
     let (status, dry) = purge(&locks.operator, of_executor(true)).await;
     assert_eq!((status, &dry["selected"], &dry["deleted"]), (200, &json!(1), &json!(0)), "{dry}");
     assert!(cached(&web, &action).await.is_ok());
@@ -500,5 +507,8 @@ async fn g18_an_image_of_the_own_making_has_no_blobs_of_another_zone() {
     }
     let status = execute(&other, &action).await.unwrap_err();
     assert_eq!(status.code(), Code::FailedPrecondition, "{status:?}");
-    assert!(status.message().contains("cannot be used"), "the store has its manifest, images do not: {status:?}");
+    assert!(
+        status.message().contains("cannot be used"),
+        "the store has its manifest, images do not: {status:?}"
+    );
 }

@@ -1,16 +1,13 @@
 //! Whose build events a stream has: those of a running build, or of a tool outside.
 
 use bus::EventOwner;
-use reapi::metadata::GROUP;
 use callers::{Caller, denied};
 use model::{BuildKey, Group, SendingBuild, State};
 use policy::access::{Need, Right};
+use reapi::metadata::GROUP;
 use tonic::{Status, metadata::MetadataMap};
 
-use super::super::{
-    Core, faults,
-    submit::group_of_caller,
-};
+use super::super::{Core, faults, submit::group_of_caller};
 
 /// The prefix of the project id that the Bazel of a build states, before `GROUP/WORKER/ID/ATTEMPT`: Bazel has no header
 /// for build events before version 5.

@@ -72,7 +72,7 @@ async fn pass(mut from: tcp::OwnedReadHalf, mut to: tcp::OwnedWriteHalf, delay_m
 async fn a_build_whose_lease_took_too_long_is_left_to_others() {
     const DELAY: Duration = Duration::from_millis(300);
     let farm = Farm::builder().only(&["enqueuer"]).workspaces(1).start().await;
-    let slow = Slow::before(farm.servers.nats_url().trim_start_matches("nats://").to_owned()).await;
+    let slow = Slow::before(farm.servers.nats_address()).await;
     let hand = Hand::of(farm, &[("FOREBAY_NATS_URL", &format!("nats://{}", slow.address))]).await;
     let key = hand.farm.submit("g", script("true")).await;
     slow.set(DELAY);
