@@ -5,14 +5,30 @@ use std::{
     time::{Duration, Instant},
 };
 
+use clap::Args;
+
 use crate::{
     error::BenchError,
     farm::BenchFarm,
     figures::Figures,
     processor::ProcessorTimes,
+    progress::say,
+    rates::BuildLoad,
     rounds::{Load, items_in},
     statistics::median_and_worst,
+    work::{ActionLoad, Work},
 };
+
+/// Options of a bench that compares farms, which it starts in temporary folders.
+#[derive(Debug, Args)]
+pub(crate) struct AlternationArgs {
+    /// Duration of each window in seconds
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u64).range(1..))]
+    seconds: u64,
+    /// Number of windows of each farm
+    #[arg(long, value_name = "N", default_value_t = 7, value_parser = clap::value_parser!(u64).range(1..))]
+    rounds: u64,
+}
 
 /// A way in which a farm differs from the first of its kind.
 pub(crate) trait Variant: Copy + Eq + fmt::Display + 'static {
@@ -26,8 +42,33 @@ pub(crate) trait Variant: Copy + Eq + fmt::Display + 'static {
 /// Items of the first batch, which is not measured.
 const WARM_UP: u64 = 300;
 
+/// Concurrent requests of the client that executes actions.
+const IN_FLIGHT: usize = 64;
+
+/// Compares builds of `/bin/true`, then actions, on these farms.
+pub(crate) async fn builds_and_actions<V: Variant>(
+    farms: &[(V, BenchFarm)],
+    args: &AlternationArgs,
+) -> Result<Figures, BenchError> {
+    let mut figures = Figures::default();
+    say(&format!("measuring builds of /bin/true on {} farms in turn", farms.len()));
+    let mut runs: Vec<_> =
+        farms.iter().map(|(variant, farm)| Run::new(*variant, farm, BuildLoad { farm })).collect();
+    figures.part("builds", alternate(&mut runs, args).await?.figures("build"));
+    say(&format!("measuring actions on {} farms in turn", farms.len()));
+    let mut works = Vec::new();
+    for (variant, farm) in farms {
+        works.push((*variant, farm, Work::new(farm.remote().await?).await?));
+    }
+    let load = |work| ActionLoad { work, in_flight: IN_FLIGHT };
+    let mut runs: Vec<_> =
+        works.iter().map(|(variant, farm, work)| Run::new(*variant, farm, load(work))).collect();
+    figures.part("actions", alternate(&mut runs, args).await?.figures("action"));
+    Ok(figures)
+}
+
 /// A load on one of the farms, and its windows.
-pub(crate) struct Run<'a, V, L> {
+struct Run<'a, V, L> {
     variant: V,
     farm: &'a BenchFarm,
     load: L,
@@ -38,7 +79,7 @@ pub(crate) struct Run<'a, V, L> {
 }
 
 impl<'a, V: Variant, L: Load> Run<'a, V, L> {
-    pub(crate) fn new(variant: V, farm: &'a BenchFarm, load: L) -> Self {
+    fn new(variant: V, farm: &'a BenchFarm, load: L) -> Self {
         let (last, rates, processor_us) = ((0, Duration::ZERO), Vec::new(), Vec::new());
         Self { variant, farm, load, last, rates, processor_us }
     }
@@ -56,23 +97,22 @@ impl<'a, V: Variant, L: Load> Run<'a, V, L> {
 }
 
 /// Medians of the windows of each farm.
-pub(crate) struct Compared<V>(Vec<(V, f64, f64)>);
+struct Compared<V>(Vec<(V, f64, f64)>);
 
 /// Runs windows of the farms in turn, so that a slow phase of the machine is shared by all.
-pub(crate) async fn alternate<V: Variant, L: Load>(
+async fn alternate<V: Variant, L: Load>(
     runs: &mut [Run<'_, V, L>],
-    seconds: u64,
-    rounds: u64,
+    args: &AlternationArgs,
 ) -> Result<Compared<V>, BenchError> {
     for run in runs.iter_mut() {
         run.window(WARM_UP).await?;
         (run.rates, run.processor_us) = (Vec::new(), Vec::new());
     }
-    for round in 0..rounds {
+    for round in 0..args.rounds {
         // Another farm is the first in each round.
         runs.rotate_left(usize::from(round > 0));
         for run in runs.iter_mut() {
-            let items = items_in(Duration::from_secs(seconds), run.last).max(WARM_UP);
+            let items = items_in(Duration::from_secs(args.seconds), run.last).max(WARM_UP);
             run.window(items).await?;
         }
     }
@@ -88,7 +128,7 @@ impl<V: Variant> Compared<V> {
         found.map_or((f64::NAN, f64::NAN), |(_, rate, processor)| (*rate, *processor))
     }
 
-    pub(crate) fn figures(&self, item: &str) -> Figures {
+    fn figures(&self, item: &str) -> Figures {
         let mut figures = Figures::default();
         let Some(&base) = V::EACH.first() else { return figures };
         let (base_rate, base_processor) = self.of(base);

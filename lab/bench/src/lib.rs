@@ -73,10 +73,9 @@ pub use error::BenchError;
 pub use report::BenchReport;
 
 use self::{
-    actions::ActionsArgs, archive::ArchiveArgs, builds::BuildsArgs, cas::CasArgs, console::LogArgs,
-    granting::FarmArgs, guard::GuardArgs, images::ImagesArgs, scheduling::SchedulingArgs,
-    secured::SecureArgs, stability::StabilityArgs, traces::TracesArgs, workers::WorkersArgs,
-    workspaces::WorkspacesArgs,
+    actions::ActionsArgs, alternation::AlternationArgs, archive::ArchiveArgs, builds::BuildsArgs,
+    cas::CasArgs, console::LogArgs, granting::FarmArgs, guard::GuardArgs, images::ImagesArgs,
+    scheduling::SchedulingArgs, stability::StabilityArgs, workers::WorkersArgs, workspaces::WorkspacesArgs,
 };
 
 /// Options of `forebay bench`.
@@ -103,9 +102,9 @@ enum BenchCommand {
     /// Benchmark the archive: how fast builds are written, and how fast it answers when it has many
     Archive(ArchiveArgs),
     /// Benchmark what traces cost builds and actions
-    Traces(TracesArgs),
+    Traces(AlternationArgs),
     /// Benchmark what keys and TLS cost builds and actions
-    Secure(SecureArgs),
+    Secure(AlternationArgs),
     /// Benchmark long console output: how fast it is kept, followed and read again in windows
     Log(LogArgs),
     /// Benchmark schedulers, Redis and the bus with many executors that run nothing

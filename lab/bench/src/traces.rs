@@ -9,37 +9,18 @@ use std::{
     },
 };
 
-use clap::Args;
 use tokio::{
     io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader},
     net::{TcpListener, TcpStream},
 };
 
 use crate::{
-    alternation::{Run, Variant, alternate},
+    alternation::{AlternationArgs, Variant, builds_and_actions},
     error::BenchError,
     farm::BenchFarm,
-    figures::Figures,
     memory::Memory,
-    progress::say,
-    rates::BuildLoad,
     report::BenchReport,
-    work::{ActionLoad, Work},
 };
-
-/// Options of `forebay bench traces`, which starts farms in temporary folders.
-#[derive(Debug, Args)]
-pub(crate) struct TracesArgs {
-    /// Duration of each window in seconds
-    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u64).range(1..))]
-    seconds: u64,
-    /// Number of windows of each farm
-    #[arg(long, value_name = "N", default_value_t = 7, value_parser = clap::value_parser!(u64).range(1..))]
-    rounds: u64,
-}
-
-/// Concurrent requests of the client that executes actions.
-const IN_FLIGHT: usize = 64;
 
 /// Where a farm sends its traces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -72,29 +53,14 @@ impl fmt::Display for Traces {
 }
 
 /// Measures builds and actions on three farms in turn.
-pub(crate) async fn measure(args: &TracesArgs) -> Result<BenchReport, BenchError> {
+pub(crate) async fn measure(args: &AlternationArgs) -> Result<BenchReport, BenchError> {
     let receiver = Receiver::start().await?;
     let mut memory = Memory::default();
     let mut farms = Vec::new();
     for traces in Traces::EACH {
         farms.push((*traces, start(*traces, &receiver).await?));
     }
-    let mut figures = Figures::default();
-    say("measuring builds of /bin/true on three farms in turn");
-    let mut runs = Vec::new();
-    for (traces, farm) in &farms {
-        runs.push(Run::new(*traces, farm, BuildLoad { farm }));
-    }
-    figures.part("builds", alternate(&mut runs, args.seconds, args.rounds).await?.figures("build"));
-    say("measuring actions on three farms in turn");
-    let mut works = Vec::new();
-    for (traces, farm) in &farms {
-        works.push((*traces, farm, Work::new(farm.remote().await?).await?));
-    }
-    let load = |work| ActionLoad { work, in_flight: IN_FLIGHT };
-    let mut runs: Vec<_> =
-        works.iter().map(|(traces, farm, work)| Run::new(*traces, farm, load(work))).collect();
-    figures.part("actions", alternate(&mut runs, args.seconds, args.rounds).await?.figures("action"));
+    let mut figures = builds_and_actions(&farms, args).await?;
     figures.figure(
         "received_mb",
         "traces received",

@@ -32,4 +32,4 @@ pub use lapsing::Lapsing;
 pub use limits::Watching;
 pub use place::Place;
 pub use refusal::Refusal;
-pub use slowed::{Holding, Slowed};
+pub use slowed::Slowed;

@@ -8,6 +8,8 @@ use std::{
 };
 
 use bus::millis;
+use http_body::Body;
+use http_body_util::BodyExt as _;
 use listener::Usage;
 use model::Millis;
 use parking_lot::Mutex;
@@ -35,6 +37,16 @@ struct State {
 /// An open watch, until it is dropped.
 #[derive(Debug)]
 pub struct Watching(Arc<Use>);
+
+impl Watching {
+    /// The body of an answer, which keeps the watch open until it was sent or its client has left.
+    pub fn during<B: Body>(watching: Option<Self>, body: B) -> impl Body<Data = B::Data, Error = B::Error> {
+        body.map_frame(move |frame| {
+            let _open = &watching;
+            frame
+        })
+    }
+}
 
 /// A connection of a caller, until it is dropped.
 #[derive(Debug)]

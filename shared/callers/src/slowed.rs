@@ -1,4 +1,4 @@
-//! Bodies of requests whose callers may upload a limited number of bytes per second, and bodies that hold something.
+//! Bodies of requests whose callers may upload a limited number of bytes per second.
 
 use std::{
     fmt,
@@ -57,39 +57,6 @@ where
             self.pause = (pause > Duration::ZERO).then(|| Box::pin(sleep(pause)));
         }
         Poll::Ready(frame)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.inner.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.inner.size_hint()
-    }
-}
-
-/// The body of an answer, which holds something until it was sent or its client has left.
-#[derive(Debug)]
-pub struct Holding<B, H> {
-    inner: B,
-    _held: H,
-}
-
-impl<B, H> Holding<B, H> {
-    pub fn new(inner: B, held: H) -> Self {
-        Self { inner, _held: held }
-    }
-}
-
-impl<B: Body + Unpin, H: Unpin> Body for Holding<B, H> {
-    type Data = B::Data;
-    type Error = B::Error;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Self::Data>, Self::Error>>> {
-        Pin::new(&mut self.inner).poll_frame(cx)
     }
 
     fn is_end_stream(&self) -> bool {

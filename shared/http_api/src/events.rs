@@ -15,7 +15,7 @@ use axum::{
     },
 };
 use bus::EventKind;
-use callers::{Caller, Holding};
+use callers::{Caller, Watching};
 use client::{Followed, QueuePlace, WatchEvent, WatchFilter, WatchKind};
 use futures::{Stream, stream};
 use model::{Sequence, State};
@@ -63,7 +63,7 @@ pub(crate) async fn stream(
     let keep_alive = KeepAlive::new().interval(KEEP_ALIVE);
     let events = events(ReadAhead { api, key, position: after, filter }.start());
     let answer = Sse::new(events).keep_alive(keep_alive).into_response();
-    Ok(answer.map(|body| Body::new(Holding::new(body, watching))))
+    Ok(answer.map(|body| Body::new(Watching::during(watching, body))))
 }
 
 fn position(query: &QueryParameters, headers: &HeaderMap) -> Result<Sequence, Failure> {

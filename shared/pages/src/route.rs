@@ -9,7 +9,7 @@ use axum::{
     response::{IntoResponse as _, Response},
     routing::get,
 };
-use callers::{Caller, Holding};
+use callers::{Caller, Watching};
 use http_api::{Failure, PathParameters, QueryParameters, RouteNeed, Routes, header_text};
 use policy::access::{Need, Right};
 
@@ -80,7 +80,7 @@ async fn answer(
             Err(refusal) => return ErrorPage::from(refusal).into_response(),
         };
         return match live::changes(site, name, make, asked).await {
-            Ok(changes) => changes.map(|body| Body::new(Holding::new(body, watching))),
+            Ok(changes) => changes.map(|body| Body::new(Watching::during(watching, body))),
             Err(failure) => ErrorPage::from(failure).into_response(),
         };
     }

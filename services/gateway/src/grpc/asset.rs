@@ -44,9 +44,7 @@ impl AssetApi {
     pub(crate) fn new(core: Core, folder: PathBuf) -> Self {
         Self { core, folder: Arc::new(folder), downloads: Arc::new(Semaphore::new(DOWNLOADS_MAX)) }
     }
-}
 
-impl AssetApi {
     /// The same services, with the store as the caller of a call sees it.
     fn seen_by<T>(&self, request: &Request<T>) -> Result<Self, Status> {
         let caller = Caller::of(request.extensions());

@@ -13,8 +13,9 @@ use crate::{
 };
 
 impl Cas {
-    /// Reads all results of actions, of all zones and instances, and removes those that `removes` chooses by where they come from. Returns the number
-    /// of those. Does not extend the life of results. A result that is written meanwhile may be left out.
+    /// Reads all results of actions, of all zones and instances, and removes those whose provenance `is_selected`
+    /// accepts. Returns the number of those. Does not extend the life of results. A result that is written meanwhile
+    /// may be left out.
     ///
     /// With an object store behind it, copies of results in folders of other machines stay.
     ///
@@ -31,11 +32,11 @@ impl Cas {
         }
         for function in DigestFunction::ALL {
             for shard in 0..=u8::MAX {
-                let mut results = self.run_blocking(move |local| local.results(function, shard)).await?;
-                if let Some(objects) = self.objects() {
-                    // What is there counts once, whether it is here too or not.
-                    results = objects.results(function, shard).await?;
-                }
+                // An object store has all that the folder has.
+                let results = match self.objects() {
+                    Some(objects) => objects.results(function, shard).await?,
+                    None => self.run_blocking(move |local| local.results(function, shard)).await?,
+                };
                 for (entry, content) in results {
                     let Ok(result) = ActionResult::decode(content.as_slice()) else { continue };
                     if is_selected(reapi::provenance::of(&result).as_ref()) {
