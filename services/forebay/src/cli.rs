@@ -145,9 +145,16 @@ impl Command {
         }
     }
 
-    /// Services log at level `info`; commands, and `up` on a terminal, log warnings only.
+    /// Services log at level `info`; commands, and `up` on a terminal, log warnings only. `top` shows on its screen what
+    /// fails, and a line of a log would destroy the screen.
     fn log_filter(&self) -> &'static str {
-        if self.name() == "cli" || self.is_quiet() { "warn" } else { "info" }
+        if matches!(self, Self::Top(_)) && std::io::stderr().is_terminal() {
+            "off"
+        } else if self.name() == "cli" || self.is_quiet() {
+            "warn"
+        } else {
+            "info"
+        }
     }
 
     /// Whether this is an `up` on a terminal: its log goes to a file, and only problems go to the terminal.

@@ -1,6 +1,6 @@
 //! What `forebay top` shows: the state of the farm at one time.
 
-use std::time::Duration;
+use std::{collections::HashSet, time::Duration};
 
 use client::{Client, ClientError};
 use model::{
@@ -53,8 +53,10 @@ impl Snapshot {
             None => None,
         };
         let more_builds = running.truncated || waiting.truncated;
-        let ended = newest.builds.into_iter().filter(|view| view.state == State::Finished);
-        let builds = running.builds.into_iter().chain(waiting.builds).chain(ended).collect();
+        // A build that started or was requeued between the answers is in both lists, or in the newest alone.
+        let mut seen = HashSet::new();
+        let all = running.builds.into_iter().chain(waiting.builds).chain(newest.builds);
+        let builds = all.filter(|view| seen.insert(view.record.build.key())).collect();
         let at_ms = client.bus().now();
         Ok(Self { at_ms, builds, more_builds, workers, executors, quota: Some(quota), why, pages })
     }

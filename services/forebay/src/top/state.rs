@@ -36,6 +36,8 @@ pub(crate) enum Effect {
     Cancel(BuildKey),
     /// Show the address of the page with this path.
     Address(String),
+    /// Show this text.
+    Message(&'static str),
 }
 
 /// What the user looks at.
@@ -183,11 +185,10 @@ impl Screen {
                     return Effect::Read;
                 }
             }
-            KeyCode::Char('c') => {
-                if let Some(key) = build {
-                    self.mode = Mode::Confirm { key };
-                }
-            }
+            KeyCode::Char('c') => match build {
+                Some(key) => self.mode = Mode::Confirm { key },
+                None => return Effect::Message("select a build to cancel"),
+            },
             KeyCode::Char('o') => {
                 let path = build.map_or_else(|| self.view.page().to_owned(), |key| format!("/builds/{key}"));
                 return Effect::Address(path);

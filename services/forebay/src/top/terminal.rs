@@ -182,6 +182,7 @@ impl Top<'_> {
                     None => "no gateway that serves pages answers".to_owned(),
                 });
             }
+            Effect::Message(text) => self.status.message = Some(text.to_owned()),
             Effect::Cancel(build) => {
                 let farm = self.farm;
                 let order = async move {

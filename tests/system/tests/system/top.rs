@@ -23,7 +23,10 @@ async fn it_follows_the_farm_through_an_outage_and_cancels_after_yes() {
     top.shows("ready").await;
     farm.servers.start_nats().await;
     top.shows("?: help").await;
-    top.press("2c");
+    top.press("2");
+    top.shows("  core   interactive").await;
+    assert!(!top.text().contains("WARN"), "a log line is on the screen:\n{}", top.text());
+    top.press("c");
     top.shows(&format!("cancel build {key}? y: yes")).await;
     top.press("n");
     top.shows("?: help").await;
