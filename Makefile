@@ -40,6 +40,9 @@ chaos: tools build ## run the chaos tests in their long form: FOREBAY_CHAOS_MINU
 secure: tools build ## run the whole-system tests on servers that admit only those who have a key
 	FOREBAY_TEST_SECURE=1 $(RUN_TESTS) --workspace --test system
 
+attacks: tools build ## run the tests of attacks, and write their results into docs/security.md
+	@infra/security/attacks.sh
+
 permissions: tools build ## run the whole-system tests, and compare the subjects that each role used with its rights
 	@infra/security/permissions.sh
 
@@ -85,8 +88,9 @@ bench-guard: tools binary ## fail if builds or actions cost more than docs/bench
 bench-baseline: tools binary ## write docs/benchmarks.json: the costs on this machine
 	TMPDIR=$(BENCH_TMPDIR) $(FOREBAY) bench guard --write "$$(git describe --always --dirty --abbrev=12)"
 
-demo: tools binary ## start a farm on this machine and compile zlib, bzip2 and Lua on it
+demo: tools binary ## start a farm on this machine and compile zlib, bzip2 and Lua on it, then on one that is locked
 	python3 infra/demo/demo.py
+	python3 infra/demo/demo.py --secure
 
 schemas: binary ## write the JSON Schemas of the messages to docs/schemas
 	$(FOREBAY) schema --write docs/schemas
@@ -100,4 +104,4 @@ clean: ## remove build outputs, keep .tools/
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help tools clients build binary lint check-rules test chaos secure permissions e2e lighthouse bench bench-pages screenshots bench-guard bench-baseline demo schemas install clean
+.PHONY: help tools clients build binary lint check-rules test chaos secure attacks permissions e2e lighthouse bench bench-pages screenshots bench-guard bench-baseline demo schemas install clean

@@ -2,10 +2,12 @@
 """Starts a farm on this machine, compiles three real C projects for three groups on it, and runs their tests.
 
 Starts `forebay up` in a temporary folder, submits nine builds (batch first), follows one of them live, downloads a
-program that the farm built and runs it, and prints how long each build waited and ran.
+program that the farm built and runs it, and prints how long each build waited and ran. With --secure, the farm admits only
+those who have a key.
 Exits with 1 unless every build succeeded. `make demo` prepares everything that it needs.
 """
 
+import argparse
 import contextlib
 import hashlib
 import json
@@ -67,12 +69,12 @@ def environment():
 
 
 @contextlib.contextmanager
-def farm(folder, env):
+def farm(folder, env, options):
     """Runs `forebay up` on free ports, yields its endpoints, and always stops it."""
     data = folder / "data"
     ports = [word for name in ("nats", "redis", "http", "grpc") for word in (f"--{name}-port", "0")]
     with (folder / "up.log").open("wb") as output:
-        command = [FOREBAY, "up", "--data", data, *ports]
+        command = [FOREBAY, "up", "--data", data, *ports, *options]
         up = subprocess.Popen(command, env=env, stdout=output, stderr=output, start_new_session=True)
     try:
         yield wait_for_endpoints(up, data / "endpoints.json")
@@ -156,12 +158,12 @@ def row(build, record):
     return f"{build.project:<6} {build.group:<8} {build.priority:<12} {times}  {ended}".rstrip()
 
 
-def demo(folder, env):
+def demo(folder, env, options):
     """Runs the demo; returns whether every build succeeded."""
     for project in PROJECTS:
         subprocess.run([ROOT / "infra/demo/fetch.sh", project], check=True)
-    with farm(folder, env) as endpoints:
-        env = {**env, "FOREBAY_NATS_URL": endpoints["nats"]}
+    with farm(folder, env, options) as endpoints:
+        env = {**env, "FOREBAY_DATA": endpoints["data"]}
         print(f"the farm listens on {endpoints['nats']}; submitting {len(BUILDS)} builds, batch first")
         builds = [submit(env, build) for build in BUILDS]
         follow(env, shown := builds[FOLLOWED])
@@ -180,13 +182,16 @@ def demo(folder, env):
 
 def main():
     """Runs the demo and returns the exit code."""
+    parser = argparse.ArgumentParser(description="compile three C projects on a farm of this machine")
+    parser.add_argument("--secure", action="store_true", help="start a farm that admits only those who have a key")
+    options = ["--secure"] if parser.parse_args().secure else []
     for number in SIGNALS:
         signal.signal(number, signal.default_int_handler)  # KeyboardInterrupt, so that every `finally` runs
     signal.alarm(DEMO_SECONDS)
     sys.stdout.reconfigure(line_buffering=True)
     folder = Path(tempfile.mkdtemp(prefix="forebay-demo-"))
     try:
-        return 0 if demo(folder, environment()) else 1
+        return 0 if demo(folder, environment(), options) else 1
     except (DemoError, KeyboardInterrupt, OSError, subprocess.CalledProcessError) as error:
         log = folder / "up.log"
         tail = log.read_text(errors="replace").splitlines()[-20:] if log.exists() else []

@@ -4,8 +4,8 @@ use std::{sync::Arc, time::Duration};
 
 use audit::{Act, Actor, Audit};
 use bus::{
-    ApiCall, ApiEndpoint, ApiRequest, ApiService, Bus, BusError, Encoding, FromClient, Published, RequestId,
-    Subject, ToClient as _,
+    ApiCall, ApiEndpoint, ApiRequest, ApiService, Bus, BusError, Encoding, EventsRequest, FromClient,
+    Published, RequestId, Subject, Tail, ToClient as _, no_events,
 };
 use bytes::Bytes;
 use index::Index;
@@ -81,6 +81,19 @@ impl Call {
     }
 }
 
+/// What a call is answered with.
+enum Answer {
+    One(Bytes),
+    /// A message for each event, and one that ends them.
+    Events(Tail),
+}
+
+impl From<Bytes> for Answer {
+    fn from(body: Bytes) -> Self {
+        Self::One(body)
+    }
+}
+
 #[derive(Clone)]
 struct Handler {
     context: Context,
@@ -143,30 +156,37 @@ impl Handler {
         let status = outcome.as_ref().err().map_or("ok", |error| error.error.as_str());
         count(Counter::ApiRequests, &[(Label::Endpoint, call.name()), (Label::Status, status)], 1);
         observe(Histogram::ApiSeconds, &[(Label::Endpoint, call.name())], begun.elapsed());
-        if let Err(error) = request.answer(encoding, outcome).await {
+        let sent = match outcome {
+            Ok(Answer::Events(tail)) => request.answer_events(&self.context.bus, tail).await,
+            Ok(Answer::One(body)) => request.answer(encoding, Ok(body)).await,
+            Err(error) => request.answer(encoding, Err(error)).await,
+        };
+        if let Err(error) = sent {
             debug!(error = telemetry::error_chain(&error), "cannot send a reply");
         }
     }
 
-    async fn run(&self, call: Call, encoding: Encoding, message: &Published) -> Result<Bytes, ApiError> {
+    async fn run(&self, call: Call, encoding: Encoding, message: &Published) -> Result<Answer, ApiError> {
         let payload = message.payload();
         let bus = &self.context.bus;
         let call = match call {
-            Call::Groups => return Ok(list::groups(&self.index).await?.encode(encoding)),
-            Call::Builds => return Ok(self.list(None, &filter(encoding, payload)?).await?.encode(encoding)),
-            Call::Workers => return Ok(list::workers(bus, &self.index).await?.encode(encoding)),
+            Call::Groups => return Ok(list::groups(&self.index).await?.encode(encoding).into()),
+            Call::Builds => {
+                return Ok(self.list(None, &filter(encoding, payload)?).await?.encode(encoding).into());
+            }
+            Call::Workers => return Ok(list::workers(bus, &self.index).await?.encode(encoding).into()),
             Call::Quota => {
                 let estimates = self.intake.occupancy_error();
-                return Ok(why::quota(bus, &self.index, estimates).await?.encode(encoding));
+                return Ok(why::quota(bus, &self.index, estimates).await?.encode(encoding).into());
             }
             Call::Group(call) => call,
         };
         let group = group_of(call, message)?;
         match call {
-            ApiCall::Create => Ok(self.create(&group, encoding, message).await?.encode(encoding)),
+            ApiCall::Create => Ok(self.create(&group, encoding, message).await?.encode(encoding).into()),
             ApiCall::Get => {
                 let GetRequest { id } = read(encoding, payload)?;
-                Ok(get(bus, &BuildKey { group, id }).await?.encode(encoding))
+                Ok(get(bus, &BuildKey { group, id }).await?.encode(encoding).into())
             }
             ApiCall::Cancel => {
                 let wanted: model::CancelRequest = read(encoding, payload)?;
@@ -176,16 +196,31 @@ impl Handler {
                 if reply.cancelled {
                     self.record_cancel(message, &key, reason);
                 }
-                Ok(reply.encode(encoding))
+                Ok(reply.encode(encoding).into())
             }
             ApiCall::Why => {
                 let model::WhyRequest { id } = read(encoding, payload)?;
                 let view = get(bus, &BuildKey { group, id }).await?;
                 let kept = self.emergency_workspaces as u64;
-                Ok(why::why_of(bus, &self.index, &view.record, kept).await?.encode(encoding))
+                Ok(why::why_of(bus, &self.index, &view.record, kept).await?.encode(encoding).into())
             }
-            ApiCall::List => Ok(self.list(Some(&group), &filter(encoding, payload)?).await?.encode(encoding)),
+            ApiCall::Events => Ok(Answer::Events(self.events(&group, encoding, payload).await?)),
+            ApiCall::List => {
+                Ok(self.list(Some(&group), &filter(encoding, payload)?).await?.encode(encoding).into())
+            }
         }
+    }
+
+    /// Events of a build after a position.
+    async fn events(&self, group: &Group, encoding: Encoding, payload: &[u8]) -> Result<Tail, ApiError> {
+        let wanted: EventsRequest = read(encoding, payload)?;
+        let (bus, key) = (&self.context.bus, BuildKey { group: group.clone(), id: wanted.id });
+        let tail = bus.read_events(&key, wanted.watched(), wanted.first(), wanted.batch()).await;
+        let tail = tail.map_err(unavailable)?;
+        if tail.events.is_empty() && bus.records().latest(&key).await.map_err(unavailable)?.is_none() {
+            return Err(no_events(&key));
+        }
+        Ok(tail)
     }
 
     /// Records for operators that a client of the bus cancelled a build. If the client is a gateway, it has recorded who called

@@ -66,6 +66,7 @@ fn all() -> Vec<(String, Value)> {
         open::<CancelReply>(),
         open::<model::ConsoleReply>(),
         strict::<model::ConsoleRequest>(),
+        strict::<bus::EventsRequest>(),
         open::<CreateReply>(),
         open::<Endpoints>(),
         open::<model::ExecutionProgress>(),

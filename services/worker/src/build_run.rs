@@ -68,7 +68,7 @@ impl Run<'_> {
             image: self.image.clone(),
             writable_bytes: writes.then(|| limits::writable_bytes(&self.limits)),
             network: self.services.as_ref().map(CommandServices::network),
-            secrets: self.secrets.as_ref().map(|secrets| secrets.mount(&self.workspace.folder)),
+            secrets: self.secrets.as_ref().and_then(|secrets| secrets.mount(&self.workspace.folder)),
         }
     }
 

@@ -8,9 +8,10 @@ use std::{
     sync::Arc,
 };
 
+use callers::BuildTokens;
 use model::{OutputFile, OutputNotKept, SecretName, SecretRequest, TargetFacts, ToolFacts};
 use sandbox::SecretMount;
-use secrets::{Masks, Secret};
+use secrets::{Masks, NoMasks, Secret};
 use shim::User;
 
 use crate::{
@@ -23,9 +24,10 @@ use crate::{
 /// The variable with the folder of the secrets that are files.
 const FOLDER: &str = "FOREBAY_SECRETS_DIR";
 
-/// The secrets of a run.
+/// The secrets of a run: those that its request names, and its token for gateways.
 pub(crate) struct BuildSecrets {
     values: BTreeMap<SecretName, Secret>,
+    token: Option<Secret>,
     masks: Arc<Masks>,
     /// The files that are secrets, until the sandbox has them.
     staged: Option<StagedSecrets>,
@@ -36,8 +38,22 @@ fn files(asked: &[SecretRequest]) -> impl Iterator<Item = &SecretName> {
 }
 
 impl BuildSecrets {
-    pub(crate) fn new(values: BTreeMap<SecretName, Secret>, masks: Arc<Masks>) -> Self {
-        Self { values, masks, staged: None }
+    /// # Errors
+    ///
+    /// Fails if they cannot be masked.
+    pub(crate) fn new(values: BTreeMap<SecretName, Secret>, token: Option<String>) -> Result<Self, NoMasks> {
+        // What precedes the proof says which build it is, and stays readable. A proof is long enough to be masked.
+        let proof = token
+            .as_deref()
+            .and_then(|token| Secret::new(BuildTokens::proof(token).as_bytes().to_vec()).ok());
+        let masks = Masks::new(values.values().chain(&proof))?;
+        let token = token.and_then(|token| Secret::new(token.into_bytes()).ok());
+        Ok(Self { values, token, masks, staged: None })
+    }
+
+    /// The token for gateways.
+    pub(crate) fn token(&self) -> Option<&str> {
+        self.token.as_ref()?.reveal_as_variable().ok()
     }
 
     pub(crate) fn masks(&self) -> &Arc<Masks> {
@@ -56,10 +72,13 @@ impl BuildSecrets {
         Ok(())
     }
 
-    /// Where the sandbox of the build gets its secrets from.
-    pub(crate) fn mount(&self, folder: &RunFolder) -> SecretMount {
+    /// Where the sandbox of the build gets its secrets from, if its request names some.
+    pub(crate) fn mount(&self, folder: &RunFolder) -> Option<SecretMount> {
+        if self.values.is_empty() {
+            return None;
+        }
         let files = self.staged.as_ref().map(|staged| staged.files.clone()).unwrap_or_default();
-        SecretMount { at: folder.secrets(), files }
+        Some(SecretMount { at: folder.secrets(), files })
     }
 
     /// Removes the files from where the sandbox got them: only the build has them from here on.

@@ -1,18 +1,11 @@
 //! The environment of a build's commands.
 
-use std::{
-    collections::BTreeMap,
-    path::Path,
-    time::{Duration, SystemTime},
-};
+use std::{collections::BTreeMap, path::Path};
 
 use model::{Build, SendingBuild};
 use trace::BuildTrace;
 
-use crate::{bazel, build_run::Run, search_path::search_path};
-
-/// How much longer than the build its token is accepted.
-const TOKEN_RESERVE: Duration = Duration::from_secs(60);
+use crate::{bazel, build_run::Run, build_secrets::BuildSecrets, search_path::search_path};
 
 /// The search path in an image that has none.
 const OF_IMAGES: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
@@ -51,10 +44,8 @@ pub(crate) fn variables(run: &Run<'_>) -> Vec<(String, String)> {
     set("FOREBAY_WORKSPACE", folder.build.display().to_string());
     if let Some(url) = shared.gateways.for_tools() {
         set(bazel::GRPC, url);
-        if let Some(tokens) = &shared.build_tokens {
-            // The build ends before, with its time limit.
-            let lasts = Duration::from_secs(build.timeout_seconds) + TOKEN_RESERVE;
-            set(bazel::TOKEN, tokens.issue(&build.key(), SystemTime::now() + lasts));
+        if let Some(token) = run.secrets.as_ref().and_then(BuildSecrets::token) {
+            set(bazel::TOKEN, token.to_owned());
         }
         if let Some(path) = &shared.settings.gateway_authorities {
             set(bazel::AUTHORITIES, path.display().to_string());

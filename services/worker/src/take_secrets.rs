@@ -1,9 +1,13 @@
 //! Gets the secrets of a build from the files of the worker, at the start of a run.
 
-use std::collections::BTreeMap;
+use std::{
+    collections::BTreeMap,
+    time::{Duration, SystemTime},
+};
 
 use model::{Group, Reason, ReasonCode, SecretName, SecretRequest};
-use secrets::{Masks, Secret};
+use secrets::Secret;
+use tokio::time::Instant;
 use tracing::warn;
 
 use crate::{
@@ -15,6 +19,9 @@ use crate::{
     secret_watch,
 };
 
+/// How much longer than the build its token is accepted.
+const TOKEN_RESERVE: Duration = Duration::from_secs(60);
+
 /// Why a run does not get its secrets.
 enum NotGiven {
     /// Another worker may have it.
@@ -23,20 +30,27 @@ enum NotGiven {
 }
 
 impl Run<'_> {
-    /// Reads the secrets that the build asks for. A build never runs without one.
+    /// Reads the secrets that the build asks for, and makes its token for gateways. A build never runs without one that it
+    /// asks for.
     pub(crate) async fn take_secrets(&mut self) -> Result<(), Ending> {
         let build = &self.record.build;
-        if build.secrets.is_empty() {
+        let token = self.shared.build_tokens.as_ref().map(|tokens| {
+            // The build ends before, with its time limit.
+            let lasts = self.timeout_at.saturating_duration_since(Instant::now()) + TOKEN_RESERVE;
+            tokens.issue(&build.key(), SystemTime::now() + lasts)
+        });
+        if build.secrets.is_empty() && token.is_none() {
             return Ok(());
         }
         let reason = |message: String| Reason { code: ReasonCode::SecretUnavailable, message };
-        if self.sandbox().is_none() {
+        if self.sandbox().is_none() && !build.secrets.is_empty() {
             // Others on the machine could read them.
             let why = "secrets: builds get them in a sandbox only, and this one runs without";
             return Err(Ending::Failed(reason(why.to_owned()), None));
         }
         let (group, asked) = (build.group.clone(), build.secrets.clone());
         let read = match self.shared.offered.secrets().cloned() {
+            _ if asked.is_empty() => Ok(BTreeMap::new()),
             Some(store) => {
                 let read = tokio::task::spawn_blocking(move || read(&store, &group, &asked)).await;
                 read.unwrap_or_else(|error| {
@@ -45,7 +59,8 @@ impl Run<'_> {
             }
             None => Err(NotGiven::NotHere("this worker has no secrets (secrets_folder)".to_owned())),
         };
-        match read {
+        let unmasked = |why| NotGiven::Never(format!("the secrets of the build cannot be masked: {why}"));
+        match read.and_then(|values| BuildSecrets::new(values, token).map_err(unmasked)) {
             Ok(secrets) => {
                 self.console.mask(secrets.masks());
                 self.secrets = Some(secrets);
@@ -73,7 +88,11 @@ impl Run<'_> {
     }
 }
 
-fn read(store: &SecretStore, group: &Group, asked: &[SecretRequest]) -> Result<BuildSecrets, NotGiven> {
+fn read(
+    store: &SecretStore,
+    group: &Group,
+    asked: &[SecretRequest],
+) -> Result<BTreeMap<SecretName, Secret>, NotGiven> {
     let mut values = BTreeMap::new();
     for SecretRequest { name, variable } in asked {
         if !values.contains_key(name) {
@@ -86,9 +105,7 @@ fn read(store: &SecretStore, group: &Group, asked: &[SecretRequest]) -> Result<B
             return Err(NotGiven::Never(format!("the secret {name} of the group {group}: {why}")));
         }
     }
-    let masks = Masks::new(values.values())
-        .map_err(|why| NotGiven::Never(format!("the secrets of the build cannot be masked: {why}")))?;
-    Ok(BuildSecrets::new(values, masks))
+    Ok(values)
 }
 
 fn not_read(group: &Group, name: &SecretName, why: &NoSecret) -> NotGiven {

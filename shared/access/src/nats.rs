@@ -69,7 +69,10 @@ fn user(name: &str, key: &PublicKey, rights: &Rights) -> String {
         quoted.join(", ")
     };
     let (publish, subscribe) = (list(rights.publish()), list(rights.subscribe()));
-    let answers = if rights.answers() { "\n        allow_responses: true" } else { "" };
+    let answers = match rights.answers() {
+        0 => String::new(),
+        most => format!("\n        allow_responses: {{ max: {most}, expires: \"1m\" }}"),
+    };
     format!(
         "      # {name}\n      {{ nkey: {key}, permissions {{\n        publish {{ allow: [{publish}] }}\n        \
          subscribe {{ allow: [{subscribe}] }}{answers}\n      }} }}\n"
@@ -90,7 +93,8 @@ fn exports(access: &Access) -> Vec<String> {
         }
     }
     let line = |(crossing, accounts): (Crossing, Vec<String>)| {
-        format!("{{ {}: \"{crossing}\", accounts: [{}] }}", kind(&crossing), accounts.join(", "))
+        let several = if crossing.has_answers_of_several() { ", response_type: stream" } else { "" };
+        format!("{{ {}: \"{crossing}\", accounts: [{}]{several} }}", kind(&crossing), accounts.join(", "))
     };
     tenants.into_iter().map(line).collect()
 }

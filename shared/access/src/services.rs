@@ -54,6 +54,7 @@ fn enqueuer(rights: &mut Rights) -> &mut Rights {
         .take_part()
         .follow(stream::EVENTS)
         .serve(&[EachOf::Api])
+        .answer_with_events()
         .send_to(&[EachOf::Control, EachOf::Archive]);
     // Orders to cancel revoke the lease of a worker that does not answer.
     rights.write(&[WrittenSubjects::Lifecycles, WrittenSubjects::Rejected, WrittenSubjects::Leases]);

@@ -99,7 +99,7 @@ fn publishing(group: &Group, priorities: &BTreeSet<Priority>) -> BTreeSet<Crossi
 }
 
 fn watching(group: &Group) -> BTreeSet<Crossing> {
-    let calls = [ApiCall::Get, ApiCall::List, ApiCall::Why];
+    let calls = [ApiCall::Get, ApiCall::List, ApiCall::Why, ApiCall::Events];
     let calls = calls.map(|call| Crossing::Api(call, group.clone()));
     let events = [
         Crossing::LastEvent(group.clone()),

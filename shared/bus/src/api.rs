@@ -178,6 +178,20 @@ pub struct ApiRequest {
 }
 
 impl ApiRequest {
+    /// Where the answer goes.
+    pub(crate) fn reply(&self) -> Option<async_nats::Subject> {
+        self.request.message.reply.clone()
+    }
+
+    /// Sends a message that ends the answer.
+    pub(crate) async fn respond(
+        &self,
+        body: Bytes,
+        headers: HeaderMap,
+    ) -> Result<(), async_nats::PublishError> {
+        self.request.respond_with_headers(Ok(body), headers).await
+    }
+
     /// Sends the answer. An error is also sent in the headers that NATS defines for services.
     pub async fn answer(&self, encoding: Encoding, outcome: Result<Bytes, ApiError>) -> Result<(), BusError> {
         let mut headers = HeaderMap::new();
@@ -187,7 +201,7 @@ impl ApiRequest {
             headers.insert(NATS_SERVICE_ERROR_CODE, error.error.http_status().to_string().as_str());
             error.encode(encoding)
         });
-        let sent = self.request.respond_with_headers(Ok(body), headers).await;
+        let sent = self.respond(body, headers).await;
         sent.map_err(BusError::failed("answering a request"))
     }
 }

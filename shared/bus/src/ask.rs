@@ -84,14 +84,18 @@ impl Bus {
 
 /// The payload, or the error given in the headers.
 fn answer(message: Message) -> Result<Bytes, AskError> {
-    let Some(code) = header(message.headers.as_ref(), NATS_SERVICE_ERROR_CODE) else {
-        return Ok(message.payload);
-    };
-    if let Ok(error) = serde_json::from_slice::<ApiError>(&message.payload) {
-        return Err(AskError::Refused(error));
+    match refusal(&message) {
+        Some(error) => Err(AskError::Refused(error)),
+        None => Ok(message.payload),
     }
+}
+
+/// The error that an answer has in its headers.
+pub(crate) fn refusal(message: &Message) -> Option<ApiError> {
+    let code = header(message.headers.as_ref(), NATS_SERVICE_ERROR_CODE)?;
     let text = header(message.headers.as_ref(), NATS_SERVICE_ERROR).unwrap_or("the service failed");
-    Err(AskError::Refused(ApiError::new(error_code(code), text)))
+    let written = serde_json::from_slice(&message.payload).ok();
+    Some(written.unwrap_or_else(|| ApiError::new(error_code(code), text)))
 }
 
 fn error_code(status: &str) -> ErrorCode {

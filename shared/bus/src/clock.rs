@@ -20,7 +20,7 @@ use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 use tokio::sync::watch;
 use tracing::debug;
 
-use crate::{BusError, codec::from_json, stream};
+use crate::{BusError, codec::from_json, permissions::USER_INFO, stream};
 
 /// The time of nats-server: measured over the connection, and extrapolated between measurements with `CLOCK_BOOTTIME`,
 /// which no program can set. Before the first measurement it is this machine's clock. Cheap to clone.
@@ -149,7 +149,7 @@ impl FarmClock {
 
     /// Measures the time of the server that this process is connected to, which needs no stream.
     pub(crate) async fn measure_server(&self, client: &Client, patience: Duration) -> Result<(), BusError> {
-        let server = "$SYS.REQ.USER.INFO".to_owned();
+        let server = USER_INFO.to_owned();
         self.measure_from(client, server, patience, |info: &UserInfo| &info.server.time).await
     }
 

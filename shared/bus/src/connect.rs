@@ -11,7 +11,7 @@ use credentials::{Credentials, SeedFault, Server};
 use invariant::Present as _;
 use model::Millis;
 use telemetry::metrics::{Counter, Gauge, count, set};
-use tokio::sync::watch;
+use tokio::sync::{OnceCell, watch};
 use tracing::{debug, info, warn};
 
 use crate::{BusError, FarmClock};
@@ -35,6 +35,8 @@ pub struct Bus {
     /// The subscription to elections, shared by all that ask for it.
     pub(crate) elections: Arc<OnceLock<watch::Receiver<u64>>>,
     server: Arc<Server>,
+    /// Whether the user may read streams, once it was asked.
+    pub(crate) reads_streams: Arc<OnceCell<bool>>,
 }
 
 /// Signals reconnections: replies awaited before one will not arrive.
@@ -199,7 +201,9 @@ impl Bus {
             debug!(%error, "cannot measure the time of nats-server yet");
         }
         tokio::spawn(clock.clone().remeasure(client.clone(), reconnects.clone()));
-        Ok(Self { client, js, clock, reconnects, elections: Arc::default(), server: Arc::clone(server) })
+        let server = Arc::clone(server);
+        let (elections, reads_streams) = (Arc::default(), Arc::default());
+        Ok(Self { client, js, clock, reconnects, elections, server, reads_streams })
     }
 
     /// Waits until the server has all messages that were sent, at most for `limit`.

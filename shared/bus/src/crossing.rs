@@ -38,6 +38,11 @@ impl Crossing {
         }
     }
 
+    /// Whether an answer of the farm may have several messages.
+    pub fn has_answers_of_several(&self) -> bool {
+        matches!(self, Self::Api(ApiCall::Events, _))
+    }
+
     /// Adds to `rights` what a user of the tenant needs for it.
     pub fn allow(&self, rights: &mut Rights) {
         if self.is_to_the_tenant() {

@@ -42,6 +42,9 @@ pub(crate) const KV_OPERATION: &str = "KV-Operation";
 pub(crate) const MARKER_REASON: &str = "Nats-Marker-Reason";
 pub(crate) const MESSAGE_ID: &str = "Nats-Msg-Id";
 
+/// On the message that ends an answer of several: whether there are more.
+pub(crate) const MORE: &str = "Forebay-More";
+
 /// Marks the message with the last event of a stream of build events.
 pub(crate) const STREAM_END: &str = "Forebay-Stream-End";
 /// Marks the last piece of a log stream.

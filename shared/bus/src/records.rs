@@ -22,8 +22,11 @@ impl Bus {
 }
 
 impl<'a> Records<'a> {
-    /// Reads the last record from the stream's leader.
+    /// Reads the last record from the stream's leader, or from any replica if the user may not ask the leader.
     pub async fn latest<K: RecordKey>(self, key: &K) -> Result<Option<(Sequence, K::Record)>, BusError> {
+        if !self.bus.reads_streams().await {
+            return self.latest_direct(key).await;
+        }
         let last = self.stream::<K>().last(&key.record_subject()).await?;
         last.as_ref().map(positioned::<K>).transpose()
     }

@@ -7,7 +7,7 @@ use model::Priority;
 use crate::{
     ActionSubject, AuditSubject, BazelSubject, DECISIONS_SUBJECT, Entry as _, EntryChange as _,
     EnvironmentChanged, EventSubject, ExecutorLeaseSubject, LeaseSubject, ListedEntry as _, LogSubject,
-    QuotaChange, RequestSubject, Subject, stream,
+    QuotaChange, RequestSubject, Subject, permissions::USER_INFO, stream,
 };
 
 /// The subjects that a user may publish and subscribe to; all others are denied.
@@ -15,7 +15,7 @@ use crate::{
 pub struct Rights {
     publish: BTreeSet<String>,
     subscribe: BTreeSet<String>,
-    answers: bool,
+    answers: u32,
 }
 
 /// Plain subjects of one kind, whatever group, call, worker or executor they name.
@@ -206,12 +206,15 @@ impl WrittenSubjects {
     }
 }
 
+/// Events in an answer, and the message that ends it.
+const ANSWER_MESSAGES_MAX: u32 = 257;
+
 impl Rights {
     /// What every user may do: receive answers to its own requests in inboxes below `inbox`, and read the time of the server.
     pub fn with_inbox(inbox: &str) -> Self {
         let mut rights = Self::default();
         rights.subscribe.insert(format!("{inbox}.>"));
-        rights.publish.insert("$SYS.REQ.USER.INFO".to_owned());
+        rights.publish.insert(USER_INFO.to_owned());
         rights
     }
 
@@ -225,14 +228,20 @@ impl Rights {
         &self.subscribe
     }
 
-    /// Whether the user may send one answer to each message that it received.
-    pub fn answers(&self) -> bool {
+    /// The number of answers that the user may send to each message that it received.
+    pub fn answers(&self) -> u32 {
         self.answers
     }
 
-    /// Allows answers to received messages.
+    /// Allows an answer to each received message.
     pub fn answer(&mut self) -> &mut Self {
-        self.answers = true;
+        self.answers = self.answers.max(1);
+        self
+    }
+
+    /// Allows answers of several messages: events of a build, and the message that ends them.
+    pub fn answer_with_events(&mut self) -> &mut Self {
+        self.answers = ANSWER_MESSAGES_MAX;
         self
     }
 
@@ -379,7 +388,7 @@ fn advisory(name: &str) -> String {
 }
 
 /// Whether each subject that `subject` matches also matches `filter`.
-fn matches(filter: &str, subject: &str) -> bool {
+pub(crate) fn matches(filter: &str, subject: &str) -> bool {
     let mut tokens = subject.split('.');
     let mut filter = filter.split('.').peekable();
     while let Some(wanted) = filter.next() {

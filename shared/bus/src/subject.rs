@@ -3,6 +3,8 @@
 use std::{fmt, str::FromStr};
 
 use model::{BuildId, BuildKey, ExecutorId, Group, Priority, ToolInvocation, WorkerId};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
 /// Names of streams and buckets.
 pub mod stream {
@@ -89,7 +91,8 @@ impl FromStr for RequestSubject {
 }
 
 /// Kind of an event of a build.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
 pub enum EventKind {
     /// A change of state.
     Lifecycle,
@@ -236,11 +239,13 @@ pub enum ApiCall {
     List,
     /// Explain why a build waits.
     Why,
+    /// Read events of a build after a position.
+    Events,
 }
 
 impl ApiCall {
     /// All calls, in the order of declaration.
-    pub const ALL: [Self; 5] = [Self::Create, Self::Get, Self::Cancel, Self::List, Self::Why];
+    pub const ALL: [Self; 6] = [Self::Create, Self::Get, Self::Cancel, Self::List, Self::Why, Self::Events];
 
     /// The token in the subject.
     pub fn as_str(self) -> &'static str {
@@ -250,6 +255,7 @@ impl ApiCall {
             Self::Cancel => "cancel",
             Self::List => "list",
             Self::Why => "why",
+            Self::Events => "events",
         }
     }
 

@@ -33,6 +33,18 @@ impl WatchedKinds {
         Self { console: has(EventKind::Console), tool: has(EventKind::Tool), bazel: has(EventKind::Bazel) }
     }
 
+    /// The kinds without the changes of state.
+    pub(crate) fn kinds(self) -> Vec<EventKind> {
+        let all = [
+            (self.console, EventKind::Console),
+            (self.tool, EventKind::Tool),
+            (self.bazel, EventKind::Bazel),
+        ];
+        let wanted: Vec<EventKind> =
+            all.into_iter().filter(|(is_wanted, _)| *is_wanted).map(|(_, kind)| kind).collect();
+        if wanted.is_empty() { vec![EventKind::Lifecycle] } else { wanted }
+    }
+
     /// How a watcher of these kinds knows that it has missed none.
     pub fn completeness(self) -> Completeness {
         match (self.console, self.tool, self.bazel) {
@@ -114,6 +126,9 @@ impl Bus {
         from: Sequence,
         batch: usize,
     ) -> Result<Tail, BusError> {
+        if !self.reads_streams().await {
+            return self.ask_events(key, kinds, from, batch).await;
+        }
         let events = self.stream(stream::EVENTS);
         match kinds.stored(key).as_slice() {
             [filter] => events.read_from(filter, from, batch).await,

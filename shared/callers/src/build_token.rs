@@ -69,6 +69,11 @@ impl BuildTokens {
         format!("{signed}/{}", hex(tag.as_ref()))
     }
 
+    /// The part of a token that proves that the farm made it. The rest is no secret.
+    pub fn proof(token: &str) -> &str {
+        token.rsplit_once('/').map_or(token, |(_, proof)| proof)
+    }
+
     /// The build of a token, and when the token expires; none if this key did not sign it.
     pub(crate) fn verify(&self, token: &str) -> Option<(BuildKey, SystemTime)> {
         let (signed, tag) = token.rsplit_once('/')?;

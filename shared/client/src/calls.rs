@@ -117,6 +117,11 @@ impl Client {
     /// Finds the build with this id, or that of the invocation with this id, for callers that name no group. The archive
     /// knows the ids of invocations, and builds that the bus has no more.
     pub async fn find(&self, id: BuildId) -> Result<BuildKey, ClientError> {
+        if !self.bus.reads_streams().await {
+            let message =
+                format!("your user may not look for {id} in all groups: name its group as well, as GROUP/ID");
+            return Err(ClientError::api(ErrorCode::InvalidRequest, message));
+        }
         let subject = [EventSubject::lifecycle_in_any_group(id)];
         let mut hint = "";
         // Any replica may answer, and that one may be slightly behind.

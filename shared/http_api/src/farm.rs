@@ -65,20 +65,12 @@ pub(crate) async fn purge(
         .map_err(|error| Failure::invalid(format!("the request body: {error}")))?;
     let mut purge = Purge::new(asked.clone()).map_err(|error| Failure::invalid(error.to_string()))?;
     let removed = api.cas.purge_actions(|provenance| purge.deletes(provenance)).await?;
-    let reply = purge.reply(removed);
+    let (conditions, reply) = (purge.to_string(), purge.reply(removed));
     if !asked.dry_run {
-        caller.did(AuditKind::Purge, selection(&asked), Some(&format!("deleted {}", reply.deleted)));
+        caller.did(AuditKind::Purge, conditions, Some(&format!("deleted {}", reply.deleted)));
     }
     tracing::info!(caller = caller.name, ?asked, deleted = reply.deleted, "purged the action cache");
     Ok(Json(reply))
-}
-
-/// The conditions of a purge.
-fn selection(asked: &PurgeRequest) -> String {
-    let executor = asked.executor.as_ref().map(|id| format!("executor {id}"));
-    let action = asked.action.map(|action| format!("action {action}"));
-    let since = asked.since_ms.map(|since| format!("since_ms {}", since.0));
-    [executor, action, since].into_iter().flatten().collect::<Vec<_>>().join(", ")
 }
 
 /// Handles `GET /metrics`: returns the metrics of this process.

@@ -1,5 +1,7 @@
 //! Which results of the action cache a purge deletes.
 
+use std::fmt;
+
 use model::{Provenance, PurgeReply, PurgeRequest};
 
 /// Maximum number of results that a reply lists.
@@ -51,6 +53,17 @@ impl Purge {
     /// What it did, when this many results were deleted.
     pub fn reply(self, deleted: u64) -> PurgeReply {
         PurgeReply { deleted, ..self.reply }
+    }
+}
+
+/// Its conditions, as the audit record has them.
+impl fmt::Display for Purge {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let PurgeRequest { executor, action, since_ms, dry_run: _ } = &self.asked;
+        let executor = executor.as_ref().map(|id| format!("executor {id}"));
+        let action = action.map(|action| format!("action {action}"));
+        let since = since_ms.map(|since| format!("since_ms {}", since.0));
+        f.write_str(&[executor, action, since].into_iter().flatten().collect::<Vec<_>>().join(", "))
     }
 }
 

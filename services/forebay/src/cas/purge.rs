@@ -2,16 +2,18 @@
 
 use std::{process::ExitCode, time::SystemTime};
 
+use bus::{Bus, Patience};
 use clap::Args;
-use model::{BlobDigest, Millis, PurgeReply, PurgeRequest};
+use model::{AuditKind, BlobDigest, Millis, PurgeReply, PurgeRequest};
 use policy::purge::Purge;
 use settings::Settings;
 
 use crate::{
-    failure::{FAILED, Failure, USAGE},
+    failure::{FAILED, Failure, USAGE, say},
     globals::Globals,
     moment::Moment,
     stdout,
+    user::user_at_host,
 };
 
 /// Number of results that are listed as text.
@@ -53,13 +55,31 @@ pub(super) async fn run(
         .map_err(|error| Failure::new(FAILED, "cannot open the store", &error))?;
     let removed = cas.purge_actions(|provenance| purge.deletes(provenance)).await;
     let removed = removed.map_err(|error| Failure::new(FAILED, "cannot purge the action cache", &error))?;
-    let reply = purge.reply(removed);
+    let (conditions, reply) = (purge.to_string(), purge.reply(removed));
+    if !args.dry_run {
+        record(globals, settings, &conditions, reply.deleted).await;
+    }
     if globals.json {
         stdout::json(&reply)?;
     } else {
         stdout::line(&text(&reply, args.dry_run, &cas.url()))?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Records the purge for operators. It needs no bus, so a farm that is not there does not make it fail.
+async fn record(globals: &Globals, settings: &Settings, conditions: &str, deleted: u64) {
+    let result = format!("deleted {deleted}");
+    let written = async {
+        let server = globals.nats_server(settings)?;
+        let bus = Bus::connect(&server, "forebay cli", Patience::None).await?;
+        let by = (&*user_at_host(), "forebay cas purge");
+        audit::write_stated(&bus, AuditKind::Purge, by, conditions, Some(&result)).await?;
+        Ok::<(), Failure>(())
+    };
+    if let Err(failure) = written.await {
+        say(&format!("this is done, but could not be recorded for `forebay audit`: {}", failure.line()));
+    }
 }
 
 fn text(reply: &PurgeReply, dry_run: bool, store: &str) -> String {

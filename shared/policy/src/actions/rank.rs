@@ -54,7 +54,7 @@ mod tests {
         }
 
         #[test]
-        fn a_more_urgent_band_passes_every_priority(low: i32, high: i32) {
+        fn g5_a_more_urgent_band_passes_every_priority(low: i32, high: i32) {
             for bands in Priority::ALL.windows(2) {
                 let of = |band, priority| rank(Urgency { band, priority });
                 prop_assert!(of(bands[0], low) < of(bands[1], high));

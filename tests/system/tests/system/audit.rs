@@ -127,6 +127,18 @@ async fn a_purge_of_the_action_cache_is_recorded_unless_it_only_asks() {
     assert_eq!((found.len(), event.who.as_str()), (1, "key:operator"));
     assert_eq!(event.target.as_ref().unwrap().as_str(), "executor executor-1");
     assert_eq!(event.reason.as_ref().unwrap().as_str(), "deleted 0");
+    // The command line deletes from the store itself.
+    for words in [
+        &["cas", "purge", "--by-executor", "executor-2", "--dry-run"][..],
+        &["cas", "purge", "--by-executor", "executor-2"],
+    ] {
+        let output = farm.cli(words).await;
+        assert!(output.code == 0 && !output.stderr.contains("recorded"), "{output:?}");
+    }
+    let found = recorded(&farm, of(AuditKind::Purge), |found| found.len() >= 2).await;
+    let stated: Vec<_> = found.iter().filter(|entry| entry.event.proof == AuditProof::Stated).collect();
+    assert_eq!((found.len(), stated.len()), (2, 1));
+    assert_eq!(stated[0].event.target.as_ref().unwrap().as_str(), "executor executor-2");
 }
 
 #[tokio::test]

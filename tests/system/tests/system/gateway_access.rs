@@ -5,6 +5,7 @@ use std::{
     time::Duration,
 };
 
+use base64::Engine as _;
 use farm::{Authority, CLIENT, Certified, Farm, Locks, Output, SOON};
 use model::{Group, Priority};
 use reapi::{
@@ -401,7 +402,9 @@ async fn builds_and_their_jobs_call_gateways_that_are_locked() {
     let record = ended(&farm, &key).await;
     assert_eq!(record.result().unwrap().outcome, model::Outcome::Succeeded, "{record:?}");
     // The token of a build runs actions of its group, and nothing else.
-    let command = "echo token=$FOREBAY_TOKEN; echo grpc=$FOREBAY_GRPC";
+    // Its log does not show what proves the token, unless the build takes it apart.
+    let command = "echo plain=$FOREBAY_TOKEN; env | base64 -w0; echo; \
+                   echo token=$(echo $FOREBAY_TOKEN | sed 's/./&_/g'); echo grpc=$FOREBAY_GRPC";
     let command = vec!["/bin/sh".to_owned(), "-c".to_owned(), command.to_owned()];
     let request = model::BuildRequest {
         command,
@@ -411,7 +414,13 @@ async fn builds_and_their_jobs_call_gateways_that_are_locked() {
     let key = farm.submit("web", request).await;
     ended(&farm, &key).await;
     let console = crate::jobs::console(&farm, &key).await;
-    let token = console.split("token=").nth(1).unwrap().lines().next().unwrap().to_owned();
+    let shown = |name: &str| console.split(name).nth(1).unwrap().lines().next().unwrap().to_owned();
+    let token = shown("token=").trim_end_matches('_').replace('_', "");
+    let (public, proof) = token.rsplit_once('/').unwrap();
+    assert_eq!((proof.len(), shown("plain=")), (64, format!("{public}/***")), "{console}");
+    assert!(!console.contains(proof), "{console}");
+    let whole = base64::engine::general_purpose::STANDARD.encode(format!("FOREBAY_TOKEN={token}"));
+    assert!(!console.contains(&whole[40..80]) && console.contains("***"), "{console}");
     assert!(console.contains("grpc=grpcs://127.0.0.1:"), "{console}");
     let stranger = grpc(&locks, &farm, None).await;
     let build = stranger.and("authorization", &format!("Bearer {token}"));

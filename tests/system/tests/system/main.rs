@@ -15,6 +15,7 @@ mod action_network;
 mod actions;
 mod archive;
 mod archive_faults;
+mod attacks;
 mod audit;
 mod autoscale;
 mod bad_input;

@@ -9,12 +9,19 @@ use std::{
 };
 
 use credentials::{Credentials, Server};
-use farm::{Guard, SOON, Up};
+use farm::{Guard, Output, SOON, Up, bare_command};
 use model::{BuildId, BuildRequest, Endpoints, Outcome};
 use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt as _, BufReader};
+use tonic::{
+    metadata::MetadataMap,
+    transport::{Certificate, ClientTlsConfig, Endpoint},
+};
 
-use crate::python::python;
+use crate::{
+    locked::{Calls, http_trusting},
+    python::python,
+};
 
 pub(crate) struct Secured {
     pub(crate) up: Up,
@@ -41,6 +48,58 @@ impl Secured {
         let words: Vec<&str> = ["access"].into_iter().chain(words.iter().copied()).collect();
         let output = self.up.cli(&words).await;
         assert_eq!(output.code, 0, "{words:?}: {output:?}");
+    }
+
+    /// Adds a tenant with one group of its name, and a publisher `ci`.
+    pub(crate) async fn add_tenant(&self, name: &str) {
+        self.access(&["grant", "tenant", name, "--group", name]).await;
+        self.access(&["grant", "publisher", &format!("{name}/ci")]).await;
+        self.access(&["apply"]).await;
+    }
+
+    /// A connection to nats-server with the key of the publisher `ci` of a tenant.
+    pub(crate) async fn connect_as(&mut self, tenant: &str) -> async_nats::Client {
+        let nats = self.endpoints().await.nats;
+        let seed = fs::read_to_string(self.file(&format!("seeds/{tenant}.ci.seed"))).unwrap();
+        async_nats::ConnectOptions::with_nkey(seed.trim().to_owned())
+            .custom_inbox_prefix(format!("_INBOX_{tenant}.ci"))
+            .add_root_certificates(self.file("ca.pem").into())
+            .request_timeout(Some(Duration::from_millis(300)))
+            .connect(&nats)
+            .await
+            .unwrap()
+    }
+
+    /// An HTTP client that trusts the farm, and the address of its gateway.
+    pub(crate) async fn http(&mut self) -> (reqwest::Client, String) {
+        let client = http_trusting(&fs::read_to_string(self.file("ca.pem")).unwrap());
+        (client, self.endpoints().await.http.unwrap())
+    }
+
+    /// Calls of its gateway with an API key.
+    pub(crate) async fn calls(&mut self, key: &str) -> Calls {
+        let url = self.endpoints().await.grpc.unwrap().replacen("grpcs://", "https://", 1);
+        let authority = Certificate::from_pem(fs::read(self.file("ca.pem")).unwrap());
+        let tls = ClientTlsConfig::new().ca_certificate(authority);
+        let channel = Endpoint::from_shared(url).unwrap().tls_config(tls).unwrap().connect().await.unwrap();
+        let mut headers = MetadataMap::new();
+        headers.insert("authorization", format!("Bearer {}", key.trim()).parse().unwrap());
+        Calls { channel, headers }
+    }
+
+    /// The API key of its operator.
+    pub(crate) fn operator_key(&self) -> String {
+        fs::read_to_string(self.file("operator.token")).unwrap().trim().to_owned()
+    }
+
+    /// Makes an API key with these fields of a rule.
+    pub(crate) async fn new_key(&self, name: &str, fields: &str) -> String {
+        let rules = self.file("rules.toml");
+        let made = self.up.cli(&["credential", "new", name, "--rules", &rules]).await;
+        assert_eq!(made.code, 0, "{made:?}");
+        let text = fs::read_to_string(&rules).unwrap();
+        fs::write(&rules, format!("{text}\n[[rules]]\nkey = \"{name}\"\n{fields}\n")).unwrap();
+        made.stdout.trim().to_owned()
     }
 
     pub(crate) async fn endpoints(&mut self) -> Endpoints {
@@ -154,6 +213,8 @@ async fn a_tenant_is_added_to_a_running_farm_and_is_out_within_seconds_when_it_i
     let mut lines = BufReader::new(client.stdout.take().unwrap()).lines();
     let line = tokio::time::timeout(SOON, lines.next_line()).await.unwrap().unwrap();
     assert_eq!(line.as_deref(), Some("succeeded"));
+    let line = tokio::time::timeout(SOON, lines.next_line()).await.unwrap().unwrap();
+    assert!(line.as_deref().is_some_and(|line| line.ends_with(" events")), "{line:?}");
     farm.access(&["revoke", "payments/ci"]).await;
     farm.access(&["apply"]).await;
     let line = tokio::time::timeout(Duration::from_secs(5), lines.next_line()).await;
@@ -161,11 +222,63 @@ async fn a_tenant_is_added_to_a_running_farm_and_is_out_within_seconds_when_it_i
 }
 
 #[tokio::test]
+async fn a_tenant_uses_the_command_line_for_its_groups_and_no_other() {
+    let mut farm = Secured::start(&[]).await;
+    let endpoints = farm.endpoints().await;
+    farm.add_tenant("payments").await;
+    let (authority, seed) = (farm.file("ca.pem"), farm.file("seeds/payments.ci.seed"));
+    let elsewhere = tempfile::tempdir().unwrap();
+    let run = async |words: &[&str]| {
+        let mut command = bare_command(words);
+        command.current_dir(elsewhere.path()).env("FOREBAY_NATS_URL", &endpoints.nats);
+        command.env("FOREBAY_SEED_FILE", &seed).env("FOREBAY_SERVERS_CA_FILE", &authority);
+        Output::of(command).await
+    };
+    let script = "for i in 1 2 3; do echo line $i; done; exit 3";
+    let followed = run(&["submit", "--group", "payments", "--follow", "--", "sh", "-c", script]).await;
+    assert!(followed.code == 1 && followed.stdout.contains("line 3"), "{followed:?}");
+    let listed = run(&["ls", "--group", "payments", "--json"]).await;
+    let listed: serde_json::Value = serde_json::from_str(&listed.stdout).unwrap();
+    let id = listed["builds"][0]["record"]["build"]["id"].as_str().unwrap().to_owned();
+    let build = format!("payments/{id}");
+    // All of it from the start, and the rest from a position on.
+    let positions = |output: &Output| -> Vec<u64> {
+        let position = |line: &str| {
+            let line: serde_json::Value = serde_json::from_str(line).unwrap();
+            line["position"].as_u64()
+        };
+        output.stdout.lines().filter_map(position).collect()
+    };
+    let all = run(&["watch", &build, "--json"]).await;
+    let found = positions(&all);
+    assert!(found.len() > 3 && all.stdout.contains("line 1"), "{all:?}");
+    let rest = run(&["watch", &build, "--json", "--from", &found[1].to_string()]).await;
+    assert_eq!(positions(&rest), found[2..], "{rest:?}");
+    for words in [&["get", &build][..], &["why", &build]] {
+        let output = run(words).await;
+        assert!(output.code == 0 || words[0] == "why", "{words:?}: {output:?}");
+    }
+    let without_group = run(&["watch", &id]).await;
+    assert!(without_group.code == 2 && without_group.stderr.contains("GROUP/ID"), "{without_group:?}");
+    // What belongs to others has no answer, with any of these commands, and soon.
+    let other = farm.up.cli(&["submit", "--group", "others", "--json", "--", "true"]).await;
+    let other: serde_json::Value = serde_json::from_str(&other.stdout).unwrap();
+    let other = format!("others/{}", other["id"].as_str().unwrap());
+    for command in ["watch", "get", "cancel", "why"] {
+        let output = run(&["--no-wait", command, &other]).await;
+        assert!(output.code == 4 && output.stdout.is_empty(), "{command}: {output:?}");
+    }
+}
+
+/// Publishers of builds at once.
+const PUBLISHERS: usize = 32;
+
+#[tokio::test]
 async fn keys_of_services_are_replaced_while_builds_run() {
-    let mut farm = Secured::start(&["--workspaces", "4"]).await;
+    let mut farm = Secured::start(&["--workspaces", "16"]).await;
     let client = farm.up.client().await;
     let ended = AtomicBool::new(false);
-    let builds = async {
+    let builds = async || {
         let (mut all, group) = (Vec::new(), "ci".parse().unwrap());
         while !ended.load(Ordering::Relaxed) {
             let id = BuildId::generate();
@@ -192,8 +305,12 @@ async fn keys_of_services_are_replaced_while_builds_run() {
         }
         ended.store(true, Ordering::Relaxed);
     };
-    let (all, ()) = tokio::join!(builds, rotation);
+    let began = Instant::now();
+    let publishers = futures::future::join_all((0..PUBLISHERS).map(|_| builds()));
+    let (all, ()) = tokio::join!(publishers, rotation);
+    let (all, took) = (all.concat(), began.elapsed());
     assert!(all.len() > 20, "{}", all.len());
+    eprintln!("{} builds in {took:.1?}, {:.0} per second", all.len(), all.len() as f64 / took.as_secs_f64());
     for key in &all {
         let deadline = Instant::now() + SOON;
         let outcome = loop {

@@ -33,12 +33,12 @@ fn zoned(builder: Builder, zones: &str) -> Builder {
     builder.env("FOREBAY_ZONES", zones)
 }
 
-fn proto(digest: &BlobDigest) -> reapi::execution::Digest {
+pub(crate) fn proto(digest: &BlobDigest) -> reapi::execution::Digest {
     reapi::digest::to_proto(digest)
 }
 
 /// Uploads blobs as this caller.
-async fn upload(calls: &Calls, contents: &[&[u8]]) -> Vec<BlobDigest> {
+pub(crate) async fn upload(calls: &Calls, contents: &[&[u8]]) -> Vec<BlobDigest> {
     let request = |content: &&[u8]| batch_update_blobs_request::Request {
         digest: Some(proto(&SHA256.digest(content))),
         data: content.to_vec(),
@@ -94,7 +94,7 @@ fn folder_with(file: &BlobDigest) -> Vec<u8> {
 }
 
 /// Uploads an action of a script with this input root, without what the root names.
-async fn upload_action(calls: &Calls, script: &str, root: &BlobDigest) -> BlobDigest {
+pub(crate) async fn upload_action(calls: &Calls, script: &str, root: &BlobDigest) -> BlobDigest {
     let (action, blobs) = action_of(SHA256, &acting::sh(script), Action::default(), root);
     for source in blobs.into_values() {
         if let Source::Bytes(content) = source {
